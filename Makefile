@@ -63,7 +63,7 @@ test: build deps ## every test: unit, property, scenario (plain and with some cr
 	$(BIN)/countersign test scenarios
 
 .PHONY: e2e
-e2e: deps ## the six real bootstraps behind stand-ins for AWS: start, park, approve, crash; part of `make test`
+e2e: deps ## the five real bootstraps behind stand-ins for AWS: start, park, approve, crash; part of `make test`
 	$(GO) test ./internal/e2e -count=1 -v
 
 .PHONY: race
@@ -104,7 +104,7 @@ fuzz: ## every fuzz target for 20 seconds
 	done
 
 .PHONY: bench
-bench: ## measure the embedded engine against its floor: JSON lines and a table
+bench: ## measure the embedded engine against its floor, and the bootstraps: JSON lines and tables
 	$(GO) run ./internal/bench
 
 .PHONY: lint
@@ -130,23 +130,21 @@ generate: deps ## write the generated diagrams and lists again
 LAMBDA_ARCH ?= arm64
 LAMBDA = CGO_ENABLED=0 GOOS=linux GOARCH=$(LAMBDA_ARCH) $(GO) build -trimpath -ldflags "-s -w" -tags lambda.norpc
 
-.PHONY: build-StepFunction build-ToolFunction build-ApproveFunction build-ApiFunction build-SweepFunction build-WebFunction
+.PHONY: build-StepFunction build-ToolFunction build-ApproveFunction build-HttpFunction build-SweepFunction
 build-StepFunction:
 	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/step
 build-ToolFunction:
 	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/tool
 build-ApproveFunction:
 	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/approve
-build-ApiFunction:
-	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/api
+build-HttpFunction:
+	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/http
 build-SweepFunction:
 	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/sweep
-build-WebFunction:
-	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/web
 
 .PHONY: bootstraps
-bootstraps: ## build the six Lambda bootstraps into dist/, as sam build does
-	@for f in step tool approve api sweep web; do mkdir -p dist/$$f && $(LAMBDA) -o dist/$$f/bootstrap ./functions/$$f || exit 1; done
+bootstraps: ## build the five Lambda bootstraps into dist/, as sam build does
+	@for f in step tool approve http sweep; do mkdir -p dist/$$f && $(LAMBDA) -o dist/$$f/bootstrap ./functions/$$f || exit 1; done
 	@ls -l dist/*/bootstrap
 
 .PHONY: clean

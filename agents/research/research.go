@@ -9,9 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/countersign/countersign/pkg/agent"
 )
@@ -20,7 +22,10 @@ import (
 var notes embed.FS
 
 // document is a note. Its first line is its title.
-type document struct{ name, title, text string }
+type document struct {
+	name, title, text string
+	words             map[string]bool
+}
 
 // corpus is the documents, by name.
 type corpus []document
@@ -37,7 +42,7 @@ func read(files fs.FS) (corpus, error) {
 			return nil, fmt.Errorf("read the corpus: %w", err)
 		}
 		title, _, _ := strings.Cut(strings.TrimPrefix(string(text), "# "), "\n")
-		c = append(c, document{strings.TrimSuffix(path.Base(name), ".md"), title, string(text)})
+		c = append(c, document{strings.TrimSuffix(path.Base(name), ".md"), title, string(text), words(string(text))})
 	}
 	return c, nil
 }
@@ -78,14 +83,32 @@ type hit struct {
 	score    float64
 }
 
-// search ranks by BM25. A document that shares no word with the query is none of the hits.
+// words are the distinct words of a text.
+func words(text string) map[string]bool {
+	all := map[string]bool{}
+	for _, w := range strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+		all[w] = true
+	}
+	return all
+}
+
+// search ranks documents by the words that they share with the query: one that few documents have counts for more. A document that shares
+// no word is none of the hits.
 func (c corpus) search(_ context.Context, _ agent.Call, in searchInput) (agent.Result, error) {
-	texts := make([]string, len(c))
-	for i, d := range c {
-		texts[i] = d.text
+	scores := make([]float64, len(c))
+	for _, word := range slices.Sorted(maps.Keys(words(in.Query))) { // sums of floats depend on the order
+		var in []int // documents
+		for i, d := range c {
+			if d.words[word] {
+				in = append(in, i)
+			}
+		}
+		for _, i := range in {
+			scores[i] += 1 / float64(len(in))
+		}
 	}
 	hits := []hit{}
-	for i, score := range agent.BM25(texts, in.Query) {
+	for i, score := range scores {
 		if score > 0 {
 			hits = append(hits, hit{c[i].name, c[i].title, begins(c[i].text), score})
 		}

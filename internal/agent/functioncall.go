@@ -14,6 +14,10 @@ type FunctionCall struct {
 	Resume json.RawMessage `json:"resume,omitempty"` // what people answered when the function last asked for input in this call; nil = it did not
 
 	Callback *Callback `json:"callback,omitempty"` // of a function that answers later: how
+
+	// W3C: the call's span, or the run's own if the function answers later; "" = the run is not traced.
+	Traceparent string `json:"traceparent,omitempty"`
+	Tracestate  string `json:"tracestate,omitempty"`
 }
 
 // Callback is where the answer to a call that is answered later goes.
@@ -41,8 +45,12 @@ func (f FunctionCall) Payload() ([]byte, error) {
 // FunctionRequest is what a function that answers later is invoked with for a call of t in the state s, to be
 // answered there.
 func FunctionRequest(s *AgentState, t ToolSpec, c Call, to Callback) FunctionCall {
-	return FunctionCall{
+	f := FunctionCall{
 		Tool: t.Name, Args: c.Input, Key: s.Run + "/" + c.ID, Tenant: s.Tenant, Run: s.Run, Call: c.ID, State: s.SharedState(),
 		Callback: &to,
 	}
+	if s.Trace != nil {
+		f.Traceparent, f.Tracestate = s.Trace.Traceparent, s.Trace.Tracestate
+	}
+	return f
 }

@@ -372,10 +372,3 @@ func TestC5WritersThatFail(t *testing.T) {
 type still struct{ clock.Clock }
 
 func (still) Sleep(ctx context.Context, _ time.Duration) error { return ctx.Err() }
-
-// Nobody keeps nothing, and is who there is where nobody is named.
-func TestNobody(t *testing.T) {
-	require.NoError(t, audit.OrNobody(nil).Record(t.Context(), tenant, audit.Record{}))
-	l := newLog(memory.New())
-	require.Equal(t, audit.Recorder(l), audit.OrNobody(l))
-}

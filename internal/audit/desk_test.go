@@ -340,17 +340,6 @@ func TestC5AnOvertakenAuditorPlansAgain(t *testing.T) {
 	})
 }
 
-// Told tells everybody there is, in order.
-func TestTold(t *testing.T) {
-	require.Nil(t, approval.Told(nil, nil))
-	var heard []string
-	say := func(who string) func(context.Context, approval.Approval) {
-		return func(context.Context, approval.Approval) { heard = append(heard, who) }
-	}
-	approval.Told(say("audit"), nil, say("trace"))(t.Context(), approval.Approval{})
-	require.Equal(t, []string{"audit", "trace"}, heard)
-}
-
 // A run that does not exist is nobody's to audit.
 func TestNoSuchRun(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {

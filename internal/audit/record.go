@@ -62,18 +62,3 @@ type Record struct {
 type Recorder interface {
 	Record(ctx context.Context, tenant string, records ...Record) error
 }
-
-// Nobody is a Recorder that keeps nothing.
-var Nobody Recorder = nobody{}
-
-type nobody struct{}
-
-func (nobody) Record(context.Context, string, ...Record) error { return nil }
-
-// OrNobody is r, or Nobody where that is nil.
-func OrNobody(r Recorder) Recorder {
-	if r == nil {
-		return Nobody
-	}
-	return r
-}

@@ -113,7 +113,7 @@ type lab struct {
 	table       *counting.Table
 	index       *index
 	executions  *asl.MemoryStore
-	handlers    map[string]*lambdafn.Handlers
+	handlers    map[string]*lambdafn.Deployment
 	invocations int
 	mu          sync.Mutex
 }
@@ -130,11 +130,11 @@ func newLab(t *testing.T, m runtime.Model, warm int) *lab {
 		Clock: c, IDs: ids.Seeded(c, 1), Executions: l.executions, Wrap: func(local.Invoker) local.Invoker { return l.invoke },
 	})
 	require.NoError(t, err)
-	l.handlers = map[string]*lambdafn.Handlers{}
+	l.handlers = map[string]*lambdafn.Deployment{}
 	for _, name := range []string{"step", "tool", "approve"} {
 		p := l.Ports
 		p.Journal = store.NewJournal(l.table, warm)
-		l.handlers[name] = &lambdafn.Handlers{Ports: p, Definitions: l.Definitions, Agents: l.Agents}
+		l.handlers[name] = (&lambdafn.Deployment{Ports: p, Definitions: l.Definitions, Agents: l.Agents}).Compose()
 	}
 	return l
 }

@@ -1,4 +1,4 @@
-// Package e2e runs the real bootstraps as Lambda does: the six functions that are deployed, each behind a small Runtime API, with
+// Package e2e runs the real bootstraps as Lambda does: the five functions that are deployed, each behind a small Runtime API, with
 // DynamoDB Local as the table, an S3 and a Bedrock on loopback, the Step Functions wire API in front of the local engine, an HTTP API
 // and an event bus with the template's own rules. All through real SDK clients and HTTP.
 package e2e
@@ -66,7 +66,7 @@ const (
 )
 
 // The functions, as their folders are named.
-var functions = []string{"step", "tool", "approve", "api", "sweep", "web"}
+var functions = []string{"step", "tool", "approve", "http", "sweep"}
 
 // deployment is everything a run needs, as deployed as this machine allows.
 type deployment struct {
@@ -142,8 +142,8 @@ func (d *deployment) openDoors(cfg aws.Config, bus string) {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	require.NoError(d.t, err)
 	d.issuer = &awsfake.JWT{Issuer: "https://issuer.example", Audience: "countersign", Key: key, Clock: d.clock}
-	d.apiURL = serve(d.t, &awsfake.HTTPAPI{Function: d.functions["api"].Invoke, Authorizer: d.issuer, Clock: d.clock,
-		Open: map[string]func(context.Context, []byte) ([]byte, error){link.Path: d.functions["web"].Invoke},
+	d.apiURL = serve(d.t, &awsfake.HTTPAPI{Function: d.functions["http"].Invoke, Authorizer: d.issuer, Clock: d.clock,
+		Open: map[string]func(context.Context, []byte) ([]byte, error){link.Path: d.functions["http"].Invoke},
 	})
 	d.bus.Rules = append(d.rules(), d.bus.Rules...)
 	d.events = eventbridge.NewFromConfig(cfg, func(o *eventbridge.Options) { o.BaseEndpoint = aws.String(bus) })

@@ -50,7 +50,7 @@ func TestKilledAtEveryWrite(t *testing.T) {
 			met[s.struck]++
 		}
 	}
-	for _, f := range []string{"api", "step", "tool", "approve"} {
+	for _, f := range []string{"http", "step", "tool", "approve"} {
 		require.Positive(t, met[f], "%s was never ended: %v", f, met)
 	}
 	t.Logf("%d writes, ended before and after each: %v", writes, met)
@@ -86,7 +86,7 @@ func TestKilledAtEveryRequest(t *testing.T) {
 	}
 	require.Positive(t, kills)
 	if step == 1 {
-		for _, f := range []string{"api", "step", "tool", "approve"} {
+		for _, f := range []string{"http", "step", "tool", "approve"} {
 			require.Positive(t, met[f], "%s was never ended: %v", f, met)
 		}
 	}

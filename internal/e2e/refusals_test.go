@@ -86,7 +86,7 @@ func TestRefusedByTheFunctions(t *testing.T) {
 		"step: no such run":        {"step", strings.Replace(frame, "%", `{"tenant":"acme","run":"raaaaaaaaaaaaaaaaaaaaaaaaa"}`, 1), "Countersign.Invalid"},
 		"tool: no such run":        {"tool", strings.Replace(frame, "%", `{"tenant":"acme","run":"raaaaaaaaaaaaaaaaaaaaaaaaa"}`, 1), "Countersign.Invalid"},
 		"approve: no token":        {"approve", strings.Replace(frame, "%", `{"tenant":"acme","run":"raaaaaaaaaaaaaaaaaaaaaaaaa"}`, 1), "Countersign.Invalid"},
-		"api: not HTTP":            {"api", `{"Records":[]}`, "Countersign.Invalid"},
+		"http: not HTTP":           {"http", `{"Records":[]}`, "Countersign.Invalid"},
 		"sweep: somebody's else's": {"sweep", `{"source":"shop","detail-type":"Order"}`, "Countersign.Invalid"},
 	} {
 		t.Run(name, func(t *testing.T) {

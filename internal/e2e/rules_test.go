@@ -47,9 +47,9 @@ func (d *deployment) rules() []awsfake.Rule {
 				_, err := d.functions["sweep"].Invoke(context.Background(), input)
 				return err
 			}
-		case "ApiFunction.Arn":
+		case "HttpFunction.Arn":
 			rule.Target = func(_ context.Context, _ string, input []byte) error {
-				_, err := d.functions["api"].Invoke(context.Background(), input)
+				_, err := d.functions["http"].Invoke(context.Background(), input)
 				return err
 			}
 		default:

@@ -52,7 +52,7 @@ func TestSampleEvents(t *testing.T) {
 	http := func(name string, status int) events.APIGatewayV2HTTPResponse {
 		t.Helper()
 		var a events.APIGatewayV2HTTPResponse
-		require.NoError(t, json.Unmarshal(give("api", name), &a))
+		require.NoError(t, json.Unmarshal(give("http", name), &a))
 		require.Equal(t, status, a.StatusCode, "%s: %s", name, a.Body)
 		return a
 	}
@@ -69,7 +69,7 @@ func TestSampleEvents(t *testing.T) {
 	require.Equal(t, run, by.ID)
 	require.NoError(t, json.Unmarshal([]byte(http("start-function-url.json", 202).Body), &by))
 	require.Equal(t, run, by.ID, "the same key and body are the same run")
-	require.JSONEq(t, `{"applied":false}`, string(give("api", "answer.json")), "the run has no such call")
+	require.JSONEq(t, `{"applied":false}`, string(give("http", "answer.json")), "the run has no such call")
 	route("step", "first-step.json", runtime.NextTools)
 	route("tool", "batch.json", runtime.NextStep)
 	route("step", "after-tools.json", runtime.NextWait)
@@ -89,6 +89,8 @@ func TestSampleEvents(t *testing.T) {
 
 	http("start-jwt.json", 202)
 	http("get-run.json", 404) // acme has no run of that id
+	http("open.json", 404)    // nobody has such a link
+	http("approve.json", 404)
 	route("step", "event-message.json", runtime.NextTools)
 	route("step", "event-input.json", runtime.NextTools)
 	route("step", "event-alarm.json", runtime.NextTools)
@@ -103,9 +105,6 @@ func TestSampleEvents(t *testing.T) {
 	require.NoError(t, err)
 	for _, path := range all {
 		name := filepath.ToSlash(path[len("../../functions/"):])
-		if strings.HasPrefix(name, "web/") { // package sampletest tries those: a link is of one request
-			continue
-		}
 		require.True(t, tried[name], "%s is tried by nothing", name)
 	}
 }

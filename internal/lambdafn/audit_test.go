@@ -14,7 +14,7 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// chain is acme's chain as functions/api gives it, which must be whole.
+// chain is acme's chain as functions/http gives it, which must be whole.
 func (s *stack) chain() (all []audit.Record, last audit.Head) {
 	s.t.Helper()
 	p := read[api.AuditPage](s, ana, 200, "GET /v1/audit?limit=200", "")

@@ -17,7 +17,6 @@ import (
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tools/callback"
-	"github.com/countersign/countersign/internal/tools/keyring"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -192,7 +191,7 @@ func (s *stack) takesIAM(tenant string) {
 	ports.Table, ports.Journal = s.table, store.NewJournal(s.table, 8)
 	ports.Model, ports.Tools, ports.Uploads = nil, nil, permits{}
 	known := agents{s.machine.Agents}
-	s.api = lambdafn.NewAPI(ports, known, lambdafn.Identity{IAMTenant: tenant, IAMAccount: "000000000000"}, nil, s.log(), func() (*keyring.Ring, error) { return ring, nil }, nil)
+	s.api = s.deployment(ports).Serve(known, lambdafn.Identity{IAMTenant: tenant, IAMAccount: "000000000000"})
 }
 
 // agents are those of a machine.

@@ -140,7 +140,7 @@ var answerKeys = fields{
 func TestBadAnswers(t *testing.T) {
 	inBubble(t, func(t *testing.T, d *deployed) {
 		run := d.must("step", "exec-1", `{"agent":"clerk","message":"Hello.","key":"evt-1"}`).Run
-		take := answers{&runtime.Inputs{Ports: d.Ports, Waits: &runtime.Waits{Ports: d.Ports}, Definitions: d.Definitions}}
+		take := answers{d.Inputs}
 		e := d.functionEdge(func(payload []byte) error {
 			got, ok := readDelivery(payload)
 			if !ok {
@@ -197,7 +197,8 @@ func TestBadTriggers(t *testing.T) {
 	inBubble(t, func(t *testing.T, d *deployed) {
 		d.must("step", "exec-1", `{"agent":"clerk","message":"Hello.","key":"evt-1"}`)
 		log := &strings.Builder{}
-		s := NewSweep(d.Ports, d.blobs, nil, "arn:machine", unmeasured{}, testLog(log))
+		d.Log = testLog(log)
+		s := d.Sweep(d.blobs, nil, "arn:machine", unmeasured{})
 		e := d.functionEdge(func(payload []byte) error { _, err := s(t.Context(), payload); return err })
 		e.Heard = log.String
 		const good = `{"source":"aws.states","detail-type":"Step Functions Execution Status Change","detail":{"name":"x","stateMachineArn":"arn:machine","status":"FAILED","input":"{}"}}`

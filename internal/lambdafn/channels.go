@@ -1,31 +1,33 @@
 package lambdafn
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net/http"
 	"net/url"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 
-	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/ses"
 	"github.com/countersign/countersign/internal/people/slack"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/tools/keyring"
 )
 
-// The environment of the functions that tell people: functions/approve, functions/sweep, functions/api and
-// functions/web, which change messages when somebody decides. All of it is optional.
+// The environment of the functions that tell people: functions/approve, functions/sweep, and functions/http, which changes messages when
+// somebody decides. All of it is optional.
 const (
 	envMailFrom    = "COUNTERSIGN_MAIL_FROM"   // the sender of mails, of an identity that SES has verified; empty = there are none
 	envSlackToken  = "COUNTERSIGN_SLACK_TOKEN" // of the app's bot, xoxb-…; empty = there are no messages in Slack
-	envSlackSecret = slack.EnvSigningSecret    // functions/web; empty = no click is taken
-	envSlackURL    = "SLACK_URL"               // scheme and host in place of Slack's own, for its API and for answers: a stand-in's; empty = Slack's
+	envSlackSecret = slack.EnvSigningSecret    // functions/http; empty = no click is taken
+	envSlackURL    = "SLACK_URL"               // a stand-in's scheme and host, for Slack's API and for answers; empty = Slack's own
+	envDirectory   = "COUNTERSIGN_DIRECTORY"   // the document of people, which person.Read reads; empty = nobody is known
+	envWebURL      = "COUNTERSIGN_WEB_URL"     // where the pages are reached from outside; empty = no link is handed out
 )
 
 // minSecret is how long a signing secret is at least; Slack's have 32 characters.
@@ -82,18 +84,8 @@ func slackURL(getenv func(string) string) (string, error) {
 	return u.Scheme + "://" + u.Host, nil
 }
 
-// Clicks are what clicks in Slack meet.
-type Clicks struct {
-	Decide    func(ctx context.Context, r approval.Request) (approval.Approval, error) // the desk's, within the time that Slack waits
-	Directory person.Directory
-	Updated   func(ctx context.Context, a approval.Approval) // has messages updated, as (*notify.Notifier).Decided does; nil = nobody does
-	Clock     clock.Clock
-	Log       *slog.Logger
-}
-
-// SlackInteractions takes what is clicked in Slack, at slack.Path; nil = the environment has no signing secret. An error names the variable
-// and no secret.
-func SlackInteractions(getenv func(string) string, c Clicks) (http.Handler, error) {
+// SlackApp is the app whose clicks are taken; nil = the environment has no signing secret. An error names the variable and no secret.
+func SlackApp(getenv func(string) string) (*slack.Interactions, error) {
 	secrets := slack.Secrets(getenv(envSlackSecret))
 	if len(secrets) == 0 {
 		return nil, nil
@@ -107,7 +99,63 @@ func SlackInteractions(getenv func(string) string, c Clicks) (http.Handler, erro
 	if err != nil {
 		return nil, err
 	}
-	return &slack.Interactions{
-		Secrets: secrets, Directory: c.Directory, Decide: c.Decide, Updated: c.Updated, Clock: c.Clock, Hooks: base, Log: c.Log,
-	}, nil
+	return &slack.Interactions{Secrets: secrets, Hooks: base}, nil
+}
+
+// notifier is what tells people of requests, from a function's environment: functions/approve tells those who are asked, functions/sweep
+// does what is due, and functions/http has messages updated. Without channels nobody is told, and functions/sweep lets others decide in
+// time all the same. What is misconfigured is left out and logged: no function that runs need ends because somebody cannot be told.
+func notifier(f *function) *notify.Notifier {
+	p := f.Ports
+	n := &notify.Notifier{
+		Table: p.Table, Journal: p.Journal, Clock: p.Clock, Recorder: f.Recorder,
+		Warn: func(what string, _ error) { f.watch.Log("could not " + what) }, // what an error says may be content (R17)
+	}
+	var err error
+	n.Channels, err = Channels(f.cfg, f.getenv, p.Clock)
+	f.watch.without("a channel", err)
+	if len(n.Channels) == 0 {
+		return n
+	}
+	ring, err := readRing(f.getenv)
+	f.watch.without("links", err)
+	if l := links(p, ring, f.getenv); l != nil { // a nil one is no nil interface
+		n.Links = l
+	}
+	n.Directory = directory(f.getenv, f.watch)
+	n.Show = notify.Viewer{Runs: p.Journal, Definitions: f.Definitions}.Show
+	return n
+}
+
+// tellsPeople adds what tells people who are asked. Where there is no channel there is nobody to tell, and nothing is read or written for it.
+func tellsPeople(f *function) error {
+	if n := notifier(f); len(n.Channels) > 0 {
+		f.Ports.Notify = n
+	}
+	return nil
+}
+
+// directory is a function's directory of people. Where it cannot be read, nobody is known, which lets nobody do anything.
+func directory(getenv func(string) string, watch *Observer) *person.Book {
+	text := getenv(envDirectory)
+	if text == "" {
+		return &person.Book{}
+	}
+	book, err := person.Read([]byte(text))
+	if err != nil { // it says where the document is wrong, and has no address in it
+		watch.without("the directory of people", fmt.Errorf("%s: %w", envDirectory, err))
+		return &person.Book{}
+	}
+	return book
+}
+
+// links are the links to requests, signed by a key ring; nil without one.
+func links(p runtime.Ports, ring func() (*keyring.Ring, error), getenv func(string) string) *link.Links {
+	if ring == nil {
+		return nil
+	}
+	base := getenv(envWebURL)
+	return &link.Links{
+		Table: p.Table, Signer: link.Ring(ring), Clock: p.Clock, IDs: ids.System(p.Clock), Base: func() string { return base },
+	}
 }

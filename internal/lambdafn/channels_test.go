@@ -3,7 +3,6 @@ package lambdafn
 import (
 	"bytes"
 	"context"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -19,6 +18,7 @@ import (
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/slack"
+	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/slackfake"
 	"github.com/countersign/countersign/internal/store/memory"
 )
@@ -27,16 +27,6 @@ const (
 	botToken      = "xoxb-1-s3cret"
 	signingSecret = "0123456789abcdef0123456789abcdef"
 )
-
-// asEnv are a function's variables, with some of them changed; pairs are names and values in turn.
-func asEnv(pairs ...string) func(string) string {
-	env := map[string]string{}
-	for i := 0; i+1 < len(pairs); i += 2 {
-		env[pairs[i]] = pairs[i+1]
-	}
-	env = maps.Clone(env)
-	return func(name string) string { return env[name] }
-}
 
 // The channels of an environment send where it says: signed by the function's role, with the bot's token.
 func TestC1C2ChannelsOfAnEnvironment(t *testing.T) {
@@ -48,7 +38,7 @@ func TestC1C2ChannelsOfAnEnvironment(t *testing.T) {
 
 	cfg := testAWS.Copy()
 	cfg.BaseEndpoint = &inSES.URL
-	env := asEnv(envSlackToken, botToken, envSlackURL, inSlack.URL+"/", envMailFrom, "approvals@example.com")
+	env := environment{}.with(envSlackToken, botToken, envSlackURL, inSlack.URL+"/", envMailFrom, "approvals@example.com").get
 	all, err := Channels(cfg, env, clock.System())
 	require.NoError(t, err)
 	require.Len(t, all, 2)
@@ -64,7 +54,7 @@ func TestC1C2ChannelsOfAnEnvironment(t *testing.T) {
 	require.Len(t, workspace.Messages(), 1)
 	require.Len(t, mail.Sent(), 1)
 
-	none, err := Channels(testAWS, asEnv(), clock.System())
+	none, err := Channels(testAWS, environment{}.with().get, clock.System())
 	require.NoError(t, err)
 	require.Empty(t, none)
 }
@@ -75,23 +65,23 @@ func TestC1C2ChannelsNameWhatIsWrong(t *testing.T) {
 		{envSlackToken, "xoxp-s3cret", "xoxb"}, {envSlackToken, "xoxb-s3cret\n", "xoxb"}, {envSlackToken, "xoxb-", "xoxb"},
 		{envMailFrom, "nobody", "want an address"}, {envMailFrom, "a@example.com, b@example.com", "want an address"},
 	} {
-		_, err := Channels(testAWS, asEnv(c[0], c[1]), clock.System())
+		_, err := Channels(testAWS, environment{}.with(c[0], c[1]).get, clock.System())
 		require.ErrorContains(t, err, c[0])
 		require.ErrorContains(t, err, c[2])
 		require.NotContains(t, err.Error(), "s3cret")
 	}
 	for _, bad := range []string{"hooks.slack.com", "https://u:s3cret@x", "https://x/path", "ftp://x", "https://x?y=1", "http://"} {
-		_, err := Channels(testAWS, asEnv(envSlackToken, botToken, envSlackURL, bad), clock.System())
+		_, err := Channels(testAWS, environment{}.with(envSlackToken, botToken, envSlackURL, bad).get, clock.System())
 		require.ErrorContains(t, err, envSlackURL, bad)
-		_, err = SlackInteractions(asEnv(envSlackSecret, signingSecret, envSlackURL, bad), Clicks{})
+		_, err = SlackApp(environment{}.with(envSlackSecret, signingSecret, envSlackURL, bad).get)
 		require.ErrorContains(t, err, envSlackURL, bad)
 	}
-	_, err := SlackInteractions(asEnv(envSlackSecret, signingSecret+",s3cret"), Clicks{})
+	_, err := SlackApp(environment{}.with(envSlackSecret, signingSecret+",s3cret").get)
 	require.ErrorContains(t, err, envSlackSecret)
 	require.NotContains(t, err.Error(), "s3cret")
-	h, err := SlackInteractions(asEnv(envSlackSecret, " , "), Clicks{})
+	app, err := SlackApp(environment{}.with(envSlackSecret, " , ").get)
 	require.NoError(t, err)
-	require.Nil(t, h, "without a secret nothing is taken")
+	require.Nil(t, app, "without a secret nothing is taken")
 }
 
 // oneMember is a directory of one person.
@@ -106,7 +96,7 @@ func TestC1InteractionsOfAnEnvironment(t *testing.T) {
 	workspace := &slackfake.Server{Token: botToken, Team: "T1", Members: []string{"U1"}}
 	srv := httptest.NewServer(workspace)
 	t.Cleanup(srv.Close)
-	all, err := Channels(testAWS, asEnv(envSlackToken, botToken, envSlackURL, srv.URL), clock.System())
+	all, err := Channels(testAWS, environment{}.with(envSlackToken, botToken, envSlackURL, srv.URL).get, clock.System())
 	require.NoError(t, err)
 	ref, err := all[0].Send(t.Context(), notify.Message{
 		Occasion: notify.Asked, To: person.Person{ID: "user:ana", Slack: "U1"},
@@ -114,10 +104,11 @@ func TestC1InteractionsOfAnEnvironment(t *testing.T) {
 	})
 	require.NoError(t, err)
 	var log bytes.Buffer
-	h, err := SlackInteractions(asEnv(envSlackSecret, "another-secret-of-the-app,"+signingSecret, envSlackURL, srv.URL), Clicks{
-		Decide: (&approval.Desk{Table: memory.New(), Clock: clock.System()}).Decide, Directory: oneMember{}, Clock: clock.System(), Log: safelog.New(&log),
-	})
+	app, err := SlackApp(environment{}.with(envSlackSecret, "another-secret-of-the-app,"+signingSecret, envSlackURL, srv.URL).get)
 	require.NoError(t, err)
+	d := &Deployment{
+		Ports: runtime.Ports{Table: memory.New(), Clock: clock.System()}, People: oneMember{}, Slack: app, Log: safelog.New(&log),
+	}
 	body, err := workspace.Request(slackfake.Click{Member: "U1", Ref: ref, Action: "approve", Answer: srv.URL + "/actions/1"})
 	require.NoError(t, err)
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, slack.Path, bytes.NewReader(body))
@@ -125,7 +116,7 @@ func TestC1InteractionsOfAnEnvironment(t *testing.T) {
 		r.Header.Set(name, value)
 	}
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
+	d.Compose().PagesHandler().ServeHTTP(w, r)
 	require.Equal(t, http.StatusOK, w.Code)
 	require.Len(t, workspace.Answers(), 1)
 	require.Contains(t, string(workspace.Answers()[0]), "there is no such request")

@@ -43,7 +43,7 @@ func inClosing(t *testing.T, f func(t *testing.T, s *stack, c *closing, run stri
 	})
 }
 
-// What functions/api cancels is cleaned up after by an execution of the state machine, which succeeds.
+// What functions/http cancels is cleaned up after by an execution of the state machine, which succeeds.
 func TestCancelledRunsAreCleanedUp(t *testing.T) {
 	inClosing(t, func(t *testing.T, s *stack, c *closing, run string) {
 		require.Equal(t, 202, s.do(ana, "POST /v1/runs/"+run+"/cancel", `{}`).StatusCode)

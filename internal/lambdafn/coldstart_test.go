@@ -1,55 +1,171 @@
 package lambdafn
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
 	"testing"
 
+	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/registry"
 )
 
-// functions/api and functions/sweep are wired at cold start, with all they need; bad configuration ends them there and names the variable.
-func TestColdStartOfEventFunctions(t *testing.T) {
-	good := map[string]string{
-		envTable: "runs", envBucket: "blobs", envMachine: "arn:aws:states:eu:1:stateMachine:m",
+// testAWS is the configuration of a function's AWS clients.
+var testAWS = aws.Config{Region: "eu-central-1", Credentials: credentials.NewStaticCredentialsProvider("AKID", "SECRET", "")}
+
+const testRing = `{"id":"1","key":"0123456789abcdef0123456789abcdef"}`
+
+// environment is a function's, by name.
+type environment map[string]string
+
+func (e environment) get(name string) string { return e[name] }
+
+// with is e with some variables changed; pairs are names and values in turn.
+func (e environment) with(pairs ...string) environment {
+	out := maps.Clone(e)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		out[pairs[i]] = pairs[i+1]
 	}
+	return out
+}
+
+// deployedEnv is what every function needs of its environment.
+func deployedEnv() environment {
+	return environment{envTable: "runs", envBucket: "blobs", envMachine: "arn:aws:states:eu:1:stateMachine:m"}
+}
+
+// mains wire each function.
+var mains = map[string]func(*registry.Registry, aws.Config, func(string) string) error{
+	"step":    ofMachine(asksModels),
+	"tool":    ofMachine(reachesTools),
+	"approve": ofMachine(tellsPeople),
+	"http": func(r *registry.Registry, cfg aws.Config, getenv func(string) string) error {
+		_, err := startHTTP(r, cfg, getenv)
+		return err
+	},
+	"sweep": func(r *registry.Registry, cfg aws.Config, getenv func(string) string) error {
+		_, err := startSweep(r, cfg, getenv)
+		return err
+	},
+}
+
+func ofMachine(needs need) func(*registry.Registry, aws.Config, func(string) string) error {
+	return func(r *registry.Registry, cfg aws.Config, getenv func(string) string) error {
+		_, err := start(r, cfg, getenv, needs, runsCode)
+		return err
+	}
+}
+
+// Bad configuration ends a function at cold start. The error names the variable and holds no secret.
+func TestColdStartNamesWhatIsMissing(t *testing.T) {
 	r := registry.Must(registry.New())
-	api := func(cfg aws.Config, getenv func(string) string) (Invoke, error) { return startAPI(r, cfg, getenv) }
-	for name, start := range map[string]func(aws.Config, func(string) string) (Invoke, error){"api": api, "sweep": startSweep} {
+	for name, start := range mains {
 		t.Run(name, func(t *testing.T) {
-			f, err := start(testAWS, func(name string) string { return good[name] })
-			require.NoError(t, err)
-			require.NotNil(t, f)
-			_, err = f(t.Context(), []byte(`{}`))
-			require.ErrorContains(t, err, "read the event")
-			for missing := range good {
-				_, err := start(testAWS, func(name string) string {
-					if name == missing {
-						return ""
-					}
-					return good[name]
-				})
-				require.EqualError(t, err, missing+": want a value, got none")
+			require.NoError(t, start(r, testAWS, deployedEnv().get))
+			for missing := range deployedEnv() {
+				require.EqualError(t, start(r, testAWS, deployedEnv().with(missing, "").get), missing+": want a value, got none")
 			}
+			require.EqualError(t, start(r, aws.Config{}, deployedEnv().get), "AWS_REGION: want a value, got none")
+			err := start(r, testAWS, deployedEnv().with(envMachine, "m").get)
+			require.ErrorContains(t, err, envMachine+": state machine \"m\": want arn:aws:states")
+			require.ErrorContains(t, start(r, testAWS, deployedEnv().with(envMetrics, "no").get), envMetrics)
 		})
 	}
-	_, err := startAPI(r, testAWS, func(name string) string {
-		if name == envIAMTenant {
-			return "My Company"
-		}
-		return good[name]
-	})
+	require.ErrorContains(t, mains["tool"](r, testAWS, deployedEnv().with("COUNTERSIGN_PRIVATE_HOSTS", "10.0.0.0/8").get), "COUNTERSIGN_PRIVATE_HOSTS: ")
+	err := mains["http"](r, testAWS, deployedEnv().with(envIAMTenant, "My Company").get)
 	require.ErrorContains(t, err, `COUNTERSIGN_IAM_TENANT: got "My Company", want a tenant`)
+	err = mains["http"](r, testAWS, deployedEnv().with(envKeyRing, "s3cret").get)
+	require.ErrorContains(t, err, envKeyRing)
+	require.NotContains(t, err.Error(), "s3cret")
+}
+
+// Each function of the state machine has the ports that it uses, and the code of the program.
+func TestColdStartComposes(t *testing.T) {
+	r := registry.Must(registry.New())
+	code := hook.Set{Builders: map[string]hook.Builder{"b": func(context.Context, hook.BuildInput) (hook.Built, error) { return hook.Built{}, nil }}}
+	require.NoError(t, r.Hook(code))
+	d, err := agent.Definition{Name: "a", Builder: "b", Model: agent.ModelSpec{Provider: "demo"}}.Resolve()
+	require.NoError(t, err)
+	require.NoError(t, r.Add(d))
+	f, err := start(r, testAWS, deployedEnv().get, asksModels, reachesTools, tellsPeople, runsCode)
+	require.NoError(t, err)
+	p := f.Ports
+	for _, port := range []any{p.Model, p.Count, p.Index, p.Tools, p.Valid, p.Schema, p.Agents, f.Decides, f.Recorder} {
+		require.NotNil(t, port)
+	}
+	require.Len(t, p.Remotes, 3)
+	require.Contains(t, p.Hooks.Builders, "b")
+	require.Nil(t, p.Notify, "nobody is told without a channel")
+	require.Nil(t, p.Callbacks, "no address is handed out without one of the API")
+	got, ok := f.Agents("a")
+	require.True(t, ok)
+	require.Equal(t, "b", got.Builder)
+}
+
+// answer is what functions/http gives to a request that nobody has verified.
+func answer(t *testing.T, f Invoke, method, path string) events.APIGatewayV2HTTPResponse {
+	t.Helper()
+	var e events.APIGatewayV2HTTPRequest
+	e.Version, e.RawPath, e.RequestContext.HTTP.Method = "2.0", path, method
+	payload, err := json.Marshal(e)
+	require.NoError(t, err)
+	out, err := f(t.Context(), payload)
+	require.NoError(t, err)
+	var a events.APIGatewayV2HTTPResponse
+	require.NoError(t, json.Unmarshal(out, &a))
+	return a
+}
+
+// The API and the pages are one function. Whatever is no page asks who calls. Without a key ring there are no links, and no pages: the API
+// answers. Slack's clicks are taken only with a signing secret, and one that is wrong leaves the rest at work.
+func TestOneFunctionServesTheAPIAndThePages(t *testing.T) {
+	r := registry.Must(registry.New())
+	pages := deployedEnv().with(envKeyRing, testRing)
+	const page, problem = "text/html; charset=utf-8", "application/problem+json"
+	for name, c := range map[string]struct {
+		env     environment
+		answers map[string]string // status and type, by request
+	}{
+		"with a key ring": {pages, map[string]string{
+			"GET /": "200 " + page, "GET /a/x": "404 " + page, "POST /slack/interactions": "404 " + page,
+			"GET /v1/runs": "401 " + problem, "OPTIONS /v1/runs": "405 " + problem, "GET /v1/a/x": "404 " + problem, "GET /a": "404 " + problem,
+		}},
+		"with Slack": {pages.with(envSlackSecret, "0123456789abcdef"), map[string]string{
+			"POST /slack/interactions": "401 ", "GET /v1/runs": "401 " + problem,
+		}},
+		"with a secret that is too short": {pages.with(envSlackSecret, "short"), map[string]string{
+			"POST /slack/interactions": "404 " + page, "GET /": "200 " + page,
+		}},
+		"without a key ring": {deployedEnv(), map[string]string{
+			"GET /": "404 " + problem, "GET /a/x": "404 " + problem, "GET /v1/runs": "401 " + problem,
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, err := startHTTP(r, testAWS, c.env.get)
+			require.NoError(t, err)
+			for line, want := range c.answers {
+				method, path, _ := strings.Cut(line, " ")
+				a := answer(t, f, method, path)
+				require.Equal(t, want, fmt.Sprint(a.StatusCode, " ", a.Headers["Content-Type"]), "%s: %s", line, a.Body)
+			}
+			_, err = f(t.Context(), []byte(`{}`))
+			require.ErrorContains(t, err, "read the event")
+		})
+	}
 }
 
 // Claims are named by the environment.
 func TestClaimsAreNamedByTheEnvironment(t *testing.T) {
-	env := map[string]string{
-		envTable: "runs", envBucket: "blobs", envMachine: "arn:aws:states:eu:1:stateMachine:m",
-		envTenantClaim: "custom:tenant", envUserClaim: "email", envGroupsClaim: "cognito:groups",
-	}
-	f, err := startAPI(registry.Must(registry.New()), testAWS, func(name string) string { return env[name] })
+	env := deployedEnv().with(envTenantClaim, "custom:tenant", envUserClaim, "email", envGroupsClaim, "cognito:groups")
+	f, err := startHTTP(registry.Must(registry.New()), testAWS, env.get)
 	require.NoError(t, err)
 	const event = `{"version":"2.0","rawPath":"/v1/runs","rawQueryString":"x=1","requestContext":{"http":{"method":"GET"},"authorizer":{"jwt":{"claims":`
 	out, err := f(t.Context(), []byte(event+`{"tenant":"acme","sub":"ana"}}}}}`))
@@ -65,11 +181,8 @@ func TestClaimsAreNamedByTheEnvironment(t *testing.T) {
 
 // Callers by IAM are those of the account that the state machine is in.
 func TestIAMCallersAreOfTheOwnAccount(t *testing.T) {
-	env := map[string]string{
-		envTable: "runs", envBucket: "blobs", envMachine: "arn:aws:states:eu:123456789012:stateMachine:m",
-		envIAMTenant: "ops",
-	}
-	f, err := startAPI(registry.Must(registry.New()), testAWS, func(name string) string { return env[name] })
+	env := deployedEnv().with(envMachine, "arn:aws:states:eu:123456789012:stateMachine:m", envIAMTenant, "ops")
+	f, err := startHTTP(registry.Must(registry.New()), testAWS, env.get)
 	require.NoError(t, err)
 	for account, want := range map[string]string{"123456789012": `\"x\\\" is not known`, "210987654321": "own account"} {
 		out, err := f(t.Context(), []byte(`{"version":"2.0","rawPath":"/v1/runs","rawQueryString":"x=1","requestContext":{"http":{"method":"GET"},
@@ -77,39 +190,4 @@ func TestIAMCallersAreOfTheOwnAccount(t *testing.T) {
 		require.NoError(t, err)
 		require.Contains(t, string(out), want, account)
 	}
-}
-
-// functions/web is wired at cold start; bad configuration ends it there, names the variable and holds nothing of it.
-func TestColdStartOfPages(t *testing.T) {
-	good := map[string]string{
-		envTable: "runs", envBucket: "blobs", envMachine: "arn:aws:states:eu:1:stateMachine:m",
-		envKeyRing: `{"id":"1","key":"0123456789abcdef0123456789abcdef"}`,
-	}
-	start := func(name, value string) error {
-		f, err := startWeb(registry.Must(registry.New()), testAWS, func(n string) string {
-			if n == name {
-				return value
-			}
-			return good[n]
-		})
-		if err == nil {
-			_, err = f(t.Context(), []byte(`{}`))
-			require.ErrorContains(t, err, "read the event")
-			return nil
-		}
-		return err
-	}
-	require.NoError(t, start("", ""))
-	require.ErrorContains(t, start(envSlackSecret, "short"), envSlackSecret)
-	require.NoError(t, start(envDirectory, `{"tenants":{"acme":{"user:ana":["group:operators"]}}}`))
-	for name, c := range map[string][2]string{
-		envTable: {"", "want a value"}, envKeyRing: {"", "want a ring of keys, got none"},
-		envDirectory: {`{"tenants":{"acme":{"ana":[]}}}`, "ana"},
-	} {
-		err := start(name, c[0])
-		require.ErrorContains(t, err, name)
-		require.ErrorContains(t, err, c[1])
-	}
-	require.ErrorContains(t, start(envKeyRing, "s3cret"), envKeyRing)
-	require.NotContains(t, start(envKeyRing, "s3cret").Error(), "s3cret")
 }

@@ -35,7 +35,7 @@ func TestAgentsThatNeedPrograms(t *testing.T) {
 	require.Empty(t, able.Unfit("web"))
 	require.Empty(t, able.Unfit("ghost"))
 
-	h := &Handlers{Agents: able.Agent, Unfit: able.Unfit}
+	h := &Deployment{Agents: able.Agent, Unfit: able.Unfit}
 	for name, says := range map[string]string{"files": "start run: " + why, "ghost": `start run: agent "ghost" is not known to this deployment`} {
 		_, err := h.create(context.Background(), &event{Name: "x", State: state{Agent: name}})
 		require.ErrorContains(t, err, says)

@@ -1,27 +1,51 @@
 package lambdafn
 
 import (
+	"context"
 	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/audit"
 	"github.com/countersign/countersign/internal/observe/tracing"
 	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/tools/keyring"
+	"github.com/countersign/countersign/internal/web"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// Deployment is what one process does with runs and with requests to people. The functions and a laptop fill in the first
-// fields and call Compose once; the HTTP API, the pages, Slack and the state machine's functions use what it made.
-// After Compose it is safe for concurrent use and does not change.
+// Deployment is what one process does with runs and with requests to people. The functions and a laptop fill in the first fields and call
+// Compose once. The functions of the state machine, the HTTP API, the pages, Slack and the sweep use what it made. After Compose it is
+// safe for concurrent use and does not change.
 type Deployment struct {
 	Ports       runtime.Ports // with Valid
 	Definitions runtime.Definitions
-	People      person.Directory    // nil = nobody is known
-	Links       *link.Links         // nil = the pages are behind no link: a console serves them
-	Log         *slog.Logger        // nil = nothing is logged
-	Getenv      func(string) string // for what else the environment turns on; nil = nothing
+	// Agents finds an agent's current definition by name, for runs that start with an event.
+	Agents func(name string) (*agent.Definition, bool)
+	// Unfit says why an agent that is registered is not among Agents; "" = it is not registered. Nil = all of them are there.
+	Unfit func(name string) string
+	// Family tells the runs around one that has failed; nil = the repair of executions that ended badly does.
+	Family func(ctx context.Context, s *agent.AgentState) error
+	// Invoked is told that a function begins, and what it returns, how it ended: for what has to be written out before the process is
+	// frozen. Nil = nobody is.
+	Invoked func(ctx context.Context, function string) (context.Context, func(error))
+
+	People person.Directory                                    // nil = nobody is known
+	Ring   func() (*keyring.Ring, error)                       // verifies callbacks; nil = there are none
+	Links  *link.Links                                         // nil = the pages are behind no link: a console serves them
+	Slack  *slack.Interactions                                 // Secrets and Hooks of the app whose clicks are taken; nil = none is
+	Trace  *tracing.Tracer                                     // nil = runs are not traced
+	Log    *slog.Logger                                        // nil = nothing is logged
+	Warn   func(what string, err error)                        // is told of audit records that could not be kept; nil = nobody is
+	Audit  func(ctx context.Context, tenant, run string) error // audits a run in which something was decided; nil = a sweep does
+	// Recorder keeps refusals and what people look at; nil = nobody does.
+	Recorder audit.Recorder
 
 	Starter   *runtime.Starter
 	Waits     *runtime.Waits
@@ -29,12 +53,18 @@ type Deployment struct {
 	Canceller *runtime.Canceller
 	Servers   *approval.ServerPins
 	Desk      *approval.Desk // where every decision is taken
-	Decides   api.Desk       // Desk, with an audit of what people do
-	Recorder  audit.Recorder // keeps what people look at
+	Decides   api.Desk       // Desk, with an audit of what people do if there is a Recorder
 }
 
-// Compose makes the use cases over the ports. trace records decisions; nil = nothing does.
-func (d *Deployment) Compose(trace *tracing.Tracer) {
+// notifies is what tells people of decisions and remarks, among what tells them that they are asked.
+type notifies interface {
+	Noted(ctx context.Context, a approval.Approval)
+	Decided(ctx context.Context, a approval.Approval)
+	Thread(ctx context.Context, a approval.Approval)
+}
+
+// Compose makes the use cases over the ports, and returns d.
+func (d *Deployment) Compose() *Deployment {
 	p := d.Ports
 	d.Starter, d.Waits = &runtime.Starter{Ports: p}, &runtime.Waits{Ports: p}
 	d.Inputs = &runtime.Inputs{Ports: p, Waits: d.Waits, Definitions: d.Definitions}
@@ -42,14 +72,16 @@ func (d *Deployment) Compose(trace *tracing.Tracer) {
 	d.Servers = &approval.ServerPins{Table: p.Table, Blobs: p.Blobs, Clock: p.Clock}
 	d.Desk = &approval.Desk{
 		Table: p.Table, Journal: p.Journal, Clock: p.Clock, Definitions: d.Definitions, Valid: p.Valid, Wake: d.Waits.Wake,
-		Decided: trace.Decided(p.Journal),
+		Decided: d.Trace.Decided(p.Journal),
 	}
 	if tells, ok := p.Notify.(notifies); ok {
 		d.Desk.Noted, d.Desk.Woken, d.Desk.Said = tells.Noted, tells.Decided, tells.Thread
 	}
-	a := auditor(p)
-	d.Recorder = a.Log
-	d.Decides = &audit.Desk{Next: d.Desk, Recorder: a.Log, Run: a.Run, Clock: p.Clock, Warn: p.Warn}
+	d.Decides = d.Desk
+	if d.Recorder != nil {
+		d.Decides = &audit.Desk{Next: d.Desk, Recorder: d.Recorder, Run: d.Audit, Clock: p.Clock, Warn: d.Warn}
+	}
+	return d
 }
 
 // Backend is the deployment as the HTTP API serves it. What depends on who calls is left to be filled in.
@@ -58,5 +90,64 @@ func (d *Deployment) Backend() api.Backend {
 	return api.Backend{
 		Starter: d.Starter, Inputs: d.Inputs, Canceller: d.Canceller, Desk: d.Decides, Servers: d.Servers, People: d.People,
 		Journal: p.Journal, Table: p.Table, Clock: p.Clock, Definitions: d.Definitions, Uploads: p.Uploads, Log: d.Log,
+		Callbacks: d.Ring,
 	}
+}
+
+// isPage reports whether a path is the pages' or Slack's. Every other one is the API's.
+func isPage(path string) bool {
+	return path == "/" || path == slack.Path || strings.HasPrefix(path, link.Path)
+}
+
+// PagesHandler serves the pages of requests, and what is clicked in Slack. Every other path is answered like a link that is none.
+func (d *Deployment) PagesHandler() http.Handler {
+	pages := d.Pages().Handler()
+	if d.Slack == nil {
+		return pages
+	}
+	clicks := *d.Slack
+	clicks.Directory, clicks.Decide, clicks.Updated = d.People, d.Decides.Decide, d.Desk.Woken
+	clicks.Clock, clicks.Log = d.Ports.Clock, d.Log
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == slack.Path {
+			clicks.ServeHTTP(w, r)
+			return
+		}
+		pages.ServeHTTP(w, r)
+	})
+}
+
+// Pages are the pages of requests over the desk.
+func (d *Deployment) Pages() *web.Pages {
+	pages := &web.Pages{
+		Desk: d.Decides, Audit: d.Recorder, People: d.People, Show: web.Shown(d.Ports.Journal, d.Definitions),
+		Clock: d.Ports.Clock, Log: d.Log, May: d.mayDecide, Remark: d.remark,
+		Get: func(ctx context.Context, tenant, id string) (approval.Approval, error) {
+			return approval.Get(ctx, d.Ports.Table, tenant, id)
+		},
+	}
+	if d.Links != nil { // a nil one is no nil interface
+		pages.Links = d.Links
+	}
+	return pages
+}
+
+// mayDecide says what a page offers somebody. The desk decides.
+func (d *Deployment) mayDecide(_ context.Context, a approval.Approval, by agent.Principal) (approve, deny bool, err error) {
+	deny = a.MayDecide(by, d.Desk.Clock.Now())
+	return deny && (!a.FourEyes || !slices.Contains(a.Requesters, by.ID)), deny, nil
+}
+
+// remark takes what somebody says of a request: an answer of those for whom its run acts, a question of others.
+func (d *Deployment) remark(ctx context.Context, r web.Remark) error {
+	a, err := approval.Get(ctx, d.Ports.Table, r.Tenant, r.ID)
+	if err != nil {
+		return err
+	}
+	say := d.Decides.Ask
+	if slices.Contains(a.Requesters, r.By.ID) {
+		say = d.Decides.Reply
+	}
+	_, err = say(ctx, approval.Word{Tenant: r.Tenant, ID: r.ID, Text: r.Text, By: r.By, Via: r.Via})
+	return err
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/asl"
+	"github.com/countersign/countersign/internal/audit"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/ids"
@@ -48,7 +49,7 @@ type payment struct {
 	To     string `json:"to,omitempty"`
 }
 
-// stack is a deployment: the state machine and its functions on the local engine, and beside them functions/api and functions/sweep over
+// stack is a deployment: the state machine and its functions on the local engine, and beside them functions/http and functions/sweep over
 // ports of their own, as other processes have them.
 type stack struct {
 	t       *testing.T
@@ -81,7 +82,7 @@ func inStack(t *testing.T, model string, f func(t *testing.T, s *stack)) {
 	synctest.Test(t, func(t *testing.T) { f(t, deploy(t, model, nil)) })
 }
 
-// deploy makes a deployment whose agent names the plugins of code; functions/api and functions/sweep have none of it.
+// deploy makes a deployment whose agent names the plugins of code; functions/http and functions/sweep have none of it.
 func deploy(t *testing.T, model string, code map[string]hook.Factory) *stack {
 	t.Helper()
 	s := &stack{t: t, counts: counting.Wrap(memory.New()), metrics: &metrics{}, logs: &lines{}, paid: make(chan payment, 10)}
@@ -114,10 +115,21 @@ func deploy(t *testing.T, model string, code map[string]hook.Factory) *stack {
 	ports.Table, ports.Journal = s.table, store.NewJournal(s.table, 8)
 	ports.Model, ports.Tools, ports.Uploads, ports.Hooks = nil, nil, permits{}, hook.Set{}
 	ports.Waiter = muteable{ports.Waiter, &s.mute}
-	log := s.log()
-	s.api = lambdafn.NewAPI(ports, reg, lambdafn.Identity{}, nil, log, func() (*keyring.Ring, error) { return ring, nil }, nil)
-	s.sweep = lambdafn.NewSweep(ports, blobs, executions{s.machine.Engine}, machineARN, s.metrics, log)
+	d := s.deployment(ports)
+	s.api = d.Serve(reg, lambdafn.Identity{})
+	s.sweep = d.Sweep(blobs, executions{s.machine.Engine}, machineARN, s.metrics)
 	return s
+}
+
+// deployment is what stands behind functions/http and functions/sweep, over ports of their own.
+func (s *stack) deployment(p runtime.Ports) *lambdafn.Deployment {
+	log := &audit.Log{Table: p.Table, Clock: p.Clock, Jitter: ids.System(p.Clock).Jitter}
+	auditor := &audit.Auditor{Table: p.Table, Journal: p.Journal, Log: log}
+	d := &lambdafn.Deployment{
+		Ports: p, Definitions: runtime.Tightened(runtime.PinnedDefinitions(p.Blobs), s.machine.Agents), Agents: s.machine.Agents,
+		Ring: func() (*keyring.Ring, error) { return ring, nil }, Log: s.log(), Recorder: auditor.Log, Audit: auditor.Run,
+	}
+	return d.Compose()
 }
 
 func (s *stack) log() *slog.Logger { return safelog.New(s.logs, store.ErrThrottled) }

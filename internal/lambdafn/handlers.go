@@ -1,6 +1,6 @@
 // Package lambdafn is the functions of a deployment, JSON in, JSON out, over the use cases of package runtime: the three of the state
-// machine (Handlers), which the local engine calls as the Lambda mains do, the HTTP API behind a gateway (NewAPI), and the repair
-// (NewSweep).
+// machine (Step, Tool, Approve), which the local engine calls as the Lambda mains do, the HTTP API and the pages behind a gateway (Serve),
+// and the repair (Sweep). All of them are over one Deployment.
 package lambdafn
 
 import (
@@ -19,27 +19,12 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// Handlers serves functions/step, functions/tool and functions/approve. Safe for concurrent use.
-type Handlers struct {
-	Ports       runtime.Ports
-	Definitions runtime.Definitions
-	// Agents finds an agent's current definition by name, for runs that start with an event.
-	Agents func(name string) (*agent.Definition, bool)
-	// Unfit says why an agent that is registered is not among Agents; "" = it is not registered. Nil = all of them are there.
-	Unfit func(name string) string
-	// Family tells the runs around one that has failed; nil = the repair of executions that ended badly does.
-	Family func(ctx context.Context, s *agent.AgentState) error
-	// Invoked is told that a function begins, and what it returns, how it ended: for what has to be written out before the process is
-	// frozen. Nil = nobody is.
-	Invoked func(ctx context.Context, function string) (context.Context, func(error))
-}
-
-// invoked begins a function.
-func (h *Handlers) invoked(ctx context.Context, function string) (context.Context, func(error)) {
-	if h.Invoked == nil {
+// began begins a function.
+func (d *Deployment) began(ctx context.Context, function string) (context.Context, func(error)) {
+	if d.Invoked == nil {
 		return ctx, func(error) {}
 	}
-	return h.Invoked(ctx, function)
+	return d.Invoked(ctx, function)
 }
 
 // event is what every state of the machine passes on.
@@ -142,27 +127,27 @@ func executionName(s string) bool {
 	return s != "" && len(s) <= 80 && strings.Trim(s, word) == ""
 }
 
-func (h *Handlers) invocation(e event) runtime.Invocation {
+func (d *Deployment) invocation(e event) runtime.Invocation {
 	return runtime.Invocation{
-		Tenant: e.State.Tenant, Run: e.State.Run, Execution: e.Name, Woken: e.State.Woken, At: e.State.At, Writer: h.Ports.IDs.Writer(),
+		Tenant: e.State.Tenant, Run: e.State.Run, Execution: e.Name, Woken: e.State.Woken, At: e.State.At, Writer: d.Ports.IDs.Writer(),
 	}
 }
 
 // Step serves functions/step.
-func (h *Handlers) Step(ctx context.Context, payload []byte) (out []byte, err error) {
-	ctx, ended := h.invoked(ctx, "step")
+func (d *Deployment) Step(ctx context.Context, payload []byte) (out []byte, err error) {
+	ctx, ended := d.began(ctx, "step")
 	defer func() { ended(err) }()
 	e, err := decode(payload)
 	if err != nil {
 		return nil, err
 	}
 	if e.State.Run == "" {
-		if e.State.Run, err = h.create(ctx, &e); err != nil {
+		if e.State.Run, err = d.create(ctx, &e); err != nil {
 			return nil, classify(err)
 		}
 	}
-	st := &runtime.Stepper{Ports: h.Ports, Definitions: h.Definitions, Family: h.Family}
-	inv := h.invocation(e)
+	st := &runtime.Stepper{Ports: d.Ports, Definitions: d.Definitions, Family: d.Family}
+	inv := d.invocation(e)
 	if e.State.Failure != nil {
 		return reply(st.Fail(ctx, inv, fmt.Sprintf("a step gave up after its retries: %s", e.State.Failure.Error)))
 	}
@@ -170,21 +155,21 @@ func (h *Handlers) Step(ctx context.Context, payload []byte) (out []byte, err er
 }
 
 // Invoke calls a function by its name: step, tool or approve.
-func (h *Handlers) Invoke(ctx context.Context, function string, payload []byte) ([]byte, error) {
+func (d *Deployment) Invoke(ctx context.Context, function string, payload []byte) ([]byte, error) {
 	switch function {
 	case "step":
-		return h.Step(ctx, payload)
+		return d.Step(ctx, payload)
 	case "tool":
-		return h.Tool(ctx, payload)
+		return d.Tool(ctx, payload)
 	case "approve":
-		return h.Approve(ctx, payload)
+		return d.Approve(ctx, payload)
 	default:
 		return nil, invalidf("invoke function %q: want step, tool or approve", function)
 	}
 }
 
 // create writes the run of an execution that was started by an event. The first execution to write it owns it.
-func (h *Handlers) create(ctx context.Context, e *event) (string, error) {
+func (d *Deployment) create(ctx context.Context, e *event) (string, error) {
 	s := &e.State
 	if s.Tenant == "" {
 		s.Tenant = "default"
@@ -192,9 +177,9 @@ func (h *Handlers) create(ctx context.Context, e *event) (string, error) {
 	if err := s.checkStart(); err != nil {
 		return "", err
 	}
-	def, ok := h.Agents(s.Agent)
-	if !ok && h.Unfit != nil && h.Unfit(s.Agent) != "" {
-		return "", invalidf("start run: %s", h.Unfit(s.Agent))
+	def, ok := d.Agents(s.Agent)
+	if !ok && d.Unfit != nil && d.Unfit(s.Agent) != "" {
+		return "", invalidf("start run: %s", d.Unfit(s.Agent))
 	}
 	if !ok {
 		return "", invalidf("start run: agent %s is not known to this deployment", nameIfAny(s.Agent))
@@ -208,8 +193,7 @@ func (h *Handlers) create(ctx context.Context, e *event) (string, error) {
 		key = e.Name
 	}
 	run := agent.RunID(s.Tenant, def.Name, key)
-	st := runtime.Starter{Ports: h.Ports}
-	_, err = st.Create(ctx, runtime.Start{Tenant: s.Tenant, Agent: def, Key: key, Message: said, Input: s.Input, Subject: s.Subject}, run, e.Name)
+	_, err = d.Starter.Create(ctx, runtime.Start{Tenant: s.Tenant, Agent: def, Key: key, Message: said, Input: s.Input, Subject: s.Subject}, run, e.Name)
 	return run, err
 }
 
@@ -261,20 +245,20 @@ func readMessage(raw json.RawMessage) ([]agent.UserBlock, error) {
 }
 
 // Tool serves functions/tool.
-func (h *Handlers) Tool(ctx context.Context, payload []byte) (out []byte, err error) {
-	ctx, ended := h.invoked(ctx, "tool")
+func (d *Deployment) Tool(ctx context.Context, payload []byte) (out []byte, err error) {
+	ctx, ended := d.began(ctx, "tool")
 	defer func() { ended(err) }()
 	e, err := decode(payload)
 	if err != nil {
 		return nil, err
 	}
-	b := &runtime.Batch{Ports: h.Ports, Definitions: h.Definitions, Waits: &runtime.Waits{Ports: h.Ports}}
-	return reply(b.Run(ctx, h.invocation(e)))
+	b := &runtime.Batch{Ports: d.Ports, Definitions: d.Definitions, Waits: d.Waits}
+	return reply(b.Run(ctx, d.invocation(e)))
 }
 
 // Approve serves functions/approve. It decides nothing: it keeps the task token until somebody does.
-func (h *Handlers) Approve(ctx context.Context, payload []byte) (out []byte, err error) {
-	ctx, ended := h.invoked(ctx, "approve")
+func (d *Deployment) Approve(ctx context.Context, payload []byte) (out []byte, err error) {
+	ctx, ended := d.began(ctx, "approve")
 	defer func() { ended(err) }()
 	e, err := decode(payload)
 	if err != nil {
@@ -283,8 +267,7 @@ func (h *Handlers) Approve(ctx context.Context, payload []byte) (out []byte, err
 	if e.Token == "" {
 		return nil, invalidf("read the state machine's event: token: want a task token")
 	}
-	w := &runtime.Waits{Ports: h.Ports}
-	err = w.Park(ctx, runtime.Ticket{
+	err = d.Waits.Park(ctx, runtime.Ticket{
 		Tenant: e.State.Tenant, Run: e.State.Run, Execution: e.Name, WaitSeq: e.State.Woken,
 		Attempt: e.Redrives*retriesPerRedrive + e.Retries, Token: e.Token,
 	})

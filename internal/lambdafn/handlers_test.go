@@ -24,7 +24,7 @@ import (
 
 // deployed is the functions over honest fakes.
 type deployed struct {
-	*Handlers
+	*Deployment
 	t      *testing.T
 	rows   *memory.Table
 	blobs  *memory.Blobs
@@ -49,7 +49,7 @@ func inBubble(t *testing.T, f func(t *testing.T, d *deployed)) {
 		def.Tools = []agent.ToolSpec{{
 			Name: "pay", Kind: agent.KindInternal, Description: "Pays.", Effect: agent.EffectNonIdempotent, Schema: json.RawMessage(`{"type":"object"}`),
 		}}
-		d.Handlers = &Handlers{
+		d.Deployment = &Deployment{
 			Ports: runtime.Ports{
 				Table: d.table, Journal: store.NewJournal(d.table, 0), Blobs: blobs, Model: d, Tools: d,
 				Valid: schema.Validate, Waiter: d, Clock: c, IDs: ids.Seeded(c, 1),
@@ -59,6 +59,7 @@ func inBubble(t *testing.T, f func(t *testing.T, d *deployed)) {
 				return &def, name == def.Name
 			},
 		}
+		d.Compose()
 		f(t, d)
 	})
 }

@@ -19,11 +19,12 @@ import (
 // envOpenAI is the key of OpenAI itself. It goes to no other server.
 const envOpenAI = "OPENAI_API_KEY"
 
-// addModels adds the ports that ask models. Watch sees every try of a request: it stands below the retries.
-func addModels(p *runtime.Ports, cfg aws.Config, getenv func(string) string, watch *Observer) {
-	all := NewModels(cfg, getenv)
-	m := runtime.WithDialect(runtime.WithMedia(watch.Model(all), p.Blobs))
+// asksModels adds the ports that ask models. The observer sees every try of a request: it stands below the retries.
+func asksModels(f *function) error {
+	p, all := &f.Ports, NewModels(f.cfg, f.getenv)
+	m := runtime.WithDialect(runtime.WithMedia(f.watch.Model(all), p.Blobs))
 	p.Model, p.Count, p.Index = modelretry.New(m, p.Clock, ids.System(p.Clock).Jitter), m, runtime.NewToolIndex(all.Embedder)
+	return nil
 }
 
 // Models asks the model that a run's own definition names: of Amazon Bedrock with the function's own role, or of an OpenAI-compatible

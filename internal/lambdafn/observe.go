@@ -157,7 +157,7 @@ func (o *Observer) Remotes(next runtime.Remotes) runtime.Remotes {
 	return o.Trace.Remotes(next)
 }
 
-// Invoked is a Handlers' Invoked.
+// Invoked is a Deployment's Invoked.
 func (o *Observer) Invoked(ctx context.Context, function string) (context.Context, func(error)) {
 	ctx, ended := o.Trace.Invoked(ctx, function)
 	return ctx, func(err error) {

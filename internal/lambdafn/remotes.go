@@ -12,28 +12,65 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
+	"github.com/countersign/countersign/internal/tools/callback"
 	"github.com/countersign/countersign/internal/tools/egress"
 	"github.com/countersign/countersign/internal/tools/httptool"
+	"github.com/countersign/countersign/internal/tools/keyring"
 	"github.com/countersign/countersign/internal/tools/lambdatool"
 	"github.com/countersign/countersign/internal/tools/mcp"
 	"github.com/countersign/countersign/internal/tools/secrets"
 )
 
-// addRemotes adds the ports that carry out the calls of tools outside the program: HTTP requests, MCP servers and
+// reachesTools adds the ports that carry out the calls of tools outside the program: HTTP requests, MCP servers and
 // functions. A variable that makes no sense is an error that names it.
-func addRemotes(p *runtime.Ports, cfg aws.Config, getenv func(string) string, watch *Observer) error {
+func reachesTools(f *function) error {
 	var err error
-	if p.Callbacks, err = callbacks(getenv); err != nil {
+	if f.Ports.Callbacks, err = callbacks(f.getenv); err != nil {
 		return err
 	}
-	all, err := deployedReach(cfg, getenv).Remotes()
+	all, err := deployedReach(f.cfg, f.getenv).Remotes()
 	if err != nil {
 		return err
 	}
-	p.Functions = lambdatool.New(cfg)
-	all[agent.KindLambda] = lambdatool.Remote{Functions: p.Functions}
-	p.Remotes = watch.Remotes(all)
+	f.Ports.Functions = lambdatool.New(f.cfg)
+	all[agent.KindLambda] = lambdatool.Remote{Functions: f.Ports.Functions}
+	f.Ports.Remotes = f.watch.Remotes(all)
 	return nil
+}
+
+// The environment of callbacks: of functions/tool, which hands out their addresses, and of functions/http, which takes the answers.
+const (
+	envCallbackURL = "COUNTERSIGN_CALLBACK_URL" // where the API is reached from outside, as https://api.example.com; empty = no address is handed out
+	envKeyRing     = "COUNTERSIGN_KEYRING"      // package keyring says what it looks like; empty = there are no callbacks
+)
+
+// readRing is the ring of a function; nil = it has none. No key is in its error.
+func readRing(getenv func(string) string) (func() (*keyring.Ring, error), error) {
+	text := getenv(envKeyRing)
+	if text == "" {
+		return nil, nil
+	}
+	ring, err := keyring.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", envKeyRing, err)
+	}
+	return func() (*keyring.Ring, error) { return ring, nil }, nil
+}
+
+// callbacks are the addresses that a function hands out; nil = none.
+func callbacks(getenv func(string) string) (runtime.Callbacks, error) {
+	base := getenv(envCallbackURL)
+	if base == "" {
+		return nil, nil
+	}
+	ring, err := readRing(getenv)
+	switch {
+	case err != nil:
+		return nil, err
+	case ring == nil:
+		return nil, fmt.Errorf("%s: want a ring of keys beside %s, got none", envKeyRing, envCallbackURL)
+	}
+	return callback.Addresses{Ring: ring, Base: func() string { return base }}, nil
 }
 
 // Reach is what the calls of tools that are HTTP requests or tools of MCP servers may use.

@@ -5,31 +5,39 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 
 	"github.com/aws/aws-lambda-go/lambda"
 	"github.com/aws/aws-lambda-go/lambda/messages"
 	"github.com/aws/aws-sdk-go-v2/aws"
 
+	"github.com/countersign/countersign/internal/audit"
 	"github.com/countersign/countersign/internal/aws/awsconfig"
+	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/observe/safelog"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tools/schema"
 )
 
 // Step is the main of functions/step, which asks models. It serves until the process is ended.
-func Step(r *registry.Registry) { serve(r, (*Handlers).Step) }
+func Step(r *registry.Registry) { serve(r, (*Deployment).Step, asksModels) }
 
 // Tool is the main of functions/tool, which runs tools. It serves until the process is ended.
-func Tool(r *registry.Registry) { serve(r, (*Handlers).Tool) }
+func Tool(r *registry.Registry) { serve(r, (*Deployment).Tool, reachesTools) }
 
 // Approve is the main of functions/approve, which keeps task tokens and tells people of requests. It serves until the process is ended.
-func Approve(r *registry.Registry) { serve(r, (*Handlers).Approve) }
+func Approve(r *registry.Registry) { serve(r, (*Deployment).Approve, tellsPeople) }
 
-func serve(r *registry.Registry, f func(*Handlers, context.Context, []byte) ([]byte, error)) {
+func serve(r *registry.Registry, f func(*Deployment, context.Context, []byte) ([]byte, error), needs need) {
 	listen(func(cfg aws.Config, getenv func(string) string) (Invoke, error) {
-		h, err := coldStart(r, cfg, getenv)
-		return func(ctx context.Context, payload []byte) ([]byte, error) { return f(h, ctx, payload) }, err
+		deployed, err := start(r, cfg, getenv, needs, runsCode)
+		if err != nil {
+			return nil, err
+		}
+		return func(ctx context.Context, payload []byte) ([]byte, error) { return f(deployed.Deployment, ctx, payload) }, nil
 	})
 }
 
@@ -54,9 +62,21 @@ func listen(start func(cfg aws.Config, getenv func(string) string) (Invoke, erro
 	})
 }
 
-// coldStart wires the functions of the state machine from their agents, tools and environment. Bad configuration ends it here, before
-// any event.
-func coldStart(r *registry.Registry, cfg aws.Config, getenv func(string) string) (*Handlers, error) {
+// function is a deployment in a function of AWS Lambda, and what it is made of.
+type function struct {
+	*Deployment
+	cfg      aws.Config
+	getenv   func(string) string
+	registry *registry.Registry
+	agents   *deployable
+	watch    *Observer
+}
+
+// need adds what not every function uses to one that starts. A function links the needs of its own main and no others.
+type need func(f *function) error
+
+// start wires a function from its agents and its environment. Bad configuration ends it here, before any event.
+func start(r *registry.Registry, cfg aws.Config, getenv func(string) string, needs ...need) (*function, error) {
 	watch, err := observe(getenv, os.Stdout, os.Stderr)
 	if err != nil {
 		return nil, err
@@ -65,18 +85,42 @@ func coldStart(r *registry.Registry, cfg aws.Config, getenv func(string) string)
 	if err != nil {
 		return nil, err
 	}
-	addModels(&ports, cfg, getenv, watch)
-	if err := addRemotes(&ports, cfg, getenv, watch); err != nil {
-		return nil, err
+	able, auditor := fit(r, watch.Log), auditor(ports)
+	ports.Agents, ports.Valid = able.Agent, schema.Validate
+	f := &function{cfg: cfg, getenv: getenv, registry: r, agents: able, watch: watch, Deployment: &Deployment{
+		Ports: ports, Definitions: runtime.Tightened(runtime.PinnedDefinitions(ports.Blobs), able.Agent),
+		Agents: able.Agent, Unfit: able.Unfit, Invoked: watch.Invoked, Trace: watch.Trace, Log: newLog(),
+		Recorder: auditor.Log, Audit: auditor.Run,
+	}}
+	for _, add := range needs {
+		if err := add(f); err != nil {
+			return nil, err
+		}
 	}
-	telling(cfg, getenv, watch, &ports)
-	able := fit(r, watch.Log)
-	ports.Agents, ports.Tools, ports.Valid = able.Agent, r.Tools(), r.Tools().Valid
-	ports.Schema, ports.Hooks = schema.Fits, r.Hooks()
-	return &Handlers{
-		Ports: watch.Ports(ports), Definitions: runtime.Tightened(runtime.PinnedDefinitions(ports.Blobs), able.Agent),
-		Agents: able.Agent, Unfit: able.Unfit, Invoked: watch.Invoked,
-	}, nil
+	f.Ports = watch.Ports(f.Ports)
+	f.Warn = f.Ports.Warn
+	f.Compose()
+	return f, nil
+}
+
+// runsCode adds the tools and the other code of the program.
+func runsCode(f *function) error {
+	f.Ports.Tools, f.Ports.Schema, f.Ports.Hooks = f.registry.Tools(), schema.Fits, f.registry.Hooks()
+	return nil
+}
+
+// auditor derives a deployment's audit records.
+func auditor(p runtime.Ports) *audit.Auditor {
+	log := &audit.Log{Table: p.Table, Clock: p.Clock, Jitter: ids.System(p.Clock).Jitter}
+	return &audit.Auditor{Table: p.Table, Journal: p.Journal, Log: log}
+}
+
+// newLog logs to the function's standard error, without content (R17).
+func newLog() *slog.Logger {
+	return safelog.New(os.Stderr,
+		store.ErrThrottled, store.ErrConflict, store.ErrTooLarge, store.ErrInvalid, store.ErrNoRun, store.ErrNoBlob, store.ErrGuardFailed,
+		runtime.ErrContention, runtime.ErrSweepStopped, runtime.ErrSweepTooShort, context.Canceled, context.DeadlineExceeded,
+	)
 }
 
 // named gives an error the name that the state machine's Retry and Catch look for. The Lambda runtime would report the

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"runtime/debug"
 	"time"
 
@@ -31,49 +30,50 @@ type Metrics interface {
 const maxReported = 50
 
 // Sweep is the main of functions/sweep: the scheduled sweep and the reaper. It serves until the process is ended.
-func Sweep(*registry.Registry) { listen(startSweep) }
-
-func startSweep(cfg aws.Config, getenv func(string) string) (Invoke, error) {
-	watch, err := observe(getenv, os.Stdout, os.Stderr)
-	if err != nil {
-		return nil, err
-	}
-	ports, err := connect(cfg, getenv)
-	if err != nil {
-		return nil, err
-	}
-	tenants, ok := ports.Blobs.(runtime.Tenants)
-	if !ok {
-		return nil, fmt.Errorf("sweep: the blob store %T cannot list tenants", ports.Blobs)
-	}
-	executions, ok := ports.Waiter.(runtime.Executions)
-	if !ok {
-		return nil, fmt.Errorf("sweep: the state machine's client %T cannot list executions", ports.Waiter)
-	}
-	ports.Notify = notifier(ports, cfg, getenv, watch)
-	var m Metrics = unmeasured{}
-	if watch.Metrics != nil {
-		m = watch.Metrics
-	}
-	sweep := NewSweep(watch.Ports(ports), tenants, executions, getenv(envMachine), m, newLog())
-	return func(ctx context.Context, payload []byte) (out []byte, err error) {
-		ctx, ended := watch.Invoked(ctx, "sweep")
-		defer func() { ended(err) }()
-		return sweep(ctx, payload)
-	}, nil
+func Sweep(r *registry.Registry) {
+	listen(func(cfg aws.Config, getenv func(string) string) (Invoke, error) { return startSweep(r, cfg, getenv) })
 }
 
-// NewSweep repairs runs: all of them when the schedule's event comes, one when an execution of the state machine with that ARN has ended
+func startSweep(r *registry.Registry, cfg aws.Config, getenv func(string) string) (Invoke, error) {
+	f, err := start(r, cfg, getenv, func(f *function) error {
+		f.Ports.Notify = notifier(f) // also without channels: it lets others decide in time
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	tenants, ok := f.Ports.Blobs.(runtime.Tenants)
+	if !ok {
+		return nil, fmt.Errorf("sweep: the blob store %T cannot list tenants", f.Ports.Blobs)
+	}
+	executions, ok := f.Ports.Waiter.(runtime.Executions)
+	if !ok {
+		return nil, fmt.Errorf("sweep: the state machine's client %T cannot list executions", f.Ports.Waiter)
+	}
+	var m Metrics = unmeasured{}
+	if f.watch.Metrics != nil {
+		m = f.watch.Metrics
+	}
+	return f.Sweep(tenants, executions, getenv(envMachine), m), nil
+}
+
+// Sweep repairs runs: all of them when the schedule's event comes, one when an execution of the state machine with that ARN has ended
 // badly. It answers with a Swept in JSON. It uses no model and no tool. Where the port that tells people of requests is a runtime.Notices too, a
 // scheduled sweep does what is due of them.
-func NewSweep(p runtime.Ports, tenants runtime.Tenants, executions runtime.Executions, machine string, m Metrics, log *slog.Logger) Invoke {
-	sweeper := &runtime.Sweeper{Ports: p, Definitions: runtime.PinnedDefinitions(p.Blobs)}
+func (d *Deployment) Sweep(tenants runtime.Tenants, executions runtime.Executions, machine string, m Metrics) Invoke {
+	p := d.Ports
+	sweeper := &runtime.Sweeper{Ports: p, Definitions: d.Definitions}
 	notices, _ := p.Notify.(runtime.Notices)
 	s := &sweeping{
-		sweep: runtime.Sweep{Sweeper: sweeper, Tenants: tenants, Executions: executions, Notices: notices}, machine: machine, metrics: m, log: log, clock: p.Clock,
+		sweep:   runtime.Sweep{Sweeper: sweeper, Tenants: tenants, Executions: executions, Notices: notices},
+		machine: machine, metrics: m, log: d.Log, clock: p.Clock,
 		audits: audit.Sweep{Auditor: auditor(p), Heads: p.Journal, Clock: p.Clock},
 	}
-	return s.serve
+	return func(ctx context.Context, payload []byte) (out []byte, err error) {
+		ctx, ended := d.began(ctx, "sweep")
+		defer func() { ended(err) }()
+		return s.serve(ctx, payload)
+	}
 }
 
 // Swept is what an invocation found and did.
@@ -235,6 +235,38 @@ func (s *sweeping) gauges(w runtime.Waiting) {
 	}
 	s.metrics.Seconds(metrics.OldestWaitSeconds, oldest)
 	s.metrics.Count(metrics.OutcomesUnknown, w.OutcomesUnknown)
+}
+
+const (
+	// auditShare is the part of a sweep's time that is the audit's, and auditMost the most of it.
+	auditShare = 4
+	auditMost  = 3 * time.Minute
+)
+
+// audit audits what nobody has. What it does not come to, the next sweep does: the repair of runs waits for no chain.
+func (s *sweeping) audit(ctx context.Context) {
+	patience := auditMost
+	if deadline, ok := ctx.Deadline(); ok {
+		patience = min(patience, deadline.Sub(s.clock.Now())/auditShare)
+	}
+	bounded, cancel := s.clock.WithTimeout(ctx, patience)
+	defer cancel()
+	tenants, err := s.sweep.Tenants.Tenants(bounded)
+	var swept audit.Swept
+	if err == nil {
+		swept, err = s.audits.Run(bounded, tenants)
+	}
+	for _, f := range swept.Failed {
+		s.log.Error("run could not be audited", "tenant", f.Tenant, "run", f.Run, "kind", string(kindOf(f.Err)), "error", f.Err)
+	}
+	failures := int64(len(swept.Failed))
+	if err != nil {
+		failures++
+		s.log.Error("audit stopped", "kind", string(kindOf(err)), "error", err)
+	}
+	if failures > 0 {
+		s.metrics.Count(metrics.AuditFailures, failures)
+	}
 }
 
 // ended is the detail of an execution's change of status. The input is left out where it is large.

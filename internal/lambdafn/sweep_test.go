@@ -101,7 +101,7 @@ func TestA15SweepReportsWhatItTold(t *testing.T) {
 		ports := s.machine.Ports
 		ports.Notify = notices{}
 		blobs := ports.Blobs.(runtime.Tenants)
-		out, err := lambdafn.NewSweep(ports, blobs, executions{s.machine.Engine}, machineARN, s.metrics, s.log())(t.Context(), []byte(ruleEvent))
+		out, err := s.deployment(ports).Sweep(blobs, executions{s.machine.Engine}, machineARN, s.metrics)(t.Context(), []byte(ruleEvent))
 		require.NoError(t, err)
 		var r lambdafn.Swept
 		require.NoError(t, json.Unmarshal(out, &r))
@@ -294,7 +294,7 @@ func TestSweepTellsBrokenFromUnreachable(t *testing.T) {
 // A panic is an error without what it said.
 func TestSweepPanics(t *testing.T) {
 	inStack(t, pay, func(t *testing.T, s *stack) {
-		sweep := lambdafn.NewSweep(s.machine.Ports, nil, nil, machineARN, s.metrics, s.log())
+		sweep := s.deployment(s.machine.Ports).Sweep(nil, nil, machineARN, s.metrics)
 		_, err := sweep(t.Context(), []byte(ruleEvent))
 		var e *lambdafn.Error
 		require.True(t, errors.As(err, &e))

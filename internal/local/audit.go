@@ -6,11 +6,9 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/audit"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/web/api"
 )
 
 // audits keeps the chain of a laptop up to date: after each park, decision and end of a run, beside what goes on. What it does not come to, the
@@ -56,12 +54,10 @@ func besides(first runtime.EventSink, second *audits) runtime.EventSink {
 	return runtime.Sinks{first, second}
 }
 
-// told is a desk's Decided, that has a run audited in which something was decided; nil for nil.
-func (a *audits) told() func(ctx context.Context, of approval.Approval) {
-	if a == nil {
-		return nil
-	}
-	return func(_ context.Context, of approval.Approval) { a.soon(of.Tenant, of.Run) }
+// decided has a run audited in which something was decided: a deployment's Audit.
+func (a *audits) decided(_ context.Context, tenant, run string) error {
+	a.soon(tenant, run)
+	return nil
 }
 
 // resume audits what an engine that was killed has left. That it cannot is no reason not to go on.
@@ -73,14 +69,6 @@ func (a *audits) resume(ctx context.Context, tenant string) error {
 		a.warn("audit what was left", err)
 	}
 	return ctx.Err()
-}
-
-// desk is next with its refusals on record; next itself for nil.
-func (a *audits) desk(next *approval.Desk) api.Desk {
-	if a == nil {
-		return next
-	}
-	return &audit.Desk{Next: next, Recorder: a.log, Clock: a.clock, Warn: a.warn}
 }
 
 // soon has a run audited by whoever is at it, and if nobody is, by a new one.
@@ -174,12 +162,4 @@ func (a *audits) all(ctx context.Context, tenant string) error {
 		a.warn("audit a run", f.Err)
 	}
 	return err
-}
-
-// recorder keeps what people do beside deciding, such as looking; it keeps nothing for nil.
-func (a *audits) recorder() audit.Recorder {
-	if a == nil {
-		return audit.Nobody
-	}
-	return a.log
 }

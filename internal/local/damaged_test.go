@@ -175,9 +175,18 @@ func TestWhatCannotBeReadIsLeftAlone(t *testing.T) {
 				was := write(r)
 				r.open()
 				before := r.table.All()
-				r.refuses("step", func(h *lambdafn.Handlers) error { _, err := h.Step(context.Background(), r.payload(false)); return err })
-				r.refuses("tool", func(h *lambdafn.Handlers) error { _, err := h.Tool(context.Background(), r.payload(false)); return err })
-				r.refuses("step", func(h *lambdafn.Handlers) error { _, err := h.Step(context.Background(), r.payload(true)); return err })
+				r.refuses("step", func(h *lambdafn.Deployment) error {
+					_, err := h.Step(context.Background(), r.payload(false))
+					return err
+				})
+				r.refuses("tool", func(h *lambdafn.Deployment) error {
+					_, err := h.Tool(context.Background(), r.payload(false))
+					return err
+				})
+				r.refuses("step", func(h *lambdafn.Deployment) error {
+					_, err := h.Step(context.Background(), r.payload(true))
+					return err
+				})
 				_, err := r.machine.Canceller.Cancel(context.Background(), "default", r.run, "user:ana", "")
 				require.ErrorIs(t, err, store.ErrDamaged)
 				if name != "a definition" { // whose run reads: its execution is started, and fails by itself
@@ -204,9 +213,10 @@ func TestWhatCannotBeReadIsLeftAlone(t *testing.T) {
 }
 
 // refuses wants a function to fail by an error that names the run and says what to do, and that is not tried again.
-func (r *rolledBack) refuses(what string, f func(h *lambdafn.Handlers) error) {
+func (r *rolledBack) refuses(what string, f func(h *lambdafn.Deployment) error) {
 	r.t.Helper()
-	err := f(&lambdafn.Handlers{Ports: r.machine.Ports, Definitions: r.machine.Definitions, Agents: r.machine.Agents})
+	d := &lambdafn.Deployment{Ports: r.machine.Ports, Definitions: r.machine.Definitions, Agents: r.machine.Agents}
+	err := f(d.Compose())
 	var e *lambdafn.Error
 	require.ErrorAs(r.t, err, &e, what)
 	require.Equal(r.t, lambdafn.KindInternal, e.Kind, what)

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/hook"
@@ -89,7 +88,6 @@ func (unheard) Emit(context.Context, agent.Outgoing) error { return nil }
 type Machine struct {
 	*lambdafn.Deployment
 	Engine  *asl.Engine
-	Agents  func(name string) (*agent.Definition, bool)
 	Sweeper *runtime.Sweeper
 
 	trouble func(what string, err error) // nil = nobody listens
@@ -123,13 +121,17 @@ func New(c Config) (*Machine, error) {
 	}
 	watch := cmp.Or(c.Watch, &lambdafn.Observer{Clock: c.Clock})
 	m := &Machine{
-		Deployment: &lambdafn.Deployment{Definitions: runtime.Tightened(runtime.PinnedDefinitions(c.Blobs), c.Current), People: c.People},
-		Agents:     c.Agents, watch: watch, trouble: c.Trouble,
+		Deployment: &lambdafn.Deployment{
+			Definitions: runtime.Tightened(runtime.PinnedDefinitions(c.Blobs), c.Current), People: c.People, Agents: c.Agents,
+			Invoked: watch.Invoked, Trace: watch.Trace,
+		},
+		watch: watch, trouble: c.Trouble,
 	}
 	journal := store.NewJournal(c.Table, c.Warm)
 	if c.Audit {
 		m.audits = newAudits(runtime.Ports{Table: c.Table, Journal: journal, Clock: c.Clock}, c.IDs.Jitter, c.Trouble)
 		c.Sink = besides(c.Sink, m.audits)
+		m.Recorder, m.Audit, m.Warn = m.audits.log, m.audits.decided, m.audits.warn
 	}
 	m.Ports = watch.Ports(runtime.Ports{
 		Table: c.Table, Journal: journal, Blobs: c.Blobs, Tools: c.Tools, Agents: c.Agents, Valid: schema.Validate, Schema: schema.Fits, Clock: c.Clock, IDs: c.IDs, Sink: c.Sink, Hooks: c.Hooks, Emit: cmp.Or[runtime.Emitter](c.Emit, unheard{}),
@@ -137,9 +139,8 @@ func New(c Config) (*Machine, error) {
 		LeavesUnknown: c.LeavesUnknown,
 	})
 	m.Ports.Count, _ = c.Model.(runtime.TokenCounter) // one that cannot count leaves tokens to be estimated
-	h := &lambdafn.Handlers{Definitions: m.Definitions, Agents: c.Agents, Invoked: watch.Invoked}
 	m.withNotices(c)
-	invoke := m.notices.serve(h.Invoke)
+	invoke := m.notices.serve(m.Invoke)
 	if c.Wrap != nil {
 		invoke = c.Wrap(invoke)
 	}
@@ -168,8 +169,10 @@ func New(c Config) (*Machine, error) {
 	if c.Waiter != nil {
 		m.Ports.Waiter = c.Waiter(m.Ports.Waiter)
 	}
-	h.Ports, h.Family = m.Ports, m.Ports.TellFamily
-	m.useCases()
+	m.Family = m.Ports.TellFamily
+	m.Compose()
+	m.Canceller.CleansUp = true
+	m.Sweeper = &runtime.Sweeper{Ports: m.Ports, Definitions: m.Definitions, LeaveWoken: true}
 	if c.LeavesUnknown {
 		m.Desk.Able = m.canCarryOut
 	}
@@ -204,16 +207,6 @@ func (m *Machine) reaper(on bool) func(context.Context, asl.Description) {
 			m.tell("repair", err)
 		}
 	}
-}
-
-// useCases composes the deployment. On a laptop the audit and the messages to people are made beside what goes on.
-func (m *Machine) useCases() {
-	m.Compose(m.watch.Trace)
-	m.Canceller.CleansUp = true
-	m.Sweeper = &runtime.Sweeper{Ports: m.Ports, Definitions: m.Definitions, LeaveWoken: true}
-	m.Desk.Decided = approval.Told(m.Desk.Decided, m.audits.told())
-	m.Desk.Noted, m.Desk.Woken, m.Desk.Said = m.notices.again(), m.notices.told(), m.notices.heard()
-	m.Decides, m.Recorder = m.audits.desk(m.Desk), m.audits.recorder()
 }
 
 // StandsStill says why a run's execution does not go on in this process, though it is open; nil while it may.

@@ -121,9 +121,9 @@ func (n *notices) Noted(ctx context.Context, a approval.Approval) {
 	n.look(ctx)
 }
 
-// Said is to people of a request what Decided is.
-func (n *notices) Said(ctx context.Context, a approval.Approval) {
-	n.Thread(ctx, a)
+// Thread is approval.Desk's, of a remark.
+func (n *notices) Thread(ctx context.Context, a approval.Approval) {
+	n.Notifier.Thread(ctx, a)
 	n.look(ctx)
 }
 
@@ -254,30 +254,6 @@ func (n *notices) ensure(ctx context.Context, tenant string) error {
 	}
 	n.look(ctx)
 	return nil
-}
-
-// told is what a desk tells of a decision; nil = nothing.
-func (n *notices) told() func(context.Context, approval.Approval) {
-	if n == nil {
-		return nil
-	}
-	return n.Decided
-}
-
-// again is what a desk tells of an approval that is not the last; nil = nothing.
-func (n *notices) again() func(context.Context, approval.Approval) {
-	if n == nil {
-		return nil
-	}
-	return n.Noted
-}
-
-// heard is what a desk tells of a remark; nil = nothing.
-func (n *notices) heard() func(context.Context, approval.Approval) {
-	if n == nil {
-		return nil
-	}
-	return n.Said
 }
 
 // Close ends what the machine does at a safe point. Runs go on when it is made again over the same table. People are told of what waits for

@@ -31,7 +31,7 @@ const (
 	slackSecret = "canary0123456789canary0123456789"
 )
 
-// inSlack is an office whose approver is asked in Slack, and the pages behind which clicks arrive, as functions/web wires them.
+// inSlack is an office whose approver is asked in Slack, and the pages behind which clicks arrive, as functions/http wires them.
 func inSlack(t *testing.T) (o *office, workspace *slackfake.Server, pages http.Handler, url string, logs *strings.Builder) {
 	t.Helper()
 	workspace = &slackfake.Server{Token: slackToken, Team: "T0ACME", Members: []string{"U0ANA"}}
@@ -58,12 +58,8 @@ func inSlack(t *testing.T) (o *office, workspace *slackfake.Server, pages http.H
 	logs = &strings.Builder{}
 	d := *o.Deployment
 	d.Links, d.Log = links, slog.New(slog.NewTextHandler(logs, nil))
-	d.Getenv = func(name string) string {
-		return map[string]string{slack.EnvSigningSecret: slackSecret, "SLACK_URL": at.URL}[name]
-	}
-	pages, err = d.Handler()
-	require.NoError(t, err)
-	return o, workspace, pages, at.URL, logs
+	d.Slack = &slack.Interactions{Secrets: []string{slackSecret}, Hooks: at.URL}
+	return o, workspace, d.PagesHandler(), at.URL, logs
 }
 
 func minted(t *testing.T) string {

@@ -26,16 +26,16 @@ func strictly[T any](t *testing.T, file string) T {
 	return out
 }
 
-// ofTheAPI are the samples of functions/api. A function URL's event has the gateway's shape.
+// ofTheAPI are the samples of functions/http that the gateway has asked who calls. A function URL's event has the gateway's shape.
 var ofTheAPI = []struct {
 	file, method, path string
 	by                 string // jwt or iam
 	starts             bool   // its body starts a run
 }{
-	{file: "api/events/start-jwt.json", method: "POST", path: "/v1/runs", by: "jwt", starts: true},
-	{file: "api/events/start-iam.json", method: "POST", path: "/v1/runs", by: "iam", starts: true},
-	{file: "api/events/start-function-url.json", method: "POST", path: "/v1/runs", by: "iam", starts: true},
-	{file: "api/events/get-run.json", method: "GET", path: "/v1/runs/" + run, by: "jwt"},
+	{file: "http/events/start-jwt.json", method: "POST", path: "/v1/runs", by: "jwt", starts: true},
+	{file: "http/events/start-iam.json", method: "POST", path: "/v1/runs", by: "iam", starts: true},
+	{file: "http/events/start-function-url.json", method: "POST", path: "/v1/runs", by: "iam", starts: true},
+	{file: "http/events/get-run.json", method: "GET", path: "/v1/runs/" + run, by: "jwt"},
 }
 
 func TestSamplesOfTheAPI(t *testing.T) {
@@ -67,16 +67,17 @@ func TestSamplesOfTheAPI(t *testing.T) {
 			requireStart(t, r)
 		}
 	}
-	require.ElementsMatch(t, samples(t, "api"), append(files, answerFile), "every file has a row")
+	for _, s := range ofThePages {
+		files = append(files, s.file)
+	}
+	require.ElementsMatch(t, samples(t, "http"), append(files, answerFile), "every file has a row")
 }
 
-// ofTheWeb are the samples of functions/web. The gateway has asked nobody who they are.
-var ofTheWeb = []struct{ file, method string }{{"web/events/open.json", "GET"}, {"web/events/approve.json", "POST"}}
+// ofThePages are the samples of functions/http that the gateway has asked nobody who they are.
+var ofThePages = []struct{ file, method string }{{"http/events/open.json", "GET"}, {"http/events/approve.json", "POST"}}
 
-func TestSamplesOfTheWeb(t *testing.T) {
-	var files []string
-	for _, s := range ofTheWeb {
-		files = append(files, s.file)
+func TestSamplesOfThePages(t *testing.T) {
+	for _, s := range ofThePages {
 		r := strictly[events.APIGatewayV2HTTPRequest](t, s.file)
 		require.Equal(t, "2.0", r.Version, s.file)
 		require.Equal(t, "ANY /a/{link}", r.RouteKey, s.file)
@@ -93,11 +94,10 @@ func TestSamplesOfTheWeb(t *testing.T) {
 			require.Equal(t, "approve", form.Get("action"))
 		}
 	}
-	require.ElementsMatch(t, samples(t, "web"), files, "every file has a row")
 }
 
 // answerFile is what the template's rule makes of a service's answer.
-const answerFile = "api/events/answer.json"
+const answerFile = "http/events/answer.json"
 
 func TestSampleOfAnAnswer(t *testing.T) {
 	detail := map[string]any{"run": run, "call": "c9", "result": map[string]any{"tracking": "1Z999AA10123456784"}}

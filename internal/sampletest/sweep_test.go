@@ -67,8 +67,9 @@ func TestSweepWithinItsRole(t *testing.T) {
 			p := w.at(permitted{w.table, allowed}, permittedBlobs{w.ports.Blobs, allowed}, w.ports.Clock)
 			o := outside{permittedWaiter{w, allowed}, w.ports.Blobs.(runtime.Tenants)}
 			p.Waiter = o
-			sweep := lambdafn.NewSweep(p, o, o, "arn:aws:states:eu-central-1:123456789012:stateMachine:countersign-dev-agent", uncounted{}, safelog.New(io.Discard))
-			out, err := sweep(t.Context(), read(t, c.file))
+			d := &lambdafn.Deployment{Ports: p, Definitions: runtime.PinnedDefinitions(p.Blobs), Log: safelog.New(io.Discard)}
+			const machine = "arn:aws:states:eu-central-1:123456789012:stateMachine:countersign-dev-agent"
+			out, err := d.Compose().Sweep(o, o, machine, uncounted{})(t.Context(), read(t, c.file))
 			require.NoError(t, err, c.file)
 			var r lambdafn.Swept
 			require.NoError(t, json.Unmarshal(out, &r))

@@ -64,7 +64,7 @@ type world struct {
 	t         *testing.T
 	table     *memory.Table
 	ports     runtime.Ports
-	functions map[string]*lambdafn.Handlers
+	functions map[string]*lambdafn.Deployment
 	replies   []agent.Reply
 	asked     int
 	entered   []string // tools
@@ -78,7 +78,7 @@ func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
 		project, err := samtest.Read(root, nil)
 		require.NoError(t, err)
 		c := clock.System()
-		w := &world{t: t, table: memory.New(), functions: map[string]*lambdafn.Handlers{}, replies: replies()}
+		w := &world{t: t, table: memory.New(), functions: map[string]*lambdafn.Deployment{}, replies: replies()}
 		blobs := memory.NewBlobs()
 		w.ports = w.at(w.table, blobs, c)
 		for _, name := range []string{"step", "tool", "approve"} {
@@ -86,7 +86,8 @@ func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
 			p := w.at(permitted{w.table, allowed}, permittedBlobs{blobs, allowed}, c)
 			p.Waiter = permittedWaiter{w, allowed}
 			p.Model = w
-			w.functions[name] = &lambdafn.Handlers{Ports: p, Definitions: runtime.PinnedDefinitions(p.Blobs), Agents: agents.Registry().Agent}
+			d := &lambdafn.Deployment{Ports: p, Definitions: runtime.PinnedDefinitions(p.Blobs), Agents: agents.Registry().Agent}
+			w.functions[name] = d.Compose()
 		}
 		f(t, w)
 	})

@@ -33,8 +33,8 @@ var breakages = []breakage{
 	{"functions", TemplateFile, "{LogFormat: JSON, LogGroup: !Ref ToolLogs}", "{LogFormat: Text, LogGroup: !Ref ToolLogs}", "LoggingConfig.LogFormat: want JSON"},
 	{"functions", TemplateFile, "LogGroup: !Ref ToolLogs}", "LogGroup: !Ref StepLogs}", "LoggingConfig.LogGroup: want ToolLogs"},
 
-	{"build", MakefileName, "\nbuild-ApiFunction:", "\nbuild-APIFunction:", "build-ApiFunction: no such target"},
-	{"build", MakefileName, "./functions/sweep", "./functions/api", "build-SweepFunction: want $(LAMBDA)"},
+	{"build", MakefileName, "\nbuild-HttpFunction:", "\nbuild-HTTPFunction:", "build-HttpFunction: no such target"},
+	{"build", MakefileName, "./functions/sweep", "./functions/http", "build-SweepFunction: want $(LAMBDA)"},
 	{"build", TemplateFile, "Metadata: {BuildMethod: makefile}", "Metadata: {BuildMethod: go1.x}", "BuildMethod: want makefile"},
 
 	{"timeouts", TemplateFile, "Timeout: 880 # R7: less", "Timeout: 900 # R7: less", "Timeout: 900 s: want less than the 900 s of state RecordFailure"},
@@ -66,7 +66,7 @@ var breakages = []breakage{
 
 	{"substitutions", TemplateFile, "        ToolFunctionArn: !GetAtt ToolFunction.Arn\n", "", "want ToolFunctionArn, which"},
 	{"substitutions", TemplateFile, "        ToolFunctionArn: !GetAtt ToolFunction.Arn\n", "        ToolFunctionArn: !GetAtt StepFunction.Arn\n", "ToolFunctionArn: want ToolFunction.Arn"},
-	{"substitutions", TemplateFile, "      DefinitionSubstitutions:\n", "      DefinitionSubstitutions:\n        ApiFunctionArn: !GetAtt ApiFunction.Arn\n", "ApiFunctionArn: statemachine/agent.asl.json has no such"},
+	{"substitutions", TemplateFile, "      DefinitionSubstitutions:\n", "      DefinitionSubstitutions:\n        HttpFunctionArn: !GetAtt HttpFunction.Arn\n", "HttpFunctionArn: statemachine/agent.asl.json has no such"},
 	{"substitutions", MachineFile, "${ToolFunctionArn}", "${ToolsArn}", "want ToolsArn, which"},
 
 	{"roles", TemplateFile, "Role: !GetAtt ToolRole.Arn", "Role: !GetAtt StepRole.Arn", "Role: StepFunction has it too"},

@@ -12,16 +12,10 @@ import (
 
 const root = "../.."
 
-// ofTheAPI are variables of functions/api, which the function that is not there yet will read.
-var ofTheAPI = []string{"COUNTERSIGN_TENANT_CLAIM", "COUNTERSIGN_USER_CLAIM", "COUNTERSIGN_GROUPS_CLAIM", "COUNTERSIGN_IAM_TENANT"}
-
 func project(t *testing.T, replace func(file, text string) string) *Project {
 	t.Helper()
 	p, err := Read(root, replace)
 	require.NoError(t, err)
-	if _, err := os.Stat(filepath.Join(root, "functions/api/main.go")); os.IsNotExist(err) {
-		p.Reads = append(p.Reads, ofTheAPI...)
-	}
 	return p
 }
 
@@ -130,10 +124,9 @@ func TestGrants(t *testing.T) {
 			"secretsmanager:GetSecretValue on "+toolSecrets)...),
 		"ApproveRole": own("ApproveLogs", "dynamodb:GetItem on RunsTable.Arn", "dynamodb:UpdateItem on RunsTable.Arn", "dynamodb:Query on RunsTable.Arn", "dynamodb:PutItem on RunsTable.Arn", "s3:GetObject on "+blobs, "s3:ListBucket on BlobsBucket.Arn", via("Decrypt", dyn, s3),
 			"states:SendTaskSuccess on "+m, sendsMail),
-		"ApiRole": own("ApiLogs", with(append(slices.Clone(table), bucket...), via("Decrypt", dyn, s3, sqs), via("GenerateDataKey", dyn, s3, sqs), put, "sqs:SendMessage on EventDeadLetters.Arn",
+		"HttpRole": own("HttpLogs", with(append(slices.Clone(table), bucket...), via("Decrypt", dyn, s3, sqs), via("GenerateDataKey", dyn, s3, sqs), put, "sqs:SendMessage on EventDeadLetters.Arn",
 			"dynamodb:Query on ${RunsTable.Arn}/index/lists",
 			"states:StartExecution on "+m, "states:SendTaskSuccess on "+m, "states:StopExecution on "+executions, sendsMail, check)...),
-		"WebRole": own("WebLogs", with(data, check, "states:SendTaskSuccess on "+m, sendsMail)...),
 		"SweepRole": own("SweepLogs", with(table, put, check, "dynamodb:Query on ${RunsTable.Arn}/index/lists",
 			"s3:GetObject on "+blobs, "s3:PutObject on "+blobs, "s3:ListBucket on BlobsBucket.Arn", via("Decrypt", dyn, s3, sqs), via("GenerateDataKey", dyn, s3, sqs),
 			"states:ListExecutions on "+m, "states:StartExecution on "+m, "states:SendTaskSuccess on "+m, "states:DescribeExecution on "+executions,

@@ -109,7 +109,7 @@ func (p *Project) claims() []Problem {
 
 // mayStart are the roles that start runs, with the reason.
 var mayStart = map[string]string{
-	"ApiRole":          "POST /v1/runs",
+	"HttpRole":         "POST /v1/runs",
 	"SweepRole":        "takes over runs whose execution has ended",
 	"StateMachineRole": "a long run goes on in a new execution",
 	"EventsRole":       "events start runs",

@@ -78,7 +78,7 @@ func (s *server) uncover(w http.ResponseWriter, r *http.Request, v visit, form m
 }
 
 func (s *server) mayUncover(ctx context.Context, v visit) error {
-	if s.Show.Uncovered == nil || s.Audit == nil || s.Audit == audit.Nobody {
+	if s.Show.Uncovered == nil || s.Audit == nil {
 		return &formError{"nothing is uncovered here, since no audit is kept of it"}
 	}
 	if !s.open(v.a) {

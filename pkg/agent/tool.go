@@ -101,6 +101,3 @@ func UnsetState(pointer string) Change { return tool.UnsetState(pointer) }
 
 // WithState is the result r of a call that also changes the shared state, once r is stored. A result that is an error changes nothing.
 func WithState(r Result, changes ...Change) (Result, error) { return tool.Patched(r, changes...) }
-
-// BM25 ranks texts by how well they fit a query; 0 = no word in common.
-func BM25(texts []string, query string) []float64 { return core.BM25(texts, query) }

@@ -23,6 +23,10 @@ func Load(ctx context.Context) (aws.Config, error) {
 	return cfg, nil
 }
 
+// Operation is one operation of a service, such as client.GetItem. Adapters hold the operations that they use, and no client: in a program
+// with text/template the linker keeps every method of a type that an interface leads to, and a client has up to a hundred.
+type Operation[In, Out, Options any] func(ctx context.Context, in *In, opts ...func(*Options)) (*Out, error)
+
 // connectTimeout is how long a client with a timeout may take to connect.
 const connectTimeout = time.Second
 

@@ -40,13 +40,13 @@ const maxEntry = 1 << 20
 
 // Bus is one event bus, a runtime.Emitter. Make one with New. Safe for concurrent use.
 type Bus struct {
-	name   string
-	client *eventbridge.Client
+	name string
+	put  awsconfig.Operation[eventbridge.PutEventsInput, eventbridge.PutEventsOutput, eventbridge.Options]
 }
 
 // New makes the bus of that name, or ARN.
 func New(cfg aws.Config, name string) *Bus {
-	return &Bus{name: name, client: eventbridge.NewFromConfig(cfg, func(o *eventbridge.Options) {
+	client := eventbridge.NewFromConfig(cfg, func(o *eventbridge.Options) {
 		o.HTTPClient = awsconfig.WithTimeout(o.HTTPClient, attemptTimeout)
 		o.Retryer = retry.NewStandard(func(s *retry.StandardOptions) {
 			s.MaxAttempts, s.MaxBackoff = attempts, backoff
@@ -56,7 +56,8 @@ func New(cfg aws.Config, name string) *Bus {
 		o.APIOptions = append(o.APIOptions, func(s *middleware.Stack) error {
 			return s.Finalize.Insert(middleware.FinalizeMiddlewareFunc("entry", checkEntry), "Retry", middleware.After)
 		})
-	})}
+	})
+	return &Bus{name: name, put: client.PutEvents}
 }
 
 // checkEntry makes the failure of the one entry the failure of its request, so that it is retried like one.
@@ -85,7 +86,7 @@ func (b *Bus) Emit(ctx context.Context, e agent.Outgoing) error {
 	if n := len(detail) + len(e.Type) + len(Source); n > maxEntry {
 		return fmt.Errorf("%w: it has %d bytes, and a bus takes at most %d", runtime.ErrUndeliverable, n, maxEntry)
 	}
-	_, err = b.client.PutEvents(ctx, &eventbridge.PutEventsInput{Entries: []types.PutEventsRequestEntry{{
+	_, err = b.put(ctx, &eventbridge.PutEventsInput{Entries: []types.PutEventsRequestEntry{{
 		Source: aws.String(Source), DetailType: &e.Type, Detail: aws.String(string(detail)), EventBusName: &b.name,
 	}}})
 	if err != nil {

@@ -29,7 +29,12 @@ type Waiter struct {
 	// Trace gives the X-Ray header of the trace that an execution is started in; nil, or an empty one, is none. Set it before use.
 	Trace func(ctx context.Context) string
 
-	client  *sfn.Client
+	sendTaskSuccess   awsconfig.Operation[sfn.SendTaskSuccessInput, sfn.SendTaskSuccessOutput, sfn.Options]
+	startExecution    awsconfig.Operation[sfn.StartExecutionInput, sfn.StartExecutionOutput, sfn.Options]
+	stopExecution     awsconfig.Operation[sfn.StopExecutionInput, sfn.StopExecutionOutput, sfn.Options]
+	describeExecution awsconfig.Operation[sfn.DescribeExecutionInput, sfn.DescribeExecutionOutput, sfn.Options]
+	listExecutions    awsconfig.Operation[sfn.ListExecutionsInput, sfn.ListExecutionsOutput, sfn.Options]
+
 	machine string // ARN of the state machine
 	prefix  string // of its executions' ARNs
 }
@@ -50,13 +55,17 @@ func New(cfg aws.Config, machine string) (*Waiter, error) {
 	client := sfn.NewFromConfig(cfg, func(o *sfn.Options) {
 		o.HTTPClient = awsconfig.WithTimeout(o.HTTPClient, attemptTimeout)
 	})
-	return &Waiter{client: client, machine: machine, prefix: strings.Join(parts, ":") + ":"}, nil
+	return &Waiter{
+		sendTaskSuccess: client.SendTaskSuccess, startExecution: client.StartExecution, stopExecution: client.StopExecution,
+		describeExecution: client.DescribeExecution, listExecutions: client.ListExecutions,
+		machine: machine, prefix: strings.Join(parts, ":") + ":",
+	}, nil
 }
 
 // Success completes a task token's wait. Step Functions says TaskTimedOut or TaskDoesNotExist of a wait that is over, which
 // is runtime.ErrSettled; the token is kept and tried again after anything else.
 func (w *Waiter) Success(ctx context.Context, token string) error {
-	_, err := w.client.SendTaskSuccess(ctx, &sfn.SendTaskSuccessInput{TaskToken: &token, Output: aws.String("{}")})
+	_, err := w.sendTaskSuccess(ctx, &sfn.SendTaskSuccessInput{TaskToken: &token, Output: aws.String("{}")})
 	if refusedWith(err, "TaskTimedOut", "TaskDoesNotExist") {
 		return runtime.ErrSettled
 	}
@@ -74,7 +83,7 @@ func (w *Waiter) Start(ctx context.Context, tenant, run, name string) error {
 		return fmt.Errorf("start execution %s: %w", name, err)
 	}
 	in := &sfn.StartExecutionInput{StateMachineArn: &w.machine, Name: &name, Input: aws.String(string(input))}
-	_, err = w.client.StartExecution(ctx, in, w.inTrace(ctx))
+	_, err = w.startExecution(ctx, in, w.inTrace(ctx))
 	if err == nil || refusedWith(err, "ExecutionAlreadyExists") {
 		return nil
 	}
@@ -96,7 +105,7 @@ func (w *Waiter) inTrace(ctx context.Context) func(*sfn.Options) {
 
 // Stop ends an execution. One that was never started, or has ended, is left as it is.
 func (w *Waiter) Stop(ctx context.Context, name, cause string) error {
-	_, err := w.client.StopExecution(ctx, &sfn.StopExecutionInput{
+	_, err := w.stopExecution(ctx, &sfn.StopExecutionInput{
 		ExecutionArn: aws.String(w.prefix + name), Error: aws.String("Cancelled"), Cause: &cause,
 	})
 	if err == nil || refusedWith(err, "ExecutionDoesNotExist") {
@@ -133,7 +142,7 @@ func (w *Waiter) Input(ctx context.Context, name string) (input []byte, found bo
 
 // describe finds an execution by name; nil = there is none.
 func (w *Waiter) describe(ctx context.Context, name string) (*sfn.DescribeExecutionOutput, error) {
-	d, err := w.client.DescribeExecution(ctx, &sfn.DescribeExecutionInput{ExecutionArn: aws.String(w.prefix + name)})
+	d, err := w.describeExecution(ctx, &sfn.DescribeExecutionInput{ExecutionArn: aws.String(w.prefix + name)})
 	switch {
 	case refusedWith(err, "ExecutionDoesNotExist"):
 		return nil, nil
@@ -149,7 +158,7 @@ func (w *Waiter) Running(ctx context.Context, cursor string) (page []runtime.Exe
 	if cursor != "" {
 		in.NextToken = &cursor
 	}
-	out, err := w.client.ListExecutions(ctx, in)
+	out, err := w.listExecutions(ctx, in)
 	if err != nil {
 		return nil, "", fmt.Errorf("list executions: %w", explain(err))
 	}

@@ -5,6 +5,7 @@ package telemetry
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -40,7 +41,7 @@ type Telemetry struct {
 
 	clock   clock.Clock
 	log     func(text string)
-	told    atomic.Bool // a failure has been logged, and nothing was sent since
+	told    atomic.Bool // a failure has been logged, and not all signals were sent since
 	sending sync.Mutex
 	signals []*signal
 }
@@ -48,7 +49,7 @@ type Telemetry struct {
 // signal is spans or metrics, as they are sent.
 type signal struct {
 	flush, shutdown func(context.Context) error
-	resting         time.Time // until then nothing is sent
+	resting         time.Time // until then nothing is sent; zero = the last time that it was sent, it was taken
 }
 
 // New makes telemetry. The processor and the reader are its own from now on: see Shutdown.
@@ -130,8 +131,11 @@ func (t *Telemetry) Flush(ctx context.Context) {
 			s.resting = t.clock.Now().Add(restAfterFailure)
 			t.failed(err)
 		} else {
-			t.told.Store(false)
+			s.resting = time.Time{}
 		}
+	}
+	if !slices.ContainsFunc(t.signals, func(s *signal) bool { return !s.resting.IsZero() }) {
+		t.told.Store(false)
 	}
 }
 
@@ -149,7 +153,7 @@ func (t *Telemetry) Shutdown(ctx context.Context) {
 	}
 }
 
-// failed logs that sending fails, once until something is sent again. A collector's answer is left out, since it may
+// failed logs that sending fails, once until every signal is sent again. A collector's answer is left out, since it may
 // hold what it was sent.
 func (t *Telemetry) failed(err error) {
 	if t.told.Swap(true) {

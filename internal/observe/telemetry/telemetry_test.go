@@ -178,3 +178,26 @@ func TestFromEnvOfAFunction(t *testing.T) {
 		})
 	}
 }
+
+// A collector that takes metrics and refuses spans is told of once, however often metrics go out, and again after both did.
+func TestOneOfTwoSignalsFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clk, col, log := clock.System(), &collector{err: errors.New("502")}, []string{}
+		tel := telemetry.New(telemetry.Config{
+			Clock: clk, Random: ids.Seeded(clk, 1).Fill, Log: func(text string) { log = append(log, text) },
+			Spans: sdktrace.NewBatchSpanProcessor(col, sdktrace.WithBatchTimeout(24*time.Hour)), Metrics: sdkmetric.NewManualReader(),
+		})
+		for range 5 {
+			once(t.Context(), tel, "lost")
+			time.Sleep(time.Minute)
+		}
+		require.Equal(t, 5, col.calls)
+		require.Len(t, log, 1)
+		col.err = nil
+		once(t.Context(), tel, "sent")
+		col.err = errors.New("502")
+		once(t.Context(), tel, "lost")
+		require.Len(t, log, 2)
+		tel.Shutdown(context.Background())
+	})
+}

@@ -63,7 +63,7 @@ type world struct {
 
 // function is one Lambda.
 type function struct {
-	*lambdafn.Handlers
+	*lambdafn.Deployment
 	watch *lambdafn.Observer
 }
 
@@ -116,10 +116,10 @@ func (w *world) start(watch *lambdafn.Observer) *function {
 	}
 	return &function{
 		watch: watch,
-		Handlers: &lambdafn.Handlers{
+		Deployment: (&lambdafn.Deployment{
 			Ports: watch.Ports(p), Definitions: runtime.PinnedDefinitions(w.blobs), Invoked: watch.Invoked,
 			Agents: func(string) (*agent.Definition, bool) { return &w.def, true },
-		},
+		}).Compose(),
 	}
 }
 

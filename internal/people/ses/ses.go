@@ -29,8 +29,8 @@ const (
 
 // Channel sends mails from one address. Make one with New. Safe for concurrent use.
 type Channel struct {
-	from   string
-	client *sesv2.Client
+	from string
+	send awsconfig.Operation[sesv2.SendEmailInput, sesv2.SendEmailOutput, sesv2.Options]
 }
 
 // New makes a channel that sends from an address of an identity that SES has verified. A mail whose answer was lost
@@ -39,12 +39,13 @@ func New(cfg aws.Config, from string) (*Channel, error) {
 	if !letter.ValidAddress(from) {
 		return nil, fmt.Errorf("the sender of mails: want an address such as approvals@example.com, got %q", from)
 	}
-	return &Channel{from: from, client: sesv2.NewFromConfig(cfg, func(o *sesv2.Options) {
+	client := sesv2.NewFromConfig(cfg, func(o *sesv2.Options) {
 		o.HTTPClient = awsconfig.WithTimeout(o.HTTPClient, attemptTimeout)
 		o.Retryer = retry.NewStandard(func(s *retry.StandardOptions) {
 			s.MaxAttempts, s.MaxBackoff = attempts, backoff
 		})
-	})}, nil
+	})
+	return &Channel{from: from, send: client.SendEmail}, nil
 }
 
 // Name implements notify.Channel.
@@ -65,7 +66,7 @@ func (c *Channel) Send(ctx context.Context, m notify.Message) (string, error) {
 	if !c.Reaches(m.To) {
 		return "", fmt.Errorf("mail request %s: the person has no address", m.Approval.ID)
 	}
-	out, err := c.client.SendEmail(ctx, c.mail(m.To.Email, letter.Of(m).AsMail()))
+	out, err := c.send(ctx, c.mail(m.To.Email, letter.Of(m).AsMail()))
 	if err == nil && aws.ToString(out.MessageId) == "" {
 		err = errors.New("SES does not say that it took the mail")
 	}

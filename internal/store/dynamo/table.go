@@ -45,10 +45,15 @@ const (
 
 // Table is a store.Table in DynamoDB. Make one with New. Safe for concurrent use.
 type Table struct {
-	client *dynamodb.Client
-	reads  func(*dynamodb.Options) // of a request that reads
-	name   string
-	token  func() string
+	getItem            awsconfig.Operation[dynamodb.GetItemInput, dynamodb.GetItemOutput, dynamodb.Options]
+	query              awsconfig.Operation[dynamodb.QueryInput, dynamodb.QueryOutput, dynamodb.Options]
+	putItem            awsconfig.Operation[dynamodb.PutItemInput, dynamodb.PutItemOutput, dynamodb.Options]
+	updateItem         awsconfig.Operation[dynamodb.UpdateItemInput, dynamodb.UpdateItemOutput, dynamodb.Options]
+	transactWriteItems awsconfig.Operation[dynamodb.TransactWriteItemsInput, dynamodb.TransactWriteItemsOutput, dynamodb.Options]
+
+	reads func(*dynamodb.Options) // of a request that reads
+	name  string
+	token func() string
 }
 
 var _ store.Table = (*Table)(nil)
@@ -67,7 +72,10 @@ func New(cfg aws.Config, table string, token func() string) *Table {
 		o.Retryables = append([]retry.IsErrorRetryable{retry.IsErrorRetryableFunc(readAgain)}, o.Retryables...)
 	})
 	reads := func(o *dynamodb.Options) { o.Retryer = again }
-	return &Table{client: client, reads: reads, name: table, token: token}
+	return &Table{
+		getItem: client.GetItem, query: client.Query, putItem: client.PutItem, updateItem: client.UpdateItem,
+		transactWriteItems: client.TransactWriteItems, reads: reads, name: table, token: token,
+	}
 }
 
 // readAgain decides about two failures of a read before the SDK does: the caller waits for throttling to end, and an answer that was cut
@@ -93,7 +101,7 @@ func (t *Table) Get(ctx context.Context, k store.Key) (store.Item, bool, error) 
 		return store.Item{}, false, err
 	}
 	in := &dynamodb.GetItemInput{TableName: &t.name, Key: encodeKey(k), ConsistentRead: aws.Bool(true)}
-	out, err := t.client.GetItem(ctx, in, t.reads)
+	out, err := t.getItem(ctx, in, t.reads)
 	if err != nil {
 		return store.Item{}, false, fmt.Errorf("get item %q %q: %w", k.PK, k.SK, explain(err, 1))
 	}
@@ -126,7 +134,7 @@ func (t *Table) Query(ctx context.Context, r store.Range) (store.Page, error) {
 	if r.Limit > 0 {
 		in.Limit = aws.Int32(int32(min(r.Limit, math.MaxInt32)))
 	}
-	out, err := t.client.Query(ctx, in, t.reads)
+	out, err := t.query(ctx, in, t.reads)
 	if err != nil {
 		return store.Page{}, fmt.Errorf("query %q: %w", r.PK, explain(err, 1))
 	}
@@ -154,7 +162,7 @@ func (t *Table) Write(ctx context.Context, ops ...store.Op) error {
 		return err
 	}
 	if p := o.Put; p != nil {
-		if _, err := t.client.PutItem(ctx, &dynamodb.PutItemInput{
+		if _, err := t.putItem(ctx, &dynamodb.PutItemInput{
 			TableName: p.TableName, Item: p.Item, ConditionExpression: p.ConditionExpression,
 			ExpressionAttributeNames: p.ExpressionAttributeNames, ExpressionAttributeValues: p.ExpressionAttributeValues,
 		}); err != nil {
@@ -163,7 +171,7 @@ func (t *Table) Write(ctx context.Context, ops ...store.Op) error {
 		return nil
 	}
 	u := o.Update
-	if _, err := t.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
+	if _, err := t.updateItem(ctx, &dynamodb.UpdateItemInput{
 		TableName: u.TableName, Key: u.Key, UpdateExpression: u.UpdateExpression, ConditionExpression: u.ConditionExpression,
 		ExpressionAttributeNames: u.ExpressionAttributeNames, ExpressionAttributeValues: u.ExpressionAttributeValues,
 	}); err != nil {
@@ -228,9 +236,9 @@ func (t *Table) transact(ctx context.Context, ops []store.Op) error {
 		}
 	}
 	first := ops[0].Item.Key
-	_, err := t.client.TransactWriteItems(ctx, in)
+	_, err := t.transactWriteItems(ctx, in)
 	if uncertain(err) && ctx.Err() == nil {
-		_, err = t.client.TransactWriteItems(ctx, in)
+		_, err = t.transactWriteItems(ctx, in)
 		if transient(err) {
 			//nolint:errorlint // a sentinel would say that nothing was written
 			return fmt.Errorf("write %d items, first %q %q: outcome unknown: %v", len(ops), first.PK, first.SK, err)

@@ -7,6 +7,7 @@
 //   - Only public addresses. A host:port of Config.Private may have a private one; a name never has one at which a cloud keeps credentials.
 //   - A redirect goes to no other host with credentials or a body, from https to nothing else, and only so often.
 //   - Nothing of the environment counts, such as proxies; no cookies are kept, and nothing is decompressed.
+//   - A request carries the trace of its context, as W3C Trace Context writes it (traceparent, tracestate), and no baggage.
 //   - An answer's header and body end at a bound. How long a request takes is its context's to say.
 package egress
 
@@ -24,6 +25,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"go.opentelemetry.io/otel/propagation"
 )
 
 // The defaults of Config and the times that a connection has.
@@ -152,10 +155,11 @@ func (d *door) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
+	r = r.Clone(r.Context())
 	if r.Header.Get("Accept-Encoding") == "" {
-		r = r.Clone(r.Context())
 		r.Header.Set("Accept-Encoding", "identity")
 	}
+	propagation.TraceContext{}.Inject(r.Context(), propagation.HeaderCarrier(r.Header)) // nothing where there is no trace
 	resp, err := d.transport.RoundTrip(r)
 	if err != nil {
 		return nil, err

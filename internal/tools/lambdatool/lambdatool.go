@@ -43,7 +43,7 @@ const (
 
 // Client invokes functions, a runtime.Functions. Make one with New. Safe for concurrent use.
 type Client struct {
-	lambda *lambda.Client
+	invoke awsconfig.Operation[lambda.InvokeInput, lambda.InvokeOutput, lambda.Options]
 	pause  *retry.ExponentialJitterBackoff
 	clock  clock.Clock
 }
@@ -55,7 +55,7 @@ func New(cfg aws.Config) *Client {
 		o.HTTPClient = awsconfig.WithTimeout(o.HTTPClient, 0)
 		o.Retryer = aws.NopRetryer{}
 	})
-	return &Client{lambda: client, pause: retry.NewExponentialJitterBackoff(backoff), clock: clock.System()}
+	return &Client{invoke: client.Invoke, pause: retry.NewExponentialJitterBackoff(backoff), clock: clock.System()}
 }
 
 // Invoke implements runtime.Functions. It sends again what was not taken and may be taken later, as after throttling;
@@ -107,7 +107,7 @@ func (c *Client) attempt(ctx context.Context, i runtime.Invoke) (runtime.Invoked
 		ctx, cancel = c.clock.WithTimeout(ctx, takeTimeout)
 		defer cancel()
 	}
-	out, err := c.lambda.Invoke(ctx, &lambda.InvokeInput{
+	out, err := c.invoke(ctx, &lambda.InvokeInput{
 		FunctionName: &i.Function, InvocationType: kind, Payload: i.Payload,
 	})
 	switch {

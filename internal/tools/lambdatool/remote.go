@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"go.opentelemetry.io/otel/propagation"
+
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
@@ -54,7 +56,12 @@ func (f *function) Call(ctx context.Context, c tool.Call) (agent.ToolResultData,
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(f.session.open, cancel)()
-	in := agent.FunctionCall{Tool: c.Name, Args: c.Args, Key: c.Key, Tenant: c.Tenant, Run: c.Run, Call: c.ID, State: c.State, Resume: c.Resume}
+	traced := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, traced) // in the payload: Lambda drops the client context of events
+	in := agent.FunctionCall{
+		Tool: c.Name, Args: c.Args, Key: c.Key, Tenant: c.Tenant, Run: c.Run, Call: c.ID, State: c.State, Resume: c.Resume,
+		Traceparent: traced["traceparent"], Tracestate: traced["tracestate"],
+	}
 	payload, err := in.Payload()
 	if err != nil {
 		return agent.ToolResultData{}, err

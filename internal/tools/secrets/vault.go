@@ -35,9 +35,11 @@ const (
 // rotated one counts no later than that; what is missing is asked for again each time. Make one with NewVault. Safe
 // for concurrent use.
 type Vault struct {
-	prefix string
-	client *secretsmanager.Client
-	clock  clock.Clock
+	prefix         string
+	getSecretValue awsconfig.Operation[
+		secretsmanager.GetSecretValueInput, secretsmanager.GetSecretValueOutput, secretsmanager.Options,
+	]
+	clock clock.Clock
 
 	mu   sync.Mutex
 	kept map[string]value // by full name
@@ -65,7 +67,7 @@ func NewVault(cfg aws.Config, prefix string, clk clock.Clock) *Vault {
 			s.MaxAttempts, s.MaxBackoff = attempts, backoff
 		})
 	})
-	return &Vault{prefix: prefix, client: client, clock: clk, kept: map[string]value{}}
+	return &Vault{prefix: prefix, getSecretValue: client.GetSecretValue, clock: clk, kept: map[string]value{}}
 }
 
 // Secret is the value of that name, as it is or was less than five minutes ago. A secret that is binary is an error.
@@ -103,7 +105,7 @@ func (v *Vault) keep(full, text string) {
 
 // get asks for a value. A secret that is not there, or is about to be deleted, is tool.ErrNoSecret.
 func (v *Vault) get(ctx context.Context, full string) (string, error) {
-	out, err := v.client.GetSecretValue(ctx, &secretsmanager.GetSecretValueInput{SecretId: &full})
+	out, err := v.getSecretValue(ctx, &secretsmanager.GetSecretValueInput{SecretId: &full})
 	err = awserror.Bare(err)
 	var refused *awserror.Refusal
 	switch {

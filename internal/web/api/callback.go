@@ -29,7 +29,7 @@ func Openly(r *http.Request) bool {
 	return r.URL.Path == slackPath
 }
 
-// slackPath is where Slack posts what is clicked, which it signs; functions/web and dev take it.
+// slackPath is where Slack posts what is clicked, which it signs; functions/http and dev take it.
 const slackPath = "/slack/interactions"
 
 // CallbackAnswer is the body of POST /v1/callbacks/{token}. Exactly one of the two is given; a null result is one.

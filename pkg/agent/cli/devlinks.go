@@ -49,25 +49,25 @@ func (o ownLinks) URL(ctx context.Context, a approval.Approval, to, channel stri
 	return o.e.links().URL(ctx, a, to, channel)
 }
 
-// pages are those of requests, and what is clicked in Slack, as functions/web serves them. A request that acts resumes the machine first, as the
+// pages are those of requests, and what is clicked in Slack, as functions/http serves them. A request that acts resumes the machine first, as the
 // API's do.
 func (e *engine) pages() (http.Handler, error) {
 	signing, err := local.SlackSecrets(context.Background(), e.p.secrets().Secret)
 	if err != nil {
 		return nil, usage("%v", err)
 	}
-	b := e.deployment()
-	b.Links = e.links()
-	b.Getenv = func(name string) string {
+	d := e.deployment()
+	d.Links = e.links()
+	d.Slack, err = lambdafn.SlackApp(func(name string) string {
 		if name == slack.EnvSigningSecret {
 			return strings.Join(signing, ",")
 		}
 		return e.p.getenv(name)
-	}
-	pages, err := b.Handler()
+	})
 	if err != nil {
 		return nil, usage("%v", err)
 	}
+	pages := d.PagesHandler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
 			if err := e.ready(r.Context()); err != nil {

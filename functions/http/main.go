@@ -1,0 +1,10 @@
+// Command http is functions/http: the HTTP API of runs and approvals, behind API Gateway or a function URL, the pages that people decide
+// on, behind links that say who opens them, and what is clicked in Slack.
+package main
+
+import (
+	"github.com/countersign/countersign/agents"
+	"github.com/countersign/countersign/pkg/agent/lambda"
+)
+
+func main() { lambda.HTTP(agents.Registry()) }

@@ -1,0 +1,102 @@
+package lambdafn
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/registry"
+	"github.com/countersign/countersign/internal/web/api"
+)
+
+// The environment of functions/http beside that of every function. All of it is optional.
+const (
+	envTenantClaim = "COUNTERSIGN_TENANT_CLAIM" // tenant
+	envUserClaim   = "COUNTERSIGN_USER_CLAIM"   // sub
+	envGroupsClaim = "COUNTERSIGN_GROUPS_CLAIM" // groups
+	envIAMTenant   = "COUNTERSIGN_IAM_TENANT"   // empty = callers signed by IAM are refused
+)
+
+// HTTP is the main of functions/http: the HTTP API, and the pages and Slack's clicks beside it. It serves until the process is ended.
+func HTTP(r *registry.Registry) {
+	listen(func(cfg aws.Config, getenv func(string) string) (Invoke, error) { return startHTTP(r, cfg, getenv) })
+}
+
+func startHTTP(r *registry.Registry, cfg aws.Config, getenv func(string) string) (Invoke, error) {
+	who := Identity{
+		TenantClaim: getenv(envTenantClaim), UserClaim: getenv(envUserClaim),
+		GroupsClaim: getenv(envGroupsClaim), IAMTenant: getenv(envIAMTenant),
+	}
+	if who.IAMTenant != "" && !agent.ValidTenant(who.IAMTenant) {
+		return nil, fmt.Errorf("%s: got %q, want a tenant: ^[a-z0-9][a-z0-9-]{0,39}$", envIAMTenant, who.IAMTenant)
+	}
+	if parts := strings.Split(getenv(envMachine), ":"); len(parts) > 4 { // connect says so where it is no ARN
+		who.IAMAccount = parts[4]
+	}
+	ring, err := readRing(getenv)
+	if err != nil {
+		return nil, err
+	}
+	f, err := start(r, cfg, getenv, tellsPeople)
+	if err != nil {
+		return nil, err
+	}
+	f.People, f.Ring, f.Links = directory(getenv, f.watch), ring, links(f.Ports, ring, getenv)
+	f.Slack, err = SlackApp(getenv)
+	f.watch.without("clicks in Slack", err)
+	serve := f.Serve(f.agents, who)
+	return func(ctx context.Context, payload []byte) ([]byte, error) {
+		defer f.watch.flush(ctx)
+		return serve(ctx, payload)
+	}, nil
+}
+
+// Serve answers the events of a gateway by the HTTP API, and by the pages and Slack's clicks if there are Links. It takes services' answers
+// from an event rule. It uses no model and no tool, and needs neither among its ports. A stream learns of what other functions write by
+// looking at the journal's tail.
+//
+// Who calls the API is asked of every request but a callback's, whatever route of the gateway it came by. The pages never ask: a link says
+// who opens it, and Slack signs what it sends.
+func (d *Deployment) Serve(agents api.Agents, who Identity) Invoke {
+	backend := d.Backend()
+	backend.Agents, backend.Feed, backend.Caller = agents, api.NewPoll(d.Ports.Journal, d.Ports.Clock), who.Caller
+	served, events := d.Trace.HTTP(api.Handler(backend)), answers{d.Inputs}
+	if d.Links != nil {
+		api, pages := served, d.PagesHandler()
+		served = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if isPage(r.URL.Path) {
+				pages.ServeHTTP(w, r)
+				return
+			}
+			api.ServeHTTP(w, r)
+		})
+	}
+	serve := Gateway(served, d.Log)
+	return func(ctx context.Context, payload []byte) ([]byte, error) {
+		ctx, cancel := inTime(ctx, d.Ports.Clock)
+		defer cancel()
+		if sent, ok := readDelivery(payload); ok {
+			return events.take(ctx, sent)
+		}
+		return serve(ctx, payload)
+	}
+}
+
+// answering is what is left of a function's time to answer in: who is cut off by it leaves the client without a problem to read, and
+// whoever runs this without a line in the log.
+const answering = time.Second
+
+// inTime ends before ctx's deadline, if it has one.
+func inTime(ctx context.Context, c clock.Clock) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return c.WithTimeout(ctx, deadline.Sub(c.Now())-answering)
+}
