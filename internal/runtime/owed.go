@@ -242,35 +242,6 @@ func (p Ports) tellUncleaned(ctx context.Context, s *agent.AgentState) error {
 	return p.tell(ctx, s)
 }
 
-// ends goes on with what is owed behind the ends on a page of those behind which anything is, less those of the last minute. An execution
-// that cleans up has twice the time of the one before it.
-func (p *pass) ends(ctx context.Context) (next string, err error) {
-	page, err := p.Sweeper.Table.Query(ctx, store.Range{PK: owedIndex(p.at.Tenant), Index: true, Limit: sweepPage, Cursor: p.at.Cursor})
-	if err != nil {
-		return "", fmt.Errorf("list ends that are owed: %w", err)
-	}
-	for _, it := range page.Items {
-		if err := checkOwed(it); err != nil {
-			if err := p.note(FailedRepair{Tenant: p.at.Tenant, Run: it.IndexSort, Err: err}, RepairNone); err != nil {
-				return "", err
-			}
-			continue
-		}
-		tries := min(it.Attrs[attrTries].Int(), maxCleanups)
-		if p.Sweeper.Clock.Now().UnixMilli()-it.Attrs[attrAt].Int() < settling.Milliseconds()<<tries {
-			continue
-		}
-		r, err := p.Sweeper.repairEnd(ctx, p.at.Tenant, it.IndexSort)
-		if ctx.Err() != nil {
-			return "", ctx.Err()
-		}
-		if err := p.note(FailedRepair{Tenant: p.at.Tenant, Run: it.IndexSort, Err: err}, r); err != nil {
-			return "", err
-		}
-	}
-	return page.Cursor, nil
-}
-
 // repairEnd goes on with what is owed behind a run's end.
 func (sw *Sweeper) repairEnd(ctx context.Context, tenant, run string) (Repair, error) {
 	owed, err := sw.owedEnd(ctx, tenant, run)
