@@ -66,6 +66,8 @@ var rows = map[string][]row{
 		{path: "/v1/approvals/{approval}/decision", body: `{"action":"deny","note":"no"}`},
 		{path: "/v1/approvals/{approval}/decision", body: `{"action":"edit","args":{"amount":6}}`},
 		{path: "/v1/approvals/{approval}/decision", body: `{"action":"approve","tool":"pay"}`},
+		{path: "/v1/approvals/{approval}/decision", body: `{"action":"ask","note":"What?"}`},
+		{path: "/v1/approvals/{approval}/decision", body: `{"action":"reply","note":"That."}`},
 	},
 	"GET /v1/audit":                    {{path: "/v1/audit", list: true}, {path: "/v1/audit?after=1", list: true}},
 	"GET /v1/grants":                   {{path: "/v1/grants", list: true}, {path: "/v1/grants?agent=payer", list: true}},
