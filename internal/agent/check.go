@@ -251,7 +251,7 @@ func (c *checker) price(at string, p *Price) {
 }
 
 func (c *checker) modelSettings(at string, m ModelSpec) {
-	c.form(m.BaseURL == "" || validBaseURL(m.BaseURL), at+".baseURL", m.BaseURL, "an http or https URL without credentials, fragment or any query but api-version")
+	c.server(at, m)
 	c.that(m.MaxTokens >= 0, at+".maxTokens", fmt.Sprintf("got %d, want zero or more", m.MaxTokens))
 	c.that(m.Temperature == nil || *m.Temperature >= 0 && *m.Temperature <= 2, at+".temperature", "got something else, want 0 to 2")
 	if m.Cache != "" {
@@ -260,8 +260,6 @@ func (c *checker) modelSettings(at string, m ModelSpec) {
 	c.that(m.Options == nil || isJSONObject(m.Options), at+".options", "got something else, want a mapping")
 	c.modelOptions(at, m)
 	if m.Key != "" {
-		_, ok := m.KeySecret()
-		c.that(ok, at+".key", "got something else, want ${secret:NAME}: keys do not belong into agent files")
 		c.that(m.Provider == "openai", at+".key", "got one, want none: only provider openai takes a key")
 	}
 	c.that(m.Retry.Attempts > 0, at+".retry.attempts", fmt.Sprintf("got %d, want more than zero", m.Retry.Attempts))
@@ -272,6 +270,14 @@ func (c *checker) modelSettings(at string, m ModelSpec) {
 	c.price(at+".price", m.Price)
 	c.retryClasses(at+".retry", m.Retry)
 	c.that(m.Retry.MaxBackoff >= m.Retry.Backoff, at+".retry.maxBackoff", "got less than backoff, want at least as much")
+}
+
+// server refuses a server's address that could hold a credential, and a key that is not a secret's name.
+func (c *checker) server(at string, m ModelSpec) {
+	c.form(m.BaseURL == "" || validBaseURL(m.BaseURL), at+".baseURL", m.BaseURL,
+		"an http or https URL without credentials, fragment or any query but api-version")
+	_, ok := m.KeySecret()
+	c.that(ok || m.Key == "", at+".key", "got something else, want ${secret:NAME}: keys do not belong into agent files")
 }
 
 // KeySecret is the name of the secret that is the model's key; ok is false where the key is none.

@@ -16,14 +16,18 @@ type Prefilter struct {
 type Embeddings struct {
 	Provider EmbeddingProvider `json:"provider,omitempty"` // "" = bm25
 	ID       string            `json:"id,omitempty"`       // of the model; "" where none is asked
+	BaseURL  string            `json:"baseURL,omitempty"`  // of provider openai; "" = OpenAI's own
+	Key      string            `json:"key,omitempty"`      // of provider openai, ${secret:NAME}; "" = as for models
 }
 
 // EmbeddingProvider names who compares.
 type EmbeddingProvider string
 
-// The words that they share, weighed, which needs nobody; or the vectors of a model of Amazon Bedrock.
+// Words that texts share, weighed, which needs no model; or vectors of a model of an OpenAI-compatible server or of Amazon
+// Bedrock.
 const (
 	EmbeddingsBM25    EmbeddingProvider = "bm25"
+	EmbeddingsOpenAI  EmbeddingProvider = "openai"
 	EmbeddingsBedrock EmbeddingProvider = "bedrock"
 )
 
@@ -33,7 +37,12 @@ func (e Embeddings) Model() bool { return e.Provider != "" && e.Provider != Embe
 func (c *checker) prefilter(at string, p Prefilter) {
 	c.that(p.TopK >= 0, at+".topK", "got a number below zero, want zero or more")
 	at += ".embeddings"
-	oneOf(c, at+".provider", cmp.Or(p.Embeddings.Provider, EmbeddingsBM25), EmbeddingsBM25, EmbeddingsBedrock)
+	oneOf(c, at+".provider", cmp.Or(p.Embeddings.Provider, EmbeddingsBM25), EmbeddingsBM25, EmbeddingsOpenAI, EmbeddingsBedrock)
+	server := ModelSpec{BaseURL: p.Embeddings.BaseURL, Key: p.Embeddings.Key}
+	openai := p.Embeddings.Provider == EmbeddingsOpenAI
+	c.that(openai || server.BaseURL == "", at+".baseURL", "got one, want none: only provider openai has a server")
+	c.that(openai || server.Key == "", at+".key", "got one, want none: only provider openai takes a key")
+	c.server(at, server)
 	c.that(p.Embeddings.Model() || p.Embeddings.ID == "", at+".id", "got a model, want none: bm25 asks nobody")
 	c.that(!p.Embeddings.Model() || p.Embeddings.ID != "", at+".id", "got nothing, want the model's id")
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
@@ -23,14 +22,14 @@ const envOpenAI = "OPENAI_API_KEY"
 func asksModels(f *function) error {
 	p, all := &f.Ports, NewModels(f.cfg, f.getenv)
 	m := runtime.WithDialect(runtime.WithMedia(f.watch.Model(all), p.Blobs))
-	p.Model, p.Count, p.Index = modelretry.New(m, p.Clock, ids.System(p.Clock).Jitter), m, runtime.NewToolIndex(all.Embedder)
+	p.Model, p.Count, p.Index = modelretry.New(m, p.Clock, ids.System(p.Clock).Jitter), m, runtime.NewToolIndex(all)
 	return nil
 }
 
 // Models asks the model that a run's own definition names: of Amazon Bedrock with the function's own role, or of an
 // OpenAI-compatible server. Safe for concurrent use.
 type Models struct {
-	client  *bedrockruntime.Client
+	vectors bedrock.Embedder
 	bedrock *bedrock.Model
 	openai  openai.Servers
 }
@@ -39,7 +38,7 @@ type Models struct {
 func NewModels(cfg aws.Config, getenv func(string) string) Models {
 	client := bedrock.NewClient(cfg, "")
 	return Models{
-		client: client, bedrock: bedrock.New(bedrock.Config{Client: client, Stream: true}),
+		vectors: bedrock.Embedder{Client: client}, bedrock: bedrock.New(bedrock.Config{Client: client, Stream: true}),
 		openai: openai.Servers{OwnKey: getenv(envOpenAI), Secrets: secrets.Deployed(cfg, getenv, clock.System())},
 	}
 }
@@ -67,10 +66,10 @@ func (m Models) Generate(ctx context.Context, r agent.Request) (agent.Reply, err
 	}
 }
 
-// Embedder returns the embedder that an agent names. It opens no connection.
-func (m Models) Embedder(e agent.Embeddings) (runtime.Embedder, bool) {
-	if e.Provider != agent.EmbeddingsBedrock {
-		return nil, false
+// Embed asks the adapter that an agent names for vectors.
+func (m Models) Embed(ctx context.Context, tenant string, by agent.Embeddings, texts []string) ([][]float32, error) {
+	if by.Provider == agent.EmbeddingsOpenAI {
+		return m.openai.Embed(ctx, tenant, by, texts)
 	}
-	return bedrock.NewEmbedder(m.client, e.ID), true
+	return m.vectors.Embed(ctx, tenant, by, texts)
 }

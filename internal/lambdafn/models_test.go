@@ -130,9 +130,8 @@ func TestEmbedderAsksWhereModelsAre(t *testing.T) {
 	cfg, err := awsconfig.Load(t.Context())
 	require.NoError(t, err)
 	m := NewModels(cfg, func(string) string { return "" })
-	e, ok := m.Embedder(agent.Embeddings{Provider: agent.EmbeddingsBedrock, ID: "amazon.titan-embed-text-v2:0"})
-	require.True(t, ok)
-	got, err := e.Embed(t.Context(), []string{"a"})
+	by := agent.Embeddings{Provider: agent.EmbeddingsBedrock, ID: "amazon.titan-embed-text-v2:0"}
+	got, err := m.Embed(t.Context(), "t", by, []string{"a"})
 	require.NoError(t, err)
 	require.Equal(t, [][]float32{{1, 2}}, got)
 }

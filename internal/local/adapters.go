@@ -96,6 +96,26 @@ func Adapter(
 	}
 }
 
+// Embedder is the runtime.Embedder of a laptop, with the keys and clients that Adapter takes.
+type Embedder struct {
+	Dir    string
+	Getenv func(string) string
+	From   *AWS
+}
+
+// Embed asks the adapter that an agent names for vectors.
+func (e Embedder) Embed(ctx context.Context, tenant string, by agent.Embeddings, texts []string) ([][]float32, error) {
+	if by.Provider == agent.EmbeddingsOpenAI {
+		s := openai.Servers{OwnKey: e.Getenv(EnvOpenAIKey), Secrets: Secrets(e.Dir, e.Getenv)}
+		return s.Embed(ctx, tenant, by, texts)
+	}
+	cfg, err := e.From.Config()
+	if err != nil {
+		return nil, err
+	}
+	return bedrock.Embedder{Client: bedrock.NewClient(cfg, "")}.Embed(ctx, tenant, by, texts)
+}
+
 // Secrets are those of the store directory dir and of the environment.
 func Secrets(dir string, getenv func(string) string) secrets.Local {
 	return secrets.Local{File: filepath.Join(dir, secrets.FileName), Getenv: getenv}

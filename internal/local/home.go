@@ -29,7 +29,8 @@ const warmRuns = 256
 // ErrInUse says that another process has the store; its socket serves what it holds.
 var ErrInUse = errors.New("another process has the store open")
 
-// Options of Open. Sink, Watch, Trouble, Busy, Remotes, Functions, Callbacks and Notify may be nil, everything else is required.
+// Options of Open. Sink, Watch, Trouble, Busy, Remotes, Functions, Callbacks, Embedder and Notify may be nil, everything else is
+// required.
 type Options struct {
 	Dir      string
 	Registry *registry.Registry
@@ -44,6 +45,7 @@ type Options struct {
 	Remotes   runtime.Remotes   // see Config
 	Functions runtime.Functions // see Config
 	Callbacks runtime.Callbacks // see Config
+	Embedder  runtime.Embedder  // see Config
 	People    person.Directory  // see Config
 	Notify    *notify.Notifier  // see Config
 }
@@ -110,7 +112,7 @@ func (o Options) machine(t *bolt.Table) (*Machine, error) {
 		Busy: o.Busy, Reaps: true, Wrap: models.givenUp,
 		Table: t, Blobs: blobs, Model: models, Tools: o.Registry.Tools(), Hooks: o.Registry.Hooks(), Agents: o.Registry.Agent,
 		Clock: o.Clock, IDs: ids.System(o.Clock), Executions: executions, Sink: o.Sink, Watch: o.Watch, Trouble: o.Trouble, Audit: true, Warm: warmRuns,
-		Remotes: o.Remotes, Functions: o.Functions, Callbacks: o.Callbacks, People: o.People, Notify: o.Notify,
+		Remotes: o.Remotes, Functions: o.Functions, Callbacks: o.Callbacks, Embedder: o.Embedder, People: o.People, Notify: o.Notify,
 		LeavesUnknown: true,
 	})
 }

@@ -35,7 +35,8 @@ type IDs interface {
 // Invoker calls a function of the state machine by its name: Step, Tool or Approve.
 type Invoker func(ctx context.Context, function string, payload []byte) ([]byte, error)
 
-// Config is what a Machine is made of. All but Sink, Trace, Audit, Wrap, Busy, Reaps, Waiter, Emit, Remotes, Functions, Callbacks, People, Notify and Warm are required.
+// Config is what a Machine is made of. All but Sink, Trace, Audit, Wrap, Busy, Reaps, Waiter, Emit, Remotes, Functions, Callbacks,
+// Embedder, People, Notify and Warm are required.
 type Config struct {
 	Table      store.Table
 	Blobs      store.Blobs
@@ -67,6 +68,7 @@ type Config struct {
 	Remotes   runtime.Remotes
 	Functions runtime.Functions
 	Callbacks runtime.Callbacks // where calls are answered; nil = by the API alone
+	Embedder  runtime.Embedder  // compares tools for the pre-filter; nil = nobody embeds texts here
 	// LeavesUnknown has runs stand still that need an agent which only another process knows (see Machine.StandsStill); else their calls fail.
 	LeavesUnknown bool
 
@@ -138,6 +140,9 @@ func New(c Config) (*Machine, error) {
 		Model: modelretry.New(watch.Model(c.Model), c.Clock, c.IDs.Jitter), Remotes: watch.Remotes(c.Remotes), Functions: c.Functions, Callbacks: c.Callbacks,
 		LeavesUnknown: c.LeavesUnknown,
 	})
+	if c.Embedder != nil {
+		m.Ports.Index = runtime.NewToolIndex(c.Embedder)
+	}
 	m.Ports.Count, _ = c.Model.(runtime.TokenCounter) // one that cannot count leaves tokens to be estimated
 	m.withNotices(c)
 	invoke := m.notices.serve(m.Invoke)

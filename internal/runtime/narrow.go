@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,13 +12,11 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 )
 
-// Embedder makes vectors of texts, one each, all of one length. Safe for concurrent use.
+// Embedder makes vectors of texts with the model that a definition names, one each and in order, all of one length. The
+// tenant is whose key is used. Safe for concurrent use.
 type Embedder interface {
-	Embed(ctx context.Context, texts []string) ([][]float32, error)
+	Embed(ctx context.Context, tenant string, by agent.Embeddings, texts []string) ([][]float32, error)
 }
-
-// Embedders finds the embedder that a definition names; false where there is none.
-type Embedders func(agent.Embeddings) (Embedder, bool)
 
 // errIndex says that an agent's tools could not be compared with what a request is about.
 type errIndex struct{ cause error }
@@ -25,8 +24,8 @@ type errIndex struct{ cause error }
 func (e *errIndex) Error() string { return "compare tools: " + e.cause.Error() }
 func (e *errIndex) Unwrap() error { return e.cause }
 
-// narrow narrows the request for a to the tools that fit it. A loop whose tools cannot be compared is offered all of them; the error for a
-// step is *errIndex, or the context's.
+// narrow narrows the request for a to the tools that fit it. A loop whose tools cannot be compared is offered all of
+// them; the error for a step is *errIndex, or the context's.
 func (p Ports) narrow(ctx context.Context, def *agent.Definition, s *agent.AgentState, a *agent.Action) error {
 	query, server, k, narrows := agent.Narrowing(def, s, *a)
 	if !narrows {
@@ -62,7 +61,7 @@ func (p Ports) similarity(ctx context.Context, def *agent.Definition, s *agent.A
 	}
 	ctx, cancel := p.Clock.WithTimeout(ctx, embedTimeout)
 	defer cancel()
-	return p.Index.similarity(ctx, s.Definition, def.Prefilter.Embeddings, texts, query)
+	return p.Index.similarity(ctx, s, def.Prefilter.Embeddings, texts, query)
 }
 
 var (
@@ -76,31 +75,41 @@ const embedTimeout = 30 * time.Second
 // maxIndexed is how many definitions' tools an index keeps the vectors of.
 const maxIndexed = 64
 
-// ToolIndex keeps the vectors of agents' tools for as long as the process lives, by the digest of the definition. It is never a matter of
-// correctness: what a request was narrowed to is part of the reply's fact. Safe for concurrent use.
+// ToolIndex keeps the vectors of agents' tools for as long as the process lives, by the digest of the definition. It is
+// never a matter of correctness: what a request was narrowed to is part of the reply's fact. Safe for concurrent use.
 type ToolIndex struct {
-	embedders Embedders
+	embedder Embedder
 
 	mu      sync.Mutex
 	vectors map[string][][]float32
 }
 
 // NewToolIndex makes an index that is empty.
-func NewToolIndex(e Embedders) *ToolIndex {
-	return &ToolIndex{embedders: e, vectors: map[string][][]float32{}}
+func NewToolIndex(e Embedder) *ToolIndex {
+	return &ToolIndex{embedder: e, vectors: map[string][][]float32{}}
 }
 
-// similarity is the dot product of each text's vector with the query's, all of length one.
-func (x *ToolIndex) similarity(ctx context.Context, digest string, by agent.Embeddings, texts []string, query string) ([]float64, error) {
-	e, ok := x.embedders(by)
+// similarity is the dot product of each text's vector with the query's, all of length one. The texts are those of the
+// run's definition; their vectors are made once for it, or twice at the same time.
+func (x *ToolIndex) similarity(
+	ctx context.Context, s *agent.AgentState, by agent.Embeddings, texts []string, query string,
+) ([]float64, error) {
+	x.mu.Lock()
+	vectors, ok := x.vectors[s.Definition]
+	x.mu.Unlock()
 	if !ok {
-		return nil, errNoEmbedder
+		var err error
+		if vectors, err = x.embed(ctx, s.Tenant, by, texts); err != nil {
+			return nil, err
+		}
+		x.mu.Lock()
+		if len(x.vectors) >= maxIndexed {
+			clear(x.vectors)
+		}
+		x.vectors[s.Definition] = vectors
+		x.mu.Unlock()
 	}
-	vectors, err := x.of(ctx, digest, e, texts)
-	if err != nil {
-		return nil, err
-	}
-	asked, err := embed(ctx, e, []string{query})
+	asked, err := x.embed(ctx, s.Tenant, by, []string{query})
 	if err != nil {
 		return nil, err
 	}
@@ -116,30 +125,9 @@ func (x *ToolIndex) similarity(ctx context.Context, digest string, by agent.Embe
 	return out, nil
 }
 
-// of is the texts' vectors, made at most once for a definition, or twice at the same time.
-func (x *ToolIndex) of(ctx context.Context, digest string, e Embedder, texts []string) ([][]float32, error) {
-	x.mu.Lock()
-	vectors, ok := x.vectors[digest]
-	x.mu.Unlock()
-	if ok {
-		return vectors, nil
-	}
-	vectors, err := embed(ctx, e, texts)
-	if err != nil {
-		return nil, err
-	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if len(x.vectors) >= maxIndexed {
-		clear(x.vectors)
-	}
-	x.vectors[digest] = vectors
-	return vectors, nil
-}
-
-// embed is the texts' vectors, each of length one. One that is all zeros stays so.
-func embed(ctx context.Context, e Embedder, texts []string) ([][]float32, error) {
-	vectors, err := e.Embed(ctx, texts)
+// embed makes the texts' vectors, each of length one. A vector that is all zeros stays so.
+func (x *ToolIndex) embed(ctx context.Context, tenant string, by agent.Embeddings, texts []string) ([][]float32, error) {
+	vectors, err := x.embedder.Embed(ctx, tenant, by, texts)
 	if err != nil {
 		return nil, fmt.Errorf("embed %d texts: %w", len(texts), err)
 	}
@@ -151,22 +139,14 @@ func embed(ctx context.Context, e Embedder, texts []string) ([][]float32, error)
 		if len(v) == 0 || len(v) != len(vectors[0]) {
 			return nil, errDimensions
 		}
-		out[i] = unit(v)
+		sum := 0.0
+		for _, n := range v {
+			sum += float64(n) * float64(n)
+		}
+		out[i] = make([]float32, len(v))
+		for j, n := range v {
+			out[i][j] = float32(float64(n) / cmp.Or(math.Sqrt(sum), 1))
+		}
 	}
 	return out, nil
-}
-
-func unit(v []float32) []float32 {
-	sum := 0.0
-	for _, x := range v {
-		sum += float64(x) * float64(x)
-	}
-	if sum == 0 {
-		return v
-	}
-	out, length := make([]float32, len(v)), math.Sqrt(sum)
-	for i, x := range v {
-		out[i] = float32(float64(x) / length)
-	}
-	return out
 }

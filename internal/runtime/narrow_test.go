@@ -20,7 +20,7 @@ type embedder struct {
 	err     error
 }
 
-func (e *embedder) Embed(_ context.Context, texts []string) ([][]float32, error) {
+func (e *embedder) Embed(_ context.Context, _ string, _ agent.Embeddings, texts []string) ([][]float32, error) {
 	e.asked++
 	var out [][]float32
 	for _, t := range texts {
@@ -34,9 +34,9 @@ func (e *embedder) Embed(_ context.Context, texts []string) ([][]float32, error)
 func TestToolIndex(t *testing.T) {
 	by := agent.Embeddings{Provider: agent.EmbeddingsBedrock, ID: "m"}
 	e := &embedder{vectors: map[string][]float32{"a": {3, 0}, "b": {0, 9}, "zero": {0, 0}, "q": {2, 2}, "long": {1, 2, 3}}}
-	x := NewToolIndex(func(got agent.Embeddings) (Embedder, bool) { return e, got == by })
+	x := NewToolIndex(e)
 	ask := func(digest, query string, texts ...string) ([]float64, error) {
-		return x.similarity(t.Context(), digest, by, texts, query)
+		return x.similarity(t.Context(), &agent.AgentState{Definition: digest}, by, texts, query)
 	}
 	got, err := ask("d1", "a", "a", "b", "zero")
 	require.NoError(t, err)
@@ -57,8 +57,6 @@ func TestToolIndex(t *testing.T) {
 	e.err = nil
 	_, err = ask("d2", "q", "a")
 	require.NoError(t, err, "a failure is not kept")
-	_, err = x.similarity(t.Context(), "d3", agent.Embeddings{Provider: "other"}, nil, "q")
-	require.ErrorIs(t, err, errNoEmbedder)
 	for i := range maxIndexed + 1 {
 		_, err := ask(string(rune('a'+i)), "q", "a")
 		require.NoError(t, err)
@@ -69,7 +67,7 @@ func TestToolIndex(t *testing.T) {
 // silent is a service that takes texts and never answers.
 type silent struct{}
 
-func (silent) Embed(ctx context.Context, _ []string) ([][]float32, error) {
+func (silent) Embed(ctx context.Context, _ string, _ agent.Embeddings, _ []string) ([][]float32, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
@@ -80,7 +78,7 @@ func TestEmbeddingOutOfTime(t *testing.T) {
 		by := agent.Embeddings{Provider: agent.EmbeddingsBedrock, ID: "m"}
 		var warned error
 		p := Ports{
-			Clock: clock.System(), Index: NewToolIndex(func(agent.Embeddings) (Embedder, bool) { return silent{}, true }),
+			Clock: clock.System(), Index: NewToolIndex(silent{}),
 			Warn: func(_ string, err error) { warned = err },
 		}
 		d := &agent.Definition{Tools: []agent.ToolSpec{{Name: "a"}, {Name: "b"}}, Prefilter: agent.Prefilter{TopK: 1, Embeddings: by}}

@@ -51,11 +51,17 @@ func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, err
 	var failure *agent.ModelError
 	if errors.As(err, &failure) {
 		failure.Model = r.Model.ID
-		if m.key != "" {
-			failure.Message = strings.ReplaceAll(failure.Message, m.key, "…")
-		}
 	}
-	return reply, err
+	return reply, m.redacted(err)
+}
+
+// redacted takes the key out of the message of a *agent.ModelError.
+func (m *Model) redacted(err error) error {
+	var failure *agent.ModelError
+	if errors.As(err, &failure) && m.key != "" {
+		failure.Message = strings.ReplaceAll(failure.Message, m.key, "…")
+	}
+	return err
 }
 
 func (m *Model) ask(ctx context.Context, r agent.Request) (agent.Reply, error) {
@@ -100,8 +106,13 @@ func (m *Model) request(ctx context.Context, r agent.Request) (*http.Request, er
 	if err != nil {
 		return nil, err
 	}
+	return m.post(ctx, "/chat/completions", body)
+}
+
+// post makes a request to a path below the base URL.
+func (m *Model) post(ctx context.Context, below string, body []byte) (*http.Request, error) {
 	path, query, versioned := strings.Cut(m.base, "?")
-	path += "/chat/completions"
+	path += below
 	if versioned {
 		path += "?" + query
 	}

@@ -41,7 +41,8 @@ var working = map[string]string{
 	"analysis.trustGate": "9", "xml.missingServer": "local", "xml.breaker": "9", "xml.disable": "[converse]", "prompt.order": "code", "prompt.sections": "{x: y}", "prompt.planning": "other", "prompt.rag": "other",
 	"context.window": "9", "context.reserve": "{active: 9}", "context.evictBelow": "9", "context.roundMinimum": "9", "context.keep": "9", "context.summaryTokens": "9", "context.summary": "model",
 	"context.truncateResult": "9", "context.compressAfter": "9", "context.prune": "9", "orchestrator.enabled": "true", "orchestrator.planner": "{provider: demo}",
-	"orchestrator.router": "{provider: demo}", "orchestrator.topK": "9", "orchestrator.maxSteps": "9", "orchestrator.retries": "9", "prefilter.topK": "9", "prefilter.embeddings.provider": "bedrock", "prefilter.embeddings.id": "m",
+	"orchestrator.router": "{provider: demo}", "orchestrator.topK": "9", "orchestrator.maxSteps": "9", "orchestrator.retries": "9", "prefilter.topK": "9", "prefilter.embeddings.provider": "openai", "prefilter.embeddings.id": "m",
+	"prefilter.embeddings.baseURL": "http://127.0.0.1:1/v1", "prefilter.embeddings.key": "'${secret:K}'",
 }
 
 // Keys whose only working value is the one in force, so that reading them changes nothing.

@@ -125,8 +125,10 @@ func (r *reader) prefilter(p *agent.Prefilter) read {
 func (r *reader) embeddings(e *agent.Embeddings) read {
 	return func(f field) {
 		r.mapping(f, map[string]read{
-			"provider": enum(r, &e.Provider, []agent.EmbeddingProvider{agent.EmbeddingsBM25, agent.EmbeddingsBedrock}),
-			"id":       r.text(&e.ID),
+			"provider": enum(r, &e.Provider, []agent.EmbeddingProvider{
+				agent.EmbeddingsBM25, agent.EmbeddingsOpenAI, agent.EmbeddingsBedrock,
+			}),
+			"id": r.text(&e.ID), "baseURL": r.text(&e.BaseURL), "key": r.text(&e.Key),
 		})
 	}
 }

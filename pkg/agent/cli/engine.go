@@ -60,7 +60,7 @@ func (p *program) openEngine(who people) (*engine, error) {
 		return nil, err
 	}
 	home, err := local.Open(local.Options{
-		Remotes: remotes, Functions: &p.aws,
+		Remotes: remotes, Functions: &p.aws, Embedder: local.Embedder{Dir: p.home, Getenv: p.getenv, From: &p.aws},
 		Callbacks: callback.Addresses{Ring: ring.get, Base: e.reached},
 		Notify:    tells,
 		Dir:       p.home, Registry: p.registry, Model: model, Sink: feed, Watch: e.watch, Trouble: p.trouble, Busy: p.busy, Clock: p.clock, People: who.Book,

@@ -58,7 +58,8 @@ func Open(dir string, r *agent.Registry, o *Options) (*Engine, error) {
 	}
 	e.home, err = local.Open(local.Options{
 		Dir: dir, Registry: r, Sink: e.feed, Trouble: o.Trouble, Clock: c, Remotes: remotes, Functions: clients,
-		Model: func(m core.ModelSpec) (runtime.Model, error) { return local.Adapter(m, dir, os.Getenv, clients, nil) },
+		Embedder: local.Embedder{Dir: dir, Getenv: os.Getenv, From: clients},
+		Model:    func(m core.ModelSpec) (runtime.Model, error) { return local.Adapter(m, dir, os.Getenv, clients, nil) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open engine %s: %w", dir, err)

@@ -3,8 +3,14 @@ package client_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 	"testing/fstest"
 
@@ -54,4 +60,61 @@ func TestOpenGoesOnWithARunThatWaits(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, agent.RunDone, run.Status)
 	require.Equal(t, 1, paid)
+}
+
+// An agent's OpenAI-compatible server compares its tools with what was said: the model is offered those that fit.
+func TestVectorsOfAServerChooseTheTools(t *testing.T) {
+	var mu sync.Mutex
+	var offered []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		var asked struct {
+			Input []string
+			Tools []struct{ Function struct{ Name string } }
+		}
+		if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Path != "/v1/embeddings" {
+			for _, tool := range asked.Tools {
+				offered = append(offered, tool.Function.Name)
+			}
+			_, _ = io.WriteString(w, `{"choices": [{"message": {"role": "assistant", "content": "Done."}, "finish_reason": "stop"}]}`)
+			return
+		}
+		var data []string
+		for i, text := range asked.Input { // one direction for money, another for everything else
+			vector := map[bool]string{true: "[1, 0]", false: "[0, 1]"}[strings.Contains(text, "money")]
+			data = append(data, fmt.Sprintf(`{"index": %d, "embedding": %s}`, i, vector))
+		}
+		_, _ = io.WriteString(w, `{"data": [`+strings.Join(data, ",")+`]}`)
+	}))
+	defer server.Close()
+	tool := func(name, does string) agent.Tool {
+		made, err := agent.NewTool(name, does, agent.EffectRead, func(context.Context, agent.Call, refund) (agent.Result, error) {
+			return agent.TextResult("done"), nil
+		}, nil)
+		require.NoError(t, err)
+		return made
+	}
+	registry, err := agent.NewRegistry(tool("weather", "Tells the weather."), tool("refund", "Pays money back."), tool("mail", "Sends mail."))
+	require.NoError(t, err)
+	file := fmt.Sprintf("name: shop\nsystem: You help.\nmodel: {provider: openai, id: m, baseURL: %[1]s/v1}\n"+
+		"tools: [{name: weather}, {name: refund}, {name: mail}]\n"+
+		"prefilter: {topK: 1, embeddings: {provider: openai, id: v, baseURL: %[1]s/v1}}\n", server.URL)
+	require.NoError(t, registry.AddFS(fstest.MapFS{"shop/agent.yaml": {Data: []byte(file)}}))
+	engine, err := client.Open(t.TempDir(), registry, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, engine.Close()) }()
+	started, err := engine.Client("user:cleo").Start(t.Context(), client.Start{Agent: "shop", Message: json.RawMessage(`"My money!"`)})
+	require.NoError(t, err)
+	run, err := engine.Wait(t.Context(), started.ID)
+	require.NoError(t, err)
+	require.Equal(t, agent.RunDone, run.Status)
+	mu.Lock()
+	defer mu.Unlock()
+	require.Equal(t, []string{"refund"}, offered)
 }
