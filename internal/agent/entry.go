@@ -191,7 +191,7 @@ func StoredLen(text string) int {
 	return len(b)
 }
 
-// UnmarshalEntry reads the stored form. Another form is a *NewerError, whatever it holds.
+// UnmarshalEntry reads the stored form.
 func UnmarshalEntry(data []byte) (Entry, error) {
 	f, err := decodeEntry(data)
 	if err != nil {
@@ -227,7 +227,7 @@ type storedEntry struct {
 	Snapshot   json.RawMessage   `json:"p"`
 }
 
-// decodeEntry reads the form and nothing else. What this build does not know is a *NewerError.
+// decodeEntry reads the form and nothing else.
 func decodeEntry(data []byte) (storedEntry, error) {
 	var f storedEntry
 	if _, err := CompactJSON(data, storedLimits(data)); err != nil {
@@ -235,7 +235,7 @@ func decodeEntry(data []byte) (storedEntry, error) {
 	}
 	err := readKnown("entry", data, &f)
 	if f.Version != nil && *f.Version > entryVersion { // first: another form may have any keys
-		err = &NewerError{What: "entry", Found: fmt.Sprintf("form %d", *f.Version), Knows: fmt.Sprintf("form %d", entryVersion)}
+		err = fmt.Errorf("v: got %d, want %d", *f.Version, entryVersion)
 	}
 	if err == nil {
 		err = f.complete()
@@ -272,8 +272,5 @@ func kindOf(form string) (Checkpoint, error) {
 			return k, nil
 		}
 	}
-	if len(form) != 1 || form[0] < 'A' || form[0] > 'Z' {
-		return "", errors.New("checkpoint: want a letter")
-	}
-	return "", &NewerError{What: "checkpoint", Found: fmt.Sprintf("%q", form), Knows: "U, A, T and F"}
+	return "", errors.New("checkpoint: want one of: U, A, T, F")
 }

@@ -81,8 +81,7 @@ func MarshalEvent(e Event) (json.RawMessage, error) {
 	return append(append([]byte(`{"`+name+`":`), body...), '}'), nil
 }
 
-// UnmarshalEvent reads what MarshalEvent wrote. Unknown names, keys and words that decide what happens are a *NewerError: a newer build
-// wrote them.
+// UnmarshalEvent reads what MarshalEvent wrote. Unknown names, keys and words that decide what happens are an error.
 func UnmarshalEvent(raw json.RawMessage) (Event, error) {
 	var m map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &m); err != nil {
@@ -94,7 +93,7 @@ func UnmarshalEvent(raw json.RawMessage) (Event, error) {
 	for name, body := range m {
 		of, ok := eventTypes[name]
 		if !ok {
-			return nil, UnknownWord("event", name, fmt.Sprintf("%d others", len(eventTypes)))
+			return nil, fmt.Errorf("event: %q is none that this version knows", Bounded(name))
 		}
 		v := reflect.New(of)
 		if err := readKnown("event "+name, body, v.Interface()); err != nil {

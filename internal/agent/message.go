@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 )
 
@@ -166,6 +167,6 @@ func UnmarshalBlock(data []byte) (Block, error) {
 		}
 		return r, nil
 	default:
-		return nil, UnknownWord("content block: type", j.Type, "text, media, reasoning, tool_use, tool_result")
+		return nil, errors.New("content block: type: want one of: text, media, reasoning, tool_use, tool_result")
 	}
 }

@@ -219,33 +219,25 @@ func Get(ctx context.Context, t store.Table, tenant, id string) (Approval, error
 	return read(tenant, it)
 }
 
-// ErrBroken says that a stored request is not what was written: nobody is shown it, and nobody decides about it.
-var ErrBroken = errors.New("the stored request is damaged")
-
-// read reads a request, which must be the one that its key says. Its error is a store.ErrDamaged and an ErrBroken.
+// read reads a request, which must be the one that its key says. One that is not what was written is shown to nobody, and nobody
+// decides about it: store.ErrDamaged.
 func read(tenant string, it store.Item) (Approval, error) {
 	id := it.PK[min(len(key(tenant, "").PK), len(it.PK)):]
 	a, err := decode(tenant, id, it)
-	switch {
-	case errors.Is(err, agent.ErrNewer): // nothing is wrong with it
+	if err != nil {
 		return Approval{}, fmt.Errorf("read approval %s: %w", id, err)
-	case err != nil:
-		return Approval{}, fmt.Errorf("read approval %s: %w: %w", id, ErrBroken, err)
 	}
 	return a, nil
 }
 
 func decode(tenant, id string, it store.Item) (Approval, error) {
 	var a Approval
-	if it.Broken != nil {
-		return a, it.Broken
-	}
 	if seal, ok := it.Attrs["seal"]; ok && seal.String() != store.BlobDigest(it.Body) { // older ones have none
 		return a, store.Damaged(it.Key, "seal: its body is not what was written")
 	}
 	var f form
 	if err := agent.ReadStored("approval", it.Body, &f); err != nil {
-		return a, store.Unreadable(it.Key, err)
+		return a, store.Damaged(it.Key, "%w", err)
 	}
 	a = f.approval()
 	a.Tenant, a.rev = tenant, -1
@@ -285,9 +277,9 @@ func (a *Approval) fits(id string, it store.Item) error {
 	case it.Key != key(a.Tenant, id) || a.ID != id:
 		return store.Damaged(it.Key, "id: want that of the request under whose key it stands")
 	case !a.Status.Valid():
-		return store.Unreadable(it.Key, agent.UnknownWord("status", status, "pending, approved, denied, expired, cancelled, voided"))
+		return store.Damaged(it.Key, "status: want pending, approved, denied, expired, cancelled or voided")
 	case !slices.Contains([]Kind{KindCall, KindTools, KindOutcome, KindInput}, a.Kind):
-		return store.Unreadable(it.Key, agent.UnknownWord("kind", string(a.Kind), "call, tools, outcome, input"))
+		return store.Damaged(it.Key, "kind: want call, tools, outcome or input")
 	case a.Run == "" || a.Kind != KindTools && len(a.Calls) == 0:
 		return store.Damaged(it.Key, "run and calls: got nothing, want what asks")
 	case orNone(a.Digest) != digest:
@@ -317,8 +309,8 @@ func List(ctx context.Context, t store.Table, tenant string, s Status, limit int
 	return Find(ctx, t, tenant, Query{Status: s, Limit: limit, Cursor: cursor})
 }
 
-// Find is List of the requests that fit. Those that cannot be read, or only by a newer version, are store.UnreadItems beside the others: they would keep people
-// from all of them. Where a run is named, a page may hold fewer than the limit, and none, and yet not be the last.
+// Find is List of the requests that fit. Where a run is named, a page may hold fewer than the limit, and none, and yet not be the
+// last. See store.ReadPage for requests that cannot be read.
 func Find(ctx context.Context, t store.Table, tenant string, q Query) (list []Approval, next string, err error) {
 	if q.Limit == 0 {
 		q.Limit = 50
@@ -327,18 +319,9 @@ func Find(ctx context.Context, t store.Table, tenant string, q Query) (list []Ap
 	if !q.Since.IsZero() {
 		r.From = fmt.Sprintf("%013d", q.Since.UnixMilli())
 	}
-	p, err := t.Query(ctx, r)
+	list, next, err = store.ReadPage(ctx, t, r, func(it store.Item) (Approval, error) { return read(tenant, it) })
 	if err != nil {
-		return nil, "", fmt.Errorf("list %s approvals: %w", q.Status, err)
+		err = fmt.Errorf("list %s approvals: %w", q.Status, err)
 	}
-	var unread store.UnreadItems
-	for _, it := range p.Items {
-		a, err := read(tenant, it)
-		if err != nil {
-			unread = append(unread, store.UnreadItem{Key: it.Key, Err: err})
-		} else if q.fits(a) {
-			list = append(list, a)
-		}
-	}
-	return list, p.Cursor, unread.AsError()
+	return slices.DeleteFunc(list, func(a Approval) bool { return !q.fits(a) }), next, err
 }

@@ -627,7 +627,7 @@ func TestA6AnyByteOfTheRequest(t *testing.T) {
 			it.Body[i] ^= 1
 			require.NoError(t, r.table.Table.Write(r.ctx, store.Op{Kind: store.Put, Item: it}))
 			_, err := r.decide(approval.Approve, ana)
-			require.ErrorIs(t, err, approval.ErrBroken, "byte %d", i)
+			require.ErrorIs(t, err, store.ErrDamaged, "byte %d", i)
 			require.Empty(t, r.inbox())
 		})
 	}

@@ -40,7 +40,7 @@ func (d *Desk) Revoke(ctx context.Context, r Revocation) error {
 		}
 		var raced *store.ConditionError
 		switch {
-		case err == nil && left != nil: // it covers nothing here, and may do so elsewhere
+		case err == nil && left != nil:
 			return fmt.Errorf("%s: all but what cannot be read: %w", what, left)
 		case err == nil:
 			return nil
@@ -53,14 +53,10 @@ func (d *Desk) Revoke(ctx context.Context, r Revocation) error {
 
 // revocation are the writes that are left to do, none where all is revoked already; and left, what cannot be read of what is to be revoked.
 func (d *Desk) revocation(ctx context.Context, r Revocation) (ops []store.Op, left, err error) {
-	all, err := standingRecords(ctx, d.Table, r.Tenant, r.Agent, r.Tool)
-	unread, err := store.Spared(err)
-	if err != nil {
-		return nil, nil, err
+	all, left := standingRecords(ctx, d.Table, r.Tenant, r.Agent, r.Tool)
+	if left != nil && !errors.Is(left, store.ErrDamaged) {
+		return nil, nil, left
 	}
-	left = slices.DeleteFunc(unread, func(u store.UnreadItem) bool {
-		return r.Digest != "" && u.Key != standingKey(r.Tenant, r.Agent, r.Tool, r.Digest)
-	}).AsError()
 	now := d.Clock.Now().UTC().Truncate(time.Millisecond)
 	all = slices.DeleteFunc(all, func(g Standing) bool { return g.expired(now) || r.Digest != "" && g.Digest != r.Digest })
 	live := slices.DeleteFunc(slices.Clone(all), func(g Standing) bool { return g.RevokedBy != "" }) // one that is used up, too: a call of it may run again

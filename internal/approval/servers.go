@@ -143,11 +143,8 @@ func readServer(tenant string, it store.Item) (Server, error) {
 
 func decodeServer(tenant string, it store.Item) (Server, error) {
 	var s Server
-	if it.Broken != nil {
-		return s, it.Broken
-	}
 	if err := agent.ReadStored("server", it.Body, &s); err != nil {
-		return s, store.Unreadable(it.Key, err)
+		return s, store.Damaged(it.Key, "%w", err)
 	}
 	version, err := it.Number("version")
 	switch {
@@ -409,25 +406,15 @@ type Servers struct {
 	Cursor string // where a former page ended
 }
 
-// List pages through the servers on record, by agent and name; that of all agents may be late. No gate reads it. Records that cannot be read are store.UnreadItems
-// beside the others.
+// List pages through the servers on record, by agent and name; that of all agents may be late. No gate reads it.
 func (v *ServerPins) List(ctx context.Context, tenant string, q Servers) (list []Server, next string, err error) {
 	r := store.Range{PK: serverIndex(tenant), Index: true, Limit: cmp.Or(q.Limit, 50), Cursor: q.Cursor}
 	if q.Agent != "" {
-		r.PK, r.Index, r.Spare = serverPartition(tenant, q.Agent), false, true
+		r.PK, r.Index = serverPartition(tenant, q.Agent), false
 	}
-	p, err := v.Table.Query(ctx, r)
+	list, next, err = store.ReadPage(ctx, v.Table, r, func(it store.Item) (Server, error) { return readServer(tenant, it) })
 	if err != nil {
-		return nil, "", fmt.Errorf("list servers: %w", err)
+		err = fmt.Errorf("list servers: %w", err)
 	}
-	var unread store.UnreadItems
-	for _, it := range p.Items {
-		s, err := readServer(tenant, it)
-		if err != nil {
-			unread = append(unread, store.UnreadItem{Key: it.Key, Err: err})
-			continue
-		}
-		list = append(list, s)
-	}
-	return list, p.Cursor, unread.AsError()
+	return list, next, err
 }

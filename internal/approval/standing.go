@@ -165,9 +165,6 @@ func StandingOp(tenant, agentName string, g agent.StandingGrant, claims int, now
 // consistently.
 func StandingLive(ctx context.Context, t store.Table, tenant, agentName string, g agent.StandingGrant, now time.Time) (bool, error) {
 	it, found, err := t.Get(ctx, standingKey(tenant, agentName, g.Tool, g.Digest))
-	if store.Unread(err) {
-		return false, nil
-	}
 	if err != nil {
 		return false, fmt.Errorf("read standing grant of %s for %s: %w", g.Tool, agentName, err)
 	}
@@ -184,13 +181,10 @@ func StandingOf(ctx context.Context, t store.Table, tenant, agentName string, of
 		if err == nil && found {
 			g, err = readStanding(tenant, it)
 		}
-		if store.Unread(err) || err == nil && !found { // one may be bounded by what this build does not know, or was: it covers nothing here
-			continue
-		}
 		if err != nil {
 			return nil, err
 		}
-		if g.live(now) {
+		if found && g.live(now) {
 			live = append(live, g.read())
 		}
 	}
@@ -203,33 +197,26 @@ func (g Standing) live(now time.Time) bool {
 	return g.RevokedBy == "" && !g.expired(now) && !g.exhausted()
 }
 
-// standingRecords are all records of a tool, live or not, with those that cannot be read as a store.UnreadItems.
+// standingRecords are all records of a tool, live or not.
 func standingRecords(ctx context.Context, t store.Table, tenant, agentName, tool string) ([]Standing, error) {
 	from, to := below(tool)
 	return standingBetween(ctx, t, tenant, agentName, tool, store.Range{From: from, To: to}, math.MaxInt)
 }
 
-// standingBetween are the records of a tool in a range, of so many pages, with those that cannot be read as a store.UnreadItems: they cover nothing here, and
-// whoever takes grants back must not miss one.
+// standingBetween are the records of a tool in a range, of so many pages. Beside those that cannot be read, an error, it gives the
+// others: whoever revokes grants revokes what can be.
 func standingBetween(ctx context.Context, t store.Table, tenant, agentName, tool string, r store.Range, pages int) ([]Standing, error) {
 	var all []Standing
-	var unread store.UnreadItems
-	r.PK, r.Spare = standingPartition(tenant, agentName), true
+	var unread error
+	r.PK = standingPartition(tenant, agentName)
 	for ; ; pages-- {
-		p, err := t.Query(ctx, r)
-		if err != nil {
+		page, next, err := store.ReadPage(ctx, t, r, func(it store.Item) (Standing, error) { return readStanding(tenant, it) })
+		if err != nil && !errors.Is(err, store.ErrDamaged) {
 			return nil, fmt.Errorf("read standing grants of %s for %s: %w", tool, agentName, err)
 		}
-		for _, it := range p.Items {
-			g, err := readStanding(tenant, it)
-			if err != nil {
-				unread = append(unread, store.UnreadItem{Key: it.Key, Err: err})
-				continue
-			}
-			all = append(all, g)
-		}
-		if r.Cursor = p.Cursor; r.Cursor == "" || pages <= 1 {
-			return all, unread.AsError()
+		all, unread = append(all, page...), errors.Join(unread, err)
+		if r.Cursor = next; r.Cursor == "" || pages <= 1 {
+			return all, unread
 		}
 	}
 }
@@ -245,11 +232,8 @@ func readStanding(tenant string, it store.Item) (Standing, error) {
 
 func decodeStanding(tenant string, it store.Item) (Standing, error) {
 	var g Standing
-	if it.Broken != nil {
-		return g, it.Broken
-	}
 	if err := agent.ReadStored("standing grant", it.Body, &g); err != nil {
-		return g, store.Unreadable(it.Key, err)
+		return g, store.Damaged(it.Key, "%w", err)
 	}
 	approval, err := it.Text("approval")
 	if err != nil {
@@ -293,7 +277,7 @@ type Grants struct {
 }
 
 // ListStanding pages through a tenant's standing grants that are neither revoked nor expired nor used up, by agent and tool. A page may hold fewer than
-// the limit, and none, as it leaves out what has ended. It may be late; no gate reads it. Records that cannot be read are store.UnreadItems beside the others.
+// the limit, and none, as it leaves out what has ended. It may be late; no gate reads it.
 func ListStanding(ctx context.Context, t store.Table, tenant string, q Grants, now time.Time) (list []Standing, next string, err error) {
 	if q.Limit == 0 {
 		q.Limit = 50
@@ -302,18 +286,9 @@ func ListStanding(ctx context.Context, t store.Table, tenant string, q Grants, n
 	if q.Agent != "" {
 		r.From, r.To = below(q.Agent)
 	}
-	p, err := t.Query(ctx, r)
+	list, next, err = store.ReadPage(ctx, t, r, func(it store.Item) (Standing, error) { return readStanding(tenant, it) })
 	if err != nil {
-		return nil, "", fmt.Errorf("list standing grants: %w", err)
+		err = fmt.Errorf("list standing grants: %w", err)
 	}
-	var unread store.UnreadItems
-	for _, it := range p.Items {
-		g, err := readStanding(tenant, it)
-		if err != nil {
-			unread = append(unread, store.UnreadItem{Key: it.Key, Err: err})
-		} else if g.live(now) {
-			list = append(list, g)
-		}
-	}
-	return list, p.Cursor, unread.AsError()
+	return slices.DeleteFunc(list, func(g Standing) bool { return !g.live(now) }), next, err
 }

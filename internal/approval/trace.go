@@ -86,9 +86,6 @@ func Traced(
 		if err == nil && ok {
 			ok, err = notRevoked(ctx, t, tenant, agentName, g)
 		}
-		if store.Unread(err) { // it covers nothing here
-			continue
-		}
 		if err != nil {
 			return nil, fmt.Errorf("trace standing grant of %s for %s: %w", g.Tool, agentName, err)
 		}
@@ -111,7 +108,7 @@ func decidedOn(
 	for _, it := range p.Items {
 		var by given
 		if err := agent.ReadStored("grants of a decision", it.Body, &by); err != nil {
-			return g, false, store.Unreadable(it.Key, err)
+			return g, false, store.Damaged(it.Key, "%w", err)
 		}
 		for _, is := range by.Grants {
 			if is.Tool != g.Tool || is.Digest != g.Digest || len(by.Voices) == 0 {
@@ -134,7 +131,7 @@ func notRevoked(ctx context.Context, t store.Table, tenant, agentName string, g 
 	}
 	var last revocation
 	if err := agent.ReadStored("revocation", it.Body, &last); err != nil {
-		return false, store.Unreadable(key, err)
+		return false, store.Damaged(key, "%w", err)
 	}
 	givenAt := g.Voices[len(g.Voices)-1].At
 	return last.Approval != g.Approval && !givenAt.Before(last.At), nil

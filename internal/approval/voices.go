@@ -82,7 +82,7 @@ func (d *Desk) voices(ctx context.Context, decided Approval, by agent.Principal,
 	for _, it := range p.Items {
 		var r recorded
 		if err := json.Unmarshal(it.Body, &r); err != nil {
-			return nil, fmt.Errorf("read the approvals of %s: %w", decided.ID, store.Unreadable(it.Key, err))
+			return nil, fmt.Errorf("read the approvals of %s: %w", decided.ID, store.Damaged(it.Key, "%w", err))
 		}
 		if said[r.By+" "+r.About] {
 			all = append(all, r.Voice)

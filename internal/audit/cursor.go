@@ -55,11 +55,8 @@ func (a *Auditor) cursor(ctx context.Context, tenant, run string) (cursor, error
 }
 
 func readCursor(it store.Item) (c cursor, err error) {
-	if it.Broken != nil {
-		return c, it.Broken
-	}
 	if err := agent.ReadStored("audit cursor", it.Body, &c); err != nil {
-		return cursor{}, store.Unreadable(it.Key, err)
+		return cursor{}, store.Damaged(it.Key, "%w", err)
 	}
 	if c.version, err = it.Number("version"); err == nil && (c.version < 1 || c.Seq < 0) {
 		err = store.Damaged(it.Key, "version and seq: want one or more, and none or more")

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -103,11 +102,11 @@ func (p *pass) fail(tenant, run string, err error) {
 	p.swept.Failed = append(p.swept.Failed, Failed{tenant, run, err})
 }
 
-// spare notes what could not be read of a list, and goes on with the others. Its error is that of the whole list.
+// spare notes items of a list that cannot be read, and lets the sweep go on with the others. It returns any other error.
 func (p *pass) spare(tenant string, err error) error {
-	unread, err := store.Spared(err)
-	for _, u := range unread {
-		p.fail(tenant, "", u.Err)
+	if errors.Is(err, store.ErrDamaged) {
+		p.fail(tenant, "", err)
+		return nil
 	}
 	return err
 }
@@ -117,20 +116,12 @@ func (p *pass) cursors(ctx context.Context) error {
 	var open []cursor
 	r := store.Range{PK: openIndex, Index: true, Limit: sweepPage}
 	for {
-		page, err := p.Auditor.Table.Query(ctx, r)
-		if err != nil {
+		page, next, err := store.ReadPage(ctx, p.Auditor.Table, r, readCursor)
+		if err = p.spare("", err); err != nil {
 			return fmt.Errorf("list audit cursors: %w", err)
 		}
-		for _, it := range page.Items {
-			c, err := readCursor(it)
-			if err != nil {
-				tenant, run, _ := strings.Cut(it.IndexSort, "#")
-				p.fail(tenant, run, fmt.Errorf("read audit cursor: %w", err))
-				continue
-			}
-			open = append(open, c)
-		}
-		if r.Cursor = page.Cursor; r.Cursor == "" {
+		open = append(open, page...)
+		if r.Cursor = next; r.Cursor == "" {
 			break
 		}
 	}

@@ -15,14 +15,13 @@ const (
 	KindThrottled   Kind = "Countersign.Throttled"
 	KindUnavailable Kind = "Countersign.Unavailable"
 	KindContention  Kind = "Countersign.Contention"
-	KindBusy        Kind = "Countersign.ModelBusy"    // every model of the chain failed in a way that may pass; nothing was committed
-	KindNewer       Kind = "Countersign.NewerVersion" // a newer version wrote what this one read: it passes once that one is deployed here
-	KindInvalid     Kind = "Countersign.Invalid"      // the request makes no sense, and never will
-	KindInternal    Kind = "Countersign.Internal"     // a bug or a broken record; never retried
+	KindBusy        Kind = "Countersign.ModelBusy" // every model of the chain failed in a way that may pass; nothing was committed
+	KindInvalid     Kind = "Countersign.Invalid"   // the request makes no sense, and never will
+	KindInternal    Kind = "Countersign.Internal"  // a bug or a broken record; never retried
 )
 
 // retried are the kinds that pass by themselves, sorted. The state machine retries them by these very names.
-var retried = []Kind{KindContention, KindBusy, KindNewer, KindThrottled, KindUnavailable}
+var retried = []Kind{KindContention, KindBusy, KindThrottled, KindUnavailable}
 
 // Retried reports whether the state machine tries again after an error of this kind.
 func (k Kind) Retried() bool { return slices.Contains(retried, k) }

@@ -292,8 +292,6 @@ func classify(err error) error {
 		return nil
 	case errors.Is(err, store.ErrThrottled), errors.Is(err, store.ErrConflict):
 		return wrap(KindThrottled, err)
-	case errors.Is(err, agent.ErrNewer):
-		return wrap(KindNewer, err)
 	case errors.Is(err, runtime.ErrModelBusy):
 		return wrap(KindBusy, err)
 	case errors.Is(err, runtime.ErrContention):

@@ -1,61 +1,259 @@
-package local
+package local_test
 
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/asl"
-	"github.com/countersign/countersign/internal/damage"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/lambdafn"
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/memory"
+	"github.com/countersign/countersign/internal/tool"
 )
 
-func savedExecutions(t *testing.T) *memory.Table {
-	t.Helper()
-	table := memory.New()
-	for _, r := range []asl.Record{
-		{Name: "r1-0", Status: asl.Running, Input: json.RawMessage(`{"tenant":"default","run":"r1"}`), StartDate: time.UnixMilli(1).UTC(), State: "Step", Events: 3},
-		{Name: "r2-0", Status: asl.Succeeded, Input: json.RawMessage(`{}`), StartDate: time.UnixMilli(1).UTC(), StopDate: time.UnixMilli(2).UTC(), State: "Done"},
-	} {
-		require.NoError(t, NewExecutions(table).Save(t.Context(), r))
-	}
-	return table
+// rolledBack is a machine and a run that waits for a person, in a store that another version has had as well.
+type rolledBack struct {
+	executions asl.MemoryStore // of all its machines
+	t          *testing.T
+	table      *memory.Table
+	blobs      *memory.Blobs
+	clock      *clock.Virtual
+	machine    *local.Machine
+	def        agent.Definition
+	run        string
+	asked      string // the request
+	owner      string
+	entered    int
+	replies    int
 }
 
-// An execution whose record is not what was written does not go on, and keeps no other from it.
-func TestDamagedExecutions(t *testing.T) {
-	open, closed := store.Key{PK: openExecutions, SK: "r1-0"}, store.Key{PK: closedExecutions, SK: "r2-0"}
-	load := func(ctx context.Context, t store.Table) error {
-		_, err := NewExecutions(t).Load(ctx)
-		return err
+func (r *rolledBack) Generate(context.Context, agent.Request) (agent.Reply, error) {
+	if r.replies++; r.replies == 1 {
+		return agent.Reply{Model: "m", Calls: []agent.ReplyCall{{ID: "c1", Name: "pay", Input: json.RawMessage(`{"amount":40}`)}}}, nil
 	}
-	loose := []string{
-		"body: Input", "body: StartDate: missing", "body: StopDate: missing", "body: Events: missing", "body: Transitions: missing",
-		"body: State: missing",
-	}
-	for _, k := range []store.Key{open, closed} {
-		t.Logf("%d cases", damage.Check(t, damage.Case{
-			Table: savedExecutions(t), Key: k, View: true, Read: load, Summed: loose,
-			Copies: map[store.Key]func(context.Context, store.Table) error{{PK: k.PK, SK: "r9-0"}: load},
-		}))
-	}
-	table := savedExecutions(t)
-	it, _, err := table.Get(t.Context(), open)
+	return agent.Reply{Model: "m", Text: "Paid."}, nil
+}
+
+func (r *rolledBack) Lookup(string) (tool.Tool, bool) { return r, true }
+
+func (r *rolledBack) Spec() agent.ToolSpec { return r.def.Tools[0] }
+
+func (r *rolledBack) Call(context.Context, tool.Call) (agent.ToolResultData, error) {
+	r.entered++
+	return agent.ToolResultData{Content: "paid"}, nil
+}
+
+// withParkedRun has f do with a run that waits what it likes, on a virtual clock.
+func withParkedRun(t *testing.T, f func(r *rolledBack)) {
+	t.Helper()
+	d, err := agent.PresetDefaults(agent.PresetCountersign)
 	require.NoError(t, err)
-	it.Body = it.Body[1:]
-	require.NoError(t, table.Write(t.Context(), store.Op{Kind: store.Put, Item: it}))
-	var told []error
-	x := NewExecutions(table)
-	x.Damaged = func(err error) { told = append(told, err) }
-	records, err := x.Load(t.Context())
-	require.NoError(t, err)
-	require.Len(t, records, 1)
-	require.Equal(t, "r2-0", records[0].Name)
-	require.Len(t, told, 1)
-	require.ErrorIs(t, told[0], store.ErrDamaged)
-	require.ErrorContains(t, told[0], "load execution r1-0: ")
+	d.Name, d.System, d.Model.Provider, d.Model.ID = "payer", "You pay.", "demo", "m"
+	d.Tools = []agent.ToolSpec{{
+		Name: "pay", Kind: agent.KindInternal, Effect: agent.EffectNonIdempotent, Description: "Pays.", Timeout: time.Minute,
+		Schema: json.RawMessage(`{"type":"object","properties":{"amount":{"type":"number"}},"required":["amount"]}`),
+	}}
+	d.Permission.Default, d.Permission.Approvers = agent.DefaultAsk, []string{"group:operators"}
+	r := &rolledBack{t: t, table: memory.New(), blobs: memory.NewBlobs(), clock: clock.NewVirtual(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)), def: d}
+	require.NoError(t, r.clock.Run(func() {
+		r.open()
+		s, err := r.machine.Starter.Start(context.Background(), runtime.Start{Tenant: "default", Agent: &r.def, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Pay."}}}})
+		require.NoError(t, err)
+		r.run = s.Run
+		h := r.until(func(h store.Head) bool { return h.Token != "" })
+		r.owner = h.Owner
+		l, err := r.machine.Ports.Journal.Load(context.Background(), "default", r.run)
+		require.NoError(t, err)
+		r.asked = l.State.Waits()[0].Wait.Approval
+		f(r)
+	}))
+}
+
+// open makes a machine over the store, as a deployment does: nothing is warm.
+func (r *rolledBack) open() {
+	if r.machine != nil {
+		require.NoError(r.t, r.machine.Engine.Close())
+	}
+	var err error
+	r.machine, err = local.New(local.Config{
+		Table: r.table, Blobs: r.blobs, Model: r, Tools: r, Clock: r.clock, IDs: ids.Seeded(r.clock, uint64(7+len(r.table.All()))), Executions: &r.executions,
+		Agents: func(string) (*agent.Definition, bool) { return &r.def, true },
+	})
+	require.NoError(r.t, err)
+}
+
+// until lets the machine work until the run's view is as wanted.
+func (r *rolledBack) until(ok func(h store.Head) bool) store.Head {
+	r.t.Helper()
+	for range 7200 {
+		h, err := r.machine.Ports.Journal.Head(context.Background(), "default", r.run)
+		require.NoError(r.t, err)
+		if ok(h) {
+			return h
+		}
+		require.NoError(r.t, r.clock.Sleep(context.Background(), time.Second))
+	}
+	r.t.Fatal("the run does not get there")
+	return store.Head{}
+}
+
+func (r *rolledBack) key(sk string) store.Key {
+	return store.Key{PK: "T#default#RUN#" + r.run, SK: sk}
+}
+
+// replace writes something else in an item's place and gives what was there.
+func (r *rolledBack) replace(k store.Key, from, to string) store.Item {
+	r.t.Helper()
+	it, found, err := r.table.Get(context.Background(), k)
+	require.NoError(r.t, err)
+	require.True(r.t, found)
+	was := it
+	was.Body, was.Attrs = append([]byte(nil), it.Body...), maps.Clone(it.Attrs)
+	it.Body = []byte(strings.Replace(string(it.Body), from, to, 1))
+	require.NotEqual(r.t, string(was.Body), string(it.Body))
+	if _, sealed := it.Attrs["seal"]; sealed {
+		it.Attrs["seal"] = store.Str(store.BlobDigest(it.Body))
+	}
+	r.put(it)
+	return was
+}
+
+func (r *rolledBack) put(it store.Item) {
+	r.t.Helper()
+	require.NoError(r.t, r.table.Write(context.Background(), store.Op{Kind: store.Put, Item: it}))
+}
+
+// otherForms are what another version may have written about a run that waits, each with what puts it back.
+var otherForms = map[string]func(r *rolledBack) []store.Item{
+	"a fact": func(r *rolledBack) []store.Item {
+		return []store.Item{r.replace(r.key("J#0000000002"), `"parked":`, `"halted":`)}
+	},
+	"a key": func(r *rolledBack) []store.Item {
+		return []store.Item{r.replace(r.key("J#0000000002"), `"digest":`, `"weight":3,"digest":`)}
+	},
+	"a wait": func(r *rolledBack) []store.Item {
+		return []store.Item{r.replace(r.key("J#0000000002"), `"digest":`, `"for":"review","digest":`)}
+	},
+	"an entry": func(r *rolledBack) []store.Item {
+		return []store.Item{r.replace(r.key("J#0000000002"), `"v":1`, `"v":2`)}
+	},
+	"a definition": otherDefinition,
+}
+
+// otherDefinition pins the run to one with a key that this build would leave out.
+func otherDefinition(r *rolledBack) []store.Item {
+	l, err := r.machine.Ports.Journal.Load(context.Background(), "default", r.run)
+	require.NoError(r.t, err)
+	raw, err := r.blobs.Get(context.Background(), "default", l.State.Definition)
+	require.NoError(r.t, err)
+	raw = []byte(strings.Replace(string(raw), `{"name":`, `{"oversight":"strict","name":`, 1))
+	digest := store.BlobDigest(raw)
+	require.NoError(r.t, r.blobs.Put(context.Background(), "default", digest, raw))
+	return []store.Item{r.replace(r.key("J#0000000000"), l.State.Definition, digest)}
+}
+
+// TestWhatCannotBeReadIsLeftAlone is a deployment that is rolled back, or under way: of a run that this version cannot read, it writes
+// nothing, enters no tool, neither fails nor cancels it, and says what it met; once it can be read, the run goes on to its end (R12).
+func TestWhatCannotBeReadIsLeftAlone(t *testing.T) {
+	for name, write := range otherForms {
+		t.Run(name, func(t *testing.T) {
+			withParkedRun(t, func(r *rolledBack) {
+				was := write(r)
+				r.open()
+				before := r.table.All()
+				r.refuses("step", func(h *lambdafn.Deployment) error {
+					_, err := h.Step(context.Background(), r.payload(false))
+					return err
+				})
+				r.refuses("tool", func(h *lambdafn.Deployment) error {
+					_, err := h.Tool(context.Background(), r.payload(false))
+					return err
+				})
+				r.refuses("step", func(h *lambdafn.Deployment) error {
+					_, err := h.Step(context.Background(), r.payload(true))
+					return err
+				})
+				_, err := r.machine.Canceller.Cancel(context.Background(), "default", r.run, "user:ana", "")
+				require.ErrorIs(t, err, store.ErrDamaged)
+				if name != "a definition" { // whose run reads: its execution is started, and fails by itself
+					_, err = r.machine.Sweeper.Repair(context.Background(), "default", r.run)
+					require.ErrorIs(t, err, store.ErrDamaged)
+				}
+				require.NoError(t, r.machine.Resume(context.Background(), "default"), "other runs are not kept from going on")
+				require.Equal(t, before, r.table.All(), "nothing is written")
+				require.Zero(t, r.entered)
+
+				for _, it := range was { // what can be read is there again
+					r.put(it)
+				}
+				r.open()
+				require.NoError(t, r.machine.Resume(context.Background(), "default"))
+				r.until(func(h store.Head) bool { return h.Token != "" && h.Status == agent.RunWaiting })
+				r.decide(nil)
+				h := r.until(func(h store.Head) bool { return h.Status == agent.RunDone })
+				require.Equal(t, agent.ReasonNaturalEnd, h.Reason)
+				require.Equal(t, 1, r.entered)
+			})
+		})
+	}
+}
+
+// refuses wants a function to fail by an error that names the run and says what to do, and that is not tried again.
+func (r *rolledBack) refuses(what string, f func(h *lambdafn.Deployment) error) {
+	r.t.Helper()
+	d := &lambdafn.Deployment{Ports: r.machine.Ports, Definitions: r.machine.Definitions, Agents: r.machine.Agents}
+	err := f(d.Compose())
+	var e *lambdafn.Error
+	require.ErrorAs(r.t, err, &e, what)
+	require.Equal(r.t, lambdafn.KindInternal, e.Kind, what)
+	require.ErrorIs(r.t, err, store.ErrDamaged)
+	require.ErrorContains(r.t, err, r.run)
+	require.ErrorContains(r.t, err, "deploy the version that wrote it")
+}
+
+// payload is the state machine's, of the attempt that was woken, or of the one that records a failure.
+func (r *rolledBack) payload(failed bool) []byte {
+	failure := ""
+	if failed {
+		failure = `,"failure":{"Error":"Countersign.Internal","Cause":""}`
+	}
+	return []byte(fmt.Sprintf(`{"execution":"e","name":%q,"state":{"tenant":"default","run":%q,"woken":2,"at":0%s}}`, r.owner, r.run, failure))
+}
+
+func (r *rolledBack) decide(want error) {
+	r.t.Helper()
+	_, err := r.machine.Desk.Decide(context.Background(), approval.Request{
+		Tenant: "default", ID: r.asked, Action: approval.Approve, By: agent.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
+	})
+	require.True(r.t, errors.Is(err, want), "%v", err)
+}
+
+// TestARequestThatCannotBeReadIsNotDecided: a request with a key that this version does not know is decided by nobody, and is not cancelled.
+func TestARequestThatCannotBeReadIsNotDecided(t *testing.T) {
+	withParkedRun(t, func(r *rolledBack) {
+		was := r.replace(store.Key{PK: "T#default#APPROVAL#" + r.asked, SK: "A"}, `{"id":`, `{"veto":["user:eve"],"id":`)
+		before := r.table.All()
+		r.decide(store.ErrDamaged)
+		_, _, err := approval.List(context.Background(), r.table, "default", approval.Pending, 0, "")
+		require.ErrorIs(t, err, store.ErrDamaged)
+		require.Equal(t, before, r.table.All(), "nothing is written")
+		r.put(was)
+		r.decide(nil)
+		r.until(func(h store.Head) bool { return h.Status == agent.RunDone })
+		require.Equal(t, 1, r.entered)
+	})
 }

@@ -13,13 +13,7 @@ import (
 
 // Executions keeps the engine's records in a table: PK X#open or X#closed, SK the execution's name. Loading at start reads the
 // open ones and no more, so that it does not grow with what has been.
-type Executions struct {
-	table store.Table
-
-	// Damaged is told of a record that is not what was written; then it counts for nothing, and the sweeper starts an execution of the same name
-	// for a run that is open: its journal says what is owed. Nil = such a record is an error of Load.
-	Damaged func(err error)
-}
+type Executions struct{ table store.Table }
 
 const (
 	openExecutions   = "X#open"
@@ -69,14 +63,10 @@ func (x *Executions) read(ctx context.Context, pk string, into map[string]asl.Re
 		}
 		for _, it := range p.Items {
 			rec, err := readExecution(it)
-			switch {
-			case err == nil:
-				into[rec.Name] = rec
-			case x.Damaged == nil:
+			if err != nil {
 				return err
-			default:
-				x.Damaged(err)
 			}
+			into[rec.Name] = rec
 		}
 		if r.Cursor = p.Cursor; r.Cursor == "" {
 			return nil
@@ -87,7 +77,7 @@ func (x *Executions) read(ctx context.Context, pk string, into map[string]asl.Re
 // readExecution reads a record, which must be the one that its key says.
 func readExecution(it store.Item) (asl.Record, error) {
 	var rec asl.Record
-	err := agent.ReadView("execution", it.Body, &rec)
+	err := agent.ReadStored("execution", it.Body, &rec)
 	switch {
 	case err != nil:
 	case rec.Name != it.SK:
@@ -98,7 +88,7 @@ func readExecution(it store.Item) (asl.Record, error) {
 		err = errors.New("state: got nothing, want where it waits")
 	}
 	if err != nil {
-		return asl.Record{}, fmt.Errorf("load execution %s: %w", it.SK, &store.DamagedError{Key: it.Key, Err: err})
+		return asl.Record{}, fmt.Errorf("load execution %s: %w", it.SK, store.Damaged(it.Key, "%w", err))
 	}
 	return rec, nil
 }

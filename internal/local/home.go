@@ -102,11 +102,6 @@ func (o Options) machine(t *bolt.Table) (*Machine, error) {
 		return nil, err
 	}
 	executions := NewExecutions(t)
-	executions.Damaged = func(err error) {
-		if o.Trouble != nil {
-			o.Trouble("executions", err)
-		}
-	}
 	models := newModels(resolving(o.Model, blobs))
 	return New(Config{
 		Busy: o.Busy, Reaps: true, Wrap: models.givenUp,

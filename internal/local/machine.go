@@ -269,7 +269,7 @@ func (m *Machine) cancelledAgain(ctx context.Context, tenant string) error {
 		}
 		l, err := m.Ports.Journal.Load(ctx, tenant, of.Run)
 		switch {
-		case errors.Is(err, store.ErrNoRun), store.Unread(err): // it was told of, or is told of by whoever goes on with it
+		case errors.Is(err, store.ErrNoRun), errors.Is(err, store.ErrDamaged): // it was told of, or is told of by whoever goes on with it
 			continue
 		case err != nil:
 			return err
@@ -283,13 +283,9 @@ func (m *Machine) cancelledAgain(ctx context.Context, tenant string) error {
 	return nil
 }
 
-// spare tells of what is damaged, and of what only a newer version can read, and stops nothing for it: the other runs go on. Its error is any other.
+// spare reports an item that cannot be read: the other runs go on. It returns any other error.
 func (m *Machine) spare(err error) error {
-	unread, err := store.Spared(err)
-	for _, u := range unread {
-		m.tell("resume", u.Err)
-	}
-	if store.Unread(err) {
+	if errors.Is(err, store.ErrDamaged) {
 		m.tell("resume", err)
 		return nil
 	}

@@ -234,12 +234,10 @@ func (n *notices) ensure(ctx context.Context, tenant string) error {
 	}
 	for cursor := ""; ; {
 		asked, next, err := approval.List(ctx, n.Table, tenant, approval.Pending, 0, cursor)
-		unread, err := store.Spared(err)
-		if err != nil {
+		if errors.Is(err, store.ErrDamaged) {
+			n.failed(err)
+		} else if err != nil {
 			return err
-		}
-		for _, u := range unread {
-			n.failed(u.Err)
 		}
 		for _, a := range asked {
 			err := n.inTurn(a.Run, func() error {

@@ -1,9 +1,15 @@
+// Package rehearse says, before a deployment, what it would do to the runs that are open. It reads a store and writes nothing, and
+// answers three questions of each run: does this build read it, is the code that its definition names linked, and what would change.
+//
+// A run goes on under the definition it began with. Only what the new deployment says more strictly of its agent's policy reaches it
+// (A17). So what would change is found by asking the gate twice about each open call: under the pinned definition, and with the policy of
+// the new deployment beside it.
 package rehearse
 
 import (
 	"bytes"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,7 +35,7 @@ type BlobReader interface {
 	Size(ctx context.Context, tenant, digest string) (int64, error)
 }
 
-// Rehearsal is a deployment that is to come, and the store that it would find. All fields are required. Not safe for concurrent use.
+// Rehearsal is a deployment that is to come, and the store that it would find. All fields are required.
 type Rehearsal struct {
 	Table  Reader
 	Blobs  BlobReader
@@ -42,10 +48,9 @@ type Rehearsal struct {
 
 // Report is what a rehearsal found.
 type Report struct {
-	Runs     []Run `json:"runs"` // waiting ones first, the oldest first
-	Breaks   int   `json:"breaks"`
-	Changes  int   `json:"changes"`
-	Compared bool  `json:"compared,omitempty"` // with a former report: see Against
+	Runs    []Run `json:"runs"` // waiting ones first, the oldest first
+	Breaks  int   `json:"breaks"`
+	Changes int   `json:"changes"`
 }
 
 // Run is what would become of one open run.
@@ -55,337 +60,246 @@ type Run struct {
 	Version    string          `json:"version,omitempty"`
 	Definition string          `json:"definition,omitempty"` // digest of the one it is pinned to
 	Status     agent.RunStatus `json:"status"`
-	Deployed   string          `json:"deployed"` // the agent's definition in the new deployment: same, changed, unknown
+	Deployed   string          `json:"deployed,omitempty"` // the agent's definition in the new deployment: same, changed, unknown
 
+	Next    []string `json:"next"`    // what comes next in the new deployment, of each open call
 	Breaks  []string `json:"breaks"`  // what would go wrong; empty = nothing
-	Changes []string `json:"changes"` // what would be otherwise, as the new deployment says; empty = nothing
-	Notes   []string `json:"notes"`   // what is as well to know
-	Waits   []Wait   `json:"waits"`
-}
-
-// Wait is something that the run waits for, and what would come of each answer.
-type Wait struct {
-	Call     string    `json:"call"` // the first one, of a request about tools
-	Tool     string    `json:"tool"`
-	For      string    `json:"for"` // approval, tools, input, answer, outcome
-	Approval string    `json:"approval,omitempty"`
-	Expires  time.Time `json:"expires"`
-	Answers  []Answer  `json:"answers"`
-}
-
-// Answer is one way in which a wait may end.
-type Answer struct {
-	Answer string `json:"answer"`        // approve, deny, answer, rerun, expire
-	Then   string `json:"then"`          // in the new deployment
-	Was    string `json:"was,omitempty"` // under what the run is pinned to alone, where that is another
+	Changes []string `json:"changes"` // what would be otherwise; empty = nothing
 }
 
 // pageSize is how many runs are listed at once.
 const pageSize = 200
 
-// All rehearses every open run of the tenant, or these ones.
+// All rehearses every open run of the tenant, or these ones. One that is named and not open is store.ErrNoRun.
 func (r *Rehearsal) All(ctx context.Context, only ...string) (Report, error) {
 	rep := Report{Runs: []Run{}}
-	open, err := r.open(ctx, only)
-	if err != nil {
-		return rep, err
-	}
-	for _, o := range open {
-		run := r.run(ctx, o)
-		if ctx.Err() != nil {
-			return rep, ctx.Err()
-		}
-		rep.Runs = append(rep.Runs, run)
-	}
-	rep.count()
-	return rep, nil
-}
-
-func (rep *Report) count() {
-	rep.Breaks, rep.Changes = 0, 0
-	for _, run := range rep.Runs {
-		if len(run.Breaks) > 0 {
-			rep.Breaks++
-		}
-		if len(run.Changes) > 0 {
-			rep.Changes++
-		}
-	}
-}
-
-// openRun is one on a list.
-type openRun struct {
-	id     string
-	status agent.RunStatus
-}
-
-// open are the runs to rehearse. One that is named must be there and not have ended.
-func (r *Rehearsal) open(ctx context.Context, only []string) ([]openRun, error) {
-	var all []openRun
 	for _, status := range []agent.RunStatus{agent.RunWaiting, agent.RunRunning} {
-		var of []openRun
+		var open []store.Head
 		for cursor := ""; ; {
 			heads, next, err := r.journal().List(ctx, r.Tenant, status, pageSize, cursor)
 			if err != nil {
-				return nil, err
+				return rep, err
 			}
-			for _, h := range heads {
-				of = append(of, openRun{h.Run, status})
-			}
+			open = append(open, heads...)
 			if cursor = next; cursor == "" {
 				break
 			}
 		}
-		slices.Reverse(of)
-		all = append(all, of...)
-	}
-	if len(only) == 0 {
-		return all, nil
-	}
-	for _, id := range only {
-		if !slices.ContainsFunc(all, func(o openRun) bool { return o.id == id }) {
-			return nil, fmt.Errorf("run %s: %w among those that are open", agent.Bounded(id), store.ErrNoRun)
+		for _, h := range slices.Backward(open) {
+			if len(only) > 0 && !slices.Contains(only, h.Run) {
+				continue
+			}
+			run := Run{ID: h.Run, Status: status, Next: []string{}, Breaks: []string{}, Changes: []string{}}
+			r.rehearse(ctx, &run)
+			if ctx.Err() != nil {
+				return rep, ctx.Err()
+			}
+			rep.add(run)
 		}
 	}
-	return slices.DeleteFunc(all, func(o openRun) bool { return !slices.Contains(only, o.id) }), nil
+	for _, id := range only {
+		if !slices.ContainsFunc(rep.Runs, func(run Run) bool { return run.ID == id }) {
+			return Report{}, fmt.Errorf("run %s: %w among those that are open", agent.Bounded(id), store.ErrNoRun)
+		}
+	}
+	return rep, nil
+}
+
+func (rep *Report) add(run Run) {
+	rep.Runs = append(rep.Runs, run)
+	if len(run.Breaks) > 0 {
+		rep.Breaks++
+	}
+	if len(run.Changes) > 0 {
+		rep.Changes++
+	}
+}
+
+func (run *Run) breaks(format string, args ...any) {
+	run.Breaks = append(run.Breaks, fmt.Sprintf(format, args...))
+}
+
+func (run *Run) changes(format string, args ...any) {
+	run.Changes = append(run.Changes, fmt.Sprintf(format, args...))
 }
 
 func (r *Rehearsal) journal() *store.Journal { return store.NewJournal(readOnly{r.Table}, 0) }
 
-// run rehearses one run. What cannot be read is what would break.
-func (r *Rehearsal) run(ctx context.Context, o openRun) Run {
-	run := Run{ID: o.id, Status: o.status, Breaks: []string{}, Changes: []string{}, Notes: []string{}, Waits: []Wait{}}
-	l, err := r.journal().Load(ctx, r.Tenant, o.id)
+// rehearse answers the three questions of one run.
+func (r *Rehearsal) rehearse(ctx context.Context, run *Run) {
+	s, def := r.read(ctx, run)
+	if def == nil {
+		return
+	}
+	r.linked(run, def, s)
+	r.compare(run, def, s)
+}
+
+// read reads everything that the run is carried on from. Without a definition there is nothing to go on with.
+func (r *Rehearsal) read(ctx context.Context, run *Run) (*agent.AgentState, *agent.Definition) {
+	l, err := r.journal().Load(ctx, r.Tenant, run.ID)
 	if err != nil {
 		run.breaks("this build does not read it: %v", err)
-		return run
+		return nil, nil
 	}
 	s := &l.State
 	run.Agent, run.Version, run.Definition, run.Status = s.Agent, s.Version, s.Definition, s.Status
-	if hint, err := r.journal().LoadAt(ctx, r.Tenant, o.id, s.ReadFrom()); err != nil || hint.State.Entries != s.Entries {
-		run.breaks("its journal does not read from its newest snapshot: %v", err)
+	var asked []string
+	for _, req := range s.OpenRequests() {
+		asked = append(asked, req.Approval)
+	}
+	for _, c := range s.Waits() {
+		if c.Wait.Approval != "" && c.Wait.For != agent.ForAnswer {
+			asked = append(asked, c.Wait.Approval)
+		}
+	}
+	for _, id := range asked {
+		if _, err := approval.Get(ctx, readOnly{r.Table}, r.Tenant, id); err != nil {
+			run.breaks("this build does not read a request to people: %v", err)
+		}
 	}
 	def, err := runtime.PinnedDefinitions(readOnlyBlobs{r.Blobs})(ctx, r.Tenant, s.Definition)
 	if err != nil {
 		run.breaks("this build does not read the definition it is pinned to: %v", err)
-		return run
+		return nil, nil
 	}
-	r.code(&run, def, s)
-	r.deployed(&run, def, s)
-	r.waits(ctx, &run, s)
-	return run
+	return s, def
 }
 
-func (run *Run) breaks(format string, args ...any) { add(&run.Breaks, format, args...) }
-
-func (run *Run) changes(format string, args ...any) { add(&run.Changes, format, args...) }
-
-func (run *Run) notes(format string, args ...any) { add(&run.Notes, format, args...) }
-
-// add adds what is not there yet.
-func add(to *[]string, format string, args ...any) {
-	if text := fmt.Sprintf(format, args...); !slices.Contains(*to, text) {
-		*to = append(*to, text)
-	}
-}
-
-// code looks whether the new build has the code that the pinned definition names. What an open call needs must be there; the rest is told.
-func (r *Rehearsal) code(run *Run, def *agent.Definition, s *agent.AgentState) {
+// linked looks whether the build has the code that the pinned definition names, and takes the arguments of the calls that are open.
+func (r *Rehearsal) linked(run *Run, def *agent.Definition, s *agent.AgentState) {
 	if err := def.Check(); err != nil {
 		run.breaks("this build does not accept the definition it is pinned to: %v", err)
 	}
 	if err := r.Hooks.Check(def); err != nil {
 		run.breaks("code that its definition names is not in this build: %v", err)
 	}
-	if def.HooksVersion != "" && r.Hooks.Version != def.HooksVersion {
-		run.notes("its code is version %s now, and was %s when it began", orNone(r.Hooks.Version), def.HooksVersion)
-	}
 	for _, t := range def.Tools {
-		r.linked(run, t, s)
+		if t.Kind != agent.KindInternal && t.Kind != "" {
+			continue
+		}
+		code, ok := r.Tools.Lookup(t.Name)
+		if !ok {
+			run.changes("tool %s is not in this build: calls of it fail", t.Name)
+		}
+		for _, c := range s.Live {
+			if c.Tool != t.Name || c.Status.Terminal() {
+				continue
+			}
+			if !ok {
+				run.breaks("tool %s is not in this build, and call %s is open", t.Name, c.ID)
+			} else if now := code.Spec(); len(now.Schema) > 0 && schema.Validate(now, c.Input) != nil {
+				run.breaks("the arguments of call %s are not what tool %s takes in this build", c.ID, t.Name)
+			}
+		}
 	}
 }
 
-func orNone(version string) string {
-	if version == "" {
-		return "unnamed"
+// compare says what comes next, and what of that is otherwise than under the pinned definition alone.
+func (r *Rehearsal) compare(run *Run, def *agent.Definition, s *agent.AgentState) {
+	run.Deployed = "unknown"
+	if now, ok := r.Agents(def.Name); ok {
+		run.Deployed = "changed"
+		was, err1 := agent.MarshalVerbatim(def)
+		is, err2 := agent.MarshalVerbatim(now)
+		if err1 == nil && err2 == nil && bytes.Equal(was, is) {
+			run.Deployed = "same"
+		}
 	}
-	return version
+	current := *def
+	current.Now = agent.CurrentOf(def, r.Agents)
+	for _, c := range s.Live {
+		if c.Status.Terminal() {
+			continue
+		}
+		was, then := r.next(def, s, c), r.next(&current, s, c)
+		run.Next = append(run.Next, fmt.Sprintf("call %s: %s", c.ID, then.does))
+		if was.does != then.does {
+			run.changes("call %s: %s; under what the run is pinned to: %s", c.ID, then.does, was.does)
+		}
+		if then.refused && !was.refused {
+			run.breaks("call %s: %s, whatever people say", c.ID, then.does)
+		}
+	}
+	if n := current.Now; n != nil {
+		for _, t := range def.Tools {
+			if t.MCP == nil && !slices.Contains(n.Tools, t.Name) {
+				run.changes("the new definition has no tool %s: calls of it are denied", t.Name)
+			}
+		}
+		for _, m := range def.MCP {
+			if !slices.Contains(n.Servers, m.Name) {
+				run.changes("the new definition has no server %s: calls of its tools are denied", m.Name)
+			}
+		}
+	}
+	if len(run.Next) == 0 {
+		run.Next = append(run.Next, nextWords[agent.Next(&current, s).Kind])
+	}
 }
 
-// linked compares a pinned tool with the one that is linked.
-func (r *Rehearsal) linked(run *Run, t agent.ToolSpec, s *agent.AgentState) {
-	if t.Kind != agent.KindInternal && t.Kind != "" {
-		return
-	}
-	open := openCalls(s, t.Name)
-	code, ok := r.Tools.Lookup(t.Name)
+// nextWords say what comes next of a run without open calls.
+var nextWords = map[agent.ActionKind]string{
+	agent.ActInfer: "the model is asked", agent.ActWait: "the run waits", agent.ActEnd: "the run ends", agent.ActDone: "the run has ended",
+	agent.ActTools: "its calls are carried out", agent.ActList: "its servers are listed",
+}
+
+// step is what comes next of a call.
+type step struct {
+	does    string
+	refused bool
+}
+
+// next is what the gate says of an open call as if nobody had decided about it yet.
+func (r *Rehearsal) next(d *agent.Definition, s *agent.AgentState, c agent.Call) step {
 	switch {
-	case !ok && len(open) > 0:
-		run.breaks("tool %s is not in this build, and call %s is open", t.Name, strings.Join(callIDs(open), ", "))
-		return
-	case !ok:
-		run.notes("tool %s is not in this build: a call of it fails", t.Name)
-		return
-	}
-	now := code.Spec()
-	if len(now.Schema) == 0 || sameJSON(now.Schema, t.Schema) {
-		return
-	}
-	run.notes("tool %s takes other arguments in this build: the model goes on being told the former ones", t.Name)
-	for _, c := range open {
-		if schema.Validate(now, c.Input) != nil {
-			run.breaks("the arguments of call %s are not what tool %s takes in this build", c.ID, t.Name)
+	case c.Child != "":
+		return step{does: "run " + c.Child + " carries it out"}
+	case c.Status == agent.StatusSuspended && c.Wait.For != agent.ForApproval:
+		if t, known := d.Tool(c.Tool); known && agent.DecideIn(d, s, t, c.Input).Verdict == agent.VerdictDeny {
+			return step{c.Tool + " is denied", true}
 		}
+		return step{does: fmt.Sprintf("%s waits for an %s", c.Tool, c.Wait.For)}
+	}
+	c.Status, c.Grant, c.Resume = agent.StatusNew, nil, nil
+	g := agent.GateCall(d, s, c, schema.Validate, r.Now)
+	switch {
+	case g.Refuse != nil && g.Refuse.Reason == agent.WhyTooManyOpen, g.Suspend != nil, g.Block != nil: // its own request is one of those that are open
+		return step{does: "people are asked about " + c.Tool + asked(g.Rule)}
+	case g.Refuse != nil:
+		return step{fmt.Sprintf("%s is not carried out (%s)", c.Tool, g.Refuse.Reason), true}
+	default:
+		return step{does: c.Tool + " runs"}
 	}
 }
 
-func openCalls(s *agent.AgentState, name string) []agent.Call {
-	return slices.DeleteFunc(s.Calls(), func(c agent.Call) bool { return c.Tool != name || c.Status.Terminal() })
+// asked says whom a decision asks.
+func asked(d agent.Decision) string {
+	var sets []string
+	for _, set := range append([][]string{d.Approvers}, d.Above...) {
+		sets = append(sets, strings.Join(set, " or "))
+	}
+	text := ": " + strings.Join(sets, ", and ")
+	if d.Quorum > 1 {
+		text += fmt.Sprintf(", %d of them", d.Quorum)
+	}
+	if d.FourEyes {
+		text += ", not who asked for it"
+	}
+	return text
 }
 
-func callIDs(calls []agent.Call) []string {
-	ids := make([]string, len(calls))
-	for i, c := range calls {
-		ids[i] = c.ID
-	}
-	return ids
-}
+// readOnly makes a Reader what a journal is over. Nothing that is rehearsed writes to it.
+type readOnly struct{ Reader }
 
-func sameJSON(a, b json.RawMessage) bool {
-	x, err1 := agent.CanonicalJSON(a)
-	y, err2 := agent.CanonicalJSON(b)
-	return err1 == nil && err2 == nil && x == y
-}
+// errReadOnly says that a rehearsal was about to write to the store: a bug.
+var errReadOnly = errors.New("a rehearsal writes nothing")
 
-// deployed compares the pinned definition with the one that would be deployed. A run goes on with its own: only what is stricter now reaches it.
-func (r *Rehearsal) deployed(run *Run, def *agent.Definition, s *agent.AgentState) {
-	now, ok := r.Agents(def.Name)
-	if !ok {
-		run.Deployed = "unknown"
-		run.notes("the new deployment has no agent %s: the run goes on with what it is pinned to, and no new one can begin", def.Name)
-		return
-	}
-	was, err1 := agent.MarshalVerbatim(def)
-	is, err2 := agent.MarshalVerbatim(now)
-	if run.Deployed = "changed"; err1 == nil && err2 == nil && bytes.Equal(was, is) {
-		run.Deployed = "same"
-		return
-	}
-	for _, t := range def.Tools {
-		if _, ok := now.Tool(t.Name); ok {
-			continue
-		}
-		if open := openCalls(s, t.Name); len(open) > 0 {
-			run.breaks("the new definition has no tool %s: call %s is denied, whatever people say", t.Name, strings.Join(callIDs(open), ", "))
-			continue
-		}
-		run.changes("the new definition has no tool %s: calls of it are denied", t.Name)
-	}
-	for _, m := range def.MCP {
-		if !slices.ContainsFunc(now.MCP, func(n agent.MCPServer) bool { return n.Name == m.Name }) {
-			run.changes("the new definition has no server %s: calls of its tools are denied", m.Name)
-		}
-	}
-	if agent.PolicyVersion(now.Permission) != agent.PolicyVersion(def.Permission) {
-		run.notes("the policy is another: what is stricter in it holds for this run as well")
-	}
-	if now.System != def.System || !sameModel(now.Model, def.Model) {
-		run.notes("the new prompt or model is for new runs: this one goes on with its own")
-	}
-}
+// Write implements store.Table by refusing.
+func (readOnly) Write(context.Context, ...store.Op) error { return errReadOnly }
 
-func sameModel(a, b agent.ModelSpec) bool {
-	x, err1 := agent.MarshalVerbatim(a)
-	y, err2 := agent.MarshalVerbatim(b)
-	return err1 == nil && err2 == nil && bytes.Equal(x, y)
-}
+// readOnlyBlobs likewise.
+type readOnlyBlobs struct{ BlobReader }
 
-// waits rehearses every answer to everything the run waits for.
-func (r *Rehearsal) waits(ctx context.Context, run *Run, s *agent.AgentState) {
-	for _, req := range s.OpenRequests() {
-		w := Wait{Call: req.First(), For: "tools", Approval: req.Approval, Expires: req.Expires}
-		var names []string
-		for _, t := range req.Tools {
-			names = append(names, t.Tool)
-		}
-		w.Tool = strings.Join(names, ", ")
-		run.Waits = append(run.Waits, r.wait(ctx, run, s, w))
-	}
-	for _, c := range s.Waits() {
-		if c.Child != "" {
-			run.notes("call %s is run %s, which is rehearsed by itself", c.ID, c.Child)
-			continue
-		}
-		w := Wait{Call: c.ID, Tool: c.Tool, For: string(c.Wait.For), Approval: c.Wait.Approval, Expires: c.Wait.Expires}
-		run.Waits = append(run.Waits, r.wait(ctx, run, s, w))
-	}
-}
-
-// answers are those to what is waited for.
-var answers = map[string][]string{
-	"approval": {"approve", "deny", "expire"}, "tools": {"approve", "deny", "expire"}, "input": {"approve", "deny", "expire"},
-	"answer": {"answer", "expire"}, "outcome": {"answer", "rerun", "expire"},
-}
-
-func (r *Rehearsal) wait(ctx context.Context, run *Run, s *agent.AgentState, w Wait) Wait {
-	w.Answers = []Answer{}
-	var asked *approval.Approval
-	if w.Approval != "" {
-		a, err := approval.Get(ctx, readOnly{r.Table}, r.Tenant, w.Approval)
-		if err != nil {
-			run.breaks("this build does not read the request about call %s: %v", w.Call, err)
-			return w
-		}
-		asked = &a
-	}
-	for _, word := range answers[w.For] {
-		p := performance{Rehearsal: r, run: s.Run, wait: w, asked: asked, answer: word}
-		was, err := p.play(ctx, nil)
-		if err != nil {
-			run.breaks("call %s, %s: %v", w.Call, word, err)
-			continue
-		}
-		then, err := p.play(ctx, r.Agents)
-		if err != nil {
-			run.breaks("call %s, %s: %v", w.Call, word, err)
-			continue
-		}
-		a := Answer{Answer: word, Then: then.String()}
-		if a.Then != was.String() {
-			a.Was = was.String()
-			run.changes("call %s, %s: %s; under what the run is pinned to: %s", w.Call, word, a.Then, a.Was)
-		}
-		if word == "approve" && then.voids(w.Call) && !was.voids(w.Call) {
-			run.breaks("call %s is denied by the new definition: what people approve does not happen", w.Call)
-		}
-		for _, problem := range then.problems {
-			run.breaks("call %s, %s: %s", w.Call, word, problem)
-		}
-		w.Answers = append(w.Answers, a)
-	}
-	return w
-}
-
-// Against compares with a report that another build made of the same store: what it said otherwise of an answer is a change.
-func (rep *Report) Against(former Report) {
-	rep.Compared = true
-	before := map[string]string{}
-	for _, run := range former.Runs {
-		for _, w := range run.Waits {
-			for _, a := range w.Answers {
-				before[run.ID+" "+w.Call+" "+w.Approval+" "+a.Answer] = a.Then
-			}
-		}
-	}
-	for i := range rep.Runs {
-		run := &rep.Runs[i]
-		for _, w := range run.Waits {
-			for _, a := range w.Answers {
-				if was, ok := before[run.ID+" "+w.Call+" "+w.Approval+" "+a.Answer]; ok && was != a.Then {
-					run.changes("call %s, %s: %s; in the former report: %s", w.Call, a.Answer, a.Then, was)
-				}
-			}
-		}
-	}
-	rep.count()
-}
+// Put implements store.Blobs by refusing.
+func (readOnlyBlobs) Put(context.Context, string, string, []byte) error { return errReadOnly }

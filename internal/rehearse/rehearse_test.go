@@ -129,48 +129,32 @@ func (w *world) rehearse(now *agent.Definition) Report {
 	return rep
 }
 
-// then is what would come of an answer to the only wait.
-func then(t *testing.T, rep Report, answer string) string {
-	t.Helper()
-	require.Len(t, rep.Runs, 1)
-	require.Len(t, rep.Runs[0].Waits, 1, "%+v", rep)
-	for _, a := range rep.Runs[0].Waits[0].Answers {
-		if a.Answer == answer {
-			return a.Then
-		}
-	}
-	t.Fatalf("no answer %s in %+v", answer, rep)
-	return ""
-}
-
-const paid = `pay runs with {"amount":40}, then the model is asked`
-
 // TestNewDefinitions: what each change of a definition does to a run that waits for a person (A17, R12).
 func TestNewDefinitions(t *testing.T) {
+	const asks = "call c1: people are asked about pay: group:operators"
 	for name, c := range map[string]struct {
 		change  func(d *agent.Definition)
-		approve string
+		next    string
 		breaks  string // a part of it; "" = nothing breaks
 		changes bool
 	}{
-		"the same":               {func(*agent.Definition) {}, paid, "", false},
-		"another prompt":         {func(d *agent.Definition) { d.System = "You pay well." }, paid, "", false},
-		"a looser policy":        {func(d *agent.Definition) { d.Permission.Default = agent.DefaultAllow }, paid, "", false},
-		"fewer approvers":        {func(d *agent.Definition) { d.Permission.Approvers = []string{"group:finance"} }, "people are asked about call c1 again, under the new policy", "", true},
-		"a deny rule":            {denies("pay"), "call c1 is not carried out (denied), then the model is asked", "call c1 is denied", true},
-		"the tool is gone":       {func(d *agent.Definition) { d.Tools = nil }, "call c1 is not carried out (denied), then the model is asked", "has no tool pay", true},
-		"a rule for other tools": {denies("send"), paid, "", false},
-		"a quorum nobody reaches": {func(d *agent.Definition) {
-			d.Permission.Rules = []agent.Rule{{Tool: "pay", Verdict: agent.VerdictAsk, Approvers: []string{"user:ana"}, Quorum: 2}}
-		}, "people are asked about call c1 again, under the new policy", "takes 2 people", true},
+		"the same":        {func(*agent.Definition) {}, asks, "", false},
+		"another prompt":  {func(d *agent.Definition) { d.System = "You pay well." }, asks, "", false},
+		"a looser policy": {func(d *agent.Definition) { d.Permission.Default = agent.DefaultAllow }, asks, "", false},
+		"other approvers": {func(d *agent.Definition) { d.Permission.Approvers = []string{"group:finance"} }, asks + ", and group:finance", "", true},
+		"a quorum": {func(d *agent.Definition) {
+			d.Permission.Rules = []agent.Rule{{Tool: "pay", Verdict: agent.VerdictAsk, Approvers: []string{"group:operators"}, Quorum: 2}}
+		}, asks + ", 2 of them", "", true},
+		"a deny rule":            {denies("pay"), "call c1: pay is not carried out (denied)", "pay is not carried out (denied), whatever people say", true},
+		"the tool is gone":       {func(d *agent.Definition) { d.Tools = nil }, "call c1: pay is not carried out (denied)", "whatever people say", true},
+		"a rule for other tools": {denies("send"), asks, "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := parkedRun(t, payer(), pay())
 			now := payer()
 			c.change(&now)
 			rep := w.rehearse(&now)
-			require.Equal(t, c.approve, then(t, rep, "approve"))
-			require.Equal(t, "call c1 is not carried out (expired), then the model is asked", then(t, rep, "expire"))
+			require.Equal(t, []string{c.next}, rep.Runs[0].Next)
 			if c.breaks == "" {
 				require.Zero(t, rep.Breaks, "%+v", rep.Runs)
 			} else {
@@ -206,7 +190,7 @@ func TestNewBuilds(t *testing.T) {
 	t.Run("the agent is gone", func(t *testing.T) {
 		w := parkedRun(t, payer(), pay())
 		rep := w.rehearse(nil)
-		require.Equal(t, paid, then(t, rep, "approve"), "it goes on with what it is pinned to")
+		require.Equal(t, []string{"call c1: people are asked about pay: group:operators"}, rep.Runs[0].Next, "it goes on with what it is pinned to")
 		require.Equal(t, "unknown", rep.Runs[0].Deployed)
 		require.Zero(t, rep.Breaks)
 	})
@@ -251,8 +235,8 @@ func (w *world) rewrite(sk string, change func(map[string]any)) {
 	require.NoError(w.t, w.table.Write(context.Background(), store.Op{Kind: store.Put, Item: it}))
 }
 
-// TestWhatOnlyANewerBuildReads breaks, and says so of each run.
-func TestWhatOnlyANewerBuildReads(t *testing.T) {
+// TestWhatThisBuildDoesNotRead breaks.
+func TestWhatThisBuildDoesNotRead(t *testing.T) {
 	d := payer()
 	for name, c := range map[string]struct {
 		change func(w *world)
@@ -262,8 +246,8 @@ func TestWhatOnlyANewerBuildReads(t *testing.T) {
 			w.rewrite("J#0000000001", func(e map[string]any) {
 				e["e"] = append(e["e"].([]any), map[string]any{"call_judged": map[string]any{}})
 			})
-		}, `event: found "call_judged"`},
-		"a newer definition": {func(w *world) { w.pinTo([]byte(`{"name":"payer","oversight":"strict"}`)) }, `definition: found the key "oversight"`},
+		}, `"call_judged" is none that this version knows`},
+		"a newer definition": {func(w *world) { w.pinTo([]byte(`{"name":"payer","oversight":"strict"}`)) }, `definition: json: unknown field "oversight"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := parkedRun(t, payer(), pay())
@@ -271,36 +255,19 @@ func TestWhatOnlyANewerBuildReads(t *testing.T) {
 			rep := w.rehearse(&d)
 			require.Equal(t, 1, rep.Breaks)
 			require.Contains(t, rep.Runs[0].Breaks[0], c.says)
-			require.Contains(t, rep.Runs[0].Breaks[0], "written by a newer version")
+			require.Contains(t, rep.Runs[0].Breaks[0], "deploy the version that wrote it")
 		})
 	}
 }
 
-// TestServicesAreNotAsked: what a service would answer is rehearsed, too.
-func TestServicesAreNotAsked(t *testing.T) {
+// TestServiceCall: a call that a service is to answer goes on waiting for it.
+func TestServiceCall(t *testing.T) {
 	d := payer()
 	d.Tools = []agent.ToolSpec{{Name: "pay", Kind: agent.KindService, Effect: agent.EffectNonIdempotent, Schema: payTool().Schema, Description: "Pays.", Timeout: 2 * time.Hour}}
 	d.Permission.Default = agent.DefaultAllow
-	w := parkedRun(t, d, pay())
-	rep := w.rehearse(&d)
-	require.Equal(t, "the model is asked", then(t, rep, "answer"))
-	require.Zero(t, rep.Breaks, "%+v", rep.Runs)
-}
-
-// TestAgainst finds what another build said otherwise.
-func TestAgainst(t *testing.T) {
-	d := payer()
-	rep := parkedRun(t, payer(), pay()).rehearse(&d)
-	raw, err := json.Marshal(rep)
-	require.NoError(t, err)
-	var former Report
-	require.NoError(t, json.Unmarshal(raw, &former))
-	rep.Against(former)
-	require.Zero(t, rep.Changes)
-	former.Runs[0].Waits[0].Answers[0].Then = "the run ends"
-	rep.Against(former)
-	require.Equal(t, 1, rep.Changes)
-	require.Contains(t, rep.Runs[0].Changes[0], "in the former report: the run ends")
+	rep := parkedRun(t, d, pay()).rehearse(&d)
+	require.Equal(t, []string{"call c1: pay waits for an answer"}, rep.Runs[0].Next)
+	require.Zero(t, rep.Breaks+rep.Changes, "%+v", rep.Runs)
 }
 
 // TestUnknownRun names a run that is not open.

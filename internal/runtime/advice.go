@@ -72,7 +72,7 @@ func (p Ports) readAdvice(ctx context.Context, tenant, agentName string, tools [
 			}
 			var t agent.ToolApproval
 			if err := agent.ReadStored("word on a tool", it.Body, &t); err != nil {
-				return nil, fmt.Errorf("read approvals of agent %s: %w", agentName, store.Unreadable(it.Key, err))
+				return nil, fmt.Errorf("read approvals of agent %s: %w", agentName, store.Damaged(it.Key, "%w", err))
 			}
 			if t.Tool != it.SK {
 				return nil, fmt.Errorf("read approvals of agent %s: %w", agentName, store.Damaged(it.Key, "tool: want that of the key"))

@@ -57,7 +57,7 @@ func (p Ports) owedEnd(ctx context.Context, tenant, run string) (owedEnd, error)
 	}
 	if it.Attrs[attrRequests].Int() == 1 {
 		if err := json.Unmarshal(it.Body, &owed.requests); err != nil {
-			return owedEnd{}, fmt.Errorf("read what is owed behind the end of run %s: %w", run, store.Unreadable(it.Key, err))
+			return owedEnd{}, fmt.Errorf("read what is owed behind the end of run %s: %w", run, store.Damaged(it.Key, "%w", err))
 		}
 	}
 	return owed, nil
@@ -65,9 +65,6 @@ func (p Ports) owedEnd(ctx context.Context, tenant, run string) (owedEnd, error)
 
 // checkOwed holds an item to what is written: of the zero one, nothing is owed.
 func checkOwed(it store.Item) error {
-	if it.Broken != nil {
-		return it.Broken
-	}
 	if it.Index != "" {
 		if _, err := it.Number(attrAt); err != nil {
 			return err
@@ -245,35 +242,6 @@ func (p Ports) tellUncleaned(ctx context.Context, s *agent.AgentState) error {
 	return p.tell(ctx, s)
 }
 
-// ends goes on with what is owed behind the ends on a page of those behind which anything is, less those of the last minute. An execution
-// that cleans up has twice the time of the one before it.
-func (p *pass) ends(ctx context.Context) (next string, err error) {
-	page, err := p.Sweeper.Table.Query(ctx, store.Range{PK: owedIndex(p.at.Tenant), Index: true, Limit: sweepPage, Cursor: p.at.Cursor})
-	if err != nil {
-		return "", fmt.Errorf("list ends that are owed: %w", err)
-	}
-	for _, it := range page.Items {
-		if err := checkOwed(it); err != nil {
-			if err := p.note(FailedRepair{Tenant: p.at.Tenant, Run: it.IndexSort, Err: err}, RepairNone); err != nil {
-				return "", err
-			}
-			continue
-		}
-		tries := min(it.Attrs[attrTries].Int(), maxCleanups)
-		if p.Sweeper.Clock.Now().UnixMilli()-it.Attrs[attrAt].Int() < settling.Milliseconds()<<tries {
-			continue
-		}
-		r, err := p.Sweeper.repairEnd(ctx, p.at.Tenant, it.IndexSort)
-		if ctx.Err() != nil {
-			return "", ctx.Err()
-		}
-		if err := p.note(FailedRepair{Tenant: p.at.Tenant, Run: it.IndexSort, Err: err}, r); err != nil {
-			return "", err
-		}
-	}
-	return page.Cursor, nil
-}
-
 // repairEnd goes on with what is owed behind a run's end.
 func (sw *Sweeper) repairEnd(ctx context.Context, tenant, run string) (Repair, error) {
 	owed, err := sw.owedEnd(ctx, tenant, run)
@@ -315,7 +283,7 @@ func (sw *Sweeper) RepairEnds(ctx context.Context, tenant string) error {
 		}
 		for _, it := range page.Items {
 			_, err := sw.repairEnd(ctx, tenant, it.IndexSort)
-			if errors.Is(err, ErrUncleaned) || store.Unread(err) { // it keeps nobody from working
+			if errors.Is(err, ErrUncleaned) || errors.Is(err, store.ErrDamaged) { // it keeps nobody from working
 				sw.warn("clean up after run "+it.IndexSort, err)
 				continue
 			}

@@ -909,19 +909,6 @@ func TestRule13HandOverNamesTheSuccessorFirst(t *testing.T) {
 
 // TestRule14Sweeper: what disagrees with its execution is repaired, once.
 func TestRule14Sweeper(t *testing.T) {
-	t.Run("never started", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			st := runtime.Starter{Ports: w.ports}
-			w.run = agent.RunID(tenant, w.def.Name, "k1")
-			w.owner = runtime.ExecutionName(w.run, 0)
-			_, err := st.Create(w.ctx, w.request("Work."), w.run, w.owner)
-			require.NoError(t, err)
-			require.Equal(t, runtime.RepairStarted, w.sweep())
-			require.Equal(t, []string{w.owner}, w.waiter.started)
-			require.Equal(t, runtime.RepairNone, w.sweep())
-			require.Len(t, w.entries(), 1)
-		})
-	})
 	t.Run("ended before its run", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			r := w.parkedRun()
@@ -966,30 +953,6 @@ func TestRule14Sweeper(t *testing.T) {
 			require.ErrorIs(t, w.send("m1", "Hello?"), runtime.ErrRunFinished)
 		})
 	})
-	t.Run("nobody has woken it", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			r := w.parkedRun()
-			w.park(r.Woken, 0, "t1")
-			d := w.desk()
-			d.Wake = func(context.Context, string, string) error { return errBlown }
-			_, err := d.Decide(w.ctx, approval.Request{Tenant: tenant, ID: agent.ApprovalID(w.run, "c1", 1), Action: approval.Deny, By: ana})
-			require.ErrorIs(t, err, errBlown, "recorded, not woken")
-			require.Empty(t, w.waiter.woken)
-			require.Equal(t, runtime.RepairWoke, w.sweep())
-			require.Equal(t, []string{"t1"}, w.waiter.woken)
-		})
-	})
-	t.Run("settled and still so", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			r := w.parkedRun()
-			w.park(r.Woken, 0, "t1")
-			w.waiter.settled["t1"] = true
-			require.NoError(t, w.send("m1", "Hello?"))
-			require.Equal(t, runtime.RepairTookOver, w.sweep(), "the token is dead and the inbox is not empty: replace the execution")
-			require.Equal(t, []string{w.owner}, w.waiter.stopped)
-			require.Equal(t, runtime.ExecutionName(w.run, 1), w.state().Owner)
-		})
-	})
 	t.Run("it wakes at last by itself", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			r := w.parkedRun()
@@ -1006,17 +969,6 @@ func TestRule14Sweeper(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			w.parkedRun()
 			require.NoError(t, w.send("m1", "Hello?"))
-			require.Equal(t, runtime.RepairNone, w.sweep())
-		})
-	})
-	t.Run("runs though its run is done", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			w.start()
-			w.drive(0)
-			require.Equal(t, runtime.RepairNone, w.sweep(), "it is about to end by itself")
-			w.sleep(time.Hour)
-			require.Equal(t, runtime.RepairStopped, w.sweep())
-			require.Equal(t, []string{w.owner}, w.waiter.stopped)
 			require.Equal(t, runtime.RepairNone, w.sweep())
 		})
 	})

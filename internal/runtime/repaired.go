@@ -64,36 +64,24 @@ func tokenName(token string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// ListRepaired pages through a tenant's repairs, the newest first. Limit 0 is 50. It may be late. Records that cannot be read are store.UnreadItems beside
-// the others.
+// ListRepaired pages through a tenant's repairs, the newest first. Limit 0 is 50. It may be late.
 func ListRepaired(ctx context.Context, t store.Table, tenant string, limit int, cursor string) (list []Repaired, next string, err error) {
 	if limit == 0 {
 		limit = 50
 	}
-	p, err := t.Query(ctx, store.Range{PK: repairsIndex(tenant), Index: true, Reverse: true, Limit: limit, Cursor: cursor})
+	r := store.Range{PK: repairsIndex(tenant), Index: true, Reverse: true, Limit: limit, Cursor: cursor}
+	list, next, err = store.ReadPage(ctx, t, r, func(it store.Item) (Repaired, error) { return readRepaired(tenant, it) })
 	if err != nil {
-		return nil, "", fmt.Errorf("list repairs: %w", err)
+		err = fmt.Errorf("list repairs: %w", err)
 	}
-	var unread store.UnreadItems
-	for _, it := range p.Items {
-		r, err := readRepaired(tenant, it)
-		if err != nil {
-			unread = append(unread, store.UnreadItem{Key: it.Key, Err: fmt.Errorf("read the record of a repair: %w", err)})
-			continue
-		}
-		list = append(list, r)
-	}
-	return list, p.Cursor, unread.AsError()
+	return list, next, err
 }
 
 // readRepaired reads a tenant's record, which must be the one that its key says.
 func readRepaired(tenant string, it store.Item) (Repaired, error) {
 	var r Repaired
-	if it.Broken != nil {
-		return r, it.Broken
-	}
-	if err := agent.ReadView("repair", it.Body, &r); err != nil {
-		return r, store.Unreadable(it.Key, err)
+	if err := agent.ReadStored("repair", it.Body, &r); err != nil {
+		return r, store.Damaged(it.Key, "%w", err)
 	}
 	if it.Key != repairKey(tenant, r) || r.At.IsZero() {
 		return r, store.Damaged(it.Key, "run, seq, kind and of: want those of the key, and when")

@@ -92,9 +92,6 @@ var troubles = map[string]trouble{
 	"an execution runs on behind the end of its run": {
 		func(_ *testing.T, w *world) { w.model.replies = nil; w.start(); w.drive(0) }, runtime.RepairStopped, nil,
 	},
-	"the execution ended well and the run has not": {
-		func(_ *testing.T, w *world) { w.start(); w.waiter.ended(w.owner) }, runtime.RepairTookOver, running(1),
-	},
 }
 
 func running(generation int64) func(*testing.T, *world) {

@@ -175,7 +175,7 @@ func conflict(err error) bool {
 // final reports whether the same attempt would meet the same error again.
 func final(err error) bool {
 	var forbidden *agent.ApplyError
-	for _, e := range []error{store.ErrTooLarge, store.ErrInvalid, store.ErrNoRun, store.ErrNoBlob, store.ErrDamaged, errCleaning, ErrUncleaned, ErrElsewhere, agent.ErrNewer, ErrModelBusy} {
+	for _, e := range []error{store.ErrTooLarge, store.ErrInvalid, store.ErrNoRun, store.ErrNoBlob, store.ErrDamaged, errCleaning, ErrUncleaned, ErrElsewhere, ErrModelBusy} {
 		if errors.Is(err, e) {
 			return true
 		}
@@ -546,8 +546,8 @@ func readDefinition(ctx context.Context, blobs store.Blobs, tenant, digest strin
 		return nil, fmt.Errorf("read definition %s: %w", digest, err)
 	}
 	def := &agent.Definition{}
-	if err := agent.ReadStored("definition", data, def); err != nil { // what a newer version has people asked about must not pass here
-		return nil, fmt.Errorf("read definition %s: %w", digest, err)
+	if err := agent.ReadStored("definition", data, def); err != nil { // what another version has people asked about must not pass here
+		return nil, fmt.Errorf("read definition %s: %w: %w (deploy the version that wrote it)", digest, store.ErrDamaged, err)
 	}
 	return def, nil
 }

@@ -54,7 +54,7 @@ type Sweeper struct {
 // Repair repairs one run. Where an input waits and the run's token is used up, it gives the execution a minute first; without a
 // minute to its deadline, ErrSweepTooShort.
 func (sw *Sweeper) Repair(ctx context.Context, tenant, run string) (Repair, error) {
-	r, sus, err := sw.look(ctx, tenant, run)
+	r, sus, err := sw.look(ctx, tenant, run, nil)
 	if err != nil || sus == nil {
 		return r, err
 	}
@@ -64,23 +64,29 @@ func (sw *Sweeper) Repair(ctx context.Context, tenant, run string) (Repair, erro
 	if err := sw.Clock.Sleep(ctx, settling); err != nil {
 		return RepairNone, fmt.Errorf("sweep run %s: %w", run, err)
 	}
-	return sw.lookAgain(ctx, *sus)
+	r, _, err = sw.look(ctx, tenant, run, sus)
+	return r, err
 }
 
 // suspect is a run whose wait is over and that stays as it is: its wake-up may be lost with the execution that had it, or be under
-// way. It is looked at again after a while.
+// way. It is looked at again after a minute, and taken over if it is still what it was.
 type suspect struct {
 	tenant, run string
 	entries     int64
 }
 
-// look repairs a run, or finds it suspect.
-func (sw *Sweeper) look(ctx context.Context, tenant, run string) (Repair, *suspect, error) {
+var errSuspect = errors.New("the run's wait is over and it stays as it is")
+
+// look repairs a run, or finds it suspect. known is what it was a minute ago; nil = it is looked at for the first time.
+func (sw *Sweeper) look(ctx context.Context, tenant, run string, known *suspect) (r Repair, sus *suspect, err error) {
 	l, err := sw.Journal.Load(ctx, tenant, run)
-	if err != nil {
-		return RepairNone, nil, fmt.Errorf("sweep run %s: %w", run, err)
+	switch {
+	case err != nil:
+	case known == nil:
+		r, err = sw.repair(ctx, l)
+	case l.State.Entries == known.entries:
+		r, err = sw.takeOverOrGiveUp(ctx, l)
 	}
-	r, err := sw.repair(ctx, l)
 	if errors.Is(err, errSuspect) {
 		return RepairNone, &suspect{tenant, run, l.State.Entries}, nil
 	}
@@ -88,20 +94,7 @@ func (sw *Sweeper) look(ctx context.Context, tenant, run string) (Repair, *suspe
 	return r, nil, err
 }
 
-// lookAgain takes a run over that is still what it was.
-func (sw *Sweeper) lookAgain(ctx context.Context, sus suspect) (Repair, error) {
-	l, err := sw.Journal.Load(ctx, sus.tenant, sus.run)
-	if err != nil {
-		return RepairNone, fmt.Errorf("sweep run %s: %w", sus.run, err)
-	}
-	if l.State.Entries != sus.entries {
-		return RepairNone, nil
-	}
-	r, err := sw.takeOverOrGiveUp(ctx, l)
-	return alive(r, sus.run, err)
-}
-
-// alive takes a conflict for what it says: somebody acts on the run, which needs no repair.
+// alive ignores a conflict: somebody acts on the run, which needs no repair.
 func alive(r Repair, run string, err error) (Repair, error) {
 	switch {
 	case err == nil:
@@ -113,28 +106,7 @@ func alive(r Repair, run string, err error) (Repair, error) {
 	}
 }
 
-var errSuspect = errors.New("the run's wait is over and it stays as it is")
-
-// StopLeftover stops an execution by that name if the run does not need it any more and it had the time to end by itself. A run that
-// does not exist has none to stop.
-func (sw *Sweeper) StopLeftover(ctx context.Context, tenant, run, name string) (Repair, error) {
-	l, err := sw.Journal.Load(ctx, tenant, run)
-	if errors.Is(err, store.ErrNoRun) || err == nil && l.State.Status != agent.RunDone && l.State.Owner == name {
-		return RepairNone, nil
-	}
-	if err != nil {
-		return RepairNone, fmt.Errorf("sweep run %s: %w", run, err)
-	}
-	if cleansUp(run, name) && l.State.Owner != name { // it ends by itself
-		return RepairNone, nil
-	}
-	r, err := sw.stopLeftover(ctx, &l.State, name)
-	if r == RepairStopped { // whoever ended the run may have died before its end was told
-		err = errors.Join(err, sw.tellUncleaned(ctx, &l.State))
-	}
-	return alive(r, run, err)
-}
-
+// repair makes the first repair that the run needs. They are looked for in this order.
 func (sw *Sweeper) repair(ctx context.Context, l store.Loaded) (Repair, error) {
 	s := &l.State
 	if s.Status == agent.RunDone {
@@ -160,6 +132,25 @@ func (sw *Sweeper) repair(ctx context.Context, l store.Loaded) (Repair, error) {
 	default:
 		return sw.stopLeftover(ctx, s, s.FormerOwner)
 	}
+}
+
+// StopLeftover stops an execution by that name if the run does not need it any more and it had the time to end by itself. A run that
+// does not exist has none to stop.
+func (sw *Sweeper) StopLeftover(ctx context.Context, tenant, run, name string) (Repair, error) {
+	l, err := sw.Journal.Load(ctx, tenant, run)
+	switch {
+	case errors.Is(err, store.ErrNoRun), err == nil && l.State.Status != agent.RunDone && l.State.Owner == name:
+		return RepairNone, nil
+	case err != nil:
+		return RepairNone, fmt.Errorf("sweep run %s: %w", run, err)
+	case cleansUp(run, name) && l.State.Owner != name: // it ends by itself
+		return RepairNone, nil
+	}
+	r, err := sw.stopLeftover(ctx, &l.State, name)
+	if r == RepairStopped { // whoever ended the run may have died before its end was told
+		err = errors.Join(err, sw.tellUncleaned(ctx, &l.State))
+	}
+	return alive(r, run, err)
 }
 
 // stopLeftover stops an execution that the run does not need any more and that had the time to end by itself.

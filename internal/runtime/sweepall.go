@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -96,39 +97,26 @@ var ErrSweepStopped = errors.New("too many runs in a row could not be checked")
 // the report and stops nothing.
 func (s *Sweep) Run(ctx context.Context) (Report, error) {
 	p := &pass{Sweep: s, running: map[string]*runner{}, report: Report{Repaired: map[Repair]int64{}, Failed: []FailedRepair{}, Told: map[string]int64{}}}
-	walking, cancel, err := s.bounded(ctx)
-	if err != nil {
-		return p.report, err
+	if deadline, ok := ctx.Deadline(); ok {
+		if left := deadline.Sub(s.Sweeper.Clock.Now()); left < sweepReserve+sweepLeast {
+			return p.report, fmt.Errorf("sweep with %s left: %w", left, ErrSweepTooShort)
+		}
 	}
+	walking, cancel := s.Sweeper.before(ctx, sweepReserve)
 	defer cancel()
 	if err := p.begin(walking); err != nil {
 		return p.report, err
 	}
 	p.due(walking)
-	err = p.walk(walking)
+	err := p.walk(walking)
 	if err == nil && p.whole {
-		err = p.stopLeftovers(walking)
+		err = p.leftovers(walking)
 	}
 	if walking.Err() != nil && ctx.Err() == nil && !errors.Is(err, ErrSweepStopped) {
 		err = nil // its time is up: the next sweep goes on
 	}
 	err = errors.Join(err, p.lookAgain(ctx), p.end(ctx))
 	return p.report, err
-}
-
-// bounded leaves the reserve of the deadline, if there is one.
-func (s *Sweep) bounded(ctx context.Context) (context.Context, context.CancelFunc, error) {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		bounded, cancel := context.WithCancel(ctx)
-		return bounded, cancel, nil
-	}
-	left := deadline.Sub(s.Sweeper.Clock.Now()) - sweepReserve
-	if left < sweepLeast {
-		return nil, nil, fmt.Errorf("sweep with %s left: %w", left+sweepReserve, ErrSweepTooShort)
-	}
-	bounded, cancel := s.Sweeper.Clock.WithTimeout(ctx, left)
-	return bounded, cancel, nil
 }
 
 // before ends a while before ctx's deadline, if it has one.
@@ -180,7 +168,12 @@ func (p *pass) begin(ctx context.Context) error {
 }
 
 // lists are what a round goes through for each tenant. Each takes a page and gives the cursor of the next one.
-var lists = []func(*pass, context.Context) (next string, err error){(*pass).runningRuns, (*pass).waitingRuns, (*pass).outcomes, (*pass).ends}
+var lists = []func(p *pass, ctx context.Context) (next string, err error){
+	func(p *pass, ctx context.Context) (string, error) { return p.heads(ctx, agent.RunRunning) },
+	func(p *pass, ctx context.Context) (string, error) { return p.heads(ctx, agent.RunWaiting) },
+	(*pass).requests,
+	(*pass).ends,
+}
 
 // walk goes through the lists of all tenants, from where the last sweep ended.
 func (p *pass) walk(ctx context.Context) error {
@@ -210,96 +203,22 @@ func (p *pass) walk(ctx context.Context) error {
 	return nil
 }
 
-func (p *pass) runningRuns(ctx context.Context) (next string, err error) {
-	heads, next, err := p.Sweeper.Journal.List(ctx, p.at.Tenant, agent.RunRunning, sweepPage, p.at.Cursor)
-	if err := p.spare(err); err != nil {
-		return "", err
-	}
-	return next, p.checkAll(ctx, heads)
-}
-
-func (p *pass) waitingRuns(ctx context.Context) (next string, err error) {
-	heads, next, err := p.Sweeper.Journal.List(ctx, p.at.Tenant, agent.RunWaiting, sweepPage, p.at.Cursor)
-	if err := p.spare(err); err != nil {
-		return "", err
-	}
-	if err := p.checkAll(ctx, heads); err != nil {
-		return "", err
-	}
-	for _, h := range heads {
-		p.at.Waiting.join(Waiting{Runs: 1, Since: h.UpdatedAt})
-	}
-	return next, nil
-}
-
-// spare reports what could not be read of a list, each by itself, and goes on with the others. Its error is that of the whole list.
-func (p *pass) spare(err error) error {
-	unread, err := store.Spared(err)
-	for _, u := range unread {
-		if err := p.note(FailedRepair{Tenant: p.at.Tenant, Run: store.RunOf(p.at.Tenant, u.Key), Err: u.Err}, RepairNone); err != nil {
-			return err
-		}
-	}
-	return err
-}
-
-// checkAll checks a page of runs. A page that time ran out on is checked again by the next sweep.
-func (p *pass) checkAll(ctx context.Context, heads []store.Head) error {
-	for _, h := range heads {
-		r, err := p.check(ctx, h)
+// each checks the items of a page, one after the other, and notes what became of each. A page that time ran out on is checked again by
+// the next sweep.
+func each[T any](ctx context.Context, p *pass, items []T, check func(T) (FailedRepair, Repair)) error {
+	for _, it := range items {
+		f, r := check(it)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err := p.note(FailedRepair{Tenant: h.Tenant, Run: h.Run, Err: err}, r); err != nil {
+		if err := p.note(f, r); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *Waiting) join(o Waiting) {
-	w.Runs += o.Runs
-	w.OutcomesUnknown += o.OutcomesUnknown
-	if !o.Since.IsZero() && (w.Since.IsZero() || o.Since.Before(w.Since)) {
-		w.Since = o.Since
-	}
-}
-
-// check compares a run's view with the executions, and repairs the run if they disagree.
-func (p *pass) check(ctx context.Context, h store.Head) (Repair, error) {
-	e, runs := p.running[h.Owner]
-	if runs {
-		e.owner = true
-	}
-	if p.Sweeper.Clock.Now().Sub(h.UpdatedAt) < settling {
-		return RepairNone, nil
-	}
-	p.report.Checked++
-	if runs {
-		if owed, err := p.wakeOwed(ctx, h); err != nil || !owed {
-			return RepairNone, err
-		}
-	}
-	r, sus, err := p.Sweeper.look(ctx, h.Tenant, h.Run)
-	if sus != nil {
-		p.suspects = append(p.suspects, *sus)
-	}
-	return r, err
-}
-
-// wakeOwed reports whether a run that has stored its token waits though there is something to wake it for. While a run waits, what it
-// has drained is in its view, exactly (rule 1).
-func (p *pass) wakeOwed(ctx context.Context, h store.Head) (bool, error) {
-	if h.Status != agent.RunWaiting || h.Token == "" {
-		return false, nil
-	}
-	if overdue(h.Expires, p.Sweeper.Clock.Now()) {
-		return true, nil
-	}
-	return p.Sweeper.Journal.SlotTaken(ctx, h.Tenant, h.Run, h.Drained+1)
-}
-
-// note keeps what became of a check. It fails when nothing works any more; a record that is broken is no sign of that.
+// note keeps what became of a check. It fails when nothing works any more; an item that cannot be read is no sign of that.
 func (p *pass) note(f FailedRepair, r Repair) error {
 	if f.Err == nil {
 		p.failures = 0
@@ -318,8 +237,73 @@ func (p *pass) note(f FailedRepair, r Repair) error {
 	return nil
 }
 
-// outcomes counts the calls on a page of requests to people whose outcome is unknown, and has people told of those of which nobody began to tell.
-func (p *pass) outcomes(ctx context.Context) (next string, err error) {
+// spare notes items of a list that cannot be read, and lets the sweep go on with the others. It returns any other error.
+func (p *pass) spare(err error) error {
+	if errors.Is(err, store.ErrDamaged) {
+		return p.note(FailedRepair{Tenant: p.at.Tenant, Err: err}, RepairNone)
+	}
+	return err
+}
+
+// heads compares a page of runs with the executions, repairs those that disagree, and counts those that wait.
+func (p *pass) heads(ctx context.Context, status agent.RunStatus) (next string, err error) {
+	heads, next, err := p.Sweeper.Journal.List(ctx, p.at.Tenant, status, sweepPage, p.at.Cursor)
+	if err := p.spare(err); err != nil {
+		return "", err
+	}
+	err = each(ctx, p, heads, func(h store.Head) (FailedRepair, Repair) {
+		r, err := p.check(ctx, h)
+		return FailedRepair{Tenant: h.Tenant, Run: h.Run, Err: err}, r
+	})
+	if err != nil || status != agent.RunWaiting {
+		return next, err
+	}
+	w := &p.at.Waiting
+	for _, h := range heads {
+		if w.Runs++; w.Since.IsZero() || h.UpdatedAt.Before(w.Since) {
+			w.Since = h.UpdatedAt
+		}
+	}
+	return next, nil
+}
+
+// check repairs a run whose view and execution disagree. Its journal is read only then.
+func (p *pass) check(ctx context.Context, h store.Head) (Repair, error) {
+	e, runs := p.running[h.Owner]
+	if runs {
+		e.owner = true
+	}
+	if p.Sweeper.Clock.Now().Sub(h.UpdatedAt) < settling {
+		return RepairNone, nil
+	}
+	p.report.Checked++
+	if runs {
+		if owed, err := p.wakeOwed(ctx, h); err != nil || !owed {
+			return RepairNone, err
+		}
+	}
+	r, sus, err := p.Sweeper.look(ctx, h.Tenant, h.Run, nil)
+	if sus != nil {
+		p.suspects = append(p.suspects, *sus)
+	}
+	return r, err
+}
+
+// wakeOwed reports whether a run that has stored its token waits though there is something to wake it for. While a run waits, what it
+// has drained is in its view, exactly (rule 1).
+func (p *pass) wakeOwed(ctx context.Context, h store.Head) (bool, error) {
+	if h.Status != agent.RunWaiting || h.Token == "" {
+		return false, nil
+	}
+	if overdue(h.Expires, p.Sweeper.Clock.Now()) {
+		return true, nil
+	}
+	return p.Sweeper.Journal.SlotTaken(ctx, h.Tenant, h.Run, h.Drained+1)
+}
+
+// requests counts the calls on a page of requests to people whose outcome is unknown, and has people told of requests of which nobody
+// began to tell.
+func (p *pass) requests(ctx context.Context) (next string, err error) {
 	asked, next, err := approval.List(ctx, p.Sweeper.Table, p.at.Tenant, approval.Pending, sweepPage, p.at.Cursor)
 	if err := p.spare(err); err != nil {
 		return "", err
@@ -328,44 +312,54 @@ func (p *pass) outcomes(ctx context.Context) (next string, err error) {
 		if a.Kind == approval.KindOutcome {
 			p.at.Waiting.OutcomesUnknown++
 		}
-		if err := p.ensure(ctx, a); err != nil {
-			return "", err
+		if p.Notices == nil || p.Sweeper.Clock.Now().Sub(a.RequestedAt) < settling { // whoever made it tells
+			continue
+		}
+		if p.told(p.Notices.Ensure(ctx, a)); ctx.Err() != nil {
+			return "", ctx.Err()
 		}
 	}
 	return next, nil
 }
 
-// stopLeftovers looks at the executions that own no open run: they end by themselves, or are stopped. Which run one is for, its
-// input says.
-func (p *pass) stopLeftovers(ctx context.Context) error {
-	for _, name := range slices.Sorted(maps.Keys(p.running)) {
-		if e := p.running[name]; e.owner || p.Sweeper.Clock.Now().Sub(e.started) < settling {
-			continue
-		}
-		f := FailedRepair{Execution: name}
-		var r Repair
-		f.Tenant, f.Run, r, f.Err = p.stopLeftover(ctx, name)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err := p.note(f, r); err != nil {
-			return err
-		}
+// ends goes on with what is owed behind the ends on a page, less those of the last minute. An execution that cleans up has twice the time
+// of the one before it.
+func (p *pass) ends(ctx context.Context) (next string, err error) {
+	r := store.Range{PK: owedIndex(p.at.Tenant), Index: true, Limit: sweepPage, Cursor: p.at.Cursor}
+	ends, next, err := store.ReadPage(ctx, p.Sweeper.Table, r, func(it store.Item) (store.Item, error) { return it, checkOwed(it) })
+	if err := p.spare(err); err != nil {
+		return "", fmt.Errorf("list ends that are owed: %w", err)
 	}
-	return nil
+	now := p.Sweeper.Clock.Now().UnixMilli()
+	ends = slices.DeleteFunc(ends, func(it store.Item) bool {
+		return now-it.Attrs[attrAt].Int() < settling.Milliseconds()<<min(it.Attrs[attrTries].Int(), maxCleanups)
+	})
+	return next, each(ctx, p, ends, func(it store.Item) (FailedRepair, Repair) {
+		r, err := p.Sweeper.repairEnd(ctx, p.at.Tenant, it.IndexSort)
+		return FailedRepair{Tenant: p.at.Tenant, Run: it.IndexSort, Err: err}, r
+	})
 }
 
-func (p *pass) stopLeftover(ctx context.Context, name string) (tenant, run string, r Repair, err error) {
-	input, found, err := p.Executions.Input(ctx, name)
-	if err != nil || !found {
-		return "", "", RepairNone, err
-	}
-	tenant, run, ok := StartedRun(name, input)
-	if !ok {
-		return "", "", RepairNone, nil
-	}
-	r, err = p.Sweeper.StopLeftover(ctx, tenant, run, name)
-	return tenant, run, r, err
+// leftovers looks at the executions that own no open run: they end by themselves, or are stopped. Which run one is for, its input says.
+func (p *pass) leftovers(ctx context.Context) error {
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(p.running)), func(name string) bool {
+		return p.running[name].owner || p.Sweeper.Clock.Now().Sub(p.running[name].started) < settling
+	})
+	return each(ctx, p, names, func(name string) (f FailedRepair, r Repair) {
+		f.Execution = name
+		input, found, err := p.Executions.Input(ctx, name)
+		if err != nil || !found {
+			f.Err = err
+			return f, RepairNone
+		}
+		tenant, run, ok := StartedRun(name, input)
+		if !ok {
+			return f, RepairNone
+		}
+		f.Tenant, f.Run = tenant, run
+		r, f.Err = p.Sweeper.StopLeftover(ctx, tenant, run, name)
+		return f, r
+	})
 }
 
 // lookAgain gives the executions of all suspects the same minute, and then takes over the runs that are still what they were, as many as
@@ -384,7 +378,7 @@ func (p *pass) lookAgain(ctx context.Context) error {
 			p.report.Left = int64(len(p.suspects) - i)
 			return nil
 		}
-		r, err := p.Sweeper.lookAgain(looking, sus)
+		r, _, err := p.Sweeper.look(looking, sus.tenant, sus.run, &sus)
 		if err != nil && looking.Err() != nil {
 			continue // what was begun is found again
 		}
@@ -395,7 +389,59 @@ func (p *pass) lookAgain(ctx context.Context) error {
 	return nil
 }
 
-// end keeps the place, or forgets it when the round has ended.
+// maxDue is how many requests one sweep attends to because something about them is due. The others are due for the next one.
+const maxDue = 1000
+
+// due does what is due about requests to people. It comes first in a sweep, and is of all tenants at once: a reminder does not wait for a
+// round. It takes half of the time there is at most: runs that stand still are worse than people who are told late.
+func (p *pass) due(ctx context.Context) {
+	if p.Notices == nil {
+		return
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		half, cancel := p.Sweeper.Clock.WithTimeout(ctx, deadline.Sub(p.Sweeper.Clock.Now())/2)
+		defer cancel()
+		ctx = half
+	}
+	p.told(p.Notices.Due(ctx, maxDue))
+}
+
+// told adds up what was done. What could not be is no sign that runs cannot be repaired, and stops nothing.
+func (p *pass) told(did map[string]int64, err error) {
+	for what, n := range did {
+		p.report.Told[what] += n
+	}
+	if err != nil {
+		p.report.Untold = append(p.report.Untold, err)
+	}
+}
+
+// place is how far the sweeps have come through the lists of all tenants, and what they have counted on the way. The zero value is before
+// the first of them.
+type place struct {
+	Tenant  string  `json:"tenant,omitempty"`
+	List    int     `json:"list,omitempty"` // of lists
+	Cursor  string  `json:"cursor,omitempty"`
+	Waiting Waiting `json:"waiting,omitzero"`
+}
+
+var placeKey = store.Key{PK: "SWEEP", SK: "CURSOR"}
+
+// readPlace reads the place that a sweep kept, if any. Where it cannot be read, the round begins again.
+func readPlace(ctx context.Context, t store.Table) (place, error) {
+	it, found, err := t.Get(ctx, placeKey)
+	if err != nil {
+		return place{}, fmt.Errorf("read the sweep's place: %w", err)
+	}
+	var p place
+	if !found || json.Unmarshal(it.Body, &p) != nil || p.List < 0 {
+		return place{}, nil
+	}
+	return p, nil
+}
+
+// end keeps the place, or forgets it when the round has ended. Of two sweeps at once the last one's holds; both have repaired what is
+// before it.
 func (p *pass) end(ctx context.Context) error {
 	if p.report.Complete {
 		p.at = place{}
@@ -403,5 +449,12 @@ func (p *pass) end(ctx context.Context) error {
 	if p.at == p.from {
 		return nil
 	}
-	return writePlace(ctx, p.Sweeper.Table, p.at)
+	body, err := json.Marshal(p.at)
+	if err == nil {
+		err = p.Sweeper.Table.Write(ctx, store.Op{Kind: store.Put, Item: store.Item{Key: placeKey, Body: body}})
+	}
+	if err != nil {
+		return fmt.Errorf("keep the sweep's place: %w", err)
+	}
+	return nil
 }

@@ -1,18 +1,18 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"hash/crc32"
-
-	"github.com/countersign/countersign/internal/agent"
 )
 
-// ErrDamaged says that a stored item is not what was written under its key. Nothing that is found again cures it: whoever meets it tells
-// people, and leaves what the item belongs to as it is.
-var ErrDamaged = errors.New("the stored item is damaged")
+// ErrDamaged says that a stored item cannot be read: it is not what was written under its key, or another version wrote it. To
+// read it again does not help.
+var ErrDamaged = errors.New("the stored item cannot be read")
 
-// DamagedError is an ErrDamaged of one item. Adapters give it where the bytes have changed, and readers where they say what no writer says.
+// DamagedError is an ErrDamaged of one item. Adapters return it where the bytes have changed, and readers where they say what this
+// version does not write.
 type DamagedError struct {
 	Key Key
 	Err error // what is wrong with it. It quotes nothing that the item holds beyond the names of fields
@@ -24,7 +24,7 @@ func Damaged(k Key, format string, args ...any) error {
 }
 
 func (e *DamagedError) Error() string {
-	return fmt.Sprintf("item %q %q is damaged: %v", e.Key.PK, e.Key.SK, e.Err)
+	return fmt.Sprintf("item %q %q cannot be read: %v (deploy the version that wrote it, or restore the item)", e.Key.PK, e.Key.SK, e.Err)
 }
 
 // Is makes e an ErrDamaged.
@@ -33,53 +33,20 @@ func (e *DamagedError) Is(target error) bool { return target == ErrDamaged }
 // Unwrap gives what is wrong with it.
 func (e *DamagedError) Unwrap() error { return e.Err }
 
-// Unreadable says of an item, by its key, why it cannot be read: a *DamagedError, unless a newer version wrote it (agent.ErrNewer), which is no damage.
-func Unreadable(k Key, err error) error {
-	if errors.Is(err, agent.ErrNewer) {
-		return fmt.Errorf("item %q %q: %w", k.PK, k.SK, err)
+// ReadPage reads the items of one page of a range. An item that cannot be read is an ErrDamaged beside the others and next: whoever
+// lists fails with it, and a sweep over many reports it and goes on.
+func ReadPage[T any](ctx context.Context, t Table, r Range, read func(Item) (T, error)) (list []T, next string, err error) {
+	p, err := t.Query(ctx, r)
+	errs := []error{err}
+	for _, it := range p.Items {
+		v, err := read(it)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		list = append(list, v)
 	}
-	return &DamagedError{Key: k, Err: err}
-}
-
-// Unread reports whether an error says of one item that it cannot be read, as it is damaged or as a newer version wrote it. It says nothing about any
-// other item, and nothing cures it here: whoever goes through many tells it and goes on.
-func Unread(err error) bool { return errors.Is(err, ErrDamaged) || errors.Is(err, agent.ErrNewer) }
-
-// UnreadItem is an item of a list that cannot be read.
-type UnreadItem struct {
-	Key Key
-	Err error // an ErrDamaged or an agent.ErrNewer
-}
-
-// UnreadItems are those of a page that cannot be read. A function that lists gives what it could read and where the page ends beside this error: the
-// others are not hidden by one of them.
-type UnreadItems []UnreadItem
-
-func (e UnreadItems) Error() string { return fmt.Sprint(errors.Join(e.Unwrap()...)) }
-
-// Unwrap gives the errors of all of them.
-func (e UnreadItems) Unwrap() []error {
-	out := make([]error, len(e))
-	for i, it := range e {
-		out[i] = it.Err
-	}
-	return out
-}
-
-// AsError is nil where there are none.
-func (e UnreadItems) AsError() error {
-	if len(e) == 0 {
-		return nil
-	}
-	return e
-}
-
-// Spared takes a list's error apart: what could not be read of it, and the error that spoilt all of it.
-func Spared(err error) (unread UnreadItems, spoilt error) {
-	if items, ok := err.(UnreadItems); ok { //nolint:errorlint // one that is wrapped came with no list
-		return items, nil
-	}
-	return nil, err
+	return list, p.Cursor, errors.Join(errs...)
 }
 
 // Text is a string attribute; a *DamagedError where it is missing or a number.

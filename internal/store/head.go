@@ -58,14 +58,9 @@ func (h Head) StillOp() Op {
 	return Op{Kind: Check, Item: Item{Key: headKey(h.Tenant, h.Run)}, If: []Cond{{Attr: "status", Op: Equal, Value: Str(string(h.Status))}}}
 }
 
-// readHead reads what it knows of a view and leaves the rest: what a run is, its journal says, in a form of its own. Of one that cannot be read, the
-// Head names the run alone.
+// readHead reads a run's view, which must stand under the key of that run.
 func readHead(tenant string, it Item) (Head, error) {
 	run := it.PK[min(len(runPK(tenant, "")), len(it.PK)):]
-	named := Head{Tenant: tenant, Run: run}
-	if it.Broken != nil {
-		return named, it.Broken
-	}
 	r := headReader{it: it}
 	if it.Key != headKey(tenant, run) || string(it.Body) != run {
 		r.fail("body: want the id of the run under whose key it stands")
@@ -77,7 +72,7 @@ func readHead(tenant string, it Item) (Head, error) {
 	}
 	r.number("attempt") // which StoreToken compares
 	if r.err == nil && !h.Status.Valid() {
-		r.err = Unreadable(it.Key, agent.UnknownWord("status", string(h.Status), "running, waiting, done"))
+		r.fail("status: want running, waiting or done")
 	}
 	if ms := r.number("expires"); ms != 0 {
 		h.Expires = time.UnixMilli(ms).UTC()
@@ -89,7 +84,7 @@ func readHead(tenant string, it Item) (Head, error) {
 		h.Trace = &agent.Trace{Traceparent: r.text("traceparent"), Tracestate: r.text("tracestate")}
 	}
 	if r.err != nil {
-		return named, r.err
+		return Head{}, fmt.Errorf("read head of run %s: %w", run, r.err)
 	}
 	return h, nil
 }
@@ -132,11 +127,7 @@ func (j *Journal) Head(ctx context.Context, tenant, run string) (Head, error) {
 	if !found {
 		return Head{}, fmt.Errorf("read head of run %s: %w", run, ErrNoRun)
 	}
-	h, err := readHead(tenant, it)
-	if err != nil {
-		return Head{}, fmt.Errorf("read head of run %s: %w", run, err)
-	}
-	return h, nil
+	return readHead(tenant, it)
 }
 
 // TokenClaim is what a waiter claims for its task token: the wait and the owner it waits for, and the attempt, larger for a later one.
@@ -169,8 +160,8 @@ func (j *Journal) StoreToken(ctx context.Context, c TokenClaim) error {
 	return nil
 }
 
-// List pages through a tenant's runs of one status, newest start first. Limit 0 is 50. It may be late; no gate reads it. Views that cannot be
-// read are UnreadItems beside the others.
+// List pages through a tenant's runs of one status, newest start first. Limit 0 is 50. It may be late; no gate reads it. See
+// ReadPage for views that cannot be read.
 func (j *Journal) List(ctx context.Context, tenant string, status agent.RunStatus, limit int, cursor string) (heads []Head, next string, err error) {
 	return j.ListSince(ctx, tenant, status, time.Time{}, limit, cursor)
 }
@@ -186,18 +177,9 @@ func (j *Journal) ListSince(
 	if !since.IsZero() {
 		r.From = fmt.Sprintf("%013d", since.UnixMilli())
 	}
-	p, err := j.table.Query(ctx, r)
+	heads, next, err = ReadPage(ctx, j.table, r, func(it Item) (Head, error) { return readHead(tenant, it) })
 	if err != nil {
-		return nil, "", fmt.Errorf("list %s runs: %w", status, err)
+		err = fmt.Errorf("list %s runs: %w", status, err)
 	}
-	var unread UnreadItems
-	for _, it := range p.Items {
-		h, err := readHead(tenant, it)
-		if err != nil {
-			unread = append(unread, UnreadItem{Key: it.Key, Err: fmt.Errorf("read head of run %s: %w", h.Run, err)})
-			continue
-		}
-		heads = append(heads, h)
-	}
-	return heads, p.Cursor, unread.AsError()
+	return heads, next, err
 }

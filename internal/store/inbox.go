@@ -159,7 +159,7 @@ func readSlot(it Item) (agent.Event, error) {
 		err = fmt.Errorf("slot: it holds the fact of slot %d", agent.InboxSlot(fact))
 	}
 	if err != nil {
-		return nil, Unreadable(it.Key, fmt.Errorf("inbox slot %d: %w", n, err))
+		return nil, Damaged(it.Key, "%w", fmt.Errorf("inbox slot %d: %w", n, err))
 	}
 	return fact, nil
 }

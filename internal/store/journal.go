@@ -121,7 +121,7 @@ func readEntry(it Item) (agent.Entry, error) {
 		err = fmt.Errorf("s: it holds entry %d", e.Seq)
 	}
 	if err != nil {
-		return agent.Entry{}, Unreadable(it.Key, err)
+		return agent.Entry{}, Damaged(it.Key, "%w", err)
 	}
 	return e, nil
 }
@@ -249,7 +249,7 @@ func (f *fold) entry(it Item) error {
 		}
 	}
 	if f.state, err = agent.ApplyEntry(f.state, e); err != nil {
-		return &DamagedError{Key: it.Key, Err: err}
+		return Damaged(it.Key, "%w", err)
 	}
 	f.body = it.Body
 	return nil

@@ -45,12 +45,3 @@ func runsIndex(tenant, status string) string { return "T#" + tenant + "#RUNS#" +
 
 // RunKey is the key of a run's view, by which lists know the run.
 func RunKey(tenant, run string) Key { return headKey(tenant, run) }
-
-// RunOf is the run in whose partition of a tenant a key is; "" = in none's.
-func RunOf(tenant string, k Key) string {
-	run, ok := strings.CutPrefix(k.PK, runPK(tenant, ""))
-	if !ok {
-		return ""
-	}
-	return run
-}

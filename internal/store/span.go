@@ -73,13 +73,17 @@ func (p *Pager) Add(it Item) bool {
 	n := Size(it)
 	count := len(p.page.Items)
 	if count > 0 && (count == p.r.Limit || p.size+n > MaxPage) {
-		last := Position(p.page.Items[count-1], p.r.Index)
-		p.page.Cursor = base64.RawURLEncoding.EncodeToString([]byte(last))
+		p.Skip(Position(p.page.Items[count-1], p.r.Index))
 		return false
 	}
 	p.page.Items = append(p.page.Items, it)
 	p.size += n
 	return true
+}
+
+// Skip ends the page behind a position: of its last item, or of one that cannot be read.
+func (p *Pager) Skip(position string) {
+	p.page.Cursor = base64.RawURLEncoding.EncodeToString([]byte(position))
 }
 
 // Page is what was collected.

@@ -25,10 +25,6 @@ type Item struct {
 	Body      []byte
 	Index     string
 	IndexSort string
-
-	// Broken is set by a Query of the index, or with Spare, where the item is there and cannot be read: an ErrDamaged. Of such an item there are the
-	// Key and where it is listed, and nothing else. Nobody writes it.
-	Broken error
 }
 
 // Value is an attribute: a string or an int64. The zero Value is the number 0.
@@ -96,7 +92,6 @@ type Range struct {
 	Limit    int    // at most so many items; 0 = as many as a page holds (1 MiB)
 	Reverse  bool
 	Index    bool   // list the secondary index: eventually consistent
-	Spare    bool   // as the index does, give an item that cannot be read as Broken, in place of an error for all of them
 	Cursor   string // where a former page ended; opaque
 }
 
@@ -110,9 +105,9 @@ type Page struct {
 //
 // Errors: *ConditionError when a condition failed (nothing was written); ErrTooLarge, ErrInvalid (nothing was written);
 // ErrThrottled and ErrConflict (nothing was written, the identical request may be sent again); context errors and anything else are
-// uncertain: the write may have happened. Get, and a Query that is neither of the index nor with Spare, give ErrDamaged for an item that is not what was written
-// under its key. Safe for concurrent use. Returned items are the caller's to keep; items
-// passed in are not kept.
+// uncertain: the write may have happened. Get and Query give a *DamagedError for an item that cannot be read; Query gives the
+// items before it and a Cursor behind it beside that error. Safe for concurrent use. Returned items are the caller's to keep;
+// items passed in are not kept.
 type Table interface {
 	Get(ctx context.Context, k Key) (it Item, found bool, err error)
 	Query(ctx context.Context, r Range) (Page, error)

@@ -28,7 +28,6 @@ type homePage struct {
 	Waiting     string // how many requests do
 	Requests    []card
 	MoreWaiting bool
-	Unread      show.Text // what the lists could not read; nil = nothing
 
 	Runs             []row
 	None             string // said where there are no runs
@@ -74,7 +73,7 @@ func (c *console) homePage(r *http.Request) (page homePage, err error) {
 	if err != nil {
 		return page, err
 	}
-	requests, hidden, err := c.requests(r.Context(), waiting.Approvals)
+	requests, err := c.requests(r.Context(), waiting.Approvals)
 	if err != nil {
 		return page, err
 	}
@@ -93,22 +92,9 @@ func (c *console) homePage(r *http.Request) (page homePage, err error) {
 	return homePage{
 		frame:  c.frame(title(len(requests)), nil),
 		Status: waitingLine(count, len(requests)), Waiting: count, Requests: requests, MoreWaiting: waiting.Cursor != "",
-		Unread: c.unread(slices.Concat(waiting.Unread, hidden, runs.Unread)),
-		Runs:   rows, None: none, Chosen: q, Cursor: runs.Cursor,
+		Runs: rows, None: none, Chosen: q, Cursor: runs.Cursor,
 		Statuses: statusOptions(q["status"]), Agents: c.agentOptions(q["agent"]),
 	}, nil
-}
-
-// unread names what the lists could not read; nil = nothing.
-func (c *console) unread(items []api.Unread) show.Text {
-	if len(items) == 0 {
-		return nil
-	}
-	names := make([]string, len(items))
-	for i, u := range items {
-		names[i] = u.Item + " (" + string(u.Why) + ")"
-	}
-	return c.Show.Text("What cannot be read: " + strings.Join(names, ", ") + ".")
 }
 
 func title(waiting int) string {
@@ -128,8 +114,8 @@ func waitingLine(count string, n int) string {
 	return count + " requests wait for a decision."
 }
 
-// requests are those that are open; hidden are those of runs that cannot be read: nobody can know what is secret in them.
-func (c *console) requests(ctx context.Context, list []approval.Approval) (out []card, hidden []api.Unread, err error) {
+// requests are those that are open.
+func (c *console) requests(ctx context.Context, list []approval.Approval) (out []card, err error) {
 	now := c.Clock.Now()
 	for _, a := range list {
 		if !c.open(a) { // its time is over, and what ends it has not come by yet
@@ -137,12 +123,8 @@ func (c *console) requests(ctx context.Context, list []approval.Approval) (out [
 		}
 		a.Tenant = c.Tenant
 		shown, err := c.Show.Of(ctx, a)
-		if why := api.UnreadBy(err); why != "" {
-			hidden = append(hidden, api.Unread{Item: a.ID, Why: why})
-			continue
-		}
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		risky := riskOf(shown.Facts, shown.Risk)
 		if risky == nil && shown.Risk != "" { // several tools: the highest of theirs
@@ -154,7 +136,7 @@ func (c *console) requests(ctx context.Context, list []approval.Approval) (out [
 			Left: duration(a.ExpiresAt.Sub(now)), Quorum: quorum(a), By: c.Show.Text(deciders(a)), Agent: c.Show.Text(a.Agent),
 		})
 	}
-	return out, hidden, nil
+	return out, nil
 }
 
 // The bounds of what a card shows of arguments, in lines and in characters of each. A request's own page has all of them.
@@ -232,7 +214,7 @@ func (c *console) rows(ctx context.Context, heads []api.RunHead) ([]row, error) 
 	var out []row
 	for _, h := range heads {
 		first, err := c.preview(ctx, h.ID)
-		if err != nil && !absent(err) && api.UnreadBy(err) == "" {
+		if err != nil && !absent(err) {
 			return nil, err
 		}
 		out = append(out, row{h, c.Show.Text(h.Agent), first})

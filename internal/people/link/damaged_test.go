@@ -1,14 +1,12 @@
 package link_test
 
 import (
+	"bytes"
 	"errors"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/damage"
 	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -22,27 +20,23 @@ func TestDamagedLinks(t *testing.T) {
 	key := store.Key{PK: "LINK#" + want.ID, SK: "L"}
 	good, _, err := w.table.Get(t.Context(), key)
 	require.NoError(t, err)
-	count := 0
-	refused := func(what string, it store.Item, newer bool) {
-		count++
-		require.NoError(t, w.table.Write(t.Context(), store.Op{Kind: store.Put, Item: it}))
+	refused := func(body []byte) {
+		t.Helper()
+		bad := good
+		bad.Body = body
+		require.NoError(t, w.table.Write(t.Context(), store.Op{Kind: store.Put, Item: bad}))
 		_, err := w.read(t.Context(), text)
-		require.True(t, errors.Is(err, link.ErrInvalid) || errors.Is(err, store.ErrDamaged) || newer && errors.Is(err, agent.ErrNewer), "%s: %v\n%s", what, err, it.Body)
+		require.True(t, errors.Is(err, link.ErrInvalid) || errors.Is(err, store.ErrDamaged), "%v\n%s", err, body)
 	}
 	for i := range good.Body {
 		for _, flip := range []byte{1, 0x20, 0x80} {
-			bad := good
-			bad.Body = append([]byte(nil), good.Body...)
-			bad.Body[i] ^= flip
-			refused("flipped", bad, true) // a key may have become another: adapters have sums against that
+			body := bytes.Clone(good.Body)
+			body[i] ^= flip
+			refused(body)
 		}
+		refused(good.Body[:i])
 	}
-	for d := range damage.Items(good) {
-		if d.What[:5] == "body:" { // attributes say when the table may forget it, and that it was seen
-			refused(d.What, d.Item, strings.HasSuffix(d.What, ": unknown"))
-		}
-	}
-	t.Logf("%d cases", count)
+	refused(append([]byte(`{"zzz":1,`), good.Body[1:]...))
 	require.NoError(t, w.table.Write(t.Context(), store.Op{Kind: store.Put, Item: good}))
 	got, err := w.read(t.Context(), text)
 	require.NoError(t, err)

@@ -105,7 +105,7 @@ func (l *Links) Read(ctx context.Context, id string) (Link, error) {
 	}
 	var kept Link
 	if err := agent.ReadStored("link", it.Body, &kept); err != nil {
-		return Link{}, fmt.Errorf("read a link: %w", store.Unreadable(it.Key, err))
+		return Link{}, fmt.Errorf("read a link: %w", store.Damaged(it.Key, "%w", err))
 	}
 	if kept.ID != id || kept.digest(version) != id || !l.Clock.Now().Before(kept.Expires) {
 		return Link{}, ErrInvalid

@@ -53,12 +53,9 @@ func (b buckets) put(c store.Change) error {
 	return b.items.Put(itemKey(c.New.Key), encode(c.New))
 }
 
-// walk gives the items of a store.Span in the order of r until visit has had enough.
-func (b buckets) walk(r store.Range, from, until string, visit func(store.Item) bool) error {
+// walk fills a page with the items of a store.Span in the order of r, up to the first that cannot be read.
+func (b buckets) walk(r store.Range, from, until string, page *store.Pager) error {
 	bucket, load := b.items, b.fromItem
-	if r.Spare {
-		load = b.spared
-	}
 	if r.Index {
 		bucket, load = b.index, b.fromRow
 	}
@@ -70,9 +67,12 @@ func (b buckets) walk(r store.Range, from, until string, visit func(store.Item) 
 	for k, v := first(); s.holds(k); k, v = next() {
 		it, err := load(k, v)
 		if err != nil {
+			if at := strings.TrimPrefix(string(k), s.prefix); !r.Index || strings.Count(at, separator) == 2 {
+				page.Skip(at)
+			}
 			return err
 		}
-		if !visit(it) {
+		if !page.Add(it) {
 			return nil
 		}
 	}
@@ -84,17 +84,7 @@ func (b buckets) fromItem(key, value []byte) (store.Item, error) {
 	return decode(store.Key{PK: pk, SK: sk}, value)
 }
 
-// spared is the item, as broken where it cannot be read: it hides no other.
-func (b buckets) spared(key, value []byte) (store.Item, error) {
-	it, err := b.fromItem(key, value)
-	if err != nil {
-		pk, sk, _ := strings.Cut(string(key), separator)
-		it = store.Item{Key: store.Key{PK: pk, SK: sk}, Broken: err}
-	}
-	return it, nil
-}
-
-// fromRow is the item that an index row lists. One that cannot be read is listed as broken: it hides no other.
+// fromRow is the item that an index row lists.
 func (b buckets) fromRow(key, _ []byte) (store.Item, error) {
 	parts := strings.Split(string(key), separator)
 	if len(parts) != 4 {
@@ -105,10 +95,7 @@ func (b buckets) fromRow(key, _ []byte) (store.Item, error) {
 	if err == nil && (!found || !bytes.Equal(indexKey(it), key)) {
 		err = fmt.Errorf("index row %q points at no such item: %w", key, ErrDamaged)
 	}
-	if err != nil {
-		return store.Item{Key: k, Index: parts[0], IndexSort: parts[1], Broken: err}, nil
-	}
-	return it, nil
+	return it, err
 }
 
 // span is a half-open interval of keys under a prefix.

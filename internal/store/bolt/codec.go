@@ -61,11 +61,11 @@ func checksum(k store.Key, content []byte) uint32 {
 	return crc32.Update(crc32.Checksum(itemKey(k), castagnoli), castagnoli, content)
 }
 
-// decode gives the item stored as b under k; it keeps nothing of b. An error names the key and matches ErrDamaged.
+// decode gives the item stored as b under k; it keeps nothing of b. Its error is a *store.DamagedError.
 func decode(k store.Key, b []byte) (store.Item, error) {
 	it, err := decodeContent(k, b)
 	if err != nil {
-		return store.Item{}, fmt.Errorf("decode item %q %q: %w: %w", k.PK, k.SK, ErrDamaged, err)
+		return store.Item{}, store.Damaged(k, "%w", err)
 	}
 	return it, nil
 }

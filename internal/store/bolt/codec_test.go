@@ -2,7 +2,6 @@ package bolt
 
 import (
 	"encoding/binary"
-	"errors"
 	"math"
 	"path/filepath"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/store/storetest"
 )
 
 var sampleItem = store.Item{
@@ -32,7 +32,7 @@ func TestDecodeDamaged(t *testing.T) {
 		requireDamaged(t, good[:i])
 	}
 	_, err = decode(store.Key{PK: "other", SK: "key"}, good)
-	require.ErrorIs(t, err, ErrDamaged, "a value belongs to its key")
+	require.ErrorIs(t, err, store.ErrDamaged, "a value belongs to its key")
 	newer := append([]byte(nil), good...)
 	newer[0] = format + 1
 	_, err = decode(sampleItem.Key, newer)
@@ -65,8 +65,8 @@ func TestParseMalformed(t *testing.T) {
 func requireDamaged(t *testing.T, b []byte) {
 	t.Helper()
 	_, err := decode(sampleItem.Key, b)
-	require.ErrorIs(t, err, ErrDamaged)
-	require.ErrorContains(t, err, `decode item "T#t#RUN#r" "HEAD"`)
+	require.ErrorIs(t, err, store.ErrDamaged)
+	require.ErrorContains(t, err, `item "T#t#RUN#r" "HEAD"`)
 }
 
 func TestCodecRoundTrip(t *testing.T) {
@@ -99,7 +99,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte{format, 0, 0, 0, 0, 1, 1, 'a', numberTag, 0x80})   // a number cut short
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if _, err := decode(sampleItem.Key, b); err != nil {
-			require.ErrorIs(t, err, ErrDamaged)
+			require.ErrorIs(t, err, store.ErrDamaged)
 		}
 		if len(b) < headerSize {
 			return
@@ -109,7 +109,7 @@ func FuzzDecode(f *testing.F) {
 		binary.LittleEndian.PutUint32(mended[1:], checksum(sampleItem.Key, mended[headerSize:]))
 		it, err := decode(sampleItem.Key, mended)
 		if err != nil {
-			require.ErrorIs(t, err, ErrDamaged)
+			require.ErrorIs(t, err, store.ErrDamaged)
 			return
 		}
 		again, err := decode(it.Key, encode(it))
@@ -131,29 +131,16 @@ func TestDamagedItem(t *testing.T) {
 	}))
 
 	_, _, err = tb.Get(t.Context(), bad.Key)
-	require.ErrorIs(t, err, ErrDamaged)
-	require.ErrorContains(t, err, bad.SK)
-	_, err = tb.Query(t.Context(), store.Range{PK: bad.PK})
-	require.ErrorIs(t, err, ErrDamaged)
 	require.ErrorIs(t, err, store.ErrDamaged)
-	spared, err := tb.Query(t.Context(), store.Range{PK: bad.PK, Spare: true})
-	require.NoError(t, err)
-	require.Len(t, spared.Items, 2)
-	for _, it := range spared.Items {
-		require.Equal(t, it.SK == bad.SK, errors.Is(it.Broken, store.ErrDamaged))
+	require.ErrorContains(t, err, bad.SK)
+	for _, r := range []store.Range{{PK: bad.PK}, {PK: bad.PK, Reverse: true}, {PK: bad.Index, Index: true}} {
+		items, failures := storetest.ReadAround(t, tb, r)
+		require.Equal(t, []store.Item{good}, items, "the items before and behind it")
+		require.Len(t, failures, 1)
+		require.ErrorIs(t, failures[0], store.ErrDamaged)
+		require.ErrorContains(t, failures[0], bad.SK)
 	}
-	listed, err := tb.Query(t.Context(), store.Range{PK: bad.Index, Index: true})
-	require.NoError(t, err)
-	require.Len(t, listed.Items, 2, "the one hides no other")
-	for _, it := range listed.Items {
-		if it.SK == good.SK {
-			require.Equal(t, good, it)
-			continue
-		}
-		require.ErrorIs(t, it.Broken, ErrDamaged)
-		require.Equal(t, store.Item{Key: bad.Key, Index: bad.Index, IndexSort: bad.IndexSort, Broken: it.Broken}, it)
-	}
-	require.ErrorIs(t, tb.Write(t.Context(), store.Op{Kind: store.Put, Item: bad}), ErrDamaged)
+	require.ErrorIs(t, tb.Write(t.Context(), store.Op{Kind: store.Put, Item: bad}), store.ErrDamaged)
 
 	got, found, err := tb.Get(t.Context(), good.Key)
 	require.NoError(t, err)

@@ -139,7 +139,7 @@ func (t *Table) update(write func(buckets) error) error {
 // what is in use. After a panic the same may be true and bbolt's locks may be held. Such a table is of no more use.
 func (t *Table) doubt(attempt int, cause error) error {
 	clean := attempt == notBegun || !t.sees(attempt)
-	if clean && !errors.Is(cause, ErrDamaged) {
+	if clean && !errors.Is(cause, store.ErrDamaged) {
 		return cause
 	}
 	t.mu.Lock()

@@ -123,7 +123,7 @@ func TestBrokenPages(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "store")
 		require.NoError(t, os.WriteFile(path, overwrite(good, page*4096, page*4096+2000), 0o600))
 		if err := readLog(path); err != nil {
-			require.ErrorIs(t, err, bolt.ErrDamaged, "page %d", page)
+			require.ErrorIs(t, err, store.ErrDamaged, "page %d", page)
 			damaged++
 		}
 	}

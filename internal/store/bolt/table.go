@@ -88,10 +88,10 @@ func (t *Table) Query(ctx context.Context, r store.Range) (store.Page, error) {
 	}
 	pager := store.NewPager(r)
 	err = t.view(func(b buckets) error {
-		return b.walk(r, from, until, pager.Add)
+		return b.walk(r, from, until, pager)
 	})
 	if err != nil {
-		return store.Page{}, fmt.Errorf("query %q in store %s: %w", r.PK, t.path, err)
+		return pager.Page(), fmt.Errorf("query %q in store %s: %w", r.PK, t.path, err)
 	}
 	return pager.Page(), nil
 }

@@ -1,7 +1,6 @@
 package dynamo_test
 
 import (
-	"errors"
 	"fmt"
 	"testing"
 
@@ -13,10 +12,10 @@ import (
 	"github.com/countersign/countersign/internal/dynamolocal"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/dynamo"
+	"github.com/countersign/countersign/internal/store/storetest"
 )
 
-// TestADamagedItemInTheTable: what is changed behind this package's back is found when it is read, named, and hides no other of a list. So is an item that was
-// copied to another key.
+// TestADamagedItemInTheTable: what is changed behind this package's back is found when it is read, and named; a query goes on behind it.
 func TestADamagedItemInTheTable(t *testing.T) {
 	cfg := dynamolocal.Config(t)
 	name := dynamolocal.Table(t, cfg, dynamo.IndexName)
@@ -61,20 +60,11 @@ func TestADamagedItemInTheTable(t *testing.T) {
 			_, found, err := table.Get(t.Context(), keys[0])
 			require.NoError(t, err)
 			require.True(t, found)
-			_, err = table.Query(t.Context(), store.Range{PK: partition})
-			requireNamed(err)
-			for _, r := range []store.Range{{PK: partition, Spare: true, Limit: 1}, {PK: index, Index: true, Limit: 1}} {
-				var read []store.Key
-				for more := true; more; more = r.Cursor != "" {
-					p, err := table.Query(t.Context(), r)
-					require.NoError(t, err)
-					for _, it := range p.Items {
-						read = append(read, it.Key)
-						require.Equal(t, it.Key == keys[1], errors.Is(it.Broken, store.ErrDamaged), "%v", it)
-					}
-					r.Cursor = p.Cursor
-				}
-				require.Equal(t, keys, read, "on pages of one")
+			for _, r := range []store.Range{{PK: partition}, {PK: partition, Reverse: true, Limit: 1}, {PK: index, Index: true, Limit: 1}} {
+				items, failures := storetest.ReadAround(t, table, r)
+				require.Len(t, items, 2, "the items before and behind it")
+				require.Len(t, failures, 1)
+				requireNamed(failures[0])
 			}
 		})
 	}

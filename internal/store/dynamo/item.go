@@ -66,27 +66,11 @@ func decode(stored attributes) (store.Item, error) {
 			return store.Item{}, &store.DamagedError{Key: key, Err: fmt.Errorf("attribute %q: %w", name, err)}
 		}
 	}
-	if sum, ok := stored[store.NameSum]; ok { // items of before there were sums have none
+	if sum, ok := stored[store.NameSum]; ok { // the largest items have none
 		v, err := decodeValue(sum)
 		if err != nil || v != store.Num(store.Sum(key, it.Body)) {
 			return store.Item{}, store.Damaged(key, "attribute %q: its body is not what was written under this key", store.NameBody)
 		}
-	}
-	return it, nil
-}
-
-// listed reads an item of a list. One that cannot be read is listed as broken: it hides no other.
-func listed(stored attributes) (store.Item, error) {
-	it, err := decode(stored)
-	if err == nil {
-		return it, nil
-	}
-	it = store.Item{
-		Key:   store.Key{PK: textOf(stored[store.NamePK]), SK: textOf(stored[store.NameSK])},
-		Index: textOf(stored[store.NameIndex]), IndexSort: textOf(stored[store.NameIndexSort]), Broken: err,
-	}
-	if store.CheckKey(it.Key) != nil {
-		return store.Item{}, err
 	}
 	return it, nil
 }

@@ -96,14 +96,13 @@ func cursorAt(it store.Item, index bool) string {
 // page collects what a Query gave. DynamoDB ends a page by stored bytes, the port by those of the items themselves: where bodies were
 // compressed, items that do not fit are left for the next page.
 func page(r store.Range, stored []attributes, last attributes) (store.Page, error) {
-	pager, read := store.NewPager(r), decode
-	if r.Index || r.Spare {
-		read = listed
-	}
+	pager := store.NewPager(r)
 	for _, s := range stored {
-		it, err := read(s)
+		it, err := decode(s)
 		if err != nil {
-			return store.Page{}, err
+			at := store.Item{Key: store.Key{PK: textOf(s[store.NamePK]), SK: textOf(s[store.NameSK])}, IndexSort: textOf(s[store.NameIndexSort])}
+			pager.Skip(store.Position(at, r.Index))
+			return pager.Page(), err
 		}
 		if !pager.Add(it) {
 			return pager.Page(), nil

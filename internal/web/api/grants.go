@@ -38,9 +38,8 @@ const ScopePattern agent.Scope = "pattern"
 
 // GrantPage is a page of standing grants, by agent and tool.
 type GrantPage struct {
-	Grants []Grant  `json:"grants"`
-	Unread []Unread `json:"unread,omitempty"`
-	Cursor string   `json:"cursor,omitempty"`
+	Grants []Grant `json:"grants"`
+	Cursor string  `json:"cursor,omitempty"`
 }
 
 func shownGrant(g approval.Standing) Grant {
@@ -71,16 +70,14 @@ func (s *server) listGrants(_ http.ResponseWriter, r *http.Request, c Caller) (i
 		return 0, nil, invalid("agent: got %.64q, want an agent's name", q.Get("agent"))
 	}
 	p := GrantPage{Grants: []Grant{}, Cursor: q.Get("cursor")}
-	for looks := 0; len(p.Grants)+len(p.Unread) < n && looks < maxLooks; looks++ {
+	for looks := 0; len(p.Grants) < n && looks < maxLooks; looks++ {
 		at := p.Cursor
-		want := approval.Grants{Agent: q.Get("agent"), Limit: n - len(p.Grants) - len(p.Unread), Cursor: at}
+		want := approval.Grants{Agent: q.Get("agent"), Limit: n - len(p.Grants), Cursor: at}
 		var list []approval.Standing
 		list, p.Cursor, err = approval.ListStanding(r.Context(), s.Table, c.Tenant, want, s.Clock.Now())
-		unread, err := s.spared(r, c, err)
 		if err != nil {
 			return 0, nil, badCursor(at, err)
 		}
-		p.Unread = append(p.Unread, unread...)
 		for _, g := range list {
 			p.Grants = append(p.Grants, shownGrant(g))
 		}

@@ -52,7 +52,6 @@ const (
 	TooLarge         ProblemType = "too-large"
 	BadMediaType     ProblemType = "unsupported-media-type"
 	Unavailable      ProblemType = "unavailable"
-	NewerVersion     ProblemType = "newer-version"
 	Damaged          ProblemType = "damaged"
 	AnswerTooLarge   ProblemType = "answer-too-large"
 	Internal         ProblemType = "internal"
@@ -97,8 +96,7 @@ var kinds = map[ProblemType]struct {
 	TooLarge:         {http.StatusRequestEntityTooLarge, "too large"},
 	BadMediaType:     {http.StatusUnsupportedMediaType, "the body must be application/json"},
 	Unavailable:      {http.StatusServiceUnavailable, "try again"},
-	NewerVersion:     {http.StatusServiceUnavailable, "a newer version wrote it"},
-	Damaged:          {http.StatusInternalServerError, "what is stored is damaged"},
+	Damaged:          {http.StatusInternalServerError, "something stored cannot be read"},
 	AnswerTooLarge:   {http.StatusInternalServerError, "the answer is too large"},
 	Internal:         {http.StatusInternalServerError, "something went wrong here"},
 }
@@ -160,7 +158,6 @@ var causes = []struct {
 	{approval.ErrNoCall, CallNotFound},
 	{approval.ErrKept, TooLarge},
 	{store.ErrTooLarge, TooLarge},
-	{agent.ErrNewer, NewerVersion},
 	{store.ErrThrottled, Unavailable},
 	{store.ErrConflict, Unavailable},
 	{runtime.ErrContention, Unavailable},

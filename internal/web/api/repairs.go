@@ -10,7 +10,6 @@ import (
 // RepairPage is a page of repairs, the newest first.
 type RepairPage struct {
 	Repairs []runtime.Repaired `json:"repairs"`
-	Unread  []Unread           `json:"unread,omitempty"`
 	Cursor  string             `json:"cursor,omitempty"`
 }
 
@@ -26,11 +25,10 @@ func (s *server) listRepairs(_ http.ResponseWriter, r *http.Request, c Caller) (
 	}
 	at := q.Get("cursor")
 	list, next, err := runtime.ListRepaired(r.Context(), s.Table, c.Tenant, n, at)
-	unread, err := s.spared(r, c, err)
 	if err != nil {
 		return 0, nil, badCursor(at, err)
 	}
-	return http.StatusOK, RepairPage{append([]runtime.Repaired{}, list...), unread, next}, nil
+	return http.StatusOK, RepairPage{append([]runtime.Repaired{}, list...), next}, nil
 }
 
 // Repairs lists a page of what was repaired.

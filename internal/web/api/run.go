@@ -103,7 +103,6 @@ type RunHead struct {
 // RunPage is a page of runs, those that wait first, then the running, then the done, each newest first.
 type RunPage struct {
 	Runs   []RunHead `json:"runs"`
-	Unread []Unread  `json:"unread,omitempty"`
 	Cursor string    `json:"cursor,omitempty"` // where the next page begins; "" = there is none
 }
 
@@ -122,7 +121,6 @@ type CallPage struct {
 // ApprovalPage is a page of approvals of one status, oldest first.
 type ApprovalPage struct {
 	Approvals []approval.Approval `json:"approvals"`
-	Unread    []Unread            `json:"unread,omitempty"`
 	Cursor    string              `json:"cursor,omitempty"`
 }
 

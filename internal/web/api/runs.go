@@ -201,13 +201,11 @@ func (s *server) listRuns(_ http.ResponseWriter, r *http.Request, c Caller) (int
 		return 0, nil, err
 	}
 	p := RunPage{Runs: []RunHead{}}
-	for looks := 0; !at.end() && len(p.Runs)+len(p.Unread) < n && looks < maxLooks; looks++ {
-		heads, next, err := s.Journal.ListSince(r.Context(), c.Tenant, at.status(), since, n-len(p.Runs)-len(p.Unread), at.inner)
-		unread, err := s.spared(r, c, err)
+	for looks := 0; !at.end() && len(p.Runs) < n && looks < maxLooks; looks++ {
+		heads, next, err := s.Journal.ListSince(r.Context(), c.Tenant, at.status(), since, n-len(p.Runs), at.inner)
 		if err != nil {
 			return 0, nil, badCursor(at.inner, err)
 		}
-		p.Unread = append(p.Unread, unread...)
 		for _, h := range heads {
 			shown := shownHead(h)
 			if (!q.Has("agent") || h.Agent == q.Get("agent")) && (!q.Has("root") || shown.Root == q.Get("root")) {

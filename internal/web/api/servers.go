@@ -57,7 +57,6 @@ type ToolDefinition struct {
 // ServerPage is a page of servers, by agent and name.
 type ServerPage struct {
 	Servers []Server `json:"servers"`
-	Unread  []Unread `json:"unread,omitempty"`
 	Cursor  string   `json:"cursor,omitempty"`
 }
 
@@ -81,11 +80,10 @@ func (s *server) listServers(_ http.ResponseWriter, r *http.Request, c Caller) (
 		return 0, nil, invalid("agent: got %.64q, want an agent's name", q.Get("agent"))
 	}
 	list, next, err := s.Servers.List(r.Context(), c.Tenant, approval.Servers{Agent: q.Get("agent"), Limit: n, Cursor: q.Get("cursor")})
-	unread, err := s.spared(r, c, err)
 	if err != nil {
 		return 0, nil, badCursor(q.Get("cursor"), err)
 	}
-	p := ServerPage{Servers: []Server{}, Unread: unread, Cursor: next}
+	p := ServerPage{Servers: []Server{}, Cursor: next}
 	for _, v := range list {
 		shown, err := s.shownServer(r.Context(), c.Tenant, v)
 		if err != nil {

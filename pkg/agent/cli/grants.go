@@ -27,7 +27,7 @@ func (c *grantsCommand) run(ctx context.Context, p *program) error {
 		if len(all) == 0 {
 			p.tell("no standing grants")
 		}
-		return p.answer(api.GrantPage{Grants: all, Unread: s.unreadItems()})
+		return p.answer(api.GrantPage{Grants: all})
 	})
 }
 
@@ -41,7 +41,6 @@ func (s *session) grants(ctx context.Context, of string) ([]api.Grant, error) {
 			return nil, err
 		}
 		all = append(all, page.Grants...)
-		s.list(page.Unread)
 		if cursor = page.Cursor; cursor == "" {
 			break
 		}

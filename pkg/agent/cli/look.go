@@ -59,7 +59,7 @@ func (c *runsCommand) run(ctx context.Context, p *program) error {
 		if len(heads) == 0 {
 			p.tell("no runs")
 		}
-		return p.answer(api.RunPage{Runs: heads, Unread: s.unreadItems()})
+		return p.answer(api.RunPage{Runs: heads})
 	})
 }
 
@@ -91,7 +91,6 @@ func (s *session) runs(ctx context.Context, q api.RunQuery) ([]api.RunHead, erro
 			return nil, err
 		}
 		all = append(all, page.Runs...)
-		s.list(page.Unread)
 		if q.Cursor = page.Cursor; q.Cursor == "" {
 			return all, nil
 		}
@@ -314,15 +313,11 @@ func (c *approvalsCommand) run(ctx context.Context, p *program) error {
 			return err
 		}
 		if p.json {
-			return p.document(api.ApprovalPage{Approvals: all, Unread: s.unreadItems()})
+			return p.document(api.ApprovalPage{Approvals: all})
 		}
 		seen := s.views()
 		for _, a := range all {
 			v, err := seen.of(ctx, a)
-			if why := api.UnreadBy(err); why != "" { // nobody can know what is secret in it
-				s.list([]api.Unread{{Item: a.ID, Why: why}})
-				continue
-			}
 			if err != nil {
 				return err
 			}
@@ -351,7 +346,6 @@ func (s *session) approvals(ctx context.Context, q approval.Query) ([]approval.A
 			return nil, err
 		}
 		all = append(all, page.Approvals...)
-		s.list(page.Unread)
 		if q.Cursor = page.Cursor; q.Cursor == "" {
 			break
 		}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -23,14 +22,9 @@ type rehearseCommand struct {
 	Agent    []string `placeholder:"AGENT" sep:"none" help:"A directory or file with an agent.yaml that is to be deployed, in place of the registered agent of its name. May be repeated."`
 	Deployed bool     `help:"Read the table and bucket of a deployment (COUNTERSIGN_TABLE, COUNTERSIGN_BUCKET, AWS_REGION and credentials in the environment) in place of the store directory."`
 	Tenant   string   `placeholder:"T" help:"Of a deployment: whose runs (default: default)."`
-	Against  string   `placeholder:"FILE" help:"Compare with what rehearse --json of another build printed."`
 }
 
 func (c *rehearseCommand) run(ctx context.Context, p *program) error {
-	former, err := c.former()
-	if err != nil {
-		return err
-	}
 	agents, err := c.agents(p)
 	if err != nil {
 		return err
@@ -55,9 +49,6 @@ func (c *rehearseCommand) run(ctx context.Context, p *program) error {
 			return err
 		}
 	}
-	if former != nil {
-		rep.Against(*former)
-	}
 	return p.tellRehearsed(rep)
 }
 
@@ -66,22 +57,6 @@ func (c *rehearseCommand) tenant() string {
 		return local.Tenant
 	}
 	return c.Tenant
-}
-
-// former is the report to compare with; nil = none.
-func (c *rehearseCommand) former() (*rehearse.Report, error) {
-	if c.Against == "" {
-		return nil, nil
-	}
-	data, err := os.ReadFile(c.Against)
-	if err != nil {
-		return nil, usage("--against: %v", err)
-	}
-	var rep rehearse.Report
-	if err := json.Unmarshal(data, &rep); err != nil || rep.Runs == nil {
-		return nil, usage("--against: %s: want what rehearse --json printed", c.Against)
-	}
-	return &rep, nil
 }
 
 // agents are those that would be deployed: the registered ones, and in place of them those that are named.
@@ -172,15 +147,9 @@ func (p *program) tellRun(run rehearse.Run) {
 	for _, of := range []struct {
 		name  string
 		lines []string
-	}{{"breaks", run.Breaks}, {"changes", run.Changes}, {"note", run.Notes}} {
+	}{{"breaks", run.Breaks}, {"changes", run.Changes}, {"next", run.Next}} {
 		for _, text := range of.lines {
 			p.tell("  %-8s %s", of.name, line(text))
-		}
-	}
-	for _, w := range run.Waits {
-		p.tell("  waits    %s %s, for %s until %s", w.Call, line(w.Tool), w.For, stamp(w.Expires))
-		for _, a := range w.Answers {
-			p.tell("    %-8s %s", a.Answer, line(a.Then))
 		}
 	}
 }

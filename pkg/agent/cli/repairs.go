@@ -25,7 +25,7 @@ func (*repairsCommand) run(ctx context.Context, p *program) error {
 		if len(all) == 0 {
 			p.tell("nothing was repaired")
 		}
-		return p.answer(api.RepairPage{Repairs: all, Unread: s.unreadItems()})
+		return p.answer(api.RepairPage{Repairs: all})
 	})
 }
 
@@ -38,7 +38,6 @@ func (s *session) repairs(ctx context.Context) ([]runtime.Repaired, error) {
 			return nil, err
 		}
 		all = append(all, page.Repairs...)
-		s.list(page.Unread)
 		if cursor = page.Cursor; cursor == "" {
 			break
 		}

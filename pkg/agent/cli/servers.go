@@ -33,7 +33,7 @@ func (c *serversListCommand) run(ctx context.Context, p *program) error {
 		if len(all) == 0 {
 			p.tell("no servers: no run has listed one's tools")
 		}
-		return p.answer(api.ServerPage{Servers: all, Unread: s.unreadItems()})
+		return p.answer(api.ServerPage{Servers: all})
 	})
 }
 
@@ -47,7 +47,6 @@ func (s *session) servers(ctx context.Context, of string) ([]api.Server, error) 
 			return nil, err
 		}
 		all = append(all, page.Servers...)
-		s.list(page.Unread)
 		if cursor = page.Cursor; cursor == "" {
 			break
 		}

@@ -19,28 +19,6 @@ type session struct {
 	carry  bool    // this command carries on what is open, should the engine be in this process
 	engine *engine // nil = another process has the store
 	client *api.Client
-	unread []api.Unread // what the lists that were asked for could not read
-}
-
-// list keeps what of a page could not be read, and says so beside the list.
-func (s *session) list(unread []api.Unread) {
-	for _, u := range unread {
-		s.p.note("%s cannot be read: %s", line(u.Item), unreadWords[u.Why])
-	}
-	s.unread = append(s.unread, unread...)
-}
-
-// unreadWords say why an item cannot be read. A reason of a newer server has none.
-var unreadWords = map[api.UnreadWhy]string{
-	api.UnreadDamaged: "what is stored is damaged", api.UnreadNewer: "a newer version wrote it",
-}
-
-// unreadItems are what the lists could not read; of no session, nothing.
-func (s *session) unreadItems() []api.Unread {
-	if s == nil {
-		return nil
-	}
-	return s.unread
 }
 
 // interval is how often another process that has the store and does not answer is asked again.

@@ -1,0 +1,120 @@
+package api_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/web/api"
+)
+
+// TestAListNamesTheItemItCannotRead: an item that does not decode, cut off or with a key that this version does not write, fails the
+// list that holds it and names its key; once it is restored, the list is whole again.
+func TestAListNamesTheItemItCannotRead(t *testing.T) {
+	d := readDocument(t)
+	for name, c := range map[string]struct {
+		paths []string
+		bench func(t *testing.T) *bench
+		of    func(k store.Key) bool
+	}{
+		"runs": {
+			paths: []string{"/v1/runs", "/v1/runs?status=waiting"}, bench: waitingRuns,
+			of: func(k store.Key) bool { return k.SK == "HEAD" && strings.HasPrefix(k.PK, "T#default#RUN#") },
+		},
+		"requests": {
+			paths: []string{"/v1/approvals"}, bench: waitingRuns,
+			of: func(k store.Key) bool { return strings.HasPrefix(k.PK, "T#default#APPROVAL#") },
+		},
+		"grants": {
+			paths: []string{"/v1/grants"}, bench: func(t *testing.T) *bench { return granted(t, "ann", "ben") },
+			of: func(k store.Key) bool { return strings.HasPrefix(k.PK, "T#default#GRANT#") },
+		},
+		"servers": {
+			paths: []string{"/v1/servers", "/v1/servers?agent=payer"},
+			bench: func(t *testing.T) *bench {
+				b := newBench(t, pay)
+				_, err := b.Servers.Saw(t.Context(), approval.Sighting{Tenant: local.Tenant, Agent: "payer", Run: noRun, Server: "a"})
+				require.NoError(t, err)
+				return b
+			},
+			of: func(k store.Key) bool { return strings.HasPrefix(k.PK, "T#default#SERVER#") },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := c.bench(t)
+			ask := func(path string) answer { return b.do("GET "+path, "", api.AsHeader, "user:local,group:operators") }
+			var good store.Item
+			for _, it := range b.table.All() {
+				if c.of(it.Key) {
+					good = it
+				}
+			}
+			for _, body := range []string{string(good.Body[:len(good.Body)-1]), strings.Replace(string(good.Body), "{", `{"zzz":1,`, 1) + " "} {
+				bad := good
+				bad.Body = []byte(body)
+				b.put(bad)
+				for _, path := range c.paths {
+					a := ask(path)
+					require.Equal(t, http.StatusInternalServerError, a.status, a.body)
+					route, _, _ := strings.Cut(path, "?")
+					d.check(t, "GET "+route, a)
+					var p api.Problem
+					require.NoError(t, json.Unmarshal([]byte(a.body), &p))
+					require.Equal(t, api.Damaged, p.Type)
+					require.Contains(t, p.Detail, good.PK)
+					require.Contains(t, p.Detail, "deploy the version that wrote it, or restore the item")
+				}
+			}
+			b.put(good)
+			for _, path := range c.paths {
+				require.Equal(t, http.StatusOK, ask(path).status)
+			}
+		})
+	}
+}
+
+func waitingRuns(t *testing.T) *bench {
+	b := newBench(t, pay)
+	for _, key := range []string{"a", "b"} {
+		run := b.start(key)
+		require.Eventually(t, func() bool { // until nothing writes the run's items any more
+			h, err := b.Ports.Journal.Head(t.Context(), local.Tenant, run.ID)
+			return err == nil && h.Token != ""
+		}, time.Minute, time.Millisecond)
+	}
+	return b
+}
+
+func (b *bench) put(it store.Item) {
+	b.t.Helper()
+	require.NoError(b.t, b.table.Write(b.t.Context(), store.Op{Kind: store.Put, Item: it}))
+}
+
+// TestARunThatCannotBeReadIsNamed: the routes of a run name the item of it that does not decode; other runs are shown.
+func TestARunThatCannotBeReadIsNamed(t *testing.T) {
+	b := newBench(t, pay)
+	bad, good := b.start("a"), b.start("b")
+	k := store.Key{PK: "T#default#RUN#" + bad.ID, SK: "J#0000000000"}
+	it, _, err := b.table.Get(t.Context(), k)
+	require.NoError(t, err)
+	it.Body = it.Body[1:]
+	b.put(it)
+	b.backend.Journal = store.NewJournal(b.table, 0)
+	b.serve()
+	for _, path := range []string{"/v1/runs/" + bad.ID, "/v1/runs/" + bad.ID + "/messages", "/v1/runs/" + bad.ID + "/calls"} {
+		a := b.do("GET "+path, "")
+		require.Equal(t, http.StatusInternalServerError, a.status, a.body)
+		var p api.Problem
+		require.NoError(t, json.Unmarshal([]byte(a.body), &p))
+		require.Equal(t, api.Damaged, p.Type)
+		require.Contains(t, p.Detail, bad.ID)
+		require.Equal(t, http.StatusOK, b.do("GET "+strings.Replace(path, bad.ID, good.ID, 1), "").status)
+	}
+}
