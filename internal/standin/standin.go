@@ -1,6 +1,6 @@
 // Package standin is a stand-in for a model: small deterministic programs that really read the conversation they are sent and decide the
-// next call from it. It lets the demo and the example agents run without a model or a network, says in every first text that it is no
-// model, and knows the jobs of those agents alone.
+// next call from it. It lets the demo and the first steps of README.md run without a model or a network, says in every first text that it is no
+// model, and knows two jobs: tidying a folder (agents/screenshots, with or without MCP) and refunding (agents/refunds).
 package standin
 
 import (
@@ -26,7 +26,7 @@ type job struct {
 }
 
 // jobs are looked through in this order: who has the tools of the last one may have those of an earlier one, too.
-var jobs = []job{tidying, tidyingServed, refunding, responding, researching, searching, criticising}
+var jobs = []job{tidying, tidyingServed, refunding}
 
 // Generate decides the next call. A request without the tools of any job is refused.
 func (Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {

@@ -9,11 +9,11 @@ import (
 )
 
 func TestGenerateNeedsTheToolsOfAJob(t *testing.T) {
-	_, err := Model{}.Generate(t.Context(), agent.Request{Tools: []agent.ToolSpec{{Name: "refunds.create"}}})
+	_, err := Model{}.Generate(t.Context(), agent.Request{Tools: []agent.ToolSpec{{Name: "deploys.rollback"}}})
 	var failed *agent.ModelError
 	require.ErrorAs(t, err, &failed)
 	require.Equal(t, agent.ModelInvalid, failed.Class)
-	require.Contains(t, failed.Message, "agents/screenshots, agents/screenshots-mcp, agents/refunds, agents/incident, agents/research, agents/research-searcher and agents/research-critic")
+	require.Contains(t, failed.Message, "agents/screenshots, agents/screenshots-mcp and agents/refunds")
 }
 
 func said(text string) agent.Message {
@@ -48,50 +48,10 @@ var jobsToDo = []struct {
 	{"no such order", "order 9", refunding.tools, []turn{{orderTool, `{"order":"9"}`, "There is no order 9.", true}}, "There is no order 9."},
 	{"no order", "My lamp is broken.", refunding.tools, nil, "there is none"},
 
-	{"rolled back", "The alarm a went off.\nService: shop", responding.tools, append(looked(`{"runs":"v2","now":9,"while":[{"version":"v1","value":1},{"version":"v2","value":9}]}`),
-		turn{rollbackTool, `{"service":"shop","to":"v1","reason":"9 % of requests fail on v2, and far fewer did on v1."}`, "{}", false},
-		turn{metricsTool, `{"service":"shop","metric":"errors_percent"}`, `{"runs":"v1","now":1}`, false},
-	), "shop was rolled back and runs v1. 1 % of its requests fail now."},
-	{"rollback denied", "Service: shop", responding.tools, append(looked(`{"runs":"v2","now":9,"while":[{"version":"v1","value":1},{"version":"v2","value":9}]}`),
-		turn{rollbackTool, `{"service":"shop","to":"v1","reason":"9 % of requests fail on v2, and far fewer did on v1."}`, "Denied by user:ben.", true},
-		turn{pageTool, `{"service":"shop","summary":"shop has 9 % errors on v2, and it was not rolled back: Denied by user:ben."}`, "I am on it.", false},
-	), "A person was woken: I am on it."},
-	{"no deploy to blame", "service shop", responding.tools, append(looked(`{"runs":"v2","now":4,"while":[{"version":"v1","value":1},{"version":"v2","value":4}]}`),
-		turn{pageTool, `{"service":"shop","summary":"An alarm is on for shop, and its errors (4 %) point at no deploy."}`, "OK", false},
-	), "A person was woken: OK"},
-	{"no metrics", "service shop", responding.tools, []turn{{metricsTool, `{"service":"shop","metric":"errors_percent"}`, "There is no service shop.", true}}, "There is no service shop."},
-	{"asked and checked", "Why?", researching.tools, []turn{
-		{askSearcher, `{"message":"Why?"}`, `"So." [sky]`, false}, {askCritic, `{"message":"\"So.\" [sky]"}`, "Every quote is in its source.", false},
-	}, "\"So.\" [sky]\nChecked: Every quote is in its source."},
-	{"asked and not checked", "Why?", researching.tools, []turn{
-		{askSearcher, `{"message":"Why?"}`, `"So." [sky]`, false}, {askCritic, `{"message":"\"So.\" [sky]"}`, "Agent research-critic did not finish.", true},
-	}, "Nobody has checked this: Agent research-critic did not finish."},
-	{"nobody to ask", "Why?", researching.tools, []turn{{askSearcher, `{"message":"Why?"}`, "Agent research-searcher did not finish.", true}}, "Nobody could look it up"},
-	{"searched", "Why is the sky blue?", searching.tools, []turn{
-		{searchTool, `{"query":"Why is the sky blue?"}`, `[{"document":"sky"},{"document":"sea"}]`, false},
-		{openTool, `{"document":"sky"}`, "# Sky\n\nIt is wide. Air scatters\nblue light most. It is high.", false},
-	}, `"Air scatters blue light most." [sky]`},
-	{"nothing found", "Why?", searching.tools, []turn{{searchTool, `{"query":"Why?"}`, `[]`, false}}, "I found nothing."},
-	{"a quote that is not there", `"within 90 days" [returns], "at once" [shipping]`, criticising.tools, []turn{
-		{openTool, `{"document":"returns"}`, "within\n30 days", false}, {openTool, `{"document":"shipping"}`, "There is no document shipping.", true},
-	}, "\"within 90 days\" is not in returns.\n\"at once\" is not in shipping."},
-	{"quotes that are there", `"within 30 days" [returns]`, criticising.tools, []turn{{openTool, `{"document":"returns"}`, "within\n30 days", false}}, "Every quote"},
-	{"no quote", "Refunds take 90 days.", criticising.tools, nil, "Nothing is quoted"},
-
 	{"files of a server", "Tidy up.", tidyingServed.tools, []turn{
 		{served[listTool], `{"path":"."}`, "[FILE] a b.txt\n[DIR] sub", false}, {served[readTool], `{"path":"a b.txt"}`, "Team meeting", false},
 		{served[moveTool], `{"source":"a b.txt","destination":"team_meeting.txt"}`, "Successfully moved", false},
 	}, "a b.txt is now team_meeting.txt"},
-
-	{"no service", "An alarm!", responding.tools, nil, "there is none"},
-}
-
-func looked(metrics string) []turn {
-	return []turn{
-		{metricsTool, `{"service":"shop","metric":"errors_percent"}`, metrics, false},
-		{deploysTool, `{"service":"shop"}`, "{}", false},
-		{logsTool, `{"service":"shop","level":"error"}`, "[]", false},
-	}
 }
 
 // The stand-in goes by the conversation alone: cut it anywhere and the next call is the same.

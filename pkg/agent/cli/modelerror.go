@@ -52,7 +52,7 @@ func (m advised) CountTokens(ctx context.Context, r agent.Request) (int64, error
 	return runtime.CountWith(ctx, m.Model, r)
 }
 
-const demoInstead = " --model demo plays the sample agents without a model"
+const demoInstead = " --model demo plays agents/refunds and agents/screenshots without a model"
 
 // openaiAdvice says what to do where an OpenAI-compatible server does not answer.
 func (p *program) openaiAdvice(m agent.ModelSpec) advice {
