@@ -125,8 +125,10 @@ func TestInterruptedInvocationIsMadeAgainWithItsToken(t *testing.T) {
 	require.Equal(t, float64(1), inputs[3].([]any)[0])
 }
 
+// The output is kept, and the handler that the crash interrupted is not called again for it.
 func TestAcknowledgedOutputSurvives(t *testing.T) {
 	r := newCrashRig(t)
+	r.handler = func(ctx context.Context, _ map[string]any) (any, error) { return nil, r.v.Sleep(ctx, time.Hour) }
 	r.on("z", func(ctx context.Context, in map[string]any) (any, error) { return in, r.v.Sleep(ctx, 5*time.Second) })
 	r.run(func() {
 		r.arn = r.start("n", `{}`)
@@ -139,6 +141,7 @@ func TestAcknowledgedOutputSurvives(t *testing.T) {
 		require.Error(t, r.SendTaskSuccess(bg, r.tokens[0], []byte(`2`)))
 		require.Equal(t, `{"w":{"n":1.5}}`, string(r.settled(r.arn).Output))
 	})
+	require.Len(t, r.tokens, 1)
 }
 
 func TestInterruptedInvocationIsNotMadeBehindTheDeadline(t *testing.T) {
