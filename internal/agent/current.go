@@ -47,19 +47,6 @@ func (n *Current) disables(pinned *Definition, t ToolSpec) bool {
 	return had && !slices.Contains(n.Tools, t.Name)
 }
 
-// ChangedSince reports whether the deployment says anything of a definition's agents that it is not pinned to.
-func ChangedSince(pinned *Definition) bool {
-	n := pinned.Now
-	switch {
-	case n == nil:
-		return false
-	case PolicyVersion(n.Permission) != PolicyVersion(pinned.Permission) || len(pinned.allAbove()) > len(pinned.Ceilings):
-		return true
-	default:
-		return slices.ContainsFunc(pinned.Tools, func(t ToolSpec) bool { return n.disables(pinned, t) })
-	}
-}
-
 // sinceThen is the pinned policy's word on a call, made as strict as the agent's current one: a call that either denies is denied, and one that
 // either asks about is asked about, of people who are approvers of both. Where both ask for the same, nothing changes.
 func (d *Definition) sinceThen(own Decision, t ToolSpec, args json.RawMessage) Decision {

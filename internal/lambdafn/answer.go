@@ -11,7 +11,8 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 )
 
-// delivery is a service's answer as the event rule hands it on: the tenant is the rule's constant, the answer the event's detail.
+// delivery is a service's answer as the event rule hands it on: the tenant is the rule's constant, the answer the
+// event's detail.
 type delivery struct {
 	Tenant string          `json:"tenant"`
 	Answer json.RawMessage `json:"answer"`
@@ -27,7 +28,8 @@ type eventAnswer struct {
 	Error  *string         `json:"error"`
 }
 
-// readDelivery tells an answer from an event of the gateway, which never has these keys: what a caller sends stands in its body.
+// readDelivery tells an answer from an event of the gateway, which never has these keys: what a caller sends stands in
+// its body.
 func readDelivery(payload []byte) (delivery, bool) {
 	d := delivery{raw: payload}
 	err := json.Unmarshal(payload, &d)
@@ -40,8 +42,8 @@ type answers struct{ inputs *runtime.Inputs }
 // byEvent is who answers where an event does: whoever may put one on the bus.
 const byEvent = "service"
 
-// take takes an answer into the inbox of its run. One that counts for nothing is no error; one of the wrong form or for a run that is not
-// there is, and ends in the dead-letter queue.
+// take takes an answer into the inbox of its run. One that counts for nothing is no error; one of the wrong form or for
+// a run that is not there is, and ends in the dead-letter queue.
 func (a answers) take(ctx context.Context, d delivery) ([]byte, error) {
 	got, err := readAnswer(d)
 	if err != nil {

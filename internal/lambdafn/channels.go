@@ -19,8 +19,8 @@ import (
 	"github.com/countersign/countersign/internal/tools/keyring"
 )
 
-// The environment of the functions that tell people: functions/approve, functions/sweep, and functions/http, which changes messages when
-// somebody decides. All of it is optional.
+// The environment of the functions that tell people: functions/approve, functions/sweep, and functions/http, which
+// changes messages when somebody decides. All of it is optional.
 const (
 	envMailFrom    = "COUNTERSIGN_MAIL_FROM"   // the sender of mails, of an identity that SES has verified; empty = there are none
 	envSlackToken  = "COUNTERSIGN_SLACK_TOKEN" // of the app's bot, xoxb-…; empty = there are no messages in Slack
@@ -33,8 +33,8 @@ const (
 // minSecret is how long a signing secret is at least; Slack's have 32 characters.
 const minSecret = 16
 
-// Channels are the ways by which a function's environment has people told of requests; none = nobody is. One that is misconfigured is left out, and
-// an error says so beside those that are not: it names the variable and no secret.
+// Channels are the ways by which a function's environment has people told of requests; none = nobody is. One that is
+// misconfigured is left out, and an error says so beside those that are not: it names the variable and no secret.
 func Channels(cfg aws.Config, getenv func(string) string, clk clock.Clock) ([]notify.Channel, error) {
 	var all []notify.Channel
 	var broken []error
@@ -84,7 +84,8 @@ func slackURL(getenv func(string) string) (string, error) {
 	return u.Scheme + "://" + u.Host, nil
 }
 
-// SlackApp is the app whose clicks are taken; nil = the environment has no signing secret. An error names the variable and no secret.
+// SlackApp is the app whose clicks are taken; nil = the environment has no signing secret. An error names the variable
+// and no secret.
 func SlackApp(getenv func(string) string) (*slack.Interactions, error) {
 	secrets := slack.Secrets(getenv(envSlackSecret))
 	if len(secrets) == 0 {
@@ -102,9 +103,10 @@ func SlackApp(getenv func(string) string) (*slack.Interactions, error) {
 	return &slack.Interactions{Secrets: secrets, Hooks: base}, nil
 }
 
-// notifier is what tells people of requests, from a function's environment: functions/approve tells those who are asked, functions/sweep
-// does what is due, and functions/http has messages updated. Without channels nobody is told, and functions/sweep lets others decide in
-// time all the same. What is misconfigured is left out and logged: no function that runs need ends because somebody cannot be told.
+// notifier is what tells people of requests, from a function's environment: functions/approve tells those who are
+// asked, functions/sweep does what is due, and functions/http has messages updated. Without channels nobody is told,
+// and functions/sweep lets others decide in time all the same. What is misconfigured is left out and logged: no
+// function that runs need ends because somebody cannot be told.
 func notifier(f *function) *notify.Notifier {
 	p := f.Ports
 	n := &notify.Notifier{
@@ -127,7 +129,8 @@ func notifier(f *function) *notify.Notifier {
 	return n
 }
 
-// tellsPeople adds what tells people who are asked. Where there is no channel there is nobody to tell, and nothing is read or written for it.
+// tellsPeople adds what tells people who are asked. Where there is no channel there is nobody to tell, and nothing is
+// read or written for it.
 func tellsPeople(f *function) error {
 	if n := notifier(f); len(n.Channels) > 0 {
 		f.Ports.Notify = n
@@ -135,7 +138,8 @@ func tellsPeople(f *function) error {
 	return nil
 }
 
-// directory is a function's directory of people. Where it cannot be read, nobody is known, which lets nobody do anything.
+// directory is a function's directory of people. Where it cannot be read, nobody is known, which lets nobody do
+// anything.
 func directory(getenv func(string) string, watch *Observer) *person.Book {
 	text := getenv(envDirectory)
 	if text == "" {

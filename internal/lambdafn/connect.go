@@ -28,8 +28,8 @@ const (
 // warmRuns is how many runs' folded states one function environment keeps.
 const warmRuns = 64
 
-// Stored is a deployment's table and blobs as the environment names them, COUNTERSIGN_TABLE and COUNTERSIGN_BUCKET, for whoever looks at
-// them from outside. A variable that is missing is an error that names it.
+// Stored is a deployment's table and blobs as the environment names them, COUNTERSIGN_TABLE and COUNTERSIGN_BUCKET, for
+// whoever looks at them from outside. A variable that is missing is an error that names it.
 func Stored(cfg aws.Config, getenv func(string) string) (store.Table, store.Blobs, error) {
 	if err := checkEnv(cfg, getenv, envTable, envBucket); err != nil {
 		return nil, nil, err
@@ -40,7 +40,8 @@ func Stored(cfg aws.Config, getenv func(string) string) (store.Table, store.Blob
 	return table, s3.New(cfg, getenv(envBucket)), nil
 }
 
-// checkEnv returns an error that names the first variable without a value. The region may come from a profile instead of AWS_REGION.
+// checkEnv returns an error that names the first variable without a value. The region may come from a profile instead
+// of AWS_REGION.
 func checkEnv(cfg aws.Config, getenv func(string) string, names ...string) error {
 	for _, name := range names {
 		if getenv(name) == "" {
@@ -53,8 +54,8 @@ func checkEnv(cfg aws.Config, getenv func(string) string, names ...string) error
 	return nil
 }
 
-// connect wires the ports of a deployment from its environment, all but models and tools. A variable that is missing is an
-// error that names it.
+// connect wires the ports of a deployment from its environment, all but models and tools. A variable that is missing is
+// an error that names it.
 func connect(cfg aws.Config, getenv func(string) string) (runtime.Ports, error) {
 	if err := checkEnv(cfg, getenv, envTable, envBucket, envMachine); err != nil {
 		return runtime.Ports{}, err

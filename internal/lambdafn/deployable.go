@@ -5,8 +5,9 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// deployable are the agents of a registry that a deployed function can run. Those that need a program on the machine are taken out of it,
-// each with a word to log; whoever starts one is told why it is not there. Safe for concurrent use.
+// deployable are the agents of a registry that a deployed function can run. Those that need a program on the machine
+// are taken out of it, each with a word to log; whoever starts one is told why it is not there. Safe for concurrent
+// use.
 type deployable struct {
 	all   api.Agents
 	names []string          // of those that are there

@@ -20,32 +20,35 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// Deployment is what one process does with runs and with requests to people. The functions and a laptop fill in the first fields and call
-// Compose once. The functions of the state machine, the HTTP API, the pages, Slack and the sweep use what it made. After Compose it is
-// safe for concurrent use and does not change.
+// Deployment is what one process does with runs and with requests to people. The functions and a laptop fill in the
+// first fields and call Compose once. The functions of the state machine, the HTTP API, the pages, Slack and the sweep
+// use what it made. After Compose it is safe for concurrent use and does not change.
 type Deployment struct {
 	Ports       runtime.Ports // with Valid
 	Definitions runtime.Definitions
 	// Agents finds an agent's current definition by name, for runs that start with an event.
 	Agents func(name string) (*agent.Definition, bool)
-	// Unfit says why an agent that is registered is not among Agents; "" = it is not registered. Nil = all of them are there.
+	// Unfit says why an agent that is registered is not among Agents; "" = it is not registered. Nil = all of them are
+	// there.
 	Unfit func(name string) string
 	// Family tells the runs around one that has failed; nil = the repair of executions that ended badly does.
 	Family func(ctx context.Context, s *agent.AgentState) error
-	// Invoked is told that a function begins, and what it returns, how it ended: for what has to be written out before the process is
-	// frozen. Nil = nobody is.
+	// Invoked is told that a function begins, and what it returns, how it ended: for what has to be written out before
+	// the process is frozen. Nil = nobody is.
 	Invoked func(ctx context.Context, function string) (context.Context, func(error))
 
-	People person.Directory                                    // nil = nobody is known
-	Ring   func() (*keyring.Ring, error)                       // verifies callbacks; nil = there are none
-	Links  *link.Links                                         // nil = the pages are behind no link: a console serves them
-	Slack  *slack.Interactions                                 // Secrets and Hooks of the app whose clicks are taken; nil = none is
-	Trace  *tracing.Tracer                                     // nil = runs are not traced
-	Log    *slog.Logger                                        // nil = nothing is logged
-	Warn   func(what string, err error)                        // is told of audit records that could not be kept; nil = nobody is
-	Audit  func(ctx context.Context, tenant, run string) error // audits a run in which something was decided; nil = a sweep does
-	// Recorder keeps refusals and what people look at; nil = nobody does.
+	People person.Directory              // nil = nobody is known
+	Ring   func() (*keyring.Ring, error) // verifies callbacks; nil = there are none
+	Links  *link.Links                   // nil = the pages are behind no link: a console serves them
+	Slack  *slack.Interactions           // Secrets and Hooks of the app whose clicks are taken; nil = none is
+	Trace  *tracing.Tracer               // nil = runs are not traced
+	Log    *slog.Logger                  // nil = nothing is logged; Sweep needs one
+
+	// Recorder keeps refusals and what people look at; nil = nobody does. Audit audits a run in which something was
+	// decided; nil = a sweep does. Warn is told of records that could not be kept; nil = nobody is.
 	Recorder audit.Recorder
+	Audit    func(ctx context.Context, tenant, run string) error
+	Warn     func(what string, err error)
 
 	Starter   *runtime.Starter
 	Waits     *runtime.Waits
@@ -99,7 +102,8 @@ func isPage(path string) bool {
 	return path == "/" || path == slack.Path || strings.HasPrefix(path, link.Path)
 }
 
-// PagesHandler serves the pages of requests, and what is clicked in Slack. Every other path is answered like a link that is none.
+// PagesHandler serves the pages of requests, and what is clicked in Slack. Every other path is answered like a link
+// that is none.
 func (d *Deployment) PagesHandler() http.Handler {
 	pages := d.Pages().Handler()
 	if d.Slack == nil {

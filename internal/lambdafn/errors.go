@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Kind says what an error means to whoever called a function. The set is small and closed, and the state machine's Retry and
-// Catch know the kinds by these names.
+// Kind says what an error means to whoever called a function. The set is small and closed, and the state machine's
+// Retry and Catch know the kinds by these names.
 type Kind string
 
 // The kinds.

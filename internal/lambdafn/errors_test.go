@@ -2,8 +2,6 @@ package lambdafn
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -67,20 +65,4 @@ func TestEveryTaskCatchesEverything(t *testing.T) {
 		}
 		require.Equal(t, want, last.Next, name)
 	}
-}
-
-func TestErrorHasOneKind(t *testing.T) {
-	cause := errors.New("throttled")
-	err := wrap(KindThrottled, cause)
-	require.ErrorIs(t, err, cause)
-	require.EqualError(t, err, "throttled")
-	again := wrap(KindInternal, fmt.Errorf("load run: %w", err))
-	var e *Error
-	require.ErrorAs(t, again, &e)
-	require.Equal(t, KindThrottled, e.Kind, "the first one stays")
-	require.Equal(t, "Countersign.Throttled", e.ErrorType())
-	require.NoError(t, wrap(KindInternal, nil))
-	require.ErrorAs(t, invalidf("read %w", cause), &e)
-	require.Equal(t, KindInvalid, e.Kind)
-	require.ErrorIs(t, e, cause)
 }

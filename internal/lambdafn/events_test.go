@@ -19,7 +19,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/audit"
 	"github.com/countersign/countersign/internal/clock"
@@ -346,7 +345,7 @@ func read[T any](s *stack, claims map[string]string, status int, line, body stri
 }
 
 // follow reads a stream, event by event, until one of that type; it resumes as a client does.
-func (s *stack) follow(claims map[string]string, run, last, until string) (types []string, at string) {
+func (s *stack) follow(claims map[string]string, run, last, until string) (at string) {
 	s.t.Helper()
 	for range 100 {
 		a := s.do(claims, "GET /v1/runs/"+run+"/events", "", "accept", "text/event-stream", "last-event-id", last)
@@ -357,17 +356,14 @@ func (s *stack) follow(claims map[string]string, run, last, until string) (types
 				if id, ok := strings.CutPrefix(line, "id: "); ok {
 					last = id
 				}
-				if kind, ok := strings.CutPrefix(line, "event: "); ok {
-					types = append(types, kind)
+				if line == "event: "+until {
+					return last
 				}
-			}
-			if len(types) > 0 && types[len(types)-1] == until {
-				return types, last
 			}
 		}
 	}
-	s.t.Fatalf("no %s among %v", until, types)
-	return nil, ""
+	s.t.Fatalf("no %s", until)
+	return ""
 }
 
 // waiting starts a run that waits for approval, and gives it.
@@ -386,15 +382,15 @@ func (s *stack) writes() int64 {
 	return c.Writes + c.Transactions
 }
 
-// dump is everything in the lists of a tenant, as the journal holds it.
-func (s *stack) dump(tenant string) string {
+// dump is everything in acme's lists, as the journal holds it.
+func (s *stack) dump() string {
 	s.t.Helper()
 	out := map[string]agent.AgentState{}
 	for _, status := range []agent.RunStatus{agent.RunRunning, agent.RunWaiting, agent.RunDone} {
-		heads, _, err := s.machine.Ports.Journal.List(context.Background(), tenant, status, 200, "")
+		heads, _, err := s.machine.Ports.Journal.List(context.Background(), "acme", status, 200, "")
 		require.NoError(s.t, err)
 		for _, h := range heads {
-			l, err := s.machine.Ports.Journal.Load(context.Background(), tenant, h.Run)
+			l, err := s.machine.Ports.Journal.Load(context.Background(), "acme", h.Run)
 			require.NoError(s.t, err)
 			require.Empty(s.t, l.Inbox)
 			out[h.Run] = l.State
@@ -433,46 +429,12 @@ func TestRunIsAcceptedOnceItIsWritten(t *testing.T) {
 	})
 }
 
-// A run from its start to its end through events of the gateway alone.
-func TestRunThroughTheGateway(t *testing.T) {
-	inStack(t, pay, func(t *testing.T, s *stack) {
-		started := s.do(ana, "POST /v1/runs", `{"agent":"payer","message":"pay 5"}`, "idempotency-key", "k")
-		require.Equal(t, 202, started.StatusCode, started.Body)
-		var a api.Accepted
-		require.NoError(t, json.Unmarshal([]byte(started.Body), &a))
-		require.Equal(t, "/v1/runs/"+a.ID, started.Headers["Location"])
-		require.Equal(t, agent.RunID("acme", "payer", "k"), a.ID)
-		again := read[api.Accepted](s, ana, 202, "POST /v1/runs", `{"agent":"payer","message":"pay 5"}`, "idempotency-key", "k")
-		require.Equal(t, a.ID, again.ID)
-		other := read[api.Problem](s, ana, 409, "POST /v1/runs", `{"agent":"payer","message":"pay 6"}`, "idempotency-key", "k")
-		require.Equal(t, api.KeyReused, other.Type)
-
-		begin, last := s.follow(ana, a.ID, "", "parked")
-		require.Equal(t, []string{"run_started", "replied", "call_suspended", "parked"}, begin)
-		asked := read[api.ApprovalPage](s, ana, 200, "GET /v1/approvals", "")
-		require.Len(t, asked.Approvals, 1)
-		decision := "POST /v1/approvals/" + asked.Approvals[0].ID + "/decision"
-		refused := read[api.Problem](s, eve, 403, decision, `{"action":"approve"}`)
-		require.Equal(t, api.NotAllowed, refused.Type)
-		require.Equal(t, 200, s.do(ana, decision, `{"action":"approve"}`).StatusCode)
-		end, _ := s.follow(ana, a.ID, last, "finished")
-		require.Equal(t, "finished", end[len(end)-1])
-		require.NotContains(t, end, "run_started", "resumed, not repeated")
-		require.Equal(t, payment{Amount: 5}, <-s.paid)
-		r := read[api.Run](s, ana, 200, "GET /v1/runs/"+a.ID, "")
-		require.Equal(t, agent.RunDone, r.Status)
-		require.JSONEq(t, `"Paid."`, string(r.Output))
-		decided := read[map[string]any](s, ana, 200, "GET /v1/approvals/"+asked.Approvals[0].ID, "")
-		require.Equal(t, "user:ana", decided["decisions"].([]any)[0].(map[string]any)["by"])
-	})
-}
-
 // A stream answers as soon as there is something to tell, and with nothing after its window; what it costs to wait is a few reads of one key.
 func TestStreamBehindAGateway(t *testing.T) {
 	inStack(t, pay, func(t *testing.T, s *stack) {
 		run := s.waiting(ana, "k")
 		begin := time.Now()
-		_, last := s.follow(ana, run.ID, "", "parked")
+		last := s.follow(ana, run.ID, "", "parked")
 		require.Zero(t, time.Since(begin), "what is there comes at once")
 
 		before := s.counts.Snapshot()
@@ -497,86 +459,13 @@ func TestStreamBehindAGateway(t *testing.T) {
 
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		_, at := s.follow(ana, run.ID, last, "finished")
+		at := s.follow(ana, run.ID, last, "finished")
 		begin = time.Now()
 		_, err := s.api(ctx, request("GET /v1/runs/"+run.ID+"/events", "", ana, "accept", "text/event-stream", "last-event-id", at))
 		require.NoError(t, err)
 		require.Zero(t, time.Since(begin), "of a run that is done, at once")
 		require.Empty(t, s.logs.String())
 	})
-}
-
-// What is refused is a problem, and nothing is written.
-func TestRefusalsWriteNothing(t *testing.T) {
-	inStack(t, pay, func(t *testing.T, s *stack) {
-		run := s.waiting(ana, "k")
-		big := `{"agent":"payer","message":"` + strings.Repeat("x", 256<<10) + `"}`
-		for _, c := range []struct {
-			who    map[string]string
-			line   string
-			body   string
-			header string
-			status int
-			kind   api.ProblemType
-		}{
-			{ana, "PUT /v1/runs", `{}`, "", 405, api.BadMethod},
-			{ana, "HEAD /v1/runs", ``, "", 405, ""},
-			{ana, "BREW /v1/runs", ``, "", 405, api.BadMethod},
-			{ana, "DELETE /v1/runs/" + run.ID, ``, "", 405, api.BadMethod},
-			{ana, "GET /v1/nothing", ``, "", 404, api.NoSuchPath},
-			{ana, "GET /", ``, "", 404, api.NoSuchPath},
-			{ana, "POST /v1/runs", `{"agent":"nobody","message":"x"}`, "", 400, api.UnknownAgent},
-			{ana, "POST /v1/runs", `{"definition":{},"message":"x"}`, "", 403, api.NotAllowed},
-			{ana, "POST /v1/runs", big, "", 413, api.TooLarge},
-			{ana, "POST /v1/runs", `{"agent":`, "", 400, api.InvalidRequest},
-			{ana, "POST /v1/runs", ``, "", 415, api.BadMediaType},
-			{ana, "POST /v1/runs", `agent=payer`, "application/x-www-form-urlencoded", 415, api.BadMediaType},
-			{ana, "POST /v1/runs", `{"agent":"payer","message":"pay 6","key":"k"}`, "", 409, api.KeyReused},
-			{ana, "POST /v1/runs?tenant=globex", `{"agent":"payer","message":"x"}`, "", 400, api.InvalidRequest},
-			{ana, "POST /v1/runs", `{"agent":"payer","message":"x","tenant":"globex"}`, "", 400, api.InvalidRequest},
-			{ana, "GET /v1/runs?limit=0", ``, "", 400, api.InvalidRequest},
-			{ana, "POST /v1/runs/" + run.ID + "/input", `{}`, "", 400, api.InvalidRequest},
-			{eve, "POST /v1/approvals/" + run.Waiting[0].Approval + "/decision", `{"action":"approve"}`, "", 403, api.NotAllowed},
-			{nil, "POST /v1/runs", `{"agent":"payer","message":"x"}`, "", 401, api.Unauthenticated},
-			{nil, "GET /v1/runs/" + run.ID, ``, "", 401, api.Unauthenticated},
-			{with(ana, "tenant", ""), "POST /v1/runs", `{"agent":"payer","message":"x"}`, "", 403, api.NotAllowed},
-			{with(ana, "tenant", "A"), "GET /v1/runs", ``, "", 403, api.NotAllowed},
-			{with(ana, "sub", "auth0|1"), "POST /v1/runs", `{"agent":"payer","message":"x"}`, "", 403, api.NotAllowed},
-		} {
-			before, writes := s.dump("acme"), s.writes()
-			var headers []string
-			if c.header != "" {
-				headers = []string{"content-type", c.header}
-			}
-			a := s.do(c.who, c.line, c.body, headers...)
-			require.Equal(t, c.status, a.StatusCode, "%s %s: %s", c.line, c.body, a.Body)
-			require.Equal(t, "application/problem+json", a.Headers["Content-Type"])
-			if c.kind == "" {
-				require.Empty(t, a.Body)
-				continue
-			}
-			var p api.Problem
-			require.NoError(t, json.Unmarshal([]byte(a.Body), &p))
-			require.Equal(t, c.kind, p.Type, c.line)
-			require.NotEmpty(t, p.Title)
-			require.NotEmpty(t, p.Detail)
-			require.LessOrEqual(t, s.writes()-writes, allowed(c.kind, c.line), "%s %s", c.line, c.body)
-			require.Equal(t, before, s.dump("acme"))
-		}
-		require.Empty(t, s.dump("globex")[len("{}"):])
-		_, err := s.api(t.Context(), []byte(`{"source":"aws.events","detail-type":"Scheduled Event"}`))
-		require.ErrorContains(t, err, "payload format 2.0")
-		require.Empty(t, s.paid)
-	})
-}
-
-// allowed is how many writes a refusal may try: a start under a key that was used tries the first entry, whose condition fails; and that
-// somebody was refused a decision is audited.
-func allowed(kind api.ProblemType, line string) int64 {
-	if kind == api.KeyReused || kind == api.NotAllowed && strings.HasSuffix(line, "/decision") {
-		return 1
-	}
-	return 0
 }
 
 // ring is the stacks'.
@@ -591,107 +480,6 @@ var ring = func() *keyring.Ring {
 // addressed is a token for the run's call c1.
 func addressed(tenant, run string) string {
 	return callback.Token(ring, callback.Claim{Tenant: tenant, Run: run, Call: "c1", Expires: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)})
-}
-
-// Every route: what belongs to another tenant is not there, whatever the request says besides, and nothing is written.
-func TestTenantsAreApart(t *testing.T) {
-	inStack(t, pay, func(t *testing.T, s *stack) {
-		run := s.waiting(ana, "k")
-		ask := run.Waiting[0].Approval
-		type attempt struct {
-			path, body string
-			kind       api.ProblemType // "" = answered, and without anything of acme's
-		}
-		attempts := map[string][]attempt{
-			"GET /v1/runs":                         {{"/v1/runs", "", ""}, {"/v1/runs?status=waiting&agent=payer", "", ""}},
-			"GET /v1/runs/{id}":                    {{"/v1/runs/" + run.ID, "", api.RunNotFound}},
-			"GET /v1/runs/{id}/messages":           {{"/v1/runs/" + run.ID + "/messages", "", api.RunNotFound}},
-			"GET /v1/runs/{id}/calls":              {{"/v1/runs/" + run.ID + "/calls", "", api.RunNotFound}},
-			"GET /v1/runs/{id}/events":             {{"/v1/runs/" + run.ID + "/events", "", api.RunNotFound}},
-			"GET /v1/runs/{id}/replay":             {{"/v1/runs/" + run.ID + "/replay", "", api.NotSupported}}, // not served when deployed
-			"POST /v1/runs/{id}/cancel":            {{"/v1/runs/" + run.ID + "/cancel", "", api.RunNotFound}},
-			"POST /v1/runs/{id}/calls/{call}/undo": {{"/v1/runs/" + run.ID + "/calls/c1/undo", "", api.RunNotFound}},
-			"GET /v1/approvals":                    {{"/v1/approvals", "", ""}, {"/v1/approvals?status=pending", "", ""}},
-			"GET /v1/approvals/{id}":               {{"/v1/approvals/" + ask, "", api.ApprovalNotFound}},
-			"POST /v1/approvals/{id}/decision": {
-				{"/v1/approvals/" + ask + "/decision", `{"action":"approve"}`, api.ApprovalNotFound},
-				{"/v1/approvals/" + ask + "/decision", `{"action":"edit","args":{"amount":6}}`, api.ApprovalNotFound},
-				{"/v1/approvals/" + ask + "/decision", `{"action":"ask","note":"What?"}`, api.ApprovalNotFound},
-				{"/v1/approvals/" + ask + "/decision", `{"action":"reply","note":"That."}`, api.ApprovalNotFound},
-			},
-			"POST /v1/runs/{id}/input": {
-				{"/v1/runs/" + run.ID + "/input", `{"messages":["Hello?"]}`, api.RunNotFound},
-				{"/v1/runs/" + run.ID + "/input", `{"decisions":[{"target":"c1","action":"resume"}]}`, api.RunNotFound},
-				{"/v1/runs/" + run.ID + "/input", `{"answers":[{"call":"c1","result":"yes"}]}`, api.RunNotFound},
-			},
-			"GET /v1/repairs":                  {{"/v1/repairs", "", ""}},
-			"GET /v1/audit":                    {{"/v1/audit", "", ""}, {"/v1/audit?after=0&limit=200", "", ""}},
-			"GET /v1/grants":                   {{"/v1/grants", "", ""}, {"/v1/grants?agent=payer", "", ""}},
-			"DELETE /v1/grants/{agent}/{tool}": {{"/v1/grants/payer/pay", "", api.GrantNotFound}},
-			"POST /v1/callbacks/{token}": {
-				{callback.Path + addressed("globex", run.ID), `{"result":1}`, api.NoSuchPath}, // a token of one's own for what is acme's
-				{callback.Path + addressed("acme", run.ID)[1:], `{"result":1}`, api.NoSuchPath},
-			},
-			"GET /v1/servers": {{"/v1/servers", "", ""}, {"/v1/servers?agent=payer", "", ""}},
-			"POST /v1/servers/{agent}/{server}/approve": {
-				{"/v1/servers/payer/files/approve", `{"digest":"2"}`, api.ServerNotFound}, {"/v1/servers/payer/files/approve", `{"tool":"read","digest":"2"}`, api.ServerNotFound},
-			},
-			"POST /v1/runs/{id}/fork": {{"/v1/runs/" + run.ID + "/fork", `{"at":0}`, api.RunNotFound}},
-			"POST /v1/runs":           nil,                                                                   // below
-			"POST /v1/blobs":          nil,                                                                   // below
-			"PUT /v1/blobs/{sha256}":  {{"/v1/blobs/" + store.BlobDigest([]byte("x")), "x", api.NoSuchPath}}, // not served when deployed
-		}
-		for _, digest := range []string{"1", "2"} { // what acme's server says waits to be approved
-			_, err := s.machine.Servers.Saw(t.Context(), approval.Sighting{Tenant: "acme", Agent: "payer", Run: run.ID, Server: "files", Tools: []agent.ServerTool{
-				{Name: "read", Description: "I will pay", Schema: json.RawMessage(`{"type":"object"}`), Digest: digest},
-			}})
-			require.NoError(t, err)
-		}
-		before, writes := s.dump("acme"), s.writes()
-		for _, route := range api.Routes() {
-			list, ok := attempts[route]
-			require.True(t, ok, "route %s: say what another tenant gets", route)
-			for _, try := range list {
-				for _, accept := range []string{"application/json", "text/event-stream"} {
-					a := s.do(bob, strings.Fields(route)[0]+" "+try.path, try.body, "accept", accept, "countersign-as", "user:ana,group:operators", "tenant", "acme", "x-tenant", "acme")
-					for _, theirs := range []string{"I will pay", "user:ana", `"amount"`} {
-						require.NotContains(t, a.Body, theirs, route)
-					}
-					if try.kind == "" {
-						require.Equal(t, 200, a.StatusCode)
-						require.NotContains(t, a.Body, run.ID)
-						require.NotContains(t, a.Body, ask)
-						continue
-					}
-					var p api.Problem
-					require.NoError(t, json.Unmarshal([]byte(a.Body), &p), route)
-					require.Equal(t, try.kind, p.Type, route)
-				}
-			}
-		}
-		require.Equal(t, writes, s.writes(), "nothing is written")
-		p := read[api.Problem](s, bob, 404, "POST /v1/runs", `{"agent":"payer","message":"x","continues":"`+run.ID+`"}`)
-		require.Equal(t, api.RunNotFound, p.Type)
-		secret := []byte("acme's own")
-		require.NoError(t, s.machine.Ports.Blobs.Put(t.Context(), "acme", store.BlobDigest(secret), secret))
-		p = read[api.Problem](s, bob, 400, "POST /v1/runs", `{"agent":"payer","message":[{"type":"media","mediaType":"text/plain","blob":"`+store.BlobDigest(secret)+`"}]}`)
-		require.Equal(t, api.UnknownBlob, p.Type)
-		up := read[api.Uploading](s, bob, 201, "POST /v1/blobs", `{"mediaType":"text/plain","bytes":10,"sha256":"`+store.BlobDigest(secret)+`"}`)
-		require.Equal(t, "https://uploads.example/globex/"+store.BlobDigest(secret), up.Upload.URL)
-		require.Equal(t, writes, s.writes())
-
-		// What somebody says of themself is of their own tenant.
-		require.Equal(t, before, s.dump("acme"))
-
-		// The same agent, key and body: a run of one's own.
-		own := read[api.Accepted](s, bob, 202, "POST /v1/runs", `{"agent":"payer","message":"pay 5","key":"k"}`)
-		require.Equal(t, agent.RunID("globex", "payer", "k"), own.ID)
-		require.NotEqual(t, run.ID, own.ID)
-		synctest.Wait()
-		require.Equal(t, before, s.dump("acme"))
-		require.Empty(t, s.paid)
-		read[api.Problem](s, ana, 404, "GET /v1/runs/"+own.ID, "")
-	})
 }
 
 // Who calls stands in the token: the note of who cancelled, who decided and who said something is the token's user.

@@ -19,17 +19,19 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// Lambda takes an answer of 6 MB, counted as it is encoded. In base64 that is 4.5 MB; as text in JSON, a byte can become six.
+// Lambda takes an answer of 6 MB, counted as it is encoded. In base64 that is 4.5 MB; as text in JSON, a byte can
+// become six.
 const (
 	maxAnswer = 4_500_000 // bytes
 	maxText   = 1_000_000
 )
 
-// Gateway answers the events that API Gateway (HTTP API, payload format 2.0) and Lambda function URLs invoke a function with, by a handler.
+// Gateway answers the events that API Gateway (HTTP API, payload format 2.0) and Lambda function URLs invoke a function
+// with, by a handler.
 //
-// Who calls is what the gateway has verified and nothing else: see Identity. Headers, query and body never say it. An answer reaches the
-// client as a whole. A panic is answered, and log is told where it was without what it said; nil = nobody is told. An event that is no
-// HTTP request is an error of kind KindInvalid; everything else is an answer.
+// Who calls is what the gateway has verified and nothing else: see Identity. Headers, query and body never say it. An
+// answer reaches the client as a whole. A panic is answered, and log is told where it was without what it said; nil =
+// nobody is told. An event that is no HTTP request is an error of kind KindInvalid; everything else is an answer.
 func Gateway(h http.Handler, log *slog.Logger) Invoke {
 	return func(ctx context.Context, payload []byte) ([]byte, error) {
 		var e events.APIGatewayV2HTTPRequest
@@ -115,8 +117,8 @@ func requestOf(e *events.APIGatewayV2HTTPRequest) (*events.LambdaFunctionURLRequ
 	return r, nil
 }
 
-// withoutStage takes the name of the stage off the path. The stage $default is not in it, nor is any behind a custom domain; a
-// stage should therefore not be named v1.
+// withoutStage takes the name of the stage off the path. The stage $default is not in it, nor is any behind a custom
+// domain; a stage should therefore not be named v1.
 func withoutStage(path, stage string) string {
 	rest, ok := strings.CutPrefix(path, "/"+stage)
 	if stage == "" || stage == "$default" || !ok || rest != "" && rest[0] != '/' {

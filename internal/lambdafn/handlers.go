@@ -1,6 +1,6 @@
-// Package lambdafn is the functions of a deployment, JSON in, JSON out, over the use cases of package runtime: the three of the state
-// machine (Step, Tool, Approve), which the local engine calls as the Lambda mains do, the HTTP API and the pages behind a gateway (Serve),
-// and the repair (Sweep). All of them are over one Deployment.
+// Package lambdafn is the functions of a deployment, JSON in, JSON out, over the use cases of package runtime: the
+// three of the state machine (Step, Tool, Approve), which the local engine calls as the Lambda mains do, the HTTP API
+// and the pages behind a gateway (Serve), and the repair (Sweep). All of them are over one Deployment.
 package lambdafn
 
 import (
@@ -65,7 +65,8 @@ const envelope = 2
 // limits are those of the state machine's events: what is in them is as deep as any JSON of ours may be.
 var limits = agent.JSONLimits{Bytes: runtime.MaxStart, Depth: 64 + envelope}
 
-// decode reads the state machine's event. What stands in it may be of another version of ours, and have keys that this one does not know.
+// decode reads the state machine's event. What stands in it may be of another version of ours, and have keys that this
+// one does not know.
 func decode(payload []byte) (event, error) {
 	var e event
 	err := agent.DecodeKnown(payload, limits, &e)
@@ -203,7 +204,8 @@ const (
 	maxSubject = 1024
 )
 
-// starts are the keys of what an execution is started with that has to make its run; failure is what the state machine adds where that failed.
+// starts are the keys of what an execution is started with that has to make its run; failure is what the state machine
+// adds where that failed.
 var starts = []string{"agent", "failure", "input", "key", "message", "subject", "tenant"}
 
 // checkStart refuses what would be left out of the run, or be cut from it, without a word.

@@ -222,19 +222,6 @@ func TestBadEvents(t *testing.T) {
 			})
 		})
 	}
-	inBubble(t, func(t *testing.T, d *deployed) {
-		for _, payload := range []string{`{`, `[]`, `{"state":{"run":"r"}}`} {
-			for _, function := range []string{"step", "tool", "approve"} {
-				_, err := d.Invoke(context.Background(), function, []byte(payload))
-				requireKind(t, KindInvalid, err)
-			}
-		}
-		_, err := d.invoke("other", "exec-1", `{}`)
-		requireKind(t, KindInvalid, err)
-		_, err = d.invoke("approve", "exec-1", `{"tenant":"default","run":"r"}`)
-		requireKind(t, KindInvalid, err)
-		require.ErrorContains(t, err, "want a task token")
-	})
 }
 
 // From start to end as the state machine goes: what travels leads from function to function.
@@ -309,17 +296,4 @@ func TestClassify(t *testing.T) {
 	}
 	require.NoError(t, classify(nil))
 	require.NoError(t, named(nil))
-}
-
-// The same through a function: the table's error has its name outside.
-func TestTableErrorsHaveNames(t *testing.T) {
-	for err, kind := range map[error]Kind{store.ErrThrottled: KindThrottled, errors.New("connection reset"): KindUnavailable} {
-		inBubble(t, func(t *testing.T, d *deployed) {
-			d.table.err = err
-			_, got := d.invoke("step", "exec-1", `{"agent":"clerk","message":"Pay Ana."}`)
-			requireKind(t, kind, got)
-			d.table.err = nil
-			require.Equal(t, runtime.NextDone, d.must("step", "exec-1", `{"agent":"clerk","message":"Pay Ana."}`).Next, "the retry")
-		})
-	}
 }

@@ -23,7 +23,8 @@ const (
 	envIAMTenant   = "COUNTERSIGN_IAM_TENANT"   // empty = callers signed by IAM are refused
 )
 
-// HTTP is the main of functions/http: the HTTP API, and the pages and Slack's clicks beside it. It serves until the process is ended.
+// HTTP is the main of functions/http: the HTTP API, and the pages and Slack's clicks beside it. It serves until the
+// process is ended.
 func HTTP(r *registry.Registry) {
 	listen(func(cfg aws.Config, getenv func(string) string) (Invoke, error) { return startHTTP(r, cfg, getenv) })
 }
@@ -57,12 +58,12 @@ func startHTTP(r *registry.Registry, cfg aws.Config, getenv func(string) string)
 	}, nil
 }
 
-// Serve answers the events of a gateway by the HTTP API, and by the pages and Slack's clicks if there are Links. It takes services' answers
-// from an event rule. It uses no model and no tool, and needs neither among its ports. A stream learns of what other functions write by
-// looking at the journal's tail.
+// Serve answers the events of a gateway by the HTTP API, and by the pages and Slack's clicks if there are Links. It
+// takes services' answers from an event rule. It uses no model and no tool, and needs neither among its ports. A stream
+// learns of what other functions write by looking at the journal's tail.
 //
-// Who calls the API is asked of every request but a callback's, whatever route of the gateway it came by. The pages never ask: a link says
-// who opens it, and Slack signs what it sends.
+// Who calls the API is asked of every request but a callback's, whatever route of the gateway it came by. The pages
+// never ask: a link says who opens it, and Slack signs what it sends.
 func (d *Deployment) Serve(agents api.Agents, who Identity) Invoke {
 	backend := d.Backend()
 	backend.Agents, backend.Feed, backend.Caller = agents, api.NewPoll(d.Ports.Journal, d.Ports.Clock), who.Caller
@@ -88,8 +89,8 @@ func (d *Deployment) Serve(agents api.Agents, who Identity) Invoke {
 	}
 }
 
-// answering is what is left of a function's time to answer in: who is cut off by it leaves the client without a problem to read, and
-// whoever runs this without a line in the log.
+// answering is what is left of a function's time to answer in: who is cut off by it leaves the client without a problem
+// to read, and whoever runs this without a line in the log.
 const answering = time.Second
 
 // inTime ends before ctx's deadline, if it has one.

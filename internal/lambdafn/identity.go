@@ -47,8 +47,9 @@ func withCaller(ctx context.Context, a *Authorizer) context.Context {
 	return context.WithValue(ctx, callerKey{}, a)
 }
 
-// Caller is who makes a request that Gateway has passed on: api.Backend.Caller. Its errors are of type *api.Problem, Unauthenticated where
-// nothing was verified and NotAllowed where what was verified makes no caller; they name claims and never quote them.
+// Caller is who makes a request that Gateway has passed on: api.Backend.Caller. Its errors are of type *api.Problem,
+// Unauthenticated where nothing was verified and NotAllowed where what was verified makes no caller; they name claims
+// and never quote them.
 func (i Identity) Caller(r *http.Request) (api.Caller, error) {
 	a, _ := r.Context().Value(callerKey{}).(*Authorizer)
 	switch {
@@ -106,8 +107,8 @@ func (i Identity) ofIAM(arn string) (api.Caller, error) {
 	return api.Caller{Tenant: i.IAMTenant, Principal: p}, nil
 }
 
-// principalOf reads arn:aws:iam::ACCOUNT:user/PATH/NAME and arn:aws:sts::ACCOUNT:assumed-role/ROLE/SESSION. A role with @ or a dot
-// is none: user:a@b.c would not say whether it is a session of b.c or somebody's address.
+// principalOf reads arn:aws:iam::ACCOUNT:user/PATH/NAME and arn:aws:sts::ACCOUNT:assumed-role/ROLE/SESSION. A role with
+// @ or a dot is none: user:a@b.c would not say whether it is a session of b.c or somebody's address.
 func principalOf(arn string) (p agent.Principal, account string, ok bool) {
 	parts := strings.SplitN(arn, ":", 6)
 	if len(parts) != 6 || parts[0] != "arn" {

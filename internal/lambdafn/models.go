@@ -26,8 +26,8 @@ func asksModels(f *function) error {
 	return nil
 }
 
-// Models asks the model that a run's own definition names: of Amazon Bedrock with the function's own role, or of an OpenAI-compatible
-// server. Safe for concurrent use.
+// Models asks the model that a run's own definition names: of Amazon Bedrock with the function's own role, or of an
+// OpenAI-compatible server. Safe for concurrent use.
 type Models struct {
 	vectors bedrock.Embedder
 	bedrock *bedrock.Model

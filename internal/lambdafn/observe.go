@@ -21,8 +21,8 @@ import (
 // envMetrics says whether metrics are written: on, which is the default, or off.
 const envMetrics = "COUNTERSIGN_METRICS"
 
-// Observer is what watches a function: its traces and its metrics. It writes both out before the function answers, which is when the
-// process may be frozen. Safe for concurrent use.
+// Observer is what watches a function: its traces and its metrics. It writes both out before the function answers,
+// which is when the process may be frozen. Safe for concurrent use.
 type Observer struct {
 	Trace   *tracing.Tracer      // nil = runs are not traced
 	Metrics *emf.Sink            // nil = no metrics for CloudWatch
@@ -32,8 +32,8 @@ type Observer struct {
 	Log     func(text string) // is told of metrics that could not be written
 }
 
-// Watch makes an observer of runs by OpenTelemetry's environment variables and OPENINFERENCE_HIDE_*, and what sends what
-// it records. Both record nothing if the environment names no exporter.
+// Watch makes an observer of runs by OpenTelemetry's environment variables and OPENINFERENCE_HIDE_*, and what sends
+// what it records. Both record nothing if the environment names no exporter.
 func Watch(
 	getenv func(string) string, x telemetry.Exporters, c clock.Clock, log func(text string),
 ) (*Observer, *telemetry.Telemetry, error) {
@@ -56,8 +56,8 @@ func Watch(
 	return o, sends, nil
 }
 
-// observe makes a function's observer from its environment; metrics are written to out, troubles to log. A function goes on
-// without traces and metrics by OpenTelemetry if they are misconfigured.
+// observe makes a function's observer from its environment; metrics are written to out, troubles to log. A function
+// goes on without traces and metrics by OpenTelemetry if they are misconfigured.
 func observe(getenv func(string) string, out, log io.Writer) (*Observer, error) {
 	clk := clock.System()
 	warn := func(text string) { logLine(log, text) }
@@ -74,8 +74,8 @@ func observe(getenv func(string) string, out, log io.Writer) (*Observer, error) 
 	return o, nil
 }
 
-// without says that a function goes on without a part of it that is misconfigured, in its log and as a metric. What err says names variables, and
-// holds nothing of them. Nil = nothing is wrong.
+// without says that a function goes on without a part of it that is misconfigured, in its log and as a metric. What err
+// says names variables, and holds nothing of them. Nil = nothing is wrong.
 func (o *Observer) without(part string, err error) {
 	if err == nil {
 		return
@@ -148,8 +148,8 @@ func (o *Observer) tools(next runtime.ToolSource) runtime.ToolSource {
 	return next
 }
 
-// Remotes watches the tools that are somewhere else as it does the others. It stands apart from Ports so that functions which run no tools do
-// not link it.
+// Remotes watches the tools that are somewhere else as it does the others. It stands apart from Ports so that functions
+// which run no tools do not link it.
 func (o *Observer) Remotes(next runtime.Remotes) runtime.Remotes {
 	if m := o.meters(); m != nil {
 		next = metrics.Remotes(next, m, o.Clock)

@@ -38,7 +38,8 @@ func reachesTools(f *function) error {
 	return nil
 }
 
-// The environment of callbacks: of functions/tool, which hands out their addresses, and of functions/http, which takes the answers.
+// The environment of callbacks: of functions/tool, which hands out their addresses, and of functions/http, which takes
+// the answers.
 const (
 	envCallbackURL = "COUNTERSIGN_CALLBACK_URL" // where the API is reached from outside, as https://api.example.com; empty = no address is handed out
 	envKeyRing     = "COUNTERSIGN_KEYRING"      // package keyring says what it looks like; empty = there are no callbacks

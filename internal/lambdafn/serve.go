@@ -28,7 +28,8 @@ func Step(r *registry.Registry) { serve(r, (*Deployment).Step, asksModels) }
 // Tool is the main of functions/tool, which runs tools. It serves until the process is ended.
 func Tool(r *registry.Registry) { serve(r, (*Deployment).Tool, reachesTools) }
 
-// Approve is the main of functions/approve, which keeps task tokens and tells people of requests. It serves until the process is ended.
+// Approve is the main of functions/approve, which keeps task tokens and tells people of requests. It serves until the
+// process is ended.
 func Approve(r *registry.Registry) { serve(r, (*Deployment).Approve, tellsPeople) }
 
 func serve(r *registry.Registry, f func(*Deployment, context.Context, []byte) ([]byte, error), needs need) {
@@ -37,15 +38,17 @@ func serve(r *registry.Registry, f func(*Deployment, context.Context, []byte) ([
 		if err != nil {
 			return nil, err
 		}
-		return func(ctx context.Context, payload []byte) ([]byte, error) { return f(deployed.Deployment, ctx, payload) }, nil
+		return func(ctx context.Context, payload []byte) ([]byte, error) {
+			return f(deployed.Deployment, ctx, payload)
+		}, nil
 	})
 }
 
 // Invoke answers one event of a function.
 type Invoke func(ctx context.Context, payload []byte) ([]byte, error)
 
-// listen starts a function with the configuration of its AWS clients and its environment, and serves its events. Bad configuration ends it
-// before any event.
+// listen starts a function with the configuration of its AWS clients and its environment, and serves its events. Bad
+// configuration ends it before any event.
 func listen(start func(cfg aws.Config, getenv func(string) string) (Invoke, error)) {
 	cfg, err := awsconfig.Load(context.Background())
 	var f Invoke

@@ -20,7 +20,8 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// Metrics counts what operators want to be woken for. Dims are names and values of dimensions, in turn. Safe for concurrent use.
+// Metrics counts what operators want to be woken for. Dims are names and values of dimensions, in turn. Safe for
+// concurrent use.
 type Metrics interface {
 	Count(name string, n int64, dims ...string)
 	Seconds(name string, d time.Duration, dims ...string)
@@ -57,9 +58,9 @@ func startSweep(r *registry.Registry, cfg aws.Config, getenv func(string) string
 	return f.Sweep(tenants, executions, getenv(envMachine), m), nil
 }
 
-// Sweep repairs runs: all of them when the schedule's event comes, one when an execution of the state machine with that ARN has ended
-// badly. It answers with a Swept in JSON. It uses no model and no tool. Where the port that tells people of requests is a runtime.Notices too, a
-// scheduled sweep does what is due of them.
+// Sweep repairs runs: all of them when the schedule's event comes, one when an execution of the state machine with that
+// ARN has ended badly. It answers with a Swept in JSON. It uses no model and no tool. Where the port that tells people
+// of requests is a runtime.Notices too, a scheduled sweep does what is due of them.
 func (d *Deployment) Sweep(tenants runtime.Tenants, executions runtime.Executions, machine string, m Metrics) Invoke {
 	p := d.Ports
 	sweeper := &runtime.Sweeper{Ports: p, Definitions: d.Definitions}
@@ -91,7 +92,8 @@ type Swept struct {
 	Ignored  string                   `json:"ignored,omitempty"` // the status of an execution that needs nothing
 }
 
-// FailedRun is a run, or an execution that may be one's leftover, whose check failed, and how: the log and the report hold no more.
+// FailedRun is a run, or an execution that may be one's leftover, whose check failed, and how: the log and the report
+// hold no more.
 type FailedRun struct {
 	Tenant    string `json:"tenant,omitempty"`
 	Run       string `json:"run,omitempty"`
@@ -145,8 +147,8 @@ func (s *sweeping) dispatch(ctx context.Context, payload []byte) ([]byte, error)
 	}
 }
 
-// all sweeps. What went wrong with one run is reported, and fails the invocation only where it may pass by itself; a record that is
-// broken does not become better by being swept again.
+// all sweeps. What went wrong with one run is reported, and fails the invocation only where it may pass by itself; a
+// record that is broken does not become better by being swept again.
 func (s *sweeping) all(ctx context.Context) ([]byte, error) {
 	s.audit(ctx)
 	r, err := s.sweep.Run(ctx)
@@ -189,7 +191,8 @@ func (s *sweeping) noteTold(out *Swept, r runtime.Report) {
 	}
 }
 
-// noteFailures reports what could not be checked. It returns an error among them that may pass by itself, if there is one.
+// noteFailures reports what could not be checked. It returns an error among them that may pass by itself, if there is
+// one.
 func (s *sweeping) noteFailures(out *Swept, failed []runtime.FailedRepair) (passing error) {
 	out.Failures = int64(len(failed))
 	for i, f := range failed {
@@ -277,8 +280,9 @@ type ended struct {
 	Input   *string `json:"input"`
 }
 
-// reap repairs the run of an execution that has ended badly, at once. A second event of the same execution finds nothing to do. A run that
-// an event was to start and that was never written is not there to be repaired: its execution is reported as unowned.
+// reap repairs the run of an execution that has ended badly, at once. A second event of the same execution finds
+// nothing to do. A run that an event was to start and that was never written is not there to be repaired: its execution
+// is reported as unowned.
 func (s *sweeping) reap(ctx context.Context, detail []byte) ([]byte, error) {
 	var e ended
 	if err := agent.DecodeKnown(detail, eventLimits, &e); err != nil || !executionName(e.Name) {

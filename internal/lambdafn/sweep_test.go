@@ -211,30 +211,6 @@ func TestReaperWithoutARun(t *testing.T) {
 	})
 }
 
-// Events of another kind are errors that say what was expected and repeat nothing.
-func TestSweepRefusesOtherEvents(t *testing.T) {
-	inStack(t, pay, func(t *testing.T, s *stack) {
-		writes := s.writes()
-		other := `{"source":"aws.states","detail-type":"Step Functions Execution Status Change","detail":{"name":"canary","status":"FAILED",
-			"stateMachineArn":"arn:aws:states:local:000000000000:stateMachine:canary","input":"{}"}}`
-		for event, want := range map[string]string{
-			``: "EventBridge", `[]`: "EventBridge", `{"canary":1}`: "source, detail-type", other: "detail.stateMachineArn: want " + machineARN,
-			`{"source":"aws.canary","detail-type":"Scheduled Event"}`:                                          "source, detail-type",
-			`{"source":"aws.states","detail-type":"Scheduled Event"}`:                                          "source, detail-type",
-			`{"source":"aws.states","detail-type":"Step Functions Execution Status Change","detail":"canary"}`: "detail: want",
-			`{"source":"aws.states","detail-type":"Step Functions Execution Status Change"}`:                   "detail: want",
-		} {
-			_, err := s.sweep(t.Context(), []byte(event))
-			var e *lambdafn.Error
-			require.True(t, errors.As(err, &e), event)
-			require.Equal(t, lambdafn.KindInvalid, e.Kind, event)
-			require.Contains(t, err.Error(), want)
-			require.NotContains(t, err.Error(), "canary")
-		}
-		require.Equal(t, writes, s.writes())
-	})
-}
-
 // What fails is counted, named in the log by its kind, and fails the invocation where it may pass; what it said is nowhere.
 func TestSweepFailures(t *testing.T) {
 	const canary = "sk-canary-7331"

@@ -2,8 +2,6 @@ package runtime_test
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/store/storetest"
 )
 
 // damage changes an item of the current table, whatever it is then.
@@ -32,25 +31,6 @@ func (w *world) dump(run string) []store.Item {
 	p, err := w.ports.Table.Query(w.ctx, store.Range{PK: "T#" + tenant + "#RUN#" + run})
 	require.NoError(w.t, err)
 	return p.Items
-}
-
-// unreadable is a table whose index holds an item whose bytes have changed.
-type unreadable struct {
-	store.Table
-	key store.Key
-}
-
-// Query implements store.Table.
-func (u unreadable) Query(ctx context.Context, r store.Range) (store.Page, error) {
-	p, err := u.Table.Query(ctx, r)
-	i := slices.IndexFunc(p.Items, func(it store.Item) bool { return it.Key == u.key })
-	if err != nil || i < 0 || !r.Index {
-		return p, err
-	}
-	r.Limit = i + 1
-	p, err = u.Table.Query(ctx, r)
-	p.Items = p.Items[:i]
-	return p, errors.Join(err, store.Damaged(u.key, "checksum differs"))
 }
 
 // A run whose records are damaged is told of by its name and left as it is: nothing is written, no execution begins, no tool is called. The
@@ -92,7 +72,7 @@ func TestSweepLeavesDamagedRunsAlone(t *testing.T) {
 				w.model.replies = nil
 				key := c.key(bad, id)
 				if c.change == nil {
-					w.ports.Table = unreadable{w.ports.Table, key}
+					w.ports.Table = storetest.Unreadable{Table: w.ports.Table, Key: key}
 				} else {
 					w.damage(key, c.change)
 				}

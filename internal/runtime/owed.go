@@ -278,7 +278,9 @@ func (sw *Sweeper) RepairEnds(ctx context.Context, tenant string) error {
 	r := store.Range{PK: owedIndex(tenant), Index: true, Limit: sweepPage}
 	for {
 		page, err := sw.Table.Query(ctx, r)
-		if err != nil {
+		if errors.Is(err, store.ErrDamaged) {
+			sw.warn("list ends that are owed", err)
+		} else if err != nil {
 			return fmt.Errorf("list ends that are owed: %w", err)
 		}
 		for _, it := range page.Items {

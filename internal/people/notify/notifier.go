@@ -193,7 +193,10 @@ func (n *Notifier) due(ctx context.Context, limit int) (due []*dueRun, all []err
 	for seen := 0; seen < limit; {
 		p, err := n.Table.Query(ctx, r)
 		if err != nil {
-			return due, append(all, fmt.Errorf("list what is due: %w", err))
+			all = append(all, fmt.Errorf("list what is due: %w", err))
+		}
+		if err != nil && !errors.Is(err, store.ErrDamaged) { // behind an item that cannot be read it goes on
+			return due, all
 		}
 		for _, it := range p.Items {
 			seen++

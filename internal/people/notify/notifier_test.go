@@ -13,6 +13,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/store/storetest"
 )
 
 // Whoever may decide is told, on each channel that reaches them, once: whoever asks again tells those who were not.
@@ -399,6 +400,22 @@ func TestOneBrokenNoticeStopsNoOther(t *testing.T) {
 	require.Empty(t, did)
 	did, err = w.n.Due(context.Background(), 1)
 	require.NoError(t, err, "it is due later")
+	require.EqualValues(t, 3, did[DidRemind])
+}
+
+// An item that the index lists and that cannot be read stops nothing that is due behind it.
+func TestWhatIsDueBehindAnUnreadableItemIsDone(t *testing.T) {
+	w := newWorld(t)
+	w.ask(request(reminds(time.Hour)))
+	w.tell()
+	w.drain()
+	bad := store.Item{Key: store.Key{PK: "T#acme#APPROVAL#a0", SK: "N"}, Index: duePartition, IndexSort: dueSort(day, acme, "r0", "a0")}
+	require.NoError(t, w.table.Table.Write(context.Background(), store.Op{Kind: store.Put, Item: bad}))
+	w.n.Table = storetest.Unreadable{Table: w.n.Table, Key: bad.Key}
+	w.clock.AdvanceTo(day.Add(time.Hour))
+	did, err := w.n.Due(context.Background(), 1)
+	require.ErrorIs(t, err, store.ErrDamaged)
+	require.ErrorContains(t, err, "a0")
 	require.EqualValues(t, 3, did[DidRemind])
 }
 
