@@ -1,10 +1,15 @@
 package asl
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,8 +19,34 @@ import (
 // ErrClosed is what an Engine returns that was closed.
 var ErrClosed = errors.New("engine is closed")
 
-// defaultMaxRunning is Step Functions' quota of open executions.
-const defaultMaxRunning = 1_000_000
+// ErrStandStill is what Invoke returns, wrapped, for work that this process cannot do and another one may. The
+// execution stays as it is on record, and goes on when an Engine of such a process resumes it. See
+// Engine.StandsStill.
+var ErrStandStill = errors.New("the execution stands still in this process")
+
+// Names of the errors of the Step Functions API.
+const (
+	TaskTimedOut             = "TaskTimedOut"
+	TaskDoesNotExist         = "TaskDoesNotExist"
+	InvalidOutput            = "InvalidOutput"
+	InvalidName              = "InvalidName"
+	InvalidExecutionInput    = "InvalidExecutionInput"
+	ExecutionDoesNotExist    = "ExecutionDoesNotExist"
+	ExecutionAlreadyExists   = "ExecutionAlreadyExists"
+	StateMachineDoesNotExist = "StateMachineDoesNotExist"
+)
+
+// Error is a refusal by the engine, with the name that Step Functions gives it.
+type Error struct {
+	Name    string
+	Message string
+}
+
+func (e *Error) Error() string { return e.Name + ": " + e.Message }
+
+func refuse(name, format string, args ...any) *Error {
+	return &Error{Name: name, Message: fmt.Sprintf(format, args...)}
+}
 
 // Config is what an Engine runs and what it runs on.
 type Config struct {
@@ -23,134 +54,366 @@ type Config struct {
 	ARN        string // of the state machine, arn:aws:states:REGION:ACCOUNT:stateMachine:NAME
 	Clock      clock.Clock
 	// Invoke calls a Lambda function and returns its answer, JSON. It is called concurrently. Its context ends when the
-	// engine is closed and not when the Task times out, as a Lambda goes on too. An error's name for Retry and Catch is its
-	// ErrorType() string, of any error it wraps, else Lambda.Unknown; if the call ends its goroutine (runtime.Goexit), it
-	// is Runtime.ExitError. One that wraps ErrStandStill leaves the execution where it is.
-	Invoke func(ctx context.Context, function string, payload []byte, inv Invocation) ([]byte, error)
+	// engine is closed and not when the Task times out, as a Lambda goes on too. An error's name for Retry and Catch is
+	// its ErrorType() string, of any error it wraps, otherwise Lambda.Unknown. If the call ends its goroutine
+	// (runtime.Goexit), the name is Runtime.ExitError. An error that wraps ErrStandStill leaves the execution where it is.
+	Invoke func(ctx context.Context, function string, payload []byte) ([]byte, error)
 	Store  Store
-	IDs    func() string // a new id at every call, 1 to 80 of A-Z a-z 0-9 - _; safe for concurrent use
+	IDs    func() string // a new id at every call; safe for concurrent use
 
 	// Jitter draws from 0 to max for JitterStrategy FULL; nil always draws max.
 	Jitter func(max time.Duration) time.Duration
-	// Observe is told every history event, in order for each execution, by the goroutine that makes it, and
-	// ExecutionHalted when an execution stands still because the Store failed. It must not block. Nil is nobody.
-	Observe func(HistoryEvent)
-	// Retrying is told that an execution waits before it tries its state again, and after what failure. It must not block. Nil is nobody.
+	// Retrying is told that an execution waits before it tries its state again, and after what failure. It must not
+	// block. Nil is nobody.
 	Retrying func(d Description, f *Failure, wait time.Duration)
 	// Ended is told, concurrently, of every execution whose end is on record. Close waits for it. Nil is nobody.
-	Ended      func(ctx context.Context, d Description)
-	RoleARN    string // $$.Execution.RoleArn
-	MaxRunning int    // open executions at most; 0 = 1,000,000
+	Ended func(ctx context.Context, d Description)
 }
 
 // Engine runs executions of one state machine. All methods are safe for concurrent use; on a clock.Virtual they are
 // called by its tasks.
 type Engine struct {
 	Config
-	name   string // of the state machine
-	prefix string // of execution ARNs
-	ctx    context.Context
-	cancel context.CancelCauseFunc
+	prefix     string // of execution ARNs
+	ctx        context.Context
+	cancel     context.CancelCauseFunc
+	goroutines *counter
+	calls      *counter // handlers that run
 
 	mu         sync.Mutex // never held while waiting or calling out
 	executions map[string]*execution
 	tokens     map[string]*attempt // every token given out, spent ones too
-	running    int                 // executions reserved or open
-	goroutines int
-	idle       *latch // opens when no goroutine is left; nil while nobody waits for that
 	halted     []error
-	calls      map[*attempt]*execution // whose handlers run
-	drained    time.Time               // when Drain was called; zero = it was not
-	quiet      *latch                  // opens when no handler runs any more; nil until Drain
+	drained    time.Time // when Drain was called; zero = it was not
 }
-
-var machineARN = regexp.MustCompile(`^(arn:[^:]+:states:[^:]+:[^:]+):stateMachine:([A-Za-z0-9_-]{1,80})$`)
 
 // New checks the configuration. The engine runs nothing before Start or Resume.
 func New(c Config) (*Engine, error) {
-	m := machineARN.FindStringSubmatch(c.ARN)
-	if m == nil {
-		return nil, refuse(InvalidArn, "%q is not the ARN of a state machine", c.ARN)
+	account, name, ok := strings.Cut(c.ARN, ":stateMachine:")
+	if !ok || name == "" {
+		return nil, fmt.Errorf("new engine: %q is not the ARN of a state machine", c.ARN)
 	}
 	if c.Definition == nil || c.Clock == nil || c.Invoke == nil || c.Store == nil || c.IDs == nil {
 		return nil, errors.New("new engine: Definition, Clock, Invoke, Store and IDs are required")
 	}
-	if c.MaxRunning == 0 {
-		c.MaxRunning = defaultMaxRunning
+	if c.Jitter == nil {
+		c.Jitter = func(limit time.Duration) time.Duration { return limit }
 	}
 	e := &Engine{
-		Config: c, name: m[2], prefix: m[1] + ":execution:" + m[2] + ":",
-		executions: map[string]*execution{}, tokens: map[string]*attempt{}, calls: map[*attempt]*execution{},
+		Config: c, prefix: account + ":execution:" + name + ":",
+		goroutines: &counter{clock: c.Clock}, calls: &counter{clock: c.Clock},
+		executions: map[string]*execution{}, tokens: map[string]*attempt{},
 	}
 	e.ctx, e.cancel = context.WithCancelCause(context.Background())
 	return e, nil
 }
 
-func (e *Engine) jitter(limit time.Duration) time.Duration {
-	if e.Jitter == nil {
-		return limit
+// Start starts an execution and returns when that is durable. An empty input is {}. Starting again with the same name
+// and input while the execution runs changes nothing and gives the same result. Errors: InvalidName,
+// InvalidExecutionInput, ExecutionAlreadyExists (the name is taken by another input or is closed), ErrClosed, and the
+// Store's, after which the execution may or may not be on record.
+func (e *Engine) Start(ctx context.Context, name string, input []byte) (Description, error) {
+	if !validName.MatchString(name) {
+		return Description{}, refuse(InvalidName,
+			"the name must be 1 to 80 characters, without white space, brackets and special characters")
 	}
-	return e.Jitter(limit)
+	if len(input) == 0 {
+		input = []byte("{}")
+	}
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, input); err != nil || len(input) > MaxData {
+		return Description{}, refuse(InvalidExecutionInput, "the input must be JSON of at most %d bytes", MaxData)
+	}
+	for {
+		if e.ctx.Err() != nil {
+			return Description{}, ErrClosed
+		}
+		x, fresh := e.reserve(Record{
+			Name: name, Status: Running, Input: compact.Bytes(), StartDate: e.Clock.Now(), Events: 1,
+		})
+		if fresh {
+			return e.begin(ctx, x)
+		}
+		if r := x.record(); r.Status != Running || !bytes.Equal(r.Input, compact.Bytes()) {
+			return Description{}, refuse(ExecutionAlreadyExists, "execution %s already exists", x.arn)
+		}
+		if err := x.begun.wait(ctx); err != nil {
+			return Description{}, err
+		}
+		if d, saved := x.describe(); saved {
+			return d, nil
+		}
+	}
+}
+
+var validName = regexp.MustCompile(`^[^\p{Z}\p{Cc}\x{FFFD}<>{}\[\]?*"#%\\^|~` + "`" + `$&,;:/]{1,80}$`)
+
+// reserve makes an execution, which the caller must begin, or finds the one that has its name.
+func (e *Engine) reserve(r Record) (x *execution, fresh bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if x := e.executions[r.Name]; x != nil {
+		return x, false
+	}
+	x = &execution{
+		engine: e, arn: e.prefix + r.Name, rec: r,
+		begun: &counter{clock: e.Clock, n: 1}, ended: &counter{clock: e.Clock, n: 1},
+	}
+	e.executions[r.Name] = x
+	return x, true
+}
+
+// begin writes a fresh execution and sets it going.
+func (e *Engine) begin(ctx context.Context, x *execution) (Description, error) {
+	defer x.begun.add(-1)
+	err := e.Store.Save(ctx, x.record())
+	if err == nil {
+		err = e.launch(x)
+	}
+	if err != nil {
+		e.forget(x)
+		return Description{}, fmt.Errorf("start execution %s: %w", x.arn, err)
+	}
+	d, _ := x.describe()
+	return d, nil
+}
+
+func (e *Engine) forget(x *execution) {
+	e.mu.Lock()
+	delete(e.executions, x.rec.Name)
+	e.mu.Unlock()
+}
+
+// maxLife is how long an execution may take, waits included: a year, as on Step Functions.
+const maxLife = 365 * 24 * time.Hour
+
+// launch sets an execution going where its record says, and lets it be found.
+func (e *Engine) launch(x *execution) error {
+	x.at = e.Definition.startAt
+	input := x.rec.Input
+	if w := x.rec.Wait; w != nil {
+		x.at, input = w.State, w.Input
+	}
+	var err error
+	if x.in, err = decode(input); err != nil {
+		return fmt.Errorf("input: %w", err)
+	}
+	ctx, cancel := context.WithCancelCause(e.ctx)
+	x.cancel = cancel
+	x.ctx, x.release = e.Clock.WithTimeout(ctx, x.rec.StartDate.Add(maxLife).Sub(e.Clock.Now()))
+	e.mu.Lock()
+	x.saved, x.active = true, true
+	e.mu.Unlock()
+	e.spawn(x.run)
+	return nil
 }
 
 // spawn runs f concurrently; Close waits for it.
 func (e *Engine) spawn(f func()) {
-	e.mu.Lock()
-	e.goroutines++
-	e.mu.Unlock()
+	e.goroutines.add(1)
 	e.Clock.Go(func() {
-		defer e.returned()
+		defer e.goroutines.add(-1)
 		f()
 	})
 }
 
-func (e *Engine) returned() {
-	e.mu.Lock()
-	e.goroutines--
-	var idle *latch
-	if e.goroutines == 0 {
-		idle = e.idle
+// Resume takes up what the Store has: closed executions can be described, open ones go on as the package comment says.
+// One that waits in a state where the definition no longer waits starts again. Names this engine knows already are left
+// alone, so calling it twice does no harm. Errors: ErrClosed, the Store's, a record that cannot be read; executions
+// before that one go on.
+func (e *Engine) Resume(ctx context.Context) error {
+	if e.ctx.Err() != nil {
+		return ErrClosed
 	}
-	e.mu.Unlock()
-	if idle != nil {
-		idle.release()
+	records, err := e.Store.Load(ctx)
+	if err != nil {
+		return fmt.Errorf("resume executions: %w", err)
 	}
+	for _, r := range records {
+		if err := e.resume(r); err != nil {
+			return fmt.Errorf("resume execution %s: %w", r.Name, err)
+		}
+	}
+	return nil
 }
 
-// register makes a token known.
-func (e *Engine) register(a *attempt) {
-	e.mu.Lock()
-	e.tokens[a.token] = a
-	e.mu.Unlock()
+func (e *Engine) resume(r Record) error {
+	if !r.Status.Valid() {
+		return fmt.Errorf("status %q is not known", r.Status)
+	}
+	if s, _ := e.Definition.states[cmp.Or(r.Wait, &Wait{}).State].(*taskState); s == nil || !s.waits() {
+		r.Wait = nil
+	}
+	x, fresh := e.reserve(r)
+	if !fresh {
+		return nil
+	}
+	defer x.begun.add(-1)
+	if r.Status.Terminal() {
+		e.mu.Lock()
+		x.saved = true
+		e.mu.Unlock()
+		return nil
+	}
+	if w := r.Wait; w != nil { // the token is known again before anyone can ask for it
+		x.resumed = x.newAttempt(w.Token, w.Deadline, w)
+		e.register(x.resumed)
+	}
+	if err := e.launch(x); err != nil {
+		e.forget(x)
+		return err
+	}
+	return nil
 }
 
-// halt keeps the error of an execution that could not be written: it stands still as it is on record.
-func (e *Engine) halt(x *execution, err error) {
-	e.mu.Lock()
-	e.halted = append(e.halted, err)
-	e.mu.Unlock()
-	if e.Observe != nil {
-		e.Observe(HistoryEvent{ExecutionARN: x.arn, Type: "ExecutionHalted", At: e.Clock.Now(), Cause: err.Error()})
+// Stop ends a running execution as ABORTED and returns when that is durable. A handler that runs goes on; a closed
+// execution stays as it is. Errors: ExecutionDoesNotExist, ErrClosed, ctx's, the Store's.
+func (e *Engine) Stop(ctx context.Context, arn, name, cause string) error {
+	x, err := e.find(arn)
+	if err != nil {
+		return err
 	}
+	e.mu.Lock()
+	active := x.active
+	e.mu.Unlock()
+	if active {
+		x.cancel(&end{status: Aborted, error: name, cause: cause})
+		if err := x.ended.wait(ctx); err != nil {
+			return err
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case x.rec.Status.Terminal():
+		return nil
+	case !e.drained.IsZero() || e.ctx.Err() != nil:
+		return ErrClosed
+	}
+	return fmt.Errorf("stop execution %s: it could not be written", arn)
+}
+
+// Describe tells how an execution stands. Errors: ExecutionDoesNotExist.
+func (e *Engine) Describe(_ context.Context, arn string) (Description, error) {
+	x, err := e.find(arn)
+	if err != nil {
+		return Description{}, err
+	}
+	d, _ := x.describe()
+	return d, nil
+}
+
+// List describes the executions that stand like that, all for an empty status, the newest first and those of the same
+// instant by name.
+func (e *Engine) List(_ context.Context, status Status) []Description {
+	all := e.describe(func(x *execution) bool { return x.saved && (status == "" || x.rec.Status == status) })
+	slices.SortFunc(all, func(a, b Description) int {
+		if c := b.StartDate.Compare(a.StartDate); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	return all
+}
+
+// UnderWay are the executions whose handlers run at the moment, in any order.
+func (e *Engine) UnderWay() []Description {
+	return e.describe(func(x *execution) bool { return x.calls > 0 })
+}
+
+// describe calls which under the engine's lock.
+func (e *Engine) describe(which func(x *execution) bool) []Description {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var all []Description
+	for _, x := range e.executions {
+		if which(x) {
+			all = append(all, Description{ExecutionARN: x.arn, Record: x.rec})
+		}
+	}
+	return all
+}
+
+// StandsStill says why the execution of that name does not go on in this process, though it is open; nil while it may.
+func (e *Engine) StandsStill(name string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if x := e.executions[name]; x != nil {
+		return x.still
+	}
+	return nil
+}
+
+// find returns the execution with an ARN.
+func (e *Engine) find(arn string) (*execution, error) {
+	name, ok := strings.CutPrefix(arn, e.prefix)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	x := e.executions[name]
+	if !ok || x == nil || !x.saved {
+		return nil, refuse(ExecutionDoesNotExist, "execution %s does not exist", arn)
+	}
+	return x, nil
+}
+
+// Drain begins no handler any more, and waits until those that run have returned, or ctx is done, which is its error.
+// Executions stay where they are on record; what was sent to their tokens is kept. Close comes after it.
+func (e *Engine) Drain(ctx context.Context) error {
+	e.mu.Lock()
+	if e.drained.IsZero() {
+		e.drained = e.Clock.Now()
+	}
+	e.mu.Unlock()
+	return e.calls.wait(ctx)
 }
 
 // Kill is the death of the process: nothing is written any more and the contexts of handlers end. It does not wait.
 func (e *Engine) Kill() { e.cancel(ErrClosed) }
 
-// Close is Kill, not Drain, and waits until executions stand still and handlers have returned. Open executions stay open for Resume.
-// The error joins those of executions that halted because they could not be written.
+// Close is Kill, not Drain, and waits until executions stand still and handlers have returned. Open executions stay
+// open for Resume. The error joins those of executions that halted because they could not be written.
 func (e *Engine) Close() error {
 	e.Kill()
-	e.mu.Lock()
-	if e.idle == nil {
-		e.idle = &latch{clock: e.Clock, open: e.goroutines == 0}
-	}
-	idle := e.idle
-	e.mu.Unlock()
-	if err := idle.wait(context.Background()); err != nil {
+	if err := e.goroutines.wait(context.Background()); err != nil {
 		return fmt.Errorf("close engine: %w", err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return errors.Join(e.halted...)
+}
+
+// counter lets others wait until it is zero. It is safe for concurrent use.
+type counter struct {
+	clock   clock.Clock
+	mu      sync.Mutex
+	n       int
+	waiters []clock.Signal
+}
+
+func (c *counter) add(n int) {
+	c.mu.Lock()
+	c.n += n
+	var wake []clock.Signal
+	if c.n == 0 {
+		wake, c.waiters = c.waiters, nil
+	}
+	c.mu.Unlock()
+	for _, w := range wake {
+		w.Notify()
+	}
+}
+
+// wait returns nil once the counter is or was zero, the context's error when that is done before.
+func (c *counter) wait(ctx context.Context) error {
+	c.mu.Lock()
+	zero := c.n == 0
+	s := c.clock.NewSignal()
+	if !zero {
+		c.waiters = append(c.waiters, s)
+	}
+	c.mu.Unlock()
+	if zero {
+		return nil
+	}
+	return s.Wait(ctx, 0)
 }

@@ -2,48 +2,91 @@ package asl
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 )
 
+// MaxEvents is the longest history of an execution. The event that fills it is the execution's failure, which nothing
+// can catch.
+const MaxEvents = 25000
+
 // execution is one run of the state machine. Its loop runs in one goroutine, which alone writes its record.
 type execution struct {
 	engine *Engine
 	arn    string
-	rec    Record // as last written, with live counters; guarded by engine.mu
-	saved  bool   // the start is durable; guarded by engine.mu
-	active bool   // the loop runs, or is about to; guarded by engine.mu
+	begun  *counter // zero when the start was written, or was not
+	ended  *counter // zero when the loop has ended
 
-	still    error  // why it does not go on in this process; guarded by engine.mu
-	replaced bool   // by a redriven one, or about to be; guarded by engine.mu
-	begun    *latch // opens when the start was written, or was not
-	ended    *latch // opens when the loop has ended
+	// Guarded by engine.mu.
+	rec    Record // as last written, with live counters
+	saved  bool   // the start is durable
+	active bool   // the loop runs, or is about to
+	calls  int    // handlers that run
+	still  error  // why it does not go on in this process
 
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	release context.CancelFunc // of the timer behind ctx
 
 	// The rest belongs to the loop.
-	at         string
-	in         any
-	input      any // of the execution
-	entered    time.Time
-	retryCount int
-	token      string
-	object     any      // the context object; nil = to be made
-	resumed    *attempt // to go on with in the first state
+	at      string
+	in      any
+	retries []int    // used up in this visit to the state, for each entry of Retry
+	token   string   // of the attempt
+	resumed *attempt // to go on with in the first state
 }
 
 // end is how an execution closes. As an error it is what stops a loop from outside.
 type end struct {
 	status Status
-	output any
+	output json.RawMessage
 	error  string
 	cause  string
 }
 
 func (e *end) Error() string { return fmt.Sprintf("execution %s: %s: %s", e.status, e.error, e.cause) }
+
+// run drives the execution to its end, or to where the engine stops it.
+func (x *execution) run() {
+	e := x.engine
+	err := x.conclude(x.loop())
+	x.release()
+	x.cancel(ErrClosed)
+	e.mu.Lock()
+	x.active = false
+	switch {
+	case errors.Is(err, ErrStandStill):
+		x.still = err
+	case err != nil && !errors.Is(err, ErrClosed):
+		e.halted = append(e.halted, err)
+	}
+	e.mu.Unlock()
+	x.ended.add(-1)
+}
+
+// loop goes from state to state. The error is a *Failure, an *end, or what halted the execution.
+func (x *execution) loop() (any, error) {
+	for {
+		if err := x.stopped(); err != nil {
+			return nil, err
+		}
+		if x.resumed == nil {
+			x.transition()
+			x.event()
+		}
+		out, next, err := x.engine.Definition.states[x.at].enter(x, x.in)
+		if err != nil {
+			return nil, err
+		}
+		x.event()
+		if err := x.stopped(); err != nil || next == "" {
+			return out, err
+		}
+		x.at, x.in = next, out
+	}
+}
 
 // stopped is what ended the execution's context: an *end or ErrClosed; nil while it may go on.
 func (x *execution) stopped() error {
@@ -52,165 +95,35 @@ func (x *execution) stopped() error {
 	}
 	cause := context.Cause(x.ctx)
 	if errors.Is(cause, context.DeadlineExceeded) {
-		return &end{status: TimedOut, error: Timeout, cause: "the execution ran longer than its timeout"}
+		return &end{status: TimedOut, error: Timeout, cause: "the execution ran longer than a year"}
 	}
 	return cause
 }
 
-// sleep lets time pass, unless the execution is stopped.
-func (x *execution) sleep(d time.Duration) error {
-	err := x.engine.Clock.Sleep(x.ctx, d)
-	if stop := x.stopped(); stop != nil {
-		return stop
-	}
-	return err
-}
-
-// run drives the execution to its end, or to where the engine stops it.
-func (x *execution) run() {
-	defer x.leave()
-	err := x.conclude(x.loop())
-	switch {
-	case errors.Is(err, ErrStandStill):
-		x.engine.mu.Lock()
-		x.still = err
-		x.engine.mu.Unlock()
-	case err != nil && !errors.Is(err, ErrClosed):
-		x.engine.halt(x, err)
-	}
-}
-
-// leave lets others see that the loop is over.
-func (x *execution) leave() {
-	x.release()
-	x.cancel(ErrClosed)
-	x.engine.mu.Lock()
-	x.active = false
-	if x.rec.Status.Terminal() {
-		x.engine.running--
-	}
-	x.engine.mu.Unlock()
-	x.ended.release()
-}
-
-// loop goes from state to state. The error is a *Failure, an *end, or what halted it.
-func (x *execution) loop() (any, error) {
-	for {
-		if err := x.stopped(); err != nil {
-			return nil, err
-		}
-		out, next, err := x.visit(x.engine.Definition.states[x.at])
-		if err != nil {
-			return nil, err
-		}
-		if next == "" {
-			return out, nil
-		}
-		x.at, x.in = next, out
-	}
-}
-
-// visit enters a state, unless it was entered in the process before.
-func (x *execution) visit(s state) (any, string, error) {
-	x.retryCount, x.token, x.object = 0, "", nil
-	if x.resumed == nil {
-		x.entered = x.engine.Clock.Now()
-		x.transition()
-		x.event(s.kind()+"StateEntered", nil)
-	}
-	out, next, err := s.enter(x, x.in)
-	if err == nil {
-		x.event(s.kind()+"StateExited", nil)
-		err = x.stopped()
-	}
-	return out, next, err
-}
-
 // conclude writes the end that the loop's result means.
 func (x *execution) conclude(output any, err error) error {
-	e := &end{status: Succeeded, output: output}
+	e := &end{status: Succeeded}
+	if err == nil {
+		e.output, err = encode(output)
+	}
 	var f *Failure
 	switch {
 	case err == nil:
 	case errors.As(err, &f):
 		e = &end{status: Failed, error: f.Name, cause: f.Cause}
-	case errors.As(err, &e):
-	default:
+	case !errors.As(err, &e):
 		return err
 	}
-	x.lastEvent(e)
-	saved := x.save(func(r *Record) error { return x.close(r, e) })
+	saved := x.save(func(r *Record) {
+		r.Status, r.Output, r.Error, r.Cause = e.status, e.output, e.error, e.cause
+		r.StopDate, r.Wait = x.engine.Clock.Now(), nil
+		r.Events++
+	})
 	if saved == nil && x.engine.Ended != nil {
-		x.engine.spawn(func() { x.engine.Ended(x.engine.ctx, x.describe()) })
+		d, _ := x.describe()
+		x.engine.spawn(func() { x.engine.Ended(x.engine.ctx, d) })
 	}
 	return saved
-}
-
-// close makes r the record of an execution that ended.
-func (x *execution) close(r *Record, e *end) error {
-	r.Status, r.Error, r.Cause, r.StopDate = e.status, e.error, e.cause, x.engine.Clock.Now()
-	r.State, r.StateInput, r.Wait = "", nil, nil
-	var err error
-	if e.status == Succeeded {
-		r.Output, err = encodeValue(e.output)
-		return err
-	}
-	r.State = x.at
-	r.StateInput, err = encodeValue(x.in)
-	return err
-}
-
-// park writes that the execution waits for the attempt's token, before anyone can know the token.
-func (x *execution) park(in any, r *retries, a *attempt) error {
-	if a.token == "" || a.resumed {
-		return nil
-	}
-	input, err := encodeValue(in)
-	if err != nil {
-		return fmt.Errorf("park execution %s: %w", x.arn, err)
-	}
-	a.wait = &Wait{Token: a.token, Entered: x.entered, Deadline: a.deadline, Retries: append([]int{}, r.used...)}
-	err = x.save(func(rec *Record) error {
-		rec.State, rec.StateInput, rec.Wait = x.at, input, a.wait
-		return nil
-	})
-	if err == nil {
-		x.engine.register(a)
-	}
-	return err
-}
-
-// submitted writes that the handler which got the token has returned.
-func (x *execution) submitted(a *attempt) error {
-	w := *a.wait
-	w.Submitted = true
-	return x.saveWait(a, &w)
-}
-
-// settle writes what was sent to the token.
-func (x *execution) settle(a *attempt, m message) error {
-	w := *a.wait
-	w.Outcome = &Outcome{}
-	if m.kind == failed {
-		w.Outcome = &Outcome{Failed: true, Error: m.failure.Name, Cause: m.failure.Cause}
-		return x.saveWait(a, &w)
-	}
-	var err error
-	if w.Outcome.Output, err = encodeValue(m.output); err != nil {
-		return fmt.Errorf("settle execution %s: %w", x.arn, err)
-	}
-	return x.saveWait(a, &w)
-}
-
-func (x *execution) saveWait(a *attempt, w *Wait) error {
-	err := x.save(func(r *Record) error {
-		r.Wait = w
-		return nil
-	})
-	if err == nil {
-		a.wait = w
-	}
-	return err
 }
 
 const (
@@ -220,12 +133,10 @@ const (
 
 // save writes the record with a change and then lets it be seen. It tries again for a while; what it returns then halts
 // the execution where it is on record.
-func (x *execution) save(change func(*Record) error) error {
+func (x *execution) save(change func(*Record)) error {
 	e := x.engine
 	r := x.record()
-	if err := change(&r); err != nil {
-		return fmt.Errorf("save execution %s: %w", x.arn, err)
-	}
+	change(&r)
 	var err error
 	for i := range saveAttempts {
 		if i > 0 && e.Clock.Sleep(e.ctx, saveDelay<<i) != nil || e.ctx.Err() != nil {
@@ -244,25 +155,72 @@ func (x *execution) save(change func(*Record) error) error {
 	return fmt.Errorf("save execution %s: %w", x.arn, err)
 }
 
+// saveWait writes how the wait for the attempt's token stands.
+func (x *execution) saveWait(a *attempt, w Wait) error {
+	err := x.save(func(r *Record) { r.Wait = &w })
+	if err == nil {
+		a.wait = &w
+	}
+	return err
+}
+
 func (x *execution) record() Record {
 	x.engine.mu.Lock()
 	defer x.engine.mu.Unlock()
 	return x.rec
 }
 
-func (x *execution) newAttempt() *attempt {
-	return &attempt{engine: x.engine, signal: x.engine.Clock.NewSignal()}
+// describe tells also whether the execution is on record.
+func (x *execution) describe() (d Description, saved bool) {
+	x.engine.mu.Lock()
+	defer x.engine.mu.Unlock()
+	return Description{ExecutionARN: x.arn, Record: x.rec}, x.saved
 }
 
-// takeResumed is the attempt to go on with, once, and nil otherwise.
-func (x *execution) takeResumed(r *retries) *attempt {
-	a := x.resumed
-	x.resumed = nil
-	if a != nil {
-		copy(r.used, a.wait.Retries)
+// event counts a history event, and stops the execution when there is room for its end only.
+func (x *execution) event() {
+	x.engine.mu.Lock()
+	full := x.rec.Events >= MaxEvents-1
+	if !full {
+		x.rec.Events++
 	}
-	return a
+	x.engine.mu.Unlock()
+	if full {
+		cause := fmt.Sprintf("the execution reached the maximum number of history events (%d)", MaxEvents)
+		x.cancel(&end{status: Failed, error: Runtime, cause: cause})
+	}
 }
 
-// scope looks paths up in data and in the context object.
-func (x *execution) scope(data any) scope { return scope{data: data, context: x.contextObject} }
+// transition counts a state entered or tried again.
+func (x *execution) transition() {
+	x.engine.mu.Lock()
+	x.rec.Transitions++
+	x.engine.mu.Unlock()
+}
+
+func (x *execution) retryCount() int {
+	n := 0
+	for _, used := range x.retries {
+		n += used
+	}
+	return n
+}
+
+func (s *choiceState) enter(x *execution, in any) (any, string, error) {
+	for _, c := range s.Choices {
+		v, err := x.look(in, c.Variable)
+		if err != nil {
+			return nil, "", err
+		}
+		if v == c.StringEquals {
+			return in, c.Next, nil
+		}
+	}
+	return in, s.Default, nil
+}
+
+func (*succeedState) enter(_ *execution, in any) (any, string, error) { return in, "", nil }
+
+func (s *failState) enter(*execution, any) (any, string, error) {
+	return nil, "", &Failure{Name: s.Error, Cause: s.Cause}
+}

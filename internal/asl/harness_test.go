@@ -29,6 +29,8 @@ type named string
 func (n named) Error() string     { return "it went wrong" }
 func (n named) ErrorType() string { return string(n) }
 
+type handler func(ctx context.Context, in map[string]any) (any, error)
+
 // rig is an engine in virtual time, with handlers by function name.
 type rig struct {
 	*Engine
@@ -36,9 +38,8 @@ type rig struct {
 	v        *clock.Virtual
 	store    Store
 	def      *Definition
-	handlers map[string]func(ctx context.Context, in map[string]any) (any, error)
+	handlers map[string]handler
 	calls    []string // FUNCTION@SECONDS
-	events   []string
 	ids      int
 }
 
@@ -46,8 +47,7 @@ func newRig(t testing.TB, definition string) *rig {
 	t.Helper()
 	def, err := Parse([]byte(definition), nil)
 	require.NoError(t, err)
-	r := &rig{t: t, v: clock.NewVirtual(epoch), store: &MemoryStore{}, def: def}
-	r.handlers = map[string]func(context.Context, map[string]any) (any, error){}
+	r := &rig{t: t, v: clock.NewVirtual(epoch), store: &MemoryStore{}, def: def, handlers: map[string]handler{}}
 	r.boot()
 	return r
 }
@@ -57,16 +57,13 @@ func (r *rig) boot() {
 	r.t.Helper()
 	var err error
 	r.Engine, err = New(Config{
-		Definition: r.def, ARN: machine, Clock: r.v, Store: r.store, Invoke: r.invoke, RoleARN: "arn:aws:iam::123456789012:role/r",
+		Definition: r.def, ARN: machine, Clock: r.v, Store: r.store, Invoke: r.invoke,
 		IDs: func() string { r.ids++; return fmt.Sprintf("id-%d", r.ids) },
-		Observe: func(e HistoryEvent) {
-			r.events = append(r.events, strings.TrimSuffix(fmt.Sprintf("%s %s", e.Type, e.State), " "))
-		},
 	})
 	require.NoError(r.t, err)
 }
 
-func (r *rig) invoke(ctx context.Context, function string, payload []byte, _ Invocation) ([]byte, error) {
+func (r *rig) invoke(ctx context.Context, function string, payload []byte) ([]byte, error) {
 	r.calls = append(r.calls, fmt.Sprintf("%s@%g", function, r.since()))
 	var in map[string]any
 	if err := json.Unmarshal(payload, &in); err != nil {
@@ -82,8 +79,26 @@ func (r *rig) invoke(ctx context.Context, function string, payload []byte, _ Inv
 func (r *rig) since() float64 { return r.v.Now().Sub(epoch).Seconds() }
 
 // on sets the handler of a function.
-func (r *rig) on(function string, f func(ctx context.Context, in map[string]any) (any, error)) {
-	r.handlers[function] = f
+func (r *rig) on(function string, h handler) { r.handlers[function] = h }
+
+// fail makes the handler f fail with these errors, one a call, and then succeed.
+func (r *rig) fail(names ...string) {
+	r.on("f", func(context.Context, map[string]any) (any, error) {
+		if len(names) == 0 {
+			return "fine", nil
+		}
+		name := names[0]
+		names = names[1:]
+		return nil, fmt.Errorf("wrapped: %w", named(name))
+	})
+}
+
+// hand makes the handler f hand its token over and succeed.
+func (r *rig) hand(tokens *[]string) {
+	r.on("f", func(_ context.Context, in map[string]any) (any, error) {
+		*tokens = append(*tokens, in["token"].(string))
+		return "ignored", nil
+	})
 }
 
 // run runs main in virtual time and closes the engine.
@@ -125,20 +140,27 @@ func (r *rig) result(input string) (d Description) {
 // sleep lets virtual time pass.
 func (r *rig) sleep(d time.Duration) { require.NoError(r.t, r.v.Sleep(bg, d)) }
 
-// task is a state machine with one Task that has the given further fields, a catch-all behind it named Caught.
+// task is a state machine with one Task that has further fields, and a state Caught behind it.
 func task(fields string) string {
-	return `{"StartAt": "T", "States": {"T": {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke",
-		"Parameters": {"FunctionName": "f", "Payload.$": "$"}, "End": true` + fields + `}}}`
+	return machineOf("lambda:invoke", `"Payload.$": "$"`, fields)
 }
 
 // waiting is the same for a Task with a token.
 func waiting(fields string) string {
-	return `{"StartAt": "W", "States": {"W": {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke.waitForTaskToken",
-		"Parameters": {"FunctionName": "f", "Payload": {"token.$": "$$.Task.Token", "retries.$": "$$.State.RetryCount", "in.$": "$"}},
-		"End": true` + fields + `}}}`
+	return machineOf("lambda:invoke.waitForTaskToken",
+		`"Payload": {"token.$": "$$.Task.Token", "retries.$": "$$.State.RetryCount", "in.$": "$"}`, fields)
 }
 
-func isRefused(t *testing.T, err error, name string) {
+func machineOf(resource, payload, fields string) string {
+	if !strings.Contains(fields, "TimeoutSeconds") {
+		fields += `, "TimeoutSeconds": 86400`
+	}
+	return `{"StartAt": "T", "States": {"T": {"Type": "Task", "Resource": "arn:aws:states:::` + resource + `",
+		"Parameters": {"FunctionName": "f", ` + payload + `}, "Next": "S"` + fields + `}, "S": {"Type": "Succeed"},
+		"Caught": {"Type": "Succeed"}}}`
+}
+
+func isRefused(t testing.TB, err error, name string) {
 	t.Helper()
 	var refused *Error
 	require.ErrorAs(t, err, &refused)

@@ -24,17 +24,23 @@ func (s *jsonStore) Save(ctx context.Context, r Record) error {
 }
 
 const twoWaits = `{"StartAt": "T", "States": {
-	"T": {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke", "Parameters": {"FunctionName": "t", "Payload.$": "$"}, "OutputPath": "$.Payload", "Next": "W"},
-	"W": {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke.waitForTaskToken", "ResultPath": "$.w", "TimeoutSeconds": 100,
-		"Parameters": {"FunctionName": "f", "Payload": {"token.$": "$$.Task.Token", "retries.$": "$$.State.RetryCount", "entered.$": "$$.State.EnteredTime", "in.$": "$"}},
-		"Retry": [{"ErrorEquals": ["Custom"], "IntervalSeconds": 1}], "Next": "Z"},
-	"Z": {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke", "Parameters": {"FunctionName": "z", "Payload.$": "$"}, "OutputPath": "$.Payload", "End": true}}}`
+	"T": {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke", "TimeoutSeconds": 900,
+		"Parameters": {"FunctionName": "t", "Payload.$": "$"}, "OutputPath": "$.Payload", "Next": "W"},
+	"W": {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke.waitForTaskToken", "ResultPath": "$.w",
+		"TimeoutSeconds": 100,
+		"Parameters": {"FunctionName": "f", "Payload": {"token.$": "$$.Task.Token", "retries.$": "$$.State.RetryCount",
+			"in.$": "$"}},
+		"Retry": [{"ErrorEquals": ["Custom"], "IntervalSeconds": 1, "MaxAttempts": 3, "BackoffRate": 2,
+			"MaxDelaySeconds": 9}], "Next": "Z"},
+	"Z": {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke", "TimeoutSeconds": 900,
+		"Parameters": {"FunctionName": "z", "Payload.$": "$"}, "OutputPath": "$.Payload", "Next": "S"},
+	"S": {"Type": "Succeed"}}}`
 
 // crashRig has handlers that count, and tokens.
 type crashRig struct {
 	*rig
 	tokens  []string
-	handler func(ctx context.Context, in map[string]any) (any, error) // of f, after it noted the token
+	handler handler // of f, after it noted the token
 	arn     string
 }
 
@@ -73,7 +79,7 @@ func TestParkedExecutionKeepsTokenAndDeadline(t *testing.T) {
 		d := r.settled(r.arn)
 		require.Equal(t, `{"a":1,"w":"ok"}`, string(d.Output))
 		require.Equal(t, epoch, d.StartDate)
-		require.Equal(t, before.Transitions+1, d.Transitions)
+		require.Equal(t, before.Transitions+2, d.Transitions)
 	})
 	require.Equal(t, []string{"t@0", "f@0", "z@50"}, r.calls, "no handler is called again")
 }
@@ -97,7 +103,7 @@ func TestInterruptedInvocationIsMadeAgainWithItsToken(t *testing.T) {
 	r := newCrashRig(t)
 	var inputs []any
 	r.handler = func(ctx context.Context, in map[string]any) (any, error) {
-		inputs = append(inputs, []any{in["retries"], in["entered"], in["in"]})
+		inputs = append(inputs, []any{in["retries"], in["in"]})
 		if len(inputs) == 1 {
 			return nil, named("Custom")
 		}
@@ -119,32 +125,23 @@ func TestInterruptedInvocationIsMadeAgainWithItsToken(t *testing.T) {
 	require.Equal(t, float64(1), inputs[3].([]any)[0])
 }
 
-func TestAcknowledgedOutcomeSurvives(t *testing.T) {
-	for name, send := range map[string]func(r *crashRig) error{
-		"success": func(r *crashRig) error { return r.SendTaskSuccess(bg, r.tokens[0], []byte(`{"n": 1.50}`)) },
-		"failure": func(r *crashRig) error { return r.SendTaskFailure(bg, r.tokens[0], "Denied", "why") },
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newCrashRig(t)
-			r.on("z", func(ctx context.Context, in map[string]any) (any, error) { return in, r.v.Sleep(ctx, 5*time.Second) })
-			r.run(func() {
-				r.arn = r.start("n", `{}`)
-				r.sleep(time.Second)
-				r.v.Go(func() {
-					require.NoError(t, send(r))
-					r.Kill()
-				})
-				r.crash(2*time.Second, 3*time.Second)
-				require.Error(t, r.SendTaskSuccess(bg, r.tokens[0], []byte(`2`)))
-				d := r.settled(r.arn)
-				if name == "success" {
-					require.Equal(t, `{"w":{"n":1.5}}`, string(d.Output))
-					return
-				}
-				require.Equal(t, []string{"Denied", "why"}, []string{d.Error, d.Cause})
-			})
+// The output is kept, and the handler that the crash interrupted is not called again for it.
+func TestAcknowledgedOutputSurvives(t *testing.T) {
+	r := newCrashRig(t)
+	r.handler = func(ctx context.Context, _ map[string]any) (any, error) { return nil, r.v.Sleep(ctx, time.Hour) }
+	r.on("z", func(ctx context.Context, in map[string]any) (any, error) { return in, r.v.Sleep(ctx, 5*time.Second) })
+	r.run(func() {
+		r.arn = r.start("n", `{}`)
+		r.sleep(time.Second)
+		r.v.Go(func() {
+			require.NoError(t, r.SendTaskSuccess(bg, r.tokens[0], []byte(`{"n": 1.50}`)))
+			r.Kill()
 		})
-	}
+		r.crash(2*time.Second, 3*time.Second)
+		require.Error(t, r.SendTaskSuccess(bg, r.tokens[0], []byte(`2`)))
+		require.Equal(t, `{"w":{"n":1.5}}`, string(r.settled(r.arn).Output))
+	})
+	require.Len(t, r.tokens, 1)
 }
 
 func TestInterruptedInvocationIsNotMadeBehindTheDeadline(t *testing.T) {
@@ -174,12 +171,8 @@ func TestOtherExecutionsStartAgain(t *testing.T) {
 		_, err = r.Start(bg, "n", []byte(`{"a":1}`))
 		isRefused(t, err, ExecutionAlreadyExists)
 		require.NoError(t, r.Stop(bg, again.ExecutionARN, "", ""))
-		r.crash(52*time.Second, 53*time.Second)
-		require.NoError(t, r.Redrive(bg, again.ExecutionARN))
-		r.sleep(time.Second)
-		require.Equal(t, Running, r.describe(again.ExecutionARN).Status)
 	})
-	require.Equal(t, []string{"t@0", "t@15", "f@35", "z@45", "t@45", "t@53"}, r.calls)
+	require.Equal(t, []string{"t@0", "t@15", "f@35", "z@45", "t@45"}, r.calls)
 }
 
 func TestChangedDefinitionStartsAgain(t *testing.T) {
@@ -200,7 +193,8 @@ func TestResumeReportsBadRecords(t *testing.T) {
 	for name, bad := range map[string]Record{
 		"status": {Name: "n", Status: "LOST", Input: json.RawMessage(`{}`)},
 		"input":  {Name: "n", Status: Running, Input: json.RawMessage(`{`)},
-		"state":  {Name: "n", Status: Running, Input: json.RawMessage(`{}`), State: "T", StateInput: json.RawMessage(`{`)},
+		"state": {Name: "n", Status: Running, Input: json.RawMessage(`{}`), Wait: &Wait{State: "W",
+			Input: json.RawMessage(`{`)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newCrashRig(t)

@@ -29,9 +29,6 @@ func (s Status) Terminal() bool {
 	return s == Succeeded || s == Failed || s == TimedOut || s == Aborted
 }
 
-// redrivable tells whether Redrive takes it.
-func (s Status) redrivable() bool { return s.Terminal() && s != Succeeded }
-
 // Store keeps the records of executions. It must be safe for concurrent use.
 type Store interface {
 	// Save writes a record in place of any other of the same name. When it returns nil the record is durable.
@@ -42,46 +39,34 @@ type Store interface {
 
 // Record is the durable form of an execution. It marshals to JSON and back.
 type Record struct {
-	Name         string
-	Status       Status
-	Input        json.RawMessage
-	Output       json.RawMessage `json:",omitempty"`
-	Error        string          `json:",omitempty"`
-	Cause        string          `json:",omitempty"`
-	StartDate    time.Time
-	StopDate     time.Time       `json:",omitzero"` // zero while running
-	RedriveCount int             `json:",omitempty"`
-	RedriveDate  time.Time       `json:",omitzero"` // zero before the first redrive
-	Events       int             // history events so far
-	Transitions  int             // states entered so far, retries included
-	State        string          // where Resume or Redrive goes on
-	StateInput   json.RawMessage `json:",omitempty"` // of State; empty = Input
-	Wait         *Wait           `json:",omitempty"` // the wait for a token in State; nil = State is entered anew
+	Name        string
+	Status      Status
+	Input       json.RawMessage
+	Output      json.RawMessage `json:",omitempty"` // nil unless it succeeded
+	Error       string          `json:",omitempty"`
+	Cause       string          `json:",omitempty"`
+	StartDate   time.Time
+	StopDate    time.Time `json:",omitzero"` // zero while running
+	Events      int       // history events so far; see MaxEvents
+	Transitions int       // states entered so far, retries included: what AWS bills
+	Wait        *Wait     `json:",omitempty"` // the last wait for a token; nil = none yet, or closed
 }
 
-// Wait is a Task that waits for its token.
+// Wait is a Task that waits for its token, or has waited.
 type Wait struct {
+	State     string          // the Task's name
+	Input     json.RawMessage // of State
 	Token     string
-	Entered   time.Time
-	Deadline  time.Time `json:",omitzero"` // zero = none
-	Retries   []int     // used up so far, for each entry of Retry
-	Submitted bool      // the handler has returned
-	Outcome   *Outcome  `json:",omitempty"` // what was sent; nil = nothing yet
+	Deadline  time.Time
+	Retries   []int           // used up so far, for each entry of Retry
+	Submitted bool            // the handler has returned
+	Output    json.RawMessage `json:",omitempty"` // what was sent to the token; nil = nothing yet
 }
 
-// Outcome is what ended a wait.
-type Outcome struct {
-	Failed bool            `json:",omitempty"` // Error and Cause tell how; else Output is the result
-	Output json.RawMessage `json:",omitempty"`
-	Error  string          `json:",omitempty"`
-	Cause  string          `json:",omitempty"`
-}
-
-func (o *Outcome) result() (any, error) {
-	if o.Failed {
-		return nil, &Failure{Name: o.Error, Cause: o.Cause}
-	}
-	return decodeValue(o.Output)
+// Description is what can be known of an execution.
+type Description struct {
+	ExecutionARN string
+	Record
 }
 
 // MemoryStore is a Store that lasts as long as the process. The zero value is empty.

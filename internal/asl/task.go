@@ -1,146 +1,46 @@
 package asl
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
-	"fmt"
-	"maps"
 	"slices"
+	"strconv"
 	"time"
+
+	"github.com/countersign/countersign/internal/clock"
 )
 
-// taskState calls a resource, with retries, catches and limits in time.
-type taskState struct {
-	dataflow
-	resource   resource
-	parameters *template
-	selector   *template
-	place      selector
-	timeout    limit
-	heartbeat  limit
-	retry      []retrier
-	catch      []catcher
-	next       string
-}
-
-// limit is a number of seconds, fixed or from the input; the zero value is none.
-type limit struct {
-	seconds int
-	path    *path
-}
-
-func parseTask(f *fields) state {
-	s := &taskState{dataflow: f.dataflow(), place: f.result(), selector: f.template("ResultSelector", false), next: f.next()}
-	arn := f.text("Resource", required)
-	var ok bool
-	if s.resource, ok = resources[arn]; !ok {
-		f.fault("Resource", fmt.Sprintf("%q is not supported", arn))
-	}
-	s.parameters = f.template("Parameters", s.resource.token)
-	if ok {
-		s.resource.check(f, s.parameters)
-	}
-	s.timeout, s.heartbeat = f.limit("TimeoutSeconds"), f.limit("HeartbeatSeconds")
-	if s.timeout.seconds > 0 && s.heartbeat.seconds >= s.timeout.seconds {
-		f.fault("HeartbeatSeconds", "must be smaller than TimeoutSeconds")
-	}
-	s.retry, s.catch = parseRetry(f), parseCatch(f)
-	return s
-}
-
-func (f *fields) limit(key string) limit {
-	if f.has(key) && f.has(key+"Path") {
-		f.fault(key, "want either "+key+" or "+key+"Path")
-	}
-	return limit{seconds: f.seconds(key), path: f.path(key + "Path")}
-}
-
-func parseRetry(f *fields) []retrier {
-	var all []retrier
-	var names [][]string
-	for _, r := range f.objects("Retry") {
-		all = append(all, parseRetrier(r))
-		names = append(names, all[len(all)-1].errors)
-		r.end()
-	}
-	f.allLast("Retry", names)
-	return all
-}
-
-func parseRetrier(f *fields) retrier {
-	f.text("Comment", optional)
-	r := retrier{
-		errors:   f.errorNames(),
-		interval: f.integer("IntervalSeconds", 1, maxSeconds, defaultInterval),
-		attempts: f.integer("MaxAttempts", 0, maxSeconds, defaultAttempts),
-		maxDelay: f.integer("MaxDelaySeconds", 1, maxDelayLimit-1, 0),
-		backoff:  f.backoff(),
-	}
-	switch strategy := f.text("JitterStrategy", optional); strategy {
-	case "", "NONE":
-	case "FULL":
-		r.jitter = true
-	default:
-		f.fault("JitterStrategy", fmt.Sprintf("%q is neither FULL nor NONE", strategy))
-	}
-	return r
-}
-
-// backoff is BackoffRate.
-func (f *fields) backoff() float64 {
-	v, ok := f.get("BackoffRate", optional)
-	if !ok {
-		return defaultBackoff
-	}
-	if !isNumeric(v) || number(v) < 1 {
-		f.fault("BackoffRate", "want a number of at least 1")
-		return defaultBackoff
-	}
-	return number(v)
-}
-
-func parseCatch(f *fields) []catcher {
-	var all []catcher
-	var names [][]string
-	for _, c := range f.objects("Catch") {
-		c.text("Comment", optional)
-		all = append(all, catcher{errors: c.errorNames(), result: c.result(), next: c.text("Next", required)})
-		names = append(names, all[len(all)-1].errors)
-		c.end()
-	}
-	f.allLast("Catch", names)
-	return all
-}
-
-func (s *taskState) kind() string { return "Task" }
-func (s *taskState) final() bool  { return s.next == "" }
-
-func (s *taskState) targets() []target {
-	all := nextTarget(s.next)
-	for i, c := range s.catch {
-		all = append(all, target{key: fmt.Sprintf("Catch[%d].Next", i), name: c.next})
-	}
-	return all
-}
-
+// enter tries until the call succeeds, no entry of Retry covers its failure, or the execution is stopped.
 func (s *taskState) enter(x *execution, in any) (any, string, error) {
-	r := newRetries(s.retry)
-	a := x.takeResumed(r)
+	a := x.resumed
+	x.resumed = nil
+	x.retries = make([]int, len(s.Retry))
+	if a != nil {
+		copy(x.retries, a.wait.Retries)
+	}
 	for {
-		x.retryCount = r.count()
-		out, err := s.try(x, in, r, a)
+		out, err := s.try(x, in, a)
 		var f *Failure
 		if !errors.As(err, &f) {
-			return out, s.next, err
+			return out, s.Next, err
 		}
-		delay, again := r.next(f, x.engine.jitter)
-		if !again {
+		i := slices.IndexFunc(s.Retry, func(r retrier) bool { return f.matches(r.ErrorEquals) })
+		if i < 0 || x.retries[i] >= s.Retry[i].MaxAttempts {
 			return s.caught(in, f)
 		}
-		if x.engine.Retrying != nil {
-			x.engine.Retrying(x.describe(), f, delay)
+		delay := s.Retry[i].delay(x.retries[i])
+		if s.Retry[i].JitterStrategy != "" {
+			delay = x.engine.Jitter(delay)
 		}
-		if err := x.sleep(delay); err != nil {
-			return nil, "", err
+		x.retries[i]++
+		if x.engine.Retrying != nil {
+			d, _ := x.describe()
+			x.engine.Retrying(d, f, delay)
+		}
+		err = x.engine.Clock.Sleep(x.ctx, delay)
+		if stop := x.stopped(); stop != nil || err != nil {
+			return nil, "", errors.Join(stop, err)
 		}
 		x.transition()
 		a = nil
@@ -149,123 +49,415 @@ func (s *taskState) enter(x *execution, in any) (any, string, error) {
 
 // caught goes on where the first Catch that matches says.
 func (s *taskState) caught(in any, f *Failure) (any, string, error) {
-	i := slices.IndexFunc(s.catch, func(c catcher) bool { return c.matches(f) })
-	if i < 0 {
-		return nil, "", f
+	for _, c := range s.Catch {
+		if f.matches(c.ErrorEquals) {
+			out, err := place(c.ResultPath, in, map[string]any{"Error": f.Name, "Cause": f.Cause})
+			if err == nil {
+				_, err = encode(out)
+			}
+			return out, c.Next, err
+		}
 	}
-	out, err := s.catch[i].result.place(in, f.output())
-	if err == nil {
-		err = checkSize(out)
-	}
-	return out, s.catch[i].next, err
+	return nil, "", f
 }
 
-// try is one attempt, from input to output. A resumed attempt is given; else it is nil and a new one is made.
-func (s *taskState) try(x *execution, in any, r *retries, a *attempt) (any, error) {
+// try is one attempt, from input to output. A resumed attempt is given; otherwise it is nil and try makes a new one.
+func (s *taskState) try(x *execution, in any, a *attempt) (any, error) {
+	seconds, err := s.timeout(x, in)
+	if err != nil {
+		return nil, err
+	}
 	if a == nil {
-		a = x.newAttempt()
-		if s.resource.token {
-			a.token = x.engine.IDs()
+		token := ""
+		if s.waits() {
+			token = x.engine.IDs()
 		}
+		a = x.newAttempt(token, x.engine.Clock.Now().Add(seconds), nil)
 	}
-	x.token, x.object = a.token, nil
-	work, err := s.prepare(x, in, a)
+	a.heartbeat, a.beat = time.Duration(s.HeartbeatSeconds)*time.Second, x.engine.Clock.Now()
+	x.token = a.token
+	do, err := s.prepare(x, in)
 	if err != nil {
 		return nil, err
 	}
-	if err := x.park(in, r, a); err != nil {
-		return nil, err
-	}
-	result, err := a.perform(x, work)
-	if err != nil {
-		return nil, err
-	}
-	return s.finish(x, in, result)
-}
-
-// prepare fills in the parameters and the limits in time.
-func (s *taskState) prepare(x *execution, in any, a *attempt) (work, error) {
-	sc, err := s.receive(x, in)
-	if err != nil {
-		return nil, err
-	}
-	if err := a.limit(s, sc, x.engine.Clock.Now()); err != nil {
-		return nil, err
-	}
-	params, err := s.parameters.eval(sc)
-	if err != nil {
-		return nil, err
-	}
-	return s.resource.prepare(x, params.(map[string]any))
-}
-
-// limit sets the attempt's limits; the deadline of a resumed one stands.
-func (a *attempt) limit(s *taskState, sc scope, now time.Time) error {
-	timeout, err := s.timeout.in(sc)
-	if err != nil {
-		return err
-	}
-	heartbeat, err := s.heartbeat.in(sc)
-	if err != nil {
-		return err
-	}
-	if timeout > 0 && heartbeat >= timeout {
-		return failf(Runtime, "the heartbeat of %s must be smaller than the timeout of %s", heartbeat, timeout)
-	}
-	a.heartbeat, a.beat = heartbeat, now
-	if timeout > 0 && !a.resumed {
-		a.deadline = now.Add(timeout)
-	}
-	return nil
-}
-
-// in is the limit for an input; 0 is none.
-func (l limit) in(sc scope) (time.Duration, error) {
-	seconds := l.seconds
-	if l.path != nil {
-		var err error
-		if seconds, err = sc.seconds(l.path, 1); err != nil {
-			return 0, err
-		}
-	}
-	return time.Duration(seconds) * time.Second, nil
-}
-
-// finish makes the state's output of the task's result.
-func (s *taskState) finish(x *execution, in, result any) (any, error) {
-	sc := x.scope(result)
-	if s.selector != nil {
-		var err error
-		if result, err = s.selector.eval(sc); err != nil {
+	if a.token != "" && a.wait == nil {
+		if err := x.park(a, in); err != nil {
 			return nil, err
 		}
 	}
-	placed, err := s.place.place(in, result)
+	result, err := a.perform(x, do)
 	if err != nil {
 		return nil, err
 	}
-	sc.data = placed
-	return s.emit(sc)
+	out, err := place(s.ResultPath, in, result)
+	if err == nil && s.OutputPath != "" {
+		out, err = x.look(out, s.OutputPath)
+	}
+	if err == nil {
+		_, err = encode(out)
+	}
+	return out, err
 }
 
-// check refuses parameters that the resource does not take.
-func (r resource) check(f *fields, t *template) {
-	if t == nil || t.object == nil {
-		f.get("Parameters", required)
-		f.fault("Parameters", "want an object")
-		return
+func (s *taskState) timeout(x *execution, in any) (time.Duration, error) {
+	if s.TimeoutSecondsPath == "" {
+		return time.Duration(s.TimeoutSeconds) * time.Second, nil
 	}
-	for _, key := range slices.Sorted(maps.Keys(t.object)) {
-		if !slices.Contains(r.required, key) && !slices.Contains(r.optional, key) {
-			f.fault("Parameters."+key, "not supported here")
+	v, err := x.look(in, s.TimeoutSecondsPath)
+	if err != nil {
+		return 0, err
+	}
+	number, _ := v.(json.Number)
+	n, err := strconv.Atoi(string(number))
+	if err != nil || n <= s.HeartbeatSeconds || n > maxSeconds {
+		return 0, failf(Runtime, "TimeoutSecondsPath: %s must lead to a whole number from %d to %d",
+			s.TimeoutSecondsPath, s.HeartbeatSeconds+1, maxSeconds)
+	}
+	return time.Duration(n) * time.Second, nil
+}
+
+// work is a call that is ready to be made.
+type work func(ctx context.Context) (any, error)
+
+// prepare fills in the parameters.
+func (s *taskState) prepare(x *execution, in any) (work, error) {
+	filled, err := x.fill(s.Parameters, in)
+	if err != nil {
+		return nil, err
+	}
+	params := filled.(map[string]any)
+	text := func(key string) string {
+		v, ok := params[key].(string)
+		if !ok {
+			err = failf(Runtime, "parameter %s must be a string", key)
+		}
+		return v
+	}
+	if s.Resource == startExecution {
+		machine, name := text("StateMachineArn"), text("Name")
+		input, encErr := encode(params["Input"])
+		return func(ctx context.Context) (any, error) { return x.engine.startNested(ctx, machine, name, input) },
+			errors.Join(err, encErr)
+	}
+	function := text("FunctionName")
+	payload, encErr := encode(params["Payload"])
+	return func(ctx context.Context) (any, error) { return x.engine.invoke(ctx, function, payload) },
+		errors.Join(err, encErr)
+}
+
+// invoke is lambda:invoke. A handler's error gets its name, and its cause in JSON.
+func (e *Engine) invoke(ctx context.Context, function string, payload []byte) (any, error) {
+	out, err := e.Invoke(ctx, function, payload)
+	switch {
+	case errors.Is(err, ErrStandStill):
+		return nil, err
+	case err != nil:
+		name := "Lambda.Unknown"
+		var typed interface{ ErrorType() string }
+		if errors.As(err, &typed) && typed.ErrorType() != "" {
+			name = typed.ErrorType()
+		}
+		cause, _ := json.Marshal(map[string]string{"errorMessage": err.Error(), "errorType": name}) // always marshals
+		return nil, &Failure{Name: name, Cause: string(cause), err: err}
+	case len(out) > MaxData:
+		return nil, failf(DataLimitExceeded, "the handler's result is %d bytes, more than %d", len(out), MaxData)
+	case len(out) == 0:
+		out = []byte("null")
+	}
+	payloadOut, err := decode(out)
+	if err != nil {
+		return nil, failf("Lambda.Unknown", "the handler's result: %v", err)
+	}
+	return map[string]any{"ExecutedVersion": "$LATEST", "Payload": payloadOut, "StatusCode": json.Number("200")}, nil
+}
+
+// startNested is states:startExecution: fire and forget, on this engine's own state machine.
+func (e *Engine) startNested(ctx context.Context, machine, name string, input []byte) (any, error) {
+	d, err := Description{}, error(refuse(StateMachineDoesNotExist, "state machine %s does not exist", machine))
+	if machine == e.ARN {
+		d, err = e.Start(ctx, name, input)
+	}
+	var refused *Error
+	switch {
+	case errors.As(err, &refused):
+		return nil, failf("StepFunctions."+refused.Name+"Exception", "%s", refused.Message)
+	case err != nil:
+		return nil, failf("StepFunctions.SdkClientException", "%v", err)
+	}
+	return map[string]any{"ExecutionArn": d.ExecutionARN, "StartDate": d.StartDate.Format(time.RFC3339Nano)}, nil
+}
+
+// attempt is one try of a Task. Everything that happens to it arrives in its inbox and is judged by its execution's own
+// goroutine, one after the other.
+type attempt struct {
+	engine    *Engine
+	token     string // empty = no token
+	deadline  time.Time
+	resumed   bool          // it began in an earlier process
+	wait      *Wait         // as last written; nil without a token
+	heartbeat time.Duration // 0 = none
+	beat      time.Time     // of the last heartbeat
+	signal    clock.Signal
+	inbox     []*message // guarded by engine.mu
+	closed    bool       // guarded by engine.mu
+}
+
+// message is something that happens to an attempt.
+type message struct {
+	kind   messageKind
+	output any          // of invoked
+	err    error        // of invoked
+	sent   []byte       // of succeeded
+	taken  clock.Signal // nil when nobody waits for the answer
+	answer error
+}
+
+func (m *message) reply(answer error) {
+	if m.taken != nil {
+		m.answer = answer
+		m.taken.Notify()
+	}
+}
+
+type messageKind int
+
+const (
+	invoked   messageKind = iota // the call returned: output or err
+	succeeded                    // SendTaskSuccess
+	heartbeat                    // SendTaskHeartbeat
+)
+
+func (x *execution) newAttempt(token string, deadline time.Time, w *Wait) *attempt {
+	return &attempt{
+		engine: x.engine, token: token, deadline: deadline, resumed: w != nil, wait: w, signal: x.engine.Clock.NewSignal(),
+	}
+}
+
+// park writes that the execution waits for the attempt's token, before anyone can know the token.
+func (x *execution) park(a *attempt, in any) error {
+	input, err := encode(in)
+	if err != nil {
+		return err
+	}
+	err = x.saveWait(a, Wait{
+		State: x.at, Input: input, Token: a.token, Deadline: a.deadline, Retries: slices.Clone(x.retries),
+	})
+	if err == nil {
+		x.engine.register(a)
+	}
+	return err
+}
+
+func (e *Engine) register(a *attempt) {
+	e.mu.Lock()
+	e.tokens[a.token] = a
+	e.mu.Unlock()
+}
+
+// perform makes the call, unless the record shows that it was made, and waits for the result. The call goes on alone
+// when the attempt ends before it; its answer is then dropped.
+func (a *attempt) perform(x *execution, do work) (any, error) {
+	defer a.close()
+	due := x.engine.Clock.Now().Before(a.deadline)
+	if !a.resumed || !a.wait.Submitted && a.wait.Output == nil && due {
+		if !x.beginCall() {
+			return nil, ErrClosed
+		}
+		x.event() // scheduled
+		x.event() // started
+		a.engine.spawn(func() { a.call(x, do) })
+	}
+	result, err := a.await(x)
+	var f *Failure
+	if err == nil || errors.As(err, &f) {
+		x.event()
+	}
+	return result, err
+}
+
+// beginCall notes that a handler runs; false where none may begin any more.
+func (x *execution) beginCall() bool {
+	e := x.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.drained.IsZero() {
+		return false
+	}
+	x.calls++
+	e.calls.add(1)
+	return true
+}
+
+// call makes the call. One that ends its goroutine is like a Lambda whose process exits.
+func (a *attempt) call(x *execution, do work) {
+	m := &message{kind: invoked, err: failf("Runtime.ExitError", "the handler exited without a result")}
+	defer func() {
+		a.post(m)
+		a.engine.mu.Lock()
+		x.calls--
+		a.engine.mu.Unlock()
+		a.engine.calls.add(-1)
+	}()
+	m.output, m.err = do(callContext{a.engine.ctx, a.engine})
+}
+
+// lastCall is how much time the contexts of handlers say is left once the engine drains: so little that a handler
+// begins nothing more, as on Lambda.
+const lastCall = 5 * time.Second
+
+// callContext is what handlers are called with.
+type callContext struct {
+	context.Context
+	engine *Engine
+}
+
+// Deadline is near once the engine drains. Nothing ends at it: the context does when the engine is closed.
+func (c callContext) Deadline() (time.Time, bool) {
+	c.engine.mu.Lock()
+	defer c.engine.mu.Unlock()
+	return c.engine.drained.Add(lastCall), !c.engine.drained.IsZero()
+}
+
+// await is the attempt's result, or the *Failure it ended with, or what stopped the execution.
+func (a *attempt) await(x *execution) (any, error) {
+	if a.wait != nil && a.wait.Output != nil {
+		return decode(a.wait.Output)
+	}
+	for {
+		if err := x.stopped(); err != nil {
+			return nil, err
+		}
+		if m := a.take(); m != nil {
+			if result, done, err := a.judge(x, m); done || err != nil {
+				return result, err
+			}
+			continue
+		}
+		now := x.engine.Clock.Now()
+		left, f := a.deadline.Sub(now), failf(Timeout, "the task ran longer than its timeout")
+		if d := a.beat.Add(a.heartbeat).Sub(now); a.heartbeat > 0 && d < left {
+			left, f = d, failf(HeartbeatTimeout, "no heartbeat for %s", a.heartbeat)
+		}
+		if left <= 0 {
+			return nil, f
+		}
+		err := a.signal.Wait(x.ctx, left)
+		if err != nil && !errors.Is(err, clock.ErrTimeout) && x.ctx.Err() == nil {
+			return nil, err
 		}
 	}
-	for _, key := range r.required {
-		if t.object[key] == nil {
-			f.fault("Parameters."+key, "missing")
+}
+
+// judge takes one message and tells whether the attempt is done.
+func (a *attempt) judge(x *execution, m *message) (result any, done bool, err error) {
+	switch {
+	case m.kind == heartbeat:
+		a.beat = x.engine.Clock.Now()
+		m.reply(nil)
+		return nil, false, nil
+	case m.kind == succeeded:
+		w := *a.wait
+		w.Output = m.sent
+		err := x.saveWait(a, w)
+		m.reply(err)
+		if err != nil {
+			return nil, false, err
 		}
+		result, err := decode(m.sent)
+		return result, true, err
+	case m.err != nil || a.wait == nil:
+		return m.output, true, m.err
 	}
-	if r.token && !t.uses(taskToken) {
-		f.fault("Parameters", "must pass "+taskToken+" on")
+	// With a token the call's output means nothing.
+	x.event()
+	w := *a.wait
+	w.Submitted = true
+	return nil, false, x.saveWait(a, w)
+}
+
+// post delivers a message; false when the attempt is over.
+func (a *attempt) post(m *message) bool {
+	a.engine.mu.Lock()
+	ok := !a.closed
+	if ok {
+		a.inbox = append(a.inbox, m)
 	}
+	a.engine.mu.Unlock()
+	if ok {
+		a.signal.Notify()
+	}
+	return ok
+}
+
+// take returns the oldest message, nil when there is none.
+func (a *attempt) take() *message {
+	a.engine.mu.Lock()
+	defer a.engine.mu.Unlock()
+	if len(a.inbox) == 0 {
+		return nil
+	}
+	m := a.inbox[0]
+	a.inbox = a.inbox[1:]
+	return m
+}
+
+// close ends the attempt: what is left in the inbox is refused, and its token is spent.
+func (a *attempt) close() {
+	a.engine.mu.Lock()
+	left := a.inbox
+	a.inbox, a.closed = nil, true
+	a.engine.mu.Unlock()
+	for _, m := range left {
+		m.reply(a.over())
+	}
+}
+
+// over is the refusal of a message to an attempt that has ended.
+func (a *attempt) over() error {
+	if a.engine.ctx.Err() != nil {
+		return ErrClosed
+	}
+	return refuse(TaskTimedOut, "the task has ended")
+}
+
+// SendTaskSuccess ends the wait for a token with an output, JSON of at most MaxData bytes. It returns once the
+// output is durable. Errors: InvalidOutput, TaskTimedOut when its task has ended, TaskDoesNotExist when this engine
+// does not know the token: nobody gave it out, or its task ended before Resume. After ErrClosed and ctx's errors
+// the result is unknown.
+func (e *Engine) SendTaskSuccess(ctx context.Context, token string, output []byte) error {
+	if !json.Valid(output) || len(output) > MaxData {
+		return refuse(InvalidOutput, "the output must be JSON of at most %d bytes", MaxData)
+	}
+	return e.send(ctx, token, &message{kind: succeeded, sent: slices.Clone(output)})
+}
+
+// SendTaskHeartbeat starts the time of HeartbeatSeconds anew; heartbeats are not durable, so Resume does too. Errors as
+// SendTaskSuccess.
+func (e *Engine) SendTaskHeartbeat(ctx context.Context, token string) error {
+	return e.send(ctx, token, &message{kind: heartbeat})
+}
+
+func (e *Engine) send(ctx context.Context, token string, m *message) error {
+	e.mu.Lock()
+	a := e.tokens[token]
+	e.mu.Unlock()
+	if a == nil {
+		return refuse(TaskDoesNotExist, "there is no task with this token")
+	}
+	m.taken = e.Clock.NewSignal()
+	if !a.post(m) {
+		return a.over()
+	}
+	if err := m.taken.Wait(ctx, 0); err != nil {
+		return err
+	}
+	return m.answer
+}
+
+// Waits reports whether a task waits for a token: it was given out, and its output has not come.
+func (e *Engine) Waits(token string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	a := e.tokens[token]
+	return a != nil && !a.closed && len(a.inbox) == 0
 }

@@ -2,29 +2,26 @@ package awsfake
 
 import (
 	"bytes"
-	"context"
 	"crypto"
 	"crypto/rsa"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"regexp"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
-	"github.com/aws/aws-sdk-go-v2/aws"
-	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 
 	"github.com/countersign/countersign/internal/clock"
 )
 
 type description = events.APIGatewayV2HTTPRequestContextAuthorizerDescription
+
+// errUnauthorized is all that a caller is told.
+var errUnauthorized = errors.New("Unauthorized")
 
 // JWT is a JWT authorizer: RS256, issuer, audience and times are checked.
 type JWT struct {
@@ -53,11 +50,11 @@ func (j *JWT) Token(claims map[string]any) (string, error) {
 	return signed + "." + b64.EncodeToString(sig), nil
 }
 
-func (j *JWT) authorize(r *http.Request, _ []byte) (*description, error) {
+func (j *JWT) authorize(r *http.Request) (*description, error) {
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	parts := strings.Split(token, ".")
 	if !ok || len(parts) != 3 {
-		return nil, ErrUnauthorized
+		return nil, errUnauthorized
 	}
 	var header struct{ Alg string }
 	var claims map[string]any
@@ -65,14 +62,14 @@ func (j *JWT) authorize(r *http.Request, _ []byte) (*description, error) {
 	sum := sha256.Sum256([]byte(parts[0] + "." + parts[1]))
 	if err != nil || read(parts[0], &header) != nil || header.Alg != "RS256" || rsa.VerifyPKCS1v15(&j.Key.PublicKey, crypto.SHA256, sum[:], sig) != nil ||
 		read(parts[1], &claims) != nil {
-		return nil, ErrUnauthorized
+		return nil, errUnauthorized
 	}
 	exp, ok := claims["exp"].(json.Number)
 	if !ok || claims["iss"] != j.Issuer || claims["aud"] != j.Audience {
-		return nil, ErrUnauthorized
+		return nil, errUnauthorized
 	}
 	if at, err := exp.Int64(); err != nil || !j.Clock.Now().Before(time.Unix(at, 0)) {
-		return nil, ErrUnauthorized
+		return nil, errUnauthorized
 	}
 	d := &events.APIGatewayV2HTTPRequestContextAuthorizerJWTDescription{Claims: map[string]string{}}
 	for name, v := range claims {
@@ -102,45 +99,4 @@ func claimText(v any) string {
 		texts[i] = fmt.Sprint(e)
 	}
 	return "[" + strings.Join(texts, " ") + "]"
-}
-
-// IAM is an IAM authorizer: it knows one caller's credentials and checks the signature (Signature Version 4).
-type IAM struct {
-	Credentials aws.Credentials
-	Region      string
-	UserARN     string // of the caller
-	Account     string
-}
-
-var authorization = regexp.MustCompile(`^AWS4-HMAC-SHA256 Credential=[^,]+, ?SignedHeaders=([^,]+), ?Signature=[0-9a-f]{64}$`)
-
-func (a *IAM) authorize(r *http.Request, body []byte) (*description, error) {
-	given := authorization.FindStringSubmatch(r.Header.Get("Authorization"))
-	at, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))
-	if given == nil || err != nil {
-		return nil, ErrUnauthorized
-	}
-	again, err := http.NewRequestWithContext(r.Context(), r.Method, "https://"+r.Host+r.URL.RequestURI(), io.NopCloser(bytes.NewReader(body)))
-	if err != nil {
-		return nil, ErrUnauthorized
-	}
-	signed := strings.Split(given[1], ";")
-	for name, values := range r.Header {
-		if slices.Contains(signed, strings.ToLower(name)) {
-			again.Header[name] = values
-		}
-	}
-	if again.ContentLength = 0; slices.Contains(signed, "content-length") {
-		again.ContentLength = int64(len(body))
-	}
-	sum := sha256.Sum256(body)
-	if err := v4.NewSigner().SignHTTP(context.Background(), a.Credentials, again, hex.EncodeToString(sum[:]), "execute-api", a.Region, at); err != nil {
-		return nil, ErrUnauthorized
-	}
-	if again.Header.Get("Authorization") != r.Header.Get("Authorization") {
-		return nil, ErrUnauthorized
-	}
-	return &description{IAM: &events.APIGatewayV2HTTPRequestContextAuthorizerIAMDescription{
-		AccessKey: a.Credentials.AccessKeyID, AccountID: a.Account, CallerID: "AROAEXAMPLE:" + a.Account, UserARN: a.UserARN, UserID: "AROAEXAMPLE",
-	}}, nil
 }

@@ -177,9 +177,6 @@ func (t *InputTransformer) Apply(event json.RawMessage) (json.RawMessage, error)
 }
 
 func (t *InputTransformer) value(name string, event any) (any, error) {
-	if name == "aws.events.event.json" {
-		return event, nil
-	}
 	path, ok := t.Paths[name]
 	if !ok {
 		return nil, fmt.Errorf("input transformer: <%s> is not in the paths map", name)

@@ -4,11 +4,11 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,20 +23,11 @@ const (
 	gatewayTimeout = 30 * time.Second
 )
 
-// Authorizer admits a request and says who made it, or returns ErrUnauthorized.
-type Authorizer interface {
-	authorize(r *http.Request, body []byte) (*events.APIGatewayV2HTTPRequestContextAuthorizerDescription, error)
-}
-
-// ErrUnauthorized is all that a caller is told.
-var ErrUnauthorized = errors.New("Unauthorized")
-
-// HTTPAPI is an HTTP API with a function behind all paths, and perhaps others behind some that need no authorizer. Safe for concurrent use.
+// HTTPAPI is an HTTP API with a function behind all paths. Safe for concurrent use.
 type HTTPAPI struct {
 	Function   func(ctx context.Context, payload []byte) ([]byte, error)
-	Authorizer Authorizer
-	Open       map[string]func(ctx context.Context, payload []byte) ([]byte, error) // by what paths begin with: routes that anybody may call
-	Stage      string                                                               // "" = $default, whose name is not in paths
+	Authorizer *JWT
+	Open       []string // what paths begin with that anybody may call; one segment follows
 	Clock      clock.Clock
 }
 
@@ -50,14 +41,13 @@ func (g *HTTPAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		message(w, http.StatusRequestEntityTooLarge, "Request Entity Too Large")
 		return
 	}
-	function, open := g.route(r)
-	var who *events.APIGatewayV2HTTPRequestContextAuthorizerDescription
-	if !open {
-		who, err = g.Authorizer.authorize(r, body)
+	var who *description
+	if !g.isOpen(r) {
+		who, err = g.Authorizer.authorize(r)
 	}
 	if err != nil {
 		w.Header().Set("WWW-Authenticate", "Bearer")
-		message(w, http.StatusUnauthorized, ErrUnauthorized.Error())
+		message(w, http.StatusUnauthorized, errUnauthorized.Error())
 		return
 	}
 	ctx, cancel := g.Clock.WithTimeout(r.Context(), gatewayTimeout)
@@ -67,7 +57,7 @@ func (g *HTTPAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		message(w, http.StatusInternalServerError, "Internal Server Error")
 		return
 	}
-	out, err := function(ctx, payload)
+	out, err := g.Function(ctx, payload)
 	switch {
 	case ctx.Err() != nil:
 		message(w, http.StatusServiceUnavailable, "Service Unavailable")
@@ -78,14 +68,12 @@ func (g *HTTPAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// route is the function behind a path, and whether anybody may call it.
-func (g *HTTPAPI) route(r *http.Request) (function func(ctx context.Context, payload []byte) ([]byte, error), open bool) {
-	for prefix, f := range g.Open {
-		if rest, ok := strings.CutPrefix(r.URL.EscapedPath(), prefix); ok && rest != "" && !strings.Contains(rest, "/") { // {link} is one segment
-			return f, true
-		}
-	}
-	return g.Function, false
+// isOpen tells whether anybody may call a path.
+func (g *HTTPAPI) isOpen(r *http.Request) bool {
+	return slices.ContainsFunc(g.Open, func(prefix string) bool {
+		rest, ok := strings.CutPrefix(r.URL.EscapedPath(), prefix)
+		return ok && rest != "" && !strings.Contains(rest, "/")
+	})
 }
 
 func message(w http.ResponseWriter, status int, text string) {
@@ -95,16 +83,13 @@ func message(w http.ResponseWriter, status int, text string) {
 }
 
 // event is a request as the function sees it.
-func (g *HTTPAPI) event(r *http.Request, body []byte, who *events.APIGatewayV2HTTPRequestContextAuthorizerDescription) events.APIGatewayV2HTTPRequest {
+func (g *HTTPAPI) event(r *http.Request, body []byte, who *description) events.APIGatewayV2HTTPRequest {
 	now := g.Clock.Now()
-	stage, path := "$default", r.URL.EscapedPath()
-	if g.Stage != "" {
-		stage, path = g.Stage, "/"+g.Stage+path
-	}
+	path := r.URL.EscapedPath()
 	e := events.APIGatewayV2HTTPRequest{
 		Version: "2.0", RouteKey: "$default", RawPath: path, RawQueryString: r.URL.RawQuery, Headers: map[string]string{"host": r.Host},
 		RequestContext: events.APIGatewayV2HTTPRequestContext{
-			RouteKey: "$default", AccountID: "000000000000", Stage: stage, RequestID: fmt.Sprintf("r%d", now.UnixNano()), Authorizer: who,
+			RouteKey: "$default", AccountID: "000000000000", Stage: "$default", RequestID: fmt.Sprintf("r%d", now.UnixNano()), Authorizer: who,
 			APIID: "api", DomainName: "api.execute-api.eu-central-1.amazonaws.com", DomainPrefix: "api",
 			Time: now.Format("02/Jan/2006:15:04:05 -0700"), TimeEpoch: now.UnixMilli(),
 			HTTP: events.APIGatewayV2HTTPRequestContextHTTPDescription{

@@ -1,12 +1,9 @@
 package awsfake_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/rsa"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io"
@@ -17,8 +14,6 @@ import (
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
-	"github.com/aws/aws-sdk-go-v2/aws"
-	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/awsfake"
@@ -33,7 +28,7 @@ func issuer(t *testing.T) *awsfake.JWT {
 }
 
 // serve is an HTTP API whose function keeps its last event and answers with answer.
-func serve(t *testing.T, a awsfake.Authorizer, answer string, err error) (string, *events.APIGatewayV2HTTPRequest) {
+func serve(t *testing.T, a *awsfake.JWT, answer string, err error) (string, *events.APIGatewayV2HTTPRequest) {
 	t.Helper()
 	last := &events.APIGatewayV2HTTPRequest{}
 	srv := httptest.NewServer(&awsfake.HTTPAPI{Authorizer: a, Clock: clock.System(), Function: func(_ context.Context, payload []byte) ([]byte, error) {
@@ -117,29 +112,6 @@ func TestJWTRefused(t *testing.T) {
 		require.JSONEq(t, `{"message":"Unauthorized"}`, body, name)
 		require.Empty(t, last.RawPath, "%s: the function is not invoked", name)
 	}
-}
-
-func TestIAMRequest(t *testing.T) {
-	creds := aws.Credentials{AccessKeyID: "AKIA", SecretAccessKey: "secret"}
-	arn := "arn:aws:sts::111122223333:assumed-role/operators/ana"
-	url, last := serve(t, &awsfake.IAM{Credentials: creds, Region: "eu-central-1", UserARN: arn, Account: "111122223333"}, `{"statusCode":200}`, nil)
-	sign := func(body, sent string, with aws.Credentials) *http.Request {
-		r := request(t, http.MethodPost, url+"/v1/runs?b=2&a=1", body)
-		r.Header.Set("Content-Type", "application/json")
-		sum := sha256.Sum256([]byte(body))
-		require.NoError(t, v4.NewSigner().SignHTTP(t.Context(), with, r, hex.EncodeToString(sum[:]), "execute-api", "eu-central-1", time.Now()))
-		r.Body = io.NopCloser(bytes.NewReader([]byte(sent)))
-		return r
-	}
-	resp, _ := do(t, sign(`{"a":1}`, `{"a":1}`, creds))
-	require.Equal(t, 200, resp.StatusCode)
-	require.Equal(t, arn, last.RequestContext.Authorizer.IAM.UserARN)
-	resp, _ = do(t, sign(`{"a":1}`, `{"a":2}`, creds))
-	require.Equal(t, http.StatusUnauthorized, resp.StatusCode, "another body")
-	resp, _ = do(t, sign(`{"a":1}`, `{"a":1}`, aws.Credentials{AccessKeyID: "AKIA", SecretAccessKey: "guess"}))
-	require.Equal(t, http.StatusUnauthorized, resp.StatusCode, "another key")
-	resp, _ = do(t, request(t, http.MethodGet, url+"/v1/runs", ""))
-	require.Equal(t, http.StatusUnauthorized, resp.StatusCode, "no signature")
 }
 
 func TestFunctionFails(t *testing.T) {

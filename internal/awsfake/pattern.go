@@ -9,7 +9,7 @@ import (
 )
 
 // Matches reports whether an event fits an event pattern: every field of the pattern is in the event, with one of the values listed.
-// Comparisons are exact values, prefix, suffix, exists and anything-but; others are an error that names them.
+// Comparisons are exact values, prefix and exists, which looks at leaves alone; others are an error that names them.
 func Matches(pattern, event json.RawMessage) (bool, error) {
 	p, err := decoded(pattern)
 	if err != nil {
@@ -81,17 +81,9 @@ func compare(rule map[string]any, v any, there bool, path string) (bool, error) 
 		switch kind {
 		case "prefix":
 			return there && isText && strings.HasPrefix(text, want), nil
-		case "suffix":
-			return there && isText && strings.HasSuffix(text, want), nil
 		case "exists":
-			return there == (arg == true), nil
-		case "anything-but":
-			list, isList := arg.([]any)
-			if !isList {
-				list = []any{arg}
-			}
-			hit, err := oneOf(list, v, there, path)
-			return there && !hit, err
+			_, isObject := v.(map[string]any)
+			return (there && !isObject) == (arg == true), nil
 		default:
 			return false, fmt.Errorf("event pattern: %s: comparison %q is not known here", path, kind)
 		}

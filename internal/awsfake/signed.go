@@ -6,12 +6,16 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
+	"regexp"
 	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 )
+
+var authorization = regexp.MustCompile(
+	`^AWS4-HMAC-SHA256 Credential=[^,]+, ?SignedHeaders=([^,]+), ?Signature=[0-9a-f]{64}$`)
 
 // signed reports whether the request is signed by the caller, for a service.
 func signed(r *http.Request, body []byte, by aws.Credentials, service, region string) bool {

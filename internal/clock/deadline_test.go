@@ -101,16 +101,6 @@ func TestCancelledTimeoutLeavesNoTimer(t *testing.T) {
 	require.Equal(t, epoch, tr.v.Now())
 }
 
-func TestTimeoutOfNothingIsOver(t *testing.T) {
-	v := NewVirtual(epoch)
-	for _, d := range []time.Duration{0, -time.Second} {
-		ctx, cancel := v.WithTimeout(bg, d)
-		require.Equal(t, context.DeadlineExceeded, ctx.Err())
-		cancel()
-		require.Equal(t, context.DeadlineExceeded, ctx.Err())
-	}
-}
-
 func TestContextsAreSafeOffTheScheduler(t *testing.T) {
 	v := NewVirtual(epoch)
 	require.NoError(t, v.Run(func() {

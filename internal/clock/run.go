@@ -49,7 +49,7 @@ func (r *run) drive() {
 			r.failed = r.v.schedule(r.main)
 			r.ending, r.exited = true, r.failed == nil && !r.returned
 		}
-		for r.v.parked.first != nil || len(r.v.ready) > 0 {
+		for len(r.v.parked) > 0 || len(r.v.ready) > 0 {
 			if err := r.v.endOne(); err != nil {
 				r.failed = errors.Join(r.failed, err)
 			}
@@ -81,7 +81,7 @@ func (v *Virtual) schedule(main *task) error {
 // endOne ends one of the tasks that are left.
 func (v *Virtual) endOne() error {
 	if len(v.ready) == 0 {
-		v.wake(v.parked.first, ErrStopped)
+		v.wake(v.parked[0], ErrStopped)
 	}
 	t := v.ready[0]
 	v.ready = v.ready[1:]
@@ -131,14 +131,13 @@ func (v *Virtual) pick() (*task, error) {
 // anyReady tells whether a task can run, after making those able to whose context is done.
 func (v *Virtual) anyReady() bool {
 	v.settleDeadlines()
-	for t := v.parked.first; t != nil; {
-		next := t.next
-		if t.ctx != nil {
-			if err := t.ctx.Err(); err != nil {
-				v.wake(t, err)
-			}
+	for i := 0; i < len(v.parked); {
+		t := v.parked[i]
+		if t.ctx != nil && t.ctx.Err() != nil {
+			v.wake(t, t.ctx.Err()) // which takes it out of the list
+			continue
 		}
-		t = next
+		i++
 	}
 	return len(v.ready) > 0
 }

@@ -18,8 +18,6 @@ type task struct {
 	signal  *virtualSignal  // waited for
 	why     error           // why the block ended: nil, ErrTimeout, ErrStopped
 	stopped bool            // was told once that the run is over
-	prev    *task           // neighbours in the list of the parked
-	next    *task
 	over    bool
 	failed  *PanicError
 }
@@ -60,31 +58,4 @@ func (t *task) block() error {
 		t.stopped = true
 	}
 	return t.why
-}
-
-// taskList is a list of parked tasks in parking order.
-type taskList struct{ first, last *task }
-
-func (l *taskList) add(t *task) {
-	t.prev, t.next = l.last, nil
-	if l.last == nil {
-		l.first = t
-	} else {
-		l.last.next = t
-	}
-	l.last = t
-}
-
-func (l *taskList) remove(t *task) {
-	if t.prev == nil {
-		l.first = t.next
-	} else {
-		t.prev.next = t.next
-	}
-	if t.next == nil {
-		l.last = t.prev
-	} else {
-		t.next.prev = t.prev
-	}
-	t.prev, t.next = nil, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -37,7 +38,7 @@ type Virtual struct {
 	start      time.Time
 	elapsed    atomic.Int64 // nanoseconds since start
 	ready      []*task
-	parked     taskList
+	parked     []*task
 	timers     timers
 	timerOrder int
 	deadlines  []*timeoutContext // contexts that may still end, in order of creation
@@ -118,13 +119,13 @@ func (v *Virtual) park(ctx context.Context, s *virtualSignal, d time.Duration) e
 	if d > 0 {
 		v.set(&t.timer, v.Now().Add(d))
 	}
-	v.parked.add(t)
+	v.parked = append(v.parked, t)
 	return t.block()
 }
 
 // wake makes a parked task able to run; its block will return why.
 func (v *Virtual) wake(t *task, why error) {
-	v.parked.remove(t)
+	v.parked = slices.DeleteFunc(v.parked, func(p *task) bool { return p == t })
 	v.unset(&t.timer)
 	if t.signal != nil {
 		t.signal.forget(t)

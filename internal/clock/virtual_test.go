@@ -2,7 +2,6 @@ package clock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -64,15 +63,6 @@ func TestTasksRunInTheOrderTheyBecameAble(t *testing.T) {
 		s.Notify()
 		_ = tr.v.Sleep(bg, time.Hour)
 	}, "1 early <nil>", "1 tie <nil>", "2 main <nil>", "2 w1 <nil>", "2 new", "2 w2 <nil>", "3 late <nil>")
-}
-
-func TestMainIsFirst(t *testing.T) {
-	tr := newTrace()
-	tr.v.Go(func() { tr.add("before Run") })
-	tr.run(t, func() {
-		tr.add("main")
-		_ = tr.v.Sleep(bg, 1)
-	}, "0 main", "0 before Run")
 }
 
 func TestSignal(t *testing.T) {
@@ -157,13 +147,6 @@ func TestIdleHookComesBeforeTime(t *testing.T) {
 		tr.add("main %v", tr.v.Sleep(bg, 5*time.Second))
 		_ = tr.v.Sleep(bg, 5*time.Second)
 	}, "0 idle 1", "0 w <nil>", "0 idle 2", "0 task of the hook", "0 idle 3", "1 idle 4", "5 main <nil>", "5 idle 5")
-}
-
-func TestIdleHookMayCancel(t *testing.T) {
-	tr := newTrace()
-	ctx, cancel := context.WithCancel(bg)
-	tr.v.SetIdle(func() bool { cancel(); return true })
-	tr.run(t, func() { tr.add("%v", tr.v.Sleep(ctx, time.Hour)) }, "0 context canceled")
 }
 
 func TestAdvanceTo(t *testing.T) {
@@ -302,39 +285,6 @@ func TestSameProgramSameTrace(t *testing.T) {
 			require.True(t, slices.Equal(first, tr.lines), "seed %d, run %d:\n%s", seed, i, strings.Join(tr.lines, "\n"))
 		}
 	}
-}
-
-func BenchmarkRun50Blocks(b *testing.B) {
-	b.ReportAllocs()
-	for b.Loop() {
-		v := NewVirtual(epoch)
-		err := v.Run(func() {
-			for i := range 10 {
-				s := v.NewSignal()
-				v.Go(func() {
-					for range 4 {
-						_ = v.Sleep(bg, time.Duration(i))
-					}
-					s.Notify()
-				})
-				_ = s.Wait(bg, time.Hour)
-			}
-		})
-		if err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func TestJoinedErrorsKeepTheFirst(t *testing.T) {
-	v := NewVirtual(epoch)
-	err := v.Run(func() {
-		v.Go(func() { _ = v.NewSignal().Wait(bg, 0); panic("second") })
-		_ = v.NewSignal().Wait(bg, 0)
-	})
-	var p *PanicError
-	require.ErrorIs(t, err, ErrDeadlock)
-	require.True(t, errors.As(err, &p))
 }
 
 func TestLimit(t *testing.T) {

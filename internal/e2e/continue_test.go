@@ -44,6 +44,6 @@ func TestLongRunContinuesInANewExecution(t *testing.T) {
 	require.Len(t, all, 2)
 	for _, x := range all {
 		require.EqualValues(t, "SUCCEEDED", x.Status)
-		require.Less(t, x.HistoryEvents, 10_000, "R10")
+		require.Less(t, x.Events, 10_000, "R10")
 	}
 }

@@ -143,7 +143,7 @@ func (d *deployment) openDoors(cfg aws.Config, bus string) {
 	require.NoError(d.t, err)
 	d.issuer = &awsfake.JWT{Issuer: "https://issuer.example", Audience: "countersign", Key: key, Clock: d.clock}
 	d.apiURL = serve(d.t, &awsfake.HTTPAPI{Function: d.functions["http"].Invoke, Authorizer: d.issuer, Clock: d.clock,
-		Open: map[string]func(context.Context, []byte) ([]byte, error){link.Path: d.functions["http"].Invoke},
+		Open: []string{link.Path},
 	})
 	d.bus.Rules = append(d.rules(), d.bus.Rules...)
 	d.events = eventbridge.NewFromConfig(cfg, func(o *eventbridge.Options) { o.BaseEndpoint = aws.String(bus) })
@@ -155,9 +155,9 @@ func (d *deployment) startEngine(draw *ids.Source) {
 	def, err := asl.Parse(statemachine.Agent, map[string]string{"StepFunctionArn": "step", "ToolFunctionArn": "tool", "ApproveFunctionArn": "approve"})
 	require.NoError(d.t, err)
 	d.engine, err = asl.New(asl.Config{
-		Definition: def, ARN: machine, Clock: d.clock, Store: &asl.MemoryStore{}, IDs: draw.Token, Observe: d.observe,
+		Definition: def, ARN: machine, Clock: d.clock, Store: &asl.MemoryStore{}, IDs: draw.Token, Ended: d.ended,
 		Jitter: func(limit time.Duration) time.Duration { return draw.Jitter(limit / 20) }, // crashes are many here, and none of them is load
-		Invoke: func(_ context.Context, function string, payload []byte, _ asl.Invocation) ([]byte, error) {
+		Invoke: func(_ context.Context, function string, payload []byte) ([]byte, error) {
 			d.mu.Lock()
 			deliver := d.deliver
 			d.mu.Unlock()
@@ -168,26 +168,19 @@ func (d *deployment) startEngine(draw *ids.Source) {
 	d.t.Cleanup(func() { require.NoError(d.t, d.engine.Close()) })
 }
 
-// observe tells the event bus what became of an execution.
-func (d *deployment) observe(e asl.HistoryEvent) {
-	status, ok := map[string]string{"ExecutionFailed": "FAILED", "ExecutionTimedOut": "TIMED_OUT", "ExecutionAborted": "ABORTED"}[e.Type]
-	if !ok {
+// ended tells the event bus of an execution that ended badly.
+func (d *deployment) ended(ctx context.Context, x asl.Description) {
+	if x.Status == asl.Succeeded {
 		return
 	}
-	d.clock.Go(func() {
-		x, err := d.engine.Describe(context.Background(), e.ExecutionARN)
-		if err != nil {
-			return // the engine is being closed
-		}
-		detail, err := json.Marshal(map[string]any{
-			"executionArn": x.ExecutionARN, "stateMachineArn": machine, "name": x.Name, "status": status, "input": string(x.Input),
-			"inputDetails": map[string]bool{"included": true}, "startDate": x.StartDate.UnixMilli(), "stopDate": x.StopDate.UnixMilli(),
-			"error": e.Error, "cause": e.Cause,
-		})
-		if err == nil {
-			d.bus.Put(context.Background(), "aws.states", "Step Functions Execution Status Change", detail, x.ExecutionARN)
-		}
+	detail, err := json.Marshal(map[string]any{
+		"executionArn": x.ExecutionARN, "stateMachineArn": machine, "name": x.Name, "status": x.Status, "input": string(x.Input),
+		"inputDetails": map[string]bool{"included": true}, "startDate": x.StartDate.UnixMilli(), "stopDate": x.StopDate.UnixMilli(),
+		"error": x.Error, "cause": x.Cause,
 	})
+	if err == nil {
+		d.bus.Put(ctx, "aws.states", "Step Functions Execution Status Change", detail, x.ExecutionARN)
+	}
 }
 
 func environment(table, ledger string) []string {

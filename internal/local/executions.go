@@ -84,8 +84,8 @@ func readExecution(it store.Item) (asl.Record, error) {
 		err = errors.New("name: want that of the key")
 	case !rec.Status.Valid() || rec.Status.Terminal() != (it.PK == closedExecutions):
 		err = errors.New("status: want one that executions under this key have")
-	case !rec.Status.Terminal() && rec.State == "" && rec.Wait != nil:
-		err = errors.New("state: got nothing, want where it waits")
+	case rec.Wait != nil && rec.Wait.State == "":
+		err = errors.New("wait: state: got nothing, want where it waits")
 	}
 	if err != nil {
 		return asl.Record{}, fmt.Errorf("load execution %s: %w", it.SK, store.Damaged(it.Key, "%w", err))

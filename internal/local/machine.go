@@ -154,7 +154,7 @@ func New(c Config) (*Machine, error) {
 	}
 	m.Engine, err = asl.New(asl.Config{
 		Definition: def, ARN: machineARN, Clock: c.Clock, Store: c.Executions, IDs: c.IDs.Token, Jitter: c.IDs.Jitter,
-		Invoke: func(ctx context.Context, function string, payload []byte, _ asl.Invocation) ([]byte, error) {
+		Invoke: func(ctx context.Context, function string, payload []byte) ([]byte, error) {
 			out, err := invoke(ctx, function, payload)
 			if err != nil && ctx.Err() == nil && c.Trouble != nil && !errors.Is(err, runtime.ErrModelBusy) {
 				c.Trouble(function, err)

@@ -187,8 +187,8 @@ func (l *lab) assertHandOvers(t *testing.T, run string, n int) {
 	for _, x := range all {
 		require.Equal(t, "SUCCEEDED", string(x.Status), x.Name)
 		require.True(t, strings.HasPrefix(x.Name, run+"-"), x.Name)
-		require.Less(t, x.HistoryEvents, mostEvents, x.Name)
-		longest = max(longest, x.HistoryEvents)
+		require.Less(t, x.Events, mostEvents, x.Name)
+		longest = max(longest, x.Events)
 	}
 	for g := range generation + 1 {
 		require.True(t, hasExecution(l, fmt.Sprintf("%s-%d", run, g)), "generation %d", g)

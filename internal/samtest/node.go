@@ -19,11 +19,10 @@ const (
 	Map                // Entries
 )
 
-// Node is a value of a template. Intrinsic functions stand in their long form, a map of one entry: !Ref X is {Ref: X}, !GetAtt X.Arn is
-// {Fn::GetAtt: [X, Arn]}, !Sub "…" is {Fn::Sub: "…"}. The methods take a nil Node for an empty one.
+// Node is a value of a template. Intrinsic functions stand in their long form, a map of one entry: !Ref X is {Ref: X},
+// !GetAtt X.Arn is {Fn::GetAtt: [X, Arn]}, !Sub "…" is {Fn::Sub: "…"}. The methods take a nil Node for an empty one.
 type Node struct {
 	Kind    Kind
-	Line    int // in the file, from 1
 	Text    string
 	Items   []*Node
 	Entries []Entry
@@ -32,7 +31,6 @@ type Node struct {
 // Entry is one key of a map.
 type Entry struct {
 	Key   string
-	Line  int
 	Value *Node
 }
 
@@ -49,7 +47,7 @@ func ParseYAML(text []byte) (*Node, error) {
 }
 
 func read(n ast.Node) (*Node, error) {
-	out := &Node{Line: n.GetToken().Position.Line}
+	out := &Node{}
 	switch n := n.(type) {
 	case *ast.MappingNode:
 		out.Kind = Map
@@ -80,7 +78,8 @@ func read(n ast.Node) (*Node, error) {
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
 		out.Text = n.GetToken().Value
 	default:
-		return nil, fmt.Errorf("read template: line %d: %s: CloudFormation does not take it", out.Line, n.Type())
+		line := n.GetToken().Position.Line
+		return nil, fmt.Errorf("read template: line %d: %s: CloudFormation does not take it", line, n.Type())
 	}
 	return out, nil
 }
@@ -91,7 +90,7 @@ func (n *Node) add(v *ast.MappingValueNode) error {
 	if err != nil {
 		return err
 	}
-	n.Entries = append(n.Entries, Entry{Key: key, Line: v.Key.GetToken().Position.Line, Value: value})
+	n.Entries = append(n.Entries, Entry{Key: key, Value: value})
 	return nil
 }
 
@@ -107,12 +106,12 @@ func readTag(n *ast.TagNode) (*Node, error) {
 	case "GetAtt":
 		name = "Fn::GetAtt"
 		if logical, attr, ok := strings.Cut(arg.Text, "."); ok {
-			arg = &Node{Kind: List, Line: arg.Line, Items: []*Node{{Line: arg.Line, Text: logical}, {Line: arg.Line, Text: attr}}}
+			arg = &Node{Kind: List, Items: []*Node{{Text: logical}, {Text: attr}}}
 		}
 	default:
 		name = "Fn::" + name
 	}
-	return &Node{Kind: Map, Line: arg.Line, Entries: []Entry{{Key: name, Line: arg.Line, Value: arg}}}, nil
+	return &Node{Kind: Map, Entries: []Entry{{Key: name, Value: arg}}}, nil
 }
 
 // Get follows keys into maps. It gives nil where one is missing.
@@ -168,8 +167,8 @@ func (n *Node) Call() (name string, arg *Node) {
 	return "", nil
 }
 
-// Short writes a value for people and for comparison: Ref as its name, GetAtt as Name.Attribute, Sub as its text, If as one of its
-// values or the other, a list or map in brackets.
+// Short writes a value for people and for comparison: Ref as its name, GetAtt as Name.Attribute, Sub as its text,
+// If as one of its values or the other, a list or map in brackets.
 func (n *Node) Short() string {
 	if n == nil {
 		return ""
@@ -204,4 +203,18 @@ func join(nodes []*Node, by string) string {
 		parts[i] = n.Short()
 	}
 	return strings.Join(parts, by)
+}
+
+// walk calls visit for every node beneath n, n included.
+func (n *Node) walk(visit func(n *Node)) {
+	if n == nil {
+		return
+	}
+	visit(n)
+	for _, e := range n.Entries {
+		e.Value.walk(visit)
+	}
+	for _, item := range n.Items {
+		item.walk(visit)
+	}
 }

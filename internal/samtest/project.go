@@ -1,3 +1,7 @@
+// Package samtest reads what is deployed: template.yaml, the state machine and the Makefile. Tests of other
+// packages take roles, rules and timeouts from here. Its own tests check what the validators of tools/template do
+// not see: above all what stands in Globals and in AWS::Serverless resources, and what template, Makefile and code
+// must agree on.
 package samtest
 
 import (
@@ -9,37 +13,29 @@ import (
 	"strings"
 )
 
-// Project is the files that are deployed together.
-type Project struct {
-	Template *Node
-	Machine  Machine
-	Makefile string
-	// Reads are the COUNTERSIGN_ variables that the functions read.
-	Reads []string
-}
-
-// Problem is one thing that is wrong with a project.
-type Problem struct {
-	File string
-	Line int    // 0 = of the whole file
-	Of   string // logical id, state or path
-	Text string
-}
-
-func (p Problem) String() string {
-	where := p.File
-	if p.Line > 0 {
-		where += fmt.Sprintf(":%d", p.Line)
-	}
-	return fmt.Sprintf("%s: %s: %s", where, p.Of, p.Text)
-}
-
 // Files of a project, beneath its root.
 const (
 	TemplateFile = "template.yaml"
 	MachineFile  = "statemachine/agent.asl.json"
 	MakefileName = "Makefile"
 )
+
+// Project is the files that are deployed together.
+type Project struct {
+	Template    *Node
+	MachineText string
+	Machine     Machine
+	Makefile    string
+}
+
+// Machine is what tests read of the state machine's definition.
+type Machine struct {
+	States map[string]struct {
+		Parameters         map[string]any
+		TimeoutSeconds     int
+		TimeoutSecondsPath string
+	}
+}
 
 // Read reads a project's files from its root. Replace, where it is not nil, changes each file's text before it is read.
 func Read(root string, replace func(file, text string) string) (*Project, error) {
@@ -58,62 +54,26 @@ func Read(root string, replace func(file, text string) string) (*Project, error)
 	if err != nil {
 		return nil, err
 	}
-	p := &Project{Template: template, Makefile: texts[MakefileName]}
-	if err := json.Unmarshal([]byte(texts[MachineFile]), &p.Machine); err != nil {
+	p := &Project{Template: template, MachineText: texts[MachineFile], Makefile: texts[MakefileName]}
+	if err := json.Unmarshal([]byte(p.MachineText), &p.Machine); err != nil {
 		return nil, fmt.Errorf("read state machine: %w", err)
 	}
-	p.Reads, err = variables(root, "internal/lambdafn", "internal/tools/egress", "internal/tools/secrets", "internal/people/slack")
-	return p, err
-}
-
-// Check gives the problems that all rules see.
-func (p *Project) Check() []Problem {
-	var all []Problem
-	for _, r := range Rules() {
-		all = append(all, r.Check(p)...)
-	}
-	return all
-}
-
-// Rule is one kind of problem.
-type Rule struct {
-	Name  string
-	Check func(*Project) []Problem
-}
-
-// Rules lists every rule.
-func Rules() []Rule {
-	return []Rule{
-		{"references", references}, {"cycles", cycles}, {"properties", properties}, {"globals", globals},
-		{"functions", functions}, {"build", build}, {"timeouts", timeouts}, {"variables", environment},
-		{"machine", machine}, {"machine-flow", flow}, {"substitutions", substitutions},
-		{"roles", roles}, {"wildcards", wildcards}, {"principals", principals},
-		{"kept", kept}, {"logs", logs}, {"bucket", bucket}, {"events", eventTargets}, {"event-starts", eventStarts}, {"api", api}, {"alarms", alarms},
-	}
+	return p, nil
 }
 
 // Resource is a resource of the template.
 type Resource struct {
 	ID         string
 	Type       string
-	Line       int
 	Node       *Node
 	Properties *Node
-}
-
-func (r Resource) problem(n *Node, format string, args ...any) Problem {
-	line := r.Line
-	if n != nil {
-		line = n.Line
-	}
-	return Problem{File: TemplateFile, Line: line, Of: r.ID, Text: fmt.Sprintf(format, args...)}
 }
 
 // Resources gives the resources of the types, or all of them, in order of the file.
 func (p *Project) Resources(types ...string) []Resource {
 	var out []Resource
 	for _, e := range p.Template.Get("Resources").entries() {
-		r := Resource{ID: e.Key, Line: e.Line, Type: e.Value.Get("Type").String(), Node: e.Value, Properties: e.Value.Get("Properties")}
+		r := Resource{ID: e.Key, Type: e.Value.Get("Type").String(), Node: e.Value, Properties: e.Value.Get("Properties")}
 		if len(types) == 0 || slices.Contains(types, r.Type) {
 			out = append(out, r)
 		}
@@ -122,27 +82,35 @@ func (p *Project) Resources(types ...string) []Resource {
 }
 
 // Property is a function's property, its own or that of Globals.
-func (p *Project) Property(r Resource, name string) *Node {
-	if own := r.Properties.Get(name); own != nil {
+func (p *Project) Property(r Resource, path ...string) *Node {
+	if own := r.Properties.Get(path...); own != nil {
 		return own
 	}
-	section, ok := strings.CutPrefix(r.Type, "AWS::Serverless::")
-	if !ok {
-		return nil
-	}
-	return p.Template.Get("Globals", section, name)
+	section, _ := strings.CutPrefix(r.Type, "AWS::Serverless::")
+	return p.Template.Get(append([]string{"Globals", section}, path...)...)
 }
 
-// walk calls visit for every node beneath n, n included, with the keys that lead to it.
-func walk(n *Node, path string, visit func(path string, n *Node)) {
-	if n == nil {
-		return
+// Grants are what a role allows, as "action on resource if condition", sorted. A statement that is not a plain Allow of
+// actions on resources gives its text.
+func (p *Project) Grants(role string) []string {
+	var out []string
+	policies := p.Template.Get("Resources", role, "Properties", "Policies")
+	for _, policy := range policies.Each() {
+		for _, s := range policy.Get("PolicyDocument", "Statement").Each() {
+			actions, resources, condition := s.Get("Action").Each(), s.Get("Resource").Each(), ""
+			if s.Get("Effect").String() != "Allow" || len(actions) == 0 || len(resources) == 0 {
+				out = append(out, s.Short())
+			}
+			if c := s.Get("Condition"); c != nil {
+				condition = " if " + c.Short()
+			}
+			for _, a := range actions {
+				for _, r := range resources {
+					out = append(out, a.String()+" on "+r.Short()+condition)
+				}
+			}
+		}
 	}
-	visit(path, n)
-	for _, e := range n.Entries {
-		walk(e.Value, path+"."+e.Key, visit)
-	}
-	for i, item := range n.Items {
-		walk(item, fmt.Sprintf("%s[%d]", path, i), visit)
-	}
+	slices.Sort(out)
+	return out
 }

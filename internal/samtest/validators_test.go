@@ -1,7 +1,6 @@
 package samtest
 
 import (
-	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// node runs a script of tools/template with what make deps has fetched. It skips, and says why, where that is not there.
+// node runs a script of tools/template with what make deps has fetched. It skips, and says why, where that is not
+// there.
 func node(t *testing.T, script string, args ...string) (out string, err error) {
 	t.Helper()
 	if _, err := exec.LookPath("node"); err != nil {
@@ -21,7 +21,8 @@ func node(t *testing.T, script string, args ...string) (out string, err error) {
 	if _, err := os.Stat(filepath.Join(tools, "node_modules/asl-validator")); err != nil {
 		t.Skip("tools/template is not installed; run npm ci in it, as make deps does")
 	}
-	b, err := exec.CommandContext(t.Context(), "node", append([]string{filepath.Join(tools, script)}, args...)...).CombinedOutput()
+	b, err := exec.CommandContext(t.Context(), "node", append([]string{filepath.Join(tools, script)},
+		args...)...).CombinedOutput()
 	return string(b), err
 }
 
@@ -73,34 +74,6 @@ func TestASLValidator(t *testing.T) {
 	} {
 		out, err := node(t, script, "--json-path", spoiled(t, MachineFile, old, replaced))
 		require.Error(t, err, "%s\n%s", replaced, out)
-	}
-}
-
-// Another parser reads the same out of the template: what the rules look at is what CloudFormation gets.
-func TestSecondReading(t *testing.T) {
-	out, err := node(t, "read.mjs", filepath.Join(root, TemplateFile))
-	require.NoError(t, err, out)
-	var want any
-	require.NoError(t, json.Unmarshal([]byte(out), &want))
-	require.Equal(t, want, plain(project(t, nil).Template))
-}
-
-func plain(n *Node) any {
-	switch n.Kind {
-	case Map:
-		out := map[string]any{}
-		for _, e := range n.Entries {
-			out[e.Key] = plain(e.Value)
-		}
-		return out
-	case List:
-		out := []any{}
-		for _, item := range n.Items {
-			out = append(out, plain(item))
-		}
-		return out
-	default:
-		return n.Text
 	}
 }
 

@@ -39,16 +39,10 @@ func Handler(e *asl.Engine) http.Handler {
 			return described(d), err
 		}),
 		"ListExecutions": op(func(ctx context.Context, in listInput) (any, error) {
-			return listed(e.List(ctx, asl.Status(in.StatusFilter)), in)
+			return listed(e, e.List(ctx, asl.Status(in.StatusFilter)), in)
 		}),
 		"SendTaskSuccess": op(func(ctx context.Context, in successInput) (any, error) {
 			return struct{}{}, e.SendTaskSuccess(ctx, in.TaskToken, []byte(in.Output))
-		}),
-		"SendTaskFailure": op(func(ctx context.Context, in failureInput) (any, error) {
-			return struct{}{}, e.SendTaskFailure(ctx, in.TaskToken, in.Error, in.Cause)
-		}),
-		"SendTaskHeartbeat": op(func(ctx context.Context, in heartbeatInput) (any, error) {
-			return struct{}{}, e.SendTaskHeartbeat(ctx, in.TaskToken)
 		}),
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -74,9 +68,7 @@ type (
 		StateMachineArn, StatusFilter, NextToken string
 		MaxResults                               int
 	}
-	successInput   struct{ TaskToken, Output string }
-	failureInput   struct{ TaskToken, Error, Cause string }
-	heartbeatInput struct{ TaskToken string }
+	successInput struct{ TaskToken, Output string }
 )
 
 func op[In any](f func(context.Context, In) (any, error)) func(context.Context, []byte) (any, error) {
@@ -104,7 +96,7 @@ func described(d asl.Description) map[string]any {
 }
 
 // listed is a page of executions, newest first. Its token is how many came before.
-func listed(all []asl.Description, in listInput) (any, error) {
+func listed(e *asl.Engine, all []asl.Description, in listInput) (any, error) {
 	from := 0
 	if in.NextToken != "" {
 		var err error
@@ -119,7 +111,7 @@ func listed(all []asl.Description, in listInput) (any, error) {
 	page := []any{}
 	for _, d := range all[from:to] {
 		page = append(page, map[string]any{
-			"executionArn": d.ExecutionARN, "stateMachineArn": d.StateMachineARN, "name": d.Name, "status": string(d.Status),
+			"executionArn": d.ExecutionARN, "stateMachineArn": e.ARN, "name": d.Name, "status": string(d.Status),
 			"startDate": float64(d.StartDate.UnixMilli()) / 1000,
 		})
 	}

@@ -24,7 +24,7 @@ const machine = "arn:aws:states:local:000000000000:stateMachine:countersign"
 
 // parked is a machine whose one state waits for its token.
 const parked = `{"StartAt":"W","States":{"W":{"Type":"Task","Resource":"arn:aws:states:::lambda:invoke.waitForTaskToken",
- "Parameters":{"FunctionName":"w","Payload":{"token.$":"$$.Task.Token"}},"TimeoutSeconds":60,"End":true}}}`
+ "Parameters":{"FunctionName":"w","Payload":{"token.$":"$$.Task.Token"}},"TimeoutSeconds":60,"Next":"S"},"S":{"Type":"Succeed"}}}`
 
 func start(t *testing.T) (*adapter.Waiter, *asl.Engine, chan string) {
 	t.Helper()
@@ -34,7 +34,7 @@ func start(t *testing.T) (*adapter.Waiter, *asl.Engine, chan string) {
 	draw := ids.System(clk)
 	tokens := make(chan string, 8)
 	e, err := asl.New(asl.Config{Definition: def, ARN: machine, Clock: clk, Store: &asl.MemoryStore{}, IDs: draw.Token, Jitter: draw.Jitter,
-		Invoke: func(_ context.Context, _ string, payload []byte, _ asl.Invocation) ([]byte, error) {
+		Invoke: func(_ context.Context, _ string, payload []byte) ([]byte, error) {
 			tokens <- strings.Split(string(payload), `"`)[3]
 			return []byte("{}"), nil
 		}})

@@ -1,7 +1,6 @@
 // Writes internal/samtest/names.json: the names that the Go checker needs of AWS's resource specification, and nothing else of it.
 //   node tools/template/names.mjs > internal/samtest/names.json
 import { createRequire } from "node:module";
-import { readFileSync } from "node:fs";
 
 const require = createRequire(import.meta.url);
 const { loadAwsServiceSpecSync } = require("@aws-cdk/aws-service-spec");
@@ -40,16 +39,6 @@ function add(name, properties, owner) {
 for (const [name, resource] of resources) if (name.startsWith("AWS::Serverless::")) add(name, resource.properties, name);
 nested(resources.get("AWS::Lambda::Function").properties.LoggingConfig.type, "AWS::Lambda::Function");
 
-// What SAM makes of its own types has their attributes.
-const becomes = { "AWS::Serverless::Function": "AWS::Lambda::Function", "AWS::Serverless::StateMachine": "AWS::StepFunctions::StateMachine" };
-const template = readFileSync(new URL("../../template.yaml", import.meta.url), "utf8");
-const attributes = {};
-for (const [, name] of template.matchAll(/^ {4}Type: (AWS::\S+)$/gm)) {
-  const resource = resources.get(becomes[name] ?? name);
-  if (!resource) throw new Error(`${name}: not in the specification`);
-  attributes[name] = Object.keys(resource.attributes).sort();
-}
-
 const sorted = (o) => Object.fromEntries(Object.entries(o).sort(([a], [b]) => (a < b ? -1 : 1)));
-const out = { Source: `@aws-cdk/aws-service-spec ${version}`, Types: sorted(types), Attributes: sorted(attributes) };
+const out = { Source: `@aws-cdk/aws-service-spec ${version}`, Types: sorted(types) };
 process.stdout.write(JSON.stringify(out, null, 1) + "\n");
