@@ -61,11 +61,9 @@ func (st *Starter) undo(ctx context.Context, u Undo, past agent.AgentState, run 
 	if err != nil {
 		return agent.AgentState{}, err
 	}
-	own, err := st.Undos(&past, def).own(ctx, c)
-	if err != nil {
+	if before, err := st.past(ctx, &past); err != nil {
 		return agent.AgentState{}, err
-	}
-	if !own {
+	} else if inherited(before, u.Call) {
 		return agent.AgentState{}, fmt.Errorf("undo call %s of run %s, which began from run %s: %w", u.Call, u.Run, past.From.Run, ErrNotItsOwn)
 	}
 	use, err := st.undoCall(ctx, u.Tenant, def, c)
@@ -77,21 +75,14 @@ func (st *Starter) undo(ctx context.Context, u Undo, past agent.AgentState, run 
 		Owner: ExecutionName(run, 0), Subject: past.Subject, AccessControl: past.AccessControl, MaxInteractions: def.Limits.Interactions, From: &from,
 		By: together([]string{u.By}, past.By),
 	}
-	if first.BodyDigest, err = u.bodyDigest(); err != nil {
+	body, err := json.Marshal(struct{ UndoOf, Call string }{u.Run, u.Call}) // who asks is no part of the digest (R2)
+	if err != nil {
 		return agent.AgentState{}, err
 	}
+	first.BodyDigest = store.BlobDigest(body)
 	return st.write(ctx, agent.Seed(past), first, def, func(s *agent.AgentState) agent.Event {
 		return agent.OrderUndo(def, s, u.Call, use, cmp.Or(u.By, "?"))
 	})
-}
-
-// bodyDigest is the digest of what the client asked for (R2); who asked is no part of it.
-func (u Undo) bodyDigest() (string, error) {
-	body, err := json.Marshal(struct{ UndoOf, Call string }{u.Run, u.Call})
-	if err != nil {
-		return "", fmt.Errorf("undo call %s of run %s: %w", u.Call, u.Run, err)
-	}
-	return store.BlobDigest(body), nil
 }
 
 // undoCall is the call that takes c back, with what a blob holds of c's result.
@@ -107,72 +98,72 @@ func (p Ports) undoCall(ctx context.Context, tenant string, def *agent.Definitio
 	return agent.UndoCall(def, c, text)
 }
 
-// Undos says of the calls of one run what would take them back. Not safe for concurrent use.
-type Undos struct {
-	ports Ports
-	s     *agent.AgentState
-	def   *agent.Definition
-	past  *agent.AgentState // of a run that began from another, once it is read
+// CallUndo is what would take a call back, or why nothing does.
+type CallUndo struct {
+	Tool   string          `json:"tool,omitempty"`   // of the call that would, by its original name
+	Input  json.RawMessage `json:"input,omitempty"`  // and its arguments
+	Reason string          `json:"reason,omitempty"` // why nothing does
+	Run    string          `json:"run,omitempty"`    // that takes it back, once somebody has asked for it
+	Status agent.RunStatus `json:"status,omitempty"` // of that run
+	Ended  agent.Reason    `json:"ended,omitempty"`  // why that run has ended
 }
 
-// Undos looks at the calls of a run that is pinned to def.
-func (p Ports) Undos(s *agent.AgentState, def *agent.Definition) *Undos {
-	return &Undos{ports: p, s: s, def: def}
-}
-
-// Undoing is what is known of a call's undo.
-type Undoing struct {
-	Use    agent.UndoUse // that takes it back; zero where nothing does
-	Reason string        // why nothing does; "" = Use does
-	Run    string        // that takes it back; "" = nobody has asked for it
-	Status agent.RunStatus
-	Ended  agent.Reason
-}
-
-// Of is what is known of the undo of a call that has ended; false of one that is open, or whose tool has none.
-func (u *Undos) Of(ctx context.Context, c agent.Call) (Undoing, bool, error) {
-	if c.Open() || !u.def.Undoable(c.Tool) {
-		return Undoing{}, false, nil
-	}
-	own, err := u.own(ctx, c)
-	if err != nil {
-		return Undoing{}, false, err
-	}
-	if !own {
-		return Undoing{Reason: "it is taken back where it was made, in run " + u.s.From.Run + " or before it"}, true, nil
-	}
-	use, err := u.ports.undoCall(ctx, u.s.Tenant, u.def, c)
-	var cannot *agent.UndoError
-	switch {
-	case errors.As(err, &cannot):
-		return Undoing{Reason: cannot.Problem}, true, nil
-	case err != nil:
-		return Undoing{}, false, err
-	}
-	known := Undoing{Use: use}
-	run := undoRun(u.s, c.ID)
-	h, err := u.ports.Journal.Head(ctx, u.s.Tenant, run)
-	if err == nil {
-		known.Run, known.Status, known.Ended = run, h.Status, h.Reason
-	} else if !errors.Is(err, store.ErrNoRun) {
-		return Undoing{}, false, err
-	}
-	return known, true, nil
-}
-
-// own reports whether the call was made, or at least settled, in the run itself and not in one that it began from.
-func (u *Undos) own(ctx context.Context, c agent.Call) (bool, error) {
-	from := u.s.From
-	if from == nil {
-		return true, nil
-	}
-	if u.past == nil {
-		past, err := u.ports.Journal.At(ctx, u.s.Tenant, from.Run, from.Seq)
-		if err != nil {
-			return false, fmt.Errorf("read run %s, from which run %s began: %w", from.Run, u.s.Run, err)
+// Undos returns what would take calls of run s back, by call id. Calls that are open or whose tool has no undo are left
+// out.
+func (p Ports) Undos(
+	ctx context.Context, s *agent.AgentState, def *agent.Definition, calls []string,
+) (map[string]*CallUndo, error) {
+	undos := map[string]*CallUndo{}
+	var past *agent.AgentState
+	for _, id := range calls {
+		c, ok := s.Call(id)
+		if !ok || c.Open() || !def.Undoable(c.Tool) {
+			continue
 		}
-		u.past = &past
+		if past == nil {
+			var err error
+			if past, err = p.past(ctx, s); err != nil {
+				return nil, err
+			}
+		}
+		if inherited(past, id) {
+			undos[id] = &CallUndo{Reason: "it is taken back where it was made, in run " + s.From.Run + " or before it"}
+			continue
+		}
+		use, err := p.undoCall(ctx, s.Tenant, def, c)
+		var cannot *agent.UndoError
+		if errors.As(err, &cannot) {
+			undos[id] = &CallUndo{Reason: cannot.Problem}
+			continue
+		} else if err != nil {
+			return nil, err
+		}
+		u := &CallUndo{Tool: use.Tool, Input: use.Input}
+		run := undoRun(s, id)
+		if h, err := p.Journal.Head(ctx, s.Tenant, run); err == nil {
+			u.Run, u.Status, u.Ended = run, h.Status, h.Reason
+		} else if !errors.Is(err, store.ErrNoRun) {
+			return nil, err
+		}
+		undos[id] = u
 	}
-	before, had := u.past.Call(c.ID)
-	return !had || before.Open(), nil
+	return undos, nil
+}
+
+// past is the run that s began from, as it was then; of one that began by itself, a run without calls.
+func (p Ports) past(ctx context.Context, s *agent.AgentState) (*agent.AgentState, error) {
+	if s.From == nil {
+		return &agent.AgentState{}, nil
+	}
+	past, err := p.Journal.At(ctx, s.Tenant, s.From.Run, s.From.Seq)
+	if err != nil {
+		return nil, fmt.Errorf("read run %s, from which run %s began: %w", s.From.Run, s.Run, err)
+	}
+	return &past, nil
+}
+
+// inherited reports whether a call was settled in the past of its run.
+func inherited(past *agent.AgentState, call string) bool {
+	c, had := past.Call(call)
+	return had && !c.Open()
 }

@@ -112,15 +112,13 @@ func TestUndoReadsAllOfAResult(t *testing.T) {
 				w.start()
 				w.drive(0)
 				s := w.state()
-				c, _ := s.Call("c1")
-				got, ok, err := w.ports.Undos(&s, w.def).Of(w.ctx, c)
+				got, err := w.ports.Undos(w.ctx, &s, w.def, []string{"c1"})
 				require.NoError(t, err)
-				require.True(t, ok)
 				if !keep {
-					require.Equal(t, runtime.Undoing{Reason: "its result is not JSON"}, got)
+					require.Equal(t, &runtime.CallUndo{Reason: "its result is not JSON"}, got["c1"])
 					return
 				}
-				require.Equal(t, `{"id":"p1"}`, string(got.Use.Input))
+				require.Equal(t, `{"id":"p1"}`, string(got["c1"].Input))
 			})
 		})
 	}

@@ -30,32 +30,20 @@ func (p *part) withUndos(ctx context.Context, state *agent.AgentState, calls jso
 	if err := json.Unmarshal(calls, &shown); err != nil {
 		return nil, err
 	}
-	undos := runtime.Ports{Journal: p.stage.record, Blobs: p.stage.blobs}.Undos(state, &p.scenario.agent)
-	offered := false
+	var ids []string
 	for _, call := range shown {
 		id, _ := call["id"].(string) // the core's own JSON
-		c, _ := state.Call(id)
-		known, ok, err := undos.Of(ctx, c)
-		if err != nil {
-			return nil, err
-		}
-		if !ok {
-			continue
-		}
-		offered = true
-		u := map[string]any{}
-		if known.Reason != "" {
-			u["reason"] = known.Reason
-		} else {
-			u["tool"], u["input"] = known.Use.Tool, known.Use.Input
-		}
-		if known.Run != "" {
-			u["run"], u["status"], u["ended"] = known.Run, known.Status, known.Ended
-		}
-		call["undo"] = u
+		ids = append(ids, id)
 	}
-	if !offered { // numbers keep their digits
-		return calls, nil
+	ports := runtime.Ports{Journal: p.stage.record, Blobs: p.stage.blobs}
+	undos, err := ports.Undos(ctx, state, &p.scenario.agent, ids)
+	if err != nil || len(undos) == 0 { // numbers keep their digits
+		return calls, err
+	}
+	for i, id := range ids {
+		if u := undos[id]; u != nil {
+			shown[i]["undo"] = u
+		}
 	}
 	return agent.MarshalVerbatim(shown)
 }

@@ -73,7 +73,9 @@ type Starter interface {
 	Start(ctx context.Context, r runtime.Start) (agent.AgentState, error)
 	Fork(ctx context.Context, f runtime.Fork) (agent.AgentState, error)
 	Undo(ctx context.Context, u runtime.Undo) (s agent.AgentState, again bool, err error)
-	Undos(s *agent.AgentState, def *agent.Definition) *runtime.Undos
+	Undos(
+		ctx context.Context, s *agent.AgentState, def *agent.Definition, calls []string,
+	) (map[string]*runtime.CallUndo, error)
 }
 
 // Inputs takes messages and services' answers; *runtime.Inputs is one, and says what the errors are.

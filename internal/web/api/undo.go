@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"net/url"
 
@@ -11,14 +10,7 @@ import (
 )
 
 // CallUndo is what would take a call back, or why nothing does.
-type CallUndo struct {
-	Tool   string          `json:"tool,omitempty"`   // of the call that would, by its original name
-	Input  json.RawMessage `json:"input,omitempty"`  // and its arguments
-	Reason string          `json:"reason,omitempty"` // why nothing does
-	Run    string          `json:"run,omitempty"`    // that takes it back, once somebody has asked for it
-	Status agent.RunStatus `json:"status,omitempty"` // of that run
-	Ended  agent.Reason    `json:"ended,omitempty"`  // why that run has ended
-}
+type CallUndo = runtime.CallUndo
 
 // Undone is the answer to POST /v1/runs/{id}/calls/{call}/undo: the run that takes the call back.
 type Undone struct {
@@ -60,37 +52,26 @@ func (s *server) undo(w http.ResponseWriter, r *http.Request, c Caller) (int, an
 	return http.StatusAccepted, u, nil
 }
 
-// withUndos adds to shown calls of a run what would take them back. That it cannot be said is no reason not to show the run.
+// withUndos adds to shown calls of a run what would take them back. The run is shown even if that cannot be said.
 func (s *server) withUndos(ctx context.Context, run *agent.AgentState, shown []Call) {
-	if err := s.addUndos(ctx, run, shown); err != nil && s.Log != nil {
-		s.Log.Warn("the undo of a run's calls is not shown", "run", run.Run, "error", err)
-	}
-}
-
-func (s *server) addUndos(ctx context.Context, run *agent.AgentState, shown []Call) error {
 	if len(shown) == 0 {
-		return nil
+		return
+	}
+	var ids []string
+	for _, c := range shown {
+		ids = append(ids, c.ID)
 	}
 	def, err := s.Definitions(ctx, run.Tenant, run.Definition)
-	if err != nil {
-		return err
+	var undos map[string]*CallUndo
+	if err == nil {
+		undos, err = s.Starter.Undos(ctx, run, def, ids)
 	}
-	undos := s.Starter.Undos(run, def)
+	if err != nil && s.Log != nil {
+		s.Log.Warn("the undo of a run's calls is not shown", "run", run.Run, "error", err)
+	}
 	for i := range shown {
-		c, ok := run.Call(shown[i].ID)
-		if !ok {
-			continue
-		}
-		known, ok, err := undos.Of(ctx, c)
-		if err != nil {
-			return err
-		}
-		if !ok {
-			continue
-		}
-		shown[i].Undo = &CallUndo{known.Use.Tool, known.Use.Input, known.Reason, known.Run, known.Status, known.Ended}
+		shown[i].Undo = undos[shown[i].ID]
 	}
-	return nil
 }
 
 // Undo asks for a call of a finished run to be taken back, as often as it takes: there is one run that does.
