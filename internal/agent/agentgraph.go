@@ -53,7 +53,7 @@ func circle(d *Definition, find func(name string) (*Definition, bool), path []st
 			return path
 		case seen[t.Agent.Agent]: // a circle of others is told of them
 		default:
-			if next := agentNamed(find, t.Agent.Agent); next != nil {
+			if next := AgentNamed(find, t.Agent.Agent); next != nil {
 				if found := circle(next, find, path, seen); found != nil {
 					return found
 				}
@@ -70,7 +70,7 @@ func checkDelegates(d *Definition, names []string, find func(name string) (*Defi
 		if t.Kind != KindAgent || t.Agent == nil {
 			continue
 		}
-		if agentNamed(find, t.Agent.Agent) == nil {
+		if AgentNamed(find, t.Agent.Agent) == nil {
 			found = append(found, fmt.Errorf("agent %s: tools[%d].agent: there is no agent %.64q; known: %s", d.Name, i, t.Agent.Agent,
 				strings.Join(slices.Sorted(slices.Values(names)), ", ")))
 			continue
@@ -87,12 +87,12 @@ func checkDelegates(d *Definition, names []string, find func(name string) (*Defi
 
 // unpriced is an agent whose models have no price, among the one of that name and those that work for it; "" = there is none.
 func unpriced(name string, find func(name string) (*Definition, bool), seen map[string]bool) string {
-	d := agentNamed(find, name)
+	d := AgentNamed(find, name)
 	if d == nil || seen[name] {
 		return ""
 	}
 	seen[name] = true
-	if !d.priced() {
+	if !d.Priced() {
 		return name
 	}
 	for _, t := range d.Tools {

@@ -10,6 +10,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Problem is one thing that is wrong with a definition.
@@ -120,8 +123,8 @@ func (c *checker) definition(d *Definition) {
 	c.limits("limits", d.Limits)
 	oneOf(c, "batch", d.Batch, BatchAll, BatchHighestPriority, BatchFirst)
 	oneOf(c, "executor", d.Executor, ExecutorSequential, ExecutorParallelBatch, ExecutorParallelStreaming)
-	oneOf(c, "wait", d.Wait, WaitAnyExternal, WaitAllSuspended)
-	oneOf(c, "resume", d.Resume, ResumeEach, ResumeAllAnswered, ResumeBatchAll)
+	oneOf(c, "wait", d.Wait, WaitAnyExternal, run.WaitAllSuspended)
+	oneOf(c, "resume", d.Resume, ResumeEach, run.ResumeAllAnswered, run.ResumeBatchAll)
 	oneOf(c, "textBesideCalls", d.TextBesideCalls, TextBesideKeep, TextBesideDrop)
 	oneOf(c, "permission.early", d.Early, EarlyKeep, EarlyRefuse)
 	c.output("output", d.Output)
@@ -139,7 +142,7 @@ func (c *checker) definition(d *Definition) {
 	c.orchestrator("orchestrator", d)
 	c.prefilter("prefilter", d.Prefilter)
 	c.wording("wording", d.Wording)
-	c.form(d.Builder == "" || validToolName(d.Builder), "builder", d.Builder, "dotted parts of letters, digits, _ and -")
+	c.form(d.Builder == "" || IsToolName(d.Builder), "builder", d.Builder, "dotted parts of letters, digits, _ and -")
 }
 
 func (c *checker) limits(at string, l Limits) {
@@ -164,7 +167,7 @@ func (c *checker) plugins(at string, specs []PluginSpec) {
 		if p.Config == nil {
 			continue
 		}
-		_, err := CompactJSON(p.Config, JSONLimits{})
+		_, err := jsonx.CompactJSON(p.Config, jsonx.JSONLimits{})
 		c.that(err == nil, path+".config", "got what is no JSON, want the plugin's configuration")
 	}
 }
@@ -216,7 +219,7 @@ func (c *checker) chain(d *Definition) {
 	c.wholeChain(d.Model)
 	c.that(d.Model.Continuations >= 0, "model.continuations", fmt.Sprintf("got %d, want zero or more", d.Model.Continuations))
 	if d.Model.StaticText != "" && d.Output.Format == OutputJSON {
-		_, err := CompactJSON([]byte(d.Model.StaticText), outputLimits)
+		_, err := jsonx.CompactJSON([]byte(d.Model.StaticText), OutputLimits)
 		c.that(err == nil, "model.staticText", "got text, want one JSON value: output.format is json")
 	}
 }
@@ -226,8 +229,8 @@ func (c *checker) stop(at string, s Stop) {
 	c.that(s.Timeout >= 0, at+".timeout", "got less than zero, want a duration")
 	c.that(s.Tokens >= 0, at+".tokens", fmt.Sprintf("got %d, want zero or more", s.Tokens))
 	c.that(s.ConsecutiveErrors >= 0, at+".consecutiveErrors", fmt.Sprintf("got %d, want zero or more", s.ConsecutiveErrors))
-	c.that(s.LoopWindow == 0 || s.LoopWindow >= 2 && s.LoopWindow <= maxLoopWindow, at+".loopWindow",
-		fmt.Sprintf("got %d, want 0 or 2 to %d", s.LoopWindow, maxLoopWindow))
+	c.that(s.LoopWindow == 0 || s.LoopWindow >= 2 && s.LoopWindow <= MaxLoopWindow, at+".loopWindow",
+		fmt.Sprintf("got %d, want 0 or 2 to %d", s.LoopWindow, MaxLoopWindow))
 }
 
 // stopTools wants the tools that stop a run to be the agent's.
@@ -244,9 +247,9 @@ func (c *checker) price(at string, p *Price) {
 	}
 	for _, part := range []struct {
 		key   string
-		price *USD
+		price *run.USD
 	}{{"input", &p.Input}, {"output", &p.Output}, {"cacheRead", p.CacheRead}, {"cacheWrite", p.CacheWrite}} {
-		c.that(part.price == nil || *part.price >= 0 && *part.price%1_000_000 == 0, at+"."+part.key, "got another amount, "+errUSD.Error())
+		c.that(part.price == nil || *part.price >= 0 && *part.price%1_000_000 == 0, at+"."+part.key, "got another amount, "+run.ErrUSD.Error())
 	}
 }
 
@@ -257,7 +260,7 @@ func (c *checker) modelSettings(at string, m ModelSpec) {
 	if m.Cache != "" {
 		oneOf(c, at+".cache", m.Cache, CacheOff, CacheFiveMinutes, CacheOneHour)
 	}
-	c.that(m.Options == nil || isJSONObject(m.Options), at+".options", "got something else, want a mapping")
+	c.that(m.Options == nil || IsJSONObject(m.Options), at+".options", "got something else, want a mapping")
 	c.modelOptions(at, m)
 	if m.Key != "" {
 		c.that(m.Provider == "openai", at+".key", "got one, want none: only provider openai takes a key")
@@ -301,9 +304,10 @@ func (c *checker) modelOptions(at string, m ModelSpec) {
 	}
 }
 
-func isJSONObject(raw json.RawMessage) bool {
-	_, err := CompactJSON(raw, JSONLimits{})
-	return err == nil && jsonKind(raw) == '{'
+// IsJSONObject reports whether raw is one JSON object.
+func IsJSONObject(raw json.RawMessage) bool {
+	_, err := jsonx.CompactJSON(raw, jsonx.JSONLimits{})
+	return err == nil && jsonx.JSONKind(raw) == '{'
 }
 
 func validBaseURL(s string) bool {
@@ -343,9 +347,9 @@ func (c *checker) toolsOf(tools []ToolSpec, servers []MCPServer) {
 
 func (c *checker) tool(at string, t ToolSpec) {
 	switch {
-	case !validToolName(t.Name):
+	case !IsToolName(t.Name):
 		c.form(false, at+".name", t.Name, "dotted parts of letters, digits, _ and -")
-	case !validWord(t.ModelName()):
+	case !ValidWord(t.ModelName()):
 		c.add(at+".name", fmt.Sprintf("got %d characters, want at most 64", len(t.Name)))
 	}
 	if t.Kind != KindMCP { // see mcpTool
@@ -358,10 +362,10 @@ func (c *checker) tool(at string, t ToolSpec) {
 	c.that(t.Kind == KindService || t.Kind == KindAgent || t.Domain == "", at+".domain", "got a domain, want none: only a service and an agent have one")
 	c.that(len(t.Event) <= maxEventType, at+".event", fmt.Sprintf("got %d bytes, want at most %d", len(t.Event), maxEventType))
 	c.that(!t.AnsweredLater() || t.Timeout == 0 || t.Timeout >= minAnswer, at+".timeout", "got less than a minute, want a minute or more: so long it has to answer")
-	oneOf(c, at+".effect", t.Effect, EffectRead, EffectIdempotent, EffectNonIdempotent)
+	oneOf(c, at+".effect", t.Effect, run.EffectRead, run.EffectIdempotent, run.EffectNonIdempotent)
 	c.that(t.Timeout >= 0, at+".timeout", "got less than zero, want a duration")
 	c.toolPolicy(at, t)
-	if err := checkSchema(t.Schema); err != nil {
+	if err := CheckSchema(t.Schema); err != nil {
 		c.add(at+".schema", err.Error())
 	}
 }
@@ -385,11 +389,11 @@ func (c *checker) approvalTool(at string, d *Definition) {
 }
 
 // CheckArgumentSchema wants a JSON Schema of an object that refers to nothing outside itself, as a definition's tools have.
-func CheckArgumentSchema(raw json.RawMessage) error { return checkSchema(raw) }
+func CheckArgumentSchema(raw json.RawMessage) error { return CheckSchema(raw) }
 
-// checkSchema wants a JSON Schema of an object that refers to nothing outside itself (R14).
-func checkSchema(raw json.RawMessage) error {
-	schema, err := readSchema(raw)
+// CheckSchema wants a JSON Schema of an object that refers to nothing outside itself (R14).
+func CheckSchema(raw json.RawMessage) error {
+	schema, err := ReadSchema(raw)
 	if err == nil && schema["type"] != "object" {
 		err = errors.New("want a JSON Schema with type: object")
 	}
@@ -401,7 +405,7 @@ func checkSchema(raw json.RawMessage) error {
 
 // checkOutputSchema wants a JSON Schema of anything that refers to nothing outside itself.
 func checkOutputSchema(raw json.RawMessage) error {
-	schema, err := readSchema(raw)
+	schema, err := ReadSchema(raw)
 	if err == nil && schema == nil {
 		err = errors.New("want a JSON Schema, a mapping")
 	}
@@ -411,13 +415,13 @@ func checkOutputSchema(raw json.RawMessage) error {
 	return err
 }
 
-// readSchema is nil for JSON that is no mapping.
-func readSchema(raw json.RawMessage) (map[string]any, error) {
-	compact, err := CompactJSON(raw, JSONLimits{})
+// ReadSchema is nil for JSON that is no mapping.
+func ReadSchema(raw json.RawMessage) (map[string]any, error) {
+	compact, err := jsonx.CompactJSON(raw, jsonx.JSONLimits{})
 	if err != nil {
 		return nil, err
 	}
-	v, err := decodeNumbers(compact)
+	v, err := jsonx.DecodeNumbers(compact)
 	if err != nil {
 		return nil, err
 	}

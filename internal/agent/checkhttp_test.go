@@ -1,4 +1,4 @@
-package agent
+package agent_test
 
 import (
 	"strings"
@@ -6,10 +6,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/countersign/countersign/internal/agent"
 )
 
 func TestRequestParts(t *testing.T) {
-	for template, want := range map[string][]TemplatePart{
+	for template, want := range map[string][]agent.TemplatePart{
 		"":                          nil,
 		"a {b} c":                   {{Text: "a "}, {Arg: "b"}, {Text: " c"}},
 		"{a}{b.c}":                  {{Arg: "a"}, {Arg: "b.c"}},
@@ -24,12 +26,12 @@ func TestRequestParts(t *testing.T) {
 		"$ {a} ${x}":                {{Text: "$ "}, {Arg: "a"}, {Text: " $"}, {Arg: "x"}},
 		"x${secret:A}y${secret:B}z": {{Text: "x"}, {Secret: "A"}, {Text: "y"}, {Secret: "B"}, {Text: "z"}},
 	} {
-		got, err := RequestParts(template)
+		got, err := agent.RequestParts(template)
 		require.NoError(t, err, template)
 		require.Equal(t, want, got, template)
 	}
 	for _, bad := range []string{"${secret:", "${secret:}", "${secret:a b}", "${secret:...}", "${secret:" + strings.Repeat("a", 65) + "}"} {
-		_, err := RequestParts(bad)
+		_, err := agent.RequestParts(bad)
 		require.ErrorContains(t, err, "want ${secret:NAME}", bad)
 	}
 }
@@ -38,7 +40,7 @@ func TestRequestParts(t *testing.T) {
 func TestRequestPartsAreTheTemplate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		template := rapid.StringMatching(`([a-z{}$ ]|\{[a-z]{1,3}\}|\$\{secret:[A-Z]{1,3}\}){0,12}`).Draw(t, "template")
-		parts, err := RequestParts(template)
+		parts, err := agent.RequestParts(template)
 		if err != nil {
 			return
 		}
@@ -60,13 +62,13 @@ func TestRequestPartsAreTheTemplate(t *testing.T) {
 }
 
 func TestRequestURLs(t *testing.T) {
-	for raw, want := range map[string]RequestURL{
+	for raw, want := range map[string]agent.RequestURL{
 		"https://x.example":                       {Origin: "https://x.example"},
-		"https://x.example:8443/a/{b}?c={d}&e&f=": {Origin: "https://x.example:8443", Path: "/a/{b}", Query: []RequestParam{{"c", "{d}"}, {"e", ""}, {"f", ""}}},
-		"http://[::1]:80?x=1=2":                   {Origin: "http://[::1]:80", Query: []RequestParam{{"x", "1=2"}}},
+		"https://x.example:8443/a/{b}?c={d}&e&f=": {Origin: "https://x.example:8443", Path: "/a/{b}", Query: []agent.RequestParam{{Name: "c", Value: "{d}"}, {Name: "e", Value: ""}, {Name: "f", Value: ""}}},
+		"http://[::1]:80?x=1=2":                   {Origin: "http://[::1]:80", Query: []agent.RequestParam{{Name: "x", Value: "1=2"}}},
 		"https://x.example/bot${secret:K}/send":   {Origin: "https://x.example", Path: "/bot${secret:K}/send"},
 	} {
-		got, err := (&HTTPTool{URL: raw}).Request()
+		got, err := (&agent.HTTPTool{URL: raw}).Request()
 		require.NoError(t, err, raw)
 		require.Equal(t, want, got, raw)
 	}
@@ -74,7 +76,7 @@ func TestRequestURLs(t *testing.T) {
 		"", "x.example", "//x.example", "HTTPS://x.example", "https://", "https:///a", "https://a@b/", "https://a\\b/", "https://{a}/", "https://x.example/a b",
 		"https://x.example/\n", "https://x.example/é", "https://x.example/#f", "https://x.example/a\\b", "https://x%2eexample/", "ftp://x.example",
 	} {
-		_, err := (&HTTPTool{URL: bad}).Request()
+		_, err := (&agent.HTTPTool{URL: bad}).Request()
 		require.Error(t, err, bad)
 	}
 }

@@ -4,26 +4,28 @@ import (
 	"cmp"
 	"encoding/json"
 	"time"
+
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Definition is an agent, resolved: every default and preset applied. It is stored as a blob under its digest when a run
 // starts, and the run uses that one to its end. The YAML form is read by package agentfile.
 type Definition struct {
-	Name            string        `json:"name"` // ^[a-z][a-z0-9-]{0,39}$
-	Version         string        `json:"version,omitempty"`
-	Preset          Preset        `json:"preset"`
-	System          string        `json:"system"` // text/template, see RenderSystem; may be empty with a Builder
-	Model           ModelSpec     `json:"model"`
-	Tools           []ToolSpec    `json:"tools,omitempty"` // in order of definition
-	Permission      Permission    `json:"permission"`
-	Limits          Limits        `json:"limits"`
-	Batch           BatchMode     `json:"batch"`
-	Executor        Executor      `json:"executor"`
-	Wait            WaitMode      `json:"wait"`
-	Resume          ResumeMode    `json:"resume"`
-	TextBesideCalls TextBeside    `json:"textBesideCalls"`
-	Early           EarlyDecision `json:"early"` // a decision before the call is suspended
-	HooksVersion    string        `json:"hooksVersion,omitempty"`
+	Name            string         `json:"name"` // ^[a-z][a-z0-9-]{0,39}$
+	Version         string         `json:"version,omitempty"`
+	Preset          Preset         `json:"preset"`
+	System          string         `json:"system"` // text/template, see RenderSystem; may be empty with a Builder
+	Model           ModelSpec      `json:"model"`
+	Tools           []ToolSpec     `json:"tools,omitempty"` // in order of definition
+	Permission      Permission     `json:"permission"`
+	Limits          Limits         `json:"limits"`
+	Batch           BatchMode      `json:"batch"`
+	Executor        Executor       `json:"executor"`
+	Wait            run.WaitMode   `json:"wait"`
+	Resume          run.ResumeMode `json:"resume"`
+	TextBesideCalls TextBeside     `json:"textBesideCalls"`
+	Early           EarlyDecision  `json:"early"` // a decision before the call is suspended
+	HooksVersion    string         `json:"hooksVersion,omitempty"`
 
 	Output      Output         `json:"output,omitzero"`
 	Corrections CorrectionMode `json:"corrections,omitempty"`
@@ -119,24 +121,15 @@ const (
 	ExecutorParallelStreaming Executor = "parallel_streaming"
 )
 
-// WaitMode says when a round with suspended calls parks the run.
-type WaitMode string
-
 // The wait modes (semantics.md, 6.1). any_external parks a round as soon as nothing but waiting is left of it; all_suspended only one of
 // which nothing came back, and else asks the model with placeholders for what is missing.
 const (
-	WaitAnyExternal  WaitMode = "any_external"
-	WaitAllSuspended WaitMode = "all_suspended"
+	WaitAnyExternal run.WaitMode = "any_external"
 )
-
-// ResumeMode says when decisions are replayed.
-type ResumeMode string
 
 // The resume modes.
 const (
-	ResumeEach        ResumeMode = "each"
-	ResumeAllAnswered ResumeMode = "all_answered"
-	ResumeBatchAll    ResumeMode = "batch_all"
+	ResumeEach run.ResumeMode = "each"
 )
 
 // TextBeside says what becomes of text that came with tool calls.
@@ -163,8 +156,8 @@ type Limits struct {
 	Grace        int     `json:"grace,omitempty"` // inferences beyond them, which the model makes knowing that it is at its end
 	OnLimit      OnLimit `json:"onLimit"`         // once both are used up, or one of the two below is
 
-	Tokens int64 `json:"tokens,omitempty"` // of all kinds, in all; 0 = no limit
-	USD    USD   `json:"usd,omitempty"`    // of all replies; 0 = no limit. Every model needs a price
+	Tokens int64   `json:"tokens,omitempty"` // of all kinds, in all; 0 = no limit
+	USD    run.USD `json:"usd,omitempty"`    // of all replies; 0 = no limit. Every model needs a price
 
 	Validators Validators `json:"validators,omitempty"` // "" = always
 
@@ -180,8 +173,8 @@ type Limits struct {
 // DefaultOpen is how many requests to people a run has open where its definition does not say.
 const DefaultOpen = 50
 
-// maxOpen is how many requests to people a run has open at a time.
-func (d *Definition) maxOpen() int { return cmp.Or(d.Limits.Open, DefaultOpen) }
+// MaxOpen is how many requests to people a run has open at a time.
+func (d *Definition) MaxOpen() int { return cmp.Or(d.Limits.Open, DefaultOpen) }
 
 // Validators says when outputs and the arguments of services are checked.
 type Validators string
@@ -345,12 +338,12 @@ const (
 // Rule is one line of policy. Tool is a pattern over original names: '*' matches any run of characters. The first rule
 // that matches wins, but deny rules are checked before all others.
 type Rule struct {
-	Tool      string        `json:"tool"`
-	When      []Condition   `json:"when,omitempty"` // all must hold
-	Verdict   Verdict       `json:"verdict"`
-	Approvers []string      `json:"approvers,omitempty"`
-	Expires   time.Duration `json:"expires,omitempty"`
-	Note      string        `json:"note,omitempty"` // shown to the person who is asked
+	Tool      string          `json:"tool"`
+	When      []run.Condition `json:"when,omitempty"` // all must hold
+	Verdict   Verdict         `json:"verdict"`
+	Approvers []string        `json:"approvers,omitempty"`
+	Expires   time.Duration   `json:"expires,omitempty"`
+	Note      string          `json:"note,omitempty"` // shown to the person who is asked
 
 	Quorum   int           `json:"quorum,omitempty"`   // so many different people approve; 0 and 1 = one. One denial is enough for all
 	FourEyes bool          `json:"fourEyes,omitempty"` // the people for whom the run acts may deny and not approve
@@ -362,20 +355,6 @@ type Rule struct {
 type Escalation struct {
 	After time.Duration `json:"after"` // since the request; > 0
 	To    []string      `json:"to"`    // principals, beside the approvers; at least one
-}
-
-// Condition compares the value at a JSON Pointer of the arguments. Exactly one operator is set. Numbers compare as exact
-// decimals. A missing value makes ask and deny rules match and allow rules not.
-type Condition struct {
-	Path    string            `json:"path"`
-	Eq      json.RawMessage   `json:"eq,omitempty"`
-	Ne      json.RawMessage   `json:"ne,omitempty"`
-	Gt      json.RawMessage   `json:"gt,omitempty"`
-	Gte     json.RawMessage   `json:"gte,omitempty"`
-	Lt      json.RawMessage   `json:"lt,omitempty"`
-	Lte     json.RawMessage   `json:"lte,omitempty"`
-	In      []json.RawMessage `json:"in,omitempty"`
-	Matches string            `json:"matches,omitempty"` // RE2, unanchored
 }
 
 // Tool finds a tool by its original name, one that d offers of itself as well.

@@ -1,72 +1,11 @@
 package agent
 
 import (
-	"bytes"
 	"cmp"
 	"slices"
 	"strings"
+	"unicode"
 )
-
-// maxDuplicates is how many replies in a row may do nothing but repeat calls before the loop is left (semantics 4.2).
-const maxDuplicates = 2
-
-// circles reports whether the model does nothing but repeat calls. Who has spoken to it since has broken the circle.
-func circles(d *Definition, s *AgentState) bool {
-	return d.Guards.DuplicateCalls && len(s.returned()) > 0 && newestWatch(d, s).Duplicates >= maxDuplicates && !s.spokenTo()
-}
-
-// markRepeats notes of a reply's calls what they repeat, where every one of them does: a model that also does something new is not going
-// in circles. What people say in between is a reason to do a thing again.
-func markRepeats(d *Definition, s *AgentState, calls []RepliedCall) {
-	if !d.Guards.DuplicateCalls || s.spokenTo() {
-		return
-	}
-	found := make([]string, len(calls))
-	for i, c := range calls {
-		if found[i] = s.repeated(c); found[i] == "" {
-			return
-		}
-	}
-	for i := range calls {
-		calls[i].Repeats = found[i]
-	}
-}
-
-// repeated is the call that a planned one repeats, "" where it repeats none: the same tool with the same arguments in the round directly
-// before, which succeeded, or was refused as a duplicate itself, and beside which nothing else was done. A call that failed may be tried
-// again, and one that looks may look again after something was done; who asks without any argument asks how things stand now, the time or
-// what is new, and may do so as often as it likes. Calls of one reply do not repeat each other: the model had the result of none.
-func (s *AgentState) repeated(c RepliedCall) string {
-	if string(c.Input) == "{}" && (c.Effect == EffectRead || c.Effect == EffectIdempotent) {
-		return ""
-	}
-	same := func(b Call) bool {
-		return b.Tool == c.original() && b.Name == c.Name && (bytes.Equal(b.Input, c.Input) || canonicalText(b.Input) == canonicalText(c.Input))
-	}
-	found := ""
-	for _, b := range s.returned() {
-		switch {
-		case b.Reason == WhyDuplicate && same(b):
-			found = b.Repeats
-		case b.Status == StatusSucceeded && same(b) && found == "":
-			found = b.ID
-		case b.Status == StatusSucceeded && !same(b) && b.Effect != EffectRead:
-			return ""
-		}
-	}
-	return found
-}
-
-// spokenTo reports whether anybody but tools has said something that no inference has carried.
-func (s *AgentState) spokenTo() bool {
-	all := s.Messages.All()
-	for i := len(all) - 1; i >= 0 && all[i].Seen(s.Inferences) == 0; i-- {
-		if _, said := all[i].Block.(Text); said {
-			return true
-		}
-	}
-	return false
-}
 
 // closestNames bounds how many tools are suggested for one that does not exist.
 const closestNames = 3
@@ -74,10 +13,10 @@ const closestNames = 3
 // longestName bounds, in runes, what is compared of a name that a model made up. Tools' own are shorter.
 const longestName = 64
 
-// closest are the names most like one that no tool has, best first (semantics 4.2): the same but for case and separators, then the same
+// Closest are the names most like one that no tool has, best first (semantics 4.2): the same but for case and separators, then the same
 // but for a prefix, then those of which at most half would have to be changed. A tool never runs under a name that is not its own: rules,
 // approvals and the journal go by names.
-func closest(asked string, names []string) []string {
+func Closest(asked string, names []string) []string {
 	type match struct {
 		name  string
 		score float64
@@ -95,9 +34,6 @@ func closest(asked string, names []string) []string {
 	}
 	return out
 }
-
-// Closest are the names, at most three, that are most like what somebody has written, best first; none where none is.
-func Closest(written string, names []string) []string { return closest(written, names) }
 
 // alike is how much two names have in common: 3 where they differ in case and separators alone, 2 where one is the other behind a prefix,
 // and else from 0 to 1 the share of the longer one that need not be changed.
@@ -117,7 +53,7 @@ func alike(asked, name string) float64 {
 
 // bare is a name without regard to case and to what separates its words, bounded.
 func bare(name string) []rune {
-	r := []rune(folded(name))
+	r := []rune(Folded(name))
 	r = r[:min(len(r), longestName)]
 	for i, c := range r {
 		if strings.ContainsRune(".-/: ", c) {
@@ -153,5 +89,73 @@ func textClosest(d *Definition, names []string) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return " " + d.word(wordClosestTool, map[string]any{"Names": strings.Join(names, " or ")})
+	return " " + d.Word(wordClosestTool, map[string]any{"Names": strings.Join(names, " or ")})
+}
+
+// The bounds of delegation where a definition says none, and how many runs the calls of one run may be in all.
+const (
+	MaxChildren = 64
+)
+
+// AgentNamed is nil where there is no such agent.
+func AgentNamed(find func(name string) (*Definition, bool), name string) *Definition {
+	if find == nil {
+		return nil
+	}
+	if d, ok := find(name); ok {
+		return d
+	}
+	return nil
+}
+
+// Priced reports whether it is known what each of the agent's models costs.
+func (d *Definition) Priced() bool {
+	unpriced := func(m ModelSpec) bool { return m.Price == nil }
+	return !slices.ContainsFunc(d.Model.Chain(), unpriced) && !slices.ContainsFunc(d.Orchestrator.models(), func(m planModel) bool { return unpriced(*m.spec) })
+}
+
+// Throughout is the agent with the provider, id, base URL and file of m in place of its models', and of those of every agent below it.
+// What its own model costs and its settings stay.
+func (d Definition) Throughout(m ModelSpec) Definition {
+	d.Model.Provider, d.Model.ID, d.Model.BaseURL, d.Model.File, d.Model.Fallbacks = m.Provider, m.ID, m.BaseURL, m.File, nil
+	d.Orchestrator.Planner, d.Orchestrator.Router = nil, nil
+	d.Below = &m
+	return d
+}
+
+// Within is the agent whose tools are confined to a folder, an absolute path, and whose programs start there, and so of every agent below it.
+func (d Definition) Within(folder string) Definition {
+	d.Folder, d.Tools, d.MCP = folder, slices.Clone(d.Tools), slices.Clone(d.MCP)
+	for i := range d.Tools {
+		d.Tools[i].Root = folder
+	}
+	for i := range d.MCP {
+		if len(d.MCP[i].Command) > 0 {
+			d.MCP[i].Dir = folder
+		}
+	}
+	return d
+}
+
+// Folded is text as phrases are looked for in it: without regard to case, as strings.EqualFold has it, and with one kind of apostrophe.
+func Folded(text string) string { return strings.Map(foldRune, text) }
+
+// foldRune is caseFold, and one kind of apostrophe.
+func foldRune(r rune) rune {
+	switch {
+	case r == '’' || r == 'ʼ':
+		return '\''
+	case r < 'A': // digits, spaces and most of what stands between words have no case
+		return r
+	}
+	return CaseFold(r)
+}
+
+// CaseFold is the smallest of the runes that are r in another case, as strings.EqualFold has it.
+func CaseFold(r rune) rune {
+	least := r
+	for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
+		least = min(least, f)
+	}
+	return least
 }

@@ -1,10 +1,12 @@
-package agent
+package agent_test
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
 )
 
 func TestClosest(t *testing.T) {
@@ -22,8 +24,8 @@ func TestClosest(t *testing.T) {
 		"...":                        {},
 		strings.Repeat("look", 1000): {},
 	} {
-		require.Equal(t, want, closest(asked, names), asked)
+		require.Equal(t, want, agent.Closest(asked, names), asked)
 	}
-	require.Len(t, closest("payments", []string{"payments_a", "payments_b", "payments_c", "payments_d"}), 3)
-	require.Equal(t, []string{"a_b", "x_a_b"}, closest("A.B", []string{"x_a_b", "a_b"}), "the best first")
+	require.Len(t, agent.Closest("payments", []string{"payments_a", "payments_b", "payments_c", "payments_d"}), 3)
+	require.Equal(t, []string{"a_b", "x_a_b"}, agent.Closest("A.B", []string{"x_a_b", "a_b"}), "the best first")
 }

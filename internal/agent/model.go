@@ -1,9 +1,16 @@
 package agent
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Request is one inference as the model is asked it, after every transform and before a provider's adapter.
@@ -14,11 +21,11 @@ type Request struct {
 	Attempt            int   // requests already made for this reply, failed ones; 0 = the first
 	Model              ModelSpec
 	System             string
-	Messages           []Message
+	Messages           []run.Message
 	Inferences         int64 // what Message.Seen wants: inferences counted before this call
 	Tools              []ToolSpec
-	Lifecycle          Lifecycle
-	Interactions       Interactions
+	Lifecycle          run.Lifecycle
+	Interactions       run.Interactions
 	Exhausted          bool // a grace call or the forced summary: the quota is used up
 	Output             OutputFormat
 	Prompts            map[Dialect]PromptText // what sections say, by the dialect of the model that is asked; Prompted has the one that counts
@@ -41,27 +48,18 @@ type OutputFormat struct {
 	Name   string          // of the schema, for providers that want one: ^[A-Za-z0-9_-]{1,64}$; "" = the adapter's choice
 }
 
-// Lifecycle says why the model is asked (seed 000).
-type Lifecycle string
-
 // The lifecycles.
 const (
-	LifecycleInit        Lifecycle = "init"                  // the first inference of the conversation
-	LifecycleToolResult  Lifecycle = "tool_result"           // results came in
-	LifecycleInput       Lifecycle = "input"                 // a new user message came in
-	LifecycleOutputError Lifecycle = "output_error_feedback" // the last reply was refused as the run's output
-	LifecycleSummary     Lifecycle = "summary"               // the quota is used up: one last reply, without tools
+	LifecycleInit        run.Lifecycle = "init"                  // the first inference of the conversation
+	LifecycleToolResult  run.Lifecycle = "tool_result"           // results came in
+	LifecycleInput       run.Lifecycle = "input"                 // a new user message came in
+	LifecycleOutputError run.Lifecycle = "output_error_feedback" // the last reply was refused as the run's output
+	LifecycleSummary     run.Lifecycle = "summary"               // the quota is used up: one last reply, without tools
 
-	LifecyclePlan      Lifecycle = "plan"      // the request is taken apart into steps, before the first inference
-	LifecycleRoute     Lifecycle = "route"     // a step of the plan is to become a call
-	LifecycleSynthesis Lifecycle = "synthesis" // what the steps gave is to become the answer
+	LifecyclePlan      run.Lifecycle = "plan"      // the request is taken apart into steps, before the first inference
+	LifecycleRoute     run.Lifecycle = "route"     // a step of the plan is to become a call
+	LifecycleSynthesis run.Lifecycle = "synthesis" // what the steps gave is to become the answer
 )
-
-// Interactions is the quota: Current counts inferences (but a forced summary), Max is frozen when the run starts.
-type Interactions struct {
-	Current int `json:"current"`
-	Max     int `json:"max"`
-}
 
 // Reply is what a model answered. Text and Calls may both be set; neither set is an empty reply.
 type Reply struct {
@@ -69,7 +67,7 @@ type Reply struct {
 	Text       string
 	Calls      []ReplyCall
 	StopReason string // the provider's word, for the record; decides nothing but whether a text is said to be cut (CutText)
-	Usage      Usage
+	Usage      run.Usage
 	Reasoning  []ReplyReasoning // in order; never part of Text
 	Truncated  bool             // the limit of output tokens cut the reply short, in the provider's own word
 	Place      int              // of the model that answered in the chain: 0 = the first
@@ -78,7 +76,7 @@ type Reply struct {
 
 // ReplyReasoning is reasoning and where it stood in a reply, in which all text comes before the calls. Places never go back.
 type ReplyReasoning struct {
-	Reasoning
+	run.Reasoning
 	AfterText  int // bytes of Text before it
 	AfterCalls int // Calls before it; where there are any, so is all of Text, whatever AfterText says
 }
@@ -117,22 +115,6 @@ const (
 // OnDelta is told of pieces of the reply to r, in order, before Generate returns. It must not block. A request that fails afterwards has
 // shown what is in no reply; Request.Attempt tells attempts apart.
 type OnDelta func(r Request, d Delta)
-
-// Usage counts tokens.
-type Usage struct {
-	Input      int64 `json:"input"`
-	Output     int64 `json:"output"`
-	CacheRead  int64 `json:"cacheRead,omitempty"`
-	CacheWrite int64 `json:"cacheWrite,omitempty"`
-}
-
-// Total is every token, those of the cache too, each counted once.
-func (u Usage) Total() int64 { return u.Input + u.Output + u.CacheRead + u.CacheWrite }
-
-// Add sums two usages.
-func (u Usage) Add(v Usage) Usage {
-	return Usage{u.Input + v.Input, u.Output + v.Output, u.CacheRead + v.CacheRead, u.CacheWrite + v.CacheWrite}
-}
 
 // ModelErrorClass is why a model call failed; it alone decides whether the call is made again.
 type ModelErrorClass string
@@ -183,3 +165,296 @@ func (e *ModelError) Error() string {
 }
 
 func (e *ModelError) Unwrap() error { return e.Cause }
+
+// Dialect is how calls travel between the runtime and a model.
+type Dialect string
+
+// The provider's own tool calls; or text with one call in <tool> tags (seed 004), for models that have none. "" = native.
+const (
+	DialectNative Dialect = "native"
+	DialectXML    Dialect = "xml"
+)
+
+// XML tunes DialectXML and the loop-breaking tools.
+type XML struct {
+	MissingServer MissingServer `json:"missingServer,omitempty"`
+	Breaker       int           `json:"breaker,omitempty"` // so many identical reminders in a row end the run; 0 = never
+	Disable       []string      `json:"disable,omitempty"` // loop-breaking tools that are not offered
+}
+
+// MissingServer says what becomes of a call that names no server.
+type MissingServer string
+
+// It is malformed, or it means the server "local". "" = error.
+const (
+	MissingServerError MissingServer = "error"
+	MissingServerLocal MissingServer = "local"
+)
+
+// LoopBreaking are the tools whose success ends a run under TextRequireTool.
+var LoopBreaking = []string{"task_completion", "ask_question", "converse"}
+
+// or is x with q's values where it has none.
+func (x XML) or(q XML) XML {
+	x.MissingServer = cmp.Or(x.MissingServer, q.MissingServer)
+	x.Breaker = cmp.Or(x.Breaker, q.Breaker)
+	return x
+}
+
+func (c *checker) dialect(d *Definition) {
+	for i, m := range d.Model.Chain() {
+		oneOf(c, chainPath(i)+".dialect", cmp.Or(m.Dialect, DialectNative), DialectNative, DialectXML)
+	}
+	oneOf(c, "xml.missingServer", cmp.Or(d.XML.MissingServer, MissingServerError), MissingServerError, MissingServerLocal)
+	c.that(d.XML.Breaker >= 0, "xml.breaker", fmt.Sprintf("got %d, want zero or more", d.XML.Breaker))
+	for i, name := range d.XML.Disable {
+		oneOf(c, fmt.Sprintf("xml.disable[%d]", i), name, LoopBreaking...)
+	}
+	none := d.Text == TextRequireTool && len(d.LoopBreaking()) == 0
+	c.that(!none, "xml.disable", "got every tool that ends a run, want one of them left"+map[bool]string{true: ": " + ToolCompletion}[d.Output.Format == OutputJSON])
+	for i, r := range d.Permission.Rules {
+		ends := slices.Contains(d.reserved(), r.Tool) && r.Verdict != VerdictAllow
+		c.that(!ends, fmt.Sprintf("permission.rules[%d].tool", i), fmt.Sprintf("got %s, which only ends the run and is nobody's to decide about, want another tool: xml.disable takes it away", r.Tool))
+	}
+	for i, t := range d.Tools {
+		taken := slices.Contains(d.reserved(), t.ModelName())
+		c.that(!taken, fmt.Sprintf("tools[%d].name", i), fmt.Sprintf("got %s, which is %s to the model, want another name: text: require_tool has that tool of itself", t.Name, t.ModelName()))
+	}
+}
+
+// CutStream says what becomes of a reply whose stream broke off after part of it was there.
+type CutStream string
+
+// The request has failed, or what was received is the reply (semantics 4.2). "" = fail.
+const (
+	CutStreamFail CutStream = "fail"
+	CutStreamKeep CutStream = "keep"
+)
+
+// Repair says what becomes of a call whose arguments are not JSON.
+type Repair string
+
+// The model is told, or what its words can only mean is taken for them (semantics 4.5). "" = off.
+const (
+	RepairOff Repair = "off"
+	RepairOn  Repair = "on"
+)
+
+// Busy says what becomes of a run when every model of its chain has failed and the last error may pass.
+type Busy string
+
+// The run waits: nothing is committed and the state machine asks again for about an hour, then the sweep; or it ends in error. "" = wait.
+const (
+	BusyWait Busy = "wait"
+	BusyFail Busy = "fail"
+)
+
+// ModelErrorClasses are all classes, those that may be retried first.
+func ModelErrorClasses() []ModelErrorClass {
+	return []ModelErrorClass{
+		ModelThrottled, ModelTimeout, ModelConnection, ModelUnavailable, ModelServer, ModelAuth, ModelInvalid, ModelContextOverflow,
+	}
+}
+
+// Repeats reports whether the same request is sent to the same model again after e, as far as e alone decides.
+func (r Retry) Repeats(e *ModelError) bool {
+	return e.Class.Retryable() && !e.Lasting && (r.On == nil || slices.Contains(r.On, e.Class))
+}
+
+// MovesOn reports whether the next model of the chain is asked, or in the end the static text stands, when one has failed for good with
+// an error of this class. Any other ends the run at once.
+func (m ModelSpec) MovesOn(c ModelErrorClass) bool {
+	return m.MoveOn == nil || slices.Contains(m.MoveOn, c)
+}
+
+// Waits reports whether a run whose chain ended with e waits until its models answer again. Otherwise e ends the run.
+func (m ModelSpec) Waits(e *ModelError) bool {
+	return m.Busy != BusyFail && e.Class.Retryable() && !e.Lasting && m.MovesOn(e.Class)
+}
+
+// Kept is the reply that is made of what was received before e, if the model's replies are kept like that.
+func (m ModelSpec) Kept(e *ModelError) (Reply, bool) {
+	if m.CutStream != CutStreamKeep || e == nil || e.Partial == nil {
+		return Reply{}, false
+	}
+	return *e.Partial, true
+}
+
+// or is r with p's values where it has none.
+func (r Retry) or(p Retry) Retry {
+	if r.On == nil {
+		r.On = p.On
+	}
+	return Retry{
+		Attempts: cmp.Or(r.Attempts, p.Attempts), Backoff: cmp.Or(r.Backoff, p.Backoff), MaxBackoff: cmp.Or(r.MaxBackoff, p.MaxBackoff),
+		Window: cmp.Or(r.Window, p.Window), Jitter: cmp.Or(r.Jitter, p.Jitter), On: r.On,
+	}
+}
+
+// or is m with p's policies and parameters where it has none; what names and prices a model is m's own.
+func (m ModelSpec) or(p ModelSpec) ModelSpec {
+	m.Retry = m.Retry.or(p.Retry)
+	m.Continuations = cmp.Or(m.Continuations, p.Continuations)
+	m.CutStream = cmp.Or(m.CutStream, p.CutStream)
+	m.Repair = cmp.Or(m.Repair, p.Repair)
+	m.Busy = cmp.Or(m.Busy, p.Busy)
+	m.MaxTokens = cmp.Or(m.MaxTokens, p.MaxTokens)
+	m.Temperature = cmp.Or(m.Temperature, p.Temperature)
+	m.Timeout = cmp.Or(m.Timeout, p.Timeout)
+	m.Dialect = cmp.Or(m.Dialect, p.Dialect)
+	if m.MoveOn == nil {
+		m.MoveOn = p.MoveOn
+	}
+	return m
+}
+
+// retryClasses checks the classes that are asked again.
+func (c *checker) retryClasses(at string, r Retry) {
+	retryable := slices.DeleteFunc(ModelErrorClasses(), func(class ModelErrorClass) bool { return !class.Retryable() })
+	for i, class := range r.On {
+		oneOf(c, fmt.Sprintf("%s.on[%d]", at, i), class, retryable...)
+	}
+}
+
+// wholeChain checks what holds for all models of a chain and is said once, by the first.
+func (c *checker) wholeChain(m ModelSpec) {
+	for i, class := range m.MoveOn {
+		oneOf(c, fmt.Sprintf("model.moveOn[%d]", i), class, ModelErrorClasses()...)
+	}
+	oneOf(c, "model.cutStream", cmp.Or(m.CutStream, CutStreamFail), CutStreamFail, CutStreamKeep)
+	oneOf(c, "model.repair", cmp.Or(m.Repair, RepairOff), RepairOff, RepairOn)
+	oneOf(c, "model.busy", cmp.Or(m.Busy, BusyWait), BusyWait, BusyFail)
+	for i, f := range m.Fallbacks {
+		at := chainPath(i + 1)
+		c.that(f.MoveOn == nil, at+".moveOn", "got a list, want none: it is the whole chain's")
+		c.that(f.CutStream == "", at+".cutStream", "got a word, want none: it is the whole chain's")
+		c.that(f.Repair == "", at+".repair", "got a word, want none: it is the whole chain's")
+		c.that(f.Busy == "", at+".busy", "got a word, want none: it is the whole chain's")
+	}
+}
+
+// OpenRounds is what RunStarted stores of the wait and resume policies: both where calls may stay open over inferences, else nothing.
+func (d *Definition) OpenRounds() (run.WaitMode, run.ResumeMode) {
+	if d.Wait != run.WaitAllSuspended {
+		return "", ""
+	}
+	return d.Wait, d.Resume
+}
+
+// ValidText is text as it is stored, so that whoever plans with it and whoever reads it back have the same, to the byte.
+func ValidText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+
+// WithNotices is the request as a provider's adapter sends it: with the sections of its prompt, and with what the flags of the canonical one
+// mean to a model. That the quota is used up stands behind the system text and behind the conversation (seed 000); the forced summary says
+// it itself. JSON of no particular schema, which not every provider can be asked for, stands behind the system text. Results that are new
+// and stand farther up are named behind the conversation, which would else end with the model's own words. r is left as it is.
+func (r Request) WithNotices() Request {
+	r = r.Prompted().withTurn()
+	if len(r.Late) > 0 {
+		r.Messages = append(r.Messages[:len(r.Messages):len(r.Messages)], r.Once(textLate(r.Messages, r.Late)))
+	}
+	if r.Exhausted && r.Lifecycle != LifecycleSummary {
+		notice := cmp.Or(r.Notices.Exhausted, (&Definition{}).Notices(r).Exhausted)
+		r.System = Paragraphs(r.System, notice)
+		r.Messages = append(r.Messages[:len(r.Messages):len(r.Messages)], r.Once(notice))
+	}
+	if r.Output.JSON && len(r.Output.Schema) == 0 {
+		r.System = Paragraphs(r.System, cmp.Or(r.Notices.JSONOnly, (&Definition{}).Notices(r).JSONOnly))
+	}
+	return r
+}
+
+// Once is a user text that stands in this request alone.
+func (r Request) Once(text string) run.Message {
+	return run.Message{Role: run.RoleUser, Block: run.Text{Text: text}, Base: -r.Inferences}
+}
+
+// WithContext is the request with more of the system's words: paragraphs behind the system text, and messages before the conversation, in
+// order. r is left as it is.
+func (r Request) WithContext(system, session []string) Request {
+	for _, text := range system {
+		r.System = Paragraphs(r.System, text)
+	}
+	if len(session) == 0 {
+		return r
+	}
+	messages := make([]run.Message, 0, len(session)+len(r.Messages))
+	for _, text := range session {
+		messages = append(messages, run.Message{Role: run.RoleUser, Block: run.Text{Text: run.TextFromSystem(text)}, Base: -r.Inferences})
+	}
+	r.Messages = append(messages, r.Messages...)
+	return r
+}
+
+// Paragraphs joins two texts by an empty line; an empty first text is left out.
+func Paragraphs(first, second string) string {
+	if first == "" {
+		return second
+	}
+	return first + "\n\n" + second
+}
+
+// ParentSubject is the correlation key that travels in a start's input and is not the model's business (seed 000).
+const ParentSubject = "parentSubject$$"
+
+// WithoutParent drops the parent-subject key of an object and keeps the order and digits of the rest.
+func WithoutParent(raw json.RawMessage) (json.RawMessage, error) {
+	return editMembers(raw, func(key string, value json.RawMessage) (json.RawMessage, error) {
+		if key == ParentSubject {
+			return nil, nil
+		}
+		return value, nil
+	})
+}
+
+// editMembers is an object with what edit makes of each member's value, nil for a member that goes. What is no object stays as it is.
+func editMembers(raw json.RawMessage, edit func(key string, value json.RawMessage) (json.RawMessage, error)) (json.RawMessage, error) {
+	if jsonx.JSONKind(raw) != '{' {
+		return raw, nil
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	if _, err := d.Token(); err != nil {
+		return nil, err
+	}
+	out := []byte{'{'}
+	for d.More() {
+		k, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		var v json.RawMessage
+		if err := d.Decode(&v); err != nil {
+			return nil, err
+		}
+		name, _ := k.(string) // the decoder lets only strings be keys
+		if v, err = edit(name, v); err != nil {
+			return nil, err
+		}
+		if v == nil {
+			continue
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		key, err := run.MarshalVerbatim(name)
+		if err != nil {
+			return nil, err
+		}
+		out = append(append(append(out, key...), ':'), v...)
+	}
+	return append(out, '}'), nil
+}
+
+// JSONAsked asks for JSON of the output's schema where the provider is not asked.
+func (r Request) JSONAsked() string {
+	asked := cmp.Or(r.Notices.JSONOnly, (&Definition{}).Word(wordJSONOnly, nil))
+	if len(r.Output.Schema) == 0 {
+		return asked
+	}
+	return asked + " It has to fit this JSON Schema:\n" + string(r.Output.Schema)
+}
+
+// WritesCalls reports whether a model of the chain writes its calls as text.
+func (d *Definition) WritesCalls() bool {
+	return slices.ContainsFunc(d.Model.Chain(), func(m ModelSpec) bool { return m.Dialect == DialectXML })
+}

@@ -2,9 +2,10 @@ package agent
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
-	"strings"
+
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // PluginSpec names a plugin of a definition. Plugins run in the order in which they are named.
@@ -13,234 +14,56 @@ type PluginSpec struct {
 	Config json.RawMessage `json:"config,omitempty"` // the plugin's own; nil = none
 }
 
-// Phase is a moment of a run at which plugins act (seed 001).
-type Phase string
-
-// The phases, in the order of a run.
-const (
-	PhaseRunStart        Phase = "run_start" // of an attempt: at the start, and whenever a parked run goes on
-	PhaseStepStart       Phase = "step_start"
-	PhaseBeforeInference Phase = "before_inference"
-	PhaseAfterInference  Phase = "after_inference"
-	PhaseStepEnd         Phase = "step_end"
-	PhaseBeforeTool      Phase = "before_tool_execute"
-	PhaseAfterTool       Phase = "after_tool_execute"
-	PhaseRunEnd          Phase = "run_end" // of an attempt: the run parks or ends
-)
-
-// Phases lists the phases in the order of a run.
-func Phases() []Phase {
-	return []Phase{
-		PhaseRunStart, PhaseStepStart, PhaseBeforeInference, PhaseAfterInference, PhaseStepEnd, PhaseBeforeTool, PhaseAfterTool, PhaseRunEnd,
-	}
-}
-
-// ofTool reports whether the phase is about one call.
-func (p Phase) ofTool() bool { return p == PhaseBeforeTool || p == PhaseAfterTool }
-
-// ReasonPluginRequested ends a run because a plugin wants it to.
-const ReasonPluginRequested Reason = "plugin_requested"
-
-// deferred reports whether an end for this reason lets the calls that were asked for finish first.
-func (r Reason) deferred() bool { return strings.HasPrefix(string(r), stoppedPrefix) }
-
-// ValidStopCode reports whether code is one that a run can be stopped with: 1 to 40 of a to z and _.
-func ValidStopCode(code string) bool {
-	return code != "" && len(code) <= 40 && strings.Trim(code, "abcdefghijklmnopqrstuvwxyz_") == ""
-}
-
-// requestable reports whether a plugin may end a run for this reason.
-func (r Reason) requestable() bool {
-	code, stopped := strings.CutPrefix(string(r), stoppedPrefix)
-	return r == ReasonPluginRequested || stopped && ValidStopCode(code)
-}
-
-// Hooked is what the plugins of an agent decided in one phase. Plugins run before the entry is written and never in a fold: whoever folds
-// it has their word. A phase in which they decided nothing leaves no fact, but for run_start, which is not entered again in the attempt.
-type Hooked struct {
-	N       int64    `json:"n"` // of the run's facts of this kind, from 1
-	Phase   Phase    `json:"phase"`
-	Call    string   `json:"call,omitempty"` // of the two tool phases
-	Patches []Patch  `json:"patches,omitempty"`
-	Hidden  []string `json:"hidden,omitempty"` // before_inference: tools that this inference is not offered, by original name
-	Says    []Said   `json:"says,omitempty"`   // after_tool_execute: what stands behind the round's results
-	End     Reason   `json:"end,omitempty"`    // before_inference, after_inference: the run is to end
-
-	Failed *RunError `json:"failed,omitempty"` // after_tool_execute: a plugin failed behind a call whose result is kept; the run is to end
-}
-
-func (Hooked) event() {}
-
-// Said is a text that a plugin adds to the conversation, with seenCount 0.
-type Said struct {
-	Text     string `json:"text"`
-	Reminder bool   `json:"reminder,omitempty"` // it is the system's word; else it counts as the user's
-}
-
-// Empty reports whether nothing was decided.
-func (e Hooked) Empty() bool {
-	return len(e.Patches) == 0 && len(e.Hidden) == 0 && len(e.Says) == 0 && e.End == "" && e.Failed == nil
-}
-
-// problem says what is decided that the phase does not allow (semantics 3.2), "" where nothing is.
-func (e Hooked) problem() string {
-	inference := e.Phase == PhaseBeforeInference || e.Phase == PhaseAfterInference
-	switch {
-	case !slices.Contains(Phases(), e.Phase):
-		return fmt.Sprintf("%q is no phase", e.Phase)
-	case e.Phase.ofTool() != (e.Call != ""):
-		return "a call belongs to the two tool phases, and to them alone"
-	case len(e.Hidden) > 0 && e.Phase != PhaseBeforeInference:
-		return "only before_inference chooses tools"
-	case e.Failed != nil && e.Phase != PhaseAfterTool:
-		return "a failure that is not behind a call ends the run at once"
-	case len(e.Says) > 0 && e.Phase != PhaseAfterTool:
-		return "only after_tool_execute adds messages"
-	case e.End != "" && (!inference || !e.End.requestable()):
-		return "only a phase of the inference ends a run, as plugin_requested or stopped:<code>"
-	default:
-		return ""
-	}
-}
-
-// hooked takes in what plugins decided, once for its number.
-func (s *AgentState) hooked(e Hooked) error {
-	if problem := e.problem(); problem != "" {
-		return &ApplyError{Event: "hooked", Call: e.Call, Problem: problem}
-	}
-	if e.N <= s.Hooks && e.N > 0 {
-		return nil
-	}
-	if e.N != s.Hooks+1 {
-		return &ApplyError{Event: "hooked", Call: e.Call, Problem: fmt.Sprintf("number %d after %d", e.N, s.Hooks)}
-	}
-	if err := s.awake("hooked"); err != nil {
-		return err
-	}
-	if err := s.hookedCall(e); err != nil {
-		return err
-	}
-	if len(e.Patches) > 0 { // no part of a round, so at once: also while calls of one are under way
-		state, err := ApplyPatches(s.Shared, e.Patches)
-		if err != nil {
-			return &ApplyError{Event: "hooked", Call: e.Call, Problem: err.Error()}
-		}
-		s.Shared = state
-	}
-	s.Hooks = e.N
-	switch {
-	case e.Phase == PhaseRunStart:
-		s.Begun = true
-	case e.Failed != nil && s.Broken == nil:
-		s.Broken = e.Failed
-	case e.End != "" && s.Ending == "":
-		s.Ending = e.End
-	case e.Phase == PhaseBeforeInference:
-		s.Hidden = e.Hidden
-	}
-	s.hear(e)
-	return nil
-}
-
-// hookedCall notes of a call that its gate has been asked, so that what was decided there is not decided twice.
-func (s *AgentState) hookedCall(e Hooked) error {
-	if !e.Phase.ofTool() {
-		return nil
-	}
-	c, ok := s.Call(e.Call)
-	if !ok {
-		return &ApplyError{Event: "hooked", Call: e.Call, Problem: "the run has no such call"}
-	}
-	if e.Phase == PhaseAfterTool || c.Status.Terminal() {
-		return nil
-	}
-	return s.change(e.Call, "hooked", func(c *Call) error {
-		if c.Status != StatusNew && c.Status != StatusResuming {
-			return &ApplyError{Event: "hooked", Call: c.ID, Problem: "the call is " + string(c.Status)}
-		}
-		c.Gated = true
-		return nil
-	})
-}
-
-// hear holds what plugins say until the round has its results.
-func (s *AgentState) hear(e Hooked) {
-	if len(e.Says) == 0 {
-		return
-	}
-	said := make([]queued, len(e.Says))
-	for i, m := range e.Says {
-		said[i] = queued{block: m.block(), source: s.source(i)}
-	}
-	s.Queued = append(s.Queued[:len(s.Queued):len(s.Queued)], said...)
-	s.unqueue()
-}
-
-func (m Said) block() Block {
-	if m.Reminder {
-		return Text{Text: TextFromSystem(m.Text)}
-	}
-	return Text{Text: m.Text}
-}
-
-// hookedPart is message number n of those the fact adds.
-func (e Hooked) part(n int) (Block, bool) {
-	if n < 0 || n >= len(e.Says) {
-		return nil, false
-	}
-	return e.Says[n].block(), true
-}
-
-// requestedEnd is the end that a plugin asked for. A run that a plugin ends has the last text so far as its output, as far as that is an
+// RequestedEnd is the end that a plugin asked for. A run that a plugin ends has the last text so far as its output, as far as that is an
 // output of the form that was asked for.
-func requestedEnd(d *Definition, s *AgentState) Finished {
-	if s.Ending.deferred() {
+func RequestedEnd(d *Definition, s *run.AgentState) run.Finished {
+	if s.Ending.Deferred() {
 		return stoppedEnd(d, s)
 	}
-	end := Finished{Reason: s.Ending, OpenText: textRunEnded, UnknownText: textOutcomeUnknown}
+	end := run.Finished{Reason: s.Ending, OpenText: TextRunEnded, UnknownText: TextOutcomeLost}
 	end.Output, end.History = outputSoFar(d, s), d.Output.History
 	return end
 }
 
-// brokenEnd is what is left of a run whose plugins have failed: what is under way is waited for, nothing else is started and nobody is
+// BrokenEnd is what is left of a run whose plugins have failed: what is under way is waited for, nothing else is started and nobody is
 // waited for.
-func brokenEnd(s *AgentState) Action {
+func BrokenEnd(s *run.AgentState) run.Action {
 	var calls []string
 	for _, c := range s.Live {
-		if c.Status == StatusRunning {
+		if c.Status == run.StatusRunning {
 			calls = append(calls, c.ID)
 		}
 	}
 	if len(calls) > 0 {
-		return Action{Kind: ActTools, Calls: calls}
+		return run.Action{Kind: run.ActTools, Calls: calls}
 	}
-	return Action{Kind: ActEnd, End: Fail(s.Broken.Code, s.Broken.Message)}
+	return run.Action{Kind: run.ActEnd, End: Fail(s.Broken.Code, s.Broken.Message)}
 }
 
-// unended are the calls that are still carried out although a plugin has asked for the run's end: all where it only stops the run, and
+// Unended are the calls that are still carried out although a plugin has asked for the run's end: all where it only stops the run, and
 // else what was approved or under way before. While somebody is asked, the run does not end, it parks (semantics 3.4).
-func unended(s *AgentState, calls []string) []string {
-	if s.Ending.deferred() {
+func Unended(s *run.AgentState, calls []string) []string {
+	if s.Ending.Deferred() {
 		return calls
 	}
 	return slices.DeleteFunc(calls, func(id string) bool {
 		c, _ := s.Call(id)
-		return c.Status == StatusNew
+		return c.Status == run.StatusNew
 	})
 }
 
-func outputSoFar(d *Definition, s *AgentState) json.RawMessage {
+func outputSoFar(d *Definition, s *run.AgentState) json.RawMessage {
 	if d.Output.Format != OutputJSON {
 		if text := lastText(s); text != "" {
-			return textOutput(text)
+			return TextOutput(text)
 		}
 		return nil
 	}
-	text := lastReply(s)
+	text := LastReply(s)
 	if s.Inferences == 0 || s.Correction != nil || text == "" {
 		return nil
 	}
-	value, err := CompactJSON([]byte(text), outputLimits)
+	value, err := jsonx.CompactJSON([]byte(text), OutputLimits)
 	if err != nil { // Judge lets nothing else through
 		return nil
 	}
@@ -248,17 +71,17 @@ func outputSoFar(d *Definition, s *AgentState) json.RawMessage {
 }
 
 // lastText is the newest text of a model that is live, "" where there is none: all texts of the newest turn that has one.
-func lastText(s *AgentState) string {
+func lastText(s *run.AgentState) string {
 	text := ""
-	var turn Source
+	var turn run.Source
 	all := s.Messages.All()
 	for i := len(all) - 1; i >= 0; i-- {
-		t, ok := all[i].Block.(Text)
+		t, ok := all[i].Block.(run.Text)
 		switch {
-		case !ok || all[i].Role != RoleAssistant:
+		case !ok || all[i].Role != run.RoleAssistant:
 		case text == "":
 			text, turn = t.Text, all[i].Source
-		case all[i].Source.sameEvent(turn):
+		case all[i].Source.SameEvent(turn):
 			text = t.Text + text
 		default:
 			return text
@@ -271,5 +94,5 @@ func lastText(s *AgentState) string {
 type PluginGate struct {
 	Block   *string         // the reason, fit for the model: the call fails
 	Result  *ToolResultData // the call's result: the tool is not entered
-	Suspend *Ticket         // somebody is asked first
+	Suspend *run.Ticket     // somebody is asked first
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"time"
+
+	"github.com/countersign/countersign/internal/run"
 )
 
 // defaultAsks lets a plugin ask a few times, and ends what would never end.
@@ -67,7 +69,7 @@ func arvoDefaults() Definition {
 		Batch:           BatchHighestPriority,
 		Executor:        ExecutorParallelBatch,
 		Wait:            WaitAnyExternal,
-		Resume:          ResumeAllAnswered,
+		Resume:          run.ResumeAllAnswered,
 		TextBesideCalls: TextBesideDrop,
 		Early:           EarlyKeep,
 		Output:          Output{Format: OutputText},
@@ -105,7 +107,7 @@ func tireaDefaults() Definition {
 		Limits:          Limits{Interactions: 10, OnLimit: OnLimitStop, Asks: defaultAsks},
 		Batch:           BatchAll,
 		Executor:        ExecutorParallelStreaming,
-		Wait:            WaitAllSuspended,
+		Wait:            run.WaitAllSuspended,
 		Resume:          ResumeEach,
 		TextBesideCalls: TextBesideKeep,
 		Early:           EarlyKeep,
@@ -255,7 +257,7 @@ func resolveTools(tools []ToolSpec) []ToolSpec {
 	resolved := make([]ToolSpec, len(tools))
 	for i, t := range tools {
 		t.Kind = cmp.Or(t.Kind, KindInternal)
-		t.Effect = cmp.Or(t.Effect, EffectNonIdempotent)
+		t.Effect = cmp.Or(t.Effect, run.EffectNonIdempotent)
 		resolved[i] = t
 	}
 	return resolved

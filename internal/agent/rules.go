@@ -3,111 +3,55 @@ package agent
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/run"
 )
 
-// Decision is what policy says of one call.
-type Decision struct {
-	Verdict   Verdict
-	Rule      int           // index of the rule that matched; -1 = the default
-	Approvers []string      // who may decide if the call has to wait; empty = nobody
-	Expires   time.Duration // how long the request lives if the call has to wait
-	Note      string        // the rule's, for the person who is asked
-	Quorum    int           // so many different people approve if the call has to wait; 0 and 1 = one
-	FourEyes  bool          // the people for whom the run acts may not approve
-	Remind    time.Duration // how often people are reminded; 0 = never
-	Escalate  *Escalation   // who may decide as well, and when; nil = nobody
-
-	Ceiling bool       // a delegating agent's policy denies the call, or asks, be it beside the run's own
-	Above   [][]string // the approvers of each such policy that asks, the root's first: who decides is among each, besides Approvers
-	AboveTo [][]string // who is among each of Above as well once Escalate is due; shorter where no more are
-}
-
-// Decide applies a permission to a call of t with args, which CompactJSON has accepted. Deny rules are checked before all
-// others; then the first rule that matches wins; then the default. What cannot be compared never widens a permission: a
-// value that is missing or of another type than the rule compares it with makes deny and ask rules match and allow rules
-// not, and so do conditions that CheckPermission would refuse.
-//
-// A call with an object of which two keys are equal but for case is never allowed.
-func Decide(p Permission, t ToolSpec, args json.RawMessage) Decision {
-	return p.decide(t, args).withCaseKeys(args)
-}
-
-// decide is Decide, whatever the keys are.
-func (p Permission) decide(t ToolSpec, args json.RawMessage) Decision {
-	for i, r := range p.Rules {
-		if r.denies() && r.matches(t.Name, args) {
-			return p.decision(VerdictDeny, i)
-		}
-	}
-	for i, r := range p.Rules {
-		if !r.denies() && r.matches(t.Name, args) {
-			return p.decision(r.Verdict, i)
-		}
-	}
-	return p.decision(p.defaultVerdict(t.Effect), -1)
-}
-
-func (p Permission) decision(v Verdict, rule int) Decision {
-	d := Decision{Verdict: v, Rule: rule, Approvers: p.Approvers, Expires: p.Expires}
-	if rule < 0 {
-		return d
-	}
-	r := p.Rules[rule]
-	d.Note = r.Note
-	if len(r.Approvers) > 0 {
-		d.Approvers = r.Approvers
-	}
-	if r.Expires > 0 {
-		d.Expires = r.Expires
-	}
-	d.Quorum, d.FourEyes, d.Remind, d.Escalate = r.Quorum, r.FourEyes, r.Remind, r.Escalate
-	return d
-}
-
-// defaultVerdict asks where the default is not one of the four.
-func (p Permission) defaultVerdict(e Effect) Verdict {
+// DefaultVerdict asks where the default is not one of the four.
+func (p Permission) DefaultVerdict(e run.Effect) Verdict {
 	switch p.Default {
 	case DefaultAllow:
 		return VerdictAllow
 	case DefaultDeny:
 		return VerdictDeny
 	case DefaultByEffect:
-		if e == EffectRead || e == EffectIdempotent {
+		if e == run.EffectRead || e == run.EffectIdempotent {
 			return VerdictAllow
 		}
 	}
 	return VerdictAsk
 }
 
-// denies is true for an unknown verdict, too.
-func (r Rule) denies() bool { return r.Verdict != VerdictAllow && r.Verdict != VerdictAsk }
+// Denies is true for an unknown verdict, too.
+func (r Rule) Denies() bool { return r.Verdict != VerdictAllow && r.Verdict != VerdictAsk }
 
-func (r Rule) matches(tool string, args json.RawMessage) bool {
-	if !matchTool(r.Tool, tool) {
+// Matches reports whether the rule is about a call of the tool with these arguments. What cannot be compared never
+// widens a permission.
+func (r Rule) Matches(tool string, args json.RawMessage) bool {
+	if !MatchTool(r.Tool, tool) {
 		return false
 	}
 	for _, c := range r.When {
-		held := c.test(args)
-		if held == incomparable && r.Verdict != VerdictAllow {
+		held := c.Test(args)
+		if held == run.Incomparable && r.Verdict != VerdictAllow {
 			continue
 		}
-		if held != holds {
+		if held != run.Holds {
 			return false
 		}
 	}
 	return true
 }
 
-// MatchTool reports whether pattern, in which '*' stands for any run of characters, matches all of a tool's name.
-func MatchTool(pattern, name string) bool { return matchTool(pattern, name) }
-
-// matchTool reports whether pattern, in which '*' stands for any run of characters, matches all of name.
-func matchTool(pattern, name string) bool {
+// MatchTool reports whether pattern, in which '*' stands for any run of characters, matches all of name.
+func MatchTool(pattern, name string) bool {
 	parts := strings.Split(pattern, "*")
 	last := len(parts) - 1
 	if last == 0 {
@@ -122,148 +66,7 @@ func matchTool(pattern, name string) bool {
 	return ok && strings.HasSuffix(name, parts[last])
 }
 
-// comparison is what a comparison came to.
-type comparison int
-
-const (
-	fails comparison = iota
-	holds
-	incomparable // the value is missing, or of a type the operator does not compare
-)
-
-func comparisonOf(held bool) comparison {
-	if held {
-		return holds
-	}
-	return fails
-}
-
-// operator is one of a condition's comparisons.
-type operator struct {
-	name     string
-	operands []json.RawMessage
-	test     func(value json.RawMessage, operands []json.RawMessage) comparison
-}
-
 const operatorNames = "eq, ne, gt, gte, lt, lte, in, matches"
-
-// operators are those that are set; there should be exactly one.
-func (c Condition) operators() []operator {
-	all := []operator{
-		{"eq", single(c.Eq), isIn},
-		{"ne", single(c.Ne), isNotIn},
-		{"gt", single(c.Gt), ordered(func(c int) bool { return c > 0 })},
-		{"gte", single(c.Gte), ordered(func(c int) bool { return c >= 0 })},
-		{"lt", single(c.Lt), ordered(func(c int) bool { return c < 0 })},
-		{"lte", single(c.Lte), ordered(func(c int) bool { return c <= 0 })},
-		{"in", c.In, isIn},
-		{"matches", c.pattern(), c.matchesPattern},
-	}
-	return slices.DeleteFunc(all, func(o operator) bool { return len(o.operands) == 0 })
-}
-
-func single(v json.RawMessage) []json.RawMessage {
-	if len(v) == 0 {
-		return nil
-	}
-	return []json.RawMessage{v}
-}
-
-func (c Condition) pattern() []json.RawMessage {
-	if c.Matches == "" {
-		return nil
-	}
-	return []json.RawMessage{appendCanonicalString(nil, c.Matches)}
-}
-
-func (c Condition) test(args json.RawMessage) comparison {
-	value, ok, err := Lookup(args, c.Path)
-	ops := c.operators()
-	if !ok || err != nil || len(ops) != 1 {
-		return incomparable
-	}
-	return ops[0].test(value, ops[0].operands)
-}
-
-func (c Condition) matchesPattern(value json.RawMessage, _ []json.RawMessage) comparison {
-	re, err := regexp.Compile(c.Matches)
-	s, ok := jsonString(value)
-	if err != nil || !ok {
-		return incomparable
-	}
-	return comparisonOf(re.MatchString(s))
-}
-
-// isIn holds if value equals an operand, and is incomparable if it has the type of none.
-func isIn(value json.RawMessage, operands []json.RawMessage) comparison {
-	best := incomparable
-	for _, operand := range operands {
-		switch equalScalars(value, operand) {
-		case holds:
-			return holds
-		case fails:
-			best = fails
-		}
-	}
-	return best
-}
-
-func isNotIn(value json.RawMessage, operands []json.RawMessage) comparison {
-	switch isIn(value, operands) {
-	case holds:
-		return fails
-	case fails:
-		return holds
-	}
-	return incomparable
-}
-
-// equalScalars compares values of one type; a null in the rule compares with every type.
-func equalScalars(value, operand json.RawMessage) comparison {
-	kind, want := jsonKind(value), jsonKind(operand)
-	if want == 'n' {
-		return comparisonOf(kind == 'n')
-	}
-	if kind != want {
-		return incomparable
-	}
-	switch kind {
-	case '0':
-		c, err := CompareNumbers(string(value), string(operand))
-		if err != nil {
-			return incomparable
-		}
-		return comparisonOf(c == 0)
-	case '"':
-		a, ok := jsonString(value)
-		b, ok2 := jsonString(operand)
-		if !ok || !ok2 {
-			return incomparable
-		}
-		return comparisonOf(a == b)
-	case 'b':
-		return comparisonOf(string(value) == string(operand))
-	}
-	return incomparable
-}
-
-func ordered(accept func(c int) bool) func(json.RawMessage, []json.RawMessage) comparison {
-	return func(value json.RawMessage, operands []json.RawMessage) comparison {
-		c, err := CompareNumbers(string(value), string(operands[0]))
-		if err != nil {
-			return incomparable
-		}
-		return comparisonOf(accept(c))
-	}
-}
-
-func jsonString(raw json.RawMessage) (string, bool) {
-	var s string
-	if jsonKind(raw) != '"' || json.Unmarshal(raw, &s) != nil {
-		return "", false
-	}
-	return s, true
-}
 
 // CheckPermission finds what is wrong with a resolved permission; a non-nil error is Problems.
 func CheckPermission(p Permission) error {
@@ -280,8 +83,8 @@ func (c *checker) permission(at string, p Permission) {
 		c.standing(at+".grants", p)
 	}
 	c.bounds(at+".standing", p)
-	c.form(p.Backend == "" || validWord(p.Backend), at+".backend", p.Backend, "a name of letters, digits, _ and -")
-	c.form(p.Policy == "" || validWord(p.Policy), at+".policy", p.Policy, "a name of letters, digits, _ and -")
+	c.form(p.Backend == "" || ValidWord(p.Backend), at+".backend", p.Backend, "a name of letters, digits, _ and -")
+	c.form(p.Policy == "" || ValidWord(p.Policy), at+".policy", p.Policy, "a name of letters, digits, _ and -")
 	oneOf(c, at+".default", p.Default, DefaultByEffect, DefaultAllow, DefaultAsk, DefaultDeny)
 	c.that(len(p.Approvers) > 0, at+".approvers", "got nobody, want at least one principal")
 	c.principals(at+".approvers", p.Approvers)
@@ -313,27 +116,27 @@ func (c *checker) rule(at string, r Rule) {
 	}
 }
 
-func (c *checker) condition(at string, cond Condition) {
-	_, err := parsePointer(cond.Path)
+func (c *checker) condition(at string, cond run.Condition) {
+	_, err := jsonx.ParsePointer(cond.Path)
 	c.form(err == nil && cond.Path != "", at+".path", cond.Path, "a JSON Pointer such as /amount")
-	ops := cond.operators()
+	ops := cond.Operators()
 	c.that(len(ops) == 1, at, fmt.Sprintf("got %d operators, want exactly one of %s", len(ops), operatorNames))
 	for _, op := range ops {
-		c.operands(at+"."+op.name, op)
+		c.operands(at+"."+op.Name, op)
 	}
 	if _, err := regexp.Compile(cond.Matches); err != nil {
 		c.add(at+".matches", "got something else, want an RE2 regular expression")
 	}
 }
 
-func (c *checker) operands(at string, op operator) {
+func (c *checker) operands(at string, op run.Operator) {
 	want := "a string, number, boolean or null"
 	accepted := `"0bn`
-	if op.name[0] == 'g' || op.name[0] == 'l' {
+	if op.Name[0] == 'g' || op.Name[0] == 'l' {
 		want, accepted = "a number", "0"
 	}
-	for _, v := range op.operands {
-		if _, err := CompactJSON(v, JSONLimits{}); err != nil || !strings.ContainsRune(accepted, rune(jsonKind(v))) {
+	for _, v := range op.Operands {
+		if _, err := jsonx.CompactJSON(v, jsonx.JSONLimits{}); err != nil || !strings.ContainsRune(accepted, rune(jsonx.JSONKind(v))) {
 			c.add(at, fmt.Sprintf("got %s, want %s", jsonKindName(v), want))
 		}
 	}
@@ -342,7 +145,7 @@ func (c *checker) operands(at string, op operator) {
 func jsonKindName(v json.RawMessage) string {
 	name, ok := map[byte]string{
 		'n': "null", 'b': "a boolean", '0': "a number", '"': "a string", '[': "a list", '{': "an object",
-	}[jsonKind(v)]
+	}[jsonx.JSONKind(v)]
 	if !ok {
 		return "something else"
 	}
@@ -352,5 +155,229 @@ func jsonKindName(v json.RawMessage) string {
 func (c *checker) principals(at string, ps []string) {
 	for i, p := range ps {
 		c.form(ValidPrincipal(p), fmt.Sprintf("%s[%d]", at, i), p, "user:NAME or group:NAME")
+	}
+}
+
+// Advises reports whether tools of the definition may be flagged: an advisory policy that names a tool to ask for approvals with.
+func (d *Definition) Advises() bool {
+	return d.Permission.Mode == ModeAdvisory && d.Permission.ApprovalTool != ""
+}
+
+// Unheard are the calls of the approval tool whose answers the model has not seen yet: what they say counts from its next inference on.
+func (d *Definition) Unheard(s *run.AgentState) []run.Call {
+	if !d.Advises() {
+		return nil
+	}
+	var calls []run.Call
+	all := s.Messages.All()
+	for i := len(all) - 1; i >= 0 && all[i].Seen(s.Inferences) == 0; i-- {
+		r, ok := all[i].Block.(run.ToolResult)
+		if !ok || r.IsError {
+			continue
+		}
+		if c, ok := s.Call(r.ID); ok && c.Tool == d.Permission.ApprovalTool && c.Status == run.StatusSucceeded {
+			calls = append(calls, c)
+		}
+	}
+	slices.Reverse(calls)
+	return calls
+}
+
+// policies checks the policy of a definition as it is written, which has none above it.
+func (c *checker) policies(d *Definition) {
+	c.permission("permission", d.Permission)
+	c.approvalTool("permission.approvalTool", d)
+	c.ceilings("ceilings", d.Ceilings)
+}
+
+// ceilings refuses what only the delegation of a run may set.
+func (c *checker) ceilings(at string, above []Permission) {
+	c.that(len(above) == 0, at, fmt.Sprintf("got %d, want none: they are the policies of the agents that delegate a run, and set when it starts", len(above)))
+}
+
+// ConditionWords are conditions in words, all of which must hold; "" = there are none.
+func ConditionWords(when []run.Condition) string {
+	words := make([]string, len(when))
+	for i, c := range when {
+		words[i] = c.Words()
+	}
+	return strings.Join(words, " and ")
+}
+
+// ParseCondition reads what Words writes.
+func ParseCondition(words string) (run.Condition, error) {
+	var c run.Condition
+	path, rest, ok := strings.Cut(strings.TrimSpace(words), " ")
+	if strings.HasPrefix(words, `"`) {
+		d := json.NewDecoder(strings.NewReader(words))
+		if d.Decode(&path) != nil {
+			return c, fmt.Errorf("got %q, want a path, one of %s, and a JSON value, such as /amount lte 50", words, operatorNames)
+		}
+		rest = words[d.InputOffset():]
+	}
+	op, value, ok2 := strings.Cut(strings.TrimSpace(rest), " ")
+	value = strings.TrimSpace(value)
+	c.Path = path
+	if !ok || !ok2 || !json.Valid([]byte(value)) || !c.Set(op, json.RawMessage(value)) {
+		return c, fmt.Errorf("got %q, want a path, one of %s, and a JSON value, such as /amount lte 50 or /to eq \"ana\"", words, operatorNames)
+	}
+	var problems checker
+	problems.condition("condition", c)
+	return c, problems.err()
+}
+
+// Current is what the deployment says now of a run's agent, and of those that delegated the run: policy that was tightened while the run was
+// parked holds for it, too (A17). The stricter of pinned and current wins, so nothing in it ever widens what is pinned.
+type Current struct {
+	Permission Permission   // the agent's own
+	Tools      []string     // original names of the tools that it has; one that it has no more is disabled
+	Servers    []string     // names of the servers whose tools it has
+	Above      []Permission // of the agents that delegated the run, the root's first
+}
+
+// Disables reports whether the current definition has a tool no more that the pinned one has.
+func (n *Current) Disables(pinned *Definition, t ToolSpec) bool {
+	had := slices.ContainsFunc(pinned.Tools, func(p ToolSpec) bool { return p.Name == t.Name })
+	if t.MCP != nil && slices.ContainsFunc(pinned.MCP, func(m MCPServer) bool { return m.Name == t.MCP.Server }) {
+		return !slices.Contains(n.Servers, t.MCP.Server)
+	}
+	return had && !slices.Contains(n.Tools, t.Name)
+}
+
+// AsPinned is the definition as the run is pinned to it, whatever has changed since.
+func (d *Definition) AsPinned() *Definition {
+	pinned := *d
+	pinned.Now = nil
+	return &pinned
+}
+
+// Validator checks arguments against a tool's schema. Its error text is fit for the model.
+type Validator func(t ToolSpec, args json.RawMessage) error
+
+// WordAskedOften is the key of what ends a call about which a plugin would go on asking.
+const WordAskedOften = "askedOften"
+
+// wordingsOfGate are what a model is told of calls that were not carried out.
+var wordingsOfGate = []Wording{{
+	Key: WordAskedOften, About: "of a call about which people have been asked too often", Fields: []string{"Tool", "Asks"},
+	Text: "{{.Tool}} was not called: people have been asked about this call {{.Asks}} times, and it still cannot go on. Do not repeat the call.",
+}, {
+	Key: WordTooManyOpen, About: "of a call that needs a person while as many requests are open as may be", Fields: []string{"Tool", "Open"},
+	Text: "Nobody was asked about {{.Tool}}, which needs a person: {{.Open}} requests of this run wait for people already, and no more may. " +
+		"The call is not done: make it again once some of those are decided.",
+}, {
+	Key: WordToolChanged, About: "of a call of a tool whose server has changed it since the run began", Fields: []string{"Tool"},
+	Text: "{{.Tool}} was not called: its server has changed the tool, and it is disabled until people have approved it as it is now. Do not call it again.",
+}, {
+	Key: WordUnread, About: "of a call that was not made because what it depends on could not be read", Fields: []string{"Tool", "Reads", "Problem"},
+	Text: "{{.Tool}} was not called: what it depends on could not be read with {{.Reads}} ({{.Problem}}). Nothing was changed.",
+}}
+
+// WordTooManyOpen is the key of what a model is told of a call that needs a person while the run has as many open
+// requests as it may.
+const WordTooManyOpen = "tooManyOpen"
+
+// WordToolChanged is the key of what a model is told of a call that was not made because the tool is not what it was.
+const WordToolChanged = "toolChanged"
+
+// Once reports whether a grant of a tool is used up by one claim: where decisions are of calls, it stands for the one call that the
+// model makes again, unless it stands for that very call for good.
+func (p Permission) Once() bool {
+	return p.Grants == GrantsOnce || p.Scope != ScopeTool && p.Grants != GrantsStanding
+}
+
+// Precondition is what a call depends on: a call of a tool that reads. What it gives is shown to whoever is asked about the call, and read again
+// right before the call runs; where it has changed, people are asked anew.
+type Precondition struct {
+	Tool    string          `json:"tool"`              // original name, of the same agent, of effect read
+	Args    json.RawMessage `json:"args,omitempty"`    // an object; objects that are {"args": "/pointer"} take the value there of the call's arguments
+	Compare []string        `json:"compare,omitempty"` // JSON Pointers: these values of what it gives count and are shown, and nothing else; none = all of it
+}
+
+// WordUnread is the key of what a model is told of a call whose precondition could not be read.
+const WordUnread = "preconditionUnread"
+
+// preconditions wants what calls depend on to be read by tools of the agent.
+func (c *checker) preconditions(d *Definition) {
+	for i, t := range d.Tools {
+		if t.Precondition == nil {
+			continue
+		}
+		at := fmt.Sprintf("tools[%d].precondition", i)
+		c.preconditionTool(at+".tool", d, t)
+		if t.Precondition.Args != nil {
+			if err := checkReadingArgs(t.Precondition.Args); err != nil {
+				c.add(at+".args", err.Error())
+			}
+		}
+		for j, p := range t.Precondition.Compare {
+			if _, err := jsonx.ParsePointer(p); err != nil || p == "" || slices.Index(t.Precondition.Compare, p) != j {
+				c.add(fmt.Sprintf("%s.compare[%d]", at, j), fmt.Sprintf("got %.100q, want a JSON Pointer such as /status, once", p))
+			}
+		}
+	}
+}
+
+func (c *checker) preconditionTool(at string, d *Definition, of ToolSpec) {
+	t, known := d.Tool(of.Precondition.Tool)
+	switch {
+	case of.Precondition.Tool == "":
+		c.add(at, "got nothing, want the original name of a tool of this agent that reads")
+	case !known && d.listsLater(of.Precondition.Tool):
+	case !known || d.BreaksLoop(of.Precondition.Tool):
+		c.add(at, "got no tool of this agent, want the original name of one that reads")
+	case t.Effect != run.EffectRead:
+		c.add(at, fmt.Sprintf("got a tool of effect %s, want one of effect read", t.Effect))
+	case t.AnsweredLater():
+		c.add(at, "got a tool that is answered later, want one that reads at once")
+	}
+}
+
+// checkReadingArgs is what is wrong with the template of a precondition's arguments.
+func checkReadingArgs(template json.RawMessage) error {
+	if err := checkUndoArgs(template); err != nil {
+		return err
+	}
+	compact, err := jsonx.CompactJSON(template, jsonx.JSONLimits{})
+	if err != nil {
+		return err
+	}
+	_, err = FilledUndo(compact, func(p UndoPlace) (json.RawMessage, error) {
+		if p.From != "args" {
+			return nil, errors.New("got a value of a result, want those of the call's arguments: it has no result yet")
+		}
+		return json.RawMessage("null"), nil
+	})
+	return err
+}
+
+// MaxQuorum is the most people whom a rule may want.
+const MaxQuorum = 20
+
+// asking finds what is wrong with how a rule asks. Of a rule's approvers, how many people they are is not known here.
+func (c *checker) asking(at string, r Rule, expires time.Duration) {
+	c.that(r.Quorum >= 0 && r.Quorum <= MaxQuorum, at+".quorum", fmt.Sprintf("got %d, want 1 to %d people", r.Quorum, MaxQuorum))
+	c.that(r.Remind >= 0, at+".remind", "got less than zero, want a duration")
+	c.that(r.Remind == 0 || r.Remind < expires, at+".remind", "got as long as the request lives, or longer; want less than "+expires.String())
+	if r.Verdict == VerdictAllow || r.Verdict == VerdictDeny {
+		c.unasked(at, r)
+		return
+	}
+	if r.Escalate == nil {
+		return
+	}
+	c.that(r.Escalate.After > 0, at+".escalate.after", "got nothing, want a duration of more than zero")
+	c.that(r.Escalate.After < expires, at+".escalate.after", "got as long as the request lives, or longer; want less than "+expires.String())
+	c.that(len(r.Escalate.To) > 0, at+".escalate.to", "got nobody, want at least one principal")
+	c.principals(at+".escalate.to", r.Escalate.To)
+}
+
+// unasked finds what a rule says of people whom it does not ask.
+func (c *checker) unasked(at string, r Rule) {
+	for _, said := range []struct {
+		key string
+		is  bool
+	}{{"quorum", r.Quorum != 0}, {"fourEyes", r.FourEyes}, {"remind", r.Remind != 0}, {"escalate", r.Escalate != nil}} {
+		c.that(!said.is, at+"."+said.key, "got a value, want none: the rule asks nobody (verdict: "+string(r.Verdict)+")")
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package agent_test
 
 import (
 	"regexp"
@@ -7,13 +7,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 func TestIDs(t *testing.T) {
 	// Computed by another implementation: lengths are eight bytes, big-endian.
-	require.Equal(t, "rcq4vzcenzajm3bblo4x6nttqs", RunID("default", "refunds", "key-1"))
-	require.Equal(t, "aljdoent422niseehe2flx7ud5", ApprovalID("r1", "c1", 0))
-	require.NotEqual(t, ApprovalID("r1", "c1", 0), ApprovalID("r1", "c1", 1))
+	require.Equal(t, "rcq4vzcenzajm3bblo4x6nttqs", agent.RunID("default", "refunds", "key-1"))
+	require.Equal(t, "aljdoent422niseehe2flx7ud5", run.ApprovalID("r1", "c1", 0))
+	require.NotEqual(t, run.ApprovalID("r1", "c1", 0), run.ApprovalID("r1", "c1", 1))
 }
 
 var idForm = regexp.MustCompile(`^r[a-z2-7]{25}$`)
@@ -27,7 +30,7 @@ func TestNoTwoSplitsCollide(t *testing.T) {
 			return [3]string{s[:i], s[i:j], s[j:]}
 		}
 		a, b := split("a"), split("b")
-		x, y := RunID(a[0], a[1], a[2]), RunID(b[0], b[1], b[2])
+		x, y := agent.RunID(a[0], a[1], a[2]), agent.RunID(b[0], b[1], b[2])
 		require.Regexp(t, idForm, x)
 		require.Equal(t, a == b, x == y)
 	})
@@ -61,7 +64,7 @@ func TestCallID(t *testing.T) {
 				}
 				return false
 			}
-			require.Equal(t, tt.want, CallID(tt.model, used, 3, 1))
+			require.Equal(t, tt.want, agent.CallID(tt.model, used, 3, 1))
 		})
 	}
 }
@@ -72,7 +75,7 @@ func TestValidNames(t *testing.T) {
 		"default": {true, true}, "a": {true, true}, "0a": {true, false}, "a-1": {true, true}, forty: {true, true},
 		forty + "a": {}, "": {}, "-a": {}, "A": {}, "a_b": {}, "a\n": {}, "a#b": {}, "é": {},
 	} {
-		require.Equal(t, want.tenant, ValidTenant(s), s)
-		require.Equal(t, want.agent, ValidAgentName(s), s)
+		require.Equal(t, want.tenant, agent.ValidTenant(s), s)
+		require.Equal(t, want.agent, agent.ValidAgentName(s), s)
 	}
 }

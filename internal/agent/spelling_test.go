@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Names are what the documented expressions say, at their borders and for whatever else comes.
@@ -14,12 +16,12 @@ func TestSpellings(t *testing.T) {
 	for expression, valid := range map[string]func(string) bool{
 		`^[a-z0-9][a-z0-9-]{0,39}$`:              ValidTenant,
 		agentNameForm:                            ValidAgentName,
-		`^[A-Za-z0-9_-]{1,64}$`:                  validWord,
-		`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`:    validToolName,
+		`^[A-Za-z0-9_-]{1,64}$`:                  ValidWord,
+		`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`:    IsToolName,
 		`^[A-Za-z0-9_.*-]+$`:                     validToolPattern,
 		`^(user|group):[A-Za-z0-9._@+-]{1,128}$`: ValidPrincipal,
-		`^user:[A-Za-z0-9._@+-]{1,128}$`:         func(s string) bool { return isPrincipal("user:", s) },
-		`^[0-9a-f]{64}$`:                         ValidDigest,
+		`^user:[A-Za-z0-9._@+-]{1,128}$`:         func(s string) bool { return run.IsPrincipal("user:", s) },
+		`^[0-9a-f]{64}$`:                         run.ValidDigest,
 	} {
 		t.Run(expression, func(t *testing.T) {
 			re := regexp.MustCompile(expression)

@@ -1,14 +1,15 @@
 package agent
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"text/template/parse"
-	"time"
+
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // SystemData is what a system text may show of its run, besides the definition.
@@ -18,7 +19,7 @@ type SystemData struct {
 	Run          string          // the run's id
 	Caller       string          // the agent that delegated the run; "" = nobody did
 	Input        json.RawMessage // checked JSON; nil = the run started from a message, and .Input is an error
-	Interactions Interactions
+	Interactions run.Interactions
 	Exhausted    bool
 }
 
@@ -41,72 +42,13 @@ func RenderSystem(d Definition, data SystemData) (string, error) {
 	return text, nil
 }
 
-// SystemDigest is a system text's digest: the SHA-256 of its bytes in hex, as blobs have it.
-func SystemDigest(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:])
-}
-
-// SystemFor is what a system text shows of s for action a. One that is built once shows the quota as it is at the start; one that is built
-// for every inference, how things stand now.
-func SystemFor(d *Definition, s *AgentState, a Action, now time.Time) SystemData {
-	data := SystemData{Date: s.StartedAt.UTC().Format(time.DateOnly), Run: s.Run, Caller: s.Caller(), Input: s.Input, Interactions: Interactions{Max: s.Interactions.Max}}
-	if d.SystemPrompt == SystemEveryInference {
-		data.Now, data.Interactions, data.Exhausted = now.UTC().Format(time.RFC3339), s.Interactions, a.Exhausted
-	}
-	return data
-}
-
-// KeptSystem is the system text of a run whose text is built once, as its first inference had it. inBlob says that it is the blob of
-// s.System; ok is false where it is to be built: before the first inference, and in runs of before it was kept.
-func KeptSystem(d *Definition, s *AgentState) (text string, inBlob, ok bool) {
-	switch {
-	case d.SystemPrompt == SystemEveryInference || s.System == "":
-		return "", false, false
-	case s.SystemBlob:
-		return "", true, true
-	case s.SystemText != "":
-		return s.SystemText, false, true
-	default: // its digest says whether it is the definition's own words, which are pinned
-		return d.System, false, SystemDigest(d.System) == s.System
-	}
-}
-
-// maxSystemText is how long a system text may be to stand in the journal, in bytes; a longer one is a blob.
-const maxSystemText = 16 << 10
-
-// KeepSystem keeps a text that is built once in the fact of the first inference that had it, unless the definition's own words give it. A
-// text that is too long for the journal must be in the blob of its digest before the fact is committed; SystemBlob says so.
-func KeepSystem(d *Definition, e Replied, text string) Replied {
-	e.SystemText, e.SystemBlob = storedSystem(d, e.System, text)
-	return e
-}
-
-// KeepPlanSystem is KeepSystem for the first request of a run's plan, under a text that was built for it; digest is "" where none was.
-func KeepPlanSystem(d *Definition, e Planned, text, digest string) Planned {
-	e.System = digest
-	e.SystemText, e.SystemBlob = storedSystem(d, digest, text)
-	return e
-}
-
-func storedSystem(d *Definition, digest, text string) (kept string, inBlob bool) {
-	switch {
-	case digest == "" || d.SystemPrompt == SystemEveryInference || text == d.System:
-		return "", false
-	case len(text) <= maxSystemText:
-		return text, false
-	default:
-		return "", true
-	}
-}
-
 // systemName is what errors call the text.
 const systemName = "system"
 
 func systemDot(d Definition, data SystemData) (map[string]any, error) {
 	left := data.Interactions
 	dot := map[string]any{
-		"Date": data.Date, "Run": data.Run, "Agent": d.Name, "Caller": data.Caller, "Tools": toolDots(d.Tools),
+		"Date": data.Date, "Run": data.Run, "Agent": d.Name, "Caller": data.Caller, "Tools": ToolDots(d.Tools),
 		"Interactions": map[string]any{"Current": left.Current, "Max": left.Max, "Exhausted": data.Exhausted},
 	}
 	if data.Now != "" {
@@ -115,13 +57,13 @@ func systemDot(d Definition, data SystemData) (map[string]any, error) {
 	if data.Input == nil {
 		return dot, nil
 	}
-	input, err := decodeNumbers(data.Input)
+	input, err := jsonx.DecodeNumbers(data.Input)
 	dot["Input"] = input
 	return dot, err
 }
 
-// toolDots are tools as templates see them.
-func toolDots(tools []ToolSpec) []any {
+// ToolDots are tools as templates see them.
+func ToolDots(tools []ToolSpec) []any {
 	dots := make([]any, len(tools))
 	for i, t := range tools {
 		dots[i] = map[string]any{"Name": t.ModelName(), "Description": t.Description}
@@ -131,7 +73,7 @@ func toolDots(tools []ToolSpec) []any {
 
 // checkedSystem is data for a text that is tried before there is a run.
 func checkedSystem(built SystemPrompt) SystemData {
-	data := SystemData{Date: "2026-01-01", Run: "r", Interactions: Interactions{Max: 1}}
+	data := SystemData{Date: "2026-01-01", Run: "r", Interactions: run.Interactions{Max: 1}}
 	if built == SystemEveryInference {
 		data.Now = "2026-01-01T00:00:00Z"
 	}
@@ -242,4 +184,215 @@ func (v *rootFields) name(name string) {
 	if v.unknown == "" && !slices.Contains(v.known, "."+name) {
 		v.unknown = name
 	}
+}
+
+// ModelFacing is the tool as a model is told of it: its schema has no correlation field, which is written in when a service is called
+// (seed 000). t stays as it is, and is what is pinned.
+func (t ToolSpec) ModelFacing() ToolSpec {
+	if !bytes.Contains(t.Schema, []byte("parentSubject")) && !bytes.Contains(t.Schema, []byte(`\u`)) {
+		return t
+	}
+	schema, err := withoutParentIn(t.Schema)
+	if err != nil { // a schema that is no JSON is refused with its definition
+		return t
+	}
+	t.Schema = schema
+	return t
+}
+
+// withoutParentIn is a schema of an object without the correlation field, in the order and with the digits of the original.
+func withoutParentIn(schema json.RawMessage) (json.RawMessage, error) {
+	return editMembers(schema, func(key string, value json.RawMessage) (json.RawMessage, error) {
+		switch {
+		case key == "properties" && jsonx.JSONKind(value) == '{':
+			return WithoutParent(value)
+		case key == "required" && jsonx.JSONKind(value) == '[':
+			return withoutParentName(value)
+		default:
+			return value, nil
+		}
+	})
+}
+
+// withoutParentName is a list of names without the correlation field's, nil where none is left of a list that had it.
+func withoutParentName(list json.RawMessage) (json.RawMessage, error) {
+	var names []json.RawMessage
+	if err := json.Unmarshal(list, &names); err != nil {
+		return nil, err
+	}
+	left := slices.DeleteFunc(slices.Clone(names), func(raw json.RawMessage) bool {
+		var name string
+		return json.Unmarshal(raw, &name) == nil && name == ParentSubject
+	})
+	switch {
+	case len(left) == len(names):
+		return list, nil
+	case len(left) == 0:
+		return nil, nil
+	default:
+		return run.MarshalVerbatim(left)
+	}
+}
+
+// ValidArguments checks arguments as valid does, without the correlation field in schema or arguments: the model is not asked for it.
+func ValidArguments(valid Validator, t ToolSpec, args json.RawMessage) error {
+	facing := t.ModelFacing()
+	if bytes.Equal(facing.Schema, t.Schema) {
+		return valid(t, args)
+	}
+	if own, err := WithoutParent(args); err == nil {
+		args = own
+	}
+	return valid(facing, args)
+}
+
+// TextDropped tells the model which of its calls were left out of a round.
+func TextDropped(d *Definition, calls []ReplyCall) string {
+	names := make([]string, len(calls))
+	for i, c := range calls {
+		names[i] = QuotedName(c.Name)
+	}
+	return d.Word(wordDropped, map[string]any{"Tools": strings.Join(names, ", ")})
+}
+
+// Section is a part of the prompt around an agent's own words (seed 004, "Prompt Building Process"). Its text is a Template.
+type Section struct {
+	Name  string // also its tag: the text stands between <name> and </name>
+	About string
+	Text  string // "" = nothing is built in
+
+	Turn  bool // made for every request; the order seed has it in the turn's message, the order code in the system message
+	Loop  bool // the built-in text stands only where the agent works by the rules of seed 004
+	XML   bool // it stands only where the model that is asked has the dialect xml
+	Tools bool // it stands only in requests that offer tools
+}
+
+// SectionInstructions is the section that holds the instructions of the definition.
+const SectionInstructions = "custom_instructions"
+
+// sections are all of them in the order seed, which is also the order of reading.
+var sections = []Section{
+	{Name: SectionInstructions, About: "the agent's own system text", Text: "{{.Instructions}}"},
+	{Name: "repository_context", About: "what is known of the place the agent works in"},
+	{Name: "agent_loop", About: "how work goes on, and how it ends", Loop: true, Text: textAgentLoop},
+	{Name: "system_capabilities", About: "what the agent can do", Loop: true, Text: textCapabilities},
+	{Name: "chain_of_thought", About: "that reasoning comes first, in tags", Loop: true, Text: textChainOfThought},
+	{Name: "available_tools", About: "the tools of the request", Turn: true, Loop: true, XML: true, Tools: true, Text: "{{.ToolPrompt}}"},
+	{Name: "tool_calling", About: "how a call is written", Turn: true, Loop: true, XML: true, Tools: true, Text: textToolCalling},
+	{Name: "tool_use_rules", About: "the rules of calling", Turn: true, Loop: true, Tools: true, Text: textToolRules},
+	{Name: "planning_context", About: "what the hook prompt.planning gave", Turn: true, Text: "{{.Planning}}"},
+	{Name: "rag_context", About: "what the hook prompt.rag gave", Turn: true, Text: "{{.RAG}}"},
+}
+
+// codeOrder is the order code of the same.
+var codeOrder = []string{
+	SectionInstructions, "repository_context", "system_capabilities", "agent_loop", "chain_of_thought",
+	"tool_calling", "available_tools", "tool_use_rules", "planning_context", "rag_context",
+}
+
+const textAgentLoop = `You work in a loop until the task is finished:
+1. Read the task and the newest result.
+2. Decide on the one next step.
+3. Call {{if .OneTool}}the tool{{else}}the tools{{end}} for it. What came of it is in the next message.
+4. Go on from there. Where the result is an error, change what you do; do not repeat a call that failed as it was.
+{{if .ToolRequired -}}
+Every response makes a call: one without a call does nothing and is sent back to you.
+{{- if .LoopBreaking}} When you are finished, cannot go on without the user, or only want to talk, call {{range $i, $name := .LoopBreaking}}{{if $i}} or {{end}}{{$name}}{{end}}: nothing else ends the loop.{{end}}
+{{- else -}}
+When the task is finished, answer without a call: that ends the loop.
+{{- end}}`
+
+const textCapabilities = `You act through tools and in no other way: without a call you can neither read, nor change, nor remember anything. A tool does what its description says. A result is what really happened; what no result says, you do not know.`
+
+const textChainOfThought = `Before every call, reason between <thinking> and </thinking>: what you know, what is missing, which step comes next and why. Be brief. Only what stands outside these tags is meant for others.`
+
+const textToolCalling = `To call a tool, write one such block and nothing behind it:
+<tool>{"server_name": "SERVER", "tool_name": "TOOL", "arguments": {"NAME": "VALUE"}}</tool>
+Between the tags stands one JSON object. server_name and tool_name are as available_tools has them; arguments is an object that fits the tool's schema, {} where it needs none.`
+
+const textToolRules = `{{if .ToolRequired}}{{if .OneTool}}- Call exactly one tool in every response.{{else}}- Call a tool in every response.{{end}}
+{{else if .OneTool}}- Call at most one tool in a response.
+{{end}}- Reason in <thinking> tags first, then call.
+- Call only tools that are listed, with arguments that fit their schemas.
+- Do not name tools to the user: say what you do, not what it is called.`
+
+// Sections lists every section of a prompt, in the order seed.
+func Sections() []Section { return slices.Clone(sections) }
+
+// Code is the section's place in the order code, from 1.
+func (s Section) Code() int { return slices.Index(codeOrder, s.Name) + 1 }
+
+func sectionOf(name string) (Section, bool) {
+	i := slices.IndexFunc(sections, func(s Section) bool { return s.Name == name })
+	if i < 0 {
+		return Section{}, false
+	}
+	return sections[i], true
+}
+
+func sectionNames() []string {
+	names := make([]string, len(sections))
+	for i, s := range sections {
+		names[i] = s.Name
+	}
+	return names
+}
+
+// InOrder are the sections of one kind, those of the turn or the others, as they stand under an order.
+func InOrder(o PromptOrder, turn bool) []Section {
+	var list []Section
+	for i, s := range sections {
+		if o == PromptCode {
+			s, _ = sectionOf(codeOrder[i])
+		}
+		if s.Turn == turn {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// Names that a section's text may show besides those of a system text.
+var (
+	sectionNamesSystem = []string{".Instructions", ".LoopBreaking", ".OneTool", ".ToolRequired"}
+	sectionNamesTurn   = []string{".LoopBreaking", ".OneTool", ".Planning", ".RAG", ".ToolPrompt", ".ToolRequired"}
+)
+
+// fields are the names that the section's text may show.
+func (s Section) fields(built SystemPrompt) []string {
+	own := sectionNamesSystem
+	if s.Turn {
+		own = sectionNamesTurn
+	}
+	known := slices.Concat(systemFields(built), own)
+	slices.Sort(known)
+	return known
+}
+
+// check finds what can be known to be wrong with a text for the section before there is a run, as CheckSystem does.
+func (s Section) check(text string, built SystemPrompt) error {
+	t, err := parseTemplate(s.Name, text)
+	if err != nil {
+		return fmt.Errorf("check section: %w", err)
+	}
+	v := rootFields{known: s.fields(built)}
+	v.visit(t.Tree.Root, true)
+	if v.unknown != "" {
+		return fmt.Errorf("check section: .%s does not exist; want one of %s", v.unknown, strings.Join(v.known, ", "))
+	}
+	if v.input || len(t.Templates()) > 1 {
+		return nil
+	}
+	dot, err := systemDot(Definition{Name: "check", Tools: []ToolSpec{{Name: "tool"}}}, checkedSystem(built))
+	if err != nil {
+		return fmt.Errorf("check section: %w", err)
+	}
+	for _, name := range slices.Concat(sectionNamesSystem, sectionNamesTurn) {
+		dot[name[1:]] = "x"
+	}
+	dot["LoopBreaking"], dot["OneTool"], dot["ToolRequired"] = []any{"x"}, true, true
+	if _, err := executeTemplate(t, dot); err != nil {
+		return fmt.Errorf("check section: %w", err)
+	}
+	return nil
 }

@@ -1,9 +1,11 @@
-package agent
+package agent_test
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
 )
 
 func TestCheckSystemRefuses(t *testing.T) {
@@ -21,6 +23,6 @@ func TestCheckSystemRefuses(t *testing.T) {
 		"{{.Date":                                  "unclosed action",
 		"{{index .Tools 5}}":                       "out of range",
 	} {
-		require.ErrorContains(t, CheckSystem(text, SystemOnce), want, text)
+		require.ErrorContains(t, agent.CheckSystem(text, agent.SystemOnce), want, text)
 	}
 }

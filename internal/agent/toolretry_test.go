@@ -1,4 +1,4 @@
-package agent
+package agent_test
 
 import (
 	"math"
@@ -6,29 +6,32 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 func TestToolRetryAgain(t *testing.T) {
-	r := ToolRetry{Attempts: 5, Backoff: time.Second, MaxBackoff: 3 * time.Second}
+	r := agent.ToolRetry{Attempts: 5, Backoff: time.Second, MaxBackoff: 3 * time.Second}
 	for n, want := range []time.Duration{1: time.Second, 2: 2 * time.Second, 3: 3 * time.Second, 4: 3 * time.Second} {
 		if n == 0 {
 			continue
 		}
-		for _, e := range []Effect{EffectRead, EffectIdempotent} {
+		for _, e := range []run.Effect{run.EffectRead, run.EffectIdempotent} {
 			wait, again := r.Again(e, n)
 			require.True(t, again)
 			require.Equal(t, want, wait)
 		}
-		for _, e := range []Effect{EffectNonIdempotent, ""} {
+		for _, e := range []run.Effect{run.EffectNonIdempotent, ""} {
 			_, again := r.Again(e, n)
 			require.False(t, again, "%q", e)
 		}
 	}
-	_, again := r.Again(EffectRead, 5)
+	_, again := r.Again(run.EffectRead, 5)
 	require.False(t, again)
-	_, again = ToolRetry{}.Again(EffectRead, 1)
+	_, again = agent.ToolRetry{}.Again(run.EffectRead, 1)
 	require.False(t, again)
-	wait, again := ToolRetry{Attempts: MaxAttempts, Backoff: math.MaxInt64 / 3}.Again(EffectRead, MaxAttempts-1)
+	wait, again := agent.ToolRetry{Attempts: agent.MaxAttempts, Backoff: math.MaxInt64 / 3}.Again(run.EffectRead, agent.MaxAttempts-1)
 	require.True(t, again)
 	require.Positive(t, wait, "it never overflows")
 }

@@ -1,24 +1,15 @@
 package agent
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
 	"time"
+
+	"github.com/countersign/countersign/internal/run"
 )
-
-// Effect says what running a tool twice means.
-type Effect string
-
-// The effects; a tool that says nothing is NonIdempotent.
-const (
-	EffectRead          Effect = "read"
-	EffectIdempotent    Effect = "idempotent"
-	EffectNonIdempotent Effect = "non_idempotent"
-)
-
-// Valid reports whether e is one of the effects.
-func (e Effect) Valid() bool {
-	return e == EffectRead || e == EffectIdempotent || e == EffectNonIdempotent
-}
 
 // ToolKind says who runs a tool.
 type ToolKind string
@@ -39,7 +30,7 @@ type ToolSpec struct {
 	Kind        ToolKind        `json:"kind"`
 	Description string          `json:"description"`
 	Schema      json.RawMessage `json:"schema"` // JSON Schema 2020-12 of the arguments, always an object schema
-	Effect      Effect          `json:"effect"`
+	Effect      run.Effect      `json:"effect"`
 	Priority    int             `json:"priority,omitempty"`
 	Timeout     time.Duration   `json:"timeout,omitempty"` // 0 = the runtime's default
 	Root        string          `json:"root,omitempty"`    // absolute path of the folder a built-in file tool is confined to
@@ -81,9 +72,287 @@ func ModelName(original string) string {
 
 // ToolResultData is what a tool gave back, before it becomes messages.
 type ToolResultData struct {
-	Content string  // the text the model sees
-	IsError bool    // the tool failed in a way the model should hear of
-	Media   []Media // shown to the model right after the result
-	Suspend *Ticket // the tool has had no effect and asks for input first; the rest is ignored
-	Patch   []Patch // changes of the state that the run's tools share, in order. A call that fails or suspends changes nothing
+	Content string      // the text the model sees
+	IsError bool        // the tool failed in a way the model should hear of
+	Media   []run.Media // shown to the model right after the result
+	Suspend *run.Ticket // the tool has had no effect and asks for input first; the rest is ignored
+	Patch   []run.Patch // changes of the state that the run's tools share, in order. A call that fails or suspends changes nothing
+}
+
+// The tools that end a run under TextRequireTool (seed 004).
+const (
+	ToolCompletion = "task_completion"
+	ToolAsk        = "ask_question"
+	ToolConverse   = "converse"
+)
+
+// Builtins are the tools that s's model is offered behind the definition's own.
+// nil as s is one in whose conversation nothing stands.
+func (d *Definition) Builtins(s *run.AgentState) []ToolSpec {
+	tools := d.LoopBreaking()
+	if t, ok := d.readMore(); ok && s != nil && cutResults(s) {
+		tools = append(tools, t)
+	}
+	return tools
+}
+
+// builtin finds one of all the tools that d may ever offer behind its own.
+func (d *Definition) builtin(is func(ToolSpec) bool) (ToolSpec, bool) {
+	tools := d.EveryBuiltin()
+	if i := slices.IndexFunc(tools, is); i >= 0 {
+		return tools[i], true
+	}
+	return ToolSpec{}, false
+}
+
+// reserved are the names of tools that d's own may not have.
+func (d *Definition) reserved() []string {
+	if d.Text == TextRequireTool {
+		return LoopBreaking
+	}
+	return nil
+}
+
+// LoopBreaking are the loop-breaking tools that d offers. Where the output has to be JSON, only a completion gives it: questions and words
+// are none.
+func (d *Definition) LoopBreaking() []ToolSpec {
+	if d.Text != TextRequireTool {
+		return nil
+	}
+	var tools []ToolSpec
+	for _, name := range LoopBreaking {
+		if slices.Contains(d.XML.Disable, name) || d.Output.Format == OutputJSON && name != ToolCompletion {
+			continue
+		}
+		tools = append(tools, ToolSpec{
+			Name: name, Kind: KindInternal, Effect: run.EffectRead, Description: d.Word(loopBreakingWord[name], nil), Schema: d.loopBreakingSchema(name),
+		})
+	}
+	return tools
+}
+
+// loopBreakingWord are the keys of the tools' descriptions.
+var loopBreakingWord = map[string]string{ToolCompletion: wordCompletion, ToolAsk: wordAsk, ToolConverse: wordConverse}
+
+func (d *Definition) loopBreakingSchema(name string) json.RawMessage {
+	switch {
+	case name == ToolAsk:
+		return json.RawMessage(`{"type":"object","properties":{"question":{"type":"string","minLength":1},` +
+			`"suggestions":{"type":"array","items":{"type":"string","minLength":1},"maxItems":4}},"required":["question"]}`)
+	case name == ToolConverse:
+		return json.RawMessage(`{"type":"object","properties":{"message":{"type":"string","minLength":1}},"required":["message"]}`)
+	case d.Output.Format != OutputJSON:
+		return json.RawMessage(`{"type":"object","properties":{"result":{"type":"string","minLength":1}},"required":["result"]}`)
+	case d.Output.Schema == nil || bytes.Contains(d.Output.Schema, []byte(`"$`)): // what refers within itself cannot stand within another one
+		return json.RawMessage(`{"type":"object","properties":{"result":{}},"required":["result"]}`)
+	default:
+		return json.RawMessage(`{"type":"object","properties":{"result":` + string(d.Output.Schema) + `},"required":["result"]}`)
+	}
+}
+
+// BreaksLoop reports whether a tool of that original name is a loop-breaking one of d's.
+func (d *Definition) BreaksLoop(tool string) bool {
+	_, ok := d.builtin(func(t ToolSpec) bool { return t.Name == tool })
+	return ok && slices.Contains(LoopBreaking, tool)
+}
+
+// builtinNames refuses tools that the model could not tell from the one that reads on in results.
+func (c *checker) builtinNames(d *Definition) {
+	_, reads := d.readMore()
+	for i, t := range d.Tools {
+		if reads && t.ModelName() == ReadMore {
+			c.add(fmt.Sprintf("tools[%d].name", i), t.ModelName()+" is the name of a built-in tool, want another one, or context.keepWhole: false")
+		}
+	}
+}
+
+// The call reasons.
+const (
+	WhyExpired          run.CallReason = "expired"             // nobody decided in time
+	WhyUnknownTool      run.CallReason = "unknown_tool"        //
+	WhyInvalidArguments run.CallReason = "invalid_arguments"   //
+	WhyTimeout          run.CallReason = "timeout"             // a tool that may be repeated ran out of time
+	WhyVoided           run.CallReason = "voided"              // what was approved is not what would run
+	WhyPrecondition     run.CallReason = "precondition"        // what the call depends on could not be read
+	WhyBlocked          run.CallReason = "blocked"             // by a plugin
+	WhyOutOfScope       run.CallReason = "out_of_scope"        // a plugin or a guard had left the tool out of the request
+	WhyAwaiting         run.CallReason = "awaiting_permission" // blocked: the tool's permission is being requested
+	WhyDuplicate        run.CallReason = "duplicate"           // it repeats one whose result the model has
+	WhyTooManyOpen      run.CallReason = "too_many_open"       // people are asked as much of the run as they may be at a time (limits.open)
+	WhyToolChanged      run.CallReason = "tool_changed"        // its server says something else of the tool than the run is pinned to
+)
+
+// MaxResult is how many bytes of a result's text are taken, whatever its tool says.
+const MaxResult = 8 << 20
+
+// contracts are services that people stand behind, with the forms of seed 003: an agent names them, and whoever serves their events
+// answers in the form that the description gives.
+var contracts = []ToolSpec{
+	{
+		Name: "human_review", Kind: KindService, Effect: run.EffectIdempotent, Priority: 2,
+		Description: "Ask a person to review a plan, a draft or a question before you go on. They see the prompt alone: say in it all that " +
+			"they need to know. Their answer is in response.",
+		Schema: json.RawMessage(`{"type":"object","properties":{"source":{"type":"object","description":"Who asks.","properties":{"alias":{"type":"string"},"id":{"type":"string"}},"required":["id"],"additionalProperties":false},"prompt":{"type":"string","minLength":1}},"required":["source","prompt"],"additionalProperties":false}`),
+	},
+	{
+		Name: "tool_approval", Kind: KindService, Effect: run.EffectIdempotent, Priority: 1,
+		Description: "Ask for the approval of tools before you call them: name them all at once in tools, by the names you call them by, and " +
+			"say in message what you mean to do with them. The answer says of each whether it is approved.",
+		Schema: json.RawMessage(`{"type":"object","properties":{"message":{"type":"string","minLength":1},"tools":{"type":"array","items":{"type":"string"},"minItems":1}},"required":["message","tools"],"additionalProperties":false}`),
+	},
+}
+
+// Contract finds a service that needs no schema of the agent's own: human_review {source {alias?, id}, prompt}, whose answer is
+// {response}, and tool_approval {message, tools}, whose answer is {approvals: [{tool, value, comments?}]}.
+func Contract(name string) (ToolSpec, bool) {
+	i := slices.IndexFunc(contracts, func(t ToolSpec) bool { return t.Name == name })
+	if i < 0 {
+		return ToolSpec{}, false
+	}
+	return contracts[i], true
+}
+
+// MCPServer is a server of tools by the Model Context Protocol. Its tools are not part of the definition an agent is written as: they are
+// listed when a run begins, and the definition that the run is pinned to from then on has them.
+type MCPServer struct {
+	Name    string            `json:"name"`              // [a-z0-9][a-z0-9_-]*; the first part of its tools' names
+	Command []string          `json:"command,omitempty"` // a program on this machine that speaks over its standard streams; a deployed function refuses it
+	Dir     string            `json:"dir,omitempty"`     // absolute path of the folder the command runs in
+	Env     map[string]string `json:"env,omitempty"`     // of the command, beside PATH and HOME; values may hold ${secret:NAME}
+	URL     string            `json:"url,omitempty"`     // streamable HTTP
+	Headers map[string]string `json:"headers,omitempty"` // of each request; values may hold ${secret:NAME}
+	Tools   []MCPPattern      `json:"tools,omitempty"`   // what holds of its tools; the first that matches wins
+	Allow   []string          `json:"allow,omitempty"`   // patterns of the server's own names; none = all of them
+	Deny    []string          `json:"deny,omitempty"`    // likewise, before Allow
+	Timeout time.Duration     `json:"timeout,omitempty"` // to connect and to list; 0 = 20 s
+
+	Optional bool `json:"optional,omitempty"` // a run goes on without its tools where it cannot be listed; else that ends the run
+}
+
+// MCPPattern is what an agent's author says of the tools of a server whose names match. What the server says of them is a hint at most.
+type MCPPattern struct {
+	Match    string        `json:"match"`            // the server's own name; * stands for any characters
+	Effect   run.Effect    `json:"effect,omitempty"` // "" = non_idempotent
+	Timeout  time.Duration `json:"timeout,omitempty"`
+	Priority int           `json:"priority,omitempty"`
+}
+
+// ServerTools is what an MCP server says it has, as it was read and held to its bounds; nothing of it is trusted.
+type ServerTools struct {
+	Protocol string       // the version that was spoken
+	Tools    []ServerTool // in the server's order, each name once
+	Left     []LeftTool   // what it listed and cannot be used
+}
+
+// ServerTool is one tool as a server describes it.
+type ServerTool struct {
+	Name        string          // the server's own
+	Description string          // valid text
+	Schema      json.RawMessage // of the arguments: compact, self-contained, of an object
+	Hints       MCPHints
+	Digest      string // of all of the definition, as the server sent it
+}
+
+// LeftTool is a tool that a server listed and that is not to be had.
+type LeftTool struct{ Name, Why string }
+
+// MCPHints are a server's annotations of a tool. They are shown to people and decide nothing.
+type MCPHints struct {
+	Title       string `json:"title,omitempty"`
+	ReadOnly    bool   `json:"readOnly,omitempty"`
+	Destructive bool   `json:"destructive,omitempty"`
+	Idempotent  bool   `json:"idempotent,omitempty"`
+	OpenWorld   bool   `json:"openWorld,omitempty"`
+}
+
+// MaxMessageMedia is how many media one message may hold.
+const MaxMessageMedia = 100
+
+// Program is the name of the first MCP server of d that is a program on the machine it runs on. False where there is none: then d runs in
+// a deployed function.
+func (d *Definition) Program() (server string, needed bool) {
+	for _, s := range d.MCP {
+		if len(s.Command) > 0 {
+			return s.Name, true
+		}
+	}
+	return "", false
+}
+
+// Remote reports whether a tool's calls are carried out somewhere else, by what its description says alone: no code of the deployment
+// runs them.
+func (k ToolKind) Remote() bool {
+	return k == KindMCP || k == KindLambda || k == KindHTTP
+}
+
+// MCPTool is where a tool of an MCP server comes from, and the definition of it that people have seen.
+type MCPTool struct {
+	Server string `json:"server"` // by MCPServer.Name
+	Tool   string `json:"tool"`   // the server's own name
+	Digest string `json:"digest"` // of the server's definition of the tool: name, description, schemas and annotations
+}
+
+// HTTPTool is a request that a tool makes. Templates hold {name} for the value at that top-level key of the arguments, and
+// ${secret:NAME} for a secret, which is put in when the request is sent and is never stored.
+type HTTPTool struct {
+	Method  string            `json:"method"`            // upper case
+	URL     string            `json:"url"`               // a template in its path and query; scheme and host are fixed
+	Headers map[string]string `json:"headers,omitempty"` // templates
+	Query   map[string]string `json:"query,omitempty"`   // templates; one whose argument is missing is left out
+	Body    json.RawMessage   `json:"body,omitempty"`    // JSON whose strings are templates; one that is a single {name} becomes that value. nil = all arguments that nothing else takes, if the method has a body
+	Allow   []string          `json:"allow,omitempty"`   // other hosts, host or host:port, that redirects may lead to
+}
+
+// LambdaTool is a function that a tool invokes.
+type LambdaTool struct {
+	Function string `json:"function"`        // name, ARN or partial ARN, with an optional version or alias
+	Async    bool   `json:"async,omitempty"` // the function answers later, as a service does
+}
+
+// Delegate is another agent that a tool is: its call is a run of that agent.
+type Delegate struct {
+	Agent   string `json:"agent"`             // by name, of the same deployment
+	History bool   `json:"history,omitempty"` // its conversation is part of the result
+
+	Tokens int64   `json:"tokens,omitempty"` // at most so many of the tokens that the caller has left; 0 = all of them
+	USD    run.USD `json:"usd,omitempty"`    // likewise
+}
+
+// ToolRetry says how often a call is entered again in one invocation after an error of infrastructure. Only calls of effect read or
+// idempotent are. The zero value is one attempt.
+type ToolRetry struct {
+	Attempts   int           `json:"attempts,omitempty"`   // in all; 0 and 1 = one
+	Backoff    time.Duration `json:"backoff,omitempty"`    // before the second; doubled for each one after it
+	MaxBackoff time.Duration `json:"maxBackoff,omitempty"` // 0 = no bound
+}
+
+// Undo is a call that takes a call back which has succeeded. It is never made without a person's word.
+type Undo struct {
+	Tool string          `json:"tool"`           // original name, of the same agent
+	Args json.RawMessage `json:"args,omitempty"` // an object; strings that are {"result": "/pointer"} or {"args": "/pointer"} objects take the value there
+}
+
+// Again says how long to wait before a call of effect e is entered again that an error of infrastructure has ended for the n-th time, from
+// 1; false where it is not: n attempts are all it has, or the call may not be repeated.
+func (r ToolRetry) Again(e run.Effect, n int) (time.Duration, bool) {
+	if n >= r.Attempts || e != run.EffectRead && e != run.EffectIdempotent {
+		return 0, false
+	}
+	wait := r.Backoff
+	for range n - 1 {
+		if wait > math.MaxInt64/2 || r.MaxBackoff > 0 && wait >= r.MaxBackoff {
+			break
+		}
+		wait *= 2
+	}
+	if r.MaxBackoff > 0 {
+		wait = min(wait, r.MaxBackoff)
+	}
+	return wait, true
+}
+
+// Undoable reports whether calls of a tool can be taken back at all, as far as its definition goes.
+func (d *Definition) Undoable(tool string) bool {
+	t, ok := d.Tool(tool)
+	return ok && t.Undo != nil
 }

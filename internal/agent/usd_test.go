@@ -1,4 +1,4 @@
-package agent
+package agent_test
 
 import (
 	"encoding/json"
@@ -8,18 +8,21 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 func TestParseUSD(t *testing.T) {
-	for text, want := range map[string]USD{
-		"0": 0, "0.0": 0, "1": usdUnit, "0.25": 25e10, "3.000001": 3_000001e6, "1e-6": 1e6, "15e0": 15e12, "1000000": 1e18, "0.30": 3e11,
+	for text, want := range map[string]run.USD{
+		"0": 0, "0.0": 0, "1": run.UsdUnit, "0.25": 25e10, "3.000001": 3_000001e6, "1e-6": 1e6, "15e0": 15e12, "1000000": 1e18, "0.30": 3e11,
 	} {
-		got, err := ParseUSD(text)
+		got, err := agent.ParseUSD(text)
 		require.NoError(t, err, text)
 		require.Equal(t, want, got, text)
 	}
 	for _, text := range []string{"", "-1", "x", "0.0000001", "1000000.000001", "1e7", "1e999999999", "1e-999999999", ".5", "01", "NaN", "\"1\""} {
-		_, err := ParseUSD(text)
+		_, err := agent.ParseUSD(text)
 		require.Error(t, err, text)
 	}
 }
@@ -27,17 +30,17 @@ func TestParseUSD(t *testing.T) {
 // An amount is the same after it was written and read, and written as the number it is.
 func TestUSDInJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		u := USD(rapid.Int64Range(0, math.MaxInt64).Draw(t, "amount"))
+		u := run.USD(rapid.Int64Range(0, math.MaxInt64).Draw(t, "amount"))
 		text, err := json.Marshal(u)
 		require.NoError(t, err)
 		exact, ok := new(big.Rat).SetString(string(text))
 		require.True(t, ok)
-		require.Zero(t, exact.Cmp(big.NewRat(int64(u), usdUnit)), string(text))
-		var back USD
+		require.Zero(t, exact.Cmp(big.NewRat(int64(u), run.UsdUnit)), string(text))
+		var back run.USD
 		require.NoError(t, json.Unmarshal(text, &back))
 		require.Equal(t, u, back)
 	})
-	var u USD
+	var u run.USD
 	for _, text := range []string{`"1"`, `-1`, `1e-13`, `1e19`, `{}`} {
 		require.Error(t, json.Unmarshal([]byte(text), &u), text)
 	}
@@ -46,14 +49,14 @@ func TestUSDInJSON(t *testing.T) {
 // A reply costs what exact arithmetic says, or the most there is.
 func TestPriceIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		price := func(name string) USD { return 1_000_000 * USD(rapid.Int64Range(0, 1e12).Draw(t, name)) }
+		price := func(name string) run.USD { return 1_000_000 * run.USD(rapid.Int64Range(0, 1e12).Draw(t, name)) }
 		tokens := func(name string) int64 { return rapid.Int64Range(0, math.MaxInt64).Draw(t, name) }
 		read, write := price("read price"), price("write price")
-		p := Price{Input: price("input price"), Output: price("output price"), CacheRead: &read, CacheWrite: &write}
+		p := agent.Price{Input: price("input price"), Output: price("output price"), CacheRead: &read, CacheWrite: &write}
 		if rapid.Bool().Draw(t, "no cache price") {
 			p.CacheRead, p.CacheWrite, read, write = nil, nil, p.Input, p.Input
 		}
-		u := Usage{Input: tokens("input"), Output: tokens("output"), CacheRead: tokens("read"), CacheWrite: tokens("write")}
+		u := run.Usage{Input: tokens("input"), Output: tokens("output"), CacheRead: tokens("read"), CacheWrite: tokens("write")}
 		want := new(big.Int)
 		for _, part := range [][2]int64{{int64(p.Input), u.Input}, {int64(p.Output), u.Output}, {int64(read), u.CacheRead}, {int64(write), u.CacheWrite}} {
 			want.Add(want, new(big.Int).Mul(big.NewInt(part[0]/1_000_000), big.NewInt(part[1])))
@@ -61,8 +64,8 @@ func TestPriceIsExact(t *testing.T) {
 		if want.Cmp(big.NewInt(math.MaxInt64)) > 0 {
 			want = big.NewInt(math.MaxInt64)
 		}
-		require.Equal(t, want.Int64(), int64(p.of(u)))
+		require.Equal(t, want.Int64(), int64(p.Of(u)))
 	})
-	require.Zero(t, (*Price)(nil).of(Usage{Input: 1}))
-	require.Zero(t, (&Price{Input: MaxUSD}).of(Usage{Input: -1}), "nobody is paid for asking")
+	require.Zero(t, (*agent.Price)(nil).Of(run.Usage{Input: 1}))
+	require.Zero(t, (&agent.Price{Input: run.MaxUSD}).Of(run.Usage{Input: -1}), "nobody is paid for asking")
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Status is where a request stands. Pending alone can change, and only once.
@@ -58,8 +60,8 @@ type Approval struct {
 	Args        json.RawMessage `json:"args"`             // the stored bytes, complete, that Digest is of; null where it is about tools: see Permissions
 	Asked       json.RawMessage `json:"edited,omitempty"` // the bytes that the call asked with, where an edit has put Args in their place; in JSON they are args, and Args is edited
 	Digest      string          `json:"digest,omitempty"` // of the action that an approval lets run
-	Ticket      *agent.Ticket   `json:"ticket,omitempty"` // of KindInput: what the tool asks, whole, and not to be trusted
-	Effect      agent.Effect    `json:"effect"`
+	Ticket      *run.Ticket     `json:"ticket,omitempty"` // of KindInput: what the tool asks, whole, and not to be trusted
+	Effect      run.Effect      `json:"effect"`
 	Status      Status          `json:"status"`
 	Approvers   []string        `json:"approvers"`       // nobody else may decide
 	Above       [][]string      `json:"above,omitempty"` // the approvers of each delegating agent's policy that asks: who decides is among each of these as well. Of KindTools, see Permissions
@@ -73,20 +75,20 @@ type Approval struct {
 	Permissions []Permission    `json:"permissions,omitempty"` // the tools that a decision decides about, in the order of Tools
 	Undoes      *Undone         `json:"undoes,omitempty"`      // nil = the call takes no other one back
 
-	Version       string         `json:"version,omitempty"`        // the agent's, which the run is pinned to
-	Definition    string         `json:"definition,omitempty"`     // the digest of the one it is pinned to
-	PolicyVersion string         `json:"policyVersion,omitempty"`  // of the policy that asks, by agent.PolicyVersion
-	Requesters    []string       `json:"requesters,omitempty"`     // the people for whom the run acts: agent.Requesters
-	Claimed       string         `json:"claimedSubject,omitempty"` // whom the run is for by the word of the API's caller, which nobody checked; of a principal also among Requesters
-	FourEyes      bool           `json:"fourEyes,omitempty"`       // the requesters may deny and not approve
-	NoStarter     bool           `json:"noStarter,omitempty"`      // nobody is known to have started the run: four eyes take two people
-	RemindSeconds int64          `json:"remindSeconds,omitempty"`  // who has not decided is reminded so often; 0 = nobody is
-	EscalatesAt   time.Time      `json:"escalatesAt,omitzero"`     // when those of EscalateTo become approvers as well; zero = nobody does
-	EscalateTo    []string       `json:"escalateTo,omitempty"`
-	AboveTo       [][]string     `json:"aboveTo,omitempty"`      // who is among each of Above as well from then on; shorter where no more are
-	EscalatedAt   time.Time      `json:"escalatedAt,omitzero"`   // when they did; zero = not yet
-	Precondition  *agent.Checked `json:"precondition,omitempty"` // what the call depends on, as it was read when people were asked, and where that changed since they were last asked, what it was; nil = nothing is
-	Thread        []Remark       `json:"thread,omitempty"`       // questions about the request and what was answered, in order; none decides
+	Version       string       `json:"version,omitempty"`        // the agent's, which the run is pinned to
+	Definition    string       `json:"definition,omitempty"`     // the digest of the one it is pinned to
+	PolicyVersion string       `json:"policyVersion,omitempty"`  // of the policy that asks, by agent.PolicyVersion
+	Requesters    []string     `json:"requesters,omitempty"`     // the people for whom the run acts: agent.Requesters
+	Claimed       string       `json:"claimedSubject,omitempty"` // whom the run is for by the word of the API's caller, which nobody checked; of a principal also among Requesters
+	FourEyes      bool         `json:"fourEyes,omitempty"`       // the requesters may deny and not approve
+	NoStarter     bool         `json:"noStarter,omitempty"`      // nobody is known to have started the run: four eyes take two people
+	RemindSeconds int64        `json:"remindSeconds,omitempty"`  // who has not decided is reminded so often; 0 = nobody is
+	EscalatesAt   time.Time    `json:"escalatesAt,omitzero"`     // when those of EscalateTo become approvers as well; zero = nobody does
+	EscalateTo    []string     `json:"escalateTo,omitempty"`
+	AboveTo       [][]string   `json:"aboveTo,omitempty"`      // who is among each of Above as well from then on; shorter where no more are
+	EscalatedAt   time.Time    `json:"escalatedAt,omitzero"`   // when they did; zero = not yet
+	Precondition  *run.Checked `json:"precondition,omitempty"` // what the call depends on, as it was read when people were asked, and where that changed since they were last asked, what it was; nil = nothing is
+	Thread        []Remark     `json:"thread,omitempty"`       // questions about the request and what was answered, in order; none decides
 
 	rev      int64 // of the item: how often it was written over while pending; -1 = it has none
 	repeated bool  // see Repeated
@@ -131,7 +133,7 @@ type Undone struct {
 }
 
 // below says of the run that asks what delegated it.
-func (a Approval) below(p *agent.Parent) Approval {
+func (a Approval) below(p *run.Parent) Approval {
 	if p != nil {
 		a.Parent, a.ParentCall, a.Root = p.Run, p.Call, p.Root
 	}
@@ -176,9 +178,9 @@ func (a Action) Valid() bool {
 }
 
 // ForCall is the request that the suspension of c asks, as the entry that suspends it writes it.
-func ForCall(def *agent.Definition, s *agent.AgentState, c agent.Call) Approval {
+func ForCall(def *agent.Definition, s *run.AgentState, c run.Call) Approval {
 	t, _ := def.Tool(c.Tool)
-	dec := agent.DecideIn(def, s, t, c.Input)
+	dec := policy.DecideIn(def, s, t, c.Input)
 	a := Approval{
 		Tenant: s.Tenant, ID: c.Wait.Approval, Run: s.Run, Agent: s.Agent, Kind: KindCall, Calls: []string{c.ID}, Tools: []string{c.Tool},
 		Args: c.Input, Digest: c.Wait.Digest, Effect: c.Effect, Status: Pending, RequestedAt: c.Wait.Since, ExpiresAt: c.Wait.Expires, Decisions: []Decision{},
@@ -188,12 +190,12 @@ func ForCall(def *agent.Definition, s *agent.AgentState, c agent.Call) Approval 
 		a.EscalateTo, a.AboveTo = dec.Escalate.To, dec.AboveTo
 	}
 	switch c.Wait.For {
-	case agent.ForApproval:
+	case run.ForApproval:
 		a.Precondition = c.Checked
-	case agent.ForOutcome:
+	case run.ForOutcome:
 		a.Kind = KindOutcome
 		return a
-	case agent.ForInput:
+	case run.ForInput:
 		a.Kind = KindInput
 		if t, ok := c.Asked(); ok {
 			a.Ticket = &t
@@ -207,18 +209,18 @@ func ForCall(def *agent.Definition, s *agent.AgentState, c agent.Call) Approval 
 	if def.Permission.Scope == agent.ScopeTool {
 		a.Scope = agent.ScopeTool
 	}
-	if granting := def.Granting(); granting.Scope == agent.ScopeTool || granting.OfArguments() {
+	if granting := policy.Granting(def); granting.Scope == agent.ScopeTool || granting.OfArguments() {
 		a.Grants, a.Permissions = holds(granting), []Permission{permissionOf(def, s, c)}
 	}
 	return a
 }
 
 // permissionOf is what an approval of a call grants beside it.
-func permissionOf(def *agent.Definition, s *agent.AgentState, c agent.Call) Permission {
+func permissionOf(def *agent.Definition, s *run.AgentState, c run.Call) Permission {
 	t, _ := def.Tool(c.Tool)
-	dec := agent.DecideIn(def, s, t, c.Input)
+	dec := policy.DecideIn(def, s, t, c.Input)
 	p := Permission{
-		Tool: c.Tool, Name: c.Name, Effect: c.Effect, Digests: []string{agent.ToolDigest(def, s, t, c.Input, dec)},
+		Tool: c.Tool, Name: c.Name, Effect: c.Effect, Digests: []string{policy.ToolDigest(def, s, t, c.Input, dec)},
 		Calls: []Blocked{blocked(c, dec)},
 	}
 	p.outlive(def, s, c, dec)
@@ -226,12 +228,12 @@ func permissionOf(def *agent.Definition, s *agent.AgentState, c agent.Call) Perm
 }
 
 // Settled is the request as it stands once the fact has decided it.
-func (a Approval) Settled(fact agent.Decided, at time.Time) Approval {
+func (a Approval) Settled(fact run.Decided, at time.Time) Approval {
 	said := Decision{By: fact.By, Via: ViaEarly, Action: Approve, At: at, Note: fact.Note, Args: fact.Result}
 	switch {
-	case fact.Action == agent.ActionDeny:
+	case fact.Action == run.ActionDeny:
 		said.Action = Deny
-	case fact.Action == agent.ActionCancel:
+	case fact.Action == run.ActionCancel:
 		said.Action = Cancel
 	case fact.Args != nil && a.Kind == KindCall:
 		said.Action, said.Args = Edit, fact.Args
@@ -240,12 +242,12 @@ func (a Approval) Settled(fact agent.Decided, at time.Time) Approval {
 }
 
 // settled is Settled by a decision that says it otherwise than the fact.
-func (a Approval) settled(fact agent.Decided, said Decision) Approval {
+func (a Approval) settled(fact run.Decided, said Decision) Approval {
 	a.Status = statusOf(fact.Action)
 	if said.Action == Edit {
 		a = a.rewritten(said.Args)
 	}
-	if fact.Action == agent.ActionApprove {
+	if fact.Action == run.ActionApprove {
 		a.Digest = fact.Digest
 	}
 	if fact.Permit != "" && !fact.Once && len(a.Permissions) == 1 { // of one that holds once, the approval of the call is all there is
@@ -257,13 +259,13 @@ func (a Approval) settled(fact agent.Decided, said Decision) Approval {
 }
 
 // statusOf is where a decision of a call leaves its request.
-func statusOf(by agent.DecisionAction) Status {
+func statusOf(by run.DecisionAction) Status {
 	switch by {
-	case agent.ActionDeny:
+	case run.ActionDeny:
 		return Denied
-	case agent.ActionCancel:
+	case run.ActionCancel:
 		return Cancelled
-	case agent.ActionAskAgain:
+	case run.ActionAskAgain:
 		return Voided
 	default:
 		return Approved
@@ -280,8 +282,8 @@ func (a Approval) rewritten(args json.RawMessage) Approval {
 }
 
 // under says of a request what policy and run say of everything that waits for people.
-func (a Approval) under(def *agent.Definition, s *agent.AgentState, dec agent.Decision) Approval {
-	a.Version, a.Definition, a.PolicyVersion = s.Version, s.Definition, def.PolicyVersion()
+func (a Approval) under(def *agent.Definition, s *run.AgentState, dec policy.Decision) Approval {
+	a.Version, a.Definition, a.PolicyVersion = s.Version, s.Definition, policy.VersionOfPolicy(def)
 	a.Requesters, a.Claimed = s.Requesters(), s.ClaimedSubject()
 	a.Quorum, a.FourEyes, a.RemindSeconds = dec.People(), dec.FourEyes, int64(dec.Remind/time.Second)
 	a.NoStarter = dec.FourEyes && !s.StarterKnown()

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
 )
 
 // Deciders are those among whom a person who decides has to be at that time: the approvers, and each set above. Of KindTools, see Permissions.
@@ -15,7 +15,7 @@ func (a Approval) Deciders(now time.Time) (approvers []string, above [][]string)
 	if !a.escalated(now) {
 		return a.Approvers, a.Above
 	}
-	return slices.Concat(a.Approvers, a.EscalateTo), agent.Widened(a.Above, a.AboveTo)
+	return slices.Concat(a.Approvers, a.EscalateTo), policy.Widened(a.Above, a.AboveTo)
 }
 
 // escalated is a matter of time alone: nobody has to have noticed.
@@ -25,17 +25,17 @@ func (a Approval) escalated(now time.Time) bool {
 
 // MayDecide reports whether p is among the approvers at that time, of themselves. Whom four eyes or a former word keep from approving is not
 // looked at. Empty sets mean nobody.
-func (a Approval) MayDecide(p agent.Principal, now time.Time) bool {
+func (a Approval) MayDecide(p policy.Principal, now time.Time) bool {
 	approvers, above := a.Deciders(now)
-	return agent.MayDecideEach(p, approvers, above)
+	return policy.MayDecideEach(p, approvers, above)
 }
 
 // mayDecideCall is MayDecide of a call among those of a request about tools.
-func (a Approval) mayDecideCall(p agent.Principal, b Blocked, now time.Time) bool {
+func (a Approval) mayDecideCall(p policy.Principal, b Blocked, now time.Time) bool {
 	if !a.escalated(now) {
-		return agent.MayDecideEach(p, b.Approvers, b.Above)
+		return policy.MayDecideEach(p, b.Approvers, b.Above)
 	}
-	return agent.MayDecideEach(p, slices.Concat(b.Approvers, b.EscalateTo), agent.Widened(b.Above, b.AboveTo))
+	return policy.MayDecideEach(p, slices.Concat(b.Approvers, b.EscalateTo), policy.Widened(b.Above, b.AboveTo))
 }
 
 // Counted are the approvals that count towards the quorum, in order: those behind the last edit, which is one itself. Of what a tool asks they are
@@ -111,9 +111,9 @@ func (a Approval) alike(answer json.RawMessage) []Decision {
 func approves(a Action) bool { return a == Approve || a == Edit || a == rerun }
 
 // speaks refuses a person who may not decide. Among says whether somebody is an approver of all that is decided.
-func (a Approval) speaks(r Request, among func(agent.Principal) bool) error {
+func (a Approval) speaks(r Request, among func(policy.Principal) bool) error {
 	switch {
-	case !agent.MayDecide([]string{r.By.ID}, r.By): // nobody
+	case !policy.MayDecide([]string{r.By.ID}, r.By): // nobody
 		return fmt.Errorf("decide approval %s as %q: %w", a.ID, r.By.ID, ErrForbidden)
 	case approves(r.Action) && a.FourEyes && slices.Contains(a.Requesters, r.By.ID):
 		return fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrRequester)

@@ -10,12 +10,14 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 )
 
 // bossAlone decides where a policy above asks, and nowhere else.
-var bossAlone = agent.Principal{ID: "user:chief", Groups: []string{"group:bosses"}}
+var bossAlone = policy.Principal{ID: "user:chief", Groups: []string{"group:bosses"}}
 
 // ceiling is the policy of an agent that delegates: bosses decide.
 func ceiling(change ...func(*agent.Permission)) agent.Permission {
@@ -43,23 +45,23 @@ func inDelegated(t *testing.T, change func(r *room), f func(t *testing.T, r *roo
 	})
 }
 
-var above = agent.Parent{Run: "rparent", Call: "c7", Root: "rroot", Depth: 2}
+var above = run.Parent{Run: "rparent", Call: "c7", Root: "rroot", Depth: 2}
 
 // startAbove writes a run that waits for the run of its call. What its definition says is of no importance.
 func (r *room) startAbove(definition string) {
 	r.t.Helper()
-	d := agent.NewDraft(agent.AgentState{}, r.ports.IDs.Writer(), r.ports.Clock.Now())
+	d := run.NewDraft(run.AgentState{}, r.ports.IDs.Writer(), r.ports.Clock.Now())
 	require.NoError(r.t, d.Add(
-		agent.RunStarted{
+		run.RunStarted{
 			Tenant: tenant, Run: above.Run, Agent: "desk", Definition: definition, Owner: runtime.ExecutionName(above.Run, 0), MaxInteractions: 5, BodyDigest: "b",
-			Messages: []agent.UserBlock{{Block: agent.Text{Text: "Pay Ana back."}}},
+			Messages: []run.UserBlock{{Block: run.Text{Text: "Pay Ana back."}}},
 		},
-		agent.Replied{Inference: 1, Model: "m", Requests: 1, Calls: []agent.RepliedCall{
-			{ID: above.Call, Name: "ask", Effect: agent.EffectIdempotent, Input: json.RawMessage(`{}`), Service: true},
+		run.Replied{Inference: 1, Model: "m", Requests: 1, Calls: []run.RepliedCall{
+			{ID: above.Call, Name: "ask", Effect: run.EffectIdempotent, Input: json.RawMessage(`{}`), Service: true},
 		}},
-		agent.CallClaimed{Call: above.Call, Child: &agent.Child{Run: r.run}},
+		run.CallClaimed{Call: above.Call, Child: &run.Child{Run: r.run}},
 	))
-	require.NoError(r.t, r.ports.Journal.Append(r.ctx, agent.AgentState{}, d))
+	require.NoError(r.t, r.ports.Journal.Append(r.ctx, run.AgentState{}, d))
 }
 
 // startBelow writes the first entry of a run that carries out a call of another, and drives it.
@@ -73,12 +75,12 @@ func (r *room) startBelow() {
 	r.run = agent.RunID(tenant, r.def.Name, "below")
 	require.NoError(r.t, r.ports.Blobs.Put(r.ctx, tenant, store.BlobDigest(pinned), pinned))
 	r.startAbove(store.BlobDigest(pinned))
-	d := agent.NewDraft(agent.AgentState{}, r.ports.IDs.Writer(), r.ports.Clock.Now())
-	require.NoError(r.t, d.Add(agent.RunStarted{
+	d := run.NewDraft(run.AgentState{}, r.ports.IDs.Writer(), r.ports.Clock.Now())
+	require.NoError(r.t, d.Add(run.RunStarted{
 		Tenant: tenant, Run: r.run, Agent: r.def.Name, Definition: store.BlobDigest(pinned), Owner: runtime.ExecutionName(r.run, 0), Parent: &above,
-		MaxInteractions: r.def.Limits.Interactions, BodyDigest: "b", Messages: []agent.UserBlock{{Block: agent.Text{Text: "Pay Ana back."}}},
+		MaxInteractions: r.def.Limits.Interactions, BodyDigest: "b", Messages: []run.UserBlock{{Block: run.Text{Text: "Pay Ana back."}}},
 	}))
-	require.NoError(r.t, r.ports.Journal.Append(r.ctx, agent.AgentState{}, d))
+	require.NoError(r.t, r.ports.Journal.Append(r.ctx, run.AgentState{}, d))
 	require.Equal(r.t, runtime.NextWait, r.drive(0).Next)
 }
 
@@ -86,11 +88,11 @@ func (r *room) startBelow() {
 func TestDelegatedCallsTakeApproversOfEachPolicy(t *testing.T) {
 	for _, action := range []approval.Action{approval.Approve, approval.Deny, approval.Cancel, approval.Edit} {
 		for name, c := range map[string]struct {
-			by agent.Principal
+			by policy.Principal
 			ok bool
 		}{
 			"of the run's own alone": {ana, false}, "of the one above alone": {bossAlone, false}, "of both": {boss, true}, "of none": {stranger, false},
-			"nobody": {agent.Principal{}, false},
+			"nobody": {policy.Principal{}, false},
 		} {
 			t.Run(string(action)+" by one "+name, func(t *testing.T) {
 				inDelegated(t, nil, func(t *testing.T, r *room) {
@@ -209,7 +211,7 @@ func TestDelegatedToolsTakeApproversOfEachPolicy(t *testing.T) {
 	}, func(t *testing.T, r *room) {
 		require.Equal(t, []string{"group:bosses", "group:operators"}, r.approval().Approvers)
 		require.Equal(t, [][]string{{"group:bosses"}}, r.approval().Permissions[0].Calls[0].Above)
-		for _, by := range []agent.Principal{ana, bossAlone, stranger} {
+		for _, by := range []policy.Principal{ana, bossAlone, stranger} {
 			_, err := r.decideTool(approval.Approve, "refund", by)
 			require.ErrorIs(t, err, approval.ErrForbidden)
 		}
@@ -233,13 +235,13 @@ func TestStandingGrantsBelowACeiling(t *testing.T) {
 		require.Len(t, list, 1)
 		require.Equal(t, [][]string{{"group:bosses"}}, list[0].Above)
 		s, c := r.state(), r.call()
-		require.Equal(t, list[0].Digest, agent.StandingOf(r.def, &s, c))
+		require.Equal(t, list[0].Digest, policy.StandingOf(r.def, &s, c))
 		for _, other := range [][]agent.Permission{nil, {ceiling(), ceiling()}, {ceiling(func(p *agent.Permission) { p.Expires++ })}} {
 			d := *r.def
 			d.Ceilings = other
-			require.NotEqual(t, list[0].Digest, agent.StandingOf(&d, &s, c))
+			require.NotEqual(t, list[0].Digest, policy.StandingOf(&d, &s, c))
 		}
-		revoke := func(by agent.Principal) error {
+		revoke := func(by policy.Principal) error {
 			return r.desk().Revoke(r.ctx, approval.Revocation{Tenant: tenant, Agent: "clerk", Tool: "refund", By: by})
 		}
 		require.ErrorIs(t, revoke(ana), approval.ErrForbidden)
@@ -273,13 +275,13 @@ func TestDelegatedQuestionsTakeApproversOfEachPolicy(t *testing.T) {
 			_, err := r.decide(approval.Approve, boss)
 			require.NoError(t, err)
 			r.resume()
-			require.Equal(t, agent.ForOutcome, r.call().Wait.For)
+			require.Equal(t, run.ForOutcome, r.call().Wait.For)
 			a, err := approval.Get(r.ctx, r.table, tenant, r.call().Wait.Approval)
 			require.NoError(t, err)
 			require.Equal(t, []string{string(approval.KindOutcome), "rroot"}, []string{string(a.Kind), a.Root})
 			r.refund.hang(false)
 			again := approval.Outcome{Tenant: tenant, Run: r.run, Call: "c1", Rerun: true}
-			for _, by := range []agent.Principal{ana, bossAlone, stranger} {
+			for _, by := range []policy.Principal{ana, bossAlone, stranger} {
 				again.By = by
 				_, err := r.desk().Settle(r.ctx, again)
 				require.ErrorIs(t, err, approval.ErrForbidden)
@@ -291,7 +293,7 @@ func TestDelegatedQuestionsTakeApproversOfEachPolicy(t *testing.T) {
 	})
 	t.Run("what its tool asks", func(t *testing.T) {
 		inDelegated(t, func(r *room) {
-			r.refund.tickets = []agent.Ticket{{ID: "why", Message: "Why?", Mode: agent.TicketReplay}}
+			r.refund.tickets = []run.Ticket{{ID: "why", Message: "Why?", Mode: run.TicketReplay}}
 		}, func(t *testing.T, r *room) {
 			_, err := r.decide(approval.Approve, boss)
 			require.NoError(t, err)
@@ -299,7 +301,7 @@ func TestDelegatedQuestionsTakeApproversOfEachPolicy(t *testing.T) {
 			a, err := approval.Get(r.ctx, r.table, tenant, r.call().Wait.Approval)
 			require.NoError(t, err)
 			require.Equal(t, []string{string(approval.KindInput), "rroot"}, []string{string(a.Kind), a.Root})
-			for _, by := range []agent.Principal{ana, bossAlone, stranger} {
+			for _, by := range []policy.Principal{ana, bossAlone, stranger} {
 				require.ErrorIs(t, r.answer(2, `"so"`, by), approval.ErrForbidden)
 			}
 			require.NoError(t, r.answer(2, `"so"`, boss))
@@ -316,7 +318,7 @@ func TestDeniedAbove(t *testing.T) {
 		r.def.Ceilings = []agent.Permission{ceiling(func(p *agent.Permission) { p.Default = agent.DefaultDeny })}
 		r.begin(args)
 		require.Equal(t, runtime.NextDone, r.drive(0).Next)
-		require.Equal(t, agent.WhyDenied, r.call().Reason)
+		require.Equal(t, run.WhyDenied, r.call().Reason)
 		require.Contains(t, r.call().Result.Content, "The policy of the agent that delegated this task denies calling refund")
 		list, _, err := approval.List(r.ctx, r.table, tenant, approval.Pending, 0, "")
 		require.NoError(t, err)

@@ -9,22 +9,24 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // TestA8EditKeepsWhoIsLetInLater: where the edited call's rule has the same approvers and lets others in later than the first one, or nobody, those whom
 // the first one lets in alone do not count towards it.
 func TestA8EditKeepsWhoIsLetInLater(t *testing.T) {
 	const large = `{"amount":700,"to":"x"}`
-	guest := agent.Principal{ID: "user:gil", Groups: []string{"group:guests"}}
-	auditor := agent.Principal{ID: "user:aud", Groups: []string{"group:auditors"}}
+	guest := policy.Principal{ID: "user:gil", Groups: []string{"group:guests"}}
+	auditor := policy.Principal{ID: "user:aud", Groups: []string{"group:auditors"}}
 	for name, c := range map[string]struct {
 		escalate *agent.Escalation // of the edited call's rule
-		refused  []agent.Principal
-		counts   agent.Principal
+		refused  []policy.Principal
+		counts   policy.Principal
 	}{
-		"nobody is let in":    {nil, []agent.Principal{guest, auditor}, ben},
-		"others are let in":   {&agent.Escalation{After: time.Hour, To: []string{"group:auditors"}}, []agent.Principal{guest, auditor}, ben},
-		"the same are let in": {&agent.Escalation{After: time.Hour, To: []string{"group:guests"}}, []agent.Principal{auditor}, guest},
+		"nobody is let in":    {nil, []policy.Principal{guest, auditor}, ben},
+		"others are let in":   {&agent.Escalation{After: time.Hour, To: []string{"group:auditors"}}, []policy.Principal{guest, auditor}, ben},
+		"the same are let in": {&agent.Escalation{After: time.Hour, To: []string{"group:guests"}}, []policy.Principal{auditor}, guest},
 	} {
 		t.Run(name, func(t *testing.T) {
 			asking(t, agent.Rule{Quorum: 2, Escalate: &agent.Escalation{After: time.Hour, To: []string{"group:guests"}}}, func(t *testing.T, r *room) {
@@ -40,9 +42,9 @@ func TestA8EditKeepsWhoIsLetInLater(t *testing.T) {
 				r.resume()
 				require.Equal(t, []string{large}, r.refund.paid)
 			}, func(r *room) {
-				over := agent.Condition{Path: "/amount", Gt: json.RawMessage("600")}
+				over := run.Condition{Path: "/amount", Gt: json.RawMessage("600")}
 				rules := &r.def.Permission.Rules
-				*rules = append([]agent.Rule{(*rules)[0], {Tool: "refund", When: []agent.Condition{over, {Path: "/amount", Lte: json.RawMessage("1000")}}, Verdict: agent.VerdictAsk, Quorum: 2, Escalate: c.escalate}}, (*rules)[1:]...)
+				*rules = append([]agent.Rule{(*rules)[0], {Tool: "refund", When: []run.Condition{over, {Path: "/amount", Lte: json.RawMessage("1000")}}, Verdict: agent.VerdictAsk, Quorum: 2, Escalate: c.escalate}}, (*rules)[1:]...)
 			})
 		})
 	}
@@ -62,7 +64,7 @@ func TestDecidingWhileAGrantBesideIsUsedUp(t *testing.T) {
 	inRoomOfTools(t, func(t *testing.T, r *room) {
 		_, err := r.decideTool(approval.Approve, "refund", boss)
 		require.NoError(t, err)
-		granted := agent.ToolPermit{Tool: "refund", Approval: r.approval().ID, Digests: r.approval().Permissions[0].Digests}
+		granted := run.ToolPermit{Tool: "refund", Approval: r.approval().ID, Digests: r.approval().Permissions[0].Digests}
 		r.table.on("A", func() error { return r.table.Table.Write(r.ctx, approval.PermitOp(tenant, granted, true)) }, nil)
 		a, err := r.decideTool(approval.Approve, "wire", boss)
 		require.NoError(t, err)

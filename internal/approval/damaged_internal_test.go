@@ -7,8 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/memory"
 )
@@ -55,7 +56,7 @@ func TestItemsThatAreNotWhatTheirKeySays(t *testing.T) {
 			map[string]store.Value{"approval": store.Str("a2"), "expires": store.Num(1), "revoked": store.Num(1), usedAttr: store.Num(-1)},
 			func(ctx context.Context, t store.Table, other bool) error {
 				digest := map[bool]string{false: "d1", true: "d2"}[other]
-				_, err := StandingOf(ctx, t, "acme", "clerk", []agent.StandingGrant{{Tool: "refund", Digest: digest}}, damagedAt)
+				_, err := StandingOf(ctx, t, "acme", "clerk", []run.StandingGrant{{Tool: "refund", Digest: digest}}, damagedAt)
 				return err
 			},
 		},
@@ -116,7 +117,7 @@ func TestRevokingBesideAGrantThatCannotBeRead(t *testing.T) {
 		require.NoError(t, table.Write(t.Context(), op))
 	}
 	d := &Desk{Table: table, Clock: clock.NewVirtual(damagedAt)}
-	err := d.Revoke(t.Context(), Revocation{Tenant: "acme", Agent: "clerk", Tool: "refund", By: agent.Principal{ID: "user:ana"}})
+	err := d.Revoke(t.Context(), Revocation{Tenant: "acme", Agent: "clerk", Tool: "refund", By: policy.Principal{ID: "user:ana"}})
 	require.ErrorIs(t, err, store.ErrDamaged)
 	require.ErrorContains(t, err, "refund#d2")
 	for _, digest := range []string{"d1", "d3"} {

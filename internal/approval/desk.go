@@ -10,6 +10,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -109,7 +111,7 @@ type Request struct {
 	Result     json.RawMessage // Approve, of KindInput: the answer; nil and null are true
 	Note       string
 	Digest     string // of the action that the person was shown: another one is a *StaleError; "" = the one that people were asked about
-	By         agent.Principal
+	By         policy.Principal
 	Via        Via                // for the record
 	Key        string             // under which the run's inbox takes it once, on whatever request; empty = none. Another use is store.ErrOtherInput
 	Grant      *agent.GrantBounds // Approve and Edit, where what is granted stands: how far it goes; nil = as far as the policy lets it
@@ -189,7 +191,7 @@ func (d *Desk) withStarters(ctx context.Context, a Approval, by Action) (Approva
 	}
 	who := slices.Concat(l.State.By, l.State.Again)
 	for _, fact := range l.Inbox {
-		if e, ok := fact.(agent.InputReceived); ok && e.Starts {
+		if e, ok := fact.(run.InputReceived); ok && e.Starts {
 			who = append(who, e.By)
 		}
 	}
@@ -294,11 +296,11 @@ func authorise(a Approval, r Request, now time.Time) error {
 }
 
 // among says whether somebody is an approver of all that r decides. To fail a request is to decide all that is open of it.
-func (a Approval) among(r Request, now time.Time) func(agent.Principal) bool {
+func (a Approval) among(r Request, now time.Time) func(policy.Principal) bool {
 	if r.Action == Fail {
 		r.Tool = ""
 	}
-	return func(p agent.Principal) bool {
+	return func(p policy.Principal) bool {
 		if !a.MayDecide(p, now) {
 			return false
 		}
@@ -323,7 +325,7 @@ func (a Approval) countedWith(r Request) []Decision {
 		}
 		return all
 	case a.Kind == KindInput:
-		answer, _ := agent.CompactAnswer(r.Result) // an answer that is none is refused later
+		answer, _ := policy.CompactAnswer(r.Result) // an answer that is none is refused later
 		return a.alike(answer)
 	default:
 		return a.Counted()
@@ -393,7 +395,7 @@ func (d *Desk) record(ctx context.Context, a Approval, r Request) (decided Appro
 	if fact == nil {
 		return decided, false, d.recordAlone(ctx, decided, ops)
 	}
-	if fact.Action == agent.ActionApprove {
+	if fact.Action == run.ActionApprove {
 		if fact.Voices, err = d.voices(ctx, decided, r.By, fact.With); err != nil {
 			return Approval{}, false, err
 		}
@@ -409,7 +411,7 @@ func (d *Desk) record(ctx context.Context, a Approval, r Request) (decided Appro
 	if got.Closed {
 		return Approval{}, false, ErrFinished
 	}
-	if fact.Action == agent.ActionAskAgain {
+	if fact.Action == run.ActionAskAgain {
 		if err := d.wake(ctx, decided); err != nil {
 			return Approval{}, false, err // who hears no word of the policy comes again, and has the run woken: see first
 		}
@@ -427,7 +429,7 @@ func (d *Desk) recordAlone(ctx context.Context, a Approval, ops []store.Op) erro
 		if err != nil {
 			return err
 		}
-		if h.Status == agent.RunDone {
+		if h.Status == run.RunDone {
 			return ErrFinished
 		}
 		err = d.Table.Write(ctx, append(slices.Clip(ops), h.StillOp())...)

@@ -15,6 +15,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -23,11 +25,11 @@ import (
 
 // TestA6DigestCoversEveryField: no two inputs that differ in one field share a digest.
 func TestA6DigestCoversEveryField(t *testing.T) {
-	seen := map[string]string{agent.DigestInput{}.ActionDigest(): "nothing"}
-	for i := range reflect.TypeFor[agent.DigestInput]().NumField() {
-		var d agent.DigestInput
+	seen := map[string]string{policy.DigestInput{}.ActionDigest(): "nothing"}
+	for i := range reflect.TypeFor[policy.DigestInput]().NumField() {
+		var d policy.DigestInput
 		reflect.ValueOf(&d).Elem().Field(i).SetString("x")
-		name := reflect.TypeFor[agent.DigestInput]().Field(i).Name
+		name := reflect.TypeFor[policy.DigestInput]().Field(i).Name
 		require.NotContains(t, seen, d.ActionDigest(), name)
 		seen[d.ActionDigest()] = name
 	}
@@ -64,7 +66,7 @@ func TestA6ChangedDefinitionStopsTheCall(t *testing.T) {
 	tampers := map[string]func(d *agent.Definition){
 		"tool description":   func(d *agent.Definition) { d.Tools[0].Description += "." },
 		"tool schema":        func(d *agent.Definition) { d.Tools[0].Schema = json.RawMessage(`{"type":"object"}`) },
-		"tool effect":        func(d *agent.Definition) { d.Tools[0].Effect = agent.EffectRead },
+		"tool effect":        func(d *agent.Definition) { d.Tools[0].Effect = run.EffectRead },
 		"tool kind":          func(d *agent.Definition) { d.Tools[0].Kind = agent.KindMCP },
 		"tool priority":      func(d *agent.Definition) { d.Tools[0].Priority++ },
 		"tool timeout":       func(d *agent.Definition) { d.Tools[0].Timeout++ },
@@ -109,7 +111,7 @@ func (r *room) tamper(f func(*agent.Definition)) {
 	d.Tools = append([]agent.ToolSpec(nil), d.Tools...)
 	d.Permission.Rules = append([]agent.Rule(nil), d.Permission.Rules...)
 	for i := range d.Permission.Rules {
-		d.Permission.Rules[i].When = append([]agent.Condition(nil), d.Permission.Rules[i].When...)
+		d.Permission.Rules[i].When = append([]run.Condition(nil), d.Permission.Rules[i].When...)
 	}
 	f(&d)
 	r.def = &d
@@ -139,7 +141,7 @@ func TestA6ChangedArgumentsStopTheCall(t *testing.T) {
 				}
 				require.Empty(t, r.refund.paid, "byte %d: %s", i, changed)
 				if err == nil {
-					require.Contains(t, []agent.CallReason{agent.WhyVoided, agent.WhyInvalidArguments, agent.WhyDenied}, r.call().Reason)
+					require.Contains(t, []run.CallReason{agent.WhyVoided, agent.WhyInvalidArguments, run.WhyDenied}, r.call().Reason)
 				}
 			})
 		}
@@ -178,7 +180,7 @@ func TestA6ForgedRequestStopsTheCall(t *testing.T) {
 				require.Empty(t, r.refund.paid)
 				s := r.state()
 				c := s.Calls()[0]
-				require.Equal(t, agent.StatusFailed, c.Status)
+				require.Equal(t, run.StatusFailed, c.Status)
 				require.Equal(t, agent.WhyVoided, c.Reason)
 			})
 		})
@@ -257,7 +259,7 @@ func TestA6ConsumedOnce(t *testing.T) {
 		inBubble(t, func(t *testing.T, r *room) {
 			a, err := r.decide(approval.Approve, ana)
 			require.NoError(t, err)
-			use := approval.ConsumeOp(tenant, agent.Grant{Approval: a.ID, Digest: a.Digest}, r.ports.Clock.Now())
+			use := approval.ConsumeOp(tenant, run.Grant{Approval: a.ID, Digest: a.Digest}, r.ports.Clock.Now())
 			require.NoError(t, r.table.Write(r.ctx, use))
 			require.True(t, store.FailedOp(r.table.Write(r.ctx, use), 0))
 		})
@@ -283,9 +285,9 @@ func TestA8EditIsANewAction(t *testing.T) {
 		require.Contains(t, said, edited)
 		require.True(t, strings.HasSuffix(said, "paid"))
 		last := r.asked[len(r.asked)-1]
-		heard := last.Messages[len(last.Messages)-1].Block.(agent.ToolResult)
+		heard := last.Messages[len(last.Messages)-1].Block.(run.ToolResult)
 		require.Equal(t, said, heard.Content, "the model is told")
-		use := last.Messages[1].Block.(agent.ToolUse)
+		use := last.Messages[1].Block.(run.ToolUse)
 		require.Equal(t, args, string(use.Input), "and what it asked for stays on record")
 	})
 }
@@ -294,7 +296,7 @@ func TestA8EditIsANewAction(t *testing.T) {
 func TestA8EditRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		args string
-		by   agent.Principal
+		by   policy.Principal
 		want string
 	}{
 		"schema":           {`{"amount":-1,"to":"x"}`, ana, "amount"},
@@ -339,18 +341,18 @@ func TestA8EditRefused(t *testing.T) {
 func TestA9ApproversFailClosed(t *testing.T) {
 	for name, c := range map[string]struct {
 		approvers []string
-		by        agent.Principal
+		by        policy.Principal
 		allowed   bool
 	}{
 		"in the group":       {[]string{"group:operators"}, ana, true},
-		"by name":            {[]string{"user:ana"}, agent.Principal{ID: "user:ana"}, true},
+		"by name":            {[]string{"user:ana"}, policy.Principal{ID: "user:ana"}, true},
 		"a stranger":         {[]string{"group:operators"}, stranger, false},
 		"nobody":             {nil, boss, false},
 		"an empty list":      {[]string{}, boss, false},
-		"no principal":       {[]string{""}, agent.Principal{}, false},
-		"a group as a user":  {[]string{"group:operators"}, agent.Principal{ID: "group:operators"}, false},
-		"a user as a group":  {[]string{"user:ana"}, agent.Principal{ID: "user:eve", Groups: []string{"user:ana"}}, false},
-		"another spelling":   {[]string{"user:ana"}, agent.Principal{ID: "user:Ana"}, false},
+		"no principal":       {[]string{""}, policy.Principal{}, false},
+		"a group as a user":  {[]string{"group:operators"}, policy.Principal{ID: "group:operators"}, false},
+		"a user as a group":  {[]string{"user:ana"}, policy.Principal{ID: "user:eve", Groups: []string{"user:ana"}}, false},
+		"another spelling":   {[]string{"user:ana"}, policy.Principal{ID: "user:Ana"}, false},
 		"a wildcard is none": {[]string{"group:*", "*"}, boss, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -397,14 +399,14 @@ func TestA12FirstDecisionWins(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range errs {
 			wg.Go(func() {
-				by := agent.Principal{ID: fmt.Sprintf("user:p%d", i), Groups: []string{"group:operators"}}
+				by := policy.Principal{ID: fmt.Sprintf("user:p%d", i), Groups: []string{"group:operators"}}
 				_, errs[i] = r.decide(actions[i%3], by)
 			})
 		}
 		wg.Wait()
 		inbox := r.inbox()
 		require.Len(t, inbox, 1, "one decision")
-		won := inbox[0].(agent.Decided)
+		won := inbox[0].(run.Decided)
 		a := r.approval()
 		require.Len(t, a.Decisions, 1)
 		require.Equal(t, a.Decisions[0].By, won.By)
@@ -434,7 +436,7 @@ func TestA12SameAndOther(t *testing.T) {
 		_, err = r.decide(approval.Approve, ben)
 		require.ErrorContains(t, err, "is denied: deny by user:ana")
 		require.Empty(t, r.refund.paid)
-		require.Equal(t, agent.WhyDenied, r.call().Reason)
+		require.Equal(t, run.WhyDenied, r.call().Reason)
 	})
 	t.Run("an edit is another decision than an approval, and than another edit", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, r *room) {
@@ -465,7 +467,7 @@ func TestA12SameAndOther(t *testing.T) {
 			d.Definitions = func(ctx context.Context, tenant, digest string) (*agent.Definition, error) { // ben's request has been read by then
 				_, err := r.decide(approval.Deny, ana)
 				r.resume()
-				require.Equal(t, agent.RunDone, r.state().Status)
+				require.Equal(t, run.RunDone, r.state().Status)
 				return r.def, err
 			}
 			_, err := d.Decide(r.ctx, r.request(approval.Approve, ben))
@@ -563,7 +565,7 @@ func TestA14ExpiryBoundary(t *testing.T) {
 		inBubble(t, func(t *testing.T, r *room) {
 			a, err := r.decide(approval.Approve, ana)
 			require.NoError(t, err)
-			g := agent.Grant{Approval: a.ID, Digest: a.Digest}
+			g := run.Grant{Approval: a.ID, Digest: a.Digest}
 			require.True(t, store.FailedOp(r.table.Write(r.ctx, approval.ConsumeOp(tenant, g, a.ExpiresAt)), 0))
 			require.NoError(t, r.table.Write(r.ctx, approval.ConsumeOp(tenant, g, a.ExpiresAt.Add(-time.Millisecond))))
 		})
@@ -575,12 +577,12 @@ func TestA14TimeoutNeverApproves(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *room) {
 		r.untilExpiry(time.Millisecond)
 		r.resume()
-		require.Equal(t, agent.StatusSuspended, r.call().Status, "woken a millisecond early: it waits on")
+		require.Equal(t, run.StatusSuspended, r.call().Status, "woken a millisecond early: it waits on")
 		r.untilExpiry(0)
 		r.resume()
 		require.Empty(t, r.refund.paid)
 		c := r.call()
-		require.Equal(t, agent.StatusCancelled, c.Status)
+		require.Equal(t, run.StatusCancelled, c.Status)
 		require.Equal(t, agent.WhyExpired, c.Reason)
 		require.True(t, c.Result.IsError)
 		require.Contains(t, c.Result.Content, "Expired")
@@ -649,7 +651,7 @@ func TestA19TheRequestIsThereWhenTheCallIsSuspended(t *testing.T) {
 				fault(r.table, func() error { cancel(); return ctx.Err() })
 				r.replies = []agent.Reply{{Calls: []agent.ReplyCall{{ID: "c1", Name: "refund", Input: json.RawMessage(args)}}}}
 				s, err := (&runtime.Starter{Ports: r.ports}).Start(ctx, runtime.Start{
-					Tenant: tenant, Agent: r.def, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Pay."}}},
+					Tenant: tenant, Agent: r.def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Pay."}}},
 				})
 				require.NoError(t, err)
 				r.run = s.Run
@@ -659,7 +661,7 @@ func TestA19TheRequestIsThereWhenTheCallIsSuspended(t *testing.T) {
 				r.ctx = context.Background()
 				visible, _, err := approval.List(r.ctx, r.table, tenant, approval.Pending, 0, "")
 				require.NoError(t, err)
-				suspended := r.call().Status == agent.StatusSuspended
+				suspended := r.call().Status == run.StatusSuspended
 				require.Equal(t, suspended, len(visible) == 1, "both or neither")
 				require.Equal(t, runtime.NextWait, r.drive(0).Next, "the next attempt goes on")
 				_, err = r.decide(approval.Approve, ana)
@@ -678,8 +680,8 @@ func TestA19WhatPeopleSee(t *testing.T) {
 		c := r.call()
 		require.Equal(t, approval.Approval{
 			Tenant: tenant, ID: c.Wait.Approval, Run: r.run, Agent: "clerk", Kind: approval.KindCall, Calls: []string{"c1"}, Tools: []string{"refund"},
-			Args: json.RawMessage(args), Digest: c.Wait.Digest, Effect: agent.EffectNonIdempotent, Status: approval.Pending,
-			Approvers: []string{"group:operators"}, Quorum: 1, RequestedAt: c.Wait.Since, ExpiresAt: c.Wait.Expires, Definition: r.state().Definition, PolicyVersion: agent.PolicyVersion(r.def.Permission), Decisions: []approval.Decision{},
+			Args: json.RawMessage(args), Digest: c.Wait.Digest, Effect: run.EffectNonIdempotent, Status: approval.Pending,
+			Approvers: []string{"group:operators"}, Quorum: 1, RequestedAt: c.Wait.Since, ExpiresAt: c.Wait.Expires, Definition: r.state().Definition, PolicyVersion: policy.PolicyVersion(r.def.Permission), Decisions: []approval.Decision{},
 		}, a)
 		_, err := r.decide(approval.Deny, ana)
 		require.NoError(t, err)

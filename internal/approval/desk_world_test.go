@@ -16,6 +16,8 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/memory"
@@ -26,10 +28,10 @@ import (
 const tenant = "acme"
 
 var (
-	ana      = agent.Principal{ID: "user:ana", Groups: []string{"group:operators"}}
-	ben      = agent.Principal{ID: "user:ben", Groups: []string{"group:operators"}}
-	boss     = agent.Principal{ID: "user:boss", Groups: []string{"group:operators", "group:bosses"}}
-	stranger = agent.Principal{ID: "user:eve", Groups: []string{"group:guests"}}
+	ana      = policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}}
+	ben      = policy.Principal{ID: "user:ben", Groups: []string{"group:operators"}}
+	boss     = policy.Principal{ID: "user:boss", Groups: []string{"group:operators", "group:bosses"}}
+	stranger = policy.Principal{ID: "user:eve", Groups: []string{"group:guests"}}
 	errBlown = errors.New("connection reset")
 )
 
@@ -71,12 +73,12 @@ func newRoom(t *testing.T) *room {
 	d.Name, d.System = "clerk", "You work."
 	d.Model.Provider, d.Model.ID = "demo", "m"
 	d.Tools = []agent.ToolSpec{{
-		Name: "refund", Kind: agent.KindInternal, Description: "Pays back.", Effect: agent.EffectNonIdempotent, Timeout: time.Minute,
+		Name: "refund", Kind: agent.KindInternal, Description: "Pays back.", Effect: run.EffectNonIdempotent, Timeout: time.Minute,
 		Schema: json.RawMessage(`{"type":"object","properties":{"amount":{"type":"number","minimum":0},"to":{"type":"string"}},"required":["amount","to"]}`),
 	}}
 	d.Permission.Rules = []agent.Rule{
-		{Tool: "refund", Verdict: agent.VerdictDeny, When: []agent.Condition{{Path: "/amount", Gt: json.RawMessage("10000")}}},
-		{Tool: "refund", Verdict: agent.VerdictAsk, Approvers: []string{"group:bosses"}, When: []agent.Condition{{Path: "/amount", Gt: json.RawMessage("1000")}}},
+		{Tool: "refund", Verdict: agent.VerdictDeny, When: []run.Condition{{Path: "/amount", Gt: json.RawMessage("10000")}}},
+		{Tool: "refund", Verdict: agent.VerdictAsk, Approvers: []string{"group:bosses"}, When: []run.Condition{{Path: "/amount", Gt: json.RawMessage("1000")}}},
 	}
 	require.NoError(t, d.Check())
 	r.def = &d
@@ -101,7 +103,7 @@ func (r *room) begin(args string, change ...func()) {
 		f()
 	}
 	s, err := (&runtime.Starter{Ports: r.ports}).Start(r.ctx, runtime.Start{
-		Tenant: tenant, Agent: r.def, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Pay Ana back."}}},
+		Tenant: tenant, Agent: r.def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Pay Ana back."}}},
 		By: r.by, Subject: r.subject,
 	})
 	require.NoError(r.t, err)
@@ -170,22 +172,22 @@ func (r *room) desk() *approval.Desk {
 	}
 }
 
-func (r *room) request(a approval.Action, by agent.Principal) approval.Request {
-	return approval.Request{Tenant: tenant, ID: agent.ApprovalID(r.run, "c1", 1), Action: a, By: by}
+func (r *room) request(a approval.Action, by policy.Principal) approval.Request {
+	return approval.Request{Tenant: tenant, ID: run.ApprovalID(r.run, "c1", 1), Action: a, By: by}
 }
 
-func (r *room) decide(a approval.Action, by agent.Principal) (approval.Approval, error) {
+func (r *room) decide(a approval.Action, by policy.Principal) (approval.Approval, error) {
 	return r.desk().Decide(r.ctx, r.request(a, by))
 }
 
 // approveShown approves the action that the request is about now.
-func (r *room) approveShown(by agent.Principal) (approval.Approval, error) {
+func (r *room) approveShown(by policy.Principal) (approval.Approval, error) {
 	q := r.request(approval.Approve, by)
 	q.Digest = r.approval().Digest
 	return r.desk().Decide(r.ctx, q)
 }
 
-func (r *room) edit(args string, by agent.Principal) (approval.Approval, error) {
+func (r *room) edit(args string, by policy.Principal) (approval.Approval, error) {
 	q := r.request(approval.Edit, by)
 	q.Args = json.RawMessage(args)
 	return r.desk().Decide(r.ctx, q)
@@ -193,7 +195,7 @@ func (r *room) edit(args string, by agent.Principal) (approval.Approval, error) 
 
 func (r *room) approval() approval.Approval {
 	r.t.Helper()
-	a, err := approval.Get(r.ctx, r.table, tenant, agent.ApprovalID(r.run, "c1", 1))
+	a, err := approval.Get(r.ctx, r.table, tenant, run.ApprovalID(r.run, "c1", 1))
 	require.NoError(r.t, err)
 	return a
 }
@@ -207,17 +209,17 @@ func (r *room) item() store.Item {
 }
 
 func (r *room) key() store.Key {
-	return store.Key{PK: "T#" + tenant + "#APPROVAL#" + agent.ApprovalID(r.run, "c1", 1), SK: "A"}
+	return store.Key{PK: "T#" + tenant + "#APPROVAL#" + run.ApprovalID(r.run, "c1", 1), SK: "A"}
 }
 
-func (r *room) state() agent.AgentState {
+func (r *room) state() run.AgentState {
 	r.t.Helper()
 	l, err := r.ports.Journal.Load(r.ctx, tenant, r.run)
 	require.NoError(r.t, err)
 	return l.State
 }
 
-func (r *room) call() agent.Call {
+func (r *room) call() run.Call {
 	r.t.Helper()
 	s := r.state()
 	c, ok := s.Call("c1")
@@ -225,7 +227,7 @@ func (r *room) call() agent.Call {
 	return c
 }
 
-func (r *room) inbox() []agent.Event {
+func (r *room) inbox() []run.Event {
 	r.t.Helper()
 	l, err := r.ports.Journal.Load(r.ctx, tenant, r.run)
 	require.NoError(r.t, err)
@@ -271,9 +273,9 @@ type refund struct {
 	mu      sync.Mutex
 	paid    []string
 	hanging bool
-	tickets []agent.Ticket // what it asks for, one an entering, before it pays
-	resumes []string       // the answers it was entered with
-	entered func()         // is told of each entering; nil = nobody is
+	tickets []run.Ticket // what it asks for, one an entering, before it pays
+	resumes []string     // the answers it was entered with
+	entered func()       // is told of each entering; nil = nobody is
 }
 
 // hang sets whether it hangs and says how often it has paid. An attempt that nobody waits for any more may still be under way.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Directive is a decision aimed at a call, a suspension or a pending call (seed 001, ToolCallDecision). By comes from what authenticated
@@ -17,7 +19,7 @@ type Directive struct {
 	Action      Action          // Approve resumes; Deny and Cancel cancel
 	Result      json.RawMessage // Approve; nil and null are true
 	Note        string
-	By          agent.Principal
+	By          policy.Principal
 	Via         Via // for the record
 }
 
@@ -30,7 +32,7 @@ type Directive struct {
 //	anything else, early: refuse    ErrNothing: nothing was shown; ErrNoCall where the run has no such call
 //
 // Carrying it out may be repeated. Its errors are those of Decide, and ErrFinished where the run has ended.
-func (d *Desk) Direct(ctx context.Context, s *agent.AgentState, r Directive) (func(ctx context.Context) error, error) {
+func (d *Desk) Direct(ctx context.Context, s *run.AgentState, r Directive) (func(ctx context.Context) error, error) {
 	if id, tool, ok := requestOf(s, r.Target); ok {
 		req := Request{Tenant: r.Tenant, ID: id, Tool: tool, Action: r.Action, Result: r.Result, Note: r.Note, By: r.By, Via: r.Via, Key: marker(r.ID)}
 		return func(ctx context.Context) error {
@@ -57,7 +59,7 @@ func (d *Desk) Direct(ctx context.Context, s *agent.AgentState, r Directive) (fu
 
 // requestOf is the request that a target names: of the suspended call, else of the call of that id, or of one that waited under it. What is
 // decided about a blocked call is its tool; about its request, all of it.
-func requestOf(s *agent.AgentState, target string) (id, tool string, ok bool) {
+func requestOf(s *run.AgentState, target string) (id, tool string, ok bool) {
 	if c, ok := s.Waiting(target); ok {
 		return c.Wait.Approval, "", true
 	}
@@ -65,13 +67,13 @@ func requestOf(s *agent.AgentState, target string) (id, tool string, ok bool) {
 		return s.RequestOf(c), c.Tool, true
 	}
 	if c, ok := s.Call(target); ok && c.Asks > 0 {
-		return agent.ApprovalID(s.Run, c.ID, c.Asks), "", true
+		return run.ApprovalID(s.Run, c.ID, c.Asks), "", true
 	}
 	for _, c := range s.Calls() {
 		if id := s.RequestOf(c); id != "" && id == target {
 			return id, "", true
 		}
-		if id := agent.ApprovalID(s.Run, c.ID, c.Asks); c.Asks > 0 && (id == target || c.WaitedUnder(target)) {
+		if id := run.ApprovalID(s.Run, c.ID, c.Asks); c.Asks > 0 && (id == target || c.WaitedUnder(target)) {
 			return id, "", true
 		}
 	}
@@ -80,16 +82,16 @@ func requestOf(s *agent.AgentState, target string) (id, tool string, ok bool) {
 
 // keeping puts a decision into the run's inbox for when its target is suspended. Whether the person may decide shows only then; a person
 // who is nobody is refused here.
-func (d *Desk) keeping(s *agent.AgentState, r Directive) (func(ctx context.Context) error, error) {
-	fact := agent.DecisionKept{ID: r.ID, Target: r.Target, Action: agent.ActionApprove, Note: r.Note, By: r.By.ID, Groups: r.By.Groups}
+func (d *Desk) keeping(s *run.AgentState, r Directive) (func(ctx context.Context) error, error) {
+	fact := run.DecisionKept{ID: r.ID, Target: r.Target, Action: run.ActionApprove, Note: r.Note, By: r.By.ID, Groups: r.By.Groups}
 	switch r.Action {
 	case Deny:
-		fact.Action = agent.ActionDeny
+		fact.Action = run.ActionDeny
 	case Cancel:
-		fact.Action = agent.ActionCancel
+		fact.Action = run.ActionCancel
 	case Approve:
 		var err error
-		if fact.Result, err = agent.CompactAnswer(r.Result); err != nil {
+		if fact.Result, err = policy.CompactAnswer(r.Result); err != nil {
 			return nil, err
 		}
 	default:
@@ -98,9 +100,9 @@ func (d *Desk) keeping(s *agent.AgentState, r Directive) (func(ctx context.Conte
 	switch {
 	case r.Target == "":
 		return nil, fmt.Errorf("decide nothing of run %s: %w", r.Run, ErrNoCall)
-	case !agent.MayDecide([]string{r.By.ID}, r.By):
+	case !policy.MayDecide([]string{r.By.ID}, r.By):
 		return nil, fmt.Errorf("decide %s as %q: %w", r.Target, r.By.ID, ErrForbidden)
-	case len(s.Kept) >= agent.MaxKept:
+	case len(s.Kept) >= policy.MaxKept:
 		return nil, fmt.Errorf("decide %s of run %s: %d: %w", r.Target, r.Run, len(s.Kept), ErrKept)
 	}
 	return func(ctx context.Context) error {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -25,7 +27,7 @@ func early(t *testing.T, f func(t *testing.T, r *room)) {
 	})
 }
 
-func (r *room) directive(target string, a approval.Action, by agent.Principal) approval.Directive {
+func (r *room) directive(target string, a approval.Action, by policy.Principal) approval.Directive {
 	return approval.Directive{Tenant: tenant, Run: r.run, Target: target, Action: a, By: by}
 }
 
@@ -39,8 +41,8 @@ func (r *room) direct(d approval.Directive) error {
 	return step(r.ctx)
 }
 
-func (r *room) answer(n int, result string, by agent.Principal) error {
-	q := approval.Request{Tenant: tenant, ID: agent.ApprovalID(r.run, "c1", n), Action: approval.Approve, By: by}
+func (r *room) answer(n int, result string, by policy.Principal) error {
+	q := approval.Request{Tenant: tenant, ID: run.ApprovalID(r.run, "c1", n), Action: approval.Approve, By: by}
 	if result != "" {
 		q.Result = json.RawMessage(result)
 	}
@@ -74,7 +76,7 @@ func TestKeptDecisionThatIsLate(t *testing.T) {
 func TestKeptGrantOfAToolIsHeldTo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRoom(t)
-		r.def.Early, r.def.Wait, r.def.Permission.Scope = agent.EarlyKeep, agent.WaitAllSuspended, agent.ScopeTool
+		r.def.Early, r.def.Wait, r.def.Permission.Scope = agent.EarlyKeep, run.WaitAllSuspended, agent.ScopeTool
 		r.begin(args)
 		r.replies[0].Calls = append(r.replies[0].Calls, agent.ReplyCall{ID: "c2", Name: "ghost", Input: json.RawMessage(`{}`)})
 		r.replies = append(r.replies, agent.Reply{Calls: []agent.ReplyCall{{ID: "c3", Name: "refund", Input: json.RawMessage(args)}}})
@@ -88,14 +90,14 @@ func TestKeptGrantOfAToolIsHeldTo(t *testing.T) {
 		}
 		s := r.state()
 		c3, _ := s.Call("c3")
-		require.Equal(t, agent.StatusNew, c3.Status)
+		require.Equal(t, run.StatusNew, c3.Status)
 		step, err := r.desk().Direct(r.ctx, &before, r.directive("c1", approval.Approve, ana))
 		require.NoError(t, err)
 		require.NoError(t, step(r.ctx))
 		r.drive(0)
 		require.Equal(t, []string{args, args}, r.refund.paid)
-		require.Equal(t, agent.RunDone, r.state().Status)
-		require.Equal(t, agent.ToolGranted, r.approval().Permissions[0].Verdict)
+		require.Equal(t, run.RunDone, r.state().Status)
+		require.Equal(t, run.ToolGranted, r.approval().Permissions[0].Verdict)
 	})
 }
 
@@ -110,7 +112,7 @@ func TestKeptDecisionThatIsOvertaken(t *testing.T) {
 		r.table.on("A", func() error { _, err := r.decide(approval.Deny, ben); return err }, nil)
 		r.resume()
 		require.Empty(t, r.refund.paid)
-		require.Equal(t, agent.WhyDenied, r.call().Reason)
+		require.Equal(t, run.WhyDenied, r.call().Reason)
 		require.Equal(t, "user:ben", r.approval().Decisions[0].By)
 	})
 }
@@ -118,7 +120,7 @@ func TestKeptDecisionThatIsOvertaken(t *testing.T) {
 // What an early approval lets run is the action of the request it is bound to, by one of the request's approvers, in time.
 func TestA6EarlyApprovalIsBound(t *testing.T) {
 	for name, tt := range map[string]struct {
-		by   agent.Principal
+		by   policy.Principal
 		args string
 		paid int
 	}{
@@ -139,7 +141,7 @@ func TestA6EarlyApprovalIsBound(t *testing.T) {
 				require.Len(t, r.refund.paid, tt.paid)
 				if tt.paid > 0 {
 					require.EqualValues(t, 1, r.item().Attrs["consumed"].Int())
-				} else if r.call().Status == agent.StatusSuspended {
+				} else if r.call().Status == run.StatusSuspended {
 					require.Equal(t, approval.Pending, r.approval().Status)
 				}
 				require.Empty(t, r.state().Kept)
@@ -174,15 +176,15 @@ func TestKeptDecisionsAtTheDoor(t *testing.T) {
 		require.ErrorIs(t, r.direct(withID(approval.Cancel)), store.ErrOtherInput)
 		require.ErrorIs(t, r.direct(r.directive("c1", approval.Edit, ana)), approval.ErrKind)
 		require.ErrorIs(t, r.direct(r.directive("", approval.Approve, ana)), approval.ErrNoCall)
-		require.ErrorIs(t, r.direct(r.directive("c1", approval.Approve, agent.Principal{ID: "ana"})), approval.ErrForbidden)
+		require.ErrorIs(t, r.direct(r.directive("c1", approval.Approve, policy.Principal{ID: "ana"})), approval.ErrForbidden)
 		bad := r.directive("c1", approval.Approve, ana)
 		bad.Result = json.RawMessage(`{"a":1,"a":2}`)
-		var refused *agent.AnswerError
+		var refused *policy.AnswerError
 		require.ErrorAs(t, r.direct(bad), &refused)
 
 		s := r.state()
-		for i := range agent.MaxKept {
-			s.Kept = append(s.Kept, agent.DecisionKept{Target: fmt.Sprint(i)})
+		for i := range policy.MaxKept {
+			s.Kept = append(s.Kept, run.DecisionKept{Target: fmt.Sprint(i)})
 		}
 		_, err := r.desk().Direct(r.ctx, &s, r.directive("c9", approval.Approve, ana))
 		require.ErrorIs(t, err, approval.ErrKept)
@@ -193,7 +195,7 @@ func TestKeptDecisionsAtTheDoor(t *testing.T) {
 		r.resume()
 		require.NoError(t, r.direct(r.directive("c1", approval.Deny, ana)), "the same decision again")
 		var decided *approval.DecidedError
-		require.ErrorAs(t, r.direct(r.directive(agent.ApprovalID(r.run, "c1", 1), approval.Approve, ana)), &decided)
+		require.ErrorAs(t, r.direct(r.directive(run.ApprovalID(r.run, "c1", 1), approval.Approve, ana)), &decided)
 	})
 }
 
@@ -218,13 +220,13 @@ func TestIllegalDecisionsAreIgnored(t *testing.T) {
 func TestA6AnswersAreConsumedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRoom(t)
-		r.refund.tickets = []agent.Ticket{{Message: "From where?"}, {}}
+		r.refund.tickets = []run.Ticket{{Message: "From where?"}, {}}
 		r.start(args)
 		_, err := r.decide(approval.Approve, ana)
 		require.NoError(t, err)
 		r.resume()
 		require.Empty(t, r.refund.paid)
-		require.Equal(t, agent.ForInput, r.call().Wait.For)
+		require.Equal(t, run.ForInput, r.call().Wait.For)
 		require.ErrorIs(t, r.answer(2, `"savings"`, stranger), approval.ErrForbidden)
 		_, err = r.decide(approval.Approve, ana)
 		require.NoError(t, err, "the first request's decision is known")
@@ -248,7 +250,7 @@ func TestA6AnswersAreConsumedOnce(t *testing.T) {
 		require.Equal(t, []string{"", `"savings"`, "true"}, r.refund.resumes)
 		require.Equal(t, []string{args}, r.refund.paid)
 		for n := 1; n <= 3; n++ {
-			it, _, err := r.table.Table.Get(r.ctx, store.Key{PK: "T#" + tenant + "#APPROVAL#" + agent.ApprovalID(r.run, "c1", n), SK: "A"})
+			it, _, err := r.table.Table.Get(r.ctx, store.Key{PK: "T#" + tenant + "#APPROVAL#" + run.ApprovalID(r.run, "c1", n), SK: "A"})
 			require.NoError(t, err)
 			require.EqualValues(t, 1, it.Attrs["consumed"].Int(), "request %d", n)
 		}
@@ -261,7 +263,7 @@ func TestRepeatedDecisionAnswersNothingElse(t *testing.T) {
 		r := newRoom(t)
 		r.def.Early = agent.EarlyKeep
 		r.def.Permission.Default = agent.DefaultAllow
-		r.refund.tickets = []agent.Ticket{{ID: "confirm", Pending: agent.Pending{ID: "p"}}, {ID: "confirm", Pending: agent.Pending{ID: "p"}}}
+		r.refund.tickets = []run.Ticket{{ID: "confirm", Pending: run.Pending{ID: "p"}}, {ID: "confirm", Pending: run.Pending{ID: "p"}}}
 		r.start(args)
 		yes := r.directive("confirm", approval.Approve, ana)
 		yes.ID, yes.Result = "d1", json.RawMessage(`"first"`)
@@ -272,10 +274,10 @@ func TestRepeatedDecisionAnswersNothingElse(t *testing.T) {
 		}
 		require.Len(t, r.inbox(), 1)
 		r.resume()
-		require.Equal(t, agent.ForInput, r.call().Wait.For, "it asks again")
+		require.Equal(t, run.ForInput, r.call().Wait.For, "it asks again")
 		yes.Target = "confirm"
 		require.ErrorIs(t, r.direct(yes), store.ErrOtherInput, "the same decision is none on another question")
-		require.Equal(t, agent.StatusSuspended, r.call().Status)
+		require.Equal(t, run.StatusSuspended, r.call().Status)
 		yes.ID = "d2"
 		require.NoError(t, r.direct(yes))
 		r.resume()
@@ -293,7 +295,7 @@ func TestRepeatedDecisionAnswersNothingElse(t *testing.T) {
 func TestA8AnswerInTheArgumentsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRoom(t)
-		r.refund.tickets = []agent.Ticket{{Mode: agent.TicketPass}}
+		r.refund.tickets = []run.Ticket{{Mode: run.TicketPass}}
 		r.start(args)
 		_, err := r.decide(approval.Approve, ana)
 		require.NoError(t, err)
@@ -311,19 +313,19 @@ func TestA8AnswerInTheArgumentsPlace(t *testing.T) {
 
 // A tool whose question nobody could be asked has failed; the run goes on.
 func TestQuestionThatCannotBeAsked(t *testing.T) {
-	for name, ticket := range map[string]agent.Ticket{
+	for name, ticket := range map[string]run.Ticket{
 		"a mode":   {Mode: "later"},
 		"a schema": {ResponseSchema: json.RawMessage(`{"type":"nothing"}`)},
 		"JSON":     {Parameters: json.RawMessage(`{`)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *room) {
-				r.refund.tickets = []agent.Ticket{ticket}
+				r.refund.tickets = []run.Ticket{ticket}
 				_, err := r.decide(approval.Approve, ana)
 				require.NoError(t, err)
 				r.resume()
 				c := r.call()
-				require.Equal(t, []any{agent.StatusFailed, agent.WhyToolError}, []any{c.Status, c.Reason})
+				require.Equal(t, []any{run.StatusFailed, run.WhyToolError}, []any{c.Status, c.Reason})
 				require.Contains(t, c.Result.Content, "cannot be shown")
 			})
 		})

@@ -3,7 +3,7 @@ package approval
 import (
 	"encoding/json"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // form is a request as it is written: args are always those that the call asked with, whatever people have made of them since; what an edit has put in
@@ -16,7 +16,7 @@ func (a Approval) MarshalJSON() ([]byte, error) {
 	if a.Asked != nil {
 		f.Args, f.Asked = a.Asked, a.Args
 	}
-	return agent.MarshalVerbatim(f)
+	return run.MarshalVerbatim(f)
 }
 
 // UnmarshalJSON reads what MarshalJSON writes, of this build or another: what it does not know, it leaves out. A stored request is read by decode,

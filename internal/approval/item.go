@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -24,7 +24,7 @@ func indexSort(a Approval) string { return fmt.Sprintf("%013d#%s", a.RequestedAt
 
 // put is the whole item.
 func put(a Approval) (store.Op, error) {
-	body, err := agent.MarshalVerbatim(a)
+	body, err := run.MarshalVerbatim(a)
 	if err != nil {
 		return store.Op{}, fmt.Errorf("marshal approval %s: %w", a.ID, err)
 	}
@@ -53,7 +53,7 @@ func CreateOp(a Approval) (store.Op, error) {
 
 // CloseOp ends a pending request without a decision; it rides in the transaction of the entry that settles its call,
 // or stands behind the one that ends the run. It fails where somebody decided first.
-func CloseOp(tenant string, w agent.Wait, as Status) store.Op {
+func CloseOp(tenant string, w run.Wait, as Status) store.Op {
 	return store.Op{Kind: store.Update,
 		Item: store.Item{
 			Key: key(tenant, w.Approval), Attrs: map[string]store.Value{"status": store.Str(string(as))},
@@ -78,7 +78,7 @@ func CloseEnded(ctx context.Context, t store.Table, tenant string, open []Open) 
 	for some := range slices.Chunk(open, closedAtOnce) {
 		var ops []store.Op
 		for _, o := range some {
-			ops = append(ops, CloseOp(tenant, agent.Wait{Approval: o.ID, Since: o.Since}, Cancelled))
+			ops = append(ops, CloseOp(tenant, run.Wait{Approval: o.ID, Since: o.Since}, Cancelled))
 		}
 		for len(ops) > 0 {
 			err := t.Write(ctx, ops...)
@@ -186,7 +186,7 @@ func Escalate(ctx context.Context, t store.Table, tenant, id string, now time.Ti
 
 // ConsumeOp uses an approval up; it rides in the transaction of the claim (A6). It fails unless the approval is live and of that
 // very action.
-func ConsumeOp(tenant string, g agent.Grant, now time.Time) store.Op {
+func ConsumeOp(tenant string, g run.Grant, now time.Time) store.Op {
 	return store.Op{Kind: store.Update,
 		Item: store.Item{Key: key(tenant, g.Approval), Attrs: map[string]store.Value{"consumed": store.Num(1)}},
 		If: []store.Cond{
@@ -199,7 +199,7 @@ func ConsumeOp(tenant string, g agent.Grant, now time.Time) store.Op {
 }
 
 // Live reports whether the approval still holds for the grant at that time: the conditions of ConsumeOp, read consistently.
-func Live(ctx context.Context, t store.Table, tenant string, g agent.Grant, now time.Time) (bool, error) {
+func Live(ctx context.Context, t store.Table, tenant string, g run.Grant, now time.Time) (bool, error) {
 	it, found, err := t.Get(ctx, key(tenant, g.Approval))
 	if err != nil {
 		return false, fmt.Errorf("read approval %s: %w", g.Approval, err)
@@ -236,7 +236,7 @@ func decode(tenant, id string, it store.Item) (Approval, error) {
 		return a, store.Damaged(it.Key, "seal: its body is not what was written")
 	}
 	var f form
-	if err := agent.ReadStored("approval", it.Body, &f); err != nil {
+	if err := run.ReadStored("approval", it.Body, &f); err != nil {
 		return a, store.Damaged(it.Key, "%w", err)
 	}
 	a = f.approval()

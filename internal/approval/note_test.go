@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // TestC4NoteIsQuotedBoundedData: whatever an approver types, the model reads it as one quoted text of theirs on one line, complete up to a
@@ -51,7 +51,7 @@ func TestC4NoteIsQuotedBoundedData(t *testing.T) {
 func (r *room) told() string {
 	r.t.Helper()
 	for _, m := range r.asked[len(r.asked)-1].Messages {
-		if res, ok := m.Block.(agent.ToolResult); ok {
+		if res, ok := m.Block.(run.ToolResult); ok {
 			return res.Content
 		}
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // TestA8AnsweredArgumentsAreNeverWeaker: where an answer is what the call goes on with, it takes who and as many as these arguments do, also of an
@@ -17,20 +19,20 @@ func TestA8AnsweredArgumentsAreNeverWeaker(t *testing.T) {
 	for name, early := range map[string]string{"asked": "", "by several": "user:ben", "four eyes": "user:ana"} {
 		t.Run(name, func(t *testing.T) {
 			asking(t, agent.Rule{}, func(t *testing.T, r *room) {
-				r.refund.tickets = []agent.Ticket{{ID: "which", Mode: agent.TicketPass}}
+				r.refund.tickets = []run.Ticket{{ID: "which", Mode: run.TicketPass}}
 				if early != "" {
-					kept := r.directive("which", approval.Approve, agent.Principal{ID: early, Groups: ben.Groups})
+					kept := r.directive("which", approval.Approve, policy.Principal{ID: early, Groups: ben.Groups})
 					kept.Result = json.RawMessage(large)
 					require.NoError(t, r.direct(kept))
 				}
 				_, err := r.decide(approval.Approve, ben)
 				require.NoError(t, err)
 				r.resume()
-				require.Equal(t, agent.ForInput, r.call().Wait.For)
+				require.Equal(t, run.ForInput, r.call().Wait.For)
 				require.Empty(t, r.state().Kept)
-				answer := func(by agent.Principal) (approval.Approval, error) {
+				answer := func(by policy.Principal) (approval.Approval, error) {
 					return r.desk().Decide(r.ctx, approval.Request{
-						Tenant: tenant, ID: agent.ApprovalID(r.run, "c1", 2), Action: approval.Approve, Result: json.RawMessage(large), By: by,
+						Tenant: tenant, ID: run.ApprovalID(r.run, "c1", 2), Action: approval.Approve, Result: json.RawMessage(large), By: by,
 					})
 				}
 				_, err = answer(ana)
@@ -47,7 +49,7 @@ func TestA8AnsweredArgumentsAreNeverWeaker(t *testing.T) {
 			}, func(r *room) {
 				r.by, r.def.Early = []string{"user:ana"}, agent.EarlyKeep
 				strict := agent.Rule{
-					Tool: "refund", When: []agent.Condition{{Path: "/amount", Gt: json.RawMessage("600")}}, Verdict: agent.VerdictAsk, Quorum: 2, FourEyes: true,
+					Tool: "refund", When: []run.Condition{{Path: "/amount", Gt: json.RawMessage("600")}}, Verdict: agent.VerdictAsk, Quorum: 2, FourEyes: true,
 				}
 				rules := &r.def.Permission.Rules
 				*rules = append([]agent.Rule{(*rules)[0], strict}, (*rules)[1:]...)

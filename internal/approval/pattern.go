@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -33,19 +36,19 @@ func (g Standing) exhausted() bool { return g.Uses > 0 && g.Used >= g.Uses }
 func (g Standing) Left() int { return max(0, g.Uses-g.Used) }
 
 // read is the grant as a run reads it.
-func (g Standing) read() agent.StandingGrant {
-	return agent.StandingGrant{
+func (g Standing) read() run.StandingGrant {
+	return run.StandingGrant{
 		Tool: g.Tool, Approval: g.Approval, Digest: g.Digest, By: g.By, Note: g.Note, Expires: g.Expires, When: g.When,
 		Uses: g.Uses, Used: g.Used, Run: g.Run,
 	}
 }
 
 // bound adds to a cover and its permission how far a grant may go.
-func (p *Permission) bound(def *agent.Definition, s *agent.AgentState, c agent.Call, dec agent.Decision, covers *Cover) {
-	granting := def.Granting()
+func (p *Permission) bound(def *agent.Definition, s *run.AgentState, c run.Call, dec policy.Decision, covers *Cover) {
+	granting := policy.Granting(def)
 	if covers.Call != "" && granting.Patterns() {
 		t, _ := def.Tool(c.Tool)
-		covers.Base = agent.StandingBase(def, s, t, dec)
+		covers.Base = policy.StandingBase(def, s, t, dec)
 	}
 	if b := granting.Bounds.Grant(); !b.Zero() {
 		p.Bounds = &b
@@ -77,7 +80,7 @@ func (a Approval) bounds(p Permission) agent.GrantBounds {
 			by = *d.Grant
 		}
 		exact = exact || len(by.When) == 0
-		out = agent.NarrowGrant(out, by)
+		out = policy.NarrowGrant(out, by)
 	}
 	if of := slices.ContainsFunc(p.Standing, func(c Cover) bool { return c.Call != "" }); of && exact {
 		out.When = nil
@@ -96,29 +99,29 @@ func (g *Standing) bound(decided Approval, p Permission, c Cover, text func(tool
 	args, of := p.boundBy(c)
 	switch {
 	case len(b.When) > 0:
-		g.Digest, g.When = agent.PatternDigest(c.pattern(), b.When), b.When
+		g.Digest, g.When = policy.PatternDigest(c.pattern(), b.When), b.When
 		return true, nil
 	case of:
 		shown, err := text(p.Tool, args)
 		if err != nil {
 			return false, err
 		}
-		g.ArgsHash, g.Args = agent.GrantedArgs(args), agent.Bounded(shown)
+		g.ArgsHash, g.Args = policy.GrantedArgs(args), run.Bounded(shown)
 	}
 	if g.Uses > 0 {
-		g.Digest = agent.CountedPrefix + c.Digest
+		g.Digest = policy.CountedPrefix + c.Digest
 	}
 	return true, nil
 }
 
 // fit reports whether the arguments of the call that asks fit all conditions; "" = those of every call that does.
-func (p Permission) fit(when []agent.Condition, call string) bool {
-	return !slices.ContainsFunc(p.Calls, func(b Blocked) bool { return (call == "" || b.Call == call) && !agent.Fits(when, b.Args) })
+func (p Permission) fit(when []run.Condition, call string) bool {
+	return !slices.ContainsFunc(p.Calls, func(b Blocked) bool { return (call == "" || b.Call == call) && !run.Fits(when, b.Args) })
 }
 
 // bounded finds what is wrong with how r, which is a's newest decision, bounds what an approval of a call grants.
 func (a Approval) bounded(r Request, now time.Time) error {
-	var fact agent.Decided
+	var fact run.Decided
 	if len(a.Permissions) == 1 {
 		a.permit(&fact)
 	}
@@ -134,7 +137,7 @@ func (a Approval) bounded(r Request, now time.Time) error {
 
 // byRecord takes from the fact of an approval of a call what holds by its record alone. That is nothing to the run: the approval is of the call,
 // and the next one is covered by the record.
-func (a Approval) byRecord(fact *agent.Decided) {
+func (a Approval) byRecord(fact *run.Decided) {
 	if fact.Standing && a.bounds(a.Permissions[0]).RecordAlone() {
 		fact.Permit, fact.Standing = "", false
 	}
@@ -142,7 +145,7 @@ func (a Approval) byRecord(fact *agent.Decided) {
 
 // boundTools finds what is wrong with how r, which is a's newest decision, bounds what it grants of the tools at these places, and says in
 // the fact for the run what holds by its record alone. Nil = the run is to hear nothing yet.
-func (a Approval) boundTools(fact *agent.Decided, r Request, open []int, now time.Time) error {
+func (a Approval) boundTools(fact *run.Decided, r Request, open []int, now time.Time) error {
 	if r.Action != Approve || a.Grants != agent.GrantsStanding {
 		if r.Grant != nil {
 			return nothingStands(a)
@@ -157,7 +160,7 @@ func (a Approval) boundTools(fact *agent.Decided, r Request, open []int, now tim
 		if err := a.checkGrant(p, r.Grant, now); err != nil {
 			return err
 		}
-		if p.Verdict == agent.ToolGranted && a.bounds(p).RecordAlone() {
+		if p.Verdict == run.ToolGranted && a.bounds(p).RecordAlone() {
 			fact.Once = true
 		}
 	}
@@ -189,8 +192,8 @@ func (d *Desk) readable(ctx context.Context, a Approval, r Request) error {
 				return err
 			}
 			for _, c := range r.Grant.When {
-				is, _, _ := agent.Lookup(b.Args, c.Path) // read before, as it fits
-				if seen, _, err := agent.Lookup(json.RawMessage(text), c.Path); err != nil || !bytes.Equal(is, seen) {
+				is, _, _ := jsonx.Lookup(b.Args, c.Path) // read before, as it fits
+				if seen, _, err := jsonx.Lookup(json.RawMessage(text), c.Path); err != nil || !bytes.Equal(is, seen) {
 					return &GrantError{Problem: fmt.Sprintf("grant.when: got a condition on %s, which holds a secret", c.Path)}
 				}
 			}
@@ -219,7 +222,7 @@ func (a Approval) checkGrant(p Permission, b *agent.GrantBounds, now time.Time) 
 		return &GrantError{Problem: "grant.when: got conditions, and the agent's policy grants calls with their very arguments alone (permission.standing.pattern)"}
 	}
 	for _, c := range b.When {
-		if !p.fit([]agent.Condition{c}, "") {
+		if !p.fit([]run.Condition{c}, "") {
 			return &GrantError{Problem: fmt.Sprintf("grant.when: the arguments of the request itself do not fit %s", c.Words())}
 		}
 	}
@@ -264,7 +267,7 @@ func (a Approval) sameGrants(r Request, places []int) bool {
 }
 
 // grants are the records of the standing grants that the newest decision gives, for which there is room.
-func (d *Desk) grants(ctx context.Context, decided Approval, voices []agent.Voice) ([]store.Op, error) {
+func (d *Desk) grants(ctx context.Context, decided Approval, voices []run.Voice) ([]store.Op, error) {
 	ops, err := d.grantOps(ctx, decided)
 	if err != nil || len(ops) == 0 {
 		return nil, err
@@ -275,7 +278,7 @@ func (d *Desk) grants(ctx context.Context, decided Approval, voices []agent.Voic
 	}
 	for _, op := range ops {
 		tool, digest, _ := strings.Cut(op.Item.SK, "#")
-		if !strings.HasPrefix(digest, agent.PatternPrefix) {
+		if !strings.HasPrefix(digest, policy.PatternPrefix) {
 			continue
 		}
 		have, err := patterns(ctx, d.Table, decided.Tenant, decided.Agent, tool)
@@ -292,8 +295,8 @@ func (d *Desk) grants(ctx context.Context, decided Approval, voices []agent.Voic
 }
 
 // PatternsOf reads the standing grants of patterns of these tools consistently: those that are neither revoked nor expired nor used up.
-func PatternsOf(ctx context.Context, t store.Table, tenant, agentName string, tools []string, now time.Time) ([]agent.StandingGrant, error) {
-	var live []agent.StandingGrant
+func PatternsOf(ctx context.Context, t store.Table, tenant, agentName string, tools []string, now time.Time) ([]run.StandingGrant, error) {
+	var live []run.StandingGrant
 	for _, tool := range tools {
 		all, err := patterns(ctx, t, tenant, agentName, tool)
 		if err != nil {
@@ -310,6 +313,6 @@ func PatternsOf(ctx context.Context, t store.Table, tenant, agentName string, to
 
 // patterns are the records of grants of patterns of a tool, live or not.
 func patterns(ctx context.Context, t store.Table, tenant, agentName, tool string) ([]Standing, error) {
-	from := tool + "#" + agent.PatternPrefix
+	from := tool + "#" + policy.PatternPrefix
 	return standingBetween(ctx, t, tenant, agentName, tool, store.Range{From: from, To: from + "~"}, maxPatternPages)
 }

@@ -16,15 +16,17 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
-func atMost(amount string) []agent.Condition {
-	return []agent.Condition{{Path: "/amount", Lte: json.RawMessage(amount)}}
+func atMost(amount string) []run.Condition {
+	return []run.Condition{{Path: "/amount", Lte: json.RawMessage(amount)}}
 }
 
 // grantedWith runs a test in a bubble after a run in which ana has granted refund with these bounds; its policy lets grants be of patterns.
-func grantedWith(t *testing.T, under policy, b *agent.GrantBounds, f func(t *testing.T, r *room)) {
+func grantedWith(t *testing.T, under policyOf, b *agent.GrantBounds, f func(t *testing.T, r *room)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRoom(t)
@@ -36,7 +38,7 @@ func grantedWith(t *testing.T, under policy, b *agent.GrantBounds, f func(t *tes
 	})
 }
 
-func (r *room) stands(under policy) {
+func (r *room) stands(under policyOf) {
 	r.t.Helper()
 	p := &r.def.Permission
 	p.Mode, p.Scope, p.Grants = under.mode, under.scope, agent.GrantsStanding
@@ -44,7 +46,7 @@ func (r *room) stands(under policy) {
 	require.NoError(r.t, r.def.Check())
 }
 
-func (r *room) grant(b *agent.GrantBounds, by agent.Principal) (approval.Approval, error) {
+func (r *room) grant(b *agent.GrantBounds, by policy.Principal) (approval.Approval, error) {
 	q := r.request(approval.Approve, by)
 	q.Grant = b
 	return r.desk().Decide(r.ctx, q)
@@ -90,19 +92,19 @@ func TestA11StandingGrantOfAPattern(t *testing.T) {
 
 // What cannot be compared is outside of every pattern.
 func TestA11PatternOfWhatIsNotThere(t *testing.T) {
-	for _, when := range [][]agent.Condition{
+	for _, when := range [][]run.Condition{
 		{{Path: "/note", Ne: json.RawMessage(`"no"`)}}, {{Path: "/to", Lte: json.RawMessage("5")}}, {{Path: "/amount", Matches: "1"}}, {{Path: "/to/0", Eq: json.RawMessage(`"a"`)}},
 	} {
-		require.False(t, agent.Fits(when, json.RawMessage(args)))
-		require.False(t, agent.Fits(append(atMost("200"), when...), json.RawMessage(args)))
+		require.False(t, run.Fits(when, json.RawMessage(args)))
+		require.False(t, run.Fits(append(atMost("200"), when...), json.RawMessage(args)))
 	}
-	require.True(t, agent.Fits(nil, json.RawMessage(args)))
+	require.True(t, run.Fits(nil, json.RawMessage(args)))
 }
 
 // So many calls are covered, in whichever runs, and the next one asks. What the grant was given on does not count.
 func TestA11StandingGrantIsUsedUp(t *testing.T) {
 	for _, under := range policies {
-		for _, when := range [][]agent.Condition{nil, atMost("200")} {
+		for _, when := range [][]run.Condition{nil, atMost("200")} {
 			t.Run(fmt.Sprint(under, when != nil), func(t *testing.T) {
 				grantedWith(t, under, &agent.GrantBounds{When: when, Uses: 2}, func(t *testing.T, r *room) {
 					left := func() int { return r.standing()[0].Left() }
@@ -163,7 +165,7 @@ func TestA11TheLastUseIsOneRuns(t *testing.T) {
 
 // A run that takes uses one by one goes on with what another has left it.
 func TestA11UsesBetweenTwoCallsOfARound(t *testing.T) {
-	for _, under := range []policy{replaysTool, replaysCall} { // elsewhere a round is judged before any call of it runs
+	for _, under := range []policyOf{replaysTool, replaysCall} { // elsewhere a round is judged before any call of it runs
 		for uses, paid := range map[int]int{2: 2, 3: 3} {
 			grantedWith(t, under, &agent.GrantBounds{When: atMost("200"), Uses: uses}, func(t *testing.T, r *room) {
 				r.def.Executor, r.def.Guards.DuplicateCalls = agent.ExecutorSequential, false
@@ -195,11 +197,11 @@ func TestA11AUseIsCountedOnce(t *testing.T) {
 			require.Equal(t, 2, r.standing()[0].Left())
 		})
 	}
-	for _, under := range []policy{replaysTool, replaysCall} {
+	for _, under := range []policyOf{replaysTool, replaysCall} {
 		for _, revoked := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRoom(t)
-				r.def.Tools[0].Effect, r.def.Permission.Default = agent.EffectIdempotent, agent.DefaultAsk
+				r.def.Tools[0].Effect, r.def.Permission.Default = run.EffectIdempotent, agent.DefaultAsk
 				r.stands(under)
 				r.start(args)
 				_, err := r.grant(&agent.GrantBounds{When: atMost("200"), Uses: 1}, ana)
@@ -214,10 +216,10 @@ func TestA11AUseIsCountedOnce(t *testing.T) {
 				require.ErrorIs(t, err, context.Canceled)
 				r.ctx, r.run = context.Background(), s.Run
 				r.refund.hang(false)
-				want := agent.StatusSucceeded
+				want := run.StatusSucceeded
 				if revoked {
 					require.NoError(t, r.revoke(ana), "used up, it still lets its call run again")
-					want = agent.StatusFailed
+					want = run.StatusFailed
 				}
 				r.drive(0)
 				require.Equal(t, want, r.call().Status)
@@ -291,26 +293,26 @@ func TestA11RevokedBeforeTheClaim(t *testing.T) {
 
 // Deny wins over every grant, whichever way it is said.
 func TestA11DenyWinsOverAPattern(t *testing.T) {
-	refused := func(why agent.CallReason) func(t *testing.T, r *room) {
+	refused := func(why run.CallReason) func(t *testing.T, r *room) {
 		return func(t *testing.T, r *room) { require.Equal(t, why, r.call().Reason) }
 	}
-	asked := func(t *testing.T, r *room) { require.True(t, r.state().Status == agent.RunWaiting, "people are asked") }
+	asked := func(t *testing.T, r *room) { require.True(t, r.state().Status == run.RunWaiting, "people are asked") }
 	for name, c := range map[string]struct {
 		since func(r *room)
 		then  func(t *testing.T, r *room)
 	}{
 		"a rule": {func(r *room) {
 			r.def.Permission.Rules = append(r.def.Permission.Rules, agent.Rule{Tool: "refund", Verdict: agent.VerdictDeny})
-		}, refused(agent.WhyDenied)},
+		}, refused(run.WhyDenied)},
 		"a rule about the arguments": {func(r *room) {
 			r.def.Permission.Rules = append(r.def.Permission.Rules, agent.Rule{Tool: "refund", Verdict: agent.VerdictDeny, When: atMost("100")})
-		}, refused(agent.WhyDenied)},
-		"the default": {func(r *room) { r.def.Permission.Default = agent.DefaultDeny }, refused(agent.WhyDenied)},
+		}, refused(run.WhyDenied)},
+		"the default": {func(r *room) { r.def.Permission.Default = agent.DefaultDeny }, refused(run.WhyDenied)},
 		"an agent above denies": {func(r *room) {
 			above := r.def.Permission
 			above.Rules = []agent.Rule{{Tool: "refund", Verdict: agent.VerdictDeny}}
 			r.def.Ceilings = []agent.Permission{above}
-		}, refused(agent.WhyDenied)},
+		}, refused(run.WhyDenied)},
 		"an agent above asks": {func(r *room) {
 			above := r.def.Permission
 			above.Default = agent.DefaultAsk
@@ -354,7 +356,7 @@ func TestA11DeniedToolWinsOverAPattern(t *testing.T) {
 		require.Equal(t, before, len(r.refund.paid))
 		s := r.state()
 		c, _ := s.Call("c2")
-		require.Equal(t, agent.WhyDenied, c.Reason)
+		require.Equal(t, run.WhyDenied, c.Reason)
 	})
 }
 
@@ -367,10 +369,10 @@ func TestA11BoundsAreRefused(t *testing.T) {
 		change func(p *agent.Permission, q *approval.Request)
 	}{
 		"grant.when: the arguments of the request itself do not fit /amount lte 99": {bounds(agent.GrantBounds{When: atMost("99")}), nil},
-		`grant.when: the arguments of the request itself do not fit /note ne "no"`:  {bounds(agent.GrantBounds{When: []agent.Condition{{Path: "/note", Ne: json.RawMessage(`"no"`)}}}), nil},
-		"grant.when[0]: got 0 operators":                                            {bounds(agent.GrantBounds{When: []agent.Condition{{Path: "/amount"}}}), nil},
+		`grant.when: the arguments of the request itself do not fit /note ne "no"`:  {bounds(agent.GrantBounds{When: []run.Condition{{Path: "/note", Ne: json.RawMessage(`"no"`)}}}), nil},
+		"grant.when[0]: got 0 operators":                                            {bounds(agent.GrantBounds{When: []run.Condition{{Path: "/amount"}}}), nil},
 		"grant.when[0].lte: got a string, want a number":                            {bounds(agent.GrantBounds{When: atMost(`"5"`)}), nil},
-		"grant.when: got 11 conditions, want at most 10":                            {bounds(agent.GrantBounds{When: make([]agent.Condition, 11)}), nil},
+		"grant.when: got 11 conditions, want at most 10":                            {bounds(agent.GrantBounds{When: make([]run.Condition, 11)}), nil},
 		"grant.uses: got -1":                                              {bounds(agent.GrantBounds{Uses: -1}), nil},
 		"grant.seconds: got less than zero":                               {bounds(agent.GrantBounds{Seconds: -1}), nil},
 		"grant.seconds: got 2592001, want at most 2592000":                {bounds(agent.GrantBounds{Seconds: 2592001}), nil},
@@ -384,7 +386,7 @@ func TestA11BoundsAreRefused(t *testing.T) {
 		}},
 		"got bounds of a standing grant, and this decision": {bounds(agent.GrantBounds{Uses: 1}), func(_ *agent.Permission, q *approval.Request) { q.Action = approval.Deny }},
 	} {
-		for _, under := range []policy{replaysCall, blocksCall} {
+		for _, under := range []policyOf{replaysCall, blocksCall} {
 			t.Run(want+" "+under.String(), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					r := newRoom(t)
@@ -429,7 +431,7 @@ func TestA11PolicyBoundsGrants(t *testing.T) {
 			require.True(t, r.callWith("k3", args))
 		})
 	}
-	for _, under := range []policy{replaysTool, replaysCall} {
+	for _, under := range []policyOf{replaysTool, replaysCall} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRoom(t)
 			r.stands(under)
@@ -579,7 +581,7 @@ func (m *grantsModel) call(args string, s step) error {
 	c := m.room.call()
 	switch {
 	case s.amount > 10000:
-		if asked || len(paid) > 0 || c.Reason != agent.WhyDenied {
+		if asked || len(paid) > 0 || c.Reason != run.WhyDenied {
 			return fmt.Errorf("a denied call: asked %v, paid %v", asked, paid)
 		}
 		return nil
@@ -655,13 +657,13 @@ func TestA11NarrowGrant(t *testing.T) {
 			return b
 		}
 		a, b := draw("a"), draw("b")
-		n := agent.NarrowGrant(a, b)
-		require.True(t, n.Same(agent.NarrowGrant(b, a)))
-		require.True(t, n.Same(agent.NarrowGrant(n, a)))
-		require.True(t, a.Same(agent.NarrowGrant(a, agent.GrantBounds{})))
+		n := policy.NarrowGrant(a, b)
+		require.True(t, n.Same(policy.NarrowGrant(b, a)))
+		require.True(t, n.Same(policy.NarrowGrant(n, a)))
+		require.True(t, a.Same(policy.NarrowGrant(a, agent.GrantBounds{})))
 		for amount := range 5 {
 			args := json.RawMessage(fmt.Sprintf(`{"amount":%d}`, amount))
-			require.Equal(t, agent.Fits(a.When, args) && agent.Fits(b.When, args), agent.Fits(n.When, args))
+			require.Equal(t, run.Fits(a.When, args) && run.Fits(b.When, args), run.Fits(n.When, args))
 		}
 		first := a.Expires(at)
 		if b.Expires(at).Before(first) {
@@ -684,6 +686,6 @@ func TestConditionWords(t *testing.T) {
 		_, err := agent.ParseCondition(words)
 		require.Error(t, err, words)
 	}
-	require.Equal(t, "/a lte 1 and /b eq 2", agent.ConditionWords([]agent.Condition{{Path: "/a", Lte: json.RawMessage("1")}, {Path: "/b", Eq: json.RawMessage("2")}}))
+	require.Equal(t, "/a lte 1 and /b eq 2", agent.ConditionWords([]run.Condition{{Path: "/a", Lte: json.RawMessage("1")}, {Path: "/b", Eq: json.RawMessage("2")}}))
 	require.False(t, strings.Contains(agent.ConditionWords(nil), "and"))
 }

@@ -10,12 +10,15 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
 // plan is the request as it will stand, and the fact for the run; nil where that is to hear nothing yet, as it takes
 // more people.
-func (d *Desk) plan(ctx context.Context, a Approval, r Request, now time.Time) (*agent.Decided, Approval, error) {
+func (d *Desk) plan(ctx context.Context, a Approval, r Request, now time.Time) (*run.Decided, Approval, error) {
 	switch {
 	case a.otherwise(r):
 		return nil, a, &GrantError{Problem: "grant: got other bounds than those with which you have approved already"}
@@ -31,12 +34,12 @@ func (d *Desk) plan(ctx context.Context, a Approval, r Request, now time.Time) (
 		return fact, decided, decided.boundTools(fact, r, open, now)
 	}
 	said := r.said(now)
-	fact := agent.Decided{Call: a.Call(), Approval: a.ID, Action: agent.ActionApprove, By: r.By.ID, Digest: a.Digest, Note: r.Note}
+	fact := run.Decided{Call: a.Call(), Approval: a.ID, Action: run.ActionApprove, By: r.By.ID, Digest: a.Digest, Note: r.Note}
 	switch {
 	case r.Action == Deny:
-		fact.Action, fact.Text = agent.ActionDeny, agent.TextDenied(r.By.ID, r.Note)
+		fact.Action, fact.Text = run.ActionDeny, agent.TextDenied(r.By.ID, r.Note)
 	case r.Action == Cancel:
-		fact.Action, fact.Text = agent.ActionCancel, agent.TextCallCancelled(r.By.ID, r.Note)
+		fact.Action, fact.Text = run.ActionCancel, agent.TextCallCancelled(r.By.ID, r.Note)
 	case a.Kind == KindInput:
 		return d.planAnswer(ctx, a, r, said)
 	default:
@@ -51,13 +54,13 @@ func (d *Desk) plan(ctx context.Context, a Approval, r Request, now time.Time) (
 // planApproval is plan of an approval or an edit of a call. Where tools are decided about, it is one on the call's
 // tool; but an edit is of its own arguments alone. Where an approval stands for the very arguments, an edit's does for
 // the edited ones.
-func (d *Desk) planApproval(ctx context.Context, a Approval, r Request, said Decision, fact agent.Decided) (*agent.Decided, Approval, error) {
+func (d *Desk) planApproval(ctx context.Context, a Approval, r Request, said Decision, fact run.Decided) (*run.Decided, Approval, error) {
 	on, err := d.action(ctx, a)
 	if err != nil {
 		return nil, a, err
 	}
 	if on.moved {
-		fact = agent.Decided{Call: a.Call(), Approval: a.ID, Action: agent.ActionAskAgain, By: "policy"}
+		fact = run.Decided{Call: a.Call(), Approval: a.ID, Action: run.ActionAskAgain, By: "policy"}
 		a.Status = Voided
 		return &fact, a, nil
 	}
@@ -94,8 +97,8 @@ func (d *Desk) planApproval(ctx context.Context, a Approval, r Request, said Dec
 // action is what a request would let run, as its run and the policy of now have it.
 type action struct {
 	def    *agent.Definition
-	s      *agent.AgentState
-	c      agent.Call
+	s      *run.AgentState
+	c      run.Call
 	policy string // as of agent.CallSuspended
 	moved  bool   // what was shown is not what would run: the policy changed (A17), or the item's arguments are not the call's (A22)
 }
@@ -114,7 +117,7 @@ func (d *Desk) action(ctx context.Context, a Approval) (action, error) {
 	if c.Wait == nil || c.Wait.Approval != a.ID { // overtaken, by an entry that is on its way
 		return on, nil
 	}
-	is := agent.ActionNow(def, s, c, a.Args)
+	is := policy.ActionNow(def, s, c, a.Args)
 	shows := a.Asked != nil || bytes.Equal(a.Args, c.Input) // an edit's arguments are held by the digest alone
 	on.policy, on.moved = is.Policy, !shows || is.Digest != a.Digest || is.Rule.Verdict == agent.VerdictDeny
 	return on, nil
@@ -128,7 +131,7 @@ func (a Approval) grantable(on action) Approval {
 	}
 	a.Permissions = nil
 	c := on.c
-	if c.Wait == nil || c.Wait.Approval != a.ID || agent.ActionNow(on.def, on.s, c, a.Args).Digest != a.Digest {
+	if c.Wait == nil || c.Wait.Approval != a.ID || policy.ActionNow(on.def, on.s, c, a.Args).Digest != a.Digest {
 		return a
 	}
 	a.asked = asked{at: c.Wait.Since, requesters: on.s.RequestersOnce(c.Wait.Heard), edited: a.Asked != nil}
@@ -168,7 +171,7 @@ func (d *Desk) grantableTools(ctx context.Context, a Approval, r Request) (Appro
 }
 
 // permit adds what an approval of a call grants beside it.
-func (a Approval) permit(fact *agent.Decided) {
+func (a Approval) permit(fact *run.Decided) {
 	switch {
 	case a.Scope != agent.ScopeTool:
 		fact.Permit, fact.Standing = a.Permissions[0].Digests[0], true
@@ -181,11 +184,11 @@ func (a Approval) permit(fact *agent.Decided) {
 // edit makes a new action of the call: checked against schema and deny rules as if the model had asked for it, with its
 // own digest (A8). The request is about that then: earlier approvals do not count any more, nobody is needed less than
 // before, and who decides is an approver of both.
-func (d *Desk) edit(a Approval, r Request, on action) (edited Approval, args json.RawMessage, policy string, err error) {
-	if args, err = agent.CompactJSON(r.Args, agent.JSONLimits{}); err != nil {
+func (d *Desk) edit(a Approval, r Request, on action) (edited Approval, args json.RawMessage, policyName string, err error) {
+	if args, err = jsonx.CompactJSON(r.Args, jsonx.JSONLimits{}); err != nil {
 		return a, nil, "", &EditError{Problem: err.Error()}
 	}
-	is, err := agent.Amend(on.def, on.s, on.c, args, d.may(a, r), d.Valid)
+	is, err := policy.Amend(on.def, on.s, on.c, args, d.may(a, r), d.Valid)
 	if err != nil {
 		return a, nil, "", amended(a, r, err)
 	}
@@ -195,7 +198,7 @@ func (d *Desk) edit(a Approval, r Request, on action) (edited Approval, args jso
 	if asks {
 		a = a.besides(is.Rule)
 	}
-	a.Quorum = agent.FourEyesEdit(a.Quorum, a.FourEyes)
+	a.Quorum = policy.FourEyesEdit(a.Quorum, a.FourEyes)
 	if a.FourEyes && slices.Contains(a.Requesters, r.By.ID) {
 		return a, nil, "", fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrRequester)
 	}
@@ -212,7 +215,7 @@ func (d *Desk) edit(a Approval, r Request, on action) (edited Approval, args jso
 
 // besides is a request that another policy's word holds for as well. It is never weaker for it: a set of the same
 // approvers is another one where others are among it later.
-func (a Approval) besides(dec agent.Decision) Approval {
+func (a Approval) besides(dec policy.Decision) Approval {
 	a.Quorum, a.FourEyes = max(a.Quorum, dec.People()), a.FourEyes || dec.FourEyes
 	a.Above, a.AboveTo = slices.Clone(a.Above), slices.Clone(a.AboveTo)
 	alike := func(x, y []string) bool { return slices.Equal(set(x), set(y)) }
@@ -256,14 +259,14 @@ func (a Approval) besides(dec agent.Decision) Approval {
 }
 
 // may says whether the one in whose name r is made may decide about a call of which policy says that.
-func (d *Desk) may(a Approval, r Request) func(agent.Decision) bool {
+func (d *Desk) may(a Approval, r Request) func(policy.Decision) bool {
 	waited := d.Clock.Now().Sub(a.RequestedAt)
-	return func(dec agent.Decision) bool { return dec.MayAfter(r.By, waited) }
+	return func(dec policy.Decision) bool { return dec.MayAfter(r.By, waited) }
 }
 
 // planAnswer is plan of an answer to what a call's tool asks. It takes as many people who give the same answer as it
 // would take to approve the call; of each, the newest answer counts.
-func (d *Desk) planAnswer(ctx context.Context, a Approval, r Request, said Decision) (*agent.Decided, Approval, error) {
+func (d *Desk) planAnswer(ctx context.Context, a Approval, r Request, said Decision) (*run.Decided, Approval, error) {
 	def, s, c, err := d.subject(ctx, a)
 	if err != nil {
 		return nil, a, err
@@ -271,13 +274,13 @@ func (d *Desk) planAnswer(ctx context.Context, a Approval, r Request, said Decis
 	if c.Wait == nil || c.Wait.Approval != a.ID { // pending, and overtaken by an entry that is on its way
 		return nil, a, fmt.Errorf("decide approval %s: call %s: %w", a.ID, a.Call(), ErrNothing)
 	}
-	fact, err := agent.ResumeInput(def, s, c, r.Result, r.By.ID, d.may(a, r), d.Valid)
+	fact, err := policy.ResumeInput(def, s, c, r.Result, r.By.ID, d.may(a, r), d.Valid)
 	if err != nil {
 		return nil, a, amended(a, r, err)
 	}
 	people := a.Quorum
 	if fact.Args != nil { // a new action, which takes what its own rule wants as well (A8)
-		if people, err = a.forAnswered(r, agent.ActionNow(def, s, c, fact.Args).Rule); err != nil {
+		if people, err = a.forAnswered(r, policy.ActionNow(def, s, c, fact.Args).Rule); err != nil {
 			return nil, a, err
 		}
 	}
@@ -296,43 +299,43 @@ func (d *Desk) planAnswer(ctx context.Context, a Approval, r Request, said Decis
 
 // forAnswered is how many people give an answer that takes the arguments' place, of which policy says that. Each of
 // them is judged by it in turn.
-func (a Approval) forAnswered(r Request, dec agent.Decision) (people int, err error) {
+func (a Approval) forAnswered(r Request, dec policy.Decision) (people int, err error) {
 	if dec.Verdict == agent.VerdictAsk {
 		a = a.besides(dec)
 	}
 	if a.FourEyes && slices.Contains(a.Requesters, r.By.ID) {
 		return 0, fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrRequester)
 	}
-	return agent.FourEyesEdit(a.Quorum, a.FourEyes), nil
+	return policy.FourEyesEdit(a.Quorum, a.FourEyes), nil
 }
 
 // subject is the call that a request is about, in its run and under its definition.
-func (d *Desk) subject(ctx context.Context, a Approval) (*agent.Definition, *agent.AgentState, agent.Call, error) {
+func (d *Desk) subject(ctx context.Context, a Approval) (*agent.Definition, *run.AgentState, run.Call, error) {
 	l, err := d.Journal.Load(ctx, a.Tenant, a.Run)
 	if err != nil {
-		return nil, nil, agent.Call{}, err
+		return nil, nil, run.Call{}, err
 	}
 	def, err := d.Definitions(ctx, a.Tenant, l.State.Definition)
 	if err != nil {
-		return nil, nil, agent.Call{}, fmt.Errorf("decide approval %s: %w", a.ID, err)
+		return nil, nil, run.Call{}, fmt.Errorf("decide approval %s: %w", a.ID, err)
 	}
-	if l.State.Status == agent.RunDone {
-		return nil, nil, agent.Call{}, ErrFinished
+	if l.State.Status == run.RunDone {
+		return nil, nil, run.Call{}, ErrFinished
 	}
 	c, ok := l.State.Call(a.Call())
 	if !ok {
-		return nil, nil, agent.Call{}, fmt.Errorf("decide approval %s: call %s: %w", a.ID, a.Call(), ErrNothing)
+		return nil, nil, run.Call{}, fmt.Errorf("decide approval %s: call %s: %w", a.ID, a.Call(), ErrNothing)
 	}
 	return def, &l.State, c, nil
 }
 
 // amended is the desk's error for one of changed arguments.
 func amended(a Approval, r Request, err error) error {
-	var refused *agent.AmendError
+	var refused *policy.AmendError
 	switch {
 	case errors.As(err, &refused):
 		return &EditError{Problem: refused.Problem}
-	case errors.Is(err, agent.ErrOtherApprovers):
+	case errors.Is(err, policy.ErrOtherApprovers):
 		return fmt.Errorf("decide approval %s as %s: %w: %w", a.ID, r.By.ID, err, ErrForbidden)
 	default:
 		return err

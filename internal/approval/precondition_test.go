@@ -12,6 +12,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tool"
 )
@@ -25,7 +27,7 @@ type orders struct {
 
 func (o *orders) Spec() agent.ToolSpec {
 	return agent.ToolSpec{
-		Name: "orders.get", Kind: agent.KindInternal, Description: "Reads.", Effect: agent.EffectRead,
+		Name: "orders.get", Kind: agent.KindInternal, Description: "Reads.", Effect: run.EffectRead,
 		Schema: json.RawMessage(`{"type":"object","properties":{"of":{"type":"string"}},"required":["of"]}`),
 	}
 }
@@ -99,7 +101,7 @@ func TestPreconditionIsReadAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(o *orders)
 		paid   int
-		reason agent.CallReason
+		reason run.CallReason
 		again  bool
 	}{
 		"as it was":             {func(*orders) {}, 1, "", false},
@@ -107,7 +109,7 @@ func TestPreconditionIsReadAgain(t *testing.T) {
 		"changed":               {func(o *orders) { o.gives = `{"status":"refunded"}` }, 0, "", true},
 		"more of it":            {func(o *orders) { o.gives = `{"status":"paid","open":true}` }, 0, "", true},
 		"cannot be read":        {func(o *orders) { o.fails = errors.New("connection reset") }, 0, agent.WhyPrecondition, false},
-		"more than can be seen": {func(o *orders) { o.gives = strings.Repeat("x", agent.MaxChecked+1) }, 0, agent.WhyPrecondition, false},
+		"more than can be seen": {func(o *orders) { o.gives = strings.Repeat("x", policy.MaxChecked+1) }, 0, agent.WhyPrecondition, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inStill(t, func(t *testing.T, r *room, o *orders) {
@@ -122,7 +124,7 @@ func TestPreconditionIsReadAgain(t *testing.T) {
 					return
 				}
 				require.Equal(t, approval.Voided, r.approval().Status)
-				again, err := approval.Get(r.ctx, r.table, tenant, agent.ApprovalID(r.run, "c1", 2))
+				again, err := approval.Get(r.ctx, r.table, tenant, run.ApprovalID(r.run, "c1", 2))
 				require.NoError(t, err)
 				require.Equal(t, o.gives, again.Precondition.Content)
 				require.Equal(t, `{"status":"paid"}`, again.Precondition.Was.Content)
@@ -142,12 +144,12 @@ func TestPreconditionIsReadAgain(t *testing.T) {
 func TestPreconditionThatNeverHolds(t *testing.T) {
 	inStill(t, func(t *testing.T, r *room, o *orders) {
 		r.def.Limits.Asks = 3
-		for asks := 1; r.call().Status == agent.StatusSuspended; asks++ {
+		for asks := 1; r.call().Status == run.StatusSuspended; asks++ {
 			require.LessOrEqual(t, asks, 3)
 			o.gives += " "
 			o.gives = strings.Replace(o.gives, "paid", "paid again", 1)
 			q := r.request(approval.Approve, ana)
-			q.ID = agent.ApprovalID(r.run, "c1", asks)
+			q.ID = run.ApprovalID(r.run, "c1", asks)
 			_, err := r.desk().Decide(r.ctx, q)
 			require.NoError(t, err)
 			r.resume()
@@ -165,7 +167,7 @@ func TestVoidedByAChangeIsNotConsumed(t *testing.T) {
 		require.NoError(t, err)
 		o.gives = "gone"
 		r.resume()
-		use := approval.ConsumeOp(tenant, agent.Grant{Approval: a.ID, Digest: a.Digest}, r.ports.Clock.Now())
+		use := approval.ConsumeOp(tenant, run.Grant{Approval: a.ID, Digest: a.Digest}, r.ports.Clock.Now())
 		require.True(t, store.FailedOp(r.table.Write(r.ctx, use), 0))
 	})
 }

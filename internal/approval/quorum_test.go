@@ -14,11 +14,13 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 )
 
-var cem = agent.Principal{ID: "user:cem", Groups: []string{"group:operators"}}
+var cem = policy.Principal{ID: "user:cem", Groups: []string{"group:operators"}}
 
 // ruled is a rule about every refund that no other rule is about.
 func ruled(rule agent.Rule) func(*room) {
@@ -48,7 +50,7 @@ func TestA10QuorumTakesSoManyPeople(t *testing.T) {
 		var noted []int
 		desk := r.desk()
 		desk.Noted = func(_ context.Context, a approval.Approval) { noted = append(noted, len(a.Counted())) }
-		for i, by := range []agent.Principal{ana, ben, ana, ben, {ID: "user:ana", Groups: []string{"group:bosses", "group:operators"}}} {
+		for i, by := range []policy.Principal{ana, ben, ana, ben, {ID: "user:ana", Groups: []string{"group:bosses", "group:operators"}}} {
 			a, err := desk.Decide(r.ctx, r.request(approval.Approve, by))
 			require.NoError(t, err)
 			require.Equal(t, approval.Pending, a.Status)
@@ -64,10 +66,10 @@ func TestA10QuorumTakesSoManyPeople(t *testing.T) {
 		require.Equal(t, approval.Approved, a.Status)
 		require.Len(t, r.inbox(), 1)
 		require.Equal(t, []string{"t1"}, r.woken)
-		fact := r.inbox()[0].(agent.Decided)
+		fact := r.inbox()[0].(run.Decided)
 		require.Equal(t, "user:cem", fact.By)
 		require.Equal(t, []string{"user:ana", "user:ben"}, fact.With)
-		for _, by := range []agent.Principal{ana, cem, boss} { // the same decision again, by whomever
+		for _, by := range []policy.Principal{ana, cem, boss} { // the same decision again, by whomever
 			again, err := r.decide(approval.Approve, by)
 			require.NoError(t, err)
 			require.Equal(t, a, again)
@@ -140,9 +142,9 @@ func TestA10NoApprovalIsLost(t *testing.T) {
 // TestA10OneDenialVetoes: however many have approved, and whoever of them it is.
 func TestA10OneDenialVetoes(t *testing.T) {
 	for _, action := range []approval.Action{approval.Deny, approval.Cancel} {
-		for _, by := range []agent.Principal{ana, cem} {
+		for _, by := range []policy.Principal{ana, cem} {
 			asking(t, agent.Rule{Quorum: 3}, func(t *testing.T, r *room) {
-				for _, who := range []agent.Principal{ana, ben} {
+				for _, who := range []policy.Principal{ana, ben} {
 					_, err := r.decide(approval.Approve, who)
 					require.NoError(t, err)
 				}
@@ -190,7 +192,7 @@ func TestA8EditLapsesEarlierApprovals(t *testing.T) {
 		a, err = r.desk().Decide(r.ctx, q)
 		require.NoError(t, err)
 		require.Equal(t, approval.Approved, a.Status)
-		fact := r.inbox()[0].(agent.Decided)
+		fact := r.inbox()[0].(run.Decided)
 		require.Equal(t, []any{"user:ana", []string{"user:ben"}, "user:ben", edited}, []any{fact.By, fact.With, fact.Editor, string(fact.Args)})
 		r.resume()
 		require.Equal(t, []string{edited}, r.refund.paid)
@@ -208,13 +210,13 @@ func TestA8EditIsNeverWeaker(t *testing.T) {
 		require.Equal(t, approval.Pending, a.Status)
 		_, err = r.decide(approval.Approve, ana)
 		require.ErrorIs(t, err, approval.ErrForbidden)
-		_, err = r.decide(approval.Approve, agent.Principal{ID: "user:zoe", Groups: []string{"group:bosses"}})
+		_, err = r.decide(approval.Approve, policy.Principal{ID: "user:zoe", Groups: []string{"group:bosses"}})
 		require.ErrorIs(t, err, approval.ErrForbidden, "she is none of those who were asked")
-		_, err = r.decide(approval.Approve, agent.Principal{ID: "user:zoe", Groups: []string{"group:bosses", "group:operators"}})
+		_, err = r.decide(approval.Approve, policy.Principal{ID: "user:zoe", Groups: []string{"group:bosses", "group:operators"}})
 		require.ErrorIs(t, err, approval.ErrStale, "she does not say that she has seen what it is about now")
 		require.Equal(t, a.Digest, r.approval().Digest)
 		require.Len(t, r.approval().Decisions, 1)
-		_, err = r.approveShown(agent.Principal{ID: "user:zoe", Groups: []string{"group:bosses", "group:operators"}})
+		_, err = r.approveShown(policy.Principal{ID: "user:zoe", Groups: []string{"group:bosses", "group:operators"}})
 		require.NoError(t, err)
 		r.resume()
 		require.Equal(t, []string{`{"amount":2000,"to":"x"}`}, r.refund.paid)
@@ -306,7 +308,7 @@ func TestA9EveryWayGoesThroughTheChokePoint(t *testing.T) {
 	asking(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *room) {
 		before := r.item()
 		s := r.state()
-		for _, who := range []agent.Principal{stranger, {}, {ID: "group:operators"}, {Groups: []string{"group:operators"}}} {
+		for _, who := range []policy.Principal{stranger, {}, {ID: "group:operators"}, {Groups: []string{"group:operators"}}} {
 			for _, action := range []approval.Action{approval.Approve, approval.Deny, approval.Cancel, approval.Fail, approval.Edit} {
 				q := r.request(action, who)
 				if action == approval.Edit {
@@ -339,7 +341,7 @@ func TestA12ThousandDeciders(t *testing.T) {
 				errs := map[string]error{}
 				for i := range 1000 {
 					wg.Go(func() {
-						q := r.request([]approval.Action{approval.Approve, approval.Approve, approval.Approve, approval.Edit, approval.Deny}[i%5], agent.Principal{ID: fmt.Sprintf("user:p%d", i), Groups: []string{"group:operators"}})
+						q := r.request([]approval.Action{approval.Approve, approval.Approve, approval.Approve, approval.Edit, approval.Deny}[i%5], policy.Principal{ID: fmt.Sprintf("user:p%d", i), Groups: []string{"group:operators"}})
 						if q.Action == approval.Edit {
 							q.Args = json.RawMessage(fmt.Sprintf(`{"amount":%d,"to":"x"}`, 1+i%7))
 						}
@@ -376,20 +378,20 @@ func TestA12ThousandDeciders(t *testing.T) {
 func TestA10ToolsTakeTheirQuorumEach(t *testing.T) {
 	asking(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *room) {
 		id := r.state().Permissions.Asked[0].Approval
-		decide := func(action approval.Action, by agent.Principal) (approval.Approval, error) {
+		decide := func(action approval.Action, by policy.Principal) (approval.Approval, error) {
 			return r.desk().Decide(r.ctx, approval.Request{Tenant: tenant, ID: id, Action: action, By: by})
 		}
 		for range 2 {
 			a, err := decide(approval.Approve, ana)
 			require.NoError(t, err)
-			require.Equal(t, []any{approval.Pending, agent.ToolVerdict("")}, []any{a.Status, a.Permissions[0].Verdict})
+			require.Equal(t, []any{approval.Pending, run.ToolVerdict("")}, []any{a.Status, a.Permissions[0].Verdict})
 			require.Len(t, a.Decisions, 1)
 			require.Empty(t, r.inbox())
 		}
 		a, err := decide(approval.Approve, ben)
 		require.NoError(t, err)
-		require.Equal(t, []any{approval.Approved, agent.ToolGranted}, []any{a.Status, a.Permissions[0].Verdict})
-		require.Equal(t, []string{"user:ana"}, r.inbox()[0].(agent.Decided).With)
+		require.Equal(t, []any{approval.Approved, run.ToolGranted}, []any{a.Status, a.Permissions[0].Verdict})
+		require.Equal(t, []string{"user:ana"}, r.inbox()[0].(run.Decided).With)
 	}, func(r *room) {
 		r.def.Permission.Mode, r.def.Permission.Scope = agent.ModeBlockAndRetry, agent.ScopeTool
 	})
@@ -398,15 +400,15 @@ func TestA10ToolsTakeTheirQuorumEach(t *testing.T) {
 // TestA10AnswersOfSeveral: what a tool asks under a quorum takes as many people who give the same answer; of each, the newest counts.
 func TestA10AnswersOfSeveral(t *testing.T) {
 	asking(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *room) {
-		r.refund.tickets = []agent.Ticket{{Message: "Which?"}}
-		for _, by := range []agent.Principal{ana, ben} {
+		r.refund.tickets = []run.Ticket{{Message: "Which?"}}
+		for _, by := range []policy.Principal{ana, ben} {
 			_, err := r.decide(approval.Approve, by)
 			require.NoError(t, err)
 		}
 		r.resume()
-		answer := func(by agent.Principal, is string) approval.Approval {
+		answer := func(by policy.Principal, is string) approval.Approval {
 			a, err := r.desk().Decide(r.ctx, approval.Request{
-				Tenant: tenant, ID: agent.ApprovalID(r.run, "c1", 2), Action: approval.Approve, Result: json.RawMessage(is), By: by,
+				Tenant: tenant, ID: run.ApprovalID(r.run, "c1", 2), Action: approval.Approve, Result: json.RawMessage(is), By: by,
 			})
 			require.NoError(t, err)
 			return a
@@ -425,18 +427,18 @@ func TestA10AnswersOfSeveral(t *testing.T) {
 // TestA10RerunOfWhatSeveralApproved: a call that was approved by several runs again when as many order it, none of them a requester.
 func TestA10RerunOfWhatSeveralApproved(t *testing.T) {
 	asking(t, agent.Rule{Quorum: 2, FourEyes: true}, func(t *testing.T, r *room) {
-		for _, by := range []agent.Principal{ana, ben} {
+		for _, by := range []policy.Principal{ana, ben} {
 			_, err := r.decide(approval.Approve, by)
 			require.NoError(t, err)
 		}
 		r.refund.hang(true)
 		r.resume()
-		require.Equal(t, agent.ForOutcome, r.call().Wait.For)
+		require.Equal(t, run.ForOutcome, r.call().Wait.For)
 		r.refund.hang(false)
-		again := func(by agent.Principal) (approval.Approval, error) {
+		again := func(by policy.Principal) (approval.Approval, error) {
 			return r.desk().Settle(r.ctx, approval.Outcome{Tenant: tenant, Run: r.run, Call: "c1", Rerun: true, By: by})
 		}
-		_, err := again(agent.Principal{ID: "user:req", Groups: []string{"group:operators"}})
+		_, err := again(policy.Principal{ID: "user:req", Groups: []string{"group:operators"}})
 		require.ErrorIs(t, err, approval.ErrRequester)
 		for range 2 {
 			a, err := again(ana)
@@ -447,7 +449,7 @@ func TestA10RerunOfWhatSeveralApproved(t *testing.T) {
 		a, err := again(cem)
 		require.NoError(t, err)
 		require.Equal(t, approval.Approved, a.Status)
-		require.Equal(t, []string{"user:ana"}, r.inbox()[0].(agent.Answered).With)
+		require.Equal(t, []string{"user:ana"}, r.inbox()[0].(run.Answered).With)
 	}, func(r *room) { r.by = []string{"user:req"} })
 }
 
@@ -464,15 +466,15 @@ func TestA17PolicyTightenedWhileParked(t *testing.T) {
 	changes := map[string]struct {
 		change func(d *agent.Definition)
 		denied bool
-		next   []agent.Principal // who decides about it then; none = nobody can
+		next   []policy.Principal // who decides about it then; none = nobody can
 	}{
 		"a rule denies": {change: func(d *agent.Definition) {
 			d.Permission.Rules = []agent.Rule{{Tool: "refund", Verdict: agent.VerdictDeny}}
 		}, denied: true},
 		"no such tool":    {change: func(d *agent.Definition) { d.Tools = nil }, denied: true},
-		"other approvers": {change: func(d *agent.Definition) { d.Permission.Approvers = []string{"group:bosses"} }, next: []agent.Principal{boss}},
-		"a quorum":        {change: func(d *agent.Definition) { d.Permission.Rules[len(d.Permission.Rules)-1].Quorum = 2 }, next: []agent.Principal{ana, ben}},
-		"four eyes":       {change: func(d *agent.Definition) { d.Permission.Rules[len(d.Permission.Rules)-1].FourEyes = true }, next: []agent.Principal{ben}},
+		"other approvers": {change: func(d *agent.Definition) { d.Permission.Approvers = []string{"group:bosses"} }, next: []policy.Principal{boss}},
+		"a quorum":        {change: func(d *agent.Definition) { d.Permission.Rules[len(d.Permission.Rules)-1].Quorum = 2 }, next: []policy.Principal{ana, ben}},
+		"four eyes":       {change: func(d *agent.Definition) { d.Permission.Rules[len(d.Permission.Rules)-1].FourEyes = true }, next: []policy.Principal{ben}},
 		"nobody any more": {change: func(d *agent.Definition) {
 			d.Permission.Rules[len(d.Permission.Rules)-1].Approvers = []string{"user:gone"}
 		}},
@@ -496,13 +498,13 @@ func TestA17PolicyTightenedWhileParked(t *testing.T) {
 					r.resume()
 					require.Empty(t, r.refund.paid)
 					if c.denied {
-						require.Equal(t, agent.WhyDenied, r.call().Reason)
+						require.Equal(t, run.WhyDenied, r.call().Reason)
 						return
 					}
 					require.Equal(t, approval.Voided, r.approval().Status)
 					require.Zero(t, r.item().Attrs["consumed"].Int())
 					again := r.call().Wait
-					require.Equal(t, agent.ApprovalID(r.run, "c1", 2), again.Approval)
+					require.Equal(t, run.ApprovalID(r.run, "c1", 2), again.Approval)
 					for i, by := range c.next {
 						a, err := r.desk().Decide(r.ctx, approval.Request{Tenant: tenant, ID: again.Approval, Action: approval.Approve, By: by})
 						require.NoError(t, err)
@@ -555,7 +557,7 @@ func TestA17TightenedTwice(t *testing.T) {
 		require.ErrorIs(t, err, approval.ErrPolicyChanged)
 		r.resume()
 		second := r.call().Wait.Approval
-		for _, by := range []agent.Principal{ana, ben} {
+		for _, by := range []policy.Principal{ana, ben} {
 			_, err := r.desk().Decide(r.ctx, approval.Request{Tenant: tenant, ID: second, Action: approval.Approve, By: by})
 			require.NoError(t, err)
 		}
@@ -565,7 +567,7 @@ func TestA17TightenedTwice(t *testing.T) {
 		a, err := approval.Get(r.ctx, r.table, tenant, second)
 		require.NoError(t, err)
 		require.Equal(t, approval.Voided, a.Status)
-		require.Equal(t, agent.ApprovalID(r.run, "c1", 3), r.call().Wait.Approval)
+		require.Equal(t, run.ApprovalID(r.run, "c1", 3), r.call().Wait.Approval)
 	})
 }
 
@@ -593,13 +595,13 @@ func TestA6AnyByteOfTheStoredDefinition(t *testing.T) {
 				if !ok {
 					continue // nothing of the name can run
 				}
-				g := agent.GateCall(&d, &s, c, r.ports.Valid, r.ports.Clock.Now())
+				g := policy.GateCall(&d, &s, c, r.ports.Valid, r.ports.Clock.Now())
 				if !early {
-					c.Grant = &agent.Grant{Approval: c.Wait.Approval, Digest: c.Wait.Digest, By: "user:ana", Expires: c.Wait.Expires}
-					c.Status = agent.StatusResuming
-					g = agent.GateCall(&d, &s, c, r.ports.Valid, r.ports.Clock.Now())
+					c.Grant = &run.Grant{Approval: c.Wait.Approval, Digest: c.Wait.Digest, By: "user:ana", Expires: c.Wait.Expires}
+					c.Status = run.StatusResuming
+					g = policy.GateCall(&d, &s, c, r.ports.Valid, r.ports.Clock.Now())
 				}
-				if agent.ToolHash(tool) != agent.ToolHash(r.def.Tools[0]) || agent.PolicyVersion(d.Permission) != agent.PolicyVersion(r.def.Permission) {
+				if agent.ToolHash(tool) != agent.ToolHash(r.def.Tools[0]) || policy.PolicyVersion(d.Permission) != policy.PolicyVersion(r.def.Permission) {
 					require.False(t, g.Run, "byte %d of %s", i, changed)
 				}
 			}

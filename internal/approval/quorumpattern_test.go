@@ -10,6 +10,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // TestA11QuorumNarrowsGrants: what several people grant together stands as far as the narrowest of them let it, whoever came first, and the
@@ -37,7 +39,7 @@ func TestA11QuorumNarrowsGrants(t *testing.T) {
 					require.Equal(t, 2, g[0].Uses)
 					require.Equal(t, time.Hour, g[0].Expires.Sub(g[0].At))
 					require.ElementsMatch(t, append(atMost("150"), atMost("200")...), g[0].When)
-					for i, by := range []agent.Principal{ana, ben} { // whoever says the same again has said it (A12)
+					for i, by := range []policy.Principal{ana, ben} { // whoever says the same again has said it (A12)
 						_, err = r.grant(order[i], by)
 						require.NoError(t, err)
 						require.Equal(t, g, r.standing())
@@ -57,7 +59,7 @@ func TestA11QuorumNarrowsGrants(t *testing.T) {
 func TestA11QuorumOfOneExact(t *testing.T) {
 	for _, order := range [][]*agent.GrantBounds{{{When: atMost("200")}, nil}, {nil, {When: atMost("200")}}} {
 		asking(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *room) {
-			for i, by := range []agent.Principal{ana, ben} {
+			for i, by := range []policy.Principal{ana, ben} {
 				_, err := r.grant(order[i], by)
 				require.NoError(t, err)
 			}
@@ -66,7 +68,7 @@ func TestA11QuorumOfOneExact(t *testing.T) {
 			r.resume()
 			require.False(t, r.callWith("k2", args))
 			require.True(t, r.callWith("k3", `{"amount":49,"to":"x"}`))
-		}, func(r *room) { r.stands(policy{agent.ModeSuspendAndReplay, agent.ScopeCall}) })
+		}, func(r *room) { r.stands(policyOf{agent.ModeSuspendAndReplay, agent.ScopeCall}) })
 	}
 }
 
@@ -117,7 +119,7 @@ func TestA11QuorumEditResetsGrants(t *testing.T) {
 		r.resume()
 		require.False(t, r.callWith("k2", `{"amount":45,"to":"y"}`))
 		require.True(t, r.callWith("k3", `{"amount":46,"to":"y"}`))
-	}, func(r *room) { r.stands(policy{agent.ModeSuspendAndReplay, agent.ScopeCall}) })
+	}, func(r *room) { r.stands(policyOf{agent.ModeSuspendAndReplay, agent.ScopeCall}) })
 }
 
 // TestA11NoPatternOfSecrets: what people must not read is in no pattern, which is kept for them to read.
@@ -125,7 +127,7 @@ func TestA11NoPatternOfSecrets(t *testing.T) {
 	for _, under := range policies {
 		asking(t, agent.Rule{}, func(t *testing.T, r *room) {
 			var refused *approval.GrantError
-			_, err := r.grant(&agent.GrantBounds{When: []agent.Condition{{Path: "/to", Eq: json.RawMessage(`"ana@example.com"`)}}}, ana)
+			_, err := r.grant(&agent.GrantBounds{When: []run.Condition{{Path: "/to", Eq: json.RawMessage(`"ana@example.com"`)}}}, ana)
 			require.ErrorAs(t, err, &refused)
 			require.NotContains(t, err.Error(), "ana@example.com")
 			require.Contains(t, err.Error(), "/to, which holds a secret")

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -17,7 +17,7 @@ type Revocation struct {
 	Tenant, Agent string
 	Tool          string // original name
 	Digest        string // of the one grant that is meant; "" = all of the tool
-	By            agent.Principal
+	By            policy.Principal
 }
 
 // Revoke takes the standing grants of a tool for an agent back: no claim under one is committed from then on, in whichever run. Only who is
@@ -68,7 +68,7 @@ func (d *Desk) revocation(ctx context.Context, r Revocation) (ops []store.Op, le
 		of = all
 	}
 	for _, g := range of {
-		if !agent.MayDecideEach(r.By, g.Approvers, g.Above) {
+		if !policy.MayDecideEach(r.By, g.Approvers, g.Above) {
 			return nil, nil, fmt.Errorf("as %s: %w", r.By.ID, ErrForbidden)
 		}
 	}
@@ -87,7 +87,7 @@ func (d *Desk) revocation(ctx context.Context, r Revocation) (ops []store.Op, le
 }
 
 // revoked writes the record of a live grant as revoked. It fails where that is not what is on record any more.
-func (g Standing) revoked(tenant string, by agent.Principal, now time.Time) (store.Op, error) {
+func (g Standing) revoked(tenant string, by policy.Principal, now time.Time) (store.Op, error) {
 	g.RevokedBy, g.RevokedAt = by.ID, now
 	op, err := g.op(tenant)
 	op.If = []store.Cond{

@@ -14,6 +14,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -53,7 +54,7 @@ func TestStandingGrantRevokedBetweenTwoEntries(t *testing.T) {
 				require.Empty(t, s.Permissions.Checked.Standing)
 				second, _ := s.Call("c2")
 				if under.mode == agent.ModeSuspendAndReplay {
-					require.Equal(t, agent.StatusSuspended, second.Status)
+					require.Equal(t, run.StatusSuspended, second.Status)
 				} else {
 					require.Equal(t, agent.WhyAwaiting, second.Reason)
 				}
@@ -82,7 +83,7 @@ func TestStandingGrantRevokedInItsOwnRun(t *testing.T) {
 				r.resume() // calls under the grant, and again once it is revoked
 				require.Equal(t, before+1, len(r.refund.paid))
 				s := r.state()
-				require.Equal(t, agent.RunWaiting, s.Status)
+				require.Equal(t, run.RunWaiting, s.Status)
 				require.Empty(t, s.Permissions.Tools)
 				require.Empty(t, r.standing())
 				q := r.request(approval.Approve, ben)
@@ -91,7 +92,7 @@ func TestStandingGrantRevokedInItsOwnRun(t *testing.T) {
 				require.NoError(t, err)
 				r.resume()
 				require.Len(t, r.standing(), 1)
-				require.Equal(t, agent.RunDone, r.state().Status)
+				require.Equal(t, run.RunDone, r.state().Status)
 				require.Greater(t, len(r.refund.paid), before+1)
 			})
 		})
@@ -99,7 +100,7 @@ func TestStandingGrantRevokedInItsOwnRun(t *testing.T) {
 }
 
 // pendingOf is the request that the run waits for.
-func pendingOf(s *agent.AgentState) string {
+func pendingOf(s *run.AgentState) string {
 	for _, q := range s.Permissions.Asked {
 		return q.Approval
 	}
@@ -111,16 +112,16 @@ func TestStandingGrantOfACallThatRunsAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		since func(r *room) error
 		paid  int
-		as    agent.CallStatus
+		as    run.CallStatus
 	}{
-		"still granted": {func(*room) error { return nil }, 2, agent.StatusSucceeded},
-		"revoked":       {func(r *room) error { return r.revoke(ana) }, 1, agent.StatusFailed},
+		"still granted": {func(*room) error { return nil }, 2, run.StatusSucceeded},
+		"revoked":       {func(r *room) error { return r.revoke(ana) }, 1, run.StatusFailed},
 	} {
 		for _, scope := range []agent.Scope{agent.ScopeTool, agent.ScopeCall} {
 			t.Run(name+" "+string(scope), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					r := newRoom(t)
-					r.def.Tools[0].Effect = agent.EffectIdempotent
+					r.def.Tools[0].Effect = run.EffectIdempotent
 					r.def.Permission.Default = agent.DefaultAsk
 					r.def.Permission.Scope, r.def.Permission.Grants = scope, agent.GrantsStanding
 					r.start(args)
@@ -135,7 +136,7 @@ func TestStandingGrantOfACallThatRunsAgain(t *testing.T) {
 					_, err = r.try(0)
 					require.ErrorIs(t, err, context.Canceled)
 					r.ctx, r.run = context.Background(), s.Run
-					require.Equal(t, agent.StatusRunning, r.call().Status)
+					require.Equal(t, run.StatusRunning, r.call().Status)
 					r.refund.hang(false)
 					require.NoError(t, c.since(r))
 					r.drive(0)
@@ -150,7 +151,7 @@ func TestStandingGrantOfACallThatRunsAgain(t *testing.T) {
 // Of a tool about whose calls different people decide, there is a grant for each of them: to give one leaves the other as it is. Only who
 // is an approver of both revokes them.
 func TestStandingGrantsOfSeveralApprovers(t *testing.T) {
-	for _, under := range []policy{replaysTool, replaysCall} {
+	for _, under := range []policyOf{replaysTool, replaysCall} {
 		inRoomOfStandingGrants(t, under, func(t *testing.T, r *room) {
 			r.replies[0].Calls[0].Input = []byte(`{"amount":2000,"to":"a"}`)
 			require.True(t, r.again("k2"))
@@ -286,7 +287,7 @@ func TestRevokedGrantsLetNoLaterClaimThrough(t *testing.T) {
 			}
 			for _, e := range r.entries()[start+l.entries:] {
 				for _, fact := range e.Events {
-					if c, ok := fact.(agent.CallClaimed); ok && c.Under != "" {
+					if c, ok := fact.(run.CallClaimed); ok && c.Under != "" {
 						problem = errors.Join(problem, fmt.Errorf("entry %d claims %s under %s", e.Seq, c.Call, c.Under))
 					}
 				}
@@ -298,7 +299,7 @@ func TestRevokedGrantsLetNoLaterClaimThrough(t *testing.T) {
 	})
 }
 
-func (r *room) entries() []agent.Entry {
+func (r *room) entries() []run.Entry {
 	r.t.Helper()
 	all, err := store.NewJournal(r.table, 0).Entries(r.ctx, tenant, r.run, 0, 100)
 	require.NoError(r.t, err)

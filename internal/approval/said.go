@@ -4,7 +4,8 @@ import (
 	"bytes"
 	"slices"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/policy"
 )
 
 // changed reports whether the request is about another action than it was made for. Who approves it then has to say
@@ -85,11 +86,11 @@ func (d Decision) says(k Kind, r Request) bool {
 	}
 	switch {
 	case r.Action == Approve && k == KindInput:
-		answer, err := agent.CompactAnswer(r.Result)
+		answer, err := policy.CompactAnswer(r.Result)
 		return err == nil && bytes.Equal(answer, d.Args)
 	case r.Action != Edit:
 		return true
 	}
-	args, err := agent.CompactJSON(r.Args, agent.JSONLimits{})
+	args, err := jsonx.CompactJSON(r.Args, jsonx.JSONLimits{})
 	return err == nil && bytes.Equal(args, d.Args)
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -100,8 +102,8 @@ func (s Server) PendingDigest() string {
 }
 
 // pins are the digests by tool.
-func (s Server) pins() agent.Pins {
-	pins := agent.Pins{}
+func (s Server) pins() policy.Pins {
+	pins := policy.Pins{}
 	for _, t := range s.Tools {
 		pins[t.Tool] = t.Digest
 	}
@@ -118,7 +120,7 @@ func serverIndex(tenant string) string { return "T#" + tenant + "#SERVERS" }
 
 // op writes the record over the version before it, or where there is none.
 func (s Server) op(tenant string) (store.Op, error) {
-	body, err := agent.MarshalVerbatim(s)
+	body, err := run.MarshalVerbatim(s)
 	if err != nil {
 		return store.Op{}, fmt.Errorf("marshal server %s of %s: %w", s.Server, s.Agent, err)
 	}
@@ -143,7 +145,7 @@ func readServer(tenant string, it store.Item) (Server, error) {
 
 func decodeServer(tenant string, it store.Item) (Server, error) {
 	var s Server
-	if err := agent.ReadStored("server", it.Body, &s); err != nil {
+	if err := run.ReadStored("server", it.Body, &s); err != nil {
 		return s, store.Damaged(it.Key, "%w", err)
 	}
 	version, err := it.Number("version")
@@ -191,7 +193,7 @@ type Sighting struct {
 
 // Saw takes in what a server lists and gives what of it is approved. The first time for an agent, all of it is; later, what differs waits to
 // be approved, and what the server does not say any more waits no longer. Nothing is written where nothing is new.
-func (v *ServerPins) Saw(ctx context.Context, seen Sighting) (agent.Pins, error) {
+func (v *ServerPins) Saw(ctx context.Context, seen Sighting) (policy.Pins, error) {
 	var after Server
 	err := v.change(ctx, seen.Tenant, seen.Agent, seen.Server, func(s *Server) (bool, error) {
 		changed, err := v.sight(ctx, s, seen)
@@ -296,7 +298,7 @@ func (v *ServerPins) keep(ctx context.Context, tenant string, tools []agent.Serv
 	for i, t := range tools {
 		list[i] = SeenTool{t.Name, t.Description, t.Schema, t.Hints, t.Digest}
 	}
-	data, err := agent.MarshalVerbatim(list)
+	data, err := run.MarshalVerbatim(list)
 	if err != nil {
 		return "", fmt.Errorf("write definitions of tools: %w", err)
 	}
@@ -333,7 +335,7 @@ type ServerApproval struct {
 	Tool                  string // the server's own name; "" = all that waits
 	Digest                string // of the tool as it waits; without one, PendingDigest
 	Note                  string
-	By                    agent.Principal
+	By                    policy.Principal
 }
 
 // Approve lets runs that start from now on call a server's tools as they are: those that were seen. The same approval again is no error.
@@ -342,7 +344,7 @@ type ServerApproval struct {
 // Another error is uncertain, and it may be repeated.
 func (v *ServerPins) Approve(ctx context.Context, a ServerApproval) (Server, error) {
 	var after Server
-	if !agent.MayDecide(ServerOperators, a.By) {
+	if !policy.MayDecide(ServerOperators, a.By) {
 		return after, fmt.Errorf("approve tools of server %s as %s: %w", a.Server, a.By.ID, ErrForbidden)
 	}
 	err := v.change(ctx, a.Tenant, a.Agent, a.Server, func(s *Server) (bool, error) {

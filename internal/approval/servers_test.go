@@ -13,11 +13,12 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/memory"
 )
 
-var operator = agent.Principal{ID: "user:ops", Groups: []string{"group:operators"}}
+var operator = policy.Principal{ID: "user:ops", Groups: []string{"group:operators"}}
 
 // sights has a run see a server's tools, each with its digest.
 func sights(run string, tools ...string) approval.Sighting {
@@ -36,13 +37,13 @@ func newPins() *approval.ServerPins {
 func TestServerIsTrustedOnFirstUseAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newPins()
-		saw := func(s approval.Sighting) agent.Pins {
+		saw := func(s approval.Sighting) policy.Pins {
 			t.Helper()
 			pins, err := v.Saw(t.Context(), s)
 			require.NoError(t, err)
 			return pins
 		}
-		first := agent.Pins{"read": "1", "list": "2"}
+		first := policy.Pins{"read": "1", "list": "2"}
 		require.Equal(t, first, saw(sights("r1", "read", "1", "list", "2")))
 		require.Equal(t, first, saw(sights("r2", "read", "9", "list", "2", "wipe", "3")), "what differs is not approved by being seen")
 		s, err := v.Get(t.Context(), tenant, "clerk", "files")
@@ -68,9 +69,9 @@ func TestServerIsTrustedOnFirstUseAlone(t *testing.T) {
 
 		other := sights("r5", "read", "7")
 		other.Agent = "other"
-		require.Equal(t, agent.Pins{"read": "7"}, saw(other), "another agent has pins of its own")
+		require.Equal(t, policy.Pins{"read": "7"}, saw(other), "another agent has pins of its own")
 		other.Agent, other.Tenant = "clerk", "tenant2"
-		require.Equal(t, agent.Pins{"read": "7"}, saw(other), "and so has another tenant")
+		require.Equal(t, policy.Pins{"read": "7"}, saw(other), "and so has another tenant")
 	})
 }
 
@@ -78,7 +79,7 @@ func TestServerIsTrustedOnFirstUseAlone(t *testing.T) {
 func TestApprovingAServerApprovesWhatWasSeen(t *testing.T) {
 	v := newPins()
 	ctx := t.Context()
-	approve := func(tool, digest string, by agent.Principal) error {
+	approve := func(tool, digest string, by policy.Principal) error {
 		_, err := v.Approve(ctx, approval.ServerApproval{Tenant: tenant, Agent: "clerk", Server: "files", Tool: tool, Digest: digest, By: by, Note: "n"})
 		return err
 	}
@@ -87,7 +88,7 @@ func TestApprovingAServerApprovesWhatWasSeen(t *testing.T) {
 		_, err := v.Saw(ctx, s)
 		require.NoError(t, err)
 	}
-	require.ErrorIs(t, approve("read", "2", agent.Principal{ID: "user:ops", Groups: []string{"group:finance"}}), approval.ErrForbidden)
+	require.ErrorIs(t, approve("read", "2", policy.Principal{ID: "user:ops", Groups: []string{"group:finance"}}), approval.ErrForbidden)
 	var moved *approval.ServerMovedError
 	require.ErrorAs(t, approve("read", "1.5", operator), &moved)
 	require.Equal(t, "2", moved.Now)
@@ -107,7 +108,7 @@ func TestApprovingAServerApprovesWhatWasSeen(t *testing.T) {
 	require.ErrorIs(t, approve("", "x", operator), approval.ErrNoPending)
 	pins, err := v.Saw(ctx, sights("r3", "read", "2", "wipe", "3"))
 	require.NoError(t, err)
-	require.Equal(t, agent.Pins{"read": "2", "wipe": "3"}, pins)
+	require.Equal(t, policy.Pins{"read": "2", "wipe": "3"}, pins)
 }
 
 // TestMetAToolThatNobodyCouldRead: its digest waits until a list shows the definition.
@@ -138,7 +139,7 @@ func TestMetAToolThatNobodyCouldRead(t *testing.T) {
 func TestServerRecordsUnderConcurrency(t *testing.T) {
 	v := newPins()
 	var wg sync.WaitGroup
-	got := make([]agent.Pins, 8)
+	got := make([]policy.Pins, 8)
 	for i := range got {
 		wg.Go(func() {
 			var err error

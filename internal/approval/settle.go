@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/prompt"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Outcome is somebody's word on what became of a call that was interrupted: a result, an error, or the order to run it again.
@@ -20,7 +23,7 @@ type Outcome struct {
 	IsError           bool
 	Rerun             bool
 
-	By  agent.Principal
+	By  policy.Principal
 	Via Via // for the record
 }
 
@@ -54,7 +57,7 @@ func (d *Desk) Settle(ctx context.Context, o Outcome) (Approval, error) {
 			a.repeated = true
 			break
 		}
-		if l.State.Status == agent.RunDone {
+		if l.State.Status == run.RunDone {
 			return Approval{}, d.finished(ctx, a)
 		}
 		if d.Able != nil {
@@ -85,7 +88,7 @@ func (d *Desk) Settle(ctx context.Context, o Outcome) (Approval, error) {
 }
 
 // mayRerun refuses a person who may not order an approved call to be run again.
-func (d *Desk) mayRerun(ctx context.Context, a Approval, c agent.Call, o Outcome) error {
+func (d *Desk) mayRerun(ctx context.Context, a Approval, c run.Call, o Outcome) error {
 	if !o.Rerun || c.Grant == nil {
 		return nil
 	}
@@ -94,14 +97,14 @@ func (d *Desk) mayRerun(ctx context.Context, a Approval, c agent.Call, o Outcome
 		return err
 	}
 	r, now := Request{Tenant: o.Tenant, ID: a.ID, Action: rerun, By: o.By}, d.Clock.Now()
-	if err := a.speaks(r, func(p agent.Principal) bool { return a.MayDecide(p, now) }); err != nil {
+	if err := a.speaks(r, func(p policy.Principal) bool { return a.MayDecide(p, now) }); err != nil {
 		return fmt.Errorf("run call %s again: it was approved once and takes its approvers again: %w", o.Call, err)
 	}
 	return nil
 }
 
 // question is the request that an answer is to.
-func (d *Desk) question(ctx context.Context, o Outcome, c agent.Call) (Approval, error) {
+func (d *Desk) question(ctx context.Context, o Outcome, c run.Call) (Approval, error) {
 	if o.ID == "" {
 		return d.unnamed(ctx, o, c)
 	}
@@ -114,8 +117,8 @@ func (d *Desk) question(ctx context.Context, o Outcome, c agent.Call) (Approval,
 
 // unnamed is the request that an answer is to which names none: the one that was answered under the same key, else the newest about the call where
 // it is the first. What was said of an earlier attempt, and comes again, is not said of a later one.
-func (d *Desk) unnamed(ctx context.Context, o Outcome, c agent.Call) (Approval, error) {
-	newest, err := Get(ctx, d.Table, o.Tenant, agent.ApprovalID(o.Run, c.ID, c.Asks))
+func (d *Desk) unnamed(ctx context.Context, o Outcome, c run.Call) (Approval, error) {
+	newest, err := Get(ctx, d.Table, o.Tenant, run.ApprovalID(o.Run, c.ID, c.Asks))
 	if err != nil {
 		return Approval{}, err
 	}
@@ -130,7 +133,7 @@ func (d *Desk) unnamed(ctx context.Context, o Outcome, c agent.Call) (Approval, 
 		if ask--; ask == 0 {
 			break
 		}
-		if a, err = Get(ctx, d.Table, o.Tenant, agent.ApprovalID(o.Run, c.ID, ask)); err != nil && !errors.Is(err, ErrNotFound) {
+		if a, err = Get(ctx, d.Table, o.Tenant, run.ApprovalID(o.Run, c.ID, ask)); err != nil && !errors.Is(err, ErrNotFound) {
 			return Approval{}, err
 		}
 	}
@@ -155,7 +158,7 @@ func (a Approval) answeredUnder(key string) bool {
 
 // settle records the answer in the request and the run's inbox at once. The model is told what the person said and, where somebody had
 // changed the call's arguments, that (A8).
-func (d *Desk) settle(ctx context.Context, a Approval, definition string, c agent.Call, o Outcome) (Approval, error) {
+func (d *Desk) settle(ctx context.Context, a Approval, definition string, c run.Call, o Outcome) (Approval, error) {
 	said, err := o.said(d.Clock.Now().Truncate(time.Millisecond))
 	if err != nil {
 		return Approval{}, err
@@ -182,7 +185,7 @@ func (d *Desk) settle(ctx context.Context, a Approval, definition string, c agen
 	if err != nil {
 		return Approval{}, err
 	}
-	fact := agent.Answered{Call: o.Call, Approval: a.ID, Content: content, IsError: o.IsError, Rerun: o.Rerun, By: o.By.ID}
+	fact := run.Answered{Call: o.Call, Approval: a.ID, Content: content, IsError: o.IsError, Rerun: o.Rerun, By: o.By.ID}
 	if o.Rerun && c.Grant != nil {
 		for _, v := range counted[:len(counted)-1] {
 			fact.With = append(fact.With, v.By)
@@ -213,9 +216,9 @@ func (d *Desk) short(ctx context.Context, tenant, definition string, o Outcome) 
 	if err != nil {
 		return "", err
 	}
-	head, chars, cut := def.CutResult(o.Content)
+	head, chars, cut := prompt.CutResult(def, o.Content)
 	if cut {
-		head += def.CutNotice(o.Call, chars, false)
+		head += prompt.CutNotice(def, o.Call, chars, false)
 	}
 	return head, nil
 }
@@ -242,7 +245,7 @@ func (o Outcome) said(now time.Time) (Decision, error) {
 	if o.Rerun {
 		return d, nil
 	}
-	text, err := agent.MarshalVerbatim(o.Content)
+	text, err := run.MarshalVerbatim(o.Content)
 	d.Args = text
 	return d, err
 }

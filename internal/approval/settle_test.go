@@ -8,6 +8,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // interrupted parks the run on the unknown outcome of its refund, which ana approved where it takes an approval.
@@ -15,12 +17,12 @@ func (r *room) interrupted() {
 	r.t.Helper()
 	r.refund.hang(true)
 	r.start(args)
-	if r.call().Wait.For == agent.ForApproval {
+	if r.call().Wait.For == run.ForApproval {
 		_, err := r.decide(approval.Approve, ana)
 		require.NoError(r.t, err)
 		r.resume()
 	}
-	require.Equal(r.t, agent.ForOutcome, r.call().Wait.For)
+	require.Equal(r.t, run.ForOutcome, r.call().Wait.For)
 	require.Equal(r.t, 1, r.refund.hang(false))
 }
 
@@ -31,12 +33,12 @@ func TestSettleTakesAnApproverToRunAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		allowed bool // without asking anybody
 		says    approval.Outcome
-		by      agent.Principal
+		by      policy.Principal
 		refused bool
 	}{
 		"approved, again by an approver":          {false, rerun, ben, false},
 		"approved, again by a stranger":           {false, rerun, stranger, true},
-		"approved, again by nobody":               {false, rerun, agent.Principal{}, true},
+		"approved, again by nobody":               {false, rerun, policy.Principal{}, true},
 		"approved, the result by a stranger":      {false, result, stranger, false},
 		"never asked about, again by a stranger":  {true, rerun, stranger, false},
 		"never asked about, result by a stranger": {true, result, stranger, false},
@@ -54,7 +56,7 @@ func TestSettleTakesAnApproverToRunAgain(t *testing.T) {
 				if c.refused {
 					require.ErrorIs(t, err, approval.ErrForbidden)
 					require.Empty(t, r.inbox(), "nothing was said")
-					require.Equal(t, agent.ForOutcome, r.call().Wait.For, "it still waits")
+					require.Equal(t, run.ForOutcome, r.call().Wait.For, "it still waits")
 					return
 				}
 				require.NoError(t, err)

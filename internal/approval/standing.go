@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/people/mask"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -38,10 +39,10 @@ type Standing struct {
 	RevokedBy string     `json:"revokedBy,omitempty"`
 	RevokedAt time.Time  `json:"revokedAt,omitzero"`
 
-	When []agent.Condition `json:"when,omitempty"` // it is of a pattern: of arguments that fit all of these
-	With []string          `json:"with,omitempty"` // who gave it beside By: the others whom it took, and those in whose name it was given
-	Uses int               `json:"uses,omitempty"` // claims that it covers in all; 0 = they are not counted
-	Used int               `json:"-"`              // of them, those that are made
+	When []run.Condition `json:"when,omitempty"` // it is of a pattern: of arguments that fit all of these
+	With []string        `json:"with,omitempty"` // who gave it beside By: the others whom it took, and those in whose name it was given
+	Uses int             `json:"uses,omitempty"` // claims that it covers in all; 0 = they are not counted
+	Used int             `json:"-"`              // of them, those that are made
 }
 
 func standingPartition(tenant, agentName string) string { return "T#" + tenant + "#GRANT#" + agentName }
@@ -57,7 +58,7 @@ func below(name string) (from, to string) { return name + "#", name + "$" }
 
 // op writes the whole record. A live one is listed.
 func (g Standing) op(tenant string) (store.Op, error) {
-	body, err := agent.MarshalVerbatim(g)
+	body, err := run.MarshalVerbatim(g)
 	if err != nil {
 		return store.Op{}, fmt.Errorf("marshal standing grant of %s for %s: %w", g.Tool, g.Agent, err)
 	}
@@ -82,7 +83,7 @@ func (d *Desk) grantOps(ctx context.Context, decided Approval) ([]store.Op, erro
 	var ops []store.Op
 	text := d.masked(ctx, decided)
 	for _, p := range decided.Permissions {
-		if p.Verdict != agent.ToolGranted || decided.Kind == KindTools && !slices.Contains(said.Tools, p.Tool) {
+		if p.Verdict != run.ToolGranted || decided.Kind == KindTools && !slices.Contains(said.Tools, p.Tool) {
 			continue
 		}
 		for _, c := range p.Standing {
@@ -146,7 +147,7 @@ func (d *Desk) masked(ctx context.Context, a Approval) func(tool string, args js
 // StandingOp holds claims to the standing grant they are made under; it rides in the transaction of the claims. It fails unless one of the
 // tool and digest is on record, not revoked and not expired; and that very one, where the approval is named. Of one that is counted, it fails
 // unless it is used as g says it is with these claims, but for them; and uses it so.
-func StandingOp(tenant, agentName string, g agent.StandingGrant, claims int, now time.Time) store.Op {
+func StandingOp(tenant, agentName string, g run.StandingGrant, claims int, now time.Time) store.Op {
 	op := store.Op{Kind: store.Check, Item: store.Item{Key: standingKey(tenant, agentName, g.Tool, g.Digest)}, If: []store.Cond{
 		{Attr: "revoked", Op: store.Equal, Value: store.Num(0)},
 		{Attr: "expires", Op: store.Above, Value: store.Num(now.UnixMilli())},
@@ -163,7 +164,7 @@ func StandingOp(tenant, agentName string, g agent.StandingGrant, claims int, now
 
 // StandingLive reports whether such a grant is on record and holds, used up or not: the conditions of StandingOp without claims, read
 // consistently.
-func StandingLive(ctx context.Context, t store.Table, tenant, agentName string, g agent.StandingGrant, now time.Time) (bool, error) {
+func StandingLive(ctx context.Context, t store.Table, tenant, agentName string, g run.StandingGrant, now time.Time) (bool, error) {
 	it, found, err := t.Get(ctx, standingKey(tenant, agentName, g.Tool, g.Digest))
 	if err != nil {
 		return false, fmt.Errorf("read standing grant of %s for %s: %w", g.Tool, agentName, err)
@@ -173,8 +174,8 @@ func StandingLive(ctx context.Context, t store.Table, tenant, agentName string, 
 
 // StandingOf reads the standing grants of these tools and digests consistently: those that are neither revoked nor expired nor
 // used up, in order.
-func StandingOf(ctx context.Context, t store.Table, tenant, agentName string, of []agent.StandingGrant, now time.Time) ([]agent.StandingGrant, error) {
-	var live []agent.StandingGrant
+func StandingOf(ctx context.Context, t store.Table, tenant, agentName string, of []run.StandingGrant, now time.Time) ([]run.StandingGrant, error) {
+	var live []run.StandingGrant
 	for _, want := range of {
 		it, found, err := t.Get(ctx, standingKey(tenant, agentName, want.Tool, want.Digest))
 		var g Standing
@@ -232,7 +233,7 @@ func readStanding(tenant string, it store.Item) (Standing, error) {
 
 func decodeStanding(tenant string, it store.Item) (Standing, error) {
 	var g Standing
-	if err := agent.ReadStored("standing grant", it.Body, &g); err != nil {
+	if err := run.ReadStored("standing grant", it.Body, &g); err != nil {
 		return g, store.Damaged(it.Key, "%w", err)
 	}
 	approval, err := it.Text("approval")

@@ -11,6 +11,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -49,10 +51,10 @@ func TestStandingGrantOfACall(t *testing.T) {
 
 // The record names the arguments by their digest, and shows them to who lists it, bounded.
 func TestStandingGrantOfACallIsOnRecord(t *testing.T) {
-	for _, under := range []policy{replaysCall, blocksCall} {
+	for _, under := range []policyOf{replaysCall, blocksCall} {
 		inRoomOfStandingGrants(t, under, func(t *testing.T, r *room) {
 			g := r.onRecord()
-			require.Equal(t, []string{args, agent.GrantedArgs([]byte(args))}, []string{g.Args, g.ArgsHash})
+			require.Equal(t, []string{args, policy.GrantedArgs([]byte(args))}, []string{g.Args, g.ArgsHash})
 			long := `{"amount":7,"to":"` + strings.Repeat("ü", 5000) + `"}`
 			r.replies[0].Calls[0].Input = []byte(long)
 			require.True(t, r.again("k2"))
@@ -62,7 +64,7 @@ func TestStandingGrantOfACallIsOnRecord(t *testing.T) {
 			for _, g := range r.standing() {
 				shown[g.Args] = true
 			}
-			require.Equal(t, map[string]bool{args: true, agent.Bounded(long): true}, shown)
+			require.Equal(t, map[string]bool{args: true, run.Bounded(long): true}, shown)
 			require.False(t, r.again("k3"), "what is shown is cut, what is granted is not")
 		})
 	}
@@ -81,7 +83,7 @@ func TestEditedApprovalStandsForItsArguments(t *testing.T) {
 			p := &r.def.Permission
 			p.Grants = agent.GrantsStanding
 			r.def.Guards.DuplicateCalls = false // the very call again is what this is about
-			p.Rules = append(p.Rules, agent.Rule{Tool: "refund", Verdict: agent.VerdictAllow, When: []agent.Condition{{Path: "/amount", Lte: json.RawMessage("1")}}})
+			p.Rules = append(p.Rules, agent.Rule{Tool: "refund", Verdict: agent.VerdictAllow, When: []run.Condition{{Path: "/amount", Lte: json.RawMessage("1")}}})
 			r.start(args)
 			_, err := r.edit(to, ana)
 			require.NoError(t, err)
@@ -120,7 +122,7 @@ func TestStandingGrantOfACallInItsOwnRun(t *testing.T) {
 		s := r.state()
 		require.Len(t, s.Waits(), 1)
 		require.Equal(t, "c3", s.Waits()[0].ID)
-		beside, err := approval.Get(r.ctx, r.table, tenant, agent.ApprovalID(r.run, "c2", 1))
+		beside, err := approval.Get(r.ctx, r.table, tenant, run.ApprovalID(r.run, "c2", 1))
 		require.NoError(t, err)
 		require.Equal(t, approval.Voided, beside.Status)
 		q := r.request(approval.Deny, ana)
@@ -145,7 +147,7 @@ func TestApprovalOfACallStandsForNothingElse(t *testing.T) {
 				_, err := r.decide(approval.Approve, ana)
 				require.NoError(t, err)
 				r.resume()
-				require.Equal(t, agent.RunWaiting, r.state().Status, "it asks again")
+				require.Equal(t, run.RunWaiting, r.state().Status, "it asks again")
 				require.Equal(t, []string{args}, r.refund.paid)
 				require.Empty(t, r.standing())
 			})
@@ -163,14 +165,14 @@ func TestWhatMakesNoStandingGrantOfACall(t *testing.T) {
 		_, err := r.desk().Settle(r.ctx, approval.Outcome{Tenant: tenant, Run: r.run, Call: "c1", Rerun: true, By: ana})
 		require.NoError(t, err)
 		r.resume()
-		require.Equal(t, agent.StatusSucceeded, r.call().Status)
+		require.Equal(t, run.StatusSucceeded, r.call().Status)
 		require.Empty(t, r.standing())
 	})
 	early(t, func(t *testing.T, r *room) {
 		r.def.Permission.Grants = agent.GrantsStanding
 		require.NoError(t, r.direct(r.directive("c1", approval.Approve, ana)))
 		r.drive(0)
-		require.Equal(t, agent.StatusSucceeded, r.call().Status)
+		require.Equal(t, run.StatusSucceeded, r.call().Status)
 		require.Empty(t, r.standing())
 	})
 }
@@ -184,7 +186,7 @@ func TestRevokeOneStandingGrant(t *testing.T) {
 		_, err := r.decide(approval.Approve, boss)
 		require.NoError(t, err)
 		one := approval.Revocation{Tenant: tenant, Agent: r.def.Name, Tool: "refund", Digest: small.Digest, By: ana}
-		for _, wrong := range []string{"x", agent.GrantedArgs([]byte(args))} {
+		for _, wrong := range []string{"x", policy.GrantedArgs([]byte(args))} {
 			other := one
 			other.Digest = wrong
 			require.ErrorIs(t, r.desk().Revoke(r.ctx, other), approval.ErrNoGrant)
@@ -237,6 +239,6 @@ func TestB4StandingGrantsShowNoSecret(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, r.standing(), 1)
 		require.Equal(t, `{"amount":7,"to":"[masked, 11 characters]","password":"[masked, 7 characters]"}`, r.standing()[0].Args)
-		require.Equal(t, agent.GrantedArgs([]byte(secret)), r.standing()[0].ArgsHash)
+		require.Equal(t, policy.GrantedArgs([]byte(secret)), r.standing()[0].ArgsHash)
 	})
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
 )
 
 // TestA10StandingGrantIsNoApprovalOfOnesOwnRun: a standing grant does not let the people who gave it have their own runs go on where that takes four eyes.
@@ -18,13 +19,13 @@ func TestA10StandingGrantIsNoApprovalOfOnesOwnRun(t *testing.T) {
 	}
 	for _, scope := range []agent.Scope{agent.ScopeCall, agent.ScopeTool} {
 		asking(t, rule, func(t *testing.T, r *room) {
-			for _, p := range []agent.Principal{ana, cem} {
+			for _, p := range []policy.Principal{ana, cem} {
 				_, err := r.decide(approval.Approve, p)
 				require.NoError(t, err)
 			}
 			require.Len(t, r.standing(), 1)
 			require.False(t, r.again("zoe"), "others are covered")
-			for _, own := range []agent.Principal{ana, cem} {
+			for _, own := range []policy.Principal{ana, cem} {
 				r.by = []string{own.ID}
 				require.True(t, r.again("own "+own.ID), "%s: %s gave it", scope, own.ID)
 				_, err := r.decide(approval.Approve, own)
@@ -33,7 +34,7 @@ func TestA10StandingGrantIsNoApprovalOfOnesOwnRun(t *testing.T) {
 		}, standing, func(r *room) { r.def.Permission.Scope = scope })
 	}
 	asking(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *room) {
-		for _, p := range []agent.Principal{ana, ben} {
+		for _, p := range []policy.Principal{ana, ben} {
 			_, err := r.decide(approval.Approve, p)
 			require.NoError(t, err)
 		}

@@ -11,28 +11,30 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 )
 
 // policy is how people are asked, and how far what they grant for good goes.
-type policy struct {
+type policyOf struct {
 	mode  agent.PermissionMode
 	scope agent.Scope
 }
 
-func (p policy) String() string { return string(p.mode) + " " + string(p.scope) }
+func (p policyOf) String() string { return string(p.mode) + " " + string(p.scope) }
 
 var (
-	replaysTool = policy{agent.ModeSuspendAndReplay, agent.ScopeTool}
-	replaysCall = policy{agent.ModeSuspendAndReplay, agent.ScopeCall}
-	blocksTool  = policy{agent.ModeBlockAndRetry, agent.ScopeTool}
-	blocksCall  = policy{agent.ModeBlockAndRetry, agent.ScopeCall}
-	policies    = []policy{replaysTool, replaysCall, blocksTool, blocksCall}
+	replaysTool = policyOf{agent.ModeSuspendAndReplay, agent.ScopeTool}
+	replaysCall = policyOf{agent.ModeSuspendAndReplay, agent.ScopeCall}
+	blocksTool  = policyOf{agent.ModeBlockAndRetry, agent.ScopeTool}
+	blocksCall  = policyOf{agent.ModeBlockAndRetry, agent.ScopeCall}
+	policies    = []policyOf{replaysTool, replaysCall, blocksTool, blocksCall}
 )
 
 // inRoomOfStandingGrants runs a test in a bubble after a run in which ana has granted refund for good: under scope call, with args.
-func inRoomOfStandingGrants(t *testing.T, under policy, f func(t *testing.T, r *room)) {
+func inRoomOfStandingGrants(t *testing.T, under policyOf, f func(t *testing.T, r *room)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRoom(t)
@@ -55,9 +57,9 @@ func (r *room) again(key string) bool {
 }
 
 // begun starts another run and does none of its steps.
-func (r *room) begun(key string) (agent.AgentState, error) {
+func (r *room) begun(key string) (run.AgentState, error) {
 	s, err := (&runtime.Starter{Ports: r.ports}).Start(r.ctx, runtime.Start{
-		Tenant: tenant, Agent: r.def, Key: key, Message: []agent.UserBlock{{Block: agent.Text{Text: "Pay Ana back."}}}, By: r.by,
+		Tenant: tenant, Agent: r.def, Key: key, Message: []run.UserBlock{{Block: run.Text{Text: "Pay Ana back."}}}, By: r.by,
 	})
 	r.run = s.Run
 	return s, err
@@ -72,7 +74,7 @@ func (r *room) standing() []approval.Standing {
 	return got
 }
 
-func (r *room) revoke(by agent.Principal) error {
+func (r *room) revoke(by policy.Principal) error {
 	return r.desk().Revoke(r.ctx, approval.Revocation{Tenant: tenant, Agent: r.def.Name, Tool: "refund", By: by})
 }
 
@@ -122,7 +124,7 @@ func TestDenyBeatsStandingGrant(t *testing.T) {
 			r.calling(1, 1)
 			require.False(t, r.again("k3"), "what was granted is denied since")
 			require.Equal(t, before, len(r.refund.paid))
-			require.Equal(t, agent.WhyDenied, r.call().Reason)
+			require.Equal(t, run.WhyDenied, r.call().Reason)
 		})
 	}
 }

@@ -9,7 +9,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // The bounds of a thread. MaxSpoken leaves room in the request's item for what is decided about it.
@@ -29,7 +30,7 @@ var (
 type Word struct {
 	Tenant, ID string
 	Text       string // 1 to MaxRemark characters
-	By         agent.Principal
+	By         policy.Principal
 	Via        Via // for the record
 }
 
@@ -69,7 +70,7 @@ func (d *Desk) say(ctx context.Context, w Word, reply bool) (Approval, error) {
 }
 
 // mayTalk says whether somebody may say something of the request: who could decide it, and to reply those for whom the run acts.
-func (a *Approval) mayTalk(by agent.Principal, reply bool, now time.Time) bool {
+func (a *Approval) mayTalk(by policy.Principal, reply bool, now time.Time) bool {
 	return reply && by.ID != "" && slices.Contains(a.Requesters, by.ID) || a.MayDecide(by, now)
 }
 
@@ -84,7 +85,7 @@ func (a *Approval) hear(w Word, now time.Time) (bool, error) {
 		return false, fmt.Errorf("say something of approval %s: it has %d: %w", a.ID, n, ErrThreadFull)
 	}
 	a.Thread = append(slices.Clip(a.Thread), Remark{By: w.By.ID, At: now, Text: w.Text, Via: w.Via})
-	body, err := agent.MarshalVerbatim(a)
+	body, err := run.MarshalVerbatim(a)
 	if err == nil && len(body) > maxSpoken {
 		err = fmt.Errorf("say something of approval %s: it would have %d bytes, at most %d: %w", a.ID, len(body), maxSpoken, ErrThreadFull)
 	}

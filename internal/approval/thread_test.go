@@ -13,16 +13,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
-func (r *room) word(text string, by agent.Principal) approval.Word {
-	return approval.Word{Tenant: tenant, ID: agent.ApprovalID(r.run, "c1", 1), Text: text, By: by, Via: approval.ViaAPI}
+func (r *room) word(text string, by policy.Principal) approval.Word {
+	return approval.Word{Tenant: tenant, ID: run.ApprovalID(r.run, "c1", 1), Text: text, By: by, Via: approval.ViaAPI}
 }
 
-func (r *room) ask(text string, by agent.Principal) (approval.Approval, error) {
+func (r *room) ask(text string, by policy.Principal) (approval.Approval, error) {
 	return r.desk().Ask(r.ctx, r.word(text, by))
 }
 
@@ -74,14 +75,14 @@ func TestA15AskDecidesNothing(t *testing.T) {
 // TestA15WhoMayTalk: who could decide may ask and reply, the requesters may reply, and nobody else may do either.
 func TestA15WhoMayTalk(t *testing.T) {
 	for name, c := range map[string]struct {
-		by         agent.Principal
+		by         policy.Principal
 		asks, says bool
 	}{
 		"an approver":          {ana, true, true},
-		"a requester":          {agent.Principal{ID: "user:rita"}, false, true},
+		"a requester":          {policy.Principal{ID: "user:rita"}, false, true},
 		"a stranger":           {stranger, false, false},
-		"nobody":               {agent.Principal{}, false, false},
-		"a group is no person": {agent.Principal{ID: "group:operators"}, false, false},
+		"nobody":               {policy.Principal{}, false, false},
+		"a group is no person": {policy.Principal{ID: "group:operators"}, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *room) {
@@ -147,7 +148,7 @@ func TestA15RemarkAndVerdictsKeepBoth(t *testing.T) {
 		var decided *approval.DecidedError
 		require.ErrorAs(t, err, &decided, "it was decided first")
 		require.Equal(t, []string{"ben: Sure?"}, spoken(r.approval()))
-		require.Equal(t, []agent.ToolVerdict{agent.ToolGranted, agent.ToolDenied}, verdicts(r.approval()))
+		require.Equal(t, []run.ToolVerdict{run.ToolGranted, run.ToolDenied}, verdicts(r.approval()))
 	})
 }
 
@@ -157,7 +158,7 @@ func TestA15RemarkGivesNoGrantBack(t *testing.T) {
 		_, err := r.decideTool(approval.Approve, "refund", ana)
 		require.NoError(t, err)
 		p := r.approval()
-		use := approval.PermitOp(tenant, agent.ToolPermit{Approval: p.ID, Place: 0, Digests: p.Permissions[0].Digests}, true)
+		use := approval.PermitOp(tenant, run.ToolPermit{Approval: p.ID, Place: 0, Digests: p.Permissions[0].Digests}, true)
 		r.table.on("A", func() error { return r.table.Table.Write(r.ctx, use) }, nil)
 		_, err = r.ask("And the other?", ben)
 		require.NoError(t, err)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -16,14 +18,14 @@ import (
 // arguments that are shown are those of the calls that asked, and nothing binds them (A18). But with grants: standing under scope call it
 // holds for these very arguments, and no others.
 type Permission struct {
-	Tool     string            `json:"tool"` // original name
-	Name     string            `json:"name"` // the model's
-	Effect   agent.Effect      `json:"effect"`
-	Calls    []Blocked         `json:"calls"` // that ask
-	Digests  []string          `json:"digests"`
-	Standing []Cover           `json:"standing,omitempty"` // with grants: standing, what a grant covers in other runs
-	Verdict  agent.ToolVerdict `json:"verdict,omitempty"`  // "" = none yet
-	Quorum   int               `json:"quorum,omitempty"`   // so many different people grant it; 0 and 1 = one
+	Tool     string          `json:"tool"` // original name
+	Name     string          `json:"name"` // the model's
+	Effect   run.Effect      `json:"effect"`
+	Calls    []Blocked       `json:"calls"` // that ask
+	Digests  []string        `json:"digests"`
+	Standing []Cover         `json:"standing,omitempty"` // with grants: standing, what a grant covers in other runs
+	Verdict  run.ToolVerdict `json:"verdict,omitempty"`  // "" = none yet
+	Quorum   int             `json:"quorum,omitempty"`   // so many different people grant it; 0 and 1 = one
 
 	Bounds *agent.GrantBounds `json:"bounds,omitempty"` // with grants: standing, how far a grant goes at most; nil = no policy says
 
@@ -69,7 +71,7 @@ type Blocked struct {
 }
 
 // blocked is a call that asks, as policy has it.
-func blocked(c agent.Call, dec agent.Decision) Blocked {
+func blocked(c run.Call, dec policy.Decision) Blocked {
 	b := Blocked{Call: c.ID, Args: c.Input, Approvers: dec.Approvers, Above: dec.Above, RuleNote: dec.Note}
 	if dec.Escalate != nil {
 		b.EscalateTo, b.AboveTo = dec.Escalate.To, dec.AboveTo
@@ -78,21 +80,21 @@ func blocked(c agent.Call, dec agent.Decision) Blocked {
 }
 
 // ForTools is the request that blocked calls make together, as the entry that blocks them writes it.
-func ForTools(def *agent.Definition, s *agent.AgentState, r agent.PermissionRequest) Approval {
+func ForTools(def *agent.Definition, s *run.AgentState, r run.PermissionRequest) Approval {
 	a := Approval{
-		Tenant: s.Tenant, ID: r.Approval, Run: s.Run, Agent: s.Agent, Kind: KindTools, Args: json.RawMessage("null"), Effect: agent.EffectRead,
-		Status: Pending, RequestedAt: r.Since, ExpiresAt: r.Expires, Decisions: []Decision{}, Grants: holds(def.Granting()), RuleNote: r.Reason,
+		Tenant: s.Tenant, ID: r.Approval, Run: s.Run, Agent: s.Agent, Kind: KindTools, Args: json.RawMessage("null"), Effect: run.EffectRead,
+		Status: Pending, RequestedAt: r.Since, ExpiresAt: r.Expires, Decisions: []Decision{}, Grants: holds(policy.Granting(def)), RuleNote: r.Reason,
 	}.below(s.Parent)
 	if def.Permission.Scope == agent.ScopeTool {
 		a.Scope = agent.ScopeTool
 	}
-	var asks agent.Decision // what all of them ask of people, of whom the strictest counts
+	var asks policy.Decision // what all of them ask of people, of whom the strictest counts
 	for _, asked := range r.Tools {
 		t, _ := def.Tool(asked.Tool)
 		p := Permission{Tool: asked.Tool, Name: asked.Name, Effect: t.Effect, Digests: asked.Digests}
 		for _, id := range asked.Calls {
 			c, _ := s.Call(id)
-			dec := agent.DecideIn(def, s, t, c.Input)
+			dec := policy.DecideIn(def, s, t, c.Input)
 			p.Calls = append(p.Calls, blocked(c, dec))
 			p.Quorum, asks = max(p.Quorum, dec.Quorum), asks.Together(dec)
 			p.outlive(def, s, c, dec)
@@ -112,12 +114,12 @@ func ForTools(def *agent.Definition, s *agent.AgentState, r agent.PermissionRequ
 func set(of []string) []string { return slices.Compact(slices.Sorted(slices.Values(of))) }
 
 // outlive adds what a standing grant would cover of a call.
-func (p *Permission) outlive(def *agent.Definition, s *agent.AgentState, c agent.Call, dec agent.Decision) {
-	granting := def.Granting()
+func (p *Permission) outlive(def *agent.Definition, s *run.AgentState, c run.Call, dec policy.Decision) {
+	granting := policy.Granting(def)
 	if !granting.Standing() {
 		return
 	}
-	covers := Cover{Digest: agent.StandingOf(def, s, c), Approvers: dec.Approvers, Above: dec.Above}
+	covers := Cover{Digest: policy.StandingOf(def, s, c), Approvers: dec.Approvers, Above: dec.Above}
 	if granting.OfArguments() {
 		covers.Call = c.ID
 	}
@@ -137,13 +139,13 @@ func holds(p agent.Permission) agent.Grants {
 }
 
 // graver is the effect that takes more care.
-func graver(a, b agent.Effect) agent.Effect {
-	for _, e := range []agent.Effect{agent.EffectNonIdempotent, agent.EffectIdempotent} {
+func graver(a, b run.Effect) run.Effect {
+	for _, e := range []run.Effect{run.EffectNonIdempotent, run.EffectIdempotent} {
 		if a == e || b == e {
 			return e
 		}
 	}
-	return agent.EffectRead
+	return run.EffectRead
 }
 
 // verdictAttr and digestAttr are where an item keeps what conditions compare of the tool at a place.
@@ -157,7 +159,7 @@ const used = "used"
 func toolAttrs(a Approval) map[string]store.Value {
 	attrs := map[string]store.Value{}
 	for i, p := range a.Permissions {
-		attrs[verdictAttr(i)], attrs[digestAttr(i)] = store.Str(p.recorded()), store.Str(agent.PermitDigest(p.Digests))
+		attrs[verdictAttr(i)], attrs[digestAttr(i)] = store.Str(p.recorded()), store.Str(policy.PermitDigest(p.Digests))
 	}
 	return attrs
 }
@@ -169,8 +171,8 @@ func isVerdict(place int, recorded string) store.Cond {
 
 // CloseToolsOp ends a pending request about tools of which no more was decided than the run knows; it rides in the transaction of the
 // entry that ends it. It fails where somebody decided since.
-func CloseToolsOp(tenant string, r agent.PermissionRequest, as Status) store.Op {
-	op := CloseOp(tenant, agent.Wait{Approval: r.Approval, Since: r.Since}, as)
+func CloseToolsOp(tenant string, r run.PermissionRequest, as Status) store.Op {
+	op := CloseOp(tenant, run.Wait{Approval: r.Approval, Since: r.Since}, as)
 	for i, t := range r.Tools {
 		if t.Verdict == "" { // the others are decided for good, and may be used up
 			op.If = append(op.If, isVerdict(i, ""))
@@ -181,10 +183,10 @@ func CloseToolsOp(tenant string, r agent.PermissionRequest, as Status) store.Op 
 
 // PermitOp holds a claim to the grant of its tool; it rides in the transaction of the claim (A18). It fails unless that very permission was
 // granted and is not used up; once uses it up.
-func PermitOp(tenant string, p agent.ToolPermit, once bool) store.Op {
+func PermitOp(tenant string, p run.ToolPermit, once bool) store.Op {
 	op := store.Op{Kind: store.Check, Item: store.Item{Key: key(tenant, p.Approval)}, If: []store.Cond{
-		{Attr: verdictAttr(p.Place), Op: store.Equal, Value: store.Str(string(agent.ToolGranted))},
-		{Attr: digestAttr(p.Place), Op: store.Equal, Value: store.Str(agent.PermitDigest(p.Digests))},
+		{Attr: verdictAttr(p.Place), Op: store.Equal, Value: store.Str(string(run.ToolGranted))},
+		{Attr: digestAttr(p.Place), Op: store.Equal, Value: store.Str(policy.PermitDigest(p.Digests))},
 	}}
 	if once {
 		op.Kind, op.Item.Attrs = store.Update, map[string]store.Value{verdictAttr(p.Place): store.Str(used)}
@@ -193,7 +195,7 @@ func PermitOp(tenant string, p agent.ToolPermit, once bool) store.Op {
 }
 
 // PermitLive reports whether the grant still holds: the conditions of PermitOp, read consistently.
-func PermitLive(ctx context.Context, t store.Table, tenant string, p agent.ToolPermit) (bool, error) {
+func PermitLive(ctx context.Context, t store.Table, tenant string, p run.ToolPermit) (bool, error) {
 	it, found, err := t.Get(ctx, key(tenant, p.Approval))
 	if err != nil {
 		return false, fmt.Errorf("read approval %s: %w", p.Approval, err)
@@ -239,20 +241,20 @@ func sameVerdicts(a Approval, r Request, places []int) bool {
 		a.sameGrants(r, places)
 }
 
-func verdictOf(a Action) agent.ToolVerdict {
+func verdictOf(a Action) run.ToolVerdict {
 	switch a {
 	case Approve:
-		return agent.ToolGranted
+		return run.ToolGranted
 	case Deny:
-		return agent.ToolDenied
+		return run.ToolDenied
 	default:
-		return agent.ToolCancelled
+		return run.ToolCancelled
 	}
 }
 
 // verdict is the fact for the run and the request as it will stand. The fact is nil where every tool takes more people than have granted it.
-func (a Approval) verdict(r Request, open []int, now time.Time) (*agent.Decided, Approval) {
-	fact := agent.Decided{Approval: a.ID, Action: agent.ActionFail, By: r.By.ID, Note: r.Note}
+func (a Approval) verdict(r Request, open []int, now time.Time) (*run.Decided, Approval) {
+	fact := run.Decided{Approval: a.ID, Action: run.ActionFail, By: r.By.ID, Note: r.Note}
 	said := r.said(now)
 	for _, i := range open {
 		said.Tools = append(said.Tools, a.Permissions[i].Tool)
@@ -278,11 +280,11 @@ func (a Approval) verdict(r Request, open []int, now time.Time) (*agent.Decided,
 	}
 	switch r.Action {
 	case Approve:
-		fact.Action, fact.Once, fact.Standing = agent.ActionApprove, a.Grants == agent.GrantsOnce, a.Grants == agent.GrantsStanding
+		fact.Action, fact.Once, fact.Standing = run.ActionApprove, a.Grants == agent.GrantsOnce, a.Grants == agent.GrantsStanding
 	case Deny:
-		fact.Action, fact.Once = agent.ActionDeny, a.Scope != agent.ScopeTool
+		fact.Action, fact.Once = run.ActionDeny, a.Scope != agent.ScopeTool
 	case Cancel:
-		fact.Action = agent.ActionCancel
+		fact.Action = run.ActionCancel
 	}
 	a.Status = a.outcome(r.Action)
 	return &fact, a
@@ -290,7 +292,7 @@ func (a Approval) verdict(r Request, open []int, now time.Time) (*agent.Decided,
 
 // outcome is where a request about tools stands once the verdicts are what they are.
 func (a Approval) outcome(by Action) Status {
-	has := func(v agent.ToolVerdict) bool {
+	has := func(v run.ToolVerdict) bool {
 		return slices.ContainsFunc(a.Permissions, func(p Permission) bool { return p.Verdict == v })
 	}
 	switch {
@@ -298,9 +300,9 @@ func (a Approval) outcome(by Action) Status {
 		return Cancelled
 	case has(""):
 		return Pending
-	case has(agent.ToolGranted):
+	case has(run.ToolGranted):
 		return Approved
-	case has(agent.ToolDenied):
+	case has(run.ToolDenied):
 		return Denied
 	default:
 		return Cancelled

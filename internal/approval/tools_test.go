@@ -12,6 +12,8 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -45,7 +47,7 @@ func (r *room) asks(calls string) {
 	})
 }
 
-func (r *room) decideTool(a approval.Action, tool string, by agent.Principal) (approval.Approval, error) {
+func (r *room) decideTool(a approval.Action, tool string, by policy.Principal) (approval.Approval, error) {
 	q := r.request(a, by)
 	q.Tool = tool
 	return r.desk().Decide(r.ctx, q)
@@ -57,12 +59,12 @@ func TestDirectDecisionsAboutTools(t *testing.T) {
 		inRoomOfTools(t, func(t *testing.T, r *room) {
 			r.def.Early = early
 			require.NoError(t, r.direct(r.directive("c2", approval.Deny, boss)))
-			require.Equal(t, []agent.ToolVerdict{"", agent.ToolDenied}, verdicts(r.approval()))
+			require.Equal(t, []run.ToolVerdict{"", run.ToolDenied}, verdicts(r.approval()))
 			require.ErrorIs(t, r.direct(r.directive("c1", approval.Approve, stranger)), approval.ErrForbidden)
 			d := r.directive(r.approval().ID, approval.Approve, boss)
 			d.ID = "d1"
 			require.NoError(t, r.direct(d))
-			require.Equal(t, []agent.ToolVerdict{agent.ToolGranted, agent.ToolDenied}, verdicts(r.approval()))
+			require.Equal(t, []run.ToolVerdict{run.ToolGranted, run.ToolDenied}, verdicts(r.approval()))
 			d.Action = approval.Cancel
 			require.Error(t, r.direct(d))
 			require.Len(t, r.inbox(), 2)
@@ -73,8 +75,8 @@ func TestDirectDecisionsAboutTools(t *testing.T) {
 	}
 }
 
-func verdicts(a approval.Approval) []agent.ToolVerdict {
-	var out []agent.ToolVerdict
+func verdicts(a approval.Approval) []run.ToolVerdict {
+	var out []run.ToolVerdict
 	for _, p := range a.Permissions {
 		out = append(out, p.Verdict)
 	}
@@ -83,42 +85,42 @@ func verdicts(a approval.Approval) []agent.ToolVerdict {
 
 // A9, A12: each tool has its own approvers and is decided once; who names none decides about all that are open, or about none.
 func TestDecideTools(t *testing.T) {
-	const none, granted, denied = agent.ToolVerdict(""), agent.ToolGranted, agent.ToolDenied
+	const none, granted, denied = run.ToolVerdict(""), run.ToolGranted, run.ToolDenied
 	type said struct {
 		do   approval.Action
 		tool string
-		by   agent.Principal
+		by   policy.Principal
 		want error // nil = taken
-		as   []agent.ToolVerdict
+		as   []run.ToolVerdict
 		then approval.Status
 	}
 	decided := &approval.DecidedError{}
 	for name, story := range map[string][]said{
 		"one by one": {
-			{approval.Approve, "refund", ana, nil, []agent.ToolVerdict{granted, none}, approval.Pending},
-			{approval.Deny, "wire", boss, nil, []agent.ToolVerdict{granted, denied}, approval.Approved},
+			{approval.Approve, "refund", ana, nil, []run.ToolVerdict{granted, none}, approval.Pending},
+			{approval.Deny, "wire", boss, nil, []run.ToolVerdict{granted, denied}, approval.Approved},
 		},
-		"all at once": {{approval.Deny, "", boss, nil, []agent.ToolVerdict{denied, denied}, approval.Denied}},
+		"all at once": {{approval.Deny, "", boss, nil, []run.ToolVerdict{denied, denied}, approval.Denied}},
 		"not all of them, so none": {
-			{approval.Approve, "", ana, approval.ErrForbidden, []agent.ToolVerdict{none, none}, approval.Pending},
-			{approval.Approve, "wire", boss, nil, []agent.ToolVerdict{none, granted}, approval.Pending},
-			{approval.Approve, "", ana, nil, []agent.ToolVerdict{granted, granted}, approval.Approved}, // what is left
+			{approval.Approve, "", ana, approval.ErrForbidden, []run.ToolVerdict{none, none}, approval.Pending},
+			{approval.Approve, "wire", boss, nil, []run.ToolVerdict{none, granted}, approval.Pending},
+			{approval.Approve, "", ana, nil, []run.ToolVerdict{granted, granted}, approval.Approved}, // what is left
 		},
-		"somebody else's tool": {{approval.Deny, "wire", ana, approval.ErrForbidden, []agent.ToolVerdict{none, none}, approval.Pending}},
-		"nobody's":             {{approval.Deny, "refund", stranger, approval.ErrForbidden, []agent.ToolVerdict{none, none}, approval.Pending}},
-		"no such tool":         {{approval.Deny, "mail", boss, approval.ErrKind, []agent.ToolVerdict{none, none}, approval.Pending}},
+		"somebody else's tool": {{approval.Deny, "wire", ana, approval.ErrForbidden, []run.ToolVerdict{none, none}, approval.Pending}},
+		"nobody's":             {{approval.Deny, "refund", stranger, approval.ErrForbidden, []run.ToolVerdict{none, none}, approval.Pending}},
+		"no such tool":         {{approval.Deny, "mail", boss, approval.ErrKind, []run.ToolVerdict{none, none}, approval.Pending}},
 		"the first word counts": {
-			{approval.Deny, "refund", ana, nil, []agent.ToolVerdict{denied, none}, approval.Pending},
-			{approval.Deny, "refund", ben, nil, []agent.ToolVerdict{denied, none}, approval.Pending},
-			{approval.Approve, "refund", ben, decided, []agent.ToolVerdict{denied, none}, approval.Pending},
+			{approval.Deny, "refund", ana, nil, []run.ToolVerdict{denied, none}, approval.Pending},
+			{approval.Deny, "refund", ben, nil, []run.ToolVerdict{denied, none}, approval.Pending},
+			{approval.Approve, "refund", ben, decided, []run.ToolVerdict{denied, none}, approval.Pending},
 		},
 		"the rest twice is the same": {
-			{approval.Deny, "refund", ana, nil, []agent.ToolVerdict{denied, none}, approval.Pending},
-			{approval.Approve, "", boss, nil, []agent.ToolVerdict{denied, granted}, approval.Approved},
-			{approval.Approve, "", boss, nil, []agent.ToolVerdict{denied, granted}, approval.Approved},
-			{approval.Deny, "", boss, decided, []agent.ToolVerdict{denied, granted}, approval.Approved},
+			{approval.Deny, "refund", ana, nil, []run.ToolVerdict{denied, none}, approval.Pending},
+			{approval.Approve, "", boss, nil, []run.ToolVerdict{denied, granted}, approval.Approved},
+			{approval.Approve, "", boss, nil, []run.ToolVerdict{denied, granted}, approval.Approved},
+			{approval.Deny, "", boss, decided, []run.ToolVerdict{denied, granted}, approval.Approved},
 		},
-		"called off": {{approval.Cancel, "", boss, nil, []agent.ToolVerdict{agent.ToolCancelled, agent.ToolCancelled}, approval.Cancelled}},
+		"called off": {{approval.Cancel, "", boss, nil, []run.ToolVerdict{run.ToolCancelled, run.ToolCancelled}, approval.Cancelled}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inRoomOfTools(t, func(t *testing.T, r *room) {
@@ -159,7 +161,7 @@ func TestDecideToolsAtOnce(t *testing.T) {
 		}, nil)
 		a, err := r.decideTool(approval.Approve, "refund", ana)
 		require.NoError(t, err)
-		require.Equal(t, []agent.ToolVerdict{agent.ToolGranted, agent.ToolDenied}, verdicts(a))
+		require.Equal(t, []run.ToolVerdict{run.ToolGranted, run.ToolDenied}, verdicts(a))
 		require.Len(t, r.approval().Decisions, 2)
 		require.Len(t, r.inbox(), 2)
 	})
@@ -237,7 +239,7 @@ func TestToolExpiryLosesToADecision(t *testing.T) {
 		r.untilExpiry(0)
 		r.drive(waiting)
 		require.True(t, late)
-		require.Equal(t, []agent.ToolVerdict{agent.ToolGranted, ""}, verdicts(r.approval()))
+		require.Equal(t, []run.ToolVerdict{run.ToolGranted, ""}, verdicts(r.approval()))
 		require.Len(t, r.state().Permissions.Tools, 1, "the journal says what the person was told")
 	})
 }
@@ -287,10 +289,10 @@ func TestDecidingBesideAGrantThatIsUsedUp(t *testing.T) {
 	inRoomOfTools(t, func(t *testing.T, r *room) {
 		_, err := r.decideTool(approval.Approve, "refund", boss)
 		require.NoError(t, err)
-		granted := agent.ToolPermit{Tool: "refund", Approval: r.approval().ID, Digests: r.approval().Permissions[0].Digests}
+		granted := run.ToolPermit{Tool: "refund", Approval: r.approval().ID, Digests: r.approval().Permissions[0].Digests}
 		require.NoError(t, r.table.Write(r.ctx, approval.PermitOp(tenant, granted, true)))
 
-		known := agent.PermissionRequest{Approval: granted.Approval, Tools: []agent.AskedTool{{Verdict: agent.ToolGranted}, {}}}
+		known := run.PermissionRequest{Approval: granted.Approval, Tools: []run.AskedTool{{Verdict: run.ToolGranted}, {}}}
 		require.True(t, store.Holds(approval.CloseToolsOp(tenant, known, approval.Expired).If, r.item(), true))
 		_, err = r.decideTool(approval.Approve, "wire", boss)
 		require.NoError(t, err)

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -17,12 +17,12 @@ import (
 
 // given is what one decision grants for good, as it stands beside its run.
 type given struct {
-	Voices     []agent.Voice `json:"voices"` // the newest last; never empty
-	Note       string        `json:"note,omitempty"`
-	Asked      time.Time     `json:"asked"`
-	Requesters []string      `json:"requesters,omitempty"`
-	Edited     bool          `json:"edited,omitempty"`
-	Grants     []granted     `json:"grants"`
+	Voices     []run.Voice `json:"voices"` // the newest last; never empty
+	Note       string      `json:"note,omitempty"`
+	Asked      time.Time   `json:"asked"`
+	Requesters []string    `json:"requesters,omitempty"`
+	Edited     bool        `json:"edited,omitempty"`
+	Grants     []granted   `json:"grants"`
 }
 
 // granted is one of the grants.
@@ -34,7 +34,7 @@ type granted struct {
 }
 
 // givenOp records beside the run the grants whose records the newest decision of a request writes.
-func givenOp(decided Approval, voices []agent.Voice, records []store.Op) (store.Op, error) {
+func givenOp(decided Approval, voices []run.Voice, records []store.Op) (store.Op, error) {
 	asked := decided.asked
 	g := given{Voices: voices, Asked: asked.at, Requesters: asked.requesters, Edited: asked.edited}
 	g.Note = decided.Decisions[len(decided.Decisions)-1].Note
@@ -78,9 +78,9 @@ func (g Standing) revokedOp(tenant string, now time.Time) (store.Op, error) {
 // they name and were not revoked since, with who decided. What the decision says of one is what holds. It takes two
 // reads a grant.
 func Traced(
-	ctx context.Context, t store.Table, tenant, agentName string, found []agent.StandingGrant,
-) ([]agent.StandingGrant, error) {
-	var traced []agent.StandingGrant
+	ctx context.Context, t store.Table, tenant, agentName string, found []run.StandingGrant,
+) ([]run.StandingGrant, error) {
+	var traced []run.StandingGrant
 	for _, g := range found {
 		g, ok, err := decidedOn(ctx, t, tenant, g)
 		if err == nil && ok {
@@ -98,8 +98,8 @@ func Traced(
 
 // decidedOn is a grant as the decision has it that gave it; false where there is none.
 func decidedOn(
-	ctx context.Context, t store.Table, tenant string, g agent.StandingGrant,
-) (agent.StandingGrant, bool, error) {
+	ctx context.Context, t store.Table, tenant string, g run.StandingGrant,
+) (run.StandingGrant, bool, error) {
 	from, to := below("G#" + g.Approval)
 	p, err := t.Query(ctx, store.Range{PK: runPartition(tenant, g.Run), From: from, To: to})
 	if err != nil {
@@ -107,7 +107,7 @@ func decidedOn(
 	}
 	for _, it := range p.Items {
 		var by given
-		if err := agent.ReadStored("grants of a decision", it.Body, &by); err != nil {
+		if err := run.ReadStored("grants of a decision", it.Body, &by); err != nil {
 			return g, false, store.Damaged(it.Key, "%w", err)
 		}
 		for _, is := range by.Grants {
@@ -123,14 +123,14 @@ func decidedOn(
 }
 
 // notRevoked reports whether no grant of the tool and digest was revoked since that one was given.
-func notRevoked(ctx context.Context, t store.Table, tenant, agentName string, g agent.StandingGrant) (bool, error) {
+func notRevoked(ctx context.Context, t store.Table, tenant, agentName string, g run.StandingGrant) (bool, error) {
 	key := revokedKey(tenant, agentName, g.Tool, g.Digest)
 	it, found, err := t.Get(ctx, key)
 	if err != nil || !found {
 		return err == nil, err
 	}
 	var last revocation
-	if err := agent.ReadStored("revocation", it.Body, &last); err != nil {
+	if err := run.ReadStored("revocation", it.Body, &last); err != nil {
 		return false, store.Damaged(key, "%w", err)
 	}
 	givenAt := g.Voices[len(g.Voices)-1].At

@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -17,7 +18,7 @@ import (
 
 // recorded is an approval as it stands beside its run.
 type recorded struct {
-	agent.Voice
+	run.Voice
 	About string `json:"about"` // what was approved: see about
 }
 
@@ -29,7 +30,7 @@ func about(a Approval, said Decision) (string, error) {
 	if a.Kind == KindInput { // the answer stands in its place
 		digest = ""
 	}
-	of, err := agent.MarshalVerbatim([]any{digest, said.Action, said.Args, said.Tools, said.Grant})
+	of, err := run.MarshalVerbatim([]any{digest, said.Action, said.Args, said.Tools, said.Grant})
 	if err != nil {
 		return "", fmt.Errorf("record the approval of %s: %w", said.By, err)
 	}
@@ -37,13 +38,13 @@ func about(a Approval, said Decision) (string, error) {
 }
 
 // newest is a person's voice in the newest decision of a request.
-func newest(decided Approval, by agent.Principal) agent.Voice {
+func newest(decided Approval, by policy.Principal) run.Voice {
 	said := decided.Decisions[len(decided.Decisions)-1]
-	return agent.Voice{By: by.ID, Groups: by.Groups, At: said.At, Tools: said.Tools}
+	return run.Voice{By: by.ID, Groups: by.Groups, At: said.At, Tools: said.Tools}
 }
 
 // voiceOp records the newest approval of a request that goes on.
-func voiceOp(decided Approval, by agent.Principal) (store.Op, error) {
+func voiceOp(decided Approval, by policy.Principal) (store.Op, error) {
 	of, err := about(decided, decided.Decisions[len(decided.Decisions)-1])
 	if err != nil {
 		return store.Op{}, err
@@ -60,10 +61,10 @@ func voiceOp(decided Approval, by agent.Principal) (store.Op, error) {
 
 // voices are those of the people who have decided a request: the newest, and of those with whom it is decided, what is
 // recorded beside the run.
-func (d *Desk) voices(ctx context.Context, decided Approval, by agent.Principal, with []string) ([]agent.Voice, error) {
+func (d *Desk) voices(ctx context.Context, decided Approval, by policy.Principal, with []string) ([]run.Voice, error) {
 	newest := newest(decided, by)
 	if len(with) == 0 {
-		return []agent.Voice{newest}, nil
+		return []run.Voice{newest}, nil
 	}
 	from, to := below("V#" + decided.ID)
 	p, err := d.Table.Query(ctx, store.Range{PK: runPartition(decided.Tenant, decided.Run), From: from, To: to})
@@ -78,7 +79,7 @@ func (d *Desk) voices(ctx context.Context, decided Approval, by agent.Principal,
 		}
 		said[of.By+" "+what] = slices.Contains(with, of.By)
 	}
-	var all []agent.Voice
+	var all []run.Voice
 	for _, it := range p.Items {
 		var r recorded
 		if err := json.Unmarshal(it.Body, &r); err != nil {
@@ -88,6 +89,6 @@ func (d *Desk) voices(ctx context.Context, decided Approval, by agent.Principal,
 			all = append(all, r.Voice)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b agent.Voice) int { return a.At.Compare(b.At) })
+	slices.SortStableFunc(all, func(a, b run.Voice) int { return a.At.Compare(b.At) })
 	return append(all, newest), nil
 }

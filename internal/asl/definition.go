@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 )
 
 // Definition is a state machine that Parse accepted. It does not change and is safe for concurrent use.
@@ -100,7 +100,7 @@ func Parse(data []byte, subst map[string]string) (*Definition, error) {
 		Comment, StartAt string
 		States           map[string]json.RawMessage
 	}
-	if err := agent.DecodeStrict(data, &m); err != nil {
+	if err := jsonx.DecodeStrict(data, &m); err != nil {
 		return nil, fmt.Errorf("parse state machine: %w", err)
 	}
 	d := &Definition{startAt: m.StartAt, states: map[string]state{}}
@@ -138,7 +138,7 @@ func parseState(raw json.RawMessage) (state, []error) {
 		return nil, []error{fault("Type", "%q is not supported, want Task, Choice, Succeed or Fail", head.Type)}
 	}
 	s := empty()
-	if err := agent.DecodeStrict(raw, s); err != nil {
+	if err := jsonx.DecodeStrict(raw, s); err != nil {
 		return nil, []error{err}
 	}
 	return s, s.check()

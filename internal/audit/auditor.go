@@ -5,15 +5,15 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
 // Journal reads runs; *store.Journal is one, and says what the errors are.
 type Journal interface {
-	Entries(ctx context.Context, tenant, run string, from int64, count int) ([]agent.Entry, error)
-	Before(ctx context.Context, tenant, run string, seq int64) (agent.AgentState, error)
+	Entries(ctx context.Context, tenant, run string, from int64, count int) ([]run.Entry, error)
+	Before(ctx context.Context, tenant, run string, seq int64) (run.AgentState, error)
 }
 
 // Auditor derives records from what is durable: a run's journal and the requests that it names. All fields are required. Safe for concurrent use,
@@ -86,7 +86,7 @@ type walk struct {
 	records []Record
 }
 
-func (w *walk) entries(entries []agent.Entry) error {
+func (w *walk) entries(entries []run.Entry) error {
 	s, err := w.Journal.Before(w.ctx, w.cursor.Tenant, w.cursor.Run, entries[0].Seq)
 	if err != nil {
 		return err
@@ -95,18 +95,18 @@ func (w *walk) entries(entries []agent.Entry) error {
 		if err := w.entry(s, e); err != nil {
 			return err
 		}
-		if s, err = agent.ApplyEntry(s, e); err != nil {
+		if s, err = run.ApplyEntry(s, e); err != nil {
 			return err
 		}
 		w.cursor.Seq = e.Seq + 1
 	}
-	w.cursor.Done = s.Status == agent.RunDone
+	w.cursor.Done = s.Status == run.RunDone
 	return nil
 }
 
 // entry folds an entry event by event, and looks at what each has changed.
-func (w *walk) entry(s agent.AgentState, e agent.Entry) error {
-	d := agent.NewDraft(s, e.Writer, e.Time)
+func (w *walk) entry(s run.AgentState, e run.Entry) error {
+	d := run.NewDraft(s, e.Writer, e.Time)
 	for i, event := range e.Events {
 		before := d.State
 		if err := d.Add(event); err != nil {
@@ -117,7 +117,7 @@ func (w *walk) entry(s agent.AgentState, e agent.Entry) error {
 			return err
 		}
 	}
-	if d.State.Status != agent.RunDone {
+	if d.State.Status != run.RunDone {
 		return nil
 	}
 	for len(w.cursor.Open) > 0 { // requests about tools stay with a run that has ended

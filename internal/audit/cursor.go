@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -55,7 +55,7 @@ func (a *Auditor) cursor(ctx context.Context, tenant, run string) (cursor, error
 }
 
 func readCursor(it store.Item) (c cursor, err error) {
-	if err := agent.ReadStored("audit cursor", it.Body, &c); err != nil {
+	if err := run.ReadStored("audit cursor", it.Body, &c); err != nil {
 		return cursor{}, store.Damaged(it.Key, "%w", err)
 	}
 	if c.version, err = it.Number("version"); err == nil && (c.version < 1 || c.Seq < 0) {
@@ -75,7 +75,7 @@ func (c cursor) same(o cursor) bool {
 
 // op writes the cursor over its version. That of a run that has ended is listed no more.
 func (c cursor) op() (store.Op, error) {
-	body, err := agent.MarshalVerbatim(c)
+	body, err := run.MarshalVerbatim(c)
 	if err != nil {
 		return store.Op{}, fmt.Errorf("marshal audit cursor of run %s: %w", c.Run, err)
 	}

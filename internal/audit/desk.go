@@ -7,16 +7,16 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Decisions is a desk; *approval.Desk is one, and says what the errors are.
 type Decisions interface {
 	Decide(ctx context.Context, r approval.Request) (approval.Approval, error)
 	Settle(ctx context.Context, o approval.Outcome) (approval.Approval, error)
-	Direct(ctx context.Context, s *agent.AgentState, r approval.Directive) (func(ctx context.Context) error, error)
+	Direct(ctx context.Context, s *run.AgentState, r approval.Directive) (func(ctx context.Context) error, error)
 	Revoke(ctx context.Context, r approval.Revocation) error
 	Ask(ctx context.Context, w approval.Word) (approval.Approval, error)
 	Reply(ctx context.Context, w approval.Word) (approval.Approval, error)
@@ -56,7 +56,7 @@ func (d *Desk) Settle(ctx context.Context, o approval.Outcome) (approval.Approva
 
 // Direct finds what a decision is about at the next desk. Only who is refused a request that is there leaves a record: what else a target says
 // is anybody's text.
-func (d *Desk) Direct(ctx context.Context, s *agent.AgentState, r approval.Directive) (func(ctx context.Context) error, error) {
+func (d *Desk) Direct(ctx context.Context, s *run.AgentState, r approval.Directive) (func(ctx context.Context) error, error) {
 	carry, err := d.Next.Direct(ctx, s, r)
 	if err != nil {
 		return nil, err

@@ -11,9 +11,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/audit"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -63,7 +64,7 @@ func TestC5RefusalsAreAuditedOnce(t *testing.T) {
 		deny.Action = approval.Approve
 		_, err := desk.Decide(w.ctx, deny)
 		require.ErrorIs(t, err, approval.ErrForbidden)
-		deny.ID = agent.ApprovalID("r", "c", 1)
+		deny.ID = run.ApprovalID("r", "c", 1)
 		_, err = desk.Decide(w.ctx, deny)
 		require.ErrorIs(t, err, approval.ErrNotFound)
 		deny.Tenant, deny.ID = "globex", a.ID
@@ -311,7 +312,7 @@ func TestC5QuestionsAndEscalations(t *testing.T) {
 		require.Equal(t, []string{
 			"requested   ", "asked user:ana slack ", "asked user:ben  ", "escalated   to group:bosses", "decided user:ana page ",
 		}, kinds)
-		require.Equal(t, agent.ArgsHash(a.Args), got[0].ArgsHash)
+		require.Equal(t, policy.ArgsHash(a.Args), got[0].ArgsHash)
 		require.Equal(t, a.PolicyVersion, got[0].Policy)
 	})
 }

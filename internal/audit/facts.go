@@ -9,18 +9,20 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // change is what one event of an entry has made of a run.
 type change struct {
 	*walk
-	before, after *agent.AgentState
-	entry         agent.Entry
+	before, after *run.AgentState
+	entry         run.Entry
 	index         int // of the event
 }
 
 // audit collects the records of an event: requests that it opens, a call that it lets run, requests that it closes, and results.
-func (c *change) audit(event agent.Event) error {
+func (c *change) audit(event run.Event) error {
 	was, is := asked(c.before), asked(c.after)
 	for _, now := range is {
 		if !slices.ContainsFunc(was, now.same) {
@@ -37,9 +39,9 @@ func (c *change) audit(event agent.Event) error {
 		}
 	}
 	switch e := event.(type) {
-	case agent.CallClaimed:
+	case run.CallClaimed:
 		c.claims(e)
-	case agent.DecisionDropped:
+	case run.DecisionDropped:
 		c.drops(e)
 	}
 	c.settles(event)
@@ -55,7 +57,7 @@ type question struct {
 func (q question) same(o question) bool { return q.approval == o.approval }
 
 // asked are the requests that a run waits for, in order.
-func asked(s *agent.AgentState) []question {
+func asked(s *run.AgentState) []question {
 	var all []question
 	for _, call := range s.Waits() {
 		if call.Wait.Approval != "" {
@@ -82,7 +84,7 @@ func (c *change) opens(q question) error {
 }
 
 // closes collects what was said on a request before an entry settled it, and how it ended where that was no decision.
-func (w *walk) closes(id string, e agent.Entry) error {
+func (w *walk) closes(id string, e run.Entry) error {
 	i := slices.IndexFunc(w.cursor.Open, func(o asking) bool { return o.Approval == id })
 	if i < 0 {
 		return nil
@@ -154,7 +156,7 @@ func (w *walk) decided(a approval.Approval, i int) {
 		return
 	}
 	for _, p := range a.Permissions {
-		if p.Verdict != agent.ToolGranted || a.Kind == approval.KindTools && !slices.Contains(said.Tools, p.Tool) {
+		if p.Verdict != run.ToolGranted || a.Kind == approval.KindTools && !slices.Contains(said.Tools, p.Tool) {
 			continue
 		}
 		for n, covers := range p.Standing {
@@ -176,11 +178,11 @@ func argsHash(args json.RawMessage) string {
 	if len(args) == 0 || string(args) == "null" {
 		return ""
 	}
-	return agent.ArgsHash(args)
+	return policy.ArgsHash(args)
 }
 
 // of is a record of a call, less what happened.
-func (c *change) of(call agent.Call, kind Kind) Record {
+func (c *change) of(call run.Call, kind Kind) Record {
 	r := Record{
 		ID: fmt.Sprintf("%s/%d/%d/%s/%s", c.cursor.Run, c.entry.Seq, c.index, kind, call.ID), At: c.entry.Time, Kind: kind,
 		Run: c.cursor.Run, Call: call.ID, Agent: c.after.Agent, Tool: call.Tool, ArgsHash: argsHash(call.Input),
@@ -192,7 +194,7 @@ func (c *change) of(call agent.Call, kind Kind) Record {
 }
 
 // claims collects the use of what lets a call run. A claim that was committed before changes nothing.
-func (c *change) claims(e agent.CallClaimed) {
+func (c *change) claims(e run.CallClaimed) {
 	was, _ := c.before.Call(e.Call)
 	is, ok := c.after.Call(e.Call)
 	if !ok || is.Grant == nil || was.Executions == is.Executions {
@@ -215,10 +217,10 @@ func (c *change) claims(e agent.CallClaimed) {
 }
 
 // policyChanged is the reason of a call whose approval is void since the policy is another one now (A17).
-const policyChanged agent.CallReason = "policy_changed"
+const policyChanged run.CallReason = "policy_changed"
 
 // settles collects the results of calls that ran under a grant, and the end of grants that nothing ran under.
-func (c *change) settles(event agent.Event) {
+func (c *change) settles(event run.Event) {
 	for _, was := range c.before.Live {
 		if was.Grant == nil || !was.Open() {
 			continue
@@ -239,15 +241,15 @@ func (c *change) settles(event agent.Event) {
 }
 
 // result is the record of what became of a call that ran under a grant, with nothing of its content.
-func (c *change) result(was, is agent.Call, event agent.Event) Record {
+func (c *change) result(was, is run.Call, event run.Event) Record {
 	r := c.of(was, Executed)
-	if e, ok := event.(agent.Answered); ok {
+	if e, ok := event.(run.Answered); ok {
 		r.Actor = e.By
 	}
 	switch {
-	case is.Reason == agent.WhyOutcomeUnknown:
+	case is.Reason == run.WhyOutcomeUnknown:
 		r.Detail = "outcome unknown"
-	case is.Result != nil && is.Result.IsError || is.Status != agent.StatusSucceeded:
+	case is.Result != nil && is.Result.IsError || is.Status != run.StatusSucceeded:
 		r.Detail = "error: " + string(is.Reason)
 	default:
 		r.Detail = "result"
@@ -256,8 +258,8 @@ func (c *change) result(was, is agent.Call, event agent.Event) Record {
 }
 
 // drops collects a decision that was kept until its call asked, and came to nothing.
-func (c *change) drops(e agent.DecisionDropped) {
-	i := slices.IndexFunc(c.before.Kept, func(k agent.DecisionKept) bool { return k.Target == e.Target })
+func (c *change) drops(e run.DecisionDropped) {
+	i := slices.IndexFunc(c.before.Kept, func(k run.DecisionKept) bool { return k.Target == e.Target })
 	if i < 0 {
 		return
 	}

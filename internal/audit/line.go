@@ -11,7 +11,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Line is one link of a tenant's chain. Its stored and exported form is canonical JSON.
@@ -31,7 +32,7 @@ type Head struct {
 
 // next is the line that follows h.
 func (h Head) next(tenant string, r Record) (Line, error) {
-	raw, err := agent.MarshalVerbatim(r)
+	raw, err := run.MarshalVerbatim(r)
 	if err != nil {
 		return Line{}, fmt.Errorf("marshal record %s: %w", r.ID, err)
 	}
@@ -57,11 +58,11 @@ func (l Line) text() ([]byte, error) {
 }
 
 func canonical(v map[string]any) (string, error) {
-	raw, err := agent.MarshalVerbatim(v)
+	raw, err := run.MarshalVerbatim(v)
 	if err != nil {
 		return "", err
 	}
-	return agent.CanonicalJSON(raw)
+	return jsonx.CanonicalJSON(raw)
 }
 
 // ParseLine reads a line that is written as lines are. Its hash may be wrong: see Verifier.
@@ -86,7 +87,7 @@ const (
 // clean is the record as it is kept: bounded, in UTF-8, its time in whole milliseconds.
 func (r Record) clean(now time.Time) (Record, error) {
 	if r.ID == "" || len(r.ID) > maxID || !utf8.ValidString(r.ID) || strings.ContainsRune(r.ID, 0) {
-		return Record{}, fmt.Errorf("record %q of kind %q: want an id of 1 to %d bytes", agent.Bounded(r.ID), r.Kind, maxID)
+		return Record{}, fmt.Errorf("record %q of kind %q: want an id of 1 to %d bytes", run.Bounded(r.ID), r.Kind, maxID)
 	}
 	if r.Kind == "" {
 		return Record{}, fmt.Errorf("record %s: want a kind, got none", r.ID)

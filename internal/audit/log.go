@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -86,7 +86,7 @@ func readHead(it store.Item) (Head, error) {
 	switch {
 	case err != nil:
 		return Head{}, err
-	case seq < 0 || seq > 0 && !agent.ValidDigest(hash):
+	case seq < 0 || seq > 0 && !run.ValidDigest(hash):
 		return Head{}, store.Damaged(it.Key, "seq and hash: want those of an entry")
 	}
 	return Head{Seq: seq, Hash: hash}, nil

@@ -11,12 +11,13 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
 // Heads lists runs; *store.Journal does.
 type Heads interface {
-	ListSince(ctx context.Context, tenant string, status agent.RunStatus, since time.Time, limit int, cursor string) (heads []store.Head, next string, err error)
+	ListSince(ctx context.Context, tenant string, status run.RunStatus, since time.Time, limit int, cursor string) (heads []store.Head, next string, err error)
 }
 
 // Sweep audits what nobody has: all runs whose cursors are open, the runs of all requests that are pending or were made since the last sweep,
@@ -224,9 +225,9 @@ func (p *pass) underGrants(ctx context.Context, tenant string, since time.Time, 
 	if len(known) < len(agents) && !since.IsZero() {
 		since = since.Add(-reachBack)
 	}
-	for _, status := range []agent.RunStatus{agent.RunRunning, agent.RunWaiting, agent.RunDone} {
+	for _, status := range []run.RunStatus{run.RunRunning, run.RunWaiting, run.RunDone} {
 		from := time.Time{}
-		if status == agent.RunDone {
+		if status == run.RunDone {
 			from = since
 		}
 		cursor := ""
@@ -268,7 +269,7 @@ func (p *pass) keep(ctx context.Context, tenant string, next place) error {
 	if p.again[tenant] {
 		return nil
 	}
-	body, err := agent.MarshalVerbatim(next)
+	body, err := run.MarshalVerbatim(next)
 	if err != nil {
 		return fmt.Errorf("keep the place of the audit of %s: %w", tenant, err)
 	}

@@ -21,6 +21,8 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/memory"
@@ -28,9 +30,9 @@ import (
 )
 
 var (
-	ana = agent.Principal{ID: "user:ana", Groups: []string{"group:operators"}}
-	ben = agent.Principal{ID: "user:ben", Groups: []string{"group:operators"}}
-	eve = agent.Principal{ID: "user:eve", Groups: []string{"group:staff"}}
+	ana = policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}}
+	ben = policy.Principal{ID: "user:ben", Groups: []string{"group:operators"}}
+	eve = policy.Principal{ID: "user:eve", Groups: []string{"group:staff"}}
 )
 
 // secret is in every argument, note and result: nothing of these may be in a record.
@@ -70,7 +72,7 @@ var kindNames = []string{"calls", "once", "standing", "tools"}
 func newWorld(t require.TestingT) *world {
 	w := &world{t: t, ctx: context.Background(), table: memory.New(), clock: clock.System(), defs: map[string]*agent.Definition{}, paid: map[string]int{}}
 	w.flaky = &flaky{Table: w.table}
-	pay := tool.Must(tool.New("pay", "Pays.", agent.EffectNonIdempotent, func(_ context.Context, c tool.Call, in payment) (agent.ToolResultData, error) {
+	pay := tool.Must(tool.New("pay", "Pays.", run.EffectNonIdempotent, func(_ context.Context, c tool.Call, in payment) (agent.ToolResultData, error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.paid[c.Run]++
@@ -103,7 +105,7 @@ func (s tools) Lookup(name string) (tool.Tool, bool) { return s.one, name == s.o
 
 // Generate makes as many calls as the user says, round by round, and then says goodbye.
 func (w *world) Generate(_ context.Context, r agent.Request) (agent.Reply, error) {
-	text, ok := r.Messages[0].Block.(agent.Text)
+	text, ok := r.Messages[0].Block.(run.Text)
 	if !ok {
 		return agent.Reply{}, fmt.Errorf("want a text")
 	}
@@ -126,7 +128,7 @@ func (w *world) start(kind, key string, rounds ...int) string {
 	text, err := json.Marshal(rounds)
 	require.NoError(w.t, err)
 	s, err := w.machine.Starter.Start(w.ctx, runtime.Start{
-		Tenant: tenant, Agent: w.defs[kind], Key: key, Message: []agent.UserBlock{{Block: agent.Text{Text: string(text)}}},
+		Tenant: tenant, Agent: w.defs[kind], Key: key, Message: []run.UserBlock{{Block: run.Text{Text: string(text)}}},
 	})
 	require.NoError(w.t, err)
 	return s.Run
@@ -165,7 +167,7 @@ func (w *world) requests() map[string][]approval.Approval {
 
 // decide decides a request in one of many ways; what cannot be done to it is no decision.
 func (w *world) decide(draw func(n int) int, a approval.Approval) {
-	by := []agent.Principal{ana, ben, eve}[draw(3)]
+	by := []policy.Principal{ana, ben, eve}[draw(3)]
 	action := []approval.Action{approval.Approve, approval.Approve, approval.Deny, approval.Cancel, approval.Edit}[draw(5)]
 	r := approval.Request{Tenant: tenant, ID: a.ID, Action: action, By: by, Note: secret, Via: approval.ViaAPI}
 	if action == approval.Edit {

@@ -45,7 +45,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench: want no arguments and -rounds of 1 or more")
 		os.Exit(2)
 	}
-	if err := run(context.Background(), os.Stdout, os.Stderr, *rounds, *dir); err != nil {
+	if err := runBench(context.Background(), os.Stdout, os.Stderr, *rounds, *dir); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -54,7 +54,7 @@ func main() {
 // sizes are the lengths of W.
 var sizes = []int{10, 50, 200, 1000}
 
-func run(ctx context.Context, out, people io.Writer, rounds int, dir string) (err error) {
+func runBench(ctx context.Context, out, people io.Writer, rounds int, dir string) (err error) {
 	dir, err = os.MkdirTemp(dir, "countersign-bench-")
 	if err != nil {
 		return err

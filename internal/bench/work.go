@@ -15,6 +15,8 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/bolt"
@@ -58,8 +60,8 @@ func (b *bench) open(m runtime.Model) (*lab, error) {
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	l := &lab{table: counting.Wrap(db), bolt: db, dir: dir, sink: &ended{done: make(chan agent.AgentState, 1), parked: make(chan agent.AgentState, 1)}}
-	tools, err := tool.NewSet(work{"work.read", agent.EffectRead}, work{"work.pay", agent.EffectNonIdempotent})
+	l := &lab{table: counting.Wrap(db), bolt: db, dir: dir, sink: &ended{done: make(chan run.AgentState, 1), parked: make(chan run.AgentState, 1)}}
+	tools, err := tool.NewSet(work{"work.read", run.EffectRead}, work{"work.pay", run.EffectNonIdempotent})
 	if err != nil {
 		return nil, err
 	}
@@ -76,15 +78,15 @@ func (l *lab) close() error {
 
 // ended tells when a run parks and ends.
 type ended struct {
-	done   chan agent.AgentState
-	parked chan agent.AgentState
+	done   chan run.AgentState
+	parked chan run.AgentState
 }
 
-func (e *ended) Committed(_ context.Context, _ agent.Entry, s *agent.AgentState) {
+func (e *ended) Committed(_ context.Context, _ run.Entry, s *run.AgentState) {
 	switch s.Status {
-	case agent.RunDone:
+	case run.RunDone:
 		e.done <- *s
-	case agent.RunWaiting:
+	case run.RunWaiting:
 		e.parked <- *s
 	}
 }
@@ -92,7 +94,7 @@ func (e *ended) Committed(_ context.Context, _ agent.Entry, s *agent.AgentState)
 // work is a tool whose result is of the benchmark's size at once.
 type work struct {
 	name   string
-	effect agent.Effect
+	effect run.Effect
 }
 
 func (w work) Spec() agent.ToolSpec {
@@ -112,7 +114,7 @@ type replies struct {
 }
 
 func (r replies) Generate(_ context.Context, req agent.Request) (agent.Reply, error) {
-	reply := agent.Reply{Model: "instant", Usage: agent.Usage{Input: 10, Output: 10}}
+	reply := agent.Reply{Model: "instant", Usage: run.Usage{Input: 10, Output: 10}}
 	if req.Inference > int64(r.n) {
 		reply.Text = "Done."
 		return reply, nil
@@ -132,16 +134,16 @@ func definition(n int) (*agent.Definition, error) {
 	d.Name, d.System = "bench", "You work."
 	d.Model.Provider, d.Model.ID = "demo", "instant"
 	d.Limits.Interactions = n + 10
-	d.Tools = []agent.ToolSpec{work{"work.read", agent.EffectRead}.Spec(), work{"work.pay", agent.EffectNonIdempotent}.Spec()}
+	d.Tools = []agent.ToolSpec{work{"work.read", run.EffectRead}.Spec(), work{"work.pay", run.EffectNonIdempotent}.Spec()}
 	return &d, d.Check()
 }
 
-func (l *lab) start(ctx context.Context, n int) (agent.AgentState, error) {
+func (l *lab) start(ctx context.Context, n int) (run.AgentState, error) {
 	d, err := definition(n)
 	if err != nil {
-		return agent.AgentState{}, err
+		return run.AgentState{}, err
 	}
-	return l.Starter.Start(ctx, runtime.Start{Tenant: local.Tenant, Agent: d, Message: []agent.UserBlock{{Block: agent.Text{Text: "Work."}}}})
+	return l.Starter.Start(ctx, runtime.Start{Tenant: local.Tenant, Agent: d, Message: []run.UserBlock{{Block: run.Text{Text: "Work."}}}})
 }
 
 // iterations is W(n), timed from the durable start to the committed end: n iterations and the final answer.
@@ -157,7 +159,7 @@ func (b *bench) iterations(ctx context.Context, n int) (m measurement, took time
 	began := b.clock.Now() // the run is durable; from here on it iterates
 	end := <-l.sink.done
 	took = b.clock.Now().Sub(began)
-	if end.Reason != agent.ReasonNaturalEnd || end.Inferences != int64(n)+1 {
+	if end.Reason != run.ReasonNaturalEnd || end.Inferences != int64(n)+1 {
 		return m, 0, fmt.Errorf("W(%d) ended as %s after %d inferences", n, end.Reason, end.Inferences)
 	}
 	return counted(ctx, l, "W", n, l.table.Snapshot()), took, nil
@@ -243,7 +245,7 @@ func (b *bench) wait(ctx context.Context) (m measurement, err error) {
 	began := b.clock.Now()
 	_, err = l.Desk.Decide(ctx, approval.Request{
 		Tenant: local.Tenant, ID: parked.Waits()[0].Wait.Approval, Action: approval.Approve,
-		By: agent.Principal{ID: "user:local", Groups: []string{"group:operators"}},
+		By: policy.Principal{ID: "user:local", Groups: []string{"group:operators"}},
 	})
 	if err != nil {
 		return m, err

@@ -23,6 +23,8 @@ import (
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/counting"
@@ -123,7 +125,7 @@ func newLab(t *testing.T, m runtime.Model, warm int) *lab {
 	c := clock.System()
 	l := &lab{index: &index{Table: memory.New(), at: map[store.Key]string{}}, executions: &asl.MemoryStore{}}
 	l.table = counting.Wrap(l.index)
-	tools, err := tool.NewSet(work{"work.read", agent.EffectRead}, work{"work.pay", agent.EffectNonIdempotent})
+	tools, err := tool.NewSet(work{"work.read", run.EffectRead}, work{"work.pay", run.EffectNonIdempotent})
 	require.NoError(t, err)
 	l.Machine, err = local.New(local.Config{
 		Table: l.table, Blobs: memory.NewBlobs(), Model: m, Tools: tools, Agents: func(string) (*agent.Definition, bool) { return nil, false },
@@ -148,7 +150,7 @@ func (l *lab) invoke(ctx context.Context, function string, payload []byte) ([]by
 
 type work struct {
 	name   string
-	effect agent.Effect
+	effect run.Effect
 }
 
 func (w work) Spec() agent.ToolSpec {
@@ -166,7 +168,7 @@ type replies struct {
 }
 
 func (r replies) Generate(_ context.Context, req agent.Request) (agent.Reply, error) {
-	reply := agent.Reply{Model: "instant", Usage: agent.Usage{Input: 10, Output: 10}}
+	reply := agent.Reply{Model: "instant", Usage: run.Usage{Input: 10, Output: 10}}
 	if req.Inference > int64(r.n) {
 		reply.Text = "Done."
 		return reply, nil
@@ -177,7 +179,7 @@ func (r replies) Generate(_ context.Context, req agent.Request) (agent.Reply, er
 }
 
 // run counts a whole run; every wait is approved.
-func run(t *testing.T, n int, toolName string, warm int) (row Row) {
+func runAgent(t *testing.T, n int, toolName string, warm int) (row Row) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t, replies{n, toolName}, warm)
@@ -185,27 +187,27 @@ func run(t *testing.T, n int, toolName string, warm int) (row Row) {
 		require.NoError(t, err)
 		d.Name, d.System, d.Model.Provider, d.Model.ID, d.Limits.Interactions = "costs", "You work.", "demo", "instant", n+10
 		d.Guards.DuplicateCalls = false // its model does one thing over and over
-		d.Tools = []agent.ToolSpec{work{"work.read", agent.EffectRead}.Spec(), work{"work.pay", agent.EffectNonIdempotent}.Spec()}
+		d.Tools = []agent.ToolSpec{work{"work.read", run.EffectRead}.Spec(), work{"work.pay", run.EffectNonIdempotent}.Spec()}
 		require.NoError(t, d.Check())
-		s, err := l.Starter.Start(t.Context(), runtime.Start{Tenant: local.Tenant, Agent: &d, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Work."}}}})
+		s, err := l.Starter.Start(t.Context(), runtime.Start{Tenant: local.Tenant, Agent: &d, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Work."}}}})
 		require.NoError(t, err)
 		reader := store.NewJournal(l.index, 0) // not counted
-		var state agent.AgentState
+		var state run.AgentState
 		for {
 			synctest.Wait()
 			loaded, err := reader.Load(t.Context(), local.Tenant, s.Run)
 			require.NoError(t, err)
-			if state = loaded.State; state.Status == agent.RunDone {
+			if state = loaded.State; state.Status == run.RunDone {
 				break
 			}
-			require.Equal(t, agent.RunWaiting, state.Status)
+			require.Equal(t, run.RunWaiting, state.Status)
 			_, err = l.Desk.Decide(t.Context(), approval.Request{
 				Tenant: local.Tenant, ID: state.Waits()[0].Wait.Approval, Action: approval.Approve,
-				By: agent.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
+				By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
 			})
 			require.NoError(t, err)
 		}
-		require.Equal(t, agent.ReasonNaturalEnd, state.Reason)
+		require.Equal(t, run.ReasonNaturalEnd, state.Reason)
 		c := l.table.Snapshot()
 		row = Row{
 			N: n, Inferences: int(state.Inferences), Invocations: l.invocations, Writes: c.Writes, Transactions: c.Transactions,
@@ -227,10 +229,10 @@ var text string
 func TestDocument(t *testing.T) {
 	var data struct{ Cold, Warm, Approved []Row }
 	for _, n := range []int{10, 50, 200} {
-		data.Cold = append(data.Cold, run(t, n, "work_read", 0))
-		data.Warm = append(data.Warm, run(t, n, "work_read", 8))
+		data.Cold = append(data.Cold, runAgent(t, n, "work_read", 0))
+		data.Warm = append(data.Warm, runAgent(t, n, "work_read", 8))
 	}
-	data.Approved = append(data.Approved, run(t, 1, "work_pay", 8), run(t, 10, "work_pay", 8))
+	data.Approved = append(data.Approved, runAgent(t, 1, "work_pay", 8), runAgent(t, 10, "work_pay", 8))
 	var out bytes.Buffer
 	require.NoError(t, template.Must(template.New("costs").Parse(text)).Execute(&out, data))
 	if *update {
@@ -243,7 +245,7 @@ func TestDocument(t *testing.T) {
 
 // A plain iteration is three transitions, two writes, at most four units, and no transaction; none grows with the run.
 func TestPlainIteration(t *testing.T) {
-	short, long := run(t, 10, "work_read", 8), run(t, 60, "work_read", 8)
+	short, long := runAgent(t, 10, "work_read", 8), runAgent(t, 60, "work_read", 8)
 	per := func(a, b int64) float64 { return float64(b-a) / 50 }
 	require.InDelta(t, 3, per(int64(short.Transitions), int64(long.Transitions)), 0)
 	require.InDelta(t, 2, per(short.Writes, long.Writes), 0)

@@ -13,6 +13,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/awsfake"
 	"github.com/countersign/countersign/internal/bedrockfake"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -49,9 +50,9 @@ func TestAlarmStartsTheResponder(t *testing.T) {
 	calm := json.RawMessage(strings.ReplaceAll(string(alarm.Detail), `"ALARM"`, `"OK"`))
 	d.bus.Put(t.Context(), "aws.cloudwatch", "CloudWatch Alarm State Change", calm)
 	id := d.bus.Put(t.Context(), "aws.cloudwatch", "CloudWatch Alarm State Change", alarm.Detail)
-	run := agent.RunID(eventTenant, "incident", id)
+	runID := agent.RunID(eventTenant, "incident", id)
 
-	s := d.until(eventTenant, run, parked)
+	s := d.until(eventTenant, runID, parked)
 	require.NoDirExists(t, state, "nothing is done before a person says so")
 	wait := s.Waits()[0].Wait.Approval
 	_, err = d.as(eventTenant, "ana", "operators").Decide(t.Context(), wait, api.Verdict{Action: approval.Approve})
@@ -62,14 +63,14 @@ func TestAlarmStartsTheResponder(t *testing.T) {
 	require.Len(t, page.Runs, 1, "three deliveries, and an alarm that is over")
 	d.approve(ben, s)
 
-	asked := func(s *agent.AgentState) bool { return parked(s) && s.Waits()[0].Wait.For == agent.ForAnswer }
-	s = d.until(eventTenant, run, asked)
-	event := c.of(t, run+"/t4")
+	asked := func(s *run.AgentState) bool { return parked(s) && s.Waits()[0].Wait.For == run.ForAnswer }
+	s = d.until(eventTenant, runID, asked)
+	event := c.of(t, runID+"/t4")
 	require.NotEmpty(t, event)
 	require.Equal(t, "page.human", event[0].Type)
-	d.answer(run, "t4", `"result":"I mend v42. Ben"`)
-	s = d.until(eventTenant, run, done)
-	require.Equal(t, agent.ReasonNaturalEnd, s.Reason, "%+v", s.Error)
+	d.answer(runID, "t4", `"result":"I mend v42. Ben"`)
+	s = d.until(eventTenant, runID, done)
+	require.Equal(t, run.ReasonNaturalEnd, s.Reason, "%+v", s.Error)
 	require.Equal(t, `"Rolled back; Ben mends v42."`, string(s.Output))
 	kept, err := os.ReadDir(state)
 	require.NoError(t, err)

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/agents"
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/bedrockfake"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 )
 
@@ -32,10 +32,10 @@ func TestLongRunContinuesInANewExecution(t *testing.T) {
 	def.Limits.Interactions = iterations + 10
 	def.Guards.DuplicateCalls = false // it looks the same order up for as long as it runs
 	st := runtime.Starter{Ports: d.ports}
-	s, err := st.Start(t.Context(), runtime.Start{Tenant: acme, Agent: &def, Key: "long", Message: []agent.UserBlock{{Block: agent.Text{Text: "Look 1001 up."}}}})
+	s, err := st.Start(t.Context(), runtime.Start{Tenant: acme, Agent: &def, Key: "long", Message: []run.UserBlock{{Block: run.Text{Text: "Look 1001 up."}}}})
 	require.NoError(t, err)
 	last := d.longUntil(acme, s.Run, done)
-	require.Equal(t, agent.ReasonNaturalEnd, last.Reason, "%+v", last.Error)
+	require.Equal(t, run.ReasonNaturalEnd, last.Reason, "%+v", last.Error)
 	require.EqualValues(t, iterations+1, last.Inferences)
 	require.EqualValues(t, 1, last.Generation)
 	require.Equal(t, runtime.ExecutionName(s.Run, 1), last.Owner)

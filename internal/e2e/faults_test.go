@@ -18,6 +18,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/lambdafn"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -155,7 +156,7 @@ func TestExecutionStoppedFromOutside(t *testing.T) {
 		ExecutionArn: aws.String("arn:aws:states:" + region + ":" + account + ":execution:" + name + ":" + s.Owner),
 	})
 	require.NoError(t, err)
-	next := d.until(acme, started.ID, func(now *agent.AgentState) bool { return parked(now) && now.Owner != s.Owner })
+	next := d.until(acme, started.ID, func(now *run.AgentState) bool { return parked(now) && now.Owner != s.Owner })
 	require.EqualValues(t, s.Generation+1, next.Generation)
 	d.approve(ana, next)
 	d.whole(d.until(acme, started.ID, done))
@@ -184,7 +185,7 @@ func TestSweepStartsWhatWasNeverStarted(t *testing.T) {
 	past := d.ports
 	past.Clock, past.Waiter = earlier{d.clock}, mute{d.ports.Waiter}
 	st := runtime.Starter{Ports: past}
-	_, err := st.Start(t.Context(), runtime.Start{Tenant: acme, Agent: known, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Order 1002."}}}})
+	_, err := st.Start(t.Context(), runtime.Start{Tenant: acme, Agent: known, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Order 1002."}}}})
 	require.ErrorIs(t, err, errMute)
 	require.Empty(t, d.engine.List(t.Context(), ""))
 

@@ -21,6 +21,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/bedrockfake"
 	"github.com/countersign/countersign/internal/mcppeer"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -213,20 +214,20 @@ const (
 
 // add starts a run whose agent has the server's tools but for its environment. Whatever the server says of them, to echo is to read, and
 // the sum is countersigned.
-func (d *deployment) add(server string) agent.AgentState {
+func (d *deployment) add(server string) run.AgentState {
 	d.t.Helper()
 	def, err := agent.Definition{
 		Name: "sums", System: "You add.", Model: agent.ModelSpec{Provider: "bedrock", ID: "m"},
 		Permission: agent.Permission{Default: agent.DefaultByEffect, Approvers: []string{"group:operators"}},
 		MCP: []agent.MCPServer{{
 			Name: "everything", URL: server, Headers: map[string]string{"X-Api-Key": "${secret:EVERYTHING_KEY}"}, Deny: []string{"get-env"},
-			Tools: []agent.MCPPattern{{Match: "echo", Effect: agent.EffectRead}, {Match: "get-*", Effect: agent.EffectNonIdempotent}},
+			Tools: []agent.MCPPattern{{Match: "echo", Effect: run.EffectRead}, {Match: "get-*", Effect: run.EffectNonIdempotent}},
 		}},
 	}.Resolve()
 	require.NoError(d.t, err)
 	require.NoError(d.t, def.Check())
 	st := &runtime.Starter{Ports: d.ports}
-	s, err := st.Start(d.t.Context(), runtime.Start{Tenant: acme, Agent: &def, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "19 and 23?"}}}})
+	s, err := st.Start(d.t.Context(), runtime.Start{Tenant: acme, Agent: &def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "19 and 23?"}}}})
 	require.NoError(d.t, err)
 	return s
 }
@@ -251,8 +252,8 @@ func TestToolsOfAnMCPServer(t *testing.T) {
 	def := d.pinned(ana, started.Definition, s)
 	waiting, err := ana.Run(t.Context(), s.Run)
 	require.NoError(t, err)
-	require.Equal(t, agent.StatusSucceeded, waiting.Calls[0].Status, "the author's word is that echo reads")
-	require.Equal(t, agent.StatusSuspended, waiting.Calls[1].Status)
+	require.Equal(t, run.StatusSucceeded, waiting.Calls[0].Status, "the author's word is that echo reads")
+	require.Equal(t, run.StatusSuspended, waiting.Calls[1].Status)
 	require.Contains(t, string(model.Requests()[0].Body), `"everything_get-sum"`)
 	require.NotContains(t, string(model.Requests()[0].Body), `"everything_get-env"`)
 
@@ -263,7 +264,7 @@ func TestToolsOfAnMCPServer(t *testing.T) {
 	d.approve(ana, s)
 	s = d.until(acme, s.Run, done)
 	d.atRest()
-	require.Equal(t, agent.ReasonNaturalEnd, s.Reason, "%+v", s.Error)
+	require.Equal(t, run.ReasonNaturalEnd, s.Reason, "%+v", s.Error)
 	require.Equal(t, `"It is 42."`, string(s.Output))
 	calls := s.Calls()
 	require.Len(t, calls, 2)
@@ -281,7 +282,7 @@ func TestToolsOfAnMCPServer(t *testing.T) {
 }
 
 // pinned checks what a run and its agent know of the server, and gives the definition the run goes on with.
-func (d *deployment) pinned(ana *api.Client, written string, s agent.AgentState) *agent.Definition {
+func (d *deployment) pinned(ana *api.Client, written string, s run.AgentState) *agent.Definition {
 	d.t.Helper()
 	run, err := ana.Run(d.t.Context(), s.Run)
 	require.NoError(d.t, err)

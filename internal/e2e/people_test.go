@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -47,30 +47,30 @@ func insist[T any](t *testing.T, f func() (T, error)) T {
 }
 
 // until reads a run until it is as wanted, past the functions.
-func (d *deployment) until(tenant, run string, ok func(*agent.AgentState) bool) agent.AgentState {
+func (d *deployment) until(tenant, run string, ok func(*run.AgentState) bool) run.AgentState {
 	d.t.Helper()
 	return d.within(40*time.Second, 10*time.Millisecond, tenant, run, ok)
 }
 
-func (d *deployment) longUntil(tenant, run string, ok func(*agent.AgentState) bool) agent.AgentState {
+func (d *deployment) longUntil(tenant, run string, ok func(*run.AgentState) bool) run.AgentState {
 	d.t.Helper()
 	return d.within(4*time.Minute, time.Second, tenant, run, ok)
 }
 
-func (d *deployment) within(patience, tick time.Duration, tenant, run string, ok func(*agent.AgentState) bool) agent.AgentState {
+func (d *deployment) within(patience, tick time.Duration, tenant, runID string, ok func(*run.AgentState) bool) run.AgentState {
 	d.t.Helper()
-	var s agent.AgentState
+	var s run.AgentState
 	require.Eventually(d.t, func() bool {
-		l, err := d.ports.Journal.Load(d.t.Context(), tenant, run)
+		l, err := d.ports.Journal.Load(d.t.Context(), tenant, runID)
 		s = l.State
 		return err == nil && ok(&s)
 	}, patience, tick, "the run did not come to what was awaited")
 	return s
 }
 
-func parked(s *agent.AgentState) bool { return s.Status == agent.RunWaiting }
+func parked(s *run.AgentState) bool { return s.Status == run.RunWaiting }
 
-func done(s *agent.AgentState) bool { return s.Status == agent.RunDone }
+func done(s *run.AgentState) bool { return s.Status == run.RunDone }
 
 // refund starts a run that asks for a refund of 120.
 func refund(key string) api.Start {
@@ -78,7 +78,7 @@ func refund(key string) api.Start {
 }
 
 // approve countersigns what a parked run waits for.
-func (d *deployment) approve(c *api.Client, s agent.AgentState) {
+func (d *deployment) approve(c *api.Client, s run.AgentState) {
 	d.t.Helper()
 	insist(d.t, func() (approval.Approval, error) {
 		return c.Decide(d.t.Context(), s.Waits()[0].Wait.Approval, api.Verdict{Action: approval.Approve})
@@ -86,9 +86,9 @@ func (d *deployment) approve(c *api.Client, s agent.AgentState) {
 }
 
 // whole checks what every refund run must be in the end, whatever happened on the way.
-func (d *deployment) whole(s agent.AgentState) {
+func (d *deployment) whole(s run.AgentState) {
 	d.t.Helper()
-	require.Equal(d.t, agent.ReasonNaturalEnd, s.Reason, "%+v", s.Error)
+	require.Equal(d.t, run.ReasonNaturalEnd, s.Reason, "%+v", s.Error)
 	require.Equal(d.t, `"Refunded."`, string(s.Output))
 	require.EqualValues(d.t, 3, s.Inferences)
 	require.Equal(d.t, 1, d.refunds(s.Run), "paid once")

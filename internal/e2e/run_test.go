@@ -18,6 +18,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/bedrockfake"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -51,9 +52,9 @@ func TestRunByTheAPI(t *testing.T) {
 
 	d.approve(ana, s)
 	d.whole(d.until(acme, s.Run, done))
-	run, err := ana.Run(t.Context(), s.Run)
+	one, err := ana.Run(t.Context(), s.Run)
 	require.NoError(t, err)
-	require.Equal(t, agent.RunDone, run.Status)
+	require.Equal(t, run.RunDone, one.Status)
 	require.Equal(t, "user:ana", mustApproval(t, ana, page.Approvals[0].ID).Decisions[0].By)
 	require.Empty(t, d.bus.Undelivered())
 	d.sayInits()
@@ -170,7 +171,7 @@ func TestFunctionDiesDuringAnInference(t *testing.T) {
 	require.NoError(t, d.functions["step"].Kill())
 	close(died)
 	s := d.until(acme, started.ID, done)
-	require.Equal(t, agent.ReasonNaturalEnd, s.Reason, "%+v", s.Error)
+	require.Equal(t, run.ReasonNaturalEnd, s.Reason, "%+v", s.Error)
 	require.EqualValues(t, 1, s.Inferences)
 	require.GreaterOrEqual(t, requests.Load(), int32(2))
 	for _, m := range s.Messages.All() {

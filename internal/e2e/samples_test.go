@@ -14,6 +14,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/bedrockfake"
 	"github.com/countersign/countersign/internal/lambdafn"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -62,30 +63,30 @@ func TestSampleEvents(t *testing.T) {
 		require.NoError(t, json.Unmarshal(give(function, name), &r))
 		require.Equal(t, next, r.Next, "%s %s", function, name)
 	}
-	run := agent.RunID("default", "refunds", sampleKey)
+	runID := agent.RunID("default", "refunds", sampleKey)
 
 	var by api.Accepted
 	require.NoError(t, json.Unmarshal([]byte(http("start-iam.json", 202).Body), &by))
-	require.Equal(t, run, by.ID)
+	require.Equal(t, runID, by.ID)
 	require.NoError(t, json.Unmarshal([]byte(http("start-function-url.json", 202).Body), &by))
-	require.Equal(t, run, by.ID, "the same key and body are the same run")
+	require.Equal(t, runID, by.ID, "the same key and body are the same run")
 	require.JSONEq(t, `{"applied":false}`, string(give("http", "answer.json")), "the run has no such call")
 	route("step", "first-step.json", runtime.NextTools)
 	route("tool", "batch.json", runtime.NextStep)
 	route("step", "after-tools.json", runtime.NextWait)
 	require.JSONEq(t, `{}`, string(give("approve", "wait.json")))
-	s := d.until("default", run, parked)
-	require.Zero(t, d.refunds(run))
+	s := d.until("default", runID, parked)
+	require.Zero(t, d.refunds(runID))
 	_, err := d.as("default", "ana", "operators").Decide(t.Context(), s.Waits()[0].Wait.Approval, api.Verdict{Action: approval.Approve})
 	require.NoError(t, err)
 	on := give("step", "woken.json") // to the tools: what travels says which wait has ended
-	batch := fmt.Appendf(nil, `{"execution":"x","name":"%s-0","state":%s}`, run, on)
+	batch := fmt.Appendf(nil, `{"execution":"x","name":"%s-0","state":%s}`, runID, on)
 	_, err = d.functions["tool"].Invoke(t.Context(), batch)
 	require.NoError(t, err)
-	require.Equal(t, 1, d.refunds(run))
+	require.Equal(t, 1, d.refunds(runID))
 	route("step", "after-tools.json", runtime.NextDone)
 	route("step", "failure.json", runtime.NextFailed) // too late: the execution fails, and the run has ended well
-	require.Equal(t, agent.ReasonNaturalEnd, d.until("default", run, done).Reason)
+	require.Equal(t, run.ReasonNaturalEnd, d.until("default", runID, done).Reason)
 
 	http("start-jwt.json", 202)
 	http("get-run.json", 404) // acme has no run of that id

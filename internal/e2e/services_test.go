@@ -17,23 +17,25 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/awsfake"
 	"github.com/countersign/countersign/internal/bedrockfake"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
 // courier is a service on the other side of the bus: it sees what it is asked, by id, and whatever else is said there.
 type courier struct {
-	heard func(e agent.Outgoing, first bool) // what it does as it is asked; nil = nothing
+	heard func(e policy.Outgoing, first bool) // what it does as it is asked; nil = nothing
 
 	mu   sync.Mutex
-	seen map[string][]agent.Outgoing
+	seen map[string][]policy.Outgoing
 }
 
 func (c *courier) rule() awsfake.Rule {
 	return awsfake.Rule{Name: "Courier", Pattern: json.RawMessage(`{"source": ["countersign"]}`), Target: func(_ context.Context, _ string, input []byte) error {
 		var event struct {
 			Type   string `json:"detail-type"`
-			Detail agent.Outgoing
+			Detail policy.Outgoing
 		}
 		if err := json.Unmarshal(input, &event); err != nil {
 			return err
@@ -43,7 +45,7 @@ func (c *courier) rule() awsfake.Rule {
 		}
 		c.mu.Lock()
 		if c.seen == nil {
-			c.seen = map[string][]agent.Outgoing{}
+			c.seen = map[string][]policy.Outgoing{}
 		}
 		c.seen[event.Detail.ID] = append(c.seen[event.Detail.ID], event.Detail)
 		first := len(c.seen[event.Detail.ID]) == 1
@@ -56,14 +58,14 @@ func (c *courier) rule() awsfake.Rule {
 }
 
 // of is what came under an id, each time the same.
-func (c *courier) of(t *testing.T, id string) []agent.Outgoing {
+func (c *courier) of(t *testing.T, id string) []policy.Outgoing {
 	t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, e := range c.seen[id] {
 		require.Equal(t, c.seen[id][0], e, "one event for each id")
 	}
-	return append([]agent.Outgoing(nil), c.seen[id]...)
+	return append([]policy.Outgoing(nil), c.seen[id]...)
 }
 
 // booker is a model that books a courier and says what came of it.
@@ -81,7 +83,7 @@ func booker(t *testing.T) *bedrockfake.Server {
 }
 
 // book starts a run that asks the courier.
-func (d *deployment) book(tenant string) agent.AgentState {
+func (d *deployment) book(tenant string) run.AgentState {
 	d.t.Helper()
 	def, err := agent.Definition{
 		Name: "deliveries", System: "You book couriers.", Model: agent.ModelSpec{Provider: "bedrock", ID: "m"}, Permission: agent.Permission{Default: agent.DefaultAllow},
@@ -94,7 +96,7 @@ func (d *deployment) book(tenant string) agent.AgentState {
 	require.NoError(d.t, def.Check())
 	st := &runtime.Starter{Ports: d.ports}
 	s, err := st.Start(d.t.Context(), runtime.Start{
-		Tenant: tenant, Agent: &def, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Order 1002."}}}, Subject: "order 1002",
+		Tenant: tenant, Agent: &def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Order 1002."}}}, Subject: "order 1002",
 	})
 	require.NoError(d.t, err)
 	return s
@@ -111,12 +113,12 @@ func (d *deployment) answer(run, call, rest string) {
 }
 
 // booked wants a run whose service was asked once, answered once and whose end was announced.
-func (d *deployment) booked(c *courier, s agent.AgentState, result string) {
+func (d *deployment) booked(c *courier, s run.AgentState, result string) {
 	d.t.Helper()
-	require.Equal(d.t, agent.ReasonNaturalEnd, s.Reason, "%+v", s.Error)
+	require.Equal(d.t, run.ReasonNaturalEnd, s.Reason, "%+v", s.Error)
 	calls := s.Calls()
 	require.Len(d.t, calls, 1)
-	require.Equal(d.t, agent.StatusSucceeded, calls[0].Status)
+	require.Equal(d.t, run.StatusSucceeded, calls[0].Status)
 	require.Equal(d.t, 1, calls[0].Executions)
 	require.Equal(d.t, result, calls[0].Result.Content)
 	require.EqualValues(d.t, 2, s.Inferences)
@@ -127,7 +129,7 @@ func (d *deployment) booked(c *courier, s agent.AgentState, result string) {
 	require.EqualValues(d.t, 120, asked[0].ExecutionUnits)
 	require.Eventually(d.t, func() bool { return len(c.of(d.t, s.Run+"#end")) > 0 }, 20*time.Second, 10*time.Millisecond)
 	end := c.of(d.t, s.Run+"#end")[0]
-	require.Equal(d.t, agent.TypeRunCompleted, end.Type)
+	require.Equal(d.t, policy.TypeRunCompleted, end.Type)
 	require.EqualValues(d.t, 240, end.ExecutionUnits)
 	require.JSONEq(d.t, `{"reason":"natural_end","output":"Booked."}`, string(end.Data))
 }
@@ -137,7 +139,7 @@ func TestServiceAnswersByEvent(t *testing.T) {
 	c := &courier{}
 	d := deploy(t, booker(t), func(d *deployment) { d.bus.Deliveries, d.bus.Rules = 3, []awsfake.Rule{c.rule()} })
 	s := d.until(eventTenant, d.book(eventTenant).Run, parked)
-	require.Equal(t, agent.ForAnswer, s.Waits()[0].Wait.For)
+	require.Equal(t, run.ForAnswer, s.Waits()[0].Wait.For)
 	for name, f := range d.functions {
 		require.NoError(t, f.Kill(), name)
 	}
@@ -152,7 +154,7 @@ func TestServiceAnswersByEvent(t *testing.T) {
 func TestServiceAnswersBeforeTheRunParks(t *testing.T) {
 	c := &courier{}
 	d := deploy(t, booker(t), func(d *deployment) { d.bus.Deliveries, d.bus.Rules = 3, []awsfake.Rule{c.rule()} })
-	c.heard = func(e agent.Outgoing, first bool) {
+	c.heard = func(e policy.Outgoing, first bool) {
 		if e.Call != "" {
 			d.answer(e.Run, e.Call, `"result":"10:50"`)
 		}
@@ -167,10 +169,10 @@ func TestServiceAnswersByTheAPI(t *testing.T) {
 	d := deploy(t, booker(t), func(d *deployment) { d.bus.Rules = []awsfake.Rule{c.rule()} })
 	s := d.until(acme, d.book(acme).Run, parked)
 	ana := d.ana()
-	run, err := ana.Run(t.Context(), s.Run)
+	one, err := ana.Run(t.Context(), s.Run)
 	require.NoError(t, err)
-	require.Equal(t, agent.ForAnswer, run.Waiting[0].For)
-	require.Empty(t, run.Waiting[0].Approval)
+	require.Equal(t, run.ForAnswer, one.Waiting[0].For)
+	require.Empty(t, one.Waiting[0].Approval)
 	say := func(result string) bool {
 		got, err := ana.Input(t.Context(), s.Run, api.Input{Answers: []api.Answer{{Call: "t1", Result: json.RawMessage(result)}}}, "")
 		require.NoError(t, err)
@@ -194,14 +196,14 @@ func TestAnswersThatAreRefused(t *testing.T) {
 		d.answer(s.Run, "t1", rest) // by the rule it is one of the tenant default
 	}
 	require.Len(t, d.bus.Undelivered(), 3)
-	require.Equal(t, agent.RunWaiting, d.until(acme, s.Run, parked).Status)
+	require.Equal(t, run.RunWaiting, d.until(acme, s.Run, parked).Status)
 }
 
 // A function that dies while it asks leaves its claim; the next one asks again, under the same id.
 func TestFunctionDiesWhileItAsks(t *testing.T) {
 	c := &courier{}
 	d := deploy(t, booker(t), func(d *deployment) { d.bus.Rules = []awsfake.Rule{c.rule()} })
-	c.heard = func(e agent.Outgoing, first bool) {
+	c.heard = func(e policy.Outgoing, first bool) {
 		if first && e.Call != "" {
 			if err := d.functions["tool"].Kill(); err != nil {
 				t.Error(err)

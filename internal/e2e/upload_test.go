@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/bedrockfake"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -35,7 +35,7 @@ func TestPictureByUpload(t *testing.T) {
 	started, err := ana.Start(t.Context(), start)
 	require.NoError(t, err)
 	s := d.until(acme, started.ID, done)
-	require.Equal(t, agent.ReasonNaturalEnd, s.Reason, "%+v", s.Error)
+	require.Equal(t, run.ReasonNaturalEnd, s.Reason, "%+v", s.Error)
 	require.Contains(t, string(model.Requests()[0].Body), base64.StdEncoding.EncodeToString(picture))
 
 	_, err = d.as("other", "eve").Start(t.Context(), start)

@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tool"
@@ -119,7 +121,7 @@ type entered struct {
 }
 
 func (t *entered) Call(ctx context.Context, c tool.Call) (r agent.ToolResultData, err error) {
-	err = t.in.through(ctx, Call{Port: portTool, What: c.ID, Once: t.Spec().Effect == agent.EffectNonIdempotent || t.Spec().Effect == ""}, func() (err error) {
+	err = t.in.through(ctx, Call{Port: portTool, What: c.ID, Once: t.Spec().Effect == run.EffectNonIdempotent || t.Spec().Effect == ""}, func() (err error) {
 		r, err = t.Tool.Call(ctx, c)
 		return err
 	})
@@ -147,6 +149,6 @@ type emitter struct {
 	next runtime.Emitter
 }
 
-func (e *emitter) Emit(ctx context.Context, o agent.Outgoing) error {
+func (e *emitter) Emit(ctx context.Context, o policy.Outgoing) error {
 	return e.in.through(ctx, Call{Port: "bus.Emit", What: o.ID}, func() error { return e.next.Emit(ctx, o) })
 }

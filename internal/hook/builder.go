@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Builder makes what a model is told before it is asked: the system text and, when a run begins, the conversation's first messages (seed
@@ -24,18 +25,18 @@ type Builder func(ctx context.Context, in BuildInput) (Built, error)
 
 // BuildInput is what a builder builds from. It must not be changed.
 type BuildInput struct {
-	Lifecycle              agent.Lifecycle // of the inference that is about to be made
+	Lifecycle              run.Lifecycle // of the inference that is about to be made
 	Tenant, Run, Agent     string
 	Caller                 string // the agent whose call the run carries out; "" = nobody delegated it
 	Subject, AccessControl string
-	Date                   string             // the run's first day in UTC, 2006-01-02
-	Now                    time.Time          // of this inference; the run keeps what is made of it
-	Input                  json.RawMessage    // what the run was started with, parentSubject$$ included; nil = a message
-	System                 string             // the definition's system text, rendered; "" where it has none
-	Tools                  []agent.ToolSpec   // as the model is told of them, in order of definition
-	Interactions           agent.Interactions // made so far, and how many there may be
-	Exhausted              bool               // they are used up, and this is a grace call or the summary
-	MessagesWanted         bool               // the run begins: messages count
+	Date                   string           // the run's first day in UTC, 2006-01-02
+	Now                    time.Time        // of this inference; the run keeps what is made of it
+	Input                  json.RawMessage  // what the run was started with, parentSubject$$ included; nil = a message
+	System                 string           // the definition's system text, rendered; "" where it has none
+	Tools                  []agent.ToolSpec // as the model is told of them, in order of definition
+	Interactions           run.Interactions // made so far, and how many there may be
+	Exhausted              bool             // they are used up, and this is a grace call or the summary
+	MessagesWanted         bool             // the run begins: messages count
 }
 
 // Built is what a builder gives. The zero value is no system text and, for a run that was started with data, the default message: a user
@@ -47,9 +48,9 @@ type Built struct {
 
 // Message is one block of the conversation: text or media of the user, text of the model.
 type Message struct {
-	Role  agent.Role  // "" = user
-	Block agent.Block // agent.Text or agent.Media
-	Seen  int64       // its seenCount; media with more than 0 are never shown where they are masked
+	Role  run.Role  // "" = user
+	Block run.Block // agent.Text or agent.Media
+	Seen  int64     // its seenCount; media with more than 0 are never shown where they are masked
 }
 
 // ErrBuilder marks errors that end the run, as the builder's own and a panic; they are fit to be shown.

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Semantics 3.9: a tool's own answer, else the default, else ask; what cannot be read is ask.
@@ -22,13 +23,13 @@ func TestPermission(t *testing.T) {
 		{config, `{"permissions":{"tools":{"look":null}}}`, "look", "ask"}, {config, `{"permissions":{"tools":{"look":5}}}`, "look", "ask"},
 		{config, `{"permissions":"allow"}`, "look", "ask"}, {config, `{"permissions":{"tools":[]}}`, "look", "ask"}, {config, `{"other":1}`, "look", "run"},
 	} {
-		call := agent.Call{ID: "c1", Tool: c.tool, Input: json.RawMessage(`{"to":"<a>"}`)}
-		s := &agent.AgentState{Shared: json.RawMessage(c.state)}
+		call := run.Call{ID: "c1", Tool: c.tool, Input: json.RawMessage(`{"to":"<a>"}`)}
+		s := &run.AgentState{Shared: json.RawMessage(c.state)}
 		_, gate, err := built(t, "permission", c.config).BeforeTool(context.Background(), &definition, s, call, nil)
 		require.NoError(t, err)
 		want := map[string]string{"run": "run", "deny": "block permission denied", "ask": "suspend c1"}[c.want]
 		require.Equal(t, want, shown(gate), "%+v", c)
-		call.Grant = &agent.Grant{}
+		call.Grant = &run.Grant{}
 		_, gate, err = built(t, "permission", c.config).BeforeTool(context.Background(), &definition, s, call, nil)
 		require.NoError(t, err)
 		if c.want == "ask" {
@@ -40,15 +41,15 @@ func TestPermission(t *testing.T) {
 
 func TestPermissionAsksByThePseudoCall(t *testing.T) {
 	p := built(t, "permission", `{}`)
-	call := agent.Call{ID: "c1", Tool: "pay", Input: json.RawMessage(`{"to":"<a>"}`)}
-	_, gate, err := p.BeforeTool(context.Background(), &definition, &agent.AgentState{}, call, nil)
+	call := run.Call{ID: "c1", Tool: "pay", Input: json.RawMessage(`{"to":"<a>"}`)}
+	_, gate, err := p.BeforeTool(context.Background(), &definition, &run.AgentState{}, call, nil)
 	require.NoError(t, err)
-	require.Equal(t, &agent.Ticket{
+	require.Equal(t, &run.Ticket{
 		ID: "c1", Action: "tool:pay", Parameters: call.Input, Mode: "replay",
-		Pending: agent.Pending{ID: "fc_c1", Name: "PermissionConfirm", Arguments: json.RawMessage(`{"tool_name":"pay","tool_args":{"to":"<a>"}}`)},
+		Pending: run.Pending{ID: "fc_c1", Name: "PermissionConfirm", Arguments: json.RawMessage(`{"tool_name":"pay","tool_args":{"to":"<a>"}}`)},
 	}, gate.Suspend)
 	call.ID = ""
-	_, gate, err = p.BeforeTool(context.Background(), &definition, &agent.AgentState{}, call, nil)
+	_, gate, err = p.BeforeTool(context.Background(), &definition, &run.AgentState{}, call, nil)
 	require.NoError(t, err)
 	require.NotNil(t, gate.Block, "nobody can be asked about a call without an id")
 }
@@ -62,11 +63,11 @@ func TestToolPolicy(t *testing.T) {
 		{`{"allow":["*"],"exclude":["p*"]}`, []string{"pay"}}, {`{"allow":["nothing"]}`, []string{"look", "mail.send", "pay"}},
 	} {
 		p := built(t, "tool-policy", c.config)
-		h, _, err := p.BeforeInference(context.Background(), &definition, &agent.AgentState{})
+		h, _, err := p.BeforeInference(context.Background(), &definition, &run.AgentState{})
 		require.NoError(t, err)
 		require.Equal(t, c.hidden, h.Hidden, c.config)
 		for _, tool := range definition.Tools {
-			_, gate, err := p.BeforeTool(context.Background(), &definition, &agent.AgentState{}, agent.Call{ID: "c", Tool: tool.Name}, nil)
+			_, gate, err := p.BeforeTool(context.Background(), &definition, &run.AgentState{}, run.Call{ID: "c", Tool: tool.Name}, nil)
 			require.NoError(t, err)
 			blocked := false
 			for _, name := range c.hidden {
@@ -91,16 +92,16 @@ func TestReminder(t *testing.T) {
 		{`{"texts":["a"]}`, `{"reminders":["a"]}`, "", 1, `[]`},
 	} {
 		p := built(t, "reminder", c.config)
-		s := &agent.AgentState{Shared: json.RawMessage(c.state)}
-		h, err := p.State(context.Background(), agent.PhaseRunStart, &definition, s)
+		s := &run.AgentState{Shared: json.RawMessage(c.state)}
+		h, err := p.State(context.Background(), run.PhaseRunStart, &definition, s)
 		require.NoError(t, err)
 		require.Equal(t, c.begun, value(h), "%+v", c)
 		_, add, err := p.BeforeInference(context.Background(), &definition, s)
 		require.NoError(t, err)
-		r, err := add.To(agent.Request{Messages: []agent.Message{{Role: agent.RoleUser, Block: agent.Text{Text: "Go."}}}, Inferences: 2})
+		r, err := add.To(agent.Request{Messages: []run.Message{{Role: run.RoleUser, Block: run.Text{Text: "Go."}}}, Inferences: 2})
 		require.NoError(t, err)
 		require.Len(t, r.Messages, c.said+1, "%+v", c)
-		require.Equal(t, agent.Text{Text: "Go."}, r.Messages[c.said].Block)
+		require.Equal(t, run.Text{Text: "Go."}, r.Messages[c.said].Block)
 		require.Zero(t, r.Messages[0].Seen(2)*int64(c.said))
 		h, err = p.AfterInference(context.Background(), &definition, s, nil)
 		require.NoError(t, err)
@@ -111,7 +112,7 @@ func TestReminder(t *testing.T) {
 	}
 }
 
-func value(h agent.Hooked) string {
+func value(h run.Hooked) string {
 	if len(h.Patches) == 0 {
 		return ""
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Chain is the plugins of one agent, in order. The nil Chain has none. Safe for concurrent use as far as its plugins are.
@@ -35,12 +37,12 @@ func (s Set) Chain(specs []agent.PluginSpec) (*Chain, error) {
 // Error is a plugin's failure. Its text is fit to be stored and shown, as far as the plugin's own is.
 type Error struct {
 	Plugin string
-	Phase  agent.Phase
+	Phase  run.Phase
 	Cause  error
 }
 
 func (e *Error) Error() string {
-	return fmt.Sprintf("plugin %s failed in %s: %s", e.Plugin, e.Phase, agent.Bounded(e.Cause.Error()))
+	return fmt.Sprintf("plugin %s failed in %s: %s", e.Plugin, e.Phase, run.Bounded(e.Cause.Error()))
 }
 
 func (e *Error) Unwrap() error { return e.Cause }
@@ -66,7 +68,7 @@ func (c *Chain) any(has func(named) bool) bool {
 }
 
 // each enters every plugin with what it is given for the phase.
-func (c *Chain) each(ctx context.Context, phase agent.Phase, m *Moment, enter func(p named) error) error {
+func (c *Chain) each(ctx context.Context, phase run.Phase, m *Moment, enter func(p named) error) error {
 	if c == nil {
 		return nil
 	}
@@ -95,7 +97,7 @@ func entered(enter func() error) (err error) {
 }
 
 // State runs one of the phases that only change the shared state.
-func (c *Chain) State(ctx context.Context, phase agent.Phase, d *agent.Definition, s *agent.AgentState) (agent.Hooked, error) {
+func (c *Chain) State(ctx context.Context, phase run.Phase, d *agent.Definition, s *run.AgentState) (run.Hooked, error) {
 	m := &Moment{def: d, run: *s}
 	err := c.each(ctx, phase, m, func(p named) error {
 		if f := p.of(phase); f != nil {
@@ -103,19 +105,19 @@ func (c *Chain) State(ctx context.Context, phase agent.Phase, d *agent.Definitio
 		}
 		return nil
 	})
-	return agent.Hooked{Phase: phase, Patches: m.patches}, err
+	return run.Hooked{Phase: phase, Patches: m.patches}, err
 }
 
 // of is the plugin's function for one of the phases that only change the shared state.
-func (p named) of(phase agent.Phase) func(context.Context, *Moment) error {
+func (p named) of(phase run.Phase) func(context.Context, *Moment) error {
 	switch phase {
-	case agent.PhaseRunStart:
+	case run.PhaseRunStart:
 		return p.RunStart
-	case agent.PhaseStepStart:
+	case run.PhaseStepStart:
 		return p.StepStart
-	case agent.PhaseStepEnd:
+	case run.PhaseStepEnd:
 		return p.StepEnd
-	case agent.PhaseRunEnd:
+	case run.PhaseRunEnd:
 		return p.RunEnd
 	default:
 		return nil
@@ -130,10 +132,10 @@ type Additions struct {
 }
 
 // BeforeInference runs the phase: what was decided, and what the request gets beside it.
-func (c *Chain) BeforeInference(ctx context.Context, d *agent.Definition, s *agent.AgentState) (agent.Hooked, Additions, error) {
+func (c *Chain) BeforeInference(ctx context.Context, d *agent.Definition, s *run.AgentState) (run.Hooked, Additions, error) {
 	m := &BeforeInference{Moment: Moment{def: d, run: *s}, excluded: map[string]bool{}}
 	var owners []string
-	err := c.each(ctx, agent.PhaseBeforeInference, &m.Moment, func(p named) error {
+	err := c.each(ctx, run.PhaseBeforeInference, &m.Moment, func(p named) error {
 		if p.BeforeInference == nil {
 			return nil
 		}
@@ -143,14 +145,14 @@ func (c *Chain) BeforeInference(ctx context.Context, d *agent.Definition, s *age
 		}
 		return errors.Join(err, m.ending.problem)
 	})
-	h := agent.Hooked{Phase: agent.PhaseBeforeInference, Patches: m.patches, End: m.reason, Hidden: m.hidden()}
+	h := run.Hooked{Phase: run.PhaseBeforeInference, Patches: m.patches, End: m.reason, Hidden: m.hidden()}
 	return h, Additions{m.system, m.session, m.transforms, owners}, err
 }
 
 // hidden are the tools that are left out, in order of definition: what nobody includes where somebody does, and what anybody excludes.
 func (m *BeforeInference) hidden() []string {
 	var names []string
-	for _, t := range m.def.ToolsIn(&m.run) {
+	for _, t := range policy.ToolsIn(m.def, &m.run) {
 		if m.excluded[t.Name] || m.included != nil && !m.included[t.Name] {
 			names = append(names, t.Name)
 		}
@@ -163,47 +165,47 @@ func (a Additions) To(r agent.Request) (agent.Request, error) {
 	r = r.WithContext(a.system, a.session)
 	for i, change := range a.transforms {
 		if err := entered(func() error { r = change(r); return nil }); err != nil {
-			return r, &Error{Plugin: a.owners[i], Phase: agent.PhaseBeforeInference, Cause: err}
+			return r, &Error{Plugin: a.owners[i], Phase: run.PhaseBeforeInference, Cause: err}
 		}
 	}
 	return r, nil
 }
 
 // AfterInference runs the phase; failure is why the model gave no answer, nil where it did.
-func (c *Chain) AfterInference(ctx context.Context, d *agent.Definition, s *agent.AgentState, failure *agent.ModelError) (agent.Hooked, error) {
+func (c *Chain) AfterInference(ctx context.Context, d *agent.Definition, s *run.AgentState, failure *agent.ModelError) (run.Hooked, error) {
 	m := &AfterInference{Moment: Moment{def: d, run: *s}, failure: failure}
-	err := c.each(ctx, agent.PhaseAfterInference, &m.Moment, func(p named) error {
+	err := c.each(ctx, run.PhaseAfterInference, &m.Moment, func(p named) error {
 		if p.AfterInference == nil {
 			return nil
 		}
 		return errors.Join(p.AfterInference(ctx, m), m.ending.problem)
 	})
-	return agent.Hooked{Phase: agent.PhaseAfterInference, Patches: m.patches, End: m.reason}, err
+	return run.Hooked{Phase: run.PhaseAfterInference, Patches: m.patches, End: m.reason}, err
 }
 
 // BeforeTool runs the phase for a call: what was decided, and what the gate is to know. Fit says what is wrong with a ticket that is well
 // formed; nil = nothing is.
 func (c *Chain) BeforeTool(
-	ctx context.Context, d *agent.Definition, s *agent.AgentState, call agent.Call, fit func(agent.Ticket) error,
-) (agent.Hooked, agent.PluginGate, error) {
+	ctx context.Context, d *agent.Definition, s *run.AgentState, call run.Call, fit func(run.Ticket) error,
+) (run.Hooked, agent.PluginGate, error) {
 	m := &BeforeTool{Moment: Moment{def: d, run: *s}, call: call, fit: fit}
-	err := c.each(ctx, agent.PhaseBeforeTool, &m.Moment, func(p named) error {
+	err := c.each(ctx, run.PhaseBeforeTool, &m.Moment, func(p named) error {
 		if p.BeforeTool == nil {
 			return nil
 		}
 		return p.BeforeTool(ctx, m)
 	})
-	return agent.Hooked{Phase: agent.PhaseBeforeTool, Call: call.ID, Patches: m.patches}, m.chosen(), err
+	return run.Hooked{Phase: run.PhaseBeforeTool, Call: call.ID, Patches: m.patches}, m.chosen(), err
 }
 
 // AfterTool runs the phase for a call that came to something.
-func (c *Chain) AfterTool(ctx context.Context, d *agent.Definition, s *agent.AgentState, call agent.Call) (agent.Hooked, error) {
+func (c *Chain) AfterTool(ctx context.Context, d *agent.Definition, s *run.AgentState, call run.Call) (run.Hooked, error) {
 	m := &AfterTool{Moment: Moment{def: d, run: *s}, call: call}
-	err := c.each(ctx, agent.PhaseAfterTool, &m.Moment, func(p named) error {
+	err := c.each(ctx, run.PhaseAfterTool, &m.Moment, func(p named) error {
 		if p.AfterTool == nil {
 			return nil
 		}
 		return p.AfterTool(ctx, m)
 	})
-	return agent.Hooked{Phase: agent.PhaseAfterTool, Call: call.ID, Patches: m.patches, Says: m.says}, err
+	return run.Hooked{Phase: run.PhaseAfterTool, Call: call.ID, Patches: m.patches, Says: m.says}, err
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // ContextSource gives a section of the prompt what it says: a plan, or what was found for the newest question (seed 004, "Planning Context",
@@ -27,14 +28,14 @@ const MaxContext = 64 << 10
 
 // ContextInput is what a source may go by. It must not be changed.
 type ContextInput struct {
-	Lifecycle              agent.Lifecycle // of the inference that is about to be made
+	Lifecycle              run.Lifecycle // of the inference that is about to be made
 	Tenant, Run, Agent     string
 	Subject, AccessControl string
 	Now                    time.Time
 	Input                  json.RawMessage  // what the run was started with; nil = a message
-	Messages               []agent.Message  // the conversation as the request holds it
+	Messages               []run.Message    // the conversation as the request holds it
 	Tools                  []agent.ToolSpec // that the request offers
-	Interactions           agent.Interactions
+	Interactions           run.Interactions
 	Exhausted              bool // this is a grace call or the summary
 }
 

@@ -12,8 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // effects are the methods with which a plugin decides something; every other method of a phase's type only looks.
@@ -25,28 +25,28 @@ var effects = []string{
 var looks = []string{"Agent", "Call", "Failure", "Granted", "Resumed", "Run", "Tool", "Value"}
 
 // allowed is the table of semantics 3.2: what a plugin may do in each phase.
-var allowed = map[agent.Phase][]string{
-	agent.PhaseRunStart:        {"Patch"},
-	agent.PhaseStepStart:       {"Patch"},
-	agent.PhaseBeforeInference: {"AddSession", "AddSystem", "End", "Exclude", "IncludeOnly", "Patch", "Stop", "Transform"},
-	agent.PhaseAfterInference:  {"End", "Patch", "Stop"},
-	agent.PhaseStepEnd:         {"Patch"},
-	agent.PhaseBeforeTool:      {"Allow", "Block", "Patch", "SetResult", "Suspend"},
-	agent.PhaseAfterTool:       {"AddMessage", "AddReminder", "Patch"},
-	agent.PhaseRunEnd:          {"Patch"},
+var allowed = map[run.Phase][]string{
+	run.PhaseRunStart:        {"Patch"},
+	run.PhaseStepStart:       {"Patch"},
+	run.PhaseBeforeInference: {"AddSession", "AddSystem", "End", "Exclude", "IncludeOnly", "Patch", "Stop", "Transform"},
+	run.PhaseAfterInference:  {"End", "Patch", "Stop"},
+	run.PhaseStepEnd:         {"Patch"},
+	run.PhaseBeforeTool:      {"Allow", "Block", "Patch", "SetResult", "Suspend"},
+	run.PhaseAfterTool:       {"AddMessage", "AddReminder", "Patch"},
+	run.PhaseRunEnd:          {"Patch"},
 }
 
 // fields are the functions of a Plugin by phase.
-var fields = map[agent.Phase]string{
-	agent.PhaseRunStart: "RunStart", agent.PhaseStepStart: "StepStart", agent.PhaseBeforeInference: "BeforeInference", agent.PhaseAfterInference: "AfterInference",
-	agent.PhaseStepEnd: "StepEnd", agent.PhaseBeforeTool: "BeforeTool", agent.PhaseAfterTool: "AfterTool", agent.PhaseRunEnd: "RunEnd",
+var fields = map[run.Phase]string{
+	run.PhaseRunStart: "RunStart", run.PhaseStepStart: "StepStart", run.PhaseBeforeInference: "BeforeInference", run.PhaseAfterInference: "AfterInference",
+	run.PhaseStepEnd: "StepEnd", run.PhaseBeforeTool: "BeforeTool", run.PhaseAfterTool: "AfterTool", run.PhaseRunEnd: "RunEnd",
 }
 
 // Every phase's type has the effects that the phase allows and no other, and nothing in it can be set from outside.
 func TestPhasesOfferWhatTheyAllow(t *testing.T) {
 	plugin := reflect.TypeFor[hook.Plugin]()
-	require.Equal(t, len(agent.Phases()), plugin.NumField())
-	for _, phase := range agent.Phases() {
+	require.Equal(t, len(run.Phases()), plugin.NumField())
+	for _, phase := range run.Phases() {
 		f, ok := plugin.FieldByName(fields[phase])
 		require.True(t, ok, phase)
 		moment := f.Type.In(1)
@@ -81,7 +81,7 @@ func TestForbiddenEffectsDoNotCompile(t *testing.T) {
 	source.WriteString("package forbidden\n\nimport (\n\t\"context\"\n\t\"github.com/countersign/countersign/internal/agent\"\n\t\"github.com/countersign/countersign/internal/hook\"\n)\n\nvar _ agent.Ticket\n")
 	wrong := map[int]string{}
 	line := strings.Count(source.String(), "\n")
-	for _, phase := range agent.Phases() {
+	for _, phase := range run.Phases() {
 		f, _ := reflect.TypeFor[hook.Plugin]().FieldByName(fields[phase])
 		for _, effect := range effects {
 			line++

@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/run"
 )
 
 var definition = agent.Definition{Tools: []agent.ToolSpec{{Name: "look"}, {Name: "mail.send"}, {Name: "pay"}}}
@@ -40,9 +41,9 @@ func built(t *testing.T, name, config string) *hook.Chain {
 
 func TestAllPhasesWithoutPlugins(t *testing.T) {
 	var none *hook.Chain
-	ctx, s := context.Background(), &agent.AgentState{}
+	ctx, s := context.Background(), &run.AgentState{}
 	require.False(t, none.BeginsRuns())
-	for _, phase := range agent.Phases() {
+	for _, phase := range run.Phases() {
 		h, err := none.State(ctx, phase, &definition, s)
 		require.NoError(t, err)
 		require.True(t, h.Empty())
@@ -53,7 +54,7 @@ func TestAllPhasesWithoutPlugins(t *testing.T) {
 	r, err := add.To(agent.Request{System: "s"})
 	require.NoError(t, err)
 	require.Equal(t, agent.Request{System: "s"}, r)
-	h, gate, err := none.BeforeTool(ctx, &definition, s, agent.Call{ID: "c"}, nil)
+	h, gate, err := none.BeforeTool(ctx, &definition, s, run.Call{ID: "c"}, nil)
 	require.NoError(t, err)
 	require.True(t, h.Empty())
 	require.Zero(t, gate)
@@ -64,7 +65,7 @@ func TestGatePrecedence(t *testing.T) {
 	say := map[string]func(*hook.BeforeTool){
 		"nothing": func(*hook.BeforeTool) {},
 		"block":   func(m *hook.BeforeTool) { m.Block("a") }, "block b": func(m *hook.BeforeTool) { m.Block("b") },
-		"suspend": func(m *hook.BeforeTool) { m.Suspend(agent.Ticket{ID: "a"}) }, "suspend b": func(m *hook.BeforeTool) { m.Suspend(agent.Ticket{ID: "b"}) },
+		"suspend": func(m *hook.BeforeTool) { m.Suspend(run.Ticket{ID: "a"}) }, "suspend b": func(m *hook.BeforeTool) { m.Suspend(run.Ticket{ID: "b"}) },
 		"result": func(m *hook.BeforeTool) { m.SetResult(agent.ToolResultData{Content: "a"}) }, "result b": func(m *hook.BeforeTool) { m.SetResult(agent.ToolResultData{Content: "b"}) },
 		"allow": func(m *hook.BeforeTool) { m.Allow() },
 	}
@@ -78,7 +79,7 @@ func TestGatePrecedence(t *testing.T) {
 		plugin := func(name string) hook.Plugin {
 			return hook.Plugin{BeforeTool: func(_ context.Context, m *hook.BeforeTool) error { say[name](m); return nil }}
 		}
-		_, gate, err := chain(t, plugin(c.first), plugin(c.second)).BeforeTool(context.Background(), &definition, &agent.AgentState{}, agent.Call{ID: "c", Tool: "pay"}, nil)
+		_, gate, err := chain(t, plugin(c.first), plugin(c.second)).BeforeTool(context.Background(), &definition, &run.AgentState{}, run.Call{ID: "c", Tool: "pay"}, nil)
 		require.NoError(t, err)
 		require.Equal(t, c.want, shown(gate), "%s, then %s", c.first, c.second)
 	}
@@ -121,7 +122,7 @@ func TestFiltersCompose(t *testing.T) {
 		{[]hook.Plugin{include("look", "pay"), exclude("pay")}, []string{"mail.send", "pay"}},
 		{[]hook.Plugin{exclude("ghost")}, nil},
 	} {
-		h, _, err := chain(t, c.plugins...).BeforeInference(context.Background(), &definition, &agent.AgentState{})
+		h, _, err := chain(t, c.plugins...).BeforeInference(context.Background(), &definition, &run.AgentState{})
 		require.NoError(t, err)
 		require.Equal(t, c.hidden, h.Hidden)
 	}
@@ -132,9 +133,9 @@ func TestFirstEndCounts(t *testing.T) {
 	stop := hook.Plugin{AfterInference: func(_ context.Context, m *hook.AfterInference) error { m.Stop("enough"); return nil }}
 	for _, c := range []struct {
 		plugins []hook.Plugin
-		want    agent.Reason
-	}{{nil, ""}, {[]hook.Plugin{end, stop}, agent.ReasonPluginRequested}, {[]hook.Plugin{stop, end}, "stopped:enough"}} {
-		h, err := chain(t, c.plugins...).AfterInference(context.Background(), &definition, &agent.AgentState{}, nil)
+		want    run.Reason
+	}{{nil, ""}, {[]hook.Plugin{end, stop}, run.ReasonPluginRequested}, {[]hook.Plugin{stop, end}, "stopped:enough"}} {
+		h, err := chain(t, c.plugins...).AfterInference(context.Background(), &definition, &run.AgentState{}, nil)
 		require.NoError(t, err)
 		require.Equal(t, c.want, h.End)
 	}
@@ -148,10 +149,10 @@ func TestPatchesAreSeen(t *testing.T) {
 		m.Patch("/n", n+1)
 		return err
 	}}
-	s := &agent.AgentState{Shared: json.RawMessage(`{"n":3}`)}
-	h, err := chain(t, count, count).State(context.Background(), agent.PhaseStepStart, &definition, s)
+	s := &run.AgentState{Shared: json.RawMessage(`{"n":3}`)}
+	h, err := chain(t, count, count).State(context.Background(), run.PhaseStepStart, &definition, s)
 	require.NoError(t, err)
-	require.Equal(t, []agent.Patch{{Path: "/n", Value: json.RawMessage("4")}, {Path: "/n", Value: json.RawMessage("5")}}, h.Patches)
+	require.Equal(t, []run.Patch{{Path: "/n", Value: json.RawMessage("4")}, {Path: "/n", Value: json.RawMessage("5")}}, h.Patches)
 	require.JSONEq(t, `{"n":3}`, string(s.Shared))
 }
 
@@ -171,7 +172,7 @@ func TestFailures(t *testing.T) {
 		"a pointer that is not one":  {func(_ context.Context, m *hook.Moment) error { _, err := m.Value("n", nil); return err }, "leading slash"},
 		"an error after one of them": {func(_ context.Context, m *hook.Moment) error { m.Patch("", 1); return errors.New("first") }, "first"},
 	} {
-		_, err := chain(t, at(c.do)).State(context.Background(), agent.PhaseRunEnd, &definition, &agent.AgentState{Shared: json.RawMessage(`{"n":3}`)})
+		_, err := chain(t, at(c.do)).State(context.Background(), run.PhaseRunEnd, &definition, &run.AgentState{Shared: json.RawMessage(`{"n":3}`)})
 		var failed *hook.Error
 		require.ErrorAs(t, err, &failed, name)
 		require.ErrorContains(t, err, c.want, name)
@@ -181,7 +182,7 @@ func TestFailures(t *testing.T) {
 		m.Transform(func(agent.Request) agent.Request { panic("secret") })
 		return nil
 	}}
-	_, add, err := chain(t, hook.Plugin{}, transform).BeforeInference(context.Background(), &definition, &agent.AgentState{})
+	_, add, err := chain(t, hook.Plugin{}, transform).BeforeInference(context.Background(), &definition, &run.AgentState{})
 	require.NoError(t, err)
 	_, err = add.To(agent.Request{})
 	require.EqualError(t, err, "plugin p1 failed in before_inference: it panicked")
@@ -191,7 +192,7 @@ func TestFailures(t *testing.T) {
 func TestTheEndOfAnInvocationIsNoFailure(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	late := hook.Plugin{StepEnd: func(ctx context.Context, _ *hook.Moment) error { cancel(); return ctx.Err() }}
-	_, err := chain(t, late).State(ctx, agent.PhaseStepEnd, &definition, &agent.AgentState{})
+	_, err := chain(t, late).State(ctx, run.PhaseStepEnd, &definition, &run.AgentState{})
 	require.Equal(t, context.Canceled, err)
 }
 

@@ -5,7 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // PermissionPath is where a run keeps its own answers for the permission plugin: {"default": ANSWER, "tools": {NAME: ANSWER}}, in the place
@@ -84,17 +85,17 @@ func (c permissionConfig) answer(m *BeforeTool, tool string) string {
 }
 
 // confirmation asks for a call by the pseudo-call that front ends of seed 001 know.
-func confirmation(c agent.Call) agent.Ticket {
-	args, err := agent.MarshalVerbatim(struct {
+func confirmation(c run.Call) run.Ticket {
+	args, err := run.MarshalVerbatim(struct {
 		Tool string          `json:"tool_name"`
 		Args json.RawMessage `json:"tool_args"`
 	}{c.Tool, c.Input})
 	if err != nil { // stored arguments always marshal
 		args = nil
 	}
-	return agent.Ticket{
+	return run.Ticket{
 		ID: c.ID, Action: "tool:" + c.Tool, Parameters: c.Input, Mode: "replay",
-		Pending: agent.Pending{ID: "fc_" + c.ID, Name: "PermissionConfirm", Arguments: args},
+		Pending: run.Pending{ID: "fc_" + c.ID, Name: "PermissionConfirm", Arguments: args},
 	}
 }
 
@@ -103,7 +104,7 @@ func decode(config json.RawMessage, v any) error {
 	if len(config) == 0 || string(config) == "null" {
 		return nil
 	}
-	return agent.DecodeStrict(config, v)
+	return jsonx.DecodeStrict(config, v)
 }
 
 func values(m map[string]string) []string {

@@ -7,6 +7,9 @@ import (
 	"fmt"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Plugin is what a plugin does at each phase; nil = nothing. It keeps nothing between two phases but in the run's shared state: the next
@@ -25,8 +28,8 @@ type Plugin struct {
 // Moment is what every phase has: the run to look at, and its shared state to change. Nothing that it gives out may be changed.
 type Moment struct {
 	def     *agent.Definition
-	run     agent.AgentState
-	patches []agent.Patch
+	run     run.AgentState
+	patches []run.Patch
 	invalid error
 }
 
@@ -34,7 +37,7 @@ type Moment struct {
 func (m *Moment) Agent() *agent.Definition { return m.def }
 
 // Run is the run as it is, with what plugins before this one have patched.
-func (m *Moment) Run() *agent.AgentState { return &m.run }
+func (m *Moment) Run() *run.AgentState { return &m.run }
 
 // Value reads the value at a JSON Pointer of the shared state into v, and reports whether there is one. A value that does not fit v is an
 // error.
@@ -42,7 +45,7 @@ func (m *Moment) Value(path string, v any) (bool, error) {
 	if len(m.run.Shared) == 0 {
 		return false, nil
 	}
-	raw, ok, err := agent.Lookup(m.run.Shared, path)
+	raw, ok, err := jsonx.Lookup(m.run.Shared, path)
 	if err != nil || !ok {
 		return false, err
 	}
@@ -56,16 +59,16 @@ func (m *Moment) Value(path string, v any) (bool, error) {
 func (m *Moment) Patch(path string, value any) {
 	raw, err := json.Marshal(value)
 	if err == nil {
-		err = m.apply(agent.Patch{Path: path, Value: raw})
+		err = m.apply(run.Patch{Path: path, Value: raw})
 	}
 	m.invalid = errors.Join(m.invalid, err)
 }
 
-func (m *Moment) apply(p agent.Patch) error {
-	if err := agent.CheckPatch(m.run.SharedState(), []agent.Patch{p}); err != nil {
+func (m *Moment) apply(p run.Patch) error {
+	if err := policy.CheckPatch(m.run.SharedState(), []run.Patch{p}); err != nil {
 		return err
 	}
-	state, err := agent.ApplyPatches(m.run.Shared, []agent.Patch{p})
+	state, err := run.ApplyPatches(m.run.Shared, []run.Patch{p})
 	if err != nil {
 		return err
 	}
@@ -127,26 +130,26 @@ func (m *AfterInference) Failure() *agent.ModelError { return m.failure }
 
 // ending is the effect of the phases that may end a run. The first reason counts.
 type ending struct {
-	reason  agent.Reason
+	reason  run.Reason
 	problem error
 }
 
 // End ends the run as plugin_requested, with the last text so far as its output: the model is not asked, and calls that it has asked for
 // are not carried out.
-func (e *ending) End() { e.set(agent.ReasonPluginRequested) }
+func (e *ending) End() { e.set(run.ReasonPluginRequested) }
 
 // Stop ends the run as stopped:<code>, which is 1 to 40 of a to z and _; another code fails the phase. Before an inference that is at once; behind one, once the calls it asked for have finished.
 func (e *ending) Stop(code string) {
-	if !agent.ValidStopCode(code) {
+	if !run.ValidStopCode(code) {
 		e.problem = errCode
 	}
-	e.set(agent.Stopped(code))
+	e.set(run.Stopped(code))
 }
 
 // errCode is the error of a plugin that stops a run and does not say what for.
 var errCode = errors.New("it stopped the run without a code of 1 to 40 of a to z and _")
 
-func (e *ending) set(r agent.Reason) {
+func (e *ending) set(r run.Reason) {
 	if e.reason == "" {
 		e.reason = r
 	}
@@ -158,19 +161,19 @@ func (e *ending) set(r agent.Reason) {
 type BeforeTool struct {
 	Moment
 
-	call agent.Call
+	call run.Call
 	gate agent.PluginGate
-	fit  func(agent.Ticket) error // what only a runtime sees of a ticket; nil = nothing
+	fit  func(run.Ticket) error // what only a runtime sees of a ticket; nil = nothing
 }
 
 // Call is the call.
-func (m *BeforeTool) Call() agent.Call { return m.call }
+func (m *BeforeTool) Call() run.Call { return m.call }
 
 // Tool is the call's tool; false where the agent has none of that name.
 func (m *BeforeTool) Tool() (agent.ToolSpec, bool) { return m.def.Tool(m.call.Tool) }
 
 // Resumed reports whether the call was suspended and goes on.
-func (m *BeforeTool) Resumed() bool { return m.call.Status == agent.StatusResuming }
+func (m *BeforeTool) Resumed() bool { return m.call.Status == run.StatusResuming }
 
 // Granted reports whether somebody who may has approved this very call. Whether the approval still holds is for the gate to see.
 func (m *BeforeTool) Granted() bool { return m.call.Grant != nil }
@@ -185,8 +188,8 @@ func (m *BeforeTool) Block(reason string) {
 // Suspend has somebody asked before the call runs, who may approve under the agent's permission. Once they have, this phase runs
 // again, and the call has the answer as its Resume; the tool does not get it, as it is none to a question of its own. A ticket that nobody
 // could be asked, or whose answer nothing could be checked against, fails the phase.
-func (m *BeforeTool) Suspend(t agent.Ticket) {
-	t, err := t.Checked()
+func (m *BeforeTool) Suspend(t run.Ticket) {
+	t, err := policy.Checked(t)
 	if err == nil && m.fit != nil {
 		err = m.fit(t)
 	}
@@ -223,17 +226,17 @@ func (m *BeforeTool) chosen() agent.PluginGate {
 type AfterTool struct {
 	Moment
 
-	call agent.Call
-	says []agent.Said
+	call run.Call
+	says []run.Said
 }
 
 // Call is the call, with its status and result.
-func (m *AfterTool) Call() agent.Call { return m.call }
+func (m *AfterTool) Call() run.Call { return m.call }
 
 // AddReminder adds a message of the system's behind the results of the round.
 func (m *AfterTool) AddReminder(text string) {
-	m.says = append(m.says, agent.Said{Text: text, Reminder: true})
+	m.says = append(m.says, run.Said{Text: text, Reminder: true})
 }
 
 // AddMessage adds a message of the user's behind the results of the round.
-func (m *AfterTool) AddMessage(text string) { m.says = append(m.says, agent.Said{Text: text}) }
+func (m *AfterTool) AddMessage(text string) { m.says = append(m.says, run.Said{Text: text}) }

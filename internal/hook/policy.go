@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Policy lists the tools of an agent that need a permission, beside those that its rules name: by original or by model-facing name. It is
@@ -28,7 +29,7 @@ type PolicyInput struct {
 type PermissionBackend interface {
 	// Get is asked once for each round of calls in which a tool needs a permission, and only about those. The map is by original name; a
 	// tool that is not in it is requestable.
-	Get(ctx context.Context, c PermissionContext, tools []PermissionTool) (map[string]agent.PermissionStatus, error)
+	Get(ctx context.Context, c PermissionContext, tools []PermissionTool) (map[string]run.PermissionStatus, error)
 	// Set is told what a person has said of tools, before the run goes on.
 	Set(ctx context.Context, c PermissionContext, said PermissionWord) error
 	// Request says why the tools are needed, for the people who will be asked; "" = nothing to say. It is called once for a round's request

@@ -18,8 +18,8 @@ const chokePoint = "internal/approval"
 // decisionFacts are the facts that a person's word becomes, and who may make them beside the desk: the core, of words that the desk has kept or that
 // it asks it to make of an answer.
 var decisionFacts = map[string][]string{
-	"Decided":      {chokePoint, "internal/agent/early.go", "internal/agent/eventcodec.go", "internal/agent/event.go", "internal/agent/ticket.go", "internal/agent/resolve.go"},
-	"DecisionKept": {chokePoint, "internal/agent/eventcodec.go", "internal/agent/event.go"},
+	"Decided":      {chokePoint, "internal/policy/decision.go", "internal/run/eventcodec.go", "internal/run/event.go"},
+	"DecisionKept": {chokePoint, "internal/run/eventcodec.go", "internal/run/event.go"},
 }
 
 // requestWrites are the writes to requests, and the files beside the desk's own that may put them into a transaction: those of the entries that
@@ -76,12 +76,12 @@ func TestA9OnlyTheDeskDecides(t *testing.T) {
 	met := map[string]bool{}
 	for _, p := range list(t) {
 		for file, parsed := range sources(t, p) {
-			core := strings.HasPrefix(file, "internal/agent/") && strings.Count(file, "/") == 2
+			core := strings.HasPrefix(file, "internal/run/")
 			ast.Inspect(parsed, func(n ast.Node) bool {
 				switch n := n.(type) {
 				case *ast.CompositeLit:
 					name, of := nameOf(n.Type)
-					if places, is := decisionFacts[name]; is && len(n.Elts) > 0 && (of == "agent" || core && of == "") {
+					if places, is := decisionFacts[name]; is && len(n.Elts) > 0 && (of == "run" || core && of == "") {
 						met[name] = true
 						require.True(t, allowed(file, places), "%s makes a %s: only %v may", file, name, places)
 					}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/runtime"
 )
 
@@ -58,13 +59,13 @@ func (a answers) take(ctx context.Context, d delivery) ([]byte, error) {
 
 func readAnswer(d delivery) (runtime.Answer, error) {
 	var said eventAnswer
-	if err := agent.DecodeKnown(d.raw, limits, &delivery{}); err != nil { // no key of it is there twice, or in other letters
+	if err := jsonx.DecodeKnown(d.raw, limits, &delivery{}); err != nil { // no key of it is there twice, or in other letters
 		return runtime.Answer{}, invalidf("read the answer: %w", err)
 	}
 	if !bytes.HasPrefix(bytes.TrimSpace(d.Answer), []byte("{")) {
 		return runtime.Answer{}, invalidf("read the answer: want {run, call, result or error}, got something of another form")
 	}
-	if err := agent.DecodeKnown(d.Answer, limits, &said); err != nil { // an event may say more than the answer
+	if err := jsonx.DecodeKnown(d.Answer, limits, &said); err != nil { // an event may say more than the answer
 		return runtime.Answer{}, invalidf("read the answer: %w", err)
 	}
 	switch {
@@ -89,7 +90,7 @@ func readAnswer(d delivery) (runtime.Answer, error) {
 
 // plainText is what the model will read of a result: a string's text, or JSON, strictly read.
 func plainText(raw json.RawMessage) (string, error) {
-	value, err := agent.CompactJSON(raw, agent.JSONLimits{})
+	value, err := jsonx.CompactJSON(raw, jsonx.JSONLimits{})
 	if err != nil {
 		return "", invalidf("read the answer: result: %w", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/audit"
 	"github.com/countersign/countersign/internal/lambdafn"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tools/callback"
 	"github.com/countersign/countersign/internal/web/api"
@@ -93,11 +94,11 @@ func (n named) blank(text string) string {
 
 // foreign is what acme has of every kind, and strange what looks like it and is nobody's.
 func (s *stack) foreign() (theirs, strange named) {
-	run := s.waiting(ana, "k")
+	one := s.waiting(ana, "k")
 	secret := []byte("acme's own")
 	require.NoError(s.t, s.machine.Ports.Blobs.Put(s.t.Context(), "acme", store.BlobDigest(secret), secret))
 	for _, digest := range []string{"1", "2"} {
-		_, err := s.machine.Servers.Saw(s.t.Context(), approval.Sighting{Tenant: "acme", Agent: "payer", Run: run.ID, Server: "files", Tools: []agent.ServerTool{
+		_, err := s.machine.Servers.Saw(s.t.Context(), approval.Sighting{Tenant: "acme", Agent: "payer", Run: one.ID, Server: "files", Tools: []agent.ServerTool{
 			{Name: "read", Description: "I will pay", Schema: json.RawMessage(`{"type":"object"}`), Digest: digest},
 		}})
 		require.NoError(s.t, err)
@@ -105,9 +106,9 @@ func (s *stack) foreign() (theirs, strange named) {
 	log := &audit.Log{Table: s.machine.Ports.Table, Clock: s.machine.Ports.Clock}
 	require.NoError(s.t, log.Record(s.t.Context(), "acme", audit.Record{ID: "1", Kind: audit.Viewed, Actor: "user:ana"}, audit.Record{ID: "2", Kind: audit.Viewed, Actor: "user:ana"}))
 	// It says acme's run, and is not acme's.
-	theirs = named{run.ID, run.Waiting[0].Approval, store.BlobDigest(secret), "payer", "files", callback.Path + addressed("globex", run.ID)}
+	theirs = named{one.ID, one.Waiting[0].Approval, store.BlobDigest(secret), "payer", "files", callback.Path + addressed("globex", one.ID)}
 	other := agent.RunID("nobody", "payer", "k")
-	strange = named{other, agent.ApprovalID(other, "c1", 1), store.BlobDigest([]byte("nobody's")), "payex", "filex", callback.Path + addressed("globex", other)}
+	strange = named{other, run.ApprovalID(other, "c1", 1), store.BlobDigest([]byte("nobody's")), "payex", "filex", callback.Path + addressed("globex", other)}
 	return theirs, strange
 }
 

@@ -10,22 +10,22 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/lambdafn"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 )
 
 // closing is a plugin that says which runs it has seen at their end, behind that end.
 type closing struct {
-	ended []agent.Reason
+	ended []run.Reason
 	err   error
 }
 
 func (c *closing) code() map[string]hook.Factory {
 	return map[string]hook.Factory{"closing": func(json.RawMessage) (hook.Plugin, error) {
 		return hook.Plugin{RunEnd: func(_ context.Context, m *hook.Moment) error {
-			if m.Run().Status == agent.RunDone {
+			if m.Run().Status == run.RunDone {
 				c.ended = append(c.ended, m.Run().Reason)
 			}
 			return c.err
@@ -45,16 +45,16 @@ func inClosing(t *testing.T, f func(t *testing.T, s *stack, c *closing, run stri
 
 // What functions/http cancels is cleaned up after by an execution of the state machine, which succeeds.
 func TestCancelledRunsAreCleanedUp(t *testing.T) {
-	inClosing(t, func(t *testing.T, s *stack, c *closing, run string) {
-		require.Equal(t, 202, s.do(ana, "POST /v1/runs/"+run+"/cancel", `{}`).StatusCode)
+	inClosing(t, func(t *testing.T, s *stack, c *closing, runID string) {
+		require.Equal(t, 202, s.do(ana, "POST /v1/runs/"+runID+"/cancel", `{}`).StatusCode)
 		synctest.Wait()
-		require.Equal(t, []agent.Reason{agent.ReasonCancelled}, c.ended)
-		d, err := s.machine.Engine.Describe(t.Context(), executionARN+runtime.CleanupName(run, 0))
+		require.Equal(t, []run.Reason{run.ReasonCancelled}, c.ended)
+		d, err := s.machine.Engine.Describe(t.Context(), executionARN+runtime.CleanupName(runID, 0))
 		require.NoError(t, err)
 		require.EqualValues(t, "SUCCEEDED", d.Status)
 		time.Sleep(time.Hour)
 		require.Empty(t, s.swept(ruleEvent).Repaired)
-		require.Empty(t, s.swept(statusEvent(runtime.ExecutionName(run, 0), "ABORTED", inputOf("acme", run))).Repaired)
+		require.Empty(t, s.swept(statusEvent(runtime.ExecutionName(runID, 0), "ABORTED", inputOf("acme", runID))).Repaired)
 		synctest.Wait()
 		require.Len(t, c.ended, 1)
 	})
@@ -70,16 +70,16 @@ func TestSweptRunsAreCleanedUp(t *testing.T) {
 		"an engine that begins": func(t *testing.T, s *stack) { require.NoError(t, s.machine.Resume(t.Context(), "acme")) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inClosing(t, func(t *testing.T, s *stack, c *closing, run string) {
+			inClosing(t, func(t *testing.T, s *stack, c *closing, runID string) {
 				s.mute.Store(true)
-				require.Equal(t, 503, s.do(ana, "POST /v1/runs/"+run+"/cancel", `{}`).StatusCode)
+				require.Equal(t, 503, s.do(ana, "POST /v1/runs/"+runID+"/cancel", `{}`).StatusCode)
 				synctest.Wait()
 				require.Empty(t, c.ended)
 				s.mute.Store(false)
 				time.Sleep(2 * time.Minute)
 				repair(t, s)
 				synctest.Wait()
-				require.Equal(t, []agent.Reason{agent.ReasonCancelled}, c.ended)
+				require.Equal(t, []run.Reason{run.ReasonCancelled}, c.ended)
 			})
 		})
 	}
@@ -87,9 +87,9 @@ func TestSweptRunsAreCleanedUp(t *testing.T) {
 
 // Code that fails for good fails its executions, and in the end every sweep, which is an alarm and no reason to sweep again.
 func TestCleaningUpThatFailsIsAnAlarm(t *testing.T) {
-	inClosing(t, func(t *testing.T, s *stack, c *closing, run string) {
+	inClosing(t, func(t *testing.T, s *stack, c *closing, runID string) {
 		c.err = errors.New("sk-canary")
-		require.Equal(t, 202, s.do(ana, "POST /v1/runs/"+run+"/cancel", `{}`).StatusCode)
+		require.Equal(t, 202, s.do(ana, "POST /v1/runs/"+runID+"/cancel", `{}`).StatusCode)
 		started := int64(1)
 		for failed := int64(0); failed == 0; {
 			time.Sleep(5 * time.Minute)
@@ -98,18 +98,18 @@ func TestCleaningUpThatFailsIsAnAlarm(t *testing.T) {
 			started += r.Repaired[runtime.RepairCleaning]
 			require.Less(t, started, int64(100))
 			if failed > 0 {
-				require.Equal(t, run, r.Failed[0].Run)
+				require.Equal(t, runID, r.Failed[0].Run)
 				require.Equal(t, lambdafn.KindInternal, r.Failed[0].Kind)
 				require.EqualValues(t, 1, s.metrics.take()["SweepFailures"])
 			}
 		}
 		require.EqualValues(t, 8, started)
 		require.NotContains(t, s.logs.String(), "sk-canary")
-		d, err := s.machine.Engine.Describe(t.Context(), executionARN+runtime.CleanupName(run, 7))
+		d, err := s.machine.Engine.Describe(t.Context(), executionARN+runtime.CleanupName(runID, 7))
 		require.NoError(t, err)
 		require.EqualValues(t, "FAILED", d.Status)
-		l, err := s.machine.Ports.Journal.Load(t.Context(), "acme", run)
+		l, err := s.machine.Ports.Journal.Load(t.Context(), "acme", runID)
 		require.NoError(t, err)
-		require.Equal(t, agent.ReasonCancelled, l.State.Reason, "it is as it ended")
+		require.Equal(t, run.ReasonCancelled, l.State.Reason, "it is as it ended")
 	})
 }

@@ -2,6 +2,7 @@ package lambdafn
 
 import (
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -20,7 +21,7 @@ func fit(agents api.Agents, log func(text string)) *deployable {
 	for _, name := range agents.Agents() {
 		if d, ok := agents.Agent(name); ok {
 			if server, needed := d.Program(); needed {
-				out.unfit[name] = agent.TextNeedsProgram(name, server)
+				out.unfit[name] = policy.TextNeedsProgram(name, server)
 				log(out.unfit[name])
 				continue
 			}

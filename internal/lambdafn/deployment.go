@@ -14,6 +14,8 @@ import (
 	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/slack"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tools/keyring"
 	"github.com/countersign/countersign/internal/web"
@@ -32,7 +34,7 @@ type Deployment struct {
 	// there.
 	Unfit func(name string) string
 	// Family tells the runs around one that has failed; nil = the repair of executions that ended badly does.
-	Family func(ctx context.Context, s *agent.AgentState) error
+	Family func(ctx context.Context, s *run.AgentState) error
 	// Invoked is told that a function begins, and what it returns, how it ended: for what has to be written out before
 	// the process is frozen. Nil = nobody is.
 	Invoked func(ctx context.Context, function string) (context.Context, func(error))
@@ -137,7 +139,7 @@ func (d *Deployment) Pages() *web.Pages {
 }
 
 // mayDecide says what a page offers somebody. The desk decides.
-func (d *Deployment) mayDecide(_ context.Context, a approval.Approval, by agent.Principal) (approve, deny bool, err error) {
+func (d *Deployment) mayDecide(_ context.Context, a approval.Approval, by policy.Principal) (approve, deny bool, err error) {
 	deny = a.MayDecide(by, d.Desk.Clock.Now())
 	return deny && (!a.FourEyes || !slices.Contains(a.Requesters, by.ID)), deny, nil
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/countersign/countersign/internal/model/script"
 	"github.com/countersign/countersign/internal/observe/safelog"
 	"github.com/countersign/countersign/internal/registry"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/counting"
@@ -86,7 +87,7 @@ func deploy(t *testing.T, model string, code map[string]hook.Factory) *stack {
 	t.Helper()
 	s := &stack{t: t, counts: counting.Wrap(memory.New()), metrics: &metrics{}, logs: &lines{}, paid: make(chan payment, 10)}
 	s.table = &breakable{Table: s.counts}
-	payTool := tool.Must(tool.New("pay", "Pays.", agent.EffectNonIdempotent, func(_ context.Context, _ tool.Call, in payment) (agent.ToolResultData, error) {
+	payTool := tool.Must(tool.New("pay", "Pays.", run.EffectNonIdempotent, func(_ context.Context, _ tool.Call, in payment) (agent.ToolResultData, error) {
 		s.paid <- in
 		return tool.Text("paid"), nil
 	}, nil))
@@ -372,7 +373,7 @@ func (s *stack) waiting(claims map[string]string, key string) api.Run {
 	a := read[api.Accepted](s, claims, 202, "POST /v1/runs", `{"agent":"payer","message":"pay 5","key":"`+key+`"}`)
 	synctest.Wait()
 	r := read[api.Run](s, claims, 200, "GET /v1/runs/"+a.ID, "")
-	require.Equal(s.t, agent.RunWaiting, r.Status)
+	require.Equal(s.t, run.RunWaiting, r.Status)
 	return r
 }
 
@@ -385,8 +386,8 @@ func (s *stack) writes() int64 {
 // dump is everything in acme's lists, as the journal holds it.
 func (s *stack) dump() string {
 	s.t.Helper()
-	out := map[string]agent.AgentState{}
-	for _, status := range []agent.RunStatus{agent.RunRunning, agent.RunWaiting, agent.RunDone} {
+	out := map[string]run.AgentState{}
+	for _, status := range []run.RunStatus{run.RunRunning, run.RunWaiting, run.RunDone} {
 		heads, _, err := s.machine.Ports.Journal.List(context.Background(), "acme", status, 200, "")
 		require.NoError(s.t, err)
 		for _, h := range heads {
@@ -420,11 +421,11 @@ func TestRunIsAcceptedOnceItIsWritten(t *testing.T) {
 		keyed := read[api.Accepted](s, ana, 202, "POST /v1/runs", body, "idempotency-key", "k")
 		require.Equal(t, agent.RunID("acme", "payer", "k"), keyed.ID)
 		time.Sleep(10 * time.Minute)
-		require.Equal(t, agent.RunRunning, read[api.Run](s, ana, 200, "GET /v1/runs/"+late.ID, "").Status)
+		require.Equal(t, run.RunRunning, read[api.Run](s, ana, 200, "GET /v1/runs/"+late.ID, "").Status)
 		require.Equal(t, map[runtime.Repair]int64{runtime.RepairStarted: 1}, s.swept(ruleEvent).Repaired)
 		synctest.Wait()
 		for _, id := range []string{late.ID, keyed.ID} {
-			require.Equal(t, agent.RunWaiting, read[api.Run](s, ana, 200, "GET /v1/runs/"+id, "").Status)
+			require.Equal(t, run.RunWaiting, read[api.Run](s, ana, 200, "GET /v1/runs/"+id, "").Status)
 		}
 	})
 }

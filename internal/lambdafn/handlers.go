@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
@@ -63,13 +65,13 @@ const retriesPerRedrive = 1 << 20
 const envelope = 2
 
 // limits are those of the state machine's events: what is in them is as deep as any JSON of ours may be.
-var limits = agent.JSONLimits{Bytes: runtime.MaxStart, Depth: 64 + envelope}
+var limits = jsonx.JSONLimits{Bytes: runtime.MaxStart, Depth: 64 + envelope}
 
 // decode reads the state machine's event. What stands in it may be of another version of ours, and have keys that this
 // one does not know.
 func decode(payload []byte) (event, error) {
 	var e event
-	err := agent.DecodeKnown(payload, limits, &e)
+	err := jsonx.DecodeKnown(payload, limits, &e)
 	if err == nil {
 		err = e.check()
 	}
@@ -235,7 +237,7 @@ func nameIfAny(name string) string {
 }
 
 // readMessage reads a message: a string, or a list of blocks.
-func readMessage(raw json.RawMessage) ([]agent.UserBlock, error) {
+func readMessage(raw json.RawMessage) ([]run.UserBlock, error) {
 	if raw == nil || string(raw) == "null" {
 		return nil, nil
 	}
@@ -285,7 +287,7 @@ func reply(r runtime.Route, err error) ([]byte, error) {
 
 // classify gives an error its kind, once.
 func classify(err error) error {
-	var forbidden *agent.ApplyError
+	var forbidden *run.ApplyError
 	var bad *runtime.BadStart
 	switch {
 	case err == nil:

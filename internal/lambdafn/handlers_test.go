@@ -15,6 +15,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/memory"
@@ -47,7 +48,7 @@ func inBubble(t *testing.T, f func(t *testing.T, d *deployed)) {
 		def.Name, def.System = "clerk", "You work."
 		def.Model.Provider, def.Model.ID = "demo", "m"
 		def.Tools = []agent.ToolSpec{{
-			Name: "pay", Kind: agent.KindInternal, Description: "Pays.", Effect: agent.EffectNonIdempotent, Schema: json.RawMessage(`{"type":"object"}`),
+			Name: "pay", Kind: agent.KindInternal, Description: "Pays.", Effect: run.EffectNonIdempotent, Schema: json.RawMessage(`{"type":"object"}`),
 		}}
 		d.Deployment = &Deployment{
 			Ports: runtime.Ports{
@@ -125,7 +126,7 @@ func (d *deployed) must(function, execution, state string) runtime.Route {
 	return r
 }
 
-func (d *deployed) state(run string) agent.AgentState {
+func (d *deployed) state(run string) run.AgentState {
 	d.t.Helper()
 	l, err := d.Ports.Journal.Load(context.Background(), "default", run)
 	require.NoError(d.t, err)
@@ -156,11 +157,11 @@ func TestStartByEvent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, d *deployed) {
 				r := d.must("step", "exec-1", c.event)
-				run := agent.RunID("default", "clerk", c.key)
-				require.Equal(t, runtime.Route{Tenant: "default", Run: run, Next: runtime.NextDone}, r)
-				s := d.state(run)
+				runID := agent.RunID("default", "clerk", c.key)
+				require.Equal(t, runtime.Route{Tenant: "default", Run: runID, Next: runtime.NextDone}, r)
+				s := d.state(runID)
 				require.Equal(t, "exec-1", s.Owner)
-				require.Equal(t, agent.Text{Text: c.said}, s.Messages.At(0).Block)
+				require.Equal(t, run.Text{Text: c.said}, s.Messages.At(0).Block)
 			})
 		})
 	}
@@ -175,7 +176,7 @@ func TestAnEventsSubjectIsNoStarter(t *testing.T) {
 		d.replys = []agent.Reply{{Calls: []agent.ReplyCall{{ID: "c1", Name: "pay"}}}}
 		r := d.must("step", "exec-1", `{"agent":"clerk","message":"Pay Ana.","key":"evt-1","subject":"user:nobody"}`)
 		d.must("tool", "exec-1", asState(t, r))
-		asked, err := approval.Get(t.Context(), d.table, "default", agent.ApprovalID(r.Run, "c1", 1))
+		asked, err := approval.Get(t.Context(), d.table, "default", run.ApprovalID(r.Run, "c1", 1))
 		require.NoError(t, err)
 		require.True(t, asked.NoStarter)
 		require.Equal(t, 2, asked.Quorum)
@@ -260,7 +261,7 @@ func TestFailureIsRecorded(t *testing.T) {
 		failed := fmt.Sprintf(`{"tenant":"default","run":%q,"failure":{"Error":"Sandbox.Timedout","Cause":"secret"}}`, r.Run)
 		require.Equal(t, runtime.NextFailed, d.must("step", "exec-1", failed).Next)
 		s := d.state(r.Run)
-		require.Equal(t, agent.ReasonError, s.Reason)
+		require.Equal(t, run.ReasonError, s.Reason)
 		require.Contains(t, s.Error.Message, "Sandbox.Timedout")
 		require.NotContains(t, s.Error.Message, "secret")
 		require.Equal(t, runtime.NextFailed, d.must("step", "exec-1", failed).Next, "again")
@@ -279,7 +280,7 @@ func TestClassify(t *testing.T) {
 		{store.ErrNoRun, KindInvalid},
 		{runtime.ErrKeyReused, KindInvalid},
 		{&runtime.BadStart{Problem: "no"}, KindInvalid},
-		{&agent.ApplyError{Event: "parked"}, KindInternal},
+		{&run.ApplyError{Event: "parked"}, KindInternal},
 		{store.ErrTooLarge, KindInternal},
 		{store.ErrInvalid, KindInternal},
 		{store.ErrNoBlob, KindInternal},

@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -72,7 +73,7 @@ func (i Identity) ofToken(claims map[string]string) (api.Caller, error) {
 	if !agent.ValidPrincipal(user) {
 		return api.Caller{}, api.Refuse(api.NotAllowed, "the token's claim "+userClaim+" names no user: want 1 to 128 of A-Z a-z 0-9 . _ @ + -")
 	}
-	return api.Caller{Tenant: tenant, Principal: agent.Principal{ID: user, Groups: groups(claims[groupsClaim])}}, nil
+	return api.Caller{Tenant: tenant, Principal: policy.Principal{ID: user, Groups: groups(claims[groupsClaim])}}, nil
 }
 
 // groups reads a claim in any of the forms that Identity lists.
@@ -109,20 +110,20 @@ func (i Identity) ofIAM(arn string) (api.Caller, error) {
 
 // principalOf reads arn:aws:iam::ACCOUNT:user/PATH/NAME and arn:aws:sts::ACCOUNT:assumed-role/ROLE/SESSION. A role with
 // @ or a dot is none: user:a@b.c would not say whether it is a session of b.c or somebody's address.
-func principalOf(arn string) (p agent.Principal, account string, ok bool) {
+func principalOf(arn string) (p policy.Principal, account string, ok bool) {
 	parts := strings.SplitN(arn, ":", 6)
 	if len(parts) != 6 || parts[0] != "arn" {
-		return agent.Principal{}, "", false
+		return policy.Principal{}, "", false
 	}
 	what := strings.Split(parts[5], "/")
 	switch {
 	case parts[2] == "iam" && len(what) > 1 && what[0] == "user":
-		p = agent.Principal{ID: "user:" + what[len(what)-1]}
+		p = policy.Principal{ID: "user:" + what[len(what)-1]}
 		return p, parts[4], agent.ValidPrincipal(p.ID)
 	case parts[2] == "sts" && len(what) == 3 && what[0] == "assumed-role" && !strings.ContainsAny(what[1], "@."):
-		p = agent.Principal{ID: "user:" + what[2] + "@" + what[1], Groups: []string{"group:" + what[1]}}
+		p = policy.Principal{ID: "user:" + what[2] + "@" + what[1], Groups: []string{"group:" + what[1]}}
 		return p, parts[4], what[2] != "" && agent.ValidPrincipal(p.ID) && agent.ValidPrincipal(p.Groups[0])
 	default:
-		return agent.Principal{}, "", false
+		return policy.Principal{}, "", false
 	}
 }

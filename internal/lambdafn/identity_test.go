@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/lambdafn"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -33,14 +33,14 @@ func token(t *testing.T, claims map[string]string) string {
 func TestCallerOfAToken(t *testing.T) {
 	c, err := caller(t, lambdafn.Identity{}, token(t, map[string]string{"tenant": "acme", "sub": "ana", "groups": "[operators finance]", "tenant_id": "x"}))
 	require.NoError(t, err)
-	require.Equal(t, api.Caller{Tenant: "acme", Principal: agent.Principal{ID: "user:ana", Groups: []string{"group:operators", "group:finance"}}}, c)
+	require.Equal(t, api.Caller{Tenant: "acme", Principal: policy.Principal{ID: "user:ana", Groups: []string{"group:operators", "group:finance"}}}, c)
 
 	named := lambdafn.Identity{TenantClaim: "custom:tenant", UserClaim: "email", GroupsClaim: "cognito:groups"}
 	c, err = caller(t, named, token(t, map[string]string{
 		"tenant": "evil", "sub": "evil", "groups": "evil", "custom:tenant": "acme", "email": "ana+x@example.com", "cognito:groups": "[operators]",
 	}))
 	require.NoError(t, err)
-	require.Equal(t, api.Caller{Tenant: "acme", Principal: agent.Principal{ID: "user:ana+x@example.com", Groups: []string{"group:operators"}}}, c)
+	require.Equal(t, api.Caller{Tenant: "acme", Principal: policy.Principal{ID: "user:ana+x@example.com", Groups: []string{"group:operators"}}}, c)
 }
 
 func TestGroups(t *testing.T) {
@@ -145,7 +145,7 @@ func TestCallerOfIAM(t *testing.T) {
 			continue
 		}
 		require.NoError(t, err, c.arn)
-		want := api.Caller{Tenant: "ops", Principal: agent.Principal{ID: c.id}}
+		want := api.Caller{Tenant: "ops", Principal: policy.Principal{ID: c.id}}
 		if c.group != "" {
 			want.Principal.Groups = []string{c.group}
 		}

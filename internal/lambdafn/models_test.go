@@ -17,6 +17,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/aws/awsconfig"
 	"github.com/countersign/countersign/internal/bedrockfake"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Bedrock counts a request's tokens; nobody else does, and says so without being asked.
@@ -26,7 +27,7 @@ func TestModelsCountTokens(t *testing.T) {
 	m := NewModels(server.Config(), func(string) string { return "" })
 	r := agent.Request{
 		Model:    agent.ModelSpec{Provider: "bedrock", ID: "m"},
-		Messages: []agent.Message{{Role: agent.RoleUser, Block: agent.Text{Text: "Hello."}}},
+		Messages: []run.Message{{Role: run.RoleUser, Block: run.Text{Text: "Hello."}}},
 	}
 	n, err := m.CountTokens(t.Context(), r)
 	require.NoError(t, err)
@@ -62,7 +63,7 @@ func TestTenInferencesAreOneConnection(t *testing.T) {
 	m := NewModels(cfg, func(string) string { return "" })
 	r := agent.Request{
 		Model:    agent.ModelSpec{Provider: "bedrock", ID: "m"},
-		Messages: []agent.Message{{Role: agent.RoleUser, Block: agent.Text{Text: "Hello."}}},
+		Messages: []run.Message{{Role: run.RoleUser, Block: run.Text{Text: "Hello."}}},
 	}
 	for range 10 {
 		server.Then(bedrockfake.Reply{Blocks: []bedrockfake.Block{bedrockfake.Text("Hello ", "yourself.")}})

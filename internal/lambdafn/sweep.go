@@ -11,9 +11,9 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/audit"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/observe/metrics"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/runtime"
@@ -111,7 +111,7 @@ type sweeping struct {
 }
 
 // eventLimits are those of EventBridge's own events: an execution's may hold its input and its output, as texts.
-var eventLimits = agent.JSONLimits{Bytes: 1 << 20}
+var eventLimits = jsonx.JSONLimits{Bytes: 1 << 20}
 
 // trigger is an event of EventBridge. Its detail is an object, or with EventBridge Scheduler a text.
 type trigger struct {
@@ -133,7 +133,7 @@ func (s *sweeping) serve(ctx context.Context, payload []byte) (out []byte, err e
 
 func (s *sweeping) dispatch(ctx context.Context, payload []byte) ([]byte, error) {
 	var t trigger
-	if err := agent.DecodeKnown(payload, eventLimits, &t); err != nil {
+	if err := jsonx.DecodeKnown(payload, eventLimits, &t); err != nil {
 		return nil, invalidf("read the event: want an event of EventBridge, got something of another form")
 	}
 	switch {
@@ -285,7 +285,7 @@ type ended struct {
 // is reported as unowned.
 func (s *sweeping) reap(ctx context.Context, detail []byte) ([]byte, error) {
 	var e ended
-	if err := agent.DecodeKnown(detail, eventLimits, &e); err != nil || !executionName(e.Name) {
+	if err := jsonx.DecodeKnown(detail, eventLimits, &e); err != nil || !executionName(e.Name) {
 		return nil, invalidf("read the event: detail: want an execution's change of status with its name")
 	}
 	if e.Machine != s.machine {

@@ -11,9 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/lambdafn"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -86,7 +86,7 @@ func TestScheduledSweep(t *testing.T) {
 				require.Equal(t, int64(0), s.metrics.take()["RunsRepaired"])
 				require.Equal(t, 200, s.do(ana, "POST /v1/approvals/"+ask+"/decision", `{"action":"approve"}`).StatusCode)
 				synctest.Wait()
-				require.Equal(t, agent.RunDone, read[api.Run](s, ana, 200, "GET /v1/runs/"+dead.ID, "").Status)
+				require.Equal(t, run.RunDone, read[api.Run](s, ana, 200, "GET /v1/runs/"+dead.ID, "").Status)
 				require.Len(t, s.paid, 1)
 			})
 		})

@@ -20,6 +20,8 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
@@ -82,11 +84,11 @@ func plainly(attempt func() (runtime.Route, error)) (runtime.Route, error) { ret
 
 func call(i int) string { return fmt.Sprint("c", i) }
 
-func person(name string) agent.Principal {
-	return agent.Principal{ID: "user:" + name, Groups: []string{"group:operators"}}
+func person(name string) policy.Principal {
+	return policy.Principal{ID: "user:" + name, Groups: []string{"group:operators"}}
 }
 
-func (o *office) id(i int) string { return agent.ApprovalID(o.run, call(i), 1) }
+func (o *office) id(i int) string { return run.ApprovalID(o.run, call(i), 1) }
 
 func (o *office) canceller() *runtime.Canceller {
 	return &runtime.Canceller{Ports: o.ports, Definitions: o.definition}
@@ -209,7 +211,7 @@ func (o *office) callOff(who int) {
 		if err != nil {
 			return outcome{answer: uncertain}, true
 		}
-		if s.Reason == agent.ReasonCancelled {
+		if s.Reason == run.ReasonCancelled {
 			return outcome{over: "cancelled"}, false
 		}
 		return outcome{over: "ended"}, false

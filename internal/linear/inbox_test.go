@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -127,7 +128,7 @@ func newPost(t *testing.T, plain store.Table, seed int64, wrap func(store.Table)
 // say sends a message, and says it again under the same id, or something else under it, where the draw has it so.
 func (p *post) say(who int, in send) {
 	p.do(who, in, func() (any, bool) {
-		err := p.inputs.Send(p.t.Context(), tenant, p.run, in.id, "user:ana", []agent.UserBlock{{Block: agent.Text{Text: "#" + in.id + "/" + in.text}}})
+		err := p.inputs.Send(p.t.Context(), tenant, p.run, in.id, "user:ana", []run.UserBlock{{Block: run.Text{Text: "#" + in.id + "/" + in.text}}})
 		switch {
 		case err == nil:
 			return found{answer: taken}, false
@@ -148,9 +149,9 @@ func (p *post) read(who int, journal *store.Journal) {
 		if err != nil {
 			return found{answer: uncertain}, true
 		}
-		out := found{log: p.drained(&l.State), closed: l.State.Status == agent.RunDone}
+		out := found{log: p.drained(&l.State), closed: l.State.Status == run.RunDone}
 		for _, e := range l.Inbox {
-			in, ok := e.(agent.InputReceived)
+			in, ok := e.(run.InputReceived)
 			if !ok {
 				continue
 			}
@@ -162,7 +163,7 @@ func (p *post) read(who int, journal *store.Journal) {
 }
 
 // drained are the messages of people that a run has drained, in order. The entries that it was folded from do not change.
-func (p *post) drained(s *agent.AgentState) string {
+func (p *post) drained(s *run.AgentState) string {
 	entries, err := store.NewJournal(p.plain, 0).Entries(p.t.Context(), tenant, p.run, 0, int(s.Entries))
 	if err != nil {
 		p.t.Error(err)
@@ -170,7 +171,7 @@ func (p *post) drained(s *agent.AgentState) string {
 	log := "first "
 	for _, e := range entries {
 		for _, event := range e.Events {
-			if in, ok := event.(agent.InputReceived); ok {
+			if in, ok := event.(run.InputReceived); ok {
 				log += content(in)
 			}
 		}
@@ -178,15 +179,15 @@ func (p *post) drained(s *agent.AgentState) string {
 	return log
 }
 
-func content(in agent.InputReceived) string {
-	text, _ := in.Blocks[0].Block.(agent.Text)
+func content(in run.InputReceived) string {
+	text, _ := in.Blocks[0].Block.(run.Text)
 	return strings.TrimPrefix(text.Text, "#") + " "
 }
 
 // heard are the messages of people that the model was given, in order.
-func heard(s *agent.AgentState) (log string) {
+func heard(s *run.AgentState) (log string) {
 	for _, m := range s.Messages.All() {
-		if text, ok := m.Block.(agent.Text); ok && m.Role == agent.RoleUser && strings.HasPrefix(text.Text, "#") {
+		if text, ok := m.Block.(run.Text); ok && m.Role == run.RoleUser && strings.HasPrefix(text.Text, "#") {
 			log += text.Text[1:] + " "
 		}
 	}
@@ -220,7 +221,7 @@ func (p *post) storm() {
 	p.read(8, store.NewJournal(p.plain, 0))
 	l, err := store.NewJournal(p.plain, 0).Load(p.t.Context(), tenant, p.run)
 	require.NoError(p.t, err)
-	if l.State.Reason == agent.ReasonNaturalEnd {
+	if l.State.Reason == run.ReasonNaturalEnd {
 		require.Equal(p.t, p.drained(&l.State), heard(&l.State), "the model has heard all of it, once and in order")
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/memory"
@@ -86,7 +87,7 @@ func newWorld(t *testing.T, plain store.Table, seed int64, def *agent.Definition
 		Table: table, Journal: w.ports.Journal, Clock: w.clock, Definitions: w.definition, Valid: schema.Validate, Wake: waits.Wake,
 	}
 	s, err := (&runtime.Starter{Ports: w.ports}).Start(t.Context(), runtime.Start{
-		Tenant: tenant, Agent: def, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "#first"}}},
+		Tenant: tenant, Agent: def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "#first"}}},
 	})
 	require.NoError(t, err)
 	w.run = s.Run
@@ -106,11 +107,11 @@ func clerk(t *testing.T, quorum int) *agent.Definition {
 	d.Model.Provider, d.Model.ID = "demo", "m"
 	d.Tools = []agent.ToolSpec{
 		{
-			Name: "refund", Kind: agent.KindInternal, Description: "Pays back.", Effect: agent.EffectNonIdempotent, Timeout: time.Minute,
+			Name: "refund", Kind: agent.KindInternal, Description: "Pays back.", Effect: run.EffectNonIdempotent, Timeout: time.Minute,
 			Schema: json.RawMessage(`{"type":"object","properties":{"amount":{"type":"number","minimum":0}},"required":["amount"]}`),
 		},
 		{
-			Name: "look", Kind: agent.KindInternal, Description: "Looks.", Effect: agent.EffectRead, Timeout: time.Minute,
+			Name: "look", Kind: agent.KindInternal, Description: "Looks.", Effect: run.EffectRead, Timeout: time.Minute,
 			Schema: json.RawMessage(`{"type":"object","properties":{"at":{"type":"number"}}}`),
 		},
 	}

@@ -5,9 +5,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/audit"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 )
 
@@ -36,10 +36,10 @@ func newAudits(p runtime.Ports, jitter func(time.Duration) time.Duration, troubl
 }
 
 // Committed has a run audited that has parked or ended: a machine's sink.
-func (a *audits) Committed(_ context.Context, e agent.Entry, s *agent.AgentState) {
+func (a *audits) Committed(_ context.Context, e run.Entry, s *run.AgentState) {
 	for _, event := range e.Events {
 		switch event.(type) {
-		case agent.Parked, agent.Finished:
+		case run.Parked, run.Finished:
 			a.soon(s.Tenant, s.Run)
 			return
 		}

@@ -22,7 +22,9 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/awsfake"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/registry"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tools/callback"
 	"github.com/countersign/countersign/internal/tools/keyring"
@@ -35,7 +37,7 @@ type stockkeeper struct{}
 
 func (stockkeeper) Generate(_ context.Context, r agent.Request) (agent.Reply, error) {
 	for _, m := range r.Messages {
-		if res, ok := m.Block.(agent.ToolResult); ok {
+		if res, ok := m.Block.(run.ToolResult); ok {
 			return agent.Reply{Text: "Counted: " + res.Content}, nil
 		}
 	}
@@ -124,11 +126,11 @@ func TestFunctionAnswersAtItsAddressAfterARestart(t *testing.T) {
 	require.NoError(t, err)
 	d.Name, d.System, d.Model.Provider, d.Model.ID, d.Permission.Default = "clerk", "You count.", "demo", "stand-in", agent.DefaultAllow
 	d.Tools = []agent.ToolSpec{{
-		Name: "stock.count", Kind: agent.KindLambda, Effect: agent.EffectNonIdempotent, Schema: json.RawMessage(`{"type":"object"}`),
+		Name: "stock.count", Kind: agent.KindLambda, Effect: run.EffectNonIdempotent, Schema: json.RawMessage(`{"type":"object"}`),
 		Lambda: &agent.LambdaTool{Function: "count", Async: true},
 	}}
 	require.NoError(t, d.Check())
-	s, err := h.Starter.Start(t.Context(), runtime.Start{Tenant: Tenant, Agent: &d, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Count a1."}}}})
+	s, err := h.Starter.Start(t.Context(), runtime.Start{Tenant: Tenant, Agent: &d, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Count a1."}}}})
 	require.NoError(t, err)
 	<-refused
 	require.NoError(t, h.Close())
@@ -136,7 +138,7 @@ func TestFunctionAnswersAtItsAddressAfterARestart(t *testing.T) {
 	busy.Store(false)
 	h, _ = w.open(t, dir, log)
 	s = settled(t, h, s.Run)
-	require.Equal(t, agent.ForAnswer, s.Waits()[0].Wait.For)
+	require.Equal(t, run.ForAnswer, s.Waits()[0].Wait.For)
 	require.NoError(t, h.Close())
 
 	require.Greater(t, len(w.sent), 1)
@@ -144,10 +146,10 @@ func TestFunctionAnswersAtItsAddressAfterARestart(t *testing.T) {
 		require.Equal(t, w.sent[0], again)
 	}
 	require.Len(t, w.Asked(), 1)
-	var got agent.FunctionCall
+	var got policy.FunctionCall
 	require.NoError(t, json.Unmarshal(w.Asked()[0].Payload, &got))
 	require.Equal(t, []string{"stock.count", `{"sku":"a1"}`, s.Run + "/c1"}, []string{got.Tool, string(got.Args), got.Key})
-	require.Equal(t, agent.AnswerTo{Run: s.Run, Call: "c1"}, got.Callback.AnswerTo)
+	require.Equal(t, policy.AnswerTo{Run: s.Run, Call: "c1"}, got.Callback.AnswerTo)
 	path, ok := strings.CutPrefix(got.Callback.URL, "https://api.example.com")
 	require.True(t, ok, got.Callback.URL)
 
@@ -163,7 +165,7 @@ func TestFunctionAnswersAtItsAddressAfterARestart(t *testing.T) {
 	}
 	require.JSONEq(t, `{"applied":true}`, post(`{"result":{"n":10.0}}`))
 	s = settled(t, h, s.Run)
-	require.Equal(t, agent.RunDone, s.Status)
+	require.Equal(t, run.RunDone, s.Status)
 	require.JSONEq(t, `"Counted: {\"n\":10.0}"`, string(s.Output))
 	require.JSONEq(t, `{"applied":false}`, post(`{"error":"late"}`))
 
@@ -172,7 +174,7 @@ func TestFunctionAnswersAtItsAddressAfterARestart(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, entries)
 	for _, e := range entries {
-		raw, err := agent.MarshalEntry(e)
+		raw, err := run.MarshalEntry(e)
 		require.NoError(t, err)
 		require.NotContains(t, string(raw), token)
 	}

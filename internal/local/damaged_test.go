@@ -19,6 +19,8 @@ import (
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/memory"
@@ -64,14 +66,14 @@ func withParkedRun(t *testing.T, f func(r *rolledBack)) {
 	require.NoError(t, err)
 	d.Name, d.System, d.Model.Provider, d.Model.ID = "payer", "You pay.", "demo", "m"
 	d.Tools = []agent.ToolSpec{{
-		Name: "pay", Kind: agent.KindInternal, Effect: agent.EffectNonIdempotent, Description: "Pays.", Timeout: time.Minute,
+		Name: "pay", Kind: agent.KindInternal, Effect: run.EffectNonIdempotent, Description: "Pays.", Timeout: time.Minute,
 		Schema: json.RawMessage(`{"type":"object","properties":{"amount":{"type":"number"}},"required":["amount"]}`),
 	}}
 	d.Permission.Default, d.Permission.Approvers = agent.DefaultAsk, []string{"group:operators"}
 	r := &rolledBack{t: t, table: memory.New(), blobs: memory.NewBlobs(), clock: clock.NewVirtual(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)), def: d}
 	require.NoError(t, r.clock.Run(func() {
 		r.open()
-		s, err := r.machine.Starter.Start(context.Background(), runtime.Start{Tenant: "default", Agent: &r.def, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Pay."}}}})
+		s, err := r.machine.Starter.Start(context.Background(), runtime.Start{Tenant: "default", Agent: &r.def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Pay."}}}})
 		require.NoError(t, err)
 		r.run = s.Run
 		h := r.until(func(h store.Head) bool { return h.Token != "" })
@@ -202,10 +204,10 @@ func TestWhatCannotBeReadIsLeftAlone(t *testing.T) {
 				}
 				r.open()
 				require.NoError(t, r.machine.Resume(context.Background(), "default"))
-				r.until(func(h store.Head) bool { return h.Token != "" && h.Status == agent.RunWaiting })
+				r.until(func(h store.Head) bool { return h.Token != "" && h.Status == run.RunWaiting })
 				r.decide(nil)
-				h := r.until(func(h store.Head) bool { return h.Status == agent.RunDone })
-				require.Equal(t, agent.ReasonNaturalEnd, h.Reason)
+				h := r.until(func(h store.Head) bool { return h.Status == run.RunDone })
+				require.Equal(t, run.ReasonNaturalEnd, h.Reason)
 				require.Equal(t, 1, r.entered)
 			})
 		})
@@ -237,7 +239,7 @@ func (r *rolledBack) payload(failed bool) []byte {
 func (r *rolledBack) decide(want error) {
 	r.t.Helper()
 	_, err := r.machine.Desk.Decide(context.Background(), approval.Request{
-		Tenant: "default", ID: r.asked, Action: approval.Approve, By: agent.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
+		Tenant: "default", ID: r.asked, Action: approval.Approve, By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
 	})
 	require.True(r.t, errors.Is(err, want), "%v", err)
 }
@@ -253,7 +255,7 @@ func TestARequestThatCannotBeReadIsNotDecided(t *testing.T) {
 		require.Equal(t, before, r.table.All(), "nothing is written")
 		r.put(was)
 		r.decide(nil)
-		r.until(func(h store.Head) bool { return h.Status == agent.RunDone })
+		r.until(func(h store.Head) bool { return h.Status == run.RunDone })
 		require.Equal(t, 1, r.entered)
 	})
 }

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/asl"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -77,7 +77,7 @@ func (x *Executions) read(ctx context.Context, pk string, into map[string]asl.Re
 // readExecution reads a record, which must be the one that its key says.
 func readExecution(it store.Item) (asl.Record, error) {
 	var rec asl.Record
-	err := agent.ReadStored("execution", it.Body, &rec)
+	err := run.ReadStored("execution", it.Body, &rec)
 	switch {
 	case err != nil:
 	case rec.Name != it.SK:

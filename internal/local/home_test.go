@@ -13,7 +13,9 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/registry"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/standin"
 	"github.com/countersign/countersign/internal/tools/builtin"
@@ -71,17 +73,17 @@ func open(t *testing.T, dir string) *Home {
 }
 
 // settled waits until the run is done, or parked on a request that nobody has decided.
-func settled(t *testing.T, h *Home, run string) agent.AgentState {
+func settled(t *testing.T, h *Home, runID string) run.AgentState {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	for {
-		head, err := h.Ports.Journal.Head(ctx, Tenant, run)
+		head, err := h.Ports.Journal.Head(ctx, Tenant, runID)
 		require.NoError(t, err)
-		if head.Status == agent.RunDone || head.Status == agent.RunWaiting && head.Token != "" {
-			l, err := h.Ports.Journal.Load(ctx, Tenant, run)
+		if head.Status == run.RunDone || head.Status == run.RunWaiting && head.Token != "" {
+			l, err := h.Ports.Journal.Load(ctx, Tenant, runID)
 			require.NoError(t, err)
-			if len(l.Inbox) == 0 && l.State.Status != agent.RunRunning { // it may have moved on since its view was read
+			if len(l.Inbox) == 0 && l.State.Status != run.RunRunning { // it may have moved on since its view was read
 				return l.State
 			}
 		}
@@ -93,13 +95,13 @@ func TestRunParksIsApprovedInAnotherProcessAndEnds(t *testing.T) {
 	home, dir := filepath.Join(t.TempDir(), "home"), notes(t)
 	h := open(t, home)
 	s, err := h.Starter.Start(t.Context(), runtime.Start{
-		Tenant: Tenant, Agent: tidy(t, dir), Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Tidy up."}}},
+		Tenant: Tenant, Agent: tidy(t, dir), Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Tidy up."}}},
 	})
 	require.NoError(t, err)
 	waits := 0
 	for {
 		s = settled(t, h, s.Run)
-		if s.Status == agent.RunDone {
+		if s.Status == run.RunDone {
 			break
 		}
 		waits++
@@ -107,12 +109,12 @@ func TestRunParksIsApprovedInAnotherProcessAndEnds(t *testing.T) {
 		h = open(t, home)
 		_, err := h.Desk.Decide(t.Context(), approval.Request{
 			Tenant: Tenant, ID: s.Waits()[0].Wait.Approval, Action: approval.Approve,
-			By: agent.Principal{ID: "user:local", Groups: []string{"group:operators"}},
+			By: policy.Principal{ID: "user:local", Groups: []string{"group:operators"}},
 		})
 		require.NoError(t, err)
 	}
 	require.Equal(t, 2, waits)
-	require.Equal(t, agent.ReasonNaturalEnd, s.Reason)
+	require.Equal(t, run.ReasonNaturalEnd, s.Reason)
 	require.FileExists(t, filepath.Join(dir, "team_meeting.txt"))
 	require.FileExists(t, filepath.Join(dir, "shopping_list.txt"))
 	out, err := json.Marshal(s)

@@ -22,7 +22,9 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/registry"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tools/egress"
 	"github.com/countersign/countersign/internal/tools/secrets"
@@ -37,14 +39,14 @@ const token = "canary-of-the-payer"
 // payment is what a process is to do: pay once at a host, by a tool of that effect.
 type payment struct {
 	Home, Host string
-	Effect     agent.Effect
+	Effect     run.Effect
 }
 
 // payer pays, and then says so.
 type payer struct{}
 
 func (payer) Generate(_ context.Context, r agent.Request) (agent.Reply, error) {
-	if _, ok := r.Messages[len(r.Messages)-1].Block.(agent.ToolResult); ok {
+	if _, ok := r.Messages[len(r.Messages)-1].Block.(run.ToolResult); ok {
 		return agent.Reply{Model: "m", Text: "Paid."}, nil
 	}
 	return agent.Reply{Model: "m", Calls: []agent.ReplyCall{{ID: "c1", Name: "pay", Input: json.RawMessage(`{"order":"A-1","amount":9.90}`)}}}, nil
@@ -92,13 +94,13 @@ func (p payment) pay(ctx context.Context, h *Home) error {
 	if err != nil {
 		return err
 	}
-	s, err := h.Starter.Start(ctx, runtime.Start{Tenant: Tenant, Agent: def, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Pay."}}}})
+	s, err := h.Starter.Start(ctx, runtime.Start{Tenant: Tenant, Agent: def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Pay."}}}})
 	if err != nil {
 		return err
 	}
 	for {
 		head, err := h.Ports.Journal.Head(ctx, Tenant, s.Run)
-		if err != nil || head.Status == agent.RunDone {
+		if err != nil || head.Status == run.RunDone {
 			return err
 		}
 		pending, _, err := approval.List(ctx, h.Ports.Table, Tenant, approval.Pending, 0, "")
@@ -109,7 +111,7 @@ func (p payment) pay(ctx context.Context, h *Home) error {
 			if a.Kind == approval.KindOutcome {
 				return nil
 			}
-			by := agent.Principal{ID: "user:local", Groups: []string{"group:operators"}}
+			by := policy.Principal{ID: "user:local", Groups: []string{"group:operators"}}
 			if _, err := h.Desk.Decide(ctx, approval.Request{Tenant: Tenant, ID: a.ID, Action: approval.Approve, By: by}); err != nil {
 				return err
 			}
@@ -215,23 +217,23 @@ func nothingKeptOf(t *testing.T, dir, text string) {
 // secret that it was sent with nothing is kept, though the server says it back.
 func TestAnHTTPToolIsApprovedAndSentOnce(t *testing.T) {
 	b := newBank(t)
-	p := payment{Home: filepath.Join(t.TempDir(), "home"), Host: b.host(), Effect: agent.EffectNonIdempotent}
+	p := payment{Home: filepath.Join(t.TempDir(), "home"), Host: b.host(), Effect: run.EffectNonIdempotent}
 	h, err := p.open()
 	require.NoError(t, err)
 	def, err := p.agent()
 	require.NoError(t, err)
-	s, err := h.Starter.Start(t.Context(), runtime.Start{Tenant: Tenant, Agent: def, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Pay."}}}})
+	s, err := h.Starter.Start(t.Context(), runtime.Start{Tenant: Tenant, Agent: def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Pay."}}}})
 	require.NoError(t, err)
 	s = settled(t, h, s.Run)
-	require.Equal(t, agent.RunWaiting, s.Status)
+	require.Equal(t, run.RunWaiting, s.Status)
 	require.Empty(t, b.asked, "nothing goes out before somebody signs")
 	require.NoError(t, p.pay(t.Context(), h))
 	s = settled(t, h, s.Run)
-	require.Equal(t, agent.ReasonNaturalEnd, s.Reason)
+	require.Equal(t, run.ReasonNaturalEnd, s.Reason)
 	require.Equal(t, []string{`/orders/A-1 Bearer ` + token + ` {"amount":9.90}`}, b.asked)
 	c := s.Calls()[0]
 	require.Equal(t, []string{s.Run + "/" + c.ID}, b.keys)
-	require.Equal(t, agent.StatusSucceeded, c.Status)
+	require.Equal(t, run.StatusSucceeded, c.Status)
 	require.Equal(t, "receipt 7 for Bearer ${secret:PAY}", c.Result.Content)
 	require.NoError(t, h.Close())
 	nothingKeptOf(t, p.Home, token)
@@ -241,27 +243,27 @@ func TestAnHTTPToolIsApprovedAndSentOnce(t *testing.T) {
 func TestAnHTTPToolWhoseProcessDies(t *testing.T) {
 	t.Run("non_idempotent", func(t *testing.T) {
 		b := newBank(t)
-		p := payment{Home: filepath.Join(t.TempDir(), "home"), Host: b.host(), Effect: agent.EffectNonIdempotent}
+		p := payment{Home: filepath.Join(t.TempDir(), "home"), Host: b.host(), Effect: run.EffectNonIdempotent}
 		dies(t, b, p)
 		h, err := p.open()
 		require.NoError(t, err)
 		require.NoError(t, p.pay(t.Context(), h))
 		s := settled(t, h, agent.RunID(Tenant, "payer", "k"))
-		require.Equal(t, agent.RunWaiting, s.Status)
-		require.Equal(t, agent.ForOutcome, s.Waits()[0].Wait.For)
+		require.Equal(t, run.RunWaiting, s.Status)
+		require.Equal(t, run.ForOutcome, s.Waits()[0].Wait.For)
 		require.Len(t, b.keys, 1, "nobody sent it a second time")
 		require.NoError(t, h.Close())
 		nothingKeptOf(t, p.Home, token)
 	})
 	t.Run("idempotent", func(t *testing.T) {
 		b := newBank(t)
-		p := payment{Home: filepath.Join(t.TempDir(), "home"), Host: b.host(), Effect: agent.EffectIdempotent}
+		p := payment{Home: filepath.Join(t.TempDir(), "home"), Host: b.host(), Effect: run.EffectIdempotent}
 		dies(t, b, p)
 		h, err := p.open()
 		require.NoError(t, err)
 		require.NoError(t, p.pay(t.Context(), h))
 		s := settled(t, h, agent.RunID(Tenant, "payer", "k"))
-		require.Equal(t, agent.ReasonNaturalEnd, s.Reason)
+		require.Equal(t, run.ReasonNaturalEnd, s.Reason)
 		c := s.Calls()[0]
 		require.Equal(t, "receipt 7 for Bearer ${secret:PAY}", c.Result.Content)
 		require.Equal(t, []string{s.Run + "/" + c.ID, s.Run + "/" + c.ID}, b.keys, "sent again under the same key")

@@ -23,6 +23,8 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/standin"
 	"github.com/countersign/countersign/internal/store"
@@ -182,7 +184,7 @@ func carry(ctx context.Context, m *Machine, inbox string) error {
 	if err != nil {
 		return err
 	}
-	s, err := m.Starter.Start(ctx, runtime.Start{Tenant: Tenant, Agent: def, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Tidy up."}}}})
+	s, err := m.Starter.Start(ctx, runtime.Start{Tenant: Tenant, Agent: def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Tidy up."}}}})
 	if err != nil {
 		return err
 	}
@@ -191,7 +193,7 @@ func carry(ctx context.Context, m *Machine, inbox string) error {
 		if err != nil {
 			return err
 		}
-		if h.Status == agent.RunDone {
+		if h.Status == run.RunDone {
 			return nil
 		}
 		if err := approveAll(ctx, m); err != nil {
@@ -209,7 +211,7 @@ func approveAll(ctx context.Context, m *Machine) error {
 		return err
 	}
 	for _, a := range pending {
-		by := agent.Principal{ID: "user:local", Groups: []string{"group:operators"}}
+		by := policy.Principal{ID: "user:local", Groups: []string{"group:operators"}}
 		if a.Kind == approval.KindOutcome {
 			return fmt.Errorf("outcome of call %s is unknown: move_file can always tell", a.Call())
 		}
@@ -269,14 +271,14 @@ func wholeAndOnce(t *testing.T, home, inbox string) {
 	db, err := bolt.Open(filepath.Join(home, "store.db"), bolt.Options{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, db.Close()) }()
-	run := agent.RunID(Tenant, "tidy", "k")
-	entriesOf, err := store.NewJournal(db, 0).Entries(t.Context(), Tenant, run, 0, 0)
+	runID := agent.RunID(Tenant, "tidy", "k")
+	entriesOf, err := store.NewJournal(db, 0).Entries(t.Context(), Tenant, runID, 0, 0)
 	require.NoError(t, err)
-	s, err := agent.Fold(agent.AgentState{}, entriesOf)
+	s, err := run.Fold(run.AgentState{}, entriesOf)
 	require.NoError(t, err)
-	require.Equal(t, agent.ReasonNaturalEnd, s.Reason)
+	require.Equal(t, run.ReasonNaturalEnd, s.Reason)
 	for _, c := range s.Calls() {
-		require.Equal(t, agent.StatusSucceeded, c.Status, c.ID)
+		require.Equal(t, run.StatusSucceeded, c.Status, c.ID)
 	}
 }
 

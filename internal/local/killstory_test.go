@@ -21,6 +21,8 @@ import (
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/bolt"
@@ -45,7 +47,7 @@ type story struct {
 	speed   int                      // of the clock; 0 = as it is
 	// people do what people do, again and again until the run has ended. They are given what is pending.
 	people func(ctx context.Context, m told, run string, pending []approval.Approval) error
-	reason agent.Reason
+	reason run.Reason
 	paid   int // payments in the end
 }
 
@@ -69,32 +71,32 @@ var (
 var stories = map[string]story{
 	"plain": {
 		replies: map[string][]agent.Reply{"clerk": {lookUp, calls("c2", "file", `{"order":"A-1"}`), farewell}},
-		people:  nobody, reason: agent.ReasonNaturalEnd,
+		people:  nobody, reason: run.ReasonNaturalEnd,
 	},
 	"claimed": {
-		replies: map[string][]agent.Reply{"clerk": {lookUp, payBack, farewell}}, people: approve, reason: agent.ReasonNaturalEnd, paid: 1,
+		replies: map[string][]agent.Reply{"clerk": {lookUp, payBack, farewell}}, people: approve, reason: run.ReasonNaturalEnd, paid: 1,
 	},
 	"approved": {
-		replies: map[string][]agent.Reply{"clerk": {lookUp, payBack, farewell}}, asks: true, people: approve, reason: agent.ReasonNaturalEnd, paid: 1,
+		replies: map[string][]agent.Reply{"clerk": {lookUp, payBack, farewell}}, asks: true, people: approve, reason: run.ReasonNaturalEnd, paid: 1,
 	},
 	"cancelled": {
-		replies: map[string][]agent.Reply{"clerk": {lookUp, payBack, farewell}}, asks: true, people: callOff, reason: agent.ReasonCancelled,
+		replies: map[string][]agent.Reply{"clerk": {lookUp, payBack, farewell}}, asks: true, people: callOff, reason: run.ReasonCancelled,
 	},
 	"told": {
-		replies: map[string][]agent.Reply{"clerk": {payBack, lookUp, farewell}}, asks: true, people: tell, reason: agent.ReasonNaturalEnd, paid: 1,
+		replies: map[string][]agent.Reply{"clerk": {payBack, lookUp, farewell}}, asks: true, people: tell, reason: run.ReasonNaturalEnd, paid: 1,
 	},
 	"delegated": {
 		replies: map[string][]agent.Reply{"clerk": {calls("c1", "ask", `{"message":"Pay back A-1."}`), farewell}, "aide": {payBack, farewell}},
-		asks:    true, people: approve, reason: agent.ReasonNaturalEnd, paid: 1,
+		asks:    true, people: approve, reason: run.ReasonNaturalEnd, paid: 1,
 	},
 	"expired": {
-		replies: map[string][]agent.Reply{"clerk": {payBack, farewell}}, asks: true, speed: 100, people: nobody, reason: agent.ReasonNaturalEnd,
+		replies: map[string][]agent.Reply{"clerk": {payBack, farewell}}, asks: true, speed: 100, people: nobody, reason: run.ReasonNaturalEnd,
 	},
 }
 
 func nobody(context.Context, told, string, []approval.Approval) error { return nil }
 
-var clerks = agent.Principal{ID: "user:local", Groups: []string{"group:operators"}}
+var clerks = policy.Principal{ID: "user:local", Groups: []string{"group:operators"}}
 
 // approve approves payments, and says of one of which nobody knows what became of it what the books say.
 func approve(ctx context.Context, m told, _ string, pending []approval.Approval) error {
@@ -126,14 +128,14 @@ func callOff(ctx context.Context, m told, run string, pending []approval.Approva
 }
 
 // tell says something while the run waits, under one id in every life, and then approves.
-func tell(ctx context.Context, m told, run string, pending []approval.Approval) error {
+func tell(ctx context.Context, m told, runID string, pending []approval.Approval) error {
 	if len(pending) == 0 {
 		return nil
 	}
-	if err := m.Inputs.Send(ctx, Tenant, run, "m1", clerks.ID, []agent.UserBlock{{Block: agent.Text{Text: "And hurry."}}}); err != nil {
+	if err := m.Inputs.Send(ctx, Tenant, runID, "m1", clerks.ID, []run.UserBlock{{Block: run.Text{Text: "And hurry."}}}); err != nil {
 		return err
 	}
-	return approve(ctx, m, run, pending)
+	return approve(ctx, m, runID, pending)
 }
 
 // agents are the clerk, and the aide whom a clerk may ask.
@@ -146,7 +148,7 @@ func (s story) agents() (map[string]*agent.Definition, error) {
 		}
 		d.Name, d.System = name, "You work."
 		d.Model.Provider, d.Model.ID = "demo", "m"
-		for tool, effect := range map[string]agent.Effect{"look": agent.EffectRead, "file": agent.EffectIdempotent, "pay": agent.EffectNonIdempotent} {
+		for tool, effect := range map[string]run.Effect{"look": run.EffectRead, "file": run.EffectIdempotent, "pay": run.EffectNonIdempotent} {
 			d.Tools = append(d.Tools, agent.ToolSpec{
 				Name: tool, Kind: agent.KindInternal, Description: "It does.", Effect: effect, Timeout: 30 * time.Minute,
 				Schema: json.RawMessage(`{"type":"object","properties":{"order":{"type":"string"}},"required":["order"]}`),
@@ -166,7 +168,7 @@ func (s story) agents() (map[string]*agent.Definition, error) {
 		}
 		if _, ok := s.replies["aide"]; ok && name == "clerk" {
 			d.Tools = append(d.Tools, agent.ToolSpec{
-				Name: "ask", Kind: agent.KindAgent, Effect: agent.EffectIdempotent, Schema: agent.DelegateSchema, Timeout: time.Hour, Agent: &agent.Delegate{Agent: "aide"},
+				Name: "ask", Kind: agent.KindAgent, Effect: run.EffectIdempotent, Schema: policy.DelegateSchema, Timeout: time.Hour, Agent: &agent.Delegate{Agent: "aide"},
 			})
 			d.Permission.Rules = append(d.Permission.Rules, agent.Rule{Tool: "ask", Verdict: agent.VerdictAllow})
 		}
@@ -239,7 +241,7 @@ func (b killableBlobs) Put(ctx context.Context, tenant, digest string, data []by
 func (k killableModel) Generate(_ context.Context, r agent.Request) (reply agent.Reply, err error) {
 	err = k.around("model", func() error {
 		name := "clerk"
-		if text, ok := r.Messages[0].Block.(agent.Text); ok && strings.HasPrefix(text.Text, "Pay back") {
+		if text, ok := r.Messages[0].Block.(run.Text); ok && strings.HasPrefix(text.Text, "Pay back") {
 			name = "aide"
 		}
 		of := k.replies[name]
@@ -363,24 +365,24 @@ func (l telling) live(ctx context.Context, m *Machine) error {
 		return err
 	}
 	def, _ := m.Agents("clerk")
-	run, err := m.Starter.Start(ctx, runtime.Start{Tenant: Tenant, Agent: def, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Order A-1."}}}})
+	state, err := m.Starter.Start(ctx, runtime.Start{Tenant: Tenant, Agent: def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Order A-1."}}}})
 	if err != nil {
 		return err
 	}
 	for {
-		h, err := m.Ports.Journal.Head(ctx, Tenant, run.Run)
+		h, err := m.Ports.Journal.Head(ctx, Tenant, state.Run)
 		if err != nil {
 			return err
 		}
-		if h.Status == agent.RunDone && len(m.Engine.List(ctx, asl.Running)) == 0 {
+		if h.Status == run.RunDone && len(m.Engine.List(ctx, asl.Running)) == 0 {
 			return nil
 		}
 		pending, _, err := approval.List(ctx, m.Ports.Table, Tenant, approval.Pending, 0, "")
 		if err != nil {
 			return err
 		}
-		if h.Status != agent.RunDone {
-			if err := s.people(ctx, told{m, killable{ledger: filepath.Join(l.Home, "ledger")}}, run.Run, pending); err != nil && !errors.Is(err, approval.ErrFinished) && !errors.Is(err, runtime.ErrRunFinished) {
+		if h.Status != run.RunDone {
+			if err := s.people(ctx, told{m, killable{ledger: filepath.Join(l.Home, "ledger")}}, state.Run, pending); err != nil && !errors.Is(err, approval.ErrFinished) && !errors.Is(err, runtime.ErrRunFinished) {
 				return err
 			}
 		}
@@ -424,7 +426,7 @@ func (l telling) end(t *testing.T) (said []string) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, db.Close()) }()
 	journal := store.NewJournal(db, 0)
-	heads, _, err := journal.List(t.Context(), Tenant, agent.RunDone, 0, "")
+	heads, _, err := journal.List(t.Context(), Tenant, run.RunDone, 0, "")
 	require.NoError(t, err)
 	require.Len(t, heads, len(s.replies), "every run has ended, and there is one of each agent")
 	for _, name := range []string{"clerk", "aide"} {
@@ -435,7 +437,7 @@ func (l telling) end(t *testing.T) (said []string) {
 			}
 		}
 	}
-	for _, status := range []agent.RunStatus{agent.RunRunning, agent.RunWaiting} {
+	for _, status := range []run.RunStatus{run.RunRunning, run.RunWaiting} {
 		open, _, err := journal.List(t.Context(), Tenant, status, 0, "")
 		require.NoError(t, err)
 		require.Empty(t, open)
@@ -531,14 +533,14 @@ func TestCancelledAndKilledBeforeTheStop(t *testing.T) {
 	}
 	m, end := machine()
 	def, _ := m.Agents("clerk")
-	run, err := m.Starter.Start(t.Context(), runtime.Start{Tenant: Tenant, Agent: def, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Order A-1."}}}})
+	state, err := m.Starter.Start(t.Context(), runtime.Start{Tenant: Tenant, Agent: def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Order A-1."}}}})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
-		h, err := m.Ports.Journal.Head(t.Context(), Tenant, run.Run)
-		return err == nil && h.Status == agent.RunWaiting && h.Token != ""
+		h, err := m.Ports.Journal.Head(t.Context(), Tenant, state.Run)
+		return err == nil && h.Status == run.RunWaiting && h.Token != ""
 	}, time.Minute, time.Millisecond)
 	m.Canceller.Waiter = deaf{m.Canceller.Waiter}
-	_, err = m.Canceller.Cancel(t.Context(), Tenant, run.Run, clerks.ID, "enough")
+	_, err = m.Canceller.Cancel(t.Context(), Tenant, state.Run, clerks.ID, "enough")
 	require.ErrorIs(t, err, errDeaf)
 	end()
 	m, end = machine()

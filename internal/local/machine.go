@@ -19,6 +19,8 @@ import (
 	"github.com/countersign/countersign/internal/model/modelretry"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tools/schema"
@@ -84,7 +86,7 @@ type Config struct {
 // unheard is the bus of a laptop, on which nobody listens.
 type unheard struct{}
 
-func (unheard) Emit(context.Context, agent.Outgoing) error { return nil }
+func (unheard) Emit(context.Context, policy.Outgoing) error { return nil }
 
 // Machine is the whole product in one process: engine, handlers, and what people do to runs. Safe for concurrent use.
 type Machine struct {
@@ -240,7 +242,7 @@ func (m *Machine) Resume(ctx context.Context, tenant string) error {
 	if err := m.Engine.Resume(ctx); err != nil {
 		return fmt.Errorf("resume executions: %w", err)
 	}
-	for _, status := range []agent.RunStatus{agent.RunRunning, agent.RunWaiting} {
+	for _, status := range []run.RunStatus{run.RunRunning, run.RunWaiting} {
 		cursor := ""
 		for {
 			heads, next, err := m.Ports.Journal.List(ctx, tenant, status, 0, cursor)
@@ -273,7 +275,7 @@ func (m *Machine) cancelledAgain(ctx context.Context, tenant string) error {
 			continue
 		case err != nil:
 			return err
-		case l.State.Status != agent.RunDone || l.State.Reason != agent.ReasonCancelled || l.State.Owner != x.Name:
+		case l.State.Status != run.RunDone || l.State.Reason != run.ReasonCancelled || l.State.Owner != x.Name:
 			continue
 		}
 		if _, err := m.Canceller.Cancel(ctx, tenant, of.Run, "", ""); m.spare(err) != nil {

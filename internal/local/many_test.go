@@ -33,6 +33,8 @@ import (
 	"github.com/countersign/countersign/internal/people/outbox"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/slack"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/slackfake"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/memory"
@@ -257,7 +259,7 @@ func TestFewRequestsAreToldOfOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pager{}
 		o, mails := crew(t, &slow{Table: memory.New()}, memory.NewBlobs(), p, 4, 1)
-		o.def.Wait, o.def.Resume = agent.WaitAllSuspended, agent.ResumeEach // the model goes on while calls wait
+		o.def.Wait, o.def.Resume = run.WaitAllSuspended, agent.ResumeEach // the model goes on while calls wait
 		o.start(t)
 		time.Sleep(time.Minute)
 		require.Equal(t, []string{"user:ana asked 4", "user:cleo asked 4"}, p.drain())
@@ -266,7 +268,7 @@ func TestFewRequestsAreToldOfOneByOne(t *testing.T) {
 		require.NoError(t, err)
 		_, err = o.Desk.Decide(t.Context(), approval.Request{
 			Tenant: Tenant, ID: open[0].ID, Action: approval.Deny,
-			By: agent.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
+			By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
 		})
 		require.NoError(t, err)
 		time.Sleep(time.Minute)

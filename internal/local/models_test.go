@@ -7,13 +7,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/memory"
 )
 
 // listener keeps what an adapter was given.
-type listener struct{ got agent.Block }
+type listener struct{ got run.Block }
 
 func (l *listener) Generate(_ context.Context, r agent.Request) (agent.Reply, error) {
 	l.got = r.Messages[0].Block
@@ -40,11 +41,11 @@ func TestModelsCountTokens(t *testing.T) {
 		}
 		return &listener{}, nil
 	}, blobs))
-	r := agent.Request{Tenant: Tenant, Model: agent.ModelSpec{Provider: "bedrock"}, Messages: []agent.Message{{Role: agent.RoleUser, Block: agent.Media{MediaType: "image/png", Blob: digest}}}}
+	r := agent.Request{Tenant: Tenant, Model: agent.ModelSpec{Provider: "bedrock"}, Messages: []run.Message{{Role: run.RoleUser, Block: run.Media{MediaType: "image/png", Blob: digest}}}}
 	n, err := m.CountTokens(ctx, r)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, n)
-	require.Equal(t, agent.Media{MediaType: "image/png", Data: "c2hvdA=="}, c.got)
+	require.Equal(t, run.Media{MediaType: "image/png", Data: "c2hvdA=="}, c.got)
 	for _, provider := range []string{"openai", "script"} {
 		r.Model.Provider = provider
 		_, err = m.CountTokens(ctx, r)
@@ -59,12 +60,12 @@ func TestAdaptersGetTheContentOfBlobs(t *testing.T) {
 	ctx, blobs := context.Background(), memory.NewBlobs()
 	digest := store.BlobDigest([]byte("shot"))
 	require.NoError(t, blobs.Put(ctx, Tenant, digest, []byte("shot")))
-	named := agent.Media{MediaType: "image/png", Blob: digest}
-	for provider, want := range map[string]agent.Media{"openai": {MediaType: "image/png", Data: "c2hvdA=="}, "script": named} {
+	named := run.Media{MediaType: "image/png", Blob: digest}
+	for provider, want := range map[string]run.Media{"openai": {MediaType: "image/png", Data: "c2hvdA=="}, "script": named} {
 		l := &listener{}
 		m := newModels(resolving(func(agent.ModelSpec) (runtime.Model, error) { return l, nil }, blobs))
 		_, err := m.Generate(ctx, agent.Request{
-			Tenant: Tenant, Model: agent.ModelSpec{Provider: provider}, Messages: []agent.Message{{Role: agent.RoleUser, Block: named}},
+			Tenant: Tenant, Model: agent.ModelSpec{Provider: provider}, Messages: []run.Message{{Role: run.RoleUser, Block: named}},
 		})
 		require.NoError(t, err)
 		require.Equal(t, want, l.got, provider)

@@ -19,6 +19,8 @@ import (
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/counting"
@@ -108,7 +110,7 @@ func newOfficeOf(t *testing.T, with Config) *office {
 	paid := func(context.Context, tool.Call, transfer) (agent.ToolResultData, error) {
 		return tool.Text("paid"), nil
 	}
-	pay := tool.Must(tool.New("pay", "Pays.", agent.EffectNonIdempotent, paid, nil))
+	pay := tool.Must(tool.New("pay", "Pays.", run.EffectNonIdempotent, paid, nil))
 	set, err := tool.NewSet(pay)
 	require.NoError(t, err)
 	def, err := agent.PresetDefaults(agent.PresetCountersign)
@@ -134,8 +136,8 @@ func (o *office) start(t *testing.T) string {
 	return s.Run
 }
 
-func (o *office) startRun(t *testing.T) (agent.AgentState, error) {
-	return o.Starter.Start(t.Context(), runtime.Start{Tenant: Tenant, Agent: &o.def, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Pay."}}}})
+func (o *office) startRun(t *testing.T) (run.AgentState, error) {
+	return o.Starter.Start(t.Context(), runtime.Start{Tenant: Tenant, Agent: &o.def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Pay."}}}})
 }
 
 // What is due is done at its time while the process runs, and nothing is looked at in between.
@@ -158,7 +160,7 @@ func TestA15WhatIsDueIsDoneAtItsTime(t *testing.T) {
 		l, err := o.Ports.Journal.Load(t.Context(), Tenant, run)
 		require.NoError(t, err)
 		_, err = o.Desk.Decide(t.Context(), approval.Request{
-			Tenant: Tenant, ID: l.State.Waits()[0].Wait.Approval, Action: approval.Approve, By: agent.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
+			Tenant: Tenant, ID: l.State.Waits()[0].Wait.Approval, Action: approval.Approve, By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
 		})
 		require.NoError(t, err)
 		synctest.Wait()

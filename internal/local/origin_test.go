@@ -7,8 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -23,25 +24,25 @@ func TestForkIsCarriedOnByAnotherProcess(t *testing.T) {
 	require.NoError(t, h.Close())
 	h = open(t, dir)
 	defer func() { require.NoError(t, h.Close()) }()
-	for forked.Status != agent.RunDone {
+	for forked.Status != run.RunDone {
 		_, err := h.Desk.Decide(t.Context(), approval.Request{
 			Tenant: Tenant, ID: forked.Waits()[0].Wait.Approval, Action: approval.Approve,
-			By: agent.Principal{ID: "user:local", Groups: []string{"group:operators"}},
+			By: policy.Principal{ID: "user:local", Groups: []string{"group:operators"}},
 		})
 		require.NoError(t, err)
 		forked = settled(t, h, f.Run)
 	}
-	require.Equal(t, agent.ReasonNaturalEnd, forked.Reason)
+	require.Equal(t, run.ReasonNaturalEnd, forked.Reason)
 	folder := strings.TrimSuffix(forkedRoot(t, h, &forked), "/")
 	require.FileExists(t, filepath.Join(folder, "team_meeting.txt"))
-	require.Equal(t, agent.RunWaiting, settled(t, h, s.Run).Status, "the parent still waits")
+	require.Equal(t, run.RunWaiting, settled(t, h, s.Run).Status, "the parent still waits")
 	r, err := h.Replay(t.Context(), Tenant, f.Run)
 	require.NoError(t, err)
 	require.Empty(t, r.Differences)
 	require.Equal(t, int(forked.Entries), r.Entries, "its own entries")
 }
 
-func forkedRoot(t *testing.T, h *Home, s *agent.AgentState) string {
+func forkedRoot(t *testing.T, h *Home, s *run.AgentState) string {
 	t.Helper()
 	def, err := h.Definitions(t.Context(), Tenant, s.Definition)
 	require.NoError(t, err)

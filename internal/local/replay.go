@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
@@ -75,7 +75,7 @@ func (c *comparison) value(path string, got, want any) {
 }
 
 // states compares two states: all that people are shown, and what only the runtime goes by.
-func (c *comparison) states(got, want *agent.AgentState) error {
+func (c *comparison) states(got, want *run.AgentState) error {
 	g, err := members(got)
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func (c *comparison) states(got, want *agent.AgentState) error {
 	return nil
 }
 
-func members(s *agent.AgentState) (map[string]json.RawMessage, error) {
+func members(s *run.AgentState) (map[string]json.RawMessage, error) {
 	raw, err := json.Marshal(s)
 	if err != nil {
 		return nil, fmt.Errorf("replay run %s: %w", s.Run, err)
@@ -106,20 +106,20 @@ func members(s *agent.AgentState) (map[string]json.RawMessage, error) {
 	return m, err
 }
 
-func (c *comparison) head(h store.Head, s *agent.AgentState) {
+func (c *comparison) head(h store.Head, s *run.AgentState) {
 	c.value("head.agent", h.Agent, s.Agent)
 	c.value("head.status", h.Status, s.Status)
 	c.value("head.reason", h.Reason, s.Reason)
 	c.value("head.owner", h.Owner, s.Owner)
 	c.value("head.startedAt", h.StartedAt, s.StartedAt)
-	if s.Status == agent.RunWaiting {
+	if s.Status == run.RunWaiting {
 		c.value("head.waitSeq", h.WaitSeq, s.WaitSeq)
 		c.value("head.expires", h.Expires, s.EarliestExpiry().Truncate(time.Millisecond))
 	}
 }
 
 // compareReferences looks at what the run points at: its pinned definition, and the requests people see.
-func (m *Machine) compareReferences(ctx context.Context, c *comparison, s *agent.AgentState) {
+func (m *Machine) compareReferences(ctx context.Context, c *comparison, s *run.AgentState) {
 	if _, err := m.Definitions(ctx, s.Tenant, s.Definition); err != nil {
 		c.value("definition", err.Error(), "the definition "+s.Definition)
 	}

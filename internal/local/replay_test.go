@@ -9,22 +9,22 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 )
 
 // parked is an opened home with a run that waits for an approval.
-func parked(t *testing.T) (*Home, agent.AgentState) {
+func parked(t *testing.T) (*Home, run.AgentState) {
 	t.Helper()
 	h := open(t, t.TempDir())
 	s, err := h.Starter.Start(t.Context(), runtime.Start{
-		Tenant: Tenant, Agent: tidy(t, notes(t)), Message: []agent.UserBlock{{Block: agent.Text{Text: "tidy up"}}},
+		Tenant: Tenant, Agent: tidy(t, notes(t)), Message: []run.UserBlock{{Block: run.Text{Text: "tidy up"}}},
 	})
 	require.NoError(t, err)
 	s = settled(t, h, s.Run)
-	require.Equal(t, agent.RunWaiting, s.Status)
+	require.Equal(t, run.RunWaiting, s.Status)
 	return h, s
 }
 
@@ -42,7 +42,7 @@ func TestReplayOfAnHonestRecord(t *testing.T) {
 
 // Whatever is changed behind the runtime's back shows.
 func TestReplayFindsWhatWasTamperedWith(t *testing.T) {
-	runKey := func(s agent.AgentState, sk string) store.Key { return store.Key{PK: "T#default#RUN#" + s.Run, SK: sk} }
+	runKey := func(s run.AgentState, sk string) store.Key { return store.Key{PK: "T#default#RUN#" + s.Run, SK: sk} }
 	rewrite := func(t *testing.T, h *Home, k store.Key, change func(*store.Item)) {
 		it, found, err := h.Ports.Table.Get(t.Context(), k)
 		require.NoError(t, err)
@@ -51,26 +51,26 @@ func TestReplayFindsWhatWasTamperedWith(t *testing.T) {
 		require.NoError(t, h.Ports.Table.Write(t.Context(), store.Op{Kind: store.Put, Item: it}))
 	}
 	for name, c := range map[string]struct {
-		tamper func(t *testing.T, h *Home, s agent.AgentState)
+		tamper func(t *testing.T, h *Home, s run.AgentState)
 		path   string
 	}{
-		"the head's owner": {func(t *testing.T, h *Home, s agent.AgentState) {
+		"the head's owner": {func(t *testing.T, h *Home, s run.AgentState) {
 			rewrite(t, h, runKey(s, "HEAD"), func(it *store.Item) { it.Attrs["owner"] = store.Str("somebody") })
 		}, "head.owner"},
-		"what was said": {func(t *testing.T, h *Home, s agent.AgentState) {
+		"what was said": {func(t *testing.T, h *Home, s run.AgentState) {
 			rewrite(t, h, runKey(s, "J#0000000000"), func(it *store.Item) {
 				it.Body = []byte(strings.Replace(string(it.Body), "tidy up", "burn it", 1))
 			})
 		}, "load.messages"},
-		"an entry that cannot be read": {func(t *testing.T, h *Home, s agent.AgentState) {
+		"an entry that cannot be read": {func(t *testing.T, h *Home, s run.AgentState) {
 			rewrite(t, h, runKey(s, "J#0000000001"), func(it *store.Item) { it.Body = []byte("?") })
 		}, "journal"},
-		"an entry that does not follow": {func(t *testing.T, h *Home, s agent.AgentState) {
+		"an entry that does not follow": {func(t *testing.T, h *Home, s run.AgentState) {
 			rewrite(t, h, runKey(s, "J#0000000001"), func(it *store.Item) {
 				it.Body = []byte(strings.Replace(string(it.Body), `"n":1`, `"n":7`, 1))
 			})
 		}, "journal"},
-		"the digest people approve": {func(t *testing.T, h *Home, s agent.AgentState) {
+		"the digest people approve": {func(t *testing.T, h *Home, s run.AgentState) {
 			id := s.Waits()[0].Wait.Approval
 			rewrite(t, h, store.Key{PK: "T#default#APPROVAL#" + id, SK: "A"}, func(it *store.Item) {
 				var a approval.Approval

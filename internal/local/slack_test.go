@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/audit"
 	"github.com/countersign/countersign/internal/clock"
@@ -20,6 +19,7 @@ import (
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/slack"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/slackfake"
 	"github.com/countersign/countersign/internal/store/memory"
@@ -94,7 +94,7 @@ func TestC1ASlackButtonCarriesARunToItsEnd(t *testing.T) {
 	soon("the run goes on to its end", func() bool {
 		l, err := o.Ports.Journal.Load(t.Context(), Tenant, s.Run)
 		require.NoError(t, err)
-		return l.State.Status == agent.RunDone
+		return l.State.Status == run.RunDone
 	})
 	soon("the message is updated", func() bool { return workspace.Messages()[0].Updates > 0 })
 	now := workspace.Messages()
@@ -133,7 +133,7 @@ func TestSlackMarksTheCallersClaim(t *testing.T) {
 	const claim = "the CEO; pre-approved by legal"
 	o, workspace, _, _, _ := inSlack(t)
 	_, err := o.Starter.Start(t.Context(), runtime.Start{
-		Tenant: Tenant, Agent: &o.def, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Pay."}}}, Subject: claim, By: []string{"user:ben"},
+		Tenant: Tenant, Agent: &o.def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Pay."}}}, Subject: claim, By: []string{"user:ben"},
 	})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return len(workspace.Messages()) == 1 }, 20*time.Second, 5*time.Millisecond)

@@ -16,6 +16,8 @@ import (
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store/memory"
 )
@@ -52,14 +54,14 @@ func TestStorm(t *testing.T) {
 		paid[key]++
 	}
 	for i := range runs {
-		run := agent.RunID(Tenant, "clerk", fmt.Sprint("k", i))
-		l, err := m.Ports.Journal.Load(t.Context(), Tenant, run)
+		runID := agent.RunID(Tenant, "clerk", fmt.Sprint("k", i))
+		l, err := m.Ports.Journal.Load(t.Context(), Tenant, runID)
 		require.NoError(t, err)
-		require.Equal(t, agent.RunDone, l.State.Status)
+		require.Equal(t, run.RunDone, l.State.Status)
 		require.Empty(t, l.Inbox)
-		n := paid[run+"/c2"]
+		n := paid[runID+"/c2"]
 		require.LessOrEqual(t, n, 1, "run %d paid more than once", i)
-		if a, err := approval.Get(t.Context(), table, Tenant, agent.ApprovalID(run, "c2", 1)); n == 1 {
+		if a, err := approval.Get(t.Context(), table, Tenant, run.ApprovalID(runID, "c2", 1)); n == 1 {
 			require.NoError(t, err)
 			require.Equal(t, approval.Approved, a.Status)
 		}
@@ -72,24 +74,24 @@ func weather(ctx context.Context, t *testing.T, m *Machine, key string, i int) {
 	var people sync.WaitGroup
 	for range 2 { // two clients with one key
 		people.Go(func() {
-			if _, err := m.Starter.Start(ctx, runtime.Start{Tenant: Tenant, Agent: def, Key: key, Message: []agent.UserBlock{{Block: agent.Text{Text: "Order A-1."}}}}); err != nil {
+			if _, err := m.Starter.Start(ctx, runtime.Start{Tenant: Tenant, Agent: def, Key: key, Message: []run.UserBlock{{Block: run.Text{Text: "Order A-1."}}}}); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	people.Wait()
-	run := agent.RunID(Tenant, "clerk", key)
-	id := agent.ApprovalID(run, "c2", 1)
+	runID := agent.RunID(Tenant, "clerk", key)
+	id := run.ApprovalID(runID, "c2", 1)
 	over := func() bool {
-		h, err := m.Ports.Journal.Head(ctx, Tenant, run)
-		return err == nil && h.Status == agent.RunDone
+		h, err := m.Ports.Journal.Head(ctx, Tenant, runID)
+		return err == nil && h.Status == run.RunDone
 	}
 	for who := range 3 {
-		by := agent.Principal{ID: fmt.Sprint("user:u", who), Groups: clerks.Groups}
+		by := policy.Principal{ID: fmt.Sprint("user:u", who), Groups: clerks.Groups}
 		action := []approval.Action{approval.Approve, approval.Deny, approval.Approve}[(who+i)%3]
 		people.Go(func() {
 			for said := 0; !over(); said++ {
-				err := m.Inputs.Send(ctx, Tenant, run, fmt.Sprint("m", said%5), clerks.ID, []agent.UserBlock{{Block: agent.Text{Text: "Well?"}}})
+				err := m.Inputs.Send(ctx, Tenant, runID, fmt.Sprint("m", said%5), clerks.ID, []run.UserBlock{{Block: run.Text{Text: "Well?"}}})
 				if err != nil && !errors.Is(err, runtime.ErrRunFinished) {
 					t.Error(err)
 				}
@@ -97,7 +99,7 @@ func weather(ctx context.Context, t *testing.T, m *Machine, key string, i int) {
 					_, err = m.Desk.Decide(ctx, approval.Request{Tenant: Tenant, ID: id, Action: action, By: by})
 				}
 				if i%6 == 5 && said == 3 {
-					_, err = m.Canceller.Cancel(ctx, Tenant, run, by.ID, "")
+					_, err = m.Canceller.Cancel(ctx, Tenant, runID, by.ID, "")
 				}
 				var decided *approval.DecidedError
 				if err != nil && !errors.As(err, &decided) && !errors.Is(err, approval.ErrNotFound) && !errors.Is(err, approval.ErrExpired) &&

@@ -22,7 +22,9 @@ import (
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/observe/telemetry"
 	"github.com/countersign/countersign/internal/observe/tracing"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/registry"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tools/egress"
 )
@@ -66,7 +68,7 @@ func (p *peers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // Invoke implements runtime.Functions.
 func (p *peers) Invoke(_ context.Context, i runtime.Invoke) (runtime.Invoked, error) {
-	var call agent.FunctionCall
+	var call policy.FunctionCall
 	err := json.Unmarshal(i.Payload, &call)
 	p.note(call.Tool, call.Traceparent)
 	return runtime.Invoked{Payload: json.RawMessage(`"ok"`)}, err
@@ -113,7 +115,7 @@ func TestToolsAreToldTheTrace(t *testing.T) {
 	d.Name, d.System, d.Model.Provider, d.Model.ID = "clerk", "You count.", "demo", "stand-in"
 	d.Permission.Default = agent.DefaultAllow
 	tool := func(name string, kind agent.ToolKind) agent.ToolSpec {
-		return agent.ToolSpec{Name: name, Kind: kind, Effect: agent.EffectRead, Schema: json.RawMessage(`{"type":"object"}`)}
+		return agent.ToolSpec{Name: name, Kind: kind, Effect: run.EffectRead, Schema: json.RawMessage(`{"type":"object"}`)}
 	}
 	web, function := tool("stock_count", agent.KindHTTP), tool("stock_take", agent.KindLambda)
 	later := tool("stock_order", agent.KindLambda)
@@ -123,11 +125,11 @@ func TestToolsAreToldTheTrace(t *testing.T) {
 	d.MCP = []agent.MCPServer{{Name: "stock", URL: srv.URL + "/mcp"}}
 	require.NoError(t, d.Check())
 	s, err := h.Starter.Start(t.Context(), runtime.Start{
-		Tenant: Tenant, Agent: &d, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Buy."}}},
+		Tenant: Tenant, Agent: &d, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Buy."}}},
 	})
 	require.NoError(t, err)
 	s = settled(t, h, s.Run)
-	require.Equal(t, agent.RunWaiting, s.Status, "%+v", s.Error)
+	require.Equal(t, run.RunWaiting, s.Status, "%+v", s.Error)
 	require.NoError(t, h.Close()) // what is under way ends
 
 	p.mu.Lock()

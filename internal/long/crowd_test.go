@@ -19,6 +19,8 @@ import (
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/counting"
@@ -52,7 +54,7 @@ func parkAll(t *testing.T, l *lab, n int) {
 	t.Helper()
 	each(t, 32, n, func(i int) error {
 		_, err := l.Starter.Start(t.Context(), runtime.Start{
-			Tenant: local.Tenant, Agent: l.def, Key: fmt.Sprint("crowd-", i), Message: []agent.UserBlock{{Block: agent.Text{Text: "Work."}}},
+			Tenant: local.Tenant, Agent: l.def, Key: fmt.Sprint("crowd-", i), Message: []run.UserBlock{{Block: run.Text{Text: "Work."}}},
 		})
 		return err
 	})
@@ -132,8 +134,8 @@ func (y *tally) assertAll(t *testing.T, runs, entered int) {
 	t.Helper()
 	require.Len(t, y.done, runs)
 	require.Empty(t, y.twice)
-	for run, why := range y.done {
-		require.Equal(t, agent.ReasonNaturalEnd, why, run)
+	for runID, why := range y.done {
+		require.Equal(t, run.ReasonNaturalEnd, why, runID)
 	}
 	require.Len(t, y.entered, entered)
 	for key, times := range y.entered {
@@ -304,7 +306,7 @@ type storm struct {
 
 // decideAll is one person, who decides everything: an odd one denies. One word in ten is said twice.
 func (s *storm) decideAll(p int) error {
-	by := agent.Principal{ID: fmt.Sprint("user:", p), Groups: []string{"group:operators"}}
+	by := policy.Principal{ID: fmt.Sprint("user:", p), Groups: []string{"group:operators"}}
 	action := approval.Approve
 	if p%2 == 1 {
 		action = approval.Deny

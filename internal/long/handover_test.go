@@ -16,6 +16,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/memory"
@@ -279,7 +280,7 @@ func (e eve) ended(t *testing.T, table store.Table) bool {
 	t.Helper()
 	h, err := store.NewJournal(table, 0).Head(t.Context(), local.Tenant, e.run)
 	require.NoError(t, err)
-	return h.Status == agent.RunDone
+	return h.Status == run.RunDone
 }
 
 // deny denies what is asked, and says whether anything was.
@@ -300,10 +301,10 @@ func (e eve) deny(t *testing.T, l *lab) bool {
 }
 
 // assertContinued: the run has ended as it should, one execution for each owner, and none that runs on.
-func (e eve) assertContinued(t *testing.T, l *lab) agent.AgentState {
+func (e eve) assertContinued(t *testing.T, l *lab) run.AgentState {
 	t.Helper()
 	s := l.state(t, e.run)
-	require.Equal(t, agent.RunDone, s.Status)
+	require.Equal(t, run.RunDone, s.Status)
 	require.GreaterOrEqual(t, s.Generation, int64(1))
 	require.LessOrEqual(t, s.Generation, int64(2), "a crash costs a take-over at most")
 	require.Len(t, l.Engine.List(t.Context(), ""), int(s.Generation)+1)
@@ -317,10 +318,10 @@ func (e eve) assertContinued(t *testing.T, l *lab) agent.AgentState {
 		require.EqualValues(t, i, entry.Seq)
 		for _, fact := range entry.Events {
 			switch fact := fact.(type) {
-			case agent.HandedOver:
+			case run.HandedOver:
 				handed++
 				require.Equal(t, runtime.ExecutionName(e.run, int64(handed)), fact.Owner)
-			case agent.Replied:
+			case run.Replied:
 				inferences++
 			}
 		}
@@ -341,7 +342,7 @@ func TestHandOverUnderFaults(t *testing.T) {
 				n, l := e.day(t, &disturbed{what: nothing}, nil)
 				points = n
 				s := e.assertContinued(t, l)
-				require.Equal(t, agent.ReasonNaturalEnd, s.Reason)
+				require.Equal(t, run.ReasonNaturalEnd, s.Reason)
 				require.EqualValues(t, 1, s.Generation)
 			})
 			runs := 0
@@ -351,7 +352,7 @@ func TestHandOverUnderFaults(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						_, l := e.day(t, &disturbed{what: what, at: at}, nil)
 						s := e.assertContinued(t, l)
-						require.Equal(t, agent.ReasonNaturalEnd, s.Reason, "%s at %d", what, at)
+						require.Equal(t, run.ReasonNaturalEnd, s.Reason, "%s at %d", what, at)
 						require.EqualValues(t, e.n+1, s.Inferences, "%s at %d", what, at)
 					})
 				}
@@ -363,17 +364,17 @@ func TestHandOverUnderFaults(t *testing.T) {
 
 // TestHandOverMeetsOthers: a zombie of the former owner, a message and a cancel at every request around a hand-over.
 func TestHandOverMeetsOthers(t *testing.T) {
-	said := []agent.UserBlock{{Block: agent.Text{Text: "By the way."}}}
+	said := []run.UserBlock{{Block: run.Text{Text: "By the way."}}}
 	for name, c := range map[string]struct {
 		act    func(t *testing.T, l *lab, run string)
-		assert func(t *testing.T, s agent.AgentState, l *lab)
+		assert func(t *testing.T, s run.AgentState, l *lab)
 	}{
 		"zombie": {
 			func(t *testing.T, l *lab, run string) {
 				step := runtime.Stepper{Ports: l.Ports, Definitions: l.Definitions}
 				_, _ = step.Step(t.Context(), runtime.Invocation{Tenant: local.Tenant, Run: run, Execution: runtime.ExecutionName(run, 0), Writer: l.Ports.IDs.Writer()})
 			},
-			func(t *testing.T, s agent.AgentState, _ *lab) { require.Equal(t, agent.ReasonNaturalEnd, s.Reason) },
+			func(t *testing.T, s run.AgentState, _ *lab) { require.Equal(t, run.ReasonNaturalEnd, s.Reason) },
 		},
 		"message": {
 			func(t *testing.T, l *lab, run string) {
@@ -383,8 +384,8 @@ func TestHandOverMeetsOthers(t *testing.T) {
 					require.NoError(t, l.Inputs.Send(t.Context(), local.Tenant, run, "m-1", "user:ana", said), "the same again")
 				}
 			},
-			func(t *testing.T, s agent.AgentState, l *lab) {
-				require.Equal(t, agent.ReasonNaturalEnd, s.Reason)
+			func(t *testing.T, s run.AgentState, l *lab) {
+				require.Equal(t, run.ReasonNaturalEnd, s.Reason)
 				require.LessOrEqual(t, l.heard(t, s.Run, "By the way."), 1)
 				require.EqualValues(t, l.heard(t, s.Run, "By the way."), l.accepted(t, s.Run, "m-1"), "accepted is applied, once")
 			},
@@ -394,8 +395,8 @@ func TestHandOverMeetsOthers(t *testing.T) {
 				_, err := l.Canceller.Cancel(t.Context(), local.Tenant, run, "user:ana", "enough")
 				require.NoError(t, err)
 			},
-			func(t *testing.T, s agent.AgentState, _ *lab) {
-				require.Contains(t, []agent.Reason{agent.ReasonCancelled, agent.ReasonNaturalEnd}, s.Reason)
+			func(t *testing.T, s run.AgentState, _ *lab) {
+				require.Contains(t, []run.Reason{run.ReasonCancelled, run.ReasonNaturalEnd}, s.Reason)
 			},
 		},
 	} {
@@ -408,7 +409,7 @@ func TestHandOverMeetsOthers(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						_, l := e.day(t, &disturbed{what: beside, at: at}, func(t *testing.T, l *lab) { c.act(t, l, e.run) })
 						s := l.state(t, e.run)
-						if s.Reason != agent.ReasonCancelled {
+						if s.Reason != run.ReasonCancelled {
 							s = e.assertContinued(t, l)
 						}
 						c.assert(t, s, l)
@@ -422,14 +423,14 @@ func TestHandOverMeetsOthers(t *testing.T) {
 }
 
 // heard is how often a user's text came into the run.
-func (l *lab) heard(t *testing.T, run, text string) int {
+func (l *lab) heard(t *testing.T, runID, text string) int {
 	t.Helper()
 	n := 0
-	entries, err := l.Ports.Journal.Entries(t.Context(), local.Tenant, run, 0, 0)
+	entries, err := l.Ports.Journal.Entries(t.Context(), local.Tenant, runID, 0, 0)
 	require.NoError(t, err)
 	for _, e := range entries {
 		for _, fact := range e.Events {
-			if in, ok := fact.(agent.InputReceived); ok && in.Blocks[0].Block == (agent.Text{Text: text}) {
+			if in, ok := fact.(run.InputReceived); ok && in.Blocks[0].Block == (run.Text{Text: text}) {
 				n++
 			}
 		}

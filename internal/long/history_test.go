@@ -7,9 +7,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // operator decides whatever is asked, one request after the other, as soon as a run has stored its token.
@@ -27,8 +28,8 @@ func newOperator(action func(n int) approval.Action) *operator {
 	return &operator{action: action, wake: make(chan struct{}, 1)}
 }
 
-func (o *operator) Committed(_ context.Context, _ agent.Entry, s *agent.AgentState) {
-	if s.Status != agent.RunWaiting {
+func (o *operator) Committed(_ context.Context, _ run.Entry, s *run.AgentState) {
+	if s.Status != run.RunWaiting {
 		return
 	}
 	o.mu.Lock()
@@ -42,7 +43,7 @@ func (o *operator) Committed(_ context.Context, _ agent.Entry, s *agent.AgentSta
 	}
 }
 
-var ana = agent.Principal{ID: "user:ana", Groups: []string{"group:operators"}}
+var ana = policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}}
 
 // work decides until the context ends.
 func (o *operator) work(ctx context.Context, l *lab) error {

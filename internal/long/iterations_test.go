@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/counting"
 )
@@ -33,15 +34,15 @@ type meter struct {
 	all  []iteration // by inference
 }
 
-func (m *meter) Committed(_ context.Context, e agent.Entry, s *agent.AgentState) {
+func (m *meter) Committed(_ context.Context, e run.Entry, s *run.AgentState) {
 	for _, fact := range e.Events {
-		if _, ok := fact.(agent.Replied); ok {
+		if _, ok := fact.(run.Replied); ok {
 			m.replied(s)
 		}
 	}
 }
 
-func (m *meter) replied(s *agent.AgentState) {
+func (m *meter) replied(s *run.AgentState) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.lab.table.Snapshot()
@@ -104,15 +105,15 @@ func TestAgeOfARun(t *testing.T) {
 			}
 			l := newLab(t, setup{table: stores[c.store](t), model: calls{n: int64(n), tool: "work_read"}, define: define, warm: c.warm, sink: m})
 			m.lab = l
-			run := l.start(t, "age").Run
+			runID := l.start(t, "age").Run
 			l.ended.untilDone(t, 1)
-			l.ended.untilClosed(t, int(l.state(t, run).Generation)+1)
+			l.ended.untilClosed(t, int(l.state(t, runID).Generation)+1)
 			require.NoError(t, l.Engine.Close())
-			require.Equal(t, agent.ReasonNaturalEnd, l.ended.done[run])
+			require.Equal(t, run.ReasonNaturalEnd, l.ended.done[runID])
 			require.Len(t, l.ended.entered, n, "every call was entered")
 			require.Len(t, m.all, n+1)
 			l.assertItems(t)
-			l.assertHandOvers(t, run, n)
+			l.assertHandOvers(t, runID, n)
 			m.assertFlat(t, c.window == "small", c.warm > 0)
 			m.print(t)
 		})

@@ -20,6 +20,7 @@ import (
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/people/notify"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/bolt"
@@ -101,7 +102,7 @@ func newLab(t *testing.T, s setup) *lab {
 	if l.blobs = s.blobs; l.blobs == nil {
 		l.blobs = memory.NewBlobs()
 	}
-	tools := []tool.Tool{work{"work.read", agent.EffectRead, s.result, l.ended}, work{"work.pay", agent.EffectNonIdempotent, s.result, l.ended}}
+	tools := []tool.Tool{work{"work.read", run.EffectRead, s.result, l.ended}, work{"work.pay", run.EffectNonIdempotent, s.result, l.ended}}
 	set, err := tool.NewSet(tools...)
 	require.NoError(t, err)
 	def, err := agent.PresetDefaults(agent.PresetCountersign)
@@ -127,17 +128,17 @@ func newLab(t *testing.T, s setup) *lab {
 	return l
 }
 
-func (l *lab) start(t *testing.T, key string) agent.AgentState {
+func (l *lab) start(t *testing.T, key string) run.AgentState {
 	t.Helper()
 	s, err := l.Starter.Start(t.Context(), runtime.Start{
-		Tenant: local.Tenant, Agent: l.def, Key: key, Message: []agent.UserBlock{{Block: agent.Text{Text: "Work."}}},
+		Tenant: local.Tenant, Agent: l.def, Key: key, Message: []run.UserBlock{{Block: run.Text{Text: "Work."}}},
 	})
 	require.NoError(t, err)
 	return s
 }
 
 // state is the run as its journal says.
-func (l *lab) state(t *testing.T, run string) agent.AgentState {
+func (l *lab) state(t *testing.T, run string) run.AgentState {
 	t.Helper()
 	got, err := l.Ports.Journal.Load(t.Context(), local.Tenant, run)
 	require.NoError(t, err)
@@ -147,7 +148,7 @@ func (l *lab) state(t *testing.T, run string) agent.AgentState {
 // sinks hear one after the other.
 type sinks []runtime.EventSink
 
-func (all sinks) Committed(ctx context.Context, e agent.Entry, s *agent.AgentState) {
+func (all sinks) Committed(ctx context.Context, e run.Entry, s *run.AgentState) {
 	for _, one := range all {
 		if one != nil {
 			one.Committed(ctx, e, s)
@@ -159,7 +160,7 @@ func (all sinks) Committed(ctx context.Context, e agent.Entry, s *agent.AgentSta
 type tally struct {
 	mu       sync.Mutex
 	parked   map[string]bool
-	done     map[string]agent.Reason
+	done     map[string]run.Reason
 	entered  map[string]int // by idempotency key: run/call
 	twice    []string
 	closed   map[string]asl.Record
@@ -168,19 +169,19 @@ type tally struct {
 }
 
 func newTally() *tally {
-	return &tally{parked: map[string]bool{}, done: map[string]agent.Reason{}, entered: map[string]int{}, closed: map[string]asl.Record{}, moved: make(chan struct{}, 1)}
+	return &tally{parked: map[string]bool{}, done: map[string]run.Reason{}, entered: map[string]int{}, closed: map[string]asl.Record{}, moved: make(chan struct{}, 1)}
 }
 
-func (y *tally) Committed(_ context.Context, _ agent.Entry, s *agent.AgentState) {
+func (y *tally) Committed(_ context.Context, _ run.Entry, s *run.AgentState) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	switch s.Status {
-	case agent.RunDone:
+	case run.RunDone:
 		if _, again := y.done[s.Run]; again {
 			y.twice = append(y.twice, s.Run)
 		}
 		y.done[s.Run] = s.Reason
-	case agent.RunWaiting:
+	case run.RunWaiting:
 		y.parked[s.Run] = true
 	default:
 		return
@@ -262,7 +263,7 @@ func (x executions) Save(ctx context.Context, r asl.Record) error {
 // work is a tool that answers at once.
 type work struct {
 	name   string
-	effect agent.Effect
+	effect run.Effect
 	result func(c tool.Call) string
 	tally  *tally
 }
@@ -292,7 +293,7 @@ func (m calls) Generate(_ context.Context, r agent.Request) (agent.Reply, error)
 	if m.seen != nil {
 		m.seen(r)
 	}
-	reply := agent.Reply{Model: "instant", Usage: agent.Usage{Input: 10, Output: 10}}
+	reply := agent.Reply{Model: "instant", Usage: run.Usage{Input: 10, Output: 10}}
 	if r.Inference > m.n {
 		reply.Text = "Done."
 		return reply, nil

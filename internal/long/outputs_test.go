@@ -13,6 +13,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/memory"
@@ -44,11 +45,11 @@ func (a *asked) see(r agent.Request) {
 	size := len(r.System)
 	for _, m := range r.Messages {
 		switch b := m.Block.(type) {
-		case agent.Text:
+		case run.Text:
 			size += len(b.Text)
-		case agent.ToolUse:
+		case run.ToolUse:
 			size += len(b.Input)
-		case agent.ToolResult:
+		case run.ToolResult:
 			size += len(b.Content)
 		}
 	}
@@ -86,11 +87,11 @@ func TestLargeOutputs(t *testing.T) {
 				table: stores["memory"](t), model: calls{n: int64(c.n), tool: "work_read", seen: a.see}, define: c.define, blobs: blobs,
 				result: func(c tool.Call) string { return c.Key + content },
 			})
-			run := l.start(t, "large").Run
+			runID := l.start(t, "large").Run
 			l.ended.untilDone(t, 1)
 			l.ended.untilClosed(t, 1)
-			s := l.state(t, run)
-			require.Equal(t, agent.ReasonNaturalEnd, s.Reason)
+			s := l.state(t, runID)
+			require.Equal(t, run.ReasonNaturalEnd, s.Reason)
 			window := l.def.Context.Window * 16 / 5 // bytes of prose
 			require.Equal(t, c.over, a.largest > window, "a request of %d B", a.largest)
 			if c.over { // the run is summed up as soon as it is known that nothing more fits
@@ -98,10 +99,10 @@ func TestLargeOutputs(t *testing.T) {
 				require.EqualValues(t, 1, a.above(window))
 			}
 			require.LessOrEqual(t, l.items.size("J"), store.MaxItem/2)
-			l.assertPages(t, run, len(l.ended.entered))
+			l.assertPages(t, runID, len(l.ended.entered))
 			t.Logf("%d entries, the largest %d B; %d blobs of %d B; %d requests, the largest %d B of %d; %d of %d messages live",
 				s.Entries, l.items.size("J"), blobs.n, blobs.bytes, a.n, a.largest, window, s.Messages.Len(), s.Messages.Len()+int(s.EvictedMessages))
-			l.assertForks(t, run, s)
+			l.assertForks(t, runID, s)
 			require.NoError(t, l.Engine.Close())
 		})
 	}
@@ -181,15 +182,15 @@ func (l *lab) assertPages(t *testing.T, run string, calls int) {
 }
 
 // assertForks: a run may branch off in the middle, and reads what is alive there.
-func (l *lab) assertForks(t *testing.T, run string, s agent.AgentState) {
+func (l *lab) assertForks(t *testing.T, runID string, s run.AgentState) {
 	t.Helper()
 	before := l.table.Snapshot()
-	fork, err := l.Starter.Fork(t.Context(), runtime.Fork{Tenant: local.Tenant, Run: run, At: s.Seq() - 1, Key: "fork"})
+	fork, err := l.Starter.Fork(t.Context(), runtime.Fork{Tenant: local.Tenant, Run: runID, At: s.Seq() - 1, Key: "fork"})
 	require.NoError(t, err)
 	l.ended.untilDone(t, 2)
 	l.ended.untilClosed(t, 2)
 	f := l.state(t, fork.Run)
 	spent := l.table.Snapshot().Sub(before)
-	require.Equal(t, agent.ReasonNaturalEnd, f.Reason)
+	require.Equal(t, run.ReasonNaturalEnd, f.Reason)
 	t.Logf("a fork at its last round: %d queries, read %d B, wrote %d B", spent.Queries, spent.BytesRead, spent.BytesWritten)
 }

@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/counting"
 	"github.com/countersign/countersign/internal/web/api"
@@ -66,7 +66,7 @@ type stretches struct {
 	most int
 }
 
-func (s *stretches) Entries(ctx context.Context, tenant, run string, from int64, count int) ([]agent.Entry, error) {
+func (s *stretches) Entries(ctx context.Context, tenant, run string, from int64, count int) ([]run.Entry, error) {
 	all, err := s.Journal.Entries(ctx, tenant, run, from, count)
 	s.most = max(s.most, len(all))
 	return all, err

@@ -14,6 +14,7 @@ import (
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -36,19 +37,19 @@ func TestAWaitOutlivesItsExecution(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLab(t, setup{table: stores["memory"](t), model: calls{n: 1, tool: "work_pay"}, define: func(d *agent.Definition) { d.Permission.Expires = 1095 * day }})
-				run := l.start(t, "year").Run
+				runID := l.start(t, "year").Run
 				sleep(t, c.after)
 				asked := waiting(t, l)
 				if c.ends == approval.Approved {
 					require.Len(t, asked, 1)
-					require.Equal(t, c.hands, l.state(t, run).Generation)
+					require.Equal(t, c.hands, l.state(t, runID).Generation)
 					_, err := l.Desk.Decide(t.Context(), approval.Request{Tenant: local.Tenant, ID: asked[0].ID, Action: approval.Approve, By: ana})
 					require.NoError(t, err)
 				}
 				synctest.Wait()
-				s := l.state(t, run)
-				require.Equal(t, agent.RunDone, s.Status)
-				require.Equal(t, agent.ReasonNaturalEnd, s.Reason)
+				s := l.state(t, runID)
+				require.Equal(t, run.RunDone, s.Status)
+				require.Equal(t, run.ReasonNaturalEnd, s.Reason)
 				require.Equal(t, c.hands, s.Generation)
 				all := l.Engine.List(t.Context(), "")
 				require.Len(t, all, int(c.hands)+1)
@@ -115,20 +116,20 @@ func TestAnOldRunIsRepaired(t *testing.T) {
 			l := newLab(t, setup{table: stores["memory"](t), model: calls{}, define: small, warm: 1})
 			g := &gone{}
 			l.Starter.Waiter, l.Sweeper.Waiter = g, g
-			run := l.start(t, "old").Run
-			s := l.state(t, run)
+			runID := l.start(t, "old").Run
+			s := l.state(t, runID)
 			slot := int64(0)
 			for owner := range int64(101) {
 				for i := range c.entries {
 					slot++
-					in := agent.InputReceived{Slot: slot, ID: fmt.Sprint(owner, "-", i), Blocks: []agent.UserBlock{{Block: agent.Text{Text: "On."}}}}
+					in := run.InputReceived{Slot: slot, ID: fmt.Sprint(owner, "-", i), Blocks: []run.UserBlock{{Block: run.Text{Text: "On."}}}}
 					s = l.append(t, s, in)
 				}
-				s = l.append(t, s, agent.HandedOver{Owner: runtime.ExecutionName(run, owner+1)})
+				s = l.append(t, s, run.HandedOver{Owner: runtime.ExecutionName(runID, owner+1)})
 			}
 			require.EqualValues(t, 101, s.Generation)
-			g.next = runtime.ExecutionName(run, s.Generation+1)
-			did, err := l.Sweeper.Repair(t.Context(), local.Tenant, run)
+			g.next = runtime.ExecutionName(runID, s.Generation+1)
+			did, err := l.Sweeper.Repair(t.Context(), local.Tenant, runID)
 			require.NoError(t, err)
 			require.Equal(t, c.want, did)
 			require.NoError(t, l.Engine.Close())
@@ -137,9 +138,9 @@ func TestAnOldRunIsRepaired(t *testing.T) {
 }
 
 // append writes an entry of its own into a run's journal.
-func (l *lab) append(t *testing.T, s agent.AgentState, facts ...agent.Event) agent.AgentState {
+func (l *lab) append(t *testing.T, s run.AgentState, facts ...run.Event) run.AgentState {
 	t.Helper()
-	d := agent.NewDraft(s, "w", s.UpdatedAt)
+	d := run.NewDraft(s, "w", s.UpdatedAt)
 	require.NoError(t, d.Add(facts...))
 	require.NoError(t, store.NewJournal(l.items.Table, 0).Append(t.Context(), s, d))
 	return d.Committed()

@@ -11,6 +11,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/registry"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -18,7 +19,7 @@ type named string
 
 func (n named) Spec() agent.ToolSpec {
 	return agent.ToolSpec{
-		Name: string(n), Kind: agent.KindInternal, Description: "Works.", Effect: agent.EffectRead, Schema: json.RawMessage(`{"type":"object"}`),
+		Name: string(n), Kind: agent.KindInternal, Description: "Works.", Effect: run.EffectRead, Schema: json.RawMessage(`{"type":"object"}`),
 	}
 }
 

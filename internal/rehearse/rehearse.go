@@ -18,6 +18,8 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tools/schema"
@@ -55,12 +57,12 @@ type Report struct {
 
 // Run is what would become of one open run.
 type Run struct {
-	ID         string          `json:"id"`
-	Agent      string          `json:"agent,omitempty"`
-	Version    string          `json:"version,omitempty"`
-	Definition string          `json:"definition,omitempty"` // digest of the one it is pinned to
-	Status     agent.RunStatus `json:"status"`
-	Deployed   string          `json:"deployed,omitempty"` // the agent's definition in the new deployment: same, changed, unknown
+	ID         string        `json:"id"`
+	Agent      string        `json:"agent,omitempty"`
+	Version    string        `json:"version,omitempty"`
+	Definition string        `json:"definition,omitempty"` // digest of the one it is pinned to
+	Status     run.RunStatus `json:"status"`
+	Deployed   string        `json:"deployed,omitempty"` // the agent's definition in the new deployment: same, changed, unknown
 
 	Next    []string `json:"next"`    // what comes next in the new deployment, of each open call
 	Breaks  []string `json:"breaks"`  // what would go wrong; empty = nothing
@@ -73,7 +75,7 @@ const pageSize = 200
 // All rehearses every open run of the tenant, or these ones. One that is named and not open is store.ErrNoRun.
 func (r *Rehearsal) All(ctx context.Context, only ...string) (Report, error) {
 	rep := Report{Runs: []Run{}}
-	for _, status := range []agent.RunStatus{agent.RunWaiting, agent.RunRunning} {
+	for _, status := range []run.RunStatus{run.RunWaiting, run.RunRunning} {
 		var open []store.Head
 		for cursor := ""; ; {
 			heads, next, err := r.journal().List(ctx, r.Tenant, status, pageSize, cursor)
@@ -99,7 +101,7 @@ func (r *Rehearsal) All(ctx context.Context, only ...string) (Report, error) {
 	}
 	for _, id := range only {
 		if !slices.ContainsFunc(rep.Runs, func(run Run) bool { return run.ID == id }) {
-			return Report{}, fmt.Errorf("run %s: %w among those that are open", agent.Bounded(id), store.ErrNoRun)
+			return Report{}, fmt.Errorf("run %s: %w among those that are open", run.Bounded(id), store.ErrNoRun)
 		}
 	}
 	return rep, nil
@@ -136,38 +138,38 @@ func (r *Rehearsal) rehearse(ctx context.Context, run *Run) {
 }
 
 // read reads everything that the run is carried on from. Without a definition there is nothing to go on with.
-func (r *Rehearsal) read(ctx context.Context, run *Run) (*agent.AgentState, *agent.Definition) {
-	l, err := r.journal().Load(ctx, r.Tenant, run.ID)
+func (r *Rehearsal) read(ctx context.Context, one *Run) (*run.AgentState, *agent.Definition) {
+	l, err := r.journal().Load(ctx, r.Tenant, one.ID)
 	if err != nil {
-		run.breaks("this build does not read it: %v", err)
+		one.breaks("this build does not read it: %v", err)
 		return nil, nil
 	}
 	s := &l.State
-	run.Agent, run.Version, run.Definition, run.Status = s.Agent, s.Version, s.Definition, s.Status
+	one.Agent, one.Version, one.Definition, one.Status = s.Agent, s.Version, s.Definition, s.Status
 	var asked []string
 	for _, req := range s.OpenRequests() {
 		asked = append(asked, req.Approval)
 	}
 	for _, c := range s.Waits() {
-		if c.Wait.Approval != "" && c.Wait.For != agent.ForAnswer {
+		if c.Wait.Approval != "" && c.Wait.For != run.ForAnswer {
 			asked = append(asked, c.Wait.Approval)
 		}
 	}
 	for _, id := range asked {
 		if _, err := approval.Get(ctx, readOnly{r.Table}, r.Tenant, id); err != nil {
-			run.breaks("this build does not read a request to people: %v", err)
+			one.breaks("this build does not read a request to people: %v", err)
 		}
 	}
 	def, err := runtime.PinnedDefinitions(readOnlyBlobs{r.Blobs})(ctx, r.Tenant, s.Definition)
 	if err != nil {
-		run.breaks("this build does not read the definition it is pinned to: %v", err)
+		one.breaks("this build does not read the definition it is pinned to: %v", err)
 		return nil, nil
 	}
 	return s, def
 }
 
 // linked looks whether the build has the code that the pinned definition names, and takes the arguments of the calls that are open.
-func (r *Rehearsal) linked(run *Run, def *agent.Definition, s *agent.AgentState) {
+func (r *Rehearsal) linked(run *Run, def *agent.Definition, s *run.AgentState) {
 	if err := def.Check(); err != nil {
 		run.breaks("this build does not accept the definition it is pinned to: %v", err)
 	}
@@ -196,52 +198,52 @@ func (r *Rehearsal) linked(run *Run, def *agent.Definition, s *agent.AgentState)
 }
 
 // compare says what comes next, and what of that is otherwise than under the pinned definition alone.
-func (r *Rehearsal) compare(run *Run, def *agent.Definition, s *agent.AgentState) {
-	run.Deployed = "unknown"
+func (r *Rehearsal) compare(one *Run, def *agent.Definition, s *run.AgentState) {
+	one.Deployed = "unknown"
 	if now, ok := r.Agents(def.Name); ok {
-		run.Deployed = "changed"
-		was, err1 := agent.MarshalVerbatim(def)
-		is, err2 := agent.MarshalVerbatim(now)
+		one.Deployed = "changed"
+		was, err1 := run.MarshalVerbatim(def)
+		is, err2 := run.MarshalVerbatim(now)
 		if err1 == nil && err2 == nil && bytes.Equal(was, is) {
-			run.Deployed = "same"
+			one.Deployed = "same"
 		}
 	}
 	current := *def
-	current.Now = agent.CurrentOf(def, r.Agents)
+	current.Now = policy.CurrentOf(def, r.Agents)
 	for _, c := range s.Live {
 		if c.Status.Terminal() {
 			continue
 		}
 		was, then := r.next(def, s, c), r.next(&current, s, c)
-		run.Next = append(run.Next, fmt.Sprintf("call %s: %s", c.ID, then.does))
+		one.Next = append(one.Next, fmt.Sprintf("call %s: %s", c.ID, then.does))
 		if was.does != then.does {
-			run.changes("call %s: %s; under what the run is pinned to: %s", c.ID, then.does, was.does)
+			one.changes("call %s: %s; under what the run is pinned to: %s", c.ID, then.does, was.does)
 		}
 		if then.refused && !was.refused {
-			run.breaks("call %s: %s, whatever people say", c.ID, then.does)
+			one.breaks("call %s: %s, whatever people say", c.ID, then.does)
 		}
 	}
 	if n := current.Now; n != nil {
 		for _, t := range def.Tools {
 			if t.MCP == nil && !slices.Contains(n.Tools, t.Name) {
-				run.changes("the new definition has no tool %s: calls of it are denied", t.Name)
+				one.changes("the new definition has no tool %s: calls of it are denied", t.Name)
 			}
 		}
 		for _, m := range def.MCP {
 			if !slices.Contains(n.Servers, m.Name) {
-				run.changes("the new definition has no server %s: calls of its tools are denied", m.Name)
+				one.changes("the new definition has no server %s: calls of its tools are denied", m.Name)
 			}
 		}
 	}
-	if len(run.Next) == 0 {
-		run.Next = append(run.Next, nextWords[agent.Next(&current, s).Kind])
+	if len(one.Next) == 0 {
+		one.Next = append(one.Next, nextWords[policy.Next(&current, s).Kind])
 	}
 }
 
 // nextWords say what comes next of a run without open calls.
-var nextWords = map[agent.ActionKind]string{
-	agent.ActInfer: "the model is asked", agent.ActWait: "the run waits", agent.ActEnd: "the run ends", agent.ActDone: "the run has ended",
-	agent.ActTools: "its calls are carried out", agent.ActList: "its servers are listed",
+var nextWords = map[run.ActionKind]string{
+	run.ActInfer: "the model is asked", run.ActWait: "the run waits", run.ActEnd: "the run ends", run.ActDone: "the run has ended",
+	run.ActTools: "its calls are carried out", run.ActList: "its servers are listed",
 }
 
 // step is what comes next of a call.
@@ -251,18 +253,18 @@ type step struct {
 }
 
 // next is what the gate says of an open call as if nobody had decided about it yet.
-func (r *Rehearsal) next(d *agent.Definition, s *agent.AgentState, c agent.Call) step {
+func (r *Rehearsal) next(d *agent.Definition, s *run.AgentState, c run.Call) step {
 	switch {
 	case c.Child != "":
 		return step{does: "run " + c.Child + " carries it out"}
-	case c.Status == agent.StatusSuspended && c.Wait.For != agent.ForApproval:
-		if t, known := d.Tool(c.Tool); known && agent.DecideIn(d, s, t, c.Input).Verdict == agent.VerdictDeny {
+	case c.Status == run.StatusSuspended && c.Wait.For != run.ForApproval:
+		if t, known := d.Tool(c.Tool); known && policy.DecideIn(d, s, t, c.Input).Verdict == agent.VerdictDeny {
 			return step{c.Tool + " is denied", true}
 		}
 		return step{does: fmt.Sprintf("%s waits for an %s", c.Tool, c.Wait.For)}
 	}
-	c.Status, c.Grant, c.Resume = agent.StatusNew, nil, nil
-	g := agent.GateCall(d, s, c, schema.Validate, r.Now)
+	c.Status, c.Grant, c.Resume = run.StatusNew, nil, nil
+	g := policy.GateCall(d, s, c, schema.Validate, r.Now)
 	switch {
 	case g.Refuse != nil && g.Refuse.Reason == agent.WhyTooManyOpen, g.Suspend != nil, g.Block != nil: // its own request is one of those that are open
 		return step{does: "people are asked about " + c.Tool + asked(g.Rule)}
@@ -274,7 +276,7 @@ func (r *Rehearsal) next(d *agent.Definition, s *agent.AgentState, c agent.Call)
 }
 
 // asked says whom a decision asks.
-func asked(d agent.Decision) string {
+func asked(d policy.Decision) string {
 	var sets []string
 	for _, set := range append([][]string{d.Approvers}, d.Above...) {
 		sets = append(sets, strings.Join(set, " or "))

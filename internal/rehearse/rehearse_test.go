@@ -15,6 +15,7 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/memory"
@@ -69,7 +70,7 @@ func (o once) Generate(context.Context, agent.Request) (agent.Reply, error) {
 
 func payTool() agent.ToolSpec {
 	return agent.ToolSpec{
-		Name: "pay", Kind: agent.KindInternal, Effect: agent.EffectNonIdempotent, Description: "Pays.",
+		Name: "pay", Kind: agent.KindInternal, Effect: run.EffectNonIdempotent, Description: "Pays.",
 		Schema: json.RawMessage(`{"type":"object","properties":{"amount":{"type":"number"}},"required":["amount"]}`), Timeout: time.Minute,
 	}
 }
@@ -98,7 +99,7 @@ func parkedRun(t *testing.T, def agent.Definition, calls ...agent.ReplyCall) *wo
 	})
 	require.NoError(t, err)
 	require.NoError(t, v.Run(func() {
-		s, err := m.Starter.Start(context.Background(), runtime.Start{Tenant: tenant, Agent: &def, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Pay."}}}})
+		s, err := m.Starter.Start(context.Background(), runtime.Start{Tenant: tenant, Agent: &def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Pay."}}}})
 		require.NoError(t, err)
 		w.run = s.Run
 		for range 10 {
@@ -106,7 +107,7 @@ func parkedRun(t *testing.T, def agent.Definition, calls ...agent.ReplyCall) *wo
 		}
 		h, err := m.Ports.Journal.Head(context.Background(), tenant, w.run)
 		require.NoError(t, err)
-		require.Equal(t, agent.RunWaiting, h.Status)
+		require.Equal(t, run.RunWaiting, h.Status)
 	}))
 	return w
 }
@@ -207,7 +208,7 @@ func TestNewBuilds(t *testing.T) {
 // repin has the run's first entry name another definition.
 func (w *world) repin(d agent.Definition) {
 	w.t.Helper()
-	raw, err := agent.MarshalVerbatim(d)
+	raw, err := run.MarshalVerbatim(d)
 	require.NoError(w.t, err)
 	w.pinTo(raw)
 }
@@ -263,7 +264,7 @@ func TestWhatThisBuildDoesNotRead(t *testing.T) {
 // TestServiceCall: a call that a service is to answer goes on waiting for it.
 func TestServiceCall(t *testing.T) {
 	d := payer()
-	d.Tools = []agent.ToolSpec{{Name: "pay", Kind: agent.KindService, Effect: agent.EffectNonIdempotent, Schema: payTool().Schema, Description: "Pays.", Timeout: 2 * time.Hour}}
+	d.Tools = []agent.ToolSpec{{Name: "pay", Kind: agent.KindService, Effect: run.EffectNonIdempotent, Schema: payTool().Schema, Description: "Pays.", Timeout: 2 * time.Hour}}
 	d.Permission.Default = agent.DefaultAllow
 	rep := parkedRun(t, d, pay()).rehearse(&d)
 	require.Equal(t, []string{"call c1: pay waits for an answer"}, rep.Runs[0].Next)

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -19,16 +21,16 @@ func adviceKey(tenant, agentName, tool string) store.Key {
 // judgeTools notes in the draft what is known of the approvals of the agent's tools: once when an attempt begins, what its record says,
 // and what answers say that the model has not seen. Those go into the record, for other runs: a record that cannot be written hurts
 // nobody.
-func (st *Stepper) judgeTools(ctx context.Context, def *agent.Definition, d *agent.Draft) error {
+func (st *Stepper) judgeTools(ctx context.Context, def *agent.Definition, d *run.Draft) error {
 	if !def.Advises() {
 		return nil
 	}
 	if !d.State.Advice.Read {
-		known, err := st.readAdvice(ctx, d.State.Tenant, d.State.Agent, def.Flaggable())
+		known, err := st.readAdvice(ctx, d.State.Tenant, d.State.Agent, policy.Flaggable(def))
 		if err != nil {
 			return err
 		}
-		if err := d.Add(agent.ToolsJudged{Tools: known}); err != nil {
+		if err := d.Add(run.ToolsJudged{Tools: known}); err != nil {
 			return err
 		}
 	}
@@ -40,14 +42,14 @@ func (st *Stepper) judgeTools(ctx context.Context, def *agent.Definition, d *age
 				return fmt.Errorf("read answer of call %s: %w", c.ID, err)
 			}
 		}
-		said, ok := agent.ReadApprovals(answer)
+		said, ok := policy.ReadApprovals(answer)
 		if !ok {
 			continue
 		}
 		if err := st.writeAdvice(ctx, d.State.Tenant, d.State.Agent, said); err != nil {
 			st.warn("keep approvals of agent "+d.State.Agent, err)
 		}
-		if err := d.Add(agent.ToolsJudged{Call: c.ID, Tools: said}); err != nil {
+		if err := d.Add(run.ToolsJudged{Call: c.ID, Tools: said}); err != nil {
 			return err
 		}
 	}
@@ -55,11 +57,11 @@ func (st *Stepper) judgeTools(ctx context.Context, def *agent.Definition, d *age
 }
 
 // readAdvice reads an agent's whole record and gives what it says of these tools. Nothing is read for no tools.
-func (p Ports) readAdvice(ctx context.Context, tenant, agentName string, tools []string) ([]agent.ToolApproval, error) {
+func (p Ports) readAdvice(ctx context.Context, tenant, agentName string, tools []string) ([]run.ToolApproval, error) {
 	if len(tools) == 0 {
 		return nil, nil
 	}
-	var known []agent.ToolApproval
+	var known []run.ToolApproval
 	r := store.Range{PK: adviceKey(tenant, agentName, "").PK}
 	for {
 		page, err := p.Table.Query(ctx, r)
@@ -70,8 +72,8 @@ func (p Ports) readAdvice(ctx context.Context, tenant, agentName string, tools [
 			if !slices.Contains(tools, it.SK) {
 				continue
 			}
-			var t agent.ToolApproval
-			if err := agent.ReadStored("word on a tool", it.Body, &t); err != nil {
+			var t run.ToolApproval
+			if err := run.ReadStored("word on a tool", it.Body, &t); err != nil {
 				return nil, fmt.Errorf("read approvals of agent %s: %w", agentName, store.Damaged(it.Key, "%w", err))
 			}
 			if t.Tool != it.SK {
@@ -86,13 +88,13 @@ func (p Ports) readAdvice(ctx context.Context, tenant, agentName string, tools [
 }
 
 // writeAdvice writes what was said, all of it or nothing. The newest word counts.
-func (p Ports) writeAdvice(ctx context.Context, tenant, agentName string, said []agent.ToolApproval) error {
+func (p Ports) writeAdvice(ctx context.Context, tenant, agentName string, said []run.ToolApproval) error {
 	var ops []store.Op
 	for _, t := range said {
 		if len(ops) == store.MaxOps { // more tools than an agent has
 			break
 		}
-		body, err := agent.MarshalVerbatim(t)
+		body, err := run.MarshalVerbatim(t)
 		if err != nil {
 			return err
 		}

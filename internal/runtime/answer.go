@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/prompt"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -29,7 +31,7 @@ func (in *Inputs) Answer(ctx context.Context, a Answer) error {
 	if err != nil {
 		return err
 	}
-	if l.State.Status == agent.RunDone {
+	if l.State.Status == run.RunDone {
 		return fmt.Errorf("answer call %s of run %s: %w", a.Call, a.Run, ErrUnasked)
 	}
 	c, ok := l.State.Call(a.Call)
@@ -58,27 +60,27 @@ func (in *Inputs) Answer(ctx context.Context, a Answer) error {
 
 // answered is the answer as it is stored: as much as the agent's context takes, and what is long, in a blob. Approvals are read by a
 // machine and stay whole.
-func (in *Inputs) answered(ctx context.Context, def *agent.Definition, a Answer, c agent.Call) (agent.Answered, error) {
-	fact := agent.Answered{Call: a.Call, Content: strings.ToValidUTF8(a.Content, "\uFFFD"), IsError: a.IsError, By: a.By}
+func (in *Inputs) answered(ctx context.Context, def *agent.Definition, a Answer, c run.Call) (run.Answered, error) {
+	fact := run.Answered{Call: a.Call, Content: strings.ToValidUTF8(a.Content, "\uFFFD"), IsError: a.IsError, By: a.By}
 	var notice string
 	if c.Tool != def.Permission.ApprovalTool {
 		var err error
 		spec, _ := def.Tool(c.Tool)
-		if fact.Content, notice = agent.CapResult(spec, fact.Content); notice != "" {
+		if fact.Content, notice = prompt.CapResult(spec, fact.Content); notice != "" {
 			notice = "\n" + notice
 		}
 		if fact.Content, fact.Whole, err = in.cutResult(ctx, a.Tenant, def, a.Call, fact.Content); err != nil {
-			return agent.Answered{}, err
+			return run.Answered{}, err
 		}
 	}
 	fact.Content = edited(c, fact.Content) + notice
-	if agent.StoredLen(fact.Content) <= maxInline {
+	if run.StoredLen(fact.Content) <= maxInline {
 		return fact, nil
 	}
 	text := []byte(fact.Content)
 	fact.Content, fact.Blob = "", store.BlobDigest(text)
 	if err := in.Blobs.Put(ctx, a.Tenant, fact.Blob, text); err != nil {
-		return agent.Answered{}, fmt.Errorf("store answer to call %s: %w", a.Call, err)
+		return run.Answered{}, fmt.Errorf("store answer to call %s: %w", a.Call, err)
 	}
 	return fact, nil
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -53,14 +55,14 @@ func (a attempts) changed() bool {
 // text is an error's, with how often it was tried.
 func (a attempts) text(said string) string {
 	if a.n > 1 {
-		said += agent.TextAttempts(a.n)
+		said += policy.TextAttempts(a.n)
 	}
 	return said
 }
 
 // attempts enters a tool until it gives its word, or the policy of its definition, the invocation or the run leave no other try. Each is
 // under the same key, sees the same state and has the tool's whole time.
-func (r *round) attempts(ctx context.Context, t tool.Tool, c agent.Call, entered tool.Call) attempts {
+func (r *round) attempts(ctx context.Context, t tool.Tool, c run.Call, entered tool.Call) attempts {
 	spec, _ := r.def.Tool(c.Tool)
 	var a attempts
 	for {
@@ -75,7 +77,7 @@ func (r *round) attempts(ctx context.Context, t tool.Tool, c agent.Call, entered
 	}
 }
 
-func (r *round) attempt(ctx context.Context, t tool.Tool, c agent.Call, entered tool.Call, a *attempts) {
+func (r *round) attempt(ctx context.Context, t tool.Tool, c run.Call, entered tool.Call, a *attempts) {
 	ctx, cancel := r.Clock.WithTimeout(ctx, r.timeout(ctx, c))
 	defer cancel()
 	a.result, a.err = call(ctx, r.Clock, t, entered)

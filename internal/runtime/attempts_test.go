@@ -12,6 +12,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
 )
@@ -38,15 +39,15 @@ func (f *fake) flaky(fails int, at *[]time.Time) {
 }
 
 // result is what the model was told of a call.
-func (w *world) result(call string) agent.ToolResult {
+func (w *world) result(call string) run.ToolResult {
 	s := w.state()
 	for _, m := range s.Messages.All() {
-		if r, ok := m.Block.(agent.ToolResult); ok && r.ID == call {
+		if r, ok := m.Block.(run.ToolResult); ok && r.ID == call {
 			return r
 		}
 	}
 	w.t.Fatalf("the model was told nothing of call %s", call)
-	return agent.ToolResult{}
+	return run.ToolResult{}
 }
 
 // within runs a batch whose invocation ends after so long.
@@ -75,7 +76,7 @@ func TestErrorsOfInfrastructureAreTriedAgainUnderOneKey(t *testing.T) {
 		began := time.Now()
 		w.drive(0)
 		require.Equal(t, []time.Duration{0, time.Second, 3 * time.Second, 6 * time.Second, 9 * time.Second}, since(began, at), "doubled, and at most 3 s")
-		require.Equal(t, agent.StatusSucceeded, w.call("c1").Status)
+		require.Equal(t, run.StatusSucceeded, w.call("c1").Status)
 		require.Equal(t, 5, w.call("c1").Executions)
 		require.Equal(t, "ok", w.result("c1").Content)
 		for i, c := range w.tool("note").entered {
@@ -238,8 +239,8 @@ func TestNothingIsTriedAgainForAnotherOwner(t *testing.T) {
 			time.Sleep(time.Minute)
 			l, err := w.ports.Journal.Load(w.ctx, tenant, w.run)
 			require.NoError(t, err)
-			d := agent.NewDraft(l.State, w.ids.Writer(), time.Now())
-			require.NoError(t, d.Add(agent.HandedOver{Owner: runtime.ExecutionName(w.run, 1)}))
+			d := run.NewDraft(l.State, w.ids.Writer(), time.Now())
+			require.NoError(t, d.Add(run.HandedOver{Owner: runtime.ExecutionName(w.run, 1)}))
 			require.NoError(t, w.ports.Journal.Append(w.ctx, l.State, d))
 		}()
 		require.Equal(t, runtime.NextContinue, w.batchRun(0).Next)
@@ -324,7 +325,7 @@ func TestCallsWaitForRoom(t *testing.T) {
 			require.Equal(t, []time.Duration{0, 0, 0, 0}, since(began, n.began[:4]))
 			require.Equal(t, []time.Duration{9 * time.Second, 9 * time.Second, 9 * time.Second, 9 * time.Second}, since(began, n.began[4:]), "as soon as there is room")
 			for _, id := range n.order {
-				require.Equal(t, agent.StatusSucceeded, w.call(id).Status, "%s: its time begins when it is entered", id)
+				require.Equal(t, run.StatusSucceeded, w.call(id).Status, "%s: its time begins when it is entered", id)
 				require.Equal(t, 1, w.call(id).Executions)
 			}
 			require.Equal(t, 2, w.written("call_claimed"), "one that waits is not claimed")
@@ -343,7 +344,7 @@ func TestCallsThatHadNoRoomAreLeftToTheNextInvocation(t *testing.T) {
 		w.step(0)
 		require.Equal(t, runtime.NextStep, w.within(25*time.Second).Next)
 		require.Equal(t, []string{"p1", "p2"}, n.order, "with less than 10 s left nothing is started")
-		require.Equal(t, agent.StatusNew, w.call("p3").Status)
+		require.Equal(t, run.StatusNew, w.call("p3").Status)
 		require.Equal(t, runtime.NextDone, w.drive(0).Next)
 		require.Equal(t, []string{"p1", "p2", "p3"}, n.order)
 		require.Zero(t, w.written("call_unknown"))
@@ -361,12 +362,12 @@ func TestCallsThatWaitForRoomAreGatedAndCancelled(t *testing.T) {
 		w.step(0)
 		go func() {
 			time.Sleep(5 * time.Second)
-			require.Equal(t, agent.StatusSuspended, w.call("r1").Status)
+			require.Equal(t, run.StatusSuspended, w.call("r1").Status)
 			w.cancel()
 		}()
 		require.Equal(t, runtime.NextDone, w.batchRun(0).Next)
 		require.Equal(t, []string{"p1"}, n.order)
-		require.Equal(t, agent.StatusCancelled, w.call("p2").Status)
+		require.Equal(t, run.StatusCancelled, w.call("p2").Status)
 		require.Zero(t, w.call("p2").Executions)
 	})
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -37,7 +39,7 @@ type Batch struct {
 func (b *Batch) Run(ctx context.Context, inv Invocation) (Route, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := &round{Batch: b, inv: inv, flight: newFlight(b.Clock), gates: map[string]gated{}, results: map[string]agent.Hooked{}, asked: map[string]*agent.Checked{}, permits: authority{hooks: b.Hooks, table: b.Table}, sessions: sessions{}, patience: newPatience(ctx)}
+	r := &round{Batch: b, inv: inv, flight: newFlight(b.Clock), gates: map[string]gated{}, results: map[string]run.Hooked{}, asked: map[string]*run.Checked{}, permits: authority{hooks: b.Hooks, table: b.Table}, sessions: sessions{}, patience: newPatience(ctx)}
 	defer r.sessions.close()
 	defer r.patience.stop()
 	for {
@@ -65,16 +67,16 @@ type round struct {
 	flight  *flight
 	tries   reloads
 	phases  phases
-	gates   map[string]gated        // what plugins said before calls, by gateKey
-	results map[string]agent.Hooked // and after them
-	broken  *agent.Finished         // plugins have failed: nothing is started any more, and this ends the run
-	doubt   bool                    // a claim was refused by the table: look at the approval itself before trying again
+	gates   map[string]gated      // what plugins said before calls, by gateKey
+	results map[string]run.Hooked // and after them
+	broken  *run.Finished         // plugins have failed: nothing is started any more, and this ends the run
+	doubt   bool                  // a claim was refused by the table: look at the approval itself before trying again
 	permits authority
 
-	asked    map[string]*agent.Checked // what preconditions gave for those who will be asked, by call and how often they were
+	asked    map[string]*run.Checked // what preconditions gave for those who will be asked, by call and how often they were
 	sessions sessions
 	patience patience
-	servers  []agent.ListedServer // what came of listing the agent's servers; nil = nobody has
+	servers  []policy.ListedServer // what came of listing the agent's servers; nil = nobody has
 	lost     lostTools
 	away     error // why a call that is owed can only be carried out by another process; nil = none is
 }
@@ -94,7 +96,7 @@ func (r *round) turn(ctx context.Context) (Route, bool, error) {
 	if err := r.makeRoom(ctx, r.inv, *r.loaded, r.def); err != nil {
 		return Route{}, false, err
 	}
-	if agent.Next(r.def, &r.loaded.State).Kind == agent.ActList {
+	if policy.Next(r.def, &r.loaded.State).Kind == run.ActList {
 		return r.list(ctx)
 	}
 	p, err := r.plan(ctx)
@@ -108,7 +110,7 @@ func (r *round) turn(ctx context.Context) (Route, bool, error) {
 		}
 	}
 	r.launch(ctx, p)
-	if (len(p.early) > 0 || p.full) && r.loaded.State.Status == agent.RunRunning {
+	if (len(p.early) > 0 || p.full) && r.loaded.State.Status == run.RunRunning {
 		return Route{}, false, nil // what a kept decision let run, or what the entry had no room for, is owed now
 	}
 	if r.flight.empty() {
@@ -147,23 +149,23 @@ func (r *round) know(ctx context.Context) error {
 }
 
 // after is the route once nothing runs and nothing is owed here. Where this invocation wrote nothing, it passes on what woke it.
-func (r *round) after(p *plan) Route {
+func (r *round) after(p *batchPlan) Route {
 	route := r.inv.route(NextStep)
-	if !p.committed && r.loaded.State.Status == agent.RunWaiting {
+	if !p.committed && r.loaded.State.Status == run.RunWaiting {
 		route.Woken = r.inv.Woken
 	}
 	return route
 }
 
 // commitPlan commits the plan's entry; where it leaves nothing but waiting, as the entry that parks the run (rule 5).
-func (r *round) commitPlan(ctx context.Context, p *plan) error {
+func (r *round) commitPlan(ctx context.Context, p *batchPlan) error {
 	d := p.draft
 	idle := len(p.launch) == 0 && r.flight.running() == 0
-	next := agent.Next(r.def, &d.State).Kind
-	if next != agent.ActTools && (p.results || p.suspends) { // the round is as far as it goes
-		d.Mark(agent.CheckpointToolResults)
+	next := policy.Next(r.def, &d.State).Kind
+	if next != run.ActTools && (p.results || p.suspends) { // the round is as far as it goes
+		d.Mark(run.CheckpointToolResults)
 	}
-	if idle && next == agent.ActWait && agent.Consequences(r.def, &d.State) == nil { // else the next entry has them
+	if idle && next == run.ActWait && policy.Consequences(r.def, &d.State) == nil { // else the next entry has them
 		if err := r.park(ctx, d); err != nil {
 			return err
 		}
@@ -179,7 +181,7 @@ func (r *round) commitPlan(ctx context.Context, p *plan) error {
 }
 
 // park ends the entry as a wait; plugins that fail at that end the run instead.
-func (r *round) park(ctx context.Context, d *agent.Draft) error {
+func (r *round) park(ctx context.Context, d *run.Draft) error {
 	err := r.phases.park(ctx, d)
 	if fin, broken := brokenBy(err); broken {
 		return r.end(ctx, r.def, d, fin)
@@ -213,7 +215,7 @@ func (r *round) await(ctx context.Context) error {
 func (r *round) leave(ctx context.Context, route Route) (Route, bool, error) {
 	r.patience.stop()
 	s := &r.loaded.State
-	if s.Status == agent.RunDone {
+	if s.Status == run.RunDone {
 		route.Woken = s.Seq() // it is said
 		err := r.announce(ctx, r.inv, s)
 		if s.Owner == r.inv.Execution {
@@ -259,19 +261,19 @@ func (r *round) deliverLate(ctx context.Context, f *execution) error {
 }
 
 // lateWord is what became of an execution as it comes through the inbox: a result, or what its tool asks people; nil = nothing does.
-func (r *round) lateWord(f *execution) agent.Event {
+func (r *round) lateWord(f *execution) run.Event {
 	switch e := f.event.(type) {
-	case agent.CallFinished:
-		return agent.LateResult{
+	case run.CallFinished:
+		return run.LateResult{
 			Call: e.Call, Writer: r.inv.Writer, Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Patch: e.Patch, Whole: e.Whole,
 			Entered: e.Entered,
 		}
-	case agent.CallSuspended:
+	case run.CallSuspended:
 		if e.Ticket == nil { // a service's event is out; it goes out again under the same id
 			return nil
 		}
-		ask := agent.AskInput(r.def, &r.loaded.State, f.call, *e.Ticket, false, r.Clock.Now())
-		return agent.LateSuspended{Call: e.Call, Writer: r.inv.Writer, Ticket: e.Ticket, Digest: ask.Digest, Expires: ask.Expires, Entered: e.Entered}
+		ask := policy.AskInput(r.def, &r.loaded.State, f.call, *e.Ticket, false, r.Clock.Now())
+		return run.LateSuspended{Call: e.Call, Writer: r.inv.Writer, Ticket: e.Ticket, Digest: ask.Digest, Expires: ask.Expires, Entered: e.Entered}
 	default:
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -46,7 +47,7 @@ func ownsCleaning(def *agent.Definition) bool {
 
 // cleanUp runs the code that a run names for its end, behind that end: plugins at run_end, and the permission backend. What plugins decide
 // there has no place any more and is dropped. All are tried, whichever fails.
-func (p Ports) cleanUp(ctx context.Context, s *agent.AgentState, def *agent.Definition) error {
+func (p Ports) cleanUp(ctx context.Context, s *run.AgentState, def *agent.Definition) error {
 	ctx = p.within(ctx, s)
 	err := errors.Join(p.lastPhase(ctx, s, def), p.lastWord(ctx, s, def))
 	if err != nil {
@@ -55,22 +56,22 @@ func (p Ports) cleanUp(ctx context.Context, s *agent.AgentState, def *agent.Defi
 	return nil
 }
 
-func (p Ports) lastPhase(ctx context.Context, s *agent.AgentState, def *agent.Definition) error {
+func (p Ports) lastPhase(ctx context.Context, s *run.AgentState, def *agent.Definition) error {
 	ph, err := p.phases(def)
 	if err != nil {
 		return err
 	}
-	_, err = ph.chain.State(ctx, agent.PhaseRunEnd, def, s)
+	_, err = ph.chain.State(ctx, run.PhaseRunEnd, def, s)
 	return err
 }
 
-func (p Ports) lastWord(ctx context.Context, s *agent.AgentState, def *agent.Definition) error {
+func (p Ports) lastWord(ctx context.Context, s *run.AgentState, def *agent.Definition) error {
 	backend, ok := p.backend(def)
 	if !ok {
 		return nil
 	}
 	if err := backend.Cleanup(ctx, contextOf(s)); err != nil {
-		return fmt.Errorf("permission backend %s: %s", def.Permission.Backend, agent.Bounded(err.Error()))
+		return fmt.Errorf("permission backend %s: %s", def.Permission.Backend, run.Bounded(err.Error()))
 	}
 	return nil
 }
@@ -86,7 +87,7 @@ func (p Ports) backend(def *agent.Definition) (hook.PermissionBackend, bool) {
 
 // settle does what the record of a run's end says is owed: it cleans up, then tells of the end whether that went well or not, and takes the
 // record off its list when nothing is owed any more. It may be repeated.
-func (p Ports) settle(ctx context.Context, s *agent.AgentState, of Definitions) error {
+func (p Ports) settle(ctx context.Context, s *run.AgentState, of Definitions) error {
 	owed, err := p.owedEnd(ctx, s.Tenant, s.Run)
 	if err != nil || !owed.cleaning {
 		return err
@@ -111,13 +112,13 @@ func (p Ports) settle(ctx context.Context, s *agent.AgentState, of Definitions) 
 }
 
 // cleaner reports whether an invocation that was turned away is one by an execution that is to clean up after the run.
-func cleaner(inv Invocation, s *agent.AgentState) bool {
-	return s.Status == agent.RunDone && s.Owner != inv.Execution && s.FormerOwner != inv.Execution && cleansUp(s.Run, inv.Execution)
+func cleaner(inv Invocation, s *run.AgentState) bool {
+	return s.Status == run.RunDone && s.Owner != inv.Execution && s.FormerOwner != inv.Execution && cleansUp(s.Run, inv.Execution)
 }
 
 // goOn takes an owed cleaning up one step further: it starts the execution that nobody has started, or the next one where one has ended
 // and left it owed.
-func (sw *Sweeper) goOn(ctx context.Context, s *agent.AgentState, owed owedEnd) (Repair, error) {
+func (sw *Sweeper) goOn(ctx context.Context, s *run.AgentState, owed owedEnd) (Repair, error) {
 	name := CleanupName(s.Run, owed.tries)
 	status, err := sw.Waiter.Status(ctx, name)
 	switch {
@@ -145,7 +146,7 @@ func (sw *Sweeper) goOn(ctx context.Context, s *agent.AgentState, owed owedEnd) 
 
 // tryAgain starts the execution behind the one that was the tries-th, unless it is done or another sweep goes on with it. It is counted
 // first: one that is counted and was not started is found like the first.
-func (sw *Sweeper) tryAgain(ctx context.Context, s *agent.AgentState, tries int64) (Repair, error) {
+func (sw *Sweeper) tryAgain(ctx context.Context, s *run.AgentState, tries int64) (Repair, error) {
 	err := sw.Table.Write(ctx, store.Op{
 		Kind: store.Update,
 		Item: store.Item{Key: owedKey(s.Tenant, s.Run), Attrs: map[string]store.Value{
@@ -163,7 +164,7 @@ func (sw *Sweeper) tryAgain(ctx context.Context, s *agent.AgentState, tries int6
 }
 
 // cleans starts an execution that cleans up after a run.
-func (sw *Sweeper) cleans(ctx context.Context, s *agent.AgentState, name string) (Repair, error) {
+func (sw *Sweeper) cleans(ctx context.Context, s *run.AgentState, name string) (Repair, error) {
 	if err := sw.Waiter.Start(ctx, s.Tenant, s.Run, name); err != nil {
 		return RepairNone, err
 	}

@@ -17,6 +17,8 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/memory"
@@ -30,7 +32,7 @@ type endCode struct {
 	mu    sync.Mutex
 	heard []string // "run_end", "cleanup", "told", in order
 	ids   []string // of what was told
-	seen  []agent.AgentState
+	seen  []run.AgentState
 	away  error // of cleaning up
 	plug  error // of the plugin
 	bus   error
@@ -64,7 +66,7 @@ func (c *endCode) Cleanup(_ context.Context, at hook.PermissionContext) error {
 	return c.away
 }
 
-func (c *endCode) Emit(_ context.Context, e agent.Outgoing) error {
+func (c *endCode) Emit(_ context.Context, e policy.Outgoing) error {
 	if c.bus != nil {
 		return c.bus
 	}
@@ -163,9 +165,9 @@ var endings = map[string]struct {
 		w.park(w.state().WaitSeq, 0, "token")
 	}, cancelBy},
 	"given up": {func(w *world) {
-		d := agent.NewDraft(w.state(), "w", time.Now())
+		d := run.NewDraft(w.state(), "w", time.Now())
 		for n := int64(1); n <= 100; n++ {
-			require.NoError(w.t, d.Add(agent.HandedOver{Owner: runtime.ExecutionName(w.run, n)}))
+			require.NoError(w.t, d.Add(run.HandedOver{Owner: runtime.ExecutionName(w.run, n)}))
 		}
 		require.NoError(w.t, w.ports.Journal.Append(w.ctx, w.state(), d))
 		w.waiter.ended(w.owner)
@@ -179,7 +181,7 @@ var endings = map[string]struct {
 // unknowing is a backend that knows nothing.
 type unknowing struct{ hook.PermissionBackend }
 
-func (unknowing) Get(context.Context, hook.PermissionContext, []hook.PermissionTool) (map[string]agent.PermissionStatus, error) {
+func (unknowing) Get(context.Context, hook.PermissionContext, []hook.PermissionTool) (map[string]run.PermissionStatus, error) {
 	return nil, nil
 }
 
@@ -223,7 +225,7 @@ func (w *world) endedAndRepaired(c *endCode, end func(context.Context, *world, r
 	p := w.ports
 	p.Table, p.Blobs, p.Waiter, p.Emit = in.Table(w.counts), in.Blobs(w.ports.Blobs), in.Waiter(w.waiter), in.Emitter(c)
 	p.Journal = store.NewJournal(p.Table, 0)
-	for w.state().Status != agent.RunDone {
+	for w.state().Status != run.RunDone {
 		in.Run(w.ctx, "end", func(ctx context.Context) { require.NoError(t, end(ctx, w, p)) })
 	}
 	ended := w.state()
@@ -257,7 +259,7 @@ func (w *world) endedAndRepaired(c *endCode, end func(context.Context, *world, r
 	require.NotEmpty(t, c.ids)
 	require.Subset(t, []string{w.run + "#end"}, c.ids)
 	for _, s := range c.seen {
-		require.Equal(t, agent.RunDone, s.Status)
+		require.Equal(t, run.RunDone, s.Status)
 	}
 	require.LessOrEqual(t, len(w.waiter.cleaners()), 1)
 	if len(points) == 0 {
@@ -324,14 +326,14 @@ func TestOnlyCleanersCleanUp(t *testing.T) {
 func TestOwnerCalledLikeACleaner(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		b := w.services()
-		run := agent.RunID(tenant, w.def.Name, "k1")
+		runID := agent.RunID(tenant, w.def.Name, "k1")
 		r := w.request("Work.")
 		r.Subject = "order 3"
-		_, err := (&runtime.Starter{Ports: w.ports}).Create(w.ctx, r, run, runtime.CleanupName(run, 0))
+		_, err := (&runtime.Starter{Ports: w.ports}).Create(w.ctx, r, runID, runtime.CleanupName(runID, 0))
 		require.NoError(t, err)
-		w.run, w.owner = run, runtime.CleanupName(run, 0)
+		w.run, w.owner = runID, runtime.CleanupName(runID, 0)
 		require.Equal(t, runtime.NextDone, w.drive(0).Next)
-		require.Equal(t, agent.ReasonNaturalEnd, w.state().Reason)
+		require.Equal(t, run.ReasonNaturalEnd, w.state().Reason)
 		require.Equal(t, runtime.NextDone, w.step(0).Next)
 		require.Equal(t, []string{"#end", "#end"}, b.ids(), "who finds its run done says so")
 	})

@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 )
 
@@ -21,7 +21,7 @@ func TestRequestsOfAnEndedRunAreClosed(t *testing.T) {
 		c := &runtime.Canceller{Ports: w.ports, Definitions: w.pinned}
 		_, err := c.Cancel(w.ends(entry("finished")), tenant, w.run, "user:ana", "")
 		require.Error(t, err, "it died behind the end")
-		require.Equal(t, agent.RunDone, w.state().Status)
+		require.Equal(t, run.RunDone, w.state().Status)
 		a, err := approval.Get(w.ctx, w.table, tenant, request)
 		require.NoError(t, err)
 		require.Equal(t, approval.Pending, a.Status)

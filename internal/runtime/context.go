@@ -8,6 +8,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/prompt"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // badContext says that a run's context cannot be built, whoever tries. It ends the run and is fit to be shown.
@@ -18,15 +20,15 @@ func (e *badContext) Unwrap() error { return e.cause }
 
 // buildContext is the system text of the inference that a asks for. Where the run begins with a context builder, what that gave is added
 // to the draft. Nothing is built anew that the run has kept. Errors are *badContext or the store's.
-func (st *Stepper) buildContext(ctx context.Context, def *agent.Definition, d *agent.Draft, a agent.Action) (string, error) {
-	first := agent.NeedsBuilder(def, &d.State)
-	if kept, inBlob, ok := agent.KeptSystem(def, &d.State); ok && !first {
+func (st *Stepper) buildContext(ctx context.Context, def *agent.Definition, d *run.Draft, a run.Action) (string, error) {
+	first := prompt.NeedsBuilder(def, &d.State)
+	if kept, inBlob, ok := prompt.KeptSystem(def, &d.State); ok && !first {
 		if !inBlob {
 			return kept, nil
 		}
 		return st.systemBlob(ctx, &d.State)
 	}
-	text, err := agent.RenderSystem(*def, agent.SystemFor(def, &d.State, a, d.Entry.Time))
+	text, err := agent.RenderSystem(*def, prompt.SystemFor(def, &d.State, a, d.Entry.Time))
 	if err != nil {
 		return "", &badContext{err}
 	}
@@ -48,7 +50,7 @@ func (st *Stepper) buildContext(ctx context.Context, def *agent.Definition, d *a
 	return withSections(def, d, a, strings.ToValidUTF8(built.System, "\uFFFD"))
 }
 
-func buildInput(def *agent.Definition, d *agent.Draft, a agent.Action, text string, first bool) hook.BuildInput {
+func buildInput(def *agent.Definition, d *run.Draft, a run.Action, text string, first bool) hook.BuildInput {
 	s := &d.State
 	in := hook.BuildInput{
 		Lifecycle: a.Lifecycle, Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Caller: s.Caller(), Subject: s.Subject, AccessControl: s.AccessControl,
@@ -62,14 +64,14 @@ func buildInput(def *agent.Definition, d *agent.Draft, a agent.Action, text stri
 }
 
 // addBuilt adds the builder's messages to the draft, or the default message.
-func (st *Stepper) addBuilt(ctx context.Context, def *agent.Definition, d *agent.Draft, built hook.Built) error {
-	given := make([]agent.BuiltMessage, len(built.Messages))
-	said := make([]agent.UserBlock, len(built.Messages))
+func (st *Stepper) addBuilt(ctx context.Context, def *agent.Definition, d *run.Draft, built hook.Built) error {
+	given := make([]run.BuiltMessage, len(built.Messages))
+	said := make([]run.UserBlock, len(built.Messages))
 	for i, m := range built.Messages {
-		said[i] = agent.UserBlock{Block: m.Block}
-		given[i] = agent.BuiltMessage{Role: m.Role, Content: said[i], Seen: m.Seen}
+		said[i] = run.UserBlock{Block: m.Block}
+		given[i] = run.BuiltMessage{Role: m.Role, Content: said[i], Seen: m.Seen}
 	}
-	fact, err := agent.Built(&d.State, given)
+	fact, err := prompt.Built(&d.State, given)
 	if err != nil {
 		return &badContext{fmt.Errorf("%w %s: %w", hook.ErrBuilder, def.Builder, err)}
 	}
@@ -81,13 +83,13 @@ func (st *Stepper) addBuilt(ctx context.Context, def *agent.Definition, d *agent
 		return err
 	}
 	if len(fact.Messages) > 0 {
-		d.Mark(agent.CheckpointUserMessage)
+		d.Mark(run.CheckpointUserMessage)
 	}
 	return d.Add(fact)
 }
 
 // systemBlob reads a system text that was too large for the journal.
-func (p Ports) systemBlob(ctx context.Context, s *agent.AgentState) (string, error) {
+func (p Ports) systemBlob(ctx context.Context, s *run.AgentState) (string, error) {
 	body, err := p.Blobs.Get(ctx, s.Tenant, s.System)
 	if err != nil {
 		return "", fmt.Errorf("read system text of run %s: %w", s.Run, err)
@@ -96,8 +98,8 @@ func (p Ports) systemBlob(ctx context.Context, s *agent.AgentState) (string, err
 }
 
 // storeSystem stores a system text that the reply's fact will only point at: before the fact, and before the reply is paid for.
-func (p Ports) storeSystem(ctx context.Context, def *agent.Definition, s *agent.AgentState, digest, text string) error {
-	if !agent.KeepSystem(def, agent.Replied{System: digest}, text).SystemBlob {
+func (p Ports) storeSystem(ctx context.Context, def *agent.Definition, s *run.AgentState, digest, text string) error {
+	if !prompt.KeepSystem(def, run.Replied{System: digest}, text).SystemBlob {
 		return nil
 	}
 	if err := p.Blobs.Put(ctx, s.Tenant, digest, []byte(text)); err != nil {

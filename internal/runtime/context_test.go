@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 )
 
@@ -26,7 +27,7 @@ func (w *world) building(build hook.Builder) {
 func counted(n *int) hook.Builder {
 	return func(context.Context, hook.BuildInput) (hook.Built, error) {
 		*n++
-		return hook.Built{System: fmt.Sprintf("build %d", *n), Messages: []hook.Message{{Block: agent.Text{Text: fmt.Sprintf("message %d", *n)}}}}, nil
+		return hook.Built{System: fmt.Sprintf("build %d", *n), Messages: []hook.Message{{Block: run.Text{Text: fmt.Sprintf("message %d", *n)}}}}, nil
 	}
 }
 
@@ -44,7 +45,7 @@ func TestContextStays(t *testing.T) {
 		require.Equal(t, 1, asked)
 		for _, r := range w.model.asked {
 			require.Equal(t, "build 1", r.System)
-			require.Equal(t, agent.Text{Text: "message 1"}, r.Messages[0].Block)
+			require.Equal(t, run.Text{Text: "message 1"}, r.Messages[0].Block)
 		}
 	})
 }
@@ -64,7 +65,7 @@ func TestContextOfALostAttempt(t *testing.T) {
 		require.Equal(t, 2, asked)
 		s := w.state()
 		require.Equal(t, 2, s.Messages.Len())
-		require.Equal(t, agent.Text{Text: "message 2"}, s.Messages.At(0).Block)
+		require.Equal(t, run.Text{Text: "message 2"}, s.Messages.At(0).Block)
 		require.Equal(t, "build 2", s.SystemText)
 	})
 }
@@ -84,9 +85,9 @@ func TestContextOutOfTime(t *testing.T) {
 		})
 		_, err := w.stepper().Step(ctx, w.inv(0))
 		require.ErrorIs(t, err, context.Canceled)
-		require.Equal(t, agent.RunRunning, w.state().Status)
+		require.Equal(t, run.RunRunning, w.state().Status)
 		require.Equal(t, runtime.NextDone, w.drive(0).Next)
-		require.Equal(t, agent.Text{Text: `{"n":1}`}, w.model.asked[0].Messages[0].Block)
+		require.Equal(t, run.Text{Text: `{"n":1}`}, w.model.asked[0].Messages[0].Block)
 	})
 }
 
@@ -96,7 +97,7 @@ func TestContextWithoutItsBuilder(t *testing.T) {
 		w.building(func(context.Context, hook.BuildInput) (hook.Built, error) { return hook.Built{}, errors.New("never") })
 		w.ports.Hooks = hook.Set{}
 		require.Equal(t, runtime.NextFailed, w.step(0).Next)
-		require.Equal(t, &agent.RunError{Code: agent.CodeDefinition, Message: "context builder b: this deployment does not have it"}, w.state().Error)
+		require.Equal(t, &run.RunError{Code: run.CodeDefinition, Message: "context builder b: this deployment does not have it"}, w.state().Error)
 		require.Empty(t, w.model.asked)
 	})
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -15,7 +17,7 @@ type Agents func(name string) (*agent.Definition, bool)
 
 // isAway reports whether the call is carried out by an agent that only other processes know. It stays as it is, and the invocation ends as
 // ErrElsewhere once nothing is left that it can do.
-func (r *round) isAway(c agent.Call) bool {
+func (r *round) isAway(c run.Call) bool {
 	t, ok := r.def.Tool(c.Tool)
 	if !r.LeavesUnknown || !ok || t.Kind != agent.KindAgent || c.Child != "" {
 		return false
@@ -28,13 +30,13 @@ func (r *round) isAway(c agent.Call) bool {
 }
 
 // delegated is the claim of a call that may run, with its child where another agent carries it out; or why that cannot be.
-func (r *round) delegated(p *plan, c agent.Call, claim *agent.CallClaimed) (*agent.CallClaimed, *agent.CallFinished) {
-	child, refused := agent.Delegation(r.def, &p.draft.State, c, r.Agents)
+func (r *round) delegated(p *batchPlan, c run.Call, claim *run.CallClaimed) (*run.CallClaimed, *run.CallFinished) {
+	child, refused := policy.Delegation(r.def, &p.draft.State, c, r.Agents)
 	p.results = p.results || refused != nil
 	if child == nil {
 		return claim, refused
 	}
-	with := agent.CallClaimed{Call: c.ID}
+	with := run.CallClaimed{Call: c.ID}
 	if claim != nil {
 		with = *claim
 	}
@@ -43,12 +45,12 @@ func (r *round) delegated(p *plan, c agent.Call, claim *agent.CallClaimed) (*age
 }
 
 // askAgent is the run of another agent that carries out a claimed call.
-func (r *round) askAgent(t agent.ToolSpec, c agent.Call, s *agent.AgentState) (send, error) {
+func (r *round) askAgent(t agent.ToolSpec, c run.Call, s *run.AgentState) (send, error) {
 	child, ok := s.ChildOf(c.ID)
 	if !ok {
 		return nil, fmt.Errorf("no run was claimed for it")
 	}
-	from, err := agent.StartOf(s, t, c)
+	from, err := policy.StartOf(s, t, c)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +62,7 @@ func (r *round) askAgent(t agent.ToolSpec, c agent.Call, s *agent.AgentState) (s
 }
 
 // begin writes the run of an open child and starts its execution. One that is there already goes on as it was written.
-func (r *round) begin(ctx context.Context, t agent.ToolSpec, child agent.Child, start Start) error {
+func (r *round) begin(ctx context.Context, t agent.ToolSpec, child run.Child, start Start) error {
 	st := Starter{Ports: r.Ports}
 	current, ok := r.Agents.find(t.Agent.Agent)
 	if !ok { // another deployment may have begun it before this one took the claim over
@@ -76,7 +78,7 @@ func (r *round) begin(ctx context.Context, t agent.ToolSpec, child agent.Child, 
 		}
 		return st.launch(ctx, &l.State)
 	}
-	def := agent.ChildDefinition(r.def, child, current)
+	def := policy.ChildDefinition(r.def, child, current)
 	start.Agent = &def
 	s, err := st.Create(ctx, start, child.Run, ExecutionName(child.Run, 0))
 	if err != nil {

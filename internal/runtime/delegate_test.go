@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -17,7 +19,7 @@ func (w *world) delegating(levels int) {
 	agents := map[string]*agent.Definition{}
 	next := func(d *agent.Definition, level int) {
 		d.Tools = append(d.Tools, agent.ToolSpec{
-			Name: "ask", Kind: agent.KindAgent, Effect: agent.EffectIdempotent, Schema: agent.DelegateSchema, Timeout: time.Hour,
+			Name: "ask", Kind: agent.KindAgent, Effect: run.EffectIdempotent, Schema: policy.DelegateSchema, Timeout: time.Hour,
 			Agent: &agent.Delegate{Agent: fmt.Sprintf("aide%d", level)},
 		})
 		d.Permission.Rules = append(d.Permission.Rules, agent.Rule{Tool: "ask", Verdict: agent.VerdictAllow})
@@ -54,20 +56,20 @@ func (w *world) to(run string) {
 func TestOrphansAskNothing(t *testing.T) {
 	for name, c := range map[string]struct {
 		meanwhile func(w *world, root string) // before the child is written
-		status    agent.RunStatus             // of the root, behind it
+		status    run.RunStatus               // of the root, behind it
 	}{
 		"the caller is cancelled": {func(w *world, root string) {
 			w.to(root)
 			w.cancel()
-		}, agent.RunDone},
+		}, run.RunDone},
 		"the call has expired": {func(w *world, root string) {
 			w.to(root)
-			d := agent.NewDraft(w.state(), w.call("c1").Claim, w.ports.Clock.Now())
+			d := run.NewDraft(w.state(), w.call("c1").Claim, w.ports.Clock.Now())
 			require.NoError(w.t, d.Add(
-				agent.CallSuspended{Call: "c1", For: agent.ForAnswer, Expires: w.ports.Clock.Now().Add(time.Second)},
-				agent.CallCancelled{Call: "c1", Reason: agent.WhyExpired, Content: "late"}))
+				run.CallSuspended{Call: "c1", For: run.ForAnswer, Expires: w.ports.Clock.Now().Add(time.Second)},
+				run.CallCancelled{Call: "c1", Reason: agent.WhyExpired, Content: "late"}))
 			require.NoError(w.t, w.ports.Journal.Append(w.ctx, w.state(), d))
-		}, agent.RunRunning},
+		}, run.RunRunning},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
@@ -90,8 +92,8 @@ func TestOrphansAskNothing(t *testing.T) {
 				require.NoError(t, err)
 				w.waiter.onStart = nil
 				w.to(child)
-				require.Equal(t, agent.RunDone, w.state().Status)
-				require.Equal(t, agent.ReasonCancelled, w.state().Reason)
+				require.Equal(t, run.RunDone, w.state().Status)
+				require.Equal(t, run.ReasonCancelled, w.state().Reason)
 				require.Len(t, w.model.asked, 1, "the root has asked")
 				require.Zero(t, w.state().ModelCalls)
 				w.to(root)
@@ -120,9 +122,9 @@ func TestCancellingALine(t *testing.T) {
 			w.cancel()
 			did := w.counts.Snapshot().Sub(before)
 			requests = did.Gets + did.Queries + did.Writes + did.Transactions
-			for _, run := range line {
-				w.to(run)
-				require.Equal(t, agent.ReasonCancelled, w.state().Reason, run)
+			for _, runID := range line {
+				w.to(runID)
+				require.Equal(t, run.ReasonCancelled, w.state().Reason, runID)
 			}
 		})
 		return requests

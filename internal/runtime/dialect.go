@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/dialect"
 )
 
 // WithDialect sends next the requests to models that write their calls as text (agent.DialectXML) in text, without tools of the
@@ -31,7 +32,7 @@ func (w withDialect) CountTokens(ctx context.Context, r agent.Request) (int64, e
 // inDialect is r as its model is sent it.
 func inDialect(r agent.Request) agent.Request {
 	if r.Model.Dialect == agent.DialectXML {
-		return r.InText()
+		return dialect.InText(r)
 	}
 	return r
 }

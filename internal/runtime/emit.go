@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // announce closes the requests that the run's end has left open, and tells whoever started the run that it has ended,
 // where this execution owns it: at least once, since every attempt that finds the run done says so before it leaves,
 // under one id. The end itself is committed by then, and stays whatever becomes of the event.
-func (p Ports) announce(ctx context.Context, inv Invocation, s *agent.AgentState) error {
+func (p Ports) announce(ctx context.Context, inv Invocation, s *run.AgentState) error {
 	if s.Owner != inv.Execution {
 		return nil
 	}
@@ -22,7 +23,7 @@ func (p Ports) announce(ctx context.Context, inv Invocation, s *agent.AgentState
 }
 
 // tell says that a run has ended that is done: to the runs around it, and to whoever started it.
-func (p Ports) tell(ctx context.Context, s *agent.AgentState) error {
+func (p Ports) tell(ctx context.Context, s *run.AgentState) error {
 	if err := p.tellFamily(ctx, s); err != nil {
 		return err
 	}
@@ -30,11 +31,11 @@ func (p Ports) tell(ctx context.Context, s *agent.AgentState) error {
 }
 
 // tellBus tells whoever started the run, and none of the runs around it.
-func (p Ports) tellBus(ctx context.Context, s *agent.AgentState) error {
+func (p Ports) tellBus(ctx context.Context, s *run.AgentState) error {
 	if p.Emit == nil {
 		return nil
 	}
-	e, owed, err := agent.Announcement(s)
+	e, owed, err := policy.Announcement(s)
 	if err != nil || !owed {
 		return err
 	}

@@ -6,16 +6,18 @@ import (
 	"fmt"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
 // hasFamily reports whether the end of s concerns another run: the one that waits for it, or one that it has begun.
-func hasFamily(s *agent.AgentState) bool { return s.Parent != nil || len(s.Children.Open) > 0 }
+func hasFamily(s *run.AgentState) bool { return s.Parent != nil || len(s.Children.Open) > 0 }
 
 // tellFamily does what the end of a run means to others: the children that it still has are cancelled, and theirs, and the run whose call
 // it was is answered, with what all of them used. It may be repeated: a run that has ended uses nothing more.
-func (p Ports) tellFamily(ctx context.Context, s *agent.AgentState) error {
-	if s.Status != agent.RunDone || !hasFamily(s) {
+func (p Ports) tellFamily(ctx context.Context, s *run.AgentState) error {
+	if s.Status != run.RunDone || !hasFamily(s) {
 		return nil
 	}
 	used, err := p.usedInAll(ctx, s)
@@ -26,10 +28,10 @@ func (p Ports) tellFamily(ctx context.Context, s *agent.AgentState) error {
 }
 
 // usedInAll is what a run that has ended used with the children that it has not heard of. It ends those, and what is below them with that.
-func (p Ports) usedInAll(ctx context.Context, s *agent.AgentState) (agent.ChildUsage, error) {
+func (p Ports) usedInAll(ctx context.Context, s *run.AgentState) (run.ChildUsage, error) {
 	for _, c := range s.Children.Open {
 		if _, err := p.cancelChild(ctx, s, c.Run, "the run that it worked for has ended"); err != nil {
-			return agent.ChildUsage{}, err
+			return run.ChildUsage{}, err
 		}
 	}
 	return p.sum(ctx, s)
@@ -37,7 +39,7 @@ func (p Ports) usedInAll(ctx context.Context, s *agent.AgentState) (agent.ChildU
 
 // sum is what a run used with the children that it has not heard of, where all of them have ended. It ends none: whoever ends a run ends those
 // below it, and doing so again at each level would be twice as much for each.
-func (p Ports) sum(ctx context.Context, s *agent.AgentState) (agent.ChildUsage, error) {
+func (p Ports) sum(ctx context.Context, s *run.AgentState) (run.ChildUsage, error) {
 	used := s.Used()
 	for _, c := range s.Children.Open {
 		l, err := p.Journal.Load(ctx, s.Tenant, c.Run)
@@ -45,11 +47,11 @@ func (p Ports) sum(ctx context.Context, s *agent.AgentState) (agent.ChildUsage, 
 			continue
 		}
 		if err != nil {
-			return agent.ChildUsage{}, fmt.Errorf("count what run %s used: %w", c.Run, err)
+			return run.ChildUsage{}, fmt.Errorf("count what run %s used: %w", c.Run, err)
 		}
 		of, err := p.sum(ctx, &l.State)
 		if err != nil {
-			return agent.ChildUsage{}, err
+			return run.ChildUsage{}, err
 		}
 		used = used.Add(of)
 	}
@@ -58,7 +60,7 @@ func (p Ports) sum(ctx context.Context, s *agent.AgentState) (agent.ChildUsage, 
 
 // cancelChild calls a run's child off, and reports whether there is one: it has ended then, by itself or so. One that was claimed and is not
 // written is not found: it looks at its parent before it does anything (orphaned).
-func (p Ports) cancelChild(ctx context.Context, s *agent.AgentState, child, why string) (found bool, err error) {
+func (p Ports) cancelChild(ctx context.Context, s *run.AgentState, child, why string) (found bool, err error) {
 	c := Canceller{Ports: p, Definitions: p.definition}
 	_, err = c.Cancel(ctx, s.Tenant, child, byRun(s), why)
 	if errors.Is(err, store.ErrNoRun) {
@@ -68,7 +70,7 @@ func (p Ports) cancelChild(ctx context.Context, s *agent.AgentState, child, why 
 }
 
 // byRun is how a run is named where people are.
-func byRun(s *agent.AgentState) string { return "run:" + s.Run }
+func byRun(s *run.AgentState) string { return "run:" + s.Run }
 
 // definition reads a pinned definition. It is for who needs one now and then.
 func (p Ports) definition(ctx context.Context, tenant, digest string) (*agent.Definition, error) {
@@ -76,12 +78,12 @@ func (p Ports) definition(ctx context.Context, tenant, digest string) (*agent.De
 }
 
 // answerParent puts what came of a run that has ended into the inbox of the one whose call it was, once, and wakes that.
-func (p Ports) answerParent(ctx context.Context, s *agent.AgentState, used agent.ChildUsage) error {
+func (p Ports) answerParent(ctx context.Context, s *run.AgentState, used run.ChildUsage) error {
 	l, err := p.Journal.Load(ctx, s.Tenant, s.Parent.Run)
 	if err != nil {
 		return fmt.Errorf("answer run %s: %w", s.Parent.Run, err)
 	}
-	if l.State.Status == agent.RunDone {
+	if l.State.Status == run.RunDone {
 		return nil
 	}
 	def, err := p.definition(ctx, s.Tenant, l.State.Definition)
@@ -90,7 +92,7 @@ func (p Ports) answerParent(ctx context.Context, s *agent.AgentState, used agent
 	}
 	call, _ := l.State.Call(s.Parent.Call)
 	t, _ := def.Tool(call.Tool)
-	text, isError, err := agent.ChildAnswer(t, s)
+	text, isError, err := policy.ChildAnswer(t, s)
 	if err != nil {
 		return fmt.Errorf("answer run %s: %w", s.Parent.Run, err)
 	}
@@ -109,14 +111,14 @@ func (p Ports) answerParent(ctx context.Context, s *agent.AgentState, used agent
 
 // TellFamily is what the end of a run means to the runs around it: those that it has begun are cancelled, and the one whose call it was is
 // answered. It may be repeated, and does nothing to a run that goes on.
-func (p Ports) TellFamily(ctx context.Context, s *agent.AgentState) error {
+func (p Ports) TellFamily(ctx context.Context, s *run.AgentState) error {
 	return p.tellFamily(ctx, s)
 }
 
 // dropAbandoned calls off the children for whose answer nobody waits any more. What they used comes with that. never are those that were
 // claimed and are not there: should one be written yet, it will see that nobody waits for it (orphaned).
-func (p Ports) dropAbandoned(ctx context.Context, s *agent.AgentState) (never []agent.OpenChild, err error) {
-	for _, c := range s.Abandoned() {
+func (p Ports) dropAbandoned(ctx context.Context, s *run.AgentState) (never []run.OpenChild, err error) {
+	for _, c := range policy.Abandoned(s) {
 		found, err := p.cancelChild(ctx, s, c.Run, "nobody waits for its answer any more")
 		if err != nil {
 			return nil, err
@@ -129,11 +131,11 @@ func (p Ports) dropAbandoned(ctx context.Context, s *agent.AgentState) (never []
 }
 
 // dropAbandoned is that for the run of a batch; it takes off those that never were.
-func (r *round) dropAbandoned(ctx context.Context, p *plan) error {
+func (r *round) dropAbandoned(ctx context.Context, p *batchPlan) error {
 	never, err := r.Ports.dropAbandoned(ctx, &p.draft.State)
 	for _, c := range never {
 		p.claims = true
-		if err := p.draft.Add(agent.Answered{Call: c.Call, By: "run:" + c.Run, Used: &agent.ChildUsage{}}); err != nil {
+		if err := p.draft.Add(run.Answered{Call: c.Call, By: "run:" + c.Run, Used: &run.ChildUsage{}}); err != nil {
 			return err
 		}
 	}
@@ -142,7 +144,7 @@ func (r *round) dropAbandoned(ctx context.Context, p *plan) error {
 
 // orphaned reports whether a run that has asked nothing yet was begun for one that does not wait for it: that could not call it off while
 // it was not written. A call that is settled waits no more, though its child is still noted: who notes that there is none has looked before.
-func (st *Stepper) orphaned(ctx context.Context, s *agent.AgentState) (bool, error) {
+func (st *Stepper) orphaned(ctx context.Context, s *run.AgentState) (bool, error) {
 	if s.Parent == nil || s.ModelCalls > 0 {
 		return false, nil
 	}
@@ -154,22 +156,22 @@ func (st *Stepper) orphaned(ctx context.Context, s *agent.AgentState) (bool, err
 }
 
 // endOrphan ends a run that nobody waits for.
-func (st *Stepper) endOrphan(ctx context.Context, inv Invocation, def *agent.Definition, l store.Loaded, d *agent.Draft, err error) (Route, error) {
+func (st *Stepper) endOrphan(ctx context.Context, inv Invocation, def *agent.Definition, l store.Loaded, d *run.Draft, err error) (Route, error) {
 	if err != nil {
 		return Route{}, err
 	}
-	return st.breakOff(ctx, inv, def, l, d, agent.Interrupt(&d.State, "run:"+l.State.Parent.Run, "it has ended, or does not wait any more"))
+	return st.breakOff(ctx, inv, def, l, d, policy.Interrupt(&d.State, "run:"+l.State.Parent.Run, "it has ended, or does not wait any more"))
 }
 
 // leave is the way on from a run as it is now. What its end means to other runs, or what has become of its calls, is for the batch: this
 // function starts, stops and wakes nothing. The batch says that it has done its part by the sequence of the end, which no wait has.
-func (st *Stepper) leave(ctx context.Context, inv Invocation, s *agent.AgentState, r Route) (Route, error) {
+func (st *Stepper) leave(ctx context.Context, inv Invocation, s *run.AgentState, r Route) (Route, error) {
 	owns := s.Owner == inv.Execution
 	switch {
-	case owns && s.Status == agent.RunDone && hasFamily(s) && inv.Woken != s.Seq():
+	case owns && s.Status == run.RunDone && hasFamily(s) && inv.Woken != s.Seq():
 		r.Next, r.Woken = NextTools, 0
 		return r, nil
-	case owns && s.Status == agent.RunWaiting && len(s.Abandoned()) > 0 && r.Next == NextWait:
+	case owns && s.Status == run.RunWaiting && len(policy.Abandoned(s)) > 0 && r.Next == NextWait:
 		r.Next, r.Woken = NextTools, 0
 		return r, nil
 	default:
@@ -178,7 +180,7 @@ func (st *Stepper) leave(ctx context.Context, inv Invocation, s *agent.AgentStat
 }
 
 // fallen tells of the end of a run whose execution fails now, so that no batch will.
-func (st *Stepper) fallen(ctx context.Context, inv Invocation, s *agent.AgentState) error {
+func (st *Stepper) fallen(ctx context.Context, inv Invocation, s *run.AgentState) error {
 	if st.Family != nil && s.Owner == inv.Execution {
 		if err := st.Family(ctx, s); err != nil {
 			return err

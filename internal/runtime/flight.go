@@ -13,6 +13,9 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/prompt"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tool"
 )
@@ -26,12 +29,12 @@ const (
 
 // execution is one entering of a tool.
 type execution struct {
-	call    agent.Call
+	call    run.Call
 	claimed bool
-	event   agent.Event // once finished: CallFinished, or a CallSuspended, of a tool's without its request; nil where it ran out of time, or its answer was lost, and nobody can say what became of it
-	err     error       // what is answered later may not be out; it is to be sent again
-	size    int         // of the event, in bytes, about
-	late    agent.Event // the event as it comes through the inbox, once it has to: the same at every try; nil = not yet
+	event   run.Event // once finished: CallFinished, or a CallSuspended, of a tool's without its request; nil where it ran out of time, or its answer was lost, and nobody can say what became of it
+	err     error     // what is answered later may not be out; it is to be sent again
+	size    int       // of the event, in bytes, about
+	late    run.Event // the event as it comes through the inbox, once it has to: the same at every try; nil = not yet
 }
 
 // flight is what one invocation has in the air and in its hands. Safe for concurrent use.
@@ -76,7 +79,7 @@ func (f *flight) took(x *execution) {
 	f.air[x.call.ID] = x
 }
 
-func (f *flight) landed(x *execution, e agent.Event) {
+func (f *flight) landed(x *execution, e run.Event) {
 	f.mu.Lock()
 	x.event, x.size = e, eventSize(e)
 	delete(f.air, x.call.ID)
@@ -86,11 +89,11 @@ func (f *flight) landed(x *execution, e agent.Event) {
 }
 
 // eventSize is how many bytes of an entry a result takes, less what names it.
-func eventSize(e agent.Event) int {
+func eventSize(e run.Event) int {
 	switch e := e.(type) {
-	case agent.CallFinished:
-		return agent.StoredLen(e.Content) + mediaSize(e.Media) + agent.PatchSize(e.Patch)
-	case agent.CallSuspended:
+	case run.CallFinished:
+		return run.StoredLen(e.Content) + mediaSize(e.Media) + policy.PatchSize(e.Patch)
+	case run.CallSuspended:
 		if e.Ticket == nil { // a service's
 			return 0
 		}
@@ -100,7 +103,7 @@ func eventSize(e agent.Event) int {
 	}
 }
 
-func mediaSize(media []agent.Media) int {
+func mediaSize(media []run.Media) int {
 	n := 0
 	for _, m := range media {
 		n += len(m.Data) + len(m.Blob) + len(m.Name) + len(m.MediaType)
@@ -152,10 +155,10 @@ func (f *flight) group(ctx context.Context, within time.Duration) {
 
 // busy are the tools of the calls that are under way, and of those that the plan is to launch or that this invocation has claimed, by id:
 // one that is claimed and has not landed runs, or is about to.
-func (r *round) busy(p *plan) []string {
+func (r *round) busy(p *batchPlan) []string {
 	running := map[string]string{}
 	for _, c := range p.draft.State.Live {
-		if c.Status == agent.StatusRunning && c.Claim == r.inv.Writer {
+		if c.Status == run.StatusRunning && c.Claim == r.inv.Writer {
 			running[c.ID] = c.Tool
 		}
 	}
@@ -171,7 +174,7 @@ func (r *round) busy(p *plan) []string {
 }
 
 // launch enters the tools of the plan's calls, in request order, each on its own. All of them see the shared state that the plan ends with.
-func (r *round) launch(ctx context.Context, p *plan) {
+func (r *round) launch(ctx context.Context, p *batchPlan) {
 	for _, c := range p.launch {
 		x := &execution{call: c, claimed: c.Claim != ""}
 		r.flight.took(x)
@@ -187,7 +190,7 @@ func (r *round) launch(ctx context.Context, p *plan) {
 }
 
 // toolCall is the call as its tool receives it in the state s, of which it gets a copy of its own.
-func (r *round) toolCall(c agent.Call, s *agent.AgentState) tool.Call {
+func (r *round) toolCall(c run.Call, s *run.AgentState) tool.Call {
 	spec, _ := r.def.Tool(c.Tool)
 	return tool.Call{
 		Tenant: r.inv.Tenant, Run: r.inv.Run, ID: c.ID, Name: c.Tool, Args: c.Input, Key: r.inv.Run + "/" + c.ID, Root: spec.Root,
@@ -198,9 +201,9 @@ func (r *round) toolCall(c agent.Call, s *agent.AgentState) tool.Call {
 
 // enter runs a tool to its end or its deadline and says what is to be stored. A tool that cannot be repeated and ran out
 // of time, or whose answer was lost, may or may not have happened.
-func (r *round) enter(ctx context.Context, c agent.Call, entered tool.Call, t tool.Tool, known bool) agent.Event {
+func (r *round) enter(ctx context.Context, c run.Call, entered tool.Call, t tool.Tool, known bool) run.Event {
 	if !known {
-		return agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: agent.WhyUnknownTool,
+		return run.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: agent.WhyUnknownTool,
 			Content: "The tool " + c.Name + " is not part of this deployment."}
 	}
 	a := r.attempts(ctx, t, c, entered)
@@ -208,30 +211,30 @@ func (r *round) enter(ctx context.Context, c agent.Call, entered tool.Call, t to
 		return r.lose(ctx, c, fact)
 	}
 	switch {
-	case c.Effect == agent.EffectNonIdempotent && a.unsure():
+	case c.Effect == run.EffectNonIdempotent && a.unsure():
 		return nil
 	case a.ranOut:
-		return agent.CallFinished{
+		return run.CallFinished{
 			Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: agent.WhyTimeout, Content: a.text(agent.TextTimeout(c.Name)), Entered: a.entered(),
 		}
 	case a.err != nil:
-		a.result = agent.ToolResultData{Content: a.text(c.Name + " failed: " + agent.Bounded(a.err.Error())), IsError: true}
+		a.result = agent.ToolResultData{Content: a.text(c.Name + " failed: " + run.Bounded(a.err.Error())), IsError: true}
 	}
 	e, err := r.wordOf(context.WithoutCancel(ctx), t, c, checkedPatch(c, entered.State, a.result))
 	if err != nil {
-		e = agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: agent.WhyToolError,
+		e = run.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: run.WhyToolError,
 			Content: "The tool ran, but its result could not be stored."}
 	}
 	return enteredOften(e, a.entered())
 }
 
 // enteredOften is the fact with how often its tool was entered.
-func enteredOften(e agent.Event, n int) agent.Event {
+func enteredOften(e run.Event, n int) run.Event {
 	switch e := e.(type) {
-	case agent.CallFinished:
+	case run.CallFinished:
 		e.Entered = n
 		return e
-	case agent.CallSuspended:
+	case run.CallSuspended:
 		e.Entered = n
 		return e
 	default:
@@ -240,7 +243,7 @@ func enteredOften(e agent.Event, n int) agent.Event {
 }
 
 // timeout is the tool's, cut so that its deadline lies before the invocation's own.
-func (r *round) timeout(ctx context.Context, c agent.Call) time.Duration {
+func (r *round) timeout(ctx context.Context, c run.Call) time.Duration {
 	limit := defaultTimeout
 	if t, ok := r.def.Tool(c.Tool); ok && t.Timeout > 0 {
 		limit = t.Timeout
@@ -284,11 +287,11 @@ func call(ctx context.Context, clk clock.Clock, t tool.Tool, c tool.Call) (agent
 
 // checkedPatch is the result with what the tool changed of the state it saw, or, where that cannot be, as the error that says so: the tool
 // has run, and nothing is changed. A call that failed or suspends changes nothing either.
-func checkedPatch(c agent.Call, view json.RawMessage, res agent.ToolResultData) agent.ToolResultData {
+func checkedPatch(c run.Call, view json.RawMessage, res agent.ToolResultData) agent.ToolResultData {
 	if res.IsError || res.Suspend != nil {
 		res.Patch = nil
 	}
-	if err := agent.CheckPatch(view, res.Patch); err != nil {
+	if err := policy.CheckPatch(view, res.Patch); err != nil {
 		res.Patch, res.IsError = nil, true
 		res.Content = agent.TextPatchRefused(c.Name, err) + res.Content
 	}
@@ -297,26 +300,26 @@ func checkedPatch(c agent.Call, view json.RawMessage, res agent.ToolResultData) 
 
 // word is what a tool said, as it is stored: its result, or what it asks people. A question that nobody could be asked is an error of the
 // tool's.
-func (r *round) word(ctx context.Context, c agent.Call, res agent.ToolResultData) (agent.Event, error) {
+func (r *round) word(ctx context.Context, c run.Call, res agent.ToolResultData) (run.Event, error) {
 	if res.Suspend == nil {
 		return r.finished(ctx, c, res)
 	}
-	t, err := res.Suspend.Checked()
+	t, err := policy.Checked(*res.Suspend)
 	if err == nil {
 		err = r.answerable(t)
 	}
 	if err != nil {
-		return r.finished(ctx, c, agent.ToolResultData{Content: c.Name + " asked for input in a way that cannot be shown: " + agent.Bounded(err.Error()), IsError: true})
+		return r.finished(ctx, c, agent.ToolResultData{Content: c.Name + " asked for input in a way that cannot be shown: " + run.Bounded(err.Error()), IsError: true})
 	}
-	return agent.CallSuspended{Call: c.ID, For: agent.ForInput, Ticket: &t, Ran: c.Claim == ""}, nil
+	return run.CallSuspended{Call: c.ID, For: run.ForInput, Ticket: &t, Ran: c.Claim == ""}, nil
 }
 
 // answerable reports what is wrong with the schema of a ticket's answer: one that nothing can be checked against would refuse every answer.
-func (r *round) answerable(t agent.Ticket) error {
+func (r *round) answerable(t run.Ticket) error {
 	if t.ResponseSchema == nil {
 		return nil
 	}
-	var broken *agent.SchemaError
+	var broken *policy.SchemaError
 	if fits := r.Valid(agent.ToolSpec{Name: "response", Schema: t.ResponseSchema}, json.RawMessage("null")); errors.As(fits, &broken) {
 		return fmt.Errorf("responseSchema: %w", broken.Err)
 	}
@@ -325,40 +328,40 @@ func (r *round) answerable(t agent.Ticket) error {
 
 // finished is a tool's result as it is stored: valid text and media, as much of the text as the agent's context takes, with what is long in
 // blobs, and what a person changed said first.
-func (r *round) finished(ctx context.Context, c agent.Call, res agent.ToolResultData) (agent.CallFinished, error) {
+func (r *round) finished(ctx context.Context, c run.Call, res agent.ToolResultData) (run.CallFinished, error) {
 	k, err := r.keep(ctx, res.Media)
 	if err != nil {
-		return agent.CallFinished{}, fmt.Errorf("store media of call %s: %w", c.ID, err)
+		return run.CallFinished{}, fmt.Errorf("store media of call %s: %w", c.ID, err)
 	}
 	spec, _ := r.def.Tool(c.Tool)
-	text, notice := agent.CapResult(spec, res.Content)
+	text, notice := prompt.CapResult(spec, res.Content)
 	if notice != "" {
 		k.notices = append([]string{notice}, k.notices...)
 	}
 	text, whole := r.shortened(ctx, c.ID, text)
-	e := agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: res.IsError, Content: resultText(c, text, k), Media: k.media, Patch: res.Patch, Whole: whole}
+	e := run.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: res.IsError, Content: resultText(c, text, k), Media: k.media, Patch: res.Patch, Whole: whole}
 	if res.IsError {
-		e.Reason = agent.WhyToolError
+		e.Reason = run.WhyToolError
 	}
 	return r.stored(ctx, c, e)
 }
 
 // stored is a result as its entry holds it: a long text is in a blob.
-func (r *round) stored(ctx context.Context, c agent.Call, e agent.CallFinished) (agent.CallFinished, error) {
-	if agent.StoredLen(e.Content) <= maxInline {
+func (r *round) stored(ctx context.Context, c run.Call, e run.CallFinished) (run.CallFinished, error) {
+	if run.StoredLen(e.Content) <= maxInline {
 		return e, nil
 	}
 	text := []byte(e.Content)
 	e.Content, e.Blob = "", store.BlobDigest(text)
 	if err := r.Blobs.Put(ctx, r.inv.Tenant, e.Blob, text); err != nil {
-		return agent.CallFinished{}, fmt.Errorf("store result of call %s: %w", c.ID, err)
+		return run.CallFinished{}, fmt.Errorf("store result of call %s: %w", c.ID, err)
 	}
 	return e, nil
 }
 
 // resultText is what the model reads of a result: the tool's own words, or which media it gave; what a person changed before, and what
 // was left out behind.
-func resultText(c agent.Call, text string, k kept) string {
+func resultText(c run.Call, text string, k kept) string {
 	if text == "" && len(k.media) > 0 {
 		text = agent.TextMedia(k.media)
 	}
@@ -376,7 +379,7 @@ func resultText(c agent.Call, text string, k kept) string {
 }
 
 // edited is a result with what a person changed of its call's arguments said first.
-func edited(c agent.Call, text string) string {
+func edited(c run.Call, text string) string {
 	if by := c.Editor(); by != "" {
 		return agent.TextEdited(by, string(c.Input)) + text
 	}

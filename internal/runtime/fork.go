@@ -7,6 +7,8 @@ import (
 	"fmt"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -29,49 +31,49 @@ func (e *BadFork) Error() string { return "fork run: " + e.Problem }
 // Fork writes a run that begins as the parent was after its entry At, and starts its execution, both idempotently: the same key,
 // parent, entry and model give the same run (R1). It runs under the definition that the parent is pinned to, for the same subject. The
 // errors are store.ErrNoRun, store.ErrNoEntry, agent.ErrCallRunning, ErrKeyReused and *BadFork; after these nothing is written.
-func (st *Starter) Fork(ctx context.Context, f Fork) (agent.AgentState, error) {
+func (st *Starter) Fork(ctx context.Context, f Fork) (run.AgentState, error) {
 	if f.At < 0 {
-		return agent.AgentState{}, &BadFork{Problem: fmt.Sprintf("at: got %d, want an entry's sequence, from 0", f.At)}
+		return run.AgentState{}, &BadFork{Problem: fmt.Sprintf("at: got %d, want an entry's sequence, from 0", f.At)}
 	}
 	if f.Key == "" {
 		f.Key = st.IDs.Key()
 	}
 	parent, err := st.Journal.At(ctx, f.Tenant, f.Run, f.At)
 	if err != nil {
-		return agent.AgentState{}, fmt.Errorf("fork: %w", err)
+		return run.AgentState{}, fmt.Errorf("fork: %w", err)
 	}
 	s, err := st.branch(ctx, f, &parent)
 	if err != nil {
-		return agent.AgentState{}, err
+		return run.AgentState{}, err
 	}
 	return s, errors.Join(st.launch(ctx, &s), st.startedAgain(ctx, &s, []string{f.By}))
 }
 
 // branch writes the first entry of a fork of the parent, or finds that it is there.
-func (st *Starter) branch(ctx context.Context, f Fork, parent *agent.AgentState) (agent.AgentState, error) {
-	run := agent.RunID(f.Tenant, parent.Agent, f.Key)
-	from, err := agent.ForkFrom(parent, run, st.Clock.Now())
+func (st *Starter) branch(ctx context.Context, f Fork, parent *run.AgentState) (run.AgentState, error) {
+	runID := agent.RunID(f.Tenant, parent.Agent, f.Key)
+	from, err := policy.ForkFrom(parent, runID, st.Clock.Now())
 	if err != nil {
-		return agent.AgentState{}, err
+		return run.AgentState{}, err
 	}
 	def, digest, err := st.forked(ctx, f, parent)
 	if err != nil {
-		return agent.AgentState{}, err
+		return run.AgentState{}, err
 	}
-	first := agent.RunStarted{
-		Tenant: f.Tenant, Run: run, Agent: parent.Agent, Version: parent.Version, Definition: digest, HooksVersion: parent.HooksVersion,
-		Owner: ExecutionName(run, 0), Subject: parent.Subject, AccessControl: parent.AccessControl, MaxInteractions: def.Limits.Interactions, From: &from,
+	first := run.RunStarted{
+		Tenant: f.Tenant, Run: runID, Agent: parent.Agent, Version: parent.Version, Definition: digest, HooksVersion: parent.HooksVersion,
+		Owner: ExecutionName(runID, 0), Subject: parent.Subject, AccessControl: parent.AccessControl, MaxInteractions: def.Limits.Interactions, From: &from,
 		By: together([]string{f.By}, parent.By),
 	}
 	first.Wait, first.Resume = def.OpenRounds()
 	if first.BodyDigest, err = f.bodyDigest(); err != nil {
-		return agent.AgentState{}, err
+		return run.AgentState{}, err
 	}
-	return st.write(ctx, agent.Seed(*parent), first, def)
+	return st.write(ctx, run.Seed(*parent), first, def)
 }
 
 // forked is the definition that the parent is pinned to, or a copy of it that names another model, stored under its own digest.
-func (st *Starter) forked(ctx context.Context, f Fork, parent *agent.AgentState) (*agent.Definition, string, error) {
+func (st *Starter) forked(ctx context.Context, f Fork, parent *run.AgentState) (*agent.Definition, string, error) {
 	def, err := readDefinition(ctx, st.Blobs, f.Tenant, parent.Definition)
 	if err != nil || f.Model == nil {
 		return def, parent.Definition, err

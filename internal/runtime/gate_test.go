@@ -11,6 +11,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
 )
@@ -41,7 +42,7 @@ func (w *world) answers(r runtime.Route, result string) runtime.Route {
 // What people answer a plugin is none to the tool: that hears what it asked itself, and what was said of the arguments it runs with, in whatever
 // order the two ask.
 func TestToolHearsItsOwnAnswer(t *testing.T) {
-	ask := func(c agent.Call, asks ...int) bool {
+	ask := func(c run.Call, asks ...int) bool {
 		for _, n := range asks {
 			if c.Asks == n {
 				return true
@@ -50,7 +51,7 @@ func TestToolHearsItsOwnAnswer(t *testing.T) {
 		return false
 	}
 	for name, c := range map[string]struct {
-		mode    agent.TicketMode
+		mode    run.TicketMode
 		before  []int // after how many questions the plugin asks
 		tool    []int // and the tool, when it is entered
 		answers []string
@@ -65,22 +66,22 @@ func TestToolHearsItsOwnAnswer(t *testing.T) {
 		"tool, then plugin":             {before: []int{1}, tool: []int{0}, answers: []string{`"mine"`, `"go"`}, hears: []string{"", `"mine"`}},
 		"tool, then plugin twice":       {before: []int{1, 2}, tool: []int{0}, answers: []string{`"mine"`, `"go"`, `"on"`}, hears: []string{"", `"mine"`}},
 		"tool, plugin, tool":            {before: []int{1}, tool: []int{0, 2}, answers: []string{`"mine"`, `"go"`, `"new"`}, hears: []string{"", `"mine"`, `"new"`}},
-		"other arguments by a plugin":   {mode: agent.TicketPass, before: []int{0}, answers: []string{`{"n":2}`}, hears: []string{""}, args: `{"n":2}`},
-		"other arguments than answered": {mode: agent.TicketPass, before: []int{1}, tool: []int{0}, answers: []string{`"mine"`, `{"n":2}`}, hears: []string{"", ""}, args: `{"n":2}`},
-		"a yes changes no arguments":    {mode: agent.TicketPass, before: []int{1}, tool: []int{0}, answers: []string{`"mine"`, `true`}, hears: []string{"", `"mine"`}},
-		"a result by a plugin":          {mode: agent.TicketResult, before: []int{0}, answers: []string{`"enough"`}, result: "enough"},
+		"other arguments by a plugin":   {mode: run.TicketPass, before: []int{0}, answers: []string{`{"n":2}`}, hears: []string{""}, args: `{"n":2}`},
+		"other arguments than answered": {mode: run.TicketPass, before: []int{1}, tool: []int{0}, answers: []string{`"mine"`, `{"n":2}`}, hears: []string{"", ""}, args: `{"n":2}`},
+		"a yes changes no arguments":    {mode: run.TicketPass, before: []int{1}, tool: []int{0}, answers: []string{`"mine"`, `true`}, hears: []string{"", `"mine"`}},
+		"a result by a plugin":          {mode: run.TicketResult, before: []int{0}, answers: []string{`"enough"`}, result: "enough"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				w.guarded(func(m *hook.BeforeTool) {
 					if ask(m.Call(), c.before...) {
-						m.Suspend(agent.Ticket{Mode: c.mode})
+						m.Suspend(run.Ticket{Mode: c.mode})
 					}
 				})
 				w.model.replies = []agent.Reply{calls("pay c1")}
 				w.tool("pay").work = func(_ context.Context, in tool.Call) (agent.ToolResultData, error) {
 					if ask(w.call("c1"), c.tool...) {
-						return agent.ToolResultData{Suspend: &agent.Ticket{}}, nil
+						return agent.ToolResultData{Suspend: &run.Ticket{}}, nil
 					}
 					return agent.ToolResultData{Content: "ok"}, nil
 				}
@@ -101,7 +102,7 @@ func TestToolHearsItsOwnAnswer(t *testing.T) {
 				if c.result != "" {
 					require.Equal(t, c.result, w.call("c1").Result.Content)
 				}
-				require.Equal(t, agent.StatusSucceeded, w.call("c1").Status)
+				require.Equal(t, run.StatusSucceeded, w.call("c1").Status)
 			})
 		})
 	}
@@ -114,7 +115,7 @@ func TestInDoubtAtTheGate(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				w.guarded(func(m *hook.BeforeTool) {
 					if m.Resumed() && m.Call().Asks < 2 {
-						m.Suspend(agent.Ticket{})
+						m.Suspend(run.Ticket{})
 					}
 				})
 				w.model.replies = []agent.Reply{calls("pay c1")}
@@ -122,17 +123,17 @@ func TestInDoubtAtTheGate(t *testing.T) {
 				w.step(0)
 				w.interrupt("pay", 0)
 				r := w.drive(0)
-				require.Equal(t, agent.ForOutcome, w.call("c1").Wait.For)
+				require.Equal(t, run.ForOutcome, w.call("c1").Wait.For)
 				_, err := w.desk().Settle(w.ctx, approval.Outcome{Tenant: tenant, Run: w.run, Call: "c1", Rerun: true, By: ana})
 				require.NoError(t, err)
 				require.Equal(t, runtime.NextWait, w.drive(r.Woken).Next)
-				require.Equal(t, agent.ForInput, w.call("c1").Wait.For)
+				require.Equal(t, run.ForInput, w.call("c1").Wait.For)
 				if answered {
 					_, err := w.decide("c1", approval.Approve)
 					require.NoError(t, err)
 				}
 				w.cancel()
-				require.Equal(t, agent.WhyOutcomeUnknown, w.call("c1").Reason)
+				require.Equal(t, run.WhyOutcomeUnknown, w.call("c1").Reason)
 			})
 		})
 	}
@@ -142,13 +143,13 @@ func TestInDoubtAtTheGate(t *testing.T) {
 func TestPluginAsksUnanswerably(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.guarded(func(m *hook.BeforeTool) {
-			m.Suspend(agent.Ticket{ResponseSchema: json.RawMessage(`{"type":"nothing"}`)})
+			m.Suspend(run.Ticket{ResponseSchema: json.RawMessage(`{"type":"nothing"}`)})
 		})
 		w.model.replies = []agent.Reply{calls("pay c1")}
 		w.start()
 		require.Equal(t, runtime.NextFailed, w.drive(0).Next)
 		s := w.state()
-		require.Equal(t, agent.CodeInternal, s.Error.Code)
+		require.Equal(t, run.CodeInternal, s.Error.Code)
 		require.Contains(t, s.Error.Message, "plugin guard failed in before_tool_execute: responseSchema: ")
 		require.Zero(t, w.written("call_suspended"))
 		require.Zero(t, w.tool("pay").times())

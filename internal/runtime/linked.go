@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Missing is the code that a call of a tool needs and this process does not have: the tool, or the one that its
@@ -27,7 +28,7 @@ func (p Ports) Missing(def *agent.Definition, name string) string {
 // isUnlinked reports whether the call needs code that only other processes have. It stays as it is: nobody is asked
 // about it, it is not claimed, and what became of it is not looked into. The invocation ends as ErrElsewhere once
 // nothing is left that it can do.
-func (r *round) isUnlinked(c agent.Call) bool {
+func (r *round) isUnlinked(c run.Call) bool {
 	if !r.LeavesUnknown {
 		return false
 	}

@@ -6,11 +6,12 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // tell tells a sink of an entry. A sink that panics has not heard of it: the entry is committed, and what listens is nobody's durable
 // concern (semantics.md, 1.9: listener failures are swallowed).
-func tell(ctx context.Context, sink EventSink, e agent.Entry, s *agent.AgentState) {
+func tell(ctx context.Context, sink EventSink, e run.Entry, s *run.AgentState) {
 	defer func() { _ = recover() }()
 	sink.Committed(ctx, e, s)
 }
@@ -39,7 +40,7 @@ func Detach(c clock.Clock, room int, sink EventSink, said agent.OnDelta) *Detach
 }
 
 // Committed implements EventSink.
-func (d *Detached) Committed(ctx context.Context, e agent.Entry, s *agent.AgentState) {
+func (d *Detached) Committed(ctx context.Context, e run.Entry, s *run.AgentState) {
 	if d.sink != nil {
 		ctx = context.WithoutCancel(ctx)
 		d.queue(func() { d.sink.Committed(ctx, e, s) })

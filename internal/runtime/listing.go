@@ -9,6 +9,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -54,28 +56,28 @@ func (r *round) list(ctx context.Context) (Route, bool, error) {
 }
 
 // listed adds what the run goes on with to the draft. Its definition is stored before the fact that names it.
-func (r *round) listed(ctx context.Context, d *agent.Draft) error {
-	resolved, servers := agent.ResolveServers(r.def, r.servers)
+func (r *round) listed(ctx context.Context, d *run.Draft) error {
+	resolved, servers := policy.ResolveServers(r.def, r.servers)
 	digest, err := r.pin(ctx, r.inv.Tenant, &resolved)
 	if err != nil {
 		return fmt.Errorf("list tools of run %s: %w", r.inv.Run, err)
 	}
-	return d.Add(agent.ToolsListed{Definition: digest, Servers: servers})
+	return d.Add(run.ToolsListed{Definition: digest, Servers: servers})
 }
 
 // unavailable is how a run ends that needs a server which could not be listed.
-func unavailable(servers []agent.ListedServer) (agent.Finished, bool) {
+func unavailable(servers []policy.ListedServer) (run.Finished, bool) {
 	for _, s := range servers {
 		if s.Problem != "" && !s.Server.Optional {
-			return agent.Fail(agent.CodeMCPUnavailable, fmt.Sprintf("the tools of the server %s cannot be listed: %s", s.Server.Name, s.Problem)), true
+			return agent.Fail(run.CodeMCPUnavailable, fmt.Sprintf("the tools of the server %s cannot be listed: %s", s.Server.Name, s.Problem)), true
 		}
 	}
-	return agent.Finished{}, false
+	return run.Finished{}, false
 }
 
 // listAll lists every server of the definition, all at once, each within its time, and looks up what people have approved of each.
-func (r *round) listAll(ctx context.Context, s *agent.AgentState) ([]agent.ListedServer, error) {
-	all := make([]agent.ListedServer, len(r.def.MCP))
+func (r *round) listAll(ctx context.Context, s *run.AgentState) ([]policy.ListedServer, error) {
+	all := make([]policy.ListedServer, len(r.def.MCP))
 	failed := make([]error, len(all))
 	done := r.Clock.NewSignal()
 	listed := make(chan struct{}, len(all)) // one for each server that has been
@@ -110,10 +112,10 @@ func (r *round) listAll(ctx context.Context, s *agent.AgentState) ([]agent.Liste
 }
 
 // approved looks up what people have approved of each server that was listed.
-func (r *round) approved(ctx context.Context, s *agent.AgentState, all []agent.ListedServer, failed []error) (err error) {
+func (r *round) approved(ctx context.Context, s *run.AgentState, all []policy.ListedServer, failed []error) (err error) {
 	for i := range all {
 		if failed[i] != nil {
-			all[i].Problem = agent.Bounded(failed[i].Error())
+			all[i].Problem = run.Bounded(failed[i].Error())
 			continue
 		}
 		seen := approval.Sighting{Tenant: s.Tenant, Agent: s.Agent, Run: s.Run, Server: all[i].Server.Name, Tools: all[i].Tools.Tools}
@@ -186,26 +188,26 @@ func (r *round) listOnce(ctx context.Context, l Lister, server agent.MCPServer) 
 // concurrent use.
 type lostTools struct {
 	mu    sync.Mutex
-	facts map[string]agent.ToolsDisabled // by call
+	facts map[string]run.ToolsDisabled // by call
 }
 
 // changed reports whether an error says that a server's tool is not what the run is pinned to, as a fact. Another kind of tool has no pin.
-func (r *round) changed(c agent.Call, err error) (agent.ToolsDisabled, bool) {
+func (r *round) changed(c run.Call, err error) (run.ToolsDisabled, bool) {
 	var changed *tool.ChangedError
 	spec, _ := r.def.Tool(c.Tool)
 	if spec.MCP == nil || !errors.As(err, &changed) {
-		return agent.ToolsDisabled{}, false
+		return run.ToolsDisabled{}, false
 	}
-	return agent.ToolsDisabled{Server: spec.MCP.Server, Tool: spec.MCP.Tool, Why: agent.DisabledChanged, Digest: changed.Got}, true
+	return run.ToolsDisabled{Server: spec.MCP.Server, Tool: spec.MCP.Tool, Why: run.DisabledChanged, Digest: changed.Got}, true
 }
 
 // lose takes in that a tool of a server is not what the run is pinned to: nobody made the call. What the server says now is on record before the
 // result is: whoever is told that the tool waits to be approved finds it. That it cannot be put there hurts no run: the next one that lists the
 // server does it.
-func (r *round) lose(ctx context.Context, c agent.Call, fact agent.ToolsDisabled) agent.Event {
+func (r *round) lose(ctx context.Context, c run.Call, fact run.ToolsDisabled) run.Event {
 	r.lost.mu.Lock()
 	if r.lost.facts == nil {
-		r.lost.facts = map[string]agent.ToolsDisabled{}
+		r.lost.facts = map[string]run.ToolsDisabled{}
 	}
 	r.lost.facts[c.ID] = fact
 	r.lost.mu.Unlock()
@@ -214,11 +216,11 @@ func (r *round) lose(ctx context.Context, c agent.Call, fact agent.ToolsDisabled
 			r.warn("show what a server says of its tools now, met by run "+r.inv.Run, err)
 		}
 	}
-	return agent.CallFinished{Call: c.ID, IsError: true, Reason: agent.WhyToolChanged, Content: agent.TextToolChanged(r.def, c)}
+	return run.CallFinished{Call: c.ID, IsError: true, Reason: agent.WhyToolChanged, Content: policy.TextToolChanged(r.def, c)}
 }
 
 // showChange puts the definition that was met on record; of one that cannot be read, its digest.
-func (r *round) showChange(ctx context.Context, fact agent.ToolsDisabled) error {
+func (r *round) showChange(ctx context.Context, fact run.ToolsDisabled) error {
 	seen := approval.Sighting{Tenant: r.inv.Tenant, Agent: r.def.Name, Run: r.inv.Run, Server: fact.Server}
 	lister, err := r.lister()
 	for _, server := range r.def.MCP {
@@ -235,11 +237,11 @@ func (r *round) showChange(ctx context.Context, fact agent.ToolsDisabled) error 
 }
 
 // takeAway adds to the draft that the run has lost the tool of a call, where that is why the call was not made.
-func (r *round) takeAway(p *plan, c agent.Call) error {
+func (r *round) takeAway(p *batchPlan, c run.Call) error {
 	r.lost.mu.Lock()
 	fact, ok := r.lost.facts[c.ID]
 	r.lost.mu.Unlock()
-	if spec, _ := r.def.Tool(c.Tool); !ok || p.draft.State.Disabled(spec) {
+	if spec, _ := r.def.Tool(c.Tool); !ok || policy.Disabled(&p.draft.State, spec) {
 		return nil
 	}
 	return p.draft.Add(fact)

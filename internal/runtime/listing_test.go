@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
 )
@@ -72,7 +73,7 @@ func has(names ...string) agent.ServerTools {
 // serving gives the world's agent servers, whose tools read.
 func (w *world) serving(s *servers, names ...string) {
 	for _, name := range names {
-		w.def.MCP = append(w.def.MCP, agent.MCPServer{Name: name, URL: "https://x", Tools: []agent.MCPPattern{{Match: "*", Effect: agent.EffectRead}}})
+		w.def.MCP = append(w.def.MCP, agent.MCPServer{Name: name, URL: "https://x", Tools: []agent.MCPPattern{{Match: "*", Effect: run.EffectRead}}})
 	}
 	if s != nil {
 		w.ports.Remotes = runtime.Remotes{agent.KindMCP: s}
@@ -105,7 +106,7 @@ func TestListingIsBounded(t *testing.T) {
 				began := w.ports.Clock.Now()
 				require.Equal(t, runtime.NextFailed, w.drive(0).Next)
 				require.Equal(t, c.takes, w.ports.Clock.Now().Sub(began))
-				require.Equal(t, &agent.RunError{Code: agent.CodeMCPUnavailable, Message: "the tools of the server files cannot be listed: " + c.says}, w.state().Error)
+				require.Equal(t, &run.RunError{Code: run.CodeMCPUnavailable, Message: "the tools of the server files cannot be listed: " + c.says}, w.state().Error)
 				require.Equal(t, c.times, s.listed)
 				require.Zero(t, s.open)
 				require.Empty(t, w.model.asked)
@@ -172,7 +173,7 @@ func TestTwoBatchesList(t *testing.T) {
 		}
 		wg.Wait()
 		require.Equal(t, 1, w.written("tools_listed"))
-		require.Equal(t, []agent.ServerState{{Name: "files", Protocol: "p", Tools: []string{"t1"}}}, w.state().Servers)
+		require.Equal(t, []run.ServerState{{Name: "files", Protocol: "p", Tools: []string{"t1"}}}, w.state().Servers)
 	})
 }
 
@@ -227,7 +228,7 @@ func TestTwoCallsOfAChangedTool(t *testing.T) {
 			require.Equal(t, agent.WhyToolChanged, w.call(id).Reason)
 			require.Zero(t, w.call(id).Executions)
 		}
-		require.Equal(t, agent.StatusSucceeded, w.call("c3").Status)
+		require.Equal(t, run.StatusSucceeded, w.call("c3").Status)
 		require.Equal(t, []string{"b"}, w.state().Servers[0].Tools)
 	})
 }

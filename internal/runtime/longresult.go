@@ -5,34 +5,36 @@ import (
 	"fmt"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/prompt"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tool"
 )
 
 // cutResult is a call's result as the agent's context takes it, and where all of it is, where it was cut and is kept: in a blob, before
 // the entry that points at it. An error is the store's.
-func (p Ports) cutResult(ctx context.Context, tenant string, def *agent.Definition, call, text string) (string, *agent.Whole, error) {
-	head, chars, cut := def.CutResult(text)
+func (p Ports) cutResult(ctx context.Context, tenant string, def *agent.Definition, call, text string) (string, *run.Whole, error) {
+	head, chars, cut := prompt.CutResult(def, text)
 	switch {
 	case !cut:
 		return text, nil, nil
 	case !def.KeepsWhole():
-		return head + def.CutNotice(call, chars, false), nil, nil
+		return head + prompt.CutNotice(def, call, chars, false), nil, nil
 	}
-	w := &agent.Whole{Blob: store.BlobDigest([]byte(text)), Chars: chars}
+	w := &run.Whole{Blob: store.BlobDigest([]byte(text)), Chars: chars}
 	if err := p.Blobs.Put(ctx, tenant, w.Blob, []byte(text)); err != nil {
 		return "", nil, fmt.Errorf("store the whole result of call %s: %w", call, err)
 	}
-	return head + def.CutNotice(call, chars, true), w, nil
+	return head + prompt.CutNotice(def, call, chars, true), w, nil
 }
 
 // shortened is cutResult for a tool that has run: that all of its result cannot be kept does not take away what can be shown.
-func (r *round) shortened(ctx context.Context, call, text string) (string, *agent.Whole) {
+func (r *round) shortened(ctx context.Context, call, text string) (string, *run.Whole) {
 	short, whole, err := r.cutResult(ctx, r.inv.Tenant, r.def, call, text)
 	if err != nil {
 		r.warn("keep a long result of run "+r.inv.Run, err)
-		head, chars, _ := r.def.CutResult(text)
-		return head + r.def.CutNotice(call, chars, false), nil
+		head, chars, _ := prompt.CutResult(r.def, text)
+		return head + prompt.CutNotice(r.def, call, chars, false), nil
 	}
 	return short, whole
 }
@@ -43,7 +45,7 @@ type pages struct {
 	blobs store.Blobs
 	def   *agent.Definition
 	spec  agent.ToolSpec
-	page  agent.Page
+	page  prompt.Page
 	err   error // what the model is told instead of a page; nil = nothing
 }
 
@@ -61,16 +63,16 @@ func (t pages) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, err
 	if err != nil {
 		return agent.ToolResultData{}, fmt.Errorf("the rest of the result of call %s cannot be read: %w", t.page.Whole.Call, err)
 	}
-	text, err := t.def.PageText(t.page, string(all))
+	text, err := prompt.PageText(t.def, t.page, string(all))
 	return agent.ToolResultData{Content: text}, err
 }
 
 // tool finds what runs the call c, of the state s.
-func (r *round) tool(c agent.Call, s *agent.AgentState) (tool.Tool, bool) {
+func (r *round) tool(c run.Call, s *run.AgentState) (tool.Tool, bool) {
 	spec, known := r.def.Tool(c.Tool)
 	switch {
 	case known && spec.Name == agent.ReadMore && r.def.KeepsWhole():
-		page, err := agent.PageOf(r.def, s, c)
+		page, err := prompt.PageOf(r.def, s, c)
 		return pages{r.Blobs, r.def, spec, page, err}, true
 	case known && spec.Kind.Remote():
 		return r.remoteTool(spec)
@@ -79,14 +81,14 @@ func (r *round) tool(c agent.Call, s *agent.AgentState) (tool.Tool, bool) {
 }
 
 // wordOf is what the tool said, as it is stored. A page is never cut, and says itself of what it is a part.
-func (r *round) wordOf(ctx context.Context, t tool.Tool, c agent.Call, res agent.ToolResultData) (agent.Event, error) {
+func (r *round) wordOf(ctx context.Context, t tool.Tool, c run.Call, res agent.ToolResultData) (run.Event, error) {
 	p, ok := t.(pages)
 	if !ok {
 		return r.word(ctx, c, res)
 	}
-	e := agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: res.IsError, Content: edited(c, res.Content)}
+	e := run.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: res.IsError, Content: edited(c, res.Content)}
 	if res.IsError {
-		e.Reason = agent.WhyToolError
+		e.Reason = run.WhyToolError
 		return e, nil
 	}
 	e.Whole = &p.page.Whole

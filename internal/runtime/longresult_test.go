@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tool"
@@ -77,9 +78,9 @@ func TestCutResultsAreKept(t *testing.T) {
 			require.Empty(t, c.Result.Content)
 			require.NotEqual(t, c.Result.Blob, c.Result.Whole.Blob)
 			asked := w.model.asked[1].Messages
-			require.Contains(t, asked[len(asked)-1].Block.(agent.ToolResult).Content, "x\n\n[The first 60000 of 60008 ")
+			require.Contains(t, asked[len(asked)-1].Block.(run.ToolResult).Content, "x\n\n[The first 60000 of 60008 ")
 			asked = w.model.asked[2].Messages
-			require.Contains(t, asked[len(asked)-1].Block.(agent.ToolResult).Content, "the rest\n\n[Characters 60001 to 60008 of 60008 ")
+			require.Contains(t, asked[len(asked)-1].Block.(run.ToolResult).Content, "the rest\n\n[Characters 60001 to 60008 of 60008 ")
 		})
 	})
 }
@@ -117,7 +118,7 @@ func TestAResultThatCannotBeKept(t *testing.T) {
 		w.start()
 		require.Equal(t, runtime.NextDone, w.drive(0).Next)
 		c := w.call("c1")
-		require.Equal(t, agent.StatusSucceeded, c.Status)
+		require.Equal(t, run.StatusSucceeded, c.Status)
 		require.Nil(t, c.Result.Whole)
 		require.Equal(t, long[:6000]+"\n\n[The first 6000 of 7000 characters of this result are shown. The rest was left out.]", c.Result.Content)
 		require.Equal(t, []string{"keep a long result of run " + w.run + ": store the whole result of call c1: no room"}, warned)
@@ -139,7 +140,7 @@ func TestAPageThatIsGone(t *testing.T) {
 		blobs.gone = true
 		require.Equal(t, runtime.NextStep, w.batchRun(0).Next)
 		c := w.call("c2")
-		require.Equal(t, agent.WhyToolError, c.Reason)
+		require.Equal(t, run.WhyToolError, c.Reason)
 		require.Contains(t, c.Result.Content, "read_more failed: the rest of the result of call c1 cannot be read")
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
 )
@@ -39,12 +40,12 @@ func TestALostAnswer(t *testing.T) {
 				require.Equal(t, 1, w.tool(c.tool).times())
 				if c.unknown {
 					require.Equal(t, runtime.NextWait, r.Next)
-					require.Equal(t, agent.ForOutcome, w.call("c1").Wait.For)
+					require.Equal(t, run.ForOutcome, w.call("c1").Wait.For)
 					return
 				}
 				require.Equal(t, runtime.NextDone, r.Next)
 				require.Equal(t, c.says, w.call("c1").Result.Content)
-				require.Equal(t, agent.WhyToolError, w.call("c1").Reason)
+				require.Equal(t, run.WhyToolError, w.call("c1").Reason)
 			})
 		})
 	}

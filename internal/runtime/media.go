@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/prompt"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -16,10 +18,10 @@ var ErrUnknownBlob = errors.New("this tenant has no such blob: upload it first")
 
 // checkMedia refuses what was said if it names a blob that is not there. It is asked before anything is written: a run cannot show its
 // model what nobody has.
-func (p Ports) checkMedia(ctx context.Context, tenant string, said []agent.UserBlock) error {
+func (p Ports) checkMedia(ctx context.Context, tenant string, said []run.UserBlock) error {
 	known := map[string]bool{}
 	for i, b := range said {
-		m, ok := b.Block.(agent.Media)
+		m, ok := b.Block.(run.Media)
 		if !ok || m.Blob == "" || known[m.Blob] {
 			continue
 		}
@@ -37,7 +39,7 @@ func (p Ports) checkMedia(ctx context.Context, tenant string, said []agent.UserB
 
 // hasBlob reports whether a tenant has a blob of that digest with anything in it.
 func (p Ports) hasBlob(ctx context.Context, tenant, digest string) (bool, error) {
-	if !agent.ValidDigest(digest) {
+	if !run.ValidDigest(digest) {
 		return false, nil
 	}
 	size, err := p.Blobs.Size(ctx, tenant, digest)
@@ -85,7 +87,7 @@ func (w withMedia) CountTokens(ctx context.Context, r agent.Request) (int64, err
 
 // resolved is r with what blobs hold.
 func (w withMedia) resolved(ctx context.Context, r agent.Request) (agent.Request, error) {
-	named := agent.MediaBlobs(r.Messages)
+	named := prompt.MediaBlobs(r.Messages)
 	if len(named) == 0 {
 		return r, nil
 	}
@@ -97,7 +99,7 @@ func (w withMedia) resolved(ctx context.Context, r agent.Request) (agent.Request
 		}
 		sizes[digest] = n
 	}
-	r.Messages = agent.FitMedia(r.Messages, sizes, agent.MaxRequestMedia)
+	r.Messages = prompt.FitMedia(r.Messages, sizes, prompt.MaxRequestMedia)
 	return r, w.read(ctx, r)
 }
 
@@ -105,7 +107,7 @@ func (w withMedia) resolved(ctx context.Context, r agent.Request) (agent.Request
 func (w withMedia) read(ctx context.Context, r agent.Request) error {
 	content := map[string]string{}
 	for i, m := range r.Messages {
-		b, ok := m.Block.(agent.Media)
+		b, ok := m.Block.(run.Media)
 		if !ok || b.Blob == "" {
 			continue
 		}
@@ -118,7 +120,7 @@ func (w withMedia) read(ctx context.Context, r agent.Request) error {
 			data = encoded(raw)
 			content[b.Blob] = data
 		}
-		r.Messages[i].Block = agent.Media{Name: b.Name, MediaType: b.MediaType, Data: data}
+		r.Messages[i].Block = run.Media{Name: b.Name, MediaType: b.MediaType, Data: data}
 	}
 	return nil
 }

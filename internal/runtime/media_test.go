@@ -12,6 +12,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/model/modelretry"
+	"github.com/countersign/countersign/internal/prompt"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/memory"
@@ -19,14 +21,14 @@ import (
 )
 
 // page is a picture of so many bytes, each the same.
-func page(of byte, bytes int) agent.Media {
-	return agent.Media{
+func page(of byte, bytes int) run.Media {
+	return run.Media{
 		Name: string(of) + ".png", MediaType: "image/png", Data: base64.StdEncoding.EncodeToString([]byte(strings.Repeat(string(of), bytes))),
 	}
 }
 
 // digestOf is the name of what a picture holds.
-func digestOf(t *testing.T, m agent.Media) string {
+func digestOf(t *testing.T, m run.Media) string {
 	t.Helper()
 	raw, err := base64.StdEncoding.DecodeString(m.Data)
 	require.NoError(t, err)
@@ -34,7 +36,7 @@ func digestOf(t *testing.T, m agent.Media) string {
 }
 
 // gives makes a tool give these media.
-func (f *fake) gives(text string, media ...agent.Media) {
+func (f *fake) gives(text string, media ...run.Media) {
 	f.work = func(context.Context, tool.Call) (agent.ToolResultData, error) {
 		return agent.ToolResultData{Content: text, Media: media}, nil
 	}
@@ -93,7 +95,7 @@ func TestToolMediaAreKept(t *testing.T) {
 		w.batchRun(0)
 		r := w.call("c1").Result
 		require.Equal(t, "scanned", r.Content)
-		require.Equal(t, []agent.Media{
+		require.Equal(t, []run.Media{
 			small, fits, {Name: "c.png", MediaType: "image/png", Blob: digestOf(t, large)}, {Name: "d.png", MediaType: "image/png", Blob: digestOf(t, other)},
 		}, r.Media)
 		raw, err := blobs.Get(w.ctx, tenant, digestOf(t, large))
@@ -108,7 +110,7 @@ func TestToolMediaAreKept(t *testing.T) {
 func TestManyToolMediaFit(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.model.replies = []agent.Reply{calls("look c1", "look c2", "look c3", "look c4")}
-		w.tool("look").gives("", slices.Repeat([]agent.Media{page('x', 96<<10)}, 90)...)
+		w.tool("look").gives("", slices.Repeat([]run.Media{page('x', 96<<10)}, 90)...)
 		w.start()
 		require.Equal(t, runtime.NextDone, w.drive(0).Next)
 		for _, id := range []string{"c1", "c4"} {
@@ -119,16 +121,16 @@ func TestManyToolMediaFit(t *testing.T) {
 
 // What cannot be kept is left out, one by one, and the model is told; what the tool did stays done.
 func TestToolMediaThatCannotBeKept(t *testing.T) {
-	good := agent.Media{Name: "ok", MediaType: "image/png", Data: "AAAA"}
+	good := run.Media{Name: "ok", MediaType: "image/png", Data: "AAAA"}
 	for name, c := range map[string]struct {
-		media []agent.Media
+		media []run.Media
 		want  string
 	}{
-		"no base64":    {[]agent.Media{{Name: "a.png", MediaType: "image/png", Data: "?"}, good}, "did\n[a.png (image/png) is left out: its data is not base64]"},
-		"no type":      {[]agent.Media{{Name: "a", Data: "AAAA"}, good}, `did` + "\n" + `[a () is left out: mediaType: got "", want one such as image/png]`},
-		"nothing":      {[]agent.Media{{MediaType: "image/png"}, good}, "did\n[(image/png) is left out: want either data or blob]"},
-		"no such blob": {[]agent.Media{{MediaType: "image/png", Blob: store.BlobDigest([]byte("x"))}, good}, "did\n[(image/png) is left out: there is no such blob]"},
-		"no digest":    {[]agent.Media{{MediaType: "image/png", Blob: "x"}, good}, "did\n[(image/png) is left out: blob: got \"x\", want a SHA-256 in 64 lower-case hex digits]"},
+		"no base64":    {[]run.Media{{Name: "a.png", MediaType: "image/png", Data: "?"}, good}, "did\n[a.png (image/png) is left out: its data is not base64]"},
+		"no type":      {[]run.Media{{Name: "a", Data: "AAAA"}, good}, `did` + "\n" + `[a () is left out: mediaType: got "", want one such as image/png]`},
+		"nothing":      {[]run.Media{{MediaType: "image/png"}, good}, "did\n[(image/png) is left out: want either data or blob]"},
+		"no such blob": {[]run.Media{{MediaType: "image/png", Blob: store.BlobDigest([]byte("x"))}, good}, "did\n[(image/png) is left out: there is no such blob]"},
+		"no digest":    {[]run.Media{{MediaType: "image/png", Blob: "x"}, good}, "did\n[(image/png) is left out: blob: got \"x\", want a SHA-256 in 64 lower-case hex digits]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
@@ -136,16 +138,16 @@ func TestToolMediaThatCannotBeKept(t *testing.T) {
 				w.tool("pay").gives("did", c.media...)
 				w.start()
 				require.Equal(t, runtime.NextDone, w.drive(0).Next)
-				require.Equal(t, agent.StatusSucceeded, w.call("c1").Status)
+				require.Equal(t, run.StatusSucceeded, w.call("c1").Status)
 				require.Equal(t, c.want, w.call("c1").Result.Content)
-				require.Equal(t, []agent.Media{good}, w.call("c1").Result.Media)
+				require.Equal(t, []run.Media{good}, w.call("c1").Result.Media)
 			})
 		})
 	}
 	t.Run("too many", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			w.model.replies = []agent.Reply{calls("pay c1")}
-			w.tool("pay").gives("did", slices.Repeat([]agent.Media{good}, 103)...)
+			w.tool("pay").gives("did", slices.Repeat([]run.Media{good}, 103)...)
 			w.start()
 			w.drive(0)
 			require.Equal(t, "did\n[3 more media are left out: one result has at most 100]", w.call("c1").Result.Content)
@@ -173,10 +175,10 @@ func TestToolNamesABlob(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		digest := w.has("whole")
 		w.model.replies = []agent.Reply{calls("look c1")}
-		w.tool("look").gives("", agent.Media{MediaType: "text/plain", Blob: digest})
+		w.tool("look").gives("", run.Media{MediaType: "text/plain", Blob: digest})
 		w.start()
 		w.drive(0)
-		require.Equal(t, []agent.Media{{MediaType: "text/plain", Blob: digest}}, w.call("c1").Result.Media)
+		require.Equal(t, []run.Media{{MediaType: "text/plain", Blob: digest}}, w.call("c1").Result.Media)
 	})
 }
 
@@ -206,7 +208,7 @@ func TestToolMediaThatCannotBeStored(t *testing.T) {
 // The same holds for a result that comes late, and for a tool's word on a call that was interrupted.
 func TestLateAndReconciledMediaAreKept(t *testing.T) {
 	large := page('x', 400<<10)
-	want := []agent.Media{{Name: "x.png", MediaType: "image/png", Blob: digestOf(t, large)}}
+	want := []run.Media{{Name: "x.png", MediaType: "image/png", Blob: digestOf(t, large)}}
 	t.Run("late", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			r := w.lateMedia(large)
@@ -224,7 +226,7 @@ func TestLateAndReconciledMediaAreKept(t *testing.T) {
 			_, err := w.batch().Run(ctx, w.inv(0))
 			require.Error(t, err)
 			w.tool("pay").reconcile = func(tool.Call) (tool.Outcome, agent.ToolResultData, error) {
-				return tool.OutcomeDone, agent.ToolResultData{Content: "did", Media: []agent.Media{large}}, nil
+				return tool.OutcomeDone, agent.ToolResultData{Content: "did", Media: []run.Media{large}}, nil
 			}
 			require.Equal(t, runtime.NextDone, w.drive(0).Next)
 			require.Equal(t, want, w.call("c1").Result.Media)
@@ -235,7 +237,7 @@ func TestLateAndReconciledMediaAreKept(t *testing.T) {
 }
 
 // lateMedia is lateResult with a tool that gives a picture.
-func (w *world) lateMedia(m agent.Media) runtime.Route {
+func (w *world) lateMedia(m run.Media) runtime.Route {
 	w.t.Helper()
 	var route runtime.Route
 	w.model.replies = []agent.Reply{calls("pay c1")}
@@ -245,7 +247,7 @@ func (w *world) lateMedia(m agent.Media) runtime.Route {
 		w.batchRun(0)
 		route = w.step(0)
 		w.park(route.Woken, 0, "t1")
-		return agent.ToolResultData{Media: []agent.Media{m}}, nil
+		return agent.ToolResultData{Media: []run.Media{m}}, nil
 	}
 	w.batchRun(0)
 	return route
@@ -259,9 +261,9 @@ func TestUnknownBlobsAreRefused(t *testing.T) {
 		require.NoError(t, w.ports.Blobs.Put(w.ctx, "rival", rivals, []byte("the rival's")))
 		require.NoError(t, w.ports.Blobs.Put(w.ctx, tenant, store.BlobDigest(nil), nil))
 		blobs := w.watch()
-		names := func(digest string) []agent.UserBlock {
-			return append(says("Look."), agent.UserBlock{Block: agent.Media{MediaType: "image/png", Blob: known}},
-				agent.UserBlock{Block: agent.Media{MediaType: "image/png", Blob: digest}})
+		names := func(digest string) []run.UserBlock {
+			return append(says("Look."), run.UserBlock{Block: run.Media{MediaType: "image/png", Blob: known}},
+				run.UserBlock{Block: run.Media{MediaType: "image/png", Blob: digest}})
 		}
 		st, in := &runtime.Starter{Ports: w.ports}, &runtime.Inputs{Ports: w.ports, Waits: w.waits(), Definitions: w.pinned}
 		request, untouched := w.request(""), w.counts.Snapshot()
@@ -299,7 +301,7 @@ type asked struct {
 
 func (a *asked) Generate(_ context.Context, r agent.Request) (agent.Reply, error) {
 	for _, m := range r.Messages {
-		if b, ok := m.Block.(agent.Media); ok {
+		if b, ok := m.Block.(run.Media); ok {
 			require.Empty(a.t, b.Blob)
 			require.NotEmpty(a.t, b.Data)
 		}
@@ -308,8 +310,8 @@ func (a *asked) Generate(_ context.Context, r agent.Request) (agent.Reply, error
 	return agent.Reply{Model: "m", Text: "Done."}, nil
 }
 
-func blobMessage(digest string) agent.Message {
-	return agent.Message{Role: agent.RoleUser, Block: agent.Media{Name: "p.png", MediaType: "image/png", Blob: digest}}
+func blobMessage(digest string) run.Message {
+	return run.Message{Role: run.RoleUser, Block: run.Media{Name: "p.png", MediaType: "image/png", Blob: digest}}
 }
 
 func TestWithMedia(t *testing.T) {
@@ -320,22 +322,22 @@ func TestWithMedia(t *testing.T) {
 		require.NoError(t, blobs.Put(ctx, tenant, digest, content))
 		return digest
 	}
-	small, whole, over := put([]byte("small")), put(make([]byte, agent.MaxRequestMedia-5)), put(make([]byte, agent.MaxRequestMedia+1))
-	inline := agent.Message{Role: agent.RoleUser, Block: agent.Media{MediaType: "image/png", Data: "AAAA"}}
-	messages := []agent.Message{blobMessage(over), inline, blobMessage(small), blobMessage(whole), {Role: agent.RoleUser, Block: agent.Text{Text: "Look."}}}
+	small, whole, over := put([]byte("small")), put(make([]byte, prompt.MaxRequestMedia-5)), put(make([]byte, prompt.MaxRequestMedia+1))
+	inline := run.Message{Role: run.RoleUser, Block: run.Media{MediaType: "image/png", Data: "AAAA"}}
+	messages := []run.Message{blobMessage(over), inline, blobMessage(small), blobMessage(whole), {Role: run.RoleUser, Block: run.Text{Text: "Look."}}}
 	before := slices.Clone(messages)
 	_, err := m.Generate(ctx, agent.Request{Tenant: tenant, Messages: messages})
 	require.NoError(t, err)
 	require.Equal(t, before, messages, "what is on record stays as it is")
 	got := next.requests[0].Messages
-	require.Contains(t, got[0].Block.(agent.Text).Text, "p.png (image/png) is not shown: it has 15000001 bytes")
-	require.Equal(t, []agent.Message{inline, before[4]}, []agent.Message{got[1], got[4]})
-	require.Equal(t, agent.Media{Name: "p.png", MediaType: "image/png", Data: "c21hbGw="}, got[2].Block)
-	require.Equal(t, base64.StdEncoding.EncodeToString(make([]byte, agent.MaxRequestMedia-5)), got[3].Block.(agent.Media).Data)
+	require.Contains(t, got[0].Block.(run.Text).Text, "p.png (image/png) is not shown: it has 15000001 bytes")
+	require.Equal(t, []run.Message{inline, before[4]}, []run.Message{got[1], got[4]})
+	require.Equal(t, run.Media{Name: "p.png", MediaType: "image/png", Data: "c21hbGw="}, got[2].Block)
+	require.Equal(t, base64.StdEncoding.EncodeToString(make([]byte, prompt.MaxRequestMedia-5)), got[3].Block.(run.Media).Data)
 
-	_, err = m.Generate(ctx, agent.Request{Tenant: tenant, Messages: []agent.Message{inline}})
+	_, err = m.Generate(ctx, agent.Request{Tenant: tenant, Messages: []run.Message{inline}})
 	require.NoError(t, err)
-	require.Equal(t, []agent.Message{inline}, next.requests[1].Messages)
+	require.Equal(t, []run.Message{inline}, next.requests[1].Messages)
 }
 
 // A blob that is gone, or another tenant's, is the end of the request, and no adapter is asked.
@@ -343,7 +345,7 @@ func TestWithMediaOfNobody(t *testing.T) {
 	ctx, blobs, next := context.Background(), memory.NewBlobs(), &asked{t: t}
 	digest := store.BlobDigest([]byte("x"))
 	require.NoError(t, blobs.Put(ctx, "rival", digest, []byte("x")))
-	_, err := runtime.WithMedia(next, blobs).Generate(ctx, agent.Request{Tenant: tenant, Messages: []agent.Message{blobMessage(digest)}})
+	_, err := runtime.WithMedia(next, blobs).Generate(ctx, agent.Request{Tenant: tenant, Messages: []run.Message{blobMessage(digest)}})
 	var failed *agent.ModelError
 	require.ErrorAs(t, err, &failed)
 	require.Equal(t, agent.ModelInvalid, failed.Class)
@@ -357,7 +359,7 @@ func TestRunWithMediaInBlobs(t *testing.T) {
 	begin := func(w *world, content string) (*asked, *watched) {
 		next := &asked{t: w.t}
 		request := w.request("")
-		request.Message = append(says("Look."), agent.UserBlock{Block: agent.Media{MediaType: "image/png", Blob: w.has(content)}})
+		request.Message = append(says("Look."), run.UserBlock{Block: run.Media{MediaType: "image/png", Blob: w.has(content)}})
 		s, err := (&runtime.Starter{Ports: w.ports}).Start(w.ctx, request)
 		require.NoError(w.t, err)
 		w.run, w.owner = s.Run, s.Owner
@@ -369,8 +371,8 @@ func TestRunWithMediaInBlobs(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			next, _ := begin(w, "shot")
 			require.Equal(t, runtime.NextDone, w.drive(0).Next)
-			require.Equal(t, "c2hvdA==", next.requests[0].Messages[1].Block.(agent.Media).Data)
-			require.Equal(t, store.BlobDigest([]byte("shot")), w.state().Messages.All()[1].Block.(agent.Media).Blob, "on record by its name")
+			require.Equal(t, "c2hvdA==", next.requests[0].Messages[1].Block.(run.Media).Data)
+			require.Equal(t, store.BlobDigest([]byte("shot")), w.state().Messages.All()[1].Block.(run.Media).Blob, "on record by its name")
 		})
 	})
 	t.Run("lost", func(t *testing.T) {
@@ -380,7 +382,7 @@ func TestRunWithMediaInBlobs(t *testing.T) {
 			r, err := w.stepper().Step(w.ctx, w.inv(0))
 			require.NoError(t, err)
 			require.Equal(t, runtime.NextFailed, r.Next)
-			require.Equal(t, agent.CodeModelFailed, w.state().Error.Code)
+			require.Equal(t, run.CodeModelFailed, w.state().Error.Code)
 			require.Contains(t, w.state().Error.Message, "not in the store any more")
 		})
 	})
@@ -390,7 +392,7 @@ func TestRunWithMediaInBlobs(t *testing.T) {
 			b.broken = store.ErrThrottled
 			_, err := w.stepper().Step(w.ctx, w.inv(0))
 			require.ErrorIs(t, err, store.ErrThrottled, "for the state machine to retry")
-			require.Equal(t, agent.RunRunning, w.state().Status)
+			require.Equal(t, run.RunRunning, w.state().Status)
 			b.broken = nil
 			require.Equal(t, runtime.NextDone, w.drive(0).Next)
 			require.Len(t, next.requests, 1)

@@ -9,6 +9,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
 )
@@ -20,7 +21,7 @@ func TestAToolHasItsMemoBack(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				w.guarded(func(m *hook.BeforeTool) {
 					if plugin && m.Call().Asks == 1 {
-						m.Suspend(agent.Ticket{Message: "sure?"})
+						m.Suspend(run.Ticket{Message: "sure?"})
 					}
 				})
 				w.model.replies = []agent.Reply{calls("pay c1")}
@@ -29,7 +30,7 @@ func TestAToolHasItsMemoBack(t *testing.T) {
 					if len(memos) == 0 {
 						return agent.ToolResultData{Content: "ok"}, nil
 					}
-					ask := &agent.Ticket{Message: "which?", Memo: memos[0]}
+					ask := &run.Ticket{Message: "which?", Memo: memos[0]}
 					memos = memos[1:]
 					return agent.ToolResultData{Suspend: ask}, nil
 				}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/plan"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Embedder makes vectors of texts with the model that a definition names, one each and in order, all of one length. The
@@ -26,8 +28,8 @@ func (e *errIndex) Unwrap() error { return e.cause }
 
 // narrow narrows the request for a to the tools that fit it. A loop whose tools cannot be compared is offered all of
 // them; the error for a step is *errIndex, or the context's.
-func (p Ports) narrow(ctx context.Context, def *agent.Definition, s *agent.AgentState, a *agent.Action) error {
-	query, server, k, narrows := agent.Narrowing(def, s, *a)
+func (p Ports) narrow(ctx context.Context, def *agent.Definition, s *run.AgentState, a *run.Action) error {
+	query, server, k, narrows := plan.Narrowing(def, s, *a)
 	if !narrows {
 		return nil
 	}
@@ -37,7 +39,7 @@ func (p Ports) narrow(ctx context.Context, def *agent.Definition, s *agent.Agent
 	}
 	switch {
 	case err == nil:
-		a.Offered = agent.Narrow(def.Tools, similarity, server, k)
+		a.Offered = plan.Narrow(def.Tools, similarity, server, k)
 		return nil
 	case a.Lifecycle == agent.LifecycleRoute:
 		return &errIndex{err}
@@ -48,13 +50,13 @@ func (p Ports) narrow(ctx context.Context, def *agent.Definition, s *agent.Agent
 }
 
 // similarity is how well each of the definition's tools fits a query.
-func (p Ports) similarity(ctx context.Context, def *agent.Definition, s *agent.AgentState, query string) ([]float64, error) {
+func (p Ports) similarity(ctx context.Context, def *agent.Definition, s *run.AgentState, query string) ([]float64, error) {
 	texts := make([]string, len(def.Tools))
 	for i, t := range def.Tools {
-		texts[i] = agent.ToolWords(t)
+		texts[i] = plan.ToolWords(t)
 	}
 	if !def.Prefilter.Embeddings.Model() {
-		return agent.BM25(texts, query), nil
+		return plan.BM25(texts, query), nil
 	}
 	if p.Index == nil {
 		return nil, errNoEmbedder
@@ -92,7 +94,7 @@ func NewToolIndex(e Embedder) *ToolIndex {
 // similarity is the dot product of each text's vector with the query's, all of length one. The texts are those of the
 // run's definition; their vectors are made once for it, or twice at the same time.
 func (x *ToolIndex) similarity(
-	ctx context.Context, s *agent.AgentState, by agent.Embeddings, texts []string, query string,
+	ctx context.Context, s *run.AgentState, by agent.Embeddings, texts []string, query string,
 ) ([]float64, error) {
 	x.mu.Lock()
 	vectors, ok := x.vectors[s.Definition]

@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // embedder gives texts the vectors that it knows, and counts requests.
@@ -36,7 +37,7 @@ func TestToolIndex(t *testing.T) {
 	e := &embedder{vectors: map[string][]float32{"a": {3, 0}, "b": {0, 9}, "zero": {0, 0}, "q": {2, 2}, "long": {1, 2, 3}}}
 	x := NewToolIndex(e)
 	ask := func(digest, query string, texts ...string) ([]float64, error) {
-		return x.similarity(t.Context(), &agent.AgentState{Definition: digest}, by, texts, query)
+		return x.similarity(t.Context(), &run.AgentState{Definition: digest}, by, texts, query)
 	}
 	got, err := ask("d1", "a", "a", "b", "zero")
 	require.NoError(t, err)
@@ -82,9 +83,9 @@ func TestEmbeddingOutOfTime(t *testing.T) {
 			Warn: func(_ string, err error) { warned = err },
 		}
 		d := &agent.Definition{Tools: []agent.ToolSpec{{Name: "a"}, {Name: "b"}}, Prefilter: agent.Prefilter{TopK: 1, Embeddings: by}}
-		s := &agent.AgentState{}
-		s.Messages = s.Messages.Append(agent.Message{Role: agent.RoleUser, Block: agent.Text{Text: "go"}})
-		a, began := agent.Action{}, time.Now()
+		s := &run.AgentState{}
+		s.Messages = s.Messages.Append(run.Message{Role: run.RoleUser, Block: run.Text{Text: "go"}})
+		a, began := run.Action{}, time.Now()
 		require.NoError(t, p.narrow(t.Context(), d, s, &a))
 		require.ErrorIs(t, warned, context.DeadlineExceeded)
 		require.Equal(t, 30*time.Second, time.Since(began))

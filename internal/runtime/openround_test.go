@@ -8,13 +8,15 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 )
 
 // openWorld asks the model while calls wait; c1 is free and c2 waits.
 func openWorld(t *testing.T, f func(t *testing.T, w *world)) {
 	inBubble(t, func(t *testing.T, w *world) {
-		w.def.Wait = agent.WaitAllSuspended
+		w.def.Wait = run.WaitAllSuspended
 		w.model.replies = []agent.Reply{calls("look c1", "refund c2"), {Text: "It waits."}}
 		f(t, w)
 	})
@@ -23,7 +25,7 @@ func openWorld(t *testing.T, f func(t *testing.T, w *world)) {
 // resultOf is a call's result in a request.
 func resultOf(t *testing.T, r agent.Request, call string) string {
 	t.Helper()
-	results, err := agent.ResultsByCall(r.Messages)
+	results, err := policy.ResultsByCall(r.Messages)
 	require.NoError(t, err)
 	require.Contains(t, results, call)
 	return results[call].Content
@@ -45,7 +47,7 @@ func TestTheLastWordParksInItsOwnEntry(t *testing.T) {
 		parking := w.table.writes[slices.IndexFunc(w.table.writes, entry("parked"))]
 		require.Len(t, parking, 2, "J and HEAD: the request was made with the call")
 		last := w.entries()[len(w.entries())-1]
-		require.Equal(t, []agent.Checkpoint{agent.CheckpointAssistantTurn, agent.CheckpointRunFinished}, last.Kinds)
+		require.Equal(t, []run.Checkpoint{run.CheckpointAssistantTurn, run.CheckpointRunFinished}, last.Kinds)
 		require.Equal(t, last.Seq, w.state().WaitSeq)
 		require.EqualValues(t, 2, w.state().Inferences)
 		require.Zero(t, w.head().Drained, "the reply had not heard it")
@@ -123,8 +125,8 @@ func TestCallsOfTwoRoundsReplayTogether(t *testing.T) {
 		require.NotContains(t, resultOf(t, w.model.asked[2], "c2")+resultOf(t, w.model.asked[2], "c4"), "paused")
 
 		asked := w.call("c3").Wait.Approval
-		require.Equal(t, agent.RunDone, w.cancel().Status)
-		require.Equal(t, agent.StatusCancelled, w.call("c3").Status)
+		require.Equal(t, run.RunDone, w.cancel().Status)
+		require.Equal(t, run.StatusCancelled, w.call("c3").Status)
 		a, err := approval.Get(w.ctx, w.counts, tenant, asked)
 		require.NoError(t, err)
 		require.Equal(t, approval.Cancelled, a.Status)
@@ -149,7 +151,7 @@ func TestAnOlderRoundExpires(t *testing.T) {
 		r = w.drive(r.Woken)
 		require.Equal(t, runtime.NextWait, r.Next, "c3 still waits")
 		require.Equal(t, agent.WhyExpired, w.call("c2").Reason)
-		require.Equal(t, agent.StatusSuspended, w.call("c3").Status)
+		require.Equal(t, run.StatusSuspended, w.call("c3").Status)
 		require.Equal(t, []string{"c2"}, w.model.asked[2].Late)
 	})
 }
@@ -162,7 +164,7 @@ func TestForkOfOpenRounds(t *testing.T) {
 		parent := w.state()
 		s, err := (&runtime.Starter{Ports: w.ports}).Fork(w.ctx, runtime.Fork{Tenant: tenant, Run: w.run, At: parent.Seq(), Key: "k2"})
 		require.NoError(t, err)
-		require.Equal(t, agent.WaitAllSuspended, s.Wait)
+		require.Equal(t, run.WaitAllSuspended, s.Wait)
 		w.run, w.owner = s.Run, s.Owner
 		r := w.drive(0)
 		require.Equal(t, runtime.NextWait, r.Next)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tool"
@@ -18,7 +20,7 @@ import (
 func (w *world) starter() *runtime.Starter { return &runtime.Starter{Ports: w.ports} }
 
 // follow makes s the run that the world acts on.
-func (w *world) follow(s agent.AgentState, err error) {
+func (w *world) follow(s run.AgentState, err error) {
 	w.t.Helper()
 	require.NoError(w.t, err)
 	w.run, w.owner = s.Run, s.Owner
@@ -31,7 +33,7 @@ func (w *world) goOn(text string) runtime.Start {
 	return r
 }
 
-func (w *world) fork(at int64, key string) (agent.AgentState, error) {
+func (w *world) fork(at int64, key string) (run.AgentState, error) {
 	return w.starter().Fork(w.ctx, runtime.Fork{Tenant: tenant, Run: w.run, At: at, Key: key})
 }
 
@@ -43,14 +45,14 @@ func (w *world) interrupt(tool string, woken int64) {
 	_, err := w.batch().Run(ctx, w.inv(woken))
 	require.Error(w.t, err)
 	require.Equal(w.t, runtime.NextStep, w.batchRun(0).Next)
-	require.Equal(w.t, agent.ForOutcome, w.call("c1").Wait.For)
+	require.Equal(w.t, run.ForOutcome, w.call("c1").Wait.For)
 }
 
 // said are the texts of a request, with how often each has been seen.
 func said(r agent.Request) map[string]int64 {
 	out := map[string]int64{}
 	for _, m := range r.Messages {
-		if t, ok := m.Block.(agent.Text); ok {
+		if t, ok := m.Block.(run.Text); ok {
 			out[t.Text] = m.Seen(r.Inferences)
 		}
 	}
@@ -65,7 +67,7 @@ func TestContinueARun(t *testing.T) {
 		w.follow(w.starter().Start(w.ctx, r))
 		w.drive(0)
 		first := w.state()
-		require.Equal(t, agent.ReasonNaturalEnd, first.Reason)
+		require.Equal(t, run.ReasonNaturalEnd, first.Reason)
 
 		w.model.replies = []agent.Reply{calls("pay c1"), {Text: "Paid again."}}
 		w.def.System = "You work on."
@@ -101,11 +103,11 @@ func TestContinueACancelledRun(t *testing.T) {
 			}
 		}
 		require.Equal(t, 1, notes)
-		results, err := agent.ResultsByCall(asked.Messages)
+		results, err := policy.ResultsByCall(asked.Messages)
 		require.NoError(t, err)
 		require.Len(t, results, 1)
 		require.Contains(t, results["c1"].Content, "It had no effect")
-		require.Equal(t, agent.RunDone, w.state().Status)
+		require.Equal(t, run.RunDone, w.state().Status)
 		require.Zero(t, w.tool("refund").times())
 	})
 }
@@ -115,7 +117,7 @@ func TestContinueRefuses(t *testing.T) {
 		w.parkedRun()
 		before := w.counts.Snapshot()
 		_, err := w.starter().Start(w.ctx, w.goOn("Go on."))
-		require.ErrorIs(t, err, agent.ErrNotFinished)
+		require.ErrorIs(t, err, policy.ErrNotFinished)
 		other := w.goOn("Go on.")
 		other.Tenant = "rival"
 		_, err = w.starter().Start(w.ctx, other)
@@ -165,7 +167,7 @@ func TestForkAsksAnew(t *testing.T) {
 		w.follow(w.fork(at, "f"))
 		require.Equal(t, runtime.NextWait, w.drive(0).Next)
 		mine := w.call("c1").Wait.Approval
-		require.Equal(t, agent.ApprovalID(w.run, "c1", 1), mine)
+		require.Equal(t, run.ApprovalID(w.run, "c1", 1), mine)
 		forked := w.run
 
 		w.run, w.owner = parent, owner
@@ -191,14 +193,14 @@ func TestForkAsksAnew(t *testing.T) {
 // An approval that the parent has drained and not used is no more the child's than one that is pending.
 func TestForkBetweenApprovalAndClaim(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		w.def.Resume = agent.ResumeAllAnswered
+		w.def.Resume = run.ResumeAllAnswered
 		w.model.replies = []agent.Reply{calls("refund c1", "refund c2")}
 		w.start()
 		parked := w.drive(0)
 		_, err := w.decide("c1", approval.Approve)
 		require.NoError(t, err)
 		require.Equal(t, runtime.NextWait, w.drive(parked.Woken).Next)
-		require.Equal(t, agent.StatusResuming, w.call("c1").Status, "approved, and held until the other is answered")
+		require.Equal(t, run.StatusResuming, w.call("c1").Status, "approved, and held until the other is answered")
 		w.follow(w.fork(ptr(w.state()).Seq(), "f"))
 		require.Equal(t, runtime.NextWait, w.drive(0).Next)
 		require.Len(t, ptr(w.state()).Waits(), 2, "both are asked")
@@ -223,7 +225,7 @@ func TestForkRunsNothingAgain(t *testing.T) {
 			}
 			c, err := w.fork(at, "")
 			if at == 2 {
-				require.ErrorIs(t, err, agent.ErrCallRunning)
+				require.ErrorIs(t, err, policy.ErrCallRunning)
 				continue
 			}
 			w.follow(c, err)
@@ -285,11 +287,11 @@ func TestForkInDoubtOfAnApprovedCall(t *testing.T) {
 		w.model.replies = nil
 		w.follow(w.fork(ptr(w.state()).Seq(), "f"))
 		r := w.drive(0)
-		_, err = w.desk().Settle(w.ctx, approval.Outcome{Tenant: tenant, Run: w.run, Call: "c1", Rerun: true, By: agent.Principal{ID: "user:eve"}})
+		_, err = w.desk().Settle(w.ctx, approval.Outcome{Tenant: tenant, Run: w.run, Call: "c1", Rerun: true, By: policy.Principal{ID: "user:eve"}})
 		require.NoError(t, err)
 		r = w.drive(r.Woken)
 		require.Equal(t, runtime.NextWait, r.Next)
-		require.Equal(t, agent.ForApproval, w.call("c1").Wait.For)
+		require.Equal(t, run.ForApproval, w.call("c1").Wait.For)
 		require.Equal(t, 1, w.tool("refund").times())
 		_, err = w.decide("c1", approval.Approve)
 		require.NoError(t, err)
@@ -303,7 +305,7 @@ func TestForkIsIdempotent(t *testing.T) {
 		w.parkedRun()
 		w.table.set(lost(entry("run_started")))
 		var wg sync.WaitGroup
-		runs := make([]agent.AgentState, 50)
+		runs := make([]run.AgentState, 50)
 		for i := range runs {
 			wg.Go(func() {
 				s, err := w.fork(1, "f")

@@ -5,7 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -59,9 +60,9 @@ func (w *Waits) notify(ctx context.Context, t Ticket) {
 func (w *Waits) arrived(ctx context.Context, t Ticket) (bool, error) {
 	h, err := w.Journal.Head(ctx, t.Tenant, t.Run)
 	if err == nil {
-		w.within(ctx, &agent.AgentState{Tenant: t.Tenant, Run: t.Run, Agent: h.Agent, Trace: h.Trace})
+		w.within(ctx, &run.AgentState{Tenant: t.Tenant, Run: t.Run, Agent: h.Agent, Trace: h.Trace})
 	}
-	if err != nil || h.Status != agent.RunWaiting || h.WaitSeq != t.WaitSeq {
+	if err != nil || h.Status != run.RunWaiting || h.WaitSeq != t.WaitSeq {
 		return true, err
 	}
 	return w.Journal.SlotTaken(ctx, t.Tenant, t.Run, h.Drained+1)
@@ -69,15 +70,15 @@ func (w *Waits) arrived(ctx context.Context, t Ticket) (bool, error) {
 
 // Wake completes the token of a run that is parked (rule 8). A run that is not, or whose waiter has not stored its token yet, needs
 // no waking: the waiter looks after it has.
-func (w *Waits) Wake(ctx context.Context, tenant, run string) error {
-	h, err := w.Journal.Head(ctx, tenant, run)
+func (w *Waits) Wake(ctx context.Context, tenant, runID string) error {
+	h, err := w.Journal.Head(ctx, tenant, runID)
 	if err != nil {
-		return fmt.Errorf("wake run %s: %w", run, err)
+		return fmt.Errorf("wake run %s: %w", runID, err)
 	}
-	if h.Status != agent.RunWaiting || h.Token == "" {
+	if h.Status != run.RunWaiting || h.Token == "" {
 		return nil
 	}
-	return w.success(ctx, run, h.Token)
+	return w.success(ctx, runID, h.Token)
 }
 
 func (w *Waits) success(ctx context.Context, run, token string) error {
@@ -98,29 +99,29 @@ type Inputs struct {
 var ErrRunFinished = errors.New("the run has finished")
 
 // Check reports what Send would refuse of a message whatever the run is: ErrUnknownBlob. It writes nothing.
-func (in *Inputs) Check(ctx context.Context, tenant string, blocks []agent.UserBlock) error {
+func (in *Inputs) Check(ctx context.Context, tenant string, blocks []run.UserBlock) error {
 	return in.checkMedia(ctx, tenant, blocks)
 }
 
 // Send puts messages into the run's inbox, once for their id (empty = one of their own), and wakes the run.
-func (in *Inputs) Send(ctx context.Context, tenant, run, id, by string, blocks []agent.UserBlock) error {
+func (in *Inputs) Send(ctx context.Context, tenant, runID, id, by string, blocks []run.UserBlock) error {
 	if id == "" {
 		id = in.IDs.Key()
 	}
-	if _, err := in.Journal.Head(ctx, tenant, run); err != nil {
+	if _, err := in.Journal.Head(ctx, tenant, runID); err != nil {
 		return err
 	}
 	if err := in.Check(ctx, tenant, blocks); err != nil {
-		return fmt.Errorf("send to run %s: %w", run, err)
+		return fmt.Errorf("send to run %s: %w", runID, err)
 	}
-	got, err := in.Journal.Accept(ctx, tenant, run, "input/"+id, agent.InputReceived{ID: id, Blocks: blocks, By: by})
+	got, err := in.Journal.Accept(ctx, tenant, runID, "input/"+id, run.InputReceived{ID: id, Blocks: blocks, By: by})
 	if err != nil {
 		return err
 	}
 	if got.Closed {
-		return fmt.Errorf("send to run %s: %w", run, ErrRunFinished)
+		return fmt.Errorf("send to run %s: %w", runID, ErrRunFinished)
 	}
-	return in.Waits.Wake(ctx, tenant, run)
+	return in.Waits.Wake(ctx, tenant, runID)
 }
 
 // Canceller calls runs off. Safe for concurrent use.
@@ -134,58 +135,58 @@ type Canceller struct {
 
 // Cancel ends the run by an entry, which is the fence: no call is claimed after it. Then it stops the execution (rule 11). A run
 // that is done already is left as it is, and its state returned.
-func (c *Canceller) Cancel(ctx context.Context, tenant, run, by, note string) (agent.AgentState, error) {
+func (c *Canceller) Cancel(ctx context.Context, tenant, runID, by, note string) (run.AgentState, error) {
 	var tries reloads
 	for {
-		s, err := c.cancelOnce(ctx, tenant, run, by, note)
+		s, err := c.cancelOnce(ctx, tenant, runID, by, note)
 		if err == nil {
 			return s, nil
 		}
 		if again, fatal := tries.again(ctx, err); !again {
-			return agent.AgentState{}, fmt.Errorf("cancel run %s: %w", run, fatal)
+			return run.AgentState{}, fmt.Errorf("cancel run %s: %w", runID, fatal)
 		}
 	}
 }
 
-func (c *Canceller) cancelOnce(ctx context.Context, tenant, run, by, note string) (agent.AgentState, error) {
-	l, err := c.Journal.Load(ctx, tenant, run)
+func (c *Canceller) cancelOnce(ctx context.Context, tenant, runID, by, note string) (run.AgentState, error) {
+	l, err := c.Journal.Load(ctx, tenant, runID)
 	if err != nil {
-		return agent.AgentState{}, err
+		return run.AgentState{}, err
 	}
-	if l.State.Status == agent.RunDone {
+	if l.State.Status == run.RunDone {
 		return l.State, c.repeated(ctx, &l.State)
 	}
 	def, err := c.Definitions(ctx, tenant, l.State.Definition)
 	if err != nil {
-		return agent.AgentState{}, err
+		return run.AgentState{}, err
 	}
-	inv := Invocation{Tenant: tenant, Run: run, Writer: c.IDs.Writer()}
+	inv := Invocation{Tenant: tenant, Run: runID, Writer: c.IDs.Writer()}
 	if err := c.makeRoom(ctx, inv, l, def); err != nil {
-		return agent.AgentState{}, err
+		return run.AgentState{}, err
 	}
 	d, err := c.draft(inv, l)
 	if err != nil {
-		return agent.AgentState{}, err
+		return run.AgentState{}, err
 	}
-	if err := end(d, agent.Interrupt(&d.State, by, note)); err != nil {
-		return agent.AgentState{}, err
+	if err := end(d, policy.Interrupt(&d.State, by, note)); err != nil {
+		return run.AgentState{}, err
 	}
 	if err := c.commitOutside(ctx, l.State, d, def); err != nil {
-		return agent.AgentState{}, err
+		return run.AgentState{}, err
 	}
 	after := d.Committed()
 	if err := c.closeRequests(ctx, &after); err != nil {
-		return agent.AgentState{}, err
+		return run.AgentState{}, err
 	}
 	return after, c.over(ctx, &after, ownsCleaning(def))
 }
 
 // repeated does again what follows a cancel, for one whose answer was lost; of a run that has ended otherwise, it only tells.
-func (c *Canceller) repeated(ctx context.Context, s *agent.AgentState) error {
+func (c *Canceller) repeated(ctx context.Context, s *run.AgentState) error {
 	if err := c.closeRequests(ctx, s); err != nil {
 		return err
 	}
-	if s.Reason != agent.ReasonCancelled {
+	if s.Reason != run.ReasonCancelled {
 		return c.tell(ctx, s)
 	}
 	owed, err := c.owedEnd(ctx, s.Tenant, s.Run)
@@ -197,7 +198,7 @@ func (c *Canceller) repeated(ctx context.Context, s *agent.AgentState) error {
 
 // over stops the execution of a run that was cancelled, has it cleaned up after, and tells whoever started it that it has ended. The runs around
 // it are told once: each of those that it ends does the same, so a second time here would be twice as much for every level below.
-func (c *Canceller) over(ctx context.Context, s *agent.AgentState, cleaning bool) error {
+func (c *Canceller) over(ctx context.Context, s *run.AgentState, cleaning bool) error {
 	stopped := c.stop(ctx, s)
 	if !cleaning {
 		return errors.Join(stopped, c.tellOutside(ctx, s))
@@ -215,7 +216,7 @@ func (c *Canceller) over(ctx context.Context, s *agent.AgentState, cleaning bool
 	return errors.Join(stopped, c.startCleaner(ctx, s))
 }
 
-func (c *Canceller) stop(ctx context.Context, s *agent.AgentState) error {
+func (c *Canceller) stop(ctx context.Context, s *run.AgentState) error {
 	if err := c.Waiter.Stop(ctx, s.Owner, "cancelled"); err != nil {
 		return fmt.Errorf("stop execution %s: %w", s.Owner, err)
 	}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -82,7 +84,7 @@ func checkOwed(it store.Item) error {
 }
 
 // noteTold notes that the end is told, where cleaning up is still owed.
-func (p Ports) noteTold(ctx context.Context, s *agent.AgentState) error {
+func (p Ports) noteTold(ctx context.Context, s *run.AgentState) error {
 	err := p.Table.Write(ctx, store.Op{
 		Kind: store.Update, Item: store.Item{Key: owedKey(s.Tenant, s.Run), Attrs: map[string]store.Value{attrTold: store.Num(1)}},
 		If: []store.Cond{{Attr: attrCleaning, Op: store.Equal, Value: store.Num(1)}},
@@ -94,7 +96,7 @@ func (p Ports) noteTold(ctx context.Context, s *agent.AgentState) error {
 }
 
 // unlist notes that nothing is owed behind the end any more.
-func (p Ports) unlist(ctx context.Context, s *agent.AgentState) error {
+func (p Ports) unlist(ctx context.Context, s *run.AgentState) error {
 	if err := p.Table.Write(ctx, store.Op{Kind: store.Put, Item: store.Item{Key: owedKey(s.Tenant, s.Run)}}); err != nil {
 		return fmt.Errorf("note that nothing is owed behind the end of run %s: %w", s.Run, err)
 	}
@@ -102,7 +104,7 @@ func (p Ports) unlist(ctx context.Context, s *agent.AgentState) error {
 }
 
 // commitOutside commits an end that no execution commits.
-func (p Ports) commitOutside(ctx context.Context, before agent.AgentState, d *agent.Draft, def *agent.Definition, beside ...store.Op) error {
+func (p Ports) commitOutside(ctx context.Context, before run.AgentState, d *run.Draft, def *agent.Definition, beside ...store.Op) error {
 	after := d.State
 	heard, err := p.heard(&after)
 	if err != nil {
@@ -120,21 +122,21 @@ func (p Ports) commitOutside(ctx context.Context, before agent.AgentState, d *ag
 }
 
 // owedOp is the record of what is owed behind the end of a run.
-func owedOp(s *agent.AgentState, attrs map[string]store.Value) store.Op {
+func owedOp(s *run.AgentState, attrs map[string]store.Value) store.Op {
 	return store.Op{Kind: store.Put, Item: store.Item{
 		Key: owedKey(s.Tenant, s.Run), Index: owedIndex(s.Tenant), IndexSort: s.Run, Attrs: attrs,
 	}}
 }
 
 // leftOpen are the requests to people that the draft's end leaves open.
-func leftOpen(before *agent.AgentState, d *agent.Draft) []approval.Open {
+func leftOpen(before *run.AgentState, d *run.Draft) []approval.Open {
 	ids := d.State.LeftRequests()
 	if len(ids) == 0 {
 		return nil
 	}
 	var left []approval.Open
 	for _, c := range before.Waits() {
-		if c.Wait.For != agent.ForAnswer && slices.Contains(ids, c.Wait.Approval) {
+		if c.Wait.For != run.ForAnswer && slices.Contains(ids, c.Wait.Approval) {
 			left = append(left, approval.Open{ID: c.Wait.Approval, Since: c.Wait.Since})
 		}
 	}
@@ -148,7 +150,7 @@ func leftOpen(before *agent.AgentState, d *agent.Draft) []approval.Open {
 
 // owingRequests notes in the record of an end, which is in the transaction or comes into it, that these requests are
 // to be closed.
-func owingRequests(d *agent.Draft, left []approval.Open, beside []store.Op) ([]store.Op, error) {
+func owingRequests(d *run.Draft, left []approval.Open, beside []store.Op) ([]store.Op, error) {
 	body, err := json.Marshal(left)
 	if err != nil {
 		return nil, fmt.Errorf("end run %s: %w", d.State.Run, err)
@@ -168,7 +170,7 @@ func owingRequests(d *agent.Draft, left []approval.Open, beside []store.Op) ([]s
 
 // closeRequests closes the requests to people that the end of a run has left open, where that is owed. Whoever ends a
 // run does so, and whoever finds that it has ended.
-func (p Ports) closeRequests(ctx context.Context, s *agent.AgentState) error {
+func (p Ports) closeRequests(ctx context.Context, s *run.AgentState) error {
 	if len(s.LeftRequests()) == 0 {
 		return nil
 	}
@@ -194,7 +196,7 @@ func (p Ports) closeRequests(ctx context.Context, s *agent.AgentState) error {
 
 // endedOutside does what comes after an end that no execution has committed: it has an execution clean up after the run, which tells of the
 // end then; where nothing is to be cleaned up, it tells of it.
-func (p Ports) endedOutside(ctx context.Context, s *agent.AgentState, cleaning bool) error {
+func (p Ports) endedOutside(ctx context.Context, s *run.AgentState, cleaning bool) error {
 	if err := p.closeRequests(ctx, s); err != nil {
 		return err
 	}
@@ -208,7 +210,7 @@ func (p Ports) endedOutside(ctx context.Context, s *agent.AgentState, cleaning b
 }
 
 // startCleaner starts the first execution that cleans up after a run.
-func (p Ports) startCleaner(ctx context.Context, s *agent.AgentState) error {
+func (p Ports) startCleaner(ctx context.Context, s *run.AgentState) error {
 	if err := p.Waiter.Start(ctx, s.Tenant, s.Run, CleanupName(s.Run, 0)); err != nil {
 		return fmt.Errorf("have run %s cleaned up after: %w", s.Run, err)
 	}
@@ -216,7 +218,7 @@ func (p Ports) startCleaner(ctx context.Context, s *agent.AgentState) error {
 }
 
 // tellOutside tells of an end that no execution has committed and behind which nothing else is owed, and takes it off the list.
-func (p Ports) tellOutside(ctx context.Context, s *agent.AgentState) error {
+func (p Ports) tellOutside(ctx context.Context, s *run.AgentState) error {
 	if err := p.tell(ctx, s); err != nil {
 		return err
 	}
@@ -228,13 +230,13 @@ func (p Ports) tellOutside(ctx context.Context, s *agent.AgentState) error {
 }
 
 // heard reports whether somebody is to hear of the end of a run.
-func (p Ports) heard(s *agent.AgentState) (bool, error) {
-	_, owed, err := agent.Announcement(s)
+func (p Ports) heard(s *run.AgentState) (bool, error) {
+	_, owed, err := policy.Announcement(s)
 	return owed && p.Emit != nil || hasFamily(s), err
 }
 
 // tellUncleaned tells of the end of a run that is done, unless whoever cleans up after it will.
-func (p Ports) tellUncleaned(ctx context.Context, s *agent.AgentState) error {
+func (p Ports) tellUncleaned(ctx context.Context, s *run.AgentState) error {
 	owed, err := p.owedEnd(ctx, s.Tenant, s.Run)
 	if err != nil || owed.cleaning {
 		return err

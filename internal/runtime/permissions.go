@@ -10,6 +10,8 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -18,15 +20,15 @@ import (
 type authority struct {
 	hooks   hook.Set
 	table   store.Table // of standing grants; a batch has it
-	policy  *agent.PolicyEvaluated
-	checked *agent.PermissionChecked
+	policy  *run.PolicyEvaluated
+	checked *run.PermissionChecked
 	reasons map[string]string // by request
 	told    map[saidAt]bool   // decisions that the backend has heard of
 }
 
 // prepare adds to a drained draft what follows for permissions before the run goes on: the policy function's list, where it is due; what
 // the decisions of the draft settle besides, once the backend has heard of them.
-func (a *authority) prepare(ctx context.Context, def *agent.Definition, d *agent.Draft) error {
+func (a *authority) prepare(ctx context.Context, def *agent.Definition, d *run.Draft) error {
 	if d.State.Permissions.Failed != "" {
 		return nil
 	}
@@ -36,11 +38,11 @@ func (a *authority) prepare(ctx context.Context, def *agent.Definition, d *agent
 	if err := a.tell(ctx, def, d); err != nil {
 		return err
 	}
-	return addWhileRoom(d, agent.Consequences(def, &d.State)...)
+	return addWhileRoom(d, policy.Consequences(def, &d.State)...)
 }
 
 // evaluate asks the policy function, once after the run's beginning and once after every wake.
-func (a *authority) evaluate(ctx context.Context, def *agent.Definition, d *agent.Draft) error {
+func (a *authority) evaluate(ctx context.Context, def *agent.Definition, d *run.Draft) error {
 	name := def.Permission.Policy
 	if name == "" || d.State.Permissions.Evaluated {
 		return nil
@@ -50,13 +52,13 @@ func (a *authority) evaluate(ctx context.Context, def *agent.Definition, d *agen
 		if err != nil {
 			return fatal(ctx, d, fmt.Sprintf("evaluate policy %s", name), err)
 		}
-		a.policy = &agent.PolicyEvaluated{Tools: listed}
+		a.policy = &run.PolicyEvaluated{Tools: listed}
 	}
 	return d.Add(*a.policy)
 }
 
 // listed are the original names of the tools that the policy function lists.
-func (a *authority) listed(ctx context.Context, def *agent.Definition, s *agent.AgentState) ([]string, error) {
+func (a *authority) listed(ctx context.Context, def *agent.Definition, s *run.AgentState) ([]string, error) {
 	policy, ok := a.hooks.Policies[def.Permission.Policy]
 	if !ok {
 		return nil, errNoCode
@@ -84,12 +86,12 @@ func (a *authority) listed(ctx context.Context, def *agent.Definition, s *agent.
 }
 
 // tell lets the backend hear of what people said of tools in this draft.
-func (a *authority) tell(ctx context.Context, def *agent.Definition, d *agent.Draft) error {
+func (a *authority) tell(ctx context.Context, def *agent.Definition, d *run.Draft) error {
 	if def.Permission.Backend == "" {
 		return nil
 	}
 	for _, e := range slices.Clone(d.Entry.Events) {
-		said, ok := e.(agent.Decided)
+		said, ok := e.(run.Decided)
 		if !ok || a.told[placeSaid(said)] {
 			continue
 		}
@@ -118,19 +120,19 @@ type saidAt struct {
 	approval string
 }
 
-func placeSaid(said agent.Decided) saidAt { return saidAt{said.Slot, said.Approval} }
+func placeSaid(said run.Decided) saidAt { return saidAt{said.Slot, said.Approval} }
 
 // wordOf is what a decision says of tools; false where it says nothing of any. Of grants it is those that suffice.
-func wordOf(def *agent.Definition, s *agent.AgentState, e agent.Decided) (hook.PermissionWord, bool) {
+func wordOf(def *agent.Definition, s *run.AgentState, e run.Decided) (hook.PermissionWord, bool) {
 	tools := e.Tools
 	if c, ok := s.Call(e.Call); ok && e.Permit != "" {
 		tools = []string{c.Tool}
 	}
 	w := hook.PermissionWord{By: e.By, Note: e.Note}
 	switch e.Action {
-	case agent.ActionApprove:
-		w.Granted = slices.DeleteFunc(slices.Clone(tools), func(tool string) bool { return !e.Suffices(def, s, tool) })
-	case agent.ActionDeny:
+	case run.ActionApprove:
+		w.Granted = slices.DeleteFunc(slices.Clone(tools), func(tool string) bool { return !policy.Suffices(e, def, s, tool) })
+	case run.ActionDeny:
 		w.Denied = tools
 	}
 	return w, len(w.Granted)+len(w.Denied) > 0
@@ -138,8 +140,8 @@ func wordOf(def *agent.Definition, s *agent.AgentState, e agent.Decided) (hook.P
 
 // check adds what is known beyond the run of the tools of the newest round that need a permission: the backend's word, or the standing
 // grants on record. In doubt, as a claim was refused, it looks at the records again.
-func (a *authority) check(ctx context.Context, def *agent.Definition, d *agent.Draft, doubt bool) error {
-	if def.Granting().Standing() {
+func (a *authority) check(ctx context.Context, def *agent.Definition, d *run.Draft, doubt bool) error {
+	if policy.Granting(def).Standing() {
 		return a.checkStanding(ctx, def, d, doubt)
 	}
 	s := &d.State
@@ -147,19 +149,19 @@ func (a *authority) check(ctx context.Context, def *agent.Definition, d *agent.D
 		return nil
 	}
 	if a.checked == nil || a.checked.Inference != s.Round.Inference {
-		asked := agent.Asked(def, s)
+		asked := policy.Asked(def, s)
 		if len(asked) == 0 {
 			return nil
 		}
 		backend, err := a.backend(def)
-		var got map[string]agent.PermissionStatus
+		var got map[string]run.PermissionStatus
 		if err == nil {
 			got, err = backend.Get(ctx, contextOf(s), toolsOf(def, s, asked))
 		}
 		if err != nil {
 			return fatal(ctx, d, "ask permission backend "+def.Permission.Backend, err)
 		}
-		a.checked = &agent.PermissionChecked{Inference: s.Round.Inference, Tools: map[string]agent.PermissionStatus{}}
+		a.checked = &run.PermissionChecked{Inference: s.Round.Inference, Tools: map[string]run.PermissionStatus{}}
 		for _, tool := range asked {
 			a.checked.Tools[tool] = statusOf(got[tool])
 		}
@@ -168,15 +170,15 @@ func (a *authority) check(ctx context.Context, def *agent.Definition, d *agent.D
 }
 
 // statusOf takes everything that is neither an approval nor a denial as a reason to ask.
-func statusOf(s agent.PermissionStatus) agent.PermissionStatus {
-	if s == agent.PermissionApproved || s == agent.PermissionDenied {
+func statusOf(s run.PermissionStatus) run.PermissionStatus {
+	if s == policy.PermissionApproved || s == policy.PermissionDenied {
 		return s
 	}
-	return agent.PermissionRequestable
+	return policy.PermissionRequestable
 }
 
 // reason is what the backend says for a request that is about to be made.
-func (a *authority) reason(ctx context.Context, def *agent.Definition, s *agent.AgentState, r agent.PermissionRequested) (string, error) {
+func (a *authority) reason(ctx context.Context, def *agent.Definition, s *run.AgentState, r run.PermissionRequested) (string, error) {
 	if def.Permission.Backend == "" {
 		return "", nil
 	}
@@ -214,26 +216,26 @@ func (a *authority) backend(def *agent.Definition) (hook.PermissionBackend, erro
 var errNoCode = errors.New("this deployment has no such code")
 
 // fatal ends the run because nobody can say what it may do; an error of the invocation itself is none of the code's.
-func fatal(ctx context.Context, d *agent.Draft, what string, err error) error {
+func fatal(ctx context.Context, d *run.Draft, what string, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return d.Add(agent.PermissionFailed{Message: what + ": " + agent.Bounded(err.Error())})
+	return d.Add(run.PermissionFailed{Message: what + ": " + run.Bounded(err.Error())})
 }
 
-func contextOf(s *agent.AgentState) hook.PermissionContext {
+func contextOf(s *run.AgentState) hook.PermissionContext {
 	return hook.PermissionContext{
 		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Version: s.Version, Subject: s.Subject, AccessControl: s.AccessControl,
 	}
 }
 
 // toolsOf are tools with the calls of them that have not run.
-func toolsOf(def *agent.Definition, s *agent.AgentState, names []string) []hook.PermissionTool {
+func toolsOf(def *agent.Definition, s *run.AgentState, names []string) []hook.PermissionTool {
 	tools := make([]hook.PermissionTool, len(names))
 	for i, name := range names {
 		tools[i].Spec, _ = def.Tool(name)
 		for _, c := range s.Live {
-			if c.Tool == name && c.Status == agent.StatusNew {
+			if c.Tool == name && c.Status == run.StatusNew {
 				tools[i].Calls = append(tools[i].Calls, hook.PermissionCall{ID: c.ID, Args: c.Input})
 			}
 		}
@@ -242,20 +244,20 @@ func toolsOf(def *agent.Definition, s *agent.AgentState, names []string) []hook.
 }
 
 // block fails the calls of the round that lack a permission and makes their request (block_and_retry).
-func (r *round) block(ctx context.Context, p *plan) error {
+func (r *round) block(ctx context.Context, p *batchPlan) error {
 	busy := func(id string) bool { return r.flight.has(id) || p.launches(id) }
 	var err error
-	gate := func(s *agent.AgentState, c agent.Call) agent.Gate {
+	gate := func(s *run.AgentState, c run.Call) policy.Gate {
 		said, failed := r.askPlugins(ctx, p, c)
 		err = errors.Join(err, failed)
-		return agent.GateHooked(r.def, s, c, said.gate, r.Valid, p.draft.Entry.Time)
+		return policy.GateHooked(r.def, s, c, said.gate, r.Valid, p.draft.Entry.Time)
 	}
-	events := agent.BlockRound(r.def, &p.draft.State, gate, p.draft.Entry.Time, busy)
+	events := policy.BlockRound(r.def, &p.draft.State, gate, p.draft.Entry.Time, busy)
 	if err != nil || events == nil {
 		return err
 	}
-	request := events[0].(agent.PermissionRequested)
-	var blocked []agent.Call
+	request := events[0].(run.PermissionRequested)
+	var blocked []run.Call
 	for _, t := range request.Tools {
 		for _, id := range t.Calls {
 			c, _ := p.draft.State.Call(id)
@@ -285,7 +287,7 @@ func (r *round) block(ctx context.Context, p *plan) error {
 
 // cleaned lets the permission backend clean up before an end is committed, and is the end as it stands then: a run that would have ended
 // well fails if that does. Code that is not there has nothing to clean up.
-func (p Ports) cleaned(ctx context.Context, def *agent.Definition, s *agent.AgentState, fin agent.Finished) (agent.Finished, error) {
+func (p Ports) cleaned(ctx context.Context, def *agent.Definition, s *run.AgentState, fin run.Finished) (run.Finished, error) {
 	backend, ok := p.backend(def)
 	if !ok {
 		return fin, nil
@@ -297,26 +299,26 @@ func (p Ports) cleaned(ctx context.Context, def *agent.Definition, s *agent.Agen
 	case ctx.Err() != nil:
 		return fin, ctx.Err()
 	}
-	why := "clean up by permission backend " + def.Permission.Backend + ": " + agent.Bounded(err.Error())
+	why := "clean up by permission backend " + def.Permission.Backend + ": " + run.Bounded(err.Error())
 	if fin.Error != nil {
-		fin.Error = &agent.RunError{Code: fin.Error.Code, Message: fin.Error.Message + "; " + why}
+		fin.Error = &run.RunError{Code: fin.Error.Code, Message: fin.Error.Message + "; " + why}
 		return fin, nil
 	}
-	failed := agent.Fail(agent.CodePermissionFailed, why)
+	failed := agent.Fail(run.CodePermissionFailed, why)
 	failed.Requests = fin.Requests
 	return failed, nil
 }
 
 // toolRequestOps are the writes to requests about tools that belong into the draft's transaction.
-func toolRequestOps(before *agent.AgentState, d *agent.Draft, def *agent.Definition) ([]store.Op, error) {
+func toolRequestOps(before *run.AgentState, d *run.Draft, def *agent.Definition) ([]store.Op, error) {
 	var ops []store.Op
 	for _, r := range d.State.Permissions.Asked {
-		asked := slices.ContainsFunc(before.Permissions.Asked, func(b agent.PermissionRequest) bool { return b.Approval == r.Approval })
+		asked := slices.ContainsFunc(before.Permissions.Asked, func(b run.PermissionRequest) bool { return b.Approval == r.Approval })
 		if asked {
 			continue
 		}
 		a := approval.ForTools(def, &d.State, r)
-		if d.State.Status == agent.RunDone { // by the very entry: nobody is waited for
+		if d.State.Status == run.RunDone { // by the very entry: nobody is waited for
 			a.Status = approval.Cancelled
 		}
 		op, err := approval.CreateOp(a)
@@ -326,7 +328,7 @@ func toolRequestOps(before *agent.AgentState, d *agent.Draft, def *agent.Definit
 		ops = append(ops, op)
 	}
 	for _, e := range d.Entry.Events {
-		answered, ok := e.(agent.PermissionAnswered)
+		answered, ok := e.(run.PermissionAnswered)
 		if !ok || !answered.Expired {
 			continue
 		}
@@ -340,10 +342,10 @@ func toolRequestOps(before *agent.AgentState, d *agent.Draft, def *agent.Definit
 }
 
 // known is a request with the verdicts that the events give its tools.
-func known(r agent.PermissionRequest, events []agent.Event) agent.PermissionRequest {
+func known(r run.PermissionRequest, events []run.Event) run.PermissionRequest {
 	r.Tools = slices.Clone(r.Tools)
 	for _, e := range events {
-		said, ok := e.(agent.Decided)
+		said, ok := e.(run.Decided)
 		if !ok || said.Approval != r.Approval {
 			continue
 		}
@@ -357,11 +359,11 @@ func known(r agent.PermissionRequest, events []agent.Event) agent.PermissionRequ
 }
 
 // permitted are the conditions under which the draft claims by grants of tools.
-func permitted(def *agent.Definition, d *agent.Draft) []store.Op {
+func permitted(def *agent.Definition, d *run.Draft) []store.Op {
 	var ops []store.Op
 	tenant := d.State.Tenant
 	for _, e := range d.Entry.Events {
-		claim, ok := e.(agent.CallClaimed)
+		claim, ok := e.(run.CallClaimed)
 		if !ok {
 			continue
 		}
@@ -418,10 +420,10 @@ func joined(a, b store.Op) store.Op {
 
 // taken is what the draft does to the record of the standing grant that one of its claims takes. One that is counted is counted up by all of the
 // draft's claims under it at once, from where the run knows it to be: an entry is written once, and so are its uses.
-func taken(d *agent.Draft, g agent.StandingGrant) store.Op {
+func taken(d *run.Draft, g run.StandingGrant) store.Op {
 	claims := 0
 	for _, e := range d.Entry.Events {
-		claim, ok := e.(agent.CallClaimed)
+		claim, ok := e.(run.CallClaimed)
 		if c, _ := d.State.Call(claim.Call); ok && c.Tool == g.Tool && claim.Under == g.Approval && claim.Digest == g.Digest {
 			claims++
 		}

@@ -7,13 +7,15 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
 )
 
 // plan is one entry of a batch as it would be committed now, and what may be launched after it.
-type plan struct {
-	draft     *agent.Draft
-	launch    []agent.Call
+type batchPlan struct {
+	draft     *run.Draft
+	launch    []run.Call
 	taken     []*execution // finished executions whose results are in the draft, or are nobody's any more
 	results   bool         // the draft settles calls
 	claims    bool         // it claims, or marks outcomes unknown: nothing may run before it is committed
@@ -28,7 +30,7 @@ type plan struct {
 
 // urgent reports whether the draft must be committed before anything is launched or awaited. A refusal can wait for the results
 // beside it; a suspension cannot under a streaming executor, because people could decide it meanwhile.
-func (p *plan) urgent(r *round) bool {
+func (p *batchPlan) urgent(r *round) bool {
 	if p.draft.Empty() {
 		return false
 	}
@@ -48,13 +50,13 @@ func (p *plan) urgent(r *round) bool {
 }
 
 // plan drains, takes in what has finished, and gates what Next owes.
-func (r *round) plan(ctx context.Context) (*plan, error) {
+func (r *round) plan(ctx context.Context) (*batchPlan, error) {
 	d, err := r.draft(r.inv, *r.loaded)
 	if err != nil {
 		return nil, err
 	}
 	ctx = r.within(ctx, &d.State)
-	p := &plan{draft: d, resumes: r.loaded.State.Status == agent.RunWaiting, early: map[string]bool{}}
+	p := &batchPlan{draft: d, resumes: r.loaded.State.Status == run.RunWaiting, early: map[string]bool{}}
 	if err := r.permits.prepare(ctx, r.def, d); err != nil {
 		return nil, err
 	}
@@ -103,8 +105,8 @@ func (r *round) plan(ctx context.Context) (*plan, error) {
 }
 
 // settleEarly settles the kept decisions that have met a suspended call, and lets the permission backend hear of them.
-func (r *round) settleEarly(ctx context.Context, p *plan) error {
-	for _, fact := range agent.Early(r.def, &p.draft.State, r.Valid, p.draft.Entry.Time) {
+func (r *round) settleEarly(ctx context.Context, p *batchPlan) error {
+	for _, fact := range policy.Early(r.def, &p.draft.State, r.Valid, p.draft.Entry.Time) {
 		if crowded(p.draft) {
 			break
 		}
@@ -112,10 +114,10 @@ func (r *round) settleEarly(ctx context.Context, p *plan) error {
 			return err
 		}
 		switch fact := fact.(type) {
-		case agent.Decided:
+		case run.Decided:
 			p.early[fact.Call] = true
-			p.results = p.results || fact.Action != agent.ActionApprove
-		case agent.DecisionDropped:
+			p.results = p.results || fact.Action != run.ActionApprove
+		case run.DecisionDropped:
 			p.early[fact.Call] = true
 		}
 	}
@@ -126,9 +128,9 @@ func (r *round) settleEarly(ctx context.Context, p *plan) error {
 }
 
 // settlesEarly reports whether the draft settles the request by a decision that was kept.
-func (p *plan) settlesEarly(request string) bool {
-	return slices.ContainsFunc(p.draft.Entry.Events, func(e agent.Event) bool {
-		said, ok := e.(agent.Decided)
+func (p *batchPlan) settlesEarly(request string) bool {
+	return slices.ContainsFunc(p.draft.Entry.Events, func(e run.Event) bool {
+		said, ok := e.(run.Decided)
 		return ok && said.Early != "" && said.Approval == request
 	})
 }
@@ -141,9 +143,9 @@ func (r *round) late(ctx context.Context) bool {
 
 // gateOwed handles the calls that Next owes and reports whether that may have changed what it owes: a sequential executor
 // goes on behind a refused call.
-func (r *round) gateOwed(ctx context.Context, p *plan) (bool, error) {
-	a := agent.Next(r.def, &p.draft.State)
-	if a.Kind != agent.ActTools {
+func (r *round) gateOwed(ctx context.Context, p *batchPlan) (bool, error) {
+	a := policy.Next(r.def, &p.draft.State)
+	if a.Kind != run.ActTools {
 		return false, nil
 	}
 	before := len(p.draft.Entry.Events)
@@ -174,7 +176,7 @@ func (r *round) gateOwed(ctx context.Context, p *plan) (bool, error) {
 	return progress, nil
 }
 
-func (p *plan) launches(id string) bool {
+func (p *batchPlan) launches(id string) bool {
 	for _, c := range p.launch {
 		if c.ID == id {
 			return true
@@ -184,18 +186,18 @@ func (p *plan) launches(id string) bool {
 }
 
 // gate decides about one call that is owed: run, ask, refuse, or find out what became of it.
-func (r *round) gate(ctx context.Context, p *plan, c agent.Call) error {
+func (r *round) gate(ctx context.Context, p *batchPlan, c run.Call) error {
 	if r.isUnlinked(c) {
 		return nil
 	}
-	if c.Status == agent.StatusRunning && c.Claim != r.inv.Writer {
+	if c.Status == run.StatusRunning && c.Claim != r.inv.Writer {
 		return r.orphan(ctx, p, c)
 	}
-	if c.Status == agent.StatusRunning { // our own claim, whose answer was lost
+	if c.Status == run.StatusRunning { // our own claim, whose answer was lost
 		p.launch = append(p.launch, c)
 		return nil
 	}
-	if skip, ok := agent.Skip(r.def, &p.draft.State, c); ok {
+	if skip, ok := policy.Skip(r.def, &p.draft.State, c); ok {
 		p.results = true
 		return p.draft.Add(skip)
 	}
@@ -236,31 +238,31 @@ func (r *round) gate(ctx context.Context, p *plan, c agent.Call) error {
 }
 
 // verdict is the gate's, as plugins, the approval on record where that was in doubt, and what the call depends on let it be.
-func (r *round) verdict(ctx context.Context, p *plan, c agent.Call) (agent.Gate, error) {
+func (r *round) verdict(ctx context.Context, p *batchPlan, c run.Call) (policy.Gate, error) {
 	plugins, err := r.beforeTool(ctx, p, c)
 	if err != nil {
-		return agent.Gate{}, err
+		return policy.Gate{}, err
 	}
-	g := agent.GateHooked(r.def, &p.draft.State, c, plugins, r.Valid, p.draft.Entry.Time)
+	g := policy.GateHooked(r.def, &p.draft.State, c, plugins, r.Valid, p.draft.Entry.Time)
 	if g.Run && r.doubt {
 		live, err := r.live(ctx, p, c, g)
 		if err != nil {
-			return agent.Gate{}, err
+			return policy.Gate{}, err
 		}
 		if !live {
-			g = agent.Gate{Refuse: agent.Voided(r.def, c)}
+			g = policy.Gate{Refuse: policy.Voided(r.def, c)}
 		}
 	}
 	return r.stillTrue(ctx, p, c, g)
 }
 
 // live reports whether what a call would be claimed under still holds on record.
-func (r *round) live(ctx context.Context, p *plan, c agent.Call, g agent.Gate) (bool, error) {
+func (r *round) live(ctx context.Context, p *batchPlan, c run.Call, g policy.Gate) (bool, error) {
 	if g.Claim != nil {
 		return r.permitLive(ctx, p, c, *g.Claim)
 	}
 	if c.Grant != nil && c.Grant.Standing {
-		return r.standingLive(ctx, p, c, agent.CallClaimed{Call: c.ID})
+		return r.standingLive(ctx, p, c, run.CallClaimed{Call: c.ID})
 	}
 	if c.Grant == nil || c.Grant.Consumed {
 		return true, nil
@@ -268,7 +270,7 @@ func (r *round) live(ctx context.Context, p *plan, c agent.Call, g agent.Gate) (
 	return approval.Live(ctx, r.Table, r.inv.Tenant, *c.Grant, p.draft.Entry.Time)
 }
 
-func (r *round) permitLive(ctx context.Context, p *plan, c agent.Call, claim agent.CallClaimed) (bool, error) {
+func (r *round) permitLive(ctx context.Context, p *batchPlan, c run.Call, claim run.CallClaimed) (bool, error) {
 	if _, standing := p.draft.State.StandingUnder(c, claim); standing {
 		return true, nil // this plan has looked (check); the transaction looks again
 	}
@@ -282,12 +284,12 @@ func (r *round) permitLive(ctx context.Context, p *plan, c agent.Call, claim age
 
 // start puts a call on the launch list, under a claim where it needs one (rule 9). Claim is the one it takes where its tool was granted. One
 // for which there is no room stays as it is, unclaimed: it is gated again when another has ended, here or in a later invocation.
-func (r *round) start(p *plan, c agent.Call, claim *agent.CallClaimed) error {
-	if !agent.Launches(r.def, r.busy(p), c.Tool) {
+func (r *round) start(p *batchPlan, c run.Call, claim *run.CallClaimed) error {
+	if !policy.Launches(r.def, r.busy(p), c.Tool) {
 		return nil
 	}
-	if claim == nil && (c.NeedsClaim() || c.Status == agent.StatusResuming) {
-		claim = &agent.CallClaimed{Call: c.ID}
+	if claim == nil && (c.NeedsClaim() || c.Status == run.StatusResuming) {
+		claim = &run.CallClaimed{Call: c.ID}
 	}
 	if claim != nil {
 		p.claims = true
@@ -301,7 +303,7 @@ func (r *round) start(p *plan, c agent.Call, claim *agent.CallClaimed) error {
 }
 
 // give stores a result that the tool did not make.
-func (r *round) give(ctx context.Context, p *plan, c agent.Call, res agent.ToolResultData) error {
+func (r *round) give(ctx context.Context, p *batchPlan, c run.Call, res agent.ToolResultData) error {
 	e, err := r.finished(ctx, c, res)
 	if err != nil {
 		return err
@@ -312,7 +314,7 @@ func (r *round) give(ctx context.Context, p *plan, c agent.Call, res agent.ToolR
 
 // orphan handles a call whose claimant is another invocation: it is never simply run. The tool may know what became of it; one
 // that may be repeated is; otherwise somebody has to say (rule 10, R5).
-func (r *round) orphan(ctx context.Context, p *plan, c agent.Call) error {
+func (r *round) orphan(ctx context.Context, p *batchPlan, c run.Call) error {
 	p.claims = true
 	found, word, err := r.reconcile(ctx, p, c)
 	if err != nil {
@@ -326,7 +328,7 @@ func (r *round) orphan(ctx context.Context, p *plan, c agent.Call) error {
 		}
 		return r.afterTool(ctx, p, c.ID)
 	case tool.OutcomeNotDone:
-		if err := p.draft.Add(agent.Answered{Call: c.ID, Rerun: true, NotRun: true, By: "reconcile"}); err != nil {
+		if err := p.draft.Add(run.Answered{Call: c.ID, Rerun: true, NotRun: true, By: "reconcile"}); err != nil {
 			return err
 		}
 		if p.draft.State.Broken != nil { // nothing is started any more
@@ -340,16 +342,16 @@ func (r *round) orphan(ctx context.Context, p *plan, c agent.Call) error {
 	}
 }
 
-func (r *round) unknown(p *plan, c agent.Call) agent.CallUnknown {
-	return agent.CallUnknown{
-		Call: c.ID, Approval: agent.ApprovalID(p.draft.State.Run, c.ID, c.Asks+1), Expires: p.draft.Entry.Time.Add(agent.OutcomeExpiry), Claim: c.Claim,
+func (r *round) unknown(p *batchPlan, c run.Call) run.CallUnknown {
+	return run.CallUnknown{
+		Call: c.ID, Approval: run.ApprovalID(p.draft.State.Run, c.ID, c.Asks+1), Expires: p.draft.Entry.Time.Add(agent.OutcomeExpiry), Claim: c.Claim,
 	}
 }
 
 // reconcile asks the tool what became of a call whose claimant died. Its word on one that is done is a CallFinished, or a
 // CallSuspended where it had asked for input.
-func (r *round) reconcile(ctx context.Context, p *plan, c agent.Call) (tool.Outcome, agent.Event, error) {
-	if c.Service || c.Effect != agent.EffectNonIdempotent { // an event that goes out again has the id it had
+func (r *round) reconcile(ctx context.Context, p *batchPlan, c run.Call) (tool.Outcome, run.Event, error) {
+	if c.Service || c.Effect != run.EffectNonIdempotent { // an event that goes out again has the id it had
 		return tool.OutcomeNotDone, nil, nil
 	}
 	t, ok := r.tool(c, &p.draft.State)
@@ -376,15 +378,15 @@ func (r *round) reconcile(ctx context.Context, p *plan, c agent.Call) (tool.Outc
 
 // takeIn adds a finished execution's result to the draft if it is still this invocation's to store; else it goes through the
 // inbox or nowhere (rule 10).
-func (r *round) takeIn(ctx context.Context, p *plan, f *execution) error {
+func (r *round) takeIn(ctx context.Context, p *batchPlan, f *execution) error {
 	c, ok := p.draft.State.Call(f.call.ID)
-	if f.err != nil && ok && c.Status == agent.StatusRunning && c.Claim == r.inv.Writer {
+	if f.err != nil && ok && c.Status == run.StatusRunning && c.Claim == r.inv.Writer {
 		r.flight.stored([]*execution{f}) // so that it is launched again
 		return f.err
 	}
-	if ok && (c.Status == agent.StatusRunning && c.Claim == r.inv.Writer || c.Status == agent.StatusNew && !f.claimed) {
+	if ok && (c.Status == run.StatusRunning && c.Claim == r.inv.Writer || c.Status == run.StatusNew && !f.claimed) {
 		p.taken = append(p.taken, f)
-		if s, out := f.event.(agent.CallSuspended); out && s.For == agent.ForAnswer {
+		if s, out := f.event.(run.CallSuspended); out && s.For == run.ForAnswer {
 			p.suspends, p.emitted = true, true
 			return p.draft.Add(s)
 		}
@@ -393,9 +395,9 @@ func (r *round) takeIn(ctx context.Context, p *plan, f *execution) error {
 		switch e := f.event.(type) {
 		case nil:
 			return r.ranOut(ctx, p, c)
-		case agent.CallSuspended:
-			if agent.TooManyOpen(r.def, &p.draft.State) {
-				notAsked := agent.NotAsked(r.def, c)
+		case run.CallSuspended:
+			if policy.TooManyOpen(r.def, &p.draft.State) {
+				notAsked := policy.NotAsked(r.def, c)
 				notAsked.Ran, notAsked.Entered = e.Ran, e.Entered
 				err = p.draft.Add(*notAsked)
 				break
@@ -424,7 +426,7 @@ func (r *round) takeIn(ctx context.Context, p *plan, f *execution) error {
 
 // ranOut handles a call that cannot be repeated and ran out of time: it may still happen, so it is never run again on a tool's
 // word, only settled on it.
-func (r *round) ranOut(ctx context.Context, p *plan, c agent.Call) error {
+func (r *round) ranOut(ctx context.Context, p *batchPlan, c run.Call) error {
 	found, word, err := r.reconcile(ctx, p, c)
 	if err != nil {
 		return err
@@ -441,23 +443,23 @@ func (r *round) ranOut(ctx context.Context, p *plan, c agent.Call) error {
 }
 
 // asks is the suspension of a call whose tool asked for input, as a request that people can see.
-func (r *round) asks(p *plan, c agent.Call, e agent.CallSuspended) agent.CallSuspended {
-	asked := agent.AskInput(r.def, &p.draft.State, c, *e.Ticket, e.Ran, p.draft.Entry.Time)
+func (r *round) asks(p *batchPlan, c run.Call, e run.CallSuspended) run.CallSuspended {
+	asked := policy.AskInput(r.def, &p.draft.State, c, *e.Ticket, e.Ran, p.draft.Entry.Time)
 	asked.Entered = e.Entered
 	return asked
 }
 
 // reconciled takes a tool's word on a call that was interrupted. One that had asked for input waits for it, as if its claimant had said so.
-func (r *round) reconciled(p *plan, c agent.Call, word agent.Event) error {
+func (r *round) reconciled(p *batchPlan, c run.Call, word run.Event) error {
 	switch word := word.(type) {
-	case agent.CallSuspended:
+	case run.CallSuspended:
 		p.suspends = true
-		if err := p.draft.Add(agent.Answered{Call: c.ID, Rerun: true, By: "reconcile"}); err != nil {
+		if err := p.draft.Add(run.Answered{Call: c.ID, Rerun: true, By: "reconcile"}); err != nil {
 			return err
 		}
 		return p.draft.Add(r.asks(p, c, word))
-	case agent.CallFinished:
-		return p.draft.Add(agent.Answered{Call: c.ID, Content: word.Content, Blob: word.Blob, IsError: word.IsError, Media: word.Media, Patch: word.Patch, Whole: word.Whole, By: "reconcile"})
+	case run.CallFinished:
+		return p.draft.Add(run.Answered{Call: c.ID, Content: word.Content, Blob: word.Blob, IsError: word.IsError, Media: word.Media, Patch: word.Patch, Whole: word.Whole, By: "reconcile"})
 	default:
 		return fmt.Errorf("reconcile call %s: %T is no word on it", c.ID, word)
 	}

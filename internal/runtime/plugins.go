@@ -7,6 +7,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -32,21 +34,21 @@ func (p Ports) phases(def *agent.Definition) (phases, error) {
 }
 
 // brokenBy is how a run ends because of an error of its plugins; false for every other error.
-func brokenBy(err error) (agent.Finished, bool) {
+func brokenBy(err error) (run.Finished, bool) {
 	var failed *hook.Error
 	var missing *errPlugins
 	switch {
 	case errors.As(err, &failed):
-		return agent.Fail(agent.CodeInternal, failed.Error()), true
+		return agent.Fail(run.CodeInternal, failed.Error()), true
 	case errors.As(err, &missing):
-		return agent.Fail(agent.CodeDefinition, missing.Error()), true
+		return agent.Fail(run.CodeDefinition, missing.Error()), true
 	default:
-		return agent.Finished{}, false
+		return run.Finished{}, false
 	}
 }
 
 // put adds what was decided to the draft, if it is anything.
-func put(d *agent.Draft, h agent.Hooked, err error) error {
+func put(d *run.Draft, h run.Hooked, err error) error {
 	if err != nil || h.Empty() {
 		return err
 	}
@@ -54,20 +56,20 @@ func put(d *agent.Draft, h agent.Hooked, err error) error {
 }
 
 // add adds what was decided to the draft, under its number.
-func add(d *agent.Draft, h agent.Hooked) error {
+func add(d *run.Draft, h run.Hooked) error {
 	h.N = d.State.Hooks + 1
 	return d.Add(h)
 }
 
 // state runs one of the phases that only change the shared state.
-func (ph phases) state(ctx context.Context, d *agent.Draft, phase agent.Phase) error {
+func (ph phases) state(ctx context.Context, d *run.Draft, phase run.Phase) error {
 	h, err := ph.chain.State(ctx, phase, ph.def, &d.State)
 	return put(d, h, err)
 }
 
 // prepare runs what comes before the model is asked, or before whatever else is owed. Behind it, Next may say something else.
-func (ph phases) prepare(ctx context.Context, d *agent.Draft) (hook.Additions, error) {
-	if err := ph.begin(ctx, d); err != nil || agent.Next(ph.def, &d.State).Kind != agent.ActInfer {
+func (ph phases) prepare(ctx context.Context, d *run.Draft) (hook.Additions, error) {
+	if err := ph.begin(ctx, d); err != nil || policy.Next(ph.def, &d.State).Kind != run.ActInfer {
 		return hook.Additions{}, err
 	}
 	return ph.beforeInference(ctx, d)
@@ -75,12 +77,12 @@ func (ph phases) prepare(ctx context.Context, d *agent.Draft) (hook.Additions, e
 
 // begin runs run_start where this attempt has something to do and has not begun. An attempt that only looks and parks again has neither
 // run_start nor run_end.
-func (ph phases) begin(ctx context.Context, d *agent.Draft) error {
+func (ph phases) begin(ctx context.Context, d *run.Draft) error {
 	if d.State.Begun || !ph.chain.BeginsRuns() {
 		return nil
 	}
-	switch agent.Next(ph.def, &d.State).Kind {
-	case agent.ActInfer, agent.ActTools, agent.ActEnd:
+	switch policy.Next(ph.def, &d.State).Kind {
+	case run.ActInfer, run.ActTools, run.ActEnd:
 	default:
 		return nil
 	}
@@ -88,8 +90,8 @@ func (ph phases) begin(ctx context.Context, d *agent.Draft) error {
 }
 
 // enter runs run_start.
-func (ph phases) enter(ctx context.Context, d *agent.Draft) error {
-	h, err := ph.chain.State(ctx, agent.PhaseRunStart, ph.def, &d.State)
+func (ph phases) enter(ctx context.Context, d *run.Draft) error {
+	h, err := ph.chain.State(ctx, run.PhaseRunStart, ph.def, &d.State)
 	if err != nil {
 		return err
 	}
@@ -97,8 +99,8 @@ func (ph phases) enter(ctx context.Context, d *agent.Draft) error {
 }
 
 // beforeInference runs step_start and before_inference; plugins may end the run there instead.
-func (ph phases) beforeInference(ctx context.Context, d *agent.Draft) (hook.Additions, error) {
-	if err := ph.state(ctx, d, agent.PhaseStepStart); err != nil {
+func (ph phases) beforeInference(ctx context.Context, d *run.Draft) (hook.Additions, error) {
+	if err := ph.state(ctx, d, run.PhaseStepStart); err != nil {
 		return hook.Additions{}, err
 	}
 	h, more, err := ph.chain.BeforeInference(ctx, ph.def, &d.State)
@@ -106,7 +108,7 @@ func (ph phases) beforeInference(ctx context.Context, d *agent.Draft) (hook.Addi
 }
 
 // afterInference runs after_inference and step_end; failure is why there was no answer, or nil. Then nothing is left to end.
-func (ph phases) afterInference(ctx context.Context, d *agent.Draft, failure *agent.ModelError) error {
+func (ph phases) afterInference(ctx context.Context, d *run.Draft, failure *agent.ModelError) error {
 	h, err := ph.chain.AfterInference(ctx, ph.def, &d.State, failure)
 	if failure != nil {
 		h.End = ""
@@ -114,20 +116,20 @@ func (ph phases) afterInference(ctx context.Context, d *agent.Draft, failure *ag
 	if err := put(d, h, err); err != nil {
 		return err
 	}
-	return ph.state(ctx, d, agent.PhaseStepEnd)
+	return ph.state(ctx, d, run.PhaseStepEnd)
 }
 
 // end runs run_end and ends the run, after those have cleaned up who know of it.
-func (ph phases) end(ctx context.Context, d *agent.Draft, fin agent.Finished) error {
-	if err := ph.state(ctx, d, agent.PhaseRunEnd); err != nil {
+func (ph phases) end(ctx context.Context, d *run.Draft, fin run.Finished) error {
+	if err := ph.state(ctx, d, run.PhaseRunEnd); err != nil {
 		return err
 	}
 	return ph.ports.end(ctx, ph.def, d, fin)
 }
 
 // park runs run_end and parks the run.
-func (ph phases) park(ctx context.Context, d *agent.Draft) error {
-	if err := ph.state(ctx, d, agent.PhaseRunEnd); err != nil {
+func (ph phases) park(ctx context.Context, d *run.Draft) error {
+	if err := ph.state(ctx, d, run.PhaseRunEnd); err != nil {
 		return err
 	}
 	return park(d)
@@ -135,7 +137,7 @@ func (ph phases) park(ctx context.Context, d *agent.Draft) error {
 
 // breakOff ends the run because of its plugins. A reply that is in the draft stays in it; one that loses the race for its entry is asked
 // for again, because what it leads to is for the plugins to say.
-func (st *Stepper) breakOff(ctx context.Context, inv Invocation, def *agent.Definition, l store.Loaded, d *agent.Draft, fin agent.Finished) (Route, error) {
+func (st *Stepper) breakOff(ctx context.Context, inv Invocation, def *agent.Definition, l store.Loaded, d *run.Draft, fin run.Finished) (Route, error) {
 	if err := st.end(ctx, def, d, fin); err != nil {
 		return Route{}, err
 	}
@@ -143,24 +145,24 @@ func (st *Stepper) breakOff(ctx context.Context, inv Invocation, def *agent.Defi
 }
 
 // gateKey tells one coming of a call to its gate from the next.
-func gateKey(c agent.Call) string {
+func gateKey(c run.Call) string {
 	return fmt.Sprintf("%s/%s/%d/%d", c.ID, c.Status, c.Asks, c.Executions)
 }
 
 // gated is what plugins decided about a call before it runs, kept for as often as the same entry is planned.
 type gated struct {
-	hooked agent.Hooked
+	hooked run.Hooked
 	gate   agent.PluginGate
 }
 
 // fits reports whether what was decided for an entry that came to nothing still goes together with the shared state.
-func fits(d *agent.Draft, h agent.Hooked) bool {
-	_, err := agent.ApplyPatches(d.State.Shared, h.Patches)
+func fits(d *run.Draft, h run.Hooked) bool {
+	_, err := run.ApplyPatches(d.State.Shared, h.Patches)
 	return err == nil
 }
 
 // beforeTool asks the plugins about a call at its gate. What they patch is committed before the tool is entered.
-func (r *round) beforeTool(ctx context.Context, p *plan, c agent.Call) (agent.PluginGate, error) {
+func (r *round) beforeTool(ctx context.Context, p *batchPlan, c run.Call) (agent.PluginGate, error) {
 	said, err := r.askPlugins(ctx, p, c)
 	if err != nil || said.hooked.Empty() {
 		return said.gate, err
@@ -170,7 +172,7 @@ func (r *round) beforeTool(ctx context.Context, p *plan, c agent.Call) (agent.Pl
 }
 
 // askPlugins asks the plugins about a call once for as long as the answer fits, and puts nothing into the draft.
-func (r *round) askPlugins(ctx context.Context, p *plan, c agent.Call) (gated, error) {
+func (r *round) askPlugins(ctx context.Context, p *batchPlan, c run.Call) (gated, error) {
 	if c.Gated {
 		return gated{}, nil
 	}
@@ -189,7 +191,7 @@ func (r *round) askPlugins(ctx context.Context, p *plan, c agent.Call) (gated, e
 }
 
 // afterTool tells the plugins what a call came to. That they fail does not take the result away: it is committed, and the run ends.
-func (r *round) afterTool(ctx context.Context, p *plan, id string) error {
+func (r *round) afterTool(ctx context.Context, p *batchPlan, id string) error {
 	c, ok := p.draft.State.Call(id)
 	if !ok {
 		return nil
@@ -201,7 +203,7 @@ func (r *round) afterTool(ctx context.Context, p *plan, id string) error {
 		h, err = r.phases.chain.AfterTool(ctx, r.def, &p.draft.State, c)
 		if fin, broken := brokenBy(err); broken { // the result is committed, so the plugins are not asked again
 			r.broken, err = &fin, nil
-			h = agent.Hooked{Phase: agent.PhaseAfterTool, Call: id, Failed: fin.Error}
+			h = run.Hooked{Phase: run.PhaseAfterTool, Call: id, Failed: fin.Error}
 		}
 		if err != nil {
 			return err
@@ -212,7 +214,7 @@ func (r *round) afterTool(ctx context.Context, p *plan, id string) error {
 }
 
 // giveUp ends the run because of its plugins, once nothing runs any more whose result would be lost.
-func (r *round) giveUp(ctx context.Context, p *plan) (*plan, error) {
+func (r *round) giveUp(ctx context.Context, p *batchPlan) (*batchPlan, error) {
 	if r.flight.running() > 0 || len(p.taken) < len(r.flight.finishedNow()) {
 		return p, nil
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -76,7 +78,7 @@ var ErrSettled = errors.New("the wait of this task token is over")
 // Emitter hands events to a bus. ErrUndeliverable, wrapped, says that this event will never be taken; any other error may pass, and the
 // event may have been taken all the same. Safe for concurrent use.
 type Emitter interface {
-	Emit(ctx context.Context, e agent.Outgoing) error
+	Emit(ctx context.Context, e policy.Outgoing) error
 }
 
 // ErrUndeliverable says that a bus takes no such event: it is too long, or there is no bus. What wraps it is fit to be shown.
@@ -113,14 +115,14 @@ type Invoked struct {
 // EventSink is told of every entry this process has committed, after the commit, in order for each run. It must not block for long, or
 // be Detached; what it does with it, a panic included, is nobody's durable concern.
 type EventSink interface {
-	Committed(ctx context.Context, e agent.Entry, s *agent.AgentState)
+	Committed(ctx context.Context, e run.Entry, s *run.AgentState)
 }
 
 // Sinks tells several sinks, in order.
 type Sinks []EventSink
 
 // Committed tells every sink, whatever becomes of those before it.
-func (all Sinks) Committed(ctx context.Context, e agent.Entry, s *agent.AgentState) {
+func (all Sinks) Committed(ctx context.Context, e run.Entry, s *run.AgentState) {
 	for _, sink := range all {
 		tell(ctx, sink, e, s)
 	}
@@ -129,9 +131,9 @@ func (all Sinks) Committed(ctx context.Context, e agent.Entry, s *agent.AgentSta
 // Tracer ties what is done to a run to the run's trace. It does not block. Safe for concurrent use.
 type Tracer interface {
 	// Begin is the trace of a run that is about to start for ctx; nil = it has none.
-	Begin(ctx context.Context, agentName string) *agent.Trace
+	Begin(ctx context.Context, agentName string) *run.Trace
 	// Within is ctx inside the run: what is done with it is part of the run's trace. Of s, only what identifies the run and its trace is read.
-	Within(ctx context.Context, s *agent.AgentState) context.Context
+	Within(ctx context.Context, s *run.AgentState) context.Context
 }
 
 // IDs draws what is random. Safe for concurrent use.

@@ -5,14 +5,15 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
 )
 
 // stillTrue reads what a call depends on before people are asked about it, and again before it runs because they have approved it. What is
 // shown to who is asked is read once in an invocation; what lets a call run is read each time an entry would claim it.
-func (r *round) stillTrue(ctx context.Context, p *plan, c agent.Call, g agent.Gate) (agent.Gate, error) {
-	reading, owed, err := agent.MustRead(r.def, &p.draft.State, c, g)
+func (r *round) stillTrue(ctx context.Context, p *batchPlan, c run.Call, g policy.Gate) (policy.Gate, error) {
+	reading, owed, err := policy.MustRead(r.def, &p.draft.State, c, g)
 	if !owed {
 		return g, nil
 	}
@@ -26,10 +27,10 @@ func (r *round) stillTrue(ctx context.Context, p *plan, c agent.Call, g agent.Ga
 			return g, ended
 		}
 		if err != nil {
-			return agent.Gate{Refuse: agent.Unread(r.def, c, err), Rule: g.Rule}, nil
+			return policy.Gate{Refuse: policy.Unread(r.def, c, err), Rule: g.Rule}, nil
 		}
 	}
-	g = agent.GateChecked(r.def, &p.draft.State, c, g, k, p.draft.Entry.Time)
+	g = policy.GateChecked(r.def, &p.draft.State, c, g, k, p.draft.Entry.Time)
 	if g.Suspend != nil {
 		r.asked[once] = k
 	}
@@ -38,8 +39,8 @@ func (r *round) stillTrue(ctx context.Context, p *plan, c agent.Call, g agent.Ga
 
 // read calls the tool of a precondition, as often as its own policy says. It is no call of the model's: nothing of it is in the journal but what
 // people are shown.
-func (r *round) read(ctx context.Context, p *plan, c agent.Call, reading agent.Reading) (*agent.Checked, error) {
-	of := agent.Call{ID: c.ID, Tool: reading.Tool.Name, Name: reading.Tool.ModelName(), Input: reading.Args, Effect: reading.Tool.Effect}
+func (r *round) read(ctx context.Context, p *batchPlan, c run.Call, reading policy.Reading) (*run.Checked, error) {
+	of := run.Call{ID: c.ID, Tool: reading.Tool.Name, Name: reading.Tool.ModelName(), Input: reading.Args, Effect: reading.Tool.Effect}
 	t, known := r.tool(of, &p.draft.State)
 	if !known {
 		return nil, fmt.Errorf("the tool %s is not part of this deployment", of.Tool)

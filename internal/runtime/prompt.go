@@ -6,11 +6,13 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/prompt"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // withPrompt is a request with the sections that are made for it alone. Errors are *badContext or the context's.
-func (st *Stepper) withPrompt(ctx context.Context, def *agent.Definition, d *agent.Draft, a agent.Action, req agent.Request) (agent.Request, error) {
-	var given agent.PromptContext
+func (st *Stepper) withPrompt(ctx context.Context, def *agent.Definition, d *run.Draft, a run.Action, req agent.Request) (agent.Request, error) {
+	var given prompt.PromptContext
 	for _, want := range []struct {
 		name string
 		to   *string
@@ -27,14 +29,14 @@ func (st *Stepper) withPrompt(ctx context.Context, def *agent.Definition, d *age
 		}
 		*want.to = text
 	}
-	out, err := agent.WithPrompt(def, &d.State, a, d.Entry.Time, req, given)
+	out, err := prompt.WithPrompt(def, &d.State, a, d.Entry.Time, req, given)
 	if err != nil {
 		return req, &badContext{err}
 	}
 	return out, nil
 }
 
-func contextInput(d *agent.Draft, a agent.Action, req agent.Request) hook.ContextInput {
+func contextInput(d *run.Draft, a run.Action, req agent.Request) hook.ContextInput {
 	s := &d.State
 	return hook.ContextInput{
 		Lifecycle: a.Lifecycle, Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Subject: s.Subject, AccessControl: s.AccessControl,
@@ -43,8 +45,8 @@ func contextInput(d *agent.Draft, a agent.Action, req agent.Request) hook.Contex
 }
 
 // withSections is a system text with the sections around it that do not depend on a request. Errors are *badContext.
-func withSections(def *agent.Definition, d *agent.Draft, a agent.Action, instructions string) (string, error) {
-	text, err := agent.BuildSystem(def, instructions, agent.SystemFor(def, &d.State, a, d.Entry.Time))
+func withSections(def *agent.Definition, d *run.Draft, a run.Action, instructions string) (string, error) {
+	text, err := prompt.BuildSystem(def, instructions, prompt.SystemFor(def, &d.State, a, d.Entry.Time))
 	if err != nil {
 		return "", &badContext{err}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/counting"
@@ -160,7 +161,7 @@ func TestCost(t *testing.T) {
 // approve decides by the request's id, as a person does, and reads nothing else.
 func (w *world) approve(call string, a approval.Action) {
 	w.t.Helper()
-	_, err := w.desk().Decide(w.ctx, approval.Request{Tenant: tenant, ID: agent.ApprovalID(w.run, call, 1), Action: a, By: ana})
+	_, err := w.desk().Decide(w.ctx, approval.Request{Tenant: tenant, ID: run.ApprovalID(w.run, call, 1), Action: a, By: ana})
 	require.NoError(w.t, err)
 }
 
@@ -203,7 +204,7 @@ func TestIterationCostIsConstant(t *testing.T) {
 			for r := w.drive(0); r.Next == runtime.NextContinue; r = w.drive(0) {
 				w.owner = r.Successor
 			}
-			require.Equal(t, agent.RunDone, w.state().Status)
+			require.Equal(t, run.RunDone, w.state().Status)
 			c = w.counts.Snapshot().Sub(before)
 			for _, ops := range w.table.writes {
 				if len(ops) == 1 {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tool"
@@ -41,7 +42,7 @@ func TestLargeInputsAreDrained(t *testing.T) {
 				w.flood()
 				end(w)
 				s := w.state()
-				require.Equal(t, agent.RunDone, s.Status)
+				require.Equal(t, run.RunDone, s.Status)
 				require.EqualValues(t, 2, s.Drained)
 				require.Equal(t, "Work.", w.heard()[0])
 				require.GreaterOrEqual(t, len(w.heard()), 3)
@@ -98,7 +99,7 @@ func TestLargeResultsTakeSeveralEntries(t *testing.T) {
 				require.Equal(t, 12, w.written("call_finished"))
 				require.Equal(t, name != "text", w.call("c0").Result.Blob != "", "what counts is its stored length")
 				last := w.model.asked[1].Messages
-				require.Equal(t, content, last[len(last)-1].Block.(agent.ToolResult).Content, "whole, from the blob if need be")
+				require.Equal(t, content, last[len(last)-1].Block.(run.ToolResult).Content, "whole, from the blob if need be")
 			})
 		})
 	}

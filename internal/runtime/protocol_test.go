@@ -16,6 +16,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tool"
@@ -34,22 +35,22 @@ func TestRule01JournalIsTheRun(t *testing.T) {
 			_, err := w.decide(w.waitingCall(), approval.Approve)
 			require.NoError(t, err)
 		}
-		require.Equal(t, agent.RunDone, w.state().Status)
-		var s agent.AgentState
+		require.Equal(t, run.RunDone, w.state().Status)
+		var s run.AgentState
 		for _, ops := range w.table.writes {
 			head := slices.IndexFunc(ops, func(op store.Op) bool { return op.Item.SK == "HEAD" })
 			if !strings.HasPrefix(ops[0].Item.SK, "J#") {
 				require.False(t, head >= 0 && ops[head].Kind == store.Put, "only entries move HEAD")
 				continue
 			}
-			e, err := agent.UnmarshalEntry(ops[0].Item.Body)
+			e, err := run.UnmarshalEntry(ops[0].Item.Body)
 			require.NoError(t, err)
 			require.Equal(t, []store.Cond{{Op: store.ItemAbsent}}, ops[0].If)
-			require.Equal(t, s.Status == agent.RunWaiting || movesRun(e), head >= 0, "entry %d", e.Seq)
+			require.Equal(t, s.Status == run.RunWaiting || movesRun(e), head >= 0, "entry %d", e.Seq)
 			if !movesRun(e) {
 				require.Len(t, ops, 1, "entry %d is one put", e.Seq)
 			}
-			s, err = agent.ApplyEntry(s, e)
+			s, err = run.ApplyEntry(s, e)
 			require.NoError(t, err)
 			if head < 0 {
 				continue
@@ -65,9 +66,9 @@ func TestRule01JournalIsTheRun(t *testing.T) {
 	})
 }
 
-func movesRun(e agent.Entry) bool {
-	return slices.ContainsFunc(e.Events, func(ev agent.Event) bool {
-		return slices.Contains([]string{"run_started", "parked", "resumed", "finished", "handed_over"}, agent.EventType(ev))
+func movesRun(e run.Entry) bool {
+	return slices.ContainsFunc(e.Events, func(ev run.Event) bool {
+		return slices.Contains([]string{"run_started", "parked", "resumed", "finished", "handed_over"}, run.EventType(ev))
 	})
 }
 
@@ -130,7 +131,7 @@ func TestRule02ConflictMeansReload(t *testing.T) {
 	t.Run("a journal with a gap fails loudly", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			w.start()
-			w.forge(agent.Entry{Seq: 2, Writer: "forger"})
+			w.forge(run.Entry{Seq: 2, Writer: "forger"})
 			_, err := w.stepper().Step(w.ctx, w.inv(0))
 			require.ErrorContains(t, err, "the journal has a gap after 0")
 		})
@@ -139,7 +140,7 @@ func TestRule02ConflictMeansReload(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			w.start()
 			require.Equal(t, runtime.NextDone, w.drive(0).Next)
-			w.forge(agent.Entry{Seq: 2, Writer: "forger"})
+			w.forge(run.Entry{Seq: 2, Writer: "forger"})
 			_, err := w.stepper().Step(w.ctx, w.inv(0))
 			require.ErrorContains(t, err, "the run ended at 1")
 		})
@@ -152,15 +153,15 @@ func (w *world) drain() {
 	j := store.NewJournal(w.counts, 0)
 	l, err := j.Load(w.ctx, tenant, w.run)
 	require.NoError(w.t, err)
-	d := agent.NewDraft(l.State, w.ids.Writer(), w.ports.Clock.Now())
+	d := run.NewDraft(l.State, w.ids.Writer(), w.ports.Clock.Now())
 	require.NoError(w.t, d.Add(l.Inbox...))
 	require.NoError(w.t, j.Append(w.ctx, l.State, d))
 }
 
 // forge writes an entry past all rules.
-func (w *world) forge(e agent.Entry) {
+func (w *world) forge(e run.Entry) {
 	w.t.Helper()
-	body, err := agent.MarshalEntry(e)
+	body, err := run.MarshalEntry(e)
 	require.NoError(w.t, err)
 	key := store.Key{PK: "T#" + tenant + "#RUN#" + w.run, SK: fmt.Sprintf("J#%010d", e.Seq)}
 	require.NoError(w.t, w.counts.Write(w.ctx, store.Op{Kind: store.Put, Item: store.Item{Key: key, Body: body}}))
@@ -186,7 +187,7 @@ func TestRule03InboxIsALog(t *testing.T) {
 		require.NoError(t, err)
 		w.drive(r.Woken)
 		require.Equal(t, []string{"Work.", "First.", "Second."}, w.heard())
-		require.Equal(t, agent.RunDone, w.state().Status)
+		require.Equal(t, run.RunDone, w.state().Status)
 
 		require.NoError(t, w.send("aaa", "Second."), "and is one after the end, too")
 		require.ErrorIs(t, w.send("new", "Third."), runtime.ErrRunFinished)
@@ -250,7 +251,7 @@ func TestRule04EndingClosesTheInbox(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, runtime.NextFailed, r.Next)
 			require.Equal(t, []string{"Work.", "Wait!"}, w.heard())
-			require.Equal(t, agent.ReasonError, w.state().Reason)
+			require.Equal(t, run.ReasonError, w.state().Reason)
 		})
 	})
 	t.Run("a cancel reloads and drains", func(t *testing.T) {
@@ -393,7 +394,7 @@ func TestRule07OnlyTheWokenTouchAParkedRun(t *testing.T) {
 			require.Equal(t, passed, w.batchRun(woken), "woken %d", woken)
 		}
 		require.Equal(t, before, w.state(), "nothing drained, nothing written")
-		require.Equal(t, agent.RunWaiting, w.head().Status)
+		require.Equal(t, run.RunWaiting, w.head().Status)
 		require.Equal(t, runtime.NextDone, w.drive(second.Woken).Next)
 		require.Equal(t, 2, w.tool("refund").times())
 	})
@@ -405,7 +406,7 @@ func TestRule08OneArbiter(t *testing.T) {
 	slow := func(w *world) error {
 		d := w.desk()
 		d.Clock = late{w.ports.Clock, time.Hour}
-		_, err := d.Decide(w.ctx, approval.Request{Tenant: tenant, ID: agent.ApprovalID(w.run, "c1", 1), Action: approval.Deny, By: ana})
+		_, err := d.Decide(w.ctx, approval.Request{Tenant: tenant, ID: run.ApprovalID(w.run, "c1", 1), Action: approval.Deny, By: ana})
 		return err
 	}
 	t.Run("decided first", func(t *testing.T) {
@@ -414,7 +415,7 @@ func TestRule08OneArbiter(t *testing.T) {
 			w.sleep(w.def.Permission.Expires)
 			w.table.set(meanwhile(entry("call_cancelled"), func() { require.NoError(t, slow(w)) }))
 			w.drive(r.Woken)
-			require.Equal(t, agent.WhyDenied, w.call("c1").Reason, "the person was told 200: the journal says so, too")
+			require.Equal(t, run.WhyDenied, w.call("c1").Reason, "the person was told 200: the journal says so, too")
 			require.Zero(t, w.written("call_cancelled"))
 		})
 	})
@@ -452,7 +453,7 @@ func TestRule09Claim(t *testing.T) {
 	t.Run("the claim is written before the tool is entered", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			w.model.replies = []agent.Reply{calls("pay c1")}
-			w.tool("pay").inside(func() { require.Equal(t, agent.StatusRunning, w.call("c1").Status) })
+			w.tool("pay").inside(func() { require.Equal(t, run.StatusRunning, w.call("c1").Status) })
 			w.start()
 			w.drive(0)
 			require.Equal(t, 1, w.tool("pay").times())
@@ -468,7 +469,7 @@ func TestRule09Claim(t *testing.T) {
 			w.batchRun(0)
 			require.Equal(t, 1, w.tool("pay").times())
 			require.Equal(t, 1, w.written("call_claimed"))
-			require.Equal(t, agent.StatusSucceeded, w.call("c1").Status)
+			require.Equal(t, run.StatusSucceeded, w.call("c1").Status)
 		})
 	})
 	t.Run("a zombie's claim is not the retry's", func(t *testing.T) {
@@ -482,8 +483,8 @@ func TestRule09Claim(t *testing.T) {
 			w.batchRun(0)
 			require.Zero(t, w.tool("pay").times(), "nobody knows whether the first has run it")
 			c := w.call("c1")
-			require.Equal(t, agent.StatusSuspended, c.Status)
-			require.Equal(t, agent.ForOutcome, c.Wait.For)
+			require.Equal(t, run.StatusSuspended, c.Status)
+			require.Equal(t, run.ForOutcome, c.Wait.For)
 		})
 	})
 	t.Run("an approval is used up by the claim", func(t *testing.T) {
@@ -505,8 +506,8 @@ func TestRule09Claim(t *testing.T) {
 			w.step(0)
 			w.tool("pay").inside(func() {
 				s := w.state()
-				d := agent.NewDraft(s, "intruder00", w.ports.Clock.Now())
-				require.ErrorContains(t, d.Add(agent.CallFinished{Call: "c1", Content: "mine"}), "another writer has the claim")
+				d := run.NewDraft(s, "intruder00", w.ports.Clock.Now())
+				require.ErrorContains(t, d.Add(run.CallFinished{Call: "c1", Content: "mine"}), "another writer has the claim")
 			})
 			w.batchRun(0)
 		})
@@ -529,9 +530,9 @@ func TestRule10UnknownAndLate(t *testing.T) {
 			require.Equal(t, []string{"t1"}, w.waiter.woken, "and wakes the run")
 			w.drive(r.Woken)
 			c := w.call("c1")
-			require.Equal(t, agent.StatusSucceeded, c.Status)
+			require.Equal(t, run.StatusSucceeded, c.Status)
 			require.Equal(t, "ok c1", c.Result.Content)
-			a, err := approval.Get(w.ctx, w.table, tenant, agent.ApprovalID(w.run, "c1", 1))
+			a, err := approval.Get(w.ctx, w.table, tenant, run.ApprovalID(w.run, "c1", 1))
 			require.NoError(t, err)
 			require.Equal(t, approval.Voided, a.Status, "nobody is asked any more")
 		})
@@ -545,7 +546,7 @@ func TestRule10UnknownAndLate(t *testing.T) {
 					return r
 				})
 				w.drive(r.Woken)
-				require.Equal(t, agent.StatusSucceeded, w.call("c1").Status)
+				require.Equal(t, run.StatusSucceeded, w.call("c1").Status)
 				require.EqualValues(t, 1, w.state().Drained)
 			})
 		}
@@ -560,7 +561,7 @@ func TestRule10UnknownAndLate(t *testing.T) {
 			require.EqualValues(t, 0, w.state().Drained, "a former owner writes no entry")
 			w.owner = runtime.ExecutionName(w.run, 1)
 			w.drive(0)
-			require.Equal(t, agent.StatusSucceeded, w.call("c1").Status)
+			require.Equal(t, run.StatusSucceeded, w.call("c1").Status)
 		})
 	})
 	t.Run("a claimant that still is one stores it at the new sequence", func(t *testing.T) {
@@ -573,7 +574,7 @@ func TestRule10UnknownAndLate(t *testing.T) {
 				w.drain()
 			}))
 			w.batchRun(0)
-			require.Equal(t, agent.StatusSucceeded, w.call("c1").Status)
+			require.Equal(t, run.StatusSucceeded, w.call("c1").Status)
 			require.EqualValues(t, 1, w.state().Drained, "not through the inbox")
 			require.Equal(t, 1, w.tool("pay").times())
 		})
@@ -597,7 +598,7 @@ func TestRule10UnknownAndLate(t *testing.T) {
 			require.NoError(t, err)
 			w.drive(r.Woken)
 			require.Equal(t, "ok c1", w.call("c1").Result.Content, "the inbox is an order")
-			a, err := approval.Get(w.ctx, w.table, tenant, agent.ApprovalID(w.run, "c1", 1))
+			a, err := approval.Get(w.ctx, w.table, tenant, run.ApprovalID(w.run, "c1", 1))
 			require.NoError(t, err)
 			require.Equal(t, approval.Approved, a.Status)
 		})
@@ -624,7 +625,7 @@ func (w *world) lateResult(others func() runtime.Route) (r runtime.Route) {
 	w.step(0)
 	w.tool("pay").inside(func() {
 		r = others()
-		if s := w.state(); s.Status == agent.RunWaiting {
+		if s := w.state(); s.Status == run.RunWaiting {
 			r = w.step(0)
 			w.park(r.Woken, 0, "t1")
 		}
@@ -639,7 +640,7 @@ func TestRule10LateTickets(t *testing.T) {
 	asks := func(w *world) {
 		w.tool("pay").work = func(_ context.Context, c tool.Call) (agent.ToolResultData, error) {
 			if c.Resume == nil {
-				return agent.ToolResultData{Suspend: &agent.Ticket{Message: "From which account?"}}, nil
+				return agent.ToolResultData{Suspend: &run.Ticket{Message: "From which account?"}}, nil
 			}
 			return agent.ToolResultData{Content: "paid from " + string(c.Resume)}, nil
 		}
@@ -649,7 +650,7 @@ func TestRule10LateTickets(t *testing.T) {
 		require.NoError(w.t, err)
 	}
 	status := func(w *world, n int) approval.Status {
-		a, err := approval.Get(w.ctx, w.table, tenant, agent.ApprovalID(w.run, "c1", n))
+		a, err := approval.Get(w.ctx, w.table, tenant, run.ApprovalID(w.run, "c1", n))
 		require.NoError(w.t, err)
 		return a.Status
 	}
@@ -661,7 +662,7 @@ func TestRule10LateTickets(t *testing.T) {
 			r = w.drive(r.Woken)
 			require.Equal(t, runtime.NextWait, r.Next)
 			c := w.call("c1")
-			require.Equal(t, agent.ForInput, c.Wait.For)
+			require.Equal(t, run.ForInput, c.Wait.For)
 			require.Equal(t, []approval.Status{approval.Voided, approval.Pending}, []approval.Status{status(w, 1), status(w, 2)}, "nobody is asked what became of it")
 			w.park(r.Woken, 0, "t2")
 			answered(w, c.Wait.Approval, `"A"`)
@@ -680,7 +681,7 @@ func TestRule10LateTickets(t *testing.T) {
 					return r
 				})
 				w.drive(r.Woken)
-				require.Equal(t, agent.ForInput, w.call("c1").Wait.For)
+				require.Equal(t, run.ForInput, w.call("c1").Wait.For)
 				require.EqualValues(t, 1, w.state().Drained)
 			})
 		}
@@ -695,7 +696,7 @@ func TestRule10LateTickets(t *testing.T) {
 			})
 			w.owner = runtime.ExecutionName(w.run, 1)
 			w.drive(0)
-			require.Equal(t, agent.ForInput, w.call("c1").Wait.For)
+			require.Equal(t, run.ForInput, w.call("c1").Wait.For)
 		})
 	})
 	t.Run("a call that somebody let run again ignores it", func(t *testing.T) {
@@ -717,7 +718,7 @@ func TestRule10LateTickets(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			asks(w)
 			w.lateResult(func() runtime.Route { w.cancel(); return runtime.Route{} })
-			require.Equal(t, agent.WhyOutcomeUnknown, w.call("c1").Reason)
+			require.Equal(t, run.WhyOutcomeUnknown, w.call("c1").Reason)
 			require.Zero(t, w.state().Drained)
 		})
 	})
@@ -733,7 +734,7 @@ func TestRule11CancelIsAnEntry(t *testing.T) {
 			w.table.set(meanwhile(entry("call_claimed"), func() { w.cancel() }))
 			require.Equal(t, runtime.NextDone, w.batchRun(0).Next)
 			require.Zero(t, w.tool("pay").times())
-			require.Equal(t, agent.WhyCancelled, w.call("c1").Reason)
+			require.Equal(t, run.WhyCancelled, w.call("c1").Reason)
 		})
 	})
 	t.Run("what was claimed before is unknown", func(t *testing.T) {
@@ -743,8 +744,8 @@ func TestRule11CancelIsAnEntry(t *testing.T) {
 			w.step(0)
 			w.tool("pay").inside(func() { w.cancel() })
 			w.batchRun(0)
-			require.Equal(t, agent.WhyOutcomeUnknown, w.call("c1").Reason)
-			require.Equal(t, agent.ReasonCancelled, w.state().Reason)
+			require.Equal(t, run.WhyOutcomeUnknown, w.call("c1").Reason)
+			require.Equal(t, run.ReasonCancelled, w.state().Reason)
 		})
 	})
 	t.Run("the entry first, then the execution, each as often as it takes", func(t *testing.T) {
@@ -753,7 +754,7 @@ func TestRule11CancelIsAnEntry(t *testing.T) {
 			w.park(r.Woken, 0, "t1")
 			failures := 1
 			w.waiter.onStop = func(string) error {
-				require.Equal(t, agent.RunDone, w.state().Status)
+				require.Equal(t, run.RunDone, w.state().Status)
 				if failures--; failures >= 0 {
 					return errBlown
 				}
@@ -761,13 +762,13 @@ func TestRule11CancelIsAnEntry(t *testing.T) {
 			}
 			w.table.set(lost(entry("finished")))
 			s := w.cancel()
-			require.Equal(t, agent.ReasonCancelled, s.Reason)
+			require.Equal(t, run.ReasonCancelled, s.Reason)
 			require.Equal(t, []string{w.owner}, w.waiter.stopped)
 			require.Equal(t, 1, w.written("finished"))
-			a, err := approval.Get(w.ctx, w.table, tenant, agent.ApprovalID(w.run, "c1", 1))
+			a, err := approval.Get(w.ctx, w.table, tenant, run.ApprovalID(w.run, "c1", 1))
 			require.NoError(t, err)
 			require.Equal(t, approval.Cancelled, a.Status)
-			require.Equal(t, agent.RunDone, w.head().Status)
+			require.Equal(t, run.RunDone, w.head().Status)
 		})
 	})
 	t.Run("a decision that came first is drained, and the call cancelled", func(t *testing.T) {
@@ -779,7 +780,7 @@ func TestRule11CancelIsAnEntry(t *testing.T) {
 			}))
 			w.cancel()
 			require.EqualValues(t, 1, w.state().Drained)
-			require.Equal(t, agent.StatusCancelled, w.call("c1").Status)
+			require.Equal(t, run.StatusCancelled, w.call("c1").Status)
 			require.Zero(t, w.tool("refund").times())
 		})
 	})
@@ -787,7 +788,7 @@ func TestRule11CancelIsAnEntry(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			w.start()
 			w.drive(0)
-			require.Equal(t, agent.ReasonNaturalEnd, w.cancel().Reason)
+			require.Equal(t, run.ReasonNaturalEnd, w.cancel().Reason)
 			require.Empty(t, w.waiter.stopped)
 		})
 	})
@@ -800,7 +801,7 @@ func TestRule12OneOwner(t *testing.T) {
 			st := runtime.Starter{Ports: w.ports}
 			w.model.replies = []agent.Reply{calls("refund c1")}
 			w.run = agent.RunID(tenant, w.def.Name, "k1")
-			var first, second agent.AgentState
+			var first, second run.AgentState
 			var err error
 			w.table.set(meanwhile(entry("run_started"), func() {
 				first, err = st.Create(w.ctx, w.request("Work."), w.run, "delivery-1")
@@ -854,7 +855,7 @@ func TestRule12OneOwner(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			st := runtime.Starter{Ports: w.ports}
 			var wg sync.WaitGroup
-			runs := make([]agent.AgentState, 100)
+			runs := make([]run.AgentState, 100)
 			for i := range runs {
 				wg.Go(func() {
 					s, err := st.Start(w.ctx, w.request("Work."))
@@ -921,7 +922,7 @@ func TestRule14Sweeper(t *testing.T) {
 			_, err = (&runtime.Sweeper{Ports: w.ports, Definitions: w.pinned}).Repair(w.ctx, tenant, w.run)
 			require.ErrorIs(t, err, errBlown, "it dies between the entry and the start")
 			require.Equal(t, next, w.head().Owner)
-			require.Equal(t, agent.RunRunning, w.head().Status)
+			require.Equal(t, run.RunRunning, w.head().Status)
 			w.waiter.onStart = nil
 			require.Equal(t, runtime.RepairStarted, w.sweep(), "the next one starts it")
 			require.Equal(t, runtime.RepairNone, w.sweep())
@@ -944,11 +945,11 @@ func TestRule14Sweeper(t *testing.T) {
 	t.Run("past the limit the run ends as failed", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			w.start()
-			for i := int64(0); w.head().Status != agent.RunDone; i++ {
+			for i := int64(0); w.head().Status != run.RunDone; i++ {
 				w.waiter.ended(runtime.ExecutionName(w.run, i))
 				require.NotEqual(t, runtime.RepairNone, w.sweep())
 			}
-			require.Equal(t, agent.ReasonError, w.state().Reason)
+			require.Equal(t, run.ReasonError, w.state().Reason)
 			require.EqualValues(t, 100, w.state().Generation)
 			require.ErrorIs(t, w.send("m1", "Hello?"), runtime.ErrRunFinished)
 		})
@@ -1007,7 +1008,7 @@ func TestRule15Cache(t *testing.T) {
 				w.batchRun(0)
 				w.step(0)
 			}
-			require.Equal(t, agent.RunDone, w.state().Status)
+			require.Equal(t, run.RunDone, w.state().Status)
 			require.Len(t, w.model.asked, 3)
 			require.Equal(t, 2, w.tool("look").times())
 		})
@@ -1040,7 +1041,7 @@ func TestRule16SeenIsWhatWasSent(t *testing.T) {
 		s = w.state()
 		require.EqualValues(t, 1, s.Drained)
 		for _, m := range s.Messages.All() {
-			if text, ok := m.Block.(agent.Text); ok && text.Text == "More." {
+			if text, ok := m.Block.(run.Text); ok && text.Text == "More." {
 				require.EqualValues(t, 1, m.Seen(s.Inferences), "sent with the second inference alone")
 			}
 		}

@@ -19,6 +19,8 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/counting"
@@ -30,7 +32,7 @@ import (
 const tenant = "acme"
 
 var (
-	ana      = agent.Principal{ID: "user:ana", Groups: []string{"group:operators"}}
+	ana      = policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}}
 	errBlown = errors.New("connection reset")
 )
 
@@ -87,8 +89,8 @@ func definition(t *testing.T) *agent.Definition {
 	d.Model.Provider, d.Model.ID = "demo", "m"
 	d.Guards.DuplicateCalls = false // its models do one thing over and over
 	d.Permission.Rules = []agent.Rule{{Tool: "pay", Verdict: agent.VerdictAllow}}
-	for name, effect := range map[string]agent.Effect{
-		"look": agent.EffectRead, "note": agent.EffectIdempotent, "pay": agent.EffectNonIdempotent, "refund": agent.EffectNonIdempotent,
+	for name, effect := range map[string]run.Effect{
+		"look": run.EffectRead, "note": run.EffectIdempotent, "pay": run.EffectNonIdempotent, "refund": run.EffectNonIdempotent,
 	} {
 		d.Tools = append(d.Tools, agent.ToolSpec{
 			Name: name, Kind: agent.KindInternal, Description: "Works.", Effect: effect,
@@ -112,8 +114,8 @@ func (w *world) request(text string) runtime.Start {
 	return runtime.Start{Tenant: tenant, Agent: w.def, Key: "k1", Message: says(text)}
 }
 
-func says(text string) []agent.UserBlock {
-	return []agent.UserBlock{{Block: agent.Text{Text: text}}}
+func says(text string) []run.UserBlock {
+	return []run.UserBlock{{Block: run.Text{Text: text}}}
 }
 
 // inv is a fresh invocation by the first owner.
@@ -175,7 +177,7 @@ func (w *world) send(id, text string) error {
 	return in.Send(w.ctx, tenant, w.run, id, "user:bob", says(text))
 }
 
-func (w *world) cancel() agent.AgentState {
+func (w *world) cancel() run.AgentState {
 	w.t.Helper()
 	c := &runtime.Canceller{Ports: w.ports, Definitions: w.pinned}
 	s, err := c.Cancel(w.ctx, tenant, w.run, "user:bob", "stop")
@@ -202,14 +204,14 @@ func (w *world) decide(call string, a approval.Action) (approval.Approval, error
 }
 
 // state is a cold fold of the journal, past every cache.
-func (w *world) state() agent.AgentState {
+func (w *world) state() run.AgentState {
 	w.t.Helper()
 	l, err := store.NewJournal(w.counts, 0).Load(w.ctx, tenant, w.run)
 	require.NoError(w.t, err)
 	return l.State
 }
 
-func (w *world) call(id string) agent.Call {
+func (w *world) call(id string) run.Call {
 	w.t.Helper()
 	s := w.state()
 	c, ok := s.Call(id)
@@ -224,7 +226,7 @@ func (w *world) head() store.Head {
 	return h
 }
 
-func (w *world) entries() []agent.Entry {
+func (w *world) entries() []run.Entry {
 	w.t.Helper()
 	es, err := store.NewJournal(w.counts, 0).Entries(w.ctx, tenant, w.run, 0, 0)
 	require.NoError(w.t, err)
@@ -236,7 +238,7 @@ func (w *world) written(event string) int {
 	n := 0
 	for _, e := range w.entries() {
 		for _, ev := range e.Events {
-			if agent.EventType(ev) == event {
+			if run.EventType(ev) == event {
 				n++
 			}
 		}
@@ -249,7 +251,7 @@ func (w *world) heard() []string {
 	var out []string
 	s := w.state()
 	for _, m := range s.Messages.All() {
-		if t, ok := m.Block.(agent.Text); ok && m.Role == agent.RoleUser {
+		if t, ok := m.Block.(run.Text); ok && m.Role == run.RoleUser {
 			out = append(out, t.Text)
 		}
 	}

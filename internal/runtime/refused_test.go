@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 )
 
@@ -28,7 +29,7 @@ func TestARefusedDefinition(t *testing.T) {
 				return
 			}
 			require.Zero(t, w.tool("look").times())
-			require.Equal(t, agent.CodeDefinition, w.state().Error.Code)
+			require.Equal(t, run.CodeDefinition, w.state().Error.Code)
 			require.Equal(t, why, w.state().Error.Message)
 		})
 	}

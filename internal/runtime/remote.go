@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -41,15 +42,15 @@ type Refuser interface {
 }
 
 // refuse is the end of a run whose definition a Remote refuses.
-func (rs Remotes) refuse(d *agent.Definition) (agent.Finished, bool) {
+func (rs Remotes) refuse(d *agent.Definition) (run.Finished, bool) {
 	for _, r := range rs {
 		if refuser, ok := r.(Refuser); ok {
 			if why := refuser.Refuses(d); why != "" {
-				return agent.Fail(agent.CodeDefinition, why), true
+				return agent.Fail(run.CodeDefinition, why), true
 			}
 		}
 	}
-	return agent.Finished{}, false
+	return run.Finished{}, false
 }
 
 // sessions are those of one invocation, opened when they are needed and closed when it ends. The zero value has none open. Safe for concurrent

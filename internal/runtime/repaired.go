@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -32,7 +32,7 @@ func repairKey(tenant string, r Repaired) store.Key {
 }
 
 // recordOp is the record of a repair of the run as it was found.
-func (sw *Sweeper) recordOp(s *agent.AgentState, kind Repair, of string) store.Op {
+func (sw *Sweeper) recordOp(s *run.AgentState, kind Repair, of string) store.Op {
 	at := sw.Clock.Now().UTC().Truncate(time.Millisecond)
 	body, err := json.Marshal(Repaired{Run: s.Run, Kind: kind, Of: of, Seq: s.Seq(), At: at})
 	if err != nil { // strings, a number and a time always marshal
@@ -45,7 +45,7 @@ func (sw *Sweeper) recordOp(s *agent.AgentState, kind Repair, of string) store.O
 }
 
 // record notes a repair that was made. It is none where another sweep has noted the same.
-func (sw *Sweeper) record(ctx context.Context, s *agent.AgentState, kind Repair, of string) (Repair, error) {
+func (sw *Sweeper) record(ctx context.Context, s *run.AgentState, kind Repair, of string) (Repair, error) {
 	err := sw.Table.Write(ctx, sw.recordOp(s, kind, of))
 	switch {
 	case err == nil:
@@ -80,7 +80,7 @@ func ListRepaired(ctx context.Context, t store.Table, tenant string, limit int, 
 // readRepaired reads a tenant's record, which must be the one that its key says.
 func readRepaired(tenant string, it store.Item) (Repaired, error) {
 	var r Repaired
-	if err := agent.ReadStored("repair", it.Body, &r); err != nil {
+	if err := run.ReadStored("repair", it.Body, &r); err != nil {
 		return r, store.Damaged(it.Key, "%w", err)
 	}
 	if it.Key != repairKey(tenant, r) || r.At.IsZero() {

@@ -13,6 +13,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -63,7 +64,7 @@ var troubles = map[string]trouble{
 		}, runtime.RepairTookOver, func(t *testing.T, w *world) {
 			w.owner = w.state().Owner
 			require.Equal(t, runtime.NextWait, w.drive(0).Next)
-			require.Equal(t, agent.ForOutcome, w.call("c1").Wait.For, "nobody pays again")
+			require.Equal(t, run.ForOutcome, w.call("c1").Wait.For, "nobody pays again")
 			require.Zero(t, w.tool("pay").times())
 		},
 	},
@@ -153,7 +154,7 @@ func TestEachTroubleIsRepairedOnce(t *testing.T) {
 							w.drive(list[0].Seq)
 						}
 						w.waiter.ended(w.owner)
-						if s := w.state(); s.Status != agent.RunDone {
+						if s := w.state(); s.Status != run.RunDone {
 							w.waiter.status[w.owner] = runtime.ExecutionRunning
 						}
 					}
@@ -201,16 +202,16 @@ func TestSkewedClocksDoNoHarm(t *testing.T) {
 					w.batchRun(0)
 				}
 			}
-			require.Equal(t, agent.RunWaiting, w.state().Status)
+			require.Equal(t, run.RunWaiting, w.state().Status)
 			_, err := w.decide("c2", approval.Approve)
 			require.NoError(t, err)
 			w.sleep(2 * time.Minute)
 			sweep()
 			w.owner = w.state().Owner
 			w.drive(w.state().WaitSeq)
-			require.Equal(t, agent.RunDone, w.state().Status)
+			require.Equal(t, run.RunDone, w.state().Status)
 			require.Equal(t, []int{1, 1}, []int{w.tool("pay").times(), w.tool("refund").times()})
-			require.Equal(t, agent.ReasonNaturalEnd, w.state().Reason)
+			require.Equal(t, run.ReasonNaturalEnd, w.state().Reason)
 		})
 	}
 }
@@ -248,7 +249,7 @@ func TestAnOwedWordBetweenRunsIsSaid(t *testing.T) {
 		_, err := (&runtime.Canceller{Ports: w.ports, Definitions: w.pinned}).Cancel(w.ctx, tenant, child, "user:bob", "not needed")
 		require.ErrorIs(t, err, errBlown)
 		w.to(child)
-		require.Equal(t, agent.ReasonCancelled, w.state().Reason)
+		require.Equal(t, run.ReasonCancelled, w.state().Reason)
 		w.waiter.ended(w.owner)
 		w.sleep(2 * time.Minute)
 		before := len(w.waiter.woken)
@@ -256,7 +257,7 @@ func TestAnOwedWordBetweenRunsIsSaid(t *testing.T) {
 		require.Equal(t, []string{"token of the root"}, w.waiter.woken[before:])
 		w.run, w.owner = root, owner
 		require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
-		require.Equal(t, agent.StatusFailed, w.call("c1").Status)
+		require.Equal(t, run.StatusFailed, w.call("c1").Status)
 		require.Len(t, w.model.asked, 2)
 		w.waiter.ended(w.owner)
 		w.sleep(2 * time.Minute)

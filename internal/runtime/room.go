@@ -7,6 +7,9 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/prompt"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // bodies are the bodies of live results that are in blobs, by digest: what a request is measured by and holds.
@@ -28,16 +31,16 @@ func counts(def *agent.Definition) bool { return def.Context.Window > 0 || def.C
 
 // asking is what a request is made of beside the run.
 type asking struct {
-	action agent.Action
+	action run.Action
 	system string // the system text, without the summary
 	add    hook.Additions
 	known  bodies
-	left   agent.Budget
+	left   prompt.Budget
 }
 
 // fit makes room for the request, as facts in the draft: they are committed with what comes of it. Then q.action is what is owed, and q.left
 // what the window has left. Where the request fails, d is to be what it was.
-func (st *Stepper) fit(ctx context.Context, def *agent.Definition, d *agent.Draft, q *asking) error {
+func (st *Stepper) fit(ctx context.Context, def *agent.Definition, d *run.Draft, q *asking) error {
 	if !counts(def) {
 		return nil
 	}
@@ -45,13 +48,13 @@ func (st *Stepper) fit(ctx context.Context, def *agent.Definition, d *agent.Draf
 	if q.known, err = st.bodies(ctx, &d.State, d.State.Messages.All(), nil); err != nil {
 		return err
 	}
-	m := agent.Measured{System: q.system, Bodies: q.known.sizes()}
-	if st.Count != nil && agent.Doubt(def, &d.State, q.action, m) {
+	m := prompt.Measured{System: q.system, Bodies: q.known.sizes()}
+	if st.Count != nil && prompt.Doubt(def, &d.State, q.action, m) {
 		if m.Count, err = st.count(ctx, def, &d.State, *q); err != nil {
 			return err
 		}
 	}
-	facts, left := agent.MakeRoom(def, &d.State, q.action, m)
+	facts, left := prompt.MakeRoom(def, &d.State, q.action, m)
 	if q.left = left; len(facts) == 0 {
 		return nil
 	}
@@ -62,13 +65,13 @@ func (st *Stepper) fit(ctx context.Context, def *agent.Definition, d *agent.Draf
 		return err
 	}
 	offered := q.action.Offered
-	q.action = agent.Next(def, &d.State)
+	q.action = policy.Next(def, &d.State)
 	q.action.Offered = offered
 	return nil
 }
 
 // count is a provider's own count of the request, 0 where it cannot be had: then the estimate stands.
-func (st *Stepper) count(ctx context.Context, def *agent.Definition, s *agent.AgentState, q asking) (int64, error) {
+func (st *Stepper) count(ctx context.Context, def *agent.Definition, s *run.AgentState, q asking) (int64, error) {
 	req, _, err := st.built(ctx, def, s, q)
 	if err != nil {
 		return 0, err
@@ -84,8 +87,8 @@ func (st *Stepper) count(ctx context.Context, def *agent.Definition, s *agent.Ag
 }
 
 // built is the request with the bodies that blobs hold and with what plugins add to it alone, and its system text's digest where that is new.
-func (st *Stepper) built(ctx context.Context, def *agent.Definition, s *agent.AgentState, q asking) (agent.Request, string, error) {
-	req, digest := agent.BuildRequest(def, s, q.action, q.system)
+func (st *Stepper) built(ctx context.Context, def *agent.Definition, s *run.AgentState, q asking) (agent.Request, string, error) {
+	req, digest := prompt.BuildRequest(def, s, q.action, q.system)
 	req, err := q.add.To(req)
 	if err != nil {
 		return req, "", err
@@ -96,13 +99,13 @@ func (st *Stepper) built(ctx context.Context, def *agent.Definition, s *agent.Ag
 
 // summarised has the model write the summary of what leaves, where the definition says so. Where it fails or says nothing, the mechanical one
 // stands; that it was asked counts all the same.
-func (st *Stepper) summarised(ctx context.Context, def *agent.Definition, s *agent.AgentState, facts []agent.Event) ([]agent.Event, error) {
+func (st *Stepper) summarised(ctx context.Context, def *agent.Definition, s *run.AgentState, facts []run.Event) ([]run.Event, error) {
 	for i, fact := range facts {
-		e, ok := fact.(agent.Evicted)
+		e, ok := fact.(run.Evicted)
 		if !ok {
 			continue
 		}
-		req, owed := agent.SummaryRequest(def, s, e)
+		req, owed := prompt.SummaryRequest(def, s, e)
 		if !owed {
 			continue
 		}
@@ -111,18 +114,18 @@ func (st *Stepper) summarised(ctx context.Context, def *agent.Definition, s *age
 		if err != nil && !errors.As(err, &failed) {
 			return nil, fmt.Errorf("ask the model for a summary: %w", err)
 		}
-		facts[i] = agent.Summarised(def, e, reply, requests)
+		facts[i] = prompt.Summarised(def, e, reply, requests)
 	}
 	return facts, nil
 }
 
 // bodies are those of the messages' results that blobs hold, with what is known of them.
-func (p Ports) bodies(ctx context.Context, s *agent.AgentState, messages []agent.Message, known bodies) (bodies, error) {
+func (p Ports) bodies(ctx context.Context, s *run.AgentState, messages []run.Message, known bodies) (bodies, error) {
 	if s.BlobMessages == 0 {
 		return known, nil
 	}
 	for _, m := range messages {
-		r, ok := m.Block.(agent.ToolResult)
+		r, ok := m.Block.(run.ToolResult)
 		if !ok || r.Blob == "" {
 			continue
 		}

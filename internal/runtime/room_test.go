@@ -12,6 +12,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/prompt"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tool"
@@ -42,14 +44,14 @@ func (w *world) gives(text func(n int) string) {
 }
 
 // evictions are the evictions of the journal, each with the stored names of its entry's facts.
-func (w *world) evictions() (evicted []agent.Evicted, beside [][]string) {
+func (w *world) evictions() (evicted []run.Evicted, beside [][]string) {
 	for _, e := range w.entries() {
 		var names []string
 		for _, fact := range e.Events {
-			names = append(names, agent.EventType(fact))
+			names = append(names, run.EventType(fact))
 		}
 		for _, fact := range e.Events {
-			if fact, ok := fact.(agent.Evicted); ok {
+			if fact, ok := fact.(run.Evicted); ok {
 				evicted, beside = append(evicted, fact), append(beside, names)
 			}
 		}
@@ -117,7 +119,7 @@ func TestFailedRequestEvictsNothing(t *testing.T) {
 				w.start()
 				require.Equal(t, runtime.NextFailed, w.drive(0).Next)
 				s := w.state()
-				require.Equal(t, agent.CodeModelFailed, s.Error.Code)
+				require.Equal(t, run.CodeModelFailed, s.Error.Code)
 				require.Zero(t, w.written("evicted")+w.written("context_full"))
 				require.Equal(t, 9, s.Messages.Len())
 				want := int64(5)
@@ -131,7 +133,7 @@ func TestFailedRequestEvictsNothing(t *testing.T) {
 }
 
 func TestSummaryByModel(t *testing.T) {
-	usage := agent.Usage{Input: 70, Output: 7}
+	usage := run.Usage{Input: 70, Output: 7}
 	for name, c := range map[string]struct {
 		say  string
 		fail error
@@ -164,7 +166,7 @@ func TestSummaryByModel(t *testing.T) {
 				require.Empty(t, r.Tools)
 				require.Equal(t, []string{
 					`user: "Work."`, `call of "look": "{}"`, `result: "` + strings.Repeat("r", 640) + `"`, `call of "look": "{}"`, `result: "` + strings.Repeat("r", 640) + `"`,
-				}, strings.Split(r.Messages[0].Block.(agent.Text).Text, "\n"))
+				}, strings.Split(r.Messages[0].Block.(run.Text).Text, "\n"))
 				require.Contains(t, w.model.asked[4].System, c.want)
 			})
 		})
@@ -180,7 +182,7 @@ type notetaker struct {
 }
 
 func (n *notetaker) Ask(ctx context.Context, r agent.Request) (agent.Reply, int, error) {
-	if r.Lifecycle != agent.LifecycleNotes {
+	if r.Lifecycle != prompt.LifecycleNotes {
 		return n.Asker.Ask(ctx, r)
 	}
 	n.asked = append(n.asked, r)
@@ -256,7 +258,7 @@ func TestBlobsAreMeasured(t *testing.T) {
 		for digest, n := range read {
 			require.LessOrEqual(t, n, 4, digest)
 		}
-		require.Len(t, w.model.asked[4].Messages[1].Block.(agent.ToolResult).Content, 100_000)
+		require.Len(t, w.model.asked[4].Messages[1].Block.(run.ToolResult).Content, 100_000)
 	})
 }
 
@@ -284,11 +286,11 @@ func TestLongConversation(t *testing.T) {
 		for i, r := range w.model.asked {
 			bytes := len(r.System)
 			for _, m := range r.Messages {
-				if res, ok := m.Block.(agent.ToolResult); ok {
+				if res, ok := m.Block.(run.ToolResult); ok {
 					bytes += len(res.Content)
 				}
 			}
-			require.Less(t, agent.ProseTokens(bytes), w.def.Context.Window-w.def.Context.Reserve.Output-w.def.Context.Reserve.Safety-w.def.Context.RoundMinimum, "request %d", i)
+			require.Less(t, run.ProseTokens(bytes), w.def.Context.Window-w.def.Context.Reserve.Output-w.def.Context.Reserve.Safety-w.def.Context.RoundMinimum, "request %d", i)
 			require.LessOrEqual(t, len(r.System), 2*1600+400)
 		}
 		for _, ops := range w.table.writes {
@@ -306,7 +308,7 @@ func TestLongConversation(t *testing.T) {
 			require.Equal(t, i < int(s.EvictedMessages), m.Evicted)
 			require.Positive(t, m.SeenCount)
 		}
-		require.Equal(t, agent.Text{Text: "Work."}, all[0].Block)
+		require.Equal(t, run.Text{Text: "Work."}, all[0].Block)
 		require.Less(t, all[0].SeenCount, int64(rounds), "frozen")
 	})
 }
@@ -336,8 +338,8 @@ var errNoCount = errors.New("no count")
 func TestCountOutOfTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.narrow(func(x *agent.Context) { x.Reserve = agent.Reserve{} })
-		s := agent.AgentState{}
-		w.def.Context.EvictBelow = agent.BudgetOf(w.def, &s, agent.Action{}, agent.Measured{System: "You work."}).Remaining - 6
+		s := run.AgentState{}
+		w.def.Context.EvictBelow = prompt.BudgetOf(w.def, &s, run.Action{}, prompt.Measured{System: "You work."}).Remaining - 6
 		ctx, cancel := context.WithCancel(w.ctx)
 		w.ports.Count = cancelling{cancel}
 		w.start()

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Where a route leads, as the state machine's Choice reads it.
@@ -49,7 +51,7 @@ func (i Invocation) route(next string) Route {
 
 // turnedAway says where an invocation goes that may not touch the run: because another execution owns it (rules 12, 13), because
 // it is done, or because it is parked and this is not the attempt that was woken (rule 7).
-func turnedAway(i Invocation, s *agent.AgentState, now time.Time) (Route, bool) {
+func turnedAway(i Invocation, s *run.AgentState, now time.Time) (Route, bool) {
 	switch {
 	case s.Owner != i.Execution && s.FormerOwner == i.Execution:
 		r := i.route(NextContinue)
@@ -57,23 +59,23 @@ func turnedAway(i Invocation, s *agent.AgentState, now time.Time) (Route, bool) 
 		return r, true
 	case s.Owner != i.Execution:
 		return i.route(NextDone), true
-	case s.Status == agent.RunDone:
+	case s.Status == run.RunDone:
 		return i.route(doneRoute(s)), true
-	case s.Status == agent.RunWaiting && i.Woken != s.WaitSeq:
+	case s.Status == run.RunWaiting && i.Woken != s.WaitSeq:
 		return waitRoute(i, s, now), true
 	default:
 		return Route{}, false
 	}
 }
 
-func doneRoute(s *agent.AgentState) string {
-	if s.Reason == agent.ReasonError {
+func doneRoute(s *run.AgentState) string {
+	if s.Reason == run.ReasonError {
 		return NextFailed
 	}
 	return NextDone
 }
 
-func waitRoute(i Invocation, s *agent.AgentState, now time.Time) Route {
+func waitRoute(i Invocation, s *run.AgentState, now time.Time) Route {
 	r := i.route(NextWait)
 	r.Woken, r.At = s.WaitSeq, s.ReadFrom()
 	until := s.EarliestExpiry()
@@ -86,13 +88,13 @@ func waitRoute(i Invocation, s *agent.AgentState, now time.Time) Route {
 }
 
 // owesTools reports whether what the run owes next is the batch's to do.
-func owesTools(d *agent.Definition, s *agent.AgentState) bool {
-	next := agent.Next(d, s).Kind
-	return next == agent.ActTools || next == agent.ActList
+func owesTools(d *agent.Definition, s *run.AgentState) bool {
+	next := policy.Next(d, s).Kind
+	return next == run.ActTools || next == run.ActList
 }
 
 // routeAfter is where a run goes from a state this invocation has just committed.
-func routeAfter(i Invocation, d *agent.Definition, s *agent.AgentState, now time.Time) Route {
+func routeAfter(i Invocation, d *agent.Definition, s *run.AgentState, now time.Time) Route {
 	i.At = s.ReadFrom()
 	if s.Owner != i.Execution {
 		r := i.route(NextContinue)
@@ -100,9 +102,9 @@ func routeAfter(i Invocation, d *agent.Definition, s *agent.AgentState, now time
 		return r
 	}
 	switch {
-	case s.Status == agent.RunDone:
+	case s.Status == run.RunDone:
 		return i.route(doneRoute(s))
-	case s.Status == agent.RunWaiting:
+	case s.Status == run.RunWaiting:
 		return waitRoute(i, s, now)
 	case owesTools(d, s):
 		return i.route(NextTools)

@@ -14,6 +14,8 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -48,7 +50,7 @@ type Ports struct {
 }
 
 // within is ctx inside the run s.
-func (p Ports) within(ctx context.Context, s *agent.AgentState) context.Context {
+func (p Ports) within(ctx context.Context, s *run.AgentState) context.Context {
 	if p.Trace == nil {
 		return ctx
 	}
@@ -56,8 +58,8 @@ func (p Ports) within(ctx context.Context, s *agent.AgentState) context.Context 
 }
 
 // resumed is the fact that a parked run goes on. The entry that parked it is its newest.
-func resumed(s *agent.AgentState, now time.Time) agent.Resumed {
-	return agent.Resumed{Waited: max(0, now.Sub(s.UpdatedAt).Milliseconds())}
+func resumed(s *run.AgentState, now time.Time) run.Resumed {
+	return run.Resumed{Waited: max(0, now.Sub(s.UpdatedAt).Milliseconds())}
 }
 
 // ErrModelBusy says that every model of the chain failed in a way that may pass, as often as each may be asked. Nothing was committed.
@@ -78,7 +80,7 @@ const (
 
 // commit appends the draft, with the requests to people that it opens, closes and uses up, and whatever is beside it;
 // and tells the sink. An end closes no request: that is owed behind it (closeRequests), however many there are.
-func (p Ports) commit(ctx context.Context, before agent.AgentState, d *agent.Draft, def *agent.Definition, beside ...store.Op) error {
+func (p Ports) commit(ctx context.Context, before run.AgentState, d *run.Draft, def *agent.Definition, beside ...store.Op) error {
 	guards, err := p.requestOps(ctx, &before, d, def)
 	if err != nil {
 		return err
@@ -108,7 +110,7 @@ func (p Ports) commit(ctx context.Context, before agent.AgentState, d *agent.Dra
 }
 
 // answerLost tells the sink of the entry that settled this attempt though its answer was lost on the way: nobody else will.
-func (p Ports) answerLost(ctx context.Context, inv Invocation, s *agent.AgentState) {
+func (p Ports) answerLost(ctx context.Context, inv Invocation, s *run.AgentState) {
 	if p.Sink == nil || s.LastWriter() != inv.Writer {
 		return
 	}
@@ -136,7 +138,7 @@ func (p Ports) makeRoom(ctx context.Context, i Invocation, l store.Loaded, def *
 
 // commitAlone commits a draft that has no room for anything else, or has to be on record before anything else. Its error is errDrained where
 // that went well.
-func (p Ports) commitAlone(ctx context.Context, l store.Loaded, d *agent.Draft, def *agent.Definition) error {
+func (p Ports) commitAlone(ctx context.Context, l store.Loaded, d *run.Draft, def *agent.Definition) error {
 	if err := p.commit(ctx, l.State, d, def); err != nil {
 		return err
 	}
@@ -174,7 +176,7 @@ func conflict(err error) bool {
 
 // final reports whether the same attempt would meet the same error again.
 func final(err error) bool {
-	var forbidden *agent.ApplyError
+	var forbidden *run.ApplyError
 	for _, e := range []error{store.ErrTooLarge, store.ErrInvalid, store.ErrNoRun, store.ErrNoBlob, store.ErrDamaged, errCleaning, ErrUncleaned, ErrElsewhere, ErrModelBusy} {
 		if errors.Is(err, e) {
 			return true
@@ -188,30 +190,30 @@ func final(err error) bool {
 const maxRequestWrites = store.MaxOps - 20
 
 // crowded reports whether an entry writes as many requests as one may: what else is due is for the entry behind it.
-func crowded(d *agent.Draft) bool { return requestWrites(d.Entry.Events) >= maxRequestWrites }
+func crowded(d *run.Draft) bool { return requestWrites(d.Entry.Events) >= maxRequestWrites }
 
 // requestWrites is how many writes to requests the events take, at most: see requestOps.
-func requestWrites(events []agent.Event) int {
+func requestWrites(events []run.Event) int {
 	n := 0
 	for _, e := range events {
 		switch e := e.(type) {
-		case agent.CallSuspended:
-			if e.For != agent.ForAnswer {
+		case run.CallSuspended:
+			if e.For != run.ForAnswer {
 				n++
 			}
 			if e.Why != "" { // the approval that is void
 				n++
 			}
-		case agent.LateSuspended: // and the request that asked what became of the call
+		case run.LateSuspended: // and the request that asked what became of the call
 			n += 2
-		case agent.CallUnknown, agent.CallClaimed, agent.CallCancelled, agent.CallPermitted, agent.LateResult, agent.PermissionRequested,
-			agent.PermissionAnswered:
+		case run.CallUnknown, run.CallClaimed, run.CallCancelled, run.CallPermitted, run.LateResult, run.PermissionRequested,
+			run.PermissionAnswered:
 			n++
-		case agent.Answered:
+		case run.Answered:
 			if e.Used != nil {
 				n++
 			}
-		case agent.Decided:
+		case run.Decided:
 			if e.Early != "" {
 				n++
 			}
@@ -222,7 +224,7 @@ func requestWrites(events []agent.Event) int {
 
 // addWhileRoom adds facts that close requests, each by itself, as far as the entry has room for them. The next entry
 // finds those that are left.
-func addWhileRoom(d *agent.Draft, facts ...agent.Event) error {
+func addWhileRoom(d *run.Draft, facts ...run.Event) error {
 	for _, e := range facts {
 		if crowded(d) {
 			return nil
@@ -236,10 +238,10 @@ func addWhileRoom(d *agent.Draft, facts ...agent.Event) error {
 
 // requestOps are the writes to requests that belong into the draft's transaction: a new one for every call it suspends (A19),
 // an end for every one it overtakes, and the use of every approval it claims under (A6).
-func (p Ports) requestOps(ctx context.Context, before *agent.AgentState, d *agent.Draft, def *agent.Definition) ([]store.Op, error) {
+func (p Ports) requestOps(ctx context.Context, before *run.AgentState, d *run.Draft, def *agent.Definition) ([]store.Op, error) {
 	var ops []store.Op
 	for _, c := range d.State.Waits() {
-		if was, ok := before.Call(c.ID); c.Wait.For == agent.ForAnswer || ok && was.Wait != nil && was.Wait.Approval == c.Wait.Approval {
+		if was, ok := before.Call(c.ID); c.Wait.For == run.ForAnswer || ok && was.Wait != nil && was.Wait.Approval == c.Wait.Approval {
 			continue
 		}
 		op, err := approval.CreateOp(approval.ForCall(def, &d.State, c))
@@ -258,7 +260,7 @@ func (p Ports) requestOps(ctx context.Context, before *agent.AgentState, d *agen
 	}
 	ops = append(append(ops, early...), void...)
 	for _, c := range before.Waits() {
-		if c.Wait.For == agent.ForAnswer { // nobody was asked by a request of its own
+		if c.Wait.For == run.ForAnswer { // nobody was asked by a request of its own
 			continue
 		}
 		if as, ended := overtaken(c, d.Entry.Events); ended {
@@ -274,10 +276,10 @@ func (p Ports) requestOps(ctx context.Context, before *agent.AgentState, d *agen
 
 // settledEarly are the requests that decisions kept until now settle in this draft: one that was asked before is decided, if nobody was
 // first; one that the draft asks is created as it stands.
-func (p Ports) settledEarly(ctx context.Context, before *agent.AgentState, d *agent.Draft, def *agent.Definition) ([]store.Op, error) {
+func (p Ports) settledEarly(ctx context.Context, before *run.AgentState, d *run.Draft, def *agent.Definition) ([]store.Op, error) {
 	var ops []store.Op
 	for _, e := range d.Entry.Events {
-		fact, ok := e.(agent.Decided)
+		fact, ok := e.(run.Decided)
 		if !ok || fact.Early == "" {
 			continue
 		}
@@ -301,7 +303,7 @@ func (p Ports) settledEarly(ctx context.Context, before *agent.AgentState, d *ag
 }
 
 // decidedEarly writes the request that a kept decision settles, with all that people have said about it since it was made.
-func (p Ports) decidedEarly(ctx context.Context, tenant string, fact agent.Decided, now time.Time) (store.Op, error) {
+func (p Ports) decidedEarly(ctx context.Context, tenant string, fact run.Decided, now time.Time) (store.Op, error) {
 	asked, err := approval.Get(ctx, p.Table, tenant, fact.Approval)
 	if err != nil {
 		return store.Op{}, err
@@ -311,10 +313,10 @@ func (p Ports) decidedEarly(ctx context.Context, tenant string, fact agent.Decid
 
 // voided takes back the approvals of calls that are asked about again, as the policy that applies (A17) or what they depend on has changed since. What a claim has used up
 // stays as it is.
-func (p Ports) voided(ctx context.Context, before *agent.AgentState, d *agent.Draft) ([]store.Op, error) {
+func (p Ports) voided(ctx context.Context, before *run.AgentState, d *run.Draft) ([]store.Op, error) {
 	var ops []store.Op
 	for _, e := range d.Entry.Events {
-		again, ok := e.(agent.CallSuspended)
+		again, ok := e.(run.CallSuspended)
 		if !ok || again.Why == "" {
 			continue
 		}
@@ -337,9 +339,9 @@ func (p Ports) voided(ctx context.Context, before *agent.AgentState, d *agent.Dr
 
 // approvedBy is the request on which a call was approved before or in the draft, where no claim has used that up; "" where there is none. Of a
 // decision that was kept, the request is being written already.
-func approvedBy(d *agent.Draft, call string) string {
+func approvedBy(d *run.Draft, call string) string {
 	for _, e := range d.Entry.Events {
-		if said, ok := e.(agent.Decided); ok && said.Call == call && said.Action == agent.ActionApprove && said.Early == "" {
+		if said, ok := e.(run.Decided); ok && said.Call == call && said.Action == run.ActionApprove && said.Early == "" {
 			return said.Approval
 		}
 	}
@@ -351,14 +353,14 @@ func approvedBy(d *agent.Draft, call string) string {
 }
 
 // suspendedIn is c as the draft suspends it.
-func suspendedIn(d *agent.Draft, c agent.Call) agent.Call {
+func suspendedIn(d *run.Draft, c run.Call) run.Call {
 	for _, e := range d.Entry.Events {
-		if late, ok := e.(agent.LateSuspended); ok && late.Call == c.ID {
-			e = agent.CallSuspended{Call: c.ID, Approval: agent.ApprovalID(d.State.Run, c.ID, c.Asks+1), Digest: late.Digest, Expires: late.Expires, For: agent.ForInput, Ticket: late.Ticket}
+		if late, ok := e.(run.LateSuspended); ok && late.Call == c.ID {
+			e = run.CallSuspended{Call: c.ID, Approval: run.ApprovalID(d.State.Run, c.ID, c.Asks+1), Digest: late.Digest, Expires: late.Expires, For: run.ForInput, Ticket: late.Ticket}
 		}
-		if e, ok := e.(agent.CallSuspended); ok && e.Call == c.ID {
+		if e, ok := e.(run.CallSuspended); ok && e.Call == c.ID {
 			c.Ticket = e.Ticket
-			c.Wait = &agent.Wait{For: cmp.Or(e.For, agent.ForApproval), Approval: e.Approval, Digest: e.Digest, Since: d.Entry.Time, Expires: e.Expires, Policy: e.Policy}
+			c.Wait = &run.Wait{For: cmp.Or(e.For, run.ForApproval), Approval: e.Approval, Digest: e.Digest, Since: d.Entry.Time, Expires: e.Expires, Policy: e.Policy}
 		}
 	}
 	return c
@@ -366,32 +368,32 @@ func suspendedIn(d *agent.Draft, c agent.Call) agent.Call {
 
 // overtaken reports whether the events settle a suspended call otherwise than by a decision on its request, and how the request
 // ends then.
-func overtaken(c agent.Call, events []agent.Event) (approval.Status, bool) {
-	if slices.ContainsFunc(events, func(e agent.Event) bool { return settles(e, c) }) { // also behind a late word: the request says so already
+func overtaken(c run.Call, events []run.Event) (approval.Status, bool) {
+	if slices.ContainsFunc(events, func(e run.Event) bool { return settles(e, c) }) { // also behind a late word: the request says so already
 		return "", false
 	}
 	for _, e := range events {
 		switch e := e.(type) {
-		case agent.Answered: // the run that the call is has ended: nobody is asked about it any more
+		case run.Answered: // the run that the call is has ended: nobody is asked about it any more
 			if e.Call == c.ID && e.Used != nil {
 				return approval.Voided, true
 			}
-		case agent.LateResult:
-			if e.Call == c.ID && c.Wait.For == agent.ForOutcome {
+		case run.LateResult:
+			if e.Call == c.ID && c.Wait.For == run.ForOutcome {
 				return approval.Voided, true
 			}
-		case agent.LateSuspended:
-			if e.Call == c.ID && c.Wait.For == agent.ForOutcome && c.Wait.Claim == e.Writer {
+		case run.LateSuspended:
+			if e.Call == c.ID && c.Wait.For == run.ForOutcome && c.Wait.Claim == e.Writer {
 				return approval.Voided, true
 			}
-		case agent.CallCancelled:
-			if e.Call == c.ID && e.Reason == agent.WhyDenied { // on its tool
+		case run.CallCancelled:
+			if e.Call == c.ID && e.Reason == run.WhyDenied { // on its tool
 				return approval.Voided, true
 			}
 			if e.Call == c.ID {
 				return approval.Expired, true
 			}
-		case agent.CallPermitted:
+		case run.CallPermitted:
 			if e.Call == c.ID {
 				return approval.Voided, true
 			}
@@ -401,11 +403,11 @@ func overtaken(c agent.Call, events []agent.Event) (approval.Status, bool) {
 }
 
 // settles reports whether the fact is a person's word on the request that c waits for.
-func settles(e agent.Event, c agent.Call) bool {
+func settles(e run.Event, c run.Call) bool {
 	switch e := e.(type) {
-	case agent.Decided:
+	case run.Decided:
 		return e.Call == c.ID && e.Approval == c.Wait.Approval
-	case agent.Answered:
+	case run.Answered:
 		return e.Call == c.ID && e.Used == nil && (e.Approval == "" || e.Approval == c.Wait.Approval)
 	default:
 		return false
@@ -413,16 +415,16 @@ func settles(e agent.Event, c agent.Call) bool {
 }
 
 // consumed are the uses of the approvals under which the draft claims, each once.
-func consumed(tenant string, d *agent.Draft) []store.Op {
+func consumed(tenant string, d *run.Draft) []store.Op {
 	var ops []store.Op
-	granted := map[string]agent.Grant{}
+	granted := map[string]run.Grant{}
 	for _, c := range d.Before().Live {
 		if c.Grant != nil && c.Grant.Consumed {
 			granted[c.ID] = *c.Grant
 		}
 	}
 	for _, e := range d.Entry.Events {
-		claim, ok := e.(agent.CallClaimed)
+		claim, ok := e.(run.CallClaimed)
 		if !ok {
 			continue
 		}
@@ -436,7 +438,7 @@ func consumed(tenant string, d *agent.Draft) []store.Op {
 
 // expire cancels the suspended calls, and closes the requests about tools, whose time is up, as far as the entry has
 // room for them. A timeout never approves (A14).
-func expire(d *agent.Draft) error {
+func expire(d *run.Draft) error {
 	if err := addWhileRoom(d, d.State.Overdue(d.Entry.Time)...); err != nil {
 		return err
 	}
@@ -444,13 +446,13 @@ func expire(d *agent.Draft) error {
 		if d.Entry.Time.Before(c.Wait.Expires) {
 			continue
 		}
-		e := agent.CallCancelled{Call: c.ID, Reason: agent.WhyExpired, Content: agent.TextExpired()}
+		e := run.CallCancelled{Call: c.ID, Reason: agent.WhyExpired, Content: agent.TextExpired()}
 		switch c.Wait.For {
-		case agent.ForOutcome:
-			e.Reason, e.Content = agent.WhyOutcomeUnknown, agent.TextOutcomeExpired()
-		case agent.ForInput:
+		case run.ForOutcome:
+			e.Reason, e.Content = run.WhyOutcomeUnknown, agent.TextOutcomeExpired()
+		case run.ForInput:
 			e.Content = agent.TextInputExpired()
-		case agent.ForAnswer:
+		case run.ForAnswer:
 			e.Content = agent.TextAnswerExpired()
 		}
 		if err := addWhileRoom(d, e); err != nil {
@@ -461,9 +463,9 @@ func expire(d *agent.Draft) error {
 }
 
 // draft starts the entry of one attempt: it resumes a parked run and drains exactly the inputs that were read (rule 16).
-func (p Ports) draft(i Invocation, l store.Loaded) (*agent.Draft, error) {
-	d := agent.NewDraft(l.State, i.Writer, p.Clock.Now())
-	if l.State.Status == agent.RunWaiting {
+func (p Ports) draft(i Invocation, l store.Loaded) (*run.Draft, error) {
+	d := run.NewDraft(l.State, i.Writer, p.Clock.Now())
+	if l.State.Status == run.RunWaiting {
 		if err := d.Add(resumed(&l.State, d.Entry.Time)); err != nil {
 			return nil, err
 		}
@@ -472,19 +474,19 @@ func (p Ports) draft(i Invocation, l store.Loaded) (*agent.Draft, error) {
 		if err := d.Add(fact); err != nil {
 			return nil, err
 		}
-		if in, said := fact.(agent.InputReceived); said && !in.Starts {
-			d.Mark(agent.CheckpointUserMessage)
+		if in, said := fact.(run.InputReceived); said && !in.Starts {
+			d.Mark(run.CheckpointUserMessage)
 		}
 	}
 	return d, nil
 }
 
 // park ends the draft as a wait. A parked run is a finished attempt.
-func park(d *agent.Draft) error {
-	if err := d.Add(agent.Parked{Expires: d.State.EarliestExpiry()}); err != nil {
+func park(d *run.Draft) error {
+	if err := d.Add(run.Parked{Expires: d.State.EarliestExpiry()}); err != nil {
 		return err
 	}
-	d.Mark(agent.CheckpointRunFinished)
+	d.Mark(run.CheckpointRunFinished)
 	return nil
 }
 
@@ -535,7 +537,7 @@ func Tightened(pinned Definitions, agents Agents) Definitions {
 			return nil, err
 		}
 		now := *def
-		now.Now = agent.CurrentOf(def, agents)
+		now.Now = policy.CurrentOf(def, agents)
 		return &now, nil
 	}
 }
@@ -546,7 +548,7 @@ func readDefinition(ctx context.Context, blobs store.Blobs, tenant, digest strin
 		return nil, fmt.Errorf("read definition %s: %w", digest, err)
 	}
 	def := &agent.Definition{}
-	if err := agent.ReadStored("definition", data, def); err != nil { // what another version has people asked about must not pass here
+	if err := run.ReadStored("definition", data, def); err != nil { // what another version has people asked about must not pass here
 		return nil, fmt.Errorf("read definition %s: %w: %w (deploy the version that wrote it)", digest, store.ErrDamaged, err)
 	}
 	return def, nil

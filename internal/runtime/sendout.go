@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // sendTimeout is how long whoever carries a call out has to take it.
@@ -17,7 +19,7 @@ const sendTimeout = 30 * time.Second
 type send func(ctx context.Context) error
 
 // outgoing prepares what goes out for a claimed call that is answered later, from the state s: the one place that knows how, by kind.
-func (r *round) outgoing(c agent.Call, s *agent.AgentState) (send, error) {
+func (r *round) outgoing(c run.Call, s *run.AgentState) (send, error) {
 	t, _ := r.def.Tool(c.Tool)
 	switch t.Kind {
 	case agent.KindService:
@@ -45,20 +47,20 @@ func (r *round) sendOut(ctx context.Context, x *execution, out send, err error) 
 	t, _ := r.def.Tool(x.call.Tool)
 	switch {
 	case errors.Is(err, ErrUndeliverable):
-		r.flight.landed(x, agent.CallFinished{
-			Call: x.call.ID, IsError: true, Reason: agent.WhyToolError, Content: x.call.Name + " was not asked: " + agent.Bounded(err.Error()),
+		r.flight.landed(x, run.CallFinished{
+			Call: x.call.ID, IsError: true, Reason: run.WhyToolError, Content: x.call.Name + " was not asked: " + run.Bounded(err.Error()),
 		})
 	case err != nil:
 		x.err = fmt.Errorf("send out call %s: %w", x.call.ID, err)
 		r.flight.landed(x, nil)
 	default:
-		r.flight.landed(x, agent.EmittedAs(t, x.call, r.Clock.Now()))
+		r.flight.landed(x, policy.EmittedAs(t, x.call, r.Clock.Now()))
 	}
 }
 
 // askService is the event that asks a service.
-func (r *round) askService(t agent.ToolSpec, c agent.Call, s *agent.AgentState) (send, error) {
-	e, err := agent.ServiceEvent(s, t, c)
+func (r *round) askService(t agent.ToolSpec, c run.Call, s *run.AgentState) (send, error) {
+	e, err := policy.ServiceEvent(s, t, c)
 	if err != nil {
 		return nil, err
 	}
@@ -78,12 +80,12 @@ func (r *round) askService(t agent.ToolSpec, c agent.Call, s *agent.AgentState) 
 }
 
 // askFunction is the invocation of a function that answers later.
-func (r *round) askFunction(t agent.ToolSpec, c agent.Call, s *agent.AgentState) (send, error) {
+func (r *round) askFunction(t agent.ToolSpec, c run.Call, s *run.AgentState) (send, error) {
 	to, err := r.callback(t, c)
 	if err != nil {
 		return nil, err
 	}
-	payload, err := agent.FunctionRequest(s, t, c, to).Payload()
+	payload, err := policy.FunctionRequest(s, t, c, to).Payload()
 	if err != nil {
 		return nil, err
 	}
@@ -97,12 +99,12 @@ func (r *round) askFunction(t agent.ToolSpec, c agent.Call, s *agent.AgentState)
 }
 
 // callback is where the answer to a call goes.
-func (r *round) callback(t agent.ToolSpec, c agent.Call) (agent.Callback, error) {
-	to := agent.Callback{AnswerTo: agent.AnswerTo{Run: r.inv.Run, Call: c.ID}}
+func (r *round) callback(t agent.ToolSpec, c run.Call) (policy.Callback, error) {
+	to := policy.Callback{AnswerTo: policy.AnswerTo{Run: r.inv.Run, Call: c.ID}}
 	if r.Callbacks == nil || c.AskedAt.IsZero() {
 		return to, nil
 	}
 	var err error
-	to.URL, err = r.Callbacks.URL(r.inv.Tenant, r.inv.Run, c.ID, agent.CallbackExpires(t, c))
+	to.URL, err = r.Callbacks.URL(r.inv.Tenant, r.inv.Run, c.ID, policy.CallbackExpires(t, c))
 	return to, err
 }

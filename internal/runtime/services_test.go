@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -21,13 +23,13 @@ import (
 // busOf is a bus that keeps every event it is given, and fails as often as it is told to.
 type busOf struct {
 	mu    sync.Mutex
-	took  []agent.Outgoing
+	took  []policy.Outgoing
 	fails []error // of the next events, in order; what fails with errLate was taken all the same
 }
 
 var errLate = errors.New("connection reset after all was sent")
 
-func (b *busOf) Emit(_ context.Context, e agent.Outgoing) error {
+func (b *busOf) Emit(_ context.Context, e policy.Outgoing) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.fails) > 0 {
@@ -59,7 +61,7 @@ func (w *world) services() *busOf {
 	b := &busOf{}
 	w.ports.Emit = b
 	w.def.Tools = append(w.def.Tools, agent.ToolSpec{
-		Name: "weather", Kind: agent.KindService, Description: "Ask.", Effect: agent.EffectNonIdempotent, Schema: json.RawMessage(`{"type":"object"}`),
+		Name: "weather", Kind: agent.KindService, Description: "Ask.", Effect: run.EffectNonIdempotent, Schema: json.RawMessage(`{"type":"object"}`),
 	})
 	w.def.Permission.Rules = append(w.def.Permission.Rules, agent.Rule{Tool: "weather", Verdict: agent.VerdictAllow})
 	return b
@@ -85,7 +87,7 @@ func TestServiceIsAskedAgain(t *testing.T) {
 				}
 				require.NotEmpty(t, b.ids())
 				require.Equal(t, 1, w.call("c1").Executions)
-				require.Equal(t, agent.ForAnswer, w.call("c1").Wait.For)
+				require.Equal(t, run.ForAnswer, w.call("c1").Wait.For)
 			})
 		})
 	}
@@ -103,11 +105,11 @@ func TestServiceIsAskedWhenTheBusIsBack(t *testing.T) {
 		w.step(0)
 		_, err := w.batch().Run(w.ctx, w.inv(0))
 		require.ErrorIs(t, err, errBlown)
-		require.Equal(t, agent.StatusRunning, w.call("c1").Status)
+		require.Equal(t, run.StatusRunning, w.call("c1").Status)
 		require.Empty(t, b.ids())
 		w.batchRun(0)
 		require.Equal(t, []string{"/c1"}, b.ids())
-		require.Equal(t, agent.StatusSuspended, w.call("c1").Status)
+		require.Equal(t, run.StatusSuspended, w.call("c1").Status)
 		require.Equal(t, 1, w.call("c1").Executions)
 	})
 }
@@ -127,7 +129,7 @@ func TestServiceThatCannotBeAsked(t *testing.T) {
 				w.model.replies = []agent.Reply{calls("weather c1")}
 				w.start()
 				require.Equal(t, runtime.NextDone, w.drive(0).Next)
-				require.Equal(t, agent.StatusFailed, w.call("c1").Status)
+				require.Equal(t, run.StatusFailed, w.call("c1").Status)
 				require.Contains(t, w.call("c1").Result.Content, "weather was not asked")
 			})
 		})
@@ -176,9 +178,9 @@ func TestAnswers(t *testing.T) {
 		w.drive(r.Woken)
 		s := w.state()
 		require.EqualValues(t, 1, s.Drained, "one slot for all of it")
-		require.Equal(t, agent.RunWaiting, s.Status, "for the other call")
+		require.Equal(t, run.RunWaiting, s.Status, "for the other call")
 		c := w.call("c1")
-		require.Equal(t, agent.StatusSucceeded, c.Status)
+		require.Equal(t, run.StatusSucceeded, c.Status)
 		body, err := w.ports.Blobs.Get(w.ctx, tenant, c.Result.Blob)
 		require.NoError(t, err)
 		require.Equal(t, long, string(body), "what is long lies in a blob")
@@ -203,7 +205,7 @@ func TestEndIsAnnounced(t *testing.T) {
 			b.fails = []error{errBlown, errBlown, errBlown, errBlown}
 			_, err := w.stepper().Step(w.ctx, w.inv(0))
 			require.ErrorIs(t, err, errBlown)
-			require.Equal(t, agent.RunDone, w.state().Status, "the end does not wait for the bus")
+			require.Equal(t, run.RunDone, w.state().Status, "the end does not wait for the bus")
 			require.Equal(t, runtime.NextDone, w.step(0).Next)
 		},
 		"a failure": func(t *testing.T, w *world, _ *busOf) {
@@ -326,7 +328,7 @@ func TestGivenUpRunsAreTold(t *testing.T) {
 			require.Equal(t, before.Generation+1, w.state().Generation)
 		}
 		require.ErrorIs(t, err, errBlown)
-		require.Equal(t, agent.ReasonError, w.state().Reason)
+		require.Equal(t, run.ReasonError, w.state().Reason)
 		b.fails = nil
 		require.Empty(t, b.took)
 		w.sleep(2 * time.Minute)

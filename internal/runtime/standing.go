@@ -6,20 +6,22 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // checkStanding reads the standing grants of the round's calls, once; in doubt, as a claim was refused, again those that it had found, and
 // those that were given in this run: what is not on record any more is taken away.
-func (a *authority) checkStanding(ctx context.Context, def *agent.Definition, d *agent.Draft, doubt bool) error {
+func (a *authority) checkStanding(ctx context.Context, def *agent.Definition, d *run.Draft, doubt bool) error {
 	s := &d.State
-	found := agent.PermissionChecked{Inference: s.Round.Inference, Tools: map[string]agent.PermissionStatus{}}
-	var asked []agent.StandingGrant
+	found := run.PermissionChecked{Inference: s.Round.Inference, Tools: map[string]run.PermissionStatus{}}
+	var asked []run.StandingGrant
 	known := s.Permissions.Checked
 	first := known.Inference != s.Round.Inference
 	doubt = doubt && !claimsUnder(d)
 	switch {
 	case first:
-		asked = agent.AskedStanding(def, s)
+		asked = policy.AskedStanding(def, s)
 	case doubt:
 		asked = known.Standing
 	}
@@ -35,7 +37,7 @@ func (a *authority) checkStanding(ctx context.Context, def *agent.Definition, d 
 	if found.Standing, err = a.onRecord(ctx, def, d, asked, doubt); err != nil {
 		return err
 	}
-	if !first && found.Revoked == nil && agent.SameStanding(known.Standing, found.Standing) {
+	if !first && found.Revoked == nil && policy.SameStanding(known.Standing, found.Standing) {
 		return nil
 	}
 	return d.Add(found)
@@ -43,43 +45,43 @@ func (a *authority) checkStanding(ctx context.Context, def *agent.Definition, d 
 
 // claimsUnder reports whether the draft claims under grants already: then it has looked, and a record that is read now would not know of these
 // claims. The transaction looks again.
-func claimsUnder(d *agent.Draft) bool {
-	return slices.ContainsFunc(d.Entry.Events, func(e agent.Event) bool {
-		claim, ok := e.(agent.CallClaimed)
+func claimsUnder(d *run.Draft) bool {
+	return slices.ContainsFunc(d.Entry.Events, func(e run.Event) bool {
+		claim, ok := e.(run.CallClaimed)
 		return ok && claim.Under != ""
 	})
 }
 
 // onRecord are those of the standing grants that are on record, read once for a round, and in doubt each time; the first time, those of
 // patterns that cover a call of the round as well.
-func (a *authority) onRecord(ctx context.Context, def *agent.Definition, d *agent.Draft, asked []agent.StandingGrant, doubt bool) ([]agent.StandingGrant, error) {
+func (a *authority) onRecord(ctx context.Context, def *agent.Definition, d *run.Draft, asked []run.StandingGrant, doubt bool) ([]run.StandingGrant, error) {
 	s := &d.State
 	if a.checked == nil || a.checked.Inference != s.Round.Inference || doubt {
 		live, err := approval.StandingOf(ctx, a.table, s.Tenant, s.Agent, asked, d.Entry.Time)
 		if err != nil {
 			return nil, err
 		}
-		if s.Permissions.Checked.Inference != s.Round.Inference && def.Granting().Patterns() {
-			patterns, err := approval.PatternsOf(ctx, a.table, s.Tenant, s.Agent, agent.ToolsOf(asked), d.Entry.Time)
+		if s.Permissions.Checked.Inference != s.Round.Inference && policy.Granting(def).Patterns() {
+			patterns, err := approval.PatternsOf(ctx, a.table, s.Tenant, s.Agent, policy.ToolsOf(asked), d.Entry.Time)
 			if err != nil {
 				return nil, err
 			}
-			live = append(live, agent.CoveringPatterns(def, s, patterns)...)
+			live = append(live, policy.CoveringPatterns(def, s, patterns)...)
 		}
 		if live, err = approval.Traced(ctx, a.table, s.Tenant, s.Agent, live); err != nil {
 			return nil, err
 		}
-		a.checked = &agent.PermissionChecked{Inference: s.Round.Inference, Standing: live}
+		a.checked = &run.PermissionChecked{Inference: s.Round.Inference, Standing: live}
 	}
 	return a.checked.Standing, nil
 }
 
 // revoked are the standing grants that were given in this run and are not on record any more, of those that the next claims would take.
-func (a *authority) revoked(ctx context.Context, def *agent.Definition, d *agent.Draft) ([]agent.PermitRef, error) {
+func (a *authority) revoked(ctx context.Context, def *agent.Definition, d *run.Draft) ([]run.PermitRef, error) {
 	s := &d.State
-	var gone []agent.PermitRef
-	for _, h := range agent.HeldStanding(def, s) {
-		live, err := approval.StandingLive(ctx, a.table, s.Tenant, s.Agent, agent.StandingGrant{Tool: h.Tool, Digest: h.Digest}, d.Entry.Time)
+	var gone []run.PermitRef
+	for _, h := range policy.HeldStanding(def, s) {
+		live, err := approval.StandingLive(ctx, a.table, s.Tenant, s.Agent, run.StandingGrant{Tool: h.Tool, Digest: h.Digest}, d.Entry.Time)
 		if err != nil {
 			return nil, err
 		}
@@ -92,15 +94,15 @@ func (a *authority) revoked(ctx context.Context, def *agent.Definition, d *agent
 
 // standingOf is what must be on record for a claim that the draft has made: the very grant that it takes, or, of a call that runs again or
 // under what was granted in this run, any that covers it. False where the claim takes no standing grant.
-func standingOf(def *agent.Definition, s *agent.AgentState, c agent.Call, claim agent.CallClaimed) (agent.StandingGrant, bool) {
+func standingOf(def *agent.Definition, s *run.AgentState, c run.Call, claim run.CallClaimed) (run.StandingGrant, bool) {
 	if g, taken := s.StandingUnder(c, claim); taken {
 		return g, true
 	}
-	return agent.StandingGrant{Tool: c.Tool, Digest: agent.RecordOf(def, s, c)}, c.Grant != nil && c.Grant.Standing
+	return run.StandingGrant{Tool: c.Tool, Digest: policy.RecordOf(def, s, c)}, c.Grant != nil && c.Grant.Standing
 }
 
 // standingLive reports whether what a call that has a standing grant would be claimed under is on record still.
-func (r *round) standingLive(ctx context.Context, p *plan, c agent.Call, claim agent.CallClaimed) (bool, error) {
+func (r *round) standingLive(ctx context.Context, p *batchPlan, c run.Call, claim run.CallClaimed) (bool, error) {
 	g, _ := standingOf(r.def, &p.draft.State, c, claim)
 	return approval.StandingLive(ctx, r.Table, r.inv.Tenant, p.draft.State.Agent, g, p.draft.Entry.Time)
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -19,15 +21,15 @@ func ExecutionName(run string, generation int64) string { return fmt.Sprintf("%s
 type Start struct {
 	Tenant        string
 	Agent         *agent.Definition
-	Key           string            // idempotency key; empty = the run gets one of its own
-	Message       []agent.UserBlock // what a user said
-	Input         json.RawMessage   // any JSON, handed to the system text and, less parentSubject$$, said as one user text
-	Continues     string            // a finished run of the tenant whose conversation goes on; empty = none
-	Subject       string            // empty = that of the run that is continued
-	AccessControl string            // the same
-	Parent        *agent.Parent     // the call that the run is; nil = nobody delegates it
-	heard         []string          // people whose words the run has taken in that delegates it
-	By            []string          // who starts it, or for whom the run acts that delegates it; of a run that is continued, those it acts for are added
+	Key           string          // idempotency key; empty = the run gets one of its own
+	Message       []run.UserBlock // what a user said
+	Input         json.RawMessage // any JSON, handed to the system text and, less parentSubject$$, said as one user text
+	Continues     string          // a finished run of the tenant whose conversation goes on; empty = none
+	Subject       string          // empty = that of the run that is continued
+	AccessControl string          // the same
+	Parent        *run.Parent     // the call that the run is; nil = nobody delegates it
+	heard         []string        // people whose words the run has taken in that delegates it
+	By            []string        // who starts it, or for whom the run acts that delegates it; of a run that is continued, those it acts for are added
 }
 
 // ErrKeyReused says that the key started a run with another body (R2).
@@ -47,26 +49,26 @@ type Starter struct{ Ports }
 
 // Start writes the run and then starts its execution, both idempotently: the same key and body give the same run, however often
 // and from however many clients at once (R1). With ErrUnstarted the run is returned as well.
-func (st *Starter) Start(ctx context.Context, r Start) (agent.AgentState, error) {
+func (st *Starter) Start(ctx context.Context, r Start) (run.AgentState, error) {
 	if r.Key == "" {
 		r.Key = st.IDs.Key()
 	}
-	run := agent.RunID(r.Tenant, r.Agent.Name, r.Key)
-	s, err := st.Create(ctx, r, run, ExecutionName(run, 0))
+	runID := agent.RunID(r.Tenant, r.Agent.Name, r.Key)
+	s, err := st.Create(ctx, r, runID, ExecutionName(runID, 0))
 	if err != nil {
-		return agent.AgentState{}, err
+		return run.AgentState{}, err
 	}
 	return s, errors.Join(st.launch(ctx, &s), st.startedAgain(ctx, &s, r.By))
 }
 
 // startedAgain has a run know who started it besides those for whom it acts already: they are requesters like the
 // first. A run that has ended asks nobody any more.
-func (st *Starter) startedAgain(ctx context.Context, s *agent.AgentState, by []string) error {
+func (st *Starter) startedAgain(ctx context.Context, s *run.AgentState, by []string) error {
 	for _, id := range by {
-		if s.Status == agent.RunDone || id == "" || slices.Contains(s.By, id) || slices.Contains(s.Again, id) {
+		if s.Status == run.RunDone || id == "" || slices.Contains(s.By, id) || slices.Contains(s.Again, id) {
 			continue
 		}
-		fact := agent.InputReceived{ID: "start/" + id, By: id, Starts: true}
+		fact := run.InputReceived{ID: "start/" + id, By: id, Starts: true}
 		if _, err := st.Journal.Accept(ctx, s.Tenant, s.Run, "start/"+id, fact); err != nil {
 			return fmt.Errorf("note that %s has started run %s, too: %w", id, s.Run, err)
 		}
@@ -78,8 +80,8 @@ func (st *Starter) startedAgain(ctx context.Context, s *agent.AgentState, by []s
 }
 
 // launch starts the execution of a run that is written. Starting it again is no error.
-func (st *Starter) launch(ctx context.Context, s *agent.AgentState) error {
-	if s.Status == agent.RunDone {
+func (st *Starter) launch(ctx context.Context, s *run.AgentState) error {
+	if s.Status == run.RunDone {
 		return nil
 	}
 	if err := st.Waiter.Start(ctx, s.Tenant, s.Run, s.Owner); err != nil {
@@ -91,64 +93,64 @@ func (st *Starter) launch(ctx context.Context, s *agent.AgentState) error {
 // Create writes the run's first entry for an owner, or finds that it is there. It starts nothing. Errors that a client can mend are
 // *BadStart, ErrUnknownBlob and ErrKeyReused; a run that it is to continue must be there and have finished: store.ErrNoRun,
 // agent.ErrNotFinished.
-func (st *Starter) Create(ctx context.Context, r Start, run, owner string) (agent.AgentState, error) {
-	first, err := r.first(run, owner)
+func (st *Starter) Create(ctx context.Context, r Start, runID, owner string) (run.AgentState, error) {
+	first, err := r.first(runID, owner)
 	if err != nil {
-		return agent.AgentState{}, err
+		return run.AgentState{}, err
 	}
 	if err := st.checkMedia(ctx, r.Tenant, first.Messages); err != nil {
-		return agent.AgentState{}, fmt.Errorf("start run: message: %w", err)
+		return run.AgentState{}, fmt.Errorf("start run: message: %w", err)
 	}
-	seed := agent.AgentState{}
+	seed := run.AgentState{}
 	if r.Continues != "" {
 		if seed, err = st.continued(ctx, r, &first); err != nil {
-			return agent.AgentState{}, err
+			return run.AgentState{}, err
 		}
 	}
 	if first.Definition, err = st.pin(ctx, r.Tenant, r.Agent); err != nil {
-		return agent.AgentState{}, fmt.Errorf("start run %s: %w", run, err)
+		return run.AgentState{}, fmt.Errorf("start run %s: %w", runID, err)
 	}
 	return st.write(ctx, seed, first, r.Agent)
 }
 
 // continued makes a first fact one that goes on with another run, and gives what it goes on from. Whom that run was for and who may
 // see it holds for this one, too, unless the request says otherwise.
-func (st *Starter) continued(ctx context.Context, r Start, first *agent.RunStarted) (seed agent.AgentState, err error) {
+func (st *Starter) continued(ctx context.Context, r Start, first *run.RunStarted) (seed run.AgentState, err error) {
 	l, err := st.Journal.Load(ctx, r.Tenant, r.Continues)
 	if err != nil {
-		return agent.AgentState{}, fmt.Errorf("continue run %s: %w", r.Continues, err)
+		return run.AgentState{}, fmt.Errorf("continue run %s: %w", r.Continues, err)
 	}
-	from, err := agent.ContinueFrom(&l.State)
+	from, err := policy.ContinueFrom(&l.State)
 	if err != nil {
-		return agent.AgentState{}, err
+		return run.AgentState{}, err
 	}
 	first.From = &from
 	first.Subject = cmp.Or(first.Subject, l.State.Subject)
 	first.AccessControl = cmp.Or(first.AccessControl, l.State.AccessControl)
 	first.By = together(first.By, l.State.By)
-	return agent.Seed(l.State), nil
+	return run.Seed(l.State), nil
 }
 
 // write commits a run's first fact, with those that come of the state behind it, or finds that the run is there.
 func (st *Starter) write(
-	ctx context.Context, seed agent.AgentState, first agent.RunStarted, def *agent.Definition, then ...func(*agent.AgentState) agent.Event,
-) (agent.AgentState, error) {
+	ctx context.Context, seed run.AgentState, first run.RunStarted, def *agent.Definition, then ...func(*run.AgentState) run.Event,
+) (run.AgentState, error) {
 	if st.Trace != nil {
 		first.Trace = st.Trace.Begin(ctx, first.Agent)
 	}
-	d := agent.NewDraft(seed, st.IDs.Writer(), st.Clock.Now())
+	d := run.NewDraft(seed, st.IDs.Writer(), st.Clock.Now())
 	if err := d.Add(first); err != nil {
-		return agent.AgentState{}, fmt.Errorf("start run %s: %w", first.Run, err)
+		return run.AgentState{}, fmt.Errorf("start run %s: %w", first.Run, err)
 	}
 	for _, next := range then {
 		if err := d.Add(next(&d.State)); err != nil {
-			return agent.AgentState{}, fmt.Errorf("start run %s: %w", first.Run, err)
+			return run.AgentState{}, fmt.Errorf("start run %s: %w", first.Run, err)
 		}
 	}
 	if len(first.Messages) > 0 {
-		d.Mark(agent.CheckpointUserMessage)
+		d.Mark(run.CheckpointUserMessage)
 	}
-	err := st.commit(ctx, agent.AgentState{}, d, def)
+	err := st.commit(ctx, run.AgentState{}, d, def)
 	if err == nil {
 		return d.Committed(), nil
 	}
@@ -156,31 +158,31 @@ func (st *Starter) write(
 }
 
 // found looks for the run where its first entry could not be written, or nobody knows whether it was.
-func (st *Starter) found(ctx context.Context, tenant, run, body string, cause error) (agent.AgentState, error) {
-	l, err := st.Journal.Load(ctx, tenant, run)
+func (st *Starter) found(ctx context.Context, tenant, runID, body string, cause error) (run.AgentState, error) {
+	l, err := st.Journal.Load(ctx, tenant, runID)
 	if errors.Is(err, store.ErrNoRun) {
-		return agent.AgentState{}, fmt.Errorf("start run %s: %w", run, cause)
+		return run.AgentState{}, fmt.Errorf("start run %s: %w", runID, cause)
 	}
 	if err != nil {
-		return agent.AgentState{}, fmt.Errorf("start run %s: %w", run, err)
+		return run.AgentState{}, fmt.Errorf("start run %s: %w", runID, err)
 	}
 	if l.State.BodyDigest != body {
-		return agent.AgentState{}, fmt.Errorf("start run %s: %w", run, ErrKeyReused)
+		return run.AgentState{}, fmt.Errorf("start run %s: %w", runID, ErrKeyReused)
 	}
 	return l.State, nil
 }
 
 // first is the run's first fact, as far as the request says it.
-func (r Start) first(run, owner string) (agent.RunStarted, error) {
+func (r Start) first(runID, owner string) (run.RunStarted, error) {
 	if !agent.ValidTenant(r.Tenant) { // it becomes part of every key
-		return agent.RunStarted{}, &BadStart{Problem: "tenant: want ^[a-z0-9][a-z0-9-]{0,39}$"}
+		return run.RunStarted{}, &BadStart{Problem: "tenant: want ^[a-z0-9][a-z0-9-]{0,39}$"}
 	}
-	said, err := agent.StartMessages(r.Message, r.Input)
+	said, err := policy.StartMessages(r.Message, r.Input)
 	if err != nil {
-		return agent.RunStarted{}, &BadStart{Problem: err.Error()}
+		return run.RunStarted{}, &BadStart{Problem: err.Error()}
 	}
-	e := agent.RunStarted{
-		Tenant: r.Tenant, Run: run, Agent: r.Agent.Name, Version: r.Agent.Version, HooksVersion: r.Agent.HooksVersion,
+	e := run.RunStarted{
+		Tenant: r.Tenant, Run: runID, Agent: r.Agent.Name, Version: r.Agent.Version, HooksVersion: r.Agent.HooksVersion,
 		Owner: owner, Subject: r.Subject, AccessControl: r.AccessControl, Input: r.Input, Messages: said, MaxInteractions: r.Agent.Limits.Interactions, Parent: r.Parent, By: together(r.By),
 		Heard: together(r.heard),
 	}
@@ -217,11 +219,11 @@ func (p Ports) pin(ctx context.Context, tenant string, d *agent.Definition) (dig
 }
 
 // bodyDigest is the digest of what the client asked for; which build of the agent answered is not part of it.
-func bodyDigest(e agent.RunStarted, continues string) (string, error) {
+func bodyDigest(e run.RunStarted, continues string) (string, error) {
 	body, err := json.Marshal(struct {
 		Agent, Subject, AccessControl string
 		Input                         json.RawMessage `json:",omitempty"`
-		Messages                      []agent.UserBlock
+		Messages                      []run.UserBlock
 		Continues                     string `json:",omitempty"`
 	}{e.Agent, e.Subject, e.AccessControl, e.Input, e.Messages, continues})
 	if err != nil {

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 )
 
 // MaxStart is the longest input of an execution, in bytes, with what the state machine puts around it: a state has at most 256 KiB.
@@ -17,7 +18,7 @@ func StartedRun(name string, input []byte) (tenant, run string, ok bool) {
 		Agent  string `json:"agent"`
 		Key    string `json:"key"`
 	}
-	if agent.DecodeKnown(input, agent.JSONLimits{Bytes: MaxStart}, &in) != nil { // as the execution itself has read it
+	if jsonx.DecodeKnown(input, jsonx.JSONLimits{Bytes: MaxStart}, &in) != nil { // as the execution itself has read it
 		return "", "", false
 	}
 	if in.Tenant == "" {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
 )
@@ -44,21 +45,21 @@ func (w *world) lateChange(payPath, notePath string) {
 	w.drive(r.Woken)
 }
 
-func asShared(s agent.AgentState) json.RawMessage { return s.SharedState() }
+func asShared(s run.AgentState) json.RawMessage { return s.SharedState() }
 
 func TestALateResultBringsItsChanges(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.lateChange("/paid/by", "/noted")
 		require.Equal(t, `{"noted":"c2","paid":{"by":"c1"}}`, string(asShared(w.state())))
-		require.Equal(t, agent.ReasonNaturalEnd, w.state().Reason)
+		require.Equal(t, run.ReasonNaturalEnd, w.state().Reason)
 	})
 	inBubble(t, func(t *testing.T, w *world) {
 		w.lateChange("/paid/by", "/paid")
 		s := w.state()
-		require.Equal(t, agent.CodeStateConflict, s.Error.Code)
+		require.Equal(t, run.CodeStateConflict, s.Error.Code)
 		require.Equal(t, `calls c1 and c2 changed the same of the run's state, and neither saw the other's change: "/paid/by" and "/paid"`, s.Error.Message)
-		require.Equal(t, agent.StatusSucceeded, w.call("c1").Status)
-		require.Equal(t, agent.StatusSucceeded, w.call("c2").Status)
+		require.Equal(t, run.StatusSucceeded, w.call("c1").Status)
+		require.Equal(t, run.StatusSucceeded, w.call("c2").Status)
 	})
 }
 
@@ -121,7 +122,7 @@ func TestLargeChangesFitTheJournal(t *testing.T) {
 		s := w.state()
 		require.Len(t, s.SharedState(), len(`{"big":""}`)+len(big))
 		for _, id := range []string{"c2", "c4"} {
-			require.Equal(t, agent.StatusFailed, w.call(id).Status)
+			require.Equal(t, run.StatusFailed, w.call(id).Status)
 			require.Equal(t, "note ran, but what it changed of the run's state was refused: a state of 130018 bytes, want at most 65536\nx", w.call(id).Result.Content)
 		}
 	})

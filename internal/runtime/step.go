@@ -8,6 +8,10 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/plan"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/prompt"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -17,7 +21,7 @@ type Stepper struct {
 	Definitions Definitions
 	// Family tells the runs around one that has failed where no function behind this one will: (Ports).TellFamily in a process that has
 	// everything; nil = the repair of executions that ended badly does.
-	Family func(ctx context.Context, s *agent.AgentState) error
+	Family func(ctx context.Context, s *run.AgentState) error
 }
 
 // Step loads the run, drains its inbox (the resume gate), does what Next says and commits it. It returns where the run goes. An
@@ -63,7 +67,7 @@ func (st *Stepper) carryOn(ctx context.Context, inv Invocation, l store.Loaded, 
 	if err != nil {
 		return Route{}, err
 	}
-	if agent.Next(def, &l.State).Kind == agent.ActList { // before anything looks at the agent's tools; this function connects to nobody
+	if policy.Next(def, &l.State).Kind == run.ActList { // before anything looks at the agent's tools; this function connects to nobody
 		return inv.toTools(), nil
 	}
 	if t := *paid; t != nil && t.draft.Entry.Seq == l.State.Entries {
@@ -80,7 +84,7 @@ func (st *Stepper) carryOn(ctx context.Context, inv Invocation, l store.Loaded, 
 	if orphaned, err := st.orphaned(ctx, &l.State); err != nil || orphaned {
 		return st.endOrphan(ctx, inv, def, l, d, err)
 	}
-	if early := agent.EarlyOwed(&d.State) && !st.beginsFirst(def, d); early || len(d.State.Abandoned()) > 0 { // the batch has what it takes
+	if early := policy.EarlyOwed(&d.State) && !st.beginsFirst(def, d); early || len(policy.Abandoned(&d.State)) > 0 { // the batch has what it takes
 		return inv.toTools(), nil
 	}
 	permits := authority{hooks: st.Hooks}
@@ -95,7 +99,7 @@ func (st *Stepper) carryOn(ctx context.Context, inv Invocation, l store.Loaded, 
 		return Route{}, st.commitAlone(ctx, l, d, def)
 	}
 	var r Route
-	if agent.EarlyOwed(&d.State) && d.State.Permissions.Failed == "" {
+	if policy.EarlyOwed(&d.State) && d.State.Permissions.Failed == "" {
 		r, err = st.beginEarly(ctx, inv, def, l, d)
 	} else {
 		r, err = st.act(ctx, inv, def, l, d, drained, paid)
@@ -108,7 +112,7 @@ func (st *Stepper) carryOn(ctx context.Context, inv Invocation, l store.Loaded, 
 
 // beginsFirst reports whether plugins are to begin this attempt before the batch judges what was decided early. What is wrong with the
 // plugins is for who runs them to say.
-func (st *Stepper) beginsFirst(def *agent.Definition, d *agent.Draft) bool {
+func (st *Stepper) beginsFirst(def *agent.Definition, d *run.Draft) bool {
 	if d.State.Begun || len(def.Plugins) == 0 {
 		return false
 	}
@@ -117,7 +121,7 @@ func (st *Stepper) beginsFirst(def *agent.Definition, d *agent.Draft) bool {
 }
 
 // beginEarly commits run_start and leads to the batch, where a decision that was kept may let a call run.
-func (st *Stepper) beginEarly(ctx context.Context, inv Invocation, def *agent.Definition, l store.Loaded, d *agent.Draft) (Route, error) {
+func (st *Stepper) beginEarly(ctx context.Context, inv Invocation, def *agent.Definition, l store.Loaded, d *run.Draft) (Route, error) {
 	ph, err := st.phases(def)
 	if err != nil {
 		return Route{}, err
@@ -134,7 +138,7 @@ func (st *Stepper) beginEarly(ctx context.Context, inv Invocation, def *agent.De
 }
 
 // act does what Next says of the drained state. A draft of more than the drained events must be committed even if a batch comes next.
-func (st *Stepper) act(ctx context.Context, inv Invocation, def *agent.Definition, l store.Loaded, d *agent.Draft, drained int, paid **turn) (Route, error) {
+func (st *Stepper) act(ctx context.Context, inv Invocation, def *agent.Definition, l store.Loaded, d *run.Draft, drained int, paid **turn) (Route, error) {
 	ph, err := st.phases(def)
 	if err != nil {
 		return Route{}, err
@@ -142,39 +146,39 @@ func (st *Stepper) act(ctx context.Context, inv Invocation, def *agent.Definitio
 	if err := st.recordFirst(ctx, def, l, d); err != nil {
 		return Route{}, err
 	}
-	looks := l.State.Status == agent.RunWaiting && agent.Next(def, &d.State).Kind == agent.ActWait
+	looks := l.State.Status == run.RunWaiting && policy.Next(def, &d.State).Kind == run.ActWait
 	add, err := ph.prepare(ctx, d)
 	if err != nil {
 		return Route{}, err
 	}
-	a := agent.Next(def, &d.State)
+	a := policy.Next(def, &d.State)
 	switch a.Kind {
-	case agent.ActInfer:
+	case run.ActInfer:
 		t, err := st.ask(ctx, ph, l, d, a, add)
 		if err != nil {
 			return Route{}, err
 		}
 		*paid = t
 		return st.commitTurn(ctx, inv, def, t)
-	case agent.ActTools:
+	case run.ActTools:
 		if len(d.Entry.Events) == drained { // the batch drains and resumes in the entry that claims
 			r := inv.route(NextTools)
 			r.Woken = inv.Woken
 			return r, nil
 		}
-	case agent.ActWait:
+	case run.ActWait:
 		parks := ph.park
 		if looks { // nothing has begun that could end
-			parks = func(_ context.Context, d *agent.Draft) error { return park(d) }
+			parks = func(_ context.Context, d *run.Draft) error { return park(d) }
 		}
 		if err := parks(ctx, d); err != nil {
 			return Route{}, err
 		}
-	case agent.ActContinue:
-		if err := d.Add(agent.HandedOver{Owner: ExecutionName(d.State.Run, d.State.Generation+1)}); err != nil {
+	case run.ActContinue:
+		if err := d.Add(run.HandedOver{Owner: ExecutionName(d.State.Run, d.State.Generation+1)}); err != nil {
 			return Route{}, err
 		}
-	case agent.ActEnd:
+	case run.ActEnd:
 		if err := ph.end(ctx, d, a.End); err != nil {
 			return Route{}, err
 		}
@@ -190,8 +194,8 @@ func (st *Stepper) act(ctx context.Context, inv Invocation, def *agent.Definitio
 
 // recordFirst commits the draft before a model is asked, where it closes requests to people: what a tool's denial or an expiry has settled is
 // on record at once. Somebody could decide such a request while the model thinks, and the reply, whose entry would close it, would be lost.
-func (st *Stepper) recordFirst(ctx context.Context, def *agent.Definition, l store.Loaded, d *agent.Draft) error {
-	if agent.Next(def, &d.State).Kind != agent.ActInfer {
+func (st *Stepper) recordFirst(ctx context.Context, def *agent.Definition, l store.Loaded, d *run.Draft) error {
+	if policy.Next(def, &d.State).Kind != run.ActInfer {
 		return nil
 	}
 	closes, err := st.requestOps(ctx, &l.State, d, def)
@@ -203,17 +207,17 @@ func (st *Stepper) recordFirst(ctx context.Context, def *agent.Definition, l sto
 
 // turn is a reply that is paid for, as the entry that commits it.
 type turn struct {
-	before agent.AgentState
-	draft  *agent.Draft
-	open   *agent.Draft // the same without the end, for when an input arrived meanwhile; nil where the turn ends nothing
+	before run.AgentState
+	draft  *run.Draft
+	open   *run.Draft // the same without the end, for when an input arrived meanwhile; nil where the turn ends nothing
 }
 
 // ask asks a model: for the run's plan, or in the loop. The loop takes over from a plan that cannot go on.
-func (st *Stepper) ask(ctx context.Context, ph phases, l store.Loaded, d *agent.Draft, a agent.Action, add hook.Additions) (*turn, error) {
-	if a.Lifecycle.ForPlan() {
+func (st *Stepper) ask(ctx context.Context, ph phases, l store.Loaded, d *run.Draft, a run.Action, add hook.Additions) (*turn, error) {
+	if plan.ForPlan(a.Lifecycle) {
 		return st.forPlan(ctx, ph, l, d, a, add)
 	}
-	if left, ok := agent.LeavesPlan(&d.State, a); ok {
+	if left, ok := plan.LeavesPlan(&d.State, a); ok {
 		if err := d.Add(left); err != nil {
 			return nil, err
 		}
@@ -226,19 +230,19 @@ func (st *Stepper) ask(ctx context.Context, ph phases, l store.Loaded, d *agent.
 
 // infer asks the model, with what plugins add, and plans the reply's entry. A model error that outlived its retries is the run's end, as
 // data, or ErrModelBusy.
-func (st *Stepper) infer(ctx context.Context, ph phases, l store.Loaded, d *agent.Draft, a agent.Action, add hook.Additions) (*turn, error) {
+func (st *Stepper) infer(ctx context.Context, ph phases, l store.Loaded, d *run.Draft, a run.Action, add hook.Additions) (*turn, error) {
 	def := ph.def
 	if err := st.judgeTools(ctx, def, d); err != nil {
 		return nil, err
 	}
 	fits, err := st.outputCheck(def)
 	if err != nil {
-		return &turn{before: l.State, draft: d}, ph.end(ctx, d, agent.Fail(agent.CodeDefinition, err.Error()))
+		return &turn{before: l.State, draft: d}, ph.end(ctx, d, agent.Fail(run.CodeDefinition, err.Error()))
 	}
 	system, err := st.buildContext(ctx, def, d, a)
 	var bad *badContext
 	if errors.As(err, &bad) {
-		return &turn{before: l.State, draft: d}, ph.end(ctx, d, agent.Fail(agent.CodeDefinition, bad.Error()))
+		return &turn{before: l.State, draft: d}, ph.end(ctx, d, agent.Fail(run.CodeDefinition, bad.Error()))
 	}
 	if err != nil {
 		return nil, err
@@ -248,7 +252,7 @@ func (st *Stepper) infer(ctx context.Context, ph phases, l store.Loaded, d *agen
 	if err := st.fit(ctx, def, d, q); err != nil {
 		return nil, err
 	}
-	if q.action.Kind != agent.ActInfer { // not even after that
+	if q.action.Kind != run.ActInfer { // not even after that
 		return st.full(ctx, ph, l, d, q.action)
 	}
 	req, systemDigest, err := st.request(ctx, def, d, *q)
@@ -269,32 +273,32 @@ func (st *Stepper) infer(ctx context.Context, ph phases, l store.Loaded, d *agen
 		return nil, fmt.Errorf("ask the model: %w", err)
 	}
 	reply.At = st.Clock.Now()
-	said := q.action.Narrowed(def, agent.KeepSystem(def, agent.PlanReply(def, &d.State, reply, requests, systemDigest), system))
+	said := plan.Narrowed(q.action, def, prompt.KeepSystem(def, policy.PlanReply(def, &d.State, reply, requests, systemDigest), system))
 	said.Room = q.left.Room(def)
 	if !def.Unjudged(q.action) {
-		said = agent.Judge(def, &d.State, said, fits)
+		said = policy.Judge(def, &d.State, said, fits)
 	}
 	return st.replied(ctx, ph, l, d, said)
 }
 
 // unasked takes back what was to leave the conversation for a request that cannot be made. A context that cannot be built ends the run.
-func (st *Stepper) unasked(ctx context.Context, ph phases, l store.Loaded, d, crowded *agent.Draft, err error) (*turn, error) {
+func (st *Stepper) unasked(ctx context.Context, ph phases, l store.Loaded, d, crowded *run.Draft, err error) (*turn, error) {
 	asked := noted(crowded, d)
 	*d = *crowded
 	var bad *badContext
 	if !errors.As(err, &bad) {
 		return nil, err
 	}
-	fin := agent.Fail(agent.CodeDefinition, bad.Error())
+	fin := agent.Fail(run.CodeDefinition, bad.Error())
 	fin.Requests = asked
 	return &turn{before: l.State, draft: d}, ph.end(ctx, d, fin)
 }
 
 // modelFailed ends the run behind a model error that outlived its retries, after so many requests; ErrModelBusy where the run waits instead.
-func (st *Stepper) modelFailed(ctx context.Context, ph phases, l store.Loaded, d *agent.Draft, failed *agent.ModelError, requests int) (*turn, error) {
-	fin := agent.ModelFailed(ph.def, &d.State, failed, requests)
-	if agent.WaitsForModel(ph.def, &d.State, failed) {
-		stopped, late := agent.WaitedTooLong(ph.def, &d.State, requests, st.Clock.Now())
+func (st *Stepper) modelFailed(ctx context.Context, ph phases, l store.Loaded, d *run.Draft, failed *agent.ModelError, requests int) (*turn, error) {
+	fin := policy.ModelFailed(ph.def, &d.State, failed, requests)
+	if policy.WaitsForModel(ph.def, &d.State, failed) {
+		stopped, late := policy.WaitedTooLong(ph.def, &d.State, requests, st.Clock.Now())
 		if !late {
 			return nil, fmt.Errorf("%w: %w", ErrModelBusy, failed)
 		}
@@ -307,11 +311,11 @@ func (st *Stepper) modelFailed(ctx context.Context, ph phases, l store.Loaded, d
 }
 
 // replied adds a planned reply to the draft, and what comes of it at once.
-func (st *Stepper) replied(ctx context.Context, ph phases, l store.Loaded, d *agent.Draft, said agent.Replied) (*turn, error) {
+func (st *Stepper) replied(ctx context.Context, ph phases, l store.Loaded, d *run.Draft, said run.Replied) (*turn, error) {
 	if err := d.Add(said); err != nil {
 		return nil, err
 	}
-	d.Mark(agent.CheckpointAssistantTurn)
+	d.Mark(run.CheckpointAssistantTurn)
 	if err := ph.afterInference(ctx, d, nil); err != nil {
 		return nil, err
 	}
@@ -319,9 +323,9 @@ func (st *Stepper) replied(ctx context.Context, ph phases, l store.Loaded, d *ag
 }
 
 // withStop is a run's end behind a reply: where the model refused or its words were filtered, it says so.
-func withStop(d *agent.Draft, end agent.Finished) agent.Finished {
+func withStop(d *run.Draft, end run.Finished) run.Finished {
 	for _, ev := range slices.Backward(d.Entry.Events) {
-		if said, ok := ev.(agent.Replied); ok && end.Detail == "" && end.Reason == agent.ReasonNaturalEnd && agent.Withheld(said.Stop) {
+		if said, ok := ev.(run.Replied); ok && end.Detail == "" && end.Reason == run.ReasonNaturalEnd && policy.Withheld(said.Stop) {
 			end.Detail = said.Stop
 		}
 	}
@@ -329,16 +333,16 @@ func withStop(d *agent.Draft, end agent.Finished) agent.Finished {
 }
 
 // turn is a draft that is paid for, behind facts that are added, with what it leads to: the run's end, or that it parks.
-func (st *Stepper) turn(ctx context.Context, ph phases, l store.Loaded, d *agent.Draft, facts ...agent.Event) (*turn, error) {
+func (st *Stepper) turn(ctx context.Context, ph phases, l store.Loaded, d *run.Draft, facts ...run.Event) (*turn, error) {
 	if err := d.Add(facts...); err != nil {
 		return nil, err
 	}
 	t := &turn{before: l.State, draft: d}
-	switch next := agent.Next(ph.def, &d.State); next.Kind {
-	case agent.ActEnd:
+	switch next := policy.Next(ph.def, &d.State); next.Kind {
+	case run.ActEnd:
 		t.open = d.Clone()
 		return t, ph.end(ctx, d, withStop(d, next.End))
-	case agent.ActWait: // the last word while calls are open ends nothing
+	case run.ActWait: // the last word while calls are open ends nothing
 		return t, ph.park(ctx, d)
 	default:
 		return t, nil
@@ -346,19 +350,19 @@ func (st *Stepper) turn(ctx context.Context, ph phases, l store.Loaded, d *agent
 }
 
 // full ends or parks a run that has no room for another round and is not to be summed up.
-func (st *Stepper) full(ctx context.Context, ph phases, l store.Loaded, d *agent.Draft, a agent.Action) (*turn, error) {
+func (st *Stepper) full(ctx context.Context, ph phases, l store.Loaded, d *run.Draft, a run.Action) (*turn, error) {
 	t := &turn{before: l.State, draft: d}
-	if a.Kind == agent.ActWait {
+	if a.Kind == run.ActWait {
 		return t, ph.park(ctx, d)
 	}
 	return t, ph.end(ctx, d, a.End)
 }
 
 // noted is how many requests for notes of what was to leave the draft holds, beyond those before it.
-func noted(before, d *agent.Draft) int { return int(d.State.ModelCalls - before.State.ModelCalls) }
+func noted(before, d *run.Draft) int { return int(d.State.ModelCalls - before.State.ModelCalls) }
 
 // request is what the model is asked, and its system text's digest where that is new; then the text is where the reply's fact will point.
-func (st *Stepper) request(ctx context.Context, def *agent.Definition, d *agent.Draft, q asking) (agent.Request, string, error) {
+func (st *Stepper) request(ctx context.Context, def *agent.Definition, d *run.Draft, q asking) (agent.Request, string, error) {
 	req, digest, err := st.built(ctx, def, &d.State, q)
 	if err != nil {
 		return req, "", err
@@ -370,7 +374,7 @@ func (st *Stepper) request(ctx context.Context, def *agent.Definition, d *agent.
 }
 
 // end adds the run's end to the draft, after those have cleaned up who know of it.
-func (p Ports) end(ctx context.Context, def *agent.Definition, d *agent.Draft, fin agent.Finished) error {
+func (p Ports) end(ctx context.Context, def *agent.Definition, d *run.Draft, fin run.Finished) error {
 	fin, err := p.cleaned(ctx, def, &d.State, fin)
 	if err != nil {
 		return err
@@ -379,8 +383,8 @@ func (p Ports) end(ctx context.Context, def *agent.Definition, d *agent.Draft, f
 }
 
 // end adds the run's end to the draft.
-func end(d *agent.Draft, fin agent.Finished) error {
-	d.Mark(agent.CheckpointRunFinished)
+func end(d *run.Draft, fin run.Finished) error {
+	d.Mark(run.CheckpointRunFinished)
 	return d.Add(fin)
 }
 
@@ -400,14 +404,14 @@ func (st *Stepper) commitTurn(ctx context.Context, inv Invocation, def *agent.De
 }
 
 // withBodies are the messages of a request to s's model with the bodies that blobs hold, as far as they are not known.
-func (p Ports) withBodies(ctx context.Context, s *agent.AgentState, messages []agent.Message, known bodies) ([]agent.Message, error) {
+func (p Ports) withBodies(ctx context.Context, s *run.AgentState, messages []run.Message, known bodies) ([]run.Message, error) {
 	known, err := p.bodies(ctx, s, messages, known)
 	if err != nil || len(known) == 0 {
 		return messages, err
 	}
-	out := append([]agent.Message(nil), messages...)
+	out := append([]run.Message(nil), messages...)
 	for i, m := range out {
-		if r, ok := m.Block.(agent.ToolResult); ok && r.Blob != "" {
+		if r, ok := m.Block.(run.ToolResult); ok && r.Blob != "" {
 			r.Content, r.Blob = string(known[r.Blob]), ""
 			out[i].Block = r
 		}
@@ -435,7 +439,7 @@ func (st *Stepper) failOnce(ctx context.Context, inv Invocation, message string)
 	if err != nil {
 		return Route{}, err
 	}
-	if l.State.Owner != inv.Execution || l.State.Status == agent.RunDone {
+	if l.State.Owner != inv.Execution || l.State.Status == run.RunDone {
 		return inv.route(NextFailed), st.fallen(ctx, inv, &l.State)
 	}
 	def, err := st.Definitions(ctx, inv.Tenant, l.State.Definition)
@@ -449,7 +453,7 @@ func (st *Stepper) failOnce(ctx context.Context, inv Invocation, message string)
 	if err != nil {
 		return Route{}, err
 	}
-	if err := st.end(ctx, def, d, agent.Fail(agent.CodeInternal, message)); err != nil {
+	if err := st.end(ctx, def, d, agent.Fail(run.CodeInternal, message)); err != nil {
 		return Route{}, err
 	}
 	if err := st.commit(st.within(ctx, &d.State), l.State, d, def); err != nil {

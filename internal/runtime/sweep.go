@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -109,7 +110,7 @@ func alive(r Repair, run string, err error) (Repair, error) {
 // repair makes the first repair that the run needs. They are looked for in this order.
 func (sw *Sweeper) repair(ctx context.Context, l store.Loaded) (Repair, error) {
 	s := &l.State
-	if s.Status == agent.RunDone {
+	if s.Status == run.RunDone {
 		r, err := sw.stopLeftover(ctx, s, s.Owner)
 		return r, errors.Join(err, sw.tellUncleaned(ctx, s))
 	}
@@ -127,7 +128,7 @@ func (sw *Sweeper) repair(ctx context.Context, l store.Loaded) (Repair, error) {
 		return sw.takeOverOrGiveUp(ctx, l)
 	case status == ExecutionThrottled: // however often: throttling ends no run
 		return sw.takeOver(ctx, l)
-	case s.Status == agent.RunWaiting && (len(l.Inbox) > 0 || overdue(s.EarliestExpiry(), sw.Clock.Now())):
+	case s.Status == run.RunWaiting && (len(l.Inbox) > 0 || overdue(s.EarliestExpiry(), sw.Clock.Now())):
 		return sw.wake(ctx, l)
 	default:
 		return sw.stopLeftover(ctx, s, s.FormerOwner)
@@ -136,25 +137,25 @@ func (sw *Sweeper) repair(ctx context.Context, l store.Loaded) (Repair, error) {
 
 // StopLeftover stops an execution by that name if the run does not need it any more and it had the time to end by itself. A run that
 // does not exist has none to stop.
-func (sw *Sweeper) StopLeftover(ctx context.Context, tenant, run, name string) (Repair, error) {
-	l, err := sw.Journal.Load(ctx, tenant, run)
+func (sw *Sweeper) StopLeftover(ctx context.Context, tenant, runID, name string) (Repair, error) {
+	l, err := sw.Journal.Load(ctx, tenant, runID)
 	switch {
-	case errors.Is(err, store.ErrNoRun), err == nil && l.State.Status != agent.RunDone && l.State.Owner == name:
+	case errors.Is(err, store.ErrNoRun), err == nil && l.State.Status != run.RunDone && l.State.Owner == name:
 		return RepairNone, nil
 	case err != nil:
-		return RepairNone, fmt.Errorf("sweep run %s: %w", run, err)
-	case cleansUp(run, name) && l.State.Owner != name: // it ends by itself
+		return RepairNone, fmt.Errorf("sweep run %s: %w", runID, err)
+	case cleansUp(runID, name) && l.State.Owner != name: // it ends by itself
 		return RepairNone, nil
 	}
 	r, err := sw.stopLeftover(ctx, &l.State, name)
 	if r == RepairStopped { // whoever ended the run may have died before its end was told
 		err = errors.Join(err, sw.tellUncleaned(ctx, &l.State))
 	}
-	return alive(r, run, err)
+	return alive(r, runID, err)
 }
 
 // stopLeftover stops an execution that the run does not need any more and that had the time to end by itself.
-func (sw *Sweeper) stopLeftover(ctx context.Context, s *agent.AgentState, name string) (Repair, error) {
+func (sw *Sweeper) stopLeftover(ctx context.Context, s *run.AgentState, name string) (Repair, error) {
 	if name == "" || sw.Clock.Now().Sub(s.UpdatedAt) < settling {
 		return RepairNone, nil
 	}
@@ -177,7 +178,7 @@ func overdue(expires, now time.Time) bool { return !expires.IsZero() && now.Sub(
 func (sw *Sweeper) wake(ctx context.Context, l store.Loaded) (Repair, error) {
 	s := &l.State
 	h, err := sw.Journal.Head(ctx, s.Tenant, s.Run)
-	if err != nil || h.Status != agent.RunWaiting || h.Token == "" {
+	if err != nil || h.Status != run.RunWaiting || h.Token == "" {
 		return RepairNone, err
 	}
 	err = sw.Waiter.Success(ctx, h.Token)
@@ -210,11 +211,11 @@ func (sw *Sweeper) takeOver(ctx context.Context, l store.Loaded) (Repair, error)
 	if err != nil {
 		return RepairNone, err
 	}
-	d := agent.NewDraft(*s, sw.IDs.Writer(), sw.Clock.Now())
+	d := run.NewDraft(*s, sw.IDs.Writer(), sw.Clock.Now())
 	next := ExecutionName(s.Run, s.Generation+1)
-	events := []agent.Event{agent.HandedOver{Owner: next}}
-	if s.Status == agent.RunWaiting {
-		events = []agent.Event{resumed(s, d.Entry.Time), agent.HandedOver{Owner: next}}
+	events := []run.Event{run.HandedOver{Owner: next}}
+	if s.Status == run.RunWaiting {
+		events = []run.Event{resumed(s, d.Entry.Time), run.HandedOver{Owner: next}}
 	}
 	if err := d.Add(events...); err != nil {
 		return RepairNone, err
@@ -243,7 +244,7 @@ func (sw *Sweeper) giveUp(ctx context.Context, l store.Loaded) error {
 	if err != nil {
 		return err
 	}
-	if err := end(d, agent.Fail(agent.CodeInternal, fmt.Sprintf("%d executions ended before the run did", s.TakeOvers()+1))); err != nil {
+	if err := end(d, agent.Fail(run.CodeInternal, fmt.Sprintf("%d executions ended before the run did", s.TakeOvers()+1))); err != nil {
 		return err
 	}
 	if err := sw.commitOutside(ctx, *s, d, def, sw.recordOp(s, RepairFailed, s.Owner)); err != nil {

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -169,8 +169,8 @@ func (p *pass) begin(ctx context.Context) error {
 
 // lists are what a round goes through for each tenant. Each takes a page and gives the cursor of the next one.
 var lists = []func(p *pass, ctx context.Context) (next string, err error){
-	func(p *pass, ctx context.Context) (string, error) { return p.heads(ctx, agent.RunRunning) },
-	func(p *pass, ctx context.Context) (string, error) { return p.heads(ctx, agent.RunWaiting) },
+	func(p *pass, ctx context.Context) (string, error) { return p.heads(ctx, run.RunRunning) },
+	func(p *pass, ctx context.Context) (string, error) { return p.heads(ctx, run.RunWaiting) },
 	(*pass).requests,
 	(*pass).ends,
 }
@@ -246,7 +246,7 @@ func (p *pass) spare(err error) error {
 }
 
 // heads compares a page of runs with the executions, repairs those that disagree, and counts those that wait.
-func (p *pass) heads(ctx context.Context, status agent.RunStatus) (next string, err error) {
+func (p *pass) heads(ctx context.Context, status run.RunStatus) (next string, err error) {
 	heads, next, err := p.Sweeper.Journal.List(ctx, p.at.Tenant, status, sweepPage, p.at.Cursor)
 	if err := p.spare(err); err != nil {
 		return "", err
@@ -255,7 +255,7 @@ func (p *pass) heads(ctx context.Context, status agent.RunStatus) (next string, 
 		r, err := p.check(ctx, h)
 		return FailedRepair{Tenant: h.Tenant, Run: h.Run, Err: err}, r
 	})
-	if err != nil || status != agent.RunWaiting {
+	if err != nil || status != run.RunWaiting {
 		return next, err
 	}
 	w := &p.at.Waiting
@@ -292,7 +292,7 @@ func (p *pass) check(ctx context.Context, h store.Head) (Repair, error) {
 // wakeOwed reports whether a run that has stored its token waits though there is something to wake it for. While a run waits, what it
 // has drained is in its view, exactly (rule 1).
 func (p *pass) wakeOwed(ctx context.Context, h store.Head) (bool, error) {
-	if h.Status != agent.RunWaiting || h.Token == "" {
+	if h.Status != run.RunWaiting || h.Token == "" {
 		return false, nil
 	}
 	if overdue(h.Expires, p.Sweeper.Clock.Now()) {

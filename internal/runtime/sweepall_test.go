@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/memory"
@@ -68,7 +69,7 @@ func (w *world) parked(key string) string {
 // unheard puts a message into the current run's inbox and wakes nobody.
 func (w *world) unheard() {
 	w.t.Helper()
-	_, err := w.ports.Journal.Accept(w.ctx, tenant, w.run, "input/m", agent.InputReceived{ID: "m", By: "user:bob", Blocks: says("Hello?")})
+	_, err := w.ports.Journal.Accept(w.ctx, tenant, w.run, "input/m", run.InputReceived{ID: "m", By: "user:bob", Blocks: says("Hello?")})
 	require.NoError(w.t, err)
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -19,7 +20,7 @@ const (
 
 // kept is a result's media as they are stored, and what the model is told of those that are not.
 type kept struct {
-	media   []agent.Media
+	media   []run.Media
 	notices []string
 	inline  int // bytes of base64 so far
 	total   int // bytes before base64 so far
@@ -27,7 +28,7 @@ type kept struct {
 
 // keep stores what stands in no entry as blobs, before the entry that points at them, and says what the entry holds. What cannot be
 // kept is left out with a notice: what a tool did is done, whatever it gave. An error is the store's.
-func (r *round) keep(ctx context.Context, media []agent.Media) (kept, error) {
+func (r *round) keep(ctx context.Context, media []run.Media) (kept, error) {
 	var k kept
 	for i, m := range media {
 		if i == agent.MaxMessageMedia {
@@ -49,7 +50,7 @@ func (r *round) keep(ctx context.Context, media []agent.Media) (kept, error) {
 }
 
 // keepOne is one of them as it is stored, or why it cannot be.
-func (r *round) keepOne(ctx context.Context, k *kept, m agent.Media) (stored agent.Media, why string, err error) {
+func (r *round) keepOne(ctx context.Context, k *kept, m run.Media) (stored run.Media, why string, err error) {
 	if err := m.Check(); err != nil {
 		return m, err.Error(), nil
 	}

@@ -8,6 +8,8 @@ import (
 	"fmt"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -26,76 +28,76 @@ var (
 // Undo writes the run that takes a call back, and starts its execution, both idempotently: there is one such run for a call, and again is
 // true where it was there before. It continues the call's run, under the definition which that is pinned to, asks people, and ends with what
 // became of the call that it makes; no model is asked.
-func (st *Starter) Undo(ctx context.Context, u Undo) (s agent.AgentState, again bool, err error) {
+func (st *Starter) Undo(ctx context.Context, u Undo) (s run.AgentState, again bool, err error) {
 	l, err := st.Journal.Load(ctx, u.Tenant, u.Run)
 	if err != nil {
-		return agent.AgentState{}, false, fmt.Errorf("undo: %w", err)
+		return run.AgentState{}, false, fmt.Errorf("undo: %w", err)
 	}
-	run := undoRun(&l.State, u.Call)
-	if there, err := st.Journal.Load(ctx, u.Tenant, run); err == nil {
+	runID := undoRun(&l.State, u.Call)
+	if there, err := st.Journal.Load(ctx, u.Tenant, runID); err == nil {
 		return there.State, true, st.launch(ctx, &there.State)
 	} else if !errors.Is(err, store.ErrNoRun) {
-		return agent.AgentState{}, false, fmt.Errorf("undo: %w", err)
+		return run.AgentState{}, false, fmt.Errorf("undo: %w", err)
 	}
-	if s, err = st.undo(ctx, u, l.State, run); err != nil {
-		return agent.AgentState{}, false, err
+	if s, err = st.undo(ctx, u, l.State, runID); err != nil {
+		return run.AgentState{}, false, err
 	}
 	return s, false, st.launch(ctx, &s)
 }
 
 // undoRun is the id of the run that takes a call back.
-func undoRun(s *agent.AgentState, call string) string {
-	return agent.RunID(s.Tenant, s.Agent, agent.UndoKey(s.Run, call))
+func undoRun(s *run.AgentState, call string) string {
+	return agent.RunID(s.Tenant, s.Agent, policy.UndoKey(s.Run, call))
 }
 
-func (st *Starter) undo(ctx context.Context, u Undo, past agent.AgentState, run string) (agent.AgentState, error) {
-	from, err := agent.ContinueFrom(&past)
+func (st *Starter) undo(ctx context.Context, u Undo, past run.AgentState, runID string) (run.AgentState, error) {
+	from, err := policy.ContinueFrom(&past)
 	if err != nil {
-		return agent.AgentState{}, err
+		return run.AgentState{}, err
 	}
 	c, ok := past.Call(u.Call)
 	if !ok {
-		return agent.AgentState{}, fmt.Errorf("undo call %q of run %s: %w", u.Call, u.Run, ErrNoSuchCall)
+		return run.AgentState{}, fmt.Errorf("undo call %q of run %s: %w", u.Call, u.Run, ErrNoSuchCall)
 	}
 	def, err := readDefinition(ctx, st.Blobs, u.Tenant, past.Definition)
 	if err != nil {
-		return agent.AgentState{}, err
+		return run.AgentState{}, err
 	}
 	if before, err := st.past(ctx, &past); err != nil {
-		return agent.AgentState{}, err
+		return run.AgentState{}, err
 	} else if inherited(before, u.Call) {
-		return agent.AgentState{}, fmt.Errorf("undo call %s of run %s, which began from run %s: %w", u.Call, u.Run, past.From.Run, ErrNotItsOwn)
+		return run.AgentState{}, fmt.Errorf("undo call %s of run %s, which began from run %s: %w", u.Call, u.Run, past.From.Run, ErrNotItsOwn)
 	}
 	use, err := st.undoCall(ctx, u.Tenant, def, c)
 	if err != nil {
-		return agent.AgentState{}, err
+		return run.AgentState{}, err
 	}
-	first := agent.RunStarted{
-		Tenant: u.Tenant, Run: run, Agent: past.Agent, Version: past.Version, Definition: past.Definition, HooksVersion: past.HooksVersion,
-		Owner: ExecutionName(run, 0), Subject: past.Subject, AccessControl: past.AccessControl, MaxInteractions: def.Limits.Interactions, From: &from,
+	first := run.RunStarted{
+		Tenant: u.Tenant, Run: runID, Agent: past.Agent, Version: past.Version, Definition: past.Definition, HooksVersion: past.HooksVersion,
+		Owner: ExecutionName(runID, 0), Subject: past.Subject, AccessControl: past.AccessControl, MaxInteractions: def.Limits.Interactions, From: &from,
 		By: together([]string{u.By}, past.By),
 	}
 	body, err := json.Marshal(struct{ UndoOf, Call string }{u.Run, u.Call}) // who asks is no part of the digest (R2)
 	if err != nil {
-		return agent.AgentState{}, err
+		return run.AgentState{}, err
 	}
 	first.BodyDigest = store.BlobDigest(body)
-	return st.write(ctx, agent.Seed(past), first, def, func(s *agent.AgentState) agent.Event {
-		return agent.OrderUndo(def, s, u.Call, use, cmp.Or(u.By, "?"))
+	return st.write(ctx, run.Seed(past), first, def, func(s *run.AgentState) run.Event {
+		return policy.OrderUndo(def, s, u.Call, use, cmp.Or(u.By, "?"))
 	})
 }
 
 // undoCall is the call that takes c back, with what a blob holds of c's result.
-func (p Ports) undoCall(ctx context.Context, tenant string, def *agent.Definition, c agent.Call) (agent.UndoUse, error) {
-	blob, text := agent.UndoResult(c)
-	if blob != "" && c.Status == agent.StatusSucceeded && def.Undoable(c.Tool) {
+func (p Ports) undoCall(ctx context.Context, tenant string, def *agent.Definition, c run.Call) (policy.UndoUse, error) {
+	blob, text := policy.UndoResult(c)
+	if blob != "" && c.Status == run.StatusSucceeded && def.Undoable(c.Tool) {
 		body, err := p.Blobs.Get(ctx, tenant, blob)
 		if err != nil {
-			return agent.UndoUse{}, fmt.Errorf("read result of call %s: %w", c.ID, err)
+			return policy.UndoUse{}, fmt.Errorf("read result of call %s: %w", c.ID, err)
 		}
 		text = string(body)
 	}
-	return agent.UndoCall(def, c, text)
+	return policy.UndoCall(def, c, text)
 }
 
 // CallUndo is what would take a call back, or why nothing does.
@@ -104,17 +106,17 @@ type CallUndo struct {
 	Input  json.RawMessage `json:"input,omitempty"`  // and its arguments
 	Reason string          `json:"reason,omitempty"` // why nothing does
 	Run    string          `json:"run,omitempty"`    // that takes it back, once somebody has asked for it
-	Status agent.RunStatus `json:"status,omitempty"` // of that run
-	Ended  agent.Reason    `json:"ended,omitempty"`  // why that run has ended
+	Status run.RunStatus   `json:"status,omitempty"` // of that run
+	Ended  run.Reason      `json:"ended,omitempty"`  // why that run has ended
 }
 
 // Undos returns what would take calls of run s back, by call id. Calls that are open or whose tool has no undo are left
 // out.
 func (p Ports) Undos(
-	ctx context.Context, s *agent.AgentState, def *agent.Definition, calls []string,
+	ctx context.Context, s *run.AgentState, def *agent.Definition, calls []string,
 ) (map[string]*CallUndo, error) {
 	undos := map[string]*CallUndo{}
-	var past *agent.AgentState
+	var past *run.AgentState
 	for _, id := range calls {
 		c, ok := s.Call(id)
 		if !ok || c.Open() || !def.Undoable(c.Tool) {
@@ -131,7 +133,7 @@ func (p Ports) Undos(
 			continue
 		}
 		use, err := p.undoCall(ctx, s.Tenant, def, c)
-		var cannot *agent.UndoError
+		var cannot *policy.UndoError
 		if errors.As(err, &cannot) {
 			undos[id] = &CallUndo{Reason: cannot.Problem}
 			continue
@@ -151,9 +153,9 @@ func (p Ports) Undos(
 }
 
 // past is the run that s began from, as it was then; of one that began by itself, a run without calls.
-func (p Ports) past(ctx context.Context, s *agent.AgentState) (*agent.AgentState, error) {
+func (p Ports) past(ctx context.Context, s *run.AgentState) (*run.AgentState, error) {
 	if s.From == nil {
-		return &agent.AgentState{}, nil
+		return &run.AgentState{}, nil
 	}
 	past, err := p.Journal.At(ctx, s.Tenant, s.From.Run, s.From.Seq)
 	if err != nil {
@@ -163,7 +165,7 @@ func (p Ports) past(ctx context.Context, s *agent.AgentState) (*agent.AgentState
 }
 
 // inherited reports whether a call was settled in the past of its run.
-func inherited(past *agent.AgentState, call string) bool {
+func inherited(past *run.AgentState, call string) bool {
 	c, had := past.Call(call)
 	return had && !c.Open()
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -21,10 +23,10 @@ func (w *world) paid() {
 	w.model.replies = []agent.Reply{calls(`pay c1 {"n":1}`)}
 	w.start()
 	w.drive(0)
-	require.Equal(w.t, agent.RunDone, w.state().Status)
+	require.Equal(w.t, run.RunDone, w.state().Status)
 }
 
-func (w *world) undo(by string) (agent.AgentState, bool, error) {
+func (w *world) undo(by string) (run.AgentState, bool, error) {
 	return w.starter().Undo(w.ctx, runtime.Undo{Tenant: tenant, Run: w.run, Call: "c1", By: by})
 }
 
@@ -89,7 +91,7 @@ func TestWhatIsSaidToARunThatTakesACallBack(t *testing.T) {
 		_, err = w.decide(c.ID, approval.Deny)
 		require.NoError(t, err)
 		require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
-		require.Equal(t, agent.ReasonCancelled, w.state().Reason)
+		require.Equal(t, run.ReasonCancelled, w.state().Reason)
 		require.Contains(t, w.heard(), "Hurry.")
 		require.Len(t, w.model.asked, asked)
 	})
@@ -129,10 +131,10 @@ func TestUndoIsRefused(t *testing.T) {
 		w.model.replies = []agent.Reply{calls("pay c1")}
 		w.start()
 		_, _, err := w.undo("user:bob")
-		require.ErrorIs(t, err, agent.ErrNotFinished)
+		require.ErrorIs(t, err, policy.ErrNotFinished)
 		w.drive(0)
 		_, _, err = w.undo("user:bob")
-		var cannot *agent.UndoError
+		var cannot *policy.UndoError
 		require.ErrorAs(t, err, &cannot, "its tool has no undo")
 		_, _, err = w.starter().Undo(w.ctx, runtime.Undo{Tenant: "other", Run: w.run, Call: "c1", By: "user:bob"})
 		require.ErrorIs(t, err, store.ErrNoRun)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 )
 
@@ -40,7 +41,7 @@ func TestUndoListsNothing(t *testing.T) {
 		_, err = w.decide(c.ID, approval.Approve)
 		require.NoError(t, err)
 		require.Equal(t, runtime.NextDone, w.drive(w.state().WaitSeq).Next)
-		require.Equal(t, agent.ReasonNaturalEnd, w.state().Reason)
+		require.Equal(t, run.ReasonNaturalEnd, w.state().Reason)
 		require.Equal(t, 1, w.tool("look").times())
 		require.Equal(t, 1, s.listed)
 

@@ -13,6 +13,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 )
 
@@ -50,7 +52,7 @@ func (w *world) alarmed() {
 }
 
 // Emit keeps what services are asked.
-func (w *world) Emit(_ context.Context, e agent.Outgoing) error {
+func (w *world) Emit(_ context.Context, e policy.Outgoing) error {
 	w.emitted = append(w.emitted, e)
 	return nil
 }
@@ -127,7 +129,7 @@ func TestAlarmToItsEnd(t *testing.T) {
 		r := w.on(first)
 		require.Equal(t, []string{"metrics.query", "deploys.list"}, w.entered)
 		early := w.callOf(alarmRun, "c1")
-		require.Equal(t, agent.StatusFailed, early.Status)
+		require.Equal(t, run.StatusFailed, early.Status)
 		require.Contains(t, early.Result.Content, "Look first: call metrics_query and deploys_list before this.")
 		list, _, err := approval.List(t.Context(), w.table, tenant, approval.Pending, 0, "")
 		require.NoError(t, err)
@@ -149,7 +151,7 @@ func TestAlarmToItsEnd(t *testing.T) {
 		})
 		require.Equal(t, runtime.NextDone, r.Next)
 		s := w.state(alarmRun)
-		require.Equal(t, agent.ReasonNaturalEnd, s.Reason)
+		require.Equal(t, run.ReasonNaturalEnd, s.Reason)
 		require.Equal(t, `"Rolled back."`, string(s.Output))
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/samtest"
 )
@@ -31,7 +32,7 @@ var ofTheMachine = []sample{
 		file: "step/events/first-step.json", before: (*world).started,
 		want: func(t *testing.T, w *world, out []byte) {
 			requireNext(t, runtime.NextTools, out)
-			require.Equal(t, agent.StatusNew, w.call("c2").Status, "asks for two calls, runs none")
+			require.Equal(t, run.StatusNew, w.call("c2").Status, "asks for two calls, runs none")
 		},
 	},
 	{
@@ -86,7 +87,7 @@ var ofTheMachine = []sample{
 		file: "approve/events/wait.json", follows: "step/events/after-tools.json", before: waiting,
 		want: func(t *testing.T, w *world, out []byte) {
 			require.JSONEq(t, `{}`, string(out))
-			h, err := w.ports.Journal.Head(context.Background(), tenant, run)
+			h, err := w.ports.Journal.Head(context.Background(), tenant, runSample)
 			require.NoError(t, err)
 			require.NotEmpty(t, h.Token, "keeps the task token")
 			require.Empty(t, w.woken)
@@ -103,7 +104,7 @@ var ofTheMachine = []sample{
 		},
 		want: func(t *testing.T, w *world, out []byte) {
 			requireNext(t, runtime.NextTools, out)
-			batch := fmt.Appendf(nil, `{"name":"%s-0","state":%s}`, run, out)
+			batch := fmt.Appendf(nil, `{"name":"%s-0","state":%s}`, runSample, out)
 			out, err := w.functions["tool"].Tool(context.Background(), batch)
 			require.NoError(t, err)
 			requireNext(t, runtime.NextStep, out)
@@ -115,8 +116,8 @@ var ofTheMachine = []sample{
 		before: func(w *world) { w.started(); w.feed("step/events/first-step.json") },
 		want: func(t *testing.T, w *world, out []byte) {
 			requireNext(t, runtime.NextFailed, out)
-			s := w.state(run)
-			require.Equal(t, agent.ReasonError, s.Reason)
+			s := w.state(runSample)
+			require.Equal(t, run.ReasonError, s.Reason)
 			require.Contains(t, s.Error.Message, "Sandbox.Timedout")
 			require.NotContains(t, s.Error.Message, "RequestId", "a function's text stays out of the record")
 		},
@@ -139,8 +140,8 @@ func requireNext(t *testing.T, want string, out []byte) runtime.Route {
 	return r
 }
 
-func said(s agent.AgentState) string {
-	text, _ := s.Messages.At(0).Block.(agent.Text)
+func said(s run.AgentState) string {
+	text, _ := s.Messages.At(0).Block.(run.Text)
 	return text.Text
 }
 

@@ -35,7 +35,7 @@ var ofTheAPI = []struct {
 	{file: "http/events/start-jwt.json", method: "POST", path: "/v1/runs", by: "jwt", starts: true},
 	{file: "http/events/start-iam.json", method: "POST", path: "/v1/runs", by: "iam", starts: true},
 	{file: "http/events/start-function-url.json", method: "POST", path: "/v1/runs", by: "iam", starts: true},
-	{file: "http/events/get-run.json", method: "GET", path: "/v1/runs/" + run, by: "jwt"},
+	{file: "http/events/get-run.json", method: "GET", path: "/v1/runs/" + runSample, by: "jwt"},
 }
 
 func TestSamplesOfTheAPI(t *testing.T) {
@@ -100,7 +100,7 @@ func TestSamplesOfThePages(t *testing.T) {
 const answerFile = "http/events/answer.json"
 
 func TestSampleOfAnAnswer(t *testing.T) {
-	detail := map[string]any{"run": run, "call": "c9", "result": map[string]any{"tracking": "1Z999AA10123456784"}}
+	detail := map[string]any{"run": runSample, "call": "c9", "result": map[string]any{"tracking": "1Z999AA10123456784"}}
 	event := map[string]any{
 		"version": "0", "id": "e1", "source": "countersign.requests", "detail-type": "Countersign Call Answered", "detail": detail,
 	}
@@ -159,10 +159,10 @@ func requireExecution(t *testing.T, e events.EventBridgeEvent) {
 	t.Helper()
 	var detail struct{ ExecutionArn, StateMachineArn, Name, Input string }
 	require.NoError(t, json.Unmarshal(e.Detail, &detail))
-	require.Equal(t, run+"-0", detail.Name)
+	require.Equal(t, runSample+"-0", detail.Name)
 	require.Equal(t, strings.Replace(detail.StateMachineArn, ":stateMachine:", ":execution:", 1)+":"+detail.Name, detail.ExecutionArn)
 	require.Equal(t, []string{detail.ExecutionArn}, e.Resources)
-	require.JSONEq(t, `{"run":"`+run+`","tenant":"default"}`, detail.Input)
+	require.JSONEq(t, `{"run":"`+runSample+`","tenant":"default"}`, detail.Input)
 }
 
 // The rule takes the ends of executions that a run may not have noticed, and no others.

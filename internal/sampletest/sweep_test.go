@@ -28,7 +28,7 @@ func (o outside) Status(ctx context.Context, name string) (runtime.ExecutionStat
 	if name == leftover {
 		return runtime.ExecutionRunning, err
 	}
-	if name != run+"-0" {
+	if name != runSample+"-0" {
 		return runtime.ExecutionNone, err
 	}
 	return runtime.ExecutionEnded, err
@@ -75,7 +75,7 @@ func TestSweepWithinItsRole(t *testing.T) {
 			require.NoError(t, json.Unmarshal(out, &r))
 			require.Empty(t, r.Failed)
 			require.EqualValues(t, 1, r.Repaired[runtime.RepairTookOver], c.file)
-			require.Equal(t, run+"-1", w.state(run).Owner)
+			require.Equal(t, runSample+"-1", w.state(runSample).Owner)
 		})
 	}
 }

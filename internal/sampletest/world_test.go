@@ -19,6 +19,8 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/lambdafn"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/samtest"
 	"github.com/countersign/countersign/internal/store"
@@ -34,7 +36,7 @@ const (
 	key    = "order-1002" // of the run that the samples are about
 )
 
-var run = agent.RunID(tenant, agentN, key)
+var runSample = agent.RunID(tenant, agentN, key)
 
 func read(t *testing.T, file string) []byte {
 	t.Helper()
@@ -69,7 +71,7 @@ type world struct {
 	asked     int
 	entered   []string // tools
 	woken     []string // task tokens
-	emitted   []agent.Outgoing
+	emitted   []policy.Outgoing
 }
 
 func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
@@ -157,11 +159,11 @@ func (w *world) started() {
 	require.True(w.t, ok)
 	st := runtime.Starter{Ports: w.ports}
 	s, err := st.Start(context.Background(), runtime.Start{
-		Tenant: tenant, Agent: def, Key: key, Message: []agent.UserBlock{{Block: agent.Text{Text: "The chair of order 1002 is broken."}}},
+		Tenant: tenant, Agent: def, Key: key, Message: []run.UserBlock{{Block: run.Text{Text: "The chair of order 1002 is broken."}}},
 	})
 	require.NoError(w.t, err)
-	require.Equal(w.t, run, s.Run, "the samples' run")
-	require.Equal(w.t, run+"-0", s.Owner, "the samples' execution")
+	require.Equal(w.t, runSample, s.Run, "the samples' run")
+	require.Equal(w.t, runSample+"-0", s.Owner, "the samples' execution")
 }
 
 // approved is somebody's decision on the request that waits.
@@ -180,7 +182,7 @@ func (w *world) decide(id, group string) error {
 		Valid: schema.Validate, Wake: (&runtime.Waits{Ports: w.ports}).Wake,
 	}
 	_, err := desk.Decide(context.Background(), approval.Request{
-		Tenant: tenant, ID: id, Action: approval.Approve, By: agent.Principal{ID: "user:ana", Groups: []string{group}},
+		Tenant: tenant, ID: id, Action: approval.Approve, By: policy.Principal{ID: "user:ana", Groups: []string{group}},
 	})
 	return err
 }
@@ -195,9 +197,9 @@ func (w *world) feed(file string) []byte {
 }
 
 // call is a call of the run.
-func (w *world) call(id string) agent.Call { return w.callOf(run, id) }
+func (w *world) call(id string) run.Call { return w.callOf(runSample, id) }
 
-func (w *world) callOf(run, id string) agent.Call {
+func (w *world) callOf(run, id string) run.Call {
 	w.t.Helper()
 	s := w.state(run)
 	c, ok := s.Call(id)
@@ -205,7 +207,7 @@ func (w *world) callOf(run, id string) agent.Call {
 	return c
 }
 
-func (w *world) state(id string) agent.AgentState {
+func (w *world) state(id string) run.AgentState {
 	w.t.Helper()
 	l, err := w.ports.Journal.Load(context.Background(), tenant, id)
 	require.NoError(w.t, err)

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/fault"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 )
 
@@ -83,13 +83,13 @@ func (s *stage) interfere(a Act) bool {
 	case Approve, Deny, Contest:
 		return s.interfereWith(a)
 	case Say:
-		id, run := fmt.Sprintf("act-%d", a.Call), s.run
-		said := []agent.UserBlock{{Block: agent.Text{Text: "And one more thing."}}}
+		id, runID := fmt.Sprintf("act-%d", a.Call), s.run
+		said := []run.UserBlock{{Block: run.Text{Text: "And one more thing."}}}
 		err := s.try(a, func(ctx context.Context) error {
-			return s.machine.Inputs.Send(ctx, tenant, run, id, localUser.ID, said)
+			return s.machine.Inputs.Send(ctx, tenant, runID, id, localUser.ID, said)
 		})
 		if s.took(err) {
-			s.said[id] = run
+			s.said[id] = runID
 		}
 		return true
 	case CancelRun:
@@ -153,14 +153,14 @@ func (s *stage) took(err error) bool {
 }
 
 // firstOpen is the first request, question or service's call that is open in the family.
-func (s *stage) firstOpen() (*part, agent.Call, approval.Approval, bool) {
+func (s *stage) firstOpen() (*part, run.Call, approval.Approval, bool) {
 	family, err := s.family()
 	if err != nil {
-		return nil, agent.Call{}, approval.Approval{}, false
+		return nil, run.Call{}, approval.Approval{}, false
 	}
 	for _, m := range family {
 		for _, c := range m.State.Waits() {
-			if c.Wait.For == agent.ForAnswer && c.Child == "" {
+			if c.Wait.For == run.ForAnswer && c.Child == "" {
 				return m.part, c, approval.Approval{}, true
 			}
 			if a, err := approval.Get(context.Background(), s.table, tenant, c.Wait.Approval); err == nil && a.Status == approval.Pending && a.Kind != approval.KindOutcome {
@@ -169,11 +169,11 @@ func (s *stage) firstOpen() (*part, agent.Call, approval.Approval, bool) {
 		}
 		for _, r := range m.State.OpenRequests() {
 			if a, err := approval.Get(context.Background(), s.table, tenant, r.Approval); err == nil && a.Status == approval.Pending {
-				return m.part, agent.Call{}, a, true
+				return m.part, run.Call{}, a, true
 			}
 		}
 	}
-	return nil, agent.Call{}, approval.Approval{}, false
+	return nil, run.Call{}, approval.Approval{}, false
 }
 
 func (s *stage) interfereWith(a Act) bool {
@@ -284,7 +284,7 @@ func (s *stage) runOut() bool {
 		return false
 	}
 	for _, m := range family {
-		if at := m.State.EarliestExpiry(); m.State.Status != agent.RunDone && !at.IsZero() && at.After(s.clock.Now()) {
+		if at := m.State.EarliestExpiry(); m.State.Status != run.RunDone && !at.IsZero() && at.After(s.clock.Now()) {
 			s.clock.AdvanceTo(at)
 			return true
 		}

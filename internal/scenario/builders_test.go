@@ -12,8 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // desk is the code that the agents of testdata/builders name.
@@ -29,15 +29,15 @@ var desk = hook.Set{Builders: map[string]hook.Builder{
 			system += ", exhausted"
 		}
 		return hook.Built{System: system, Messages: []hook.Message{
-			{Block: agent.Text{Text: "Order " + data.Order.String() + "."}},
-			{Role: agent.RoleAssistant, Block: agent.Text{Text: "Yes?"}},
-			{Block: agent.Media{Name: "new.png", MediaType: "image/png", Data: "iVBORw0KGgo="}},
-			{Block: agent.Media{Name: "old.png", MediaType: "image/png", Data: "iVBORw0KGgo="}, Seen: 2},
+			{Block: run.Text{Text: "Order " + data.Order.String() + "."}},
+			{Role: run.RoleAssistant, Block: run.Text{Text: "Yes?"}},
+			{Block: run.Media{Name: "new.png", MediaType: "image/png", Data: "iVBORw0KGgo="}},
+			{Block: run.Media{Name: "old.png", MediaType: "image/png", Data: "iVBORw0KGgo="}, Seen: 2},
 		}}, nil
 	},
 	"desk.silent": func(context.Context, hook.BuildInput) (hook.Built, error) { return hook.Built{}, nil },
 	"desk.introduce": func(context.Context, hook.BuildInput) (hook.Built, error) {
-		return hook.Built{System: "Be kind.", Messages: []hook.Message{{Block: agent.Text{Text: "Somebody comes in."}}}}, nil
+		return hook.Built{System: "Be kind.", Messages: []hook.Message{{Block: run.Text{Text: "Somebody comes in."}}}}, nil
 	},
 	"desk.caller": func(_ context.Context, in hook.BuildInput) (hook.Built, error) {
 		return hook.Built{System: fmt.Sprintf("%s is asked by %q.", in.Agent, in.Caller)}, nil
@@ -47,7 +47,7 @@ var desk = hook.Set{Builders: map[string]hook.Builder{
 	},
 	"desk.panics": func(context.Context, hook.BuildInput) (hook.Built, error) { panic("a secret") },
 	"desk.noblob": func(context.Context, hook.BuildInput) (hook.Built, error) {
-		return hook.Built{Messages: []hook.Message{{Block: agent.Media{MediaType: "image/png", Blob: strings.Repeat("0", 64)}}}}, nil
+		return hook.Built{Messages: []hook.Message{{Block: run.Media{MediaType: "image/png", Blob: strings.Repeat("0", 64)}}}}, nil
 	},
 	"desk.large": func(_ context.Context, in hook.BuildInput) (hook.Built, error) {
 		return hook.Built{System: fmt.Sprintf("%d ", in.Interactions.Current) + strings.Repeat("x", 20_000)}, nil

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
@@ -34,10 +36,10 @@ type resultForm struct {
 	JSON    json.RawMessage `json:"json"`
 	Error   *string         `json:"error"`
 	Fails   *string         `json:"fails"`
-	Media   *agent.Media    `json:"media"`
+	Media   *run.Media      `json:"media"`
 	Sleep   string          `json:"sleep"`
 	Input   json.RawMessage `json:"input"`
-	Suspend *agent.Ticket   `json:"suspend"`
+	Suspend *run.Ticket     `json:"suspend"`
 	Resume  json.RawMessage `json:"resume"`
 	State   json.RawMessage `json:"state"`
 	Patch   []patchForm     `json:"patch"`
@@ -99,7 +101,7 @@ func readResult(raw json.RawMessage) (result, agentfile.Problem) {
 		return result{}, agentfile.Problem{Key: p.Key, Text: p.Text}
 	}
 	if f.Suspend != nil {
-		if _, err := f.Suspend.Checked(); err != nil {
+		if _, err := policy.Checked(*f.Suspend); err != nil {
 			return result{}, agentfile.Problem{Key: "suspend", Text: err.Error()}
 		}
 	}
@@ -124,7 +126,7 @@ func readResult(raw json.RawMessage) (result, agentfile.Problem) {
 }
 
 // patches is what the tool changes of the run's state. Whether that fits is for the run to see.
-func (f resultForm) patches() ([]agent.Patch, string) {
+func (f resultForm) patches() ([]run.Patch, string) {
 	switch {
 	case f.Patch == nil:
 		return nil, ""
@@ -133,12 +135,12 @@ func (f resultForm) patches() ([]agent.Patch, string) {
 	case f.Error != nil || f.Fails != nil:
 		return nil, "a call that fails changes nothing; want no error beside it"
 	}
-	list := make([]agent.Patch, len(f.Patch))
+	list := make([]run.Patch, len(f.Patch))
 	for i, p := range f.Patch {
 		if p.Path == nil {
 			return nil, fmt.Sprintf("patch %d: want a path, a JSON Pointer", i)
 		}
-		list[i] = agent.Patch{Path: *p.Path, Value: p.Value}
+		list[i] = run.Patch{Path: *p.Path, Value: p.Value}
 	}
 	return list, ""
 }
@@ -167,7 +169,7 @@ func (f resultForm) data() (agent.ToolResultData, string) {
 		said++
 	}
 	if f.Media != nil {
-		d.Media = []agent.Media{*f.Media}
+		d.Media = []run.Media{*f.Media}
 		if f.Media.MediaType == "" || (f.Media.Data == "") == (f.Media.Blob == "") {
 			return d, "media: want a mediaType, and either data or blob"
 		}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -73,7 +75,7 @@ func (c *cast) idle() bool {
 		c.enter(c.stage.rescue)
 		return true
 	}
-	if family[0].State.Status == agent.RunDone {
+	if family[0].State.Status == run.RunDone {
 		return c.ended(family)
 	}
 	switch {
@@ -141,9 +143,9 @@ func (c *cast) end() bool {
 
 // resting reports whether the run waits and has taken in all that was said to it.
 func (c *cast) resting(l store.Loaded) bool {
-	return l.State.Status == agent.RunWaiting && len(l.Inbox) == 0 && !slices.ContainsFunc(l.State.Waits(), func(w agent.Call) bool {
+	return l.State.Status == run.RunWaiting && len(l.Inbox) == 0 && !slices.ContainsFunc(l.State.Waits(), func(w run.Call) bool {
 		return c.expiring != "" && (w.Wait.Approval == c.expiring || w.ID == c.expiring)
-	}) && !slices.ContainsFunc(l.State.OpenRequests(), func(r agent.PermissionRequest) bool { return r.Approval == c.expiring })
+	}) && !slices.ContainsFunc(l.State.OpenRequests(), func(r run.PermissionRequest) bool { return r.Approval == c.expiring })
 }
 
 // enter lets somebody act; nobody of the queue does before they are done.
@@ -166,14 +168,14 @@ func (s *stage) quiet(family []member) bool {
 // over reports whether a run is done, and so is its execution.
 func (s *stage) over(m member) bool {
 	status, err := s.machine.Ports.Waiter.Status(context.Background(), m.State.Owner)
-	return m.State.Status == agent.RunDone && (err != nil || status != runtime.ExecutionRunning)
+	return m.State.Status == run.RunDone && (err != nil || status != runtime.ExecutionRunning)
 }
 
 // parked reports whether the task token of the run that the story is about is stored, so that it can be woken; where something went wrong, that of
 // each run of the family that waits.
 func (s *stage) parked(family []member) bool {
 	return !slices.ContainsFunc(family, func(m member) bool {
-		if m.State.Run != s.run && !s.disturbed() || m.State.Status != agent.RunWaiting {
+		if m.State.Run != s.run && !s.disturbed() || m.State.Status != run.RunWaiting {
 			return false
 		}
 		h, err := s.record.Head(context.Background(), tenant, m.State.Run)
@@ -222,7 +224,7 @@ func refusal(err error) bool {
 	for _, no := range []error{
 		approval.ErrForbidden, approval.ErrExpired, approval.ErrFinished, approval.ErrKind, approval.ErrNothing, approval.ErrNotFound,
 		approval.ErrNoCall, approval.ErrIgnored, approval.ErrKept, approval.ErrNoServer, approval.ErrNoPending, approval.ErrServerMoved, approval.ErrStale, approval.ErrPolicyChanged, runtime.ErrRunFinished, errNobodyWaits,
-		agent.ErrNotFinished, runtime.ErrNoSuchCall, runtime.ErrNotItsOwn, approval.ErrRemark, approval.ErrThreadFull,
+		policy.ErrNotFinished, runtime.ErrNoSuchCall, runtime.ErrNotItsOwn, approval.ErrRemark, approval.ErrThreadFull,
 	} {
 		if errors.Is(err, no) {
 			return true
@@ -231,8 +233,8 @@ func refusal(err error) bool {
 	var decided *approval.DecidedError
 	var edit *approval.EditError
 	var grant *approval.GrantError
-	var answer *agent.AnswerError
-	var undo *agent.UndoError
+	var answer *policy.AnswerError
+	var undo *policy.UndoError
 	if errors.As(err, &grant) {
 		return true
 	}
@@ -262,7 +264,7 @@ func (p *part) deed(l line) (action, error) {
 	case "deploy":
 		return func(context.Context) error { p.stage.deployed = true; return nil }, nil
 	case "message":
-		said := []agent.UserBlock{{Block: agent.Text{Text: l.text}}}
+		said := []run.UserBlock{{Block: run.Text{Text: l.text}}}
 		return func(ctx context.Context) error {
 			return p.stage.machine.Inputs.Send(ctx, tenant, p.run, fmt.Sprintf("line-%d", l.number), l.by.ID, said)
 		}, nil
@@ -283,16 +285,16 @@ func (p *part) deed(l line) (action, error) {
 }
 
 // asked is the call and the id of the newest request about it or its tool; of the first one there will be, if there was none.
-func (p *part) asked(id string) (agent.Call, string, error) {
+func (p *part) asked(id string) (run.Call, string, error) {
 	l, err := p.stage.record.Load(context.Background(), tenant, p.run)
 	if err != nil {
-		return agent.Call{}, "", err
+		return run.Call{}, "", err
 	}
 	c, _ := l.State.Call(id)
 	if request := l.State.RequestOf(c); request != "" {
 		return c, request, nil
 	}
-	return c, agent.ApprovalID(p.run, id, max(1, c.Asks)), nil
+	return c, run.ApprovalID(p.run, id, max(1, c.Asks)), nil
 }
 
 // decide is a decision on the newest request about a call; where there was none, or the line names a suspension or a pending call, it is
@@ -338,9 +340,9 @@ func (p *part) answer(l line) (action, error) {
 	}
 	switch {
 	case l.rerun:
-	case c.Request != "" || c.Wait != nil && (c.Wait.For == agent.ForApproval || c.Wait.For == agent.ForInput):
+	case c.Request != "" || c.Wait != nil && (c.Wait.For == run.ForApproval || c.Wait.For == run.ForInput):
 		return p.answerAsDecision(l, c)
-	case c.Service && (c.Wait == nil || c.Wait.For == agent.ForAnswer), c.ID == "" && p.asksServices():
+	case c.Service && (c.Wait == nil || c.Wait.For == run.ForAnswer), c.ID == "" && p.asksServices():
 		return p.answerService(l), nil
 	}
 	o := approval.Outcome{Tenant: tenant, Run: p.run, Call: l.call, ID: id, Rerun: l.rerun, By: l.by}
@@ -387,7 +389,7 @@ func (p *part) settle(o approval.Outcome) action {
 }
 
 // answerAsDecision takes an error as a denial, but where it answers a request about tools: then the request itself has failed.
-func (p *part) answerAsDecision(l line, c agent.Call) (action, error) {
+func (p *part) answerAsDecision(l line, c run.Call) (action, error) {
 	said := l.result
 	l.result = nil
 	if l.failure != nil && c.Request != "" {
@@ -396,11 +398,11 @@ func (p *part) answerAsDecision(l line, c agent.Call) (action, error) {
 	if l.failure != nil {
 		return p.decide(l, approval.Deny, *l.failure)
 	}
-	resume, reason := agent.DecisionFromJSON(said)
+	resume, reason := policy.DecisionFromJSON(said)
 	switch {
 	case !resume:
 		return p.decide(l, approval.Deny, reason)
-	case c.Wait != nil && c.Wait.For == agent.ForInput:
+	case c.Wait != nil && c.Wait.For == run.ForInput:
 		l.result = said
 		return p.decide(l, approval.Approve, "")
 	default:
@@ -419,7 +421,7 @@ func (p *part) expire(l line) (action, error) {
 		return nil, fmt.Errorf("expire call %s: %w", l.call, err)
 	}
 	return func(context.Context) error {
-		if p.stage.cast.expiring = id; c.Wait != nil && c.Wait.For == agent.ForAnswer {
+		if p.stage.cast.expiring = id; c.Wait != nil && c.Wait.For == run.ForAnswer {
 			p.stage.cast.expiring = c.ID
 		}
 		p.stage.clock.AdvanceTo(at)
@@ -428,7 +430,7 @@ func (p *part) expire(l line) (action, error) {
 }
 
 // expiry is when what a call waits for runs out, or the request that it was blocked for.
-func (p *part) expiry(c agent.Call) (time.Time, error) {
+func (p *part) expiry(c run.Call) (time.Time, error) {
 	if c.Wait != nil {
 		return c.Wait.Expires, nil
 	}

@@ -6,13 +6,13 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 )
 
 // decode reads JSON, data, which begins in the section's n-th line, strictly: no unknown key, none twice.
 func (s section) decode(data []byte, n int, v any) error {
-	err := agent.DecodeStrict(data, v)
-	var where *agent.JSONError
+	err := jsonx.DecodeStrict(data, v)
+	var where *jsonx.JSONError
 	if !errors.As(err, &where) {
 		if err != nil {
 			return s.problem(n, "", err.Error())

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 )
 
@@ -56,7 +56,7 @@ func (s *stage) stuck(family []member) bool {
 		return false
 	}
 	return slices.ContainsFunc(family, func(m member) bool {
-		return m.State.Status != agent.RunDone && (!s.executes(m) || len(m.Inbox) > 0)
+		return m.State.Status != run.RunDone && (!s.executes(m) || len(m.Inbox) > 0)
 	})
 }
 
@@ -64,7 +64,7 @@ func (s *stage) stuck(family []member) bool {
 func (s *stage) outlasted(family []member) (member, bool) {
 	i := slices.IndexFunc(family, func(m member) bool {
 		status, err := s.machine.Ports.Waiter.Status(context.Background(), m.State.Owner)
-		return err == nil && status == runtime.ExecutionThrottled && m.State.Status != agent.RunDone
+		return err == nil && status == runtime.ExecutionThrottled && m.State.Status != run.RunDone
 	})
 	if i < 0 {
 		return member{}, false
@@ -75,7 +75,7 @@ func (s *stage) outlasted(family []member) (member, bool) {
 // moving reports whether an execution of the family goes on by itself, now or when it tries again.
 func (s *stage) moving(family []member) bool {
 	return slices.ContainsFunc(family, func(m member) bool {
-		return s.executes(m) && (m.State.Status != agent.RunWaiting || !s.waits(m.State.Run))
+		return s.executes(m) && (m.State.Status != run.RunWaiting || !s.waits(m.State.Run))
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"maps"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
 )
@@ -39,7 +40,7 @@ func (r cannedRemote) Tool(t agent.ToolSpec) tool.Tool {
 func (cannedRemote) Close() {}
 
 // invoke takes the call of a function that answers later: people do. One that sees a key again has the same call again.
-func (l *ledger) invoke(i runtime.Invoke, c agent.FunctionCall) (runtime.Invoked, error) {
+func (l *ledger) invoke(i runtime.Invoke, c policy.FunctionCall) (runtime.Invoked, error) {
 	for _, seen := range l.invoked {
 		if seen.key != c.Key {
 			continue

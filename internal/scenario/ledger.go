@@ -11,6 +11,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/match"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -25,7 +26,7 @@ type ledger struct {
 	rerun   map[string]int      // by call: how often people, or the tool itself, had it run again
 	fences  map[string]fence    // by run and call
 	invoked []invoked           // functions that answer later, each key once
-	events  []agent.Outgoing    // in the order in which they first went out, each id once
+	events  []policy.Outgoing   // in the order in which they first went out, each id once
 }
 
 // execution is the n-th of a call, as the journal counts.
@@ -63,7 +64,7 @@ func newLedger(p *part, tools []canned) *ledger {
 }
 
 // Emit takes an event of the run. A bus that sees an id again has the same event again.
-func (l *ledger) Emit(_ context.Context, e agent.Outgoing) error {
+func (l *ledger) Emit(_ context.Context, e policy.Outgoing) error {
 	for _, seen := range l.events {
 		if seen.ID != e.ID {
 			continue
@@ -122,7 +123,7 @@ func (l *ledger) children(counts map[string]int) {
 }
 
 // emitted are the events that went out.
-func (l *ledger) emitted() []agent.Outgoing { return append([]agent.Outgoing{}, l.events...) }
+func (l *ledger) emitted() []policy.Outgoing { return append([]policy.Outgoing{}, l.events...) }
 
 // leftover says which lists of results were not used up.
 func (l *ledger) leftover() []Failure {

@@ -14,6 +14,8 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/fault"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tool"
@@ -182,7 +184,7 @@ func parseSince(text string) (since, error) {
 }
 
 // effectOf is the effect of a tool, which for a server's tool the agent's patterns say.
-func (s *Scenario) effectOf(name string) (agent.Effect, bool) {
+func (s *Scenario) effectOf(name string) (run.Effect, bool) {
 	if t, ok := s.agent.Tool(name); ok {
 		return t.Effect, true
 	}
@@ -192,11 +194,11 @@ func (s *Scenario) effectOf(name string) (agent.Effect, bool) {
 			continue
 		}
 		for _, p := range m.Tools {
-			if agent.MatchTool(p.Match, own) {
-				return cmp.Or(p.Effect, agent.EffectNonIdempotent), true
+			if policy.MatchTool(p.Match, own) {
+				return cmp.Or(p.Effect, run.EffectNonIdempotent), true
 			}
 		}
-		return agent.EffectNonIdempotent, true
+		return run.EffectNonIdempotent, true
 	}
 	return "", false
 }

@@ -3,7 +3,7 @@ package scenario
 import (
 	"context"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // effects are those of all tools so far.
@@ -47,10 +47,10 @@ func (s *stage) runs() []Run {
 }
 
 // calledIn is a call of a run as it is on record.
-func (p *part) calledIn(run, id string) (agent.Call, bool) {
-	l, err := p.stage.record.Load(context.Background(), tenant, run)
+func (p *part) calledIn(runID, id string) (run.Call, bool) {
+	l, err := p.stage.record.Load(context.Background(), tenant, runID)
 	if err != nil {
-		return agent.Call{}, false
+		return run.Call{}, false
 	}
 	return l.State.Call(id)
 }

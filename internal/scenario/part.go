@@ -9,6 +9,9 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/model/script"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/prompt"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tool"
@@ -99,7 +102,7 @@ func of(family []member, name string) (member, bool) {
 			found = append(found, m)
 		}
 	}
-	if i := slices.IndexFunc(found, func(m member) bool { return m.State.Status != agent.RunDone }); i >= 0 {
+	if i := slices.IndexFunc(found, func(m member) bool { return m.State.Status != run.RunDone }); i >= 0 {
 		return found[i], true
 	}
 	if len(found) == 0 {
@@ -130,7 +133,7 @@ func (p *part) generate(ctx context.Context, r agent.Request) (agent.Reply, erro
 	if p == s.part {
 		r.Inference += s.before
 	}
-	which := request{r.Inference, r.Lifecycle == agent.LifecycleNotes, p.model.Attempt(r)}
+	which := request{r.Inference, r.Lifecycle == prompt.LifecycleNotes, p.model.Attempt(r)}
 	n, repeated := p.requests[which]
 	if !repeated {
 		n = len(p.requests) + 1
@@ -168,10 +171,10 @@ func (p *part) executions(call string) (int, error) {
 }
 
 // called is a call as it is on record; ok is false for "" and for one that is not.
-func (p *part) called(id string) (agent.Call, bool) {
+func (p *part) called(id string) (run.Call, bool) {
 	l, err := p.stage.record.Load(context.Background(), tenant, p.run)
 	if err != nil || id == "" {
-		return agent.Call{}, false
+		return run.Call{}, false
 	}
 	return l.State.Call(id)
 }
@@ -200,13 +203,13 @@ func (w world) Lookup(original string) (tool.Tool, bool) {
 }
 
 // Emit implements runtime.Emitter.
-func (w world) Emit(ctx context.Context, e agent.Outgoing) error {
+func (w world) Emit(ctx context.Context, e policy.Outgoing) error {
 	return w.stage.partOf(e.Run).ledger.Emit(ctx, e)
 }
 
 // Invoke implements runtime.Functions.
 func (w world) Invoke(ctx context.Context, i runtime.Invoke) (runtime.Invoked, error) {
-	var c agent.FunctionCall
+	var c policy.FunctionCall
 	if err := json.Unmarshal(i.Payload, &c); err != nil {
 		return runtime.Invoked{}, err
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
@@ -20,7 +21,7 @@ type line struct {
 	do      string
 	agent   string // whose run it is about; "" = the one that the story is about
 	call    string
-	by      agent.Principal
+	by      policy.Principal
 	args    json.RawMessage
 	result  json.RawMessage // answer, approve: to what a tool asked; nil = none
 	failure *string         // answer: an error
@@ -181,18 +182,18 @@ func sortedDeeds() []string {
 }
 
 // localUser is who acts where a line does not say.
-var localUser = agent.Principal{ID: "user:local", Groups: []string{"group:operators"}}
+var localUser = policy.Principal{ID: "user:local", Groups: []string{"group:operators"}}
 
 // principal reads by: one user and any number of groups, separated by commas or as a list.
-func principal(raw json.RawMessage) (agent.Principal, error) {
+func principal(raw json.RawMessage) (policy.Principal, error) {
 	if raw == nil {
 		return localUser, nil
 	}
 	var names []string
 	if json.Unmarshal(raw, &names) == nil && len(names) > 0 {
-		return agent.ParsePrincipal(strings.Join(names, ","))
+		return policy.ParsePrincipal(strings.Join(names, ","))
 	}
-	return agent.ParsePrincipal(textOf(raw))
+	return policy.ParsePrincipal(textOf(raw))
 }
 
 func parseMoment(s string) (moment, error) {

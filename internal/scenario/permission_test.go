@@ -14,12 +14,14 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // permissionBook is a permission backend that outlives every run: what it was told, it knows, until it cleans up.
 type permissionBook struct {
 	mu     sync.Mutex
-	known  map[string]agent.PermissionStatus
+	known  map[string]run.PermissionStatus
 	heard  []string         // methods with what they were about, in order
 	errs   map[string]error // by method
 	reason string
@@ -50,13 +52,13 @@ func namesOf(tools []hook.PermissionTool) string {
 	return strings.Join(names, ",")
 }
 
-func (b *permissionBook) Get(_ context.Context, c hook.PermissionContext, tools []hook.PermissionTool) (map[string]agent.PermissionStatus, error) {
+func (b *permissionBook) Get(_ context.Context, c hook.PermissionContext, tools []hook.PermissionTool) (map[string]run.PermissionStatus, error) {
 	if err := b.hear("get", namesOf(tools)); err != nil {
 		return nil, err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	got := map[string]agent.PermissionStatus{}
+	got := map[string]run.PermissionStatus{}
 	for _, t := range tools {
 		if s, ok := b.known[c.Subject+"/"+t.Spec.Name]; ok {
 			got[t.Spec.Name] = s
@@ -72,10 +74,10 @@ func (b *permissionBook) Set(_ context.Context, c hook.PermissionContext, said h
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, t := range said.Granted {
-		b.known[c.Subject+"/"+t] = agent.PermissionApproved
+		b.known[c.Subject+"/"+t] = policy.PermissionApproved
 	}
 	for _, t := range said.Denied {
-		b.known[c.Subject+"/"+t] = agent.PermissionDenied
+		b.known[c.Subject+"/"+t] = policy.PermissionDenied
 	}
 	return nil
 }
@@ -99,7 +101,7 @@ func (b *permissionBook) Cleanup(_ context.Context, c hook.PermissionContext) er
 }
 
 func newBook() *permissionBook {
-	return &permissionBook{known: map[string]agent.PermissionStatus{}, errs: map[string]error{}, reason: "to settle the order"}
+	return &permissionBook{known: map[string]run.PermissionStatus{}, errs: map[string]error{}, reason: "to settle the order"}
 }
 
 func (b *permissionBook) hooks() hook.Set {
@@ -193,7 +195,7 @@ func TestPermissionBackendKnows(t *testing.T) {
 `, "", want)
 		everywhere(t, s, func() hook.Set {
 			book := newBook()
-			book.known["order 7/refunds.create"], book.known["order 7/mails.send"] = agent.PermissionApproved, agent.PermissionDenied
+			book.known["order 7/refunds.create"], book.known["order 7/mails.send"] = policy.PermissionApproved, policy.PermissionDenied
 			return book.hooks()
 		}, func(*testing.T, bool) {})
 	}
@@ -213,7 +215,7 @@ func TestPermissionBackendForgets(t *testing.T) {
 // forgetful knows nothing.
 type forgetful struct{ *permissionBook }
 
-func (forgetful) Get(context.Context, hook.PermissionContext, []hook.PermissionTool) (map[string]agent.PermissionStatus, error) {
+func (forgetful) Get(context.Context, hook.PermissionContext, []hook.PermissionTool) (map[string]run.PermissionStatus, error) {
 	return nil, nil
 }
 

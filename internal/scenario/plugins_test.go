@@ -13,6 +13,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/scenario"
 )
 
@@ -53,7 +55,7 @@ func TestPluginsThatAreNotThere(t *testing.T) {
 
 // order is what the plugin that does one thing does, and when.
 type order struct {
-	Phase     agent.Phase     `json:"phase"`
+	Phase     run.Phase       `json:"phase"`
 	Inference int64           `json:"inference"` // before and after which; 0 = each
 	Tool      string          `json:"tool"`      // of which call; "" = each
 	Resumed   bool            `json:"resumed"`   // only of a call that goes on
@@ -65,27 +67,27 @@ type order struct {
 
 func deed(config json.RawMessage) (hook.Plugin, error) {
 	var orders []order
-	if err := agent.DecodeStrict(config, &orders); err != nil {
+	if err := jsonx.DecodeStrict(config, &orders); err != nil {
 		return hook.Plugin{}, err
 	}
-	state := func(phase agent.Phase) func(context.Context, *hook.Moment) error {
+	state := func(phase run.Phase) func(context.Context, *hook.Moment) error {
 		return func(_ context.Context, m *hook.Moment) error { return each(orders, phase, m.Run(), nil, m.Patch, nil) }
 	}
 	return hook.Plugin{
-		RunStart: state(agent.PhaseRunStart), StepStart: state(agent.PhaseStepStart), StepEnd: state(agent.PhaseStepEnd), RunEnd: state(agent.PhaseRunEnd),
+		RunStart: state(run.PhaseRunStart), StepStart: state(run.PhaseStepStart), StepEnd: state(run.PhaseStepEnd), RunEnd: state(run.PhaseRunEnd),
 		BeforeInference: func(_ context.Context, m *hook.BeforeInference) error {
-			return each(orders, agent.PhaseBeforeInference, m.Run(), nil, m.Patch, func(o order) { beforeInference(m, o) })
+			return each(orders, run.PhaseBeforeInference, m.Run(), nil, m.Patch, func(o order) { beforeInference(m, o) })
 		},
 		AfterInference: func(_ context.Context, m *hook.AfterInference) error {
-			return each(orders, agent.PhaseAfterInference, m.Run(), nil, m.Patch, func(o order) { endBy(o, m.End, m.Stop) })
+			return each(orders, run.PhaseAfterInference, m.Run(), nil, m.Patch, func(o order) { endBy(o, m.End, m.Stop) })
 		},
 		BeforeTool: func(_ context.Context, m *hook.BeforeTool) error {
 			c := m.Call()
-			return each(orders, agent.PhaseBeforeTool, m.Run(), &c, m.Patch, func(o order) { beforeTool(m, o) })
+			return each(orders, run.PhaseBeforeTool, m.Run(), &c, m.Patch, func(o order) { beforeTool(m, o) })
 		},
 		AfterTool: func(_ context.Context, m *hook.AfterTool) error {
 			c := m.Call()
-			return each(orders, agent.PhaseAfterTool, m.Run(), &c, m.Patch, func(o order) {
+			return each(orders, run.PhaseAfterTool, m.Run(), &c, m.Patch, func(o order) {
 				switch o.Do {
 				case "remind":
 					m.AddReminder(o.Text)
@@ -97,16 +99,16 @@ func deed(config json.RawMessage) (hook.Plugin, error) {
 	}, nil
 }
 
-func each(orders []order, phase agent.Phase, run *agent.AgentState, c *agent.Call, patch func(string, any), do func(order)) error {
-	inference := run.Inferences
-	if phase == agent.PhaseBeforeInference || phase == agent.PhaseStepStart {
+func each(orders []order, phase run.Phase, state *run.AgentState, c *run.Call, patch func(string, any), do func(order)) error {
+	inference := state.Inferences
+	if phase == run.PhaseBeforeInference || phase == run.PhaseStepStart {
 		inference++
 	}
 	for _, o := range orders {
 		if o.Phase != phase || o.Inference != 0 && o.Inference != inference {
 			continue
 		}
-		if c != nil && (o.Tool != "" && o.Tool != c.Tool || o.Resumed != (c.Status == agent.StatusResuming) && phase == agent.PhaseBeforeTool) {
+		if c != nil && (o.Tool != "" && o.Tool != c.Tool || o.Resumed != (c.Status == run.StatusResuming) && phase == run.PhaseBeforeTool) {
 			continue
 		}
 		switch o.Do {
@@ -157,7 +159,7 @@ func beforeTool(m *hook.BeforeTool, o order) {
 	case "block":
 		m.Block(o.Text)
 	case "suspend":
-		m.Suspend(agent.Ticket{ID: "s-" + m.Call().ID, Action: "check", Message: o.Text})
+		m.Suspend(run.Ticket{ID: "s-" + m.Call().ID, Action: "check", Message: o.Text})
 	case "result":
 		m.SetResult(agent.ToolResultData{Content: o.Text})
 	case "allow":
@@ -173,11 +175,11 @@ func logging(json.RawMessage) (hook.Plugin, error) {
 		m.Patch("/log", append(log, entry))
 		return err
 	}
-	state := func(phase agent.Phase) func(context.Context, *hook.Moment) error {
+	state := func(phase run.Phase) func(context.Context, *hook.Moment) error {
 		return func(_ context.Context, m *hook.Moment) error { return note(m, string(phase)) }
 	}
 	return hook.Plugin{
-		RunStart: state(agent.PhaseRunStart), StepStart: state(agent.PhaseStepStart), StepEnd: state(agent.PhaseStepEnd), RunEnd: state(agent.PhaseRunEnd),
+		RunStart: state(run.PhaseRunStart), StepStart: state(run.PhaseStepStart), StepEnd: state(run.PhaseStepEnd), RunEnd: state(run.PhaseRunEnd),
 		BeforeInference: func(_ context.Context, m *hook.BeforeInference) error { return note(&m.Moment, "before_inference") },
 		AfterInference: func(_ context.Context, m *hook.AfterInference) error {
 			if f := m.Failure(); f != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/fault"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -28,7 +29,7 @@ func (s *stage) violate(promise, got, want string) {
 // sent is a request to a model that was answered.
 type sent struct {
 	run      string
-	messages map[agent.Source]bool
+	messages map[run.Source]bool
 }
 
 // mark is how a reply says which request it answers: its stop reason ends in it, unless that is one that decides something.
@@ -39,7 +40,7 @@ var deciding = []string{"length", "max_tokens", "content_filter", "content_filte
 
 // answered notes a request and has its reply say which it answers.
 func (s *stage) answered(r agent.Request, reply agent.Reply) agent.Reply {
-	held := map[agent.Source]bool{}
+	held := map[run.Source]bool{}
 	for _, m := range r.Messages {
 		held[m.Source] = true
 	}
@@ -113,9 +114,9 @@ func (s *stage) claimantsLive() bool {
 }
 
 // foldsTheSame: a journal gives the state that whoever loads the run sees, and the view of it says the same.
-func (s *stage) foldsTheSame(m member, entries []agent.Entry) {
+func (s *stage) foldsTheSame(m member, entries []run.Entry) {
 	if m.State.From == nil {
-		folded, err := agent.Fold(agent.AgentState{}, entries)
+		folded, err := run.Fold(run.AgentState{}, entries)
 		if err != nil {
 			s.violate("journal", err.Error(), "entries that fold")
 			return
@@ -131,14 +132,14 @@ func (s *stage) foldsTheSame(m member, entries []agent.Entry) {
 		return
 	}
 	st := &m.State
-	if h.Status != st.Status || h.Owner != st.Owner || st.Status == agent.RunWaiting && (h.WaitSeq != st.WaitSeq || h.Drained != st.Drained) {
+	if h.Status != st.Status || h.Owner != st.Owner || st.Status == run.RunWaiting && (h.WaitSeq != st.WaitSeq || h.Drained != st.Drained) {
 		s.violate("head", fmt.Sprintf("%s, owner %s, wait %d, drained %d", h.Status, h.Owner, h.WaitSeq, h.Drained),
 			fmt.Sprintf("%s, owner %s, wait %d, drained %d", st.Status, st.Owner, st.WaitSeq, st.Drained))
 	}
 }
 
 // appliedOnce: what was accepted is applied once, and in order (invariant 1).
-func (s *stage) appliedOnce(m member, entries []agent.Entry) {
+func (s *stage) appliedOnce(m member, entries []run.Entry) {
 	heard, decided, slot := map[string]int{}, map[string]int{}, int64(0)
 	for _, e := range entries {
 		for _, ev := range e.Events {
@@ -149,9 +150,9 @@ func (s *stage) appliedOnce(m member, entries []agent.Entry) {
 				slot = n
 			}
 			switch ev := ev.(type) {
-			case agent.InputReceived:
+			case run.InputReceived:
 				heard[ev.ID]++
-			case agent.Decided:
+			case run.Decided:
 				if ev.Approval != "" { // one about tools is decided for each of them
 					decided[strings.TrimSpace(ev.Approval+" "+strings.Join(ev.Tools, " "))]++
 				}
@@ -176,15 +177,15 @@ func (s *stage) appliedOnce(m member, entries []agent.Entry) {
 }
 
 // slotOf is the inbox slot that a fact came through; 0 = none.
-func slotOf(ev agent.Event) int64 {
+func slotOf(ev run.Event) int64 {
 	switch ev := ev.(type) {
-	case agent.InputReceived:
+	case run.InputReceived:
 		return ev.Slot
-	case agent.Decided:
+	case run.Decided:
 		return ev.Slot
-	case agent.Answered:
+	case run.Answered:
 		return ev.Slot
-	case agent.LateResult:
+	case run.LateResult:
 		return ev.Slot
 	default:
 		return 0
@@ -192,14 +193,14 @@ func slotOf(ev agent.Event) int64 {
 }
 
 // seen: seenCount is the number of committed model calls the message was in, plus one if the model wrote it (invariant 6).
-func (s *stage) seen(m member, entries []agent.Entry) {
+func (s *stage) seen(m member, entries []run.Entry) {
 	if m.State.From != nil { // what it began from was counted elsewhere
 		return
 	}
-	counted := map[agent.Source]int64{}
+	counted := map[run.Source]int64{}
 	for _, e := range entries {
 		for _, ev := range e.Events {
-			r, ok := ev.(agent.Replied)
+			r, ok := ev.(run.Replied)
 			if !ok {
 				continue
 			}
@@ -215,11 +216,11 @@ func (s *stage) seen(m member, entries []agent.Entry) {
 	for i := range m.State.Messages.Len() {
 		msg := m.State.Messages.At(i)
 		from := origin(msg, entries)
-		if _, built := from.(agent.ContextBuilt); built { // code says how often it was seen before
+		if _, built := from.(run.ContextBuilt); built { // code says how often it was seen before
 			continue
 		}
 		want := counted[msg.Source]
-		if msg.Role == agent.RoleAssistant && !standIn(msg, from) {
+		if msg.Role == run.RoleAssistant && !standIn(msg, from) {
 			want++
 		}
 		if got := msg.Seen(m.State.Inferences); got != want {
@@ -229,7 +230,7 @@ func (s *stage) seen(m member, entries []agent.Entry) {
 }
 
 // origin is the fact that a message came from; nil = one of another run.
-func origin(msg agent.Message, entries []agent.Entry) agent.Event {
+func origin(msg run.Message, entries []run.Entry) run.Event {
 	from := msg.Source
 	if from.Run != "" || from.Seq >= int64(len(entries)) || from.Event >= len(entries[from.Seq].Events) {
 		return nil
@@ -238,14 +239,14 @@ func origin(msg agent.Message, entries []agent.Entry) agent.Event {
 }
 
 // standIn reports whether a message of the assistant's is one that no model wrote: a text in place of one, or a call that a person has made.
-func standIn(msg agent.Message, ev agent.Event) bool {
+func standIn(msg run.Message, ev run.Event) bool {
 	switch ev := ev.(type) {
-	case agent.Finished, agent.UndoOrdered:
+	case run.Finished, run.UndoOrdered:
 		return true
-	case agent.Synthesised:
+	case run.Synthesised:
 		return ev.Static != ""
-	case agent.Replied:
-		return ev.Static != "" && msg.Block == agent.Block(agent.Text{Text: ev.Static})
+	case run.Replied:
+		return ev.Static != "" && msg.Block == run.Block(run.Text{Text: ev.Static})
 	default:
 		return false
 	}
@@ -261,12 +262,12 @@ func (s *stage) comesToRest(m member) {
 		s.violate("rest", fmt.Sprintf("%d inputs that nobody drained", len(m.Inbox)), "none")
 	}
 	switch st.Status {
-	case agent.RunDone:
+	case run.RunDone:
 		if taken, err := s.record.SlotTaken(ctx, tenant, st.Run, st.Drained+1); err != nil || !taken {
 			s.violate("end", "an inbox that is open", "closed")
 		}
 		s.nothingPending(st.Run)
-	case agent.RunWaiting:
+	case run.RunWaiting:
 		s.visible(st)
 	default:
 		s.violate("rest", "a run that is "+string(st.Status), "done or waiting")
@@ -274,7 +275,7 @@ func (s *stage) comesToRest(m member) {
 }
 
 // visible: what a run waits for has an expiry and can be decided.
-func (s *stage) visible(st *agent.AgentState) {
+func (s *stage) visible(st *run.AgentState) {
 	if h, err := s.record.Head(context.Background(), tenant, st.Run); err != nil || h.Token == "" {
 		s.violate("wait", "no task token", "one that is stored")
 	}
@@ -313,18 +314,18 @@ func (s *stage) nothingPending(run string) {
 
 // oneResultEach: every call of a run that has ended has its result (invariant 2).
 func (s *stage) oneResultEach(m member) {
-	if m.State.Status != agent.RunDone {
+	if m.State.Status != run.RunDone {
 		return
 	}
 	for _, c := range m.State.Calls() {
-		if c.Result == nil && c.Status != agent.StatusCancelled {
+		if c.Result == nil && c.Status != run.StatusCancelled {
 			s.violate("results", fmt.Sprintf("call %s is %s and has none", c.ID, c.Status), "a result")
 		}
 	}
 }
 
 // once: a tool that may not be repeated takes effect once for a call, but where a person has it run again (invariant 3).
-func (l *ledger) once(st *agent.AgentState) {
+func (l *ledger) once(st *run.AgentState) {
 	effects := map[string]int{}
 	for name, entries := range l.entries {
 		if l.repeatable(name) {
@@ -360,7 +361,7 @@ func (s *stage) returned(ctx context.Context) {
 			continue
 		}
 		l, err := s.record.Load(context.Background(), tenant, e.run)
-		if err != nil || l.State.Status == agent.RunDone {
+		if err != nil || l.State.Status == run.RunDone {
 			continue
 		}
 		c, ok := l.State.Call(e.execution.call)
@@ -369,16 +370,16 @@ func (s *stage) returned(ctx context.Context) {
 }
 
 // onRecord: what a tool answered to whoever lived to say so is on record, as the call's result or as a late one (rule 10).
-func (s *stage) onRecord(m member, entries []agent.Entry) {
+func (s *stage) onRecord(m member, entries []run.Entry) {
 	said := map[string]bool{}
 	for _, e := range entries {
 		for _, ev := range e.Events {
 			switch ev := ev.(type) {
-			case agent.CallFinished:
+			case run.CallFinished:
 				said[ev.Call] = true
-			case agent.LateResult:
+			case run.LateResult:
 				said[ev.Call] = true
-			case agent.Answered: // the tool, asked what became of it
+			case run.Answered: // the tool, asked what became of it
 				said[ev.Call] = said[ev.Call] || ev.By == "reconcile"
 			}
 		}
@@ -397,7 +398,7 @@ func (s *stage) usedUp(m member) {
 		if !ok || e.run != m.State.Run || c.Asks == 0 {
 			continue
 		}
-		id := agent.ApprovalID(m.State.Run, c.ID, c.Asks)
+		id := run.ApprovalID(m.State.Run, c.ID, c.Asks)
 		a, err := approval.Get(context.Background(), s.table, tenant, id)
 		if err != nil || a.Kind != approval.KindCall || a.Status != approval.Approved { // another word has let it run
 			continue
@@ -417,12 +418,12 @@ func (e *entry) tookEffect() bool {
 }
 
 // authorised: a call that people were asked about runs only under their word, with the arguments they saw (invariant 4).
-func (p *part) authorised(c agent.Call, args json.RawMessage) {
+func (p *part) authorised(c run.Call, args json.RawMessage) {
 	if c.Asks == 0 || c.Undoes != "" {
 		return
 	}
 	s := p.stage
-	a, err := approval.Get(context.Background(), s.table, tenant, agent.ApprovalID(p.run, c.ID, c.Asks))
+	a, err := approval.Get(context.Background(), s.table, tenant, run.ApprovalID(p.run, c.ID, c.Asks))
 	if err != nil || a.Kind != approval.KindCall {
 		return
 	}

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // sources are the code that the agents of testdata/prompts name.
@@ -25,7 +25,7 @@ var sources = hook.Set{Contexts: map[string]hook.ContextSource{
 		return text, nil
 	},
 	"found": func(_ context.Context, in hook.ContextInput) (string, error) {
-		asked, ok := in.Messages[len(in.Messages)-1].Block.(agent.Text)
+		asked, ok := in.Messages[len(in.Messages)-1].Block.(run.Text)
 		if !ok {
 			return "", nil // nothing new was asked
 		}

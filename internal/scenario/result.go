@@ -6,8 +6,8 @@ import (
 	"os"
 	"slices"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/fault"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Failure is one thing that is not as wanted.
@@ -23,10 +23,10 @@ func (f Failure) String() string { return fmt.Sprintf("%s: got %s, want %s", f.P
 type Result struct {
 	Failures []Failure
 	Calls    []fault.Call // of ports, in order: the points at which a fault can be put
-	Journal  []agent.Entry
-	Children [][]agent.Entry  // the journals of the runs that calls were, each behind the one whose call it was
-	Seed     agent.AgentState // what Journal is folded from: the run that it goes on with, where there is one
-	Diverged bool             // under a crash: what somebody said during an inference came before its repetition, so nothing is compared
+	Journal  []run.Entry
+	Children [][]run.Entry  // the journals of the runs that calls were, each behind the one whose call it was
+	Seed     run.AgentState // what Journal is folded from: the run that it goes on with, where there is one
+	Diverged bool           // under a crash: what somebody said during an inference came before its repetition, so nothing is compared
 
 	Violations []Failure  // promises that were broken, whatever the story
 	Idle       int        // acts that found nothing to do
@@ -48,9 +48,9 @@ type Effect struct {
 
 // Run is one run of a story, as it is on record.
 type Run struct {
-	Seed    agent.AgentState // what its journal is folded from
-	State   agent.AgentState // at the end of it
-	Journal []agent.Entry
+	Seed    run.AgentState // what its journal is folded from
+	State   run.AgentState // at the end of it
+	Journal []run.Entry
 }
 
 // Boundary is a state of everything, as a handler begins that is the only one.

@@ -10,10 +10,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/match"
 	"github.com/countersign/countersign/internal/model/script"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/stream"
 )
 
@@ -73,8 +73,8 @@ func (s *stage) unplayed(family []member) {
 }
 
 // compareChildren matches the runs that the run's calls were, and theirs, against what is wanted of them, and gives their journals.
-func (s *stage) compareChildren(ctx context.Context, children []member) ([][]agent.Entry, error) {
-	var journals [][]agent.Entry
+func (s *stage) compareChildren(ctx context.Context, children []member) ([][]run.Entry, error) {
+	var journals [][]run.Entry
 	seen := map[string]int{}
 	for _, m := range children {
 		entries, err := s.record.Entries(ctx, tenant, m.part.run, 0, 0)
@@ -88,7 +88,7 @@ func (s *stage) compareChildren(ctx context.Context, children []member) ([][]age
 		if !ok || n >= len(wanted) {
 			continue
 		}
-		if err := m.part.compare(ctx, fmt.Sprintf("children.%s[%d]", m.part.name, n), wanted[n], agent.AgentState{}, entries); err != nil {
+		if err := m.part.compare(ctx, fmt.Sprintf("children.%s[%d]", m.part.name, n), wanted[n], run.AgentState{}, entries); err != nil {
 			return nil, err
 		}
 	}
@@ -105,21 +105,21 @@ func (s *stage) unused(line int, what string) Failure {
 }
 
 // seed is what the run's journal is folded from.
-func (s *stage) seed(ctx context.Context) (agent.AgentState, error) {
+func (s *stage) seed(ctx context.Context) (run.AgentState, error) {
 	if s.first == "" {
-		return agent.AgentState{}, nil
+		return run.AgentState{}, nil
 	}
 	if s.at >= 0 {
 		past, err := s.record.At(ctx, tenant, s.first, s.at)
-		return agent.Seed(past), err
+		return run.Seed(past), err
 	}
 	past, err := s.record.Load(ctx, tenant, s.first)
-	return agent.Seed(past.State), err
+	return run.Seed(past.State), err
 }
 
 // compare matches what is wanted of a run against the run as it is on record. at stands before the paths of what differs; "" = nothing does.
-func (p *part) compare(ctx context.Context, at string, wanted want, seed agent.AgentState, entries []agent.Entry) error {
-	state, err := agent.Fold(seed, entries)
+func (p *part) compare(ctx context.Context, at string, wanted want, seed run.AgentState, entries []run.Entry) error {
+	state, err := run.Fold(seed, entries)
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func beneath(key, path string) string {
 }
 
 // got is the run in JSON by key, and what only a scenario knows of it.
-func (p *part) got(ctx context.Context, wanted want, state *agent.AgentState, entries []agent.Entry) (map[string]json.RawMessage, error) {
+func (p *part) got(ctx context.Context, wanted want, state *run.AgentState, entries []run.Entry) (map[string]json.RawMessage, error) {
 	raw, err := json.Marshal(state)
 	if err != nil {
 		return nil, err
@@ -178,7 +178,7 @@ func (p *part) got(ctx context.Context, wanted want, state *agent.AgentState, en
 	if err != nil {
 		return nil, err
 	}
-	checkpoints := []agent.Checkpoint{}
+	checkpoints := []run.Checkpoint{}
 	for _, e := range entries {
 		checkpoints = append(checkpoints, e.Kinds...)
 	}
@@ -199,17 +199,17 @@ func (p *part) got(ctx context.Context, wanted want, state *agent.AgentState, en
 }
 
 // events are the types of the run's events: of its stream where those are wanted, else of its journal.
-func (p *part) events(wanted want, entries []agent.Entry) ([]string, error) {
+func (p *part) events(wanted want, entries []run.Entry) ([]string, error) {
 	names := []string{}
 	if !streamed(wanted["events"]) {
 		for _, e := range entries {
 			for _, ev := range e.Events {
-				names = append(names, agent.EventType(ev))
+				names = append(names, run.EventType(ev))
 			}
 		}
 		return names, nil
 	}
-	state := agent.AgentState{}
+	state := run.AgentState{}
 	for _, e := range entries {
 		var events []stream.Event
 		var err error
@@ -224,7 +224,7 @@ func (p *part) events(wanted want, entries []agent.Entry) ([]string, error) {
 }
 
 // requestsMade are the requests to people in the order in which they were made, as they stand now.
-func (p *part) requestsMade(ctx context.Context, entries []agent.Entry) ([]approval.Approval, error) {
+func (p *part) requestsMade(ctx context.Context, entries []run.Entry) ([]approval.Approval, error) {
 	list := []approval.Approval{}
 	for _, id := range asks(entries) {
 		if slices.Contains(p.stage.unforeseen, id) {
@@ -246,18 +246,18 @@ func (p *part) requestsMade(ctx context.Context, entries []agent.Entry) ([]appro
 }
 
 // asks are the ids of the requests that entries make.
-func asks(entries []agent.Entry) []string {
+func asks(entries []run.Entry) []string {
 	var ids []string
 	for _, e := range entries {
 		for _, ev := range e.Events {
 			switch ev := ev.(type) {
-			case agent.CallSuspended:
-				if ev.For != agent.ForAnswer {
+			case run.CallSuspended:
+				if ev.For != run.ForAnswer {
 					ids = append(ids, ev.Approval)
 				}
-			case agent.PermissionRequested:
+			case run.PermissionRequested:
 				ids = append(ids, ev.Approval)
-			case agent.CallUnknown:
+			case run.CallUnknown:
 				ids = append(ids, ev.Approval)
 			}
 		}
@@ -278,7 +278,7 @@ func (p *part) nothingExecuted(wanted want) {
 }
 
 // relaxed compares what a crash may repeat by its bounds, and leaves the rest of what is wanted.
-func (p *part) relaxed(wanted want, state *agent.AgentState) (want, error) {
+func (p *part) relaxed(wanted want, state *run.AgentState) (want, error) {
 	if raw, ok := wanted["executed"]; ok {
 		counts := map[string]json.RawMessage{}
 		if err := json.Unmarshal(raw, &counts); err != nil {
@@ -299,7 +299,7 @@ func (p *part) relaxed(wanted want, state *agent.AgentState) (want, error) {
 }
 
 // relaxedCalls is relaxed for the executions of calls.
-func (p *part) relaxedCalls(wanted want, state *agent.AgentState) (want, error) {
+func (p *part) relaxedCalls(wanted want, state *run.AgentState) (want, error) {
 	var calls []map[string]json.RawMessage
 	if raw, ok := wanted["calls"]; !ok || json.Unmarshal(raw, &calls) != nil {
 		return wanted, nil
@@ -316,7 +316,7 @@ func (p *part) relaxedCalls(wanted want, state *agent.AgentState) (want, error) 
 }
 
 // atLeast compares how often a call was executed, where a crash or a person may repeat it, and reports whether it did.
-func (p *part) atLeast(path string, c agent.Call, wanted json.RawMessage) bool {
+func (p *part) atLeast(path string, c run.Call, wanted json.RawMessage) bool {
 	n, err := strconv.Atoi(string(wanted))
 	t := p.ledger.tools[c.Tool]
 	if err != nil || t == nil || t.reconciles && !p.repeatable(c.Tool) {
@@ -331,7 +331,7 @@ func (p *part) atLeast(path string, c agent.Call, wanted json.RawMessage) bool {
 // repeatable reports whether a crash may repeat the tool.
 func (p *part) repeatable(name string) bool {
 	effect, ok := p.scenario.effectOf(name)
-	return ok && effect != agent.EffectNonIdempotent
+	return ok && effect != run.EffectNonIdempotent
 }
 
 // bounded compares how often a tool was entered by its bound, if there is one, and reports whether it did.

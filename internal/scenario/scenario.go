@@ -13,6 +13,8 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/model/script"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
@@ -187,7 +189,7 @@ func (s *Scenario) loadScript(f section, ps *problems) {
 
 // start is input.json or then.json: the body of POST /v1/runs without agent and continues.
 type start struct {
-	message       []agent.UserBlock
+	message       []run.UserBlock
 	input         json.RawMessage
 	key           string
 	subject       string
@@ -228,12 +230,12 @@ func loadStart(f section, key string, ps *problems) start {
 	}
 	if form.Message != nil {
 		var err error
-		if s.message, err = agent.ParseMessage(form.Message); err != nil {
+		if s.message, err = policy.ParseMessage(form.Message); err != nil {
 			ps.add(f.problem(f.at("message"), "message", err.Error()))
 			return s
 		}
 	}
-	if _, err := agent.StartMessages(s.message, s.input); err != nil {
+	if _, err := policy.StartMessages(s.message, s.input); err != nil {
 		ps.add(f.problem(0, "", err.Error()))
 	}
 	return s
@@ -246,7 +248,7 @@ func (s start) checkFork(f section, key string, says bool, ps *problems) {
 		ps.add(f.problem(f.at("fork"), "fork", "got a fork, want none: "+thenFile+" may branch off the run of "+inputFile))
 	case says:
 		ps.add(f.problem(f.at("fork"), "fork", "got a message or input beside it, want none: a fork begins with what its parent has"))
-	case !slices.Contains(agent.EventTypes(), s.fork):
+	case !slices.Contains(run.EventTypes(), s.fork):
 		ps.add(f.problem(f.at("fork"), "fork", fmt.Sprintf("got %q, want the type of an event", s.fork)))
 	}
 }

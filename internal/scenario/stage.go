@@ -14,6 +14,7 @@ import (
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/memory"
@@ -285,8 +286,8 @@ func (s *stage) startThen(in start) error {
 	if err != nil {
 		return err
 	}
-	at := slices.IndexFunc(entries, func(e agent.Entry) bool {
-		return slices.ContainsFunc(e.Events, func(ev agent.Event) bool { return agent.EventType(ev) == in.fork })
+	at := slices.IndexFunc(entries, func(e run.Entry) bool {
+		return slices.ContainsFunc(e.Events, func(ev run.Event) bool { return run.EventType(ev) == in.fork })
 	})
 	if at < 0 {
 		return fmt.Errorf("the run has no event %s to fork at", in.fork)
@@ -323,7 +324,7 @@ type provider struct{}
 
 func (provider) Generate(_ context.Context, r agent.Request) (agent.Reply, error) {
 	for i, m := range r.Messages {
-		if b, ok := m.Block.(agent.Media); ok && b.Data == "" {
+		if b, ok := m.Block.(run.Media); ok && b.Data == "" {
 			return agent.Reply{}, &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID, Message: fmt.Sprintf("message %d was not resolved", i)}
 		}
 	}

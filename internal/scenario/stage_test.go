@@ -8,9 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/fault"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/runtime"
 )
 
@@ -88,7 +88,7 @@ func TestRunThatGoesRound(t *testing.T) {
 // What a crash left open is said by somebody who may say it, whoever the approvers are. If nobody is heard, that is the end.
 func TestTruthIsHeard(t *testing.T) {
 	require.Equal(t, "user:bo", oneOf([]string{"group:x", "user:bo"}).ID)
-	require.True(t, agent.MayDecide([]string{"group:x"}, oneOf([]string{"group:x"})))
+	require.True(t, policy.MayDecide([]string{"group:x"}, oneOf([]string{"group:x"})))
 	st, err := newStage(load(t, "approve"), Options{})
 	require.NoError(t, err)
 	require.NoError(t, st.clock.Run(func() {

@@ -11,6 +11,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
@@ -71,7 +72,7 @@ func (t *town) add(form townForm) (key, text string) {
 		t.fails[form.Channel] = form.Fails
 		return "", ""
 	}
-	who, err := agent.ParsePrincipal(strings.Join(append([]string{form.ID}, form.Groups...), ","))
+	who, err := policy.ParsePrincipal(strings.Join(append([]string{form.ID}, form.Groups...), ","))
 	if err != nil {
 		return "id", "want user:NAME, and group:NAME in groups"
 	}

@@ -5,13 +5,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // truth settles what no line of the scenario could foresee: a crash has left open what became of a call whose tool does not
 // reconcile, and people are asked. Somebody who knows says what happened, and the question counts as not asked.
-func (p *part) truth(waits []agent.Call) bool {
+func (p *part) truth(waits []run.Call) bool {
 	for _, c := range waits {
 		o, known := p.foresight(c)
 		if !known {
@@ -42,19 +43,19 @@ func (p *part) tell(o approval.Outcome) {
 }
 
 // oneOf is somebody who may decide: running a call again that was approved takes an approver.
-func oneOf(approvers []string) agent.Principal {
+func oneOf(approvers []string) policy.Principal {
 	for _, name := range approvers {
 		if strings.HasPrefix(name, "user:") {
-			return agent.Principal{ID: name}
+			return policy.Principal{ID: name}
 		}
 	}
-	return agent.Principal{ID: localUser.ID, Groups: approvers}
+	return policy.Principal{ID: localUser.ID, Groups: approvers}
 }
 
 // foresight is the truth about a call, where it was a crash that made it unknown.
-func (p *part) foresight(c agent.Call) (approval.Outcome, bool) {
+func (p *part) foresight(c run.Call) (approval.Outcome, bool) {
 	t := p.ledger.tools[c.Tool]
-	if !p.stage.crashing || c.Wait.For != agent.ForOutcome || t == nil || t.reconciles {
+	if !p.stage.crashing || c.Wait.For != run.ForOutcome || t == nil || t.reconciles {
 		return approval.Outcome{}, false
 	}
 	o := approval.Outcome{Tenant: tenant, Run: p.run, Call: c.ID, ID: c.Wait.Approval}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 )
 
@@ -25,7 +25,7 @@ func (s *stage) undo(l line) action {
 }
 
 // withUndos adds to a run's calls in JSON what would take them back, as the API shows it.
-func (p *part) withUndos(ctx context.Context, state *agent.AgentState, calls json.RawMessage) (json.RawMessage, error) {
+func (p *part) withUndos(ctx context.Context, state *run.AgentState, calls json.RawMessage) (json.RawMessage, error) {
 	var shown []map[string]any
 	if err := json.Unmarshal(calls, &shown); err != nil {
 		return nil, err
@@ -45,5 +45,5 @@ func (p *part) withUndos(ctx context.Context, state *agent.AgentState, calls jso
 			shown[i]["undo"] = u
 		}
 	}
-	return agent.MarshalVerbatim(shown)
+	return run.MarshalVerbatim(shown)
 }

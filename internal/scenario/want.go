@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/match"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/stream"
 )
 
@@ -115,7 +115,7 @@ func oneKind(raw json.RawMessage) error {
 		return nil
 	}
 	for _, name := range listed(raw) {
-		if slices.Contains(agent.EventTypes(), name) {
+		if slices.Contains(run.EventTypes(), name) {
 			return fmt.Errorf("got %s, which the journal has, beside events of the stream: want either", name)
 		}
 	}

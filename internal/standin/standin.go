@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Hello is how the first text of each conversation begins.
@@ -40,7 +41,7 @@ func (Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, error)
 	}
 	reply := jobs[i].decide(r)
 	reply.Model, reply.StopReason = "stand-in", "end_turn"
-	reply.Usage = agent.Usage{Input: int64(len(r.Messages)) * 20, Output: 20}
+	reply.Usage = run.Usage{Input: int64(len(r.Messages)) * 20, Output: 20}
 	return reply, nil
 }
 
@@ -54,9 +55,9 @@ func offers(r agent.Request, tool string) bool {
 	return slices.ContainsFunc(r.Tools, func(t agent.ToolSpec) bool { return t.ModelName() == tool })
 }
 
-func called(messages []agent.Message, tool string) bool {
-	return slices.ContainsFunc(messages, func(m agent.Message) bool {
-		use, ok := m.Block.(agent.ToolUse)
+func called(messages []run.Message, tool string) bool {
+	return slices.ContainsFunc(messages, func(m run.Message) bool {
+		use, ok := m.Block.(run.ToolUse)
 		return ok && use.Name == tool
 	})
 }
@@ -87,13 +88,13 @@ type answer struct {
 }
 
 // answers are the calls of a conversation that have come to something, in order.
-func answers(messages []agent.Message) (all []answer) {
-	calls := map[string]agent.ToolUse{}
+func answers(messages []run.Message) (all []answer) {
+	calls := map[string]run.ToolUse{}
 	for _, m := range messages {
 		switch b := m.Block.(type) {
-		case agent.ToolUse:
+		case run.ToolUse:
 			calls[b.ID] = b
-		case agent.ToolResult:
+		case run.ToolResult:
 			c := calls[b.ID]
 			all = append(all, answer{c.Name, c.Input, b.Content, b.IsError})
 		}
@@ -112,9 +113,9 @@ func last(all []answer, tool string) (answer, bool) {
 }
 
 // asked is the text that the conversation begins with.
-func asked(messages []agent.Message) string {
+func asked(messages []run.Message) string {
 	for _, m := range messages {
-		if t, ok := m.Block.(agent.Text); ok && m.Role == agent.RoleUser {
+		if t, ok := m.Block.(run.Text); ok && m.Role == run.RoleUser {
 			return t.Text
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 func TestGenerateNeedsTheToolsOfAJob(t *testing.T) {
@@ -16,8 +17,8 @@ func TestGenerateNeedsTheToolsOfAJob(t *testing.T) {
 	require.Contains(t, failed.Message, "agents/screenshots, agents/screenshots-mcp and agents/refunds")
 }
 
-func said(text string) agent.Message {
-	return agent.Message{Role: agent.RoleUser, Block: agent.Text{Text: text}}
+func said(text string) run.Message {
+	return run.Message{Role: run.RoleUser, Block: run.Text{Text: text}}
 }
 
 // turn is a call that the stand-in is to make next, and what comes of it.
@@ -58,7 +59,7 @@ var jobsToDo = []struct {
 func TestJobs(t *testing.T) {
 	for _, j := range jobsToDo {
 		t.Run(j.name, func(t *testing.T) {
-			r := agent.Request{Messages: []agent.Message{said(j.asked)}}
+			r := agent.Request{Messages: []run.Message{said(j.asked)}}
 			for _, name := range j.tools {
 				r.Tools = append(r.Tools, agent.ToolSpec{Name: name})
 			}

@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // tidying is the job of agents/screenshots: look through a folder, find out what each file is about, and rename it.
@@ -48,14 +49,14 @@ func (s *story) find(name string) *file {
 }
 
 // read follows the conversation: every call together with its result.
-func read(messages []agent.Message) *story {
+func read(messages []run.Message) *story {
 	s := &story{}
-	calls := map[string]agent.ToolUse{}
+	calls := map[string]run.ToolUse{}
 	for _, m := range messages {
 		switch b := m.Block.(type) {
-		case agent.ToolUse:
+		case run.ToolUse:
 			calls[b.ID] = b
-		case agent.ToolResult:
+		case run.ToolResult:
 			s.learn(calls[b.ID], b)
 		}
 	}
@@ -69,7 +70,7 @@ type arguments struct {
 	Destination string `json:"destination,omitempty"`
 }
 
-func (s *story) learn(call agent.ToolUse, r agent.ToolResult) {
+func (s *story) learn(call run.ToolUse, r run.ToolResult) {
 	var args arguments
 	if json.Unmarshal(call.Input, &args) != nil {
 		return

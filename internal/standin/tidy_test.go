@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 func TestTitle(t *testing.T) {
@@ -23,17 +23,17 @@ func TestTitle(t *testing.T) {
 	}
 }
 
-func use(id, name, input string) agent.Message {
-	return agent.Message{Role: agent.RoleAssistant, Block: agent.ToolUse{ID: id, Name: name, Input: []byte(input)}}
+func use(id, name, input string) run.Message {
+	return run.Message{Role: run.RoleAssistant, Block: run.ToolUse{ID: id, Name: name, Input: []byte(input)}}
 }
 
-func result(id, content string, failed bool) agent.Message {
-	return agent.Message{Role: agent.RoleUser, Block: agent.ToolResult{ID: id, Content: content, IsError: failed}}
+func result(id, content string, failed bool) run.Message {
+	return run.Message{Role: run.RoleUser, Block: run.ToolResult{ID: id, Content: content, IsError: failed}}
 }
 
 // The stand-in goes by the conversation alone: cut it anywhere and the next call is the same.
 func TestDecideFollowsTheConversation(t *testing.T) {
-	talk := []agent.Message{
+	talk := []run.Message{
 		use("1", listTool, `{"path":"."}`), result("1", "file 120 a.txt\nfolder - sub\nfile 90 b c.png", false),
 		use("2", readTool, `{"path":"a.txt"}`), result("2", "Team meeting\n...", false),
 		use("3", moveTool, `{"source":"a.txt","destination":"team_meeting.txt"}`), result("3", "Moved.", false),
@@ -43,7 +43,7 @@ func TestDecideFollowsTheConversation(t *testing.T) {
 	for i := 0; i < len(talk); i += 2 {
 		reply := decide(read(talk[:i]))
 		require.Len(t, reply.Calls, 1)
-		want := talk[i].Block.(agent.ToolUse)
+		want := talk[i].Block.(run.ToolUse)
 		require.Equal(t, want.Name, reply.Calls[0].Name)
 		require.JSONEq(t, string(want.Input), string(reply.Calls[0].Input))
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // tidyingServed is the job of agents/screenshots-mcp: the same one, where an MCP server has the files.
@@ -22,10 +23,10 @@ var tidyingServed = job{"screenshots-mcp", []string{served[listTool], served[rea
 var served = map[string]string{listTool: "files_list_directory", readTool: "files_read_text_file", moveTool: "files_move_file"}
 
 // asBuiltIn is the conversation as if the built-in tools had been called.
-func asBuiltIn(messages []agent.Message) []agent.Message {
+func asBuiltIn(messages []run.Message) []run.Message {
 	out := slices.Clone(messages)
 	for i, m := range out {
-		use, ok := m.Block.(agent.ToolUse)
+		use, ok := m.Block.(run.ToolUse)
 		for name, at := range served {
 			if ok && use.Name == at {
 				use.Name = name

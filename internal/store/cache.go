@@ -4,7 +4,7 @@ import (
 	"container/list"
 	"sync"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // cache holds the folded state of recently used runs. It holds only what was read back or acknowledged (rule 15).
@@ -17,7 +17,7 @@ type cache struct {
 
 // warm is a run as it is known: its fold, and its newest entry as it is stored.
 type warm struct {
-	state agent.AgentState
+	state run.AgentState
 	body  []byte
 }
 

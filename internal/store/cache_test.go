@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/counting"
 	"github.com/countersign/countersign/internal/store/memory"
@@ -62,7 +62,7 @@ func TestCacheHoldsNoPhantom(t *testing.T) {
 			counts := counting.Wrap(memory.New())
 			table := &flaky{Table: counts}
 			st := warmRun(t, table)
-			d := st.draft(agent.Replied{Inference: 5, Model: "m", Text: "Phantom?"})
+			d := st.draft(run.Replied{Inference: 5, Model: "m", Text: "Phantom?"})
 			harm(table)
 			require.ErrorIs(t, st.j.Append(context.Background(), st.s, d), blown)
 			counts.Reset()
@@ -78,7 +78,7 @@ func TestCacheHoldsNoPhantom(t *testing.T) {
 		st := warmRun(t, table)
 		other := *st
 		other.j = store.NewJournal(table, 0)
-		d := st.draft(agent.Replied{Inference: 5, Model: "m", Text: "Mine."})
+		d := st.draft(run.Replied{Inference: 5, Model: "m", Text: "Mine."})
 		other.inference("Theirs.")
 		require.ErrorIs(t, st.j.Append(context.Background(), st.s, d), store.ErrSequenceTaken)
 		requireState(t, other.s, st.load().State)
@@ -91,8 +91,8 @@ func TestCacheIsCheckedAgainstTheJournal(t *testing.T) {
 		table := memory.New()
 		st := warmRun(t, table)
 		newest := st.s.Seq()
-		body, err := agent.MarshalEntry(agent.Entry{
-			Seq: newest, Writer: "intruder00", Time: day, Events: []agent.Event{agent.Replied{Inference: 4, Model: "m", Text: "Other."}},
+		body, err := run.MarshalEntry(run.Entry{
+			Seq: newest, Writer: "intruder00", Time: day, Events: []run.Event{run.Replied{Inference: 4, Model: "m", Text: "Other."}},
 		})
 		require.NoError(t, err)
 		write(t, table, fmt.Sprintf("J#%010d", newest), body)
@@ -152,8 +152,8 @@ func TestCacheConcurrently(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				d := agent.NewDraft(l.State, fmt.Sprintf("w%d", w), day)
-				if err := d.Add(agent.Replied{Inference: l.State.Inferences + 1, Model: "m", Text: "x"}); err != nil {
+				d := run.NewDraft(l.State, fmt.Sprintf("w%d", w), day)
+				if err := d.Add(run.Replied{Inference: l.State.Inferences + 1, Model: "m", Text: "x"}); err != nil {
 					t.Error(err)
 					return
 				}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/memory"
 )
@@ -14,8 +14,8 @@ import (
 // TestARunIsNotReadAroundAnItem: an entry, an input or a view that is cut off, has a key of another version or is copied to another key is
 // an error that names the item; nothing is folded around it.
 func TestARunIsNotReadAroundAnItem(t *testing.T) {
-	hears := func(id string) agent.Event {
-		return agent.InputReceived{ID: id, Blocks: []agent.UserBlock{{Block: agent.Text{Text: id}}}}
+	hears := func(id string) run.Event {
+		return run.InputReceived{ID: id, Blocks: []run.UserBlock{{Block: run.Text{Text: id}}}}
 	}
 	of := func(run, sk string) store.Key { return store.Key{PK: "T#" + acme + "#RUN#" + run, SK: sk} }
 	load := func(table store.Table, run string) error {
@@ -57,9 +57,9 @@ func TestARunIsNotReadAroundAnItem(t *testing.T) {
 			table := memory.New()
 			j := store.NewJournal(table, 0)
 			st := begin(t, j, runID)
-			begin(t, j, "r2").commit(agent.HandedOver{Owner: "r2-1"})
-			st.commit(agent.HandedOver{Owner: "r1-1"})
-			st.commit(agent.HandedOver{Owner: "r1-2"})
+			begin(t, j, "r2").commit(run.HandedOver{Owner: "r2-1"})
+			st.commit(run.HandedOver{Owner: "r1-1"})
+			st.commit(run.HandedOver{Owner: "r1-2"})
 			for _, id := range []string{"a", "b"} {
 				_, err := j.Accept(t.Context(), acme, runID, id, hears(id))
 				require.NoError(t, err)

@@ -8,15 +8,15 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Head is a run's view for lists and waits. It is written in the transaction of the entry that changes it and by the
 // waiter, by nobody else; what a run is, its journal says (rule 1).
 type Head struct {
 	Tenant, Run, Agent string
-	Status             agent.RunStatus
-	Reason             agent.Reason
+	Status             run.RunStatus
+	Reason             run.Reason
 	Owner              string
 	WaitSeq            int64  // while waiting: the sequence of the parking entry
 	Drained            int64  // inbox slots the journal had applied when this was written
@@ -24,21 +24,21 @@ type Head struct {
 	Expires            time.Time
 	StartedAt          time.Time
 	UpdatedAt          time.Time
-	Parent             *agent.Parent // nil = nobody delegated the run; without its depth
-	Trace              *agent.Trace  // nil = the run is not traced; only the context of the run's own span
+	Parent             *run.Parent // nil = nobody delegated the run; without its depth
+	Trace              *run.Trace  // nil = the run is not traced; only the context of the run's own span
 }
 
 // Equal reports whether two views say the same.
 func (h Head) Equal(o Head) bool { return reflect.DeepEqual(h, o) }
 
 // headOp writes the view of s, without a token.
-func headOp(s *agent.AgentState) Op {
+func headOp(s *run.AgentState) Op {
 	attrs := map[string]Value{
 		"agent": Str(s.Agent), "status": Str(string(s.Status)), "reason": Str(string(s.Reason)), "owner": Str(s.Owner),
 		"waitSeq": Num(s.WaitSeq), "drained": Num(s.Drained), "attempt": Num(-1), "token": Str(""),
 		"started": Num(s.StartedAt.UnixMilli()), "updated": Num(s.UpdatedAt.UnixMilli()), "expires": Num(0),
 	}
-	if s.Status == agent.RunWaiting {
+	if s.Status == run.RunWaiting {
 		attrs["expires"] = Num(s.EarliestExpiry().UnixMilli())
 	}
 	if p := s.Parent; p != nil {
@@ -60,13 +60,13 @@ func (h Head) StillOp() Op {
 
 // readHead reads a run's view, which must stand under the key of that run.
 func readHead(tenant string, it Item) (Head, error) {
-	run := it.PK[min(len(runPK(tenant, "")), len(it.PK)):]
+	runID := it.PK[min(len(runPK(tenant, "")), len(it.PK)):]
 	r := headReader{it: it}
-	if it.Key != headKey(tenant, run) || string(it.Body) != run {
+	if it.Key != headKey(tenant, runID) || string(it.Body) != runID {
 		r.fail("body: want the id of the run under whose key it stands")
 	}
 	h := Head{
-		Tenant: tenant, Run: run, Agent: r.text("agent"), Status: agent.RunStatus(r.text("status")), Reason: agent.Reason(r.text("reason")),
+		Tenant: tenant, Run: runID, Agent: r.text("agent"), Status: run.RunStatus(r.text("status")), Reason: run.Reason(r.text("reason")),
 		Owner: r.text("owner"), WaitSeq: r.number("waitSeq"), Drained: r.number("drained"), Token: r.text("token"),
 		StartedAt: time.UnixMilli(r.number("started")).UTC(), UpdatedAt: time.UnixMilli(r.number("updated")).UTC(),
 	}
@@ -78,13 +78,13 @@ func readHead(tenant string, it Item) (Head, error) {
 		h.Expires = time.UnixMilli(ms).UTC()
 	}
 	if r.has("root") {
-		h.Parent = &agent.Parent{Root: r.text("root"), Run: r.text("parent"), Call: r.text("parentCall")}
+		h.Parent = &run.Parent{Root: r.text("root"), Run: r.text("parent"), Call: r.text("parentCall")}
 	}
 	if r.has("traceparent") {
-		h.Trace = &agent.Trace{Traceparent: r.text("traceparent"), Tracestate: r.text("tracestate")}
+		h.Trace = &run.Trace{Traceparent: r.text("traceparent"), Tracestate: r.text("tracestate")}
 	}
 	if r.err != nil {
-		return Head{}, fmt.Errorf("read head of run %s: %w", run, r.err)
+		return Head{}, fmt.Errorf("read head of run %s: %w", runID, r.err)
 	}
 	return h, nil
 }
@@ -144,7 +144,7 @@ func (j *Journal) StoreToken(ctx context.Context, c TokenClaim) error {
 	err := j.table.Write(ctx, Op{Kind: Update,
 		Item: Item{Key: headKey(c.Tenant, c.Run), Attrs: map[string]Value{"token": Str(c.Token), "attempt": Num(c.Attempt)}},
 		If: []Cond{
-			{Attr: "status", Op: Equal, Value: Str(string(agent.RunWaiting))},
+			{Attr: "status", Op: Equal, Value: Str(string(run.RunWaiting))},
 			{Attr: "waitSeq", Op: Equal, Value: Num(c.WaitSeq)},
 			{Attr: "owner", Op: Equal, Value: Str(c.Owner)},
 			{Attr: "attempt", Op: AtMost, Value: Num(c.Attempt)},
@@ -162,13 +162,13 @@ func (j *Journal) StoreToken(ctx context.Context, c TokenClaim) error {
 
 // List pages through a tenant's runs of one status, newest start first. Limit 0 is 50. It may be late; no gate reads it. See
 // ReadPage for views that cannot be read.
-func (j *Journal) List(ctx context.Context, tenant string, status agent.RunStatus, limit int, cursor string) (heads []Head, next string, err error) {
+func (j *Journal) List(ctx context.Context, tenant string, status run.RunStatus, limit int, cursor string) (heads []Head, next string, err error) {
 	return j.ListSince(ctx, tenant, status, time.Time{}, limit, cursor)
 }
 
 // ListSince is List of the runs that have started since then; the zero time lists all.
 func (j *Journal) ListSince(
-	ctx context.Context, tenant string, status agent.RunStatus, since time.Time, limit int, cursor string,
+	ctx context.Context, tenant string, status run.RunStatus, since time.Time, limit int, cursor string,
 ) (heads []Head, next string, err error) {
 	if limit == 0 {
 		limit = 50

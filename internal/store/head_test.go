@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/memory"
 )
@@ -22,7 +22,7 @@ func TestHeadIsAView(t *testing.T) {
 			require.NoError(t, err)
 			return h
 		}
-		started := store.Head{Tenant: acme, Run: runID, Agent: "clerk", Status: agent.RunRunning, Owner: "r1-0", StartedAt: day, UpdatedAt: day}
+		started := store.Head{Tenant: acme, Run: runID, Agent: "clerk", Status: run.RunRunning, Owner: "r1-0", StartedAt: day, UpdatedAt: day}
 		require.Equal(t, started, head())
 		st.inference("One.")
 		require.Equal(t, started, head(), "a plain entry leaves it alone")
@@ -30,15 +30,15 @@ func TestHeadIsAView(t *testing.T) {
 		st.commit(load(t, table).Inbox...)
 		st.suspend()
 		waiting := started
-		waiting.Status, waiting.Reason, waiting.WaitSeq, waiting.Drained = agent.RunWaiting, agent.ReasonSuspended, 4, 1
+		waiting.Status, waiting.Reason, waiting.WaitSeq, waiting.Drained = run.RunWaiting, run.ReasonSuspended, 4, 1
 		waiting.Expires, waiting.UpdatedAt = day.Add(time.Hour), day.Add(4*time.Second)
 		require.Equal(t, waiting, head())
 		require.Nil(t, head().Trace)
-		st.commit(agent.Resumed{}, agent.HandedOver{Owner: "r1-1"})
-		require.Equal(t, agent.RunRunning, head().Status)
+		st.commit(run.Resumed{}, run.HandedOver{Owner: "r1-1"})
+		require.Equal(t, run.RunRunning, head().Status)
 		require.Equal(t, "r1-1", head().Owner)
-		st.commit(agent.Finished{Reason: agent.ReasonCancelled})
-		require.Equal(t, agent.ReasonCancelled, head().Reason)
+		st.commit(run.Finished{Reason: run.ReasonCancelled})
+		require.Equal(t, run.ReasonCancelled, head().Reason)
 		_, err := st.j.Head(context.Background(), acme, "nobody")
 		require.ErrorIs(t, err, store.ErrNoRun)
 	})
@@ -66,7 +66,7 @@ func TestStoreToken(t *testing.T) {
 		token := func() string {
 			h, err := st.j.Head(ctx, acme, runID)
 			require.NoError(t, err)
-			require.Equal(t, agent.RunWaiting, h.Status, "the rest of HEAD is kept")
+			require.Equal(t, run.RunWaiting, h.Status, "the rest of HEAD is kept")
 			return h.Token
 		}
 		require.Empty(t, token())
@@ -80,7 +80,7 @@ func TestStoreToken(t *testing.T) {
 		later.Attempt, later.Token = 4, "t4"
 		require.NoError(t, st.j.StoreToken(ctx, later))
 		require.Equal(t, "t4", token())
-		st.commit(agent.Resumed{})
+		st.commit(run.Resumed{})
 		h, err := st.j.Head(ctx, acme, runID)
 		require.NoError(t, err)
 		require.Empty(t, h.Token, "a run that goes on has none")
@@ -94,17 +94,17 @@ func TestListPages(t *testing.T) {
 		j := store.NewJournal(table, 0)
 		for i := range 7 {
 			st := &story{t: t, j: j}
-			d := agent.NewDraft(agent.AgentState{}, "w", day.Add(time.Duration(i)*time.Minute))
-			require.NoError(t, d.Add(agent.RunStarted{Tenant: acme, Run: fmt.Sprintf("r%d", i), Owner: "o", MaxInteractions: 9}))
-			require.NoError(t, j.Append(context.Background(), agent.AgentState{}, d))
+			d := run.NewDraft(run.AgentState{}, "w", day.Add(time.Duration(i)*time.Minute))
+			require.NoError(t, d.Add(run.RunStarted{Tenant: acme, Run: fmt.Sprintf("r%d", i), Owner: "o", MaxInteractions: 9}))
+			require.NoError(t, j.Append(context.Background(), run.AgentState{}, d))
 			if st.s = d.Committed(); i == 3 {
-				st.commit(agent.Finished{Reason: agent.ReasonCancelled})
+				st.commit(run.Finished{Reason: run.ReasonCancelled})
 			}
 		}
 		var runs []string
 		pages, cursor := 0, ""
 		for {
-			heads, next, err := j.List(context.Background(), acme, agent.RunRunning, 2, cursor)
+			heads, next, err := j.List(context.Background(), acme, run.RunRunning, 2, cursor)
 			require.NoError(t, err)
 			for _, h := range heads {
 				runs = append(runs, h.Run)
@@ -115,14 +115,14 @@ func TestListPages(t *testing.T) {
 		}
 		require.Equal(t, []string{"r6", "r5", "r4", "r2", "r1", "r0"}, runs)
 		require.Equal(t, 3, pages)
-		done, _, err := j.List(context.Background(), acme, agent.RunDone, 0, "")
+		done, _, err := j.List(context.Background(), acme, run.RunDone, 0, "")
 		require.NoError(t, err)
 		require.Len(t, done, 1)
 		require.Equal(t, "r3", done[0].Run)
-		none, _, err := j.List(context.Background(), "rival", agent.RunRunning, 0, "")
+		none, _, err := j.List(context.Background(), "rival", run.RunRunning, 0, "")
 		require.NoError(t, err)
 		require.Empty(t, none)
-		_, _, err = j.List(context.Background(), acme, agent.RunRunning, 2, "forged")
+		_, _, err = j.List(context.Background(), acme, run.RunRunning, 2, "forged")
 		require.ErrorIs(t, err, store.ErrInvalid)
 	})
 }
@@ -132,7 +132,7 @@ func TestListDefaultLimit(t *testing.T) {
 	for i := range 60 {
 		begin(t, j, fmt.Sprintf("r%02d", i))
 	}
-	heads, next, err := j.List(context.Background(), acme, agent.RunRunning, 0, "")
+	heads, next, err := j.List(context.Background(), acme, run.RunRunning, 0, "")
 	require.NoError(t, err)
 	require.Len(t, heads, 50)
 	require.NotEmpty(t, next)
@@ -142,35 +142,35 @@ func TestListDefaultLimit(t *testing.T) {
 func TestHeadsOfDelegatedRuns(t *testing.T) {
 	onEach(t, func(t *testing.T, table store.Table) {
 		ctx, j := context.Background(), store.NewJournal(table, 0)
-		parent := agent.Parent{Run: "rchild", Call: "c7", Root: "rroot", Depth: 2}
+		parent := run.Parent{Run: "rchild", Call: "c7", Root: "rroot", Depth: 2}
 		for i := range 5 {
-			d := agent.NewDraft(agent.AgentState{}, "w", day.Add(time.Duration(i)*time.Second))
-			first := agent.RunStarted{Tenant: acme, Run: fmt.Sprint("r", i), Agent: "clerk", Owner: "o", MaxInteractions: 5, Definition: "d",
-				Messages: []agent.UserBlock{{Block: agent.Text{Text: "Hello."}}}}
+			d := run.NewDraft(run.AgentState{}, "w", day.Add(time.Duration(i)*time.Second))
+			first := run.RunStarted{Tenant: acme, Run: fmt.Sprint("r", i), Agent: "clerk", Owner: "o", MaxInteractions: 5, Definition: "d",
+				Messages: []run.UserBlock{{Block: run.Text{Text: "Hello."}}}}
 			if i > 0 {
 				first.Parent = &parent
 			}
 			require.NoError(t, d.Add(first))
-			require.NoError(t, j.Append(ctx, agent.AgentState{}, d))
+			require.NoError(t, j.Append(ctx, run.AgentState{}, d))
 		}
-		of := &agent.Parent{Run: "rchild", Call: "c7", Root: "rroot"}
-		for run, want := range map[string]*agent.Parent{"r0": nil, "r1": of} {
-			h, err := j.Head(ctx, acme, run)
+		of := &run.Parent{Run: "rchild", Call: "c7", Root: "rroot"}
+		for runID2, want := range map[string]*run.Parent{"r0": nil, "r1": of} {
+			h, err := j.Head(ctx, acme, runID2)
 			require.NoError(t, err)
 			require.Equal(t, want, h.Parent)
-			l, err := j.Load(ctx, acme, run)
+			l, err := j.Load(ctx, acme, runID2)
 			require.NoError(t, err)
-			d := agent.NewDraft(l.State, "w", day.Add(time.Minute))
-			require.NoError(t, d.Add(agent.Finished{Reason: agent.ReasonCancelled}))
+			d := run.NewDraft(l.State, "w", day.Add(time.Minute))
+			require.NoError(t, d.Add(run.Finished{Reason: run.ReasonCancelled}))
 			require.NoError(t, j.Append(ctx, l.State, d))
-			h, err = j.Head(ctx, acme, run)
+			h, err = j.Head(ctx, acme, runID2)
 			require.NoError(t, err)
 			require.Equal(t, want, h.Parent)
 		}
 		for _, limit := range []int{1, 2, 0} {
 			var got []string
 			for cursor := ""; ; {
-				heads, next, err := j.ListSince(ctx, acme, agent.RunRunning, day.Add(3*time.Second), limit, cursor)
+				heads, next, err := j.ListSince(ctx, acme, run.RunRunning, day.Add(3*time.Second), limit, cursor)
 				require.NoError(t, err)
 				for _, h := range heads {
 					got = append(got, h.Run)

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Accepted says what became of an input.
@@ -33,7 +33,7 @@ var ErrOtherInput = errors.New("the id was used for another input")
 // Accept puts a fact into the run's inbox, exactly once for its id: one transaction of the marker and the next slot
 // (rule 3). A fact without id is guarded by guards alone, which are the first operations of the transaction; if one of them
 // fails, ErrGuardFailed. An error of any other kind is uncertain: accept again under the same id.
-func (j *Journal) Accept(ctx context.Context, tenant, run, id string, fact agent.Event, guards ...Op) (Accepted, error) {
+func (j *Journal) Accept(ctx context.Context, tenant, run, id string, fact run.Event, guards ...Op) (Accepted, error) {
 	for {
 		newest, closed, err := j.newestSlot(ctx, tenant, run)
 		if err != nil {
@@ -50,7 +50,7 @@ func (j *Journal) Accept(ctx context.Context, tenant, run, id string, fact agent
 }
 
 // acceptAt tries one slot; again is set where another input took it.
-func (j *Journal) acceptAt(ctx context.Context, tenant, run, id string, n int64, fact agent.Event, guards []Op) (got Accepted, again bool, err error) {
+func (j *Journal) acceptAt(ctx context.Context, tenant, run, id string, n int64, fact run.Event, guards []Op) (got Accepted, again bool, err error) {
 	slot, digest, err := slotOp(tenant, run, n, fact)
 	if err != nil {
 		return Accepted{}, false, fmt.Errorf("accept input of run %s: %w", run, err)
@@ -79,7 +79,7 @@ func (j *Journal) acceptAt(ctx context.Context, tenant, run, id string, n int64,
 }
 
 // refused answers an input of a run that has ended: as closed, unless it was accepted before.
-func (j *Journal) refused(ctx context.Context, tenant, run, id string, fact agent.Event) (Accepted, error) {
+func (j *Journal) refused(ctx context.Context, tenant, run, id string, fact run.Event) (Accepted, error) {
 	if id == "" {
 		return Accepted{Closed: true}, nil
 	}
@@ -93,49 +93,49 @@ func (j *Journal) refused(ctx context.Context, tenant, run, id string, fact agen
 
 // sameInput answers a duplicate like the first, unless it is another input under the same id. An id without a marker can only be asked
 // about once the inbox is closed: markers are never deleted.
-func (j *Journal) sameInput(ctx context.Context, tenant, run, id, digest string) (Accepted, bool, error) {
-	it, found, err := j.table.Get(ctx, markerKey(tenant, run, id))
+func (j *Journal) sameInput(ctx context.Context, tenant, runID, id, digest string) (Accepted, bool, error) {
+	it, found, err := j.table.Get(ctx, markerKey(tenant, runID, id))
 	if err != nil {
-		return Accepted{}, false, fmt.Errorf("read marker %s of run %s: %w", id, run, err)
+		return Accepted{}, false, fmt.Errorf("read marker %s of run %s: %w", id, runID, err)
 	}
 	if !found {
 		return Accepted{Closed: true}, false, nil
 	}
 	was, err := it.Text("digest")
-	if err == nil && (!agent.ValidDigest(was) || len(it.Body) > 0) {
+	if err == nil && (!run.ValidDigest(was) || len(it.Body) > 0) {
 		err = Damaged(it.Key, "digest: want 64 hex digits and nothing beside")
 	}
 	if err != nil {
-		return Accepted{}, false, fmt.Errorf("read marker %s of run %s: %w", id, run, err)
+		return Accepted{}, false, fmt.Errorf("read marker %s of run %s: %w", id, runID, err)
 	}
 	if was != digest {
-		return Accepted{}, false, fmt.Errorf("accept input %s of run %s: %w", id, run, ErrOtherInput)
+		return Accepted{}, false, fmt.Errorf("accept input %s of run %s: %w", id, runID, ErrOtherInput)
 	}
 	return Accepted{Duplicate: true}, false, nil
 }
 
 // slotOp puts the fact at slot n. The digest is the fact's own, slot aside.
-func slotOp(tenant, run string, n int64, fact agent.Event) (op Op, digest string, err error) {
-	bare, err := agent.WithSlot(fact, 0)
+func slotOp(tenant, runID string, n int64, fact run.Event) (op Op, digest string, err error) {
+	bare, err := run.WithSlot(fact, 0)
 	if err != nil {
 		return Op{}, "", err
 	}
-	raw, err := agent.MarshalEvent(bare)
+	raw, err := run.MarshalEvent(bare)
 	if err != nil {
 		return Op{}, "", err
 	}
 	sum := sha256.Sum256(raw)
-	if fact, err = agent.WithSlot(fact, n); err != nil {
+	if fact, err = run.WithSlot(fact, n); err != nil {
 		return Op{}, "", err
 	}
-	body, err := agent.MarshalEvent(fact)
+	body, err := run.MarshalEvent(fact)
 	if err != nil {
 		return Op{}, "", err
 	}
 	if len(body) > maxFact {
 		return Op{}, "", fmt.Errorf("an input of %d bytes, at most %d: %w", len(body), maxFact, ErrTooLarge)
 	}
-	return Op{Kind: Put, Item: Item{Key: slotKey(tenant, run, n), Body: body}, If: []Cond{{Op: ItemAbsent}}}, hex.EncodeToString(sum[:]), nil
+	return Op{Kind: Put, Item: Item{Key: slotKey(tenant, runID, n), Body: body}, If: []Cond{{Op: ItemAbsent}}}, hex.EncodeToString(sum[:]), nil
 }
 
 // closeOp ends the inbox at slot n for ever (rule 4).
@@ -145,7 +145,7 @@ func closeOp(tenant, run string, n int64) Op {
 }
 
 // readSlot is the fact in a slot; nil for the one that closes the inbox.
-func readSlot(it Item) (agent.Event, error) {
+func readSlot(it Item) (run.Event, error) {
 	closed, err := isClosed(it)
 	if err != nil || closed {
 		return nil, err
@@ -154,9 +154,9 @@ func readSlot(it Item) (agent.Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	fact, err := agent.UnmarshalStored(it.Body)
-	if err == nil && agent.InboxSlot(fact) != n {
-		err = fmt.Errorf("slot: it holds the fact of slot %d", agent.InboxSlot(fact))
+	fact, err := run.UnmarshalStored(it.Body)
+	if err == nil && run.InboxSlot(fact) != n {
+		err = fmt.Errorf("slot: it holds the fact of slot %d", run.InboxSlot(fact))
 	}
 	if err != nil {
 		return nil, Damaged(it.Key, "%w", fmt.Errorf("inbox slot %d: %w", n, err))

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/memory"
 )
@@ -24,7 +24,7 @@ func TestAcceptNumbersSlots(t *testing.T) {
 		}
 		inbox := load(t, table).Inbox
 		require.Equal(t, []int64{1, 2, 3}, slots(inbox))
-		require.Equal(t, "aa", inbox[1].(agent.InputReceived).ID)
+		require.Equal(t, "aa", inbox[1].(run.InputReceived).ID)
 		for n, taken := range map[int64]bool{1: true, 3: true, 4: false} {
 			got, err := st.j.SlotTaken(context.Background(), acme, runID, n)
 			require.NoError(t, err)
@@ -43,7 +43,7 @@ func TestAcceptDuplicates(t *testing.T) {
 		require.ErrorIs(t, err, store.ErrOtherInput)
 		st.commit(load(t, table).Inbox...)
 		require.Equal(t, store.Accepted{Duplicate: true}, st.accept("m1", "Hello."), "drained, and a duplicate still")
-		st.commit(agent.Finished{Reason: agent.ReasonCancelled})
+		st.commit(run.Finished{Reason: run.ReasonCancelled})
 		require.Equal(t, store.Accepted{Duplicate: true}, st.accept("m1", "Hello."), "after the end, too")
 		_, err = st.j.Accept(context.Background(), acme, runID, "m1", said("m1", "Good-bye."))
 		require.ErrorIs(t, err, store.ErrOtherInput)
@@ -84,7 +84,7 @@ func TestAcceptGuards(t *testing.T) {
 // What is no input, and what no entry could hold, is not accepted: it would stay in the inbox for ever.
 func TestAcceptRefuses(t *testing.T) {
 	st := begin(t, store.NewJournal(memory.New(), 0), runID)
-	_, err := st.j.Accept(context.Background(), acme, runID, "x", agent.Resumed{})
+	_, err := st.j.Accept(context.Background(), acme, runID, "x", run.Resumed{})
 	require.ErrorContains(t, err, "does not come through the inbox")
 	_, err = st.j.Accept(context.Background(), acme, runID, "x", said("x", strings.Repeat("x", store.MaxItem-2000)))
 	require.ErrorIs(t, err, store.ErrTooLarge)
@@ -95,7 +95,7 @@ func TestAcceptRefuses(t *testing.T) {
 func TestInboxOfAnotherSlot(t *testing.T) {
 	table := memory.New()
 	begin(t, store.NewJournal(table, 0), runID)
-	fact, err := agent.MarshalEvent(agent.InputReceived{Slot: 7, ID: "x"})
+	fact, err := run.MarshalEvent(run.InputReceived{Slot: 7, ID: "x"})
 	require.NoError(t, err)
 	write(t, table, "K#9999999998", fact)
 	_, err = store.NewJournal(table, 0).Load(context.Background(), acme, runID)
@@ -154,8 +154,8 @@ func TestAcceptConcurrently(t *testing.T) {
 		require.Len(t, inbox, inputs)
 		ids := map[string]int64{}
 		for i, e := range inbox {
-			require.EqualValues(t, i+1, agent.InboxSlot(e))
-			ids[e.(agent.InputReceived).ID] = agent.InboxSlot(e)
+			require.EqualValues(t, i+1, run.InboxSlot(e))
+			ids[e.(run.InputReceived).ID] = run.InboxSlot(e)
 		}
 		require.Len(t, ids, inputs)
 		for i := range inputs {

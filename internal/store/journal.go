@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // The errors of a Journal. Every one of the first three means: reload, plan again (rule 2).
@@ -33,8 +33,8 @@ func NewJournal(t Table, warm int) *Journal {
 
 // Loaded is a run as one consistent read found it.
 type Loaded struct {
-	State agent.AgentState
-	Inbox []agent.Event // accepted and not yet drained, in slot order
+	State run.AgentState
+	Inbox []run.Event // accepted and not yet drained, in slot order
 	// Full says that the inbox takes an entry of its own: it is so large that another could not hold it besides, or it is the beginning of one
 	// that no single entry could hold.
 	Full bool
@@ -81,31 +81,31 @@ func (j *Journal) loadWarm(ctx context.Context, tenant, run string, whole bool) 
 }
 
 // loadTail reads a cold run from a snapshot at or after the hint; ok is false where there is none.
-func (j *Journal) loadTail(ctx context.Context, tenant, run string, at int64) (l Loaded, ok bool, err error) {
-	items, err := j.items(ctx, Range{PK: runPK(tenant, run), From: entrySK(at), To: slotSK(1)})
+func (j *Journal) loadTail(ctx context.Context, tenant, runID string, at int64) (l Loaded, ok bool, err error) {
+	items, err := j.items(ctx, Range{PK: runPK(tenant, runID), From: entrySK(at), To: slotSK(1)})
 	if err != nil {
-		return Loaded{}, false, fmt.Errorf("load run %s: %w", run, err)
+		return Loaded{}, false, fmt.Errorf("load run %s: %w", runID, err)
 	}
 	f := fold{}
-	var entries []agent.Entry
+	var entries []run.Entry
 	for _, it := range items {
 		if strings.HasPrefix(it.SK, inboxSK) {
 			err = f.slot(it)
 		} else {
-			var e agent.Entry
+			var e run.Entry
 			e, err = readEntry(it)
 			entries, f.body = append(entries, e), it.Body
 		}
 		if err != nil {
-			return Loaded{}, false, fmt.Errorf("load run %s: %w", run, err)
+			return Loaded{}, false, fmt.Errorf("load run %s: %w", runID, err)
 		}
 	}
-	f.state, ok, err = agent.Restore(entries)
+	f.state, ok, err = run.Restore(entries)
 	if err == nil && ok {
-		err = ofRun(&f.state, tenant, run)
+		err = ofRun(&f.state, tenant, runID)
 	}
 	if err != nil {
-		return Loaded{}, false, fmt.Errorf("load run %s: %w", run, broken(runPK(tenant, run), err))
+		return Loaded{}, false, fmt.Errorf("load run %s: %w", runID, broken(runPK(tenant, runID), err))
 	}
 	if !ok {
 		return Loaded{}, false, nil
@@ -115,13 +115,13 @@ func (j *Journal) loadTail(ctx context.Context, tenant, run string, at int64) (l
 }
 
 // readEntry reads an entry, which must be the one that its key says.
-func readEntry(it Item) (agent.Entry, error) {
-	e, err := agent.UnmarshalEntry(it.Body)
+func readEntry(it Item) (run.Entry, error) {
+	e, err := run.UnmarshalEntry(it.Body)
 	if err == nil && it.SK != entrySK(e.Seq) {
 		err = fmt.Errorf("s: it holds entry %d", e.Seq)
 	}
 	if err != nil {
-		return agent.Entry{}, Damaged(it.Key, "%w", err)
+		return run.Entry{}, Damaged(it.Key, "%w", err)
 	}
 	return e, nil
 }
@@ -136,7 +136,7 @@ func broken(pk string, err error) error {
 }
 
 // ofRun holds a folded journal to the run under whose key it stands.
-func ofRun(s *agent.AgentState, tenant, run string) error {
+func ofRun(s *run.AgentState, tenant, run string) error {
 	if s.Tenant != tenant || s.Run != run {
 		return errors.New("run_started: it is of another run, or of another tenant's")
 	}
@@ -161,32 +161,32 @@ func (j *Journal) items(ctx context.Context, r Range) ([]Item, error) {
 var errStale = errors.New("the warm state is not the journal's")
 
 // loadFrom goes on from what is warm, or from the beginning; then whole says how much of the past is read.
-func (j *Journal) loadFrom(ctx context.Context, tenant, run string, w warm, whole bool) (Loaded, error) {
-	seed := func(first agent.Entry) (agent.AgentState, error) { return j.seed(ctx, tenant, first, whole) }
+func (j *Journal) loadFrom(ctx context.Context, tenant, runID string, w warm, whole bool) (Loaded, error) {
+	seed := func(first run.Entry) (run.AgentState, error) { return j.seed(ctx, tenant, first, whole) }
 	f := fold{warm: w, known: w.state.Entries, seed: seed}
-	r := Range{PK: runPK(tenant, run), From: entrySK(max(0, w.state.Seq())), To: slotSK(w.state.Drained + 1)}
+	r := Range{PK: runPK(tenant, runID), From: entrySK(max(0, w.state.Seq())), To: slotSK(w.state.Drained + 1)}
 	for {
 		p, err := j.table.Query(ctx, r)
 		if err != nil {
-			return Loaded{}, fmt.Errorf("load run %s: %w", run, err)
+			return Loaded{}, fmt.Errorf("load run %s: %w", runID, err)
 		}
 		if r.Cursor == "" && f.known > 0 && (len(p.Items) == 0 || p.Items[0].SK != r.From) {
 			return Loaded{}, errStale
 		}
 		if err = f.page(p.Items); err != nil {
-			j.cache.drop(tenant, run)
-			return Loaded{}, fmt.Errorf("load run %s: %w", run, err)
+			j.cache.drop(tenant, runID)
+			return Loaded{}, fmt.Errorf("load run %s: %w", runID, err)
 		}
 		if r.Cursor = p.Cursor; r.Cursor == "" {
 			break
 		}
 	}
 	if f.state.Entries == 0 {
-		return Loaded{}, fmt.Errorf("load run %s: %w", run, ErrNoRun)
+		return Loaded{}, fmt.Errorf("load run %s: %w", runID, ErrNoRun)
 	}
-	if err := ofRun(&f.state, tenant, run); err != nil {
-		j.cache.drop(tenant, run)
-		return Loaded{}, fmt.Errorf("load run %s: %w", run, broken(r.PK, err))
+	if err := ofRun(&f.state, tenant, runID); err != nil {
+		j.cache.drop(tenant, runID)
+		return Loaded{}, fmt.Errorf("load run %s: %w", runID, broken(r.PK, err))
 	}
 	j.cache.put(f.warm)
 	return f.loaded(), nil
@@ -197,12 +197,12 @@ type fold struct {
 	warm
 	known int64 // entries that were warm
 	slots []slot
-	seed  func(first agent.Entry) (agent.AgentState, error) // what the first entry is applied to
+	seed  func(first run.Entry) (run.AgentState, error) // what the first entry is applied to
 }
 
 // slot is an accepted input and its stored size in bytes.
 type slot struct {
-	fact agent.Event
+	fact run.Event
 	size int
 }
 
@@ -248,7 +248,7 @@ func (f *fold) entry(it Item) error {
 			return err
 		}
 	}
-	if f.state, err = agent.ApplyEntry(f.state, e); err != nil {
+	if f.state, err = run.ApplyEntry(f.state, e); err != nil {
 		return Damaged(it.Key, "%w", err)
 	}
 	f.body = it.Body
@@ -261,7 +261,7 @@ func (f *fold) loaded() Loaded {
 	slices.Reverse(f.slots)
 	size, closing := 0, 0
 	for _, s := range f.slots {
-		if agent.InboxSlot(s.fact) <= f.state.Drained {
+		if run.InboxSlot(s.fact) <= f.state.Drained {
 			continue
 		}
 		if closes(s.fact) {
@@ -278,11 +278,11 @@ func (f *fold) loaded() Loaded {
 }
 
 // closes reports whether draining an input may close a request to people or open one.
-func closes(fact agent.Event) bool {
+func closes(fact run.Event) bool {
 	switch e := fact.(type) {
-	case agent.LateResult, agent.LateSuspended:
+	case run.LateResult, run.LateSuspended:
 		return true
-	case agent.Answered:
+	case run.Answered:
 		return e.Used != nil
 	default:
 		return false
@@ -292,9 +292,9 @@ func closes(fact agent.Event) bool {
 // Append commits the draft as the entry after before. The entry that starts, parks, resumes, ends or hands over a run takes
 // HEAD along, the one that ends it closes the inbox, and guards are written with it (rules 1, 4, 5). Anything but nil
 // means that nothing is known of the outcome beyond what the error says: reload.
-func (j *Journal) Append(ctx context.Context, before agent.AgentState, d *agent.Draft, guards ...Op) error {
+func (j *Journal) Append(ctx context.Context, before run.AgentState, d *run.Draft, guards ...Op) error {
 	after := d.Committed()
-	body, err := agent.MarshalEntry(d.Entry)
+	body, err := run.MarshalEntry(d.Entry)
 	if err != nil {
 		return fmt.Errorf("append to run %s: %w", after.Run, err)
 	}
@@ -304,7 +304,7 @@ func (j *Journal) Append(ctx context.Context, before agent.AgentState, d *agent.
 	if movesHead(&before, &after) {
 		ops = append(ops, headOp(&after))
 	}
-	if after.Status == agent.RunDone {
+	if after.Status == run.RunDone {
 		closed = len(ops)
 		ops = append(ops, closeOp(after.Tenant, after.Run, after.Drained+1))
 	}
@@ -316,8 +316,8 @@ func (j *Journal) Append(ctx context.Context, before agent.AgentState, d *agent.
 	return nil
 }
 
-func movesHead(before, after *agent.AgentState) bool {
-	return before.Status != agent.RunRunning || after.Status != agent.RunRunning || before.Owner != after.Owner
+func movesHead(before, after *run.AgentState) bool {
+	return before.Status != run.RunRunning || after.Status != run.RunRunning || before.Owner != after.Owner
 }
 
 func appendError(err error, closed int) error {
@@ -336,7 +336,7 @@ func appendError(err error, closed int) error {
 
 // Entries reads a run's own entries from a sequence on, in order: the record itself, for people and replay. Those of a run it began from
 // are that run's. It reads at most count of them; 0 = all.
-func (j *Journal) Entries(ctx context.Context, tenant, run string, from int64, count int) ([]agent.Entry, error) {
+func (j *Journal) Entries(ctx context.Context, tenant, run string, from int64, count int) ([]run.Entry, error) {
 	from = max(0, from)
 	r := Range{PK: runPK(tenant, run), From: entrySK(from), To: firstInbox}
 	if count > 0 {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/bolt"
 	"github.com/countersign/countersign/internal/store/counting"
@@ -29,29 +29,29 @@ var day = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 type story struct {
 	t *testing.T
 	j *store.Journal
-	s agent.AgentState
+	s run.AgentState
 }
 
 // begin writes a run's first entry.
-func begin(t *testing.T, j *store.Journal, run string) *story {
+func begin(t *testing.T, j *store.Journal, runID2 string) *story {
 	t.Helper()
 	st := &story{t: t, j: j}
-	st.commit(agent.RunStarted{
-		Tenant: acme, Run: run, Agent: "clerk", Owner: run + "-0", MaxInteractions: 1000,
-		Messages: []agent.UserBlock{{Block: agent.Text{Text: "Begin."}}},
+	st.commit(run.RunStarted{
+		Tenant: acme, Run: runID2, Agent: "clerk", Owner: runID2 + "-0", MaxInteractions: 1000,
+		Messages: []run.UserBlock{{Block: run.Text{Text: "Begin."}}},
 	})
 	return st
 }
 
 // draft plans the next entry at a time of its own.
-func (st *story) draft(events ...agent.Event) *agent.Draft {
+func (st *story) draft(events ...run.Event) *run.Draft {
 	st.t.Helper()
-	d := agent.NewDraft(st.s, fmt.Sprintf("writer%04d", st.s.Entries), day.Add(time.Duration(st.s.Entries)*time.Second))
+	d := run.NewDraft(st.s, fmt.Sprintf("writer%04d", st.s.Entries), day.Add(time.Duration(st.s.Entries)*time.Second))
 	require.NoError(st.t, d.Add(events...))
 	return d
 }
 
-func (st *story) commit(events ...agent.Event) {
+func (st *story) commit(events ...run.Event) {
 	st.t.Helper()
 	d := st.draft(events...)
 	require.NoError(st.t, st.j.Append(context.Background(), st.s, d))
@@ -68,31 +68,31 @@ func (st *story) accept(id, text string) store.Accepted {
 // inference is one turn that asks for nothing, so that the run goes on.
 func (st *story) inference(text string) {
 	st.t.Helper()
-	st.commit(agent.Replied{Inference: st.s.Inferences + 1, Model: "m", Requests: 1, Text: text})
+	st.commit(run.Replied{Inference: st.s.Inferences + 1, Model: "m", Requests: 1, Text: text})
 }
 
 // suspend leads to a run that waits for a decision on its call c1.
 func (st *story) suspend() {
 	st.t.Helper()
-	st.commit(agent.Replied{Inference: st.s.Inferences + 1, Model: "m", Calls: []agent.RepliedCall{
-		{ID: "c1", Name: "pay", Effect: agent.EffectNonIdempotent, Input: []byte(`{}`)},
+	st.commit(run.Replied{Inference: st.s.Inferences + 1, Model: "m", Calls: []run.RepliedCall{
+		{ID: "c1", Name: "pay", Effect: run.EffectNonIdempotent, Input: []byte(`{}`)},
 	}})
 	expires := day.Add(time.Hour)
-	st.commit(agent.CallSuspended{Call: "c1", Approval: "a1", Digest: "d", Expires: expires}, agent.Parked{Expires: expires})
+	st.commit(run.CallSuspended{Call: "c1", Approval: "a1", Digest: "d", Expires: expires}, run.Parked{Expires: expires})
 }
 
 // requireState compares runs by what they hold: how much memory their lists have in reserve is not part of it.
-func requireState(t *testing.T, want, got agent.AgentState) {
+func requireState(t *testing.T, want, got run.AgentState) {
 	t.Helper()
 	require.Equal(t, want.Messages.All(), got.Messages.All())
 	require.Equal(t, want.Settled.All(), got.Settled.All())
-	want.Messages, got.Messages = agent.Log[agent.Message]{}, agent.Log[agent.Message]{}
-	want.Settled, got.Settled = agent.CallLog{}, agent.CallLog{}
+	want.Messages, got.Messages = run.Log[run.Message]{}, run.Log[run.Message]{}
+	want.Settled, got.Settled = run.CallLog{}, run.CallLog{}
 	require.Equal(t, want, got)
 }
 
-func said(id, text string) agent.InputReceived {
-	return agent.InputReceived{ID: id, Blocks: []agent.UserBlock{{Block: agent.Text{Text: text}}}, By: "user:bob"}
+func said(id, text string) run.InputReceived {
+	return run.InputReceived{ID: id, Blocks: []run.UserBlock{{Block: run.Text{Text: text}}}, By: "user:bob"}
 }
 
 // onEach runs a test over the tables a run is kept in.
@@ -132,10 +132,10 @@ func load(t *testing.T, table store.Table) store.Loaded {
 	return l
 }
 
-func slots(inbox []agent.Event) []int64 {
+func slots(inbox []run.Event) []int64 {
 	var out []int64
 	for _, e := range inbox {
-		out = append(out, agent.InboxSlot(e))
+		out = append(out, run.InboxSlot(e))
 	}
 	return out
 }
@@ -169,11 +169,11 @@ func TestLoadPages(t *testing.T) {
 				counts.Reset()
 				some, err := st.j.Entries(context.Background(), acme, runID, int64(from), count)
 				require.NoError(t, err)
-				require.Equal(t, append([]agent.Entry{}, all[from:min(from+count, 8)]...), some)
+				require.Equal(t, append([]run.Entry{}, all[from:min(from+count, 8)]...), some)
 				require.EqualValues(t, len(some), counts.Snapshot().ItemsRead, "no more is read than is given")
 			}
 		}
-		folded, err := agent.Fold(agent.AgentState{}, all)
+		folded, err := run.Fold(run.AgentState{}, all)
 		require.NoError(t, err)
 		requireState(t, st.s, folded)
 	})
@@ -204,7 +204,7 @@ func TestAppendSaysWhatFailed(t *testing.T) {
 	onEach(t, func(t *testing.T, table store.Table) {
 		st := begin(t, store.NewJournal(table, 0), runID)
 		ctx := context.Background()
-		end := agent.Finished{Reason: agent.ReasonCancelled}
+		end := run.Finished{Reason: run.ReasonCancelled}
 		failing := store.Op{Kind: store.Check, Item: store.Item{Key: store.Key{PK: "guard", SK: "g"}}, If: []store.Cond{{Op: store.ItemExists}}}
 
 		require.ErrorIs(t, st.j.Append(ctx, st.s, st.draft(end), failing), store.ErrGuardFailed)
@@ -222,7 +222,7 @@ func TestAppendSaysWhatFailed(t *testing.T) {
 func TestAppendTooLarge(t *testing.T) {
 	onEach(t, func(t *testing.T, table store.Table) {
 		st := begin(t, store.NewJournal(table, 4), runID)
-		d := st.draft(agent.Replied{Inference: 1, Model: "m", Text: strings.Repeat("x", store.MaxItem)})
+		d := st.draft(run.Replied{Inference: 1, Model: "m", Text: strings.Repeat("x", store.MaxItem)})
 		require.ErrorIs(t, st.j.Append(context.Background(), st.s, d), store.ErrTooLarge)
 		l, err := st.j.Load(context.Background(), acme, runID)
 		require.NoError(t, err)
@@ -236,14 +236,14 @@ func TestEndClosesTheInbox(t *testing.T) {
 		st := begin(t, store.NewJournal(table, 0), runID)
 		st.accept("m1", "First.")
 		st.commit(load(t, table).Inbox...)
-		st.commit(agent.Finished{Reason: agent.ReasonCancelled})
+		st.commit(run.Finished{Reason: run.ReasonCancelled})
 		require.Equal(t, store.Accepted{Closed: true}, st.accept("m2", "Second."))
 		require.Equal(t, store.Accepted{Closed: true}, st.accept("", "Third."))
 		require.Equal(t, store.Accepted{Duplicate: true}, st.accept("m1", "First."))
 		require.Empty(t, load(t, table).Inbox)
 		h, err := st.j.Head(context.Background(), acme, runID)
 		require.NoError(t, err)
-		require.Equal(t, agent.RunDone, h.Status)
+		require.Equal(t, run.RunDone, h.Status)
 	})
 }
 
@@ -253,7 +253,7 @@ func TestAppendUncertain(t *testing.T) {
 	table := &flaky{Table: memory.New()}
 	st := begin(t, store.NewJournal(table, 0), runID)
 	table.before = blown
-	err := st.j.Append(context.Background(), st.s, st.draft(agent.Resumed{}))
+	err := st.j.Append(context.Background(), st.s, st.draft(run.Resumed{}))
 	require.ErrorIs(t, err, blown)
 	for _, known := range []error{store.ErrSequenceTaken, store.ErrInboxMoved, store.ErrGuardFailed} {
 		require.NotErrorIs(t, err, known)

@@ -13,6 +13,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/counting"
 	"github.com/countersign/countersign/internal/store/memory"
@@ -48,8 +50,8 @@ type lineage struct {
 	*rapid.T
 	table store.Table
 	warm  *store.Journal
-	runs  []agent.AgentState
-	past  map[string][]agent.AgentState // of each run, the state after each of its entries
+	runs  []run.AgentState
+	past  map[string][]run.AgentState // of each run, the state after each of its entries
 	kinds map[string]int
 }
 
@@ -59,8 +61,8 @@ func TestEveryReaderOfAFamilyAgrees(t *testing.T) {
 	kinds := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		table := memory.New()
-		f := &lineage{T: t, table: table, warm: store.NewJournal(table, rapid.IntRange(0, 3).Draw(t, "warm")), past: map[string][]agent.AgentState{}, kinds: kinds}
-		f.begin(agent.AgentState{}, nil)
+		f := &lineage{T: t, table: table, warm: store.NewJournal(table, rapid.IntRange(0, 3).Draw(t, "warm")), past: map[string][]run.AgentState{}, kinds: kinds}
+		f.begin(run.AgentState{}, nil)
 		for range rapid.IntRange(5, 40).Draw(t, "facts") {
 			f.next()
 		}
@@ -77,19 +79,19 @@ func TestEveryReaderOfAFamilyAgrees(t *testing.T) {
 }
 
 // begin writes the first entry of a run, which begins from past where there is an origin.
-func (f *lineage) begin(past agent.AgentState, from *agent.Origin) {
-	run := fmt.Sprintf("r%d", len(f.runs))
-	first := agent.RunStarted{Tenant: acme, Run: run, Agent: "clerk", Owner: run + "-0", MaxInteractions: 1000, From: from, Definition: "d",
-		Trace:    rapid.SampledFrom([]*agent.Trace{nil, {Traceparent: "of " + run}}).Draw(f.T, "trace"),
-		Messages: []agent.UserBlock{{Block: agent.Text{Text: "Begin " + run}}, {Block: agent.Media{MediaType: "image/png", Blob: "b1"}}}}
-	seed := agent.AgentState{}
+func (f *lineage) begin(past run.AgentState, from *run.Origin) {
+	runID2 := fmt.Sprintf("r%d", len(f.runs))
+	first := run.RunStarted{Tenant: acme, Run: runID2, Agent: "clerk", Owner: runID2 + "-0", MaxInteractions: 1000, From: from, Definition: "d",
+		Trace:    rapid.SampledFrom([]*run.Trace{nil, {Traceparent: "of " + runID2}}).Draw(f.T, "trace"),
+		Messages: []run.UserBlock{{Block: run.Text{Text: "Begin " + runID2}}, {Block: run.Media{MediaType: "image/png", Blob: "b1"}}}}
+	seed := run.AgentState{}
 	if from != nil {
-		seed = agent.Seed(past)
+		seed = run.Seed(past)
 		f.kinds[string(from.Kind)]++
-		f.count("fork of a child", from.Kind == agent.OriginFork && past.From != nil)
+		f.count("fork of a child", from.Kind == run.OriginFork && past.From != nil)
 		f.count("in doubt", len(from.Unknown) > 0)
 	}
-	f.runs = append(f.runs, agent.AgentState{})
+	f.runs = append(f.runs, run.AgentState{})
 	f.commit(len(f.runs)-1, seed, first)
 }
 
@@ -100,8 +102,8 @@ func (f *lineage) count(kind string, yes bool) {
 }
 
 // commit writes an entry through the warm journal, or through another that has never seen the run.
-func (f *lineage) commit(i int, s agent.AgentState, events ...agent.Event) {
-	d := agent.NewDraft(s, fmt.Sprintf("w%d", s.Entries), day.Add(time.Duration(s.Entries)*time.Second))
+func (f *lineage) commit(i int, s run.AgentState, events ...run.Event) {
+	d := run.NewDraft(s, fmt.Sprintf("w%d", s.Entries), day.Add(time.Duration(s.Entries)*time.Second))
 	require.NoError(f, d.Add(events...))
 	require.NoError(f, d.Snap())
 	j := f.warm
@@ -110,7 +112,7 @@ func (f *lineage) commit(i int, s agent.AgentState, events ...agent.Event) {
 	}
 	before := s
 	if s.Status == "" {
-		before = agent.AgentState{}
+		before = run.AgentState{}
 	}
 	require.NoError(f, j.Append(context.Background(), before, d))
 	after := d.Committed()
@@ -127,10 +129,10 @@ func (f *lineage) next() {
 		f.child(s)
 		return
 	}
-	if s.Status == agent.RunDone {
+	if s.Status == run.RunDone {
 		return
 	}
-	var open []agent.Call
+	var open []run.Call
 	for _, c := range s.Live {
 		if c.Open() {
 			open = append(open, c)
@@ -144,17 +146,17 @@ func (f *lineage) next() {
 }
 
 // child begins a run from an entry of s that may be branched off at, or from its end.
-func (f *lineage) child(s agent.AgentState) {
-	if s.Status == agent.RunDone && rapid.Bool().Draw(f.T, "continue") {
-		from, err := agent.ContinueFrom(&s)
+func (f *lineage) child(s run.AgentState) {
+	if s.Status == run.RunDone && rapid.Bool().Draw(f.T, "continue") {
+		from, err := policy.ContinueFrom(&s)
 		require.NoError(f, err)
 		f.begin(s, &from)
 		return
 	}
 	all := f.past[s.Run]
 	past := rapid.SampledFrom(all).Draw(f.T, "entry")
-	from, err := agent.ForkFrom(&past, fmt.Sprintf("r%d", len(f.runs)), day)
-	if errors.Is(err, agent.ErrCallRunning) {
+	from, err := policy.ForkFrom(&past, fmt.Sprintf("r%d", len(f.runs)), day)
+	if errors.Is(err, policy.ErrCallRunning) {
 		return
 	}
 	require.NoError(f, err)
@@ -162,47 +164,47 @@ func (f *lineage) child(s agent.AgentState) {
 }
 
 // reply is an inference with thoughts, text and perhaps calls, before which old messages may leave; or the run's end.
-func (f *lineage) reply(i int, s agent.AgentState) {
+func (f *lineage) reply(i int, s run.AgentState) {
 	if rapid.IntRange(0, 5).Draw(f.T, "end") == 0 {
-		f.commit(i, s, agent.CancelRun("user:ana", "enough"))
+		f.commit(i, s, policy.CancelRun("user:ana", "enough"))
 		return
 	}
-	var events []agent.Event
+	var events []run.Event
 	if seen := s.Messages.Len() - s.Unseen; seen > 0 && rapid.Bool().Draw(f.T, "evict") {
-		events = append(events, agent.Evicted{Total: s.EvictedMessages + int64(rapid.IntRange(1, seen).Draw(f.T, "leave")), Summary: "much was said"})
+		events = append(events, run.Evicted{Total: s.EvictedMessages + int64(rapid.IntRange(1, seen).Draw(f.T, "leave")), Summary: "much was said"})
 	}
-	r := agent.Replied{Inference: s.Inferences + 1, Model: "m", Requests: 1, Text: rapid.SampledFrom([]string{"", "So be it."}).Draw(f.T, "text")}
+	r := run.Replied{Inference: s.Inferences + 1, Model: "m", Requests: 1, Text: rapid.SampledFrom([]string{"", "So be it."}).Draw(f.T, "text")}
 	for k := range rapid.IntRange(0, 2).Draw(f.T, "calls") {
-		r.Calls = append(r.Calls, agent.RepliedCall{ID: fmt.Sprintf("c%d-%d", s.Prior+r.Inference, k), Name: "pay", Effect: agent.EffectNonIdempotent, Input: json.RawMessage(`{"n":1}`)})
+		r.Calls = append(r.Calls, run.RepliedCall{ID: fmt.Sprintf("c%d-%d", s.Prior+r.Inference, k), Name: "pay", Effect: run.EffectNonIdempotent, Input: json.RawMessage(`{"n":1}`)})
 	}
 	if rapid.Bool().Draw(f.T, "think") {
-		r.Reasoning = []agent.RepliedReasoning{{Text: "hm", Signature: "s"}, {Redacted: []byte{1}, AfterText: len(r.Text), AfterCalls: len(r.Calls)}}
+		r.Reasoning = []run.RepliedReasoning{{Text: "hm", Signature: "s"}, {Redacted: []byte{1}, AfterText: len(r.Text), AfterCalls: len(r.Calls)}}
 	}
 	f.commit(i, s, append(events, r)...)
 }
 
 // settle leads an open call on: to a claim, to a person, to doubt, to a result.
-func (f *lineage) settle(i int, s agent.AgentState, c agent.Call) {
+func (f *lineage) settle(i int, s run.AgentState, c run.Call) {
 	switch {
-	case c.Status == agent.StatusRunning && rapid.Bool().Draw(f.T, "lost"):
-		f.commit(i, s, agent.CallUnknown{Call: c.ID, Approval: agent.ApprovalID(s.Run, c.ID, c.Asks+1), Expires: day.Add(time.Hour)})
-	case c.Status == agent.StatusRunning:
-		f.commit(i, s, agent.LateResult{Slot: s.Drained + 1, Call: c.ID, Writer: c.Claim, Content: "late", Media: []agent.Media{{MediaType: "image/png", Blob: "b2"}}})
-	case c.Status != agent.StatusSuspended && rapid.Bool().Draw(f.T, "claim"):
-		f.commit(i, s, agent.CallClaimed{Call: c.ID})
-	case c.Status != agent.StatusSuspended:
-		f.commit(i, s, agent.CallSuspended{Call: c.ID, Approval: agent.ApprovalID(s.Run, c.ID, c.Asks+1), Digest: "x", Expires: day.Add(time.Hour)})
-	case c.Wait.For == agent.ForOutcome:
-		f.commit(i, s, agent.InputReceived{Slot: s.Drained + 1, ID: "i", Blocks: []agent.UserBlock{{Block: agent.Text{Text: "And?"}}}},
-			agent.Answered{Slot: s.Drained + 2, Call: c.ID, Content: strings.Repeat("x", 10), Rerun: rapid.Bool().Draw(f.T, "rerun"), By: "user:ana"})
+	case c.Status == run.StatusRunning && rapid.Bool().Draw(f.T, "lost"):
+		f.commit(i, s, run.CallUnknown{Call: c.ID, Approval: run.ApprovalID(s.Run, c.ID, c.Asks+1), Expires: day.Add(time.Hour)})
+	case c.Status == run.StatusRunning:
+		f.commit(i, s, run.LateResult{Slot: s.Drained + 1, Call: c.ID, Writer: c.Claim, Content: "late", Media: []run.Media{{MediaType: "image/png", Blob: "b2"}}})
+	case c.Status != run.StatusSuspended && rapid.Bool().Draw(f.T, "claim"):
+		f.commit(i, s, run.CallClaimed{Call: c.ID})
+	case c.Status != run.StatusSuspended:
+		f.commit(i, s, run.CallSuspended{Call: c.ID, Approval: run.ApprovalID(s.Run, c.ID, c.Asks+1), Digest: "x", Expires: day.Add(time.Hour)})
+	case c.Wait.For == run.ForOutcome:
+		f.commit(i, s, run.InputReceived{Slot: s.Drained + 1, ID: "i", Blocks: []run.UserBlock{{Block: run.Text{Text: "And?"}}}},
+			run.Answered{Slot: s.Drained + 2, Call: c.ID, Content: strings.Repeat("x", 10), Rerun: rapid.Bool().Draw(f.T, "rerun"), By: "user:ana"})
 	default:
-		f.commit(i, s, agent.Decided{Slot: s.Drained + 1, Call: c.ID, Approval: c.Wait.Approval, Action: rapid.SampledFrom([]agent.DecisionAction{agent.ActionApprove, agent.ActionDeny}).Draw(f.T, "action"),
+		f.commit(i, s, run.Decided{Slot: s.Drained + 1, Call: c.ID, Approval: c.Wait.Approval, Action: rapid.SampledFrom([]run.DecisionAction{run.ActionApprove, run.ActionDeny}).Draw(f.T, "action"),
 			By: "user:ana", Args: rapid.SampledFrom([]json.RawMessage{nil, json.RawMessage(`{"n":2}`)}).Draw(f.T, "edit"), Text: "no"})
 	}
 }
 
 // everyReader reads s in every way there is.
-func (f *lineage) everyReader(s agent.AgentState) {
+func (f *lineage) everyReader(s run.AgentState) {
 	ctx := context.Background()
 	want := f.shown(s, false)
 	for name, j := range map[string]*store.Journal{"warm": f.warm, "cold": store.NewJournal(f.table, 0), "cold, then warm": store.NewJournal(f.table, 2)} {
@@ -229,23 +231,23 @@ func (f *lineage) everyReader(s agent.AgentState) {
 }
 
 // shown is everything about a run that a reader is promised; calls that are settled are promised to whoever reads it whole.
-func (f *lineage) shown(s agent.AgentState, whole bool) string {
+func (f *lineage) shown(s run.AgentState, whole bool) string {
 	messages := s.Messages.All()
 	settled := s.Settled.All()
 	if !whole {
 		settled = nil
 	}
-	type plain agent.AgentState
+	type plain run.AgentState
 	p := plain(s)
-	p.Messages, p.Settled, p.Partial, p.Queued = agent.Log[agent.Message]{}, agent.CallLog{}, false, nil
+	p.Messages, p.Settled, p.Partial, p.Queued = run.Log[run.Message]{}, run.CallLog{}, false, nil
 	out, err := json.MarshalIndent(struct {
 		Run      plain
-		Messages []agent.Message
-		Settled  []agent.Call
-		Next     agent.Action
+		Messages []run.Message
+		Settled  []run.Call
+		Next     run.Action
 		ReadFrom int64
 		Queued   int
-	}{p, messages, settled, agent.Next(&agent.Definition{}, &s), s.ReadFrom(), len(s.Queued)}, "", " ")
+	}{p, messages, settled, policy.Next(&agent.Definition{}, &s), s.ReadFrom(), len(s.Queued)}, "", " ")
 	require.NoError(f, err)
 	return string(out)
 }

@@ -5,7 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // ErrNoEntry says that a run has no entry of that sequence.
@@ -13,22 +14,22 @@ var ErrNoEntry = errors.New("no such entry")
 
 // At reads a whole run as it was after its entry seq. A run that does not exist is ErrNoRun; a sequence that it has not reached,
 // ErrNoEntry.
-func (j *Journal) At(ctx context.Context, tenant, run string, seq int64) (agent.AgentState, error) {
+func (j *Journal) At(ctx context.Context, tenant, run string, seq int64) (run.AgentState, error) {
 	return j.at(ctx, tenant, run, seq, true)
 }
 
 // Before reads a run as it was before its entry seq, which may be the next one: what that entry is applied to. Calls of before its newest
 // snapshot are not in it (AgentState.Partial). A run that does not exist is ErrNoRun; a sequence that it has not reached, ErrNoEntry.
-func (j *Journal) Before(ctx context.Context, tenant, run string, seq int64) (agent.AgentState, error) {
+func (j *Journal) Before(ctx context.Context, tenant, runID string, seq int64) (run.AgentState, error) {
 	if seq > 0 {
-		return j.recent(ctx, tenant, run, seq-1)
+		return j.recent(ctx, tenant, runID, seq-1)
 	}
-	entries, err := j.entries(ctx, tenant, run, 0, 0)
+	entries, err := j.entries(ctx, tenant, runID, 0, 0)
 	if err != nil {
-		return agent.AgentState{}, err
+		return run.AgentState{}, err
 	}
 	if len(entries) == 0 {
-		return agent.AgentState{}, fmt.Errorf("read run %s: %w", run, ErrNoRun)
+		return run.AgentState{}, fmt.Errorf("read run %s: %w", runID, ErrNoRun)
 	}
 	return j.seed(ctx, tenant, entries[0], false)
 }
@@ -37,74 +38,74 @@ func (j *Journal) Before(ctx context.Context, tenant, run string, seq int64) (ag
 const lookBack = 64
 
 // recent is at that begins at a snapshot, where there is one nearby.
-func (j *Journal) recent(ctx context.Context, tenant, run string, seq int64) (agent.AgentState, error) {
+func (j *Journal) recent(ctx context.Context, tenant, runID string, seq int64) (run.AgentState, error) {
 	if seq < lookBack {
-		return j.at(ctx, tenant, run, seq, false)
+		return j.at(ctx, tenant, runID, seq, false)
 	}
-	tail, err := j.entries(ctx, tenant, run, seq-lookBack, seq)
+	tail, err := j.entries(ctx, tenant, runID, seq-lookBack, seq)
 	if err != nil {
-		return agent.AgentState{}, err
+		return run.AgentState{}, err
 	}
-	s, ok, err := agent.Restore(tail)
+	s, ok, err := run.Restore(tail)
 	if err != nil || ok && s.Seq() == seq {
 		return s, err
 	}
-	return j.at(ctx, tenant, run, seq, false)
+	return j.at(ctx, tenant, runID, seq, false)
 }
 
 // at reads all of a run's own entries up to one; whole says how much is read of what it began from.
-func (j *Journal) at(ctx context.Context, tenant, run string, seq int64, whole bool) (agent.AgentState, error) {
-	entries, err := j.entries(ctx, tenant, run, 0, seq)
+func (j *Journal) at(ctx context.Context, tenant, runID string, seq int64, whole bool) (run.AgentState, error) {
+	entries, err := j.entries(ctx, tenant, runID, 0, seq)
 	if err != nil {
-		return agent.AgentState{}, err
+		return run.AgentState{}, err
 	}
 	if len(entries) == 0 {
-		return agent.AgentState{}, fmt.Errorf("read run %s: %w", run, ErrNoRun)
+		return run.AgentState{}, fmt.Errorf("read run %s: %w", runID, ErrNoRun)
 	}
 	if newest := entries[len(entries)-1].Seq; newest != seq {
-		return agent.AgentState{}, fmt.Errorf("read run %s at %d, which has entries 0 to %d: %w", run, seq, newest, ErrNoEntry)
+		return run.AgentState{}, fmt.Errorf("read run %s at %d, which has entries 0 to %d: %w", runID, seq, newest, ErrNoEntry)
 	}
 	return j.fold(ctx, tenant, entries, whole)
 }
 
 // Fold folds a whole journal, from its first entry on. What the run began from is read and folded, too, and nothing that is warm is
 // believed: this is how a record is checked.
-func (j *Journal) Fold(ctx context.Context, tenant string, entries []agent.Entry) (agent.AgentState, error) {
+func (j *Journal) Fold(ctx context.Context, tenant string, entries []run.Entry) (run.AgentState, error) {
 	cold := &Journal{table: j.table, cache: newCache(0)}
 	return cold.fold(ctx, tenant, entries, true)
 }
 
 // fold folds entries from the first of a run on, and before them what it began from.
-func (j *Journal) fold(ctx context.Context, tenant string, entries []agent.Entry, whole bool) (agent.AgentState, error) {
+func (j *Journal) fold(ctx context.Context, tenant string, entries []run.Entry, whole bool) (run.AgentState, error) {
 	if len(entries) == 0 {
-		return agent.AgentState{}, nil
+		return run.AgentState{}, nil
 	}
 	s, err := j.seed(ctx, tenant, entries[0], whole)
 	if err != nil {
-		return agent.AgentState{}, err
+		return run.AgentState{}, err
 	}
-	return agent.Fold(s, entries)
+	return run.Fold(s, entries)
 }
 
 // seed is what a run's first entry is applied to: nothing, or what the run began from. That is one query for every run up the line whose
 // messages are still alive there, each from the oldest of them; whole reads them all, and from their beginnings.
-func (j *Journal) seed(ctx context.Context, tenant string, first agent.Entry, whole bool) (agent.AgentState, error) {
-	from := agent.OriginOf(first)
+func (j *Journal) seed(ctx context.Context, tenant string, first run.Entry, whole bool) (run.AgentState, error) {
+	from := policy.OriginOf(first)
 	if from == nil {
-		return agent.AgentState{}, nil
+		return run.AgentState{}, nil
 	}
 	past, err := j.origin(ctx, tenant, *from, whole)
 	if errors.Is(err, ErrNoRun) || errors.Is(err, ErrNoEntry) { // the record is broken: it is not this run that does not exist
-		return agent.AgentState{}, fmt.Errorf("read what it began from: %v", err) //nolint:errorlint // see above
+		return run.AgentState{}, fmt.Errorf("read what it began from: %v", err) //nolint:errorlint // see above
 	}
 	if err != nil {
-		return agent.AgentState{}, fmt.Errorf("read what it began from: %w", err)
+		return run.AgentState{}, fmt.Errorf("read what it began from: %w", err)
 	}
-	return agent.Seed(past), nil
+	return run.Seed(past), nil
 }
 
 // origin is a run as of a branch. What is warm is known to be the journal's up to there, and entries never change.
-func (j *Journal) origin(ctx context.Context, tenant string, from agent.Origin, whole bool) (agent.AgentState, error) {
+func (j *Journal) origin(ctx context.Context, tenant string, from run.Origin, whole bool) (run.AgentState, error) {
 	if known, ok := j.cache.get(tenant, from.Run); ok && known.state.Seq() == from.Seq && (!whole || !known.state.Partial) {
 		return known.state, nil
 	}
@@ -113,9 +114,9 @@ func (j *Journal) origin(ctx context.Context, tenant string, from agent.Origin, 
 	}
 	tail, err := j.entries(ctx, tenant, from.Run, from.At, from.Seq)
 	if err != nil {
-		return agent.AgentState{}, err
+		return run.AgentState{}, err
 	}
-	s, ok, err := agent.Restore(tail)
+	s, ok, err := run.Restore(tail)
 	if err != nil || ok && s.Seq() == from.Seq {
 		return s, err
 	}
@@ -123,19 +124,19 @@ func (j *Journal) origin(ctx context.Context, tenant string, from agent.Origin, 
 }
 
 // entries reads a run's entries from one sequence to another, both included, as far as there are any.
-func (j *Journal) entries(ctx context.Context, tenant, run string, from, to int64) ([]agent.Entry, error) {
+func (j *Journal) entries(ctx context.Context, tenant, run string, from, to int64) ([]run.Entry, error) {
 	return j.readEntries(ctx, run, Range{PK: runPK(tenant, run), From: entrySK(max(0, from)), To: entrySK(to)})
 }
 
-func (j *Journal) readEntries(ctx context.Context, run string, r Range) ([]agent.Entry, error) {
+func (j *Journal) readEntries(ctx context.Context, runID string, r Range) ([]run.Entry, error) {
 	items, err := j.items(ctx, r)
 	if err != nil {
-		return nil, fmt.Errorf("read journal of run %s: %w", run, err)
+		return nil, fmt.Errorf("read journal of run %s: %w", runID, err)
 	}
-	out := make([]agent.Entry, len(items))
+	out := make([]run.Entry, len(items))
 	for i, it := range items {
 		if out[i], err = readEntry(it); err != nil {
-			return nil, fmt.Errorf("read journal of run %s: %w", run, err)
+			return nil, fmt.Errorf("read journal of run %s: %w", runID, err)
 		}
 	}
 	return out, nil

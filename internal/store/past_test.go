@@ -8,37 +8,38 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/counting"
 	"github.com/countersign/countersign/internal/store/memory"
 )
 
 // next begins a run that continues the story's, which it ends first.
-func (st *story) next(run string) *story {
+func (st *story) next(runID2 string) *story {
 	st.t.Helper()
-	if st.s.Status != agent.RunDone {
-		st.commit(agent.Finished{Reason: agent.ReasonCancelled, Note: "Called off."})
+	if st.s.Status != run.RunDone {
+		st.commit(run.Finished{Reason: run.ReasonCancelled, Note: "Called off."})
 	}
-	from, err := agent.ContinueFrom(&st.s)
+	from, err := policy.ContinueFrom(&st.s)
 	require.NoError(st.t, err)
-	return st.child(run, st.s, from)
+	return st.child(runID2, st.s, from)
 }
 
 // child writes the first entry of a run that begins from past.
-func (st *story) child(run string, past agent.AgentState, from agent.Origin) *story {
+func (st *story) child(runID2 string, past run.AgentState, from run.Origin) *story {
 	st.t.Helper()
-	c := &story{t: st.t, j: st.j, s: agent.Seed(past)}
-	first := c.draft(agent.RunStarted{
-		Tenant: past.Tenant, Run: run, Agent: "clerk", Owner: run + "-0", MaxInteractions: 1000, From: &from,
-		Messages: []agent.UserBlock{{Block: agent.Text{Text: "Go on."}}},
+	c := &story{t: st.t, j: st.j, s: run.Seed(past)}
+	first := c.draft(run.RunStarted{
+		Tenant: past.Tenant, Run: runID2, Agent: "clerk", Owner: runID2 + "-0", MaxInteractions: 1000, From: &from,
+		Messages: []run.UserBlock{{Block: run.Text{Text: "Go on."}}},
 	})
-	require.NoError(st.t, st.j.Append(context.Background(), agent.AgentState{}, first))
+	require.NoError(st.t, st.j.Append(context.Background(), run.AgentState{}, first))
 	c.s = first.Committed()
 	return c
 }
 
-func loadRun(t *testing.T, j *store.Journal, run string) agent.AgentState {
+func loadRun(t *testing.T, j *store.Journal, run string) run.AgentState {
 	t.Helper()
 	l, err := j.Load(context.Background(), acme, run)
 	require.NoError(t, err)
@@ -91,7 +92,7 @@ func TestLoadOfAForkOfALiveRun(t *testing.T) {
 		parent.inference("Two.")
 		past, err := j.At(context.Background(), acme, runID, 1)
 		require.NoError(t, err)
-		from, err := agent.ForkFrom(&past, "r2", day)
+		from, err := policy.ForkFrom(&past, "r2", day)
 		require.NoError(t, err)
 		c := parent.child("r2", past, from)
 		parent.inference("Three.")
@@ -122,30 +123,30 @@ func TestLoadWithoutItsPast(t *testing.T) {
 	st.inference("One.")
 	c := st.next("r2")
 	other := store.NewJournal(memory.New(), 0)
-	require.NoError(t, other.Append(context.Background(), agent.AgentState{}, c.firstEntry()))
+	require.NoError(t, other.Append(context.Background(), run.AgentState{}, c.firstEntry()))
 	_, err := other.Load(context.Background(), acme, "r2")
 	require.ErrorContains(t, err, "what it began from")
 	require.NotErrorIs(t, err, store.ErrNoRun)
 }
 
 // firstEntry is the run's first entry as a draft.
-func (st *story) firstEntry() *agent.Draft {
+func (st *story) firstEntry() *run.Draft {
 	entries, err := st.j.Entries(context.Background(), acme, st.s.Run, 0, 0)
 	require.NoError(st.t, err)
 	past, err := st.j.At(context.Background(), acme, st.s.From.Run, st.s.From.Seq)
 	require.NoError(st.t, err)
-	d := agent.NewDraft(agent.Seed(past), "w", day)
+	d := run.NewDraft(run.Seed(past), "w", day)
 	require.NoError(st.t, d.Add(entries[0].Events...))
 	return d
 }
 
 // However old the run that is continued, a cold reader with the hint reads what is alive of it; and nothing, once the child has let go of it.
 func TestLoadAtOfAChildReadsOnlyWhatIsAlive(t *testing.T) {
-	read := func(n, own int) (counting.Counts, agent.AgentState, agent.AgentState) {
+	read := func(n, own int) (counting.Counts, run.AgentState, run.AgentState) {
 		table := counting.Wrap(memory.New())
 		j := store.NewJournal(table, 0)
 		s := evicting(t, j, n)
-		from, err := agent.ForkFrom(&s, "r2", day)
+		from, err := policy.ForkFrom(&s, "r2", day)
 		require.NoError(t, err)
 		require.Positive(t, from.At)
 		c := (&story{t: t, j: j}).child("r2", s, from)
@@ -153,9 +154,9 @@ func TestLoadAtOfAChildReadsOnlyWhatIsAlive(t *testing.T) {
 		table.Reset()
 		l, err := store.NewJournal(table, 0).LoadAt(context.Background(), "default", "r2", c.s.ReadFrom())
 		require.NoError(t, err)
-		want, err := agent.MarshalMessages(c.s.Messages.All(), c.s.Inferences)
+		want, err := run.MarshalMessages(c.s.Messages.All(), c.s.Inferences)
 		require.NoError(t, err)
-		got, err := agent.MarshalMessages(l.State.Messages.All(), l.State.Inferences)
+		got, err := run.MarshalMessages(l.State.Messages.All(), l.State.Inferences)
 		require.NoError(t, err)
 		require.JSONEq(t, string(want), string(got))
 		require.True(t, l.State.Partial)
@@ -179,7 +180,7 @@ func TestWholeChildOfAPartialParent(t *testing.T) {
 	table := memory.New()
 	j := store.NewJournal(table, 0)
 	s := evicting(t, j, 40)
-	from, err := agent.ForkFrom(&s, "r2", day)
+	from, err := policy.ForkFrom(&s, "r2", day)
 	require.NoError(t, err)
 	(&story{t: t, j: j}).child("r2", s, from)
 	warm := store.NewJournal(table, 8)
@@ -201,16 +202,16 @@ func (st *story) working(n int) {
 	for range n {
 		i := st.s.Inferences + 1
 		id := fmt.Sprintf("c%d-0", st.s.Prior+i)
-		events := []agent.Event{}
+		events := []run.Event{}
 		if st.s.Messages.Len() > 8 {
-			events = append(events, agent.Evicted{Total: st.s.EvictedMessages + int64(st.s.Messages.Len()-4)})
+			events = append(events, run.Evicted{Total: st.s.EvictedMessages + int64(st.s.Messages.Len()-4)})
 		}
-		d := st.draft(append(events, agent.Replied{Inference: i, Model: "m", Calls: []agent.RepliedCall{
-			{ID: id, Name: "read", Effect: agent.EffectRead, Input: json.RawMessage(`{}`)},
+		d := st.draft(append(events, run.Replied{Inference: i, Model: "m", Calls: []run.RepliedCall{
+			{ID: id, Name: "read", Effect: run.EffectRead, Input: json.RawMessage(`{}`)},
 		}})...)
 		require.NoError(st.t, d.Snap())
 		require.NoError(st.t, st.j.Append(context.Background(), st.s, d))
 		st.s = d.Committed()
-		st.commit(agent.CallFinished{Call: id, Ran: true, Content: "some kilobytes of result"})
+		st.commit(run.CallFinished{Call: id, Ran: true, Content: "some kilobytes of result"})
 	}
 }

@@ -8,41 +8,41 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/counting"
 	"github.com/countersign/countersign/internal/store/memory"
 )
 
 // evicting writes a run of n inferences that keeps its newest four messages alive.
-func evicting(t *testing.T, j *store.Journal, n int) agent.AgentState {
+func evicting(t *testing.T, j *store.Journal, n int) run.AgentState {
 	t.Helper()
-	var s agent.AgentState
-	commit := func(events ...agent.Event) {
-		d := agent.NewDraft(s, fmt.Sprintf("w%d", s.Entries), time.Unix(s.Entries, 0))
+	var s run.AgentState
+	commit := func(events ...run.Event) {
+		d := run.NewDraft(s, fmt.Sprintf("w%d", s.Entries), time.Unix(s.Entries, 0))
 		require.NoError(t, d.Add(events...))
 		require.NoError(t, d.Snap())
 		require.NoError(t, j.Append(t.Context(), s, d))
 		s = d.Committed()
 	}
-	commit(agent.RunStarted{Tenant: "default", Run: "r1", Agent: "a", Owner: "r1-0", MaxInteractions: n, Messages: []agent.UserBlock{{Block: agent.Text{Text: "Begin."}}}})
+	commit(run.RunStarted{Tenant: "default", Run: "r1", Agent: "a", Owner: "r1-0", MaxInteractions: n, Messages: []run.UserBlock{{Block: run.Text{Text: "Begin."}}}})
 	for i := 1; i <= n; i++ {
 		id := fmt.Sprintf("c%d-0", i)
-		events := []agent.Event{}
+		events := []run.Event{}
 		if s.Messages.Len() > 8 {
-			events = append(events, agent.Evicted{Total: s.EvictedMessages + int64(s.Messages.Len()-4), Summary: "much was said"})
+			events = append(events, run.Evicted{Total: s.EvictedMessages + int64(s.Messages.Len()-4), Summary: "much was said"})
 		}
-		commit(append(events, agent.Replied{Inference: int64(i), Model: "m", Requests: 1, Calls: []agent.RepliedCall{
-			{ID: id, Name: "read", Effect: agent.EffectRead, Input: json.RawMessage(`{}`)},
+		commit(append(events, run.Replied{Inference: int64(i), Model: "m", Requests: 1, Calls: []run.RepliedCall{
+			{ID: id, Name: "read", Effect: run.EffectRead, Input: json.RawMessage(`{}`)},
 		}})...)
-		commit(agent.CallFinished{Call: id, Ran: true, Content: "some kilobytes of result"})
+		commit(run.CallFinished{Call: id, Ran: true, Content: "some kilobytes of result"})
 	}
 	return s
 }
 
 // A cold reader with the hint reads what is alive; its cost does not grow with the run's age, and it ends where everybody does.
 func TestLoadAtReadsOnlyWhatIsAlive(t *testing.T) {
-	read := func(n int) (counting.Counts, store.Loaded, agent.AgentState) {
+	read := func(n int) (counting.Counts, store.Loaded, run.AgentState) {
 		table := counting.Wrap(memory.New())
 		s := evicting(t, store.NewJournal(table, 0), n)
 		table.Reset()
@@ -57,9 +57,9 @@ func TestLoadAtReadsOnlyWhatIsAlive(t *testing.T) {
 	require.InDelta(t, short.ItemsRead, long.ItemsRead, 40)
 	require.True(t, l.State.Partial)
 	require.Equal(t, s.Inferences, l.State.Inferences)
-	want, err := agent.MarshalMessages(s.Messages.All(), s.Inferences)
+	want, err := run.MarshalMessages(s.Messages.All(), s.Inferences)
 	require.NoError(t, err)
-	got, err := agent.MarshalMessages(l.State.Messages.All(), l.State.Inferences)
+	got, err := run.MarshalMessages(l.State.Messages.All(), l.State.Inferences)
 	require.NoError(t, err)
 	require.JSONEq(t, string(want), string(got))
 }
@@ -91,7 +91,7 @@ func TestBefore(t *testing.T) {
 	last := evicting(t, j, 200)
 	entries, err := j.Entries(t.Context(), "default", "r1", 0, 0)
 	require.NoError(t, err)
-	var want agent.AgentState
+	var want run.AgentState
 	for seq := range last.Entries {
 		table.Reset()
 		got, err := j.Before(t.Context(), "default", "r1", seq)
@@ -102,7 +102,7 @@ func TestBefore(t *testing.T) {
 		require.Equal(t, want.Live, got.Live, "before %d", seq)
 		require.Equal(t, want.Inferences, got.Inferences)
 		require.Equal(t, want.Status, got.Status)
-		want, err = agent.ApplyEntry(want, entries[seq])
+		want, err = run.ApplyEntry(want, entries[seq])
 		require.NoError(t, err)
 	}
 	_, err = j.Before(t.Context(), "default", "r1", last.Entries+1)

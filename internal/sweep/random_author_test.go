@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // author writes whole programs at random: an agent, its tools and helpers, what the model says and what people do. What it draws first is what a
@@ -290,7 +290,7 @@ func lines(list []object) string {
 }
 
 func jsonOf(v any) string {
-	raw, err := agent.MarshalVerbatim(v)
+	raw, err := run.MarshalVerbatim(v)
 	if err != nil {
 		panic(err) // it is made of maps, lists and words
 	}

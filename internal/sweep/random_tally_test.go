@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/scenario"
 )
 
@@ -73,4 +73,4 @@ func (c tally) String() string {
 	return b.String()
 }
 
-func eventName(ev agent.Event) string { return agent.EventType(ev) }
+func eventName(ev run.Event) string { return run.EventType(ev) }

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/fault"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/scenario"
 )
 
@@ -227,36 +227,36 @@ func (p *program) tellsTime() bool {
 
 // folds wants every prefix of every journal to fold, to a state that is JSON, the last of them the one on record; and entries to be read as they were written.
 func folds(t *rapid.T, p *program, r scenario.Result) {
-	for _, run := range r.Runs {
-		st := run.Seed
+	for _, one := range r.Runs {
+		st := one.Seed
 		var err error
-		for i, e := range run.Journal {
-			st, err = agent.ApplyEntry(st, e)
-			require.NoError(t, err, "entry %d of %s, %s\n%s", i, run.State.Run, p.script, p.archive)
-			prefix, err := agent.Fold(run.Seed, run.Journal[:i+1])
+		for i, e := range one.Journal {
+			st, err = run.ApplyEntry(st, e)
+			require.NoError(t, err, "entry %d of %s, %s\n%s", i, one.State.Run, p.script, p.archive)
+			prefix, err := run.Fold(one.Seed, one.Journal[:i+1])
 			require.NoError(t, err)
 			shown := marshalled(t, prefix)
 			require.Equal(t, string(marshalled(t, st)), string(shown), "entry %d folds as it applies, %s\n%s", i, p.script, p.archive)
 			require.Equal(t, string(shown), string(again(t, shown)), "JSON")
 			readsAsWritten(t, p, e)
 		}
-		require.Equal(t, string(marshalled(t, run.State)), string(marshalled(t, st)), "%s\n%s", p.script, p.archive)
+		require.Equal(t, string(marshalled(t, one.State)), string(marshalled(t, st)), "%s\n%s", p.script, p.archive)
 	}
 }
 
 // readsAsWritten: an entry that is stored and read is the entry.
-func readsAsWritten(t *rapid.T, p *program, e agent.Entry) {
-	raw, err := agent.MarshalEntry(e)
+func readsAsWritten(t *rapid.T, p *program, e run.Entry) {
+	raw, err := run.MarshalEntry(e)
 	require.NoError(t, err)
-	back, err := agent.UnmarshalEntry(raw)
+	back, err := run.UnmarshalEntry(raw)
 	require.NoError(t, err)
-	twice, err := agent.MarshalEntry(back)
+	twice, err := run.MarshalEntry(back)
 	require.NoError(t, err)
 	require.Equal(t, string(raw), string(twice), "%s\n%s", p.script, p.archive)
 	require.True(t, reflect.DeepEqual(e.Events, back.Events), "events, %s\n%s", p.script, p.archive)
 }
 
-func marshalled(t *rapid.T, s agent.AgentState) []byte {
+func marshalled(t *rapid.T, s run.AgentState) []byte {
 	raw, err := json.Marshal(s)
 	require.NoError(t, err)
 	return raw
@@ -273,11 +273,11 @@ func again(t *rapid.T, raw []byte) []byte {
 // journals are all of a story's, as they are stored.
 func journals(t *rapid.T, r scenario.Result) []string {
 	var list []string
-	for _, run := range r.Runs {
-		for _, e := range run.Journal {
-			raw, err := agent.MarshalEntry(e)
+	for _, one := range r.Runs {
+		for _, e := range one.Journal {
+			raw, err := run.MarshalEntry(e)
 			require.NoError(t, err)
-			list = append(list, run.State.Run+" "+string(raw))
+			list = append(list, one.State.Run+" "+string(raw))
 		}
 	}
 	return list

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Text is a successful result with that text.
@@ -25,7 +26,7 @@ func JSON(v any) (agent.ToolResultData, error) {
 
 // Ask is the result of a tool that has had no effect and cannot go on before people answer. Once they have, the call is entered again
 // with their answer in Call.Resume, unless the ticket's mode says otherwise.
-func Ask(t agent.Ticket) agent.ToolResultData { return agent.ToolResultData{Suspend: &t} }
+func Ask(t run.Ticket) agent.ToolResultData { return agent.ToolResultData{Suspend: &t} }
 
 // Errorf is a tool's own, considered failure: the model hears the text.
 func Errorf(format string, args ...any) agent.ToolResultData {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // State reads the value at a JSON Pointer of the state that the run's tools share, as the call sees it; "" is all of it. found is false,
@@ -19,7 +21,7 @@ func State[T any](c Call, pointer string) (v T, found bool, err error) {
 	if len(state) == 0 {
 		state = json.RawMessage(`{}`)
 	}
-	raw, found, err := agent.Lookup(state, pointer)
+	raw, found, err := jsonx.Lookup(state, pointer)
 	if err != nil || !found {
 		return v, false, err
 	}
@@ -33,21 +35,21 @@ func State[T any](c Call, pointer string) (v T, found bool, err error) {
 
 // Change is one change of the state that the run's tools share. Make it by SetState or UnsetState.
 type Change struct {
-	patch agent.Patch
+	patch run.Patch
 	err   error
 }
 
 // SetState makes the JSON form of v the value at a JSON Pointer: see agent.Patch for what is made on the way and for lists, where "-" appends.
 func SetState(pointer string, v any) Change {
-	raw, err := agent.MarshalVerbatim(v)
+	raw, err := run.MarshalVerbatim(v)
 	if err != nil {
 		err = fmt.Errorf("set %q of the run's state: %T has no JSON form", pointer, v)
 	}
-	return Change{agent.Patch{Path: pointer, Value: raw}, err}
+	return Change{run.Patch{Path: pointer, Value: raw}, err}
 }
 
 // UnsetState takes the member at a JSON Pointer out of its object. Where there is none it does nothing.
-func UnsetState(pointer string) Change { return Change{patch: agent.Patch{Path: pointer}} }
+func UnsetState(pointer string) Change { return Change{patch: run.Patch{Path: pointer}} }
 
 // Patched is the result r of a call that also changes the state, in that order, once it is stored. A result that is an error changes
 // nothing.

@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -17,7 +19,7 @@ type noteIn struct {
 
 // A tool reads what the calls before it left, and says what it changes beside its result.
 func TestAToolReadsAndChangesTheState(t *testing.T) {
-	note := tool.Must(tool.New("note", "Notes something.", agent.EffectIdempotent,
+	note := tool.Must(tool.New("note", "Notes something.", run.EffectIdempotent,
 		func(_ context.Context, c tool.Call, in noteIn) (agent.ToolResultData, error) {
 			visits, _, err := tool.State[int](c, "/visits")
 			if err != nil {
@@ -31,8 +33,8 @@ func TestAToolReadsAndChangesTheState(t *testing.T) {
 		res, err := note.Call(context.Background(), tool.Call{Args: json.RawMessage(`{"note":"a < b & c"}`), State: state})
 		require.NoError(t, err)
 		require.Equal(t, "noted", res.Content)
-		require.NoError(t, agent.CheckPatch(state, res.Patch))
-		state, err = agent.ApplyPatches(state, res.Patch)
+		require.NoError(t, policy.CheckPatch(state, res.Patch))
+		state, err = run.ApplyPatches(state, res.Patch)
 		require.NoError(t, err)
 	}
 	require.Equal(t, `{"log":["a < b & c","a < b & c"],"visits":2}`, string(state))
@@ -69,5 +71,5 @@ func TestPatchedRefusesWhatHasNoJSONForm(t *testing.T) {
 	require.EqualError(t, err, `set "/b" of the run's state: func() has no JSON form`)
 	res, err := tool.Patched(tool.Text("x"), tool.SetState("/a", nil))
 	require.NoError(t, err)
-	require.Equal(t, []agent.Patch{{Path: "/a", Value: json.RawMessage("null")}}, res.Patch)
+	require.Equal(t, []run.Patch{{Path: "/a", Value: json.RawMessage("null")}}, res.Patch)
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tools/schema"
 )
 
@@ -44,7 +45,7 @@ type Options[In any] struct {
 //
 // New returns an error for a name no provider takes, no description, an unknown effect, a negative timeout, a nil f, or an In
 // that has no object schema.
-func New[In any](name, description string, effect agent.Effect, f func(context.Context, Call, In) (agent.ToolResultData, error), opts *Options[In]) (Tool, error) {
+func New[In any](name, description string, effect run.Effect, f func(context.Context, Call, In) (agent.ToolResultData, error), opts *Options[In]) (Tool, error) {
 	if opts == nil {
 		opts = &Options[In]{}
 	}
@@ -60,7 +61,7 @@ func New[In any](name, description string, effect agent.Effect, f func(context.C
 		Effect: effect, Priority: opts.Priority, Timeout: opts.Timeout,
 	}}
 	if effect == "" {
-		t.spec.Effect = agent.EffectNonIdempotent
+		t.spec.Effect = run.EffectNonIdempotent
 	}
 	if t.schema, err = checkSpec(t.spec); err != nil {
 		return nil, fmt.Errorf("make tool %q: %w", name, err)

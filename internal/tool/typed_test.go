@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tools/schema"
 )
 
@@ -39,7 +40,7 @@ func TestSchemaFromType(t *testing.T) {
 	schema := spec.Schema
 	spec.Schema = nil
 	require.Equal(t, agent.ToolSpec{Name: "orders.get", Kind: agent.KindInternal, Description: "Gets an order.",
-		Effect: agent.EffectNonIdempotent, Priority: 2, Timeout: time.Second}, spec)
+		Effect: run.EffectNonIdempotent, Priority: 2, Timeout: time.Second}, spec)
 	const address = `{"properties":{"street":{"type":"string","description":"with the number, please"},"zip":{"type":"integer"}},"additionalProperties":false,"type":"object","required":["street"]}`
 	require.Equal(t, `{"properties":{`+
 		`"id":{"type":"string","pattern":"^A-","description":"the order"},`+
@@ -56,7 +57,7 @@ type tree struct {
 }
 
 func TestRecursiveTypesAreNamed(t *testing.T) {
-	tl := Must(New("plant", "Plants a tree.", agent.EffectRead, repeat[tree], nil))
+	tl := Must(New("plant", "Plants a tree.", run.EffectRead, repeat[tree], nil))
 	require.Contains(t, string(tl.Spec().Schema), `"$ref":"#/$defs/tree"`)
 	require.NotContains(t, string(tl.Spec().Schema)[:20], "$ref")
 	r, err := tl.Call(t.Context(), Call{Args: json.RawMessage(`{"name":"a","children":[{"name":"b"}]}`)})
@@ -109,7 +110,7 @@ func TestNewRefuses(t *testing.T) {
 }
 
 func TestDecodeIsStrict(t *testing.T) {
-	tl := Must(New("orders.get", "d", agent.EffectRead, repeat[orderIn], nil))
+	tl := Must(New("orders.get", "d", run.EffectRead, repeat[orderIn], nil))
 	for args, want := range map[string]string{
 		`{"id":"A-1","kind":"full","to":{"street":"x"},"any":12345678901234567890.10}`: `{"id":"A-1","kind":"full","to":{"street":"x"},"any":12345678901234567890.10}`,
 		`{"ID":"A-1","kind":"full","to":{"street":"x"}}`:                               "at /: the property \"ID\" is not known\nat /: the property \"id\" is missing",
@@ -139,7 +140,7 @@ func TestErrorsAndRefusals(t *testing.T) {
 		{broken, Text("ok"), broken},
 		{fmt.Errorf("deep: %w", Refusef("no %s", "cigar")), Errorf("no cigar"), nil},
 	} {
-		tl := Must(New("a", "d", agent.EffectRead, func(context.Context, Call, in) (agent.ToolResultData, error) { return Text("ok"), tc.err }, nil))
+		tl := Must(New("a", "d", run.EffectRead, func(context.Context, Call, in) (agent.ToolResultData, error) { return Text("ok"), tc.err }, nil))
 		r, err := tl.Call(t.Context(), Call{Args: json.RawMessage(`{}`)})
 		require.Equal(t, tc.want, r)
 		require.Equal(t, tc.out, err)
@@ -204,7 +205,7 @@ func FuzzTypedDecode(f *testing.F) {
 	f.Add(`{"id":"A-1","kind":"full","to":{"street":"x"}}`)
 	f.Add(`{"id":"A-1","kind":"full","to":{"street":"x","zip":-0},"amounts":[1e400],"any":{"a":[1.10]}}`)
 	f.Add(`{"id":"A-1","kind":"full","to":{"street":"\ud800"},"count":128,"extra":{"a":1}}`)
-	tl := Must(New("orders.get", "d", agent.EffectRead, repeat[orderIn], nil))
+	tl := Must(New("orders.get", "d", run.EffectRead, repeat[orderIn], nil))
 	compiled, err := schema.Compile(tl.Spec().Schema)
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, args string) {

@@ -14,6 +14,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/browsertest"
 	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web"
 )
 
@@ -106,7 +107,7 @@ func TestB5KeyboardAlone(t *testing.T) {
 	p.Eval("document.body.innerText", &text)
 	require.Contains(t, text, "Approved by user:ana")
 	require.Contains(t, text, "by keys")
-	require.Equal(t, agent.RunDone, w.end())
+	require.Equal(t, run.RunDone, w.end())
 
 	p.Close()
 	require.Equal(t, http.StatusConflict, w.do("POST", at, form).status, "the form is used up")
@@ -125,7 +126,7 @@ func TestB5WithoutJavaScript(t *testing.T) {
 	p.Fill("#args", `{"amount": 2, "to": "eva"}`)
 	p.Click("button[value=edit]")
 	p.Settle()
-	require.Equal(t, agent.RunDone, w.end())
+	require.Equal(t, run.RunDone, w.end())
 	require.Equal(t, payment{2, "eva"}, <-w.paid)
 	p.Close()
 }

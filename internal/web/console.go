@@ -14,11 +14,12 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -36,10 +37,10 @@ type Reader interface {
 type Console struct {
 	Pages  *Pages // without Links and People
 	Tenant string
-	As     agent.Principal // who looks, and decides
+	As     policy.Principal // who looks, and decides
 	Read   Reader
 	// Conversation is all of a run's messages, oldest first.
-	Conversation func(ctx context.Context, run string) ([]agent.Spoken, error)
+	Conversation func(ctx context.Context, run string) ([]run.Spoken, error)
 	// Arguments are the lines of a JSON value that a call of the tool was given, or that the run gave (tool ""), what is secret in it masked.
 	Arguments func(ctx context.Context, run, tool string, raw []byte) ([]show.Argument, error)
 	Agents    func() []string

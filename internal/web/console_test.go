@@ -10,10 +10,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -46,8 +47,8 @@ func (a *asked) Decide(ctx context.Context, r approval.Request) (approval.Approv
 // console is the world's console, for somebody.
 func (w *world) console(by string, change func(*web.Console)) {
 	c := &web.Console{
-		Pages: w.pages, Tenant: local.Tenant, As: agent.Principal{ID: by, Groups: w.people[by].Groups}, Start: "abc", Key: "key", Token: "token",
-		Read: runs{}, Conversation: func(context.Context, string) ([]agent.Spoken, error) { return nil, nil },
+		Pages: w.pages, Tenant: local.Tenant, As: policy.Principal{ID: by, Groups: w.people[by].Groups}, Start: "abc", Key: "key", Token: "token",
+		Read: runs{}, Conversation: func(context.Context, string) ([]run.Spoken, error) { return nil, nil },
 		Arguments: func(context.Context, string, string, []byte) ([]show.Argument, error) { return nil, nil },
 	}
 	change(c)
@@ -69,12 +70,12 @@ func TestA9TheConsoleDecidesByTheDesk(t *testing.T) {
 	w.console("user:ana", func(*web.Console) {})
 	at := w.server.URL + "/approvals/" + a.ID
 	require.Equal(t, http.StatusSeeOther, w.press(at, "remark", "key", "key", "text", "Which invoice?").status)
-	require.Equal(t, []web.Remark{{Tenant: local.Tenant, ID: a.ID, Text: "Which invoice?", By: agent.Principal{ID: "user:ana", Groups: []string{"group:operators"}}, Via: approval.ViaConsole}}, remarks)
+	require.Equal(t, []web.Remark{{Tenant: local.Tenant, ID: a.ID, Text: "Which invoice?", By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}}, Via: approval.ViaConsole}}, remarks)
 	require.Equal(t, http.StatusSeeOther, w.press(at, "approve", "key", "token", "note", "Paid before.").status)
 	require.Equal(t, []approval.Request{{
-		Tenant: local.Tenant, ID: a.ID, Action: approval.Approve, Note: "Paid before.", By: agent.Principal{ID: "user:ana", Groups: []string{"group:operators"}}, Via: approval.ViaConsole, Digest: a.Digest,
+		Tenant: local.Tenant, ID: a.ID, Action: approval.Approve, Note: "Paid before.", By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}}, Via: approval.ViaConsole, Digest: a.Digest,
 	}}, desk.requests)
-	require.Equal(t, agent.RunDone, w.end())
+	require.Equal(t, run.RunDone, w.end())
 }
 
 // Who is not among the approvers is offered nothing, and gets nowhere with a form that somebody else was made.
@@ -98,15 +99,15 @@ func TestConsoleStoriesAreBounded(t *testing.T) {
 	w := newWorld(t, asks(five))
 	odd := strings.Repeat("\u202e<", 30_000)
 	id := "r" + strings.Repeat("a", 25)
-	var all []agent.Spoken
-	run := api.Run{ID: id, Agent: odd, Status: agent.RunDone, Seq: 5, Output: json.RawMessage(`"x"`)}
+	var all []run.Spoken
+	one := api.Run{ID: id, Agent: odd, Status: run.RunDone, Seq: 5, Output: json.RawMessage(`"x"`)}
 	for range 200 {
-		all = append(all, agent.Spoken{Message: agent.Message{Role: agent.RoleUser, Block: agent.Text{Text: odd}}})
-		run.Calls = append(run.Calls, api.Call{ID: odd, Tool: "pay", Input: json.RawMessage(`[` + strings.Repeat(`0,`, 3000) + `0]`), Status: agent.StatusSucceeded})
+		all = append(all, run.Spoken{Message: run.Message{Role: run.RoleUser, Block: run.Text{Text: odd}}})
+		one.Calls = append(one.Calls, api.Call{ID: odd, Tool: "pay", Input: json.RawMessage(`[` + strings.Repeat(`0,`, 3000) + `0]`), Status: run.StatusSucceeded})
 	}
 	w.console("user:ana", func(c *web.Console) {
-		c.Read = runs{run}
-		c.Conversation = func(context.Context, string) ([]agent.Spoken, error) { return all, nil }
+		c.Read = runs{one}
+		c.Conversation = func(context.Context, string) ([]run.Spoken, error) { return all, nil }
 		c.Arguments = func(_ context.Context, _, _ string, raw []byte) ([]show.Argument, error) {
 			return make([]show.Argument, len(raw)/2), nil
 		}

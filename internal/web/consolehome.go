@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -244,9 +244,9 @@ func (c *console) preview(ctx context.Context, run string) (show.Text, error) {
 	return first, nil
 }
 
-func (c *console) firstWords(all []agent.Spoken) show.Text {
+func (c *console) firstWords(all []run.Spoken) show.Text {
 	for _, m := range all {
-		if words, ok := m.Block.(agent.Text); ok && m.Role == agent.RoleUser && strings.TrimSpace(words.Text) != "" {
+		if words, ok := m.Block.(run.Text); ok && m.Role == run.RoleUser && strings.TrimSpace(words.Text) != "" {
 			text, _ := cut(strings.Join(strings.Fields(words.Text), " "), maxPreview)
 			return c.Show.Text(text)
 		}
@@ -267,18 +267,18 @@ func cut(s string, limit int) (begins string, left int) {
 }
 
 // endings are why runs end, for people.
-var endings = map[agent.Reason]string{
-	agent.ReasonNaturalEnd: "Done", agent.ReasonCancelled: "Called off", agent.ReasonError: "Failed", agent.ReasonMaxRounds: "Stopped: too many rounds",
+var endings = map[run.Reason]string{
+	run.ReasonNaturalEnd: "Done", run.ReasonCancelled: "Called off", run.ReasonError: "Failed", run.ReasonMaxRounds: "Stopped: too many rounds",
 }
 
 // standing is how a run stands, for the template "run-status".
 type standing struct{ Kind, Label string }
 
-func runStatus(s agent.RunStatus, why agent.Reason) standing {
-	kind, label := string(s), map[agent.RunStatus]string{agent.RunRunning: "Running", agent.RunWaiting: "Waiting"}[s]
-	if s == agent.RunDone {
+func runStatus(s run.RunStatus, why run.Reason) standing {
+	kind, label := string(s), map[run.RunStatus]string{run.RunRunning: "Running", run.RunWaiting: "Waiting"}[s]
+	if s == run.RunDone {
 		kind = "ended"
-		if why == agent.ReasonNaturalEnd {
+		if why == run.ReasonNaturalEnd {
 			kind = "done"
 		}
 		if label = endings[why]; label == "" {

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -91,7 +91,7 @@ type call struct {
 
 // message is a message of the conversation.
 type message struct {
-	agent.Spoken
+	run.Spoken
 	N     int
 	Who   string
 	Block block
@@ -112,7 +112,7 @@ func (c *console) runPage(r *http.Request, id string) (page runPage, err error) 
 	if err != nil {
 		return page, err
 	}
-	run, err := c.Read.Run(r.Context(), id)
+	one, err := c.Read.Run(r.Context(), id)
 	if err != nil {
 		return page, err
 	}
@@ -124,18 +124,18 @@ func (c *console) runPage(r *http.Request, id string) (page runPage, err error) 
 	if err != nil {
 		return page, err
 	}
-	st := &story{console: c, run: run, spans: storySpans}
+	st := &story{console: c, run: one, spans: storySpans}
 	heading := st.firstWords(all)
 	if heading == nil {
 		heading = show.Text{{Text: "Run " + short(id)}}
 	}
 	page = runPage{
-		frame: c.frame(heading.String()+" · Countersign", trail(run.Root, run.Parent)), Run: run, Seq: run.Seq - 1,
-		EventTypes: strings.Join(agent.EventTypes(), " "),
-		Heading:    heading, Lede: st.text("Agent " + run.Agent + ", run " + id),
-		Range: spread(from, to, len(all)), Older: from, NotNewest: q["before"] != "", CallCount: callCount(len(run.Calls)),
+		frame: c.frame(heading.String()+" · Countersign", trail(one.Root, one.Parent)), Run: one, Seq: one.Seq - 1,
+		EventTypes: strings.Join(run.EventTypes(), " "),
+		Heading:    heading, Lede: st.text("Agent " + one.Agent + ", run " + id),
+		Range: spread(from, to, len(all)), Older: from, NotNewest: q["before"] != "", CallCount: callCount(len(one.Calls)),
 	}
-	if run.Status != agent.RunDone {
+	if one.Status != run.RunDone {
 		page.Every = 5000 // what is below it moves without it, and time goes by
 	}
 	for _, part := range []func(context.Context) error{ // in this order, since they share the room there is
@@ -233,9 +233,9 @@ func (s *story) call(id string) (n int, c api.Call, ok bool) {
 }
 
 // waitWords say what a call waits for.
-var waitWords = map[agent.WaitFor]string{
-	agent.ForApproval: "waits for somebody to approve it", agent.ForOutcome: "was interrupted: somebody has to say what became of it",
-	agent.ForInput: "waits for an answer to what its tool asks", agent.ForAnswer: "waits for its answer",
+var waitWords = map[run.WaitFor]string{
+	run.ForApproval: "waits for somebody to approve it", run.ForOutcome: "was interrupted: somebody has to say what became of it",
+	run.ForInput: "waits for an answer to what its tool asks", run.ForAnswer: "waits for its answer",
 }
 
 func (s *story) waits(ctx context.Context) ([]wait, error) {
@@ -448,7 +448,7 @@ func (s *story) input(ctx context.Context, tool string, raw []byte, left *int) (
 }
 
 // messages are the messages of a page. The newest have their share of it first.
-func (s *story) messages(ctx context.Context, part []agent.Spoken, from int) ([]message, error) {
+func (s *story) messages(ctx context.Context, part []run.Spoken, from int) ([]message, error) {
 	out := make([]message, len(part))
 	left := maxStory
 	for i, m := range slices.Backward(part) {
@@ -457,9 +457,9 @@ func (s *story) messages(ctx context.Context, part []agent.Spoken, from int) ([]
 			return nil, err
 		}
 		who := "Model"
-		if m.Role == agent.RoleUser {
+		if m.Role == run.RoleUser {
 			who = "User"
-			if _, is := m.Block.(agent.ToolResult); is {
+			if _, is := m.Block.(run.ToolResult); is {
 				who = "Tool"
 			}
 		}
@@ -481,22 +481,22 @@ func times(n int64) string {
 // errBlock is a kind of message that these pages do not know.
 var errBlock = errors.New("a message of an unknown kind")
 
-func (s *story) block(ctx context.Context, b agent.Block, left *int) (out block, err error) {
+func (s *story) block(ctx context.Context, b run.Block, left *int) (out block, err error) {
 	switch b := b.(type) {
-	case agent.Text:
+	case run.Text:
 		out.Kind = "text"
 		out.Text, out.Cut = s.words(b.Text, left)
-	case agent.Media:
+	case run.Media:
 		out.Kind, out.Label, out.Text = "media", "File", s.text(strings.TrimSpace(b.Name+" "+b.MediaType))
-	case agent.Reasoning:
+	case run.Reasoning:
 		out.Kind, out.Label = "reasoning", "The model reasoned here. What it thought is its own."
-	case agent.ToolUse:
+	case run.ToolUse:
 		out.Kind, out.Label, out.Tool = "tool_use", "as "+s.Show.Text(b.ID).String(), s.text(b.Name)
 		if n, c, ok := s.call(b.ID); ok {
 			out.Call, out.Label, out.Tool = n, strings.ReplaceAll(string(c.Status), "_", " "), s.text(c.Tool)
 		}
 		out.Input, out.Cut, err = s.input(ctx, b.Name, b.Input, left)
-	case agent.ToolResult:
+	case run.ToolResult:
 		out.Kind, out.Label, out.Bad = "tool_result", "Result", b.IsError
 		if b.IsError {
 			out.Label = "Error"

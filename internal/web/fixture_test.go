@@ -30,6 +30,7 @@ import (
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/registry"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store/folder"
 	"github.com/countersign/countersign/internal/store/memory"
@@ -126,9 +127,9 @@ func newWorld(t testing.TB, lines string, change ...func(*agent.Definition)) *wo
 		"user:bob": {ID: "user:bob", Groups: []string{"group:operators"}},
 		"user:eve": {ID: "user:eve", Groups: []string{"group:guests"}},
 	}
-	pay := tool.Must(tool.New("pay", "Pays.", agent.EffectNonIdempotent, func(_ context.Context, c tool.Call, in payment) (agent.ToolResultData, error) {
+	pay := tool.Must(tool.New("pay", "Pays.", run.EffectNonIdempotent, func(_ context.Context, c tool.Call, in payment) (agent.ToolResultData, error) {
 		if in.Amount == 7 && c.Resume == nil {
-			return agent.ToolResultData{Suspend: &agent.Ticket{ID: "from-where", Message: "From where?", ResponseSchema: json.RawMessage(`{"type":"string"}`)}}, nil
+			return agent.ToolResultData{Suspend: &run.Ticket{ID: "from-where", Message: "From where?", ResponseSchema: json.RawMessage(`{"type":"string"}`)}}, nil
 		}
 		if c.Resume != nil {
 			in.To = string(c.Resume)
@@ -157,7 +158,7 @@ func newWorld(t testing.TB, lines string, change ...func(*agent.Definition)) *wo
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, w.m.Engine.Close()) })
 	w.pagesOver()
-	started, err := w.m.Starter.Start(t.Context(), runtime.Start{Tenant: local.Tenant, Agent: &def, Key: "k1", Message: []agent.UserBlock{{Block: agent.Text{Text: "pay"}}}})
+	started, err := w.m.Starter.Start(t.Context(), runtime.Start{Tenant: local.Tenant, Agent: &def, Key: "k1", Message: []run.UserBlock{{Block: run.Text{Text: "pay"}}}})
 	require.NoError(t, err)
 	w.run = started.Run
 	return w
@@ -263,12 +264,12 @@ func (w *world) press(at, action string, pairs ...string) answer {
 }
 
 // end is the run's status once it has ended.
-func (w *world) end() agent.RunStatus {
+func (w *world) end() run.RunStatus {
 	w.t.Helper()
 	for range 2000 {
 		l, err := w.m.Ports.Journal.Load(w.t.Context(), local.Tenant, w.run)
 		require.NoError(w.t, err)
-		if l.State.Status == agent.RunDone {
+		if l.State.Status == run.RunDone {
 			return l.State.Status
 		}
 		require.NoError(w.t, w.clk.Sleep(w.t.Context(), 5*time.Millisecond))

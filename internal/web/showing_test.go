@@ -21,6 +21,7 @@ import (
 	"github.com/countersign/countersign/internal/browsertest"
 	"github.com/countersign/countersign/internal/hostile"
 	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web"
 )
 
@@ -55,7 +56,7 @@ func TestB4EditsKeepWhatIsMasked(t *testing.T) {
 	require.NotNil(t, found)
 	args := html.UnescapeString(found[1])
 	require.Equal(t, http.StatusSeeOther, w.press(at, "edit", "args", strings.Replace(args, "5", "3", 1)).status)
-	require.Equal(t, agent.RunDone, w.end())
+	require.Equal(t, run.RunDone, w.end())
 	require.Equal(t, payment{3, "AKIAIOSFODNN7EXAMPLE"}, <-w.paid)
 }
 

@@ -14,13 +14,13 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/audit"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/policy"
 )
 
 // Desk records decisions; *approval.Desk does.
@@ -50,7 +50,7 @@ type Showing struct {
 type Remark struct {
 	Tenant, ID string
 	Text       string
-	By         agent.Principal
+	By         policy.Principal
 	Via        approval.Via
 }
 
@@ -63,7 +63,7 @@ type Pages struct {
 	Show   Showing
 	Clock  clock.Clock
 	// May says what somebody may do with a request, for what the page offers: the desk decides. Nil = who is among the approvers may do both.
-	May func(ctx context.Context, a approval.Approval, by agent.Principal) (approve, deny bool, err error)
+	May func(ctx context.Context, a approval.Approval, by policy.Principal) (approve, deny bool, err error)
 	// Remark takes a question or an answer about a request. Nil = the page offers neither.
 	Remark func(ctx context.Context, r Remark) error
 	Audit  audit.Recorder // is told that a page was sent, once for each link, and who uncovered what is masked; nil = nobody is, and nothing is uncovered
@@ -205,7 +205,7 @@ type visit struct {
 	link link.Link
 	a    approval.Approval
 	who  person.Person
-	by   agent.Principal
+	by   policy.Principal
 	via  approval.Via
 
 	// Of the console's page:
@@ -239,7 +239,7 @@ func (s *server) visit(ctx context.Context, id string) (visit, error) {
 	case err != nil:
 		return visit{}, err
 	}
-	return visit{link: l, a: a, who: who, by: agent.Principal{ID: who.ID, Groups: who.Groups}, via: approval.ViaPage}, nil
+	return visit{link: l, a: a, who: who, by: policy.Principal{ID: who.ID, Groups: who.Groups}, via: approval.ViaPage}, nil
 }
 
 // viewed records that the page was sent, once for each link. Who only fetches ahead has seen nothing. That it cannot be recorded keeps nobody from

@@ -24,6 +24,8 @@ import (
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web"
 )
@@ -58,7 +60,7 @@ func TestA1LookingDecidesNothing(t *testing.T) {
 	require.NotContains(t, page.body, "<a href=\"http")
 
 	require.Equal(t, http.StatusSeeOther, w.do("POST", at, form).status)
-	require.Equal(t, agent.RunDone, w.end())
+	require.Equal(t, run.RunDone, w.end())
 	require.Equal(t, payment{5, "bob"}, <-w.paid)
 }
 
@@ -95,7 +97,7 @@ func TestA5SecondVisitShowsTheOutcome(t *testing.T) {
 		require.NotContains(t, page, `value="approve"`)
 		require.NotContains(t, page, `value="deny"`)
 	}
-	require.Equal(t, agent.RunDone, w.end())
+	require.Equal(t, run.RunDone, w.end())
 	require.Empty(t, w.paid)
 
 	w.clk.advance(a.ExpiresAt.Sub(w.clk.Now()) + link.Afterlife - time.Hour)
@@ -113,10 +115,10 @@ func TestA9DecisionsGoThroughTheDesk(t *testing.T) {
 	w.server.Config.Handler = w.pages.Handler()
 	require.Equal(t, http.StatusSeeOther, w.press(w.url(a, "user:ana"), "approve", "note", "fine").status)
 	require.Equal(t, []approval.Request{{
-		Tenant: local.Tenant, ID: a.ID, Action: approval.Approve, Note: "fine", By: agent.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
+		Tenant: local.Tenant, ID: a.ID, Action: approval.Approve, Note: "fine", By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
 		Via: approval.ViaPage, Digest: a.Digest,
 	}}, desk.asked)
-	require.Equal(t, agent.RunDone, w.end())
+	require.Equal(t, run.RunDone, w.end())
 }
 
 // listening is a desk that remembers what it was asked.
@@ -142,7 +144,7 @@ func TestA5OneOfTwoDecides(t *testing.T) {
 	require.Equal(t, http.StatusConflict, late.status)
 	require.Contains(t, late.body, "Your answer was not taken")
 	require.Contains(t, late.body, "<strong>Approved</strong> by user:ana")
-	require.Equal(t, agent.RunDone, w.end())
+	require.Equal(t, run.RunDone, w.end())
 	require.Len(t, w.paid, 1)
 }
 
@@ -221,7 +223,7 @@ func TestB6ForeignForms(t *testing.T) {
 		w.clk.advance(2 * time.Second)
 	}
 	require.Equal(t, http.StatusSeeOther, w.do("POST", ana, form, "Sec-Fetch-Site", "same-origin", "Origin", "null").status, "as browsers send it under no-referrer")
-	require.Equal(t, agent.RunDone, w.end())
+	require.Equal(t, run.RunDone, w.end())
 }
 
 func with(form url.Values, name, value string) url.Values {
@@ -247,7 +249,7 @@ func TestB6AFormIsUsedOnce(t *testing.T) {
 		require.Contains(t, got.body, "The request is not as you saw it")
 	}
 	require.Len(t, w.now(a).Decisions, 1)
-	require.Equal(t, agent.RunDone, w.end())
+	require.Equal(t, run.RunDone, w.end())
 }
 
 // Many at once with one form: one is taken, and the tool runs once.
@@ -267,7 +269,7 @@ func TestB6AFormIsUsedOnceAtOnce(t *testing.T) {
 	}
 	all.Wait()
 	require.Len(t, w.now(a).Decisions, 1)
-	require.Equal(t, agent.RunDone, w.end())
+	require.Equal(t, run.RunDone, w.end())
 	require.Len(t, w.paid, 1)
 }
 
@@ -308,7 +310,7 @@ func TestB6StaleForms(t *testing.T) {
 			got := w.do("POST", at, form)
 			if c.said == "" {
 				require.Equal(t, http.StatusSeeOther, got.status)
-				require.Equal(t, agent.RunDone, w.end())
+				require.Equal(t, run.RunDone, w.end())
 				return
 			}
 			require.Equal(t, http.StatusConflict, got.status)
@@ -489,7 +491,7 @@ func TestB6WrongTokensCloseNobodyOut(t *testing.T) {
 		table.reads = 0
 	}
 	require.Equal(t, http.StatusSeeOther, w.press(at, "approve").status)
-	require.Equal(t, agent.RunDone, w.end())
+	require.Equal(t, run.RunDone, w.end())
 }
 
 // Behind API Gateway, what counts is the address that the gateway gives, whatever headers say.
@@ -564,7 +566,7 @@ func TestEdit(t *testing.T) {
 	require.Contains(t, got.body, `{&#34;amount&#34;: &#34;much&#34;}</textarea>`)
 	require.Contains(t, got.body, "<details open>")
 	require.Equal(t, http.StatusSeeOther, w.press(at, "edit", "args", "{\"amount\": 3,\r\n\"to\": \"eva\"}").status)
-	require.Equal(t, agent.RunDone, w.end())
+	require.Equal(t, run.RunDone, w.end())
 	require.Equal(t, payment{3, "eva"}, <-w.paid)
 	page := w.do("GET", at, nil).body
 	require.Contains(t, page, "<strong>Approved with other arguments</strong> by user:ana")
@@ -576,7 +578,7 @@ func TestInput(t *testing.T) {
 		w := newWorld(t, asks(`{"amount": 7}`), func(d *agent.Definition) { d.Permission.Default = agent.DefaultAllow })
 		at := w.url(w.asked(), "user:ana")
 		require.Equal(t, http.StatusSeeOther, w.press(at, "approve", "result", text).status)
-		require.Equal(t, agent.RunDone, w.end())
+		require.Equal(t, run.RunDone, w.end())
 		require.Equal(t, payment{7, want}, <-w.paid)
 	}
 }
@@ -597,7 +599,7 @@ func TestRemarks(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, w.press(at, "remark", "text", "  ").status)
 	require.Equal(t, http.StatusSeeOther, w.press(at, "remark", "text", "why?").status)
 	require.Len(t, got, 1)
-	require.Equal(t, web.Remark{Tenant: local.Tenant, ID: a.ID, Text: "why?", By: agent.Principal{ID: "user:ana", Groups: []string{"group:operators"}}, Via: approval.ViaPage}, got[0])
+	require.Equal(t, web.Remark{Tenant: local.Tenant, ID: a.ID, Text: "why?", By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}}, Via: approval.ViaPage}, got[0])
 	require.Equal(t, approval.Pending, w.now(a).Status)
 }
 
@@ -658,7 +660,7 @@ func TestA15OutcomesBySubstitutesAndAfterEscalation(t *testing.T) {
 			a.EscalatesAt, a.EscalateTo = w.clk.Now().Add(-time.Hour), []string{"group:guests"}
 		}, http.StatusSeeOther},
 		"she stands in": {func(w *world, _ *approval.Approval) {
-			w.pages.May = func(context.Context, approval.Approval, agent.Principal) (bool, bool, error) { return true, true, nil }
+			w.pages.May = func(context.Context, approval.Approval, policy.Principal) (bool, bool, error) { return true, true, nil }
 		}, http.StatusSeeOther},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -675,7 +677,7 @@ func TestA15OutcomesBySubstitutesAndAfterEscalation(t *testing.T) {
 			w.pages.Desk = settling{w.pages.Desk, &got}
 			w.server.Config.Handler = w.pages.Handler()
 			then := w.pages.May
-			w.pages.May = func(context.Context, approval.Approval, agent.Principal) (bool, bool, error) { return true, true, nil }
+			w.pages.May = func(context.Context, approval.Approval, policy.Principal) (bool, bool, error) { return true, true, nil }
 			page := w.do("GET", at, nil) // when she was let in
 			require.Contains(t, page.body, `value="happened"`)
 			w.pages.May = then

@@ -3,6 +3,7 @@ package agent
 import (
 	core "github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/registry"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Definition is an agent. Definition.Resolve fills what is left at its zero value with the preset's defaults, and Definition.Check
@@ -18,13 +19,13 @@ type (
 	// Rule is one line of the policy: a pattern of tools, conditions, a verdict.
 	Rule = core.Rule
 	// Condition is a comparison of one argument.
-	Condition = core.Condition
+	Condition = run.Condition
 	// Escalation is who else is asked, and when.
 	Escalation = core.Escalation
 	// Limits is how far a run goes.
 	Limits = core.Limits
 	// USD is money.
-	USD = core.USD
+	USD = run.USD
 	// Stop is when a run stops before its limits.
 	Stop = core.Stop
 	// Guards is what stops a model that goes in circles.

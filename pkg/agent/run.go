@@ -1,62 +1,64 @@
 package agent
 
-import core "github.com/countersign/countersign/internal/agent"
+import (
+	"github.com/countersign/countersign/internal/run"
+)
 
 // Run is the state of a run, folded from its journal: conversation, open calls, usage, status.
-type Run = core.AgentState
+type Run = run.AgentState
 
 // Message is one block of a run's conversation. Message.Seen gives its seenCount: how many inferences it has been part of.
-type Message = core.Message
+type Message = run.Message
 
 // Role says who speaks. Results of tools are on the user's side.
-type Role = core.Role
+type Role = run.Role
 
 // The roles.
 const (
-	RoleUser      = core.RoleUser
-	RoleAssistant = core.RoleAssistant
+	RoleUser      = run.RoleUser
+	RoleAssistant = run.RoleAssistant
 )
 
 // Block is what a message holds: exactly one of the types below.
-type Block = core.Block
+type Block = run.Block
 
 // The blocks.
 type (
 	// Text is a text.
-	Text = core.Text
+	Text = run.Text
 	// Media is a picture or a file.
-	Media = core.Media
+	Media = run.Media
 	// Reasoning is what a model thought.
-	Reasoning = core.Reasoning
+	Reasoning = run.Reasoning
 	// ToolUse is a call as the model made it.
-	ToolUse = core.ToolUse
+	ToolUse = run.ToolUse
 	// ToolResult is a result as the model reads it.
-	ToolResult = core.ToolResult
+	ToolResult = run.ToolResult
 )
 
 // RunStatus is the state of a run.
-type RunStatus = core.RunStatus
+type RunStatus = run.RunStatus
 
 // The states of runs.
 const (
-	RunRunning = core.RunRunning
-	RunWaiting = core.RunWaiting
-	RunDone    = core.RunDone
+	RunRunning = run.RunRunning
+	RunWaiting = run.RunWaiting
+	RunDone    = run.RunDone
 )
 
 // CallState is a tool call as the run knows it.
-type CallState = core.Call
+type CallState = run.Call
 
 // CallStatus is the state of a tool call.
-type CallStatus = core.CallStatus
+type CallStatus = run.CallStatus
 
 // The states of tool calls. docs/call-states.md draws how they follow each other.
 const (
-	StatusNew       = core.StatusNew
-	StatusRunning   = core.StatusRunning
-	StatusSuspended = core.StatusSuspended
-	StatusResuming  = core.StatusResuming
-	StatusSucceeded = core.StatusSucceeded
-	StatusFailed    = core.StatusFailed
-	StatusCancelled = core.StatusCancelled
+	StatusNew       = run.StatusNew
+	StatusRunning   = run.StatusRunning
+	StatusSuspended = run.StatusSuspended
+	StatusResuming  = run.StatusResuming
+	StatusSucceeded = run.StatusSucceeded
+	StatusFailed    = run.StatusFailed
+	StatusCancelled = run.StatusCancelled
 )

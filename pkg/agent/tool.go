@@ -4,6 +4,7 @@ import (
 	"context"
 
 	core "github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/builtin"
 )
@@ -25,13 +26,13 @@ type ToolSpec = core.ToolSpec
 type ToolOptions[In any] = tool.Options[In]
 
 // Effect says what calling a tool twice means.
-type Effect = core.Effect
+type Effect = run.Effect
 
 // The effects.
 const (
-	EffectRead          = core.EffectRead          // nothing changes; no person is asked by default
-	EffectIdempotent    = core.EffectIdempotent    // twice with the same Call.Key is once
-	EffectNonIdempotent = core.EffectNonIdempotent // twice is twice; the default of NewTool
+	EffectRead          = run.EffectRead          // nothing changes; no person is asked by default
+	EffectIdempotent    = run.EffectIdempotent    // twice with the same Call.Key is once
+	EffectNonIdempotent = run.EffectNonIdempotent // twice is twice; the default of NewTool
 )
 
 // NewTool makes a tool of a function. Its JSON Schema is derived from In, a struct whose tags json, jsonschema and
@@ -62,7 +63,7 @@ func ErrorResult(format string, args ...any) Result { return tool.Errorf(format,
 func Refuse(format string, args ...any) error { return tool.Refusef(format, args...) }
 
 // Ticket is a question of a tool's own to people. The zero Ticket asks whether the call may go on.
-type Ticket = core.Ticket
+type Ticket = run.Ticket
 
 // AskPeople is the result of a tool that had no effect yet and needs an answer first. After the answer the tool is called again with it
 // in Call.Resume.

@@ -19,9 +19,10 @@ import (
 	"github.com/aws/smithy-go"
 	"github.com/aws/smithy-go/middleware"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/aws/awsconfig"
 	"github.com/countersign/countersign/internal/aws/awserror"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 )
 
@@ -78,8 +79,8 @@ func checkEntry(
 
 // Emit puts an event on the bus. One that is too large or malformed is runtime.ErrUndeliverable; any other error may
 // pass.
-func (b *Bus) Emit(ctx context.Context, e agent.Outgoing) error {
-	detail, err := agent.MarshalVerbatim(e)
+func (b *Bus) Emit(ctx context.Context, e policy.Outgoing) error {
+	detail, err := run.MarshalVerbatim(e)
 	if err != nil {
 		return fmt.Errorf("%w: %w", runtime.ErrUndeliverable, err)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/aws/eventbridge"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/runtime"
 )
 
@@ -50,7 +50,7 @@ func bus(t *testing.T, answers ...answer) (b *eventbridge.Bus, asked *[]*http.Re
 	return eventbridge.New(config(srv.URL), "orders"), asked, bodies
 }
 
-var event = agent.Outgoing{ID: "r1/c1", Type: "com.weather", Tenant: "acme", Run: "r1", Agent: "clerk", Call: "c1", Subject: "r1", Data: json.RawMessage(`{"city":"<Oslo>","n":1.0}`)}
+var event = policy.Outgoing{ID: "r1/c1", Type: "com.weather", Tenant: "acme", Run: "r1", Agent: "clerk", Call: "c1", Subject: "r1", Data: json.RawMessage(`{"city":"<Oslo>","n":1.0}`)}
 
 func TestEmit(t *testing.T) {
 	b, asked, bodies := bus(t, answer{200, taken})
@@ -68,7 +68,7 @@ func TestEmit(t *testing.T) {
 	require.Len(t, in.Entries, 1)
 	require.Equal(t, []string{"countersign", "com.weather", "orders"}, []string{in.Entries[0].Source, in.Entries[0].DetailType, in.Entries[0].EventBusName})
 	require.Contains(t, in.Entries[0].Detail, `"data":{"city":"<Oslo>","n":1.0}`, "digit for digit")
-	var detail agent.Outgoing
+	var detail policy.Outgoing
 	require.NoError(t, json.Unmarshal([]byte(in.Entries[0].Detail), &detail))
 	require.Equal(t, event, detail)
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/types"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // MaxReply is how many bytes of text, reasoning and tool input a reply may have together; a longer one is ModelInvalid.
@@ -35,7 +37,7 @@ type assembly struct {
 	stop     string
 	stopped  bool // messageStop came
 	metered  bool // metadata came
-	usage    agent.Usage
+	usage    run.Usage
 }
 
 // callParts is a tool call under way. A server's is carried out by the model's own side and is none of ours.
@@ -180,9 +182,9 @@ func (a *assembly) interrupted(err error) error {
 	}
 	a.calls = slices.DeleteFunc(a.calls, func(c *callParts) bool { return !c.whole })
 	a.thoughts = slices.DeleteFunc(a.thoughts, func(t *thought) bool { return !t.whole })
-	a.stop = agent.StopInterrupted
+	a.stop = policy.StopInterrupted
 	if reply, nonsense := a.reply(); nonsense == nil { // else the error says enough
-		failure.Partial = agent.Interrupted(reply)
+		failure.Partial = policy.Interrupted(reply)
 	}
 	return err
 }
@@ -264,12 +266,12 @@ func (c *callParts) json() json.RawMessage {
 }
 
 // tokens counts each token once: Bedrock's inputTokens exclude those read from and written to the cache.
-func tokens(u *types.TokenUsage) agent.Usage {
+func tokens(u *types.TokenUsage) run.Usage {
 	if u == nil {
-		return agent.Usage{}
+		return run.Usage{}
 	}
 	count := func(n *int32) int64 { return int64(max(0, aws.ToInt32(n))) }
-	return agent.Usage{
+	return run.Usage{
 		Input: count(u.InputTokens), Output: count(u.OutputTokens),
 		CacheRead: count(u.CacheReadInputTokens), CacheWrite: count(u.CacheWriteInputTokens),
 	}

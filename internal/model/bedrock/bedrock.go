@@ -121,7 +121,7 @@ func (m *Model) ask(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	return reply, nil
 }
 
-func (m *Model) converse(ctx context.Context, p prompt, a *assembly) error {
+func (m *Model) converse(ctx context.Context, p systemPrompt, a *assembly) error {
 	out, err := m.client.Converse(ctx, p.whole(), once)
 	if err != nil {
 		return callFailure(ctx, err)
@@ -129,7 +129,7 @@ func (m *Model) converse(ctx context.Context, p prompt, a *assembly) error {
 	return a.addWhole(out)
 }
 
-func (m *Model) converseStream(ctx context.Context, p prompt, a *assembly) error {
+func (m *Model) converseStream(ctx context.Context, p systemPrompt, a *assembly) error {
 	out, err := m.client.ConverseStream(ctx, p.stream(), once)
 	if err != nil {
 		return callFailure(ctx, err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/bedrockfake"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // against is a model whose server has the turns for a script.
@@ -28,7 +29,7 @@ func against(t *testing.T, c Config, turns ...bedrockfake.Turn) (*Model, *bedroc
 func request() agent.Request {
 	return agent.Request{
 		Model:    agent.ModelSpec{Provider: "bedrock", ID: "m"},
-		Messages: []agent.Message{ask("canary-content")},
+		Messages: []run.Message{ask("canary-content")},
 	}
 }
 
@@ -36,12 +37,12 @@ func call(id, name, input string) agent.ReplyCall {
 	return agent.ReplyCall{ID: id, Name: name, Input: json.RawMessage(input)}
 }
 
-func signed(model, text, signature string) agent.Reasoning {
-	return agent.Reasoning{Text: text, Signature: signature, Provider: "bedrock", Model: model}
+func signed(model, text, signature string) run.Reasoning {
+	return run.Reasoning{Text: text, Signature: signature, Provider: "bedrock", Model: model}
 }
 
 // thoughts are reasoning at one place.
-func thoughts(text, calls int, all ...agent.Reasoning) []agent.ReplyReasoning {
+func thoughts(text, calls int, all ...run.Reasoning) []agent.ReplyReasoning {
 	var out []agent.ReplyReasoning
 	for _, b := range all {
 		out = append(out, agent.ReplyReasoning{Reasoning: b, AfterText: text, AfterCalls: calls})
@@ -60,7 +61,7 @@ func TestReplies(t *testing.T) {
 		want  agent.Reply
 	}{
 		{"text", bedrockfake.Reply{Blocks: []bedrockfake.Block{bedrockfake.Text("Hel", "lo")}, Usage: bedrockfake.Usage{Input: 30, Output: 7, CacheRead: 20, CacheWrite: 5}},
-			agent.Reply{Text: "Hello", StopReason: "end_turn", Usage: agent.Usage{Input: 30, Output: 7, CacheRead: 20, CacheWrite: 5}}},
+			agent.Reply{Text: "Hello", StopReason: "end_turn", Usage: run.Usage{Input: 30, Output: 7, CacheRead: 20, CacheWrite: 5}}},
 		{"nothing", blocks(), agent.Reply{StopReason: "end_turn"}},
 		{"blank pieces", blocks(bedrockfake.Text("", " ", "")), agent.Reply{Text: " ", StopReason: "end_turn"}},
 		{"two texts", blocks(bedrockfake.Text("a"), bedrockfake.Text("b")), agent.Reply{Text: "ab", StopReason: "end_turn"}},
@@ -73,7 +74,7 @@ func TestReplies(t *testing.T) {
 			agent.Reply{Text: "a", StopReason: "tool_use", Calls: []agent.ReplyCall{call("a", "get", `{"x":1}`)}, Reasoning: thoughts(0, 0, signed("m", "secret <é>", "s+/="))}},
 		{"reasoning here and there", blocks(bedrockfake.Redacted([]byte{0}, []byte{255, 1}), bedrockfake.Text("a"), bedrockfake.Unsigned("b"), bedrockfake.Text("c"), get, bedrockfake.Reasoning("s")),
 			agent.Reply{Text: "ac", StopReason: "tool_use", Calls: []agent.ReplyCall{call("a", "get", `{"x":1}`)}, Reasoning: slices.Concat(
-				thoughts(0, 0, agent.Reasoning{Redacted: []byte{0, 255, 1}, Provider: "bedrock", Model: "m"}), thoughts(1, 0, signed("m", "b", "")), thoughts(2, 1, signed("m", "", "s")))}},
+				thoughts(0, 0, run.Reasoning{Redacted: []byte{0, 255, 1}, Provider: "bedrock", Model: "m"}), thoughts(1, 0, signed("m", "b", "")), thoughts(2, 1, signed("m", "", "s")))}},
 		{"reasoning alone", blocks(bedrockfake.Reasoning("s", "a")), agent.Reply{StopReason: "end_turn", Reasoning: thoughts(0, 0, signed("m", "a", "s"))}},
 		{"reasoning that is none", blocks(bedrockfake.Unsigned(""), bedrockfake.Redacted(nil), bedrockfake.Text("a")), agent.Reply{Text: "a", StopReason: "end_turn"}},
 		{"an unknown block behind reasoning", blocks(bedrockfake.Reasoning("s", "a"), bedrockfake.Other("hologram", "x"), bedrockfake.Text("b")),

@@ -15,7 +15,7 @@ const markedMessages = 2
 
 // mark puts cache points behind the parts of the prompt that the next request begins with too. All have the same life: a longer one
 // must not stand behind a shorter one.
-func (p *prompt) mark(m agent.ModelSpec) {
+func (p *systemPrompt) mark(m agent.ModelSpec) {
 	if m.Cache == "" || m.Cache == agent.CacheOff {
 		return
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/types"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 )
 
 const (
@@ -29,8 +31,8 @@ const provider = "bedrock"
 // them in the same user message. Blank texts are left out, and what stood at either side of one is joined.
 //
 // A conversation that ends with the assistant is sent as it is: some models go on with it, others refuse it.
-func conversation(model string, messages []agent.Message) ([]types.Message, error) {
-	results, err := agent.ResultsByCall(messages)
+func conversation(model string, messages []run.Message) ([]types.Message, error) {
+	results, err := policy.ResultsByCall(messages)
 	if err != nil {
 		return nil, failed(agent.ModelInvalid, err.Error())
 	}
@@ -58,7 +60,7 @@ func marksErrors(model string) bool {
 type grouping struct {
 	model       string
 	out         []types.Message
-	results     map[string]agent.ToolResult
+	results     map[string]run.ToolResult
 	attachments attachments
 	marksErrors bool
 	thoughts    []types.ContentBlock // reasoning that the turn has yet to go on behind
@@ -68,12 +70,12 @@ type grouping struct {
 }
 
 // add takes the next message; its error completes the sentence "message 3 ...".
-func (g *grouping) add(m agent.Message) error {
+func (g *grouping) add(m run.Message) error {
 	switch b := m.Block.(type) {
-	case agent.Text:
+	case run.Text:
 		g.say(m.Role, b.Text)
-	case agent.Media:
-		if m.Role == agent.RoleAssistant || b.Data == "" {
+	case run.Media:
+		if m.Role == run.RoleAssistant || b.Data == "" {
 			return errors.New("is media that is the model's own or was not resolved")
 		}
 		block, err := g.attachments.block(b)
@@ -82,11 +84,11 @@ func (g *grouping) add(m agent.Message) error {
 		}
 		g.endTurn()
 		g.user = append(g.user, block)
-	case agent.Reasoning:
+	case run.Reasoning:
 		g.think(b)
-	case agent.ToolUse:
+	case run.ToolUse:
 		return g.call(b)
-	case agent.ToolResult:
+	case run.ToolResult:
 		if b.Blob != "" && b.Content == "" {
 			return errors.New("is a tool_result that was not resolved")
 		}
@@ -98,12 +100,12 @@ func (g *grouping) add(m agent.Message) error {
 }
 
 // say adds a text. In a turn text comes before calls: one that comes behind them starts the next turn.
-func (g *grouping) say(role agent.Role, text string) {
+func (g *grouping) say(role run.Role, text string) {
 	if blank(text) {
 		return
 	}
 	block := &types.ContentBlockMemberText{Value: text}
-	if role == agent.RoleAssistant {
+	if role == run.RoleAssistant {
 		g.endCalls()
 		g.goOn(block)
 		return
@@ -114,7 +116,7 @@ func (g *grouping) say(role agent.Role, text string) {
 
 // think holds reasoning back until the turn goes on: at its end it would be refused. Reasoning without a proof, of another provider
 // or of another model is left out.
-func (g *grouping) think(b agent.Reasoning) {
+func (g *grouping) think(b run.Reasoning) {
 	if b.Provider != provider || b.Model != g.model {
 		return
 	}
@@ -139,7 +141,7 @@ func (g *grouping) goOn(block types.ContentBlock) {
 	g.thoughts = nil
 }
 
-func (g *grouping) call(b agent.ToolUse) error {
+func (g *grouping) call(b run.ToolUse) error {
 	input, err := sentInput(b.Input)
 	if err != nil {
 		return err
@@ -160,7 +162,7 @@ func sentInput(input json.RawMessage) ([]byte, error) {
 	case isObject(input):
 		return input, nil
 	case json.Valid(input):
-		return agent.MarshalVerbatim(map[string]json.RawMessage{"malformed_input": input})
+		return run.MarshalVerbatim(map[string]json.RawMessage{"malformed_input": input})
 	}
 	return nil, errors.New("is a tool_use whose input is not JSON")
 }
@@ -191,7 +193,7 @@ func (g *grouping) endTurn() {
 func (g *grouping) result(id string) types.ToolResultBlock {
 	r, ok := g.results[id]
 	if !ok {
-		r = agent.ToolResult{Content: noResponse, IsError: true}
+		r = run.ToolResult{Content: noResponse, IsError: true}
 	}
 	text := r.Content
 	if blank(text) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/bedrockfake"
+	"github.com/countersign/countersign/internal/policy"
 )
 
 // What was received before a stream broke off comes with the error: text, calls and reasoning whose blocks have ended.
@@ -16,7 +17,7 @@ func TestInterruptedStreams(t *testing.T) {
 	frames := reply.Frames()
 	said := func(text string, calls ...agent.ReplyCall) *agent.Reply {
 		return &agent.Reply{
-			Model: "m", Text: text, Calls: calls, StopReason: agent.StopInterrupted,
+			Model: "m", Text: text, Calls: calls, StopReason: policy.StopInterrupted,
 			Reasoning: []agent.ReplyReasoning{{Reasoning: signed("m", "hm", "sign")}},
 		}
 	}
@@ -56,7 +57,7 @@ func TestInterruptedReasoning(t *testing.T) {
 	for n := 4; n < len(frames)-3; n++ { // within the reasoning
 		m, _ := against(t, Config{Stream: true}, bedrockfake.Stream{Frames: frames[:n]})
 		_, err := m.Generate(context.Background(), request())
-		require.Equal(t, &agent.Reply{Model: "m", Text: "a", StopReason: agent.StopInterrupted}, failureOf(t, err).Partial, n)
+		require.Equal(t, &agent.Reply{Model: "m", Text: "a", StopReason: policy.StopInterrupted}, failureOf(t, err).Partial, n)
 	}
 }
 

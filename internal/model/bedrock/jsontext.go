@@ -8,6 +8,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/document"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 var errSchema = errors.New("has a schema that is not a JSON object")
@@ -53,5 +54,5 @@ func inputOf(d document.Interface) (json.RawMessage, error) {
 	if err := (jsonText{text: text}).UnmarshalSmithyDocument(&v); err != nil {
 		return nil, failed(agent.ModelInvalid, "reply has a tool call whose input cannot be read")
 	}
-	return agent.MarshalVerbatim(v)
+	return run.MarshalVerbatim(v)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/types"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // attached stands beside documents that came without a word: Bedrock refuses a message that has a document and no text.
@@ -68,7 +68,7 @@ type attachments struct {
 }
 
 // block makes a block of media; its error completes the sentence "message 3 ...".
-func (a *attachments) block(m agent.Media) (types.ContentBlock, error) {
+func (a *attachments) block(m run.Media) (types.ContentBlock, error) {
 	data, err := base64.StdEncoding.DecodeString(m.Data)
 	if err != nil || len(data) == 0 {
 		return nil, errors.New("is media whose data is not base64")

@@ -12,10 +12,11 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/types"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // prompt is what Converse and ConverseStream are both asked.
-type prompt struct {
+type systemPrompt struct {
 	model     *string
 	system    []types.SystemContentBlock
 	messages  []types.Message
@@ -25,22 +26,22 @@ type prompt struct {
 	options   document.Interface
 }
 
-func newPrompt(r agent.Request) (prompt, error) {
+func newPrompt(r agent.Request) (systemPrompt, error) {
 	r = r.WithNotices()
-	p := prompt{model: aws.String(r.Model.ID), system: system(r.System), inference: inference(r.Model)}
+	p := systemPrompt{model: aws.String(r.Model.ID), system: system(r.System), inference: inference(r.Model)}
 	var err error
 	if p.messages, err = conversation(r.Model.ID, r.Messages); err != nil {
-		return prompt{}, err
+		return systemPrompt{}, err
 	}
 	if p.tools, err = tools(r); err != nil {
-		return prompt{}, err
+		return systemPrompt{}, err
 	}
 	if p.output, err = output(r.Output); err != nil {
-		return prompt{}, err
+		return systemPrompt{}, err
 	}
 	if len(r.Model.Options) > 0 {
 		if !isObject(r.Model.Options) {
-			return prompt{}, failed(agent.ModelInvalid, "model's options are not a JSON object")
+			return systemPrompt{}, failed(agent.ModelInvalid, "model's options are not a JSON object")
 		}
 		p.options = verbatim(r.Model.Options)
 	}
@@ -48,14 +49,14 @@ func newPrompt(r agent.Request) (prompt, error) {
 	return p, nil
 }
 
-func (p prompt) whole() *bedrockruntime.ConverseInput {
+func (p systemPrompt) whole() *bedrockruntime.ConverseInput {
 	return &bedrockruntime.ConverseInput{
 		ModelId: p.model, System: p.system, Messages: p.messages, InferenceConfig: p.inference, ToolConfig: p.tools, OutputConfig: p.output,
 		AdditionalModelRequestFields: p.options,
 	}
 }
 
-func (p prompt) stream() *bedrockruntime.ConverseStreamInput {
+func (p systemPrompt) stream() *bedrockruntime.ConverseStreamInput {
 	return &bedrockruntime.ConverseStreamInput{
 		ModelId: p.model, System: p.system, Messages: p.messages, InferenceConfig: p.inference, ToolConfig: p.tools, OutputConfig: p.output,
 		AdditionalModelRequestFields: p.options,
@@ -145,11 +146,11 @@ func schemaOf(s agent.ToolSpec) (types.ToolInputSchema, error) {
 	return &types.ToolInputSchemaMemberJson{Value: verbatim(text)}, nil
 }
 
-func used(messages []agent.Message) []agent.ToolSpec {
+func used(messages []run.Message) []agent.ToolSpec {
 	var specs []agent.ToolSpec
 	seen := map[string]bool{}
 	for _, m := range messages {
-		if u, ok := m.Block.(agent.ToolUse); ok && !seen[u.Name] {
+		if u, ok := m.Block.(run.ToolUse); ok && !seen[u.Name] {
 			seen[u.Name] = true
 			specs = append(specs, agent.ToolSpec{Name: u.Name, Description: withdrawn})
 		}

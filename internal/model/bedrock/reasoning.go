@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/types"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // maxThoughts bounds the reasoning blocks of one reply.
@@ -97,7 +98,7 @@ func (a *assembly) reasoning(calls []int32) ([]agent.ReplyReasoning, error) {
 		}
 		said = max(said, t.afterText)
 		out = append(out, agent.ReplyReasoning{
-			Reasoning: agent.Reasoning{
+			Reasoning: run.Reasoning{
 				Text: string(t.text), Signature: string(t.signature), Redacted: t.redacted, Provider: provider, Model: a.model,
 			},
 			AfterText:  said,

@@ -13,6 +13,9 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/bedrockfake"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/prompt"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // everyByte is redacted content no text could hold.
@@ -28,39 +31,39 @@ func everyByte() []byte {
 type talk struct {
 	t   *testing.T
 	def agent.Definition
-	s   agent.AgentState
+	s   run.AgentState
 }
 
 func newTalk(t *testing.T) *talk {
 	c := &talk{t: t, def: agent.Definition{System: "Be brief.", Batch: agent.BatchAll, TextBesideCalls: agent.TextBesideKeep,
 		Model: agent.ModelSpec{Provider: "bedrock", ID: "eu.anthropic.claude-x", Cache: agent.CacheFiveMinutes},
-		Tools: []agent.ToolSpec{{Name: "get", Effect: agent.EffectRead, Schema: json.RawMessage(`{"type":"object"}`)}}}}
-	c.commit(agent.RunStarted{Tenant: "default", Run: "r", Owner: "r-0", MaxInteractions: 9, Messages: []agent.UserBlock{{Block: agent.Text{Text: "q"}}}})
+		Tools: []agent.ToolSpec{{Name: "get", Effect: run.EffectRead, Schema: json.RawMessage(`{"type":"object"}`)}}}}
+	c.commit(run.RunStarted{Tenant: "default", Run: "r", Owner: "r-0", MaxInteractions: 9, Messages: []run.UserBlock{{Block: run.Text{Text: "q"}}}})
 	return c
 }
 
-func (c *talk) commit(events ...agent.Event) {
+func (c *talk) commit(events ...run.Event) {
 	c.t.Helper()
-	d := agent.NewDraft(c.s, "w", time.Unix(1e9, 0))
+	d := run.NewDraft(c.s, "w", time.Unix(1e9, 0))
 	require.NoError(c.t, d.Add(events...))
-	raw, err := agent.MarshalEntry(d.Entry)
+	raw, err := run.MarshalEntry(d.Entry)
 	require.NoError(c.t, err)
-	e, err := agent.UnmarshalEntry(raw)
+	e, err := run.UnmarshalEntry(raw)
 	require.NoError(c.t, err)
-	c.s, err = agent.ApplyEntry(c.s, e)
+	c.s, err = run.ApplyEntry(c.s, e)
 	require.NoError(c.t, err)
 }
 
 // turn asks the model, commits what it said and answers its calls.
 func (c *talk) turn(m *Model) {
 	c.t.Helper()
-	r, system := agent.BuildRequest(&c.def, &c.s, agent.Next(&c.def, &c.s), c.def.System)
+	r, system := prompt.BuildRequest(&c.def, &c.s, policy.Next(&c.def, &c.s), c.def.System)
 	reply, err := m.Generate(context.Background(), r)
 	require.NoError(c.t, err)
-	c.commit(agent.PlanReply(&c.def, &c.s, reply, 1, system))
+	c.commit(policy.PlanReply(&c.def, &c.s, reply, 1, system))
 	for _, call := range c.s.Live {
 		if call.Open() {
-			c.commit(agent.CallFinished{Call: call.ID, Ran: true, Content: "found"})
+			c.commit(run.CallFinished{Call: call.ID, Ran: true, Content: "found"})
 		}
 	}
 }
@@ -111,10 +114,10 @@ func TestReasoningRoundTrip(t *testing.T) {
 			c.turn(m)
 			c.turn(m)
 			c.turn(m)
-			a := agent.Next(&c.def, &c.s)
-			require.Equal(t, agent.ActEnd, a.Kind)
+			a := policy.Next(&c.def, &c.s)
+			require.Equal(t, run.ActEnd, a.Kind)
 			require.JSONEq(t, `"done"`, string(a.End.Output))
-			c.commit(agent.InputReceived{Slot: 1, ID: "m", Blocks: []agent.UserBlock{{Block: agent.Text{Text: "Sure?"}}}})
+			c.commit(run.InputReceived{Slot: 1, ID: "m", Blocks: []run.UserBlock{{Block: run.Text{Text: "Sure?"}}}})
 			c.turn(m)
 			requests := server.Requests()
 			require.Len(t, requests, 4)
@@ -142,7 +145,7 @@ func TestReasoningOfAnotherModel(t *testing.T) {
 	requireSent(t, server.Requests()[2], 0, bedrockfake.Reasoning("s", "x"), bedrockfake.ToolUse("a", "get", `{}`))
 }
 
-func thinks(b agent.Reasoning) agent.Message { return assistant(b) }
+func thinks(b run.Reasoning) run.Message { return assistant(b) }
 
 // What Bedrock would refuse stays at home, and what is left is a conversation all the same.
 func TestReasoningThatIsNotSent(t *testing.T) {
@@ -152,22 +155,22 @@ func TestReasoningThatIsNotSent(t *testing.T) {
 	sentOwn := `{"reasoningContent":{"reasoningText":{"text":"hm","signature":"s"}}}`
 	tests := []struct {
 		name     string
-		messages []agent.Message
+		messages []run.Message
 		want     string
 	}{
-		{"one's own", []agent.Message{ask("q"), thinks(own), say("a"), ask("r")}, `[{"role":"user","content":[{"text":"q"}]},{"role":"assistant","content":[` + sentOwn + `,{"text":"a"}]},{"role":"user","content":[{"text":"r"}]}]`},
-		{"another model's", []agent.Message{ask("q"), thinks(signed("m2", "hm", "s")), say("a"), ask("r")}, `[{"role":"user","content":[{"text":"q"}]},{"role":"assistant","content":[{"text":"a"}]},{"role":"user","content":[{"text":"r"}]}]`},
-		{"another provider's", []agent.Message{ask("q"), thinks(foreign), say("a"), ask("r")}, `[{"role":"user","content":[{"text":"q"}]},{"role":"assistant","content":[{"text":"a"}]},{"role":"user","content":[{"text":"r"}]}]`},
-		{"unsigned", []agent.Message{ask("q"), thinks(signed("m", "hm", "")), say("a"), ask("r")}, `[{"role":"user","content":[{"text":"q"}]},{"role":"assistant","content":[{"text":"a"}]},{"role":"user","content":[{"text":"r"}]}]`},
-		{"alone", []agent.Message{ask("q"), thinks(own), ask("r")}, `[{"role":"user","content":[{"text":"q"},{"text":"r"}]}]`},
-		{"with a blank", []agent.Message{ask("q"), thinks(own), say(" "), ask("r")}, `[{"role":"user","content":[{"text":"q"},{"text":"r"}]}]`},
-		{"behind a text", []agent.Message{ask("q"), say("a"), thinks(own), ask("r")}, `[{"role":"user","content":[{"text":"q"}]},{"role":"assistant","content":[{"text":"a"}]},{"role":"user","content":[{"text":"r"}]}]`},
-		{"before the user speaks again", []agent.Message{ask("q"), say("a"), thinks(own), ask("r"), say("b"), ask("s")},
+		{"one's own", []run.Message{ask("q"), thinks(own), say("a"), ask("r")}, `[{"role":"user","content":[{"text":"q"}]},{"role":"assistant","content":[` + sentOwn + `,{"text":"a"}]},{"role":"user","content":[{"text":"r"}]}]`},
+		{"another model's", []run.Message{ask("q"), thinks(signed("m2", "hm", "s")), say("a"), ask("r")}, `[{"role":"user","content":[{"text":"q"}]},{"role":"assistant","content":[{"text":"a"}]},{"role":"user","content":[{"text":"r"}]}]`},
+		{"another provider's", []run.Message{ask("q"), thinks(foreign), say("a"), ask("r")}, `[{"role":"user","content":[{"text":"q"}]},{"role":"assistant","content":[{"text":"a"}]},{"role":"user","content":[{"text":"r"}]}]`},
+		{"unsigned", []run.Message{ask("q"), thinks(signed("m", "hm", "")), say("a"), ask("r")}, `[{"role":"user","content":[{"text":"q"}]},{"role":"assistant","content":[{"text":"a"}]},{"role":"user","content":[{"text":"r"}]}]`},
+		{"alone", []run.Message{ask("q"), thinks(own), ask("r")}, `[{"role":"user","content":[{"text":"q"},{"text":"r"}]}]`},
+		{"with a blank", []run.Message{ask("q"), thinks(own), say(" "), ask("r")}, `[{"role":"user","content":[{"text":"q"},{"text":"r"}]}]`},
+		{"behind a text", []run.Message{ask("q"), say("a"), thinks(own), ask("r")}, `[{"role":"user","content":[{"text":"q"}]},{"role":"assistant","content":[{"text":"a"}]},{"role":"user","content":[{"text":"r"}]}]`},
+		{"before the user speaks again", []run.Message{ask("q"), say("a"), thinks(own), ask("r"), say("b"), ask("s")},
 			`[{"role":"user","content":[{"text":"q"}]},{"role":"assistant","content":[{"text":"a"}]},{"role":"user","content":[{"text":"r"}]},{"role":"assistant","content":[{"text":"b"}]},{"role":"user","content":[{"text":"s"}]}]`},
-		{"behind a call", []agent.Message{ask("q"), use("a", ``), thinks(own), result("a", "1")},
+		{"behind a call", []run.Message{ask("q"), use("a", ``), thinks(own), result("a", "1")},
 			`[{"role":"user","content":[{"text":"q"}]},{"role":"assistant","content":[{"toolUse":{"toolUseId":"a","name":"get","input":{}}}]},{"role":"user","content":[{"toolResult":{"toolUseId":"a","content":[{"text":"1"}]}}]}]`},
-		{"at the end", []agent.Message{ask("q"), thinks(own)}, `[{"role":"user","content":[{"text":"q"}]}]`},
-		{"at the beginning", []agent.Message{thinks(own), say("a"), ask("q")}, `[{"role":"user","content":[{"text":"` + opening + `"}]},{"role":"assistant","content":[` + sentOwn + `,{"text":"a"}]},{"role":"user","content":[{"text":"q"}]}]`},
+		{"at the end", []run.Message{ask("q"), thinks(own)}, `[{"role":"user","content":[{"text":"q"}]}]`},
+		{"at the beginning", []run.Message{thinks(own), say("a"), ask("q")}, `[{"role":"user","content":[{"text":"` + opening + `"}]},{"role":"assistant","content":[` + sentOwn + `,{"text":"a"}]},{"role":"user","content":[{"text":"q"}]}]`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -206,12 +209,12 @@ func TestMalformedInputBesideReasoning(t *testing.T) {
 	think, bad := bedrockfake.Reasoning("sig", "hm"), bedrockfake.ToolUse("a", "get", `{"x"`, `: <1`)
 	m, server := against(t, Config{Stream: true}, blocks(think, bad), blocks(bedrockfake.Text("sorry")))
 	c := newTalk(t)
-	r, _ := agent.BuildRequest(&c.def, &c.s, agent.Next(&c.def, &c.s), c.def.System)
+	r, _ := prompt.BuildRequest(&c.def, &c.s, policy.Next(&c.def, &c.s), c.def.System)
 	reply, err := m.Generate(context.Background(), r)
 	require.NoError(t, err)
 	require.Equal(t, []agent.ReplyCall{call("a", "get", `{"x": <1`)}, reply.Calls)
-	c.commit(agent.PlanReply(&c.def, &c.s, reply, 1, ""))
-	c.commit(agent.CallFinished{Call: "a", IsError: true, Reason: agent.WhyInvalidArguments, Content: "no JSON"})
+	c.commit(policy.PlanReply(&c.def, &c.s, reply, 1, ""))
+	c.commit(run.CallFinished{Call: "a", IsError: true, Reason: agent.WhyInvalidArguments, Content: "no JSON"})
 	c.turn(m)
 	requireSent(t, server.Requests()[1], 0, think, bedrockfake.ToolUse("a", "get", `{"malformed_input":"{\"x\": <1"}`))
 }
@@ -256,7 +259,7 @@ func TestRepeatedReasoning(t *testing.T) {
 
 func TestOutputFormat(t *testing.T) {
 	const schema = `{"type":"object","properties":{"z":{"maximum":12345678901234567890.10},"a":{}}}`
-	r := agent.Request{Model: agent.ModelSpec{ID: "m"}, Messages: []agent.Message{ask("a")}, Output: agent.OutputFormat{JSON: true, Schema: json.RawMessage(schema)}}
+	r := agent.Request{Model: agent.ModelSpec{ID: "m"}, Messages: []run.Message{ask("a")}, Output: agent.OutputFormat{JSON: true, Schema: json.RawMessage(schema)}}
 	for name, want := range map[string]string{"": "output", "receipt": "receipt"} {
 		r.Output.Name = name
 		for _, stream := range []bool{false, true} {
@@ -274,14 +277,14 @@ func TestOutputFormat(t *testing.T) {
 // The model's own fields go out byte for byte: they are what turns reasoning on.
 func TestOptions(t *testing.T) {
 	const options = `{"thinking":{"type":"enabled","budget_tokens":2048},"a":1.10}`
-	r := agent.Request{Model: agent.ModelSpec{ID: "m", Options: json.RawMessage(options)}, Messages: []agent.Message{ask("a")}}
+	r := agent.Request{Model: agent.ModelSpec{ID: "m", Options: json.RawMessage(options)}, Messages: []run.Message{ask("a")}}
 	for _, stream := range []bool{false, true} {
 		require.Contains(t, string(sent(t, Config{Stream: stream}, r).Body), `"additionalModelRequestFields":`+options)
 	}
 }
 
 func TestCachePoints(t *testing.T) {
-	conversation := []agent.Message{ask("q"), use("a", `{}`), result("a", "1"), ask("r"), use("b", `{}`), result("b", "2")}
+	conversation := []run.Message{ask("q"), use("a", `{}`), result("a", "1"), ask("r"), use("b", `{}`), result("b", "2")}
 	get := []agent.ToolSpec{{Name: "get"}}
 	const claude, nova, profile = "eu.anthropic.claude-x", "amazon.nova-pro-v1:0", "arn:aws:bedrock:eu-1:1:application-inference-profile/x"
 	tests := []struct {
@@ -298,7 +301,7 @@ func TestCachePoints(t *testing.T) {
 		{"Nova", agent.Request{Model: agent.ModelSpec{ID: nova}, System: "S", Tools: get, Messages: conversation}, agent.CacheFiveMinutes, "s24", ""},
 		{"a model nobody knows", agent.Request{Model: agent.ModelSpec{ID: profile}, System: "S", Tools: get, Messages: conversation}, agent.CacheOneHour, "s24", "1h"},
 		{"nothing to mark", agent.Request{Model: agent.ModelSpec{ID: claude}, System: " ", Messages: conversation[:1]}, agent.CacheFiveMinutes, "0", ""},
-		{"behind a document", agent.Request{Model: agent.ModelSpec{ID: claude}, Messages: []agent.Message{media("x", "application/pdf", "AAAA")}}, agent.CacheFiveMinutes, "0", ""},
+		{"behind a document", agent.Request{Model: agent.ModelSpec{ID: claude}, Messages: []run.Message{media("x", "application/pdf", "AAAA")}}, agent.CacheFiveMinutes, "0", ""},
 	}
 	for _, tt := range tests {
 		for _, stream := range []bool{false, true} {

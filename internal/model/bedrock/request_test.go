@@ -14,26 +14,27 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/bedrockfake"
+	"github.com/countersign/countersign/internal/run"
 )
 
-func user(b agent.Block) agent.Message { return agent.Message{Role: agent.RoleUser, Block: b} }
-func assistant(b agent.Block) agent.Message {
-	return agent.Message{Role: agent.RoleAssistant, Block: b}
+func user(b run.Block) run.Message { return run.Message{Role: run.RoleUser, Block: b} }
+func assistant(b run.Block) run.Message {
+	return run.Message{Role: run.RoleAssistant, Block: b}
 }
 
-func use(id, input string) agent.Message {
-	return assistant(agent.ToolUse{ID: id, Name: "get", Input: json.RawMessage(input)})
+func use(id, input string) run.Message {
+	return assistant(run.ToolUse{ID: id, Name: "get", Input: json.RawMessage(input)})
 }
 
-func result(id, content string) agent.Message {
-	return user(agent.ToolResult{ID: id, Content: content})
+func result(id, content string) run.Message {
+	return user(run.ToolResult{ID: id, Content: content})
 }
 
-func say(text string) agent.Message { return assistant(agent.Text{Text: text}) }
-func ask(text string) agent.Message { return user(agent.Text{Text: text}) }
+func say(text string) run.Message { return assistant(run.Text{Text: text}) }
+func ask(text string) run.Message { return user(run.Text{Text: text}) }
 
-func media(name, kind, data string) agent.Message {
-	return user(agent.Media{Name: name, MediaType: kind, Data: data})
+func media(name, kind, data string) run.Message {
+	return user(run.Media{Name: name, MediaType: kind, Data: data})
 }
 
 // sent is the body of the one request that comes of r, and the fake's check that Bedrock would take it.
@@ -52,7 +53,7 @@ func TestRequest(t *testing.T) {
 	r := agent.Request{
 		Model:    agent.ModelSpec{ID: "arn:aws:bedrock:eu-1:1:inference-profile/eu.x:0", MaxTokens: 100, Temperature: &temperature},
 		System:   "Be <brief>.",
-		Messages: []agent.Message{ask("Hi & bye")},
+		Messages: []run.Message{ask("Hi & bye")},
 		Tools: []agent.ToolSpec{
 			{Name: "orders.get", Description: "Look.", Schema: json.RawMessage(`{"type":"object","properties":{"z":{"maximum":12345678901234567890.10},"a":{}}}`)},
 			{Name: "ping", Description: " "},
@@ -73,7 +74,7 @@ func TestRequest(t *testing.T) {
 
 // Converse cannot be asked for JSON of any form, so the system text asks; a used up quota is told to the model twice.
 func TestNotices(t *testing.T) {
-	r := agent.Request{Model: agent.ModelSpec{ID: "m"}, System: "Be brief.", Messages: []agent.Message{ask("Hi")}, Output: agent.OutputFormat{JSON: true}, Exhausted: true}
+	r := agent.Request{Model: agent.ModelSpec{ID: "m"}, System: "Be brief.", Messages: []run.Message{ask("Hi")}, Output: agent.OutputFormat{JSON: true}, Exhausted: true}
 	var got struct {
 		System   []struct{ Text string }
 		Messages []struct{ Content []struct{ Text string } }
@@ -87,7 +88,7 @@ func TestNotices(t *testing.T) {
 }
 
 func TestSmallestRequest(t *testing.T) {
-	r := agent.Request{Model: agent.ModelSpec{ID: "m"}, System: " \n", Messages: []agent.Message{ask("a")}}
+	r := agent.Request{Model: agent.ModelSpec{ID: "m"}, System: " \n", Messages: []run.Message{ask("a")}}
 	require.Equal(t, `{"messages":[{"content":[{"text":"a"}],"role":"user"}]}`, string(sent(t, Config{}, r).Body))
 	zero := 0.0
 	r.Model.Temperature = &zero
@@ -98,8 +99,8 @@ func TestSmallestRequest(t *testing.T) {
 
 // A conversation with calls in it is refused without tools: its own are listed.
 func TestWithdrawnTools(t *testing.T) {
-	r := agent.Request{Model: agent.ModelSpec{ID: "m"}, Messages: []agent.Message{
-		ask("q"), use("a", `{}`), assistant(agent.ToolUse{ID: "b", Name: "put_it"}), use("c", `{}`), ask("sum up"),
+	r := agent.Request{Model: agent.ModelSpec{ID: "m"}, Messages: []run.Message{
+		ask("q"), use("a", `{}`), assistant(run.ToolUse{ID: "b", Name: "put_it"}), use("c", `{}`), ask("sum up"),
 	}}
 	var body struct{ ToolConfig json.RawMessage }
 	require.NoError(t, json.Unmarshal(sent(t, Config{}, r).Body, &body))
@@ -129,47 +130,47 @@ func TestConversation(t *testing.T) {
 	}
 	tests := []struct {
 		name     string
-		messages []agent.Message
+		messages []run.Message
 		want     []string
 	}{
-		{"a turn with text and two calls", []agent.Message{ask("q"), say("wait"), use("a", `{"x":1.0}`), use("b", ``), result("a", "1"), result("b", "2"), say("done")},
+		{"a turn with text and two calls", []run.Message{ask("q"), say("wait"), use("a", `{"x":1.0}`), use("b", ``), result("a", "1"), result("b", "2"), say("done")},
 			[]string{asked, the("assistant", text("wait"), callA, callB), the("user", resultOf("a", "1"), resultOf("b", "2")), the("assistant", text("done"))}},
-		{"results in another order, behind a text", []agent.Message{ask("q"), use("a", `{"x":1.0}`), use("b", `{}`), ask("r"), result("b", "2"), result("a", "1"), ask("s")},
+		{"results in another order, behind a text", []run.Message{ask("q"), use("a", `{"x":1.0}`), use("b", `{}`), ask("r"), result("b", "2"), result("a", "1"), ask("s")},
 			[]string{asked, the("assistant", callA, callB), the("user", resultOf("a", "1"), resultOf("b", "2"), text("r"), text("s"))}},
-		{"two turns", []agent.Message{ask("q"), use("a", `{"x":1.0}`), result("a", "1"), use("b", `{}`), result("b", "2")},
+		{"two turns", []run.Message{ask("q"), use("a", `{"x":1.0}`), result("a", "1"), use("b", `{}`), result("b", "2")},
 			[]string{asked, the("assistant", callA), the("user", resultOf("a", "1")), the("assistant", callB), the("user", resultOf("b", "2"))}},
-		{"a result is missing", []agent.Message{ask("q"), use("b", `{}`), say("on")},
+		{"a result is missing", []run.Message{ask("q"), use("b", `{}`), say("on")},
 			[]string{asked, the("assistant", callB), the("user", resultOf("b", noResponse)), the("assistant", text("on"))}},
-		{"the last result wins", []agent.Message{ask("q"), use("b", `{}`), result("b", "1"), say("x"), result("b", "2"), say("y")},
+		{"the last result wins", []run.Message{ask("q"), use("b", `{}`), result("b", "1"), say("x"), result("b", "2"), say("y")},
 			[]string{asked, the("assistant", callB), the("user", resultOf("b", "2")), the("assistant", text("x"), text("y"))}},
-		{"a blank result", []agent.Message{ask("q"), use("b", `{}`), result("b", " ")},
+		{"a blank result", []run.Message{ask("q"), use("b", `{}`), result("b", " ")},
 			[]string{asked, the("assistant", callB), the("user", resultOf("b", noOutput))}},
-		{"a shortened result", []agent.Message{ask("q"), use("b", `{}`), user(agent.ToolResult{ID: "b", Content: "start…", Blob: "d"})},
+		{"a shortened result", []run.Message{ask("q"), use("b", `{}`), user(run.ToolResult{ID: "b", Content: "start…", Blob: "d"})},
 			[]string{asked, the("assistant", callB), the("user", resultOf("b", "start…"))}},
-		{"the beginning was evicted", []agent.Message{use("b", `{}`), result("b", "1")},
+		{"the beginning was evicted", []run.Message{use("b", `{}`), result("b", "1")},
 			[]string{the("user", text(opening)), the("assistant", callB), the("user", resultOf("b", "1"))}},
-		{"blank texts", []agent.Message{ask(""), ask("q"), say(" \n"), ask("r"), say(""), use("b", ``), ask("\t"), result("b", "1"), say("")},
+		{"blank texts", []run.Message{ask(""), ask("q"), say(" \n"), ask("r"), say(""), use("b", ``), ask("\t"), result("b", "1"), say("")},
 			[]string{the("user", text("q"), text("r")), the("assistant", callB), the("user", resultOf("b", "1"))}},
-		{"two texts of the model", []agent.Message{ask("q"), say("a"), say("b")}, []string{asked, the("assistant", text("a"), text("b"))}},
-		{"input that the core made a string of", []agent.Message{ask("q"), use("b", `"{\"x\": <1"`)},
+		{"two texts of the model", []run.Message{ask("q"), say("a"), say("b")}, []string{asked, the("assistant", text("a"), text("b"))}},
+		{"input that the core made a string of", []run.Message{ask("q"), use("b", `"{\"x\": <1"`)},
 			[]string{asked, the("assistant", `{"toolUse":{"toolUseId":"b","name":"get","input":{"malformed_input":"{\"x\": <1"}}}`), the("user", resultOf("b", noResponse))}},
-		{"media of a tool", []agent.Message{ask("q"), use("b", `{}`), result("b", "1"), media("p.png", "image/png", "AAAA"), ask("r")},
+		{"media of a tool", []run.Message{ask("q"), use("b", `{}`), result("b", "1"), media("p.png", "image/png", "AAAA"), ask("r")},
 			[]string{asked, the("assistant", callB), the("user", resultOf("b", "1"), image, text("r"))}},
-		{"a document without a word", []agent.Message{media("x.pdf", "application/pdf", "BBBB")},
+		{"a document without a word", []run.Message{media("x.pdf", "application/pdf", "BBBB")},
 			[]string{the("user", document("x-pdf", "pdf"), text(attached))}},
-		{"names and types", []agent.Message{
+		{"names and types", []run.Message{
 			ask("q"), media("Q1 [draft] (2)/été.TXT", "text/plain; charset=utf-8", "BBBB"), media("x", "text/csv", "BBBB"), media("X", "text/markdown", "BBBB"),
 			media("x", "application/json", "BBBB"), media("x (2)", "text/html", "BBBB"),
 		}, []string{the("user", text("q"), document("Q1 [draft] (2)-t-TXT", "txt"), document("x", "csv"), document("X (2)", "md"),
 			document("x (3)", "txt"), document("x (2) (2)", "html"))}},
-		{"more names and types", []agent.Message{
+		{"more names and types", []run.Message{
 			ask("q"), media("../ ", "application/msword", "BBBB"), media("", "application/vnd.ms-excel", "BBBB"), media("a", "text/x-python", "BBBB"),
 			media("b", "application/vnd.openxmlformats-officedocument.wordprocessingml.document", "BBBB"), media("c", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", "BBBB"),
 		}, []string{the("user", text("q"), document("document", "doc"), document("document (2)", "xls"), document("a", "txt"), document("b", "docx"), document("c", "xlsx"))}},
-		{"pictures and films", []agent.Message{
+		{"pictures and films", []run.Message{
 			ask("q"), media("", "image/jpeg", "AAAA"), media("", "image/jpg", "AAAA"), media("", "image/gif", "AAAA"), media("", "IMAGE/WebP", "AAAA"), media("", "video/mp4", "AAAA"), media("", "video/3gpp", "AAAA"),
 		}, []string{the("user", text("q"), visual("image", "jpeg"), visual("image", "jpeg"), visual("image", "gif"), visual("image", "webp"), visual("video", "mp4"), visual("video", "three_gp"))}},
-		{"a document of a tool", []agent.Message{ask("q"), use("b", `{}`), result("b", "1"), media("x", "application/pdf", "BBBB")},
+		{"a document of a tool", []run.Message{ask("q"), use("b", `{}`), result("b", "1"), media("x", "application/pdf", "BBBB")},
 			[]string{asked, the("assistant", callB), the("user", resultOf("b", "1"), document("x", "pdf"), text(attached))}},
 	}
 	for _, tt := range tests {
@@ -182,7 +183,7 @@ func TestConversation(t *testing.T) {
 }
 
 func TestToolErrors(t *testing.T) {
-	messages := []agent.Message{ask("q"), use("a", `{}`), user(agent.ToolResult{ID: "a", Content: "x", IsError: true}), use("b", `{}`), use("c", `{}`), result("c", "y")}
+	messages := []run.Message{ask("q"), use("a", `{}`), user(run.ToolResult{ID: "a", Content: "x", IsError: true}), use("b", `{}`), use("c", `{}`), result("c", "y")}
 	for model, want := range map[string][]types.ToolResultStatus{
 		"eu.anthropic.claude-x": {types.ToolResultStatusError, types.ToolResultStatusError, ""},
 		"amazon.nova-pro":       {types.ToolResultStatusError, types.ToolResultStatusError, ""},
@@ -203,7 +204,7 @@ func TestToolErrors(t *testing.T) {
 }
 
 func TestRequestsThatCannotBeMade(t *testing.T) {
-	of := func(messages ...agent.Message) agent.Request { return agent.Request{Messages: messages} }
+	of := func(messages ...run.Message) agent.Request { return agent.Request{Messages: messages} }
 	doc := media("canary", "application/pdf", "AAAA")
 	half := media("canary", "video/mp4", base64.StdEncoding.EncodeToString(make([]byte, maxMedia/2)))
 	tests := []struct {
@@ -213,23 +214,23 @@ func TestRequestsThatCannotBeMade(t *testing.T) {
 	}{
 		{"nothing", of(), "conversation is empty"},
 		{"nothing but blanks", of(ask(" "), say("")), "conversation is empty"},
-		{"media in a blob", of(user(agent.Media{MediaType: "image/png", Blob: "canary"})), "message 0 is media that is the model's own or was not resolved"},
-		{"media of the model", of(ask("a"), assistant(agent.Media{MediaType: "image/png", Data: "canary"})), "message 1 is media that is the model's own or was not resolved"},
+		{"media in a blob", of(user(run.Media{MediaType: "image/png", Blob: "canary"})), "message 0 is media that is the model's own or was not resolved"},
+		{"media of the model", of(ask("a"), assistant(run.Media{MediaType: "image/png", Data: "canary"})), "message 1 is media that is the model's own or was not resolved"},
 		{"media that is not base64", of(media("canary", "image/png", "canary!")), "message 0 is media whose data is not base64"},
 		{"media of no type", of(media("canary", "", "AAAA")), "message 0 is media without a media type"},
 		{"media of a strange type", of(media("canary", "canary/canary", "AAAA")), "message 0 is media of a type that Bedrock does not take"},
-		{"result in a blob", of(use("a", "{}"), user(agent.ToolResult{ID: "a", Blob: "canary"})), "message 1 is a tool_result that was not resolved"},
+		{"result in a blob", of(use("a", "{}"), user(run.ToolResult{ID: "a", Blob: "canary"})), "message 1 is a tool_result that was not resolved"},
 		{"result without a call", of(result("canary", ""), use("canary", "{}")), "message 0 is a tool_result without its tool_use"},
 		{"id twice", of(use("canary", "{}"), use("canary", "{}")), "message 1 is a tool_use whose id is taken"},
 		{"input that is no JSON", of(use("canary", "canary")), "message 0 is a tool_use whose input is not JSON"},
 		{"a text document that is too large", of(ask("a"), media("canary", "text/csv", base64.StdEncoding.EncodeToString(make([]byte, maxDocument+1)))), "message 1 is a document of 4718593 bytes; Bedrock takes at most 4718592"},
 		{"too many documents", of(ask("a"), doc, doc, doc, ask("b"), doc, doc, doc), "message 7 is a document too many; Bedrock takes at most 5 in a request"},
 		{"too much media", of(half, half, media("canary", "image/png", "AAAA")), "message 2 is media with which the request has 26214403 bytes of it; Bedrock takes at most 26214400"},
-		{"an output schema that is no object", agent.Request{Messages: []agent.Message{ask("a")}, Output: agent.OutputFormat{JSON: true, Schema: json.RawMessage(`["canary"]`)}}, "output has a schema that is not a JSON object"},
-		{"options that are no object", agent.Request{Model: agent.ModelSpec{Options: json.RawMessage(`["canary"]`)}, Messages: []agent.Message{ask("a")}}, "model's options are not a JSON object"},
-		{"no block", of(agent.Message{Role: agent.RoleUser}), "message 0 has no block"},
-		{"schema that is no JSON", agent.Request{Messages: []agent.Message{ask("a")}, Tools: []agent.ToolSpec{{Name: "a"}, {Name: "b", Schema: json.RawMessage(`canary`)}}}, "tool 1 has a schema that is not a JSON object"},
-		{"schema that is no object", agent.Request{Messages: []agent.Message{ask("a")}, Tools: []agent.ToolSpec{{Name: "a", Schema: json.RawMessage(`true`)}}}, "tool 0 has a schema that is not a JSON object"},
+		{"an output schema that is no object", agent.Request{Messages: []run.Message{ask("a")}, Output: agent.OutputFormat{JSON: true, Schema: json.RawMessage(`["canary"]`)}}, "output has a schema that is not a JSON object"},
+		{"options that are no object", agent.Request{Model: agent.ModelSpec{Options: json.RawMessage(`["canary"]`)}, Messages: []run.Message{ask("a")}}, "model's options are not a JSON object"},
+		{"no block", of(run.Message{Role: run.RoleUser}), "message 0 has no block"},
+		{"schema that is no JSON", agent.Request{Messages: []run.Message{ask("a")}, Tools: []agent.ToolSpec{{Name: "a"}, {Name: "b", Schema: json.RawMessage(`canary`)}}}, "tool 1 has a schema that is not a JSON object"},
+		{"schema that is no object", agent.Request{Messages: []run.Message{ask("a")}, Tools: []agent.ToolSpec{{Name: "a", Schema: json.RawMessage(`true`)}}}, "tool 0 has a schema that is not a JSON object"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -251,9 +252,9 @@ func TestNeutral(t *testing.T) {
 }
 
 // conversations draws messages in which results follow their calls, sometimes late, twice or never, with blank texts and media.
-func conversations() *rapid.Generator[[]agent.Message] {
-	return rapid.Custom(func(t *rapid.T) []agent.Message {
-		var messages []agent.Message
+func conversations() *rapid.Generator[[]run.Message] {
+	return rapid.Custom(func(t *rapid.T) []run.Message {
+		var messages []run.Message
 		calls, documents := 0, 0
 		for range rapid.IntRange(0, 20).Draw(t, "length") {
 			word := fmt.Sprintf("%d.", len(messages))
@@ -271,13 +272,13 @@ func conversations() *rapid.Generator[[]agent.Message] {
 					messages = append(messages, result(fmt.Sprint(id), rapid.SampledFrom([]string{"", "r" + word}).Draw(t, "content")))
 				}
 			case 7:
-				thought := agent.Reasoning{Text: word, Signature: "s", Provider: "bedrock", Model: rapid.SampledFrom([]string{"m", "m", "m2"}).Draw(t, "model")}
+				thought := run.Reasoning{Text: word, Signature: "s", Provider: "bedrock", Model: rapid.SampledFrom([]string{"m", "m", "m2"}).Draw(t, "model")}
 				if rapid.IntRange(0, 4).Draw(t, "unsigned") == 0 {
 					thought.Signature = ""
 				}
 				messages = append(messages, thinks(thought))
 			case 4:
-				messages = append(messages, rapid.SampledFrom([]agent.Message{ask(""), say(" ")}).Draw(t, "blank"))
+				messages = append(messages, rapid.SampledFrom([]run.Message{ask(""), say(" ")}).Draw(t, "blank"))
 			case 5:
 				messages = append(messages, media("p", "image/png", "AAAA"))
 			case 6:
@@ -300,7 +301,7 @@ func TestPropertyConversation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := conversations().Draw(t, "messages")
 		for _, m := range in {
-			if b, ok := m.Block.(agent.Reasoning); ok && b.Model == "m" {
+			if b, ok := m.Block.(run.Reasoning); ok && b.Model == "m" {
 				server.Wrote("m", bedrockfake.Reasoning(b.Signature, b.Text))
 			}
 		}
@@ -320,7 +321,7 @@ func TestPropertyConversation(t *testing.T) {
 }
 
 // requireThoughts: reasoning is sent in order and as it is, and none is left out that stands right before a call.
-func requireThoughts(t require.TestingT, in []agent.Message, out []types.Message) {
+func requireThoughts(t require.TestingT, in []run.Message, out []types.Message) {
 	var got []string
 	for _, m := range out {
 		for _, b := range m.Content {
@@ -331,7 +332,7 @@ func requireThoughts(t require.TestingT, in []agent.Message, out []types.Message
 		}
 	}
 	for i, m := range in {
-		b, ok := m.Block.(agent.Reasoning)
+		b, ok := m.Block.(run.Reasoning)
 		if !ok || b.Model != "m" || b.Signature == "" {
 			continue
 		}
@@ -340,7 +341,7 @@ func requireThoughts(t require.TestingT, in []agent.Message, out []types.Message
 			continue
 		}
 		if i+1 < len(in) {
-			_, beforeCall := in[i+1].Block.(agent.ToolUse)
+			_, beforeCall := in[i+1].Block.(run.ToolUse)
 			require.False(t, beforeCall, "message %d is missing", i)
 		}
 	}
@@ -348,15 +349,15 @@ func requireThoughts(t require.TestingT, in []agent.Message, out []types.Message
 }
 
 // wantText is what is said, shown and called, in order.
-func wantText(in []agent.Message) string {
+func wantText(in []run.Message) string {
 	var s strings.Builder
 	for _, m := range in {
 		switch b := m.Block.(type) {
-		case agent.Text:
+		case run.Text:
 			s.WriteString(strings.TrimSpace(b.Text))
-		case agent.Media:
+		case run.Media:
 			s.WriteString("#")
-		case agent.ToolUse:
+		case run.ToolUse:
 			s.WriteString("!")
 		}
 	}
@@ -382,13 +383,13 @@ func gotText(out []types.Message) string {
 	return s.String()
 }
 
-func wantResults(in []agent.Message) map[string]string {
+func wantResults(in []run.Message) map[string]string {
 	results := map[string]string{}
 	for _, m := range in {
 		switch b := m.Block.(type) {
-		case agent.ToolUse:
+		case run.ToolUse:
 			results[b.ID] = noResponse
-		case agent.ToolResult:
+		case run.ToolResult:
 			results[b.ID] = b.Content
 			if b.Content == "" {
 				results[b.ID] = noOutput
@@ -414,7 +415,7 @@ func gotResults(out []types.Message) map[string]string {
 func TestLargePDF(t *testing.T) {
 	large := base64.StdEncoding.EncodeToString(make([]byte, maxDocument+1))
 	for _, kind := range []string{"application/pdf", "application/vnd.openxmlformats-officedocument.wordprocessingml.document"} {
-		r := agent.Request{Model: agent.ModelSpec{ID: "m"}, Messages: []agent.Message{ask("a"), media("x", kind, large)}}
+		r := agent.Request{Model: agent.ModelSpec{ID: "m"}, Messages: []run.Message{ask("a"), media("x", kind, large)}}
 		require.Empty(t, sent(t, Config{}, r).Refused)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/policy"
 )
 
 // house answers or fails by the id of the model that is asked, and notes who was.
@@ -134,7 +135,7 @@ func TestLastingErrorsAreNotRepeated(t *testing.T) {
 
 // A stream that broke off is an answer where such are kept: the first one, with no request after it. Else it is a failure like any.
 func TestBrokenStreams(t *testing.T) {
-	part := &agent.Reply{Model: "a", Text: "I ren", StopReason: agent.StopInterrupted}
+	part := &agent.Reply{Model: "a", Text: "I ren", StopReason: policy.StopInterrupted}
 	broken := &agent.ModelError{Class: agent.ModelConnection, Partial: part}
 	silent := fail(agent.ModelConnection)
 	ask := func(t *testing.T, keep agent.CutStream, a []error, change func(*house, *agent.Request)) (agent.Reply, []string, error) {
@@ -174,7 +175,7 @@ type slowStream struct{ clock clock.Clock }
 
 func (s slowStream) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	_ = s.clock.Sleep(ctx, time.Hour)
-	return agent.Reply{}, &agent.ModelError{Class: agent.ModelTimeout, Partial: &agent.Reply{Model: r.Model.ID, Text: "I ren", StopReason: agent.StopInterrupted}}
+	return agent.Reply{}, &agent.ModelError{Class: agent.ModelTimeout, Partial: &agent.Reply{Model: r.Model.ID, Text: "I ren", StopReason: policy.StopInterrupted}}
 }
 
 // A stream that its model's own time cut is kept; one that the caller's time cut is nobody's answer: the caller asks again.

@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // maxCalls bounds the tool calls of one reply; no model makes as many on purpose.
@@ -26,7 +28,7 @@ type assembly struct {
 	refuse bool   // the model refuses: the text says why
 	calls  []*callParts
 	finish string
-	usage  agent.Usage
+	usage  run.Usage
 }
 
 // callParts is a tool call under way. Place is the index the server gave it, or its rank where it gave none.
@@ -142,7 +144,7 @@ func (a *assembly) interrupted(err error) error {
 	var failure *agent.ModelError
 	if errors.As(err, &failure) {
 		a.calls = slices.DeleteFunc(a.calls, func(c *callParts) bool { return c.arguments.Len() == 0 }) // they were still to come
-		failure.Partial = agent.Interrupted(a.reply())
+		failure.Partial = policy.Interrupted(a.reply())
 	}
 	return err
 }
@@ -178,8 +180,8 @@ func (a *assembly) reply() agent.Reply {
 const stopRefusal = "refusal"
 
 // thought is reasoning of the model that was asked, whatever name it answers by: to that one it goes back.
-func (a *assembly) thought() agent.Reasoning {
-	return agent.Reasoning{Provider: provider, Model: a.asked.Model.ID}
+func (a *assembly) thought() run.Reasoning {
+	return run.Reasoning{Provider: provider, Model: a.asked.Model.ID}
 }
 
 // clip bounds a server's word that is kept for the record: 128 bytes of UTF-8.

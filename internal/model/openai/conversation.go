@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // noResponse stands in for a result that is missing: a strict server refuses a call without one.
@@ -14,8 +16,8 @@ const noResponse = `{"type":"error","name":"no_tool_response","message":"There i
 // conversation groups one-block messages into a provider's. A turn's text and calls become one assistant message; its
 // results follow at once, in the order of the calls, wherever they stood; what the user's side says between two turns
 // becomes one user message. Reasoning goes back to the model that wrote it, under the name it came by.
-func conversation(model, system string, messages []agent.Message) ([]chatMessage, error) {
-	results, err := agent.ResultsByCall(messages)
+func conversation(model, system string, messages []run.Message) ([]chatMessage, error) {
+	results, err := policy.ResultsByCall(messages)
 	if err != nil {
 		return nil, failed(agent.ModelInvalid, err.Error())
 	}
@@ -37,25 +39,25 @@ func conversation(model, system string, messages []agent.Message) ([]chatMessage
 type grouping struct {
 	out     []chatMessage
 	model   string // that is asked
-	results map[string]agent.ToolResult
+	results map[string]run.ToolResult
 	turn    *chatMessage
 	begins  chatMessage // reasoning that the next turn begins with
 	thought bool        // reasoning stood behind the turn's text, which may go on behind it
-	user    []agent.Block
+	user    []run.Block
 }
 
 // add takes the next message; its error completes the sentence "message 3 ...".
-func (g *grouping) add(m agent.Message) error {
+func (g *grouping) add(m run.Message) error {
 	switch b := m.Block.(type) {
-	case agent.Text:
-		if m.Role == agent.RoleAssistant {
+	case run.Text:
+		if m.Role == run.RoleAssistant {
 			g.say(b.Text)
 			return nil
 		}
 		g.endTurn()
 		g.user, g.begins = append(g.user, b), chatMessage{}
-	case agent.Media:
-		if m.Role == agent.RoleAssistant || b.Data == "" {
+	case run.Media:
+		if m.Role == run.RoleAssistant || b.Data == "" {
 			return errors.New("is media that is the model's own or was not resolved")
 		}
 		if strings.HasPrefix(b.MediaType, "audio/") || strings.HasPrefix(b.MediaType, "video/") {
@@ -63,11 +65,11 @@ func (g *grouping) add(m agent.Message) error {
 		}
 		g.endTurn()
 		g.user, g.begins = append(g.user, b), chatMessage{}
-	case agent.Reasoning:
+	case run.Reasoning:
 		g.reason(b)
-	case agent.ToolUse:
+	case run.ToolUse:
 		g.call(b)
-	case agent.ToolResult:
+	case run.ToolResult:
 		if b.Blob != "" && b.Content == "" {
 			return errors.New("is a tool_result that was not resolved")
 		}
@@ -80,7 +82,7 @@ func (g *grouping) add(m agent.Message) error {
 }
 
 // reason takes reasoning: of a turn that goes on behind it, of the turn that begins with it, or of the call before it.
-func (g *grouping) reason(b agent.Reasoning) {
+func (g *grouping) reason(b run.Reasoning) {
 	calls := g.turn != nil && len(g.turn.ToolCalls) > 0
 	g.thought = g.turn != nil && !calls
 	if b.Provider != provider || b.Model != g.model {
@@ -127,7 +129,7 @@ func (g *grouping) say(text string) {
 	g.begin(text)
 }
 
-func (g *grouping) call(b agent.ToolUse) {
+func (g *grouping) call(b run.ToolUse) {
 	g.thought = false
 	g.endUser()
 	if g.turn == nil {
@@ -165,10 +167,10 @@ func (g *grouping) endUser() {
 	var parts []chatPart
 	for _, b := range g.user {
 		switch b := b.(type) {
-		case agent.Text:
+		case run.Text:
 			texts = append(texts, b.Text)
 			parts = append(parts, chatPart{Type: "text", Text: &b.Text})
-		case agent.Media:
+		case run.Media:
 			parts = append(parts, mediaPart(b))
 		}
 	}
@@ -181,7 +183,7 @@ func (g *grouping) endUser() {
 
 // mediaPart is a picture, or a file where it is something else. OpenAI takes 50 MB of files and pictures in a request, base64
 // included, which agent.MaxRequestMedia stays below; other servers say themselves what is too large, as an invalid request.
-func mediaPart(b agent.Media) chatPart {
+func mediaPart(b run.Media) chatPart {
 	data := "data:" + b.MediaType + ";base64," + b.Data
 	if strings.HasPrefix(b.MediaType, "image/") {
 		return chatPart{Type: "image_url", ImageURL: &imageURL{data}}

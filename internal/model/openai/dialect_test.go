@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 )
 
@@ -26,10 +27,10 @@ func TestDialect(t *testing.T) {
 	r.Prompts = map[agent.Dialect]agent.PromptText{agent.DialectXML: {System: "You have one tool."}}
 	r.Tools = []agent.ToolSpec{{Name: "clock.now", Schema: json.RawMessage(`{"type":"object"}`)}}
 	r.Messages = append(r.Messages,
-		agent.Message{Role: agent.RoleAssistant, Block: agent.Text{Text: "I look."}},
-		agent.Message{Role: agent.RoleAssistant, Block: agent.ToolUse{ID: "c1-0", Name: "clock_now", Input: json.RawMessage(`{}`)}},
-		agent.Message{Role: agent.RoleUser, Block: agent.ToolResult{ID: "c1-0", Content: "no clock", IsError: true}},
-		agent.Message{Role: agent.RoleUser, Block: agent.Text{Text: "Try again."}},
+		run.Message{Role: run.RoleAssistant, Block: run.Text{Text: "I look."}},
+		run.Message{Role: run.RoleAssistant, Block: run.ToolUse{ID: "c1-0", Name: "clock_now", Input: json.RawMessage(`{}`)}},
+		run.Message{Role: run.RoleUser, Block: run.ToolResult{ID: "c1-0", Content: "no clock", IsError: true}},
+		run.Message{Role: run.RoleUser, Block: run.Text{Text: "Try again."}},
 	)
 	for _, tt := range []struct {
 		dialect agent.Dialect

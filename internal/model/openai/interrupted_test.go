@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
 )
 
 // callChunk is a chunk that begins a call and has so much of its arguments.
@@ -22,7 +23,7 @@ func callChunk(index int, id, arguments string) string {
 // What was received before a stream broke off comes with the error: text, and calls that are all there.
 func TestInterruptedStreams(t *testing.T) {
 	kept := func(r agent.Reply) *agent.Reply {
-		r.Model, r.StopReason = "m-1", agent.StopInterrupted
+		r.Model, r.StopReason = "m-1", policy.StopInterrupted
 		return &r
 	}
 	whole := call("a", "get", `{"x":1}`)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 const key = "sk-canary-key"
@@ -57,7 +58,7 @@ const (
 func request() agent.Request {
 	return agent.Request{
 		Model:    agent.ModelSpec{Provider: "openai", ID: "m"},
-		Messages: []agent.Message{{Role: agent.RoleUser, Block: agent.Text{Text: "canary-content"}}},
+		Messages: []run.Message{{Role: run.RoleUser, Block: run.Text{Text: "canary-content"}}},
 	}
 }
 
@@ -66,7 +67,7 @@ func call(id, name, input string) agent.ReplyCall {
 }
 
 func reasoned(field, text string) []agent.ReplyReasoning {
-	return []agent.ReplyReasoning{{Reasoning: agent.Reasoning{Text: text, Provider: "openai", Model: "m", Field: field}}}
+	return []agent.ReplyReasoning{{Reasoning: run.Reasoning{Text: text, Provider: "openai", Model: "m", Field: field}}}
 }
 
 func TestReplies(t *testing.T) {
@@ -77,7 +78,7 @@ func TestReplies(t *testing.T) {
 		want                    agent.Reply
 	}{
 		{"text", sse, chunk(`{"role":"assistant","content":""}`) + text("Hel") + text("lo") + done("stop") + usageOnly + end,
-			agent.Reply{Model: "m-1", Text: "Hello", StopReason: "stop", Usage: agent.Usage{Input: 30, Output: 7, CacheRead: 20}}},
+			agent.Reply{Model: "m-1", Text: "Hello", StopReason: "stop", Usage: run.Usage{Input: 30, Output: 7, CacheRead: 20}}},
 		{"no usage", sse, text("a") + done("length") + end, agent.Reply{Model: "m-1", Text: "a", StopReason: "length", Truncated: true}},
 		{"no finish reason", sse, text("a") + end, agent.Reply{Model: "m-1", Text: "a"}},
 		{"no [DONE]", sse, text("a") + done("content_filter"), agent.Reply{Model: "m-1", Text: "a", StopReason: "content_filter"}},
@@ -119,7 +120,7 @@ func TestReplies(t *testing.T) {
 			agent.Reply{Model: "m", Text: "Hi", Reasoning: reasoned("reasoning_content", "hm")}},
 		{"document", doc, `{"model":"m-1","choices":[{"index":0,"message":{"role":"assistant","content":"Hello"},"finish_reason":"stop"}],
 			"usage":{"prompt_tokens":5,"completion_tokens":2},"error":null}`,
-			agent.Reply{Model: "m-1", Text: "Hello", StopReason: "stop", Usage: agent.Usage{Input: 5, Output: 2}}},
+			agent.Reply{Model: "m-1", Text: "Hello", StopReason: "stop", Usage: run.Usage{Input: 5, Output: 2}}},
 		{"document with calls", doc, `{"model":"m-1","choices":[{"message":{"content":null,"tool_calls":[
 			{"id":"a","function":{"name":"get","arguments":{"x":1}}},{"id":"b","function":{"name":"put","arguments":"{\"y\":\"é\"}"}}]}}]}`,
 			agent.Reply{Model: "m-1", Calls: two}},

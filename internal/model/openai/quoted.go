@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 )
 
 // stopRepaired is the StopReason of a reply that a server reported as an error of its own.
@@ -73,7 +74,7 @@ type written struct {
 // callIn reads a call: an object with the name of a tool on offer and its arguments. With bare it may also be the arguments alone, of the
 // only tool there is.
 func callIn(tools []agent.ToolSpec, text string, bare bool) (agent.ReplyCall, bool) {
-	object, ok := agent.RepairJSON([]byte(text))
+	object, ok := jsonx.RepairJSON([]byte(text))
 	if !ok || object[0] != '{' {
 		return agent.ReplyCall{}, false
 	}

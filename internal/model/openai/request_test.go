@@ -13,25 +13,26 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
-func user(b agent.Block) agent.Message { return agent.Message{Role: agent.RoleUser, Block: b} }
-func assistant(b agent.Block) agent.Message {
-	return agent.Message{Role: agent.RoleAssistant, Block: b}
+func user(b run.Block) run.Message { return run.Message{Role: run.RoleUser, Block: b} }
+func assistant(b run.Block) run.Message {
+	return run.Message{Role: run.RoleAssistant, Block: b}
 }
 
-func use(id, input string) agent.Message {
-	return assistant(agent.ToolUse{ID: id, Name: "get", Input: json.RawMessage(input)})
+func use(id, input string) run.Message {
+	return assistant(run.ToolUse{ID: id, Name: "get", Input: json.RawMessage(input)})
 }
 
-func result(id, content string) agent.Message {
-	return user(agent.ToolResult{ID: id, Content: content})
+func result(id, content string) run.Message {
+	return user(run.ToolResult{ID: id, Content: content})
 }
 
-func say(text string) agent.Message { return assistant(agent.Text{Text: text}) }
-func ask(text string) agent.Message { return user(agent.Text{Text: text}) }
+func say(text string) run.Message { return assistant(run.Text{Text: text}) }
+func ask(text string) run.Message { return user(run.Text{Text: text}) }
 
-var thinks = assistant(agent.Reasoning{Text: "hm", Signature: "s", Provider: "openai", Model: "m"})
+var thinks = assistant(run.Reasoning{Text: "hm", Signature: "s", Provider: "openai", Model: "m"})
 
 func TestOutputFormat(t *testing.T) {
 	schema := json.RawMessage(`{"type":"object","properties":{"z":{"maximum":1.10},"a":{}}}`)
@@ -49,7 +50,7 @@ func TestOutputFormat(t *testing.T) {
 
 // The object form is refused unless the conversation speaks of JSON, and a used up quota is told to the model twice.
 func TestNotices(t *testing.T) {
-	r := agent.Request{System: "Be brief.", Messages: []agent.Message{ask("Hi")}, Output: agent.OutputFormat{JSON: true}, Exhausted: true}
+	r := agent.Request{System: "Be brief.", Messages: []run.Message{ask("Hi")}, Output: agent.OutputFormat{JSON: true}, Exhausted: true}
 	body, err := encode(r)
 	require.NoError(t, err)
 	var got struct {
@@ -75,7 +76,7 @@ func TestRequest(t *testing.T) {
 	r := agent.Request{
 		Model:    agent.ModelSpec{ID: "m", MaxTokens: 100, Temperature: &zero},
 		System:   "Be <brief>.",
-		Messages: []agent.Message{ask("Hi & bye")},
+		Messages: []run.Message{ask("Hi & bye")},
 		Tools: []agent.ToolSpec{
 			{Name: "orders.get", Description: "Look.", Schema: json.RawMessage(`{"type":"object"}`)},
 			{Name: "ping"},
@@ -110,37 +111,37 @@ func TestConversation(t *testing.T) {
 	const callB = `{"id":"b","type":"function","function":{"name":"get","arguments":"{}"}}`
 	tests := []struct {
 		name     string
-		messages []agent.Message
+		messages []run.Message
 		want     string
 	}{
-		{"a turn with text and two calls", []agent.Message{ask("q"), say("wait"), use("a", `{"x":1.0}`), use("b", ``), result("a", "1"), result("b", "2"), say("done")},
+		{"a turn with text and two calls", []run.Message{ask("q"), say("wait"), use("a", `{"x":1.0}`), use("b", ``), result("a", "1"), result("b", "2"), say("done")},
 			`[{"role":"user","content":"q"},{"role":"assistant","content":"wait","tool_calls":[` + callA + `,` + callB + `]},
 			{"role":"tool","content":"1","tool_call_id":"a"},{"role":"tool","content":"2","tool_call_id":"b"},{"role":"assistant","content":"done"}]`},
-		{"results in another order, behind a text", []agent.Message{use("a", `{"x":1.0}`), use("b", `{}`), ask("q"), result("b", "2"), result("a", "1"), ask("r")},
+		{"results in another order, behind a text", []run.Message{use("a", `{"x":1.0}`), use("b", `{}`), ask("q"), result("b", "2"), result("a", "1"), ask("r")},
 			`[{"role":"assistant","content":null,"tool_calls":[` + callA + `,` + callB + `]},
 			{"role":"tool","content":"1","tool_call_id":"a"},{"role":"tool","content":"2","tool_call_id":"b"},{"role":"user","content":"q\n\nr"}]`},
-		{"two turns", []agent.Message{use("a", `{"x":1.0}`), result("a", "1"), use("b", `{}`), result("b", "2")},
+		{"two turns", []run.Message{use("a", `{"x":1.0}`), result("a", "1"), use("b", `{}`), result("b", "2")},
 			`[{"role":"assistant","content":null,"tool_calls":[` + callA + `]},{"role":"tool","content":"1","tool_call_id":"a"},
 			{"role":"assistant","content":null,"tool_calls":[` + callB + `]},{"role":"tool","content":"2","tool_call_id":"b"}]`},
-		{"a result is missing", []agent.Message{use("b", `{}`), ask("q")},
+		{"a result is missing", []run.Message{use("b", `{}`), ask("q")},
 			`[{"role":"assistant","content":null,"tool_calls":[` + callB + `]},
 			{"role":"tool","content":"{\"type\":\"error\",\"name\":\"no_tool_response\",\"message\":\"There is no response from this tool.\"}","tool_call_id":"b"},
 			{"role":"user","content":"q"}]`},
-		{"the last result wins", []agent.Message{use("b", `{}`), result("b", "1"), ask("q"), result("b", "2")},
+		{"the last result wins", []run.Message{use("b", `{}`), result("b", "1"), ask("q"), result("b", "2")},
 			`[{"role":"assistant","content":null,"tool_calls":[` + callB + `]},{"role":"tool","content":"2","tool_call_id":"b"},{"role":"user","content":"q"}]`},
-		{"an empty result is a result", []agent.Message{use("b", `{}`), result("b", "")},
+		{"an empty result is a result", []run.Message{use("b", `{}`), result("b", "")},
 			`[{"role":"assistant","content":null,"tool_calls":[` + callB + `]},{"role":"tool","content":"","tool_call_id":"b"}]`},
-		{"two texts of the model", []agent.Message{say("a"), say("b")}, `[{"role":"assistant","content":"a"},{"role":"assistant","content":"b"}]`},
-		{"media", []agent.Message{ask("look"), user(agent.Media{Name: "p.png", MediaType: "image/png", Data: "AAAA"}), ask(""), user(agent.Media{Name: "f.pdf", MediaType: "application/pdf", Data: "BBBB"})},
+		{"two texts of the model", []run.Message{say("a"), say("b")}, `[{"role":"assistant","content":"a"},{"role":"assistant","content":"b"}]`},
+		{"media", []run.Message{ask("look"), user(run.Media{Name: "p.png", MediaType: "image/png", Data: "AAAA"}), ask(""), user(run.Media{Name: "f.pdf", MediaType: "application/pdf", Data: "BBBB"})},
 			`[{"role":"user","content":[{"type":"text","text":"look"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}},
 			{"type":"text","text":""},{"type":"file","file":{"filename":"f.pdf","file_data":"data:application/pdf;base64,BBBB"}}]}]`},
-		{"a file without a name", []agent.Message{user(agent.Media{MediaType: "application/pdf", Data: "BBBB"})},
+		{"a file without a name", []run.Message{user(run.Media{MediaType: "application/pdf", Data: "BBBB"})},
 			`[{"role":"user","content":[{"type":"file","file":{"filename":"file","file_data":"data:application/pdf;base64,BBBB"}}]}]`},
-		{"reasoning", []agent.Message{ask("q"), thinks, say("a"), thinks, say("b"), thinks, use("b", `{}`), thinks, result("b", "1"), thinks, ask("r"), thinks, say("c"), thinks, ask("s"), say("d"), thinks, use("c", `{}`), say("e")},
+		{"reasoning", []run.Message{ask("q"), thinks, say("a"), thinks, say("b"), thinks, use("b", `{}`), thinks, result("b", "1"), thinks, ask("r"), thinks, say("c"), thinks, ask("s"), say("d"), thinks, use("c", `{}`), say("e")},
 			`[{"role":"user","content":"q"},{"role":"assistant","content":"ab","tool_calls":[` + callB + `]},{"role":"tool","content":"1","tool_call_id":"b"},
 			{"role":"user","content":"r"},{"role":"assistant","content":"c"},{"role":"user","content":"s"},{"role":"assistant","content":"d","tool_calls":[` + strings.Replace(callB, `"b"`, `"c"`, 1) + `]},
 			{"role":"tool","content":"{\"type\":\"error\",\"name\":\"no_tool_response\",\"message\":\"There is no response from this tool.\"}","tool_call_id":"c"},{"role":"assistant","content":"e"}]`},
-		{"a shortened result", []agent.Message{use("b", `{}`), user(agent.ToolResult{ID: "b", Content: "start…", Blob: "d"})},
+		{"a shortened result", []run.Message{use("b", `{}`), user(run.ToolResult{ID: "b", Content: "start…", Blob: "d"})},
 			`[{"role":"assistant","content":null,"tool_calls":[` + callB + `]},{"role":"tool","content":"start…","tool_call_id":"b"}]`},
 	}
 	for _, tt := range tests {
@@ -160,18 +161,18 @@ func TestRequestsThatCannotBeMade(t *testing.T) {
 		r    agent.Request
 		want string
 	}{
-		{"media in a blob", agent.Request{Messages: []agent.Message{user(agent.Media{MediaType: "image/png", Blob: "canary"})}},
+		{"media in a blob", agent.Request{Messages: []run.Message{user(run.Media{MediaType: "image/png", Blob: "canary"})}},
 			"message 0 is media that is the model's own or was not resolved"},
-		{"media that is no picture and no document", agent.Request{Messages: []agent.Message{user(agent.Media{MediaType: "video/mp4", Data: "canary"})}},
+		{"media that is no picture and no document", agent.Request{Messages: []run.Message{user(run.Media{MediaType: "video/mp4", Data: "canary"})}},
 			"message 0 is media of a type that chat completions do not take: want a picture or a document"},
-		{"media of the model", agent.Request{Messages: []agent.Message{assistant(agent.Media{MediaType: "image/png", Data: "canary"})}},
+		{"media of the model", agent.Request{Messages: []run.Message{assistant(run.Media{MediaType: "image/png", Data: "canary"})}},
 			"message 0 is media that is the model's own or was not resolved"},
-		{"result in a blob", agent.Request{Messages: []agent.Message{use("a", "{}"), user(agent.ToolResult{ID: "a", Blob: "canary"})}},
+		{"result in a blob", agent.Request{Messages: []run.Message{use("a", "{}"), user(run.ToolResult{ID: "a", Blob: "canary"})}},
 			"message 1 is a tool_result that was not resolved"},
-		{"result without a call", agent.Request{Messages: []agent.Message{result("canary", ""), use("canary", "{}")}},
+		{"result without a call", agent.Request{Messages: []run.Message{result("canary", ""), use("canary", "{}")}},
 			"message 0 is a tool_result without its tool_use"},
-		{"id twice", agent.Request{Messages: []agent.Message{use("canary", "{}"), use("canary", "{}")}}, "message 1 is a tool_use whose id is taken"},
-		{"no block", agent.Request{Messages: []agent.Message{{Role: agent.RoleUser}}}, "message 0 has no block"},
+		{"id twice", agent.Request{Messages: []run.Message{use("canary", "{}"), use("canary", "{}")}}, "message 1 is a tool_use whose id is taken"},
+		{"no block", agent.Request{Messages: []run.Message{{Role: run.RoleUser}}}, "message 0 has no block"},
 		{"schema that is no JSON", agent.Request{Tools: []agent.ToolSpec{{Name: "a", Schema: json.RawMessage(`canary`)}}}, "request cannot be written as JSON"},
 	}
 	for _, tt := range tests {
@@ -188,9 +189,9 @@ func TestRequestsThatCannotBeMade(t *testing.T) {
 }
 
 // conversations draws messages in which results follow their calls, sometimes late, twice or never.
-func conversations() *rapid.Generator[[]agent.Message] {
-	return rapid.Custom(func(t *rapid.T) []agent.Message {
-		var messages []agent.Message
+func conversations() *rapid.Generator[[]run.Message] {
+	return rapid.Custom(func(t *rapid.T) []run.Message {
+		var messages []run.Message
 		calls := 0
 		for range rapid.IntRange(0, 20).Draw(t, "length") {
 			switch rapid.IntRange(0, 3).Draw(t, "kind") {
@@ -224,11 +225,11 @@ func TestPropertyConversation(t *testing.T) {
 		var wantText, gotText string
 		for _, m := range in {
 			switch b := m.Block.(type) {
-			case agent.Text:
+			case run.Text:
 				wantText += b.Text
-			case agent.ToolUse:
+			case run.ToolUse:
 				last[b.ID] = noResponse
-			case agent.ToolResult:
+			case run.ToolResult:
 				last[b.ID] = b.Content
 			}
 		}

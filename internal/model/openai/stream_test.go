@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 )
 
 // events reads a whole stream; the error is the one it ended with.
@@ -108,7 +109,7 @@ func FuzzStream(f *testing.F) {
 		if kept := failure.Partial; kept != nil {
 			require.Equal(t, shown.String(), kept.Text)
 			for _, c := range kept.Calls {
-				_, err := agent.CompactJSON(c.Input, agent.JSONLimits{})
+				_, err := jsonx.CompactJSON(c.Input, jsonx.JSONLimits{})
 				require.NoError(t, err)
 			}
 		}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/match"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/prompt"
 )
 
 // WantError is a scenario failure: a request that is not what the script wants, that is malformed, or that no line is
@@ -68,7 +70,7 @@ func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, err
 	l, ok := m.script.at(r)
 	if !ok {
 		got := fmt.Sprintf("a request for inference %d", r.Inference)
-		if r.Lifecycle == agent.LifecycleNotes {
+		if r.Lifecycle == prompt.LifecycleNotes {
 			got = fmt.Sprintf("a request for notes before inference %d", r.Inference)
 		}
 		return agent.Reply{}, m.refuse(r, m.script.end, []match.Mismatch{{Path: "model.jsonl", Got: got, Want: "no more requests"}})
@@ -81,7 +83,7 @@ func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, err
 	m.stream(r, l)
 	if class := l.fails(); class != "" {
 		message := fmt.Sprintf("scripted error, %s:%d", m.script.file, l.number)
-		return agent.Reply{}, &agent.ModelError{Class: class, Model: name(r), Message: message, Partial: agent.Interrupted(l.reply(r))}
+		return agent.Reply{}, &agent.ModelError{Class: class, Model: name(r), Message: message, Partial: policy.Interrupted(l.reply(r))}
 	}
 	return l.reply(r), nil
 }
@@ -90,7 +92,7 @@ func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, err
 func (m *Model) Attempt(r agent.Request) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if r.Lifecycle == agent.LifecycleNotes {
+	if r.Lifecycle == prompt.LifecycleNotes {
 		return r.Attempt
 	}
 	return r.Attempt + m.before[reply{r.Run, r.Inference}]
@@ -99,7 +101,7 @@ func (m *Model) Attempt(r agent.Request) int {
 func (m *Model) note(r agent.Request) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if r.Lifecycle != agent.LifecycleNotes {
+	if r.Lifecycle != prompt.LifecycleNotes {
 		m.last[r.Run] = asked{reply{r.Run, r.Inference}, r.Attempt}
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 )
 
 func newModel(t *testing.T, text string) *Model {
@@ -17,19 +19,19 @@ func newModel(t *testing.T, text string) *Model {
 	return New(s)
 }
 
-func user(b agent.Block) agent.Message { return agent.Message{Role: agent.RoleUser, Block: b} }
-func assistant(b agent.Block) agent.Message {
-	return agent.Message{Role: agent.RoleAssistant, Block: b}
+func user(b run.Block) run.Message { return run.Message{Role: run.RoleUser, Block: b} }
+func assistant(b run.Block) run.Message {
+	return run.Message{Role: run.RoleAssistant, Block: b}
 }
 
 // request is the second inference of a run that used one tool.
 func request() agent.Request {
 	return agent.Request{
 		Inference: 2, Inferences: 1, System: "You look orders up.", Lifecycle: agent.LifecycleToolResult,
-		Messages: []agent.Message{
-			user(agent.Text{Text: "Where is <7>?"}),
-			assistant(agent.ToolUse{ID: "c1", Name: "orders_get", Input: json.RawMessage(`{"id":7.0}`)}),
-			{Role: agent.RoleUser, Base: -1, Block: agent.ToolResult{ID: "c1", Content: "shipped"}},
+		Messages: []run.Message{
+			user(run.Text{Text: "Where is <7>?"}),
+			assistant(run.ToolUse{ID: "c1", Name: "orders_get", Input: json.RawMessage(`{"id":7.0}`)}),
+			{Role: run.RoleUser, Base: -1, Block: run.ToolResult{ID: "c1", Content: "shipped"}},
 		},
 		Tools: []agent.ToolSpec{
 			{Name: "orders.get", Description: "Look an order up.", Schema: json.RawMessage(`{"type":"object"}`)},
@@ -52,7 +54,7 @@ func TestReplies(t *testing.T) {
 	reply, err := ask(1, 0)
 	require.NoError(t, err)
 	require.Equal(t, agent.Reply{
-		Model: "big", Text: "see", StopReason: "tool_calls", Usage: agent.Usage{Input: 5, Output: 2},
+		Model: "big", Text: "see", StopReason: "tool_calls", Usage: run.Usage{Input: 5, Output: 2},
 		Calls: []agent.ReplyCall{{ID: "c1", Name: "a", Input: json.RawMessage(`{"x":1}`)}},
 	}, reply)
 	_, err = ask(2, 0)
@@ -73,7 +75,7 @@ func TestReasoningNamesItsModel(t *testing.T) {
 	for range 2 {
 		reply, err := m.Generate(context.Background(), agent.Request{Inference: 1, Model: agent.ModelSpec{ID: "big"}})
 		require.NoError(t, err)
-		require.Equal(t, thoughts(agent.Reasoning{Text: "hm", Signature: "s", Provider: "script", Model: "big"}), reply.Reasoning)
+		require.Equal(t, thoughts(run.Reasoning{Text: "hm", Signature: "s", Provider: "script", Model: "big"}), reply.Reasoning)
 	}
 }
 
@@ -151,26 +153,26 @@ func requireFailures(t *testing.T, m *Model, err error, want []string) {
 }
 
 func TestMalformed(t *testing.T) {
-	use := func(id string) agent.Message { return assistant(agent.ToolUse{ID: id, Name: "a"}) }
-	result := func(id string) agent.Message { return user(agent.ToolResult{ID: id}) }
+	use := func(id string) run.Message { return assistant(run.ToolUse{ID: id, Name: "a"}) }
+	result := func(id string) run.Message { return user(run.ToolResult{ID: id}) }
 	tests := []struct {
 		name     string
-		messages []agent.Message
+		messages []run.Message
 		failures []string
 	}{
 		{"nothing", nil, nil},
-		{"pairs", []agent.Message{use("c1"), use("c2"), result("c2"), user(agent.Text{Text: "x"}), result("c1")}, nil},
-		{"no result", []agent.Message{use("c1"), use("c2"), result("c2")},
+		{"pairs", []run.Message{use("c1"), use("c2"), result("c2"), user(run.Text{Text: "x"}), result("c1")}, nil},
+		{"no result", []run.Message{use("c1"), use("c2"), result("c2")},
 			[]string{`model.jsonl:1: messages[0]: got tool_use "c1" with 0 results, want exactly one result`}},
-		{"a result behind another turn", []agent.Message{use("c1"), user(agent.Text{Text: "x"}), assistant(agent.Text{Text: "y"}), result("c1")},
+		{"a result behind another turn", []run.Message{use("c1"), user(run.Text{Text: "x"}), assistant(run.Text{Text: "y"}), result("c1")},
 			[]string{`model.jsonl:1: messages[3]: got tool_result "c1" behind another turn, want it behind the turn of its tool_use`}},
-		{"two results", []agent.Message{use("c1"), result("c1"), result("c1")},
+		{"two results", []run.Message{use("c1"), result("c1"), result("c1")},
 			[]string{`model.jsonl:1: messages[0]: got tool_use "c1" with 2 results, want exactly one result`}},
-		{"result first", []agent.Message{result("c1"), use("c1"), result("c1")},
+		{"result first", []run.Message{result("c1"), use("c1"), result("c1")},
 			[]string{`model.jsonl:1: messages[0]: got tool_result "c1", want its tool_use before it`}},
-		{"use twice", []agent.Message{use("c1"), result("c1"), use("c1")},
+		{"use twice", []run.Message{use("c1"), result("c1"), use("c1")},
 			[]string{`model.jsonl:1: messages[2]: got tool_use "c1" a second time, want ids that are unique`}},
-		{"no block", []agent.Message{{Role: agent.RoleUser}},
+		{"no block", []run.Message{{Role: run.RoleUser}},
 			[]string{`model.jsonl:1: request: got write message 0: marshal block: <nil> is not a block, want a request that is JSON`}},
 	}
 	for _, tt := range tests {
@@ -237,7 +239,7 @@ func TestBrokenStream(t *testing.T) {
 	second := fails(1, 1)
 	require.Equal(t, agent.ModelConnection, second.Class)
 	require.Equal(t, &agent.Reply{
-		Model: "script", Text: "I rename", Calls: []agent.ReplyCall{{ID: "a", Name: "x", Input: []byte("{}")}}, StopReason: agent.StopInterrupted, Usage: agent.Usage{Input: 3},
+		Model: "script", Text: "I rename", Calls: []agent.ReplyCall{{ID: "a", Name: "x", Input: []byte("{}")}}, StopReason: policy.StopInterrupted, Usage: run.Usage{Input: 3},
 	}, second.Partial)
 	require.Nil(t, fails(2, 0).Partial)
 }

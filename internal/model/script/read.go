@@ -10,6 +10,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/match"
+	"github.com/countersign/countersign/internal/run"
 )
 
 var errUnknownKey = errors.New("unknown key")
@@ -136,7 +137,7 @@ func readClass(raw json.RawMessage) (agent.ModelErrorClass, error) {
 	return class, nil
 }
 
-func readUsage(raw json.RawMessage) (u agent.Usage, err error) {
+func readUsage(raw json.RawMessage) (u run.Usage, err error) {
 	err = eachMember(raw, func(key string, value json.RawMessage) error {
 		var n int64
 		if isNull(value) || json.Unmarshal(value, &n) != nil || n < 0 {
@@ -214,7 +215,7 @@ func readReasoning(raw json.RawMessage) ([]agent.ReplyReasoning, error) {
 }
 
 // readThought reads a text, {text, signature}, or {redacted}, which is base64.
-func readThought(raw json.RawMessage) (b agent.Reasoning, err error) {
+func readThought(raw json.RawMessage) (b run.Reasoning, err error) {
 	if len(raw) == 0 || raw[0] != '{' {
 		b.Text, err = readName(raw)
 		return b, err

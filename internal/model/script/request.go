@@ -7,6 +7,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/match"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // requestView is a request as `want` sees it.
@@ -15,7 +16,7 @@ type requestView struct {
 	Turn      string            `json:"turn,omitempty"` // words before the newest user turn, which no message holds
 	Messages  []messageView     `json:"messages"`
 	Tools     []json.RawMessage `json:"tools"`
-	Lifecycle agent.Lifecycle   `json:"lifecycle"`
+	Lifecycle run.Lifecycle     `json:"lifecycle"`
 	Exhausted bool              `json:"exhausted"`
 	Output    *outputView       `json:"output,omitempty"` // absent: free text
 }
@@ -26,7 +27,7 @@ type outputView struct {
 }
 
 type messageView struct {
-	Role      agent.Role      `json:"role"`
+	Role      run.Role        `json:"role"`
 	SeenCount int64           `json:"seenCount"` // before the call
 	Content   json.RawMessage `json:"content"`
 }
@@ -48,7 +49,7 @@ func differences(want json.RawMessage, r agent.Request) ([]match.Mismatch, error
 		v.Output = &outputView{"json", r.Output.Schema}
 	}
 	for i, m := range r.Messages {
-		content, err := agent.MarshalBlock(m.Block)
+		content, err := run.MarshalBlock(m.Block)
 		if err != nil {
 			return nil, fmt.Errorf("write message %d: %w", i, err)
 		}
@@ -97,24 +98,24 @@ func wantedTools(want json.RawMessage) []json.RawMessage {
 
 // malformed lists what no provider would take: a tool_result without its tool_use before it, a tool_use without exactly
 // one result, a result that does not stand behind the turn of its tool_use.
-func malformed(messages []agent.Message) []match.Mismatch {
+func malformed(messages []run.Message) []match.Mismatch {
 	var found []match.Mismatch
 	type use struct{ at, turn, results int }
 	uses := map[string]*use{}
 	var order []string
 	turn := 0 // the model's, counted: its words behind a user's begin another one
 	for i, m := range messages {
-		if m.Role == agent.RoleAssistant && i > 0 && messages[i-1].Role == agent.RoleUser {
+		if m.Role == run.RoleAssistant && i > 0 && messages[i-1].Role == run.RoleUser {
 			turn++
 		}
 		switch b := m.Block.(type) {
-		case agent.ToolUse:
+		case run.ToolUse:
 			if uses[b.ID] != nil {
 				found = append(found, at(i, fmt.Sprintf("tool_use %q a second time", b.ID), "ids that are unique"))
 				continue
 			}
 			uses[b.ID], order = &use{at: i, turn: turn}, append(order, b.ID)
-		case agent.ToolResult:
+		case run.ToolResult:
 			if uses[b.ID] == nil {
 				found = append(found, at(i, fmt.Sprintf("tool_result %q", b.ID), "its tool_use before it"))
 				continue

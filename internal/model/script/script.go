@@ -23,6 +23,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/prompt"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Script is a model.jsonl that was read without complaint. It never changes and is safe for concurrent use.
@@ -41,7 +43,7 @@ type line struct {
 	calls     []agent.ReplyCall
 	class     agent.ModelErrorClass // not empty: the request fails, behind what else the line has
 	cut       bool                  // the stream breaks off behind the reply
-	usage     agent.Usage
+	usage     run.Usage
 	reasoning []agent.ReplyReasoning // before everything else
 	stop      string                 // why the model stopped, in a provider's word; empty = at its end
 	model     string                 // the id of the model that must be asking; empty = any
@@ -91,7 +93,7 @@ func (s *Script) at(r agent.Request) (line, bool) {
 		return line{}, false
 	}
 	block := s.blocks[inference-1]
-	if r.Lifecycle == agent.LifecycleNotes {
+	if r.Lifecycle == prompt.LifecycleNotes {
 		block = s.notes[int(inference-1)]
 	}
 	if len(block) == 0 {

@@ -10,6 +10,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/prompt"
+	"github.com/countersign/countersign/internal/run"
 )
 
 func TestParse(t *testing.T) {
@@ -27,14 +29,14 @@ func TestParse(t *testing.T) {
 		{"empty", `{"empty": true}`, line{}},
 		{"error", `{"error": "context_overflow"}`, line{class: agent.ModelContextOverflow}},
 		{"usage and model", `{"text": "", "usage": {"input": 3, "output": 4}, "model": "big"}`,
-			line{usage: agent.Usage{Input: 3, Output: 4}, model: "big"}},
+			line{usage: run.Usage{Input: 3, Output: 4}, model: "big"}},
 		{"want", `{"text": "", "want": {"tools": [], "lifecycle": "init"}}`, line{want: json.RawMessage(`{"tools": [], "lifecycle": "init"}`)}},
 		{"lifecycle pattern", `{"text": "", "want": {"lifecycle": "~^init$"}}`, line{want: json.RawMessage(`{"lifecycle": "~^init$"}`)}},
-		{"reasoning", `{"text": "a", "reasoning": "hm"}`, line{text: "a", reasoning: thoughts(agent.Reasoning{Text: "hm"})}},
+		{"reasoning", `{"text": "a", "reasoning": "hm"}`, line{text: "a", reasoning: thoughts(run.Reasoning{Text: "hm"})}},
 		{"cut short", `{"text": "a", "stop": "max_tokens"}`, line{text: "a", stop: "max_tokens"}},
-		{"reasoning alone", `{"empty": true, "reasoning": {"signature": "s"}}`, line{reasoning: thoughts(agent.Reasoning{Signature: "s"})}},
+		{"reasoning alone", `{"empty": true, "reasoning": {"signature": "s"}}`, line{reasoning: thoughts(run.Reasoning{Signature: "s"})}},
 		{"much reasoning", `{"empty": true, "reasoning": [{"text": "hm", "signature": "s"}, {"redacted": "AP8="}, "so"]}`,
-			line{reasoning: thoughts(agent.Reasoning{Text: "hm", Signature: "s"}, agent.Reasoning{Redacted: []byte{0, 255}}, agent.Reasoning{Text: "so"})}},
+			line{reasoning: thoughts(run.Reasoning{Text: "hm", Signature: "s"}, run.Reasoning{Redacted: []byte{0, 255}}, run.Reasoning{Text: "so"})}},
 		{"chunks", `{"chunks": ["a", "b"]}`, line{text: "ab", chunks: []string{"a", "b"}}},
 		{"chunks of a text", `{"text": "ab", "chunks": ["a", "b"]}`, line{text: "ab", chunks: []string{"a", "b"}}},
 	}
@@ -185,7 +187,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func thoughts(all ...agent.Reasoning) []agent.ReplyReasoning {
+func thoughts(all ...run.Reasoning) []agent.ReplyReasoning {
 	list := make([]agent.ReplyReasoning, len(all))
 	for i, b := range all {
 		list[i].Reasoning = b
@@ -203,14 +205,14 @@ func TestNotesHaveLinesOfTheirOwn(t *testing.T) {
 	for _, tt := range []struct {
 		inference int64
 		attempt   int
-		lifecycle agent.Lifecycle
+		lifecycle run.Lifecycle
 		want      string
 		ok        bool
 	}{
 		{1, 0, agent.LifecycleInit, "one", true},
-		{1, 0, agent.LifecycleNotes, "", false},
-		{2, 1, agent.LifecycleNotes, "noted", true},
-		{2, 5, agent.LifecycleNotes, "noted", true},
+		{1, 0, prompt.LifecycleNotes, "", false},
+		{2, 1, prompt.LifecycleNotes, "noted", true},
+		{2, 5, prompt.LifecycleNotes, "noted", true},
 		{2, 0, agent.LifecycleInput, "two", true},
 	} {
 		l, ok := s.at(agent.Request{Inference: tt.inference, Attempt: tt.attempt, Lifecycle: tt.lifecycle})
@@ -221,7 +223,7 @@ func TestNotesHaveLinesOfTheirOwn(t *testing.T) {
 {"notes": true, "text": "a"}
 {"text": "b"}`))
 	require.ErrorContains(t, err, "model.jsonl:2: notes: behind an error of the inference that they are for")
-	l, ok := s.at(agent.Request{Inference: 2, Lifecycle: agent.LifecycleNotes})
+	l, ok := s.at(agent.Request{Inference: 2, Lifecycle: prompt.LifecycleNotes})
 	require.True(t, ok)
 	require.Equal(t, agent.ModelServer, l.class)
 	require.Equal(t, []int{1, 2, 3, 4}, New(s).Leftover())

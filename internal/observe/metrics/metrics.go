@@ -10,6 +10,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
 )
@@ -54,72 +55,72 @@ func Sink(m Meter) runtime.EventSink { return sink{m} }
 type sink struct{ meter Meter }
 
 // Committed counts the facts of an entry.
-func (k sink) Committed(_ context.Context, e agent.Entry, s *agent.AgentState) {
+func (k sink) Committed(_ context.Context, e run.Entry, s *run.AgentState) {
 	for _, fact := range e.Events {
 		k.fact(fact, e, s)
 	}
 }
 
-func (k sink) fact(fact agent.Event, e agent.Entry, s *agent.AgentState) {
+func (k sink) fact(fact run.Event, e run.Entry, s *run.AgentState) {
 	switch fact := fact.(type) {
-	case agent.RunStarted:
+	case run.RunStarted:
 		k.meter.Count(RunsStarted, 1, dimAgent, s.Agent)
 		if fact.From != nil && len(fact.From.Unknown) > 0 {
 			k.meter.Count(CallsUnknown, int64(len(fact.From.Unknown)), dimAgent, s.Agent)
 		}
-	case agent.Replied:
+	case run.Replied:
 		k.meter.Count(Inferences, 1, dimAgent, s.Agent)
 		k.tokens(fact.Usage, s)
-	case agent.Planned, agent.StepRouted, agent.Synthesised:
+	case run.Planned, run.StepRouted, run.Synthesised:
 		k.forPlan(fact, s)
-	case agent.CallFinished:
+	case run.CallFinished:
 		k.meter.Count(ToolCalls, 1, dimAgent, s.Agent, dimOutcome, outcome(fact))
-	case agent.PermissionRequested:
+	case run.PermissionRequested:
 		k.meter.Count(ApprovalsAsked, 1, dimAgent, s.Agent)
-	case agent.CallSuspended:
-		if fact.For != agent.ForAnswer {
+	case run.CallSuspended:
+		if fact.For != run.ForAnswer {
 			k.meter.Count(ApprovalsAsked, 1, dimAgent, s.Agent)
 		}
-	case agent.CallUnknown:
+	case run.CallUnknown:
 		k.meter.Count(CallsUnknown, 1, dimAgent, s.Agent)
-	case agent.Decided:
+	case run.Decided:
 		k.meter.Count(ApprovalsDecided, 1, dimAgent, s.Agent, dimOutcome, string(fact.Action))
-	case agent.PermissionAnswered:
+	case run.PermissionAnswered:
 		if fact.Expired {
 			k.meter.Count(ApprovalsDecided, 1, dimAgent, s.Agent, dimOutcome, string(agent.WhyExpired))
 		}
-	case agent.CallCancelled:
+	case run.CallCancelled:
 		c, _ := s.Call(fact.Call)
 		asked := c.Service && c.Executions > 0 // a service did not answer: no approval expired
 		if fact.Reason == agent.WhyExpired && !asked {
 			k.meter.Count(ApprovalsDecided, 1, dimAgent, s.Agent, dimOutcome, string(fact.Reason))
 		}
-	case agent.Finished:
+	case run.Finished:
 		k.meter.Count(RunsEnded, 1, dimAgent, s.Agent, dimReason, string(fact.Reason))
 		k.meter.Millis(RunTime, e.Time.Sub(s.StartedAt), dimAgent, s.Agent)
 	}
 }
 
 // forPlan counts what a reply for a run's plan took, which is no inference.
-func (k sink) forPlan(fact agent.Event, s *agent.AgentState) {
+func (k sink) forPlan(fact run.Event, s *run.AgentState) {
 	switch fact := fact.(type) {
-	case agent.Planned:
+	case run.Planned:
 		k.tokens(fact.Usage, s)
-	case agent.StepRouted:
+	case run.StepRouted:
 		k.tokens(fact.Usage, s)
-	case agent.Synthesised:
+	case run.Synthesised:
 		k.tokens(fact.Usage, s)
 	}
 }
 
-func (k sink) tokens(u agent.Usage, s *agent.AgentState) {
+func (k sink) tokens(u run.Usage, s *run.AgentState) {
 	k.meter.Count(InputTokens, u.Input+u.CacheRead+u.CacheWrite, dimAgent, s.Agent)
 	k.meter.Count(OutputTokens, u.Output, dimAgent, s.Agent)
 }
 
-func outcome(f agent.CallFinished) string {
+func outcome(f run.CallFinished) string {
 	if !f.IsError {
-		return string(agent.StatusSucceeded)
+		return string(run.StatusSucceeded)
 	}
 	return string(f.Reason)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/observe/metrics"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
 )
@@ -32,26 +33,26 @@ func (m *meter) Millis(name string, d time.Duration, dims ...string) {
 func TestFacts(t *testing.T) {
 	at := time.Unix(1000, 0)
 	for _, c := range []struct {
-		fact agent.Event
+		fact run.Event
 		want []string
 	}{
-		{agent.RunStarted{}, []string{"RunsStarted 1 Agent=clerk"}},
-		{agent.RunStarted{From: &agent.Origin{Kind: agent.OriginFork, Unknown: make([]agent.CallUnknown, 2)}}, []string{"RunsStarted 1 Agent=clerk", "CallsUnknown 2 Agent=clerk"}},
-		{agent.RunStarted{From: &agent.Origin{Kind: agent.OriginContinues}}, []string{"RunsStarted 1 Agent=clerk"}},
-		{agent.Replied{Usage: agent.Usage{Input: 3, Output: 5, CacheRead: 20, CacheWrite: 100}}, []string{"Inferences 1 Agent=clerk", "InputTokens 123 Agent=clerk", "OutputTokens 5 Agent=clerk"}},
-		{agent.CallFinished{}, []string{"ToolCalls 1 Agent=clerk=Outcome=succeeded"}},
-		{agent.CallFinished{IsError: true, Reason: agent.WhyDenied}, []string{"ToolCalls 1 Agent=clerk=Outcome=denied"}},
-		{agent.CallSuspended{}, []string{"ApprovalsAsked 1 Agent=clerk"}},
-		{agent.CallUnknown{}, []string{"CallsUnknown 1 Agent=clerk"}},
-		{agent.Decided{Action: agent.ActionDeny}, []string{"ApprovalsDecided 1 Agent=clerk=Outcome=deny"}},
-		{agent.CallCancelled{Reason: agent.WhyExpired}, []string{"ApprovalsDecided 1 Agent=clerk=Outcome=expired"}},
-		{agent.CallCancelled{Reason: agent.WhyOutcomeUnknown}, nil},
-		{agent.Finished{Reason: agent.ReasonCancelled}, []string{"RunsEnded 1 Agent=clerk=Reason=cancelled", "RunTime 10s Agent=clerk"}},
-		{agent.CallClaimed{}, nil},
+		{run.RunStarted{}, []string{"RunsStarted 1 Agent=clerk"}},
+		{run.RunStarted{From: &run.Origin{Kind: run.OriginFork, Unknown: make([]run.CallUnknown, 2)}}, []string{"RunsStarted 1 Agent=clerk", "CallsUnknown 2 Agent=clerk"}},
+		{run.RunStarted{From: &run.Origin{Kind: run.OriginContinues}}, []string{"RunsStarted 1 Agent=clerk"}},
+		{run.Replied{Usage: run.Usage{Input: 3, Output: 5, CacheRead: 20, CacheWrite: 100}}, []string{"Inferences 1 Agent=clerk", "InputTokens 123 Agent=clerk", "OutputTokens 5 Agent=clerk"}},
+		{run.CallFinished{}, []string{"ToolCalls 1 Agent=clerk=Outcome=succeeded"}},
+		{run.CallFinished{IsError: true, Reason: run.WhyDenied}, []string{"ToolCalls 1 Agent=clerk=Outcome=denied"}},
+		{run.CallSuspended{}, []string{"ApprovalsAsked 1 Agent=clerk"}},
+		{run.CallUnknown{}, []string{"CallsUnknown 1 Agent=clerk"}},
+		{run.Decided{Action: run.ActionDeny}, []string{"ApprovalsDecided 1 Agent=clerk=Outcome=deny"}},
+		{run.CallCancelled{Reason: agent.WhyExpired}, []string{"ApprovalsDecided 1 Agent=clerk=Outcome=expired"}},
+		{run.CallCancelled{Reason: run.WhyOutcomeUnknown}, nil},
+		{run.Finished{Reason: run.ReasonCancelled}, []string{"RunsEnded 1 Agent=clerk=Reason=cancelled", "RunTime 10s Agent=clerk"}},
+		{run.CallClaimed{}, nil},
 	} {
 		var m meter
-		metrics.Sink(&m).Committed(context.Background(), agent.Entry{Time: at.Add(10 * time.Second), Events: []agent.Event{c.fact}},
-			&agent.AgentState{Agent: "clerk", StartedAt: at})
+		metrics.Sink(&m).Committed(context.Background(), run.Entry{Time: at.Add(10 * time.Second), Events: []run.Event{c.fact}},
+			&run.AgentState{Agent: "clerk", StartedAt: at})
 		require.Equal(t, meter(c.want), m, "%T", c.fact)
 	}
 }

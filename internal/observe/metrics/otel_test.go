@@ -18,6 +18,7 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/observe/metrics"
 	"github.com/countersign/countersign/internal/observe/telemetry"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // answers is a model that answers after a second, or fails.
@@ -28,7 +29,7 @@ func (a answers) Generate(context.Context, agent.Request) (agent.Reply, error) {
 	if a.err != nil {
 		return agent.Reply{}, a.err
 	}
-	return agent.Reply{Model: "m-1-0625", Usage: agent.Usage{Input: 10, CacheRead: 90, Output: 5}}, nil
+	return agent.Reply{Model: "m-1-0625", Usage: run.Usage{Input: 10, CacheRead: 90, Output: 5}}, nil
 }
 
 // What is recorded with OpenTelemetry has the names, units and attributes of the GenAI conventions.

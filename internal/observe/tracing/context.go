@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // The headers of a trace: W3C Trace Context and AWS X-Ray.
@@ -39,7 +39,7 @@ func Extract(ctx context.Context, carrier map[string]string) context.Context {
 }
 
 // ofTrace is the context of a run's own span.
-func ofTrace(t *agent.Trace) trace.SpanContext {
+func ofTrace(t *run.Trace) trace.SpanContext {
 	if t == nil {
 		return trace.SpanContext{}
 	}

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // invocation is one invocation of a function: a CHAIN span that begins before anybody knows whose run it is, and is therefore made once
@@ -68,7 +69,7 @@ func (t *Tracer) endInvocation(ctx context.Context, inv *invocation, err error) 
 		end()
 	}
 	if inv.span == nil { // nobody learned which run it was for
-		t.startInvocation(ctx, inv, &agent.AgentState{})
+		t.startInvocation(ctx, inv, &run.AgentState{})
 	}
 	if err != nil {
 		fail(inv.span, class(err))
@@ -101,7 +102,7 @@ func class(err error) string {
 }
 
 // startInvocation makes the CHAIN span: a child of the run's AGENT span; where the run has none, of what invoked the function.
-func (t *Tracer) startInvocation(ctx context.Context, inv *invocation, s *agent.AgentState) {
+func (t *Tracer) startInvocation(ctx context.Context, inv *invocation, s *run.AgentState) {
 	parent := ofTrace(s.Trace)
 	opts := []trace.SpanStartOption{
 		trace.WithTimestamp(inv.start), trace.WithAttributes(append(identity(s), keyKind.String(kindChain))...),
@@ -117,7 +118,7 @@ func (t *Tracer) startInvocation(ctx context.Context, inv *invocation, s *agent.
 }
 
 // Within is ctx inside the run: the invocation's CHAIN span, or the run's own where no function was invoked.
-func (t *Tracer) Within(ctx context.Context, s *agent.AgentState) context.Context {
+func (t *Tracer) Within(ctx context.Context, s *run.AgentState) context.Context {
 	ctx = context.WithValue(ctx, identityKey{}, identity(s))
 	inv := current(ctx)
 	if inv == nil {
@@ -137,7 +138,7 @@ func (t *Tracer) Within(ctx context.Context, s *agent.AgentState) context.Contex
 type identityKey struct{}
 
 // identity are the attributes that say whose span it is.
-func identity(s *agent.AgentState) []attribute.KeyValue {
+func identity(s *run.AgentState) []attribute.KeyValue {
 	var out []attribute.KeyValue
 	for _, kv := range []attribute.KeyValue{
 		keySession.String(s.Run), semconv.GenAIConversationID(s.Run), keyUser.String(s.Subject),

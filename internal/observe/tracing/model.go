@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/observe/telemetry"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 )
 
@@ -65,7 +66,7 @@ func (m *model) answered(span trace.Span, r agent.Reply) {
 
 // tokens are the counts of a usage. The prompt's tokens are all of them, those of the cache too, as OpenInference and the
 // GenAI conventions count.
-func tokens(u agent.Usage) []attribute.KeyValue {
+func tokens(u run.Usage) []attribute.KeyValue {
 	prompt := u.Input + u.CacheRead + u.CacheWrite
 	out := []attribute.KeyValue{
 		keyPromptTokens.Int64(prompt), keyReplyTokens.Int64(u.Output), keyTotalTokens.Int64(prompt + u.Output),
@@ -92,7 +93,7 @@ func (h Hide) asked(r agent.Request) []attribute.KeyValue {
 		return out
 	}
 	for i, t := range r.Tools {
-		schema, err := agent.MarshalVerbatim(toolJSON{t.ModelName(), t.Description, t.Schema})
+		schema, err := run.MarshalVerbatim(toolJSON{t.ModelName(), t.Description, t.Schema})
 		if err == nil { // a schema that is no JSON was refused long before
 			out = append(out, toolSchemaKey(i).String(string(schema)))
 		}
@@ -111,7 +112,7 @@ type toolJSON struct {
 type message struct {
 	role, content string
 	media         bool // content names media
-	calls         []agent.ToolUse
+	calls         []run.ToolUse
 }
 
 // conversation is the system text and the turns. What one side says in a row is one turn, but each result and each picture is one of its own.
@@ -120,17 +121,17 @@ func conversation(r agent.Request) []message {
 	for _, m := range r.Messages {
 		last := &out[len(out)-1]
 		switch b := m.Block.(type) {
-		case agent.ToolUse:
-			if last.role != string(agent.RoleAssistant) {
-				out = append(out, message{role: string(agent.RoleAssistant)})
+		case run.ToolUse:
+			if last.role != string(run.RoleAssistant) {
+				out = append(out, message{role: string(run.RoleAssistant)})
 				last = &out[len(out)-1]
 			}
 			last.calls = append(last.calls, b)
-		case agent.ToolResult:
+		case run.ToolResult:
 			out = append(out, message{role: "tool", content: b.Content})
-		case agent.Media:
+		case run.Media:
 			out = append(out, message{role: string(m.Role), content: blockText(b), media: true})
-		case agent.Text:
+		case run.Text:
 			out = append(out, message{role: string(m.Role), content: b.Text})
 		}
 	}
@@ -141,13 +142,13 @@ func conversation(r agent.Request) []message {
 }
 
 // blockText is a block as text: of media, only their name and type.
-func blockText(b agent.Block) string {
+func blockText(b run.Block) string {
 	switch b := b.(type) {
-	case agent.Text:
+	case run.Text:
 		return b.Text
-	case agent.ToolResult:
+	case run.ToolResult:
 		return b.Content
-	case agent.Media:
+	case run.Media:
 		return strings.TrimSpace(b.Name + " (" + b.MediaType + ")")
 	default:
 		return ""
@@ -172,7 +173,7 @@ func (h Hide) messages(turns []message) []attribute.KeyValue {
 	return out
 }
 
-func callAttributes(prefix string, n, call int, c agent.ToolUse, hidden bool) []attribute.KeyValue {
+func callAttributes(prefix string, n, call int, c run.ToolUse, hidden bool) []attribute.KeyValue {
 	return []attribute.KeyValue{
 		toolCallKey(prefix, n, call, "id").String(c.ID), toolCallKey(prefix, n, call, "function.name").String(c.Name),
 		toolCallKey(prefix, n, call, "function.arguments").String(unless(hidden, string(c.Input))),
@@ -184,12 +185,12 @@ func (h Hide) replied(r agent.Reply) []attribute.KeyValue {
 	if h.Outputs || h.OutputMessages {
 		return nil
 	}
-	out := []attribute.KeyValue{keyRole(outputMessages, 0).String(string(agent.RoleAssistant))}
+	out := []attribute.KeyValue{keyRole(outputMessages, 0).String(string(run.RoleAssistant))}
 	if r.Text != "" {
 		out = append(out, keyContent(outputMessages, 0).String(unless(h.OutputText, r.Text)))
 	}
 	for j, c := range r.Calls {
-		out = append(out, callAttributes(outputMessages, 0, j, agent.ToolUse{ID: c.ID, Name: c.Name, Input: c.Input}, h.OutputText)...)
+		out = append(out, callAttributes(outputMessages, 0, j, run.ToolUse{ID: c.ID, Name: c.Name, Input: c.Input}, h.OutputText)...)
 	}
 	return out
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/observe/telemetry"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 )
 
@@ -22,7 +23,7 @@ var (
 // else the root of a new trace. Whether it is sampled is decided now, for the whole run.
 //
 // It starts the span for its ids and its sampling, and forgets it: the one that is written is made when the run ends.
-func (t *Tracer) Begin(ctx context.Context, agentName string) *agent.Trace {
+func (t *Tracer) Begin(ctx context.Context, agentName string) *run.Trace {
 	parent := trace.SpanContextFromContext(ctx)
 	if inv := current(ctx); !parent.IsValid() && inv != nil {
 		parent = inv.xray
@@ -30,7 +31,7 @@ func (t *Tracer) Begin(ctx context.Context, agentName string) *agent.Trace {
 	_, span := t.spans.Start(trace.ContextWithRemoteSpanContext(context.Background(), parent), agentSpan(agentName),
 		trace.WithTimestamp(t.clock.Now()))
 	sc := span.SpanContext()
-	out := &agent.Trace{Traceparent: traceparent(sc), Tracestate: sc.TraceState().String()}
+	out := &run.Trace{Traceparent: traceparent(sc), Tracestate: sc.TraceState().String()}
 	if parent.IsValid() {
 		out.Parent = parent.SpanID().String()
 	}
@@ -42,38 +43,38 @@ func agentSpan(agent string) string { return "invoke_agent " + agent }
 
 // Committed writes what only a commit makes true: what gates said, and the AGENT span of a run that has ended. A nil
 // Tracer writes nothing.
-func (t *Tracer) Committed(ctx context.Context, e agent.Entry, s *agent.AgentState) {
+func (t *Tracer) Committed(ctx context.Context, e run.Entry, s *run.AgentState) {
 	if t == nil {
 		return
 	}
 	for _, fact := range e.Events {
 		switch fact := fact.(type) {
-		case agent.Finished:
+		case run.Finished:
 			t.writeAgent(s, e.Time)
-		case agent.CallSuspended:
-			if fact.For != agent.ForAnswer {
+		case run.CallSuspended:
+			if fact.For != run.ForAnswer {
 				t.gate(ctx, s, fact.Call, "ask", e.Time)
 			}
-		case agent.CallCancelled:
+		case run.CallCancelled:
 			t.refused(ctx, s, fact.Call, fact.Reason, e.Time)
-		case agent.CallFinished:
+		case run.CallFinished:
 			t.refused(ctx, s, fact.Call, fact.Reason, e.Time)
 		}
 	}
 }
 
 // refusals are the reasons of results that a gate gave in the tool's place.
-var refusals = map[agent.CallReason]string{agent.WhyDenied: "deny", agent.WhyVoided: "void", agent.WhyExpired: "expire", agent.WhyAwaiting: "ask"}
+var refusals = map[run.CallReason]string{run.WhyDenied: "deny", agent.WhyVoided: "void", agent.WhyExpired: "expire", agent.WhyAwaiting: "ask"}
 
 // refused writes what a gate said if it is why a call was settled.
-func (t *Tracer) refused(ctx context.Context, s *agent.AgentState, call string, why agent.CallReason, at time.Time) {
+func (t *Tracer) refused(ctx context.Context, s *run.AgentState, call string, why run.CallReason, at time.Time) {
 	if verdict, ok := refusals[why]; ok {
 		t.gate(ctx, s, call, verdict, at)
 	}
 }
 
 // writeAgent writes the promised AGENT span of a run that has ended.
-func (t *Tracer) writeAgent(s *agent.AgentState, end time.Time) {
+func (t *Tracer) writeAgent(s *run.AgentState, end time.Time) {
 	own := ofTrace(s.Trace)
 	if !own.IsSampled() {
 		return
@@ -84,7 +85,7 @@ func (t *Tracer) writeAgent(s *agent.AgentState, end time.Time) {
 	}
 	kvs := append(identity(s), keyKind.String(kindAgent), semconv.GenAIOperationNameInvokeAgent,
 		keyReason.String(string(s.Reason)), t.hide.input(began(s)))
-	if s.Status == agent.RunDone {
+	if s.Status == run.RunDone {
 		kvs = append(kvs, t.hide.output(said(s)))
 	}
 	_, span := t.spans.Start(telemetry.WithIDs(ctx, own), agentSpan(s.Agent), trace.WithTimestamp(s.StartedAt),
@@ -97,8 +98,8 @@ func (t *Tracer) writeAgent(s *agent.AgentState, end time.Time) {
 
 // began is what the run was started with: its input, or what the user said first. A run that continues another took over that one's input
 // and words; its own, an input among them, stand behind.
-func began(s *agent.AgentState) string {
-	if s.From != nil && s.From.Kind == agent.OriginContinues {
+func began(s *run.AgentState) string {
+	if s.From != nil && s.From.Kind == run.OriginContinues {
 		for _, m := range s.Messages.All() {
 			if m.Source.Run == "" && m.Source.Seq == 0 {
 				return blockText(m.Block)
@@ -116,7 +117,7 @@ func began(s *agent.AgentState) string {
 }
 
 // said is what the run ended with: its output, as text where it is one.
-func said(s *agent.AgentState) string {
+func said(s *run.AgentState) string {
 	var text string
 	if json.Unmarshal(s.Output, &text) == nil {
 		return text
@@ -125,7 +126,7 @@ func said(s *agent.AgentState) string {
 }
 
 // gate writes what a gate said about a call.
-func (t *Tracer) gate(ctx context.Context, s *agent.AgentState, call, verdict string, at time.Time) {
+func (t *Tracer) gate(ctx context.Context, s *run.AgentState, call, verdict string, at time.Time) {
 	c, ok := s.Call(call)
 	if !ok {
 		return

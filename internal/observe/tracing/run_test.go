@@ -21,6 +21,8 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/observe/tracing"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/schema"
@@ -31,13 +33,13 @@ var update = flag.Bool("update", false, "write golden files")
 // payAna lets the model ask for a payment and a look-up, and then end.
 func (w *world) payAna() {
 	w.script.say(agent.Reply{
-		Model: "m-1-0625", Text: "I pay.", StopReason: "tool_use", Usage: agent.Usage{Input: 10, Output: 5, CacheRead: 90},
+		Model: "m-1-0625", Text: "I pay.", StopReason: "tool_use", Usage: run.Usage{Input: 10, Output: 5, CacheRead: 90},
 		Calls: []agent.ReplyCall{
 			{ID: "c1", Name: "pay", Input: json.RawMessage(`{"to":"Ana"}`)}, {ID: "c2", Name: "lookup", Input: json.RawMessage(`{"who":"Ana"}`)},
 		},
 	})
 	w.script.fail(agent.ModelThrottled)
-	w.script.say(agent.Reply{Model: "m-1-0625", Text: "Done.", StopReason: "end_turn", Usage: agent.Usage{Input: 20, Output: 2}})
+	w.script.say(agent.Reply{Model: "m-1-0625", Text: "Done.", StopReason: "end_turn", Usage: run.Usage{Input: 20, Output: 2}})
 }
 
 // runTo starts a run by the API and walks it to its approval.
@@ -182,7 +184,7 @@ func TestDuplicatesAndZombies(t *testing.T) {
 func (w *world) decide2(t *testing.T) {
 	t.Helper()
 	s := w.state()
-	a, err := approval.Get(context.Background(), w.table, "default", agent.ApprovalID(s.Run, "c1", 1))
+	a, err := approval.Get(context.Background(), w.table, "default", run.ApprovalID(s.Run, "c1", 1))
 	require.NoError(t, err)
 	require.Len(t, a.Decisions, 1)
 	api := w.fn("api")
@@ -191,7 +193,7 @@ func (w *world) decide2(t *testing.T) {
 		Wake: (&runtime.Waits{Ports: api.Ports}).Wake, Decided: api.watch.Trace.Decided(api.Ports.Journal),
 	}
 	_, err = desk.Decide(context.Background(), approval.Request{
-		Tenant: "default", ID: a.ID, Action: approval.Approve, By: agent.Principal{ID: "user:boss", Groups: []string{"group:operators"}},
+		Tenant: "default", ID: a.ID, Action: approval.Approve, By: policy.Principal{ID: "user:boss", Groups: []string{"group:operators"}},
 	})
 	require.NoError(t, err)
 }
@@ -228,7 +230,7 @@ func TestDecisionHasOneID(t *testing.T) {
 		w.payAna()
 		w.runTo(nil)
 		w.decide(approval.Approve)
-		a, err := approval.Get(context.Background(), w.table, "default", agent.ApprovalID(w.state().Run, "c1", 1))
+		a, err := approval.Get(context.Background(), w.table, "default", run.ApprovalID(w.state().Run, "c1", 1))
 		require.NoError(t, err)
 		api := w.fn("api")
 		api.watch.Trace.Decided(api.Ports.Journal)(context.Background(), a)
@@ -324,7 +326,7 @@ func TestToolsFindTheirSpan(t *testing.T) {
 func TestToolsSomewhereElse(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.def.Tools = append(w.def.Tools, agent.ToolSpec{
-			Name: "rates", Kind: agent.KindHTTP, Description: "Asks.", Effect: agent.EffectRead, Schema: json.RawMessage(`{"type":"object"}`),
+			Name: "rates", Kind: agent.KindHTTP, Description: "Asks.", Effect: run.EffectRead, Schema: json.RawMessage(`{"type":"object"}`),
 			HTTP: &agent.HTTPTool{Method: "GET", URL: "https://rates.example/"},
 		})
 		seen := ""
@@ -395,7 +397,7 @@ func TestHiddenContentIsNowhere(t *testing.T) {
 				return agent.ToolResultData{}, errors.New("no such account " + canary)
 			}
 			w.lookup = func(context.Context, tool.Call) (agent.ToolResultData, error) {
-				return agent.ToolResultData{Content: canary, Media: []agent.Media{{Name: canary, MediaType: "image/png", Data: "QUJD"}}}, nil
+				return agent.ToolResultData{Content: canary, Media: []run.Media{{Name: canary, MediaType: "image/png", Data: "QUJD"}}}, nil
 			}
 			args := json.RawMessage(`{"to":"` + canary + `"}`)
 			w.script.fail(agent.ModelThrottled)
@@ -428,7 +430,7 @@ func TestUntracedRunCarriesNothing(t *testing.T) {
 		entries, err := w.functions["api"].Ports.Journal.Entries(context.Background(), "default", r.Run, 0, 0)
 		require.NoError(t, err)
 		for _, e := range entries {
-			stored, err := agent.MarshalEntry(e)
+			stored, err := run.MarshalEntry(e)
 			require.NoError(t, err)
 			require.NotContains(t, string(stored), "trace")
 		}
@@ -497,7 +499,7 @@ func TestChildrenAreTracedByTheirOwnBeginning(t *testing.T) {
 		st := runtime.Starter{Ports: w.fn("api").Ports}
 		w.script.say(agent.Reply{Text: "Hello, Bob."})
 		goOn, err := st.Start(context.Background(), runtime.Start{Tenant: "default", Agent: &w.def, Key: "k2", Continues: first.Run,
-			Message: []agent.UserBlock{{Block: agent.Text{Text: "Greet Bob."}}}})
+			Message: []run.UserBlock{{Block: run.Text{Text: "Greet Bob."}}}})
 		require.NoError(t, err)
 		next(goOn.Run)
 		w.script.say(agent.Reply{Text: "Hello again."})

@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
 )
@@ -102,7 +103,7 @@ func (c *tracedTool) returned(span trace.Span, res agent.ToolResultData, err err
 	}
 	span.SetAttributes(c.t.hide.output(res.Content))
 	if res.IsError {
-		return string(agent.WhyToolError)
+		return string(run.WhyToolError)
 	}
 	return ""
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/observe/tracing"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 )
 
@@ -63,11 +64,11 @@ func TestHideSwitches(t *testing.T) {
 				w.hide = c.hide
 				w.script.say(agent.Reply{Text: reply})
 				m := w.fn("step").watch.Trace.Model(w.script)
-				_, err := m.Generate(context.Background(), agent.Request{System: system, Tools: w.def.Tools, Messages: []agent.Message{
-					{Role: agent.RoleUser, Block: agent.Text{Text: user}},
-					{Role: agent.RoleAssistant, Block: agent.ToolUse{ID: "c1", Name: "pay", Input: []byte(args)}},
-					{Role: agent.RoleUser, Block: agent.ToolResult{ID: "c1", Content: result}},
-					{Role: agent.RoleUser, Block: agent.Media{Name: picture, MediaType: "image/png", Data: "QUJD"}},
+				_, err := m.Generate(context.Background(), agent.Request{System: system, Tools: w.def.Tools, Messages: []run.Message{
+					{Role: run.RoleUser, Block: run.Text{Text: user}},
+					{Role: run.RoleAssistant, Block: run.ToolUse{ID: "c1", Name: "pay", Input: []byte(args)}},
+					{Role: run.RoleUser, Block: run.ToolResult{ID: "c1", Content: result}},
+					{Role: run.RoleUser, Block: run.Media{Name: picture, MediaType: "image/png", Data: "QUJD"}},
 				}})
 				require.NoError(t, err)
 				require.Len(t, w.spans(), 1)
@@ -148,7 +149,7 @@ func TestLimits(t *testing.T) {
 		w.script.say(agent.Reply{Text: strings.Repeat("x", 100_000)})
 		r := agent.Request{System: "s"}
 		for range 1000 {
-			r.Messages = append(r.Messages, agent.Message{Role: agent.RoleUser, Block: agent.Text{Text: "hi"}})
+			r.Messages = append(r.Messages, run.Message{Role: run.RoleUser, Block: run.Text{Text: "hi"}})
 		}
 		_, err := w.fn("step").watch.Trace.Model(w.script).Generate(context.Background(), r)
 		require.NoError(t, err)

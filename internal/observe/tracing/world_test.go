@@ -28,6 +28,8 @@ import (
 	"github.com/countersign/countersign/internal/observe/emf"
 	"github.com/countersign/countersign/internal/observe/telemetry"
 	"github.com/countersign/countersign/internal/observe/tracing"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/memory"
@@ -82,8 +84,8 @@ func newWorld(t *testing.T) *world {
 	def.Model.Provider, def.Model.ID, def.Model.Retry = "demo", "m-1", agent.Retry{Attempts: 2, Backoff: time.Second}
 	schema := json.RawMessage(`{"type":"object"}`)
 	def.Tools = []agent.ToolSpec{
-		{Name: "pay", Kind: agent.KindInternal, Description: "Pays.", Effect: agent.EffectNonIdempotent, Schema: schema},
-		{Name: "lookup", Kind: agent.KindInternal, Description: "Looks.", Effect: agent.EffectRead, Schema: schema},
+		{Name: "pay", Kind: agent.KindInternal, Description: "Pays.", Effect: run.EffectNonIdempotent, Schema: schema},
+		{Name: "lookup", Kind: agent.KindInternal, Description: "Looks.", Effect: run.EffectRead, Schema: schema},
 	}
 	w.def = def
 	w.payroll = func(context.Context, tool.Call) (agent.ToolResultData, error) {
@@ -167,15 +169,15 @@ func (w *world) walk(r runtime.Route) runtime.Route {
 }
 
 // post starts a run as a client of the API with these headers does.
-func (w *world) post(message string, headers map[string]string) agent.AgentState {
+func (w *world) post(message string, headers map[string]string) run.AgentState {
 	w.t.Helper()
 	api := w.fn("api")
-	var s agent.AgentState
+	var s run.AgentState
 	h := api.watch.Trace.HTTP(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		st := runtime.Starter{Ports: api.Ports}
 		var err error
 		s, err = st.Start(r.Context(), runtime.Start{
-			Tenant: "default", Agent: &w.def, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: message}}}, Subject: "ana",
+			Tenant: "default", Agent: &w.def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: message}}}, Subject: "ana",
 		})
 		require.NoError(w.t, err)
 	}))
@@ -200,7 +202,7 @@ func (w *world) decide(action approval.Action) {
 	id := s.Waits()[0].Wait.Approval
 	h := api.watch.Trace.HTTP(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, err := desk.Decide(r.Context(), approval.Request{
-			Tenant: "default", ID: id, Action: action, Note: "note " + canary, By: agent.Principal{ID: "user:boss", Groups: []string{"group:operators"}},
+			Tenant: "default", ID: id, Action: action, Note: "note " + canary, By: policy.Principal{ID: "user:boss", Groups: []string{"group:operators"}},
 		})
 		require.NoError(w.t, err)
 	}))
@@ -210,7 +212,7 @@ func (w *world) decide(action approval.Action) {
 // canary is what must not be seen where content is hidden.
 const canary = "CANARY-7f3a"
 
-func (w *world) state() agent.AgentState {
+func (w *world) state() run.AgentState {
 	w.t.Helper()
 	run := agent.RunID("default", "clerk", "k")
 	l, err := store.NewJournal(w.table, 0).Load(context.Background(), "default", run)

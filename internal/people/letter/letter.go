@@ -8,10 +8,10 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/policy"
 )
 
 // Letter is what one person is told.
@@ -209,7 +209,7 @@ func subject(m notify.Message) string {
 
 // name is who somebody is, where that is the id of a person and nothing else.
 func name(id string) string {
-	if p, err := agent.ParsePrincipal(id); err == nil && p.ID == id {
+	if p, err := policy.ParsePrincipal(id); err == nil && p.ID == id {
 		return id
 	}
 	return "somebody"

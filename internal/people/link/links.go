@@ -7,10 +7,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -55,7 +55,7 @@ func (l *Links) Mint(ctx context.Context, a approval.Approval, to, channel strin
 		Expires: a.ExpiresAt.Add(Afterlife).Truncate(time.Second).UTC(),
 	}
 	made.ID = made.digest(version)
-	body, err := agent.MarshalVerbatim(made)
+	body, err := run.MarshalVerbatim(made)
 	if err != nil {
 		return "", fmt.Errorf("marshal a link of approval %s: %w", a.ID, err)
 	}
@@ -104,7 +104,7 @@ func (l *Links) Read(ctx context.Context, id string) (Link, error) {
 		return Link{}, ErrInvalid
 	}
 	var kept Link
-	if err := agent.ReadStored("link", it.Body, &kept); err != nil {
+	if err := run.ReadStored("link", it.Body, &kept); err != nil {
 		return Link{}, fmt.Errorf("read a link: %w", store.Damaged(it.Key, "%w", err))
 	}
 	if kept.ID != id || kept.digest(version) != id || !l.Clock.Now().Before(kept.Expires) {

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
 )
 
 // escalates reports whether the time has come, and nobody has said so.
@@ -28,14 +28,14 @@ func sets(a approval.Approval, now time.Time) []string {
 }
 
 // mayDecide reports whether who is among those who decide.
-func mayDecide(a approval.Approval, who agent.Principal, now time.Time) bool {
+func mayDecide(a approval.Approval, who policy.Principal, now time.Time) bool {
 	return a.MayDecide(who, now)
 }
 
 // mayDecideCall is mayDecide of a call among those of a request about tools.
-func mayDecideCall(a approval.Approval, c approval.Blocked, who agent.Principal, _ time.Time) bool {
+func mayDecideCall(a approval.Approval, c approval.Blocked, who policy.Principal, _ time.Time) bool {
 	if a.EscalatedAt.IsZero() {
-		return agent.MayDecideEach(who, c.Approvers, c.Above)
+		return policy.MayDecideEach(who, c.Approvers, c.Above)
 	}
-	return agent.MayDecideEach(who, slices.Concat(c.Approvers, c.EscalateTo), agent.Widened(c.Above, c.AboveTo))
+	return policy.MayDecideEach(who, slices.Concat(c.Approvers, c.EscalateTo), policy.Widened(c.Above, c.AboveTo))
 }

@@ -7,12 +7,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/audit"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -68,10 +68,10 @@ func (n *Notifier) journal() *store.Journal {
 }
 
 // requests are the requests to people that a run waits for.
-func requests(s *agent.AgentState) []string {
+func requests(s *run.AgentState) []string {
 	var ids []string
 	for _, c := range s.Waits() {
-		if c.Wait.For != agent.ForAnswer {
+		if c.Wait.For != run.ForAnswer {
 			ids = append(ids, c.Wait.Approval)
 		}
 	}

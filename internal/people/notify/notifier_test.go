@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/storetest"
 )
@@ -58,7 +58,7 @@ func TestWhoIsTold(t *testing.T) {
 		"tools, any of which is open": {change: tools("group:finance", "group:board"), want: "ana email, ana slack, ben email, cleo slack"},
 		"tools, of which one is decided": {change: func(a *approval.Approval) {
 			tools("group:finance", "group:board")(a)
-			a.Permissions[0].Verdict = agent.ToolGranted
+			a.Permissions[0].Verdict = run.ToolGranted
 		}, want: "cleo slack"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -3,9 +3,9 @@ package notify
 import (
 	"time"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/policy"
 )
 
 // The times of notices.
@@ -85,7 +85,7 @@ func (n *notice) asking(a approval.Approval, seats []seat, now time.Time) []deli
 
 // first is the occasion of a person's first message.
 func first(a approval.Approval, p person.Person) Occasion {
-	if agent.MayDecide(late(a), agent.Principal{ID: p.ID, Groups: p.Groups}) {
+	if policy.MayDecide(late(a), policy.Principal{ID: p.ID, Groups: p.Groups}) {
 		return Escalated
 	}
 	return Asked

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/policy"
 )
 
 // maxPeople is how many people are told of one request: the notice is one item, and a request to more of them is one to nobody.
@@ -37,7 +37,7 @@ func asks(a approval.Approval, p person.Person, now time.Time) bool {
 	if a.FourEyes && slices.Contains(a.Requesters, p.ID) { // who can only deny is not asked
 		return false
 	}
-	who := agent.Principal{ID: p.ID, Groups: p.Groups}
+	who := policy.Principal{ID: p.ID, Groups: p.Groups}
 	if a.Kind != approval.KindTools {
 		return !said(a, p.ID) && mayDecide(a, who, now)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -49,11 +50,11 @@ func (v Viewer) Show(ctx context.Context, a approval.Approval) (show.Request, er
 
 // beside is what the model said in the reply that made a call: its texts between what others said. Live messages alone are looked at: of a call that
 // waits, the reply is one of them.
-func beside(s *agent.AgentState, call string) string {
+func beside(s *run.AgentState, call string) string {
 	var texts []string
 	made := false
 	for _, m := range s.Messages.All() {
-		if m.Role != agent.RoleAssistant {
+		if m.Role != run.RoleAssistant {
 			if made {
 				break
 			}
@@ -61,9 +62,9 @@ func beside(s *agent.AgentState, call string) string {
 			continue
 		}
 		switch b := m.Block.(type) {
-		case agent.Text:
+		case run.Text:
 			texts = append(texts, b.Text)
-		case agent.ToolUse:
+		case run.ToolUse:
 			made = made || b.ID == call
 		}
 	}

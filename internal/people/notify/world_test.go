@@ -11,12 +11,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/audit"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/memory"
 )
@@ -207,7 +207,7 @@ func (r recorder) Record(_ context.Context, tenant string, records ...audit.Reco
 func request(change ...func(a *approval.Approval)) approval.Approval {
 	a := approval.Approval{
 		Tenant: acme, ID: "a1", Run: "r1", Agent: "clerk", Kind: approval.KindCall, Calls: []string{"c1"}, Tools: []string{"refunds.pay"},
-		Args: json.RawMessage(`{"iban":"DE89 3704 0044"}`), Digest: "d1", Effect: agent.EffectNonIdempotent, Status: approval.Pending,
+		Args: json.RawMessage(`{"iban":"DE89 3704 0044"}`), Digest: "d1", Effect: run.EffectNonIdempotent, Status: approval.Pending,
 		Approvers: []string{"group:finance"}, Quorum: 1, RequestedAt: day, ExpiresAt: day.Add(24 * time.Hour), Decisions: []approval.Decision{},
 		Requesters: []string{"user:dan"}, RuleNote: "More than 100 EUR.",
 	}
@@ -235,7 +235,7 @@ func (w *world) ask(a approval.Approval) approval.Approval {
 
 // become ends a request as its run does, telling nobody.
 func (w *world) become(as approval.Status) approval.Approval {
-	op := approval.CloseOp(acme, agent.Wait{Approval: "a1", Since: day}, as)
+	op := approval.CloseOp(acme, run.Wait{Approval: "a1", Since: day}, as)
 	require.NoError(w.t, w.table.Table.Write(context.Background(), op))
 	return w.stands()
 }

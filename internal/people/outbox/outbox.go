@@ -14,11 +14,11 @@ import (
 
 	"github.com/wneessen/go-mail"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/people/letter"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/policy"
 )
 
 // Dir is the name of the directory in a store directory.
@@ -71,7 +71,7 @@ func (c Channel) Send(ctx context.Context, m notify.Message) (string, error) {
 
 // fileName is when, about what, why and to whom.
 func fileName(m notify.Message, now time.Time) (string, error) {
-	to, err := agent.ParsePrincipal(m.To.ID)
+	to, err := policy.ParsePrincipal(m.To.ID)
 	if err != nil || to.ID != m.To.ID {
 		return "", fmt.Errorf("%.80q is no person's id", m.To.ID)
 	}

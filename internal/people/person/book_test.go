@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/policy"
 )
 
 const people = `{
@@ -48,7 +48,7 @@ func TestDirectoryOfADocument(t *testing.T) {
 	require.Equal(t, person.Person{
 		ID: "user:ana", Groups: []string{"group:finance", "group:operators"}, Name: "Ana", Email: "ana@example.com", Slack: "U0ANA", Notify: []string{"slack", "email"},
 	}, ana)
-	require.Equal(t, agent.Principal{ID: "user:ana", Groups: []string{"group:finance", "group:operators"}}, ana.Principal())
+	require.Equal(t, policy.Principal{ID: "user:ana", Groups: []string{"group:finance", "group:operators"}}, ana.Principal())
 	ana.Groups[0] = "group:changed"
 	again, _, _ := b.Person(ctx, "acme", "user:ana")
 	require.Equal(t, "group:finance", again.Groups[0], "what is given away is the caller's own")

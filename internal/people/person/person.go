@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // The channels that a person may be told by.
@@ -30,8 +32,8 @@ type Person struct {
 }
 
 // Principal is the person as one who acts.
-func (p Person) Principal() agent.Principal {
-	return agent.Principal{ID: p.ID, Groups: slices.Clone(p.Groups)}
+func (p Person) Principal() policy.Principal {
+	return policy.Principal{ID: p.ID, Groups: slices.Clone(p.Groups)}
 }
 
 // Directory finds people. Safe for concurrent use.
@@ -60,7 +62,7 @@ func checkChannels(names []string) string {
 	for i, name := range names {
 		switch {
 		case name != Email && name != Slack:
-			return fmt.Sprintf("got %q, want %s or %s", agent.Bounded(name), Email, Slack)
+			return fmt.Sprintf("got %q, want %s or %s", run.Bounded(name), Email, Slack)
 		case slices.Contains(names[:i], name):
 			return name + " is named twice"
 		}

@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // The bounds of a document.
@@ -53,7 +55,7 @@ func (e *ReadError) Error() string {
 // All keys of a person may be left out; a list alone is the groups. Its error is a *ReadError: unknown and doubled keys, ids that are no
 // principals, a Slack id that two people of a tenant have, a channel that does not reach the person, a workspace of a tenant without people.
 func Read(data []byte) (*Book, error) {
-	if _, err := agent.CompactJSON(data, agent.JSONLimits{Bytes: maxDocument, Depth: 8}); err != nil {
+	if _, err := jsonx.CompactJSON(data, jsonx.JSONLimits{Bytes: maxDocument, Depth: 8}); err != nil {
 		return nil, notJSON(data, err)
 	}
 	b := &Book{tenants: map[string]map[string]Person{}, teams: map[string]string{}}
@@ -70,7 +72,7 @@ func Read(data []byte) (*Book, error) {
 
 func notJSON(data []byte, err error) error {
 	line := 1
-	var at *agent.JSONError
+	var at *jsonx.JSONError
 	if errors.As(err, &at) {
 		line += bytes.Count(data[:min(at.Offset, len(data))], []byte("\n"))
 	}
@@ -191,7 +193,7 @@ func groups(raw json.RawMessage, at []string) ([]string, error) {
 	list, err := texts(raw, at)
 	for _, g := range list {
 		if err == nil && !isGroup(g) {
-			err = wrong(at, "got %q, want a list of group:NAME", agent.Bounded(g))
+			err = wrong(at, "got %q, want a list of group:NAME", run.Bounded(g))
 		}
 	}
 	return list, err

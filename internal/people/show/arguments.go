@@ -10,6 +10,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/mask"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Arguments are the lines of a JSON value: complete, in stored order, numbers with their own digits (B2). Secrets are masked; the schema
@@ -137,7 +138,7 @@ func (s *shower) binds() string {
 }
 
 // question is what a tool asks, complete, in its own words: the action that it names, and its message.
-func (s *shower) question(t agent.Ticket) (Text, []Part) {
+func (s *shower) question(t run.Ticket) (Text, []Part) {
 	q := quoted(t.Action, s.secrets(t.Action))
 	if t.Message != "" {
 		q = slices.Concat(q, word(" "), quoted(t.Message, s.secrets(t.Message))).joined()

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/people/mask"
 )
 
@@ -34,7 +34,7 @@ func (e *EditError) Error() string {
 // is numbered, so that a value does not move with its neighbours. A placeholder anywhere else is refused, be it a part of a text or a key,
 // unless that very text is stored there. The errors are agent.CompactJSON's, of what was edited, and *EditError; the result is compact.
 func Restore(edited, args, schema json.RawMessage) (json.RawMessage, error) {
-	edited, err := agent.CompactJSON(edited, agent.JSONLimits{})
+	edited, err := jsonx.CompactJSON(edited, jsonx.JSONLimits{})
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func Restore(edited, args, schema json.RawMessage) (json.RawMessage, error) {
 	if err := h.restore(v, "", back); err != nil {
 		return nil, err
 	}
-	return agent.CompactJSON(replaced(v, "", back), agent.JSONLimits{})
+	return jsonx.CompactJSON(replaced(v, "", back), jsonx.JSONLimits{})
 }
 
 // What placeholders begin and end with. Between them is a number.

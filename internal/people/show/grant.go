@@ -8,6 +8,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/people/mask"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // stands says how far a grant on the request goes at most, beside what is said anyway; nothing where no policy bounds it further.
@@ -54,7 +55,7 @@ func (s *shower) bounds(b agent.GrantBounds, most string) Text {
 }
 
 // condition is a condition as agent.Condition.Words has it, with values as those of arguments.
-func (s *shower) condition(c agent.Condition) Text {
+func (s *shower) condition(c run.Condition) Text {
 	op, values := c.Operator()
 	all := make([]Text, len(values))
 	for i, v := range values {

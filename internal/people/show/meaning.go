@@ -6,20 +6,21 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // effects say what an effect means to who decides. One that is not known is as grave as any.
-var effects = map[agent.Effect]string{
-	agent.EffectRead:          "read: it changes nothing",
-	agent.EffectIdempotent:    "idempotent: doing it twice is the same as once",
-	agent.EffectNonIdempotent: "non_idempotent: it changes something, and doing it twice is not the same as once",
+var effects = map[run.Effect]string{
+	run.EffectRead:          "read: it changes nothing",
+	run.EffectIdempotent:    "idempotent: doing it twice is the same as once",
+	run.EffectNonIdempotent: "non_idempotent: it changes something, and doing it twice is not the same as once",
 }
 
-func effectOf(e agent.Effect) string {
+func effectOf(e run.Effect) string {
 	if text, ok := effects[e]; ok {
 		return text
 	}
-	return effects[agent.EffectNonIdempotent]
+	return effects[run.EffectNonIdempotent]
 }
 
 // Risk is the class of what is asked. It is derived from what the definition says of the tool, never from what the model says:
@@ -39,11 +40,11 @@ const (
 )
 
 // RiskOf is the class of a call of that effect; undo says that a tool takes it back.
-func RiskOf(e agent.Effect, undo bool) Risk {
+func RiskOf(e run.Effect, undo bool) Risk {
 	switch {
-	case e == agent.EffectRead:
+	case e == run.EffectRead:
 		return Low
-	case e == agent.EffectIdempotent || e == agent.EffectNonIdempotent && undo:
+	case e == run.EffectIdempotent || e == run.EffectNonIdempotent && undo:
 		return Medium
 	}
 	return High
@@ -55,12 +56,12 @@ func higher(a, b Risk) Risk {
 	return scale[max(slices.Index(scale, a), slices.Index(scale, b))]
 }
 
-func (s *shower) risk(e agent.Effect, t agent.ToolSpec) string {
+func (s *shower) risk(e run.Effect, t agent.ToolSpec) string {
 	r := RiskOf(e, t.Undo != nil)
 	switch {
 	case r == Low:
 		return "low: it reads"
-	case e == agent.EffectIdempotent:
+	case e == run.EffectIdempotent:
 		return "medium: it changes something, and can be repeated safely"
 	case r == Medium:
 		return "medium: it cannot be repeated safely; " + t.Undo.Tool + " takes it back"
@@ -113,7 +114,7 @@ func asks(a approval.Approval) string {
 	case approval.KindOutcome:
 		return "what became of this call: it was interrupted, and nobody knows whether it took effect"
 	case approval.KindInput:
-		mode := agent.TicketMode("")
+		mode := run.TicketMode("")
 		if a.Ticket != nil {
 			mode = a.Ticket.Mode
 		}
@@ -123,11 +124,11 @@ func asks(a approval.Approval) string {
 }
 
 // answering says what an answer does. A ticket that says nothing replays.
-var answering = map[agent.TicketMode]string{
-	"":                 "runs again with the answer",
-	agent.TicketReplay: "runs again with the answer",
-	agent.TicketResult: "does not run again: the answer is its result",
-	agent.TicketPass:   "runs with the answer for its arguments, unless that is true or false",
+var answering = map[run.TicketMode]string{
+	"":               "runs again with the answer",
+	run.TicketReplay: "runs again with the answer",
+	run.TicketResult: "does not run again: the answer is its result",
+	run.TicketPass:   "runs with the answer for its arguments, unless that is true or false",
 }
 
 // granted says what an approval grants beside the call; nothing where it is of the call alone.

@@ -13,7 +13,9 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/hostile"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/run"
 )
 
 var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.FixedZone("", 3600))
@@ -21,7 +23,7 @@ var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.FixedZone("", 3600))
 func request() approval.Approval {
 	return approval.Approval{
 		ID: "a1", Run: "r1", Agent: "refunds", Version: "3", Kind: approval.KindCall, Calls: []string{"c1"}, Tools: []string{"payments.refund"},
-		Args: json.RawMessage(`{"order":"A-1","amount":100.50}`), Effect: agent.EffectNonIdempotent, Status: approval.Pending,
+		Args: json.RawMessage(`{"order":"A-1","amount":100.50}`), Effect: run.EffectNonIdempotent, Status: approval.Pending,
 		Approvers: []string{"group:finance"}, Quorum: 1, RuleNote: "over 50", RequestedAt: noon, ExpiresAt: noon.Add(24 * time.Hour), Decisions: []approval.Decision{},
 	}
 }
@@ -113,12 +115,12 @@ func TestB1WhereCallsGo(t *testing.T) {
 
 func TestB1Risk(t *testing.T) {
 	for _, c := range []struct {
-		effect agent.Effect
+		effect run.Effect
 		undo   bool
 		want   show.Risk
 	}{
-		{agent.EffectRead, false, show.Low}, {agent.EffectIdempotent, false, show.Medium}, {agent.EffectNonIdempotent, true, show.Medium},
-		{agent.EffectNonIdempotent, false, show.High}, {"", false, show.High}, {"new", true, show.High},
+		{run.EffectRead, false, show.Low}, {run.EffectIdempotent, false, show.Medium}, {run.EffectNonIdempotent, true, show.Medium},
+		{run.EffectNonIdempotent, false, show.High}, {"", false, show.High}, {"new", true, show.High},
 	} {
 		require.Equal(t, c.want, show.RiskOf(c.effect, c.undo), c)
 	}
@@ -136,7 +138,7 @@ func TestB1WhatADecisionDoes(t *testing.T) {
 		{func(a *approval.Approval) { a.Kind, a.Grants = approval.KindTools, agent.GrantsOnce }, "the tool may be called once, whatever it is called with", "the model is told so; its next call asks again", "whether these tools may be called; their calls were blocked and are not carried out"},
 		{func(a *approval.Approval) { a.Kind = approval.KindOutcome }, "", "nothing: say what became of it", "what became of this call: it was interrupted, and nobody knows whether it took effect"},
 		{func(a *approval.Approval) {
-			a.Kind, a.Ticket = approval.KindInput, &agent.Ticket{Mode: agent.TicketResult}
+			a.Kind, a.Ticket = approval.KindInput, &run.Ticket{Mode: run.TicketResult}
 		}, "", "the call is not carried out, and the model is told so", "for input: its tool has done nothing yet, and does not run again: the answer is its result"},
 		{func(a *approval.Approval) { a.Undoes = &approval.Undone{Run: "r0", Call: "c0"} }, "", "the call is not carried out, and the model is told so", ""},
 	} {
@@ -216,12 +218,12 @@ func TestB4SecretsAreMaskedEverywhere(t *testing.T) {
 	a.RuleNote = "note " + secret
 	a.Thread = []approval.Remark{{By: "user:x", At: noon, Text: "is " + secret + " right?"}}
 	a.Decisions = []approval.Decision{{By: "user:x", Action: approval.Edit, At: noon, Note: secret, Args: json.RawMessage(`{"password":"hunter2"}`)}}
-	a.Ticket = &agent.Ticket{Action: "tool:x", Message: "is it " + secret + "?", Parameters: json.RawMessage(`{"apiKey":"hunter2"}`)}
+	a.Ticket = &run.Ticket{Action: "tool:x", Message: "is it " + secret + "?", Parameters: json.RawMessage(`{"apiKey":"hunter2"}`)}
 	v := show.View{Says: "I use " + secret, Tools: []agent.ToolSpec{{Name: "payments.refund", Description: "not " + secret, Schema: json.RawMessage(`{"properties":{"pin":{"writeOnly":true}}}`)}}}
 	a.Asked = json.RawMessage(`{"pin":1234,"password":"hunter2"}`)
-	a.Precondition = &agent.Checked{
+	a.Precondition = &run.Checked{
 		Tool: "payments.refund", Args: json.RawMessage(`{"pin":1234}`), Content: "{}", At: noon,
-		Was: &agent.Was{Args: json.RawMessage(`{"pin":1234}`), Content: "{}", At: noon},
+		Was: &run.Was{Args: json.RawMessage(`{"pin":1234}`), Content: "{}", At: noon},
 	}
 	r := show.Of(a, v)
 	require.True(t, r.Masked)
@@ -350,7 +352,7 @@ func restores(t require.TestingT, args, schema json.RawMessage) {
 func FuzzRestore(f *testing.F) {
 	f.Add(`{"password":"x","a":["[masked 1: kept as it is]"]}`, `{"a":["[masked 1: kept as it is]"]}`)
 	f.Fuzz(func(t *testing.T, stored, edited string) {
-		args, err := agent.CompactJSON([]byte(stored), agent.JSONLimits{})
+		args, err := jsonx.CompactJSON([]byte(stored), jsonx.JSONLimits{})
 		if err != nil {
 			return
 		}

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"unicode/utf16"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // The limits of Block Kit. Slack counts characters as JavaScript does.
@@ -112,7 +112,7 @@ func fit(blocks []block) bool {
 			return false
 		}
 	}
-	all, err := agent.MarshalVerbatim(blocks)
+	all, err := run.MarshalVerbatim(blocks)
 	return err == nil && length(string(all)) <= maxAll
 }
 

@@ -8,10 +8,10 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/policy"
 )
 
 // Path is where Slack sends what is clicked.
@@ -106,7 +106,7 @@ func (in *Interactions) decide(ctx context.Context, c click) (approval.Approval,
 	}
 	a, err := in.Decide(ctx, approval.Request{
 		Tenant: tenant, ID: c.shown.Approval, Action: c.action, Note: c.note, Digest: c.shown.Digest,
-		By: agent.Principal{ID: p.ID, Groups: p.Groups}, Via: approval.ViaSlack,
+		By: policy.Principal{ID: p.ID, Groups: p.Groups}, Via: approval.ViaSlack,
 	})
 	if err != nil {
 		return in.failed(c, err)

@@ -8,8 +8,8 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/jsonx"
 )
 
 // maxBody bounds the body of an interaction, in bytes.
@@ -64,7 +64,7 @@ func read(h http.Header, body []byte) (payload, error) {
 		return p, errForm
 	}
 	raw := []byte(strings.TrimLeft(form["payload"][0], " \t\r\n"))
-	if !bytes.HasPrefix(raw, []byte("{")) || agent.DecodeKnown(raw, agent.JSONLimits{Bytes: maxBody}, &p) != nil {
+	if !bytes.HasPrefix(raw, []byte("{")) || jsonx.DecodeKnown(raw, jsonx.JSONLimits{Bytes: maxBody}, &p) != nil {
 		return payload{}, errForm
 	}
 	return p, nil
@@ -87,7 +87,7 @@ func (p payload) clicked() (click, bool) {
 	default:
 		return click{}, false
 	}
-	err := agent.DecodeStrict([]byte(p.Actions[0].Value), &c.shown)
+	err := jsonx.DecodeStrict([]byte(p.Actions[0].Value), &c.shown)
 	return c, err == nil && c.shown.V == 1 && c.shown.Approval != "" && c.shown.Digest != "" && c.team != "" && c.member != ""
 }
 

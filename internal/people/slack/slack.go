@@ -18,11 +18,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/people/letter"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Name is the channel's.
@@ -161,7 +161,7 @@ type said struct {
 
 // call asks until it is answered, cannot be, or has asked often enough.
 func (c *Channel) call(ctx context.Context, method string, m message) (said, error) {
-	body, err := agent.MarshalVerbatim(m)
+	body, err := run.MarshalVerbatim(m)
 	if err != nil {
 		return said{}, err
 	}

@@ -22,7 +22,9 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/registry"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/standin"
 	"github.com/countersign/countersign/internal/store"
@@ -145,22 +147,22 @@ func (d *deployment) machine(model runtime.Model, warm int) *local.Machine {
 	return m
 }
 
-func (d *deployment) start(m *local.Machine, key string) (agent.AgentState, error) {
+func (d *deployment) start(m *local.Machine, key string) (run.AgentState, error) {
 	return m.Starter.Start(d.t.Context(), runtime.Start{
-		Tenant: tenant, Agent: d.def, Key: key, Message: []agent.UserBlock{{Block: agent.Text{Text: "Tidy up."}}},
+		Tenant: tenant, Agent: d.def, Key: key, Message: []run.UserBlock{{Block: run.Text{Text: "Tidy up."}}},
 	})
 }
 
 // settled waits until the run is done, or parked on a request nobody has decided.
-func (d *deployment) settled(run string) agent.AgentState {
+func (d *deployment) settled(runID string) run.AgentState {
 	d.t.Helper()
 	ctx, cancel := context.WithTimeout(d.t.Context(), 30*time.Second)
 	defer cancel()
 	for {
-		head, err := d.watch.Head(ctx, tenant, run)
+		head, err := d.watch.Head(ctx, tenant, runID)
 		require.NoError(d.t, err)
-		if head.Status == agent.RunDone || head.Status == agent.RunWaiting && head.Token != "" {
-			l, err := d.watch.Load(ctx, tenant, run)
+		if head.Status == run.RunDone || head.Status == run.RunWaiting && head.Token != "" {
+			l, err := d.watch.Load(ctx, tenant, runID)
 			require.NoError(d.t, err)
 			if len(l.Inbox) == 0 && l.State.Status == head.Status { // it may have gone on between the two reads
 				return l.State
@@ -200,20 +202,20 @@ func TestRunParksIsApprovedInAnotherProcessAndEnds(t *testing.T) {
 	s, err := d.start(m, "k")
 	require.NoError(t, err)
 	waits := 0
-	for s = d.settled(s.Run); s.Status != agent.RunDone; s = d.settled(s.Run) {
+	for s = d.settled(s.Run); s.Status != run.RunDone; s = d.settled(s.Run) {
 		waits++
 		require.NoError(t, m.Engine.Close())
 		m = d.machine(standin.Model{}, 0)
 		require.NoError(t, m.Resume(t.Context(), tenant))
 		_, err := m.Desk.Decide(t.Context(), approval.Request{
 			Tenant: tenant, ID: s.Waits()[0].Wait.Approval, Action: approval.Approve,
-			By: agent.Principal{ID: "user:local", Groups: []string{"group:operators"}},
+			By: policy.Principal{ID: "user:local", Groups: []string{"group:operators"}},
 		})
 		require.NoError(t, err)
 	}
 	d.ended(m)
 	require.Equal(t, 2, waits)
-	require.Equal(t, agent.ReasonNaturalEnd, s.Reason)
+	require.Equal(t, run.ReasonNaturalEnd, s.Reason)
 	require.FileExists(t, filepath.Join(d.dir, "team_meeting.txt"))
 	require.FileExists(t, filepath.Join(d.dir, "shopping_list.txt"))
 	d.requireOneRequestEach()
@@ -225,7 +227,7 @@ func TestConcurrentStarts(t *testing.T) {
 	d := deploy(t)
 	machines := []*local.Machine{d.machine(standin.Model{}, 8), d.machine(standin.Model{}, 8)}
 	const clients = 100
-	answers := make([]agent.AgentState, clients)
+	answers := make([]run.AgentState, clients)
 	errs := make([]error, clients)
 	var all sync.WaitGroup
 	for i := range clients {
@@ -236,19 +238,19 @@ func TestConcurrentStarts(t *testing.T) {
 		run, owner, body string
 		started          time.Time
 	}
-	of := func(s agent.AgentState) answer { return answer{s.Run, s.Owner, s.BodyDigest, s.StartedAt} }
+	of := func(s run.AgentState) answer { return answer{s.Run, s.Owner, s.BodyDigest, s.StartedAt} }
 	for i := range clients {
 		require.NoError(t, errs[i])
 		require.Equal(t, of(answers[0]), of(answers[i]))
 	}
 	s := d.settled(answers[0].Run)
-	require.Equal(t, agent.RunDone, s.Status)
-	heads, next, err := d.watch.List(t.Context(), tenant, agent.RunDone, 0, "")
+	require.Equal(t, run.RunDone, s.Status)
+	heads, next, err := d.watch.List(t.Context(), tenant, run.RunDone, 0, "")
 	require.NoError(t, err)
 	require.Empty(t, next)
 	require.Len(t, heads, 1, "one run")
 	_, err = machines[0].Starter.Start(t.Context(), runtime.Start{
-		Tenant: tenant, Agent: d.def, Key: "one key", Message: []agent.UserBlock{{Block: agent.Text{Text: "Something else."}}},
+		Tenant: tenant, Agent: d.def, Key: "one key", Message: []run.UserBlock{{Block: run.Text{Text: "Something else."}}},
 	})
 	require.ErrorIs(t, err, runtime.ErrKeyReused)
 	for _, m := range machines {
@@ -280,7 +282,7 @@ func TestRequestsOfAnIteration(t *testing.T) {
 			require.NoError(t, err)
 			s = d.settled(s.Run)
 			d.ended(m)
-			require.Equal(t, agent.ReasonNaturalEnd, s.Reason)
+			require.Equal(t, run.ReasonNaturalEnd, s.Reason)
 			require.Len(t, s.Calls(), times)
 			return d.meter.snapshot(), d.table.Snapshot()
 		}
@@ -307,7 +309,7 @@ func TestRunOverAFlakyConnection(t *testing.T) {
 	require.NoError(t, err)
 	s = d.settled(s.Run)
 	d.ended(m)
-	require.Equal(t, agent.ReasonNaturalEnd, s.Reason)
+	require.Equal(t, run.ReasonNaturalEnd, s.Reason)
 	require.Len(t, s.Calls(), times)
 	require.EqualValues(t, 1+2*times+1, s.Entries, "start, a reply and its results each time, end")
 	require.Positive(t, f.lost)

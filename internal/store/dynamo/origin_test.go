@@ -7,8 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/standin"
 	"github.com/countersign/countersign/internal/store"
@@ -30,21 +31,21 @@ func TestForkAndContinue(t *testing.T) {
 	forked := d.settled(f.Run)
 	require.NotEqual(t, parent.Waits()[0].Wait.Approval, forked.Waits()[0].Wait.Approval)
 	_, err = m.Desk.Decide(t.Context(), approval.Request{
-		Tenant: tenant, ID: forked.Waits()[0].Wait.Approval, Action: approval.Approve, By: agent.Principal{ID: "user:local", Groups: []string{"group:operators"}},
+		Tenant: tenant, ID: forked.Waits()[0].Wait.Approval, Action: approval.Approve, By: policy.Principal{ID: "user:local", Groups: []string{"group:operators"}},
 	})
 	require.NoError(t, err)
 	forked = d.settled(f.Run)
-	require.Equal(t, agent.ReasonNaturalEnd, forked.Reason)
+	require.Equal(t, run.ReasonNaturalEnd, forked.Reason)
 	require.FileExists(t, filepath.Join(d.dir, "team_meeting.txt"))
-	require.Equal(t, agent.RunWaiting, d.settled(s.Run).Status)
+	require.Equal(t, run.RunWaiting, d.settled(s.Run).Status)
 
 	c, err := m.Starter.Start(t.Context(), runtime.Start{
-		Tenant: tenant, Agent: d.def, Key: "c", Continues: f.Run, Message: []agent.UserBlock{{Block: agent.Text{Text: "Thanks."}}},
+		Tenant: tenant, Agent: d.def, Key: "c", Continues: f.Run, Message: []run.UserBlock{{Block: run.Text{Text: "Thanks."}}},
 	})
 	require.NoError(t, err)
 	continued := d.settled(c.Run)
 	require.NoError(t, m.Engine.Close())
-	require.Equal(t, agent.RunDone, continued.Status)
+	require.Equal(t, run.RunDone, continued.Status)
 	require.Equal(t, f.Run, continued.From.Run)
 
 	before := d.meter.snapshot()

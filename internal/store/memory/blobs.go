@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -26,7 +27,7 @@ var (
 
 // nameOf is the name of a blob, while ctx has not ended.
 func nameOf(ctx context.Context, tenant, digest string) (blobKey, error) {
-	if !agent.ValidTenant(tenant) || !agent.ValidDigest(digest) {
+	if !agent.ValidTenant(tenant) || !run.ValidDigest(digest) {
 		return blobKey{}, fmt.Errorf("blob %q of tenant %q: want a SHA-256 in hex and a tenant's name: %w", digest, tenant, store.ErrInvalid)
 	}
 	return blobKey{tenant, digest}, ctx.Err()

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -19,17 +20,17 @@ func Tools(root string) ([]tool.Tool, error) {
 	}
 	list, err := tool.New("list_directory",
 		"Lists a folder, one entry a line: kind (file, folder, link, special), size in bytes (- for anything but a file), name.",
-		agent.EffectRead, text(r.list), nil)
+		run.EffectRead, text(r.list), nil)
 	if err != nil {
 		return nil, err
 	}
-	read, err := tool.New("read_text", "Returns the text of a UTF-8 file, or a part of it.", agent.EffectRead, text(r.read), nil)
+	read, err := tool.New("read_text", "Returns the text of a UTF-8 file, or a part of it.", run.EffectRead, text(r.read), nil)
 	if err != nil {
 		return nil, err
 	}
 	move, err := tool.New("move_file",
 		"Moves or renames one file. Never replaces an existing file and creates no folders.",
-		agent.EffectNonIdempotent, text(r.move), &tool.Options[moveInput]{Reconcile: r.reconcile})
+		run.EffectNonIdempotent, text(r.move), &tool.Options[moveInput]{Reconcile: r.reconcile})
 	if err != nil {
 		return nil, err
 	}

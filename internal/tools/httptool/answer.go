@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/egress"
 )
@@ -27,7 +28,7 @@ var errGateway = errors.New("a gateway had no answer of the server")
 // answer reads a server's answer. An error says that there is none to read.
 func (t *request) answer(resp *http.Response, secrets *tool.Disclosure) (agent.ToolResultData, error) {
 	switch code := resp.StatusCode; {
-	case t.spec.Effect == agent.EffectNonIdempotent && (code == http.StatusBadGateway || code == http.StatusGatewayTimeout):
+	case t.spec.Effect == run.EffectNonIdempotent && (code == http.StatusBadGateway || code == http.StatusGatewayTimeout):
 		return agent.ToolResultData{}, fmt.Errorf("%w: status %s", errGateway, status(resp))
 	case code < 200 || code > 299:
 		text, err := words(resp, maxTrouble, secrets)
@@ -95,7 +96,7 @@ func words(resp *http.Response, most int64, secrets *tool.Disclosure) (string, e
 func media(resp *http.Response, secrets *tool.Disclosure) (agent.ToolResultData, error) {
 	data, err := io.ReadAll(resp.Body)
 	kind, params, bad := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	if kind = mime.FormatMediaType(kind, params); bad != nil || !agent.ValidMediaType(kind) {
+	if kind = mime.FormatMediaType(kind, params); bad != nil || !run.ValidMediaType(kind) {
 		kind = "application/octet-stream"
 	}
 	left := func(why string) (agent.ToolResultData, error) {
@@ -115,6 +116,6 @@ func media(resp *http.Response, secrets *tool.Disclosure) (agent.ToolResultData,
 	}
 	return agent.ToolResultData{
 		Content: fmt.Sprintf("status %s; the answer is %s of %d bytes", status(resp), kind, len(data)),
-		Media:   []agent.Media{{MediaType: kind, Data: base64.StdEncoding.EncodeToString(data)}},
+		Media:   []run.Media{{MediaType: kind, Data: base64.StdEncoding.EncodeToString(data)}},
 	}, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -70,7 +71,7 @@ func TestBadHeaders(t *testing.T) {
 			case "refused":
 				require.True(t, res.IsError)
 			default:
-				require.Equal(t, []agent.Media{{MediaType: c.taken, Data: base64.StdEncoding.EncodeToString([]byte("body"))}}, res.Media)
+				require.Equal(t, []run.Media{{MediaType: c.taken, Data: base64.StdEncoding.EncodeToString([]byte("body"))}}, res.Media)
 			}
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -243,7 +244,7 @@ func (f filler) body(ctx context.Context, t agent.ToolSpec) ([]byte, error) {
 	if err != nil || !there {
 		return nil, err
 	}
-	return agent.MarshalVerbatim(filled)
+	return run.MarshalVerbatim(filled)
 }
 
 // rest are the arguments that nothing else takes, as an object; nothing where the schema has none such.
@@ -268,7 +269,7 @@ func (f filler) rest(t agent.ToolSpec) ([]byte, error) {
 	if len(left) == 0 && len(schema.Properties) == 0 {
 		return nil, nil
 	}
-	return agent.MarshalVerbatim(left)
+	return run.MarshalVerbatim(left)
 }
 
 // takes are the arguments that stand in URL, query or header.

@@ -19,6 +19,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/egress"
 	"github.com/countersign/countersign/internal/tools/httptool"
@@ -80,7 +81,7 @@ func remote(t testing.TB, hosts ...string) *httptool.Remote {
 
 func spec(h agent.HTTPTool, properties string) agent.ToolSpec {
 	return agent.ToolSpec{
-		Name: "orders.pay", Kind: agent.KindHTTP, Effect: agent.EffectNonIdempotent, HTTP: &h,
+		Name: "orders.pay", Kind: agent.KindHTTP, Effect: run.EffectNonIdempotent, HTTP: &h,
 		Schema: json.RawMessage(`{"type":"object","properties":{` + properties + `}}`),
 	}
 }
@@ -224,8 +225,8 @@ func TestAnswers(t *testing.T) {
 		"text":                   {200, "text/html", `<p>`, agent.ToolResultData{Content: `<p>`}},
 		"not UTF-8":              {200, "text/plain", "a\xffb", agent.ToolResultData{Content: "a\uFFFDb"}},
 		"nothing":                {204, "", ``, agent.ToolResultData{Content: "status 204 No Content, and nothing more"}},
-		"a picture":              {200, "image/png", png, agent.ToolResultData{Content: "status 200 OK; the answer is image/png of 12 bytes", Media: []agent.Media{{MediaType: "image/png", Data: "iVBORw0KGgowMDAw"}}}},
-		"a type that is none":    {200, "x", "abc", agent.ToolResultData{Content: "status 200 OK; the answer is application/octet-stream of 3 bytes", Media: []agent.Media{{MediaType: "application/octet-stream", Data: "YWJj"}}}},
+		"a picture":              {200, "image/png", png, agent.ToolResultData{Content: "status 200 OK; the answer is image/png of 12 bytes", Media: []run.Media{{MediaType: "image/png", Data: "iVBORw0KGgowMDAw"}}}},
+		"a type that is none":    {200, "x", "abc", agent.ToolResultData{Content: "status 200 OK; the answer is application/octet-stream of 3 bytes", Media: []run.Media{{MediaType: "application/octet-stream", Data: "YWJj"}}}},
 		"an empty picture":       {200, "image/png", "", agent.ToolResultData{Content: "status 200 OK, and nothing more"}},
 		"too large a picture":    {200, "image/png", strings.Repeat("x", 10<<20+1), agent.ToolResultData{Content: "status 200 OK; the answer is image/png and is left out: it is larger than 10485760 bytes"}},
 		"long text":              {200, "text/plain", strings.Repeat("é", 128<<10) + "x", agent.ToolResultData{Content: strings.Repeat("é", 128<<10) + "\n[the answer is longer than 262144 bytes and is cut here]"}},
@@ -279,18 +280,18 @@ func TestWhatWasSentIsKnown(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		answer http.HandlerFunc
-		effect agent.Effect
+		effect run.Effect
 		lost   bool
 		says   string // of a result
 	}{
-		"cut before an answer":       {answer: cut, effect: agent.EffectNonIdempotent, lost: true},
-		"cut within an answer":       {answer: half, effect: agent.EffectNonIdempotent, lost: true},
-		"what is no HTTP":            {answer: garbled, effect: agent.EffectNonIdempotent, lost: true},
-		"cut, idempotent":            {answer: cut, effect: agent.EffectIdempotent, lost: true},
-		"a bad gateway":              {answer: gateway(502), effect: agent.EffectNonIdempotent, lost: true},
-		"a gateway that ran out":     {answer: gateway(504), effect: agent.EffectNonIdempotent, lost: true},
-		"a bad gateway, idempotent":  {answer: gateway(502), effect: agent.EffectIdempotent, says: "status 502 Bad Gateway"},
-		"a redirect to another host": {answer: away, effect: agent.EffectNonIdempotent, says: "status 307 Temporary Redirect\nThe redirect was not followed: not allowed: other.example:80 is not among"},
+		"cut before an answer":       {answer: cut, effect: run.EffectNonIdempotent, lost: true},
+		"cut within an answer":       {answer: half, effect: run.EffectNonIdempotent, lost: true},
+		"what is no HTTP":            {answer: garbled, effect: run.EffectNonIdempotent, lost: true},
+		"cut, idempotent":            {answer: cut, effect: run.EffectIdempotent, lost: true},
+		"a bad gateway":              {answer: gateway(502), effect: run.EffectNonIdempotent, lost: true},
+		"a gateway that ran out":     {answer: gateway(504), effect: run.EffectNonIdempotent, lost: true},
+		"a bad gateway, idempotent":  {answer: gateway(502), effect: run.EffectIdempotent, says: "status 502 Bad Gateway"},
+		"a redirect to another host": {answer: away, effect: run.EffectNonIdempotent, says: "status 307 Temporary Redirect\nThe redirect was not followed: not allowed: other.example:80 is not among"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, c.answer)

@@ -11,7 +11,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 )
 
 // Key is one key of a ring.
@@ -36,7 +36,7 @@ func Parse(text string) (*Ring, error) {
 		text = "[" + text + "]"
 	}
 	var keys []Key
-	if agent.DecodeStrict([]byte(text), &keys) != nil || len(keys) == 0 {
+	if jsonx.DecodeStrict([]byte(text), &keys) != nil || len(keys) == 0 {
 		return nil, errors.New(`want {"id": ..., "key": ...}, or a list of them`)
 	}
 	seen := map[string]bool{}

@@ -17,6 +17,8 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/awsfake"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/lambdatool"
@@ -50,7 +52,7 @@ func gives(text string) awsfake.Function {
 	}
 }
 
-var stock = agent.ToolSpec{Name: "stock.take", Kind: agent.KindLambda, Effect: agent.EffectNonIdempotent, Lambda: &agent.LambdaTool{Function: "stock"}}
+var stock = agent.ToolSpec{Name: "stock.take", Kind: agent.KindLambda, Effect: run.EffectNonIdempotent, Lambda: &agent.LambdaTool{Function: "stock"}}
 
 var take = tool.Call{Tenant: "acme", Run: "r1", ID: "c1", Name: "stock.take", Key: "r1/c1", Args: json.RawMessage(`{"n":1.0}`), State: json.RawMessage(`{}`)}
 
@@ -100,16 +102,16 @@ func TestResults(t *testing.T) {
 		`{"error":"out of stock"}`:         {Content: "out of stock", IsError: true},
 		`{"error":{"code":1}}`:             {Content: `{"code":1}`, IsError: true},
 		`{"text":"a","error":"b"}`:         bad("got 2 of text, json, error and suspend, want one"),
-		`{"suspend":{"message":"Which?"}}`: {Suspend: &agent.Ticket{Message: "Which?"}},
+		`{"suspend":{"message":"Which?"}}`: {Suspend: &run.Ticket{Message: "Which?"}},
 		`{"suspend":"now"}`:                bad("suspend: want an object of that form"),
-		`{"media":{"mediaType":"image/png","data":"AA=="}}`: {Media: []agent.Media{{MediaType: "image/png", Data: "AA=="}}},
+		`{"media":{"mediaType":"image/png","data":"AA=="}}`: {Media: []run.Media{{MediaType: "image/png", Data: "AA=="}}},
 		`{"text":"a","media":[{"mediaType":"image/png","data":"AA=="},{"mediaType":"a/b","data":"BB=="}]}`: {
-			Content: "a", Media: []agent.Media{{MediaType: "image/png", Data: "AA=="}, {MediaType: "a/b", Data: "BB=="}},
+			Content: "a", Media: []run.Media{{MediaType: "image/png", Data: "AA=="}, {MediaType: "a/b", Data: "BB=="}},
 		},
 		`{"media":{"mediaType":"image/png","blob":"sha256"}}`: bad("media: want mediaType and data, in base64"),
-		`{"media":[]}`: {Media: []agent.Media{}},
+		`{"media":[]}`: {Media: []run.Media{}},
 		`{"text":"a","patch":[{"path":"/n","value":1.0},{"path":"/x"}]}`: {
-			Content: "a", Patch: []agent.Patch{{Path: "/n", Value: json.RawMessage(`1.0`)}, {Path: "/x"}},
+			Content: "a", Patch: []run.Patch{{Path: "/n", Value: json.RawMessage(`1.0`)}, {Path: "/x"}},
 		},
 		`{"patch":{"path":"/n"}}`: bad("patch: want an object of that form"),
 	} {
@@ -126,7 +128,7 @@ func TestStateAndAnswer(t *testing.T) {
 	in.State, in.Resume = json.RawMessage(`{"cart":[1.0]}`), json.RawMessage(`false`)
 	_, err := call(t, lambda(t, f), stock, in)
 	require.NoError(t, err)
-	var got agent.FunctionCall
+	var got policy.FunctionCall
 	require.NoError(t, json.Unmarshal(f.Asked()[0].Payload, &got))
 	require.Equal(t, []string{`{"cart":[1.0]}`, `false`}, []string{string(got.State), string(got.Resume)})
 	require.Nil(t, got.Callback)
@@ -182,13 +184,13 @@ func TestRefusals(t *testing.T) {
 		{500, "ServiceException", "lost", 4, 1},
 		{503, "<script>", "lost", 4, 1},
 	} {
-		for _, effect := range []agent.Effect{agent.EffectIdempotent, agent.EffectNonIdempotent} {
+		for _, effect := range []run.Effect{run.EffectIdempotent, run.EffectNonIdempotent} {
 			var n atomic.Int64
 			f := &awsfake.Functions{Named: map[string]awsfake.Function{"stock": gives(`1`)}, Refuse: func(int) (int, string) { n.Add(1); return c.status, c.code }}
 			spec := stock
 			spec.Effect = effect
 			_, err := call(t, lambda(t, f), spec, take)
-			want := map[agent.Effect]int{agent.EffectIdempotent: c.idem, agent.EffectNonIdempotent: c.once}[effect]
+			want := map[run.Effect]int{run.EffectIdempotent: c.idem, run.EffectNonIdempotent: c.once}[effect]
 			require.EqualValues(t, want, n.Load(), "%s, %s", c.code, effect)
 			var lost *tool.LostError
 			require.Equal(t, c.want, map[bool]string{true: "lost", false: map[bool]string{true: "undeliverable", false: "refused"}[errors.Is(err, runtime.ErrUndeliverable)]}[errors.As(err, &lost)])
@@ -215,7 +217,7 @@ func TestThrottledOnce(t *testing.T) {
 
 // A connection that breaks after the function ran leaves open whether it did: it is entered once more only where that does no harm.
 func TestLostAnswer(t *testing.T) {
-	for effect, want := range map[agent.Effect]int{agent.EffectNonIdempotent: 1, agent.EffectRead: 2} {
+	for effect, want := range map[run.Effect]int{run.EffectNonIdempotent: 1, run.EffectRead: 2} {
 		ran := 0
 		f := &awsfake.Functions{Named: map[string]awsfake.Function{"stock": func(context.Context, json.RawMessage) (any, *awsfake.FunctionError) {
 			if ran++; ran == 1 {
@@ -228,7 +230,7 @@ func TestLostAnswer(t *testing.T) {
 		got, err := call(t, lambda(t, f), spec, take)
 		require.Equal(t, want, ran)
 		var lost *tool.LostError
-		if effect == agent.EffectRead {
+		if effect == run.EffectRead {
 			require.NoError(t, err)
 			require.Equal(t, "again", got.Content)
 			continue

@@ -7,6 +7,8 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
 )
@@ -58,7 +60,7 @@ func (f *function) Call(ctx context.Context, c tool.Call) (agent.ToolResultData,
 	defer context.AfterFunc(f.session.open, cancel)()
 	traced := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, traced) // in the payload: Lambda drops the client context of events
-	in := agent.FunctionCall{
+	in := policy.FunctionCall{
 		Tool: c.Name, Args: c.Args, Key: c.Key, Tenant: c.Tenant, Run: c.Run, Call: c.ID, State: c.State, Resume: c.Resume,
 		Traceparent: traced["traceparent"], Tracestate: traced["tracestate"],
 	}
@@ -67,7 +69,7 @@ func (f *function) Call(ctx context.Context, c tool.Call) (agent.ToolResultData,
 		return agent.ToolResultData{}, err
 	}
 	out, err := f.session.functions.Invoke(ctx, runtime.Invoke{
-		Function: f.spec.Lambda.Function, Payload: payload, Once: f.spec.Effect == agent.EffectNonIdempotent,
+		Function: f.spec.Lambda.Function, Payload: payload, Once: f.spec.Effect == run.EffectNonIdempotent,
 	})
 	switch {
 	case err != nil:

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -31,7 +33,7 @@ func read(payload []byte) agent.ToolResultData {
 	}
 	r, ours, err := form(payload)
 	if !ours {
-		return agent.ToolResultData{Content: agent.ResultText(payload)}
+		return agent.ToolResultData{Content: policy.ResultText(payload)}
 	}
 	var d agent.ToolResultData
 	if err == nil {
@@ -108,7 +110,7 @@ func (r result) data() (agent.ToolResultData, error) {
 	if said > 1 || said == 0 && r.Media == nil && r.Patch == nil {
 		return agent.ToolResultData{}, fmt.Errorf("got %d of text, json, error and suspend, want one", said)
 	}
-	d := agent.ToolResultData{Content: agent.ResultText(json.RawMessage(cmp.Or(string(r.Text), string(r.JSON), string(r.Error)))), IsError: r.Error != nil}
+	d := agent.ToolResultData{Content: policy.ResultText(json.RawMessage(cmp.Or(string(r.Text), string(r.JSON), string(r.Error)))), IsError: r.Error != nil}
 	return d, errors.Join(r.media(&d), r.suspend(&d), r.patch(&d))
 }
 
@@ -135,7 +137,7 @@ func (r result) suspend(d *agent.ToolResultData) error {
 	if r.Suspend == nil {
 		return nil
 	}
-	d.Suspend = &agent.Ticket{}
+	d.Suspend = &run.Ticket{}
 	if err := strict(r.Suspend, d.Suspend); err != nil {
 		return fmt.Errorf("suspend: %w", err)
 	}

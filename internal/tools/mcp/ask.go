@@ -13,6 +13,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // memo is what is needed to answer a server that has asked: kept with the ticket, and read by nobody else.
@@ -49,7 +50,7 @@ func (l *link) asks(r callResult) agent.ToolResultData {
 	return agent.ToolResultData{Suspend: t}
 }
 
-func ticket(r callResult) (*agent.Ticket, error) {
+func ticket(r callResult) (*run.Ticket, error) {
 	switch {
 	case r.unasked != nil:
 		return nil, fmt.Errorf("what it asks cannot be read: %w", r.unasked)
@@ -69,11 +70,11 @@ func ticket(r callResult) (*agent.Ticket, error) {
 		}
 		all, m.Asked = append(all, q), append(m.Asked, q.asked)
 	}
-	kept, err := agent.MarshalVerbatim(m)
+	kept, err := run.MarshalVerbatim(m)
 	if err != nil {
 		return nil, err
 	}
-	t := &agent.Ticket{Mode: agent.TicketReplay, Memo: string(kept), Message: all[0].message, ResponseSchema: all[0].answer}
+	t := &run.Ticket{Mode: run.TicketReplay, Memo: string(kept), Message: all[0].message, ResponseSchema: all[0].answer}
 	if len(all) > 1 {
 		t.Message, t.ResponseSchema, err = together(all)
 	}
@@ -136,7 +137,7 @@ func together(all []question) (message string, answer json.RawMessage, err error
 		}
 		parts[i], properties[q.ID], required = q.ID+": "+q.message, q.answer, append(required, q.ID)
 	}
-	answer, err = agent.MarshalVerbatim(map[string]any{"type": "object", "properties": properties, "required": required, "additionalProperties": false})
+	answer, err = run.MarshalVerbatim(map[string]any{"type": "object", "properties": properties, "required": required, "additionalProperties": false})
 	return strings.Join(parts, "\n"), answer, err
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/mcp"
 )
@@ -39,7 +40,7 @@ func TestInputOverTheNewestProtocol(t *testing.T) {
 	require.NoError(t, err)
 	require.NotNil(t, res.Suspend, res.Content)
 	require.Empty(t, booked)
-	asked, err := res.Suspend.Checked()
+	asked, err := policy.Checked(*res.Suspend)
 	require.NoError(t, err)
 	require.Equal(t, "Which day?", asked.Message)
 	require.JSONEq(t, `{"type":"object","properties":{"day":{"type":"integer"}},"required":["day"]}`, string(asked.ResponseSchema))
@@ -91,7 +92,7 @@ func TestQuestionsAndAnswers(t *testing.T) {
 			res, err := r.call("echo", tool.Call{Args: json.RawMessage(`{"text":"t"}`), Key: "r/c"})
 			require.NoError(t, err)
 			require.NotNil(t, res.Suspend, res.Content)
-			asked, err := res.Suspend.Checked()
+			asked, err := policy.Checked(*res.Suspend)
 			require.NoError(t, err)
 			require.Equal(t, c.message, asked.Message)
 			require.JSONEq(t, c.schema, string(asked.ResponseSchema))

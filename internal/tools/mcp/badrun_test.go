@@ -14,6 +14,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/memory"
@@ -39,7 +40,7 @@ type house struct {
 // Ask is a model that calls the server's tool once.
 func (h *house) Ask(_ context.Context, r agent.Request) (agent.Reply, int, error) {
 	for _, m := range r.Messages {
-		if _, did := m.Block.(agent.ToolUse); did {
+		if _, did := m.Block.(run.ToolUse); did {
 			return agent.Reply{Text: "done"}, 1, nil
 		}
 	}
@@ -59,7 +60,7 @@ func (sleepers) Status(context.Context, string) (runtime.ExecutionStatus, error)
 	return runtime.ExecutionRunning, nil
 }
 
-func newHouse(t *testing.T, effect agent.Effect) *house {
+func newHouse(t *testing.T, effect run.Effect) *house {
 	h := &house{t: t, table: memory.New(), blobs: memory.NewBlobs()}
 	c := clock.System()
 	remote, err := mcp.New(mcp.Config{Clock: c, Start: piped(func(a ask) (string, bool) {
@@ -87,12 +88,12 @@ func newHouse(t *testing.T, effect agent.Effect) *house {
 }
 
 // run runs the agent until the run waits or is over.
-func (h *house) run() agent.AgentState {
+func (h *house) run() run.AgentState {
 	h.t.Helper()
 	h.runs++
 	ctx := h.t.Context()
 	s, err := (&runtime.Starter{Ports: h.ports}).Start(ctx, runtime.Start{
-		Tenant: "acme", Agent: &h.def, Key: fmt.Sprint(h.runs), Message: []agent.UserBlock{{Block: agent.Text{Text: "Work."}}},
+		Tenant: "acme", Agent: &h.def, Key: fmt.Sprint(h.runs), Message: []run.UserBlock{{Block: run.Text{Text: "Work."}}},
 	})
 	require.NoError(h.t, err)
 	pinned := runtime.PinnedDefinitions(h.blobs)
@@ -114,14 +115,14 @@ func (h *house) run() agent.AgentState {
 }
 
 // written counts the facts of a kind in a run's journal.
-func (h *house) written(run, event string) int {
+func (h *house) written(runID, event string) int {
 	h.t.Helper()
-	entries, err := h.ports.Journal.Entries(h.t.Context(), "acme", run, 0, 0)
+	entries, err := h.ports.Journal.Entries(h.t.Context(), "acme", runID, 0, 0)
 	require.NoError(h.t, err)
 	n := 0
 	for _, e := range entries {
 		for _, ev := range e.Events {
-			if agent.EventType(ev) == event {
+			if run.EventType(ev) == event {
 				n++
 			}
 		}
@@ -161,16 +162,16 @@ func TestRefusedListings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := newHouse(t, agent.EffectRead)
-				require.Equal(t, agent.ReasonNaturalEnd, h.run().Reason, "the server is pinned")
+				h := newHouse(t, run.EffectRead)
+				require.Equal(t, run.ReasonNaturalEnd, h.run().Reason, "the server is pinned")
 				require.Equal(t, 1, h.called)
 				before := h.kept()
 				require.Contains(t, before, "#SERVER#clerk")
 
 				h.method, h.answer = c.method, c.answer
 				s := h.run()
-				require.Equal(t, agent.ReasonError, s.Reason)
-				require.Equal(t, agent.CodeMCPUnavailable, s.Error.Code)
+				require.Equal(t, run.ReasonError, s.Reason)
+				require.Equal(t, run.CodeMCPUnavailable, s.Error.Code)
 				require.Contains(t, s.Error.Message, "the tools of the server s cannot be listed: ")
 				require.Contains(t, s.Error.Message, c.says)
 				require.Equal(t, before, h.kept(), "nothing was written but how the run ended")
@@ -178,7 +179,7 @@ func TestRefusedListings(t *testing.T) {
 				require.Equal(t, 1, h.called)
 
 				h.method = ""
-				require.Equal(t, agent.ReasonNaturalEnd, h.run().Reason, "and what was pinned is, still")
+				require.Equal(t, run.ReasonNaturalEnd, h.run().Reason, "and what was pinned is, still")
 				require.Equal(t, 2, h.called)
 			})
 		})
@@ -213,7 +214,7 @@ func TestUnreadableAnswersToCalls(t *testing.T) {
 		"an error of the tool's":    {result(`{"content":[{"type":"text","text":"no"}],"isError":true}`), false, "no"},
 		"a state that comes to bad": {result(`{"resultType":"input_required","inputRequests":{},"requestState":7}`), false, "want a text for the key requestState"},
 	} {
-		for _, effect := range []agent.Effect{agent.EffectNonIdempotent, agent.EffectRead} {
+		for _, effect := range []run.Effect{run.EffectNonIdempotent, run.EffectRead} {
 			t.Run(name+", "+string(effect), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					h := newHouse(t, effect)
@@ -222,17 +223,17 @@ func TestUnreadableAnswersToCalls(t *testing.T) {
 					call, ok := s.Call("c1")
 					require.True(t, ok)
 					require.Equal(t, 1, h.called, "it was made once")
-					if c.open && effect == agent.EffectNonIdempotent {
-						require.Equal(t, agent.RunWaiting, s.Status)
-						require.Equal(t, agent.StatusSuspended, call.Status)
-						require.Equal(t, agent.ForOutcome, call.Wait.For)
+					if c.open && effect == run.EffectNonIdempotent {
+						require.Equal(t, run.RunWaiting, s.Status)
+						require.Equal(t, run.StatusSuspended, call.Status)
+						require.Equal(t, run.ForOutcome, call.Wait.For)
 						require.Nil(t, call.Result)
 						require.Zero(t, h.written(s.Run, "call_finished"))
 						require.Equal(t, 1, h.written(s.Run, "call_unknown"))
 						return
 					}
-					require.Equal(t, agent.ReasonNaturalEnd, s.Reason)
-					require.Equal(t, agent.StatusFailed, call.Status)
+					require.Equal(t, run.ReasonNaturalEnd, s.Reason)
+					require.Equal(t, run.StatusFailed, call.Status)
 					require.Contains(t, call.Result.Content, c.says)
 					require.NotContains(t, call.Result.Content, "canary")
 					require.Equal(t, 1, h.written(s.Run, "call_finished"))

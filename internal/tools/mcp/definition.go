@@ -9,6 +9,8 @@ import (
 	"fmt"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tools/schema"
 )
 
@@ -25,7 +27,7 @@ type definition struct {
 }
 
 // definitionLimits of what is read of a definition at all. A schema has tighter ones, which say more.
-var definitionLimits = agent.JSONLimits{Bytes: maxDefinition, Depth: 100}
+var definitionLimits = jsonx.JSONLimits{Bytes: maxDefinition, Depth: 100}
 
 // read takes a definition in. Where it cannot be used an error says why, and what is known of its name is there.
 func read(raw json.RawMessage) (definition, error) {
@@ -33,11 +35,11 @@ func read(raw json.RawMessage) (definition, error) {
 	if len(raw) > maxDefinition {
 		return definition{Name: nameOf(raw)}, fmt.Errorf("its definition has %d bytes, want at most %d", len(raw), maxDefinition)
 	}
-	compact, err := agent.CompactJSON(raw, definitionLimits)
+	compact, err := jsonx.CompactJSON(raw, definitionLimits)
 	if err != nil {
 		return definition{Name: nameOf(raw)}, fmt.Errorf("its definition cannot be read: %w", err)
 	}
-	if err := agent.DecodeKnown(compact, definitionLimits, &d); err != nil {
+	if err := jsonx.DecodeKnown(compact, definitionLimits, &d); err != nil {
 		return definition{Name: nameOf(raw)}, fmt.Errorf("its definition is none: %w", err)
 	}
 	d.digest, err = d.sum()
@@ -71,11 +73,11 @@ func (d definition) sum() (string, error) {
 			parts[key] = value
 		}
 	}
-	whole, err := agent.MarshalVerbatim(parts)
+	whole, err := run.MarshalVerbatim(parts)
 	if err != nil {
 		return "", err
 	}
-	form, err := agent.CanonicalJSON(whole)
+	form, err := jsonx.CanonicalJSON(whole)
 	if err != nil {
 		return "", err
 	}
@@ -125,7 +127,7 @@ func argumentSchema(raw json.RawMessage) (json.RawMessage, error) {
 	if raw == nil {
 		return nil, errors.New("there is none")
 	}
-	compact, err := agent.CompactJSON(raw, agent.JSONLimits{Bytes: maxDefinition})
+	compact, err := jsonx.CompactJSON(raw, jsonx.JSONLimits{Bytes: maxDefinition})
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +138,7 @@ func argumentSchema(raw json.RawMessage) (json.RawMessage, error) {
 		return nil, err
 	}
 	if _, err := schema.Compile(compact); err != nil {
-		return nil, errors.New(agent.Bounded(visible(err.Error())))
+		return nil, errors.New(run.Bounded(visible(err.Error())))
 	}
 	return compact, nil
 }
@@ -154,7 +156,7 @@ func shown(raw json.RawMessage) (json.RawMessage, error) {
 	if err != nil || !changed {
 		return raw, err
 	}
-	return agent.MarshalVerbatim(v)
+	return run.MarshalVerbatim(v)
 }
 
 // show makes what describes in v visible, and reports whether that changed anything.
@@ -197,7 +199,7 @@ func (d definition) hints() (agent.MCPHints, error) {
 		OpenWorldHint   *bool  `json:"openWorldHint"`
 	}{}
 	if d.Annotations != nil {
-		if err := agent.DecodeKnown(d.Annotations, definitionLimits, &a); err != nil {
+		if err := jsonx.DecodeKnown(d.Annotations, definitionLimits, &a); err != nil {
 			return agent.MCPHints{}, fmt.Errorf("its annotations are none: %w", err)
 		}
 	}

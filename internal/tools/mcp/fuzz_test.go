@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 )
 
 // What a server says of a tool is refused, or is one that stands up to R13 and R14: its schema is an object that names nothing elsewhere.
@@ -31,7 +31,7 @@ func FuzzDefinition(f *testing.F) {
 		if err != nil {
 			return
 		}
-		_, err = agent.CompactJSON(tool.Schema, agent.JSONLimits{})
+		_, err = jsonx.CompactJSON(tool.Schema, jsonx.JSONLimits{})
 		require.NoError(t, err)
 		require.NotContains(t, string(tool.Schema), `"$ref":"http`)
 		again, err := read(raw)

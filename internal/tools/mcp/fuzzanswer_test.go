@@ -13,6 +13,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/mcp"
@@ -107,7 +108,7 @@ func listed(t *testing.T, tools agent.ServerTools) {
 		require.True(t, agent.ValidToolName("s."+tool.Name), tool.Name)
 		require.Len(t, tool.Digest, 64)
 		require.LessOrEqual(t, len(tool.Description), 8<<10)
-		_, err := agent.CompactJSON(tool.Schema, agent.JSONLimits{})
+		_, err := jsonx.CompactJSON(tool.Schema, jsonx.JSONLimits{})
 		require.NoError(t, err)
 	}
 	for _, l := range tools.Left {
@@ -128,6 +129,6 @@ func within8MB(t *testing.T, res agent.ToolResultData) {
 		return
 	}
 	require.NotEmpty(t, res.Suspend.Memo)
-	_, err = agent.CompactJSON(res.Suspend.ResponseSchema, agent.JSONLimits{})
+	_, err = jsonx.CompactJSON(res.Suspend.ResponseSchema, jsonx.JSONLimits{})
 	require.NoError(t, err)
 }

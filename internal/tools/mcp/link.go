@@ -12,6 +12,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // link is one connection to a server. Once ready is closed it is either refused or usable, and its fields up to listed do not change.
@@ -97,7 +98,7 @@ func (l *link) withLastWords(err error) error {
 	if words == "" {
 		return err
 	}
-	return &shownError{text: agent.Bounded(err.Error() + "; the program said: " + bounded(words, maxLastWords)), err: err}
+	return &shownError{text: run.Bounded(err.Error() + "; the program said: " + bounded(words, maxLastWords)), err: err}
 }
 
 // telling is the one line of many that says most: the last one that speaks of an error, else the last one; "" = there is none.
@@ -204,7 +205,7 @@ func (l *link) said(err error) error {
 	if errors.As(err, &request) {
 		err = request.Err
 	}
-	return &shownError{text: agent.Bounded(l.redacted(visible(unquoted(err)))), err: err}
+	return &shownError{text: run.Bounded(l.redacted(visible(unquoted(err)))), err: err}
 }
 
 // quoting is how the SDK and net/http begin to quote an answer that they cannot read.

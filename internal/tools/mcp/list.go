@@ -9,6 +9,8 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // listing is what a server says it has, held to the bounds; what of it can be used is for usable to say.
@@ -72,7 +74,7 @@ func (l *listing) page(result json.RawMessage) (json.RawMessage, error) {
 			continue
 		}
 		last := l.tools[len(l.tools)-1]
-		short, err := agent.MarshalVerbatim(map[string]any{"name": last.Name, "inputSchema": last.InputSchema})
+		short, err := run.MarshalVerbatim(map[string]any{"name": last.Name, "inputSchema": last.InputSchema})
 		if err != nil {
 			return nil, err
 		}
@@ -94,7 +96,7 @@ func readPage(result json.RawMessage) (tools []json.RawMessage, cursor string, e
 		return nil, "", err
 	}
 	if raw := all["nextCursor"]; cursor != "" {
-		if _, err := agent.CompactJSON(raw, agent.JSONLimits{Bytes: maxCursor}); err != nil { // it goes back as it came, or not at all
+		if _, err := jsonx.CompactJSON(raw, jsonx.JSONLimits{Bytes: maxCursor}); err != nil { // it goes back as it came, or not at all
 			return nil, "", fmt.Errorf("its nextCursor cannot be used: %w", err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
 )
@@ -69,7 +70,7 @@ func (r *Remote) Open(tenant string, d *agent.Definition) runtime.Session {
 // Refuses says why d cannot run here: it needs a program, and none can be started.
 func (r *Remote) Refuses(d *agent.Definition) string {
 	if server, needed := d.Program(); needed && r.config.Start == nil {
-		return agent.TextNeedsProgram(d.Name, server)
+		return policy.TextNeedsProgram(d.Name, server)
 	}
 	return ""
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/schema"
 )
@@ -92,7 +94,7 @@ type content struct {
 // said collects what a result says.
 type said struct {
 	lines []string
-	media []agent.Media
+	media []run.Media
 	size  int // bytes of lines
 	cut   bool
 }
@@ -141,13 +143,13 @@ func noted(text string, notes ...string) string {
 }
 
 // withoutSecrets takes out what the connection was made with.
-func (l *link) withoutSecrets(media []agent.Media, text string) ([]agent.Media, string) {
-	var kept []agent.Media
+func (l *link) withoutSecrets(media []run.Media, text string) ([]run.Media, string) {
+	var kept []run.Media
 	text = l.redacted(text)
 	for _, m := range media {
 		m.Name = l.redacted(m.Name)
 		if l.redacted(m.Data) != m.Data {
-			text = noted(text, agent.TextMediaLeftOut(agent.Media{Name: m.Name, MediaType: m.MediaType}, "it holds a secret"))
+			text = noted(text, agent.TextMediaLeftOut(run.Media{Name: m.Name, MediaType: m.MediaType}, "it holds a secret"))
 			continue
 		}
 		kept = append(kept, m)
@@ -176,7 +178,7 @@ func (c content) say(s *said) {
 	case "text":
 		s.line(c.Text)
 	case "image", "audio":
-		s.media = append(s.media, agent.Media{MediaType: c.MIMEType, Data: c.Data})
+		s.media = append(s.media, run.Media{MediaType: c.MIMEType, Data: c.Data})
 	case "resource_link":
 		s.line(link1(c))
 	case "resource":
@@ -207,7 +209,7 @@ func (c content) resource(s *said) {
 	if kind == "" {
 		kind = "application/octet-stream"
 	}
-	s.media = append(s.media, agent.Media{Name: path.Base(visible(r.URI)), MediaType: kind, Data: r.Blob})
+	s.media = append(s.media, run.Media{Name: path.Base(visible(r.URI)), MediaType: kind, Data: r.Blob})
 }
 
 // rest is what stands for a text where the content has none: the field text, the structured content, or all of an answer of another form.
@@ -235,7 +237,7 @@ func strange(answer json.RawMessage) string {
 	if len(all) == 0 {
 		return ""
 	}
-	raw, err := agent.MarshalVerbatim(all)
+	raw, err := run.MarshalVerbatim(all)
 	if err != nil { // it was read as JSON
 		return ""
 	}
@@ -244,7 +246,7 @@ func strange(answer json.RawMessage) string {
 
 // asText is JSON as it is read: compact where it can be, or as it came.
 func asText(raw json.RawMessage) string {
-	if compact, err := agent.CompactJSON(raw, agent.JSONLimits{Bytes: maxMessage, Depth: 1000}); err == nil {
+	if compact, err := jsonx.CompactJSON(raw, jsonx.JSONLimits{Bytes: maxMessage, Depth: 1000}); err == nil {
 		return string(compact)
 	}
 	return string(raw)
@@ -285,7 +287,7 @@ func (r callResult) unfit(d definition) string {
 		return ""
 	}
 	if err := promised.Validate(r.StructuredContent); err != nil {
-		return strings.ReplaceAll(agent.Bounded(visible(err.Error())), "\n", "; ")
+		return strings.ReplaceAll(run.Bounded(visible(err.Error())), "\n", "; ")
 	}
 	return ""
 }

@@ -10,12 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
 )
 
 // What a result says, for results of every kind (semantics.md: texts joined, else the field text, else JSON).
 func TestResultsOfServers(t *testing.T) {
-	png := agent.Media{MediaType: "image/png", Data: "iVBORw=="}
+	png := run.Media{MediaType: "image/png", Data: "iVBORw=="}
 	for name, c := range map[string]struct {
 		result string
 		want   agent.ToolResultData
@@ -31,13 +32,13 @@ func TestResultsOfServers(t *testing.T) {
 		"no object":    {`"done"`, agent.ToolResultData{Content: "\"done\"\n[the server's answer is not a result of the protocol]"}},
 		"media": {
 			`{"content":[{"type":"image","mimeType":"image/png","data":"iVBORw=="},{"type":"audio","mimeType":"audio/wav","data":"UklGRg=="}]}`,
-			agent.ToolResultData{Media: []agent.Media{png, {MediaType: "audio/wav", Data: "UklGRg=="}}},
+			agent.ToolResultData{Media: []run.Media{png, {MediaType: "audio/wav", Data: "UklGRg=="}}},
 		},
 		"resources": {
 			`{"content":[{"type":"resource","resource":{"uri":"file:///a/b.txt","text":"inside"}},{"type":"resource","resource":{"uri":"file:///a/c.bin","blob":"AAE="}},{"type":"resource_link","uri":"https://x.example/d","name":"D\nrm","mimeType":"text/html"}]}`,
 			agent.ToolResultData{
 				Content: "[resource file:///a/b.txt]\ninside\n[link D rm https://x.example/d text/html]",
-				Media:   []agent.Media{{Name: "c.bin", MediaType: "application/octet-stream", Data: "AAE="}},
+				Media:   []run.Media{{Name: "c.bin", MediaType: "application/octet-stream", Data: "AAE="}},
 			},
 		},
 		"unknown parts": {`{"content":[{"type":"hologram"},7,{"type":"text","text":"a"}]}`, agent.ToolResultData{Content: "[a part of type \"hologram\" is left out]\n[a part is left out: it cannot be read]\na"}},

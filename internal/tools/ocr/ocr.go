@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/files"
 )
@@ -47,7 +48,7 @@ func Tool(root string, env ...string) (tool.Tool, error) {
 	o := reader{root: r, env: append([]string{"LC_ALL=C", "OMP_THREAD_LIMIT=1"}, env...)}
 	return tool.New("extract_text",
 		"Reads the text in a picture (PNG, JPEG, GIF, BMP, TIFF, WebP), such as a screenshot or a scan.",
-		agent.EffectRead, o.call, &tool.Options[input]{Timeout: timeout})
+		run.EffectRead, o.call, &tool.Options[input]{Timeout: timeout})
 }
 
 type reader struct {

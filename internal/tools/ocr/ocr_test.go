@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -41,7 +42,7 @@ func TestSpec(t *testing.T) {
 	require.NoError(t, err)
 	spec := tl.Spec()
 	require.Equal(t, "extract_text", spec.Name)
-	require.Equal(t, agent.EffectRead, spec.Effect)
+	require.Equal(t, run.EffectRead, spec.Effect)
 	require.Equal(t, timeout, spec.Timeout)
 	_, err = Tool("relative")
 	require.ErrorContains(t, err, "not an absolute path")

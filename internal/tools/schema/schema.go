@@ -10,6 +10,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
 )
 
 // What a schema and the arguments checked against it may measure. Schemas come from MCP servers too and are not trusted
@@ -114,7 +115,7 @@ func (s *Schema) Validate(args json.RawMessage) error {
 func Validate(t agent.ToolSpec, args json.RawMessage) error {
 	s, err := Compile(t.Schema)
 	if err != nil {
-		return &agent.SchemaError{Tool: t.ModelName(), Err: err}
+		return &policy.SchemaError{Tool: t.ModelName(), Err: err}
 	}
 	return s.Validate(args)
 }

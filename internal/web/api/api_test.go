@@ -14,6 +14,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -139,13 +140,13 @@ func TestStartFromInputAndBlocks(t *testing.T) {
 	b := newBench(t, `{"text": "ok", "want": {"messages": [{"content": {"text": "{\"n\":10000000000000000001}"}}]}}`)
 	a, err := b.client.Start(t.Context(), api.Start{Agent: "payer", Input: json.RawMessage(`{"n": 10000000000000000001}`)})
 	require.NoError(t, err)
-	require.Equal(t, agent.ReasonNaturalEnd, b.rest(a.ID).Reason)
+	require.Equal(t, run.ReasonNaturalEnd, b.rest(a.ID).Reason)
 
 	b = newBench(t, `{"text": "ok", "want": {"messages": [{"content": {"type": "media", "name": "a.png"}}, {"content": {"text": "see"}}]}}`)
 	a, err = b.client.Start(t.Context(), api.Start{Agent: "payer", Message: json.RawMessage(
 		`[{"type":"media","name":"a.png","mediaType":"image/png","data":"` + base64.StdEncoding.EncodeToString([]byte("png")) + `"},{"type":"text","text":"see"}]`)})
 	require.NoError(t, err)
-	require.Equal(t, agent.ReasonNaturalEnd, b.rest(a.ID).Reason)
+	require.Equal(t, run.ReasonNaturalEnd, b.rest(a.ID).Reason)
 }
 
 func TestInlineSizeIsBounded(t *testing.T) {
@@ -173,7 +174,7 @@ func TestDefinitionComesAlongOnlyLocally(t *testing.T) {
 	_, err = b.client.Start(t.Context(), api.Start{Definition: &broken, Message: start.Message})
 	require.ErrorContains(t, err, "limits.interactions")
 	unknown := d
-	unknown.Tools = []agent.ToolSpec{{Name: "fly", Kind: agent.KindInternal, Description: "Flies.", Schema: json.RawMessage(`{"type":"object"}`), Effect: agent.EffectRead}}
+	unknown.Tools = []agent.ToolSpec{{Name: "fly", Kind: agent.KindInternal, Description: "Flies.", Schema: json.RawMessage(`{"type":"object"}`), Effect: run.EffectRead}}
 	_, err = b.client.Start(t.Context(), api.Start{Definition: &unknown, Message: start.Message})
 	require.ErrorContains(t, err, "fly has no code here")
 	_, err = b.client.Start(t.Context(), api.Start{Agent: "payer", Definition: &d, Message: start.Message})
@@ -195,17 +196,17 @@ func requireProblem(t *testing.T, err error, kind api.ProblemType) *api.Problem 
 
 func TestRunIsTheCoresWithItsInbox(t *testing.T) {
 	b := newBench(t, pay)
-	run := b.start("k")
-	l, err := b.Ports.Journal.Load(t.Context(), "default", run.ID)
+	one := b.start("k")
+	l, err := b.Ports.Journal.Load(t.Context(), "default", one.ID)
 	require.NoError(t, err)
 	core, err := json.Marshal(l.State)
 	require.NoError(t, err)
-	require.JSONEq(t, string(core), b.do("GET /v1/runs/"+run.ID, "").body)
-	require.Equal(t, agent.RunWaiting, run.Status)
-	require.Equal(t, agent.ForApproval, run.Waiting[0].For)
-	require.True(t, run.Resting())
+	require.JSONEq(t, string(core), b.do("GET /v1/runs/"+one.ID, "").body)
+	require.Equal(t, run.RunWaiting, one.Status)
+	require.Equal(t, run.ForApproval, one.Waiting[0].For)
+	require.True(t, one.Resting())
 
-	bare := b.do("GET /v1/runs/"+run.ID+"?messages=0", "").body
+	bare := b.do("GET /v1/runs/"+one.ID+"?messages=0", "").body
 	require.NotContains(t, bare, `"messages"`)
 	require.NotContains(t, bare, `"calls"`)
 	require.Contains(t, bare, `"waiting":[{`)
@@ -257,7 +258,7 @@ func TestRunsAreListedInPagesAndByAgent(t *testing.T) {
 	done, err := b.client.Runs(t.Context(), api.RunQuery{Status: "done"})
 	require.NoError(t, err)
 	require.Len(t, done.Runs, 1)
-	require.Equal(t, agent.ReasonCancelled, done.Runs[0].Reason)
+	require.Equal(t, run.ReasonCancelled, done.Runs[0].Reason)
 	none, err := b.client.Runs(t.Context(), api.RunQuery{Agent: "other"})
 	require.NoError(t, err)
 	require.Equal(t, api.RunPage{Runs: []api.RunHead{}}, none)
@@ -268,29 +269,29 @@ func TestApproveDenyAndEdit(t *testing.T) {
 		name   string
 		say    api.Verdict
 		status approval.Status
-		call   agent.CallStatus
+		call   run.CallStatus
 		paid   []int
 	}{
-		{"approve", api.Verdict{Action: approval.Approve, Note: "fine"}, approval.Approved, agent.StatusSucceeded, []int{5}},
-		{"deny", api.Verdict{Action: approval.Deny, Note: "too much"}, approval.Denied, agent.StatusCancelled, nil},
-		{"edit", api.Verdict{Action: approval.Edit, Args: json.RawMessage(`{"amount": 3}`)}, approval.Approved, agent.StatusSucceeded, []int{3}},
+		{"approve", api.Verdict{Action: approval.Approve, Note: "fine"}, approval.Approved, run.StatusSucceeded, []int{5}},
+		{"deny", api.Verdict{Action: approval.Deny, Note: "too much"}, approval.Denied, run.StatusCancelled, nil},
+		{"edit", api.Verdict{Action: approval.Edit, Args: json.RawMessage(`{"amount": 3}`)}, approval.Approved, run.StatusSucceeded, []int{3}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBench(t, pay)
-			run := b.start("k")
+			one := b.start("k")
 			pending, err := b.client.Approvals(t.Context(), "", "", 0)
 			require.NoError(t, err)
 			require.Len(t, pending.Approvals, 1)
 			id := pending.Approvals[0].ID
-			require.Equal(t, run.Waiting[0].Approval, id)
+			require.Equal(t, one.Waiting[0].Approval, id)
 			require.JSONEq(t, `{"amount":5}`, string(pending.Approvals[0].Args))
 
 			a, err := b.client.Decide(t.Context(), id, c.say)
 			require.NoError(t, err)
 			require.Equal(t, c.status, a.Status)
 			require.Equal(t, "user:local", a.Decisions[0].By)
-			after := b.rest(run.ID)
-			require.Equal(t, agent.ReasonNaturalEnd, after.Reason)
+			after := b.rest(one.ID)
+			require.Equal(t, run.ReasonNaturalEnd, after.Reason)
 			require.Equal(t, c.call, after.Calls[0].Status)
 			for _, amount := range c.paid {
 				require.Equal(t, amount, <-b.paid)
@@ -319,32 +320,32 @@ func TestDecisionsAndAnswersToAnApprovalGoThroughTheDesk(t *testing.T) {
 	no := "no"
 	for name, c := range map[string]struct {
 		in   func(approval string) api.Input
-		want agent.CallStatus
-		why  agent.CallReason
+		want run.CallStatus
+		why  run.CallReason
 	}{
-		"resume":          {func(string) api.Input { return decision("c1", "resume") }, agent.StatusSucceeded, ""},
-		"by the approval": {func(id string) api.Input { return decision(id, "resume") }, agent.StatusSucceeded, ""},
-		"cancel":          {func(string) api.Input { return decision("c1", "cancel") }, agent.StatusCancelled, agent.WhyCancelled},
-		"answer true":     {func(string) api.Input { return result(`true`) }, agent.StatusSucceeded, ""},
-		"answer empty":    {func(string) api.Input { return result(`""`) }, agent.StatusSucceeded, ""},
-		"answer no":       {func(string) api.Input { return result(`"No "`) }, agent.StatusCancelled, agent.WhyDenied},
-		"answer number":   {func(string) api.Input { return result(`1`) }, agent.StatusCancelled, agent.WhyDenied},
-		"answer null":     {func(string) api.Input { return result(`null`) }, agent.StatusCancelled, agent.WhyDenied},
-		"answer error":    {func(string) api.Input { return api.Input{Answers: []api.Answer{{Call: "c1", Error: &no}}} }, agent.StatusCancelled, agent.WhyDenied},
+		"resume":          {func(string) api.Input { return decision("c1", "resume") }, run.StatusSucceeded, ""},
+		"by the approval": {func(id string) api.Input { return decision(id, "resume") }, run.StatusSucceeded, ""},
+		"cancel":          {func(string) api.Input { return decision("c1", "cancel") }, run.StatusCancelled, run.WhyCancelled},
+		"answer true":     {func(string) api.Input { return result(`true`) }, run.StatusSucceeded, ""},
+		"answer empty":    {func(string) api.Input { return result(`""`) }, run.StatusSucceeded, ""},
+		"answer no":       {func(string) api.Input { return result(`"No "`) }, run.StatusCancelled, run.WhyDenied},
+		"answer number":   {func(string) api.Input { return result(`1`) }, run.StatusCancelled, run.WhyDenied},
+		"answer null":     {func(string) api.Input { return result(`null`) }, run.StatusCancelled, run.WhyDenied},
+		"answer error":    {func(string) api.Input { return api.Input{Answers: []api.Answer{{Call: "c1", Error: &no}}} }, run.StatusCancelled, run.WhyDenied},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, pay)
-			run := b.start("k")
-			in := c.in(run.Waiting[0].Approval)
-			a, err := b.client.Input(t.Context(), run.ID, in, "")
+			one := b.start("k")
+			in := c.in(one.Waiting[0].Approval)
+			a, err := b.client.Input(t.Context(), one.ID, in, "")
 			require.NoError(t, err)
 			require.True(t, *a.Applied)
-			after := b.rest(run.ID)
-			require.Equal(t, agent.RunDone, after.Status)
+			after := b.rest(one.ID)
+			require.Equal(t, run.RunDone, after.Status)
 			require.Equal(t, c.want, after.Calls[0].Status)
 			require.Equal(t, c.why, after.Calls[0].Reason)
 
-			a, err = b.client.Input(t.Context(), run.ID, in, "")
+			a, err = b.client.Input(t.Context(), one.ID, in, "")
 			require.NoError(t, err, "to a finished run it is no error")
 			require.False(t, *a.Applied)
 		})
@@ -366,32 +367,32 @@ func TestAnswersToAnUnknownOutcome(t *testing.T) {
 	declined := "declined"
 	for name, c := range map[string]struct {
 		answer  api.Answer
-		status  agent.CallStatus
+		status  run.CallStatus
 		content string
 	}{
-		"text":  {api.Answer{Call: "c1", Result: json.RawMessage(`"paid"`)}, agent.StatusSucceeded, "paid"},
-		"json":  {api.Answer{Call: "c1", Result: json.RawMessage(`{"paid": 0}`)}, agent.StatusSucceeded, `{"paid":0}`},
-		"false": {api.Answer{Call: "c1", Result: json.RawMessage(`false`)}, agent.StatusSucceeded, "false"},
-		"null":  {api.Answer{Call: "c1", Result: json.RawMessage(`null`)}, agent.StatusSucceeded, "null"},
-		"error": {api.Answer{Call: "c1", Error: &declined}, agent.StatusFailed, "declined"},
+		"text":  {api.Answer{Call: "c1", Result: json.RawMessage(`"paid"`)}, run.StatusSucceeded, "paid"},
+		"json":  {api.Answer{Call: "c1", Result: json.RawMessage(`{"paid": 0}`)}, run.StatusSucceeded, `{"paid":0}`},
+		"false": {api.Answer{Call: "c1", Result: json.RawMessage(`false`)}, run.StatusSucceeded, "false"},
+		"null":  {api.Answer{Call: "c1", Result: json.RawMessage(`null`)}, run.StatusSucceeded, "null"},
+		"error": {api.Answer{Call: "c1", Error: &declined}, run.StatusFailed, "declined"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, lost)
-			run := b.start("k")
-			_, err := b.client.Decide(t.Context(), run.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
+			one := b.start("k")
+			_, err := b.client.Decide(t.Context(), one.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
 			require.NoError(t, err)
-			run = b.rest(run.ID)
-			require.Equal(t, agent.ForOutcome, run.Waiting[0].For)
-			_, err = b.client.Decide(t.Context(), run.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
+			one = b.rest(one.ID)
+			require.Equal(t, run.ForOutcome, one.Waiting[0].For)
+			_, err = b.client.Decide(t.Context(), one.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
 			_ = requireProblem(t, err, api.WrongKind)
 
-			a, err := b.client.Input(t.Context(), run.ID, api.Input{Answers: []api.Answer{c.answer}}, "")
+			a, err := b.client.Input(t.Context(), one.ID, api.Input{Answers: []api.Answer{c.answer}}, "")
 			require.NoError(t, err)
 			require.True(t, *a.Applied)
-			after := b.rest(run.ID)
+			after := b.rest(one.ID)
 			require.Equal(t, c.status, after.Calls[0].Status)
 			require.Contains(t, string(after.Messages[len(after.Messages)-2].Content), strings.ReplaceAll(c.content, `"`, `\"`))
-			require.Equal(t, agent.ReasonNaturalEnd, after.Reason)
+			require.Equal(t, run.ReasonNaturalEnd, after.Reason)
 		})
 	}
 }
@@ -408,17 +409,17 @@ func TestAnswerToACallThatWaitsForNobody(t *testing.T) {
 
 func TestMessages(t *testing.T) {
 	b := newBench(t, pay)
-	run := b.start("k")
+	one := b.start("k")
 	in := api.Input{Messages: []json.RawMessage{json.RawMessage(`"and thanks"`), json.RawMessage(`[{"type":"text","text":"bye"}]`)}}
 	for range 2 { // the second time is a repetition under the same key
-		_, err := b.client.Input(t.Context(), run.ID, in, "m1")
+		_, err := b.client.Input(t.Context(), one.ID, in, "m1")
 		require.NoError(t, err)
 	}
-	b.rest(run.ID)
-	_, err := b.client.Decide(t.Context(), run.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
+	b.rest(one.ID)
+	_, err := b.client.Decide(t.Context(), one.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
 	require.NoError(t, err)
-	after := b.rest(run.ID)
-	require.Equal(t, agent.RunDone, after.Status)
+	after := b.rest(one.ID)
+	require.Equal(t, run.RunDone, after.Status)
 	said := 0
 	for _, m := range after.Messages {
 		if s := string(m.Content); strings.Contains(s, "and thanks") || strings.Contains(s, "bye") {
@@ -426,23 +427,23 @@ func TestMessages(t *testing.T) {
 		}
 	}
 	require.Equal(t, 2, said)
-	_, err = b.client.Input(t.Context(), run.ID, in, "")
+	_, err = b.client.Input(t.Context(), one.ID, in, "")
 	_ = requireProblem(t, err, api.RunFinished)
-	_, err = b.client.Input(t.Context(), run.ID, api.Input{Messages: in.Messages[:1], Decisions: decision("c1", "resume").Decisions}, "")
+	_, err = b.client.Input(t.Context(), one.ID, api.Input{Messages: in.Messages[:1], Decisions: decision("c1", "resume").Decisions}, "")
 	_ = requireProblem(t, err, api.RunFinished)
 }
 
 func TestCancel(t *testing.T) {
 	b := newBench(t, pay)
-	run := b.start("k")
+	one := b.start("k")
 	for range 2 {
-		a, err := b.client.Cancel(t.Context(), run.ID, "enough")
+		a, err := b.client.Cancel(t.Context(), one.ID, "enough")
 		require.NoError(t, err)
-		require.Equal(t, agent.RunDone, a.Status)
+		require.Equal(t, run.RunDone, a.Status)
 	}
-	require.Equal(t, http.StatusAccepted, b.do("POST /v1/runs/"+run.ID+"/cancel", "").status, "the body may be left out")
-	require.Equal(t, agent.ReasonCancelled, b.rest(run.ID).Reason)
-	a, err := b.client.Approval(t.Context(), run.Waiting[0].Approval)
+	require.Equal(t, http.StatusAccepted, b.do("POST /v1/runs/"+one.ID+"/cancel", "").status, "the body may be left out")
+	require.Equal(t, run.ReasonCancelled, b.rest(one.ID).Reason)
+	a, err := b.client.Approval(t.Context(), one.Waiting[0].Approval)
 	require.NoError(t, err)
 	require.Equal(t, approval.Cancelled, a.Status)
 	_, err = b.client.Decide(t.Context(), a.ID, api.Verdict{Action: approval.Approve})

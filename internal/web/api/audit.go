@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/audit"
+	"github.com/countersign/countersign/internal/policy"
 )
 
 // Auditors are who may read a tenant's audit chain: it tells of everybody's decisions.
@@ -32,7 +32,7 @@ const linesType = "application/x-ndjson"
 
 // audit reads the chain: as JSON, or as the very lines that are hashed.
 func (s *server) audit(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	if !agent.MayDecide(Auditors, c.Principal) {
+	if !policy.MayDecide(Auditors, c.Principal) {
 		return 0, nil, problem(NotAllowed, "read the audit chain as %s: want a member of %s", c.Principal.ID, strings.Join(Auditors, " or "))
 	}
 	q, err := query(r, "after", "limit")

@@ -10,6 +10,8 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tools/keyring"
@@ -59,7 +61,7 @@ type Backend struct {
 // Caller is who makes a request.
 type Caller struct {
 	Tenant    string
-	Principal agent.Principal
+	Principal policy.Principal
 }
 
 // Agents knows the registered agents; *registry.Registry is one. Safe for concurrent use.
@@ -70,31 +72,31 @@ type Agents interface {
 
 // Starter starts runs, branches them off and takes calls back; *runtime.Starter is one, and says what the errors are.
 type Starter interface {
-	Start(ctx context.Context, r runtime.Start) (agent.AgentState, error)
-	Fork(ctx context.Context, f runtime.Fork) (agent.AgentState, error)
-	Undo(ctx context.Context, u runtime.Undo) (s agent.AgentState, again bool, err error)
+	Start(ctx context.Context, r runtime.Start) (run.AgentState, error)
+	Fork(ctx context.Context, f runtime.Fork) (run.AgentState, error)
+	Undo(ctx context.Context, u runtime.Undo) (s run.AgentState, again bool, err error)
 	Undos(
-		ctx context.Context, s *agent.AgentState, def *agent.Definition, calls []string,
+		ctx context.Context, s *run.AgentState, def *agent.Definition, calls []string,
 	) (map[string]*runtime.CallUndo, error)
 }
 
 // Inputs takes messages and services' answers; *runtime.Inputs is one, and says what the errors are.
 type Inputs interface {
-	Check(ctx context.Context, tenant string, blocks []agent.UserBlock) error
-	Send(ctx context.Context, tenant, run, id, by string, blocks []agent.UserBlock) error
+	Check(ctx context.Context, tenant string, blocks []run.UserBlock) error
+	Send(ctx context.Context, tenant, run, id, by string, blocks []run.UserBlock) error
 	Answer(ctx context.Context, a runtime.Answer) error
 }
 
 // Canceller calls runs off; *runtime.Canceller is one, and says what the errors are.
 type Canceller interface {
-	Cancel(ctx context.Context, tenant, run, by, note string) (agent.AgentState, error)
+	Cancel(ctx context.Context, tenant, run, by, note string) (run.AgentState, error)
 }
 
 // Desk records decisions and outcomes, and takes standing grants back; *approval.Desk is one, and says what the errors are.
 type Desk interface {
 	Decide(ctx context.Context, r approval.Request) (approval.Approval, error)
 	Settle(ctx context.Context, o approval.Outcome) (approval.Approval, error)
-	Direct(ctx context.Context, s *agent.AgentState, r approval.Directive) (func(ctx context.Context) error, error)
+	Direct(ctx context.Context, s *run.AgentState, r approval.Directive) (func(ctx context.Context) error, error)
 	Revoke(ctx context.Context, r approval.Revocation) error
 	Thread
 }
@@ -108,9 +110,9 @@ type Thread interface {
 // Journal reads runs; *store.Journal is one, and says what the errors are.
 type Journal interface {
 	Load(ctx context.Context, tenant, run string) (store.Loaded, error)
-	Entries(ctx context.Context, tenant, run string, from int64, count int) ([]agent.Entry, error)
-	Before(ctx context.Context, tenant, run string, seq int64) (agent.AgentState, error)
-	Conversation(ctx context.Context, tenant string, s *agent.AgentState) ([]agent.Spoken, error)
+	Entries(ctx context.Context, tenant, run string, from int64, count int) ([]run.Entry, error)
+	Before(ctx context.Context, tenant, run string, seq int64) (run.AgentState, error)
+	Conversation(ctx context.Context, tenant string, s *run.AgentState) ([]run.Spoken, error)
 	Head(ctx context.Context, tenant, run string) (store.Head, error)
-	ListSince(ctx context.Context, tenant string, status agent.RunStatus, since time.Time, limit int, cursor string) (heads []store.Head, next string, err error)
+	ListSince(ctx context.Context, tenant string, status run.RunStatus, since time.Time, limit int, cursor string) (heads []store.Head, next string, err error)
 }

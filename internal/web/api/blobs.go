@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -64,13 +64,13 @@ func (s *server) announce(w http.ResponseWriter, r *http.Request, c Caller) (int
 
 func (b Blob) check() error {
 	switch {
-	case !agent.ValidDigest(b.SHA256):
+	case !run.ValidDigest(b.SHA256):
 		return invalid("sha256: got %.64q, want 64 lower-case hex digits", b.SHA256)
 	case b.Bytes < 1:
 		return invalid("bytes: got %d, want 1 to %d", b.Bytes, store.MaxBlob)
 	case b.Bytes > store.MaxBlob:
 		return problem(TooLarge, "bytes: got %d, want at most %d", b.Bytes, store.MaxBlob)
-	case !agent.ValidMediaType(b.MediaType):
+	case !run.ValidMediaType(b.MediaType):
 		return invalid("mediaType: got %.64q, want one such as image/png", b.MediaType)
 	default:
 		return nil
@@ -89,7 +89,7 @@ func (s *server) take(w http.ResponseWriter, r *http.Request, c Caller) (int, an
 		return 0, nil, problem(NoSuchPath, "%.200s: there is nothing here", r.URL.Path)
 	}
 	digest := r.PathValue("sha256")
-	if !agent.ValidDigest(digest) {
+	if !run.ValidDigest(digest) {
 		return 0, nil, invalid("sha256: got %.64q, want 64 lower-case hex digits", digest)
 	}
 	if r.ContentLength == 0 {

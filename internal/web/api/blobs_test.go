@@ -18,8 +18,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -74,7 +74,7 @@ func TestBlobFromUploadToRun(t *testing.T) {
 	_, err = b.client.Input(t.Context(), a.ID, api.Input{Decisions: []api.Decision{{Target: "c1", Action: "resume"}}}, "")
 	require.NoError(t, err)
 	r = b.rest(a.ID)
-	require.Equal(t, agent.ReasonNaturalEnd, r.Reason, "%v", r.Error)
+	require.Equal(t, run.ReasonNaturalEnd, r.Reason, "%v", r.Error)
 	require.JSONEq(t, `{"type":"media","name":"a.pdf","mediaType":"application/pdf","blob":"`+digest+`"}`, string(r.Messages[0].Content))
 }
 

@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/people/link"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tools/callback"
@@ -69,7 +69,7 @@ func (s *server) callback(w http.ResponseWriter, r *http.Request, _ Caller) (int
 	if b.Error != nil {
 		given.Content, given.IsError = *b.Error, true
 	} else {
-		given.Content = agent.ResultText(b.Result)
+		given.Content = policy.ResultText(b.Result)
 	}
 	err = s.Inputs.Answer(r.Context(), given)
 	switch {

@@ -13,6 +13,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tools/callback"
 	"github.com/countersign/countersign/internal/tools/keyring"
 )
@@ -37,16 +38,16 @@ const asks = `{"calls": [{"id": "c1", "name": "ask", "input": {}}]}
 // asksService gives the agent a service.
 func asksService(d *agent.Definition) {
 	d.Permission.Default, d.Permission.Rules = agent.DefaultAllow, nil
-	d.Tools = append(d.Tools, agent.ToolSpec{Name: "ask", Kind: agent.KindService, Effect: agent.EffectNonIdempotent, Schema: []byte(`{"type":"object"}`)})
+	d.Tools = append(d.Tools, agent.ToolSpec{Name: "ask", Kind: agent.KindService, Effect: run.EffectNonIdempotent, Schema: []byte(`{"type":"object"}`)})
 }
 
 // The first answer to a call counts and is its result, whoever says it again or something else is told that it does not; nothing but the
 // address is asked for.
 func TestCallback(t *testing.T) {
 	b := newBench(t, asks, asksService)
-	run := b.start("k")
-	require.Equal(t, agent.ForAnswer, run.Waiting[0].For)
-	at := callback.Path + bearer(run.ID, "c1", time.Hour)
+	one := b.start("k")
+	require.Equal(t, run.ForAnswer, one.Waiting[0].For)
+	at := callback.Path + bearer(one.ID, "c1", time.Hour)
 	post := func(body string) answer { return b.do("POST "+at, body, "X-Countersign-As", "nobody") }
 	for _, bad := range []string{`{}`, `{"result":1,"error":"x"}`, `{"result":1,"result":2}`, `{"rerun":true}`, `[]`, `{"result":1} x`} {
 		require.Equal(t, http.StatusBadRequest, post(bad).status, bad)
@@ -55,7 +56,7 @@ func TestCallback(t *testing.T) {
 	for _, m := range []string{"GET", "HEAD", "PUT", "DELETE", "OPTIONS"} {
 		require.Equal(t, http.StatusMethodNotAllowed, b.do(m+" "+at, "").status, m)
 	}
-	require.Equal(t, run, b.rest(run.ID), "nothing of this has changed the run")
+	require.Equal(t, one, b.rest(one.ID), "nothing of this has changed the run")
 	for i, want := range []string{`{"applied":true}`, `{"applied":false}`, `{"applied":false}`} {
 		got := post([]string{`{"result":{"at":10.50}}`, `{"error":"too late"}`, `{"result":1}`}[i])
 		require.Equal(t, http.StatusAccepted, got.status, got.body)
@@ -63,9 +64,9 @@ func TestCallback(t *testing.T) {
 			require.JSONEq(t, want, got.body)
 		}
 	}
-	done := b.rest(run.ID)
-	require.Equal(t, agent.RunDone, done.Status)
-	require.Contains(t, b.do("GET /v1/runs/"+run.ID, "").body, `{\"at\":10.50}`, "as it was sent")
+	done := b.rest(one.ID)
+	require.Equal(t, run.RunDone, done.Status)
+	require.Contains(t, b.do("GET /v1/runs/"+one.ID, "").body, `{\"at\":10.50}`, "as it was sent")
 	require.JSONEq(t, `{"applied":false}`, post(`{"result":1}`).body)
 }
 

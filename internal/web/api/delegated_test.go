@@ -12,6 +12,8 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
@@ -19,11 +21,11 @@ import (
 
 // delegate starts a run that is carried out for a call of another, of the same agent below its own policy, and follows it until it is done
 // or waits.
-func (b *bench) delegate(key string, p agent.Parent, change ...func(*agent.Definition)) api.Run {
+func (b *bench) delegate(key string, p run.Parent, change ...func(*agent.Definition)) api.Run {
 	b.t.Helper()
 	written, ok := b.backend.Agents.Agent("payer")
 	require.True(b.t, ok)
-	child := agent.Delegated(written, *written)
+	child := policy.Delegated(written, *written)
 	for _, f := range change {
 		f(&child)
 	}
@@ -31,26 +33,26 @@ func (b *bench) delegate(key string, p agent.Parent, change ...func(*agent.Defin
 	require.NoError(b.t, err)
 	digest := store.BlobDigest(pinned)
 	require.NoError(b.t, b.Ports.Blobs.Put(b.t.Context(), local.Tenant, digest, pinned))
-	run := agent.RunID(local.Tenant, child.Name, key)
-	d := agent.NewDraft(agent.AgentState{}, b.Ports.IDs.Writer(), b.Ports.Clock.Now())
-	require.NoError(b.t, d.Add(agent.RunStarted{
-		Tenant: local.Tenant, Run: run, Agent: child.Name, Version: child.Version, Definition: digest, Owner: runtime.ExecutionName(run, 0),
-		MaxInteractions: child.Limits.Interactions, BodyDigest: key, Parent: &p, Messages: []agent.UserBlock{{Block: agent.Text{Text: "pay 5"}}},
+	runID := agent.RunID(local.Tenant, child.Name, key)
+	d := run.NewDraft(run.AgentState{}, b.Ports.IDs.Writer(), b.Ports.Clock.Now())
+	require.NoError(b.t, d.Add(run.RunStarted{
+		Tenant: local.Tenant, Run: runID, Agent: child.Name, Version: child.Version, Definition: digest, Owner: runtime.ExecutionName(runID, 0),
+		MaxInteractions: child.Limits.Interactions, BodyDigest: key, Parent: &p, Messages: []run.UserBlock{{Block: run.Text{Text: "pay 5"}}},
 	}))
 	// Who has begun does not look again whether the run above waits for it; those above wait for no run here.
-	require.NoError(b.t, d.Add(agent.PlanReply(&child, &d.State, agent.Reply{
+	require.NoError(b.t, d.Add(policy.PlanReply(&child, &d.State, agent.Reply{
 		Text: "I will pay.", Calls: []agent.ReplyCall{{ID: "c1", Name: "pay", Input: json.RawMessage(`{"amount":5}`)}},
 	}, 1, "")))
-	require.NoError(b.t, b.Ports.Journal.Append(b.t.Context(), agent.AgentState{}, d))
-	require.NoError(b.t, b.Ports.Waiter.Start(b.t.Context(), local.Tenant, run, runtime.ExecutionName(run, 0)))
-	return b.rest(run)
+	require.NoError(b.t, b.Ports.Journal.Append(b.t.Context(), run.AgentState{}, d))
+	require.NoError(b.t, b.Ports.Waiter.Start(b.t.Context(), local.Tenant, runID, runtime.ExecutionName(runID, 0)))
+	return b.rest(runID)
 }
 
 // family is a run with two below it, one of them two steps down, and one that has nothing to do with them.
 func family(b *bench) (root, child, grandchild, other api.Run) {
 	root = b.start("root")
-	child = b.delegate("child", agent.Parent{Run: root.ID, Call: "c1", Root: root.ID, Depth: 1})
-	grandchild = b.delegate("grandchild", agent.Parent{Run: child.ID, Call: "c7", Root: root.ID, Depth: 2})
+	child = b.delegate("child", run.Parent{Run: root.ID, Call: "c1", Root: root.ID, Depth: 1})
+	grandchild = b.delegate("grandchild", run.Parent{Run: child.ID, Call: "c7", Root: root.ID, Depth: 2})
 	return root, child, grandchild, b.start("other")
 }
 
@@ -105,7 +107,7 @@ func TestRequestsSurfaceAtTheRoot(t *testing.T) {
 
 	_, err = b.client.Decide(t.Context(), a.ID, api.Verdict{Action: approval.Approve})
 	require.NoError(t, err)
-	require.Equal(t, agent.ReasonNaturalEnd, b.rest(grandchild.ID).Reason)
+	require.Equal(t, run.ReasonNaturalEnd, b.rest(grandchild.ID).Reason)
 	require.Equal(t, 5, <-b.paid)
 	left, _ := b.askedOf(approval.Query{Root: root.ID})
 	require.Equal(t, []string{root.ID, child.ID}, left)
@@ -122,7 +124,7 @@ func TestRequestsOfARunAmongMany(t *testing.T) {
 	for i := range 25 {
 		b.start(fmt.Sprint("other", i))
 	}
-	child := b.delegate("child", agent.Parent{Run: root.ID, Call: "c1", Root: root.ID, Depth: 1})
+	child := b.delegate("child", run.Parent{Run: root.ID, Call: "c1", Root: root.ID, Depth: 1})
 	got, pages := b.askedOf(approval.Query{Root: root.ID, Limit: 1})
 	require.Equal(t, []string{root.ID, child.ID}, got)
 	require.Equal(t, 3, pages, "the first has one, the second looks at twenty and has none, the third has the other")
@@ -192,7 +194,7 @@ func TestRequestsBelowAnotherTenantsRun(t *testing.T) {
 func TestApproversOfEveryPolicy(t *testing.T) {
 	b := newBench(t, pay)
 	root := b.start("root")
-	child := b.delegate("child", agent.Parent{Run: root.ID, Call: "c1", Root: root.ID, Depth: 1}, func(d *agent.Definition) {
+	child := b.delegate("child", run.Parent{Run: root.ID, Call: "c1", Root: root.ID, Depth: 1}, func(d *agent.Definition) {
 		d.Permission.Approvers = []string{"group:own"}
 	})
 	id := child.Waiting[0].Approval
@@ -203,7 +205,7 @@ func TestApproversOfEveryPolicy(t *testing.T) {
 		problemIn(t, got, http.StatusForbidden, api.NotAllowed)
 	}
 	require.Equal(t, http.StatusOK, b.do("POST /v1/approvals/"+id+"/decision", `{"action":"approve"}`, api.AsHeader, "user:d,group:own,group:operators").status)
-	require.Equal(t, agent.ReasonNaturalEnd, b.rest(child.ID).Reason)
+	require.Equal(t, run.ReasonNaturalEnd, b.rest(child.ID).Reason)
 }
 
 // The documents of delegated runs and of what they ask are as documented.
@@ -217,7 +219,7 @@ func TestDelegatedRunsAreAsDocumented(t *testing.T) {
 	d.check(t, "GET /v1/runs/{id}", b.do("GET /v1/runs/"+child.ID, ""))
 	_, err := b.client.Decide(t.Context(), child.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
 	require.NoError(t, err)
-	require.Equal(t, agent.RunDone, b.rest(child.ID).Status)
+	require.Equal(t, run.RunDone, b.rest(child.ID).Status)
 	grants := b.do("GET /v1/grants", "")
 	require.Contains(t, grants.body, `"above":[["group:operators"]]`)
 	d.check(t, "GET /v1/grants", grants)
@@ -226,7 +228,7 @@ func TestDelegatedRunsAreAsDocumented(t *testing.T) {
 		def.Permission.Mode, def.Permission.Scope = agent.ModeBlockAndRetry, agent.ScopeTool
 	})
 	root = blocks.start("root")
-	child = blocks.delegate("child", agent.Parent{Run: root.ID, Call: "c1", Root: root.ID, Depth: 1})
+	child = blocks.delegate("child", run.Parent{Run: root.ID, Call: "c1", Root: root.ID, Depth: 1})
 	tools := blocks.do("GET /v1/approvals?run="+child.ID, "")
 	require.Contains(t, tools.body, `"kind":"tools"`)
 	require.Contains(t, tools.body, `"above":[["group:operators"]]`)

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Event is one fact of a run's journal. Its data has the stored form, which keeps its meaning for ever.
@@ -27,8 +27,8 @@ type EventPage struct {
 }
 
 // Fact reads the event. A type that this build does not know is an error.
-func (e Event) Fact() (agent.Event, error) {
-	return agent.UnmarshalEvent([]byte(`{` + strconv.Quote(e.Type) + `:` + string(e.Data) + `}`))
+func (e Event) Fact() (run.Event, error) {
+	return run.UnmarshalEvent([]byte(`{` + strconv.Quote(e.Type) + `:` + string(e.Data) + `}`))
 }
 
 // position is a place in a journal: behind the event of that index.
@@ -68,7 +68,7 @@ func readPosition(s string) (position, error) {
 }
 
 // shownEvents are the events of entries behind p.
-func shownEvents(entries []agent.Entry, p position) ([]Event, error) {
+func shownEvents(entries []run.Entry, p position) ([]Event, error) {
 	events := []Event{}
 	for _, e := range entries {
 		for i, fact := range e.Events {
@@ -85,12 +85,12 @@ func shownEvents(entries []agent.Entry, p position) ([]Event, error) {
 	return events, nil
 }
 
-func shownEvent(e agent.Entry, i int, fact agent.Event) (Event, error) {
-	raw, err := agent.MarshalEvent(fact)
+func shownEvent(e run.Entry, i int, fact run.Event) (Event, error) {
+	raw, err := run.MarshalEvent(fact)
 	if err != nil {
 		return Event{}, err
 	}
-	name := agent.EventType(fact)
+	name := run.EventType(fact)
 	data := raw[len(`{"":`)+len(name) : len(raw)-1] // an object of one key, the name
 	return Event{ID: position{e.Seq, i}.String(), Seq: e.Seq, At: e.Time, Type: name, Data: data}, nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -14,16 +15,16 @@ import (
 func TestEvictedMessagesArePaged(t *testing.T) {
 	b := newBench(t, pay)
 	id := agent.RunID("default", "payer", "evicted")
-	s := agent.AgentState{}
-	for i, events := range [][]agent.Event{
-		{agent.RunStarted{Tenant: "default", Run: id, Agent: "payer", Definition: "d", Owner: "x", MaxInteractions: 9, Messages: []agent.UserBlock{{Block: agent.Text{Text: "Hello."}}}}},
-		{agent.Replied{Inference: 1, Model: "m", Requests: 1, Text: "Hello yourself."}},
+	s := run.AgentState{}
+	for i, events := range [][]run.Event{
+		{run.RunStarted{Tenant: "default", Run: id, Agent: "payer", Definition: "d", Owner: "x", MaxInteractions: 9, Messages: []run.UserBlock{{Block: run.Text{Text: "Hello."}}}}},
+		{run.Replied{Inference: 1, Model: "m", Requests: 1, Text: "Hello yourself."}},
 		{
-			agent.InputReceived{Slot: 1, ID: "m1", Blocks: []agent.UserBlock{{Block: agent.Text{Text: "And?"}}}},
-			agent.Evicted{Total: 1, Summary: "- user: Hello.", Files: []string{"a.txt"}}, agent.Replied{Inference: 2, Model: "m", Requests: 1, Text: "Nothing."},
+			run.InputReceived{Slot: 1, ID: "m1", Blocks: []run.UserBlock{{Block: run.Text{Text: "And?"}}}},
+			run.Evicted{Total: 1, Summary: "- user: Hello.", Files: []string{"a.txt"}}, run.Replied{Inference: 2, Model: "m", Requests: 1, Text: "Nothing."},
 		},
 	} {
-		d := agent.NewDraft(s, "w", time.Unix(int64(i), 0))
+		d := run.NewDraft(s, "w", time.Unix(int64(i), 0))
 		require.NoError(t, d.Add(events...))
 		require.NoError(t, b.Ports.Journal.Append(t.Context(), s, d))
 		s = d.Committed()

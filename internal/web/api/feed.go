@@ -7,6 +7,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/stream"
 )
 
@@ -45,7 +46,7 @@ func NewFeed(c clock.Clock) *Feed {
 }
 
 // Committed wakes whoever watches the entry's run.
-func (f *Feed) Committed(_ context.Context, _ agent.Entry, s *agent.AgentState) {
+func (f *Feed) Committed(_ context.Context, _ run.Entry, s *run.AgentState) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for w := range f.watchers[s.Tenant+"/"+s.Run] {

@@ -19,7 +19,9 @@ import (
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/model/script"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/registry"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store/folder"
 	"github.com/countersign/countersign/internal/store/memory"
 	"github.com/countersign/countersign/internal/tool"
@@ -68,9 +70,9 @@ func newBench(t *testing.T, lines string, change ...func(*agent.Definition)) *be
 func newUnserved(t *testing.T, lines string, change ...func(*agent.Definition)) *bench {
 	t.Helper()
 	b := &bench{t: t, paid: make(chan int, 10), table: memory.New(), blobs: t.TempDir(), executions: &asl.MemoryStore{}}
-	payTool := tool.Must(tool.New("pay", "Pays.", agent.EffectNonIdempotent, func(ctx context.Context, c tool.Call, in payment) (agent.ToolResultData, error) {
+	payTool := tool.Must(tool.New("pay", "Pays.", run.EffectNonIdempotent, func(ctx context.Context, c tool.Call, in payment) (agent.ToolResultData, error) {
 		if in.Amount == 7 && c.Resume == nil {
-			return agent.ToolResultData{Suspend: &agent.Ticket{ID: "from-where", Message: "From where?", ResponseSchema: json.RawMessage(`{"type":"string"}`)}}, nil
+			return agent.ToolResultData{Suspend: &run.Ticket{ID: "from-where", Message: "From where?", ResponseSchema: json.RawMessage(`{"type":"string"}`)}}, nil
 		}
 		if in.Amount == 0 { // never comes back in time
 			<-ctx.Done()
@@ -101,7 +103,7 @@ func newUnserved(t *testing.T, lines string, change ...func(*agent.Definition)) 
 		if as := r.Header.Get(api.AsHeader); as != "" {
 			who = as
 		}
-		p, err := agent.ParsePrincipal(who)
+		p, err := policy.ParsePrincipal(who)
 		return api.Caller{Tenant: local.Tenant, Principal: p}, err
 	}})
 	b.backend.Callbacks = func() (*keyring.Ring, error) { return ring, nil }

@@ -8,7 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -134,25 +136,25 @@ func TestAForgedRequestAboutToolsLetsNothingRun(t *testing.T) {
 		for name, c := range forgeries {
 			t.Run(string(mode)+" "+name, func(t *testing.T) {
 				b := newBench(t, lines, payAsks(c.rule, func(p *agent.Permission) { p.Mode, p.Scope = mode, agent.ScopeTool }))
-				run := b.startedBy(ana, "k")
-				id := b.pending(run)
+				one := b.startedBy(ana, "k")
+				id := b.pending(one)
 				for _, who := range c.before {
-					b.approvedBy(who, run, id)
+					b.approvedBy(who, one, id)
 				}
 				b.forge(id, c.forged)
-				run = b.approvedBy(c.by, run, id)
+				one = b.approvedBy(c.by, one, id)
 				require.Empty(t, b.paid)
 				if mode == agent.ModeSuspendAndReplay { // c2 waits under a request of its own, which nobody has forged
-					require.Len(t, run.Waiting, 2)
+					require.Len(t, one.Waiting, 2)
 				}
-				id = b.pending(run)
+				id = b.pending(one)
 				for i, who := range c.then {
 					require.Empty(t, b.paid)
-					if run = b.approvedBy(who, run, id); i < len(c.then)-1 {
-						id = b.pending(run)
+					if one = b.approvedBy(who, one, id); i < len(c.then)-1 {
+						id = b.pending(one)
 					}
 				}
-				require.Equal(t, agent.RunDone, run.Status)
+				require.Equal(t, run.RunDone, one.Status)
 				require.NotEmpty(t, b.paid)
 			})
 		}
@@ -162,7 +164,7 @@ func TestAForgedRequestAboutToolsLetsNothingRun(t *testing.T) {
 // compactLine is a line of a script that was written on several.
 func compactLine(t *testing.T, line string) string {
 	t.Helper()
-	out, err := agent.CompactJSON([]byte(line), agent.JSONLimits{})
+	out, err := jsonx.CompactJSON([]byte(line), jsonx.JSONLimits{})
 	require.NoError(t, err)
 	return string(out)
 }
@@ -182,32 +184,32 @@ func TestAForgedOrderLetsNothingRun(t *testing.T) {
 			b := newBench(t, `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 0}}]}
 {"text": "Paid."}
 `, payAsks(c.rule, func(*agent.Permission) {}))
-			run := b.startedBy(ana, "k")
+			one := b.startedBy(ana, "k")
 			for _, who := range c.then {
-				run = b.approvedBy(who, run, run.Waiting[0].Approval)
+				one = b.approvedBy(who, one, one.Waiting[0].Approval)
 			}
 			ordered := func(who string) {
 				t.Helper()
-				id := run.Waiting[0].Approval
-				got := b.do("POST /v1/runs/"+run.ID+"/input",
+				id := one.Waiting[0].Approval
+				got := b.do("POST /v1/runs/"+one.ID+"/input",
 					`{"answers": [{"call": "c1", "approval": "`+id+`", "rerun": true}]}`, api.AsHeader, who)
 				require.Less(t, got.status, 300, got.body)
-				run = b.rest(run.ID)
-				require.Equal(t, agent.ForOutcome, run.Waiting[0].For, "nobody knows what became of it")
+				one = b.rest(one.ID)
+				require.Equal(t, run.ForOutcome, one.Waiting[0].For, "nobody knows what became of it")
 			}
-			require.Equal(t, 1, executions(b, run))
+			require.Equal(t, 1, executions(b, one))
 			for _, who := range c.before {
 				ordered(who)
 			}
-			id := run.Waiting[0].Approval
+			id := one.Waiting[0].Approval
 			b.forge(id, c.forged)
 			ordered(c.by)
-			require.NotEqual(t, id, run.Waiting[0].Approval, "it is asked again")
+			require.NotEqual(t, id, one.Waiting[0].Approval, "it is asked again")
 			for _, who := range c.then {
-				require.Equal(t, 1, executions(b, run))
+				require.Equal(t, 1, executions(b, one))
 				ordered(who)
 			}
-			require.Equal(t, 2, executions(b, run))
+			require.Equal(t, 2, executions(b, one))
 		})
 	}
 }
@@ -289,14 +291,14 @@ func TestAForgedStandingGrantLetsNothingRun(t *testing.T) {
 					p.Scope, p.Grants = scope, agent.GrantsStanding
 				}))
 				c.forge(b)
-				run := b.startedBy(cy, "second")
+				one := b.startedBy(cy, "second")
 				if c.runs {
 					require.Equal(t, 5, <-b.paid)
-					require.Equal(t, agent.RunDone, run.Status)
+					require.Equal(t, run.RunDone, one.Status)
 					return
 				}
 				require.Empty(t, b.paid)
-				require.Len(t, run.Waiting, 1)
+				require.Len(t, one.Waiting, 1)
 			})
 		}
 	}
@@ -354,15 +356,15 @@ func TestAForgedRequestCannotShowOtherArguments(t *testing.T) {
 `, func(d *agent.Definition) {
 		d.Permission.Rules = []agent.Rule{{Tool: "pay", Verdict: agent.VerdictAsk}}
 	})
-	run := b.startedBy(ana, "k")
-	forged := b.pending(run)
+	one := b.startedBy(ana, "k")
+	forged := b.pending(one)
 	b.forge(forged, func(r map[string]any) { r["args"] = map[string]any{"amount": 1} })
 	got := b.do("POST /v1/approvals/"+forged+"/decision", `{"action": "approve"}`, api.AsHeader, bo)
 	require.Equal(t, http.StatusConflict, got.status, got.body)
 
-	again := b.pending(b.rest(run.ID))
+	again := b.pending(b.rest(one.ID))
 	require.NotEqual(t, forged, again)
 	shown := b.do("GET /v1/approvals/"+again, "", api.AsHeader, bo)
 	require.Contains(t, shown.body, `"args":{"amount":5}`)
-	require.Equal(t, agent.RunDone, b.approvedBy(bo, run, again).Status)
+	require.Equal(t, run.RunDone, b.approvedBy(bo, one, again).Status)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -20,7 +21,7 @@ func (b *bench) finished(key string) api.Run {
 	_, err := b.client.Decide(b.t.Context(), r.Waiting[0].Approval, api.Verdict{Action: "deny"})
 	require.NoError(b.t, err)
 	r = b.rest(r.ID)
-	require.Equal(b.t, agent.RunDone, r.Status)
+	require.Equal(b.t, run.RunDone, r.Status)
 	return r
 }
 
@@ -71,8 +72,8 @@ func TestFork(t *testing.T) {
 
 	_, err := b.client.Decide(t.Context(), theirs, api.Verdict{Action: "approve"})
 	require.NoError(t, err)
-	require.Equal(t, agent.RunDone, b.rest(parent.ID).Status)
-	require.Equal(t, agent.RunWaiting, b.rest(id).Status, "the parent's approval is not the fork's")
+	require.Equal(t, run.RunDone, b.rest(parent.ID).Status)
+	require.Equal(t, run.RunWaiting, b.rest(id).Status, "the parent's approval is not the fork's")
 	require.Equal(t, 5, <-b.paid)
 	require.Empty(t, b.paid)
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/stream"
 )
 
@@ -49,7 +50,7 @@ type view struct {
 	// Of a format: the definition the run is pinned to, where it is another one from, and the run before the entry that is next.
 	def   *agent.Definition
 	defOf func(digest string) (*agent.Definition, error)
-	state agent.AgentState
+	state run.AgentState
 	heard heard
 }
 
@@ -67,7 +68,7 @@ type part struct {
 }
 
 // view begins to read a run, as of now, behind from. What a client has seen of its newest entries is no reason to read more.
-func (s *server) view(ctx context.Context, now *agent.AgentState, from position, f stream.Format) (*view, error) {
+func (s *server) view(ctx context.Context, now *run.AgentState, from position, f stream.Format) (*view, error) {
 	v := &view{tenant: now.Tenant, run: now.Run, from: from, next: max(0, from.seq), format: f}
 	if f == "" {
 		return v, nil
@@ -86,7 +87,7 @@ func (s *server) view(ctx context.Context, now *agent.AgentState, from position,
 }
 
 // take is what the next entry shows.
-func (v *view) take(e agent.Entry) ([]shown, error) {
+func (v *view) take(e run.Entry) ([]shown, error) {
 	v.next = e.Seq + 1
 	if v.format == "" {
 		return v.facts(e)
@@ -114,8 +115,8 @@ func (v *view) take(e agent.Entry) ([]shown, error) {
 	return out, nil
 }
 
-func (v *view) facts(e agent.Entry) ([]shown, error) {
-	events, err := shownEvents([]agent.Entry{e}, v.from)
+func (v *view) facts(e run.Entry) ([]shown, error) {
+	events, err := shownEvents([]run.Entry{e}, v.from)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +179,7 @@ func (v *view) page(events []shown, n int) (any, error) {
 	}
 	p := EncodedPage{Events: []json.RawMessage{}, Cursor: cursor}
 	for _, e := range events {
-		data, err := agent.MarshalVerbatim(e.data)
+		data, err := run.MarshalVerbatim(e.data)
 		if err != nil {
 			return nil, err
 		}

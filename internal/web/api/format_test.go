@@ -21,6 +21,8 @@ import (
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/model/script"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/folder"
@@ -46,16 +48,16 @@ func (b *bench) told(run, format, after string) []told {
 // approved is a run that waited, went on and is done, and a run that continues it.
 func (b *bench) approved() (first, second string) {
 	b.t.Helper()
-	run := b.start("k")
-	_, err := b.client.Decide(b.t.Context(), run.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
+	one := b.start("k")
+	_, err := b.client.Decide(b.t.Context(), one.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
 	require.NoError(b.t, err)
-	require.Equal(b.t, agent.RunDone, b.rest(run.ID).Status)
-	next, err := b.client.Start(b.t.Context(), api.Start{Agent: "payer", Message: json.RawMessage(`"again"`), Key: "k2", Continues: run.ID})
+	require.Equal(b.t, run.RunDone, b.rest(one.ID).Status)
+	next, err := b.client.Start(b.t.Context(), api.Start{Agent: "payer", Message: json.RawMessage(`"again"`), Key: "k2", Continues: one.ID})
 	require.NoError(b.t, err)
 	_, err = b.client.Decide(b.t.Context(), b.rest(next.ID).Waiting[0].Approval, api.Verdict{Action: approval.Deny})
 	require.NoError(b.t, err)
-	require.Equal(b.t, agent.RunDone, b.rest(next.ID).Status)
-	return run.ID, next.ID
+	require.Equal(b.t, run.RunDone, b.rest(next.ID).Status)
+	return one.ID, next.ID
 }
 
 // Whoever resumes behind any event, in the middle of an entry too, gets exactly the rest, as pages and as a stream; pages of any size hold
@@ -128,7 +130,7 @@ func TestLiveText(t *testing.T) {
 		b := newUnserved(t, `{"text": "Hello world"}`)
 		d, _ := b.Agents("payer")
 		run, err := b.Starter.Start(t.Context(), runtime.Start{
-			Tenant: "default", Agent: d, Message: []agent.UserBlock{{Block: agent.Text{Text: "hi"}}},
+			Tenant: "default", Agent: d, Message: []run.UserBlock{{Block: run.Text{Text: "hi"}}},
 		})
 		require.NoError(t, err)
 		synctest.Wait()
@@ -200,12 +202,12 @@ func TestEntriesAreToldAtOnce(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b := newUnserved(t, pay)
 			d, _ := b.Agents("payer")
-			run, err := b.Starter.Start(t.Context(), runtime.Start{
-				Tenant: "default", Agent: d, Message: []agent.UserBlock{{Block: agent.Text{Text: "pay"}}},
+			state, err := b.Starter.Start(t.Context(), runtime.Start{
+				Tenant: "default", Agent: d, Message: []run.UserBlock{{Block: run.Text{Text: "pay"}}},
 			})
 			require.NoError(t, err)
 			synctest.Wait()
-			r := httptest.NewRequest(http.MethodGet, "/v1/runs/"+run.Run+"/events?format="+format, nil)
+			r := httptest.NewRequest(http.MethodGet, "/v1/runs/"+state.Run+"/events?format="+format, nil)
 			r.Header.Set("Accept", "text/event-stream")
 			w := httptest.NewRecorder()
 			done := make(chan bool)
@@ -214,12 +216,12 @@ func TestEntriesAreToldAtOnce(t *testing.T) {
 				close(done)
 			}()
 			synctest.Wait()
-			b.feed.Said(agent.Request{Tenant: "default", Run: run.Run, Inference: 2}, agent.Delta{Kind: agent.DeltaText, Text: "Pai"}) // a wake-up without an entry
+			b.feed.Said(agent.Request{Tenant: "default", Run: state.Run, Inference: 2}, agent.Delta{Kind: agent.DeltaText, Text: "Pai"}) // a wake-up without an entry
 			synctest.Wait()
 			begin := time.Now()
 			_, err = b.backend.Desk.Decide(t.Context(), approval.Request{
-				Tenant: "default", ID: agent.ApprovalID(run.Run, "c1", 1), Action: approval.Approve,
-				By: agent.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
+				Tenant: "default", ID: run.ApprovalID(state.Run, "c1", 1), Action: approval.Approve,
+				By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
 			})
 			require.NoError(t, err)
 			<-done
@@ -243,7 +245,7 @@ func (j cut) Load(ctx context.Context, tenant, run string) (l store.Loaded, err 
 	return l, err
 }
 
-func (j cut) Entries(ctx context.Context, tenant, run string, from int64, count int) ([]agent.Entry, error) {
+func (j cut) Entries(ctx context.Context, tenant, run string, from int64, count int) ([]run.Entry, error) {
 	all, err := j.Journal.Entries(ctx, tenant, run, from, count)
 	for i, e := range all {
 		if e.Seq >= j.entries {
@@ -286,7 +288,7 @@ func TestPlannersAreNotHeard(t *testing.T) {
 	b := newUnserved(t, pay)
 	w := b.feed.Watch("default", "r")
 	defer w.Stop()
-	for _, of := range []agent.Lifecycle{agent.LifecyclePlan, agent.LifecycleRoute, agent.LifecycleSynthesis, agent.LifecycleInit} {
+	for _, of := range []run.Lifecycle{agent.LifecyclePlan, agent.LifecycleRoute, agent.LifecycleSynthesis, agent.LifecycleInit} {
 		b.feed.Said(agent.Request{Tenant: "default", Run: "r", Inference: 1, Lifecycle: of}, agent.Delta{Kind: agent.DeltaText, Text: "<" + string(of) + ">"})
 	}
 	said, _ := w.(interface {
@@ -307,7 +309,7 @@ type bad struct {
 	heard  int
 }
 
-func (l *bad) Committed(context.Context, agent.Entry, *agent.AgentState) { l.hear() }
+func (l *bad) Committed(context.Context, run.Entry, *run.AgentState) { l.hear() }
 
 func (l *bad) text(agent.Request, agent.Delta) { l.hear() }
 
@@ -345,14 +347,14 @@ func TestBadListenersHurtNoRun(t *testing.T) {
 	})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, m.Engine.Close()) }()
-	run, err := m.Starter.Start(t.Context(), runtime.Start{Tenant: "default", Agent: &d, Message: []agent.UserBlock{{Block: agent.Text{Text: "go"}}}})
+	state, err := m.Starter.Start(t.Context(), runtime.Start{Tenant: "default", Agent: &d, Message: []run.UserBlock{{Block: run.Text{Text: "go"}}}})
 	require.NoError(t, err)
-	watch := feed.Watch("default", run.Run)
+	watch := feed.Watch("default", state.Run)
 	defer watch.Stop()
 	for {
-		l, err := m.Ports.Journal.Load(t.Context(), "default", run.Run)
+		l, err := m.Ports.Journal.Load(t.Context(), "default", state.Run)
 		require.NoError(t, err)
-		if l.State.Status == agent.RunDone {
+		if l.State.Status == run.RunDone {
 			require.Equal(t, `"Done."`, string(l.State.Output))
 			break
 		}

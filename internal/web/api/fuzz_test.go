@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -20,7 +20,7 @@ func FuzzReadMessage(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		raw, err := agent.CompactJSON(raw, agent.JSONLimits{}) // as all that comes by the API
+		raw, err := jsonx.CompactJSON(raw, jsonx.JSONLimits{}) // as all that comes by the API
 		if err != nil {
 			return
 		}

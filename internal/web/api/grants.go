@@ -6,6 +6,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Grant is a standing grant: an agent may call a tool in every run until it expires or is revoked; whatever it is called with, or, of scope
@@ -27,10 +28,10 @@ type Grant struct {
 	Approvers []string    `json:"approvers"`       // who may revoke it
 	Above     [][]string  `json:"above,omitempty"` // and is among each of these as well
 
-	When    []agent.Condition `json:"when,omitempty"`    // of scope pattern: it is for arguments that fit all of these
-	Pattern string            `json:"pattern,omitempty"` // and they in words
-	Uses    int               `json:"uses,omitempty"`    // calls that it covers in all; 0 = they are not counted
-	Left    int               `json:"left,omitempty"`    // of them, those that are left
+	When    []run.Condition `json:"when,omitempty"`    // of scope pattern: it is for arguments that fit all of these
+	Pattern string          `json:"pattern,omitempty"` // and they in words
+	Uses    int             `json:"uses,omitempty"`    // calls that it covers in all; 0 = they are not counted
+	Left    int             `json:"left,omitempty"`    // of them, those that are left
 }
 
 // ScopePattern is the scope of a grant for arguments that fit its conditions.

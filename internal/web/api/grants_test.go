@@ -9,6 +9,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -118,16 +120,16 @@ func TestGrantsAreRevoked(t *testing.T) {
 // Under scope call a grant shows the arguments that it is of, and is revoked by its digest where others are to stay.
 func TestGrantsOfCalls(t *testing.T) {
 	b := newBench(t, pay, callsStand)
-	run := b.grant("payer")
+	one := b.grant("payer")
 	p, err := b.client.Grants(t.Context(), "payer", "", 0)
 	require.NoError(t, err)
 	require.Len(t, p.Grants, 1)
 	g := p.Grants[0]
-	require.Equal(t, []any{agent.ScopeCall, `{"amount":5}`, agent.GrantedArgs([]byte(`{"amount":5}`))}, []any{g.Scope, g.Args, g.ArgsHash})
+	require.Equal(t, []any{agent.ScopeCall, `{"amount":5}`, policy.GrantedArgs([]byte(`{"amount":5}`))}, []any{g.Scope, g.Args, g.ArgsHash})
 	a, err := b.client.Approval(t.Context(), g.Approval)
 	require.NoError(t, err)
-	require.Equal(t, []approval.Cover{{Digest: g.Digest, Approvers: g.Approvers, Call: run.Calls[0].ID}}, a.Permissions[0].Standing)
-	require.Equal(t, []any{agent.GrantsStanding, agent.Scope(""), agent.ToolGranted}, []any{a.Grants, a.Scope, a.Permissions[0].Verdict})
+	require.Equal(t, []approval.Cover{{Digest: g.Digest, Approvers: g.Approvers, Call: one.Calls[0].ID}}, a.Permissions[0].Standing)
+	require.Equal(t, []any{agent.GrantsStanding, agent.Scope(""), run.ToolGranted}, []any{a.Grants, a.Scope, a.Permissions[0].Verdict})
 
 	const revoke, as = "DELETE /v1/grants/payer/pay", "user:ben,group:operators"
 	for query, status := range map[string]int{

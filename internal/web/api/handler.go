@@ -16,7 +16,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -231,7 +231,7 @@ func body(w http.ResponseWriter, r *http.Request, v any, optional bool) error {
 	if err := jsonBody(r.Header); err != nil {
 		return err
 	}
-	if err := agent.DecodeStrict(data, v); err != nil {
+	if err := jsonx.DecodeStrict(data, v); err != nil {
 		return invalid("the body: %v", err)
 	}
 	if !bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) { // null, which decodes into anything

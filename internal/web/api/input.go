@@ -7,8 +7,9 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -73,7 +74,7 @@ func (s *server) input(w http.ResponseWriter, r *http.Request, c Caller) (int, a
 	}
 	a := accepted(l.State)
 	a.Applied = new(bool)
-	if l.State.Status != agent.RunDone {
+	if l.State.Status != run.RunDone {
 		if *a.Applied, a.Already, err = do(r.Context(), steps); err != nil {
 			return 0, nil, err
 		}
@@ -89,7 +90,7 @@ func (s *server) plan(ctx context.Context, l store.Loaded, b Input, c Caller, ke
 	case n > maxInputs:
 		return nil, problem(TooLarge, "input: got %d messages, decisions and answers, want at most %d", n, maxInputs)
 	}
-	if l.State.Status == agent.RunDone && len(b.Messages) > 0 {
+	if l.State.Status == run.RunDone && len(b.Messages) > 0 {
 		return nil, problem(RunFinished, "send to run %s: the run has finished", l.State.Run)
 	}
 	var steps []step
@@ -159,8 +160,8 @@ func do(ctx context.Context, steps []step) (applied, already bool, err error) {
 	return applied, already, nil
 }
 
-func (s *server) planDecision(ctx context.Context, run *agent.AgentState, d Decision, c Caller) (step, error) {
-	r := approval.Directive{Tenant: run.Tenant, Run: run.Run, Target: d.Target, ID: d.ID, Result: d.Result, Note: d.Reason, By: c.Principal, Via: s.via()}
+func (s *server) planDecision(ctx context.Context, state *run.AgentState, d Decision, c Caller) (step, error) {
+	r := approval.Directive{Tenant: state.Tenant, Run: state.Run, Target: d.Target, ID: d.ID, Result: d.Result, Note: d.Reason, By: c.Principal, Via: s.via()}
 	switch d.Action {
 	case "resume":
 		r.Action = approval.Approve
@@ -181,10 +182,10 @@ func (s *server) planDecision(ctx context.Context, run *agent.AgentState, d Deci
 		}
 		r.Result = nil
 	}
-	if run.Status == agent.RunDone {
+	if state.Status == run.RunDone {
 		return func(context.Context) error { return approval.ErrFinished }, nil
 	}
-	step, err := s.Desk.Direct(ctx, run, r)
+	step, err := s.Desk.Direct(ctx, state, r)
 	if errors.Is(err, approval.ErrIgnored) {
 		return func(context.Context) error { return err }, nil
 	}
@@ -201,7 +202,7 @@ func (s *server) deciding(req approval.Request) step {
 	}
 }
 
-func (s *server) planAnswer(ctx context.Context, run *agent.AgentState, a Answer, c Caller) (step, error) {
+func (s *server) planAnswer(ctx context.Context, state *run.AgentState, a Answer, c Caller) (step, error) {
 	given := 0
 	for _, is := range []bool{a.Result != nil, a.Error != nil, a.Rerun} {
 		if is {
@@ -215,32 +216,32 @@ func (s *server) planAnswer(ctx context.Context, run *agent.AgentState, a Answer
 		return nil, err
 	}
 	if a.Approval != "" {
-		return s.namedAnswer(ctx, run, a, c)
+		return s.namedAnswer(ctx, state, a, c)
 	}
 	if a.Call == "" {
 		return nil, invalid("call: got nothing, want the id of one")
 	}
-	call, ok := run.Call(a.Call)
+	call, ok := state.Call(a.Call)
 	if !ok {
-		return nil, problem(CallNotFound, "call: run %s has no call %.64q", run.Run, a.Call)
+		return nil, problem(CallNotFound, "call: run %s has no call %.64q", state.Run, a.Call)
 	}
-	if id := run.RequestOf(call); id != "" {
-		return s.answeredDecision(run, a, c, approval.Request{ID: id, Tool: call.Tool}, agent.ForApproval)
+	if id := state.RequestOf(call); id != "" {
+		return s.answeredDecision(state, a, c, approval.Request{ID: id, Tool: call.Tool}, run.ForApproval)
 	}
-	if w := call.Wait; w != nil && (w.For == agent.ForApproval || w.For == agent.ForInput) {
-		return s.answeredDecision(run, a, c, approval.Request{ID: w.Approval}, w.For)
+	if w := call.Wait; w != nil && (w.For == run.ForApproval || w.For == run.ForInput) {
+		return s.answeredDecision(state, a, c, approval.Request{ID: w.Approval}, w.For)
 	}
-	if call.Service && (call.Wait == nil || call.Wait.For == agent.ForAnswer) {
+	if call.Service && (call.Wait == nil || call.Wait.For == run.ForAnswer) {
 		if a.Rerun {
 			return nil, problem(WrongKind, "rerun: call %s is a service's: want its result or an error", a.Call)
 		}
-		return s.serviceAnswer(run, a, c), nil
+		return s.serviceAnswer(state, a, c), nil
 	}
-	return s.settling(run, a, c), nil
+	return s.settling(state, a, c), nil
 }
 
 // namedAnswer takes an answer to the request that it names: one that asks what became of a call.
-func (s *server) namedAnswer(ctx context.Context, run *agent.AgentState, a Answer, c Caller) (step, error) {
+func (s *server) namedAnswer(ctx context.Context, run *run.AgentState, a Answer, c Caller) (step, error) {
 	none := problem(ApprovalNotFound, "approval: run %s has no request %.64q", run.Run, a.Approval)
 	if !approvalPattern.MatchString(a.Approval) {
 		return nil, none
@@ -261,7 +262,7 @@ func (s *server) namedAnswer(ctx context.Context, run *agent.AgentState, a Answe
 }
 
 // settling says what became of a call whose outcome is unknown.
-func (s *server) settling(run *agent.AgentState, a Answer, c Caller) step {
+func (s *server) settling(run *run.AgentState, a Answer, c Caller) step {
 	o := approval.Outcome{
 		Tenant: run.Tenant, Run: run.Run, Call: a.Call, ID: a.Approval, Key: a.ID, Rerun: a.Rerun, By: c.Principal, Via: s.via(),
 	}
@@ -269,7 +270,7 @@ func (s *server) settling(run *agent.AgentState, a Answer, c Caller) step {
 	case a.Error != nil:
 		o.Content, o.IsError = *a.Error, true
 	case a.Result != nil:
-		o.Content = agent.ResultText(a.Result)
+		o.Content = policy.ResultText(a.Result)
 	}
 	return func(ctx context.Context) error {
 		answered, err := s.Desk.Settle(ctx, o)
@@ -281,20 +282,20 @@ func (s *server) settling(run *agent.AgentState, a Answer, c Caller) step {
 }
 
 // serviceAnswer hands an answer to a service's call on as the data it is.
-func (s *server) serviceAnswer(run *agent.AgentState, a Answer, c Caller) step {
+func (s *server) serviceAnswer(run *run.AgentState, a Answer, c Caller) step {
 	given := runtime.Answer{Tenant: run.Tenant, Run: run.Run, Call: a.Call, By: c.Principal.ID}
 	if a.Error != nil {
 		given.Content, given.IsError = *a.Error, true
 	} else {
-		given.Content = agent.ResultText(a.Result)
+		given.Content = policy.ResultText(a.Result)
 	}
 	return func(ctx context.Context) error { return s.Inputs.Answer(ctx, given) }
 }
 
 // answeredDecision takes an answer to a call that waits for a decision, or for the permission of its tool, as what it means. An error in
 // answer to a request for permission says that the request itself has failed.
-func (s *server) answeredDecision(run *agent.AgentState, a Answer, c Caller, req approval.Request, what agent.WaitFor) (step, error) {
-	req.Tenant, req.Action, req.By = run.Tenant, approval.Deny, c.Principal
+func (s *server) answeredDecision(state *run.AgentState, a Answer, c Caller, req approval.Request, what run.WaitFor) (step, error) {
+	req.Tenant, req.Action, req.By = state.Tenant, approval.Deny, c.Principal
 	switch {
 	case a.Rerun:
 		return nil, problem(WrongKind, "rerun: call %s waits for %s and has not run", a.Call, what)
@@ -303,11 +304,11 @@ func (s *server) answeredDecision(run *agent.AgentState, a Answer, c Caller, req
 	case a.Error != nil:
 		req.Note = *a.Error
 	default:
-		resume, reason := agent.DecisionFromJSON(a.Result)
+		resume, reason := policy.DecisionFromJSON(a.Result)
 		if req.Note = reason; resume {
 			req.Action = approval.Approve
 		}
-		if resume && what == agent.ForInput {
+		if resume && what == run.ForInput {
 			req.Result, req.Note = a.Result, ""
 		}
 	}

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // MaxInline is the largest file that stands in a message itself, in bytes before base64; a larger one is a blob.
@@ -30,14 +32,14 @@ type block struct {
 
 // ReadMessage reads a message as anybody may send one: a string, or a list of text and media blocks. key names it in errors, which are of type
 // *Problem.
-func ReadMessage(key string, raw json.RawMessage) ([]agent.UserBlock, error) {
+func ReadMessage(key string, raw json.RawMessage) ([]run.UserBlock, error) {
 	return readMessage(key, raw)
 }
 
-func readMessage(key string, raw json.RawMessage) ([]agent.UserBlock, error) {
+func readMessage(key string, raw json.RawMessage) ([]run.UserBlock, error) {
 	if len(raw) > 0 && raw[0] == '[' {
 		var blocks []block
-		if err := agent.DecodeStrict(raw, &blocks); err != nil {
+		if err := jsonx.DecodeStrict(raw, &blocks); err != nil {
 			return nil, invalid("%s: %v", key, err)
 		}
 		if len(blocks) > maxBlocks {
@@ -49,7 +51,7 @@ func readMessage(key string, raw json.RawMessage) ([]agent.UserBlock, error) {
 			}
 		}
 	}
-	said, err := agent.ParseMessage(raw)
+	said, err := policy.ParseMessage(raw)
 	if err != nil {
 		return nil, invalid("%s: %v", key, err)
 	}
@@ -78,7 +80,7 @@ func (b block) checkMedia() error {
 		return fmt.Errorf("name: got %d bytes, want at most %d", len(b.Name), maxName)
 	}
 	if b.Blob != nil {
-		return agent.Media{MediaType: *b.MediaType, Blob: *b.Blob}.Check()
+		return run.Media{MediaType: *b.MediaType, Blob: *b.Blob}.Check()
 	}
 	data, err := base64.StdEncoding.Strict().DecodeString(*b.Data)
 	if err != nil || len(data) == 0 || strings.ContainsAny(*b.Data, "\r\n") { // the decoder skips line ends, and who reads it later may not

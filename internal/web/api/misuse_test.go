@@ -17,7 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
@@ -169,7 +169,7 @@ type listed struct {
 	asked int
 }
 
-func (l *listed) ListSince(_ context.Context, _ string, status agent.RunStatus, _ time.Time, limit int, _ string) ([]store.Head, string, error) {
+func (l *listed) ListSince(_ context.Context, _ string, status run.RunStatus, _ time.Time, limit int, _ string) ([]store.Head, string, error) {
 	l.asked++
 	heads := make([]store.Head, limit)
 	for i := range heads {
@@ -202,14 +202,14 @@ func TestSearchingAListIsBounded(t *testing.T) {
 func TestNothingBehindTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newUnserved(t, `{"text": "Done."}`)
-		run, err := b.Starter.Start(t.Context(), runtime.Start{
-			Tenant: "default", Agent: b.agent("payer"), Message: []agent.UserBlock{{Block: agent.Text{Text: "x"}}},
+		state, err := b.Starter.Start(t.Context(), runtime.Start{
+			Tenant: "default", Agent: b.agent("payer"), Message: []run.UserBlock{{Block: run.Text{Text: "x"}}},
 		})
 		require.NoError(t, err)
 		synctest.Wait()
-		l, err := b.backend.Journal.Load(t.Context(), "default", run.Run)
+		l, err := b.backend.Journal.Load(t.Context(), "default", state.Run)
 		require.NoError(t, err)
-		require.Equal(t, agent.RunDone, l.State.Status)
+		require.Equal(t, run.RunDone, l.State.Status)
 		last := l.State.Entries - 1
 		for _, c := range []struct {
 			at     string
@@ -217,7 +217,7 @@ func TestNothingBehindTheEnd(t *testing.T) {
 		}{{"-1", 200}, {fmt.Sprint(last - 1), 200}, {fmt.Sprint(last), 204}, {fmt.Sprint(last + 1), 204}, {"99999.7", 204}} {
 			for _, how := range []string{"Last-Event-ID", "after"} {
 				w := httptest.NewRecorder()
-				r := httptest.NewRequest(http.MethodGet, "/v1/runs/"+run.Run+"/events", nil)
+				r := httptest.NewRequest(http.MethodGet, "/v1/runs/"+state.Run+"/events", nil)
 				r.Header.Set("Accept", "text/event-stream")
 				if how == "after" {
 					r.URL.RawQuery = "after=" + c.at

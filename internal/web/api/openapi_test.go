@@ -28,6 +28,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/audit"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tools/callback"
@@ -163,11 +164,11 @@ func (b brokenStore) Head(context.Context, string, string) (store.Head, error) {
 	return store.Head{}, b.err
 }
 
-func (b brokenStore) Entries(context.Context, string, string, int64, int) ([]agent.Entry, error) {
+func (b brokenStore) Entries(context.Context, string, string, int64, int) ([]run.Entry, error) {
 	return nil, b.err
 }
 
-func (b brokenStore) ListSince(context.Context, string, agent.RunStatus, time.Time, int, string) ([]store.Head, string, error) {
+func (b brokenStore) ListSince(context.Context, string, run.RunStatus, time.Time, int, string) ([]store.Head, string, error) {
 	return nil, "", b.err
 }
 
@@ -375,7 +376,7 @@ func (d *document) requests(t *testing.T) {
 // ends are the answers about what is not there, and of runs that have gone on.
 func (d *document) ends(t *testing.T) {
 	b := newBench(t, pay)
-	run := b.start("k")
+	one := b.start("k")
 	nowhere := api.Run{ID: noRun, Waiting: []api.Waiting{{Approval: noApproval}}}
 	ask := func(op string, r api.Run, body string, status int, kind string, headers ...string) {
 		t.Helper()
@@ -395,16 +396,16 @@ func (d *document) ends(t *testing.T) {
 			ask(op, nowhere, d.example(op), http.StatusNotFound, kind)
 		}
 	}
-	gone := b.do("POST "+callback.Path+bearer(run.ID, "c1", -time.Hour), `{"result":1}`)
+	gone := b.do("POST "+callback.Path+bearer(one.ID, "c1", -time.Hour), `{"result":1}`)
 	require.Equal(t, http.StatusGone, gone.status, gone.body)
 	d.check(t, "POST /v1/callbacks/{token}", gone)
 	ask("POST /v1/callbacks/{token}", nowhere, `{"result":1}`, http.StatusNotFound, "no-such-path")
 	const decide, input = "POST /v1/approvals/{id}/decision", "POST /v1/runs/{id}/input"
-	ask("GET /v1/approvals/{id}", run, "", http.StatusOK, "")
-	ask(decide, run, `{"action":"deny","note":"no"}`, http.StatusOK, "")
-	ask(decide, run, `{"action":"approve"}`, http.StatusConflict, "already-decided")
-	done := b.rest(run.ID)
-	done.Waiting = run.Waiting
+	ask("GET /v1/approvals/{id}", one, "", http.StatusOK, "")
+	ask(decide, one, `{"action":"deny","note":"no"}`, http.StatusOK, "")
+	ask(decide, one, `{"action":"approve"}`, http.StatusConflict, "already-decided")
+	done := b.rest(one.ID)
+	done.Waiting = one.Waiting
 	ask(input, done, `{"messages":["x"]}`, http.StatusConflict, "run-finished")
 	ask(input, done, `{"decisions":[{"target":"c1","action":"resume"}]}`, http.StatusAccepted, "")
 	ask("POST /v1/runs/{id}/cancel", done, `{"note":"late"}`, http.StatusAccepted, "")
@@ -428,7 +429,7 @@ func (d *document) ends(t *testing.T) {
 
 	failed := newBench(t, `{"error": "auth"}`)
 	r := failed.start("k")
-	require.Equal(t, agent.ReasonError, r.Reason)
+	require.Equal(t, run.ReasonError, r.Reason)
 	got := failed.do(real("GET /v1/runs/{id}", r), "")
 	d.check(t, "GET /v1/runs/{id}", got)
 	require.Contains(t, got.body, `"code":"model_failed"`)
@@ -437,7 +438,7 @@ func (d *document) ends(t *testing.T) {
 	r = lost.start("k")
 	require.Equal(t, http.StatusOK, lost.do(real(decide, r), `{"action":"approve"}`).status)
 	r = lost.rest(r.ID)
-	require.Equal(t, agent.ForOutcome, r.Waiting[0].For)
+	require.Equal(t, run.ForOutcome, r.Waiting[0].For)
 	for _, op := range []string{"GET /v1/runs/{id}", "GET /v1/approvals/{id}", "GET /v1/runs/{id}/events"} {
 		d.check(t, op, lost.do(real(op, r), ""))
 	}
@@ -469,21 +470,21 @@ func (d *document) uploads(t *testing.T) {
 // goTypes are the Go types of the schemas that are objects.
 var goTypes = map[string]any{
 	"Start": api.Start{}, "Input": api.Input{}, "Decision": api.Decision{}, "Answer": api.Answer{}, "Note": api.Note{}, "Verdict": api.Verdict{},
-	"Accepted": api.Accepted{}, "Links": api.Links{}, "Run": api.Run{}, "RunError": agent.RunError{}, "Interactions": agent.Interactions{},
-	"Usage": agent.Usage{}, "Message": api.Message{}, "Call": api.Call{}, "Waiting": api.Waiting{}, "RunHead": api.RunHead{},
+	"Accepted": api.Accepted{}, "Links": api.Links{}, "Run": api.Run{}, "RunError": run.RunError{}, "Interactions": run.Interactions{},
+	"Usage": run.Usage{}, "Message": api.Message{}, "Call": api.Call{}, "Waiting": api.Waiting{}, "RunHead": api.RunHead{},
 	"RunPage": api.RunPage{}, "MessagePage": api.MessagePage{}, "CallPage": api.CallPage{}, "ApprovalPage": api.ApprovalPage{},
 	"EncodedPage": api.EncodedPage{}, "CanonicalEvent": stream.Event{}, "CanonicalTextData": stream.DeltaData{},
 	"EventPage": api.EventPage{}, "Event": api.Event{}, "Replay": api.Replay{}, "Difference": api.Difference{}, "Approval": approval.Approval{},
-	"Decided": approval.Decision{}, "Remark": approval.Remark{}, "Checked": agent.Checked{}, "Was": agent.Was{}, "Ticket": agent.Ticket{}, "Pending": agent.Pending{}, "Problem": api.Problem{}, "Fork": api.Fork{}, "CallbackAnswer": api.CallbackAnswer{}, "Applied": api.Applied{}, "ForkModel": api.ForkModel{},
-	"Whole": agent.Whole{},
+	"Decided": approval.Decision{}, "Remark": approval.Remark{}, "Checked": run.Checked{}, "Was": run.Was{}, "Ticket": run.Ticket{}, "Pending": run.Pending{}, "Problem": api.Problem{}, "Fork": api.Fork{}, "CallbackAnswer": api.CallbackAnswer{}, "Applied": api.Applied{}, "ForkModel": api.ForkModel{},
+	"Whole": run.Whole{},
 
-	"GrantBounds": agent.GrantBounds{}, "Condition": agent.Condition{},
+	"GrantBounds": agent.GrantBounds{}, "Condition": run.Condition{},
 
 	"CallUndo": api.CallUndo{}, "Undone": api.Undone{},
 	"Permission": approval.Permission{}, "Blocked": approval.Blocked{}, "Cover": approval.Cover{}, "Grant": api.Grant{}, "GrantPage": api.GrantPage{},
 	"AuditPage": api.AuditPage{}, "AuditHead": audit.Head{}, "AuditEntry": audit.Line{}, "AuditRecord": audit.Record{},
 	"Server": api.Server{}, "ServerPage": api.ServerPage{}, "PinnedTool": api.PinnedTool{}, "PendingTool": api.PendingTool{}, "ToolDefinition": api.ToolDefinition{},
-	"ServerVerdict": api.ServerVerdict{}, "Hints": agent.MCPHints{}, "ServerState": agent.ServerState{}, "DisabledTool": agent.DisabledTool{},
+	"ServerVerdict": api.ServerVerdict{}, "Hints": agent.MCPHints{}, "ServerState": run.ServerState{}, "DisabledTool": run.DisabledTool{},
 	"RepairPage": api.RepairPage{}, "Repaired": runtime.Repaired{},
 	"Blob": api.Blob{}, "Upload": api.Upload{}, "Uploaded": api.Uploaded{}, "Uploading": api.Uploading{},
 }
@@ -527,13 +528,13 @@ func TestDocumentHasTheForms(t *testing.T) {
 		}
 		for _, kind := range []agent.DeltaKind{agent.DeltaText, agent.DeltaReasoning, agent.DeltaCall} {
 			piece := stream.Delta{Inference: 1, Delta: agent.Delta{Kind: kind, Text: "x", Call: "c1", Name: "pay"}}
-			run := agent.AgentState{Run: "r" + strings.Repeat("a", 25), Agent: "payer"}
-			e, err := format.EncodeLive(&run, piece, "x", time.Unix(1, 0))
+			state := run.AgentState{Run: "r" + strings.Repeat("a", 25), Agent: "payer"}
+			e, err := format.EncodeLive(&state, piece, "x", time.Unix(1, 0))
 			require.NoError(t, err)
 			if e.Type == "" {
 				continue
 			}
-			body, err := agent.MarshalVerbatim(e.Body)
+			body, err := run.MarshalVerbatim(e.Body)
 			require.NoError(t, err)
 			valid(schema, body)
 		}
@@ -644,7 +645,7 @@ func TestDocumentHasTheValuesOfTheTypes(t *testing.T) {
 	for _, r := range constants(t, "../../agent", "Reason") {
 		require.NoError(t, reason.Validate(r))
 	}
-	require.ElementsMatch(t, agent.EventTypes(), d.enum("/components/schemas/EventType"))
+	require.ElementsMatch(t, run.EventTypes(), d.enum("/components/schemas/EventType"))
 	var told []string
 	for _, kind := range stream.Types() {
 		told = append(told, string(kind))

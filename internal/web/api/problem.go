@@ -7,8 +7,9 @@ import (
 	"net/http"
 	"syscall"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -133,9 +134,9 @@ var causes = []struct {
 }{
 	{store.ErrNoRun, RunNotFound},
 	{store.ErrNoEntry, InvalidRequest},
-	{agent.ErrNotFinished, RunNotFinished},
-	{agent.ErrCallRunning, CallRunning},
-	{agent.ErrUndoing, CallRunning},
+	{policy.ErrNotFinished, RunNotFinished},
+	{policy.ErrCallRunning, CallRunning},
+	{policy.ErrUndoing, CallRunning},
 	{runtime.ErrNoSuchCall, CallNotFound},
 	{runtime.ErrNotItsOwn, NotUndoable},
 	{approval.ErrNotFound, ApprovalNotFound},
@@ -177,11 +178,11 @@ func problemOf(err error) *Problem {
 	var p *Problem
 	var decided *approval.DecidedError
 	var stale *approval.StaleError
-	var policy *approval.PolicyError
+	var rules *approval.PolicyError
 	var start *runtime.BadStart
 	var fork *runtime.BadFork
-	var undo *agent.UndoError
-	var forbidden *agent.ApplyError
+	var undo *policy.UndoError
+	var forbidden *run.ApplyError
 	switch {
 	case errors.As(err, &p):
 		return p
@@ -193,8 +194,8 @@ func problemOf(err error) *Problem {
 		return asItStands(AlreadyDecided, decided, decided.Approval)
 	case errors.As(err, &stale):
 		return asItStands(RequestChanged, stale, stale.Approval)
-	case errors.As(err, &policy):
-		return asItStands(PolicyChanged, policy, policy.Approval)
+	case errors.As(err, &rules):
+		return asItStands(PolicyChanged, rules, rules.Approval)
 	case errors.As(err, &start):
 		return problem(InvalidRequest, "%v", start)
 	case errors.As(err, &undo):
@@ -224,7 +225,7 @@ func diskFull(err error) bool {
 func notTaken(err error) *Problem {
 	var edit *approval.EditError
 	var grant *approval.GrantError
-	var answer *agent.AnswerError
+	var answer *policy.AnswerError
 	switch {
 	case errors.As(err, &edit):
 		return problem(EditRefused, "%v", edit)

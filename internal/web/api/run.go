@@ -5,57 +5,57 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
 // Run is a run as the API shows it (interfaces.md, section 3).
 type Run struct {
-	ID             string             `json:"id"`
-	Agent          string             `json:"agent"`
-	Version        string             `json:"version"`
-	Status         agent.RunStatus    `json:"status"`
-	Reason         agent.Reason       `json:"reason,omitempty"`
-	Detail         string             `json:"detail,omitempty"` // of a stopped run: what stopped it
-	Error          *agent.RunError    `json:"error,omitempty"`
-	Output         json.RawMessage    `json:"output"`
-	Inferences     int64              `json:"inferences"`
-	ModelCalls     int64              `json:"modelCalls"`
-	Interactions   agent.Interactions `json:"interactions"`
-	ExecutionUnits int64              `json:"executionUnits"`
-	Usage          agent.Usage        `json:"usage"`
-	Cost           agent.USD          `json:"cost,omitempty"`    // of the replies, where prices are known
-	Messages       []Message          `json:"messages,omitzero"` // the newest 200; nil = left out
-	Calls          []Call             `json:"calls,omitzero"`    // the newest 200; nil = left out
-	Waiting        []Waiting          `json:"waiting"`
-	Inbox          int                `json:"inbox,omitempty"` // inputs accepted and not applied yet: a waiting run that has some is about to go on
-	Summary        string             `json:"summary"`
-	State          json.RawMessage    `json:"state"`                // what the run's tools and plugins share, an object
-	Subject        string             `json:"subject,omitempty"`    // as the API's caller says: nobody checked it
-	StartedBy      []string           `json:"startedBy,omitempty"`  // authenticated: who started it, and who the run that it goes on with or is called by
-	Parent         string             `json:"parent,omitempty"`     // of a fork: the run it branched off; of a delegated run: the one whose call it carries out
-	ParentCall     string             `json:"parentCall,omitempty"` // that call
-	Root           string             `json:"root,omitempty"`       // of a delegated run: the one that nobody delegated, where people see what it asks
-	ParentSeq      *int64             `json:"parentSeq,omitempty"`  // and that one's entry behind which the two part
-	Continues      string             `json:"continues,omitempty"`  // the run whose conversation this one goes on with
-	StartedAt      time.Time          `json:"startedAt,omitzero"`
-	UpdatedAt      time.Time          `json:"updatedAt,omitzero"`
-	EndedAt        time.Time          `json:"endedAt,omitzero"`
-	Seq            int64              `json:"seq"`
+	ID             string           `json:"id"`
+	Agent          string           `json:"agent"`
+	Version        string           `json:"version"`
+	Status         run.RunStatus    `json:"status"`
+	Reason         run.Reason       `json:"reason,omitempty"`
+	Detail         string           `json:"detail,omitempty"` // of a stopped run: what stopped it
+	Error          *run.RunError    `json:"error,omitempty"`
+	Output         json.RawMessage  `json:"output"`
+	Inferences     int64            `json:"inferences"`
+	ModelCalls     int64            `json:"modelCalls"`
+	Interactions   run.Interactions `json:"interactions"`
+	ExecutionUnits int64            `json:"executionUnits"`
+	Usage          run.Usage        `json:"usage"`
+	Cost           run.USD          `json:"cost,omitempty"`    // of the replies, where prices are known
+	Messages       []Message        `json:"messages,omitzero"` // the newest 200; nil = left out
+	Calls          []Call           `json:"calls,omitzero"`    // the newest 200; nil = left out
+	Waiting        []Waiting        `json:"waiting"`
+	Inbox          int              `json:"inbox,omitempty"` // inputs accepted and not applied yet: a waiting run that has some is about to go on
+	Summary        string           `json:"summary"`
+	State          json.RawMessage  `json:"state"`                // what the run's tools and plugins share, an object
+	Subject        string           `json:"subject,omitempty"`    // as the API's caller says: nobody checked it
+	StartedBy      []string         `json:"startedBy,omitempty"`  // authenticated: who started it, and who the run that it goes on with or is called by
+	Parent         string           `json:"parent,omitempty"`     // of a fork: the run it branched off; of a delegated run: the one whose call it carries out
+	ParentCall     string           `json:"parentCall,omitempty"` // that call
+	Root           string           `json:"root,omitempty"`       // of a delegated run: the one that nobody delegated, where people see what it asks
+	ParentSeq      *int64           `json:"parentSeq,omitempty"`  // and that one's entry behind which the two part
+	Continues      string           `json:"continues,omitempty"`  // the run whose conversation this one goes on with
+	StartedAt      time.Time        `json:"startedAt,omitzero"`
+	UpdatedAt      time.Time        `json:"updatedAt,omitzero"`
+	EndedAt        time.Time        `json:"endedAt,omitzero"`
+	Seq            int64            `json:"seq"`
 
-	Servers []agent.ServerState `json:"servers,omitempty"` // MCP servers, once their tools are listed
+	Servers []run.ServerState `json:"servers,omitempty"` // MCP servers, once their tools are listed
 
 }
 
 // Resting reports whether the run is done, or waits and nothing has arrived for it.
 func (r Run) Resting() bool {
-	return r.Status == agent.RunDone || r.Status == agent.RunWaiting && r.Inbox == 0
+	return r.Status == run.RunDone || r.Status == run.RunWaiting && r.Inbox == 0
 }
 
 // Message is one message of a run.
 type Message struct {
-	Role      agent.Role      `json:"role"`
+	Role      run.Role        `json:"role"`
 	SeenCount int64           `json:"seenCount"`
 	Content   json.RawMessage `json:"content"`           // one block
 	Evicted   bool            `json:"evicted,omitempty"` // it has left the conversation, and its seenCount stands still; only in a MessagePage
@@ -63,37 +63,37 @@ type Message struct {
 
 // Call is one tool call of a run.
 type Call struct {
-	ID         string           `json:"id"`
-	Tool       string           `json:"tool"`
-	Input      json.RawMessage  `json:"input"`
-	Status     agent.CallStatus `json:"status"`
-	Executions int              `json:"executions"`
-	Reason     agent.CallReason `json:"reason,omitempty"`
-	Run        string           `json:"run,omitempty"`    // of a call that another agent carries out
-	Undoes     string           `json:"undoes,omitempty"` // the call that it takes back, of the run that this one continues
-	Whole      *agent.Whole     `json:"whole,omitempty"`  // where all of a result is of which the conversation holds a part
-	Undo       *CallUndo        `json:"undo,omitempty"`   // what would take it back; nil = it is open, or its tool has no undo
+	ID         string          `json:"id"`
+	Tool       string          `json:"tool"`
+	Input      json.RawMessage `json:"input"`
+	Status     run.CallStatus  `json:"status"`
+	Executions int             `json:"executions"`
+	Reason     run.CallReason  `json:"reason,omitempty"`
+	Run        string          `json:"run,omitempty"`    // of a call that another agent carries out
+	Undoes     string          `json:"undoes,omitempty"` // the call that it takes back, of the run that this one continues
+	Whole      *run.Whole      `json:"whole,omitempty"`  // where all of a result is of which the conversation holds a part
+	Undo       *CallUndo       `json:"undo,omitempty"`   // what would take it back; nil = it is open, or its tool has no undo
 }
 
 // Waiting is a call that waits for somebody.
 type Waiting struct {
-	Call     string        `json:"call"`
-	For      agent.WaitFor `json:"for"`
-	Approval string        `json:"approval,omitempty"`
-	Since    time.Time     `json:"since"`
-	Expires  time.Time     `json:"expiresAt"`
-	Ticket   *agent.Ticket `json:"ticket,omitempty"` // for input: what people are asked, whole
+	Call     string      `json:"call"`
+	For      run.WaitFor `json:"for"`
+	Approval string      `json:"approval,omitempty"`
+	Since    time.Time   `json:"since"`
+	Expires  time.Time   `json:"expiresAt"`
+	Ticket   *run.Ticket `json:"ticket,omitempty"` // for input: what people are asked, whole
 }
 
 // RunHead is a run in a list.
 type RunHead struct {
-	ID        string          `json:"id"`
-	Agent     string          `json:"agent"`
-	Status    agent.RunStatus `json:"status"`
-	Reason    agent.Reason    `json:"reason,omitempty"`
-	StartedAt time.Time       `json:"startedAt"`
-	UpdatedAt time.Time       `json:"updatedAt"`
-	ExpiresAt time.Time       `json:"expiresAt,omitzero"` // while waiting: when the first wait expires
+	ID        string        `json:"id"`
+	Agent     string        `json:"agent"`
+	Status    run.RunStatus `json:"status"`
+	Reason    run.Reason    `json:"reason,omitempty"`
+	StartedAt time.Time     `json:"startedAt"`
+	UpdatedAt time.Time     `json:"updatedAt"`
+	ExpiresAt time.Time     `json:"expiresAt,omitzero"` // while waiting: when the first wait expires
 
 	Parent     string `json:"parent,omitempty"` // of a delegated run: the run and the call it is carried out for
 	ParentCall string `json:"parentCall,omitempty"`
@@ -126,11 +126,11 @@ type ApprovalPage struct {
 
 // Accepted is the answer to what starts, feeds or ends a run.
 type Accepted struct {
-	ID      string          `json:"id"`
-	Status  agent.RunStatus `json:"status"`
-	Applied *bool           `json:"applied,omitempty"` // of decisions and answers: false = the run had ended, or the call its answer
-	Already bool            `json:"already,omitempty"` // of answers to requests: all of them were given before, and nothing was changed
-	Links   *Links          `json:"links,omitempty"`
+	ID      string        `json:"id"`
+	Status  run.RunStatus `json:"status"`
+	Applied *bool         `json:"applied,omitempty"` // of decisions and answers: false = the run had ended, or the call its answer
+	Already bool          `json:"already,omitempty"` // of answers to requests: all of them were given before, and nothing was changed
+	Links   *Links        `json:"links,omitempty"`
 }
 
 // Links says where a run is looked at and acted on.
@@ -156,7 +156,7 @@ type Difference struct {
 	Want string `json:"want"` // by the journal
 }
 
-func accepted(s agent.AgentState) Accepted {
+func accepted(s run.AgentState) Accepted {
 	self := "/v1/runs/" + s.Run
 	return Accepted{ID: s.Run, Status: s.Status, Links: &Links{self, self + "/events", self + "/input", self + "/cancel"}}
 }
@@ -174,7 +174,7 @@ func shownRun(l store.Loaded) (Run, error) {
 	return r, nil
 }
 
-func shownCall(c agent.Call) Call {
+func shownCall(c run.Call) Call {
 	shown := Call{c.ID, c.Tool, c.Input, c.Status, c.Executions, c.Reason, c.Child, c.Undoes, nil, nil}
 	if c.Result != nil {
 		shown.Whole = c.Result.Whole

@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -173,7 +175,7 @@ func (s *server) definition(b Start) (*agent.Definition, error) {
 const maxLooks = 20
 
 // statusOrder is the order in which a list without status goes through the runs.
-var statusOrder = []agent.RunStatus{agent.RunWaiting, agent.RunRunning, agent.RunDone}
+var statusOrder = []run.RunStatus{run.RunWaiting, run.RunRunning, run.RunDone}
 
 func (s *server) listRuns(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
 	q, err := query(r, "status", "agent", "root", "cursor", "limit")
@@ -186,11 +188,11 @@ func (s *server) listRuns(_ http.ResponseWriter, r *http.Request, c Caller) (int
 	}
 	statuses := statusOrder
 	if q.Has("status") {
-		status := agent.RunStatus(q.Get("status"))
+		status := run.RunStatus(q.Get("status"))
 		if !status.Valid() {
 			return 0, nil, invalid("status: got %.64q, want running, waiting or done", status)
 		}
-		statuses = []agent.RunStatus{status}
+		statuses = []run.RunStatus{status}
 	}
 	since, err := s.since(r, c, q, "root", time.Time{})
 	if err != nil {
@@ -220,20 +222,20 @@ func (s *server) listRuns(_ http.ResponseWriter, r *http.Request, c Caller) (int
 
 // runCursor is a place in the lists of several statuses, one behind the other.
 type runCursor struct {
-	statuses []agent.RunStatus
+	statuses []run.RunStatus
 	i        int
 	inner    string
 }
 
 // readRunCursor reads STATUS:CURSOR.
-func readRunCursor(s string, statuses []agent.RunStatus) (*runCursor, error) {
+func readRunCursor(s string, statuses []run.RunStatus) (*runCursor, error) {
 	c := &runCursor{statuses: statuses}
 	if s == "" {
 		return c, nil
 	}
 	status, inner, ok := strings.Cut(s, ":")
 	c.inner = inner
-	if c.i = slices.Index(statuses, agent.RunStatus(status)); !ok || c.i < 0 {
+	if c.i = slices.Index(statuses, run.RunStatus(status)); !ok || c.i < 0 {
 		return nil, invalid("cursor: got %.64q, want one that a page gave", s)
 	}
 	return c, nil
@@ -241,7 +243,7 @@ func readRunCursor(s string, statuses []agent.RunStatus) (*runCursor, error) {
 
 func (c *runCursor) end() bool { return c.i == len(c.statuses) }
 
-func (c *runCursor) status() agent.RunStatus { return c.statuses[c.i] }
+func (c *runCursor) status() run.RunStatus { return c.statuses[c.i] }
 
 func (c *runCursor) advance(next string) {
 	if c.inner = next; next == "" {
@@ -316,7 +318,7 @@ func (s *server) messages(_ http.ResponseWriter, r *http.Request, c Caller) (int
 	if err != nil {
 		return 0, nil, err
 	}
-	raw, err := agent.MarshalSpoken(part)
+	raw, err := policy.MarshalSpoken(part)
 	if err != nil {
 		return 0, nil, fmt.Errorf("show messages of run %s: %w", l.State.Run, err)
 	}

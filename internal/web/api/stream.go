@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/stream"
 )
 
@@ -57,31 +57,31 @@ func (s *server) events(w http.ResponseWriter, r *http.Request, c Caller) (int, 
 
 // followed is the run that the path names, as far as its events need it: facts are shown as they are stored, whatever came of them, so that of a
 // run of any age no more is read than what is shown. A format makes its events of the run's state.
-func (s *server) followed(r *http.Request, c Caller, form stream.Format) (agent.AgentState, error) {
+func (s *server) followed(r *http.Request, c Caller, form stream.Format) (run.AgentState, error) {
 	if form != "" {
 		l, err := s.load(r, c)
 		return l.State, err
 	}
 	id, err := runOf(r)
 	if err != nil {
-		return agent.AgentState{}, err
+		return run.AgentState{}, err
 	}
 	h, err := s.Journal.Head(r.Context(), c.Tenant, id)
-	return agent.AgentState{Tenant: c.Tenant, Run: id, Status: h.Status}, err
+	return run.AgentState{Tenant: c.Tenant, Run: id, Status: h.Status}, err
 }
 
 // stream sends what is there and then what comes, until the run has ended or the window is over. Last-Event-ID says what the
 // client has already. Where nothing can come any more, the answer is 204: an EventSource, which takes up every stream that ends, does not
 // take up that one.
-func (s *server) stream(w http.ResponseWriter, r *http.Request, of *agent.AgentState, from position, form stream.Format) error {
+func (s *server) stream(w http.ResponseWriter, r *http.Request, of *run.AgentState, from position, form stream.Format) error {
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
 		var err error
 		if from, err = readPosition(last); err != nil {
 			return invalid("Last-Event-ID: %v", err)
 		}
 	}
-	tenant, run := of.Tenant, of.Run
-	if of.Status == agent.RunDone {
+	tenant, runID := of.Tenant, of.Run
+	if of.Status == run.RunDone {
 		if left, err := s.left(r.Context(), of, from, form); err != nil {
 			return err
 		} else if !left {
@@ -90,7 +90,7 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, of *agent.AgentS
 			return nil
 		}
 	}
-	watch := s.Feed.Watch(tenant, run)
+	watch := s.Feed.Watch(tenant, runID)
 	defer watch.Stop()
 	v, err := s.view(r.Context(), of, from, form)
 	if err != nil {
@@ -104,12 +104,12 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, of *agent.AgentS
 		w.Header().Set(wire.Header, wire.Value)
 	}
 	t := &tail{journal: s.Journal, clock: s.Clock, view: v, out: w}
-	s.cut(r, run, t.follow(ctx, watch))
+	s.cut(r, runID, t.follow(ctx, watch))
 	return nil // an answer has begun: the client resumes
 }
 
 // left reports whether a run that is done has events behind from.
-func (s *server) left(ctx context.Context, of *agent.AgentState, from position, form stream.Format) (bool, error) {
+func (s *server) left(ctx context.Context, of *run.AgentState, from position, form stream.Format) (bool, error) {
 	v, err := s.view(ctx, of, from, form)
 	if err != nil {
 		return false, err
@@ -239,7 +239,7 @@ func (t *tail) sendNew(ctx context.Context) (ended bool, err error) {
 const stretch = 100
 
 // send writes the events of entries; full says that the answer takes no more.
-func (t *tail) send(entries []agent.Entry) (full bool, err error) {
+func (t *tail) send(entries []run.Entry) (full bool, err error) {
 	for _, e := range entries {
 		events, err := t.take(e)
 		if err != nil {
@@ -271,9 +271,9 @@ func (t *tail) write(id, name string, data any) error {
 	return err
 }
 
-func finishes(e agent.Entry) bool {
-	return slices.ContainsFunc(e.Events, func(fact agent.Event) bool {
-		_, ok := fact.(agent.Finished)
+func finishes(e run.Entry) bool {
+	return slices.ContainsFunc(e.Events, func(fact run.Event) bool {
+		_, ok := fact.(run.Finished)
 		return ok
 	})
 }

@@ -15,6 +15,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/counting"
@@ -31,13 +33,13 @@ func types(events []api.Event) []string {
 
 func TestEventsInPages(t *testing.T) {
 	b := newBench(t, pay)
-	run := b.start("k")
-	whole, err := b.client.Events(t.Context(), run.ID, "", 0)
+	one := b.start("k")
+	whole, err := b.client.Events(t.Context(), one.ID, "", 0)
 	require.NoError(t, err)
 	require.Equal(t, []string{"run_started", "replied", "call_suspended", "parked"}, types(whole.Events))
 	var all []api.Event
 	for after := ""; ; {
-		p, err := b.client.Events(t.Context(), run.ID, after, 1)
+		p, err := b.client.Events(t.Context(), one.ID, after, 1)
 		require.NoError(t, err)
 		all = append(all, p.Events...)
 		if after = p.Cursor; after == "" {
@@ -47,8 +49,8 @@ func TestEventsInPages(t *testing.T) {
 	require.Equal(t, whole.Events, all)
 	fact, err := all[1].Fact()
 	require.NoError(t, err)
-	require.Equal(t, "I will pay.", fact.(agent.Replied).Text)
-	after, err := b.client.Events(t.Context(), run.ID, "0", 0)
+	require.Equal(t, "I will pay.", fact.(run.Replied).Text)
+	after, err := b.client.Events(t.Context(), one.ID, "0", 0)
 	require.NoError(t, err)
 	require.Equal(t, whole.Events[1:], after.Events, "after an entry, none of its events")
 }
@@ -97,7 +99,7 @@ func TestStreamEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newUnserved(t, pay)
 		run, err := b.Starter.Start(t.Context(), runtime.Start{
-			Tenant: "default", Agent: b.agent("payer"), Message: []agent.UserBlock{{Block: agent.Text{Text: "pay"}}},
+			Tenant: "default", Agent: b.agent("payer"), Message: []run.UserBlock{{Block: run.Text{Text: "pay"}}},
 		})
 		require.NoError(t, err)
 		synctest.Wait()
@@ -138,15 +140,15 @@ func TestStreamPolls(t *testing.T) {
 		journal := store.NewJournal(counts, 0)
 		b.backend.Journal, b.backend.Feed = journal, api.NewPoll(journal, b.backend.Clock)
 		s, err := b.Starter.Start(t.Context(), runtime.Start{
-			Tenant: "default", Agent: b.agent("payer"), Message: []agent.UserBlock{{Block: agent.Text{Text: "pay"}}},
+			Tenant: "default", Agent: b.agent("payer"), Message: []run.UserBlock{{Block: run.Text{Text: "pay"}}},
 		})
 		require.NoError(t, err)
 		synctest.Wait()
 		go func() {
 			time.Sleep(10 * time.Second)
 			_, err := b.backend.Desk.Decide(t.Context(), approval.Request{
-				Tenant: "default", ID: agent.ApprovalID(s.Run, "c1", 1), Action: approval.Approve,
-				By: agent.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
+				Tenant: "default", ID: run.ApprovalID(s.Run, "c1", 1), Action: approval.Approve,
+				By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
 			})
 			require.NoError(t, err)
 		}()
@@ -172,12 +174,12 @@ func (h held) WriteHeader(status int)      { h.w.WriteHeader(status) }
 // An answer that is held back stays small; its client resumes until it has everything, once.
 func TestHeldBackAnswerIsBounded(t *testing.T) {
 	b := newBench(t, `{"text": "done"}`)
-	run := b.start("k")
-	big, err := agent.MarshalEntry(agent.Entry{Writer: "w", Time: time.Unix(0, 0), Events: []agent.Event{
-		agent.Replied{Model: "m", Text: strings.Repeat("x", 300<<10)},
+	one := b.start("k")
+	big, err := run.MarshalEntry(run.Entry{Writer: "w", Time: time.Unix(0, 0), Events: []run.Event{
+		run.Replied{Model: "m", Text: strings.Repeat("x", 300<<10)},
 	}})
 	require.NoError(t, err)
-	entry, err := agent.UnmarshalEntry(big)
+	entry, err := run.UnmarshalEntry(big)
 	require.NoError(t, err)
 	many := longJournal{Journal: b.backend.Journal}
 	for i := range int64(20) {
@@ -187,7 +189,7 @@ func TestHeldBackAnswerIsBounded(t *testing.T) {
 	b.backend.Journal = many
 	last, got := "", 0
 	for range 10 {
-		r := httptest.NewRequest(http.MethodGet, "/v1/runs/"+run.ID+"/events", nil)
+		r := httptest.NewRequest(http.MethodGet, "/v1/runs/"+one.ID+"/events", nil)
 		r.Header.Set("Accept", "text/event-stream")
 		r.Header.Set("Last-Event-ID", last)
 		w := httptest.NewRecorder()
@@ -210,9 +212,9 @@ func TestHeldBackAnswerIsBounded(t *testing.T) {
 // longJournal is a journal with these entries.
 type longJournal struct {
 	api.Journal
-	entries []agent.Entry
+	entries []run.Entry
 }
 
-func (j longJournal) Entries(_ context.Context, _, _ string, from int64, _ int) ([]agent.Entry, error) {
+func (j longJournal) Entries(_ context.Context, _, _ string, from int64, _ int) ([]run.Entry, error) {
 	return j.entries[from:], nil
 }

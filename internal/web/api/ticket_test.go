@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -18,19 +18,19 @@ const payFromWhere = `{"calls": [{"id": "c1", "name": "pay", "input": {"amount":
 // what fits, once; and what comes behind the end changes nothing.
 func TestTicket(t *testing.T) {
 	b := newBench(t, payFromWhere)
-	run := b.start("k")
-	input := "POST /v1/runs/" + run.ID + "/input"
+	one := b.start("k")
+	input := "POST /v1/runs/" + one.ID + "/input"
 	require.Equal(t, 202, b.do(input, `{"decisions":[{"target":"fc_c1","action":"resume"}]}`).status, "the approval's pending call")
-	r := b.rest(run.ID)
-	for r.Status == agent.RunWaiting && r.Waiting[0].For == agent.ForApproval {
-		r = b.rest(run.ID)
+	r := b.rest(one.ID)
+	for r.Status == run.RunWaiting && r.Waiting[0].For == run.ForApproval {
+		r = b.rest(one.ID)
 	}
-	require.Equal(t, agent.RunWaiting, r.Status)
+	require.Equal(t, run.RunWaiting, r.Status)
 	w := r.Waiting[0]
-	require.Equal(t, agent.ForInput, w.For)
-	require.Equal(t, agent.Ticket{
+	require.Equal(t, run.ForInput, w.For)
+	require.Equal(t, run.Ticket{
 		ID: "from-where", Action: "tool:pay", Message: "From where?", Parameters: json.RawMessage(`{"amount":7}`), ResponseSchema: json.RawMessage(`{"type":"string"}`),
-		Mode: agent.TicketReplay, Pending: agent.Pending{ID: "c1", Name: "pay", Arguments: json.RawMessage(`{"amount":7}`)},
+		Mode: run.TicketReplay, Pending: run.Pending{ID: "c1", Name: "pay", Arguments: json.RawMessage(`{"amount":7}`)},
 	}, *w.Ticket)
 	var page api.ApprovalPage
 	require.NoError(t, json.Unmarshal([]byte(b.do("GET /v1/approvals", "").body), &page))
@@ -50,10 +50,10 @@ func TestTicket(t *testing.T) {
 		got := b.do(input, `{"decisions":[{"target":"from-where","id":"d1","action":"resume","result":"savings"}]}`)
 		require.Equal(t, 202, got.status, got.body)
 	}
-	for r = b.rest(run.ID); r.Status != agent.RunDone; {
-		r = b.rest(run.ID)
+	for r = b.rest(one.ID); r.Status != run.RunDone; {
+		r = b.rest(one.ID)
 	}
-	require.Equal(t, agent.StatusSucceeded, r.Calls[0].Status)
+	require.Equal(t, run.StatusSucceeded, r.Calls[0].Status)
 	require.Equal(t, 2, r.Calls[0].Executions)
 	require.Len(t, b.paid, 1)
 	for _, body := range []string{

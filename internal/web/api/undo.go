@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 )
 
@@ -14,15 +14,15 @@ type CallUndo = runtime.CallUndo
 
 // Undone is the answer to POST /v1/runs/{id}/calls/{call}/undo: the run that takes the call back.
 type Undone struct {
-	ID      string           `json:"id"`
-	Status  agent.RunStatus  `json:"status"`
-	Links   *Links           `json:"links"`
-	Reason  agent.Reason     `json:"reason,omitempty"` // of that run
-	Error   *agent.RunError  `json:"error,omitempty"`
-	Call    string           `json:"call"` // that it makes
-	Tool    string           `json:"tool"`
-	State   agent.CallStatus `json:"callStatus"`
-	Already bool             `json:"already"` // somebody had asked for it before
+	ID      string         `json:"id"`
+	Status  run.RunStatus  `json:"status"`
+	Links   *Links         `json:"links"`
+	Reason  run.Reason     `json:"reason,omitempty"` // of that run
+	Error   *run.RunError  `json:"error,omitempty"`
+	Call    string         `json:"call"` // that it makes
+	Tool    string         `json:"tool"`
+	State   run.CallStatus `json:"callStatus"`
+	Already bool           `json:"already"` // somebody had asked for it before
 }
 
 func (s *server) undo(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
@@ -53,7 +53,7 @@ func (s *server) undo(w http.ResponseWriter, r *http.Request, c Caller) (int, an
 }
 
 // withUndos adds to shown calls of a run what would take them back. The run is shown even if that cannot be said.
-func (s *server) withUndos(ctx context.Context, run *agent.AgentState, shown []Call) {
+func (s *server) withUndos(ctx context.Context, run *run.AgentState, shown []Call) {
 	if len(shown) == 0 {
 		return
 	}

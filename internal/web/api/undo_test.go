@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -22,35 +23,35 @@ func undoable(t *testing.T) (*bench, api.Run) {
 	_, err := b.client.Decide(t.Context(), r.Waiting[0].Approval, api.Verdict{Action: "approve"})
 	require.NoError(t, err)
 	r = b.rest(r.ID)
-	require.Equal(t, agent.ReasonNaturalEnd, r.Reason)
+	require.Equal(t, run.ReasonNaturalEnd, r.Reason)
 	require.Equal(t, 5, <-b.paid)
 	return b, r
 }
 
 func TestUndo(t *testing.T) {
-	b, run := undoable(t)
-	require.Equal(t, &api.CallUndo{Tool: "pay", Input: json.RawMessage(`{"amount":5}`)}, run.Calls[0].Undo)
+	b, one := undoable(t)
+	require.Equal(t, &api.CallUndo{Tool: "pay", Input: json.RawMessage(`{"amount":5}`)}, one.Calls[0].Undo)
 
-	first, err := b.client.Undo(t.Context(), run.ID, "c1")
+	first, err := b.client.Undo(t.Context(), one.ID, "c1")
 	require.NoError(t, err)
 	require.False(t, first.Already)
 	require.Equal(t, "pay", first.Tool)
 	waits := b.rest(first.ID)
-	require.Equal(t, agent.RunWaiting, waits.Status, "the standing grant of the same call lets nothing be taken back")
-	require.Equal(t, run.ID, waits.Continues)
+	require.Equal(t, run.RunWaiting, waits.Status, "the standing grant of the same call lets nothing be taken back")
+	require.Equal(t, one.ID, waits.Continues)
 
-	again, err := b.client.Undo(t.Context(), run.ID, "c1")
+	again, err := b.client.Undo(t.Context(), one.ID, "c1")
 	require.NoError(t, err)
 	require.True(t, again.Already)
 	require.Equal(t, first.ID, again.ID)
-	require.Equal(t, agent.StatusSuspended, again.State)
+	require.Equal(t, run.StatusSuspended, again.State)
 
 	grants, err := b.client.Grants(t.Context(), "", "", 200)
 	require.NoError(t, err)
 	_, err = b.client.Decide(t.Context(), waits.Waiting[0].Approval, api.Verdict{Action: "approve"})
 	require.NoError(t, err)
 	done := b.rest(first.ID)
-	require.Equal(t, agent.ReasonNaturalEnd, done.Reason)
+	require.Equal(t, run.ReasonNaturalEnd, done.Reason)
 	require.JSONEq(t, `"paid"`, string(done.Output))
 	require.Zero(t, done.ModelCalls)
 	require.Equal(t, 5, <-b.paid)
@@ -58,13 +59,13 @@ func TestUndo(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, grants, after, "a word on it grants nothing beside it")
 
-	over, err := b.client.Undo(t.Context(), run.ID, "c1")
+	over, err := b.client.Undo(t.Context(), one.ID, "c1")
 	require.NoError(t, err)
-	require.Equal(t, []any{true, agent.RunDone, agent.ReasonNaturalEnd, agent.StatusSucceeded}, []any{over.Already, over.Status, over.Reason, over.State})
+	require.Equal(t, []any{true, run.RunDone, run.ReasonNaturalEnd, run.StatusSucceeded}, []any{over.Already, over.Status, over.Reason, over.State})
 	require.Empty(t, b.paid, "at most once")
-	shown, err := b.client.Run(t.Context(), run.ID)
+	shown, err := b.client.Run(t.Context(), one.ID)
 	require.NoError(t, err)
-	require.Equal(t, &api.CallUndo{Tool: "pay", Input: json.RawMessage(`{"amount":5}`), Run: first.ID, Status: agent.RunDone, Ended: agent.ReasonNaturalEnd}, shown.Calls[0].Undo)
+	require.Equal(t, &api.CallUndo{Tool: "pay", Input: json.RawMessage(`{"amount":5}`), Run: first.ID, Status: run.RunDone, Ended: run.ReasonNaturalEnd}, shown.Calls[0].Undo)
 	found, err := b.client.Replay(t.Context(), first.ID)
 	require.NoError(t, err)
 	require.Empty(t, found.Differences)
@@ -72,8 +73,8 @@ func TestUndo(t *testing.T) {
 
 // A run that took a call back is continued like any other, and its own call can be taken back in turn; what it inherited cannot, there.
 func TestUndoOfAnUndo(t *testing.T) {
-	b, run := undoable(t)
-	u, err := b.client.Undo(t.Context(), run.ID, "c1")
+	b, one := undoable(t)
+	u, err := b.client.Undo(t.Context(), one.ID, "c1")
 	require.NoError(t, err)
 	waits := b.rest(u.ID)
 	got := b.do("POST /v1/runs/"+u.ID+"/fork", `{"at":0}`)
@@ -86,7 +87,7 @@ func TestUndoOfAnUndo(t *testing.T) {
 	require.Contains(t, got.body, `"type":"not-undoable"`)
 	redo, err := b.client.Undo(t.Context(), u.ID, u.Call)
 	require.NoError(t, err)
-	require.Equal(t, agent.RunWaiting, b.rest(redo.ID).Status)
+	require.Equal(t, run.RunWaiting, b.rest(redo.ID).Status)
 	next := b.do("POST /v1/runs", `{"agent":"payer","message":"pay after all","continues":"`+u.ID+`","key":"k2"}`)
 	require.Equal(t, http.StatusAccepted, next.status, next.body)
 	r := b.rest(agent.RunID("default", "payer", "k2"))

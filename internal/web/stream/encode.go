@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Format is a form in which a stream is written.
@@ -113,7 +114,7 @@ func (d Delta) Before(e Delta) bool {
 // EncodeLive writes a piece of what the model of run s is writing. Content is all of the same text, reasoning or
 // arguments in this attempt so far, the piece included. The result has no place. It has no Type where the format
 // has no event for the piece.
-func (f Format) EncodeLive(s *agent.AgentState, d Delta, content string, at time.Time) (Encoded, error) {
+func (f Format) EncodeLive(s *run.AgentState, d Delta, content string, at time.Time) (Encoded, error) {
 	form, ok := forms()[f]
 	if !ok {
 		return Encoded{}, fmt.Errorf("encode live piece: no format %q", f)
@@ -192,7 +193,7 @@ func (o object) MarshalJSON() ([]byte, error) {
 		if optional && (!v.IsValid() || v.IsZero() || v.Kind() == reflect.Slice && v.Len() == 0) {
 			continue
 		}
-		value, err := agent.MarshalVerbatim(o[i+1])
+		value, err := run.MarshalVerbatim(o[i+1])
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Type is the type of an event.
@@ -83,7 +84,7 @@ type who struct {
 }
 
 // newEvent is an event of run s without its place and data.
-func newEvent(s *agent.AgentState, t Type, at time.Time) Event {
+func newEvent(s *run.AgentState, t Type, at time.Time) Event {
 	w := who{agent: s.Agent, version: s.Version}
 	if s.From != nil {
 		w.parent = s.From.Run
@@ -113,9 +114,9 @@ type DelegatorData struct {
 
 // StepStartData begins an inference. It is known once the inference is there.
 type StepStartData struct {
-	Message   string          `json:"message_id"` // of the model's turn
-	Lifecycle agent.Lifecycle `json:"lifecycle,omitempty"`
-	Cycle     Cycle           `json:"interactions"`
+	Message   string        `json:"message_id"` // of the model's turn
+	Lifecycle run.Lifecycle `json:"lifecycle,omitempty"`
+	Cycle     Cycle         `json:"interactions"`
 
 	asked asked
 }
@@ -130,7 +131,7 @@ type Cycle struct {
 // asked is what the model was asked with, for the encodings that tell it with every step.
 type asked struct {
 	system     string
-	messages   []agent.Message
+	messages   []run.Message
 	inferences int64
 	tools      []string // as the model knows them
 	output     agent.OutputKind
@@ -158,7 +159,7 @@ type ToolCallReadyData struct {
 	Kind      agent.ToolKind  `json:"kind,omitempty"`     // "" = no tool of that name
 	Repaired  bool            `json:"repaired,omitempty"` // the model's arguments were not JSON and were made it
 	Pending   string          `json:"pending_call_id,omitempty"`
-	For       agent.WaitFor   `json:"for,omitempty"`      // of a pending one: what is asked for
+	For       run.WaitFor     `json:"for,omitempty"`      // of a pending one: what is asked for
 	Approval  string          `json:"approval,omitempty"` // of a pending one: the request people see
 
 	input   json.RawMessage // of a pending one: the arguments of the call that waits
@@ -167,24 +168,24 @@ type ToolCallReadyData struct {
 
 // ToolCallDoneData is what became of a call.
 type ToolCallDoneData struct {
-	ID      string           `json:"id"`
-	Name    string           `json:"name"`
-	Tool    string           `json:"tool"`
-	Kind    agent.ToolKind   `json:"kind,omitempty"`
-	Result  ToolResult       `json:"result"`
-	Patch   []agent.Patch    `json:"patch,omitempty"` // of the shared state, once its round is at rest
-	Message string           `json:"message_id"`      // of the result
-	Outcome agent.CallStatus `json:"outcome"`         // succeeded, failed or cancelled
-	Reason  agent.CallReason `json:"reason,omitempty"`
+	ID      string         `json:"id"`
+	Name    string         `json:"name"`
+	Tool    string         `json:"tool"`
+	Kind    agent.ToolKind `json:"kind,omitempty"`
+	Result  ToolResult     `json:"result"`
+	Patch   []run.Patch    `json:"patch,omitempty"` // of the shared state, once its round is at rest
+	Message string         `json:"message_id"`      // of the result
+	Outcome run.CallStatus `json:"outcome"`         // succeeded, failed or cancelled
+	Reason  run.CallReason `json:"reason,omitempty"`
 }
 
 // ToolResult is a result as it is stored: a long one is in its blob.
 type ToolResult struct {
-	Content string        `json:"content"`
-	Blob    string        `json:"blob,omitempty"`
-	IsError bool          `json:"is_error,omitempty"`
-	Media   []agent.Media `json:"media,omitempty"`
-	Whole   *agent.Whole  `json:"whole,omitempty"` // where all of it is, where it was cut
+	Content string      `json:"content"`
+	Blob    string      `json:"blob,omitempty"`
+	IsError bool        `json:"is_error,omitempty"`
+	Media   []run.Media `json:"media,omitempty"`
+	Whole   *run.Whole  `json:"whole,omitempty"` // where all of it is, where it was cut
 }
 
 // ToolCallResumedData is the end of a wait: somebody has said something. Target is the pending call of it.
@@ -199,16 +200,16 @@ type ToolCallResumedData struct {
 
 // Verdict is what was said of a call that waited.
 type Verdict struct {
-	Action    agent.DecisionAction `json:"action,omitempty"` // of a decision
-	By        string               `json:"by,omitempty"`
-	Note      string               `json:"note,omitempty"`
-	Arguments json.RawMessage      `json:"arguments,omitempty"` // an edit: these run instead
-	Approval  string               `json:"approval,omitempty"`
-	Result    json.RawMessage      `json:"result,omitempty"`  // what was given with it
-	Content   string               `json:"content,omitempty"` // of an answer
-	Blob      string               `json:"blob,omitempty"`
-	IsError   bool                 `json:"is_error,omitempty"`
-	Rerun     bool                 `json:"rerun,omitempty"` // of an answer: it is run again
+	Action    run.DecisionAction `json:"action,omitempty"` // of a decision
+	By        string             `json:"by,omitempty"`
+	Note      string             `json:"note,omitempty"`
+	Arguments json.RawMessage    `json:"arguments,omitempty"` // an edit: these run instead
+	Approval  string             `json:"approval,omitempty"`
+	Result    json.RawMessage    `json:"result,omitempty"`  // what was given with it
+	Content   string             `json:"content,omitempty"` // of an answer
+	Blob      string             `json:"blob,omitempty"`
+	IsError   bool               `json:"is_error,omitempty"`
+	Rerun     bool               `json:"rerun,omitempty"` // of an answer: it is run again
 }
 
 // StateSnapshotData is the state that the run's tools share.
@@ -230,17 +231,17 @@ type StateOperation struct {
 
 // InferenceDoneData is a reply. Text is what is kept of it, all at once.
 type InferenceDoneData struct {
-	Model    string      `json:"model"`
-	Usage    agent.Usage `json:"usage"`
-	Units    int64       `json:"execution_units,omitempty"`
-	Requests int         `json:"requests"` // to any model, failed ones included
-	Text     string      `json:"text,omitempty"`
-	Stop     string      `json:"stop_reason,omitempty"`
-	Refused  string      `json:"refused,omitempty"`     // why the text is not the run's output
-	Duration int64       `json:"duration_ms,omitempty"` // from the beginning of the step to the reply
+	Model    string    `json:"model"`
+	Usage    run.Usage `json:"usage"`
+	Units    int64     `json:"execution_units,omitempty"`
+	Requests int       `json:"requests"` // to any model, failed ones included
+	Text     string    `json:"text,omitempty"`
+	Stop     string    `json:"stop_reason,omitempty"`
+	Refused  string    `json:"refused,omitempty"`     // why the text is not the run's output
+	Duration int64     `json:"duration_ms,omitempty"` // from the beginning of the step to the reply
 
-	RefusedAs agent.CorrectionKind `json:"refused_as,omitempty"` // "" = it was cut short, or is no output
-	Problem   string               `json:"problem,omitempty"`    // with a call that could not be read
+	RefusedAs run.CorrectionKind `json:"refused_as,omitempty"` // "" = it was cut short, or is no output
+	Problem   string             `json:"problem,omitempty"`    // with a call that could not be read
 
 	TextDropped bool           `json:"text_dropped,omitempty"` // there was a text beside the calls, which is not kept
 	Context     *ContextBudget `json:"context,omitempty"`      // nil = nobody counts, or there was plenty
@@ -285,7 +286,7 @@ type MessagesSnapshotData struct {
 	Summary  string          `json:"summary,omitempty"` // of messages that have left it
 
 	evicted bool // it is told because messages have left
-	list    []agent.Message
+	list    []run.Message
 }
 
 // ActivitySnapshotData is what somebody beside the model did.
@@ -298,8 +299,8 @@ type ActivitySnapshotData struct {
 
 // InputContent is the content of the activity user_input.
 type InputContent struct {
-	By       string            `json:"by,omitempty"`
-	Messages []agent.UserBlock `json:"messages"`
+	By       string          `json:"by,omitempty"`
+	Messages []run.UserBlock `json:"messages"`
 }
 
 // RequestContent is the content of the activity permission_request: people are asked about tools whose calls were
@@ -320,15 +321,15 @@ type RequestedTool struct {
 
 // ErrorData is what ends a run with the termination error, in front of its run_finish.
 type ErrorData struct {
-	Message string          `json:"message"`
-	Code    agent.ErrorCode `json:"code,omitempty"`
+	Message string        `json:"message"`
+	Code    run.ErrorCode `json:"code,omitempty"`
 }
 
 // RunFinishData ends an attempt.
 type RunFinishData struct {
-	Result      *Response    `json:"result,omitempty"` // only of a natural end with something said
-	Termination agent.Reason `json:"termination"`
-	Waiting     []Waiting    `json:"waiting,omitempty"` // of a suspended one
+	Result      *Response  `json:"result,omitempty"` // only of a natural end with something said
+	Termination run.Reason `json:"termination"`
+	Waiting     []Waiting  `json:"waiting,omitempty"` // of a suspended one
 }
 
 // Response is what a run came to.
@@ -342,14 +343,14 @@ type Waiting struct {
 	Name     string         `json:"name"`
 	Tool     string         `json:"tool"`
 	Kind     agent.ToolKind `json:"kind,omitempty"`
-	For      agent.WaitFor  `json:"for"`
+	For      run.WaitFor    `json:"for"`
 	Approval string         `json:"approval,omitempty"`
 }
 
 // PlanCreatedData is a plan that is to be carried out.
 type PlanCreatedData struct {
-	Message string           `json:"message_id"`
-	Steps   []agent.PlanStep `json:"steps"`
+	Message string         `json:"message_id"`
+	Steps   []run.PlanStep `json:"steps"`
 }
 
 // StepExecutingData begins a step of a plan. Its call comes, or does not, between this and its completion.

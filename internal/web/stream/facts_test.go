@@ -8,52 +8,53 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/stream"
 )
 
 // begun is a run whose one call waits, by hand, and what its last entry tells.
-func begun(t *testing.T, last ...agent.Event) []stream.Event {
+func begun(t *testing.T, last ...run.Event) []stream.Event {
 	t.Helper()
 	expires := time.Unix(1000, 0).UTC()
-	entries := [][]agent.Event{
-		{agent.RunStarted{Tenant: "t", Run: "r", Agent: "a", Owner: "o", MaxInteractions: 9, Messages: []agent.UserBlock{{Block: agent.Text{Text: "go"}}}}},
-		{agent.Replied{
-			Inference: 1, Model: "m", Requests: 1, Calls: []agent.RepliedCall{{ID: "c1", Name: "pay", Input: json.RawMessage(`{}`)}},
+	entries := [][]run.Event{
+		{run.RunStarted{Tenant: "t", Run: "r", Agent: "a", Owner: "o", MaxInteractions: 9, Messages: []run.UserBlock{{Block: run.Text{Text: "go"}}}}},
+		{run.Replied{
+			Inference: 1, Model: "m", Requests: 1, Calls: []run.RepliedCall{{ID: "c1", Name: "pay", Input: json.RawMessage(`{}`)}},
 		}},
-		{agent.CallSuspended{Call: "c1", Approval: "a1", Digest: "d", Expires: expires}, agent.Parked{Expires: expires}},
+		{run.CallSuspended{Call: "c1", Approval: "a1", Digest: "d", Expires: expires}, run.Parked{Expires: expires}},
 		last,
 	}
 	var events []stream.Event
-	var state agent.AgentState
+	var state run.AgentState
 	for i, facts := range entries {
 		var err error
-		events, state, err = stream.Of(nil, state, agent.Entry{Seq: int64(i), Writer: "w", Time: time.Unix(int64(i), 0), Events: facts})
+		events, state, err = stream.Of(nil, state, run.Entry{Seq: int64(i), Writer: "w", Time: time.Unix(int64(i), 0), Events: facts})
 		require.NoError(t, err)
 	}
 	return events
 }
 
 func TestFacts(t *testing.T) {
-	resumed := agent.Resumed{}
-	input := agent.InputReceived{Slot: 1, ID: "i", Blocks: []agent.UserBlock{{Block: agent.Text{Text: "hi"}}}}
-	finished := agent.Finished{Reason: agent.ReasonCancelled, OpenText: "not run"}
-	settled := []agent.Event{resumed, agent.CallCancelled{Call: "c1", Reason: agent.WhyExpired, Content: "late"}}
+	resumed := run.Resumed{}
+	input := run.InputReceived{Slot: 1, ID: "i", Blocks: []run.UserBlock{{Block: run.Text{Text: "hi"}}}}
+	finished := run.Finished{Reason: run.ReasonCancelled, OpenText: "not run"}
+	settled := []run.Event{resumed, run.CallCancelled{Call: "c1", Reason: agent.WhyExpired, Content: "late"}}
 	for name, c := range map[string]struct {
-		facts []agent.Event
+		facts []run.Event
 		want  []stream.Type
 	}{
-		"the end of a run that is parked is an attempt": {[]agent.Event{finished}, []stream.Type{stream.RunStart, stream.ToolCallDone, stream.RunFinish}},
-		"an end that is known is told once":             {[]agent.Event{finished, finished}, []stream.Type{stream.RunStart, stream.ToolCallDone, stream.RunFinish}},
-		"a new owner is no news":                        {[]agent.Event{agent.HandedOver{Owner: "p"}}, nil},
+		"the end of a run that is parked is an attempt": {[]run.Event{finished}, []stream.Type{stream.RunStart, stream.ToolCallDone, stream.RunFinish}},
+		"an end that is known is told once":             {[]run.Event{finished, finished}, []stream.Type{stream.RunStart, stream.ToolCallDone, stream.RunFinish}},
+		"a new owner is no news":                        {[]run.Event{run.HandedOver{Owner: "p"}}, nil},
 		"an expiry is nobody's word":                    {settled, []stream.Type{stream.RunStart, stream.ToolCallDone}},
-		"resumed twice":                                 {[]agent.Event{resumed, resumed}, []stream.Type{stream.RunStart}},
-		"a decision that was overtaken":                 {[]agent.Event{resumed, agent.Decided{Slot: 1, Call: "c1", Approval: "a9"}}, []stream.Type{stream.RunStart}},
+		"resumed twice":                                 {[]run.Event{resumed, resumed}, []stream.Type{stream.RunStart}},
+		"a decision that was overtaken":                 {[]run.Event{resumed, run.Decided{Slot: 1, Call: "c1", Approval: "a9"}}, []stream.Type{stream.RunStart}},
 		"an error stands before the end": {
-			append(settled, agent.Finished{Reason: agent.ReasonError, Error: &agent.RunError{Code: agent.CodeInternal, Message: "it broke"}}),
+			append(settled, run.Finished{Reason: run.ReasonError, Error: &run.RunError{Code: run.CodeInternal, Message: "it broke"}}),
 			[]stream.Type{stream.RunStart, stream.ToolCallDone, stream.Error, stream.RunFinish},
 		},
 		"input is told once": {
-			[]agent.Event{resumed, input, input},
+			[]run.Event{resumed, input, input},
 			[]stream.Type{stream.RunStart, stream.ActivitySnapshot},
 		},
 	} {
@@ -63,9 +64,9 @@ func TestFacts(t *testing.T) {
 
 // Reasoning that only its provider can read is told as it is; other reasoning is in the conversation.
 func TestReasoning(t *testing.T) {
-	settled := agent.CallCancelled{Call: "c1", Reason: agent.WhyExpired, Content: "late"}
-	events := begun(t, agent.Resumed{}, settled, agent.Replied{
-		Inference: 2, Model: "m", Requests: 1, Reasoning: []agent.RepliedReasoning{{Text: "hm"}, {Redacted: []byte("x")}},
+	settled := run.CallCancelled{Call: "c1", Reason: agent.WhyExpired, Content: "late"}
+	events := begun(t, run.Resumed{}, settled, run.Replied{
+		Inference: 2, Model: "m", Requests: 1, Reasoning: []run.RepliedReasoning{{Text: "hm"}, {Redacted: []byte("x")}},
 	})
 	require.Equal(t, []stream.Type{
 		stream.RunStart, stream.ToolCallDone, stream.StepStart, stream.EncryptedThought, stream.InferenceDone, stream.StepEnd,
@@ -75,17 +76,17 @@ func TestReasoning(t *testing.T) {
 
 // Only a natural end with something said has a result.
 func TestResults(t *testing.T) {
-	settled := agent.CallCancelled{Call: "c1", Reason: agent.WhyExpired, Content: "late"}
-	said := agent.Replied{Inference: 2, Model: "m", Requests: 1, Text: "Done."}
-	for output, want := range map[string]map[agent.Reason]bool{
-		`"Done."`: {agent.ReasonNaturalEnd: true, agent.ReasonMaxRounds: false, agent.ReasonCancelled: false},
-		`""`:      {agent.ReasonNaturalEnd: false},
-		`null`:    {agent.ReasonNaturalEnd: false},
-		``:        {agent.ReasonNaturalEnd: false},
-		`{"a":1}`: {agent.ReasonNaturalEnd: true},
+	settled := run.CallCancelled{Call: "c1", Reason: agent.WhyExpired, Content: "late"}
+	said := run.Replied{Inference: 2, Model: "m", Requests: 1, Text: "Done."}
+	for output, want := range map[string]map[run.Reason]bool{
+		`"Done."`: {run.ReasonNaturalEnd: true, run.ReasonMaxRounds: false, run.ReasonCancelled: false},
+		`""`:      {run.ReasonNaturalEnd: false},
+		`null`:    {run.ReasonNaturalEnd: false},
+		``:        {run.ReasonNaturalEnd: false},
+		`{"a":1}`: {run.ReasonNaturalEnd: true},
 	} {
 		for reason, has := range want {
-			events := begun(t, agent.Resumed{}, settled, said, agent.Finished{Reason: reason, Output: json.RawMessage(output)})
+			events := begun(t, run.Resumed{}, settled, said, run.Finished{Reason: reason, Output: json.RawMessage(output)})
 			end, ok := events[len(events)-1].Data.(stream.RunFinishData)
 			require.True(t, ok)
 			require.Equal(t, reason, end.Termination)
@@ -99,10 +100,10 @@ func TestResults(t *testing.T) {
 
 // TestDelegatedRunsSaySo: a run that is the call of another one tells whose, in every form that has a place for it.
 func TestDelegatedRunsSaySo(t *testing.T) {
-	by := &agent.Parent{Run: "p", Call: "c7", Root: "r0", Depth: 2, Agents: []string{"desk", "researcher"}}
+	by := &run.Parent{Run: "p", Call: "c7", Root: "r0", Depth: 2, Agents: []string{"desk", "researcher"}}
 	delegator := &stream.DelegatorData{Agent: "researcher", Run: "p", Call: "c7", Root: "r0"}
 	for name, c := range map[string]struct {
-		by        *agent.Parent
+		by        *run.Parent
 		want      *stream.DelegatorData
 		canonical string
 		initiator string
@@ -111,8 +112,8 @@ func TestDelegatedRunsSaySo(t *testing.T) {
 		"by nobody": {nil, nil, `{"agent":"a"}`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			start := agent.RunStarted{Tenant: "t", Run: "r", Agent: "a", Owner: "o", MaxInteractions: 9, Messages: []agent.UserBlock{{Block: agent.Text{Text: "go"}}}, Parent: c.by}
-			events, state, err := stream.Of(nil, agent.AgentState{}, agent.Entry{Seq: 0, Writer: "w", Time: time.Unix(0, 0), Events: []agent.Event{start}})
+			start := run.RunStarted{Tenant: "t", Run: "r", Agent: "a", Owner: "o", MaxInteractions: 9, Messages: []run.UserBlock{{Block: run.Text{Text: "go"}}}, Parent: c.by}
+			events, state, err := stream.Of(nil, run.AgentState{}, run.Entry{Seq: 0, Writer: "w", Time: time.Unix(0, 0), Events: []run.Event{start}})
 			require.NoError(t, err)
 			data, ok := events[0].Data.(stream.RunStartData)
 			require.True(t, ok)
@@ -122,8 +123,8 @@ func TestDelegatedRunsSaySo(t *testing.T) {
 			require.JSONEq(t, c.canonical, string(said))
 			require.Contains(t, bodies(t, stream.Canonical, events)[0], `"data":`+string(said))
 
-			later, _, err := stream.Of(nil, state, agent.Entry{Seq: 1, Writer: "w", Time: time.Unix(1, 0), Events: []agent.Event{
-				agent.Replied{Inference: 1, Model: "m", Requests: 1, Text: "done"}, agent.Finished{Reason: agent.ReasonNaturalEnd, Output: json.RawMessage(`"done"`)},
+			later, _, err := stream.Of(nil, state, run.Entry{Seq: 1, Writer: "w", Time: time.Unix(1, 0), Events: []run.Event{
+				run.Replied{Inference: 1, Model: "m", Requests: 1, Text: "done"}, run.Finished{Reason: run.ReasonNaturalEnd, Output: json.RawMessage(`"done"`)},
 			}})
 			require.NoError(t, err)
 			arvo := append(bodies(t, stream.Arvo, events), bodies(t, stream.Arvo, later)...)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // This file is the table of the forms arvo, cowork and forge: for each canonical event, the names and fields of the
@@ -30,10 +31,10 @@ func namedFrame(e Event, id, name string, data object) any {
 func (w *writer) arvo(e Event) {
 	switch d := e.Data.(type) {
 	case StepStartData:
-		names := map[agent.Lifecycle]string{
+		names := map[run.Lifecycle]string{
 			agent.LifecycleInit: "agent.init", agent.LifecycleOutputError: "agent.self.correction",
 		}
-		messages, err := agent.MarshalMessages(d.asked.messages, d.asked.inferences)
+		messages, err := run.MarshalMessages(d.asked.messages, d.asked.inferences)
 		w.err = cmp.Or(w.err, err)
 		w.tell(cmp.Or(names[d.Lifecycle], "agent.resume"), "system", d.asked.system, "messages", json.RawMessage(messages),
 			"tools", append([]string{}, d.asked.tools...), "llmResponseType", d.asked.output, "cycle", d.Cycle)
@@ -47,7 +48,7 @@ func (w *writer) arvo(e Event) {
 		w.tell("agent.tool.request", "tool", arvoTool(d.Kind, d.Name, d.Tool), "toolUseId", d.ID,
 			"usage", object{"tokens", tokens}, "executionunits", made.Units)
 	case ToolCallDoneData:
-		if d.Reason == agent.WhyDenied {
+		if d.Reason == run.WhyDenied {
 			w.tell("agent.tool.permission.denied", "tools", []object{arvoTool(d.Kind, d.Name, d.Tool)})
 		}
 	case ActivitySnapshotData:
@@ -59,7 +60,7 @@ func (w *writer) arvo(e Event) {
 			w.arvoBlocked(tools)
 		}
 	case RunFinishData:
-		if d.Termination == agent.ReasonSuspended {
+		if d.Termination == run.ReasonSuspended {
 			tools := []object{}
 			for _, c := range d.Waiting {
 				tools = append(tools, arvoTool(c.Kind, c.Name, c.Tool))
@@ -99,7 +100,7 @@ func (w *writer) arvoApprovals(e Event) {
 		if first < 0 {
 			first = o.Index
 		}
-		if d.For == agent.ForApproval {
+		if d.For == run.ForApproval {
 			tools = append(tools, arvoTool(d.Kind, agent.ModelName(d.Tool), d.Tool))
 		}
 	}
@@ -134,7 +135,7 @@ func (w *writer) cowork(e Event) {
 		call := object{"id", d.Pending, "name", d.Tool, "arguments?", d.input}
 		w.tell("approval-requested", "approval?", d.Approval, "for", d.For, "calls", []object{call})
 	case ToolCallDoneData:
-		w.tell("tool-result", "id", d.ID, "name", d.Tool, "success", d.Outcome == agent.StatusSucceeded,
+		w.tell("tool-result", "id", d.ID, "name", d.Tool, "success", d.Outcome == run.StatusSucceeded,
 			"content", d.Result.Content, "blob?", d.Result.Blob)
 	case ActivitySnapshotData:
 		if r, ok := d.Content.(RequestContent); ok {
@@ -144,7 +145,7 @@ func (w *writer) cowork(e Event) {
 					calls = append(calls, object{"id", id, "name", t.Tool})
 				}
 			}
-			w.tell("approval-requested", "approval?", r.Approval, "for", agent.ForApproval, "calls", calls)
+			w.tell("approval-requested", "approval?", r.Approval, "for", run.ForApproval, "calls", calls)
 		}
 	case PlanCreatedData:
 		w.tell("plan-created", "message_id", d.Message, "steps", d.Steps)
@@ -165,16 +166,16 @@ func (w *writer) cowork(e Event) {
 func (w *writer) coworkEnd(d RunFinishData) {
 	switch {
 	case d.Result != nil:
-		w.tell("stream-complete", "role", agent.RoleAssistant, "content", d.Result.Response)
-	case d.Termination == agent.ReasonSuspended:
+		w.tell("stream-complete", "role", run.RoleAssistant, "content", d.Result.Response)
+	case d.Termination == run.ReasonSuspended:
 		w.tell("stream-suspended", "calls", append([]string{}, waitingCalls(d)...))
-	case d.Termination == agent.ReasonCancelled:
+	case d.Termination == run.ReasonCancelled:
 		w.tell("stream-cancelled", "reason", d.Termination)
-	case d.Termination == agent.ReasonError:
+	case d.Termination == run.ReasonError:
 		cause := w.cause()
 		w.tell("stream-error", "reason", d.Termination, "code?", cause.Code, "message?", cause.Message)
 	default: // a good end without an output
-		w.tell("stream-complete", "role", agent.RoleAssistant, "content", "")
+		w.tell("stream-complete", "role", run.RoleAssistant, "content", "")
 	}
 }
 
@@ -212,7 +213,7 @@ func (w *writer) forge(e Event) {
 		switch d.Result.Action {
 		case "":
 			return
-		case agent.ActionDeny, agent.ActionCancel:
+		case run.ActionDeny, run.ActionCancel:
 			name = "tool_approval_rejected"
 		}
 		w.tell(name, "approval?", d.Result.Approval, "tools", []object{forgeTool(d.Call, d.name, d.kind)},
@@ -235,7 +236,7 @@ func (w *writer) forge(e Event) {
 		}
 	case ErrorData:
 		code := string(d.Code)
-		if d.Code == agent.CodeInteractionsExhausted {
+		if d.Code == run.CodeInteractionsExhausted {
 			code = "max_iterations"
 		}
 		w.tell("error", "code", code, "message", d.Message)
@@ -294,13 +295,13 @@ func (w *writer) forgeSentBack(d InferenceDoneData) {
 	}
 	code, message := "output", d.Refused
 	switch d.RefusedAs {
-	case agent.KindNoToolCall:
+	case run.KindNoToolCall:
 		code = "no_tool_call"
 		w.tell("no_tool_call", "code", code, "message", d.Refused)
-	case agent.KindMalformed: // a call that cannot be read is no call
+	case run.KindMalformed: // a call that cannot be read is no call
 		code, message = "parse", d.Problem
 		w.tell("no_tool_call", "code", d.RefusedAs, "message", d.Refused)
-	case agent.KindMissingField:
+	case run.KindMissingField:
 		code, message = string(d.RefusedAs), d.Problem
 	}
 	w.tell("error", "code", code, "message", message)
@@ -309,7 +310,7 @@ func (w *writer) forgeSentBack(d InferenceDoneData) {
 func (w *writer) forgeCall(d ToolCallReadyData) {
 	if d.Pending != "" {
 		name := "tool_approval_request"
-		if d.For != agent.ForApproval {
+		if d.For != run.ForApproval {
 			name = "user_input"
 		}
 		tool := append(forgeTool(d.Pending, agent.ModelName(d.Tool), d.Kind), "arguments?", d.input)
@@ -328,12 +329,12 @@ func (w *writer) forgeDone(d ToolCallDoneData) {
 	if d.Reason == agent.WhyExpired {
 		w.tell("tool_approval_timeout", "tools", []object{forgeTool(d.ID, d.Name, d.Kind)})
 	}
-	if d.Outcome == agent.StatusSucceeded {
+	if d.Outcome == run.StatusSucceeded {
 		w.tell("tool_result", "id", d.ID, "tool_name", d.Name, "result?", d.Result.Content, "reason?", d.Reason,
 			"blob?", d.Result.Blob)
 		return
 	}
-	code := cmp.Or(d.Reason, agent.WhyToolError)
+	code := cmp.Or(d.Reason, run.WhyToolError)
 	if d.Reason == agent.WhyUnknownTool {
 		code = "tool_not_found"
 	} else {

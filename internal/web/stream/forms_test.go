@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/stream"
 )
 
@@ -18,7 +20,7 @@ func toldAs(t *testing.T, f stream.Format, events ...stream.Event) []string {
 	require.NoError(t, err)
 	var out []string
 	for _, e := range encoded {
-		body, err := agent.MarshalVerbatim(e.Body)
+		body, err := run.MarshalVerbatim(e.Body)
 		require.NoError(t, err)
 		var named struct {
 			Type string
@@ -43,7 +45,7 @@ func TestCoworkPlan(t *testing.T) {
 		`step-completed {"step":1,"success":true,"call_id":"c1","tool":"ocr.read","preview":"Notes"}`,
 		`step-completed {"step":2,"success":false}`,
 	}, toldAs(t, stream.Cowork,
-		stream.Event{Type: stream.PlanCreated, Data: stream.PlanCreatedData{Message: "m", Steps: []agent.PlanStep{{Number: 1, Description: "Read it.", Server: "ocr"}}}},
+		stream.Event{Type: stream.PlanCreated, Data: stream.PlanCreatedData{Message: "m", Steps: []run.PlanStep{{Number: 1, Description: "Read it.", Server: "ocr"}}}},
 		stream.Event{Type: stream.StepExecuting, Data: stream.StepExecutingData{Step: 1, Description: "Read it."}},
 		stream.Event{Type: stream.StepCompleted, Data: stream.StepCompletedData{Step: 1, Success: true, Call: "c1", Tool: "ocr.read", Preview: "Notes"}},
 		stream.Event{Type: stream.StepCompleted, Data: stream.StepCompletedData{Step: 2}},
@@ -51,27 +53,27 @@ func TestCoworkPlan(t *testing.T) {
 	))
 }
 
-func settledCall() agent.Event {
-	return agent.CallCancelled{Call: "c1", Reason: agent.WhyExpired, Content: "late"}
+func settledCall() run.Event {
+	return run.CallCancelled{Call: "c1", Reason: agent.WhyExpired, Content: "late"}
 }
 
 // Text that was shown is taken back where it is not the answer, and only there.
 func TestCoworkClears(t *testing.T) {
-	correction := func(l agent.Lifecycle) *agent.Correction { return &agent.Correction{Lifecycle: l, Text: "no"} }
+	correction := func(l run.Lifecycle) *run.Correction { return &run.Correction{Lifecycle: l, Text: "no"} }
 	for name, c := range map[string]struct {
-		reply agent.Replied
+		reply run.Replied
 		want  string
 	}{
-		"dropped":    {agent.Replied{TextDropped: true, Calls: []agent.RepliedCall{{ID: "c2", Name: "x"}}}, "tool_calls"},
-		"sent back":  {agent.Replied{Text: "hm", Correction: correction(agent.LifecycleOutputError)}, "sent_back"},
-		"empty":      {agent.Replied{Correction: correction(agent.LifecycleOutputError)}, ""},
-		"goes on":    {agent.Replied{Text: "hm", Correction: correction(agent.LifecycleNudge)}, ""},
-		"unfinished": {agent.Replied{Text: "hm", Correction: &agent.Correction{Lifecycle: agent.LifecycleNudge, Text: "no", Kind: agent.KindIncomplete}}, "sent_back"},
-		"kept":       {agent.Replied{Text: "hm", Calls: []agent.RepliedCall{{ID: "c2", Name: "x"}}}, ""},
-		"the answer": {agent.Replied{Text: "hm"}, ""},
+		"dropped":    {run.Replied{TextDropped: true, Calls: []run.RepliedCall{{ID: "c2", Name: "x"}}}, "tool_calls"},
+		"sent back":  {run.Replied{Text: "hm", Correction: correction(agent.LifecycleOutputError)}, "sent_back"},
+		"empty":      {run.Replied{Correction: correction(agent.LifecycleOutputError)}, ""},
+		"goes on":    {run.Replied{Text: "hm", Correction: correction(run.LifecycleNudge)}, ""},
+		"unfinished": {run.Replied{Text: "hm", Correction: &run.Correction{Lifecycle: run.LifecycleNudge, Text: "no", Kind: policy.KindIncomplete}}, "sent_back"},
+		"kept":       {run.Replied{Text: "hm", Calls: []run.RepliedCall{{ID: "c2", Name: "x"}}}, ""},
+		"the answer": {run.Replied{Text: "hm"}, ""},
 	} {
 		c.reply.Inference, c.reply.Model, c.reply.Requests = 2, "m", 1
-		told := toldAs(t, stream.Cowork, begun(t, agent.Resumed{}, settledCall(), c.reply)...)
+		told := toldAs(t, stream.Cowork, begun(t, run.Resumed{}, settledCall(), c.reply)...)
 		cleared := ""
 		for _, line := range told {
 			if rest, ok := strings.CutPrefix(line, `stream-clear {"reason":"`); ok {
@@ -80,19 +82,19 @@ func TestCoworkClears(t *testing.T) {
 		}
 		require.Equal(t, c.want, cleared, name)
 	}
-	told := toldAs(t, stream.Cowork, begun(t, agent.Resumed{}, settledCall(), agent.Replied{
-		Inference: 2, Model: "m", Requests: 1, TextDropped: true, Calls: []agent.RepliedCall{{ID: "c2", Name: "x", Input: json.RawMessage(`{}`)}},
+	told := toldAs(t, stream.Cowork, begun(t, run.Resumed{}, settledCall(), run.Replied{
+		Inference: 2, Model: "m", Requests: 1, TextDropped: true, Calls: []run.RepliedCall{{ID: "c2", Name: "x", Input: json.RawMessage(`{}`)}},
 	})...)
 	require.Equal(t, []string{`stream-clear {"reason":"tool_calls"}`, `tool-call {"id":"c2","name":"x","arguments":{}}`}, told[1:])
 }
 
 // How an attempt ended is told by its own name.
 func TestCoworkEnds(t *testing.T) {
-	for reason, want := range map[agent.Reason]string{
-		agent.ReasonCancelled: `stream-cancelled {"reason":"cancelled"}`,
-		agent.ReasonMaxRounds: `stream-complete {"role":"assistant","content":""}`,
+	for reason, want := range map[run.Reason]string{
+		run.ReasonCancelled: `stream-cancelled {"reason":"cancelled"}`,
+		run.ReasonMaxRounds: `stream-complete {"role":"assistant","content":""}`,
 	} {
-		told := toldAs(t, stream.Cowork, begun(t, agent.Finished{Reason: reason, OpenText: "not run"})...)
+		told := toldAs(t, stream.Cowork, begun(t, run.Finished{Reason: reason, OpenText: "not run"})...)
 		require.Equal(t, want, told[len(told)-1])
 	}
 }
@@ -100,29 +102,29 @@ func TestCoworkEnds(t *testing.T) {
 // A reply that is sent back is told as what was found in it: one without a call, and one whose call cannot be read, as no call and as an
 // error; one whose call lacks a name, as an error.
 func TestForgeNoToolCall(t *testing.T) {
-	for kind, want := range map[agent.CorrectionKind][]string{
-		agent.KindNoToolCall:   {`no_tool_call {"code":"no_tool_call","message":"Call a tool."}`, `error {"code":"no_tool_call","message":"Call a tool."}`},
-		agent.KindMalformed:    {`no_tool_call {"code":"malformed","message":"Call a tool."}`, `error {"code":"parse","message":"not JSON"}`},
-		agent.KindMissingField: {`error {"code":"missing_field","message":"not JSON"}`},
-		"":                     {`error {"code":"output","message":"Call a tool."}`},
+	for kind, want := range map[run.CorrectionKind][]string{
+		run.KindNoToolCall:   {`no_tool_call {"code":"no_tool_call","message":"Call a tool."}`, `error {"code":"no_tool_call","message":"Call a tool."}`},
+		run.KindMalformed:    {`no_tool_call {"code":"malformed","message":"Call a tool."}`, `error {"code":"parse","message":"not JSON"}`},
+		run.KindMissingField: {`error {"code":"missing_field","message":"not JSON"}`},
+		"":                   {`error {"code":"output","message":"Call a tool."}`},
 	} {
-		refused := &agent.Correction{Lifecycle: agent.LifecycleOutputError, Text: "Call a tool.", Kind: kind}
-		if kind != agent.KindNoToolCall && kind != "" {
+		refused := &run.Correction{Lifecycle: agent.LifecycleOutputError, Text: "Call a tool.", Kind: kind}
+		if kind != run.KindNoToolCall && kind != "" {
 			refused.Detail = "not JSON"
 		}
 		told := toldAs(t, stream.Forge, begun(t,
-			agent.Resumed{}, agent.CallCancelled{Call: "c1", Reason: agent.WhyExpired, Content: "no"},
-			agent.Replied{Inference: 2, Model: "m", Requests: 1, Text: "hm", Correction: refused})...)
+			run.Resumed{}, run.CallCancelled{Call: "c1", Reason: agent.WhyExpired, Content: "no"},
+			run.Replied{Inference: 2, Model: "m", Requests: 1, Text: "hm", Correction: refused})...)
 		require.Equal(t, want, told[len(told)-len(want):])
 	}
 }
 
 // What people say is told by the name of what they said.
 func TestForgeDecisions(t *testing.T) {
-	for action, want := range map[agent.DecisionAction]string{
-		agent.ActionApprove: "tool_approval_granted ", agent.ActionDeny: "tool_approval_rejected ", agent.ActionCancel: "tool_approval_rejected ",
+	for action, want := range map[run.DecisionAction]string{
+		run.ActionApprove: "tool_approval_granted ", run.ActionDeny: "tool_approval_rejected ", run.ActionCancel: "tool_approval_rejected ",
 	} {
-		told := toldAs(t, stream.Forge, begun(t, agent.Resumed{}, agent.Decided{
+		told := toldAs(t, stream.Forge, begun(t, run.Resumed{}, run.Decided{
 			Slot: 1, Call: "c1", Approval: "a1", Action: action, By: "user:ana", Digest: "d", Text: "no", Note: "so be it",
 		})...)
 		said := ""
@@ -137,20 +139,20 @@ func TestForgeDecisions(t *testing.T) {
 
 // What a request had left of its window is told with its reply.
 func TestBudgetIsTold(t *testing.T) {
-	told := toldAs(t, stream.Cowork, begun(t, agent.Resumed{}, agent.CallCancelled{Call: "c1", Reason: agent.WhyExpired, Content: "no"},
-		agent.Replied{Inference: 2, Model: "m", Requests: 1, Text: "Done.", Room: &agent.Room{Left: 17743, Of: 32768}})...)
+	told := toldAs(t, stream.Cowork, begun(t, run.Resumed{}, run.CallCancelled{Call: "c1", Reason: agent.WhyExpired, Content: "no"},
+		run.Replied{Inference: 2, Model: "m", Requests: 1, Text: "Done.", Room: &run.Room{Left: 17743, Of: 32768}})...)
 	require.Contains(t, told, `context-budget {"total":32768,"remaining":17743}`)
 }
 
 func TestForgeSummary(t *testing.T) {
-	said := func(text string) agent.Replied {
-		return agent.Replied{Inference: 1, Model: "m", Requests: 1, Text: text}
+	said := func(text string) run.Replied {
+		return run.Replied{Inference: 1, Model: "m", Requests: 1, Text: text}
 	}
-	_, state, err := stream.Of(nil, agent.AgentState{}, agent.Entry{Writer: "w", Events: []agent.Event{agent.RunStarted{
-		Tenant: "t", Run: "r", Agent: "a", Owner: "o", MaxInteractions: 9, Messages: []agent.UserBlock{{Block: agent.Text{Text: "go"}}},
+	_, state, err := stream.Of(nil, run.AgentState{}, run.Entry{Writer: "w", Events: []run.Event{run.RunStarted{
+		Tenant: "t", Run: "r", Agent: "a", Owner: "o", MaxInteractions: 9, Messages: []run.UserBlock{{Block: run.Text{Text: "go"}}},
 	}, said("one")}})
 	require.NoError(t, err)
-	events, _, err := stream.Of(nil, state, agent.Entry{Seq: 1, Writer: "w", Events: []agent.Event{agent.Evicted{Total: 1, Summary: "They said go."}}})
+	events, _, err := stream.Of(nil, state, run.Entry{Seq: 1, Writer: "w", Events: []run.Event{run.Evicted{Total: 1, Summary: "They said go."}}})
 	require.NoError(t, err)
 	require.Equal(t, []string{`context_summarization {"summary":"They said go."}`}, toldAs(t, stream.Forge, events...))
 }

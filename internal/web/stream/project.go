@@ -12,18 +12,22 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/dialect"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/prompt"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Of returns the events of entry e, in order, and the run after e. Before is the run before e; where the run began
 // from another, it is the Seed of that run. D is the definition the run is pinned to; without it, the events lack
 // what it alone can say. An error is agent.ApplyEntry's.
-func Of(d *agent.Definition, before agent.AgentState, e agent.Entry) ([]Event, agent.AgentState, error) {
-	after, err := agent.ApplyEntry(before, e)
+func Of(d *agent.Definition, before run.AgentState, e run.Entry) ([]Event, run.AgentState, error) {
+	after, err := run.ApplyEntry(before, e)
 	if err != nil || after.Entries == before.Entries {
 		return nil, after, err
 	}
 	p := &projection{def: d, entry: e}
-	draft := agent.NewDraft(before, e.Writer, e.Time)
+	draft := run.NewDraft(before, e.Writer, e.Time)
 	for i, fact := range e.Events {
 		p.index, p.before = i, draft.State
 		if err := draft.Add(fact); err != nil {
@@ -41,54 +45,54 @@ func Of(d *agent.Definition, before agent.AgentState, e agent.Entry) ([]Event, a
 // projection makes the events of an entry. It stands at one of the entry's facts.
 type projection struct {
 	def           *agent.Definition
-	entry         agent.Entry
+	entry         run.Entry
 	index         int // of the fact
-	before, after agent.AgentState
+	before, after run.AgentState
 	out           []Event
 	err           error // the first
 }
 
 // project adds the events of a fact: what the fact itself says, what it changed of calls, shared state and plan,
 // and how it ends the attempt. A fact that is not named here has no event but for what it changed.
-func (p *projection) project(fact agent.Event) {
+func (p *projection) project(fact run.Event) {
 	var verdict *Verdict // of the person who ends a wait
 	switch f := fact.(type) {
-	case agent.RunStarted:
+	case run.RunStarted:
 		p.started()
-	case agent.InputReceived:
+	case run.InputReceived:
 		p.input(f)
-	case agent.Replied:
+	case run.Replied:
 		p.replied(f)
-	case agent.Evicted:
+	case run.Evicted:
 		p.conversation(true)
-	case agent.Resumed:
-		if p.before.Status == agent.RunWaiting {
+	case run.Resumed:
+		if p.before.Status == run.RunWaiting {
 			p.start(true)
 		}
-	case agent.PermissionRequested:
+	case run.PermissionRequested:
 		p.requested(f)
-	case agent.Decided:
+	case run.Decided:
 		verdict = &Verdict{
 			Action: f.Action, By: f.By, Note: f.Note, Arguments: f.Args, Result: f.Result, Approval: f.Approval,
 		}
-	case agent.Answered:
+	case run.Answered:
 		verdict = &Verdict{
 			By: f.By, Content: f.Content, Blob: f.Blob, IsError: f.IsError, Rerun: f.Rerun, Approval: f.Approval,
 		}
-	case agent.CallPermitted:
-		verdict = &Verdict{Action: agent.ActionApprove, Approval: f.Approval}
-	case agent.UndoOrdered: // a person made the call, no model
+	case run.CallPermitted:
+		verdict = &Verdict{Action: run.ActionApprove, Approval: f.Approval}
+	case run.UndoOrdered: // a person made the call, no model
 		if _, known := p.before.Call(f.Call.ID); !known {
 			p.call(0, f.Call)
 		}
-	case agent.Planned:
+	case run.Planned:
 		p.spent(f.Spent, f.Text)
-	case agent.StepRouted:
+	case run.StepRouted:
 		if f.Call != nil && p.after.Plan.Facts != p.before.Plan.Facts {
 			p.call(0, *f.Call)
 		}
 		p.spent(f.Spent, "")
-	case agent.Synthesised:
+	case run.Synthesised:
 		p.spent(f.Spent, f.Text)
 		if f.Static != "" {
 			p.conversation(false)
@@ -98,18 +102,18 @@ func (p *projection) project(fact agent.Event) {
 	p.shared()
 	p.plan()
 	switch fact.(type) {
-	case agent.ContextBuilt, agent.PlanLeft: // what was built, or what the plan did, is part of the conversation now
+	case run.ContextBuilt, run.PlanLeft: // what was built, or what the plan did, is part of the conversation now
 		p.conversation(false)
-	case agent.Parked:
+	case run.Parked:
 		p.parked()
-	case agent.Finished:
+	case run.Finished:
 		p.finished()
 	}
 }
 
 // add adds an event of step n; 0 = it is about the run. What happens to a parked run begins a new attempt.
 func (p *projection) add(t Type, n int64, data any) {
-	if p.before.Status == agent.RunWaiting && t != RunStart &&
+	if p.before.Status == run.RunWaiting && t != RunStart &&
 		!slices.ContainsFunc(p.out, func(e Event) bool { return e.Type == RunStart }) {
 		p.start(true)
 	}
@@ -184,14 +188,14 @@ func (p *projection) start(resumed bool) {
 // conversation adds all of the conversation, where it is not the one before with something appended.
 func (p *projection) conversation(evicted bool) {
 	list := p.after.Messages.All()
-	messages, err := agent.MarshalMessages(list, p.after.Inferences)
+	messages, err := run.MarshalMessages(list, p.after.Inferences)
 	p.fail(err)
 	p.add(MessagesSnapshot, 0, MessagesSnapshotData{
 		Messages: messages, Summary: p.after.SummaryShown(), evicted: evicted, list: list,
 	})
 }
 
-func (p *projection) input(f agent.InputReceived) {
+func (p *projection) input(f run.InputReceived) {
 	if f.Starts || p.after.Drained == p.before.Drained {
 		return
 	}
@@ -201,7 +205,7 @@ func (p *projection) input(f agent.InputReceived) {
 }
 
 // requested adds the one request that a batch's blocked calls make.
-func (p *projection) requested(f agent.PermissionRequested) {
+func (p *projection) requested(f run.PermissionRequested) {
 	if len(p.after.OpenRequests()) == len(p.before.OpenRequests()) {
 		return
 	}
@@ -215,10 +219,10 @@ func (p *projection) requested(f agent.PermissionRequested) {
 }
 
 func (p *projection) parked() {
-	if p.before.Status == agent.RunWaiting {
+	if p.before.Status == run.RunWaiting {
 		return
 	}
-	end := RunFinishData{Termination: agent.ReasonSuspended}
+	end := RunFinishData{Termination: run.ReasonSuspended}
 	for _, c := range p.after.Waits() {
 		end.Waiting = append(end.Waiting, Waiting{
 			Call: c.ID, Name: c.Name, Tool: c.Tool, Kind: p.kind(c.Tool), For: c.Wait.For, Approval: c.Wait.Approval,
@@ -227,7 +231,7 @@ func (p *projection) parked() {
 	for _, r := range p.after.OpenRequests() {
 		for _, t := range r.Tools {
 			end.Waiting = append(end.Waiting, Waiting{
-				Call: t.Calls[0], Name: t.Name, Tool: t.Tool, Kind: p.kind(t.Tool), For: agent.ForApproval, Approval: r.Approval,
+				Call: t.Calls[0], Name: t.Name, Tool: t.Tool, Kind: p.kind(t.Tool), For: run.ForApproval, Approval: r.Approval,
 			})
 		}
 	}
@@ -236,7 +240,7 @@ func (p *projection) parked() {
 
 func (p *projection) finished() {
 	s := &p.after
-	if p.before.Status == agent.RunDone {
+	if p.before.Status == run.RunDone {
 		return
 	}
 	if s.Error != nil {
@@ -244,14 +248,14 @@ func (p *projection) finished() {
 	}
 	end := RunFinishData{Termination: s.Reason}
 	output := string(bytes.TrimSpace(s.Output))
-	if s.Reason == agent.ReasonNaturalEnd && output != "" && output != `""` && output != "null" {
+	if s.Reason == run.ReasonNaturalEnd && output != "" && output != `""` && output != "null" {
 		end.Result = &Response{Response: s.Output}
 	}
 	p.add(RunFinish, 0, end)
 }
 
 // replied adds a whole step, because one fact commits all of it.
-func (p *projection) replied(f agent.Replied) {
+func (p *projection) replied(f run.Replied) {
 	n := p.after.Inferences
 	if n == p.before.Inferences {
 		return
@@ -288,7 +292,7 @@ func (p *projection) since(at int64) int64 {
 	return max(0, at-p.entry.Time.UnixMilli())
 }
 
-func (p *projection) said(f agent.Replied) said {
+func (p *projection) said(f run.Replied) said {
 	s := said{text: f.Text, sentBack: f.Correction != nil && !f.Correction.GoesOn()}
 	for _, r := range f.Reasoning {
 		if r.Text != "" {
@@ -296,7 +300,7 @@ func (p *projection) said(f agent.Replied) said {
 		}
 	}
 	if len(f.Calls) == 0 && p.def != nil {
-		t := p.def.TakenApart(f.Text)
+		t := dialect.TakenApart(p.def, f.Text)
 		s.text = t.Text
 		for _, thought := range t.Thoughts {
 			s.written = append(s.written, thought.Text)
@@ -306,14 +310,14 @@ func (p *projection) said(f agent.Replied) said {
 }
 
 // stepStart is what the model was asked with. Next says of the run before the reply why the model was asked.
-func (p *projection) stepStart(f agent.Replied) StepStartData {
+func (p *projection) stepStart(f run.Replied) StepStartData {
 	s := &p.before
 	d := StepStartData{Message: p.message(), Cycle: Cycle{Max: s.Interactions.Max, Current: s.Interactions.Current}}
 	d.asked = asked{messages: s.Messages.All(), inferences: s.Inferences}
 	if p.def == nil {
 		return d
 	}
-	a := agent.Next(p.def, s)
+	a := policy.Next(p.def, s)
 	a.Offered = f.Offered
 	if f.Summary {
 		a.Lifecycle, a.Exhausted = agent.LifecycleSummary, true
@@ -321,7 +325,7 @@ func (p *projection) stepStart(f agent.Replied) StepStartData {
 	d.Lifecycle, d.Cycle.Exhausted = a.Lifecycle, a.Exhausted
 	d.asked.output = p.def.Output.Format
 	d.asked.system = p.system(a)
-	r, _ := agent.BuildRequest(p.def, s, a, d.asked.system)
+	r, _ := prompt.BuildRequest(p.def, s, a, d.asked.system)
 	for _, t := range r.Tools {
 		d.asked.tools = append(d.asked.tools, agent.ModelName(t.Name))
 	}
@@ -330,23 +334,23 @@ func (p *projection) stepStart(f agent.Replied) StepStartData {
 
 // system is the system text of an inference where the journal or the definition has it, else "": a text in a blob,
 // or one that Go code or the clock had a part in and that was not kept.
-func (p *projection) system(a agent.Action) string {
-	if text, _, ok := agent.KeptSystem(p.def, &p.after); ok {
+func (p *projection) system(a run.Action) string {
+	if text, _, ok := prompt.KeptSystem(p.def, &p.after); ok {
 		return text
 	}
-	data := agent.SystemFor(p.def, &p.before, a, p.entry.Time)
+	data := prompt.SystemFor(p.def, &p.before, a, p.entry.Time)
 	text, err := agent.RenderSystem(*p.def, data)
 	if err == nil {
-		text, err = agent.BuildSystem(p.def, text, data)
+		text, err = prompt.BuildSystem(p.def, text, data)
 	}
-	if err != nil || agent.SystemDigest(text) != p.after.System {
+	if err != nil || prompt.SystemDigest(text) != p.after.System {
 		return ""
 	}
 	return text
 }
 
 // call adds a call that begins and is ready.
-func (p *projection) call(n int64, c agent.RepliedCall) {
+func (p *projection) call(n int64, c run.RepliedCall) {
 	d := ToolCallReadyData{ID: c.ID, Name: c.Name, Arguments: c.Input, Tool: cmp.Or(c.Tool, c.Name), Repaired: c.Repaired}
 	if len(d.Arguments) == 0 {
 		d.Arguments = json.RawMessage("{}")
@@ -361,7 +365,7 @@ func (p *projection) call(n int64, c agent.RepliedCall) {
 }
 
 // calls adds what a fact changed of calls that were open before it.
-func (p *projection) calls(fact agent.Event, verdict *Verdict) {
+func (p *projection) calls(fact run.Event, verdict *Verdict) {
 	for _, was := range p.before.Live {
 		if !was.Open() {
 			continue
@@ -376,7 +380,7 @@ func (p *projection) calls(fact agent.Event, verdict *Verdict) {
 			})
 		}
 		switch r := is.Result; {
-		case is.Status == agent.StatusSuspended:
+		case is.Status == run.StatusSuspended:
 			p.suspended(is)
 		case !is.Open() && r != nil:
 			p.add(ToolCallDone, p.step(is), ToolCallDoneData{
@@ -389,17 +393,17 @@ func (p *projection) calls(fact agent.Event, verdict *Verdict) {
 }
 
 // patchOf is the change of the shared state by the fact that ended a call.
-func patchOf(fact agent.Event, call string) []agent.Patch {
+func patchOf(fact run.Event, call string) []run.Patch {
 	switch f := fact.(type) {
-	case agent.CallFinished:
+	case run.CallFinished:
 		if f.Call == call {
 			return f.Patch
 		}
-	case agent.Answered:
+	case run.Answered:
 		if f.Call == call {
 			return f.Patch
 		}
-	case agent.LateResult:
+	case run.LateResult:
 		if f.Call == call {
 			return f.Patch
 		}
@@ -408,14 +412,14 @@ func patchOf(fact agent.Event, call string) []agent.Patch {
 }
 
 // step is the inference of this run that asked for a call; 0 = one of the run that this one began from.
-func (p *projection) step(c agent.Call) int64 { return max(0, c.Inference-p.after.Prior) }
+func (p *projection) step(c run.Call) int64 { return max(0, c.Inference-p.after.Prior) }
 
 // pendingTools are the names under which people are asked (semantics.md, 3.9).
-var pendingTools = map[agent.WaitFor]string{agent.ForApproval: "PermissionConfirm", agent.ForOutcome: "OutcomeConfirm"}
+var pendingTools = map[run.WaitFor]string{run.ForApproval: "PermissionConfirm", run.ForOutcome: "OutcomeConfirm"}
 
 // pendingID is the id of the call that asks about c: each time it is asked about, another.
-func pendingID(c agent.Call) string {
-	if t, ok := c.Asked(); ok && c.Wait != nil && c.Wait.For == agent.ForInput && t.Pending.ID != c.ID {
+func pendingID(c run.Call) string {
+	if t, ok := c.Asked(); ok && c.Wait != nil && c.Wait.For == run.ForInput && t.Pending.ID != c.ID {
 		return t.Pending.ID
 	}
 	if c.Asks > 1 {
@@ -425,7 +429,7 @@ func pendingID(c agent.Call) string {
 }
 
 // suspended adds the call that asks about c. A call that waits for a service asks nobody.
-func (p *projection) suspended(c agent.Call) {
+func (p *projection) suspended(c run.Call) {
 	name, arguments, asks := p.pending(c)
 	if !asks {
 		return
@@ -438,18 +442,18 @@ func (p *projection) suspended(c agent.Call) {
 }
 
 // pending is the call that asks about c while it waits: its tool's own, or one of ours.
-func (p *projection) pending(c agent.Call) (name string, arguments json.RawMessage, asks bool) {
+func (p *projection) pending(c run.Call) (name string, arguments json.RawMessage, asks bool) {
 	if c.Wait == nil {
 		return "", nil, false
 	}
-	if t, ok := c.Asked(); ok && c.Wait.For == agent.ForInput {
+	if t, ok := c.Asked(); ok && c.Wait.For == run.ForInput {
 		return t.Pending.Name, t.Pending.Arguments, true
 	}
 	name, asks = pendingTools[c.Wait.For]
 	if !asks {
 		return "", nil, false
 	}
-	arguments, err := agent.MarshalVerbatim(object{"tool_name", c.Name, "tool_args", c.Input})
+	arguments, err := run.MarshalVerbatim(object{"tool_name", c.Name, "tool_args", c.Input})
 	p.fail(err)
 	return name, arguments, true
 }
@@ -504,7 +508,7 @@ func (p *projection) plan() {
 	if p.before.Status == "" {
 		return
 	}
-	if p.after.Plan.Stage == agent.PlanSteps && p.before.Plan.Stage != agent.PlanSteps {
+	if p.after.Plan.Stage == run.PlanSteps && p.before.Plan.Stage != run.PlanSteps {
 		d := PlanCreatedData{Message: p.message()}
 		for _, s := range steps {
 			d.Steps = append(d.Steps, s.PlanStep)
@@ -526,7 +530,7 @@ func (p *projection) plan() {
 }
 
 // preview is the first 200 characters of a call's result.
-func preview(c agent.Call) string {
+func preview(c run.Call) string {
 	if c.Result == nil {
 		return ""
 	}
@@ -537,7 +541,7 @@ func preview(c agent.Call) string {
 }
 
 // spent adds a reply for a plan, which is no step of the run: what it took, and what of it is kept.
-func (p *projection) spent(took agent.Spent, text string) {
+func (p *projection) spent(took run.Spent, text string) {
 	if p.after.Plan.Facts == p.before.Plan.Facts || took.Model == "" {
 		return
 	}

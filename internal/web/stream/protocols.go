@@ -6,7 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // This file is the table of the protocols of front ends, AG-UI (docs.ag-ui.com) and the AI SDK's UI message stream
@@ -89,15 +90,15 @@ func (w *writer) message() (id string) {
 // aguiEnd ends an attempt. A decision may name the id of an interrupt.
 func (w *writer) aguiEnd(e Event, d RunFinishData) {
 	switch d.Termination {
-	case agent.ReasonCancelled:
+	case run.ReasonCancelled:
 		w.tell("RUN_ERROR", "message", cancelled, "code", "CANCELLED")
 		return
-	case agent.ReasonError:
+	case run.ReasonError:
 		w.tell("RUN_ERROR", "message", w.failure(), "code", "ERROR")
 		return
 	}
 	end, outcome := object{"threadId", e.Thread, "runId", e.Run}, object{"type", "success"}
-	if d.Termination == agent.ReasonSuspended {
+	if d.Termination == run.ReasonSuspended {
 		var interrupts []object
 		for _, c := range d.Waiting {
 			interrupts = append(interrupts, object{"id", c.Call, "reason", c.For, "toolCallId?", c.Call})
@@ -125,7 +126,7 @@ type aguiMessage struct {
 }
 
 // aguiMessages is a conversation in AG-UI's messages, under the ids that the stream gave them. Media are named.
-func aguiMessages(list []agent.Message) []aguiMessage {
+func aguiMessages(list []run.Message) []aguiMessage {
 	out, replies, thoughts := []aguiMessage{}, map[string]int{}, map[string]int{}
 	reply := func(id string) *aguiMessage { // the message of what one reply said and called
 		if _, ok := replies[id]; !ok {
@@ -140,23 +141,23 @@ func aguiMessages(list []agent.Message) []aguiMessage {
 			id = m.Source.Run + "_" + id
 		}
 		switch b := m.Block.(type) {
-		case agent.ToolResult:
+		case run.ToolResult:
 			result := aguiMessage{ID: "result_" + b.ID, Role: "tool", Content: b.Content, Call: b.ID}
 			if b.IsError {
 				result.Error = b.Content
 			}
 			out = append(out, result)
-		case agent.Reasoning:
+		case run.Reasoning:
 			if b.Text != "" {
 				out = append(out, aguiMessage{ID: fmt.Sprintf("%s_r%d", id, thoughts[id]), Role: "reasoning", Content: b.Text})
 				thoughts[id]++
 			}
-		case agent.ToolUse:
+		case run.ToolUse:
 			r := reply(id)
 			function := object{"name", b.Name, "arguments", string(b.Input)}
 			r.Calls = append(r.Calls, object{"id", b.ID, "type", "function", "function", function})
 		default:
-			if m.Role == agent.RoleAssistant {
+			if m.Role == run.RoleAssistant {
 				reply(id).Content += aguiText(b)
 				continue
 			}
@@ -166,11 +167,11 @@ func aguiMessages(list []agent.Message) []aguiMessage {
 	return out
 }
 
-func aguiText(b agent.Block) string {
+func aguiText(b run.Block) string {
 	switch b := b.(type) {
-	case agent.Text:
+	case run.Text:
 		return b.Text
-	case agent.Media:
+	case run.Media:
 		return fmt.Sprintf("[%s %s]", b.MediaType, b.Name)
 	default:
 		return ""
@@ -205,24 +206,24 @@ func (w *writer) aisdk(e Event) {
 		w.tell("tool-input-start", "toolCallId", d.ID, "toolName", d.Name, "dynamic", true)
 	case ToolCallReadyData:
 		w.tell("tool-input-available", "toolCallId", d.ID, "toolName", d.Name, "dynamic", true, "input?", d.Arguments)
-		if d.Pending != "" && d.For == agent.ForApproval {
+		if d.Pending != "" && d.For == run.ForApproval {
 			w.tell("tool-approval-request", "toolCallId", d.ID, "approvalId", d.ID)
 		}
 	case ToolCallResumedData: // the answer closes the call that asked for it
 		r := d.Result
-		w.aisdkOutput(d.Target, r.Action == agent.ActionDeny || r.Action == agent.ActionCancel, r.IsError, r.Content, r)
+		w.aisdkOutput(d.Target, r.Action == run.ActionDeny || r.Action == run.ActionCancel, r.IsError, r.Content, r)
 	case ToolCallDoneData:
-		w.aisdkOutput(d.ID, false, d.Outcome != agent.StatusSucceeded, d.Result.Content, d.Result)
+		w.aisdkOutput(d.ID, false, d.Outcome != run.StatusSucceeded, d.Result.Content, d.Result)
 	case StepEndData:
 		w.tell("finish-step")
 	case InferenceDoneData, StateSnapshotData, StateDeltaData, MessagesSnapshotData, ActivitySnapshotData:
 		w.tell("data-"+strings.ReplaceAll(string(e.Type), "_", "-"), "data", e.Data)
 	case RunFinishData:
-		if d.Termination == agent.ReasonCancelled {
+		if d.Termination == run.ReasonCancelled {
 			w.tell("abort", "reason", cancelled)
 			return
 		}
-		if d.Termination == agent.ReasonError {
+		if d.Termination == run.ReasonError {
 			w.tell("error", "errorText", w.failure())
 		}
 		w.tell("finish", "finishReason", finishReason(d.Termination))
@@ -251,16 +252,16 @@ func (w *writer) aisdkOutput(call string, denied, failed bool, text string, outp
 }
 
 // finishReason is the AI SDK's word for why an attempt ended.
-func finishReason(r agent.Reason) string {
+func finishReason(r run.Reason) string {
 	switch r {
-	case agent.ReasonNaturalEnd, agent.ReasonSuspended, agent.Stopped(agent.StopContains):
+	case run.ReasonNaturalEnd, run.ReasonSuspended, run.Stopped(policy.StopContains):
 		return "stop"
-	case agent.ReasonError, agent.Stopped(agent.StopConsecutiveErrors), agent.Stopped(agent.StopLoop):
+	case run.ReasonError, run.Stopped(policy.StopConsecutiveErrors), run.Stopped(policy.StopLoop):
 		return "error"
-	case agent.Stopped(agent.StopMaxRounds), agent.Stopped(agent.StopTimeout), agent.Stopped(agent.StopTokens),
-		agent.Stopped(string(agent.CodeTokensExhausted)):
+	case run.Stopped(policy.StopMaxRounds), run.Stopped(policy.StopTimeout), run.Stopped(policy.StopTokens),
+		run.Stopped(string(run.CodeTokensExhausted)):
 		return "length"
-	case agent.Stopped(agent.StopOnTool):
+	case run.Stopped(policy.StopOnTool):
 		return "tool-calls"
 	default:
 		return "other"

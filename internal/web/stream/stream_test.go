@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/scenario"
 	"github.com/countersign/countersign/internal/web/stream"
 )
@@ -23,8 +24,8 @@ var update = flag.Bool("update", false, "write the golden files anew")
 type story struct {
 	name    string
 	def     *agent.Definition
-	seed    agent.AgentState
-	entries []agent.Entry
+	seed    run.AgentState
+	entries []run.Entry
 }
 
 // told runs the scenarios of a pattern.
@@ -55,7 +56,7 @@ func (s story) whole(t *testing.T) [][]stream.Event {
 	for _, e := range s.entries {
 		events, after, err := stream.Of(s.def, state, e)
 		require.NoError(t, err)
-		want, err := agent.ApplyEntry(state, e)
+		want, err := run.ApplyEntry(state, e)
 		require.NoError(t, err)
 		require.Equal(t, want.Entries, after.Entries)
 		state = after
@@ -77,7 +78,7 @@ func TestPresets(t *testing.T) {
 					require.NoError(t, err)
 					for i, e := range encoded {
 						require.Equal(t, i, e.Index)
-						line, err := agent.MarshalVerbatim(e.Body)
+						line, err := run.MarshalVerbatim(e.Body)
 						require.NoError(t, err)
 						got.Write(append(line, '\n'))
 					}
@@ -147,7 +148,7 @@ func (o *order) entry(events []stream.Event) {
 		case stream.ToolCallDoneData:
 			require.True(o.t, o.started[d.ID], "%s is done and never started", d.ID)
 			require.False(o.t, o.done[d.ID], "%s is done twice", d.ID)
-			require.Contains(o.t, []agent.CallStatus{agent.StatusSucceeded, agent.StatusFailed, agent.StatusCancelled}, d.Outcome)
+			require.Contains(o.t, []run.CallStatus{run.StatusSucceeded, run.StatusFailed, run.StatusCancelled}, d.Outcome)
 			require.Empty(o.t, o.step, "step_end stands before what becomes of the step's calls")
 			o.done[d.ID], doneHere = true, true
 		case stream.ToolCallResumedData:
@@ -181,11 +182,11 @@ func (o *order) move(e stream.Event) {
 }
 
 func (o *order) finish(d stream.RunFinishData) {
-	o.ended = d.Termination != agent.ReasonSuspended
+	o.ended = d.Termination != run.ReasonSuspended
 	require.Equal(o.t, o.ended, len(d.Waiting) == 0)
-	require.Equal(o.t, d.Termination == agent.ReasonError, o.last == stream.Error)
+	require.Equal(o.t, d.Termination == run.ReasonError, o.last == stream.Error)
 	if d.Result != nil {
-		require.Equal(o.t, agent.ReasonNaturalEnd, d.Termination)
+		require.Equal(o.t, run.ReasonNaturalEnd, d.Termination)
 		require.NotEqual(o.t, `""`, string(d.Result.Response))
 	}
 	if o.ended {
@@ -198,7 +199,7 @@ func (o *order) finish(d stream.RunFinishData) {
 // A repeated entry says nothing, a gap is refused, and nobody's state is changed.
 func TestOneEntryOnce(t *testing.T) {
 	s := told(t, "testdata/countersign.txtar")[0]
-	state := agent.AgentState{}
+	state := run.AgentState{}
 	_, after, err := stream.Of(s.def, state, s.entries[0])
 	require.NoError(t, err)
 	require.Zero(t, state.Entries)
@@ -246,7 +247,7 @@ func TestRepairedCallsSaySo(t *testing.T) {
 
 // Reasoning and calls are told live as text is; the id of a call is the model's own.
 func TestLivePieces(t *testing.T) {
-	s := agent.AgentState{Run: "r", Agent: "clerk"}
+	s := run.AgentState{Run: "r", Agent: "clerk"}
 	frame := `"run_id":"r","thread_id":"r","timestamp_ms":-62135596800000,"step_id":"step_1"`
 	meta := `"metadata":{"subject":"r","initiatorId":"","selfId":"clerk","selfVersion":"","runId":"r"}`
 	for _, tt := range []struct {
@@ -278,13 +279,13 @@ func TestFormats(t *testing.T) {
 	require.EqualError(t, err, `got "xml", want agui, aisdk, arvo, canonical, cowork or forge`)
 	_, err = stream.Format("xml").Encode(nil)
 	require.Error(t, err)
-	_, err = stream.Format("xml").EncodeLive(&agent.AgentState{}, stream.Delta{}, "", time.Time{})
+	_, err = stream.Format("xml").EncodeLive(&run.AgentState{}, stream.Delta{}, "", time.Time{})
 	require.Error(t, err)
 }
 
 // Live text has no place in the stream.
 func TestLiveText(t *testing.T) {
-	s := agent.AgentState{Run: "r", Subject: "order-1", Agent: "clerk", Version: "2"}
+	s := run.AgentState{Run: "r", Subject: "order-1", Agent: "clerk", Version: "2"}
 	d := stream.Delta{Inference: 2, Attempt: 1, Delta: agent.Delta{Kind: agent.DeltaText, Text: "lo"}}
 	for format, want := range map[stream.Format]string{
 		stream.Canonical: `{"type":"text_delta","run_id":"r","thread_id":"order-1","timestamp_ms":-62135596800000,"step_id":"step_2","data":{"delta":"lo","attempt":1}}`,

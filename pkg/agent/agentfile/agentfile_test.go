@@ -11,14 +11,15 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/run"
 )
 
 var ordersGet = agent.ToolSpec{
 	Name: "orders.get", Kind: agent.KindInternal, Description: "Look an order up.", Schema: json.RawMessage(`{"type":"object"}`),
-	Effect: agent.EffectRead, Timeout: time.Minute,
+	Effect: run.EffectRead, Timeout: time.Minute,
 }
 
-var mailSend = agent.ToolSpec{Name: "mail.send", Kind: agent.KindInternal, Effect: agent.EffectNonIdempotent, Schema: json.RawMessage(`{"type":"object"}`)}
+var mailSend = agent.ToolSpec{Name: "mail.send", Kind: agent.KindInternal, Effect: run.EffectNonIdempotent, Schema: json.RawMessage(`{"type":"object"}`)}
 
 func registered() Options {
 	known := []agent.ToolSpec{ordersGet, mailSend}
@@ -62,7 +63,7 @@ func TestParseEverything(t *testing.T) {
 	require.NoError(t, err)
 	d, err := Parse("full.yaml", data, registered())
 	require.NoError(t, err)
-	zero, thirty := 0.0, agent.USD(30e10)
+	zero, thirty := 0.0, run.USD(30e10)
 	require.Equal(t, agent.Definition{
 		Name: "refunds", Version: "3", Preset: agent.PresetArvo, System: "You handle refunds.\nToday is {{.Date}}.\n",
 		Model: agent.ModelSpec{
@@ -71,11 +72,11 @@ func TestParseEverything(t *testing.T) {
 			Timeout: 20 * time.Second, Continuations: 2, Dialect: agent.DialectNative, StaticText: "Come back later.", Price: &agent.Price{Input: 3e12, Output: 15_000001e6},
 			Fallbacks: []agent.ModelSpec{{
 				Provider: "bedrock", ID: "small", Retry: agent.Retry{Attempts: 1},
-				Price: &agent.Price{Input: 25e10, Output: 125e10, CacheRead: new(agent.USD), CacheWrite: &thirty},
+				Price: &agent.Price{Input: 25e10, Output: 125e10, CacheRead: new(run.USD), CacheWrite: &thirty},
 			}},
 		},
 		Tools: []agent.ToolSpec{
-			{Name: "orders.get", Kind: agent.KindInternal, Description: "Find an order.", Schema: ordersGet.Schema, Effect: agent.EffectIdempotent, Priority: -2, Timeout: 30 * time.Second},
+			{Name: "orders.get", Kind: agent.KindInternal, Description: "Find an order.", Schema: ordersGet.Schema, Effect: run.EffectIdempotent, Priority: -2, Timeout: 30 * time.Second},
 			mailSend,
 		},
 		Permission: agent.Permission{
@@ -83,7 +84,7 @@ func TestParseEverything(t *testing.T) {
 			Rules: []agent.Rule{
 				{
 					Tool: "mail.*", Verdict: agent.VerdictAsk, Approvers: []string{"group:finance"}, Expires: 7 * 24 * time.Hour, Quorum: 2, FourEyes: true, Remind: 4 * time.Hour, Escalate: &agent.Escalation{After: 24 * time.Hour, To: []string{"group:bosses"}}, Note: "check it",
-					When: []agent.Condition{
+					When: []run.Condition{
 						{Path: "/amount", Gt: json.RawMessage("100.50")}, {Path: "/a", Gte: json.RawMessage("1e3")},
 						{Path: "/b", Lt: json.RawMessage("12345678901234567890123")}, {Path: "/c", Lte: json.RawMessage("-0.10")},
 						{Path: "/d", Eq: json.RawMessage(`"<x>"`)}, {Path: "/e", Ne: json.RawMessage("null")},
@@ -151,7 +152,7 @@ func TestModelOptional(t *testing.T) {
 func TestUnknownToolsOfAScenario(t *testing.T) {
 	d, err := Parse("agent.yaml", []byte(minimal+"tools: [{name: x.y}]\n"), Options{AllowUnknownTools: true})
 	require.NoError(t, err)
-	require.Equal(t, []agent.ToolSpec{{Name: "x.y", Kind: agent.KindInternal, Effect: agent.EffectNonIdempotent, Schema: json.RawMessage(`{"type":"object"}`)}}, d.Tools)
+	require.Equal(t, []agent.ToolSpec{{Name: "x.y", Kind: agent.KindInternal, Effect: run.EffectNonIdempotent, Schema: json.RawMessage(`{"type":"object"}`)}}, d.Tools)
 }
 
 func TestParseIgnoresMarksAndLineEnds(t *testing.T) {
@@ -195,7 +196,7 @@ func TestParseTools(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, tools, 3)
 	require.Equal(t, "a.b", tools[0].Spec.Name)
-	require.Equal(t, agent.EffectRead, tools[0].Spec.Effect)
+	require.Equal(t, run.EffectRead, tools[0].Spec.Effect)
 	require.Equal(t, "[0]", tools[0].Key)
 	require.Equal(t, []int{2, 4, 12}, []int{tools[0].Line, tools[1].Line, tools[2].Line})
 	require.Equal(t, `[{"json":{"z":1.0,"a":2}},{"text":"x"}]`, string(tools[0].Extra["results"].JSON))

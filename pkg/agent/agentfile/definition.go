@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tools/schema"
 )
 
@@ -28,8 +29,8 @@ func (r *reader) definition(f field) agent.Definition {
 		"limits":          r.limits(&d.Limits),
 		"batch":           enum(r, &d.Batch, []agent.BatchMode{agent.BatchAll, agent.BatchHighestPriority, agent.BatchFirst}),
 		"executor":        enum(r, &d.Executor, []agent.Executor{agent.ExecutorSequential, agent.ExecutorParallelBatch, agent.ExecutorParallelStreaming}),
-		"resume":          enum(r, &d.Resume, []agent.ResumeMode{agent.ResumeEach, agent.ResumeAllAnswered, agent.ResumeBatchAll}),
-		"wait":            enum(r, &d.Wait, []agent.WaitMode{agent.WaitAnyExternal, agent.WaitAllSuspended}),
+		"resume":          enum(r, &d.Resume, []run.ResumeMode{agent.ResumeEach, run.ResumeAllAnswered, run.ResumeBatchAll}),
+		"wait":            enum(r, &d.Wait, []run.WaitMode{agent.WaitAnyExternal, run.WaitAllSuspended}),
 		"textBesideCalls": enum(r, &d.TextBesideCalls, []agent.TextBeside{agent.TextBesideKeep, agent.TextBesideDrop}),
 		"corrections":     enum(r, &d.Corrections, []agent.CorrectionMode{agent.CorrectionsPersist, agent.CorrectionsEphemeral}),
 		"systemPrompt":    enum(r, &d.SystemPrompt, []agent.SystemPrompt{agent.SystemOnce, agent.SystemEveryInference}),
@@ -127,8 +128,8 @@ func (r *reader) price(dst **agent.Price) read {
 		var p agent.Price
 		r.mapping(f, map[string]read{
 			"input": r.usd(&p.Input), "output": r.usd(&p.Output),
-			"cacheRead":  func(f field) { p.CacheRead = new(agent.USD); r.usd(p.CacheRead)(f) },
-			"cacheWrite": func(f field) { p.CacheWrite = new(agent.USD); r.usd(p.CacheWrite)(f) },
+			"cacheRead":  func(f field) { p.CacheRead = new(run.USD); r.usd(p.CacheRead)(f) },
+			"cacheWrite": func(f field) { p.CacheWrite = new(run.USD); r.usd(p.CacheWrite)(f) },
 		})
 		for _, key := range []string{"input", "output"} {
 			if _, ok := f.member(key); !ok && f.kind == kindMapping {
@@ -294,10 +295,10 @@ func (r *reader) escalation(dst **agent.Escalation) read {
 	}
 }
 
-func (r *reader) conditions(dst *[]agent.Condition) read {
+func (r *reader) conditions(dst *[]run.Condition) read {
 	return func(f field) {
 		r.list(f, func(item field) {
-			var c agent.Condition
+			var c run.Condition
 			r.mapping(item, map[string]read{
 				"path": r.text(&c.Path),
 				"eq":   r.raw(&c.Eq), "ne": r.raw(&c.Ne),

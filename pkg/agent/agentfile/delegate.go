@@ -2,6 +2,8 @@ package agentfile
 
 import (
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // delegate is what an entry of kind agent is laid over. Asking another agent is repeatable: the same call is the same run, whose own calls
@@ -11,7 +13,7 @@ func delegate(f field) (agent.ToolSpec, bool) {
 	if !ok || kind.kind != kindString || kind.node.text != string(agent.KindAgent) {
 		return agent.ToolSpec{}, false
 	}
-	return agent.ToolSpec{Kind: agent.KindAgent, Effect: agent.EffectIdempotent, Schema: agent.DelegateSchema, Agent: &agent.Delegate{}}, true
+	return agent.ToolSpec{Kind: agent.KindAgent, Effect: run.EffectIdempotent, Schema: policy.DelegateSchema, Agent: &agent.Delegate{}}, true
 }
 
 // delegateKeys are the keys of a tool that is another agent.

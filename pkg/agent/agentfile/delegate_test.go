@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // A tool of kind agent has no code: it names another agent, and takes a message unless it has a schema of its own.
@@ -20,11 +22,11 @@ func TestDelegates(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []agent.ToolSpec{
 		{
-			Name: "research.web", Kind: agent.KindAgent, Effect: agent.EffectIdempotent, Description: "Ask.", Schema: agent.DelegateSchema,
+			Name: "research.web", Kind: agent.KindAgent, Effect: run.EffectIdempotent, Description: "Ask.", Schema: policy.DelegateSchema,
 			Agent: &agent.Delegate{Agent: "researcher"},
 		},
 		{
-			Name: "judge", Kind: agent.KindAgent, Effect: agent.EffectNonIdempotent, Schema: []byte(`{"type":"object","required":["case"]}`), Domain: "eu", Timeout: 2 * time.Hour,
+			Name: "judge", Kind: agent.KindAgent, Effect: run.EffectNonIdempotent, Schema: []byte(`{"type":"object","required":["case"]}`), Domain: "eu", Timeout: 2 * time.Hour,
 			Agent: &agent.Delegate{Agent: "judge", History: true, Tokens: 5000, USD: 250_000_000_000},
 		},
 	}, d.Tools)

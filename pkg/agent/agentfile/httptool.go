@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tools/egress"
 )
 
@@ -45,7 +46,7 @@ func (r *reader) httpTool(f field, e *httpEntry, t *agent.ToolSpec) {
 	}
 	e.request.Method = strings.ToUpper(cmp.Or(e.request.Method, "GET"))
 	if _, said := f.member("effect"); !said && (e.request.Method == "GET" || e.request.Method == "HEAD") {
-		t.Effect = agent.EffectRead
+		t.Effect = run.EffectRead
 	}
 	r.hosts(f, e)
 }

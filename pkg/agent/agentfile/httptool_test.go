@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // httpFile is an agent whose tools begin in line 5.
@@ -37,18 +38,18 @@ func TestHTTPTools(t *testing.T) {
 `)
 	require.NoError(t, err)
 	require.Equal(t, agent.ToolSpec{
-		Name: "orders.pay", Kind: agent.KindHTTP, Description: "Pays an order.", Effect: agent.EffectNonIdempotent, Timeout: 30 * time.Second,
+		Name: "orders.pay", Kind: agent.KindHTTP, Description: "Pays an order.", Effect: run.EffectNonIdempotent, Timeout: 30 * time.Second,
 		Schema: json.RawMessage(`{"type":"object","properties":{"order":{"type":"string"},"note":{"type":"string"},"amount":{"type":"number"}},"required":["order"]}`),
 		HTTP: &agent.HTTPTool{
 			Method: "POST", URL: "https://api.example/orders/{order}/pay?v=2", Headers: map[string]string{"Authorization": "Bearer ${secret:ORDERS_KEY}"},
 			Query: map[string]string{"note": "{note}"}, Body: json.RawMessage(`{"amount":"{amount}","by":"agent {order}"}`), Allow: []string{"cdn.example", "files.example:8443"},
 		},
 	}, d.Tools[0])
-	var effects []agent.Effect
+	var effects []run.Effect
 	for _, tool := range d.Tools[1:] {
 		effects = append(effects, tool.Effect)
 	}
-	require.Equal(t, []agent.Effect{agent.EffectRead, agent.EffectIdempotent, agent.EffectNonIdempotent, agent.EffectIdempotent}, effects)
+	require.Equal(t, []run.Effect{run.EffectRead, run.EffectIdempotent, run.EffectNonIdempotent, run.EffectIdempotent}, effects)
 	require.Equal(t, "GET", d.Tools[1].HTTP.Method)
 }
 
@@ -110,20 +111,20 @@ func TestOperations(t *testing.T) {
 		Method: "GET", URL: "https://eu.pets.example/v1/pets/{petId}", Headers: map[string]string{"X-Own": "1", "X-Trace": "{X-Trace}"},
 		Query: map[string]string{"api_key": "${secret:PETS}", "fields": "{fields}", "limit": "{limit}"},
 	}, get.HTTP)
-	require.Equal(t, []any{"One pet.", agent.EffectRead, "pets.get"}, []any{get.Description, get.Effect, get.Name})
+	require.Equal(t, []any{"One pet.", run.EffectRead, "pets.get"}, []any{get.Description, get.Effect, get.Name})
 	require.JSONEq(t, `{"type":"object","required":["petId"],"properties":{"petId":{"type":"integer"},"X-Trace":{"type":"string"},
 		"fields":{"type":"array","items":{"type":"string"},"description":"Which to show"},"limit":{"type":["integer","null"],"exclusiveMinimum":0}}}`, string(get.Schema))
 
 	require.Equal(t, &agent.HTTPTool{
 		Method: "PUT", URL: "https://eu.pets.example/v1/pets/{petId}", Headers: map[string]string{"Content-Type": "application/merge-patch+json"},
 	}, update.HTTP)
-	require.Equal(t, []any{"Ours.", agent.EffectIdempotent, "updatePet"}, []any{update.Description, update.Effect, update.Name})
+	require.Equal(t, []any{"Ours.", run.EffectIdempotent, "updatePet"}, []any{update.Description, update.Effect, update.Name})
 	const pet = `"name":{"type":"string"},"mother":{"description":"as Pet"},"kind":{"type":["string","null"],"enum":["dog","cat",null]}`
 	require.JSONEq(t, `{"type":"object","required":["name","petId"],"properties":{"petId":{"type":"integer"},`+pet+`}}`, string(update.Schema))
 
 	require.Equal(t, &agent.HTTPTool{Method: "POST", URL: "https://other.example/base/pets", Body: json.RawMessage(`"{body}"`)}, add.HTTP)
 	require.JSONEq(t, `{"type":"object","properties":{"body":{"type":"array","items":{"type":"object","required":["name"],"properties":{`+pet+`}}}}}`, string(add.Schema))
-	require.Equal(t, agent.EffectNonIdempotent, add.Effect)
+	require.Equal(t, run.EffectNonIdempotent, add.Effect)
 
 	again, err := httpFile("testdata", `  - {name: pets.get, kind: http, openapi: petstore.yaml, operation: getPet, query: {api_key: "${secret:PETS}"}, headers: {X-Own: "1"}}`+"\n")
 	require.NoError(t, err)
@@ -184,7 +185,7 @@ func TestOperationsAreRefused(t *testing.T) {
 // An entry of a request's name that says nothing of a request is that request, as where a scenario gives its results.
 func TestRequestsThatAreKnown(t *testing.T) {
 	have := agent.ToolSpec{
-		Name: "orders.get", Kind: agent.KindHTTP, Effect: agent.EffectRead, Schema: json.RawMessage(`{"type":"object"}`),
+		Name: "orders.get", Kind: agent.KindHTTP, Effect: run.EffectRead, Schema: json.RawMessage(`{"type":"object"}`),
 		HTTP: &agent.HTTPTool{Method: "GET", URL: "https://shop.example.com/orders"},
 	}
 	opt := Options{Tools: func(name string) (agent.ToolSpec, bool) { return have, name == have.Name }}

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // A function has no code here: what its entry says is all there is.
@@ -20,11 +21,11 @@ func TestLambdaTools(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []agent.ToolSpec{
 		{
-			Name: "stock.take", Kind: agent.KindLambda, Timeout: 10 * time.Second, Effect: agent.EffectIdempotent, Description: "Take.",
+			Name: "stock.take", Kind: agent.KindLambda, Timeout: 10 * time.Second, Effect: run.EffectIdempotent, Description: "Take.",
 			Schema: []byte(`{"type":"object","required":["sku"]}`), Lambda: &agent.LambdaTool{Function: "arn:aws:lambda:eu-central-1:000000000000:function:stock:live"},
 		},
 		{
-			Name: "orders.get", Kind: agent.KindLambda, Timeout: 2 * time.Hour, Effect: agent.EffectNonIdempotent, Schema: []byte(`{"type":"object"}`),
+			Name: "orders.get", Kind: agent.KindLambda, Timeout: 2 * time.Hour, Effect: run.EffectNonIdempotent, Schema: []byte(`{"type":"object"}`),
 			Lambda: &agent.LambdaTool{Function: "orders", Async: true},
 		},
 	}, d.Tools)
@@ -45,7 +46,7 @@ func TestLambdaTools(t *testing.T) {
 
 // What an entry says of a function is its own: the one it is laid over keeps what it has.
 func TestLambdaOverlay(t *testing.T) {
-	have := agent.ToolSpec{Name: "x", Kind: agent.KindLambda, Effect: agent.EffectRead, Schema: []byte(`{"type":"object"}`), Lambda: &agent.LambdaTool{Function: "f"}}
+	have := agent.ToolSpec{Name: "x", Kind: agent.KindLambda, Effect: run.EffectRead, Schema: []byte(`{"type":"object"}`), Lambda: &agent.LambdaTool{Function: "f"}}
 	list, err := ParseTools("tools.yaml", []byte("- {name: x, async: true}\n"), Options{Tools: func(string) (agent.ToolSpec, bool) { return have, true }})
 	require.NoError(t, err)
 	require.Equal(t, &agent.LambdaTool{Function: "f", Async: true}, list[0].Spec.Lambda)

@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // servers reads the agent's MCP servers.
@@ -47,7 +48,7 @@ func (r *reader) patterns(dst *[]agent.MCPPattern) read {
 		for _, member := range f.members {
 			p := agent.MCPPattern{Match: member.key}
 			r.mapping(f.child(member), map[string]read{
-				"effect":   enum(r, &p.Effect, []agent.Effect{agent.EffectRead, agent.EffectIdempotent, agent.EffectNonIdempotent}),
+				"effect":   enum(r, &p.Effect, []run.Effect{run.EffectRead, run.EffectIdempotent, run.EffectNonIdempotent}),
 				"timeout":  r.duration(&p.Timeout),
 				"priority": r.whole(&p.Priority),
 			})

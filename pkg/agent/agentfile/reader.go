@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // reader turns a tree into a definition and collects what is wrong on the way.
@@ -127,7 +128,7 @@ func (r *reader) count(dst *int64) read {
 	}
 }
 
-func (r *reader) usd(dst *agent.USD) read {
+func (r *reader) usd(dst *run.USD) read {
 	return func(f field) {
 		u, err := agent.ParseUSD(f.node.text)
 		if f.kind != kindNumber || err != nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // A service has no code: what it says is all there is. A contract that says neither kind nor schema is one; a tool with either is what it says.
@@ -21,10 +22,10 @@ func TestServices(t *testing.T) {
 `)
 	require.NoError(t, err)
 	require.Equal(t, agent.ToolSpec{
-		Name: "weather.now", Kind: agent.KindService, Event: "weather.v2", Domain: "eu", Timeout: 2 * time.Hour, Priority: 3, Effect: agent.EffectRead,
+		Name: "weather.now", Kind: agent.KindService, Event: "weather.v2", Domain: "eu", Timeout: 2 * time.Hour, Priority: 3, Effect: run.EffectRead,
 		Description: "Ask.", Schema: []byte(`{"type":"object","required":["city"]}`),
 	}, d.Tools[0])
-	require.Equal(t, agent.EffectNonIdempotent, d.Tools[1].Effect)
+	require.Equal(t, run.EffectNonIdempotent, d.Tools[1].Effect)
 	review, _ := agent.Contract("human_review")
 	require.Equal(t, review, d.Tools[2])
 	ours, _ := agent.Contract("tool_approval")
@@ -34,7 +35,7 @@ func TestServices(t *testing.T) {
 
 	d, err = read("  - {name: human_review, kind: service, schema: {type: object}}\n")
 	require.NoError(t, err)
-	require.Equal(t, agent.ToolSpec{Name: "human_review", Kind: agent.KindService, Effect: agent.EffectNonIdempotent, Schema: []byte(`{"type":"object"}`)}, d.Tools[0])
+	require.Equal(t, agent.ToolSpec{Name: "human_review", Kind: agent.KindService, Effect: run.EffectNonIdempotent, Schema: []byte(`{"type":"object"}`)}, d.Tools[0])
 
 	_, err = read("  - {name: orders.get, event: x}\n")
 	require.ErrorContains(t, err, "tools[0].event: got an event, want none: only a service has one")

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Tool is an entry of a list of tools that stands in a file of its own, with the keys the caller asked for.
@@ -64,7 +65,7 @@ func (r *reader) tool(f field, readers map[string]read) agent.ToolSpec {
 	readers["kind"] = r.noServerTool(enum(r, &t.Kind, []agent.ToolKind{agent.KindInternal, agent.KindService, agent.KindLambda, agent.KindHTTP, agent.KindAgent}))
 	readers["description"] = r.text(&t.Description)
 	readers["schema"] = schema
-	readers["effect"] = enum(r, &t.Effect, []agent.Effect{agent.EffectRead, agent.EffectIdempotent, agent.EffectNonIdempotent})
+	readers["effect"] = enum(r, &t.Effect, []run.Effect{run.EffectRead, run.EffectIdempotent, run.EffectNonIdempotent})
 	readers["priority"] = r.whole(&t.Priority)
 	readers["timeout"] = r.duration(&t.Timeout)
 	readers["root"] = r.root(&t.Root)
@@ -96,7 +97,7 @@ func (r *reader) root(dst *string) read {
 
 // base is what an entry is laid over: the tool that has code, or an empty one.
 func (r *reader) base(f field) (t agent.ToolSpec, hasCode bool) {
-	empty := agent.ToolSpec{Kind: agent.KindInternal, Effect: agent.EffectNonIdempotent, Schema: json.RawMessage(`{"type":"object"}`)}
+	empty := agent.ToolSpec{Kind: agent.KindInternal, Effect: run.EffectNonIdempotent, Schema: json.RawMessage(`{"type":"object"}`)}
 	name, ok := f.member("name")
 	if !ok || name.kind != kindString {
 		return empty, false
@@ -136,7 +137,7 @@ func service(f field, name string) (agent.ToolSpec, bool) {
 	case !hasKind:
 		return agent.ToolSpec{}, false
 	default:
-		return agent.ToolSpec{Kind: agent.KindService, Effect: agent.EffectNonIdempotent, Schema: json.RawMessage(`{"type":"object"}`)}, true
+		return agent.ToolSpec{Kind: agent.KindService, Effect: run.EffectNonIdempotent, Schema: json.RawMessage(`{"type":"object"}`)}, true
 	}
 }
 
@@ -146,7 +147,7 @@ func elsewhere(f field) (agent.ToolSpec, bool) {
 	if !ok || kind.kind != kindString || !agent.ToolKind(kind.node.text).Remote() {
 		return agent.ToolSpec{}, false
 	}
-	return agent.ToolSpec{Kind: agent.ToolKind(kind.node.text), Effect: agent.EffectNonIdempotent, Schema: json.RawMessage(`{"type":"object"}`)}, true
+	return agent.ToolSpec{Kind: agent.ToolKind(kind.node.text), Effect: run.EffectNonIdempotent, Schema: json.RawMessage(`{"type":"object"}`)}, true
 }
 
 func (r *reader) knownTools() string {

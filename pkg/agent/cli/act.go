@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -179,13 +179,13 @@ func approvedBy(counted []approval.Decision, of int) string {
 }
 
 // followed is the run to follow where something is done to a run: that one, or, while it is open, the one that nobody delegated.
-func (s *session) followed(ctx context.Context, run string) (api.Run, error) {
-	r, err := call(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, run) })
+func (s *session) followed(ctx context.Context, runID string) (api.Run, error) {
+	r, err := call(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, runID) })
 	if err != nil || r.Root == "" {
 		return r, err
 	}
 	root, err := call(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, r.Root) })
-	if err != nil || root.Status != agent.RunDone {
+	if err != nil || root.Status != run.RunDone {
 		return root, err
 	}
 	return r, nil
@@ -220,13 +220,13 @@ func (c *answerCommand) run(ctx context.Context, p *program) error {
 }
 
 // name puts the request into an answer that says what became of a call, by the call's name or its own: sent again, the answer is to no other.
-func (s *session) name(ctx context.Context, run string, a *api.Answer) error {
-	r, err := call(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, run) })
+func (s *session) name(ctx context.Context, runID string, a *api.Answer) error {
+	r, err := call(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, runID) })
 	if err != nil {
 		return err
 	}
 	for _, w := range r.Waiting {
-		if w.For == agent.ForOutcome && (a.Call == w.Call || a.Call == w.Approval) {
+		if w.For == run.ForOutcome && (a.Call == w.Call || a.Call == w.Approval) {
 			a.Call, a.Approval = w.Call, w.Approval
 			return nil
 		}
@@ -271,18 +271,18 @@ func (p *program) input(ctx context.Context, run string, in api.Input, uploads .
 	})
 }
 
-func (s *session) input(ctx context.Context, run string, in api.Input, key string) error {
-	return s.act(ctx, run, func(ctx context.Context, c *api.Client) error {
-		got, err := c.Input(ctx, run, in, key)
+func (s *session) input(ctx context.Context, runID string, in api.Input, key string) error {
+	return s.act(ctx, runID, func(ctx context.Context, c *api.Client) error {
+		got, err := c.Input(ctx, runID, in, key)
 		switch {
 		case err != nil:
 		case got.Already:
-			s.p.note("run %s was told that already: nothing was changed", run)
+			s.p.note("run %s was told that already: nothing was changed", runID)
 		case got.Applied == nil || *got.Applied:
-		case got.Status == agent.RunDone:
-			s.p.note("run %s had ended: nothing was changed", run)
+		case got.Status == run.RunDone:
+			s.p.note("run %s had ended: nothing was changed", runID)
 		default:
-			s.p.note("run %s waits for no such answer any more: nothing was changed", run)
+			s.p.note("run %s waits for no such answer any more: nothing was changed", runID)
 		}
 		return err
 	})
@@ -366,7 +366,7 @@ func (*resumeCommand) run(ctx context.Context, p *program) error {
 // open are the ids of all runs that are not done, the oldest first.
 func (s *session) open(ctx context.Context) ([]string, error) {
 	var out []string
-	for _, status := range []agent.RunStatus{agent.RunRunning, agent.RunWaiting} {
+	for _, status := range []run.RunStatus{run.RunRunning, run.RunWaiting} {
 		heads, err := s.runs(ctx, api.RunQuery{Status: string(status)})
 		if err != nil {
 			return nil, err
@@ -388,7 +388,7 @@ func (s *session) carryOn(ctx context.Context, id string) (api.Run, error) {
 	if err != nil {
 		return r, err
 	}
-	if r.Status == agent.RunDone {
+	if r.Status == run.RunDone {
 		s.p.say("run %s: %s", r.ID, r.Reason)
 		s.p.ended(r)
 		return r, nil

@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -29,7 +29,7 @@ func TestASocketsCallerChoosesNoTenant(t *testing.T) {
 		}
 		got, err := who(r)
 		require.NoError(t, err)
-		require.Equal(t, api.Caller{Tenant: local.Tenant, Principal: agent.Principal{ID: "user:ana", Groups: []string{"group:finance"}}}, got)
+		require.Equal(t, api.Caller{Tenant: local.Tenant, Principal: policy.Principal{ID: "user:ana", Groups: []string{"group:finance"}}}, got)
 	}
 	for as, refused := range map[string]bool{
 		"user:eve": false, "user:eve,group:operators": false, "acme": true, "tenant:acme": true, "user:eve@acme#x": true, "default/acme": true, "user:ana,tenant:acme": true,

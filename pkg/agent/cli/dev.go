@@ -10,8 +10,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/policy"
 )
 
 // devCommand serves the API over TCP beside the socket until it is interrupted. It serves the registered agents and those of the
@@ -67,7 +67,7 @@ func (c *devCommand) host() (string, error) {
 }
 
 // serve listens, carries on what is open, and waits for the interrupt or for the server to fail.
-func (c *devCommand) serve(ctx context.Context, e *engine, host string, as agent.Principal) error {
+func (c *devCommand) serve(ctx context.Context, e *engine, host string, as policy.Principal) error {
 	token, err := readToken(e.home.Dir, ids.System(e.p.clock).Token)
 	if err != nil {
 		return err

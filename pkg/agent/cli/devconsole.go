@@ -4,21 +4,22 @@ import (
 	"context"
 	"encoding/json"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	webpages "github.com/countersign/countersign/internal/web"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
 // newConsole makes the console of an engine. What it reads it reads as any client does; what it decides goes to the desk.
-func newConsole(e *engine, b api.Backend, token string, as agent.Principal) *webpages.Console {
+func newConsole(e *engine, b api.Backend, token string, as policy.Principal) *webpages.Console {
 	draw := ids.System(e.p.clock)
 	return &webpages.Console{
 		Pages:  e.deployment().Pages(),
 		Tenant: local.Tenant, As: as, Read: e.client(as), Agents: e.p.registry.Agents, Token: token, Start: draw.Token()[:10], Key: draw.Token(),
-		Conversation: func(ctx context.Context, run string) ([]agent.Spoken, error) {
+		Conversation: func(ctx context.Context, run string) ([]run.Spoken, error) {
 			l, err := b.Journal.Load(ctx, local.Tenant, run)
 			if err != nil {
 				return nil, err

@@ -13,11 +13,11 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/slack"
+	"github.com/countersign/countersign/internal/policy"
 	webpages "github.com/countersign/countersign/internal/web"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -26,14 +26,14 @@ import (
 type web struct {
 	engine *engine
 	server *http.Server
-	as     agent.Principal
+	as     policy.Principal
 	url    string // http://HOST:PORT
 	open   bool   // others can reach the port
 	token  string
 }
 
 // newWeb makes the web of an engine. Host is what was asked to be listened on, at is what came of it.
-func newWeb(e *engine, host string, at *net.TCPAddr, token string, as agent.Principal) (*web, error) {
+func newWeb(e *engine, host string, at *net.TCPAddr, token string, as policy.Principal) (*web, error) {
 	w := &web{engine: e, as: as, token: token, url: "http://" + reachable(at), open: !at.IP.IsLoopback()}
 	guard := api.Guard{Token: token, Port: strconv.Itoa(at.Port), Open: w.open}
 	if net.ParseIP(host) == nil {

@@ -19,6 +19,8 @@ import (
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/observe/telemetry"
 	"github.com/countersign/countersign/internal/people/notify"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tools/callback"
 	"github.com/countersign/countersign/internal/tools/secrets"
@@ -44,7 +46,7 @@ type engine struct {
 // openEngine opens the store and serves it. The error is local.ErrInUse where another process has it.
 func (p *program) openEngine(who people) (*engine, error) {
 	feed := api.NewFeed(p.clock)
-	heard := agent.HearTags(feed.Said)
+	heard := prompt.HearTags(feed.Said)
 	model := func(m agent.ModelSpec) (runtime.Model, error) { return p.adapter(m, heard) }
 	ring := &keys{home: p.home, draw: ids.System(p.clock).Token}
 	remotes, err := local.Remotes(p.home, p.getenv, p.clock, &p.aws)
@@ -162,7 +164,7 @@ func listen(path string) (net.Listener, error) {
 }
 
 // client talks to this very process.
-func (e *engine) client(as agent.Principal) *api.Client {
+func (e *engine) client(as policy.Principal) *api.Client {
 	return api.NewClient(e.pipe.Dial, as.String())
 }
 

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -104,19 +104,19 @@ func (s *session) events(ctx context.Context, run, after string, to *eventsShown
 }
 
 // tail shows the events as they come, until the run is done.
-func (s *session) tail(ctx context.Context, run, after string, to *eventsShown) error {
+func (s *session) tail(ctx context.Context, runID, after string, to *eventsShown) error {
 	to.last = after
 	for {
-		r, err := call(ctx, s, func(c *api.Client) (api.Run, error) { return c.RunWithoutMessages(ctx, run) })
+		r, err := call(ctx, s, func(c *api.Client) (api.Run, error) { return c.RunWithoutMessages(ctx, runID) })
 		if err != nil {
 			return err
 		}
 		if to.format == "" {
-			err = s.client.Follow(ctx, run, to.last, to.fact)
+			err = s.client.Follow(ctx, runID, to.last, to.fact)
 		} else {
-			err = s.client.FollowEncoded(ctx, run, to.format, to.last, to.event)
+			err = s.client.FollowEncoded(ctx, runID, to.format, to.last, to.event)
 		}
-		if err == nil && r.Status == agent.RunDone {
+		if err == nil && r.Status == run.RunDone {
 			return nil
 		}
 		if _, err := s.again(ctx, err); err != nil {

@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -93,9 +93,9 @@ func codeOf(err error) int {
 // codeOfRun is how a command that followed a run ends; nil for 0.
 func codeOfRun(r api.Run) error {
 	switch {
-	case r.Status != agent.RunDone:
+	case r.Status != run.RunDone:
 		return exit(exitWaiting)
-	case r.Reason == agent.ReasonError, r.Reason == agent.ReasonCancelled:
+	case r.Reason == run.ReasonError, r.Reason == run.ReasonCancelled:
 		return exit(exitFailed)
 	default:
 		return nil

@@ -11,8 +11,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -128,24 +128,24 @@ func (s *session) stalled(ctx context.Context, run string) error {
 
 // stalled says so when a run goes on no more though it is open: its execution has given up, because what it owes cannot be read or
 // written, or stands still, because this process does not know the agent that a call is for.
-func (e *engine) stalled(ctx context.Context, run string) error {
-	before, err := e.home.Ports.Journal.Head(ctx, local.Tenant, run)
-	if err != nil || before.Status == agent.RunDone {
+func (e *engine) stalled(ctx context.Context, runID string) error {
+	before, err := e.home.Ports.Journal.Head(ctx, local.Tenant, runID)
+	if err != nil || before.Status == run.RunDone {
 		return err
 	}
 	if err := e.home.StandsStill(before.Owner); err != nil {
 		return stalledError(fmt.Sprintf("run %s is not carried on by process %d: %v; %s carries it on where the agent is registered, or is in ./%s or ./agents/*/%s, and the tool is linked",
-			run, os.Getpid(), err, e.p.hint("resume"), agentFile, agentFile))
+			runID, os.Getpid(), err, e.p.hint("resume"), agentFile, agentFile))
 	}
 	status, err := e.home.Ports.Waiter.Status(ctx, before.Owner)
 	if err != nil || status != runtime.ExecutionEnded {
 		return err
 	}
-	after, err := e.home.Ports.Journal.Head(ctx, local.Tenant, run)
+	after, err := e.home.Ports.Journal.Head(ctx, local.Tenant, runID)
 	if err != nil || !after.Equal(before) { // it has ended, or been handed over, while we looked
 		return err
 	}
-	return stalledError(fmt.Sprintf("run %s stands still: its execution has given up; once what troubled it is mended, %s carries it on", run, e.p.hint("resume")))
+	return stalledError(fmt.Sprintf("run %s stands still: its execution has given up; once what troubled it is mended, %s carries it on", runID, e.p.hint("resume")))
 }
 
 func (e *engine) serveStalled(w http.ResponseWriter, r *http.Request) {

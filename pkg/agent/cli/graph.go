@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/statemachine"
 )
 
@@ -22,7 +22,7 @@ type drawing struct {
 }
 
 func (c *graphCommand) run(_ context.Context, p *program) error {
-	doc := drawing{[]string{agent.RunDiagram(), agent.CallDiagram()}}
+	doc := drawing{[]string{run.RunDiagram(), run.CallDiagram()}}
 	if !c.States {
 		m, err := machineDiagram(statemachine.Agent)
 		if err != nil {

@@ -10,9 +10,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 	"github.com/countersign/countersign/internal/web/stream"
 )
@@ -45,7 +45,7 @@ type runsCommand struct {
 }
 
 func (c *runsCommand) run(ctx context.Context, p *program) error {
-	if c.Status != "" && !agent.RunStatus(c.Status).Valid() {
+	if c.Status != "" && !run.RunStatus(c.Status).Valid() {
 		return usage("--status: got %q, want running, waiting or done", c.Status)
 	}
 	return p.looking(ctx, func(s *session) error {
@@ -210,7 +210,7 @@ func (p *program) summary(r api.Run) {
 }
 
 // whole says where all of a call's result is, where the conversation holds a part of it.
-func whole(w *agent.Whole) string {
+func whole(w *run.Whole) string {
 	if w == nil {
 		return ""
 	}

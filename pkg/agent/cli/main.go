@@ -15,9 +15,9 @@ import (
 	"github.com/alecthomas/kong"
 	"golang.org/x/term"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/registry"
 )
 
@@ -136,7 +136,7 @@ func (p *program) parse(args []string) (c command, helped bool, err error) {
 	if flag, without := withoutValue(parsed); without {
 		return nil, false, usage("%s: got nothing, want a value; see %s --help", flag, p.name())
 	}
-	if _, err := agent.ParsePrincipal(g.As); g.As != "" && err != nil {
+	if _, err := policy.ParsePrincipal(g.As); g.As != "" && err != nil {
 		return nil, false, usage("--as: %v", err)
 	}
 	p.doing, p.home, p.json, p.as, p.ids = parsed.Selected().Name, g.Home, g.JSON, g.As, typedIDs(parsed)

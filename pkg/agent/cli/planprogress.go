@@ -1,25 +1,25 @@
 package cli
 
 import (
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/people/mask"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // plan tells how far a run has come with its plan.
-func (pr *progress) plan(fact agent.Event) {
+func (pr *progress) plan(fact run.Event) {
 	switch f := fact.(type) {
-	case agent.Planned:
+	case run.Planned:
 		for _, s := range f.Steps {
 			pr.tell("plan", "%d: %s", s.Number, cut(mask.Text(s.Description), width))
 		}
-	case agent.StepRouted:
+	case run.StepRouted:
 		pr.routed(f)
-	case agent.PlanLeft:
+	case run.PlanLeft:
 		pr.tell("plan", "left to the loop: %s", f.Why)
 	}
 }
 
-func (pr *progress) routed(f agent.StepRouted) {
+func (pr *progress) routed(f run.StepRouted) {
 	switch {
 	case f.Failed:
 		pr.tell("step", "%d: no tool was called", f.Step)

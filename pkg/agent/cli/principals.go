@@ -11,9 +11,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
@@ -124,11 +124,11 @@ func withLocal(m map[string]json.RawMessage) map[string]json.RawMessage {
 }
 
 // acting is who --as means: "" the default, a user alone with the groups that the file gives them, or exactly what is said.
-func (p people) acting(as string) (agent.Principal, error) {
+func (p people) acting(as string) (policy.Principal, error) {
 	if as == "" {
 		as = p.Default
 	}
-	who, err := agent.ParsePrincipal(as)
+	who, err := policy.ParsePrincipal(as)
 	if err != nil || len(who.Groups) > 0 {
 		return who, err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/registry"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -59,7 +60,7 @@ const renames = `{"text": "I rename \u202eit.", "calls": [
 func newDesk(t *testing.T, agentYAML, model string) *desk {
 	t.Helper()
 	d := &desk{t: t, dir: t.TempDir(), entered: make(chan string, 10), release: make(chan struct{}, 10)}
-	hold := tool.Must(tool.New("hold", "Waits.", agent.EffectRead, func(ctx context.Context, c tool.Call, _ nothing) (agent.ToolResultData, error) {
+	hold := tool.Must(tool.New("hold", "Waits.", run.EffectRead, func(ctx context.Context, c tool.Call, _ nothing) (agent.ToolResultData, error) {
 		d.entered <- c.Run
 		select {
 		case <-d.release:

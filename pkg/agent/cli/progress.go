@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/people/mask"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -51,32 +51,32 @@ func (pr *progress) event(e api.Event) {
 		return
 	}
 	switch f := fact.(type) {
-	case agent.RunStarted:
+	case run.RunStarted:
 		pr.started(f)
-	case agent.InputReceived:
+	case run.InputReceived:
 		if f.Starts {
 			pr.tell("input", "started again by %s", f.By)
 			return
 		}
 		pr.tell("input", "%d more said by %s", len(f.Blocks), f.By)
-	case agent.Replied:
+	case run.Replied:
 		pr.replied(f)
-	case agent.Planned, agent.StepRouted, agent.Synthesised, agent.PlanLeft:
+	case run.Planned, run.StepRouted, run.Synthesised, run.PlanLeft:
 		pr.plan(fact)
-	case agent.ToolsListed, agent.ToolsDisabled:
+	case run.ToolsListed, run.ToolsDisabled:
 		pr.servers(fact)
-	case agent.Finished:
+	case run.Finished:
 		pr.finished(f)
 	default:
 		pr.aboutCall(fact)
 	}
 }
 
-func (pr *progress) started(f agent.RunStarted) {
+func (pr *progress) started(f run.RunStarted) {
 	switch o := f.From; {
 	case o == nil:
 		pr.tell("run", "%s of agent %s", f.Run, f.Agent)
-	case o.Kind == agent.OriginFork:
+	case o.Kind == run.OriginFork:
 		pr.tell("run", "%s of agent %s, a fork of %s at entry %d", f.Run, f.Agent, o.Run, o.Seq)
 		for _, u := range o.Unknown {
 			pr.tell("wait", "%s was interrupted before: somebody must say what became of it until %s", pr.call(u.Call), stamp(u.Expires))
@@ -86,7 +86,7 @@ func (pr *progress) started(f agent.RunStarted) {
 	}
 }
 
-func (pr *progress) replied(f agent.Replied) {
+func (pr *progress) replied(f run.Replied) {
 	calls := "calls"
 	if len(f.Calls) == 1 {
 		calls = "call"
@@ -107,37 +107,37 @@ func (pr *progress) replied(f agent.Replied) {
 	}
 }
 
-func (pr *progress) aboutCall(fact agent.Event) {
+func (pr *progress) aboutCall(fact run.Event) {
 	switch f := fact.(type) {
-	case agent.CallFinished:
+	case run.CallFinished:
 		pr.result(f.Call, f.IsError, f.Content)
-	case agent.LateResult:
+	case run.LateResult:
 		pr.result(f.Call, f.IsError, f.Content)
-	case agent.CallSuspended:
-		if f.For == agent.ForAnswer {
+	case run.CallSuspended:
+		if f.For == run.ForAnswer {
 			pr.tell("wait", "%s was asked and may answer until %s", pr.call(f.Call), stamp(f.Expires))
 			return
 		}
 		what := "approval"
-		if f.For == agent.ForInput {
+		if f.For == run.ForInput {
 			what = "input"
 		}
 		pr.tell("wait", "%s waits for %s %s until %s", pr.call(f.Call), what, f.Approval, stamp(f.Expires))
-	case agent.CallUnknown:
+	case run.CallUnknown:
 		pr.tell("wait", "%s was interrupted: somebody must say what became of it until %s", pr.call(f.Call), stamp(f.Expires))
-	case agent.CallCancelled:
+	case run.CallCancelled:
 		pr.tell("result", "%s cancelled: %s", pr.call(f.Call), f.Reason)
-	case agent.PermissionRequested:
+	case run.PermissionRequested:
 		names := make([]string, len(f.Tools))
 		for i, t := range f.Tools {
 			names[i] = t.Tool
 		}
 		pr.tell("wait", "%s: approval %s until %s", strings.Join(names, ", "), f.Approval, stamp(f.Expires))
-	case agent.PermissionAnswered:
+	case run.PermissionAnswered:
 		pr.tell("answered", "approval %s: %s", f.Approval, f.Text)
-	case agent.PermissionFailed:
+	case run.PermissionFailed:
 		pr.tell("failed", "%s", f.Message)
-	case agent.Decided:
+	case run.Decided:
 		if len(f.Tools) > 0 {
 			pr.tell("decided", "%s: %s by %s%s", strings.Join(f.Tools, ", "), f.Action, f.By, noteOf(f.Note))
 			return
@@ -147,17 +147,17 @@ func (pr *progress) aboutCall(fact agent.Event) {
 			edited = " with other arguments"
 		}
 		pr.tell("decided", "%s: %s%s by %s%s", pr.call(f.Call), f.Action, edited, f.By, noteOf(f.Note))
-	case agent.DecisionKept:
+	case run.DecisionKept:
 		pr.tell("decided", "%s, which is kept until %s waits: by %s%s", f.Action, f.Target, f.By, noteOf(f.Note))
-	case agent.DecisionDropped:
+	case run.DecisionDropped:
 		pr.tell("decided", "%s: the kept decision on %s comes to nothing: %s", pr.call(f.Call), f.Target, f.Why)
-	case agent.Answered:
+	case run.Answered:
 		pr.answered(f)
 	}
 }
 
 // answered tells who has answered. Where an attempt came to nothing, nobody has.
-func (pr *progress) answered(f agent.Answered) {
+func (pr *progress) answered(f run.Answered) {
 	if f.NotRun {
 		pr.tell("again", "%s: nothing came of an attempt", pr.call(f.Call))
 		return
@@ -173,7 +173,7 @@ func (pr *progress) result(call string, isError bool, content string) {
 	pr.tell("result", "%s %s: %s", pr.call(call), word, cut(mask.Text(content), width))
 }
 
-func (pr *progress) finished(f agent.Finished) {
+func (pr *progress) finished(f run.Finished) {
 	if f.Error != nil {
 		pr.tell("done", "%s: %s: %s", f.Reason, f.Error.Code, f.Error.Message)
 		return

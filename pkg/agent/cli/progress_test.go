@@ -7,31 +7,31 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
 // Who follows a run reads which tools it has not got of its servers, and that an attempt which came to nothing is no answer of anybody's.
 func TestProgressTellsWhatIsMissing(t *testing.T) {
-	all := []agent.ServerState{
-		{Name: "files", Tools: []string{"list"}, Disabled: []agent.DisabledTool{{Tool: "read", Why: agent.DisabledChanged}, {Tool: "wipe", Why: agent.DisabledNew}}},
+	all := []run.ServerState{
+		{Name: "files", Tools: []string{"list"}, Disabled: []run.DisabledTool{{Tool: "read", Why: run.DisabledChanged}, {Tool: "wipe", Why: run.DisabledNew}}},
 		{Name: "good", Tools: []string{"a"}},
 		{Name: "web", Problem: "connection\nrefused"},
 	}
 	for name, c := range map[string]struct {
-		fact agent.Event
+		fact run.Event
 		want string
 	}{
-		"listed": {agent.ToolsListed{Servers: all}, "" +
+		"listed": {run.ToolsListed{Servers: all}, "" +
 			"disabled read of files: its server has changed it since it was approved (countersign servers)\n" +
 			"disabled wipe of files: it was not there when its server was first listed (countersign servers)\n" +
 			"server   web could not be listed: connection\\nrefused\n"},
 		"lost": {
-			agent.ToolsDisabled{Server: "files", Tool: "read", Why: agent.DisabledChanged},
+			run.ToolsDisabled{Server: "files", Tool: "read", Why: run.DisabledChanged},
 			"disabled read of files: its server has changed it since it was approved (countersign servers)\n",
 		},
-		"again":    {agent.Answered{Call: "c1", Rerun: true, NotRun: true, By: "reconcile"}, "again    files.read (c1): nothing came of an attempt\n"},
-		"answered": {agent.Answered{Call: "c1", By: "user:ana"}, "answered files.read (c1) by user:ana\n"},
+		"again":    {run.Answered{Call: "c1", Rerun: true, NotRun: true, By: "reconcile"}, "again    files.read (c1): nothing came of an attempt\n"},
+		"answered": {run.Answered{Call: "c1", By: "user:ana"}, "answered files.read (c1) by user:ana\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var said bytes.Buffer
@@ -42,9 +42,9 @@ func TestProgressTellsWhatIsMissing(t *testing.T) {
 	}
 }
 
-func eventOf(t *testing.T, fact agent.Event) api.Event {
+func eventOf(t *testing.T, fact run.Event) api.Event {
 	t.Helper()
 	data, err := json.Marshal(fact)
 	require.NoError(t, err)
-	return api.Event{Type: agent.EventType(fact), Data: data}
+	return api.Event{Type: run.EventType(fact), Data: data}
 }

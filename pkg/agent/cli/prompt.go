@@ -10,9 +10,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -91,7 +92,7 @@ func (s *session) askInput(ctx context.Context) (*api.Verdict, error) {
 		case "l", "later":
 			return nil, nil
 		}
-		answer, err := agent.CompactJSON([]byte(typed), agent.JSONLimits{})
+		answer, err := jsonx.CompactJSON([]byte(typed), jsonx.JSONLimits{})
 		if err != nil {
 			s.p.note("that is not taken: %v", err)
 			continue
@@ -177,7 +178,7 @@ func (s *session) said(ctx context.Context, a approval.Approval) (string, error)
 			return "", fmt.Errorf("read message of run %s: %w", a.Run, err)
 		}
 		switch {
-		case m.Role != agent.RoleAssistant:
+		case m.Role != run.RoleAssistant:
 			said = ""
 		case b.Type == "text":
 			said = b.Text

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -103,7 +103,7 @@ func (s *session) attend(ctx context.Context, r api.Run, ask asker) (api.Run, er
 	later := map[string]bool{}
 	for {
 		r, err := f.untilRest(ctx)
-		if err != nil || r.Status == agent.RunDone {
+		if err != nil || r.Status == run.RunDone {
 			return r, err
 		}
 		all, err := s.family(ctx, r)
@@ -128,7 +128,7 @@ func (s *session) consultAll(ctx context.Context, all family, later map[string]b
 	}
 	for _, r := range all.open {
 		for _, w := range r.Waiting {
-			if later[w.Approval] || w.For != agent.ForApproval && w.For != agent.ForInput {
+			if later[w.Approval] || w.For != run.ForApproval && w.For != run.ForInput {
 				continue
 			}
 			done, err := s.consult(ctx, w.Approval, ask)
@@ -202,7 +202,7 @@ func (p *program) leaves(run string) {
 
 // closing shows how a run ended or what it waits for, and gives the exit code.
 func (p *program) closing(ctx context.Context, s *session, r api.Run) error {
-	if r.Status == agent.RunWaiting {
+	if r.Status == run.RunWaiting {
 		if err := s.waits(ctx, r); err != nil {
 			return err
 		}
@@ -237,11 +237,11 @@ func (s *session) waits(ctx context.Context, r api.Run) error {
 
 func (s *session) waitsOf(ctx context.Context, r api.Run, t tree) error {
 	for _, w := range r.Waiting {
-		if h, delegated := t.child(r.ID, w.Call); delegated && w.For == agent.ForAnswer {
+		if h, delegated := t.child(r.ID, w.Call); delegated && w.For == run.ForAnswer {
 			s.p.say("run %s waits for run %s of agent %s (%s)", r.ID, h.ID, line(h.Agent), w.Call)
 			continue
 		}
-		if w.For == agent.ForAnswer {
+		if w.For == run.ForAnswer {
 			if err := s.unanswered(ctx, r.ID, w); err != nil {
 				return err
 			}
@@ -306,7 +306,7 @@ func (p *program) ended(r api.Run) {
 	switch {
 	case r.Error != nil:
 		p.note("run %s ended in error: %s: %s", r.ID, r.Error.Code, lines(r.Error.Message))
-	case r.Reason == agent.ReasonCancelled:
+	case r.Reason == run.ReasonCancelled:
 		p.note("run %s was cancelled", r.ID)
 	}
 	if out := output(r.Output); out != "" {

@@ -6,7 +6,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 )
 
 // value reads an argument that is JSON, @FILE, or - for standard input. flag names it in errors, which do not repeat the value.
@@ -15,7 +15,7 @@ func (p *program) value(flag, arg string) (json.RawMessage, error) {
 	if err != nil {
 		return nil, usage("%s: %v", flag, err)
 	}
-	v, err := agent.CompactJSON(data, agent.JSONLimits{})
+	v, err := jsonx.CompactJSON(data, jsonx.JSONLimits{})
 	if err != nil {
 		return nil, usage("%s: %v", flag, err)
 	}

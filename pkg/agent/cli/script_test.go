@@ -18,6 +18,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/registry"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/builtin"
 )
@@ -58,20 +59,20 @@ func testRegistry(more ...tool.Tool) *registry.Registry {
 	if err != nil {
 		panic(err)
 	}
-	charge := tool.Must(tool.New("charge", "Charges.", agent.EffectNonIdempotent, func(ctx context.Context, _ tool.Call, _ nothing) (agent.ToolResultData, error) {
+	charge := tool.Must(tool.New("charge", "Charges.", run.EffectNonIdempotent, func(ctx context.Context, _ tool.Call, _ nothing) (agent.ToolResultData, error) {
 		<-ctx.Done()
 		return agent.ToolResultData{}, ctx.Err()
 	}, &tool.Options[nothing]{Timeout: 10 * time.Millisecond}))
-	count := tool.Must(tool.New("count", "Counts.", agent.EffectIdempotent, func(_ context.Context, c tool.Call, _ nothing) (agent.ToolResultData, error) {
+	count := tool.Must(tool.New("count", "Counts.", run.EffectIdempotent, func(_ context.Context, c tool.Call, _ nothing) (agent.ToolResultData, error) {
 		n, _, err := tool.State[int](c, "/count")
 		if err != nil {
 			return agent.ToolResultData{}, err
 		}
 		return tool.Patched(tool.Text("counted"), tool.SetState("/count", n+1))
 	}, nil))
-	book := tool.Must(tool.New("book", "Books.", agent.EffectNonIdempotent, func(_ context.Context, c tool.Call, _ nothing) (agent.ToolResultData, error) {
+	book := tool.Must(tool.New("book", "Books.", run.EffectNonIdempotent, func(_ context.Context, c tool.Call, _ nothing) (agent.ToolResultData, error) {
 		if c.Resume == nil {
-			return tool.Ask(agent.Ticket{
+			return tool.Ask(run.Ticket{
 				ID: "day", Message: "Which day?", Parameters: json.RawMessage(`{"from":"Monday"}`), ResponseSchema: json.RawMessage(`{"type":["string","boolean"]}`),
 			}), nil
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -160,7 +161,7 @@ func (c *serversApproveCommand) seen(ctx context.Context, p *program, s *session
 }
 
 // tellServerOf says what a run has of a server, and what it has not.
-func (p *program) tellServerOf(v agent.ServerState, fact func(name, format string, args ...any)) {
+func (p *program) tellServerOf(v run.ServerState, fact func(name, format string, args ...any)) {
 	switch {
 	case v.Problem != "" && len(v.Tools) == 0:
 		fact("server", "%s could not be listed: %s", line(v.Name), line(v.Problem))
@@ -175,9 +176,9 @@ func (p *program) tellServerOf(v agent.ServerState, fact func(name, format strin
 }
 
 // servers tells what a run has not got of its servers: who wonders why it does not call a tool reads it here.
-func (pr *progress) servers(fact agent.Event) {
+func (pr *progress) servers(fact run.Event) {
 	switch f := fact.(type) {
-	case agent.ToolsListed:
+	case run.ToolsListed:
 		for _, v := range f.Servers {
 			pr.p.tellServerOf(v, func(name, format string, args ...any) {
 				if name != "server" || v.Problem != "" {
@@ -185,19 +186,19 @@ func (pr *progress) servers(fact agent.Event) {
 				}
 			})
 		}
-	case agent.ToolsDisabled:
-		pr.tell("disabled", "%s of %s: %s", f.Tool, f.Server, pr.p.disabled(agent.DisabledTool{Why: f.Why}))
+	case run.ToolsDisabled:
+		pr.tell("disabled", "%s of %s: %s", f.Tool, f.Server, pr.p.disabled(run.DisabledTool{Why: f.Why}))
 	}
 }
 
 // disabled says why a tool is.
-func (p *program) disabled(t agent.DisabledTool) string {
+func (p *program) disabled(t run.DisabledTool) string {
 	switch t.Why {
-	case agent.DisabledChanged:
+	case run.DisabledChanged:
 		return "its server has changed it since it was approved (" + p.name() + " servers)"
-	case agent.DisabledNew:
+	case run.DisabledNew:
 		return "it was not there when its server was first listed (" + p.name() + " servers)"
-	case agent.DisabledCollision:
+	case run.DisabledCollision:
 		return "its name is taken: " + line(t.Detail)
 	default:
 		return "it cannot be used: " + line(t.Detail)

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -15,7 +15,7 @@ import (
 type session struct {
 	p      *program
 	who    people
-	as     agent.Principal
+	as     policy.Principal
 	carry  bool    // this command carries on what is open, should the engine be in this process
 	engine *engine // nil = another process has the store
 	client *api.Client

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -61,7 +61,7 @@ func (t tree) child(run, call string) (api.RunHead, bool) {
 
 // awaits reports whether a run waits for an answer, which may be that of another run.
 func awaits(r api.Run) bool {
-	return slices.ContainsFunc(r.Waiting, func(w api.Waiting) bool { return w.For == agent.ForAnswer })
+	return slices.ContainsFunc(r.Waiting, func(w api.Waiting) bool { return w.For == run.ForAnswer })
 }
 
 // family is a run and those below it that are open, at one look.
@@ -81,14 +81,14 @@ func (s *session) family(ctx context.Context, r api.Run) (family, error) {
 		return f, err
 	}
 	for _, h := range f.tree {
-		if h.Status == agent.RunDone {
+		if h.Status == run.RunDone {
 			continue
 		}
 		open, err := call(ctx, s, func(c *api.Client) (api.Run, error) { return c.RunWithoutMessages(ctx, h.ID) })
 		if err != nil {
 			return f, err
 		}
-		if open.Status != agent.RunDone {
+		if open.Status != run.RunDone {
 			f.open = append(f.open, open)
 		}
 	}
@@ -105,7 +105,7 @@ func (f family) owed() bool {
 	return slices.ContainsFunc(f.open, func(r api.Run) bool {
 		return slices.ContainsFunc(r.Waiting, func(w api.Waiting) bool {
 			h, ok := f.tree.child(r.ID, w.Call)
-			return ok && w.For == agent.ForAnswer && !slices.ContainsFunc(f.open, func(o api.Run) bool { return o.ID == h.ID })
+			return ok && w.For == run.ForAnswer && !slices.ContainsFunc(f.open, func(o api.Run) bool { return o.ID == h.ID })
 		})
 	})
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
@@ -58,7 +60,7 @@ func newOffice(t *testing.T) *office {
 }
 
 // delegate writes a run of tidy that is carried out for a call, below the policy of research. Nothing carries it on yet.
-func (o *office) delegate(key string, parent agent.Parent) string {
+func (o *office) delegate(key string, parent run.Parent) string {
 	o.t.Helper()
 	p, _ := o.program("")
 	p.home = o.home()
@@ -66,7 +68,7 @@ func (o *office) delegate(key string, parent agent.Parent) string {
 	require.NoError(o.t, err)
 	written, err := p.agent(filepath.Join(o.dir, "tidy"), chosen{})
 	require.NoError(o.t, err)
-	child := agent.Delegated(above, *written)
+	child := policy.Delegated(above, *written)
 	pinned, err := json.Marshal(child)
 	require.NoError(o.t, err)
 	e, err := p.openEngine(people{})
@@ -74,11 +76,11 @@ func (o *office) delegate(key string, parent agent.Parent) string {
 	defer func() { require.NoError(o.t, e.Close()) }()
 	ports, digest := e.home.Ports, store.BlobDigest(pinned)
 	require.NoError(o.t, ports.Blobs.Put(o.t.Context(), local.Tenant, digest, pinned))
-	run := agent.RunID(local.Tenant, child.Name, key)
-	d := agent.NewDraft(agent.AgentState{}, ports.IDs.Writer(), ports.Clock.Now())
-	require.NoError(o.t, d.Add(agent.RunStarted{
-		Tenant: local.Tenant, Run: run, Agent: child.Name, Definition: digest, Owner: runtime.ExecutionName(run, 0), BodyDigest: key, Parent: &parent,
-		MaxInteractions: child.Limits.Interactions, Messages: []agent.UserBlock{{Block: agent.Text{Text: "tidy"}}},
+	runID2 := agent.RunID(local.Tenant, child.Name, key)
+	d := run.NewDraft(run.AgentState{}, ports.IDs.Writer(), ports.Clock.Now())
+	require.NoError(o.t, d.Add(run.RunStarted{
+		Tenant: local.Tenant, Run: runID2, Agent: child.Name, Definition: digest, Owner: runtime.ExecutionName(runID2, 0), BodyDigest: key, Parent: &parent,
+		MaxInteractions: child.Limits.Interactions, Messages: []run.UserBlock{{Block: run.Text{Text: "tidy"}}},
 	}))
 	// Who has begun does not look again whether the run above waits for it; those above wait for no run here, but for a service's answer.
 	first, _, _ := strings.Cut(strings.ReplaceAll(renames, "\n\t", " "), "\n")
@@ -94,9 +96,9 @@ func (o *office) delegate(key string, parent agent.Parent) string {
 	for _, c := range reply.Calls {
 		said.Calls = append(said.Calls, agent.ReplyCall{ID: c.ID, Name: c.Name, Input: c.Input})
 	}
-	require.NoError(o.t, d.Add(agent.PlanReply(&child, &d.State, said, 1, "")))
-	require.NoError(o.t, ports.Journal.Append(o.t.Context(), agent.AgentState{}, d))
-	return run
+	require.NoError(o.t, d.Add(policy.PlanReply(&child, &d.State, said, 1, "")))
+	require.NoError(o.t, ports.Journal.Append(o.t.Context(), run.AgentState{}, d))
+	return runID2
 }
 
 // shown is a run as show --json has it.
@@ -134,7 +136,7 @@ func TestRequestsBelowAreAskedAtTheRoot(t *testing.T) {
 	require.Contains(t, o.command(t.Context(), "", "show", o.root).stdout.String(), "below     "+o.child+" of agent tidy for call c1: done natural_end")
 	require.FileExists(t, filepath.Join(o.dir, "tidy", "c.txt"))
 	require.FileExists(t, filepath.Join(o.dir, "tidy", "d.txt"))
-	require.Equal(t, agent.ReasonNaturalEnd, o.shown(o.root).Reason)
+	require.Equal(t, run.ReasonNaturalEnd, o.shown(o.root).Reason)
 }
 
 // What is left for later, and what nobody is there to ask about, is named at the root with the commands that decide it; deciding by id
@@ -161,7 +163,7 @@ func TestRequestsBelowAreNamedAtTheRoot(t *testing.T) {
 			last := o.command(t.Context(), "", "deny", ids[1][1])
 			require.Equal(t, 0, last.code, last.stderr.String())
 			require.Equal(t, "Researched.\n", last.stdout.String())
-			require.Equal(t, agent.ReasonNaturalEnd, o.shown(o.child).Reason)
+			require.Equal(t, run.ReasonNaturalEnd, o.shown(o.child).Reason)
 		})
 	}
 }
@@ -169,7 +171,7 @@ func TestRequestsBelowAreNamedAtTheRoot(t *testing.T) {
 // Approvals and runs are listed by the run they surface at; show has the tree; a run's events are its own.
 func TestShowsWhatIsBelow(t *testing.T) {
 	o := newOffice(t)
-	grandchild := o.delegate("deeper", agent.Parent{Run: o.child, Call: "m9", Root: o.root, Depth: 2})
+	grandchild := o.delegate("deeper", run.Parent{Run: o.child, Call: "m9", Root: o.root, Depth: 2})
 	require.Equal(t, 3, o.impatient("", "run", o.dir, "--message", "look", "--key", "k").code)
 	lone := agent.RunID(local.Tenant, "tidy", "lone")
 	require.Equal(t, 3, o.impatient("", "run", filepath.Join(o.dir, "tidy"), "--message", "tidy", "--key", "lone").code)

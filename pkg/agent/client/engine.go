@@ -11,6 +11,7 @@ import (
 	core "github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/web/api"
 	"github.com/countersign/countersign/pkg/agent"
@@ -65,7 +66,7 @@ func Open(dir string, r *agent.Registry, o *Options) (*Engine, error) {
 		return nil, fmt.Errorf("open engine %s: %w", dir, err)
 	}
 	b := e.home.Backend(local.Serving{Agents: r, Feed: e.feed, Caller: func(req *http.Request) (api.Caller, error) {
-		who, err := core.ParsePrincipal(req.Header.Get(api.AsHeader))
+		who, err := policy.ParsePrincipal(req.Header.Get(api.AsHeader))
 		return api.Caller{Tenant: local.Tenant, Principal: who}, err
 	}})
 	e.server = &http.Server{Handler: api.Handler(b), ReadHeaderTimeout: time.Minute}

@@ -1,0 +1,472 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/run"
+)
+
+// delegate checks what only a tool of kind agent has. Whether there is such an agent, CheckAgents says.
+func (c *checker) delegate(at string, t ToolSpec) {
+	if t.Kind != KindAgent {
+		c.that(t.Agent == nil, at+".agent", "got an agent, want none: only kind agent has one")
+		return
+	}
+	if t.Agent == nil {
+		c.add(at+".agent", "got nothing, want the name of an agent")
+		return
+	}
+	c.form(ValidAgentName(t.Agent.Agent), at+".agent", t.Agent.Agent, agentNameForm)
+	c.that(t.Agent.Tokens >= 0, at+".budget.tokens", fmt.Sprintf("got %d, want zero or more", t.Agent.Tokens))
+	c.that(t.Agent.USD >= 0, at+".budget.usd", "got less than zero, want zero or more")
+}
+
+// amounts checks what a run may use, and how far delegation may go.
+func (c *checker) amounts(at string, l Limits) {
+	c.that(l.Tokens >= 0, at+".tokens", fmt.Sprintf("got %d, want zero or more", l.Tokens))
+	c.that(l.USD >= 0, at+".usd", "got less than zero, want zero or more")
+	c.that(l.Depth >= 0 && l.Depth <= maxDepth, at+".depth", fmt.Sprintf("got %d, want 1 to %d", l.Depth, maxDepth))
+	c.that(l.Children >= 0 && l.Children <= MaxChildren, at+".children", fmt.Sprintf("got %d, want 1 to %d", l.Children, MaxChildren))
+}
+
+// maxDepth is how many runs there may be below any root.
+const maxDepth = 16
+
+// httpMethods are those of a tool's request. CONNECT and TRACE are none: they are about the way, and not about the host.
+var httpMethods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+
+// ourHeaders are the fields that a request has anyway, or that are about its way.
+var ourHeaders = []string{
+	"accept-encoding", "connection", "content-length", "expect", "host", "idempotency-key", "keep-alive", "proxy-authenticate",
+	"proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
+}
+
+// httpTool wants a tool of kind http to have a request that its schema's arguments fill, and no other tool to have one.
+func (c *checker) httpTool(at string, t ToolSpec) {
+	if t.Kind != KindHTTP {
+		c.that(t.HTTP == nil, at+".url", "got a request, want none: only kind http has one")
+		return
+	}
+	if t.HTTP == nil {
+		c.add(at+".url", "got nothing, want the URL that a tool of kind http asks")
+		return
+	}
+	h := t.HTTP
+	oneOf(c, at+".method", h.Method, httpMethods...)
+	r := requestCheck{checker: c, args: properties(t.Schema), required: requiredOf(t.Schema)}
+	r.url(at+".url", h)
+	for _, name := range slices.Sorted(maps.Keys(h.Query)) {
+		r.template(at+".query."+name, h.Query[name])
+	}
+	r.headers(at+".headers", h.Headers)
+	if h.Body != nil {
+		r.body(at+".body", h)
+	}
+	for i, host := range h.Allow {
+		c.that(host != "" && !strings.ContainsAny(host, "/{}$@*\\ "), fmt.Sprintf("%s.allowHosts[%d]", at, i), "got something else, want host or host:port")
+	}
+}
+
+// requestCheck checks the templates of one request.
+type requestCheck struct {
+	*checker
+	args, required map[string]bool
+}
+
+func (c requestCheck) template(path, text string) []TemplatePart {
+	parts, err := RequestParts(text)
+	if err != nil {
+		c.add(path, err.Error())
+	}
+	for _, p := range parts {
+		c.that(p.Arg == "" || c.args[p.Arg], path, fmt.Sprintf("got {%s}, want the name of a property of schema", p.Arg))
+	}
+	return parts
+}
+
+func (c requestCheck) url(path string, h *HTTPTool) {
+	u, err := h.Request()
+	if err != nil {
+		c.add(path, err.Error())
+		return
+	}
+	for _, p := range c.template(path, u.Path) {
+		c.that(p.Arg == "" || c.required[p.Arg], path, fmt.Sprintf("got {%s} in the path, want a property that schema requires", p.Arg))
+		c.that(!strings.ContainsAny(p.Text, "{}"), path, "got a brace in the path, want {name} or ${secret:NAME}")
+	}
+	for _, segment := range strings.Split(u.Path, "/") {
+		c.that(segment != "." && segment != "..", path, "got . or .. in the path, want the path itself")
+	}
+	for _, q := range u.Query {
+		c.that(!strings.ContainsAny(q.Name, "{}$"), path, "got a template as the name of a query parameter, want the name itself")
+		for _, p := range c.template(path, q.Value) {
+			c.that(!strings.ContainsAny(p.Text, "{}"), path, "got a brace in the query, want {name} or ${secret:NAME}")
+		}
+		_, twice := h.Query[q.Name]
+		c.that(!twice, path, "got a query parameter that query has, too, want each once")
+	}
+}
+
+func (c requestCheck) headers(at string, headers map[string]string) {
+	seen := map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		path, lower := at+"."+name, strings.ToLower(name)
+		c.that(name != "" && onlyOf(name, "!#$%&'*+-.^_`|~"), path, "got no name of a header field, want one")
+		c.that(!slices.Contains(ourHeaders, lower), path, "got a header field that is not the tool's to say, want none of that name")
+		c.that(!seen[lower], path, "got a header field a second time, want each once")
+		seen[lower] = true
+		for _, p := range c.template(path, headers[name]) {
+			c.that(!strings.ContainsFunc(p.Text, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }), path, "got a control character, want none")
+		}
+		c.that(lower != "content-type" || strings.Contains(headers[name], "json"), path, "got another type, want one of JSON: that is what a body is")
+	}
+}
+
+func (c requestCheck) body(path string, h *HTTPTool) {
+	c.that(h.Method != "GET" && h.Method != "HEAD", path, "got a body, want none: "+h.Method+" has none")
+	compact, err := jsonx.CompactJSON(h.Body, jsonx.JSONLimits{})
+	if err != nil {
+		c.add(path, "got what is no JSON, want the body")
+		return
+	}
+	v, err := jsonx.DecodeNumbers(compact)
+	if err != nil {
+		c.add(path, "got what is no JSON, want the body")
+		return
+	}
+	c.strings(path, v)
+}
+
+// strings checks every string of a body, which is a template.
+func (c requestCheck) strings(path string, v any) {
+	switch v := v.(type) {
+	case string:
+		c.template(path, v)
+	case []any:
+		for _, item := range v {
+			c.strings(path, item)
+		}
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			c.that(!strings.Contains(key, secretOpen), path, "got a secret as a key, want it as a value")
+			c.strings(path, v[key])
+		}
+	}
+}
+
+// properties are the names of an object schema's properties, at its top.
+func properties(schema json.RawMessage) map[string]bool {
+	var s struct {
+		Properties map[string]json.RawMessage `json:"properties"`
+	}
+	names := map[string]bool{}
+	if json.Unmarshal(schema, &s) != nil { // checkSchema says what is wrong with it
+		return names
+	}
+	for name := range s.Properties {
+		names[name] = true
+	}
+	return names
+}
+
+func requiredOf(schema json.RawMessage) map[string]bool {
+	var s struct {
+		Required []string `json:"required"`
+	}
+	names := map[string]bool{}
+	if json.Unmarshal(schema, &s) != nil { // likewise
+		return names
+	}
+	for _, name := range s.Required {
+		names[name] = true
+	}
+	return names
+}
+
+// lambdaTool wants a function of a tool of kind lambda, and none of any other.
+func (c *checker) lambdaTool(at string, t ToolSpec) {
+	switch {
+	case t.Kind != KindLambda:
+		c.that(t.Lambda == nil, at+".function", "got a function, want none: only a tool of kind lambda has one")
+	case t.Lambda == nil:
+		c.form(false, at+".function", "", functionForm)
+	default:
+		c.form(validFunction(t.Lambda.Function), at+".function", t.Lambda.Function, functionForm)
+	}
+}
+
+const functionForm = "the name or ARN of a function of AWS Lambda"
+
+// validFunction reports whether name is one of FUNCTION, ACCOUNT:function:FUNCTION and arn:PARTITION:lambda:REGION:ACCOUNT:function:FUNCTION,
+// each perhaps with :VERSION or :ALIAS behind it.
+func validFunction(name string) bool {
+	parts := strings.Split(name, ":")
+	if len(parts) >= 7 && strings.HasPrefix(name, "arn:") {
+		if !functionWord(parts[1], 20) || parts[2] != "lambda" || !functionWord(parts[3], 30) {
+			return false
+		}
+		parts = parts[4:]
+	}
+	if len(parts) >= 3 {
+		if !accountID(parts[0]) || parts[1] != "function" {
+			return false
+		}
+		parts = parts[2:]
+	}
+	return functionWord(parts[0], 64) && (len(parts) == 1 || len(parts) == 2 && (parts[1] == "$LATEST" || functionWord(parts[1], 128)))
+}
+
+// functionWord reports whether text is 1 to limit letters, digits, - and _.
+func functionWord(text string, limit int) bool {
+	for i := range len(text) {
+		c := text[i]
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
+			return false
+		}
+	}
+	return text != "" && len(text) <= limit
+}
+
+func accountID(text string) bool {
+	for i := range len(text) {
+		if text[i] < '0' || text[i] > '9' {
+			return false
+		}
+	}
+	return len(text) == 12
+}
+
+// The bounds of what is said of a server.
+const (
+	maxServerName = 32 // so that its tools' names have room
+	maxPattern    = 128
+)
+
+// mcpHint stands where a tool of a server is written as a tool of the agent.
+const mcpHint = "got mcp, want internal or service: servers stand under mcp, and their tools are listed when a run begins"
+
+// servers checks what the definition says of MCP servers. Values of headers and of the environment are never repeated: they may be secret.
+func (c *checker) servers(at string, d *Definition) {
+	seen := map[string]bool{}
+	for i, m := range d.MCP {
+		path := fmt.Sprintf("%s[%d]", at, i)
+		c.form(validServerName(m.Name), path+".name", m.Name, "1 to 32 of a-z, 0-9, _ and -, the first a letter or digit")
+		c.that(m.Name == "" || !seen[m.Name], path+".name", "got a server a second time, want each once")
+		seen[m.Name] = true
+		c.serverPlace(path, m)
+		c.that(m.Timeout >= 0, path+".timeout", "got less than zero, want a duration")
+		c.serverTools(path, d, m)
+	}
+}
+
+// serverPlace checks how the server is reached.
+func (c *checker) serverPlace(at string, m MCPServer) {
+	local, remote := len(m.Command) > 0, m.URL != ""
+	switch {
+	case local && remote:
+		c.add(at+".url", "got a url beside a command, want one of them")
+	case !local && !remote:
+		c.add(at+".url", "got neither a url nor a command, want one of them")
+	case remote:
+		c.form(validServerURL(m.URL), at+".url", m.URL, "an https URL, or an http one of this machine, without credentials, fragment or ${secret:...}: secrets go into headers")
+	case strings.TrimSpace(m.Command[0]) == "":
+		c.add(at+".command[0]", "got nothing, want a program")
+	}
+	for i, arg := range m.Command {
+		c.that(!strings.ContainsRune(arg, 0), fmt.Sprintf("%s.command[%d]", at, i), "got a zero byte, want an argument without")
+	}
+	c.that(local || m.Dir == "", at+".dir", "got a folder, want none: only a command runs in one")
+	c.that(local || len(m.Env) == 0, at+".env", "got an environment, want none: only a command has one")
+	c.that(remote || len(m.Headers) == 0, at+".headers", "got headers, want none: only a url is sent them")
+	for _, name := range jsonx.SortedKeys(m.Env) {
+		path := keyPath(at+".env", name)
+		c.that(validEnvName(name), at+".env", "got a name that no variable has, want letters, digits and _, the first no digit")
+		c.that(!strings.ContainsRune(m.Env[name], 0), path, "got a zero byte, want a text without")
+		c.secretRefs(path, m.Env[name])
+	}
+	for _, name := range jsonx.SortedKeys(m.Headers) {
+		path := keyPath(at+".headers", name)
+		c.that(validHeaderName(name), at+".headers", "got a name that no header has, or that the connection sets itself, want another one")
+		c.that(!strings.ContainsFunc(m.Headers[name], isControl), path, "got a control character, want a text without")
+		c.secretRefs(path, m.Headers[name])
+	}
+}
+
+// serverTools checks what is said of the server's tools, as far as it can be wrong before they are known.
+func (c *checker) serverTools(at string, d *Definition, m MCPServer) {
+	seen := map[string]bool{}
+	own := map[string]string{}
+	for _, t := range d.Tools {
+		if t.MCP == nil {
+			own[t.ModelName()] = t.Name
+		}
+	}
+	pattern := func(path, match string) {
+		c.form(validPattern(match), path, match, "a pattern over the server's own names, such as read_*")
+		name := m.Name + "." + match
+		if other, taken := own[ModelName(name)]; taken && !strings.Contains(match, "*") {
+			c.add(path, fmt.Sprintf("%s and the tool %s are both %s to the model, want different names", name, other, ModelName(name)))
+		}
+	}
+	for _, p := range m.Tools {
+		path := keyPath(at+".tools", p.Match)
+		pattern(path, p.Match)
+		c.that(!seen[p.Match], path, "got a pattern a second time, want each once")
+		seen[p.Match] = true
+		if p.Effect != "" {
+			oneOf(c, path+".effect", p.Effect, run.EffectRead, run.EffectIdempotent, run.EffectNonIdempotent)
+		}
+		c.that(p.Timeout >= 0, path+".timeout", "got less than zero, want a duration")
+	}
+	for i, match := range m.Allow {
+		pattern(fmt.Sprintf("%s.allow[%d]", at, i), match)
+	}
+	for i, match := range m.Deny {
+		c.form(validPattern(match), fmt.Sprintf("%s.deny[%d]", at, i), match, "a pattern over the server's own names, such as write_*")
+	}
+}
+
+// secretRefs wants every reference to a secret in a text to be whole.
+func (c *checker) secretRefs(at, text string) {
+	for {
+		_, rest, found := strings.Cut(text, "${")
+		if !found {
+			return
+		}
+		name, after, closed := strings.Cut(rest, "}")
+		ref, isSecret := strings.CutPrefix(name, "secret:")
+		if !closed || !isSecret || !validSecretName(ref) {
+			c.add(at, "got ${ without what belongs behind it, want ${secret:NAME}, NAME 1 to 64 letters, digits, _, . and -")
+			return
+		}
+		text = after
+	}
+}
+
+// FromServer reports whether a tool of that original name may be one of d's servers', which nobody has listed yet.
+func (d *Definition) FromServer(tool string) bool {
+	return slices.ContainsFunc(d.MCP, func(m MCPServer) bool {
+		name, ok := strings.CutPrefix(tool, m.Name+".")
+		return ok && name != "" && m.Wants(name)
+	})
+}
+
+// mcpTool checks a tool of a server as a definition has it once the server is listed.
+func (c *checker) mcpTool(at string, t ToolSpec, servers []MCPServer) {
+	known := func(m MCPServer) bool { return m.Name == t.MCP.Server }
+	if t.MCP == nil || t.MCP.Digest == "" || !slices.ContainsFunc(servers, known) {
+		c.add(at+".kind", mcpHint)
+	}
+}
+
+// keyPath is the path of a key that somebody has chosen, as the reader of agent files writes it.
+func keyPath(at, key string) string {
+	const plain = run.Letters + run.Digits + "_$-"
+	if !run.Spelled(key, plain, plain, 64) {
+		return fmt.Sprintf("%s[%.64q]", at, key)
+	}
+	return at + "." + key
+}
+
+// ValidServerName reports whether s may name an MCP server of an agent: ^[a-z0-9][a-z0-9_-]{0,31}$.
+func ValidServerName(s string) bool { return validServerName(s) }
+
+func validServerName(s string) bool {
+	const first = run.Lowercase + run.Digits
+	return run.Spelled(s, first, first+"_-", maxServerName)
+}
+
+// validPattern reports whether s may be a pattern over the names that servers give their tools.
+func validPattern(s string) bool {
+	return s != "" && len(s) <= maxPattern && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
+}
+
+func validSecretName(s string) bool {
+	const name = run.Letters + run.Digits + "_.-"
+	return run.Spelled(s, name, name, 64)
+}
+
+func validEnvName(s string) bool {
+	return run.Spelled(s, run.Letters+"_", run.Letters+run.Digits+"_", 128)
+}
+
+// ownHeaders are what a connection says itself.
+var ownHeaders = []string{
+	"accept", "connection", "content-length", "content-type", "host", "last-event-id", "mcp-protocol-version", "mcp-session-id", "te", "trailer",
+	"transfer-encoding", "upgrade",
+}
+
+func validHeaderName(s string) bool {
+	const name = run.Letters + run.Digits + "!#$%&'*+-.^_`|~"
+	return run.Spelled(s, name, name, 128) && !slices.Contains(ownHeaders, strings.ToLower(s))
+}
+
+func isControl(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
+
+// validServerURL wants a URL that nobody on the way can read, unless there is no way.
+func validServerURL(s string) bool {
+	u, err := url.Parse(s)
+	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" || strings.Contains(s, "${") {
+		return false
+	}
+	return u.Scheme == "https" || u.Scheme == "http" && loopback(u.Hostname())
+}
+
+func loopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}
+
+// MaxAttempts is how often a call may be entered in one invocation.
+const MaxAttempts = 20
+
+// toolPolicy checks how a tool's calls are made.
+func (c *checker) toolPolicy(at string, t ToolSpec) {
+	r := t.Retry
+	c.that(r.Attempts >= 0 && r.Attempts <= MaxAttempts, at+".retry.attempts", fmt.Sprintf("got %d, want 0 to %d", r.Attempts, MaxAttempts))
+	c.that(r.Attempts <= 1 || t.Effect != run.EffectNonIdempotent, at+".retry.attempts",
+		fmt.Sprintf("got %d, want one: a tool of effect non_idempotent is entered at most once", r.Attempts))
+	c.that(r.Backoff >= 0, at+".retry.backoff", "got less than zero, want a duration")
+	c.that(r.MaxBackoff == 0 || r.MaxBackoff >= r.Backoff, at+".retry.maxBackoff", "got less than backoff, want at least as much")
+	c.that(t.Concurrency >= 0, at+".concurrency", fmt.Sprintf("got %d, want zero or more", t.Concurrency))
+	c.that(t.MaxResult >= 0 && t.MaxResult <= MaxResult, at+".maxResult", fmt.Sprintf("got %d, want 0 to %d bytes", t.MaxResult, MaxResult))
+	if t.AnsweredLater() {
+		c.that(r == ToolRetry{}, at+".retry", "got a policy, want none: the call is sent out and answered later")
+		c.that(t.Concurrency == 0, at+".concurrency", "got a bound, want none: the call is sent out and answered later")
+	}
+	if t.Undo != nil && t.Undo.Args != nil {
+		if err := checkUndoArgs(t.Undo.Args); err != nil {
+			c.add(at+".undo.args", err.Error())
+		}
+	}
+}
+
+// listsLater reports whether a name may be that of a tool of an MCP server, which is known once the server has been asked.
+func (d *Definition) listsLater(tool string) bool {
+	return slices.ContainsFunc(d.MCP, func(m MCPServer) bool { return strings.HasPrefix(tool, m.Name+".") })
+}
+
+// undos wants what takes a tool's calls back to be a tool of the agent.
+func (c *checker) undos(d *Definition) {
+	for i, t := range d.Tools {
+		if t.Undo == nil {
+			continue
+		}
+		at := fmt.Sprintf("tools[%d].undo.tool", i)
+		_, known := d.Tool(t.Undo.Tool)
+		switch {
+		case t.Undo.Tool == "":
+			c.add(at, "got nothing, want the original name of a tool of this agent")
+		case !known && d.listsLater(t.Undo.Tool):
+		case !known || d.BreaksLoop(t.Undo.Tool):
+			c.add(at, "got no tool of this agent, want the original name of one")
+		}
+	}
+}

@@ -1,0 +1,527 @@
+package agent
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/run"
+)
+
+// TextPolicy says what a reply without calls is worth.
+type TextPolicy string
+
+// The last word; the last word unless it reads as unfinished, as a deflection, or says nothing (seed 002); or never the last word, because
+// only a loop-breaking tool ends the run (seed 004). "" = final.
+const (
+	TextFinal       TextPolicy = "final"
+	TextHeuristic   TextPolicy = "heuristic"
+	TextRequireTool TextPolicy = "require_tool"
+)
+
+// Analysis tunes TextHeuristic. Lists hold phrases that are looked for without regard to case, with * between two words for up to eight others
+// of one sentence; nil or empty = the built-in ones. The zero value of a number is its preset's.
+type Analysis struct {
+	Incomplete []string `json:"incomplete,omitempty"` // a text that says so is gone on with
+	Completion []string `json:"completion,omitempty"` // a text that says so is finished, whatever else it says
+	Deflection []string `json:"deflection,omitempty"` // a text that says so asks back, offers, narrates or refuses
+
+	DeflectionRetries int `json:"deflectionRetries,omitempty"` // how often a run sends a deflection back; then it is accepted
+	EmptyReplies      int `json:"emptyReplies,omitempty"`      // so many in a row force the summary
+	TrustGate         int `json:"trustGate,omitempty"`         // from so many calls on, no text is taken for a deflection
+}
+
+// or is a with q's numbers where it has none.
+func (a Analysis) or(q Analysis) Analysis {
+	if a.DeflectionRetries == 0 {
+		a.DeflectionRetries = q.DeflectionRetries
+	}
+	if a.EmptyReplies == 0 {
+		a.EmptyReplies = q.EmptyReplies
+	}
+	if a.TrustGate == 0 {
+		a.TrustGate = q.TrustGate
+	}
+	return a
+}
+
+func defaultAnalysis() Analysis { return Analysis{DeflectionRetries: 3, EmptyReplies: 2, TrustGate: 3} }
+
+func (c *checker) analysis(at string, a Analysis) {
+	for _, n := range []struct {
+		key string
+		got int
+	}{{"deflectionRetries", a.DeflectionRetries}, {"emptyReplies", a.EmptyReplies}, {"trustGate", a.TrustGate}} {
+		c.that(n.got >= 0, at+"."+n.key, fmt.Sprintf("got %d, want zero or more", n.got))
+	}
+	for _, l := range []struct {
+		key  string
+		list []string
+	}{{"incomplete", a.Incomplete}, {"completion", a.Completion}, {"deflection", a.Deflection}} {
+		for i, phrase := range l.list {
+			c.that(phrase != "", fmt.Sprintf("%s.%s[%d]", at, l.key, i), "got nothing, want a phrase")
+			c.that(len(phrase) <= maxPhrase, fmt.Sprintf("%s.%s[%d]", at, l.key, i),
+				fmt.Sprintf("got %d bytes, want at most %d: a phrase is a few words that stand in a text", len(phrase), maxPhrase))
+		}
+	}
+}
+
+// maxPhrase bounds a phrase of a definition, in bytes, and with it the expression that finds it.
+const maxPhrase = 200
+
+// The wordings of the heuristic.
+const (
+	WordIncomplete      = "incomplete"
+	WordDeflection      = "deflection"
+	WordEmptyFirst      = "emptyFirst"
+	WordEmptyAfterTools = "emptyAfterTools"
+)
+
+// wordingsOfAnalysis are what a model is told of replies that read as no last word.
+var wordingsOfAnalysis = []Wording{
+	{
+		Key: WordIncomplete, About: "to a model whose text says that work is left",
+		Text:    "You stopped before finishing. Continue processing the remaining items.",
+		Presets: map[Preset]string{PresetCowork: "You stopped before finishing. Continue processing the remaining files."},
+	},
+	{
+		Key: WordDeflection, About: "to a model that asks, offers, narrates or refuses in place of going on",
+		Text: "Do not ask questions. Continue executing the task.",
+	},
+	{
+		Key: WordEmptyFirst, About: "to a model that said nothing before any tool had run",
+		Text: "You said nothing. Begin with the task: call the tools it needs, or answer it.",
+	},
+	{
+		Key: WordEmptyAfterTools, About: "to a model that said nothing after tools had run",
+		Text: "You said nothing. Go on from the results above: call the next tool, or say what was done.",
+	},
+}
+
+// Context says how much of the conversation a request holds. The zero value: all of it, media too.
+type Context struct {
+	Mask bool `json:"mask,omitempty"` // media that an inference has carried stand as text in later requests
+
+	Window       int     `json:"window,omitempty"` // tokens that a request and its reply share; 0 = nobody counts them
+	Reserve      Reserve `json:"reserve,omitzero"`
+	EvictBelow   int     `json:"evictBelow,omitempty"`    // fewer tokens left than this evict
+	RoundMinimum int     `json:"roundMinimum,omitempty"`  // fewer tokens left than this end the loop
+	Keep         int     `json:"keep,omitempty"`          // newest messages that an eviction leaves
+	Summary      int     `json:"summaryTokens,omitempty"` // of what was evicted
+
+	SummaryBy SummaryKind `json:"summary,omitempty"` // who writes it; "" = mechanical
+
+	TruncateResult int  `json:"truncateResult,omitempty"` // characters of a tool's result; 0 = all of them
+	KeepWhole      bool `json:"keepWhole,omitempty"`      // all of a result that is cut is kept in a blob, and the model may read on in it
+	CompressAfter  int  `json:"compressAfter,omitempty"`  // newest messages whose tool results stand whole, older ones are shortened in requests; 0 = all stand whole
+	Prune          int  `json:"prune,omitempty"`          // tokens of the newest messages that are kept (seed 004); 0 = all are
+}
+
+// Reserve is the part of a window that is not for the conversation, in tokens.
+type Reserve struct {
+	System *int `json:"system,omitempty"` // nil = as much as the system text takes
+	Tools  *int `json:"tools,omitempty"`  // nil = as much as the tools' definitions take
+	Active int  `json:"active,omitempty"`
+	Output int  `json:"output,omitempty"`
+	Safety int  `json:"safety,omitempty"`
+}
+
+// SummaryKind says who writes the summary of what was evicted.
+type SummaryKind string
+
+// Mechanical is a line for each message, by rule. Model is a text that the agent's model writes, mechanical where it fails.
+const (
+	SummaryMechanical SummaryKind = "mechanical"
+	SummaryModel      SummaryKind = "model"
+)
+
+// defaultWindow is the window's policy around its size.
+func defaultWindow(tokens int, r Reserve) Context {
+	return Context{Window: tokens, Reserve: r, EvictBelow: 5000, RoundMinimum: 1500, Keep: 10, Summary: 500, TruncateResult: 6000}
+}
+
+func (c *checker) context(at string, x Context) {
+	for _, n := range []struct {
+		key string
+		got int
+	}{
+		{"window", x.Window}, {"reserve.active", x.Reserve.Active}, {"reserve.output", x.Reserve.Output}, {"reserve.safety", x.Reserve.Safety},
+		{"evictBelow", x.EvictBelow}, {"roundMinimum", x.RoundMinimum}, {"keep", x.Keep}, {"summaryTokens", x.Summary},
+		{"truncateResult", x.TruncateResult}, {"compressAfter", x.CompressAfter}, {"prune", x.Prune},
+	} {
+		c.that(n.got >= 0, at+"."+n.key, fmt.Sprintf("got %d, want zero or more", n.got))
+	}
+	switch x.SummaryBy {
+	case "", SummaryMechanical, SummaryModel:
+	default:
+		c.add(at+".summary", fmt.Sprintf("got %q, want mechanical or model", x.SummaryBy))
+	}
+	for key, n := range map[string]*int{"system": x.Reserve.System, "tools": x.Reserve.Tools} {
+		c.that(n == nil || *n >= 0, at+".reserve."+key, "got less than zero, want zero or more, or measured")
+	}
+}
+
+// Measured reports whether all of the partition that a request decides is measured.
+func (c Context) Measured() bool { return c.Reserve.System == nil && c.Reserve.Tools == nil }
+
+// Pieces are the texts of the model from where the newest reply begins.
+func Pieces(s *run.AgentState) string {
+	text := ""
+	for _, m := range s.Messages.All()[max(0, s.Cut.From-s.EvictedMessages):] {
+		if t, ok := m.Block.(run.Text); ok && m.Role == run.RoleAssistant {
+			text += t.Text
+		}
+	}
+	return text
+}
+
+// Guards stop a model that goes in circles. The zero value stops nothing.
+type Guards struct {
+	DuplicateCalls bool `json:"duplicateCalls,omitempty"` // a call identical to one whose result the model has is not carried out again
+	FailedRounds   int  `json:"failedRounds,omitempty"`   // after so many rounds in a row in which every call failed the model is told to change its approach; 0 = never
+	ToolFailures   int  `json:"toolFailures,omitempty"`   // a tool that has failed so often is offered no more; 0 = always offered
+}
+
+func (c *checker) guards(at string, g Guards) {
+	c.that(g.FailedRounds >= 0, at+".failedRounds", fmt.Sprintf("got %d, want zero or more", g.FailedRounds))
+	c.that(g.ToolFailures >= 0, at+".toolFailures", fmt.Sprintf("got %d, want zero or more", g.ToolFailures))
+}
+
+// The wordings of guards.
+const (
+	WordDuplicateCall = "duplicateCall"
+	WordAllFailed     = "allFailed"
+	WordToolWithdrawn = "toolWithdrawn"
+	WordWithdrawnCall = "withdrawnCall"
+	wordClosestTool   = "closestTool"
+)
+
+// wordingsOfGuards are what a model is told that goes in circles.
+var wordingsOfGuards = []Wording{
+	{
+		Key: WordDuplicateCall, About: "to a model, as the result of a call that repeats one whose result it has", Fields: []string{"Tool", "Call"},
+		Text: "You already have this result: it is that of the call {{.Call}} above, and nothing was done since. {{.Tool}} was not called again. " +
+			"Use that result, call something else, or give your answer.",
+	},
+	{
+		Key: WordAllFailed, About: "to a model whose every call failed, so many rounds in a row; in the next request alone", Fields: []string{"Rounds"},
+		Text: "Every call of your last {{.Rounds}} rounds failed. Do not repeat them as they were. Read the errors above, check names and arguments, " +
+			"try another tool or smaller steps, or say what keeps you from going on.",
+	},
+	{
+		Key: WordToolWithdrawn, About: "to a model, once a tool has failed too often to be offered; in the next request alone", Fields: []string{"Tool", "Times"},
+		Text: "{{.Tool}} failed {{.Times}} times in a row and is offered no more. Stop calling it. Go on without it, or say what cannot be done without it.",
+	},
+	{
+		Key: WordWithdrawnCall, About: "to a model, as the result of a call of a tool that is offered no more", Fields: []string{"Tool", "Times"},
+		Text: "{{.Tool}} failed {{.Times}} times in a row and is offered no more, so it was not called.",
+	},
+	{
+		Key: wordClosestTool, About: "to a model that called a tool that does not exist, behind the names of those that do", Fields: []string{"Names"},
+		Text: "Did you mean {{.Names}}?",
+	},
+}
+
+// The wordings of the forced summary.
+const (
+	WordSummarise = "summarise"
+	WordNoSummary = "noSummary"
+)
+
+// wordingsOfSummary are said around the forced summary.
+var wordingsOfSummary = []Wording{
+	{
+		Key: WordSummarise, About: "to a model that is asked for the forced summary, in that request alone",
+		Text: "This is your last answer, and no tool can be called any more. Sum up, in the form that was asked for. Report only actual " +
+			"results: those that stand above. For what was asked for and has no result, say \"not processed\". If nothing above can be " +
+			"reported, say that you were unable to do it.",
+	},
+	{
+		Key: WordNoSummary, About: "to people, in place of a summary that the model left empty",
+		Text: "The model gave no summary. What was done is in the list of the run's calls.",
+	},
+}
+
+// Fail is the end of a run in error. message must be fit to be stored and shown.
+func Fail(code run.ErrorCode, message string) run.Finished {
+	return run.Finished{Reason: run.ReasonError, Error: &run.RunError{Code: code, Message: message}, OpenText: TextRunEnded, UnknownText: TextOutcomeLost}
+}
+
+// Orchestrator plans a run's work with one model and carries out its steps with another before the loop begins (seed 002, ADR-009 there).
+// The zero value does not.
+type Orchestrator struct {
+	Enabled  bool       `json:"enabled,omitempty"`
+	Planner  *ModelSpec `json:"planner,omitempty"`  // nil = the agent's own model
+	Router   *ModelSpec `json:"router,omitempty"`   // nil = the agent's own model
+	TopK     int        `json:"topK,omitempty"`     // tools a step is offered
+	MaxSteps int        `json:"maxSteps,omitempty"` // of a plan
+	Retries  int        `json:"retries,omitempty"`  // attempts of a step to get a tool call
+}
+
+func defaultOrchestrator() Orchestrator { return Orchestrator{TopK: 15, MaxSteps: 10, Retries: 3} }
+
+// or is o with q's numbers where it has none.
+func (o Orchestrator) or(q Orchestrator) Orchestrator {
+	if o.TopK == 0 {
+		o.TopK = q.TopK
+	}
+	if o.MaxSteps == 0 {
+		o.MaxSteps = q.MaxSteps
+	}
+	if o.Retries == 0 {
+		o.Retries = q.Retries
+	}
+	return o
+}
+
+// planModel is a model of a plan, by its key.
+type planModel struct {
+	key  string
+	spec *ModelSpec
+}
+
+// models are those that are not the agent's own.
+func (o Orchestrator) models() (own []planModel) {
+	for _, m := range []planModel{{"planner", o.Planner}, {"router", o.Router}} {
+		if m.spec != nil {
+			own = append(own, m)
+		}
+	}
+	return own
+}
+
+func (c *checker) orchestrator(at string, d *Definition) {
+	o := d.Orchestrator
+	for _, n := range []struct {
+		key string
+		got int
+	}{{"topK", o.TopK}, {"maxSteps", o.MaxSteps}, {"retries", o.Retries}} {
+		c.that(n.got >= 0 && (n.got > 0 || !o.Enabled), at+"."+n.key, fmt.Sprintf("got %d, want more than zero", n.got))
+	}
+	for _, m := range o.models() {
+		path := at + "." + m.key
+		c.modelSettings(path, *m.spec)
+		c.that(len(m.spec.Fallbacks) == 0, path+".fallbacks", "got a list, want none: where it fails, the loop takes over")
+		c.that(m.spec.StaticText == "", path+".staticText", "got a text, want none: where it fails, the loop takes over")
+		c.that(d.Limits.USD == 0 || m.spec.Price != nil, path+".price", "got nothing, want what the model costs: limits.usd is set")
+	}
+	c.that(!o.Enabled || d.Output.Format != OutputJSON, at+".enabled", "got true, want false: the answer that a plan ends with is text, and output.format is json")
+}
+
+// Output is the form of what a run gives in the end.
+type Output struct {
+	Format  OutputKind      `json:"format"`            // "" = text
+	Schema  json.RawMessage `json:"schema,omitempty"`  // of the value where Format is json; nil = any value
+	History bool            `json:"history,omitempty"` // the conversation is part of the output
+}
+
+// OutputKind says what the model's last word has to be.
+type OutputKind string
+
+// Text is any text; JSON is one strict JSON value that fits the schema, with nothing around it.
+const (
+	OutputText OutputKind = "text"
+	OutputJSON OutputKind = "json"
+)
+
+// CorrectionMode says where the model is told that its last word was refused.
+type CorrectionMode string
+
+// In the conversation, for good, or in the next request alone. "" = persist.
+const (
+	CorrectionsPersist   CorrectionMode = "persist"
+	CorrectionsEphemeral CorrectionMode = "ephemeral"
+)
+
+// OutputLimits bounds a JSON output so that the reply and the end that repeats it fit into one entry.
+var OutputLimits = jsonx.JSONLimits{Bytes: 128 << 10}
+
+// Asked is the form that the model is asked for.
+func (o Output) Asked(name string) OutputFormat {
+	if o.Format != OutputJSON {
+		return OutputFormat{}
+	}
+	return OutputFormat{JSON: true, Schema: o.Schema, Name: name}
+}
+
+// Unjudged reports whether the reply to action a is taken as it is: the quota is used up, and the definition's validators rest then.
+func (d *Definition) Unjudged(a run.Action) bool {
+	return a.Exhausted && d.Limits.Validators == ValidatorsNotExhausted
+}
+
+// LastReply is the text the model ended with, "" when it said nothing: all texts of its newest turn, or of all its turns where that was
+// said in pieces. Reasoning is no part of it, but may stand within it.
+func LastReply(s *run.AgentState) string {
+	if s.Cut.Prompts > 0 {
+		return Pieces(s)
+	}
+	all, text := s.Messages.All(), ""
+	for i := len(all) - 1; i >= 0 && all[i].Role == run.RoleAssistant && all[i].Source.SameEvent(all[len(all)-1].Source); i-- {
+		switch b := all[i].Block.(type) {
+		case run.Text:
+			text = b.Text + text
+		case run.ToolUse:
+			return ""
+		}
+	}
+	return text
+}
+
+// TextOutput is a text as a JSON string.
+func TextOutput(text string) json.RawMessage {
+	out, err := json.Marshal(text)
+	if err != nil { // a string always marshals
+		return json.RawMessage(`""`)
+	}
+	return out
+}
+
+// Prefilter offers a request only the tools that fit what it is about. The zero value offers all.
+type Prefilter struct {
+	TopK       int        `json:"topK,omitempty"` // of the loop's requests; 0 = all
+	Embeddings Embeddings `json:"embeddings,omitzero"`
+}
+
+// Embeddings says by what tools are compared with what a request is about, for the loop and for the steps of a plan.
+type Embeddings struct {
+	Provider EmbeddingProvider `json:"provider,omitempty"` // "" = bm25
+	ID       string            `json:"id,omitempty"`       // of the model; "" where none is asked
+	BaseURL  string            `json:"baseURL,omitempty"`  // of provider openai; "" = OpenAI's own
+	Key      string            `json:"key,omitempty"`      // of provider openai, ${secret:NAME}; "" = as for models
+}
+
+// EmbeddingProvider names who compares.
+type EmbeddingProvider string
+
+// Words that texts share, weighed, which needs no model; or vectors of a model of an OpenAI-compatible server or of Amazon
+// Bedrock.
+const (
+	EmbeddingsBM25    EmbeddingProvider = "bm25"
+	EmbeddingsOpenAI  EmbeddingProvider = "openai"
+	EmbeddingsBedrock EmbeddingProvider = "bedrock"
+)
+
+// Model reports whether a model has to be asked.
+func (e Embeddings) Model() bool { return e.Provider != "" && e.Provider != EmbeddingsBM25 }
+
+func (c *checker) prefilter(at string, p Prefilter) {
+	c.that(p.TopK >= 0, at+".topK", "got a number below zero, want zero or more")
+	at += ".embeddings"
+	oneOf(c, at+".provider", cmp.Or(p.Embeddings.Provider, EmbeddingsBM25), EmbeddingsBM25, EmbeddingsOpenAI, EmbeddingsBedrock)
+	server := ModelSpec{BaseURL: p.Embeddings.BaseURL, Key: p.Embeddings.Key}
+	openai := p.Embeddings.Provider == EmbeddingsOpenAI
+	c.that(openai || server.BaseURL == "", at+".baseURL", "got one, want none: only provider openai has a server")
+	c.that(openai || server.Key == "", at+".key", "got one, want none: only provider openai takes a key")
+	c.server(at, server)
+	c.that(p.Embeddings.Model() || p.Embeddings.ID == "", at+".id", "got a model, want none: bm25 asks nobody")
+	c.that(!p.Embeddings.Model() || p.Embeddings.ID != "", at+".id", "got nothing, want the model's id")
+}
+
+// ReadMore is the name of the built-in tool by which a model reads on in a result that was cut.
+const ReadMore = "read_more"
+
+// KeepsWhole reports whether results that are cut are kept, so that the model can read on in them.
+func (d *Definition) KeepsWhole() bool { return d.Context.KeepWhole && d.Context.TruncateResult > 0 }
+
+// readMore is the tool, if the agent has it. It reads what is on record and nothing else.
+func (d *Definition) readMore() (ToolSpec, bool) {
+	if !d.KeepsWhole() {
+		return ToolSpec{}, false
+	}
+	return ToolSpec{
+		Name: ReadMore, Kind: KindInternal, Effect: run.EffectRead,
+		Description: "Read on in the result of a tool call that was cut because it is long. Characters are counted from 0.",
+		Schema: json.RawMessage(fmt.Sprintf(`{"type":"object","properties":{`+
+			`"call":{"type":"string","description":"The id of the call, as the notice behind its result gives it."},`+
+			`"from":{"type":"integer","minimum":0,"description":"The first character to be shown."},`+
+			`"chars":{"type":"integer","minimum":1,"maximum":%[1]d,"description":"How many characters to show; %[1]d if left out."}},`+
+			`"required":["call","from"],"additionalProperties":false}`, d.Context.TruncateResult)),
+	}, true
+}
+
+// Reminds reports whether the model is reminded of what failed, beside the results that say so.
+func (d *Definition) Reminds() bool {
+	return d.Text == TextRequireTool || d.Model.Dialect == DialectXML
+}
+
+// Refused is the correction of a reply that is not accepted.
+func (d *Definition) Refused(kind run.CorrectionKind, detail, text string) *run.Correction {
+	return &run.Correction{Lifecycle: run.LifecycleNudge, Text: text, Ephemeral: d.Corrections == CorrectionsEphemeral, Kind: kind, Detail: detail}
+}
+
+// Stop are the policies that stop a run (semantics 3.8). Each is off at its zero value. They are asked after every inference, in this
+// order, with its reply taken into account; the first that says so stops the run, once the calls of that reply have finished.
+type Stop struct {
+	Rounds            int           `json:"rounds,omitempty"`            // inferences of this run, whatever came back
+	Timeout           time.Duration `json:"timeout,omitempty"`           // of the run; what it waited for people and services does not count
+	Tokens            int64         `json:"tokens,omitempty"`            // of all kinds, in all
+	ConsecutiveErrors int           `json:"consecutiveErrors,omitempty"` // rounds one after the other, every call of which came back as an error
+	OnTool            []string      `json:"onTool,omitempty"`            // original names: the model has called one of them
+	Contains          string        `json:"contains,omitempty"`          // in the model's text
+	LoopWindow        int           `json:"loopWindow,omitempty"`        // rounds, 2 to 20, among which two neighbours called the same tools
+}
+
+// Zero reports whether every policy is off.
+func (s Stop) Zero() bool {
+	return s.Rounds == 0 && s.Timeout == 0 && s.Tokens == 0 && s.ConsecutiveErrors == 0 && len(s.OnTool) == 0 && s.Contains == "" && s.LoopWindow == 0
+}
+
+// MaxLoopWindow is how many rounds are remembered.
+const MaxLoopWindow = 20
+
+// stoppedEnd ends a run that was stopped. Where its model had said its last word anyway, that is the output.
+func stoppedEnd(d *Definition, s *run.AgentState) run.Finished {
+	end := run.Finished{Reason: s.Ending, Detail: s.EndingDetail, OpenText: TextRunEnded, UnknownText: TextOutcomeLost}
+	text := LastReply(s)
+	if text == "" || s.Correction != nil {
+		return end
+	}
+	if d.Output.Format != OutputJSON {
+		end.Output, end.History = TextOutput(text), d.Output.History
+		return end
+	}
+	if value, err := jsonx.CompactJSON([]byte(text), OutputLimits); err == nil {
+		end.Output, end.History = value, d.Output.History
+	}
+	return end
+}
+
+// cutResults reports whether a result stands in the conversation of which the rest can be read.
+func cutResults(s *run.AgentState) bool {
+	for _, m := range s.Messages.All() {
+		if r, ok := m.Block.(run.ToolResult); ok && r.Whole != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// The keys of what is said about results that are cut.
+const (
+	WordResultCut  = "resultCut"
+	WordResultKept = "resultKept"
+	WordPage       = "resultPage"
+	WordLastPage   = "resultLastPage"
+)
+
+// wordingsOfResults stand behind what is shown of a tool's result.
+var wordingsOfResults = []Wording{
+	{
+		Key: WordResultCut, About: "behind a result that was cut and is not kept", Fields: []string{"Shown", "Total"},
+		Text: "[The first {{.Shown}} of {{.Total}} characters of this result are shown. The rest was left out.]",
+	},
+	{
+		Key: WordResultKept, About: "behind a result that was cut and is kept", Fields: []string{"Shown", "Total", "Tool", "Call", "Arguments"},
+		Text: "[The first {{.Shown}} of {{.Total}} characters of this result are shown. Read on with {{.Tool}} {{.Arguments}}.]",
+	},
+	{
+		Key: WordPage, About: "behind a page of a result", Fields: []string{"First", "Last", "Total", "Tool", "Call", "Arguments"},
+		Text: "[Characters {{.First}} to {{.Last}} of {{.Total}} of the result of call {{.Call}} are shown. Read on with {{.Tool}} {{.Arguments}}.]",
+	},
+	{
+		Key: WordLastPage, About: "behind the last page of a result", Fields: []string{"First", "Last", "Total", "Call"},
+		Text: "[Characters {{.First}} to {{.Last}} of {{.Total}} of the result of call {{.Call}} are shown. This is its end.]",
+	},
+}

@@ -1,0 +1,219 @@
+package dialect
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/run"
+)
+
+// Reply is r with what the text says in the place of all of it, and with its thinking among what the provider itself calls reasoning.
+func (t ToolText) Reply(r agent.Reply) agent.Reply {
+	var all []agent.ReplyReasoning
+	thoughts := t.Thoughts
+	before := func(n int) {
+		for len(thoughts) > 0 && thoughts[0].at <= n {
+			all = append(all, agent.ReplyReasoning{Reasoning: run.Reasoning{Text: thoughts[0].Text, Provider: TextReasoning}, AfterText: thoughts[0].After})
+			thoughts = thoughts[1:]
+		}
+	}
+	for _, own := range r.Reasoning {
+		before(own.AfterText - 1)
+		own.AfterText = t.place(own.AfterText)
+		all = append(all, own)
+	}
+	before(len(r.Text))
+	r.Text, r.Reasoning = t.Text, all
+	return r
+}
+
+// TextReasoning is the provider of reasoning that stood in a reply's text, in thinking tags. It is given back to nobody.
+const TextReasoning = "text"
+
+// Call is a call in tags as one of a provider's would be: under the name that its tool has for the model, with texts of elements read as
+// what the tool's schema wants. The id is for the run to make.
+func Call(d *agent.Definition, c TextCall) agent.ReplyCall {
+	t, ok := named(d, c)
+	if !ok {
+		return agent.ReplyCall{Name: unknownName(d, c), Input: c.Arguments}
+	}
+	if c.Elements {
+		c.Arguments = fitted(t.Schema, c.Arguments)
+	}
+	return agent.ReplyCall{Name: t.ModelName(), Input: c.Arguments}
+}
+
+// named finds the tool that a call in tags means. Every tool is one of the server local; one that has a dot in its name is one of the
+// server before the dot as well, where either all of its name or what stands behind the dot names it. Names may be those of the model.
+func named(d *agent.Definition, c TextCall) (agent.ToolSpec, bool) {
+	t, ok := d.Tool(c.Tool)
+	if !ok {
+		t, ok = d.ToolByModelName(c.Tool)
+	}
+	prefix := c.Server + "."
+	if ok && (c.Server == localServer || strings.HasPrefix(t.Name, prefix)) {
+		return t, true
+	}
+	return d.Tool(prefix + c.Tool)
+}
+
+// unknownName is what a call of a tool that does not exist is kept under: the model's word as far as every provider takes it for a name,
+// and never that of a tool.
+func unknownName(d *agent.Definition, c TextCall) string {
+	name := c.Tool
+	if c.Server != localServer {
+		name = c.Server + "_" + c.Tool
+	}
+	safe := strings.Map(func(r rune) rune {
+		if strings.ContainsRune(run.Letters+run.Digits+"_-", r) {
+			return r
+		}
+		return '_'
+	}, name)
+	safe = safe[:min(len(safe), 60)]
+	for _, taken := d.ToolByModelName(safe); taken; _, taken = d.ToolByModelName(safe) {
+		safe += "_"
+	}
+	return safe
+}
+
+// fitted reads the texts of arguments that came as elements as what a schema wants: numbers, booleans, null, lists and objects. What does
+// not fit stays as it is, and the check of the arguments says so.
+func fitted(schema, arguments json.RawMessage) json.RawMessage {
+	wanted, err := agent.ReadSchema(schema)
+	if err != nil {
+		return arguments
+	}
+	value, err := jsonx.DecodeNumbers(arguments)
+	if err != nil {
+		return arguments
+	}
+	out, err := run.MarshalVerbatim(fit(wanted, value))
+	if err != nil {
+		return arguments
+	}
+	return out
+}
+
+func fit(schema map[string]any, value any) any {
+	text, isText := value.(string)
+	switch {
+	case isText && wants(schema, "string"):
+		return value
+	case isText && !wants(schema, "array"):
+		return fitText(schema, text)
+	}
+	if wants(schema, "array") {
+		return fitList(schema, value)
+	}
+	object, ok := value.(map[string]any)
+	if !ok {
+		return value
+	}
+	properties, _ := schema["properties"].(map[string]any)
+	for key, v := range object {
+		if inner, ok := properties[key].(map[string]any); ok {
+			object[key] = fit(inner, v)
+		}
+	}
+	return object
+}
+
+// fitText is a text as the JSON value that it spells, where the schema wants one of its kind.
+func fitText(schema map[string]any, text string) any {
+	raw, err := jsonx.CompactJSON([]byte(text), jsonx.JSONLimits{})
+	if err != nil || !wants(schema, jsonTypes(raw)...) {
+		return text
+	}
+	value, err := jsonx.DecodeNumbers(raw)
+	if err != nil {
+		return text
+	}
+	return value
+}
+
+// fitList is a list: of elements of one name, of the elements within where all of them have one name, of one, or as it is spelled.
+func fitList(schema map[string]any, value any) any {
+	items, _ := schema["items"].(map[string]any)
+	var list []any
+	switch v := value.(type) {
+	case []any:
+		list = v
+	case map[string]any:
+		if list = onlyMember(items, v); list == nil {
+			list = []any{v}
+		}
+	case string:
+		if strings.TrimSpace(v) == "" {
+			return []any{}
+		}
+		if spelled, ok := fitText(schema, v).([]any); ok {
+			return spelled
+		}
+		list = []any{v}
+	}
+	for i := range list {
+		list[i] = fit(items, list[i])
+	}
+	return list
+}
+
+// onlyMember are the values of an object's only key, nil where it has others, or where the items have such a key themselves:
+// <tags><tag>a</tag><tag>b</tag></tags>.
+func onlyMember(items, object map[string]any) []any {
+	if len(object) != 1 {
+		return nil
+	}
+	properties, _ := items["properties"].(map[string]any)
+	for key, v := range object {
+		if _, own := properties[key]; own {
+			return nil
+		}
+		if list, ok := v.([]any); ok {
+			return list
+		}
+		return []any{v}
+	}
+	return nil
+}
+
+// wants reports whether a schema's own type is one of the kinds. One that says nothing of types wants whatever comes, which is a text.
+func wants(schema map[string]any, kinds ...string) bool {
+	var types []any
+	switch t := schema["type"].(type) {
+	case string:
+		types = []any{t}
+	case []any:
+		types = t
+	default:
+		types = []any{"string"}
+	}
+	for _, t := range types {
+		for _, k := range kinds {
+			if t == k {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// jsonTypes are the types of JSON Schema that a value may be of.
+func jsonTypes(raw json.RawMessage) []string {
+	switch raw[0] {
+	case '{':
+		return []string{"object"}
+	case '[':
+		return []string{"array"}
+	case '"':
+		return nil // it is a text already
+	case 't', 'f':
+		return []string{"boolean"}
+	case 'n':
+		return []string{"null"}
+	default:
+		return []string{"number", "integer"}
+	}
+}

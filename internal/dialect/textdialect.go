@@ -1,0 +1,103 @@
+package dialect
+
+import (
+	"strings"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
+)
+
+// InText is the request as it is sent to a model that writes its calls as text (DialectXML): calls stand in the model's words as it wrote
+// them, results are the user's words, and the sections of the prompt say what the tools are. A provider is not asked
+// for JSON where there are tools, as its model has to be free to call one: the system text asks. What the notices of the canonical request
+// are is part of the texts, so that an adapter adds none. r is left as it is.
+func InText(r agent.Request) agent.Request {
+	out := r
+	if len(r.Tools) > 0 && r.Output.JSON {
+		out.System, out.Output = agent.Paragraphs(out.System, r.JSONAsked()), agent.OutputFormat{}
+	}
+	output := out.Output
+	out.Output = agent.OutputFormat{} // of that the adapter gives notice
+	out = out.WithNotices()
+	out.Late, out.Exhausted, out.Output = nil, false, output
+	out.Messages, out.Tools = textMessages(out.Messages, r.Tools), nil
+	return out
+}
+
+// textMessages are messages in which no call and no result is left. Those of one turn of the model's are one text, but for reasoning of
+// the provider's own, which keeps its place.
+func textMessages(messages []run.Message, tools []agent.ToolSpec) []run.Message {
+	t := textTurns{tools: map[string]agent.ToolSpec{}, names: map[string]string{}}
+	for _, spec := range tools {
+		t.tools[spec.ModelName()] = spec
+	}
+	for _, m := range messages {
+		t.add(m)
+	}
+	return t.out
+}
+
+type textTurns struct {
+	tools map[string]agent.ToolSpec // by the model's name
+	names map[string]string         // of calls, by id
+	out   []run.Message
+	open  bool // the last of out is the model's text, which its turn goes on with
+}
+
+func (t *textTurns) add(m run.Message) {
+	switch b := m.Block.(type) {
+	case run.Text:
+		if m.Role == run.RoleAssistant {
+			t.say(m, b.Text, "")
+			return
+		}
+	case run.ToolUse:
+		spec, known := t.tools[b.Name]
+		if !known {
+			spec = agent.ToolSpec{Name: b.Name}
+		}
+		t.names[b.ID] = b.Name
+		t.say(m, textOfCall(spec, b.Input), "\n")
+		return
+	case run.Reasoning:
+		if b.Provider == TextReasoning {
+			return
+		}
+	case run.ToolResult:
+		m.Block = run.Text{Text: textResult(t.names[b.ID], b.Content)}
+	}
+	t.open = false
+	t.out = append(t.out, m)
+}
+
+// say goes on with the turn that m is part of, or begins one.
+func (t *textTurns) say(m run.Message, text, between string) {
+	last := len(t.out) - 1
+	if !t.open || !m.Source.SameEvent(t.out[last].Source) {
+		m.Block = run.Text{Text: text}
+		t.out, t.open = append(t.out, m), true
+		return
+	}
+	said, _ := t.out[last].Block.(run.Text) // open says so
+	t.out[last].Block = run.Text{Text: said.Text + between + text}
+}
+
+// textResult is a tool's result as the user's words (seed 004).
+func textResult(tool, content string) string { return "Tool '" + tool + "' result: " + content }
+
+// TakenApart is a reply without calls as what its model said and thought, where models are told to put thinking and calls between tags: in
+// DialectXML and under TextRequireTool. Else all of it is what was said.
+func TakenApart(d *agent.Definition, text string) ToolText {
+	if !d.WritesCalls() && d.Text != agent.TextRequireTool {
+		return ToolText{Text: text}
+	}
+	return ReadToolText(text)
+}
+
+// Spoken is what a last reply says: of a model that writes its calls as text, what it thought is no part of it.
+func Spoken(d *agent.Definition, text string) string {
+	if !d.WritesCalls() || !strings.Contains(text, tagThinking) {
+		return text
+	}
+	return ReadToolText(text).Text
+}

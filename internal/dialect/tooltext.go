@@ -1,0 +1,260 @@
+package dialect
+
+import (
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// The tags of DialectXML (seed 004). They are compared as they are, to the letter.
+const (
+	tagTool        = "<tool>"
+	tagToolEnd     = "</tool>"
+	tagThinking    = "<thinking>"
+	tagThinkingEnd = "</thinking>"
+)
+
+// ToolText is a text in DialectXML, taken apart: what it says, what its model thought, and what stands between its first pair of tool tags.
+// Whatever stands in thinking is thinking, a tag of a tool's too.
+type ToolText struct {
+	Text     string    // all of it without thinking and without any pair of tool tags, trimmed; the first tag without an end takes everything behind it
+	Thoughts []Thought // in order
+	Body     string    // between the first pair of tool tags, trimmed
+	Called   bool      // there is a first tag
+	Closed   bool      // and its end
+
+	kept []keptText
+	trim int // bytes cut from the front of Text
+}
+
+// Thought is a thinking block: its text, trimmed, and how many bytes of ToolText.Text stand before it.
+type Thought struct {
+	Text  string
+	After int
+
+	at int // its first byte in the whole text
+}
+
+// keptText is a piece of the whole text that is part of Text.
+type keptText struct{ at, to, n int }
+
+// ReadToolText takes a whole text apart. It is what a ToolStream of its pieces ends with, wherever it is cut.
+func ReadToolText(text string) ToolText {
+	var s ToolStream
+	s.Write(text)
+	_, t := s.Close()
+	return t
+}
+
+// place is how many bytes of Text stand before byte n of the whole text.
+func (t ToolText) place(n int) int {
+	before := 0
+	for _, k := range t.kept {
+		if n > k.at {
+			before = k.to + min(n-k.at, k.n)
+		}
+	}
+	return min(max(0, before-t.trim), len(t.Text))
+}
+
+// ToolDeltaKind says what a piece of a stream is.
+type ToolDeltaKind string
+
+// The kinds. The name comes as soon as it can be told, before the call is complete, and may be missing; what the call comes to is for
+// the whole text to say.
+const (
+	TagDeltaText          ToolDeltaKind = "text"
+	TagDeltaThinkingStart ToolDeltaKind = "thinking_start"
+	TagDeltaThinking      ToolDeltaKind = "thinking"
+	TagDeltaThinkingEnd   ToolDeltaKind = "thinking_end"
+	TagDeltaToolStart     ToolDeltaKind = "tool_start"
+	TagDeltaToolName      ToolDeltaKind = "tool_name"
+	TagDeltaTool          ToolDeltaKind = "tool"
+	TagDeltaToolEnd       ToolDeltaKind = "tool_end"
+)
+
+// ToolDelta is a piece of a stream. Text is empty for starts and ends, and never for the others.
+type ToolDelta struct {
+	Kind ToolDeltaKind
+	Text string
+}
+
+// ToolStream takes a text in DialectXML apart while it comes, in pieces that may end within a tag. Calls behind the first one are left
+// out. The zero ToolStream is at the beginning of a text. It is not safe for concurrent use.
+type ToolStream struct {
+	tail   string // what may be the beginning of a tag
+	at     int    // of the whole text, where tail begins
+	within string // the end tag that is looked for; "" = outside of every pair
+	begun  int    // where the block of within began
+	calls  int    // first tags so far
+	closed bool   // the first of them has its end
+	named  bool
+
+	text, block, body strings.Builder
+	kept              []keptText
+	thoughts          []Thought
+	out               []ToolDelta
+}
+
+// Write takes the next piece and says what is certain by now.
+func (s *ToolStream) Write(piece string) []ToolDelta {
+	s.tail += piece
+	for s.step() {
+	}
+	return s.taken()
+}
+
+// Close ends the text: a block without its end goes to the end of it.
+func (s *ToolStream) Close() ([]ToolDelta, ToolText) {
+	s.emit(len(s.tail))
+	switch s.within {
+	case tagThinkingEnd:
+		s.endThought()
+	case tagToolEnd:
+		s.endTool(false)
+	}
+	t := ToolText{Body: strings.TrimSpace(s.body.String()), Called: s.calls > 0, Closed: s.closed, kept: s.kept, Thoughts: s.thoughts}
+	whole := s.text.String()
+	t.Text = strings.TrimSpace(whole)
+	t.trim = len(whole) - len(strings.TrimLeftFunc(whole, unicode.IsSpace))
+	for i := range t.Thoughts {
+		t.Thoughts[i].After = t.place(t.Thoughts[i].at)
+	}
+	return s.taken(), t
+}
+
+func (s *ToolStream) taken() []ToolDelta {
+	out := s.out
+	s.out = nil
+	return out
+}
+
+// step goes on to the next tag; false where no whole one is left.
+func (s *ToolStream) step() bool {
+	tags := []string{tagTool, tagThinking}
+	if s.within != "" {
+		tags = []string{s.within}
+	}
+	at, tag := firstTag(s.tail, tags)
+	if tag == "" {
+		s.emit(wholeRunes(s.tail[:at]))
+		return false
+	}
+	s.emit(at)
+	s.drop(len(tag))
+	switch tag {
+	case tagTool:
+		s.within = tagToolEnd
+		if s.calls++; s.calls == 1 {
+			s.say(TagDeltaToolStart, "")
+		}
+	case tagThinking:
+		s.within, s.begun = tagThinkingEnd, s.at
+		s.say(TagDeltaThinkingStart, "")
+	case tagThinkingEnd:
+		s.endThought()
+	case tagToolEnd:
+		s.endTool(true)
+	}
+	return true
+}
+
+// firstTag is where the first of the tags begins; where none is whole, "" and how much of text can be the beginning of none.
+func firstTag(text string, tags []string) (at int, tag string) {
+	for from := 0; ; {
+		i := strings.IndexByte(text[from:], '<')
+		if i < 0 {
+			return len(text), ""
+		}
+		from += i
+		for _, t := range tags {
+			switch rest := text[from:]; {
+			case strings.HasPrefix(rest, t):
+				return from, t
+			case strings.HasPrefix(t, rest):
+				return from, ""
+			}
+		}
+		from++
+	}
+}
+
+// wholeRunes is how much of a piece does not end within a character.
+func wholeRunes(piece string) int {
+	for i := len(piece) - 1; i >= 0 && i > len(piece)-utf8.UTFMax; i-- {
+		if utf8.RuneStart(piece[i]) {
+			if !utf8.FullRuneInString(piece[i:]) {
+				return i
+			}
+			break
+		}
+	}
+	return len(piece)
+}
+
+func (s *ToolStream) drop(n int) { s.tail, s.at = s.tail[n:], s.at+n }
+
+// emit takes n bytes that are no tag.
+func (s *ToolStream) emit(n int) {
+	if n == 0 {
+		return
+	}
+	piece := s.tail[:n]
+	switch s.within {
+	case "":
+		s.kept = append(s.kept, keptText{s.at, s.text.Len(), n})
+		s.text.WriteString(piece)
+		s.say(TagDeltaText, piece)
+	case tagThinkingEnd:
+		s.block.WriteString(piece)
+		s.say(TagDeltaThinking, piece)
+	default:
+		if s.calls == 1 {
+			s.body.WriteString(piece)
+			s.name()
+			s.say(TagDeltaTool, piece)
+		}
+	}
+	s.drop(n)
+}
+
+func (s *ToolStream) say(kind ToolDeltaKind, text string) {
+	s.out = append(s.out, ToolDelta{kind, text})
+}
+
+func (s *ToolStream) endThought() {
+	s.within = ""
+	if text := strings.TrimSpace(s.block.String()); text != "" {
+		s.thoughts = append(s.thoughts, Thought{Text: text, at: s.begun})
+	}
+	s.block.Reset()
+	s.say(TagDeltaThinkingEnd, "")
+}
+
+func (s *ToolStream) endTool(closed bool) {
+	s.within = ""
+	if s.calls == 1 {
+		s.closed = closed
+		s.say(TagDeltaToolEnd, "")
+	}
+}
+
+// earlyName is the beginning of a body in which a tool's name is looked for, in bytes.
+const earlyName = 4096
+
+// namedAs finds a tool's name in a body that is not complete yet.
+var namedAs = regexp.MustCompile(`"tool_name"\s*:\s*"([^"\\]+)"|<tool_name>\s*([^<&]+?)\s*</tool_name>`)
+
+// name says which tool is called as soon as the body does.
+func (s *ToolStream) name() {
+	if s.named {
+		return
+	}
+	body := s.body.String()
+	if m := namedAs.FindStringSubmatch(body[:min(len(body), earlyName)]); m != nil {
+		s.named = true
+		s.say(TagDeltaToolName, m[1]+m[2])
+	}
+	s.named = s.named || len(body) >= earlyName
+}

@@ -1,0 +1,104 @@
+package jsonx
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf16"
+)
+
+// CanonicalText is the RFC 8785 form of raw, but with its numbers' digits kept. Text that is not JSON stands for itself: it
+// equals no canonical form.
+func CanonicalText(raw json.RawMessage) string {
+	v, err := DecodeNumbers(raw)
+	if err != nil {
+		return string(raw)
+	}
+	return string(AppendCanonical(nil, v))
+}
+
+// CanonicalJSON is the RFC 8785 form of a JSON value, but with its numbers' digits kept.
+func CanonicalJSON(raw json.RawMessage) (string, error) {
+	v, err := DecodeNumbers(raw)
+	if err != nil {
+		return "", err
+	}
+	return string(AppendCanonical(nil, v)), nil
+}
+
+// AppendCanonical writes what decodeNumbers returns as RFC 8785 wants it, but json.Number as it is spelled.
+func AppendCanonical(b []byte, v any) []byte {
+	switch v := v.(type) {
+	case nil:
+		return append(b, "null"...)
+	case bool:
+		return strconv.AppendBool(b, v)
+	case json.Number:
+		return append(b, v...)
+	case string:
+		return AppendCanonicalString(b, v)
+	case []any:
+		return appendCanonicalList(b, v)
+	case map[string]any:
+		return appendCanonicalObject(b, v)
+	}
+	panic(fmt.Sprintf("canonical json: %T", v)) // a programming error: nothing from outside gets here with another type
+}
+
+func appendCanonicalList(b []byte, vs []any) []byte {
+	b = append(b, '[')
+	for i, v := range vs {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = AppendCanonical(b, v)
+	}
+	return append(b, ']')
+}
+
+func appendCanonicalObject(b []byte, m map[string]any) []byte {
+	b = append(b, '{')
+	for i, k := range slices.SortedFunc(maps.Keys(m), compareUTF16) {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = AppendCanonicalString(b, k)
+		b = append(b, ':')
+		b = AppendCanonical(b, m[k])
+	}
+	return append(b, '}')
+}
+
+// compareUTF16 orders keys by UTF-16 code units (RFC 8785, 3.2.3), which is not the order of their bytes: U+1F600 comes
+// before U+FB33. Keys that differ in invalid bytes alone still have one order.
+func compareUTF16(a, b string) int {
+	return cmp.Or(slices.Compare(utf16.Encode([]rune(a)), utf16.Encode([]rune(b))), strings.Compare(a, b))
+}
+
+// AppendCanonicalString escapes what RFC 8785, 3.2.2.2 says and nothing else. Bytes that are not UTF-8 are copied, so that
+// different strings never look alike.
+func AppendCanonicalString(b []byte, s string) []byte {
+	b = append(b, '"')
+	for i := range len(s) {
+		switch c := s[i]; c {
+		case '"', '\\':
+			b = append(b, '\\', c)
+		case '\b', '\t', '\n', '\f', '\r':
+			b = append(b, '\\', "btn_fr"[c-'\b'])
+		default:
+			if c < ' ' {
+				b = fmt.Appendf(b, `\u%04x`, c)
+			} else {
+				b = append(b, c)
+			}
+		}
+	}
+	return append(b, '"')
+}
+
+// SortedKeys are the keys of m in order.
+func SortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

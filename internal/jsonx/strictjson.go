@@ -1,0 +1,433 @@
+package jsonx
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"unicode/utf8"
+)
+
+// JSONLimits bounds a JSON text. The zero value means the defaults of R13.
+type JSONLimits struct {
+	Bytes int // longest text, in bytes, before compaction; 0 = 256 KiB
+	Depth int // deepest nesting of objects and arrays; 0 = 64
+}
+
+const (
+	defaultJSONBytes = 256 << 10
+	defaultJSONDepth = 64
+)
+
+func (l JSONLimits) withDefaults() JSONLimits {
+	if l.Bytes == 0 {
+		l.Bytes = defaultJSONBytes
+	}
+	if l.Depth == 0 {
+		l.Depth = defaultJSONDepth
+	}
+	return l
+}
+
+// JSONError says where a JSON text is not acceptable. It names keys and never quotes a value.
+type JSONError struct {
+	Offset  int    // bytes from the start of the text
+	Pointer string // RFC 6901, of the value that holds the fault; "" = the whole text
+	Want    string
+}
+
+// LongestPointer keeps an error short where the keys are not.
+const LongestPointer = 200
+
+func (e *JSONError) Error() string {
+	p := e.Pointer
+	if len(p) > LongestPointer {
+		p = p[:LongestPointer] + "..."
+	}
+	if p == "" {
+		return fmt.Sprintf("json at offset %d: want %s", e.Offset, e.Want)
+	}
+	return fmt.Sprintf("json at offset %d, %q: want %s", e.Offset, p, e.Want)
+}
+
+// CompactJSON checks one JSON value that will be hashed, shown or executed (R13, A6) and takes out the white space between
+// its tokens. Digits, key order and the spelling of strings stay as they are. It refuses, with a *JSONError, what
+// encoding/json lets pass: duplicate keys (compared after unescaping), invalid UTF-8, lone surrogates, anything after the
+// value, and more than lim. The result shares no memory with raw.
+func CompactJSON(raw []byte, lim JSONLimits) (json.RawMessage, error) {
+	lim = lim.withDefaults()
+	if len(raw) > lim.Bytes {
+		return nil, &JSONError{Offset: lim.Bytes, Want: fmt.Sprintf("at most %d bytes", lim.Bytes)}
+	}
+	s := jsonScanner{in: raw, out: make([]byte, 0, len(raw)), depthLeft: lim.Depth}
+	if err := s.value(); err != nil {
+		return nil, err
+	}
+	s.space()
+	if s.pos < len(s.in) {
+		return nil, s.want("nothing after the value")
+	}
+	return s.out, nil
+}
+
+// DecodeStrict decodes raw into v after CompactJSON's checks, with the default limits. Keys must be spelled exactly as v's
+// fields are: encoding/json would also take other capitals, so two different keys could set one field. Numbers decoded into
+// an interface are json.Number. Errors quote no value.
+func DecodeStrict(raw []byte, v any) error {
+	compact, err := CompactJSON(raw, JSONLimits{})
+	if err != nil {
+		return err
+	}
+	if err := (FieldCheck{}).Value(compact, reflect.TypeOf(v), ""); err != nil {
+		return err
+	}
+	dec := json.NewDecoder(bytes.NewReader(compact))
+	dec.UseNumber()
+	dec.DisallowUnknownFields()
+	return WithoutValue(dec.Decode(v))
+}
+
+// DecodeKnown is DecodeStrict for what another version of ours, or a service that adds keys, has written: keys that are not v's are left out.
+// A key that is one of v's but for its capitals is refused all the same.
+func DecodeKnown(raw []byte, lim JSONLimits, v any) error {
+	compact, err := CompactJSON(raw, lim)
+	if err != nil {
+		return err
+	}
+	if err := (FieldCheck{Others: true}).Value(compact, reflect.TypeOf(v), ""); err != nil {
+		return err
+	}
+	return WithoutValue(json.Unmarshal(compact, v))
+}
+
+// WithoutValue replaces an error of encoding/json that would quote a number: of the right kind, it does not fit.
+func WithoutValue(err error) error {
+	var t *json.UnmarshalTypeError
+	if errors.As(err, &t) {
+		return fmt.Errorf("json key %q: want %s", t.Field, kindWanted(t.Type))
+	}
+	return err
+}
+
+// jsonScanner copies one JSON value from in to out and checks it on the way.
+type jsonScanner struct {
+	in        []byte
+	pos       int
+	out       []byte
+	depthLeft int
+	path      []string
+}
+
+func (s *jsonScanner) want(what string) error {
+	return &JSONError{Offset: s.pos, Pointer: FormatPointer(s.path), Want: what}
+}
+
+func (s *jsonScanner) space() {
+	for s.pos < len(s.in) {
+		switch s.in[s.pos] {
+		case ' ', '\t', '\n', '\r':
+			s.pos++
+		default:
+			return
+		}
+	}
+}
+
+// peek is the next byte, 0 at the end: no JSON token starts with NUL.
+func (s *jsonScanner) peek() byte {
+	if s.pos < len(s.in) {
+		return s.in[s.pos]
+	}
+	return 0
+}
+
+// take copies n bytes.
+func (s *jsonScanner) take(n int) {
+	s.out = append(s.out, s.in[s.pos:s.pos+n]...)
+	s.pos += n
+}
+
+func (s *jsonScanner) value() error {
+	s.space()
+	switch c := s.peek(); {
+	case c == '{':
+		return s.nested(s.object)
+	case c == '[':
+		return s.nested(s.array)
+	case c == '"':
+		_, err := s.string()
+		return err
+	case c == '-' || isDigit(c):
+		return s.number()
+	default:
+		return s.literal()
+	}
+}
+
+func (s *jsonScanner) nested(scan func() error) error {
+	if s.depthLeft == 0 {
+		return s.want("less nesting")
+	}
+	s.depthLeft--
+	err := scan()
+	s.depthLeft++
+	return err
+}
+
+func (s *jsonScanner) object() error {
+	s.take(1)
+	s.space()
+	if s.peek() == '}' {
+		s.take(1)
+		return nil
+	}
+	seen := map[string]bool{}
+	for {
+		if err := s.member(seen); err != nil {
+			return err
+		}
+		if done, err := s.more('}'); done || err != nil {
+			return err
+		}
+	}
+}
+
+func (s *jsonScanner) member(seen map[string]bool) error {
+	s.space()
+	if s.peek() != '"' {
+		return s.want("a key in double quotes")
+	}
+	start := s.pos
+	key, err := s.key()
+	if err != nil {
+		return err
+	}
+	s.path = append(s.path, key)
+	defer func() { s.path = s.path[:len(s.path)-1] }()
+	if seen[key] {
+		s.pos = start
+		return s.want("each key once")
+	}
+	seen[key] = true
+	s.space()
+	if s.peek() != ':' {
+		return s.want("a colon")
+	}
+	s.take(1)
+	return s.value()
+}
+
+func (s *jsonScanner) key() (string, error) {
+	raw, err := s.string()
+	if err != nil {
+		return "", err
+	}
+	var key string
+	if err := json.Unmarshal(raw, &key); err != nil {
+		return "", s.want("a key in double quotes")
+	}
+	return key, nil
+}
+
+func (s *jsonScanner) array() error {
+	s.take(1)
+	s.space()
+	if s.peek() == ']' {
+		s.take(1)
+		return nil
+	}
+	for i := 0; ; i++ {
+		s.path = append(s.path, fmt.Sprint(i))
+		if err := s.value(); err != nil {
+			return err
+		}
+		s.path = s.path[:len(s.path)-1]
+		if done, err := s.more(']'); done || err != nil {
+			return err
+		}
+	}
+}
+
+// more takes the comma before another element or the bracket that closes the list of them.
+func (s *jsonScanner) more(closing byte) (done bool, err error) {
+	s.space()
+	switch s.peek() {
+	case ',':
+		s.take(1)
+		return false, nil
+	case closing:
+		s.take(1)
+		return true, nil
+	}
+	return false, s.want(fmt.Sprintf("a comma or %q", closing))
+}
+
+func (s *jsonScanner) literal() error {
+	for _, word := range []string{"true", "false", "null"} {
+		if bytes.HasPrefix(s.in[s.pos:], []byte(word)) {
+			s.take(len(word))
+			return nil
+		}
+	}
+	return s.want("a JSON value")
+}
+
+func (s *jsonScanner) number() error {
+	n := numberLength(s.in[s.pos:])
+	if n == 0 {
+		return s.want("a JSON number")
+	}
+	s.take(n)
+	return nil
+}
+
+// string takes a string token and returns it as it is spelled, quotes included.
+func (s *jsonScanner) string() ([]byte, error) {
+	start := s.pos
+	s.pos++
+	for s.pos < len(s.in) {
+		switch c := s.in[s.pos]; {
+		case c == '"':
+			s.pos++
+			token := s.in[start:s.pos]
+			s.out = append(s.out, token...)
+			return token, nil
+		case c == '\\':
+			if err := s.escape(); err != nil {
+				return nil, err
+			}
+		case c < ' ':
+			return nil, s.want("control characters to be escaped")
+		default:
+			r, size := utf8.DecodeRune(s.in[s.pos:])
+			if r == utf8.RuneError && size == 1 {
+				return nil, s.want("valid UTF-8")
+			}
+			s.pos += size
+		}
+	}
+	return nil, s.want("a closing quote")
+}
+
+func (s *jsonScanner) escape() error {
+	if s.pos+1 < len(s.in) && bytes.IndexByte([]byte(`"\/bfnrt`), s.in[s.pos+1]) >= 0 {
+		s.pos += 2
+		return nil
+	}
+	u, ok := hexEscape(s.in[s.pos:])
+	switch {
+	case !ok:
+		return s.want("a JSON escape")
+	case u < 0xD800 || u > 0xDFFF:
+		s.pos += 6
+		return nil
+	case u > 0xDBFF:
+		return s.want("a high surrogate before a low one")
+	}
+	low, ok := hexEscape(s.in[s.pos+6:])
+	if !ok || low < 0xDC00 || low > 0xDFFF {
+		return s.want("a low surrogate after a high one")
+	}
+	s.pos += 12
+	return nil
+}
+
+// hexEscape reads \uXXXX at the start of b.
+func hexEscape(b []byte) (u rune, ok bool) {
+	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
+		return 0, false
+	}
+	for _, c := range b[2:6] {
+		switch {
+		case isDigit(c):
+			u = u<<4 | rune(c-'0')
+		case 'a' <= c|0x20 && c|0x20 <= 'f':
+			u = u<<4 | rune(c|0x20-'a'+10)
+		default:
+			return 0, false
+		}
+	}
+	return u, true
+}
+
+// numberLength is the length of the JSON number b starts with, 0 if it starts with none.
+func numberLength(b []byte) int {
+	i := 0
+	if i < len(b) && b[i] == '-' {
+		i++
+	}
+	whole := digitsLength(b[i:])
+	if whole == 0 || whole > 1 && b[i] == '0' {
+		return 0
+	}
+	i += whole
+	if i < len(b) && b[i] == '.' {
+		n := digitsLength(b[i+1:])
+		if n == 0 {
+			return 0
+		}
+		i += 1 + n
+	}
+	if i < len(b) && b[i]|0x20 == 'e' {
+		n := exponentLength(b[i+1:])
+		if n == 0 {
+			return 0
+		}
+		i += 1 + n
+	}
+	return i
+}
+
+func exponentLength(b []byte) int {
+	sign := 0
+	if len(b) > 0 && (b[0] == '+' || b[0] == '-') {
+		sign = 1
+	}
+	n := digitsLength(b[sign:])
+	if n == 0 {
+		return 0
+	}
+	return sign + n
+}
+
+func digitsLength(b []byte) int {
+	n := 0
+	for n < len(b) && isDigit(b[n]) {
+		n++
+	}
+	return n
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+// JSONKind is what a value is by its first byte: 'n'ull, 'b'ool, '0' number, '"' string, '[' or '{'; 0 if it is nothing.
+func JSONKind(raw json.RawMessage) byte {
+	raw = bytes.TrimLeft(raw, " \t\r\n")
+	if len(raw) == 0 {
+		return 0
+	}
+	switch c := raw[0]; {
+	case c == 't' || c == 'f':
+		return 'b'
+	case c == '-' || isDigit(c):
+		return '0'
+	default:
+		return c
+	}
+}
+
+// DecodeNumbers decodes JSON into maps, lists and json.Number; the caller has checked raw.
+func DecodeNumbers(raw []byte) (any, error) {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	var v any
+	if err := dec.Decode(&v); err != nil {
+		return nil, err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("json: want nothing after the value")
+	}
+	return v, nil
+}

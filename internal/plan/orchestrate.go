@@ -1,0 +1,317 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/prompt"
+	"github.com/countersign/countersign/internal/run"
+)
+
+// The measures of a plan's requests (seed 002, 4.6).
+const (
+	planHistory     = 6   // messages before the user's that the planner is shown
+	planTemperature = 0.1 // of planner and router, where their own specification says none
+	contextWhole    = 200 // characters of an earlier step's result that a step is shown whole
+	contextHead     = 150 // of a longer one
+	synthesisResult = 500 // characters of a step's result that the answer is made of
+)
+
+// ForPlan reports whether a request is made for a run's plan. Such a reply is no inference.
+func ForPlan(l run.Lifecycle) bool {
+	return l == agent.LifecyclePlan || l == agent.LifecycleRoute || l == agent.LifecycleSynthesis
+}
+
+// LeavesPlan is the fact that must stand before what a asks of the loop: the run is at a plan that it cannot go on with.
+func LeavesPlan(s *run.AgentState, a run.Action) (run.PlanLeft, bool) {
+	if a.Kind != run.ActInfer || ForPlan(a.Lifecycle) || !s.Plan.Active() {
+		return run.PlanLeft{}, false
+	}
+	return run.PlanLeft{N: s.Plan.Facts + 1, Why: LeftLimit}, true
+}
+
+// LeavePlan gives the run to the loop because something failed that Detail says, bounded.
+func LeavePlan(s *run.AgentState, why run.LeaveReason, detail string) run.PlanLeft {
+	e := run.PlanLeft{N: s.Plan.Facts + 1, Why: why, Detail: run.Bounded(detail)}
+	if p := &s.Plan; p.Stage == run.PlanSteps && p.Next() < len(p.Steps) {
+		e.Step = p.Steps[p.Next()].Number
+	}
+	return e
+}
+
+// PlanModel is the model that a request for the plan asks.
+func PlanModel(d *agent.Definition, l run.Lifecycle) agent.ModelSpec {
+	own, m := d.Orchestrator.Planner, d.Model
+	if l == agent.LifecycleRoute {
+		own = d.Orchestrator.Router
+	}
+	if own != nil {
+		m = *own
+	}
+	if l == agent.LifecycleSynthesis || own != nil && own.Temperature != nil {
+		return m
+	}
+	cool := planTemperature
+	m.Temperature = &cool
+	m.Fallbacks = slices.Clone(m.Fallbacks)
+	for i := range m.Fallbacks {
+		m.Fallbacks[i].Temperature = &cool
+	}
+	return m
+}
+
+// Narrowing is what the tools of the request for a are compared with, and how many are offered; false where all are.
+func Narrowing(d *agent.Definition, s *run.AgentState, a run.Action) (query, server string, k int, narrows bool) {
+	switch {
+	case a.Lifecycle == agent.LifecycleRoute:
+		step := s.Plan.Steps[s.Plan.Next()]
+		query, server, k = step.Description, step.Server, d.Orchestrator.TopK
+	case ForPlan(a.Lifecycle) || a.Lifecycle == agent.LifecycleSummary:
+		return "", "", 0, false
+	default:
+		query, k = lastSaid(s), d.Prefilter.TopK
+	}
+	return query, server, k, k > 0 && query != "" && len(d.Tools) > k
+}
+
+// lastSaid is the newest text of a user, "" where there is none.
+func lastSaid(s *run.AgentState) string {
+	all := s.Messages.All()
+	for i := len(all) - 1; i >= 0; i-- {
+		if t, ok := all[i].Block.(run.Text); ok && all[i].Role == run.RoleUser {
+			return t.Text
+		}
+	}
+	return ""
+}
+
+// BuildPlanRequest is what a model is asked for action a, which Next gave for s's plan, under the agent's system text: the planner and who
+// sums up have it with their order behind it; the router has its own, and a single turn. Results are the whole results of calls whose
+// bodies are in blobs, by call.
+func BuildPlanRequest(d *agent.Definition, s *run.AgentState, a run.Action, system string, results map[string]string) agent.Request {
+	r := agent.Request{
+		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Replies() + 1, Attempt: s.Plan.Failed, Model: PlanModel(d, a.Lifecycle),
+		Inferences: s.Inferences, Lifecycle: a.Lifecycle, Interactions: s.Interactions,
+	}
+	b := planBuilder{d: d, s: s, results: results}
+	switch a.Lifecycle {
+	case agent.LifecyclePlan:
+		r.System, r.Messages = agent.Paragraphs(system, b.planSystem(a)), b.planMessages(r)
+	case agent.LifecycleRoute:
+		r.System, r.Messages, r.Tools = d.Word(agent.WordStepSystem, nil), []run.Message{r.Once(b.step())}, offeredToPlan(d, s, a)
+	default:
+		r.System, r.Messages = agent.Paragraphs(system, d.Word(agent.WordSynthesisSystem, nil)), []run.Message{r.Once(b.synthesis())}
+	}
+	return r
+}
+
+// offeredToPlan are the tools of a plan and its steps: those of the loop that do something. What ends a loop ends no plan.
+func offeredToPlan(d *agent.Definition, s *run.AgentState, a run.Action) []agent.ToolSpec {
+	return slices.DeleteFunc(policy.Offered(d, s, a), func(t agent.ToolSpec) bool { return d.BreaksLoop(t.Name) })
+}
+
+// planBuilder writes the texts of a plan's requests.
+type planBuilder struct {
+	d       *agent.Definition
+	s       *run.AgentState
+	results map[string]string
+}
+
+func (b planBuilder) planSystem(a run.Action) string {
+	var tools []string
+	for _, t := range offeredToPlan(b.d, b.s, a) {
+		line := "- " + t.Name
+		if t.Description != "" {
+			line += ": " + strings.Join(strings.Fields(t.Description), " ")
+		}
+		tools = append(tools, line)
+	}
+	return b.d.Word(agent.WordPlanSystem, map[string]any{"Tools": strings.Join(tools, "\n"), "MaxSteps": strconv.Itoa(b.d.Orchestrator.MaxSteps)})
+}
+
+// planMessages are the newest messages of the conversation before what is to be planned, that, and where the plan is made again, the
+// first one and why.
+func (b planBuilder) planMessages(r agent.Request) []run.Message {
+	all := b.s.Messages.All()
+	for _, t := range prompt.Transforms {
+		all = t(b.d, b.s, all)
+	}
+	from := b.said(all)
+	history := quoted(all[:from])
+	history = history[max(0, len(history)-planHistory):]
+	for len(history) > 0 && history[0].Role != run.RoleUser { // a conversation begins with a user
+		history = history[1:]
+	}
+	messages := slices.Concat(history, quoted(all[from:]))
+	if b.s.Plan.Stage != run.PlanAgain {
+		return messages
+	}
+	first := Plan{Steps: []run.PlanStep{b.s.Plan.Steps[0].PlanStep}}.String()
+	return append(messages, run.Message{Role: run.RoleAssistant, Block: run.Text{Text: first}, Base: -b.s.Inferences}, r.Once(b.d.Word(agent.WordPlanAgain, nil)))
+}
+
+// said is where in the conversation begins what the plan is for: the newest words of users that no inference has carried. What was said
+// behind the plan is not part of it.
+func (b planBuilder) said(all []run.Message) int {
+	to := b.end(all)
+	from := to
+	for from > 0 && all[from-1].Role == run.RoleUser && all[from-1].Seen(b.s.Inferences) == 0 {
+		from--
+	}
+	return from
+}
+
+// end is the place behind what the plan is for.
+func (b planBuilder) end(all []run.Message) int {
+	to := len(all)
+	for b.s.Plan.Stage == run.PlanSteps && to > 0 && all[to-1].Source.Run == "" && all[to-1].Source.Seq > b.s.Plan.Since {
+		to--
+	}
+	return to
+}
+
+// request is what users asked for, in their words.
+func (b planBuilder) request() string {
+	all := b.s.Messages.All()
+	var said []string
+	for _, m := range all[b.said(all):b.end(all)] {
+		if t, ok := m.Block.(run.Text); ok {
+			said = append(said, t.Text)
+		}
+	}
+	return strings.Join(said, "\n\n")
+}
+
+// quoted are messages as a model reads them that is to plan and has no tools: calls and their results as text, and no reasoning.
+func quoted(messages []run.Message) []run.Message {
+	out := make([]run.Message, 0, len(messages))
+	for _, m := range messages {
+		switch b := m.Block.(type) {
+		case run.ToolUse:
+			m.Block = run.Text{Text: "[called " + b.Name + " with " + excerpt(string(b.Input), contextWhole, contextHead) + "]"}
+		case run.ToolResult:
+			text := b.Content
+			if text == "" && b.Blob != "" {
+				text = "…"
+			}
+			m.Block = run.Text{Text: "[result: " + excerpt(text, contextWhole, contextHead) + "]"}
+		case run.Reasoning:
+			continue
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// step is the one turn that the router is given.
+func (b planBuilder) step() string {
+	p := &b.s.Plan
+	step := p.Steps[p.Next()]
+	text := b.d.Word(agent.WordStep, map[string]any{
+		"Step": strconv.Itoa(step.Number), "Description": step.Description, "Hints": string(step.Hints), "Context": b.context(p.Next()),
+	})
+	if p.Tries > 0 {
+		text = agent.Paragraphs(text, b.d.Word(agent.WordStepAgain, nil))
+	}
+	return text
+}
+
+// context is what a step is shown of those before it: the last that went well, and those that it names.
+func (b planBuilder) context(at int) string {
+	steps := b.s.Plan.Steps
+	named := mentioned(steps[at].Description)
+	last := -1
+	for i := range at {
+		if !steps[i].Failed {
+			last = i
+		}
+	}
+	var lines []string
+	for i, step := range steps[:at] {
+		if !step.Failed && (i == last || slices.Contains(named, step.Number)) {
+			lines = append(lines, fmt.Sprintf("Step %d (%s): %s", step.Number, step.Description, excerpt(b.result(step), contextWhole, contextHead)))
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// synthesis is the one turn of who sums up.
+func (b planBuilder) synthesis() string {
+	var results []string
+	for _, step := range b.s.Plan.Steps {
+		text := "no tool was called"
+		if !step.Failed {
+			text = excerpt(b.result(step), synthesisResult, synthesisResult)
+		}
+		results = append(results, fmt.Sprintf("Step %d (%s): %s", step.Number, step.Description, text))
+	}
+	return b.d.Word(agent.WordSynthesis, map[string]any{"Request": b.request(), "Results": strings.Join(results, "\n")})
+}
+
+// bullets stand for an answer that no model gave: what the steps that went well have given.
+func (b planBuilder) bullets() string {
+	var lines []string
+	for _, step := range b.s.Plan.Steps {
+		if !step.Failed {
+			lines = append(lines, "- "+step.Description+": "+excerpt(b.result(step), synthesisResult, synthesisResult))
+		}
+	}
+	return b.d.Word(agent.WordSynthesisStatic, map[string]any{"Results": strings.Join(lines, "\n")})
+}
+
+// result is what a step's call gave, "" where there is none.
+func (b planBuilder) result(step run.StepState) string {
+	c, ok := b.s.Call(step.Use.ID)
+	if !ok || c.Result == nil {
+		return ""
+	}
+	if body, whole := b.results[c.ID]; whole {
+		return body
+	}
+	return c.Result.Content
+}
+
+// PlanBodies lists the calls of the plan whose results the request for a quotes and whose bodies are in blobs: their digests, by call.
+func PlanBodies(s *run.AgentState, a run.Action) map[string]string {
+	bodies := map[string]string{}
+	if a.Lifecycle != agent.LifecycleRoute && a.Lifecycle != agent.LifecycleSynthesis {
+		return bodies
+	}
+	for _, step := range s.Plan.Steps {
+		if c, ok := s.Call(step.Use.ID); ok && c.Result != nil && c.Result.Content == "" && c.Result.Blob != "" {
+			bodies[c.ID] = c.Result.Blob
+		}
+	}
+	return bodies
+}
+
+// excerpt is a text of at most whole characters as it is, else its first head characters and how many there are.
+func excerpt(text string, whole, head int) string {
+	n := utf8.RuneCountInString(text)
+	if n <= whole {
+		return text
+	}
+	cut := 0
+	for i := range text {
+		if cut++; cut > head {
+			return fmt.Sprintf("%s… (%d characters)", text[:i], n)
+		}
+	}
+	return text
+}
+
+// The reasons.
+const (
+	LeftUnreadable  run.LeaveReason = "unreadable"     // the planner's reply is no plan
+	LeftTooLong     run.LeaveReason = "too_many_steps" // more than the definition allows
+	LeftModelFailed run.LeaveReason = "model_failed"
+	LeftIndexFailed run.LeaveReason = "index_failed"  // the tools could not be compared with the step
+	LeftStepFailed  run.LeaveReason = "step_failed"   // and a later step needs what it would have given
+	LeftNothingDone run.LeaveReason = "nothing_done"  // not all steps went well, and none called a tool
+	LeftLimit       run.LeaveReason = "limit_reached" // of tokens or of cost: the loop ends as limits say
+)

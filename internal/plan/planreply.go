@@ -1,0 +1,217 @@
+package plan
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/dialect"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
+)
+
+// PlanFacts turns a model's reply to a request for the plan, which took so many requests, into the facts that are committed: the reply's
+// own, and PlanLeft behind it where the plan cannot go on. Accepts says whether arguments fit a tool. Results are as in BuildPlanRequest.
+// What they decide is in them, so that a fold decides nothing.
+func PlanFacts(d *agent.Definition, s *run.AgentState, a run.Action, r agent.Reply, requests int, accepts func(t agent.ToolSpec, args json.RawMessage) bool, results map[string]string) []run.Event {
+	took := spentOn(d, s, a, r, requests)
+	r = understoodForPlan(d, a, r)
+	switch a.Lifecycle {
+	case agent.LifecyclePlan:
+		return planFacts(d, s, r, took)
+	case agent.LifecycleRoute:
+		return routeFacts(d, s, a, r, took, accepts)
+	default:
+		return []run.Event{synthesised(d, s, r, took, results)}
+	}
+}
+
+// understoodForPlan is a reply to a request for the plan as PlanFacts takes it: of a model that writes its calls as text, the first pair of
+// tool tags is its call where a step is owed one, and what it thought is part of nothing. A call that cannot be read is none, and what
+// stands in its tags names no tool. Arguments of a step's call are repaired as those of any other.
+func understoodForPlan(d *agent.Definition, a run.Action, r agent.Reply) agent.Reply {
+	asked := PlanModel(d, a.Lifecycle)
+	if asked.Answering(r.Place).Dialect == agent.DialectXML && len(r.Calls) == 0 {
+		said := dialect.ReadToolText(agent.ValidText(r.Text))
+		r = said.Reply(r)
+		if a.Lifecycle == agent.LifecycleRoute && said.Called {
+			if call, err := said.Call(d.XML.MissingServer); err == nil {
+				r.Calls = []agent.ReplyCall{dialect.Call(d, call)}
+			}
+		}
+	}
+	if len(r.Calls) > 0 {
+		r.Calls = slices.Clone(r.Calls)
+		r.Calls[0] = policy.Whole(asked, r, r.Calls[0])
+	}
+	return r
+}
+
+// PlanFailed is PlanFacts where the model failed. One that was to improve a plan or to sum up is done without.
+func PlanFailed(d *agent.Definition, s *run.AgentState, a run.Action, failed *agent.ModelError, requests int, results map[string]string) []run.Event {
+	took := run.Spent{N: s.Plan.Facts + 1, Requests: requests}
+	switch {
+	case a.Lifecycle == agent.LifecycleSynthesis:
+		return []run.Event{synthesised(d, s, agent.Reply{}, took, results)}
+	case s.Plan.Stage == run.PlanAgain:
+		return []run.Event{run.Planned{Spent: took, Steps: []run.PlanStep{s.Plan.Steps[0].PlanStep}}}
+	default:
+		left := LeavePlan(s, LeftModelFailed, failed.Error())
+		left.Requests = requests
+		return []run.Event{left}
+	}
+}
+
+func spentOn(d *agent.Definition, s *run.AgentState, a run.Action, r agent.Reply, requests int) run.Spent {
+	e := run.Spent{N: s.Plan.Facts + 1, Model: r.Model, Requests: requests, Usage: r.Usage, Units: r.Usage.Input + r.Usage.Output}
+	if e.Model == "" {
+		e.Model = "?"
+	}
+	if !r.At.IsZero() {
+		e.At = r.At.UnixMilli()
+	}
+	e.Cost = PlanModel(d, a.Lifecycle).Answering(r.Place).Price.Of(r.Usage)
+	return e
+}
+
+// planFacts judges a planner's reply.
+func planFacts(d *agent.Definition, s *run.AgentState, r agent.Reply, took run.Spent) []run.Event {
+	e := run.Planned{Spent: took}
+	plan, err := ParsePlan(r.Text)
+	first := s.Plan.Stage != run.PlanAgain
+	switch {
+	case !first && (err != nil || len(plan.Steps) < 2 || len(plan.Steps) > d.Orchestrator.MaxSteps): // used only if it has more steps
+		e.Steps = []run.PlanStep{s.Plan.Steps[0].PlanStep}
+	case err != nil:
+		return leaving(s, e, LeftUnreadable, err.Error())
+	case len(plan.Steps) > d.Orchestrator.MaxSteps: // what is beyond would be left undone, and the answer would not say so
+		return leaving(s, e, LeftTooLong, "")
+	default:
+		e.Steps, e.Text = plan.Steps, plan.Direct
+		e.Again = first && len(plan.Steps) == 1 && asksForMore(planBuilder{d: d, s: s}.request())
+	}
+	e.Halt = haltedBeside(d, s, took, "", e.Text)
+	return []run.Event{e}
+}
+
+// leaving is a fact behind which the loop takes over.
+func leaving(s *run.AgentState, e run.Event, why run.LeaveReason, detail string) []run.Event {
+	left := LeavePlan(s, why, detail)
+	left.N++
+	return []run.Event{e, left}
+}
+
+// routeFacts judges a router's reply: its first call is the step's. After the last attempt a tool that the text names is called with what
+// the planner suggested, if it is the only one named and takes that.
+func routeFacts(d *agent.Definition, s *run.AgentState, a run.Action, r agent.Reply, took run.Spent, accepts func(agent.ToolSpec, json.RawMessage) bool) []run.Event {
+	p := &s.Plan
+	step := p.Steps[p.Next()]
+	e := run.StepRouted{Spent: took, Step: step.Number, Offered: a.Offered}
+	calls := r.Calls
+	last := p.Tries+1 >= d.Orchestrator.Retries
+	if len(calls) == 0 && last {
+		calls = namedCall(d, s, a, step, r.Text, accepts)
+	}
+	if len(calls) > 0 {
+		used := func(id string) bool { return s.UsedID(id, s.Prior+1) }
+		c := marked(a, d, policy.PlannedCall(d, agent.CallID(calls[0].ID, used, s.Prior+1, 0), calls[0]))
+		e.Call, e.Sequential = &c, d.Executor == agent.ExecutorSequential
+		e.Halt = haltedBeside(d, s, took, c.Original(), "")
+		return []run.Event{e}
+	}
+	e.Failed = last
+	e.Halt = haltedBeside(d, s, took, "", "")
+	switch why := failedStep(p, step, last); why {
+	case "":
+		return []run.Event{e}
+	default:
+		return leaving(s, e, why, "")
+	}
+}
+
+// failedStep says why the loop takes over once no reply to the step had a call: a later step needs what it would have given, or it was the
+// last and none has called anything. "" = it does not.
+func failedStep(p *run.Orchestration, step run.StepState, failed bool) run.LeaveReason {
+	if !failed {
+		return ""
+	}
+	at := p.Next()
+	for _, later := range p.Steps[at+1:] {
+		if slices.Contains(mentioned(later.Description), step.Number) {
+			return LeftStepFailed
+		}
+	}
+	called := slices.ContainsFunc(p.Steps[:at], func(st run.StepState) bool { return st.Use.ID != "" })
+	if at+1 == len(p.Steps) && !called {
+		return LeftNothingDone
+	}
+	return ""
+}
+
+// namedCall is the call of the one offered tool that a text names, with the planner's suggestion as arguments; nil where there is none.
+func namedCall(d *agent.Definition, s *run.AgentState, a run.Action, step run.StepState, text string, accepts func(agent.ToolSpec, json.RawMessage) bool) []agent.ReplyCall {
+	var found []agent.ToolSpec
+	for _, t := range d.Tools {
+		if !policy.Disabled(s, t) && !slices.Contains(s.Hidden, t.Name) && a.Offers(t.Name) && (names(text, t.Name) || names(text, t.ModelName())) {
+			found = append(found, t)
+		}
+	}
+	if len(found) != 1 {
+		return nil
+	}
+	args := step.Hints
+	if args == nil {
+		args = json.RawMessage(`{}`)
+	}
+	if !accepts(found[0], args) {
+		return nil
+	}
+	return []agent.ReplyCall{{Name: found[0].ModelName(), Input: args}}
+}
+
+// names reports whether a text names a tool, whole.
+func names(text, tool string) bool {
+	const word = run.Letters + run.Digits + "_-"
+	for at := 0; ; {
+		i := strings.Index(text[at:], tool)
+		if i < 0 {
+			return false
+		}
+		from, to := at+i, at+i+len(tool)
+		before := from > 0 && strings.IndexByte(word+".", text[from-1]) >= 0
+		behind := to < len(text) && strings.IndexByte(word, text[to]) >= 0 ||
+			to+1 < len(text) && text[to] == '.' && strings.IndexByte(word, text[to+1]) >= 0
+		if !before && !behind {
+			return true
+		}
+		at = from + 1
+	}
+}
+
+// synthesised is the plan's answer: the model's text, or what stands for it.
+func synthesised(d *agent.Definition, s *run.AgentState, r agent.Reply, took run.Spent, results map[string]string) run.Synthesised {
+	e := run.Synthesised{Spent: took, Text: agent.ValidText(strings.TrimSpace(r.Text))}
+	if e.Text == "" {
+		e.Static = planBuilder{d: d, s: s, results: results}.bullets()
+	}
+	e.Halt = haltedBeside(d, s, took, "", e.Text)
+	return e
+}
+
+// haltedBeside asks the stop policies about a reply for the plan, as far as they are about runs and not about inferences; nil = none stops
+// the run.
+func haltedBeside(d *agent.Definition, s *run.AgentState, took run.Spent, tool, text string) *run.Halt {
+	switch p := d.Stop; {
+	case p.Timeout > 0 && took.At > 0 && policy.RanFor(s, took.At) >= p.Timeout:
+		return &run.Halt{Code: policy.StopTimeout}
+	case p.Tokens > 0 && s.Usage.Add(took.Usage).Total() >= p.Tokens:
+		return &run.Halt{Code: policy.StopTokens}
+	case tool != "" && slices.Contains(p.OnTool, tool):
+		return &run.Halt{Code: policy.StopOnTool, Detail: tool}
+	case p.Contains != "" && strings.Contains(text, p.Contains):
+		return &run.Halt{Code: policy.StopContains, Detail: p.Contains}
+	default:
+		return nil
+	}
+}

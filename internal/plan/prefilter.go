@@ -1,0 +1,149 @@
+package plan
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
+)
+
+// ToolWords is what of a tool is compared.
+func ToolWords(t agent.ToolSpec) string { return t.Name + ": " + t.Description }
+
+// Narrow chooses the tools of a request: all of the server that is hinted at, then the most similar ones until there are k, each by its
+// original name and in order of definition. Similarity is one number a tool, in that order; of equal ones the first wins.
+func Narrow(tools []agent.ToolSpec, similarity []float64, server string, k int) []string {
+	chosen := map[string]bool{}
+	for _, t := range tools {
+		if server != "" && ServerOf(t.Name) == server {
+			chosen[t.Name] = true
+		}
+	}
+	for len(chosen) < min(k, len(tools)) {
+		best := -1
+		for i, t := range tools {
+			if !chosen[t.Name] && (best < 0 || similarity[i] > similarity[best]) {
+				best = i
+			}
+		}
+		chosen[tools[best].Name] = true
+	}
+	offered := []string{}
+	for _, t := range tools {
+		if chosen[t.Name] {
+			offered = append(offered, t.Name)
+		}
+	}
+	return offered
+}
+
+// ServerOf is the server of a tool: what stands before the first dot of its name, "" where there is none.
+func ServerOf(tool string) string {
+	server, _, dotted := strings.Cut(tool, ".")
+	if !dotted {
+		return ""
+	}
+	return server
+}
+
+// marked is a call with the word that its tool is one of the agent's and was not offered.
+func marked(a run.Action, d *agent.Definition, c run.RepliedCall) run.RepliedCall {
+	if _, own := d.Tool(c.Original()); own && !a.Offers(c.Original()) {
+		c.Unoffered = true
+	}
+	return c
+}
+
+// Narrowed is the fact of a reply with what its request was narrowed to, and the calls marked that go beyond.
+func Narrowed(a run.Action, d *agent.Definition, e run.Replied) run.Replied {
+	if a.Offered == nil {
+		return e
+	}
+	e.Offered = a.Offered
+	e.Calls = slices.Clone(e.Calls)
+	for i := range e.Calls {
+		e.Calls[i] = marked(a, d, e.Calls[i])
+	}
+	return e
+}
+
+// BM25 (Robertson and Zaragoza, 2009) with its usual parameters.
+const (
+	bm25K1 = 1.2
+	bm25B  = 0.75
+)
+
+// BM25 is how well each text fits a query by the words that they share: a rare word weighs more than a common one, and a short text more than
+// a long one. It is 0 where they share none. The same texts and query always give the same numbers.
+func BM25(texts []string, query string) []float64 {
+	counts, lengths, having, total := make([]map[string]int, len(texts)), make([]int, len(texts)), map[string]int{}, 0
+	for i, text := range texts {
+		counts[i] = map[string]int{}
+		for _, w := range searchWords(text) {
+			if counts[i][w]++; counts[i][w] == 1 {
+				having[w]++
+			}
+			lengths[i]++
+		}
+		total += lengths[i]
+	}
+	mean := float64(max(1, total)) / float64(max(1, len(texts)))
+	scores := make([]float64, len(texts))
+	asked := map[string]bool{}
+	for _, w := range searchWords(query) { // in order, so that sums are the same to the bit
+		if asked[w] || having[w] == 0 {
+			continue
+		}
+		asked[w] = true
+		n := float64(having[w])
+		weight := math.Log(1 + (float64(len(texts))-n+0.5)/(n+0.5))
+		for i := range texts {
+			f := float64(counts[i][w])
+			scores[i] += weight * f * (bm25K1 + 1) / (f + bm25K1*(1-bm25B+bm25B*float64(lengths[i])/mean))
+		}
+	}
+	return scores
+}
+
+// searchWords are the words of a text in lower case, without the endings that English puts to them most. Names are taken apart at dots, lines
+// and capitals, and also kept whole.
+func searchWords(text string) []string {
+	var words []string
+	for _, name := range strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+		parts := humps(name)
+		for _, p := range parts {
+			words = append(words, stem(strings.ToLower(p)))
+		}
+		if len(parts) > 1 {
+			words = append(words, stem(strings.ToLower(name)))
+		}
+	}
+	return words
+}
+
+// humps takes a name apart at its capitals: readFile, HTTPServer.
+func humps(name string) []string {
+	var parts []string
+	runes, from := []rune(name), 0
+	for i := 1; i < len(runes); i++ {
+		rises := unicode.IsUpper(runes[i]) && !unicode.IsUpper(runes[i-1])
+		ends := i+1 < len(runes) && unicode.IsUpper(runes[i-1]) && unicode.IsUpper(runes[i]) && unicode.IsLower(runes[i+1])
+		if rises || ends {
+			parts, from = append(parts, string(runes[from:i])), i
+		}
+	}
+	return append(parts, string(runes[from:]))
+}
+
+// stem takes the ending from a word that is long enough to have one: files and file, listed and list, reading and read.
+func stem(word string) string {
+	for _, ending := range []string{"ing", "ies", "es", "ed", "s", "e"} {
+		if rest, ok := strings.CutSuffix(word, ending); ok && len(rest) >= 3 {
+			return rest
+		}
+	}
+	return word
+}

@@ -1,0 +1,266 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
+)
+
+// The findings of TextHeuristic (semantics 4.2, 4.3).
+const (
+	KindIncomplete run.CorrectionKind = "incomplete" // it says that work is left
+	KindDeflection run.CorrectionKind = "deflection" // it asks back, offers, narrates or refuses
+	KindEmpty      run.CorrectionKind = "empty"      // neither text nor calls
+)
+
+// shortQuestion is how long, in bytes, a text with a question mark is that is taken for a question by that alone.
+const shortQuestion = 300
+
+// Read says what a text is taken for that came without calls; "" = a last word. It looks for what is incomplete first, then for
+// deflections, and for these only where they are suspected; a text that says that the work is complete is neither (semantics 4.3).
+func Read(a agent.Analysis, text string, suspected bool) run.CorrectionKind {
+	text = agent.Folded(text)
+	switch {
+	case len(a.Completion) == 0 && completed(text) || says(text, a.Completion):
+		return ""
+	case says(text, phrasesOf(a.Incomplete, incompleteSignals)):
+		return KindIncomplete
+	case suspected && !presents(text) && deflects(a, text):
+		return KindDeflection
+	default:
+		return ""
+	}
+}
+
+// deflects reports whether a folded text asks back, offers, narrates or refuses, or is a short question of whatever words.
+func deflects(a agent.Analysis, text string) bool {
+	return says(text, phrasesOf(a.Deflection, deflectionSignals)) || len(text) < shortQuestion && strings.Contains(text, "?")
+}
+
+// presents reports whether a folded text shows results and leaves it at that.
+func presents(text string) bool {
+	return says(text, phrases(presentingSignals, func(Signal) bool { return true })) && !strings.Contains(text, "?") &&
+		!says(text, phrases(deflectionSignals, Signal.deferring))
+}
+
+// tallied is the tally of a reply to s that says something: the round before it has come back.
+func tallied(s *run.AgentState) run.Tally {
+	t := s.Tally
+	t.Empty = 0
+	for _, c := range returned(s) {
+		if c.Executions > 0 {
+			t.Entered++
+		}
+	}
+	return t
+}
+
+// returned are the calls of the round that the newest inference asked for, nil where it asked for none.
+func returned(s *run.AgentState) []run.Call {
+	if s.Inferences == 0 || s.Round.Inference != s.Prior+s.Inferences {
+		return nil
+	}
+	return s.Newest()
+}
+
+// analysed reports whether the heuristic has a say about a planned reply to s. Nobody asks to go on who is about to stop, or to park.
+func analysed(s *run.AgentState, e run.Replied) bool {
+	return !e.Summary && e.Halt == nil && s.OpenCall() == nil
+}
+
+// judgeEmpty has an empty reply answered with a nudge that stands in the next request alone, as the reply stands nowhere; so many of them
+// in a row leave the loop.
+func judgeEmpty(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied {
+	if !analysed(s, e) || strings.TrimSpace(stitched(s, e.Text)) != "" {
+		return e
+	}
+	t := tallied(s)
+	t.Empty = s.Tally.Empty + 1
+	e.Text, e.Reasoning = "", nil
+	e.Correction = &run.Correction{Lifecycle: run.LifecycleNudge, Ephemeral: true, Kind: KindEmpty, Text: d.Word(agent.WordEmptyFirst, nil)}
+	switch {
+	case t.Empty >= d.Analysis.EmptyReplies:
+		e.Correction.Lifecycle, e.Correction.Text = agent.LifecycleSummary, fmt.Sprintf("%d empty replies in a row", t.Empty)
+	case t.Entered > 0:
+		e.Correction.Text = d.Word(agent.WordEmptyAfterTools, nil)
+	}
+	return t.Remember(s, e)
+}
+
+// judgeText sends back a text that reads as unfinished or as a deflection, with the conversation going on behind it. There is no cap of its
+// own on how often the model is told to go on: the limits are. Where they leave no request to tell it in, what was said is the last word.
+func judgeText(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied {
+	if !analysed(s, e) || noneLeft(d, s, e) && d.Limits.OnLimit != agent.OnLimitSummarise {
+		return e
+	}
+	t := tallied(s)
+	suspected := t.Entered > 0 && t.Entered < d.Analysis.TrustGate && t.Deflections < d.Analysis.DeflectionRetries
+	key := agent.WordIncomplete
+	why := Read(d.Analysis, stitched(s, e.Text), suspected)
+	switch why {
+	case "":
+		return e
+	case KindDeflection:
+		t.Deflections++
+		key = agent.WordDeflection
+	}
+	e.Correction = &run.Correction{
+		Lifecycle: run.LifecycleNudge, Text: d.Word(key, nil), Ephemeral: d.Corrections == agent.CorrectionsEphemeral, Kind: why,
+	}
+	return t.Remember(s, e)
+}
+
+// SignalCategory is what a phrase in a model's text gives away.
+type SignalCategory string
+
+// The categories (semantics 4.3): three of unfinished work, three of finished work, the four of a deflection, and what is there to see.
+const (
+	SignalRemaining  SignalCategory = "remaining"  // something is left to do
+	SignalNext       SignalCategory = "next"       // the next thing is named and not done
+	SignalContinuing SignalCategory = "continuing" // it says that it goes on, and does not
+	SignalAll        SignalCategory = "all"        // all of it has been done
+	SignalFinished   SignalCategory = "finished"
+	SignalReport     SignalCategory = "report" // what was done is summed up
+	SignalAsking     SignalCategory = "asking"
+	SignalOffering   SignalCategory = "offering"
+	SignalNarration  SignalCategory = "narration" // what is there is described, and nothing done with it
+	SignalRefusal    SignalCategory = "refusal"
+	SignalPresenting SignalCategory = "presenting" // results are shown
+)
+
+// Signal is a phrase that texts are looked through for, whatever their case. A * between two of its words stands for any words there, up to
+// eight, of one sentence.
+type Signal struct {
+	Phrase   string
+	Category SignalCategory
+}
+
+// The built-in lists of semantics 4.3, in an order that means nothing. A definition may have its own in place of the first three.
+var (
+	incompleteSignals = signals(map[SignalCategory][]string{
+		SignalRemaining: {
+			"remaining", "left to process", "left to do", "files left", "items left", "more files", "more items", "not yet processed",
+			"still need to", "need to rename", "yet to be processed", "not all * have been", "not every * has been", "not all done",
+		},
+		SignalNext:       {"next file", "next screenshot", "next item", "next step is"},
+		SignalContinuing: {"continue with", "let me continue", "i'll continue", "i will continue", "will process", "proceeding to", "moving on to"},
+	})
+	completionSignals = signals(map[SignalCategory][]string{
+		SignalAll: {
+			"all * have been", "every * has been", "each * has been", "have all been", "completed all", "processed all",
+		},
+		SignalFinished: {
+			"finished processing", "all done", "no more files", "no files remaining", "nothing remaining", "nothing left to", "task complete",
+			"that's all", "i have completed", "i've completed",
+		},
+		SignalReport: {"here is a summary", "here's a summary", "here's what i did", "here is what i did", "here is what was done", "here's what was done", "summary of changes"},
+	})
+	deflectionSignals = signals(map[SignalCategory][]string{
+		SignalAsking: {
+			"what would you like", "how would you like", "how should i", "what should i", "would you like me to", "shall i",
+			"do you want me to", "should i proceed", "what do you think", "which one", "which files", "could you clarify",
+		},
+		SignalOffering:  {"let me know", "i can help", "i can assist", "here are some options", "feel free to ask", "happy to help"},
+		SignalNarration: {"i see the files", "i see the following", "i notice"},
+		SignalRefusal: {
+			"i can't do that", "i cannot do that", "i'm unable to", "i am unable to", "i don't have access", "i do not have access",
+			"i'm not able to", "i am not able to",
+		},
+	})
+	presentingSignals = signals(map[SignalCategory][]string{
+		SignalPresenting: {
+			"here are the results", "here is the result", "here's the result", "here are the contents", "here is the content", "here's what i found",
+			"here is what i found", "the results are", "the result is", "i found the following", "the output shows",
+		},
+	})
+)
+
+func signals(by map[SignalCategory][]string) []Signal {
+	var all []Signal
+	for _, c := range slices.Sorted(maps.Keys(by)) {
+		for _, phrase := range by[c] {
+			all = append(all, Signal{phrase, c})
+		}
+	}
+	return all
+}
+
+// IncompleteSignals are the built-in phrases of a text that says that work is left.
+func IncompleteSignals() []Signal { return slices.Clone(incompleteSignals) }
+
+// CompletionSignals are the built-in phrases of a text that says that the work is done, whatever else it says.
+func CompletionSignals() []Signal { return slices.Clone(completionSignals) }
+
+// DeflectionSignals are the built-in phrases of a text that asks back, offers, narrates or refuses in place of going on.
+func DeflectionSignals() []Signal { return slices.Clone(deflectionSignals) }
+
+// PresentingSignals are the phrases of a text that shows results, which is none of a deflection.
+func PresentingSignals() []Signal { return slices.Clone(presentingSignals) }
+
+// deferring is what hands the turn back to the user, and so is no presentation.
+func (s Signal) deferring() bool { return s.Category == SignalAsking || s.Category == SignalOffering }
+
+// phrasesOf is a definition's own list, or the built-in one where it has none.
+func phrasesOf(own []string, builtin []Signal) []string {
+	if len(own) > 0 {
+		return own
+	}
+	return phrases(builtin, func(Signal) bool { return true })
+}
+
+func phrases(all []Signal, which func(Signal) bool) []string {
+	var out []string
+	for _, s := range all {
+		if which(s) {
+			out = append(out, s.Phrase)
+		}
+	}
+	return out
+}
+
+// says reports whether one of the phrases stands in a folded text.
+func says(text string, list []string) bool {
+	return slices.ContainsFunc(list, func(phrase string) bool { return pattern(phrase).MatchString(text) })
+}
+
+// anyWords is what * stands for in a phrase: up to eight words, none of which ends a sentence.
+const anyWords = `(?:\S*[^\s.!?;:]\s+){0,8}`
+
+// pattern finds a phrase in a folded text: a plain one wherever its characters stand, one with * where its first word begins.
+func pattern(phrase string) *regexp.Regexp {
+	parts := strings.Split(agent.Folded(phrase), " * ")
+	for i, part := range parts {
+		parts[i] = regexp.QuoteMeta(part)
+	}
+	re := strings.Join(parts, `\s+`+anyWords)
+	if len(parts) > 1 {
+		re = `\b` + re
+	}
+	return regexp.MustCompile(re) // quoted text always compiles
+}
+
+// Words that make a built-in phrase of completion no such thing: before it, and in the place of its *.
+var (
+	withholds = regexp.MustCompile(`(?i)(?:\b(?:not|cannot|never|nearly|almost|until|till|unless|before|once|when|if|after)|n't)(?:\s+(?:yet|quite))?\s+$`)
+	restricts = regexp.MustCompile(`(?i)\b(?:not|that|which)\b`)
+)
+
+// completed reports whether a folded text says by a built-in phrase that the work is done, and does not take that back: "not all of them have
+// been renamed", "until all files have been renamed", "all files that have been renamed".
+func completed(text string) bool {
+	for _, s := range completionSignals {
+		for _, at := range pattern(s.Phrase).FindAllStringIndex(text, -1) {
+			said := text[at[0]:at[1]]
+			restricted := strings.Contains(s.Phrase, "*") && restricts.MatchString(said)
+			if !restricted && !withholds.MatchString(text[:at[0]]) {
+				return true
+			}
+		}
+	}
+	return false
+}

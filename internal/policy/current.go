@@ -1,0 +1,226 @@
+package policy
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
+)
+
+// CurrentOf is what a deployment says now of the agents of a pinned definition; find gives an agent's current definition by name. Where it has
+// no such agent it is nil: what is pinned holds alone. That an agent is not there may be a deployment that is under way; one that is to do nothing any
+// more stays, and denies.
+func CurrentOf(pinned *agent.Definition, find func(name string) (*agent.Definition, bool)) *agent.Current {
+	now, ok := find(pinned.Name)
+	if !ok {
+		return nil
+	}
+	c := &agent.Current{Permission: now.Permission}
+	for _, t := range now.Tools {
+		c.Tools = append(c.Tools, t.Name)
+	}
+	for _, m := range now.MCP {
+		c.Servers = append(c.Servers, m.Name)
+	}
+	for _, name := range pinned.Delegators {
+		if above, ok := find(name); ok {
+			c.Above = append(c.Above, above.Permission)
+		}
+	}
+	return c
+}
+
+// sinceThen is the pinned policy's word on a call, made as strict as the agent's current one: a call that either denies is denied, and one that
+// either asks about is asked about, of people who are approvers of both. Where both ask for the same, nothing changes.
+func sinceThen(d *agent.Definition, own Decision, t agent.ToolSpec, args json.RawMessage) Decision {
+	n := d.Now
+	if n == nil || own.Verdict == agent.VerdictDeny {
+		return own
+	}
+	if n.Disables(d, t) {
+		return Decision{Verdict: agent.VerdictDeny, Rule: -1}
+	}
+	dec := Decide(n.Permission, t, args)
+	if dec.Verdict == agent.VerdictAllow && n.Permission.Policy != "" && n.Permission.Policy != d.Permission.Policy {
+		dec.Verdict = agent.VerdictAsk // its code may list the tool, and knows the agent as it is now
+	}
+	switch {
+	case dec.Verdict == agent.VerdictDeny:
+		return dec
+	case dec.Verdict == agent.VerdictAllow || n.Permission.Mode == agent.ModeAdvisory:
+		return own
+	case own.Verdict != agent.VerdictAsk || d.Permission.Mode == agent.ModeAdvisory:
+		dec.Ceiling = d.Permission.Mode == agent.ModeAdvisory // which asks nobody of itself
+		return dec
+	case dec.sameSets(own):
+		own.Quorum, own.FourEyes = max(own.Quorum, dec.Quorum), own.FourEyes || dec.FourEyes
+		own.Expires = min(own.Expires, dec.Expires)
+		return own
+	default:
+		return own.beside(dec)
+	}
+}
+
+// sameSets reports whether both ask the same people, now and later.
+func (d Decision) sameSets(o Decision) bool {
+	d.Quorum, o.Quorum, d.FourEyes, o.FourEyes = 0, 0, false, false
+	return d.ApproverPolicy() == o.ApproverPolicy()
+}
+
+// allAbove are the ceilings, and what has become of them since.
+func allAbove(d *agent.Definition) []agent.Permission {
+	if d.Now == nil {
+		return d.Ceilings
+	}
+	all := slices.Clone(d.Ceilings)
+	for _, p := range d.Now.Above {
+		version := PolicyVersion(p)
+		if !slices.ContainsFunc(all, func(have agent.Permission) bool { return PolicyVersion(have) == version }) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// PolicyMark is the ApproverPolicy of dec where the current definition makes it another than the pinned one's; else "". By it an action is known
+// again whose policy, and nothing else, has changed since.
+func PolicyMark(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args json.RawMessage, dec Decision) string {
+	if d.Now == nil {
+		return ""
+	}
+	policy := dec.ApproverPolicy()
+	if policy == DecideIn(d.AsPinned(), s, t, args).ApproverPolicy() {
+		return ""
+	}
+	return policy
+}
+
+// movedOn reports whether a call is the very action that was approved, but for what the current definition says of it: then it is asked about
+// again. Whatever else is another makes the approval void for good.
+func movedOn(d *agent.Definition, s *run.AgentState, c run.Call, t agent.ToolSpec) bool {
+	if d.Now == nil {
+		return false
+	}
+	was := DecideIn(d.AsPinned(), s, t, c.Input)
+	if c.Grant.Tool {
+		return ToolDigest(d, s, t, c.Input, was) == c.Grant.Digest || StandingDigest(d, s, t, c.Input, was) == c.Grant.Digest
+	}
+	in := actionOf(d, s, c, t, was)
+	in.ApproverPolicy = cmp.Or(c.Grant.Policy, in.ApproverPolicy)
+	return in.ActionDigest() == c.Grant.Digest
+}
+
+// ActionNow is the call with these arguments as it would be approved now.
+func ActionNow(d *agent.Definition, s *run.AgentState, c run.Call, args json.RawMessage) Amended {
+	t, _ := d.Tool(c.Tool)
+	c.Input = args
+	dec := DecideIn(d, s, t, args)
+	return Amended{Digest: ActionDigest(d, s, c, t, dec), Policy: PolicyMark(d, s, t, args, dec), Rule: dec}
+}
+
+// Delegated is a child's definition as it is pinned for a run that an agent delegates: below the policy of that agent, and of those that
+// delegated to it. What a definition says of its ceilings by itself does not count. Nothing is shared that is written later.
+func Delegated(parent *agent.Definition, child agent.Definition) agent.Definition {
+	child.Ceilings = append(slices.Clone(parent.Ceilings), parent.Permission)
+	child.Delegators = append(slices.Clone(parent.Delegators), parent.Name)
+	return child
+}
+
+// within is what is left of a policy's own word on a call below the definition's ceilings: deny beats ask, and ask beats allow, whoever
+// says it. Where several ask, a person must be an approver of each of them, and the shortest life counts. A call that nobody above asks
+// about stays as it was.
+func within(d *agent.Definition, own Decision, t agent.ToolSpec, args json.RawMessage) Decision {
+	if own = sinceThen(d, own, t, args); own.Verdict == agent.VerdictDeny {
+		return own
+	}
+	var above []Decision
+	for _, p := range allAbove(d) {
+		switch dec := asCeiling(p, t, args); dec.Verdict {
+		case agent.VerdictDeny:
+			dec.Ceiling = true
+			return dec
+		case agent.VerdictAsk:
+			above = append(above, dec)
+		}
+	}
+	if len(above) == 0 {
+		return own
+	}
+	asks := own
+	if own.Verdict != agent.VerdictAsk || d.Permission.Mode == agent.ModeAdvisory && !own.Ceiling { // nobody is asked by the policy itself
+		asks = above[0]
+	}
+	notes := withNote(nil, asks.Note)
+	for _, dec := range above {
+		asks = asks.beside(dec)
+		notes = withNote(notes, dec.Note)
+	}
+	asks.Note, asks.Ceiling = strings.Join(notes, "; "), true
+	return asks
+}
+
+// withNote adds a rule's note, once.
+func withNote(notes []string, note string) []string {
+	if note == "" || slices.Contains(notes, note) {
+		return notes
+	}
+	return append(notes, note)
+}
+
+// asCeiling is what a policy says of a call that a run below it makes. An advisory one asks nobody, there as here, and denies what it
+// denies. The code that lists more tools for a policy knows its own agent's alone: a policy that has such code asks where its rules allow.
+// What people or a backend have said in the run above is of that run's calls.
+func asCeiling(p agent.Permission, t agent.ToolSpec, args json.RawMessage) Decision {
+	dec := Decide(p, t, args)
+	if dec.Verdict == agent.VerdictAllow && p.Policy != "" {
+		dec.Verdict = agent.VerdictAsk
+	}
+	if dec.Verdict == agent.VerdictAsk && p.Mode == agent.ModeAdvisory {
+		dec.Verdict = agent.VerdictAllow
+	}
+	return dec
+}
+
+// Granting is the definition's policy as people's grants hold under it: no longer than each delegating agent's policy lets them. A policy
+// whose decisions are of calls lets a grant of a tool hold for one claim.
+func Granting(d *agent.Definition) agent.Permission {
+	p := d.Permission
+	for _, above := range d.Ceilings {
+		switch {
+		case above.Mode == agent.ModeAdvisory:
+		case above.Grants == agent.GrantsOnce, p.Scope == agent.ScopeTool && above.Scope != agent.ScopeTool, p.Mode == agent.ModeBlockAndRetry && len(above.Bounds.When) > 0:
+			p.Grants = agent.GrantsOnce
+		case above.Grants != agent.GrantsStanding && p.Grants == agent.GrantsStanding:
+			p.Grants = agent.GrantsRun
+		default:
+			p.Bounds = under(p.Bounds, above)
+		}
+	}
+	return p
+}
+
+// VersionOfPolicy is the PolicyVersion of the policy that a run of the definition is under, with those above it.
+func VersionOfPolicy(d *agent.Definition) string { return policyVersion(d) }
+
+// policyVersion is the PolicyVersion of the definition's policy; with ceilings, of those as well, the root's first.
+func policyVersion(d *agent.Definition) string {
+	if len(d.Ceilings) == 0 {
+		return PolicyVersion(d.Permission)
+	}
+	above := make([]string, len(d.Ceilings))
+	for i, p := range d.Ceilings {
+		above[i] = PolicyVersion(p)
+	}
+	return agent.HashCanonical(map[string]any{"policy": PolicyVersion(d.Permission), "ceilings": stringList(above)})
+}
+
+// May reports whether p may decide about the call: p is among its approvers, and among those of each policy above that asks.
+func (d Decision) May(p Principal) bool { return MayDecideEach(p, d.Approvers, d.Above) }
+
+// MayDecideEach reports whether p is among the approvers and among those of each set above. It fails closed: an empty set means nobody.
+func MayDecideEach(p Principal, approvers []string, above [][]string) bool {
+	return MayDecide(approvers, p) && !slices.ContainsFunc(above, func(set []string) bool { return !MayDecide(set, p) })
+}

@@ -1,0 +1,508 @@
+package policy
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/run"
+)
+
+// noteCaseKeys warns whoever is asked about a call that two keys of one object differ in nothing but upper and lower
+// case.
+const noteCaseKeys = "Warning: two keys of one object are the same but for upper and lower case. The tool may take the value of either."
+
+// withCaseKeys is a decision about arguments of which an object has two keys that are equal but for case: many
+// decoders, Go's among them, take either for the same field, so what a rule has compared may not be what the tool
+// gets. Such a call is never allowed by policy.
+func (d Decision) withCaseKeys(args json.RawMessage) Decision {
+	if d.Verdict == agent.VerdictDeny || !hasCaseKeys(args) {
+		return d
+	}
+	d.Verdict = agent.VerdictAsk
+	d.Note = strings.TrimSpace(d.Note + "\n" + noteCaseKeys)
+	return d
+}
+
+// hasCaseKeys reports whether an object in a JSON value, however deep, has two keys that are equal but for case.
+func hasCaseKeys(raw json.RawMessage) bool {
+	v, err := jsonx.DecodeNumbers(raw)
+	return err == nil && caseKeysIn(v)
+}
+
+func caseKeysIn(v any) bool {
+	switch v := v.(type) {
+	case map[string]any:
+		seen := make(map[string]bool, len(v))
+		for key, of := range v {
+			folded := strings.Map(agent.CaseFold, key)
+			if seen[folded] || caseKeysIn(of) {
+				return true
+			}
+			seen[folded] = true
+		}
+	case []any:
+		for _, of := range v {
+			if caseKeysIn(of) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// DecisionFromJSON reads a free-form answer to a suspended call as a decision: resume or cancel (semantics.md 3.5, A16).
+//
+//	true, false                        resume, cancel
+//	a string                           cancel if it is a denial word, else resume, "" too
+//	an object                          cancel if approved is false or a denial word, if denied, rejected or the like is true,
+//	                                   or if status, decision or action is a denial word; else resume
+//	null, a list, a number, not JSON   cancel
+//
+// reason is the string itself or the object's reason, message or error; "" if there is none.
+func DecisionFromJSON(raw json.RawMessage) (resume bool, reason string) {
+	raw, err := jsonx.CompactJSON(raw, jsonx.JSONLimits{})
+	if err != nil {
+		return false, ""
+	}
+	switch jsonx.JSONKind(raw) {
+	case 'b':
+		return string(raw) == "true", ""
+	case '"':
+		s, ok := run.JSONString(raw)
+		return ok && !isDenialWord(s), s
+	case '{':
+		return decisionFromObject(raw)
+	}
+	return false, ""
+}
+
+func decisionFromObject(raw json.RawMessage) (resume bool, reason string) {
+	var o map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &o); err != nil {
+		return false, ""
+	}
+	for _, key := range []string{"reason", "message", "error"} {
+		if s, ok := run.JSONString(o[key]); ok && s != "" {
+			reason = s
+			break
+		}
+	}
+	return !deniesObject(o), reason
+}
+
+func deniesObject(o map[string]json.RawMessage) bool {
+	if string(o["approved"]) == "false" {
+		return true
+	}
+	if slices.ContainsFunc(denialWords, func(flag string) bool { return string(o[flag]) == "true" }) {
+		return true
+	}
+	return slices.ContainsFunc([]string{"approved", "status", "decision", "action"}, func(key string) bool {
+		s, ok := run.JSONString(o[key])
+		return ok && isDenialWord(s)
+	})
+}
+
+// denialWords mean no; as keys of an object with the value true they are denial flags.
+var denialWords = []string{
+	"false", "no", "denied", "deny", "reject", "rejected", "cancel", "canceled", "cancelled", "abort", "aborted",
+}
+
+func isDenialWord(s string) bool {
+	return slices.Contains(denialWords, strings.ToLower(strings.TrimSpace(s)))
+}
+
+// MaxKept is how many decisions a run keeps for calls that are not suspended yet.
+const MaxKept = 64
+
+// The reasons why a kept decision came to nothing.
+const (
+	dropOvertaken   = "overtaken by a later decision"
+	dropExpired     = "the request had expired"
+	dropNotApprover = "not one of the approvers"
+	dropNoResult    = "a call that waits for approval takes no result"
+	dropNoDecision  = "the call waits for something else"
+	dropSeveral     = "it takes several people, each of whom has seen the request"
+	dropRequester   = "the run acts for who decided"
+)
+
+// EarlyOwed reports whether a kept decision has met a suspended call: Early says what becomes of it.
+func EarlyOwed(s *run.AgentState) bool {
+	return slices.ContainsFunc(s.Kept, func(k run.DecisionKept) bool { _, ok := s.Waiting(k.Target); return ok })
+}
+
+// Early are the facts that settle the kept decisions which have met a suspended call, each Decided or DecisionDropped. A decision made
+// before the call was suspended is bound when it meets the call's request, and by the same checks as one made on the request: who
+// decided must be an approver of that very call, in time, with an answer that fits; what it lets run is the action of that request (A6).
+func Early(d *agent.Definition, s *run.AgentState, valid agent.Validator, now time.Time) []run.Event {
+	var facts []run.Event
+	met := map[string]bool{}
+	for _, k := range slices.Backward(s.Kept) { // the newest on a call counts, whatever it was aimed at
+		c, ok := s.Waiting(k.Target)
+		if !ok {
+			continue
+		}
+		if met[c.ID] {
+			facts = append(facts, run.DecisionDropped{Target: k.Target, Call: c.ID, Why: dropOvertaken})
+			continue
+		}
+		met[c.ID] = true
+		fact, why := early(d, s, c, k, valid, now)
+		if why != "" {
+			facts = append(facts, run.DecisionDropped{Target: k.Target, Call: c.ID, Why: why})
+			continue
+		}
+		fact.Early = k.Target
+		facts = append(facts, fact)
+	}
+	return facts
+}
+
+// tooFew is why the approval of one person alone, of what nobody was shown, is not enough; "" = it is.
+func tooFew(s *run.AgentState, dec Decision, by string) string {
+	switch {
+	case dec.FourEyes && slices.Contains(s.Requesters(), by):
+		return dropRequester
+	case dec.People() > 1:
+		return dropSeveral
+	default:
+		return ""
+	}
+}
+
+// tooFewForAnswered is tooFew of an answer that takes the arguments' place, which makes a new action of the call (A8).
+func tooFewForAnswered(d *agent.Definition, s *run.AgentState, c run.Call, fact run.Decided) string {
+	if fact.Args == nil {
+		return ""
+	}
+	is := ActionNow(d, s, c, fact.Args).Rule
+	if is.Verdict != agent.VerdictAsk {
+		return ""
+	}
+	return tooFew(s, is, fact.By)
+}
+
+// early is what a kept decision says about the call it has met, or why it says nothing.
+func early(d *agent.Definition, s *run.AgentState, c run.Call, k run.DecisionKept, valid agent.Validator, now time.Time) (fact run.Decided, why string) {
+	t, _ := d.Tool(c.Tool)
+	by, dec := Principal{ID: k.By, Groups: k.Groups}, DecideIn(d, s, t, c.Input)
+	switch {
+	case c.Wait.For != run.ForApproval && c.Wait.For != run.ForInput:
+		return fact, dropNoDecision
+	case !now.Before(c.Wait.Expires):
+		return fact, dropExpired
+	case !dec.MayAfter(by, now.Sub(c.Wait.Since)):
+		return fact, dropNotApprover
+	case k.Action == run.ActionApprove && tooFew(s, dec, k.By) != "":
+		return fact, tooFew(s, dec, k.By)
+	}
+	voices := []run.Voice{{By: k.By, Groups: k.Groups, At: now}}
+	fact = run.Decided{Call: c.ID, Approval: c.Wait.Approval, Action: k.Action, By: k.By, Digest: c.Wait.Digest}
+	switch {
+	case k.Action == run.ActionDeny:
+		fact.Text = agent.TextDenied(k.By, k.Note)
+	case k.Action != run.ActionApprove:
+		fact.Text = agent.TextCallCancelled(k.By, k.Note)
+	case c.Wait.For == run.ForApproval && k.Result != nil && string(k.Result) != "true":
+		return fact, dropNoResult
+	case c.Wait.For == run.ForInput:
+		var err error
+		if fact, err = ResumeInput(d, s, c, k.Result, k.By, func(dec Decision) bool { return dec.MayAfter(by, now.Sub(c.Wait.Since)) }, valid); err != nil {
+			return fact, err.Error()
+		}
+		if why := tooFewForAnswered(d, s, c, fact); why != "" {
+			return fact, why
+		}
+	}
+	if fact.Note = k.Note; k.Action == run.ActionApprove {
+		fact.Voices = voices
+	}
+	if d.Permission.Scope == agent.ScopeTool && c.Wait.For == run.ForApproval && k.Action != run.ActionCancel {
+		fact.Permit, fact.Once = ToolDigest(d, s, t, c.Input, dec), k.Action == run.ActionApprove && Granting(d).Once()
+	}
+	return fact, ""
+}
+
+// ResultsByCall finds the result of each call in a conversation that is about to be sent, the last one where there are several. An
+// adapter places it directly behind its call, and a made-up one where it is missing. A call whose id is taken, and a result without
+// its call before it, are errors of whoever made the request; they name the message by its place and quote nothing of it.
+func ResultsByCall(messages []run.Message) (map[string]run.ToolResult, error) {
+	uses, results := map[string]bool{}, map[string]run.ToolResult{}
+	for i, m := range messages {
+		switch b := m.Block.(type) {
+		case run.ToolUse:
+			if uses[b.ID] {
+				return nil, fmt.Errorf("message %d is a tool_use whose id is taken", i)
+			}
+			uses[b.ID] = true
+		case run.ToolResult:
+			if !uses[b.ID] {
+				return nil, fmt.Errorf("message %d is a tool_result without its tool_use", i)
+			}
+			results[b.ID] = b
+		}
+	}
+	return results, nil
+}
+
+// maxServerTools is how many tools of one server are taken. What a server lists behind them is left.
+const maxServerTools = 512
+
+// Pins are the digests of a server's tools that people have approved, or trusted on first use, by the server's own names. nil = the server
+// has never been listed for the agent: then all that it has is to be trusted.
+type Pins map[string]string
+
+// ListedServer is one server of an agent and what came of listing it.
+type ListedServer struct {
+	Server  agent.MCPServer
+	Tools   agent.ServerTools
+	Pins    Pins
+	Problem string // why it could not be listed, fit to be shown; "" = it was
+}
+
+// ResolveServers is d with the tools of its servers, which come in the order of d, and what the run knows of each server from then on. d
+// stays as it is.
+func ResolveServers(d *agent.Definition, listed []ListedServer) (agent.Definition, []run.ServerState) {
+	resolved := *d
+	resolved.Tools = slices.Clip(d.Tools)
+	states := make([]run.ServerState, len(listed))
+	for i, l := range listed {
+		states[i] = run.ServerState{Name: l.Server.Name, Protocol: l.Tools.Protocol, Problem: l.Problem}
+		if l.Problem != "" {
+			continue
+		}
+		if n := len(l.Tools.Tools); n > maxServerTools {
+			l.Tools.Tools = l.Tools.Tools[:maxServerTools]
+			states[i].Problem = fmt.Sprintf("it lists %d tools, of which the first %d are taken", n, maxServerTools)
+		}
+		tools, disabled := Resolve(&resolved, l.Server, l.Tools, l.Pins)
+		resolved.Tools = append(resolved.Tools, tools...)
+		for _, t := range tools {
+			states[i].Tools = append(states[i].Tools, t.MCP.Tool)
+		}
+		states[i].Disabled = disabled
+	}
+	return resolved, states
+}
+
+// Resolve is what of a server's tools an agent d can use, and what it would and cannot. A tool that Deny or Allow leave out is neither: its
+// author does not want it. Effect, timeout and priority are the author's word, by the first pattern that matches, and a tool that no pattern
+// names cannot be repeated, whatever the server says of it: annotations are hints to people. Of two tools that are one to the model, neither
+// takes the other's place: the one that d has stays, and the one that comes later is disabled.
+func Resolve(d *agent.Definition, server agent.MCPServer, listed agent.ServerTools, pins Pins) (tools []agent.ToolSpec, disabled []run.DisabledTool) {
+	taken := map[string]string{} // model-facing name to original
+	for _, t := range slices.Concat(d.Tools, d.EveryBuiltin()) {
+		taken[t.ModelName()] = t.Name
+	}
+	for _, left := range listed.Left {
+		if server.Wants(left.Name) {
+			disabled = append(disabled, run.DisabledTool{Tool: shortName(left.Name), Why: run.DisabledUnusable, Detail: run.Bounded(left.Why)})
+		}
+	}
+	for _, t := range listed.Tools {
+		if !server.Wants(t.Name) {
+			continue
+		}
+		spec := server.Spec(t)
+		if no, bad := refused(spec, t, pins, taken); bad {
+			disabled = append(disabled, no)
+			continue
+		}
+		taken[spec.ModelName()] = spec.Name
+		tools = append(tools, spec)
+	}
+	return tools, disabled
+}
+
+// refused says why a tool cannot be used, if that is so. One that nobody has approved as it is takes no name from another one.
+func refused(spec agent.ToolSpec, t agent.ServerTool, pins Pins, taken map[string]string) (run.DisabledTool, bool) {
+	no := run.DisabledTool{Tool: shortName(t.Name)}
+	pinned, known := pins[t.Name]
+	schema := agent.CheckSchema(t.Schema)
+	other, collides := taken[spec.ModelName()]
+	switch {
+	case !agent.IsToolName(spec.Name) || !agent.ValidWord(spec.ModelName()):
+		no.Why, no.Detail = run.DisabledUnusable, "with its server's name it is no tool's name: at most 64 letters, digits, _ and -, with dots between"
+	case t.Digest == "":
+		no.Why, no.Detail = run.DisabledUnusable, "its definition has no digest"
+	case schema != nil:
+		no.Why, no.Detail = run.DisabledUnusable, "its arguments' schema cannot be used: "+run.Bounded(schema.Error())
+	case pins != nil && !known:
+		no.Why, no.Digest = run.DisabledNew, t.Digest
+	case pins != nil && pinned != t.Digest:
+		no.Why, no.Digest = run.DisabledChanged, t.Digest
+	case collides:
+		no.Why, no.Detail = run.DisabledCollision, fmt.Sprintf("%s is %s to the model already", other, spec.ModelName())
+	default:
+		return run.DisabledTool{}, false
+	}
+	return no, true
+}
+
+// maxShownName is how many bytes of a name that a server made up are shown where it is no tool's.
+const maxShownName = 80
+
+func shortName(name string) string {
+	name = strings.ToValidUTF8(name, "\uFFFD")
+	if len(name) <= maxShownName {
+		return name
+	}
+	return strings.ToValidUTF8(name[:maxShownName], "") + "…"
+}
+
+// InputExpiry is how long somebody has to answer what a tool asks.
+const InputExpiry = 7 * 24 * time.Hour
+
+// The bounds of a ticket: ids in bytes, texts in runes, all of it in bytes as it is stored.
+const (
+	maxTicketID      = 128
+	maxTicketAction  = 200
+	maxTicketMessage = 4000
+)
+
+// Checked is the ticket as it is stored: valid text, compact JSON. An error says what no one could be asked, fit for the model.
+func Checked(t run.Ticket) (run.Ticket, error) {
+	if t.Mode != "" && !t.Mode.Valid() {
+		return t, fmt.Errorf("mode: got %q, want replay, result or pass", t.Mode)
+	}
+	for _, id := range []struct{ key, value string }{{"id", t.ID}, {"pending.id", t.Pending.ID}, {"pending.name", t.Pending.Name}} {
+		if len(id.value) > maxTicketID || !shown(id.value) {
+			return t, fmt.Errorf("%s: want at most %d bytes that can be shown", id.key, maxTicketID)
+		}
+	}
+	if t.Memo != "" && (t.Mode != "" && t.Mode != run.TicketReplay || !utf8.ValidString(t.Memo)) {
+		return t, errors.New("memo: want valid text, of a ticket of mode replay")
+	}
+	t.Action, t.Message = agent.ValidText(t.Action), agent.ValidText(t.Message)
+	if utf8.RuneCountInString(t.Action) > maxTicketAction || utf8.RuneCountInString(t.Message) > maxTicketMessage {
+		return t, fmt.Errorf("want an action of at most %d and a message of at most %d characters", maxTicketAction, maxTicketMessage)
+	}
+	for _, raw := range []struct {
+		key string
+		at  *json.RawMessage
+	}{{"parameters", &t.Parameters}, {"responseSchema", &t.ResponseSchema}, {"pending.arguments", &t.Pending.Arguments}} {
+		if *raw.at == nil {
+			continue
+		}
+		compact, err := jsonx.CompactJSON(*raw.at, jsonx.JSONLimits{})
+		if err != nil {
+			return t, fmt.Errorf("%s: %w", raw.key, err)
+		}
+		*raw.at = compact
+	}
+	if size := t.Size(); size > run.MaxTicket {
+		return t, fmt.Errorf("it has %d bytes, want at most %d", size, run.MaxTicket)
+	}
+	return t, nil
+}
+
+// shown reports whether a text has nothing that people would not see.
+func shown(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
+// AskInput is the suspension of a call whose tool asked for input with a checked ticket. ran says that the tool was entered without a
+// claim. Like a request for approval it names the very action (A6): what the answer lets run is that, once.
+func AskInput(d *agent.Definition, s *run.AgentState, c run.Call, t run.Ticket, ran bool, now time.Time) run.CallSuspended {
+	spec, _ := d.Tool(c.Tool)
+	dec := DecideIn(d, s, spec, c.Input)
+	return run.CallSuspended{
+		Call: c.ID, Approval: run.ApprovalID(s.Run, c.ID, c.Asks+1), Digest: ActionDigest(d, s, c, spec, dec),
+		Expires: now.UTC().Add(InputExpiry).Truncate(time.Millisecond), For: run.ForInput, Ticket: &t, Ran: ran, Policy: PolicyMark(d, s, spec, c.Input, dec),
+	}
+}
+
+// AnswerError says why an answer to a tool's question is not taken; Problem is fit to be shown.
+type AnswerError struct{ Problem string }
+
+func (e *AnswerError) Error() string { return "answer refused: " + e.Problem }
+
+// ErrOtherApprovers says that a call with changed arguments is for others to approve.
+var ErrOtherApprovers = errors.New("the changed call has other approvers")
+
+// ResumeInput is the fact that by, who may decide about it, answers the question of c, which waits for input. No result is true
+// (seed 001, 3.5). May says whether by may decide about a call of which policy says that. The errors are *AnswerError, *AmendError and ErrOtherApprovers.
+func ResumeInput(d *agent.Definition, s *run.AgentState, c run.Call, result json.RawMessage, by string, may func(Decision) bool, valid agent.Validator) (run.Decided, error) {
+	t, _ := c.Asked()
+	answer, err := CompactAnswer(result)
+	if err != nil {
+		return run.Decided{}, err
+	}
+	if t.ResponseSchema != nil {
+		if err := valid(agent.ToolSpec{Name: "response", Schema: t.ResponseSchema}, answer); err != nil {
+			return run.Decided{}, &AnswerError{Problem: "it does not fit the response schema of call " + c.ID + ":\n" + err.Error()}
+		}
+	}
+	fact := run.Decided{Call: c.ID, Approval: c.Wait.Approval, Action: run.ActionApprove, By: by, Digest: c.Wait.Digest, Result: answer}
+	if t.Mode == run.TicketPass && jsonx.JSONKind(answer) != 'b' {
+		fact.Args = answer
+		var a Amended
+		a, err = Amend(d, s, c, answer, may, valid)
+		fact.Digest, fact.Policy = a.Digest, a.Policy
+	}
+	return fact, err
+}
+
+// CompactAnswer is a decision's result as it is stored: true where there is none, or null. The error is an *AnswerError.
+func CompactAnswer(result json.RawMessage) (json.RawMessage, error) {
+	if result == nil || bytes.Equal(bytes.TrimSpace(result), []byte("null")) {
+		return json.RawMessage("true"), nil
+	}
+	answer, err := jsonx.CompactJSON(result, jsonx.JSONLimits{})
+	if err != nil {
+		return nil, &AnswerError{Problem: err.Error()}
+	}
+	return answer, nil
+}
+
+// AmendError says why changed arguments are not taken; Problem is fit to be shown.
+type AmendError struct{ Problem string }
+
+func (e *AmendError) Error() string { return "changed arguments refused: " + e.Problem }
+
+// Amended is a call with other arguments: the digest of that action, with its Policy as of CallSuspended, and what policy says of it.
+type Amended struct {
+	Digest, Policy string
+	Rule           Decision
+}
+
+// Amend makes a new action of a call that has not had its effect: other arguments, compact, checked against deny rules and schema as if
+// the model had asked for it with them (A8). May says whether who changes them may decide about a call of which policy says that. The errors are *AmendError and ErrOtherApprovers.
+func Amend(d *agent.Definition, s *run.AgentState, c run.Call, args json.RawMessage, may func(Decision) bool, valid agent.Validator) (Amended, error) {
+	t, known := d.Tool(c.Tool)
+	if !known {
+		return Amended{}, &AmendError{Problem: "the agent has no tool " + c.Tool}
+	}
+	dec := DecideIn(d, s, t, args)
+	if dec.Verdict == agent.VerdictDeny {
+		if dec.Ceiling {
+			return Amended{}, &AmendError{Problem: "the policy of an agent that delegated the run denies them"}
+		}
+		return Amended{}, &AmendError{Problem: "the agent's policy denies them"}
+	}
+	if dec.Verdict == agent.VerdictAsk && !may(dec) {
+		return Amended{}, ErrOtherApprovers
+	}
+	if err := agent.ValidArguments(valid, t, args); err != nil {
+		return Amended{}, &AmendError{Problem: err.Error()}
+	}
+	c.Input = args
+	return Amended{Digest: ActionDigest(d, s, c, t, dec), Policy: PolicyMark(d, s, t, args, dec), Rule: dec}, nil
+}
+
+// ResultText is what the model reads of a JSON value given as a result: a string stands for its text, anything else for its JSON.
+func ResultText(raw json.RawMessage) string {
+	if text, ok := run.JSONString(raw); ok {
+		return text
+	}
+	return string(raw)
+}

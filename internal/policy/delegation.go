@@ -1,0 +1,279 @@
+package policy
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
+)
+
+// DelegateSchema is what a tool of kind agent takes that has no schema of its own: what the other agent is told.
+var DelegateSchema = json.RawMessage(`{"type":"object","properties":{"message":{"type":"string","minLength":1,"description":"What the agent is to do, with everything it has to know."}},"required":["message"],"additionalProperties":false}`)
+
+// The bounds of delegation where a definition says none, and how many runs the calls of one run may be in all.
+const (
+	DefaultDepth    = 4
+	DefaultChildren = 8
+)
+
+// DelegateExpiry is how long another agent has to answer whose tool has no timeout of its own: its run may wait for several people.
+const DelegateExpiry = 30 * 24 * time.Hour
+
+// maxHistory bounds a child's conversation in its answer, in bytes. Older messages than fit are left out.
+const maxHistory = 256 << 10
+
+func maxDepth(l agent.Limits) int {
+	if l.Depth == 0 {
+		return DefaultDepth
+	}
+	return l.Depth
+}
+
+func children(l agent.Limits) int {
+	if l.Children == 0 {
+		return DefaultChildren
+	}
+	return l.Children
+}
+
+// depth is how many runs there are above the run.
+func depth(s *run.AgentState) int {
+	if s.Parent == nil {
+		return 0
+	}
+	return s.Parent.Depth
+}
+
+// line are the agents from the root to the run's own.
+func line(s *run.AgentState) []string {
+	if s.Parent == nil {
+		return []string{s.Agent}
+	}
+	return append(s.Parent.Agents[:len(s.Parent.Agents):len(s.Parent.Agents)], s.Agent)
+}
+
+// root is the run that nobody delegated.
+func root(s *run.AgentState) string {
+	if s.Parent == nil {
+		return s.Run
+	}
+	return s.Parent.Root
+}
+
+// Delegation is the child that is to be noted in the claim of c, a call that may run, or why there can be none. Both are nil for a call that
+// is no run, or has been claimed before. find finds the deployment's agents; nil = it has none here.
+func Delegation(d *agent.Definition, s *run.AgentState, c run.Call, find func(name string) (*agent.Definition, bool)) (*run.Child, *run.CallFinished) {
+	t, ok := d.Tool(c.Tool)
+	if !ok || t.Kind != agent.KindAgent || c.Child != "" {
+		return nil, nil
+	}
+	child := run.Child{Run: agent.ChildID(s.Tenant, t.Agent.Agent, s.Run, c.ID)}
+	problem := delegationProblem(d, s, t, find)
+	if problem == "" {
+		problem = promise(&child, d, s, t)
+	}
+	if current := agent.AgentNamed(find, t.Agent.Agent); problem == "" && child.USD > 0 && !current.Priced() {
+		problem = "its budget is in USD, and a model of agent " + t.Agent.Agent + " has no price"
+	}
+	if problem != "" {
+		return nil, &run.CallFinished{Call: c.ID, IsError: true, Reason: run.WhyToolError, Content: c.Name + " was not asked: " + problem + "."}
+	}
+	return &child, nil
+}
+
+// delegationProblem is why the run may not ask another agent, whatever that costs; "" = it may.
+func delegationProblem(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, find func(name string) (*agent.Definition, bool)) string {
+	name := t.Agent.Agent
+	switch line := line(s); {
+	case slices.Contains(line, name):
+		return "agent " + name + " would work for itself (" + strings.Join(append(line, name), " -> ") + ")"
+	case agent.AgentNamed(find, name) == nil:
+		return "this deployment has no agent " + name
+	case depth(s) >= maxDepth(d.Limits):
+		return fmt.Sprintf("there are %d agents above this one's, and no more than %d may stand in a line", depth(s), maxDepth(d.Limits))
+	case len(s.Children.Open) >= children(d.Limits):
+		return fmt.Sprintf("%d agents are at work for this run, and that is all there may be at a time", len(s.Children.Open))
+	case s.Children.Begun >= agent.MaxChildren:
+		return fmt.Sprintf("the run has asked agents %d times, and that is all it may", s.Children.Begun)
+	default:
+		return ""
+	}
+}
+
+// promise takes the child's part of what the run has left; the problem is that there is nothing.
+func promise(c *run.Child, d *agent.Definition, s *run.AgentState, t agent.ToolSpec) (problem string) {
+	promised := s.Children.Promised()
+	among := max(1, unasked(s, d))
+	var ok bool
+	if c.Tokens, ok = part(d.Limits.Tokens, s.Usage.Total(), promised.Tokens, t.Agent.Tokens, among); !ok {
+		return fmt.Sprintf("nothing is left of the run's %d tokens", d.Limits.Tokens)
+	}
+	usd, ok := part(int64(d.Limits.USD), int64(s.Cost), int64(promised.USD), int64(t.Agent.USD), among)
+	if c.USD = run.USD(usd); !ok {
+		return fmt.Sprintf("nothing is left of the run's %s USD", d.Limits.USD)
+	}
+	return ""
+}
+
+// part is one of so many equal parts, rounded up, of what is left of a limit, and no more than most; false where nothing is. Zero is no
+// limit.
+func part(limit, spent, promised, most, among int64) (int64, bool) {
+	if limit <= 0 {
+		return max(0, most), true
+	}
+	left := limit - min(limit, spent)
+	if left -= min(left, promised); left <= 0 {
+		return 0, false
+	}
+	left = (left-1)/among + 1
+	if most > 0 {
+		left = min(left, most)
+	}
+	return left, true
+}
+
+// unasked counts the calls that are other agents and about to be asked: they share what is left.
+func unasked(s *run.AgentState, d *agent.Definition) int64 {
+	n := int64(0)
+	for _, c := range s.Live {
+		if t, ok := d.Tool(c.Tool); ok && t.Kind == agent.KindAgent && c.Child == "" && (c.Status == run.StatusNew || c.Status == run.StatusResuming) {
+			n++
+		}
+	}
+	return n
+}
+
+// spokenFor reports whether what the run has left is promised to its children: it may go on when they have answered.
+func spokenFor(s *run.AgentState, d *agent.Definition) bool {
+	if len(s.Children.Open) == 0 {
+		return false
+	}
+	promised := s.Children.Promised()
+	return d.Limits.Tokens > 0 && promised.Tokens >= d.Limits.Tokens-min(d.Limits.Tokens, s.Usage.Total()) ||
+		d.Limits.USD > 0 && promised.USD >= d.Limits.USD-min(d.Limits.USD, s.Cost)
+}
+
+// ChildDefinition is the agent current as it is pinned for the open child of a call of t in the run s under d: its limits are no larger than
+// what was promised, and than those of the line above it, and what that line would not let pass does not pass.
+func ChildDefinition(d *agent.Definition, child run.Child, current *agent.Definition) agent.Definition {
+	n := *current
+	n.Limits.Tokens = lesser(n.Limits.Tokens, child.Tokens)
+	n.Limits.USD = lesser(n.Limits.USD, child.USD)
+	n.Limits.Depth = min(maxDepth(n.Limits), maxDepth(d.Limits))
+	if d.Below != nil {
+		n = n.Throughout(*d.Below)
+	}
+	if d.Folder != "" {
+		n = n.Within(d.Folder)
+	}
+	return Delegated(d, n)
+}
+
+// lesser is the lower one of two limits of which 0 is none.
+func lesser[T int64 | run.USD](a, b T) T {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// ChildStart is what the run of a call begins with: a message, or data.
+type ChildStart struct {
+	Parent  run.Parent
+	Message []run.UserBlock // nil = there is Input
+	Input   json.RawMessage // without the key that says whom a run's end is announced to
+}
+
+// StartOf is what the run of a call of t begins with, whose kind is agent. An error says that its arguments are no JSON.
+func StartOf(s *run.AgentState, t agent.ToolSpec, c run.Call) (ChildStart, error) {
+	from := ChildStart{Parent: run.Parent{Run: s.Run, Call: c.ID, Root: root(s), Depth: depth(s) + 1, Agents: line(s), Domain: t.Domain}}
+	if text, ok := toldMessage(t, c); ok {
+		from.Message = []run.UserBlock{{Block: run.Text{Text: text}}}
+		return from, nil
+	}
+	var err error
+	if from.Input, err = agent.WithoutParent(c.Input); err != nil {
+		return ChildStart{}, fmt.Errorf("read the arguments of call %s: %w", c.ID, err)
+	}
+	return from, nil
+}
+
+// toldMessage is what another agent is told by a call of a tool without a schema of its own.
+func toldMessage(t agent.ToolSpec, c run.Call) (string, bool) {
+	var in map[string]json.RawMessage
+	if string(t.Schema) != string(DelegateSchema) || json.Unmarshal(c.Input, &in) != nil || len(in) != 1 {
+		return "", false
+	}
+	text, ok := run.JSONString(in["message"])
+	return text, ok && text != ""
+}
+
+// ChildAnswer is what a call of t hears of the run it is, s, which has ended.
+func ChildAnswer(t agent.ToolSpec, s *run.AgentState) (text string, isError bool, err error) {
+	said := ResultText(s.Output)
+	switch {
+	case s.Reason == run.ReasonNaturalEnd && t.Agent != nil && t.Agent.History:
+		text, err = historyText(s)
+		return text, false, err
+	case s.Reason == run.ReasonNaturalEnd && said == "":
+		return "Agent " + s.Agent + " is done and said nothing.", false, nil
+	case s.Reason == run.ReasonNaturalEnd:
+		return said, false, nil
+	}
+	text = "Agent " + s.Agent + " did not finish: " + endWord(s) + "."
+	if said != "" {
+		text += " It had said: " + said
+	}
+	return text, true, nil
+}
+
+// endWord is why a run that did not end by itself ended.
+func endWord(s *run.AgentState) string {
+	switch {
+	case s.Error != nil:
+		return string(s.Error.Code) + ": " + s.Error.Message
+	case s.Reason == run.ReasonCancelled:
+		return "its run was cancelled"
+	default:
+		return "its run was " + strings.Replace(string(s.Reason), ":", ": ", 1)
+	}
+}
+
+// historyText is the run's output and its conversation, the newest messages of it, as JSON.
+func historyText(s *run.AgentState) (string, error) {
+	all := run.Newest(s.Messages.All())
+	messages, err := run.MessagesJSON(all, s.Inferences)
+	if err != nil {
+		return "", err
+	}
+	size := 0
+	first := len(messages)
+	for first > 0 {
+		if size += len(messages[first-1].Content); size > maxHistory {
+			break
+		}
+		first--
+	}
+	form := struct {
+		Output   json.RawMessage   `json:"output"`
+		Messages []run.MessageJSON `json:"messages"`
+		Omitted  int               `json:"omitted,omitempty"` // older messages that are left out here
+	}{s.Output, messages[first:], s.Messages.Len() - len(messages) + first}
+	text, err := run.MarshalVerbatim(form)
+	return string(text), err
+}
+
+// Abandoned are the children whose call has been settled without their answer: nobody waits for them any more.
+func Abandoned(s *run.AgentState) []run.OpenChild {
+	var list []run.OpenChild
+	for _, c := range s.Children.Open {
+		if call, ok := s.Call(c.Call); !ok || !call.Open() {
+			list = append(list, c)
+		}
+	}
+	return list
+}

@@ -1,0 +1,136 @@
+package policy
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+// DigestInput is what an approval binds (A6): change any of it and the approval no longer fits. All are strings, since
+// RFC 8785 rounds numbers to doubles and two amounts could share a digest.
+type DigestInput struct {
+	Tenant, Run, Call string
+	Agent, Version    string
+	Tool              string // the original name
+	ToolHash          string // of ToolHash
+	ArgsHash          string // of ArgsHash, over the stored bytes
+	PolicyVersion     string // of PolicyVersion
+	ApproverPolicy    string // of ApproverPolicy
+	Checked           string // of what the call's precondition gave, as it was shown; "" = it has none
+}
+
+// ActionDigest is the hex SHA-256 of the RFC 8785 form of an object of d's strings. The keys are part of every stored
+// approval: they never change.
+func (d DigestInput) ActionDigest() string {
+	of := map[string]any{
+		"tenant": d.Tenant, "run": d.Run, "call": d.Call,
+		"agent": d.Agent, "version": d.Version,
+		"tool": d.Tool, "toolHash": d.ToolHash, "argsHash": d.ArgsHash,
+		"policyVersion": d.PolicyVersion, "approverPolicy": d.ApproverPolicy,
+	}
+	if d.Checked != "" { // a call without a precondition keeps its digest
+		of["checked"] = d.Checked
+	}
+	return agent.HashCanonical(of)
+}
+
+// ArgsHash is the hex SHA-256 of a call's stored argument bytes, exactly as they are.
+func ArgsHash(args json.RawMessage) string { return agent.HashHex(args) }
+
+// DefinitionDigest is the hex SHA-256 of a stored definition's bytes: its blob's name.
+func DefinitionDigest(stored []byte) string { return agent.HashHex(stored) }
+
+// PolicyVersion is the hex SHA-256 of a permission's canonical form. It changes whenever anything in the policy does.
+func PolicyVersion(p agent.Permission) string {
+	rules := make([]any, len(p.Rules))
+	for i, r := range p.Rules {
+		rules[i] = canonicalRule(r)
+	}
+	policy := map[string]any{
+		"mode": string(p.Mode), "default": string(p.Default), "approvers": stringList(p.Approvers),
+		"expires": p.Expires.String(), "rules": rules,
+	}
+	for key, value := range map[string]string{"scope": string(p.Scope), "grants": string(p.Grants), "approvalTool": p.ApprovalTool, "backend": p.Backend, "policy": p.Policy} {
+		if value != "" { // a policy of before there were such keys keeps its version
+			policy[key] = value
+		}
+	}
+	if b := p.Bounds; !b.Zero() {
+		policy["standing"] = map[string]any{"pattern": b.Pattern, "when": stringList(agent.CanonicalWhen(b.When)), "uses": strconv.Itoa(b.Uses), "expires": b.Expires.String()}
+	}
+	return agent.HashCanonical(policy)
+}
+
+// ApproverPolicy is the hex SHA-256 of who may approve and how many of them it takes: approvers, and those of each set above whom they must
+// be among as well. Order and repetition within a set don't count.
+func ApproverPolicy(approvers []string, quorum int, above ...[]string) string {
+	return Decision{Approvers: approvers, Quorum: quorum, Above: above}.ApproverPolicy()
+}
+
+// ApproverPolicy is the ApproverPolicy of what a decision asks, with four eyes and with those who may decide later. What asks for none of
+// them has the hash it had before there were any.
+func (d Decision) ApproverPolicy() string {
+	policy := map[string]any{"approvers": approverSet(d.Approvers), "quorum": strconv.Itoa(d.People())}
+	if len(d.Above) > 0 {
+		policy["above"] = approverSets(d.Above)
+	}
+	if d.FourEyes {
+		policy["fourEyes"] = true
+	}
+	if d.Escalate != nil {
+		policy["escalate"] = canonicalEscalation(*d.Escalate)
+		policy["aboveTo"] = approverSets(d.AboveTo)
+	}
+	return agent.HashCanonical(policy)
+}
+
+func approverSets(of [][]string) []any {
+	sets := make([]any, len(of))
+	for i, set := range of {
+		sets[i] = approverSet(set)
+	}
+	return sets
+}
+
+func canonicalEscalation(e agent.Escalation) map[string]any {
+	return map[string]any{"after": e.After.String(), "to": approverSet(e.To)}
+}
+
+func approverSet(approvers []string) []any {
+	return stringList(slices.Compact(slices.Sorted(slices.Values(approvers))))
+}
+
+func canonicalRule(r agent.Rule) map[string]any {
+	when := make([]any, len(r.When))
+	for i, c := range r.When {
+		when[i] = agent.CanonicalCondition(c)
+	}
+	rule := map[string]any{
+		"tool": r.Tool, "when": when, "verdict": string(r.Verdict), "approvers": stringList(r.Approvers),
+		"expires": r.Expires.String(), "note": r.Note,
+	}
+	// A rule of before there were such keys keeps its hash.
+	if r.Quorum > 1 {
+		rule["quorum"] = strconv.Itoa(r.Quorum)
+	}
+	if r.FourEyes {
+		rule["fourEyes"] = true
+	}
+	if r.Remind != 0 {
+		rule["remind"] = r.Remind.String()
+	}
+	if r.Escalate != nil {
+		rule["escalate"] = canonicalEscalation(*r.Escalate)
+	}
+	return rule
+}
+
+func stringList(ss []string) []any {
+	vs := make([]any, len(ss))
+	for i, s := range ss {
+		vs[i] = s
+	}
+	return vs
+}

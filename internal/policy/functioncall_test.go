@@ -1,0 +1,35 @@
+package policy_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
+)
+
+func TestAnsweredLater(t *testing.T) {
+	for kind, want := range map[agent.ToolKind]bool{agent.KindInternal: false, agent.KindMCP: false, agent.KindService: true, agent.KindLambda: false, agent.KindHTTP: false, agent.KindAgent: true} {
+		require.Equal(t, want, agent.ToolSpec{Name: "t", Kind: kind}.AnsweredLater(), kind)
+	}
+	require.False(t, agent.ToolSpec{Kind: agent.KindLambda, Lambda: &agent.LambdaTool{Function: "f"}}.AnsweredLater())
+	require.True(t, agent.ToolSpec{Kind: agent.KindLambda, Lambda: &agent.LambdaTool{Function: "f", Async: true}}.AnsweredLater())
+}
+
+// What a function gets is what the gate let through, byte for byte, under a key that every attempt shares.
+func TestFunctionCall(t *testing.T) {
+	args := json.RawMessage(`{"n":1.0,"of":"<a&b>"}`)
+	got, err := policy.FunctionCall{Tool: "stock.take", Args: args, Key: "r1/c1", Tenant: "acme", Run: "r1", Call: "c1", State: json.RawMessage(`{}`)}.Payload()
+	require.NoError(t, err)
+	require.Equal(t, `{"tool":"stock.take","args":{"n":1.0,"of":"<a&b>"},"key":"r1/c1","tenant":"acme","run":"r1","call":"c1"}`, string(got)) //nolint:testifylint // to the byte
+
+	s := &run.AgentState{Tenant: "acme", Run: "r1", Agent: "clerk", Shared: json.RawMessage(`{"cart":[1]}`)}
+	spec := agent.ToolSpec{Name: "stock.take", Kind: agent.KindLambda, Lambda: &agent.LambdaTool{Function: "f", Async: true}}
+	got, err = policy.FunctionRequest(s, spec, run.Call{ID: "c1", Tool: "stock.take", Input: args}, policy.Callback{AnswerTo: policy.AnswerTo{Run: "r1", Call: "c1"}}).Payload()
+	require.NoError(t, err)
+	require.Equal(t, `{"tool":"stock.take","args":{"n":1.0,"of":"<a&b>"},"key":"r1/c1","tenant":"acme","run":"r1","call":"c1","state":{"cart":[1]},`+
+		`"callback":{"answerTo":{"run":"r1","call":"c1"}}}`, string(got)) //nolint:testifylint // to the byte
+}

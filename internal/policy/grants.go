@@ -1,0 +1,221 @@
+package policy
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/run"
+)
+
+// SameStanding reports whether both lists have the same records, in order, as much used.
+func SameStanding(a, b []run.StandingGrant) bool {
+	return slices.EqualFunc(a, b, func(g, h run.StandingGrant) bool { return g.Same(h) && g.Used == h.Used })
+}
+
+// StandingDigest is the digest of a permission to call a tool in every run of an agent: who, under which policy and which approvers. Run,
+// version and call are no part of it, so that a changed tool, policy or list of approvers is not covered, and all else is. Arguments are one
+// where grants are of them (Permission.OfArguments).
+func StandingDigest(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args json.RawMessage, dec Decision) string {
+	return agent.HashCanonical(bound(Granting(d), args, standingOf(d, s, t, dec)))
+}
+
+// standingOf is what the digests of standing grants of a tool are made of, beside arguments.
+func standingOf(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, dec Decision) map[string]any {
+	return map[string]any{
+		"standing": true, "tenant": s.Tenant, "agent": s.Agent, "tool": t.Name, "toolHash": agent.ToolHash(t),
+		"policyVersion": policyVersion(d), "approverPolicy": dec.ApproverPolicy(),
+	}
+}
+
+// GrantedArgs is the digest of the arguments that a grant is of. How their keys are ordered and their strings are escaped does not count;
+// the digits of numbers do.
+func GrantedArgs(args json.RawMessage) string {
+	return ArgsHash(json.RawMessage(jsonx.CanonicalText(args)))
+}
+
+// bound adds the arguments to what a digest of a grant is made of, where grants are of them: under a key that other grants do not have, so
+// that neither can be taken for the other.
+func bound(p agent.Permission, args json.RawMessage, of map[string]any) map[string]any {
+	if p.OfArguments() {
+		of["argsHash"] = GrantedArgs(args)
+	}
+	return of
+}
+
+// StandingOf is the StandingDigest that covers a call.
+func StandingOf(d *agent.Definition, s *run.AgentState, c run.Call) string {
+	t, _ := d.Tool(c.Tool)
+	dec := DecideIn(d, s, t, c.Input)
+	return StandingDigest(d, s, t, c.Input, dec)
+}
+
+// Held is a standing grant that was given in the run itself, and the StandingDigest under which it is on record.
+type Held struct {
+	run.PermitRef
+	Digest string
+}
+
+// HeldStanding are the standing grants given in the run that cover calls which have yet to be claimed.
+func HeldStanding(d *agent.Definition, s *run.AgentState) []Held {
+	var held []Held
+	for _, c := range s.Live {
+		t, known := d.Tool(c.Tool)
+		if !known || c.Status != run.StatusNew && c.Status != run.StatusResuming {
+			continue
+		}
+		dec := DecideIn(d, s, t, c.Input)
+		p, covered := covering(s, c.Tool, ToolDigest(d, s, t, c.Input, dec), dec)
+		if !covered || !p.Standing {
+			continue
+		}
+		h := Held{run.PermitRef{Tool: p.Tool, Approval: p.Approval}, StandingOf(d, s, c)}
+		if !slices.Contains(held, h) {
+			held = append(held, h)
+		}
+	}
+	return held
+}
+
+// AskedStanding are the standing grants that would cover the round's new calls which need a permission, in call order, each once: those that
+// are not counted and those that are, but none of a pattern. Only tool and digest are set.
+func AskedStanding(d *agent.Definition, s *run.AgentState) []run.StandingGrant {
+	var asked []run.StandingGrant
+	for _, c := range s.Live {
+		t, known := d.Tool(c.Tool)
+		if c.Status != run.StatusNew || !known || DecideIn(d, s, t, c.Input).Verdict != agent.VerdictAsk {
+			continue
+		}
+		digest := StandingOf(d, s, c)
+		if g := (run.StandingGrant{Tool: c.Tool, Digest: digest}); !slices.ContainsFunc(asked, g.Same) {
+			asked = append(asked, g, run.StandingGrant{Tool: c.Tool, Digest: CountedPrefix + digest})
+		}
+	}
+	return asked
+}
+
+// What begins the digest of a grant of a pattern, and of one that is counted and of no pattern. Others have neither, so that each kind stands
+// beside the others.
+const (
+	PatternPrefix = "when-"
+	CountedPrefix = "uses-"
+)
+
+// NarrowGrant is what both allow: all conditions of both, the fewer uses, the earlier end.
+func NarrowGrant(a, b agent.GrantBounds) agent.GrantBounds {
+	out := agent.GrantBounds{When: slices.Clip(a.When), Uses: leastSet(a.Uses, b.Uses), Seconds: leastSet(a.Seconds, b.Seconds), Until: a.Until}
+	have := agent.CanonicalWhen(a.When)
+	for _, c := range b.When {
+		if !slices.Contains(have, agent.CanonicalWhen([]run.Condition{c})[0]) {
+			out.When = append(out.When, c)
+		}
+	}
+	if out.Until.IsZero() || !b.Until.IsZero() && b.Until.Before(out.Until) {
+		out.Until = b.Until
+	}
+	return out
+}
+
+// leastSet is the smaller of both, of which 0 bounds nothing.
+func leastSet[N int | int64](a, b N) N {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}
+
+// under is what is left of p's bounds below the policy of an agent that delegates the run.
+func under(b agent.StandingBounds, above agent.Permission) agent.StandingBounds {
+	n := NarrowGrant(b.Grant(), above.Bounds.Grant())
+	return agent.StandingBounds{Uses: n.Uses, Expires: time.Duration(n.Seconds) * time.Second, When: n.When, Pattern: b.Pattern && above.Patterned()}
+}
+
+// StandingBase is the StandingDigest of a tool whatever it is called with, of which the digests of patterns are made.
+func StandingBase(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, dec Decision) string {
+	return agent.HashCanonical(standingOf(d, s, t, dec))
+}
+
+// PatternDigest is the digest of a grant of a tool for arguments that fit the conditions, whose order does not count.
+func PatternDigest(base string, when []run.Condition) string {
+	return PatternPrefix + agent.HashCanonical(map[string]any{"base": base, "when": stringList(agent.CanonicalWhen(when))})
+}
+
+// CoveringPatterns are those of the standing grants of patterns that cover a new call of the round which needs a permission, in their order,
+// at most maxCovering of a tool.
+func CoveringPatterns(d *agent.Definition, s *run.AgentState, found []run.StandingGrant) []run.StandingGrant {
+	var out []run.StandingGrant
+	of := map[string]int{}
+	for _, g := range found {
+		t, known := d.Tool(g.Tool)
+		covers := known && slices.ContainsFunc(s.Live, func(c run.Call) bool {
+			return c.Status == run.StatusNew && c.Tool == g.Tool && covers(g, d, s, t, c, DecideIn(d, s, t, c.Input))
+		})
+		if covers && of[g.Tool] < maxCovering {
+			out = append(out, g)
+			of[g.Tool]++
+		}
+	}
+	return out
+}
+
+// maxCovering is how many grants of patterns of a tool are looked at for one round, so that its entry stays small.
+const maxCovering = 8
+
+// covers reports whether a grant of a pattern is of that call under the policy as it is.
+func covers(g run.StandingGrant, d *agent.Definition, s *run.AgentState, t agent.ToolSpec, c run.Call, dec Decision) bool {
+	return len(g.When) > 0 && g.Tool == t.Name && dec.Verdict == agent.VerdictAsk && Granting(d).Patterns() && run.Fits(g.When, c.Input) &&
+		g.Digest == PatternDigest(StandingBase(d, s, t, dec), g.When)
+}
+
+// standingFor is the standing grant that a new call may be claimed under: of its tool or its very arguments, or else the first that is counted
+// or of a pattern. Where it takes four eyes, none is that the people gave for whom the run acts (A10).
+func standingFor(s *run.AgentState, d *agent.Definition, t agent.ToolSpec, c run.Call, dec Decision, now time.Time) (run.StandingGrant, bool) {
+	if s.Permissions.Checked.Inference != c.Inference {
+		return run.StandingGrant{}, false
+	}
+	holds := slices.DeleteFunc(slices.Clone(s.Permissions.Checked.Standing), func(g run.StandingGrant) bool {
+		return g.Tool != c.Tool || !now.Before(g.Expires) || !g.Left() || !standingGrantCounts(g, dec) ||
+			dec.FourEyes && g.GivenBy(s.Requesters())
+	})
+	digest := StandingDigest(d, s, t, c.Input, dec)
+	i := slices.IndexFunc(holds, func(g run.StandingGrant) bool { return g.Digest == digest })
+	if i < 0 {
+		i = slices.IndexFunc(holds, func(g run.StandingGrant) bool { return g.Digest == CountedPrefix+digest || covers(g, d, s, t, c, dec) })
+	}
+	if i < 0 {
+		return run.StandingGrant{}, false
+	}
+	return holds[i], true
+}
+
+// holds reports whether a grant of a call's tool, which a claim has taken, is still of that call under the policy as it is.
+func holds(g *run.Grant, d *agent.Definition, s *run.AgentState, t agent.ToolSpec, c run.Call, dec Decision) bool {
+	if len(g.When) > 0 {
+		return run.Fits(g.When, c.Input) && g.Digest == PatternDigest(StandingBase(d, s, t, dec), g.When)
+	}
+	digest := StandingDigest(d, s, t, c.Input, dec)
+	return g.Digest == digest || g.Digest == CountedPrefix+digest || g.Digest == ToolDigest(d, s, t, c.Input, dec)
+}
+
+// RecordOf is the digest of the record that a call which has a standing grant is held to when it is claimed again: the one its claim took, or
+// the one that covers it where it was granted in the run.
+func RecordOf(d *agent.Definition, s *run.AgentState, c run.Call) string {
+	if c.Grant != nil && (strings.HasPrefix(c.Grant.Digest, PatternPrefix) || strings.HasPrefix(c.Grant.Digest, CountedPrefix)) {
+		return c.Grant.Digest
+	}
+	return StandingOf(d, s, c)
+}
+
+// ToolsOf are the tools of standing grants, each once.
+func ToolsOf(grants []run.StandingGrant) []string {
+	var tools []string
+	for _, g := range grants {
+		if !slices.Contains(tools, g.Tool) {
+			tools = append(tools, g.Tool)
+		}
+	}
+	return tools
+}

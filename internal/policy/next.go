@@ -1,0 +1,238 @@
+package policy
+
+import (
+	"slices"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
+)
+
+// Next says who owes the run its next fact. It is the only place where that is decided.
+func Next(d *agent.Definition, s *run.AgentState) run.Action {
+	if s.Status == run.RunDone {
+		return run.Action{Kind: run.ActDone}
+	}
+	if lists(s, d) {
+		return run.Action{Kind: run.ActList}
+	}
+	if s.Permissions.Failed != "" {
+		return run.Action{Kind: run.ActEnd, End: agent.Fail(run.CodePermissionFailed, s.Permissions.Failed)}
+	}
+	if s.Broken != nil {
+		return agent.BrokenEnd(s)
+	}
+	calls := runnable(d, s)
+	if s.Ending != "" {
+		calls = agent.Unended(s, calls)
+	}
+	if len(calls) > 0 {
+		return run.Action{Kind: run.ActTools, Calls: calls}
+	}
+	if end, over := endWith(s); over {
+		return run.Action{Kind: run.ActEnd, End: end}
+	}
+	_, exits := s.Exit()
+	waits, owed := s.AwaitsAnyone(), !exits && s.Owes()
+	if s.Ending != "" && !waits {
+		return run.Action{Kind: run.ActEnd, End: agent.RequestedEnd(d, s)}
+	}
+	if !waits && !owed {
+		return run.Action{Kind: run.ActEnd, End: naturalEnd(d, s)}
+	}
+	if s.HandsOver() {
+		return run.Action{Kind: run.ActContinue}
+	}
+	if waits && (!owed || !s.WithPlaceholders() || holdsBack(s) || s.Plan.Active() || endWaits(d, s)) {
+		return run.Action{Kind: run.ActWait, Expires: s.EarliestExpiry()}
+	}
+	return infer(d, s)
+}
+
+// endWith is the end that the calls bring about, whoever waits: a conflict over shared state, or an undo that has come to its own.
+func endWith(s *run.AgentState) (run.Finished, bool) {
+	if end, conflict := stateEnd(s); conflict {
+		return end, true
+	}
+	return undoEnd(s)
+}
+
+// endWaits reports whether the run would end, or be summed up, if the model were owed another reply now. With calls open only errors end
+// a run (semantics 3.4): any other end waits for them, that of a stop policy too. So does a run whose children have been promised all that it has left.
+func endWaits(d *agent.Definition, s *run.AgentState) bool {
+	return s.Ending != "" || spokenFor(s, d) || summarises(d, s) || quotaUsed(d, s) && d.Limits.OnLimit != agent.OnLimitError
+}
+
+// infer asks the model, as far as the limits go (semantics 6.1, counting).
+func infer(d *agent.Definition, s *run.AgentState) run.Action {
+	if l, ok := planOwes(d, s); ok {
+		return run.Action{Kind: run.ActInfer, Lifecycle: l}
+	}
+	exhausted := s.Interactions.Current >= s.Interactions.Max || quotaUsed(d, s)
+	if end, broken := tripped(d, s); broken {
+		return run.Action{Kind: run.ActEnd, End: end}
+	}
+	switch {
+	case summarises(d, s):
+		return run.Action{Kind: run.ActInfer, Lifecycle: agent.LifecycleSummary, Exhausted: exhausted}
+	case quotaUsed(d, s):
+		return run.Action{Kind: run.ActEnd, End: quotaEnd(d, s)}
+	}
+	return run.Action{Kind: run.ActInfer, Lifecycle: lifecycle(s), Exhausted: exhausted}
+}
+
+// lifecycle looks at what the model has not seen: a correction comes first, results mean tool_result, anything else said is input.
+func lifecycle(s *run.AgentState) run.Lifecycle {
+	if s.Correction.Owed() {
+		return s.Correction.Lifecycle
+	}
+	if s.Prior+s.Inferences == 0 {
+		return agent.LifecycleInit
+	}
+	all := s.Messages.All()
+	for i := len(all) - 1; i >= 0 && all[i].Seen(s.Inferences) == 0; i-- {
+		if _, ok := all[i].Block.(run.ToolResult); ok {
+			return agent.LifecycleToolResult
+		}
+	}
+	return agent.LifecycleInput
+}
+
+// runnable lists the calls that are to be run or settled now. A sequential executor takes one at a time and none behind a
+// suspended one; under all_suspended it takes those, too, to skip them (Skip).
+func runnable(d *agent.Definition, s *run.AgentState) []string {
+	held := s.Held(d.Resume)
+	var ids []string
+	for _, c := range s.Live {
+		switch c.Status {
+		case run.StatusNew, run.StatusRunning:
+			ids = append(ids, c.ID)
+		case run.StatusResuming:
+			if !held {
+				ids = append(ids, c.ID)
+			}
+		}
+		if d.Executor == agent.ExecutorSequential && c.Open() && (len(ids) > 0 || !s.WithPlaceholders()) {
+			return ids
+		}
+	}
+	return ids
+}
+
+// Leave is why the loop of a run is over although its model has not said its last word. It is asked for one then, without tools: the forced
+// summary, which is no interaction and is not analysed.
+type Leave string
+
+// The reasons; "" = the loop goes on.
+const (
+	LeaveLimit      Leave = "limit"      // a limit is used up, and onLimit is summarise
+	LeaveEmpty      Leave = "empty"      // the model said nothing, too often in a row
+	LeaveDuplicates Leave = "duplicates" // the model does nothing but repeat calls whose results it has
+)
+
+// leaves says whether, and why, the next inference is the forced summary. Any other end that a limit has comes before that.
+func leaves(d *agent.Definition, s *run.AgentState) Leave {
+	switch {
+	case quotaUsed(d, s) && d.Limits.OnLimit == agent.OnLimitSummarise:
+		return LeaveLimit
+	case quotaUsed(d, s):
+		return ""
+	case s.Correction != nil && s.Correction.Lifecycle == agent.LifecycleSummary:
+		return LeaveEmpty
+	case circles(d, s):
+		return LeaveDuplicates
+	default:
+		return ""
+	}
+}
+
+// summarises reports whether the next inference is the forced summary.
+func summarises(d *agent.Definition, s *run.AgentState) bool { return leaves(d, s) != "" }
+
+// Disabled reports whether t is a server's tool that has been taken away from the run.
+func Disabled(s *run.AgentState, t agent.ToolSpec) bool {
+	return s != nil && t.MCP != nil && s.Lacks(t.MCP.Server, t.MCP.Tool)
+}
+
+// usable are the tools of d that the run s still has.
+func usable(d *agent.Definition, s *run.AgentState) []agent.ToolSpec {
+	return slices.DeleteFunc(slices.Clone(d.Tools), func(t agent.ToolSpec) bool { return Disabled(s, t) })
+}
+
+// lists reports whether the run owes a list of its servers' tools. It owes it before everything else: rules, plugins, builders and plans are
+// about tools, and look at all of them.
+func lists(s *run.AgentState, d *agent.Definition) bool { return len(d.MCP) > 0 && !s.Listed }
+
+// holdsBack reports whether the model is not asked yet: other decisions are waited for (held), and all that it has not seen came of decisions
+// on suspended calls, answers to them and their expiry. Calls that ran beside them, and what users say, are not held back.
+func holdsBack(s *run.AgentState) bool {
+	if !s.Held(s.Resume) || s.Correction.Owed() {
+		return false
+	}
+	all := s.Messages.All()
+	i := len(all)
+	for i > 0 && all[i-1].Seen(s.Inferences) == 0 {
+		i--
+	}
+	for ; i < len(all); i = ResultEnd(all, i) {
+		r, ok := all[i].Block.(run.ToolResult)
+		if !ok {
+			return false
+		}
+		if c, _ := s.Call(r.ID); c.Asks == 0 && c.AskedAt.IsZero() && c.Reason != run.WhySkipped {
+			return false
+		}
+	}
+	return true
+}
+
+// Skip is the end of a call that a sequential executor does not carry out, because one before it in its round waits and the model is asked
+// without it; ok is false where there is no such reason.
+func Skip(d *agent.Definition, s *run.AgentState, c run.Call) (e run.CallCancelled, ok bool) {
+	if d.Executor != agent.ExecutorSequential || !s.Skipped(c) {
+		return run.CallCancelled{}, false
+	}
+	return run.CallCancelled{Call: c.ID, Reason: run.WhySkipped, Content: d.Word(agent.WordSkipped, about(c))}, true
+}
+
+// planOwes is what a model owes the run's plan; false where the loop is asked.
+func planOwes(d *agent.Definition, s *run.AgentState) (run.Lifecycle, bool) {
+	if !d.Orchestrator.Enabled || quotaUsed(d, s) {
+		return "", false
+	}
+	p := &s.Plan
+	begins := p.Stage == "" && s.Inferences == 0 && s.OpenCall() == nil && s.Correction == nil && (s.Unseen > 0 || s.Unsaid)
+	switch {
+	case begins || p.Stage == run.PlanAgain:
+		return agent.LifecyclePlan, true
+	case p.Stage == run.PlanSteps && p.Next() < len(p.Steps):
+		return agent.LifecycleRoute, true
+	case p.Stage == run.PlanSteps:
+		return agent.LifecycleSynthesis, true
+	default:
+		return "", false
+	}
+}
+
+// Launches reports whether one more call of a tool may be entered beside calls of the same batch that are under way: busy are their tools,
+// one for each call. What may not waits until one of them has ended; of those that wait, the first in the order of the request is asked first.
+func Launches(d *agent.Definition, busy []string, tool string) bool {
+	if d.Limits.Parallel > 0 && len(busy) >= d.Limits.Parallel {
+		return false
+	}
+	t, ok := d.Tool(tool)
+	if !ok || t.Concurrency == 0 {
+		return true
+	}
+	same := 0
+	for _, name := range busy {
+		if name == tool {
+			same++
+		}
+	}
+	return same < t.Concurrency
+}
+
+// TextNeedsProgram says why an agent cannot run in a deployed function.
+func TextNeedsProgram(name, server string) string {
+	return "agent " + name + " needs a program on this machine (mcp server " + server + " has a command) and cannot run in a deployed function"
+}

@@ -1,0 +1,136 @@
+package policy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/dialect"
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/run"
+)
+
+// judgeOutput refuses what is not JSON, or does not fit the schema. valid checks a value; its error is for the model to read.
+func judgeOutput(d *agent.Definition, s *run.AgentState, e run.Replied, valid func(value json.RawMessage) error) run.Replied {
+	value, err := jsonx.CompactJSON([]byte(dialect.Spoken(d, stitched(s, e.Text))), agent.OutputLimits)
+	if err != nil {
+		err = fmt.Errorf("it is not one JSON value: %w", err)
+	} else if err = valid(value); err != nil {
+		err = fmt.Errorf("it does not fit the schema:\n%w", err)
+	}
+	switch {
+	case err == nil:
+	case e.Summary:
+		e.Correction = &run.Correction{Text: err.Error()}
+	default:
+		e.Correction = &run.Correction{
+			Lifecycle: agent.LifecycleOutputError, Text: agent.TextOutputRefused(d, err), Ephemeral: d.Corrections == agent.CorrectionsEphemeral,
+		}
+		if strings.TrimSpace(e.Text) == "" { // seed 000 keeps a turn of the model's here, too
+			e.Text = d.Word(agent.WordNoReply, nil)
+		}
+	}
+	return e
+}
+
+// naturalEnd ends a run whose model has said its last word, in a text or by a tool.
+func naturalEnd(d *agent.Definition, s *run.AgentState) run.Finished {
+	if c, exits := s.Exit(); exits {
+		return exitEnd(d, c)
+	}
+	said := dialect.Spoken(d, agent.LastReply(s))
+	end := run.Finished{Reason: run.ReasonNaturalEnd, Output: agent.TextOutput(said), History: d.Output.History}
+	if d.Output.Format != agent.OutputJSON {
+		return end
+	}
+	if s.Correction != nil {
+		code := usedUp(d, s)
+		if code == "" {
+			return agent.Fail(CodeBreaker, "the run left its loop, and its summary is not the output that was asked for: "+s.Correction.Text)
+		}
+		return agent.Fail(code, textUsedUp(d, s, code)+", and its summary is not the output that was asked for: "+s.Correction.Text)
+	}
+	value, err := jsonx.CompactJSON([]byte(said), agent.OutputLimits)
+	if err != nil && d.Limits.Validators == agent.ValidatorsNotExhausted { // an exhausted reply, which nobody has judged
+		return end
+	}
+	if err != nil { // Judge lets nothing else through
+		return agent.Fail(run.CodeInternal, "the run's output is not JSON: "+err.Error())
+	}
+	end.Output = value
+	return end
+}
+
+// gateLoopBreaking settles a call of a loop-breaking tool: nothing runs and no policy is asked, as it has no effect but the run's end.
+func gateLoopBreaking(d *agent.Definition, t agent.ToolSpec, c run.Call, valid agent.Validator) Gate {
+	said, err := lastWord(d, t, c, valid)
+	if err != nil {
+		return refuse(c, agent.WhyInvalidArguments, d.Word(agent.WordInvalidArguments, map[string]any{"Tool": c.Name, "Problem": err.Error()}), Decision{})
+	}
+	return Gate{Give: &agent.ToolResultData{Content: said}}
+}
+
+// lastWord is what a call of a loop-breaking tool says. Errors are of its arguments and fit for the model.
+func lastWord(d *agent.Definition, t agent.ToolSpec, c run.Call, valid agent.Validator) (string, error) {
+	if d.Output.Format == agent.OutputJSON {
+		value, err := dialect.CompletedValue(d, c.Input)
+		if err == nil && d.Output.Schema != nil {
+			err = valid(agent.ToolSpec{Name: t.Name, Schema: d.Output.Schema}, value)
+		}
+		return string(value), err
+	}
+	if err := agent.ValidArguments(valid, t, c.Input); err != nil {
+		return "", err
+	}
+	said := loopBreakingText(t.Name, c.Input)
+	if strings.TrimSpace(said) == "" {
+		return "", errors.New("it says nothing")
+	}
+	return said, nil
+}
+
+// loopBreakingText is what a call says whose arguments are valid: a question with its suggestions, numbered.
+func loopBreakingText(tool string, input json.RawMessage) string {
+	var in dialect.LoopBreakingArguments
+	if json.Unmarshal(input, &in) != nil { // the gate lets nothing else through
+		return ""
+	}
+	switch tool {
+	case agent.ToolAsk:
+		text := strings.TrimSpace(in.Question)
+		for i, s := range in.Suggestions {
+			text += fmt.Sprintf("\n%d. %s", i+1, s)
+		}
+		return text
+	case agent.ToolConverse:
+		return in.Message
+	default:
+		var result string
+		if json.Unmarshal(in.Result, &result) != nil {
+			return ""
+		}
+		return result
+	}
+}
+
+// exitEnd ends a run by its call of a loop-breaking tool: what that said is the output.
+func exitEnd(d *agent.Definition, c run.Call) run.Finished {
+	end := run.Finished{Reason: run.ReasonNaturalEnd, Output: agent.TextOutput(loopBreakingText(c.Tool, c.Input)), History: d.Output.History}
+	if d.Output.Format != agent.OutputJSON {
+		return end
+	}
+	value, err := dialect.CompletedValue(d, c.Input)
+	if err != nil { // the gate lets nothing else through
+		return agent.Fail(run.CodeInternal, "the run's output is not JSON: "+err.Error())
+	}
+	end.Output = value
+	return end
+}
+
+// ToolsIn are the agent's tools and the built-in ones that it is offered in the state s.
+func ToolsIn(d *agent.Definition, s *run.AgentState) []agent.ToolSpec {
+	return append(slices.Clip(usable(d, s)), d.Builtins(s)...)
+}

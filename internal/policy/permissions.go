@@ -1,0 +1,216 @@
+package policy
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
+)
+
+// The statuses. A tool that a backend says nothing of is requestable.
+const (
+	PermissionApproved    run.PermissionStatus = "APPROVED"
+	PermissionDenied      run.PermissionStatus = "DENIED"
+	PermissionRequestable run.PermissionStatus = "REQUESTABLE"
+)
+
+// covering is the oldest grant of the tool that is not used up, holds under the approver policy that digest stands for,
+// and is of those whom a call's policy wants.
+func covering(s *run.AgentState, tool, digest string, dec Decision) (run.ToolPermit, bool) {
+	i := slices.IndexFunc(s.Permissions.Tools, func(t run.ToolPermit) bool {
+		return t.Tool == tool && !t.Denied && !t.Used && slices.Contains(t.Digests, digest) && toolPermitCounts(t, s, dec)
+	})
+	if i < 0 {
+		return run.ToolPermit{}, false
+	}
+	return s.Permissions.Tools[i], true
+}
+
+// DecideIn is Decide within a run: a tool that the run's policy function lists asks where rules would allow it, and no verdict is
+// weaker than that of an agent which delegated the run. Deny wins. Loop-breaking tools, which do nothing but end the run, are nobody's to decide about.
+// Where nobody is known to have started the run, four eyes are two people who approve.
+func DecideIn(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args json.RawMessage) Decision {
+	if d.BreaksLoop(t.Name) {
+		return Decision{Verdict: agent.VerdictAllow}
+	}
+	dec := Decide(d.Permission, t, args)
+	if dec.Verdict == agent.VerdictAllow && slices.Contains(s.Permissions.Policy, t.Name) {
+		dec.Verdict = agent.VerdictAsk
+	}
+	return asFourEyes(s, within(d, dec, t, args))
+}
+
+// ToolDigest is the digest of a permission to call a tool in a run: who, under which policy and which approvers. The call is no part of it
+// (A18), and its arguments are one only where the policy's grants are of them (Permission.OfArguments).
+func ToolDigest(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args json.RawMessage, dec Decision) string {
+	return agent.HashCanonical(bound(Granting(d), args, map[string]any{
+		"tenant": s.Tenant, "run": s.Run, "agent": s.Agent, "version": s.Version, "tool": t.Name, "toolHash": agent.ToolHash(t),
+		"policyVersion": policyVersion(d), "approverPolicy": dec.ApproverPolicy(),
+	}))
+}
+
+// PermitDigest is one digest of a list of them, in order.
+func PermitDigest(digests []string) string {
+	return agent.HashCanonical(map[string]any{"digests": stringList(digests)})
+}
+
+// Asked are the tools of a round's new calls that need a permission by policy, in call order, each once.
+func Asked(d *agent.Definition, s *run.AgentState) []string {
+	var tools []string
+	for _, c := range s.Live {
+		t, known := d.Tool(c.Tool)
+		if c.Status != run.StatusNew || !known || slices.Contains(tools, c.Tool) {
+			continue
+		}
+		if DecideIn(d, s, t, c.Input).Verdict == agent.VerdictAsk {
+			tools = append(tools, c.Tool)
+		}
+	}
+	return tools
+}
+
+// BlockRound is what block_and_retry makes of a round before any of its calls runs: the calls that lack a permission fail at once, and
+// together they make one request. Gate is the verdict on one of them. Calls that free names are under way already. Nil = nothing is blocked.
+func BlockRound(d *agent.Definition, s *run.AgentState, gate func(*run.AgentState, run.Call) Gate, now time.Time, free func(id string) bool) []run.Event {
+	if d.Permission.Mode != agent.ModeBlockAndRetry {
+		return nil
+	}
+	sim := *s // in which each call has taken what it would take of the permissions before the next one looks
+	var r run.PermissionRequested
+	var refused []run.Event
+	for _, c := range s.Live {
+		if c.Status != run.StatusNew && c.Status != run.StatusResuming || free(c.ID) {
+			continue
+		}
+		g := gate(&sim, c)
+		if g.Claim != nil && g.Claim.Once {
+			sim.Permissions.Use(g.Claim.Under, c.Tool)
+		}
+		if g.Claim != nil {
+			sim.Permissions.Count(c.Tool, g.Claim.Digest)
+		}
+		if g.Block != nil {
+			add(&r, d, s, c, g, now)
+			refused = append(refused, *g.Block)
+		}
+	}
+	if refused == nil {
+		return nil
+	}
+	return append([]run.Event{r}, refused...)
+}
+
+// add puts a blocked call into the request.
+func add(r *run.PermissionRequested, d *agent.Definition, s *run.AgentState, c run.Call, g Gate, now time.Time) {
+	t, _ := d.Tool(c.Tool)
+	expires := now.UTC().Add(g.Rule.Expires).Truncate(time.Millisecond)
+	if r.Approval == "" {
+		r.Approval, r.Expires = run.ApprovalID(s.Run, c.ID, c.Asks+1), expires
+	}
+	if expires.Before(r.Expires) {
+		r.Expires = expires
+	}
+	digest := ToolDigest(d, s, t, c.Input, g.Rule)
+	i := slices.IndexFunc(r.Tools, func(have run.RequestedTool) bool { return have.Tool == c.Tool })
+	if i < 0 {
+		r.Tools = append(r.Tools, run.RequestedTool{Tool: c.Tool, Name: c.Name, Calls: []string{c.ID}, Digests: []string{digest}})
+		return
+	}
+	at := &r.Tools[i]
+	at.Calls = append(at.Calls, c.ID)
+	if !slices.Contains(at.Digests, digest) {
+		at.Digests = append(at.Digests, digest)
+	}
+}
+
+// Consequences is what a run's own state owes it before anybody else does: requests about tools that are answered, or that nobody has
+// answered in time; and calls that wait for a person's word on their tool, which has fallen elsewhere. They are added to the entry that
+// makes them due.
+func Consequences(d *agent.Definition, s *run.AgentState) []run.Event {
+	var due []run.Event
+	for _, r := range s.Permissions.Asked {
+		if r.Complete() {
+			due = append(due, r.Answer(false))
+		}
+	}
+	for _, c := range s.Live {
+		if c.Status != run.StatusSuspended || c.Wait.For != run.ForApproval {
+			continue
+		}
+		if no, denied := s.Permissions.Denied(c.Tool); denied {
+			due = append(due, run.CallCancelled{Call: c.ID, Reason: run.WhyDenied, Content: textToolDenied(d, c.Name, no)})
+			continue
+		}
+		if hasCaseKeys(c.Input) { // a word on its tool is none on it
+			continue
+		}
+		t, _ := d.Tool(c.Tool)
+		dec := DecideIn(d, s, t, c.Input)
+		if ok, covered := covering(s, c.Tool, ToolDigest(d, s, t, c.Input, dec), dec); covered {
+			due = append(due, run.CallPermitted{Call: c.ID, Approval: ok.Approval})
+		}
+	}
+	return due
+}
+
+// textToolDenied is for a tool that a person denied for the run.
+func textToolDenied(d *agent.Definition, tool string, p run.ToolPermit) string {
+	return d.Word(agent.WordToolDenied, map[string]any{"Tool": tool, "By": p.By}) + run.QuotedNote("Their note", p.Note)
+}
+
+// Flaggable are the tools of an advisory policy that want an approval, by the names the model uses, in order of definition. The policy is
+// asked as if nothing were known of the arguments, so a rule that asks of some calls flags its tool.
+func Flaggable(d *agent.Definition) []string {
+	if !d.Advises() {
+		return nil
+	}
+	var names []string
+	for _, t := range d.Tools {
+		if t.Name != d.Permission.ApprovalTool && Decide(d.Permission, t, json.RawMessage(`{}`)).Verdict == agent.VerdictAsk {
+			names = append(names, t.ModelName())
+		}
+	}
+	return names
+}
+
+// flagged are the definition's tools as the model is offered them: what wants an approval and has none says so in its description.
+func flagged(d *agent.Definition, s *run.AgentState) []agent.ToolSpec {
+	names := Flaggable(d)
+	if len(names) == 0 {
+		return d.Tools
+	}
+	tools := slices.Clone(d.Tools)
+	for i, t := range tools {
+		said, _ := s.Advice.Of(t.ModelName())
+		if slices.Contains(names, t.ModelName()) && !said.Value {
+			tools[i].Description = strings.TrimSpace(t.Description + " " + agent.TextAskApproval(agent.ModelName(d.Permission.ApprovalTool), said.Comments))
+		}
+	}
+	return tools
+}
+
+// ReadApprovals reads the answer of an approval tool: {"approvals": [{"tool", "value", "comments"?}]}. Of a tool that is named twice the
+// last word counts. ok is false for anything else: it is an answer like any other.
+func ReadApprovals(answer []byte) (tools []run.ToolApproval, ok bool) {
+	var form struct {
+		Approvals []struct {
+			Tool     string `json:"tool"`
+			Value    *bool  `json:"value"`
+			Comments string `json:"comments"`
+		} `json:"approvals"`
+	}
+	if json.Unmarshal(answer, &form) != nil || len(form.Approvals) == 0 {
+		return nil, false
+	}
+	var a run.Advice
+	for _, said := range form.Approvals {
+		if !agent.ValidWord(said.Tool) || said.Value == nil {
+			return nil, false
+		}
+		a = a.With([]run.ToolApproval{{Tool: said.Tool, Value: *said.Value, Comments: agent.ValidText(said.Comments)}})
+	}
+	return a.Tools, true
+}

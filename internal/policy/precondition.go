@@ -1,0 +1,143 @@
+package policy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/run"
+)
+
+// MaxChecked is how much of what a precondition gives people are shown, in bytes. More is none that they could read.
+const MaxChecked = 16 << 10
+
+// digest is of all that is shown of it.
+func digest(k *run.Checked) string {
+	if k == nil {
+		return ""
+	}
+	of := map[string]any{"tool": k.Tool, "args": string(k.Args), "content": k.Content, "isError": k.IsError, "at": k.At.UTC().Format(time.RFC3339Nano)}
+	if k.Was != nil {
+		of["was"] = map[string]any{"args": string(k.Was.Args), "content": k.Was.Content, "isError": k.Was.IsError, "at": k.Was.At.UTC().Format(time.RFC3339Nano)}
+	}
+	return agent.HashCanonical(of)
+}
+
+// Reading is a precondition's call that is owed before a call goes the way of its gate.
+type Reading struct {
+	Tool    agent.ToolSpec
+	Args    json.RawMessage
+	compare []string
+}
+
+// MustRead is what has to be read before c goes the way of g: when people are to be asked about it, and when it is to run because they have
+// approved it. False where nothing has. An error says why it cannot be read, and is fit for the model.
+func MustRead(d *agent.Definition, s *run.AgentState, c run.Call, g Gate) (Reading, bool, error) {
+	asks := g.Suspend != nil && g.Suspend.For == ""
+	runs := g.Run && c.Grant != nil && !c.Grant.Tool && !c.Grant.Consumed && c.Checked != nil
+	t, known := d.Tool(c.Tool)
+	if !known || t.Precondition == nil || !asks && !runs {
+		return Reading{}, false, nil
+	}
+	r := Reading{compare: t.Precondition.Compare}
+	r.Tool, known = d.Tool(t.Precondition.Tool)
+	switch {
+	case !known || Disabled(s, r.Tool):
+		return r, true, errors.New("the agent has no tool " + t.Precondition.Tool)
+	case r.Tool.Effect != run.EffectRead:
+		return r, true, errors.New(r.Tool.Name + " does more than read")
+	}
+	var err error
+	if r.Args, err = readingArguments(t.Precondition.Args, c.Input); err != nil {
+		return r, true, err
+	}
+	if DecideIn(d, s, r.Tool, r.Args).Verdict == agent.VerdictDeny {
+		return r, true, errors.New("policy denies " + r.Tool.Name)
+	}
+	return r, true, nil
+}
+
+// readingArguments fills a template with values of a call's arguments.
+func readingArguments(template, input json.RawMessage) (json.RawMessage, error) {
+	if template == nil {
+		return json.RawMessage(`{}`), nil
+	}
+	compact, err := jsonx.CompactJSON(template, jsonx.JSONLimits{})
+	if err != nil {
+		return nil, fmt.Errorf("its arguments are no JSON: %w", err)
+	}
+	filled, err := agent.FilledUndo(compact, func(p agent.UndoPlace) (json.RawMessage, error) {
+		v, found, err := jsonx.Lookup(input, p.Pointer)
+		if err != nil || !found || p.From != "args" {
+			return nil, fmt.Errorf("the arguments have nothing at %.100q", p.Pointer)
+		}
+		return v, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return jsonx.CompactJSON(filled, jsonx.JSONLimits{})
+}
+
+// Checked is what the reading gave at that time, as people are shown it. The error is fit for the model.
+func (r Reading) Checked(res agent.ToolResultData, at time.Time) (*run.Checked, error) {
+	k := &run.Checked{Tool: r.Tool.Name, Args: r.Args, Content: res.Content, IsError: res.IsError, At: at.UTC().Truncate(time.Millisecond)}
+	if len(r.compare) > 0 && !res.IsError {
+		whole, err := jsonx.CompactJSON(json.RawMessage(res.Content), jsonx.JSONLimits{Bytes: 2 * agent.MaxResult})
+		if err != nil {
+			return nil, errors.New(r.Tool.Name + " gave no JSON to compare")
+		}
+		values := []byte{'{'}
+		for _, pointer := range r.compare {
+			v, found, err := jsonx.Lookup(whole, pointer)
+			if err != nil || !found {
+				continue
+			}
+			if len(values) > 1 {
+				values = append(values, ',')
+			}
+			values = append(append(jsonx.AppendCanonicalString(values, pointer), ':'), v...)
+		}
+		k.Content = string(append(values, '}'))
+	}
+	if len(k.Content) > MaxChecked {
+		return nil, fmt.Errorf("%s gave more than the %d bytes that people are shown", r.Tool.Name, MaxChecked)
+	}
+	return k, nil
+}
+
+// GateChecked is g now that k was read: who is asked is shown it, and what they approved runs if it still is so. Where it is not they are asked
+// again, unless they have been too often.
+func GateChecked(d *agent.Definition, s *run.AgentState, c run.Call, g Gate, k *run.Checked, now time.Time) Gate {
+	if g.Run && c.Checked.Same(*k) {
+		return g
+	}
+	if g.Run && d.Limits.Asks > 0 && c.Asks >= d.Limits.Asks {
+		return refuse(c, agent.WhyVoided, d.Word(agent.WordAskedOften, map[string]any{"Tool": c.Name, "Asks": c.Asks}), g.Rule)
+	}
+	if old := c.Checked; old != nil && !old.Same(*k) {
+		k.Was = &run.Was{Args: old.Args, Content: old.Content, IsError: old.IsError, At: old.At}
+	}
+	c.Checked = k
+	anew := AskFor(d, s, c, g.Rule, now)
+	ask := g.Suspend
+	if ask == nil {
+		ask = anew
+		ask.Why = run.WhyStateChanged
+	}
+	ask.Checked, ask.Digest = k, anew.Digest
+	return Gate{Suspend: ask, Rule: g.Rule}
+}
+
+// Unread ends a call whose precondition cannot be read.
+func Unread(d *agent.Definition, c run.Call, why error) *run.CallFinished {
+	t, _ := d.Tool(c.Tool)
+	reads := ""
+	if t.Precondition != nil {
+		reads = t.Precondition.Tool
+	}
+	return &run.CallFinished{Call: c.ID, IsError: true, Reason: agent.WhyPrecondition, Content: d.Word(agent.WordUnread, map[string]any{"Tool": c.Name, "Reads": reads, "Problem": run.Bounded(why.Error())})}
+}

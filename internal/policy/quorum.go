@@ -1,0 +1,213 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
+)
+
+// People are how many different people approve what waits: one or more.
+func (d Decision) People() int { return max(1, d.Quorum) }
+
+// beside is what a policy that asks comes to where another one asks besides: who decides is among the approvers of both, so many approve as
+// either wants, the requesters approve where neither minds, and others become approvers when both let them. The note and the verdict are d's.
+func (d Decision) beside(o Decision) Decision {
+	d.Expires = min(d.Expires, o.Expires)
+	d.Above = append(slices.Clip(d.Above), append([]string{}, o.Approvers...))
+	d.Quorum, d.FourEyes = max(d.Quorum, o.Quorum), d.FourEyes || o.FourEyes
+	if d.Remind == 0 || o.Remind != 0 && o.Remind < d.Remind {
+		d.Remind = o.Remind
+	}
+	if o.Escalate == nil {
+		return d
+	}
+	later := agent.Escalation{After: o.Escalate.After}
+	if d.Escalate != nil {
+		later = agent.Escalation{After: max(later.After, d.Escalate.After), To: d.Escalate.To}
+	}
+	d.Escalate = &later
+	d.AboveTo = append(slices.Clip(d.AboveTo), make([][]string, len(d.Above)-1-len(d.AboveTo))...)
+	d.AboveTo = append(d.AboveTo, o.Escalate.To)
+	return d
+}
+
+// Together is what several calls ask of people at once: as many as the strictest of them, reminded as the most impatient has it, and others are
+// let in once the last of those that escalate does. Who they are is each call's own.
+func (d Decision) Together(o Decision) Decision {
+	sum := Decision{Quorum: max(d.Quorum, o.Quorum), FourEyes: d.FourEyes || o.FourEyes, Remind: d.Remind, Escalate: d.Escalate}
+	if d.Remind == 0 || o.Remind != 0 && o.Remind < d.Remind {
+		sum.Remind = o.Remind
+	}
+	if o.Escalate != nil {
+		sum.Escalate = &agent.Escalation{After: o.Escalate.After}
+		if d.Escalate != nil {
+			sum.Escalate.After = max(d.Escalate.After, o.Escalate.After)
+		}
+	}
+	return sum
+}
+
+// Due reports whether the others of Escalate may decide once the request has waited so long.
+func (d Decision) Due(waited time.Duration) bool {
+	return d.Escalate != nil && waited >= d.Escalate.After
+}
+
+// MayAfter is May once the request has waited so long.
+func (d Decision) MayAfter(p Principal, waited time.Duration) bool {
+	if !d.Due(waited) {
+		return d.May(p)
+	}
+	return MayDecideEach(p, slices.Concat(d.Approvers, d.Escalate.To), Widened(d.Above, d.AboveTo))
+}
+
+// Widened are sets of approvers, each with those who are among it as well.
+func Widened(sets, by [][]string) [][]string {
+	wide := slices.Clone(sets)
+	for i := range min(len(sets), len(by)) {
+		wide[i] = slices.Concat(sets[i], by[i])
+	}
+	return wide
+}
+
+// Principal is who acts: one person, and the groups they are in. The zero Principal may decide nothing.
+type Principal struct {
+	ID     string   // user:ana; canonical ids are compared, never spellings of an e-mail address
+	Groups []string // group:finance
+}
+
+// MayDecide reports whether p is among the approvers, by id or by group. It fails closed (A9): no approvers means nobody,
+// and a principal without a well-formed user id is nobody.
+func MayDecide(approvers []string, p Principal) bool {
+	if !run.IsPrincipal("user:", p.ID) {
+		return false
+	}
+	return slices.Contains(approvers, p.ID) || slices.ContainsFunc(p.Groups, func(g string) bool {
+		return run.IsPrincipal("group:", g) && slices.Contains(approvers, g)
+	})
+}
+
+// ParsePrincipal reads a principal as the command line takes it: one user:NAME and any number of group:NAME, in any order,
+// separated by commas.
+func ParsePrincipal(s string) (Principal, error) {
+	var p Principal
+	for part := range strings.SplitSeq(s, ",") {
+		switch {
+		case run.IsPrincipal("group:", part):
+			p.Groups = append(p.Groups, part)
+		case run.IsPrincipal("user:", part) && p.ID == "":
+			p.ID = part
+		default:
+			return Principal{}, fmt.Errorf("parse principal %q: want one user:NAME and group:NAME, separated by commas", s)
+		}
+	}
+	if p.ID == "" {
+		return Principal{}, fmt.Errorf("parse principal %q: want a user:NAME", s)
+	}
+	return p, nil
+}
+
+// String is the form ParsePrincipal reads.
+func (p Principal) String() string { return strings.Join(append([]string{p.ID}, p.Groups...), ",") }
+
+// enough reports whether those who have approved are those whom a policy wants: approvers at that time, so many
+// different people, and under four eyes none whom the call comes from. What the request said of its approvers is not
+// looked at: whoever can write that one item could otherwise let anything run.
+func (d Decision) enough(voices []run.Voice, want int, asked time.Time, requesters []string) bool {
+	var counted []string
+	have := 0
+	for _, v := range voices {
+		known := func(id string) bool {
+			return slices.Contains(counted, id) || d.FourEyes && slices.Contains(requesters, id)
+		}
+		if !d.MayAfter(Principal{ID: v.By, Groups: v.Groups}, v.At.Sub(asked)) || known(v.By) {
+			continue
+		}
+		have++
+		counted = append(counted, v.By)
+	}
+	return have >= want
+}
+
+// peopleFor is how many different people approve, edited or not.
+func (d Decision) peopleFor(edited bool) int {
+	if edited {
+		return FourEyesEdit(d.People(), d.FourEyes)
+	}
+	return d.People()
+}
+
+// grantCounts reports whether a call's policy lets it run on the word of those who have approved it, or who have ordered it
+// to be run again. What was used up by a claim was counted then.
+func grantCounts(g run.Grant, s *run.AgentState, dec Decision) bool {
+	if !g.Again && (g.Consumed || len(g.Voices) == 0) {
+		return true
+	}
+	return dec.enough(g.Voices, dec.peopleFor(g.Edited && !g.Again), g.Asked, s.RequestersOnce(g.Heard))
+}
+
+// toolPermitCounts reports whether a call's policy lets it run on the word of those who have granted its tool.
+func toolPermitCounts(p run.ToolPermit, s *run.AgentState, dec Decision) bool {
+	if len(p.Voices) == 0 {
+		return true
+	}
+	voices := slices.DeleteFunc(slices.Clone(p.Voices), func(v run.Voice) bool {
+		return len(v.Tools) > 0 && !slices.Contains(v.Tools, p.Tool)
+	})
+	return dec.enough(voices, dec.peopleFor(p.Edited), p.Asked, s.RequestersOnce(p.Heard))
+}
+
+// standingGrantCounts reports whether a call's policy lets it run on the word of those who have given the standing grant.
+func standingGrantCounts(g run.StandingGrant, dec Decision) bool {
+	return dec.enough(g.Voices, dec.peopleFor(g.Edited), g.Asked, g.Requesters)
+}
+
+// Suffices reports whether those who have granted a tool by e are those whom the policy of each call wants that asked.
+func Suffices(e run.Decided, d *agent.Definition, s *run.AgentState, tool string) bool {
+	calls := []string{e.Call}
+	if at := s.Permissions.Request(e.Approval); at >= 0 {
+		for _, t := range s.Permissions.Asked[at].Tools {
+			if t.Tool == tool {
+				calls = t.Calls
+			}
+		}
+	}
+	t, _ := d.Tool(tool)
+	for _, id := range calls {
+		c, _ := s.Call(id)
+		dec := DecideIn(d, s, t, c.Input)
+		if c.Grant != nil && c.Grant.Approval == e.Approval && !grantCounts(*c.Grant, s, dec) {
+			return false
+		}
+		for _, p := range s.Permissions.Tools {
+			if p.Tool == tool && p.Approval == e.Approval && !p.Denied && !toolPermitCounts(p, s, dec) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// asFourEyes is the decision where four eyes cannot keep anybody from approving, since nobody is known to have
+// started the run: then it takes two different people.
+func asFourEyes(s *run.AgentState, dec Decision) Decision {
+	if dec.Verdict == agent.VerdictAsk && dec.FourEyes && !s.StarterKnown() {
+		dec.Quorum = max(dec.Quorum, fourEyesPeople)
+	}
+	return dec
+}
+
+// fourEyesPeople is how many people look where four eyes are two people's.
+const fourEyesPeople = 2
+
+// FourEyesEdit is how many people approve a call whose arguments somebody has changed: under four eyes its author and
+// another one.
+func FourEyesEdit(quorum int, fourEyes bool) int {
+	if fourEyes {
+		return max(quorum, fourEyesPeople)
+	}
+	return quorum
+}

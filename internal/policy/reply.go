@@ -1,0 +1,359 @@
+package policy
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"sort"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/dialect"
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/run"
+)
+
+// PlanReply turns a model's reply into the fact that is committed: calls chosen by the batch policy, ids made unique,
+// arguments checked. requests counts what it took to get the reply, failed requests included. systemDigest is stored when it
+// is not empty. Where the forced summary was asked for, calls are left out and an empty text has one that stands for it. What the text
+// is worth as an output is for Judge to say.
+func PlanReply(d *agent.Definition, s *run.AgentState, r agent.Reply, requests int, systemDigest string) run.Replied {
+	r, unread := understood(d, s, r)
+	e := planned(d, s, r, requests, systemDigest)
+	e.Cost = d.Model.Answering(r.Place).Price.Of(r.Usage)
+	e.Pace = paced(d, s, e)
+	e.Halt = halted(d, s, e)
+	if unread != nil {
+		e.Correction = refusedCall(d, unread, stitched(s, r.Text))
+	}
+	if r.Truncated {
+		e = continued(d, s, e)
+	}
+	return worded(d, s, watched(d, s, recovered(d, s, e)))
+}
+
+// worded adds what stands in a planned reply to s beside the model's own words: that they were cut short, where it is not asked to go on,
+// and what stands for a summary that it left empty.
+func worded(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied {
+	if len(e.Calls) == 0 && !e.Correction.Continues() {
+		e.Text += cutNotice(d, stitched(s, e.Text), e.Stop)
+	}
+	if e.Summary && e.Text == "" && d.Output.Format != agent.OutputJSON {
+		e.Static = d.Word(agent.WordNoSummary, nil)
+	}
+	return e
+}
+
+// planned is the reply as a turn of the conversation.
+func planned(d *agent.Definition, s *run.AgentState, r agent.Reply, requests int, systemDigest string) run.Replied {
+	summary := summarises(d, s)
+	if summary {
+		r.Calls = nil
+		if strings.TrimSpace(r.Text) == "" {
+			r.Text = ""
+		}
+	}
+	e := run.Replied{
+		Inference: s.Inferences + 1, Model: r.Model, Requests: requests, Usage: r.Usage, Units: r.Usage.Input + r.Usage.Output,
+		Text: agent.ValidText(r.Text), Stop: r.StopReason, System: systemDigest, Summary: summary,
+	}
+	if !r.At.IsZero() {
+		e.At = r.At.UnixMilli()
+	}
+	if len(r.Calls) == 0 {
+		e.Reasoning = plannedReasoning(r.Reasoning, e.Text, nil)
+		return e
+	}
+	if d.TextBesideCalls == agent.TextBesideDrop {
+		e.Text, e.TextDropped = "", strings.TrimSpace(e.Text) != ""
+	}
+	mine := map[string]bool{}
+	used := func(id string) bool { return mine[id] || s.UsedID(id, s.Prior+e.Inference) }
+	kept := chosen(d, r.Calls)
+	for i, place := range kept {
+		c := r.Calls[place]
+		id := agent.CallID(c.ID, used, s.Prior+e.Inference, i)
+		mine[id] = true
+		e.Calls = append(e.Calls, PlannedCall(d, id, Whole(d.Model, r, c)))
+	}
+	markRepeats(d, s, e.Calls)
+	e.Sequential = len(e.Calls) > 0 && d.Executor == agent.ExecutorSequential
+	e.Dropped = droppedNotice(d, r.Calls, kept)
+	e.Reasoning = plannedReasoning(r.Reasoning, e.Text, kept)
+	return e
+}
+
+// droppedNotice is what the model is told of the calls that are not kept, "" where it is told nothing.
+func droppedNotice(d *agent.Definition, calls []agent.ReplyCall, kept []int) string {
+	if d.Dropped != agent.DroppedNotify || len(kept) == len(calls) {
+		return ""
+	}
+	var left []agent.ReplyCall
+	for i, c := range calls {
+		if !slices.Contains(kept, i) {
+			left = append(left, c)
+		}
+	}
+	return agent.TextDropped(d, left)
+}
+
+// cutNotice stands behind a text that its provider cut short (seed 000), "" behind any other. The words are those of providers.
+func cutNotice(d *agent.Definition, text, stop string) string {
+	if d.CutText != agent.CutTextNotice || d.Output.Format == agent.OutputJSON {
+		return ""
+	}
+	notice := ""
+	switch stop {
+	case "length", "max_tokens":
+		notice = d.Word(agent.WordTruncated, nil)
+	case "content_filter", "content_filtered", "guardrail_intervened":
+		notice = d.Word(agent.WordFiltered, nil)
+	}
+	if notice != "" && text != "" {
+		return "\n\n" + notice
+	}
+	return notice
+}
+
+// PlannedCall is a call of a reply as the fact about the reply holds it.
+func PlannedCall(d *agent.Definition, id string, c agent.ReplyCall) run.RepliedCall {
+	p := run.RepliedCall{ID: id, Name: agent.ValidText(c.Name), Input: safeInput(c.Input), Repaired: c.Repaired}
+	if t, ok := d.ToolByModelName(c.Name); ok {
+		p.Effect, p.Service, p.Breaks = t.Effect, t.AnsweredLater(), d.BreaksLoop(t.Name)
+		p.Ahead = d.Preset == agent.PresetArvo && t.Kind == agent.KindMCP
+	}
+	if original := d.OriginalName(c.Name); original != c.Name {
+		p.Tool = original
+	}
+	return p
+}
+
+// Whole is a call of a reply of m's chain with the arguments that the model meant, where that is to be found out (Repair). What was cut short by the
+// limit of its output is not: of a number it may be the beginning.
+func Whole(m agent.ModelSpec, r agent.Reply, c agent.ReplyCall) agent.ReplyCall {
+	if m.Repair != agent.RepairOn || r.Truncated || len(c.Input) == 0 || agent.IsJSONObject(c.Input) {
+		return c
+	}
+	if meant := jsonx.RepairedInput(c.Input); meant != nil {
+		c.Input, c.Repaired = meant, true
+	}
+	return c
+}
+
+// safeInput is the model's arguments, compacted. What is not strict JSON becomes a JSON string of it, cut to 4 KiB: the
+// conversation stays well formed, the gate refuses the call because no string is an object, and the model sees what it sent.
+func safeInput(raw json.RawMessage) json.RawMessage {
+	if len(raw) == 0 {
+		return json.RawMessage(`{}`)
+	}
+	if ok, err := jsonx.CompactJSON(raw, jsonx.JSONLimits{}); err == nil {
+		return ok
+	}
+	return agent.TextOutput(agent.ValidText(string(raw[:min(len(raw), 4096)])))
+}
+
+// chosen are the places of the calls that are carried out; the others vanish without a trace (seed 000, prioritizeToolCalls).
+func chosen(d *agent.Definition, calls []agent.ReplyCall) []int {
+	priority := func(agent.ReplyCall) int { return 0 }
+	switch d.Batch {
+	case agent.BatchFirst:
+		return []int{0}
+	case agent.BatchHighestPriority:
+		priority = func(c agent.ReplyCall) int {
+			t, _ := d.ToolByModelName(c.Name) // an unknown tool has priority 0
+			return t.Priority
+		}
+	}
+	var places []int
+	top := 0
+	for i, c := range calls {
+		p := priority(c)
+		if i == 0 || p > top {
+			places, top = nil, p
+		}
+		if p == top {
+			places = append(places, i)
+		}
+	}
+	return places
+}
+
+// continued asks the model to go on with a planned reply that was cut by the limit of its output (semantics 3.7), as far as the definition
+// has it and another inference is left. Otherwise what was said so far stands.
+func continued(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied {
+	prompts := 0
+	if s.Correction.Continues() {
+		prompts = s.Cut.Prompts
+	}
+	if prompts >= d.Model.Continuations || len(e.Calls) > 0 || e.Summary || e.Halt != nil {
+		return e
+	}
+	if noneLeft(d, s, e) {
+		return e
+	}
+	e.Correction = &run.Correction{Lifecycle: run.LifecycleNudge, Text: d.Word(agent.WordGoOn, nil)}
+	return e
+}
+
+// noneLeft reports whether the limits leave no inference behind a planned reply to s, but for a summary.
+func noneLeft(d *agent.Definition, s *run.AgentState, e run.Replied) bool {
+	after := *s
+	after.Interactions.Current++
+	after.Usage, after.Cost = s.Usage.Add(e.Usage), s.Cost.Add(e.Cost)
+	return quotaUsed(d, &after)
+}
+
+// stitched is the text of a reply to s with the pieces that it goes on with.
+func stitched(s *run.AgentState, text string) string {
+	if !s.Correction.Continues() {
+		return text
+	}
+	return agent.Pieces(s) + text
+}
+
+// judge is one policy's word on a planned reply without calls: the reply, with a correction where it is not the last word.
+type judge func(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied
+
+// Judge says whether a planned reply to s may end the run, and puts it into the fact where it may not. Replies with calls end nothing and
+// are not judged, nor is one that goes on. valid checks a value against the definition's output schema; its error is for the model to read.
+func Judge(d *agent.Definition, s *run.AgentState, e run.Replied, valid func(value json.RawMessage) error) run.Replied {
+	if len(e.Calls) > 0 {
+		return e
+	}
+	for _, says := range judges(d, valid) {
+		if e.Correction != nil {
+			break
+		}
+		e = says(d, s, e)
+	}
+	return e
+}
+
+// judges are asked in order; the first that finds something has the last word. An output of format json is what its schema says it is: a
+// value may hold any words, so the heuristic has no say about it.
+func judges(d *agent.Definition, valid func(value json.RawMessage) error) []judge {
+	fits := func(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied {
+		return judgeOutput(d, s, e, valid)
+	}
+	switch {
+	case d.Text == agent.TextRequireTool && d.Output.Format == agent.OutputJSON:
+		return []judge{judgeCall, fits}
+	case d.Text == agent.TextRequireTool:
+		return []judge{judgeCall}
+	case d.Output.Format == agent.OutputJSON:
+		return []judge{fits}
+	case d.Text == agent.TextHeuristic:
+		return []judge{judgeEmpty, judgeText}
+	default:
+		return nil
+	}
+}
+
+// StopInterrupted is the StopReason of a reply whose stream broke off.
+const StopInterrupted = "interrupted"
+
+// Withheld reports whether a model stopped, in its provider's word, because it refused to answer or was kept from it.
+func Withheld(stop string) bool {
+	return slices.Contains([]string{"refusal", "content_filter", "content_filtered", "guardrail_intervened"}, stop)
+}
+
+// Interrupted is what is kept of a reply whose stream broke off: its text and the calls whose arguments are all there, which is to say a
+// JSON object. nil = nothing that anybody could read or do. Usage is what was told until then.
+func Interrupted(r agent.Reply) *agent.Reply {
+	whole := make([]int, 0, len(r.Calls)) // the places of the calls that are kept
+	var calls []agent.ReplyCall
+	for i, c := range r.Calls {
+		if c.Name == "" || !agent.IsJSONObject(c.Input) {
+			continue
+		}
+		whole, calls = append(whole, i), append(calls, c)
+	}
+	if len(calls) == 0 && strings.TrimSpace(r.Text) == "" {
+		return nil
+	}
+	r.Calls, r.Reasoning = calls, slices.Clone(r.Reasoning)
+	for i, b := range r.Reasoning { // behind so many of the calls that are kept
+		r.Reasoning[i].AfterCalls, _ = slices.BinarySearch(whole, b.AfterCalls)
+	}
+	r.StopReason, r.Truncated = StopInterrupted, false
+	return &r
+}
+
+// understood is a reply to s as PlanReply takes it: of a model that writes its calls as text, the first pair of tool tags is its call, and
+// its thinking is its reasoning. A text that holds no valid call stays as it came, to the letter; why it holds none, where it has a tag, is
+// the second result. A reply with calls of the provider's own is taken as it is.
+func understood(d *agent.Definition, s *run.AgentState, r agent.Reply) (agent.Reply, *dialect.TextCallError) {
+	if d.Model.Answering(r.Place).Dialect != agent.DialectXML || len(r.Calls) > 0 {
+		return r, nil
+	}
+	r.Text = agent.ValidText(r.Text)
+	said := dialect.ReadToolText(r.Text)
+	if summarises(d, s) {
+		return said.Reply(r), nil
+	}
+	whole, pieces := said, ""
+	if s.Correction.Continues() {
+		pieces = agent.Pieces(s)
+		whole = dialect.ReadToolText(pieces + r.Text)
+	}
+	if !whole.Called {
+		return r, nil
+	}
+	call, err := whole.Call(d.XML.MissingServer)
+	var problem *dialect.TextCallError
+	if errors.As(err, &problem) {
+		return r, problem
+	}
+	before := len(pieces)
+	if r = said.Reply(r); before > 0 && !said.Called { // the tag stands in the pieces before
+		r.Text, r.Reasoning = "", nil
+	}
+	r.Calls = []agent.ReplyCall{dialect.Call(d, call)}
+	return r, nil
+}
+
+// toolList names the tools that s's model is offered, a line each.
+func toolList(d *agent.Definition, s *run.AgentState) string {
+	var lines []string
+	for _, t := range Offered(d, s, run.Action{}) {
+		lines = append(lines, dialect.ToolLine(t))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// maxReasoning bounds a reply's reasoning, in bytes as they are stored, so that the entry it is in can be.
+const maxReasoning = 192 << 10
+
+// plannedReasoning places a reply's reasoning among the text and the calls that are kept of it; kept are the places of those calls
+// in the reply. What cannot be stored byte for byte is not stored, and of a reply with too much of it none is: changed or
+// in part it would be worth nothing to who wrote it.
+func plannedReasoning(all []agent.ReplyReasoning, text string, kept []int) []run.RepliedReasoning {
+	var out []run.RepliedReasoning
+	said, asked, size := 0, 0, 0
+	for _, r := range all {
+		if r.Empty() || !r.IsText() {
+			continue
+		}
+		if size += r.StoredSize(); size > maxReasoning {
+			return nil
+		}
+		said, asked = max(said, RuneStart(text, r.AfterText)), max(asked, sort.SearchInts(kept, r.AfterCalls))
+		if asked > 0 || r.AfterCalls > 0 { // behind a call that is dropped, too, is behind all of the text
+			said = len(text)
+		}
+		out = append(out, run.RepliedReasoning{
+			Text: r.Text, Signature: r.Signature, Redacted: r.Redacted, Provider: r.Provider, Model: r.Model, Field: r.Field, AfterText: said, AfterCalls: asked,
+		})
+	}
+	return out
+}
+
+// RuneStart is n, or the nearest place before it where a text may be cut.
+func RuneStart(text string, n int) int {
+	n = min(max(n, 0), len(text))
+	for n > 0 && n < len(text) && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return n
+}

@@ -1,0 +1,57 @@
+package policy
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
+)
+
+// The bounds of a run's shared state and of what one call changes of it.
+const (
+	maxPatch   = 64 << 10 // bytes of one call's patches as they are stored
+	maxPatches = 100      // of one call
+)
+
+// CheckPatch says, fit to be shown, what is wrong with what a tool wants changed of the state that it saw; nil where it can be stored and
+// applied. No value is in the error.
+func CheckPatch(view json.RawMessage, patches []run.Patch) error {
+	if len(patches) > maxPatches {
+		return fmt.Errorf("%d patches, want at most %d", len(patches), maxPatches)
+	}
+	for _, p := range patches {
+		if err := p.Check(); err != nil {
+			return fmt.Errorf("at %s: %w", run.ShownPath(p.Path), err)
+		}
+	}
+	if n := PatchSize(patches); n > maxPatch {
+		return fmt.Errorf("patches of %d bytes, want at most %d", n, maxPatch)
+	}
+	_, err := run.ApplyPatches(view, patches)
+	return err
+}
+
+// PatchSize is how many bytes patches take where they are stored.
+func PatchSize(patches []run.Patch) int {
+	if len(patches) == 0 {
+		return 0
+	}
+	raw, err := run.MarshalVerbatim(patches)
+	if err != nil { // what is not JSON is refused before it is stored
+		return 0
+	}
+	return len(raw)
+}
+
+// stateEnd ends a run whose calls changed what does not go together, once nothing is left to run: calls that finished keep their
+// results, and none of their changes is made.
+func stateEnd(s *run.AgentState) (run.Finished, bool) {
+	if len(s.Patches) == 0 {
+		return run.Finished{}, false
+	}
+	if _, err := s.Merged(); err != nil {
+		return agent.Fail(run.CodeStateConflict, err.Error()), true
+	}
+	return run.Finished{}, false
+}

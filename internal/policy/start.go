@@ -1,0 +1,151 @@
+package policy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/run"
+)
+
+// StartMessages are a run's first messages: what a user said, or the input as one user text, less the parent-subject key. Exactly
+// one of the two must be given; input must be strict JSON.
+func StartMessages(said []run.UserBlock, input json.RawMessage) ([]run.UserBlock, error) {
+	switch {
+	case len(said) > 0 && input != nil:
+		return nil, errors.New("message and input are given; want one of them")
+	case len(said) > 0:
+		return said, nil
+	case input == nil:
+		return nil, errors.New("nothing to start with; want message or input")
+	}
+	text, err := jsonx.CompactJSON(input, jsonx.JSONLimits{})
+	if err != nil {
+		return nil, err
+	}
+	if text, err = agent.WithoutParent(text); err != nil {
+		return nil, err
+	}
+	return []run.UserBlock{{Block: run.Text{Text: string(text)}}}, nil
+}
+
+// ParseMessage reads a message as people send it: a string, or a list of content blocks that a user may say. Media have the form that
+// Media.Check wants; whether their blobs are there is not looked at.
+func ParseMessage(raw json.RawMessage) ([]run.UserBlock, error) {
+	var text string
+	if err := json.Unmarshal(raw, &text); err == nil {
+		if text == "" {
+			return nil, errors.New("the message is empty")
+		}
+		return []run.UserBlock{{Block: run.Text{Text: text}}}, nil
+	}
+	var blocks []run.UserBlock
+	if err := json.Unmarshal(raw, &blocks); err != nil {
+		return nil, errors.New("want a string or a list of content blocks")
+	}
+	if len(blocks) == 0 {
+		return nil, errors.New("the message is empty")
+	}
+	if err := run.UserMaySay("message", blocks); err != nil {
+		return nil, err
+	}
+	return blocks, checkMedia(blocks)
+}
+
+// checkMedia refuses media that are not whole, or too many of them.
+func checkMedia(blocks []run.UserBlock) error {
+	n := 0
+	for i, b := range blocks {
+		m, ok := b.Block.(run.Media)
+		if !ok {
+			continue
+		}
+		if n++; n > agent.MaxMessageMedia {
+			return fmt.Errorf("want at most %d media in a message", agent.MaxMessageMedia)
+		}
+		if err := m.Check(); err != nil {
+			return fmt.Errorf("block %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// Departed applies an entry to s as ApplyEntry does, and lists the messages that it evicts, oldest first.
+func Departed(s run.AgentState, e run.Entry) (left []run.Spoken, after run.AgentState, err error) {
+	if after, err = run.ApplyEntry(s, e); err != nil || after.EvictedMessages == s.EvictedMessages || after.Entries == s.Entries {
+		return nil, after, err
+	}
+	d := run.NewDraft(s, e.Writer, e.Time)
+	for _, fact := range e.Events {
+		before := d.State
+		if err := d.Add(fact); err != nil {
+			return nil, s, err
+		}
+		if _, evicts := fact.(run.Evicted); evicts {
+			for _, m := range before.Messages.All()[:d.State.EvictedMessages-before.EvictedMessages] {
+				left = append(left, run.Spoken{Message: m, SeenCount: m.Seen(before.Inferences), Evicted: true})
+			}
+		}
+	}
+	return left, after, nil
+}
+
+// MarshalSpoken writes messages as a run's JSON does, those that were evicted marked.
+func MarshalSpoken(messages []run.Spoken) ([]byte, error) {
+	out := make([]run.MessageJSON, len(messages))
+	for i, m := range messages {
+		content, err := run.MarshalBlock(m.Block)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = run.MessageJSON{Role: m.Role, SeenCount: m.SeenCount, Content: content, Evicted: m.Evicted}
+	}
+	return json.Marshal(out)
+}
+
+// The errors of ContinueFrom and ForkFrom. A call that takes another back, and is open, is in no fork: it would be made twice.
+var (
+	ErrNotFinished = errors.New("the run has not finished")
+	ErrCallRunning = errors.New("a call was running at that entry")
+	ErrUndoing     = errors.New("the run takes a call back, which is done once")
+)
+
+// ContinueFrom is the origin of a run that goes on with the finished run s; ErrNotFinished where it has not.
+func ContinueFrom(s *run.AgentState) (run.Origin, error) {
+	if s.Status != run.RunDone {
+		return run.Origin{}, fmt.Errorf("continue run %s, which is %s: %w", s.Run, s.Status, ErrNotFinished)
+	}
+	return run.Origin{Kind: run.OriginContinues, Run: s.Run, Seq: s.Seq(), At: s.ReadFrom()}, nil
+}
+
+// ForkFrom is the origin of the run child that branches off s, a run as of one of its entries. ErrCallRunning where a call was claimed
+// and had no result: it may have happened or not, and only that run's own journal will say.
+func ForkFrom(s *run.AgentState, child string, now time.Time) (run.Origin, error) {
+	o := run.Origin{Kind: run.OriginFork, Run: s.Run, Seq: s.Seq(), At: s.ReadFrom()}
+	for _, c := range s.Live {
+		switch {
+		case c.Undoes != "" && c.Open():
+			return run.Origin{}, fmt.Errorf("fork run %s at %d: %w", s.Run, s.Seq(), ErrUndoing)
+		case c.Status == run.StatusRunning:
+			return run.Origin{}, fmt.Errorf("fork run %s at %d: call %s: %w", s.Run, s.Seq(), c.ID, ErrCallRunning)
+		case c.Entered():
+			o.Unknown = append(o.Unknown, run.CallUnknown{
+				Call: c.ID, Approval: run.ApprovalID(child, c.ID, 1), Expires: now.UTC().Truncate(time.Millisecond).Add(agent.OutcomeExpiry),
+			})
+		}
+	}
+	return o, nil
+}
+
+// OriginOf is where a run began, by its first entry; nil where it began by itself.
+func OriginOf(first run.Entry) *run.Origin {
+	for _, e := range first.Events {
+		if s, ok := e.(run.RunStarted); ok {
+			return s.From
+		}
+	}
+	return nil
+}

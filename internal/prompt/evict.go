@@ -1,0 +1,523 @@
+package prompt
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/dialect"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
+)
+
+// MakeRoom is what has to be committed before, and in the entry of, the reply to the request that action a asks for, so that the request fits:
+// what prune takes out, what the window evicts, and that even then too little is left (semantics 4.1, 5.5, 6.1). Nothing, far from the
+// window's end. The budget is that of the request once the facts are known; Next says what is owed then.
+func MakeRoom(d *agent.Definition, s *run.AgentState, a run.Action, m Measured) ([]run.Event, Budget) {
+	g := newGauge(d, s, a, m)
+	after := *s
+	var facts []run.Event
+	leave := func(e run.Evicted) {
+		if e.Total <= after.EvictedMessages {
+			return
+		}
+		g.leaves(&after, e)
+		facts = append(facts, e)
+	}
+	leave(pruned(&after, d, m))
+	if x := d.Context; x.Window > 0 && g.budget.Remaining < x.EvictBelow {
+		leave(crowdedOut(&after, d))
+	}
+	if g.full() {
+		facts = append(facts, run.ContextFull{Left: g.budget.Remaining, Of: g.budget.Window})
+	}
+	return facts, g.budget
+}
+
+// Doubt reports whether a provider's own count of the request could turn what MakeRoom does: what is only estimated is as large as the
+// distance to the next threshold, or half of it. Nothing fixed may be in the partition, since a provider counts the request as a whole.
+func Doubt(d *agent.Definition, s *run.AgentState, a run.Action, m Measured) bool {
+	g := newGauge(d, s, a, m)
+	if d.Context.Window == 0 || !d.Context.Measured() || g.exact || a.Lifecycle == agent.LifecycleSummary {
+		return false
+	}
+	near := func(threshold int) bool {
+		distance := g.budget.Remaining - threshold
+		return threshold > 0 && max(distance, -distance) <= g.guess/2
+	}
+	return near(d.Context.EvictBelow) || near(d.Context.RoundMinimum)
+}
+
+// leaves takes an eviction into account: what a provider counted beyond the estimate stays what it was.
+func (g *gauge) leaves(s *run.AgentState, e run.Evicted) {
+	s.Take(e)
+	if g.d.Context.Window > 0 {
+		g.budget = g.read(s)
+	}
+}
+
+// full reports whether another round does not fit. A summary is asked for all the same.
+func (g *gauge) full() bool {
+	x := g.d.Context
+	return x.Window > 0 && g.a.Lifecycle != agent.LifecycleSummary && g.budget.Remaining < x.RoundMinimum
+}
+
+// pruned takes out the oldest messages until what is left fits, the system text included (seed 004). The newest are kept until one does not
+// fit; what left has no summary.
+func pruned(s *run.AgentState, d *agent.Definition, m Measured) run.Evicted {
+	e := run.Evicted{Total: s.EvictedMessages, Summary: s.Summary, Files: s.Files}
+	if d.Context.Prune == 0 {
+		return e
+	}
+	all, left := s.Messages.All(), d.Context.Prune-len(m.System)/pruneBytes
+	first := len(all)
+	for ; first > 0; first-- {
+		if left -= messageBytes(all[first-1], m.Bodies) / pruneBytes; left < 0 {
+			break
+		}
+	}
+	e.Total += int64(departing(s, first))
+	return e
+}
+
+// pruneBytes are a token where seed 004 counts.
+const pruneBytes = 4
+
+// messageBytes is the length of a message as seed 004 counts it. Of media, that of the tokens they take.
+func messageBytes(m run.Message, bodies map[string]int) int {
+	switch b := m.Block.(type) {
+	case run.Text:
+		return len(b.Text)
+	case run.Reasoning:
+		return len(b.Text) + len(b.Signature) + len(b.Redacted)
+	case run.Media:
+		return pruneBytes * b.Tokens()
+	case run.ToolUse:
+		return len(b.Name) + len(b.Input)
+	case run.ToolResult:
+		return b.Size(bodies)
+	default:
+		return 0
+	}
+}
+
+// crowdedOut takes out all but the newest messages in one go (seed 002) and adds a line for each to the summary.
+func crowdedOut(s *run.AgentState, d *agent.Definition) run.Evicted {
+	n := departing(s, s.Messages.Len()-d.Context.Keep)
+	e := run.Evicted{Total: s.EvictedMessages + int64(n), Summary: s.Summary, Files: s.Files}
+	if n == 0 || d.Context.Summary == 0 {
+		return e
+	}
+	left := s.Messages.All()[:n]
+	lines := append(strings.Split(s.Summary, "\n"), summaryLines(d, left)...)
+	if s.Summary == "" {
+		lines = lines[1:]
+	}
+	e.Summary = newestOf(strings.Join(lines, "\n"), d.Context.Summary, d.Word(agent.WordOmitted, nil))
+	e.Files = filesOf(s.Files, left, d.Context.Summary)
+	return e
+}
+
+// departing is how many of the oldest messages leave where want of them are to: as many more as it takes to leave no round, turn or result in
+// part; where those may not leave yet, as many fewer. What no inference has carried stays, and so does an open call with what came after.
+func departing(s *run.AgentState, want int) int {
+	free := seenByAll(s)
+	if want <= 0 || free == 0 {
+		return 0
+	}
+	all, results, best, whole := s.Messages.All(), resultPlaces(s), 0, 0
+	for i := range free {
+		whole = max(whole, bond(all, i, results))
+		if whole > i+1 {
+			continue
+		}
+		if best = i + 1; best >= want {
+			break
+		}
+	}
+	return best
+}
+
+// seenByAll is how many of the oldest messages may leave as far as they themselves go.
+func seenByAll(s *run.AgentState) int {
+	all := s.Messages.All()
+	if !s.WithPlaceholders() && slices.ContainsFunc(s.Live, run.Call.Open) {
+		return 0
+	}
+	n := slices.IndexFunc(all, func(m run.Message) bool { return m.Seen(s.Inferences) <= 0 })
+	if n < 0 {
+		n = max(0, len(all)-1) // no request is empty
+	}
+	if s.Correction.Continues() { // the reply that the model goes on with
+		n = min(n, int(max(0, s.Cut.From-s.EvictedMessages)))
+	}
+	return n
+}
+
+// resultPlaces is where each call's result stands among the live messages.
+func resultPlaces(s *run.AgentState) map[string]int {
+	places := map[string]int{}
+	for i, m := range s.Messages.All() {
+		if r, ok := m.Block.(run.ToolResult); ok {
+			places[r.ID] = i
+		}
+	}
+	return places
+}
+
+// bond is the place behind what has to leave with message i: the rest of the model's turn, a call's result, the media of a result.
+func bond(all []run.Message, i int, results map[string]int) int {
+	end := i + 1
+	if all[i].Role == run.RoleAssistant && end < len(all) && all[end].Role == run.RoleAssistant && all[end].Source.SameEvent(all[i].Source) {
+		end++
+	}
+	switch b := all[i].Block.(type) {
+	case run.ToolUse:
+		at, settled := results[b.ID]
+		if !settled {
+			return len(all) + 1 // it is open
+		}
+		end = max(end, at+1)
+	case run.ToolResult, run.Media:
+		if end < len(all) && all[end].Source.SameEvent(all[i].Source) && isMedia(all[end].Block) {
+			end++
+		}
+	}
+	return end
+}
+
+func isMedia(b run.Block) bool {
+	_, ok := b.(run.Media)
+	return ok
+}
+
+// The length of what a line quotes, in bytes (semantics 4.1).
+const (
+	maxSaidLine   = 80
+	maxResultLine = 60
+)
+
+// summaryLines has a line for each message that says something, and one for the calls of a turn.
+func summaryLines(d *agent.Definition, left []run.Message) []string {
+	var lines []string
+	for i := 0; i < len(left); i++ {
+		m := left[i]
+		switch b := m.Block.(type) {
+		case run.Text:
+			lines = append(lines, "- "+string(m.Role)+": "+oneLine(b.Text, maxSaidLine))
+		case run.Media:
+			lines = append(lines, "- "+string(m.Role)+": "+oneLine("["+agent.MediaName(b)+"]", maxSaidLine))
+		case run.ToolResult:
+			lines = append(lines, "- tool: "+oneLine(b.Content, maxResultLine))
+		case run.ToolUse:
+			names := []string{b.Name}
+			for ; i+1 < len(left) && left[i+1].Source.SameEvent(m.Source); i++ {
+				if u, ok := left[i+1].Block.(run.ToolUse); ok {
+					names = append(names, u.Name)
+				}
+			}
+			calls := d.Word(agent.WordEvictedCalls, map[string]any{"Tools": strings.Join(names, ", ")})
+			lines = append(lines, "- "+string(m.Role)+": "+oneLine(calls, maxSaidLine))
+		}
+	}
+	return lines
+}
+
+// oneLine is the beginning of a text, at most so many bytes and no more than a line: nobody who is quoted makes up a line of their own.
+func oneLine(text string, most int) string {
+	text = text[:policy.RuneStart(text, 4*most)]
+	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "\uFFFD"), func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
+	return text[:policy.RuneStart(text, most)]
+}
+
+// newestOf is the text, or as much of its end as so many tokens hold, behind a marker of its own.
+func newestOf(text string, tokens int, marker string) string {
+	text = strings.TrimPrefix(text, marker+"\n")
+	if run.ProseTokens(len(text)) <= tokens {
+		return text
+	}
+	from := len(text) - proseBytes(tokens)
+	for from < len(text) && !utf8.RuneStart(text[from]) {
+		from++
+	}
+	return marker + "\n" + text[from:]
+}
+
+// filesOf adds the paths that calls name to those that are known, each once, the newest last, and drops the oldest above so many tokens.
+func filesOf(known []string, left []run.Message, tokens int) []string {
+	files := slices.Clone(known)
+	for _, m := range left {
+		u, ok := m.Block.(run.ToolUse)
+		if !ok {
+			continue
+		}
+		path := pathOf(u.Input)
+		if path == "" || len(path) > maxPath || path != oneLine(path, maxPath) {
+			continue
+		}
+		files = append(slices.DeleteFunc(files, func(f string) bool { return f == path }), path)
+	}
+	size, first := 0, len(files)
+	for ; first > 0; first-- {
+		if size += len(files[first-1]) + 2; run.ProseTokens(size) > tokens {
+			break
+		}
+	}
+	return files[first:]
+}
+
+// maxPath is how long a path may be to be remembered, in bytes: half of one names no file.
+const maxPath = 300
+
+// pathOf is the argument path of a call, "" where it has none.
+func pathOf(input json.RawMessage) string {
+	var args map[string]json.RawMessage
+	var path string
+	if json.Unmarshal(input, &args) != nil || json.Unmarshal(args["path"], &path) != nil {
+		return ""
+	}
+	return path
+}
+
+// withSummary is the system text as a request has it: behind it, what is left of the messages that were evicted.
+func withSummary(d *agent.Definition, s *run.AgentState, system string) string {
+	if s.Summary == "" && len(s.Files) == 0 {
+		return system
+	}
+	return agent.Paragraphs(system, d.Word(agent.WordSummary, map[string]any{"Summary": s.Summary, "Files": strings.Join(s.Files, ", ")}))
+}
+
+// Budget is how the window is shared out for one request, in tokens. The zero value: nobody counts.
+type Budget struct {
+	Window    int `json:"window"`
+	System    int `json:"system"`
+	Tools     int `json:"tools"`
+	Active    int `json:"active"`
+	Output    int `json:"output"`
+	Safety    int `json:"safety"`
+	Messages  int `json:"messages"`
+	Remaining int `json:"remaining"` // what the others leave of Window, never less than 0
+}
+
+// partition is the budget with what its terms leave.
+func (b Budget) partition() Budget {
+	b.Remaining = max(0, b.Window-b.System-b.Tools-b.Active-b.Output-b.Safety-b.Messages)
+	return b
+}
+
+// Room is what is stored of the budget with the reply, nil = nothing. A partition with a fixed term is arithmetic that people follow (seed 002):
+// every reply has it. One that is measured is worth its bytes only where the window fills.
+func (b Budget) Room(d *agent.Definition) *run.Room {
+	x := d.Context
+	if x.Window == 0 || x.Measured() && b.Remaining >= roomNear*x.EvictBelow {
+		return nil
+	}
+	return &run.Room{Left: b.Remaining, Of: b.Window}
+}
+
+// roomNear times evictBelow left is near enough to the window's end to be written down.
+const roomNear = 4
+
+// Measured is what a run's state does not say of its next request.
+type Measured struct {
+	System string         // the system text, without the summary
+	Bodies map[string]int // sizes of live results that are in blobs, in bytes, by digest
+	Count  int64          // tokens of the whole request by a provider's count; 0 = nobody counted
+}
+
+// gauge measures the requests of one inference.
+type gauge struct {
+	d *agent.Definition
+	a run.Action
+	m Measured
+
+	off    int // what a provider counted beyond the estimate of the conversation; less than 0 where it counted less
+	guess  int // tokens that nothing but an estimate is known of
+	exact  bool
+	budget Budget
+}
+
+// BudgetOf is the budget of the request that action a asks for.
+func BudgetOf(d *agent.Definition, s *run.AgentState, a run.Action, m Measured) Budget {
+	g := newGauge(d, s, a, m)
+	return g.budget
+}
+
+// newGauge reads s once, and what providers have counted of it.
+func newGauge(d *agent.Definition, s *run.AgentState, a run.Action, m Measured) gauge {
+	g := gauge{d: d, a: a, m: m}
+	if d.Context.Window == 0 {
+		return g
+	}
+	g.budget = g.read(s)
+	g.guess = g.budget.Messages
+	if !d.Context.Measured() {
+		return g
+	}
+	around := g.budget.System + g.budget.Tools
+	switch n, held := int(s.Counted.Tokens), g.estimated(s, s.Counted.Through); {
+	case m.Count > 0:
+		g.off, g.guess, g.exact = int(m.Count)-around-g.budget.Messages, 0, true
+	case plausible(n, around+held):
+		g.off, g.guess = n-around-held, g.budget.Messages-held
+	}
+	g.budget = g.read(s)
+	return g
+}
+
+// plausible reports whether a provider's count can be one of a text that is estimated at so many tokens. No text is four times off; the
+// figures of a stand-in are.
+func plausible(counted, estimate int) bool {
+	return counted > 0 && counted <= 4*estimate && estimate <= 4*counted
+}
+
+// read is the budget with s as it is.
+func (g *gauge) read(s *run.AgentState) Budget {
+	x := g.d.Context
+	b := Budget{Window: x.Window, Active: x.Reserve.Active, Output: x.Reserve.Output, Safety: x.Reserve.Safety}
+	if x.Reserve.System != nil {
+		b.System = *x.Reserve.System
+	} else {
+		b.System = run.ProseTokens(len(withSummary(g.d, s, g.m.System)))
+	}
+	if x.Reserve.Tools != nil {
+		b.Tools = *x.Reserve.Tools
+	} else {
+		b.Tools = toolTokens(policy.Offered(g.d, s, g.a))
+	}
+	b.Messages = max(0, g.estimated(s, s.EvictedMessages+int64(s.Messages.Len()))+g.off)
+	return b.partition()
+}
+
+// estimated is the estimate of the conversation's live messages before number through, evicted ones counted. What was masked counts as it
+// stands in the request; what compressAfter shortens counts whole, as in the seed.
+func (g *gauge) estimated(s *run.AgentState, through int64) int {
+	through -= s.EvictedMessages
+	if through <= 0 {
+		return 0
+	}
+	all, sum := s.Messages.All(), 0
+	if through >= int64(len(all)) {
+		all = paired(s)
+	} else {
+		all = all[:through]
+	}
+	for _, m := range all {
+		if media, ok := m.Block.(run.Media); ok && masked(g.d, s, m) {
+			m.Block = run.Text{Text: agent.TextMediaSeen(g.d, media)}
+		}
+		sum += m.Tokens(g.m.Bodies)
+	}
+	return sum
+}
+
+// LifecycleNotes asks a model for notes of messages that are about to leave. It quotes the conversation and does not carry it.
+const LifecycleNotes run.Lifecycle = "notes"
+
+// What a request for a summary quotes: bytes of one message, and of all of them, the newest first.
+const (
+	maxNoted    = 4 << 10
+	maxNotedAll = 64 << 10
+)
+
+// SummaryRequest is the request for the summary of what e evicts from s; owed is false where the definition has it written by rule, or e has none.
+func SummaryRequest(d *agent.Definition, s *run.AgentState, e run.Evicted) (r agent.Request, owed bool) {
+	n := int(e.Total - s.EvictedMessages)
+	if d.Context.SummaryBy != agent.SummaryModel || e.Summary == s.Summary || n <= 0 || n > s.Messages.Len() {
+		return agent.Request{}, false
+	}
+	return agent.Request{
+		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Replies() + 1, Model: d.Model, System: d.Word(agent.WordWriteSummary, nil),
+		Messages:   []run.Message{{Role: run.RoleUser, Block: run.Text{Text: notedText(s.Summary, s.Messages.All()[:n])}, Base: -s.Inferences}},
+		Inferences: s.Inferences, Lifecycle: LifecycleNotes, Interactions: s.Interactions,
+	}, true
+}
+
+// notedText quotes the notes so far and the messages, each as one line of JSON text, so that none of them can pretend to be another.
+func notedText(notes string, left []run.Message) string {
+	var lines []string
+	size := 0
+	for i := len(left) - 1; i >= 0 && size <= maxNotedAll; i-- {
+		if line := notedLine(left[i]); line != "" {
+			lines = append(lines, line)
+			size += len(line)
+		}
+	}
+	text := ""
+	if notes != "" {
+		text = "Notes so far: " + string(agent.TextOutput(notes)) + "\n"
+	}
+	for i := len(lines) - 1; i >= 0; i-- {
+		text += lines[i] + "\n"
+	}
+	return strings.TrimSuffix(text, "\n")
+}
+
+func notedLine(m run.Message) string {
+	quoted := func(who, text string) string {
+		return who + ": " + string(agent.TextOutput(text[:policy.RuneStart(text, maxNoted)]))
+	}
+	switch b := m.Block.(type) {
+	case run.Text:
+		return quoted(string(m.Role), b.Text)
+	case run.ToolUse:
+		return quoted("call of "+agent.QuotedName(b.Name), string(b.Input))
+	case run.ToolResult:
+		return quoted("result", b.Content)
+	case run.Media:
+		return quoted(string(m.Role)+" gave", agent.MediaName(b))
+	default:
+		return ""
+	}
+}
+
+// Summarised is the eviction with the summary that a model wrote, and with what that took in so many requests. One that failed or said nothing
+// leaves the summary as it was.
+func Summarised(d *agent.Definition, e run.Evicted, r agent.Reply, requests int) run.Evicted {
+	e.Requests = requests
+	if r.Usage != (run.Usage{}) {
+		e.Usage, e.Units, e.Cost = &r.Usage, r.Usage.Input+r.Usage.Output, d.Model.Answering(r.Place).Price.Of(r.Usage)
+	}
+	text := agent.ValidText(r.Text)
+	if d.Model.Answering(r.Place).Dialect == agent.DialectXML { // what it thought is no part of its notes, and there is nothing to call
+		text = dialect.ReadToolText(text).Text
+	}
+	if text = strings.TrimSpace(text); text == "" {
+		return e
+	}
+	if most := proseBytes(d.Context.Summary); len(text) > most {
+		text = text[:policy.RuneStart(text, most)]
+	}
+	e.Summary = text
+	return e
+}
+
+// JSONTokens estimates so many bytes of JSON: one token for 2.8 bytes, rounded up.
+func JSONTokens(bytes int) int { return (bytes*5 + 13) / 14 }
+
+// proseBytes is how many bytes of prose are no more than so many tokens.
+func proseBytes(tokens int) int { return tokens * 16 / 5 }
+
+// toolTokens measures the definitions of tools as a request offers them.
+func toolTokens(tools []agent.ToolSpec) int {
+	if len(tools) == 0 {
+		return 0
+	}
+	type definition struct {
+		Name        string `json:"name"`
+		Description string `json:"description"`
+		Schema      any    `json:"inputSchema"`
+	}
+	offered := make([]definition, len(tools))
+	for i, t := range tools {
+		offered[i] = definition{t.Name, t.Description, t.Schema}
+	}
+	text, err := run.MarshalVerbatim(offered)
+	if err != nil { // a schema that Check let through always marshals
+		return 0
+	}
+	return JSONTokens(len(text))
+}

@@ -1,0 +1,333 @@
+package prompt
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/dialect"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
+)
+
+// BuildRequest is what the model is asked for action a, which Next gave for s, under a system text, behind which stands the summary of what
+// was evicted. systemDigest is that text's digest, without the summary; empty where the newest inference had the same.
+func BuildRequest(d *agent.Definition, s *run.AgentState, a run.Action, system string) (r agent.Request, systemDigest string) {
+	if systemDigest = SystemDigest(system); systemDigest == s.System {
+		systemDigest = ""
+	}
+	r = agent.Request{
+		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Replies() + 1, Attempt: s.Plan.Failed, Model: d.Model, System: withSummary(d, s, system),
+		Messages: requested(d, s, a), Inferences: s.Inferences, Tools: policy.Offered(d, s, a), Lifecycle: a.Lifecycle,
+		Interactions: s.Interactions, Exhausted: a.Exhausted, Output: d.Output.Asked(d.Name), Late: late(s),
+	}
+	r.Notices = d.Notices(r)
+	if d.Text == agent.TextRequireTool && a.Lifecycle != agent.LifecycleSummary { // no text is the output
+		r.Output = agent.OutputFormat{}
+	}
+	return r, systemDigest
+}
+
+// requested is the conversation as the request holds it: each call's result with it, through every transform, and behind it what this
+// request alone says, an ephemeral correction, the guards' hints or the order to summarise.
+func requested(d *agent.Definition, s *run.AgentState, a run.Action) []run.Message {
+	messages := paired(s)
+	for _, t := range Transforms {
+		messages = t(d, s, messages)
+	}
+	once := func(text string) {
+		said := run.Message{Role: run.RoleUser, Block: run.Text{Text: text}, Base: -s.Inferences}
+		messages = append(messages[:len(messages):len(messages)], said) // never in place
+	}
+	summary := a.Lifecycle == agent.LifecycleSummary
+	if c := s.Correction; c.Owed() && c.Ephemeral && (!summary || c.Lifecycle == agent.LifecycleOutputError) { // who is to sum up is not to go on
+		once(c.Text)
+	}
+	if summary {
+		once(d.Word(agent.WordSummarise, nil))
+		return messages
+	}
+	for _, hint := range policy.Hints(d, s) {
+		once(hint)
+	}
+	if text := policy.Reminder(d, s); text != "" {
+		once(text)
+	}
+	return messages
+}
+
+// transform makes of a request's messages those that it holds instead. It changes no message in place and no seenCount: what it leaves
+// out or shortens is in the call all the same.
+type transform func(d *agent.Definition, s *run.AgentState, messages []run.Message) []run.Message
+
+// Transforms in their order (semantics 6, row 13).
+var Transforms = []transform{maskMedia, compressResults}
+
+// maskMedia puts a text in the place of media that an inference has carried, so that each is shown to one successful call. A call that
+// failed has carried nothing.
+func maskMedia(d *agent.Definition, s *run.AgentState, messages []run.Message) []run.Message {
+	if !d.Context.Mask {
+		return messages
+	}
+	var out []run.Message
+	for i, m := range messages {
+		media, ok := m.Block.(run.Media)
+		if !ok || !masked(d, s, m) {
+			continue
+		}
+		if out == nil {
+			out = append([]run.Message(nil), messages...)
+		}
+		out[i].Block = run.Text{Text: agent.TextMediaSeen(d, media)}
+	}
+	if out == nil {
+		return messages
+	}
+	return out
+}
+
+// masked reports whether a message with media stands as text in the next request.
+func masked(d *agent.Definition, s *run.AgentState, m run.Message) bool {
+	return d.Context.Mask && m.Seen(s.Inferences) > 0
+}
+
+// Bounds of what a context builder gives, so that the entry that holds it also holds the first reply.
+const (
+	maxBuiltBytes = 160 << 10
+)
+
+// NeedsBuilder reports whether a context builder owes the run s its first messages.
+func NeedsBuilder(d *agent.Definition, s *run.AgentState) bool {
+	return d.Builder != "" && !s.Built && s.Inferences == 0
+}
+
+// Built is the fact of what a context builder gave: text and media of users, text of the model. Text is made valid, and a role that is
+// not said is the user's. Where nothing was given and nothing else says what the run began with, it is the default message (seed 000).
+// The error is fit to be shown.
+func Built(s *run.AgentState, given []run.BuiltMessage) (run.ContextBuilt, error) {
+	if len(given) == 0 && s.Unsaid {
+		said, err := policy.StartMessages(nil, s.Input)
+		if err != nil {
+			return run.ContextBuilt{}, err
+		}
+		return run.ContextBuilt{Messages: []run.BuiltMessage{{Role: run.RoleUser, Content: said[0]}}}, nil
+	}
+	e := run.ContextBuilt{Messages: slices.Clone(given)}
+	for i := range e.Messages {
+		m := &e.Messages[i]
+		m.Role = cmp.Or(m.Role, run.RoleUser)
+		if t, ok := m.Content.Block.(run.Text); ok {
+			m.Content.Block = run.Text{Text: agent.ValidText(t.Text)}
+		}
+		if md, ok := m.Content.Block.(run.Media); ok {
+			if err := md.Check(); err != nil {
+				return run.ContextBuilt{}, fmt.Errorf("message %d: %w", i, err)
+			}
+		}
+	}
+	if problem := e.Problem(); problem != "" {
+		return run.ContextBuilt{}, errors.New(problem)
+	}
+	if body, err := run.MarshalEvent(e); err != nil || len(body) > maxBuiltBytes {
+		return run.ContextBuilt{}, fmt.Errorf("the messages take more than %d bytes: large media belong into blobs", maxBuiltBytes)
+	}
+	return e, nil
+}
+
+// PromptContext is what an agent's hooks gave for one request.
+type PromptContext struct{ Planning, RAG string }
+
+// BuildSystem is the system text of an agent: its own instructions, rendered or built, and around them the sections that do not depend on
+// what a request offers. Without sections it is the instructions. Where the text is built once, that holds for the sections too.
+func BuildSystem(d *agent.Definition, instructions string, data agent.SystemData) (string, error) {
+	if !d.Sectioned() {
+		return instructions, nil
+	}
+	dot, err := d.PromptDot(data, d.Dialects())
+	if err != nil {
+		return "", err
+	}
+	dot["Instructions"] = instructions
+	var text string
+	for _, s := range agent.InOrder(d.Prompt.Order, false) {
+		said, err := d.SaySection(s, dot)
+		if err != nil {
+			return "", err
+		}
+		if said != "" && (s.Name != agent.SectionInstructions || d.Prompt.Order == agent.PromptCode) {
+			said = fenced(s.Name, said)
+		}
+		text = agent.WithParagraph(text, said)
+	}
+	return text, nil
+}
+
+// WithPrompt is a request with the sections that are made for it alone: r's tools, what the hooks gave and the rules of the dialect. They are
+// made for every dialect of the chain, since which model will be asked is not known yet. Nothing of it is stored. It comes last, when r has
+// the tools that are offered. The error is a text's own, which Check could not see.
+func WithPrompt(d *agent.Definition, s *run.AgentState, a run.Action, now time.Time, r agent.Request, c PromptContext) (agent.Request, error) {
+	if !d.Sectioned() {
+		return r, nil
+	}
+	prompts := map[agent.Dialect]agent.PromptText{}
+	for _, l := range d.Dialects() {
+		dot, err := d.PromptDot(SystemFor(d, s, a, now), []agent.Dialect{l})
+		if err != nil {
+			return r, err
+		}
+		dot["Tools"], dot["ToolPrompt"] = agent.ToolDots(r.Tools), ToolPrompt(r.Tools)
+		dot["Planning"], dot["RAG"] = c.Planning, c.RAG
+		text, err := sayTurn(d, l, len(r.Tools) > 0, dot)
+		if err != nil {
+			return r, err
+		}
+		if d.Prompt.Order == agent.PromptCode {
+			prompts[l] = agent.PromptText{System: text}
+		} else {
+			prompts[l] = agent.PromptText{Turn: text}
+		}
+	}
+	r.Prompts = prompts
+	return r, nil
+}
+
+// WithStepPrompt is the request for a plan's step with what a model that writes its calls as text has to be told: the tools, how they are
+// called, and that one has to be. Nobody has given context for a step. Other requests are r as they are. The error is as WithPrompt's.
+func WithStepPrompt(d *agent.Definition, s *run.AgentState, a run.Action, now time.Time, r agent.Request) (agent.Request, error) {
+	own := *d
+	own.Model, own.Text = r.Model, agent.TextRequireTool
+	if a.Lifecycle != agent.LifecycleRoute || !own.WritesCalls() {
+		return r, nil
+	}
+	dot, err := own.PromptDot(SystemFor(d, s, a, now), []agent.Dialect{agent.DialectXML})
+	if err != nil {
+		return r, err
+	}
+	dot["Tools"], dot["ToolPrompt"], dot["Planning"], dot["RAG"] = agent.ToolDots(r.Tools), ToolPrompt(r.Tools), "", ""
+	text, err := sayTurn(&own, agent.DialectXML, len(r.Tools) > 0, dot)
+	if err != nil {
+		return r, err
+	}
+	r.Prompts = map[agent.Dialect]agent.PromptText{agent.DialectXML: {System: text}}
+	return r, nil
+}
+
+// sayTurn is the sections of one request to a model of dialect l.
+func sayTurn(d *agent.Definition, l agent.Dialect, tools bool, dot map[string]any) (string, error) {
+	var text string
+	for _, s := range agent.InOrder(d.Prompt.Order, true) {
+		if s.XML && l != agent.DialectXML || s.Tools && !tools {
+			continue
+		}
+		said, err := d.SaySection(s, dot)
+		if err != nil {
+			return "", err
+		}
+		if said != "" {
+			text = agent.WithParagraph(text, fenced(s.Name, said))
+		}
+	}
+	return text, nil
+}
+
+// fenced puts a text between tags of its name. What is in it cannot close them.
+func fenced(name, text string) string {
+	return "<" + name + ">\n" + strings.ReplaceAll(text, "</"+name, `<\/`+name) + "\n</" + name + ">"
+}
+
+// promptedTool is a tool as a model is told of it in words.
+type promptedTool struct {
+	Server      string          `json:"server_name"`
+	Name        string          `json:"tool_name"`
+	Description string          `json:"description,omitempty"`
+	Schema      json.RawMessage `json:"schema,omitempty"`
+}
+
+// ToolPrompt tells of tools in words, a line of compact JSON each: server, model-facing name, description and schema, without the correlation
+// field. Of no tools it is "". A schema that is no JSON, which is refused with its definition, is left out.
+func ToolPrompt(tools []agent.ToolSpec) string {
+	var text bytes.Buffer
+	for _, t := range tools {
+		server, name := dialect.ServerOf(t)
+		p := promptedTool{Server: server, Name: name, Description: t.Description}
+		if json.Valid(t.Schema) {
+			p.Schema = t.ModelFacing().Schema
+		}
+		line, err := run.MarshalVerbatim(p)
+		if err != nil { // there is nothing in it that could not be written
+			continue
+		}
+		if text.Len() > 0 {
+			text.WriteByte('\n')
+		}
+		text.Write(line)
+	}
+	return text.String()
+}
+
+// SystemDigest is a system text's digest: the SHA-256 of its bytes in hex, as blobs have it.
+func SystemDigest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
+// SystemFor is what a system text shows of s for action a. One that is built once shows the quota as it is at the start; one that is built
+// for every inference, how things stand now.
+func SystemFor(d *agent.Definition, s *run.AgentState, a run.Action, now time.Time) agent.SystemData {
+	data := agent.SystemData{Date: s.StartedAt.UTC().Format(time.DateOnly), Run: s.Run, Caller: s.Caller(), Input: s.Input, Interactions: run.Interactions{Max: s.Interactions.Max}}
+	if d.SystemPrompt == agent.SystemEveryInference {
+		data.Now, data.Interactions, data.Exhausted = now.UTC().Format(time.RFC3339), s.Interactions, a.Exhausted
+	}
+	return data
+}
+
+// KeptSystem is the system text of a run whose text is built once, as its first inference had it. inBlob says that it is the blob of
+// s.System; ok is false where it is to be built: before the first inference, and in runs of before it was kept.
+func KeptSystem(d *agent.Definition, s *run.AgentState) (text string, inBlob, ok bool) {
+	switch {
+	case d.SystemPrompt == agent.SystemEveryInference || s.System == "":
+		return "", false, false
+	case s.SystemBlob:
+		return "", true, true
+	case s.SystemText != "":
+		return s.SystemText, false, true
+	default: // its digest says whether it is the definition's own words, which are pinned
+		return d.System, false, SystemDigest(d.System) == s.System
+	}
+}
+
+// maxSystemText is how long a system text may be to stand in the journal, in bytes; a longer one is a blob.
+const maxSystemText = 16 << 10
+
+// KeepSystem keeps a text that is built once in the fact of the first inference that had it, unless the definition's own words give it. A
+// text that is too long for the journal must be in the blob of its digest before the fact is committed; SystemBlob says so.
+func KeepSystem(d *agent.Definition, e run.Replied, text string) run.Replied {
+	e.SystemText, e.SystemBlob = storedSystem(d, e.System, text)
+	return e
+}
+
+// KeepPlanSystem is KeepSystem for the first request of a run's plan, under a text that was built for it; digest is "" where none was.
+func KeepPlanSystem(d *agent.Definition, e run.Planned, text, digest string) run.Planned {
+	e.System = digest
+	e.SystemText, e.SystemBlob = storedSystem(d, digest, text)
+	return e
+}
+
+func storedSystem(d *agent.Definition, digest, text string) (kept string, inBlob bool) {
+	switch {
+	case digest == "" || d.SystemPrompt == agent.SystemEveryInference || text == d.System:
+		return "", false
+	case len(text) <= maxSystemText:
+		return text, false
+	default:
+		return "", true
+	}
+}

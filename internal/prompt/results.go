@@ -1,0 +1,342 @@
+package prompt
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
+)
+
+// CapResult is as much of a result's text as is taken of the tool t, in whole characters, as valid text; and, where that is not all of it,
+// what the model is told. It comes before everything else that is done with a result: what is not taken is nowhere.
+func CapResult(t agent.ToolSpec, text string) (taken, notice string) {
+	most := cmp.Or(t.MaxResult, agent.MaxResult)
+	total := int64(len(text))
+	if total > 2*most+utf8.UTFMax { // what cannot be shown any more need not be looked at
+		text = text[:2*most+utf8.UTFMax]
+	}
+	text = agent.ValidText(text)
+	if int64(len(text)) <= most && total <= most {
+		return text, ""
+	}
+	cut := int(min(most, int64(len(text))))
+	for cut > 0 && cut < len(text) && !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return text[:cut], fmt.Sprintf("[The first %d of %d bytes of this result were taken, and the rest is lost: %s gives at most %d.]", cut, total, t.Name, most)
+}
+
+// compressResults shortens old results in a request (semantics 4.1): those that stand before its newest compressAfter messages. Each stays the
+// result of its call. What was seen of it is in the call all the same.
+func compressResults(d *agent.Definition, _ *run.AgentState, messages []run.Message) []run.Message {
+	old := len(messages) - d.Context.CompressAfter
+	if d.Context.CompressAfter == 0 || old <= 0 {
+		return messages
+	}
+	var out []run.Message
+	say := d.Saying(agent.WordCompressed)
+	for i, m := range messages[:old] {
+		r, ok := m.Block.(run.ToolResult)
+		if !ok {
+			continue
+		}
+		if out == nil {
+			out = append([]run.Message(nil), messages...)
+		}
+		out[i].Block = compressed(r, say)
+	}
+	if out == nil {
+		return messages
+	}
+	return out
+}
+
+// What of a result stands in its place: all of it up to so many tokens, else so many bytes of its beginning.
+const (
+	compressWhole = 50
+	compressStart = 100
+)
+
+// compressed is an old result as a request holds it. The body of one that is in a blob is not fetched for its beginning.
+func compressed(r run.ToolResult, say func(fields map[string]any) string) run.ToolResult {
+	n := JSONTokens(len(r.Content))
+	switch {
+	case r.Content == "" && r.Blob == "":
+		return r
+	case n <= compressWhole && r.Blob == "":
+		r.Content = "[" + r.Content + "]"
+	default:
+		r.Content = say(map[string]any{"Tokens": n, "Start": r.Content[:policy.RuneStart(r.Content, compressStart)]})
+	}
+	r.Blob = ""
+	return r
+}
+
+// MaxRequestMedia is how many bytes of media that blobs hold one request to a model carries, before base64. Providers take 20 to 50 MB
+// a request, base64 included, and a function has 256 MB of memory.
+const MaxRequestMedia = 15_000_000
+
+// MediaBlobs are the digests of the blobs that messages name as media, each once, the newest first.
+func MediaBlobs(messages []run.Message) []string {
+	var out []string
+	seen := map[string]bool{}
+	for i := len(messages) - 1; i >= 0; i-- {
+		if m, ok := messages[i].Block.(run.Media); ok && m.Blob != "" && !seen[m.Blob] {
+			seen[m.Blob] = true
+			out = append(out, m.Blob)
+		}
+	}
+	return out
+}
+
+// FitMedia chooses which media by blob one request carries: the newest first, as long as all of them together have at most so many
+// bytes. It gives the messages with a text in the place of each of the others, and leaves its argument alone. sizes has the bytes of
+// every blob that messages name.
+func FitMedia(messages []run.Message, sizes map[string]int64, most int64) []run.Message {
+	out := append([]run.Message(nil), messages...)
+	left := most
+	for i := len(out) - 1; i >= 0; i-- {
+		m, ok := out[i].Block.(run.Media)
+		if !ok || m.Blob == "" {
+			continue
+		}
+		if size := sizes[m.Blob]; size > left {
+			out[i].Block = run.Text{Text: agent.TextMediaTooLarge(m, size, most)}
+		} else {
+			left -= size
+		}
+	}
+	return out
+}
+
+// paired is the conversation as a provider takes it: every tool_use has exactly one result, which stands directly behind its turn. A
+// result that came after other turns moves up to its tool_use, with the media behind it, and a placeholder stands for one that is still
+// to come. The results of a turn are in request order. What is stored stays as it happened; seenCounts move with their messages. The
+// slice has no room to append in place.
+func paired(s *run.AgentState) []run.Message {
+	all := s.Messages.All()
+	if !s.WithPlaceholders() && s.From == nil { // results come in whole rounds
+		return all
+	}
+	p := pairing{state: s, all: all, results: map[string]int{}, used: map[string]bool{}, out: make([]run.Message, 0, len(all)+len(s.Live))}
+	for i, m := range all {
+		if r, ok := m.Block.(run.ToolResult); ok {
+			p.results[r.ID] = i
+		}
+	}
+	for i := range all {
+		p.add(i)
+	}
+	p.endTurn()
+	return p.out[:len(p.out):len(p.out)]
+}
+
+// pairing is a conversation that is put in order.
+type pairing struct {
+	state   *run.AgentState
+	all     []run.Message
+	results map[string]int // where each call's result stands in all
+	out     []run.Message
+	turn    run.Source // of the model's turn that is open
+	owed    []string   // its calls
+	used    map[string]bool
+	placed  int // messages of all up to here went with their result
+}
+
+// add takes message i of all.
+func (p *pairing) add(i int) {
+	m := p.all[i]
+	if m.Role != run.RoleAssistant || !m.Source.SameEvent(p.turn) {
+		p.endTurn()
+		p.turn = m.Source
+	}
+	switch b := m.Block.(type) {
+	case run.ToolUse:
+		p.owed, p.used[b.ID] = append(p.owed, b.ID), true
+	case run.ToolResult:
+		if p.used[b.ID] {
+			p.placed = policy.ResultEnd(p.all, i)
+		}
+	}
+	if i >= p.placed {
+		p.out = append(p.out, m)
+	}
+}
+
+// endTurn puts the results of the open turn's calls behind it.
+func (p *pairing) endTurn() {
+	for _, id := range p.owed {
+		if i, ok := p.results[id]; ok {
+			p.out = append(p.out, p.all[i:policy.ResultEnd(p.all, i)]...)
+		} else {
+			p.out = append(p.out, placeholder(p.state, id))
+		}
+	}
+	p.owed = nil
+}
+
+// placeholder stands in a request for the result of an open call.
+func placeholder(s *run.AgentState, id string) run.Message {
+	c, _ := s.Call(id)
+	return run.Message{Role: run.RoleUser, Block: run.ToolResult{ID: id, Content: agent.TextPlaceholder(c)}, Base: -s.Inferences}
+}
+
+// late lists the calls whose results no inference has carried and which the model has spoken since it made: paired has moved those.
+func late(s *run.AgentState) []string {
+	all := s.Messages.All()
+	last := len(all) - 1
+	for ; last >= 0 && all[last].Role != run.RoleAssistant; last-- {
+	}
+	if last < 0 {
+		return nil
+	}
+	turn := map[string]bool{}
+	for i := last; i >= 0 && all[i].Role == run.RoleAssistant && all[i].Source.SameEvent(all[last].Source); i-- {
+		if u, ok := all[i].Block.(run.ToolUse); ok {
+			turn[u.ID] = true
+		}
+	}
+	var ids []string
+	for _, m := range all[last+1:] {
+		if r, ok := m.Block.(run.ToolResult); ok && !turn[r.ID] && m.Seen(s.Inferences) == 0 {
+			ids = append(ids, r.ID)
+		}
+	}
+	return ids
+}
+
+// Page is the part of a result that a call of ReadMore asks for. The zero value is not valid.
+type Page struct {
+	Whole run.Whole // Call is set
+	From  int       // its first character
+	Chars int       // at most so many
+}
+
+// PageOf is the page that c, a call of ReadMore, asks for: of a result of which the conversation holds a part. What has left the
+// conversation cannot be read any more, whoever may still know it: a run folded from a snapshot would not. The error is for the model.
+func PageOf(d *agent.Definition, s *run.AgentState, c run.Call) (Page, error) {
+	var args struct {
+		Call  string      `json:"call"`
+		From  json.Number `json:"from"`
+		Chars json.Number `json:"chars"`
+	}
+	if err := json.Unmarshal(c.Input, &args); err != nil {
+		return Page{}, fmt.Errorf("%s takes a call, from and chars: %w", agent.ReadMore, err)
+	}
+	w, found, listed := wholeOf(s, args.Call)
+	switch {
+	case !found && listed:
+		return Page{}, fmt.Errorf("the result of call %s was not cut: all of it stands in the conversation", agent.QuotedName(args.Call))
+	case !found:
+		return Page{}, fmt.Errorf("there is no call %s in the conversation whose result was cut", agent.QuotedName(args.Call))
+	}
+	from, ok := wholeNumber(args.From)
+	if !ok || from < 0 || from >= w.Chars {
+		return Page{}, fmt.Errorf("the result of call %s has %d characters: from has to be 0 to %d", w.Call, w.Chars, w.Chars-1)
+	}
+	most := d.Context.TruncateResult
+	chars, ok := wholeNumber(args.Chars)
+	if args.Chars == "" {
+		chars, ok = most, true
+	}
+	if !ok || chars < 1 || chars > most {
+		return Page{}, fmt.Errorf("chars has to be 1 to %d", most)
+	}
+	return Page{Whole: w, From: from, Chars: chars}, nil
+}
+
+// wholeNumber is a JSON number as an int; 6e3 and 6000.0 are whole, too.
+func wholeNumber(n json.Number) (int, bool) {
+	if i, err := strconv.Atoi(n.String()); err == nil {
+		return i, true
+	}
+	f, err := n.Float64()
+	if err != nil || f != float64(int32(f)) {
+		return 0, false
+	}
+	return int(f), true
+}
+
+// PageText is the page as the model reads it: its characters, and a notice of which they are and how to read on. text is all of the
+// result; one that is not what the page says it is is an error.
+func PageText(d *agent.Definition, p Page, text string) (string, error) {
+	if !utf8.ValidString(text) || utf8.RuneCountInString(text) != p.Whole.Chars {
+		return "", fmt.Errorf("the blob %s does not hold the %d characters of the result of call %s", p.Whole.Blob, p.Whole.Chars, p.Whole.Call)
+	}
+	rest := text[runeOffset(text, p.From):]
+	shown := rest[:runeOffset(rest, p.Chars)]
+	last := min(p.From+p.Chars, p.Whole.Chars)
+	fields := map[string]any{"First": p.From + 1, "Last": last, "Total": p.Whole.Chars, "Call": p.Whole.Call}
+	if last == p.Whole.Chars {
+		return shown + "\n\n" + d.Word(agent.WordLastPage, fields), nil
+	}
+	fields["Tool"], fields["Arguments"] = agent.ReadMore, readMoreArguments(p.Whole.Call, last)
+	return shown + "\n\n" + d.Word(agent.WordPage, fields), nil
+}
+
+// CutResult is as much of a tool's result as the agent's context takes, in whole characters, and how many it has in all (semantics 4.4).
+// cut is false where that is all of it. What the bytes of text are no characters of is replaced.
+func CutResult(d *agent.Definition, text string) (head string, chars int, cut bool) {
+	text = agent.ValidText(text)
+	chars = utf8.RuneCountInString(text)
+	if most := d.Context.TruncateResult; most > 0 && chars > most {
+		return text[:runeOffset(text, most)], chars, true
+	}
+	return text, chars, false
+}
+
+// CutNotice stands behind what CutResult left of a call's result: how much is shown, and, where all of it is kept, how the model reads on.
+func CutNotice(d *agent.Definition, call string, chars int, kept bool) string {
+	shown := d.Context.TruncateResult
+	fields := map[string]any{"Shown": shown, "Total": chars}
+	if !kept {
+		return "\n\n" + d.Word(agent.WordResultCut, fields)
+	}
+	fields["Tool"], fields["Call"], fields["Arguments"] = agent.ReadMore, call, readMoreArguments(call, shown)
+	return "\n\n" + d.Word(agent.WordResultKept, fields)
+}
+
+// runeOffset is where character number n of a text begins, from 0, in bytes; the text's length where it has no more than n.
+func runeOffset(text string, n int) int {
+	for i := range text {
+		if n == 0 {
+			return i
+		}
+		n--
+	}
+	return len(text)
+}
+
+// wholeOf finds all of a call's result by a message of the conversation that holds part of it: the result itself, or a page of it. listed
+// is true where the conversation has a result of the call.
+func wholeOf(s *run.AgentState, call string) (w run.Whole, found, listed bool) {
+	for _, m := range s.Messages.All() {
+		r, ok := m.Block.(run.ToolResult)
+		if !ok {
+			continue
+		}
+		listed = listed || r.ID == call
+		if r.Whole != nil && (r.ID == call || r.Whole.Call == call) {
+			w = *r.Whole
+			w.Call = cmp.Or(w.Call, r.ID)
+			return w, true, true
+		}
+	}
+	return run.Whole{}, false, listed
+}
+
+func readMoreArguments(call string, from int) string {
+	raw, err := run.MarshalVerbatim(struct {
+		Call string `json:"call"`
+		From int    `json:"from"`
+	}{call, from})
+	if err != nil { // a string and a number always marshal
+		return ""
+	}
+	return string(raw)
+}

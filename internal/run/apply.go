@@ -1,0 +1,476 @@
+package run
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// entryHead is what an event needs to know of the entry it stands in.
+type entryHead struct {
+	seq    int64
+	event  int
+	writer string
+	time   time.Time
+}
+
+// ApplyError is a forbidden fact: it contradicts what is known of the run. The state is unchanged.
+type ApplyError struct {
+	Event   string
+	Call    string // empty where it concerns the run
+	Problem string
+}
+
+func (e *ApplyError) Error() string {
+	if e.Call != "" {
+		return fmt.Sprintf("apply %s to call %s: %s", e.Event, e.Call, e.Problem)
+	}
+	return fmt.Sprintf("apply %s: %s", e.Event, e.Problem)
+}
+
+// Apply is the only function that changes a run. It returns the state after e and leaves s as it was. A fact that is
+// already known changes nothing; a forbidden one is an *ApplyError.
+func Apply(s AgentState, e Event) (AgentState, error) {
+	if first, ok := e.(RunStarted); ok {
+		return s.started(first)
+	}
+	if s.Status == "" {
+		return s, &ApplyError{Event: EventType(e), Problem: "the run has not started"}
+	}
+	if slot := InboxSlot(e); slot != 0 {
+		if slot <= s.Drained {
+			return s, nil
+		}
+		if slot != s.Drained+1 {
+			return s, &ApplyError{Event: EventType(e), Problem: fmt.Sprintf("slot %d after %d", slot, s.Drained)}
+		}
+	}
+	before := s
+	err := s.apply(e)
+	if err != nil {
+		return before, err
+	}
+	if slot := InboxSlot(e); slot != 0 {
+		s.Drained = slot
+	}
+	s.noteRequesters(e)
+	return s, nil
+}
+
+// apply changes s, which is the caller's own copy; what it shares with other versions is never written in place.
+func (s *AgentState) apply(e Event) error {
+	if s.Status == RunDone {
+		return s.afterEnd(e)
+	}
+	switch e := e.(type) {
+	case InputReceived:
+		return s.inputReceived(e)
+	case Decided:
+		return s.decided(e)
+	case Answered:
+		return s.answered(e)
+	case LateResult:
+		return s.lateResult(e)
+	case Replied:
+		return s.replied(e)
+	case Evicted:
+		return s.evicted(e)
+	case CallClaimed:
+		return s.claimed(e)
+	case CallFinished:
+		return s.finishedCall(e)
+	case CallSuspended:
+		return s.suspended(e)
+	case CallUnknown:
+		return s.unknown(e)
+	case CallCancelled:
+		return s.cancelledCall(e)
+	case Resumed:
+		return s.resumed(e)
+	case Parked:
+		return s.parked()
+	case HandedOver:
+		return s.handedOver(e)
+	case Finished:
+		return s.finished(e)
+	default:
+		return s.applyCode(e)
+	}
+}
+
+// applyCode applies the facts that come of code and people beside the loop: builders, plugins, decisions ahead of their request.
+func (s *AgentState) applyCode(e Event) error {
+	switch e := e.(type) {
+	case ContextBuilt:
+		return s.contextBuilt(e)
+	case ToolsJudged:
+		return s.toolsJudged(e)
+	case Hooked:
+		return s.hooked(e)
+	case ContextFull:
+		return s.contextFull(e)
+	case LateSuspended:
+		return s.lateSuspended(e)
+	case UndoOrdered:
+		return s.undoOrdered(e)
+	case Planned, StepRouted, Synthesised, PlanLeft:
+		return s.applyPlan(e)
+	default:
+		if known, err := s.applyListing(e); known {
+			return err
+		}
+		return s.applyPermission(e)
+	}
+}
+
+// afterEnd: facts that were accepted or are repeated are known; anything else after the end is a broken journal.
+func (s *AgentState) afterEnd(e Event) error {
+	switch e := e.(type) {
+	case Finished:
+		if e.Reason == s.Reason {
+			return nil
+		}
+	case CallFinished, CallClaimed, CallSuspended, CallUnknown, CallCancelled, CallPermitted, UndoOrdered:
+		if s.known(e) {
+			return nil
+		}
+	case Replied:
+		if e.Inference <= s.Inferences {
+			return nil
+		}
+	case Planned, StepRouted, Synthesised, PlanLeft:
+		if planFact(e) <= s.Plan.Facts {
+			return nil
+		}
+	case HandedOver:
+		if e.Owner == s.Owner {
+			return nil
+		}
+	case ContextBuilt:
+		if s.Built {
+			return nil
+		}
+	case ToolsListed, ToolsDisabled:
+		if s.knownListing(e) {
+			return nil
+		}
+	}
+	return &ApplyError{Event: EventType(e), Problem: "the run is done"}
+}
+
+// known reports whether a fact about a call was applied before the run ended.
+func (s *AgentState) known(e Event) bool {
+	id := callOf(e)
+	c, ok := s.Call(id)
+	return ok && c.Status.Terminal()
+}
+
+func (s AgentState) started(e RunStarted) (AgentState, error) {
+	if s.Status != "" {
+		if s.Tenant == e.Tenant && s.Run == e.Run && s.BodyDigest == e.BodyDigest {
+			return s, nil
+		}
+		return s, &ApplyError{Event: "run_started", Problem: "the run has started with something else"}
+	}
+	if e.Tenant == "" || e.Run == "" || e.Owner == "" || e.MaxInteractions < 0 {
+		return s, &ApplyError{Event: "run_started", Problem: "tenant, run and owner are required"}
+	}
+	if e.Wait != WaitAllSuspended && (e.Wait != "" || e.Resume != "") {
+		return s, &ApplyError{Event: "run_started", Problem: "it waits in a way that is not known"}
+	}
+	if err := UserMaySay("run_started", e.Messages); err != nil {
+		return s, err
+	}
+	n := AgentState{
+		Tenant: e.Tenant, Run: e.Run, Agent: e.Agent, Version: e.Version, Definition: e.Definition, HooksVersion: e.HooksVersion,
+		Subject: e.Subject, By: e.By, Heard: e.Heard, AccessControl: e.AccessControl, Input: e.Input, BodyDigest: e.BodyDigest, Trace: e.Trace,
+		StartedAt: s.head.time, UpdatedAt: s.head.time, Owner: e.Owner, OwnedSince: s.head.seq, ownedAt: s.head.time,
+		Interactions: Interactions{Max: e.MaxInteractions}, Entries: s.Entries, From: e.From, Parent: e.Parent, Wait: e.Wait, Resume: e.Resume, head: s.head,
+		Unsaid: e.Input != nil && len(e.Messages) == 0,
+	}
+	if err := n.inherit(s.past); err != nil {
+		return s, err
+	}
+	if err := n.moveRun(RunRunning, "run_started"); err != nil {
+		return s, err
+	}
+	for i, b := range e.Messages {
+		n.say(RoleUser, b.Block, 0, n.source(i))
+	}
+	return n, nil
+}
+
+func (s *AgentState) inputReceived(e InputReceived) error {
+	if err := s.awake("input_received"); err != nil {
+		return err
+	}
+	if e.Slot < 1 {
+		return &ApplyError{Event: "input_received", Problem: "without a slot a duplicate could not be told"}
+	}
+	if err := UserMaySay("input_received", e.Blocks); err != nil {
+		return err
+	}
+	said := make([]queued, len(e.Blocks))
+	for i, b := range e.Blocks {
+		said[i] = queued{block: b.Block, source: s.source(i)}
+	}
+	s.Queued = append(s.Queued[:len(s.Queued):len(s.Queued)], said...)
+	s.unqueue()
+	return nil
+}
+
+// unqueue lets users be heard once no call owes a result, and under all_suspended once the round has said what it can: a turn's
+// results stand directly behind its calls. What they say while the steps of a plan are carried out stands behind what comes of it, and
+// what they say while a request about tools is open stands behind its answer (any_external: the model is not asked before).
+func (s *AgentState) unqueue() {
+	if s.Plan.Stage == PlanSteps {
+		return
+	}
+	said := s.WithPlaceholders() && s.Round.Committed
+	if !said && slices.ContainsFunc(s.Live, Call.Open) {
+		return
+	}
+	heard := len(s.Queued)
+	if len(s.OpenRequests()) > 0 && !s.WithPlaceholders() {
+		heard = s.permissionTexts()
+	}
+	for _, q := range s.Queued[:heard] {
+		s.say(RoleUser, q.block, 0, q.source)
+	}
+	s.Queued = s.Queued[heard:]
+	if len(s.Queued) == 0 {
+		s.Queued = nil
+	}
+}
+
+// UserMaySay refuses what only the model or a tool says: a result a user made up would be a second one.
+func UserMaySay(event string, blocks []UserBlock) error {
+	for _, b := range blocks {
+		switch b.Block.(type) {
+		case Text, Media:
+		default:
+			return &ApplyError{Event: event, Problem: fmt.Sprintf("a user does not say %T", b.Block)}
+		}
+	}
+	return nil
+}
+
+// awake refuses facts that only a woken attempt may add to a parked run (rule 7).
+func (s *AgentState) awake(event string) error {
+	if s.Status == RunWaiting {
+		return &ApplyError{Event: event, Problem: "the run waits and has not been resumed"}
+	}
+	return nil
+}
+
+// say appends one message that has been seen so often already.
+func (s *AgentState) say(r Role, b Block, seen int64, from Source) {
+	s.Messages = s.Messages.Append(Message{Role: r, Block: b, Base: seen - s.Inferences, Source: from})
+	if r == RoleUser && seen == 0 {
+		s.Unseen++
+	}
+	if inBlob(b) {
+		s.BlobMessages++
+	}
+}
+
+func inBlob(b Block) bool {
+	switch b := b.(type) {
+	case ToolResult:
+		return b.Blob != ""
+	case Media:
+		return b.Blob != ""
+	default:
+		return false
+	}
+}
+
+func (s *AgentState) source(part int) Source {
+	return Source{Seq: s.head.seq, Event: s.head.event, Part: part}
+}
+
+// evicted drops the oldest messages, each of which the model has seen and none of which is half of an open pair.
+func (s *AgentState) evicted(e Evicted) error {
+	leave := e.Total - s.EvictedMessages
+	if leave <= 0 {
+		return nil
+	}
+	if leave > int64(s.Messages.Len()) {
+		return &ApplyError{Event: "evicted", Problem: fmt.Sprintf("%d of %d messages", leave, s.Messages.Len())}
+	}
+	if c, ok := s.needed(s.Messages.All()[:leave]); ok {
+		return &ApplyError{Event: "evicted", Call: c.ID, Problem: "still " + string(c.Status)}
+	}
+	for _, m := range s.Messages.All()[:leave] {
+		if m.Seen(s.Inferences) == 0 {
+			return &ApplyError{Event: "evicted", Problem: "a message that no inference has carried"}
+		}
+		if inBlob(m.Block) {
+			s.BlobMessages--
+		}
+	}
+	s.Take(e)
+	s.ModelCalls += int64(e.Requests)
+	if e.Usage != nil {
+		s.Usage = s.Usage.Add(*e.Usage)
+	}
+	s.ExecutionUnits += e.Units
+	s.Cost = s.Cost.Add(e.Cost)
+	return nil
+}
+
+// contextFull leaves the run no inference but a forced summary, for as long as it is not parked.
+func (s *AgentState) contextFull(e ContextFull) error {
+	if s.Full.Said() {
+		return nil
+	}
+	if s.Status != RunRunning {
+		return &ApplyError{Event: "context_full", Problem: "the run is " + string(s.Status)}
+	}
+	if e.Of <= 0 || e.Left < 0 || e.Left > e.Of {
+		return &ApplyError{Event: "context_full", Problem: "what is left is no part of the window"}
+	}
+	s.Full = e
+	return nil
+}
+
+// needed finds an open call that keeps the oldest messages from leaving: any one, or under all_suspended one whose own words are among
+// them.
+func (s *AgentState) needed(oldest []Message) (Call, bool) {
+	for _, c := range s.Live {
+		own := func(m Message) bool { u, ok := m.Block.(ToolUse); return ok && u.ID == c.ID }
+		if c.Open() && (!s.WithPlaceholders() || slices.ContainsFunc(oldest, own)) {
+			return c, true
+		}
+	}
+	return Call{}, false
+}
+
+func (s *AgentState) resumed(e Resumed) error {
+	if s.Status == RunRunning {
+		return nil
+	}
+	s.Advice.Read = false
+	s.Waited += time.Duration(max(0, e.Waited)) * time.Millisecond
+	s.Permissions.Evaluated, s.Full = false, ContextFull{}
+	return s.moveRun(RunRunning, "resumed")
+}
+
+func (s *AgentState) parked() error {
+	if s.Status == RunWaiting && s.WaitSeq == s.head.seq {
+		return nil
+	}
+	if !s.AwaitsAnyone() {
+		return &ApplyError{Event: "parked", Problem: "no call waits for anyone"}
+	}
+	if slices.ContainsFunc(s.Permissions.Asked, PermissionRequest.Complete) {
+		return &ApplyError{Event: "parked", Problem: "a request about tools is answered, and the model has not been told"}
+	}
+	return s.moveRun(RunWaiting, "parked")
+}
+
+// moveRun takes one arrow of the run's table.
+func (s *AgentState) moveRun(to RunStatus, event string) error {
+	if !runArrowAllowed(s.Status, to) {
+		return &ApplyError{Event: event, Problem: fmt.Sprintf("a run does not go from %q to %q", s.Status, to)}
+	}
+	s.Status, s.Reason, s.WaitSeq = to, "", 0
+	if to == RunRunning {
+		s.Begun = false
+	}
+	if to == RunWaiting {
+		s.Reason, s.WaitSeq = ReasonSuspended, s.head.seq
+	}
+	return nil
+}
+
+func (s *AgentState) handedOver(e HandedOver) error {
+	if e.Owner == s.Owner {
+		return nil
+	}
+	if e.Owner == "" {
+		return &ApplyError{Event: "handed_over", Problem: "no owner named"}
+	}
+	s.FormerOwner, s.Owner = s.Owner, e.Owner
+	s.Generation++
+	s.OwnedSince, s.ownedAt = s.head.seq, s.head.time
+	return nil
+}
+
+// finished ends the run and closes every call that is open, so that each has exactly one result.
+func (s *AgentState) finished(e Finished) error {
+	if e.Reason == "" || e.Reason == ReasonSuspended || (e.Reason == ReasonError) != (e.Error != nil) {
+		return &ApplyError{Event: "finished", Problem: "an ending reason is required, and an error exactly where it is error"}
+	}
+	if err := s.endFits(e); err != nil {
+		return err
+	}
+	if err := s.moveRun(RunDone, "finished"); err != nil {
+		return err
+	}
+	for i, c := range s.Live {
+		if !c.Open() {
+			continue
+		}
+		if err := s.closeCall(c.ID, e, s.source(i+1)); err != nil {
+			return err
+		}
+	}
+	s.unqueue()          // what was said while a request about tools was open: nobody answers that any more
+	if s.Plan.Active() { // who goes on with the conversation has to know what was done
+		s.leavePlan()
+	}
+	if e.Note != "" {
+		s.say(RoleUser, Text{Text: e.Note}, 0, s.source(0))
+	}
+	if e.Static != "" { // nobody is told any more what was wrong with the reply before
+		s.Correction = nil
+		s.say(RoleAssistant, Text{Text: e.Static}, 0, s.source(0))
+	}
+	s.ModelCalls += int64(e.Requests)
+	s.Reason, s.Error, s.Output, s.EndedAt = e.Reason, e.Error, e.Output, s.head.time
+	s.History, s.EndingDetail = e.History, e.Detail
+	return nil
+}
+
+// endFits refuses a natural end of a run that owes something. A static text stands for a model that could not be told, and only then
+// may calls not be open.
+func (s *AgentState) endFits(e Finished) error {
+	switch {
+	case e.Static != "" && (e.Reason != ReasonNaturalEnd || e.Note != ""):
+		return &ApplyError{Event: "finished", Problem: "only a natural end has a text that stands for the model"}
+	case e.Static != "":
+		if c := s.OpenCall(); c != nil {
+			return &ApplyError{Event: "finished", Call: c.ID, Problem: "still " + string(c.Status)}
+		}
+	case e.Reason == ReasonNaturalEnd:
+		return s.nothingOwed()
+	}
+	return nil
+}
+
+// nothingOwed holds where the conversation may end by itself: every call has its result and the model has seen everything.
+func (s *AgentState) nothingOwed() error {
+	if i := slices.IndexFunc(s.Live, Call.Open); i >= 0 {
+		return &ApplyError{Event: "finished", Call: s.Live[i].ID, Problem: "still " + string(s.Live[i].Status)}
+	}
+	if len(s.Permissions.Asked) > 0 {
+		return &ApplyError{Event: "finished", Problem: "a permission is requested"}
+	}
+	if _, exits := s.Exit(); exits {
+		return nil
+	}
+	if _, undoes := s.Undoing(); undoes { // whoever goes on with the conversation sees what came of it
+		return nil
+	}
+	if s.Plan.Active() {
+		return &ApplyError{Event: "finished", Problem: "the run's plan is not carried out"}
+	}
+	if s.Unseen > s.Plan.Answered || s.Unsaid {
+		return &ApplyError{Event: "finished", Problem: "the model has not seen everything that was said"}
+	}
+	if s.Correction != nil {
+		return &ApplyError{Event: "finished", Problem: "the model's last word was refused"}
+	}
+	return nil
+}

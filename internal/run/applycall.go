@@ -1,0 +1,488 @@
+package run
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+)
+
+// change replaces one open call by f of it, in a copy of the live calls. A call that is settled already stays as it is (the
+// fact is known); a call that the run does not have is an error.
+func (s *AgentState) change(id, event string, f func(*Call) error) error {
+	i := slices.IndexFunc(s.Live, func(c Call) bool { return c.ID == id })
+	if i < 0 {
+		if _, settled := s.Settled.Find(id); settled {
+			return nil
+		}
+		return &ApplyError{Event: event, Call: id, Problem: "the run has no such call"}
+	}
+	if s.Live[i].Status.Terminal() {
+		return nil
+	}
+	if err := s.awake(event); err != nil {
+		return err
+	}
+	c := s.Live[i]
+	if err := f(&c); err != nil {
+		return err
+	}
+	s.Live = slices.Clone(s.Live)
+	s.Live[i] = c
+	s.flush()
+	s.settleState()
+	s.unqueue()
+	return nil
+}
+
+// move takes arrows of the call's table, one after the other.
+func (c *Call) move(event string, path ...CallStatus) error {
+	for _, to := range path {
+		if !callArrowAllowed(c.Status, to) {
+			return &ApplyError{Event: event, Call: c.ID, Problem: fmt.Sprintf("a call does not go from %q to %q", c.Status, to)}
+		}
+		c.Status = to
+	}
+	if c.Status != StatusSuspended {
+		c.Wait = nil
+	}
+	if c.Status != StatusRunning {
+		c.Claim = ""
+	}
+	return nil
+}
+
+// settle ends a call with what the model will be told.
+func (s *AgentState) settle(c *Call, r Result, why CallReason, event string, path ...CallStatus) error {
+	if err := c.move(event, path...); err != nil {
+		return err
+	}
+	r.source = s.source(0)
+	c.Result, c.Reason = &r, why
+	if c.Status == StatusSucceeded {
+		s.Recovery = Recovery{}
+	}
+	s.unkeep(c.ID)
+	return nil
+}
+
+func outcome(isError bool) CallStatus {
+	if isError {
+		return StatusFailed
+	}
+	return StatusSucceeded
+}
+
+func errorReason(isError bool, why CallReason) CallReason {
+	if !isError {
+		return ""
+	}
+	if why == "" {
+		return WhyToolError
+	}
+	return why
+}
+
+func (s *AgentState) claimed(e CallClaimed) error {
+	return s.change(e.Call, "call_claimed", func(c *Call) error {
+		if c.Status == StatusRunning && c.Claim == s.head.writer {
+			return nil
+		}
+		if err := c.move("call_claimed", StatusRunning); err != nil {
+			return err
+		}
+		c.Claim = s.head.writer
+		c.Executions++
+		if c.Service && c.AskedAt.IsZero() {
+			c.AskedAt = s.head.time
+		}
+		s.adopt(c, e.Child)
+		if e.Under != "" {
+			return s.under(c, e)
+		}
+		if c.Grant != nil {
+			g := *c.Grant
+			g.Consumed, g.Again = true, false
+			c.Grant = &g
+		}
+		return nil
+	})
+}
+
+// finishedCall stores a result. A call under a claim takes it from its claimant alone (rule 9).
+func (s *AgentState) finishedCall(e CallFinished) error {
+	return s.change(e.Call, "call_finished", func(c *Call) error {
+		r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Whole: e.Whole}
+		why := errorReason(e.IsError, e.Reason)
+		s.patched(c.ID, e.Patch, e.IsError)
+		switch {
+		case c.Status == StatusRunning && c.Claim != s.head.writer:
+			return &ApplyError{Event: "call_finished", Call: c.ID, Problem: "another writer has the claim"}
+		case c.Status != StatusRunning && e.Ran && c.NeedsClaim():
+			return &ApplyError{Event: "call_finished", Call: c.ID, Problem: "it ran without a claim"}
+		case c.Status == StatusNew && e.Ran:
+			c.Executions++
+			c.tried(e.Entered)
+			return s.settle(c, r, why, "call_finished", StatusRunning, outcome(e.IsError))
+		case c.Status == StatusSuspended:
+			return &ApplyError{Event: "call_finished", Call: c.ID, Problem: "the call is suspended"}
+		default:
+			c.tried(e.Entered)
+			if c.Status == StatusRunning { // a child that could not be begun: its claimant knows
+				s.disinherit(c.ID)
+			}
+			return s.settle(c, r, why, "call_finished", outcome(e.IsError))
+		}
+	})
+}
+
+// tried counts the enterings of an attempt beyond its first, which is counted where the attempt begins.
+func (c *Call) tried(entered int) { c.Executions += max(0, entered-1) }
+
+// suspended parks a call.
+func (s *AgentState) suspended(e CallSuspended) error {
+	return s.change(e.Call, "call_suspended", func(c *Call) error {
+		if c.Status == StatusSuspended && c.Wait.Approval == e.Approval && c.Wait.For == cmp.Or(e.For, ForApproval) {
+			return nil
+		}
+		if e.For == ForAnswer {
+			return s.emitted(c, e)
+		}
+		problem := s.suspensionProblem(e, c)
+		if problem == "" && e.Checked != nil && e.For == ForInput {
+			problem = "a precondition is shown with what is to be approved, and with nothing else"
+		}
+		if problem != "" {
+			return &ApplyError{Event: "call_suspended", Call: c.ID, Problem: problem}
+		}
+		var at *AtGate
+		if e.Gate {
+			at = &AtGate{Answer: c.ToolAnswer(), Memo: c.ToolMemo(), Entered: c.Entered()}
+		}
+		path := []CallStatus{StatusSuspended}
+		if e.Ran {
+			path = []CallStatus{StatusRunning, StatusSuspended}
+			c.Executions++
+		}
+		c.tried(e.Entered)
+		if err := c.move("call_suspended", path...); err != nil {
+			return err
+		}
+		if e.For == "" || e.For == ForApproval {
+			c.Checked = e.Checked
+		}
+		c.asks(e.Ticket, at, Wait{For: cmp.Or(e.For, ForApproval), Approval: e.Approval, Digest: e.Digest, Since: s.head.time, Expires: e.Expires, Policy: e.Policy, Heard: len(s.Heard)})
+		return nil
+	})
+}
+
+// suspensionProblem is what is wrong with suspending a call like that: approvals are asked before the tool is entered, and what a tool
+// asks is its claimant's to say (rule 9).
+func (s *AgentState) suspensionProblem(e CallSuspended, c *Call) string {
+	input := e.For == ForInput
+	switch {
+	case e.Approval == "" || e.Expires.IsZero():
+		return "a wait needs a request that people see and an expiry"
+	case e.For != "" && e.For != ForApproval && !input:
+		return fmt.Sprintf("nothing is suspended for %q", e.For)
+	case input != (e.Ticket != nil):
+		return "a ticket goes with input and with nothing else"
+	case e.Gate && (!input || e.Ran || c.Status == StatusRunning):
+		return "a plugin asks for input, before the tool is entered"
+	case c.Status == StatusRunning && !input:
+		return "the call is running"
+	case c.Status == StatusRunning && c.Claim != s.head.writer:
+		return "another writer has the claim"
+	case e.Ran && (c.Status != StatusNew || !input || c.NeedsClaim()):
+		return "it ran without a claim"
+	}
+	return ""
+}
+
+// emitted parks a service's call whose event is out. Only its claimant knows that.
+func (s *AgentState) emitted(c *Call, e CallSuspended) error {
+	switch {
+	case !c.Service || c.Status != StatusRunning:
+		return &ApplyError{Event: "call_suspended", Call: c.ID, Problem: "no event of the call is out"}
+	case c.Claim != s.head.writer:
+		return &ApplyError{Event: "call_suspended", Call: c.ID, Problem: "another writer has the claim"}
+	case e.Expires.IsZero():
+		return &ApplyError{Event: "call_suspended", Call: c.ID, Problem: "a wait needs an expiry"}
+	}
+	if err := c.move("call_suspended", StatusSuspended); err != nil {
+		return err
+	}
+	c.Wait = &Wait{For: ForAnswer, Since: s.head.time, Expires: e.Expires}
+	return nil
+}
+
+func (s *AgentState) unknown(e CallUnknown) error {
+	return s.change(e.Call, "call_unknown", func(c *Call) error {
+		if c.Status == StatusSuspended && c.Wait.Approval == e.Approval {
+			return nil
+		}
+		if again := c.Status == StatusResuming && c.Grant != nil && c.Grant.Again; c.Status != StatusRunning && !again {
+			return &ApplyError{Event: "call_unknown", Call: c.ID, Problem: "the call is " + string(c.Status)}
+		}
+		if e.Approval == "" || e.Expires.IsZero() {
+			return &ApplyError{Event: "call_unknown", Call: c.ID, Problem: "a wait needs a request that people see and an expiry"}
+		}
+		if err := c.move("call_unknown", StatusSuspended); err != nil {
+			return err
+		}
+		c.Asks++
+		c.Gated = false
+		c.Wait = &Wait{
+			For: ForOutcome, Approval: e.Approval, Since: s.head.time, Expires: e.Expires, Claim: e.Claim, Heard: len(s.Heard),
+		}
+		return nil
+	})
+}
+
+// decided applies a decision to the request it was made on; a decision on anything else has been overtaken and is ignored. One that was
+// kept until now is kept no more.
+func (s *AgentState) decided(e Decided) error {
+	if e.Early != "" {
+		if err := s.awake("decided"); err != nil {
+			return err
+		}
+		s.unkeep(e.Early)
+	}
+	if at := s.Permissions.Request(e.Approval); at >= 0 {
+		return s.decidedTools(at, e)
+	}
+	c, ok := s.Call(e.Call)
+	if !ok {
+		return nil
+	}
+	if c.Asks > 0 && e.Approval == ApprovalID(s.Run, c.ID, c.Asks) || c.Wait != nil && e.Approval == c.Wait.Approval {
+		if err := s.awake("decided"); err != nil {
+			return err
+		}
+		s.decidedTool(c, e)
+	}
+	if c.Status != StatusSuspended || !c.Wait.decidable() || c.Wait.Approval != e.Approval {
+		return nil
+	}
+	return s.change(e.Call, "decided", func(c *Call) error {
+		if e.Action != ActionApprove {
+			return s.notApproved(c, e)
+		}
+		expires, policy, asked, heard := c.Wait.Expires, c.Wait.Policy, c.Wait.Since, c.Wait.Heard
+		if e.Args != nil {
+			policy = e.Policy
+		}
+		if c.Wait.For == ForInput {
+			c.Resume = e.Result
+			if c.Resume == nil { // nothing said is yes (seed 001, 3.5)
+				c.Resume = json.RawMessage("true")
+			}
+		}
+		if err := c.move("decided", StatusResuming); err != nil {
+			return err
+		}
+		c.Grant = &Grant{Approval: e.Approval, Digest: e.Digest, By: e.By, Note: e.Note, Edited: e.Args != nil, Editor: e.Editor, Policy: policy, Expires: expires}
+		if len(e.Voices) > 0 {
+			c.Grant.Voices, c.Grant.Asked, c.Grant.Heard = e.Voices, asked, heard
+		}
+		if e.Args != nil {
+			c.Input = e.Args
+			c.forget()
+		}
+		return nil
+	})
+}
+
+// notApproved is what becomes of a suspended call that nobody approves: it ends, or is asked about again.
+func (s *AgentState) notApproved(c *Call, e Decided) error {
+	why := WhyDenied
+	switch e.Action {
+	case ActionAskAgain:
+		return c.move("decided", StatusResuming)
+	case ActionCancel:
+		why = WhyCancelled
+	}
+	return s.settle(c, Result{Content: e.Text, IsError: true}, why, "decided", StatusCancelled)
+}
+
+// forget takes away what people have answered to the tool about other arguments.
+func (c *Call) forget() {
+	if c.AtGate != nil && c.AtGate.Answer != nil {
+		c.AtGate = &AtGate{Entered: c.AtGate.Entered}
+	}
+}
+
+// answered settles an unknown outcome or a service's call. An answer to anything else has been overtaken and is ignored.
+func (s *AgentState) answered(e Answered) error {
+	if e.Used != nil {
+		return s.heard(e)
+	}
+	c, ok := s.Call(e.Call)
+	if !ok {
+		return nil
+	}
+	path := []CallStatus{StatusResuming}
+	switch {
+	case c.Status == StatusSuspended && c.Wait.For == ForOutcome && (e.Approval == "" || e.Approval == c.Wait.Approval):
+	case c.Status == StatusRunning && c.Claim != "" && e.Slot == 0: // unknown and settled at once: the round does not come to rest between
+		path = []CallStatus{StatusSuspended, StatusResuming}
+	case c.AwaitsAnswer() && !e.Rerun && e.Approval == "":
+		if c.Status == StatusRunning { // the answer was faster than the entry that says that it is waited for
+			path = nil
+		}
+	default:
+		return nil
+	}
+	return s.change(e.Call, "answered", func(c *Call) error {
+		if !e.Rerun {
+			s.patched(c.ID, e.Patch, e.IsError)
+			r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Whole: e.Whole}
+			return s.settle(c, r, errorReason(e.IsError, ""), "answered", append(path, outcome(e.IsError))...)
+		}
+		if e.NotRun && c.Executions > 0 {
+			c.Executions--
+		}
+		if c.Grant != nil && c.Wait != nil && e.Slot > 0 { // a person's order
+			g := *c.Grant
+			g.Voices, g.Asked, g.Heard, g.Again = e.Voices, c.Wait.Since, c.Wait.Heard, true
+			c.Grant = &g
+		}
+		return c.move("answered", path...)
+	})
+}
+
+// lateResult settles a call that is claimed or unknown; a settled call ignores it (rule 10).
+func (s *AgentState) lateResult(e LateResult) error {
+	c, ok := s.Call(e.Call)
+	if !ok {
+		return nil
+	}
+	var path []CallStatus
+	switch {
+	case c.Status == StatusRunning && c.Claim != "":
+		path = []CallStatus{outcome(e.IsError)}
+	case c.Status == StatusSuspended && c.Wait.For == ForOutcome:
+		path = []CallStatus{StatusResuming, outcome(e.IsError)}
+	default:
+		return nil
+	}
+	return s.change(e.Call, "late_result", func(c *Call) error {
+		c.tried(e.Entered)
+		s.patched(c.ID, e.Patch, e.IsError)
+		r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Whole: e.Whole}
+		return s.settle(c, r, errorReason(e.IsError, ""), "late_result", path...)
+	})
+}
+
+func (s *AgentState) cancelledCall(e CallCancelled) error {
+	return s.change(e.Call, "call_cancelled", func(c *Call) error {
+		if c.Status != StatusSuspended && (e.Reason != WhySkipped || !s.Skipped(*c)) {
+			return &ApplyError{Event: "call_cancelled", Call: c.ID, Problem: "the call is " + string(c.Status)}
+		}
+		return s.settle(c, Result{Content: e.Content, IsError: true}, e.Reason, "call_cancelled", StatusCancelled)
+	})
+}
+
+// closeCall ends an open call because its run ends: one that was ever entered may have happened, unless its tool said that it waits for
+// input first; the others have not. Several results come from one event, so each says where it stands.
+func (s *AgentState) closeCall(id string, e Finished, at Source) error {
+	return s.change(id, "finished", func(c *Call) error {
+		r, why := Result{Content: e.OpenText, IsError: true}, WhyCancelled
+		if c.Entered() {
+			r.Content, why = e.UnknownText, WhyOutcomeUnknown
+		}
+		err := s.settle(c, r, why, "finished", StatusCancelled)
+		if err == nil {
+			c.Result.source = at
+		}
+		return err
+	})
+}
+
+// flush moves results into the conversation: what is known when the round comes to rest, in request order, and what comes
+// later together once the last has come (semantics 6.1, any_external). Under all_suspended what comes later, of any round, stands where
+// it arrives, but never between a turn and the first results of its calls.
+func (s *AgentState) flush() {
+	if s.WithPlaceholders() {
+		if s.Round.Committed || s.rests() {
+			s.Round.Committed = true
+			s.showFrom(len(s.Live) - len(s.Newest()))
+			s.showFrom(0)
+		}
+		return
+	}
+	settled, moving := 0, false
+	for _, c := range s.Live {
+		switch {
+		case c.Status.Terminal():
+			settled++
+		case c.Status != StatusSuspended:
+			moving = true
+		}
+	}
+	if moving || s.Round.Committed && settled < len(s.Live) {
+		return
+	}
+	s.Round.Committed = true
+	s.showFrom(0)
+}
+
+// showFrom says the results of the live calls from number first on that nobody has been told of.
+func (s *AgentState) showFrom(first int) {
+	var live []Call
+	for _, i := range s.untold(first) {
+		c := s.Live[i]
+		if live == nil {
+			live = slices.Clone(s.Live)
+		}
+		r := *c.Result
+		r.Shown = true
+		live[i].Result = &r
+		s.show(c.ID, r)
+	}
+	if live != nil {
+		s.Live = live
+	}
+}
+
+// untold lists the live calls from number first on whose results are to be said, in the order in which they stand: as the model made them,
+// but that of a round's calls that were carried out, those that go ahead come first.
+func (s *AgentState) untold(first int) []int {
+	var all, ran []int
+	for i := first; i < len(s.Live); i++ {
+		c := s.Live[i]
+		if c.Result == nil || c.Result.Shown || c.Step > 0 { // what a plan has done is not said before the loop takes over
+			continue
+		}
+		all = append(all, i)
+		if c.Executions > 0 && !c.Service {
+			ran = append(ran, i)
+		}
+	}
+	places := slices.Clone(ran)
+	behind := func(i int) int {
+		if s.Live[i].Ahead {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(ran, func(a, b int) int {
+		return cmp.Or(cmp.Compare(s.Live[a].Inference, s.Live[b].Inference), cmp.Compare(behind(a), behind(b)))
+	})
+	for n, i := range all {
+		if at := slices.Index(places, i); at >= 0 {
+			all[n] = ran[at]
+		}
+	}
+	return all
+}
+
+// show says a result, and after it what media the tool gave.
+func (s *AgentState) show(id string, r Result) {
+	s.say(RoleUser, ToolResult{ID: id, Content: r.Content, Blob: r.Blob, IsError: r.IsError, Whole: r.Whole}, 0, r.source)
+	for i, m := range r.Media {
+		from := r.source
+		from.Part = i + 1
+		s.say(RoleUser, m, 0, from)
+	}
+}

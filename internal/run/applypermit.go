@@ -1,0 +1,251 @@
+package run
+
+import (
+	"slices"
+)
+
+// applyPermission is apply for what concerns permissions of tools, and decisions that are kept.
+func (s *AgentState) applyPermission(e Event) error {
+	switch e := e.(type) {
+	case DecisionKept:
+		return s.keep(e)
+	case DecisionDropped:
+		return s.dropped(e)
+	case PermissionRequested:
+		return s.permissionRequested(e)
+	case PermissionAnswered:
+		return s.permissionAnswered(e)
+	case CallPermitted:
+		return s.permitted(e)
+	case PolicyEvaluated:
+		return s.policyEvaluated(e)
+	case PermissionChecked:
+		return s.permissionChecked(e)
+	case PermissionFailed:
+		return s.permissionFailed(e)
+	default:
+		return &ApplyError{Event: EventType(e), Problem: "not a known event"}
+	}
+}
+
+// permissionRequested opens a request about tools. The calls it names fail in the same entry.
+func (s *AgentState) permissionRequested(e PermissionRequested) error {
+	if s.Permissions.Request(e.Approval) >= 0 || s.askedBefore(e) {
+		return nil
+	}
+	if err := s.awake("permission_requested"); err != nil {
+		return err
+	}
+	if e.Approval == "" || e.Expires.IsZero() || len(e.Tools) == 0 {
+		return &ApplyError{Event: "permission_requested", Problem: "a request needs an id that people see, an expiry and tools"}
+	}
+	live := slices.Clone(s.Live)
+	r := PermissionRequest{
+		Approval: e.Approval, Since: s.head.time, Expires: e.Expires, Reason: e.Reason, Heard: len(s.Heard),
+	}
+	for _, t := range e.Tools {
+		if len(t.Calls) == 0 {
+			return &ApplyError{Event: "permission_requested", Problem: "tool " + t.Tool + " has no call"}
+		}
+		for _, id := range t.Calls {
+			i := slices.IndexFunc(live, func(c Call) bool { return c.ID == id })
+			if i < 0 || live[i].Tool != t.Tool || live[i].Status != StatusNew && live[i].Status != StatusResuming {
+				return &ApplyError{Event: "permission_requested", Call: id, Problem: "it is no call of the tool that could be blocked"}
+			}
+			live[i].Request = e.Approval
+		}
+		r.Tools = append(r.Tools, AskedTool{RequestedTool: t})
+	}
+	s.Live = live
+	s.Permissions.Asked = append(slices.Clip(s.Permissions.Asked), r)
+	return nil
+}
+
+// askedBefore reports whether the request was made and has been answered since.
+func (s *AgentState) askedBefore(e PermissionRequested) bool {
+	if len(e.Tools) == 0 || len(e.Tools[0].Calls) == 0 {
+		return false
+	}
+	c, ok := s.Call(e.Tools[0].Calls[0])
+	return ok && c.Request != "" && c.Request == e.Approval
+}
+
+// decidedTools gives tools of an open request their verdicts, each its first.
+func (s *AgentState) decidedTools(at int, e Decided) error {
+	if err := s.awake("decided"); err != nil {
+		return err
+	}
+	if e.Action == ActionFail {
+		s.Permissions.close(at)
+		s.Permissions.fail("the request for permission failed" + QuotedNote("It says", e.Note))
+		s.unqueue()
+		return nil
+	}
+	asked := slices.Clone(s.Permissions.Asked)
+	asked[at].Tools = slices.Clone(asked[at].Tools)
+	for i := range asked[at].Tools {
+		t := &asked[at].Tools[i]
+		if t.Verdict != "" || !slices.Contains(e.Tools, t.Tool) {
+			continue
+		}
+		t.Verdict, t.By, t.Note = e.Action.Verdict(), e.By, e.Note
+		if t.Verdict == ToolCancelled || e.Once && (t.Verdict == ToolDenied || e.Standing) { // the next call asks again, or is covered by the record
+			continue
+		}
+		p := ToolPermit{
+			Tool: t.Tool, Denied: t.Verdict == ToolDenied, Approval: e.Approval, Place: i, Digests: t.Digests, By: e.By, Note: e.Note,
+			Standing: e.Standing, Voices: e.Voices,
+		}
+		if len(e.Voices) > 0 {
+			p.Asked, p.Heard = asked[at].Since, asked[at].Heard
+		}
+		s.Permissions.add(p)
+	}
+	s.Permissions.Asked = asked
+	return nil
+}
+
+// decidedTool keeps what a decision on a call says of its tool (suspend_and_replay, scope tool).
+func (s *AgentState) decidedTool(c Call, e Decided) {
+	if e.Permit == "" || e.Action == ActionCancel {
+		return
+	}
+	deny := e.Action == ActionDeny
+	if deny || e.Action == ActionApprove && !e.Once {
+		p := ToolPermit{
+			Tool: c.Tool, Denied: deny, Approval: e.Approval, Digests: []string{e.Permit}, By: e.By, Note: e.Note, Standing: e.Standing,
+			Voices: e.Voices, Edited: e.Args != nil,
+		}
+		switch {
+		case len(e.Voices) == 0:
+		case c.Wait != nil && c.Wait.Approval == e.Approval:
+			p.Asked, p.Heard = c.Wait.Since, c.Wait.Heard
+		default: // it is overtaken
+			p.Asked, p.Heard = s.head.time, len(s.Heard)
+		}
+		s.Permissions.add(p)
+	}
+}
+
+// permissionAnswered closes a request, and tells the model once the turn's results stand before it.
+func (s *AgentState) permissionAnswered(e PermissionAnswered) error {
+	i := s.Permissions.Request(e.Approval)
+	if i < 0 {
+		return nil
+	}
+	if err := s.awake("permission_answered"); err != nil {
+		return err
+	}
+	if !s.Permissions.Asked[i].Complete() && !e.Expired {
+		return &ApplyError{Event: "permission_answered", Problem: "a tool has no verdict and the request has not expired"}
+	}
+	s.Permissions.close(i)
+	s.Queued = slices.Insert(slices.Clone(s.Queued), s.permissionTexts(), queued{Text{Text: e.Text}, s.source(0), true})
+	s.unqueue()
+	return nil
+}
+
+// permissionTexts is how many of the queued blocks are answers to requests already: they come before what users said.
+func (s *AgentState) permissionTexts() int {
+	n := 0
+	for n < len(s.Queued) && s.Queued[n].permission {
+		n++
+	}
+	return n
+}
+
+// permitted lets a suspended call go on under what was said of its tool elsewhere.
+func (s *AgentState) permitted(e CallPermitted) error {
+	return s.change(e.Call, "call_permitted", func(c *Call) error {
+		if c.Status == StatusResuming && c.Grant == nil {
+			return nil
+		}
+		if c.Status != StatusSuspended || c.Wait.For != ForApproval {
+			return &ApplyError{Event: "call_permitted", Call: c.ID, Problem: "the call is " + string(c.Status)}
+		}
+		return c.move("call_permitted", StatusResuming)
+	})
+}
+
+// under gives a call that is claimed the grant of its tool.
+func (s *AgentState) under(c *Call, e CallClaimed) error {
+	i := slices.IndexFunc(s.Permissions.Tools, func(t ToolPermit) bool {
+		return t.Tool == c.Tool && t.Approval == e.Under && !t.Denied && !t.Used && slices.Contains(t.Digests, e.Digest)
+	})
+	if i < 0 {
+		g, ok := s.StandingUnder(*c, e)
+		if _, denied := s.Permissions.Denied(c.Tool); !ok || denied || !g.Left() || !Fits(g.When, c.Input) {
+			return &ApplyError{Event: "call_claimed", Call: c.ID, Problem: "no permission of its tool covers it"}
+		}
+		c.Grant = &Grant{Approval: g.Approval, Digest: e.Digest, By: g.By, Note: g.Note, Consumed: true, Tool: true, Standing: true, When: g.When}
+		s.Permissions.Count(c.Tool, e.Digest)
+		return nil
+	}
+	t := s.Permissions.Tools[i]
+	c.Grant = &Grant{Approval: t.Approval, Digest: e.Digest, By: t.By, Note: t.Note, Consumed: true, Tool: true, Standing: t.Standing}
+	if e.Once {
+		s.Permissions.Use(e.Under, c.Tool)
+	}
+	return nil
+}
+
+// close takes an open request away.
+func (p *Permissions) close(i int) {
+	if p.Asked = slices.Delete(slices.Clone(p.Asked), i, i+1); len(p.Asked) == 0 {
+		p.Asked = nil
+	}
+}
+
+// add keeps a permit.
+func (p *Permissions) add(t ToolPermit) { p.Tools = append(slices.Clip(p.Tools), t) }
+
+// Use marks a grant as used up.
+func (p *Permissions) Use(approval, tool string) {
+	p.Tools = slices.Clone(p.Tools)
+	for i := range p.Tools {
+		if t := &p.Tools[i]; t.Approval == approval && t.Tool == tool && !t.Denied {
+			t.Used = true
+		}
+	}
+}
+
+// fail keeps the first reason why the run cannot go on.
+func (p *Permissions) fail(why string) {
+	if p.Failed == "" {
+		p.Failed = why
+	}
+}
+
+func (s *AgentState) policyEvaluated(e PolicyEvaluated) error {
+	if err := s.awake("policy_evaluated"); err != nil {
+		return err
+	}
+	s.Permissions.Policy, s.Permissions.Evaluated = e.Tools, true
+	return nil
+}
+
+func (s *AgentState) permissionChecked(e PermissionChecked) error {
+	if err := s.awake("permission_checked"); err != nil {
+		return err
+	}
+	switch known := s.Permissions.Checked.Inference; {
+	case known == e.Inference:
+		s.Permissions.narrow(e)
+	case known > e.Inference:
+		return nil
+	case e.Inference != s.Round.Inference:
+		return &ApplyError{Event: "permission_checked", Problem: "it is not about the newest round"}
+	default:
+		s.Permissions.Checked = e
+	}
+	s.Permissions.revoke(e.Revoked)
+	return nil
+}
+
+func (s *AgentState) permissionFailed(e PermissionFailed) error {
+	if err := s.awake("permission_failed"); err != nil {
+		return err
+	}
+	s.Permissions.fail(e.Message)
+	return nil
+}

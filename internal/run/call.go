@@ -1,0 +1,431 @@
+package run
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Call is one tool call of a run.
+type Call struct {
+	ID         string
+	Tool       string // the original name; the model's where no tool has it
+	Name       string // the name the model used
+	Input      json.RawMessage
+	Effect     Effect
+	Service    bool  `json:",omitempty"` // it goes out as an event and somebody answers; nothing runs here
+	Breaks     bool  `json:",omitempty"` // a loop-breaking tool's: its success ends the run
+	Ahead      bool  `json:",omitempty"` // its result stands before those of its round's other calls that were carried out (arvo: of MCP servers)
+	Inference  int64 // the inference of the conversation that made it
+	Status     CallStatus
+	Reason     CallReason // set on failed and cancelled calls
+	Executions int        // how often the tool itself was entered, as far as is known
+
+	Claim  string // the writer that runs it, while Running under a claim
+	Asks   int    // how often a person was asked
+	Wait   *Wait  // while Suspended
+	Grant  *Grant // what lets it run, once approved or answered
+	Result *Result
+
+	Ticket *Ticket         `json:",omitempty"` // what the tool or a plugin asked for when the call was last suspended for input, as it gave it; kept once answered
+	Resume json.RawMessage `json:",omitempty"` // the answer to it; nil = none yet. Both are of the newest suspension
+	AtGate *AtGate         `json:",omitempty"` // a plugin asked for Ticket, before the tool was entered; nil = the tool itself did, or nobody
+
+	Gated   bool     `json:",omitempty"` // plugins let the call pass, and what they decided with it is known; until somebody is asked about it
+	Hidden  bool     `json:",omitempty"` // the inference that made the call was not offered its tool
+	Request string   `json:",omitempty"` // the request about tools that it was blocked for; "" = none
+	Repeats string   `json:",omitempty"` // the call that it repeats, whose result the model has; "" = none, or nobody looks
+	Checked *Checked `json:",omitempty"` // what its precondition gave when people were last asked to approve it; nil = they were not, or it has none
+	Child   string   `json:",omitempty"` // the run that the call is, once it was claimed; "" = it is none
+	Step    int      `json:",omitempty"` // of the run's plan, by its number; 0 = the loop made the call
+	Undoes  string   `json:",omitempty"` // the call that a person had it take back, of the run that this one continues; "" = a model made it
+
+	AskedAt time.Time `json:",omitzero"` // of a service's, when it was first claimed; zero = it was not, or by a version that did not note it
+
+	EditedBy string // who had changed the arguments in the run that this one branched off; Editor says who did in either
+}
+
+// AtGate is what was known of a call's tool when a plugin last had somebody asked about the call. The tool had no part in that: it neither
+// asked nor is it answered, and a call that may have happened before may have happened still.
+type AtGate struct {
+	Answer  json.RawMessage `json:",omitempty"` // to what the tool itself had asked before, of these very arguments; nil = nothing
+	Memo    string          `json:",omitempty"` // that the tool had asked with
+	Entered bool            `json:",omitempty"` // the call may have happened
+}
+
+// ToolAnswer is what people have answered to the tool's own question; nil = it has asked none. A plugin's question is none of the tool's.
+func (c Call) ToolAnswer() json.RawMessage {
+	if c.AtGate != nil {
+		return c.AtGate.Answer
+	}
+	return c.Resume
+}
+
+// ToolMemo is what the tool wanted back with the answer to its own question; "" = nothing, or there is no answer.
+func (c Call) ToolMemo() string {
+	switch {
+	case c.AtGate != nil:
+		return c.AtGate.Memo
+	case c.Ticket != nil && c.Resume != nil:
+		return c.Ticket.Memo
+	default:
+		return ""
+	}
+}
+
+// Editor is the person whose arguments Input holds (A8); "" where they are the model's own.
+func (c Call) Editor() string {
+	if c.Grant != nil && c.Grant.Edited {
+		return cmp.Or(c.Grant.Editor, c.Grant.By)
+	}
+	return c.EditedBy
+}
+
+// CallReason says why a call failed or was cancelled.
+type CallReason string
+
+// The call reasons.
+const (
+	WhyDenied         CallReason = "denied"          // by a person, or by a rule (then failed)
+	WhyCancelled      CallReason = "cancelled"       // the call or the run was
+	WhyToolError      CallReason = "tool_error"      // the tool said so
+	WhyOutcomeUnknown CallReason = "outcome_unknown" // the run ended while nobody could say what became of it
+	WhySkipped        CallReason = "skipped"         // behind one that waits, in a sequential round
+)
+
+// AskReason says why a call is asked about that was approved before. "" = it was not.
+type AskReason string
+
+// The policy that applies is another than the one it was approved under (A17), or what the call depends on is not what was shown.
+const (
+	WhyPolicyChanged AskReason = "policy_changed"
+	WhyStateChanged  AskReason = "state_changed"
+	WhyMiscounted    AskReason = "miscounted" // those who have approved are not those whom its policy wants
+)
+
+// WaitFor says whom a suspended call waits for.
+type WaitFor string
+
+// A person's countersignature, somebody's word on what became of it, what its tool or a plugin asked for, or a service's answer.
+const (
+	ForApproval WaitFor = "approval"
+	ForOutcome  WaitFor = "outcome"
+	ForInput    WaitFor = "input"
+	ForAnswer   WaitFor = "answer"
+)
+
+// Wait is what a suspended call waits for. Every wait expires.
+type Wait struct {
+	For      WaitFor
+	Approval string // id of the request people see; "" for ForAnswer, which is seen with the run
+	Digest   string // of the very action, for ForApproval and ForInput
+	Since    time.Time
+	Expires  time.Time
+	Claim    string `json:",omitempty"` // for ForOutcome: the writer whose claim it was; "" = nobody knows
+	Policy   string `json:",omitempty"` // as of CallSuspended
+	Heard    int    `json:",omitempty"` // how many of AgentState.Heard the run had heard when it asked
+}
+
+// decidable reports whether what is waited for is a decision, which a request holds, rather than data.
+func (w *Wait) decidable() bool { return w.For == ForApproval || w.For == ForInput }
+
+// Grant is a recorded approval of the call, or an answer to what its tool asked: either lets it run once.
+type Grant struct {
+	Approval string
+	Digest   string // of the action that was approved; after an edit, of the edited one
+	By       string
+	Note     string
+	Edited   bool // a person changed the arguments; Input holds theirs
+	Expires  time.Time
+	Consumed bool   // a claim has used it up
+	Tool     bool   `json:",omitempty"` // it is of the call's tool: Digest is ToolDigest's or StandingDigest's, and it has no expiry of its own
+	Editor   string `json:",omitempty"` // with Edited: whose arguments they are; "" = By's
+	Policy   string `json:",omitempty"` // of the action, as of CallSuspended
+	Standing bool   `json:",omitempty"` // with Tool: it is on record beyond the run, and every claim under it is held to that record
+
+	Voices []Voice   `json:",omitempty"` // whose approvals it takes, for the claim to count again; none = it was not recorded
+	Asked  time.Time `json:",omitzero"`  // with Voices: when people were asked
+	Heard  int       `json:",omitempty"` // with Voices: as of Wait
+	Again  bool      `json:",omitempty"` // Voices have ordered to run the call again, whose outcome was unknown
+
+	When []Condition `json:",omitempty"` // with Standing: it is of arguments that fit all of these; Digest is PatternDigest's
+}
+
+// Result is what became of a settled call. Shown is set once it is in the conversation.
+type Result struct {
+	Content string
+	Blob    string
+	IsError bool
+	Media   []Media
+	Whole   *Whole `json:",omitempty"` // where all of it is; nil = here, or nowhere. Never written in place
+	Shown   bool
+	source  Source
+}
+
+// Open reports whether the call still owes the model a result.
+func (c Call) Open() bool { return !c.Status.Terminal() }
+
+// NeedsClaim reports whether the call may run only under a claim: it cannot be repeated, a person approved it, or it goes out as an
+// event, so that an answer that comes back at once finds the call under way.
+func (c Call) NeedsClaim() bool {
+	return c.Effect == EffectNonIdempotent || c.Grant != nil || c.Service
+}
+
+// AwaitsAnswer reports whether a service's answer settles the call: its event is out, or may be.
+func (c Call) AwaitsAnswer() bool {
+	if !c.Service {
+		return false
+	}
+	return c.Status == StatusRunning && c.Claim != "" || c.Status == StatusSuspended && c.Wait.For == ForAnswer
+}
+
+// CallLog is a persistent list of calls that finds them by id. The zero CallLog is empty.
+type CallLog struct {
+	log   Log[Call]
+	index *callIndex
+}
+
+// callIndex maps ids to positions for every version that shares it; a version believes only what its own list confirms.
+type callIndex struct {
+	mu  sync.Mutex
+	pos map[string]int
+}
+
+// Len is the number of calls.
+func (l CallLog) Len() int { return l.log.Len() }
+
+// All is a read-only view in order.
+func (l CallLog) All() []Call { return l.log.All() }
+
+// Find looks a call up by id.
+func (l CallLog) Find(id string) (Call, bool) {
+	if l.index == nil {
+		return Call{}, false
+	}
+	l.index.mu.Lock()
+	i, ok := l.index.pos[id]
+	l.index.mu.Unlock()
+	if ok && i < l.Len() && l.log.At(i).ID == id {
+		return l.log.At(i), true
+	}
+	return Call{}, false
+}
+
+// Append returns l with c at its end.
+func (l CallLog) Append(c Call) CallLog {
+	next := CallLog{log: l.log.Append(c), index: l.index}
+	if l.index == nil || next.log.back != l.log.back {
+		next.index = indexCalls(next.log.All())
+		return next
+	}
+	l.index.mu.Lock()
+	defer l.index.mu.Unlock()
+	l.index.pos[c.ID] = l.Len()
+	return next
+}
+
+func indexCalls(calls []Call) *callIndex {
+	ix := &callIndex{pos: make(map[string]int, 2*len(calls))}
+	for i, c := range calls {
+		ix.pos[c.ID] = i
+	}
+	return ix
+}
+
+// keep keeps a decision whose target is not suspended yet; the last one on a target counts (seed 001, 3.5). A decision on a call that
+// has ended is ignored.
+func (s *AgentState) keep(e DecisionKept) error {
+	if err := s.awake("decision_kept"); err != nil {
+		return err
+	}
+	if e.Slot < 1 || e.Target == "" {
+		return &ApplyError{Event: "decision_kept", Problem: "a slot and a target are required"}
+	}
+	if c, ok := s.Call(e.Target); ok && c.Status.Terminal() {
+		return nil
+	}
+	s.unkeep(e.Target)
+	s.Kept = append(s.Kept[:len(s.Kept):len(s.Kept)], e)
+	return nil
+}
+
+// dropped forgets a kept decision that came to nothing.
+func (s *AgentState) dropped(e DecisionDropped) error {
+	if err := s.awake("decision_dropped"); err != nil {
+		return err
+	}
+	s.unkeep(e.Target)
+	return nil
+}
+
+// unkeep forgets the decision on a target, in a list of its own.
+func (s *AgentState) unkeep(target string) {
+	if i := slices.IndexFunc(s.Kept, func(k DecisionKept) bool { return k.Target == target }); i >= 0 {
+		s.Kept = slices.Delete(slices.Clone(s.Kept), i, i+1)
+	}
+}
+
+// Ticket is a tool's own suspension: it cannot finish before somebody answers (seed 001, 3.1). It is stored as the tool gave it; what is
+// left out means what Asked fills in. The zero Ticket asks whether the call may go on.
+type Ticket struct {
+	ID             string          `json:"id,omitempty"`             // of the suspension; default the call's
+	Action         string          `json:"action,omitempty"`         // default tool:<name>
+	Message        string          `json:"message,omitempty"`        // what people are asked
+	Parameters     json.RawMessage `json:"parameters,omitempty"`     // of what is asked; default the call's arguments
+	ResponseSchema json.RawMessage `json:"responseSchema,omitempty"` // JSON Schema of the answer; none = any
+	Pending        Pending         `json:"pending,omitzero"`
+	Mode           TicketMode      `json:"mode,omitempty"` // default replay
+	Memo           string          `json:"memo,omitempty"` // what the tool has back, as it is, when it is entered with the answer; nobody reads it
+}
+
+// Pending is the call that people see in the tool's place, such as one a user interface makes; by default the call itself.
+type Pending struct {
+	ID        string          `json:"id,omitempty"`
+	Name      string          `json:"name,omitempty"`
+	Arguments json.RawMessage `json:"arguments,omitempty"`
+}
+
+// TicketMode says what an answer does to the call that asked.
+type TicketMode string
+
+// The modes. In each the call goes through the whole gate again.
+const (
+	TicketReplay TicketMode = "replay" // the tool runs again with its arguments and sees the answer
+	TicketResult TicketMode = "result" // the answer is the tool's result; the tool does not run
+	TicketPass   TicketMode = "pass"   // the tool runs with the answer for its arguments; with its own where that is a boolean
+)
+
+// Valid reports whether m is one of the modes.
+func (m TicketMode) Valid() bool { return m == TicketReplay || m == TicketResult || m == TicketPass }
+
+// The bounds of a ticket: ids in bytes, texts in runes, all of it in bytes as it is stored.
+const (
+	MaxTicket = 32 << 10
+)
+
+// Size is the length of the stored form, in bytes.
+func (t Ticket) Size() int {
+	raw, err := MarshalVerbatim(t)
+	if err != nil { // its JSON is checked
+		return MaxTicket + 1
+	}
+	return len(raw)
+}
+
+// Asked is what c's tool asked people when it last suspended itself, whole: with everything that was left out. False where it did not.
+func (c Call) Asked() (Ticket, bool) {
+	if c.Ticket == nil {
+		return Ticket{}, false
+	}
+	t := *c.Ticket
+	t.Memo = "" // the tool's alone
+	t.ID = cmp.Or(t.ID, c.ID)
+	t.Action = cmp.Or(t.Action, "tool:"+c.Tool)
+	t.Mode = cmp.Or(t.Mode, TicketReplay)
+	if t.Parameters == nil {
+		t.Parameters = c.Input
+	}
+	t.Pending.ID, t.Pending.Name = cmp.Or(t.Pending.ID, c.ID), cmp.Or(t.Pending.Name, c.Tool)
+	if t.Pending.Arguments == nil {
+		t.Pending.Arguments = c.Input
+	}
+	return t, true
+}
+
+// confirmPrefix stands before a call's id in the pending id of its approval, as permission plugins of seed 001 name it (3.9).
+const confirmPrefix = "fc_"
+
+// Waiting finds the suspended call that a decision on target is about (seed 001): by the call's id, else by the suspension's, which of an
+// approval is the request's, else by the pending call's. Where two tickets have the same id it is the first one's in request order.
+func (s *AgentState) Waiting(target string) (Call, bool) {
+	for _, names := range []func(Call) string{
+		func(c Call) string { return c.ID },
+		func(c Call) string { return c.Wait.Approval },
+		func(c Call) string { t, _ := c.Asked(); return t.ID },
+		func(c Call) string { return c.pending() },
+	} {
+		for _, c := range s.Live {
+			if c.Status == StatusSuspended && target != "" && names(c) == target {
+				return c, true
+			}
+		}
+	}
+	return Call{}, false
+}
+
+func (c Call) pending() string {
+	if t, ok := c.Asked(); ok {
+		return t.Pending.ID
+	}
+	return confirmPrefix + c.ID
+}
+
+// WaitedUnder reports whether target names the newest suspension of the call or its pending call, be it decided or not. A decision that is
+// sent again is known by it.
+func (c Call) WaitedUnder(target string) bool {
+	t, _ := c.Asked()
+	return c.Asks > 0 && target != "" && (t.ID == target || c.pending() == target)
+}
+
+// Effect says what running a tool twice means.
+type Effect string
+
+// The effects; a tool that says nothing is NonIdempotent.
+const (
+	EffectRead          Effect = "read"
+	EffectIdempotent    Effect = "idempotent"
+	EffectNonIdempotent Effect = "non_idempotent"
+)
+
+// Valid reports whether e is one of the effects.
+func (e Effect) Valid() bool {
+	return e == EffectRead || e == EffectIdempotent || e == EffectNonIdempotent
+}
+
+// UndoOrdered is a person's order to take back a call of the run that this one continues. It stands behind the run's first fact: the run
+// makes that one call, under a person's word whatever policy says, and ends with it.
+type UndoOrdered struct {
+	Call RepliedCall `json:"call"` // that takes it back
+	Of   string      `json:"of"`   // the call that is taken back
+	By   string      `json:"by"`
+}
+
+func (UndoOrdered) event() {}
+
+func (s *AgentState) undoOrdered(e UndoOrdered) error {
+	if c, again := s.Call(e.Call.ID); again && c.Undoes == e.Of && e.Of != "" {
+		return nil
+	}
+	forbid := func(problem string) error {
+		return &ApplyError{Event: "undo_ordered", Call: e.Of, Problem: problem}
+	}
+	of, ok := s.Settled.Find(e.Of)
+	switch {
+	case s.From == nil || s.From.Kind != OriginContinues || s.Inferences > 0 || len(s.Live) > 0 || s.Entries > 0:
+		return forbid("only a run that begins with it takes a call back")
+	case !ok && !s.Partial, ok && of.Status != StatusSucceeded: // a reader who began at a snapshot lacks what was settled before it
+		return forbid("only a call that has succeeded is taken back")
+	case e.Call.ID == "" || e.By == "":
+		return forbid("a call and who ordered it are required")
+	}
+	s.Listed = len(s.Servers) > 0 // it is pinned to the definition that has their tools
+	s.Prior++                     // a round of its own, that no inference has made
+	if err := s.askedFor(Replied{Calls: []RepliedCall{e.Call}}, nil); err != nil {
+		return err
+	}
+	s.Live[len(s.Live)-1].Undoes = e.Of // askedFor has made the list
+	s.say(RoleAssistant, ToolUse{ID: e.Call.ID, Name: e.Call.Name, Input: e.Call.Input}, 0, s.source(0))
+	return nil
+}
+
+// Undoing is the call by which the run takes another one back; false for a run that does not.
+func (s *AgentState) Undoing() (Call, bool) {
+	for _, c := range s.Live {
+		if c.Undoes != "" {
+			return c, true
+		}
+	}
+	return Call{}, false
+}

@@ -1,0 +1,278 @@
+package run
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/countersign/countersign/internal/jsonx"
+)
+
+// Checkpoint is a moment of the conversation that an entry makes durable (seed 001, checkpoint triggers).
+type Checkpoint string
+
+// The checkpoint kinds.
+const (
+	CheckpointUserMessage   Checkpoint = "UserMessage"
+	CheckpointAssistantTurn Checkpoint = "AssistantTurnCommitted"
+	CheckpointToolResults   Checkpoint = "ToolResultsCommitted"
+	CheckpointRunFinished   Checkpoint = "RunFinished"
+)
+
+// Entry is one journal entry: what one invocation committed at once. Sequences are contiguous from 0.
+type Entry struct {
+	Seq        int64
+	Generation int64  // of the owner that wrote it
+	Writer     string // random for each invocation
+	Time       time.Time
+	Kinds      []Checkpoint
+	Events     []Event
+	Snapshot   json.RawMessage // of the state after this entry; nil = none. See Restore
+}
+
+// ApplyEntry applies all events of the next entry, or none. An entry that was applied already changes nothing; a gap is an
+// error.
+func ApplyEntry(s AgentState, e Entry) (AgentState, error) {
+	if e.Seq < s.Entries {
+		return s, nil
+	}
+	if e.Seq != s.Entries {
+		return s, fmt.Errorf("apply entry %d: the journal has a gap after %d", e.Seq, s.Seq())
+	}
+	if s.Status == RunDone {
+		return s, fmt.Errorf("apply entry %d: the run ended at %d", e.Seq, s.Seq())
+	}
+	n := s
+	for i, ev := range e.Events {
+		var err error
+		n.head = entryHead{seq: e.Seq, event: i, writer: e.Writer, time: e.Time}
+		if n, err = Apply(n, ev); err != nil {
+			return s, fmt.Errorf("entry %d: %w", e.Seq, err)
+		}
+	}
+	n.head = entryHead{seq: e.Seq, writer: e.Writer, time: e.Time}
+	n.Entries, n.UpdatedAt = e.Seq+1, e.Time
+	n.snap(e)
+	return n, nil
+}
+
+// Fold rebuilds a run from its entries, in order, starting with s (the zero state for a whole journal).
+func Fold(s AgentState, entries []Entry) (AgentState, error) {
+	for _, e := range entries {
+		var err error
+		if s, err = ApplyEntry(s, e); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// Draft plans one entry: events are applied as they are added, so that the next decision sees them. The zero Draft is not
+// valid; use NewDraft. Not safe for concurrent use.
+type Draft struct {
+	State  AgentState
+	Entry  Entry
+	before AgentState
+}
+
+// NewDraft starts the entry after s.
+func NewDraft(s AgentState, writer string, now time.Time) *Draft {
+	d := &Draft{State: s, before: s, Entry: Entry{Seq: s.Entries, Generation: s.Generation, Writer: writer, Time: now.UTC().Truncate(time.Millisecond)}}
+	return d
+}
+
+// Add applies events and puts them into the entry. On an error the draft must be thrown away.
+func (d *Draft) Add(events ...Event) error {
+	for _, e := range events {
+		d.State.head = entryHead{seq: d.Entry.Seq, event: len(d.Entry.Events), writer: d.Entry.Writer, time: d.Entry.Time}
+		next, err := Apply(d.State, e)
+		if err != nil {
+			return err
+		}
+		d.State = next
+		d.Entry.Events = append(d.Entry.Events, e)
+	}
+	return nil
+}
+
+// Clone is an independent copy of the draft as it is now.
+func (d *Draft) Clone() *Draft {
+	c := *d
+	c.Entry.Events = append([]Event(nil), d.Entry.Events...)
+	c.Entry.Kinds = append([]Checkpoint(nil), d.Entry.Kinds...)
+	return &c
+}
+
+// Before is the state the draft began with.
+func (d *Draft) Before() *AgentState { return &d.before }
+
+// Mark says which checkpoints the entry is. A kind is marked once.
+func (d *Draft) Mark(kinds ...Checkpoint) {
+	for _, k := range kinds {
+		seen := false
+		for _, have := range d.Entry.Kinds {
+			seen = seen || have == k
+		}
+		if !seen {
+			d.Entry.Kinds = append(d.Entry.Kinds, k)
+		}
+	}
+}
+
+// Committed is the state once the entry is in the journal.
+func (d *Draft) Committed() AgentState {
+	s := d.State
+	s.head = entryHead{seq: d.Entry.Seq, writer: d.Entry.Writer, time: d.Entry.Time}
+	s.Entries, s.UpdatedAt = d.Entry.Seq+1, d.Entry.Time
+	s.snap(d.Entry)
+	return s
+}
+
+// Empty reports whether nothing has been added.
+func (d *Draft) Empty() bool { return len(d.Entry.Events) == 0 }
+
+// entryForm is the stored form. Keys are short because every iteration pays for them.
+type entryForm struct {
+	Version    int               `json:"v"`
+	Seq        int64             `json:"s"`
+	Generation int64             `json:"g,omitempty"`
+	Writer     string            `json:"w"`
+	Time       int64             `json:"t"` // milliseconds since 1970
+	Kinds      []string          `json:"k,omitempty"`
+	Events     []json.RawMessage `json:"e"`
+	Snapshot   json.RawMessage   `json:"p,omitempty"`
+}
+
+// entryVersion is the form of entries.
+const entryVersion = 1
+
+var kindForms = map[Checkpoint]string{
+	CheckpointUserMessage: "U", CheckpointAssistantTurn: "A", CheckpointToolResults: "T", CheckpointRunFinished: "F",
+}
+
+// MarshalEntry writes the stored form.
+func MarshalEntry(e Entry) ([]byte, error) {
+	f := entryForm{Version: entryVersion, Seq: e.Seq, Generation: e.Generation, Writer: e.Writer, Time: e.Time.UnixMilli(), Snapshot: e.Snapshot, Events: []json.RawMessage{}}
+	for _, k := range e.Kinds {
+		form, ok := kindForms[k]
+		if !ok {
+			return nil, fmt.Errorf("marshal entry %d: %q is no checkpoint", e.Seq, k)
+		}
+		f.Kinds = append(f.Kinds, form)
+	}
+	for _, ev := range e.Events {
+		raw, err := MarshalEvent(ev)
+		if err != nil {
+			return nil, fmt.Errorf("marshal entry %d: %w", e.Seq, err)
+		}
+		f.Events = append(f.Events, raw)
+	}
+	return MarshalVerbatim(f)
+}
+
+// MarshalVerbatim is json.Marshal that leaves raw JSON inside v as it is: arguments are hashed by their bytes (A6), and
+// json.Marshal would write & as \u0026 in them.
+func MarshalVerbatim(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// StoredLen is the length of text as it stands in an entry, a JSON string: control characters take six bytes.
+func StoredLen(text string) int {
+	b, err := MarshalVerbatim(text)
+	if err != nil { // a string always marshals
+		return 6 * len(text)
+	}
+	return len(b)
+}
+
+// UnmarshalEntry reads the stored form.
+func UnmarshalEntry(data []byte) (Entry, error) {
+	f, err := decodeEntry(data)
+	if err != nil {
+		return Entry{}, err
+	}
+	e := Entry{Seq: *f.Seq, Generation: f.Generation, Writer: *f.Writer, Time: time.UnixMilli(*f.Time).UTC(), Snapshot: f.Snapshot}
+	for _, form := range f.Kinds {
+		k, err := kindOf(form)
+		if err != nil {
+			return Entry{}, fmt.Errorf("unmarshal entry %d: %w", e.Seq, err)
+		}
+		e.Kinds = append(e.Kinds, k)
+	}
+	for i, raw := range f.Events {
+		ev, err := UnmarshalEvent(raw)
+		if err != nil {
+			return Entry{}, fmt.Errorf("unmarshal entry %d event %d: %w", e.Seq, i, err)
+		}
+		e.Events = append(e.Events, ev)
+	}
+	return e, nil
+}
+
+// storedEntry is entryForm as it is read: what every entry has must be there.
+type storedEntry struct {
+	Version    *int              `json:"v"`
+	Seq        *int64            `json:"s"`
+	Generation int64             `json:"g"`
+	Writer     *string           `json:"w"`
+	Time       *int64            `json:"t"`
+	Kinds      []string          `json:"k"`
+	Events     []json.RawMessage `json:"e"`
+	Snapshot   json.RawMessage   `json:"p"`
+}
+
+// decodeEntry reads the form and nothing else.
+func decodeEntry(data []byte) (storedEntry, error) {
+	var f storedEntry
+	if _, err := jsonx.CompactJSON(data, storedLimits(data)); err != nil {
+		return f, fmt.Errorf("unmarshal entry: %w", err)
+	}
+	err := readKnown("entry", data, &f)
+	if f.Version != nil && *f.Version > entryVersion { // first: another form may have any keys
+		err = fmt.Errorf("v: got %d, want %d", *f.Version, entryVersion)
+	}
+	if err == nil {
+		err = f.complete()
+	}
+	switch {
+	case err == nil:
+		return f, nil
+	case f.Seq == nil:
+		return f, fmt.Errorf("unmarshal entry: %w", err)
+	default:
+		return f, fmt.Errorf("unmarshal entry %d: %w", *f.Seq, err)
+	}
+}
+
+// complete refuses an entry that lacks what every entry has.
+func (f *storedEntry) complete() error {
+	for _, part := range []struct {
+		key   string
+		there bool
+	}{{"v", f.Version != nil}, {"s", f.Seq != nil}, {"w", f.Writer != nil}, {"t", f.Time != nil}, {"e", f.Events != nil}} {
+		if !part.there {
+			return fmt.Errorf("%s: got nothing, want what every entry has", part.key)
+		}
+	}
+	if *f.Version != entryVersion {
+		return fmt.Errorf("v: got %d, want %d", *f.Version, entryVersion)
+	}
+	return nil
+}
+
+func kindOf(form string) (Checkpoint, error) {
+	for k, f := range kindForms {
+		if f == form {
+			return k, nil
+		}
+	}
+	return "", errors.New("checkpoint: want one of: U, A, T, F")
+}

@@ -1,0 +1,574 @@
+package run
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Event is the sealed union of facts about a run. The JSON of an event is its stored form: a released key keeps its meaning
+// for ever, and a changed meaning is a new event. Facts that came through the inbox carry their slot, from 1; slot 0 says that
+// the writer itself is the source.
+type Event interface {
+	event()
+}
+
+// RunStarted is the first fact. It holds the conversation's first messages and what the run is pinned to.
+type RunStarted struct {
+	Tenant          string          `json:"tenant"`
+	Run             string          `json:"run"`
+	Agent           string          `json:"agent"`
+	Version         string          `json:"version,omitempty"`
+	Definition      string          `json:"definition"` // digest of the resolved definition's blob
+	HooksVersion    string          `json:"hooks,omitempty"`
+	Owner           string          `json:"owner"` // the execution that may write
+	BodyDigest      string          `json:"body,omitempty"`
+	Subject         string          `json:"subject,omitempty"`
+	AccessControl   string          `json:"access,omitempty"`
+	Input           json.RawMessage `json:"input,omitempty"`
+	Messages        []UserBlock     `json:"msgs"`
+	MaxInteractions int             `json:"max"`
+	From            *Origin         `json:"from,omitempty"`   // nil = it began by itself
+	Parent          *Parent         `json:"parent,omitempty"` // nil = nobody delegated it; no part of BodyDigest
+	By              []string        `json:"by,omitempty"`     // the people for whom the run acts: who started it, then those of the run it began from or that delegated it; no part of BodyDigest
+	Heard           []string        `json:"heard,omitempty"`  // people whose words the run that delegated it had taken in; no part of BodyDigest
+	Trace           *Trace          `json:"trace,omitempty"`  // nil = the run is not traced; no part of BodyDigest
+
+	// Wait and Resume are the definition's where Wait is all_suspended: then calls stay open over inferences, and what is open decides
+	// where results stand. "" = any_external, in which Resume decides nothing that is folded.
+	Wait   WaitMode   `json:"wait,omitempty"`
+	Resume ResumeMode `json:"resume,omitempty"`
+}
+
+// UserBlock is one block a user said.
+type UserBlock struct{ Block Block }
+
+// InputReceived is more said by a user while the run goes on.
+type InputReceived struct {
+	Slot   int64       `json:"slot"`
+	ID     string      `json:"id"`
+	Blocks []UserBlock `json:"msgs"`
+	By     string      `json:"by,omitempty"`
+	Starts bool        `json:"starts,omitempty"` // By started the run again, under its key; nothing more is said
+}
+
+// DecisionAction is what a person did with a request.
+type DecisionAction string
+
+// The actions that settle a request.
+const (
+	ActionApprove DecisionAction = "approve"
+	ActionDeny    DecisionAction = "deny"
+	ActionCancel  DecisionAction = "cancel" // the call is called off; nobody judged it
+	ActionFail    DecisionAction = "fail"   // the request itself failed, which ends the run; of a request about tools alone
+
+	ActionAskAgain DecisionAction = "policy_changed" // nobody's: the policy that applies has changed since the request, which is void
+)
+
+// Decided is a person's decision on a suspended call. It was recorded on the approval before it came here (A12).
+type Decided struct {
+	Slot     int64           `json:"slot"`
+	Call     string          `json:"call"`
+	Approval string          `json:"approval"`
+	Action   DecisionAction  `json:"action"`
+	By       string          `json:"by"`
+	Note     string          `json:"note,omitempty"`
+	Args     json.RawMessage `json:"args,omitempty"`   // an edit: these run instead
+	Digest   string          `json:"digest,omitempty"` // of the approved action, the edited one after an edit
+	Text     string          `json:"text,omitempty"`   // what the model is told when the call will not run
+	Result   json.RawMessage `json:"result,omitempty"` // the answer to what the call's tool asked
+	Early    string          `json:"early,omitempty"`  // the target of the kept decision that this is; it is kept no more
+
+	Tools  []string `json:"tools,omitempty"`  // of a request about tools: the tools it decides, by original name; Call is empty then
+	Permit string   `json:"permit,omitempty"` // it holds for the call's tool as well, or for the tool with the very arguments, by this ToolDigest
+	Once   bool     `json:"once,omitempty"`   // it holds for nothing further: an approval for one claim, a denial for what it was asked about; with Standing, an approval holds by its record alone
+
+	Standing bool `json:"standing,omitempty"` // what it grants of tools is on record beyond the run, and may be taken back there
+
+	With   []string `json:"with,omitempty"`   // who else has approved, in order, where it takes several people
+	Voices []Voice  `json:"voices,omitempty"` // of an approval: who By and With are, as the desk authenticated them; none = it did not say
+	Editor string   `json:"editor,omitempty"` // whose arguments Args are; "" = By's
+	Policy string   `json:"policy,omitempty"` // with Args: as of CallSuspended
+}
+
+// Answered settles a call whose outcome is unknown, with a result, an error, or the order to run it again; or a service's call, with what
+// the service gave. With slot 0 it is the tool's own word on a call whose claimant died or ran out of time, before anybody was asked; of a
+// service, that its event is to go out again, under the id it had.
+type Answered struct {
+	Slot     int64  `json:"slot,omitempty"`
+	Call     string `json:"call"`
+	Approval string `json:"approval,omitempty"` // the request it answers; empty = the one that is open
+	Content  string `json:"content,omitempty"`
+	Blob     string `json:"blob,omitempty"`
+	IsError  bool   `json:"isError,omitempty"`
+	Rerun    bool   `json:"rerun,omitempty"`
+	NotRun   bool   `json:"notRun,omitempty"` // with Rerun: the lost attempt never entered the tool or left no effect; it does not count
+	By       string `json:"by"`
+
+	Media []Media `json:"media,omitempty"`
+	Patch []Patch `json:"patch,omitempty"` // of the shared state; never with IsError
+	Whole *Whole  `json:"whole,omitempty"` // where all of it is, where it was cut
+
+	Used *ChildUsage `json:"used,omitempty"` // by the run that the call was, in all; nil = it was none
+	With []string    `json:"with,omitempty"` // with Rerun: who else has ordered it, in order, where it takes several people
+
+	Voices []Voice `json:"voices,omitempty"` // with Rerun, of a call that was approved: as of Decided
+}
+
+// LateResult is a claimant's own word that lost the race for its entry and came through the inbox (protocol, rule 10).
+type LateResult struct {
+	Slot    int64   `json:"slot"`
+	Call    string  `json:"call"`
+	Writer  string  `json:"writer"`
+	Content string  `json:"content,omitempty"`
+	Blob    string  `json:"blob,omitempty"`
+	IsError bool    `json:"isError,omitempty"`
+	Media   []Media `json:"media,omitempty"`
+	Patch   []Patch `json:"patch,omitempty"`   // of the shared state; never with IsError
+	Whole   *Whole  `json:"whole,omitempty"`   // where all of it is, where it was cut
+	Entered int     `json:"entered,omitempty"` // how often the tool was entered, from 2; 0 = as often as Ran or the claim says
+}
+
+// Replied is one successful inference. It is committed before any of its calls starts.
+type Replied struct {
+	Inference int64         `json:"n"` // from 1
+	Model     string        `json:"model"`
+	Requests  int           `json:"requests"` // to any model, failed ones included
+	Usage     Usage         `json:"usage"`
+	Units     int64         `json:"units"`
+	Text      string        `json:"text,omitempty"` // kept text; what the preset drops is not here
+	Calls     []RepliedCall `json:"calls,omitempty"`
+	Stop      string        `json:"stop,omitempty"`
+	System    string        `json:"system,omitempty"` // digest of the system prompt, the first time and when it changed
+
+	// A text that was built once and that its definition alone does not give: here, or in the blob of its digest.
+	SystemText string `json:"systemText,omitempty"`
+	SystemBlob bool   `json:"systemBlob,omitempty"`
+
+	Reasoning []RepliedReasoning `json:"reasoning,omitempty"` // in order
+
+	Dropped string `json:"dropped,omitempty"` // what the model is told of calls that its batch mode left out, behind the round; "" = nothing
+
+	Summary    bool        `json:"summary,omitempty"`    // the forced summary: it has no calls and is no interaction
+	Static     string      `json:"static,omitempty"`     // said behind a summary that the model left empty; no model wrote it
+	Correction *Correction `json:"correction,omitempty"` // nil = the reply is as good as the last word; only without calls
+
+	Sequential bool `json:"sequential,omitempty"` // the calls run one after the other, and each sees what those before it changed of the shared state
+
+	At   int64 `json:"at,omitempty"`   // when the reply was there, milliseconds since 1970
+	Cost USD   `json:"cost,omitempty"` // 0 where no price is known
+	Pace *Pace `json:"pace,omitempty"` // nil = no stop policy looks at rounds
+	Halt *Halt `json:"halt,omitempty"` // nil = no stop policy stops the run
+
+	TextDropped bool `json:"textDropped,omitempty"` // there was a text beside the calls, which the preset drops: who was shown it takes it back
+
+	Tally *Tally `json:"tally,omitempty"` // nil = as before
+	Watch *Watch `json:"watch,omitempty"` // nil = as before
+
+	Recovery *Recovery `json:"recovery,omitempty"` // nil = the breaker remembers what it did
+
+	Room *Room `json:"room,omitempty"` // what the request had left of its window; nil = nobody counts, or there was plenty (Budget.Room)
+
+	Offered []string `json:"offered,omitempty"` // the only tools of the agent that the request was narrowed to, by original name; nil = it was not
+}
+
+// RepliedCall is one call that will be carried out: id unique in the run, arguments checked and compacted.
+type RepliedCall struct {
+	ID     string          `json:"id"`
+	Name   string          `json:"name"`
+	Tool   string          `json:"tool,omitempty"`   // original name, when it differs from Name
+	Effect Effect          `json:"effect,omitempty"` // empty = the model's name fits no tool
+	Input  json.RawMessage `json:"input"`
+
+	Service   bool `json:"service,omitempty"`   // the tool is a service
+	Unoffered bool `json:"unoffered,omitempty"` // the request was narrowed to other tools
+	Breaks    bool `json:"breaks,omitempty"`    // its success ends the run
+	Ahead     bool `json:"ahead,omitempty"`     // its result stands before those of the other calls that were carried out
+
+	Repaired bool   `json:"repaired,omitempty"` // Input is what was made of what the model wrote, which was not JSON
+	Repeats  string `json:"repeats,omitempty"`  // the call whose result stands and that this one repeats; "" = none
+}
+
+// RepliedReasoning is reasoning as the model wrote it, and where: behind so many bytes of the text and so many calls. Places never
+// go back, and one behind a call is behind all of the text.
+type RepliedReasoning struct {
+	Text       string `json:"text,omitempty"`
+	Signature  string `json:"signature,omitempty"`
+	Redacted   []byte `json:"redacted,omitempty"` // base64
+	Provider   string `json:"provider,omitempty"`
+	Model      string `json:"model,omitempty"`
+	Field      string `json:"field,omitempty"`
+	AfterText  int    `json:"afterText,omitempty"`
+	AfterCalls int    `json:"afterCalls,omitempty"`
+}
+
+// Evicted takes the oldest live messages out of the conversation. They stay in the journal, their seenCount freezes, and
+// they never come back. Summary replaces the run's summary.
+type Evicted struct {
+	Total   int64    `json:"total"` // how many messages have left by now, all from the front, all of them seen
+	Summary string   `json:"summary,omitempty"`
+	Files   []string `json:"files,omitempty"` // paths that calls among what left have named, the newest last; it replaces the run's
+
+	// What a model that wrote the summary took; it quoted the conversation and did not carry it. Zero where none was asked.
+	Requests int    `json:"requests,omitempty"` // failed ones included
+	Usage    *Usage `json:"usage,omitempty"`
+	Units    int64  `json:"units,omitempty"`
+	Cost     USD    `json:"cost,omitempty"`
+}
+
+// CallClaimed lets the entry's writer, and nobody else, run the call (rule 9).
+type CallClaimed struct {
+	Call string `json:"call"`
+
+	Under  string `json:"under,omitempty"`  // the request on which the call's tool was granted; empty = no such grant is needed
+	Digest string `json:"digest,omitempty"` // with Under: what the grant has to cover, by ToolDigest
+	Once   bool   `json:"once,omitempty"`   // with Under: the claim uses the grant up
+
+	Child *Child `json:"child,omitempty"` // the run that the call is; nil = the call is none, or has been claimed before
+}
+
+// CallFinished is a result. Under a claim only the claimant may store it. Ran says that the tool was entered without a
+// claim; a call that is refused or given a result without running has neither.
+type CallFinished struct {
+	Call    string     `json:"call"`
+	Ran     bool       `json:"ran,omitempty"`
+	IsError bool       `json:"isError,omitempty"`
+	Reason  CallReason `json:"reason,omitempty"` // required with IsError
+	Content string     `json:"content"`
+	Blob    string     `json:"blob,omitempty"`
+	Media   []Media    `json:"media,omitempty"`
+	Patch   []Patch    `json:"patch,omitempty"`   // of the shared state; never with IsError
+	Whole   *Whole     `json:"whole,omitempty"`   // where all of it is, where it was cut
+	Entered int        `json:"entered,omitempty"` // how often the tool was entered, from 2; 0 = as often as Ran or the claim says
+}
+
+// CallSuspended parks one call until a person decides, or answers what its tool asked: that request is created in the same transaction
+// (A19). Or, with For answer, until a service answers whose event is out: then there is neither a request nor a digest. A call under a
+// claim is suspended by its claimant alone.
+type CallSuspended struct {
+	Call     string    `json:"call"`
+	Approval string    `json:"approval"`
+	Digest   string    `json:"digest"`
+	Expires  time.Time `json:"expires"`
+	For      WaitFor   `json:"for,omitempty"`     // empty = approval
+	Ticket   *Ticket   `json:"ticket,omitempty"`  // what is asked for, as the tool or plugin gave it; required for input
+	Ran      bool      `json:"ran,omitempty"`     // the tool was entered without a claim
+	Gate     bool      `json:"gate,omitempty"`    // a plugin asks, before the tool is entered: with input alone
+	Entered  int       `json:"entered,omitempty"` // how often the tool was entered, from 2; 0 = as often as Ran or the claim says
+	Checked  *Checked  `json:"checked,omitempty"` // what the call's precondition gave, which people are shown; nil = it has none, or nobody is asked for an approval
+
+	Policy string    `json:"policy,omitempty"` // the ApproverPolicy that Digest is of, where the current definition makes it another than the pinned one's
+	Why    AskReason `json:"why,omitempty"`    // "" = it was not approved before
+}
+
+// CallUnknown says that a claimant died and nobody knows whether the tool ran. It parks until somebody does.
+type CallUnknown struct {
+	Call     string    `json:"call"`
+	Approval string    `json:"approval"` // id of the request people see
+	Expires  time.Time `json:"expires"`
+	Claim    string    `json:"claim,omitempty"` // the claimant that died, which may still say that its tool asks; "" = nobody knows
+}
+
+// CallCancelled ends a suspended call that nobody approved in time, or a new one that is skipped because one before it waits.
+type CallCancelled struct {
+	Call    string     `json:"call"`
+	Reason  CallReason `json:"reason"`
+	Content string     `json:"content"`
+}
+
+// Resumed says that a woken attempt goes on with a parked run (rule 7).
+type Resumed struct {
+	Waited int64 `json:"waited,omitempty"` // how long it was parked, in milliseconds
+}
+
+// Parked says that the run waits. The entry's sequence names the wait.
+type Parked struct {
+	Expires time.Time `json:"expires"`
+}
+
+// HandedOver makes another execution the owner (rules 12, 13).
+type HandedOver struct {
+	Owner string `json:"owner"`
+}
+
+// Finished ends the run and closes every call that is still open.
+type Finished struct {
+	Reason   Reason          `json:"reason"`
+	Error    *RunError       `json:"error,omitempty"`
+	Output   json.RawMessage `json:"output,omitempty"`
+	Requests int             `json:"requests,omitempty"` // failed model calls that led to the end
+	By       string          `json:"by,omitempty"`       // who cancelled
+	Note     string          `json:"note,omitempty"`     // what a run that continues this one is told
+	Detail   string          `json:"detail,omitempty"`   // of a stopped run: what stopped it
+	Static   string          `json:"static,omitempty"`   // of a natural end: said in place of a model that could not be asked
+
+	OpenText    string `json:"openText,omitempty"`    // the result of calls that never ran
+	UnknownText string `json:"unknownText,omitempty"` // the result of calls of which nobody can say
+
+	History bool `json:"history,omitempty"` // who reads the output reads the conversation with it
+}
+
+// ContextBuilt is what a context builder gave a run to begin with. It stands before anything that was said to the run itself and behind
+// what the run continues. It is committed with what comes of the run's first inference.
+type ContextBuilt struct {
+	Messages []BuiltMessage `json:"msgs,omitempty"`
+}
+
+// BuiltMessage is one block of a conversation as a context builder gives it. The zero value is not valid.
+type BuiltMessage struct {
+	Role    Role      `json:"role"`
+	Content UserBlock `json:"content"`
+	Seen    int64     `json:"seen,omitempty"` // its seenCount before the run's first inference, at least 0
+}
+
+// DecisionKept is a decision on something that is not suspended yet: a call, a suspension or a pending call that may come. It is kept
+// until that is, and judged then (Early). Result is JSON, "true" where none was given. By and Groups are what authenticated the person.
+type DecisionKept struct {
+	Slot   int64           `json:"slot"`
+	ID     string          `json:"id,omitempty"` // the client's own
+	Target string          `json:"target"`
+	Action DecisionAction  `json:"action"`
+	Result json.RawMessage `json:"result,omitempty"`
+	Note   string          `json:"note,omitempty"`
+	By     string          `json:"by"`
+	Groups []string        `json:"groups,omitempty"`
+}
+
+// DecisionDropped says that a kept decision met a suspended call and came to nothing.
+type DecisionDropped struct {
+	Target string `json:"target"`
+	Call   string `json:"call"`
+	Why    string `json:"why"`
+}
+
+// ToolsJudged is what is known of the approvals of an agent's tools under an advisory policy: read from the agent's record when an
+// attempt begins (Call is ""; no tools is an answer as well), or said by the answer to a call of its approval tool.
+type ToolsJudged struct {
+	Call  string         `json:"call,omitempty"`
+	Tools []ToolApproval `json:"tools,omitempty"` // each once
+}
+
+// PermissionRequested is the one request that a batch's blocked calls make (block_and_retry). Each of them finishes with reason
+// awaiting_permission in the same entry, and the request people see is created in its transaction (A19).
+type PermissionRequested struct {
+	Approval string          `json:"approval"`
+	Tools    []RequestedTool `json:"tools"` // in call order, each once
+	Expires  time.Time       `json:"expires"`
+	Reason   string          `json:"reason,omitempty"` // why, by the permission backend, for the people who are asked
+}
+
+// RequestedTool is one tool whose permission is requested.
+type RequestedTool struct {
+	Tool    string   `json:"tool"`    // original name
+	Name    string   `json:"name"`    // the model's
+	Calls   []string `json:"calls"`   // that were blocked, in call order
+	Digests []string `json:"digests"` // what a grant would cover, by ToolDigest: one for each policy of approvers among the calls, and for their arguments where it is of them
+}
+
+// PermissionAnswered closes a request about tools: every tool has its verdict, or its time is up. Text is the model's.
+type PermissionAnswered struct {
+	Approval string `json:"approval"`
+	Expired  bool   `json:"expired,omitempty"`
+	Text     string `json:"text"`
+}
+
+// CallPermitted lets a suspended call go on because its tool was granted on another call's request.
+type CallPermitted struct {
+	Call     string `json:"call"`
+	Approval string `json:"approval"` // that request
+}
+
+// PolicyEvaluated is what the agent's policy function listed: the original names of tools that need a permission. It replaces what it
+// listed before.
+type PolicyEvaluated struct {
+	Tools []string `json:"tools,omitempty"`
+}
+
+// PermissionChecked is what the agent's permission backend said of the tools of a round that need a permission, or which standing grants
+// of them were on record. A second one about the same round only takes standing grants away,
+// or says how much more they are used.
+type PermissionChecked struct {
+	Inference int64                       `json:"n"`     // the round's, of the conversation
+	Tools     map[string]PermissionStatus `json:"tools"` // by original name
+	Standing  []StandingGrant             `json:"standing,omitempty"`
+	Revoked   []PermitRef                 `json:"revoked,omitempty"` // what was granted in this run and has been taken back
+}
+
+// PermissionFailed says that nobody can say what this run may do. It ends the run.
+type PermissionFailed struct {
+	Message string `json:"message"`
+}
+
+// ContextFull says that another round does not fit into the context's window, though what could be evicted was: the run may not infer any more,
+// but for a forced summary. Like Evicted it is committed with what comes of it, the reply or the end; a run that is parked and goes on is
+// judged anew.
+type ContextFull struct {
+	Left int `json:"left"` // tokens of the window that the request would have left for the conversation
+	Of   int `json:"of"`   // the window
+}
+
+// Said reports whether it was said at all.
+func (e ContextFull) Said() bool { return e.Of > 0 }
+
+func (ContextFull) event() {}
+
+func (ContextBuilt) event() {}
+
+func (RunStarted) event() {}
+
+func (InputReceived) event() {}
+
+func (Decided) event() {}
+
+func (Answered) event() {}
+
+func (LateResult) event() {}
+
+func (Replied) event() {}
+
+func (Evicted) event() {}
+
+func (CallClaimed) event() {}
+
+func (CallFinished) event() {}
+
+func (CallSuspended) event() {}
+
+func (CallUnknown) event() {}
+
+func (CallCancelled) event() {}
+
+func (Resumed) event() {}
+
+func (Parked) event() {}
+
+func (HandedOver) event() {}
+
+func (Finished) event() {}
+
+func (DecisionKept) event() {}
+
+func (DecisionDropped) event() {}
+
+func (ToolsJudged) event() {}
+
+func (PermissionRequested) event() {}
+
+func (PermissionAnswered) event() {}
+
+func (CallPermitted) event() {}
+
+func (PolicyEvaluated) event() {}
+
+func (PermissionChecked) event() {}
+
+func (PermissionFailed) event() {}
+
+// MarshalJSON writes the block itself.
+func (b UserBlock) MarshalJSON() ([]byte, error) { return MarshalBlock(b.Block) }
+
+// UnmarshalJSON reads a block.
+func (b *UserBlock) UnmarshalJSON(data []byte) (err error) {
+	if err := readKnown("content block", data, &blockJSON{}); err != nil {
+		return err
+	}
+	b.Block, err = UnmarshalBlock(data)
+	return err
+}
+
+// InboxSlot is the inbox slot a fact came from; 0 when it did not come through the inbox.
+func InboxSlot(e Event) int64 {
+	switch e := e.(type) {
+	case InputReceived:
+		return e.Slot
+	case Decided:
+		return e.Slot
+	case Answered:
+		return e.Slot
+	case LateResult:
+		return e.Slot
+	case DecisionKept:
+		return e.Slot
+	case LateSuspended:
+		return e.Slot
+	default:
+		return 0
+	}
+}
+
+// WithSlot is the fact as it stands in inbox slot n. It is an error for a fact that does not come through the inbox.
+func WithSlot(e Event, n int64) (Event, error) {
+	switch e := e.(type) {
+	case InputReceived:
+		e.Slot = n
+		return e, nil
+	case Decided:
+		e.Slot = n
+		return e, nil
+	case Answered:
+		e.Slot = n
+		return e, nil
+	case LateResult:
+		e.Slot = n
+		return e, nil
+	case DecisionKept:
+		e.Slot = n
+		return e, nil
+	case LateSuspended:
+		e.Slot = n
+		return e, nil
+	default:
+		return nil, &ApplyError{Event: EventType(e), Problem: "does not come through the inbox"}
+	}
+}
+
+// LateSuspended is a claimant's own word that its tool has done nothing and asks for input, where it lost the race for its entry and came
+// through the inbox (protocol, rule 10). It counts for a call that is its claim, or that nobody has claimed since it was: an attempt after
+// it may have had an effect, whatever this one says. The request people see is named by the state that takes the fact.
+type LateSuspended struct {
+	Slot    int64     `json:"slot"`
+	Call    string    `json:"call"`
+	Writer  string    `json:"writer"`
+	Ticket  *Ticket   `json:"ticket"`
+	Digest  string    `json:"digest"` // of the very action
+	Expires time.Time `json:"expires"`
+	Entered int       `json:"entered,omitempty"` // how often the tool was entered, from 2; 0 = as often as Ran or the claim says
+}
+
+func (LateSuspended) event() {}
+
+// lateSuspended parks a call whose tool asks. What people may decide about is the same as if its claimant had stored it itself.
+func (s *AgentState) lateSuspended(e LateSuspended) error {
+	if e.Ticket == nil || e.Writer == "" || e.Expires.IsZero() {
+		return &ApplyError{Event: "late_suspended", Call: e.Call, Problem: "a writer, a ticket and an expiry are required"}
+	}
+	c, ok := s.Call(e.Call)
+	if !ok || c.Service {
+		return nil
+	}
+	var path []CallStatus
+	switch {
+	case c.Status == StatusRunning && c.Claim == e.Writer:
+		path = []CallStatus{StatusSuspended}
+	case c.Status == StatusSuspended && c.Wait.For == ForOutcome && c.Wait.Claim == e.Writer:
+		path = []CallStatus{StatusResuming, StatusSuspended}
+	default:
+		return nil
+	}
+	return s.change(e.Call, "late_suspended", func(c *Call) error {
+		if err := c.move("late_suspended", path...); err != nil {
+			return err
+		}
+		c.tried(e.Entered)
+		c.asks(e.Ticket, nil, Wait{For: ForInput, Approval: ApprovalID(s.Run, c.ID, c.Asks+1), Digest: e.Digest, Since: s.head.time, Expires: e.Expires, Heard: len(s.Heard)})
+		return nil
+	})
+}
+
+// asks makes a suspended call wait. What a person decided or answered before is used up; who changed its arguments stays known.
+func (c *Call) asks(t *Ticket, at *AtGate, w Wait) {
+	c.Asks++
+	c.EditedBy, c.AtGate = c.Editor(), at
+	c.Grant, c.Ticket, c.Resume = nil, t, nil
+	c.Gated = false // at its gate it is asked about again
+	c.Wait = &w
+}

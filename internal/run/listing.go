@@ -1,0 +1,135 @@
+package run
+
+import (
+	"fmt"
+	"slices"
+)
+
+// ServerState is what a run knows of one of its agent's MCP servers since its tools were listed. The slices are never written in place.
+type ServerState struct {
+	Name     string         `json:"name"`
+	Protocol string         `json:"protocol,omitempty"` // the version that was spoken
+	Tools    []string       `json:"tools,omitempty"`    // that the run can call, by the server's own names and in its order
+	Disabled []DisabledTool `json:"disabled,omitempty"` // that the agent's author wants, as far as anybody knows, and that the run cannot call
+	Problem  string         `json:"problem,omitempty"`  // why its tools are not what they should be: it could not be listed, or lists too many
+}
+
+// DisabledTool is a tool of a server that a run cannot call.
+type DisabledTool struct {
+	Tool   string      `json:"tool"` // the server's own name, shortened where it is none
+	Why    DisabledWhy `json:"why"`
+	Detail string      `json:"detail,omitempty"` // fit to be shown
+	Digest string      `json:"digest,omitempty"` // of its definition as the server has it; "" = it has none any more, or nobody can use it
+}
+
+// DisabledWhy says why a tool of a server is disabled.
+type DisabledWhy string
+
+// It is not what was pinned, and people have not approved it as it is; it was not there when the server was pinned; another tool has its name
+// towards the model; or its name or definition cannot be used.
+const (
+	DisabledChanged   DisabledWhy = "changed"
+	DisabledNew       DisabledWhy = "new"
+	DisabledCollision DisabledWhy = "collision"
+	DisabledUnusable  DisabledWhy = "unusable"
+)
+
+// Valid reports whether w is one of the reasons.
+func (w DisabledWhy) Valid() bool {
+	return slices.Contains([]DisabledWhy{DisabledChanged, DisabledNew, DisabledCollision, DisabledUnusable}, w)
+}
+
+// ToolsListed says what the run's servers have, and that the run goes on under the definition that holds their tools. Before it the run owes
+// nothing else.
+type ToolsListed struct {
+	Definition string        `json:"definition"` // digest of the resolved definition's blob
+	Servers    []ServerState `json:"servers"`    // in the order of the definition, all of them
+}
+
+// ToolsDisabled takes a tool of a server away from the run: what the server says of it now is not what the run is pinned to.
+type ToolsDisabled struct {
+	Server string      `json:"server"`
+	Tool   string      `json:"tool"` // the server's own name
+	Why    DisabledWhy `json:"why"`
+	Digest string      `json:"digest,omitempty"` // of what the server says of it now; "" = it has no such tool any more
+}
+
+func (ToolsListed) event() {}
+
+func (ToolsDisabled) event() {}
+
+// applyListing applies what concerns servers' tools.
+func (s *AgentState) applyListing(e Event) (known bool, err error) {
+	switch e := e.(type) {
+	case ToolsListed:
+		return true, s.toolsListed(e)
+	case ToolsDisabled:
+		return true, s.toolsDisabled(e)
+	default:
+		return false, nil
+	}
+}
+
+// toolsListed pins the run to a definition with its servers' tools. What is listed later does not count.
+func (s *AgentState) toolsListed(e ToolsListed) error {
+	problem := ""
+	switch {
+	case s.Listed && e.Definition == s.Definition:
+		return nil
+	case s.Listed:
+		problem = "the run's tools are listed, and they are others"
+	case e.Definition == "" || len(e.Servers) == 0:
+		problem = "a definition and servers are required"
+	case s.Status != RunRunning:
+		problem = "the run is " + string(s.Status)
+	case s.Replies() > 0 || s.OpenCall() != nil:
+		problem = "the run has begun without them"
+	}
+	if problem != "" {
+		return &ApplyError{Event: "tools_listed", Problem: problem}
+	}
+	s.Definition, s.Servers, s.Listed = e.Definition, e.Servers, true
+	return nil
+}
+
+// toolsDisabled takes a tool away.
+func (s *AgentState) toolsDisabled(e ToolsDisabled) error {
+	if s.Lacks(e.Server, e.Tool) {
+		return nil
+	}
+	if err := s.awake("tools_disabled"); err != nil {
+		return err
+	}
+	at := s.server(e.Server)
+	if at < 0 || !slices.Contains(s.Servers[at].Tools, e.Tool) || !e.Why.Valid() {
+		return &ApplyError{Event: "tools_disabled", Problem: fmt.Sprintf("the run has no tool %.64q of a server %.64q, or there is no reason", e.Tool, e.Server)}
+	}
+	s.Servers = slices.Clone(s.Servers)
+	server := &s.Servers[at]
+	server.Tools = slices.DeleteFunc(slices.Clone(server.Tools), func(name string) bool { return name == e.Tool })
+	server.Disabled = append(slices.Clip(server.Disabled), DisabledTool{Tool: e.Tool, Why: e.Why, Digest: e.Digest})
+	return nil
+}
+
+// knownListing reports whether a fact about servers' tools was applied before the run ended.
+func (s *AgentState) knownListing(e Event) bool {
+	switch e := e.(type) {
+	case ToolsListed:
+		return s.Listed && e.Definition == s.Definition
+	case ToolsDisabled:
+		return s.Lacks(e.Server, e.Tool)
+	default:
+		return false
+	}
+}
+
+// server is the place of a server among those of the run, -1 where it has none of that name.
+func (s *AgentState) server(name string) int {
+	return slices.IndexFunc(s.Servers, func(have ServerState) bool { return have.Name == name })
+}
+
+// Lacks reports whether a tool of a server, by that one's own name, is disabled in the run.
+func (s *AgentState) Lacks(server, tool string) bool {
+	at := s.server(server)
+	return at >= 0 && slices.ContainsFunc(s.Servers[at].Disabled, func(d DisabledTool) bool { return d.Tool == tool })
+}

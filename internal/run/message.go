@@ -1,0 +1,332 @@
+package run
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"mime"
+	"strings"
+	"sync/atomic"
+)
+
+// Role says who speaks. There is no tool role: results are the user's side of the conversation (seed 000).
+type Role string
+
+// The two roles.
+const (
+	RoleUser      Role = "user"
+	RoleAssistant Role = "assistant"
+)
+
+// Valid reports whether r is one of the two roles.
+func (r Role) Valid() bool { return r == RoleUser || r == RoleAssistant }
+
+// Message is one block said by one side. A turn with three tool calls is three messages.
+//
+// Base makes seenCount O(1): a message keeps the count it would have had before the run's first inference, so what people
+// see is Base + inferences and an inference touches no message. Source is where the body stands in the journal.
+// The zero Message is not valid.
+type Message struct {
+	Role   Role
+	Block  Block
+	Base   int64
+	Source Source
+}
+
+// Seen is the message's seenCount in a run that has counted so many inferences: the number of successful model calls it
+// was in, plus one if the model wrote it.
+func (m Message) Seen(inferences int64) int64 { return m.Base + inferences }
+
+// Source names where in the journal a message's body was written: the entry's sequence, the event's index in the entry and
+// the message's index among those the event adds. Run is the run whose journal that is where it is another one's, from which this
+// one began.
+type Source struct {
+	Seq   int64
+	Event int
+	Part  int
+	Run   string `json:",omitempty"`
+}
+
+// SameEvent reports whether both bodies were written by one fact.
+func (from Source) SameEvent(other Source) bool {
+	from.Part = other.Part
+	return from == other
+}
+
+// Block is the sealed union of message contents: Text, Media, Reasoning, ToolUse, ToolResult.
+type Block interface{ block() }
+
+// Text is plain text.
+type Text struct{ Text string }
+
+// Media is a picture or a file. Exactly one of Data (base64) and Blob is set.
+type Media struct {
+	Name      string `json:"name,omitempty"`
+	MediaType string `json:"mediaType"`      // RFC 2046, e.g. image/png
+	Data      string `json:"data,omitempty"` // base64, inline up to 128 KiB
+	Blob      string `json:"blob,omitempty"` // a blob's digest, resolved under the run's tenant only
+}
+
+// Reasoning is what a model thought before, between or behind its words. It is kept byte for byte, because a provider that signs
+// reasoning takes it back only unchanged, and it is nobody's to read or send but the model's own: an adapter gives it back to the
+// provider and model that wrote it and to no other. Either Redacted is set, or Text and perhaps Signature.
+type Reasoning struct {
+	Text      string // may be empty beside a signature
+	Signature string // the provider's proof that the text is the model's; "" = there is none
+	Redacted  []byte // what the provider alone can read; never written in place
+	Provider  string // who wrote it, as in ModelSpec
+	Model     string
+	Field     string // the key under which the provider sent it and takes it back; "" = it has a form of its own
+}
+
+// Empty reports whether there is nothing to keep.
+func (r Reasoning) Empty() bool { return r.Text == "" && r.Signature == "" && len(r.Redacted) == 0 }
+
+// ToolUse is a call as the model made it. Input keeps the model's bytes, compacted, and is never decoded into floats.
+type ToolUse struct {
+	ID    string // unique in the run
+	Name  string // the name the model used
+	Input json.RawMessage
+}
+
+// ToolResult answers the ToolUse of the same ID. Either Content holds the text or Blob names it. Where that is only a part of what the
+// tool gave, Whole says where all of it is.
+type ToolResult struct {
+	ID      string
+	Content string
+	Blob    string // digest of the content when it was too large for the journal; empty = Content holds it
+	IsError bool
+	Whole   *Whole // nil = the content is all there is, or all that was kept. Never written in place
+}
+
+func (Text) block() {}
+
+func (Media) block() {}
+
+func (Reasoning) block() {}
+
+func (ToolUse) block() {}
+
+func (ToolResult) block() {}
+
+// blockJSON is the stored and shown form of every block: flat, told apart by type.
+type blockJSON struct {
+	Type      string          `json:"type"`
+	Text      string          `json:"text,omitempty"`
+	Name      string          `json:"name,omitempty"`
+	MediaType string          `json:"mediaType,omitempty"`
+	Data      string          `json:"data,omitempty"`
+	Blob      string          `json:"blob,omitempty"`
+	ID        string          `json:"id,omitempty"`
+	Input     json.RawMessage `json:"input,omitempty"`
+	Content   *string         `json:"content,omitempty"`
+	Signature string          `json:"signature,omitempty"`
+	Redacted  []byte          `json:"redacted,omitempty"` // base64
+	Provider  string          `json:"provider,omitempty"`
+	Model     string          `json:"model,omitempty"`
+	Field     string          `json:"field,omitempty"`
+	IsError   *bool           `json:"isError,omitempty"` // always written for a tool_result
+	Whole     *Whole          `json:"whole,omitempty"`
+}
+
+// MarshalBlock writes a block as JSON in the form of the HTTP API.
+func MarshalBlock(b Block) ([]byte, error) {
+	switch b := b.(type) {
+	case Text:
+		return MarshalVerbatim(struct {
+			Type string `json:"type"`
+			Text string `json:"text"`
+		}{"text", b.Text})
+	case Media:
+		return MarshalVerbatim(blockJSON{Type: "media", Name: b.Name, MediaType: b.MediaType, Data: b.Data, Blob: b.Blob})
+	case Reasoning:
+		return MarshalVerbatim(blockJSON{
+			Type: "reasoning", Text: b.Text, Signature: b.Signature, Redacted: b.Redacted, Provider: b.Provider, Model: b.Model, Field: b.Field,
+		})
+	case ToolUse:
+		return MarshalVerbatim(blockJSON{Type: "tool_use", ID: b.ID, Name: b.Name, Input: b.Input})
+	case ToolResult:
+		return MarshalVerbatim(blockJSON{Type: "tool_result", ID: b.ID, Content: &b.Content, Blob: b.Blob, IsError: &b.IsError, Whole: b.Whole})
+	default:
+		return nil, fmt.Errorf("marshal block: %T is not a block", b)
+	}
+}
+
+// UnmarshalBlock reads what MarshalBlock wrote. Unknown types are an error; unknown keys are left to the caller's strictness.
+func UnmarshalBlock(data []byte) (Block, error) {
+	var j blockJSON
+	if err := json.Unmarshal(data, &j); err != nil {
+		return nil, fmt.Errorf("unmarshal block: %w", err)
+	}
+	switch j.Type {
+	case "text":
+		return Text{Text: j.Text}, nil
+	case "media":
+		return Media{Name: j.Name, MediaType: j.MediaType, Data: j.Data, Blob: j.Blob}, nil
+	case "reasoning":
+		return Reasoning{Text: j.Text, Signature: j.Signature, Redacted: j.Redacted, Provider: j.Provider, Model: j.Model, Field: j.Field}, nil
+	case "tool_use":
+		return ToolUse{ID: j.ID, Name: j.Name, Input: j.Input}, nil
+	case "tool_result":
+		r := ToolResult{ID: j.ID, Blob: j.Blob, IsError: j.IsError != nil && *j.IsError, Whole: j.Whole}
+		if j.Content != nil {
+			r.Content = *j.Content
+		}
+		return r, nil
+	default:
+		return nil, errors.New("content block: type: want one of: text, media, reasoning, tool_use, tool_result")
+	}
+}
+
+// Log is a persistent list that grows at its end and shrinks at its front: Append and DropFront return another list and leave the
+// receiver as it was, Append in amortised constant time. Versions share memory; the newest of them grows in place and any other
+// copies. The zero Log is empty. Safe for concurrent use, as elements are never changed.
+type Log[T any] struct {
+	back *logBack[T]
+	off  int // elements dropped from the front of back
+	n    int // end in back
+}
+
+type logBack[T any] struct {
+	items []T // len == cap; only items[:used] are set
+	used  atomic.Int64
+}
+
+// Len is the number of elements.
+func (l Log[T]) Len() int { return l.n - l.off }
+
+// At is element i, 0 <= i < Len.
+func (l Log[T]) At(i int) T { return l.All()[i] }
+
+// All is a read-only view of the elements, nil where there is none. It must not be written to.
+func (l Log[T]) All() []T {
+	if l.Len() == 0 {
+		return nil
+	}
+	return l.back.items[l.off:l.n:l.n]
+}
+
+// DropFront returns l without its first k elements, 0 <= k <= Len.
+func (l Log[T]) DropFront(k int) Log[T] {
+	l.off += k
+	return l
+}
+
+// Append returns l with v at its end.
+func (l Log[T]) Append(v T) Log[T] {
+	if l.back != nil && l.n < len(l.back.items) && l.back.used.CompareAndSwap(int64(l.n), int64(l.n+1)) {
+		l.back.items[l.n] = v
+		return Log[T]{l.back, l.off, l.n + 1}
+	}
+	grown := &logBack[T]{items: make([]T, max(8, 2*l.Len()))}
+	end := copy(grown.items, l.All())
+	grown.items[end] = v
+	grown.used.Store(int64(end + 1))
+	return Log[T]{grown, 0, end + 1}
+}
+
+// maxMediaType bounds a media type, in bytes.
+const maxMediaType = 255
+
+// ValidMediaType reports whether s is a media type as image/png or text/plain; charset=utf-8, of at most 255 bytes.
+func ValidMediaType(s string) bool {
+	kind, params, err := mime.ParseMediaType(s)
+	main, sub, both := strings.Cut(kind, "/")
+	return err == nil && both && main != "" && sub != "" && len(s) <= maxMediaType && mime.FormatMediaType(kind, params) != ""
+}
+
+// Check says what is wrong with media as somebody hands them in; nil = they may be kept. Whether a blob is there, and whether data is
+// base64, it does not look at.
+func (m Media) Check() error {
+	switch {
+	case !ValidMediaType(m.MediaType):
+		return fmt.Errorf("mediaType: got %.64q, want one such as image/png", m.MediaType)
+	case (m.Data == "") == (m.Blob == ""):
+		return errors.New("want either data or blob")
+	case m.Blob != "" && !ValidDigest(m.Blob):
+		return fmt.Errorf("blob: got %.64q, want a SHA-256 in 64 lower-case hex digits", m.Blob)
+	default:
+		return nil
+	}
+}
+
+// Lifecycle says why the model is asked (seed 000).
+type Lifecycle string
+
+// Interactions is the quota: Current counts inferences (but a forced summary), Max is frozen when the run starts.
+type Interactions struct {
+	Current int `json:"current"`
+	Max     int `json:"max"`
+}
+
+// Usage counts tokens.
+type Usage struct {
+	Input      int64 `json:"input"`
+	Output     int64 `json:"output"`
+	CacheRead  int64 `json:"cacheRead,omitempty"`
+	CacheWrite int64 `json:"cacheWrite,omitempty"`
+}
+
+// Total is every token, those of the cache too, each counted once.
+func (u Usage) Total() int64 { return u.Input + u.Output + u.CacheRead + u.CacheWrite }
+
+// Add sums two usages.
+func (u Usage) Add(v Usage) Usage {
+	return Usage{u.Input + v.Input, u.Output + v.Output, u.CacheRead + v.CacheRead, u.CacheWrite + v.CacheWrite}
+}
+
+// Tokens are estimated by bytes, as seed 002 does, because no provider's tokenizer can be had everywhere and every estimate has to be the same
+// on every machine (semantics 4.1). Which ratio counts where:
+//
+//   - What the sum of the conversation holds is prose, arguments and results of calls included: so the seed counts a message once it is
+//     added. A message costs 4 more, a call 10 more for its name and its frame, a result its call's id more.
+//   - JSON is denser: definitions of tools are measured by it, and a result where it is looked at by itself (compressResults).
+//   - Media are no text. A picture or a file takes imageTokens, whatever its bytes; a file of text, what its text takes.
+//
+// Estimates are wrong by a third either way. Context.Reserve.Safety is for that, and where nothing of the partition is fixed a provider's own
+// count replaces them (gauge).
+
+// The extra cost of what is around a text.
+const (
+	messageTokens = 4
+	callTokens    = 10
+	imageTokens   = 1600 // of a picture as large as providers take it
+)
+
+// ProseTokens estimates so many bytes of prose: one token for 3.2 bytes, rounded up.
+func ProseTokens(bytes int) int { return (bytes*5 + 15) / 16 }
+
+// Tokens estimates a message as it stands in a request. bodies are the sizes of results that are in blobs.
+func (m Message) Tokens(bodies map[string]int) int {
+	switch b := m.Block.(type) {
+	case Text:
+		return messageTokens + ProseTokens(len(b.Text))
+	case Reasoning:
+		return messageTokens + ProseTokens(len(b.Text)+len(b.Signature)+len(b.Redacted))
+	case Media:
+		return messageTokens + b.Tokens()
+	case ToolUse:
+		return messageTokens + callTokens + ProseTokens(len(b.Input))
+	case ToolResult:
+		return messageTokens + ProseTokens(b.Size(bodies)) + ProseTokens(len(b.ID))
+	default:
+		return messageTokens
+	}
+}
+
+// Size is the length of the result as a model reads it, in bytes.
+func (r ToolResult) Size(bodies map[string]int) int {
+	if r.Content == "" && r.Blob != "" {
+		return bodies[r.Blob]
+	}
+	return len(r.Content)
+}
+
+// Tokens is an estimate of what the file takes of a model's window.
+func (m Media) Tokens() int {
+	const base64Text = 4 // bytes for three of the file
+	if len(m.MediaType) > 5 && m.MediaType[:5] == "text/" {
+		return ProseTokens(len(m.Data) / base64Text * 3)
+	}
+	return imageTokens
+}

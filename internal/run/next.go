@@ -1,0 +1,98 @@
+package run
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ActionKind says who owes the run its next fact.
+type ActionKind string
+
+// The kinds of action.
+const (
+	ActList     ActionKind = "list"     // the agent's servers are to be asked for their tools
+	ActInfer    ActionKind = "infer"    // the model owes a reply
+	ActTools    ActionKind = "tools"    // these calls are to be gated, claimed and run
+	ActWait     ActionKind = "wait"     // people or services owe something
+	ActContinue ActionKind = "continue" // the execution's history grows long: hand over
+	ActEnd      ActionKind = "end"      // End is to be committed
+	ActDone     ActionKind = "done"     // the run has ended
+)
+
+// Action is what Next derives. It is never stored.
+type Action struct {
+	Kind      ActionKind
+	Calls     []string  // ActTools: ids in request order
+	Lifecycle Lifecycle // ActInfer
+	Exhausted bool      // ActInfer: the quota is used up, this is a grace call
+	Offered   []string  // ActInfer: the only tools of the agent that the request is narrowed to, by original name; nil = it is not. Next never sets it
+	Expires   time.Time // ActWait: when the first wait expires
+	End       Finished  // ActEnd
+}
+
+// entriesPerExecution bounds how many entries one execution may own before it hands over, so that its history stays below 10,000 events, of the
+// 25,000 that end an execution (R10). A plain iteration is two entries and twelve events. The most that an entry takes is thirteen: Step, its
+// choice, and a wait that ends, where every wake parks the run again.
+const entriesPerExecution = 750
+
+// longestOwner is how old an execution may be before it hands over, a wait included. Step Functions ends one after a year, which nothing in it can
+// catch; the days between are for clocks, retries and pauses of whoever runs it.
+const longestOwner = 360 * 24 * time.Hour
+
+// HandsOverAt is when the run's owner is so old that another execution has to go on.
+func (s *AgentState) HandsOverAt() time.Time { return s.ownedAt.Add(longestOwner) }
+
+// HandsOver reports whether the owner has written so much, or is so old as of the newest fact, that another execution has to go on.
+func (s *AgentState) HandsOver() bool {
+	return s.Entries-s.OwnedSince >= entriesPerExecution || !s.head.time.Before(s.HandsOverAt())
+}
+
+// TakeOvers is how many of the run's owners ended without having handed over, at least: whoever hands over has written its share of entries, but
+// for one that was parked for a year.
+func (s *AgentState) TakeOvers() int64 {
+	return max(0, s.Generation-s.Entries/entriesPerExecution)
+}
+
+// minted reports whether the id is one that only this inference makes.
+func minted(id string, inference int64) bool {
+	return strings.HasPrefix(id, "c"+strconv.FormatInt(inference, 10)+"-")
+}
+
+// Original is the name of the call's tool in its definition.
+func (rc RepliedCall) Original() string {
+	if rc.Tool == "" {
+		return rc.Name
+	}
+	return rc.Tool
+}
+
+// maxNote bounds a person's note in a text for the model, in runes (C4).
+const maxNote = 1000
+
+// TextFromSystem is a text of the system's within the conversation, where there are only users and assistants.
+func TextFromSystem(text string) string { return "<system-reminder>\n" + text + "\n</system-reminder>" }
+
+// maxErrorText bounds, in runes, a Go error of a deployment's code as it is stored.
+const maxErrorText = 2000
+
+// Bounded is the text of a Go error of a deployment's code as it is stored: valid, and at most 2000 characters.
+func Bounded(text string) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if r := []rune(text); len(r) > maxErrorText {
+		return string(r[:maxErrorText]) + " […]"
+	}
+	return text
+}
+
+// QuotedNote is a person's note as quoted, bounded data: nothing in it ends the quotes, a line, or an element of whatever stands around it.
+func QuotedNote(label, note string) string {
+	if note == "" {
+		return ""
+	}
+	r := []rune(note)
+	if len(r) > maxNote {
+		r = append(r[:maxNote], []rune(" […]")...)
+	}
+	return " " + label + ": " + strings.ReplaceAll(strconv.Quote(string(r)), "<", `\u003c`)
+}

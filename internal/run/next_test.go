@@ -1,0 +1,90 @@
+package run_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
+)
+
+// TestGateOrder: denied by a rule, unknown, invalid, needs a person, run. Each call fits every later line as well.
+func TestGateOrder(t *testing.T) {
+	bad := json.RawMessage(`{"bad":1}`)
+	good := json.RawMessage(`{}`)
+	d := worldDefinition(func(d *agent.Definition) {
+		d.Permission.Default = agent.DefaultAsk
+		d.Permission.Rules = []agent.Rule{{Tool: "look", Verdict: agent.VerdictAllow}, {Tool: "wire", Verdict: agent.VerdictAllow}, {Tool: "drop*", Verdict: agent.VerdictDeny, Note: "never"}}
+	})
+	tests := []struct {
+		tool  string
+		input json.RawMessage
+		want  run.CallReason // of the refusal
+		says  string
+	}{
+		{"dropghost", bad, run.WhyDenied, `The policy of this agent denies calling dropghost like this. Do not repeat the call. Note: "never"`},
+		{"drop", bad, run.WhyDenied, `The policy of this agent denies calling drop like this. Do not repeat the call. Note: "never"`},
+		{"ghost", bad, agent.WhyUnknownTool, `There is no tool "ghost". The tools are: look, peek, pay_now, wire, drop.`},
+		{"peek", bad, agent.WhyInvalidArguments, "The arguments do not fit the schema of peek, so it was not called. Refer to the tool's definition:\n/bad: not allowed"},
+		{"look", bad, agent.WhyInvalidArguments, "The arguments do not fit the schema of look, so it was not called. Refer to the tool's definition:\n/bad: not allowed"},
+		{"peek", good, "", ""},
+		{"look", good, "", ""},
+	}
+	s := started(t)
+	for _, tt := range tests {
+		c := run.Call{ID: "a", Tool: tt.tool, Name: tt.tool, Input: tt.input, Status: run.StatusNew}
+		g := policy.GateCall(&d, &s, c, worldValid, worldEpoch)
+		if tt.want == "" {
+			require.Nil(t, g.Refuse)
+			require.Equal(t, tt.tool == "look", g.Run)
+			require.Equal(t, tt.tool == "peek", g.Suspend != nil)
+			continue
+		}
+		require.Equal(t, policy.Gate{Refuse: &run.CallFinished{Call: "a", IsError: true, Reason: tt.want, Content: tt.says}, Rule: g.Rule}, g)
+	}
+}
+
+// TestGateComparesWhatWasApproved: whatever differs from the approved action voids the approval.
+func TestGateComparesWhatWasApproved(t *testing.T) {
+	d := worldDefinition()
+	s := started(t, run.Replied{Inference: 1, Calls: []run.RepliedCall{{ID: "a", Name: "wire", Effect: run.EffectNonIdempotent, Input: json.RawMessage(`{"n":1}`)}}})
+	c, _ := s.Call("a")
+	asked := *policy.GateCall(&d, &s, c, worldValid, worldEpoch).Suspend
+	s = commit(t, s, "w1", asked)
+	s = commit(t, s, "w1", run.Decided{Slot: 1, Call: "a", Approval: asked.Approval, Action: run.ActionApprove, Digest: asked.Digest})
+	approved, _ := s.Call("a")
+	require.True(t, policy.GateCall(&d, &s, approved, worldValid, worldEpoch).Run)
+
+	changes := map[string]func(*agent.Definition, *run.AgentState, *run.Call){
+		"arguments": func(_ *agent.Definition, _ *run.AgentState, c *run.Call) { c.Input = json.RawMessage(`{"n":1.0}`) },
+		"approvers": func(d *agent.Definition, _ *run.AgentState, _ *run.Call) {
+			d.Permission.Approvers = []string{"user:eve"}
+		},
+		"a rule":            func(d *agent.Definition, _ *run.AgentState, _ *run.Call) { d.Permission.Rules = d.Permission.Rules[:1] },
+		"the tool":          func(d *agent.Definition, _ *run.AgentState, _ *run.Call) { d.Tools[3].Description = "Wire twice." },
+		"the agent version": func(_ *agent.Definition, s *run.AgentState, _ *run.Call) { s.Version = "2" },
+		"the tenant":        func(_ *agent.Definition, s *run.AgentState, _ *run.Call) { s.Tenant = "other" },
+		"the call":          func(_ *agent.Definition, _ *run.AgentState, c *run.Call) { c.ID = "b" },
+	}
+	for name, change := range changes {
+		d, s, c := worldDefinition(), s, approved
+		change(&d, &s, &c)
+		g := policy.GateCall(&d, &s, c, worldValid, worldEpoch)
+		require.False(t, g.Run, name)
+		require.NotNil(t, g.Refuse, name)
+		require.Equal(t, agent.WhyVoided, g.Refuse.Reason, name)
+	}
+	old := policy.GateCall(&d, &s, approved, worldValid, approved.Grant.Expires)
+	require.False(t, old.Run)
+	require.Equal(t, agent.WhyExpired, old.Refuse.Reason)
+}
+
+// Owners that handed over are no sign that a run gets nowhere; those that ended before are.
+func TestTakeOvers(t *testing.T) {
+	for want, s := range map[int64]run.AgentState{0: {Generation: 1, Entries: 1 << 20}, 1: {Generation: 1, Entries: 20}, 100: {Generation: 100, Entries: 200}} {
+		require.Equal(t, want, s.TakeOvers())
+	}
+}

@@ -1,0 +1,367 @@
+package run
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// OriginKind says what a run is to the one it began from.
+type OriginKind string
+
+// The kinds.
+const (
+	OriginContinues OriginKind = "continues" // a finished run's conversation goes on
+	OriginFork      OriginKind = "fork"      // a branch of a run at one of its entries
+)
+
+// Origin is where a run's conversation began: another run of the tenant, as it was after its entry Seq. Nothing of it is copied; who
+// reads the run reads that one up to there (Seed). Entries never change and are never deleted, so it stays what it was.
+type Origin struct {
+	Kind OriginKind `json:"kind"`
+	Run  string     `json:"run"`
+	Seq  int64      `json:"seq"`
+	At   int64      `json:"at,omitempty"` // the oldest entry of Run that a reader of it as of Seq needs, by ReadFrom
+
+	// Unknown asks anew what became of every open call of a fork that had been entered. Only these calls may be in it, and all of them.
+	Unknown []CallUnknown `json:"unknown,omitempty"`
+}
+
+// Entered reports whether the call is open and may have happened: its tool was entered and has given neither a result nor, as its last
+// word, that it has done nothing and asks for input first.
+func (c Call) Entered() bool {
+	asked := c.Status == StatusSuspended && c.Wait.For == ForInput
+	answered := c.Status == StatusResuming && c.Resume != nil && c.Grant != nil && !c.Grant.Consumed
+	switch {
+	case !c.Open() || c.Executions == 0:
+		return false
+	case !asked && !answered:
+		return true
+	default:
+		return c.AtGate != nil && c.AtGate.Entered
+	}
+}
+
+// Seed is what the journal of a run that began from another is folded from: past is that one as of the origin's entry. It is no run
+// yet, and the only fact that it takes is the RunStarted that names it.
+func Seed(past AgentState) AgentState { return AgentState{past: &past} }
+
+// inherit begins a run on what its origin held. Kept are the conversation with its seenCounts and summary, the calls with their ids,
+// the state that tools share, and the input where the run has none of its own; everything that counts, owns, waits or grants begins anew.
+func (s *AgentState) inherit(past *AgentState) error {
+	if s.From == nil && past == nil {
+		return nil
+	}
+	if s.From == nil || past == nil || past.Tenant != s.Tenant || past.Run != s.From.Run || past.Seq() != s.From.Seq {
+		return &ApplyError{Event: "run_started", Problem: "the past it was given is not the one it names"}
+	}
+	s.Prior = past.Prior + past.Inferences
+	s.Heard = withPeople(s.Heard, past.Requesters()...)
+	s.EvictedMessages, s.Summary, s.Files, s.Partial = past.EvictedMessages, past.Summary, past.Files, past.Partial
+	s.Unseen, s.BlobMessages = past.Unseen, past.BlobMessages
+	if s.Input == nil {
+		s.Input = past.Input
+	}
+	for _, m := range past.Messages.All() {
+		m.Base, m.Source = m.Seen(past.Inferences), m.Source.in(past.Run)
+		s.Messages = s.Messages.Append(m)
+	}
+	s.Settled, s.Named, s.Shared = past.Settled, past.Named, past.Shared
+	switch s.From.Kind {
+	case OriginContinues:
+		return s.continued(past)
+	case OriginFork:
+		return s.forked(past)
+	default:
+		return &ApplyError{Event: "run_started", Problem: fmt.Sprintf("%q is no kind of origin", s.From.Kind)}
+	}
+}
+
+// in is the source as a run sees it that began from the source's run.
+func (from Source) in(run string) Source {
+	if from.Run == "" {
+		from.Run = run
+	}
+	return from
+}
+
+// continued takes over a run that has ended, and with that every call of it: its end has given each a result.
+func (s *AgentState) continued(past *AgentState) error {
+	if past.Status != RunDone || len(s.From.Unknown) > 0 {
+		return &ApplyError{Event: "run_started", Problem: "only a finished run is continued, and nothing of it is open"}
+	}
+	for _, c := range past.Live {
+		s.settled(c)
+	}
+	if past.Listed && s.Definition == past.Definition { // for who takes a call back: anybody else asks the servers anew
+		s.Servers = past.Servers
+	}
+	return nil
+}
+
+// forked takes over a run as it was, with its newest round. Calls that are open are asked anew, as if nobody had decided yet.
+func (s *AgentState) forked(past *AgentState) error {
+	s.Round, s.Correction, s.Patches, s.Cut, s.Recovery = past.Round, past.Correction, past.Patches, past.Cut, past.Recovery
+	s.Built, s.Unsaid = past.Built, past.Unsaid
+	s.Listed, s.Servers = past.Listed, past.Servers // it is pinned to the same definition, or to that with another model
+	s.inheritPlan(past)
+	s.disown(past)
+	if past.Built || past.SystemText != "" || past.SystemBlob { // the text that was built for the conversation
+		s.System, s.SystemText, s.SystemBlob = past.System, past.SystemText, past.SystemBlob
+	}
+	for _, q := range past.Queued {
+		s.Queued = append(s.Queued, queued{q.block, q.source.in(past.Run), q.permission})
+	}
+	asked := s.From.Unknown
+	for _, c := range past.Live {
+		if c.Result != nil {
+			r := *c.Result
+			r.source = r.source.in(past.Run)
+			c.Result = &r
+		}
+		var err error
+		switch {
+		case c.Entered():
+			c, asked, err = s.inDoubt(c, asked)
+		case c.Open():
+			c, err = past.anew(c)
+		}
+		if err != nil {
+			return err
+		}
+		s.Live = append(s.Live, c)
+	}
+	if len(asked) > 0 {
+		return &ApplyError{Event: "run_started", Call: asked[0].Call, Problem: "its outcome is not in doubt"}
+	}
+	s.flush()   // a round that moved in the parent may rest here
+	s.unqueue() // nobody answers the parent's requests about tools here
+	s.settleState()
+	return nil
+}
+
+// disown says of the results of a plan's steps in whose journal they stand: they are not said yet, and may be.
+func (s *AgentState) disown(past *AgentState) {
+	if !past.Plan.Active() {
+		return
+	}
+	var settled CallLog
+	for _, c := range s.Settled.All() {
+		if c.Step > 0 && !c.Result.Shown {
+			r := *c.Result
+			r.source = r.source.in(past.Run)
+			c.Result = &r
+		}
+		settled = settled.Append(c)
+	}
+	s.Settled = settled
+}
+
+// anew is a call that has not run yet as the model made it: what people decided or changed is not inherited.
+func (s *AgentState) anew(c Call) (Call, error) {
+	asked, ok := s.askedInput(c.ID)
+	if !ok {
+		return c, &ApplyError{Event: "run_started", Call: c.ID, Problem: "it is open and the conversation does not have it"}
+	}
+	n := Call{
+		ID: c.ID, Tool: c.Tool, Name: c.Name, Effect: c.Effect, Inference: c.Inference, Input: asked,
+		Service: c.Service, Hidden: c.Hidden, Breaks: c.Breaks, Ahead: c.Ahead, Repeats: c.Repeats, Step: c.Step, Undoes: c.Undoes,
+	}
+	return n, n.move("run_started", StatusNew)
+}
+
+// askedInput is the arguments of a call as the model made it, in the conversation or for a step of the run's plan.
+func (s *AgentState) askedInput(id string) (json.RawMessage, bool) {
+	for _, m := range s.Messages.All() {
+		if u, ok := m.Block.(ToolUse); ok && u.ID == id {
+			return u.Input, true
+		}
+	}
+	for _, step := range s.Plan.Steps {
+		if step.Use.ID == id && id != "" {
+			return step.Use.Input, true
+		}
+	}
+	return nil, false
+}
+
+// inDoubt is an open call that was entered in the other run, with the arguments it was entered with. It may have happened, so nothing but
+// a person's word lets it run again; the tool is not asked, since it knows that attempt under the other run's key.
+func (s *AgentState) inDoubt(c Call, asked []CallUnknown) (Call, []CallUnknown, error) {
+	if c.Status == StatusRunning {
+		return c, asked, &ApplyError{Event: "run_started", Call: c.ID, Problem: "it was running"}
+	}
+	if len(asked) == 0 || asked[0].Call != c.ID || asked[0].Approval == "" || asked[0].Expires.IsZero() {
+		return c, asked, &ApplyError{Event: "run_started", Call: c.ID, Problem: "its outcome is unknown and nobody is asked"}
+	}
+	n := Call{ID: c.ID, Tool: c.Tool, Name: c.Name, Effect: c.Effect, Inference: c.Inference, Input: c.Input, Executions: c.Executions, Asks: 1, Service: c.Service, Ahead: c.Ahead, Step: c.Step, Undoes: c.Undoes}
+	n.EditedBy = c.Editor()
+	err := n.move("run_started", StatusNew, StatusRunning, StatusSuspended)
+	n.Wait = &Wait{For: ForOutcome, Approval: asked[0].Approval, Since: s.head.time, Expires: asked[0].Expires}
+	return n, asked[1:], err
+}
+
+// inherits reports whether the conversation still has bodies that another run's journal holds. Results that are not said yet, and users
+// who wait for them, are that run's only while a call is open whose own words are such a body.
+func (s *AgentState) inherits() bool {
+	return s.From != nil && slices.ContainsFunc(s.Messages.All(), func(m Message) bool { return m.Source.Run != "" })
+}
+
+// ClaimedSubject is whom or what the run is for by the word of the API's caller, which nobody checked; "" where the
+// caller named nobody, or a person who is known to have started the run.
+func (s *AgentState) ClaimedSubject() string {
+	if slices.Contains(s.By, s.Subject) {
+		return ""
+	}
+	return s.Subject
+}
+
+// Parent is the call of another run that a run is carried out for. It is a value that nobody may change.
+type Parent struct {
+	Run    string   `json:"run"`
+	Call   string   `json:"call"`
+	Root   string   `json:"root"`             // the run that nobody delegated, at which people see what is asked of them
+	Depth  int      `json:"depth"`            // 1 = Run is the root
+	Agents []string `json:"agents"`           // of the runs from the root to Run; the run's own agent is none of them
+	Domain string   `json:"domain,omitempty"` // where the event of the run's end is to be routed; "" = nowhere in particular
+}
+
+// Caller is the agent whose call the run carries out; "" = nobody delegated it.
+func (s *AgentState) Caller() string {
+	if s.Parent == nil || len(s.Parent.Agents) == 0 {
+		return ""
+	}
+	return s.Parent.Agents[len(s.Parent.Agents)-1]
+}
+
+// Child is a run that a call is, and what it was promised of what its parent had left. Zero amounts are no limit.
+type Child struct {
+	Run    string `json:"run"`
+	Tokens int64  `json:"tokens,omitempty"`
+	USD    USD    `json:"usd,omitempty"`
+}
+
+// ChildUsage is what a run used, with all the runs that its own calls were.
+type ChildUsage struct {
+	Usage    Usage `json:"usage"`
+	Requests int64 `json:"requests"` // to models, failed ones included
+	Units    int64 `json:"units"`
+	Cost     USD   `json:"cost,omitempty"` // 0 where no price is known
+}
+
+// Add is both together.
+func (u ChildUsage) Add(v ChildUsage) ChildUsage {
+	return ChildUsage{Usage: u.Usage.Add(v.Usage), Requests: u.Requests + v.Requests, Units: u.Units + v.Units, Cost: u.Cost.Add(v.Cost)}
+}
+
+// Used is what the run itself has used, with the children that have answered. It lacks those that have not.
+func (s *AgentState) Used() ChildUsage {
+	return ChildUsage{Usage: s.Usage, Requests: s.ModelCalls, Units: s.ExecutionUnits, Cost: s.Cost}
+}
+
+// Children are the runs that a run's calls are. The zero value is none.
+type Children struct {
+	Open  []OpenChild `json:"open,omitempty"`  // that have not answered, oldest first; also those whose call is settled. Never written in place
+	Begun int         `json:"begun,omitempty"` // in all
+}
+
+// OpenChild is a child that has not answered.
+type OpenChild struct {
+	Call string `json:"call"`
+	Child
+}
+
+func (c Children) zero() bool { return len(c.Open) == 0 && c.Begun == 0 }
+
+// ChildOf is the open child of a call.
+func (s *AgentState) ChildOf(call string) (Child, bool) {
+	i := slices.IndexFunc(s.Children.Open, func(c OpenChild) bool { return c.Call == call })
+	if i < 0 {
+		return Child{}, false
+	}
+	return s.Children.Open[i].Child, true
+}
+
+// AwaitsChild reports whether the run goes on, and waits for what that child says to a call.
+func (s *AgentState) AwaitsChild(call, child string) bool {
+	c, noted := s.ChildOf(call)
+	of, ok := s.Call(call)
+	return s.Status != RunDone && noted && c.Run == child && ok && of.Open()
+}
+
+// adopt notes the child of a claim. One that is claimed again keeps the child it has.
+func (s *AgentState) adopt(c *Call, child *Child) {
+	if child == nil || c.Child != "" {
+		return
+	}
+	c.Child = child.Run
+	s.Children.Open = append(s.Children.Open[:len(s.Children.Open):len(s.Children.Open)], OpenChild{Call: c.ID, Child: *child})
+	s.Children.Begun++
+}
+
+// disinherit takes a child off that will not answer.
+func (s *AgentState) disinherit(call string) {
+	i := slices.IndexFunc(s.Children.Open, func(c OpenChild) bool { return c.Call == call })
+	if i < 0 {
+		return
+	}
+	s.Children.Open = slices.Delete(slices.Clone(s.Children.Open), i, i+1)
+	if len(s.Children.Open) == 0 {
+		s.Children.Open = nil
+	}
+}
+
+// heard takes in the answer of an open child: it counts what that used, and settles its call wherever that stands. One that was heard
+// before changes nothing.
+func (s *AgentState) heard(e Answered) error {
+	if _, open := s.ChildOf(e.Call); !open {
+		return nil
+	}
+	if err := s.awake("answered"); err != nil {
+		return err
+	}
+	s.Usage = s.Usage.Add(e.Used.Usage)
+	s.ModelCalls += e.Used.Requests
+	s.ExecutionUnits += e.Used.Units
+	s.Cost = s.Cost.Add(e.Used.Cost)
+	s.disinherit(e.Call)
+	if _, ok := s.Call(e.Call); !ok { // settled so long ago that a snapshot lacks it
+		return nil
+	}
+	return s.change(e.Call, "answered", func(c *Call) error {
+		path := []CallStatus{outcome(e.IsError)}
+		if c.Status == StatusSuspended {
+			path = []CallStatus{StatusResuming, outcome(e.IsError)}
+		}
+		r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Whole: e.Whole}
+		return s.settle(c, r, errorReason(e.IsError, ""), "answered", path...)
+	})
+}
+
+// Promised is what the open children may use.
+func (c Children) Promised() Child {
+	var sum Child
+	for _, o := range c.Open {
+		sum.USD = sum.USD.Add(o.USD)
+		sum.Tokens += min(o.Tokens, math.MaxInt64-sum.Tokens)
+	}
+	return sum
+}
+
+// Spoken is a message of a conversation as people see it, with its seenCount. That of one that was evicted is what it was then.
+type Spoken struct {
+	Message
+	SeenCount int64
+	Evicted   bool
+}
+
+// Spoken are the messages of the conversation as it stands.
+func (s *AgentState) Spoken() []Spoken {
+	all := s.Messages.All()
+	out := make([]Spoken, len(all))
+	for i, m := range all {
+		out[i] = Spoken{Message: m, SeenCount: m.Seen(s.Inferences)}
+	}
+	return out
+}

@@ -1,0 +1,331 @@
+package run
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Permissions is what a run knows of its tools' permissions beyond its definition (semantics 1.6 and 6.1). It is part of the state, so of
+// the journal, and of nothing else. The zero value knows nothing. Slices are never written in place.
+type Permissions struct {
+	Asked     []PermissionRequest `json:"asked,omitempty"`   // open requests about tools, oldest first
+	Tools     []ToolPermit        `json:"tools,omitempty"`   // what people said of tools for the rest of the run, oldest first
+	Policy    []string            `json:"policy,omitempty"`  // original names of the tools that the policy function lists
+	Evaluated bool                `json:"policed,omitempty"` // the policy function has spoken since the run began or was last woken
+	Checked   PermissionChecked   `json:"checked,omitzero"`  // what the permission backend says of a round's tools; zero = it was not asked
+	Failed    string              `json:"failed,omitempty"`  // why the run cannot go on (permission_failed); "" = it can
+}
+
+// PermissionRequest is one request to people about the tools whose calls a batch has blocked. It belongs to no call.
+type PermissionRequest struct {
+	Approval string      `json:"approval"`
+	Since    time.Time   `json:"since"`
+	Expires  time.Time   `json:"expires"`
+	Tools    []AskedTool `json:"tools"`            // in call order, each once
+	Reason   string      `json:"reason,omitempty"` // why, for the people who are asked
+	Heard    int         `json:"heard,omitempty"`  // as of Wait
+}
+
+// AskedTool is one tool of a request and what people have said of it.
+type AskedTool struct {
+	RequestedTool
+	Verdict ToolVerdict `json:"verdict,omitempty"`
+	By      string      `json:"by,omitempty"`
+	Note    string      `json:"note,omitempty"`
+}
+
+// ToolVerdict is what became of one tool of a request. "" = nobody has said anything yet.
+type ToolVerdict string
+
+// The verdicts. One that was called off is neither granted nor denied.
+const (
+	ToolGranted   ToolVerdict = "granted"
+	ToolDenied    ToolVerdict = "denied"
+	ToolCancelled ToolVerdict = "cancelled"
+)
+
+// Verdict is what the action makes of a tool.
+func (a DecisionAction) Verdict() ToolVerdict {
+	switch a {
+	case ActionApprove:
+		return ToolGranted
+	case ActionDeny:
+		return ToolDenied
+	default:
+		return ToolCancelled
+	}
+}
+
+// ToolPermit is a person's word on a tool for the rest of the run. A denial beats every grant.
+type ToolPermit struct {
+	Tool     string   `json:"tool"`
+	Denied   bool     `json:"denied,omitempty"`
+	Approval string   `json:"approval"`          // the request it was said on
+	Place    int      `json:"place,omitempty"`   // of the tool in that request
+	Digests  []string `json:"digests,omitempty"` // what was granted, by ToolDigest: one for each policy of approvers that agreed, and for the arguments where it is of them
+	By       string   `json:"by"`
+	Note     string   `json:"note,omitempty"`
+	Used     bool     `json:"used,omitempty"`     // a claim has used it up
+	Standing bool     `json:"standing,omitempty"` // it is on record beyond the run as well, and is worth nothing once that is taken back
+
+	Voices []Voice   `json:"voices,omitempty"` // whose approvals it rests on; none = it was not recorded
+	Asked  time.Time `json:"asked,omitzero"`   // with Voices: when people were asked
+	Heard  int       `json:"heard,omitempty"`  // with Voices: as of Wait
+	Edited bool      `json:"edited,omitempty"` // it is of arguments that a person changed
+}
+
+// PermissionStatus is what a permission backend says of a tool (seed 000, PermissionManager.get).
+type PermissionStatus string
+
+// zero reports whether nothing is known.
+func (p *Permissions) zero() bool {
+	return len(p.Asked) == 0 && len(p.Tools) == 0 && len(p.Policy) == 0 && !p.Evaluated && p.Checked.Inference == 0 && p.Failed == ""
+}
+
+// First is the first call that the request blocked.
+func (r PermissionRequest) First() string { return r.Tools[0].Calls[0] }
+
+// Complete reports whether every tool has its verdict.
+func (r PermissionRequest) Complete() bool {
+	return !slices.ContainsFunc(r.Tools, func(t AskedTool) bool { return t.Verdict == "" })
+}
+
+// named lists the model-facing names of the tools with a verdict; it is never nil.
+func (r PermissionRequest) named(v ToolVerdict) []string {
+	names := []string{}
+	for _, t := range r.Tools {
+		if t.Verdict == v {
+			names = append(names, t.Name)
+		}
+	}
+	return names
+}
+
+// Answer is the fact that the model is told of the request's outcome, as the one user text of seed 000.
+func (r PermissionRequest) Answer(expired bool) PermissionAnswered {
+	return PermissionAnswered{Approval: r.Approval, Expired: expired, Text: textPermission(r, expired)}
+}
+
+// textPermission is {"granted", "denied", "comments"}. Of tools that are in neither list the comments say why.
+func textPermission(r PermissionRequest, expired bool) string {
+	var comments []string
+	for _, t := range r.Tools {
+		if t.Note != "" {
+			comments = append(comments, t.Name+":"+QuotedNote("their note", t.Note))
+		}
+	}
+	if undecided := r.named(""); expired && len(undecided) > 0 {
+		comments = append(comments, "Expired: nobody decided about "+strings.Join(undecided, ", ")+" in time. That is neither a grant nor a denial, and not a permission.")
+	}
+	if off := r.named(ToolCancelled); len(off) > 0 {
+		comments = append(comments, "Called off without a judgement, and not permitted: "+strings.Join(off, ", ")+".")
+	}
+	out, err := MarshalVerbatim(struct {
+		Granted  []string `json:"granted"`
+		Denied   []string `json:"denied"`
+		Comments string   `json:"comments"`
+	}{r.named(ToolGranted), r.named(ToolDenied), strings.Join(comments, "\n")})
+	if err != nil { // strings always marshal
+		return err.Error()
+	}
+	return string(out)
+}
+
+// Denied is the denial of a tool, where there is one.
+func (p *Permissions) Denied(tool string) (ToolPermit, bool) {
+	i := slices.IndexFunc(p.Tools, func(t ToolPermit) bool { return t.Tool == tool && t.Denied })
+	if i < 0 {
+		return ToolPermit{}, false
+	}
+	return p.Tools[i], true
+}
+
+// Status is the backend's word on a tool in the round of that inference.
+func (p *Permissions) Status(tool string, inference int64) PermissionStatus {
+	if p.Checked.Inference != inference {
+		return ""
+	}
+	return p.Checked.Tools[tool]
+}
+
+// Request finds an open request.
+func (p *Permissions) Request(approval string) int {
+	return slices.IndexFunc(p.Asked, func(r PermissionRequest) bool { return r.Approval == approval })
+}
+
+// OpenRequests are the requests about tools that the run waits for; none once it is done.
+func (s *AgentState) OpenRequests() []PermissionRequest {
+	if s.Status == RunDone {
+		return nil
+	}
+	return s.Permissions.Asked
+}
+
+// RequestOf is the request that the call was blocked for, in this run; "" = none. A run that began from another does not decide about
+// that one's requests.
+func (s *AgentState) RequestOf(c Call) string {
+	if c.Inference <= s.Prior-s.Plan.Rounds {
+		return ""
+	}
+	return c.Request
+}
+
+// Overdue are the requests about tools whose time is up. A timeout never grants (A14).
+func (s *AgentState) Overdue(now time.Time) []Event {
+	var due []Event
+	for _, r := range s.Permissions.Asked {
+		if !r.Complete() && !now.Before(r.Expires) {
+			due = append(due, r.Answer(true))
+		}
+	}
+	return due
+}
+
+// Advice is what a run knows of the approvals of its agent's tools under an advisory policy (seed 003, approval cache). The zero Advice
+// knows nothing.
+type Advice struct {
+	Tools []ToolApproval `json:"tools,omitempty"` // sorted by tool, each once; never written in place
+	Read  bool           `json:"read,omitempty"`  // the agent's record was read since the run began or was last resumed
+}
+
+// ToolApproval is somebody's word on a tool: it may be used as it is, or an approval is to be asked for first.
+type ToolApproval struct {
+	Tool     string `json:"tool"` // the name the model uses
+	Value    bool   `json:"value"`
+	Comments string `json:"comments,omitempty"`
+}
+
+// Of is what is known of a tool.
+func (a Advice) Of(tool string) (ToolApproval, bool) {
+	i, ok := slices.BinarySearchFunc(a.Tools, tool, func(t ToolApproval, name string) int { return strings.Compare(t.Tool, name) })
+	if !ok {
+		return ToolApproval{}, false
+	}
+	return a.Tools[i], true
+}
+
+// With is the advice after somebody's words, of which the newer count.
+func (a Advice) With(tools []ToolApproval) Advice {
+	known := slices.Clone(a.Tools)
+	for _, t := range tools {
+		i, ok := slices.BinarySearchFunc(known, t.Tool, func(t ToolApproval, name string) int { return strings.Compare(t.Tool, name) })
+		if ok {
+			known[i] = t
+		} else {
+			known = slices.Insert(known, i, t)
+		}
+	}
+	a.Tools = known
+	return a
+}
+
+func (s *AgentState) toolsJudged(e ToolsJudged) error {
+	if err := s.awake("tools_judged"); err != nil {
+		return err
+	}
+	s.Advice = s.Advice.With(e.Tools)
+	s.Advice.Read = s.Advice.Read || e.Call == ""
+	return nil
+}
+
+// StandingGrant is a person's grant of a tool, or of a tool with its very arguments, that outlives its run, as a later run of the agent has read it. The record itself decides:
+// every claim under it is held to it.
+type StandingGrant struct {
+	Tool     string    `json:"tool"`     // original name
+	Approval string    `json:"approval"` // the request it was given on, in another run
+	Digest   string    `json:"digest"`   // what was granted, by StandingDigest
+	By       string    `json:"by"`
+	Note     string    `json:"note,omitempty"`
+	Expires  time.Time `json:"expires"`
+
+	When []Condition `json:"when,omitempty"` // it is of a pattern: of arguments that fit all of these; Digest is PatternDigest's then
+	Uses int         `json:"uses,omitempty"` // claims that it covers in all; 0 = they are not counted
+	Used int         `json:"used,omitempty"` // of them, those that are made, as it was read, and by this run since
+
+	// What stands beside the run in which it was given, for the claim to count again.
+	Run        string    `json:"run,omitempty"`        // that run
+	Voices     []Voice   `json:"voices,omitempty"`     // whose approvals it takes; none = it covers nothing
+	Asked      time.Time `json:"asked,omitzero"`       // when they were asked
+	Requesters []string  `json:"requesters,omitempty"` // whom the call that asked came from
+	Edited     bool      `json:"edited,omitempty"`     // it is of arguments that a person changed
+}
+
+// Same reports whether both are the one record.
+func (g StandingGrant) Same(h StandingGrant) bool {
+	return g.Tool == h.Tool && g.Approval == h.Approval && g.Digest == h.Digest
+}
+
+// PermitRef names a grant of a tool that a run has by a decision of its own.
+type PermitRef struct {
+	Tool     string `json:"tool"` // original name
+	Approval string `json:"approval"`
+}
+
+// standing is the standing grant of the tool that was read for the round of that inference and holds for digest.
+func (p *Permissions) standing(tool, digest string, inference int64) (StandingGrant, bool) {
+	if p.Checked.Inference != inference {
+		return StandingGrant{}, false
+	}
+	i := slices.IndexFunc(p.Checked.Standing, func(g StandingGrant) bool { return g.Tool == tool && g.Digest == digest })
+	if i < 0 {
+		return StandingGrant{}, false
+	}
+	return p.Checked.Standing[i], true
+}
+
+// StandingUnder is the standing grant that the claim of a call takes; false where it takes none.
+func (s *AgentState) StandingUnder(c Call, e CallClaimed) (StandingGrant, bool) {
+	g, ok := s.Permissions.standing(c.Tool, e.Digest, c.Inference)
+	return g, ok && e.Under != "" && g.Approval == e.Under
+}
+
+// narrow takes away the standing grants that a second look has not found any more, and takes over how much the others are used. It never
+// adds one.
+func (p *Permissions) narrow(e PermissionChecked) {
+	var left []StandingGrant
+	for _, g := range p.Checked.Standing {
+		if i := slices.IndexFunc(e.Standing, g.Same); i >= 0 {
+			g.Used = e.Standing[i].Used
+			left = append(left, g)
+		}
+	}
+	p.Checked.Standing = left
+}
+
+// revoke takes away what people granted in this run and have taken back since. A denial stays.
+func (p *Permissions) revoke(refs []PermitRef) {
+	if len(refs) == 0 {
+		return
+	}
+	p.Tools = slices.DeleteFunc(slices.Clone(p.Tools), func(t ToolPermit) bool {
+		return !t.Denied && slices.Contains(refs, PermitRef{Tool: t.Tool, Approval: t.Approval})
+	})
+	if len(p.Tools) == 0 {
+		p.Tools = nil
+	}
+}
+
+// Fits reports whether arguments that CompactJSON has accepted fit all conditions. A value that is missing, or of another type, fits none.
+func Fits(when []Condition, args json.RawMessage) bool {
+	return !slices.ContainsFunc(when, func(c Condition) bool { return c.Test(args) != Holds })
+}
+
+// Left reports whether the grant covers another claim.
+func (g StandingGrant) Left() bool { return g.Uses == 0 || g.Used < g.Uses }
+
+// GivenBy reports whether one of these people gave the grant.
+func (g StandingGrant) GivenBy(people []string) bool {
+	return slices.ContainsFunc(g.Voices, func(v Voice) bool { return slices.Contains(people, v.By) })
+}
+
+// Count takes one use of a counted standing grant.
+func (p *Permissions) Count(tool, digest string) {
+	p.Checked.Standing = slices.Clone(p.Checked.Standing)
+	for i := range p.Checked.Standing {
+		if g := &p.Checked.Standing[i]; g.Tool == tool && g.Digest == digest && g.Uses > 0 {
+			g.Used++
+		}
+	}
+}

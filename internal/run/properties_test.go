@@ -1,0 +1,299 @@
+package run_test
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
+)
+
+// exact is everything a state is, unexported fields included, as text that shares no memory with it.
+func exact(_ require.TestingT, s run.AgentState) string {
+	return string(appendExact(nil, reflect.ValueOf(s)))
+}
+
+// appendExact writes v field by field. A list that grows by sharing memory, as Log and CallLog do, is its elements.
+func appendExact(b []byte, v reflect.Value) []byte {
+	if v.CanInterface() {
+		if all := v.MethodByName("All"); all.IsValid() && all.Type().NumIn() == 0 {
+			return appendExact(b, all.Call(nil)[0])
+		}
+	}
+	if v.Type() == reflect.TypeFor[time.Time]() { // without its place
+		return fmt.Appendf(b, "%v %v", v.Field(0), v.Field(1))
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		b = append(append(b, v.Type().Name()...), '{')
+		for i := range v.NumField() {
+			b = append(appendExact(append(append(b, v.Type().Field(i).Name...), ':'), v.Field(i)), ' ')
+		}
+		return append(b, '}')
+	case reflect.Slice, reflect.Array:
+		b = append(b, '[')
+		for i := range v.Len() {
+			b = append(appendExact(b, v.Index(i)), ' ')
+		}
+		return append(b, ']')
+	case reflect.Pointer, reflect.Interface:
+		if v.IsNil() {
+			return append(b, '-')
+		}
+		return appendExact(b, v.Elem())
+	default: // fmt sorts the keys of maps
+		return fmt.Appendf(b, "%v", v)
+	}
+}
+
+// randomJournal drives one of the small worlds for a while. Steps of one writer may share an entry.
+func randomJournal(t *rapid.T) (*world, []run.Entry) {
+	worlds := smallWorlds()
+	w := &worlds[rapid.IntRange(0, len(worlds)-1).Draw(t, "world")]
+	var s run.AgentState
+	var journal []run.Entry
+	for n := rapid.IntRange(4, 30).Draw(t, "entries"); n > 0 && s.Status != run.RunDone; n-- {
+		d := randomEntry(t, w, s)
+		journal, s = append(journal, d.Entry), d.Committed()
+	}
+	return w, journal
+}
+
+func randomEntry(t *rapid.T, w *world, s run.AgentState) *run.Draft {
+	st := randomStep(t, w, &s)
+	d := run.NewDraft(s, st.writer, worldTime(s.Entries))
+	require.NoError(t, d.Add(st.events...))
+	for d.State.Status != run.RunDone && rapid.IntRange(0, 3).Draw(t, "more") == 0 {
+		more := randomStep(t, w, &d.State)
+		if more.writer != d.Entry.Writer {
+			break
+		}
+		require.NoError(t, d.Add(more.events...))
+	}
+	d.Mark(kindsOf(d.Entry.Events)...)
+	return d
+}
+
+// randomStep seldom ends the run from outside, or runs would be short.
+func randomStep(t *rapid.T, w *world, s *run.AgentState) step {
+	steps := w.steps(s)
+	st := rapid.SampledFrom(steps).Draw(t, "step")
+	if st.forced && rapid.IntRange(0, 9).Draw(t, "forced") > 0 {
+		st = steps[len(steps)-1]
+	}
+	st.events = withPatches(t, st.events)
+	return st
+}
+
+// withPatches lets results change the shared state now and then.
+func withPatches(t *rapid.T, events []run.Event) []run.Event {
+	out := slices.Clone(events)
+	for i, e := range out {
+		switch e := e.(type) {
+		case run.CallFinished:
+			e.Patch = fuzzPatch(rapid.Byte().Draw(t, "patch"))
+			out[i] = e
+		case run.LateResult:
+			e.Patch = fuzzPatch(rapid.Byte().Draw(t, "patch"))
+			out[i] = e
+		}
+	}
+	return out
+}
+
+func kindsOf(events []run.Event) []run.Checkpoint {
+	var kinds []run.Checkpoint
+	for _, e := range events {
+		switch e.(type) {
+		case run.RunStarted, run.InputReceived:
+			kinds = append(kinds, run.CheckpointUserMessage)
+		case run.Replied:
+			kinds = append(kinds, run.CheckpointAssistantTurn)
+		case run.CallFinished:
+			kinds = append(kinds, run.CheckpointToolResults)
+		case run.Finished:
+			kinds = append(kinds, run.CheckpointRunFinished)
+		}
+	}
+	return kinds
+}
+
+func fold(t require.TestingT, s run.AgentState, entries []run.Entry) run.AgentState {
+	s, err := run.Fold(s, entries)
+	require.NoError(t, err)
+	return s
+}
+
+// stored is the journal as it comes back from storage: equal facts in memory of its own.
+func stored(t require.TestingT, journal []run.Entry) []run.Entry {
+	out := make([]run.Entry, len(journal))
+	for i, e := range journal {
+		raw, err := run.MarshalEntry(e)
+		require.NoError(t, err)
+		out[i], err = run.UnmarshalEntry(raw)
+		require.NoError(t, err)
+	}
+	return out
+}
+
+func TestFoldOfAPrefixAndTheRestIsFoldOfAll(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		_, journal := randomJournal(t)
+		all := exact(t, fold(t, run.AgentState{}, journal))
+		for cut := range len(journal) + 1 {
+			prefix := fold(t, run.AgentState{}, journal[:cut])
+			require.Equal(t, all, exact(t, fold(t, prefix, journal[cut:])), "cut at %d", cut)
+		}
+	})
+}
+
+func TestDuplicatesChangeNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		_, journal := randomJournal(t)
+		var s run.AgentState
+		for i, e := range journal {
+			s = fold(t, s, journal[i:i+1])
+			want := exact(t, s)
+			require.Equal(t, want, exact(t, fold(t, s, journal[:i+1])), "entries up to %d again", i)
+			last := e.Events[len(e.Events)-1]
+			again, err := run.Apply(s, last)
+			require.NoError(t, err, run.EventType(last))
+			require.Equal(t, want, exact(t, again), run.EventType(last))
+		}
+	})
+}
+
+func TestDuplicateEventsWithinAnEntryChangeNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		_, journal := randomJournal(t)
+		var s run.AgentState
+		for _, e := range journal {
+			d := run.NewDraft(s, e.Writer, e.Time)
+			for _, ev := range e.Events {
+				require.NoError(t, d.Add(ev))
+				twice, err := run.Apply(d.State, ev)
+				require.NoError(t, err, run.EventType(ev))
+				require.Equal(t, exact(t, d.State), exact(t, twice), run.EventType(ev))
+			}
+			s = d.Committed()
+		}
+	})
+}
+
+func TestApplyLeavesItsArgument(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w, journal := randomJournal(t)
+		s := fold(t, run.AgentState{}, journal[:rapid.IntRange(0, len(journal)).Draw(t, "cut")])
+		before := exact(t, s)
+		for _, st := range w.steps(&s) {
+			d := run.NewDraft(s, st.writer, worldTime(s.Entries))
+			require.NoError(t, d.Add(st.events...))
+			require.Equal(t, before, exact(t, s), st.name)
+		}
+		for _, e := range everyEvent(&s) { // most are refused
+			n, err := run.Apply(s, e)
+			require.Equal(t, before, exact(t, s), run.EventType(e))
+			if err != nil {
+				require.Equal(t, before, exact(t, n), run.EventType(e))
+			}
+		}
+	})
+}
+
+// TestContinuationsDoNotDisturbEachOther grows several runs out of one state at once, as retries, zombies and a warm cache do.
+// They share memory with it, and under -race with each other.
+func TestContinuationsDoNotDisturbEachOther(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w, journal := randomJournal(t)
+		base := fold(t, run.AgentState{}, journal[:rapid.IntRange(0, len(journal)-1).Draw(t, "cut")])
+		before := exact(t, base)
+		branches := make([][]run.Entry, 4)
+		want := make([]string, len(branches))
+		for i := range branches {
+			branches[i], want[i] = branch(t, w, journal[:base.Entries])
+		}
+		for i, got := range growTogether(t, base, branches) {
+			require.Equal(t, want[i], exact(t, got), "branch %d", i)
+		}
+		require.Equal(t, before, exact(t, base))
+	})
+}
+
+// branch is one way on from the end of a journal, and where it leads when nothing is shared.
+func branch(t *rapid.T, w *world, journal []run.Entry) ([]run.Entry, string) {
+	s := fold(t, run.AgentState{}, stored(t, journal))
+	var more []run.Entry
+	for n := rapid.IntRange(1, 8).Draw(t, "more entries"); n > 0 && s.Status != run.RunDone; n-- {
+		d := randomEntry(t, w, s)
+		more, s = append(more, d.Entry), d.Committed()
+	}
+	return more, exact(t, s)
+}
+
+func growTogether(t *rapid.T, base run.AgentState, branches [][]run.Entry) []run.AgentState {
+	got, errs := make([]run.AgentState, len(branches)), make([]error, len(branches))
+	var wg sync.WaitGroup
+	for i := range branches {
+		wg.Go(func() { got[i], errs[i] = run.Fold(base, branches[i]) })
+	}
+	wg.Wait()
+	for _, err := range errs {
+		require.NoError(t, err)
+	}
+	return got
+}
+
+func TestTheEndIsTheEnd(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w, journal := randomJournal(t)
+		s := fold(t, run.AgentState{}, journal)
+		if s.Status != run.RunDone {
+			d := run.NewDraft(s, "api", worldTime(s.Entries))
+			require.NoError(t, d.Add(policy.CancelRun("user:ana", "")))
+			s = d.Committed()
+		}
+		want := exact(t, s)
+		require.Equal(t, run.ActDone, policy.Next(&w.def, &s).Kind)
+		for _, e := range everyEvent(&s) {
+			n, _ := run.Apply(s, e)
+			require.Equal(t, want, exact(t, n), run.EventType(e))
+		}
+	})
+}
+
+func TestStoredEntriesFoldAlike(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		_, journal := randomJournal(t)
+		back := stored(t, journal)
+		require.Equal(t, back, stored(t, back))
+		require.Equal(t, exact(t, fold(t, run.AgentState{}, journal)), exact(t, fold(t, run.AgentState{}, back)))
+	})
+}
+
+// TestDraftIsWhatItsEntryFoldsTo: what a shell holds after a commit is what the next one reads.
+func TestDraftIsWhatItsEntryFoldsTo(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w, journal := randomJournal(t)
+		s := fold(t, run.AgentState{}, journal[:len(journal)-1])
+		d := randomEntry(t, w, s)
+		require.Equal(t, exact(t, fold(t, s, []run.Entry{d.Entry})), exact(t, d.Committed()))
+	})
+}
+
+func TestInvariantsHoldInRandomRuns(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		_, journal := randomJournal(t)
+		var s run.AgentState
+		for i := range journal {
+			s = fold(t, s, journal[i:i+1])
+			require.NoError(t, wellFormed(&s))
+		}
+	})
+}

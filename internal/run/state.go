@@ -1,0 +1,516 @@
+package run
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/binary"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// AgentState is everything known about one run: the fold of its journal. It is a value: Apply returns a new one and the old
+// stays as it was, though both share memory. The zero AgentState is a run that has not started. It holds nothing that an
+// SDK defines. JSON is the run of the HTTP API, with the seenCount of every message.
+type AgentState struct {
+	Tenant, Run, Agent, Version string
+	Definition                  string // digest of the pinned definition's blob
+	HooksVersion                string
+	Subject, AccessControl      string
+	Heard                       []string        // people whose words it took in, or the run it began from or that delegated it. Never written in place
+	Again                       []string        // people who started it again under its key. Never written in place
+	By                          []string        // the people for whom the run acts: see RunStarted. Never written in place
+	From                        *Origin         // where the conversation began; nil = here
+	Parent                      *Parent         // whose call the run carries out; nil = nobody's
+	Input                       json.RawMessage // what the run was started with; nil when it began with a message
+	BodyDigest                  string          // of the start request: the same key with another body is refused
+	Trace                       *Trace          // nil = the run is not traced
+	Wait                        WaitMode        // "" = any_external: calls and their results are folded by it
+	Resume                      ResumeMode      // as Wait is; set only where that is all_suspended
+
+	Status      RunStatus
+	Reason      Reason
+	Error       *RunError       // set when Reason is error
+	Output      json.RawMessage // what the model's last word came to; nil where there is none
+	History     bool            // the conversation is part of the output that people see
+	StartedAt   time.Time
+	UpdatedAt   time.Time
+	EndedAt     time.Time // zero until Done
+	Owner       string    // the execution that may write; FormerOwner handed over to it
+	FormerOwner string
+	Generation  int64 // of owners, from 0
+	OwnedSince  int64 // sequence of the entry that made Owner the owner
+	WaitSeq     int64 // sequence of the entry that parked the run, while it waits
+
+	Entries int64 // journal entries applied: the next sequence number
+	Drained int64 // inbox slots applied, from 1
+
+	Prior          int64 // rounds of the conversation before the run's first inference: inferences of the runs before it, and calls of its own plan
+	Inferences     int64
+	Interactions   Interactions
+	ModelCalls     int64
+	Usage          Usage
+	ExecutionUnits int64
+	Unseen         int         // user messages that no inference has carried yet
+	Correction     *Correction // of the newest reply; nil = none. Never written in place
+	System         string      // digest of the system prompt the newest inference had
+	SystemText     string      // that prompt, where it was built once and is not in a blob nor the definition's own words
+	SystemBlob     bool        // it is the blob of its digest
+	Built          bool        // a context builder has given its messages
+	Unsaid         bool        // the run began with data that no message holds yet: a builder is to make them
+	BlobMessages   int         // live messages whose body is in a blob
+
+	Cost         USD           // what the replies cost, where prices are known
+	Waited       time.Duration // how long the run was parked
+	Pace         Pace          // what stop policies remember
+	Tally        Tally         // what the analysis of replies remembers
+	Watch        Watch         // what guards remember
+	Cut          Cut           // where the newest reply begins
+	Recovery     Recovery      // what the breaker remembers
+	Ending       Reason        // the run is to end for this reason as soon as no call is open; "" = it is not
+	EndingDetail string        // with Ending; once the run has ended, of Reason
+
+	Hooks  int64     // facts of what plugins decided
+	Begun  bool      // run_start plugins have run for this attempt
+	Broken *RunError // plugins have failed behind a call: the run is to end; nil = they have not. Never written in place
+	Hidden []string  // tools left out of the request whose reply comes next; never written in place
+
+	EvictedMessages int64       // messages that left the conversation, all from its front
+	Summary         string      // of them
+	Files           []string    // that calls among them have named, the newest last; never written in place
+	Counted         Counted     // what a provider counted of the newest request
+	Full            ContextFull // the run may not infer any more, but for a forced summary; zero = it may
+
+	Messages Log[Message] // live messages, oldest first
+	Settled  CallLog      // calls of finished rounds, in order
+	Named    []string     // ids of theirs that models chose, the first 512: who begins at a snapshot lacks the calls. Never written in place
+	Live     []Call       // calls since the oldest one that is open, in order, of several rounds under all_suspended; never written in place
+	Round    Round
+	Queued   []queued // what users said while the round had not all of its results; never written in place
+
+	Shared  json.RawMessage // the state that the run's tools and plugins share, in canonical form; nil = {}. Never written in place
+	Patches []CallPatch     // what calls have changed and is no part of Shared yet, as they finished; never written in place
+	Kept    []DecisionKept  // decisions on what is not suspended yet, one a target, oldest first; never written in place
+
+	Children Children // the runs that its calls are
+
+	Advice      Advice        // what is known of the approvals of tools, under an advisory policy
+	Plan        Orchestration // how far the run has come with its plan
+	Permissions Permissions   // of tools
+
+	Listed  bool          // its servers have been asked for their tools, which are in Definition
+	Servers []ServerState // what they said, in the definition's order; never written in place
+
+	Partial bool // folded from a snapshot: Settled lacks the calls of before it
+
+	head entryHead // of the entry being applied
+
+	ownedAt time.Time // when Owner became the owner
+
+	snapped int64 // 1 + the oldest entry that the newest snapshot needs; 0 = there is none
+
+	past *AgentState // of a Seed alone: what the run that starts will inherit
+}
+
+// Round is the newest batch of calls.
+type Round struct {
+	Inference int64 // the inference of the conversation that asked for it; 0 = none yet
+	Committed bool  // its first results are in the conversation; what comes later is appended together, or as it comes under all_suspended
+
+	Sequential bool `json:",omitempty"` // each call sees what those before it changed of the shared state
+}
+
+// queued is a block that waits to be said until the round has its results.
+type queued struct {
+	block      Block
+	source     Source
+	permission bool // it answers a request about tools
+}
+
+// Reason is why a run is where it is. stopped:<code> are values too.
+type Reason string
+
+// The reasons.
+const (
+	ReasonNaturalEnd Reason = "natural_end"
+	ReasonCancelled  Reason = "cancelled"
+	ReasonError      Reason = "error"
+	ReasonSuspended  Reason = "suspended"
+	ReasonMaxRounds  Reason = "stopped:max_rounds_reached"
+)
+
+// RunError is why a run ended in error. Message is fit to be shown and stored.
+type RunError struct {
+	Code    ErrorCode `json:"code"`
+	Message string    `json:"message"`
+}
+
+// ErrorCode is one of a small closed set.
+type ErrorCode string
+
+// The error codes.
+const (
+	CodeInteractionsExhausted ErrorCode = "interactions_exhausted"
+	CodeTokensExhausted       ErrorCode = "tokens_exhausted"
+	CodeUSDExhausted          ErrorCode = "usd_exhausted"
+	CodeModelFailed           ErrorCode = "model_failed"
+	CodeStateConflict         ErrorCode = "state_conflict"
+	CodePermissionFailed      ErrorCode = "permission_failed"
+	CodeDefinition            ErrorCode = "definition"
+	CodeMCPUnavailable        ErrorCode = "mcp_unavailable"
+	CodeInternal              ErrorCode = "internal"
+)
+
+// Seq is the sequence of the newest entry, -1 before the first.
+func (s *AgentState) Seq() int64 { return s.Entries - 1 }
+
+// LastWriter is the writer of the newest entry, "" before the first.
+func (s *AgentState) LastWriter() string { return s.head.writer }
+
+// Call finds a call by id.
+func (s *AgentState) Call(id string) (Call, bool) {
+	for i := range s.Live {
+		if s.Live[i].ID == id {
+			return s.Live[i], true
+		}
+	}
+	return s.Settled.Find(id)
+}
+
+// Calls is every call of the run in the order the model made them.
+func (s *AgentState) Calls() []Call {
+	out := make([]Call, 0, s.Settled.Len()+len(s.Live))
+	return append(append(out, s.Settled.All()...), s.Live...)
+}
+
+// OpenCall is the first call that is not settled; nil = every one is.
+func (s *AgentState) OpenCall() *Call {
+	if i := slices.IndexFunc(s.Live, Call.Open); i >= 0 {
+		return &s.Live[i]
+	}
+	return nil
+}
+
+// Waits lists the suspended calls.
+func (s *AgentState) Waits() []Call {
+	var out []Call
+	for _, c := range s.Live {
+		if c.Status == StatusSuspended {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// CountOpenRequests is how many requests to people the run waits for.
+func (s *AgentState) CountOpenRequests() int {
+	n := len(s.OpenRequests())
+	for _, c := range s.Live {
+		if c.Status == StatusSuspended && c.Wait.For != ForAnswer {
+			n++
+		}
+	}
+	return n
+}
+
+// LeftRequests are the requests to people that the end of a run may have left open: those about calls that the end
+// closed, and about tools. Whether one of them was decided before, its own record says.
+func (s *AgentState) LeftRequests() []string {
+	if s.Status != RunDone {
+		return nil
+	}
+	var ids []string
+	for _, c := range s.Live {
+		if c.Asks > 0 && c.Status == StatusCancelled && c.Result != nil && c.Result.source.Part > 0 { // as closeCall leaves it
+			ids = append(ids, ApprovalID(s.Run, c.ID, c.Asks))
+		}
+	}
+	for _, r := range s.Permissions.Asked {
+		if !r.Complete() {
+			ids = append(ids, r.Approval)
+		}
+	}
+	return ids
+}
+
+// AwaitsAnyone reports whether somebody owes the run a word: on a suspended call or on a request about tools.
+func (s *AgentState) AwaitsAnyone() bool {
+	return len(s.Permissions.Asked) > 0 || slices.ContainsFunc(s.Live, func(c Call) bool { return c.Status == StatusSuspended })
+}
+
+// EarliestExpiry is when the first of the open waits expires; zero when there is none.
+func (s *AgentState) EarliestExpiry() time.Time {
+	var first time.Time
+	for _, r := range s.Permissions.Asked {
+		if first.IsZero() || r.Expires.Before(first) {
+			first = r.Expires
+		}
+	}
+	for _, c := range s.Live {
+		if c.Status == StatusSuspended && (first.IsZero() || c.Wait.Expires.Before(first)) {
+			first = c.Wait.Expires
+		}
+	}
+	return first
+}
+
+// Exit is the call by which the run is over: one of a loop-breaking tool, that succeeded, of the newest inference. Whatever was said since,
+// but for what its round gave, is owed an answer first.
+func (s *AgentState) Exit() (Call, bool) {
+	if s.Round.Inference != s.Prior+s.Inferences {
+		return Call{}, false
+	}
+	round := s.Newest()
+	i := slices.IndexFunc(round, func(c Call) bool { return c.Breaks && c.Status == StatusSucceeded })
+	if i < 0 {
+		return Call{}, false
+	}
+	all := s.Messages.All()
+	turn := len(all) - 1
+	for turn >= 0 && all[turn].Role != RoleAssistant {
+		turn--
+	}
+	for _, m := range all[turn+1:] {
+		_, text := m.Block.(Text) // the note of a cancelled run stands in the event that closed its calls
+		own := func(c Call) bool { return !text && c.Result != nil && c.Result.source.SameEvent(m.Source) }
+		if !slices.ContainsFunc(round, own) && (turn < 0 || !m.Source.SameEvent(all[turn].Source)) {
+			return Call{}, false
+		}
+	}
+	return round[i], true
+}
+
+// WaitMode says when a round with suspended calls parks the run.
+type WaitMode string
+
+// The wait modes (semantics.md, 6.1). any_external parks a round as soon as nothing but waiting is left of it; all_suspended only one of
+// which nothing came back, and else asks the model with placeholders for what is missing.
+const (
+	WaitAllSuspended WaitMode = "all_suspended"
+)
+
+// ResumeMode says when decisions are replayed.
+type ResumeMode string
+
+// The resume modes.
+const (
+	ResumeAllAnswered ResumeMode = "all_answered"
+	ResumeBatchAll    ResumeMode = "batch_all"
+)
+
+// Condition compares the value at a JSON Pointer of the arguments. Exactly one operator is set. Numbers compare as exact
+// decimals. A missing value makes ask and deny rules match and allow rules not.
+type Condition struct {
+	Path    string            `json:"path"`
+	Eq      json.RawMessage   `json:"eq,omitempty"`
+	Ne      json.RawMessage   `json:"ne,omitempty"`
+	Gt      json.RawMessage   `json:"gt,omitempty"`
+	Gte     json.RawMessage   `json:"gte,omitempty"`
+	Lt      json.RawMessage   `json:"lt,omitempty"`
+	Lte     json.RawMessage   `json:"lte,omitempty"`
+	In      []json.RawMessage `json:"in,omitempty"`
+	Matches string            `json:"matches,omitempty"` // RE2, unanchored
+}
+
+// WithPlaceholders reports whether the model is asked while calls are open, with placeholders for their results (all_suspended).
+func (s *AgentState) WithPlaceholders() bool { return s.Wait == WaitAllSuspended }
+
+// Newest is the newest round's part of the live calls.
+func (s *AgentState) Newest() []Call {
+	for i, c := range s.Live {
+		if c.Inference == s.Round.Inference {
+			return s.Live[i:]
+		}
+	}
+	return nil
+}
+
+// Held reports whether calls that were approved have to wait for other decisions before they are replayed: under all_answered for those of
+// the newest round, under batch_all for those of every round (semantics 6.1). Under any_external there is one round.
+func (s *AgentState) Held(mode ResumeMode) bool {
+	if mode != ResumeAllAnswered && mode != ResumeBatchAll {
+		return false
+	}
+	counted := s.Live
+	if mode == ResumeAllAnswered && s.WithPlaceholders() {
+		counted = s.Newest()
+	}
+	for _, c := range counted {
+		if c.Status == StatusSuspended {
+			return true
+		}
+	}
+	return false
+}
+
+// paused reports whether the call goes nowhere before somebody answers: it is suspended, or approved and held. Only of a run that asks
+// the model meanwhile.
+func (s *AgentState) paused(c Call) bool {
+	return c.Status == StatusSuspended || c.Status == StatusResuming && s.Held(s.Resume)
+}
+
+// mustSettle reports whether the model cannot be asked, or its reply not be taken, before the call has its result.
+func (s *AgentState) mustSettle(c Call) bool {
+	return c.Open() && (!s.WithPlaceholders() || !s.paused(c))
+}
+
+// rests reports whether every call of the newest round is settled or paused.
+func (s *AgentState) rests() bool {
+	for _, c := range s.Newest() {
+		if s.mustSettle(c) {
+			return false
+		}
+	}
+	return true
+}
+
+// Skipped reports whether a call that is new stands behind one of its round that is paused.
+func (s *AgentState) Skipped(c Call) bool {
+	if !s.WithPlaceholders() || c.Status != StatusNew {
+		return false
+	}
+	for _, b := range s.Live {
+		if b.ID == c.ID {
+			return false
+		}
+		if b.Inference == c.Inference && s.paused(b) {
+			return true
+		}
+	}
+	return false
+}
+
+// Four eyes keep the people whom a call comes from, from being the ones who approve it (A10). The model calls what it
+// was told to: so these are not only who started the run, but all whose words it took in before it asked.
+
+// Requesters are the people for whom the run acts: who started it, whom it is about where that is a person, who
+// started it again under its key, and all whose messages, answers and results it has taken in.
+func (s *AgentState) Requesters() []string { return s.RequestersOnce(len(s.Heard)) }
+
+// RequestersOnce are the requesters of a call that asked when the run had heard so many people.
+func (s *AgentState) RequestersOnce(heard int) []string {
+	who := slices.Clone(s.By)
+	if IsPrincipal("user:", s.Subject) {
+		who = withPeople(who, s.Subject)
+	}
+	return withPeople(withPeople(who, s.Again...), s.Heard[:min(heard, len(s.Heard))]...)
+}
+
+// StarterKnown reports whether it is known which person started the run. Whom a caller says that it is for is not
+// known: an event can say anything.
+func (s *AgentState) StarterKnown() bool {
+	return slices.ContainsFunc(s.By, func(id string) bool { return IsPrincipal("user:", id) })
+}
+
+// noteRequesters notes whose words a fact has brought into the run.
+func (s *AgentState) noteRequesters(e Event) {
+	switch e := e.(type) {
+	case InputReceived:
+		if e.Starts {
+			s.Again = withPeople(s.Again, e.By)
+			return
+		}
+		s.Heard = withPeople(s.Heard, e.By)
+	case Answered:
+		s.Heard = withPeople(s.Heard, e.By)
+		s.Heard = withPeople(s.Heard, e.With...)
+	case Decided:
+		if e.Result != nil || e.Action != ActionApprove && e.Note != "" { // the note of a denial is said to the model
+			s.Heard = withPeople(s.Heard, e.By)
+			s.Heard = withPeople(s.Heard, e.With...)
+		}
+	}
+}
+
+// withPeople are people and those of more who are none of them, as a new list.
+func withPeople(people []string, more ...string) []string {
+	for _, id := range more {
+		if IsPrincipal("user:", id) && !slices.Contains(people, id) {
+			people = append(slices.Clip(people), id)
+		}
+	}
+	return people
+}
+
+// ApprovalID is the id of the request that is made when a call is suspended for approval: "a" and 25 characters. ask counts
+// how often that call was suspended for approval, so asking anew makes a new request and a retry makes the same one.
+func ApprovalID(run, call string, ask int) string { return "a" + HashID(run, call, strconv.Itoa(ask)) }
+
+// HashID is 125 bits of a hash over the parts, each with its length before it: no two lists of parts look alike.
+func HashID(parts ...string) string {
+	h := sha256.New()
+	for _, p := range parts {
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(p))))
+		h.Write([]byte(p))
+	}
+	return strings.ToLower(base32.StdEncoding.EncodeToString(h.Sum(nil)))[:25]
+}
+
+// The characters that names are made of. Names are matched by hand: compiling a regular expression for each would be a tenth of a
+// function's cold start. A test holds them to those expressions.
+const (
+	Lowercase = "abcdefghijklmnopqrstuvwxyz"
+	Digits    = "0123456789"
+	Letters   = Lowercase + "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+)
+
+// Spelled reports whether s is 1 to most characters, the first one of first and all of them of any.
+func Spelled(s, first, any string, most int) bool {
+	return s != "" && len(s) <= most && strings.IndexByte(first, s[0]) >= 0 && strings.Trim(s, any) == ""
+}
+
+// IsPrincipal reports whether s is a name of that kind, such as user: or group:, followed by at most 128 allowed
+// characters.
+func IsPrincipal(kind, s string) bool {
+	const name = Letters + Digits + "._@+-"
+	who, ok := strings.CutPrefix(s, kind)
+	return ok && Spelled(who, name, name, 128)
+}
+
+// ValidDigest reports whether s has the form of a blob's digest: a SHA-256, 64 lower-case hex digits.
+func ValidDigest(s string) bool {
+	const hex = Digits + "abcdef"
+	return len(s) == 64 && Spelled(s, hex, hex, 64)
+}
+
+// Trace ties a run to a distributed trace (W3C Trace Context). It names one span, the run's own, which is written when the run ends because
+// no span stays open across functions; what happens in between names it as its parent. To the core it is data that nothing depends
+// on. It is a value that nobody may change.
+type Trace struct {
+	Traceparent string `json:"traceparent"`          // of the run's own span
+	Tracestate  string `json:"tracestate,omitempty"` // as it came from whoever asked for the run
+	Parent      string `json:"parent,omitempty"`     // id of the span that asked for the run; empty = the run's is the root
+}
+
+// maxNamed is how many ids that models chose a run remembers beyond their calls. It bounds a snapshot.
+const maxNamed = 512
+
+// settled takes a call of a finished round out of the live ones.
+func (s *AgentState) settled(c Call) {
+	s.Settled = s.Settled.Append(c)
+	if len(s.Named) < maxNamed && !minted(c.ID, c.Inference) {
+		s.Named = append(s.Named[:len(s.Named):len(s.Named)], c.ID)
+	}
+}
+
+// UsedID reports whether a call of the run has the id. Of a run that has evicted messages a reader may have begun at a snapshot, and whoever
+// reads it has to say the same: ids of the core's form count as used there, and where models chose many, every id, but for those that this
+// inference alone makes.
+func (s *AgentState) UsedID(id string, inference int64) bool {
+	if _, taken := s.Call(id); taken || slices.Contains(s.Named, id) {
+		return true
+	}
+	return s.EvictedMessages > 0 && !minted(id, inference) && (len(s.Named) == maxNamed || mintedForm(id))
+}
+
+// mintedForm reports whether an id looks like one that the core makes for some inference.
+func mintedForm(id string) bool {
+	digits, rest, ok := strings.Cut(strings.TrimPrefix(id, "c"), "-")
+	if !ok || id == "" || id[0] != 'c' || rest == "" {
+		return false
+	}
+	_, err := strconv.ParseUint(digits, 10, 64)
+	return err == nil
+}

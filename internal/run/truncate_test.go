@@ -1,0 +1,93 @@
+package run_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/prompt"
+	"github.com/countersign/countersign/internal/run"
+)
+
+func cutting(most int, keep bool) *agent.Definition {
+	return &agent.Definition{Preset: agent.PresetCountersign, Context: agent.Context{TruncateResult: most, KeepWhole: keep}}
+}
+
+// requireCut holds of every result: no more characters than allowed, all of them the first of the text, valid, and a notice that says the
+// truth.
+func requireCut(t require.TestingT, most int, text string) {
+	d := cutting(most, true)
+	shown, chars, cut := prompt.CutResult(d, text)
+	valid := strings.ToValidUTF8(text, "\uFFFD")
+	require.True(t, utf8.ValidString(shown))
+	require.True(t, strings.HasPrefix(valid, shown))
+	require.Equal(t, utf8.RuneCountInString(valid), chars)
+	require.Equal(t, cut, shown != valid)
+	require.Equal(t, cut, most > 0 && chars > most)
+	if cut {
+		require.Equal(t, most, utf8.RuneCountInString(shown))
+		require.Contains(t, prompt.CutNotice(d, "c1", chars, false), fmt.Sprintf("first %d of %d ", most, chars))
+		require.Contains(t, prompt.CutNotice(d, "c1", chars, true), fmt.Sprintf(`"from":%d}`, most))
+	}
+}
+
+func FuzzCutResult(f *testing.F) {
+	f.Add(6000, "日本")
+	f.Add(1, "a\xff\xfe\xe6\x97")
+	f.Add(-1, "a")
+	f.Fuzz(func(t *testing.T, most int, text string) { requireCut(t, most, text) })
+}
+
+// TestPagesAreTheWhole: who reads a result as the notices say has all of it, once, in pages that are no longer than what was cut.
+func TestPagesAreTheWhole(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := cutting(rapid.IntRange(1, 9).Draw(t, "most"), true)
+		text := rapid.StringN(10, 60, -1).Draw(t, "text")
+		head, chars, cut := prompt.CutResult(d, text)
+		require.True(t, cut)
+		s := cutConversation(run.ToolResult{ID: "c1", Content: head, Whole: &run.Whole{Blob: "b", Chars: chars}})
+		read, notice := head, prompt.CutNotice(d, "c1", chars, true)
+		for strings.Contains(notice, "Read on") {
+			_, args, _ := strings.Cut(strings.TrimSuffix(notice, ".]"), "Read on with read_more ")
+			p, err := prompt.PageOf(d, &s, run.Call{Input: json.RawMessage(args)})
+			require.NoError(t, err)
+			page, err := prompt.PageText(d, p, text)
+			require.NoError(t, err)
+			at := strings.LastIndex(page, "\n\n[")
+			require.LessOrEqual(t, utf8.RuneCountInString(page[:at]), d.Context.TruncateResult)
+			require.Contains(t, page[at:], fmt.Sprintf("[Characters %d to %d of %d ", p.From+1, p.From+utf8.RuneCountInString(page[:at]), chars))
+			read, notice = read+page[:at], page[at:]
+		}
+		require.Equal(t, text, read)
+		require.Contains(t, notice, "This is its end.")
+	})
+}
+
+// conversation is a run that holds these results.
+func cutConversation(results ...run.ToolResult) run.AgentState {
+	var s run.AgentState
+	for _, r := range results {
+		s.Messages = s.Messages.Append(run.Message{Role: run.RoleUser, Block: r})
+	}
+	return s
+}
+
+// No tool of the agent's has the name, in any spelling that the model would not tell apart.
+func TestReadMoreIsTheirsAlone(t *testing.T) {
+	for _, name := range []string{"read_more", "read.more"} {
+		d := validDefinition(t, agent.PresetCountersign)
+		d.Tools[0].Name = name
+		require.EqualError(t, d.Check(), "tools[0].name: read_more is the name of a built-in tool, want another one, or context.keepWhole: false")
+		d.Context.KeepWhole = false
+		require.NoError(t, d.Check())
+		tool, ok := d.ToolByModelName("read_more")
+		require.True(t, ok)
+		require.Equal(t, name, tool.Name)
+	}
+}
