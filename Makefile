@@ -92,7 +92,7 @@ PROGRAMS ?= 2000
 
 .PHONY: random
 random: ## every property with 500 random cases; PROGRAMS=n whole programs with faults and people at random (internal/sweep, random_test.go)
-	RAPID_CHECKS=500 $(GO) test -count=1 -timeout 60m ./pkg/...
+	RAPID_CHECKS=500 $(GO) test -count=1 -timeout 60m ./...
 	COUNTERSIGN_RANDOM=$(PROGRAMS) $(GO) test ./internal/sweep -run TestRandom -count=1 -v -timeout 0
 
 .PHONY: fuzz

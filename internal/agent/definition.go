@@ -121,17 +121,6 @@ const (
 	ExecutorParallelStreaming Executor = "parallel_streaming"
 )
 
-// The wait modes (semantics.md, 6.1). any_external parks a round as soon as nothing but waiting is left of it; all_suspended only one of
-// which nothing came back, and else asks the model with placeholders for what is missing.
-const (
-	WaitAnyExternal run.WaitMode = "any_external"
-)
-
-// The resume modes.
-const (
-	ResumeEach run.ResumeMode = "each"
-)
-
 // TextBeside says what becomes of text that came with tool calls.
 type TextBeside string
 

@@ -48,19 +48,6 @@ type OutputFormat struct {
 	Name   string          // of the schema, for providers that want one: ^[A-Za-z0-9_-]{1,64}$; "" = the adapter's choice
 }
 
-// The lifecycles.
-const (
-	LifecycleInit        run.Lifecycle = "init"                  // the first inference of the conversation
-	LifecycleToolResult  run.Lifecycle = "tool_result"           // results came in
-	LifecycleInput       run.Lifecycle = "input"                 // a new user message came in
-	LifecycleOutputError run.Lifecycle = "output_error_feedback" // the last reply was refused as the run's output
-	LifecycleSummary     run.Lifecycle = "summary"               // the quota is used up: one last reply, without tools
-
-	LifecyclePlan      run.Lifecycle = "plan"      // the request is taken apart into steps, before the first inference
-	LifecycleRoute     run.Lifecycle = "route"     // a step of the plan is to become a call
-	LifecycleSynthesis run.Lifecycle = "synthesis" // what the steps gave is to become the answer
-)
-
 // Reply is what a model answered. Text and Calls may both be set; neither set is an empty reply.
 type Reply struct {
 	Model      string // the id of the model that answered
@@ -353,7 +340,7 @@ func (r Request) WithNotices() Request {
 	if len(r.Late) > 0 {
 		r.Messages = append(r.Messages[:len(r.Messages):len(r.Messages)], r.Once(textLate(r.Messages, r.Late)))
 	}
-	if r.Exhausted && r.Lifecycle != LifecycleSummary {
+	if r.Exhausted && r.Lifecycle != run.LifecycleSummary {
 		notice := cmp.Or(r.Notices.Exhausted, (&Definition{}).Notices(r).Exhausted)
 		r.System = Paragraphs(r.System, notice)
 		r.Messages = append(r.Messages[:len(r.Messages):len(r.Messages)], r.Once(notice))

@@ -166,22 +166,6 @@ func (c *checker) builtinNames(d *Definition) {
 	}
 }
 
-// The call reasons.
-const (
-	WhyExpired          run.CallReason = "expired"             // nobody decided in time
-	WhyUnknownTool      run.CallReason = "unknown_tool"        //
-	WhyInvalidArguments run.CallReason = "invalid_arguments"   //
-	WhyTimeout          run.CallReason = "timeout"             // a tool that may be repeated ran out of time
-	WhyVoided           run.CallReason = "voided"              // what was approved is not what would run
-	WhyPrecondition     run.CallReason = "precondition"        // what the call depends on could not be read
-	WhyBlocked          run.CallReason = "blocked"             // by a plugin
-	WhyOutOfScope       run.CallReason = "out_of_scope"        // a plugin or a guard had left the tool out of the request
-	WhyAwaiting         run.CallReason = "awaiting_permission" // blocked: the tool's permission is being requested
-	WhyDuplicate        run.CallReason = "duplicate"           // it repeats one whose result the model has
-	WhyTooManyOpen      run.CallReason = "too_many_open"       // people are asked as much of the run as they may be at a time (limits.open)
-	WhyToolChanged      run.CallReason = "tool_changed"        // its server says something else of the tool than the run is pinned to
-)
-
 // MaxResult is how many bytes of a result's text are taken, whatever its tool says.
 const MaxResult = 8 << 20
 

@@ -157,7 +157,7 @@ func TestA6ChangedCeilingStopsTheCall(t *testing.T) {
 					change()
 					r.resume()
 					require.Empty(t, r.refund.paid)
-					require.Equal(t, agent.WhyVoided, r.call().Reason)
+					require.Equal(t, run.WhyVoided, r.call().Reason)
 				})
 			})
 		}

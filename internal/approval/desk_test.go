@@ -97,7 +97,7 @@ func TestA6ChangedDefinitionStopsTheCall(t *testing.T) {
 					r.tamper(tamper)
 					r.resume()
 					require.Empty(t, r.refund.paid)
-					require.Equal(t, agent.WhyVoided, r.call().Reason)
+					require.Equal(t, run.WhyVoided, r.call().Reason)
 					require.Zero(t, r.item().Attrs["consumed"].Int())
 				})
 			})
@@ -141,7 +141,7 @@ func TestA6ChangedArgumentsStopTheCall(t *testing.T) {
 				}
 				require.Empty(t, r.refund.paid, "byte %d: %s", i, changed)
 				if err == nil {
-					require.Contains(t, []run.CallReason{agent.WhyVoided, agent.WhyInvalidArguments, run.WhyDenied}, r.call().Reason)
+					require.Contains(t, []run.CallReason{run.WhyVoided, run.WhyInvalidArguments, run.WhyDenied}, r.call().Reason)
 				}
 			})
 		}
@@ -181,7 +181,7 @@ func TestA6ForgedRequestStopsTheCall(t *testing.T) {
 				s := r.state()
 				c := s.Calls()[0]
 				require.Equal(t, run.StatusFailed, c.Status)
-				require.Equal(t, agent.WhyVoided, c.Reason)
+				require.Equal(t, run.WhyVoided, c.Reason)
 			})
 		})
 	}
@@ -583,7 +583,7 @@ func TestA14TimeoutNeverApproves(t *testing.T) {
 		require.Empty(t, r.refund.paid)
 		c := r.call()
 		require.Equal(t, run.StatusCancelled, c.Status)
-		require.Equal(t, agent.WhyExpired, c.Reason)
+		require.Equal(t, run.WhyExpired, c.Reason)
 		require.True(t, c.Result.IsError)
 		require.Contains(t, c.Result.Content, "Expired")
 		require.Equal(t, approval.Expired, r.approval().Status)
@@ -601,7 +601,7 @@ func TestA14ExpiredGrantIsNotUsed(t *testing.T) {
 		r.untilExpiry(0)
 		r.resume()
 		require.Empty(t, r.refund.paid)
-		require.Equal(t, agent.WhyExpired, r.call().Reason)
+		require.Equal(t, run.WhyExpired, r.call().Reason)
 		require.Zero(t, r.item().Attrs["consumed"].Int())
 	})
 	inBubble(t, func(t *testing.T, r *room) {

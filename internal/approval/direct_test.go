@@ -159,7 +159,7 @@ func TestA6EarlyApprovalIsConsumed(t *testing.T) {
 		})
 		r.drive(0)
 		require.Empty(t, r.refund.paid)
-		require.Equal(t, agent.WhyVoided, r.call().Reason)
+		require.Equal(t, run.WhyVoided, r.call().Reason)
 	})
 }
 

@@ -321,7 +321,7 @@ func TestA11DenyWinsOverAPattern(t *testing.T) {
 		"another policy":      {func(r *room) { r.def.Permission.Expires += time.Hour }, asked},
 		"fewer uses":          {func(r *room) { r.def.Permission.Bounds.Uses = 1 }, asked},
 		"another tool":        {func(r *room) { r.def.Tools[0].Description = "Pays twice." }, asked},
-		"a tool that is gone": {func(r *room) { r.def.Tools[0].Name = "repay" }, refused(agent.WhyUnknownTool)},
+		"a tool that is gone": {func(r *room) { r.def.Tools[0].Name = "repay" }, refused(run.WhyUnknownTool)},
 		"others decide":       {func(r *room) { r.def.Permission.Approvers = []string{"group:bosses"} }, asked},
 		"nothing stands now": {func(r *room) {
 			r.def.Permission.Grants, r.def.Permission.Bounds = agent.GrantsRun, agent.StandingBounds{}

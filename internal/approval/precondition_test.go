@@ -108,8 +108,8 @@ func TestPreconditionIsReadAgain(t *testing.T) {
 		"in another spelling":   {func(o *orders) { o.gives = "{ \"status\" : \"p\\u0061id\" }" }, 1, "", false},
 		"changed":               {func(o *orders) { o.gives = `{"status":"refunded"}` }, 0, "", true},
 		"more of it":            {func(o *orders) { o.gives = `{"status":"paid","open":true}` }, 0, "", true},
-		"cannot be read":        {func(o *orders) { o.fails = errors.New("connection reset") }, 0, agent.WhyPrecondition, false},
-		"more than can be seen": {func(o *orders) { o.gives = strings.Repeat("x", policy.MaxChecked+1) }, 0, agent.WhyPrecondition, false},
+		"cannot be read":        {func(o *orders) { o.fails = errors.New("connection reset") }, 0, run.WhyPrecondition, false},
+		"more than can be seen": {func(o *orders) { o.gives = strings.Repeat("x", policy.MaxChecked+1) }, 0, run.WhyPrecondition, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inStill(t, func(t *testing.T, r *room, o *orders) {
@@ -155,7 +155,7 @@ func TestPreconditionThatNeverHolds(t *testing.T) {
 			r.resume()
 		}
 		require.Empty(t, r.refund.paid)
-		require.Equal(t, agent.WhyVoided, r.call().Reason)
+		require.Equal(t, run.WhyVoided, r.call().Reason)
 		require.Contains(t, r.call().Result.Content, "3 times")
 	})
 }

@@ -56,7 +56,7 @@ func TestStandingGrantRevokedBetweenTwoEntries(t *testing.T) {
 				if under.mode == agent.ModeSuspendAndReplay {
 					require.Equal(t, run.StatusSuspended, second.Status)
 				} else {
-					require.Equal(t, agent.WhyAwaiting, second.Reason)
+					require.Equal(t, run.WhyAwaiting, second.Reason)
 				}
 			})
 		})

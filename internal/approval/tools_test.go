@@ -263,7 +263,7 @@ func TestClaimIsHeldToTheGrant(t *testing.T) {
 		r.resume()
 		s := r.state()
 		c, _ := s.Call("c3")
-		require.Equal(t, agent.WhyVoided, c.Reason)
+		require.Equal(t, run.WhyVoided, c.Reason)
 		require.Empty(t, r.refund.paid)
 	})
 }

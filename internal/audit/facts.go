@@ -232,7 +232,7 @@ func (c *change) settles(event run.Event) {
 		switch {
 		case was.Grant.Consumed:
 			c.add(c.result(was, is, event))
-		case is.Reason == agent.WhyVoided:
+		case is.Reason == run.WhyVoided:
 			c.add(c.of(was, Voided))
 		case is.Reason == policyChanged:
 			c.add(c.of(was, PolicyChanged))

@@ -74,11 +74,13 @@ func TestForbiddenEffectsDoNotCompile(t *testing.T) {
 	calls := map[string]string{
 		"AddMessage": `AddMessage("")`, "AddReminder": `AddReminder("")`, "AddSession": `AddSession("")`, "AddSystem": `AddSystem("")`, "Allow": `Allow()`, "Block": `Block("")`,
 		"End": `End()`, "Exclude": `Exclude("")`, "IncludeOnly": `IncludeOnly("")`, "Patch": `Patch("", 1)`, "SetResult": `SetResult(agent.ToolResultData{})`,
-		"Stop": `Stop("")`, "Suspend": `Suspend(agent.Ticket{})`, "Transform": `Transform(nil)`,
+		"Stop": `Stop("")`, "Suspend": `Suspend(run.Ticket{})`, "Transform": `Transform(nil)`,
 	}
 	require.Len(t, calls, len(effects))
 	var source strings.Builder
-	source.WriteString("package forbidden\n\nimport (\n\t\"context\"\n\t\"github.com/countersign/countersign/internal/agent\"\n\t\"github.com/countersign/countersign/internal/hook\"\n)\n\nvar _ agent.Ticket\n")
+	source.WriteString("package forbidden\n\nimport (\n\t\"context\"\n\t\"github.com/countersign/countersign/internal/agent\"\n" +
+		"\t\"github.com/countersign/countersign/internal/hook\"\n\t\"github.com/countersign/countersign/internal/run\"\n)\n\n" +
+		"var (\n\t_ agent.ToolResultData\n\t_ run.Ticket\n)\n")
 	wrong := map[int]string{}
 	line := strings.Count(source.String(), "\n")
 	for _, phase := range run.Phases() {

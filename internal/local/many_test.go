@@ -259,7 +259,7 @@ func TestFewRequestsAreToldOfOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pager{}
 		o, mails := crew(t, &slow{Table: memory.New()}, memory.NewBlobs(), p, 4, 1)
-		o.def.Wait, o.def.Resume = run.WaitAllSuspended, agent.ResumeEach // the model goes on while calls wait
+		o.def.Wait, o.def.Resume = run.WaitAllSuspended, run.ResumeEach // the model goes on while calls wait
 		o.start(t)
 		time.Sleep(time.Minute)
 		require.Equal(t, []string{"user:ana asked 4", "user:cleo asked 4"}, p.drain())

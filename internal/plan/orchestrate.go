@@ -22,17 +22,12 @@ const (
 	synthesisResult = 500 // characters of a step's result that the answer is made of
 )
 
-// ForPlan reports whether a request is made for a run's plan. Such a reply is no inference.
-func ForPlan(l run.Lifecycle) bool {
-	return l == agent.LifecyclePlan || l == agent.LifecycleRoute || l == agent.LifecycleSynthesis
-}
-
 // LeavesPlan is the fact that must stand before what a asks of the loop: the run is at a plan that it cannot go on with.
 func LeavesPlan(s *run.AgentState, a run.Action) (run.PlanLeft, bool) {
-	if a.Kind != run.ActInfer || ForPlan(a.Lifecycle) || !s.Plan.Active() {
+	if a.Kind != run.ActInfer || a.Lifecycle.ForPlan() || !s.Plan.Active() {
 		return run.PlanLeft{}, false
 	}
-	return run.PlanLeft{N: s.Plan.Facts + 1, Why: LeftLimit}, true
+	return run.PlanLeft{N: s.Plan.Facts + 1, Why: run.LeftLimit}, true
 }
 
 // LeavePlan gives the run to the loop because something failed that Detail says, bounded.
@@ -47,13 +42,13 @@ func LeavePlan(s *run.AgentState, why run.LeaveReason, detail string) run.PlanLe
 // PlanModel is the model that a request for the plan asks.
 func PlanModel(d *agent.Definition, l run.Lifecycle) agent.ModelSpec {
 	own, m := d.Orchestrator.Planner, d.Model
-	if l == agent.LifecycleRoute {
+	if l == run.LifecycleRoute {
 		own = d.Orchestrator.Router
 	}
 	if own != nil {
 		m = *own
 	}
-	if l == agent.LifecycleSynthesis || own != nil && own.Temperature != nil {
+	if l == run.LifecycleSynthesis || own != nil && own.Temperature != nil {
 		return m
 	}
 	cool := planTemperature
@@ -68,10 +63,10 @@ func PlanModel(d *agent.Definition, l run.Lifecycle) agent.ModelSpec {
 // Narrowing is what the tools of the request for a are compared with, and how many are offered; false where all are.
 func Narrowing(d *agent.Definition, s *run.AgentState, a run.Action) (query, server string, k int, narrows bool) {
 	switch {
-	case a.Lifecycle == agent.LifecycleRoute:
+	case a.Lifecycle == run.LifecycleRoute:
 		step := s.Plan.Steps[s.Plan.Next()]
 		query, server, k = step.Description, step.Server, d.Orchestrator.TopK
-	case ForPlan(a.Lifecycle) || a.Lifecycle == agent.LifecycleSummary:
+	case a.Lifecycle.ForPlan() || a.Lifecycle == run.LifecycleSummary:
 		return "", "", 0, false
 	default:
 		query, k = lastSaid(s), d.Prefilter.TopK
@@ -100,9 +95,9 @@ func BuildPlanRequest(d *agent.Definition, s *run.AgentState, a run.Action, syst
 	}
 	b := planBuilder{d: d, s: s, results: results}
 	switch a.Lifecycle {
-	case agent.LifecyclePlan:
+	case run.LifecyclePlan:
 		r.System, r.Messages = agent.Paragraphs(system, b.planSystem(a)), b.planMessages(r)
-	case agent.LifecycleRoute:
+	case run.LifecycleRoute:
 		r.System, r.Messages, r.Tools = d.Word(agent.WordStepSystem, nil), []run.Message{r.Once(b.step())}, offeredToPlan(d, s, a)
 	default:
 		r.System, r.Messages = agent.Paragraphs(system, d.Word(agent.WordSynthesisSystem, nil)), []run.Message{r.Once(b.synthesis())}
@@ -279,7 +274,7 @@ func (b planBuilder) result(step run.StepState) string {
 // PlanBodies lists the calls of the plan whose results the request for a quotes and whose bodies are in blobs: their digests, by call.
 func PlanBodies(s *run.AgentState, a run.Action) map[string]string {
 	bodies := map[string]string{}
-	if a.Lifecycle != agent.LifecycleRoute && a.Lifecycle != agent.LifecycleSynthesis {
+	if a.Lifecycle != run.LifecycleRoute && a.Lifecycle != run.LifecycleSynthesis {
 		return bodies
 	}
 	for _, step := range s.Plan.Steps {
@@ -304,14 +299,3 @@ func excerpt(text string, whole, head int) string {
 	}
 	return text
 }
-
-// The reasons.
-const (
-	LeftUnreadable  run.LeaveReason = "unreadable"     // the planner's reply is no plan
-	LeftTooLong     run.LeaveReason = "too_many_steps" // more than the definition allows
-	LeftModelFailed run.LeaveReason = "model_failed"
-	LeftIndexFailed run.LeaveReason = "index_failed"  // the tools could not be compared with the step
-	LeftStepFailed  run.LeaveReason = "step_failed"   // and a later step needs what it would have given
-	LeftNothingDone run.LeaveReason = "nothing_done"  // not all steps went well, and none called a tool
-	LeftLimit       run.LeaveReason = "limit_reached" // of tokens or of cost: the loop ends as limits say
-)

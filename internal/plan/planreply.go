@@ -18,9 +18,9 @@ func PlanFacts(d *agent.Definition, s *run.AgentState, a run.Action, r agent.Rep
 	took := spentOn(d, s, a, r, requests)
 	r = understoodForPlan(d, a, r)
 	switch a.Lifecycle {
-	case agent.LifecyclePlan:
+	case run.LifecyclePlan:
 		return planFacts(d, s, r, took)
-	case agent.LifecycleRoute:
+	case run.LifecycleRoute:
 		return routeFacts(d, s, a, r, took, accepts)
 	default:
 		return []run.Event{synthesised(d, s, r, took, results)}
@@ -35,7 +35,7 @@ func understoodForPlan(d *agent.Definition, a run.Action, r agent.Reply) agent.R
 	if asked.Answering(r.Place).Dialect == agent.DialectXML && len(r.Calls) == 0 {
 		said := dialect.ReadToolText(agent.ValidText(r.Text))
 		r = said.Reply(r)
-		if a.Lifecycle == agent.LifecycleRoute && said.Called {
+		if a.Lifecycle == run.LifecycleRoute && said.Called {
 			if call, err := said.Call(d.XML.MissingServer); err == nil {
 				r.Calls = []agent.ReplyCall{dialect.Call(d, call)}
 			}
@@ -52,12 +52,12 @@ func understoodForPlan(d *agent.Definition, a run.Action, r agent.Reply) agent.R
 func PlanFailed(d *agent.Definition, s *run.AgentState, a run.Action, failed *agent.ModelError, requests int, results map[string]string) []run.Event {
 	took := run.Spent{N: s.Plan.Facts + 1, Requests: requests}
 	switch {
-	case a.Lifecycle == agent.LifecycleSynthesis:
+	case a.Lifecycle == run.LifecycleSynthesis:
 		return []run.Event{synthesised(d, s, agent.Reply{}, took, results)}
 	case s.Plan.Stage == run.PlanAgain:
 		return []run.Event{run.Planned{Spent: took, Steps: []run.PlanStep{s.Plan.Steps[0].PlanStep}}}
 	default:
-		left := LeavePlan(s, LeftModelFailed, failed.Error())
+		left := LeavePlan(s, run.LeftModelFailed, failed.Error())
 		left.Requests = requests
 		return []run.Event{left}
 	}
@@ -84,9 +84,9 @@ func planFacts(d *agent.Definition, s *run.AgentState, r agent.Reply, took run.S
 	case !first && (err != nil || len(plan.Steps) < 2 || len(plan.Steps) > d.Orchestrator.MaxSteps): // used only if it has more steps
 		e.Steps = []run.PlanStep{s.Plan.Steps[0].PlanStep}
 	case err != nil:
-		return leaving(s, e, LeftUnreadable, err.Error())
+		return leaving(s, e, run.LeftUnreadable, err.Error())
 	case len(plan.Steps) > d.Orchestrator.MaxSteps: // what is beyond would be left undone, and the answer would not say so
-		return leaving(s, e, LeftTooLong, "")
+		return leaving(s, e, run.LeftTooLong, "")
 	default:
 		e.Steps, e.Text = plan.Steps, plan.Direct
 		e.Again = first && len(plan.Steps) == 1 && asksForMore(planBuilder{d: d, s: s}.request())
@@ -139,12 +139,12 @@ func failedStep(p *run.Orchestration, step run.StepState, failed bool) run.Leave
 	at := p.Next()
 	for _, later := range p.Steps[at+1:] {
 		if slices.Contains(mentioned(later.Description), step.Number) {
-			return LeftStepFailed
+			return run.LeftStepFailed
 		}
 	}
 	called := slices.ContainsFunc(p.Steps[:at], func(st run.StepState) bool { return st.Use.ID != "" })
 	if at+1 == len(p.Steps) && !called {
-		return LeftNothingDone
+		return run.LeftNothingDone
 	}
 	return ""
 }

@@ -11,13 +11,6 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// The findings of TextHeuristic (semantics 4.2, 4.3).
-const (
-	KindIncomplete run.CorrectionKind = "incomplete" // it says that work is left
-	KindDeflection run.CorrectionKind = "deflection" // it asks back, offers, narrates or refuses
-	KindEmpty      run.CorrectionKind = "empty"      // neither text nor calls
-)
-
 // shortQuestion is how long, in bytes, a text with a question mark is that is taken for a question by that alone.
 const shortQuestion = 300
 
@@ -29,9 +22,9 @@ func Read(a agent.Analysis, text string, suspected bool) run.CorrectionKind {
 	case len(a.Completion) == 0 && completed(text) || says(text, a.Completion):
 		return ""
 	case says(text, phrasesOf(a.Incomplete, incompleteSignals)):
-		return KindIncomplete
+		return run.KindIncomplete
 	case suspected && !presents(text) && deflects(a, text):
-		return KindDeflection
+		return run.KindDeflection
 	default:
 		return ""
 	}
@@ -82,10 +75,10 @@ func judgeEmpty(d *agent.Definition, s *run.AgentState, e run.Replied) run.Repli
 	t := tallied(s)
 	t.Empty = s.Tally.Empty + 1
 	e.Text, e.Reasoning = "", nil
-	e.Correction = &run.Correction{Lifecycle: run.LifecycleNudge, Ephemeral: true, Kind: KindEmpty, Text: d.Word(agent.WordEmptyFirst, nil)}
+	e.Correction = &run.Correction{Lifecycle: run.LifecycleNudge, Ephemeral: true, Kind: run.KindEmpty, Text: d.Word(agent.WordEmptyFirst, nil)}
 	switch {
 	case t.Empty >= d.Analysis.EmptyReplies:
-		e.Correction.Lifecycle, e.Correction.Text = agent.LifecycleSummary, fmt.Sprintf("%d empty replies in a row", t.Empty)
+		e.Correction.Lifecycle, e.Correction.Text = run.LifecycleSummary, fmt.Sprintf("%d empty replies in a row", t.Empty)
 	case t.Entered > 0:
 		e.Correction.Text = d.Word(agent.WordEmptyAfterTools, nil)
 	}
@@ -105,7 +98,7 @@ func judgeText(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replie
 	switch why {
 	case "":
 		return e
-	case KindDeflection:
+	case run.KindDeflection:
 		t.Deflections++
 		key = agent.WordDeflection
 	}

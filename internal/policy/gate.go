@@ -70,7 +70,7 @@ func TooManyOpen(d *agent.Definition, s *run.AgentState) bool {
 // NotAsked is the result of a call about which nobody is asked, as too many requests are open.
 func NotAsked(d *agent.Definition, c run.Call) *run.CallFinished {
 	text := d.Word(agent.WordTooManyOpen, map[string]any{"Tool": c.Name, "Open": d.MaxOpen()})
-	return refuse(c, agent.WhyTooManyOpen, text, Decision{}).Refuse
+	return refuse(c, run.WhyTooManyOpen, text, Decision{}).Refuse
 }
 
 // gateCall is GateHooked, however many requests are open.
@@ -91,19 +91,19 @@ func gateCall(d *agent.Definition, s *run.AgentState, c run.Call, plugins agent.
 		return refuse(c, run.WhyDenied, textToolDenied(d, c.Name, no), dec)
 	}
 	if plugins.Block != nil {
-		return refuse(c, agent.WhyBlocked, d.Word(agent.WordBlockedCall, map[string]any{"Tool": c.Name, "Reason": *plugins.Block}), dec)
+		return refuse(c, run.WhyBlocked, d.Word(agent.WordBlockedCall, map[string]any{"Tool": c.Name, "Reason": *plugins.Block}), dec)
 	}
 	if plugins.Result != nil {
 		return Gate{Give: plugins.Result, Rule: dec}
 	}
 	if c.Hidden {
-		return refuse(c, agent.WhyOutOfScope, d.Word(agent.WordOutOfScope, about(c)), dec)
+		return refuse(c, run.WhyOutOfScope, d.Word(agent.WordOutOfScope, about(c)), dec)
 	}
 	if !known {
-		return refuse(c, agent.WhyUnknownTool, agent.TextUnknownTool(c.Name, d), dec)
+		return refuse(c, run.WhyUnknownTool, agent.TextUnknownTool(c.Name, d), dec)
 	}
 	if Disabled(s, t) {
-		return refuse(c, agent.WhyToolChanged, TextToolChanged(d, c), dec)
+		return refuse(c, run.WhyToolChanged, TextToolChanged(d, c), dec)
 	}
 	if d.BreaksLoop(t.Name) {
 		return gateLoopBreaking(d, t, c, valid)
@@ -113,7 +113,7 @@ func gateCall(d *agent.Definition, s *run.AgentState, c run.Call, plugins agent.
 		return g
 	}
 	if err := checkArguments(d, s, t, c, valid); err != nil {
-		return refuse(c, agent.WhyInvalidArguments, d.Word(agent.WordInvalidArguments, map[string]any{"Tool": c.Name, "Problem": err.Error()}), dec)
+		return refuse(c, run.WhyInvalidArguments, d.Word(agent.WordInvalidArguments, map[string]any{"Tool": c.Name, "Problem": err.Error()}), dec)
 	}
 	if asked, ok := c.Asked(); ok && c.Resume != nil && asked.Mode == run.TicketResult {
 		return Gate{Give: &agent.ToolResultData{Content: ResultText(c.Resume)}, Rule: dec}
@@ -130,7 +130,7 @@ func gateCall(d *agent.Definition, s *run.AgentState, c run.Call, plugins agent.
 // gateAsked suspends a call that plugins have somebody asked about, as often as the definition lets them.
 func gateAsked(d *agent.Definition, s *run.AgentState, c run.Call, asked *run.Ticket, dec Decision, now time.Time) Gate {
 	if d.Limits.Asks > 0 && c.Asks >= d.Limits.Asks {
-		return refuse(c, agent.WhyBlocked, d.Word(agent.WordAskedOften, map[string]any{"Tool": c.Name, "Asks": c.Asks}), dec)
+		return refuse(c, run.WhyBlocked, d.Word(agent.WordAskedOften, map[string]any{"Tool": c.Name, "Asks": c.Asks}), dec)
 	}
 	ask := AskFor(d, s, c, dec, now)
 	ask.For, ask.Ticket, ask.Gate = run.ForInput, asked, true
@@ -148,14 +148,14 @@ func gatePerson(d *agent.Definition, s *run.AgentState, c run.Call, t agent.Tool
 	}
 	status, byItself := s.Permissions.Status(c.Tool, c.Inference), hasCaseKeys(c.Input) // nothing that was said of other calls covers it
 	switch {
-	case status == PermissionDenied:
+	case status == run.PermissionDenied:
 		return refuse(c, run.WhyDenied, d.Word(agent.WordToolRefused, about(c)), dec)
-	case status == PermissionApproved && !dec.Ceiling && !byItself: // it knows its own agent's permissions; where one above asks, a person's word is needed besides
+	case status == run.PermissionApproved && !dec.Ceiling && !byItself: // it knows its own agent's permissions; where one above asks, a person's word is needed besides
 		return one
 	}
 	digest, granting := ToolDigest(d, s, t, c.Input, dec), Granting(d)
 	// A backend's word on a new call is the last one. A call that resumes has been asked about since.
-	last := status == PermissionRequestable && c.Status != run.StatusResuming
+	last := status == run.PermissionRequestable && c.Status != run.StatusResuming
 	if p, covered := covering(s, c.Tool, digest, dec); covered && !byItself && !last {
 		one.Claim = &run.CallClaimed{Call: c.ID, Under: p.Approval, Digest: digest, Once: granting.Once()}
 		return one
@@ -167,7 +167,7 @@ func gatePerson(d *agent.Definition, s *run.AgentState, c run.Call, t agent.Tool
 		}
 	}
 	if d.Permission.Mode == agent.ModeBlockAndRetry {
-		g := refuse(c, agent.WhyAwaiting, d.Word(agent.WordAwaiting, about(c)), dec)
+		g := refuse(c, run.WhyAwaiting, d.Word(agent.WordAwaiting, about(c)), dec)
 		return Gate{Block: g.Refuse, Rule: dec}
 	}
 	return Gate{Suspend: AskFor(d, s, c, dec, now), Rule: dec} // also when it is to run again in a fork, which inherits no approval
@@ -184,7 +184,7 @@ func gateGranted(d *agent.Definition, s *run.AgentState, c run.Call, t agent.Too
 			if movedOn(d, s, c, t) {
 				return askAgain(d, s, c, dec, now)
 			}
-			return refuse(c, agent.WhyVoided, d.Word(agent.WordVoided, about(c)), dec)
+			return refuse(c, run.WhyVoided, d.Word(agent.WordVoided, about(c)), dec)
 		}
 		return Gate{Run: true, Rule: dec}
 	}
@@ -192,10 +192,10 @@ func gateGranted(d *agent.Definition, s *run.AgentState, c run.Call, t agent.Too
 		if movedOn(d, s, c, t) {
 			return askAgain(d, s, c, dec, now)
 		}
-		return refuse(c, agent.WhyVoided, d.Word(agent.WordVoided, about(c)), dec)
+		return refuse(c, run.WhyVoided, d.Word(agent.WordVoided, about(c)), dec)
 	}
 	if !c.Grant.Consumed && !now.Before(c.Grant.Expires) {
-		return refuse(c, agent.WhyExpired, d.Word(agent.WordGrantExpired, about(c)), dec)
+		return refuse(c, run.WhyExpired, d.Word(agent.WordGrantExpired, about(c)), dec)
 	}
 	if !grantCounts(*c.Grant, s, dec) {
 		ask := AskFor(d, s, c, dec, now)
@@ -214,7 +214,7 @@ func askAgain(d *agent.Definition, s *run.AgentState, c run.Call, dec Decision, 
 
 // Voided refuses an approved call whose approval does not hold any more: withdrawn, used up, or not of this action (A6).
 func Voided(d *agent.Definition, c run.Call) *run.CallFinished {
-	return refuse(c, agent.WhyVoided, d.Word(agent.WordVoided, about(c)), Decision{}).Refuse
+	return refuse(c, run.WhyVoided, d.Word(agent.WordVoided, about(c)), Decision{}).Refuse
 }
 
 // AskFor is the suspension of a call that needs a person, under the id and digest of the request people will see.

@@ -20,7 +20,7 @@ func newestWatch(d *agent.Definition, s *run.AgentState) run.Watch {
 	}
 	if d.Guards.DuplicateCalls {
 		w.Duplicates++
-		if slices.ContainsFunc(round, func(c run.Call) bool { return c.Reason != agent.WhyDuplicate }) {
+		if slices.ContainsFunc(round, func(c run.Call) bool { return c.Reason != run.WhyDuplicate }) {
 			w.Duplicates = 0
 		}
 	}
@@ -62,7 +62,7 @@ func watched(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied 
 // off.
 func allFailed(round []run.Call) bool {
 	return !slices.ContainsFunc(round, func(c run.Call) bool {
-		return c.Result == nil || !c.Result.IsError || c.Reason == run.WhySkipped || c.Reason == agent.WhyAwaiting || c.Reason == agent.WhyDuplicate || c.Reason == run.WhyCancelled
+		return c.Result == nil || !c.Result.IsError || c.Reason == run.WhySkipped || c.Reason == run.WhyAwaiting || c.Reason == run.WhyDuplicate || c.Reason == run.WhyCancelled
 	})
 }
 
@@ -76,7 +76,7 @@ func failing(before []run.FailingTool, round []run.Call) []run.FailingTool {
 	}
 	seen := map[string]bool{}
 	for _, c := range round {
-		if seen[c.Tool] || !broke(c) || succeeded(round, c.Tool) {
+		if seen[c.Tool] || !c.Broke() || succeeded(round, c.Tool) {
 			continue
 		}
 		seen[c.Tool] = true
@@ -87,12 +87,6 @@ func failing(before []run.FailingTool, round []run.Call) []run.FailingTool {
 		after[i].Rounds++
 	}
 	return after
-}
-
-// broke reports whether the call says something against its tool: it failed, ran out of time or could not be called like that. What
-// people, policy and plugins kept from running does not.
-func broke(c run.Call) bool {
-	return c.Reason == run.WhyToolError || c.Reason == agent.WhyTimeout || c.Reason == agent.WhyInvalidArguments
 }
 
 func succeeded(round []run.Call, tool string) bool {
@@ -130,9 +124,9 @@ func guarded(d *agent.Definition, s *run.AgentState, c run.Call, g Gate) Gate {
 	case c.Status != run.StatusNew || c.Inference != s.Round.Inference || !g.Run && g.Suspend == nil && g.Block == nil:
 		return g
 	case withdrawn(d, s.Watch, c.Tool):
-		return refuse(c, agent.WhyOutOfScope, d.Word(agent.WordWithdrawnCall, map[string]any{"Tool": c.Name, "Times": s.Watch.Failures(c.Tool)}), g.Rule)
+		return refuse(c, run.WhyOutOfScope, d.Word(agent.WordWithdrawnCall, map[string]any{"Tool": c.Name, "Times": s.Watch.Failures(c.Tool)}), g.Rule)
 	case c.Repeats != "" && g.Run && g.Claim == nil:
-		return refuse(c, agent.WhyDuplicate, d.Word(agent.WordDuplicateCall, map[string]any{"Tool": c.Name, "Call": c.Repeats}), g.Rule)
+		return refuse(c, run.WhyDuplicate, d.Word(agent.WordDuplicateCall, map[string]any{"Tool": c.Name, "Call": c.Repeats}), g.Rule)
 	default:
 		return g
 	}
@@ -177,7 +171,7 @@ func repeated(s *run.AgentState, c run.RepliedCall) string {
 	found := ""
 	for _, b := range returned(s) {
 		switch {
-		case b.Reason == agent.WhyDuplicate && same(b):
+		case b.Reason == run.WhyDuplicate && same(b):
 			found = b.Repeats
 		case b.Status == run.StatusSucceeded && same(b) && found == "":
 			found = b.ID
@@ -201,10 +195,6 @@ func spokenTo(s *run.AgentState) bool {
 
 // Closest are the names, at most three, that are most like what somebody has written, best first; none where none is.
 func Closest(written string, names []string) []string { return agent.Closest(written, names) }
-
-// CodeBreaker ends a run whose model is told the very same again and again (seed 004, circuit breaker), or went in circles and could not
-// even sum up.
-const CodeBreaker run.ErrorCode = "breaker"
 
 // recovery is what the breaker remembers of s, with what the model is about to be told of the newest round.
 func recovery(d *agent.Definition, s *run.AgentState) run.Recovery {
@@ -235,7 +225,7 @@ func tripped(d *agent.Definition, s *run.AgentState) (run.Finished, bool) {
 	}
 	refused := s.Correction.Owed() && s.Correction.Recovers()
 	if r := recovery(d, s); r.Same >= d.XML.Breaker && (refused || Reminder(d, s) != "") {
-		return agent.Fail(CodeBreaker, fmt.Sprintf("the model made the same mistake %d times in a row", r.Same)), true
+		return agent.Fail(run.CodeBreaker, fmt.Sprintf("the model made the same mistake %d times in a row", r.Same)), true
 	}
 	return run.Finished{}, false
 }
@@ -247,7 +237,7 @@ func Reminder(d *agent.Definition, s *run.AgentState) string {
 	}
 	var texts []string
 	for _, c := range s.Newest() {
-		if c.Status != run.StatusFailed || c.Reason == agent.WhyAwaiting { // of that people tell it more
+		if c.Status != run.StatusFailed || c.Reason == run.WhyAwaiting { // of that people tell it more
 			continue
 		}
 		if text := reminderOf(d, s, c); len(texts) == 0 || texts[len(texts)-1] != text {
@@ -259,7 +249,7 @@ func Reminder(d *agent.Definition, s *run.AgentState) string {
 
 func reminderOf(d *agent.Definition, s *run.AgentState, c run.Call) string {
 	switch {
-	case c.Reason == agent.WhyUnknownTool:
+	case c.Reason == run.WhyUnknownTool:
 		return d.Word(agent.WordUnknownTool, map[string]any{"Tool": c.Name, "Tools": toolList(d, s), "Format": dialect.CallFormat(d)})
 	case c.Result == nil: // a call that has failed has a result
 		return ""
@@ -291,7 +281,7 @@ func refusedCall(d *agent.Definition, problem *dialect.TextCallError, text strin
 // Offered are the tools of the request as the model is told of them: what plugins and guards left of them, and none once it is
 // only to sum up.
 func Offered(d *agent.Definition, s *run.AgentState, a run.Action) []agent.ToolSpec {
-	if a.Lifecycle == agent.LifecycleSummary {
+	if a.Lifecycle == run.LifecycleSummary {
 		return nil
 	}
 	tools, watch := make([]agent.ToolSpec, 0, len(d.Tools)), newestWatch(d, s)

@@ -73,7 +73,7 @@ func infer(d *agent.Definition, s *run.AgentState) run.Action {
 	}
 	switch {
 	case summarises(d, s):
-		return run.Action{Kind: run.ActInfer, Lifecycle: agent.LifecycleSummary, Exhausted: exhausted}
+		return run.Action{Kind: run.ActInfer, Lifecycle: run.LifecycleSummary, Exhausted: exhausted}
 	case quotaUsed(d, s):
 		return run.Action{Kind: run.ActEnd, End: quotaEnd(d, s)}
 	}
@@ -86,15 +86,15 @@ func lifecycle(s *run.AgentState) run.Lifecycle {
 		return s.Correction.Lifecycle
 	}
 	if s.Prior+s.Inferences == 0 {
-		return agent.LifecycleInit
+		return run.LifecycleInit
 	}
 	all := s.Messages.All()
 	for i := len(all) - 1; i >= 0 && all[i].Seen(s.Inferences) == 0; i-- {
 		if _, ok := all[i].Block.(run.ToolResult); ok {
-			return agent.LifecycleToolResult
+			return run.LifecycleToolResult
 		}
 	}
-	return agent.LifecycleInput
+	return run.LifecycleInput
 }
 
 // runnable lists the calls that are to be run or settled now. A sequential executor takes one at a time and none behind a
@@ -136,7 +136,7 @@ func leaves(d *agent.Definition, s *run.AgentState) Leave {
 		return LeaveLimit
 	case quotaUsed(d, s):
 		return ""
-	case s.Correction != nil && s.Correction.Lifecycle == agent.LifecycleSummary:
+	case s.Correction != nil && s.Correction.Lifecycle == run.LifecycleSummary:
 		return LeaveEmpty
 	case circles(d, s):
 		return LeaveDuplicates
@@ -203,11 +203,11 @@ func planOwes(d *agent.Definition, s *run.AgentState) (run.Lifecycle, bool) {
 	begins := p.Stage == "" && s.Inferences == 0 && s.OpenCall() == nil && s.Correction == nil && (s.Unseen > 0 || s.Unsaid)
 	switch {
 	case begins || p.Stage == run.PlanAgain:
-		return agent.LifecyclePlan, true
+		return run.LifecyclePlan, true
 	case p.Stage == run.PlanSteps && p.Next() < len(p.Steps):
-		return agent.LifecycleRoute, true
+		return run.LifecycleRoute, true
 	case p.Stage == run.PlanSteps:
-		return agent.LifecycleSynthesis, true
+		return run.LifecycleSynthesis, true
 	default:
 		return "", false
 	}

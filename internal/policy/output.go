@@ -27,7 +27,7 @@ func judgeOutput(d *agent.Definition, s *run.AgentState, e run.Replied, valid fu
 		e.Correction = &run.Correction{Text: err.Error()}
 	default:
 		e.Correction = &run.Correction{
-			Lifecycle: agent.LifecycleOutputError, Text: agent.TextOutputRefused(d, err), Ephemeral: d.Corrections == agent.CorrectionsEphemeral,
+			Lifecycle: run.LifecycleOutputError, Text: agent.TextOutputRefused(d, err), Ephemeral: d.Corrections == agent.CorrectionsEphemeral,
 		}
 		if strings.TrimSpace(e.Text) == "" { // seed 000 keeps a turn of the model's here, too
 			e.Text = d.Word(agent.WordNoReply, nil)
@@ -49,7 +49,7 @@ func naturalEnd(d *agent.Definition, s *run.AgentState) run.Finished {
 	if s.Correction != nil {
 		code := usedUp(d, s)
 		if code == "" {
-			return agent.Fail(CodeBreaker, "the run left its loop, and its summary is not the output that was asked for: "+s.Correction.Text)
+			return agent.Fail(run.CodeBreaker, "the run left its loop, and its summary is not the output that was asked for: "+s.Correction.Text)
 		}
 		return agent.Fail(code, textUsedUp(d, s, code)+", and its summary is not the output that was asked for: "+s.Correction.Text)
 	}
@@ -68,7 +68,7 @@ func naturalEnd(d *agent.Definition, s *run.AgentState) run.Finished {
 func gateLoopBreaking(d *agent.Definition, t agent.ToolSpec, c run.Call, valid agent.Validator) Gate {
 	said, err := lastWord(d, t, c, valid)
 	if err != nil {
-		return refuse(c, agent.WhyInvalidArguments, d.Word(agent.WordInvalidArguments, map[string]any{"Tool": c.Name, "Problem": err.Error()}), Decision{})
+		return refuse(c, run.WhyInvalidArguments, d.Word(agent.WordInvalidArguments, map[string]any{"Tool": c.Name, "Problem": err.Error()}), Decision{})
 	}
 	return Gate{Give: &agent.ToolResultData{Content: said}}
 }

@@ -10,13 +10,6 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// The statuses. A tool that a backend says nothing of is requestable.
-const (
-	PermissionApproved    run.PermissionStatus = "APPROVED"
-	PermissionDenied      run.PermissionStatus = "DENIED"
-	PermissionRequestable run.PermissionStatus = "REQUESTABLE"
-)
-
 // covering is the oldest grant of the tool that is not used up, holds under the approver policy that digest stands for,
 // and is of those whom a call's policy wants.
 func covering(s *run.AgentState, tool, digest string, dec Decision) (run.ToolPermit, bool) {

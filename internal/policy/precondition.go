@@ -116,7 +116,7 @@ func GateChecked(d *agent.Definition, s *run.AgentState, c run.Call, g Gate, k *
 		return g
 	}
 	if g.Run && d.Limits.Asks > 0 && c.Asks >= d.Limits.Asks {
-		return refuse(c, agent.WhyVoided, d.Word(agent.WordAskedOften, map[string]any{"Tool": c.Name, "Asks": c.Asks}), g.Rule)
+		return refuse(c, run.WhyVoided, d.Word(agent.WordAskedOften, map[string]any{"Tool": c.Name, "Asks": c.Asks}), g.Rule)
 	}
 	if old := c.Checked; old != nil && !old.Same(*k) {
 		k.Was = &run.Was{Args: old.Args, Content: old.Content, IsError: old.IsError, At: old.At}
@@ -139,5 +139,5 @@ func Unread(d *agent.Definition, c run.Call, why error) *run.CallFinished {
 	if t.Precondition != nil {
 		reads = t.Precondition.Tool
 	}
-	return &run.CallFinished{Call: c.ID, IsError: true, Reason: agent.WhyPrecondition, Content: d.Word(agent.WordUnread, map[string]any{"Tool": c.Name, "Reads": reads, "Problem": run.Bounded(why.Error())})}
+	return &run.CallFinished{Call: c.ID, IsError: true, Reason: run.WhyPrecondition, Content: d.Word(agent.WordUnread, map[string]any{"Tool": c.Name, "Reads": reads, "Problem": run.Bounded(why.Error())})}
 }

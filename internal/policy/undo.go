@@ -108,9 +108,6 @@ func OrderUndo(d *agent.Definition, s *run.AgentState, of string, use UndoUse, b
 	}
 }
 
-// CodeUndoFailed is the code of a run that was to take a call back and could not.
-const CodeUndoFailed run.ErrorCode = "undo_failed"
-
 // undoEnd ends a run that takes a call back, once that is settled; no model is asked about it.
 func undoEnd(s *run.AgentState) (run.Finished, bool) {
 	c, undoes := s.Undoing()
@@ -125,7 +122,7 @@ func undoEnd(s *run.AgentState) (run.Finished, bool) {
 		}
 		return end, true
 	case run.StatusFailed:
-		return agent.Fail(CodeUndoFailed, fmt.Sprintf("call %s was not taken back: the call of %s failed (%s)", c.Undoes, c.Tool, c.Reason)), true
+		return agent.Fail(run.CodeUndoFailed, fmt.Sprintf("call %s was not taken back: the call of %s failed (%s)", c.Undoes, c.Tool, c.Reason)), true
 	default:
 		return run.Finished{Reason: run.ReasonCancelled, OpenText: agent.TextRunEnded, UnknownText: agent.TextOutcomeLost}, true
 	}

@@ -41,7 +41,7 @@ func MakeRoom(d *agent.Definition, s *run.AgentState, a run.Action, m Measured) 
 // distance to the next threshold, or half of it. Nothing fixed may be in the partition, since a provider counts the request as a whole.
 func Doubt(d *agent.Definition, s *run.AgentState, a run.Action, m Measured) bool {
 	g := newGauge(d, s, a, m)
-	if d.Context.Window == 0 || !d.Context.Measured() || g.exact || a.Lifecycle == agent.LifecycleSummary {
+	if d.Context.Window == 0 || !d.Context.Measured() || g.exact || a.Lifecycle == run.LifecycleSummary {
 		return false
 	}
 	near := func(threshold int) bool {
@@ -62,7 +62,7 @@ func (g *gauge) leaves(s *run.AgentState, e run.Evicted) {
 // full reports whether another round does not fit. A summary is asked for all the same.
 func (g *gauge) full() bool {
 	x := g.d.Context
-	return x.Window > 0 && g.a.Lifecycle != agent.LifecycleSummary && g.budget.Remaining < x.RoundMinimum
+	return x.Window > 0 && g.a.Lifecycle != run.LifecycleSummary && g.budget.Remaining < x.RoundMinimum
 }
 
 // pruned takes out the oldest messages until what is left fits, the system text included (seed 004). The newest are kept until one does not
@@ -414,9 +414,6 @@ func (g *gauge) estimated(s *run.AgentState, through int64) int {
 	return sum
 }
 
-// LifecycleNotes asks a model for notes of messages that are about to leave. It quotes the conversation and does not carry it.
-const LifecycleNotes run.Lifecycle = "notes"
-
 // What a request for a summary quotes: bytes of one message, and of all of them, the newest first.
 const (
 	maxNoted    = 4 << 10
@@ -432,7 +429,7 @@ func SummaryRequest(d *agent.Definition, s *run.AgentState, e run.Evicted) (r ag
 	return agent.Request{
 		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Replies() + 1, Model: d.Model, System: d.Word(agent.WordWriteSummary, nil),
 		Messages:   []run.Message{{Role: run.RoleUser, Block: run.Text{Text: notedText(s.Summary, s.Messages.All()[:n])}, Base: -s.Inferences}},
-		Inferences: s.Inferences, Lifecycle: LifecycleNotes, Interactions: s.Interactions,
+		Inferences: s.Inferences, Lifecycle: run.LifecycleNotes, Interactions: s.Interactions,
 	}, true
 }
 

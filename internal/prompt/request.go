@@ -30,7 +30,7 @@ func BuildRequest(d *agent.Definition, s *run.AgentState, a run.Action, system s
 		Interactions: s.Interactions, Exhausted: a.Exhausted, Output: d.Output.Asked(d.Name), Late: late(s),
 	}
 	r.Notices = d.Notices(r)
-	if d.Text == agent.TextRequireTool && a.Lifecycle != agent.LifecycleSummary { // no text is the output
+	if d.Text == agent.TextRequireTool && a.Lifecycle != run.LifecycleSummary { // no text is the output
 		r.Output = agent.OutputFormat{}
 	}
 	return r, systemDigest
@@ -47,8 +47,8 @@ func requested(d *agent.Definition, s *run.AgentState, a run.Action) []run.Messa
 		said := run.Message{Role: run.RoleUser, Block: run.Text{Text: text}, Base: -s.Inferences}
 		messages = append(messages[:len(messages):len(messages)], said) // never in place
 	}
-	summary := a.Lifecycle == agent.LifecycleSummary
-	if c := s.Correction; c.Owed() && c.Ephemeral && (!summary || c.Lifecycle == agent.LifecycleOutputError) { // who is to sum up is not to go on
+	summary := a.Lifecycle == run.LifecycleSummary
+	if c := s.Correction; c.Owed() && c.Ephemeral && (!summary || c.Lifecycle == run.LifecycleOutputError) { // who is to sum up is not to go on
 		once(c.Text)
 	}
 	if summary {
@@ -204,7 +204,7 @@ func WithPrompt(d *agent.Definition, s *run.AgentState, a run.Action, now time.T
 func WithStepPrompt(d *agent.Definition, s *run.AgentState, a run.Action, now time.Time, r agent.Request) (agent.Request, error) {
 	own := *d
 	own.Model, own.Text = r.Model, agent.TextRequireTool
-	if a.Lifecycle != agent.LifecycleRoute || !own.WritesCalls() {
+	if a.Lifecycle != run.LifecycleRoute || !own.WritesCalls() {
 		return r, nil
 	}
 	dot, err := own.PromptDot(SystemFor(d, s, a, now), []agent.Dialect{agent.DialectXML})

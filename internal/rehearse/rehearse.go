@@ -266,7 +266,7 @@ func (r *Rehearsal) next(d *agent.Definition, s *run.AgentState, c run.Call) ste
 	c.Status, c.Grant, c.Resume = run.StatusNew, nil, nil
 	g := policy.GateCall(d, s, c, schema.Validate, r.Now)
 	switch {
-	case g.Refuse != nil && g.Refuse.Reason == agent.WhyTooManyOpen, g.Suspend != nil, g.Block != nil: // its own request is one of those that are open
+	case g.Refuse != nil && g.Refuse.Reason == run.WhyTooManyOpen, g.Suspend != nil, g.Block != nil: // its own request is one of those that are open
 		return step{does: "people are asked about " + c.Tool + asked(g.Rule)}
 	case g.Refuse != nil:
 		return step{fmt.Sprintf("%s is not carried out (%s)", c.Tool, g.Refuse.Reason), true}

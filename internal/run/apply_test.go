@@ -127,7 +127,7 @@ func TestApplyForbids(t *testing.T) {
 		{"asking nobody", open, run.CallSuspended{Call: "a", Expires: later}, "apply call_suspended to call a: a wait needs a request that people see and an expiry"},
 		{"an unknown outcome for ever", claimed, run.CallUnknown{Call: "a", Approval: "ap"}, "apply call_unknown to call a: a wait needs a request that people see and an expiry"},
 		{"an unknown outcome of what never ran", open, lost("a"), "apply call_unknown to call a: the call is new"},
-		{"an expiry of what does not wait", open, run.CallCancelled{Call: "a", Reason: agent.WhyExpired}, "apply call_cancelled to call a: the call is new"},
+		{"an expiry of what does not wait", open, run.CallCancelled{Call: "a", Reason: run.WhyExpired}, "apply call_cancelled to call a: the call is new"},
 		{"parking with nobody to wait for", open, run.Parked{Expires: later}, "apply parked: no call waits for anyone"},
 		{"parking again without waking", func(t *testing.T) run.AgentState { return commit(t, waiting(t), "w1") }, run.Parked{Expires: later}, `apply parked: a run does not go from "waiting" to "waiting"`},
 		{"an owner without a name", fresh, run.HandedOver{}, "apply handed_over: no owner named"},

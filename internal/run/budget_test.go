@@ -55,7 +55,7 @@ func TestBudgetTerms(t *testing.T) {
 
 	s.Summary = "Somebody asked."
 	require.Greater(t, prompt.BudgetOf(d, &s, run.Action{}, prompt.Measured{System: system}).System, 100+5, "the summary is part of the system text")
-	require.Zero(t, prompt.BudgetOf(d, &s, run.Action{Lifecycle: agent.LifecycleSummary}, prompt.Measured{}).Tools, "a summary is offered none")
+	require.Zero(t, prompt.BudgetOf(d, &s, run.Action{Lifecycle: run.LifecycleSummary}, prompt.Measured{}).Tools, "a summary is offered none")
 
 	fixed := 7
 	d.Context.Reserve.Tools = &fixed
@@ -100,7 +100,7 @@ func TestDoubt(t *testing.T) {
 	}
 	d.Context.Window = 1200
 	require.False(t, prompt.Doubt(d, &s, run.Action{}, prompt.Measured{Count: 900}), "it has been counted")
-	require.False(t, prompt.Doubt(d, &s, run.Action{Lifecycle: agent.LifecycleSummary}, prompt.Measured{}), "it is asked whatever it takes")
+	require.False(t, prompt.Doubt(d, &s, run.Action{Lifecycle: run.LifecycleSummary}, prompt.Measured{}), "it is asked whatever it takes")
 	s.Counted = run.Counted{Tokens: 950, Through: 1}
 	require.False(t, prompt.Doubt(d, &s, run.Action{}, prompt.Measured{}), "nothing is a guess")
 	fixed := 10

@@ -88,11 +88,23 @@ type CallReason string
 
 // The call reasons.
 const (
-	WhyDenied         CallReason = "denied"          // by a person, or by a rule (then failed)
-	WhyCancelled      CallReason = "cancelled"       // the call or the run was
-	WhyToolError      CallReason = "tool_error"      // the tool said so
-	WhyOutcomeUnknown CallReason = "outcome_unknown" // the run ended while nobody could say what became of it
-	WhySkipped        CallReason = "skipped"         // behind one that waits, in a sequential round
+	WhyDenied           CallReason = "denied"              // by a person, or by a rule (then failed)
+	WhyExpired          CallReason = "expired"             // nobody decided in time
+	WhyCancelled        CallReason = "cancelled"           // the call or the run was
+	WhyUnknownTool      CallReason = "unknown_tool"        //
+	WhyInvalidArguments CallReason = "invalid_arguments"   //
+	WhyToolError        CallReason = "tool_error"          // the tool said so
+	WhyTimeout          CallReason = "timeout"             // a tool that may be repeated ran out of time
+	WhyVoided           CallReason = "voided"              // what was approved is not what would run
+	WhyPrecondition     CallReason = "precondition"        // what the call depends on could not be read
+	WhyBlocked          CallReason = "blocked"             // by a plugin
+	WhyOutOfScope       CallReason = "out_of_scope"        // a plugin or a guard had left the tool out of the request
+	WhyAwaiting         CallReason = "awaiting_permission" // blocked: the tool's permission is being requested
+	WhyOutcomeUnknown   CallReason = "outcome_unknown"     // the run ended while nobody could say what became of it
+	WhySkipped          CallReason = "skipped"             // behind one that waits, in a sequential round
+	WhyDuplicate        CallReason = "duplicate"           // it repeats one whose result the model has
+	WhyTooManyOpen      CallReason = "too_many_open"       // people are asked as much of the run as they may be at a time (limits.open)
+	WhyToolChanged      CallReason = "tool_changed"        // its server says something else of the tool than the run is pinned to
 )
 
 // AskReason says why a call is asked about that was approved before. "" = it was not.
@@ -429,3 +441,6 @@ func (s *AgentState) Undoing() (Call, bool) {
 	}
 	return Call{}, false
 }
+
+// CodeUndoFailed is the code of a run that was to take a call back and could not.
+const CodeUndoFailed ErrorCode = "undo_failed"

@@ -135,7 +135,7 @@ func TestChildAnswersOnce(t *testing.T) {
 	apply(run.Answered{Slot: 1, Call: "c1", Content: "Done.", By: "run:x1", Used: used})
 	c1, _ := s.Call("c1")
 	require.Equal(t, run.StatusSucceeded, c1.Status)
-	apply(run.CallCancelled{Call: "c2", Reason: agent.WhyExpired, Content: "late"})
+	apply(run.CallCancelled{Call: "c2", Reason: run.WhyExpired, Content: "late"})
 	require.Equal(t, []run.OpenChild{{Call: "c2", Child: run.Child{Run: "x2"}}}, policy.Abandoned(&s))
 	apply(run.Answered{Slot: 2, Call: "c2", Content: "Late.", By: "run:x2", Used: used})
 	apply(run.Answered{Slot: 3, Call: "c2", Content: "Later.", By: "run:x2", Used: used})

@@ -56,7 +56,7 @@ const worldExpiry = 24 * time.Hour
 func worldDefinition(change ...func(*agent.Definition)) agent.Definition {
 	d := agent.Definition{
 		Name: "small", Preset: agent.PresetCountersign, System: "Be small.", Batch: agent.BatchAll, Executor: agent.ExecutorParallelBatch,
-		Wait: agent.WaitAnyExternal, Resume: agent.ResumeEach, TextBesideCalls: agent.TextBesideKeep,
+		Wait: run.WaitAnyExternal, Resume: run.ResumeEach, TextBesideCalls: agent.TextBesideKeep,
 		Limits: agent.Limits{Interactions: 2, OnLimit: agent.OnLimitError},
 		Tools: []agent.ToolSpec{
 			{Name: "look", Kind: agent.KindInternal, Effect: run.EffectRead},
@@ -319,7 +319,7 @@ func (w *world) expired(s *run.AgentState) []step {
 		steps = append(steps, step{name: "expire request", writer: "w1", events: s.Overdue(r.Expires)})
 	}
 	for _, c := range s.Waits() {
-		e := run.CallCancelled{Call: c.ID, Reason: agent.WhyExpired, Content: agent.TextExpired()}
+		e := run.CallCancelled{Call: c.ID, Reason: run.WhyExpired, Content: agent.TextExpired()}
 		switch c.Wait.For {
 		case run.ForOutcome:
 			e.Reason, e.Content = run.WhyOutcomeUnknown, agent.TextOutcomeExpired()
@@ -337,7 +337,7 @@ func (w *world) owed(s *run.AgentState) []step {
 	case run.ActList:
 		return w.listings()
 	case run.ActInfer:
-		if plan.ForPlan(a.Lifecycle) {
+		if a.Lifecycle.ForPlan() {
 			return w.forPlan(s, a)
 		}
 		return w.inferred(s, a)
@@ -696,9 +696,9 @@ func smallWorlds() []world {
 		{name: "calls as text that are not required", def: worldDefinition(xml), maxCalls: 1, writers: one, texts: []string{"Done.", tagged(`{"server_name":"local","tool_name":"look"}`)}},
 		{name: "an output that is judged", def: worldDefinition(judged(agent.CorrectionsPersist, agent.Limits{Interactions: 2, Grace: 1, OnLimit: agent.OnLimitStop})), replies: [][]agent.ReplyCall{ask("look"), ask("wire")}, texts: texts, maxCalls: 1, writers: one, inputs: 1},
 		{name: "one that is judged in passing and summed up", def: worldDefinition(judged(agent.CorrectionsEphemeral, agent.Limits{Interactions: 1, Grace: 1, OnLimit: agent.OnLimitSummarise})), replies: [][]agent.ReplyCall{ask("look"), ask("wire")}, texts: texts, maxCalls: 1, writers: one, inputs: 1, handovers: 1},
-		{name: "a small window", def: worldDefinition(crowded(agent.OnLimitSummarise, agent.WaitAnyExternal)), replies: [][]agent.ReplyCall{ask("look"), ask("look", "look"), ask("wire")}, maxCalls: 3, writers: one},
+		{name: "a small window", def: worldDefinition(crowded(agent.OnLimitSummarise, run.WaitAnyExternal)), replies: [][]agent.ReplyCall{ask("look"), ask("look", "look"), ask("wire")}, maxCalls: 3, writers: one},
 		{name: "one over open rounds", def: worldDefinition(crowded(agent.OnLimitStop, run.WaitAllSuspended)), replies: [][]agent.ReplyCall{ask("look"), ask("wire", "look")}, maxCalls: 3, writers: one},
-		{name: "one that ends in error", def: worldDefinition(crowded(agent.OnLimitError, agent.WaitAnyExternal)), replies: [][]agent.ReplyCall{ask("look"), ask("look", "look")}, maxCalls: 3, writers: one, handovers: 1},
+		{name: "one that ends in error", def: worldDefinition(crowded(agent.OnLimitError, run.WaitAnyExternal)), replies: [][]agent.ReplyCall{ask("look"), ask("look", "look")}, maxCalls: 3, writers: one, handovers: 1},
 		{name: "a summary", def: worldDefinition(sums), replies: [][]agent.ReplyCall{ask("look"), ask("wire")}, maxCalls: 2, writers: one, inputs: 1},
 		{name: "one gated call", def: worldDefinition(), replies: [][]agent.ReplyCall{ask("wire"), ask("peek")}, maxCalls: 1, writers: two, inputs: 1, handovers: 1, plugins: true, tightens: true},
 		{name: "one claimed call", def: worldDefinition(stops), replies: [][]agent.ReplyCall{ask("pay_now")}, maxCalls: 1, writers: two, inputs: 1, handovers: 1, plugins: true},
@@ -750,8 +750,8 @@ func smallWorlds() []world {
 // policyWorlds are a small run under every wait, resume and executor there is. Under all_suspended it has calls open over rounds.
 func policyWorlds() []world {
 	var worlds []world
-	for _, wait := range []run.WaitMode{agent.WaitAnyExternal, run.WaitAllSuspended} {
-		for _, resume := range []run.ResumeMode{agent.ResumeEach, run.ResumeAllAnswered, run.ResumeBatchAll} {
+	for _, wait := range []run.WaitMode{run.WaitAnyExternal, run.WaitAllSuspended} {
+		for _, resume := range []run.ResumeMode{run.ResumeEach, run.ResumeAllAnswered, run.ResumeBatchAll} {
 			for _, executor := range []agent.Executor{agent.ExecutorSequential, agent.ExecutorParallelBatch, agent.ExecutorParallelStreaming} {
 				def := worldDefinition(func(d *agent.Definition) { d.Wait, d.Resume, d.Executor = wait, resume, executor })
 				worlds = append(worlds, world{

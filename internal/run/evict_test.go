@@ -114,7 +114,7 @@ func anyContext(t *rapid.T) agent.Context {
 
 // roomHolds is what every eviction keeps, whatever the conversation and the policy are.
 func roomHolds(t require.TestingT, d *agent.Definition, s run.AgentState, m prompt.Measured) {
-	a := run.Action{Lifecycle: agent.LifecycleToolResult}
+	a := run.Action{Lifecycle: run.LifecycleToolResult}
 	facts, left := prompt.MakeRoom(d, &s, a, m)
 	again, _ := prompt.MakeRoom(d, &s, a, m)
 	require.Equal(t, facts, again)

@@ -94,7 +94,7 @@ func TestAnyFactsKeepARunWellFormed(t *testing.T) {
 
 func foldScript(t require.TestingT, script []byte) {
 	foldScriptUnder(t, worldDefinition(), script)
-	for _, resume := range []run.ResumeMode{agent.ResumeEach, run.ResumeAllAnswered, run.ResumeBatchAll} {
+	for _, resume := range []run.ResumeMode{run.ResumeEach, run.ResumeAllAnswered, run.ResumeBatchAll} {
 		foldScriptUnder(t, worldDefinition(func(d *agent.Definition) { d.Wait, d.Resume = run.WaitAllSuspended, resume }), script)
 	}
 }
@@ -154,8 +154,8 @@ var fuzzEvents = []func(s *run.AgentState, about, how byte) run.Event{
 		}
 		e.Dropped = pick(about>>5, "", "", "left out")
 		e.Summary, e.Static = how>>6 == 1, pick(how>>4, "", "", "static")
-		e.Correction = pick(how>>5, nil, nil, nil, nil, nil, &run.Correction{Lifecycle: agent.LifecycleOutputError, Text: "no"},
-			&run.Correction{Lifecycle: agent.LifecycleOutputError, Text: "no", Ephemeral: true}, &run.Correction{Text: "no"})
+		e.Correction = pick(how>>5, nil, nil, nil, nil, nil, &run.Correction{Lifecycle: run.LifecycleOutputError, Text: "no"},
+			&run.Correction{Lifecycle: run.LifecycleOutputError, Text: "no", Ephemeral: true}, &run.Correction{Text: "no"})
 		return e
 	},
 	func(_ *run.AgentState, about, _ byte) run.Event { return run.CallClaimed{Call: fuzzCall(about)} },
@@ -169,7 +169,7 @@ var fuzzEvents = []func(s *run.AgentState, about, how byte) run.Event{
 		return run.CallUnknown{Call: fuzzCall(about), Approval: pick(how, "p", "q"), Expires: worldEpoch}
 	},
 	func(_ *run.AgentState, about, how byte) run.Event {
-		return run.CallCancelled{Call: fuzzCall(about), Reason: pick(how, agent.WhyExpired, run.WhySkipped)}
+		return run.CallCancelled{Call: fuzzCall(about), Reason: pick(how, run.WhyExpired, run.WhySkipped)}
 	},
 	func(s *run.AgentState, about, how byte) run.Event {
 		return run.Decided{Slot: fuzzSlot(s, about>>2), Call: fuzzCall(about), Approval: pick(how, "p", "q"), Action: pick(how>>1, run.ActionApprove, run.ActionDeny, run.ActionCancel)}

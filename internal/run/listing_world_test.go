@@ -30,7 +30,7 @@ func (w *world) changes(c run.Call) []step {
 		return nil
 	}
 	return []step{{name: "tool changed", writer: max("w1", c.Claim), events: []run.Event{
-		run.CallFinished{Call: c.ID, IsError: true, Reason: agent.WhyToolChanged, Content: "changed"},
+		run.CallFinished{Call: c.ID, IsError: true, Reason: run.WhyToolChanged, Content: "changed"},
 		run.ToolsDisabled{Server: t.MCP.Server, Tool: t.MCP.Tool, Why: run.DisabledChanged, Digest: "2"},
 	}}}
 }

@@ -19,6 +19,13 @@ import (
 // CorrectionKind is what a policy found in a reply that is not the last word, for who shows it. "" = it was cut short, or is no output.
 type CorrectionKind string
 
+// The findings of TextHeuristic (semantics 4.2, 4.3).
+const (
+	KindIncomplete CorrectionKind = "incomplete" // it says that work is left
+	KindDeflection CorrectionKind = "deflection" // it asks back, offers, narrates or refuses
+	KindEmpty      CorrectionKind = "empty"      // neither text nor calls
+)
+
 // Tally is what TextHeuristic remembers of a run. It is committed with the replies that change it.
 type Tally struct {
 	Entered     int `json:"entered,omitempty"`   // calls whose tool was entered, of each round as it stood when the model answered it
@@ -193,6 +200,12 @@ func (w Watch) Failures(tool string) int {
 	return 0
 }
 
+// Broke reports whether the call says something against its tool: it failed, ran out of time or could not be called like that. What
+// people, policy and plugins kept from running does not.
+func (c Call) Broke() bool {
+	return c.Reason == WhyToolError || c.Reason == WhyTimeout || c.Reason == WhyInvalidArguments
+}
+
 // Correction is why a reply without calls did not end the run. The verdict is committed with the reply, so that a fold never
 // judges again.
 type Correction struct {
@@ -207,6 +220,10 @@ type Correction struct {
 
 // Owed reports whether the model is still to be told.
 func (c *Correction) Owed() bool { return c != nil && c.Lifecycle != "" }
+
+// CodeBreaker ends a run whose model is told the very same again and again (seed 004, circuit breaker), or went in circles and could not
+// even sum up.
+const CodeBreaker ErrorCode = "breaker"
 
 // What is wrong with a reply that the breaker counts: under TextRequireTool, one without any call; and in DialectXML, tool tags that hold no
 // call, or one that lacks a name.

@@ -253,6 +253,19 @@ func (m Media) Check() error {
 // Lifecycle says why the model is asked (seed 000).
 type Lifecycle string
 
+// The lifecycles.
+const (
+	LifecycleInit        Lifecycle = "init"                  // the first inference of the conversation
+	LifecycleToolResult  Lifecycle = "tool_result"           // results came in
+	LifecycleInput       Lifecycle = "input"                 // a new user message came in
+	LifecycleOutputError Lifecycle = "output_error_feedback" // the last reply was refused as the run's output
+	LifecycleSummary     Lifecycle = "summary"               // the quota is used up: one last reply, without tools
+
+	LifecyclePlan      Lifecycle = "plan"      // the request is taken apart into steps, before the first inference
+	LifecycleRoute     Lifecycle = "route"     // a step of the plan is to become a call
+	LifecycleSynthesis Lifecycle = "synthesis" // what the steps gave is to become the answer
+)
+
 // Interactions is the quota: Current counts inferences (but a forced summary), Max is frozen when the run starts.
 type Interactions struct {
 	Current int `json:"current"`

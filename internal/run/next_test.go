@@ -27,9 +27,9 @@ func TestGateOrder(t *testing.T) {
 	}{
 		{"dropghost", bad, run.WhyDenied, `The policy of this agent denies calling dropghost like this. Do not repeat the call. Note: "never"`},
 		{"drop", bad, run.WhyDenied, `The policy of this agent denies calling drop like this. Do not repeat the call. Note: "never"`},
-		{"ghost", bad, agent.WhyUnknownTool, `There is no tool "ghost". The tools are: look, peek, pay_now, wire, drop.`},
-		{"peek", bad, agent.WhyInvalidArguments, "The arguments do not fit the schema of peek, so it was not called. Refer to the tool's definition:\n/bad: not allowed"},
-		{"look", bad, agent.WhyInvalidArguments, "The arguments do not fit the schema of look, so it was not called. Refer to the tool's definition:\n/bad: not allowed"},
+		{"ghost", bad, run.WhyUnknownTool, `There is no tool "ghost". The tools are: look, peek, pay_now, wire, drop.`},
+		{"peek", bad, run.WhyInvalidArguments, "The arguments do not fit the schema of peek, so it was not called. Refer to the tool's definition:\n/bad: not allowed"},
+		{"look", bad, run.WhyInvalidArguments, "The arguments do not fit the schema of look, so it was not called. Refer to the tool's definition:\n/bad: not allowed"},
 		{"peek", good, "", ""},
 		{"look", good, "", ""},
 	}
@@ -75,11 +75,11 @@ func TestGateComparesWhatWasApproved(t *testing.T) {
 		g := policy.GateCall(&d, &s, c, worldValid, worldEpoch)
 		require.False(t, g.Run, name)
 		require.NotNil(t, g.Refuse, name)
-		require.Equal(t, agent.WhyVoided, g.Refuse.Reason, name)
+		require.Equal(t, run.WhyVoided, g.Refuse.Reason, name)
 	}
 	old := policy.GateCall(&d, &s, approved, worldValid, approved.Grant.Expires)
 	require.False(t, old.Run)
-	require.Equal(t, agent.WhyExpired, old.Refuse.Reason)
+	require.Equal(t, run.WhyExpired, old.Refuse.Reason)
 }
 
 // Owners that handed over are no sign that a run gets nowhere; those that ended before are.

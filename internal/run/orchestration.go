@@ -364,6 +364,17 @@ type PlanLeft struct {
 // LeaveReason says why the loop takes over from a plan.
 type LeaveReason string
 
+// The reasons.
+const (
+	LeftUnreadable  LeaveReason = "unreadable"     // the planner's reply is no plan
+	LeftTooLong     LeaveReason = "too_many_steps" // more than the definition allows
+	LeftModelFailed LeaveReason = "model_failed"
+	LeftIndexFailed LeaveReason = "index_failed"  // the tools could not be compared with the step
+	LeftStepFailed  LeaveReason = "step_failed"   // and a later step needs what it would have given
+	LeftNothingDone LeaveReason = "nothing_done"  // not all steps went well, and none called a tool
+	LeftLimit       LeaveReason = "limit_reached" // of tokens or of cost: the loop ends as limits say
+)
+
 func (Planned) event() {}
 
 func (StepRouted) event() {}

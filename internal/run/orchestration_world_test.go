@@ -19,11 +19,11 @@ func (w *world) forPlan(s *run.AgentState, a run.Action) []step {
 	failed := plan.PlanFailed(&w.def, s, a, &agent.ModelError{Class: agent.ModelServer}, 2, nil)
 	steps = append(steps, step{name: string(a.Lifecycle) + " fails", writer: "w1", events: failed})
 	switch a.Lifecycle {
-	case agent.LifecyclePlan:
+	case run.LifecyclePlan:
 		for _, text := range w.plans {
 			add(text, agent.Reply{Text: text})
 		}
-	case agent.LifecycleRoute:
+	case run.LifecycleRoute:
 		add("says nothing", agent.Reply{})
 		add("names a tool", agent.Reply{Text: "look!"})
 		for _, calls := range w.replies {

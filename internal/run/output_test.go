@@ -5,12 +5,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/run"
 )
 
 func TestVerdictsThatContradictTheReply(t *testing.T) {
-	c := &run.Correction{Lifecycle: agent.LifecycleOutputError, Text: "no"}
+	c := &run.Correction{Lifecycle: run.LifecycleOutputError, Text: "no"}
 	for want, e := range map[string]run.Replied{
 		"a reply with calls is neither":           {Summary: true, Calls: called(1, "a").Calls},
 		"neither a summary nor refused":           {Correction: c, Calls: called(1, "a").Calls},
@@ -18,7 +17,7 @@ func TestVerdictsThatContradictTheReply(t *testing.T) {
 		"that stands for it":                      {Static: "x", Summary: true, Correction: &run.Correction{Text: "no"}},
 		"a refused summary only why":              {Summary: true, Correction: c},
 		"a refused reply says why and when":       {Correction: &run.Correction{Text: "no"}},
-		"says why and when the model is told":     {Correction: &run.Correction{Lifecycle: agent.LifecycleOutputError}},
+		"says why and when the model is told":     {Correction: &run.Correction{Lifecycle: run.LifecycleOutputError}},
 		"and when the model is told, a refused s": {Summary: true, Correction: &run.Correction{}},
 	} {
 		s := started(t)

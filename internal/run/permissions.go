@@ -79,6 +79,13 @@ type ToolPermit struct {
 // PermissionStatus is what a permission backend says of a tool (seed 000, PermissionManager.get).
 type PermissionStatus string
 
+// The statuses. A tool that a backend says nothing of is requestable.
+const (
+	PermissionApproved    PermissionStatus = "APPROVED"
+	PermissionDenied      PermissionStatus = "DENIED"
+	PermissionRequestable PermissionStatus = "REQUESTABLE"
+)
+
 // zero reports whether nothing is known.
 func (p *Permissions) zero() bool {
 	return len(p.Asked) == 0 && len(p.Tools) == 0 && len(p.Policy) == 0 && !p.Evaluated && p.Checked.Inference == 0 && p.Failed == ""

@@ -30,6 +30,6 @@ func TestGateComparesTheGrantOfATool(t *testing.T) {
 		}, change)
 		g := policy.GateCall(&other, &s, c, worldValid, worldEpoch)
 		require.NotNil(t, g.Refuse, name)
-		require.Equal(t, agent.WhyVoided, g.Refuse.Reason, name)
+		require.Equal(t, run.WhyVoided, g.Refuse.Reason, name)
 	}
 }

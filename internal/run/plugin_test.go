@@ -101,7 +101,7 @@ func gateShown(g policy.Gate) string {
 func TestOutputOfARunThatAPluginEnds(t *testing.T) {
 	ends := run.Hooked{N: 1, Phase: run.PhaseAfterInference, End: run.ReasonPluginRequested}
 	refused := text(1, `{"a":1}`)
-	refused.Correction = &run.Correction{Lifecycle: agent.LifecycleOutputError, Text: "no"}
+	refused.Correction = &run.Correction{Lifecycle: run.LifecycleOutputError, Text: "no"}
 	for name, c := range map[string]struct {
 		format agent.OutputKind
 		events []run.Event

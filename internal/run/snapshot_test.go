@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
@@ -58,7 +57,7 @@ func (l *snapRun) refused() {
 		return
 	}
 	l.commit(run.Evicted{Total: l.s.EvictedMessages + 1}, run.Replied{Inference: l.s.Inferences + 1, Model: "m", Requests: 1, Text: "no",
-		Correction: &run.Correction{Lifecycle: agent.LifecycleOutputError, Text: "Again.", Ephemeral: rapid.Bool().Draw(l.t, "ephemeral")}})
+		Correction: &run.Correction{Lifecycle: run.LifecycleOutputError, Text: "Again.", Ephemeral: rapid.Bool().Draw(l.t, "ephemeral")}})
 }
 
 // beside is now and then what code and people say beside the loop: each is in a snapshot that is taken of the entry itself, and some in
@@ -72,7 +71,7 @@ func (l *snapRun) beside() {
 		l.commit(append(events, rapid.SampledFrom(snapBeside).Draw(l.t, "what")(l)...)...)
 		var over []run.Event
 		for _, c := range l.s.Waits() {
-			over = append(over, run.CallCancelled{Call: c.ID, Reason: agent.WhyExpired, Content: "over"})
+			over = append(over, run.CallCancelled{Call: c.ID, Reason: run.WhyExpired, Content: "over"})
 		}
 		if len(over) > 0 {
 			l.commit(over...)
@@ -97,7 +96,7 @@ var snapBeside = []func(*snapRun) []run.Event{
 	},
 	func(*snapRun) []run.Event { return []run.Event{run.PolicyEvaluated{Tools: []string{"read"}}} },
 	func(l *snapRun) []run.Event {
-		return []run.Event{run.PermissionChecked{Inference: l.s.Round.Inference, Tools: map[string]run.PermissionStatus{"pay": policy.PermissionDenied}}}
+		return []run.Event{run.PermissionChecked{Inference: l.s.Round.Inference, Tools: map[string]run.PermissionStatus{"pay": run.PermissionDenied}}}
 	},
 	func(l *snapRun) []run.Event {
 		l.slot++
@@ -137,8 +136,8 @@ func (l *snapRun) blocked() []run.Event {
 		run.PermissionRequested{Approval: id, Reason: "why", Expires: worldEpoch.Add(worldExpiry), Tools: []run.RequestedTool{
 			{Tool: "pay", Name: "pay", Calls: []string{a}, Digests: []string{"d"}}, {Tool: "mail", Name: "mail", Calls: []string{b}, Digests: []string{"e"}},
 		}},
-		run.CallFinished{Call: a, IsError: true, Reason: agent.WhyAwaiting, Content: "Blocked"},
-		run.CallFinished{Call: b, IsError: true, Reason: agent.WhyAwaiting, Content: "Blocked"},
+		run.CallFinished{Call: a, IsError: true, Reason: run.WhyAwaiting, Content: "Blocked"},
+		run.CallFinished{Call: b, IsError: true, Reason: run.WhyAwaiting, Content: "Blocked"},
 	}
 }
 

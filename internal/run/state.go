@@ -288,6 +288,7 @@ type WaitMode string
 // The wait modes (semantics.md, 6.1). any_external parks a round as soon as nothing but waiting is left of it; all_suspended only one of
 // which nothing came back, and else asks the model with placeholders for what is missing.
 const (
+	WaitAnyExternal  WaitMode = "any_external"
 	WaitAllSuspended WaitMode = "all_suspended"
 )
 
@@ -296,6 +297,7 @@ type ResumeMode string
 
 // The resume modes.
 const (
+	ResumeEach        ResumeMode = "each"
 	ResumeAllAnswered ResumeMode = "all_answered"
 	ResumeBatchAll    ResumeMode = "batch_all"
 )

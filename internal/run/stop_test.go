@@ -49,9 +49,9 @@ func requireLimitAction(t *testing.T, a run.Action, on agent.OnLimit, code run.E
 	t.Helper()
 	switch {
 	case code == "":
-		require.Equal(t, run.Action{Kind: run.ActInfer, Lifecycle: agent.LifecycleToolResult}, a)
+		require.Equal(t, run.Action{Kind: run.ActInfer, Lifecycle: run.LifecycleToolResult}, a)
 	case on == agent.OnLimitSummarise:
-		require.Equal(t, run.Action{Kind: run.ActInfer, Lifecycle: agent.LifecycleSummary, Exhausted: true}, a)
+		require.Equal(t, run.Action{Kind: run.ActInfer, Lifecycle: run.LifecycleSummary, Exhausted: true}, a)
 	case on == agent.OnLimitStop:
 		require.Equal(t, run.Stopped(string(code)), a.End.Reason)
 	default:

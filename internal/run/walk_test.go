@@ -452,8 +452,8 @@ func resting(d *agent.Definition, s *run.AgentState, a run.Action) error {
 		}
 		switch {
 		case !c.Open() || c.Status == run.StatusSuspended:
-		case c.Status == run.StatusResuming && d.Resume != agent.ResumeEach && slices.ContainsFunc(s.Live, counted):
-		case c.Status == run.StatusNew && a.Kind == run.ActWait && d.Wait == agent.WaitAnyExternal && d.Executor == agent.ExecutorSequential:
+		case c.Status == run.StatusResuming && d.Resume != run.ResumeEach && slices.ContainsFunc(s.Live, counted):
+		case c.Status == run.StatusNew && a.Kind == run.ActWait && d.Wait == run.WaitAnyExternal && d.Executor == agent.ExecutorSequential:
 		case c.Status == run.StatusNew && a.Kind == run.ActWait && s.Ending == run.ReasonPluginRequested: // it is closed when the run ends, which waits for the others
 		default:
 			return fmt.Errorf("next is %s while call %s is %s", a.Kind, c.ID, c.Status)
@@ -473,7 +473,7 @@ func answered(d *agent.Definition, s *run.AgentState, a run.Action) error {
 	if err != nil {
 		return err
 	}
-	if plan.ForPlan(a.Lifecycle) {
+	if a.Lifecycle.ForPlan() {
 		return quotedWell(plan.BuildPlanRequest(d, s, a, "", nil))
 	}
 	if left, ok := plan.LeavesPlan(s, a); ok {
@@ -528,7 +528,7 @@ func quotedWell(r agent.Request) error {
 			return fmt.Errorf("message %d of a request for the plan is a %T", i, m.Block)
 		}
 	}
-	if (len(r.Tools) > 0) != (r.Lifecycle == agent.LifecycleRoute) {
+	if (len(r.Tools) > 0) != (r.Lifecycle == run.LifecycleRoute) {
 		return fmt.Errorf("a request to %s has %d tools", r.Lifecycle, len(r.Tools))
 	}
 	return nil
@@ -598,7 +598,7 @@ func everyEvent(s *run.AgentState) []run.Event {
 		run.PermissionRequested{Approval: "a9", Expires: worldEpoch, Tools: []run.RequestedTool{{Tool: "wire", Name: "wire", Calls: []string{id}, Digests: []string{"d"}}}},
 		run.PermissionAnswered{Approval: run.ApprovalID(s.Run, id, 1), Expired: true, Text: "late"}, run.CallPermitted{Call: id, Approval: "a9"},
 		run.Planned{Spent: run.Spent{N: s.Plan.Facts + 1, Model: "m"}, Text: "late"}, run.StepRouted{Spent: run.Spent{N: s.Plan.Facts + 1, Model: "m"}, Step: 1, Failed: true},
-		run.Synthesised{Spent: run.Spent{N: s.Plan.Facts + 1, Model: "m"}, Text: "late"}, run.PlanLeft{N: s.Plan.Facts + 1, Why: plan.LeftLimit},
+		run.Synthesised{Spent: run.Spent{N: s.Plan.Facts + 1, Model: "m"}, Text: "late"}, run.PlanLeft{N: s.Plan.Facts + 1, Why: run.LeftLimit},
 		run.PolicyEvaluated{Tools: []string{"look"}}, run.PermissionChecked{Inference: s.Round.Inference}, run.PermissionFailed{Message: "late"},
 		run.Decided{Slot: slot, Approval: run.ApprovalID(s.Run, id, 1), Action: run.ActionDeny, Tools: []string{"wire", "peek"}},
 		run.Evicted{Total: s.EvictedMessages + 1, Summary: "late"}, run.ContextFull{Left: 1, Of: 2},

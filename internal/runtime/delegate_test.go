@@ -67,7 +67,7 @@ func TestOrphansAskNothing(t *testing.T) {
 			d := run.NewDraft(w.state(), w.call("c1").Claim, w.ports.Clock.Now())
 			require.NoError(w.t, d.Add(
 				run.CallSuspended{Call: "c1", For: run.ForAnswer, Expires: w.ports.Clock.Now().Add(time.Second)},
-				run.CallCancelled{Call: "c1", Reason: agent.WhyExpired, Content: "late"}))
+				run.CallCancelled{Call: "c1", Reason: run.WhyExpired, Content: "late"}))
 			require.NoError(w.t, w.ports.Journal.Append(w.ctx, w.state(), d))
 		}, run.RunRunning},
 	} {

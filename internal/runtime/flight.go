@@ -203,7 +203,7 @@ func (r *round) toolCall(c run.Call, s *run.AgentState) tool.Call {
 // of time, or whose answer was lost, may or may not have happened.
 func (r *round) enter(ctx context.Context, c run.Call, entered tool.Call, t tool.Tool, known bool) run.Event {
 	if !known {
-		return run.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: agent.WhyUnknownTool,
+		return run.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: run.WhyUnknownTool,
 			Content: "The tool " + c.Name + " is not part of this deployment."}
 	}
 	a := r.attempts(ctx, t, c, entered)
@@ -215,7 +215,7 @@ func (r *round) enter(ctx context.Context, c run.Call, entered tool.Call, t tool
 		return nil
 	case a.ranOut:
 		return run.CallFinished{
-			Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: agent.WhyTimeout, Content: a.text(agent.TextTimeout(c.Name)), Entered: a.entered(),
+			Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: run.WhyTimeout, Content: a.text(agent.TextTimeout(c.Name)), Entered: a.entered(),
 		}
 	case a.err != nil:
 		a.result = agent.ToolResultData{Content: a.text(c.Name + " failed: " + run.Bounded(a.err.Error())), IsError: true}

@@ -216,7 +216,7 @@ func (r *round) lose(ctx context.Context, c run.Call, fact run.ToolsDisabled) ru
 			r.warn("show what a server says of its tools now, met by run "+r.inv.Run, err)
 		}
 	}
-	return run.CallFinished{Call: c.ID, IsError: true, Reason: agent.WhyToolChanged, Content: policy.TextToolChanged(r.def, c)}
+	return run.CallFinished{Call: c.ID, IsError: true, Reason: run.WhyToolChanged, Content: policy.TextToolChanged(r.def, c)}
 }
 
 // showChange puts the definition that was met on record; of one that cannot be read, its digest.

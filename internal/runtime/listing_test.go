@@ -225,7 +225,7 @@ func TestTwoCallsOfAChangedTool(t *testing.T) {
 		require.Equal(t, runtime.NextDone, w.drive(0).Next)
 		require.Equal(t, 1, w.written("tools_disabled"))
 		for _, id := range []string{"c1", "c2"} {
-			require.Equal(t, agent.WhyToolChanged, w.call(id).Reason)
+			require.Equal(t, run.WhyToolChanged, w.call(id).Reason)
 			require.Zero(t, w.call(id).Executions)
 		}
 		require.Equal(t, run.StatusSucceeded, w.call("c3").Status)

@@ -41,7 +41,7 @@ func (p Ports) narrow(ctx context.Context, def *agent.Definition, s *run.AgentSt
 	case err == nil:
 		a.Offered = plan.Narrow(def.Tools, similarity, server, k)
 		return nil
-	case a.Lifecycle == agent.LifecycleRoute:
+	case a.Lifecycle == run.LifecycleRoute:
 		return &errIndex{err}
 	case p.Warn != nil:
 		p.Warn("narrow the tools of run "+s.Run, err)

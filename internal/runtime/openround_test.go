@@ -57,7 +57,7 @@ func TestTheLastWordParksInItsOwnEntry(t *testing.T) {
 		w.drive(r.Woken)
 		require.Len(t, w.model.asked, 3)
 		require.Contains(t, resultOf(t, w.model.asked[2], "c2"), "awaiting approval, paused")
-		require.Equal(t, agent.LifecycleInput, w.model.asked[2].Lifecycle)
+		require.Equal(t, run.LifecycleInput, w.model.asked[2].Lifecycle)
 	})
 }
 
@@ -150,7 +150,7 @@ func TestAnOlderRoundExpires(t *testing.T) {
 		w.sleep(w.def.Permission.Expires/2 + 1e9)
 		r = w.drive(r.Woken)
 		require.Equal(t, runtime.NextWait, r.Next, "c3 still waits")
-		require.Equal(t, agent.WhyExpired, w.call("c2").Reason)
+		require.Equal(t, run.WhyExpired, w.call("c2").Reason)
 		require.Equal(t, run.StatusSuspended, w.call("c3").Status)
 		require.Equal(t, []string{"c2"}, w.model.asked[2].Late)
 	})

@@ -28,7 +28,7 @@ func (st *Stepper) forPlan(ctx context.Context, ph phases, l store.Loaded, d *ru
 	case errors.As(err, &bad):
 		return &turn{before: l.State, draft: d}, ph.end(ctx, d, agent.Fail(run.CodeDefinition, bad.Error()))
 	case errors.As(err, &index):
-		return st.turn(ctx, ph, l, d, plan.LeavePlan(&d.State, plan.LeftIndexFailed, index.Error()))
+		return st.turn(ctx, ph, l, d, plan.LeavePlan(&d.State, run.LeftIndexFailed, index.Error()))
 	case err != nil:
 		return nil, err
 	}
@@ -59,7 +59,7 @@ type planAsk struct {
 // to the tools that fit the step. Errors are *badContext, *errIndex, the plugins' or the store's.
 func (st *Stepper) planRequest(ctx context.Context, def *agent.Definition, d *run.Draft, a *run.Action, add hook.Additions) (ask planAsk, err error) {
 	system := ""
-	if a.Lifecycle != agent.LifecycleRoute {
+	if a.Lifecycle != run.LifecycleRoute {
 		if system, err = st.buildContext(ctx, def, d, *a); err != nil {
 			return ask, err
 		}

@@ -76,7 +76,7 @@ func TestContinueARun(t *testing.T) {
 		s := w.state()
 		require.Equal(t, map[string]int64{"Pay Bob.": 2, "Paid.": 1, "Once more.": 0}, said(w.model.asked[2]))
 		require.Equal(t, "You work on.", w.model.asked[2].System, "the agent as it is now")
-		require.Equal(t, agent.LifecycleInput, w.model.asked[2].Lifecycle)
+		require.Equal(t, run.LifecycleInput, w.model.asked[2].Lifecycle)
 		require.EqualValues(t, 1, w.model.asked[2].Inference)
 		require.Equal(t, []any{int64(2), 2, int64(2), "bob", "team:a"}, []any{s.Inferences, s.Interactions.Current, s.ModelCalls, s.Subject, s.AccessControl})
 		require.Equal(t, 2, w.tool("pay").times())

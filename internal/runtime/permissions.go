@@ -171,10 +171,10 @@ func (a *authority) check(ctx context.Context, def *agent.Definition, d *run.Dra
 
 // statusOf takes everything that is neither an approval nor a denial as a reason to ask.
 func statusOf(s run.PermissionStatus) run.PermissionStatus {
-	if s == policy.PermissionApproved || s == policy.PermissionDenied {
+	if s == run.PermissionApproved || s == run.PermissionDenied {
 		return s
 	}
-	return policy.PermissionRequestable
+	return run.PermissionRequestable
 }
 
 // reason is what the backend says for a request that is about to be made.

@@ -428,7 +428,7 @@ func TestRule08OneArbiter(t *testing.T) {
 			var decided *approval.DecidedError
 			require.ErrorAs(t, slow(w), &decided)
 			require.Equal(t, approval.Expired, decided.Approval.Status)
-			require.Equal(t, agent.WhyExpired, w.call("c1").Reason)
+			require.Equal(t, run.WhyExpired, w.call("c1").Reason)
 			require.Zero(t, w.state().Drained)
 		})
 	})

@@ -182,7 +182,7 @@ type notetaker struct {
 }
 
 func (n *notetaker) Ask(ctx context.Context, r agent.Request) (agent.Reply, int, error) {
-	if r.Lifecycle != prompt.LifecycleNotes {
+	if r.Lifecycle != run.LifecycleNotes {
 		return n.Asker.Ask(ctx, r)
 	}
 	n.asked = append(n.asked, r)

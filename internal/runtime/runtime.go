@@ -446,7 +446,7 @@ func expire(d *run.Draft) error {
 		if d.Entry.Time.Before(c.Wait.Expires) {
 			continue
 		}
-		e := run.CallCancelled{Call: c.ID, Reason: agent.WhyExpired, Content: agent.TextExpired()}
+		e := run.CallCancelled{Call: c.ID, Reason: run.WhyExpired, Content: agent.TextExpired()}
 		switch c.Wait.For {
 		case run.ForOutcome:
 			e.Reason, e.Content = run.WhyOutcomeUnknown, agent.TextOutcomeExpired()

@@ -437,6 +437,6 @@ func TestServiceExpires(t *testing.T) {
 		require.EqualValues(t, 3600, r.WaitSeconds)
 		time.Sleep(time.Hour)
 		require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
-		require.Equal(t, agent.WhyExpired, w.call("c1").Reason)
+		require.Equal(t, run.WhyExpired, w.call("c1").Reason)
 	})
 }

@@ -214,7 +214,7 @@ type turn struct {
 
 // ask asks a model: for the run's plan, or in the loop. The loop takes over from a plan that cannot go on.
 func (st *Stepper) ask(ctx context.Context, ph phases, l store.Loaded, d *run.Draft, a run.Action, add hook.Additions) (*turn, error) {
-	if plan.ForPlan(a.Lifecycle) {
+	if a.Lifecycle.ForPlan() {
 		return st.forPlan(ctx, ph, l, d, a, add)
 	}
 	if left, ok := plan.LeavesPlan(&d.State, a); ok {

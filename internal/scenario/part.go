@@ -10,7 +10,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/model/script"
 	"github.com/countersign/countersign/internal/policy"
-	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
@@ -133,7 +132,7 @@ func (p *part) generate(ctx context.Context, r agent.Request) (agent.Reply, erro
 	if p == s.part {
 		r.Inference += s.before
 	}
-	which := request{r.Inference, r.Lifecycle == prompt.LifecycleNotes, p.model.Attempt(r)}
+	which := request{r.Inference, r.Lifecycle == run.LifecycleNotes, p.model.Attempt(r)}
 	n, repeated := p.requests[which]
 	if !repeated {
 		n = len(p.requests) + 1

@@ -14,7 +14,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/hook"
-	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -74,10 +73,10 @@ func (b *permissionBook) Set(_ context.Context, c hook.PermissionContext, said h
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, t := range said.Granted {
-		b.known[c.Subject+"/"+t] = policy.PermissionApproved
+		b.known[c.Subject+"/"+t] = run.PermissionApproved
 	}
 	for _, t := range said.Denied {
-		b.known[c.Subject+"/"+t] = policy.PermissionDenied
+		b.known[c.Subject+"/"+t] = run.PermissionDenied
 	}
 	return nil
 }
@@ -195,7 +194,7 @@ func TestPermissionBackendKnows(t *testing.T) {
 `, "", want)
 		everywhere(t, s, func() hook.Set {
 			book := newBook()
-			book.known["order 7/refunds.create"], book.known["order 7/mails.send"] = policy.PermissionApproved, policy.PermissionDenied
+			book.known["order 7/refunds.create"], book.known["order 7/mails.send"] = run.PermissionApproved, run.PermissionDenied
 			return book.hooks()
 		}, func(*testing.T, bool) {})
 	}

@@ -189,7 +189,7 @@ func TestLoadRefuses(t *testing.T) {
 	st := begin(t, store.NewJournal(table, 0), runID)
 	write(t, table, "J#0000000001", []byte(`{"v":99,"s":1,"w":"w","t":0,"e":[]}`))
 	_, err = st.j.Load(context.Background(), acme, runID)
-	require.ErrorContains(t, err, "found form 99")
+	require.ErrorContains(t, err, "v: got 99, want 1")
 }
 
 // write puts an item of the run past all rules.

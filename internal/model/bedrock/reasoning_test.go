@@ -214,7 +214,7 @@ func TestMalformedInputBesideReasoning(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []agent.ReplyCall{call("a", "get", `{"x": <1`)}, reply.Calls)
 	c.commit(policy.PlanReply(&c.def, &c.s, reply, 1, ""))
-	c.commit(run.CallFinished{Call: "a", IsError: true, Reason: agent.WhyInvalidArguments, Content: "no JSON"})
+	c.commit(run.CallFinished{Call: "a", IsError: true, Reason: run.WhyInvalidArguments, Content: "no JSON"})
 	c.turn(m)
 	requireSent(t, server.Requests()[1], 0, think, bedrockfake.ToolUse("a", "get", `{"malformed_input":"{\"x\": <1"}`))
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/match"
 	"github.com/countersign/countersign/internal/policy"
-	"github.com/countersign/countersign/internal/prompt"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // WantError is a scenario failure: a request that is not what the script wants, that is malformed, or that no line is
@@ -70,7 +70,7 @@ func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, err
 	l, ok := m.script.at(r)
 	if !ok {
 		got := fmt.Sprintf("a request for inference %d", r.Inference)
-		if r.Lifecycle == prompt.LifecycleNotes {
+		if r.Lifecycle == run.LifecycleNotes {
 			got = fmt.Sprintf("a request for notes before inference %d", r.Inference)
 		}
 		return agent.Reply{}, m.refuse(r, m.script.end, []match.Mismatch{{Path: "model.jsonl", Got: got, Want: "no more requests"}})
@@ -92,7 +92,7 @@ func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, err
 func (m *Model) Attempt(r agent.Request) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if r.Lifecycle == prompt.LifecycleNotes {
+	if r.Lifecycle == run.LifecycleNotes {
 		return r.Attempt
 	}
 	return r.Attempt + m.before[reply{r.Run, r.Inference}]
@@ -101,7 +101,7 @@ func (m *Model) Attempt(r agent.Request) int {
 func (m *Model) note(r agent.Request) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if r.Lifecycle != prompt.LifecycleNotes {
+	if r.Lifecycle != run.LifecycleNotes {
 		m.last[r.Run] = asked{reply{r.Run, r.Inference}, r.Attempt}
 	}
 }

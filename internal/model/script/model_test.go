@@ -27,7 +27,7 @@ func assistant(b run.Block) run.Message {
 // request is the second inference of a run that used one tool.
 func request() agent.Request {
 	return agent.Request{
-		Inference: 2, Inferences: 1, System: "You look orders up.", Lifecycle: agent.LifecycleToolResult,
+		Inference: 2, Inferences: 1, System: "You look orders up.", Lifecycle: run.LifecycleToolResult,
 		Messages: []run.Message{
 			user(run.Text{Text: "Where is <7>?"}),
 			assistant(run.ToolUse{ID: "c1", Name: "orders_get", Input: json.RawMessage(`{"id":7.0}`)}),

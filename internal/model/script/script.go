@@ -23,7 +23,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -93,7 +92,7 @@ func (s *Script) at(r agent.Request) (line, bool) {
 		return line{}, false
 	}
 	block := s.blocks[inference-1]
-	if r.Lifecycle == prompt.LifecycleNotes {
+	if r.Lifecycle == run.LifecycleNotes {
 		block = s.notes[int(inference-1)]
 	}
 	if len(block) == 0 {

@@ -10,7 +10,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -209,11 +208,11 @@ func TestNotesHaveLinesOfTheirOwn(t *testing.T) {
 		want      string
 		ok        bool
 	}{
-		{1, 0, agent.LifecycleInit, "one", true},
-		{1, 0, prompt.LifecycleNotes, "", false},
-		{2, 1, prompt.LifecycleNotes, "noted", true},
-		{2, 5, prompt.LifecycleNotes, "noted", true},
-		{2, 0, agent.LifecycleInput, "two", true},
+		{1, 0, run.LifecycleInit, "one", true},
+		{1, 0, run.LifecycleNotes, "", false},
+		{2, 1, run.LifecycleNotes, "noted", true},
+		{2, 5, run.LifecycleNotes, "noted", true},
+		{2, 0, run.LifecycleInput, "two", true},
 	} {
 		l, ok := s.at(agent.Request{Inference: tt.inference, Attempt: tt.attempt, Lifecycle: tt.lifecycle})
 		require.Equal(t, tt.ok, ok)
@@ -223,7 +222,7 @@ func TestNotesHaveLinesOfTheirOwn(t *testing.T) {
 {"notes": true, "text": "a"}
 {"text": "b"}`))
 	require.ErrorContains(t, err, "model.jsonl:2: notes: behind an error of the inference that they are for")
-	l, ok := s.at(agent.Request{Inference: 2, Lifecycle: prompt.LifecycleNotes})
+	l, ok := s.at(agent.Request{Inference: 2, Lifecycle: run.LifecycleNotes})
 	require.True(t, ok)
 	require.Equal(t, agent.ModelServer, l.class)
 	require.Equal(t, []int{1, 2, 3, 4}, New(s).Leftover())

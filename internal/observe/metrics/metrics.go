@@ -87,12 +87,12 @@ func (k sink) fact(fact run.Event, e run.Entry, s *run.AgentState) {
 		k.meter.Count(ApprovalsDecided, 1, dimAgent, s.Agent, dimOutcome, string(fact.Action))
 	case run.PermissionAnswered:
 		if fact.Expired {
-			k.meter.Count(ApprovalsDecided, 1, dimAgent, s.Agent, dimOutcome, string(agent.WhyExpired))
+			k.meter.Count(ApprovalsDecided, 1, dimAgent, s.Agent, dimOutcome, string(run.WhyExpired))
 		}
 	case run.CallCancelled:
 		c, _ := s.Call(fact.Call)
 		asked := c.Service && c.Executions > 0 // a service did not answer: no approval expired
-		if fact.Reason == agent.WhyExpired && !asked {
+		if fact.Reason == run.WhyExpired && !asked {
 			k.meter.Count(ApprovalsDecided, 1, dimAgent, s.Agent, dimOutcome, string(fact.Reason))
 		}
 	case run.Finished:

@@ -45,7 +45,7 @@ func TestFacts(t *testing.T) {
 		{run.CallSuspended{}, []string{"ApprovalsAsked 1 Agent=clerk"}},
 		{run.CallUnknown{}, []string{"CallsUnknown 1 Agent=clerk"}},
 		{run.Decided{Action: run.ActionDeny}, []string{"ApprovalsDecided 1 Agent=clerk=Outcome=deny"}},
-		{run.CallCancelled{Reason: agent.WhyExpired}, []string{"ApprovalsDecided 1 Agent=clerk=Outcome=expired"}},
+		{run.CallCancelled{Reason: run.WhyExpired}, []string{"ApprovalsDecided 1 Agent=clerk=Outcome=expired"}},
 		{run.CallCancelled{Reason: run.WhyOutcomeUnknown}, nil},
 		{run.Finished{Reason: run.ReasonCancelled}, []string{"RunsEnded 1 Agent=clerk=Reason=cancelled", "RunTime 10s Agent=clerk"}},
 		{run.CallClaimed{}, nil},

@@ -8,7 +8,6 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/observe/telemetry"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -64,7 +63,7 @@ func (t *Tracer) Committed(ctx context.Context, e run.Entry, s *run.AgentState) 
 }
 
 // refusals are the reasons of results that a gate gave in the tool's place.
-var refusals = map[run.CallReason]string{run.WhyDenied: "deny", agent.WhyVoided: "void", agent.WhyExpired: "expire", agent.WhyAwaiting: "ask"}
+var refusals = map[run.CallReason]string{run.WhyDenied: "deny", run.WhyVoided: "void", run.WhyExpired: "expire", run.WhyAwaiting: "ask"}
 
 // refused writes what a gate said if it is why a call was settled.
 func (t *Tracer) refused(ctx context.Context, s *run.AgentState, call string, why run.CallReason, at time.Time) {

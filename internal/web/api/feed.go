@@ -58,7 +58,7 @@ func (f *Feed) Committed(_ context.Context, _ run.Entry, s *run.AgentState) {
 // Said tells whoever watches the request's run what its model has just written. It never blocks; a watcher that does not keep up
 // misses pieces, all of which are in the reply. It is an agent.OnDelta.
 func (f *Feed) Said(r agent.Request, piece agent.Delta) {
-	if r.Lifecycle == agent.LifecyclePlan || r.Lifecycle == agent.LifecycleRoute { // nobody is meant to read that
+	if r.Lifecycle == run.LifecyclePlan || r.Lifecycle == run.LifecycleRoute { // nobody is meant to read that
 		return
 	}
 	f.mu.Lock()

@@ -288,7 +288,7 @@ func TestPlannersAreNotHeard(t *testing.T) {
 	b := newUnserved(t, pay)
 	w := b.feed.Watch("default", "r")
 	defer w.Stop()
-	for _, of := range []run.Lifecycle{agent.LifecyclePlan, agent.LifecycleRoute, agent.LifecycleSynthesis, agent.LifecycleInit} {
+	for _, of := range []run.Lifecycle{run.LifecyclePlan, run.LifecycleRoute, run.LifecycleSynthesis, run.LifecycleInit} {
 		b.feed.Said(agent.Request{Tenant: "default", Run: "r", Inference: 1, Lifecycle: of}, agent.Delta{Kind: agent.DeltaText, Text: "<" + string(of) + ">"})
 	}
 	said, _ := w.(interface {

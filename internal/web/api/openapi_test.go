@@ -635,14 +635,14 @@ func (d *document) enum(ptr string) []string {
 func TestDocumentHasTheValuesOfTheTypes(t *testing.T) {
 	d := readDocument(t)
 	for schema, from := range map[string][2]string{
-		"RunStatus": {"../../agent", "RunStatus"}, "CallStatus": {"../../agent", "CallStatus"}, "CallReason": {"../../agent", "CallReason"}, "WaitFor": {"../../agent", "WaitFor"},
-		"ToolVerdict": {"../../agent", "ToolVerdict"}, "Role": {"../../agent", "Role"}, "ErrorCode": {"../../agent", "ErrorCode"}, "Effect": {"../../agent", "Effect"},
+		"RunStatus": {"../../run", "RunStatus"}, "CallStatus": {"../../run", "CallStatus"}, "CallReason": {"../../run", "CallReason"}, "WaitFor": {"../../run", "WaitFor"},
+		"ToolVerdict": {"../../run", "ToolVerdict"}, "Role": {"../../run", "Role"}, "ErrorCode": {"../../run", "ErrorCode"}, "Effect": {"../../run", "Effect"},
 		"ApprovalStatus": {"../../approval", "Status"}, "ApprovalKind": {"../../approval", "Kind"}, "Action": {"../../approval", "Action"},
 	} {
 		require.ElementsMatch(t, constants(t, from[0], from[1]), d.enum(pointer("components", "schemas", schema)), schema)
 	}
 	reason := d.schema("/components/schemas/Reason")
-	for _, r := range constants(t, "../../agent", "Reason") {
+	for _, r := range constants(t, "../../run", "Reason") {
 		require.NoError(t, reason.Validate(r))
 	}
 	require.ElementsMatch(t, run.EventTypes(), d.enum("/components/schemas/EventType"))

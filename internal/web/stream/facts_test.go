@@ -38,7 +38,7 @@ func TestFacts(t *testing.T) {
 	resumed := run.Resumed{}
 	input := run.InputReceived{Slot: 1, ID: "i", Blocks: []run.UserBlock{{Block: run.Text{Text: "hi"}}}}
 	finished := run.Finished{Reason: run.ReasonCancelled, OpenText: "not run"}
-	settled := []run.Event{resumed, run.CallCancelled{Call: "c1", Reason: agent.WhyExpired, Content: "late"}}
+	settled := []run.Event{resumed, run.CallCancelled{Call: "c1", Reason: run.WhyExpired, Content: "late"}}
 	for name, c := range map[string]struct {
 		facts []run.Event
 		want  []stream.Type
@@ -64,7 +64,7 @@ func TestFacts(t *testing.T) {
 
 // Reasoning that only its provider can read is told as it is; other reasoning is in the conversation.
 func TestReasoning(t *testing.T) {
-	settled := run.CallCancelled{Call: "c1", Reason: agent.WhyExpired, Content: "late"}
+	settled := run.CallCancelled{Call: "c1", Reason: run.WhyExpired, Content: "late"}
 	events := begun(t, run.Resumed{}, settled, run.Replied{
 		Inference: 2, Model: "m", Requests: 1, Reasoning: []run.RepliedReasoning{{Text: "hm"}, {Redacted: []byte("x")}},
 	})
@@ -76,7 +76,7 @@ func TestReasoning(t *testing.T) {
 
 // Only a natural end with something said has a result.
 func TestResults(t *testing.T) {
-	settled := run.CallCancelled{Call: "c1", Reason: agent.WhyExpired, Content: "late"}
+	settled := run.CallCancelled{Call: "c1", Reason: run.WhyExpired, Content: "late"}
 	said := run.Replied{Inference: 2, Model: "m", Requests: 1, Text: "Done."}
 	for output, want := range map[string]map[run.Reason]bool{
 		`"Done."`: {run.ReasonNaturalEnd: true, run.ReasonMaxRounds: false, run.ReasonCancelled: false},

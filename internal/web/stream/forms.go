@@ -32,7 +32,7 @@ func (w *writer) arvo(e Event) {
 	switch d := e.Data.(type) {
 	case StepStartData:
 		names := map[run.Lifecycle]string{
-			agent.LifecycleInit: "agent.init", agent.LifecycleOutputError: "agent.self.correction",
+			run.LifecycleInit: "agent.init", run.LifecycleOutputError: "agent.self.correction",
 		}
 		messages, err := run.MarshalMessages(d.asked.messages, d.asked.inferences)
 		w.err = cmp.Or(w.err, err)
@@ -326,7 +326,7 @@ func (w *writer) forgeCall(d ToolCallReadyData) {
 }
 
 func (w *writer) forgeDone(d ToolCallDoneData) {
-	if d.Reason == agent.WhyExpired {
+	if d.Reason == run.WhyExpired {
 		w.tell("tool_approval_timeout", "tools", []object{forgeTool(d.ID, d.Name, d.Kind)})
 	}
 	if d.Outcome == run.StatusSucceeded {
@@ -335,7 +335,7 @@ func (w *writer) forgeDone(d ToolCallDoneData) {
 		return
 	}
 	code := cmp.Or(d.Reason, run.WhyToolError)
-	if d.Reason == agent.WhyUnknownTool {
+	if d.Reason == run.WhyUnknownTool {
 		code = "tool_not_found"
 	} else {
 		w.tell("tool_result_error", "id", d.ID, "tool_name", d.Name, "error?", d.Result.Content, "reason?", d.Reason,

@@ -7,8 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/stream"
 )
@@ -54,7 +52,7 @@ func TestCoworkPlan(t *testing.T) {
 }
 
 func settledCall() run.Event {
-	return run.CallCancelled{Call: "c1", Reason: agent.WhyExpired, Content: "late"}
+	return run.CallCancelled{Call: "c1", Reason: run.WhyExpired, Content: "late"}
 }
 
 // Text that was shown is taken back where it is not the answer, and only there.
@@ -65,10 +63,10 @@ func TestCoworkClears(t *testing.T) {
 		want  string
 	}{
 		"dropped":    {run.Replied{TextDropped: true, Calls: []run.RepliedCall{{ID: "c2", Name: "x"}}}, "tool_calls"},
-		"sent back":  {run.Replied{Text: "hm", Correction: correction(agent.LifecycleOutputError)}, "sent_back"},
-		"empty":      {run.Replied{Correction: correction(agent.LifecycleOutputError)}, ""},
+		"sent back":  {run.Replied{Text: "hm", Correction: correction(run.LifecycleOutputError)}, "sent_back"},
+		"empty":      {run.Replied{Correction: correction(run.LifecycleOutputError)}, ""},
 		"goes on":    {run.Replied{Text: "hm", Correction: correction(run.LifecycleNudge)}, ""},
-		"unfinished": {run.Replied{Text: "hm", Correction: &run.Correction{Lifecycle: run.LifecycleNudge, Text: "no", Kind: policy.KindIncomplete}}, "sent_back"},
+		"unfinished": {run.Replied{Text: "hm", Correction: &run.Correction{Lifecycle: run.LifecycleNudge, Text: "no", Kind: run.KindIncomplete}}, "sent_back"},
 		"kept":       {run.Replied{Text: "hm", Calls: []run.RepliedCall{{ID: "c2", Name: "x"}}}, ""},
 		"the answer": {run.Replied{Text: "hm"}, ""},
 	} {
@@ -108,12 +106,12 @@ func TestForgeNoToolCall(t *testing.T) {
 		run.KindMissingField: {`error {"code":"missing_field","message":"not JSON"}`},
 		"":                   {`error {"code":"output","message":"Call a tool."}`},
 	} {
-		refused := &run.Correction{Lifecycle: agent.LifecycleOutputError, Text: "Call a tool.", Kind: kind}
+		refused := &run.Correction{Lifecycle: run.LifecycleOutputError, Text: "Call a tool.", Kind: kind}
 		if kind != run.KindNoToolCall && kind != "" {
 			refused.Detail = "not JSON"
 		}
 		told := toldAs(t, stream.Forge, begun(t,
-			run.Resumed{}, run.CallCancelled{Call: "c1", Reason: agent.WhyExpired, Content: "no"},
+			run.Resumed{}, run.CallCancelled{Call: "c1", Reason: run.WhyExpired, Content: "no"},
 			run.Replied{Inference: 2, Model: "m", Requests: 1, Text: "hm", Correction: refused})...)
 		require.Equal(t, want, told[len(told)-len(want):])
 	}
@@ -139,7 +137,7 @@ func TestForgeDecisions(t *testing.T) {
 
 // What a request had left of its window is told with its reply.
 func TestBudgetIsTold(t *testing.T) {
-	told := toldAs(t, stream.Cowork, begun(t, run.Resumed{}, run.CallCancelled{Call: "c1", Reason: agent.WhyExpired, Content: "no"},
+	told := toldAs(t, stream.Cowork, begun(t, run.Resumed{}, run.CallCancelled{Call: "c1", Reason: run.WhyExpired, Content: "no"},
 		run.Replied{Inference: 2, Model: "m", Requests: 1, Text: "Done.", Room: &run.Room{Left: 17743, Of: 32768}})...)
 	require.Contains(t, told, `context-budget {"total":32768,"remaining":17743}`)
 }

@@ -320,7 +320,7 @@ func (p *projection) stepStart(f run.Replied) StepStartData {
 	a := policy.Next(p.def, s)
 	a.Offered = f.Offered
 	if f.Summary {
-		a.Lifecycle, a.Exhausted = agent.LifecycleSummary, true
+		a.Lifecycle, a.Exhausted = run.LifecycleSummary, true
 	}
 	d.Lifecycle, d.Cycle.Exhausted = a.Lifecycle, a.Exhausted
 	d.asked.output = p.def.Output.Format

@@ -96,7 +96,7 @@ func TestParseEverything(t *testing.T) {
 			Scope: agent.ScopeCall, Grants: agent.GrantsRun,
 		},
 		Limits: agent.Limits{Interactions: 9, OnLimit: agent.OnLimitStop, Tokens: 50_000, USD: 5e11, Asks: 10}, Batch: agent.BatchFirst, Executor: agent.ExecutorSequential,
-		Wait: agent.WaitAnyExternal, Resume: agent.ResumeEach, TextBesideCalls: agent.TextBesideKeep, Early: agent.EarlyRefuse,
+		Wait: run.WaitAnyExternal, Resume: run.ResumeEach, TextBesideCalls: agent.TextBesideKeep, Early: agent.EarlyRefuse,
 		Output: agent.Output{Format: agent.OutputText}, Corrections: agent.CorrectionsPersist,
 		SystemPrompt: agent.SystemOnce, Dropped: agent.DroppedSilent, CutText: agent.CutTextNotice,
 		Stop: agent.Stop{Timeout: 90 * time.Second, Tokens: 4000, ConsecutiveErrors: 3, OnTool: []string{"mail.send"}, LoopWindow: 5},
