@@ -51,9 +51,19 @@ func (b *bench) delegate(key string, p run.Parent, change ...func(*agent.Definit
 // family is a run with two below it, one of them two steps down, and one that has nothing to do with them.
 func family(b *bench) (root, child, grandchild, other api.Run) {
 	root = b.start("root")
+	b.later()
 	child = b.delegate("child", run.Parent{Run: root.ID, Call: "c1", Root: root.ID, Depth: 1})
+	b.later()
 	grandchild = b.delegate("grandchild", run.Parent{Run: child.ID, Call: "c7", Root: root.ID, Depth: 2})
+	b.later()
 	return root, child, grandchild, b.start("other")
+}
+
+// later returns in another millisecond: lists are ordered by it, and by id within one.
+func (b *bench) later() {
+	for now := b.Ports.Clock.Now().UnixMilli(); b.Ports.Clock.Now().UnixMilli() == now; {
+		continue
+	}
 }
 
 // askedOf reads a whole list of requests by pages of n, and says how many pages there were.
