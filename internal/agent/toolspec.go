@@ -51,7 +51,7 @@ type ToolSpec struct {
 }
 
 // AnsweredLater reports whether a call of t is sent out and its answer comes in by itself, perhaps days later: it is claimed whatever its
-// effect, suspended once it is out, and never of unknown outcome, since it goes out again under the same id (ADR 26).
+// effect, suspended once it is out, and never of unknown outcome, since it goes out again under the same id (ADR 3).
 func (t ToolSpec) AnsweredLater() bool {
 	return t.Kind == KindService || t.Kind == KindAgent || t.Kind == KindLambda && t.Lambda != nil && t.Lambda.Async
 }

@@ -12,7 +12,7 @@
 // its true start. A run is one trace, however long it waits.
 //
 // Content is hidden unless it is asked for: see Hide. Errors are told by their class, never by their text.
-// docs/adr/0013-tracing.md says why. Package telemetry sends the spans.
+// Package telemetry sends the spans.
 package tracing
 
 import (

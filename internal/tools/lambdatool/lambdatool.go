@@ -2,7 +2,7 @@
 //
 // A function is invoked with an agent.FunctionCall as JSON. One that is waited for gives its result as JSON: an
 // object of text, json, error, media, suspend and patch, or any other value, which is its text (see read). One that
-// answers later only takes the call (ADR 26). Client is the runtime.Functions, Remote the runtime.Remote.
+// answers later only takes the call (ADR 3). Client is the runtime.Functions, Remote the runtime.Remote.
 package lambdatool
 
 import (
