@@ -32,8 +32,8 @@ func ValidWord(s string) bool {
 	return run.Spelled(s, word, word, 64)
 }
 
-// IsToolName reports whether s may be a tool's original name: ^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$.
-func IsToolName(s string) bool {
+// ValidToolName reports whether s may be a tool's original name: ^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$.
+func ValidToolName(s string) bool {
 	const word = run.Letters + run.Digits + "_-"
 	for part := range strings.SplitSeq(s, ".") {
 		if !run.Spelled(part, word, word, len(part)) {
@@ -42,9 +42,6 @@ func IsToolName(s string) bool {
 	}
 	return true
 }
-
-// ValidToolName reports whether s may be a tool's original name: ^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$.
-func ValidToolName(s string) bool { return IsToolName(s) }
 
 // validToolPattern reports whether s may be a pattern over original tool names: ^[A-Za-z0-9_.*-]+$.
 func validToolPattern(s string) bool {

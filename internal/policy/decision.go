@@ -330,7 +330,7 @@ func refused(spec agent.ToolSpec, t agent.ServerTool, pins Pins, taken map[strin
 	schema := agent.CheckSchema(t.Schema)
 	other, collides := taken[spec.ModelName()]
 	switch {
-	case !agent.IsToolName(spec.Name) || !agent.ValidWord(spec.ModelName()):
+	case !agent.ValidToolName(spec.Name) || !agent.ValidWord(spec.ModelName()):
 		no.Why, no.Detail = run.DisabledUnusable, "with its server's name it is no tool's name: at most 64 letters, digits, _ and -, with dots between"
 	case t.Digest == "":
 		no.Why, no.Detail = run.DisabledUnusable, "its definition has no digest"

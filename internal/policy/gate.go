@@ -368,9 +368,6 @@ func decision(p agent.Permission, v agent.Verdict, rule int) Decision {
 	return d
 }
 
-// MatchTool reports whether pattern, in which '*' stands for any run of characters, matches all of a tool's name.
-func MatchTool(pattern, name string) bool { return agent.MatchTool(pattern, name) }
-
 // Outgoing is an event for somebody outside: a service that is asked, or whoever is to hear that a run has ended. Its JSON is what they
 // get.
 type Outgoing struct {

@@ -193,9 +193,6 @@ func spokenTo(s *run.AgentState) bool {
 	return false
 }
 
-// Closest are the names, at most three, that are most like what somebody has written, best first; none where none is.
-func Closest(written string, names []string) []string { return agent.Closest(written, names) }
-
 // recovery is what the breaker remembers of s, with what the model is about to be told of the newest round.
 func recovery(d *agent.Definition, s *run.AgentState) run.Recovery {
 	if text := Reminder(d, s); text != "" {
