@@ -246,15 +246,6 @@ func ValidArguments(valid Validator, t ToolSpec, args json.RawMessage) error {
 	return valid(facing, args)
 }
 
-// TextDropped tells the model which of its calls were left out of a round.
-func TextDropped(d *Definition, calls []ReplyCall) string {
-	names := make([]string, len(calls))
-	for i, c := range calls {
-		names[i] = QuotedName(c.Name)
-	}
-	return d.Word(wordDropped, map[string]any{"Tools": strings.Join(names, ", ")})
-}
-
 // Section is a part of the prompt around an agent's own words (seed 004, "Prompt Building Process"). Its text is a Template.
 type Section struct {
 	Name  string // also its tag: the text stands between <name> and </name>
