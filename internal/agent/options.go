@@ -35,15 +35,9 @@ type Analysis struct {
 
 // or is a with q's numbers where it has none.
 func (a Analysis) or(q Analysis) Analysis {
-	if a.DeflectionRetries == 0 {
-		a.DeflectionRetries = q.DeflectionRetries
-	}
-	if a.EmptyReplies == 0 {
-		a.EmptyReplies = q.EmptyReplies
-	}
-	if a.TrustGate == 0 {
-		a.TrustGate = q.TrustGate
-	}
+	a.DeflectionRetries = cmp.Or(a.DeflectionRetries, q.DeflectionRetries)
+	a.EmptyReplies = cmp.Or(a.EmptyReplies, q.EmptyReplies)
+	a.TrustGate = cmp.Or(a.TrustGate, q.TrustGate)
 	return a
 }
 
@@ -164,15 +158,9 @@ func defaultOrchestrator() Orchestrator { return Orchestrator{TopK: 15, MaxSteps
 
 // or is o with q's numbers where it has none.
 func (o Orchestrator) or(q Orchestrator) Orchestrator {
-	if o.TopK == 0 {
-		o.TopK = q.TopK
-	}
-	if o.MaxSteps == 0 {
-		o.MaxSteps = q.MaxSteps
-	}
-	if o.Retries == 0 {
-		o.Retries = q.Retries
-	}
+	o.TopK = cmp.Or(o.TopK, q.TopK)
+	o.MaxSteps = cmp.Or(o.MaxSteps, q.MaxSteps)
+	o.Retries = cmp.Or(o.Retries, q.Retries)
 	return o
 }
 

@@ -307,12 +307,6 @@ const textToolRules = `{{if .ToolRequired}}{{if .OneTool}}- Call exactly one too
 - Call only tools that are listed, with arguments that fit their schemas.
 - Do not name tools to the user: say what you do, not what it is called.`
 
-// Sections lists every section of a prompt, in the order seed.
-func Sections() []Section { return slices.Clone(sections) }
-
-// Code is the section's place in the order code, from 1.
-func (s Section) Code() int { return slices.Index(codeOrder, s.Name) + 1 }
-
 func sectionOf(name string) (Section, bool) {
 	i := slices.IndexFunc(sections, func(s Section) bool { return s.Name == name })
 	if i < 0 {
