@@ -252,13 +252,14 @@ func (p *pass) underGrants(ctx context.Context, tenant string, since time.Time, 
 	return nil
 }
 
+// place reads the place that a sweep of the tenant kept, if any. Where it cannot be read, everything is looked at again.
 func (p *pass) place(ctx context.Context, tenant string) (place, error) {
 	var at place
 	it, found, err := p.Auditor.Table.Get(ctx, placeKey(tenant))
-	if err != nil {
+	if err != nil && !errors.Is(err, store.ErrDamaged) {
 		return at, fmt.Errorf("read the place of the audit of %s: %w", tenant, err)
 	}
-	if found && json.Unmarshal(it.Body, &at) != nil { // kept by another version: everything is looked at again
+	if found && json.Unmarshal(it.Body, &at) != nil {
 		return place{}, nil
 	}
 	return at, nil

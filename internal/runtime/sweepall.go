@@ -430,7 +430,7 @@ var placeKey = store.Key{PK: "SWEEP", SK: "CURSOR"}
 // readPlace reads the place that a sweep kept, if any. Where it cannot be read, the round begins again.
 func readPlace(ctx context.Context, t store.Table) (place, error) {
 	it, found, err := t.Get(ctx, placeKey)
-	if err != nil {
+	if err != nil && !errors.Is(err, store.ErrDamaged) {
 		return place{}, fmt.Errorf("read the sweep's place: %w", err)
 	}
 	var p place

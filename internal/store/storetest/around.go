@@ -28,10 +28,18 @@ func ReadAround(t testing.TB, table store.Table, r store.Range) (items []store.I
 	}
 }
 
-// Unreadable is a table whose index lists an item that cannot be read, as an adapter whose bytes have changed.
+// Unreadable is a table of which an item cannot be read, by its key or where the index lists it, as an adapter whose bytes have changed.
 type Unreadable struct {
 	store.Table
 	Key store.Key
+}
+
+// Get implements store.Table.
+func (u Unreadable) Get(ctx context.Context, k store.Key) (store.Item, bool, error) {
+	if k == u.Key {
+		return store.Item{}, false, store.Damaged(k, "checksum differs")
+	}
+	return u.Table.Get(ctx, k)
 }
 
 // Query implements store.Table.
