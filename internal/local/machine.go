@@ -239,8 +239,8 @@ func (m *Machine) UnderWay() []string {
 // Resume goes on with the executions on record, repairs every open run of the tenant that disagrees with its execution, stops the executions of those
 // that were cancelled and has them cleaned up after where the process that cancelled them did not come to it, and has people told what is overdue.
 func (m *Machine) Resume(ctx context.Context, tenant string) error {
-	if err := m.Engine.Resume(ctx); err != nil {
-		return fmt.Errorf("resume executions: %w", err)
+	if err := m.spare(m.Engine.Resume(ctx)); err != nil {
+		return err
 	}
 	for _, status := range []run.RunStatus{run.RunRunning, run.RunWaiting} {
 		cursor := ""
