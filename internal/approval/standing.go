@@ -39,7 +39,7 @@ type Standing struct {
 	RevokedAt time.Time  `json:"revokedAt,omitzero"`
 
 	When []run.Condition `json:"when,omitempty"` // it is of a pattern: of arguments that fit all of these
-	With []string        `json:"with,omitempty"` // who gave it beside By: the others whom it took, and those in whose name it was given
+	With []string        `json:"with,omitempty"` // who gave it beside By
 	Uses int             `json:"uses,omitempty"` // claims that it covers in all; 0 = they are not counted
 	Used int             `json:"-"`              // of them, those that are made
 }
