@@ -23,8 +23,8 @@ func standingFor(tool, digest string) Standing {
 	}
 }
 
-// TestItemsThatAreNotWhatTheirKeySays: a request, a grant or a server that stands under another key, that conditions would compare to
-// something else, or that has a key of another version, decides nothing: an error names it.
+// TestItemsThatAreNotWhatTheirKeySays: a request, a grant or a server that stands under another key, that conditions
+// would compare to something else, or that has a key of another version, decides nothing: an error names it.
 func TestItemsThatAreNotWhatTheirKeySays(t *testing.T) {
 	op := func(op store.Op, err error) store.Item {
 		require.NoError(t, err)

@@ -197,8 +197,8 @@ func (g Standing) live(now time.Time) bool {
 	return g.RevokedBy == "" && !g.expired(now) && !g.exhausted()
 }
 
-// standingBetween are the records of a tool in a range, live or not, of so many pages. Beside those that cannot be read,
-// an error, it gives the others: whoever revokes grants revokes what can be.
+// standingBetween are the records of a tool in a range, live or not, of so many pages. Beside those that cannot be
+// read, an error, it gives the others: whoever revokes grants revokes what can be.
 func standingBetween(ctx context.Context, t store.Table, tenant, agentName, tool string, r store.Range, pages int) ([]Standing, error) {
 	var all []Standing
 	var unread error

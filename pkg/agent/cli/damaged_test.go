@@ -13,9 +13,9 @@ import (
 	"github.com/countersign/countersign/internal/store/bolt"
 )
 
-// spoil request ID changes a byte of a request in the store's file; spoil run ID takes from a run's view whose it is; spoil
-// execution RUN cuts off the record of a run's first execution; spoil chain default overwrites the keys of a tenant's audit
-// chain in the file, so that nothing of it is found.
+// spoil request ID changes a byte of a request in the store's file; spoil run ID takes from a run's view whose it is;
+// spoil execution RUN cuts off the record of a run's first execution; spoil chain default overwrites the keys of a
+// tenant's audit chain in the file, so that nothing of it is found.
 func spoil(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: spoil request|run|execution|chain ID")
