@@ -104,3 +104,20 @@ func unpriced(name string, find func(name string) (*Definition, bool), seen map[
 	}
 	return ""
 }
+
+// AgentNamed is nil where there is no such agent.
+func AgentNamed(find func(name string) (*Definition, bool), name string) *Definition {
+	if find == nil {
+		return nil
+	}
+	if d, ok := find(name); ok {
+		return d
+	}
+	return nil
+}
+
+// Priced reports whether it is known what each of the agent's models costs.
+func (d *Definition) Priced() bool {
+	unpriced := func(m ModelSpec) bool { return m.Price == nil }
+	return !slices.ContainsFunc(d.Model.Chain(), unpriced) && !slices.ContainsFunc(d.Orchestrator.models(), func(m planModel) bool { return unpriced(*m.spec) })
+}

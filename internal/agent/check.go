@@ -142,7 +142,7 @@ func (c *checker) definition(d *Definition) {
 	c.orchestrator("orchestrator", d)
 	c.prefilter("prefilter", d.Prefilter)
 	c.wording("wording", d.Wording)
-	c.form(d.Builder == "" || IsToolName(d.Builder), "builder", d.Builder, "dotted parts of letters, digits, _ and -")
+	c.form(d.Builder == "" || ValidToolName(d.Builder), "builder", d.Builder, "dotted parts of letters, digits, _ and -")
 }
 
 func (c *checker) limits(at string, l Limits) {
@@ -347,7 +347,7 @@ func (c *checker) toolsOf(tools []ToolSpec, servers []MCPServer) {
 
 func (c *checker) tool(at string, t ToolSpec) {
 	switch {
-	case !IsToolName(t.Name):
+	case !ValidToolName(t.Name):
 		c.form(false, at+".name", t.Name, "dotted parts of letters, digits, _ and -")
 	case !ValidWord(t.ModelName()):
 		c.add(at+".name", fmt.Sprintf("got %d characters, want at most 64", len(t.Name)))

@@ -167,7 +167,7 @@ func properties(schema json.RawMessage) map[string]bool {
 		Properties map[string]json.RawMessage `json:"properties"`
 	}
 	names := map[string]bool{}
-	if json.Unmarshal(schema, &s) != nil { // checkSchema says what is wrong with it
+	if json.Unmarshal(schema, &s) != nil { // CheckSchema says what is wrong with it
 		return names
 	}
 	for name := range s.Properties {

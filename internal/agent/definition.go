@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/countersign/countersign/internal/run"
@@ -372,4 +373,43 @@ func (d *Definition) ToolByModelName(name string) (ToolSpec, bool) {
 		}
 	}
 	return d.builtin(func(t ToolSpec) bool { return t.ModelName() == name })
+}
+
+// MaxChildren bounds how many runs the calls of one run may start in all.
+const MaxChildren = 64
+
+// Throughout is the agent with the provider, id, base URL and file of m in place of its models', and of those of every agent below it.
+// What its own model costs and its settings stay.
+func (d Definition) Throughout(m ModelSpec) Definition {
+	d.Model.Provider, d.Model.ID, d.Model.BaseURL, d.Model.File, d.Model.Fallbacks = m.Provider, m.ID, m.BaseURL, m.File, nil
+	d.Orchestrator.Planner, d.Orchestrator.Router = nil, nil
+	d.Below = &m
+	return d
+}
+
+// Within is the agent whose tools are confined to a folder, an absolute path, and whose programs start there, and so of every agent below it.
+func (d Definition) Within(folder string) Definition {
+	d.Folder, d.Tools, d.MCP = folder, slices.Clone(d.Tools), slices.Clone(d.MCP)
+	for i := range d.Tools {
+		d.Tools[i].Root = folder
+	}
+	for i := range d.MCP {
+		if len(d.MCP[i].Command) > 0 {
+			d.MCP[i].Dir = folder
+		}
+	}
+	return d
+}
+
+// PluginSpec names a plugin of a definition. Plugins run in the order in which they are named.
+type PluginSpec struct {
+	Name   string          `json:"name"`             // ^[a-z][a-z0-9-]{0,39}$, as it is registered
+	Config json.RawMessage `json:"config,omitempty"` // the plugin's own; nil = none
+}
+
+// PluginGate is what the plugins of an agent say of a call before it runs. At most one field is set; the zero value lets the call pass.
+type PluginGate struct {
+	Block   *string         // the reason, fit for the model: the call fails
+	Result  *ToolResultData // the call's result: the tool is not entered
+	Suspend *run.Ticket     // somebody is asked first
 }

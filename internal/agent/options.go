@@ -35,15 +35,9 @@ type Analysis struct {
 
 // or is a with q's numbers where it has none.
 func (a Analysis) or(q Analysis) Analysis {
-	if a.DeflectionRetries == 0 {
-		a.DeflectionRetries = q.DeflectionRetries
-	}
-	if a.EmptyReplies == 0 {
-		a.EmptyReplies = q.EmptyReplies
-	}
-	if a.TrustGate == 0 {
-		a.TrustGate = q.TrustGate
-	}
+	a.DeflectionRetries = cmp.Or(a.DeflectionRetries, q.DeflectionRetries)
+	a.EmptyReplies = cmp.Or(a.EmptyReplies, q.EmptyReplies)
+	a.TrustGate = cmp.Or(a.TrustGate, q.TrustGate)
 	return a
 }
 
@@ -70,35 +64,6 @@ func (c *checker) analysis(at string, a Analysis) {
 
 // maxPhrase bounds a phrase of a definition, in bytes, and with it the expression that finds it.
 const maxPhrase = 200
-
-// The wordings of the heuristic.
-const (
-	WordIncomplete      = "incomplete"
-	WordDeflection      = "deflection"
-	WordEmptyFirst      = "emptyFirst"
-	WordEmptyAfterTools = "emptyAfterTools"
-)
-
-// wordingsOfAnalysis are what a model is told of replies that read as no last word.
-var wordingsOfAnalysis = []Wording{
-	{
-		Key: WordIncomplete, About: "to a model whose text says that work is left",
-		Text:    "You stopped before finishing. Continue processing the remaining items.",
-		Presets: map[Preset]string{PresetCowork: "You stopped before finishing. Continue processing the remaining files."},
-	},
-	{
-		Key: WordDeflection, About: "to a model that asks, offers, narrates or refuses in place of going on",
-		Text: "Do not ask questions. Continue executing the task.",
-	},
-	{
-		Key: WordEmptyFirst, About: "to a model that said nothing before any tool had run",
-		Text: "You said nothing. Begin with the task: call the tools it needs, or answer it.",
-	},
-	{
-		Key: WordEmptyAfterTools, About: "to a model that said nothing after tools had run",
-		Text: "You said nothing. Go on from the results above: call the next tool, or say what was done.",
-	},
-}
 
 // Context says how much of the conversation a request holds. The zero value: all of it, media too.
 type Context struct {
@@ -166,17 +131,6 @@ func (c *checker) context(at string, x Context) {
 // Measured reports whether all of the partition that a request decides is measured.
 func (c Context) Measured() bool { return c.Reserve.System == nil && c.Reserve.Tools == nil }
 
-// Pieces are the texts of the model from where the newest reply begins.
-func Pieces(s *run.AgentState) string {
-	text := ""
-	for _, m := range s.Messages.All()[max(0, s.Cut.From-s.EvictedMessages):] {
-		if t, ok := m.Block.(run.Text); ok && m.Role == run.RoleAssistant {
-			text += t.Text
-		}
-	}
-	return text
-}
-
 // Guards stop a model that goes in circles. The zero value stops nothing.
 type Guards struct {
 	DuplicateCalls bool `json:"duplicateCalls,omitempty"` // a call identical to one whose result the model has is not carried out again
@@ -187,66 +141,6 @@ type Guards struct {
 func (c *checker) guards(at string, g Guards) {
 	c.that(g.FailedRounds >= 0, at+".failedRounds", fmt.Sprintf("got %d, want zero or more", g.FailedRounds))
 	c.that(g.ToolFailures >= 0, at+".toolFailures", fmt.Sprintf("got %d, want zero or more", g.ToolFailures))
-}
-
-// The wordings of guards.
-const (
-	WordDuplicateCall = "duplicateCall"
-	WordAllFailed     = "allFailed"
-	WordToolWithdrawn = "toolWithdrawn"
-	WordWithdrawnCall = "withdrawnCall"
-	wordClosestTool   = "closestTool"
-)
-
-// wordingsOfGuards are what a model is told that goes in circles.
-var wordingsOfGuards = []Wording{
-	{
-		Key: WordDuplicateCall, About: "to a model, as the result of a call that repeats one whose result it has", Fields: []string{"Tool", "Call"},
-		Text: "You already have this result: it is that of the call {{.Call}} above, and nothing was done since. {{.Tool}} was not called again. " +
-			"Use that result, call something else, or give your answer.",
-	},
-	{
-		Key: WordAllFailed, About: "to a model whose every call failed, so many rounds in a row; in the next request alone", Fields: []string{"Rounds"},
-		Text: "Every call of your last {{.Rounds}} rounds failed. Do not repeat them as they were. Read the errors above, check names and arguments, " +
-			"try another tool or smaller steps, or say what keeps you from going on.",
-	},
-	{
-		Key: WordToolWithdrawn, About: "to a model, once a tool has failed too often to be offered; in the next request alone", Fields: []string{"Tool", "Times"},
-		Text: "{{.Tool}} failed {{.Times}} times in a row and is offered no more. Stop calling it. Go on without it, or say what cannot be done without it.",
-	},
-	{
-		Key: WordWithdrawnCall, About: "to a model, as the result of a call of a tool that is offered no more", Fields: []string{"Tool", "Times"},
-		Text: "{{.Tool}} failed {{.Times}} times in a row and is offered no more, so it was not called.",
-	},
-	{
-		Key: wordClosestTool, About: "to a model that called a tool that does not exist, behind the names of those that do", Fields: []string{"Names"},
-		Text: "Did you mean {{.Names}}?",
-	},
-}
-
-// The wordings of the forced summary.
-const (
-	WordSummarise = "summarise"
-	WordNoSummary = "noSummary"
-)
-
-// wordingsOfSummary are said around the forced summary.
-var wordingsOfSummary = []Wording{
-	{
-		Key: WordSummarise, About: "to a model that is asked for the forced summary, in that request alone",
-		Text: "This is your last answer, and no tool can be called any more. Sum up, in the form that was asked for. Report only actual " +
-			"results: those that stand above. For what was asked for and has no result, say \"not processed\". If nothing above can be " +
-			"reported, say that you were unable to do it.",
-	},
-	{
-		Key: WordNoSummary, About: "to people, in place of a summary that the model left empty",
-		Text: "The model gave no summary. What was done is in the list of the run's calls.",
-	},
-}
-
-// Fail is the end of a run in error. message must be fit to be stored and shown.
-func Fail(code run.ErrorCode, message string) run.Finished {
-	return run.Finished{Reason: run.ReasonError, Error: &run.RunError{Code: code, Message: message}, OpenText: TextRunEnded, UnknownText: TextOutcomeLost}
 }
 
 // Orchestrator plans a run's work with one model and carries out its steps with another before the loop begins (seed 002, ADR-009 there).
@@ -264,15 +158,9 @@ func defaultOrchestrator() Orchestrator { return Orchestrator{TopK: 15, MaxSteps
 
 // or is o with q's numbers where it has none.
 func (o Orchestrator) or(q Orchestrator) Orchestrator {
-	if o.TopK == 0 {
-		o.TopK = q.TopK
-	}
-	if o.MaxSteps == 0 {
-		o.MaxSteps = q.MaxSteps
-	}
-	if o.Retries == 0 {
-		o.Retries = q.Retries
-	}
+	o.TopK = cmp.Or(o.TopK, q.TopK)
+	o.MaxSteps = cmp.Or(o.MaxSteps, q.MaxSteps)
+	o.Retries = cmp.Or(o.Retries, q.Retries)
 	return o
 }
 
@@ -351,33 +239,6 @@ func (d *Definition) Unjudged(a run.Action) bool {
 	return a.Exhausted && d.Limits.Validators == ValidatorsNotExhausted
 }
 
-// LastReply is the text the model ended with, "" when it said nothing: all texts of its newest turn, or of all its turns where that was
-// said in pieces. Reasoning is no part of it, but may stand within it.
-func LastReply(s *run.AgentState) string {
-	if s.Cut.Prompts > 0 {
-		return Pieces(s)
-	}
-	all, text := s.Messages.All(), ""
-	for i := len(all) - 1; i >= 0 && all[i].Role == run.RoleAssistant && all[i].Source.SameEvent(all[len(all)-1].Source); i-- {
-		switch b := all[i].Block.(type) {
-		case run.Text:
-			text = b.Text + text
-		case run.ToolUse:
-			return ""
-		}
-	}
-	return text
-}
-
-// TextOutput is a text as a JSON string.
-func TextOutput(text string) json.RawMessage {
-	out, err := json.Marshal(text)
-	if err != nil { // a string always marshals
-		return json.RawMessage(`""`)
-	}
-	return out
-}
-
 // Prefilter offers a request only the tools that fit what it is about. The zero value offers all.
 type Prefilter struct {
 	TopK       int        `json:"topK,omitempty"` // of the loop's requests; 0 = all
@@ -419,28 +280,6 @@ func (c *checker) prefilter(at string, p Prefilter) {
 	c.that(!p.Embeddings.Model() || p.Embeddings.ID != "", at+".id", "got nothing, want the model's id")
 }
 
-// ReadMore is the name of the built-in tool by which a model reads on in a result that was cut.
-const ReadMore = "read_more"
-
-// KeepsWhole reports whether results that are cut are kept, so that the model can read on in them.
-func (d *Definition) KeepsWhole() bool { return d.Context.KeepWhole && d.Context.TruncateResult > 0 }
-
-// readMore is the tool, if the agent has it. It reads what is on record and nothing else.
-func (d *Definition) readMore() (ToolSpec, bool) {
-	if !d.KeepsWhole() {
-		return ToolSpec{}, false
-	}
-	return ToolSpec{
-		Name: ReadMore, Kind: KindInternal, Effect: run.EffectRead,
-		Description: "Read on in the result of a tool call that was cut because it is long. Characters are counted from 0.",
-		Schema: json.RawMessage(fmt.Sprintf(`{"type":"object","properties":{`+
-			`"call":{"type":"string","description":"The id of the call, as the notice behind its result gives it."},`+
-			`"from":{"type":"integer","minimum":0,"description":"The first character to be shown."},`+
-			`"chars":{"type":"integer","minimum":1,"maximum":%[1]d,"description":"How many characters to show; %[1]d if left out."}},`+
-			`"required":["call","from"],"additionalProperties":false}`, d.Context.TruncateResult)),
-	}, true
-}
-
 // Reminds reports whether the model is reminded of what failed, beside the results that say so.
 func (d *Definition) Reminds() bool {
 	return d.Text == TextRequireTool || d.Model.Dialect == DialectXML
@@ -470,58 +309,3 @@ func (s Stop) Zero() bool {
 
 // MaxLoopWindow is how many rounds are remembered.
 const MaxLoopWindow = 20
-
-// stoppedEnd ends a run that was stopped. Where its model had said its last word anyway, that is the output.
-func stoppedEnd(d *Definition, s *run.AgentState) run.Finished {
-	end := run.Finished{Reason: s.Ending, Detail: s.EndingDetail, OpenText: TextRunEnded, UnknownText: TextOutcomeLost}
-	text := LastReply(s)
-	if text == "" || s.Correction != nil {
-		return end
-	}
-	if d.Output.Format != OutputJSON {
-		end.Output, end.History = TextOutput(text), d.Output.History
-		return end
-	}
-	if value, err := jsonx.CompactJSON([]byte(text), OutputLimits); err == nil {
-		end.Output, end.History = value, d.Output.History
-	}
-	return end
-}
-
-// cutResults reports whether a result stands in the conversation of which the rest can be read.
-func cutResults(s *run.AgentState) bool {
-	for _, m := range s.Messages.All() {
-		if r, ok := m.Block.(run.ToolResult); ok && r.Whole != nil {
-			return true
-		}
-	}
-	return false
-}
-
-// The keys of what is said about results that are cut.
-const (
-	WordResultCut  = "resultCut"
-	WordResultKept = "resultKept"
-	WordPage       = "resultPage"
-	WordLastPage   = "resultLastPage"
-)
-
-// wordingsOfResults stand behind what is shown of a tool's result.
-var wordingsOfResults = []Wording{
-	{
-		Key: WordResultCut, About: "behind a result that was cut and is not kept", Fields: []string{"Shown", "Total"},
-		Text: "[The first {{.Shown}} of {{.Total}} characters of this result are shown. The rest was left out.]",
-	},
-	{
-		Key: WordResultKept, About: "behind a result that was cut and is kept", Fields: []string{"Shown", "Total", "Tool", "Call", "Arguments"},
-		Text: "[The first {{.Shown}} of {{.Total}} characters of this result are shown. Read on with {{.Tool}} {{.Arguments}}.]",
-	},
-	{
-		Key: WordPage, About: "behind a page of a result", Fields: []string{"First", "Last", "Total", "Tool", "Call", "Arguments"},
-		Text: "[Characters {{.First}} to {{.Last}} of {{.Total}} of the result of call {{.Call}} are shown. Read on with {{.Tool}} {{.Arguments}}.]",
-	},
-	{
-		Key: WordLastPage, About: "behind the last page of a result", Fields: []string{"First", "Last", "Total", "Call"},
-		Text: "[Characters {{.First}} to {{.Last}} of {{.Total}} of the result of call {{.Call}} are shown. This is its end.]",
-	},
-}

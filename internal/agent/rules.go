@@ -254,32 +254,6 @@ func (d *Definition) AsPinned() *Definition {
 // Validator checks arguments against a tool's schema. Its error text is fit for the model.
 type Validator func(t ToolSpec, args json.RawMessage) error
 
-// WordAskedOften is the key of what ends a call about which a plugin would go on asking.
-const WordAskedOften = "askedOften"
-
-// wordingsOfGate are what a model is told of calls that were not carried out.
-var wordingsOfGate = []Wording{{
-	Key: WordAskedOften, About: "of a call about which people have been asked too often", Fields: []string{"Tool", "Asks"},
-	Text: "{{.Tool}} was not called: people have been asked about this call {{.Asks}} times, and it still cannot go on. Do not repeat the call.",
-}, {
-	Key: WordTooManyOpen, About: "of a call that needs a person while as many requests are open as may be", Fields: []string{"Tool", "Open"},
-	Text: "Nobody was asked about {{.Tool}}, which needs a person: {{.Open}} requests of this run wait for people already, and no more may. " +
-		"The call is not done: make it again once some of those are decided.",
-}, {
-	Key: WordToolChanged, About: "of a call of a tool whose server has changed it since the run began", Fields: []string{"Tool"},
-	Text: "{{.Tool}} was not called: its server has changed the tool, and it is disabled until people have approved it as it is now. Do not call it again.",
-}, {
-	Key: WordUnread, About: "of a call that was not made because what it depends on could not be read", Fields: []string{"Tool", "Reads", "Problem"},
-	Text: "{{.Tool}} was not called: what it depends on could not be read with {{.Reads}} ({{.Problem}}). Nothing was changed.",
-}}
-
-// WordTooManyOpen is the key of what a model is told of a call that needs a person while the run has as many open
-// requests as it may.
-const WordTooManyOpen = "tooManyOpen"
-
-// WordToolChanged is the key of what a model is told of a call that was not made because the tool is not what it was.
-const WordToolChanged = "toolChanged"
-
 // Once reports whether a grant of a tool is used up by one claim: where decisions are of calls, it stands for the one call that the
 // model makes again, unless it stands for that very call for good.
 func (p Permission) Once() bool {
@@ -293,9 +267,6 @@ type Precondition struct {
 	Args    json.RawMessage `json:"args,omitempty"`    // an object; objects that are {"args": "/pointer"} take the value there of the call's arguments
 	Compare []string        `json:"compare,omitempty"` // JSON Pointers: these values of what it gives count and are shown, and nothing else; none = all of it
 }
-
-// WordUnread is the key of what a model is told of a call whose precondition could not be read.
-const WordUnread = "preconditionUnread"
 
 // preconditions wants what calls depend on to be read by tools of the agent.
 func (c *checker) preconditions(d *Definition) {

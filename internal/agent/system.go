@@ -246,15 +246,6 @@ func ValidArguments(valid Validator, t ToolSpec, args json.RawMessage) error {
 	return valid(facing, args)
 }
 
-// TextDropped tells the model which of its calls were left out of a round.
-func TextDropped(d *Definition, calls []ReplyCall) string {
-	names := make([]string, len(calls))
-	for i, c := range calls {
-		names[i] = QuotedName(c.Name)
-	}
-	return d.Word(wordDropped, map[string]any{"Tools": strings.Join(names, ", ")})
-}
-
 // Section is a part of the prompt around an agent's own words (seed 004, "Prompt Building Process"). Its text is a Template.
 type Section struct {
 	Name  string // also its tag: the text stands between <name> and </name>
@@ -315,12 +306,6 @@ const textToolRules = `{{if .ToolRequired}}{{if .OneTool}}- Call exactly one too
 {{end}}- Reason in <thinking> tags first, then call.
 - Call only tools that are listed, with arguments that fit their schemas.
 - Do not name tools to the user: say what you do, not what it is called.`
-
-// Sections lists every section of a prompt, in the order seed.
-func Sections() []Section { return slices.Clone(sections) }
-
-// Code is the section's place in the order code, from 1.
-func (s Section) Code() int { return slices.Index(codeOrder, s.Name) + 1 }
 
 func sectionOf(name string) (Section, bool) {
 	i := slices.IndexFunc(sections, func(s Section) bool { return s.Name == name })

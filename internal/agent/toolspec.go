@@ -2,10 +2,12 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/countersign/countersign/internal/run"
@@ -339,4 +341,64 @@ func (r ToolRetry) Again(e run.Effect, n int) (time.Duration, bool) {
 func (d *Definition) Undoable(tool string) bool {
 	t, ok := d.Tool(tool)
 	return ok && t.Undo != nil
+}
+
+// ReadMore is the name of the built-in tool by which a model reads on in a result that was cut.
+const ReadMore = "read_more"
+
+// KeepsWhole reports whether results that are cut are kept, so that the model can read on in them.
+func (d *Definition) KeepsWhole() bool { return d.Context.KeepWhole && d.Context.TruncateResult > 0 }
+
+// readMore is the tool, if the agent has it. It reads what is on record and nothing else.
+func (d *Definition) readMore() (ToolSpec, bool) {
+	if !d.KeepsWhole() {
+		return ToolSpec{}, false
+	}
+	return ToolSpec{
+		Name: ReadMore, Kind: KindInternal, Effect: run.EffectRead,
+		Description: "Read on in the result of a tool call that was cut because it is long. Characters are counted from 0.",
+		Schema: json.RawMessage(fmt.Sprintf(`{"type":"object","properties":{`+
+			`"call":{"type":"string","description":"The id of the call, as the notice behind its result gives it."},`+
+			`"from":{"type":"integer","minimum":0,"description":"The first character to be shown."},`+
+			`"chars":{"type":"integer","minimum":1,"maximum":%[1]d,"description":"How many characters to show; %[1]d if left out."}},`+
+			`"required":["call","from"],"additionalProperties":false}`, d.Context.TruncateResult)),
+	}, true
+}
+
+// cutResults reports whether a result stands in the conversation of which the rest can be read.
+func cutResults(s *run.AgentState) bool {
+	for _, m := range s.Messages.All() {
+		if r, ok := m.Block.(run.ToolResult); ok && r.Whole != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// EveryBuiltin are all tools that d may ever offer behind its own.
+func (d *Definition) EveryBuiltin() []ToolSpec {
+	tools := d.LoopBreaking()
+	if t, ok := d.readMore(); ok {
+		tools = append(tools, t)
+	}
+	return tools
+}
+
+// Wants reports whether the agent's author wants a tool of that name, the server's own.
+func (m MCPServer) Wants(tool string) bool {
+	matches := func(pattern string) bool { return MatchTool(pattern, tool) }
+	return !slices.ContainsFunc(m.Deny, matches) && (len(m.Allow) == 0 || slices.ContainsFunc(m.Allow, matches))
+}
+
+// Spec is a tool of the server as an agent has it.
+func (m MCPServer) Spec(t ServerTool) ToolSpec {
+	spec := ToolSpec{
+		Name: m.Name + "." + t.Name, Kind: KindMCP, Description: strings.ToValidUTF8(t.Description, "\uFFFD"), Schema: t.Schema, Effect: run.EffectNonIdempotent,
+		MCP: &MCPTool{Server: m.Name, Tool: t.Name, Digest: t.Digest},
+	}
+	if i := slices.IndexFunc(m.Tools, func(p MCPPattern) bool { return MatchTool(p.Match, t.Name) }); i >= 0 {
+		p := m.Tools[i]
+		spec.Effect, spec.Timeout, spec.Priority = cmp.Or(p.Effect, run.EffectNonIdempotent), p.Timeout, p.Priority
+	}
+	return spec
 }

@@ -1,15 +1,10 @@
 package agent
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
-
-	"github.com/countersign/countersign/internal/run"
 )
 
 // Wording is a text that a policy says to a model or to people, as it is configured by its key. The text is a Template over its fields.
@@ -218,174 +213,6 @@ func (d *Definition) Saying(key string) func(fields map[string]any) string {
 	}
 }
 
-// What the model is told when a call did not simply run. These texts are copied into the journal when they are used, so a
-// change here changes no run that has happened.
-const (
-	TextRunEnded    = "The run ended before this call was carried out. It had no effect."
-	TextOutcomeLost = "The run ended while this call was under way. Nobody can say whether it took effect."
-)
-
-// OutcomeExpiry is how long somebody has to say what became of an interrupted call.
-const OutcomeExpiry = 7 * 24 * time.Hour
-
-// TextUnknownTool tells the model that a tool does not exist, which ones do, and which name is closest.
-func TextUnknownTool(tool string, d *Definition) string {
-	tools := slices.Concat(d.Tools, d.Builtins(nil))
-	names := make([]string, len(tools))
-	for i, t := range tools {
-		names[i] = t.ModelName()
-	}
-	return fmt.Sprintf("There is no tool %s. The tools are: %s.", strconv.Quote(tool), strings.Join(names, ", ")) + textClosest(d, Closest(tool, names))
-}
-
-// TextPatchRefused tells the model that a tool ran and that what it wanted changed of the run's state is not; what the tool said follows.
-func TextPatchRefused(tool string, err error) string {
-	return tool + " ran, but what it changed of the run's state was refused: " + err.Error() + "\n"
-}
-
-// TextDenied tells the model that a person denied the call.
-func TextDenied(by, note string) string {
-	return "Denied by " + by + ". The call was not carried out." + run.QuotedNote("Their note", note)
-}
-
-// TextCallCancelled tells the model that a person called the call off without judging it.
-func TextCallCancelled(by, note string) string {
-	return "Called off by " + by + ". The call was not carried out." + run.QuotedNote("Their note", note)
-}
-
-// TextExpired tells the model that nobody decided in time.
-func TextExpired() string {
-	return "Expired: nobody decided about this call in time. It was not carried out."
-}
-
-// TextInputExpired tells the model that nobody answered in time what the call's tool had asked.
-func TextInputExpired() string {
-	return "Expired: nobody answered in time what this call asked for. It was not carried out."
-}
-
-// TextAnswerExpired tells the model that a service did not answer in time.
-func TextAnswerExpired() string {
-	return "Expired: the service was asked and did not answer in time. Nobody can say whether it will still act."
-}
-
-// TextAskApproval stands behind the description of a tool that wants an approval under an advisory policy.
-func TextAskApproval(with, comments string) string {
-	return "This tool requires an approval: get it with " + with + " before you call it." + run.QuotedNote("The last answer", comments)
-}
-
-// TextOutcomeExpired tells the model that nobody could say in time what became of the call.
-func TextOutcomeExpired() string {
-	return "The outcome of this call is unknown: it was interrupted, and nobody could say in time whether it took effect."
-}
-
-// TextPlaceholder stands in requests for the result of a call that is open.
-func TextPlaceholder(c run.Call) string {
-	var state string
-	switch {
-	case c.Status == run.StatusResuming:
-		state = "approved and paused, and runs once the other requests have been answered"
-	case c.Wait != nil && c.Wait.For == run.ForOutcome:
-		state = "paused: it was interrupted, and somebody has to say whether it took effect"
-	case c.Wait != nil && c.Wait.For != run.ForApproval:
-		state = "awaiting its answer, paused"
-	default:
-		state = "awaiting approval, paused: it was not carried out yet"
-	}
-	return "This call is " + state + ". Its result will stand here as soon as there is one. Do not repeat the call; " +
-		"go on with what does not depend on it, or say what is still open."
-}
-
-// textLate names, behind the conversation, the calls whose results have just taken the place of placeholders farther up.
-func textLate(messages []run.Message, calls []string) string {
-	tools := map[string]string{}
-	for _, m := range messages {
-		if u, ok := m.Block.(run.ToolUse); ok {
-			tools[u.ID] = u.Name
-		}
-	}
-	names := make([]string, len(calls))
-	for i, id := range calls {
-		names[i] = tools[id] + " (" + id + ")"
-	}
-	return "Calls of yours from before now have their results, which stand above with the calls: " + strings.Join(names, ", ") + ". Go on from there."
-}
-
-// TextTimeout tells the model that a tool which may be repeated ran out of time.
-func TextTimeout(tool string) string {
-	return tool + " ran out of time."
-}
-
-// TextNothing stands for what a tool gave that gave nothing (seed 000): a model that reads an empty result may take it for a fault.
-func TextNothing(tool string) string {
-	return tool + " ran and gave no response."
-}
-
-// TextMedia names what a tool gave that says nothing else; the media themselves stand behind it.
-func TextMedia(media []run.Media) string {
-	names := make([]string, len(media))
-	for i, m := range media {
-		names[i] = MediaName(m)
-	}
-	return "The tool gave " + strings.Join(names, ", ") + "."
-}
-
-// TextMediaLeftOut says that something a tool gave could not be kept, and why.
-func TextMediaLeftOut(m run.Media, why string) string {
-	return "[" + MediaName(m) + " is left out: " + why + "]"
-}
-
-// TextMediaTooLarge stands in a request for media that it cannot carry.
-func TextMediaTooLarge(m run.Media, size, most int64) string {
-	return fmt.Sprintf("[%s is not shown: it has %d bytes, and one request carries at most %d bytes of media, the newest first]",
-		MediaName(m), size, most)
-}
-
-// QuotedName is a name that a model made up, quoted and bounded.
-func QuotedName(name string) string {
-	r := []rune(ValidText(name))
-	return strconv.Quote(string(r[:min(len(r), 64)]))
-}
-
-// MediaName is the name and type of a file as texts show it.
-func MediaName(m run.Media) string { return strings.TrimSpace(m.Name + " (" + m.MediaType + ")") }
-
-// TextEdited stands before the result of a call whose arguments a person changed (A8).
-func TextEdited(by, args string) string {
-	return by + " changed the arguments of this call before it ran. It ran with: " + args + "\n"
-}
-
-// TextCancelled is the last text of a run that a person cancelled.
-func TextCancelled(by, note string) string {
-	return "The run was cancelled by " + by + " and stopped here." + run.QuotedNote("Their note", note)
-}
-
-// TextInterrupted tells a run that continues another at which stage a person cancelled that one.
-func TextInterrupted(stage, by, note string) string {
-	return "The previous run was interrupted " + stage + ": it was cancelled by " + by + " and stopped here." + run.QuotedNote("Their note", note)
-}
-
-// maxSchemaShown bounds a schema in a correction, in bytes. A model that needs a longer one has it from the request.
-const maxSchemaShown = 4096
-
-// TextOutputRefused tells the model why its last word was not accepted, in the form of seed 000, and what is wanted instead.
-func TextOutputRefused(d *Definition, err error) string {
-	schema := d.Output.Schema
-	text := struct {
-		Type    string          `json:"type"`
-		Name    string          `json:"name"`
-		Message string          `json:"message"`
-		Schema  json.RawMessage `json:"schema,omitempty"`
-	}{Type: "error", Name: "invalid_output", Message: d.Word(wordOutputRefused, map[string]any{"Problem": err.Error()})}
-	if len(schema) <= maxSchemaShown {
-		text.Schema = schema
-	}
-	out, failed := run.MarshalVerbatim(text)
-	if failed != nil { // a checked schema always marshals
-		return text.Message
-	}
-	return string(out)
-}
-
 // The keys of wordings about replies.
 const (
 	WordGoOn          = "goOn"
@@ -472,22 +299,6 @@ var wordingsOfRequests = []Wording{
 		Text: "Give your final answer as one JSON value and nothing else: no text around it and no code fence."},
 }
 
-// TextMediaSeen stands in a request for media that an earlier one has carried.
-func TextMediaSeen(d *Definition, m run.Media) string {
-	return d.Word(wordMediaSeen, map[string]any{"Media": strings.TrimSpace(m.Name + " " + m.MediaType + "@base64")})
-}
-
-// Notices are d's words for what a request's flags say.
-func (d *Definition) Notices(r Request) (n Notices) {
-	if r.Exhausted {
-		n.Exhausted = d.Word(wordExhausted, map[string]any{"Max": strconv.Itoa(r.Interactions.Max)})
-	}
-	if r.Output.JSON && len(r.Output.Schema) == 0 {
-		n.JSONOnly = d.Word(wordJSONOnly, nil)
-	}
-	return n
-}
-
 // The wordings of plans.
 const (
 	WordPlanSystem      = "planSystem"
@@ -548,3 +359,144 @@ Answer the user now.`
 	textSynthesisStatic = `This was done:
 {{.Results}}`
 )
+
+// The wordings of the heuristic.
+const (
+	WordIncomplete      = "incomplete"
+	WordDeflection      = "deflection"
+	WordEmptyFirst      = "emptyFirst"
+	WordEmptyAfterTools = "emptyAfterTools"
+)
+
+// wordingsOfAnalysis are what a model is told of replies that read as no last word.
+var wordingsOfAnalysis = []Wording{
+	{
+		Key: WordIncomplete, About: "to a model whose text says that work is left",
+		Text:    "You stopped before finishing. Continue processing the remaining items.",
+		Presets: map[Preset]string{PresetCowork: "You stopped before finishing. Continue processing the remaining files."},
+	},
+	{
+		Key: WordDeflection, About: "to a model that asks, offers, narrates or refuses in place of going on",
+		Text: "Do not ask questions. Continue executing the task.",
+	},
+	{
+		Key: WordEmptyFirst, About: "to a model that said nothing before any tool had run",
+		Text: "You said nothing. Begin with the task: call the tools it needs, or answer it.",
+	},
+	{
+		Key: WordEmptyAfterTools, About: "to a model that said nothing after tools had run",
+		Text: "You said nothing. Go on from the results above: call the next tool, or say what was done.",
+	},
+}
+
+// The wordings of guards.
+const (
+	WordDuplicateCall = "duplicateCall"
+	WordAllFailed     = "allFailed"
+	WordToolWithdrawn = "toolWithdrawn"
+	WordWithdrawnCall = "withdrawnCall"
+	wordClosestTool   = "closestTool"
+)
+
+// wordingsOfGuards are what a model is told that goes in circles.
+var wordingsOfGuards = []Wording{
+	{
+		Key: WordDuplicateCall, About: "to a model, as the result of a call that repeats one whose result it has", Fields: []string{"Tool", "Call"},
+		Text: "You already have this result: it is that of the call {{.Call}} above, and nothing was done since. {{.Tool}} was not called again. " +
+			"Use that result, call something else, or give your answer.",
+	},
+	{
+		Key: WordAllFailed, About: "to a model whose every call failed, so many rounds in a row; in the next request alone", Fields: []string{"Rounds"},
+		Text: "Every call of your last {{.Rounds}} rounds failed. Do not repeat them as they were. Read the errors above, check names and arguments, " +
+			"try another tool or smaller steps, or say what keeps you from going on.",
+	},
+	{
+		Key: WordToolWithdrawn, About: "to a model, once a tool has failed too often to be offered; in the next request alone", Fields: []string{"Tool", "Times"},
+		Text: "{{.Tool}} failed {{.Times}} times in a row and is offered no more. Stop calling it. Go on without it, or say what cannot be done without it.",
+	},
+	{
+		Key: WordWithdrawnCall, About: "to a model, as the result of a call of a tool that is offered no more", Fields: []string{"Tool", "Times"},
+		Text: "{{.Tool}} failed {{.Times}} times in a row and is offered no more, so it was not called.",
+	},
+	{
+		Key: wordClosestTool, About: "to a model that called a tool that does not exist, behind the names of those that do", Fields: []string{"Names"},
+		Text: "Did you mean {{.Names}}?",
+	},
+}
+
+// The wordings of the forced summary.
+const (
+	WordSummarise = "summarise"
+	WordNoSummary = "noSummary"
+)
+
+// wordingsOfSummary are said around the forced summary.
+var wordingsOfSummary = []Wording{
+	{
+		Key: WordSummarise, About: "to a model that is asked for the forced summary, in that request alone",
+		Text: "This is your last answer, and no tool can be called any more. Sum up, in the form that was asked for. Report only actual " +
+			"results: those that stand above. For what was asked for and has no result, say \"not processed\". If nothing above can be " +
+			"reported, say that you were unable to do it.",
+	},
+	{
+		Key: WordNoSummary, About: "to people, in place of a summary that the model left empty",
+		Text: "The model gave no summary. What was done is in the list of the run's calls.",
+	},
+}
+
+// The keys of what is said about results that are cut.
+const (
+	WordResultCut  = "resultCut"
+	WordResultKept = "resultKept"
+	WordPage       = "resultPage"
+	WordLastPage   = "resultLastPage"
+)
+
+// wordingsOfResults stand behind what is shown of a tool's result.
+var wordingsOfResults = []Wording{
+	{
+		Key: WordResultCut, About: "behind a result that was cut and is not kept", Fields: []string{"Shown", "Total"},
+		Text: "[The first {{.Shown}} of {{.Total}} characters of this result are shown. The rest was left out.]",
+	},
+	{
+		Key: WordResultKept, About: "behind a result that was cut and is kept", Fields: []string{"Shown", "Total", "Tool", "Call", "Arguments"},
+		Text: "[The first {{.Shown}} of {{.Total}} characters of this result are shown. Read on with {{.Tool}} {{.Arguments}}.]",
+	},
+	{
+		Key: WordPage, About: "behind a page of a result", Fields: []string{"First", "Last", "Total", "Tool", "Call", "Arguments"},
+		Text: "[Characters {{.First}} to {{.Last}} of {{.Total}} of the result of call {{.Call}} are shown. Read on with {{.Tool}} {{.Arguments}}.]",
+	},
+	{
+		Key: WordLastPage, About: "behind the last page of a result", Fields: []string{"First", "Last", "Total", "Call"},
+		Text: "[Characters {{.First}} to {{.Last}} of {{.Total}} of the result of call {{.Call}} are shown. This is its end.]",
+	},
+}
+
+// WordAskedOften is the key of what ends a call about which a plugin would go on asking.
+const WordAskedOften = "askedOften"
+
+// wordingsOfGate are what a model is told of calls that were not carried out.
+var wordingsOfGate = []Wording{{
+	Key: WordAskedOften, About: "of a call about which people have been asked too often", Fields: []string{"Tool", "Asks"},
+	Text: "{{.Tool}} was not called: people have been asked about this call {{.Asks}} times, and it still cannot go on. Do not repeat the call.",
+}, {
+	Key: WordTooManyOpen, About: "of a call that needs a person while as many requests are open as may be", Fields: []string{"Tool", "Open"},
+	Text: "Nobody was asked about {{.Tool}}, which needs a person: {{.Open}} requests of this run wait for people already, and no more may. " +
+		"The call is not done: make it again once some of those are decided.",
+}, {
+	Key: WordToolChanged, About: "of a call of a tool whose server has changed it since the run began", Fields: []string{"Tool"},
+	Text: "{{.Tool}} was not called: its server has changed the tool, and it is disabled until people have approved it as it is now. Do not call it again.",
+}, {
+	Key: WordUnread, About: "of a call that was not made because what it depends on could not be read", Fields: []string{"Tool", "Reads", "Problem"},
+	Text: "{{.Tool}} was not called: what it depends on could not be read with {{.Reads}} ({{.Problem}}). Nothing was changed.",
+}}
+
+// WordTooManyOpen is the key of what a model is told of a call that needs a person while the run has as many open
+// requests as it may.
+const WordTooManyOpen = "tooManyOpen"
+
+// WordToolChanged is the key of what a model is told of a call that was not made because the tool is not what it was.
+const WordToolChanged = "toolChanged"
+
+// WordUnread is the key of what a model is told of a call whose precondition could not be read.
+const WordUnread = "preconditionUnread"

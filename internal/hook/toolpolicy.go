@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 
-	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/agent"
 )
 
 // toolPolicyConfig is the configuration of the plugin tool-policy: patterns over original names, in which '*' stands for any run of
@@ -50,5 +50,5 @@ func (c toolPolicyConfig) filter(m *BeforeInference) {
 }
 
 func matched(patterns []string, tool string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool { return policy.MatchTool(p, tool) })
+	return slices.ContainsFunc(patterns, func(p string) bool { return agent.MatchTool(p, tool) })
 }

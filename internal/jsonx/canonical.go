@@ -30,7 +30,7 @@ func CanonicalJSON(raw json.RawMessage) (string, error) {
 	return string(AppendCanonical(nil, v)), nil
 }
 
-// AppendCanonical writes what decodeNumbers returns as RFC 8785 wants it, but json.Number as it is spelled.
+// AppendCanonical writes what DecodeNumbers returns as RFC 8785 wants it, but json.Number as it is spelled.
 func AppendCanonical(b []byte, v any) []byte {
 	switch v := v.(type) {
 	case nil:

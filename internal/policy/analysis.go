@@ -183,18 +183,6 @@ func signals(by map[SignalCategory][]string) []Signal {
 	return all
 }
 
-// IncompleteSignals are the built-in phrases of a text that says that work is left.
-func IncompleteSignals() []Signal { return slices.Clone(incompleteSignals) }
-
-// CompletionSignals are the built-in phrases of a text that says that the work is done, whatever else it says.
-func CompletionSignals() []Signal { return slices.Clone(completionSignals) }
-
-// DeflectionSignals are the built-in phrases of a text that asks back, offers, narrates or refuses in place of going on.
-func DeflectionSignals() []Signal { return slices.Clone(deflectionSignals) }
-
-// PresentingSignals are the phrases of a text that shows results, which is none of a deflection.
-func PresentingSignals() []Signal { return slices.Clone(presentingSignals) }
-
 // deferring is what hands the turn back to the user, and so is no presentation.
 func (s Signal) deferring() bool { return s.Category == SignalAsking || s.Category == SignalOffering }
 

@@ -1,4 +1,4 @@
-package policy_test
+package policy
 
 import (
 	"strings"
@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -16,19 +15,19 @@ import (
 func TestEverySignalIsFound(t *testing.T) {
 	var a agent.Analysis
 	around := func(phrase string) string { return "Well, " + strings.ToUpper(phrase) + " of it, so it is." }
-	require.Empty(t, policy.Read(a, around("this"), true))
-	for _, s := range policy.IncompleteSignals() {
-		require.Equal(t, run.KindIncomplete, policy.Read(a, around(s.Phrase), false), s.Phrase)
+	require.Empty(t, Read(a, around("this"), true))
+	for _, s := range incompleteSignals {
+		require.Equal(t, run.KindIncomplete, Read(a, around(s.Phrase), false), s.Phrase)
 	}
-	for _, s := range policy.DeflectionSignals() {
-		require.Equal(t, run.KindDeflection, policy.Read(a, around(s.Phrase), true), s.Phrase)
-		require.Empty(t, policy.Read(a, around(s.Phrase), false), "%q where nobody suspects it", s.Phrase)
+	for _, s := range deflectionSignals {
+		require.Equal(t, run.KindDeflection, Read(a, around(s.Phrase), true), s.Phrase)
+		require.Empty(t, Read(a, around(s.Phrase), false), "%q where nobody suspects it", s.Phrase)
 	}
-	for _, s := range policy.CompletionSignals() {
-		require.Empty(t, policy.Read(a, "There are 2 remaining. Which one? "+around(s.Phrase), true), s.Phrase)
+	for _, s := range completionSignals {
+		require.Empty(t, Read(a, "There are 2 remaining. Which one? "+around(s.Phrase), true), s.Phrase)
 	}
-	for _, s := range policy.PresentingSignals() {
-		require.Empty(t, policy.Read(a, "I notice a thing. "+around(s.Phrase), true), s.Phrase)
+	for _, s := range presentingSignals {
+		require.Empty(t, Read(a, "I notice a thing. "+around(s.Phrase), true), s.Phrase)
 	}
 }
 
@@ -70,28 +69,28 @@ func TestRead(t *testing.T) {
 		{"nothing", "", ""},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) { require.Equal(t, tt.want, policy.Read(agent.Analysis{}, tt.text, true)) })
+		t.Run(tt.name, func(t *testing.T) { require.Equal(t, tt.want, Read(agent.Analysis{}, tt.text, true)) })
 	}
 }
 
 // TestOwnLists: each replaces its built-in one, and no other.
 func TestOwnLists(t *testing.T) {
 	own := agent.Analysis{Incomplete: []string{"Noch Offen"}, Completion: []string{"FERTIG"}, Deflection: []string{"und nun"}}
-	require.Equal(t, run.KindIncomplete, policy.Read(own, "2 NOCH offen", false))
-	require.Empty(t, policy.Read(own, "2 remaining", false))
-	require.Empty(t, policy.Read(own, "fertig, 2 noch offen", false))
-	require.Equal(t, run.KindIncomplete, policy.Read(own, "all done, 2 noch offen", false))
-	require.Equal(t, run.KindDeflection, policy.Read(own, "Und nun", true))
-	require.Empty(t, policy.Read(own, "Let me know", true))
-	require.Equal(t, run.KindDeflection, policy.Read(own, "Ja?", true), "a short question is one by its length")
+	require.Equal(t, run.KindIncomplete, Read(own, "2 NOCH offen", false))
+	require.Empty(t, Read(own, "2 remaining", false))
+	require.Empty(t, Read(own, "fertig, 2 noch offen", false))
+	require.Equal(t, run.KindIncomplete, Read(own, "all done, 2 noch offen", false))
+	require.Equal(t, run.KindDeflection, Read(own, "Und nun", true))
+	require.Empty(t, Read(own, "Let me know", true))
+	require.Equal(t, run.KindDeflection, Read(own, "Ja?", true), "a short question is one by its length")
 	stars := agent.Analysis{Completion: []string{"alle * sind umbenannt", "**Fertig**"}}
-	require.Empty(t, policy.Read(stars, "Alle 7 Fotos sind umbenannt, nothing remaining", false))
-	require.Equal(t, run.KindIncomplete, policy.Read(stars, "alle. Sie sind umbenannt, 3 remaining", false))
-	require.Empty(t, policy.Read(stars, "**fertig**, 0 remaining", false), "a star that is no word is itself")
-	require.Equal(t, run.KindIncomplete, policy.Read(stars, "fertig, 3 remaining", false))
+	require.Empty(t, Read(stars, "Alle 7 Fotos sind umbenannt, nothing remaining", false))
+	require.Equal(t, run.KindIncomplete, Read(stars, "alle. Sie sind umbenannt, 3 remaining", false))
+	require.Empty(t, Read(stars, "**fertig**, 0 remaining", false), "a star that is no word is itself")
+	require.Equal(t, run.KindIncomplete, Read(stars, "fertig, 3 remaining", false))
 	part := agent.Analysis{Incomplete: []string{"noch offen"}}
-	require.Empty(t, policy.Read(part, "all done, nur 2 noch offen", false))
-	require.Equal(t, run.KindDeflection, policy.Read(part, "let me know", true))
+	require.Empty(t, Read(part, "all done, nur 2 noch offen", false))
+	require.Equal(t, run.KindDeflection, Read(part, "let me know", true))
 }
 
 // otherCase is text with every letter in the next of its cases.
@@ -101,7 +100,7 @@ func otherCase(text string) string {
 
 // FuzzRead: whatever a model says is taken for something, for the same every time, and for the same in any case of its letters.
 func FuzzRead(f *testing.F) {
-	for _, list := range [][]policy.Signal{policy.IncompleteSignals(), policy.CompletionSignals(), policy.DeflectionSignals(), policy.PresentingSignals()} {
+	for _, list := range [][]Signal{incompleteSignals, completionSignals, deflectionSignals, presentingSignals} {
 		for _, s := range list {
 			f.Add(s.Phrase, true)
 		}
@@ -112,13 +111,13 @@ func FuzzRead(f *testing.F) {
 	own := agent.Analysis{Incomplete: []string{"Straße", "ΣΊΣΥΦΟΣ"}, Completion: []string{"K"}, Deflection: []string{"ſo", "’s"}}
 	f.Fuzz(func(t *testing.T, text string, suspected bool) {
 		for _, a := range []agent.Analysis{{}, own} {
-			got := policy.Read(a, text, suspected)
-			require.Equal(t, got, policy.Read(a, text, suspected))
+			got := Read(a, text, suspected)
+			require.Equal(t, got, Read(a, text, suspected))
 			require.Contains(t, []run.CorrectionKind{"", run.KindIncomplete, run.KindDeflection}, got)
 			if !suspected {
 				require.NotEqual(t, run.KindDeflection, got)
 			}
 		}
-		require.Equal(t, policy.Read(agent.Analysis{}, text, false), policy.Read(agent.Analysis{}, otherCase(text), false))
+		require.Equal(t, Read(agent.Analysis{}, text, false), Read(agent.Analysis{}, otherCase(text), false))
 	})
 }

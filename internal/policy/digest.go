@@ -39,9 +39,6 @@ func (d DigestInput) ActionDigest() string {
 // ArgsHash is the hex SHA-256 of a call's stored argument bytes, exactly as they are.
 func ArgsHash(args json.RawMessage) string { return agent.HashHex(args) }
 
-// DefinitionDigest is the hex SHA-256 of a stored definition's bytes: its blob's name.
-func DefinitionDigest(stored []byte) string { return agent.HashHex(stored) }
-
 // PolicyVersion is the hex SHA-256 of a permission's canonical form. It changes whenever anything in the policy does.
 func PolicyVersion(p agent.Permission) string {
 	rules := make([]any, len(p.Rules))

@@ -193,9 +193,6 @@ func spokenTo(s *run.AgentState) bool {
 	return false
 }
 
-// Closest are the names, at most three, that are most like what somebody has written, best first; none where none is.
-func Closest(written string, names []string) []string { return agent.Closest(written, names) }
-
 // recovery is what the breaker remembers of s, with what the model is about to be told of the newest round.
 func recovery(d *agent.Definition, s *run.AgentState) run.Recovery {
 	if text := Reminder(d, s); text != "" {
@@ -225,7 +222,7 @@ func tripped(d *agent.Definition, s *run.AgentState) (run.Finished, bool) {
 	}
 	refused := s.Correction.Owed() && s.Correction.Recovers()
 	if r := recovery(d, s); r.Same >= d.XML.Breaker && (refused || Reminder(d, s) != "") {
-		return agent.Fail(run.CodeBreaker, fmt.Sprintf("the model made the same mistake %d times in a row", r.Same)), true
+		return Fail(run.CodeBreaker, fmt.Sprintf("the model made the same mistake %d times in a row", r.Same)), true
 	}
 	return run.Finished{}, false
 }
@@ -276,24 +273,4 @@ func refusedCall(d *agent.Definition, problem *dialect.TextCallError, text strin
 	}
 	fields := map[string]any{"Error": problem.Problem, "Content": content, "Format": dialect.CallFormat(d)}
 	return d.Refused(run.KindMalformed, problem.Problem, d.Word(agent.WordMalformed, fields))
-}
-
-// Offered are the tools of the request as the model is told of them: what plugins and guards left of them, and none once it is
-// only to sum up.
-func Offered(d *agent.Definition, s *run.AgentState, a run.Action) []agent.ToolSpec {
-	if a.Lifecycle == run.LifecycleSummary {
-		return nil
-	}
-	tools, watch := make([]agent.ToolSpec, 0, len(d.Tools)), newestWatch(d, s)
-	for _, t := range flagged(d, s) {
-		if !Disabled(s, t) && !slices.Contains(s.Hidden, t.Name) && a.Offers(t.Name) && !withdrawn(d, watch, t.Name) {
-			tools = append(tools, t.ModelFacing())
-		}
-	}
-	for _, t := range d.Builtins(s) {
-		if !slices.Contains(s.Hidden, t.Name) {
-			tools = append(tools, t)
-		}
-	}
-	return tools
 }

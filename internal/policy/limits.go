@@ -48,7 +48,7 @@ func quotaUsed(d *agent.Definition, s *run.AgentState) bool { return usedUp(d, s
 func quotaEnd(d *agent.Definition, s *run.AgentState) run.Finished {
 	code := usedUp(d, s)
 	if d.Limits.OnLimit != agent.OnLimitStop {
-		return agent.Fail(code, textUsedUp(d, s, code))
+		return Fail(code, textUsedUp(d, s, code))
 	}
 	end := run.Finished{Reason: run.ReasonMaxRounds, OpenText: agent.TextRunEnded, UnknownText: agent.TextOutcomeLost}
 	switch {
@@ -78,7 +78,7 @@ func textUsedUp(d *agent.Definition, s *run.AgentState, code run.ErrorCode) stri
 // ModelFailed is the end of a run whose models have all failed after so many requests: the definition's static text, as its natural end,
 // or an error. An error of a class that does not move on ended the run before the chain did, and is one.
 func ModelFailed(d *agent.Definition, s *run.AgentState, failed *agent.ModelError, requests int) run.Finished {
-	end := agent.Fail(run.CodeModelFailed, failed.Error())
+	end := Fail(run.CodeModelFailed, failed.Error())
 	if saysStatic(d, s, failed) {
 		end = run.Finished{Reason: run.ReasonNaturalEnd, Static: d.Model.StaticText, Output: agent.TextOutput(d.Model.StaticText), History: d.Output.History}
 		if d.Output.Format == agent.OutputJSON { // Check lets nothing but JSON through

@@ -1,8 +1,6 @@
 package policy
 
 import (
-	"slices"
-
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/run"
 )
@@ -16,14 +14,14 @@ func Next(d *agent.Definition, s *run.AgentState) run.Action {
 		return run.Action{Kind: run.ActList}
 	}
 	if s.Permissions.Failed != "" {
-		return run.Action{Kind: run.ActEnd, End: agent.Fail(run.CodePermissionFailed, s.Permissions.Failed)}
+		return run.Action{Kind: run.ActEnd, End: Fail(run.CodePermissionFailed, s.Permissions.Failed)}
 	}
 	if s.Broken != nil {
-		return agent.BrokenEnd(s)
+		return brokenEnd(s)
 	}
 	calls := runnable(d, s)
 	if s.Ending != "" {
-		calls = agent.Unended(s, calls)
+		calls = unended(s, calls)
 	}
 	if len(calls) > 0 {
 		return run.Action{Kind: run.ActTools, Calls: calls}
@@ -34,7 +32,7 @@ func Next(d *agent.Definition, s *run.AgentState) run.Action {
 	_, exits := s.Exit()
 	waits, owed := s.AwaitsAnyone(), !exits && s.Owes()
 	if s.Ending != "" && !waits {
-		return run.Action{Kind: run.ActEnd, End: agent.RequestedEnd(d, s)}
+		return run.Action{Kind: run.ActEnd, End: requestedEnd(d, s)}
 	}
 	if !waits && !owed {
 		return run.Action{Kind: run.ActEnd, End: naturalEnd(d, s)}
@@ -147,20 +145,6 @@ func leaves(d *agent.Definition, s *run.AgentState) Leave {
 
 // summarises reports whether the next inference is the forced summary.
 func summarises(d *agent.Definition, s *run.AgentState) bool { return leaves(d, s) != "" }
-
-// Disabled reports whether t is a server's tool that has been taken away from the run.
-func Disabled(s *run.AgentState, t agent.ToolSpec) bool {
-	return s != nil && t.MCP != nil && s.Lacks(t.MCP.Server, t.MCP.Tool)
-}
-
-// usable are the tools of d that the run s still has.
-func usable(d *agent.Definition, s *run.AgentState) []agent.ToolSpec {
-	return slices.DeleteFunc(slices.Clone(d.Tools), func(t agent.ToolSpec) bool { return Disabled(s, t) })
-}
-
-// lists reports whether the run owes a list of its servers' tools. It owes it before everything else: rules, plugins, builders and plans are
-// about tools, and look at all of them.
-func lists(s *run.AgentState, d *agent.Definition) bool { return len(d.MCP) > 0 && !s.Listed }
 
 // holdsBack reports whether the model is not asked yet: other decisions are waited for (held), and all that it has not seen came of decisions
 // on suspended calls, answers to them and their expiry. Calls that ran beside them, and what users say, are not held back.

@@ -41,7 +41,7 @@ func naturalEnd(d *agent.Definition, s *run.AgentState) run.Finished {
 	if c, exits := s.Exit(); exits {
 		return exitEnd(d, c)
 	}
-	said := dialect.Spoken(d, agent.LastReply(s))
+	said := dialect.Spoken(d, lastReply(s))
 	end := run.Finished{Reason: run.ReasonNaturalEnd, Output: agent.TextOutput(said), History: d.Output.History}
 	if d.Output.Format != agent.OutputJSON {
 		return end
@@ -49,16 +49,16 @@ func naturalEnd(d *agent.Definition, s *run.AgentState) run.Finished {
 	if s.Correction != nil {
 		code := usedUp(d, s)
 		if code == "" {
-			return agent.Fail(run.CodeBreaker, "the run left its loop, and its summary is not the output that was asked for: "+s.Correction.Text)
+			return Fail(run.CodeBreaker, "the run left its loop, and its summary is not the output that was asked for: "+s.Correction.Text)
 		}
-		return agent.Fail(code, textUsedUp(d, s, code)+", and its summary is not the output that was asked for: "+s.Correction.Text)
+		return Fail(code, textUsedUp(d, s, code)+", and its summary is not the output that was asked for: "+s.Correction.Text)
 	}
 	value, err := jsonx.CompactJSON([]byte(said), agent.OutputLimits)
 	if err != nil && d.Limits.Validators == agent.ValidatorsNotExhausted { // an exhausted reply, which nobody has judged
 		return end
 	}
 	if err != nil { // Judge lets nothing else through
-		return agent.Fail(run.CodeInternal, "the run's output is not JSON: "+err.Error())
+		return Fail(run.CodeInternal, "the run's output is not JSON: "+err.Error())
 	}
 	end.Output = value
 	return end
@@ -124,7 +124,7 @@ func exitEnd(d *agent.Definition, c run.Call) run.Finished {
 	}
 	value, err := dialect.CompletedValue(d, c.Input)
 	if err != nil { // the gate lets nothing else through
-		return agent.Fail(run.CodeInternal, "the run's output is not JSON: "+err.Error())
+		return Fail(run.CodeInternal, "the run's output is not JSON: "+err.Error())
 	}
 	end.Output = value
 	return end

@@ -209,7 +209,7 @@ func stitched(s *run.AgentState, text string) string {
 	if !s.Correction.Continues() {
 		return text
 	}
-	return agent.Pieces(s) + text
+	return replyPieces(s) + text
 }
 
 // judge is one policy's word on a planned reply without calls: the reply, with a correction where it is not the last word.
@@ -294,7 +294,7 @@ func understood(d *agent.Definition, s *run.AgentState, r agent.Reply) (agent.Re
 	}
 	whole, pieces := said, ""
 	if s.Correction.Continues() {
-		pieces = agent.Pieces(s)
+		pieces = replyPieces(s)
 		whole = dialect.ReadToolText(pieces + r.Text)
 	}
 	if !whole.Called {

@@ -4,11 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/run"
 )
 
-// The bounds of a run's shared state and of what one call changes of it.
+// The bounds of what one call changes of a run's shared state.
 const (
 	maxPatch   = 64 << 10 // bytes of one call's patches as they are stored
 	maxPatches = 100      // of one call
@@ -51,7 +50,7 @@ func stateEnd(s *run.AgentState) (run.Finished, bool) {
 		return run.Finished{}, false
 	}
 	if _, err := s.Merged(); err != nil {
-		return agent.Fail(run.CodeStateConflict, err.Error()), true
+		return Fail(run.CodeStateConflict, err.Error()), true
 	}
 	return run.Finished{}, false
 }

@@ -122,7 +122,7 @@ func undoEnd(s *run.AgentState) (run.Finished, bool) {
 		}
 		return end, true
 	case run.StatusFailed:
-		return agent.Fail(run.CodeUndoFailed, fmt.Sprintf("call %s was not taken back: the call of %s failed (%s)", c.Undoes, c.Tool, c.Reason)), true
+		return Fail(run.CodeUndoFailed, fmt.Sprintf("call %s was not taken back: the call of %s failed (%s)", c.Undoes, c.Tool, c.Reason)), true
 	default:
 		return run.Finished{Reason: run.ReasonCancelled, OpenText: agent.TextRunEnded, UnknownText: agent.TextOutcomeLost}, true
 	}

@@ -99,10 +99,8 @@ func masked(d *agent.Definition, s *run.AgentState, m run.Message) bool {
 	return d.Context.Mask && m.Seen(s.Inferences) > 0
 }
 
-// Bounds of what a context builder gives, so that the entry that holds it also holds the first reply.
-const (
-	maxBuiltBytes = 160 << 10
-)
+// maxBuiltBytes bounds what a context builder gives, so that the entry that holds it also holds the first reply.
+const maxBuiltBytes = 160 << 10
 
 // NeedsBuilder reports whether a context builder owes the run s its first messages.
 func NeedsBuilder(d *agent.Definition, s *run.AgentState) bool {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
@@ -135,7 +134,7 @@ func TestApplyForbids(t *testing.T) {
 		{"an error without an error", fresh, run.Finished{Reason: run.ReasonError}, "apply finished: an ending reason is required, and an error exactly where it is error"},
 		{"a natural end with an open call", open, run.Finished{Reason: run.ReasonNaturalEnd}, "apply finished to call a: still new"},
 		{"a natural end with something unheard", fresh, run.Finished{Reason: run.ReasonNaturalEnd}, "apply finished: the model has not seen everything that was said"},
-		{"another end", done, agent.Fail(run.CodeInternal, "x"), "apply finished: the run is done"},
+		{"another end", done, policy.Fail(run.CodeInternal, "x"), "apply finished: the run is done"},
 		{"an input after the end", done, said(1, "x"), "apply input_received: the run is done"},
 		{"an inference after the end", done, text(2, "x"), "apply replied: the run is done"},
 		{"a hand-over after the end", done, run.HandedOver{Owner: "x"}, "apply handed_over: the run is done"},

@@ -312,10 +312,8 @@ const (
 // Valid reports whether m is one of the modes.
 func (m TicketMode) Valid() bool { return m == TicketReplay || m == TicketResult || m == TicketPass }
 
-// The bounds of a ticket: ids in bytes, texts in runes, all of it in bytes as it is stored.
-const (
-	MaxTicket = 32 << 10
-)
+// MaxTicket bounds a ticket as it is stored, in bytes.
+const MaxTicket = 32 << 10
 
 // Size is the length of the stored form, in bytes.
 func (t Ticket) Size() int {
@@ -441,6 +439,3 @@ func (s *AgentState) Undoing() (Call, bool) {
 	}
 	return Call{}, false
 }
-
-// CodeUndoFailed is the code of a run that was to take a call back and could not.
-const CodeUndoFailed ErrorCode = "undo_failed"

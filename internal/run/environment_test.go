@@ -135,7 +135,7 @@ func (w *world) steps(s *run.AgentState) []step {
 func (w *world) outside(s *run.AgentState) []step {
 	steps := []step{
 		{name: "cancel", forced: true, writer: "api", events: []run.Event{policy.Interrupt(s, "user:ana", "stop")}},
-		{name: "give up", forced: true, writer: "reaper", events: []run.Event{agent.Fail(run.CodeInternal, "given up")}},
+		{name: "give up", forced: true, writer: "reaper", events: []run.Event{policy.Fail(run.CodeInternal, "given up")}},
 	}
 	if s.Generation < w.handovers {
 		steps = append(steps, step{name: "take over", writer: "sweeper", events: []run.Event{run.HandedOver{Owner: "r1-1"}, run.Resumed{}}})

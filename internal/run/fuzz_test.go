@@ -193,7 +193,7 @@ var fuzzEvents = []func(s *run.AgentState, about, how byte) run.Event{
 		if about%4 > 0 { // or most runs would be short
 			return run.Finished{Reason: run.ReasonNaturalEnd}
 		}
-		return pick(how, policy.CancelRun("user:ana", "n"), agent.Fail(run.CodeInternal, "x"), run.Finished{Reason: run.ReasonError})
+		return pick(how, policy.CancelRun("user:ana", "n"), policy.Fail(run.CodeInternal, "x"), run.Finished{Reason: run.ReasonError})
 	},
 	func(_ *run.AgentState, about, how byte) run.Event {
 		e := run.ContextBuilt{}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -19,7 +20,7 @@ func (w *world) listings() []step {
 	return []step{
 		listed("list", run.ServerState{Name: "files", Protocol: "p", Tools: []string{"read", "pay"}}),
 		listed("list some", run.ServerState{Name: "files", Tools: []string{"pay"}, Disabled: []run.DisabledTool{{Tool: "read", Why: run.DisabledNew, Digest: "2"}}}),
-		{name: "list in vain", writer: "w1", events: []run.Event{agent.Fail(run.CodeMCPUnavailable, "down")}},
+		{name: "list in vain", writer: "w1", events: []run.Event{policy.Fail(run.CodeMCPUnavailable, "down")}},
 	}
 }
 

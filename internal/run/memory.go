@@ -2,18 +2,10 @@ package run
 
 import (
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"math"
-	"math/bits"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode/utf8"
-
-	"github.com/countersign/countersign/internal/jsonx"
 )
 
 // CorrectionKind is what a policy found in a reply that is not the last word, for who shows it. "" = it was cut short, or is no output.
@@ -64,10 +56,8 @@ func (s *AgentState) counted(u Usage) Counted {
 	return Counted{Tokens: tokens, Through: s.EvictedMessages + int64(s.Messages.Len())}
 }
 
-// Bounds of what a context builder gives, so that the entry that holds it also holds the first reply.
-const (
-	maxBuiltMessages = 200
-)
+// maxBuiltMessages bounds how many messages a context builder gives.
+const maxBuiltMessages = 200
 
 // Problem says what is wrong with the fact, "" when nothing is.
 func (e ContextBuilt) Problem() string {
@@ -221,10 +211,6 @@ type Correction struct {
 // Owed reports whether the model is still to be told.
 func (c *Correction) Owed() bool { return c != nil && c.Lifecycle != "" }
 
-// CodeBreaker ends a run whose model is told the very same again and again (seed 004, circuit breaker), or went in circles and could not
-// even sum up.
-const CodeBreaker ErrorCode = "breaker"
-
 // What is wrong with a reply that the breaker counts: under TextRequireTool, one without any call; and in DialectXML, tool tags that hold no
 // call, or one that lacks a name.
 const (
@@ -279,179 +265,4 @@ type Whole struct {
 	Call  string `json:"call,omitempty"` // whose result it is; "" = the call's own
 	Blob  string `json:"blob"`           // the digest of its text, resolved under the run's tenant only
 	Chars int    `json:"chars"`          // of that text: Unicode code points
-}
-
-// IsText reports whether all of r that is text can be stored as it is.
-func (r Reasoning) IsText() bool {
-	return !slices.ContainsFunc([]string{r.Text, r.Signature, r.Provider, r.Model, r.Field}, func(s string) bool { return !utf8.ValidString(s) })
-}
-
-// StoredSize is how many bytes of an entry r takes, less what names it: what has to be escaped takes more than its length.
-func (r Reasoning) StoredSize() int {
-	return StoredLen(r.Text) + StoredLen(r.Signature) + base64.StdEncoding.EncodedLen(len(r.Redacted))
-}
-
-// turn lists the blocks of the model's turn as they stood: its text, in pieces where reasoning stands within it, its calls, and the
-// reasoning among them. A block's index is its Source.Part, for ever. A piece of text that is empty keeps its index and is
-// no message. ok is false where reasoning has a place that does not exist.
-func (e Replied) turn() (blocks []Block, ok bool) {
-	said, asked := 0, 0
-	for _, r := range e.Reasoning {
-		if !r.fits(e, said, asked) {
-			return nil, false
-		}
-		blocks = append(blocks, Text{Text: e.Text[said:r.AfterText]})
-		blocks = append(appendUses(blocks, e.Calls[asked:r.AfterCalls]), r.block())
-		said, asked = r.AfterText, r.AfterCalls
-	}
-	blocks = append(blocks, Text{Text: e.Text[said:]})
-	return appendUses(blocks, e.Calls[asked:]), true
-}
-
-// fits reports whether the place exists in e and does not lie before the one that is reached.
-func (r RepliedReasoning) fits(e Replied, said, asked int) bool {
-	behindText := r.AfterText == len(e.Text)
-	return said <= r.AfterText && r.AfterText <= len(e.Text) && asked <= r.AfterCalls && r.AfterCalls <= len(e.Calls) &&
-		(behindText || r.AfterCalls == 0 && utf8.RuneStart(e.Text[r.AfterText]))
-}
-
-func (r RepliedReasoning) block() Block {
-	return Reasoning{Text: r.Text, Signature: r.Signature, Redacted: r.Redacted, Provider: r.Provider, Model: r.Model, Field: r.Field}
-}
-
-func appendUses(blocks []Block, calls []RepliedCall) []Block {
-	for _, c := range calls {
-		blocks = append(blocks, ToolUse{ID: c.ID, Name: c.Name, Input: c.Input})
-	}
-	return blocks
-}
-
-// unseen is a message that stands behind the model's turn and that no inference has carried.
-type unseen struct {
-	role  Role
-	block Block
-}
-
-// behind is what the reply's fact adds behind the model's turn: why it was refused, or what stands for an empty summary. Its part is
-// the number of the turn's blocks.
-func (e Replied) behind() (unseen, bool) {
-	switch {
-	case e.Static != "":
-		return unseen{RoleAssistant, Text{Text: e.Static}}, true
-	case e.Correction.Owed() && !e.Correction.Ephemeral:
-		return unseen{RoleUser, Text{Text: e.Correction.Text}}, true
-	default:
-		return unseen{}, false
-	}
-}
-
-// part is block number n of those the reply's fact adds.
-func (e Replied) part(n int) (Block, bool) {
-	turn, ok := e.turn()
-	if said, more := e.behind(); more {
-		turn = append(turn, said.block)
-	}
-	if e.Dropped != "" {
-		turn = append(turn, Text{Text: e.Dropped})
-	}
-	if !ok || n < 0 || n >= len(turn) {
-		return nil, false
-	}
-	return turn[n], true
-}
-
-// verdictProblem says what is wrong with the reply's verdict, "" when nothing is: calls owe results and end nothing, and nobody is told
-// what is wrong with a summary, which is the last word.
-func (e Replied) verdictProblem() string {
-	switch {
-	case len(e.Calls) > 0 && (e.Summary || e.Correction != nil):
-		return "a reply with calls is neither a summary nor refused"
-	case e.Dropped != "" && len(e.Calls) == 0:
-		return "only a reply with calls has dropped others"
-	case (e.SystemText != "" || e.SystemBlob) && e.System == "" || e.SystemText != "" && e.SystemBlob:
-		return "a system text stands once, beside its digest"
-	case e.Halt != nil && (e.Halt.Code == "" || e.Summary):
-		return "a stop policy has a code, and does not stop a summary"
-	case e.Static != "" && (!e.Summary || e.Correction != nil):
-		return "only an empty summary has a text that stands for it"
-	case e.Correction != nil && (e.Correction.Owed() == e.Summary || e.Correction.Text == ""):
-		return "a refused reply says why and when the model is told, a refused summary only why"
-	default:
-		return ""
-	}
-}
-
-// USD is an amount of US dollars in units of 1e-12: a price of a million tokens with six decimals is a whole number of them for one
-// token, so what is spent is added up without rounding. The zero value is nothing. In JSON it is a decimal number. Sums that do not fit
-// stand at MaxUSD, which no limit reaches.
-type USD int64
-
-// UsdUnit is one dollar.
-const UsdUnit = 1_000_000_000_000
-
-// MaxUSD is the largest amount, about nine million dollars.
-const MaxUSD USD = math.MaxInt64
-
-// ErrUSD says which amounts of money are accepted.
-var ErrUSD = errors.New("want a number of US dollars from 0 to 1000000 with at most 6 decimals")
-
-// ParseUSD reads any amount that is a whole number of units.
-func ParseUSD(s string) (USD, bool) {
-	d, ok := jsonx.ParseDecimal(s)
-	if !ok || d.Sign < 0 {
-		return 0, false
-	}
-	if d.Sign == 0 {
-		return 0, true
-	}
-	point, ok := d.Point.Int64()
-	if !ok || point > 7 || point < -12 {
-		return 0, false
-	}
-	zeros := int(point) + 12 - len(d.Digits)
-	if zeros < 0 {
-		return 0, false
-	}
-	n, err := strconv.ParseInt(d.Digits+strings.Repeat("0", zeros), 10, 64)
-	return USD(n), err == nil
-}
-
-// String is the amount as a decimal number, without zeros at its end.
-func (u USD) String() string {
-	text := strconv.FormatInt(int64(u)/UsdUnit, 10)
-	if rest := int64(u) % UsdUnit; rest != 0 {
-		digits := strconv.FormatInt(rest+UsdUnit, 10)[1:]
-		text += "." + strings.TrimRight(digits, "0")
-	}
-	return text
-}
-
-// MarshalJSON writes a number.
-func (u USD) MarshalJSON() ([]byte, error) { return []byte(u.String()), nil }
-
-// UnmarshalJSON reads a number that is a whole number of units.
-func (u *USD) UnmarshalJSON(data []byte) error {
-	v, ok := ParseUSD(string(data))
-	if !ok {
-		return ErrUSD
-	}
-	*u = v
-	return nil
-}
-
-// Add is the sum, at most MaxUSD.
-func (u USD) Add(v USD) USD {
-	if u > MaxUSD-v {
-		return MaxUSD
-	}
-	return u + v
-}
-
-// Of is the price of so many tokens, where u is that of a million.
-func (u USD) Of(tokens int64) USD {
-	over, n := bits.Mul64(uint64(max(0, u)/1_000_000), uint64(max(0, tokens)))
-	if over != 0 || n > math.MaxInt64 {
-		return MaxUSD
-	}
-	return USD(n)
 }

@@ -343,3 +343,11 @@ func (m Media) Tokens() int {
 	}
 	return imageTokens
 }
+
+// ForPlan reports whether a request is made for a run's plan. Such a reply is no inference.
+func (l Lifecycle) ForPlan() bool {
+	return l == LifecyclePlan || l == LifecycleRoute || l == LifecycleSynthesis
+}
+
+// LifecycleNotes asks a model for notes of messages that are about to leave. It quotes the conversation and does not carry it.
+const LifecycleNotes Lifecycle = "notes"

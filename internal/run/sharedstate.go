@@ -28,7 +28,7 @@ type CallPatch struct {
 	Patch []Patch `json:"patch"`
 }
 
-// The bounds of a run's shared state and of what one call changes of it.
+// The bounds of a run's shared state.
 const (
 	MaxState     = 64 << 10 // bytes of the state's JSON. The fold holds to it, so it is part of what a stored journal means
 	maxPathDepth = 32       // parts of a path

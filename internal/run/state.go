@@ -516,3 +516,10 @@ func mintedForm(id string) bool {
 	_, err := strconv.ParseUint(digits, 10, 64)
 	return err == nil
 }
+
+// CodeUndoFailed is the code of a run that was to take a call back and could not.
+const CodeUndoFailed ErrorCode = "undo_failed"
+
+// CodeBreaker ends a run whose model is told the very same again and again (seed 004, circuit breaker), or went in circles and could not
+// even sum up.
+const CodeBreaker ErrorCode = "breaker"

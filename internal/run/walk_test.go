@@ -593,7 +593,7 @@ func everyEvent(s *run.AgentState) []run.Event {
 		run.ToolsJudged{Tools: []run.ToolApproval{{Tool: "look", Value: true}}}, run.CallSuspended{Call: id, For: run.ForAnswer, Expires: worldEpoch},
 		run.CallSuspended{Call: id, Approval: "a9", Expires: worldEpoch, For: run.ForInput, Ticket: &run.Ticket{}},
 		run.DecisionKept{Slot: slot, Target: id, Action: run.ActionApprove}, run.DecisionDropped{Target: id},
-		policy.CancelRun("user:eve", "note"), agent.Fail(run.CodeInternal, "x"), run.Finished{Reason: run.ReasonNaturalEnd}, run.ContextBuilt{},
+		policy.CancelRun("user:eve", "note"), policy.Fail(run.CodeInternal, "x"), run.Finished{Reason: run.ReasonNaturalEnd}, run.ContextBuilt{},
 		run.Hooked{N: s.Hooks + 1, Phase: run.PhaseRunEnd, Patches: []run.Patch{{Path: "/x", Value: []byte("1")}}}, run.Hooked{N: s.Hooks + 1, Phase: run.PhaseAfterTool, Call: id, Says: []run.Said{{Text: "Hear!"}}},
 		run.PermissionRequested{Approval: "a9", Expires: worldEpoch, Tools: []run.RequestedTool{{Tool: "wire", Name: "wire", Calls: []string{id}, Digests: []string{"d"}}}},
 		run.PermissionAnswered{Approval: run.ApprovalID(s.Run, id, 1), Expired: true, Text: "late"}, run.CallPermitted{Call: id, Approval: "a9"},

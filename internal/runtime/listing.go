@@ -69,7 +69,7 @@ func (r *round) listed(ctx context.Context, d *run.Draft) error {
 func unavailable(servers []policy.ListedServer) (run.Finished, bool) {
 	for _, s := range servers {
 		if s.Problem != "" && !s.Server.Optional {
-			return agent.Fail(run.CodeMCPUnavailable, fmt.Sprintf("the tools of the server %s cannot be listed: %s", s.Server.Name, s.Problem)), true
+			return policy.Fail(run.CodeMCPUnavailable, fmt.Sprintf("the tools of the server %s cannot be listed: %s", s.Server.Name, s.Problem)), true
 		}
 	}
 	return run.Finished{}, false

@@ -9,6 +9,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/plan"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
@@ -26,7 +27,7 @@ func (st *Stepper) forPlan(ctx context.Context, ph phases, l store.Loaded, d *ru
 	var index *errIndex
 	switch {
 	case errors.As(err, &bad):
-		return &turn{before: l.State, draft: d}, ph.end(ctx, d, agent.Fail(run.CodeDefinition, bad.Error()))
+		return &turn{before: l.State, draft: d}, ph.end(ctx, d, policy.Fail(run.CodeDefinition, bad.Error()))
 	case errors.As(err, &index):
 		return st.turn(ctx, ph, l, d, plan.LeavePlan(&d.State, run.LeftIndexFailed, index.Error()))
 	case err != nil:

@@ -304,7 +304,7 @@ func (p Ports) cleaned(ctx context.Context, def *agent.Definition, s *run.AgentS
 		fin.Error = &run.RunError{Code: fin.Error.Code, Message: fin.Error.Message + "; " + why}
 		return fin, nil
 	}
-	failed := agent.Fail(run.CodePermissionFailed, why)
+	failed := policy.Fail(run.CodePermissionFailed, why)
 	failed.Requests = fin.Requests
 	return failed, nil
 }

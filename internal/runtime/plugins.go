@@ -39,9 +39,9 @@ func brokenBy(err error) (run.Finished, bool) {
 	var missing *errPlugins
 	switch {
 	case errors.As(err, &failed):
-		return agent.Fail(run.CodeInternal, failed.Error()), true
+		return policy.Fail(run.CodeInternal, failed.Error()), true
 	case errors.As(err, &missing):
-		return agent.Fail(run.CodeDefinition, missing.Error()), true
+		return policy.Fail(run.CodeDefinition, missing.Error()), true
 	default:
 		return run.Finished{}, false
 	}

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
 )
@@ -46,7 +47,7 @@ func (rs Remotes) refuse(d *agent.Definition) (run.Finished, bool) {
 	for _, r := range rs {
 		if refuser, ok := r.(Refuser); ok {
 			if why := refuser.Refuses(d); why != "" {
-				return agent.Fail(run.CodeDefinition, why), true
+				return policy.Fail(run.CodeDefinition, why), true
 			}
 		}
 	}

@@ -237,12 +237,12 @@ func (st *Stepper) infer(ctx context.Context, ph phases, l store.Loaded, d *run.
 	}
 	fits, err := st.outputCheck(def)
 	if err != nil {
-		return &turn{before: l.State, draft: d}, ph.end(ctx, d, agent.Fail(run.CodeDefinition, err.Error()))
+		return &turn{before: l.State, draft: d}, ph.end(ctx, d, policy.Fail(run.CodeDefinition, err.Error()))
 	}
 	system, err := st.buildContext(ctx, def, d, a)
 	var bad *badContext
 	if errors.As(err, &bad) {
-		return &turn{before: l.State, draft: d}, ph.end(ctx, d, agent.Fail(run.CodeDefinition, bad.Error()))
+		return &turn{before: l.State, draft: d}, ph.end(ctx, d, policy.Fail(run.CodeDefinition, bad.Error()))
 	}
 	if err != nil {
 		return nil, err
@@ -289,7 +289,7 @@ func (st *Stepper) unasked(ctx context.Context, ph phases, l store.Loaded, d, cr
 	if !errors.As(err, &bad) {
 		return nil, err
 	}
-	fin := agent.Fail(run.CodeDefinition, bad.Error())
+	fin := policy.Fail(run.CodeDefinition, bad.Error())
 	fin.Requests = asked
 	return &turn{before: l.State, draft: d}, ph.end(ctx, d, fin)
 }
@@ -453,7 +453,7 @@ func (st *Stepper) failOnce(ctx context.Context, inv Invocation, message string)
 	if err != nil {
 		return Route{}, err
 	}
-	if err := st.end(ctx, def, d, agent.Fail(run.CodeInternal, message)); err != nil {
+	if err := st.end(ctx, def, d, policy.Fail(run.CodeInternal, message)); err != nil {
 		return Route{}, err
 	}
 	if err := st.commit(st.within(ctx, &d.State), l.State, d, def); err != nil {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -244,7 +244,7 @@ func (sw *Sweeper) giveUp(ctx context.Context, l store.Loaded) error {
 	if err != nil {
 		return err
 	}
-	if err := end(d, agent.Fail(run.CodeInternal, fmt.Sprintf("%d executions ended before the run did", s.TakeOvers()+1))); err != nil {
+	if err := end(d, policy.Fail(run.CodeInternal, fmt.Sprintf("%d executions ended before the run did", s.TakeOvers()+1))); err != nil {
 		return err
 	}
 	if err := sw.commitOutside(ctx, *s, d, def, sw.recordOp(s, RepairFailed, s.Owner)); err != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/fault"
-	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
@@ -194,7 +193,7 @@ func (s *Scenario) effectOf(name string) (run.Effect, bool) {
 			continue
 		}
 		for _, p := range m.Tools {
-			if policy.MatchTool(p.Match, own) {
+			if agent.MatchTool(p.Match, own) {
 				return cmp.Or(p.Effect, run.EffectNonIdempotent), true
 			}
 		}

@@ -2,9 +2,12 @@ package agent
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/countersign/countersign/internal/run"
 )
 
 // closestNames bounds how many tools are suggested for one that does not exist.
@@ -92,55 +95,10 @@ func textClosest(d *Definition, names []string) string {
 	return " " + d.Word(wordClosestTool, map[string]any{"Names": strings.Join(names, " or ")})
 }
 
-// The bounds of delegation where a definition says none, and how many runs the calls of one run may be in all.
-const (
-	MaxChildren = 64
-)
-
-// AgentNamed is nil where there is no such agent.
-func AgentNamed(find func(name string) (*Definition, bool), name string) *Definition {
-	if find == nil {
-		return nil
-	}
-	if d, ok := find(name); ok {
-		return d
-	}
-	return nil
-}
-
-// Priced reports whether it is known what each of the agent's models costs.
-func (d *Definition) Priced() bool {
-	unpriced := func(m ModelSpec) bool { return m.Price == nil }
-	return !slices.ContainsFunc(d.Model.Chain(), unpriced) && !slices.ContainsFunc(d.Orchestrator.models(), func(m planModel) bool { return unpriced(*m.spec) })
-}
-
-// Throughout is the agent with the provider, id, base URL and file of m in place of its models', and of those of every agent below it.
-// What its own model costs and its settings stay.
-func (d Definition) Throughout(m ModelSpec) Definition {
-	d.Model.Provider, d.Model.ID, d.Model.BaseURL, d.Model.File, d.Model.Fallbacks = m.Provider, m.ID, m.BaseURL, m.File, nil
-	d.Orchestrator.Planner, d.Orchestrator.Router = nil, nil
-	d.Below = &m
-	return d
-}
-
-// Within is the agent whose tools are confined to a folder, an absolute path, and whose programs start there, and so of every agent below it.
-func (d Definition) Within(folder string) Definition {
-	d.Folder, d.Tools, d.MCP = folder, slices.Clone(d.Tools), slices.Clone(d.MCP)
-	for i := range d.Tools {
-		d.Tools[i].Root = folder
-	}
-	for i := range d.MCP {
-		if len(d.MCP[i].Command) > 0 {
-			d.MCP[i].Dir = folder
-		}
-	}
-	return d
-}
-
 // Folded is text as phrases are looked for in it: without regard to case, as strings.EqualFold has it, and with one kind of apostrophe.
 func Folded(text string) string { return strings.Map(foldRune, text) }
 
-// foldRune is caseFold, and one kind of apostrophe.
+// foldRune is CaseFold, and one kind of apostrophe.
 func foldRune(r rune) rune {
 	switch {
 	case r == '’' || r == 'ʼ':
@@ -158,4 +116,67 @@ func CaseFold(r rune) rune {
 		least = min(least, f)
 	}
 	return least
+}
+
+// ValidTenant reports whether s may name a tenant: ^[a-z0-9][a-z0-9-]{0,39}$.
+func ValidTenant(s string) bool {
+	return run.Spelled(s, run.Lowercase+run.Digits, run.Lowercase+run.Digits+"-", 40)
+}
+
+// ValidAgentName reports whether s may name an agent: ^[a-z][a-z0-9-]{0,39}$.
+func ValidAgentName(s string) bool {
+	return run.Spelled(s, run.Lowercase, run.Lowercase+run.Digits+"-", 40)
+}
+
+const agentNameForm = `^[a-z][a-z0-9-]{0,39}$`
+
+// ValidWord reports whether s may be the id of a call, or a tool's name to a model: ^[A-Za-z0-9_-]{1,64}$.
+func ValidWord(s string) bool {
+	const word = run.Letters + run.Digits + "_-"
+	return run.Spelled(s, word, word, 64)
+}
+
+// ValidToolName reports whether s may be a tool's original name: ^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$.
+func ValidToolName(s string) bool {
+	const word = run.Letters + run.Digits + "_-"
+	for part := range strings.SplitSeq(s, ".") {
+		if !run.Spelled(part, word, word, len(part)) {
+			return false
+		}
+	}
+	return true
+}
+
+// validToolPattern reports whether s may be a pattern over original tool names: ^[A-Za-z0-9_.*-]+$.
+func validToolPattern(s string) bool {
+	const pattern = run.Letters + run.Digits + "_.*-"
+	return run.Spelled(s, pattern, pattern, len(s))
+}
+
+// ValidPrincipal reports whether s is user:NAME or group:NAME: ^(user|group):[A-Za-z0-9._@+-]{1,128}$.
+func ValidPrincipal(s string) bool {
+	return run.IsPrincipal("user:", s) || run.IsPrincipal("group:", s)
+}
+
+// RunID is a run's id: "r" and 25 characters that follow from tenant, agent and key alone, so starting is idempotent (R1).
+func RunID(tenant, agent, key string) string { return "r" + run.HashID(tenant, agent, key) }
+
+// ChildID is the id of the run that a call is: "r" and 25 characters. No key that anybody may choose leads to it.
+func ChildID(tenant, agent, runID, call string) string {
+	return "r" + run.HashID(tenant, agent, runID, call)
+}
+
+// CallID is the id a call has in its run: the model's, if it is 1 to 64 of [A-Za-z0-9_-] and new in the run, since some
+// servers restart their ids every turn; else c<inference>-<index>, with -2, -3 and so on behind it should the model have
+// used that. used reports whether an id is taken in the run, by this reply's earlier calls too.
+func CallID(modelID string, used func(id string) bool, inference int64, index int) string {
+	if ValidWord(modelID) && !used(modelID) {
+		return modelID
+	}
+	minted := fmt.Sprintf("c%d-%d", inference, index)
+	id := minted
+	for n := 2; used(id); n++ {
+		id = fmt.Sprintf("%s-%d", minted, n)
+	}
+	return id
 }

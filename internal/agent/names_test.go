@@ -17,7 +17,7 @@ func TestSpellings(t *testing.T) {
 		`^[a-z0-9][a-z0-9-]{0,39}$`:              ValidTenant,
 		agentNameForm:                            ValidAgentName,
 		`^[A-Za-z0-9_-]{1,64}$`:                  ValidWord,
-		`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`:    IsToolName,
+		`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`:    ValidToolName,
 		`^[A-Za-z0-9_.*-]+$`:                     validToolPattern,
 		`^(user|group):[A-Za-z0-9._@+-]{1,128}$`: ValidPrincipal,
 		`^user:[A-Za-z0-9._@+-]{1,128}$`:         func(s string) bool { return run.IsPrincipal("user:", s) },

@@ -1,0 +1,31 @@
+package agent
+
+import (
+	"github.com/countersign/countersign/internal/run"
+)
+
+// ParseUSD reads a price or a limit: a JSON number from 0 to 1000000 with at most six decimals. It never rounds.
+func ParseUSD(s string) (run.USD, error) {
+	u, ok := run.ParseUSD(s)
+	if !ok || u > 1_000_000*run.UsdUnit || u%(run.UsdUnit/1_000_000) != 0 {
+		return 0, run.ErrUSD
+	}
+	return u, nil
+}
+
+// Price is what a model costs, in USD a million tokens.
+type Price struct {
+	Input      run.USD  `json:"input"`
+	Output     run.USD  `json:"output"`
+	CacheRead  *run.USD `json:"cacheRead,omitempty"`  // nil = as input
+	CacheWrite *run.USD `json:"cacheWrite,omitempty"` // nil = as input
+}
+
+// Of is what a reply with that usage costs; nothing where no price is known.
+func (p *Price) Of(u run.Usage) run.USD {
+	if p == nil {
+		return 0
+	}
+	return p.Input.Of(u.Input).Add(p.Output.Of(u.Output)).Add(orInput(p.CacheRead, p.Input).Of(u.CacheRead)).
+		Add(orInput(p.CacheWrite, p.Input).Of(u.CacheWrite))
+}

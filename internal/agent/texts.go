@@ -1,0 +1,214 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/countersign/countersign/internal/run"
+)
+
+// TextOutput is a text as a JSON string.
+func TextOutput(text string) json.RawMessage {
+	out, err := json.Marshal(text)
+	if err != nil { // a string always marshals
+		return json.RawMessage(`""`)
+	}
+	return out
+}
+
+// TextDropped tells the model which of its calls were left out of a round.
+func TextDropped(d *Definition, calls []ReplyCall) string {
+	names := make([]string, len(calls))
+	for i, c := range calls {
+		names[i] = QuotedName(c.Name)
+	}
+	return d.Word(wordDropped, map[string]any{"Tools": strings.Join(names, ", ")})
+}
+
+// What the model is told when a call did not simply run. These texts are copied into the journal when they are used, so a
+// change here changes no run that has happened.
+const (
+	TextRunEnded    = "The run ended before this call was carried out. It had no effect."
+	TextOutcomeLost = "The run ended while this call was under way. Nobody can say whether it took effect."
+)
+
+// OutcomeExpiry is how long somebody has to say what became of an interrupted call.
+const OutcomeExpiry = 7 * 24 * time.Hour
+
+// TextUnknownTool tells the model that a tool does not exist, which ones do, and which name is closest.
+func TextUnknownTool(tool string, d *Definition) string {
+	tools := slices.Concat(d.Tools, d.Builtins(nil))
+	names := make([]string, len(tools))
+	for i, t := range tools {
+		names[i] = t.ModelName()
+	}
+	return fmt.Sprintf("There is no tool %s. The tools are: %s.", strconv.Quote(tool), strings.Join(names, ", ")) + textClosest(d, Closest(tool, names))
+}
+
+// TextPatchRefused tells the model that a tool ran and that what it wanted changed of the run's state is not; what the tool said follows.
+func TextPatchRefused(tool string, err error) string {
+	return tool + " ran, but what it changed of the run's state was refused: " + err.Error() + "\n"
+}
+
+// TextDenied tells the model that a person denied the call.
+func TextDenied(by, note string) string {
+	return "Denied by " + by + ". The call was not carried out." + run.QuotedNote("Their note", note)
+}
+
+// TextCallCancelled tells the model that a person called the call off without judging it.
+func TextCallCancelled(by, note string) string {
+	return "Called off by " + by + ". The call was not carried out." + run.QuotedNote("Their note", note)
+}
+
+// TextExpired tells the model that nobody decided in time.
+func TextExpired() string {
+	return "Expired: nobody decided about this call in time. It was not carried out."
+}
+
+// TextInputExpired tells the model that nobody answered in time what the call's tool had asked.
+func TextInputExpired() string {
+	return "Expired: nobody answered in time what this call asked for. It was not carried out."
+}
+
+// TextAnswerExpired tells the model that a service did not answer in time.
+func TextAnswerExpired() string {
+	return "Expired: the service was asked and did not answer in time. Nobody can say whether it will still act."
+}
+
+// TextAskApproval stands behind the description of a tool that wants an approval under an advisory policy.
+func TextAskApproval(with, comments string) string {
+	return "This tool requires an approval: get it with " + with + " before you call it." + run.QuotedNote("The last answer", comments)
+}
+
+// TextOutcomeExpired tells the model that nobody could say in time what became of the call.
+func TextOutcomeExpired() string {
+	return "The outcome of this call is unknown: it was interrupted, and nobody could say in time whether it took effect."
+}
+
+// TextPlaceholder stands in requests for the result of a call that is open.
+func TextPlaceholder(c run.Call) string {
+	var state string
+	switch {
+	case c.Status == run.StatusResuming:
+		state = "approved and paused, and runs once the other requests have been answered"
+	case c.Wait != nil && c.Wait.For == run.ForOutcome:
+		state = "paused: it was interrupted, and somebody has to say whether it took effect"
+	case c.Wait != nil && c.Wait.For != run.ForApproval:
+		state = "awaiting its answer, paused"
+	default:
+		state = "awaiting approval, paused: it was not carried out yet"
+	}
+	return "This call is " + state + ". Its result will stand here as soon as there is one. Do not repeat the call; " +
+		"go on with what does not depend on it, or say what is still open."
+}
+
+// textLate names, behind the conversation, the calls whose results have just taken the place of placeholders farther up.
+func textLate(messages []run.Message, calls []string) string {
+	tools := map[string]string{}
+	for _, m := range messages {
+		if u, ok := m.Block.(run.ToolUse); ok {
+			tools[u.ID] = u.Name
+		}
+	}
+	names := make([]string, len(calls))
+	for i, id := range calls {
+		names[i] = tools[id] + " (" + id + ")"
+	}
+	return "Calls of yours from before now have their results, which stand above with the calls: " + strings.Join(names, ", ") + ". Go on from there."
+}
+
+// TextTimeout tells the model that a tool which may be repeated ran out of time.
+func TextTimeout(tool string) string {
+	return tool + " ran out of time."
+}
+
+// TextNothing stands for what a tool gave that gave nothing (seed 000): a model that reads an empty result may take it for a fault.
+func TextNothing(tool string) string {
+	return tool + " ran and gave no response."
+}
+
+// TextMedia names what a tool gave that says nothing else; the media themselves stand behind it.
+func TextMedia(media []run.Media) string {
+	names := make([]string, len(media))
+	for i, m := range media {
+		names[i] = MediaName(m)
+	}
+	return "The tool gave " + strings.Join(names, ", ") + "."
+}
+
+// TextMediaLeftOut says that something a tool gave could not be kept, and why.
+func TextMediaLeftOut(m run.Media, why string) string {
+	return "[" + MediaName(m) + " is left out: " + why + "]"
+}
+
+// TextMediaTooLarge stands in a request for media that it cannot carry.
+func TextMediaTooLarge(m run.Media, size, most int64) string {
+	return fmt.Sprintf("[%s is not shown: it has %d bytes, and one request carries at most %d bytes of media, the newest first]",
+		MediaName(m), size, most)
+}
+
+// QuotedName is a name that a model made up, quoted and bounded.
+func QuotedName(name string) string {
+	r := []rune(ValidText(name))
+	return strconv.Quote(string(r[:min(len(r), 64)]))
+}
+
+// MediaName is the name and type of a file as texts show it.
+func MediaName(m run.Media) string { return strings.TrimSpace(m.Name + " (" + m.MediaType + ")") }
+
+// TextEdited stands before the result of a call whose arguments a person changed (A8).
+func TextEdited(by, args string) string {
+	return by + " changed the arguments of this call before it ran. It ran with: " + args + "\n"
+}
+
+// TextCancelled is the last text of a run that a person cancelled.
+func TextCancelled(by, note string) string {
+	return "The run was cancelled by " + by + " and stopped here." + run.QuotedNote("Their note", note)
+}
+
+// TextInterrupted tells a run that continues another at which stage a person cancelled that one.
+func TextInterrupted(stage, by, note string) string {
+	return "The previous run was interrupted " + stage + ": it was cancelled by " + by + " and stopped here." + run.QuotedNote("Their note", note)
+}
+
+// maxSchemaShown bounds a schema in a correction, in bytes. A model that needs a longer one has it from the request.
+const maxSchemaShown = 4096
+
+// TextOutputRefused tells the model why its last word was not accepted, in the form of seed 000, and what is wanted instead.
+func TextOutputRefused(d *Definition, err error) string {
+	schema := d.Output.Schema
+	text := struct {
+		Type    string          `json:"type"`
+		Name    string          `json:"name"`
+		Message string          `json:"message"`
+		Schema  json.RawMessage `json:"schema,omitempty"`
+	}{Type: "error", Name: "invalid_output", Message: d.Word(wordOutputRefused, map[string]any{"Problem": err.Error()})}
+	if len(schema) <= maxSchemaShown {
+		text.Schema = schema
+	}
+	out, failed := run.MarshalVerbatim(text)
+	if failed != nil { // a checked schema always marshals
+		return text.Message
+	}
+	return string(out)
+}
+
+// TextMediaSeen stands in a request for media that an earlier one has carried.
+func TextMediaSeen(d *Definition, m run.Media) string {
+	return d.Word(wordMediaSeen, map[string]any{"Media": strings.TrimSpace(m.Name + " " + m.MediaType + "@base64")})
+}
+
+// Notices are d's words for what a request's flags say.
+func (d *Definition) Notices(r Request) (n Notices) {
+	if r.Exhausted {
+		n.Exhausted = d.Word(wordExhausted, map[string]any{"Max": strconv.Itoa(r.Interactions.Max)})
+	}
+	if r.Output.JSON && len(r.Output.Schema) == 0 {
+		n.JSONOnly = d.Word(wordJSONOnly, nil)
+	}
+	return n
+}

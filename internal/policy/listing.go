@@ -1,0 +1,149 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
+)
+
+// maxServerTools is how many tools of one server are taken. What a server lists behind them is left.
+const maxServerTools = 512
+
+// Pins are the digests of a server's tools that people have approved, or trusted on first use, by the server's own names. nil = the server
+// has never been listed for the agent: then all that it has is to be trusted.
+type Pins map[string]string
+
+// ListedServer is one server of an agent and what came of listing it.
+type ListedServer struct {
+	Server  agent.MCPServer
+	Tools   agent.ServerTools
+	Pins    Pins
+	Problem string // why it could not be listed, fit to be shown; "" = it was
+}
+
+// ResolveServers is d with the tools of its servers, which come in the order of d, and what the run knows of each server from then on. d
+// stays as it is.
+func ResolveServers(d *agent.Definition, listed []ListedServer) (agent.Definition, []run.ServerState) {
+	resolved := *d
+	resolved.Tools = slices.Clip(d.Tools)
+	states := make([]run.ServerState, len(listed))
+	for i, l := range listed {
+		states[i] = run.ServerState{Name: l.Server.Name, Protocol: l.Tools.Protocol, Problem: l.Problem}
+		if l.Problem != "" {
+			continue
+		}
+		if n := len(l.Tools.Tools); n > maxServerTools {
+			l.Tools.Tools = l.Tools.Tools[:maxServerTools]
+			states[i].Problem = fmt.Sprintf("it lists %d tools, of which the first %d are taken", n, maxServerTools)
+		}
+		tools, disabled := Resolve(&resolved, l.Server, l.Tools, l.Pins)
+		resolved.Tools = append(resolved.Tools, tools...)
+		for _, t := range tools {
+			states[i].Tools = append(states[i].Tools, t.MCP.Tool)
+		}
+		states[i].Disabled = disabled
+	}
+	return resolved, states
+}
+
+// Resolve is what of a server's tools an agent d can use, and what it would and cannot. A tool that Deny or Allow leave out is neither: its
+// author does not want it. Effect, timeout and priority are the author's word, by the first pattern that matches, and a tool that no pattern
+// names cannot be repeated, whatever the server says of it: annotations are hints to people. Of two tools that are one to the model, neither
+// takes the other's place: the one that d has stays, and the one that comes later is disabled.
+func Resolve(d *agent.Definition, server agent.MCPServer, listed agent.ServerTools, pins Pins) (tools []agent.ToolSpec, disabled []run.DisabledTool) {
+	taken := map[string]string{} // model-facing name to original
+	for _, t := range slices.Concat(d.Tools, d.EveryBuiltin()) {
+		taken[t.ModelName()] = t.Name
+	}
+	for _, left := range listed.Left {
+		if server.Wants(left.Name) {
+			disabled = append(disabled, run.DisabledTool{Tool: shortName(left.Name), Why: run.DisabledUnusable, Detail: run.Bounded(left.Why)})
+		}
+	}
+	for _, t := range listed.Tools {
+		if !server.Wants(t.Name) {
+			continue
+		}
+		spec := server.Spec(t)
+		if no, bad := refused(spec, t, pins, taken); bad {
+			disabled = append(disabled, no)
+			continue
+		}
+		taken[spec.ModelName()] = spec.Name
+		tools = append(tools, spec)
+	}
+	return tools, disabled
+}
+
+// refused says why a tool cannot be used, if that is so. One that nobody has approved as it is takes no name from another one.
+func refused(spec agent.ToolSpec, t agent.ServerTool, pins Pins, taken map[string]string) (run.DisabledTool, bool) {
+	no := run.DisabledTool{Tool: shortName(t.Name)}
+	pinned, known := pins[t.Name]
+	schema := agent.CheckSchema(t.Schema)
+	other, collides := taken[spec.ModelName()]
+	switch {
+	case !agent.ValidToolName(spec.Name) || !agent.ValidWord(spec.ModelName()):
+		no.Why, no.Detail = run.DisabledUnusable, "with its server's name it is no tool's name: at most 64 letters, digits, _ and -, with dots between"
+	case t.Digest == "":
+		no.Why, no.Detail = run.DisabledUnusable, "its definition has no digest"
+	case schema != nil:
+		no.Why, no.Detail = run.DisabledUnusable, "its arguments' schema cannot be used: "+run.Bounded(schema.Error())
+	case pins != nil && !known:
+		no.Why, no.Digest = run.DisabledNew, t.Digest
+	case pins != nil && pinned != t.Digest:
+		no.Why, no.Digest = run.DisabledChanged, t.Digest
+	case collides:
+		no.Why, no.Detail = run.DisabledCollision, fmt.Sprintf("%s is %s to the model already", other, spec.ModelName())
+	default:
+		return run.DisabledTool{}, false
+	}
+	return no, true
+}
+
+// maxShownName is how many bytes of a name that a server made up are shown where it is no tool's.
+const maxShownName = 80
+
+func shortName(name string) string {
+	name = strings.ToValidUTF8(name, "\uFFFD")
+	if len(name) <= maxShownName {
+		return name
+	}
+	return strings.ToValidUTF8(name[:maxShownName], "") + "…"
+}
+
+// Disabled reports whether t is a server's tool that has been taken away from the run.
+func Disabled(s *run.AgentState, t agent.ToolSpec) bool {
+	return s != nil && t.MCP != nil && s.Lacks(t.MCP.Server, t.MCP.Tool)
+}
+
+// usable are the tools of d that the run s still has.
+func usable(d *agent.Definition, s *run.AgentState) []agent.ToolSpec {
+	return slices.DeleteFunc(slices.Clone(d.Tools), func(t agent.ToolSpec) bool { return Disabled(s, t) })
+}
+
+// lists reports whether the run owes a list of its servers' tools. It owes it before everything else: rules, plugins, builders and plans are
+// about tools, and look at all of them.
+func lists(s *run.AgentState, d *agent.Definition) bool { return len(d.MCP) > 0 && !s.Listed }
+
+// Offered are the tools of the request as the model is told of them: what plugins and guards left of them, and none once it is
+// only to sum up.
+func Offered(d *agent.Definition, s *run.AgentState, a run.Action) []agent.ToolSpec {
+	if a.Lifecycle == run.LifecycleSummary {
+		return nil
+	}
+	tools, watch := make([]agent.ToolSpec, 0, len(d.Tools)), newestWatch(d, s)
+	for _, t := range flagged(d, s) {
+		if !Disabled(s, t) && !slices.Contains(s.Hidden, t.Name) && a.Offers(t.Name) && !withdrawn(d, watch, t.Name) {
+			tools = append(tools, t.ModelFacing())
+		}
+	}
+	for _, t := range d.Builtins(s) {
+		if !slices.Contains(s.Hidden, t.Name) {
+			tools = append(tools, t)
+		}
+	}
+	return tools
+}

@@ -1,0 +1,221 @@
+package policy
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
+)
+
+// FunctionCall is what a function is invoked with for a call of a tool of kind lambda. Its JSON is what the function gets.
+type FunctionCall struct {
+	Tool   string          `json:"tool"` // original name
+	Args   json.RawMessage `json:"args"` // as the gate let them through
+	Key    string          `json:"key"`  // equal on every attempt: whoever has seen it has done it
+	Tenant string          `json:"tenant"`
+	Run    string          `json:"run"`
+	Call   string          `json:"call"`
+	State  json.RawMessage `json:"state,omitempty"`  // what the run's tools share; nil where that is empty
+	Resume json.RawMessage `json:"resume,omitempty"` // what people answered when the function last asked for input in this call; nil = it did not
+
+	Callback *Callback `json:"callback,omitempty"` // of a function that answers later: how
+
+	// W3C: the call's span, or the run's own if the function answers later; "" = the run is not traced.
+	Traceparent string `json:"traceparent,omitempty"`
+	Tracestate  string `json:"tracestate,omitempty"`
+}
+
+// Callback is where the answer to a call that is answered later goes.
+type Callback struct {
+	// URL takes the answer. Whoever has it may answer this call, and nothing else. "" = this deployment takes answers by events and by its
+	// API alone.
+	URL      string   `json:"url,omitempty"`
+	AnswerTo AnswerTo `json:"answerTo"`
+}
+
+// AnswerTo names a call to whoever answers it.
+type AnswerTo struct {
+	Run  string `json:"run"`
+	Call string `json:"call"`
+}
+
+// Payload is the call as a function gets it, arguments byte for byte.
+func (f FunctionCall) Payload() ([]byte, error) {
+	if string(f.State) == string(run.EmptyState) {
+		f.State = nil
+	}
+	return run.MarshalVerbatim(f)
+}
+
+// FunctionRequest is what a function that answers later is invoked with for a call of t in the state s, to be
+// answered there.
+func FunctionRequest(s *run.AgentState, t agent.ToolSpec, c run.Call, to Callback) FunctionCall {
+	f := FunctionCall{
+		Tool: t.Name, Args: c.Input, Key: s.Run + "/" + c.ID, Tenant: s.Tenant, Run: s.Run, Call: c.ID, State: s.SharedState(),
+		Callback: &to,
+	}
+	if s.Trace != nil {
+		f.Traceparent, f.Tracestate = s.Trace.Traceparent, s.Trace.Tracestate
+	}
+	return f
+}
+
+// Outgoing is an event for somebody outside: a service that is asked, or whoever is to hear that a run has ended. Its JSON is what they
+// get.
+type Outgoing struct {
+	// ID is the same however often the event is sent: a receiver that has seen it drops it.
+	ID             string          `json:"id"`
+	Type           string          `json:"type"` // of a service: its tool's event, by default the tool's original name
+	Tenant         string          `json:"tenant"`
+	Run            string          `json:"run"`
+	Agent          string          `json:"agent"`
+	Call           string          `json:"call,omitempty"`            // of a service: what the answer names
+	Subject        string          `json:"subject"`                   // of the run; its id where it was started without one
+	ParentSubject  string          `json:"parentSubject$$,omitempty"` // whom what a service starts is to answer to: the run; of a run's end, who started the run
+	AccessControl  string          `json:"accessControl,omitempty"`
+	Domain         string          `json:"domain,omitempty"`
+	ExecutionUnits int64           `json:"executionUnits"`        // of the run so far
+	Traceparent    string          `json:"traceparent,omitempty"` // W3C: the run's own span; "" = the run is not traced
+	Tracestate     string          `json:"tracestate,omitempty"`
+	Callback       *Callback       `json:"callback,omitempty"` // of a service, where the answer goes; nil = by an event or by the API
+	Data           json.RawMessage `json:"data"`
+}
+
+// traced is e in the trace of the run.
+func traced(s *run.AgentState, e Outgoing) Outgoing {
+	if s.Trace != nil {
+		e.Traceparent, e.Tracestate = s.Trace.Traceparent, s.Trace.Tracestate
+	}
+	return e
+}
+
+// The types of the events that say that a run has ended: of every run that did not fail, and of one that did.
+const (
+	TypeRunCompleted = "Countersign Run Completed"
+	TypeRunFailed    = "Countersign Run Failed"
+)
+
+// AnswerExpiry is how long a service has to answer whose tool has no timeout of its own.
+const AnswerExpiry = 24 * time.Hour
+
+// maxAnnounced bounds an output in the event that announces it, in bytes; whoever wants a longer one reads the run.
+const maxAnnounced = 128 << 10
+
+// subject is what the run goes by among those it talks to.
+func subject(s *run.AgentState) string { return cmp.Or(s.Subject, s.Run) }
+
+// ServiceEvent is the event that asks the service of a call of t: the arguments, and in them whom to answer to.
+func ServiceEvent(s *run.AgentState, t agent.ToolSpec, c run.Call) (Outgoing, error) {
+	data, err := withParent(c.Input, subject(s))
+	if err != nil {
+		return Outgoing{}, fmt.Errorf("ask service %s for call %s: %w", t.Name, c.ID, err)
+	}
+	return traced(s, Outgoing{
+		ID: s.Run + "/" + c.ID, Type: cmp.Or(t.Event, t.Name), Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Call: c.ID,
+		Subject: subject(s), ParentSubject: subject(s), AccessControl: s.AccessControl, Domain: t.Domain, ExecutionUnits: s.ExecutionUnits, Data: data,
+	}), nil
+}
+
+// callbackGrace is how much longer the address of an answer holds than the answer's own time: a call may be out late, and then waits from
+// then on.
+const callbackGrace = 24 * time.Hour
+
+// CallbackExpires is until when the address holds where a call of t is answered. It is the same however often the call is sent out, so that
+// what goes out is.
+func CallbackExpires(t agent.ToolSpec, c run.Call) time.Time {
+	return c.AskedAt.UTC().Add(cmp.Or(t.Timeout, AnswerExpiry) + callbackGrace).Truncate(time.Second)
+}
+
+// EmittedAs is the suspension of a service's call whose event went out now.
+func EmittedAs(t agent.ToolSpec, c run.Call, now time.Time) run.CallSuspended {
+	expiry := AnswerExpiry
+	if t.Kind == agent.KindAgent {
+		expiry = DelegateExpiry
+	}
+	return run.CallSuspended{Call: c.ID, For: run.ForAnswer, Expires: now.UTC().Add(cmp.Or(t.Timeout, expiry)).Truncate(time.Millisecond)}
+}
+
+// withParent puts the correlation key at the end of an object, in the place of one that is there.
+func withParent(raw json.RawMessage, subject string) (json.RawMessage, error) {
+	if len(raw) == 0 || raw[0] != '{' {
+		return nil, errors.New("the arguments are no object")
+	}
+	bare, err := agent.WithoutParent(raw)
+	if err != nil {
+		return nil, err
+	}
+	name, err := run.MarshalVerbatim(agent.ParentSubject)
+	if err != nil {
+		return nil, err
+	}
+	value, err := run.MarshalVerbatim(subject)
+	if err != nil {
+		return nil, err
+	}
+	out := bytes.TrimSuffix(bytes.Clone(bare), []byte("}"))
+	if len(out) > 1 {
+		out = append(out, ',')
+	}
+	return append(append(append(append(out, name...), ':'), value...), '}'), nil
+}
+
+// ending is what the event of a run's end says.
+type ending struct {
+	Reason  run.Reason      `json:"reason"`
+	Output  json.RawMessage `json:"output,omitempty"`
+	Omitted bool            `json:"outputOmitted,omitempty"` // it is too long for an event: read the run
+	Error   *run.RunError   `json:"error,omitempty"`
+}
+
+// Announcement is the event that tells whoever started the run that it has ended: one whose input names a parent's subject, or that was
+// started with a subject, or whose tool routes it to a domain. Nobody else hears of any other run; the run that a delegated one is carried
+// out for hears of it by itself.
+func Announcement(s *run.AgentState) (e Outgoing, owed bool, err error) {
+	parent, domain := parent(s), ""
+	if p := s.Parent; p != nil {
+		domain = p.Domain
+	}
+	if s.Status != run.RunDone || parent == "" && s.Subject == "" && domain == "" {
+		return Outgoing{}, false, nil
+	}
+	if s.Parent != nil {
+		parent = cmp.Or(s.Subject, s.Parent.Run)
+	}
+	said := ending{Reason: s.Reason, Error: s.Error}
+	if said.Output, err = s.OutputJSON(); err != nil {
+		return Outgoing{}, false, err
+	}
+	if len(said.Output) > maxAnnounced {
+		said.Output, said.Omitted = nil, true
+	}
+	data, err := run.MarshalVerbatim(said)
+	if err != nil {
+		return Outgoing{}, false, err
+	}
+	kind := TypeRunCompleted
+	if s.Reason == run.ReasonError {
+		kind = TypeRunFailed
+	}
+	return traced(s, Outgoing{
+		ID: s.Run + "#end", Type: kind, Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Subject: subject(s), ParentSubject: parent,
+		AccessControl: s.AccessControl, Domain: domain, ExecutionUnits: s.ExecutionUnits, Data: data,
+	}), true, nil
+}
+
+// parent is the subject of whoever started the run and waits for it, by its input; "" = nobody does.
+func parent(s *run.AgentState) string {
+	var in map[string]json.RawMessage
+	if s.From != nil || json.Unmarshal(s.Input, &in) != nil { // a fork or continuation is not what they asked for
+		return ""
+	}
+	var subject string
+	if json.Unmarshal(in[agent.ParentSubject], &subject) != nil {
+		return ""
+	}
+	return subject
+}
