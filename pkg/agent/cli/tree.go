@@ -80,7 +80,7 @@ func (s *session) family(ctx context.Context, r api.Run) (family, error) {
 	if f.tree, err = s.below(ctx, r); err != nil {
 		return f, err
 	}
-	for _, h := range f.tree {
+	for i, h := range f.tree {
 		if h.Status == run.RunDone {
 			continue
 		}
@@ -88,6 +88,7 @@ func (s *session) family(ctx context.Context, r api.Run) (family, error) {
 		if err != nil {
 			return f, err
 		}
+		f.tree[i].Status, f.tree[i].Reason = open.Status, open.Reason // newer than the list
 		if open.Status != run.RunDone {
 			f.open = append(f.open, open)
 		}
