@@ -23,8 +23,8 @@ func (a Approval) escalated(now time.Time) bool {
 	return !a.EscalatesAt.IsZero() && !now.Before(a.EscalatesAt)
 }
 
-// MayDecide reports whether p is among the approvers at that time, of themselves. Whom four eyes or a former word keep from approving is not
-// looked at. Empty sets mean nobody.
+// MayDecide reports whether p is among the approvers at that time. Whom four eyes or a former decision keep from
+// approving is not looked at. Empty sets mean nobody.
 func (a Approval) MayDecide(p policy.Principal, now time.Time) bool {
 	approvers, above := a.Deciders(now)
 	return policy.MayDecideEach(p, approvers, above)
@@ -110,8 +110,9 @@ func (a Approval) alike(answer json.RawMessage) []Decision {
 // approves reports whether an action is one that four eyes keep from the people for whom the run acts.
 func approves(a Action) bool { return a == Approve || a == Edit || a == rerun }
 
-// speaks refuses a person who may not decide. Among says whether somebody is an approver of all that is decided.
-func (a Approval) speaks(r Request, among func(policy.Principal) bool) error {
+// authorizePerson refuses a person who may not make such a decision. among reports whether somebody is an approver of
+// all that is decided.
+func (a Approval) authorizePerson(r Request, among func(policy.Principal) bool) error {
 	switch {
 	case !policy.MayDecide([]string{r.By.ID}, r.By): // nobody
 		return fmt.Errorf("decide approval %s as %q: %w", a.ID, r.By.ID, ErrForbidden)

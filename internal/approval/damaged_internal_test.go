@@ -23,8 +23,8 @@ func standingFor(tool, digest string) Standing {
 	}
 }
 
-// TestItemsThatAreNotWhatTheirKeySays: a request, a grant or a server that stands under another key, that conditions would compare to
-// something else, or that has a key of another version, decides nothing: an error names it.
+// TestItemsThatAreNotWhatTheirKeySays: a request, a grant or a server that stands under another key, that conditions
+// would compare to something else, or that has a key of another version, decides nothing: an error names it.
 func TestItemsThatAreNotWhatTheirKeySays(t *testing.T) {
 	op := func(op store.Op, err error) store.Item {
 		require.NoError(t, err)
@@ -117,7 +117,14 @@ func TestRevokingBesideAGrantThatCannotBeRead(t *testing.T) {
 		require.NoError(t, table.Write(t.Context(), op))
 	}
 	d := &Desk{Table: table, Clock: clock.NewVirtual(damagedAt)}
-	err := d.Revoke(t.Context(), Revocation{Tenant: "acme", Agent: "clerk", Tool: "refund", By: policy.Principal{ID: "user:ana"}})
+	revoke := func(digest string) error {
+		return d.Revoke(t.Context(), Revocation{Tenant: "acme", Agent: "clerk", Tool: "refund", Digest: digest, By: policy.Principal{ID: "user:ana"}})
+	}
+	require.NoError(t, revoke("d1"), "nobody wants the other one revoked")
+	require.ErrorIs(t, revoke("d4"), ErrNoGrant)
+	require.ErrorIs(t, revoke("d\x00"), ErrNoGrant)
+	require.ErrorIs(t, revoke("d2"), store.ErrDamaged)
+	err := revoke("")
 	require.ErrorIs(t, err, store.ErrDamaged)
 	require.ErrorContains(t, err, "refund#d2")
 	for _, digest := range []string{"d1", "d3"} {

@@ -289,7 +289,7 @@ func authorise(a Approval, r Request, now time.Time) error {
 	if !r.Action.Valid() {
 		return fmt.Errorf("decide approval %s: action %q: %w", a.ID, r.Action, ErrKind)
 	}
-	if err := a.speaks(r, a.among(r, now)); err != nil {
+	if err := a.authorizePerson(r, a.among(r, now)); err != nil {
 		return err
 	}
 	return a.takes(r)

@@ -219,8 +219,8 @@ func Get(ctx context.Context, t store.Table, tenant, id string) (Approval, error
 	return read(tenant, it)
 }
 
-// read reads a request, which must be the one that its key says. One that is not what was written is shown to nobody, and nobody
-// decides about it: store.ErrDamaged.
+// read reads a request, which must be the one that its key says. One that is not what was written is shown to nobody,
+// and nobody decides about it: store.ErrDamaged.
 func read(tenant string, it store.Item) (Approval, error) {
 	id := it.PK[min(len(key(tenant, "").PK), len(it.PK)):]
 	a, err := decode(tenant, id, it)
@@ -309,8 +309,8 @@ func List(ctx context.Context, t store.Table, tenant string, s Status, limit int
 	return Find(ctx, t, tenant, Query{Status: s, Limit: limit, Cursor: cursor})
 }
 
-// Find is List of the requests that fit. Where a run is named, a page may hold fewer than the limit, and none, and yet not be the
-// last. See store.ReadPage for requests that cannot be read.
+// Find is List of the requests that fit. Where a run is named, a page may hold fewer than the limit, and none, and yet
+// not be the last. See store.ReadPage for requests that cannot be read.
 func Find(ctx context.Context, t store.Table, tenant string, q Query) (list []Approval, next string, err error) {
 	if q.Limit == 0 {
 		q.Limit = 50

@@ -258,7 +258,7 @@ func (a Approval) besides(dec policy.Decision) Approval {
 	return a
 }
 
-// may says whether the one in whose name r is made may decide about a call of which policy says that.
+// may reports whether the person who makes r may decide about a call of which policy says that.
 func (d *Desk) may(a Approval, r Request) func(policy.Decision) bool {
 	waited := d.Clock.Now().Sub(a.RequestedAt)
 	return func(dec policy.Decision) bool { return dec.MayAfter(r.By, waited) }

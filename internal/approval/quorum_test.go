@@ -223,7 +223,7 @@ func TestA8EditIsNeverWeaker(t *testing.T) {
 	})
 }
 
-// TestA10FourEyes: the people for whom the run acts may deny and not approve, whatever group they act by and on whosever behalf.
+// TestA10FourEyes: the people for whom the run acts may deny and not approve, whatever group they act by.
 func TestA10FourEyes(t *testing.T) {
 	for name, c := range map[string]struct {
 		by      []string

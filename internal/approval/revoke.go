@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -53,12 +54,20 @@ func (d *Desk) Revoke(ctx context.Context, r Revocation) error {
 
 // revocation are the writes that are left to do, none where all is revoked already; and left, what cannot be read of what is to be revoked.
 func (d *Desk) revocation(ctx context.Context, r Revocation) (ops []store.Op, left, err error) {
-	all, left := standingRecords(ctx, d.Table, r.Tenant, r.Agent, r.Tool)
+	from, to := below(r.Tool)
+	if r.Digest != "" {
+		key := standingKey(r.Tenant, r.Agent, r.Tool, r.Digest)
+		if store.CheckKey(key) != nil { // a digest of nothing
+			return nil, nil, ErrNoGrant
+		}
+		from, to = key.SK, key.SK
+	}
+	all, left := standingBetween(ctx, d.Table, r.Tenant, r.Agent, r.Tool, store.Range{From: from, To: to}, math.MaxInt)
 	if left != nil && !errors.Is(left, store.ErrDamaged) {
 		return nil, nil, left
 	}
 	now := d.Clock.Now().UTC().Truncate(time.Millisecond)
-	all = slices.DeleteFunc(all, func(g Standing) bool { return g.expired(now) || r.Digest != "" && g.Digest != r.Digest })
+	all = slices.DeleteFunc(all, func(g Standing) bool { return g.expired(now) })
 	live := slices.DeleteFunc(slices.Clone(all), func(g Standing) bool { return g.RevokedBy != "" }) // one that is used up, too: a call of it may run again
 	if len(all) == 0 {
 		return nil, left, cmp.Or(left, ErrNoGrant)

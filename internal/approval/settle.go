@@ -97,7 +97,7 @@ func (d *Desk) mayRerun(ctx context.Context, a Approval, c run.Call, o Outcome) 
 		return err
 	}
 	r, now := Request{Tenant: o.Tenant, ID: a.ID, Action: rerun, By: o.By}, d.Clock.Now()
-	if err := a.speaks(r, func(p policy.Principal) bool { return a.MayDecide(p, now) }); err != nil {
+	if err := a.authorizePerson(r, func(p policy.Principal) bool { return a.MayDecide(p, now) }); err != nil {
 		return fmt.Errorf("run call %s again: it was approved once and takes its approvers again: %w", o.Call, err)
 	}
 	return nil

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -40,7 +39,7 @@ type Standing struct {
 	RevokedAt time.Time  `json:"revokedAt,omitzero"`
 
 	When []run.Condition `json:"when,omitempty"` // it is of a pattern: of arguments that fit all of these
-	With []string        `json:"with,omitempty"` // who gave it beside By: the others whom it took, and those in whose name it was given
+	With []string        `json:"with,omitempty"` // who gave it beside By
 	Uses int             `json:"uses,omitempty"` // claims that it covers in all; 0 = they are not counted
 	Used int             `json:"-"`              // of them, those that are made
 }
@@ -198,14 +197,8 @@ func (g Standing) live(now time.Time) bool {
 	return g.RevokedBy == "" && !g.expired(now) && !g.exhausted()
 }
 
-// standingRecords are all records of a tool, live or not.
-func standingRecords(ctx context.Context, t store.Table, tenant, agentName, tool string) ([]Standing, error) {
-	from, to := below(tool)
-	return standingBetween(ctx, t, tenant, agentName, tool, store.Range{From: from, To: to}, math.MaxInt)
-}
-
-// standingBetween are the records of a tool in a range, of so many pages. Beside those that cannot be read, an error, it gives the
-// others: whoever revokes grants revokes what can be.
+// standingBetween are the records of a tool in a range, live or not, of so many pages. Beside those that cannot be
+// read, an error, it gives the others: whoever revokes grants revokes what can be.
 func standingBetween(ctx context.Context, t store.Table, tenant, agentName, tool string, r store.Range, pages int) ([]Standing, error) {
 	var all []Standing
 	var unread error

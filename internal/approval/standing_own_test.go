@@ -10,7 +10,8 @@ import (
 	"github.com/countersign/countersign/internal/policy"
 )
 
-// TestA10StandingGrantIsNoApprovalOfOnesOwnRun: a standing grant does not let the people who gave it have their own runs go on where that takes four eyes.
+// TestA10StandingGrantIsNoApprovalOfOnesOwnRun: a standing grant does not let the people who gave it have their own
+// runs go on where that takes four eyes.
 func TestA10StandingGrantIsNoApprovalOfOnesOwnRun(t *testing.T) {
 	rule := agent.Rule{FourEyes: true, Quorum: 2}
 	standing := func(r *room) {

@@ -69,7 +69,8 @@ func (d *Desk) say(ctx context.Context, w Word, reply bool) (Approval, error) {
 	return a, nil
 }
 
-// mayTalk says whether somebody may say something of the request: who could decide it, and to reply those for whom the run acts.
+// mayTalk says whether somebody may say something of the request: who could decide it, and to reply those for whom the
+// run acts.
 func (a *Approval) mayTalk(by policy.Principal, reply bool, now time.Time) bool {
 	return reply && by.ID != "" && slices.Contains(a.Requesters, by.ID) || a.MayDecide(by, now)
 }

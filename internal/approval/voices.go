@@ -62,9 +62,9 @@ func voiceOp(decided Approval, by policy.Principal) (store.Op, error) {
 // voices are those of the people who have decided a request: the newest, and of those with whom it is decided, what is
 // recorded beside the run.
 func (d *Desk) voices(ctx context.Context, decided Approval, by policy.Principal, with []string) ([]run.Voice, error) {
-	newest := newest(decided, by)
+	last := newest(decided, by)
 	if len(with) == 0 {
-		return []run.Voice{newest}, nil
+		return []run.Voice{last}, nil
 	}
 	from, to := below("V#" + decided.ID)
 	p, err := d.Table.Query(ctx, store.Range{PK: runPartition(decided.Tenant, decided.Run), From: from, To: to})
@@ -90,5 +90,5 @@ func (d *Desk) voices(ctx context.Context, decided Approval, by policy.Principal
 		}
 	}
 	slices.SortStableFunc(all, func(a, b run.Voice) int { return a.At.Compare(b.At) })
-	return append(all, newest), nil
+	return append(all, last), nil
 }

@@ -219,20 +219,20 @@ func (e *Engine) spawn(f func()) {
 
 // Resume takes up what the Store has: closed executions can be described, open ones go on as the package comment says.
 // One that waits in a state where the definition no longer waits starts again. Names this engine knows already are left
-// alone, so calling it twice does no harm. Errors: ErrClosed, the Store's, a record that cannot be read; executions
-// before that one go on.
+// alone, so calling it twice does no harm. Errors: ErrClosed; the Store's, once what it returned beside it goes on; a
+// record with an unknown status, once those before it go on.
 func (e *Engine) Resume(ctx context.Context) error {
 	if e.ctx.Err() != nil {
 		return ErrClosed
 	}
-	records, err := e.Store.Load(ctx)
-	if err != nil {
-		return fmt.Errorf("resume executions: %w", err)
-	}
+	records, unread := e.Store.Load(ctx)
 	for _, r := range records {
 		if err := e.resume(r); err != nil {
 			return fmt.Errorf("resume execution %s: %w", r.Name, err)
 		}
+	}
+	if unread != nil {
+		return fmt.Errorf("resume executions: %w", unread)
 	}
 	return nil
 }

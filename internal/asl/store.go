@@ -33,7 +33,7 @@ func (s Status) Terminal() bool {
 type Store interface {
 	// Save writes a record in place of any other of the same name. When it returns nil the record is durable.
 	Save(ctx context.Context, r Record) error
-	// Load returns all records, in any order.
+	// Load returns all records, in any order; of some that cannot be read, the others beside the error.
 	Load(ctx context.Context) ([]Record, error)
 }
 

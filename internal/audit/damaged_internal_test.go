@@ -9,6 +9,7 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/memory"
+	"github.com/countersign/countersign/internal/store/storetest"
 )
 
 // damagedChain is a chain of three entries, with the cursor of a run that is open.
@@ -41,4 +42,8 @@ func TestADamagedCursorStopsNoOther(t *testing.T) {
 	_, swepts, err := table.Get(t.Context(), placeKey("acme"))
 	require.NoError(t, err)
 	require.True(t, swepts, "the tenant is swept")
+
+	s.Auditor.Table = storetest.Unreadable{Table: table, Key: placeKey("acme")}
+	_, err = s.Run(t.Context(), []string{"acme"})
+	require.NoError(t, err, "nor does the place that the sweep kept")
 }

@@ -103,7 +103,8 @@ func (p *pass) fail(tenant, run string, err error) {
 	p.swept.Failed = append(p.swept.Failed, Failed{tenant, run, err})
 }
 
-// spare notes items of a list that cannot be read, and lets the sweep go on with the others. It returns any other error.
+// spare notes items of a list that cannot be read, and lets the sweep go on with the others. It returns any other
+// error.
 func (p *pass) spare(tenant string, err error) error {
 	if errors.Is(err, store.ErrDamaged) {
 		p.fail(tenant, "", err)
@@ -252,13 +253,15 @@ func (p *pass) underGrants(ctx context.Context, tenant string, since time.Time, 
 	return nil
 }
 
+// place reads the place that a sweep of the tenant kept, if any. Where it cannot be read, everything is looked at
+// again.
 func (p *pass) place(ctx context.Context, tenant string) (place, error) {
 	var at place
 	it, found, err := p.Auditor.Table.Get(ctx, placeKey(tenant))
-	if err != nil {
+	if err != nil && !errors.Is(err, store.ErrDamaged) {
 		return at, fmt.Errorf("read the place of the audit of %s: %w", tenant, err)
 	}
-	if found && json.Unmarshal(it.Body, &at) != nil { // kept by another version: everything is looked at again
+	if found && json.Unmarshal(it.Body, &at) != nil {
 		return place{}, nil
 	}
 	return at, nil

@@ -14,7 +14,6 @@ import (
 	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/slack"
-	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tools/keyring"
@@ -93,7 +92,7 @@ func (d *Deployment) Compose() *Deployment {
 func (d *Deployment) Backend() api.Backend {
 	p := d.Ports
 	return api.Backend{
-		Starter: d.Starter, Inputs: d.Inputs, Canceller: d.Canceller, Desk: d.Decides, Servers: d.Servers, People: d.People,
+		Starter: d.Starter, Inputs: d.Inputs, Canceller: d.Canceller, Desk: d.Decides, Servers: d.Servers,
 		Journal: p.Journal, Table: p.Table, Clock: p.Clock, Definitions: d.Definitions, Uploads: p.Uploads, Log: d.Log,
 		Callbacks: d.Ring,
 	}
@@ -127,7 +126,7 @@ func (d *Deployment) PagesHandler() http.Handler {
 func (d *Deployment) Pages() *web.Pages {
 	pages := &web.Pages{
 		Desk: d.Decides, Audit: d.Recorder, People: d.People, Show: web.Shown(d.Ports.Journal, d.Definitions),
-		Clock: d.Ports.Clock, Log: d.Log, May: d.mayDecide, Remark: d.remark,
+		Clock: d.Ports.Clock, Log: d.Log, Remark: d.remark,
 		Get: func(ctx context.Context, tenant, id string) (approval.Approval, error) {
 			return approval.Get(ctx, d.Ports.Table, tenant, id)
 		},
@@ -136,12 +135,6 @@ func (d *Deployment) Pages() *web.Pages {
 		pages.Links = d.Links
 	}
 	return pages
-}
-
-// mayDecide says what a page offers somebody. The desk decides.
-func (d *Deployment) mayDecide(_ context.Context, a approval.Approval, by policy.Principal) (approve, deny bool, err error) {
-	deny = a.MayDecide(by, d.Desk.Clock.Now())
-	return deny && (!a.FourEyes || !slices.Contains(a.Requesters, by.ID)), deny, nil
 }
 
 // remark takes what somebody says of a request: an answer of those for whom its run acts, a question of others.

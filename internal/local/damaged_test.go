@@ -168,8 +168,9 @@ func otherDefinition(r *rolledBack) []store.Item {
 	return []store.Item{r.replace(r.key("J#0000000000"), l.State.Definition, digest)}
 }
 
-// TestWhatCannotBeReadIsLeftAlone is a deployment that is rolled back, or under way: of a run that this version cannot read, it writes
-// nothing, enters no tool, neither fails nor cancels it, and says what it met; once it can be read, the run goes on to its end (R12).
+// TestWhatCannotBeReadIsLeftAlone is a deployment that is rolled back, or under way: of a run that this version cannot
+// read, it writes nothing, enters no tool, neither fails nor cancels it, and says what it met; once it can be read, the
+// run goes on to its end (R12).
 func TestWhatCannotBeReadIsLeftAlone(t *testing.T) {
 	for name, write := range otherForms {
 		t.Run(name, func(t *testing.T) {
@@ -244,7 +245,8 @@ func (r *rolledBack) decide(want error) {
 	require.True(r.t, errors.Is(err, want), "%v", err)
 }
 
-// TestARequestThatCannotBeReadIsNotDecided: a request with a key that this version does not know is decided by nobody, and is not cancelled.
+// TestARequestThatCannotBeReadIsNotDecided: a request with a key that this version does not know is decided by nobody,
+// and is not cancelled.
 func TestARequestThatCannotBeReadIsNotDecided(t *testing.T) {
 	withParkedRun(t, func(r *rolledBack) {
 		was := r.replace(store.Key{PK: "T#default#APPROVAL#" + r.asked, SK: "A"}, `{"id":`, `{"veto":["user:eve"],"id":`)

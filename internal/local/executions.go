@@ -5,14 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
-// Executions keeps the engine's records in a table: PK X#open or X#closed, SK the execution's name. Loading at start reads the
-// open ones and no more, so that it does not grow with what has been.
+// Executions keeps the engine's records in a table: PK X#open or X#closed, SK the execution's name.
 type Executions struct{ table store.Table }
 
 const (
@@ -23,7 +24,7 @@ const (
 // NewExecutions makes the records of an engine over t.
 func NewExecutions(t store.Table) *Executions { return &Executions{table: t} }
 
-// Save writes a record; a closed one moves.
+// Save writes a record; a closed one beside what it was when open.
 func (x *Executions) Save(ctx context.Context, r asl.Record) error {
 	body, err := json.Marshal(r)
 	if err != nil {
@@ -39,39 +40,26 @@ func (x *Executions) Save(ctx context.Context, r asl.Record) error {
 	return nil
 }
 
-// Load reads the records of executions that have not ended, and of all that have.
+// Load implements asl.Store: an execution whose record cannot be read is as one that never began.
 func (x *Executions) Load(ctx context.Context) ([]asl.Record, error) {
 	byName := map[string]asl.Record{}
+	var unread error
 	for _, pk := range []string{openExecutions, closedExecutions} { // what has ended hides what was open
-		if err := x.read(ctx, pk, byName); err != nil {
-			return nil, err
-		}
-	}
-	out := make([]asl.Record, 0, len(byName))
-	for _, r := range byName {
-		out = append(out, r)
-	}
-	return out, nil
-}
-
-func (x *Executions) read(ctx context.Context, pk string, into map[string]asl.Record) error {
-	r := store.Range{PK: pk}
-	for {
-		p, err := x.table.Query(ctx, r)
-		if err != nil {
-			return fmt.Errorf("load executions: %w", err)
-		}
-		for _, it := range p.Items {
-			rec, err := readExecution(it)
-			if err != nil {
-				return err
+		for r := (store.Range{PK: pk}); ; {
+			page, next, err := store.ReadPage(ctx, x.table, r, readExecution)
+			if err != nil && !errors.Is(err, store.ErrDamaged) {
+				return nil, fmt.Errorf("load executions: %w", err)
 			}
-			into[rec.Name] = rec
-		}
-		if r.Cursor = p.Cursor; r.Cursor == "" {
-			return nil
+			unread = errors.Join(unread, err)
+			for _, rec := range page {
+				byName[rec.Name] = rec
+			}
+			if r.Cursor = next; next == "" {
+				break
+			}
 		}
 	}
+	return slices.Collect(maps.Values(byName)), unread
 }
 
 // readExecution reads a record, which must be the one that its key says.

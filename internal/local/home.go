@@ -29,8 +29,8 @@ const warmRuns = 256
 // ErrInUse says that another process has the store; its socket serves what it holds.
 var ErrInUse = errors.New("another process has the store open")
 
-// Options of Open. Sink, Watch, Trouble, Busy, Remotes, Functions, Callbacks, Embedder and Notify may be nil, everything else is
-// required.
+// Options of Open. Sink, Watch, Trouble, Busy, Remotes, Functions, Callbacks, Embedder and Notify may be nil,
+// everything else is required.
 type Options struct {
 	Dir      string
 	Registry *registry.Registry

@@ -37,8 +37,8 @@ type IDs interface {
 // Invoker calls a function of the state machine by its name: Step, Tool or Approve.
 type Invoker func(ctx context.Context, function string, payload []byte) ([]byte, error)
 
-// Config is what a Machine is made of. All but Sink, Trace, Audit, Wrap, Busy, Reaps, Waiter, Emit, Remotes, Functions, Callbacks,
-// Embedder, People, Notify and Warm are required.
+// Config is what a Machine is made of. All but Sink, Trace, Audit, Wrap, Busy, Reaps, Waiter, Emit, Remotes, Functions,
+// Callbacks, Embedder, People, Notify and Warm are required.
 type Config struct {
 	Table      store.Table
 	Blobs      store.Blobs
@@ -239,8 +239,8 @@ func (m *Machine) UnderWay() []string {
 // Resume goes on with the executions on record, repairs every open run of the tenant that disagrees with its execution, stops the executions of those
 // that were cancelled and has them cleaned up after where the process that cancelled them did not come to it, and has people told what is overdue.
 func (m *Machine) Resume(ctx context.Context, tenant string) error {
-	if err := m.Engine.Resume(ctx); err != nil {
-		return fmt.Errorf("resume executions: %w", err)
+	if err := m.spare(m.Engine.Resume(ctx)); err != nil {
+		return err
 	}
 	for _, status := range []run.RunStatus{run.RunRunning, run.RunWaiting} {
 		cursor := ""

@@ -10,9 +10,9 @@ import (
 	"github.com/countersign/countersign/internal/tools/mcp/program"
 )
 
-// Remotes carry out the calls of tools that are HTTP requests, tools of MCP servers or functions of AWS Lambda, with the
-// secrets of the store directory dir. MCP servers that are programs are started, and those that listen on the machine
-// itself may be reached.
+// Remotes carry out the calls of tools that are HTTP requests, tools of MCP servers or functions of AWS Lambda, with
+// the secrets of the store directory dir. MCP servers that are programs are started, and those that listen on the
+// machine itself may be reached.
 func Remotes(
 	dir string, getenv func(string) string, clk clock.Clock, functions runtime.Functions,
 ) (runtime.Remotes, error) {

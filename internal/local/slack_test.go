@@ -31,7 +31,8 @@ const (
 	slackSecret = "canary0123456789canary0123456789"
 )
 
-// inSlack is an office whose approver is asked in Slack, and the pages behind which clicks arrive, as functions/http wires them.
+// inSlack is an office whose approver is asked in Slack, and the pages behind which clicks arrive, as functions/http
+// wires them.
 func inSlack(t *testing.T) (o *office, workspace *slackfake.Server, pages http.Handler, url string, logs *strings.Builder) {
 	t.Helper()
 	workspace = &slackfake.Server{Token: slackToken, Team: "T0ACME", Members: []string{"U0ANA"}}

@@ -89,8 +89,8 @@ func (buyer) Generate(_ context.Context, r agent.Request) (agent.Reply, error) {
 	return out, nil
 }
 
-// Every tool outside the program is told the trace of its call: over HTTP in the header, a function in its payload. A function that
-// answers later is told the run's own span.
+// Every tool outside the program is told the trace of its call: over HTTP in the header, a function in its payload. A
+// function that answers later is told the run's own span.
 func TestToolsAreToldTheTrace(t *testing.T) {
 	p := newPeers()
 	srv := httptest.NewServer(p)

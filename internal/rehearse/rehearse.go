@@ -1,9 +1,10 @@
-// Package rehearse says, before a deployment, what it would do to the runs that are open. It reads a store and writes nothing, and
-// answers three questions of each run: does this build read it, is the code that its definition names linked, and what would change.
+// Package rehearse says, before a deployment, what it would do to the runs that are open. It reads a store and writes
+// nothing, and answers three questions of each run: does this build read it, is the code that its definition names
+// linked, and what would change.
 //
-// A run goes on under the definition it began with. Only what the new deployment says more strictly of its agent's policy reaches it
-// (A17). So what would change is found by asking the gate twice about each open call: under the pinned definition, and with the policy of
-// the new deployment beside it.
+// A run goes on under the definition it began with. Only what the new deployment says more strictly of its agent's
+// policy reaches it (A17). So what would change is found by asking the gate twice about each open call: under the
+// pinned definition, and with the policy of the new deployment beside it.
 package rehearse
 
 import (
@@ -168,7 +169,8 @@ func (r *Rehearsal) read(ctx context.Context, one *Run) (*run.AgentState, *agent
 	return s, def
 }
 
-// linked looks whether the build has the code that the pinned definition names, and takes the arguments of the calls that are open.
+// linked looks whether the build has the code that the pinned definition names, and takes the arguments of the calls
+// that are open.
 func (r *Rehearsal) linked(run *Run, def *agent.Definition, s *run.AgentState) {
 	if err := def.Check(); err != nil {
 		run.breaks("this build does not accept the definition it is pinned to: %v", err)

@@ -203,8 +203,8 @@ func (p *pass) walk(ctx context.Context) error {
 	return nil
 }
 
-// each checks the items of a page, one after the other, and notes what became of each. A page that time ran out on is checked again by
-// the next sweep.
+// each checks the items of a page, one after the other, and notes what became of each. A page that time ran out on is
+// checked again by the next sweep.
 func each[T any](ctx context.Context, p *pass, items []T, check func(T) (FailedRepair, Repair)) error {
 	for _, it := range items {
 		f, r := check(it)
@@ -218,7 +218,8 @@ func each[T any](ctx context.Context, p *pass, items []T, check func(T) (FailedR
 	return nil
 }
 
-// note keeps what became of a check. It fails when nothing works any more; an item that cannot be read is no sign of that.
+// note keeps what became of a check. It fails when nothing works any more; an item that cannot be read is no sign of
+// that.
 func (p *pass) note(f FailedRepair, r Repair) error {
 	if f.Err == nil {
 		p.failures = 0
@@ -237,7 +238,8 @@ func (p *pass) note(f FailedRepair, r Repair) error {
 	return nil
 }
 
-// spare notes items of a list that cannot be read, and lets the sweep go on with the others. It returns any other error.
+// spare notes items of a list that cannot be read, and lets the sweep go on with the others. It returns any other
+// error.
 func (p *pass) spare(err error) error {
 	if errors.Is(err, store.ErrDamaged) {
 		return p.note(FailedRepair{Tenant: p.at.Tenant, Err: err}, RepairNone)
@@ -301,8 +303,8 @@ func (p *pass) wakeOwed(ctx context.Context, h store.Head) (bool, error) {
 	return p.Sweeper.Journal.SlotTaken(ctx, h.Tenant, h.Run, h.Drained+1)
 }
 
-// requests counts the calls on a page of requests to people whose outcome is unknown, and has people told of requests of which nobody
-// began to tell.
+// requests counts the calls on a page of requests to people whose outcome is unknown, and has people told of requests
+// of which nobody began to tell.
 func (p *pass) requests(ctx context.Context) (next string, err error) {
 	asked, next, err := approval.List(ctx, p.Sweeper.Table, p.at.Tenant, approval.Pending, sweepPage, p.at.Cursor)
 	if err := p.spare(err); err != nil {
@@ -322,8 +324,8 @@ func (p *pass) requests(ctx context.Context) (next string, err error) {
 	return next, nil
 }
 
-// ends goes on with what is owed behind the ends on a page, less those of the last minute. An execution that cleans up has twice the time
-// of the one before it.
+// ends goes on with what is owed behind the ends on a page, less those of the last minute. An execution that cleans up
+// has twice the time of the one before it.
 func (p *pass) ends(ctx context.Context) (next string, err error) {
 	r := store.Range{PK: owedIndex(p.at.Tenant), Index: true, Limit: sweepPage, Cursor: p.at.Cursor}
 	ends, next, err := store.ReadPage(ctx, p.Sweeper.Table, r, func(it store.Item) (store.Item, error) { return it, checkOwed(it) })
@@ -340,7 +342,8 @@ func (p *pass) ends(ctx context.Context) (next string, err error) {
 	})
 }
 
-// leftovers looks at the executions that own no open run: they end by themselves, or are stopped. Which run one is for, its input says.
+// leftovers looks at the executions that own no open run: they end by themselves, or are stopped. Which run one is for,
+// its input says.
 func (p *pass) leftovers(ctx context.Context) error {
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(p.running)), func(name string) bool {
 		return p.running[name].owner || p.Sweeper.Clock.Now().Sub(p.running[name].started) < settling
@@ -389,11 +392,13 @@ func (p *pass) lookAgain(ctx context.Context) error {
 	return nil
 }
 
-// maxDue is how many requests one sweep attends to because something about them is due. The others are due for the next one.
+// maxDue is how many requests one sweep attends to because something about them is due. The others are due for the next
+// one.
 const maxDue = 1000
 
-// due does what is due about requests to people. It comes first in a sweep, and is of all tenants at once: a reminder does not wait for a
-// round. It takes half of the time there is at most: runs that stand still are worse than people who are told late.
+// due does what is due about requests to people. It comes first in a sweep, and is of all tenants at once: a reminder
+// does not wait for a round. It takes half of the time there is at most: runs that stand still are worse than people
+// who are told late.
 func (p *pass) due(ctx context.Context) {
 	if p.Notices == nil {
 		return
@@ -416,8 +421,8 @@ func (p *pass) told(did map[string]int64, err error) {
 	}
 }
 
-// place is how far the sweeps have come through the lists of all tenants, and what they have counted on the way. The zero value is before
-// the first of them.
+// place is how far the sweeps have come through the lists of all tenants, and what they have counted on the way. The
+// zero value is before the first of them.
 type place struct {
 	Tenant  string  `json:"tenant,omitempty"`
 	List    int     `json:"list,omitempty"` // of lists
@@ -430,7 +435,7 @@ var placeKey = store.Key{PK: "SWEEP", SK: "CURSOR"}
 // readPlace reads the place that a sweep kept, if any. Where it cannot be read, the round begins again.
 func readPlace(ctx context.Context, t store.Table) (place, error) {
 	it, found, err := t.Get(ctx, placeKey)
-	if err != nil {
+	if err != nil && !errors.Is(err, store.ErrDamaged) {
 		return place{}, fmt.Errorf("read the sweep's place: %w", err)
 	}
 	var p place
@@ -440,8 +445,8 @@ func readPlace(ctx context.Context, t store.Table) (place, error) {
 	return p, nil
 }
 
-// end keeps the place, or forgets it when the round has ended. Of two sweeps at once the last one's holds; both have repaired what is
-// before it.
+// end keeps the place, or forgets it when the round has ended. Of two sweeps at once the last one's holds; both have
+// repaired what is before it.
 func (p *pass) end(ctx context.Context) error {
 	if p.report.Complete {
 		p.at = place{}

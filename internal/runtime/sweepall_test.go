@@ -16,6 +16,7 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/memory"
+	"github.com/countersign/countersign/internal/store/storetest"
 )
 
 // sweeper is the deployed sweep over the world's ports.
@@ -240,13 +241,17 @@ func TestSweepGoesOn(t *testing.T) {
 	})
 }
 
-// A place that another version kept, or that does not fit the table, begins the list again.
+// A place that another version kept, that does not fit the table or that cannot be read begins the list again.
 func TestSweepForgetsAnOddPlace(t *testing.T) {
-	for _, body := range []string{`{"tenant":"acme","list":0,"cursor":"forged"}`, `{"list":-1}`, `odd`} {
+	for _, body := range []string{`{"tenant":"acme","list":0,"cursor":"forged"}`, `{"list":-1}`, `odd`, ``} {
 		inBubble(t, func(t *testing.T, w *world) {
 			w.neverStarted(tenant, "never")
 			w.sleep(2 * time.Minute)
-			write(t, w.table, store.Key{PK: "SWEEP", SK: "CURSOR"}, body)
+			place := store.Key{PK: "SWEEP", SK: "CURSOR"}
+			write(t, w.table, place, body)
+			if body == "" {
+				w.ports.Table = storetest.Unreadable{Table: w.ports.Table, Key: place}
+			}
 			r := w.sweepAll()
 			require.True(t, r.Complete)
 			require.EqualValues(t, 1, r.Repaired[runtime.RepairStarted])

@@ -7,12 +7,12 @@ import (
 	"hash/crc32"
 )
 
-// ErrDamaged says that a stored item cannot be read: it is not what was written under its key, or another version wrote it. To
-// read it again does not help.
+// ErrDamaged says that a stored item cannot be read: it is not what was written under its key, or another version wrote
+// it. To read it again does not help.
 var ErrDamaged = errors.New("the stored item cannot be read")
 
-// DamagedError is an ErrDamaged of one item. Adapters return it where the bytes have changed, and readers where they say what this
-// version does not write.
+// DamagedError is an ErrDamaged of one item. Adapters return it where the bytes have changed, and readers where they
+// say what this version does not write.
 type DamagedError struct {
 	Key Key
 	Err error // what is wrong with it. It quotes nothing that the item holds beyond the names of fields
@@ -33,8 +33,8 @@ func (e *DamagedError) Is(target error) bool { return target == ErrDamaged }
 // Unwrap gives what is wrong with it.
 func (e *DamagedError) Unwrap() error { return e.Err }
 
-// ReadPage reads the items of one page of a range. An item that cannot be read is an ErrDamaged beside the others and next: whoever
-// lists fails with it, and a sweep over many reports it and goes on.
+// ReadPage reads the items of one page of a range. An item that cannot be read is an ErrDamaged beside the others and
+// next: whoever lists fails with it, and a sweep over many reports it and goes on.
 func ReadPage[T any](ctx context.Context, t Table, r Range, read func(Item) (T, error)) (list []T, next string, err error) {
 	p, err := t.Query(ctx, r)
 	errs := []error{err}

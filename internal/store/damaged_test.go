@@ -11,8 +11,8 @@ import (
 	"github.com/countersign/countersign/internal/store/memory"
 )
 
-// TestARunIsNotReadAroundAnItem: an entry, an input or a view that is cut off, has a key of another version or is copied to another key is
-// an error that names the item; nothing is folded around it.
+// TestARunIsNotReadAroundAnItem: an entry, an input or a view that is cut off, has a key of another version or is
+// copied to another key is an error that names the item; nothing is folded around it.
 func TestARunIsNotReadAroundAnItem(t *testing.T) {
 	hears := func(id string) run.Event {
 		return run.InputReceived{ID: id, Blocks: []run.UserBlock{{Block: run.Text{Text: id}}}}

@@ -160,8 +160,8 @@ func (j *Journal) StoreToken(ctx context.Context, c TokenClaim) error {
 	return nil
 }
 
-// List pages through a tenant's runs of one status, newest start first. Limit 0 is 50. It may be late; no gate reads it. See
-// ReadPage for views that cannot be read.
+// List pages through a tenant's runs of one status, newest start first. Limit 0 is 50. It may be late; no gate reads
+// it. See ReadPage for views that cannot be read.
 func (j *Journal) List(ctx context.Context, tenant string, status run.RunStatus, limit int, cursor string) (heads []Head, next string, err error) {
 	return j.ListSince(ctx, tenant, status, time.Time{}, limit, cursor)
 }

@@ -150,7 +150,7 @@ func readSlot(it Item) (run.Event, error) {
 	if err != nil || closed {
 		return nil, err
 	}
-	n, err := slotNumber(it.SK)
+	n, err := slotNumber(it.Key)
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +159,7 @@ func readSlot(it Item) (run.Event, error) {
 		err = fmt.Errorf("slot: it holds the fact of slot %d", run.InboxSlot(fact))
 	}
 	if err != nil {
-		return nil, Damaged(it.Key, "%w", fmt.Errorf("inbox slot %d: %w", n, err))
+		return nil, Damaged(it.Key, "inbox slot %d: %w", n, err)
 	}
 	return fact, nil
 }
@@ -186,7 +186,7 @@ func (j *Journal) newestSlot(ctx context.Context, tenant, run string) (n int64, 
 	if len(p.Items) == 0 {
 		return 0, false, nil
 	}
-	if n, err = slotNumber(p.Items[0].SK); err == nil {
+	if n, err = slotNumber(p.Items[0].Key); err == nil {
 		closed, err = isClosed(p.Items[0])
 	}
 	if err != nil {

@@ -28,11 +28,11 @@ func slotKey(tenant, run string, n int64) Key { return Key{runPK(tenant, run), s
 
 func slotSK(n int64) string { return fmt.Sprintf("%s%010d", inboxSK, maxSlot-n) }
 
-// slotNumber reads the slot's number from its sort key.
-func slotNumber(sk string) (int64, error) {
-	left, err := strconv.ParseInt(strings.TrimPrefix(sk, inboxSK), 10, 64)
-	if err != nil || left < 0 || slotSK(maxSlot-left) != sk {
-		return 0, fmt.Errorf("read inbox key %q: want %s and ten digits: %w", sk, inboxSK, ErrDamaged)
+// slotNumber reads the slot's number from its sort key; a *DamagedError where that holds none.
+func slotNumber(k Key) (int64, error) {
+	left, err := strconv.ParseInt(strings.TrimPrefix(k.SK, inboxSK), 10, 64)
+	if err != nil || left < 0 || slotSK(maxSlot-left) != k.SK {
+		return 0, Damaged(k, "sort key: want %s and ten digits", inboxSK)
 	}
 	return maxSlot - left, nil
 }

@@ -104,10 +104,10 @@ type Page struct {
 // Table is the persistence port. Get and non-index Query are strongly consistent. Write is atomic: all operations or none.
 //
 // Errors: *ConditionError when a condition failed (nothing was written); ErrTooLarge, ErrInvalid (nothing was written);
-// ErrThrottled and ErrConflict (nothing was written, the identical request may be sent again); context errors and anything else are
-// uncertain: the write may have happened. Get and Query give a *DamagedError for an item that cannot be read; Query gives the
-// items before it and a Cursor behind it beside that error. Safe for concurrent use. Returned items are the caller's to keep;
-// items passed in are not kept.
+// ErrThrottled and ErrConflict (nothing was written, the identical request may be sent again); context errors and
+// anything else are uncertain: the write may have happened. Get and Query give a *DamagedError for an item that cannot
+// be read; Query gives the items before it and a Cursor behind it beside that error. Safe for concurrent use. Returned
+// items are the caller's to keep; items passed in are not kept.
 type Table interface {
 	Get(ctx context.Context, k Key) (it Item, found bool, err error)
 	Query(ctx context.Context, r Range) (Page, error)

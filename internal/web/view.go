@@ -105,16 +105,12 @@ type may struct{ Approve, Deny, Edit, Result, Remark bool }
 func (m may) Decide(k approval.Kind) bool { return m.Deny && k != approval.KindInput }
 
 // offers is what somebody can do with the request as it stands.
-func (s *server) offers(ctx context.Context, v visit) (m may, err error) {
+func (s *server) offers(v visit) (m may) {
+	m.Remark = s.open(v.a) && s.Remark != nil
 	if !s.open(v.a) || v.voted() {
-		m.Remark = s.open(v.a) && s.Remark != nil
-		return m, nil
+		return m
 	}
-	m.Remark = s.Remark != nil
-	approve, deny, err := s.decides(ctx, v)
-	if err != nil {
-		return may{}, err
-	}
+	approve, deny := s.decides(v)
 	switch v.a.Kind {
 	case approval.KindOutcome:
 		m.Result = approve
@@ -123,16 +119,13 @@ func (s *server) offers(ctx context.Context, v visit) (m may, err error) {
 	default:
 		m.Approve, m.Deny, m.Edit = approve, deny, approve && v.a.Kind == approval.KindCall && s.Show.Editable != nil
 	}
-	return m, nil
+	return m
 }
 
-// decides reports what the visitor may do as things stand: at this time, and on whosever behalf.
-func (s *server) decides(ctx context.Context, v visit) (approve, deny bool, err error) {
-	if s.May != nil {
-		return s.May(ctx, v.a, v.by)
-	}
+// decides reports what the page offers the visitor at this time. The desk decides.
+func (s *server) decides(v visit) (approve, deny bool) {
 	deny = v.a.MayDecide(v.by, s.Clock.Now())
-	return deny && (!v.a.FourEyes || !slices.Contains(v.a.Requesters, v.by.ID)), deny, nil
+	return deny && (!v.a.FourEyes || !slices.Contains(v.a.Requesters, v.by.ID)), deny
 }
 
 // open reports whether the request can still be decided, as far as the page knows: the desk decides.
@@ -189,9 +182,7 @@ func (s *server) view(ctx context.Context, v visit, now said) (requestPage, erro
 		page.Notice = &notice{now, s.Show.Text(now.text)}
 	}
 	s.standing(&page, v.a)
-	if page.May, err = s.offers(ctx, v); err != nil {
-		return requestPage{}, err
-	}
+	page.May = s.offers(v)
 	s.answers(&page, v)
 	if page.May.Edit && page.Arguments == "" {
 		if page.Arguments, err = s.Show.Editable(ctx, v.a); err != nil {

@@ -62,8 +62,6 @@ type Pages struct {
 	People person.Directory
 	Show   Showing
 	Clock  clock.Clock
-	// May says what somebody may do with a request, for what the page offers: the desk decides. Nil = who is among the approvers may do both.
-	May func(ctx context.Context, a approval.Approval, by policy.Principal) (approve, deny bool, err error)
 	// Remark takes a question or an answer about a request. Nil = the page offers neither.
 	Remark func(ctx context.Context, r Remark) error
 	Audit  audit.Recorder // is told that a page was sent, once for each link, and who uncovered what is masked; nil = nobody is, and nothing is uncovered

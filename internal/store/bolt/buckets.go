@@ -93,7 +93,7 @@ func (b buckets) fromRow(key, _ []byte) (store.Item, error) {
 	k := store.Key{PK: parts[2], SK: parts[3]}
 	it, found, err := b.get(k)
 	if err == nil && (!found || !bytes.Equal(indexKey(it), key)) {
-		err = fmt.Errorf("index row %q points at no such item: %w", key, ErrDamaged)
+		err = store.Damaged(k, "index row %q points at no such item", key)
 	}
 	return it, err
 }

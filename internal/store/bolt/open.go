@@ -26,7 +26,7 @@ var (
 	ErrUnsure = errors.New("an earlier commit failed, the store must be opened again")
 )
 
-// damaged is ErrDamaged. Of an item, it is a store.ErrDamaged.
+// damaged is ErrDamaged, and a store.ErrDamaged as well.
 type damaged struct{}
 
 func (damaged) Error() string { return "not a store, or damaged" }

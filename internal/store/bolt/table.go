@@ -59,7 +59,7 @@ func (t *Table) closeFile() error {
 	return errors.Join(unlock(f), f.Close())
 }
 
-// Get implements store.Table. ErrDamaged when the stored item is not what was written.
+// Get implements store.Table. Where bbolt trips over its own pages, its error is an ErrDamaged.
 func (t *Table) Get(ctx context.Context, k store.Key) (it store.Item, found bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return store.Item{}, false, err
@@ -77,7 +77,7 @@ func (t *Table) Get(ctx context.Context, k store.Key) (it store.Item, found bool
 	return it, found, nil
 }
 
-// Query implements store.Table. ErrDamaged when a stored item is not what was written.
+// Query implements store.Table. Its errors are those of Get.
 func (t *Table) Query(ctx context.Context, r store.Range) (store.Page, error) {
 	if err := ctx.Err(); err != nil {
 		return store.Page{}, err

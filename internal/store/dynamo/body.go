@@ -3,6 +3,7 @@ package dynamo
 import (
 	"bytes"
 	"compress/flate"
+	"errors"
 	"fmt"
 	"io"
 
@@ -48,11 +49,11 @@ func decodeBody(v types.AttributeValue) ([]byte, error) {
 	case *types.AttributeValueMemberM:
 		small, ok := v.Value[deflated].(*types.AttributeValueMemberB)
 		if !ok || len(v.Value) != 1 {
-			return nil, fmt.Errorf("body of an unknown form: %w", ErrDamaged)
+			return nil, errors.New("body of an unknown form")
 		}
 		return inflate(small.Value)
 	default:
-		return nil, fmt.Errorf("want a body: %w", ErrDamaged)
+		return nil, errors.New("want a body")
 	}
 }
 
@@ -77,11 +78,11 @@ func inflate(small []byte) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(flate.NewReader(in), store.MaxItem+1))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("inflate body: %w: %w", err, ErrDamaged)
+		return nil, fmt.Errorf("inflate body: %w", err)
 	case len(body) > store.MaxItem:
-		return nil, fmt.Errorf("inflate body to more than %d bytes: %w", store.MaxItem, ErrDamaged)
+		return nil, fmt.Errorf("inflate body to more than %d bytes", store.MaxItem)
 	case in.Len() > 0:
-		return nil, fmt.Errorf("inflate body: %d bytes behind its end: %w", in.Len(), ErrDamaged)
+		return nil, fmt.Errorf("inflate body: %d bytes behind its end", in.Len())
 	}
 	return body, nil
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/countersign/countersign/internal/store/storetest"
 )
 
-// TestADamagedItemInTheTable: what is changed behind this package's back is found when it is read, and named; a query goes on behind it.
+// TestADamagedItemInTheTable: what is changed behind this package's back is found when it is read, and named; a query
+// goes on behind it.
 func TestADamagedItemInTheTable(t *testing.T) {
 	cfg := dynamolocal.Config(t)
 	name := dynamolocal.Table(t, cfg, dynamo.IndexName)

@@ -1,16 +1,13 @@
 package dynamo
 
 import (
-	"fmt"
+	"errors"
 	"strconv"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/countersign/countersign/internal/store"
 )
-
-// ErrDamaged says that an item in the table is not one that this package stores.
-var ErrDamaged = store.ErrDamaged
 
 // attributes are an item as the SDK sends and reads it.
 type attributes = map[string]types.AttributeValue
@@ -63,7 +60,7 @@ func decode(stored attributes) (store.Item, error) {
 			continue
 		}
 		if err := decodePart(&it, name, v); err != nil {
-			return store.Item{}, &store.DamagedError{Key: key, Err: fmt.Errorf("attribute %q: %w", name, err)}
+			return store.Item{}, store.Damaged(key, "attribute %q: %w", name, err)
 		}
 	}
 	if sum, ok := stored[store.NameSum]; ok { // the largest items have none
@@ -106,18 +103,18 @@ func decodeValue(v types.AttributeValue) (store.Value, error) {
 	case *types.AttributeValueMemberN:
 		n, err := strconv.ParseInt(v.Value, 10, 64)
 		if err != nil {
-			return store.Value{}, fmt.Errorf("want a number of 64 bits: %w", ErrDamaged)
+			return store.Value{}, errors.New("want a number of 64 bits")
 		}
 		return store.Num(n), nil
 	default:
-		return store.Value{}, fmt.Errorf("want a string or a number: %w", ErrDamaged)
+		return store.Value{}, errors.New("want a string or a number")
 	}
 }
 
 func text(v types.AttributeValue) (string, error) {
 	s, ok := v.(*types.AttributeValueMemberS)
 	if !ok {
-		return "", fmt.Errorf("want a string: %w", ErrDamaged)
+		return "", errors.New("want a string")
 	}
 	return s.Value, nil
 }

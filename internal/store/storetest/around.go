@@ -11,8 +11,8 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// ReadAround reads a whole range page by page, as a sweep does: it goes on behind items that cannot be read. It returns the others, and an
-// error for each of those.
+// ReadAround reads a whole range page by page, as a sweep does: it goes on behind items that cannot be read. It returns
+// the others, and an error for each of those.
 func ReadAround(t testing.TB, table store.Table, r store.Range) (items []store.Item, failures []error) {
 	t.Helper()
 	for {
@@ -28,10 +28,19 @@ func ReadAround(t testing.TB, table store.Table, r store.Range) (items []store.I
 	}
 }
 
-// Unreadable is a table whose index lists an item that cannot be read, as an adapter whose bytes have changed.
+// Unreadable is a table of which an item cannot be read, by its key or where the index lists it, as an adapter whose
+// bytes have changed.
 type Unreadable struct {
 	store.Table
 	Key store.Key
+}
+
+// Get implements store.Table.
+func (u Unreadable) Get(ctx context.Context, k store.Key) (store.Item, bool, error) {
+	if k == u.Key {
+		return store.Item{}, false, store.Damaged(k, "checksum differs")
+	}
+	return u.Table.Get(ctx, k)
 }
 
 // Query implements store.Table.

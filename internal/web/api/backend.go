@@ -9,7 +9,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -17,7 +16,7 @@ import (
 	"github.com/countersign/countersign/internal/tools/keyring"
 )
 
-// Backend is what a Handler serves. All fields but People, Uploads, Intake, Callbacks, Local, Ready, Tool, Replay, Audited and Log are required.
+// Backend is what a Handler serves. All fields but Uploads, Intake, Callbacks, Local, Ready, Tool, Replay, Audited and Log are required.
 type Backend struct {
 	Agents    Agents
 	Starter   Starter
@@ -26,8 +25,7 @@ type Backend struct {
 	Desk      Desk
 	Servers   Servers
 	Journal   Journal
-	Table     store.Table      // where approvals and standing grants are read, and what people say of themselves is kept
-	People    person.Directory // holds who has let another decide to the groups they are in now; nil = it knows nobody
+	Table     store.Table // where approvals and standing grants are read
 	Feed      Watcher
 	Clock     clock.Clock
 	// Definitions finds the definition a run is pinned to.

@@ -8,15 +8,17 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/bolt"
 )
 
-// spoil request ID changes a byte of a request in the store's file; spoil run ID takes from a run's view whose it is; spoil chain default overwrites the
-// keys of a tenant's audit chain in the file, so that nothing of it is found.
+// spoil request ID changes a byte of a request in the store's file; spoil run ID takes from a run's view whose it is;
+// spoil execution RUN cuts off the record of a run's first execution; spoil chain default overwrites the keys of a
+// tenant's audit chain in the file, so that nothing of it is found.
 func spoil(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
-		ts.Fatalf("usage: spoil request|run|chain ID")
+		ts.Fatalf("usage: spoil request|run|execution|chain ID")
 	}
 	file := filepath.Join(ts.MkAbs(defaultHome), "store.db")
 	if args[0] == "chain" {
@@ -38,8 +40,18 @@ func spoil(ts *testscript.TestScript, neg bool, args []string) {
 	t, err := bolt.Open(file, bolt.Options{})
 	ts.Check(err)
 	defer func() { ts.Check(t.Close()) }()
-	it, _, err := t.Get(context.Background(), store.RunKey("default", args[1]))
+	key := store.RunKey("default", args[1])
+	if args[0] == "execution" {
+		key = store.Key{PK: "X#open", SK: runtime.ExecutionName(args[1], 0)}
+	}
+	it, found, err := t.Get(context.Background(), key)
 	ts.Check(err)
+	if !found {
+		ts.Fatalf("there is no %s %s", args[0], args[1])
+	}
+	if args[0] == "execution" {
+		it.Body = it.Body[1:]
+	}
 	delete(it.Attrs, "owner")
 	ts.Check(t.Write(context.Background(), store.Op{Kind: store.Put, Item: it}))
 }
