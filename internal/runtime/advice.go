@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
@@ -21,12 +20,13 @@ func adviceKey(tenant, agentName, tool string) store.Key {
 // judgeTools notes in the draft what is known of the approvals of the agent's tools: once when an attempt begins, what its record says,
 // and what answers say that the model has not seen. Those go into the record, for other runs: a record that cannot be written hurts
 // nobody.
-func (st *Stepper) judgeTools(ctx context.Context, def *agent.Definition, d *run.Draft) error {
+func (a *attempt) judgeTools(ctx context.Context) error {
+	def, d := a.def, a.draft
 	if !def.Advises() {
 		return nil
 	}
 	if !d.State.Advice.Read {
-		known, err := st.readAdvice(ctx, d.State.Tenant, d.State.Agent, policy.Flaggable(def))
+		known, err := a.readAdvice(ctx, d.State.Tenant, d.State.Agent, policy.Flaggable(def))
 		if err != nil {
 			return err
 		}
@@ -38,7 +38,7 @@ func (st *Stepper) judgeTools(ctx context.Context, def *agent.Definition, d *run
 		answer := []byte(c.Result.Content)
 		if c.Result.Blob != "" {
 			var err error
-			if answer, err = st.Blobs.Get(ctx, d.State.Tenant, c.Result.Blob); err != nil {
+			if answer, err = a.Blobs.Get(ctx, d.State.Tenant, c.Result.Blob); err != nil {
 				return fmt.Errorf("read answer of call %s: %w", c.ID, err)
 			}
 		}
@@ -46,8 +46,8 @@ func (st *Stepper) judgeTools(ctx context.Context, def *agent.Definition, d *run
 		if !ok {
 			continue
 		}
-		if err := st.writeAdvice(ctx, d.State.Tenant, d.State.Agent, said); err != nil {
-			st.warn("keep approvals of agent "+d.State.Agent, err)
+		if err := a.writeAdvice(ctx, d.State.Tenant, d.State.Agent, said); err != nil {
+			a.warn("keep approvals of agent "+d.State.Agent, err)
 		}
 		if err := d.Add(run.ToolsJudged{Call: c.ID, Tools: said}); err != nil {
 			return err

@@ -104,7 +104,7 @@ func (r *round) turn(ctx context.Context) (Route, bool, error) {
 		return Route{}, false, err
 	}
 	ctx = r.within(ctx, &p.draft.State)
-	if p.urgent(r) {
+	if r.urgent(p) {
 		if err := r.commitPlan(ctx, p); err != nil {
 			return Route{}, false, err
 		}
@@ -114,7 +114,7 @@ func (r *round) turn(ctx context.Context) (Route, bool, error) {
 		return Route{}, false, nil // what a kept decision let run, or what the entry had no room for, is owed now
 	}
 	if r.flight.empty() {
-		return r.after(p), r.away == nil, r.away
+		return r.after(), r.away == nil, r.away
 	}
 	return Route{}, false, r.await(ctx)
 }
@@ -149,9 +149,9 @@ func (r *round) know(ctx context.Context) error {
 }
 
 // after is the route once nothing runs and nothing is owed here. Where this invocation wrote nothing, it passes on what woke it.
-func (r *round) after(p *batchPlan) Route {
+func (r *round) after() Route {
 	route := r.inv.route(NextStep)
-	if !p.committed && r.loaded.State.Status == run.RunWaiting {
+	if r.loaded.State.Status == run.RunWaiting {
 		route.Woken = r.inv.Woken
 	}
 	return route
@@ -162,7 +162,7 @@ func (r *round) commitPlan(ctx context.Context, p *batchPlan) error {
 	d := p.draft
 	idle := len(p.launch) == 0 && r.flight.running() == 0
 	next := policy.Next(r.def, &d.State).Kind
-	if next != run.ActTools && (p.results || p.suspends) { // the round is as far as it goes
+	if next != run.ActTools && p.settles { // the round is as far as it goes
 		d.Mark(run.CheckpointToolResults)
 	}
 	if idle && next == run.ActWait && policy.Consequences(r.def, &d.State) == nil { // else the next entry has them
@@ -173,7 +173,6 @@ func (r *round) commitPlan(ctx context.Context, p *batchPlan) error {
 	if err := r.commit(ctx, r.loaded.State, d, r.def); err != nil {
 		return err
 	}
-	p.committed = true
 	r.flight.stored(p.taken)
 	r.loaded = &store.Loaded{State: d.Committed()}
 	r.inv.Woken = 0

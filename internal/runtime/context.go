@@ -18,24 +18,25 @@ type badContext struct{ cause error }
 func (e *badContext) Error() string { return e.cause.Error() }
 func (e *badContext) Unwrap() error { return e.cause }
 
-// buildContext is the system text of the inference that a asks for. Where the run begins with a context builder, what that gave is added
+// buildContext is the system text of the inference that next asks for. Where the run begins with a context builder, what that gave is added
 // to the draft. Nothing is built anew that the run has kept. Errors are *badContext or the store's.
-func (st *Stepper) buildContext(ctx context.Context, def *agent.Definition, d *run.Draft, a run.Action) (string, error) {
+func (a *attempt) buildContext(ctx context.Context, next run.Action) (string, error) {
+	def, d := a.def, a.draft
 	first := prompt.NeedsBuilder(def, &d.State)
 	if kept, inBlob, ok := prompt.KeptSystem(def, &d.State); ok && !first {
 		if !inBlob {
 			return kept, nil
 		}
-		return st.systemBlob(ctx, &d.State)
+		return a.systemBlob(ctx, &d.State)
 	}
-	text, err := agent.RenderSystem(*def, prompt.SystemFor(def, &d.State, a, d.Entry.Time))
+	text, err := agent.RenderSystem(*def, prompt.SystemFor(def, &d.State, next, d.Entry.Time))
 	if err != nil {
 		return "", &badContext{err}
 	}
 	if def.Builder == "" {
-		return withSections(def, d, a, text)
+		return withSections(def, d, next, text)
 	}
-	built, err := st.Hooks.Build(ctx, def.Builder, buildInput(def, d, a, text, first))
+	built, err := a.Hooks.Build(ctx, def.Builder, buildInput(def, d, next, text, first))
 	if errors.Is(err, hook.ErrBuilder) {
 		return "", &badContext{err}
 	}
@@ -43,11 +44,11 @@ func (st *Stepper) buildContext(ctx context.Context, def *agent.Definition, d *r
 		return "", err
 	}
 	if first {
-		if err := st.addBuilt(ctx, def, d, built); err != nil {
+		if err := a.addBuilt(ctx, built); err != nil {
 			return "", err
 		}
 	}
-	return withSections(def, d, a, strings.ToValidUTF8(built.System, "\uFFFD"))
+	return withSections(def, d, next, strings.ToValidUTF8(built.System, "\uFFFD"))
 }
 
 func buildInput(def *agent.Definition, d *run.Draft, a run.Action, text string, first bool) hook.BuildInput {
@@ -64,7 +65,8 @@ func buildInput(def *agent.Definition, d *run.Draft, a run.Action, text string, 
 }
 
 // addBuilt adds the builder's messages to the draft, or the default message.
-func (st *Stepper) addBuilt(ctx context.Context, def *agent.Definition, d *run.Draft, built hook.Built) error {
+func (a *attempt) addBuilt(ctx context.Context, built hook.Built) error {
+	def, d := a.def, a.draft
 	given := make([]run.BuiltMessage, len(built.Messages))
 	said := make([]run.UserBlock, len(built.Messages))
 	for i, m := range built.Messages {
@@ -75,7 +77,7 @@ func (st *Stepper) addBuilt(ctx context.Context, def *agent.Definition, d *run.D
 	if err != nil {
 		return &badContext{fmt.Errorf("%w %s: %w", hook.ErrBuilder, def.Builder, err)}
 	}
-	err = st.checkMedia(ctx, d.State.Tenant, said)
+	err = a.checkMedia(ctx, d.State.Tenant, said)
 	if errors.Is(err, ErrUnknownBlob) {
 		return &badContext{fmt.Errorf("%w %s: %w", hook.ErrBuilder, def.Builder, err)}
 	}

@@ -32,7 +32,9 @@ func (r *round) isAway(c run.Call) bool {
 // delegated is the claim of a call that may run, with its child where another agent carries it out; or why that cannot be.
 func (r *round) delegated(p *batchPlan, c run.Call, claim *run.CallClaimed) (*run.CallClaimed, *run.CallFinished) {
 	child, refused := policy.Delegation(r.def, &p.draft.State, c, r.Agents)
-	p.results = p.results || refused != nil
+	if refused != nil {
+		p.settled()
+	}
 	if child == nil {
 		return claim, refused
 	}

@@ -134,7 +134,7 @@ func (p Ports) dropAbandoned(ctx context.Context, s *run.AgentState) (never []ru
 func (r *round) dropAbandoned(ctx context.Context, p *batchPlan) error {
 	never, err := r.Ports.dropAbandoned(ctx, &p.draft.State)
 	for _, c := range never {
-		p.claims = true
+		p.by(first)
 		if err := p.draft.Add(run.Answered{Call: c.Call, By: "run:" + c.Run, Used: &run.ChildUsage{}}); err != nil {
 			return err
 		}
@@ -153,14 +153,6 @@ func (st *Stepper) orphaned(ctx context.Context, s *run.AgentState) (bool, error
 		return false, fmt.Errorf("look at run %s, which asked for run %s: %w", s.Parent.Run, s.Run, err)
 	}
 	return !l.State.AwaitsChild(s.Parent.Call, s.Run), nil
-}
-
-// endOrphan ends a run that nobody waits for.
-func (st *Stepper) endOrphan(ctx context.Context, inv Invocation, def *agent.Definition, l store.Loaded, d *run.Draft, err error) (Route, error) {
-	if err != nil {
-		return Route{}, err
-	}
-	return st.breakOff(ctx, inv, def, l, d, policy.Interrupt(&d.State, "run:"+l.State.Parent.Run, "it has ended, or does not wait any more"))
 }
 
 // leave is the way on from a run as it is now. What its end means to other runs, or what has become of its calls, is for the batch: this

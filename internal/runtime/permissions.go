@@ -273,7 +273,10 @@ func (r *round) block(ctx context.Context, p *batchPlan) error {
 		return fatal(ctx, p.draft, "build a request by permission backend "+r.def.Permission.Backend, err)
 	}
 	events[0] = request
-	p.results, p.suspends, p.blocks = true, true, true
+	r.suspended(p)
+	if r.def.Early == agent.EarlyKeep { // people may decide while other calls run
+		p.by(first)
+	}
 	if err := p.draft.Add(events...); err != nil {
 		return err
 	}

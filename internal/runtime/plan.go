@@ -12,41 +12,51 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// plan is one entry of a batch as it would be committed now, and what may be launched after it.
+// batchPlan is one entry of a batch as it would be committed now, and what may be launched after it.
 type batchPlan struct {
-	draft     *run.Draft
-	launch    []run.Call
-	taken     []*execution // finished executions whose results are in the draft, or are nobody's any more
-	results   bool         // the draft settles calls
-	claims    bool         // it claims, or marks outcomes unknown: nothing may run before it is committed
-	suspends  bool
-	emitted   bool            // some of what it suspends are services that were asked
-	blocks    bool            // it asks for permissions: people may decide while other calls run
-	resumes   bool            // the run was parked: nothing may run before that is over
-	full      bool            // the draft writes as many requests as an entry may: it is committed, and what else is owed is for the next one
-	early     map[string]bool // calls that a kept decision has met: what it lets run is claimed in a later entry, as its request is one item
-	committed bool
+	draft   *run.Draft
+	launch  []run.Call
+	taken   []*execution // finished executions whose results are in the draft, or are nobody's any more
+	due     due
+	settles bool            // the draft settles calls, or suspends them
+	full    bool            // the draft writes as many requests as an entry may: what else is owed is for the next one
+	early   map[string]bool // calls that a kept decision has met: what it lets run is claimed in a later entry, as its request is one item
 }
 
-// urgent reports whether the draft must be committed before anything is launched or awaited. A refusal can wait for the results
-// beside it; a suspension cannot under a streaming executor, because people could decide it meanwhile.
-func (p *batchPlan) urgent(r *round) bool {
-	if p.draft.Empty() {
-		return false
+// due is when a plan's entry has to be committed.
+type due int
+
+const (
+	someTime due = iota // with whatever else comes: what was drained is still in the inbox
+	atRest              // once nothing runs: a refusal waits for the results beside it
+	first               // before anything is launched or awaited: a claim, a result, what people may decide about meanwhile
+)
+
+// by says that the draft holds something that is to be committed by then.
+func (p *batchPlan) by(d due) { p.due = max(p.due, d) }
+
+// settled says that the draft settles a call.
+func (p *batchPlan) settled() {
+	p.settles = true
+	p.by(atRest)
+}
+
+// suspended says that the draft suspends a call: under a streaming executor people could decide it while others run.
+func (r *round) suspended(p *batchPlan) {
+	p.settled()
+	if r.def.Executor == agent.ExecutorParallelStreaming {
+		p.by(first)
 	}
+}
+
+// urgent reports whether the draft must be committed before anything is launched or awaited.
+func (r *round) urgent(p *batchPlan) bool {
 	busy := len(p.launch) > 0 || r.flight.running() > 0
-	switch {
-	case p.full, p.claims, len(p.early) > 0, len(p.taken) > 0 && (p.results || p.emitted), p.draft.State.Permissions.Failed != "":
-		return true
-	case p.blocks && r.def.Early == agent.EarlyKeep:
-		return true
-	case p.resumes:
-		return busy || p.results || p.suspends
-	case p.suspends && r.def.Executor == agent.ExecutorParallelStreaming:
-		return true
-	default:
-		return !busy && (p.results || p.suspends)
+	resumes := r.loaded.State.Status == run.RunWaiting && (busy || p.settles) // nothing runs before the wait is over
+	if resumes || p.full || len(p.early) > 0 || p.draft.State.Permissions.Failed != "" {
+		p.by(first)
 	}
+	return !p.draft.Empty() && (p.due == first || p.due == atRest && !busy)
 }
 
 // plan drains, takes in what has finished, and gates what Next owes.
@@ -56,7 +66,7 @@ func (r *round) plan(ctx context.Context) (*batchPlan, error) {
 		return nil, err
 	}
 	ctx = r.within(ctx, &d.State)
-	p := &batchPlan{draft: d, resumes: r.loaded.State.Status == run.RunWaiting, early: map[string]bool{}}
+	p := &batchPlan{draft: d, early: map[string]bool{}}
 	if err := r.permits.prepare(ctx, r.def, d); err != nil {
 		return nil, err
 	}
@@ -92,7 +102,7 @@ func (r *round) plan(ctx context.Context) (*batchPlan, error) {
 			return r.plan(ctx)
 		}
 		if r.broken != nil { // behind a call that the draft settles: it is committed, and nothing is started after it
-			p.claims = true
+			p.by(first)
 			return p, nil
 		}
 		if p.full = crowded(d); err != nil || !progress || p.full {
@@ -116,7 +126,9 @@ func (r *round) settleEarly(ctx context.Context, p *batchPlan) error {
 		switch fact := fact.(type) {
 		case run.Decided:
 			p.early[fact.Call] = true
-			p.results = p.results || fact.Action != run.ActionApprove
+			if fact.Action != run.ActionApprove {
+				p.settled()
+			}
 		case run.DecisionDropped:
 			p.early[fact.Call] = true
 		}
@@ -198,7 +210,7 @@ func (r *round) gate(ctx context.Context, p *batchPlan, c run.Call) error {
 		return nil
 	}
 	if skip, ok := policy.Skip(r.def, &p.draft.State, c); ok {
-		p.results = true
+		p.settled()
 		return p.draft.Add(skip)
 	}
 	g, err := r.verdict(ctx, p, c)
@@ -214,13 +226,13 @@ func (r *round) gate(ctx context.Context, p *batchPlan, c run.Call) error {
 	case g.Give != nil:
 		err = r.give(ctx, p, c, *g.Give)
 	case g.Ask:
-		p.suspends = true
+		r.suspended(p)
 		err = p.draft.Add(r.unknown(p, c))
 	case g.Suspend != nil:
-		p.suspends = true
+		r.suspended(p)
 		err = p.draft.Add(*g.Suspend)
 	case g.Refuse != nil:
-		p.results = true
+		p.settled()
 		err = p.draft.Add(*g.Refuse)
 	case r.isAway(c):
 		return nil
@@ -292,7 +304,7 @@ func (r *round) start(p *batchPlan, c run.Call, claim *run.CallClaimed) error {
 		claim = &run.CallClaimed{Call: c.ID}
 	}
 	if claim != nil {
-		p.claims = true
+		p.by(first)
 		if err := p.draft.Add(*claim); err != nil {
 			return err
 		}
@@ -308,21 +320,22 @@ func (r *round) give(ctx context.Context, p *batchPlan, c run.Call, res agent.To
 	if err != nil {
 		return err
 	}
-	p.results, e.Ran = true, false
+	p.settled()
+	e.Ran = false
 	return p.draft.Add(e)
 }
 
 // orphan handles a call whose claimant is another invocation: it is never simply run. The tool may know what became of it; one
 // that may be repeated is; otherwise somebody has to say (rule 10, R5).
 func (r *round) orphan(ctx context.Context, p *batchPlan, c run.Call) error {
-	p.claims = true
+	p.by(first)
 	found, word, err := r.reconcile(ctx, p, c)
 	if err != nil {
 		return err
 	}
 	switch found {
 	case tool.OutcomeDone:
-		p.results = true
+		p.settled()
 		if err := r.reconciled(p, c, word); err != nil {
 			return err
 		}
@@ -337,7 +350,7 @@ func (r *round) orphan(ctx context.Context, p *batchPlan, c run.Call) error {
 		again, _ := p.draft.State.Call(c.ID)
 		return r.gate(ctx, p, again)
 	default:
-		p.suspends = true
+		r.suspended(p)
 		return p.draft.Add(r.unknown(p, c))
 	}
 }
@@ -386,11 +399,12 @@ func (r *round) takeIn(ctx context.Context, p *batchPlan, f *execution) error {
 	}
 	if ok && (c.Status == run.StatusRunning && c.Claim == r.inv.Writer || c.Status == run.StatusNew && !f.claimed) {
 		p.taken = append(p.taken, f)
+		p.by(first)
 		if s, out := f.event.(run.CallSuspended); out && s.For == run.ForAnswer {
-			p.suspends, p.emitted = true, true
+			p.settled()
 			return p.draft.Add(s)
 		}
-		p.results = true
+		p.settled()
 		var err error
 		switch e := f.event.(type) {
 		case nil:
@@ -402,7 +416,7 @@ func (r *round) takeIn(ctx context.Context, p *batchPlan, f *execution) error {
 				err = p.draft.Add(*notAsked)
 				break
 			}
-			p.suspends = true
+			r.suspended(p)
 			err = p.draft.Add(r.asks(p, c, e))
 		default:
 			err = p.draft.Add(e)
@@ -431,14 +445,14 @@ func (r *round) ranOut(ctx context.Context, p *batchPlan, c run.Call) error {
 	if err != nil {
 		return err
 	}
-	p.claims = true
+	p.by(first)
 	if found == tool.OutcomeDone {
 		if err := r.reconciled(p, c, word); err != nil {
 			return err
 		}
 		return r.afterTool(ctx, p, c.ID)
 	}
-	p.suspends = true
+	r.suspended(p)
 	return p.draft.Add(r.unknown(p, c))
 }
 
@@ -453,7 +467,7 @@ func (r *round) asks(p *batchPlan, c run.Call, e run.CallSuspended) run.CallSusp
 func (r *round) reconciled(p *batchPlan, c run.Call, word run.Event) error {
 	switch word := word.(type) {
 	case run.CallSuspended:
-		p.suspends = true
+		r.suspended(p)
 		if err := p.draft.Add(run.Answered{Call: c.ID, Rerun: true, By: "reconcile"}); err != nil {
 			return err
 		}

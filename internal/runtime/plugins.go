@@ -9,7 +9,6 @@ import (
 	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/store"
 )
 
 // phases runs the plugins of a run's agent and puts what they decide into the draft that is being planned. It is committed with what it
@@ -137,11 +136,11 @@ func (ph phases) park(ctx context.Context, d *run.Draft) error {
 
 // breakOff ends the run because of its plugins. A reply that is in the draft stays in it; one that loses the race for its entry is asked
 // for again, because what it leads to is for the plugins to say.
-func (st *Stepper) breakOff(ctx context.Context, inv Invocation, def *agent.Definition, l store.Loaded, d *run.Draft, fin run.Finished) (Route, error) {
-	if err := st.end(ctx, def, d, fin); err != nil {
+func (a *attempt) breakOff(ctx context.Context, fin run.Finished) (Route, error) {
+	if err := a.end(ctx, a.def, a.draft, fin); err != nil {
 		return Route{}, err
 	}
-	return st.commitTurn(ctx, inv, def, &turn{before: l.State, draft: d})
+	return a.commitTurn(ctx, a.turn())
 }
 
 // gateKey tells one coming of a call to its gate from the next.
@@ -167,7 +166,7 @@ func (r *round) beforeTool(ctx context.Context, p *batchPlan, c run.Call) (agent
 	if err != nil || said.hooked.Empty() {
 		return said.gate, err
 	}
-	p.claims = true
+	p.by(first)
 	return said.gate, add(p.draft, said.hooked)
 }
 
@@ -218,6 +217,6 @@ func (r *round) giveUp(ctx context.Context, p *batchPlan) (*batchPlan, error) {
 	if r.flight.running() > 0 || len(p.taken) < len(r.flight.finishedNow()) {
 		return p, nil
 	}
-	p.claims = true
+	p.by(first)
 	return p, r.end(ctx, r.def, p.draft, *r.broken)
 }

@@ -11,7 +11,8 @@ import (
 )
 
 // withPrompt is a request with the sections that are made for it alone. Errors are *badContext or the context's.
-func (st *Stepper) withPrompt(ctx context.Context, def *agent.Definition, d *run.Draft, a run.Action, req agent.Request) (agent.Request, error) {
+func (a *attempt) withPrompt(ctx context.Context, next run.Action, req agent.Request) (agent.Request, error) {
+	def, d := a.def, a.draft
 	var given prompt.PromptContext
 	for _, want := range []struct {
 		name string
@@ -20,7 +21,7 @@ func (st *Stepper) withPrompt(ctx context.Context, def *agent.Definition, d *run
 		if want.name == "" {
 			continue
 		}
-		text, err := st.Hooks.Context(ctx, want.name, contextInput(d, a, req))
+		text, err := a.Hooks.Context(ctx, want.name, contextInput(d, next, req))
 		if errors.Is(err, hook.ErrContext) {
 			return req, &badContext{err}
 		}
@@ -29,7 +30,7 @@ func (st *Stepper) withPrompt(ctx context.Context, def *agent.Definition, d *run
 		}
 		*want.to = text
 	}
-	out, err := prompt.WithPrompt(def, &d.State, a, d.Entry.Time, req, given)
+	out, err := prompt.WithPrompt(def, &d.State, next, d.Entry.Time, req, given)
 	if err != nil {
 		return req, &badContext{err}
 	}

@@ -40,17 +40,18 @@ type asking struct {
 
 // fit makes room for the request, as facts in the draft: they are committed with what comes of it. Then q.action is what is owed, and q.left
 // what the window has left. Where the request fails, d is to be what it was.
-func (st *Stepper) fit(ctx context.Context, def *agent.Definition, d *run.Draft, q *asking) error {
+func (a *attempt) fit(ctx context.Context, q *asking) error {
+	def, d := a.def, a.draft
 	if !counts(def) {
 		return nil
 	}
 	var err error
-	if q.known, err = st.bodies(ctx, &d.State, d.State.Messages.All(), nil); err != nil {
+	if q.known, err = a.bodies(ctx, &d.State, d.State.Messages.All(), nil); err != nil {
 		return err
 	}
 	m := prompt.Measured{System: q.system, Bodies: q.known.sizes()}
-	if st.Count != nil && prompt.Doubt(def, &d.State, q.action, m) {
-		if m.Count, err = st.count(ctx, def, &d.State, *q); err != nil {
+	if a.Count != nil && prompt.Doubt(def, &d.State, q.action, m) {
+		if m.Count, err = a.count(ctx, q); err != nil {
 			return err
 		}
 	}
@@ -58,7 +59,7 @@ func (st *Stepper) fit(ctx context.Context, def *agent.Definition, d *run.Draft,
 	if q.left = left; len(facts) == 0 {
 		return nil
 	}
-	if facts, err = st.summarised(ctx, def, &d.State, facts); err != nil {
+	if facts, err = a.summarised(ctx, facts); err != nil {
 		return err
 	}
 	if err := d.Add(facts...); err != nil {
@@ -71,50 +72,49 @@ func (st *Stepper) fit(ctx context.Context, def *agent.Definition, d *run.Draft,
 }
 
 // count is a provider's own count of the request, 0 where it cannot be had: then the estimate stands.
-func (st *Stepper) count(ctx context.Context, def *agent.Definition, s *run.AgentState, q asking) (int64, error) {
-	req, _, err := st.built(ctx, def, s, q)
+func (a *attempt) count(ctx context.Context, q *asking) (int64, error) {
+	req, _, err := a.built(ctx, q)
 	if err != nil {
 		return 0, err
 	}
-	n, err := st.Count.CountTokens(ctx, req)
+	n, err := a.Count.CountTokens(ctx, req)
 	if err != nil {
-		if st.Warn != nil {
-			st.Warn(fmt.Sprintf("count the tokens of run %s", s.Run), err)
-		}
+		a.warn("count the tokens of run "+a.inv.Run, err)
 		return 0, ctx.Err()
 	}
 	return n, nil
 }
 
 // built is the request with the bodies that blobs hold and with what plugins add to it alone, and its system text's digest where that is new.
-func (st *Stepper) built(ctx context.Context, def *agent.Definition, s *run.AgentState, q asking) (agent.Request, string, error) {
-	req, digest := prompt.BuildRequest(def, s, q.action, q.system)
+func (a *attempt) built(ctx context.Context, q *asking) (agent.Request, string, error) {
+	s := &a.draft.State
+	req, digest := prompt.BuildRequest(a.def, s, q.action, q.system)
 	req, err := q.add.To(req)
 	if err != nil {
 		return req, "", err
 	}
-	req.Messages, err = st.withBodies(ctx, s, req.Messages, q.known)
+	req.Messages, err = a.withBodies(ctx, s, req.Messages, q.known)
 	return req, digest, err
 }
 
 // summarised has the model write the summary of what leaves, where the definition says so. Where it fails or says nothing, the mechanical one
 // stands; that it was asked counts all the same.
-func (st *Stepper) summarised(ctx context.Context, def *agent.Definition, s *run.AgentState, facts []run.Event) ([]run.Event, error) {
+func (a *attempt) summarised(ctx context.Context, facts []run.Event) ([]run.Event, error) {
 	for i, fact := range facts {
 		e, ok := fact.(run.Evicted)
 		if !ok {
 			continue
 		}
-		req, owed := prompt.SummaryRequest(def, s, e)
+		req, owed := prompt.SummaryRequest(a.def, &a.draft.State, e)
 		if !owed {
 			continue
 		}
-		reply, requests, err := st.Model.Ask(ctx, req)
+		reply, requests, err := a.Model.Ask(ctx, req)
 		var failed *agent.ModelError
 		if err != nil && !errors.As(err, &failed) {
 			return nil, fmt.Errorf("ask the model for a summary: %w", err)
 		}
-		facts[i] = prompt.Summarised(def, e, reply, requests)
+		facts[i] = prompt.Summarised(a.def, e, reply, requests)
 	}
 	return facts, nil
 }

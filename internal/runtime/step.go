@@ -26,19 +26,26 @@ type Stepper struct {
 
 // Step loads the run, drains its inbox (the resume gate), does what Next says and commits it. It returns where the run goes. An
 // attempt that finds its work done returns that route without asking the model.
-func (st *Stepper) Step(ctx context.Context, inv Invocation) (Route, error) {
-	var tries reloads
-	var paid *turn
-	for {
-		l, err := st.Journal.LoadAt(ctx, inv.Tenant, inv.Run, inv.At)
-		if err == nil {
-			var r Route
-			if r, err = st.carryOn(ctx, inv, l, &paid); err == nil {
-				return r, nil
+func (st *Stepper) Step(ctx context.Context, inv Invocation) (r Route, err error) {
+	a := &attempt{Stepper: st, inv: inv}
+	for tries := (reloads{}); ; {
+		a.before, err = st.Journal.LoadAt(ctx, inv.Tenant, inv.Run, inv.At)
+		r = Route{}
+		for i := 0; i < len(exits) && err == nil && r.Next == ""; i++ {
+			r, err = exits[i](a, ctx)
+		}
+		if err == nil && r.Next == "" {
+			within := a.within(ctx, &a.draft.State)
+			r, err = a.act(within)
+			if fin, broken := brokenBy(err); broken {
+				r, err = a.breakOff(within, fin)
 			}
 		}
-		if conflict(err) { // what the turn was planned on is gone
-			paid = nil
+		if err == nil {
+			return r, nil
+		}
+		if conflict(err) { // what the reply was planned on is gone
+			a.paid = nil
 		}
 		if again, fatal := tries.again(ctx, err); !again {
 			return Route{}, fmt.Errorf("step run %s: %w", inv.Run, fatal)
@@ -46,225 +53,250 @@ func (st *Stepper) Step(ctx context.Context, inv Invocation) (Route, error) {
 	}
 }
 
-// toTools is the route to the batch, which hears what this invocation heard.
-func (i Invocation) toTools() Route {
-	r := i.route(NextTools)
-	r.Woken = i.Woken
+// attempt is one try of a step, on the run as it was read.
+type attempt struct {
+	*Stepper
+	inv     Invocation
+	before  store.Loaded
+	def     *agent.Definition
+	draft   *run.Draft // the entry that is planned
+	drained int        // how many events the inbox and the grants gave it
+	phases  phases
+	paid    *turn // a reply that this try or one before it has paid for; nil = none
+}
+
+// exits are the conditions under which a step does nothing but send the run on, in the order in which they are looked
+// at. Each gives the route of a run that it holds of, and none of any other.
+var exits = []func(*attempt, context.Context) (Route, error){
+	(*attempt).turnedAway, // another execution owns the run, it has ended, or it waits and was not woken
+	(*attempt).listsTools, // the batch lists the agent's tools before anything looks at them
+	(*attempt).hasReply,   // a try before this one has paid for the reply
+	(*attempt).isOrphan,   // the run that asked for this one does not wait for it
+	(*attempt).owesBatch,  // what was decided early, and children that nobody waits for, are the batch's
+	(*attempt).isFull,     // what expires fills the entry
+}
+
+// toTools sends the run to the batch, which hears what this invocation heard.
+func (a *attempt) toTools() Route {
+	r := a.inv.route(NextTools)
+	r.Woken = a.inv.Woken
 	return r
 }
 
-// carryOn is one try, on the run as it was read.
-func (st *Stepper) carryOn(ctx context.Context, inv Invocation, l store.Loaded, paid **turn) (Route, error) {
-	now := st.Clock.Now()
-	if r, away := turnedAway(inv, &l.State, now); away {
-		if cleaner(inv, &l.State) {
-			return r, st.settle(ctx, &l.State, st.Definitions)
-		}
-		st.answerLost(st.within(ctx, &l.State), inv, &l.State)
-		return st.leave(ctx, inv, &l.State, r)
+func (a *attempt) turnedAway(ctx context.Context) (Route, error) {
+	s := &a.before.State
+	r, away := turnedAway(a.inv, s, a.Clock.Now())
+	if !away {
+		return Route{}, nil
 	}
-	def, err := st.Definitions(ctx, inv.Tenant, l.State.Definition)
+	if cleaner(a.inv, s) {
+		return r, a.settle(ctx, s, a.Definitions)
+	}
+	a.answerLost(a.within(ctx, s), a.inv, s)
+	return a.leave(ctx, a.inv, s, r)
+}
+
+// listsTools reads the definition.
+func (a *attempt) listsTools(ctx context.Context) (r Route, err error) {
+	a.def, err = a.Definitions(ctx, a.inv.Tenant, a.before.State.Definition)
+	if err != nil || policy.Next(a.def, &a.before.State).Kind != run.ActList { // this function connects to nobody
+		return Route{}, err
+	}
+	return a.toTools(), nil
+}
+
+func (a *attempt) hasReply(ctx context.Context) (Route, error) {
+	if a.paid == nil || a.paid.draft.Entry.Seq != a.before.State.Entries {
+		return Route{}, nil
+	}
+	return a.commitTurn(ctx, a.paid)
+}
+
+// isOrphan drains the inbox into the draft. It ends a run that nobody waits for.
+func (a *attempt) isOrphan(ctx context.Context) (Route, error) {
+	err := a.makeRoom(ctx, a.inv, a.before, a.def)
 	if err != nil {
 		return Route{}, err
 	}
-	if policy.Next(def, &l.State).Kind == run.ActList { // before anything looks at the agent's tools; this function connects to nobody
-		return inv.toTools(), nil
-	}
-	if t := *paid; t != nil && t.draft.Entry.Seq == l.State.Entries {
-		return st.commitTurn(ctx, inv, def, t)
-	}
-	if err := st.makeRoom(ctx, inv, l, def); err != nil {
+	if a.draft, err = a.Ports.draft(a.inv, a.before); err != nil {
 		return Route{}, err
 	}
-	d, err := st.draft(inv, l)
-	if err != nil {
+	ctx = a.within(ctx, &a.draft.State)
+	orphan, err := a.orphaned(ctx, &a.before.State)
+	if err != nil || !orphan {
 		return Route{}, err
 	}
-	ctx = st.within(ctx, &d.State)
-	if orphaned, err := st.orphaned(ctx, &l.State); err != nil || orphaned {
-		return st.endOrphan(ctx, inv, def, l, d, err)
+	by := "run:" + a.before.State.Parent.Run
+	return a.breakOff(ctx, policy.Interrupt(&a.draft.State, by, "it has ended, or does not wait any more"))
+}
+
+func (a *attempt) owesBatch(context.Context) (Route, error) {
+	s := &a.draft.State
+	if len(policy.Abandoned(s)) > 0 || policy.EarlyOwed(s) && !a.beginsFirst() { // the batch has what it takes
+		return a.toTools(), nil
 	}
-	if early := policy.EarlyOwed(&d.State) && !st.beginsFirst(def, d); early || len(policy.Abandoned(&d.State)) > 0 { // the batch has what it takes
-		return inv.toTools(), nil
-	}
-	permits := authority{hooks: st.Hooks}
-	if err := permits.prepare(ctx, def, d); err != nil {
-		return Route{}, err
-	}
-	drained := len(d.Entry.Events)
-	if err := expire(d); err != nil {
-		return Route{}, err
-	}
-	if crowded(d) { // the others close in an entry of their own
-		return Route{}, st.commitAlone(ctx, l, d, def)
-	}
-	var r Route
-	if policy.EarlyOwed(&d.State) && d.State.Permissions.Failed == "" {
-		r, err = st.beginEarly(ctx, inv, def, l, d)
-	} else {
-		r, err = st.act(ctx, inv, def, l, d, drained, paid)
-	}
-	if fin, broken := brokenBy(err); broken {
-		return st.breakOff(ctx, inv, def, l, d, fin)
-	}
-	return r, err
+	return Route{}, nil
 }
 
 // beginsFirst reports whether plugins are to begin this attempt before the batch judges what was decided early. What is wrong with the
 // plugins is for who runs them to say.
-func (st *Stepper) beginsFirst(def *agent.Definition, d *run.Draft) bool {
-	if d.State.Begun || len(def.Plugins) == 0 {
+func (a *attempt) beginsFirst() bool {
+	if a.draft.State.Begun || len(a.def.Plugins) == 0 {
 		return false
 	}
-	ph, err := st.phases(def)
+	ph, err := a.Ports.phases(a.def)
 	return err != nil || ph.chain.BeginsRuns()
 }
 
-// beginEarly commits run_start and leads to the batch, where a decision that was kept may let a call run.
-func (st *Stepper) beginEarly(ctx context.Context, inv Invocation, def *agent.Definition, l store.Loaded, d *run.Draft) (Route, error) {
-	ph, err := st.phases(def)
-	if err != nil {
+// isFull adds what the permission backend and the time have to say to the draft. Where that fills it, it is committed, and the others close
+// in an entry of their own.
+func (a *attempt) isFull(ctx context.Context) (Route, error) {
+	permits := authority{hooks: a.Hooks}
+	if err := permits.prepare(a.within(ctx, &a.draft.State), a.def, a.draft); err != nil {
 		return Route{}, err
 	}
-	if err := ph.enter(ctx, d); err != nil {
+	a.drained = len(a.draft.Entry.Events)
+	if err := expire(a.draft); err != nil || !crowded(a.draft) {
 		return Route{}, err
 	}
-	if err := st.commit(ctx, l.State, d, def); err != nil {
-		return Route{}, err
-	}
-	r := inv.route(NextTools)
-	r.Woken = 0 // the run is not parked any more
-	return r, nil
+	return Route{}, a.commitAlone(a.within(ctx, &a.draft.State), a.before, a.draft, a.def)
 }
 
-// act does what Next says of the drained state. A draft of more than the drained events must be committed even if a batch comes next.
-func (st *Stepper) act(ctx context.Context, inv Invocation, def *agent.Definition, l store.Loaded, d *run.Draft, drained int, paid **turn) (Route, error) {
-	ph, err := st.phases(def)
+// act does what Next says of the drained state. A draft of more than the drained events must be committed even if a
+// batch comes next.
+func (a *attempt) act(ctx context.Context) (Route, error) {
+	var err error
+	if a.phases, err = a.Ports.phases(a.def); err != nil {
+		return Route{}, err
+	}
+	d := a.draft
+	if policy.EarlyOwed(&d.State) && d.State.Permissions.Failed == "" { // the batch may let a call run behind run_start
+		if err := a.phases.enter(ctx, d); err != nil {
+			return Route{}, err
+		}
+		return a.inv.route(NextTools), a.commit(ctx, a.before.State, d, a.def)
+	}
+	if err := a.recordFirst(ctx); err != nil {
+		return Route{}, err
+	}
+	looks := a.before.State.Status == run.RunWaiting && policy.Next(a.def, &d.State).Kind == run.ActWait
+	add, err := a.phases.prepare(ctx, d)
 	if err != nil {
 		return Route{}, err
 	}
-	if err := st.recordFirst(ctx, def, l, d); err != nil {
-		return Route{}, err
-	}
-	looks := l.State.Status == run.RunWaiting && policy.Next(def, &d.State).Kind == run.ActWait
-	add, err := ph.prepare(ctx, d)
-	if err != nil {
-		return Route{}, err
-	}
-	a := policy.Next(def, &d.State)
-	switch a.Kind {
+	next := policy.Next(a.def, &d.State)
+	switch next.Kind {
 	case run.ActInfer:
-		t, err := st.ask(ctx, ph, l, d, a, add)
+		t, err := a.infer(ctx, next, add)
 		if err != nil {
 			return Route{}, err
 		}
-		*paid = t
-		return st.commitTurn(ctx, inv, def, t)
+		a.paid = t
+		return a.commitTurn(ctx, t)
 	case run.ActTools:
-		if len(d.Entry.Events) == drained { // the batch drains and resumes in the entry that claims
-			r := inv.route(NextTools)
-			r.Woken = inv.Woken
-			return r, nil
+		if len(d.Entry.Events) == a.drained { // the batch drains and resumes in the entry that claims
+			return a.toTools(), nil
 		}
 	case run.ActWait:
-		parks := ph.park
 		if looks { // nothing has begun that could end
-			parks = func(_ context.Context, d *run.Draft) error { return park(d) }
-		}
-		if err := parks(ctx, d); err != nil {
-			return Route{}, err
+			err = park(d)
+		} else {
+			err = a.phases.park(ctx, d)
 		}
 	case run.ActContinue:
-		if err := d.Add(run.HandedOver{Owner: ExecutionName(d.State.Run, d.State.Generation+1)}); err != nil {
-			return Route{}, err
-		}
+		err = d.Add(run.HandedOver{Owner: ExecutionName(d.State.Run, d.State.Generation+1)})
 	case run.ActEnd:
-		if err := ph.end(ctx, d, a.End); err != nil {
-			return Route{}, err
-		}
+		err = a.phases.end(ctx, d, next.End)
 	default:
-		return Route{}, fmt.Errorf("run %s owes %q while it is %s", inv.Run, a.Kind, d.State.Status)
+		err = fmt.Errorf("run %s owes %q while it is %s", a.inv.Run, next.Kind, d.State.Status)
 	}
-	if err := st.commit(ctx, l.State, d, def); err != nil {
+	if err != nil {
 		return Route{}, err
 	}
-	after := d.Committed()
-	return st.leave(ctx, inv, &after, routeAfter(inv, def, &after, st.Clock.Now()))
+	return a.commitTurn(ctx, a.turn())
 }
 
-// recordFirst commits the draft before a model is asked, where it closes requests to people: what a tool's denial or an expiry has settled is
-// on record at once. Somebody could decide such a request while the model thinks, and the reply, whose entry would close it, would be lost.
-func (st *Stepper) recordFirst(ctx context.Context, def *agent.Definition, l store.Loaded, d *run.Draft) error {
-	if policy.Next(def, &d.State).Kind != run.ActInfer {
+// recordFirst commits the draft before a model is asked, where it closes requests to people: what a tool's denial or an
+// expiry has settled is on record at once. Somebody could decide such a request while the model thinks, and the reply,
+// whose entry would close it, would be lost.
+func (a *attempt) recordFirst(ctx context.Context) error {
+	if policy.Next(a.def, &a.draft.State).Kind != run.ActInfer {
 		return nil
 	}
-	closes, err := st.requestOps(ctx, &l.State, d, def)
+	closes, err := a.requestOps(ctx, &a.before.State, a.draft, a.def)
 	if err != nil || len(closes) == 0 {
 		return err
 	}
-	return st.commitAlone(ctx, l, d, def)
+	return a.commitAlone(ctx, a.before, a.draft, a.def)
 }
 
-// turn is a reply that is paid for, as the entry that commits it.
+// turn is the entry that commits a reply that is paid for, or whatever else a step has planned.
 type turn struct {
 	before run.AgentState
 	draft  *run.Draft
 	open   *run.Draft // the same without the end, for when an input arrived meanwhile; nil where the turn ends nothing
 }
 
-// ask asks a model: for the run's plan, or in the loop. The loop takes over from a plan that cannot go on.
-func (st *Stepper) ask(ctx context.Context, ph phases, l store.Loaded, d *run.Draft, a run.Action, add hook.Additions) (*turn, error) {
-	if a.Lifecycle.ForPlan() {
-		return st.forPlan(ctx, ph, l, d, a, add)
+func (a *attempt) turn() *turn { return &turn{before: a.before.State, draft: a.draft} }
+
+// ended is a turn that ends the run.
+func (a *attempt) ended(ctx context.Context, fin run.Finished) (*turn, error) {
+	return a.turn(), a.phases.end(ctx, a.draft, fin)
+}
+
+// infer asks a model, with what plugins add: for the run's plan, or in the loop, which takes over from a plan that
+// cannot go on. It plans the reply's entry. A model error that outlived its retries is the run's end, as data, or
+// ErrModelBusy.
+func (a *attempt) infer(ctx context.Context, next run.Action, add hook.Additions) (*turn, error) {
+	def, d := a.def, a.draft
+	if next.Lifecycle.ForPlan() {
+		return a.forPlan(ctx, next, add)
 	}
-	if left, ok := plan.LeavesPlan(&d.State, a); ok {
+	if left, ok := plan.LeavesPlan(&d.State, next); ok {
 		if err := d.Add(left); err != nil {
 			return nil, err
 		}
 	}
-	if err := st.narrow(ctx, ph.def, &d.State, &a); err != nil {
+	if err := a.narrow(ctx, def, &d.State, &next); err != nil {
 		return nil, err
 	}
-	return st.infer(ctx, ph, l, d, a, add)
-}
-
-// infer asks the model, with what plugins add, and plans the reply's entry. A model error that outlived its retries is the run's end, as
-// data, or ErrModelBusy.
-func (st *Stepper) infer(ctx context.Context, ph phases, l store.Loaded, d *run.Draft, a run.Action, add hook.Additions) (*turn, error) {
-	def := ph.def
-	if err := st.judgeTools(ctx, def, d); err != nil {
+	if err := a.judgeTools(ctx); err != nil {
 		return nil, err
 	}
-	fits, err := st.outputCheck(def)
+	fits, err := a.outputCheck(def)
 	if err != nil {
-		return &turn{before: l.State, draft: d}, ph.end(ctx, d, policy.Fail(run.CodeDefinition, err.Error()))
+		return a.ended(ctx, policy.Fail(run.CodeDefinition, err.Error()))
 	}
-	system, err := st.buildContext(ctx, def, d, a)
+	system, err := a.buildContext(ctx, next)
 	var bad *badContext
 	if errors.As(err, &bad) {
-		return &turn{before: l.State, draft: d}, ph.end(ctx, d, policy.Fail(run.CodeDefinition, bad.Error()))
+		return a.ended(ctx, policy.Fail(run.CodeDefinition, bad.Error()))
 	}
 	if err != nil {
 		return nil, err
 	}
-	crowded := d.Clone() // what leaves the conversation leaves with the reply, or not at all
-	q := &asking{action: a, system: system, add: add}
-	if err := st.fit(ctx, def, d, q); err != nil {
+	whole := d.Clone() // what leaves the conversation leaves with the reply, or not at all
+	q := &asking{action: next, system: system, add: add}
+	if err := a.fit(ctx, q); err != nil {
 		return nil, err
 	}
-	if q.action.Kind != run.ActInfer { // not even after that
-		return st.full(ctx, ph, l, d, q.action)
+	switch q.action.Kind {
+	case run.ActInfer:
+	case run.ActWait: // there is no room for another round, not even after that, and the run is not to be summed up
+		return a.turn(), a.phases.park(ctx, d)
+	default:
+		return a.ended(ctx, q.action.End)
 	}
-	req, systemDigest, err := st.request(ctx, def, d, *q)
+	req, systemDigest, err := a.request(ctx, q)
 	if err != nil {
-		return st.unasked(ctx, ph, l, d, crowded, err)
+		return a.unasked(ctx, whole, err)
 	}
-	reply, requests, err := st.Model.Ask(ctx, req)
+	reply, requests, err := a.Model.Ask(ctx, req)
 	var failed *agent.ModelError
 	if errors.As(err, &failed) {
-		requests += noted(crowded, d)
-		*d = *crowded
-		return st.modelFailed(ctx, ph, l, d, failed, requests)
+		requests += noted(whole, d)
+		*d = *whole
+		return a.modelFailed(ctx, failed, requests)
 	}
 	if errors.Is(err, context.DeadlineExceeded) { // the function's time is over, and the model's answer had not come
 		return nil, fmt.Errorf("%w: %w", ErrModelBusy, err)
@@ -272,54 +304,75 @@ func (st *Stepper) infer(ctx context.Context, ph phases, l store.Loaded, d *run.
 	if err != nil {
 		return nil, fmt.Errorf("ask the model: %w", err)
 	}
-	reply.At = st.Clock.Now()
-	said := plan.Narrowed(q.action, def, prompt.KeepSystem(def, policy.PlanReply(def, &d.State, reply, requests, systemDigest), system))
+	reply.At = a.Clock.Now()
+	planned := policy.PlanReply(def, &d.State, reply, requests, systemDigest)
+	said := plan.Narrowed(q.action, def, prompt.KeepSystem(def, planned, system))
 	said.Room = q.left.Room(def)
 	if !def.Unjudged(q.action) {
 		said = policy.Judge(def, &d.State, said, fits)
 	}
-	return st.replied(ctx, ph, l, d, said)
+	return a.replied(ctx, nil, said)
 }
 
-// unasked takes back what was to leave the conversation for a request that cannot be made. A context that cannot be built ends the run.
-func (st *Stepper) unasked(ctx context.Context, ph phases, l store.Loaded, d, crowded *run.Draft, err error) (*turn, error) {
-	asked := noted(crowded, d)
-	*d = *crowded
+// unasked takes back what was to leave the conversation for a request that cannot be made. A context that cannot be
+// built ends the run.
+func (a *attempt) unasked(ctx context.Context, whole *run.Draft, err error) (*turn, error) {
+	asked := noted(whole, a.draft)
+	*a.draft = *whole
 	var bad *badContext
 	if !errors.As(err, &bad) {
 		return nil, err
 	}
 	fin := policy.Fail(run.CodeDefinition, bad.Error())
 	fin.Requests = asked
-	return &turn{before: l.State, draft: d}, ph.end(ctx, d, fin)
+	return a.ended(ctx, fin)
 }
 
-// modelFailed ends the run behind a model error that outlived its retries, after so many requests; ErrModelBusy where the run waits instead.
-func (st *Stepper) modelFailed(ctx context.Context, ph phases, l store.Loaded, d *run.Draft, failed *agent.ModelError, requests int) (*turn, error) {
-	fin := policy.ModelFailed(ph.def, &d.State, failed, requests)
-	if policy.WaitsForModel(ph.def, &d.State, failed) {
-		stopped, late := policy.WaitedTooLong(ph.def, &d.State, requests, st.Clock.Now())
+// modelFailed ends the run behind a model error that outlived its retries, after so many requests; ErrModelBusy where
+// the run waits instead.
+func (a *attempt) modelFailed(ctx context.Context, failed *agent.ModelError, requests int) (*turn, error) {
+	s := &a.draft.State
+	fin := policy.ModelFailed(a.def, s, failed, requests)
+	if policy.WaitsForModel(a.def, s, failed) {
+		stopped, late := policy.WaitedTooLong(a.def, s, requests, a.Clock.Now())
 		if !late {
 			return nil, fmt.Errorf("%w: %w", ErrModelBusy, failed)
 		}
 		fin = stopped
 	}
-	if err := ph.afterInference(ctx, d, failed); err != nil {
+	if err := a.phases.afterInference(ctx, a.draft, failed); err != nil {
 		return nil, err
 	}
-	return &turn{before: l.State, draft: d}, ph.end(ctx, d, fin)
+	return a.ended(ctx, fin)
 }
 
-// replied adds a planned reply to the draft, and what comes of it at once.
-func (st *Stepper) replied(ctx context.Context, ph phases, l store.Loaded, d *run.Draft, said run.Replied) (*turn, error) {
-	if err := d.Add(said); err != nil {
+// replied is the turn of a model's answer as facts, or of its failure where the plan has one, with what it leads to: the
+// run's end, or that it parks.
+func (a *attempt) replied(ctx context.Context, failed *agent.ModelError, facts ...run.Event) (*turn, error) {
+	if err := a.draft.Add(facts...); err != nil {
 		return nil, err
 	}
-	d.Mark(run.CheckpointAssistantTurn)
-	if err := ph.afterInference(ctx, d, nil); err != nil {
+	if failed == nil {
+		a.draft.Mark(run.CheckpointAssistantTurn)
+	}
+	if err := a.phases.afterInference(ctx, a.draft, failed); err != nil {
 		return nil, err
 	}
-	return st.turn(ctx, ph, l, d)
+	return a.follows(ctx)
+}
+
+// follows is a turn with what Next says of it: the run's end, or that it parks.
+func (a *attempt) follows(ctx context.Context) (*turn, error) {
+	t := a.turn()
+	switch next := policy.Next(a.def, &a.draft.State); next.Kind {
+	case run.ActEnd:
+		t.open = a.draft.Clone()
+		return t, a.phases.end(ctx, a.draft, withStop(a.draft, next.End))
+	case run.ActWait: // the last word while calls are open ends nothing
+		return t, a.phases.park(ctx, a.draft)
+	default:
+		return t, nil
+	}
 }
 
 // withStop is a run's end behind a reply: where the model refused or its words were filtered, it says so.
@@ -332,45 +385,19 @@ func withStop(d *run.Draft, end run.Finished) run.Finished {
 	return end
 }
 
-// turn is a draft that is paid for, behind facts that are added, with what it leads to: the run's end, or that it parks.
-func (st *Stepper) turn(ctx context.Context, ph phases, l store.Loaded, d *run.Draft, facts ...run.Event) (*turn, error) {
-	if err := d.Add(facts...); err != nil {
-		return nil, err
-	}
-	t := &turn{before: l.State, draft: d}
-	switch next := policy.Next(ph.def, &d.State); next.Kind {
-	case run.ActEnd:
-		t.open = d.Clone()
-		return t, ph.end(ctx, d, withStop(d, next.End))
-	case run.ActWait: // the last word while calls are open ends nothing
-		return t, ph.park(ctx, d)
-	default:
-		return t, nil
-	}
-}
-
-// full ends or parks a run that has no room for another round and is not to be summed up.
-func (st *Stepper) full(ctx context.Context, ph phases, l store.Loaded, d *run.Draft, a run.Action) (*turn, error) {
-	t := &turn{before: l.State, draft: d}
-	if a.Kind == run.ActWait {
-		return t, ph.park(ctx, d)
-	}
-	return t, ph.end(ctx, d, a.End)
-}
-
 // noted is how many requests for notes of what was to leave the draft holds, beyond those before it.
 func noted(before, d *run.Draft) int { return int(d.State.ModelCalls - before.State.ModelCalls) }
 
 // request is what the model is asked, and its system text's digest where that is new; then the text is where the reply's fact will point.
-func (st *Stepper) request(ctx context.Context, def *agent.Definition, d *run.Draft, q asking) (agent.Request, string, error) {
-	req, digest, err := st.built(ctx, def, &d.State, q)
+func (a *attempt) request(ctx context.Context, q *asking) (agent.Request, string, error) {
+	req, digest, err := a.built(ctx, q)
 	if err != nil {
 		return req, "", err
 	}
-	if req, err = st.withPrompt(ctx, def, d, q.action, req); err != nil {
+	if req, err = a.withPrompt(ctx, q.action, req); err != nil {
 		return req, "", err
 	}
-	return req, digest, st.storeSystem(ctx, def, &d.State, digest, q.system)
+	return req, digest, a.storeSystem(ctx, a.def, &a.draft.State, digest, q.system)
 }
 
 // end adds the run's end to the draft, after those have cleaned up who know of it.
@@ -388,19 +415,19 @@ func end(d *run.Draft, fin run.Finished) error {
 	return d.Add(fin)
 }
 
-// commitTurn commits a paid reply. If it would end the run but an input arrived first, it is committed without the end and
-// the run goes on (rule 4).
-func (st *Stepper) commitTurn(ctx context.Context, inv Invocation, def *agent.Definition, t *turn) (Route, error) {
-	err := st.commit(ctx, t.before, t.draft, def)
+// commitTurn commits a turn. If it would end the run but an input arrived first, it is committed without the end and the
+// run goes on (rule 4).
+func (a *attempt) commitTurn(ctx context.Context, t *turn) (Route, error) {
+	err := a.commit(ctx, t.before, t.draft, a.def)
 	if errors.Is(err, store.ErrInboxMoved) && t.open != nil {
 		t.draft, t.open = t.open, nil
-		err = st.commit(ctx, t.before, t.draft, def)
+		err = a.commit(ctx, t.before, t.draft, a.def)
 	}
 	if err != nil {
 		return Route{}, err
 	}
 	after := t.draft.Committed()
-	return st.leave(ctx, inv, &after, routeAfter(inv, def, &after, st.Clock.Now()))
+	return a.leave(ctx, a.inv, &after, routeAfter(a.inv, a.def, &after, a.Clock.Now()))
 }
 
 // withBodies are the messages of a request to s's model with the bodies that blobs hold, as far as they are not known.
