@@ -2,13 +2,10 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"reflect"
-	"strings"
 	"syscall"
 	"time"
 
@@ -16,7 +13,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/registry"
 )
@@ -45,47 +41,9 @@ func interruptible(c clock.Clock) context.Context {
 	return ctx
 }
 
-// program is one invocation and all it knows of the world.
-type program struct {
-	registry *registry.Registry
-	clock    clock.Clock
-	stdin    io.Reader
-	stdout   io.Writer
-	stderr   io.Writer
-	getenv   func(string) string
-	called   string        // how the person called the program, os.Args[0]; "" = countersign
-	terminal bool          // a person reads stderr and types into stdin
-	patience time.Duration // how long another process that has the store may take to answer
-	grace    time.Duration // how long what is under way may take once this process ends, calls of tools above all; 0 = defaultGrace
-	bounds   bounds        // of whoever connects
-
-	doing string // the command's name
-	home  string // the store directory
-	json  bool
-	as    string // --as, as it was typed
-	ids   []typedID
-	typed *typed // what comes from stdin; nil until it is asked for
-	aws   local.AWS
-}
-
 // command is what a node of the grammar does.
 type command interface {
 	run(ctx context.Context, p *program) error
-}
-
-// answers is standard output, and what went wrong with it first.
-type answers struct {
-	io.Writer
-	err error
-}
-
-// Write notes the first error. Who reads the exit code is not told that all was said when it was not.
-func (a *answers) Write(b []byte) (int, error) {
-	n, err := a.Writer.Write(b)
-	if a.err == nil {
-		a.err = err
-	}
-	return n, err
 }
 
 // run carries out one command line and returns the exit code.
@@ -162,49 +120,4 @@ func withoutValue(parsed *kong.Context) (name string, without bool) {
 		}
 	}
 	return "", false
-}
-
-const defaultHome = ".countersign"
-
-// people is where text for people goes.
-func (p *program) people() io.Writer {
-	if p.json {
-		return p.stderr
-	}
-	return p.stdout
-}
-
-// say writes a line for people.
-func (p *program) say(format string, args ...any) { fmt.Fprintf(p.people(), format+"\n", args...) }
-
-// note writes a line on how it goes.
-func (p *program) note(format string, args ...any) { fmt.Fprintf(p.stderr, format+"\n", args...) }
-
-// hint is a command line that a person can type as it is.
-func (p *program) hint(args ...string) string {
-	line := p.calledAs()
-	if p.home != defaultHome && p.home != p.getenv("COUNTERSIGN_HOME") {
-		line = append(line, "--home", p.home)
-	}
-	line = append(line, args...)
-	for i, a := range line {
-		line[i] = quoted(a)
-	}
-	return strings.Join(line, " ")
-}
-
-// quoted is an argument as a POSIX shell takes it.
-func quoted(s string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@,=+%", r)
-	}
-	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}
-
-// canceled reports whether the person stopped us.
-func canceled(ctx context.Context, err error) bool {
-	return ctx.Err() != nil && errors.Is(err, context.Canceled)
 }

@@ -18,13 +18,6 @@ import (
 // idLength is how long the ids of runs and approvals are.
 const idLength = 26
 
-// typedID is an argument that names something by its id, or by the beginning of it. Fields of the grammar with a tag
-// id hold one.
-type typedID struct {
-	kind string // run, approval, or call: of the run before it
-	at   reflect.Value
-}
-
 // typedIDs are the ids of a command line, in order.
 func typedIDs(parsed *kong.Context) (all []typedID) {
 	for _, v := range parsed.Selected().Positional {
