@@ -155,22 +155,6 @@ func (st *Stepper) orphaned(ctx context.Context, s *run.AgentState) (bool, error
 	return !l.State.AwaitsChild(s.Parent.Call, s.Run), nil
 }
 
-// leave is the way on from a run as it is now. What its end means to other runs, or what has become of its calls, is for the batch: this
-// function starts, stops and wakes nothing. The batch says that it has done its part by the sequence of the end, which no wait has.
-func (st *Stepper) leave(ctx context.Context, inv Invocation, s *run.AgentState, r Route) (Route, error) {
-	owns := s.Owner == inv.Execution
-	switch {
-	case owns && s.Status == run.RunDone && hasFamily(s) && inv.Woken != s.Seq():
-		r.Next, r.Woken = NextTools, 0
-		return r, nil
-	case owns && s.Status == run.RunWaiting && len(policy.Abandoned(s)) > 0 && r.Next == NextWait:
-		r.Next, r.Woken = NextTools, 0
-		return r, nil
-	default:
-		return r, st.announce(ctx, inv, s)
-	}
-}
-
 // fallen tells of the end of a run whose execution fails now, so that no batch will.
 func (st *Stepper) fallen(ctx context.Context, inv Invocation, s *run.AgentState) error {
 	if st.Family != nil && s.Owner == inv.Execution {

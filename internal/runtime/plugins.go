@@ -134,15 +134,6 @@ func (ph phases) park(ctx context.Context, d *run.Draft) error {
 	return park(d)
 }
 
-// breakOff ends the run because of its plugins. A reply that is in the draft stays in it; one that loses the race for its entry is asked
-// for again, because what it leads to is for the plugins to say.
-func (a *attempt) breakOff(ctx context.Context, fin run.Finished) (Route, error) {
-	if err := a.end(ctx, a.def, a.draft, fin); err != nil {
-		return Route{}, err
-	}
-	return a.commitTurn(ctx, a.turn())
-}
-
 // gateKey tells one coming of a call to its gate from the next.
 func gateKey(c run.Call) string {
 	return fmt.Sprintf("%s/%s/%d/%d", c.ID, c.Status, c.Asks, c.Executions)

@@ -143,3 +143,19 @@ func (p Ports) bodies(ctx context.Context, s *run.AgentState, messages []run.Mes
 	}
 	return known, nil
 }
+
+// withBodies are the messages of a request to s's model with the bodies that blobs hold, as far as they are not known.
+func (p Ports) withBodies(ctx context.Context, s *run.AgentState, messages []run.Message, known bodies) ([]run.Message, error) {
+	known, err := p.bodies(ctx, s, messages, known)
+	if err != nil || len(known) == 0 {
+		return messages, err
+	}
+	out := append([]run.Message(nil), messages...)
+	for i, m := range out {
+		if r, ok := m.Block.(run.ToolResult); ok && r.Blob != "" {
+			r.Content, r.Blob = string(known[r.Blob]), ""
+			out[i].Block = r
+		}
+	}
+	return out, nil
+}

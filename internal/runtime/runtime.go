@@ -553,3 +553,18 @@ func readDefinition(ctx context.Context, blobs store.Blobs, tenant, digest strin
 	}
 	return def, nil
 }
+
+// end adds the run's end to the draft, after those have cleaned up who know of it.
+func (p Ports) end(ctx context.Context, def *agent.Definition, d *run.Draft, fin run.Finished) error {
+	fin, err := p.cleaned(ctx, def, &d.State, fin)
+	if err != nil {
+		return err
+	}
+	return end(d, fin)
+}
+
+// end adds the run's end to the draft.
+func end(d *run.Draft, fin run.Finished) error {
+	d.Mark(run.CheckpointRunFinished)
+	return d.Add(fin)
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
@@ -12,17 +11,7 @@ import (
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/store"
 )
-
-// Stepper does one step of a run: an inference, or whatever else is owed that is not a tool call. Safe for concurrent use.
-type Stepper struct {
-	Ports
-	Definitions Definitions
-	// Family tells the runs around one that has failed where no function behind this one will: (Ports).TellFamily in a process that has
-	// everything; nil = the repair of executions that ended badly does.
-	Family func(ctx context.Context, s *run.AgentState) error
-}
 
 // Step loads the run, drains its inbox (the resume gate), does what Next says and commits it. It returns where the run goes. An
 // attempt that finds its work done returns that route without asking the model.
@@ -51,18 +40,6 @@ func (st *Stepper) Step(ctx context.Context, inv Invocation) (r Route, err error
 			return Route{}, fmt.Errorf("step run %s: %w", inv.Run, fatal)
 		}
 	}
-}
-
-// attempt is one try of a step, on the run as it was read.
-type attempt struct {
-	*Stepper
-	inv     Invocation
-	before  store.Loaded
-	def     *agent.Definition
-	draft   *run.Draft // the entry that is planned
-	drained int        // how many events the inbox and the grants gave it
-	phases  phases
-	paid    *turn // a reply that this try or one before it has paid for; nil = none
 }
 
 // exits are the conditions under which a step does nothing but send the run on, in the order in which they are looked
@@ -230,20 +207,6 @@ func (a *attempt) recordFirst(ctx context.Context) error {
 	return a.commitAlone(ctx, a.before, a.draft, a.def)
 }
 
-// turn is the entry that commits a reply that is paid for, or whatever else a step has planned.
-type turn struct {
-	before run.AgentState
-	draft  *run.Draft
-	open   *run.Draft // the same without the end, for when an input arrived meanwhile; nil where the turn ends nothing
-}
-
-func (a *attempt) turn() *turn { return &turn{before: a.before.State, draft: a.draft} }
-
-// ended is a turn that ends the run.
-func (a *attempt) ended(ctx context.Context, fin run.Finished) (*turn, error) {
-	return a.turn(), a.phases.end(ctx, a.draft, fin)
-}
-
 // infer asks a model, with what plugins add: for the run's plan, or in the loop, which takes over from a plan that
 // cannot go on. It plans the reply's entry. A model error that outlived its retries is the run's end, as data, or
 // ErrModelBusy.
@@ -346,45 +309,6 @@ func (a *attempt) modelFailed(ctx context.Context, failed *agent.ModelError, req
 	return a.ended(ctx, fin)
 }
 
-// replied is the turn of a model's answer as facts, or of its failure where the plan has one, with what it leads to: the
-// run's end, or that it parks.
-func (a *attempt) replied(ctx context.Context, failed *agent.ModelError, facts ...run.Event) (*turn, error) {
-	if err := a.draft.Add(facts...); err != nil {
-		return nil, err
-	}
-	if failed == nil {
-		a.draft.Mark(run.CheckpointAssistantTurn)
-	}
-	if err := a.phases.afterInference(ctx, a.draft, failed); err != nil {
-		return nil, err
-	}
-	return a.follows(ctx)
-}
-
-// follows is a turn with what Next says of it: the run's end, or that it parks.
-func (a *attempt) follows(ctx context.Context) (*turn, error) {
-	t := a.turn()
-	switch next := policy.Next(a.def, &a.draft.State); next.Kind {
-	case run.ActEnd:
-		t.open = a.draft.Clone()
-		return t, a.phases.end(ctx, a.draft, withStop(a.draft, next.End))
-	case run.ActWait: // the last word while calls are open ends nothing
-		return t, a.phases.park(ctx, a.draft)
-	default:
-		return t, nil
-	}
-}
-
-// withStop is a run's end behind a reply: where the model refused or its words were filtered, it says so.
-func withStop(d *run.Draft, end run.Finished) run.Finished {
-	for _, ev := range slices.Backward(d.Entry.Events) {
-		if said, ok := ev.(run.Replied); ok && end.Detail == "" && end.Reason == run.ReasonNaturalEnd && policy.Withheld(said.Stop) {
-			end.Detail = said.Stop
-		}
-	}
-	return end
-}
-
 // noted is how many requests for notes of what was to leave the draft holds, beyond those before it.
 func noted(before, d *run.Draft) int { return int(d.State.ModelCalls - before.State.ModelCalls) }
 
@@ -398,52 +322,6 @@ func (a *attempt) request(ctx context.Context, q *asking) (agent.Request, string
 		return req, "", err
 	}
 	return req, digest, a.storeSystem(ctx, a.def, &a.draft.State, digest, q.system)
-}
-
-// end adds the run's end to the draft, after those have cleaned up who know of it.
-func (p Ports) end(ctx context.Context, def *agent.Definition, d *run.Draft, fin run.Finished) error {
-	fin, err := p.cleaned(ctx, def, &d.State, fin)
-	if err != nil {
-		return err
-	}
-	return end(d, fin)
-}
-
-// end adds the run's end to the draft.
-func end(d *run.Draft, fin run.Finished) error {
-	d.Mark(run.CheckpointRunFinished)
-	return d.Add(fin)
-}
-
-// commitTurn commits a turn. If it would end the run but an input arrived first, it is committed without the end and the
-// run goes on (rule 4).
-func (a *attempt) commitTurn(ctx context.Context, t *turn) (Route, error) {
-	err := a.commit(ctx, t.before, t.draft, a.def)
-	if errors.Is(err, store.ErrInboxMoved) && t.open != nil {
-		t.draft, t.open = t.open, nil
-		err = a.commit(ctx, t.before, t.draft, a.def)
-	}
-	if err != nil {
-		return Route{}, err
-	}
-	after := t.draft.Committed()
-	return a.leave(ctx, a.inv, &after, routeAfter(a.inv, a.def, &after, a.Clock.Now()))
-}
-
-// withBodies are the messages of a request to s's model with the bodies that blobs hold, as far as they are not known.
-func (p Ports) withBodies(ctx context.Context, s *run.AgentState, messages []run.Message, known bodies) ([]run.Message, error) {
-	known, err := p.bodies(ctx, s, messages, known)
-	if err != nil || len(known) == 0 {
-		return messages, err
-	}
-	out := append([]run.Message(nil), messages...)
-	for i, m := range out {
-		if r, ok := m.Block.(run.ToolResult); ok && r.Blob != "" {
-			r.Content, r.Blob = string(known[r.Blob]), ""
-			out[i].Block = r
-		}
-	}
-	return out, nil
 }
 
 // Fail ends a run as failed because its execution gave up on a step (R8). A run that is done or owned by another execution is

@@ -1,0 +1,126 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// Stepper does one step of a run: an inference, or whatever else is owed that is not a tool call. Safe for concurrent use.
+type Stepper struct {
+	Ports
+	Definitions Definitions
+	// Family tells the runs around one that has failed where no function behind this one will: (Ports).TellFamily in a process that has
+	// everything; nil = the repair of executions that ended badly does.
+	Family func(ctx context.Context, s *run.AgentState) error
+}
+
+// attempt is one try of a step, on the run as it was read.
+type attempt struct {
+	*Stepper
+	inv     Invocation
+	before  store.Loaded
+	def     *agent.Definition
+	draft   *run.Draft // the entry that is planned
+	drained int        // how many events the inbox and the grants gave it
+	phases  phases
+	paid    *turn // a reply that this try or one before it has paid for; nil = none
+}
+
+// turn is the entry that commits a reply that is paid for, or whatever else a step has planned.
+type turn struct {
+	before run.AgentState
+	draft  *run.Draft
+	open   *run.Draft // the same without the end, for when an input arrived meanwhile; nil where the turn ends nothing
+}
+
+func (a *attempt) turn() *turn { return &turn{before: a.before.State, draft: a.draft} }
+
+// ended is a turn that ends the run.
+func (a *attempt) ended(ctx context.Context, fin run.Finished) (*turn, error) {
+	return a.turn(), a.phases.end(ctx, a.draft, fin)
+}
+
+// replied is the turn of a model's answer as facts, or of its failure where the plan has one, with what it leads to: the
+// run's end, or that it parks.
+func (a *attempt) replied(ctx context.Context, failed *agent.ModelError, facts ...run.Event) (*turn, error) {
+	if err := a.draft.Add(facts...); err != nil {
+		return nil, err
+	}
+	if failed == nil {
+		a.draft.Mark(run.CheckpointAssistantTurn)
+	}
+	if err := a.phases.afterInference(ctx, a.draft, failed); err != nil {
+		return nil, err
+	}
+	return a.follows(ctx)
+}
+
+// follows is a turn with what Next says of it: the run's end, or that it parks.
+func (a *attempt) follows(ctx context.Context) (*turn, error) {
+	t := a.turn()
+	switch next := policy.Next(a.def, &a.draft.State); next.Kind {
+	case run.ActEnd:
+		t.open = a.draft.Clone()
+		return t, a.phases.end(ctx, a.draft, withStop(a.draft, next.End))
+	case run.ActWait: // the last word while calls are open ends nothing
+		return t, a.phases.park(ctx, a.draft)
+	default:
+		return t, nil
+	}
+}
+
+// withStop is a run's end behind a reply: where the model refused or its words were filtered, it says so.
+func withStop(d *run.Draft, end run.Finished) run.Finished {
+	for _, ev := range slices.Backward(d.Entry.Events) {
+		if said, ok := ev.(run.Replied); ok && end.Detail == "" && end.Reason == run.ReasonNaturalEnd && policy.Withheld(said.Stop) {
+			end.Detail = said.Stop
+		}
+	}
+	return end
+}
+
+// commitTurn commits a turn. If it would end the run but an input arrived first, it is committed without the end and the
+// run goes on (rule 4).
+func (a *attempt) commitTurn(ctx context.Context, t *turn) (Route, error) {
+	err := a.commit(ctx, t.before, t.draft, a.def)
+	if errors.Is(err, store.ErrInboxMoved) && t.open != nil {
+		t.draft, t.open = t.open, nil
+		err = a.commit(ctx, t.before, t.draft, a.def)
+	}
+	if err != nil {
+		return Route{}, err
+	}
+	after := t.draft.Committed()
+	return a.leave(ctx, a.inv, &after, routeAfter(a.inv, a.def, &after, a.Clock.Now()))
+}
+
+// breakOff ends the run because of its plugins. A reply that is in the draft stays in it; one that loses the race for its entry is asked
+// for again, because what it leads to is for the plugins to say.
+func (a *attempt) breakOff(ctx context.Context, fin run.Finished) (Route, error) {
+	if err := a.end(ctx, a.def, a.draft, fin); err != nil {
+		return Route{}, err
+	}
+	return a.commitTurn(ctx, a.turn())
+}
+
+// leave is the way on from a run as it is now. What its end means to other runs, or what has become of its calls, is for the batch: this
+// function starts, stops and wakes nothing. The batch says that it has done its part by the sequence of the end, which no wait has.
+func (st *Stepper) leave(ctx context.Context, inv Invocation, s *run.AgentState, r Route) (Route, error) {
+	owns := s.Owner == inv.Execution
+	switch {
+	case owns && s.Status == run.RunDone && hasFamily(s) && inv.Woken != s.Seq():
+		r.Next, r.Woken = NextTools, 0
+		return r, nil
+	case owns && s.Status == run.RunWaiting && len(policy.Abandoned(s)) > 0 && r.Next == NextWait:
+		r.Next, r.Woken = NextTools, 0
+		return r, nil
+	default:
+		return r, st.announce(ctx, inv, s)
+	}
+}
