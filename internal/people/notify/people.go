@@ -46,7 +46,7 @@ func asks(a approval.Approval, p person.Person, now time.Time) bool {
 	})
 }
 
-// said reports whether a person has decided, or somebody for them. What was said of a call before somebody changed its arguments counts no more (A8).
+// said reports whether a person has decided. What was said of a call before somebody changed its arguments counts no more (A8).
 func said(a approval.Approval, id string) bool {
 	all := a.Decisions
 	for i, d := range a.Decisions {
