@@ -218,6 +218,7 @@ func (c *checker) chain(d *Definition) {
 	}
 	c.wholeChain(d.Model)
 	c.that(d.Model.Continuations >= 0, "model.continuations", fmt.Sprintf("got %d, want zero or more", d.Model.Continuations))
+	c.that(d.Output.Check == "" || d.Output.Format == OutputJSON, "output.check", "got a name, want none: it checks JSON, and output.format is text")
 	if d.Model.StaticText != "" && d.Output.Format == OutputJSON {
 		_, err := jsonx.CompactJSON([]byte(d.Model.StaticText), OutputLimits)
 		c.that(err == nil, "model.staticText", "got text, want one JSON value: output.format is json")

@@ -203,6 +203,7 @@ type Output struct {
 	Format  OutputKind      `json:"format"`            // "" = text
 	Schema  json.RawMessage `json:"schema,omitempty"`  // of the value where Format is json; nil = any value
 	History bool            `json:"history,omitempty"` // the conversation is part of the output
+	Check   string          `json:"check,omitempty"`   // a hook.CheckOutput for the value where Format is json; "" = none
 }
 
 // OutputKind says what the model's last word has to be.

@@ -34,7 +34,7 @@ func (s Set) Chain(specs []agent.PluginSpec) (*Chain, error) {
 	return c, nil
 }
 
-// Error is a plugin's failure. Its text is fit to be stored and shown, as far as the plugin's own is.
+// Error is a plugin's failure, or an output check's. Its text is fit to be stored and shown, as far as the plugin's own is.
 type Error struct {
 	Plugin string
 	Phase  run.Phase
@@ -42,6 +42,9 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
+	if e.Phase == phaseOutput {
+		return fmt.Sprintf("output check %s failed: %s", e.Plugin, run.Bounded(e.Cause.Error()))
+	}
 	return fmt.Sprintf("plugin %s failed in %s: %s", e.Plugin, e.Phase, run.Bounded(e.Cause.Error()))
 }
 
@@ -49,6 +52,8 @@ func (e *Error) Unwrap() error { return e.Cause }
 
 // errPanicked is the cause where a plugin panicked. What it panicked with may hold anything, so nobody is told.
 var errPanicked = errors.New("it panicked")
+
+var errMissing = errors.New("this deployment does not have it")
 
 // BeginsRuns reports whether a plugin has something to do at run_start.
 func (c *Chain) BeginsRuns() bool {

@@ -44,6 +44,7 @@ type Set struct {
 	Policies map[string]Policy            // permission.policy
 	Backends map[string]PermissionBackend // permission.backend
 	Contexts map[string]ContextSource     // prompt.planning and prompt.rag
+	Outputs  map[string]CheckOutput       // output.check
 	Plugins  map[string]Factory           // by the name that agents use, ^[a-z][a-z0-9-]{0,39}$; in the place of a built-in one of that name
 }
 
@@ -98,6 +99,7 @@ func (s Set) Check(d *agent.Definition) error {
 	isThere(&found, "permission.backend", "permission backend", d.Permission.Backend, s.Backends[d.Permission.Backend] != nil, s.BackendNames())
 	isThere(&found, "prompt.planning", "context source", d.Prompt.Planning, s.Contexts[d.Prompt.Planning] != nil, s.ContextNames())
 	isThere(&found, "prompt.rag", "context source", d.Prompt.RAG, s.Contexts[d.Prompt.RAG] != nil, s.ContextNames())
+	isThere(&found, "output.check", "output check", d.Output.Check, s.Outputs[d.Output.Check] != nil, s.OutputNames())
 	for i, p := range d.Plugins {
 		if err := s.CheckPlugin(p); err != nil {
 			found = append(found, agent.Problem{Path: fmt.Sprintf("plugins[%d]", i), Text: err.Error()})

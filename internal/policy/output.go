@@ -13,12 +13,17 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
+// WrongOutput is what code finds wrong with an output that fits its schema.
+type WrongOutput string
+
+func (w WrongOutput) Error() string { return "it was checked, and is wrong:\n" + string(w) }
+
 // judgeOutput refuses what is not JSON, or does not fit the schema. valid checks a value; its error is for the model to read.
 func judgeOutput(d *agent.Definition, s *run.AgentState, e run.Replied, valid func(value json.RawMessage) error) run.Replied {
 	value, err := jsonx.CompactJSON([]byte(dialect.Spoken(d, stitched(s, e.Text))), agent.OutputLimits)
 	if err != nil {
 		err = fmt.Errorf("it is not one JSON value: %w", err)
-	} else if err = valid(value); err != nil {
+	} else if err = valid(value); err != nil && !errors.As(err, new(WrongOutput)) {
 		err = fmt.Errorf("it does not fit the schema:\n%w", err)
 	}
 	switch {
@@ -71,6 +76,11 @@ func gateLoopBreaking(d *agent.Definition, t agent.ToolSpec, c run.Call, valid a
 		return refuse(c, run.WhyInvalidArguments, d.Word(agent.WordInvalidArguments, map[string]any{"Tool": c.Name, "Problem": err.Error()}), Decision{})
 	}
 	return Gate{Give: &agent.ToolResultData{Content: said}}
+}
+
+// LastWordRefused is the gate of a loop-breaking call whose output code finds wrong.
+func LastWordRefused(d *agent.Definition, c run.Call, wrong WrongOutput) Gate {
+	return refuse(c, run.WhyInvalidArguments, d.Word(agent.WordInvalidArguments, map[string]any{"Tool": c.Name, "Problem": wrong.Error()}), Decision{})
 }
 
 // lastWord is what a call of a loop-breaking tool says. Errors are of its arguments and fit for the model.

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -256,6 +257,15 @@ func (r *round) verdict(ctx context.Context, p *batchPlan, c run.Call) (policy.G
 		return policy.Gate{}, err
 	}
 	g := policy.GateHooked(r.def, &p.draft.State, c, plugins, r.Valid, p.draft.Entry.Time)
+	if name := r.def.Output.Check; name != "" && c.Breaks && g.Give != nil && !g.Give.IsError {
+		wrong, err := r.Hooks.Checked(ctx, name, &p.draft.State, json.RawMessage(g.Give.Content))
+		if err != nil {
+			return policy.Gate{}, err
+		}
+		if wrong != "" {
+			g = policy.LastWordRefused(r.def, c, policy.WrongOutput(wrong))
+		}
+	}
 	if g.Run && r.doubt {
 		live, err := r.live(ctx, p, c, g)
 		if err != nil {

@@ -3,7 +3,6 @@ package runtime
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -488,19 +487,6 @@ func park(d *run.Draft) error {
 	}
 	d.Mark(run.CheckpointRunFinished)
 	return nil
-}
-
-// outputCheck checks values against the schema of the definition's output; without one every value fits. An error says that the schema
-// itself is broken.
-func (p Ports) outputCheck(def *agent.Definition) (func(value json.RawMessage) error, error) {
-	if def.Output.Schema == nil {
-		return func(json.RawMessage) error { return nil }, nil
-	}
-	fits, err := p.Schema(def.Output.Schema)
-	if err != nil {
-		return nil, fmt.Errorf("the schema of the output is broken: %w", err)
-	}
-	return fits, nil
 }
 
 // PinnedDefinitions reads definitions from blobs and keeps them.

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -226,9 +227,12 @@ func (a *attempt) infer(ctx context.Context, next run.Action, add hook.Additions
 	if err := a.judgeTools(ctx); err != nil {
 		return nil, err
 	}
-	fits, err := a.outputCheck(def)
-	if err != nil {
-		return a.ended(ctx, policy.Fail(run.CodeDefinition, err.Error()))
+	fits := func(json.RawMessage) error { return nil }
+	if def.Output.Schema != nil {
+		var err error
+		if fits, err = a.Schema(def.Output.Schema); err != nil {
+			return a.ended(ctx, policy.Fail(run.CodeDefinition, "the schema of the output is broken: "+err.Error()))
+		}
 	}
 	system, err := a.buildContext(ctx, next)
 	var bad *badContext
@@ -272,9 +276,30 @@ func (a *attempt) infer(ctx context.Context, next run.Action, add hook.Additions
 	said := plan.Narrowed(q.action, def, prompt.KeepSystem(def, planned, system))
 	said.Room = q.left.Room(def)
 	if !def.Unjudged(q.action) {
-		said = policy.Judge(def, &d.State, said, fits)
+		if said, err = a.judged(ctx, said, fits); err != nil {
+			return nil, errors.Join(d.Add(said), err) // the reply stays
+		}
 	}
 	return a.replied(ctx, nil, said)
+}
+
+// judged is a reply with what is wrong with it as an output, by its schema and by the agent's own check.
+func (a *attempt) judged(ctx context.Context, said run.Replied, fits func(json.RawMessage) error) (run.Replied, error) {
+	var failed error
+	judged := policy.Judge(a.def, &a.draft.State, said, func(value json.RawMessage) error {
+		if err := fits(value); err != nil || a.def.Output.Check == "" {
+			return err
+		}
+		var wrong string
+		if wrong, failed = a.Hooks.Checked(ctx, a.def.Output.Check, &a.draft.State, value); wrong != "" {
+			return policy.WrongOutput(wrong)
+		}
+		return nil
+	})
+	if failed != nil {
+		return said, failed
+	}
+	return judged, nil
 }
 
 // unasked takes back what was to leave the conversation for a request that cannot be made. A context that cannot be

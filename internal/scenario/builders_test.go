@@ -54,9 +54,14 @@ var desk = hook.Set{Builders: map[string]hook.Builder{
 	},
 }}
 
-// TestBuilders runs the scenarios of agents that name code, as they are and with a crash at every call of a port.
-func TestBuilders(t *testing.T) {
-	files, err := filepath.Glob("testdata/builders/*.txtar")
+// TestBuilders runs the scenarios of agents that name code.
+func TestBuilders(t *testing.T) { playWith(t, "builders", desk, "context builder") }
+
+// playWith runs the scenarios of a folder that name code, as they are and with a crash at every call of a port. Without
+// the code they are refused, for what.
+func playWith(t *testing.T, folder string, code hook.Set, what string) {
+	t.Helper()
+	files, err := filepath.Glob("testdata/" + folder + "/*.txtar")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
 	for _, file := range files {
@@ -65,8 +70,8 @@ func TestBuilders(t *testing.T) {
 			data, err := os.ReadFile(file)
 			require.NoError(t, err)
 			_, err = Load(filepath.Base(file), data)
-			require.ErrorContains(t, err, "want a registered context builder: there is none")
-			s, err := LoadWith(filepath.Base(file), data, desk)
+			require.ErrorContains(t, err, "want a registered "+what+": there is none")
+			s, err := LoadWith(filepath.Base(file), data, code)
 			require.NoError(t, err)
 			r := s.Crash(CrashesInTests())
 			require.Empty(t, r.Plain.Failures)

@@ -4,12 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/run"
@@ -38,26 +34,5 @@ var sources = hook.Set{Contexts: map[string]hook.ContextSource{
 	},
 }}
 
-// TestPrompts runs the scenarios of agents whose prompts name code, as they are and with a crash at every call of a port.
-func TestPrompts(t *testing.T) {
-	files, err := filepath.Glob("testdata/prompts/*.txtar")
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			t.Parallel()
-			data, err := os.ReadFile(file)
-			require.NoError(t, err)
-			_, err = Load(filepath.Base(file), data)
-			require.ErrorContains(t, err, "want a registered context source: there is none")
-			s, err := LoadWith(filepath.Base(file), data, sources)
-			require.NoError(t, err)
-			r := s.Crash(CrashesInTests())
-			require.Empty(t, r.Plain.Failures)
-			for _, f := range r.Failures {
-				t.Errorf("%s, %s: %v", f.Kind, f.At, f.Failures)
-			}
-			require.Positive(t, r.Points)
-		})
-	}
-}
+// TestPrompts runs the scenarios of agents whose prompts name code.
+func TestPrompts(t *testing.T) { playWith(t, "prompts", sources, "context source") }

@@ -60,6 +60,12 @@ type (
 	PermissionWord = hook.PermissionWord
 )
 
+// CheckOutput says what is wrong with an output that is valid JSON: the model is asked again.
+type CheckOutput = hook.CheckOutput
+
+// OutputInput is what a CheckOutput receives.
+type OutputInput = hook.OutputInput
+
 // ContextSource adds what was looked up to a request.
 type ContextSource = hook.ContextSource
 

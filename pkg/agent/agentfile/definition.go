@@ -191,6 +191,7 @@ func (r *reader) output(o *agent.Output) read {
 			"format":  enum(r, &o.Format, []agent.OutputKind{agent.OutputText, agent.OutputJSON}),
 			"schema":  r.outputSchema(&o.Schema),
 			"history": r.boolean(&o.History),
+			"check":   r.code(&o.Check, "output check", r.opt.Hooks.OutputNames()),
 		})
 	}
 }

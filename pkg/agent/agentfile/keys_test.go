@@ -38,7 +38,7 @@ var working = map[string]string{
 	"wait": "all_suspended", "dropped": "notify", "systemPrompt": "every_inference", "context.mask": "false", "plugins[].name": "reminder", "plugins[].config": "{a: 1}",
 	"model.dialect": "xml", "text": "heuristic", "guards.duplicateCalls": "false", "guards.failedRounds": "9", "guards.toolFailures": "9",
 	"analysis.incomplete": "[x]", "analysis.completion": "[x]", "analysis.deflection": "[x]", "analysis.deflectionRetries": "9", "analysis.emptyReplies": "9",
-	"analysis.trustGate": "9", "xml.missingServer": "local", "xml.breaker": "9", "xml.disable": "[converse]", "prompt.order": "code", "prompt.sections": "{x: y}", "prompt.planning": "other", "prompt.rag": "other",
+	"analysis.trustGate": "9", "xml.missingServer": "local", "xml.breaker": "9", "xml.disable": "[converse]", "prompt.order": "code", "prompt.sections": "{x: y}", "prompt.planning": "other", "prompt.rag": "other", "output.check": "other",
 	"context.window": "9", "context.reserve": "{active: 9}", "context.evictBelow": "9", "context.roundMinimum": "9", "context.keep": "9", "context.summaryTokens": "9", "context.summary": "model",
 	"context.truncateResult": "9", "context.compressAfter": "9", "context.prune": "9", "orchestrator.enabled": "true", "orchestrator.planner": "{provider: demo}",
 	"orchestrator.router": "{provider: demo}", "orchestrator.topK": "9", "orchestrator.maxSteps": "9", "orchestrator.retries": "9", "prefilter.topK": "9", "prefilter.embeddings.provider": "openai", "prefilter.embeddings.id": "m",
@@ -51,7 +51,7 @@ var oneValue = []string{"tools[].kind", "mcp[].dir"} // a folder means nothing i
 // readKeys runs one of the keys through the reader and returns what it made and what it complained of.
 func readKeys(t *testing.T, path, value string) (agent.Definition, Problems) {
 	t.Helper()
-	r := newReader("agent.yaml", Options{AllowUnknownTools: true, Hooks: hook.Set{Policies: map[string]hook.Policy{"other": nil}, Backends: map[string]hook.PermissionBackend{"other": nil}, Contexts: map[string]hook.ContextSource{"other": nil}}})
+	r := newReader("agent.yaml", Options{AllowUnknownTools: true, Hooks: hook.Set{Policies: map[string]hook.Policy{"other": nil}, Backends: map[string]hook.PermissionBackend{"other": nil}, Contexts: map[string]hook.ContextSource{"other": nil}, Outputs: map[string]hook.CheckOutput{"other": nil}}})
 	root, ok := r.tree([]byte(nested(path, value)))
 	require.True(t, ok, "%s: %v", path, r.problems)
 	return r.definition(root), r.problems

@@ -1,0 +1,30 @@
+package scenario
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/countersign/countersign/internal/hook"
+)
+
+// totals is the code that the agents of testdata/outputs name.
+var totals = hook.Set{Outputs: map[string]hook.CheckOutput{
+	"totals.match": func(_ context.Context, in hook.OutputInput) (string, error) {
+		var said struct{ Total, Net, Tax int }
+		if err := json.Unmarshal(in.Output, &said); err != nil {
+			return "", err
+		}
+		if said.Net+said.Tax != said.Total {
+			return fmt.Sprintf("for %s: net %d and tax %d are not %d", in.Agent, said.Net, said.Tax, said.Total), nil
+		}
+		return "", nil
+	},
+	"totals.broken": func(context.Context, hook.OutputInput) (string, error) { return "", errors.New("there is no ledger") },
+	"totals.panics": func(context.Context, hook.OutputInput) (string, error) { panic("a secret") },
+}}
+
+// TestOutputs runs the scenarios of agents whose outputs are checked by code.
+func TestOutputs(t *testing.T) { playWith(t, "outputs", totals, "output check") }
