@@ -41,10 +41,9 @@ func presents(text string) bool {
 		!says(text, phrases(deflectionSignals, Signal.deferring))
 }
 
-// tallied is the tally of a reply to s that says something: the round before it has come back.
+// tallied is the tally of a reply to s: the round before it has come back.
 func tallied(s *run.AgentState) run.Tally {
 	t := s.Tally
-	t.Empty = 0
 	for _, c := range returned(s) {
 		if c.Executions > 0 {
 			t.Entered++
@@ -72,17 +71,17 @@ func judgeEmpty(d *agent.Definition, s *run.AgentState, e run.Replied) run.Repli
 	if !analysed(s, e) || strings.TrimSpace(stitched(s, e.Text)) != "" {
 		return e
 	}
-	t := tallied(s)
-	t.Empty = s.Tally.Empty + 1
 	e.Text, e.Reasoning = "", nil
 	e.Correction = &run.Correction{Lifecycle: run.LifecycleNudge, Ephemeral: true, Kind: run.KindEmpty, Text: d.Word(agent.WordEmptyFirst, nil)}
+	r := streaks(d, s, e)
 	switch {
-	case t.Empty >= d.Analysis.EmptyReplies:
-		e.Correction.Lifecycle, e.Correction.Text = run.LifecycleSummary, fmt.Sprintf("%d empty replies in a row", t.Empty)
-	case t.Entered > 0:
+	case tooOften(d, r, emptyReplies):
+		e.Correction.Lifecycle = run.LifecycleSummary
+		e.Correction.Text = fmt.Sprintf("%d empty replies in a row", r.Times(emptyReplies))
+	case tallied(s).Entered > 0:
 		e.Correction.Text = d.Word(agent.WordEmptyAfterTools, nil)
 	}
-	return t.Remember(s, e)
+	return remembered(d, s, e)
 }
 
 // judgeText sends back a text that reads as unfinished or as a deflection, with the conversation going on behind it. There is no cap of its

@@ -1,8 +1,6 @@
 package policy
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -146,49 +144,6 @@ const (
 	StopLoop              = "loop_detected"
 )
 
-// paced is the pace with which e is committed: the round before it has come back, and e's own calls are the newest.
-func paced(d *agent.Definition, s *run.AgentState, e run.Replied) *run.Pace {
-	if d.Stop.ConsecutiveErrors == 0 && d.Stop.LoopWindow == 0 {
-		return nil
-	}
-	p := run.Pace{FailedRounds: s.Pace.FailedRounds}
-	if d.Stop.ConsecutiveErrors > 0 && s.Inferences > 0 && s.Round.Inference == s.Prior+s.Inferences {
-		p.FailedRounds++
-		if !roundFailed(s) {
-			p.FailedRounds = 0
-		}
-	}
-	if d.Stop.LoopWindow > 0 {
-		p.Asked = s.Pace.Asked
-		if len(e.Calls) > 0 {
-			p.Asked = append(slices.Clone(p.Asked), askedDigest(e.Calls))
-			p.Asked = p.Asked[max(0, len(p.Asked)-agent.MaxLoopWindow):]
-		}
-	}
-	return &p
-}
-
-// roundFailed reports whether every call of the newest round has come back as an error.
-func roundFailed(s *run.AgentState) bool {
-	for _, c := range s.Live {
-		if c.Inference == s.Round.Inference && (c.Result == nil || !c.Result.IsError) {
-			return false
-		}
-	}
-	return true
-}
-
-// askedDigest tells apart which tools a round called, how often each, in whatever order.
-func askedDigest(calls []run.RepliedCall) string {
-	names := make([]string, len(calls))
-	for i, c := range calls {
-		names[i] = c.Original()
-	}
-	slices.Sort(names)
-	sum := sha256.Sum256([]byte(strings.Join(names, "\n")))
-	return hex.EncodeToString(sum[:16])
-}
-
 // halted asks the stop policies about a planned reply to s; nil = none stops the run. A forced summary ends it anyway.
 func halted(d *agent.Definition, s *run.AgentState, e run.Replied) *run.Halt {
 	if d.Stop.Zero() || e.Summary {
@@ -200,7 +155,7 @@ func halted(d *agent.Definition, s *run.AgentState, e run.Replied) *run.Halt {
 			tool = c.Original()
 		}
 	}
-	p := d.Stop
+	p, r := d.Stop, streaks(d, s, e)
 	switch {
 	case p.Rounds > 0 && s.Inferences+1 >= int64(p.Rounds):
 		return &run.Halt{Code: StopMaxRounds}
@@ -208,28 +163,17 @@ func halted(d *agent.Definition, s *run.AgentState, e run.Replied) *run.Halt {
 		return &run.Halt{Code: StopTimeout}
 	case p.Tokens > 0 && s.Usage.Add(e.Usage).Total() >= p.Tokens:
 		return &run.Halt{Code: StopTokens}
-	case p.ConsecutiveErrors > 0 && e.Pace.FailedRounds >= p.ConsecutiveErrors:
+	case tooOften(d, r, errorRounds):
 		return &run.Halt{Code: StopConsecutiveErrors}
 	case tool != "":
 		return &run.Halt{Code: StopOnTool, Detail: tool}
 	case p.Contains != "" && strings.Contains(stitched(s, e.Text), p.Contains):
 		return &run.Halt{Code: StopContains, Detail: p.Contains}
-	case p.LoopWindow > 0 && loops(e.Pace.Asked, p.LoopWindow):
+	case tooOften(d, r, sameTools):
 		return &run.Halt{Code: StopLoop}
 	default:
 		return nil
 	}
-}
-
-// loops reports whether two neighbours among the newest rounds are equal.
-func loops(asked []string, window int) bool {
-	asked = asked[max(0, len(asked)-window):]
-	for i := 1; i < len(asked); i++ {
-		if asked[i] == asked[i-1] {
-			return true
-		}
-	}
-	return false
 }
 
 // RanFor is how long the run has run at a time, milliseconds since 1970: since it was started, less what it was parked.

@@ -134,9 +134,9 @@ func Offered(d *agent.Definition, s *run.AgentState, a run.Action) []agent.ToolS
 	if a.Lifecycle == run.LifecycleSummary {
 		return nil
 	}
-	tools, watch := make([]agent.ToolSpec, 0, len(d.Tools)), newestWatch(d, s)
+	tools, r := make([]agent.ToolSpec, 0, len(d.Tools)), roundStreaks(d, s)
 	for _, t := range flagged(d, s) {
-		if !Disabled(s, t) && !slices.Contains(s.Hidden, t.Name) && a.Offers(t.Name) && !withdrawn(d, watch, t.Name) {
+		if !Disabled(s, t) && !slices.Contains(s.Hidden, t.Name) && a.Offers(t.Name) && !tooOften(d, r, failingTool+t.Name) {
 			tools = append(tools, t.ModelFacing())
 		}
 	}

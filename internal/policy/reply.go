@@ -22,7 +22,6 @@ func PlanReply(d *agent.Definition, s *run.AgentState, r agent.Reply, requests i
 	r, unread := understood(d, s, r)
 	e := planned(d, s, r, requests, systemDigest)
 	e.Cost = d.Model.Answering(r.Place).Price.Of(r.Usage)
-	e.Pace = paced(d, s, e)
 	e.Halt = halted(d, s, e)
 	if unread != nil {
 		e.Correction = refusedCall(d, unread, stitched(s, r.Text))
@@ -30,7 +29,7 @@ func PlanReply(d *agent.Definition, s *run.AgentState, r agent.Reply, requests i
 	if r.Truncated {
 		e = continued(d, s, e)
 	}
-	return worded(d, s, watched(d, s, recovered(d, s, e)))
+	return worded(d, s, remembered(d, s, e))
 }
 
 // worded adds what stands in a planned reply to s beside the model's own words: that they were cut short, where it is not asked to go on,

@@ -60,7 +60,7 @@ func (s *AgentState) settle(c *Call, r Result, why CallReason, event string, pat
 	r.source = s.source(0)
 	c.Result, c.Reason = &r, why
 	if c.Status == StatusSucceeded {
-		s.Recovery = Recovery{}
+		s.Streaks = s.Streaks.Next(SameMistake, "")
 	}
 	s.unkeep(c.ID)
 	return nil

@@ -38,8 +38,7 @@ func (s *AgentState) replied(e Replied) error {
 	hidden := s.Hidden
 	s.Hidden = nil
 	s.cut(e)
-	s.heeds(e)
-	s.minds(e)
+	s.remember(e)
 	for part, b := range turn {
 		if t, isText := b.(Text); !isText || t.Text != "" {
 			s.say(RoleAssistant, b, 1, s.source(part))
@@ -69,26 +68,16 @@ func (s *AgentState) inferred(e Replied) {
 	}
 }
 
-// heeds takes in what the stop policies found. The first verdict stays.
-func (s *AgentState) heeds(e Replied) {
-	if e.Pace != nil {
-		s.Pace = *e.Pace
-	}
+// remember takes in what policies found and what they remember. The first verdict stays.
+func (s *AgentState) remember(e Replied) {
 	if e.Halt != nil && s.Ending == "" {
 		s.Ending, s.EndingDetail = Stopped(e.Halt.Code), e.Halt.Detail
-	}
-}
-
-// minds takes in what analysis, guards and the breaker remember.
-func (s *AgentState) minds(e Replied) {
-	if e.Recovery != nil {
-		s.Recovery = *e.Recovery
 	}
 	if e.Tally != nil {
 		s.Tally = *e.Tally
 	}
-	if e.Watch != nil {
-		s.Watch = *e.Watch
+	if e.Streaks != nil {
+		s.Streaks = append(Streaks(nil), e.Streaks...)
 	}
 }
 

@@ -156,15 +156,13 @@ type Replied struct {
 
 	At   int64 `json:"at,omitempty"`   // when the reply was there, milliseconds since 1970
 	Cost USD   `json:"cost,omitempty"` // 0 where no price is known
-	Pace *Pace `json:"pace,omitempty"` // nil = no stop policy looks at rounds
 	Halt *Halt `json:"halt,omitempty"` // nil = no stop policy stops the run
 
 	TextDropped bool `json:"textDropped,omitempty"` // there was a text beside the calls, which the preset drops: who was shown it takes it back
 
 	Tally *Tally `json:"tally,omitempty"` // nil = as before
-	Watch *Watch `json:"watch,omitempty"` // nil = as before
 
-	Recovery *Recovery `json:"recovery,omitempty"` // nil = the breaker remembers what it did
+	Streaks Streaks `json:"streaks,omitzero"` // nil = as before; empty = none any more
 
 	Room *Room `json:"room,omitempty"` // what the request had left of its window; nil = nobody counts, or there was plenty (Budget.Room)
 

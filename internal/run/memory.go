@@ -22,7 +22,6 @@ const (
 type Tally struct {
 	Entered     int `json:"entered,omitempty"`   // calls whose tool was entered, of each round as it stood when the model answered it
 	Deflections int `json:"deflected,omitempty"` // how often one was sent back
-	Empty       int `json:"empty,omitempty"`     // empty replies in a row, the newest included
 }
 
 // Remember puts the tally into the fact, where it is another than s has.
@@ -160,34 +159,55 @@ func (s *AgentState) SummaryShown() string {
 	return s.Summary + "\nFiles: " + strings.Join(s.Files, ", ")
 }
 
-// Watch is what guards remember of a run. It is committed with the replies that change it; only what the definition's guards ask for is
-// kept, so it is bounded by the number of tools.
-type Watch struct {
-	FailedRounds int           `json:"failed,omitempty"`     // the newest ones, one after the other, whose every call failed, since the model was last told
-	Duplicates   int           `json:"duplicates,omitempty"` // the newest rounds, one after the other, whose every call was a duplicate
-	Failing      []FailingTool `json:"failing,omitempty"`    // tools that have not succeeded since they failed; never written in place
+// Streak is how often in a row the same has happened, with nothing else in between.
+type Streak struct {
+	Name  string `json:"name"`  // what is counted
+	Of    string `json:"of"`    // which of the things that may happen it was; a digest where that is long
+	Times int    `json:"times"` // from 1
 }
 
-// FailingTool is a tool, by its original name, and in how many rounds it has failed since it last succeeded. Calls of one round count
-// once: the model made them without knowing of each other.
-type FailingTool struct {
-	Tool   string `json:"tool"`
-	Rounds int    `json:"rounds"`
-}
+// SameMistake is the name of the streak of equal reminders. A call that succeeds ends it.
+const SameMistake = "same_mistake"
 
-// Equal reports whether two memories say the same.
-func (w Watch) Equal(v Watch) bool {
-	return w.FailedRounds == v.FailedRounds && w.Duplicates == v.Duplicates && slices.Equal(w.Failing, v.Failing)
-}
+// Streaks is what policies remember of what repeats, in the order in which the streaks began. It is committed with the
+// replies that change it and holds only what the definition asks for, so the number of tools bounds it. It is never
+// written in place.
+type Streaks []Streak
 
-// Failures is in how many rounds a tool has failed since it last succeeded.
-func (w Watch) Failures(tool string) int {
-	for _, f := range w.Failing {
-		if f.Tool == tool {
-			return f.Rounds
-		}
+// Times is how long the streak is; 0 = there is none.
+func (r Streaks) Times(name string) int {
+	if i := r.find(name); i >= 0 {
+		return r[i].Times
 	}
 	return 0
+}
+
+func (r Streaks) find(name string) int {
+	return slices.IndexFunc(r, func(k Streak) bool { return k.Name == name })
+}
+
+// Next are the streaks after one more look at one of them. of is what happened; "" = nothing of the kind, which ends
+// the streak.
+func (r Streaks) Next(name, of string) Streaks {
+	if len(of) > 32 {
+		sum := sha256.Sum256([]byte(of))
+		of = hex.EncodeToString(sum[:16])
+	}
+	i := r.find(name)
+	switch {
+	case i < 0 && of == "":
+		return r
+	case i < 0:
+		return append(slices.Clip(r), Streak{Name: name, Of: of, Times: 1})
+	case of == "":
+		return slices.Delete(slices.Clone(r), i, i+1)
+	}
+	r = slices.Clone(r)
+	if r[i].Of != of {
+		r[i].Times = 0
+	}
+	r[i].Of, r[i].Times = of, r[i].Times+1
+	return r
 }
 
 // Broke reports whether the call says something against its tool: it failed, ran out of time or could not be called like that. What
@@ -224,24 +244,6 @@ func (c *Correction) Recovers() bool {
 	return c != nil && (c.Kind == KindNoToolCall || c.Kind == KindMalformed || c.Kind == KindMissingField)
 }
 
-// Recovery is what the breaker remembers: how often in a row the model was told the very same of what it had done wrong. A tool that
-// succeeds makes it forget. The zero Recovery remembers nothing.
-type Recovery struct {
-	Same   int    `json:"same"`
-	Digest string `json:"digest"` // of what it was told
-}
-
-// Told is the recovery after the model is told a text.
-func (r Recovery) Told(text string) Recovery {
-	sum := sha256.Sum256([]byte(text))
-	digest := hex.EncodeToString(sum[:16])
-	if r.Digest != digest {
-		return Recovery{Same: 1, Digest: digest}
-	}
-	r.Same++
-	return r
-}
-
 // stoppedPrefix begins the reason of a run that was stopped.
 const stoppedPrefix = "stopped:"
 
@@ -252,12 +254,6 @@ func Stopped(code string) Reason { return Reason(stoppedPrefix + code) }
 type Halt struct {
 	Code   string `json:"code"`
 	Detail string `json:"detail,omitempty"`
-}
-
-// Pace is what a stop policy remembers of the rounds before. Only what the definition's policies ask for is kept, so it is bounded.
-type Pace struct {
-	FailedRounds int      `json:"failed,omitempty"` // the newest ones, one after the other, of which no call succeeded
-	Asked        []string `json:"asked,omitempty"`  // digests of the tools of the newest rounds that called any, the newest last; never written in place
 }
 
 // Whole is where all of a result is of which the conversation holds a part. The zero value is not valid.

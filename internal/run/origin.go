@@ -102,7 +102,10 @@ func (s *AgentState) continued(past *AgentState) error {
 
 // forked takes over a run as it was, with its newest round. Calls that are open are asked anew, as if nobody had decided yet.
 func (s *AgentState) forked(past *AgentState) error {
-	s.Round, s.Correction, s.Patches, s.Cut, s.Recovery = past.Round, past.Correction, past.Patches, past.Cut, past.Recovery
+	s.Round, s.Correction, s.Patches, s.Cut = past.Round, past.Correction, past.Patches, past.Cut
+	if i := past.Streaks.find(SameMistake); i >= 0 {
+		s.Streaks = past.Streaks[i : i+1 : i+1]
+	}
 	s.Built, s.Unsaid = past.Built, past.Unsaid
 	s.Listed, s.Servers = past.Listed, past.Servers // it is pinned to the same definition, or to that with another model
 	s.inheritPlan(past)

@@ -66,12 +66,10 @@ type snapshotForm struct {
 
 	Cost   USD   `json:"cost,omitempty"`
 	Waited int64 `json:"waited,omitempty"` // milliseconds
-	Pace   Pace  `json:"pace,omitzero"`
 	Tally  Tally `json:"tally,omitzero"`
-	Watch  Watch `json:"watch,omitzero"`
 	Cut    Cut   `json:"cut,omitzero"`
 
-	Recovery Recovery `json:"recovery,omitzero"`
+	Streaks Streaks `json:"streaks,omitempty"`
 
 	Ending Reason `json:"ending,omitempty"`
 	Detail string `json:"detail,omitempty"`
@@ -142,7 +140,7 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 		Evicted: s.EvictedMessages, Summary: s.Summary, Live: s.Live, Round: s.Round,
 		Refused: s.Correction, Shared: s.Shared, Patches: s.Patches, SystemText: s.SystemText, SystemBlob: s.SystemBlob, Built: s.Built, Kept: s.Kept, Advice: s.Advice,
 		Heard: s.Heard, Again: s.Again,
-		Cost: s.Cost, Waited: s.Waited.Milliseconds(), Pace: s.Pace, Tally: s.Tally, Watch: s.Watch, Cut: s.Cut, Recovery: s.Recovery,
+		Cost: s.Cost, Waited: s.Waited.Milliseconds(), Streaks: s.Streaks, Tally: s.Tally, Cut: s.Cut,
 		Ending: s.Ending, Detail: s.EndingDetail, Hooks: s.Hooks, Hidden: s.Hidden, Begun: s.Begun, Broken: s.Broken,
 		Files: s.Files, Named: s.Named, Counted: s.Counted, Full: s.Full,
 		Listed: s.Listed, Servers: s.Servers,
@@ -231,7 +229,7 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 		Correction: f.Refused, Shared: f.Shared, Patches: f.Patches, Wait: b.Wait, Resume: b.Resume,
 		SystemText: f.SystemText, SystemBlob: f.SystemBlob, Built: f.Built, Kept: f.Kept, Advice: f.Advice,
 		Heard: f.Heard, Again: f.Again,
-		Cost: f.Cost, Waited: time.Duration(f.Waited) * time.Millisecond, Pace: f.Pace, Tally: f.Tally, Watch: f.Watch, Cut: f.Cut, Recovery: f.Recovery,
+		Cost: f.Cost, Waited: time.Duration(f.Waited) * time.Millisecond, Streaks: f.Streaks, Tally: f.Tally, Cut: f.Cut,
 		Ending: f.Ending, EndingDetail: f.Detail, Hooks: f.Hooks, Hidden: f.Hidden, Begun: f.Begun, Broken: f.Broken,
 		Files: f.Files, Named: f.Named, Counted: f.Counted, Full: f.Full,
 		Listed: f.Listed, Servers: f.Servers,

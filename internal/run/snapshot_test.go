@@ -114,7 +114,7 @@ var snapBeside = []func(*snapRun) []run.Event{
 func (l *snapRun) spent() run.Replied {
 	e := run.Replied{
 		Inference: l.s.Inferences + 1, Model: "m", Requests: 1, Text: "so far", Cost: 12, At: 5, Usage: run.Usage{Input: 3, Output: 1},
-		Pace: &run.Pace{FailedRounds: 2, Asked: []string{"x"}},
+		Streaks: run.Streaks{{Name: "error_rounds", Of: "failed", Times: 2}},
 	}
 	if rapid.Bool().Draw(l.t, "halt") {
 		e.Halt = &run.Halt{Code: policy.StopLoop, Detail: "d"}

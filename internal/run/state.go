@@ -64,11 +64,9 @@ type AgentState struct {
 
 	Cost         USD           // what the replies cost, where prices are known
 	Waited       time.Duration // how long the run was parked
-	Pace         Pace          // what stop policies remember
+	Streaks      Streaks       // what policies remember of what repeats
 	Tally        Tally         // what the analysis of replies remembers
-	Watch        Watch         // what guards remember
 	Cut          Cut           // where the newest reply begins
-	Recovery     Recovery      // what the breaker remembers
 	Ending       Reason        // the run is to end for this reason as soon as no call is open; "" = it is not
 	EndingDetail string        // with Ending; once the run has ended, of Reason
 
