@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/web/api"
@@ -43,6 +44,7 @@ func reading(t *testing.T, stdout io.Reader) *server {
 	t.Helper()
 	s := &server{t: t}
 	require.NoError(t, json.NewDecoder(stdout).Decode(&s.announced))
+	go func() { _, _ = io.Copy(io.Discard, stdout) }() // what follows is an error, which nobody should wait for
 	var ok bool
 	s.token, ok = strings.CutPrefix(s.Open, s.URL+"/?token=")
 	require.True(t, ok, s.Open)
@@ -431,7 +433,12 @@ func (p *process) ending() {
 // half sends all of a start but the last byte of its body, and gives what is left to do.
 func (s *server) half() (c net.Conn, last string) {
 	s.t.Helper()
-	c, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
+	return s.halfAt("tcp", strings.TrimPrefix(s.URL, "http://"))
+}
+
+func (s *server) halfAt(network, address string) (c net.Conn, last string) {
+	s.t.Helper()
+	c, err := net.Dial(network, address)
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { _ = c.Close() })
 	body := `{"agent": "tidy", "message": "x"}`
@@ -508,10 +515,11 @@ func TestDevCutsOffWhatDoesNotEnd(t *testing.T) {
 	d.grace = 10 * time.Millisecond
 	s, stop, ended := d.dev()
 	_, _ = s.half()
+	_, _ = s.halfAt("unix", local.SocketPath(d.home()))
 	stop()
 	who := <-ended
-	require.Equal(t, 0, who.code)
-	require.Contains(t, who.stderr.String(), "requests were cut off")
+	require.Equal(t, 0, who.code, who.stderr.String())
+	require.Equal(t, 2, strings.Count(who.stderr.String(), "requests were cut off"), who.stderr.String())
 }
 
 // The store of a command that is not dev is named, too.

@@ -2,8 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -103,13 +101,6 @@ func (w *web) announce() error {
 	p.say("serving agents %s as %s", cmp.Or(strings.Join(doc.Agents, ", "), "(none)"), line(doc.As))
 	p.say("open %s", doc.Open)
 	return nil
-}
-
-// close lets what is being answered end until ctx does, and cuts off the rest.
-func (w *web) close(ctx context.Context) {
-	if err := w.server.Shutdown(ctx); err != nil {
-		w.engine.p.note("countersign: requests were cut off: %s", lines(errors.Join(err, w.server.Close()).Error()))
-	}
 }
 
 // unused are the connections on which nothing has been sent yet, as browsers open them ahead: a server that ends would wait for

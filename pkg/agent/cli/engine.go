@@ -212,15 +212,20 @@ func (e *engine) Close() error {
 	ctx, cancel := e.p.clock.WithTimeout(context.Background(), min(e.p.graceful(), answerGrace))
 	defer cancel()
 	if e.web != nil {
-		e.web.close(ctx)
+		e.p.stopServing(ctx, e.web.server)
 	}
-	err := e.server.Shutdown(ctx)
-	if err != nil {
-		err = errors.Join(fmt.Errorf("stop serving: %w", err), e.server.Close())
-	}
-	if closed := e.home.Close(); closed != nil {
-		err = errors.Join(err, fmt.Errorf("close store %s: %w", e.p.home, closed))
-	}
+	e.p.stopServing(ctx, e.server)
+	err := e.home.Close()
 	e.sends.Shutdown(context.Background())
-	return err
+	if err != nil {
+		return fmt.Errorf("close store %s: %w", e.p.home, err)
+	}
+	return nil
+}
+
+// stopServing lets what is being answered end until ctx does, and cuts off the rest, which is no failure.
+func (p *program) stopServing(ctx context.Context, s *http.Server) {
+	if err := s.Shutdown(ctx); err != nil {
+		p.note("countersign: requests were cut off: %s", lines(errors.Join(err, s.Close()).Error()))
+	}
 }
