@@ -303,10 +303,5 @@ type Stop struct {
 	LoopWindow        int           `json:"loopWindow,omitempty"`        // rounds, 2 to 20, among which two neighbours called the same tools
 }
 
-// Zero reports whether every policy is off.
-func (s Stop) Zero() bool {
-	return s.Rounds == 0 && s.Timeout == 0 && s.Tokens == 0 && s.ConsecutiveErrors == 0 && len(s.OnTool) == 0 && s.Contains == "" && s.LoopWindow == 0
-}
-
 // MaxLoopWindow is how many rounds are remembered.
 const MaxLoopWindow = 20

@@ -91,7 +91,7 @@ func planFacts(d *agent.Definition, s *run.AgentState, r agent.Reply, took run.S
 		e.Steps, e.Text = plan.Steps, plan.Direct
 		e.Again = first && len(plan.Steps) == 1 && asksForMore(planBuilder{d: d, s: s}.request())
 	}
-	e.Halt = haltedBeside(d, s, took, "", e.Text)
+	e.Halt = policy.HaltedInPlan(d, s, took, "", e.Text)
 	return []run.Event{e}
 }
 
@@ -117,11 +117,11 @@ func routeFacts(d *agent.Definition, s *run.AgentState, a run.Action, r agent.Re
 		used := func(id string) bool { return s.UsedID(id, s.Prior+1) }
 		c := marked(a, d, policy.PlannedCall(d, agent.CallID(calls[0].ID, used, s.Prior+1, 0), calls[0]))
 		e.Call, e.Sequential = &c, d.Executor == agent.ExecutorSequential
-		e.Halt = haltedBeside(d, s, took, c.Original(), "")
+		e.Halt = policy.HaltedInPlan(d, s, took, c.Original(), "")
 		return []run.Event{e}
 	}
 	e.Failed = last
-	e.Halt = haltedBeside(d, s, took, "", "")
+	e.Halt = policy.HaltedInPlan(d, s, took, "", "")
 	switch why := failedStep(p, step, last); why {
 	case "":
 		return []run.Event{e}
@@ -195,23 +195,6 @@ func synthesised(d *agent.Definition, s *run.AgentState, r agent.Reply, took run
 	if e.Text == "" {
 		e.Static = planBuilder{d: d, s: s, results: results}.bullets()
 	}
-	e.Halt = haltedBeside(d, s, took, "", e.Text)
+	e.Halt = policy.HaltedInPlan(d, s, took, "", e.Text)
 	return e
-}
-
-// haltedBeside asks the stop policies about a reply for the plan, as far as they are about runs and not about inferences; nil = none stops
-// the run.
-func haltedBeside(d *agent.Definition, s *run.AgentState, took run.Spent, tool, text string) *run.Halt {
-	switch p := d.Stop; {
-	case p.Timeout > 0 && took.At > 0 && policy.RanFor(s, took.At) >= p.Timeout:
-		return &run.Halt{Code: policy.StopTimeout}
-	case p.Tokens > 0 && s.Usage.Add(took.Usage).Total() >= p.Tokens:
-		return &run.Halt{Code: policy.StopTokens}
-	case tool != "" && slices.Contains(p.OnTool, tool):
-		return &run.Halt{Code: policy.StopOnTool, Detail: tool}
-	case p.Contains != "" && strings.Contains(text, p.Contains):
-		return &run.Halt{Code: policy.StopContains, Detail: p.Contains}
-	default:
-		return nil
-	}
 }

@@ -1,8 +1,9 @@
 package policy
 
 import (
-	"encoding/json"
+	"fmt"
 	"slices"
+	"time"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/jsonx"
@@ -20,9 +21,16 @@ func replyPieces(s *run.AgentState) string {
 	return text
 }
 
+// endFor is the end of a run that has not come to its natural end.
+func endFor(r run.Reason) run.Finished {
+	return run.Finished{Reason: r, OpenText: agent.TextRunEnded, UnknownText: agent.TextOutcomeLost}
+}
+
 // Fail is the end of a run in error. message must be fit to be stored and shown.
 func Fail(code run.ErrorCode, message string) run.Finished {
-	return run.Finished{Reason: run.ReasonError, Error: &run.RunError{Code: code, Message: message}, OpenText: agent.TextRunEnded, UnknownText: agent.TextOutcomeLost}
+	end := endFor(run.ReasonError)
+	end.Error = &run.RunError{Code: code, Message: message}
+	return end
 }
 
 // lastReply is the text the model ended with, "" when it said nothing: all texts of its newest turn, or of all its turns where that was
@@ -43,77 +51,50 @@ func lastReply(s *run.AgentState) string {
 	return text
 }
 
-// stoppedEnd ends a run that was stopped. Where its model had said its last word anyway, that is the output.
-func stoppedEnd(d *agent.Definition, s *run.AgentState) run.Finished {
-	end := run.Finished{Reason: s.Ending, Detail: s.EndingDetail, OpenText: agent.TextRunEnded, UnknownText: agent.TextOutcomeLost}
-	text := lastReply(s)
-	if text == "" || s.Correction != nil {
-		return end
-	}
-	if d.Output.Format != agent.OutputJSON {
-		end.Output, end.History = agent.TextOutput(text), d.Output.History
-		return end
-	}
-	if value, err := jsonx.CompactJSON([]byte(text), agent.OutputLimits); err == nil {
-		end.Output, end.History = value, d.Output.History
-	}
-	return end
-}
-
-// requestedEnd is the end that a plugin asked for. A run that a plugin ends has the last text so far as its output, as far as that is an
-// output of the form that was asked for.
+// requestedEnd is the end that a stop policy or a plugin asked for. The output of a run that was stopped is the last word
+// of its model, if it has said one. A run that a plugin ends has the last text so far, if that is an output of the form
+// that was asked for.
 func requestedEnd(d *agent.Definition, s *run.AgentState) run.Finished {
-	if s.Ending.Deferred() {
-		return stoppedEnd(d, s)
+	end, stopped, text := endFor(s.Ending), s.Ending.Deferred(), lastReply(s)
+	end.Detail = s.EndingDetail
+	switch {
+	case d.Output.Format == agent.OutputJSON:
+		value, err := jsonx.CompactJSON([]byte(text), agent.OutputLimits)
+		if err == nil && s.Correction == nil && (stopped || s.Inferences > 0) {
+			end.Output = value
+		}
+	case !stopped:
+		text = lastText(s)
+		fallthrough
+	case s.Correction == nil:
+		if text != "" {
+			end.Output = agent.TextOutput(text)
+		}
 	}
-	end := run.Finished{Reason: s.Ending, OpenText: agent.TextRunEnded, UnknownText: agent.TextOutcomeLost}
-	end.Output, end.History = outputSoFar(d, s), d.Output.History
+	end.History = d.Output.History && (!stopped || end.Output != nil)
 	return end
 }
 
-// brokenEnd is what is left of a run whose plugins have failed: what is under way is waited for, nothing else is started and nobody is
-// waited for.
-func brokenEnd(s *run.AgentState) run.Action {
-	var calls []string
-	for _, c := range s.Live {
-		if c.Status == run.StatusRunning {
-			calls = append(calls, c.ID)
-		}
-	}
-	if len(calls) > 0 {
-		return run.Action{Kind: run.ActTools, Calls: calls}
-	}
-	return run.Action{Kind: run.ActEnd, End: Fail(s.Broken.Code, s.Broken.Message)}
-}
-
-// unended are the calls that are still carried out although a plugin has asked for the run's end: all where it only stops the run, and
-// else what was approved or under way before. While somebody is asked, the run does not end, it parks (semantics 3.4).
+// unended are the calls that are still carried out although the run is to end. Where plugins have failed, what is under
+// way is waited for and nothing is started. Where a plugin has asked for the end, what was approved before is carried
+// out, too: while somebody is asked, the run does not end, it parks (semantics 3.4). A run that is only stopped carries
+// out all.
 func unended(s *run.AgentState, calls []string) []string {
-	if s.Ending.Deferred() {
-		return calls
-	}
-	return slices.DeleteFunc(calls, func(id string) bool {
-		c, _ := s.Call(id)
-		return c.Status == run.StatusNew
-	})
-}
-
-func outputSoFar(d *agent.Definition, s *run.AgentState) json.RawMessage {
-	if d.Output.Format != agent.OutputJSON {
-		if text := lastText(s); text != "" {
-			return agent.TextOutput(text)
+	switch {
+	case s.Broken != nil:
+		calls = nil
+		for _, c := range s.Live {
+			if c.Status == run.StatusRunning {
+				calls = append(calls, c.ID)
+			}
 		}
-		return nil
+	case s.Ending != "" && !s.Ending.Deferred():
+		calls = slices.DeleteFunc(calls, func(id string) bool {
+			c, _ := s.Call(id)
+			return c.Status == run.StatusNew
+		})
 	}
-	text := lastReply(s)
-	if s.Inferences == 0 || s.Correction != nil || text == "" {
-		return nil
-	}
-	value, err := jsonx.CompactJSON([]byte(text), agent.OutputLimits)
-	if err != nil { // Judge lets nothing else through
-		return nil
-	}
-	return value
+	return calls
 }
 
 // lastText is the newest text of a model that is live, "" where there is none: all texts of the newest turn that has one.
@@ -135,3 +116,60 @@ func lastText(s *run.AgentState) string {
 	}
 	return text
 }
+
+// ModelFailed is what becomes of a run whose models have all failed after so many requests: the definition's static text
+// is its natural end, it waits for the models, or it ends in error. An error of a class that does not move on ended the
+// chain before its last model, and has no static text; nor may that close what people were asked and calls that are open.
+// ok is false while the run waits: it does not end, and nothing is committed.
+func ModelFailed(
+	d *agent.Definition, s *run.AgentState, failed *agent.ModelError, requests int, at time.Time,
+) (end run.Finished, ok bool) {
+	m := d.Model
+	switch waits := m.Waits(failed); {
+	case m.StaticText != "" && m.MovesOn(failed.Class) && s.OpenCall() == nil && len(s.Permissions.Asked) == 0:
+		end = run.Finished{Reason: run.ReasonNaturalEnd, Static: m.StaticText, History: d.Output.History}
+		end.Output = agent.TextOutput(m.StaticText)
+		if d.Output.Format == agent.OutputJSON { // Check lets nothing but JSON through
+			end.Output = []byte(m.StaticText)
+		}
+	case waits && !timedOut(d, s, at.UnixMilli()):
+		return run.Finished{}, false
+	case waits:
+		end = endFor(run.Stopped(StopTimeout))
+	default:
+		end = Fail(run.CodeModelFailed, failed.Error())
+	}
+	end.Requests = requests
+	return end, true
+}
+
+// CancelRun is the end of a run that somebody called off. The note tells a run that continues this one what happened.
+func CancelRun(by, note string) run.Finished {
+	end := endFor(run.ReasonCancelled)
+	end.By, end.Note = by, agent.TextCancelled(by, note)
+	return end
+}
+
+// Interrupt is CancelRun of a run as it is: the note says what it was at (semantics 3.7).
+func Interrupt(s *run.AgentState, by, note string) run.Finished {
+	end := CancelRun(by, note)
+	end.Note = agent.TextInterrupted(at(s), by, note)
+	return end
+}
+
+// at is what the run is at, in words.
+func at(s *run.AgentState) string {
+	stage := "during inference"
+	for _, c := range s.Live {
+		switch {
+		case c.Status == run.StatusSuspended:
+			stage = "while it waited"
+		case c.Open():
+			return "during tools"
+		}
+	}
+	return stage
+}
+
+// TextAttempts stands behind the last error of a call that was entered n times, from 2.
+func TextAttempts(n int) string { return fmt.Sprintf("\n[It was tried %d times.]", n) }

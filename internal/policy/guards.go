@@ -11,9 +11,6 @@ import (
 // Hints are what guards tell the model in the next request alone: once that every call of the newest rounds failed, and once of each tool
 // that it is offered no more.
 func Hints(d *agent.Definition, s *run.AgentState) []string {
-	if len(returned(s)) == 0 {
-		return nil
-	}
 	r := roundStreaks(d, s)
 	var said []string
 	if tooOften(d, r, failedRounds) {

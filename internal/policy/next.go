@@ -13,29 +13,20 @@ func Next(d *agent.Definition, s *run.AgentState) run.Action {
 	if lists(s, d) {
 		return run.Action{Kind: run.ActList}
 	}
-	if s.Permissions.Failed != "" {
-		return run.Action{Kind: run.ActEnd, End: Fail(run.CodePermissionFailed, s.Permissions.Failed)}
+	if a, ok := stopAt(always, d, s); ok {
+		return a
 	}
-	if s.Broken != nil {
-		return brokenEnd(s)
-	}
-	calls := runnable(d, s)
-	if s.Ending != "" {
-		calls = unended(s, calls)
-	}
-	if len(calls) > 0 {
+	if calls := unended(s, runnable(d, s)); len(calls) > 0 {
 		return run.Action{Kind: run.ActTools, Calls: calls}
 	}
-	if end, over := endWith(s); over {
-		return run.Action{Kind: run.ActEnd, End: end}
+	if a, ok := stopAt(settled, d, s); ok {
+		return a
 	}
-	_, exits := s.Exit()
-	waits, owed := s.AwaitsAnyone(), !exits && s.Owes()
-	if s.Ending != "" && !waits {
-		return run.Action{Kind: run.ActEnd, End: requestedEnd(d, s)}
-	}
-	if !waits && !owed {
-		return run.Action{Kind: run.ActEnd, End: naturalEnd(d, s)}
+	waits, owed := s.AwaitsAnyone(), owesReply(s)
+	if !waits {
+		if a, ok := stopAt(unawaited, d, s); ok {
+			return a
+		}
 	}
 	if s.HandsOver() {
 		return run.Action{Kind: run.ActContinue}
@@ -43,39 +34,35 @@ func Next(d *agent.Definition, s *run.AgentState) run.Action {
 	if waits && (!owed || !s.WithPlaceholders() || holdsBack(s) || s.Plan.Active() || endWaits(d, s)) {
 		return run.Action{Kind: run.ActWait, Expires: s.EarliestExpiry()}
 	}
-	return infer(d, s)
-}
-
-// endWith is the end that the calls bring about, whoever waits: a conflict over shared state, or an undo that has come to its own.
-func endWith(s *run.AgentState) (run.Finished, bool) {
-	if end, conflict := stateEnd(s); conflict {
-		return end, true
-	}
-	return undoEnd(s)
-}
-
-// endWaits reports whether the run would end, or be summed up, if the model were owed another reply now. With calls open only errors end
-// a run (semantics 3.4): any other end waits for them, that of a stop policy too. So does a run whose children have been promised all that it has left.
-func endWaits(d *agent.Definition, s *run.AgentState) bool {
-	return s.Ending != "" || spokenFor(s, d) || summarises(d, s) || quotaUsed(d, s) && d.Limits.OnLimit != agent.OnLimitError
-}
-
-// infer asks the model, as far as the limits go (semantics 6.1, counting).
-func infer(d *agent.Definition, s *run.AgentState) run.Action {
 	if l, ok := planOwes(d, s); ok {
 		return run.Action{Kind: run.ActInfer, Lifecycle: l}
 	}
+	for _, when := range []moment{asking, looping} {
+		if a, ok := stopAt(when, d, s); ok {
+			return a
+		}
+	}
+	return asks(d, s, lifecycle(s))
+}
+
+// owesReply reports whether the model owes a reply.
+func owesReply(s *run.AgentState) bool {
+	_, exits := s.Exit()
+	return !exits && s.Owes()
+}
+
+// endWaits reports whether the run would end, or be summed up, if the model were owed another reply now. With calls open
+// only errors end a run (semantics 3.4); any other end waits for them. So does a run whose children have been promised
+// all that it has left.
+func endWaits(d *agent.Definition, s *run.AgentState) bool {
+	a, ok := stopAt(looping, d, s)
+	return s.Ending != "" || spokenFor(s, d) || ok && a.End.Error == nil
+}
+
+// asks is the request for a reply, as far as the limits go (semantics 6.1, counting).
+func asks(d *agent.Definition, s *run.AgentState, l run.Lifecycle) run.Action {
 	exhausted := s.Interactions.Current >= s.Interactions.Max || quotaUsed(d, s)
-	if end, broken := tripped(d, s); broken {
-		return run.Action{Kind: run.ActEnd, End: end}
-	}
-	switch {
-	case summarises(d, s):
-		return run.Action{Kind: run.ActInfer, Lifecycle: run.LifecycleSummary, Exhausted: exhausted}
-	case quotaUsed(d, s):
-		return run.Action{Kind: run.ActEnd, End: quotaEnd(d, s)}
-	}
-	return run.Action{Kind: run.ActInfer, Lifecycle: lifecycle(s), Exhausted: exhausted}
+	return run.Action{Kind: run.ActInfer, Lifecycle: l, Exhausted: exhausted}
 }
 
 // lifecycle looks at what the model has not seen: a correction comes first, results mean tool_result, anything else said is input.
@@ -115,36 +102,6 @@ func runnable(d *agent.Definition, s *run.AgentState) []string {
 	}
 	return ids
 }
-
-// Leave is why the loop of a run is over although its model has not said its last word. It is asked for one then, without tools: the forced
-// summary, which is no interaction and is not analysed.
-type Leave string
-
-// The reasons; "" = the loop goes on.
-const (
-	LeaveLimit      Leave = "limit"      // a limit is used up, and onLimit is summarise
-	LeaveEmpty      Leave = "empty"      // the model said nothing, too often in a row
-	LeaveDuplicates Leave = "duplicates" // the model does nothing but repeat calls whose results it has
-)
-
-// leaves says whether, and why, the next inference is the forced summary. Any other end that a limit has comes before that.
-func leaves(d *agent.Definition, s *run.AgentState) Leave {
-	switch {
-	case quotaUsed(d, s) && d.Limits.OnLimit == agent.OnLimitSummarise:
-		return LeaveLimit
-	case quotaUsed(d, s):
-		return ""
-	case s.Correction != nil && s.Correction.Lifecycle == run.LifecycleSummary:
-		return LeaveEmpty
-	case circles(d, s):
-		return LeaveDuplicates
-	default:
-		return ""
-	}
-}
-
-// summarises reports whether the next inference is the forced summary.
-func summarises(d *agent.Definition, s *run.AgentState) bool { return leaves(d, s) != "" }
 
 // holdsBack reports whether the model is not asked yet: other decisions are waited for (held), and all that it has not seen came of decisions
 // on suspended calls, answers to them and their expiry. Calls that ran beside them, and what users say, are not held back.

@@ -52,11 +52,11 @@ func naturalEnd(d *agent.Definition, s *run.AgentState) run.Finished {
 		return end
 	}
 	if s.Correction != nil {
-		code := usedUp(d, s)
-		if code == "" {
-			return Fail(run.CodeBreaker, "the run left its loop, and its summary is not the output that was asked for: "+s.Correction.Text)
+		code, why := run.CodeBreaker, "the run left its loop"
+		if i := usedUp(d, s); i >= 0 {
+			code, why = limits[i].code, limits[i].text(look{d: d, s: s})
 		}
-		return Fail(code, textUsedUp(d, s, code)+", and its summary is not the output that was asked for: "+s.Correction.Text)
+		return Fail(code, why+", and its summary is not the output that was asked for: "+s.Correction.Text)
 	}
 	value, err := jsonx.CompactJSON([]byte(said), agent.OutputLimits)
 	if err != nil && d.Limits.Validators == agent.ValidatorsNotExhausted { // an exhausted reply, which nobody has judged

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"bytes"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -158,22 +157,6 @@ func remembered(d *agent.Definition, s *run.AgentState, e run.Replied) run.Repli
 		e.Streaks = append(run.Streaks{}, r...)
 	}
 	return e
-}
-
-// circles reports whether the model does nothing but repeat calls. Who has spoken to it since has broken the circle.
-func circles(d *agent.Definition, s *run.AgentState) bool {
-	return len(returned(s)) > 0 && tooOften(d, roundStreaks(d, s), duplicateRounds) && !spokenTo(s)
-}
-
-// tripped is the end of a run whose breaker has tripped; false where it has not. What was told the last time counts:
-// the model is not told it once more.
-func tripped(d *agent.Definition, s *run.AgentState) (run.Finished, bool) {
-	refused := s.Correction.Owed() && s.Correction.Recovers()
-	if r := mistaken(d, s, s.Streaks); tooOften(d, r, run.SameMistake) && (refused || Reminder(d, s) != "") {
-		n := r.Times(run.SameMistake)
-		return Fail(run.CodeBreaker, fmt.Sprintf("the model made the same mistake %d times in a row", n)), true
-	}
-	return run.Finished{}, false
 }
 
 // markRepeats notes of a reply's calls what they repeat, where every one of them does: a model that also does

@@ -22,7 +22,7 @@ func PlanReply(d *agent.Definition, s *run.AgentState, r agent.Reply, requests i
 	r, unread := understood(d, s, r)
 	e := planned(d, s, r, requests, systemDigest)
 	e.Cost = d.Model.Answering(r.Place).Price.Of(r.Usage)
-	e.Halt = halted(d, s, e)
+	e.Halt = haltedBehind(d, s, e)
 	if unread != nil {
 		e.Correction = refusedCall(d, unread, stitched(s, r.Text))
 	}

@@ -43,14 +43,12 @@ func PatchSize(patches []run.Patch) int {
 	return len(raw)
 }
 
-// stateEnd ends a run whose calls changed what does not go together, once nothing is left to run: calls that finished keep their
-// results, and none of their changes is made.
-func stateEnd(s *run.AgentState) (run.Finished, bool) {
+// conflict says why what calls changed does not go together; nil where it does. Such calls keep their results, and none
+// of their changes is made.
+func conflict(s *run.AgentState) error {
 	if len(s.Patches) == 0 {
-		return run.Finished{}, false
+		return nil
 	}
-	if _, err := s.Merged(); err != nil {
-		return Fail(run.CodeStateConflict, err.Error()), true
-	}
-	return run.Finished{}, false
+	_, err := s.Merged()
+	return err
 }

@@ -108,22 +108,20 @@ func OrderUndo(d *agent.Definition, s *run.AgentState, of string, use UndoUse, b
 	}
 }
 
-// undoEnd ends a run that takes a call back, once that is settled; no model is asked about it.
-func undoEnd(s *run.AgentState) (run.Finished, bool) {
-	c, undoes := s.Undoing()
-	if !undoes || c.Open() {
-		return run.Finished{}, false
-	}
+// undoEnd is the end of a run that takes a call back and has settled that; no model is asked about it.
+func undoEnd(s *run.AgentState) run.Finished {
+	c, _ := s.Undoing()
 	switch c.Status {
 	case run.StatusSucceeded:
 		end := run.Finished{Reason: run.ReasonNaturalEnd}
 		if c.Result.Blob == "" {
 			end.Output = agent.TextOutput(c.Result.Content)
 		}
-		return end, true
+		return end
 	case run.StatusFailed:
-		return Fail(run.CodeUndoFailed, fmt.Sprintf("call %s was not taken back: the call of %s failed (%s)", c.Undoes, c.Tool, c.Reason)), true
+		return Fail(run.CodeUndoFailed,
+			fmt.Sprintf("call %s was not taken back: the call of %s failed (%s)", c.Undoes, c.Tool, c.Reason))
 	default:
-		return run.Finished{Reason: run.ReasonCancelled, OpenText: agent.TextRunEnded, UnknownText: agent.TextOutcomeLost}, true
+		return endFor(run.ReasonCancelled)
 	}
 }

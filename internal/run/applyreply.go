@@ -38,6 +38,7 @@ func (s *AgentState) replied(e Replied) error {
 	hidden := s.Hidden
 	s.Hidden = nil
 	s.cut(e)
+	s.halt(e.Halt)
 	s.remember(e)
 	for part, b := range turn {
 		if t, isText := b.(Text); !isText || t.Text != "" {
@@ -68,11 +69,15 @@ func (s *AgentState) inferred(e Replied) {
 	}
 }
 
-// remember takes in what policies found and what they remember. The first verdict stays.
-func (s *AgentState) remember(e Replied) {
-	if e.Halt != nil && s.Ending == "" {
-		s.Ending, s.EndingDetail = Stopped(e.Halt.Code), e.Halt.Detail
+// halt takes in the verdict of a stop policy, if there is one. The first verdict stays.
+func (s *AgentState) halt(h *Halt) {
+	if h != nil && s.Ending == "" {
+		s.Ending, s.EndingDetail = Stopped(h.Code), h.Detail
 	}
+}
+
+// remember takes in what policies remember.
+func (s *AgentState) remember(e Replied) {
 	if e.Tally != nil {
 		s.Tally = *e.Tally
 	}

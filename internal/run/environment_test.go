@@ -431,9 +431,10 @@ func (w *world) repliesTo(s *run.AgentState) []step {
 		r.Model, r.Usage = "m", run.Usage{Input: 5, Output: 1}
 		return policy.Judge(&w.def, s, policy.PlanReply(&w.def, s, r, 1, ""), worldFits)
 	}
+	failed, _ := policy.ModelFailed(&w.def, s, &agent.ModelError{Class: agent.ModelServer, Lasting: true}, 2, worldEpoch)
 	steps := []step{
 		{name: "nothing", writer: "w1", events: []run.Event{reply(agent.Reply{})}},
-		{name: "model fails", forced: w.def.Model.StaticText == "", writer: "w1", events: []run.Event{policy.ModelFailed(&w.def, s, &agent.ModelError{Class: agent.ModelServer}, 2)}},
+		{name: "model fails", forced: w.def.Model.StaticText == "", writer: "w1", events: []run.Event{failed}},
 	}
 	for _, text := range w.cut {
 		steps = append(steps, step{name: "piece", writer: "w1", events: []run.Event{reply(agent.Reply{Text: text, Truncated: true})}})

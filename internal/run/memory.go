@@ -193,21 +193,19 @@ func (r Streaks) Next(name, of string) Streaks {
 		sum := sha256.Sum256([]byte(of))
 		of = hex.EncodeToString(sum[:16])
 	}
-	i := r.find(name)
+	i, next := r.find(name), append(Streaks(nil), r...)
 	switch {
-	case i < 0 && of == "":
-		return r
+	case i < 0 && of != "":
+		next = append(next, Streak{Name: name, Of: of, Times: 1})
 	case i < 0:
-		return append(slices.Clip(r), Streak{Name: name, Of: of, Times: 1})
 	case of == "":
-		return slices.Delete(slices.Clone(r), i, i+1)
+		next = slices.Delete(next, i, i+1)
+	case next[i].Of == of:
+		next[i].Times++
+	default:
+		next[i].Of, next[i].Times = of, 1
 	}
-	r = slices.Clone(r)
-	if r[i].Of != of {
-		r[i].Times = 0
-	}
-	r[i].Of, r[i].Times = of, r[i].Times+1
-	return r
+	return next
 }
 
 // Broke reports whether the call says something against its tool: it failed, ran out of time or could not be called like that. What

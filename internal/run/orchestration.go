@@ -270,9 +270,7 @@ func (s *AgentState) spent(e Spent) {
 	s.ExecutionUnits += e.Units
 	s.Cost = s.Cost.Add(e.Cost)
 	s.Hidden = nil
-	if e.Halt != nil && s.Ending == "" {
-		s.Ending, s.EndingDetail = Stopped(e.Halt.Code), e.Halt.Detail
-	}
+	s.halt(e.Halt)
 	if e.Model == "" {
 		s.Plan.Failed += e.Requests
 		return

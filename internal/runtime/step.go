@@ -319,14 +319,9 @@ func (a *attempt) unasked(ctx context.Context, whole *run.Draft, err error) (*tu
 // modelFailed ends the run behind a model error that outlived its retries, after so many requests; ErrModelBusy where
 // the run waits instead.
 func (a *attempt) modelFailed(ctx context.Context, failed *agent.ModelError, requests int) (*turn, error) {
-	s := &a.draft.State
-	fin := policy.ModelFailed(a.def, s, failed, requests)
-	if policy.WaitsForModel(a.def, s, failed) {
-		stopped, late := policy.WaitedTooLong(a.def, s, requests, a.Clock.Now())
-		if !late {
-			return nil, fmt.Errorf("%w: %w", ErrModelBusy, failed)
-		}
-		fin = stopped
+	fin, ends := policy.ModelFailed(a.def, &a.draft.State, failed, requests, a.Clock.Now())
+	if !ends {
+		return nil, fmt.Errorf("%w: %w", ErrModelBusy, failed)
 	}
 	if err := a.phases.afterInference(ctx, a.draft, failed); err != nil {
 		return nil, err
