@@ -9,6 +9,13 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
+// tell tells a sink of an entry. A sink that panics has not heard of it: the entry is committed, and what listens is nobody's durable
+// concern (semantics.md, 1.9: listener failures are swallowed).
+func tell(ctx context.Context, sink EventSink, e run.Entry, s *run.AgentState) {
+	defer func() { _ = recover() }()
+	sink.Committed(ctx, e, s)
+}
+
 // announce closes the requests that the run's end has left open, and tells whoever started the run that it has ended,
 // where this execution owns it: at least once, since every attempt that finds the run done says so before it leaves,
 // under one id. The end itself is committed by then, and stays whatever becomes of the event.

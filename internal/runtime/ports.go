@@ -112,8 +112,8 @@ type Invoked struct {
 	Failed  bool   // the function ended in an error, which Payload describes in its runtime's form
 }
 
-// EventSink is told of every entry this process has committed, after the commit, in order for each run. It must not block for long, or
-// be Detached; what it does with it, a panic included, is nobody's durable concern.
+// EventSink is told of every entry this process has committed, after the commit, in order for each run. It must not block for long;
+// what it does with it, a panic included, is nobody's durable concern.
 type EventSink interface {
 	Committed(ctx context.Context, e run.Entry, s *run.AgentState)
 }

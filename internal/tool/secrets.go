@@ -37,14 +37,6 @@ type SecretPart = agent.TemplatePart
 // SecretParts takes a template apart at its ${secret:NAME}. Text that begins like one and is none is an error.
 func SecretParts(template string) ([]SecretPart, error) { return agent.SecretParts(template) }
 
-// ExpandSecrets puts secrets in their places and says which they are, by name, each once. What is done with the text is the caller's
-// care; a Disclosure takes care of what comes back.
-func ExpandSecrets(ctx context.Context, from Secrets, tenant, template string) (text string, used []string, err error) {
-	d := NewDisclosure(from, tenant)
-	text, err = d.Expand(ctx, template)
-	return text, d.Names(), err
-}
-
 // Disclosure is one use of a tenant's secrets: it puts them into templates, and takes those that it has put in out of any text again.
 // Make one with NewDisclosure for each call. Not safe for concurrent use.
 type Disclosure struct {

@@ -49,7 +49,8 @@ func TestExpandSecrets(t *testing.T) {
 		"${secret:KEY":                       {err: "want ${secret:NAME}"},
 		"${secret:" + strings.Repeat("x", 65) + "}": {err: "want ${secret:NAME}"},
 	} {
-		text, used, err := tool.ExpandSecrets(t.Context(), from, "acme", template)
+		d := tool.NewDisclosure(from, "acme")
+		text, err := d.Expand(t.Context(), template)
 		if want.err != "" {
 			require.ErrorContains(t, err, want.err, template)
 			require.NotContains(t, err.Error(), "abc")
@@ -57,9 +58,9 @@ func TestExpandSecrets(t *testing.T) {
 		}
 		require.NoError(t, err, template)
 		require.Equal(t, want.text, text)
-		require.Equal(t, want.used, used)
+		require.Equal(t, want.used, d.Names())
 	}
-	_, _, err := tool.ExpandSecrets(t.Context(), nil, "acme", "${secret:KEY}")
+	_, err := tool.NewDisclosure(nil, "acme").Expand(t.Context(), "${secret:KEY}")
 	require.ErrorIs(t, err, tool.ErrNoSecret)
 }
 
