@@ -229,7 +229,10 @@ func newBadBench(t *testing.T) *badBench {
 		ended := !slices.ContainsFunc(records, func(r asl.Record) bool {
 			return strings.HasPrefix(r.Name, b.done.ID) && r.Status == asl.Running
 		})
-		return err == nil && failed == nil && h.Token != "" && ended
+		parked := slices.ContainsFunc(records, func(r asl.Record) bool {
+			return strings.HasPrefix(r.Name, b.wait.ID) && r.Wait != nil && r.Wait.Submitted
+		})
+		return err == nil && failed == nil && h.Token != "" && ended && parked
 	}, time.Minute, time.Millisecond)
 	def := definition(t)
 	def.Name = "brought"
