@@ -23,7 +23,14 @@ var files embed.FS
 // Registry holds the built-in tools and every agent of this folder: those that are files, and the one that is Go. It panics at start-up
 // where one of them is broken.
 func Registry() *agent.Registry {
-	r, err := agent.NewRegistry(tools()...)
+	builtins, noBuiltins := agent.BuiltinTools()
+	onRefunds, noRefunds := refunds.Tools(state("REFUNDS_LEDGER", "countersign-refunds"))
+	onIncidents, noIncidents := incidentTools()
+	onResearch, noResearch := research.Tools()
+	if err := errors.Join(noBuiltins, noRefunds, noIncidents, noResearch); err != nil {
+		panic(err)
+	}
+	r, err := agent.NewRegistry(slices.Concat(builtins, onRefunds, onIncidents, onResearch)...)
 	if err == nil {
 		err = errors.Join(r.Hook(hooks()), r.AddFS(files), addIncident(r), r.Check())
 	}
@@ -53,17 +60,6 @@ func addIncident(r *agent.Registry) error {
 		return err
 	}
 	return r.Add(d)
-}
-
-func tools() []agent.Tool {
-	builtins, noBuiltins := agent.BuiltinTools()
-	onRefunds, noRefunds := refunds.Tools(state("REFUNDS_LEDGER", "countersign-refunds"))
-	onIncidents, noIncidents := incidentTools()
-	onResearch, noResearch := research.Tools()
-	if err := errors.Join(noBuiltins, noRefunds, noIncidents, noResearch); err != nil {
-		panic(err)
-	}
-	return slices.Concat(builtins, onRefunds, onIncidents, onResearch)
 }
 
 func incidentTools() ([]agent.Tool, error) {

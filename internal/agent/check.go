@@ -115,10 +115,20 @@ func (c *checker) definition(d *Definition) {
 		c.add("system", err.Error())
 	}
 	c.chain(d)
-	c.allTools(d)
+	c.toolsOf(d.Tools, d.MCP)
+	// Refuse tools that the model could not tell from the one that reads on in results.
+	_, reads := d.readMore()
+	for i, t := range d.Tools {
+		if reads && t.ModelName() == ReadMore {
+			c.add(fmt.Sprintf("tools[%d].name", i), t.ModelName()+" is the name of a built-in tool, want another one, or context.keepWhole: false")
+		}
+	}
+	c.servers("mcp", d)
 	c.undos(d)
 	c.preconditions(d)
-	c.policies(d)
+	c.permission("permission", d.Permission)
+	c.approvalTool("permission.approvalTool", d)
+	c.ceilings("ceilings", d.Ceilings)
 	c.stop("stop", d.Stop)
 	c.limits("limits", d.Limits)
 	oneOf(c, "batch", d.Batch, BatchAll, BatchHighestPriority, BatchFirst)
@@ -146,7 +156,11 @@ func (c *checker) definition(d *Definition) {
 }
 
 func (c *checker) limits(at string, l Limits) {
-	c.amounts(at, l)
+	// Check what a run may use, and how far delegation may go.
+	c.that(l.Tokens >= 0, at+".tokens", fmt.Sprintf("got %d, want zero or more", l.Tokens))
+	c.that(l.USD >= 0, at+".usd", "got less than zero, want zero or more")
+	c.that(l.Depth >= 0 && l.Depth <= maxDepth, at+".depth", fmt.Sprintf("got %d, want 1 to %d", l.Depth, maxDepth))
+	c.that(l.Children >= 0 && l.Children <= MaxChildren, at+".children", fmt.Sprintf("got %d, want 1 to %d", l.Children, MaxChildren))
 	c.that(l.Interactions > 0, at+".interactions", fmt.Sprintf("got %d, want more than zero", l.Interactions))
 	c.that(l.Asks >= 0, at+".asks", fmt.Sprintf("got %d, want zero or more", l.Asks))
 	c.that(l.Open >= 0, at+".open", fmt.Sprintf("got %d, want zero (the default of %d) or more", l.Open, DefaultOpen))
@@ -320,12 +334,6 @@ func validBaseURL(s string) bool {
 // apiVersion is the only query that a model's base URL may have: Azure's.
 var apiVersion = regexp.MustCompile(`^api-version=[0-9A-Za-z.-]{1,40}$`)
 
-func (c *checker) allTools(d *Definition) {
-	c.toolsOf(d.Tools, d.MCP)
-	c.builtinNames(d)
-	c.servers("mcp", d)
-}
-
 func (c *checker) toolsOf(tools []ToolSpec, servers []MCPServer) {
 	taken := map[string]string{} // model-facing name to original
 	for i, t := range tools {
@@ -356,7 +364,15 @@ func (c *checker) tool(at string, t ToolSpec) {
 	if t.Kind != KindMCP { // see mcpTool
 		oneOf(c, at+".kind", t.Kind, KindInternal, KindService, KindLambda, KindHTTP, KindAgent)
 	}
-	c.lambdaTool(at, t)
+	// Want a function of a tool of kind lambda, and none of any other.
+	switch {
+	case t.Kind != KindLambda:
+		c.that(t.Lambda == nil, at+".function", "got a function, want none: only a tool of kind lambda has one")
+	case t.Lambda == nil:
+		c.form(false, at+".function", "", functionForm)
+	default:
+		c.form(validFunction(t.Lambda.Function), at+".function", t.Lambda.Function, functionForm)
+	}
 	c.httpTool(at, t)
 	c.delegate(at, t)
 	c.that(t.Kind == KindService || t.Event == "", at+".event", "got an event, want none: only a service has one")

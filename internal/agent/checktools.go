@@ -28,14 +28,6 @@ func (c *checker) delegate(at string, t ToolSpec) {
 	c.that(t.Agent.USD >= 0, at+".budget.usd", "got less than zero, want zero or more")
 }
 
-// amounts checks what a run may use, and how far delegation may go.
-func (c *checker) amounts(at string, l Limits) {
-	c.that(l.Tokens >= 0, at+".tokens", fmt.Sprintf("got %d, want zero or more", l.Tokens))
-	c.that(l.USD >= 0, at+".usd", "got less than zero, want zero or more")
-	c.that(l.Depth >= 0 && l.Depth <= maxDepth, at+".depth", fmt.Sprintf("got %d, want 1 to %d", l.Depth, maxDepth))
-	c.that(l.Children >= 0 && l.Children <= MaxChildren, at+".children", fmt.Sprintf("got %d, want 1 to %d", l.Children, MaxChildren))
-}
-
 // maxDepth is how many runs there may be below any root.
 const maxDepth = 16
 
@@ -188,18 +180,6 @@ func requiredOf(schema json.RawMessage) map[string]bool {
 		names[name] = true
 	}
 	return names
-}
-
-// lambdaTool wants a function of a tool of kind lambda, and none of any other.
-func (c *checker) lambdaTool(at string, t ToolSpec) {
-	switch {
-	case t.Kind != KindLambda:
-		c.that(t.Lambda == nil, at+".function", "got a function, want none: only a tool of kind lambda has one")
-	case t.Lambda == nil:
-		c.form(false, at+".function", "", functionForm)
-	default:
-		c.form(validFunction(t.Lambda.Function), at+".function", t.Lambda.Function, functionForm)
-	}
 }
 
 const functionForm = "the name or ARN of a function of AWS Lambda"

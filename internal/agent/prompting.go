@@ -173,7 +173,11 @@ func (c *checker) prompt(at string, d *Definition) {
 		path := at + ".sections." + name
 		s, ok := sectionOf(name)
 		if !ok {
-			c.add(path, "got an unknown section, want one of "+strings.Join(sectionNames(), ", "))
+			names := make([]string, len(sections))
+			for i, s := range sections {
+				names[i] = s.Name
+			}
+			c.add(path, "got an unknown section, want one of "+strings.Join(names, ", "))
 			continue
 		}
 		if s.XML && p.Sections[name] != "" && !slices.Contains(d.Dialects(), DialectXML) {

@@ -183,13 +183,6 @@ func (d *Definition) Unheard(s *run.AgentState) []run.Call {
 	return calls
 }
 
-// policies checks the policy of a definition as it is written, which has none above it.
-func (c *checker) policies(d *Definition) {
-	c.permission("permission", d.Permission)
-	c.approvalTool("permission.approvalTool", d)
-	c.ceilings("ceilings", d.Ceilings)
-}
-
 // ceilings refuses what only the delegation of a run may set.
 func (c *checker) ceilings(at string, above []Permission) {
 	c.that(len(above) == 0, at, fmt.Sprintf("got %d, want none: they are the policies of the agents that delegate a run, and set when it starts", len(above)))
@@ -331,7 +324,13 @@ func (c *checker) asking(at string, r Rule, expires time.Duration) {
 	c.that(r.Remind >= 0, at+".remind", "got less than zero, want a duration")
 	c.that(r.Remind == 0 || r.Remind < expires, at+".remind", "got as long as the request lives, or longer; want less than "+expires.String())
 	if r.Verdict == VerdictAllow || r.Verdict == VerdictDeny {
-		c.unasked(at, r)
+		// Find what a rule says of people whom it does not ask.
+		for _, said := range []struct {
+			key string
+			is  bool
+		}{{"quorum", r.Quorum != 0}, {"fourEyes", r.FourEyes}, {"remind", r.Remind != 0}, {"escalate", r.Escalate != nil}} {
+			c.that(!said.is, at+"."+said.key, "got a value, want none: the rule asks nobody (verdict: "+string(r.Verdict)+")")
+		}
 		return
 	}
 	if r.Escalate == nil {
@@ -341,14 +340,4 @@ func (c *checker) asking(at string, r Rule, expires time.Duration) {
 	c.that(r.Escalate.After < expires, at+".escalate.after", "got as long as the request lives, or longer; want less than "+expires.String())
 	c.that(len(r.Escalate.To) > 0, at+".escalate.to", "got nobody, want at least one principal")
 	c.principals(at+".escalate.to", r.Escalate.To)
-}
-
-// unasked finds what a rule says of people whom it does not ask.
-func (c *checker) unasked(at string, r Rule) {
-	for _, said := range []struct {
-		key string
-		is  bool
-	}{{"quorum", r.Quorum != 0}, {"fourEyes", r.FourEyes}, {"remind", r.Remind != 0}, {"escalate", r.Escalate != nil}} {
-		c.that(!said.is, at+"."+said.key, "got a value, want none: the rule asks nobody (verdict: "+string(r.Verdict)+")")
-	}
 }

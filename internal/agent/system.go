@@ -315,14 +315,6 @@ func sectionOf(name string) (Section, bool) {
 	return sections[i], true
 }
 
-func sectionNames() []string {
-	names := make([]string, len(sections))
-	for i, s := range sections {
-		names[i] = s.Name
-	}
-	return names
-}
-
 // InOrder are the sections of one kind, those of the turn or the others, as they stand under an order.
 func InOrder(o PromptOrder, turn bool) []Section {
 	var list []Section
@@ -343,24 +335,20 @@ var (
 	sectionNamesTurn   = []string{".LoopBreaking", ".OneTool", ".Planning", ".RAG", ".ToolPrompt", ".ToolRequired"}
 )
 
-// fields are the names that the section's text may show.
-func (s Section) fields(built SystemPrompt) []string {
-	own := sectionNamesSystem
-	if s.Turn {
-		own = sectionNamesTurn
-	}
-	known := slices.Concat(systemFields(built), own)
-	slices.Sort(known)
-	return known
-}
-
 // check finds what can be known to be wrong with a text for the section before there is a run, as CheckSystem does.
 func (s Section) check(text string, built SystemPrompt) error {
 	t, err := parseTemplate(s.Name, text)
 	if err != nil {
 		return fmt.Errorf("check section: %w", err)
 	}
-	v := rootFields{known: s.fields(built)}
+	// The names that the section's text may show.
+	own := sectionNamesSystem
+	if s.Turn {
+		own = sectionNamesTurn
+	}
+	known := slices.Concat(systemFields(built), own)
+	slices.Sort(known)
+	v := rootFields{known: known}
 	v.visit(t.Tree.Root, true)
 	if v.unknown != "" {
 		return fmt.Errorf("check section: .%s does not exist; want one of %s", v.unknown, strings.Join(v.known, ", "))

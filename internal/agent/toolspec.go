@@ -158,16 +158,6 @@ func (d *Definition) BreaksLoop(tool string) bool {
 	return ok && slices.Contains(LoopBreaking, tool)
 }
 
-// builtinNames refuses tools that the model could not tell from the one that reads on in results.
-func (c *checker) builtinNames(d *Definition) {
-	_, reads := d.readMore()
-	for i, t := range d.Tools {
-		if reads && t.ModelName() == ReadMore {
-			c.add(fmt.Sprintf("tools[%d].name", i), t.ModelName()+" is the name of a built-in tool, want another one, or context.keepWhole: false")
-		}
-	}
-}
-
 // MaxResult is how many bytes of a result's text are taken, whatever its tool says.
 const MaxResult = 8 << 20
 

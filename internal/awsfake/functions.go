@@ -119,7 +119,13 @@ func (f *Functions) invoke(w http.ResponseWriter, r *http.Request, name string, 
 	f.mu.Unlock()
 	if async {
 		w.WriteHeader(http.StatusAccepted)
-		f.Clock.Go(func() { f.later(run, body) })
+		f.Clock.Go(func() {
+			for range asyncAttempts {
+				if _, failed := run(context.Background(), body); failed == nil {
+					return
+				}
+			}
+		})
 		return
 	}
 	out, failed := run(r.Context(), body)
@@ -134,11 +140,3 @@ func (f *Functions) invoke(w http.ResponseWriter, r *http.Request, name string, 
 
 // asyncAttempts is how often Lambda tries an event.
 const asyncAttempts = 3
-
-func (f *Functions) later(run Function, body []byte) {
-	for range asyncAttempts {
-		if _, failed := run(context.Background(), body); failed == nil {
-			return
-		}
-	}
-}

@@ -104,17 +104,6 @@ func Check(request []byte) error {
 	if err != nil {
 		return err
 	}
-	return b.check()
-}
-
-func read(request []byte) (b body, err error) {
-	if err := json.Unmarshal(request, &b); err != nil {
-		return b, fmt.Errorf("the body is not JSON of the right kind: %w", err)
-	}
-	return b, nil
-}
-
-func (b body) check() error {
 	if len(b.Messages) == 0 || b.Messages[0].Role != "user" {
 		return errors.New("a conversation must start with a user message")
 	}
@@ -134,6 +123,13 @@ func (b body) check() error {
 		return errors.New("there are too many documents")
 	}
 	return errors.Join(b.checkTools(len(c.ids) > 0), blankIn(b.System), b.checkCachePoints(), b.checkOutput())
+}
+
+func read(request []byte) (b body, err error) {
+	if err := json.Unmarshal(request, &b); err != nil {
+		return b, fmt.Errorf("the body is not JSON of the right kind: %w", err)
+	}
+	return b, nil
 }
 
 // checkCachePoints goes through tools, system and messages, which is the order of what is cached.

@@ -80,10 +80,6 @@ func runBench(ctx context.Context, out, people io.Writer, rounds int, dir string
 	if err != nil {
 		return err
 	}
-	return report(out, people, all, boots)
-}
-
-func report(out, people io.Writer, all []measurement, boots []bootstrap) error {
 	lines := json.NewEncoder(out)
 	tw := tabwriter.NewWriter(people, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(tw, "work\tn\tus/iter\tfloor us\tratio\tbytes/iter\twrites\treads\tWCU\ttransitions\t")

@@ -2,7 +2,6 @@ package clock
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"runtime/debug"
 )
@@ -25,7 +24,13 @@ type task struct {
 func newTask(v *Virtual, f func()) *task {
 	t := &task{v: v, run: f}
 	t.timer.index = -1
-	t.timer.fire = func() { v.expire(t) }
+	t.timer.fire = func() { // Wake a task whose time is up.
+		if t.signal != nil {
+			v.wake(t, ErrTimeout)
+			return
+		}
+		v.wake(t, nil)
+	}
 	return t
 }
 
@@ -49,13 +54,4 @@ func (t *task) turn() {
 		t.resume, _ = iter.Pull(t.body)
 	}
 	t.resume()
-}
-
-// block gives the baton back until the scheduler makes t ready, and returns why it did.
-func (t *task) block() error {
-	t.yield(struct{}{})
-	if errors.Is(t.why, ErrStopped) {
-		t.stopped = true
-	}
-	return t.why
 }

@@ -120,7 +120,12 @@ func (v *Virtual) park(ctx context.Context, s *virtualSignal, d time.Duration) e
 		v.set(&t.timer, v.Now().Add(d))
 	}
 	v.parked = append(v.parked, t)
-	return t.block()
+	// Give the baton back until the scheduler makes t ready, and return why it did.
+	t.yield(struct{}{})
+	if errors.Is(t.why, ErrStopped) {
+		t.stopped = true
+	}
+	return t.why
 }
 
 // wake makes a parked task able to run; its block will return why.
@@ -132,13 +137,4 @@ func (v *Virtual) wake(t *task, why error) {
 	}
 	t.ctx, t.signal, t.why = nil, nil, why
 	v.ready = append(v.ready, t)
-}
-
-// expire wakes a task whose time is up.
-func (v *Virtual) expire(t *task) {
-	if t.signal != nil {
-		v.wake(t, ErrTimeout)
-		return
-	}
-	v.wake(t, nil)
 }

@@ -12,11 +12,7 @@ func CallFormat(d *agent.Definition) string {
 	if d.Model.Dialect != agent.DialectXML {
 		return d.Word(agent.WordFormatNative, nil)
 	}
-	return d.Word(agent.WordFormatXML, map[string]any{"Example": exampleCall(d)})
-}
-
-// exampleCall is a call of a tool that d has.
-func exampleCall(d *agent.Definition) string {
+	// A call of a tool that d has.
 	example := agent.ToolSpec{Name: "TOOL"}
 	if own := append(d.LoopBreaking(), d.Tools...); len(own) > 0 {
 		example = own[0]
@@ -30,7 +26,7 @@ func exampleCall(d *agent.Definition) string {
 	case agent.ToolConverse:
 		arguments = `{"message": "Good morning."}`
 	}
-	return textOfCall(example, json.RawMessage(arguments))
+	return d.Word(agent.WordFormatXML, map[string]any{"Example": textOfCall(example, json.RawMessage(arguments))})
 }
 
 // ToolLine is the line about a tool in the list that a system text shows.

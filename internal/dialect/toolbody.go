@@ -115,10 +115,18 @@ func nameIn(key string, raw json.RawMessage) (string, error) {
 }
 
 func readElementCall(body string) (c TextCall, err error) {
-	root, err := readElements(body)
-	if err != nil {
-		return c, err
+	// Read elements that stand side by side; the root that holds them has no name. Errors are fit for a
+	// model.
+	r := elementReader{in: body, open: []*toolElement{{}}}
+	for r.in != "" {
+		if err := r.next(); err != nil {
+			return c, err
+		}
 	}
+	if len(r.open) > 1 {
+		return c, fmt.Errorf("<%s> has no end", r.top().name)
+	}
+	root := r.open[0]
 	if !root.blank() {
 		return c, errors.New("the call is neither a JSON object nor elements: it has text outside of them")
 	}

@@ -22,20 +22,6 @@ type toolElement struct {
 // blank reports whether there is no text beside the children.
 func (e *toolElement) blank() bool { return strings.TrimSpace(e.text.String()) == "" }
 
-// readElements reads elements that stand side by side; the root that holds them has no name. Errors are fit for a model.
-func readElements(in string) (*toolElement, error) {
-	r := elementReader{in: in, open: []*toolElement{{}}}
-	for r.in != "" {
-		if err := r.next(); err != nil {
-			return nil, err
-		}
-	}
-	if len(r.open) > 1 {
-		return nil, fmt.Errorf("<%s> has no end", r.top().name)
-	}
-	return r.open[0], nil
-}
-
 type elementReader struct {
 	in   string         // what is left
 	open []*toolElement // from the root to the one that is being read

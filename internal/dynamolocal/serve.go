@@ -48,7 +48,11 @@ func serveUntilEnd(socket, folder string, contained bool) error {
 	if err != nil {
 		return err
 	}
-	java := command(folder, port)
+	java := exec.Command("java",
+		"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.library.path=./DynamoDBLocal_lib",
+		"-jar", "DynamoDBLocal.jar", "-port", strconv.Itoa(port), "-inMemory", "-sharedDb", "-disableTelemetry")
+	java.Dir = folder
+	java.Stdout, java.Stderr = os.Stderr, os.Stderr
 	if err := java.Start(); err != nil {
 		return fmt.Errorf("start java: %w", err)
 	}
@@ -77,15 +81,6 @@ func freePort() (int, error) {
 		return 0, fmt.Errorf("find a port: %w", err)
 	}
 	return l.Addr().(*net.TCPAddr).Port, l.Close()
-}
-
-func command(folder string, port int) *exec.Cmd {
-	java := exec.Command("java",
-		"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.library.path=./DynamoDBLocal_lib",
-		"-jar", "DynamoDBLocal.jar", "-port", strconv.Itoa(port), "-inMemory", "-sharedDb", "-disableTelemetry")
-	java.Dir = folder
-	java.Stdout, java.Stderr = os.Stderr, os.Stderr
-	return java
 }
 
 // relay waits until the server takes connections, says so, and hands it those made to the socket.

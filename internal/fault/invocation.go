@@ -138,12 +138,6 @@ func (i *invocation) mustLive() {
 	}
 }
 
-// expire ends the invocation's context: its time is up.
-func (i *invocation) expire() {
-	i.life.up.Store(true)
-	i.cancel()
-}
-
 // abandon has the caller of an invocation give it up and stops it where it is, until others have made so many calls, or nothing else moves.
 func (in *Injector) abandon(i *invocation, patience int) {
 	in.mu.Lock()

@@ -163,7 +163,8 @@ func (in *Injector) hit(ctx context.Context, i *invocation, p Point, c Call, cal
 // timeUp ends the time that the invocation has.
 func (in *Injector) timeUp(_ context.Context, i *invocation, more int, call func() error) error {
 	if more == 0 {
-		i.expire()
+		i.life.up.Store(true)
+		i.cancel()
 		return context.DeadlineExceeded
 	}
 	return i.unheard(call)

@@ -23,7 +23,17 @@ func toolPolicy(config json.RawMessage) (Plugin, error) {
 	}
 	return Plugin{
 		BeforeInference: func(_ context.Context, m *BeforeInference) error {
-			c.filter(m)
+			if len(c.Allow) > 0 {
+				m.IncludeOnly()
+			}
+			for _, t := range m.Agent().Tools {
+				if matched(c.Allow, t.Name) {
+					m.IncludeOnly(t.Name)
+				}
+				if matched(c.Exclude, t.Name) {
+					m.Exclude(t.Name)
+				}
+			}
 			return nil
 		},
 		BeforeTool: func(_ context.Context, m *BeforeTool) error {
@@ -33,20 +43,6 @@ func toolPolicy(config json.RawMessage) (Plugin, error) {
 			return nil
 		},
 	}, nil
-}
-
-func (c toolPolicyConfig) filter(m *BeforeInference) {
-	if len(c.Allow) > 0 {
-		m.IncludeOnly()
-	}
-	for _, t := range m.Agent().Tools {
-		if matched(c.Allow, t.Name) {
-			m.IncludeOnly(t.Name)
-		}
-		if matched(c.Exclude, t.Name) {
-			m.Exclude(t.Name)
-		}
-	}
 }
 
 func matched(patterns []string, tool string) bool {

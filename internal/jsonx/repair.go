@@ -119,7 +119,12 @@ func (r *repairer) members(closing byte, member func() bool) bool {
 	r.out = append(r.out, r.peek())
 	r.at++
 	for n := 0; ; n++ {
-		r.separators()
+		// Skip commas, as many as there are.
+		r.space()
+		for r.peek() == ',' {
+			r.at++
+			r.space()
+		}
 		switch c := r.peek(); c {
 		case closing:
 			r.at++
@@ -135,15 +140,6 @@ func (r *repairer) members(closing byte, member func() bool) bool {
 		if !member() {
 			return false
 		}
-	}
-}
-
-// separators skips commas, as many as there are.
-func (r *repairer) separators() {
-	r.space()
-	for r.peek() == ',' {
-		r.at++
-		r.space()
 	}
 }
 

@@ -60,7 +60,12 @@ func Watch(
 // goes on without traces and metrics by OpenTelemetry if they are misconfigured.
 func observe(getenv func(string) string, out, log io.Writer) (*Observer, error) {
 	clk := clock.System()
-	warn := func(text string) { logLine(log, text) }
+	warn := func(text string) { // Write one line of the function's log.
+		line, err := json.Marshal(map[string]string{"level": "WARN", "message": text})
+		if err == nil { // a map of strings always marshals
+			_, _ = fmt.Fprintf(log, "%s\n", line) // a log that cannot be written has nobody to be told to
+		}
+	}
 	o, sends, misconfigured := Watch(getenv, telemetry.OTLP{}, clk, warn)
 	o.Send, o.Log = sends, warn
 	switch got := getenv(envMetrics); got {
@@ -83,14 +88,6 @@ func (o *Observer) without(part string, err error) {
 	o.Log("goes on without " + part + ": " + err.Error())
 	if o.Metrics != nil {
 		o.Metrics.Count(metrics.Misconfigured, 1)
-	}
-}
-
-// logLine writes one line of the function's log.
-func logLine(w io.Writer, text string) {
-	line, err := json.Marshal(map[string]string{"level": "WARN", "message": text})
-	if err == nil { // a map of strings always marshals
-		_, _ = fmt.Fprintf(w, "%s\n", line) // a log that cannot be written has nobody to be told to
 	}
 }
 

@@ -128,10 +128,6 @@ func (s *sweeping) serve(ctx context.Context, payload []byte) (out []byte, err e
 			out, err = nil, &Error{Kind: KindInternal, Err: errors.New("the sweep panicked; its log says where")}
 		}
 	}()
-	return s.dispatch(ctx, payload)
-}
-
-func (s *sweeping) dispatch(ctx context.Context, payload []byte) ([]byte, error) {
 	var t trigger
 	if err := jsonx.DecodeKnown(payload, eventLimits, &t); err != nil {
 		return nil, invalidf("read the event: want an event of EventBridge, got something of another form")

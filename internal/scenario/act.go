@@ -76,7 +76,8 @@ func (s *stage) leave() {
 
 // interfere does a deed, and reports whether there was anything to do.
 func (s *stage) interfere(a Act) bool {
-	if !s.started() {
+	_, err := s.record.Head(context.Background(), tenant, s.run)
+	if !(err == nil) {
 		return false
 	}
 	switch a.Do {
@@ -119,12 +120,6 @@ func (s *stage) interfere(a Act) bool {
 	default:
 		panic("scenario: deed " + string(a.Do))
 	}
-}
-
-// started reports whether the run is on record.
-func (s *stage) started() bool {
-	_, err := s.record.Head(context.Background(), tenant, s.run)
-	return err == nil
 }
 
 // try does something as an invocation of its own, and again if that has no answer, unless whoever does it is lost.

@@ -193,7 +193,9 @@ func (s *stage) perform(l line) {
 	}
 	if err == nil {
 		err = s.insist(strings.TrimSpace(l.do+" "+l.call), act)
-		s.judge(l, err)
+		if s.promisesOnly && err != nil && !refusal(err) {
+			s.violate("people", fmt.Sprintf("%s %s: %v", l.do, l.call, err), "taken or refused")
+		}
 	}
 	at := Failure{Path: fmt.Sprintf("%s:%d: %s", s.scenario.archive, l.number, l.do)}
 	switch {
@@ -207,13 +209,6 @@ func (s *stage) perform(l line) {
 		at.Got, at.Want = err.Error(), "taken or refused"
 	}
 	s.fail(at)
-}
-
-// judge wants what people do to be taken or refused, whatever it is.
-func (s *stage) judge(l line, err error) {
-	if s.promisesOnly && err != nil && !refusal(err) {
-		s.violate("people", fmt.Sprintf("%s %s: %v", l.do, l.call, err), "taken or refused")
-	}
 }
 
 // errNobodyWaits refuses to let a wait run out that is not there.
@@ -305,7 +300,15 @@ func (p *part) decide(l line, a approval.Action, note string) (action, error) {
 		return nil, err
 	}
 	if c.Request == "" && c.Asks == 0 && a != approval.Edit {
-		return p.direct(l, a, note)
+		// Aim a decision. One that is kept has an id, so that a person who repeats it says it once.
+		l0, err := p.stage.record.Load(context.Background(), tenant, p.run)
+		if err != nil {
+			return nil, err
+		}
+		r := approval.Directive{
+			Tenant: tenant, Run: p.run, Target: l.call, ID: fmt.Sprintf("line-%d", l.number), Action: a, Result: l.result, Note: note, By: l.by,
+		}
+		return p.stage.machine.Desk.Direct(context.Background(), &l0.State, r)
 	}
 	r := approval.Request{Tenant: tenant, ID: id, Action: a, Args: l.args, Result: l.result, Note: note, By: l.by, Grant: l.grant}
 	if c.Request != "" { // what is decided about a blocked call is its tool
@@ -318,18 +321,6 @@ func (p *part) decide(l line, a approval.Action, note string) (action, error) {
 		_, err := p.stage.machine.Desk.Decide(ctx, r)
 		return err
 	}, nil
-}
-
-// direct aims a decision. One that is kept has an id, so that a person who repeats it says it once.
-func (p *part) direct(l line, a approval.Action, note string) (action, error) {
-	l0, err := p.stage.record.Load(context.Background(), tenant, p.run)
-	if err != nil {
-		return nil, err
-	}
-	r := approval.Directive{
-		Tenant: tenant, Run: p.run, Target: l.call, ID: fmt.Sprintf("line-%d", l.number), Action: a, Result: l.result, Note: note, By: l.by,
-	}
-	return p.stage.machine.Desk.Direct(context.Background(), &l0.State, r)
 }
 
 // answer is data for a call whose outcome is unknown, and a decision for one that waits for a person (semantics 3.5).

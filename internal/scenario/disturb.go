@@ -1,12 +1,16 @@
 package scenario
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/run"
@@ -127,7 +131,26 @@ func (s *stage) stopHere(function string, payload []byte) bool {
 	if s.seenBefore == nil || !s.alone() {
 		return false
 	}
-	print := s.print(function, payload)
+	// A digest of everything that can still matter: the table, the executions, the world outside and what
+	// is left of the story. Two states with one print go on alike. What was drawn at random counts by the
+	// place where it first stands, instants by how many minutes they lie ahead.
+	var all bytes.Buffer
+	for _, it := range s.items.All() {
+		fmt.Fprintf(&all, "%s|%s|%s|%s|", it.PK, it.SK, it.Index, it.IndexSort)
+		for _, k := range slices.Sorted(maps.Keys(it.Attrs)) {
+			v := it.Attrs[k]
+			fmt.Fprintf(&all, "%s=%s%d;", k, v.String(), v.Int())
+		}
+		all.Write(it.Body)
+		all.WriteByte('\n')
+	}
+	fmt.Fprintf(&all, "%s %s timers=%d\n", function, payload, s.clock.Timers())
+	for _, x := range s.machine.Engine.List(nil, "") { //nolint:staticcheck // it looks at nothing of the context
+		fmt.Fprintf(&all, "%s %s %v\n", x.Name, x.Status, x.Status == asl.Running)
+	}
+	s.printStory(&all)
+	sum := sha256.Sum256(s.canonical(all.Bytes()))
+	print := [16]byte(sum[:16])
 	s.boundaries = append(s.boundaries, Boundary{Call: len(s.faults.Calls()) + 1, Print: print})
 	if s.seenBefore(print) {
 		s.pruned = true

@@ -6,20 +6,6 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// effects are those of all tools so far.
-func (s *stage) effects() []Effect {
-	var list []Effect
-	for _, e := range s.entered {
-		if !e.tookEffect() {
-			continue
-		}
-		p := s.partOf(e.run)
-		c, _ := p.calledIn(e.run, e.execution.call)
-		list = append(list, Effect{Run: e.run, Call: e.execution.call, Tool: c.Tool, Args: string(e.args), Repeatable: p.repeatable(c.Tool)})
-	}
-	return list
-}
-
 // runs are all runs of the story as they are on record. One that cannot be read is a promise broken already.
 func (s *stage) runs() []Run {
 	story, err := s.story()

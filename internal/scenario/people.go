@@ -136,7 +136,12 @@ func (s section) line(raw []byte, n int) (line, error) {
 func (f lineForm) check() agentfile.Problem {
 	takes, ok := deeds[f.Do]
 	if !ok {
-		return agentfile.Problem{Key: "do", Text: fmt.Sprintf("got %q, want one of %s", f.Do, strings.Join(sortedDeeds(), ", "))}
+		var names []string
+		for name := range deeds {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		return agentfile.Problem{Key: "do", Text: fmt.Sprintf("got %q, want one of %s", f.Do, strings.Join(names, ", "))}
 	}
 	for _, key := range f.present() {
 		if !slices.Contains(takes, key) && !slices.Contains(takes, strings.ToUpper(key)) {
@@ -170,15 +175,6 @@ func (f lineForm) present() []string {
 		}
 	}
 	return keys
-}
-
-func sortedDeeds() []string {
-	var names []string
-	for name := range deeds {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // localUser is who acts where a line does not say.

@@ -2,39 +2,13 @@ package scenario
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"time"
-
-	"github.com/countersign/countersign/internal/asl"
 )
-
-// print is a digest of everything that can still matter: the table, the executions, the world outside and what is left of the story. Two
-// states with one print go on alike. What was drawn at random counts by the place where it first stands, instants by how many minutes they lie
-// ahead.
-func (s *stage) print(function string, payload []byte) [16]byte {
-	var all bytes.Buffer
-	for _, it := range s.items.All() {
-		fmt.Fprintf(&all, "%s|%s|%s|%s|", it.PK, it.SK, it.Index, it.IndexSort)
-		for _, k := range slices.Sorted(maps.Keys(it.Attrs)) {
-			v := it.Attrs[k]
-			fmt.Fprintf(&all, "%s=%s%d;", k, v.String(), v.Int())
-		}
-		all.Write(it.Body)
-		all.WriteByte('\n')
-	}
-	fmt.Fprintf(&all, "%s %s timers=%d\n", function, payload, s.clock.Timers())
-	for _, x := range s.machine.Engine.List(nil, "") { //nolint:staticcheck // it looks at nothing of the context
-		fmt.Fprintf(&all, "%s %s %v\n", x.Name, x.Status, x.Status == asl.Running)
-	}
-	s.printStory(&all)
-	sum := sha256.Sum256(s.canonical(all.Bytes()))
-	return [16]byte(sum[:16])
-}
 
 // printStory adds the world outside and what is left of the story.
 func (s *stage) printStory(all *bytes.Buffer) {

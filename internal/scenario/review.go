@@ -42,7 +42,14 @@ func (s *stage) review() Result {
 	for _, m := range family {
 		m.part.used()
 	}
-	s.unplayed(family)
+	// Find agents of the story that nobody has asked, though their script says something.
+	for _, name := range slices.Sorted(maps.Keys(s.scenario.delegates)) {
+		if _, ok := of(family, name); !ok {
+			for _, n := range script.New(s.scenario.delegates[name].script).Leftover() {
+				s.fail(s.unused(n, "reply"))
+			}
+		}
+	}
 	for _, l := range append(s.cast.queue, s.cast.moments...) {
 		s.fail(s.unused(l.number, l.do))
 	}
@@ -59,17 +66,6 @@ func (p *part) used() {
 		p.stage.fail(p.stage.unused(n, "reply"))
 	}
 	p.stage.failures = append(p.stage.failures, p.ledger.leftover()...)
-}
-
-// unplayed finds agents of the story that nobody has asked, though their script says something.
-func (s *stage) unplayed(family []member) {
-	for _, name := range slices.Sorted(maps.Keys(s.scenario.delegates)) {
-		if _, ok := of(family, name); !ok {
-			for _, n := range script.New(s.scenario.delegates[name].script).Leftover() {
-				s.fail(s.unused(n, "reply"))
-			}
-		}
-	}
 }
 
 // compareChildren matches the runs that the run's calls were, and theirs, against what is wanted of them, and gives their journals.
@@ -170,10 +166,25 @@ func (p *part) got(ctx context.Context, wanted want, state *run.AgentState, entr
 	if got["calls"], err = p.withUndos(ctx, state, got["calls"]); err != nil {
 		return nil, err
 	}
-	requests, err := p.requestsMade(ctx, entries)
-	if err != nil {
-		return nil, err
+	// The requests to people in the order in which they were made, as they stand now.
+	requests := []approval.Approval{}
+	for _, id := range asks(entries) {
+		if slices.Contains(p.stage.unforeseen, id) {
+			continue
+		}
+		a, err := approval.Get(ctx, p.stage.table, tenant, id)
+		if refusal(err) { // an outcome that was settled in the very entry that found it unknown: nobody was asked
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if p.stage.disturbed() && a.Kind == approval.KindOutcome && a.Status == approval.Voided { // what became of the call came late, and nobody had to say
+			continue
+		}
+		requests = append(requests, a)
 	}
+
 	events, err := p.events(wanted, entries)
 	if err != nil {
 		return nil, err
@@ -221,28 +232,6 @@ func (p *part) events(wanted want, entries []run.Entry) ([]string, error) {
 		}
 	}
 	return names, nil
-}
-
-// requestsMade are the requests to people in the order in which they were made, as they stand now.
-func (p *part) requestsMade(ctx context.Context, entries []run.Entry) ([]approval.Approval, error) {
-	list := []approval.Approval{}
-	for _, id := range asks(entries) {
-		if slices.Contains(p.stage.unforeseen, id) {
-			continue
-		}
-		a, err := approval.Get(ctx, p.stage.table, tenant, id)
-		if refusal(err) { // an outcome that was settled in the very entry that found it unknown: nobody was asked
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		if p.stage.disturbed() && a.Kind == approval.KindOutcome && a.Status == approval.Voided { // what became of the call came late, and nobody had to say
-			continue
-		}
-		list = append(list, a)
-	}
-	return list, nil
 }
 
 // asks are the ids of the requests that entries make.
@@ -295,11 +284,7 @@ func (p *part) relaxed(wanted want, state *run.AgentState) (want, error) {
 	if raw, ok := wanted["notified"]; ok && p.stage.relaxedNotified(raw) {
 		delete(wanted, "notified")
 	}
-	return p.relaxedCalls(wanted, state)
-}
-
-// relaxedCalls is relaxed for the executions of calls.
-func (p *part) relaxedCalls(wanted want, state *run.AgentState) (want, error) {
+	// Relaxed for the executions of calls.
 	var calls []map[string]json.RawMessage
 	if raw, ok := wanted["calls"]; !ok || json.Unmarshal(raw, &calls) != nil {
 		return wanted, nil

@@ -141,11 +141,7 @@ func (s *Scenario) loadTools(files map[string]section, ps *problems) {
 	if !ok {
 		f = files[agentFile]
 	}
-	s.checkAgent(f, ps)
-}
-
-// checkAgent adds what is wrong with the agent and its tools as a whole, each by itself.
-func (s *Scenario) checkAgent(f section, ps *problems) {
+	// Add what is wrong with the agent and its tools as a whole, each by itself.
 	err := s.agent.Check()
 	var found agent.Problems
 	if !errors.As(err, &found) {

@@ -102,29 +102,35 @@ func (s *Scenario) Run(o Options) Result {
 	if err := st.clock.Run(st.play); err != nil {
 		st.broken(err)
 	}
-	return st.came()
-}
-
-// came is what came of the run.
-func (s *stage) came() Result {
-	r := Result{Calls: s.faults.Calls(), Boundaries: s.boundaries, Idle: s.idleActs, Repaired: s.repaired, Sweeps: s.sweeps, Diverged: s.diverged}
-	if s.pruned {
+	// What came of the run.
+	r := Result{Calls: st.faults.Calls(), Boundaries: st.boundaries, Idle: st.idleActs, Repaired: st.repaired, Sweeps: st.sweeps, Diverged: st.diverged}
+	if st.pruned {
 		r.Pruned = true
-		r.Violations = s.violations
+		r.Violations = st.violations
 		return r
 	}
-	if len(s.failures) == 0 || s.disturbed() {
-		s.promises()
+	if len(st.failures) == 0 || st.disturbed() {
+		st.promises()
 	}
-	if s.promisesOnly {
-		r.Effects, r.Runs = s.effects(), s.runs()
+	if st.promisesOnly {
+		// Those of all tools so far.
+		var list []Effect
+		for _, e := range st.entered {
+			if !e.tookEffect() {
+				continue
+			}
+			p := st.partOf(e.run)
+			c, _ := p.calledIn(e.run, e.execution.call)
+			list = append(list, Effect{Run: e.run, Call: e.execution.call, Tool: c.Tool, Args: string(e.args), Repeatable: p.repeatable(c.Tool)})
+		}
+		r.Effects, r.Runs = list, st.runs()
 	}
-	r.Violations = s.violations
-	if s.diverged || s.otherStory() {
-		r.Failures = s.broke
+	r.Violations = st.violations
+	if st.diverged || st.otherStory() {
+		r.Failures = st.broke
 		return r
 	}
-	reviewed := s.review()
+	reviewed := st.review()
 	r.Failures, r.Journal, r.Children, r.Seed = reviewed.Failures, reviewed.Journal, reviewed.Children, reviewed.Seed
 	return r
 }

@@ -36,7 +36,17 @@ func Handler(e *asl.Engine) http.Handler {
 		}),
 		"DescribeExecution": op(func(ctx context.Context, in describeInput) (any, error) {
 			d, err := e.Describe(ctx, in.ExecutionArn)
-			return described(d), err
+			out := map[string]any{
+				"executionArn": d.ExecutionARN, "name": d.Name, "status": string(d.Status), "input": string(d.Input),
+				"startDate": float64(d.StartDate.UnixMilli()) / 1000,
+			}
+			if d.Status.Terminal() {
+				out["stopDate"] = float64(d.StopDate.UnixMilli()) / 1000
+			}
+			if d.Output != nil {
+				out["output"] = string(d.Output)
+			}
+			return out, err
 		}),
 		"ListExecutions": op(func(ctx context.Context, in listInput) (any, error) {
 			return listed(e, e.List(ctx, asl.Status(in.StatusFilter)), in)
@@ -56,7 +66,17 @@ func Handler(e *asl.Engine) http.Handler {
 			fail(w, "SerializationException", err.Error())
 			return
 		}
-		answer(w, r, f, body)
+		out, err := f(r.Context(), body)
+		var refused *asl.Error
+		switch {
+		case errors.As(err, &refused):
+			fail(w, refused.Name, refused.Message)
+		case err != nil:
+			http.Error(w, `{"__type":"InternalFailure"}`, http.StatusInternalServerError)
+		default:
+			w.Header().Set("Content-Type", "application/x-amz-json-1.0")
+			_ = json.NewEncoder(w).Encode(out) // the client is gone if this fails
+		}
 	})
 }
 
@@ -79,20 +99,6 @@ func op[In any](f func(context.Context, In) (any, error)) func(context.Context, 
 		}
 		return f(ctx, in)
 	}
-}
-
-func described(d asl.Description) map[string]any {
-	out := map[string]any{
-		"executionArn": d.ExecutionARN, "name": d.Name, "status": string(d.Status), "input": string(d.Input),
-		"startDate": float64(d.StartDate.UnixMilli()) / 1000,
-	}
-	if d.Status.Terminal() {
-		out["stopDate"] = float64(d.StopDate.UnixMilli()) / 1000
-	}
-	if d.Output != nil {
-		out["output"] = string(d.Output)
-	}
-	return out
 }
 
 // listed is a page of executions, newest first. Its token is how many came before.
@@ -120,20 +126,6 @@ func listed(e *asl.Engine, all []asl.Description, in listInput) (any, error) {
 		out["nextToken"] = strconv.Itoa(to)
 	}
 	return out, nil
-}
-
-func answer(w http.ResponseWriter, r *http.Request, f func(context.Context, []byte) (any, error), body []byte) {
-	out, err := f(r.Context(), body)
-	var refused *asl.Error
-	switch {
-	case errors.As(err, &refused):
-		fail(w, refused.Name, refused.Message)
-	case err != nil:
-		http.Error(w, `{"__type":"InternalFailure"}`, http.StatusInternalServerError)
-	default:
-		w.Header().Set("Content-Type", "application/x-amz-json-1.0")
-		_ = json.NewEncoder(w).Encode(out) // the client is gone if this fails
-	}
 }
 
 func fail(w http.ResponseWriter, name, message string) {

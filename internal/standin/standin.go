@@ -36,7 +36,11 @@ func (Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, error)
 	}
 	i := slices.IndexFunc(jobs, func(j job) bool { return j.fits(r) })
 	if i < 0 {
-		return agent.Reply{}, &agent.ModelError{Class: agent.ModelInvalid, Model: "stand-in", Message: "the stand-in knows the jobs of " + known() +
+		names := make([]string, len(jobs))
+		for i, j := range jobs {
+			names[i] = "agents/" + j.agent
+		}
+		return agent.Reply{}, &agent.ModelError{Class: agent.ModelInvalid, Model: "stand-in", Message: "the stand-in knows the jobs of " + (strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]) +
 			", and this agent has the tools of none of them; use a real model for anything else"}
 	}
 	reply := jobs[i].decide(r)
@@ -60,14 +64,6 @@ func called(messages []run.Message, tool string) bool {
 		use, ok := m.Block.(run.ToolUse)
 		return ok && use.Name == tool
 	})
-}
-
-func known() string {
-	names := make([]string, len(jobs))
-	for i, j := range jobs {
-		names[i] = "agents/" + j.agent
-	}
-	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
 }
 
 // call asks for a tool.

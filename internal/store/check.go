@@ -68,19 +68,6 @@ func checkOp(op Op) error {
 	if err := CheckKey(op.Item.Key); err != nil {
 		return err
 	}
-	if err := checkKind(op); err != nil {
-		return err
-	}
-	if err := checkIndex(op.Item); err != nil {
-		return err
-	}
-	if err := checkAttrs(op.Item.Attrs); err != nil {
-		return err
-	}
-	return checkConds(op.If)
-}
-
-func checkKind(op Op) error {
 	it := op.Item
 	bare := len(it.Attrs) == 0 && it.Index == "" && it.IndexSort == ""
 	switch op.Kind {
@@ -99,7 +86,14 @@ func checkKind(op Op) error {
 	default:
 		return fmt.Errorf("unknown kind %d: %w", op.Kind, ErrInvalid)
 	}
-	return nil
+
+	if err := checkIndex(op.Item); err != nil {
+		return err
+	}
+	if err := checkAttrs(op.Item.Attrs); err != nil {
+		return err
+	}
+	return checkConds(op.If)
 }
 
 func checkIndex(it Item) error {

@@ -27,28 +27,6 @@ type character struct {
 	escapes []string
 }
 
-func newEcho(name, secret string) echo {
-	e := echo{name: name, secret: secret}
-	for rest := secret; rest != ""; {
-		_, size := utf8.DecodeRuneInString(rest)
-		e.chars = append(e.chars, character{rest[:size], escapes(rest[:size])})
-		rest = rest[size:]
-	}
-	first := string(hexDigits[secret[0]>>4])
-	for _, c := range []byte(secret[:1] + first + strings.ToUpper(first) + `%&\`) {
-		e.starts[c] = true
-	}
-	e.starts['+'] = e.starts['+'] || secret[0] == ' '
-	for lead := range 3 { // where it stands among the bytes that are encoded together
-		for _, form := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
-			if text := within64(form, secret, lead); len(text) >= MinSecret {
-				e.base64, e.starts[text[0]] = append(e.base64, text), true
-			}
-		}
-	}
-	return e
-}
-
 // within64 is the part of an encoding that a secret behind so many other bytes determines alone.
 func within64(e *base64.Encoding, secret string, lead int) string {
 	text := e.EncodeToString([]byte(strings.Repeat("\x00", lead) + secret))

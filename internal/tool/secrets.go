@@ -2,10 +2,12 @@ package tool
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/countersign/countersign/internal/agent"
 )
@@ -86,7 +88,25 @@ func (d *Disclosure) Value(ctx context.Context, name string) (string, error) {
 		return "", fmt.Errorf("read secret %s: want at least %d bytes, got fewer", name, MinSecret)
 	}
 	d.values[name] = v
-	d.echoes = append(d.echoes, newEcho(name, v))
+	e := echo{name: name, secret: v}
+	for rest := v; rest != ""; {
+		_, size := utf8.DecodeRuneInString(rest)
+		e.chars = append(e.chars, character{rest[:size], escapes(rest[:size])})
+		rest = rest[size:]
+	}
+	first := string(hexDigits[v[0]>>4])
+	for _, c := range []byte(v[:1] + first + strings.ToUpper(first) + `%&\`) {
+		e.starts[c] = true
+	}
+	e.starts['+'] = e.starts['+'] || v[0] == ' '
+	for lead := range 3 { // where it stands among the bytes that are encoded together
+		for _, form := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+			if text := within64(form, v, lead); len(text) >= MinSecret {
+				e.base64, e.starts[text[0]] = append(e.base64, text), true
+			}
+		}
+	}
+	d.echoes = append(d.echoes, e)
 	slices.SortFunc(d.echoes, func(a, b echo) int { return strings.Compare(a.name, b.name) })
 	return v, nil
 }

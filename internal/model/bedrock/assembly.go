@@ -11,7 +11,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime"
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/types"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -51,23 +50,6 @@ type callParts struct {
 
 func newAssembly(model string, tell func(agent.Delta)) *assembly {
 	return &assembly{model: model, tell: tell, blocks: map[int32]*callParts{}}
-}
-
-// addWhole takes a reply that came in one piece.
-func (a *assembly) addWhole(out *bedrockruntime.ConverseOutput) error {
-	message, ok := out.Output.(*types.ConverseOutputMemberMessage)
-	if !ok || out.StopReason == "" {
-		return failed(agent.ModelInvalid, "reply has no message or no stop reason")
-	}
-	if err := a.addBlocks(message.Value.Content); err != nil {
-		return err
-	}
-	a.stop = clip(string(out.StopReason))
-	a.usage = tokens(out.Usage)
-	if out.Trace != nil {
-		a.routed(out.Trace.PromptRouter)
-	}
-	return nil
 }
 
 // addBlocks adds the blocks that a reply is made of and skips the others. A block that is the one before it, the same in

@@ -23,6 +23,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime"
+	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/types"
 
 	"github.com/countersign/countersign/internal/agent"
 )
@@ -126,7 +127,20 @@ func (m *Model) converse(ctx context.Context, p systemPrompt, a *assembly) error
 	if err != nil {
 		return callFailure(ctx, err)
 	}
-	return a.addWhole(out)
+	// Take a reply that came in one piece.
+	message, ok := out.Output.(*types.ConverseOutputMemberMessage)
+	if !ok || out.StopReason == "" {
+		return failed(agent.ModelInvalid, "reply has no message or no stop reason")
+	}
+	if err := a.addBlocks(message.Value.Content); err != nil {
+		return err
+	}
+	a.stop = clip(string(out.StopReason))
+	a.usage = tokens(out.Usage)
+	if out.Trace != nil {
+		a.routed(out.Trace.PromptRouter)
+	}
+	return nil
 }
 
 func (m *Model) converseStream(ctx context.Context, p systemPrompt, a *assembly) error {

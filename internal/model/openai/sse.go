@@ -67,7 +67,13 @@ func (e *eventReader) readLine() ([]byte, error) {
 			return nil, err
 		}
 		if e.takeLine() {
-			return e.dropMark(), nil
+			// Take the byte order mark off the stream's first line.
+			line := e.line
+			if !e.started {
+				e.started = true
+				line = bytes.TrimPrefix(line, []byte("\uFEFF"))
+			}
+			return line, nil
 		}
 	}
 }
@@ -92,14 +98,4 @@ func (e *eventReader) takeLine() bool {
 	e.line = append(e.line, rest[:n]...)
 	_, _ = e.r.Discard(skip + n) // nor can this
 	return ended
-}
-
-// dropMark takes the byte order mark off the stream's first line.
-func (e *eventReader) dropMark() []byte {
-	line := e.line
-	if !e.started {
-		e.started = true
-		line = bytes.TrimPrefix(line, []byte("\uFEFF"))
-	}
-	return line
 }

@@ -21,12 +21,6 @@ func late(a approval.Approval) []string {
 	return a.EscalateTo
 }
 
-// sets are the principals of whom somebody decides.
-func sets(a approval.Approval, now time.Time) []string {
-	approvers, _ := a.Deciders(now)
-	return approvers
-}
-
 // mayDecide reports whether who is among those who decide.
 func mayDecide(a approval.Approval, who policy.Principal, now time.Time) bool {
 	return a.MayDecide(who, now)

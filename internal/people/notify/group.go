@@ -21,26 +21,8 @@ type recipient struct {
 // of each request. It returns the requests that go on; what they still owe is sent one by one.
 func (p *pass) group(ctx context.Context, open []*opened) []*opened {
 	done := map[*opened][]sent{}
-	all, of := recipients(open)
-	for i, to := range all {
-		if p.short(ctx) {
-			break
-		}
-		if i > 0 && i%batch == 0 {
-			open = p.keepAll(ctx, open, done)
-			clear(done)
-		}
-		left := slices.DeleteFunc(of[to], func(r *opened) bool { return !slices.Contains(open, r) })
-		if len(left) > few {
-			p.tell(ctx, to, left, done)
-		}
-	}
-	return p.keepAll(ctx, open, done)
-}
-
-// recipients are those to whom more than few requests owe a message of one kind, in order, and these requests. Updates,
-// remarks and requests that cannot be shown stay by themselves.
-func recipients(open []*opened) ([]recipient, map[recipient][]*opened) {
+	// Those to whom more than few requests owe a message of one kind, in order, and these requests.
+	// Updates, remarks and requests that cannot be shown stay by themselves.
 	of := map[recipient][]*opened{}
 	var order []recipient
 	for _, r := range open {
@@ -55,7 +37,21 @@ func recipients(open []*opened) ([]recipient, map[recipient][]*opened) {
 			of[to] = append(of[to], r)
 		}
 	}
-	return slices.DeleteFunc(order, func(to recipient) bool { return len(of[to]) <= few }), of
+	all := slices.DeleteFunc(order, func(to recipient) bool { return len(of[to]) <= few })
+	for i, to := range all {
+		if p.short(ctx) {
+			break
+		}
+		if i > 0 && i%batch == 0 {
+			open = p.keepAll(ctx, open, done)
+			clear(done)
+		}
+		left := slices.DeleteFunc(of[to], func(r *opened) bool { return !slices.Contains(open, r) })
+		if len(left) > few {
+			p.tell(ctx, to, left, done)
+		}
+	}
+	return p.keepAll(ctx, open, done)
 }
 
 // asks reports whether the delivery is a new message to one who decides.

@@ -20,7 +20,8 @@ func (n *Notifier) approvers(ctx context.Context, a approval.Approval) ([]person
 		return nil, nil
 	}
 	now := n.Clock.Now()
-	all, err := n.Directory.Members(ctx, a.Tenant, sets(a, now))
+	approvers, _ := a.Deciders(now)
+	all, err := n.Directory.Members(ctx, a.Tenant, approvers)
 	if err != nil {
 		return nil, fmt.Errorf("find the approvers of approval %s: %w", a.ID, err)
 	}

@@ -53,32 +53,6 @@ func (b buckets) put(c store.Change) error {
 	return b.items.Put(itemKey(c.New.Key), encode(c.New))
 }
 
-// walk fills a page with the items of a store.Span in the order of r, up to the first that cannot be read.
-func (b buckets) walk(r store.Range, from, until string, page *store.Pager) error {
-	bucket, load := b.items, b.fromItem
-	if r.Index {
-		bucket, load = b.index, b.fromRow
-	}
-	s := span{c: bucket.Cursor(), prefix: r.PK + separator, from: from, until: until}
-	first, next := s.first, s.c.Next
-	if r.Reverse {
-		first, next = s.last, s.c.Prev
-	}
-	for k, v := first(); s.holds(k); k, v = next() {
-		it, err := load(k, v)
-		if err != nil {
-			if at := strings.TrimPrefix(string(k), s.prefix); !r.Index || strings.Count(at, separator) == 2 {
-				page.Skip(at)
-			}
-			return err
-		}
-		if !page.Add(it) {
-			return nil
-		}
-	}
-	return nil
-}
-
 func (b buckets) fromItem(key, value []byte) (store.Item, error) {
 	pk, sk, _ := strings.Cut(string(key), separator)
 	return decode(store.Key{PK: pk, SK: sk}, value)

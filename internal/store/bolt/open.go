@@ -112,11 +112,7 @@ func (t *Table) start(opts Options, old bool) error {
 	if err := t.openDatabase(opts, false); err != nil {
 		return err
 	}
-	return t.makeBuckets()
-}
-
-// makeBuckets commits nothing when there are buckets already.
-func (t *Table) makeBuckets() error {
+	// Commit nothing when there are buckets already.
 	err := t.db.Update(func(tx *bbolt.Tx) error {
 		if tx.Bucket(itemsBucket) != nil {
 			return errNothing
@@ -149,7 +145,16 @@ func (t *Table) openDatabase(opts Options, readOnly bool) error {
 		},
 	})
 	if err != nil {
-		return ofBbolt(err)
+		// Name the errors of bbolt.Open as this package does: what is neither the lock nor the system is the
+		// file.
+		var system syscall.Errno
+		switch {
+		case errors.Is(err, bolterrors.ErrTimeout):
+			return ErrLocked
+		case errors.As(err, &system):
+			return err
+		}
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	t.db = db
 	return nil
@@ -193,18 +198,6 @@ func syncFolder(dir string) error {
 		return err
 	}
 	return errors.Join(f.Sync(), f.Close())
-}
-
-// ofBbolt names the errors of bbolt.Open as this package does: what is neither the lock nor the system is the file.
-func ofBbolt(err error) error {
-	var system syscall.Errno
-	switch {
-	case errors.Is(err, bolterrors.ErrTimeout):
-		return ErrLocked
-	case errors.As(err, &system):
-		return err
-	}
-	return fmt.Errorf("%w: %w", ErrDamaged, err)
 }
 
 // plain takes the path, which OpenError has, out of the system's errors.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"strings"
 	"sync"
 
 	"go.etcd.io/bbolt"
@@ -88,7 +89,29 @@ func (t *Table) Query(ctx context.Context, r store.Range) (store.Page, error) {
 	}
 	pager := store.NewPager(r)
 	err = t.view(func(b buckets) error {
-		return b.walk(r, from, until, pager)
+		// Fill a page with the items of a store.Span in the order of r, up to the first that cannot be read.
+		bucket, load := b.items, b.fromItem
+		if r.Index {
+			bucket, load = b.index, b.fromRow
+		}
+		s := span{c: bucket.Cursor(), prefix: r.PK + separator, from: from, until: until}
+		first, next := s.first, s.c.Next
+		if r.Reverse {
+			first, next = s.last, s.c.Prev
+		}
+		for k, v := first(); s.holds(k); k, v = next() {
+			it, err := load(k, v)
+			if err != nil {
+				if at := strings.TrimPrefix(string(k), s.prefix); !r.Index || strings.Count(at, separator) == 2 {
+					pager.Skip(at)
+				}
+				return err
+			}
+			if !pager.Add(it) {
+				return nil
+			}
+		}
+		return nil
 	})
 	if err != nil {
 		return pager.Page(), fmt.Errorf("query %q in store %s: %w", r.PK, t.path, err)

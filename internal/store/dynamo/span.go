@@ -24,10 +24,19 @@ func spanOf(r store.Range) (span, error) {
 	if r.Cursor == "" {
 		return s, nil
 	}
-	last, err := readCursor(r)
+	// Take a cursor, whose form store.Span has checked, apart into the keys of the store.Position it holds.
+	b, err := base64.RawURLEncoding.DecodeString(r.Cursor)
 	if err != nil {
-		return span{}, err
+		return span{}, fmt.Errorf("query %q: cursor %q: %w", r.PK, r.Cursor, store.ErrInvalid)
 	}
+	last := store.Item{Key: store.Key{PK: r.PK, SK: string(b)}}
+	if parts := strings.Split(string(b), "\x00"); r.Index && len(parts) == 3 {
+		last = store.Item{IndexSort: parts[0], Key: store.Key{PK: parts[1], SK: parts[2]}}
+	}
+	if err := store.CheckKey(last.Key); err != nil || r.Index && last.IndexSort == "" {
+		return span{}, fmt.Errorf("query %q: cursor %q names no item: %w", r.PK, r.Cursor, store.ErrInvalid)
+	}
+
 	if before := r.From != "" && s.sort(last) < r.From; before && !r.Reverse {
 		return s, nil
 	}
@@ -70,22 +79,6 @@ func (s span) startKey() attributes {
 		k[store.NameIndexSort] = str(s.after.IndexSort)
 	}
 	return k
-}
-
-// readCursor takes a cursor, whose form store.Span has checked, apart into the keys of the store.Position it holds.
-func readCursor(r store.Range) (store.Item, error) {
-	b, err := base64.RawURLEncoding.DecodeString(r.Cursor)
-	if err != nil {
-		return store.Item{}, fmt.Errorf("query %q: cursor %q: %w", r.PK, r.Cursor, store.ErrInvalid)
-	}
-	it := store.Item{Key: store.Key{PK: r.PK, SK: string(b)}}
-	if parts := strings.Split(string(b), "\x00"); r.Index && len(parts) == 3 {
-		it = store.Item{IndexSort: parts[0], Key: store.Key{PK: parts[1], SK: parts[2]}}
-	}
-	if err := store.CheckKey(it.Key); err != nil || r.Index && it.IndexSort == "" {
-		return store.Item{}, fmt.Errorf("query %q: cursor %q names no item: %w", r.PK, r.Cursor, store.ErrInvalid)
-	}
-	return it, nil
 }
 
 // cursorAt is the cursor of a page that ended with it, as store.Pager makes it and store.Span reads it.

@@ -81,7 +81,14 @@ func (t *Table) Write(ctx context.Context, ops ...store.Op) error {
 		return err
 	}
 	for _, c := range changes {
-		t.apply(c)
+		if c.Found && c.Old.Index != "" {
+			t.unlist(c.Old)
+		}
+		it := clone(c.New)
+		t.partitions[it.PK] = t.partitions[it.PK].with(row{it.SK, it})
+		if it.Index != "" {
+			t.indexes[it.Index] = t.indexes[it.Index].with(row{store.Position(it, true), it})
+		}
 	}
 	return nil
 }
@@ -94,17 +101,6 @@ func (t *Table) lookup(k store.Key) (store.Item, bool) {
 		return store.Item{}, false
 	}
 	return rs[i].item, true
-}
-
-func (t *Table) apply(c store.Change) {
-	if c.Found && c.Old.Index != "" {
-		t.unlist(c.Old)
-	}
-	it := clone(c.New)
-	t.partitions[it.PK] = t.partitions[it.PK].with(row{it.SK, it})
-	if it.Index != "" {
-		t.indexes[it.Index] = t.indexes[it.Index].with(row{store.Position(it, true), it})
-	}
 }
 
 func (t *Table) unlist(it store.Item) {

@@ -91,7 +91,15 @@ func (m movement) rename(ctx context.Context, root *os.Root) error {
 	if err != nil {
 		return m.explain(err)
 	}
-	return m.flush(from, to)
+	// Make the move outlive a power failure. Where folders cannot be flushed there is nothing to wait for.
+	for _, d := range []*os.File{to, from} {
+		err := d.Sync()
+		if err == nil || errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) || errors.Is(err, fs.ErrPermission) {
+			continue
+		}
+		return fmt.Errorf("moved %s to %s, but its folder could not be flushed to the disk: %w", show(m.source), show(m.destination), bare(err))
+	}
+	return nil
 }
 
 func (m movement) explain(err error) error {
@@ -110,18 +118,6 @@ func (m movement) explain(err error) error {
 	default:
 		return fmt.Errorf("move %s to %s: %w", show(m.source), show(m.destination), bare(err))
 	}
-}
-
-// flush makes the move outlive a power failure. Where folders cannot be flushed there is nothing to wait for.
-func (m movement) flush(from, to *os.File) error {
-	for _, d := range []*os.File{to, from} {
-		err := d.Sync()
-		if err == nil || errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) || errors.Is(err, fs.ErrPermission) {
-			continue
-		}
-		return fmt.Errorf("moved %s to %s, but its folder could not be flushed to the disk: %w", show(m.source), show(m.destination), bare(err))
-	}
-	return nil
 }
 
 // linkThenRemove moves a file where the system has no exclusive rename: the link fails if anything is at the destination. A

@@ -46,7 +46,15 @@ func (r Root) OpenFile(name string) (*os.File, fs.FileInfo, error) {
 		return nil, nil, err
 	}
 	defer root.Close()
-	return openRegular(root, p)
+	// Open a regular file. It looks before it opens, since opening a device can have effects.
+	info, err := root.Stat(p)
+	if err != nil {
+		return nil, nil, explain(root, p, err)
+	}
+	if err := wantRegular(p, info); err != nil {
+		return nil, nil, err
+	}
+	return openLooked(root, p)
 }
 
 func (r Root) open() (*os.Root, error) {
@@ -58,18 +66,6 @@ func (r Root) open() (*os.Root, error) {
 		return nil, fmt.Errorf("open root of the file tools: %w", bare(err))
 	}
 	return root, nil
-}
-
-// openRegular opens a regular file. It looks before it opens, since opening a device can have effects.
-func openRegular(root *os.Root, p string) (*os.File, fs.FileInfo, error) {
-	info, err := root.Stat(p)
-	if err != nil {
-		return nil, nil, explain(root, p, err)
-	}
-	if err := wantRegular(p, info); err != nil {
-		return nil, nil, err
-	}
-	return openLooked(root, p)
 }
 
 // openLooked opens what was a regular file a moment ago and looks again: it may have been swapped. A pipe does not block it.

@@ -188,17 +188,12 @@ func failed(payload []byte) (agent.ToolResultData, error) {
 	} else {
 		said = cmp.Or(said, kind, "it gave no reason")
 	}
-	if f.wordless() {
+	message := string(f.Message)
+	if strings.HasPrefix(string(f.Type), "Sandbox.") || f.Type == "Runtime.ExitError" || f.Type == "Runtime.OutOfMemory" || f.Type == "Extension.Crash" ||
+		f.Type == "" && (strings.Contains(message, "Task timed out after") || strings.Contains(message, "exited before completing request")) {
 		return agent.ToolResultData{}, &tool.LostError{Err: errors.New("the function ended without one: " + said)}
 	}
 	return agent.ToolResultData{Content: "the function failed: " + said, IsError: true}, nil
-}
-
-// wordless reports whether it is Lambda and not the function that speaks: its time was up, or its process ended.
-func (f failure) wordless() bool {
-	message := string(f.Message)
-	return strings.HasPrefix(string(f.Type), "Sandbox.") || f.Type == "Runtime.ExitError" || f.Type == "Runtime.OutOfMemory" || f.Type == "Extension.Crash" ||
-		f.Type == "" && (strings.Contains(message, "Task timed out after") || strings.Contains(message, "exited before completing request"))
 }
 
 // short is foreign text fit to be shown: valid, on one line, without control characters, and not long.

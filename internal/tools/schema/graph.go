@@ -49,21 +49,6 @@ func appendSchema(out []*jsonschema.Schema, v any) []*jsonschema.Schema {
 	return out
 }
 
-// reachable lists root and every schema under it, each once.
-func reachable(root *jsonschema.Schema) []*jsonschema.Schema {
-	seen := map[*jsonschema.Schema]bool{root: true}
-	all := []*jsonschema.Schema{root}
-	for i := 0; i < len(all); i++ {
-		for _, s := range slices.Concat(inPlace(all[i]), named(all[i]), elements(all[i])) {
-			if !seen[s] {
-				seen[s] = true
-				all = append(all, s)
-			}
-		}
-	}
-	return all
-}
-
 // circular reports whether a schema applies itself to the value it is applied to, directly or through others: such a check
 // would never descend and never end.
 func circular(all []*jsonschema.Schema) bool {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"regexp/syntax"
+	"slices"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
@@ -42,7 +43,17 @@ func (m *meter) pay(units int) error {
 // install puts the meter at the entrance of every schema reachable from root. The library calls a schema's format before it
 // descends, on every visit; formats are annotations here, which leaves the place free. It refuses what cannot be metered.
 func (m *meter) install(root *jsonschema.Schema) error {
-	all := reachable(root)
+	// List root and every schema under it, each once.
+	seen := map[*jsonschema.Schema]bool{root: true}
+	all := []*jsonschema.Schema{root}
+	for i := 0; i < len(all); i++ {
+		for _, s := range slices.Concat(inPlace(all[i]), named(all[i]), elements(all[i])) {
+			if !seen[s] {
+				seen[s] = true
+				all = append(all, s)
+			}
+		}
+	}
 	for _, s := range all {
 		if s.DynamicRef != nil || s.RecursiveRef != nil {
 			return errors.New("$dynamicRef and $recursiveRef are not supported in a tool's schema")
@@ -52,7 +63,13 @@ func (m *meter) install(root *jsonschema.Schema) error {
 		return errors.New("a $ref leads in a circle")
 	}
 	for _, s := range all {
-		p := priceOf(s)
+		p := price{once: 1}
+		for _, c := range append(inPlace(s), named(s)...) {
+			p.once += weight(c)
+		}
+		for _, c := range elements(s) {
+			p.each += weight(c)
+		}
 		s.Format = &jsonschema.Format{Name: "checked", Validate: func(v any) error { return m.pay(p.units(v)) }}
 	}
 	return nil
@@ -60,17 +77,6 @@ func (m *meter) install(root *jsonschema.Schema) error {
 
 // price is what a visit of a schema costs: once for itself and its alternatives, and again for each element of the value.
 type price struct{ once, each int }
-
-func priceOf(s *jsonschema.Schema) price {
-	p := price{once: 1}
-	for _, c := range append(inPlace(s), named(s)...) {
-		p.once += weight(c)
-	}
-	for _, c := range elements(s) {
-		p.each += weight(c)
-	}
-	return p
-}
 
 // weight is what happens in a schema before its own meter is asked: the enum is compared.
 func weight(s *jsonschema.Schema) int {

@@ -64,18 +64,14 @@ func violations(e *jsonschema.ValidationError) []violation {
 		}
 		return []violation{{e.InstanceLocation, "fits none of the allowed forms" + alternatives(e)}}
 	case nil, *kind.Schema, *kind.Group, *kind.AllOf, *kind.Reference:
-		return causes(e)
+		var out []violation
+		for _, c := range e.Causes {
+			out = append(out, violations(c)...)
+		}
+		return out
 	default:
 		return []violation{{e.InstanceLocation, describe(e.ErrorKind)}}
 	}
-}
-
-func causes(e *jsonschema.ValidationError) []violation {
-	var out []violation
-	for _, c := range e.Causes {
-		out = append(out, violations(c)...)
-	}
-	return out
 }
 
 func each(e *jsonschema.ValidationError, names []string, format string) []violation {

@@ -80,11 +80,7 @@ func (l Local) read() (map[string]string, error) {
 	case len(data) > maxFile:
 		return nil, fmt.Errorf("%s: want at most %d bytes, got more", FileName, maxFile)
 	}
-	return parse(data)
-}
-
-// parse reads a mapping of names to texts. It tells the line of what is wrong, and never shows it.
-func parse(data []byte) (map[string]string, error) {
+	// Read a mapping of names to texts. It tells the line of what is wrong, and never shows it.
 	var all map[string]any
 	if err := yaml.UnmarshalWithOptions(data, &all); err != nil {
 		var s *yaml.SyntaxError

@@ -48,11 +48,8 @@ func (r *reader) httpTool(f field, e *httpEntry, t *agent.ToolSpec) {
 	if _, said := f.member("effect"); !said && (e.request.Method == "GET" || e.request.Method == "HEAD") {
 		t.Effect = run.EffectRead
 	}
-	r.hosts(f, e)
-}
-
-// hosts says which hosts no request would be sent to, whatever an operator allows: what resolvers read in ways of their own.
-func (r *reader) hosts(f field, e *httpEntry) {
+	// Say which hosts no request would be sent to, whatever an operator allows: what resolvers read in ways
+	// of their own.
 	if u, err := e.request.Request(); err == nil {
 		if _, err := egress.ParseURL(u.Origin); err != nil {
 			r.add(join(f.path, e.source("url")), strings.TrimPrefix(err.Error(), "not allowed: "))

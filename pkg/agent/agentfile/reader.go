@@ -3,6 +3,7 @@ package agentfile
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -62,7 +63,13 @@ func (r *reader) mapping(f field, readers map[string]read) {
 		if take, ok := readers[m.key]; ok {
 			take(child)
 		} else {
-			r.unread(child, readers)
+			// Refuse a key that has no reader in its mapping.
+			known := slices.Sorted(maps.Keys(readers))
+			text := "got an unknown key, want one of " + strings.Join(known, ", ")
+			if like := agent.Closest(child.key, known); len(like) > 0 {
+				text += "; did you mean " + like[0] + "?"
+			}
+			r.add(child.path, text)
 		}
 	}
 }

@@ -49,7 +49,25 @@ func (c *rehearseCommand) run(ctx context.Context, p *program) error {
 			return err
 		}
 	}
-	return p.tellRehearsed(rep)
+	// Say it for people, the worst first, and end with 1 where something would break.
+	for _, run := range rep.Runs {
+		p.tellRun(run)
+	}
+	switch n := len(rep.Runs); {
+	case n == 0:
+		p.tell("nothing is open")
+	case rep.Breaks == 0 && rep.Changes == 0:
+		p.tell("%s: nothing would break, and nothing would be otherwise", counted(n, "open run"))
+	default:
+		p.tell("%s: %d would break, %d would go on otherwise", counted(n, "open run"), rep.Breaks, rep.Changes)
+	}
+	if err := p.answer(rep); err != nil {
+		return err
+	}
+	if rep.Breaks > 0 {
+		return exit(exitFailed)
+	}
+	return nil
 }
 
 func (c *rehearseCommand) tenant() string {
@@ -111,28 +129,6 @@ func (c *rehearseCommand) store(p *program) (table rehearse.Reader, blobs rehear
 		return nil, nil, nil, errors.Join(err, t.Close())
 	}
 	return t, b, t.Close, nil
-}
-
-// tellRehearsed says it for people, the worst first, and ends with 1 where something would break.
-func (p *program) tellRehearsed(rep rehearse.Report) error {
-	for _, run := range rep.Runs {
-		p.tellRun(run)
-	}
-	switch n := len(rep.Runs); {
-	case n == 0:
-		p.tell("nothing is open")
-	case rep.Breaks == 0 && rep.Changes == 0:
-		p.tell("%s: nothing would break, and nothing would be otherwise", counted(n, "open run"))
-	default:
-		p.tell("%s: %d would break, %d would go on otherwise", counted(n, "open run"), rep.Breaks, rep.Changes)
-	}
-	if err := p.answer(rep); err != nil {
-		return err
-	}
-	if rep.Breaks > 0 {
-		return exit(exitFailed)
-	}
-	return nil
 }
 
 func (p *program) tellRun(run rehearse.Run) {

@@ -201,23 +201,19 @@ func (s *session) showBelow(ctx context.Context, t tree, run, indent string, lef
 		if err != nil {
 			return err
 		}
-		s.p.say("%-9s %s%s", "below", indent, twig(r))
+		// One run of a tree.
+		var b strings.Builder
+		fmt.Fprintf(&b, "%s of agent %s for call %s: %s", r.ID, line(r.Agent), r.ParentCall, strings.TrimSpace(string(r.Status)+" "+string(r.Reason)))
+		if r.Cost > 0 {
+			fmt.Fprintf(&b, ", %s USD", r.Cost)
+		}
+		for _, w := range r.Waiting {
+			fmt.Fprintf(&b, ", %s waits for %s", w.Call, strings.TrimSpace(string(w.For)+" "+w.Approval))
+		}
+		s.p.say("%-9s %s%s", "below", indent, b.String())
 		if err := s.showBelow(ctx, t, h.ID, indent+"  ", left); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// twig is one run of a tree.
-func twig(r api.Run) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s of agent %s for call %s: %s", r.ID, line(r.Agent), r.ParentCall, strings.TrimSpace(string(r.Status)+" "+string(r.Reason)))
-	if r.Cost > 0 {
-		fmt.Fprintf(&b, ", %s USD", r.Cost)
-	}
-	for _, w := range r.Waiting {
-		fmt.Fprintf(&b, ", %s waits for %s", w.Call, strings.TrimSpace(string(w.For)+" "+w.Approval))
-	}
-	return b.String()
 }
