@@ -27,7 +27,6 @@ var notRun = map[string]string{
 	"go test ":                   "it runs this test",
 	"go vet ":                    "it needs the sources, which make test vets",
 	"go run ./cmd/countersign":   "it needs a model server, or a deployment",
-	"git clone URL":              "it needs the network",
 	"sam ":                       "it needs the SAM CLI and an AWS account",
 	"aws ":                       "it needs an AWS account",
 	`curl --aws-sigv4 "aws:amz:`: "it needs a deployment",
