@@ -3,7 +3,6 @@ package asl
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,18 +13,7 @@ import (
 // MaxData is the longest input, output or state data, in bytes of JSON, as Step Functions limits it.
 const MaxData = 256 << 10
 
-// State data is what encoding/json makes of JSON: nil, bool, string, json.Number, []any and map[string]any. It never
-// changes once it is made, so states share it.
-
-// decode reads one JSON value; numbers keep their digits.
-func decode(data []byte) (v any, err error) {
-	if !json.Valid(data) {
-		return nil, errors.New("not JSON")
-	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.UseNumber()
-	return v, d.Decode(&v)
-}
+// State data is what jsonx.DecodeNumbers makes of JSON. It never changes once it is made, so states share it.
 
 // encode writes a value as compact JSON, of at most MaxData bytes.
 func encode(v any) (json.RawMessage, error) {
@@ -33,11 +21,11 @@ func encode(v any) (json.RawMessage, error) {
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(v); err != nil {
-		return nil, failf(Runtime, "%v", err)
+		return nil, errorf(Runtime, "%v", err)
 	}
 	data := bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 	if len(data) > MaxData {
-		return nil, failf(DataLimitExceeded, "the data is %d bytes, more than %d", len(data), MaxData)
+		return nil, errorf(DataLimitExceeded, "the data is %d bytes, more than %d", len(data), MaxData)
 	}
 	return data, nil
 }
@@ -48,9 +36,15 @@ var contextFields = map[string]func(x *execution) any{
 	"$$.Execution.Name": func(x *execution) any { return x.rec.Name },
 	// The engine knows no redrive: an execution that ended stays as it is.
 	"$$.Execution.RedriveCount": func(*execution) any { return json.Number("0") },
-	"$$.State.RetryCount":       func(x *execution) any { return json.Number(strconv.Itoa(x.retryCount())) },
-	"$$.StateMachine.Id":        func(x *execution) any { return x.engine.ARN },
-	"$$.Task.Token":             func(x *execution) any { return x.token },
+	"$$.State.RetryCount": func(x *execution) any {
+		n := 0
+		for _, used := range x.retries {
+			n += used
+		}
+		return json.Number(strconv.Itoa(n))
+	},
+	"$$.StateMachine.Id": func(x *execution) any { return x.engine.ARN },
+	"$$.Task.Token":      func(x *execution) any { return x.attempt.token },
 }
 
 // look returns the value at a path, in data or in the context object.
@@ -62,7 +56,7 @@ func (x *execution) look(data any, path string) (any, error) {
 		m, _ := data.(map[string]any)
 		v, ok := m[name]
 		if !ok {
-			return nil, failf(Runtime, "the path %s leads nowhere", path)
+			return nil, errorf(Runtime, "the path %s leads nowhere", path)
 		}
 		data = v
 	}
@@ -100,7 +94,7 @@ func place(path json.RawMessage, in, result any) (any, error) {
 	}
 	m, ok := in.(map[string]any)
 	if !ok {
-		return nil, failf(ResultPathMatchFailure, "ResultPath %s: the input is not an object", path)
+		return nil, errorf(ResultPathMatchFailure, "ResultPath %s: the input is not an object", path)
 	}
 	m = maps.Clone(m)
 	m[strings.Trim(string(path), `"$.`)] = result
@@ -117,34 +111,44 @@ const (
 	ResultPathMatchFailure = "States.ResultPathMatchFailure"
 )
 
-// catchable are the names that ErrorEquals may use below "States.".
-var catchable = map[string]bool{
-	All: true, Timeout: true, HeartbeatTimeout: true, DataLimitExceeded: true, ResultPathMatchFailure: true,
-}
+// Names of the errors of the Step Functions API.
+const (
+	TaskTimedOut             = "TaskTimedOut"
+	TaskDoesNotExist         = "TaskDoesNotExist"
+	InvalidOutput            = "InvalidOutput"
+	InvalidName              = "InvalidName"
+	InvalidExecutionInput    = "InvalidExecutionInput"
+	ExecutionDoesNotExist    = "ExecutionDoesNotExist"
+	ExecutionAlreadyExists   = "ExecutionAlreadyExists"
+	StateMachineDoesNotExist = "StateMachineDoesNotExist"
+)
 
-// Failure is an error of a state: what Retry and Catch match and what a failed execution reports.
-type Failure struct {
+// Error is an error with the name that Step Functions gives it: a refusal by the engine, or the failure of a state,
+// which Retry and Catch match and a failed execution reports.
+type Error struct {
 	Name  string
 	Cause string
-	err   error // of the handler; nil = another kind of failure
+
+	err    error  // of the handler; nil = another kind of error
+	status Status // that the execution is closed with, whatever Retry and Catch say; empty = they decide
 }
 
-func failf(name, format string, args ...any) *Failure {
-	return &Failure{Name: name, Cause: fmt.Sprintf(format, args...)}
+func errorf(name, format string, args ...any) *Error {
+	return &Error{Name: name, Cause: fmt.Sprintf(format, args...)}
 }
 
-func (f *Failure) Error() string { return f.Name + ": " + f.Cause }
+func (e *Error) Error() string { return e.Name + ": " + e.Cause }
 
 // Unwrap returns the error of the handler that failed.
-func (f *Failure) Unwrap() error { return f.err }
+func (e *Error) Unwrap() error { return e.err }
 
-// matches tells whether ErrorEquals covers f. States.Runtime is never covered, States.DataLimitExceeded only by its own
+// matches tells whether ErrorEquals covers e. States.Runtime is never covered, States.DataLimitExceeded only by its own
 // name, and a heartbeat timeout by States.Timeout too.
-func (f *Failure) matches(names []string) bool {
-	if f.Name == Runtime {
+func (e *Error) matches(names []string) bool {
+	if e.Name == Runtime || e.status != "" {
 		return false
 	}
 	return slices.ContainsFunc(names, func(name string) bool {
-		return name == f.Name || name == All && f.Name != DataLimitExceeded || name == Timeout && f.Name == HeartbeatTimeout
+		return name == e.Name || name == All && e.Name != DataLimitExceeded || name == Timeout && e.Name == HeartbeatTimeout
 	})
 }

@@ -1,11 +1,13 @@
 package asl
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,31 +19,31 @@ import (
 // Definition is a state machine that Parse accepted. It does not change and is safe for concurrent use.
 type Definition struct {
 	startAt string
-	states  map[string]state
+	states  map[string]*state
 }
 
-// state is one state of a definition. Its exported fields are the keys that the interpreter knows.
-type state interface {
-	// check returns what the interpreter cannot play. Each error begins with the key.
-	check() []error
-	// targets are the names of the states it can go to.
-	targets() []string
-	// enter does the state's work. Next is empty after the last state. The error is a *Failure when the state failed,
-	// otherwise what stopped the execution in it.
-	enter(x *execution, in any) (out any, next string, err error)
-}
+// state is a state of any Type: see fields.
+type state struct {
+	Type, Comment, Next string
 
-type taskState struct {
-	Type, Comment, Resource string
-	Parameters              map[string]any
-	ResultPath              json.RawMessage // none = the result replaces the input; null = it is dropped; "$.name"
-	OutputPath              string          // empty = $
-	TimeoutSeconds          int
-	TimeoutSecondsPath      string // used when TimeoutSeconds is 0
-	HeartbeatSeconds        int    // 0 = none
-	Retry                   []retrier
-	Catch                   []catcher
-	Next                    string
+	Resource           string
+	Parameters         map[string]any
+	ResultPath         json.RawMessage // none = the result replaces the input; null = it is dropped; "$.name"
+	OutputPath         string          // empty = $
+	TimeoutSeconds     int
+	TimeoutSecondsPath string // used when TimeoutSeconds is 0
+	HeartbeatSeconds   int    // 0 = none
+	Retry              []retrier
+	Catch              []struct {
+		ErrorEquals []string
+		ResultPath  json.RawMessage // as above
+		Next        string
+	}
+
+	Choices []struct{ Variable, StringEquals, Next string }
+	Default string
+
+	Error, Cause string
 }
 
 type retrier struct {
@@ -51,250 +53,160 @@ type retrier struct {
 	JitterStrategy                                string // FULL or empty
 }
 
-type catcher struct {
-	ErrorEquals []string
-	ResultPath  json.RawMessage // as in taskState
-	Next        string
-}
-
-type choiceState struct {
-	Type, Comment string
-	Choices       []struct{ Variable, StringEquals, Next string }
-	Default       string
-}
-
-type succeedState struct{ Type, Comment string }
-
-type failState struct{ Type, Comment, Error, Cause string }
-
-// kinds are the states the interpreter knows, by Type.
-var kinds = map[string]func() state{
-	"Task":    func() state { return &taskState{} },
-	"Choice":  func() state { return &choiceState{} },
-	"Succeed": func() state { return &succeedState{} },
-	"Fail":    func() state { return &failState{} },
-}
-
-// The resources the interpreter knows.
-const (
-	invokeFunction = "arn:aws:states:::lambda:invoke"
-	invokeAndWait  = invokeFunction + ".waitForTaskToken"
-	startExecution = "arn:aws:states:::states:startExecution"
-)
-
-// parameters are what each resource takes; all of them are required.
-var parameters = map[string][]string{
-	invokeFunction: {"FunctionName", "Payload"},
-	invokeAndWait:  {"FunctionName", "Payload"},
-	startExecution: {"StateMachineArn", "Name", "Input"},
-}
-
-// Parse reads a state machine in JSON. It replaces placeholders ${Name} from subst, as SAM's
-// DefinitionSubstitutions do. The error joins all that the interpreter cannot play, each with its state and key.
-func Parse(data []byte, subst map[string]string) (*Definition, error) {
-	data, err := substitute(data, subst)
-	if err != nil {
-		return nil, fmt.Errorf("parse state machine: %w", err)
-	}
-	var m struct {
-		Comment, StartAt string
-		States           map[string]json.RawMessage
-	}
-	if err := jsonx.DecodeStrict(data, &m); err != nil {
-		return nil, fmt.Errorf("parse state machine: %w", err)
-	}
-	d := &Definition{startAt: m.StartAt, states: map[string]state{}}
-	var faults []error
-	for _, name := range slices.Sorted(maps.Keys(m.States)) {
-		s, errs := parseState(m.States[name])
-		if s != nil {
-			for _, to := range s.targets() {
-				if _, ok := m.States[to]; !ok {
-					errs = append(errs, fault("Next or Default", "there is no state %q", to))
-				}
-			}
-		}
-		for _, err := range errs {
-			faults = append(faults, fmt.Errorf("state %q: %w", name, err))
-		}
-		d.states[name] = s
-	}
-	if m.States[m.StartAt] == nil {
-		faults = append(faults, fmt.Errorf("StartAt: there is no state %q", m.StartAt))
-	}
-	if len(faults) > 0 {
-		return nil, fmt.Errorf("parse state machine: %w", errors.Join(faults...))
-	}
-	return d, nil
-}
-
-func parseState(raw json.RawMessage) (state, []error) {
-	var head struct{ Type string }
-	if err := json.Unmarshal(raw, &head); err != nil {
-		return nil, []error{errors.New("want an object with a Type")}
-	}
-	empty, ok := kinds[head.Type]
-	if !ok {
-		return nil, []error{fault("Type", "%q is not supported, want Task, Choice, Succeed or Fail", head.Type)}
-	}
-	s := empty()
-	if err := jsonx.DecodeStrict(raw, s); err != nil {
-		return nil, []error{err}
-	}
-	return s, s.check()
-}
-
-func fault(key, format string, args ...any) error {
-	return fmt.Errorf("%s: %s", key, fmt.Sprintf(format, args...))
-}
-
-var placeholder = regexp.MustCompile(`\$\{([^}]*)\}`)
-
-func substitute(data []byte, subst map[string]string) ([]byte, error) {
-	var unknown []string
-	data = placeholder.ReplaceAllFunc(data, func(m []byte) []byte {
-		v, ok := subst[string(m[2:len(m)-1])]
-		if !ok {
-			unknown = append(unknown, string(m))
-		}
-		quoted, _ := json.Marshal(v) // a string always marshals
-		return quoted[1 : len(quoted)-1]
-	})
-	if len(unknown) > 0 {
-		return nil, fmt.Errorf("no substitution for %s", strings.Join(unknown, ", "))
-	}
-	return data, nil
-}
-
-func (s *taskState) targets() []string {
-	all := []string{s.Next}
-	for _, c := range s.Catch {
-		all = append(all, c.Next)
-	}
-	return all
-}
-
-func (s *taskState) waits() bool { return s.Resource == invokeAndWait }
-
-func (s *taskState) check() []error {
-	var errs []error
-	faultIf := func(bad bool, format string, args ...any) {
-		if bad {
-			errs = append(errs, fmt.Errorf(format, args...))
-		}
-	}
-	known := parameters[s.Resource]
-	faultIf(known == nil, "Resource: %q is not supported", s.Resource)
-	given := slices.Sorted(maps.Keys(s.Parameters))
-	for i, key := range given {
-		given[i] = strings.TrimSuffix(key, ".$")
-		faultIf(known != nil && !slices.Contains(known, given[i]), "Parameters.%s: not supported here", key)
-	}
-	for _, key := range known {
-		faultIf(!slices.Contains(given, key), "Parameters.%s: missing", key)
-	}
-	errs = append(errs, checkTemplate("Parameters", s.Parameters, s.waits())...)
-	faultIf(s.OutputPath != "" && !isPath(s.OutputPath, false), "OutputPath: path %q is not supported", s.OutputPath)
-	faultIf(!resultPath.Match(s.ResultPath), "ResultPath: %s is not supported, want null or $.name", s.ResultPath)
-	faultIf((s.TimeoutSeconds > 0) == (s.TimeoutSecondsPath != "") || s.TimeoutSeconds < 0,
-		"TimeoutSeconds: want either TimeoutSeconds, 1 or more, or TimeoutSecondsPath")
-	faultIf(s.TimeoutSecondsPath != "" && !isPath(s.TimeoutSecondsPath, false),
-		"TimeoutSecondsPath: path %q is not supported", s.TimeoutSecondsPath)
-	faultIf(s.HeartbeatSeconds < 0 || s.TimeoutSeconds > 0 && s.HeartbeatSeconds >= s.TimeoutSeconds,
-		"HeartbeatSeconds: want less than TimeoutSeconds")
-	for i, r := range s.Retry {
-		at := fmt.Sprintf("Retry[%d]", i)
-		errs = append(errs, checkErrorEquals(at, r.ErrorEquals, i == len(s.Retry)-1)...)
-		faultIf(min(r.IntervalSeconds, r.MaxAttempts, r.MaxDelaySeconds) < 1 || r.BackoffRate < 1,
-			"%s: want IntervalSeconds, MaxAttempts, MaxDelaySeconds and BackoffRate, each of at least 1", at)
-		faultIf(r.MaxDelaySeconds > maxSeconds, "%s.MaxDelaySeconds: want at most %d", at, maxSeconds)
-		faultIf(r.JitterStrategy != "" && r.JitterStrategy != "FULL", "%s.JitterStrategy: want FULL or nothing", at)
-	}
-	for i, c := range s.Catch {
-		at := fmt.Sprintf("Catch[%d]", i)
-		errs = append(errs, checkErrorEquals(at, c.ErrorEquals, i == len(s.Catch)-1)...)
-		faultIf(!resultPath.Match(c.ResultPath), "%s.ResultPath: %s is not supported, want null or $.name", at, c.ResultPath)
-	}
-	return errs
-}
-
-// maxSeconds is the longest timeout and delay, in seconds, as Step Functions limits it.
-const maxSeconds = 99_999_999
-
 // delay is how long to wait before retry n, counted from 0, without jitter.
 func (r retrier) delay(n int) time.Duration {
 	seconds := float64(r.IntervalSeconds) * math.Pow(r.BackoffRate, float64(n))
 	return time.Duration(min(seconds, float64(r.MaxDelaySeconds)) * float64(time.Second))
 }
 
-func checkErrorEquals(at string, names []string, last bool) []error {
-	var errs []error
-	if len(names) == 0 {
-		errs = append(errs, fmt.Errorf("%s.ErrorEquals: want a list of names", at))
-	}
-	for _, name := range names {
-		switch {
-		case name == All && (len(names) > 1 || !last):
-			errs = append(errs, fmt.Errorf("%s.ErrorEquals: %s must stand alone and in the last entry", at, All))
-		case name == "", strings.HasPrefix(name, "States.") && !catchable[name]:
-			errs = append(errs, fmt.Errorf("%s.ErrorEquals: %q is not supported", at, name))
-		}
-	}
-	return errs
+// fields are the keys that the interpreter supports, by Type.
+var fields = map[string][]string{
+	"Task": {"Type", "Comment", "Next", "Resource", "Parameters", "ResultPath", "OutputPath", "TimeoutSeconds",
+		"TimeoutSecondsPath", "HeartbeatSeconds", "Retry", "Catch"},
+	"Choice":  {"Type", "Comment", "Choices", "Default"},
+	"Succeed": {"Type", "Comment"},
+	"Fail":    {"Type", "Comment", "Error", "Cause"},
 }
 
-// checkTemplate returns what cannot be filled in of a payload template: JSON in which the members whose names end in .$
-// are paths.
-func checkTemplate(at string, v any, token bool) []error {
-	var errs []error
-	switch v := v.(type) {
-	case []any:
-		return []error{fmt.Errorf("%s: lists are not supported", at)}
-	case map[string]any:
-		for _, key := range slices.Sorted(maps.Keys(v)) {
-			name, isRef := strings.CutSuffix(key, ".$")
-			if _, twice := v[name]; isRef && twice {
-				errs = append(errs, fmt.Errorf("%s.%s: given twice, with and without .$", at, name))
-			}
-			if text, _ := v[key].(string); isRef && !isPath(text, token) {
-				errs = append(errs, fmt.Errorf("%s.%s: path %q is not supported", at, key, v[key]))
-			}
-			errs = append(errs, checkTemplate(at+"."+key, v[key], token)...)
-		}
-	}
-	return errs
-}
-
-var (
-	inputPath  = regexp.MustCompile(`^\$(\.[A-Za-z_]\w*)*$`)
-	resultPath = regexp.MustCompile(`^(|null|"\$\.[A-Za-z_]\w*")$`)
+const (
+	invokeFunction = "arn:aws:states:::lambda:invoke"
+	invokeAndWait  = invokeFunction + ".waitForTaskToken"
+	startExecution = "arn:aws:states:::states:startExecution"
 )
 
-// isPath tells whether a path can be looked up. The task token is for the parameters of invokeAndWait alone.
-func isPath(path string, token bool) bool {
-	_, inContext := contextFields[path]
-	return inputPath.MatchString(path) || inContext && (token || path != "$$.Task.Token")
+// parameters are what each supported resource takes, sorted; all of them are required.
+var parameters = map[string][]string{
+	invokeFunction: {"FunctionName", "Payload"},
+	invokeAndWait:  {"FunctionName", "Payload"},
+	startExecution: {"Input", "Name", "StateMachineArn"},
 }
 
-func (s *choiceState) targets() []string {
-	all := []string{s.Default}
-	for _, c := range s.Choices {
-		all = append(all, c.Next)
+// maxSeconds is the longest timeout and delay, in seconds, as Step Functions limits it.
+const maxSeconds = 99_999_999
+
+var (
+	placeholder = regexp.MustCompile(`\$\{([^}]*)\}`)
+	inputPath   = regexp.MustCompile(`^\$(\.[A-Za-z_]\w*)*$`)
+	resultPath  = regexp.MustCompile(`^(|null|"\$\.[A-Za-z_]\w*")$`)
+)
+
+// Parse reads a state machine in JSON. It replaces placeholders ${Name} from subst, as SAM's
+// DefinitionSubstitutions do. The error joins all that the interpreter does not support, each with its state and key.
+func Parse(data []byte, subst map[string]string) (*Definition, error) {
+	var c checker
+	data = placeholder.ReplaceAllFunc(data, func(m []byte) []byte {
+		v, ok := subst[string(m[2:len(m)-1])]
+		c.want(ok, string(m), "a substitution")
+		quoted, _ := json.Marshal(v) // a string always marshals
+		return quoted[1 : len(quoted)-1]
+	})
+	var m struct {
+		Comment, StartAt string
+		States           map[string]*state
 	}
-	return all
+	if err := jsonx.DecodeStrict(data, &m); err != nil {
+		return nil, fmt.Errorf("parse state machine: %w", err)
+	}
+	c.states = m.States
+	c.next("StartAt", m.StartAt)
+	for _, name := range slices.Sorted(maps.Keys(m.States)) {
+		c.at = fmt.Sprintf("state %q: ", name)
+		c.state(cmp.Or(m.States[name], &state{}))
+	}
+	if len(c.faults) > 0 {
+		return nil, fmt.Errorf("parse state machine: %w", errors.Join(c.faults...))
+	}
+	return &Definition{startAt: m.StartAt, states: m.States}, nil
 }
 
-func (s *choiceState) check() []error {
-	var errs []error
-	for i, c := range s.Choices {
-		if !isPath(c.Variable, false) || c.StringEquals == "" {
-			errs = append(errs, fault(fmt.Sprintf("Choices[%d]", i), "want a path as Variable, StringEquals and Next"))
+// checker collects what the interpreter does not support of a definition.
+type checker struct {
+	states map[string]*state
+	at     string // the state that is checked
+	faults []error
+}
+
+// want notes, unless ok, that a key has a value that is not supported, or is not supported itself.
+func (c *checker) want(ok bool, key, want string) {
+	if !ok {
+		c.faults = append(c.faults, fmt.Errorf("%s%s is not supported, want %s", c.at, key, want))
+	}
+}
+
+func (c *checker) state(s *state) {
+	known := fields[s.Type]
+	c.want(known != nil, fmt.Sprintf("Type %q", s.Type), "Task, Choice, Succeed or Fail")
+	v := reflect.ValueOf(*s)
+	for i := range v.NumField() {
+		key := v.Type().Field(i).Name
+		c.want(v.Field(i).IsZero() || known == nil || slices.Contains(known, key), key, "a key of a "+s.Type)
+	}
+	switch s.Type {
+	case "Task":
+		c.task(s)
+	case "Choice":
+		c.next("Default", s.Default)
+		for i, choice := range s.Choices {
+			at := fmt.Sprintf("Choices[%d].", i)
+			c.path(at+"Variable", choice.Variable, false)
+			c.want(choice.StringEquals != "", at+"StringEquals", "a text")
+			c.next(at+"Next", choice.Next)
 		}
 	}
-	return errs
 }
 
-func (*succeedState) check() []error    { return nil }
-func (*succeedState) targets() []string { return nil }
-func (*failState) check() []error       { return nil }
-func (*failState) targets() []string    { return nil }
+func (c *checker) task(s *state) {
+	known := parameters[s.Resource]
+	c.want(known != nil, "Resource "+s.Resource, "one that the interpreter knows")
+	given := slices.Sorted(maps.Keys(s.Parameters))
+	for i, key := range given {
+		given[i] = strings.TrimSuffix(key, ".$")
+	}
+	c.want(known == nil || slices.Equal(given, known), fmt.Sprint("Parameters ", given), fmt.Sprint(known))
+	c.template("Parameters", s.Parameters, s.Resource == invokeAndWait)
+	c.path("OutputPath", cmp.Or(s.OutputPath, "$"), false)
+	c.path("TimeoutSecondsPath", cmp.Or(s.TimeoutSecondsPath, "$"), false)
+	c.want((s.TimeoutSeconds > 0) != (s.TimeoutSecondsPath != "") && s.TimeoutSeconds >= 0, "TimeoutSeconds",
+		"either TimeoutSeconds, of at least 1, or TimeoutSecondsPath")
+	c.want(resultPath.Match(s.ResultPath), "ResultPath "+string(s.ResultPath), "null or $.name")
+	c.next("Next", s.Next)
+	for i, r := range s.Retry {
+		at := fmt.Sprintf("Retry[%d].", i)
+		c.want(len(r.ErrorEquals) > 0, at+"ErrorEquals", "a list of names")
+		c.want(min(r.IntervalSeconds, r.MaxAttempts, r.MaxDelaySeconds) >= 1 && r.MaxDelaySeconds <= maxSeconds &&
+			r.BackoffRate >= 1, at+"IntervalSeconds, MaxAttempts, MaxDelaySeconds or BackoffRate", "each of at least 1")
+		c.want(r.JitterStrategy == "" || r.JitterStrategy == "FULL", at+"JitterStrategy", "FULL or nothing")
+	}
+	for i, k := range s.Catch {
+		at := fmt.Sprintf("Catch[%d].", i)
+		c.want(len(k.ErrorEquals) > 0, at+"ErrorEquals", "a list of names")
+		c.want(resultPath.Match(k.ResultPath), at+"ResultPath "+string(k.ResultPath), "null or $.name")
+		c.next(at+"Next", k.Next)
+	}
+}
+
+func (c *checker) next(key, name string) {
+	c.want(c.states[name] != nil, fmt.Sprintf("%s %q", key, name), "the name of a state")
+}
+
+// path wants a path that can be looked up. The task token is for the parameters of invokeAndWait alone.
+func (c *checker) path(key, path string, token bool) {
+	_, inContext := contextFields[path]
+	ok := inputPath.MatchString(path) || inContext && (token || path != "$$.Task.Token")
+	c.want(ok, fmt.Sprintf("%s %q", key, path), "a path like $.a.b, or one of those into the context object")
+}
+
+// template checks a payload template: JSON objects in which the members whose names end in .$ are paths.
+func (c *checker) template(at string, v any, token bool) {
+	_, isList := v.([]any)
+	c.want(!isList, at, "no list")
+	m, _ := v.(map[string]any)
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		if name, isPath := strings.CutSuffix(key, ".$"); isPath {
+			text, _ := m[key].(string)
+			c.path(at+"."+key, text, token)
+			c.want(m[name] == nil, at+"."+name, "it with or without .$, not both")
+		}
+		c.template(at+"."+key, m[key], token)
+	}
+}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/jsonx"
 )
 
 // ErrClosed is what an Engine returns that was closed.
@@ -23,30 +24,6 @@ var ErrClosed = errors.New("engine is closed")
 // execution stays as it is on record, and goes on when an Engine of such a process resumes it. See
 // Engine.StandsStill.
 var ErrStandStill = errors.New("the execution stands still in this process")
-
-// Names of the errors of the Step Functions API.
-const (
-	TaskTimedOut             = "TaskTimedOut"
-	TaskDoesNotExist         = "TaskDoesNotExist"
-	InvalidOutput            = "InvalidOutput"
-	InvalidName              = "InvalidName"
-	InvalidExecutionInput    = "InvalidExecutionInput"
-	ExecutionDoesNotExist    = "ExecutionDoesNotExist"
-	ExecutionAlreadyExists   = "ExecutionAlreadyExists"
-	StateMachineDoesNotExist = "StateMachineDoesNotExist"
-)
-
-// Error is a refusal by the engine, with the name that Step Functions gives it.
-type Error struct {
-	Name    string
-	Message string
-}
-
-func (e *Error) Error() string { return e.Name + ": " + e.Message }
-
-func refuse(name, format string, args ...any) *Error {
-	return &Error{Name: name, Message: fmt.Sprintf(format, args...)}
-}
 
 // Config is what an Engine runs and what it runs on.
 type Config struct {
@@ -65,7 +42,7 @@ type Config struct {
 	Jitter func(max time.Duration) time.Duration
 	// Retrying is told that an execution waits before it tries its state again, and after what failure. It must not
 	// block. Nil is nobody.
-	Retrying func(d Description, f *Failure, wait time.Duration)
+	Retrying func(d Description, f *Error, wait time.Duration)
 	// Ended is told, concurrently, of every execution whose end is on record. Close waits for it. Nil is nobody.
 	Ended func(ctx context.Context, d Description)
 }
@@ -114,7 +91,7 @@ func New(c Config) (*Engine, error) {
 // Store's, after which the execution may or may not be on record.
 func (e *Engine) Start(ctx context.Context, name string, input []byte) (Description, error) {
 	if !validName.MatchString(name) {
-		return Description{}, refuse(InvalidName,
+		return Description{}, errorf(InvalidName,
 			"the name must be 1 to 80 characters, without white space, brackets and special characters")
 	}
 	if len(input) == 0 {
@@ -122,28 +99,29 @@ func (e *Engine) Start(ctx context.Context, name string, input []byte) (Descript
 	}
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, input); err != nil || len(input) > MaxData {
-		return Description{}, refuse(InvalidExecutionInput, "the input must be JSON of at most %d bytes", MaxData)
+		return Description{}, errorf(InvalidExecutionInput, "the input must be JSON of at most %d bytes", MaxData)
 	}
-	for {
-		if e.ctx.Err() != nil {
-			return Description{}, ErrClosed
-		}
-		x, fresh := e.reserve(Record{
-			Name: name, Status: Running, Input: compact.Bytes(), StartDate: e.Clock.Now(), Events: 1,
-		})
+	for e.ctx.Err() == nil {
+		r := Record{Name: name, Status: Running, Input: compact.Bytes(), StartDate: e.Clock.Now(), Events: 1}
+		x, fresh := e.reserve(r)
 		if fresh {
-			return e.begin(ctx, x)
+			if err := e.begin(x, e.Store.Save(ctx, r)); err != nil {
+				return Description{}, err
+			}
+			return x.describe(), nil
 		}
-		if r := x.record(); r.Status != Running || !bytes.Equal(r.Input, compact.Bytes()) {
-			return Description{}, refuse(ExecutionAlreadyExists, "execution %s already exists", x.arn)
+		if x.begun.isZero() {
+			d := x.describe()
+			if d.Status != Running || !bytes.Equal(d.Input, compact.Bytes()) {
+				return Description{}, errorf(ExecutionAlreadyExists, "execution %s already exists", x.arn)
+			}
+			return d, nil
 		}
 		if err := x.begun.wait(ctx); err != nil {
 			return Description{}, err
 		}
-		if d, saved := x.describe(); saved {
-			return d, nil
-		}
 	}
+	return Description{}, ErrClosed
 }
 
 var validName = regexp.MustCompile(`^[^\p{Z}\p{Cc}\x{FFFD}<>{}\[\]?*"#%\\^|~` + "`" + `$&,;:/]{1,80}$`)
@@ -156,54 +134,46 @@ func (e *Engine) reserve(r Record) (x *execution, fresh bool) {
 		return x, false
 	}
 	x = &execution{
-		engine: e, arn: e.prefix + r.Name, rec: r,
-		begun: &counter{clock: e.Clock, n: 1}, ended: &counter{clock: e.Clock, n: 1},
+		engine: e, arn: e.prefix + r.Name, rec: r, begun: &counter{clock: e.Clock, n: 1}, ended: &counter{clock: e.Clock},
 	}
 	e.executions[r.Name] = x
 	return x, true
 }
 
-// begin writes a fresh execution and sets it going.
-func (e *Engine) begin(ctx context.Context, x *execution) (Description, error) {
-	defer x.begun.add(-1)
-	err := e.Store.Save(ctx, x.record())
-	if err == nil {
-		err = e.launch(x)
-	}
-	if err != nil {
-		e.forget(x)
-		return Description{}, fmt.Errorf("start execution %s: %w", x.arn, err)
-	}
-	d, _ := x.describe()
-	return d, nil
-}
-
-func (e *Engine) forget(x *execution) {
-	e.mu.Lock()
-	delete(e.executions, x.rec.Name)
-	e.mu.Unlock()
-}
-
 // maxLife is how long an execution may take, waits included: a year, as on Step Functions.
 const maxLife = 365 * 24 * time.Hour
 
-// launch sets an execution going where its record says, and lets it be found.
-func (e *Engine) launch(x *execution) error {
+// begin sets a reserved execution going where its record says, unless it is closed or err says why it was not written.
+func (e *Engine) begin(x *execution, err error) error {
+	defer x.begun.add(-1)
+	if err == nil && x.rec.Status.Terminal() {
+		return nil
+	}
 	x.at = e.Definition.startAt
-	input := x.rec.Input
-	if w := x.rec.Wait; w != nil {
+	input, w := x.rec.Input, x.rec.Wait
+	if w != nil {
 		x.at, input = w.State, w.Input
 	}
-	var err error
-	if x.in, err = decode(input); err != nil {
-		return fmt.Errorf("input: %w", err)
+	if err == nil {
+		x.in, err = jsonx.DecodeNumbers(input)
+	}
+	if err != nil {
+		e.mu.Lock()
+		delete(e.executions, x.rec.Name)
+		e.mu.Unlock()
+		return fmt.Errorf("begin execution %s: %w", x.arn, err)
+	}
+	if w != nil { // the token is known again before anyone can ask for it
+		x.attempt = e.newAttempt(w.Deadline)
+		x.attempt.token, x.attempt.wait, x.attempt.sent, x.attempt.resumed = w.Token, w, w.Output, true
+		e.mu.Lock()
+		e.tokens[w.Token] = x.attempt
+		e.mu.Unlock()
 	}
 	ctx, cancel := context.WithCancelCause(e.ctx)
 	x.cancel = cancel
 	x.ctx, x.release = e.Clock.WithTimeout(ctx, x.rec.StartDate.Add(maxLife).Sub(e.Clock.Now()))
-	e.mu.Lock()
-	x.saved, x.active = true, true
-	e.mu.Unlock()
+	x.ended.add(1)
 	e.spawn(x.run)
 	return nil
 }
@@ -227,41 +197,24 @@ func (e *Engine) Resume(ctx context.Context) error {
 	}
 	records, unread := e.Store.Load(ctx)
 	for _, r := range records {
-		if err := e.resume(r); err != nil {
-			return fmt.Errorf("resume execution %s: %w", r.Name, err)
+		if !r.Status.Valid() {
+			return fmt.Errorf("resume execution %s: status %q is not known", r.Name, r.Status)
+		}
+		if w := r.Wait; w != nil {
+			if s := e.Definition.states[w.State]; s == nil || s.Resource != invokeAndWait {
+				r.Wait = nil
+			}
+		}
+		x, fresh := e.reserve(r)
+		if !fresh {
+			continue
+		}
+		if err := e.begin(x, nil); err != nil {
+			return err
 		}
 	}
 	if unread != nil {
 		return fmt.Errorf("resume executions: %w", unread)
-	}
-	return nil
-}
-
-func (e *Engine) resume(r Record) error {
-	if !r.Status.Valid() {
-		return fmt.Errorf("status %q is not known", r.Status)
-	}
-	if s, _ := e.Definition.states[cmp.Or(r.Wait, &Wait{}).State].(*taskState); s == nil || !s.waits() {
-		r.Wait = nil
-	}
-	x, fresh := e.reserve(r)
-	if !fresh {
-		return nil
-	}
-	defer x.begun.add(-1)
-	if r.Status.Terminal() {
-		e.mu.Lock()
-		x.saved = true
-		e.mu.Unlock()
-		return nil
-	}
-	if w := r.Wait; w != nil { // the token is known again before anyone can ask for it
-		x.resumed = x.newAttempt(w.Token, w.Deadline, w)
-		e.register(x.resumed)
-	}
-	if err := e.launch(x); err != nil {
-		e.forget(x)
-		return err
 	}
 	return nil
 }
@@ -273,11 +226,8 @@ func (e *Engine) Stop(ctx context.Context, arn, name, cause string) error {
 	if err != nil {
 		return err
 	}
-	e.mu.Lock()
-	active := x.active
-	e.mu.Unlock()
-	if active {
-		x.cancel(&end{status: Aborted, error: name, cause: cause})
+	if !x.ended.isZero() {
+		x.cancel(&Error{Name: name, Cause: cause, status: Aborted})
 		if err := x.ended.wait(ctx); err != nil {
 			return err
 		}
@@ -299,19 +249,27 @@ func (e *Engine) Describe(_ context.Context, arn string) (Description, error) {
 	if err != nil {
 		return Description{}, err
 	}
-	d, _ := x.describe()
-	return d, nil
+	return x.describe(), nil
 }
 
-// List describes the executions that stand like that, all for an empty status, the newest first and those of the same
-// instant by name.
+// find returns the execution with an ARN.
+func (e *Engine) find(arn string) (*execution, error) {
+	name, ok := strings.CutPrefix(arn, e.prefix)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	x := e.executions[name]
+	if !ok || x == nil || !x.begun.isZero() {
+		return nil, errorf(ExecutionDoesNotExist, "execution %s does not exist", arn)
+	}
+	return x, nil
+}
+
+// List describes the executions with a status, all for an empty one, the newest first and those of the same instant by
+// name.
 func (e *Engine) List(_ context.Context, status Status) []Description {
-	all := e.describe(func(x *execution) bool { return x.saved && (status == "" || x.rec.Status == status) })
+	all := e.describe(func(x *execution) bool { return x.begun.isZero() && (status == "" || x.rec.Status == status) })
 	slices.SortFunc(all, func(a, b Description) int {
-		if c := b.StartDate.Compare(a.StartDate); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Name, b.Name)
+		return cmp.Or(b.StartDate.Compare(a.StartDate), strings.Compare(a.Name, b.Name))
 	})
 	return all
 }
@@ -322,10 +280,9 @@ func (e *Engine) UnderWay() []Description {
 }
 
 // describe calls which under the engine's lock.
-func (e *Engine) describe(which func(x *execution) bool) []Description {
+func (e *Engine) describe(which func(x *execution) bool) (all []Description) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	var all []Description
 	for _, x := range e.executions {
 		if which(x) {
 			all = append(all, Description{ExecutionARN: x.arn, Record: x.rec})
@@ -342,18 +299,6 @@ func (e *Engine) StandsStill(name string) error {
 		return x.still
 	}
 	return nil
-}
-
-// find returns the execution with an ARN.
-func (e *Engine) find(arn string) (*execution, error) {
-	name, ok := strings.CutPrefix(arn, e.prefix)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	x := e.executions[name]
-	if !ok || x == nil || !x.saved {
-		return nil, refuse(ExecutionDoesNotExist, "execution %s does not exist", arn)
-	}
-	return x, nil
 }
 
 // Drain begins no handler any more, and waits until those that run have returned, or ctx is done, which is its error.
@@ -401,6 +346,12 @@ func (c *counter) add(n int) {
 	for _, w := range wake {
 		w.Notify()
 	}
+}
+
+func (c *counter) isZero() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n == 0
 }
 
 // wait returns nil once the counter is or was zero, the context's error when that is done before.

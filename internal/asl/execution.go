@@ -1,6 +1,7 @@
 package asl
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,14 +18,12 @@ type execution struct {
 	engine *Engine
 	arn    string
 	begun  *counter // zero when the start was written, or was not
-	ended  *counter // zero when the loop has ended
+	ended  *counter // zero while the loop does not run
 
 	// Guarded by engine.mu.
-	rec    Record // as last written, with live counters
-	saved  bool   // the start is durable
-	active bool   // the loop runs, or is about to
-	calls  int    // handlers that run
-	still  error  // why it does not go on in this process
+	rec   Record // as last written, with live counters
+	calls int    // handlers that run
+	still error  // why it does not go on in this process
 
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
@@ -34,28 +33,34 @@ type execution struct {
 	at      string
 	in      any
 	retries []int    // used up in this visit to the state, for each entry of Retry
-	token   string   // of the attempt
-	resumed *attempt // to go on with in the first state
+	attempt *attempt // under way; at the loop's beginning one of an earlier process, to go on with
 }
-
-// end is how an execution closes. As an error it is what stops a loop from outside.
-type end struct {
-	status Status
-	output json.RawMessage
-	error  string
-	cause  string
-}
-
-func (e *end) Error() string { return fmt.Sprintf("execution %s: %s: %s", e.status, e.error, e.cause) }
 
 // run drives the execution to its end, or to where the engine stops it.
 func (x *execution) run() {
 	e := x.engine
-	err := x.conclude(x.loop())
+	out, err := x.loop()
+	var output json.RawMessage
+	if err == nil {
+		output, err = encode(out)
+	}
+	var failed *Error
+	if err == nil || errors.As(err, &failed) {
+		err = x.save(func(r *Record) {
+			r.Status, r.Output, r.StopDate, r.Wait = Succeeded, output, e.Clock.Now(), nil
+			r.Events++
+			if failed != nil {
+				r.Status, r.Error, r.Cause = cmp.Or(failed.status, Failed), failed.Name, failed.Cause
+			}
+		})
+		if err == nil && e.Ended != nil {
+			d := x.describe()
+			e.spawn(func() { e.Ended(e.ctx, d) })
+		}
+	}
 	x.release()
 	x.cancel(ErrClosed)
 	e.mu.Lock()
-	x.active = false
 	switch {
 	case errors.Is(err, ErrStandStill):
 		x.still = err
@@ -66,21 +71,20 @@ func (x *execution) run() {
 	x.ended.add(-1)
 }
 
-// loop goes from state to state. The error is a *Failure, an *end, or what halted the execution.
+// loop goes from state to state. The error is an *Error, or what halted the execution.
 func (x *execution) loop() (any, error) {
 	for {
 		if err := x.stopped(); err != nil {
 			return nil, err
 		}
-		if x.resumed == nil {
-			x.transition()
-			x.event()
+		if x.attempt == nil {
+			x.count(1, 1)
 		}
-		out, next, err := x.engine.Definition.states[x.at].enter(x, x.in)
+		out, next, err := x.enter(x.engine.Definition.states[x.at], x.in)
 		if err != nil {
 			return nil, err
 		}
-		x.event()
+		x.count(1, 0)
 		if err := x.stopped(); err != nil || next == "" {
 			return out, err
 		}
@@ -88,42 +92,16 @@ func (x *execution) loop() (any, error) {
 	}
 }
 
-// stopped is what ended the execution's context: an *end or ErrClosed; nil while it may go on.
+// stopped is what ended the execution's context; nil while it may go on.
 func (x *execution) stopped() error {
 	if x.ctx.Err() == nil {
 		return nil
 	}
 	cause := context.Cause(x.ctx)
 	if errors.Is(cause, context.DeadlineExceeded) {
-		return &end{status: TimedOut, error: Timeout, cause: "the execution ran longer than a year"}
+		return &Error{Name: Timeout, Cause: "the execution ran longer than a year", status: TimedOut}
 	}
 	return cause
-}
-
-// conclude writes the end that the loop's result means.
-func (x *execution) conclude(output any, err error) error {
-	e := &end{status: Succeeded}
-	if err == nil {
-		e.output, err = encode(output)
-	}
-	var f *Failure
-	switch {
-	case err == nil:
-	case errors.As(err, &f):
-		e = &end{status: Failed, error: f.Name, cause: f.Cause}
-	case !errors.As(err, &e):
-		return err
-	}
-	saved := x.save(func(r *Record) {
-		r.Status, r.Output, r.Error, r.Cause = e.status, e.output, e.error, e.cause
-		r.StopDate, r.Wait = x.engine.Clock.Now(), nil
-		r.Events++
-	})
-	if saved == nil && x.engine.Ended != nil {
-		d, _ := x.describe()
-		x.engine.spawn(func() { x.engine.Ended(x.engine.ctx, d) })
-	}
-	return saved
 }
 
 const (
@@ -135,7 +113,7 @@ const (
 // the execution where it is on record.
 func (x *execution) save(change func(*Record)) error {
 	e := x.engine
-	r := x.record()
+	r := x.describe().Record
 	change(&r)
 	var err error
 	for i := range saveAttempts {
@@ -155,59 +133,39 @@ func (x *execution) save(change func(*Record)) error {
 	return fmt.Errorf("save execution %s: %w", x.arn, err)
 }
 
-// saveWait writes how the wait for the attempt's token stands.
-func (x *execution) saveWait(a *attempt, w Wait) error {
-	err := x.save(func(r *Record) { r.Wait = &w })
-	if err == nil {
-		a.wait = &w
-	}
-	return err
-}
-
-func (x *execution) record() Record {
+func (x *execution) describe() Description {
 	x.engine.mu.Lock()
 	defer x.engine.mu.Unlock()
-	return x.rec
+	return Description{ExecutionARN: x.arn, Record: x.rec}
 }
 
-// describe tells also whether the execution is on record.
-func (x *execution) describe() (d Description, saved bool) {
+// count counts history events and transitions: states entered or tried again. It stops the execution when there is
+// room for the event of its end only.
+func (x *execution) count(events, transitions int) {
 	x.engine.mu.Lock()
-	defer x.engine.mu.Unlock()
-	return Description{ExecutionARN: x.arn, Record: x.rec}, x.saved
-}
-
-// event counts a history event, and stops the execution when there is room for its end only.
-func (x *execution) event() {
-	x.engine.mu.Lock()
-	full := x.rec.Events >= MaxEvents-1
-	if !full {
-		x.rec.Events++
+	x.rec.Events += events
+	x.rec.Transitions += transitions
+	full := x.rec.Events >= MaxEvents
+	if full {
+		x.rec.Events = MaxEvents - 1
 	}
 	x.engine.mu.Unlock()
 	if full {
-		cause := fmt.Sprintf("the execution reached the maximum number of history events (%d)", MaxEvents)
-		x.cancel(&end{status: Failed, error: Runtime, cause: cause})
+		err := errorf(Runtime, "the execution reached the maximum number of history events (%d)", MaxEvents)
+		err.status = Failed
+		x.cancel(err)
 	}
 }
 
-// transition counts a state entered or tried again.
-func (x *execution) transition() {
-	x.engine.mu.Lock()
-	x.rec.Transitions++
-	x.engine.mu.Unlock()
-}
-
-func (x *execution) retryCount() int {
-	n := 0
-	for _, used := range x.retries {
-		n += used
+// enter does a state's work. Next is empty after the last state.
+func (x *execution) enter(s *state, in any) (out any, next string, err error) {
+	switch s.Type {
+	case "Task":
+		return x.task(s, in)
+	case "Fail":
+		return nil, "", &Error{Name: s.Error, Cause: s.Cause}
 	}
-	return n
-}
-
-func (s *choiceState) enter(x *execution, in any) (any, string, error) {
-	for _, c := range s.Choices {
+	for _, c := range s.Choices { // a Succeed has none and no Default
 		v, err := x.look(in, c.Variable)
 		if err != nil {
 			return nil, "", err
@@ -217,10 +175,4 @@ func (s *choiceState) enter(x *execution, in any) (any, string, error) {
 		}
 	}
 	return in, s.Default, nil
-}
-
-func (*succeedState) enter(_ *execution, in any) (any, string, error) { return in, "", nil }
-
-func (s *failState) enter(*execution, any) (any, string, error) {
-	return nil, "", &Failure{Name: s.Error, Cause: s.Cause}
 }

@@ -24,7 +24,7 @@ func TestMatching(t *testing.T) {
 		Runtime:           {Runtime: false, All: false},
 	} {
 		for pattern, want := range patterns {
-			require.Equal(t, want, (&Failure{Name: name}).matches([]string{pattern}), "%s by %s", name, pattern)
+			require.Equal(t, want, (&Error{Name: name}).matches([]string{pattern}), "%s by %s", name, pattern)
 		}
 	}
 }

@@ -187,7 +187,7 @@ func New(c Config) (*Machine, error) {
 }
 
 // retrying tells of a run that waits for its model.
-func (c Config) retrying(d asl.Description, f *asl.Failure, wait time.Duration) {
+func (c Config) retrying(d asl.Description, f *asl.Error, wait time.Duration) {
 	if c.Busy == nil || !errors.Is(f, runtime.ErrModelBusy) {
 		return
 	}

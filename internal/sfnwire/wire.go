@@ -70,7 +70,7 @@ func Handler(e *asl.Engine) http.Handler {
 		var refused *asl.Error
 		switch {
 		case errors.As(err, &refused):
-			fail(w, refused.Name, refused.Message)
+			fail(w, refused.Name, refused.Cause)
 		case err != nil:
 			http.Error(w, `{"__type":"InternalFailure"}`, http.StatusInternalServerError)
 		default:
@@ -95,7 +95,7 @@ func op[In any](f func(context.Context, In) (any, error)) func(context.Context, 
 	return func(ctx context.Context, body []byte) (any, error) {
 		var in In
 		if err := json.Unmarshal(body, &in); err != nil {
-			return nil, &asl.Error{Name: "SerializationException", Message: err.Error()}
+			return nil, &asl.Error{Name: "SerializationException", Cause: err.Error()}
 		}
 		return f(ctx, in)
 	}
@@ -107,7 +107,7 @@ func listed(e *asl.Engine, all []asl.Description, in listInput) (any, error) {
 	if in.NextToken != "" {
 		var err error
 		if from, err = strconv.Atoi(in.NextToken); err != nil || from < 0 || from > len(all) {
-			return nil, &asl.Error{Name: "InvalidToken", Message: "the token is not one of a page"}
+			return nil, &asl.Error{Name: "InvalidToken", Cause: "the token is not one of a page"}
 		}
 	}
 	to := len(all)
