@@ -301,7 +301,7 @@ func classify(err error) error {
 	case errors.Is(err, store.ErrNoRun), errors.Is(err, runtime.ErrKeyReused), errors.Is(err, runtime.ErrUnknownBlob), errors.As(err, &bad):
 		return wrap(KindInvalid, err)
 	case errors.As(err, &forbidden), errors.Is(err, store.ErrTooLarge), errors.Is(err, store.ErrInvalid), errors.Is(err, store.ErrNoBlob),
-		errors.Is(err, store.ErrDamaged), errors.Is(err, runtime.ErrUncleaned):
+		errors.Is(err, store.ErrDamaged), errors.Is(err, runtime.ErrCleanupFailed):
 		return wrap(KindInternal, err)
 	default:
 		return wrap(KindUnavailable, err)

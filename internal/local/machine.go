@@ -176,7 +176,7 @@ func New(c Config) (*Machine, error) {
 	if c.Waiter != nil {
 		m.Ports.Waiter = c.Waiter(m.Ports.Waiter)
 	}
-	m.Family = m.Ports.TellFamily
+	m.Family = m.Ports.NotifyFamily
 	m.Compose()
 	m.Canceller.CleansUp = true
 	m.Sweeper = &runtime.Sweeper{Ports: m.Ports, Definitions: m.Definitions, LeaveWoken: true}
