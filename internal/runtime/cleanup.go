@@ -37,7 +37,7 @@ const maxCleanups = 8
 // succeeds.
 var ErrCleanupFailed = fmt.Errorf("%d executions could not clean up after the run: redrive the last one", maxCleanups)
 
-// errCleanupRunning says that code which was to clean up failed.
+// errCleanupCode says that an agent's code for cleaning up failed.
 var errCleanupCode = errors.New("clean up after the run")
 
 // namesCleanup reports whether a definition names code that may run at a run's end. Only a plugin knows whether it has
