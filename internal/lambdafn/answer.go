@@ -43,9 +43,9 @@ type answers struct{ inputs *runtime.Inputs }
 // byEvent is who answers where an event does: whoever may put one on the bus.
 const byEvent = "service"
 
-// take takes an answer into the inbox of its run. One that counts for nothing is no error; one of the wrong form or for
-// a run that is not there is, and ends in the dead-letter queue.
-func (a answers) take(ctx context.Context, d delivery) ([]byte, error) {
+// accept puts an answer into the inbox of its run. An answer that counts for nothing is no error. An answer of the
+// wrong form, or for a run that does not exist, is an error and ends in the dead-letter queue.
+func (a answers) accept(ctx context.Context, d delivery) ([]byte, error) {
 	got, err := readAnswer(d)
 	if err != nil {
 		return nil, err

@@ -22,7 +22,7 @@ import (
 )
 
 // named are names of things that fill the places of a request: those of a tenant that the caller is not of, or of what nobody has.
-type named struct{ run, approval, sha, agent, server, token string }
+type withErrorName struct{ run, approval, sha, agent, server, token string }
 
 // row says how a route is asked about a thing: whatever a caller names that is another tenant's, is answered as what nobody has.
 type row struct {
@@ -80,12 +80,12 @@ var rows = map[string][]row{
 	},
 }
 
-func (n named) fill(text string) string {
+func (n withErrorName) fill(text string) string {
 	return strings.NewReplacer("{run}", n.run, "{approval}", n.approval, "{sha}", n.sha, "{agent}", n.agent, "{server}", n.server, "{token}", n.token).Replace(text)
 }
 
 // blank is an answer with what a request named taken out.
-func (n named) blank(text string) string {
+func (n withErrorName) blank(text string) string {
 	for _, name := range []string{n.token, n.run, n.approval, n.sha, n.server, n.agent} {
 		text = strings.ReplaceAll(text, name, "?")
 	}
@@ -93,7 +93,7 @@ func (n named) blank(text string) string {
 }
 
 // foreign is what acme has of every kind, and strange what looks like it and is nobody's.
-func (s *stack) foreign() (theirs, strange named) {
+func (s *stack) foreign() (theirs, strange withErrorName) {
 	one := s.waiting(ana, "k")
 	secret := []byte("acme's own")
 	require.NoError(s.t, s.machine.Ports.Blobs.Put(s.t.Context(), "acme", store.BlobDigest(secret), secret))
@@ -106,9 +106,9 @@ func (s *stack) foreign() (theirs, strange named) {
 	log := &audit.Log{Table: s.machine.Ports.Table, Clock: s.machine.Ports.Clock}
 	require.NoError(s.t, log.Record(s.t.Context(), "acme", audit.Record{ID: "1", Kind: audit.Viewed, Actor: "user:ana"}, audit.Record{ID: "2", Kind: audit.Viewed, Actor: "user:ana"}))
 	// It says acme's run, and is not acme's.
-	theirs = named{one.ID, one.Waiting[0].Approval, store.BlobDigest(secret), "payer", "files", callback.Path + addressed("globex", one.ID)}
+	theirs = withErrorName{one.ID, one.Waiting[0].Approval, store.BlobDigest(secret), "payer", "files", callback.Path + addressed("globex", one.ID)}
 	other := agent.RunID("nobody", "payer", "k")
-	strange = named{other, run.ApprovalID(other, "c1", 1), store.BlobDigest([]byte("nobody's")), "payex", "filex", callback.Path + addressed("globex", other)}
+	strange = withErrorName{other, run.ApprovalID(other, "c1", 1), store.BlobDigest([]byte("nobody's")), "payex", "filex", callback.Path + addressed("globex", other)}
 	return theirs, strange
 }
 
@@ -157,7 +157,7 @@ func TestA9OtherTenantsAreNobodys(t *testing.T) {
 }
 
 // blankIn takes what the request itself named out of an answer: that a problem repeats it says nothing.
-func (n named) blankIn(text string, r row) string {
+func (n withErrorName) blankIn(text string, r row) string {
 	if strings.Contains(r.path+r.body, "{approval}") {
 		return strings.ReplaceAll(text, n.approval, "?")
 	}
@@ -210,7 +210,7 @@ func (agents) Agents() []string { return []string{"payer"} }
 var claimed = []string{"countersign-as", "user:ana,group:operators", "tenant", "acme", "x-tenant", "acme", "x-amzn-tenant", "acme", "cookie", "tenant=acme"}
 
 // as asks about what is named, claiming besides to be of acme.
-func (s *stack) as(caller func([]byte) []byte, n named, method string, r row) events.APIGatewayV2HTTPResponse {
+func (s *stack) as(caller func([]byte) []byte, n withErrorName, method string, r row) events.APIGatewayV2HTTPResponse {
 	s.t.Helper()
 	event := caller(request(method+" "+n.fill(r.path), n.fill(r.body), nil, claimed...))
 	out, err := s.api(s.t.Context(), event)
@@ -225,7 +225,7 @@ func (s *stack) as(caller func([]byte) []byte, n named, method string, r row) ev
 func TestA9EveryRouteAsksWhoCalls(t *testing.T) {
 	for route, asked := range rows {
 		for _, r := range asked {
-			path := named{token: callback.Path + "x"}.fill(r.path)
+			path := withErrorName{token: callback.Path + "x"}.fill(r.path)
 			require.Equal(t, route == "POST /v1/callbacks/{token}", api.Openly(httptest.NewRequest(http.MethodPost, path, nil)), route)
 			require.Equal(t, route == "POST /v1/callbacks/{token}", r.open, route)
 		}

@@ -146,7 +146,7 @@ func TestBadAnswers(t *testing.T) {
 			if !ok {
 				return invalidf("tenant, answer: an event of the gateway, which says what it wants")
 			}
-			_, err := take.take(t.Context(), got)
+			_, err := take.accept(t.Context(), got)
 			return err
 		})
 		var have []string
@@ -198,7 +198,7 @@ func TestBadTriggers(t *testing.T) {
 		d.must("step", "exec-1", `{"agent":"clerk","message":"Hello.","key":"evt-1"}`)
 		log := &strings.Builder{}
 		d.Log = testLog(log)
-		s := d.Sweep(d.blobs, nil, "arn:machine", unmeasured{})
+		s := d.Sweep(d.blobs, nil, "arn:machine", noMetrics{})
 		e := d.functionEdge(func(payload []byte) error { _, err := s(t.Context(), payload); return err })
 		e.Heard = log.String
 		const good = `{"source":"aws.states","detail-type":"Step Functions Execution Status Change","detail":{"name":"x","stateMachineArn":"arn:machine","status":"FAILED","input":"{}"}}`
@@ -219,7 +219,7 @@ func TestBadTriggers(t *testing.T) {
 			count++
 		}
 		all := badinput.Keys(reflect.TypeFor[trigger]())
-		for _, key := range badinput.Keys(reflect.TypeFor[ended]()) {
+		for _, key := range badinput.Keys(reflect.TypeFor[executionEnd]()) {
 			all = append(all, "/detail"+key)
 		}
 		var have []string

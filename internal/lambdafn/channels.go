@@ -39,7 +39,7 @@ func Channels(cfg aws.Config, getenv func(string) string, clk clock.Clock) ([]no
 	var all []notify.Channel
 	var broken []error
 	if token := getenv(envSlackToken); token != "" {
-		c, err := inSlack(getenv, token, clk)
+		c, err := slackChannel(getenv, token, clk)
 		if err == nil {
 			all = append(all, c)
 		}
@@ -56,7 +56,7 @@ func Channels(cfg aws.Config, getenv func(string) string, clk clock.Clock) ([]no
 	return all, errors.Join(broken...)
 }
 
-func inSlack(getenv func(string) string, token string, clk clock.Clock) (notify.Channel, error) {
+func slackChannel(getenv func(string) string, token string, clk clock.Clock) (notify.Channel, error) {
 	base, err := slackURL(getenv)
 	if err != nil {
 		return nil, err
@@ -115,12 +115,12 @@ func notifier(f *function) *notify.Notifier {
 	}
 	var err error
 	n.Channels, err = Channels(f.cfg, f.getenv, p.Clock)
-	f.watch.without("a channel", err)
+	f.watch.disablePart("a channel", err)
 	if len(n.Channels) == 0 {
 		return n
 	}
-	ring, err := readRing(f.getenv)
-	f.watch.without("links", err)
+	ring, err := keyRing(f.getenv)
+	f.watch.disablePart("links", err)
 	if l := links(p, ring, f.getenv); l != nil { // a nil one is no nil interface
 		n.Links = l
 	}
@@ -129,9 +129,9 @@ func notifier(f *function) *notify.Notifier {
 	return n
 }
 
-// tellsPeople adds what tells people who are asked. Where there is no channel there is nobody to tell, and nothing is
-// read or written for it.
-func tellsPeople(f *function) error {
+// addNotifier adds the notifier for those who are asked. Without a channel nobody is notified, and nothing is read or
+// written for it.
+func addNotifier(f *function) error {
 	if n := notifier(f); len(n.Channels) > 0 {
 		f.Ports.Notify = n
 	}
@@ -147,7 +147,7 @@ func directory(getenv func(string) string, watch *Observer) *person.Book {
 	}
 	book, err := person.Read([]byte(text))
 	if err != nil { // it says where the document is wrong, and has no address in it
-		watch.without("the directory of people", fmt.Errorf("%s: %w", envDirectory, err))
+		watch.disablePart("the directory of people", fmt.Errorf("%s: %w", envDirectory, err))
 		return &person.Book{}
 	}
 	return book

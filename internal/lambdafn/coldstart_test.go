@@ -44,9 +44,9 @@ func deployedEnv() environment {
 
 // mains wire each function.
 var mains = map[string]func(*registry.Registry, aws.Config, func(string) string) error{
-	"step":    ofMachine(asksModels),
-	"tool":    ofMachine(reachesTools),
-	"approve": ofMachine(tellsPeople),
+	"step":    ofMachine(addModels),
+	"tool":    ofMachine(addRemotes),
+	"approve": ofMachine(addNotifier),
 	"http": func(r *registry.Registry, cfg aws.Config, getenv func(string) string) error {
 		_, err := startHTTP(r, cfg, getenv)
 		return err
@@ -57,9 +57,9 @@ var mains = map[string]func(*registry.Registry, aws.Config, func(string) string)
 	},
 }
 
-func ofMachine(needs need) func(*registry.Registry, aws.Config, func(string) string) error {
+func ofMachine(needs wiring) func(*registry.Registry, aws.Config, func(string) string) error {
 	return func(r *registry.Registry, cfg aws.Config, getenv func(string) string) error {
-		_, err := start(r, cfg, getenv, needs, runsCode)
+		_, err := start(r, cfg, getenv, needs, addCode)
 		return err
 	}
 }
@@ -95,7 +95,7 @@ func TestColdStartComposes(t *testing.T) {
 	d, err := agent.Definition{Name: "a", Builder: "b", Model: agent.ModelSpec{Provider: "demo"}}.Resolve()
 	require.NoError(t, err)
 	require.NoError(t, r.Add(d))
-	f, err := start(r, testAWS, deployedEnv().get, asksModels, reachesTools, tellsPeople, runsCode)
+	f, err := start(r, testAWS, deployedEnv().get, addModels, addRemotes, addNotifier, addCode)
 	require.NoError(t, err)
 	p := f.Ports
 	for _, port := range []any{p.Model, p.Count, p.Index, p.Tools, p.Valid, p.Schema, p.Agents, f.Decides, f.Recorder} {

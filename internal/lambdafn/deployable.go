@@ -15,8 +15,8 @@ type deployable struct {
 	unfit map[string]string // why others are not, by name
 }
 
-// fit takes out what cannot run.
-func fit(agents api.Agents, log func(text string)) *deployable {
+// fitAgents leaves out the agents that cannot run in a function.
+func fitAgents(agents api.Agents, log func(text string)) *deployable {
 	out := &deployable{all: agents, unfit: map[string]string{}}
 	for _, name := range agents.Agents() {
 		if d, ok := agents.Agent(name); ok {

@@ -24,7 +24,7 @@ func TestAgentsThatNeedPrograms(t *testing.T) {
 	}
 	const why = "agent files needs a program on this machine (mcp server fs has a command) and cannot run in a deployed function"
 	var told []string
-	able := fit(all, func(text string) { told = append(told, text) })
+	able := fitAgents(all, func(text string) { told = append(told, text) })
 	require.Equal(t, []string{why}, told)
 	require.Equal(t, []string{"web", "plain"}, able.Agents())
 	for name, there := range map[string]bool{"files": false, "web": true, "plain": true, "ghost": false} {

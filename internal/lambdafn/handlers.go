@@ -21,8 +21,8 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// began begins a function.
-func (d *Deployment) began(ctx context.Context, function string) (context.Context, func(error)) {
+// beginInvocation begins the observation of an invocation.
+func (d *Deployment) beginInvocation(ctx context.Context, function string) (context.Context, func(error)) {
 	if d.Invoked == nil {
 		return ctx, func(error) {}
 	}
@@ -76,7 +76,7 @@ func decode(payload []byte) (event, error) {
 		err = e.check()
 	}
 	if err == nil && e.State.Run == "" {
-		e.State.keys = keysOf(payload)
+		e.State.keys = stateKeys(payload)
 	}
 	if err != nil {
 		return event{}, invalidf("read the state machine's event: %w", err)
@@ -84,8 +84,8 @@ func decode(payload []byte) (event, error) {
 	return e, nil
 }
 
-// keysOf are the keys of the state in an event, sorted.
-func keysOf(payload []byte) []string {
+// stateKeys are the keys of the state in an event, sorted.
+func stateKeys(payload []byte) []string {
 	var e struct {
 		State map[string]json.RawMessage `json:"state"`
 	}
@@ -99,7 +99,7 @@ func keysOf(payload []byte) []string {
 func (e *event) check() error {
 	s := &e.State
 	switch {
-	case !executionName(e.Name):
+	case !isExecutionName(e.Name):
 		return errors.New("name: want the execution's name")
 	case len(e.Token) > maxToken:
 		return fmt.Errorf("token: got %d bytes, want at most %d", len(e.Token), maxToken)
@@ -124,8 +124,8 @@ const (
 	maxRunID    = 64 // characters
 )
 
-// executionName reports whether Step Functions, or the engine of a laptop, could have given an execution that name.
-func executionName(s string) bool {
+// isExecutionName reports whether Step Functions, or the engine of a laptop, could have given an execution that name.
+func isExecutionName(s string) bool {
 	const word = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	return s != "" && len(s) <= 80 && strings.Trim(s, word) == ""
 }
@@ -138,7 +138,7 @@ func (d *Deployment) invocation(e event) runtime.Invocation {
 
 // Step serves functions/step.
 func (d *Deployment) Step(ctx context.Context, payload []byte) (out []byte, err error) {
-	ctx, ended := d.began(ctx, "step")
+	ctx, ended := d.beginInvocation(ctx, "step")
 	defer func() { ended(err) }()
 	e, err := decode(payload)
 	if err != nil {
@@ -185,7 +185,7 @@ func (d *Deployment) create(ctx context.Context, e *event) (string, error) {
 		return "", invalidf("start run: %s", d.Unfit(s.Agent))
 	}
 	if !ok {
-		return "", invalidf("start run: agent %s is not known to this deployment", nameIfAny(s.Agent))
+		return "", invalidf("start run: agent %s is not known to this deployment", safeName(s.Agent))
 	}
 	said, err := readMessage(s.Message)
 	if err != nil {
@@ -214,7 +214,7 @@ var starts = []string{"agent", "failure", "input", "key", "message", "subject", 
 func (s *state) checkStart() error {
 	for _, key := range s.keys {
 		if !slices.Contains(starts, key) {
-			return invalidf("start run: %s: want one of %s", nameIfAny(key), strings.Join(starts, ", "))
+			return invalidf("start run: %s: want one of %s", safeName(key), strings.Join(starts, ", "))
 		}
 	}
 	for _, text := range []struct {
@@ -228,8 +228,9 @@ func (s *state) checkStart() error {
 	return nil
 }
 
-// nameIfAny is a name that somebody gave, if it could be one: what an error says is kept by Step Functions and by logs.
-func nameIfAny(name string) string {
+// safeName returns the name if it could be a name of ours, else nothing: Step Functions and logs keep what an error
+// says.
+func safeName(name string) string {
 	if agent.ValidAgentName(name) || name == "" {
 		return strconv.Quote(name)
 	}
@@ -250,7 +251,7 @@ func readMessage(raw json.RawMessage) ([]run.UserBlock, error) {
 
 // Tool serves functions/tool.
 func (d *Deployment) Tool(ctx context.Context, payload []byte) (out []byte, err error) {
-	ctx, ended := d.began(ctx, "tool")
+	ctx, ended := d.beginInvocation(ctx, "tool")
 	defer func() { ended(err) }()
 	e, err := decode(payload)
 	if err != nil {
@@ -262,7 +263,7 @@ func (d *Deployment) Tool(ctx context.Context, payload []byte) (out []byte, err 
 
 // Approve serves functions/approve. It decides nothing: it keeps the task token until somebody does.
 func (d *Deployment) Approve(ctx context.Context, payload []byte) (out []byte, err error) {
-	ctx, ended := d.began(ctx, "approve")
+	ctx, ended := d.beginInvocation(ctx, "approve")
 	defer func() { ended(err) }()
 	e, err := decode(payload)
 	if err != nil {
@@ -301,7 +302,7 @@ func classify(err error) error {
 	case errors.Is(err, store.ErrNoRun), errors.Is(err, runtime.ErrKeyReused), errors.Is(err, runtime.ErrUnknownBlob), errors.As(err, &bad):
 		return wrap(KindInvalid, err)
 	case errors.As(err, &forbidden), errors.Is(err, store.ErrTooLarge), errors.Is(err, store.ErrInvalid), errors.Is(err, store.ErrNoBlob),
-		errors.Is(err, store.ErrDamaged), errors.Is(err, runtime.ErrUncleaned):
+		errors.Is(err, store.ErrDamaged), errors.Is(err, runtime.ErrCleanupFailed):
 		return wrap(KindInternal, err)
 	default:
 		return wrap(KindUnavailable, err)

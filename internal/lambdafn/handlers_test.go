@@ -292,9 +292,9 @@ func TestClassify(t *testing.T) {
 		requireKind(t, c.kind, err)
 		require.ErrorIs(t, err, c.err)
 		var reported messages.InvokeResponse_Error
-		require.ErrorAs(t, named(err), &reported, "what the Lambda runtime reports")
+		require.ErrorAs(t, withErrorName(err), &reported, "what the Lambda runtime reports")
 		require.Equal(t, string(c.kind), reported.Type)
 	}
 	require.NoError(t, classify(nil))
-	require.NoError(t, named(nil))
+	require.NoError(t, withErrorName(nil))
 }

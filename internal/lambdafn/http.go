@@ -40,17 +40,17 @@ func startHTTP(r *registry.Registry, cfg aws.Config, getenv func(string) string)
 	if parts := strings.Split(getenv(envMachine), ":"); len(parts) > 4 { // connect says so where it is no ARN
 		who.IAMAccount = parts[4]
 	}
-	ring, err := readRing(getenv)
+	ring, err := keyRing(getenv)
 	if err != nil {
 		return nil, err
 	}
-	f, err := start(r, cfg, getenv, tellsPeople)
+	f, err := start(r, cfg, getenv, addNotifier)
 	if err != nil {
 		return nil, err
 	}
 	f.People, f.Ring, f.Links = directory(getenv, f.watch), ring, links(f.Ports, ring, getenv)
 	f.Slack, err = SlackApp(getenv)
-	f.watch.without("clicks in Slack", err)
+	f.watch.disablePart("clicks in Slack", err)
 	serve := f.Serve(f.agents, who)
 	return func(ctx context.Context, payload []byte) ([]byte, error) {
 		defer f.watch.flush(ctx)
@@ -80,10 +80,10 @@ func (d *Deployment) Serve(agents api.Agents, who Identity) Invoke {
 	}
 	serve := Gateway(served, d.Log)
 	return func(ctx context.Context, payload []byte) ([]byte, error) {
-		ctx, cancel := inTime(ctx, d.Ports.Clock)
+		ctx, cancel := withAnswerTime(ctx, d.Ports.Clock)
 		defer cancel()
 		if sent, ok := readDelivery(payload); ok {
-			return events.take(ctx, sent)
+			return events.accept(ctx, sent)
 		}
 		return serve(ctx, payload)
 	}
@@ -93,8 +93,8 @@ func (d *Deployment) Serve(agents api.Agents, who Identity) Invoke {
 // to read, and whoever runs this without a line in the log.
 const answering = time.Second
 
-// inTime ends before ctx's deadline, if it has one.
-func inTime(ctx context.Context, c clock.Clock) (context.Context, context.CancelFunc) {
+// withAnswerTime ends early enough before ctx's deadline to answer, if ctx has one.
+func withAnswerTime(ctx context.Context, c clock.Clock) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return context.WithCancel(ctx)

@@ -56,14 +56,14 @@ func (i Identity) Caller(r *http.Request) (api.Caller, error) {
 	switch {
 	case a == nil:
 	case a.JWT != nil:
-		return i.ofToken(a.JWT.Claims)
+		return i.tokenCaller(a.JWT.Claims)
 	case a.IAM != nil:
-		return i.ofIAM(a.IAM.UserARN)
+		return i.iamCaller(a.IAM.UserARN)
 	}
 	return api.Caller{}, api.Refuse(api.Unauthenticated, "want a verified token or an IAM signature")
 }
 
-func (i Identity) ofToken(claims map[string]string) (api.Caller, error) {
+func (i Identity) tokenCaller(claims map[string]string) (api.Caller, error) {
 	tenantClaim, userClaim, groupsClaim := cmp.Or(i.TenantClaim, "tenant"), cmp.Or(i.UserClaim, "sub"), cmp.Or(i.GroupsClaim, "groups")
 	tenant := claims[tenantClaim]
 	if !agent.ValidTenant(tenant) {
@@ -73,11 +73,11 @@ func (i Identity) ofToken(claims map[string]string) (api.Caller, error) {
 	if !agent.ValidPrincipal(user) {
 		return api.Caller{}, api.Refuse(api.NotAllowed, "the token's claim "+userClaim+" names no user: want 1 to 128 of A-Z a-z 0-9 . _ @ + -")
 	}
-	return api.Caller{Tenant: tenant, Principal: policy.Principal{ID: user, Groups: groups(claims[groupsClaim])}}, nil
+	return api.Caller{Tenant: tenant, Principal: policy.Principal{ID: user, Groups: readGroups(claims[groupsClaim])}}, nil
 }
 
-// groups reads a claim in any of the forms that Identity lists.
-func groups(claim string) []string {
+// readGroups reads a claim in any of the forms that Identity lists.
+func readGroups(claim string) []string {
 	var names []string
 	if json.Unmarshal([]byte(claim), &names) != nil {
 		if inner, ok := strings.CutPrefix(claim, "["); ok && strings.HasSuffix(inner, "]") {
@@ -94,7 +94,7 @@ func groups(claim string) []string {
 	return out
 }
 
-func (i Identity) ofIAM(arn string) (api.Caller, error) {
+func (i Identity) iamCaller(arn string) (api.Caller, error) {
 	if i.IAMTenant == "" {
 		return api.Caller{}, api.Refuse(api.NotAllowed, "callers that IAM has signed are not taken here")
 	}

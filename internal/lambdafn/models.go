@@ -18,8 +18,8 @@ import (
 // envOpenAI is the key of OpenAI itself. It goes to no other server.
 const envOpenAI = "OPENAI_API_KEY"
 
-// asksModels adds the ports that ask models. The observer sees every try of a request: it stands below the retries.
-func asksModels(f *function) error {
+// addModels adds the ports that ask models. The observer sees every try of a request: it stands below the retries.
+func addModels(f *function) error {
 	p, all := &f.Ports, NewModels(f.cfg, f.getenv)
 	m := runtime.WithDialect(runtime.WithMedia(f.watch.Model(all), p.Blobs))
 	p.Model, p.Count, p.Index = modelretry.New(m, p.Clock, ids.System(p.Clock).Jitter), m, runtime.NewToolIndex(all)

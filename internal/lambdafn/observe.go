@@ -75,13 +75,13 @@ func observe(getenv func(string) string, out, log io.Writer) (*Observer, error) 
 	default:
 		return nil, fmt.Errorf("%s: got %q, want on or off", envMetrics, got)
 	}
-	o.without("OpenTelemetry", misconfigured)
+	o.disablePart("OpenTelemetry", misconfigured)
 	return o, nil
 }
 
-// without says that a function goes on without a part of it that is misconfigured, in its log and as a metric. What err
-// says names variables, and holds nothing of them. Nil = nothing is wrong.
-func (o *Observer) without(part string, err error) {
+// disablePart says, in the log and as a metric, that the function runs without a misconfigured part. err names
+// variables and never their values; nil does nothing.
+func (o *Observer) disablePart(part string, err error) {
 	if err == nil {
 		return
 	}
@@ -174,9 +174,9 @@ func (o *Observer) flush(ctx context.Context) {
 	}
 }
 
-// unmeasured takes metrics that nobody wants.
-type unmeasured struct{}
+// noMetrics drops all metrics.
+type noMetrics struct{}
 
-func (unmeasured) Count(string, int64, ...string) {}
+func (noMetrics) Count(string, int64, ...string) {}
 
-func (unmeasured) Seconds(string, time.Duration, ...string) {}
+func (noMetrics) Seconds(string, time.Duration, ...string) {}

@@ -21,11 +21,11 @@ import (
 	"github.com/countersign/countersign/internal/tools/secrets"
 )
 
-// reachesTools adds the ports that carry out the calls of tools outside the program: HTTP requests, MCP servers and
+// addRemotes adds the ports that carry out the calls of tools outside the program: HTTP requests, MCP servers and
 // functions. A variable that makes no sense is an error that names it.
-func reachesTools(f *function) error {
+func addRemotes(f *function) error {
 	var err error
-	if f.Ports.Callbacks, err = callbacks(f.getenv); err != nil {
+	if f.Ports.Callbacks, err = callbackURLs(f.getenv); err != nil {
 		return err
 	}
 	all, err := deployedReach(f.cfg, f.getenv).Remotes()
@@ -45,8 +45,8 @@ const (
 	envKeyRing     = "COUNTERSIGN_KEYRING"      // package keyring says what it looks like; empty = there are no callbacks
 )
 
-// readRing is the ring of a function; nil = it has none. No key is in its error.
-func readRing(getenv func(string) string) (func() (*keyring.Ring, error), error) {
+// keyRing is the ring of a function; nil = it has none. No key is in its error.
+func keyRing(getenv func(string) string) (func() (*keyring.Ring, error), error) {
 	text := getenv(envKeyRing)
 	if text == "" {
 		return nil, nil
@@ -58,13 +58,13 @@ func readRing(getenv func(string) string) (func() (*keyring.Ring, error), error)
 	return func() (*keyring.Ring, error) { return ring, nil }, nil
 }
 
-// callbacks are the addresses that a function hands out; nil = none.
-func callbacks(getenv func(string) string) (runtime.Callbacks, error) {
+// callbackURLs are the addresses that a function hands out for answers; nil = none.
+func callbackURLs(getenv func(string) string) (runtime.Callbacks, error) {
 	base := getenv(envCallbackURL)
 	if base == "" {
 		return nil, nil
 	}
-	ring, err := readRing(getenv)
+	ring, err := keyRing(getenv)
 	switch {
 	case err != nil:
 		return nil, err
@@ -114,7 +114,7 @@ func (r Reach) client(at *url.URL) (*http.Client, error) {
 		return nil, err
 	}
 	private := r.Private
-	if r.Laptop && loopback(at.Hostname()) {
+	if r.Laptop && isLoopback(at.Hostname()) {
 		private += "," + origin
 	}
 	allowed, err := egress.ParsePrivate(private)
@@ -128,7 +128,7 @@ func (r Reach) client(at *url.URL) (*http.Client, error) {
 // messages.
 const maxSession = 64 << 20
 
-func loopback(host string) bool {
+func isLoopback(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }

@@ -36,7 +36,7 @@ func TestEveryRepairIsCountedAndAlarmed(t *testing.T) {
 		want[metrics.RunsRepaired+" Repair "+string(kind)] = int64(i + 1)
 		want[metrics.RunsRepaired] += int64(i + 1)
 	}
-	(&sweeping{metrics: m, log: slog.New(slog.NewTextHandler(io.Discard, nil))}).repaired(found)
+	(&sweeping{metrics: m, log: slog.New(slog.NewTextHandler(io.Discard, nil))}).countRepaired(found)
 	require.Equal(t, want, m)
 
 	template, err := os.ReadFile("../../template.yaml")

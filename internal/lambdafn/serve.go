@@ -23,18 +23,18 @@ import (
 )
 
 // Step is the main of functions/step, which asks models. It serves until the process is ended.
-func Step(r *registry.Registry) { serve(r, (*Deployment).Step, asksModels) }
+func Step(r *registry.Registry) { serve(r, (*Deployment).Step, addModels) }
 
 // Tool is the main of functions/tool, which runs tools. It serves until the process is ended.
-func Tool(r *registry.Registry) { serve(r, (*Deployment).Tool, reachesTools) }
+func Tool(r *registry.Registry) { serve(r, (*Deployment).Tool, addRemotes) }
 
 // Approve is the main of functions/approve, which keeps task tokens and tells people of requests. It serves until the
 // process is ended.
-func Approve(r *registry.Registry) { serve(r, (*Deployment).Approve, tellsPeople) }
+func Approve(r *registry.Registry) { serve(r, (*Deployment).Approve, addNotifier) }
 
-func serve(r *registry.Registry, f func(*Deployment, context.Context, []byte) ([]byte, error), needs need) {
+func serve(r *registry.Registry, f func(*Deployment, context.Context, []byte) ([]byte, error), needs wiring) {
 	listen(func(cfg aws.Config, getenv func(string) string) (Invoke, error) {
-		deployed, err := start(r, cfg, getenv, needs, runsCode)
+		deployed, err := start(r, cfg, getenv, needs, addCode)
 		if err != nil {
 			return nil, err
 		}
@@ -61,7 +61,7 @@ func listen(start func(cfg aws.Config, getenv func(string) string) (Invoke, erro
 	}
 	lambda.Start(func(ctx context.Context, payload json.RawMessage) (json.RawMessage, error) {
 		out, err := f(ctx, payload)
-		return out, named(err)
+		return out, withErrorName(err)
 	})
 }
 
@@ -75,11 +75,11 @@ type function struct {
 	watch    *Observer
 }
 
-// need adds what not every function uses to one that starts. A function links the needs of its own main and no others.
-type need func(f *function) error
+// wiring adds what not every function uses. A function links only what its own main names.
+type wiring func(f *function) error
 
 // start wires a function from its agents and its environment. Bad configuration ends it here, before any event.
-func start(r *registry.Registry, cfg aws.Config, getenv func(string) string, needs ...need) (*function, error) {
+func start(r *registry.Registry, cfg aws.Config, getenv func(string) string, needs ...wiring) (*function, error) {
 	watch, err := observe(getenv, os.Stdout, os.Stderr)
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func start(r *registry.Registry, cfg aws.Config, getenv func(string) string, nee
 	if err != nil {
 		return nil, err
 	}
-	able, auditor := fit(r, watch.Log), auditor(ports)
+	able, auditor := fitAgents(r, watch.Log), auditor(ports)
 	ports.Agents, ports.Valid = able.Agent, schema.Validate
 	f := &function{cfg: cfg, getenv: getenv, registry: r, agents: able, watch: watch, Deployment: &Deployment{
 		Ports: ports, Definitions: runtime.Tightened(runtime.PinnedDefinitions(ports.Blobs), able.Agent),
@@ -106,8 +106,8 @@ func start(r *registry.Registry, cfg aws.Config, getenv func(string) string, nee
 	return f, nil
 }
 
-// runsCode adds the tools and the other code of the program.
-func runsCode(f *function) error {
+// addCode adds the tools and the other code of the program.
+func addCode(f *function) error {
 	f.Ports.Tools, f.Ports.Schema, f.Ports.Hooks = f.registry.Tools(), schema.Fits, f.registry.Hooks()
 	return nil
 }
@@ -126,9 +126,9 @@ func newLog() *slog.Logger {
 	)
 }
 
-// named gives an error the name that the state machine's Retry and Catch look for. The Lambda runtime would report the
-// outermost Go type instead.
-func named(err error) error {
+// withErrorName gives an error the name that the state machine's Retry and Catch look for. Lambda's runtime would
+// report the outermost Go type instead.
+func withErrorName(err error) error {
 	var known *Error
 	if !errors.As(err, &known) {
 		return err

@@ -51,7 +51,7 @@ func startSweep(r *registry.Registry, cfg aws.Config, getenv func(string) string
 	if !ok {
 		return nil, fmt.Errorf("sweep: the state machine's client %T cannot list executions", f.Ports.Waiter)
 	}
-	var m Metrics = unmeasured{}
+	var m Metrics = noMetrics{}
 	if f.watch.Metrics != nil {
 		m = f.watch.Metrics
 	}
@@ -71,7 +71,7 @@ func (d *Deployment) Sweep(tenants runtime.Tenants, executions runtime.Execution
 		audits: audit.Sweep{Auditor: auditor(p), Heads: p.Journal, Clock: p.Clock},
 	}
 	return func(ctx context.Context, payload []byte) (out []byte, err error) {
-		ctx, ended := d.began(ctx, "sweep")
+		ctx, ended := d.beginInvocation(ctx, "sweep")
 		defer func() { ended(err) }()
 		return s.serve(ctx, payload)
 	}
@@ -134,7 +134,7 @@ func (s *sweeping) serve(ctx context.Context, payload []byte) (out []byte, err e
 	}
 	switch {
 	case t.DetailType == "Scheduled Event" && (t.Source == "aws.events" || t.Source == "aws.scheduler"):
-		return s.all(ctx)
+		return s.sweepAll(ctx)
 	case t.DetailType == "Step Functions Execution Status Change" && t.Source == "aws.states":
 		return s.reap(ctx, t.Detail)
 	default:
@@ -143,13 +143,13 @@ func (s *sweeping) serve(ctx context.Context, payload []byte) (out []byte, err e
 	}
 }
 
-// all sweeps. What went wrong with one run is reported, and fails the invocation only where it may pass by itself; a
-// record that is broken does not become better by being swept again.
-func (s *sweeping) all(ctx context.Context) ([]byte, error) {
+// sweepAll sweeps all runs. A failure of one run is reported. It fails the invocation only if it may pass by itself,
+// because a broken record is not mended by another sweep.
+func (s *sweeping) sweepAll(ctx context.Context) ([]byte, error) {
 	s.audit(ctx)
 	r, err := s.sweep.Run(ctx)
 	out := Swept{Checked: r.Checked, Repaired: r.Repaired, Left: r.Left, Complete: r.Complete}
-	s.noteTold(&out, r)
+	s.addNotified(&out, r)
 	retried := s.noteFailures(&out, r.Failed)
 	if r.Left > 0 {
 		s.log.Warn("runs left for a later sweep", "count", r.Left)
@@ -158,21 +158,21 @@ func (s *sweeping) all(ctx context.Context) ([]byte, error) {
 		out.Waiting = &r.Waiting
 		s.gauges(r.Waiting)
 	}
-	s.repaired(out.Repaired)
+	s.countRepaired(out.Repaired)
 	if err != nil {
 		s.log.Error("sweep stopped", "kind", string(kindOf(err)), "error", err)
 		s.metrics.Count(metrics.SweepFailures, out.Failures+1)
-		return nil, gaveUp(err, "the sweep could not be carried out; its log says why")
+		return nil, withPublicText(err, "the sweep could not be carried out; its log says why")
 	}
 	s.metrics.Count(metrics.SweepFailures, out.Failures)
 	if retried != nil {
-		return nil, gaveUp(retried, fmt.Sprintf("%d runs could not be checked; the log says which", out.Failures))
+		return nil, withPublicText(retried, fmt.Sprintf("%d runs could not be checked; the log says which", out.Failures))
 	}
 	return json.Marshal(out)
 }
 
-// noteTold reports what was done about requests to people. What could not be done is due again, and fails no sweep.
-func (s *sweeping) noteTold(out *Swept, r runtime.Report) {
+// addNotified adds what was done about requests to people to the report. What failed is due again and fails no sweep.
+func (s *sweeping) addNotified(out *Swept, r runtime.Report) {
 	out.Untold = int64(len(r.Untold))
 	for i, err := range r.Untold {
 		if i < maxReported {
@@ -204,8 +204,9 @@ func (s *sweeping) noteFailures(out *Swept, failed []runtime.FailedRepair) (pass
 	return passing
 }
 
-// gaveUp is err's kind with a text of ours: what an error says ends in the function's log.
-func gaveUp(err error, text string) error {
+// withPublicText returns an error of the same kind with a text of ours, because the function's log keeps what an error
+// says.
+func withPublicText(err error, text string) error {
 	return &Error{Kind: kindOf(err), Err: errors.New(text)}
 }
 
@@ -216,7 +217,7 @@ func kindOf(err error) Kind {
 	return e.Kind
 }
 
-func (s *sweeping) repaired(by map[runtime.Repair]int64) {
+func (s *sweeping) countRepaired(by map[runtime.Repair]int64) {
 	all := int64(0)
 	for kind, n := range by {
 		s.log.Warn("runs repaired", "repair", string(kind), "count", n)
@@ -268,8 +269,8 @@ func (s *sweeping) audit(ctx context.Context) {
 	}
 }
 
-// ended is the detail of an execution's change of status. The input is left out where it is large.
-type ended struct {
+// executionEnd is the detail of an execution's change of status. A large input is missing in it.
+type executionEnd struct {
 	Name    string  `json:"name"`
 	Machine string  `json:"stateMachineArn"`
 	Status  string  `json:"status"`
@@ -280,8 +281,8 @@ type ended struct {
 // nothing to do. A run that an event was to start and that was never written is not there to be repaired: its execution
 // is reported as unowned.
 func (s *sweeping) reap(ctx context.Context, detail []byte) ([]byte, error) {
-	var e ended
-	if err := jsonx.DecodeKnown(detail, eventLimits, &e); err != nil || !executionName(e.Name) {
+	var e executionEnd
+	if err := jsonx.DecodeKnown(detail, eventLimits, &e); err != nil || !isExecutionName(e.Name) {
 		return nil, invalidf("read the event: detail: want an execution's change of status with its name")
 	}
 	if e.Machine != s.machine {
@@ -298,13 +299,13 @@ func (s *sweeping) reap(ctx context.Context, detail []byte) ([]byte, error) {
 	if err != nil {
 		s.log.Error("run could not be repaired", "execution", e.Name, "kind", string(kindOf(err)), "error", err)
 		s.metrics.Count(metrics.SweepFailures, 1)
-		return nil, gaveUp(err, "the run of an execution that ended could not be repaired; the log says why")
+		return nil, withPublicText(err, "the run of an execution that ended could not be repaired; the log says why")
 	}
-	s.repaired(out.Repaired)
+	s.countRepaired(out.Repaired)
 	return json.Marshal(out)
 }
 
-func (s *sweeping) reapOne(ctx context.Context, e ended) (Swept, error) {
+func (s *sweeping) reapOne(ctx context.Context, e executionEnd) (Swept, error) {
 	out := Swept{Repaired: map[runtime.Repair]int64{}, Complete: true}
 	tenant, run, ok, err := s.runOf(ctx, e)
 	if err != nil {
@@ -326,7 +327,7 @@ func (s *sweeping) reapOne(ctx context.Context, e ended) (Swept, error) {
 }
 
 // runOf is the run that an execution was for, by its input: the event's, or what Step Functions kept.
-func (s *sweeping) runOf(ctx context.Context, e ended) (tenant, run string, ok bool, err error) {
+func (s *sweeping) runOf(ctx context.Context, e executionEnd) (tenant, run string, ok bool, err error) {
 	var input []byte
 	if e.Input != nil {
 		input = []byte(*e.Input)

@@ -52,7 +52,7 @@ func TestAMisconfiguredChannelIsLeftOut(t *testing.T) {
 			watch, err := observe(getenv, &metered, &logged)
 			require.NoError(t, err)
 			f := &function{getenv: getenv, cfg: testAWS, watch: watch, Deployment: &Deployment{Ports: runtime.Ports{Clock: clock.System()}}}
-			require.NoError(t, tellsPeople(f))
+			require.NoError(t, addNotifier(f))
 			watch.flush(t.Context())
 			n := f.Ports.Notify.(*notify.Notifier)
 			require.Len(t, n.Channels, c.channels)

@@ -25,7 +25,7 @@ func (m *Machine) Backend(s Serving) api.Backend {
 	intake, _ := m.Ports.Blobs.(store.Intake) // a store that takes no streams serves no uploads
 	b := m.Deployment.Backend()
 	b.Agents, b.Feed, b.Caller, b.Log, b.Intake = s.Agents, s.Feed, s.Caller, s.Log, intake
-	b.Local, b.Via, b.Tool, b.Ready = true, approval.ViaCLI, m.hasTool, m.once(Tenant)
+	b.Local, b.Via, b.Tool, b.Ready = true, approval.ViaCLI, m.hasTool, m.resumeOnce(Tenant)
 	b.Replay, b.Audited = m.Replay, m.audits.upToDate(Tenant)
 	return b
 }
@@ -35,8 +35,8 @@ func (m *Machine) hasTool(name string) bool {
 	return ok
 }
 
-// once resumes a tenant the first time it is called, and again while that fails.
-func (m *Machine) once(tenant string) func(context.Context) error {
+// resumeOnce resumes a tenant at the first call, and at the next ones until that succeeds.
+func (m *Machine) resumeOnce(tenant string) func(context.Context) error {
 	var mu sync.Mutex
 	done := false
 	return func(ctx context.Context) error {

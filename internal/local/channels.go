@@ -26,7 +26,7 @@ type Secret func(ctx context.Context, tenant, name string) (string, error)
 // is a token among the secrets. Errors name the secret and hold nothing of it.
 func Channels(ctx context.Context, dir string, secret Secret, clk clock.Clock) ([]notify.Channel, error) {
 	all := []notify.Channel{outbox.Channel{Path: filepath.Join(dir, outbox.Dir), Clock: clk}}
-	token, err := optional(ctx, secret, SlackToken)
+	token, err := optionalSecret(ctx, secret, SlackToken)
 	switch {
 	case err != nil:
 		return nil, err
@@ -40,12 +40,12 @@ func Channels(ctx context.Context, dir string, secret Secret, clk clock.Clock) (
 
 // SlackSecrets are the signing secrets of a laptop; none = no click is taken.
 func SlackSecrets(ctx context.Context, secret Secret) ([]string, error) {
-	text, err := optional(ctx, secret, SlackSecret)
+	text, err := optionalSecret(ctx, secret, SlackSecret)
 	return slack.Secrets(text), err
 }
 
-// optional is a secret; "" where there is none.
-func optional(ctx context.Context, secret Secret, name string) (string, error) {
+// optionalSecret is a secret; "" where there is none.
+func optionalSecret(ctx context.Context, secret Secret, name string) (string, error) {
 	text, err := secret(ctx, Tenant, name)
 	if err != nil && !errors.Is(err, tool.ErrNoSecret) {
 		return "", fmt.Errorf("secret %s: %w", name, err)

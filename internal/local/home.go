@@ -102,9 +102,9 @@ func (o Options) machine(t *bolt.Table) (*Machine, error) {
 		return nil, err
 	}
 	executions := NewExecutions(t)
-	models := newModels(resolving(o.Model, blobs))
+	models := newModels(withBlobs(o.Model, blobs))
 	return New(Config{
-		Busy: o.Busy, Reaps: true, Wrap: models.givenUp,
+		Busy: o.Busy, Reaps: true, Wrap: models.resetScripts,
 		Table: t, Blobs: blobs, Model: models, Tools: o.Registry.Tools(), Hooks: o.Registry.Hooks(), Agents: o.Registry.Agent,
 		Clock: o.Clock, IDs: ids.System(o.Clock), Executions: executions, Sink: o.Sink, Watch: o.Watch, Trouble: o.Trouble, Audit: true, Warm: warmRuns,
 		Remotes: o.Remotes, Functions: o.Functions, Callbacks: o.Callbacks, Embedder: o.Embedder, People: o.People, Notify: o.Notify,

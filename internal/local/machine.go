@@ -83,10 +83,10 @@ type Config struct {
 	Notify *notify.Notifier
 }
 
-// unheard is the bus of a laptop, on which nobody listens.
-type unheard struct{}
+// noBus is a laptop's event bus, which drops all events.
+type noBus struct{}
 
-func (unheard) Emit(context.Context, policy.Outgoing) error { return nil }
+func (noBus) Emit(context.Context, policy.Outgoing) error { return nil }
 
 // Machine is the whole product in one process: engine, handlers, and what people do to runs. Safe for concurrent use.
 type Machine struct {
@@ -138,7 +138,7 @@ func New(c Config) (*Machine, error) {
 		m.Recorder, m.Audit, m.Warn = m.audits.log, m.audits.decided, m.audits.warn
 	}
 	m.Ports = watch.Ports(runtime.Ports{
-		Table: c.Table, Journal: journal, Blobs: c.Blobs, Tools: c.Tools, Agents: c.Agents, Valid: schema.Validate, Schema: schema.Fits, Clock: c.Clock, IDs: c.IDs, Sink: c.Sink, Hooks: c.Hooks, Emit: cmp.Or[runtime.Emitter](c.Emit, unheard{}),
+		Table: c.Table, Journal: journal, Blobs: c.Blobs, Tools: c.Tools, Agents: c.Agents, Valid: schema.Validate, Schema: schema.Fits, Clock: c.Clock, IDs: c.IDs, Sink: c.Sink, Hooks: c.Hooks, Emit: cmp.Or[runtime.Emitter](c.Emit, noBus{}),
 		Model: modelretry.New(watch.Model(c.Model), c.Clock, c.IDs.Jitter), Remotes: watch.Remotes(c.Remotes), Functions: c.Functions, Callbacks: c.Callbacks,
 		LeavesUnknown: c.LeavesUnknown,
 	})
@@ -147,7 +147,7 @@ func New(c Config) (*Machine, error) {
 	}
 	m.Ports.Count, _ = c.Model.(runtime.TokenCounter) // one that cannot count leaves tokens to be estimated
 	m.withNotices(c)
-	invoke := m.notices.serve(m.Invoke)
+	invoke := m.notices.interceptAlarm(m.Invoke)
 	if c.Wrap != nil {
 		invoke = c.Wrap(invoke)
 	}
@@ -166,7 +166,7 @@ func New(c Config) (*Machine, error) {
 			}
 			return out, err
 		},
-		Retrying: c.retrying,
+		Retrying: c.notifyRetry,
 		Ended:    m.reaper(c.Reaps),
 	})
 	if err != nil {
@@ -176,7 +176,7 @@ func New(c Config) (*Machine, error) {
 	if c.Waiter != nil {
 		m.Ports.Waiter = c.Waiter(m.Ports.Waiter)
 	}
-	m.Family = m.Ports.TellFamily
+	m.Family = m.Ports.NotifyFamily
 	m.Compose()
 	m.Canceller.CleansUp = true
 	m.Sweeper = &runtime.Sweeper{Ports: m.Ports, Definitions: m.Definitions, LeaveWoken: true}
@@ -186,8 +186,8 @@ func New(c Config) (*Machine, error) {
 	return m, nil
 }
 
-// retrying tells of a run that waits for its model.
-func (c Config) retrying(d asl.Description, f *asl.Error, wait time.Duration) {
+// notifyRetry reports a run that waits for its model.
+func (c Config) notifyRetry(d asl.Description, f *asl.Error, wait time.Duration) {
 	if c.Busy == nil || !errors.Is(f, runtime.ErrModelBusy) {
 		return
 	}
@@ -211,20 +211,20 @@ func (m *Machine) reaper(on bool) func(context.Context, asl.Description) {
 			return
 		}
 		if _, err := m.Sweeper.Repair(ctx, tenant, run); err != nil && ctx.Err() == nil {
-			m.tell("repair", err)
+			m.report("repair", err)
 		}
 	}
 }
 
-// StandsStill says why a run's execution does not go on in this process, though it is open; nil while it may.
-func (m *Machine) StandsStill(execution string) error { return m.Engine.StandsStill(execution) }
+// StalledBecause says why an open run's execution does not go on in this process; nil if it may.
+func (m *Machine) StalledBecause(execution string) error { return m.Engine.StandsStill(execution) }
 
 // Drain begins nothing more of any run, and waits until what is under way, such as calls of tools, has ended, or ctx has, whose error it is. Close comes
 // after it.
 func (m *Machine) Drain(ctx context.Context) error { return m.Engine.Drain(ctx) }
 
-// UnderWay are the runs of which something is under way in this process, sorted.
-func (m *Machine) UnderWay() []string {
+// ActiveRuns are the runs that this process works on, sorted.
+func (m *Machine) ActiveRuns() []string {
 	var runs []string
 	for _, x := range m.Engine.UnderWay() {
 		var of struct{ Run string }
@@ -239,18 +239,18 @@ func (m *Machine) UnderWay() []string {
 // Resume goes on with the executions on record, repairs every open run of the tenant that disagrees with its execution, stops the executions of those
 // that were cancelled and has them cleaned up after where the process that cancelled them did not come to it, and has people told what is overdue.
 func (m *Machine) Resume(ctx context.Context, tenant string) error {
-	if err := m.spare(m.Engine.Resume(ctx)); err != nil {
+	if err := m.reportUnreadable(m.Engine.Resume(ctx)); err != nil {
 		return err
 	}
 	for _, status := range []run.RunStatus{run.RunRunning, run.RunWaiting} {
 		cursor := ""
 		for {
 			heads, next, err := m.Ports.Journal.List(ctx, tenant, status, 0, cursor)
-			if err = m.spare(err); err != nil {
+			if err = m.reportUnreadable(err); err != nil {
 				return err
 			}
 			for _, h := range heads {
-				if _, err := m.Sweeper.Repair(ctx, tenant, h.Run); m.spare(err) != nil {
+				if _, err := m.Sweeper.Repair(ctx, tenant, h.Run); m.reportUnreadable(err) != nil {
 					return err
 				}
 			}
@@ -259,11 +259,11 @@ func (m *Machine) Resume(ctx context.Context, tenant string) error {
 			}
 		}
 	}
-	return errors.Join(m.cancelledAgain(ctx, tenant), m.Sweeper.RepairEnds(ctx, tenant), m.notices.ensure(ctx, tenant), m.audits.resume(ctx, tenant))
+	return errors.Join(m.finishCancels(ctx, tenant), m.Sweeper.RepairEnds(ctx, tenant), m.notices.catchUp(ctx, tenant), m.audits.resume(ctx, tenant))
 }
 
-// cancelledAgain does again what follows a cancel, for every run that was cancelled and whose execution waits on.
-func (m *Machine) cancelledAgain(ctx context.Context, tenant string) error {
+// finishCancels does what follows a cancel for each cancelled run whose execution still waits.
+func (m *Machine) finishCancels(ctx context.Context, tenant string) error {
 	for _, x := range m.Engine.List(ctx, asl.Running) {
 		var of struct{ Tenant, Run string }
 		if err := json.Unmarshal(x.Input, &of); err != nil || of.Tenant != tenant || of.Run == "" { // started by hand, for whatever run
@@ -278,23 +278,23 @@ func (m *Machine) cancelledAgain(ctx context.Context, tenant string) error {
 		case l.State.Status != run.RunDone || l.State.Reason != run.ReasonCancelled || l.State.Owner != x.Name:
 			continue
 		}
-		if _, err := m.Canceller.Cancel(ctx, tenant, of.Run, "", ""); m.spare(err) != nil {
+		if _, err := m.Canceller.Cancel(ctx, tenant, of.Run, "", ""); m.reportUnreadable(err) != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// spare reports an item that cannot be read: the other runs go on. It returns any other error.
-func (m *Machine) spare(err error) error {
+// reportUnreadable reports an item that cannot be read, so that the other runs go on. It returns any other error.
+func (m *Machine) reportUnreadable(err error) error {
 	if errors.Is(err, store.ErrDamaged) {
-		m.tell("resume", err)
+		m.report("resume", err)
 		return nil
 	}
 	return err
 }
 
-func (m *Machine) tell(what string, err error) {
+func (m *Machine) report(what string, err error) {
 	if m.trouble != nil {
 		m.trouble(what, err)
 	}
@@ -305,7 +305,7 @@ type waiter struct{ engine *asl.Engine }
 
 func (w waiter) Success(ctx context.Context, token string) error {
 	err := w.engine.SendTaskSuccess(ctx, token, []byte("{}"))
-	if refused(err, asl.TaskTimedOut) || refused(err, asl.TaskDoesNotExist) {
+	if isRefused(err, asl.TaskTimedOut) || isRefused(err, asl.TaskDoesNotExist) {
 		return runtime.ErrSettled
 	}
 	return err
@@ -316,7 +316,7 @@ func (w waiter) Start(ctx context.Context, tenant, run, name string) error {
 	if err != nil {
 		return err
 	}
-	if _, err = w.engine.Start(ctx, name, input); refused(err, asl.ExecutionAlreadyExists) {
+	if _, err = w.engine.Start(ctx, name, input); isRefused(err, asl.ExecutionAlreadyExists) {
 		return nil
 	}
 	return err
@@ -324,7 +324,7 @@ func (w waiter) Start(ctx context.Context, tenant, run, name string) error {
 
 func (w waiter) Stop(ctx context.Context, name, cause string) error {
 	err := w.engine.Stop(ctx, executionARN+name, "Cancelled", cause)
-	if refused(err, asl.ExecutionDoesNotExist) {
+	if isRefused(err, asl.ExecutionDoesNotExist) {
 		return nil
 	}
 	return err
@@ -333,7 +333,7 @@ func (w waiter) Stop(ctx context.Context, name, cause string) error {
 func (w waiter) Status(ctx context.Context, name string) (runtime.ExecutionStatus, error) {
 	d, err := w.engine.Describe(ctx, executionARN+name)
 	switch {
-	case refused(err, asl.ExecutionDoesNotExist):
+	case isRefused(err, asl.ExecutionDoesNotExist):
 		return runtime.ExecutionNone, nil
 	case err != nil:
 		return "", err
@@ -346,7 +346,7 @@ func (w waiter) Status(ctx context.Context, name string) (runtime.ExecutionStatu
 	}
 }
 
-func refused(err error, name string) bool {
+func isRefused(err error, name string) bool {
 	var e *asl.Error
 	return errors.As(err, &e) && e.Name == name
 }

@@ -20,9 +20,9 @@ type models struct {
 	made map[string]runtime.Model
 }
 
-// resolving makes adapters that get what blobs hold, and calls in the dialect of their model. A script's lines are matched against the
-// request as it is before that.
-func resolving(factory func(agent.ModelSpec) (runtime.Model, error), blobs store.Blobs) func(agent.ModelSpec) (runtime.Model, error) {
+// withBlobs makes adapters that get the content of blobs and use the dialect of their model. A script's lines are
+// matched against the request before that.
+func withBlobs(factory func(agent.ModelSpec) (runtime.Model, error), blobs store.Blobs) func(agent.ModelSpec) (runtime.Model, error) {
 	return func(spec agent.ModelSpec) (runtime.Model, error) {
 		m, err := factory(spec)
 		if err != nil || spec.Provider == "script" {
@@ -54,8 +54,8 @@ func (m *models) CountTokens(ctx context.Context, r agent.Request) (int64, error
 	return runtime.CountWith(ctx, adapter, r)
 }
 
-// givenUp tells scripts that a reply was given up for now, since they are not to fail in the same way for ever.
-func (m *models) givenUp(next Invoker) Invoker {
+// resetScripts tells scripts that a reply was given up for now, so that they do not fail the same way for ever.
+func (m *models) resetScripts(next Invoker) Invoker {
 	return func(ctx context.Context, function string, payload []byte) ([]byte, error) {
 		out, err := next(ctx, function, payload)
 		if errors.Is(err, runtime.ErrModelBusy) {

@@ -35,7 +35,7 @@ func TestModelsCountTokens(t *testing.T) {
 	digest := store.BlobDigest([]byte("shot"))
 	require.NoError(t, blobs.Put(ctx, Tenant, digest, []byte("shot")))
 	c := &counter{}
-	var m runtime.TokenCounter = newModels(resolving(func(s agent.ModelSpec) (runtime.Model, error) {
+	var m runtime.TokenCounter = newModels(withBlobs(func(s agent.ModelSpec) (runtime.Model, error) {
 		if s.Provider == "bedrock" {
 			return c, nil
 		}
@@ -63,7 +63,7 @@ func TestAdaptersGetTheContentOfBlobs(t *testing.T) {
 	named := run.Media{MediaType: "image/png", Blob: digest}
 	for provider, want := range map[string]run.Media{"openai": {MediaType: "image/png", Data: "c2hvdA=="}, "script": named} {
 		l := &listener{}
-		m := newModels(resolving(func(agent.ModelSpec) (runtime.Model, error) { return l, nil }, blobs))
+		m := newModels(withBlobs(func(agent.ModelSpec) (runtime.Model, error) { return l, nil }, blobs))
 		_, err := m.Generate(ctx, agent.Request{
 			Tenant: Tenant, Model: agent.ModelSpec{Provider: provider}, Messages: []run.Message{{Role: run.RoleUser, Block: named}},
 		})

@@ -71,13 +71,13 @@ func (m *Machine) withNotices(c Config) {
 // Asked is runtime.Notify's: what it makes due is waited for.
 func (n *notices) Asked(ctx context.Context, tenant, run string) error {
 	ctx = context.WithoutCancel(ctx) // a process that ends because the run waits has people told of it first
-	defer n.look(ctx)
-	return n.inTurn(run, func() error { return n.Notifier.Asked(ctx, tenant, run) })
+	defer n.schedule(ctx)
+	return n.serialize(run, func() error { return n.Notifier.Asked(ctx, tenant, run) })
 }
 
-// inTurn tells of the requests of a run behind whoever is telling of them: two at once would share them out and send
-// two messages where one does. Whoever is telling does it then, and nobody waits.
-func (n *notices) inTurn(run string, tell func() error) error {
+// serialize notifies people of a run's requests, one caller at a time for each run: two at once would split them and
+// send two messages. If another caller is at it, that one does it, and this one does not wait.
+func (n *notices) serialize(run string, tell func() error) error {
 	n.mu.Lock()
 	if behind, busy := n.telling[run]; busy {
 		n.telling[run] = append(behind, tell)
@@ -112,36 +112,36 @@ func (n *notices) inTurn(run string, tell func() error) error {
 // Decided is approval.Desk's.
 func (n *notices) Decided(ctx context.Context, a approval.Approval) {
 	n.Notifier.Decided(ctx, a)
-	n.look(ctx)
+	n.schedule(ctx)
 }
 
 // Noted is approval.Desk's, of an approval that is not the last one that it takes.
 func (n *notices) Noted(ctx context.Context, a approval.Approval) {
 	n.Notifier.Noted(ctx, a)
-	n.look(ctx)
+	n.schedule(ctx)
 }
 
 // Thread is approval.Desk's, of a remark.
 func (n *notices) Thread(ctx context.Context, a approval.Approval) {
 	n.Notifier.Thread(ctx, a)
-	n.look(ctx)
+	n.schedule(ctx)
 }
 
-// look sets the timer to what is due next, unless it rings before.
-func (n *notices) look(ctx context.Context) {
+// schedule sets the timer to what is due next, unless it rings before.
+func (n *notices) schedule(ctx context.Context) {
 	at, found, err := n.Next(ctx)
 	if err != nil {
 		if ctx.Err() == nil { // not just called off, as with a process that ends while the run waits
-			n.failed(err)
+			n.report(err)
 		}
 		at, found = n.clock.Now().Add(retry), true
 	}
 	if found {
-		n.set(at)
+		n.setTimer(at)
 	}
 }
 
-func (n *notices) set(at time.Time) {
+func (n *notices) setTimer(at time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed || !n.at.IsZero() && !at.Before(n.at) {
@@ -155,36 +155,36 @@ func (n *notices) set(at time.Time) {
 	var ctx context.Context
 	ctx, n.unset = context.WithCancel(n.ctx)
 	n.clock.Go(func() {
-		defer n.returned()
+		defer n.finished()
 		if n.clock.Sleep(ctx, at.Sub(n.clock.Now())) == nil {
-			n.ring(ctx)
+			n.notifyDue(ctx)
 		}
 	})
 }
 
-// ring does what is due and sets the timer to what is due next. A process that ends meanwhile does not cut it off: a message that is
-// cut off may have arrived.
-func (n *notices) ring(ctx context.Context) {
+// notifyDue does what is due and sets the timer again. The end of the process does not cut it off, because a message
+// that is cut off may have arrived.
+func (n *notices) notifyDue(ctx context.Context) {
 	n.mu.Lock()
 	n.at, n.unset = time.Time{}, nil
 	n.mu.Unlock()
 	work, done := n.clock.WithTimeout(context.WithoutCancel(ctx), finishing)
 	defer done()
 	if _, err := n.invoke(work, dueFunction, nil); err != nil && ctx.Err() == nil {
-		n.failed(err)
-		n.set(n.clock.Now().Add(retry))
+		n.report(err)
+		n.setTimer(n.clock.Now().Add(retry))
 		return
 	}
-	n.look(ctx)
+	n.schedule(ctx)
 }
 
-func (n *notices) failed(err error) {
+func (n *notices) report(err error) {
 	if n.trouble != nil {
 		n.trouble(dueFunction, err)
 	}
 }
 
-func (n *notices) returned() {
+func (n *notices) finished() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.live--; n.live == 0 {
@@ -210,8 +210,8 @@ func (n *notices) close() error {
 	return nil
 }
 
-// serve answers the alarm, and hands everything else on.
-func (n *notices) serve(next Invoker) Invoker {
+// interceptAlarm handles the alarm and passes everything else on.
+func (n *notices) interceptAlarm(next Invoker) Invoker {
 	if n == nil {
 		return next
 	}
@@ -227,32 +227,33 @@ func (n *notices) serve(next Invoker) Invoker {
 	}
 }
 
-// ensure tells of the tenant's requests of which nobody began to tell, and does what has become due while no process ran.
-func (n *notices) ensure(ctx context.Context, tenant string) error {
+// catchUp notifies people of the tenant's requests that nobody was told of, and does what came due while no process
+// ran.
+func (n *notices) catchUp(ctx context.Context, tenant string) error {
 	if n == nil {
 		return nil
 	}
 	for cursor := ""; ; {
 		asked, next, err := approval.List(ctx, n.Table, tenant, approval.Pending, 0, cursor)
 		if errors.Is(err, store.ErrDamaged) {
-			n.failed(err)
+			n.report(err)
 		} else if err != nil {
 			return err
 		}
 		for _, a := range asked {
-			err := n.inTurn(a.Run, func() error {
+			err := n.serialize(a.Run, func() error {
 				_, err := n.Ensure(ctx, a)
 				return err
 			})
 			if err != nil {
-				n.failed(err)
+				n.report(err)
 			}
 		}
 		if cursor = next; cursor == "" {
 			break
 		}
 	}
-	n.look(ctx)
+	n.schedule(ctx)
 	return nil
 }
 
@@ -261,7 +262,7 @@ func (n *notices) ensure(ctx context.Context, tenant string) error {
 func (m *Machine) Close() error {
 	err := m.Engine.Close()
 	if m.notices != nil {
-		err = errors.Join(err, m.notices.ensure(context.Background(), Tenant), m.notices.close())
+		err = errors.Join(err, m.notices.catchUp(context.Background(), Tenant), m.notices.close())
 	}
 	return err
 }

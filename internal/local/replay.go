@@ -57,10 +57,10 @@ func (m *Machine) replayOnce(ctx context.Context, tenant, run string) (found api
 	}
 	found.Status = string(s.Status)
 	c := &comparison{found: &found}
-	if err := c.states(&loaded.State, &s); err != nil {
+	if err := c.compareStates(&loaded.State, &s); err != nil {
 		return found, false, err
 	}
-	c.head(head, &s)
+	c.compareHead(head, &s)
 	m.compareReferences(ctx, c, &s)
 	return found, false, nil
 }
@@ -68,35 +68,35 @@ func (m *Machine) replayOnce(ctx context.Context, tenant, run string) (found api
 // comparison collects differences from what a journal says.
 type comparison struct{ found *api.Replay }
 
-func (c *comparison) value(path string, got, want any) {
+func (c *comparison) compare(path string, got, want any) {
 	if g, w := fmt.Sprint(got), fmt.Sprint(want); g != w {
 		c.found.Differences = append(c.found.Differences, api.Difference{Path: path, Got: g, Want: w})
 	}
 }
 
-// states compares two states: all that people are shown, and what only the runtime goes by.
-func (c *comparison) states(got, want *run.AgentState) error {
-	g, err := members(got)
+// compareStates compares two states: what people are shown, and what only the runtime uses.
+func (c *comparison) compareStates(got, want *run.AgentState) error {
+	g, err := stateMembers(got)
 	if err != nil {
 		return err
 	}
-	w, err := members(want)
+	w, err := stateMembers(want)
 	if err != nil {
 		return err
 	}
 	for _, key := range slices.Sorted(maps.Keys(w)) {
-		c.value("load."+key, string(g[key]), string(w[key]))
+		c.compare("load."+key, string(g[key]), string(w[key]))
 	}
-	c.value("load.definition", got.Definition, want.Definition)
-	c.value("load.owner", got.Owner, want.Owner)
-	c.value("load.generation", got.Generation, want.Generation)
-	c.value("load.waitSeq", got.WaitSeq, want.WaitSeq)
-	c.value("load.drained", got.Drained, want.Drained)
-	c.value("load.system", got.System, want.System)
+	c.compare("load.definition", got.Definition, want.Definition)
+	c.compare("load.owner", got.Owner, want.Owner)
+	c.compare("load.generation", got.Generation, want.Generation)
+	c.compare("load.waitSeq", got.WaitSeq, want.WaitSeq)
+	c.compare("load.drained", got.Drained, want.Drained)
+	c.compare("load.system", got.System, want.System)
 	return nil
 }
 
-func members(s *run.AgentState) (map[string]json.RawMessage, error) {
+func stateMembers(s *run.AgentState) (map[string]json.RawMessage, error) {
 	raw, err := json.Marshal(s)
 	if err != nil {
 		return nil, fmt.Errorf("replay run %s: %w", s.Run, err)
@@ -106,44 +106,44 @@ func members(s *run.AgentState) (map[string]json.RawMessage, error) {
 	return m, err
 }
 
-func (c *comparison) head(h store.Head, s *run.AgentState) {
-	c.value("head.agent", h.Agent, s.Agent)
-	c.value("head.status", h.Status, s.Status)
-	c.value("head.reason", h.Reason, s.Reason)
-	c.value("head.owner", h.Owner, s.Owner)
-	c.value("head.startedAt", h.StartedAt, s.StartedAt)
+func (c *comparison) compareHead(h store.Head, s *run.AgentState) {
+	c.compare("head.agent", h.Agent, s.Agent)
+	c.compare("head.status", h.Status, s.Status)
+	c.compare("head.reason", h.Reason, s.Reason)
+	c.compare("head.owner", h.Owner, s.Owner)
+	c.compare("head.startedAt", h.StartedAt, s.StartedAt)
 	if s.Status == run.RunWaiting {
-		c.value("head.waitSeq", h.WaitSeq, s.WaitSeq)
-		c.value("head.expires", h.Expires, s.EarliestExpiry().Truncate(time.Millisecond))
+		c.compare("head.waitSeq", h.WaitSeq, s.WaitSeq)
+		c.compare("head.expires", h.Expires, s.EarliestExpiry().Truncate(time.Millisecond))
 	}
 }
 
 // compareReferences looks at what the run points at: its pinned definition, and the requests people see.
 func (m *Machine) compareReferences(ctx context.Context, c *comparison, s *run.AgentState) {
 	if _, err := m.Definitions(ctx, s.Tenant, s.Definition); err != nil {
-		c.value("definition", err.Error(), "the definition "+s.Definition)
+		c.compare("definition", err.Error(), "the definition "+s.Definition)
 	}
 	for _, r := range s.OpenRequests() {
 		a, err := approval.Get(ctx, m.Ports.Table, s.Tenant, r.Approval)
 		if err != nil {
-			c.value("approvals."+r.Approval, err.Error(), "a request about the tools of call "+r.First())
+			c.compare("approvals."+r.Approval, err.Error(), "a request about the tools of call "+r.First())
 			continue
 		}
-		c.value("approvals."+a.ID+".run", a.Run, s.Run)
-		c.value("approvals."+a.ID+".call", a.Call(), r.First())
-		c.value("approvals."+a.ID+".expiresAt", a.ExpiresAt.UTC(), r.Expires.UTC())
+		c.compare("approvals."+a.ID+".run", a.Run, s.Run)
+		c.compare("approvals."+a.ID+".call", a.Call(), r.First())
+		c.compare("approvals."+a.ID+".expiresAt", a.ExpiresAt.UTC(), r.Expires.UTC())
 	}
 	for _, call := range s.Waits() {
 		a, err := approval.Get(ctx, m.Ports.Table, s.Tenant, call.Wait.Approval)
 		if err != nil {
-			c.value("approvals."+call.Wait.Approval, err.Error(), "a request about call "+call.ID)
+			c.compare("approvals."+call.Wait.Approval, err.Error(), "a request about call "+call.ID)
 			continue
 		}
-		c.value("approvals."+a.ID+".run", a.Run, s.Run)
-		c.value("approvals."+a.ID+".call", a.Call(), call.ID)
-		c.value("approvals."+a.ID+".expiresAt", a.ExpiresAt.UTC(), call.Wait.Expires.UTC())
+		c.compare("approvals."+a.ID+".run", a.Run, s.Run)
+		c.compare("approvals."+a.ID+".call", a.Call(), call.ID)
+		c.compare("approvals."+a.ID+".expiresAt", a.ExpiresAt.UTC(), call.Wait.Expires.UTC())
 		if len(a.Decisions) == 0 {
-			c.value("approvals."+a.ID+".digest", a.Digest, call.Wait.Digest)
+			c.compare("approvals."+a.ID+".digest", a.Digest, call.Wait.Digest)
 		}
 	}
 }

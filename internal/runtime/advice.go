@@ -17,10 +17,10 @@ func adviceKey(tenant, agentName, tool string) store.Key {
 	return store.Key{PK: "T#" + tenant + "#ADVICE#" + agentName, SK: tool}
 }
 
-// judgeTools notes in the draft what is known of the approvals of the agent's tools: once when an attempt begins, what its record says,
-// and what answers say that the model has not seen. Those go into the record, for other runs: a record that cannot be written hurts
-// nobody.
-func (a *attempt) judgeTools(ctx context.Context) error {
+// recordAdvice adds to the draft what is known about the approvals of the agent's tools. When an attempt begins it
+// reads the agent's record; answers that the model has not seen go into the record, for other runs. A failed write of
+// the record hurts no run.
+func (a *attempt) recordAdvice(ctx context.Context) error {
 	def, d := a.def, a.draft
 	if !def.Advises() {
 		return nil

@@ -73,7 +73,7 @@ func (in *Inputs) answered(ctx context.Context, def *agent.Definition, a Answer,
 			return run.Answered{}, err
 		}
 	}
-	fact.Content = edited(c, fact.Content) + notice
+	fact.Content = withEditNote(c, fact.Content) + notice
 	if run.StoredLen(fact.Content) <= maxInline {
 		return fact, nil
 	}

@@ -41,14 +41,14 @@ type turn struct {
 
 func (a *attempt) turn() *turn { return &turn{before: a.before.State, draft: a.draft} }
 
-// ended is a turn that ends the run.
-func (a *attempt) ended(ctx context.Context, fin run.Finished) (*turn, error) {
+// endTurn plans a turn that ends the run.
+func (a *attempt) endTurn(ctx context.Context, fin run.Finished) (*turn, error) {
 	return a.turn(), a.phases.end(ctx, a.draft, fin)
 }
 
-// replied is the turn of a model's answer as facts, or of its failure where the plan has one, with what it leads to: the
-// run's end, or that it parks.
-func (a *attempt) replied(ctx context.Context, failed *agent.ModelError, facts ...run.Event) (*turn, error) {
+// replyTurn plans the turn of a model's reply, or of its failure where the plan has one, and what follows from it: the
+// run's end, or a wait.
+func (a *attempt) replyTurn(ctx context.Context, failed *agent.ModelError, facts ...run.Event) (*turn, error) {
 	if err := a.draft.Add(facts...); err != nil {
 		return nil, err
 	}
@@ -58,11 +58,11 @@ func (a *attempt) replied(ctx context.Context, failed *agent.ModelError, facts .
 	if err := a.phases.afterInference(ctx, a.draft, failed); err != nil {
 		return nil, err
 	}
-	return a.follows(ctx)
+	return a.nextTurn(ctx)
 }
 
-// follows is a turn with what Next says of it: the run's end, or that it parks.
-func (a *attempt) follows(ctx context.Context) (*turn, error) {
+// nextTurn plans a turn with what Next says: the run's end, or a wait.
+func (a *attempt) nextTurn(ctx context.Context) (*turn, error) {
 	t := a.turn()
 	switch next := policy.Next(a.def, &a.draft.State); next.Kind {
 	case run.ActEnd:
@@ -97,21 +97,21 @@ func (a *attempt) commitTurn(ctx context.Context, t *turn) (Route, error) {
 		return Route{}, err
 	}
 	after := t.draft.Committed()
-	return a.leave(ctx, a.inv, &after, routeAfter(a.inv, a.def, &after, a.Clock.Now()))
+	return a.route(ctx, a.inv, &after, routeAfter(a.inv, a.def, &after, a.Clock.Now()))
 }
 
-// breakOff ends the run because of its plugins. A reply that is in the draft stays in it; one that loses the race for its entry is asked
-// for again, because what it leads to is for the plugins to say.
-func (a *attempt) breakOff(ctx context.Context, fin run.Finished) (Route, error) {
-	if err := a.end(ctx, a.def, a.draft, fin); err != nil {
+// endBroken ends the run because its plugins failed. A reply in the draft stays in it. If the entry loses its race, the
+// model is asked again, because the plugins decide what follows from a reply.
+func (a *attempt) endBroken(ctx context.Context, fin run.Finished) (Route, error) {
+	if err := a.addEndAfterCleanup(ctx, a.def, a.draft, fin); err != nil {
 		return Route{}, err
 	}
 	return a.commitTurn(ctx, a.turn())
 }
 
-// leave is the way on from a run as it is now. What its end means to other runs, or what has become of its calls, is for the batch: this
-// function starts, stops and wakes nothing. The batch says that it has done its part by the sequence of the end, which no wait has.
-func (st *Stepper) leave(ctx context.Context, inv Invocation, s *run.AgentState, r Route) (Route, error) {
+// route is where a run goes from its present state. Step starts, stops and wakes nothing: the batch does what an end
+// means to other runs and calls, and says so with the sequence of the end, which no wait has.
+func (st *Stepper) route(ctx context.Context, inv Invocation, s *run.AgentState, r Route) (Route, error) {
 	owns := s.Owner == inv.Execution
 	switch {
 	case owns && s.Status == run.RunDone && hasFamily(s) && inv.Woken != s.Seq():

@@ -12,76 +12,77 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// patience is how long an invocation goes on trying calls again: its context ends with the invocation, or when the run is not its own any
-// more.
-type patience struct {
+// retryScope bounds the retries of an invocation: its context ends with the invocation, or when the run belongs to
+// another.
+type retryScope struct {
 	ctx  context.Context
 	stop context.CancelFunc
 }
 
-func newPatience(ctx context.Context) patience {
+func newRetryScope(ctx context.Context) retryScope {
 	ctx, stop := context.WithCancel(ctx)
-	return patience{ctx, stop}
+	return retryScope{ctx, stop}
 }
 
-// attempts is what came of entering a tool, as often as its policy says: the last one's word, or its error.
-type attempts struct {
-	n      int // how often it was entered
-	result agent.ToolResultData
-	err    error
-	ranOut bool // the last one was given up on, and may still be under way
+// entries is what came of calling a tool as often as its retry policy allows: the last result or error.
+type entries struct {
+	n        int // how often it was entered
+	result   agent.ToolResultData
+	err      error
+	timedOut bool // the last one was given up on, and may still be under way
 }
 
-// entered is how often the tool was entered, as a fact says it: 0 where its kind or the claim says it already.
-func (a attempts) entered() int {
+// reportedEntries is how often the tool was called, for the journal: 0 where the call's kind or its claim says it
+// already.
+func (a entries) reportedEntries() int {
 	if a.n > 1 {
 		return a.n
 	}
 	return 0
 }
 
-// unsure reports whether what became of the last one is open: it ran out of time, or its answer was lost.
-func (a attempts) unsure() bool {
+// isUnsure reports whether the outcome of the last call is unknown: it timed out, or its answer was lost.
+func (a entries) isUnsure() bool {
 	var lost *tool.LostError
-	return a.ranOut || errors.As(a.err, &lost)
+	return a.timedOut || errors.As(a.err, &lost)
 }
 
-// changed reports whether the tool is not what the run is pinned to: asking again does not change that.
-func (a attempts) changed() bool {
+// toolChanged reports whether the tool differs from the one the run is pinned to. Another try does not change that.
+func (a entries) toolChanged() bool {
 	var changed *tool.ChangedError
 	return errors.As(a.err, &changed)
 }
 
-// text is an error's, with how often it was tried.
-func (a attempts) text(said string) string {
+// errorText is the text of an error with the number of tries.
+func (a entries) errorText(said string) string {
 	if a.n > 1 {
 		said += policy.TextAttempts(a.n)
 	}
 	return said
 }
 
-// attempts enters a tool until it gives its word, or the policy of its definition, the invocation or the run leave no other try. Each is
-// under the same key, sees the same state and has the tool's whole time.
-func (r *round) attempts(ctx context.Context, t tool.Tool, c run.Call, entered tool.Call) attempts {
+// enterUntilDone calls a tool until it answers, or until its retry policy, the invocation or the run allow no other
+// try. Each try has the same key, the same state and the tool's whole time.
+func (r *round) enterUntilDone(ctx context.Context, t tool.Tool, c run.Call, entered tool.Call) entries {
 	spec, _ := r.def.Tool(c.Tool)
-	var a attempts
+	var a entries
 	for {
 		a.n++
 		once := entered // a tool has its own copies, to do with as it likes
 		once.Attempt, once.Args, once.State, once.Resume = a.n, bytes.Clone(entered.Args), bytes.Clone(entered.State), bytes.Clone(entered.Resume)
-		r.attempt(ctx, t, c, once, &a)
+		r.enterOnce(ctx, t, c, once, &a)
 		wait, again := spec.Retry.Again(c.Effect, a.n)
-		if a.err == nil || a.changed() || !again || !r.waitToRetry(ctx, wait) {
+		if a.err == nil || a.toolChanged() || !again || !r.waitToRetry(ctx, wait) {
 			return a
 		}
 	}
 }
 
-func (r *round) attempt(ctx context.Context, t tool.Tool, c run.Call, entered tool.Call, a *attempts) {
+func (r *round) enterOnce(ctx context.Context, t tool.Tool, c run.Call, entered tool.Call, a *entries) {
 	ctx, cancel := r.Clock.WithTimeout(ctx, r.timeout(ctx, c))
 	defer cancel()
-	a.result, a.err = call(ctx, r.Clock, t, entered)
-	a.ranOut = a.err != nil && ctx.Err() != nil
+	a.result, a.err = callTool(ctx, r.Clock, t, entered)
+	a.timedOut = a.err != nil && ctx.Err() != nil
 }
 
 // waitToRetry waits before another attempt, and reports whether there is to be one: there must be time to start it, and the run still be
@@ -90,5 +91,5 @@ func (r *round) waitToRetry(ctx context.Context, wait time.Duration) bool {
 	if at, ok := ctx.Deadline(); ok && at.Sub(r.Clock.Now())-wait < launchMargin {
 		return false
 	}
-	return r.Clock.Sleep(r.patience.ctx, wait) == nil && r.patience.ctx.Err() == nil
+	return r.Clock.Sleep(r.retries.ctx, wait) == nil && r.retries.ctx.Err() == nil
 }

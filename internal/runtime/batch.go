@@ -39,9 +39,9 @@ type Batch struct {
 func (b *Batch) Run(ctx context.Context, inv Invocation) (Route, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := &round{Batch: b, inv: inv, flight: newFlight(b.Clock), gates: map[string]gated{}, results: map[string]run.Hooked{}, asked: map[string]*run.Checked{}, permits: authority{hooks: b.Hooks, table: b.Table}, sessions: sessions{}, patience: newPatience(ctx)}
+	r := &round{Batch: b, inv: inv, inflight: newInflight(b.Clock), gates: map[string]hookResult{}, results: map[string]run.Hooked{}, preconditions: map[string]*run.Checked{}, permits: permissions{hooks: b.Hooks, table: b.Table}, sessions: sessions{}, retries: newRetryScope(ctx)}
 	defer r.sessions.close()
-	defer r.patience.stop()
+	defer r.retries.stop()
 	for {
 		route, done, err := r.turn(ctx)
 		if done {
@@ -51,8 +51,8 @@ func (b *Batch) Run(ctx context.Context, inv Invocation) (Route, error) {
 			continue
 		}
 		r.loaded = nil
-		r.doubt = r.doubt || errors.Is(err, store.ErrGuardFailed)
-		if again, fatal := r.tries.again(ctx, err); !again {
+		r.recheckApprovals = r.recheckApprovals || errors.Is(err, store.ErrGuardFailed)
+		if again, fatal := r.reloads.shouldReload(ctx, err); !again {
 			return Route{}, fmt.Errorf("run tools of run %s: %w", inv.Run, fatal)
 		}
 	}
@@ -61,37 +61,37 @@ func (b *Batch) Run(ctx context.Context, inv Invocation) (Route, error) {
 // round is one invocation's view of its batch.
 type round struct {
 	*Batch
-	inv     Invocation
-	def     *agent.Definition
-	loaded  *store.Loaded // what is known of the run; nil = to be read
-	flight  *flight
-	tries   reloads
-	phases  phases
-	gates   map[string]gated      // what plugins said before calls, by gateKey
-	results map[string]run.Hooked // and after them
-	broken  *run.Finished         // plugins have failed: nothing is started any more, and this ends the run
-	doubt   bool                  // a claim was refused by the table: look at the approval itself before trying again
-	permits authority
+	inv              Invocation
+	def              *agent.Definition
+	loaded           *store.Loaded // what is known of the run; nil = to be read
+	inflight         *inflight
+	reloads          reloads
+	phases           phases
+	gates            map[string]hookResult // what plugins said before calls, by gateKey
+	results          map[string]run.Hooked // and after them
+	pluginEnd        *run.Finished         // plugins have failed: nothing is started any more, and this ends the run
+	recheckApprovals bool                  // a claim was refused by the table: look at the approval itself before trying again
+	permits          permissions
 
-	asked    map[string]*run.Checked // what preconditions gave for those who will be asked, by call and how often they were
-	sessions sessions
-	patience patience
-	servers  []policy.ListedServer // what came of listing the agent's servers; nil = nobody has
-	lost     lostTools
-	away     error // why a call that is owed can only be carried out by another process; nil = none is
+	preconditions map[string]*run.Checked // what preconditions gave for those who will be asked, by call and how often they were
+	sessions      sessions
+	retries       retryScope
+	servers       []policy.ListedServer // what came of listing the agent's servers; nil = nobody has
+	changedTools  changedTools
+	unlinked      error // why a call that is owed can only be carried out by another process; nil = none is
 }
 
 // turn is one pass: know the run, plan an entry, commit it if it cannot wait, launch what may run, wait for something to
 // finish. done is set with the route once nothing is left to do here.
 func (r *round) turn(ctx context.Context) (Route, bool, error) {
-	if err := r.know(ctx); err != nil {
+	if err := r.load(ctx); err != nil {
 		return Route{}, false, err
 	}
-	if route, away := turnedAway(r.inv, &r.loaded.State, r.Clock.Now()); away {
+	if route, away := routeAway(r.inv, &r.loaded.State, r.Clock.Now()); away {
 		if route.Next == NextWait { // Step comes first, and no wait has ended by that: it would take itself for the one that was woken
 			route.Woken = r.inv.Woken
 		}
-		return r.leave(r.within(ctx, &r.loaded.State), route)
+		return r.finishWithoutRun(r.within(ctx, &r.loaded.State), route)
 	}
 	if err := r.makeRoom(ctx, r.inv, *r.loaded, r.def); err != nil {
 		return Route{}, false, err
@@ -104,7 +104,7 @@ func (r *round) turn(ctx context.Context) (Route, bool, error) {
 		return Route{}, false, err
 	}
 	ctx = r.within(ctx, &p.draft.State)
-	if r.urgent(p) {
+	if r.mustCommit(p) {
 		if err := r.commitPlan(ctx, p); err != nil {
 			return Route{}, false, err
 		}
@@ -113,14 +113,14 @@ func (r *round) turn(ctx context.Context) (Route, bool, error) {
 	if (len(p.early) > 0 || p.full) && r.loaded.State.Status == run.RunRunning {
 		return Route{}, false, nil // what a kept decision let run, or what the entry had no room for, is owed now
 	}
-	if r.flight.empty() {
-		return r.after(), r.away == nil, r.away
+	if r.inflight.isEmpty() {
+		return r.routeAtRest(), r.unlinked == nil, r.unlinked
 	}
-	return Route{}, false, r.await(ctx)
+	return Route{}, false, r.waitForResults(ctx)
 }
 
-// know reads the run where it is not known, and the definition once.
-func (r *round) know(ctx context.Context) error {
+// load reads the run where it is not known, and the definition once.
+func (r *round) load(ctx context.Context) error {
 	if r.loaded == nil {
 		l, err := r.Journal.LoadAt(ctx, r.inv.Tenant, r.inv.Run, r.inv.At)
 		if err != nil {
@@ -137,19 +137,20 @@ func (r *round) know(ctx context.Context) error {
 	}
 	r.def = def
 	if fin, refused := r.Remotes.refuse(def); refused {
-		r.broken = &fin
+		r.pluginEnd = &fin
 		return nil
 	}
 	r.phases, err = r.Ports.phases(def)
-	if fin, broken := brokenBy(err); broken {
-		r.broken = &fin
+	if fin, broken := pluginEndOf(err); broken {
+		r.pluginEnd = &fin
 		return nil
 	}
 	return err
 }
 
-// after is the route once nothing runs and nothing is owed here. Where this invocation wrote nothing, it passes on what woke it.
-func (r *round) after() Route {
+// routeAtRest is the route once nothing runs and the batch owes nothing. If this invocation wrote nothing, the route
+// keeps the wait that woke it.
+func (r *round) routeAtRest() Route {
 	route := r.inv.route(NextStep)
 	if r.loaded.State.Status == run.RunWaiting {
 		route.Woken = r.inv.Woken
@@ -160,7 +161,7 @@ func (r *round) after() Route {
 // commitPlan commits the plan's entry; where it leaves nothing but waiting, as the entry that parks the run (rule 5).
 func (r *round) commitPlan(ctx context.Context, p *batchPlan) error {
 	d := p.draft
-	idle := len(p.launch) == 0 && r.flight.running() == 0
+	idle := len(p.launch) == 0 && r.inflight.count() == 0
 	next := policy.Next(r.def, &d.State).Kind
 	if next != run.ActTools && p.settles { // the round is as far as it goes
 		d.Mark(run.CheckpointToolResults)
@@ -173,7 +174,7 @@ func (r *round) commitPlan(ctx context.Context, p *batchPlan) error {
 	if err := r.commit(ctx, r.loaded.State, d, r.def); err != nil {
 		return err
 	}
-	r.flight.stored(p.taken)
+	r.inflight.remove(p.taken)
 	r.loaded = &store.Loaded{State: d.Committed()}
 	r.inv.Woken = 0
 	return nil
@@ -182,19 +183,20 @@ func (r *round) commitPlan(ctx context.Context, p *batchPlan) error {
 // park ends the entry as a wait; plugins that fail at that end the run instead.
 func (r *round) park(ctx context.Context, d *run.Draft) error {
 	err := r.phases.park(ctx, d)
-	if fin, broken := brokenBy(err); broken {
-		return r.end(ctx, r.def, d, fin)
+	if fin, broken := pluginEndOf(err); broken {
+		return r.addEndAfterCleanup(ctx, r.def, d, fin)
 	}
 	return err
 }
 
-// await returns when something has finished, having given its neighbours a moment; or when it is time to drain.
-func (r *round) await(ctx context.Context) error {
+// waitForResults returns when a call has finished and its neighbours had a moment to finish too, or when it is time to
+// drain.
+func (r *round) waitForResults(ctx context.Context) error {
 	limit := time.Duration(0)
 	if r.def.Executor == agent.ExecutorParallelStreaming {
 		limit = drainEvery
 	}
-	err := r.flight.wait(ctx, limit)
+	err := r.inflight.wait(ctx, limit)
 	if errors.Is(err, clock.ErrTimeout) {
 		r.loaded = nil
 		return nil
@@ -202,23 +204,23 @@ func (r *round) await(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.flight.group(ctx, groupWithin)
-	if r.flight.running() > 0 && r.def.Executor == agent.ExecutorParallelStreaming {
+	r.inflight.waitForNeighbours(ctx, groupWithin)
+	if r.inflight.count() > 0 && r.def.Executor == agent.ExecutorParallelStreaming {
 		r.loaded = nil // decisions start early: drain whenever a tool finishes while others run
 	}
 	return nil
 }
 
-// leave ends an invocation that may not touch the run any more. What it holds under a claim is delivered through the inbox, also
-// when it finishes later; everything else is dropped (rule 10).
-func (r *round) leave(ctx context.Context, route Route) (Route, bool, error) {
-	r.patience.stop()
+// finishWithoutRun ends an invocation that may not touch the run any more. Results of claimed calls go through the
+// inbox, also when they come later; all others are dropped (rule 10).
+func (r *round) finishWithoutRun(ctx context.Context, route Route) (Route, bool, error) {
+	r.retries.stop()
 	s := &r.loaded.State
 	if s.Status == run.RunDone {
 		route.Woken = s.Seq() // it is said
 		err := r.announce(ctx, r.inv, s)
 		if s.Owner == r.inv.Execution {
-			err = errors.Join(r.tellFamily(ctx, s), err)
+			err = errors.Join(r.notifyFamily(ctx, s), err)
 		}
 		return route, err == nil, err
 	}
@@ -228,16 +230,16 @@ func (r *round) leave(ctx context.Context, route Route) (Route, bool, error) {
 		}
 	}
 	for {
-		for _, f := range r.flight.finishedNow() {
+		for _, f := range r.inflight.results() {
 			if err := r.deliverLate(ctx, f); err != nil {
 				return Route{}, false, err
 			}
-			r.flight.stored([]*execution{f})
+			r.inflight.remove([]*execution{f})
 		}
-		if r.flight.running() == 0 {
+		if r.inflight.count() == 0 {
 			return route, true, nil
 		}
-		if err := r.flight.wait(ctx, 0); err != nil {
+		if err := r.inflight.wait(ctx, 0); err != nil {
 			return Route{}, false, err
 		}
 	}
@@ -246,7 +248,7 @@ func (r *round) leave(ctx context.Context, route Route) (Route, bool, error) {
 // deliverLate puts a claimant's word into the inbox, where it counts if the call is still claimed or unknown.
 func (r *round) deliverLate(ctx context.Context, f *execution) error {
 	if f.late == nil {
-		f.late = r.lateWord(f)
+		f.late = r.lateEvent(f)
 	}
 	if !f.claimed || f.late == nil {
 		return nil
@@ -259,8 +261,9 @@ func (r *round) deliverLate(ctx context.Context, f *execution) error {
 	return r.Waits.Wake(ctx, r.inv.Tenant, r.inv.Run)
 }
 
-// lateWord is what became of an execution as it comes through the inbox: a result, or what its tool asks people; nil = nothing does.
-func (r *round) lateWord(f *execution) run.Event {
+// lateEvent is the inbox form of a finished call: a result, or what its tool asks people. It is nil if nothing is to be
+// delivered.
+func (r *round) lateEvent(f *execution) run.Event {
 	switch e := f.event.(type) {
 	case run.CallFinished:
 		return run.LateResult{

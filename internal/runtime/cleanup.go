@@ -20,8 +20,8 @@ import (
 // CleanupName is the name of an execution that cleans up after a run: <run>-cleanup-<n>, n counted from 0. None is used twice.
 func CleanupName(run string, n int64) string { return fmt.Sprintf("%s-cleanup-%d", run, n) }
 
-// cleansUp reports whether an execution is one that cleans up after the run.
-func cleansUp(run, execution string) bool {
+// isCleanup reports whether an execution cleans up after the run.
+func isCleanup(run, execution string) bool {
 	n, ok := strings.CutPrefix(execution, run+"-cleanup-")
 	if !ok {
 		return false
@@ -33,15 +33,16 @@ func cleansUp(run, execution string) bool {
 // maxCleanups is how many executions are started to clean up after a run. Each may retry.
 const maxCleanups = 8
 
-// ErrUncleaned says that nobody could clean up after a run. It is found until an execution that was started for it is redriven and does.
-var ErrUncleaned = fmt.Errorf("%d executions could not clean up after the run: redrive the last one", maxCleanups)
+// ErrCleanupFailed says that no execution could clean up after a run. Callers get it until a redriven execution
+// succeeds.
+var ErrCleanupFailed = fmt.Errorf("%d executions could not clean up after the run: redrive the last one", maxCleanups)
 
-// errCleaning says that code which was to clean up failed.
-var errCleaning = errors.New("clean up after the run")
+// errCleanupCode says that an agent's code for cleaning up failed.
+var errCleanupCode = errors.New("clean up after the run")
 
-// ownsCleaning reports whether a definition names code that is to be run at a run's end. Which plugins have something to do then, only
-// they know.
-func ownsCleaning(def *agent.Definition) bool {
+// namesCleanup reports whether a definition names code that may run at a run's end. Only a plugin knows whether it has
+// something to do then.
+func namesCleanup(def *agent.Definition) bool {
 	return def.Permission.Backend != "" || len(def.Plugins) > 0
 }
 
@@ -49,14 +50,14 @@ func ownsCleaning(def *agent.Definition) bool {
 // there has no place any more and is dropped. All are tried, whichever fails.
 func (p Ports) cleanUp(ctx context.Context, s *run.AgentState, def *agent.Definition) error {
 	ctx = p.within(ctx, s)
-	err := errors.Join(p.lastPhase(ctx, s, def), p.lastWord(ctx, s, def))
+	err := errors.Join(p.cleanUpPlugins(ctx, s, def), p.cleanUpPermissions(ctx, s, def))
 	if err != nil {
-		return fmt.Errorf("%w: %w", errCleaning, err)
+		return fmt.Errorf("%w: %w", errCleanupCode, err)
 	}
 	return nil
 }
 
-func (p Ports) lastPhase(ctx context.Context, s *run.AgentState, def *agent.Definition) error {
+func (p Ports) cleanUpPlugins(ctx context.Context, s *run.AgentState, def *agent.Definition) error {
 	ph, err := p.phases(def)
 	if err != nil {
 		return err
@@ -65,7 +66,7 @@ func (p Ports) lastPhase(ctx context.Context, s *run.AgentState, def *agent.Defi
 	return err
 }
 
-func (p Ports) lastWord(ctx context.Context, s *run.AgentState, def *agent.Definition) error {
+func (p Ports) cleanUpPermissions(ctx context.Context, s *run.AgentState, def *agent.Definition) error {
 	backend, ok := p.backend(def)
 	if !ok {
 		return nil
@@ -85,9 +86,9 @@ func (p Ports) backend(def *agent.Definition) (hook.PermissionBackend, bool) {
 	return b, ok
 }
 
-// settle does what the record of a run's end says is owed: it cleans up, then tells of the end whether that went well or not, and takes the
-// record off its list when nothing is owed any more. It may be repeated.
-func (p Ports) settle(ctx context.Context, s *run.AgentState, of Definitions) error {
+// settleEnd does what the record of a run's end owes: it cleans up, announces the end whether that went well or not,
+// and takes the record off its list when nothing is owed any more. It may be repeated.
+func (p Ports) settleEnd(ctx context.Context, s *run.AgentState, of Definitions) error {
 	owed, err := p.owedEnd(ctx, s.Tenant, s.Run)
 	if err != nil || !owed.cleaning {
 		return err
@@ -100,53 +101,53 @@ func (p Ports) settle(ctx context.Context, s *run.AgentState, of Definitions) er
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if !owed.told { // the runs around it have been told before anybody was to clean up
-		if err := p.tellBus(ctx, s); err != nil {
+	if !owed.notified { // the runs around it have been told before anybody was to clean up
+		if err := p.notifyBus(ctx, s); err != nil {
 			return errors.Join(failed, err)
 		}
 	}
 	if failed == nil {
-		return p.unlist(ctx, s)
+		return p.clearOwed(ctx, s)
 	}
-	return errors.Join(failed, p.noteTold(ctx, s))
+	return errors.Join(failed, p.markNotified(ctx, s))
 }
 
-// cleaner reports whether an invocation that was turned away is one by an execution that is to clean up after the run.
-func cleaner(inv Invocation, s *run.AgentState) bool {
-	return s.Status == run.RunDone && s.Owner != inv.Execution && s.FormerOwner != inv.Execution && cleansUp(s.Run, inv.Execution)
+// isCleaner reports whether a refused invocation belongs to an execution that is to clean up after the run.
+func isCleaner(inv Invocation, s *run.AgentState) bool {
+	return s.Status == run.RunDone && s.Owner != inv.Execution && s.FormerOwner != inv.Execution && isCleanup(s.Run, inv.Execution)
 }
 
-// goOn takes an owed cleaning up one step further: it starts the execution that nobody has started, or the next one where one has ended
-// and left it owed.
-func (sw *Sweeper) goOn(ctx context.Context, s *run.AgentState, owed owedEnd) (Repair, error) {
+// continueEnd takes an owed cleanup one step further: it starts the execution that was never started, or the next one
+// after one that failed.
+func (sw *Sweeper) continueEnd(ctx context.Context, s *run.AgentState, owed owedEnd) (Repair, error) {
 	name := CleanupName(s.Run, owed.tries)
 	status, err := sw.Waiter.Status(ctx, name)
 	switch {
 	case err != nil || status == ExecutionRunning:
 		return RepairNone, err
 	case status == ExecutionNone:
-		if err := sw.tellFamily(ctx, s); err != nil {
+		if err := sw.notifyFamily(ctx, s); err != nil {
 			return RepairNone, err
 		}
-		return sw.cleans(ctx, s, name)
+		return sw.startCleanup(ctx, s, name)
 	}
-	if !owed.told { // whoever waits for the end is not to wait for this
-		if err := sw.tell(ctx, s); err != nil {
+	if !owed.notified { // whoever waits for the end is not to wait for this
+		if err := sw.notifyEnd(ctx, s); err != nil {
 			return RepairNone, err
 		}
-		if err := sw.noteTold(ctx, s); err != nil {
+		if err := sw.markNotified(ctx, s); err != nil {
 			return RepairNone, err
 		}
 	}
 	if owed.tries+1 >= maxCleanups {
-		return RepairNone, ErrUncleaned
+		return RepairNone, ErrCleanupFailed
 	}
-	return sw.tryAgain(ctx, s, owed.tries)
+	return sw.retryCleanup(ctx, s, owed.tries)
 }
 
-// tryAgain starts the execution behind the one that was the tries-th, unless it is done or another sweep goes on with it. It is counted
-// first: one that is counted and was not started is found like the first.
-func (sw *Sweeper) tryAgain(ctx context.Context, s *run.AgentState, tries int64) (Repair, error) {
+// retryCleanup starts the next cleanup execution after so many tries, unless the cleanup is done or another sweep does
+// it. The try is counted first, so one that was counted and not started is found like the first.
+func (sw *Sweeper) retryCleanup(ctx context.Context, s *run.AgentState, tries int64) (Repair, error) {
 	err := sw.Table.Write(ctx, store.Op{
 		Kind: store.Update,
 		Item: store.Item{Key: owedKey(s.Tenant, s.Run), Attrs: map[string]store.Value{
@@ -160,11 +161,11 @@ func (sw *Sweeper) tryAgain(ctx context.Context, s *run.AgentState, tries int64)
 	if err != nil {
 		return RepairNone, fmt.Errorf("count executions that clean up: %w", err)
 	}
-	return sw.cleans(ctx, s, CleanupName(s.Run, tries+1))
+	return sw.startCleanup(ctx, s, CleanupName(s.Run, tries+1))
 }
 
-// cleans starts an execution that cleans up after a run.
-func (sw *Sweeper) cleans(ctx context.Context, s *run.AgentState, name string) (Repair, error) {
+// startCleanup starts an execution that cleans up after a run.
+func (sw *Sweeper) startCleanup(ctx context.Context, s *run.AgentState, name string) (Repair, error) {
 	if err := sw.Waiter.Start(ctx, s.Tenant, s.Run, name); err != nil {
 		return RepairNone, err
 	}

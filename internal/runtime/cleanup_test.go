@@ -367,7 +367,7 @@ func TestCleaningUpThatFails(t *testing.T) {
 			at = append(at, time.Since(began))
 			began = time.Now()
 			if len(r.Failed) > 0 {
-				require.ErrorIs(t, r.Failed[0].Err, runtime.ErrUncleaned)
+				require.ErrorIs(t, r.Failed[0].Err, runtime.ErrCleanupFailed)
 				require.Equal(t, w.run, r.Failed[0].Run)
 				break
 			}
@@ -376,7 +376,7 @@ func TestCleaningUpThatFails(t *testing.T) {
 		m := time.Minute
 		require.Equal(t, []time.Duration{m, 2 * m, 4 * m, 8 * m, 16 * m, 32 * m, 64 * m, 128 * m}, at)
 		require.Len(t, w.waiter.cleaners(), 8)
-		require.ErrorIs(t, w.sweepAll().Failed[0].Err, runtime.ErrUncleaned, "as long as it is owed")
+		require.ErrorIs(t, w.sweepAll().Failed[0].Err, runtime.ErrCleanupFailed, "as long as it is owed")
 		require.NoError(t, (&runtime.Sweeper{Ports: w.ports, Definitions: w.pinned}).RepairEnds(w.ctx, tenant), "it keeps nobody from working")
 		require.Len(t, w.waiter.cleaners(), 8)
 		c.away = nil

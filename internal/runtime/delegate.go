@@ -25,15 +25,16 @@ func (r *round) isAway(c run.Call) bool {
 	if _, known := r.Agents.find(t.Agent.Agent); known {
 		return false
 	}
-	r.away = fmt.Errorf("call %s: agent %s is not known here: %w", c.ID, t.Agent.Agent, ErrElsewhere)
+	r.unlinked = fmt.Errorf("call %s: agent %s is not known here: %w", c.ID, t.Agent.Agent, ErrElsewhere)
 	return true
 }
 
-// delegated is the claim of a call that may run, with its child where another agent carries it out; or why that cannot be.
-func (r *round) delegated(p *batchPlan, c run.Call, claim *run.CallClaimed) (*run.CallClaimed, *run.CallFinished) {
+// delegationClaim is the claim of a call that may run, with the child run if another agent carries it out. Otherwise it
+// is the result that says why not.
+func (r *round) delegationClaim(p *batchPlan, c run.Call, claim *run.CallClaimed) (*run.CallClaimed, *run.CallFinished) {
 	child, refused := policy.Delegation(r.def, &p.draft.State, c, r.Agents)
 	if refused != nil {
-		p.settled()
+		p.addSettled()
 	}
 	if child == nil {
 		return claim, refused
@@ -60,11 +61,11 @@ func (r *round) askAgent(t agent.ToolSpec, c run.Call, s *run.AgentState) (send,
 		Tenant: s.Tenant, Message: from.Message, Input: from.Input, Subject: s.Subject, AccessControl: s.AccessControl, Parent: &from.Parent, By: s.By,
 		heard: append(slices.Clone(s.Heard), s.Again...),
 	}
-	return func(ctx context.Context) error { return r.begin(ctx, t, child, start) }, nil
+	return func(ctx context.Context) error { return r.startChild(ctx, t, child, start) }, nil
 }
 
-// begin writes the run of an open child and starts its execution. One that is there already goes on as it was written.
-func (r *round) begin(ctx context.Context, t agent.ToolSpec, child run.Child, start Start) error {
+// startChild writes the child run and starts its execution. A child that exists goes on as it was written.
+func (r *round) startChild(ctx context.Context, t agent.ToolSpec, child run.Child, start Start) error {
 	st := Starter{Ports: r.Ports}
 	current, ok := r.Agents.find(t.Agent.Agent)
 	if !ok { // another deployment may have begun it before this one took the claim over
@@ -78,7 +79,7 @@ func (r *round) begin(ctx context.Context, t agent.ToolSpec, child run.Child, st
 		if err != nil {
 			return err
 		}
-		return st.launch(ctx, &l.State)
+		return st.startExecution(ctx, &l.State)
 	}
 	def := policy.ChildDefinition(r.def, child, current)
 	start.Agent = &def
@@ -86,7 +87,7 @@ func (r *round) begin(ctx context.Context, t agent.ToolSpec, child run.Child, st
 	if err != nil {
 		return undeliverable(err)
 	}
-	return st.launch(ctx, &s)
+	return st.startExecution(ctx, &s)
 }
 
 // undeliverable marks what no second attempt could mend.

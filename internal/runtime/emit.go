@@ -9,9 +9,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// tell tells a sink of an entry. A sink that panics has not heard of it: the entry is committed, and what listens is nobody's durable
-// concern (semantics.md, 1.9: listener failures are swallowed).
-func tell(ctx context.Context, sink EventSink, e run.Entry, s *run.AgentState) {
+// notifySink hands an entry to a sink. A panic in the sink is swallowed: the entry is committed (semantics.md, 1.9).
+func notifySink(ctx context.Context, sink EventSink, e run.Entry, s *run.AgentState) {
 	defer func() { _ = recover() }()
 	sink.Committed(ctx, e, s)
 }
@@ -26,19 +25,19 @@ func (p Ports) announce(ctx context.Context, inv Invocation, s *run.AgentState) 
 	if err := p.closeRequests(ctx, s); err != nil {
 		return err
 	}
-	return p.tellBus(ctx, s)
+	return p.notifyBus(ctx, s)
 }
 
-// tell says that a run has ended that is done: to the runs around it, and to whoever started it.
-func (p Ports) tell(ctx context.Context, s *run.AgentState) error {
-	if err := p.tellFamily(ctx, s); err != nil {
+// notifyEnd announces the end of a finished run to its parent, its children and its starter.
+func (p Ports) notifyEnd(ctx context.Context, s *run.AgentState) error {
+	if err := p.notifyFamily(ctx, s); err != nil {
 		return err
 	}
-	return p.tellBus(ctx, s)
+	return p.notifyBus(ctx, s)
 }
 
-// tellBus tells whoever started the run, and none of the runs around it.
-func (p Ports) tellBus(ctx context.Context, s *run.AgentState) error {
+// notifyBus announces the end of a run to its starter alone.
+func (p Ports) notifyBus(ctx context.Context, s *run.AgentState) error {
 	if p.Emit == nil {
 		return nil
 	}

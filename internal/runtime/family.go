@@ -14,32 +14,33 @@ import (
 // hasFamily reports whether the end of s concerns another run: the one that waits for it, or one that it has begun.
 func hasFamily(s *run.AgentState) bool { return s.Parent != nil || len(s.Children.Open) > 0 }
 
-// tellFamily does what the end of a run means to others: the children that it still has are cancelled, and theirs, and the run whose call
-// it was is answered, with what all of them used. It may be repeated: a run that has ended uses nothing more.
-func (p Ports) tellFamily(ctx context.Context, s *run.AgentState) error {
+// notifyFamily cancels the children that an ended run still has, and theirs, and answers the call of its parent with
+// the usage of all of them. It may be repeated: a run that has ended uses nothing more.
+func (p Ports) notifyFamily(ctx context.Context, s *run.AgentState) error {
 	if s.Status != run.RunDone || !hasFamily(s) {
 		return nil
 	}
-	used, err := p.usedInAll(ctx, s)
+	used, err := p.totalUsage(ctx, s)
 	if err != nil || s.Parent == nil {
 		return err
 	}
 	return p.answerParent(ctx, s, used)
 }
 
-// usedInAll is what a run that has ended used with the children that it has not heard of. It ends those, and what is below them with that.
-func (p Ports) usedInAll(ctx context.Context, s *run.AgentState) (run.ChildUsage, error) {
+// totalUsage is what an ended run used together with the children it has not heard of. It ends those children, and all
+// below them.
+func (p Ports) totalUsage(ctx context.Context, s *run.AgentState) (run.ChildUsage, error) {
 	for _, c := range s.Children.Open {
 		if _, err := p.cancelChild(ctx, s, c.Run, "the run that it worked for has ended"); err != nil {
 			return run.ChildUsage{}, err
 		}
 	}
-	return p.sum(ctx, s)
+	return p.sumUsage(ctx, s)
 }
 
-// sum is what a run used with the children that it has not heard of, where all of them have ended. It ends none: whoever ends a run ends those
-// below it, and doing so again at each level would be twice as much for each.
-func (p Ports) sum(ctx context.Context, s *run.AgentState) (run.ChildUsage, error) {
+// sumUsage is totalUsage without ending any child. Ending a run ends all below it already; doing that again at each
+// level would double the work.
+func (p Ports) sumUsage(ctx context.Context, s *run.AgentState) (run.ChildUsage, error) {
 	used := s.Used()
 	for _, c := range s.Children.Open {
 		l, err := p.Journal.Load(ctx, s.Tenant, c.Run)
@@ -49,7 +50,7 @@ func (p Ports) sum(ctx context.Context, s *run.AgentState) (run.ChildUsage, erro
 		if err != nil {
 			return run.ChildUsage{}, fmt.Errorf("count what run %s used: %w", c.Run, err)
 		}
-		of, err := p.sum(ctx, &l.State)
+		of, err := p.sumUsage(ctx, &l.State)
 		if err != nil {
 			return run.ChildUsage{}, err
 		}
@@ -62,15 +63,15 @@ func (p Ports) sum(ctx context.Context, s *run.AgentState) (run.ChildUsage, erro
 // written is not found: it looks at its parent before it does anything (orphaned).
 func (p Ports) cancelChild(ctx context.Context, s *run.AgentState, child, why string) (found bool, err error) {
 	c := Canceller{Ports: p, Definitions: p.definition}
-	_, err = c.Cancel(ctx, s.Tenant, child, byRun(s), why)
+	_, err = c.Cancel(ctx, s.Tenant, child, actorName(s), why)
 	if errors.Is(err, store.ErrNoRun) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
-// byRun is how a run is named where people are.
-func byRun(s *run.AgentState) string { return "run:" + s.Run }
+// actorName is the name of a run where a person's would stand.
+func actorName(s *run.AgentState) string { return "run:" + s.Run }
 
 // definition reads a pinned definition. It is for who needs one now and then.
 func (p Ports) definition(ctx context.Context, tenant, digest string) (*agent.Definition, error) {
@@ -97,7 +98,7 @@ func (p Ports) answerParent(ctx context.Context, s *run.AgentState, used run.Chi
 		return fmt.Errorf("answer run %s: %w", s.Parent.Run, err)
 	}
 	in := Inputs{Ports: p}
-	fact, err := in.answered(ctx, def, Answer{Tenant: s.Tenant, Run: s.Parent.Run, Call: s.Parent.Call, Content: text, IsError: isError, By: byRun(s)}, call)
+	fact, err := in.answered(ctx, def, Answer{Tenant: s.Tenant, Run: s.Parent.Run, Call: s.Parent.Call, Content: text, IsError: isError, By: actorName(s)}, call)
 	if err != nil {
 		return err
 	}
@@ -109,10 +110,10 @@ func (p Ports) answerParent(ctx context.Context, s *run.AgentState, used run.Chi
 	return (&Waits{Ports: p}).Wake(ctx, s.Tenant, s.Parent.Run)
 }
 
-// TellFamily is what the end of a run means to the runs around it: those that it has begun are cancelled, and the one whose call it was is
+// NotifyFamily is what the end of a run means to the runs around it: those that it has begun are cancelled, and the one whose call it was is
 // answered. It may be repeated, and does nothing to a run that goes on.
-func (p Ports) TellFamily(ctx context.Context, s *run.AgentState) error {
-	return p.tellFamily(ctx, s)
+func (p Ports) NotifyFamily(ctx context.Context, s *run.AgentState) error {
+	return p.notifyFamily(ctx, s)
 }
 
 // dropAbandoned calls off the children for whose answer nobody waits any more. What they used comes with that. never are those that were
@@ -134,7 +135,7 @@ func (p Ports) dropAbandoned(ctx context.Context, s *run.AgentState) (never []ru
 func (r *round) dropAbandoned(ctx context.Context, p *batchPlan) error {
 	never, err := r.Ports.dropAbandoned(ctx, &p.draft.State)
 	for _, c := range never {
-		p.by(first)
+		p.raiseDue(dueFirst)
 		if err := p.draft.Add(run.Answered{Call: c.Call, By: "run:" + c.Run, Used: &run.ChildUsage{}}); err != nil {
 			return err
 		}
@@ -142,9 +143,9 @@ func (r *round) dropAbandoned(ctx context.Context, p *batchPlan) error {
 	return err
 }
 
-// orphaned reports whether a run that has asked nothing yet was begun for one that does not wait for it: that could not call it off while
-// it was not written. A call that is settled waits no more, though its child is still noted: who notes that there is none has looked before.
-func (st *Stepper) orphaned(ctx context.Context, s *run.AgentState) (bool, error) {
+// isOrphaned reports whether the caller of a run that has not asked a model yet stopped waiting before the run was
+// written. A settled call waits no more, though its child may still be noted.
+func (st *Stepper) isOrphaned(ctx context.Context, s *run.AgentState) (bool, error) {
 	if s.Parent == nil || s.ModelCalls > 0 {
 		return false, nil
 	}
@@ -155,8 +156,8 @@ func (st *Stepper) orphaned(ctx context.Context, s *run.AgentState) (bool, error
 	return !l.State.AwaitsChild(s.Parent.Call, s.Run), nil
 }
 
-// fallen tells of the end of a run whose execution fails now, so that no batch will.
-func (st *Stepper) fallen(ctx context.Context, inv Invocation, s *run.AgentState) error {
+// notifyFailedFamily announces the end of a run whose execution fails now, so that no batch will.
+func (st *Stepper) notifyFailedFamily(ctx context.Context, inv Invocation, s *run.AgentState) error {
 	if st.Family != nil && s.Owner == inv.Execution {
 		if err := st.Family(ctx, s); err != nil {
 			return err

@@ -42,28 +42,28 @@ func (st *Starter) Fork(ctx context.Context, f Fork) (run.AgentState, error) {
 	if err != nil {
 		return run.AgentState{}, fmt.Errorf("fork: %w", err)
 	}
-	s, err := st.branch(ctx, f, &parent)
+	s, err := st.writeFork(ctx, f, &parent)
 	if err != nil {
 		return run.AgentState{}, err
 	}
-	return s, errors.Join(st.launch(ctx, &s), st.startedAgain(ctx, &s, []string{f.By}))
+	return s, errors.Join(st.startExecution(ctx, &s), st.addStarters(ctx, &s, []string{f.By}))
 }
 
-// branch writes the first entry of a fork of the parent, or finds that it is there.
-func (st *Starter) branch(ctx context.Context, f Fork, parent *run.AgentState) (run.AgentState, error) {
+// writeFork writes the first entry of a fork, or finds it written.
+func (st *Starter) writeFork(ctx context.Context, f Fork, parent *run.AgentState) (run.AgentState, error) {
 	runID := agent.RunID(f.Tenant, parent.Agent, f.Key)
 	from, err := policy.ForkFrom(parent, runID, st.Clock.Now())
 	if err != nil {
 		return run.AgentState{}, err
 	}
-	def, digest, err := st.forked(ctx, f, parent)
+	def, digest, err := st.forkDefinition(ctx, f, parent)
 	if err != nil {
 		return run.AgentState{}, err
 	}
 	first := run.RunStarted{
 		Tenant: f.Tenant, Run: runID, Agent: parent.Agent, Version: parent.Version, Definition: digest, HooksVersion: parent.HooksVersion,
 		Owner: ExecutionName(runID, 0), Subject: parent.Subject, AccessControl: parent.AccessControl, MaxInteractions: def.Limits.Interactions, From: &from,
-		By: together([]string{f.By}, parent.By),
+		By: mergePeople([]string{f.By}, parent.By),
 	}
 	first.Wait, first.Resume = def.OpenRounds()
 	if first.BodyDigest, err = f.bodyDigest(); err != nil {
@@ -72,8 +72,9 @@ func (st *Starter) branch(ctx context.Context, f Fork, parent *run.AgentState) (
 	return st.write(ctx, run.Seed(*parent), first, def)
 }
 
-// forked is the definition that the parent is pinned to, or a copy of it that names another model, stored under its own digest.
-func (st *Starter) forked(ctx context.Context, f Fork, parent *run.AgentState) (*agent.Definition, string, error) {
+// forkDefinition is the definition the parent is pinned to. If the fork names another model, it is a copy with that
+// model, stored under its own digest.
+func (st *Starter) forkDefinition(ctx context.Context, f Fork, parent *run.AgentState) (*agent.Definition, string, error) {
 	def, err := readDefinition(ctx, st.Blobs, f.Tenant, parent.Definition)
 	if err != nil || f.Model == nil {
 		return def, parent.Definition, err
@@ -85,7 +86,7 @@ func (st *Starter) forked(ctx context.Context, f Fork, parent *run.AgentState) (
 	if err := written.Check(); err != nil {
 		return nil, "", &BadFork{Problem: err.Error()}
 	}
-	digest, err := st.pin(ctx, f.Tenant, def)
+	digest, err := st.storeDefinition(ctx, f.Tenant, def)
 	return def, digest, err
 }
 

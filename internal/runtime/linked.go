@@ -36,6 +36,6 @@ func (r *round) isUnlinked(c run.Call) bool {
 	if missing == "" {
 		return false
 	}
-	r.away = fmt.Errorf("call %s: tool %s is not part of this program: %w", c.ID, missing, ErrElsewhere)
+	r.unlinked = fmt.Errorf("call %s: tool %s is not part of this program: %w", c.ID, missing, ErrElsewhere)
 	return true
 }

@@ -41,10 +41,10 @@ func (r *round) list(ctx context.Context) (Route, bool, error) {
 		}
 		r.servers = servers
 	}
-	if fin, missing := unavailable(r.servers); missing {
-		err = r.end(ctx, r.def, d, fin)
+	if fin, missing := unavailableEnd(r.servers); missing {
+		err = r.addEndAfterCleanup(ctx, r.def, d, fin)
 	} else {
-		err = r.listed(ctx, d)
+		err = r.addListing(ctx, d)
 	}
 	if err != nil {
 		return Route{}, false, err
@@ -55,18 +55,18 @@ func (r *round) list(ctx context.Context) (Route, bool, error) {
 	return r.inv.route(NextStep), true, nil
 }
 
-// listed adds what the run goes on with to the draft. Its definition is stored before the fact that names it.
-func (r *round) listed(ctx context.Context, d *run.Draft) error {
+// addListing adds the listed tools to the draft. The definition is stored before the event that names it.
+func (r *round) addListing(ctx context.Context, d *run.Draft) error {
 	resolved, servers := policy.ResolveServers(r.def, r.servers)
-	digest, err := r.pin(ctx, r.inv.Tenant, &resolved)
+	digest, err := r.storeDefinition(ctx, r.inv.Tenant, &resolved)
 	if err != nil {
 		return fmt.Errorf("list tools of run %s: %w", r.inv.Run, err)
 	}
 	return d.Add(run.ToolsListed{Definition: digest, Servers: servers})
 }
 
-// unavailable is how a run ends that needs a server which could not be listed.
-func unavailable(servers []policy.ListedServer) (run.Finished, bool) {
+// unavailableEnd is the end of a run that needs a server which could not be listed.
+func unavailableEnd(servers []policy.ListedServer) (run.Finished, bool) {
 	for _, s := range servers {
 		if s.Problem != "" && !s.Server.Optional {
 			return policy.Fail(run.CodeMCPUnavailable, fmt.Sprintf("the tools of the server %s cannot be listed: %s", s.Server.Name, s.Problem)), true
@@ -108,11 +108,11 @@ func (r *round) listAll(ctx context.Context, s *run.AgentState) ([]policy.Listed
 	if err := ctx.Err(); err != nil { // the invocation is over, which says nothing about a server
 		return nil, err
 	}
-	return all, r.approved(ctx, s, all, failed)
+	return all, r.loadPins(ctx, s, all, failed)
 }
 
-// approved looks up what people have approved of each server that was listed.
-func (r *round) approved(ctx context.Context, s *run.AgentState, all []policy.ListedServer, failed []error) (err error) {
+// loadPins reads which tools people have approved for each listed server.
+func (r *round) loadPins(ctx context.Context, s *run.AgentState, all []policy.ListedServer, failed []error) (err error) {
 	for i := range all {
 		if failed[i] != nil {
 			all[i].Problem = run.Bounded(failed[i].Error())
@@ -184,15 +184,16 @@ func (r *round) listOnce(ctx context.Context, l Lister, server agent.MCPServer) 
 	return (<-answer)()
 }
 
-// lostTools are the tools that calls of this invocation were not made of, because their servers have changed them. The zero value is empty. Safe for
-// concurrent use.
-type lostTools struct {
+// changedTools are the tools whose calls were not made because their servers have changed them. The zero value is
+// empty. Safe for concurrent use.
+type changedTools struct {
 	mu    sync.Mutex
 	facts map[string]run.ToolsDisabled // by call
 }
 
-// changed reports whether an error says that a server's tool is not what the run is pinned to, as a fact. Another kind of tool has no pin.
-func (r *round) changed(c run.Call, err error) (run.ToolsDisabled, bool) {
+// changedTool returns the event for an error that says a server's tool differs from its pin. Other kinds of tools have
+// no pin.
+func (r *round) changedTool(c run.Call, err error) (run.ToolsDisabled, bool) {
 	var changed *tool.ChangedError
 	spec, _ := r.def.Tool(c.Tool)
 	if spec.MCP == nil || !errors.As(err, &changed) {
@@ -201,26 +202,26 @@ func (r *round) changed(c run.Call, err error) (run.ToolsDisabled, bool) {
 	return run.ToolsDisabled{Server: spec.MCP.Server, Tool: spec.MCP.Tool, Why: run.DisabledChanged, Digest: changed.Got}, true
 }
 
-// lose takes in that a tool of a server is not what the run is pinned to: nobody made the call. What the server says now is on record before the
-// result is: whoever is told that the tool waits to be approved finds it. That it cannot be put there hurts no run: the next one that lists the
-// server does it.
-func (r *round) lose(ctx context.Context, c run.Call, fact run.ToolsDisabled) run.Event {
-	r.lost.mu.Lock()
-	if r.lost.facts == nil {
-		r.lost.facts = map[string]run.ToolsDisabled{}
+// noteChanged notes that a server's tool differs from its pin and returns the result of the call, which nobody made.
+// The new definition is recorded before the result, so that it can be found by those who are told. If recording fails,
+// the next run that lists the server does it.
+func (r *round) noteChanged(ctx context.Context, c run.Call, fact run.ToolsDisabled) run.Event {
+	r.changedTools.mu.Lock()
+	if r.changedTools.facts == nil {
+		r.changedTools.facts = map[string]run.ToolsDisabled{}
 	}
-	r.lost.facts[c.ID] = fact
-	r.lost.mu.Unlock()
+	r.changedTools.facts[c.ID] = fact
+	r.changedTools.mu.Unlock()
 	if fact.Digest != "" {
-		if err := r.showChange(ctx, fact); err != nil {
+		if err := r.recordChange(ctx, fact); err != nil {
 			r.warn("show what a server says of its tools now, met by run "+r.inv.Run, err)
 		}
 	}
 	return run.CallFinished{Call: c.ID, IsError: true, Reason: run.WhyToolChanged, Content: policy.TextToolChanged(r.def, c)}
 }
 
-// showChange puts the definition that was met on record; of one that cannot be read, its digest.
-func (r *round) showChange(ctx context.Context, fact run.ToolsDisabled) error {
+// recordChange stores the changed definition, or its digest if it cannot be read.
+func (r *round) recordChange(ctx context.Context, fact run.ToolsDisabled) error {
 	seen := approval.Sighting{Tenant: r.inv.Tenant, Agent: r.def.Name, Run: r.inv.Run, Server: fact.Server}
 	lister, err := r.lister()
 	for _, server := range r.def.MCP {
@@ -236,11 +237,11 @@ func (r *round) showChange(ctx context.Context, fact run.ToolsDisabled) error {
 	return r.serverPins().Met(ctx, seen, fact.Tool, fact.Digest)
 }
 
-// takeAway adds to the draft that the run has lost the tool of a call, where that is why the call was not made.
-func (r *round) takeAway(p *batchPlan, c run.Call) error {
-	r.lost.mu.Lock()
-	fact, ok := r.lost.facts[c.ID]
-	r.lost.mu.Unlock()
+// disableChanged adds to the draft that the run has lost the tool, if that is why the call was not made.
+func (r *round) disableChanged(p *batchPlan, c run.Call) error {
+	r.changedTools.mu.Lock()
+	fact, ok := r.changedTools.facts[c.ID]
+	r.changedTools.mu.Unlock()
 	if spec, _ := r.def.Tool(c.Tool); !ok || policy.Disabled(&p.draft.State, spec) {
 		return nil
 	}

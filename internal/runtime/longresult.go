@@ -28,8 +28,8 @@ func (p Ports) cutResult(ctx context.Context, tenant string, def *agent.Definiti
 	return head + prompt.CutNotice(def, call, chars, true), w, nil
 }
 
-// shortened is cutResult for a tool that has run: that all of its result cannot be kept does not take away what can be shown.
-func (r *round) shortened(ctx context.Context, call, text string) (string, *run.Whole) {
+// cutToolResult is cutResult for a tool that has run: if the whole result cannot be kept, the cut one is still shown.
+func (r *round) cutToolResult(ctx context.Context, call, text string) (string, *run.Whole) {
 	short, whole, err := r.cutResult(ctx, r.inv.Tenant, r.def, call, text)
 	if err != nil {
 		r.warn("keep a long result of run "+r.inv.Run, err)
@@ -80,17 +80,17 @@ func (r *round) tool(c run.Call, s *run.AgentState) (tool.Tool, bool) {
 	return r.Tools.Lookup(c.Tool)
 }
 
-// wordOf is what the tool said, as it is stored. A page is never cut, and says itself of what it is a part.
-func (r *round) wordOf(ctx context.Context, t tool.Tool, c run.Call, res agent.ToolResultData) (run.Event, error) {
+// toolEventOf is toolEvent for any tool. A page of read_more is never cut, because it says itself which part it is.
+func (r *round) toolEventOf(ctx context.Context, t tool.Tool, c run.Call, res agent.ToolResultData) (run.Event, error) {
 	p, ok := t.(pages)
 	if !ok {
-		return r.word(ctx, c, res)
+		return r.toolEvent(ctx, c, res)
 	}
-	e := run.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: res.IsError, Content: edited(c, res.Content)}
+	e := run.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: res.IsError, Content: withEditNote(c, res.Content)}
 	if res.IsError {
 		e.Reason = run.WhyToolError
 		return e, nil
 	}
 	e.Whole = &p.page.Whole
-	return r.stored(ctx, c, e)
+	return r.storeResult(ctx, c, e)
 }

@@ -69,7 +69,7 @@ type withMedia struct {
 
 // Generate implements Model.
 func (w withMedia) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
-	r, err := w.resolved(ctx, r)
+	r, err := w.withContent(ctx, r)
 	if err != nil {
 		return agent.Reply{}, err
 	}
@@ -78,15 +78,15 @@ func (w withMedia) Generate(ctx context.Context, r agent.Request) (agent.Reply, 
 
 // CountTokens implements TokenCounter.
 func (w withMedia) CountTokens(ctx context.Context, r agent.Request) (int64, error) {
-	r, err := w.resolved(ctx, r)
+	r, err := w.withContent(ctx, r)
 	if err != nil {
 		return 0, err
 	}
 	return CountWith(ctx, w.next, r)
 }
 
-// resolved is r with what blobs hold.
-func (w withMedia) resolved(ctx context.Context, r agent.Request) (agent.Request, error) {
+// withContent returns r with the content of its blobs.
+func (w withMedia) withContent(ctx context.Context, r agent.Request) (agent.Request, error) {
 	named := prompt.MediaBlobs(r.Messages)
 	if len(named) == 0 {
 		return r, nil
@@ -95,16 +95,17 @@ func (w withMedia) resolved(ctx context.Context, r agent.Request) (agent.Request
 	for _, digest := range named {
 		n, err := w.blobs.Size(ctx, r.Tenant, digest)
 		if err != nil {
-			return r, unread(r, digest, err)
+			return r, unreadBlob(r, digest, err)
 		}
 		sizes[digest] = n
 	}
 	r.Messages = prompt.FitMedia(r.Messages, sizes, prompt.MaxRequestMedia)
-	return r, w.read(ctx, r)
+	return r, w.readBlobs(ctx, r)
 }
 
-// read puts the content of blobs into the messages, which are the request's own. A blob that is named twice is read and kept once.
-func (w withMedia) read(ctx context.Context, r agent.Request) error {
+// readBlobs puts the content of blobs into the messages, which belong to the request. A blob that is named twice is
+// read once.
+func (w withMedia) readBlobs(ctx context.Context, r agent.Request) error {
 	content := map[string]string{}
 	for i, m := range r.Messages {
 		b, ok := m.Block.(run.Media)
@@ -115,9 +116,9 @@ func (w withMedia) read(ctx context.Context, r agent.Request) error {
 		if !have {
 			raw, err := w.blobs.Get(ctx, r.Tenant, b.Blob)
 			if err != nil {
-				return unread(r, b.Blob, err)
+				return unreadBlob(r, b.Blob, err)
 			}
-			data = encoded(raw)
+			data = encodeBase64(raw)
 			content[b.Blob] = data
 		}
 		r.Messages[i].Block = run.Media{Name: b.Name, MediaType: b.MediaType, Data: data}
@@ -125,8 +126,8 @@ func (w withMedia) read(ctx context.Context, r agent.Request) error {
 	return nil
 }
 
-// encoded is base64 without the second copy that base64's own EncodeToString makes.
-func encoded(raw []byte) string {
+// encodeBase64 encodes without the second copy that EncodeToString makes.
+func encodeBase64(raw []byte) string {
 	var b strings.Builder
 	b.Grow(base64.StdEncoding.EncodedLen(len(raw)))
 	enc := base64.NewEncoder(base64.StdEncoding, &b)
@@ -135,8 +136,8 @@ func encoded(raw []byte) string {
 	return b.String()
 }
 
-// unread is the error of a blob that could not be read.
-func unread(r agent.Request, digest string, err error) error {
+// unreadBlob is the error for a blob that could not be read.
+func unreadBlob(r agent.Request, digest string, err error) error {
 	if errors.Is(err, store.ErrNoBlob) {
 		return &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID, Cause: err,
 			Message: "the conversation names the blob " + digest + ", which is not in the store any more"}

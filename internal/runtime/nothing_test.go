@@ -12,10 +12,10 @@ import (
 // A tool that says nothing has run all the same, and the model is told so; one that gives media or an edit is told by those.
 func TestAToolThatSaysNothing(t *testing.T) {
 	c := run.Call{Name: "files_touch"}
-	require.Equal(t, "files_touch ran and gave no response.", resultText(c, "", kept{}))
-	require.Equal(t, " ", resultText(c, " ", kept{}))
-	pictures := kept{media: []run.Media{{Name: "a.png", MediaType: "image/png"}}}
+	require.Equal(t, "files_touch ran and gave no response.", resultText(c, "", storedMedia{}))
+	require.Equal(t, " ", resultText(c, " ", storedMedia{}))
+	pictures := storedMedia{media: []run.Media{{Name: "a.png", MediaType: "image/png"}}}
 	require.Equal(t, agent.TextMedia(pictures.media), resultText(c, "", pictures))
-	left := kept{notices: []string{"[left out]"}}
+	left := storedMedia{notices: []string{"[left out]"}}
 	require.Equal(t, "files_touch ran and gave no response.\n[left out]", resultText(c, "", left))
 }

@@ -14,23 +14,23 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// forPlan asks a model for what the run's plan is owed and plans the entry of its reply. That the model failed is part of the plan's
-// story, never the run's end.
-func (a *attempt) forPlan(ctx context.Context, next run.Action, add hook.Additions) (*turn, error) {
-	if err := a.judgeTools(ctx); err != nil {
+// inferPlan asks a model for the next part of the run's plan and plans the entry of its reply. A failure of the model
+// is part of the plan and never ends the run.
+func (a *attempt) inferPlan(ctx context.Context, next run.Action, add hook.Additions) (*turn, error) {
+	if err := a.recordAdvice(ctx); err != nil {
 		return nil, err
 	}
-	r, err := a.planRequest(ctx, &next, add)
+	r, err := a.buildPlanRequest(ctx, &next, add)
 	var bad *badContext
 	var index *errIndex
 	switch {
 	case errors.As(err, &bad):
-		return a.ended(ctx, policy.Fail(run.CodeDefinition, bad.Error()))
+		return a.endTurn(ctx, policy.Fail(run.CodeDefinition, bad.Error()))
 	case errors.As(err, &index):
 		if err := a.draft.Add(plan.LeavePlan(&a.draft.State, run.LeftIndexFailed, index.Error())); err != nil {
 			return nil, err
 		}
-		return a.follows(ctx)
+		return a.nextTurn(ctx)
 	case err != nil:
 		return nil, err
 	}
@@ -38,19 +38,19 @@ func (a *attempt) forPlan(ctx context.Context, next run.Action, add hook.Additio
 	if err != nil {
 		return nil, err
 	}
-	return a.replied(ctx, failed, facts...)
+	return a.replyTurn(ctx, failed, facts...)
 }
 
-// planAsk is a request for the plan with what its facts need to be planned.
-type planAsk struct {
+// planRequest is a request for a part of the plan, with what its events need.
+type planRequest struct {
 	request        agent.Request
 	results        map[string]string
 	system, digest string // of a text that is built once and was built for this request; "" = it is kept, or not to be
 }
 
-// planRequest is what a model is asked for the plan, bodies included, with what plugins add to this request alone. It narrows the action
-// to the tools that fit the step. Errors are *badContext, *errIndex, the plugins' or the store's.
-func (a *attempt) planRequest(ctx context.Context, next *run.Action, add hook.Additions) (ask planAsk, err error) {
+// buildPlanRequest builds the request for a part of the plan, with bodies of results and what plugins add. It narrows
+// the action to the tools that fit the step. Errors are *badContext, *errIndex, the plugins' or the store's.
+func (a *attempt) buildPlanRequest(ctx context.Context, next *run.Action, add hook.Additions) (ask planRequest, err error) {
 	def, d := a.def, a.draft
 	system := ""
 	if next.Lifecycle != run.LifecycleRoute {
@@ -92,7 +92,7 @@ func (a *attempt) keepSystem(ctx context.Context, system string) (text, digest s
 }
 
 // planFacts asks the model and turns its reply, or its failure, into facts.
-func (a *attempt) planFacts(ctx context.Context, next run.Action, ask planAsk) ([]run.Event, *agent.ModelError, error) {
+func (a *attempt) planFacts(ctx context.Context, next run.Action, ask planRequest) ([]run.Event, *agent.ModelError, error) {
 	def, s := a.def, &a.draft.State
 	reply, requests, err := a.Model.Ask(ctx, ask.request)
 	var failed *agent.ModelError

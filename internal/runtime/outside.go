@@ -29,17 +29,17 @@ func (w *Waits) Park(ctx context.Context, t Ticket) error {
 		Tenant: t.Tenant, Run: t.Run, Owner: t.Execution, WaitSeq: t.WaitSeq, Attempt: t.Attempt, Token: t.Token,
 	})
 	if errors.Is(err, store.ErrWaitOver) {
-		return w.success(ctx, t.Run, t.Token)
+		return w.completeToken(ctx, t.Run, t.Token)
 	}
 	if err != nil {
 		return fmt.Errorf("park run %s: %w", t.Run, err)
 	}
-	arrived, err := w.arrived(ctx, t)
+	arrived, err := w.hasArrived(ctx, t)
 	if err != nil {
 		return fmt.Errorf("park run %s: %w", t.Run, err)
 	}
 	if arrived {
-		return w.success(ctx, t.Run, t.Token)
+		return w.completeToken(ctx, t.Run, t.Token)
 	}
 	w.notify(ctx, t)
 	return nil
@@ -55,9 +55,9 @@ func (w *Waits) notify(ctx context.Context, t Ticket) {
 	}
 }
 
-// arrived reports whether the wait has something to end for: the slot after the last drained one is taken, or the wait is over. While
-// a run waits, what it has drained is in HEAD, exactly: whoever drains writes HEAD along (rule 1).
-func (w *Waits) arrived(ctx context.Context, t Ticket) (bool, error) {
+// hasArrived reports whether the wait is over or something waits in the inbox. While a run waits, HEAD holds exactly
+// what it has drained, because the drain writes HEAD along (rule 1).
+func (w *Waits) hasArrived(ctx context.Context, t Ticket) (bool, error) {
 	h, err := w.Journal.Head(ctx, t.Tenant, t.Run)
 	if err == nil {
 		w.within(ctx, &run.AgentState{Tenant: t.Tenant, Run: t.Run, Agent: h.Agent, Trace: h.Trace})
@@ -78,10 +78,10 @@ func (w *Waits) Wake(ctx context.Context, tenant, runID string) error {
 	if h.Status != run.RunWaiting || h.Token == "" {
 		return nil
 	}
-	return w.success(ctx, runID, h.Token)
+	return w.completeToken(ctx, runID, h.Token)
 }
 
-func (w *Waits) success(ctx context.Context, run, token string) error {
+func (w *Waits) completeToken(ctx context.Context, run, token string) error {
 	if err := w.Waiter.Success(ctx, token); err != nil && !errors.Is(err, ErrSettled) {
 		return fmt.Errorf("wake run %s: %w", run, err)
 	}
@@ -142,7 +142,7 @@ func (c *Canceller) Cancel(ctx context.Context, tenant, runID, by, note string) 
 		if err == nil {
 			return s, nil
 		}
-		if again, fatal := tries.again(ctx, err); !again {
+		if again, fatal := tries.shouldReload(ctx, err); !again {
 			return run.AgentState{}, fmt.Errorf("cancel run %s: %w", runID, fatal)
 		}
 	}
@@ -154,7 +154,7 @@ func (c *Canceller) cancelOnce(ctx context.Context, tenant, runID, by, note stri
 		return run.AgentState{}, err
 	}
 	if l.State.Status == run.RunDone {
-		return l.State, c.repeated(ctx, &l.State)
+		return l.State, c.repeatCancel(ctx, &l.State)
 	}
 	def, err := c.Definitions(ctx, tenant, l.State.Definition)
 	if err != nil {
@@ -168,7 +168,7 @@ func (c *Canceller) cancelOnce(ctx context.Context, tenant, runID, by, note stri
 	if err != nil {
 		return run.AgentState{}, err
 	}
-	if err := end(d, policy.Interrupt(&d.State, by, note)); err != nil {
+	if err := addEnd(d, policy.Interrupt(&d.State, by, note)); err != nil {
 		return run.AgentState{}, err
 	}
 	if err := c.commitOutside(ctx, l.State, d, def); err != nil {
@@ -178,36 +178,37 @@ func (c *Canceller) cancelOnce(ctx context.Context, tenant, runID, by, note stri
 	if err := c.closeRequests(ctx, &after); err != nil {
 		return run.AgentState{}, err
 	}
-	return after, c.over(ctx, &after, ownsCleaning(def))
+	return after, c.finishCancel(ctx, &after, namesCleanup(def))
 }
 
-// repeated does again what follows a cancel, for one whose answer was lost; of a run that has ended otherwise, it only tells.
-func (c *Canceller) repeated(ctx context.Context, s *run.AgentState) error {
+// repeatCancel does again what follows a cancel whose answer was lost. For a run that ended otherwise it only announces
+// the end.
+func (c *Canceller) repeatCancel(ctx context.Context, s *run.AgentState) error {
 	if err := c.closeRequests(ctx, s); err != nil {
 		return err
 	}
 	if s.Reason != run.ReasonCancelled {
-		return c.tell(ctx, s)
+		return c.notifyEnd(ctx, s)
 	}
 	owed, err := c.owedEnd(ctx, s.Tenant, s.Run)
 	if err != nil {
 		return errors.Join(err, c.stop(ctx, s))
 	}
-	return c.over(ctx, s, owed.cleaning)
+	return c.finishCancel(ctx, s, owed.cleaning)
 }
 
-// over stops the execution of a run that was cancelled, has it cleaned up after, and tells whoever started it that it has ended. The runs around
-// it are told once: each of those that it ends does the same, so a second time here would be twice as much for every level below.
-func (c *Canceller) over(ctx context.Context, s *run.AgentState, cleaning bool) error {
+// finishCancel stops the execution of a cancelled run, starts its cleanup and announces the end. It notifies the family
+// once: each cancelled child does the same, so a second time would double the work at every level.
+func (c *Canceller) finishCancel(ctx context.Context, s *run.AgentState, cleaning bool) error {
 	stopped := c.stop(ctx, s)
 	if !cleaning {
-		return errors.Join(stopped, c.tellOutside(ctx, s))
+		return errors.Join(stopped, c.notifyOutsideEnd(ctx, s))
 	}
-	if err := c.tellFamily(ctx, s); err != nil { // the record of the end stays
+	if err := c.notifyFamily(ctx, s); err != nil { // the record of the end stays
 		return errors.Join(stopped, err)
 	}
 	if c.CleansUp {
-		failed := c.settle(ctx, s, c.Definitions)
+		failed := c.settleEnd(ctx, s, c.Definitions)
 		if failed == nil {
 			return stopped
 		}

@@ -32,7 +32,7 @@ type owedEnd struct {
 	listed   bool            // something is owed: the announcement, if nothing else
 	cleaning bool            // cleaning up is owed
 	requests []approval.Open // that are to be closed
-	told     bool            // the announcement is not owed, or not any more
+	notified bool            // the announcement is not owed, or not any more
 	tries    int64           // executions that were started to clean up and ended without
 }
 
@@ -41,7 +41,7 @@ const (
 	attrAt       = "at"
 	attrCleaning = "cleanup" // 1, while it is owed
 	attrRequests = "open"    // 1, while closing requests is owed
-	attrTold     = "told"    // 1
+	attrNotified = "told"    // 1
 	attrTries    = "tries"
 )
 
@@ -55,7 +55,7 @@ func (p Ports) owedEnd(ctx context.Context, tenant, run string) (owedEnd, error)
 		return owedEnd{}, fmt.Errorf("read what is owed behind the end of run %s: %w", run, err)
 	}
 	owed := owedEnd{
-		listed: it.Index != "", cleaning: it.Attrs[attrCleaning].Int() == 1, told: it.Attrs[attrTold].Int() == 1, tries: it.Attrs[attrTries].Int(),
+		listed: it.Index != "", cleaning: it.Attrs[attrCleaning].Int() == 1, notified: it.Attrs[attrNotified].Int() == 1, tries: it.Attrs[attrTries].Int(),
 	}
 	if it.Attrs[attrRequests].Int() == 1 {
 		if err := json.Unmarshal(it.Body, &owed.requests); err != nil {
@@ -72,7 +72,7 @@ func checkOwed(it store.Item) error {
 			return err
 		}
 	}
-	for _, name := range []string{attrCleaning, attrRequests, attrTold, attrTries} {
+	for _, name := range []string{attrCleaning, attrRequests, attrNotified, attrTries} {
 		if _, there := it.Attrs[name]; !there {
 			continue
 		}
@@ -83,10 +83,10 @@ func checkOwed(it store.Item) error {
 	return nil
 }
 
-// noteTold notes that the end is told, where cleaning up is still owed.
-func (p Ports) noteTold(ctx context.Context, s *run.AgentState) error {
+// markNotified notes that the end was announced while cleanup is still owed.
+func (p Ports) markNotified(ctx context.Context, s *run.AgentState) error {
 	err := p.Table.Write(ctx, store.Op{
-		Kind: store.Update, Item: store.Item{Key: owedKey(s.Tenant, s.Run), Attrs: map[string]store.Value{attrTold: store.Num(1)}},
+		Kind: store.Update, Item: store.Item{Key: owedKey(s.Tenant, s.Run), Attrs: map[string]store.Value{attrNotified: store.Num(1)}},
 		If: []store.Cond{{Attr: attrCleaning, Op: store.Equal, Value: store.Num(1)}},
 	})
 	if err == nil || store.FailedOp(err, 0) {
@@ -95,8 +95,8 @@ func (p Ports) noteTold(ctx context.Context, s *run.AgentState) error {
 	return fmt.Errorf("note that the end of run %s is told: %w", s.Run, err)
 }
 
-// unlist notes that nothing is owed behind the end any more.
-func (p Ports) unlist(ctx context.Context, s *run.AgentState) error {
+// clearOwed notes that nothing is owed after the end any more.
+func (p Ports) clearOwed(ctx context.Context, s *run.AgentState) error {
 	if err := p.Table.Write(ctx, store.Op{Kind: store.Put, Item: store.Item{Key: owedKey(s.Tenant, s.Run)}}); err != nil {
 		return fmt.Errorf("note that nothing is owed behind the end of run %s: %w", s.Run, err)
 	}
@@ -106,11 +106,11 @@ func (p Ports) unlist(ctx context.Context, s *run.AgentState) error {
 // commitOutside commits an end that no execution commits.
 func (p Ports) commitOutside(ctx context.Context, before run.AgentState, d *run.Draft, def *agent.Definition, beside ...store.Op) error {
 	after := d.State
-	heard, err := p.heard(&after)
+	heard, err := p.hasListeners(&after)
 	if err != nil {
 		return err
 	}
-	cleaning := ownsCleaning(def)
+	cleaning := namesCleanup(def)
 	if !cleaning && !heard {
 		return p.commit(ctx, before, d, def, beside...)
 	}
@@ -128,8 +128,8 @@ func owedOp(s *run.AgentState, attrs map[string]store.Value) store.Op {
 	}}
 }
 
-// leftOpen are the requests to people that the draft's end leaves open.
-func leftOpen(before *run.AgentState, d *run.Draft) []approval.Open {
+// openRequests are the requests to people that the draft's end leaves open.
+func openRequests(before *run.AgentState, d *run.Draft) []approval.Open {
 	ids := d.State.LeftRequests()
 	if len(ids) == 0 {
 		return nil
@@ -148,9 +148,9 @@ func leftOpen(before *run.AgentState, d *run.Draft) []approval.Open {
 	return left
 }
 
-// owingRequests notes in the record of an end, which is in the transaction or comes into it, that these requests are
-// to be closed.
-func owingRequests(d *run.Draft, left []approval.Open, beside []store.Op) ([]store.Op, error) {
+// addOwedRequests notes in the record of an end which requests are to be closed. The record is in the transaction, or
+// is added to it.
+func addOwedRequests(d *run.Draft, left []approval.Open, beside []store.Op) ([]store.Op, error) {
 	body, err := json.Marshal(left)
 	if err != nil {
 		return nil, fmt.Errorf("end run %s: %w", d.State.Run, err)
@@ -160,7 +160,7 @@ func owingRequests(d *run.Draft, left []approval.Open, beside []store.Op) ([]sto
 	if i < 0 { // an execution's own: it tells of the end
 		i = len(beside)
 		beside = append(beside, owedOp(&d.State, map[string]store.Value{
-			attrAt: store.Num(d.Entry.Time.UnixMilli()), attrTold: store.Num(1),
+			attrAt: store.Num(d.Entry.Time.UnixMilli()), attrNotified: store.Num(1),
 		}))
 	}
 	beside[i].Item.Attrs = maps.Clone(beside[i].Item.Attrs)
@@ -181,8 +181,8 @@ func (p Ports) closeRequests(ctx context.Context, s *run.AgentState) error {
 	if err := approval.CloseEnded(ctx, p.Table, s.Tenant, owed.requests); err != nil {
 		return fmt.Errorf("end run %s: %w", s.Run, err)
 	}
-	if owed.told && !owed.cleaning {
-		return p.unlist(ctx, s)
+	if owed.notified && !owed.cleaning {
+		return p.clearOwed(ctx, s)
 	}
 	err = p.Table.Write(ctx, store.Op{
 		Kind: store.Update, Item: store.Item{Key: owedKey(s.Tenant, s.Run), Attrs: map[string]store.Value{attrRequests: store.Num(0)}},
@@ -194,16 +194,16 @@ func (p Ports) closeRequests(ctx context.Context, s *run.AgentState) error {
 	return fmt.Errorf("note that the requests of run %s are closed: %w", s.Run, err)
 }
 
-// endedOutside does what comes after an end that no execution has committed: it has an execution clean up after the run, which tells of the
-// end then; where nothing is to be cleaned up, it tells of it.
-func (p Ports) endedOutside(ctx context.Context, s *run.AgentState, cleaning bool) error {
+// finishOutsideEnd does what follows an end that no execution committed: an execution cleans up and announces the end,
+// or, if there is nothing to clean up, the end is announced here.
+func (p Ports) finishOutsideEnd(ctx context.Context, s *run.AgentState, cleaning bool) error {
 	if err := p.closeRequests(ctx, s); err != nil {
 		return err
 	}
 	if !cleaning {
-		return p.tellOutside(ctx, s)
+		return p.notifyOutsideEnd(ctx, s)
 	}
-	if err := p.tellFamily(ctx, s); err != nil { // the execution that cleans up will not
+	if err := p.notifyFamily(ctx, s); err != nil { // the execution that cleans up will not
 		return err
 	}
 	return p.startCleaner(ctx, s)
@@ -217,31 +217,32 @@ func (p Ports) startCleaner(ctx context.Context, s *run.AgentState) error {
 	return nil
 }
 
-// tellOutside tells of an end that no execution has committed and behind which nothing else is owed, and takes it off the list.
-func (p Ports) tellOutside(ctx context.Context, s *run.AgentState) error {
-	if err := p.tell(ctx, s); err != nil {
+// notifyOutsideEnd announces an end that no execution committed and after which nothing else is owed, and takes it off
+// the list.
+func (p Ports) notifyOutsideEnd(ctx context.Context, s *run.AgentState) error {
+	if err := p.notifyEnd(ctx, s); err != nil {
 		return err
 	}
-	heard, err := p.heard(s)
+	heard, err := p.hasListeners(s)
 	if err != nil || !heard {
 		return err
 	}
-	return p.unlist(ctx, s)
+	return p.clearOwed(ctx, s)
 }
 
-// heard reports whether somebody is to hear of the end of a run.
-func (p Ports) heard(s *run.AgentState) (bool, error) {
+// hasListeners reports whether the end of a run is to be announced to anybody.
+func (p Ports) hasListeners(s *run.AgentState) (bool, error) {
 	_, owed, err := policy.Announcement(s)
 	return owed && p.Emit != nil || hasFamily(s), err
 }
 
-// tellUncleaned tells of the end of a run that is done, unless whoever cleans up after it will.
-func (p Ports) tellUncleaned(ctx context.Context, s *run.AgentState) error {
+// notifyWithoutCleanup announces the end of a finished run, unless its cleanup will.
+func (p Ports) notifyWithoutCleanup(ctx context.Context, s *run.AgentState) error {
 	owed, err := p.owedEnd(ctx, s.Tenant, s.Run)
 	if err != nil || owed.cleaning {
 		return err
 	}
-	return p.tell(ctx, s)
+	return p.notifyEnd(ctx, s)
 }
 
 // repairEnd goes on with what is owed behind a run's end.
@@ -260,11 +261,11 @@ func (sw *Sweeper) repairEnd(ctx context.Context, tenant, run string) (Repair, e
 	var r Repair
 	switch {
 	case owed.cleaning:
-		r, err = sw.goOn(ctx, &l.State, owed)
-	case owed.told:
+		r, err = sw.continueEnd(ctx, &l.State, owed)
+	case owed.notified:
 		r, err = sw.record(ctx, &l.State, RepairClosed, "")
 	default:
-		if err = sw.tellOutside(ctx, &l.State); err == nil {
+		if err = sw.notifyOutsideEnd(ctx, &l.State); err == nil {
 			r, err = sw.record(ctx, &l.State, RepairTold, "")
 		}
 	}
@@ -287,7 +288,7 @@ func (sw *Sweeper) RepairEnds(ctx context.Context, tenant string) error {
 		}
 		for _, it := range page.Items {
 			_, err := sw.repairEnd(ctx, tenant, it.IndexSort)
-			if errors.Is(err, ErrUncleaned) || errors.Is(err, store.ErrDamaged) { // it keeps nobody from working
+			if errors.Is(err, ErrCleanupFailed) || errors.Is(err, store.ErrDamaged) { // it keeps nobody from working
 				sw.warn("clean up after run "+it.IndexSort, err)
 				continue
 			}

@@ -15,50 +15,50 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// authority asks the code that says what a run may do, for one invocation: what it has said is not asked again. The zero value with its
-// hooks is ready. Not safe for concurrent use.
-type authority struct {
-	hooks   hook.Set
-	table   store.Table // of standing grants; a batch has it
-	policy  *run.PolicyEvaluated
-	checked *run.PermissionChecked
-	reasons map[string]string // by request
-	told    map[saidAt]bool   // decisions that the backend has heard of
+// permissions asks an agent's code what a run may do, and keeps the answers for one invocation. The zero value with
+// hooks set is ready. Not safe for concurrent use.
+type permissions struct {
+	hooks    hook.Set
+	table    store.Table // of standing grants; a batch has it
+	policy   *run.PolicyEvaluated
+	checked  *run.PermissionChecked
+	reasons  map[string]string    // by request
+	notified map[decisionKey]bool // decisions that the backend has heard of
 }
 
 // prepare adds to a drained draft what follows for permissions before the run goes on: the policy function's list, where it is due; what
 // the decisions of the draft settle besides, once the backend has heard of them.
-func (a *authority) prepare(ctx context.Context, def *agent.Definition, d *run.Draft) error {
+func (a *permissions) prepare(ctx context.Context, def *agent.Definition, d *run.Draft) error {
 	if d.State.Permissions.Failed != "" {
 		return nil
 	}
 	if err := a.evaluate(ctx, def, d); err != nil {
 		return err
 	}
-	if err := a.tell(ctx, def, d); err != nil {
+	if err := a.notifyBackend(ctx, def, d); err != nil {
 		return err
 	}
 	return addWhileRoom(d, policy.Consequences(def, &d.State)...)
 }
 
 // evaluate asks the policy function, once after the run's beginning and once after every wake.
-func (a *authority) evaluate(ctx context.Context, def *agent.Definition, d *run.Draft) error {
+func (a *permissions) evaluate(ctx context.Context, def *agent.Definition, d *run.Draft) error {
 	name := def.Permission.Policy
 	if name == "" || d.State.Permissions.Evaluated {
 		return nil
 	}
 	if a.policy == nil {
-		listed, err := a.listed(ctx, def, &d.State)
+		listed, err := a.policyTools(ctx, def, &d.State)
 		if err != nil {
-			return fatal(ctx, d, fmt.Sprintf("evaluate policy %s", name), err)
+			return endUnauthorized(ctx, d, fmt.Sprintf("evaluate policy %s", name), err)
 		}
 		a.policy = &run.PolicyEvaluated{Tools: listed}
 	}
 	return d.Add(*a.policy)
 }
 
-// listed are the original names of the tools that the policy function lists.
-func (a *authority) listed(ctx context.Context, def *agent.Definition, s *run.AgentState) ([]string, error) {
+// policyTools are the original names of the tools that the policy function lists.
+func (a *permissions) policyTools(ctx context.Context, def *agent.Definition, s *run.AgentState) ([]string, error) {
 	policy, ok := a.hooks.Policies[def.Permission.Policy]
 	if !ok {
 		return nil, errNoCode
@@ -85,17 +85,17 @@ func (a *authority) listed(ctx context.Context, def *agent.Definition, s *run.Ag
 	return tools, nil
 }
 
-// tell lets the backend hear of what people said of tools in this draft.
-func (a *authority) tell(ctx context.Context, def *agent.Definition, d *run.Draft) error {
+// notifyBackend tells the permission backend which tools people decided about in this draft.
+func (a *permissions) notifyBackend(ctx context.Context, def *agent.Definition, d *run.Draft) error {
 	if def.Permission.Backend == "" {
 		return nil
 	}
 	for _, e := range slices.Clone(d.Entry.Events) {
 		said, ok := e.(run.Decided)
-		if !ok || a.told[placeSaid(said)] {
+		if !ok || a.notified[decisionKeyOf(said)] {
 			continue
 		}
-		word, ok := wordOf(def, &d.State, said)
+		word, ok := permissionWord(def, &d.State, said)
 		if !ok {
 			continue
 		}
@@ -104,26 +104,26 @@ func (a *authority) tell(ctx context.Context, def *agent.Definition, d *run.Draf
 			err = backend.Set(ctx, contextOf(&d.State), word)
 		}
 		if err != nil {
-			return fatal(ctx, d, "tell permission backend "+def.Permission.Backend, err)
+			return endUnauthorized(ctx, d, "tell permission backend "+def.Permission.Backend, err)
 		}
-		if a.told == nil {
-			a.told = map[saidAt]bool{}
+		if a.notified == nil {
+			a.notified = map[decisionKey]bool{}
 		}
-		a.told[placeSaid(said)] = true
+		a.notified[decisionKeyOf(said)] = true
 	}
 	return nil
 }
 
-// saidAt tells one decision from the next: by its slot, or, of one that was kept and has none, by the request that it met.
-type saidAt struct {
+// decisionKey identifies a decision by its inbox slot. A kept decision has no slot and is identified by its request.
+type decisionKey struct {
 	slot     int64
 	approval string
 }
 
-func placeSaid(said run.Decided) saidAt { return saidAt{said.Slot, said.Approval} }
+func decisionKeyOf(said run.Decided) decisionKey { return decisionKey{said.Slot, said.Approval} }
 
-// wordOf is what a decision says of tools; false where it says nothing of any. Of grants it is those that suffice.
-func wordOf(def *agent.Definition, s *run.AgentState, e run.Decided) (hook.PermissionWord, bool) {
+// permissionWord is what a decision means for tools; false if it is about none. Of grants it has those that suffice.
+func permissionWord(def *agent.Definition, s *run.AgentState, e run.Decided) (hook.PermissionWord, bool) {
 	tools := e.Tools
 	if c, ok := s.Call(e.Call); ok && e.Permit != "" {
 		tools = []string{c.Tool}
@@ -140,7 +140,7 @@ func wordOf(def *agent.Definition, s *run.AgentState, e run.Decided) (hook.Permi
 
 // check adds what is known beyond the run of the tools of the newest round that need a permission: the backend's word, or the standing
 // grants on record. In doubt, as a claim was refused, it looks at the records again.
-func (a *authority) check(ctx context.Context, def *agent.Definition, d *run.Draft, doubt bool) error {
+func (a *permissions) check(ctx context.Context, def *agent.Definition, d *run.Draft, doubt bool) error {
 	if policy.Granting(def).Standing() {
 		return a.checkStanding(ctx, def, d, doubt)
 	}
@@ -159,7 +159,7 @@ func (a *authority) check(ctx context.Context, def *agent.Definition, d *run.Dra
 			got, err = backend.Get(ctx, contextOf(s), toolsOf(def, s, asked))
 		}
 		if err != nil {
-			return fatal(ctx, d, "ask permission backend "+def.Permission.Backend, err)
+			return endUnauthorized(ctx, d, "ask permission backend "+def.Permission.Backend, err)
 		}
 		a.checked = &run.PermissionChecked{Inference: s.Round.Inference, Tools: map[string]run.PermissionStatus{}}
 		for _, tool := range asked {
@@ -177,8 +177,8 @@ func statusOf(s run.PermissionStatus) run.PermissionStatus {
 	return run.PermissionRequestable
 }
 
-// reason is what the backend says for a request that is about to be made.
-func (a *authority) reason(ctx context.Context, def *agent.Definition, s *run.AgentState, r run.PermissionRequested) (string, error) {
+// requestReason is the backend's reason for a request that is about to be made.
+func (a *permissions) requestReason(ctx context.Context, def *agent.Definition, s *run.AgentState, r run.PermissionRequested) (string, error) {
 	if def.Permission.Backend == "" {
 		return "", nil
 	}
@@ -204,7 +204,7 @@ func (a *authority) reason(ctx context.Context, def *agent.Definition, s *run.Ag
 	return why, nil
 }
 
-func (a *authority) backend(def *agent.Definition) (hook.PermissionBackend, error) {
+func (a *permissions) backend(def *agent.Definition) (hook.PermissionBackend, error) {
 	b, ok := a.hooks.Backends[def.Permission.Backend]
 	if !ok {
 		return nil, errNoCode
@@ -215,8 +215,9 @@ func (a *authority) backend(def *agent.Definition) (hook.PermissionBackend, erro
 // errNoCode says that the deployment has no code of the name. Nothing runs that it would have to permit.
 var errNoCode = errors.New("this deployment has no such code")
 
-// fatal ends the run because nobody can say what it may do; an error of the invocation itself is none of the code's.
-func fatal(ctx context.Context, d *run.Draft, what string, err error) error {
+// endUnauthorized ends the run because its permissions cannot be determined. An error of the invocation itself is
+// returned instead.
+func endUnauthorized(ctx context.Context, d *run.Draft, what string, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -243,9 +244,10 @@ func toolsOf(def *agent.Definition, s *run.AgentState, names []string) []hook.Pe
 	return tools
 }
 
-// block fails the calls of the round that lack a permission and makes their request (block_and_retry).
-func (r *round) block(ctx context.Context, p *batchPlan) error {
-	busy := func(id string) bool { return r.flight.has(id) || p.launches(id) }
+// blockCalls fails the calls of the round that lack a permission, and makes one request for their tools
+// (block_and_retry).
+func (r *round) blockCalls(ctx context.Context, p *batchPlan) error {
+	busy := func(id string) bool { return r.inflight.has(id) || p.launches(id) }
 	var err error
 	gate := func(s *run.AgentState, c run.Call) policy.Gate {
 		said, failed := r.askPlugins(ctx, p, c)
@@ -269,13 +271,13 @@ func (r *round) block(ctx context.Context, p *batchPlan) error {
 			return err
 		}
 	}
-	if request.Reason, err = r.permits.reason(ctx, r.def, &p.draft.State, request); err != nil {
-		return fatal(ctx, p.draft, "build a request by permission backend "+r.def.Permission.Backend, err)
+	if request.Reason, err = r.permits.requestReason(ctx, r.def, &p.draft.State, request); err != nil {
+		return endUnauthorized(ctx, p.draft, "build a request by permission backend "+r.def.Permission.Backend, err)
 	}
 	events[0] = request
-	r.suspended(p)
+	r.addSuspended(p)
 	if r.def.Early == agent.EarlyKeep { // people may decide while other calls run
-		p.by(first)
+		p.raiseDue(dueFirst)
 	}
 	if err := p.draft.Add(events...); err != nil {
 		return err
@@ -288,9 +290,9 @@ func (r *round) block(ctx context.Context, p *batchPlan) error {
 	return nil
 }
 
-// cleaned lets the permission backend clean up before an end is committed, and is the end as it stands then: a run that would have ended
-// well fails if that does. Code that is not there has nothing to clean up.
-func (p Ports) cleaned(ctx context.Context, def *agent.Definition, s *run.AgentState, fin run.Finished) (run.Finished, error) {
+// endAfterCleanup lets the permission backend clean up before an end is committed. A run that would have ended well
+// fails if the cleanup does. Without a backend there is nothing to do.
+func (p Ports) endAfterCleanup(ctx context.Context, def *agent.Definition, s *run.AgentState, fin run.Finished) (run.Finished, error) {
 	backend, ok := p.backend(def)
 	if !ok {
 		return fin, nil
@@ -337,15 +339,15 @@ func toolRequestOps(before *run.AgentState, d *run.Draft, def *agent.Definition)
 		}
 		for _, r := range before.Permissions.Asked {
 			if r.Approval == answered.Approval {
-				ops = append(ops, approval.CloseToolsOp(before.Tenant, known(r, d.Entry.Events), approval.Expired))
+				ops = append(ops, approval.CloseToolsOp(before.Tenant, withVerdicts(r, d.Entry.Events), approval.Expired))
 			}
 		}
 	}
 	return ops, nil
 }
 
-// known is a request with the verdicts that the events give its tools.
-func known(r run.PermissionRequest, events []run.Event) run.PermissionRequest {
+// withVerdicts returns a request with the verdicts that the events give its tools.
+func withVerdicts(r run.PermissionRequest, events []run.Event) run.PermissionRequest {
 	r.Tools = slices.Clone(r.Tools)
 	for _, e := range events {
 		said, ok := e.(run.Decided)
@@ -361,8 +363,8 @@ func known(r run.PermissionRequest, events []run.Event) run.PermissionRequest {
 	return r
 }
 
-// permitted are the conditions under which the draft claims by grants of tools.
-func permitted(def *agent.Definition, d *run.Draft) []store.Op {
+// permitConditions are the conditions under which the draft claims calls by grants of tools.
+func permitConditions(def *agent.Definition, d *run.Draft) []store.Op {
 	var ops []store.Op
 	tenant := d.State.Tenant
 	for _, e := range d.Entry.Events {
@@ -371,8 +373,8 @@ func permitted(def *agent.Definition, d *run.Draft) []store.Op {
 			continue
 		}
 		c, _ := d.State.Call(claim.Call)
-		if g, standing := standingOf(def, &d.State, c, claim); standing {
-			ops = append(ops, taken(d, g))
+		if g, standing := standingGrantOf(def, &d.State, c, claim); standing {
+			ops = append(ops, useGrant(d, g))
 		}
 		for _, t := range d.State.Permissions.Tools {
 			if t.Tool == c.Tool && t.Approval == claim.Under && !t.Denied {
@@ -383,8 +385,8 @@ func permitted(def *agent.Definition, d *run.Draft) []store.Op {
 	return ops
 }
 
-// merged joins the operations on one item: a transaction takes one for each.
-func merged(ops []store.Op) []store.Op {
+// mergeOps merges the operations on the same item, because a transaction takes one for each.
+func mergeOps(ops []store.Op) []store.Op {
 	var out []store.Op
 	for _, op := range ops {
 		i := slices.IndexFunc(out, func(have store.Op) bool { return have.Item.Key == op.Item.Key })
@@ -392,13 +394,13 @@ func merged(ops []store.Op) []store.Op {
 			out = append(out, op)
 			continue
 		}
-		out[i] = joined(out[i], op)
+		out[i] = joinOps(out[i], op)
 	}
 	return out
 }
 
-// joined is two updates or checks of an item as one.
-func joined(a, b store.Op) store.Op {
+// joinOps merges two updates or checks of one item.
+func joinOps(a, b store.Op) store.Op {
 	if b.Kind == store.Update {
 		a.Kind = store.Update
 	}
@@ -421,9 +423,9 @@ func joined(a, b store.Op) store.Op {
 	return a
 }
 
-// taken is what the draft does to the record of the standing grant that one of its claims takes. One that is counted is counted up by all of the
-// draft's claims under it at once, from where the run knows it to be: an entry is written once, and so are its uses.
-func taken(d *run.Draft, g run.StandingGrant) store.Op {
+// useGrant is the write that counts the draft's uses of a standing grant. All claims of the draft under it count at
+// once, from the number the run knows, so that uses are counted exactly when the entry is written.
+func useGrant(d *run.Draft, g run.StandingGrant) store.Op {
 	claims := 0
 	for _, e := range d.Entry.Events {
 		claim, ok := e.(run.CallClaimed)

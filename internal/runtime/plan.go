@@ -28,36 +28,37 @@ type batchPlan struct {
 type due int
 
 const (
-	someTime due = iota // with whatever else comes: what was drained is still in the inbox
-	atRest              // once nothing runs: a refusal waits for the results beside it
-	first               // before anything is launched or awaited: a claim, a result, what people may decide about meanwhile
+	dueLater  due = iota // with whatever else comes: what was drained is still in the inbox
+	dueAtRest            // once nothing runs: a refusal waits for the results beside it
+	dueFirst             // before anything is launched or awaited: a claim, a result, what people may decide about meanwhile
 )
 
-// by says that the draft holds something that is to be committed by then.
-func (p *batchPlan) by(d due) { p.due = max(p.due, d) }
+// raiseDue makes the entry due at least that early.
+func (p *batchPlan) raiseDue(d due) { p.due = max(p.due, d) }
 
-// settled says that the draft settles a call.
-func (p *batchPlan) settled() {
+// addSettled notes that the draft settles a call.
+func (p *batchPlan) addSettled() {
 	p.settles = true
-	p.by(atRest)
+	p.raiseDue(dueAtRest)
 }
 
-// suspended says that the draft suspends a call: under a streaming executor people could decide it while others run.
-func (r *round) suspended(p *batchPlan) {
-	p.settled()
+// addSuspended notes that the draft suspends a call. Under a streaming executor people may decide it while other calls
+// run.
+func (r *round) addSuspended(p *batchPlan) {
+	p.addSettled()
 	if r.def.Executor == agent.ExecutorParallelStreaming {
-		p.by(first)
+		p.raiseDue(dueFirst)
 	}
 }
 
-// urgent reports whether the draft must be committed before anything is launched or awaited.
-func (r *round) urgent(p *batchPlan) bool {
-	busy := len(p.launch) > 0 || r.flight.running() > 0
+// mustCommit reports whether the draft must be committed before anything is launched or awaited.
+func (r *round) mustCommit(p *batchPlan) bool {
+	busy := len(p.launch) > 0 || r.inflight.count() > 0
 	resumes := r.loaded.State.Status == run.RunWaiting && (busy || p.settles) // nothing runs before the wait is over
 	if resumes || p.full || len(p.early) > 0 || p.draft.State.Permissions.Failed != "" {
-		p.by(first)
+		p.raiseDue(dueFirst)
 	}
-	return !p.draft.Empty() && (p.due == first || p.due == atRest && !busy)
+	return !p.draft.Empty() && (p.due == dueFirst || p.due == dueAtRest && !busy)
 }
 
 // plan drains, takes in what has finished, and gates what Next owes.
@@ -75,38 +76,38 @@ func (r *round) plan(ctx context.Context) (*batchPlan, error) {
 		return nil, err
 	}
 	size := 0
-	for _, f := range r.flight.finishedNow() {
-		if p.full = crowded(d); p.full {
+	for _, f := range r.inflight.results() {
+		if p.full = isFull(d); p.full {
 			return p, nil
 		}
 		if size += f.size; size > maxResults && len(p.taken) > 0 {
 			break // the next entry holds it
 		}
-		if err := r.takeIn(ctx, p, f); err != nil {
+		if err := r.addFinished(ctx, p, f); err != nil {
 			return nil, err
 		}
 	}
-	if r.broken != nil {
-		r.patience.stop()
-		return r.giveUp(ctx, p)
+	if r.pluginEnd != nil {
+		r.retries.stop()
+		return r.endByPlugins(ctx, p)
 	}
-	if err := r.settleEarly(ctx, p); err != nil || r.late(ctx) {
+	if err := r.settleEarly(ctx, p); err != nil || r.isShortOfTime(ctx) {
 		return p, err
 	}
 	for {
-		if p.full = crowded(d); p.full {
+		if p.full = isFull(d); p.full {
 			return p, nil
 		}
 		progress, err := r.gateOwed(ctx, p)
-		if fin, broken := brokenBy(err); broken { // nothing that this plan would start is started
-			r.broken = &fin
+		if fin, broken := pluginEndOf(err); broken { // nothing that this plan would start is started
+			r.pluginEnd = &fin
 			return r.plan(ctx)
 		}
-		if r.broken != nil { // behind a call that the draft settles: it is committed, and nothing is started after it
-			p.by(first)
+		if r.pluginEnd != nil { // behind a call that the draft settles: it is committed, and nothing is started after it
+			p.raiseDue(dueFirst)
 			return p, nil
 		}
-		if p.full = crowded(d); err != nil || !progress || p.full {
+		if p.full = isFull(d); err != nil || !progress || p.full {
 			return p, err
 		}
 		if err := r.settleEarly(ctx, p); err != nil {
@@ -118,7 +119,7 @@ func (r *round) plan(ctx context.Context) (*batchPlan, error) {
 // settleEarly settles the kept decisions that have met a suspended call, and lets the permission backend hear of them.
 func (r *round) settleEarly(ctx context.Context, p *batchPlan) error {
 	for _, fact := range policy.Early(r.def, &p.draft.State, r.Valid, p.draft.Entry.Time) {
-		if crowded(p.draft) {
+		if isFull(p.draft) {
 			break
 		}
 		if err := p.draft.Add(fact); err != nil {
@@ -128,7 +129,7 @@ func (r *round) settleEarly(ctx context.Context, p *batchPlan) error {
 		case run.Decided:
 			p.early[fact.Call] = true
 			if fact.Action != run.ActionApprove {
-				p.settled()
+				p.addSettled()
 			}
 		case run.DecisionDropped:
 			p.early[fact.Call] = true
@@ -137,7 +138,7 @@ func (r *round) settleEarly(ctx context.Context, p *batchPlan) error {
 	if len(p.early) == 0 || p.draft.State.Permissions.Failed != "" {
 		return nil
 	}
-	return r.permits.tell(ctx, r.def, p.draft)
+	return r.permits.notifyBackend(ctx, r.def, p.draft)
 }
 
 // settlesEarly reports whether the draft settles the request by a decision that was kept.
@@ -148,8 +149,8 @@ func (p *batchPlan) settlesEarly(request string) bool {
 	})
 }
 
-// late reports whether this invocation has too little time left to start anything.
-func (r *round) late(ctx context.Context) bool {
+// isShortOfTime reports whether too little time is left in this invocation to start a call.
+func (r *round) isShortOfTime(ctx context.Context) bool {
 	at, ok := ctx.Deadline()
 	return ok && at.Sub(r.Clock.Now()) < launchMargin
 }
@@ -162,10 +163,10 @@ func (r *round) gateOwed(ctx context.Context, p *batchPlan) (bool, error) {
 		return false, nil
 	}
 	before := len(p.draft.Entry.Events)
-	if err := r.permits.check(ctx, r.def, p.draft, r.doubt); err != nil {
+	if err := r.permits.check(ctx, r.def, p.draft, r.recheckApprovals); err != nil {
 		return false, err
 	}
-	if err := r.block(ctx, p); err != nil {
+	if err := r.blockCalls(ctx, p); err != nil {
 		return false, err
 	}
 	if p.draft.State.Permissions.Failed != "" {
@@ -174,10 +175,10 @@ func (r *round) gateOwed(ctx context.Context, p *batchPlan) (bool, error) {
 	progress := len(p.draft.Entry.Events) > before
 	for _, id := range a.Calls {
 		c, _ := p.draft.State.Call(id)
-		if !c.Open() || r.flight.has(id) || p.launches(id) || p.early[id] {
+		if !c.Open() || r.inflight.has(id) || p.launches(id) || p.early[id] {
 			continue
 		}
-		if crowded(p.draft) {
+		if isFull(p.draft) {
 			return progress, nil
 		}
 		before := len(p.draft.Entry.Events)
@@ -204,14 +205,14 @@ func (r *round) gate(ctx context.Context, p *batchPlan, c run.Call) error {
 		return nil
 	}
 	if c.Status == run.StatusRunning && c.Claim != r.inv.Writer {
-		return r.orphan(ctx, p, c)
+		return r.gateOrphan(ctx, p, c)
 	}
 	if c.Status == run.StatusRunning { // our own claim, whose answer was lost
 		p.launch = append(p.launch, c)
 		return nil
 	}
 	if skip, ok := policy.Skip(r.def, &p.draft.State, c); ok {
-		p.settled()
+		p.addSettled()
 		return p.draft.Add(skip)
 	}
 	g, err := r.verdict(ctx, p, c)
@@ -225,20 +226,20 @@ func (r *round) gate(ctx context.Context, p *batchPlan, c run.Call) error {
 	case g.Block != nil: // alone, as what its batch asked for was used up by another call
 		return fmt.Errorf("gate call %s: it is to be blocked, and its round has been", c.ID)
 	case g.Give != nil:
-		err = r.give(ctx, p, c, *g.Give)
+		err = r.addResult(ctx, p, c, *g.Give)
 	case g.Ask:
-		r.suspended(p)
-		err = p.draft.Add(r.unknown(p, c))
+		r.addSuspended(p)
+		err = p.draft.Add(r.unknownOutcome(p, c))
 	case g.Suspend != nil:
-		r.suspended(p)
+		r.addSuspended(p)
 		err = p.draft.Add(*g.Suspend)
 	case g.Refuse != nil:
-		p.settled()
+		p.addSettled()
 		err = p.draft.Add(*g.Refuse)
 	case r.isAway(c):
 		return nil
 	default:
-		claim, refused := r.delegated(p, c, g.Claim)
+		claim, refused := r.delegationClaim(p, c, g.Claim)
 		if refused == nil {
 			return r.start(p, c, claim)
 		}
@@ -266,8 +267,8 @@ func (r *round) verdict(ctx context.Context, p *batchPlan, c run.Call) (policy.G
 			g = policy.LastWordRefused(r.def, c, policy.WrongOutput(wrong))
 		}
 	}
-	if g.Run && r.doubt {
-		live, err := r.live(ctx, p, c, g)
+	if g.Run && r.recheckApprovals {
+		live, err := r.isLive(ctx, p, c, g)
 		if err != nil {
 			return policy.Gate{}, err
 		}
@@ -275,16 +276,16 @@ func (r *round) verdict(ctx context.Context, p *batchPlan, c run.Call) (policy.G
 			g = policy.Gate{Refuse: policy.Voided(r.def, c)}
 		}
 	}
-	return r.stillTrue(ctx, p, c, g)
+	return r.checkPrecondition(ctx, p, c, g)
 }
 
-// live reports whether what a call would be claimed under still holds on record.
-func (r *round) live(ctx context.Context, p *batchPlan, c run.Call, g policy.Gate) (bool, error) {
+// isLive reports whether the approval or grant for a claim still holds on record.
+func (r *round) isLive(ctx context.Context, p *batchPlan, c run.Call, g policy.Gate) (bool, error) {
 	if g.Claim != nil {
-		return r.permitLive(ctx, p, c, *g.Claim)
+		return r.isPermitLive(ctx, p, c, *g.Claim)
 	}
 	if c.Grant != nil && c.Grant.Standing {
-		return r.standingLive(ctx, p, c, run.CallClaimed{Call: c.ID})
+		return r.isStandingLive(ctx, p, c, run.CallClaimed{Call: c.ID})
 	}
 	if c.Grant == nil || c.Grant.Consumed {
 		return true, nil
@@ -292,7 +293,7 @@ func (r *round) live(ctx context.Context, p *batchPlan, c run.Call, g policy.Gat
 	return approval.Live(ctx, r.Table, r.inv.Tenant, *c.Grant, p.draft.Entry.Time)
 }
 
-func (r *round) permitLive(ctx context.Context, p *batchPlan, c run.Call, claim run.CallClaimed) (bool, error) {
+func (r *round) isPermitLive(ctx context.Context, p *batchPlan, c run.Call, claim run.CallClaimed) (bool, error) {
 	if _, standing := p.draft.State.StandingUnder(c, claim); standing {
 		return true, nil // this plan has looked (check); the transaction looks again
 	}
@@ -307,14 +308,14 @@ func (r *round) permitLive(ctx context.Context, p *batchPlan, c run.Call, claim 
 // start puts a call on the launch list, under a claim where it needs one (rule 9). Claim is the one it takes where its tool was granted. One
 // for which there is no room stays as it is, unclaimed: it is gated again when another has ended, here or in a later invocation.
 func (r *round) start(p *batchPlan, c run.Call, claim *run.CallClaimed) error {
-	if !policy.Launches(r.def, r.busy(p), c.Tool) {
+	if !policy.Launches(r.def, r.runningTools(p), c.Tool) {
 		return nil
 	}
 	if claim == nil && (c.NeedsClaim() || c.Status == run.StatusResuming) {
 		claim = &run.CallClaimed{Call: c.ID}
 	}
 	if claim != nil {
-		p.by(first)
+		p.raiseDue(dueFirst)
 		if err := p.draft.Add(*claim); err != nil {
 			return err
 		}
@@ -324,29 +325,29 @@ func (r *round) start(p *batchPlan, c run.Call, claim *run.CallClaimed) error {
 	return nil
 }
 
-// give stores a result that the tool did not make.
-func (r *round) give(ctx context.Context, p *batchPlan, c run.Call, res agent.ToolResultData) error {
-	e, err := r.finished(ctx, c, res)
+// addResult adds a result that the tool did not produce.
+func (r *round) addResult(ctx context.Context, p *batchPlan, c run.Call, res agent.ToolResultData) error {
+	e, err := r.resultEvent(ctx, c, res)
 	if err != nil {
 		return err
 	}
-	p.settled()
+	p.addSettled()
 	e.Ran = false
 	return p.draft.Add(e)
 }
 
-// orphan handles a call whose claimant is another invocation: it is never simply run. The tool may know what became of it; one
-// that may be repeated is; otherwise somebody has to say (rule 10, R5).
-func (r *round) orphan(ctx context.Context, p *batchPlan, c run.Call) error {
-	p.by(first)
+// gateOrphan handles a call that another invocation has claimed. It is never simply run: the tool may know the outcome;
+// a repeatable call is run again; otherwise a person says (rule 10, R5).
+func (r *round) gateOrphan(ctx context.Context, p *batchPlan, c run.Call) error {
+	p.raiseDue(dueFirst)
 	found, word, err := r.reconcile(ctx, p, c)
 	if err != nil {
 		return err
 	}
 	switch found {
 	case tool.OutcomeDone:
-		p.settled()
-		if err := r.reconciled(p, c, word); err != nil {
+		p.addSettled()
+		if err := r.addReconciled(p, c, word); err != nil {
 			return err
 		}
 		return r.afterTool(ctx, p, c.ID)
@@ -360,12 +361,12 @@ func (r *round) orphan(ctx context.Context, p *batchPlan, c run.Call) error {
 		again, _ := p.draft.State.Call(c.ID)
 		return r.gate(ctx, p, again)
 	default:
-		r.suspended(p)
-		return p.draft.Add(r.unknown(p, c))
+		r.addSuspended(p)
+		return p.draft.Add(r.unknownOutcome(p, c))
 	}
 }
 
-func (r *round) unknown(p *batchPlan, c run.Call) run.CallUnknown {
+func (r *round) unknownOutcome(p *batchPlan, c run.Call) run.CallUnknown {
 	return run.CallUnknown{
 		Call: c.ID, Approval: run.ApprovalID(p.draft.State.Run, c.ID, c.Asks+1), Expires: p.draft.Entry.Time.Add(agent.OutcomeExpiry), Claim: c.Claim,
 	}
@@ -395,30 +396,30 @@ func (r *round) reconcile(ctx context.Context, p *batchPlan, c run.Call) (tool.O
 		}
 		return tool.OutcomeUnknown, nil, nil
 	}
-	word, err := r.word(ctx, c, checkedPatch(c, p.draft.State.SharedState(), res))
+	word, err := r.toolEvent(ctx, c, withCheckedPatch(c, p.draft.State.SharedState(), res))
 	return out, word, err
 }
 
-// takeIn adds a finished execution's result to the draft if it is still this invocation's to store; else it goes through the
-// inbox or nowhere (rule 10).
-func (r *round) takeIn(ctx context.Context, p *batchPlan, f *execution) error {
+// addFinished adds a finished call's result to the draft if this invocation still owns the call. Otherwise the result
+// goes through the inbox, or is dropped (rule 10).
+func (r *round) addFinished(ctx context.Context, p *batchPlan, f *execution) error {
 	c, ok := p.draft.State.Call(f.call.ID)
 	if f.err != nil && ok && c.Status == run.StatusRunning && c.Claim == r.inv.Writer {
-		r.flight.stored([]*execution{f}) // so that it is launched again
+		r.inflight.remove([]*execution{f}) // so that it is launched again
 		return f.err
 	}
 	if ok && (c.Status == run.StatusRunning && c.Claim == r.inv.Writer || c.Status == run.StatusNew && !f.claimed) {
 		p.taken = append(p.taken, f)
-		p.by(first)
+		p.raiseDue(dueFirst)
 		if s, out := f.event.(run.CallSuspended); out && s.For == run.ForAnswer {
-			p.settled()
+			p.addSettled()
 			return p.draft.Add(s)
 		}
-		p.settled()
+		p.addSettled()
 		var err error
 		switch e := f.event.(type) {
 		case nil:
-			return r.ranOut(ctx, p, c)
+			return r.addTimedOut(ctx, p, c)
 		case run.CallSuspended:
 			if policy.TooManyOpen(r.def, &p.draft.State) {
 				notAsked := policy.NotAsked(r.def, c)
@@ -426,13 +427,13 @@ func (r *round) takeIn(ctx context.Context, p *batchPlan, f *execution) error {
 				err = p.draft.Add(*notAsked)
 				break
 			}
-			r.suspended(p)
-			err = p.draft.Add(r.asks(p, c, e))
+			r.addSuspended(p)
+			err = p.draft.Add(r.inputRequest(p, c, e))
 		default:
 			err = p.draft.Add(e)
 		}
 		if err == nil {
-			err = r.takeAway(p, c)
+			err = r.disableChanged(p, c)
 		}
 		if err != nil {
 			return err
@@ -444,44 +445,44 @@ func (r *round) takeIn(ctx context.Context, p *batchPlan, f *execution) error {
 			return err
 		}
 	}
-	r.flight.stored([]*execution{f})
+	r.inflight.remove([]*execution{f})
 	return nil
 }
 
-// ranOut handles a call that cannot be repeated and ran out of time: it may still happen, so it is never run again on a tool's
-// word, only settled on it.
-func (r *round) ranOut(ctx context.Context, p *batchPlan, c run.Call) error {
+// addTimedOut handles a non-repeatable call that timed out. It may still happen, so the tool's word can settle it and
+// never runs it again.
+func (r *round) addTimedOut(ctx context.Context, p *batchPlan, c run.Call) error {
 	found, word, err := r.reconcile(ctx, p, c)
 	if err != nil {
 		return err
 	}
-	p.by(first)
+	p.raiseDue(dueFirst)
 	if found == tool.OutcomeDone {
-		if err := r.reconciled(p, c, word); err != nil {
+		if err := r.addReconciled(p, c, word); err != nil {
 			return err
 		}
 		return r.afterTool(ctx, p, c.ID)
 	}
-	r.suspended(p)
-	return p.draft.Add(r.unknown(p, c))
+	r.addSuspended(p)
+	return p.draft.Add(r.unknownOutcome(p, c))
 }
 
-// asks is the suspension of a call whose tool asked for input, as a request that people can see.
-func (r *round) asks(p *batchPlan, c run.Call, e run.CallSuspended) run.CallSuspended {
+// inputRequest is the suspension of a call whose tool asked for input, as a request that people can see.
+func (r *round) inputRequest(p *batchPlan, c run.Call, e run.CallSuspended) run.CallSuspended {
 	asked := policy.AskInput(r.def, &p.draft.State, c, *e.Ticket, e.Ran, p.draft.Entry.Time)
 	asked.Entered = e.Entered
 	return asked
 }
 
-// reconciled takes a tool's word on a call that was interrupted. One that had asked for input waits for it, as if its claimant had said so.
-func (r *round) reconciled(p *batchPlan, c run.Call, word run.Event) error {
+// addReconciled adds a tool's word on an interrupted call. If the tool had asked for input, the call waits for it.
+func (r *round) addReconciled(p *batchPlan, c run.Call, word run.Event) error {
 	switch word := word.(type) {
 	case run.CallSuspended:
-		r.suspended(p)
+		r.addSuspended(p)
 		if err := p.draft.Add(run.Answered{Call: c.ID, Rerun: true, By: "reconcile"}); err != nil {
 			return err
 		}
-		return p.draft.Add(r.asks(p, c, word))
+		return p.draft.Add(r.inputRequest(p, c, word))
 	case run.CallFinished:
 		return p.draft.Add(run.Answered{Call: c.ID, Content: word.Content, Blob: word.Blob, IsError: word.IsError, Media: word.Media, Patch: word.Patch, Whole: word.Whole, By: "reconcile"})
 	default:

@@ -32,8 +32,8 @@ func (p Ports) phases(def *agent.Definition) (phases, error) {
 	return phases{p, def, chain}, nil
 }
 
-// brokenBy is how a run ends because of an error of its plugins; false for every other error.
-func brokenBy(err error) (run.Finished, bool) {
+// pluginEndOf is the end of a run for an error of its plugins; false for every other error.
+func pluginEndOf(err error) (run.Finished, bool) {
 	var failed *hook.Error
 	var missing *errPlugins
 	switch {
@@ -46,24 +46,24 @@ func brokenBy(err error) (run.Finished, bool) {
 	}
 }
 
-// put adds what was decided to the draft, if it is anything.
-func put(d *run.Draft, h run.Hooked, err error) error {
+// addHookedOrEnd adds what plugins decided to the draft, and passes their error on.
+func addHookedOrEnd(d *run.Draft, h run.Hooked, err error) error {
 	if err != nil || h.Empty() {
 		return err
 	}
-	return add(d, h)
+	return addHooked(d, h)
 }
 
-// add adds what was decided to the draft, under its number.
-func add(d *run.Draft, h run.Hooked) error {
+// addHooked adds what plugins decided to the draft, with its number.
+func addHooked(d *run.Draft, h run.Hooked) error {
 	h.N = d.State.Hooks + 1
 	return d.Add(h)
 }
 
-// state runs one of the phases that only change the shared state.
-func (ph phases) state(ctx context.Context, d *run.Draft, phase run.Phase) error {
+// runStatePhase runs a phase that changes only the shared state.
+func (ph phases) runStatePhase(ctx context.Context, d *run.Draft, phase run.Phase) error {
 	h, err := ph.chain.State(ctx, phase, ph.def, &d.State)
-	return put(d, h, err)
+	return addHookedOrEnd(d, h, err)
 }
 
 // prepare runs what comes before the model is asked, or before whatever else is owed. Behind it, Next may say something else.
@@ -85,25 +85,25 @@ func (ph phases) begin(ctx context.Context, d *run.Draft) error {
 	default:
 		return nil
 	}
-	return ph.enter(ctx, d)
+	return ph.startRun(ctx, d)
 }
 
-// enter runs run_start.
-func (ph phases) enter(ctx context.Context, d *run.Draft) error {
+// startRun runs run_start.
+func (ph phases) startRun(ctx context.Context, d *run.Draft) error {
 	h, err := ph.chain.State(ctx, run.PhaseRunStart, ph.def, &d.State)
 	if err != nil {
 		return err
 	}
-	return add(d, h)
+	return addHooked(d, h)
 }
 
 // beforeInference runs step_start and before_inference; plugins may end the run there instead.
 func (ph phases) beforeInference(ctx context.Context, d *run.Draft) (hook.Additions, error) {
-	if err := ph.state(ctx, d, run.PhaseStepStart); err != nil {
+	if err := ph.runStatePhase(ctx, d, run.PhaseStepStart); err != nil {
 		return hook.Additions{}, err
 	}
 	h, more, err := ph.chain.BeforeInference(ctx, ph.def, &d.State)
-	return more, put(d, h, err)
+	return more, addHookedOrEnd(d, h, err)
 }
 
 // afterInference runs after_inference and step_end; failure is why there was no answer, or nil. Then nothing is left to end.
@@ -112,41 +112,41 @@ func (ph phases) afterInference(ctx context.Context, d *run.Draft, failure *agen
 	if failure != nil {
 		h.End = ""
 	}
-	if err := put(d, h, err); err != nil {
+	if err := addHookedOrEnd(d, h, err); err != nil {
 		return err
 	}
-	return ph.state(ctx, d, run.PhaseStepEnd)
+	return ph.runStatePhase(ctx, d, run.PhaseStepEnd)
 }
 
 // end runs run_end and ends the run, after those have cleaned up who know of it.
 func (ph phases) end(ctx context.Context, d *run.Draft, fin run.Finished) error {
-	if err := ph.state(ctx, d, run.PhaseRunEnd); err != nil {
+	if err := ph.runStatePhase(ctx, d, run.PhaseRunEnd); err != nil {
 		return err
 	}
-	return ph.ports.end(ctx, ph.def, d, fin)
+	return ph.ports.addEndAfterCleanup(ctx, ph.def, d, fin)
 }
 
 // park runs run_end and parks the run.
 func (ph phases) park(ctx context.Context, d *run.Draft) error {
-	if err := ph.state(ctx, d, run.PhaseRunEnd); err != nil {
+	if err := ph.runStatePhase(ctx, d, run.PhaseRunEnd); err != nil {
 		return err
 	}
-	return park(d)
+	return addPark(d)
 }
 
-// gateKey tells one coming of a call to its gate from the next.
-func gateKey(c run.Call) string {
+// hookKey identifies one arrival of a call at its gate.
+func hookKey(c run.Call) string {
 	return fmt.Sprintf("%s/%s/%d/%d", c.ID, c.Status, c.Asks, c.Executions)
 }
 
-// gated is what plugins decided about a call before it runs, kept for as often as the same entry is planned.
-type gated struct {
+// hookResult is what plugins decided about a call before it runs. It is kept while the same entry is planned again.
+type hookResult struct {
 	hooked run.Hooked
 	gate   agent.PluginGate
 }
 
-// fits reports whether what was decided for an entry that came to nothing still goes together with the shared state.
-func fits(d *run.Draft, h run.Hooked) bool {
+// stillFits reports whether a decision that was made for a lost entry still fits the shared state.
+func stillFits(d *run.Draft, h run.Hooked) bool {
 	_, err := run.ApplyPatches(d.State.Shared, h.Patches)
 	return err == nil
 }
@@ -157,24 +157,24 @@ func (r *round) beforeTool(ctx context.Context, p *batchPlan, c run.Call) (agent
 	if err != nil || said.hooked.Empty() {
 		return said.gate, err
 	}
-	p.by(first)
-	return said.gate, add(p.draft, said.hooked)
+	p.raiseDue(dueFirst)
+	return said.gate, addHooked(p.draft, said.hooked)
 }
 
 // askPlugins asks the plugins about a call once for as long as the answer fits, and puts nothing into the draft.
-func (r *round) askPlugins(ctx context.Context, p *batchPlan, c run.Call) (gated, error) {
+func (r *round) askPlugins(ctx context.Context, p *batchPlan, c run.Call) (hookResult, error) {
 	if c.Gated {
-		return gated{}, nil
+		return hookResult{}, nil
 	}
-	key := gateKey(c)
+	key := hookKey(c)
 	said, known := r.gates[key]
-	if known && fits(p.draft, said.hooked) {
+	if known && stillFits(p.draft, said.hooked) {
 		return said, nil
 	}
 	var err error
-	said.hooked, said.gate, err = r.phases.chain.BeforeTool(ctx, r.def, &p.draft.State, c, r.answerable)
+	said.hooked, said.gate, err = r.phases.chain.BeforeTool(ctx, r.def, &p.draft.State, c, r.checkAnswerSchema)
 	if err != nil {
-		return gated{}, err
+		return hookResult{}, err
 	}
 	r.gates[key] = said
 	return said, nil
@@ -186,13 +186,13 @@ func (r *round) afterTool(ctx context.Context, p *batchPlan, id string) error {
 	if !ok {
 		return nil
 	}
-	key := "after/" + gateKey(c)
+	key := "after/" + hookKey(c)
 	h, known := r.results[key]
-	if !known || !fits(p.draft, h) {
+	if !known || !stillFits(p.draft, h) {
 		var err error
 		h, err = r.phases.chain.AfterTool(ctx, r.def, &p.draft.State, c)
-		if fin, broken := brokenBy(err); broken { // the result is committed, so the plugins are not asked again
-			r.broken, err = &fin, nil
+		if fin, broken := pluginEndOf(err); broken { // the result is committed, so the plugins are not asked again
+			r.pluginEnd, err = &fin, nil
 			h = run.Hooked{Phase: run.PhaseAfterTool, Call: id, Failed: fin.Error}
 		}
 		if err != nil {
@@ -200,14 +200,14 @@ func (r *round) afterTool(ctx context.Context, p *batchPlan, id string) error {
 		}
 		r.results[key] = h
 	}
-	return put(p.draft, h, nil)
+	return addHookedOrEnd(p.draft, h, nil)
 }
 
-// giveUp ends the run because of its plugins, once nothing runs any more whose result would be lost.
-func (r *round) giveUp(ctx context.Context, p *batchPlan) (*batchPlan, error) {
-	if r.flight.running() > 0 || len(p.taken) < len(r.flight.finishedNow()) {
+// endByPlugins ends the run because of its plugins, once no call runs whose result would be lost.
+func (r *round) endByPlugins(ctx context.Context, p *batchPlan) (*batchPlan, error) {
+	if r.inflight.count() > 0 || len(p.taken) < len(r.inflight.results()) {
 		return p, nil
 	}
-	p.by(first)
-	return p, r.end(ctx, r.def, p.draft, *r.broken)
+	p.raiseDue(dueFirst)
+	return p, r.addEndAfterCleanup(ctx, r.def, p.draft, *r.pluginEnd)
 }

@@ -124,7 +124,7 @@ type Sinks []EventSink
 // Committed tells every sink, whatever becomes of those before it.
 func (all Sinks) Committed(ctx context.Context, e run.Entry, s *run.AgentState) {
 	for _, sink := range all {
-		tell(ctx, sink, e, s)
+		notifySink(ctx, sink, e, s)
 	}
 }
 

@@ -10,18 +10,18 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// stillTrue reads what a call depends on before people are asked about it, and again before it runs because they have approved it. What is
-// shown to who is asked is read once in an invocation; what lets a call run is read each time an entry would claim it.
-func (r *round) stillTrue(ctx context.Context, p *batchPlan, c run.Call, g policy.Gate) (policy.Gate, error) {
+// checkPrecondition reads what a call depends on before people are asked about it, and again before an approved call
+// runs. What is shown is read once in an invocation; what lets a call run is read for each entry that would claim it.
+func (r *round) checkPrecondition(ctx context.Context, p *batchPlan, c run.Call, g policy.Gate) (policy.Gate, error) {
 	reading, owed, err := policy.MustRead(r.def, &p.draft.State, c, g)
 	if !owed {
 		return g, nil
 	}
 	once := fmt.Sprintf("%s %d", c.ID, c.Asks)
-	k := r.asked[once]
+	k := r.preconditions[once]
 	if k == nil || g.Run {
 		if err == nil {
-			k, err = r.read(ctx, p, c, reading)
+			k, err = r.readPrecondition(ctx, p, c, reading)
 		}
 		if ended := ctx.Err(); ended != nil { // the invocation's time is up: the next one reads
 			return g, ended
@@ -32,14 +32,14 @@ func (r *round) stillTrue(ctx context.Context, p *batchPlan, c run.Call, g polic
 	}
 	g = policy.GateChecked(r.def, &p.draft.State, c, g, k, p.draft.Entry.Time)
 	if g.Suspend != nil {
-		r.asked[once] = k
+		r.preconditions[once] = k
 	}
 	return g, nil
 }
 
-// read calls the tool of a precondition, as often as its own policy says. It is no call of the model's: nothing of it is in the journal but what
-// people are shown.
-func (r *round) read(ctx context.Context, p *batchPlan, c run.Call, reading policy.Reading) (*run.Checked, error) {
+// readPrecondition calls the tool of a precondition, with the retries of its own policy. It is not a call of the model:
+// the journal has only what people are shown.
+func (r *round) readPrecondition(ctx context.Context, p *batchPlan, c run.Call, reading policy.Reading) (*run.Checked, error) {
 	of := run.Call{ID: c.ID, Tool: reading.Tool.Name, Name: reading.Tool.ModelName(), Input: reading.Args, Effect: reading.Tool.Effect}
 	t, known := r.tool(of, &p.draft.State)
 	if !known {
@@ -48,10 +48,10 @@ func (r *round) read(ctx context.Context, p *batchPlan, c run.Call, reading poli
 	entered := r.toolCall(of, &p.draft.State)
 	nth := fmt.Sprintf("precondition-%d", c.Asks) // the next one of the call is read when people have been asked once more
 	entered.ID, entered.Key = c.ID+"-"+nth, entered.Key+"/"+nth
-	a := r.attempts(ctx, t, of, entered)
+	a := r.enterUntilDone(ctx, t, of, entered)
 	var changed *tool.ChangedError
 	switch {
-	case a.ranOut:
+	case a.timedOut:
 		return nil, errors.New("it did not answer in time")
 	case errors.As(a.err, &changed):
 		return nil, errors.New("its server has changed the tool")

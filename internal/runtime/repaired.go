@@ -58,8 +58,8 @@ func (sw *Sweeper) record(ctx context.Context, s *run.AgentState, kind Repair, o
 	}
 }
 
-// tokenName names a task token without saying it.
-func tokenName(token string) string {
+// hashToken names a task token without revealing it.
+func hashToken(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:8])
 }

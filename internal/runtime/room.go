@@ -26,11 +26,11 @@ func (b bodies) sizes() map[string]int {
 	return sizes
 }
 
-// counts reports whether anybody counts what a request holds.
-func counts(def *agent.Definition) bool { return def.Context.Window > 0 || def.Context.Prune > 0 }
+// hasWindow reports whether the size of requests is counted.
+func hasWindow(def *agent.Definition) bool { return def.Context.Window > 0 || def.Context.Prune > 0 }
 
-// asking is what a request is made of beside the run.
-type asking struct {
+// requestPlan is what a request is made of besides the run.
+type requestPlan struct {
 	action run.Action
 	system string // the system text, without the summary
 	add    hook.Additions
@@ -38,11 +38,11 @@ type asking struct {
 	left   prompt.Budget
 }
 
-// fit makes room for the request, as facts in the draft: they are committed with what comes of it. Then q.action is what is owed, and q.left
-// what the window has left. Where the request fails, d is to be what it was.
-func (a *attempt) fit(ctx context.Context, q *asking) error {
+// fitRequest makes room for the request by events in the draft, which are committed with the reply. It sets q.action to
+// what is owed then, and q.left to the rest of the window. If the request fails, the caller restores the draft.
+func (a *attempt) fitRequest(ctx context.Context, q *requestPlan) error {
 	def, d := a.def, a.draft
-	if !counts(def) {
+	if !hasWindow(def) {
 		return nil
 	}
 	var err error
@@ -51,7 +51,7 @@ func (a *attempt) fit(ctx context.Context, q *asking) error {
 	}
 	m := prompt.Measured{System: q.system, Bodies: q.known.sizes()}
 	if a.Count != nil && prompt.Doubt(def, &d.State, q.action, m) {
-		if m.Count, err = a.count(ctx, q); err != nil {
+		if m.Count, err = a.countTokens(ctx, q); err != nil {
 			return err
 		}
 	}
@@ -59,7 +59,7 @@ func (a *attempt) fit(ctx context.Context, q *asking) error {
 	if q.left = left; len(facts) == 0 {
 		return nil
 	}
-	if facts, err = a.summarised(ctx, facts); err != nil {
+	if facts, err = a.summarise(ctx, facts); err != nil {
 		return err
 	}
 	if err := d.Add(facts...); err != nil {
@@ -71,9 +71,9 @@ func (a *attempt) fit(ctx context.Context, q *asking) error {
 	return nil
 }
 
-// count is a provider's own count of the request, 0 where it cannot be had: then the estimate stands.
-func (a *attempt) count(ctx context.Context, q *asking) (int64, error) {
-	req, _, err := a.built(ctx, q)
+// countTokens is the provider's own count for the request. It is 0 if there is none; then the estimate stands.
+func (a *attempt) countTokens(ctx context.Context, q *requestPlan) (int64, error) {
+	req, _, err := a.buildRequest(ctx, q)
 	if err != nil {
 		return 0, err
 	}
@@ -85,8 +85,9 @@ func (a *attempt) count(ctx context.Context, q *asking) (int64, error) {
 	return n, nil
 }
 
-// built is the request with the bodies that blobs hold and with what plugins add to it alone, and its system text's digest where that is new.
-func (a *attempt) built(ctx context.Context, q *asking) (agent.Request, string, error) {
+// buildRequest is the request with the bodies from blobs and what plugins add to it, and the digest of its system text
+// where that is new.
+func (a *attempt) buildRequest(ctx context.Context, q *requestPlan) (agent.Request, string, error) {
 	s := &a.draft.State
 	req, digest := prompt.BuildRequest(a.def, s, q.action, q.system)
 	req, err := q.add.To(req)
@@ -97,9 +98,9 @@ func (a *attempt) built(ctx context.Context, q *asking) (agent.Request, string, 
 	return req, digest, err
 }
 
-// summarised has the model write the summary of what leaves, where the definition says so. Where it fails or says nothing, the mechanical one
-// stands; that it was asked counts all the same.
-func (a *attempt) summarised(ctx context.Context, facts []run.Event) ([]run.Event, error) {
+// summarise lets the model write the summary of what leaves, if the definition says so. If that fails, the mechanical
+// summary stands; the request is counted all the same.
+func (a *attempt) summarise(ctx context.Context, facts []run.Event) ([]run.Event, error) {
 	for i, fact := range facts {
 		e, ok := fact.(run.Evicted)
 		if !ok {

@@ -49,9 +49,9 @@ func (i Invocation) route(next string) Route {
 	return Route{Tenant: i.Tenant, Run: i.Run, Next: next, At: i.At}
 }
 
-// turnedAway says where an invocation goes that may not touch the run: because another execution owns it (rules 12, 13), because
-// it is done, or because it is parked and this is not the attempt that was woken (rule 7).
-func turnedAway(i Invocation, s *run.AgentState, now time.Time) (Route, bool) {
+// routeAway is the route of an invocation that may not touch the run: another execution owns it (rules 12, 13), it is
+// done, or it is parked and this invocation was not woken (rule 7).
+func routeAway(i Invocation, s *run.AgentState, now time.Time) (Route, bool) {
 	switch {
 	case s.Owner != i.Execution && s.FormerOwner == i.Execution:
 		r := i.route(NextContinue)

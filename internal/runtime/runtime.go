@@ -56,8 +56,8 @@ func (p Ports) within(ctx context.Context, s *run.AgentState) context.Context {
 	return p.Trace.Within(ctx, s)
 }
 
-// resumed is the fact that a parked run goes on. The entry that parked it is its newest.
-func resumed(s *run.AgentState, now time.Time) run.Resumed {
+// resumedEvent says that a parked run goes on. The entry that parked it is its newest.
+func resumedEvent(s *run.AgentState, now time.Time) run.Resumed {
 	return run.Resumed{Waited: max(0, now.Sub(s.UpdatedAt).Milliseconds())}
 }
 
@@ -84,8 +84,8 @@ func (p Ports) commit(ctx context.Context, before run.AgentState, d *run.Draft, 
 	if err != nil {
 		return err
 	}
-	if left := leftOpen(&before, d); len(left) > 0 {
-		if beside, err = owingRequests(d, left, beside); err != nil {
+	if left := openRequests(&before, d); len(left) > 0 {
+		if beside, err = addOwedRequests(d, left, beside); err != nil {
 			return err
 		}
 	}
@@ -103,13 +103,13 @@ func (p Ports) commit(ctx context.Context, before run.AgentState, d *run.Draft, 
 	}
 	if p.Sink != nil {
 		after := d.Committed()
-		tell(ctx, p.Sink, d.Entry, &after)
+		notifySink(ctx, p.Sink, d.Entry, &after)
 	}
 	return nil
 }
 
-// answerLost tells the sink of the entry that settled this attempt though its answer was lost on the way: nobody else will.
-func (p Ports) answerLost(ctx context.Context, inv Invocation, s *run.AgentState) {
+// notifyLostAnswer hands the sink an entry that was committed although the answer to its write was lost.
+func (p Ports) notifyLostAnswer(ctx context.Context, inv Invocation, s *run.AgentState) {
 	if p.Sink == nil || s.LastWriter() != inv.Writer {
 		return
 	}
@@ -117,11 +117,12 @@ func (p Ports) answerLost(ctx context.Context, inv Invocation, s *run.AgentState
 	if err != nil || len(entries) == 0 { // what a sink is not told of is nobody's durable concern
 		return
 	}
-	tell(ctx, p.Sink, entries[0], s)
+	notifySink(ctx, p.Sink, entries[0], s)
 }
 
-// errDrained says that an entry of its own has drained a full inbox, or closed requests: the run is to be read again.
-var errDrained = errors.New("what stands in an entry of its own was committed first")
+// errDrainedFirst says that an entry of its own has drained a full inbox or closed requests, so the run must be read
+// again.
+var errDrainedFirst = errors.New("what stands in an entry of its own was committed first")
 
 // makeRoom drains an inbox that is too large for the entry this attempt is about.
 func (p Ports) makeRoom(ctx context.Context, i Invocation, l store.Loaded, def *agent.Definition) error {
@@ -141,24 +142,24 @@ func (p Ports) commitAlone(ctx context.Context, l store.Loaded, d *run.Draft, de
 	if err := p.commit(ctx, l.State, d, def); err != nil {
 		return err
 	}
-	return errDrained
+	return errDrainedFirst
 }
 
 // reloads counts conflicts and uncertain errors of one invocation.
 type reloads struct{ conflicts, uncertain int }
 
-// again reports whether err is answered by reading the run again and planning anew (rule 2); it returns the error to give up
-// with where it is not.
-func (r *reloads) again(ctx context.Context, err error) (bool, error) {
+// shouldReload reports whether err means to read the run again and plan anew (rule 2). If not, it returns the error to
+// give up with.
+func (r *reloads) shouldReload(ctx context.Context, err error) (bool, error) {
 	switch {
-	case errors.Is(err, errDrained):
+	case errors.Is(err, errDrainedFirst):
 		return true, nil
-	case conflict(err):
+	case isConflict(err):
 		if r.conflicts++; r.conflicts > maxReloads {
 			return false, fmt.Errorf("%w: %w", ErrContention, err)
 		}
 		return true, nil
-	case ctx.Err() != nil || final(err):
+	case ctx.Err() != nil || isFinal(err):
 		return false, err
 	default:
 		if r.uncertain++; r.uncertain > maxUncertain {
@@ -168,15 +169,15 @@ func (r *reloads) again(ctx context.Context, err error) (bool, error) {
 	}
 }
 
-// conflict reports whether a condition of an entry failed: nothing was written, and the plan is void.
-func conflict(err error) bool {
+// isConflict reports whether a condition of an entry failed: nothing was written, and the plan is void.
+func isConflict(err error) bool {
 	return errors.Is(err, store.ErrSequenceTaken) || errors.Is(err, store.ErrInboxMoved) || errors.Is(err, store.ErrGuardFailed)
 }
 
-// final reports whether the same attempt would meet the same error again.
-func final(err error) bool {
+// isFinal reports whether the same attempt would fail the same way again.
+func isFinal(err error) bool {
 	var forbidden *run.ApplyError
-	for _, e := range []error{store.ErrTooLarge, store.ErrInvalid, store.ErrNoRun, store.ErrNoBlob, store.ErrDamaged, errCleaning, ErrUncleaned, ErrElsewhere, ErrModelBusy} {
+	for _, e := range []error{store.ErrTooLarge, store.ErrInvalid, store.ErrNoRun, store.ErrNoBlob, store.ErrDamaged, errCleanupCode, ErrCleanupFailed, ErrElsewhere, ErrModelBusy} {
 		if errors.Is(err, e) {
 			return true
 		}
@@ -188,8 +189,8 @@ func final(err error) bool {
 // which are the entry's own, the view's, the inbox's and those of records beside it.
 const maxRequestWrites = store.MaxOps - 20
 
-// crowded reports whether an entry writes as many requests as one may: what else is due is for the entry behind it.
-func crowded(d *run.Draft) bool { return requestWrites(d.Entry.Events) >= maxRequestWrites }
+// isFull reports whether an entry writes as many requests as one may: what else is due is for the entry behind it.
+func isFull(d *run.Draft) bool { return requestWrites(d.Entry.Events) >= maxRequestWrites }
 
 // requestWrites is how many writes to requests the events take, at most: see requestOps.
 func requestWrites(events []run.Event) int {
@@ -225,7 +226,7 @@ func requestWrites(events []run.Event) int {
 // finds those that are left.
 func addWhileRoom(d *run.Draft, facts ...run.Event) error {
 	for _, e := range facts {
-		if crowded(d) {
+		if isFull(d) {
 			return nil
 		}
 		if err := d.Add(e); err != nil {
@@ -249,11 +250,11 @@ func (p Ports) requestOps(ctx context.Context, before *run.AgentState, d *run.Dr
 		}
 		ops = append(ops, op)
 	}
-	early, err := p.settledEarly(ctx, before, d, def)
+	early, err := p.earlyDecisionOps(ctx, before, d, def)
 	if err != nil {
 		return nil, err
 	}
-	void, err := p.voided(ctx, before, d)
+	void, err := p.voidOps(ctx, before, d)
 	if err != nil {
 		return nil, err
 	}
@@ -262,7 +263,7 @@ func (p Ports) requestOps(ctx context.Context, before *run.AgentState, d *run.Dr
 		if c.Wait.For == run.ForAnswer { // nobody was asked by a request of its own
 			continue
 		}
-		if as, ended := overtaken(c, d.Entry.Events); ended {
+		if as, ended := overtakenStatus(c, d.Entry.Events); ended {
 			ops = append(ops, approval.CloseOp(before.Tenant, *c.Wait, as))
 		}
 	}
@@ -270,12 +271,12 @@ func (p Ports) requestOps(ctx context.Context, before *run.AgentState, d *run.Dr
 	if err != nil {
 		return nil, err
 	}
-	return merged(slices.Concat(ops, about, consumed(before.Tenant, d), permitted(def, d))), nil
+	return mergeOps(slices.Concat(ops, about, consumeOps(before.Tenant, d), permitConditions(def, d))), nil
 }
 
-// settledEarly are the requests that decisions kept until now settle in this draft: one that was asked before is decided, if nobody was
-// first; one that the draft asks is created as it stands.
-func (p Ports) settledEarly(ctx context.Context, before *run.AgentState, d *run.Draft, def *agent.Definition) ([]store.Op, error) {
+// earlyDecisionOps write the requests that kept decisions settle in this draft. A request that exists is decided unless
+// somebody was first; one that the draft creates is written as decided.
+func (p Ports) earlyDecisionOps(ctx context.Context, before *run.AgentState, d *run.Draft, def *agent.Definition) ([]store.Op, error) {
 	var ops []store.Op
 	for _, e := range d.Entry.Events {
 		fact, ok := e.(run.Decided)
@@ -289,9 +290,9 @@ func (p Ports) settledEarly(ctx context.Context, before *run.AgentState, d *run.
 		var op store.Op
 		var err error
 		if c.Wait == nil || c.Wait.Approval != fact.Approval {
-			op, err = approval.CreateOp(approval.ForCall(def, &d.State, suspendedIn(d, c)).Settled(fact, d.Entry.Time))
+			op, err = approval.CreateOp(approval.ForCall(def, &d.State, suspendedCall(d, c)).Settled(fact, d.Entry.Time))
 		} else {
-			op, err = p.decidedEarly(ctx, before.Tenant, fact, d.Entry.Time)
+			op, err = p.earlyDecisionOp(ctx, before.Tenant, fact, d.Entry.Time)
 		}
 		if err != nil {
 			return nil, err
@@ -301,8 +302,8 @@ func (p Ports) settledEarly(ctx context.Context, before *run.AgentState, d *run.
 	return ops, nil
 }
 
-// decidedEarly writes the request that a kept decision settles, with all that people have said about it since it was made.
-func (p Ports) decidedEarly(ctx context.Context, tenant string, fact run.Decided, now time.Time) (store.Op, error) {
+// earlyDecisionOp writes the request that a kept decision settles, with all that people have said about it.
+func (p Ports) earlyDecisionOp(ctx context.Context, tenant string, fact run.Decided, now time.Time) (store.Op, error) {
 	asked, err := approval.Get(ctx, p.Table, tenant, fact.Approval)
 	if err != nil {
 		return store.Op{}, err
@@ -310,9 +311,9 @@ func (p Ports) decidedEarly(ctx context.Context, tenant string, fact run.Decided
 	return approval.SettleOp(asked.Settled(fact, now), now)
 }
 
-// voided takes back the approvals of calls that are asked about again, as the policy that applies (A17) or what they depend on has changed since. What a claim has used up
-// stays as it is.
-func (p Ports) voided(ctx context.Context, before *run.AgentState, d *run.Draft) ([]store.Op, error) {
+// voidOps void the approvals of calls that are asked about again because the policy (A17) or a precondition has
+// changed. Approvals that a claim has used stay.
+func (p Ports) voidOps(ctx context.Context, before *run.AgentState, d *run.Draft) ([]store.Op, error) {
 	var ops []store.Op
 	for _, e := range d.Entry.Events {
 		again, ok := e.(run.CallSuspended)
@@ -351,8 +352,8 @@ func approvedBy(d *run.Draft, call string) string {
 	return c.Grant.Approval
 }
 
-// suspendedIn is c as the draft suspends it.
-func suspendedIn(d *run.Draft, c run.Call) run.Call {
+// suspendedCall is c as the draft suspends it.
+func suspendedCall(d *run.Draft, c run.Call) run.Call {
 	for _, e := range d.Entry.Events {
 		if late, ok := e.(run.LateSuspended); ok && late.Call == c.ID {
 			e = run.CallSuspended{Call: c.ID, Approval: run.ApprovalID(d.State.Run, c.ID, c.Asks+1), Digest: late.Digest, Expires: late.Expires, For: run.ForInput, Ticket: late.Ticket}
@@ -365,10 +366,10 @@ func suspendedIn(d *run.Draft, c run.Call) run.Call {
 	return c
 }
 
-// overtaken reports whether the events settle a suspended call otherwise than by a decision on its request, and how the request
-// ends then.
-func overtaken(c run.Call, events []run.Event) (approval.Status, bool) {
-	if slices.ContainsFunc(events, func(e run.Event) bool { return settles(e, c) }) { // also behind a late word: the request says so already
+// overtakenStatus is how the request of a suspended call ends if the events settle the call otherwise than by a
+// decision on it.
+func overtakenStatus(c run.Call, events []run.Event) (approval.Status, bool) {
+	if slices.ContainsFunc(events, func(e run.Event) bool { return isDecisionOn(e, c) }) { // also behind a late word: the request says so already
 		return "", false
 	}
 	for _, e := range events {
@@ -401,8 +402,8 @@ func overtaken(c run.Call, events []run.Event) (approval.Status, bool) {
 	return "", false
 }
 
-// settles reports whether the fact is a person's word on the request that c waits for.
-func settles(e run.Event, c run.Call) bool {
+// isDecisionOn reports whether the event is a person's decision on the request that c waits for.
+func isDecisionOn(e run.Event, c run.Call) bool {
 	switch e := e.(type) {
 	case run.Decided:
 		return e.Call == c.ID && e.Approval == c.Wait.Approval
@@ -413,8 +414,8 @@ func settles(e run.Event, c run.Call) bool {
 	}
 }
 
-// consumed are the uses of the approvals under which the draft claims, each once.
-func consumed(tenant string, d *run.Draft) []store.Op {
+// consumeOps use up the approvals under which the draft claims, each once.
+func consumeOps(tenant string, d *run.Draft) []store.Op {
 	var ops []store.Op
 	granted := map[string]run.Grant{}
 	for _, c := range d.Before().Live {
@@ -435,9 +436,9 @@ func consumed(tenant string, d *run.Draft) []store.Op {
 	return ops
 }
 
-// expire cancels the suspended calls, and closes the requests about tools, whose time is up, as far as the entry has
-// room for them. A timeout never approves (A14).
-func expire(d *run.Draft) error {
+// addExpiries cancels the suspended calls and closes the tool requests that have expired, as far as the entry has room.
+// An expiry never approves (A14).
+func addExpiries(d *run.Draft) error {
 	if err := addWhileRoom(d, d.State.Overdue(d.Entry.Time)...); err != nil {
 		return err
 	}
@@ -465,7 +466,7 @@ func expire(d *run.Draft) error {
 func (p Ports) draft(i Invocation, l store.Loaded) (*run.Draft, error) {
 	d := run.NewDraft(l.State, i.Writer, p.Clock.Now())
 	if l.State.Status == run.RunWaiting {
-		if err := d.Add(resumed(&l.State, d.Entry.Time)); err != nil {
+		if err := d.Add(resumedEvent(&l.State, d.Entry.Time)); err != nil {
 			return nil, err
 		}
 	}
@@ -480,8 +481,8 @@ func (p Ports) draft(i Invocation, l store.Loaded) (*run.Draft, error) {
 	return d, nil
 }
 
-// park ends the draft as a wait. A parked run is a finished attempt.
-func park(d *run.Draft) error {
+// addPark ends the draft as a wait. A parked run is a finished attempt.
+func addPark(d *run.Draft) error {
 	if err := d.Add(run.Parked{Expires: d.State.EarliestExpiry()}); err != nil {
 		return err
 	}
@@ -540,17 +541,17 @@ func readDefinition(ctx context.Context, blobs store.Blobs, tenant, digest strin
 	return def, nil
 }
 
-// end adds the run's end to the draft, after those have cleaned up who know of it.
-func (p Ports) end(ctx context.Context, def *agent.Definition, d *run.Draft, fin run.Finished) error {
-	fin, err := p.cleaned(ctx, def, &d.State, fin)
+// addEndAfterCleanup adds the run's end to the draft after the permission backend has cleaned up.
+func (p Ports) addEndAfterCleanup(ctx context.Context, def *agent.Definition, d *run.Draft, fin run.Finished) error {
+	fin, err := p.endAfterCleanup(ctx, def, &d.State, fin)
 	if err != nil {
 		return err
 	}
-	return end(d, fin)
+	return addEnd(d, fin)
 }
 
-// end adds the run's end to the draft.
-func end(d *run.Draft, fin run.Finished) error {
+// addEnd adds the run's end to the draft.
+func addEnd(d *run.Draft, fin run.Finished) error {
 	d.Mark(run.CheckpointRunFinished)
 	return d.Add(fin)
 }

@@ -47,14 +47,14 @@ func (r *round) sendOut(ctx context.Context, x *execution, out send, err error) 
 	t, _ := r.def.Tool(x.call.Tool)
 	switch {
 	case errors.Is(err, ErrUndeliverable):
-		r.flight.landed(x, run.CallFinished{
+		r.inflight.finish(x, run.CallFinished{
 			Call: x.call.ID, IsError: true, Reason: run.WhyToolError, Content: x.call.Name + " was not asked: " + run.Bounded(err.Error()),
 		})
 	case err != nil:
 		x.err = fmt.Errorf("send out call %s: %w", x.call.ID, err)
-		r.flight.landed(x, nil)
+		r.inflight.finish(x, nil)
 	default:
-		r.flight.landed(x, policy.EmittedAs(t, x.call, r.Clock.Now()))
+		r.inflight.finish(x, policy.EmittedAs(t, x.call, r.Clock.Now()))
 	}
 }
 

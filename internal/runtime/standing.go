@@ -12,13 +12,13 @@ import (
 
 // checkStanding reads the standing grants of the round's calls, once; in doubt, as a claim was refused, again those that it had found, and
 // those that were given in this run: what is not on record any more is taken away.
-func (a *authority) checkStanding(ctx context.Context, def *agent.Definition, d *run.Draft, doubt bool) error {
+func (a *permissions) checkStanding(ctx context.Context, def *agent.Definition, d *run.Draft, doubt bool) error {
 	s := &d.State
 	found := run.PermissionChecked{Inference: s.Round.Inference, Tools: map[string]run.PermissionStatus{}}
 	var asked []run.StandingGrant
 	known := s.Permissions.Checked
 	first := known.Inference != s.Round.Inference
-	doubt = doubt && !claimsUnder(d)
+	doubt = doubt && !claimsByGrant(d)
 	switch {
 	case first:
 		asked = policy.AskedStanding(def, s)
@@ -27,14 +27,14 @@ func (a *authority) checkStanding(ctx context.Context, def *agent.Definition, d 
 	}
 	var err error
 	if doubt {
-		if found.Revoked, err = a.revoked(ctx, def, d); err != nil {
+		if found.Revoked, err = a.revokedGrants(ctx, def, d); err != nil {
 			return err
 		}
 	}
 	if len(asked) == 0 && found.Revoked == nil {
 		return nil
 	}
-	if found.Standing, err = a.onRecord(ctx, def, d, asked, doubt); err != nil {
+	if found.Standing, err = a.recordedGrants(ctx, def, d, asked, doubt); err != nil {
 		return err
 	}
 	if !first && found.Revoked == nil && policy.SameStanding(known.Standing, found.Standing) {
@@ -43,18 +43,18 @@ func (a *authority) checkStanding(ctx context.Context, def *agent.Definition, d 
 	return d.Add(found)
 }
 
-// claimsUnder reports whether the draft claims under grants already: then it has looked, and a record that is read now would not know of these
-// claims. The transaction looks again.
-func claimsUnder(d *run.Draft) bool {
+// claimsByGrant reports whether the draft claims under grants already. Then they were read before these claims, and the
+// transaction checks them again.
+func claimsByGrant(d *run.Draft) bool {
 	return slices.ContainsFunc(d.Entry.Events, func(e run.Event) bool {
 		claim, ok := e.(run.CallClaimed)
 		return ok && claim.Under != ""
 	})
 }
 
-// onRecord are those of the standing grants that are on record, read once for a round, and in doubt each time; the first time, those of
+// recordedGrants are those of the standing grants that are on record, read once for a round, and in doubt each time; the first time, those of
 // patterns that cover a call of the round as well.
-func (a *authority) onRecord(ctx context.Context, def *agent.Definition, d *run.Draft, asked []run.StandingGrant, doubt bool) ([]run.StandingGrant, error) {
+func (a *permissions) recordedGrants(ctx context.Context, def *agent.Definition, d *run.Draft, asked []run.StandingGrant, doubt bool) ([]run.StandingGrant, error) {
 	s := &d.State
 	if a.checked == nil || a.checked.Inference != s.Round.Inference || doubt {
 		live, err := approval.StandingOf(ctx, a.table, s.Tenant, s.Agent, asked, d.Entry.Time)
@@ -76,8 +76,8 @@ func (a *authority) onRecord(ctx context.Context, def *agent.Definition, d *run.
 	return a.checked.Standing, nil
 }
 
-// revoked are the standing grants that were given in this run and are not on record any more, of those that the next claims would take.
-func (a *authority) revoked(ctx context.Context, def *agent.Definition, d *run.Draft) ([]run.PermitRef, error) {
+// revokedGrants are the standing grants that were given in this run and are not on record any more, of those that the next claims would take.
+func (a *permissions) revokedGrants(ctx context.Context, def *agent.Definition, d *run.Draft) ([]run.PermitRef, error) {
 	s := &d.State
 	var gone []run.PermitRef
 	for _, h := range policy.HeldStanding(def, s) {
@@ -92,17 +92,17 @@ func (a *authority) revoked(ctx context.Context, def *agent.Definition, d *run.D
 	return gone, nil
 }
 
-// standingOf is what must be on record for a claim that the draft has made: the very grant that it takes, or, of a call that runs again or
+// standingGrantOf is what must be on record for a claim that the draft has made: the very grant that it takes, or, of a call that runs again or
 // under what was granted in this run, any that covers it. False where the claim takes no standing grant.
-func standingOf(def *agent.Definition, s *run.AgentState, c run.Call, claim run.CallClaimed) (run.StandingGrant, bool) {
+func standingGrantOf(def *agent.Definition, s *run.AgentState, c run.Call, claim run.CallClaimed) (run.StandingGrant, bool) {
 	if g, taken := s.StandingUnder(c, claim); taken {
 		return g, true
 	}
 	return run.StandingGrant{Tool: c.Tool, Digest: policy.RecordOf(def, s, c)}, c.Grant != nil && c.Grant.Standing
 }
 
-// standingLive reports whether what a call that has a standing grant would be claimed under is on record still.
-func (r *round) standingLive(ctx context.Context, p *batchPlan, c run.Call, claim run.CallClaimed) (bool, error) {
-	g, _ := standingOf(r.def, &p.draft.State, c, claim)
+// isStandingLive reports whether the standing grant for a claim is still on record.
+func (r *round) isStandingLive(ctx context.Context, p *batchPlan, c run.Call, claim run.CallClaimed) (bool, error) {
+	g, _ := standingGrantOf(r.def, &p.draft.State, c, claim)
 	return approval.StandingLive(ctx, r.Table, r.inv.Tenant, p.draft.State.Agent, g, p.draft.Entry.Time)
 }

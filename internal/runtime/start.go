@@ -58,12 +58,12 @@ func (st *Starter) Start(ctx context.Context, r Start) (run.AgentState, error) {
 	if err != nil {
 		return run.AgentState{}, err
 	}
-	return s, errors.Join(st.launch(ctx, &s), st.startedAgain(ctx, &s, r.By))
+	return s, errors.Join(st.startExecution(ctx, &s), st.addStarters(ctx, &s, r.By))
 }
 
-// startedAgain has a run know who started it besides those for whom it acts already: they are requesters like the
-// first. A run that has ended asks nobody any more.
-func (st *Starter) startedAgain(ctx context.Context, s *run.AgentState, by []string) error {
+// addStarters adds who else started the run to those it acts for: they are requesters like the first. A run that has
+// ended asks nobody any more.
+func (st *Starter) addStarters(ctx context.Context, s *run.AgentState, by []string) error {
 	for _, id := range by {
 		if s.Status == run.RunDone || id == "" || slices.Contains(s.By, id) || slices.Contains(s.Again, id) {
 			continue
@@ -79,8 +79,8 @@ func (st *Starter) startedAgain(ctx context.Context, s *run.AgentState, by []str
 	return nil
 }
 
-// launch starts the execution of a run that is written. Starting it again is no error.
-func (st *Starter) launch(ctx context.Context, s *run.AgentState) error {
+// startExecution starts the execution of a written run. Starting it again is no error.
+func (st *Starter) startExecution(ctx context.Context, s *run.AgentState) error {
 	if s.Status == run.RunDone {
 		return nil
 	}
@@ -94,7 +94,7 @@ func (st *Starter) launch(ctx context.Context, s *run.AgentState) error {
 // *BadStart, ErrUnknownBlob and ErrKeyReused; a run that it is to continue must be there and have finished: store.ErrNoRun,
 // agent.ErrNotFinished.
 func (st *Starter) Create(ctx context.Context, r Start, runID, owner string) (run.AgentState, error) {
-	first, err := r.first(runID, owner)
+	first, err := r.startEvent(runID, owner)
 	if err != nil {
 		return run.AgentState{}, err
 	}
@@ -103,19 +103,19 @@ func (st *Starter) Create(ctx context.Context, r Start, runID, owner string) (ru
 	}
 	seed := run.AgentState{}
 	if r.Continues != "" {
-		if seed, err = st.continued(ctx, r, &first); err != nil {
+		if seed, err = st.continueRun(ctx, r, &first); err != nil {
 			return run.AgentState{}, err
 		}
 	}
-	if first.Definition, err = st.pin(ctx, r.Tenant, r.Agent); err != nil {
+	if first.Definition, err = st.storeDefinition(ctx, r.Tenant, r.Agent); err != nil {
 		return run.AgentState{}, fmt.Errorf("start run %s: %w", runID, err)
 	}
 	return st.write(ctx, seed, first, r.Agent)
 }
 
-// continued makes a first fact one that goes on with another run, and gives what it goes on from. Whom that run was for and who may
-// see it holds for this one, too, unless the request says otherwise.
-func (st *Starter) continued(ctx context.Context, r Start, first *run.RunStarted) (seed run.AgentState, err error) {
+// continueRun makes a first event continue another run, and returns the state it begins with. Requesters and readers of
+// that run are those of this one too, unless the request says otherwise.
+func (st *Starter) continueRun(ctx context.Context, r Start, first *run.RunStarted) (seed run.AgentState, err error) {
 	l, err := st.Journal.Load(ctx, r.Tenant, r.Continues)
 	if err != nil {
 		return run.AgentState{}, fmt.Errorf("continue run %s: %w", r.Continues, err)
@@ -127,7 +127,7 @@ func (st *Starter) continued(ctx context.Context, r Start, first *run.RunStarted
 	first.From = &from
 	first.Subject = cmp.Or(first.Subject, l.State.Subject)
 	first.AccessControl = cmp.Or(first.AccessControl, l.State.AccessControl)
-	first.By = together(first.By, l.State.By)
+	first.By = mergePeople(first.By, l.State.By)
 	return run.Seed(l.State), nil
 }
 
@@ -154,11 +154,11 @@ func (st *Starter) write(
 	if err == nil {
 		return d.Committed(), nil
 	}
-	return st.found(ctx, first.Tenant, first.Run, first.BodyDigest, err)
+	return st.findStarted(ctx, first.Tenant, first.Run, first.BodyDigest, err)
 }
 
-// found looks for the run where its first entry could not be written, or nobody knows whether it was.
-func (st *Starter) found(ctx context.Context, tenant, runID, body string, cause error) (run.AgentState, error) {
+// findStarted looks for the run after its first entry could not be written, or may have been.
+func (st *Starter) findStarted(ctx context.Context, tenant, runID, body string, cause error) (run.AgentState, error) {
 	l, err := st.Journal.Load(ctx, tenant, runID)
 	if errors.Is(err, store.ErrNoRun) {
 		return run.AgentState{}, fmt.Errorf("start run %s: %w", runID, cause)
@@ -172,8 +172,8 @@ func (st *Starter) found(ctx context.Context, tenant, runID, body string, cause 
 	return l.State, nil
 }
 
-// first is the run's first fact, as far as the request says it.
-func (r Start) first(runID, owner string) (run.RunStarted, error) {
+// startEvent is the run's first event, as far as the request says it.
+func (r Start) startEvent(runID, owner string) (run.RunStarted, error) {
 	if !agent.ValidTenant(r.Tenant) { // it becomes part of every key
 		return run.RunStarted{}, &BadStart{Problem: "tenant: want ^[a-z0-9][a-z0-9-]{0,39}$"}
 	}
@@ -183,8 +183,8 @@ func (r Start) first(runID, owner string) (run.RunStarted, error) {
 	}
 	e := run.RunStarted{
 		Tenant: r.Tenant, Run: runID, Agent: r.Agent.Name, Version: r.Agent.Version, HooksVersion: r.Agent.HooksVersion,
-		Owner: owner, Subject: r.Subject, AccessControl: r.AccessControl, Input: r.Input, Messages: said, MaxInteractions: r.Agent.Limits.Interactions, Parent: r.Parent, By: together(r.By),
-		Heard: together(r.heard),
+		Owner: owner, Subject: r.Subject, AccessControl: r.AccessControl, Input: r.Input, Messages: said, MaxInteractions: r.Agent.Limits.Interactions, Parent: r.Parent, By: mergePeople(r.By),
+		Heard: mergePeople(r.heard),
 	}
 	e.Wait, e.Resume = r.Agent.OpenRounds()
 	e.BodyDigest, err = bodyDigest(e, r.Continues)
@@ -194,8 +194,8 @@ func (r Start) first(runID, owner string) (run.RunStarted, error) {
 	return e, err
 }
 
-// together are the people of all lists, each once, in order.
-func together(lists ...[]string) []string {
+// mergePeople returns the people of all lists, each once, in order.
+func mergePeople(lists ...[]string) []string {
 	var who []string
 	for _, id := range slices.Concat(lists...) {
 		if id != "" && !slices.Contains(who, id) {
@@ -205,8 +205,8 @@ func together(lists ...[]string) []string {
 	return who
 }
 
-// pin stores a definition as a blob, before the fact that points at it.
-func (p Ports) pin(ctx context.Context, tenant string, d *agent.Definition) (digest string, err error) {
+// storeDefinition stores a definition as a blob, before the event that points at it.
+func (p Ports) storeDefinition(ctx context.Context, tenant string, d *agent.Definition) (digest string, err error) {
 	def, err := json.Marshal(d)
 	if err != nil {
 		return "", fmt.Errorf("write definition of agent %s: %w", d.Name, err)

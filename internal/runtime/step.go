@@ -27,17 +27,17 @@ func (st *Stepper) Step(ctx context.Context, inv Invocation) (r Route, err error
 		if err == nil && r.Next == "" {
 			within := a.within(ctx, &a.draft.State)
 			r, err = a.act(within)
-			if fin, broken := brokenBy(err); broken {
-				r, err = a.breakOff(within, fin)
+			if fin, broken := pluginEndOf(err); broken {
+				r, err = a.endBroken(within, fin)
 			}
 		}
 		if err == nil {
 			return r, nil
 		}
-		if conflict(err) { // what the reply was planned on is gone
+		if isConflict(err) { // what the reply was planned on is gone
 			a.paid = nil
 		}
-		if again, fatal := tries.again(ctx, err); !again {
+		if again, fatal := tries.shouldReload(ctx, err); !again {
 			return Route{}, fmt.Errorf("step run %s: %w", inv.Run, fatal)
 		}
 	}
@@ -46,32 +46,32 @@ func (st *Stepper) Step(ctx context.Context, inv Invocation) (r Route, err error
 // exits are the conditions under which a step does nothing but send the run on, in the order in which they are looked
 // at. Each gives the route of a run that it holds of, and none of any other.
 var exits = []func(*attempt, context.Context) (Route, error){
-	(*attempt).turnedAway, // another execution owns the run, it has ended, or it waits and was not woken
-	(*attempt).listsTools, // the batch lists the agent's tools before anything looks at them
-	(*attempt).hasReply,   // a try before this one has paid for the reply
-	(*attempt).isOrphan,   // the run that asked for this one does not wait for it
-	(*attempt).owesBatch,  // what was decided early, and children that nobody waits for, are the batch's
-	(*attempt).isFull,     // what expires fills the entry
+	(*attempt).mayNotTouch, // another execution owns the run, it has ended, or it waits and was not woken
+	(*attempt).listsTools,  // the batch lists the agent's tools before anything looks at them
+	(*attempt).hasReply,    // a try before this one has paid for the reply
+	(*attempt).isOrphan,    // the run that asked for this one does not wait for it
+	(*attempt).owesBatch,   // what was decided early, and children that nobody waits for, are the batch's
+	(*attempt).isFull,      // what expires fills the entry
 }
 
-// toTools sends the run to the batch, which hears what this invocation heard.
-func (a *attempt) toTools() Route {
+// routeToTools sends the run to the batch, with the wait that woke this invocation.
+func (a *attempt) routeToTools() Route {
 	r := a.inv.route(NextTools)
 	r.Woken = a.inv.Woken
 	return r
 }
 
-func (a *attempt) turnedAway(ctx context.Context) (Route, error) {
+func (a *attempt) mayNotTouch(ctx context.Context) (Route, error) {
 	s := &a.before.State
-	r, away := turnedAway(a.inv, s, a.Clock.Now())
+	r, away := routeAway(a.inv, s, a.Clock.Now())
 	if !away {
 		return Route{}, nil
 	}
-	if cleaner(a.inv, s) {
-		return r, a.settle(ctx, s, a.Definitions)
+	if isCleaner(a.inv, s) {
+		return r, a.settleEnd(ctx, s, a.Definitions)
 	}
-	a.answerLost(a.within(ctx, s), a.inv, s)
-	return a.leave(ctx, a.inv, s, r)
+	a.notifyLostAnswer(a.within(ctx, s), a.inv, s)
+	return a.route(ctx, a.inv, s, r)
 }
 
 // listsTools reads the definition.
@@ -80,7 +80,7 @@ func (a *attempt) listsTools(ctx context.Context) (r Route, err error) {
 	if err != nil || policy.Next(a.def, &a.before.State).Kind != run.ActList { // this function connects to nobody
 		return Route{}, err
 	}
-	return a.toTools(), nil
+	return a.routeToTools(), nil
 }
 
 func (a *attempt) hasReply(ctx context.Context) (Route, error) {
@@ -100,18 +100,18 @@ func (a *attempt) isOrphan(ctx context.Context) (Route, error) {
 		return Route{}, err
 	}
 	ctx = a.within(ctx, &a.draft.State)
-	orphan, err := a.orphaned(ctx, &a.before.State)
+	orphan, err := a.isOrphaned(ctx, &a.before.State)
 	if err != nil || !orphan {
 		return Route{}, err
 	}
 	by := "run:" + a.before.State.Parent.Run
-	return a.breakOff(ctx, policy.Interrupt(&a.draft.State, by, "it has ended, or does not wait any more"))
+	return a.endBroken(ctx, policy.Interrupt(&a.draft.State, by, "it has ended, or does not wait any more"))
 }
 
 func (a *attempt) owesBatch(context.Context) (Route, error) {
 	s := &a.draft.State
 	if len(policy.Abandoned(s)) > 0 || policy.EarlyOwed(s) && !a.beginsFirst() { // the batch has what it takes
-		return a.toTools(), nil
+		return a.routeToTools(), nil
 	}
 	return Route{}, nil
 }
@@ -129,12 +129,12 @@ func (a *attempt) beginsFirst() bool {
 // isFull adds what the permission backend and the time have to say to the draft. Where that fills it, it is committed, and the others close
 // in an entry of their own.
 func (a *attempt) isFull(ctx context.Context) (Route, error) {
-	permits := authority{hooks: a.Hooks}
+	permits := permissions{hooks: a.Hooks}
 	if err := permits.prepare(a.within(ctx, &a.draft.State), a.def, a.draft); err != nil {
 		return Route{}, err
 	}
 	a.drained = len(a.draft.Entry.Events)
-	if err := expire(a.draft); err != nil || !crowded(a.draft) {
+	if err := addExpiries(a.draft); err != nil || !isFull(a.draft) {
 		return Route{}, err
 	}
 	return Route{}, a.commitAlone(a.within(ctx, &a.draft.State), a.before, a.draft, a.def)
@@ -149,7 +149,7 @@ func (a *attempt) act(ctx context.Context) (Route, error) {
 	}
 	d := a.draft
 	if policy.EarlyOwed(&d.State) && d.State.Permissions.Failed == "" { // the batch may let a call run behind run_start
-		if err := a.phases.enter(ctx, d); err != nil {
+		if err := a.phases.startRun(ctx, d); err != nil {
 			return Route{}, err
 		}
 		return a.inv.route(NextTools), a.commit(ctx, a.before.State, d, a.def)
@@ -173,11 +173,11 @@ func (a *attempt) act(ctx context.Context) (Route, error) {
 		return a.commitTurn(ctx, t)
 	case run.ActTools:
 		if len(d.Entry.Events) == a.drained { // the batch drains and resumes in the entry that claims
-			return a.toTools(), nil
+			return a.routeToTools(), nil
 		}
 	case run.ActWait:
 		if looks { // nothing has begun that could end
-			err = park(d)
+			err = addPark(d)
 		} else {
 			err = a.phases.park(ctx, d)
 		}
@@ -214,7 +214,7 @@ func (a *attempt) recordFirst(ctx context.Context) error {
 func (a *attempt) infer(ctx context.Context, next run.Action, add hook.Additions) (*turn, error) {
 	def, d := a.def, a.draft
 	if next.Lifecycle.ForPlan() {
-		return a.forPlan(ctx, next, add)
+		return a.inferPlan(ctx, next, add)
 	}
 	if left, ok := plan.LeavesPlan(&d.State, next); ok {
 		if err := d.Add(left); err != nil {
@@ -224,27 +224,27 @@ func (a *attempt) infer(ctx context.Context, next run.Action, add hook.Additions
 	if err := a.narrow(ctx, def, &d.State, &next); err != nil {
 		return nil, err
 	}
-	if err := a.judgeTools(ctx); err != nil {
+	if err := a.recordAdvice(ctx); err != nil {
 		return nil, err
 	}
 	fits := func(json.RawMessage) error { return nil }
 	if def.Output.Schema != nil {
 		var err error
 		if fits, err = a.Schema(def.Output.Schema); err != nil {
-			return a.ended(ctx, policy.Fail(run.CodeDefinition, "the schema of the output is broken: "+err.Error()))
+			return a.endTurn(ctx, policy.Fail(run.CodeDefinition, "the schema of the output is broken: "+err.Error()))
 		}
 	}
 	system, err := a.buildContext(ctx, next)
 	var bad *badContext
 	if errors.As(err, &bad) {
-		return a.ended(ctx, policy.Fail(run.CodeDefinition, bad.Error()))
+		return a.endTurn(ctx, policy.Fail(run.CodeDefinition, bad.Error()))
 	}
 	if err != nil {
 		return nil, err
 	}
 	whole := d.Clone() // what leaves the conversation leaves with the reply, or not at all
-	q := &asking{action: next, system: system, add: add}
-	if err := a.fit(ctx, q); err != nil {
+	q := &requestPlan{action: next, system: system, add: add}
+	if err := a.fitRequest(ctx, q); err != nil {
 		return nil, err
 	}
 	switch q.action.Kind {
@@ -252,16 +252,16 @@ func (a *attempt) infer(ctx context.Context, next run.Action, add hook.Additions
 	case run.ActWait: // there is no room for another round, not even after that, and the run is not to be summed up
 		return a.turn(), a.phases.park(ctx, d)
 	default:
-		return a.ended(ctx, q.action.End)
+		return a.endTurn(ctx, q.action.End)
 	}
 	req, systemDigest, err := a.request(ctx, q)
 	if err != nil {
-		return a.unasked(ctx, whole, err)
+		return a.dropEvictions(ctx, whole, err)
 	}
 	reply, requests, err := a.Model.Ask(ctx, req)
 	var failed *agent.ModelError
 	if errors.As(err, &failed) {
-		requests += noted(whole, d)
+		requests += noteRequests(whole, d)
 		*d = *whole
 		return a.modelFailed(ctx, failed, requests)
 	}
@@ -276,15 +276,15 @@ func (a *attempt) infer(ctx context.Context, next run.Action, add hook.Additions
 	said := plan.Narrowed(q.action, def, prompt.KeepSystem(def, planned, system))
 	said.Room = q.left.Room(def)
 	if !def.Unjudged(q.action) {
-		if said, err = a.judged(ctx, said, fits); err != nil {
+		if said, err = a.checkOutput(ctx, said, fits); err != nil {
 			return nil, errors.Join(d.Add(said), err) // the reply stays
 		}
 	}
-	return a.replied(ctx, nil, said)
+	return a.replyTurn(ctx, nil, said)
 }
 
-// judged is a reply with what is wrong with it as an output, by its schema and by the agent's own check.
-func (a *attempt) judged(ctx context.Context, said run.Replied, fits func(json.RawMessage) error) (run.Replied, error) {
+// checkOutput adds to a reply what is wrong with it as an output, by its schema and by the agent's own check.
+func (a *attempt) checkOutput(ctx context.Context, said run.Replied, fits func(json.RawMessage) error) (run.Replied, error) {
 	var failed error
 	judged := policy.Judge(a.def, &a.draft.State, said, func(value json.RawMessage) error {
 		if err := fits(value); err != nil || a.def.Output.Check == "" {
@@ -302,10 +302,9 @@ func (a *attempt) judged(ctx context.Context, said run.Replied, fits func(json.R
 	return judged, nil
 }
 
-// unasked takes back what was to leave the conversation for a request that cannot be made. A context that cannot be
-// built ends the run.
-func (a *attempt) unasked(ctx context.Context, whole *run.Draft, err error) (*turn, error) {
-	asked := noted(whole, a.draft)
+// dropEvictions drops the evictions for a request that cannot be made. A context that cannot be built ends the run.
+func (a *attempt) dropEvictions(ctx context.Context, whole *run.Draft, err error) (*turn, error) {
+	asked := noteRequests(whole, a.draft)
 	*a.draft = *whole
 	var bad *badContext
 	if !errors.As(err, &bad) {
@@ -313,7 +312,7 @@ func (a *attempt) unasked(ctx context.Context, whole *run.Draft, err error) (*tu
 	}
 	fin := policy.Fail(run.CodeDefinition, bad.Error())
 	fin.Requests = asked
-	return a.ended(ctx, fin)
+	return a.endTurn(ctx, fin)
 }
 
 // modelFailed ends the run behind a model error that outlived its retries, after so many requests; ErrModelBusy where
@@ -326,15 +325,15 @@ func (a *attempt) modelFailed(ctx context.Context, failed *agent.ModelError, req
 	if err := a.phases.afterInference(ctx, a.draft, failed); err != nil {
 		return nil, err
 	}
-	return a.ended(ctx, fin)
+	return a.endTurn(ctx, fin)
 }
 
-// noted is how many requests for notes of what was to leave the draft holds, beyond those before it.
-func noted(before, d *run.Draft) int { return int(d.State.ModelCalls - before.State.ModelCalls) }
+// noteRequests is how many requests for summaries the draft holds beyond those before it.
+func noteRequests(before, d *run.Draft) int { return int(d.State.ModelCalls - before.State.ModelCalls) }
 
 // request is what the model is asked, and its system text's digest where that is new; then the text is where the reply's fact will point.
-func (a *attempt) request(ctx context.Context, q *asking) (agent.Request, string, error) {
-	req, digest, err := a.built(ctx, q)
+func (a *attempt) request(ctx context.Context, q *requestPlan) (agent.Request, string, error) {
+	req, digest, err := a.buildRequest(ctx, q)
 	if err != nil {
 		return req, "", err
 	}
@@ -353,7 +352,7 @@ func (st *Stepper) Fail(ctx context.Context, inv Invocation, message string) (Ro
 		if err == nil {
 			return r, nil
 		}
-		if again, fatal := tries.again(ctx, err); !again {
+		if again, fatal := tries.shouldReload(ctx, err); !again {
 			return Route{}, fmt.Errorf("record failure of run %s: %w", inv.Run, fatal)
 		}
 	}
@@ -365,7 +364,7 @@ func (st *Stepper) failOnce(ctx context.Context, inv Invocation, message string)
 		return Route{}, err
 	}
 	if l.State.Owner != inv.Execution || l.State.Status == run.RunDone {
-		return inv.route(NextFailed), st.fallen(ctx, inv, &l.State)
+		return inv.route(NextFailed), st.notifyFailedFamily(ctx, inv, &l.State)
 	}
 	def, err := st.Definitions(ctx, inv.Tenant, l.State.Definition)
 	if err != nil {
@@ -378,12 +377,12 @@ func (st *Stepper) failOnce(ctx context.Context, inv Invocation, message string)
 	if err != nil {
 		return Route{}, err
 	}
-	if err := st.end(ctx, def, d, policy.Fail(run.CodeInternal, message)); err != nil {
+	if err := st.addEndAfterCleanup(ctx, def, d, policy.Fail(run.CodeInternal, message)); err != nil {
 		return Route{}, err
 	}
 	if err := st.commit(st.within(ctx, &d.State), l.State, d, def); err != nil {
 		return Route{}, err
 	}
 	after := d.Committed()
-	return inv.route(NextFailed), st.fallen(ctx, inv, &after)
+	return inv.route(NextFailed), st.notifyFailedFamily(ctx, inv, &after)
 }

@@ -36,8 +36,9 @@ func Repairs() []Repair {
 }
 
 const (
-	// settling is how long an execution that was just woken, or whose run has just ended or been handed over, has to act on it.
-	settling = time.Minute
+	// settleTime is how long an execution that was just woken, or whose run has just ended or been handed over, has to
+	// act.
+	settleTime = time.Minute
 	// maxTakeOvers is how many of a run's executions may end before it does: then it is not taken over again, unless the last was throttled.
 	// Those that handed over do not count.
 	maxTakeOvers = 100
@@ -55,31 +56,31 @@ type Sweeper struct {
 // Repair repairs one run. Where an input waits and the run's token is used up, it gives the execution a minute first; without a
 // minute to its deadline, ErrSweepTooShort.
 func (sw *Sweeper) Repair(ctx context.Context, tenant, run string) (Repair, error) {
-	r, sus, err := sw.look(ctx, tenant, run, nil)
+	r, sus, err := sw.inspect(ctx, tenant, run, nil)
 	if err != nil || sus == nil {
 		return r, err
 	}
-	if deadline, ok := ctx.Deadline(); ok && deadline.Sub(sw.Clock.Now()) < settling+sweepEnd { // say so, rather than be cut off asleep
+	if deadline, ok := ctx.Deadline(); ok && deadline.Sub(sw.Clock.Now()) < settleTime+sweepEnd { // say so, rather than be cut off asleep
 		return RepairNone, fmt.Errorf("sweep run %s: %w", run, ErrSweepTooShort)
 	}
-	if err := sw.Clock.Sleep(ctx, settling); err != nil {
+	if err := sw.Clock.Sleep(ctx, settleTime); err != nil {
 		return RepairNone, fmt.Errorf("sweep run %s: %w", run, err)
 	}
-	r, _, err = sw.look(ctx, tenant, run, sus)
+	r, _, err = sw.inspect(ctx, tenant, run, sus)
 	return r, err
 }
 
-// suspect is a run whose wait is over and that stays as it is: its wake-up may be lost with the execution that had it, or be under
-// way. It is looked at again after a minute, and taken over if it is still what it was.
-type suspect struct {
+// suspectRun is a run whose wait is over and that has not moved: its wake-up may be lost with its execution, or be
+// under way. It is inspected again after a minute and taken over if nothing has changed.
+type suspectRun struct {
 	tenant, run string
 	entries     int64
 }
 
 var errSuspect = errors.New("the run's wait is over and it stays as it is")
 
-// look repairs a run, or finds it suspect. known is what it was a minute ago; nil = it is looked at for the first time.
-func (sw *Sweeper) look(ctx context.Context, tenant, run string, known *suspect) (r Repair, sus *suspect, err error) {
+// inspect repairs a run, or finds it suspect. known is what it was a minute ago; nil at the first look.
+func (sw *Sweeper) inspect(ctx context.Context, tenant, run string, known *suspectRun) (r Repair, sus *suspectRun, err error) {
 	l, err := sw.Journal.Load(ctx, tenant, run)
 	switch {
 	case err != nil:
@@ -89,18 +90,18 @@ func (sw *Sweeper) look(ctx context.Context, tenant, run string, known *suspect)
 		r, err = sw.takeOverOrGiveUp(ctx, l)
 	}
 	if errors.Is(err, errSuspect) {
-		return RepairNone, &suspect{tenant, run, l.State.Entries}, nil
+		return RepairNone, &suspectRun{tenant, run, l.State.Entries}, nil
 	}
-	r, err = alive(r, run, err)
+	r, err = ignoreConflict(r, run, err)
 	return r, nil, err
 }
 
-// alive ignores a conflict: somebody acts on the run, which needs no repair.
-func alive(r Repair, run string, err error) (Repair, error) {
+// ignoreConflict ignores a conflict: another writer acts on the run, which needs no repair.
+func ignoreConflict(r Repair, run string, err error) (Repair, error) {
 	switch {
 	case err == nil:
 		return r, nil
-	case conflict(err):
+	case isConflict(err):
 		return RepairNone, nil
 	default:
 		return r, fmt.Errorf("sweep run %s: %w", run, err)
@@ -112,7 +113,7 @@ func (sw *Sweeper) repair(ctx context.Context, l store.Loaded) (Repair, error) {
 	s := &l.State
 	if s.Status == run.RunDone {
 		r, err := sw.stopLeftover(ctx, s, s.Owner)
-		return r, errors.Join(err, sw.tellUncleaned(ctx, s))
+		return r, errors.Join(err, sw.notifyWithoutCleanup(ctx, s))
 	}
 	status, err := sw.Waiter.Status(ctx, s.Owner)
 	if err != nil {
@@ -128,7 +129,7 @@ func (sw *Sweeper) repair(ctx context.Context, l store.Loaded) (Repair, error) {
 		return sw.takeOverOrGiveUp(ctx, l)
 	case status == ExecutionThrottled: // however often: throttling ends no run
 		return sw.takeOver(ctx, l)
-	case s.Status == run.RunWaiting && (len(l.Inbox) > 0 || overdue(s.EarliestExpiry(), sw.Clock.Now())):
+	case s.Status == run.RunWaiting && (len(l.Inbox) > 0 || isOverdue(s.EarliestExpiry(), sw.Clock.Now())):
 		return sw.wake(ctx, l)
 	default:
 		return sw.stopLeftover(ctx, s, s.FormerOwner)
@@ -144,19 +145,19 @@ func (sw *Sweeper) StopLeftover(ctx context.Context, tenant, runID, name string)
 		return RepairNone, nil
 	case err != nil:
 		return RepairNone, fmt.Errorf("sweep run %s: %w", runID, err)
-	case cleansUp(runID, name) && l.State.Owner != name: // it ends by itself
+	case isCleanup(runID, name) && l.State.Owner != name: // it ends by itself
 		return RepairNone, nil
 	}
 	r, err := sw.stopLeftover(ctx, &l.State, name)
 	if r == RepairStopped { // whoever ended the run may have died before its end was told
-		err = errors.Join(err, sw.tellUncleaned(ctx, &l.State))
+		err = errors.Join(err, sw.notifyWithoutCleanup(ctx, &l.State))
 	}
-	return alive(r, runID, err)
+	return ignoreConflict(r, runID, err)
 }
 
 // stopLeftover stops an execution that the run does not need any more and that had the time to end by itself.
 func (sw *Sweeper) stopLeftover(ctx context.Context, s *run.AgentState, name string) (Repair, error) {
-	if name == "" || sw.Clock.Now().Sub(s.UpdatedAt) < settling {
+	if name == "" || sw.Clock.Now().Sub(s.UpdatedAt) < settleTime {
 		return RepairNone, nil
 	}
 	status, err := sw.Waiter.Status(ctx, name)
@@ -169,8 +170,10 @@ func (sw *Sweeper) stopLeftover(ctx context.Context, s *run.AgentState, name str
 	return sw.record(ctx, s, RepairStopped, name)
 }
 
-// overdue reports whether a wait is over so long that its execution should have noticed by itself.
-func overdue(expires, now time.Time) bool { return !expires.IsZero() && now.Sub(expires) >= settling }
+// isOverdue reports whether a wait is over for so long that its execution should have noticed.
+func isOverdue(expires, now time.Time) bool {
+	return !expires.IsZero() && now.Sub(expires) >= settleTime
+}
 
 // wake completes the token of a run that nobody has woken for its inputs, or for the end of its wait. Without a token there is nothing to
 // do: the waiter looks when it has stored one. Where the token is used up and the run stays as it is, the wake-up is lost with the
@@ -190,9 +193,9 @@ func (sw *Sweeper) wake(ctx context.Context, l store.Loaded) (Repair, error) {
 	case err != nil:
 		return RepairNone, err
 	case len(l.Inbox) > 0:
-		return sw.record(ctx, s, RepairWoke, tokenName(h.Token))
+		return sw.record(ctx, s, RepairWoke, hashToken(h.Token))
 	default:
-		return sw.record(ctx, s, RepairExpired, tokenName(h.Token))
+		return sw.record(ctx, s, RepairExpired, hashToken(h.Token))
 	}
 }
 
@@ -215,7 +218,7 @@ func (sw *Sweeper) takeOver(ctx context.Context, l store.Loaded) (Repair, error)
 	next := ExecutionName(s.Run, s.Generation+1)
 	events := []run.Event{run.HandedOver{Owner: next}}
 	if s.Status == run.RunWaiting {
-		events = []run.Event{resumed(s, d.Entry.Time), run.HandedOver{Owner: next}}
+		events = []run.Event{resumedEvent(s, d.Entry.Time), run.HandedOver{Owner: next}}
 	}
 	if err := d.Add(events...); err != nil {
 		return RepairNone, err
@@ -244,12 +247,12 @@ func (sw *Sweeper) giveUp(ctx context.Context, l store.Loaded) error {
 	if err != nil {
 		return err
 	}
-	if err := end(d, policy.Fail(run.CodeInternal, fmt.Sprintf("%d executions ended before the run did", s.TakeOvers()+1))); err != nil {
+	if err := addEnd(d, policy.Fail(run.CodeInternal, fmt.Sprintf("%d executions ended before the run did", s.TakeOvers()+1))); err != nil {
 		return err
 	}
 	if err := sw.commitOutside(ctx, *s, d, def, sw.recordOp(s, RepairFailed, s.Owner)); err != nil {
 		return err
 	}
 	after := d.Committed()
-	return sw.endedOutside(ctx, &after, ownsCleaning(def))
+	return sw.finishOutsideEnd(ctx, &after, namesCleanup(def))
 }

@@ -78,7 +78,7 @@ const (
 	// sweepPage is how many runs are listed at once.
 	sweepPage = 100
 	// sweepReserve is what is left of the deadline for the end: to look at suspects again and to keep the place.
-	sweepReserve = settling + 10*time.Second
+	sweepReserve = settleTime + 10*time.Second
 	// sweepEnd is what is left of that to keep the place and to answer: a function whose time is up has done neither.
 	sweepEnd = 5 * time.Second
 	// sweepLeast is how much there has to be beside it.
@@ -102,25 +102,25 @@ func (s *Sweep) Run(ctx context.Context) (Report, error) {
 			return p.report, fmt.Errorf("sweep with %s left: %w", left, ErrSweepTooShort)
 		}
 	}
-	walking, cancel := s.Sweeper.before(ctx, sweepReserve)
+	walking, cancel := s.Sweeper.withEarlierDeadline(ctx, sweepReserve)
 	defer cancel()
-	if err := p.begin(walking); err != nil {
+	if err := p.load(walking); err != nil {
 		return p.report, err
 	}
-	p.due(walking)
+	p.notifyDue(walking)
 	err := p.walk(walking)
 	if err == nil && p.whole {
-		err = p.leftovers(walking)
+		err = p.sweepLeftovers(walking)
 	}
 	if walking.Err() != nil && ctx.Err() == nil && !errors.Is(err, ErrSweepStopped) {
 		err = nil // its time is up: the next sweep goes on
 	}
-	err = errors.Join(err, p.lookAgain(ctx), p.end(ctx))
+	err = errors.Join(err, p.inspectSuspects(ctx), p.savePlace(ctx))
 	return p.report, err
 }
 
-// before ends a while before ctx's deadline, if it has one.
-func (sw *Sweeper) before(ctx context.Context, while time.Duration) (context.Context, context.CancelFunc) {
+// withEarlierDeadline ends that long before the deadline of ctx, if it has one.
+func (sw *Sweeper) withEarlierDeadline(ctx context.Context, while time.Duration) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return context.WithCancel(ctx)
@@ -134,7 +134,7 @@ type pass struct {
 	running  map[string]*runner
 	from, at place
 	whole    bool // this sweep has begun the round
-	suspects []suspect
+	suspects []suspectRun
 	failures int // in a row
 	report   Report
 }
@@ -145,8 +145,8 @@ type runner struct {
 	owner   bool // of an open run
 }
 
-// begin reads where to go on, and all executions that run.
-func (p *pass) begin(ctx context.Context) error {
+// load reads where to go on, and all executions that run.
+func (p *pass) load(ctx context.Context) error {
 	var err error
 	if p.from, err = readPlace(ctx, p.Sweeper.Table); err != nil {
 		return err
@@ -169,10 +169,10 @@ func (p *pass) begin(ctx context.Context) error {
 
 // lists are what a round goes through for each tenant. Each takes a page and gives the cursor of the next one.
 var lists = []func(p *pass, ctx context.Context) (next string, err error){
-	func(p *pass, ctx context.Context) (string, error) { return p.heads(ctx, run.RunRunning) },
-	func(p *pass, ctx context.Context) (string, error) { return p.heads(ctx, run.RunWaiting) },
-	(*pass).requests,
-	(*pass).ends,
+	func(p *pass, ctx context.Context) (string, error) { return p.sweepHeads(ctx, run.RunRunning) },
+	func(p *pass, ctx context.Context) (string, error) { return p.sweepHeads(ctx, run.RunWaiting) },
+	(*pass).sweepRequests,
+	(*pass).sweepEnds,
 }
 
 // walk goes through the lists of all tenants, from where the last sweep ended.
@@ -211,16 +211,16 @@ func each[T any](ctx context.Context, p *pass, items []T, check func(T) (FailedR
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err := p.note(f, r); err != nil {
+		if err := p.noteResult(f, r); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// note keeps what became of a check. It fails when nothing works any more; an item that cannot be read is no sign of
+// noteResult records the result of a check. It fails when nothing works any more; an unreadable item is no sign of
 // that.
-func (p *pass) note(f FailedRepair, r Repair) error {
+func (p *pass) noteResult(f FailedRepair, r Repair) error {
 	if f.Err == nil {
 		p.failures = 0
 		if r != RepairNone {
@@ -229,7 +229,7 @@ func (p *pass) note(f FailedRepair, r Repair) error {
 		return nil
 	}
 	p.report.Failed = append(p.report.Failed, f)
-	if final(f.Err) {
+	if isFinal(f.Err) {
 		return nil
 	}
 	if p.failures++; p.failures >= maxFailures {
@@ -238,23 +238,23 @@ func (p *pass) note(f FailedRepair, r Repair) error {
 	return nil
 }
 
-// spare notes items of a list that cannot be read, and lets the sweep go on with the others. It returns any other
-// error.
-func (p *pass) spare(err error) error {
+// noteUnreadable records items of a list that cannot be read, so that the sweep goes on with the others. It returns any
+// other error.
+func (p *pass) noteUnreadable(err error) error {
 	if errors.Is(err, store.ErrDamaged) {
-		return p.note(FailedRepair{Tenant: p.at.Tenant, Err: err}, RepairNone)
+		return p.noteResult(FailedRepair{Tenant: p.at.Tenant, Err: err}, RepairNone)
 	}
 	return err
 }
 
-// heads compares a page of runs with the executions, repairs those that disagree, and counts those that wait.
-func (p *pass) heads(ctx context.Context, status run.RunStatus) (next string, err error) {
+// sweepHeads compares a page of runs with the executions, repairs those that disagree, and counts those that wait.
+func (p *pass) sweepHeads(ctx context.Context, status run.RunStatus) (next string, err error) {
 	heads, next, err := p.Sweeper.Journal.List(ctx, p.at.Tenant, status, sweepPage, p.at.Cursor)
-	if err := p.spare(err); err != nil {
+	if err := p.noteUnreadable(err); err != nil {
 		return "", err
 	}
 	err = each(ctx, p, heads, func(h store.Head) (FailedRepair, Repair) {
-		r, err := p.check(ctx, h)
+		r, err := p.checkHead(ctx, h)
 		return FailedRepair{Tenant: h.Tenant, Run: h.Run, Err: err}, r
 	})
 	if err != nil || status != run.RunWaiting {
@@ -269,13 +269,13 @@ func (p *pass) heads(ctx context.Context, status run.RunStatus) (next string, er
 	return next, nil
 }
 
-// check repairs a run whose view and execution disagree. Its journal is read only then.
-func (p *pass) check(ctx context.Context, h store.Head) (Repair, error) {
+// checkHead repairs a run whose view and execution disagree. Only then is its journal read.
+func (p *pass) checkHead(ctx context.Context, h store.Head) (Repair, error) {
 	e, runs := p.running[h.Owner]
 	if runs {
 		e.owner = true
 	}
-	if p.Sweeper.Clock.Now().Sub(h.UpdatedAt) < settling {
+	if p.Sweeper.Clock.Now().Sub(h.UpdatedAt) < settleTime {
 		return RepairNone, nil
 	}
 	p.report.Checked++
@@ -284,7 +284,7 @@ func (p *pass) check(ctx context.Context, h store.Head) (Repair, error) {
 			return RepairNone, err
 		}
 	}
-	r, sus, err := p.Sweeper.look(ctx, h.Tenant, h.Run, nil)
+	r, sus, err := p.Sweeper.inspect(ctx, h.Tenant, h.Run, nil)
 	if sus != nil {
 		p.suspects = append(p.suspects, *sus)
 	}
@@ -297,44 +297,44 @@ func (p *pass) wakeOwed(ctx context.Context, h store.Head) (bool, error) {
 	if h.Status != run.RunWaiting || h.Token == "" {
 		return false, nil
 	}
-	if overdue(h.Expires, p.Sweeper.Clock.Now()) {
+	if isOverdue(h.Expires, p.Sweeper.Clock.Now()) {
 		return true, nil
 	}
 	return p.Sweeper.Journal.SlotTaken(ctx, h.Tenant, h.Run, h.Drained+1)
 }
 
-// requests counts the calls on a page of requests to people whose outcome is unknown, and has people told of requests
-// of which nobody began to tell.
-func (p *pass) requests(ctx context.Context) (next string, err error) {
+// sweepRequests counts the unknown outcomes on a page of requests, and notifies people of requests that nobody was told
+// of.
+func (p *pass) sweepRequests(ctx context.Context) (next string, err error) {
 	asked, next, err := approval.List(ctx, p.Sweeper.Table, p.at.Tenant, approval.Pending, sweepPage, p.at.Cursor)
-	if err := p.spare(err); err != nil {
+	if err := p.noteUnreadable(err); err != nil {
 		return "", err
 	}
 	for _, a := range asked {
 		if a.Kind == approval.KindOutcome {
 			p.at.Waiting.OutcomesUnknown++
 		}
-		if p.Notices == nil || p.Sweeper.Clock.Now().Sub(a.RequestedAt) < settling { // whoever made it tells
+		if p.Notices == nil || p.Sweeper.Clock.Now().Sub(a.RequestedAt) < settleTime { // whoever made it tells
 			continue
 		}
-		if p.told(p.Notices.Ensure(ctx, a)); ctx.Err() != nil {
+		if p.addNotified(p.Notices.Ensure(ctx, a)); ctx.Err() != nil {
 			return "", ctx.Err()
 		}
 	}
 	return next, nil
 }
 
-// ends goes on with what is owed behind the ends on a page, less those of the last minute. An execution that cleans up
-// has twice the time of the one before it.
-func (p *pass) ends(ctx context.Context) (next string, err error) {
+// sweepEnds continues what is owed after the ends on a page, without those of the last minute. Each cleanup execution
+// has twice the time of the one before.
+func (p *pass) sweepEnds(ctx context.Context) (next string, err error) {
 	r := store.Range{PK: owedIndex(p.at.Tenant), Index: true, Limit: sweepPage, Cursor: p.at.Cursor}
 	ends, next, err := store.ReadPage(ctx, p.Sweeper.Table, r, func(it store.Item) (store.Item, error) { return it, checkOwed(it) })
-	if err := p.spare(err); err != nil {
+	if err := p.noteUnreadable(err); err != nil {
 		return "", fmt.Errorf("list ends that are owed: %w", err)
 	}
 	now := p.Sweeper.Clock.Now().UnixMilli()
 	ends = slices.DeleteFunc(ends, func(it store.Item) bool {
-		return now-it.Attrs[attrAt].Int() < settling.Milliseconds()<<min(it.Attrs[attrTries].Int(), maxCleanups)
+		return now-it.Attrs[attrAt].Int() < settleTime.Milliseconds()<<min(it.Attrs[attrTries].Int(), maxCleanups)
 	})
 	return next, each(ctx, p, ends, func(it store.Item) (FailedRepair, Repair) {
 		r, err := p.Sweeper.repairEnd(ctx, p.at.Tenant, it.IndexSort)
@@ -342,11 +342,10 @@ func (p *pass) ends(ctx context.Context) (next string, err error) {
 	})
 }
 
-// leftovers looks at the executions that own no open run: they end by themselves, or are stopped. Which run one is for,
-// its input says.
-func (p *pass) leftovers(ctx context.Context) error {
+// sweepLeftovers waits for, or stops, executions that own no open run. Their input says which run they are for.
+func (p *pass) sweepLeftovers(ctx context.Context) error {
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(p.running)), func(name string) bool {
-		return p.running[name].owner || p.Sweeper.Clock.Now().Sub(p.running[name].started) < settling
+		return p.running[name].owner || p.Sweeper.Clock.Now().Sub(p.running[name].started) < settleTime
 	})
 	return each(ctx, p, names, func(name string) (f FailedRepair, r Repair) {
 		f.Execution = name
@@ -365,15 +364,15 @@ func (p *pass) leftovers(ctx context.Context) error {
 	})
 }
 
-// lookAgain gives the executions of all suspects the same minute, and then takes over the runs that are still what they were, as many as
-// there is time for. The others stay as they are until a sweep finds them again.
-func (p *pass) lookAgain(ctx context.Context) error {
+// inspectSuspects gives all suspects the same minute, then takes over the runs that have not moved, as many as there is
+// time for. A later sweep finds the others again.
+func (p *pass) inspectSuspects(ctx context.Context) error {
 	if len(p.suspects) == 0 {
 		return nil
 	}
-	looking, cancel := p.Sweeper.before(ctx, sweepEnd)
+	looking, cancel := p.Sweeper.withEarlierDeadline(ctx, sweepEnd)
 	defer cancel()
-	if err := p.Sweeper.Clock.Sleep(looking, settling); err != nil && ctx.Err() != nil {
+	if err := p.Sweeper.Clock.Sleep(looking, settleTime); err != nil && ctx.Err() != nil {
 		return fmt.Errorf("sweep: %w", err)
 	}
 	for i, sus := range p.suspects {
@@ -381,11 +380,11 @@ func (p *pass) lookAgain(ctx context.Context) error {
 			p.report.Left = int64(len(p.suspects) - i)
 			return nil
 		}
-		r, _, err := p.Sweeper.look(looking, sus.tenant, sus.run, &sus)
+		r, _, err := p.Sweeper.inspect(looking, sus.tenant, sus.run, &sus)
 		if err != nil && looking.Err() != nil {
 			continue // what was begun is found again
 		}
-		if err := p.note(FailedRepair{Tenant: sus.tenant, Run: sus.run, Err: err}, r); err != nil {
+		if err := p.noteResult(FailedRepair{Tenant: sus.tenant, Run: sus.run, Err: err}, r); err != nil {
 			return err
 		}
 	}
@@ -396,10 +395,9 @@ func (p *pass) lookAgain(ctx context.Context) error {
 // one.
 const maxDue = 1000
 
-// due does what is due about requests to people. It comes first in a sweep, and is of all tenants at once: a reminder
-// does not wait for a round. It takes half of the time there is at most: runs that stand still are worse than people
-// who are told late.
-func (p *pass) due(ctx context.Context) {
+// notifyDue sends what is due about requests to people, for all tenants and first in a sweep: a reminder does not wait
+// for a round. It takes at most half of the time, because a stopped run is worse than a late message.
+func (p *pass) notifyDue(ctx context.Context) {
 	if p.Notices == nil {
 		return
 	}
@@ -408,11 +406,11 @@ func (p *pass) due(ctx context.Context) {
 		defer cancel()
 		ctx = half
 	}
-	p.told(p.Notices.Due(ctx, maxDue))
+	p.addNotified(p.Notices.Due(ctx, maxDue))
 }
 
-// told adds up what was done. What could not be is no sign that runs cannot be repaired, and stops nothing.
-func (p *pass) told(did map[string]int64, err error) {
+// addNotified adds up the notifications. Failures among them stop nothing.
+func (p *pass) addNotified(did map[string]int64, err error) {
 	for what, n := range did {
 		p.report.Told[what] += n
 	}
@@ -445,9 +443,9 @@ func readPlace(ctx context.Context, t store.Table) (place, error) {
 	return p, nil
 }
 
-// end keeps the place, or forgets it when the round has ended. Of two sweeps at once the last one's holds; both have
-// repaired what is before it.
-func (p *pass) end(ctx context.Context) error {
+// savePlace stores the place, or deletes it when the round has ended. Of two sweeps at once the last one's place holds;
+// both have repaired what is before it.
+func (p *pass) savePlace(ctx context.Context) error {
 	if p.report.Complete {
 		p.at = place{}
 	}

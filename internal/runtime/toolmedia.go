@@ -18,27 +18,27 @@ const (
 	maxMediaName = 200           // runes
 )
 
-// kept is a result's media as they are stored, and what the model is told of those that are not.
-type kept struct {
+// storedMedia is a result's media as they are stored, with notices to the model about those that are not.
+type storedMedia struct {
 	media   []run.Media
 	notices []string
 	inline  int // bytes of base64 so far
 	total   int // bytes before base64 so far
 }
 
-// keep stores what stands in no entry as blobs, before the entry that points at them, and says what the entry holds. What cannot be
-// kept is left out with a notice: what a tool did is done, whatever it gave. An error is the store's.
-func (r *round) keep(ctx context.Context, media []run.Media) (kept, error) {
-	var k kept
+// storeMedia stores media that fit no entry as blobs, before the entry that points at them. Media that cannot be kept
+// are left out with a notice, because the call has happened. Errors are the store's.
+func (r *round) storeMedia(ctx context.Context, media []run.Media) (storedMedia, error) {
+	var k storedMedia
 	for i, m := range media {
 		if i == agent.MaxMessageMedia {
 			k.notices = append(k.notices, fmt.Sprintf("[%d more media are left out: one result has at most %d]", len(media)-i, i))
 			break
 		}
 		m.Name = shortName(m.Name)
-		stored, why, err := r.keepOne(ctx, &k, m)
+		stored, why, err := r.storeOneMedia(ctx, &k, m)
 		if err != nil {
-			return kept{}, err
+			return storedMedia{}, err
 		}
 		if why != "" {
 			k.notices = append(k.notices, agent.TextMediaLeftOut(m, why))
@@ -49,8 +49,8 @@ func (r *round) keep(ctx context.Context, media []run.Media) (kept, error) {
 	return k, nil
 }
 
-// keepOne is one of them as it is stored, or why it cannot be.
-func (r *round) keepOne(ctx context.Context, k *kept, m run.Media) (stored run.Media, why string, err error) {
+// storeOneMedia stores one of them, or says why not.
+func (r *round) storeOneMedia(ctx context.Context, k *storedMedia, m run.Media) (stored run.Media, why string, err error) {
 	if err := m.Check(); err != nil {
 		return m, err.Error(), nil
 	}

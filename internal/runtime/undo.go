@@ -35,14 +35,14 @@ func (st *Starter) Undo(ctx context.Context, u Undo) (s run.AgentState, again bo
 	}
 	runID := undoRun(&l.State, u.Call)
 	if there, err := st.Journal.Load(ctx, u.Tenant, runID); err == nil {
-		return there.State, true, st.launch(ctx, &there.State)
+		return there.State, true, st.startExecution(ctx, &there.State)
 	} else if !errors.Is(err, store.ErrNoRun) {
 		return run.AgentState{}, false, fmt.Errorf("undo: %w", err)
 	}
 	if s, err = st.undo(ctx, u, l.State, runID); err != nil {
 		return run.AgentState{}, false, err
 	}
-	return s, false, st.launch(ctx, &s)
+	return s, false, st.startExecution(ctx, &s)
 }
 
 // undoRun is the id of the run that takes a call back.
@@ -63,9 +63,9 @@ func (st *Starter) undo(ctx context.Context, u Undo, past run.AgentState, runID 
 	if err != nil {
 		return run.AgentState{}, err
 	}
-	if before, err := st.past(ctx, &past); err != nil {
+	if before, err := st.originState(ctx, &past); err != nil {
 		return run.AgentState{}, err
-	} else if inherited(before, u.Call) {
+	} else if isInherited(before, u.Call) {
 		return run.AgentState{}, fmt.Errorf("undo call %s of run %s, which began from run %s: %w", u.Call, u.Run, past.From.Run, ErrNotItsOwn)
 	}
 	use, err := st.undoCall(ctx, u.Tenant, def, c)
@@ -75,7 +75,7 @@ func (st *Starter) undo(ctx context.Context, u Undo, past run.AgentState, runID 
 	first := run.RunStarted{
 		Tenant: u.Tenant, Run: runID, Agent: past.Agent, Version: past.Version, Definition: past.Definition, HooksVersion: past.HooksVersion,
 		Owner: ExecutionName(runID, 0), Subject: past.Subject, AccessControl: past.AccessControl, MaxInteractions: def.Limits.Interactions, From: &from,
-		By: together([]string{u.By}, past.By),
+		By: mergePeople([]string{u.By}, past.By),
 	}
 	body, err := json.Marshal(struct{ UndoOf, Call string }{u.Run, u.Call}) // who asks is no part of the digest (R2)
 	if err != nil {
@@ -124,11 +124,11 @@ func (p Ports) Undos(
 		}
 		if past == nil {
 			var err error
-			if past, err = p.past(ctx, s); err != nil {
+			if past, err = p.originState(ctx, s); err != nil {
 				return nil, err
 			}
 		}
-		if inherited(past, id) {
+		if isInherited(past, id) {
 			undos[id] = &CallUndo{Reason: "it is taken back where it was made, in run " + s.From.Run + " or before it"}
 			continue
 		}
@@ -152,8 +152,8 @@ func (p Ports) Undos(
 	return undos, nil
 }
 
-// past is the run that s began from, as it was then; of one that began by itself, a run without calls.
-func (p Ports) past(ctx context.Context, s *run.AgentState) (*run.AgentState, error) {
+// originState is the state that s began from. A run that continues none began without calls.
+func (p Ports) originState(ctx context.Context, s *run.AgentState) (*run.AgentState, error) {
 	if s.From == nil {
 		return &run.AgentState{}, nil
 	}
@@ -164,8 +164,8 @@ func (p Ports) past(ctx context.Context, s *run.AgentState) (*run.AgentState, er
 	return &past, nil
 }
 
-// inherited reports whether a call was settled in the past of its run.
-func inherited(past *run.AgentState, call string) bool {
+// isInherited reports whether a call was settled before its run began.
+func isInherited(past *run.AgentState, call string) bool {
 	c, had := past.Call(call)
 	return had && !c.Open()
 }

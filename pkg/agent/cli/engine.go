@@ -192,11 +192,11 @@ func (e *engine) drain(ctx context.Context) {
 	if e.home.Drain(soon) == nil {
 		return
 	}
-	if runs := e.home.UnderWay(); len(runs) > 0 {
+	if runs := e.home.ActiveRuns(); len(runs) > 0 {
 		e.p.note("countersign: what is under way of run %s has %s to end; Ctrl-C ends at once", strings.Join(runs, ", "), e.p.graceful())
 	}
 	if e.home.Drain(ctx) != nil {
-		e.p.note("countersign: what is under way of run %s is cut off; whoever carries it on finds out what became of it", strings.Join(e.home.UnderWay(), ", "))
+		e.p.note("countersign: what is under way of run %s is cut off; whoever carries it on finds out what became of it", strings.Join(e.home.ActiveRuns(), ", "))
 	}
 }
 

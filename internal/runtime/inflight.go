@@ -37,53 +37,53 @@ type execution struct {
 	late    run.Event // the event as it comes through the inbox, once it has to: the same at every try; nil = not yet
 }
 
-// flight is what one invocation has in the air and in its hands. Safe for concurrent use.
-type flight struct {
-	clock  clock.Clock
-	signal clock.Signal
-	mu     sync.Mutex
-	air    map[string]*execution
-	hands  []*execution // finished, not yet stored
+// inflight holds the calls of one invocation that run, and the results it has not stored yet. Safe for concurrent use.
+type inflight struct {
+	clock    clock.Clock
+	signal   clock.Signal
+	mu       sync.Mutex
+	running  map[string]*execution
+	finished []*execution // finished, not yet stored
 }
 
-func newFlight(c clock.Clock) *flight {
-	return &flight{clock: c, signal: c.NewSignal(), air: map[string]*execution{}}
+func newInflight(c clock.Clock) *inflight {
+	return &inflight{clock: c, signal: c.NewSignal(), running: map[string]*execution{}}
 }
 
-func (f *flight) has(id string) bool {
+func (f *inflight) has(id string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, x := range f.hands {
+	for _, x := range f.finished {
 		if x.call.ID == id {
 			return true
 		}
 	}
-	return f.air[id] != nil
+	return f.running[id] != nil
 }
 
-func (f *flight) running() int {
+func (f *inflight) count() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.air)
+	return len(f.running)
 }
 
-func (f *flight) empty() bool {
+func (f *inflight) isEmpty() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.air) == 0 && len(f.hands) == 0
+	return len(f.running) == 0 && len(f.finished) == 0
 }
 
-func (f *flight) took(x *execution) {
+func (f *inflight) add(x *execution) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.air[x.call.ID] = x
+	f.running[x.call.ID] = x
 }
 
-func (f *flight) landed(x *execution, e run.Event) {
+func (f *inflight) finish(x *execution, e run.Event) {
 	f.mu.Lock()
 	x.event, x.size = e, eventSize(e)
-	delete(f.air, x.call.ID)
-	f.hands = append(f.hands, x)
+	delete(f.running, x.call.ID)
+	f.finished = append(f.finished, x)
 	f.mu.Unlock()
 	f.signal.Notify()
 }
@@ -111,18 +111,18 @@ func mediaSize(media []run.Media) int {
 	return n
 }
 
-// finishedNow is what has landed and is not stored; it stays in hand until stored says otherwise.
-func (f *flight) finishedNow() []*execution {
+// results returns the finished calls. They stay until remove takes them away.
+func (f *inflight) results() []*execution {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return append([]*execution(nil), f.hands...)
+	return append([]*execution(nil), f.finished...)
 }
 
-func (f *flight) stored(done []*execution) {
+func (f *inflight) remove(done []*execution) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var left []*execution
-	for _, x := range f.hands {
+	for _, x := range f.finished {
 		keep := true
 		for _, d := range done {
 			keep = keep && d != x
@@ -131,21 +131,21 @@ func (f *flight) stored(done []*execution) {
 			left = append(left, x)
 		}
 	}
-	f.hands = left
+	f.finished = left
 }
 
 // wait returns nil once something has landed; clock.ErrTimeout after limit (0 = none).
-func (f *flight) wait(ctx context.Context, limit time.Duration) error {
-	if len(f.finishedNow()) > 0 {
+func (f *inflight) wait(ctx context.Context, limit time.Duration) error {
+	if len(f.results()) > 0 {
 		return nil
 	}
 	return f.signal.Wait(ctx, limit)
 }
 
-// group gives what is about to land a moment, so that what finishes together is committed together.
-func (f *flight) group(ctx context.Context, within time.Duration) {
+// waitForNeighbours waits a moment for other calls, so that what finishes together is committed together.
+func (f *inflight) waitForNeighbours(ctx context.Context, within time.Duration) {
 	until := f.clock.Now().Add(within)
-	for f.running() > 0 {
+	for f.count() > 0 {
 		left := until.Sub(f.clock.Now())
 		if left <= 0 || f.signal.Wait(ctx, left) != nil {
 			return
@@ -153,9 +153,9 @@ func (f *flight) group(ctx context.Context, within time.Duration) {
 	}
 }
 
-// busy are the tools of the calls that are under way, and of those that the plan is to launch or that this invocation has claimed, by id:
-// one that is claimed and has not landed runs, or is about to.
-func (r *round) busy(p *batchPlan) []string {
+// runningTools are the tools of the calls that run, that the plan launches, or that this invocation has claimed and not
+// finished.
+func (r *round) runningTools(p *batchPlan) []string {
 	running := map[string]string{}
 	for _, c := range p.draft.State.Live {
 		if c.Status == run.StatusRunning && c.Claim == r.inv.Writer {
@@ -165,9 +165,9 @@ func (r *round) busy(p *batchPlan) []string {
 	for _, c := range p.launch {
 		running[c.ID] = c.Tool
 	}
-	r.flight.mu.Lock()
-	defer r.flight.mu.Unlock()
-	for id, x := range r.flight.air {
+	r.inflight.mu.Lock()
+	defer r.inflight.mu.Unlock()
+	for id, x := range r.inflight.running {
 		running[id] = x.call.Tool
 	}
 	return slices.Collect(maps.Values(running))
@@ -177,7 +177,7 @@ func (r *round) busy(p *batchPlan) []string {
 func (r *round) launch(ctx context.Context, p *batchPlan) {
 	for _, c := range p.launch {
 		x := &execution{call: c, claimed: c.Claim != ""}
-		r.flight.took(x)
+		r.inflight.add(x)
 		if c.Service {
 			send, err := r.outgoing(c, &p.draft.State) // of the state as it is now: the round goes on beside it
 			r.Clock.Go(func() { r.sendOut(ctx, x, send, err) })
@@ -185,7 +185,7 @@ func (r *round) launch(ctx context.Context, p *batchPlan) {
 		}
 		entered := r.toolCall(c, &p.draft.State)
 		t, ok := r.tool(c, &p.draft.State)
-		r.Clock.Go(func() { r.flight.landed(x, r.enter(ctx, c, entered, t, ok)) })
+		r.Clock.Go(func() { r.inflight.finish(x, r.runTool(ctx, c, entered, t, ok)) })
 	}
 }
 
@@ -199,37 +199,37 @@ func (r *round) toolCall(c run.Call, s *run.AgentState) tool.Call {
 	}
 }
 
-// enter runs a tool to its end or its deadline and says what is to be stored. A tool that cannot be repeated and ran out
-// of time, or whose answer was lost, may or may not have happened.
-func (r *round) enter(ctx context.Context, c run.Call, entered tool.Call, t tool.Tool, known bool) run.Event {
+// runTool calls a tool until it ends or its deadline passes, and returns the event to store. It returns nil if the
+// outcome is unknown: a non-idempotent tool timed out, or its answer was lost.
+func (r *round) runTool(ctx context.Context, c run.Call, entered tool.Call, t tool.Tool, known bool) run.Event {
 	if !known {
 		return run.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: run.WhyUnknownTool,
 			Content: "The tool " + c.Name + " is not part of this deployment."}
 	}
-	a := r.attempts(ctx, t, c, entered)
-	if fact, changed := r.changed(c, a.err); changed {
-		return r.lose(ctx, c, fact)
+	a := r.enterUntilDone(ctx, t, c, entered)
+	if fact, changed := r.changedTool(c, a.err); changed {
+		return r.noteChanged(ctx, c, fact)
 	}
 	switch {
-	case c.Effect == run.EffectNonIdempotent && a.unsure():
+	case c.Effect == run.EffectNonIdempotent && a.isUnsure():
 		return nil
-	case a.ranOut:
+	case a.timedOut:
 		return run.CallFinished{
-			Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: run.WhyTimeout, Content: a.text(agent.TextTimeout(c.Name)), Entered: a.entered(),
+			Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: run.WhyTimeout, Content: a.errorText(agent.TextTimeout(c.Name)), Entered: a.reportedEntries(),
 		}
 	case a.err != nil:
-		a.result = agent.ToolResultData{Content: a.text(c.Name + " failed: " + run.Bounded(a.err.Error())), IsError: true}
+		a.result = agent.ToolResultData{Content: a.errorText(c.Name + " failed: " + run.Bounded(a.err.Error())), IsError: true}
 	}
-	e, err := r.wordOf(context.WithoutCancel(ctx), t, c, checkedPatch(c, entered.State, a.result))
+	e, err := r.toolEventOf(context.WithoutCancel(ctx), t, c, withCheckedPatch(c, entered.State, a.result))
 	if err != nil {
 		e = run.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: run.WhyToolError,
 			Content: "The tool ran, but its result could not be stored."}
 	}
-	return enteredOften(e, a.entered())
+	return withEntries(e, a.reportedEntries())
 }
 
-// enteredOften is the fact with how often its tool was entered.
-func enteredOften(e run.Event, n int) run.Event {
+// withEntries adds how often the tool was called.
+func withEntries(e run.Event, n int) run.Event {
 	switch e := e.(type) {
 	case run.CallFinished:
 		e.Entered = n
@@ -257,8 +257,9 @@ func (r *round) timeout(ctx context.Context, c run.Call) time.Duration {
 // errPanicked is the error of a tool that panicked. What it panicked with may hold anything, so nobody is told.
 var errPanicked = errors.New("it panicked")
 
-// call enters the tool and gives up on it when ctx ends, also if the tool does not: then what it does later is lost.
-func call(ctx context.Context, clk clock.Clock, t tool.Tool, c tool.Call) (agent.ToolResultData, error) {
+// callTool calls the tool and returns when ctx ends, even if the tool does not return. What the tool does after that is
+// lost.
+func callTool(ctx context.Context, clk clock.Clock, t tool.Tool, c tool.Call) (agent.ToolResultData, error) {
 	var res agent.ToolResultData
 	err := errPanicked
 	done := clk.NewSignal()
@@ -285,9 +286,9 @@ func call(ctx context.Context, clk clock.Clock, t tool.Tool, c tool.Call) (agent
 	return res, err
 }
 
-// checkedPatch is the result with what the tool changed of the state it saw, or, where that cannot be, as the error that says so: the tool
-// has run, and nothing is changed. A call that failed or suspends changes nothing either.
-func checkedPatch(c run.Call, view json.RawMessage, res agent.ToolResultData) agent.ToolResultData {
+// withCheckedPatch returns the result with the tool's state patch if the patch applies, else an error result that says
+// why. A failed or suspended call changes no state.
+func withCheckedPatch(c run.Call, view json.RawMessage, res agent.ToolResultData) agent.ToolResultData {
 	if res.IsError || res.Suspend != nil {
 		res.Patch = nil
 	}
@@ -298,24 +299,25 @@ func checkedPatch(c run.Call, view json.RawMessage, res agent.ToolResultData) ag
 	return res
 }
 
-// word is what a tool said, as it is stored: its result, or what it asks people. A question that nobody could be asked is an error of the
-// tool's.
-func (r *round) word(ctx context.Context, c run.Call, res agent.ToolResultData) (run.Event, error) {
+// toolEvent is the event of what a tool returned: its result, or its question to people. A question that cannot be
+// shown is an error of the tool.
+func (r *round) toolEvent(ctx context.Context, c run.Call, res agent.ToolResultData) (run.Event, error) {
 	if res.Suspend == nil {
-		return r.finished(ctx, c, res)
+		return r.resultEvent(ctx, c, res)
 	}
 	t, err := policy.Checked(*res.Suspend)
 	if err == nil {
-		err = r.answerable(t)
+		err = r.checkAnswerSchema(t)
 	}
 	if err != nil {
-		return r.finished(ctx, c, agent.ToolResultData{Content: c.Name + " asked for input in a way that cannot be shown: " + run.Bounded(err.Error()), IsError: true})
+		return r.resultEvent(ctx, c, agent.ToolResultData{Content: c.Name + " asked for input in a way that cannot be shown: " + run.Bounded(err.Error()), IsError: true})
 	}
 	return run.CallSuspended{Call: c.ID, For: run.ForInput, Ticket: &t, Ran: c.Claim == ""}, nil
 }
 
-// answerable reports what is wrong with the schema of a ticket's answer: one that nothing can be checked against would refuse every answer.
-func (r *round) answerable(t run.Ticket) error {
+// checkAnswerSchema reports what is wrong with the schema of a ticket's answer. A broken schema would refuse every
+// answer.
+func (r *round) checkAnswerSchema(t run.Ticket) error {
 	if t.ResponseSchema == nil {
 		return nil
 	}
@@ -326,10 +328,10 @@ func (r *round) answerable(t run.Ticket) error {
 	return nil
 }
 
-// finished is a tool's result as it is stored: valid text and media, as much of the text as the agent's context takes, with what is long in
-// blobs, and what a person changed said first.
-func (r *round) finished(ctx context.Context, c run.Call, res agent.ToolResultData) (run.CallFinished, error) {
-	k, err := r.keep(ctx, res.Media)
+// resultEvent is a tool's result as it is stored: valid text and media, cut to the agent's limit, long parts in blobs,
+// and a note in front if a person edited the arguments.
+func (r *round) resultEvent(ctx context.Context, c run.Call, res agent.ToolResultData) (run.CallFinished, error) {
+	k, err := r.storeMedia(ctx, res.Media)
 	if err != nil {
 		return run.CallFinished{}, fmt.Errorf("store media of call %s: %w", c.ID, err)
 	}
@@ -338,16 +340,16 @@ func (r *round) finished(ctx context.Context, c run.Call, res agent.ToolResultDa
 	if notice != "" {
 		k.notices = append([]string{notice}, k.notices...)
 	}
-	text, whole := r.shortened(ctx, c.ID, text)
+	text, whole := r.cutToolResult(ctx, c.ID, text)
 	e := run.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: res.IsError, Content: resultText(c, text, k), Media: k.media, Patch: res.Patch, Whole: whole}
 	if res.IsError {
 		e.Reason = run.WhyToolError
 	}
-	return r.stored(ctx, c, e)
+	return r.storeResult(ctx, c, e)
 }
 
-// stored is a result as its entry holds it: a long text is in a blob.
-func (r *round) stored(ctx context.Context, c run.Call, e run.CallFinished) (run.CallFinished, error) {
+// storeResult moves a long text into a blob.
+func (r *round) storeResult(ctx context.Context, c run.Call, e run.CallFinished) (run.CallFinished, error) {
 	if run.StoredLen(e.Content) <= maxInline {
 		return e, nil
 	}
@@ -361,14 +363,14 @@ func (r *round) stored(ctx context.Context, c run.Call, e run.CallFinished) (run
 
 // resultText is what the model reads of a result: the tool's own words, or which media it gave; what a person changed before, and what
 // was left out behind.
-func resultText(c run.Call, text string, k kept) string {
+func resultText(c run.Call, text string, k storedMedia) string {
 	if text == "" && len(k.media) > 0 {
 		text = agent.TextMedia(k.media)
 	}
 	if text == "" {
 		text = agent.TextNothing(c.Name)
 	}
-	text = edited(c, text)
+	text = withEditNote(c, text)
 	for _, notice := range k.notices {
 		if text != "" {
 			text += "\n"
@@ -378,8 +380,8 @@ func resultText(c run.Call, text string, k kept) string {
 	return text
 }
 
-// edited is a result with what a person changed of its call's arguments said first.
-func edited(c run.Call, text string) string {
+// withEditNote puts a note before the result if a person edited the call's arguments.
+func withEditNote(c run.Call, text string) string {
 	if by := c.Editor(); by != "" {
 		return agent.TextEdited(by, string(c.Input)) + text
 	}
