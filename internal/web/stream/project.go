@@ -60,7 +60,9 @@ func (p *projection) project(fact run.Event) {
 	case run.RunStarted:
 		p.started()
 	case run.InputReceived:
-		p.input(f)
+		if !f.Starts && p.after.Drained != p.before.Drained {
+			p.activity("user_input", InputContent{By: f.By, Messages: f.Blocks})
+		}
 	case run.Replied:
 		p.replied(f)
 	case run.Evicted:
@@ -120,12 +122,6 @@ func (p *projection) add(t Type, n int64, data any) {
 	e := newEvent(&p.after, t, p.entry.Time.Truncate(time.Millisecond))
 	e.Seq, e.Step, e.Data = p.entry.Seq, stepID(n), data
 	p.out = append(p.out, e)
-}
-
-func (p *projection) fail(err error) {
-	if p.err == nil {
-		p.err = err
-	}
 }
 
 // message is the id of the message that the fact adds.
@@ -189,19 +185,15 @@ func (p *projection) start(resumed bool) {
 func (p *projection) conversation(evicted bool) {
 	list := p.after.Messages.All()
 	messages, err := run.MarshalMessages(list, p.after.Inferences)
-	p.fail(err)
+	p.err = cmp.Or(p.err, err)
 	p.add(MessagesSnapshot, 0, MessagesSnapshotData{
 		Messages: messages, Summary: p.after.SummaryShown(), evicted: evicted, list: list,
 	})
 }
 
-func (p *projection) input(f run.InputReceived) {
-	if f.Starts || p.after.Drained == p.before.Drained {
-		return
-	}
-	p.add(ActivitySnapshot, 0, ActivitySnapshotData{
-		Message: p.message(), Kind: "user_input", Content: InputContent{By: f.By, Messages: f.Blocks}, Replace: true,
-	})
+// activity adds what somebody beside the model did.
+func (p *projection) activity(kind string, content any) {
+	p.add(ActivitySnapshot, 0, ActivitySnapshotData{Message: p.message(), Kind: kind, Content: content, Replace: true})
 }
 
 // requested adds the one request that a batch's blocked calls make.
@@ -213,9 +205,7 @@ func (p *projection) requested(f run.PermissionRequested) {
 	for _, t := range f.Tools {
 		content.Tools = append(content.Tools, RequestedTool{Kind: p.kind(t.Tool), Name: t.Name, Tool: t.Tool, Calls: t.Calls})
 	}
-	p.add(ActivitySnapshot, 0, ActivitySnapshotData{
-		Message: p.message(), Kind: "permission_request", Content: content, Replace: true,
-	})
+	p.activity("permission_request", content)
 }
 
 func (p *projection) parked() {
@@ -271,8 +261,9 @@ func (p *projection) replied(f run.Replied) {
 	}
 	done := InferenceDoneData{
 		Model: f.Model, Usage: f.Usage, Units: f.Units, Requests: f.Requests, Text: f.Text, Stop: f.Stop,
-		TextDropped: f.TextDropped, Duration: p.since(f.At), said: p.said(f),
+		TextDropped: f.TextDropped, Duration: p.since(f.At),
 	}
+	p.say(f, &done)
 	if f.Correction != nil {
 		done.Refused, done.RefusedAs, done.Problem = f.Correction.Text, f.Correction.Kind, f.Correction.Detail
 	}
@@ -292,28 +283,30 @@ func (p *projection) since(at int64) int64 {
 	return max(0, at-p.entry.Time.UnixMilli())
 }
 
-func (p *projection) said(f run.Replied) said {
-	s := said{text: f.Text, sentBack: f.Correction != nil && !f.Correction.GoesOn()}
+// say adds to a reply what the encodings tell of it that the canonical form has in the conversation.
+func (p *projection) say(f run.Replied, done *InferenceDoneData) {
+	done.text, done.sentBack = f.Text, f.Correction != nil && !f.Correction.GoesOn()
 	for _, r := range f.Reasoning {
 		if r.Text != "" {
-			s.thoughts = append(s.thoughts, r.Text)
+			done.thoughts = append(done.thoughts, r.Text)
 		}
 	}
 	if len(f.Calls) == 0 && p.def != nil {
 		t := dialect.TakenApart(p.def, f.Text)
-		s.text = t.Text
+		done.text = t.Text
 		for _, thought := range t.Thoughts {
-			s.written = append(s.written, thought.Text)
+			done.written = append(done.written, thought.Text)
 		}
 	}
-	return s
 }
 
 // stepStart is what the model was asked with. Next says of the run before the reply why the model was asked.
 func (p *projection) stepStart(f run.Replied) StepStartData {
 	s := &p.before
-	d := StepStartData{Message: p.message(), Cycle: Cycle{Max: s.Interactions.Max, Current: s.Interactions.Current}}
-	d.asked = asked{messages: s.Messages.All(), inferences: s.Inferences}
+	d := StepStartData{
+		Message: p.message(), Cycle: Cycle{Max: s.Interactions.Max, Current: s.Interactions.Current},
+		messages: s.Messages.All(), asked: s.Inferences,
+	}
 	if p.def == nil {
 		return d
 	}
@@ -323,11 +316,11 @@ func (p *projection) stepStart(f run.Replied) StepStartData {
 		a.Lifecycle, a.Exhausted = run.LifecycleSummary, true
 	}
 	d.Lifecycle, d.Cycle.Exhausted = a.Lifecycle, a.Exhausted
-	d.asked.output = p.def.Output.Format
-	d.asked.system = p.system(a)
-	r, _ := prompt.BuildRequest(p.def, s, a, d.asked.system)
+	d.output = p.def.Output.Format
+	d.system = p.system(a)
+	r, _ := prompt.BuildRequest(p.def, s, a, d.system)
 	for _, t := range r.Tools {
-		d.asked.tools = append(d.asked.tools, agent.ModelName(t.Name))
+		d.tools = append(d.tools, agent.ModelName(t.Name))
 	}
 	return d
 }
@@ -454,7 +447,7 @@ func (p *projection) pending(c run.Call) (name string, arguments json.RawMessage
 		return "", nil, false
 	}
 	arguments, err := run.MarshalVerbatim(object{"tool_name", c.Name, "tool_args", c.Input})
-	p.fail(err)
+	p.err = cmp.Or(p.err, err)
 	return name, arguments, true
 }
 
@@ -478,8 +471,8 @@ func (p *projection) shared() {
 		return
 	}
 	var was, is map[string]json.RawMessage
-	p.fail(json.Unmarshal(from, &was))
-	p.fail(json.Unmarshal(to, &is))
+	p.err = cmp.Or(p.err, json.Unmarshal(from, &was))
+	p.err = cmp.Or(p.err, json.Unmarshal(to, &is))
 	names := maps.Clone(was)
 	maps.Copy(names, is)
 	var delta []StateOperation
@@ -534,10 +527,8 @@ func preview(c run.Call) string {
 	if c.Result == nil {
 		return ""
 	}
-	if r := []rune(c.Result.Content); len(r) > 200 {
-		return string(r[:200])
-	}
-	return c.Result.Content
+	r := []rune(c.Result.Content)
+	return string(r[:min(200, len(r))])
 }
 
 // spent adds a reply for a plan, which is no step of the run: what it took, and what of it is kept.
