@@ -138,7 +138,6 @@ var causes = []struct {
 	{policy.ErrCallRunning, CallRunning},
 	{policy.ErrUndoing, CallRunning},
 	{runtime.ErrNoSuchCall, CallNotFound},
-	{runtime.ErrNotItsOwn, NotUndoable},
 	{approval.ErrNotFound, ApprovalNotFound},
 	{approval.ErrNoGrant, GrantNotFound},
 	{approval.ErrNoServer, ServerNotFound},
