@@ -117,7 +117,7 @@ func (c *checker) definition(d *Definition) {
 	c.chain(d)
 	c.toolsOf(d.Tools, d.MCP)
 	// Refuse tools that the model could not tell from the one that reads on in results.
-	_, reads := d.readMore()
+	_, reads := d.readMoreTool()
 	for i, t := range d.Tools {
 		if reads && t.ModelName() == ReadMore {
 			c.add(fmt.Sprintf("tools[%d].name", i), t.ModelName()+" is the name of a built-in tool, want another one, or context.keepWhole: false")

@@ -110,7 +110,7 @@ func (c requestCheck) headers(at string, headers map[string]string) {
 	seen := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		path, lower := at+"."+name, strings.ToLower(name)
-		c.that(name != "" && onlyOf(name, "!#$%&'*+-.^_`|~"), path, "got no name of a header field, want one")
+		c.that(name != "" && hasOnly(name, "!#$%&'*+-.^_`|~"), path, "got no name of a header field, want one")
 		c.that(!slices.Contains(ourHeaders, lower), path, "got a header field that is not the tool's to say, want none of that name")
 		c.that(!seen[lower], path, "got a header field a second time, want each once")
 		seen[lower] = true

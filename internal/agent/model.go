@@ -200,11 +200,11 @@ func (c *checker) dialect(d *Definition) {
 	none := d.Text == TextRequireTool && len(d.LoopBreaking()) == 0
 	c.that(!none, "xml.disable", "got every tool that ends a run, want one of them left"+map[bool]string{true: ": " + ToolCompletion}[d.Output.Format == OutputJSON])
 	for i, r := range d.Permission.Rules {
-		ends := slices.Contains(d.reserved(), r.Tool) && r.Verdict != VerdictAllow
+		ends := slices.Contains(d.reservedNames(), r.Tool) && r.Verdict != VerdictAllow
 		c.that(!ends, fmt.Sprintf("permission.rules[%d].tool", i), fmt.Sprintf("got %s, which only ends the run and is nobody's to decide about, want another tool: xml.disable takes it away", r.Tool))
 	}
 	for i, t := range d.Tools {
-		taken := slices.Contains(d.reserved(), t.ModelName())
+		taken := slices.Contains(d.reservedNames(), t.ModelName())
 		c.that(!taken, fmt.Sprintf("tools[%d].name", i), fmt.Sprintf("got %s, which is %s to the model, want another name: text: require_tool has that tool of itself", t.Name, t.ModelName()))
 	}
 }
@@ -338,7 +338,7 @@ func ValidText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 func (r Request) WithNotices() Request {
 	r = r.Prompted().withTurn()
 	if len(r.Late) > 0 {
-		r.Messages = append(r.Messages[:len(r.Messages):len(r.Messages)], r.Once(textLate(r.Messages, r.Late)))
+		r.Messages = append(r.Messages[:len(r.Messages):len(r.Messages)], r.Once(textLateResults(r.Messages, r.Late)))
 	}
 	if r.Exhausted && r.Lifecycle != run.LifecycleSummary {
 		notice := cmp.Or(r.Notices.Exhausted, (&Definition{}).Notices(r).Exhausted)

@@ -26,7 +26,7 @@ func Closest(asked string, names []string) []string {
 	}
 	var found []match
 	for _, name := range names {
-		if score := alike(asked, name); score >= 0.5 {
+		if score := similarity(asked, name); score >= 0.5 {
 			found = append(found, match{name, score})
 		}
 	}
@@ -38,10 +38,10 @@ func Closest(asked string, names []string) []string {
 	return out
 }
 
-// alike is how much two names have in common: 3 where they differ in case and separators alone, 2 where one is the other behind a prefix,
-// and else from 0 to 1 the share of the longer one that need not be changed.
-func alike(asked, name string) float64 {
-	a, b := bare(asked), bare(name)
+// similarity returns how much two names have in common: 3 if only case and separators differ, 2 if one is the other
+// behind a prefix, else the share of the longer name, from 0 to 1, that need not change.
+func similarity(asked, name string) float64 {
+	a, b := normalizedName(asked), normalizedName(name)
 	switch {
 	case len(a) == 0 || len(b) == 0:
 		return 0
@@ -50,13 +50,13 @@ func alike(asked, name string) float64 {
 	case strings.HasSuffix(string(b), "_"+string(a)) || strings.HasSuffix(string(a), "_"+string(b)):
 		return 2
 	default:
-		return 1 - float64(distance(a, b))/float64(max(len(a), len(b)))
+		return 1 - float64(editDistance(a, b))/float64(max(len(a), len(b)))
 	}
 }
 
-// bare is a name without regard to case and to what separates its words, bounded.
-func bare(name string) []rune {
-	r := []rune(Folded(name))
+// normalizedName returns a bounded name without case and without word separators.
+func normalizedName(name string) []rune {
+	r := []rune(FoldCase(name))
 	r = r[:min(len(r), longestName)]
 	for i, c := range r {
 		if strings.ContainsRune(".-/: ", c) {
@@ -66,8 +66,8 @@ func bare(name string) []rune {
 	return r
 }
 
-// distance is how many runes have to be changed, added or taken away to make b of a (Levenshtein).
-func distance(a, b []rune) int {
+// editDistance returns how many runes must be changed, added or removed to turn a into b (Levenshtein).
+func editDistance(a, b []rune) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
@@ -95,8 +95,8 @@ func textClosest(d *Definition, names []string) string {
 	return " " + d.Word(wordClosestTool, map[string]any{"Names": strings.Join(names, " or ")})
 }
 
-// Folded is text as phrases are looked for in it: without regard to case, as strings.EqualFold has it, and with one kind of apostrophe.
-func Folded(text string) string { return strings.Map(foldRune, text) }
+// FoldCase folds text for the search of phrases: no case (as in strings.EqualFold), and one kind of apostrophe.
+func FoldCase(text string) string { return strings.Map(foldRune, text) }
 
 // foldRune is CaseFold, and one kind of apostrophe.
 func foldRune(r rune) rune {

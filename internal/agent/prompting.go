@@ -87,15 +87,15 @@ func (r Request) withTurn() Request {
 	if r.Turn == "" {
 		return r
 	}
-	at := turnPlace(r.Messages)
+	at := turnIndex(r.Messages)
 	messages := make([]run.Message, 0, len(r.Messages)+1)
 	messages = append(append(messages, r.Messages[:at]...), r.Once(r.Turn))
 	r.Messages, r.Turn = append(messages, r.Messages[at:]...), ""
 	return r
 }
 
-// turnPlace is where in the newest user turn the turn's words stand; behind a conversation whose newest words are the model's.
-func turnPlace(messages []run.Message) int {
+// turnIndex returns where the turn's words stand in the newest user turn, or len(messages) if there is none.
+func turnIndex(messages []run.Message) int {
 	begin := len(messages)
 	for begin > 0 && messages[begin-1].Role == run.RoleUser {
 		begin--
@@ -171,7 +171,7 @@ func (c *checker) prompt(at string, d *Definition) {
 	oneOf(c, at+".order", cmp.Or(p.Order, PromptSeed), PromptSeed, PromptCode)
 	for _, name := range slices.Sorted(maps.Keys(p.Sections)) {
 		path := at + ".sections." + name
-		s, ok := sectionOf(name)
+		s, ok := parseSection(name)
 		if !ok {
 			names := make([]string, len(sections))
 			for i, s := range sections {

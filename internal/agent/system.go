@@ -71,8 +71,8 @@ func ToolDots(tools []ToolSpec) []any {
 	return dots
 }
 
-// checkedSystem is data for a text that is tried before there is a run.
-func checkedSystem(built SystemPrompt) SystemData {
+// sampleSystem is data for a text that is checked before there is a run.
+func sampleSystem(built SystemPrompt) SystemData {
 	data := SystemData{Date: "2026-01-01", Run: "r", Interactions: run.Interactions{Max: 1}}
 	if built == SystemEveryInference {
 		data.Now = "2026-01-01T00:00:00Z"
@@ -96,7 +96,7 @@ func CheckSystem(text string, built SystemPrompt) error {
 	if v.input || len(t.Templates()) > 1 {
 		return nil
 	}
-	_, err = RenderSystem(Definition{Name: "check", System: text, Tools: []ToolSpec{{Name: "tool"}}}, checkedSystem(built))
+	_, err = RenderSystem(Definition{Name: "check", System: text, Tools: []ToolSpec{{Name: "tool"}}}, sampleSystem(built))
 	return err
 }
 
@@ -307,7 +307,7 @@ const textToolRules = `{{if .ToolRequired}}{{if .OneTool}}- Call exactly one too
 - Call only tools that are listed, with arguments that fit their schemas.
 - Do not name tools to the user: say what you do, not what it is called.`
 
-func sectionOf(name string) (Section, bool) {
+func parseSection(name string) (Section, bool) {
 	i := slices.IndexFunc(sections, func(s Section) bool { return s.Name == name })
 	if i < 0 {
 		return Section{}, false
@@ -320,7 +320,7 @@ func InOrder(o PromptOrder, turn bool) []Section {
 	var list []Section
 	for i, s := range sections {
 		if o == PromptCode {
-			s, _ = sectionOf(codeOrder[i])
+			s, _ = parseSection(codeOrder[i])
 		}
 		if s.Turn == turn {
 			list = append(list, s)
@@ -356,7 +356,7 @@ func (s Section) check(text string, built SystemPrompt) error {
 	if v.input || len(t.Templates()) > 1 {
 		return nil
 	}
-	dot, err := systemDot(Definition{Name: "check", Tools: []ToolSpec{{Name: "tool"}}}, checkedSystem(built))
+	dot, err := systemDot(Definition{Name: "check", Tools: []ToolSpec{{Name: "tool"}}}, sampleSystem(built))
 	if err != nil {
 		return fmt.Errorf("check section: %w", err)
 	}

@@ -106,8 +106,8 @@ func TextPlaceholder(c run.Call) string {
 		"go on with what does not depend on it, or say what is still open."
 }
 
-// textLate names, behind the conversation, the calls whose results have just taken the place of placeholders farther up.
-func textLate(messages []run.Message, calls []string) string {
+// textLateResults lists, at the end of the conversation, the calls whose results have just replaced placeholders.
+func textLateResults(messages []run.Message, calls []string) string {
 	tools := map[string]string{}
 	for _, m := range messages {
 		if u, ok := m.Block.(run.ToolUse); ok {

@@ -92,7 +92,7 @@ const (
 // nil as s is one in whose conversation nothing stands.
 func (d *Definition) Builtins(s *run.AgentState) []ToolSpec {
 	tools := d.LoopBreaking()
-	if t, ok := d.readMore(); ok && s != nil && cutResults(s) {
+	if t, ok := d.readMoreTool(); ok && s != nil && hasCutResults(s) {
 		tools = append(tools, t)
 	}
 	return tools
@@ -107,8 +107,8 @@ func (d *Definition) builtin(is func(ToolSpec) bool) (ToolSpec, bool) {
 	return ToolSpec{}, false
 }
 
-// reserved are the names of tools that d's own may not have.
-func (d *Definition) reserved() []string {
+// reservedNames returns the names that d's own tools may not have.
+func (d *Definition) reservedNames() []string {
 	if d.Text == TextRequireTool {
 		return LoopBreaking
 	}
@@ -333,8 +333,8 @@ const ReadMore = "read_more"
 // KeepsWhole reports whether results that are cut are kept, so that the model can read on in them.
 func (d *Definition) KeepsWhole() bool { return d.Context.KeepWhole && d.Context.TruncateResult > 0 }
 
-// readMore is the tool, if the agent has it. It reads what is on record and nothing else.
-func (d *Definition) readMore() (ToolSpec, bool) {
+// readMoreTool returns the tool, if the agent has it. The tool reads stored results only.
+func (d *Definition) readMoreTool() (ToolSpec, bool) {
 	if !d.KeepsWhole() {
 		return ToolSpec{}, false
 	}
@@ -349,8 +349,8 @@ func (d *Definition) readMore() (ToolSpec, bool) {
 	}, true
 }
 
-// cutResults reports whether a result stands in the conversation of which the rest can be read.
-func cutResults(s *run.AgentState) bool {
+// hasCutResults reports whether the conversation holds a result whose rest can be read.
+func hasCutResults(s *run.AgentState) bool {
 	for _, m := range s.Messages.All() {
 		if r, ok := m.Block.(run.ToolResult); ok && r.Whole != nil {
 			return true
@@ -362,7 +362,7 @@ func cutResults(s *run.AgentState) bool {
 // EveryBuiltin are all tools that d may ever offer behind its own.
 func (d *Definition) EveryBuiltin() []ToolSpec {
 	tools := d.LoopBreaking()
-	if t, ok := d.readMore(); ok {
+	if t, ok := d.readMoreTool(); ok {
 		tools = append(tools, t)
 	}
 	return tools
