@@ -40,7 +40,7 @@ func CompletedValue(d *agent.Definition, input json.RawMessage) (json.RawMessage
 		schema = nil
 	}
 	spelled, err := jsonx.CompactJSON([]byte(text), agent.OutputLimits)
-	if err != nil || schema["type"] != nil && wants(schema, "string") || schema["type"] == nil && spelled[0] != '{' && spelled[0] != '[' {
+	if err != nil || schema["type"] != nil && allowsType(schema, "string") || schema["type"] == nil && spelled[0] != '{' && spelled[0] != '[' {
 		return value, nil
 	}
 	return spelled, nil

@@ -127,7 +127,7 @@ func readElementCall(body string) (c TextCall, err error) {
 		return c, fmt.Errorf("<%s> has no end", r.top().name)
 	}
 	root := r.open[0]
-	if !root.blank() {
+	if !root.isBlank() {
 		return c, errors.New("the call is neither a JSON object nor elements: it has text outside of them")
 	}
 	seen := map[string]bool{}
@@ -185,7 +185,7 @@ func (e *toolElement) value() (any, error) {
 	if len(e.children) == 0 {
 		return e.text.String(), nil
 	}
-	if !e.blank() {
+	if !e.isBlank() {
 		return nil, fmt.Errorf("<%s> has text beside elements; write < in a text as &lt;, or the text as <![CDATA[...]]>", e.name)
 	}
 	object := map[string]any{}

@@ -47,8 +47,8 @@ func ReadToolText(text string) ToolText {
 	return t
 }
 
-// place is how many bytes of Text stand before byte n of the whole text.
-func (t ToolText) place(n int) int {
+// offsetOf returns how many bytes of Text come before byte n of the whole text.
+func (t ToolText) offsetOf(n int) int {
 	before := 0
 	for _, k := range t.kept {
 		if n > k.at {
@@ -102,7 +102,7 @@ func (s *ToolStream) Write(piece string) []ToolDelta {
 	s.tail += piece
 	for s.step() {
 	}
-	return s.taken()
+	return s.takeDeltas()
 }
 
 // Close ends the text: a block without its end goes to the end of it.
@@ -119,12 +119,12 @@ func (s *ToolStream) Close() ([]ToolDelta, ToolText) {
 	t.Text = strings.TrimSpace(whole)
 	t.trim = len(whole) - len(strings.TrimLeftFunc(whole, unicode.IsSpace))
 	for i := range t.Thoughts {
-		t.Thoughts[i].After = t.place(t.Thoughts[i].at)
+		t.Thoughts[i].After = t.offsetOf(t.Thoughts[i].at)
 	}
-	return s.taken(), t
+	return s.takeDeltas(), t
 }
 
-func (s *ToolStream) taken() []ToolDelta {
+func (s *ToolStream) takeDeltas() []ToolDelta {
 	out := s.out
 	s.out = nil
 	return out
@@ -147,11 +147,11 @@ func (s *ToolStream) step() bool {
 	case tagTool:
 		s.within = tagToolEnd
 		if s.calls++; s.calls == 1 {
-			s.say(TagDeltaToolStart, "")
+			s.addDelta(TagDeltaToolStart, "")
 		}
 	case tagThinking:
 		s.within, s.begun = tagThinkingEnd, s.at
-		s.say(TagDeltaThinkingStart, "")
+		s.addDelta(TagDeltaThinkingStart, "")
 	case tagThinkingEnd:
 		s.endThought()
 	case tagToolEnd:
@@ -205,21 +205,21 @@ func (s *ToolStream) emit(n int) {
 	case "":
 		s.kept = append(s.kept, keptText{s.at, s.text.Len(), n})
 		s.text.WriteString(piece)
-		s.say(TagDeltaText, piece)
+		s.addDelta(TagDeltaText, piece)
 	case tagThinkingEnd:
 		s.block.WriteString(piece)
-		s.say(TagDeltaThinking, piece)
+		s.addDelta(TagDeltaThinking, piece)
 	default:
 		if s.calls == 1 {
 			s.body.WriteString(piece)
-			s.name()
-			s.say(TagDeltaTool, piece)
+			s.emitName()
+			s.addDelta(TagDeltaTool, piece)
 		}
 	}
 	s.drop(n)
 }
 
-func (s *ToolStream) say(kind ToolDeltaKind, text string) {
+func (s *ToolStream) addDelta(kind ToolDeltaKind, text string) {
 	s.out = append(s.out, ToolDelta{kind, text})
 }
 
@@ -229,14 +229,14 @@ func (s *ToolStream) endThought() {
 		s.thoughts = append(s.thoughts, Thought{Text: text, at: s.begun})
 	}
 	s.block.Reset()
-	s.say(TagDeltaThinkingEnd, "")
+	s.addDelta(TagDeltaThinkingEnd, "")
 }
 
 func (s *ToolStream) endTool(closed bool) {
 	s.within = ""
 	if s.calls == 1 {
 		s.closed = closed
-		s.say(TagDeltaToolEnd, "")
+		s.addDelta(TagDeltaToolEnd, "")
 	}
 }
 
@@ -246,15 +246,15 @@ const earlyName = 4096
 // namedAs finds a tool's name in a body that is not complete yet.
 var namedAs = regexp.MustCompile(`"tool_name"\s*:\s*"([^"\\]+)"|<tool_name>\s*([^<&]+?)\s*</tool_name>`)
 
-// name says which tool is called as soon as the body does.
-func (s *ToolStream) name() {
+// emitName emits the name of the called tool as soon as the body gives it.
+func (s *ToolStream) emitName() {
 	if s.named {
 		return
 	}
 	body := s.body.String()
 	if m := namedAs.FindStringSubmatch(body[:min(len(body), earlyName)]); m != nil {
 		s.named = true
-		s.say(TagDeltaToolName, m[1]+m[2])
+		s.addDelta(TagDeltaToolName, m[1]+m[2])
 	}
 	s.named = s.named || len(body) >= earlyName
 }

@@ -26,8 +26,8 @@ func BuildRequest(d *agent.Definition, s *run.AgentState, a run.Action, system s
 	}
 	r = agent.Request{
 		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Replies() + 1, Attempt: s.Plan.Failed, Model: d.Model, System: withSummary(d, s, system),
-		Messages: requested(d, s, a), Inferences: s.Inferences, Tools: policy.Offered(d, s, a), Lifecycle: a.Lifecycle,
-		Interactions: s.Interactions, Exhausted: a.Exhausted, Output: d.Output.Asked(d.Name), Late: late(s),
+		Messages: requestMessages(d, s, a), Inferences: s.Inferences, Tools: policy.Offered(d, s, a), Lifecycle: a.Lifecycle,
+		Interactions: s.Interactions, Exhausted: a.Exhausted, Output: d.Output.Asked(d.Name), Late: lateCalls(s),
 	}
 	r.Notices = d.Notices(r)
 	if d.Text == agent.TextRequireTool && a.Lifecycle != run.LifecycleSummary { // no text is the output
@@ -36,10 +36,10 @@ func BuildRequest(d *agent.Definition, s *run.AgentState, a run.Action, system s
 	return r, systemDigest
 }
 
-// requested is the conversation as the request holds it: each call's result with it, through every transform, and behind it what this
+// requestMessages is the conversation as the request holds it: each call's result with it, through every transform, and behind it what this
 // request alone says, an ephemeral correction, the guards' hints or the order to summarise.
-func requested(d *agent.Definition, s *run.AgentState, a run.Action) []run.Message {
-	messages := paired(s)
+func requestMessages(d *agent.Definition, s *run.AgentState, a run.Action) []run.Message {
+	messages := pairResults(s)
 	for _, t := range Transforms {
 		messages = t(d, s, messages)
 	}
@@ -80,7 +80,7 @@ func maskMedia(d *agent.Definition, s *run.AgentState, messages []run.Message) [
 	var out []run.Message
 	for i, m := range messages {
 		media, ok := m.Block.(run.Media)
-		if !ok || !masked(d, s, m) {
+		if !ok || !isMasked(d, s, m) {
 			continue
 		}
 		if out == nil {
@@ -94,8 +94,8 @@ func maskMedia(d *agent.Definition, s *run.AgentState, messages []run.Message) [
 	return out
 }
 
-// masked reports whether a message with media stands as text in the next request.
-func masked(d *agent.Definition, s *run.AgentState, m run.Message) bool {
+// isMasked reports whether the next request shows a message's media as text.
+func isMasked(d *agent.Definition, s *run.AgentState, m run.Message) bool {
 	return d.Context.Mask && m.Seen(s.Inferences) > 0
 }
 
@@ -161,7 +161,7 @@ func BuildSystem(d *agent.Definition, instructions string, data agent.SystemData
 			return "", err
 		}
 		if said != "" && (s.Name != agent.SectionInstructions || d.Prompt.Order == agent.PromptCode) {
-			said = fenced(s.Name, said)
+			said = fence(s.Name, said)
 		}
 		text = agent.WithParagraph(text, said)
 	}
@@ -183,7 +183,7 @@ func WithPrompt(d *agent.Definition, s *run.AgentState, a run.Action, now time.T
 		}
 		dot["Tools"], dot["ToolPrompt"] = agent.ToolDots(r.Tools), ToolPrompt(r.Tools)
 		dot["Planning"], dot["RAG"] = c.Planning, c.RAG
-		text, err := sayTurn(d, l, len(r.Tools) > 0, dot)
+		text, err := renderTurn(d, l, len(r.Tools) > 0, dot)
 		if err != nil {
 			return r, err
 		}
@@ -210,7 +210,7 @@ func WithStepPrompt(d *agent.Definition, s *run.AgentState, a run.Action, now ti
 		return r, err
 	}
 	dot["Tools"], dot["ToolPrompt"], dot["Planning"], dot["RAG"] = agent.ToolDots(r.Tools), ToolPrompt(r.Tools), "", ""
-	text, err := sayTurn(&own, agent.DialectXML, len(r.Tools) > 0, dot)
+	text, err := renderTurn(&own, agent.DialectXML, len(r.Tools) > 0, dot)
 	if err != nil {
 		return r, err
 	}
@@ -218,8 +218,8 @@ func WithStepPrompt(d *agent.Definition, s *run.AgentState, a run.Action, now ti
 	return r, nil
 }
 
-// sayTurn is the sections of one request to a model of dialect l.
-func sayTurn(d *agent.Definition, l agent.Dialect, tools bool, dot map[string]any) (string, error) {
+// renderTurn renders the sections of one request to a model of dialect l.
+func renderTurn(d *agent.Definition, l agent.Dialect, tools bool, dot map[string]any) (string, error) {
 	var text string
 	for _, s := range agent.InOrder(d.Prompt.Order, true) {
 		if s.XML && l != agent.DialectXML || s.Tools && !tools {
@@ -230,14 +230,14 @@ func sayTurn(d *agent.Definition, l agent.Dialect, tools bool, dot map[string]an
 			return "", err
 		}
 		if said != "" {
-			text = agent.WithParagraph(text, fenced(s.Name, said))
+			text = agent.WithParagraph(text, fence(s.Name, said))
 		}
 	}
 	return text, nil
 }
 
-// fenced puts a text between tags of its name. What is in it cannot close them.
-func fenced(name, text string) string {
+// fence puts a text between tags of its name. The text cannot close the tags.
+func fence(name, text string) string {
 	return "<" + name + ">\n" + strings.ReplaceAll(text, "</"+name, `<\/`+name) + "\n</" + name + ">"
 }
 

@@ -48,7 +48,7 @@ func compressResults(d *agent.Definition, _ *run.AgentState, messages []run.Mess
 		if out == nil {
 			out = append([]run.Message(nil), messages...)
 		}
-		out[i].Block = compressed(r, say)
+		out[i].Block = compressResult(r, say)
 	}
 	if out == nil {
 		return messages
@@ -62,8 +62,8 @@ const (
 	compressStart = 100
 )
 
-// compressed is an old result as a request holds it. The body of one that is in a blob is not fetched for its beginning.
-func compressed(r run.ToolResult, say func(fields map[string]any) string) run.ToolResult {
+// compressResult shortens an old result for a request. It does not fetch the body of a result in a blob.
+func compressResult(r run.ToolResult, say func(fields map[string]any) string) run.ToolResult {
 	n := JSONTokens(len(r.Content))
 	switch {
 	case r.Content == "" && r.Blob == "":
@@ -114,11 +114,11 @@ func FitMedia(messages []run.Message, sizes map[string]int64, most int64) []run.
 	return out
 }
 
-// paired is the conversation as a provider takes it: every tool_use has exactly one result, which stands directly behind its turn. A
+// pairResults is the conversation as a provider takes it: every tool_use has exactly one result, which stands directly behind its turn. A
 // result that came after other turns moves up to its tool_use, with the media behind it, and a placeholder stands for one that is still
 // to come. The results of a turn are in request order. What is stored stays as it happened; seenCounts move with their messages. The
 // slice has no room to append in place.
-func paired(s *run.AgentState) []run.Message {
+func pairResults(s *run.AgentState) []run.Message {
 	all := s.Messages.All()
 	if !s.WithPlaceholders() && s.From == nil { // results come in whole rounds
 		return all
@@ -186,8 +186,8 @@ func placeholder(s *run.AgentState, id string) run.Message {
 	return run.Message{Role: run.RoleUser, Block: run.ToolResult{ID: id, Content: agent.TextPlaceholder(c)}, Base: -s.Inferences}
 }
 
-// late lists the calls whose results no inference has carried and which the model has spoken since it made: paired has moved those.
-func late(s *run.AgentState) []string {
+// lateCalls lists the calls that the model spoke after and whose results no inference carried: pairResults moved them.
+func lateCalls(s *run.AgentState) []string {
 	all := s.Messages.All()
 	last := len(all) - 1
 	for ; last >= 0 && all[last].Role != run.RoleAssistant; last-- {
@@ -228,7 +228,7 @@ func PageOf(d *agent.Definition, s *run.AgentState, c run.Call) (Page, error) {
 	if err := json.Unmarshal(c.Input, &args); err != nil {
 		return Page{}, fmt.Errorf("%s takes a call, from and chars: %w", agent.ReadMore, err)
 	}
-	w, found, listed := wholeOf(s, args.Call)
+	w, found, listed := findWhole(s, args.Call)
 	switch {
 	case !found && listed:
 		return Page{}, fmt.Errorf("the result of call %s was not cut: all of it stands in the conversation", agent.QuotedName(args.Call))
@@ -312,9 +312,9 @@ func runeOffset(text string, n int) int {
 	return len(text)
 }
 
-// wholeOf finds all of a call's result by a message of the conversation that holds part of it: the result itself, or a page of it. listed
+// findWhole finds all of a call's result by a message of the conversation that holds part of it: the result itself, or a page of it. listed
 // is true where the conversation has a result of the call.
-func wholeOf(s *run.AgentState, call string) (w run.Whole, found, listed bool) {
+func findWhole(s *run.AgentState, call string) (w run.Whole, found, listed bool) {
 	for _, m := range s.Messages.All() {
 		r, ok := m.Block.(run.ToolResult)
 		if !ok {
