@@ -77,11 +77,11 @@ func (s Set) Build(ctx context.Context, name string, in BuildInput) (out Built, 
 	case ctx.Err() != nil:
 		return Built{}, fmt.Errorf("build context: %w", ctx.Err())
 	default:
-		return Built{}, fmt.Errorf("%w %s: %s", ErrBuilder, name, shown(err))
+		return Built{}, fmt.Errorf("%w %s: %s", ErrBuilder, name, errorText(err))
 	}
 }
 
-func shown(err error) string {
+func errorText(err error) string {
 	r := []rune(strings.ToValidUTF8(err.Error(), "\uFFFD"))
 	return string(r[:min(len(r), maxBuilderError)])
 }

@@ -73,12 +73,12 @@ func (c *Chain) any(has func(named) bool) bool {
 }
 
 // each enters every plugin with what it is given for the phase.
-func (c *Chain) each(ctx context.Context, phase run.Phase, m *Moment, enter func(p named) error) error {
+func (c *Chain) each(ctx context.Context, phase run.Phase, m *Moment, call func(p named) error) error {
 	if c == nil {
 		return nil
 	}
 	for _, p := range c.plugins {
-		err := entered(func() error { return enter(p) })
+		err := callSafely(func() error { return call(p) })
 		if err == nil {
 			err = m.invalid
 		}
@@ -92,20 +92,20 @@ func (c *Chain) each(ctx context.Context, phase run.Phase, m *Moment, enter func
 	return nil
 }
 
-func entered(enter func() error) (err error) {
+func callSafely(call func() error) (err error) {
 	defer func() {
 		if recover() != nil {
 			err = errPanicked
 		}
 	}()
-	return enter()
+	return call()
 }
 
 // State runs one of the phases that only change the shared state.
 func (c *Chain) State(ctx context.Context, phase run.Phase, d *agent.Definition, s *run.AgentState) (run.Hooked, error) {
 	m := &Moment{def: d, run: *s}
 	err := c.each(ctx, phase, m, func(p named) error {
-		if f := p.of(phase); f != nil {
+		if f := p.stateHook(phase); f != nil {
 			return f(ctx, m)
 		}
 		return nil
@@ -113,8 +113,8 @@ func (c *Chain) State(ctx context.Context, phase run.Phase, d *agent.Definition,
 	return run.Hooked{Phase: phase, Patches: m.patches}, err
 }
 
-// of is the plugin's function for one of the phases that only change the shared state.
-func (p named) of(phase run.Phase) func(context.Context, *Moment) error {
+// stateHook returns the plugin's function for one of the phases that only change the shared state.
+func (p named) stateHook(phase run.Phase) func(context.Context, *Moment) error {
 	switch phase {
 	case run.PhaseRunStart:
 		return p.RunStart
@@ -169,7 +169,7 @@ func (m *BeforeInference) hidden() []string {
 func (a Additions) To(r agent.Request) (agent.Request, error) {
 	r = r.WithContext(a.system, a.session)
 	for i, change := range a.transforms {
-		if err := entered(func() error { r = change(r); return nil }); err != nil {
+		if err := callSafely(func() error { r = change(r); return nil }); err != nil {
 			return r, &Error{Plugin: a.owners[i], Phase: run.PhaseBeforeInference, Cause: err}
 		}
 	}
@@ -200,7 +200,7 @@ func (c *Chain) BeforeTool(
 		}
 		return p.BeforeTool(ctx, m)
 	})
-	return run.Hooked{Phase: run.PhaseBeforeTool, Call: call.ID, Patches: m.patches}, m.chosen(), err
+	return run.Hooked{Phase: run.PhaseBeforeTool, Call: call.ID, Patches: m.patches}, m.chosenGate(), err
 }
 
 // AfterTool runs the phase for a call that came to something.

@@ -58,7 +58,7 @@ func (s Set) Context(ctx context.Context, name string, in ContextInput) (text st
 	case err != nil && ctx.Err() != nil:
 		return "", fmt.Errorf("ask context source %s: %w", name, ctx.Err())
 	case err != nil:
-		return "", fmt.Errorf("%w %s: %s", ErrContext, name, shown(err))
+		return "", fmt.Errorf("%w %s: %s", ErrContext, name, errorText(err))
 	case len(text) > MaxContext:
 		return "", fmt.Errorf("%w %s: got %d bytes, want at most %d", ErrContext, name, len(text), MaxContext)
 	default:

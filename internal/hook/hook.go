@@ -94,12 +94,12 @@ func (s Set) plugin(spec agent.PluginSpec) (named, error) {
 // agent.Problems.
 func (s Set) Check(d *agent.Definition) error {
 	var found agent.Problems
-	isThere(&found, "builder", "context builder", d.Builder, s.Builders[d.Builder] != nil, s.BuilderNames())
-	isThere(&found, "permission.policy", "policy function", d.Permission.Policy, s.Policies[d.Permission.Policy] != nil, s.PolicyNames())
-	isThere(&found, "permission.backend", "permission backend", d.Permission.Backend, s.Backends[d.Permission.Backend] != nil, s.BackendNames())
-	isThere(&found, "prompt.planning", "context source", d.Prompt.Planning, s.Contexts[d.Prompt.Planning] != nil, s.ContextNames())
-	isThere(&found, "prompt.rag", "context source", d.Prompt.RAG, s.Contexts[d.Prompt.RAG] != nil, s.ContextNames())
-	isThere(&found, "output.check", "output check", d.Output.Check, s.Outputs[d.Output.Check] != nil, s.OutputNames())
+	requireKnown(&found, "builder", "context builder", d.Builder, s.Builders[d.Builder] != nil, s.BuilderNames())
+	requireKnown(&found, "permission.policy", "policy function", d.Permission.Policy, s.Policies[d.Permission.Policy] != nil, s.PolicyNames())
+	requireKnown(&found, "permission.backend", "permission backend", d.Permission.Backend, s.Backends[d.Permission.Backend] != nil, s.BackendNames())
+	requireKnown(&found, "prompt.planning", "context source", d.Prompt.Planning, s.Contexts[d.Prompt.Planning] != nil, s.ContextNames())
+	requireKnown(&found, "prompt.rag", "context source", d.Prompt.RAG, s.Contexts[d.Prompt.RAG] != nil, s.ContextNames())
+	requireKnown(&found, "output.check", "output check", d.Output.Check, s.Outputs[d.Output.Check] != nil, s.OutputNames())
 	for i, p := range d.Plugins {
 		if err := s.CheckPlugin(p); err != nil {
 			found = append(found, agent.Problem{Path: fmt.Sprintf("plugins[%d]", i), Text: err.Error()})
@@ -111,8 +111,8 @@ func (s Set) Check(d *agent.Definition) error {
 	return found
 }
 
-// isThere wants a name to be there; "" names nothing.
-func isThere(found *agent.Problems, path, what, name string, there bool, known []string) {
+// requireKnown adds a problem if a name is unknown. An empty name refers to nothing and is accepted.
+func requireKnown(found *agent.Problems, path, what, name string, there bool, known []string) {
 	if name == "" || there {
 		return
 	}

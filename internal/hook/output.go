@@ -39,7 +39,7 @@ func (s Set) Checked(ctx context.Context, name string, of *run.AgentState, outpu
 	if check == nil {
 		return "", &Error{name, phaseOutput, errMissing}
 	}
-	err = entered(func() (err error) {
+	err = callSafely(func() (err error) {
 		wrong, err = check(ctx, OutputInput{
 			Tenant: of.Tenant, Run: of.Run, Agent: of.Agent, Subject: of.Subject, AccessControl: of.AccessControl,
 			Input: of.Input, State: of.SharedState(), Output: output,

@@ -210,8 +210,8 @@ func (m *BeforeTool) SetResult(r agent.ToolResultData) {
 // Allow withdraws what plugins before this one have said of the call. Those behind it may say something again.
 func (m *BeforeTool) Allow() { m.gate = agent.PluginGate{} }
 
-// chosen is the one thing that is said.
-func (m *BeforeTool) chosen() agent.PluginGate {
+// chosenGate returns the one decision that the plugins have made.
+func (m *BeforeTool) chosenGate() agent.PluginGate {
 	switch g := m.gate; {
 	case g.Block != nil:
 		return agent.PluginGate{Block: g.Block}

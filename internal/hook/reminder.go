@@ -22,12 +22,12 @@ func reminder(config json.RawMessage) (Plugin, error) {
 	if err := decode(config, &c); err != nil {
 		return Plugin{}, err
 	}
-	p := Plugin{BeforeInference: remind}
+	p := Plugin{BeforeInference: addReminders}
 	if len(c.Texts) > 0 {
 		p.RunStart = c.begin
 	}
 	if !c.Keep {
-		p.AfterInference = forget
+		p.AfterInference = clearReminders
 	}
 	return p, nil
 }
@@ -40,14 +40,14 @@ func (c reminderConfig) begin(_ context.Context, m *Moment) error {
 	return nil
 }
 
-func remind(_ context.Context, m *BeforeInference) error {
+func addReminders(_ context.Context, m *BeforeInference) error {
 	for _, text := range reminders(&m.Moment) {
 		m.AddSession(text)
 	}
 	return nil
 }
 
-func forget(_ context.Context, m *AfterInference) error {
+func clearReminders(_ context.Context, m *AfterInference) error {
 	if m.Failure() == nil && len(reminders(&m.Moment)) > 0 {
 		m.Patch(ReminderPath, []string{})
 	}
