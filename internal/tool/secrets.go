@@ -101,7 +101,7 @@ func (d *Disclosure) Value(ctx context.Context, name string) (string, error) {
 	e.starts['+'] = e.starts['+'] || v[0] == ' '
 	for lead := range 3 { // where it stands among the bytes that are encoded together
 		for _, form := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
-			if text := within64(form, v, lead); len(text) >= MinSecret {
+			if text := stableBase64(form, v, lead); len(text) >= MinSecret {
 				e.base64, e.starts[text[0]] = append(e.base64, text), true
 			}
 		}
