@@ -66,7 +66,7 @@ func Read(ring *keyring.Ring, token string, now time.Time) (Claim, error) {
 	if err != nil || strings.ContainsAny(token, "\r\n") || len(raw) < 1+keyring.Size || raw[0] != version {
 		return Claim{}, ErrInvalid
 	}
-	fields, ok := split(raw[1 : len(raw)-keyring.Size])
+	fields, ok := splitToken(raw[1 : len(raw)-keyring.Size])
 	if !ok {
 		return Claim{}, ErrInvalid
 	}
@@ -80,8 +80,8 @@ func Read(ring *keyring.Ring, token string, now time.Time) (Claim, error) {
 	return c, nil
 }
 
-// split reads the five fields before the signature: tenant, run, call, expiry and key id.
-func split(raw []byte) (fields [5]string, ok bool) {
+// splitToken reads the five fields before the signature: tenant, run, call, expiry and key id.
+func splitToken(raw []byte) (fields [5]string, ok bool) {
 	for i := range fields {
 		if len(raw) == 0 || len(raw) < 1+int(raw[0]) {
 			return fields, false
