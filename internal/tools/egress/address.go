@@ -42,7 +42,7 @@ func prefixes(texts ...string) []netip.Prefix {
 	return all
 }
 
-func within(all []netip.Prefix, a netip.Addr) bool {
+func containsAddr(all []netip.Prefix, a netip.Addr) bool {
 	for _, p := range all {
 		if p.Contains(a) {
 			return true
@@ -51,8 +51,8 @@ func within(all []netip.Prefix, a netip.Addr) bool {
 	return false
 }
 
-// public reports whether an address may be that of a public host. An IPv6 address that carries an IPv4 one is what that is.
-func public(a netip.Addr) bool {
+// isPublic reports whether an address may be public. An IPv6 address that carries an IPv4 one counts as that one.
+func isPublic(a netip.Addr) bool {
 	if a.Zone() != "" {
 		return false
 	}
@@ -62,9 +62,9 @@ func public(a netip.Addr) bool {
 		a = netip.AddrFrom4([4]byte(b[12:]))
 	}
 	if a.Is4() {
-		return !within(notPublic4, a)
+		return !containsAddr(notPublic4, a)
 	}
-	return a.IsValid() && public6.Contains(a) && !within(notPublic6, a)
+	return a.IsValid() && public6.Contains(a) && !containsAddr(notPublic6, a)
 }
 
 var (
@@ -79,8 +79,8 @@ var (
 	)
 )
 
-// local reports whether an address is one that hosts of an own network have: private or loopback, and not where a cloud keeps credentials.
-func local(a netip.Addr) bool {
+// isLocal reports whether an address is private or the loopback, and not where a cloud keeps credentials.
+func isLocal(a netip.Addr) bool {
 	a = a.Unmap()
-	return a.Zone() == "" && !within(clouds, a) && (a.IsPrivate() || a.IsLoopback() || within(carriers, a))
+	return a.Zone() == "" && !containsAddr(clouds, a) && (a.IsPrivate() || a.IsLoopback() || containsAddr(carriers, a))
 }

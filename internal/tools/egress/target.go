@@ -138,7 +138,7 @@ func checkHost(host string, bracketed bool) error {
 	if len(host) > 253 || slices.ContainsFunc(labels, func(l string) bool { return !validLabel(l) }) {
 		return refusedf("got host %.100q, want a name of letters, digits and '-' (others as xn--...) or an address", host)
 	}
-	if last := labels[len(labels)-1]; !numeric(last) {
+	if last := labels[len(labels)-1]; !isNumeric(last) {
 		return nil
 	}
 	a, err := netip.ParseAddr(host)
@@ -154,8 +154,8 @@ func validLabel(l string) bool {
 	})
 }
 
-// numeric reports whether a host that ends in l is an address to some resolvers: a number in decimal, octal or hexadecimal.
-func numeric(l string) bool {
+// isNumeric reports whether some resolvers read a host that ends in l as an address: decimal, octal or hexadecimal.
+func isNumeric(l string) bool {
 	if strings.Trim(l, "0123456789") == "" {
 		return true
 	}
