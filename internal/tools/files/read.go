@@ -32,14 +32,14 @@ func (r Root) read(_ context.Context, in readInput) (string, error) {
 		in.Limit = maxRead
 	}
 	if in.Offset > info.Size() {
-		return "", tool.Refusef("offset %d is beyond the end: %s has %d bytes", in.Offset, show(in.Path), info.Size())
+		return "", tool.Refusef("offset %d is beyond the end: %s has %d bytes", in.Offset, quotePath(in.Path), info.Size())
 	}
 	w, err := readWindow(f, in.Offset, in.Limit)
 	if err != nil {
-		return "", fmt.Errorf("read %s: %w", show(in.Path), bare(err))
+		return "", fmt.Errorf("read %s: %w", quotePath(in.Path), withoutPaths(err))
 	}
 	if !utf8.Valid(w.text) || bytes.IndexByte(w.text, 0) >= 0 {
-		return "", tool.Refusef("%s looks binary: it is not UTF-8 text", show(in.Path))
+		return "", tool.Refusef("%s looks binary: it is not UTF-8 text", quotePath(in.Path))
 	}
 	return w.result(info.Size()), nil
 }
