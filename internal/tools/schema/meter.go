@@ -27,14 +27,14 @@ type meter struct{ left int }
 
 func newMeter() *meter { return &meter{left: checkBudget} }
 
-func (m *meter) reset()      { m.left = checkBudget }
-func (m *meter) spent() bool { return m.left < 0 }
+func (m *meter) reset()        { m.left = checkBudget }
+func (m *meter) isSpent() bool { return m.left < 0 }
 
 func (m *meter) pay(units int) error {
 	if m.left >= 0 {
 		m.left -= units
 	}
-	if m.spent() {
+	if m.isSpent() {
 		return errSpent
 	}
 	return nil
@@ -59,7 +59,7 @@ func (m *meter) install(root *jsonschema.Schema) error {
 			return errors.New("$dynamicRef and $recursiveRef are not supported in a tool's schema")
 		}
 	}
-	if circular(all) {
+	if isCircular(all) {
 		return errors.New("a $ref leads in a circle")
 	}
 	for _, s := range all {

@@ -100,7 +100,7 @@ func (s *Schema) Validate(args json.RawMessage) error {
 	defer s.mu.Unlock()
 	s.meter.reset()
 	err = s.root.Validate(doc)
-	if s.meter.spent() {
+	if s.meter.isSpent() {
 		return errors.New("the arguments are too large or too deeply nested to be checked, give fewer or simpler ones")
 	}
 	var invalid *jsonschema.ValidationError
