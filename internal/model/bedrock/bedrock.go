@@ -61,16 +61,16 @@ func New(c Config) *Model {
 // NewClient makes the SDK's client. Endpoint replaces the region's own, "" = does not. The SDK itself reads one variable of the
 // environment, AWS_BEARER_TOKEN_BEDROCK, and prefers that token to the configuration's credentials.
 func NewClient(c aws.Config, endpoint string) *bedrockruntime.Client {
-	return bedrockruntime.NewFromConfig(c, once, func(o *bedrockruntime.Options) {
+	return bedrockruntime.NewFromConfig(c, disableRetries, func(o *bedrockruntime.Options) {
 		if endpoint != "" {
 			o.BaseEndpoint = aws.String(endpoint)
 		}
 	})
 }
 
-// once turns the SDK's own retries off: Request.Model.Retry decides, and every request is counted. It is given to each call
+// disableRetries turns the SDK's own retries off: Request.Model.Retry decides, and every request is counted. It is given to each call
 // too, so that it holds for a client that was made elsewhere.
-func once(o *bedrockruntime.Options) {
+func disableRetries(o *bedrockruntime.Options) {
 	o.Retryer = aws.NopRetryer{}
 	o.RetryMaxAttempts = 0
 }
@@ -96,7 +96,7 @@ func (m *Model) ask(ctx context.Context, r agent.Request) (agent.Reply, error) {
 		return agent.Reply{}, callFailure(ctx, err)
 	}
 	if r.Model.BaseURL != "" {
-		return agent.Reply{}, failed(agent.ModelInvalid, "request is for another server")
+		return agent.Reply{}, modelError(agent.ModelInvalid, "request is for another server")
 	}
 	p, err := newPrompt(r)
 	if err != nil {
@@ -123,14 +123,14 @@ func (m *Model) ask(ctx context.Context, r agent.Request) (agent.Reply, error) {
 }
 
 func (m *Model) converse(ctx context.Context, p systemPrompt, a *assembly) error {
-	out, err := m.client.Converse(ctx, p.whole(), once)
+	out, err := m.client.Converse(ctx, p.converseInput(), disableRetries)
 	if err != nil {
 		return callFailure(ctx, err)
 	}
 	// Take a reply that came in one piece.
 	message, ok := out.Output.(*types.ConverseOutputMemberMessage)
 	if !ok || out.StopReason == "" {
-		return failed(agent.ModelInvalid, "reply has no message or no stop reason")
+		return modelError(agent.ModelInvalid, "reply has no message or no stop reason")
 	}
 	if err := a.addBlocks(message.Value.Content); err != nil {
 		return err
@@ -138,13 +138,13 @@ func (m *Model) converse(ctx context.Context, p systemPrompt, a *assembly) error
 	a.stop = clip(string(out.StopReason))
 	a.usage = tokens(out.Usage)
 	if out.Trace != nil {
-		a.routed(out.Trace.PromptRouter)
+		a.addRoute(out.Trace.PromptRouter)
 	}
 	return nil
 }
 
 func (m *Model) converseStream(ctx context.Context, p systemPrompt, a *assembly) error {
-	out, err := m.client.ConverseStream(ctx, p.stream(), once)
+	out, err := m.client.ConverseStream(ctx, p.converseStreamInput(), disableRetries)
 	if err != nil {
 		return callFailure(ctx, err)
 	}

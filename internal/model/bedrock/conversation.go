@@ -34,18 +34,18 @@ const provider = "bedrock"
 func conversation(model string, messages []run.Message) ([]types.Message, error) {
 	results, err := policy.ResultsByCall(messages)
 	if err != nil {
-		return nil, failed(agent.ModelInvalid, err.Error())
+		return nil, modelError(agent.ModelInvalid, err.Error())
 	}
 	g := grouping{model: model, results: results, attachments: attachments{names: names{}}, marksErrors: marksErrors(model)}
 	for i, m := range messages {
 		if err := g.add(m); err != nil {
-			return nil, failed(agent.ModelInvalid, fmt.Sprintf("message %d %s", i, err))
+			return nil, modelError(agent.ModelInvalid, fmt.Sprintf("message %d %s", i, err))
 		}
 	}
 	g.endTurn()
 	g.endUser()
 	if len(g.out) == 0 {
-		return nil, failed(agent.ModelInvalid, "conversation is empty")
+		return nil, modelError(agent.ModelInvalid, "conversation is empty")
 	}
 	return g.out, nil
 }
@@ -73,7 +73,7 @@ type grouping struct {
 func (g *grouping) add(m run.Message) error {
 	switch b := m.Block.(type) {
 	case run.Text:
-		g.say(m.Role, b.Text)
+		g.addText(m.Role, b.Text)
 	case run.Media:
 		if m.Role == run.RoleAssistant || b.Data == "" {
 			return errors.New("is media that is the model's own or was not resolved")
@@ -85,9 +85,9 @@ func (g *grouping) add(m run.Message) error {
 		g.endTurn()
 		g.user = append(g.user, block)
 	case run.Reasoning:
-		g.think(b)
+		g.addReasoning(b)
 	case run.ToolUse:
-		return g.call(b)
+		return g.addCall(b)
 	case run.ToolResult:
 		if b.Blob != "" && b.Content == "" {
 			return errors.New("is a tool_result that was not resolved")
@@ -99,24 +99,24 @@ func (g *grouping) add(m run.Message) error {
 	return nil
 }
 
-// say adds a text. In a turn text comes before calls: one that comes behind them starts the next turn.
-func (g *grouping) say(role run.Role, text string) {
-	if blank(text) {
+// addText adds a text. In a turn text comes before calls. A text behind calls starts the next turn.
+func (g *grouping) addText(role run.Role, text string) {
+	if isBlank(text) {
 		return
 	}
 	block := &types.ContentBlockMemberText{Value: text}
 	if role == run.RoleAssistant {
 		g.endCalls()
-		g.goOn(block)
+		g.addModelBlock(block)
 		return
 	}
 	g.endTurn()
 	g.user = append(g.user, block)
 }
 
-// think holds reasoning back until the turn goes on: at its end it would be refused. Reasoning without a proof, of another provider
+// addReasoning holds reasoning back until the turn goes on: at its end it would be refused. Reasoning without a proof, of another provider
 // or of another model is left out.
-func (g *grouping) think(b run.Reasoning) {
+func (g *grouping) addReasoning(b run.Reasoning) {
 	if b.Provider != provider || b.Model != g.model {
 		return
 	}
@@ -134,19 +134,19 @@ func reasoning(b types.ReasoningContentBlock) types.ContentBlock {
 	return &types.ContentBlockMemberReasoningContent{Value: b}
 }
 
-// goOn adds a block to the model's turn, behind the reasoning that came before it.
-func (g *grouping) goOn(block types.ContentBlock) {
+// addModelBlock adds a block to the model's turn, behind the reasoning that came before it.
+func (g *grouping) addModelBlock(block types.ContentBlock) {
 	g.endUser()
 	g.turn = append(append(g.turn, g.thoughts...), block)
 	g.thoughts = nil
 }
 
-func (g *grouping) call(b run.ToolUse) error {
+func (g *grouping) addCall(b run.ToolUse) error {
 	input, err := sentInput(b.Input)
 	if err != nil {
 		return err
 	}
-	g.goOn(&types.ContentBlockMemberToolUse{Value: types.ToolUseBlock{
+	g.addModelBlock(&types.ContentBlockMemberToolUse{Value: types.ToolUseBlock{
 		ToolUseId: aws.String(b.ID), Name: aws.String(b.Name), Input: verbatim(input),
 	}})
 	g.calls = append(g.calls, b.ID)
@@ -196,7 +196,7 @@ func (g *grouping) result(id string) types.ToolResultBlock {
 		r = run.ToolResult{Content: noResponse, IsError: true}
 	}
 	text := r.Content
-	if blank(text) {
+	if isBlank(text) {
 		text = noOutput
 	}
 	block := types.ToolResultBlock{

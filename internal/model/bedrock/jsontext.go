@@ -48,11 +48,11 @@ func inputOf(d document.Interface) (json.RawMessage, error) {
 	}
 	text, err := d.MarshalSmithyDocument()
 	if err != nil {
-		return nil, failed(agent.ModelInvalid, "reply has a tool call whose input cannot be read")
+		return nil, modelError(agent.ModelInvalid, "reply has a tool call whose input cannot be read")
 	}
 	var v any
 	if err := (jsonText{text: text}).UnmarshalSmithyDocument(&v); err != nil {
-		return nil, failed(agent.ModelInvalid, "reply has a tool call whose input cannot be read")
+		return nil, modelError(agent.ModelInvalid, "reply has a tool call whose input cannot be read")
 	}
 	return run.MarshalVerbatim(v)
 }

@@ -109,17 +109,17 @@ func (a *attachments) document(kind, name string, data []byte) (types.ContentBlo
 		return nil, fmt.Errorf("is a document too many; Bedrock takes at most %d in a request", maxDocuments)
 	}
 	return &types.ContentBlockMemberDocument{Value: types.DocumentBlock{
-		Format: format, Name: aws.String(a.names.take(name)), Source: &types.DocumentSourceMemberBytes{Value: data},
+		Format: format, Name: aws.String(a.names.uniqueName(name)), Source: &types.DocumentSourceMemberBytes{Value: data},
 	}}, nil
 }
 
 // names are the document names that a request has so far, in lower case: Bedrock refuses a name that comes twice.
 type names map[string]bool
 
-// take makes a name that is allowed and not taken. The same documents in the same order get the same names, so that a cached
+// uniqueName makes a name that is allowed and not taken. The same documents in the same order get the same names, so that a cached
 // beginning stays one.
-func (n names) take(name string) string {
-	name = neutral(name)
+func (n names) uniqueName(name string) string {
+	name = neutralName(name)
 	free := name
 	for i := 2; n[strings.ToLower(free)]; i++ {
 		free = fmt.Sprintf("%s (%d)", name, i)
@@ -128,14 +128,14 @@ func (n names) take(name string) string {
 	return free
 }
 
-// neutral keeps what Bedrock allows in a document's name: letters and digits of ASCII, hyphens, round and square brackets, single
+// neutralName keeps what Bedrock allows in a document's name: letters and digits of ASCII, hyphens, round and square brackets, single
 // spaces. Each run of other characters becomes a hyphen. At most 100 characters; nothing left = "document".
-func neutral(name string) string {
+func neutralName(name string) string {
 	const longest = 100
 	var b strings.Builder
 	last := ' '
 	for _, r := range name {
-		if !allowed(r) {
+		if !isAllowedRune(r) {
 			r = '-'
 		}
 		if (r == ' ' || r == '-') && (last == ' ' || last == '-') {
@@ -152,7 +152,7 @@ func neutral(name string) string {
 	return name
 }
 
-func allowed(r rune) bool {
+func isAllowedRune(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(" -()[]", r)
 }
 
