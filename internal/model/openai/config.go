@@ -85,10 +85,10 @@ const apiVersion = "api-version"
 func classicAzure(base string) bool { return strings.Contains(base, "?"+apiVersion+"=") }
 
 // OwnHost reports whether a base URL is OpenAI's own, to which alone the environment's key may go. "" is.
-func OwnHost(base string) bool { return hosted(base, "api.openai.com") }
+func OwnHost(base string) bool { return isHostedAt(base, "api.openai.com") }
 
-// hosted reports whether a base URL leads to one of these hosts, or to one below it.
-func hosted(base string, hosts ...string) bool {
+// isHostedAt reports whether a base URL leads to one of these hosts, or to a subdomain of one.
+func isHostedAt(base string, hosts ...string) bool {
 	if base == "" {
 		base = DefaultBaseURL
 	}
@@ -98,7 +98,7 @@ func hosted(base string, hosts ...string) bool {
 
 // limitsCompletion reports whether a server wants the limit of a reply's tokens under its newer name, which only OpenAI and Azure know.
 func limitsCompletion(base string) bool {
-	return OwnHost(base) || classicAzure(base) || hosted(base, "azure.com", "azure.us", "azure.cn")
+	return OwnHost(base) || classicAzure(base) || isHostedAt(base, "azure.com", "azure.us", "azure.cn")
 }
 
 // followSameHost follows redirects that repeat the request at the same origin; what any other leads to is not seen.

@@ -78,9 +78,9 @@ func (m *Model) ask(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	if err != nil {
 		return agent.Reply{}, ioFailure(ctx, err)
 	}
-	defer finish(resp.Body, giveUp)
+	defer drainBody(resp.Body, giveUp)
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return refused(ctx, r, resp)
+		return parseRefusal(ctx, r, resp)
 	}
 	return m.read(ctx, r, resp)
 }
@@ -88,8 +88,8 @@ func (m *Model) ask(ctx context.Context, r agent.Request) (agent.Reply, error) {
 // drainFor is how long a server may take to end a response whose reply is there.
 const drainFor = 100 * time.Millisecond
 
-// finish reads what is left of a response, so that its connection serves the next request. A server that does not end it is not waited for.
-func finish(body io.ReadCloser, giveUp func()) {
+// drainBody reads the rest of a response so that its connection can be reused, but not one that never ends.
+func drainBody(body io.ReadCloser, giveUp func()) {
 	late, stop := context.WithTimeout(context.Background(), drainFor)
 	defer stop()
 	defer context.AfterFunc(late, giveUp)()
@@ -99,10 +99,10 @@ func finish(body io.ReadCloser, giveUp func()) {
 
 func (m *Model) request(ctx context.Context, r agent.Request) (*http.Request, error) {
 	if base, err := baseURL(r.Model.BaseURL); r.Model.BaseURL != "" && (err != nil || base != m.base) {
-		return nil, failed(agent.ModelInvalid, "request is for another server")
+		return nil, modelError(agent.ModelInvalid, "request is for another server")
 	}
 	r.Model.BaseURL = m.base
-	body, err := encode(r)
+	body, err := encodeRequest(r)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (m *Model) post(ctx context.Context, below string, body []byte) (*http.Requ
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, path, bytes.NewReader(body))
 	if err != nil {
-		return nil, failed(agent.ModelInvalid, "request cannot be made")
+		return nil, modelError(agent.ModelInvalid, "request cannot be made")
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "text/event-stream, application/json")
@@ -151,7 +151,7 @@ func (m *Model) read(ctx context.Context, r agent.Request, resp *http.Response) 
 	case "application/json":
 		err = a.readDocument(ctx, body)
 	default:
-		err = failed(agent.ModelInvalid, "reply is neither JSON nor an event stream")
+		err = modelError(agent.ModelInvalid, "reply is neither JSON nor an event stream")
 	}
 	if err != nil {
 		return agent.Reply{}, err

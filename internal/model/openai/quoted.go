@@ -13,8 +13,8 @@ import (
 // stopRepaired is the StopReason of a reply that a server reported as an error of its own.
 const stopRepaired = "repaired"
 
-// rescue ends a reply with the call that a problem quotes, if it does.
-func (a *assembly) rescue(p problem) bool {
+// recoverQuotedCall ends a reply with the call that a problem quotes, if it quotes one.
+func (a *assembly) recoverQuotedCall(p problem) bool {
 	if a.finish != "" {
 		return false
 	}
@@ -45,13 +45,13 @@ func quotedCall(r agent.Request, message string) (agent.ReplyCall, bool) {
 		return callIn(r.Tools, raw[:end], len(r.Tools) == 1)
 	}
 	if _, raw, ok := strings.Cut(message, "Failed to parse input at pos "); ok {
-		return callIn(r.Tools, untagged(raw), false)
+		return callIn(r.Tools, stripTags(raw), false)
 	}
 	return agent.ReplyCall{}, false
 }
 
-// untagged is a text from its first brace on, without a closing tag behind it.
-func untagged(text string) string {
+// stripTags returns a text from its first brace on, without a closing tag at its end.
+func stripTags(text string) string {
 	start := strings.IndexByte(text, '{')
 	if start < 0 {
 		return ""
