@@ -85,8 +85,8 @@ func Parse(file string, data []byte) (*Script, error) {
 	return s, nil
 }
 
-// at finds the line of an attempt (from 0) at an inference (from 1), or at the notes before it.
-func (s *Script) at(r agent.Request) (line, bool) {
+// lineFor finds the line of an attempt (from 0) at an inference (from 1), or at the notes before it.
+func (s *Script) lineFor(r agent.Request) (line, bool) {
 	inference, attempt := r.Inference, r.Attempt
 	if inference < 1 || inference > int64(len(s.blocks)) || attempt < 0 {
 		return line{}, false
@@ -110,7 +110,7 @@ func parseLine(raw []byte) (line, error) {
 	var l line
 	err := eachMember(raw, func(key string, value json.RawMessage) error {
 		if err := l.set(key, value, &p); err != nil {
-			return under(key, err)
+			return withKey(key, err)
 		}
 		return nil
 	})
@@ -180,13 +180,13 @@ func (p linePresence) kind() error {
 	case kinds != 1:
 		return fmt.Errorf("line is not exactly one of text or calls, json, empty, error")
 	case p.reasoning && p.error && !said:
-		return under("reasoning", fmt.Errorf("a request that fails has none, unless it broke off behind text or calls"))
+		return withKey("reasoning", fmt.Errorf("a request that fails has none, unless it broke off behind text or calls"))
 	case p.stop && (p.error || p.cut):
-		return under("stop", fmt.Errorf("a request that fails has none"))
+		return withKey("stop", fmt.Errorf("a request that fails has none"))
 	case p.notes && p.calls:
-		return under("notes", fmt.Errorf("who writes notes has no tools to call"))
+		return withKey("notes", fmt.Errorf("who writes notes has no tools to call"))
 	case p.cut && (p.error || !said):
-		return under("cut", fmt.Errorf("only text or calls break off"))
+		return withKey("cut", fmt.Errorf("only text or calls break off"))
 	}
 	return nil
 }
@@ -201,7 +201,7 @@ func (p linePresence) check(l *line) error {
 	}
 	whole := strings.Join(l.chunks, "")
 	if p.text && whole != l.text {
-		return under("chunks", fmt.Errorf("pieces do not make up the text"))
+		return withKey("chunks", fmt.Errorf("pieces do not make up the text"))
 	}
 	l.text = whole
 	return nil
