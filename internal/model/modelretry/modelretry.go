@@ -60,7 +60,7 @@ func (m *Model) Ask(ctx context.Context, r agent.Request) (reply agent.Reply, re
 	for place, spec := range whole.Chain() {
 		first := r.Attempt
 		r.Model = spec
-		reply, r.Attempt, err = m.one(ctx, r, began)
+		reply, r.Attempt, err = m.askModel(ctx, r, began)
 		reply.Place = place
 		requests += r.Attempt - first
 		failure := failureOf(err)
@@ -71,10 +71,10 @@ func (m *Model) Ask(ctx context.Context, r agent.Request) (reply agent.Reply, re
 	return reply, requests, err
 }
 
-// one asks one model of a chain, the first of which was asked when it began, and says what the next request's Attempt is.
-func (m *Model) one(ctx context.Context, r agent.Request, began time.Time) (reply agent.Reply, next int, err error) {
+// askModel asks one model of a chain whose first model was asked at began. It also returns the next request's Attempt.
+func (m *Model) askModel(ctx context.Context, r agent.Request, began time.Time) (reply agent.Reply, next int, err error) {
 	for requests := 1; ; requests++ {
-		reply, err = m.within(ctx, r)
+		reply, err = m.generateOnce(ctx, r)
 		r.Attempt++
 		if ended := ctx.Err(); err != nil && ended != nil {
 			return agent.Reply{}, r.Attempt, fmt.Errorf("ask model %s: %w", r.Model.ID, ended)
@@ -82,7 +82,7 @@ func (m *Model) one(ctx context.Context, r agent.Request, began time.Time) (repl
 		if kept, ok := r.Model.Kept(failureOf(err)); ok {
 			return kept, r.Attempt, nil
 		}
-		wait, again := m.again(r.Model.Retry, requests, err, began)
+		wait, again := m.nextRetry(r.Model.Retry, requests, err, began)
 		if !again {
 			return reply, r.Attempt, err
 		}
@@ -92,8 +92,8 @@ func (m *Model) one(ctx context.Context, r agent.Request, began time.Time) (repl
 	}
 }
 
-// within makes one request, which may take as long as its model has. A model that takes longer has failed, and not the caller.
-func (m *Model) within(ctx context.Context, r agent.Request) (agent.Reply, error) {
+// generateOnce makes one request within the model's timeout, after which the model has failed and not the caller.
+func (m *Model) generateOnce(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	if r.Model.Timeout == 0 {
 		return m.next.Generate(ctx, r)
 	}
@@ -110,8 +110,8 @@ func (m *Model) within(ctx context.Context, r agent.Request) (agent.Reply, error
 	return reply, err
 }
 
-// again decides whether to ask once more after so many requests, and how long to wait before.
-func (m *Model) again(retry agent.Retry, requests int, err error, began time.Time) (time.Duration, bool) {
+// nextRetry decides whether to retry after so many requests, and how long to wait before.
+func (m *Model) nextRetry(retry agent.Retry, requests int, err error, began time.Time) (time.Duration, bool) {
 	failure := failureOf(err)
 	if failure == nil || !retry.Repeats(failure) || requests >= retry.Attempts {
 		return 0, false
