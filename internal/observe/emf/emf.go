@@ -133,7 +133,7 @@ func (s *Sink) Flush() error {
 	s.sets = nil
 	for _, t := range sets {
 		for len(t.metrics) > 0 {
-			line, err := json.Marshal(s.document(t, t.take()))
+			line, err := json.Marshal(s.document(t, t.takeMetrics()))
 			if err != nil {
 				return fmt.Errorf("write metrics: %w", err)
 			}
@@ -145,8 +145,8 @@ func (s *Sink) Flush() error {
 	return nil
 }
 
-// take removes as many metrics, and of each as many values, as one document may hold.
-func (t *set) take() []metric {
+// takeMetrics removes as many metrics, and of each as many values, as one document may hold.
+func (t *set) takeMetrics() []metric {
 	var out []metric
 	var rest []*metric
 	for _, m := range t.metrics {

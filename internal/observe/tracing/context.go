@@ -38,8 +38,8 @@ func Extract(ctx context.Context, carrier map[string]string) context.Context {
 	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier(carrier))
 }
 
-// ofTrace is the context of a run's own span.
-func ofTrace(t *run.Trace) trace.SpanContext {
+// spanContextOf returns the context of a run's own span.
+func spanContextOf(t *run.Trace) trace.SpanContext {
 	if t == nil {
 		return trace.SpanContext{}
 	}

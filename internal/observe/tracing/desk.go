@@ -28,11 +28,11 @@ func (t *Tracer) Decided(heads Heads) func(ctx context.Context, a approval.Appro
 		if err != nil {
 			return // whoever wakes the run reads the same and complains
 		}
-		t.decided(ofTrace(h.Trace), a)
+		t.recordDecision(spanContextOf(h.Trace), a)
 	}
 }
 
-func (t *Tracer) decided(own trace.SpanContext, a approval.Approval) {
+func (t *Tracer) recordDecision(own trace.SpanContext, a approval.Approval) {
 	if !own.IsValid() || len(a.Decisions) == 0 || a.Status == approval.Pending { // tools of a request are decided one by one
 		return
 	}

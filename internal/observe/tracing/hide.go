@@ -46,11 +46,11 @@ func HideFromEnv(getenv func(string) string) (Hide, error) {
 	return h, nil
 }
 
-func (h Hide) input(v string) attribute.KeyValue { return keyInput.String(unless(h.Inputs, v)) }
+func (h Hide) input(v string) attribute.KeyValue { return keyInput.String(hiddenOr(h.Inputs, v)) }
 
-func (h Hide) output(v string) attribute.KeyValue { return keyOutput.String(unless(h.Outputs, v)) }
+func (h Hide) output(v string) attribute.KeyValue { return keyOutput.String(hiddenOr(h.Outputs, v)) }
 
-func unless(hidden bool, v string) string {
+func hiddenOr(hidden bool, v string) string {
 	if hidden {
 		return redacted
 	}
