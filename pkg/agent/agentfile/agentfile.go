@@ -55,7 +55,7 @@ func (r *reader) addChecked(err error, strip string) {
 	}
 	for _, p := range found {
 		path := p.Path[len(strip):]
-		if !r.told(path) {
+		if !r.hasProblem(path) {
 			r.add(path, p.Text)
 		}
 	}

@@ -153,12 +153,12 @@ func (d document) tool(op operationOf, e *httpEntry, t *agent.ToolSpec) error {
 		return err
 	}
 	e.request.Method, e.request.URL = strings.ToUpper(op.method), strings.TrimSuffix(server, "/")+op.path
-	e.request.Headers, e.request.Query, e.request.Body = s.over(s.headers, e.request.Headers), s.over(s.query, e.request.Query), s.body
+	e.request.Headers, e.request.Query, e.request.Body = s.overlay(s.headers, e.request.Headers), s.overlay(s.query, e.request.Query), s.body
 	if t.Name == "" {
 		t.Name = op.id
 	}
 	if t.Description == "" {
-		t.Description = words(op.self)
+		t.Description = operationText(op.self)
 	}
 	schema := map[string]any{"type": "object", "properties": s.properties}
 	if len(s.required) > 0 {
@@ -169,8 +169,8 @@ func (d document) tool(op operationOf, e *httpEntry, t *agent.ToolSpec) error {
 	return err
 }
 
-// words are what an operation says of itself.
-func words(op map[string]any) string {
+// operationText returns the texts that describe an operation.
+func operationText(op map[string]any) string {
 	summary, _ := op["summary"].(string)
 	text, _ := op["description"].(string)
 	text = strings.TrimSpace(strings.TrimSpace(summary) + "\n" + strings.TrimSpace(text))
