@@ -155,15 +155,15 @@ func (r *reader) string(what string) string {
 
 func (r *reader) uvarint(what string) uint64 {
 	n, size := binary.Uvarint(r.rest)
-	return taken(r, n, size, what)
+	return takeNumber(r, n, size, what)
 }
 
 func (r *reader) varint(what string) int64 {
 	n, size := binary.Varint(r.rest)
-	return taken(r, n, size, what)
+	return takeNumber(r, n, size, what)
 }
 
-func taken[N uint64 | int64](r *reader, n N, size int, what string) N {
+func takeNumber[N uint64 | int64](r *reader, n N, size int, what string) N {
 	if size <= 0 {
 		r.fail(what)
 		return 0

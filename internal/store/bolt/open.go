@@ -68,7 +68,7 @@ var (
 func Open(path string, opts Options) (*Table, error) {
 	t, err := open(path, opts)
 	if err != nil {
-		return nil, &OpenError{Path: path, Err: plain(err)}
+		return nil, &OpenError{Path: path, Err: withoutPath(err)}
 	}
 	return t, nil
 }
@@ -83,7 +83,7 @@ func open(path string, opts Options) (*Table, error) {
 		return nil, fmt.Errorf("not a regular file: %w", ErrDamaged)
 	}
 	t := &Table{path: path, lead: make(chan struct{}, 1)}
-	err = guarded(func() error { return t.start(opts, !isNew && info.Size() > 0) })
+	err = recoverDamage(func() error { return t.start(opts, !isNew && info.Size() > 0) })
 	if err == nil && isNew {
 		err = syncFolder(filepath.Dir(path))
 	}
@@ -200,8 +200,8 @@ func syncFolder(dir string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// plain takes the path, which OpenError has, out of the system's errors.
-func plain(err error) error {
+// withoutPath removes the path, which OpenError has, from the system's errors.
+func withoutPath(err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
 		return pe.Err
