@@ -94,8 +94,8 @@ func invalid(message string) error {
 	return store.ErrInvalid
 }
 
-// uncertain reports whether the request of err may have been executed: anything but an answer that refuses it.
-func uncertain(err error) bool {
+// isUncertain reports whether the request of err may have been executed. Only an answer that refuses it rules that out.
+func isUncertain(err error) bool {
 	if err == nil {
 		return false
 	}
@@ -107,8 +107,8 @@ func uncertain(err error) bool {
 	return !errors.As(err, &response) || response.HTTPStatusCode() >= http.StatusInternalServerError
 }
 
-// transient reports whether err says that this time nothing was done, and that it may go better the next.
-func transient(err error) bool {
+// isTransient reports whether err says that nothing was done this time and that a retry may succeed.
+func isTransient(err error) bool {
 	if err == nil {
 		return false
 	}

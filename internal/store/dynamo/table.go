@@ -69,7 +69,7 @@ func New(cfg aws.Config, table string, token func() string) *Table {
 	})
 	again := retry.NewStandard(func(o *retry.StandardOptions) {
 		o.MaxAttempts, o.MaxBackoff = readAttempts, readBackoff
-		o.Retryables = append([]retry.IsErrorRetryable{retry.IsErrorRetryableFunc(readAgain)}, o.Retryables...)
+		o.Retryables = append([]retry.IsErrorRetryable{retry.IsErrorRetryableFunc(retryRead)}, o.Retryables...)
 	})
 	reads := func(o *dynamodb.Options) { o.Retryer = again }
 	return &Table{
@@ -78,9 +78,9 @@ func New(cfg aws.Config, table string, token func() string) *Table {
 	}
 }
 
-// readAgain decides about two failures of a read before the SDK does: the caller waits for throttling to end, and an answer that was cut
-// short is asked for again.
-func readAgain(err error) aws.Ternary {
+// retryRead decides about two failures of a read before the SDK does: the caller handles throttling, and a truncated
+// answer is requested again.
+func retryRead(err error) aws.Ternary {
 	var api smithy.APIError
 	switch {
 	case errors.As(err, &api) && throttles[api.ErrorCode()]:
@@ -237,9 +237,9 @@ func (t *Table) transact(ctx context.Context, ops []store.Op) error {
 	}
 	first := ops[0].Item.Key
 	_, err := t.transactWriteItems(ctx, in)
-	if uncertain(err) && ctx.Err() == nil {
+	if isUncertain(err) && ctx.Err() == nil {
 		_, err = t.transactWriteItems(ctx, in)
-		if transient(err) {
+		if isTransient(err) {
 			//nolint:errorlint // a sentinel would say that nothing was written
 			return fmt.Errorf("write %d items, first %q %q: outcome unknown: %v", len(ops), first.PK, first.SK, err)
 		}
