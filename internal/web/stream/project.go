@@ -20,8 +20,7 @@ import (
 )
 
 // Of returns the events of entry e, in order, and the run after e. Before is the run before e; where the run began
-// from another, it is the Seed of that run. D is the definition the run is pinned to; without it, the events lack
-// what it alone can say. An error is agent.ApplyEntry's.
+// from another, it is the Seed of that run. D is the definition the run is pinned to. An error is agent.ApplyEntry's.
 func Of(d *agent.Definition, before run.AgentState, e run.Entry) ([]Event, run.AgentState, error) {
 	after, err := run.ApplyEntry(before, e)
 	if err != nil || after.Entries == before.Entries {
@@ -282,7 +281,7 @@ func (p *projection) say(f run.Replied, done *InferenceDoneData) {
 			done.thoughts = append(done.thoughts, r.Text)
 		}
 	}
-	if len(f.Calls) == 0 && p.def != nil {
+	if len(f.Calls) == 0 {
 		t := dialect.TakenApart(p.def, f.Text)
 		done.text = t.Text
 		for _, thought := range t.Thoughts {
@@ -297,9 +296,6 @@ func (p *projection) stepStart(f run.Replied) StepStartData {
 	d := StepStartData{
 		Message: p.message(), Cycle: Cycle{Max: s.Interactions.Max, Current: s.Interactions.Current},
 		messages: s.Messages.All(), asked: s.Inferences,
-	}
-	if p.def == nil {
-		return d
 	}
 	a := policy.Next(p.def, s)
 	a.Offered = f.Offered
@@ -339,12 +335,14 @@ func (p *projection) call(n int64, c run.RepliedCall) {
 	if len(d.Arguments) == 0 {
 		d.Arguments = json.RawMessage("{}")
 	}
+	t, known := p.def.Tool(d.Tool)
+	d.missing = !known || t.ModelName() != c.Name
+	p.ready(n, d)
+}
+
+func (p *projection) ready(n int64, d ToolCallReadyData) {
 	d.Kind = p.kind(d.Tool)
-	if p.def != nil {
-		t, known := p.def.Tool(d.Tool)
-		d.missing = !known || t.ModelName() != c.Name
-	}
-	p.add(ToolCallStart, n, ToolCallStartData{ID: c.ID, Name: c.Name})
+	p.add(ToolCallStart, n, ToolCallStartData{ID: d.ID, Name: d.Name, Pending: d.Pending})
 	p.add(ToolCallReady, n, d)
 }
 
@@ -378,21 +376,19 @@ func (p *projection) calls(fact run.Event, verdict *Verdict) {
 
 // patchOf is the change of the shared state by the fact that ended a call.
 func patchOf(fact run.Event, call string) []run.Patch {
+	of, patch := "", []run.Patch(nil)
 	switch f := fact.(type) {
 	case run.CallFinished:
-		if f.Call == call {
-			return f.Patch
-		}
+		of, patch = f.Call, f.Patch
 	case run.Answered:
-		if f.Call == call {
-			return f.Patch
-		}
+		of, patch = f.Call, f.Patch
 	case run.LateResult:
-		if f.Call == call {
-			return f.Patch
-		}
+		of, patch = f.Call, f.Patch
 	}
-	return nil
+	if of != call {
+		return nil
+	}
+	return patch
 }
 
 // step is the inference of this run that asked for a call; 0 = one of the run that this one began from.
@@ -418,10 +414,9 @@ func (p *projection) suspended(c run.Call) {
 	if !asks {
 		return
 	}
-	p.add(ToolCallStart, p.step(c), ToolCallStartData{ID: pendingID(c), Name: name, Pending: c.ID})
-	p.add(ToolCallReady, p.step(c), ToolCallReadyData{
-		ID: pendingID(c), Name: name, Arguments: arguments, Tool: c.Tool, Kind: p.kind(c.Tool), Pending: c.ID,
-		For: c.Wait.For, Approval: c.Wait.Approval, input: c.Input,
+	p.ready(p.step(c), ToolCallReadyData{
+		ID: pendingID(c), Name: name, Arguments: arguments, Tool: c.Tool, Pending: c.ID, For: c.Wait.For,
+		Approval: c.Wait.Approval, input: c.Input,
 	})
 }
 
@@ -444,9 +439,6 @@ func (p *projection) pending(c run.Call) (name string, arguments json.RawMessage
 
 // kind is who runs a tool, by its original name; "" = the definition does not have it.
 func (p *projection) kind(tool string) agent.ToolKind {
-	if p.def == nil {
-		return ""
-	}
 	for _, t := range p.def.Tools {
 		if t.Name == tool {
 			return t.Kind
