@@ -112,13 +112,17 @@ type PlanEvent interface {
 	Fact() PlanFact
 }
 
-// The facts of a plan.
-type (
-	Planned     struct{ PlanFact } // the planner's reply
-	StepRouted  struct{ PlanFact } // the router's reply to a step
-	Synthesised struct{ PlanFact } // the plan's answer
-	PlanLeft    struct{ PlanFact } // gives the run to the loop: what the plan has called becomes part of the conversation
-)
+// Planned is the planner's reply.
+type Planned struct{ PlanFact }
+
+// StepRouted is the router's reply to a step.
+type StepRouted struct{ PlanFact }
+
+// Synthesised is the plan's answer.
+type Synthesised struct{ PlanFact }
+
+// PlanLeft gives the run to the loop. What the plan has called becomes part of the conversation.
+type PlanLeft struct{ PlanFact }
 
 // applyPlan takes in a fact of the plan.
 func (s *AgentState) applyPlan(event string, e PlanFact) error {
