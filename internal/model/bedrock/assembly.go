@@ -139,7 +139,7 @@ func (a *assembly) addInput(place int32, piece string) error {
 	return nil
 }
 
-// notifyCall notifies the listener of a call that the model makes. Calls of the provider's own tools are not, and count for no place.
+// notifyCall reports a call that the model makes. Calls of the provider's own tools are not reported and have no place.
 func (a *assembly) notifyCall(c *callParts, piece string) {
 	if c.server {
 		return
