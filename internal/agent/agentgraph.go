@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// CheckAgents checks what agents that ask each other are to one another: each agent that a tool names is there, none works for itself, over
-// whatever others, and what is held to a budget in USD has prices. find finds those of names. The error is all that is wrong.
+// CheckAgents checks what agents that ask each other are to one another: each agent that a tool names is there, none
+// works for itself, over whatever others, and what is held to a budget in USD has prices. find finds those of names.
+// The error is all that is wrong.
 func CheckAgents(names []string, find func(name string) (*Definition, bool)) error {
 	var found []error
 	for _, name := range slices.Sorted(slices.Values(names)) {
@@ -30,7 +31,8 @@ func CheckDelegates(d *Definition, names []string, find func(name string) (*Defi
 	return errors.Join(append(checkDelegates(d, names, find), CheckCircle(d, find))...)
 }
 
-// CheckCircle checks that an agent does not work for itself, over whatever others that find knows. Those it does not know are no matter.
+// CheckCircle checks that an agent does not work for itself, over whatever others that find knows. Those it does not
+// know are no matter.
 func CheckCircle(d *Definition, find func(name string) (*Definition, bool)) error {
 	if path := findCircle(d, find, nil, map[string]bool{}); path != nil {
 		return circleError(path)

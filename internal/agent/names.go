@@ -16,9 +16,9 @@ const closestNames = 3
 // longestName bounds, in runes, what is compared of a name that a model made up. Tools' own are shorter.
 const longestName = 64
 
-// Closest are the names most like one that no tool has, best first (semantics 4.2): the same but for case and separators, then the same
-// but for a prefix, then those of which at most half would have to be changed. A tool never runs under a name that is not its own: rules,
-// approvals and the journal go by names.
+// Closest are the names most like one that no tool has, best first (semantics 4.2): the same but for case and
+// separators, then the same but for a prefix, then those of which at most half would have to be changed. A tool never
+// runs under a name that is not its own: rules, approvals and the journal go by names.
 func Closest(asked string, names []string) []string {
 	type match struct {
 		name  string
@@ -158,7 +158,8 @@ func ValidPrincipal(s string) bool {
 	return run.IsPrincipal("user:", s) || run.IsPrincipal("group:", s)
 }
 
-// RunID is a run's id: "r" and 25 characters that follow from tenant, agent and key alone, so starting is idempotent (R1).
+// RunID is a run's id: "r" and 25 characters that follow from tenant, agent and key alone, so starting is idempotent
+// (R1).
 func RunID(tenant, agent, key string) string { return "r" + run.HashID(tenant, agent, key) }
 
 // ChildID is the id of the run that a call is: "r" and 25 characters. No key that anybody may choose leads to it.
@@ -167,8 +168,8 @@ func ChildID(tenant, agent, runID, call string) string {
 }
 
 // CallID is the id a call has in its run: the model's, if it is 1 to 64 of [A-Za-z0-9_-] and new in the run, since some
-// servers restart their ids every turn; else c<inference>-<index>, with -2, -3 and so on behind it should the model have
-// used that. used reports whether an id is taken in the run, by this reply's earlier calls too.
+// servers restart their ids every turn; else c<inference>-<index>, with -2, -3 and so on behind it should the model
+// have used that. used reports whether an id is taken in the run, by this reply's earlier calls too.
 func CallID(modelID string, used func(id string) bool, inference int64, index int) string {
 	if ValidWord(modelID) && !used(modelID) {
 		return modelID

@@ -24,8 +24,8 @@ func WithCallsAsText(r agent.Request) agent.Request {
 	return out
 }
 
-// textMessages are messages in which no call and no result is left. Those of one turn of the model's are one text, but for reasoning of
-// the provider's own, which keeps its place.
+// textMessages are messages in which no call and no result is left. Those of one turn of the model's are one text, but
+// for reasoning of the provider's own, which keeps its place.
 func textMessages(messages []run.Message, tools []agent.ToolSpec) []run.Message {
 	t := textTurns{tools: map[string]agent.ToolSpec{}, names: map[string]string{}}
 	for _, spec := range tools {

@@ -13,9 +13,10 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// MakeRoom is what has to be committed before, and in the entry of, the reply to the request that action a asks for, so that the request fits:
-// what prune takes out, what the window evicts, and that even then too little is left (semantics 4.1, 5.5, 6.1). Nothing, far from the
-// window's end. The budget is that of the request once the facts are known; Next says what is owed then.
+// MakeRoom is what has to be committed before, and in the entry of, the reply to the request that action a asks for, so
+// that the request fits: what prune takes out, what the window evicts, and that even then too little is left (semantics
+// 4.1, 5.5, 6.1). Nothing, far from the window's end. The budget is that of the request once the facts are known; Next
+// says what is owed then.
 func MakeRoom(d *agent.Definition, s *run.AgentState, a run.Action, m Measured) ([]run.Event, Budget) {
 	g := newGauge(d, s, a, m)
 	after := *s
@@ -228,7 +229,8 @@ func summaryLines(d *agent.Definition, left []run.Message) []string {
 	return lines
 }
 
-// oneLine is the beginning of a text, at most so many bytes and no more than a line: nobody who is quoted makes up a line of their own.
+// oneLine is the beginning of a text, at most so many bytes and no more than a line: nobody who is quoted makes up a
+// line of their own.
 func oneLine(text string, most int) string {
 	text = text[:policy.RuneStart(text, 4*most)]
 	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "\uFFFD"), func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
@@ -310,8 +312,8 @@ func (b Budget) partition() Budget {
 	return b
 }
 
-// Room is what is stored of the budget with the reply, nil = nothing. A partition with a fixed term is arithmetic that people follow (seed 002):
-// every reply has it. One that is measured is worth its bytes only where the window fills.
+// Room is what is stored of the budget with the reply, nil = nothing. A partition with a fixed term is arithmetic that
+// people follow (seed 002): every reply has it. One that is measured is worth its bytes only where the window fills.
 func (b Budget) Room(d *agent.Definition) *run.Room {
 	x := d.Context
 	if x.Window == 0 || x.Measured() && b.Remaining >= roomNear*x.EvictBelow {
@@ -394,8 +396,8 @@ func (g *gauge) read(s *run.AgentState) Budget {
 	return b.partition()
 }
 
-// estimated is the estimate of the conversation's live messages before number through, evicted ones counted. What was masked counts as it
-// stands in the request; what compressAfter shortens counts whole, as in the seed.
+// estimated is the estimate of the conversation's live messages before number through, evicted ones counted. What was
+// masked counts as it stands in the request; what compressAfter shortens counts whole, as in the seed.
 func (g *gauge) estimated(s *run.AgentState, through int64) int {
 	through -= s.EvictedMessages
 	if through <= 0 {
@@ -422,7 +424,8 @@ const (
 	maxNotedAll = 64 << 10
 )
 
-// SummaryRequest is the request for the summary of what e evicts from s; owed is false where the definition has it written by rule, or e has none.
+// SummaryRequest is the request for the summary of what e evicts from s; owed is false where the definition has it
+// written by rule, or e has none.
 func SummaryRequest(d *agent.Definition, s *run.AgentState, e run.Evicted) (r agent.Request, owed bool) {
 	n := int(e.Total - s.EvictedMessages)
 	if d.Context.SummaryBy != agent.SummaryModel || e.Summary == s.Summary || n <= 0 || n > s.Messages.Len() {
@@ -473,8 +476,8 @@ func quoteNote(m run.Message) string {
 	}
 }
 
-// Summarised is the eviction with the summary that a model wrote, and with what that took in so many requests. One that failed or said nothing
-// leaves the summary as it was.
+// Summarised is the eviction with the summary that a model wrote, and with what that took in so many requests. One that
+// failed or said nothing leaves the summary as it was.
 func Summarised(d *agent.Definition, e run.Evicted, r agent.Reply, requests int) run.Evicted {
 	e.Requests = requests
 	if r.Usage != (run.Usage{}) {

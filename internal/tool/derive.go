@@ -13,8 +13,9 @@ import (
 	"github.com/invopop/jsonschema"
 )
 
-// deriveSchema makes the JSON Schema of a struct's JSON form. The types of its fields are written out in place; only types that
-// contain themselves are named under $defs. The reflector panics on types without a JSON form; here that is an error.
+// deriveSchema makes the JSON Schema of a struct's JSON form. The types of its fields are written out in place; only
+// types that contain themselves are named under $defs. The reflector panics on types without a JSON form; here that is
+// an error.
 func deriveSchema(t reflect.Type) (raw json.RawMessage, err error) {
 	if t.Kind() != reflect.Struct {
 		return nil, fmt.Errorf("derive schema of %s: it is not a struct", t)

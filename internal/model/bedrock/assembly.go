@@ -52,8 +52,8 @@ func newAssembly(model string, notify func(agent.Delta)) *assembly {
 	return &assembly{model: model, notify: notify, blocks: map[int32]*callParts{}}
 }
 
-// addBlocks adds the blocks that a reply is made of and skips the others. A block that is the one before it, the same in
-// memory, is one that the SDK does not know and has put the last one in for (bedrockruntime 1.63.0 and later).
+// addBlocks adds the blocks that a reply is made of and skips the others. A block that is the one before it, the same
+// in memory, is one that the SDK does not know and has put the last one in for (bedrockruntime 1.63.0 and later).
 func (a *assembly) addBlocks(blocks []types.ContentBlock) error {
 	for i, b := range blocks {
 		if i > 0 && b == blocks[i-1] {
@@ -227,8 +227,8 @@ func (a *assembly) emptyReplyError(r agent.Reply) error {
 	return nil
 }
 
-// repeats reports whether c is a call that the reply has already. The same id with the same name and input is one call told
-// twice and must not be carried out twice; the same id with anything else is a reply that makes no sense. Calls
+// repeats reports whether c is a call that the reply has already. The same id with the same name and input is one call
+// told twice and must not be carried out twice; the same id with anything else is a reply that makes no sense. Calls
 // without an id are all different.
 func (c *callParts) repeats(earlier *callParts) (bool, error) {
 	if earlier == nil || c.id == "" {

@@ -52,8 +52,8 @@ var videoFormats = map[string]types.VideoFormat{
 	"video/3gpp":       types.VideoFormatThreeGp,
 }
 
-// What Bedrock takes in one request, whatever the model. Images have no bounds of the service's own, and neither has the size of
-// a PDF or DOCX that the newer models read as pictures: what a model makes of those, it says itself.
+// What Bedrock takes in one request, whatever the model. Images have no bounds of the service's own, and neither has
+// the size of a PDF or DOCX that the newer models read as pictures: what a model makes of those, it says itself.
 const (
 	maxDocuments = 5
 	maxDocument  = 9 << 19  // bytes of a document that is read as text: 4.5 MiB

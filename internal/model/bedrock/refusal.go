@@ -94,8 +94,8 @@ func knownCode(code string) string {
 // overflowCodes are those whose message may say that the request does not fit the context.
 var overflowCodes = []string{"ValidationException", "ModelErrorException", "ModelStreamErrorException"}
 
-// overflowPhrases are how Bedrock's models say so; there is no code for it. "Too many tokens" is not among them: that is how the
-// service says that the account is throttled.
+// overflowPhrases are how Bedrock's models say so; there is no code for it. "Too many tokens" is not among them: that
+// is how the service says that the account is throttled.
 var overflowPhrases = []string{
 	"input is too long", "prompt is too long", "exceed context limit", "too many total text bytes", "too many input tokens",
 	"maximum context length", "context length", "context window", "input tokens exceed", "maximum number of input tokens",

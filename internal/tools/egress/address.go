@@ -2,7 +2,8 @@ package egress
 
 import "net/netip"
 
-// notPublic4 are the IPv4 addresses that are not, or not certainly, somebody's public host (IANA, special-purpose address registry).
+// notPublic4 are the IPv4 addresses that are not, or not certainly, somebody's public host (IANA, special-purpose
+// address registry).
 var notPublic4 = prefixes(
 	"0.0.0.0/8",        // this host, on this network
 	"10.0.0.0/8",       // private
@@ -22,7 +23,8 @@ var notPublic4 = prefixes(
 	"240.0.0.0/4",      // reserved, and broadcast
 )
 
-// public6 is where public IPv6 addresses are, notPublic6 what of it is not one: forms that carry an IPv4 address among them.
+// public6 is where public IPv6 addresses are, notPublic6 what of it is not one: forms that carry an IPv4 address among
+// them.
 var (
 	public6    = netip.MustParsePrefix("2000::/3")
 	notPublic6 = prefixes(
@@ -69,7 +71,8 @@ func isPublic(a netip.Addr) bool {
 
 var (
 	carriers = prefixes("100.64.0.0/10")
-	// clouds are where clouds keep a machine's metadata and credentials, at addresses that an own network may have as well.
+	// clouds are where clouds keep a machine's metadata and credentials, at addresses that an own network may have as
+	// well.
 	clouds = prefixes(
 		"169.254.0.0/16",
 		"100.100.100.200/32",     // Alibaba Cloud

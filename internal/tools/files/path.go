@@ -18,8 +18,9 @@ const (
 	maxNameBytes = 255
 )
 
-// checkPath takes a path as a model wrote it and returns it clean: relative, with single slashes, without "." parts; the folder
-// itself is ".". Paths that are absolute, have a "..", or characters that could disguise them in an approval are refused.
+// checkPath takes a path as a model wrote it and returns it clean: relative, with single slashes, without "." parts;
+// the folder itself is ".". Paths that are absolute, have a "..", or characters that could disguise them in an approval
+// are refused.
 func checkPath(name string) (string, error) {
 	parts := strings.Split(name, "/")
 	switch {

@@ -18,8 +18,8 @@ type Tool struct {
 	Extra map[string]Value // what is there of the extra keys, by key
 }
 
-// ParseTools reads a bare list of tools: entries as under agent.yaml's tools, each with the extra keys the caller gives a
-// meaning to. A non-nil error is Problems, sorted by line; the caller may add its own, with a Value's Line and Key.
+// ParseTools reads a bare list of tools: entries as under agent.yaml's tools, each with the extra keys the caller gives
+// a meaning to. A non-nil error is Problems, sorted by line; the caller may add its own, with a Value's Line and Key.
 func ParseTools(name string, data []byte, opt Options, extra ...string) ([]Tool, error) {
 	r := newReader(name, opt)
 	root, ok := r.tree(data)
