@@ -215,7 +215,8 @@ func (h *HTTPTool) Request() (RequestURL, error) {
 	return u, nil
 }
 
-// HasBody reports whether a request of the method has a body that nobody wrote down: the arguments that nothing else takes.
+// HasBody reports whether a request of the method has a body that nobody wrote down: the arguments that nothing else
+// takes.
 func (h *HTTPTool) HasBody() bool {
 	return h.Body == nil && (h.Method == "POST" || h.Method == "PUT" || h.Method == "PATCH")
 }
@@ -243,7 +244,8 @@ func parseUndoPlace(raw json.RawMessage) (UndoPlace, bool) {
 	return UndoPlace{}, false
 }
 
-// FilledUndo is the template of an undo's arguments with what find gives for its places. The order of keys and the spelling of values stay.
+// FilledUndo is the template of an undo's arguments with what find gives for its places. The order of keys and the
+// spelling of values stay.
 func FilledUndo(template json.RawMessage, find func(UndoPlace) (json.RawMessage, error)) (json.RawMessage, error) {
 	if p, ok := parseUndoPlace(template); ok {
 		return find(p)

@@ -47,8 +47,8 @@ func Call(d *agent.Definition, c TextCall) agent.ReplyCall {
 	return agent.ReplyCall{Name: t.ModelName(), Input: c.Arguments}
 }
 
-// findTool finds the tool that a call in tags means. Every tool is one of the server local; one that has a dot in its name is one of the
-// server before the dot as well, where either all of its name or what stands behind the dot names it. Names may be those of the model.
+// findTool finds the tool that a call in tags means. The server local has every tool; a tool with a dot also belongs to
+// the server before the dot, under its full name or the rest. Names may be those of the model.
 func findTool(d *agent.Definition, c TextCall) (agent.ToolSpec, bool) {
 	t, ok := d.Tool(c.Tool)
 	if !ok {
@@ -81,8 +81,8 @@ func unknownName(d *agent.Definition, c TextCall) string {
 	return safe
 }
 
-// fitArguments reads the texts of arguments that came as elements as what a schema wants: numbers, booleans, null, lists and objects. What does
-// not fit stays as it is, and the check of the arguments says so.
+// fitArguments converts the texts of arguments that came as elements to the types of a schema: numbers, booleans, null,
+// lists and objects. A text that does not fit stays as it is, and the check of the arguments reports it.
 func fitArguments(schema, arguments json.RawMessage) json.RawMessage {
 	wanted, err := agent.ReadSchema(schema)
 	if err != nil {

@@ -7,10 +7,11 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// WithCallsAsText is the request as it is sent to a model that writes its calls as text (DialectXML): calls stand in the model's words as it wrote
-// them, results are the user's words, and the sections of the prompt say what the tools are. A provider is not asked
-// for JSON where there are tools, as its model has to be free to call one: the system text asks. What the notices of the canonical request
-// are is part of the texts, so that an adapter adds none. r is left as it is.
+// WithCallsAsText is the request as it is sent to a model that writes its calls as text (DialectXML): calls stand in
+// the model's words as it wrote them, results are the user's words, and the sections of the prompt say what the tools
+// are. A provider is not asked for JSON where there are tools, as its model has to be free to call one: the system text
+// asks. What the notices of the canonical request are is part of the texts, so that an adapter adds none. r is left as
+// it is.
 func WithCallsAsText(r agent.Request) agent.Request {
 	out := r
 	if len(r.Tools) > 0 && r.Output.JSON {

@@ -111,8 +111,8 @@ func (r *repairer) value() bool {
 	}
 }
 
-// members takes what stands between brackets, up to the closing one or the end. A closing bracket of the other kind belongs to what is
-// around it, and closes this too.
+// members takes what stands between brackets, up to the closing one or the end. A closing bracket of the other kind
+// belongs to what is around it, and closes this too.
 func (r *repairer) members(closing byte, member func() bool) bool {
 	if r.left--; r.left < 0 {
 		return false
@@ -194,8 +194,8 @@ func (r *repairer) scalar() bool {
 	return text != ""
 }
 
-// str takes a string. A quote ends it that is followed by what may stand behind a key or a value; any other is part of it, or one too
-// many.
+// str takes a string. A quote ends it that is followed by what may stand behind a key or a value; any other is part of
+// it, or one too many.
 func (r *repairer) str(key bool) {
 	quote := r.peek()
 	r.at++
@@ -318,8 +318,8 @@ func isHex(s string) bool {
 	return strings.Trim(s, "0123456789abcdefABCDEF") == ""
 }
 
-// RepairedInput is the object that a call's arguments were meant to be: they may also be a string that holds it. nil = nothing is sure
-// enough.
+// RepairedInput is the object that a call's arguments were meant to be: they may also be a string that holds it. nil =
+// nothing is sure enough.
 func RepairedInput(raw json.RawMessage) json.RawMessage {
 	var inner string
 	if json.Unmarshal(raw, &inner) == nil {

@@ -37,8 +37,8 @@ func BuildRequest(d *agent.Definition, s *run.AgentState, a run.Action, system s
 	return r, systemDigest
 }
 
-// requestMessages is the conversation as the request holds it: each call's result with it, through every transform, and behind it what this
-// request alone says, an ephemeral correction, the guards' hints or the order to summarise.
+// requestMessages is the conversation as the request holds it: each call's result with it, through every transform, and
+// behind it what this request alone says, an ephemeral correction, the guards' hints or the order to summarise.
 func requestMessages(d *agent.Definition, s *run.AgentState, a run.Action) []run.Message {
 	messages := pairResults(s)
 	for _, t := range Transforms {

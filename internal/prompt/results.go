@@ -115,10 +115,10 @@ func FitMedia(messages []run.Message, sizes map[string]int64, most int64) []run.
 	return out
 }
 
-// pairResults is the conversation as a provider takes it: every tool_use has exactly one result, which stands directly behind its turn. A
-// result that came after other turns moves up to its tool_use, with the media behind it, and a placeholder stands for one that is still
-// to come. The results of a turn are in request order. What is stored stays as it happened; seenCounts move with their messages. The
-// slice has no room to append in place.
+// pairResults is the conversation as a provider takes it: every tool_use has exactly one result, which stands directly
+// behind its turn. A result that came after other turns moves up to its tool_use, with the media behind it, and a
+// placeholder stands for one that is still to come. The results of a turn are in request order. What is stored stays as
+// it happened; seenCounts move with their messages. The slice has no room to append in place.
 func pairResults(s *run.AgentState) []run.Message {
 	all := s.Messages.All()
 	if !s.WithPlaceholders() && s.From == nil { // results come in whole rounds
@@ -316,8 +316,8 @@ func runeOffset(text string, n int) int {
 	return len(text)
 }
 
-// findWhole finds all of a call's result by a message of the conversation that holds part of it: the result itself, or a page of it. listed
-// is true where the conversation has a result of the call.
+// findWhole finds the whole result of a call by a message of the conversation that holds part of it: the result itself,
+// or a page of it. listed is true if the conversation has a result of the call.
 func findWhole(s *run.AgentState, call string) (w run.Whole, found, listed bool) {
 	for _, m := range s.Messages.All() {
 		r, ok := m.Block.(run.ToolResult)

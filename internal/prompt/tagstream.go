@@ -10,9 +10,9 @@ import (
 // maxStreamed bounds how many runs' replies are parsed at once. Beyond that, some replies' pieces pass unparsed.
 const maxStreamed = 1024
 
-// TranslateTags tells next of the replies of models that write their calls as text (DialectXML) as what they are: text, reasoning between thinking
-// tags, and the first call, its tool as soon as that can be told. Pieces of other models pass as they come. Safe for concurrent use if next
-// is; the pieces of one request come in order.
+// TranslateTags translates the text of models that write their calls as text (DialectXML) and passes it to next: text,
+// reasoning between thinking tags, and the first call, with its tool as soon as that is certain. Pieces of other models
+// pass unchanged. Safe for concurrent use if next is; the pieces of one request come in order.
 func TranslateTags(next agent.OnDelta) agent.OnDelta {
 	h := &tagTranslator{next: next, replies: map[string]*streamedReply{}}
 	return h.translate

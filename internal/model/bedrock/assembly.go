@@ -210,8 +210,8 @@ func (a *assembly) reply() (agent.Reply, error) {
 	return r, a.emptyReplyError(r)
 }
 
-// emptyReplyError is the failure of a model that ended without a reply: what it made was no call and no text that anybody could read, which
-// may pass, or there was no room left to say anything.
+// emptyReplyError is the failure of a model that ended without a reply. Either its output was neither a call nor
+// readable text, which may pass, or no room was left for text.
 func (a *assembly) emptyReplyError(r agent.Reply) error {
 	if len(r.Calls) > 0 {
 		return nil

@@ -69,8 +69,8 @@ func NewClient(c aws.Config, endpoint string) *bedrockruntime.Client {
 	})
 }
 
-// disableRetries turns the SDK's own retries off: Request.Model.Retry decides, and every request is counted. It is given to each call
-// too, so that it holds for a client that was made elsewhere.
+// disableRetries turns the SDK's own retries off: Request.Model.Retry decides, and every request is counted. Each call
+// gets it too, so that it holds for a client that was made elsewhere.
 func disableRetries(o *bedrockruntime.Options) {
 	o.Retryer = aws.NopRetryer{}
 	o.RetryMaxAttempts = 0

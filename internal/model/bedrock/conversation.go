@@ -117,8 +117,8 @@ func (g *grouping) addText(role run.Role, text string) {
 	g.user = append(g.user, block)
 }
 
-// addReasoning holds reasoning back until the turn goes on: at its end it would be refused. Reasoning without a proof, of another provider
-// or of another model is left out.
+// addReasoning holds reasoning back until the turn goes on: at its end it would be refused. Reasoning without a proof,
+// of another provider or of another model is left out.
 func (g *grouping) addReasoning(b run.Reasoning) {
 	if b.Provider != provider || b.Model != g.model {
 		return

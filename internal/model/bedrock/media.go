@@ -116,8 +116,8 @@ func (a *attachments) document(kind, name string, data []byte) (types.ContentBlo
 // names are the document names that a request has so far, in lower case: Bedrock refuses a name that comes twice.
 type names map[string]bool
 
-// uniqueName makes a name that is allowed and not taken. The same documents in the same order get the same names, so that a cached
-// beginning stays one.
+// uniqueName returns an allowed name that no other document has. The same documents in the same order get the same
+// names, so that the cached prefix stays the same.
 func (n names) uniqueName(name string) string {
 	name = neutralName(name)
 	free := name
@@ -128,8 +128,9 @@ func (n names) uniqueName(name string) string {
 	return free
 }
 
-// neutralName keeps what Bedrock allows in a document's name: letters and digits of ASCII, hyphens, round and square brackets, single
-// spaces. Each run of other characters becomes a hyphen. At most 100 characters; nothing left = "document".
+// neutralName keeps what Bedrock allows in a document's name: letters and digits of ASCII, hyphens, round and square
+// brackets, single spaces. Each run of other characters becomes a hyphen. At most 100 characters; nothing left =
+// "document".
 func neutralName(name string) string {
 	const longest = 100
 	var b strings.Builder

@@ -80,7 +80,8 @@ func (a *assembly) add(c completion, of func(choice) piece) error {
 	return nil
 }
 
-// addReasoning takes reasoning, and the name it came by; thoughts among the parts of a content have none to go back under.
+// addReasoning takes reasoning, and the name it came by; thoughts among the parts of a content have none to go back
+// under.
 func (a *assembly) addReasoning(p piece) {
 	thought := p.Content.thought
 	switch {
@@ -124,8 +125,8 @@ func (a *assembly) addCall(d callPiece) {
 	}
 }
 
-// findCall finds the call that a piece goes on with, the newest first; nil = the piece starts one. Some servers give every call
-// index 0 and some give none: another id is another call whatever the index says.
+// findCall finds the call that a piece continues, the newest first; nil if the piece starts a call. Some servers give
+// every call index 0 and some give none, so another id is another call whatever the index says.
 func (a *assembly) findCall(d callPiece) *callParts {
 	for _, c := range slices.Backward(a.calls) {
 		switch {

@@ -81,7 +81,8 @@ func (g *grouping) add(m run.Message) error {
 	return nil
 }
 
-// addReasoning takes reasoning: of a turn that goes on behind it, of the turn that begins with it, or of the call before it.
+// addReasoning takes reasoning: of a turn that goes on behind it, of the turn that begins with it, or of the call
+// before it.
 func (g *grouping) addReasoning(b run.Reasoning) {
 	calls := g.turn != nil && len(g.turn.ToolCalls) > 0
 	g.thought = g.turn != nil && !calls

@@ -28,8 +28,8 @@ func (r *refusal) Error() string {
 // RetryAfter is what the server asked to wait before the next request; 0 = it did not say.
 func (r *refusal) RetryAfter() time.Duration { return r.after }
 
-// parseRefusal reads a response that is not a success: why, or the call that the server could not read. A body that cannot be read leaves the
-// status to decide.
+// parseRefusal parses an unsuccessful response: the reason, or the call that the server could not read. If the body
+// cannot be read, the status decides.
 func parseRefusal(ctx context.Context, r agent.Request, resp *http.Response) (agent.Reply, error) {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
 	if err != nil && ctx.Err() != nil {

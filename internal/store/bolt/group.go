@@ -134,9 +134,10 @@ func (t *Table) update(write func(buckets) error) error {
 	return t.checkDoubtfulCommit(attempt, err)
 }
 
-// checkDoubtfulCommit looks whether the transaction whose commit failed can be seen all the same. Then its pages may not have reached the
-// disk while bbolt takes the pages it replaced for used and its own for free: going on would read what may be lost and write over
-// what is in use. After a panic the same may be true and bbolt's locks may be held. Such a table is of no more use.
+// checkDoubtfulCommit looks whether the transaction whose commit failed can be seen all the same. Then its pages may
+// not have reached the disk while bbolt takes the pages it replaced for used and its own for free: going on would read
+// what may be lost and write over what is in use. After a panic the same may be true and bbolt's locks may be held.
+// Such a table is of no more use.
 func (t *Table) checkDoubtfulCommit(attempt int, cause error) error {
 	clean := attempt == notBegun || !t.isCommitted(attempt)
 	if clean && !errors.Is(cause, store.ErrDamaged) {

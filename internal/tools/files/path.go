@@ -40,8 +40,9 @@ func checkPath(name string) (string, error) {
 	return path.Clean(name), nil
 }
 
-// isDisguising reports characters that end a line or turn its direction: control characters and the bidirectional overrides and
-// isolates (Unicode TR9). Other invisible characters stay allowed: real names have them, as macOS's screenshots do.
+// isDisguising reports characters that end a line or turn its direction: control characters and the bidirectional
+// overrides and isolates (Unicode TR9). Other invisible characters stay allowed: real names have them, as macOS's
+// screenshots do.
 func isDisguising(r rune) bool {
 	return unicode.IsControl(r) || (r >= 0x202A && r <= 0x202E) || (r >= 0x2066 && r <= 0x2069) || r == 0x2028 || r == 0x2029
 }

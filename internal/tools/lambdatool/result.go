@@ -24,8 +24,8 @@ type result struct {
 	Patch   json.RawMessage `json:"patch"`   // [{path, value?}]
 }
 
-// readResult is a function's result: an object of text, json, error, media, suspend and patch and of nothing else, or any
-// other JSON, which is its text; null is none. One of that form that cannot be is the function's error.
+// readResult reads a function's result: an object that has only the keys text, json, error, media, suspend and patch, or
+// any other JSON, which becomes text. null is no text. An object of these keys that is impossible is an error.
 func readResult(payload []byte) agent.ToolResultData {
 	payload = bytes.TrimSpace(payload)
 	if string(payload) == "null" {
@@ -45,8 +45,8 @@ func readResult(payload []byte) agent.ToolResultData {
 	return d
 }
 
-// parseResult takes a result apart. It is ours where it is an object that has keys, and each is, letter by letter, one of
-// ours. An error says that one is there twice: which of the two is meant would be a guess.
+// parseResult takes a result apart. It is ours where it is an object that has keys, and each is, letter by letter, one
+// of ours. An error says that one is there twice: which of the two is meant would be a guess.
 func parseResult(payload []byte) (r result, ours bool, err error) {
 	parts := map[string]*json.RawMessage{"text": &r.Text, "json": &r.JSON, "error": &r.Error, "media": &r.Media, "suspend": &r.Suspend, "patch": &r.Patch}
 	dec := json.NewDecoder(bytes.NewReader(payload))

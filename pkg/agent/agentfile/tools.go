@@ -122,8 +122,8 @@ func (r *reader) toolBase(f field) (t agent.ToolSpec, hasCode bool) {
 	return empty, false
 }
 
-// serviceBase is what an entry of a service is laid over, which has no code: nothing but the kind, or the contract of that name. An entry
-// that says neither kind nor schema, nor what a canned tool gives, names a contract, too.
+// serviceBase is what an entry of a service is laid over, which has no code: nothing but the kind, or the contract of
+// that name. An entry that says neither kind nor schema, nor what a canned tool gives, names a contract, too.
 func serviceBase(f field, name string) (agent.ToolSpec, bool) {
 	kind, hasKind := f.member("kind")
 	_, hasSchema := f.member("schema")
