@@ -171,7 +171,8 @@ const maxCovering = 8
 // coversCall reports whether a standing grant with that digest and these conditions covers the call under the decision.
 // A grant with conditions is a rule with a when: the arguments have to match it.
 func coversCall(
-	digest string, when []run.Condition, d *agent.Definition, s *run.AgentState, t agent.ToolSpec, c run.Call, dec Decision,
+	digest string, when []run.Condition, d *agent.Definition, s *run.AgentState, t agent.ToolSpec, c run.Call,
+	dec Decision,
 ) bool {
 	if len(when) > 0 {
 		return run.Fits(when, c.Input) && digest == PatternDigest(StandingBase(d, s, t, dec), when)
