@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// CheckAgents checks what agents that ask each other are to one another: each agent that a tool names is there, none works for itself, over
-// whatever others, and what is held to a budget in USD has prices. find finds those of names. The error is all that is wrong.
+// CheckAgents checks what agents that ask each other are to one another: each agent that a tool names is there, none
+// works for itself, over whatever others, and what is held to a budget in USD has prices. find finds those of names.
+// The error is all that is wrong.
 func CheckAgents(names []string, find func(name string) (*Definition, bool)) error {
 	var found []error
 	for _, name := range slices.Sorted(slices.Values(names)) {
@@ -30,7 +31,8 @@ func CheckDelegates(d *Definition, names []string, find func(name string) (*Defi
 	return errors.Join(append(checkDelegates(d, names, find), CheckCircle(d, find))...)
 }
 
-// CheckCircle checks that an agent does not work for itself, over whatever others that find knows. Those it does not know are no matter.
+// CheckCircle checks that an agent does not work for itself, over whatever others that find knows. Those it does not
+// know are no matter.
 func CheckCircle(d *Definition, find func(name string) (*Definition, bool)) error {
 	if path := circle(d, find, nil, map[string]bool{}); path != nil {
 		return circleError(path)
@@ -42,7 +44,8 @@ func circleError(path []string) error {
 	return fmt.Errorf("an agent would work for itself: %s", strings.Join(append(path, path[0]), " -> "))
 }
 
-// circle is a way from d back to the agent that path begins with, less that agent's name at its end; nil = there is none.
+// circle is a way from d back to the agent that path begins with, less that agent's name at its end; nil = there is
+// none.
 func circle(d *Definition, find func(name string) (*Definition, bool), path []string, seen map[string]bool) []string {
 	seen[d.Name] = true
 	path = append(path[:len(path):len(path)], d.Name)
@@ -85,7 +88,8 @@ func checkDelegates(d *Definition, names []string, find func(name string) (*Defi
 	return found
 }
 
-// unpriced is an agent whose models have no price, among the one of that name and those that work for it; "" = there is none.
+// unpriced is an agent whose models have no price, among the one of that name and those that work for it; "" = there is
+// none.
 func unpriced(name string, find func(name string) (*Definition, bool), seen map[string]bool) string {
 	d := AgentNamed(find, name)
 	if d == nil || seen[name] {

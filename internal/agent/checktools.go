@@ -31,7 +31,8 @@ func (c *checker) delegate(at string, t ToolSpec) {
 // maxDepth is how many runs there may be below any root.
 const maxDepth = 16
 
-// httpMethods are those of a tool's request. CONNECT and TRACE are none: they are about the way, and not about the host.
+// httpMethods are those of a tool's request. CONNECT and TRACE are none: they are about the way, and not about the
+// host.
 var httpMethods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
 // ourHeaders are the fields that a request has anyway, or that are about its way.
@@ -428,7 +429,8 @@ func (c *checker) toolPolicy(at string, t ToolSpec) {
 	}
 }
 
-// listsLater reports whether a name may be that of a tool of an MCP server, which is known once the server has been asked.
+// listsLater reports whether a name may be that of a tool of an MCP server, which is known once the server has been
+// asked.
 func (d *Definition) listsLater(tool string) bool {
 	return slices.ContainsFunc(d.MCP, func(m MCPServer) bool { return strings.HasPrefix(tool, m.Name+".") })
 }

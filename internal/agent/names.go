@@ -16,9 +16,9 @@ const closestNames = 3
 // longestName bounds, in runes, what is compared of a name that a model made up. Tools' own are shorter.
 const longestName = 64
 
-// Closest are the names most like one that no tool has, best first (semantics 4.2): the same but for case and separators, then the same
-// but for a prefix, then those of which at most half would have to be changed. A tool never runs under a name that is not its own: rules,
-// approvals and the journal go by names.
+// Closest are the names most like one that no tool has, best first (semantics 4.2): the same but for case and
+// separators, then the same but for a prefix, then those of which at most half would have to be changed. A tool never
+// runs under a name that is not its own: rules, approvals and the journal go by names.
 func Closest(asked string, names []string) []string {
 	type match struct {
 		name  string
@@ -38,8 +38,8 @@ func Closest(asked string, names []string) []string {
 	return out
 }
 
-// alike is how much two names have in common: 3 where they differ in case and separators alone, 2 where one is the other behind a prefix,
-// and else from 0 to 1 the share of the longer one that need not be changed.
+// alike is how much two names have in common: 3 where they differ in case and separators alone, 2 where one is the
+// other behind a prefix, and else from 0 to 1 the share of the longer one that need not be changed.
 func alike(asked, name string) float64 {
 	a, b := bare(asked), bare(name)
 	switch {
@@ -95,7 +95,8 @@ func textClosest(d *Definition, names []string) string {
 	return " " + d.Word(wordClosestTool, map[string]any{"Names": strings.Join(names, " or ")})
 }
 
-// Folded is text as phrases are looked for in it: without regard to case, as strings.EqualFold has it, and with one kind of apostrophe.
+// Folded is text as phrases are looked for in it: without regard to case, as strings.EqualFold has it, and with one
+// kind of apostrophe.
 func Folded(text string) string { return strings.Map(foldRune, text) }
 
 // foldRune is CaseFold, and one kind of apostrophe.
@@ -158,7 +159,8 @@ func ValidPrincipal(s string) bool {
 	return run.IsPrincipal("user:", s) || run.IsPrincipal("group:", s)
 }
 
-// RunID is a run's id: "r" and 25 characters that follow from tenant, agent and key alone, so starting is idempotent (R1).
+// RunID is a run's id: "r" and 25 characters that follow from tenant, agent and key alone, so starting is idempotent
+// (R1).
 func RunID(tenant, agent, key string) string { return "r" + run.HashID(tenant, agent, key) }
 
 // ChildID is the id of the run that a call is: "r" and 25 characters. No key that anybody may choose leads to it.
@@ -167,8 +169,8 @@ func ChildID(tenant, agent, runID, call string) string {
 }
 
 // CallID is the id a call has in its run: the model's, if it is 1 to 64 of [A-Za-z0-9_-] and new in the run, since some
-// servers restart their ids every turn; else c<inference>-<index>, with -2, -3 and so on behind it should the model have
-// used that. used reports whether an id is taken in the run, by this reply's earlier calls too.
+// servers restart their ids every turn; else c<inference>-<index>, with -2, -3 and so on behind it should the model
+// have used that. used reports whether an id is taken in the run, by this reply's earlier calls too.
 func CallID(modelID string, used func(id string) bool, inference int64, index int) string {
 	if ValidWord(modelID) && !used(modelID) {
 		return modelID

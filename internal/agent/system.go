@@ -23,9 +23,10 @@ type SystemData struct {
 	Exhausted    bool
 }
 
-// RenderSystem builds the system text of a run: a Template over .Date, .Run, .Agent, .Caller (the agent that
-// delegated the run; empty where nobody did), .Input (numbers keep their digits), .Tools (Name as the model knows it, Description), .Interactions (Current, Max, Exhausted) and, where the text is built for every
-// inference, .Now. A missing key is an error.
+// RenderSystem builds the system text of a run: a Template over .Date, .Run, .Agent, .Caller (the agent that delegated
+// the run; empty where nobody did), .Input (numbers keep their digits), .Tools (Name as the model knows it,
+// Description), .Interactions (Current, Max, Exhausted) and, where the text is built for every inference, .Now. A
+// missing key is an error.
 func RenderSystem(d Definition, data SystemData) (string, error) {
 	t, err := parseTemplate(systemName, d.System)
 	if err != nil {
@@ -80,9 +81,9 @@ func checkedSystem(built SystemPrompt) SystemData {
 	return data
 }
 
-// CheckSystem finds what can be known to be wrong with a system text before there is a run: syntax, names that don't exist,
-// and, where the text does not depend on .Input, everything else. {{define}}d templates are checked only if it doesn't. What exists
-// depends on when the text is built.
+// CheckSystem finds what can be known to be wrong with a system text before there is a run: syntax, names that don't
+// exist, and, where the text does not depend on .Input, everything else. {{define}}d templates are checked only if it
+// doesn't. What exists depends on when the text is built.
 func CheckSystem(text string, built SystemPrompt) error {
 	t, err := parseTemplate(systemName, text)
 	if err != nil {
@@ -186,8 +187,8 @@ func (v *rootFields) name(name string) {
 	}
 }
 
-// ModelFacing is the tool as a model is told of it: its schema has no correlation field, which is written in when a service is called
-// (seed 000). t stays as it is, and is what is pinned.
+// ModelFacing is the tool as a model is told of it: its schema has no correlation field, which is written in when a
+// service is called (seed 000). t stays as it is, and is what is pinned.
 func (t ToolSpec) ModelFacing() ToolSpec {
 	if !bytes.Contains(t.Schema, []byte("parentSubject")) && !bytes.Contains(t.Schema, []byte(`\u`)) {
 		return t
@@ -200,7 +201,8 @@ func (t ToolSpec) ModelFacing() ToolSpec {
 	return t
 }
 
-// withoutParentIn is a schema of an object without the correlation field, in the order and with the digits of the original.
+// withoutParentIn is a schema of an object without the correlation field, in the order and with the digits of the
+// original.
 func withoutParentIn(schema json.RawMessage) (json.RawMessage, error) {
 	return editMembers(schema, func(key string, value json.RawMessage) (json.RawMessage, error) {
 		switch {
@@ -234,7 +236,8 @@ func withoutParentName(list json.RawMessage) (json.RawMessage, error) {
 	}
 }
 
-// ValidArguments checks arguments as valid does, without the correlation field in schema or arguments: the model is not asked for it.
+// ValidArguments checks arguments as valid does, without the correlation field in schema or arguments: the model is not
+// asked for it.
 func ValidArguments(valid Validator, t ToolSpec, args json.RawMessage) error {
 	facing := t.ModelFacing()
 	if bytes.Equal(facing.Schema, t.Schema) {
@@ -246,7 +249,8 @@ func ValidArguments(valid Validator, t ToolSpec, args json.RawMessage) error {
 	return valid(facing, args)
 }
 
-// Section is a part of the prompt around an agent's own words (seed 004, "Prompt Building Process"). Its text is a Template.
+// Section is a part of the prompt around an agent's own words (seed 004, "Prompt Building Process"). Its text is a
+// Template.
 type Section struct {
 	Name  string // also its tag: the text stands between <name> and </name>
 	About string

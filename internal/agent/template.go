@@ -80,8 +80,8 @@ func (b *boundedText) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
-// TemplatePart is a piece of a template of a tool that is somewhere else: a text, or what stands in its place when a call goes out.
-// At most one of Secret and Arg is set; with neither, Text stands for itself.
+// TemplatePart is a piece of a template of a tool that is somewhere else: a text, or what stands in its place when a
+// call goes out. At most one of Secret and Arg is set; with neither, Text stands for itself.
 type TemplatePart struct {
 	Text   string
 	Secret string // name of a secret: ${secret:NAME}
@@ -94,7 +94,8 @@ const secretOpen = "${secret:"
 // maxSecretName is how long a secret's name may be, in bytes.
 const maxSecretName = 64
 
-// ValidSecretName reports whether a secret may have that name: 1 to 64 letters, digits, '_', '-' and '.', not dots alone.
+// ValidSecretName reports whether a secret may have that name: 1 to 64 letters, digits, '_', '-' and '.', not dots
+// alone.
 func ValidSecretName(name string) bool {
 	return len(name) <= maxSecretName && strings.Trim(name, ".") != "" && onlyOf(name, "_-.")
 }

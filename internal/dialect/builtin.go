@@ -17,8 +17,8 @@ type LoopBreakingArguments struct {
 	Message     string          `json:"message"`
 }
 
-// CompletedValue is the result of a completion whose run has to end in JSON: the value itself, or the one that a text spells where the
-// output's schema wants no text.
+// CompletedValue is the result of a completion whose run has to end in JSON: the value itself, or the one that a text
+// spells where the output's schema wants no text.
 func CompletedValue(d *agent.Definition, input json.RawMessage) (json.RawMessage, error) {
 	var in LoopBreakingArguments
 	if len(input) == 0 || input[0] != '{' || json.Unmarshal(input, &in) != nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Reply is r with what the text says in the place of all of it, and with its thinking among what the provider itself calls reasoning.
+// Reply is r with what the text says in the place of all of it, and with its thinking among what the provider itself
+// calls reasoning.
 func (t ToolText) Reply(r agent.Reply) agent.Reply {
 	var all []agent.ReplyReasoning
 	thoughts := t.Thoughts
@@ -29,11 +30,12 @@ func (t ToolText) Reply(r agent.Reply) agent.Reply {
 	return r
 }
 
-// TextReasoning is the provider of reasoning that stood in a reply's text, in thinking tags. It is given back to nobody.
+// TextReasoning is the provider of reasoning that stood in a reply's text, in thinking tags. It is given back to
+// nobody.
 const TextReasoning = "text"
 
-// Call is a call in tags as one of a provider's would be: under the name that its tool has for the model, with texts of elements read as
-// what the tool's schema wants. The id is for the run to make.
+// Call is a call in tags as one of a provider's would be: under the name that its tool has for the model, with texts of
+// elements read as what the tool's schema wants. The id is for the run to make.
 func Call(d *agent.Definition, c TextCall) agent.ReplyCall {
 	t, ok := named(d, c)
 	if !ok {
@@ -45,8 +47,9 @@ func Call(d *agent.Definition, c TextCall) agent.ReplyCall {
 	return agent.ReplyCall{Name: t.ModelName(), Input: c.Arguments}
 }
 
-// named finds the tool that a call in tags means. Every tool is one of the server local; one that has a dot in its name is one of the
-// server before the dot as well, where either all of its name or what stands behind the dot names it. Names may be those of the model.
+// named finds the tool that a call in tags means. Every tool is one of the server local; one that has a dot in its name
+// is one of the server before the dot as well, where either all of its name or what stands behind the dot names it.
+// Names may be those of the model.
 func named(d *agent.Definition, c TextCall) (agent.ToolSpec, bool) {
 	t, ok := d.Tool(c.Tool)
 	if !ok {
@@ -59,8 +62,8 @@ func named(d *agent.Definition, c TextCall) (agent.ToolSpec, bool) {
 	return d.Tool(prefix + c.Tool)
 }
 
-// unknownName is what a call of a tool that does not exist is kept under: the model's word as far as every provider takes it for a name,
-// and never that of a tool.
+// unknownName is what a call of a tool that does not exist is kept under: the model's word as far as every provider
+// takes it for a name, and never that of a tool.
 func unknownName(d *agent.Definition, c TextCall) string {
 	name := c.Tool
 	if c.Server != localServer {
@@ -79,8 +82,8 @@ func unknownName(d *agent.Definition, c TextCall) string {
 	return safe
 }
 
-// fitted reads the texts of arguments that came as elements as what a schema wants: numbers, booleans, null, lists and objects. What does
-// not fit stays as it is, and the check of the arguments says so.
+// fitted reads the texts of arguments that came as elements as what a schema wants: numbers, booleans, null, lists and
+// objects. What does not fit stays as it is, and the check of the arguments says so.
 func fitted(schema, arguments json.RawMessage) json.RawMessage {
 	wanted, err := agent.ReadSchema(schema)
 	if err != nil {
@@ -134,7 +137,8 @@ func fitText(schema map[string]any, text string) any {
 	return value
 }
 
-// fitList is a list: of elements of one name, of the elements within where all of them have one name, of one, or as it is spelled.
+// fitList is a list: of elements of one name, of the elements within where all of them have one name, of one, or as it
+// is spelled.
 func fitList(schema map[string]any, value any) any {
 	items, _ := schema["items"].(map[string]any)
 	var list []any
@@ -160,8 +164,8 @@ func fitList(schema map[string]any, value any) any {
 	return list
 }
 
-// onlyMember are the values of an object's only key, nil where it has others, or where the items have such a key themselves:
-// <tags><tag>a</tag><tag>b</tag></tags>.
+// onlyMember are the values of an object's only key, nil where it has others, or where the items have such a key
+// themselves: <tags><tag>a</tag><tag>b</tag></tags>.
 func onlyMember(items, object map[string]any) []any {
 	if len(object) != 1 {
 		return nil
@@ -179,7 +183,8 @@ func onlyMember(items, object map[string]any) []any {
 	return nil
 }
 
-// wants reports whether a schema's own type is one of the kinds. One that says nothing of types wants whatever comes, which is a text.
+// wants reports whether a schema's own type is one of the kinds. One that says nothing of types wants whatever comes,
+// which is a text.
 func wants(schema map[string]any, kinds ...string) bool {
 	var types []any
 	switch t := schema["type"].(type) {

@@ -7,10 +7,10 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// InText is the request as it is sent to a model that writes its calls as text (DialectXML): calls stand in the model's words as it wrote
-// them, results are the user's words, and the sections of the prompt say what the tools are. A provider is not asked
-// for JSON where there are tools, as its model has to be free to call one: the system text asks. What the notices of the canonical request
-// are is part of the texts, so that an adapter adds none. r is left as it is.
+// InText is the request as it is sent to a model that writes its calls as text (DialectXML): calls stand in the model's
+// words as it wrote them, results are the user's words, and the sections of the prompt say what the tools are. A
+// provider is not asked for JSON where there are tools, as its model has to be free to call one: the system text asks.
+// What the notices of the canonical request are is part of the texts, so that an adapter adds none. r is left as it is.
 func InText(r agent.Request) agent.Request {
 	out := r
 	if len(r.Tools) > 0 && r.Output.JSON {
@@ -24,8 +24,8 @@ func InText(r agent.Request) agent.Request {
 	return out
 }
 
-// textMessages are messages in which no call and no result is left. Those of one turn of the model's are one text, but for reasoning of
-// the provider's own, which keeps its place.
+// textMessages are messages in which no call and no result is left. Those of one turn of the model's are one text, but
+// for reasoning of the provider's own, which keeps its place.
 func textMessages(messages []run.Message, tools []agent.ToolSpec) []run.Message {
 	t := textTurns{tools: map[string]agent.ToolSpec{}, names: map[string]string{}}
 	for _, spec := range tools {
@@ -85,8 +85,8 @@ func (t *textTurns) say(m run.Message, text, between string) {
 // textResult is a tool's result as the user's words (seed 004).
 func textResult(tool, content string) string { return "Tool '" + tool + "' result: " + content }
 
-// TakenApart is a reply without calls as what its model said and thought, where models are told to put thinking and calls between tags: in
-// DialectXML and under TextRequireTool. Else all of it is what was said.
+// TakenApart is a reply without calls as what its model said and thought, where models are told to put thinking and
+// calls between tags: in DialectXML and under TextRequireTool. Else all of it is what was said.
 func TakenApart(d *agent.Definition, text string) ToolText {
 	if !d.WritesCalls() && d.Text != agent.TextRequireTool {
 		return ToolText{Text: text}

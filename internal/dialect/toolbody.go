@@ -30,9 +30,10 @@ type TextCallError struct {
 
 func (e *TextCallError) Error() string { return e.Problem }
 
-// Call reads what stands between the first pair of tool tags: JSON where it begins with a brace, else elements. Only where missing is local
-// a call may leave out its server; without arguments it has none. A JSON object shows by itself that it is whole, so that its end tag may be
-// missing; elements do not. Errors are *TextCallError. It is asked of texts with a tag alone.
+// Call reads what stands between the first pair of tool tags: JSON where it begins with a brace, else elements. Only
+// where missing is local a call may leave out its server; without arguments it has none. A JSON object shows by itself
+// that it is whole, so that its end tag may be missing; elements do not. Errors are *TextCallError. It is asked of
+// texts with a tag alone.
 func (t ToolText) Call(missing agent.MissingServer) (TextCall, error) {
 	c, err := readToolBody(t)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 // maxElementDepth is how deep elements may stand within each other.
 const maxElementDepth = 64
 
-// toolElement is an element of the small part of XML that calls are written in: elements, texts with entities, CDATA and comments. Attributes
-// mean nothing. An ampersand that begins no entity stands for itself (seed 004).
+// toolElement is an element of the small part of XML that calls are written in: elements, texts with entities, CDATA
+// and comments. Attributes mean nothing. An ampersand that begins no entity stands for itself (seed 004).
 type toolElement struct {
 	name     string
 	text     strings.Builder // of its own, entities resolved

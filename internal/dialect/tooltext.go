@@ -15,8 +15,8 @@ const (
 	tagThinkingEnd = "</thinking>"
 )
 
-// ToolText is a text in DialectXML, taken apart: what it says, what its model thought, and what stands between its first pair of tool tags.
-// Whatever stands in thinking is thinking, a tag of a tool's too.
+// ToolText is a text in DialectXML, taken apart: what it says, what its model thought, and what stands between its
+// first pair of tool tags. Whatever stands in thinking is thinking, a tag of a tool's too.
 type ToolText struct {
 	Text     string    // all of it without thinking and without any pair of tool tags, trimmed; the first tag without an end takes everything behind it
 	Thoughts []Thought // in order
@@ -61,8 +61,8 @@ func (t ToolText) place(n int) int {
 // ToolDeltaKind says what a piece of a stream is.
 type ToolDeltaKind string
 
-// The kinds. The name comes as soon as it can be told, before the call is complete, and may be missing; what the call comes to is for
-// the whole text to say.
+// The kinds. The name comes as soon as it can be told, before the call is complete, and may be missing; what the call
+// comes to is for the whole text to say.
 const (
 	TagDeltaText          ToolDeltaKind = "text"
 	TagDeltaThinkingStart ToolDeltaKind = "thinking_start"
@@ -80,8 +80,8 @@ type ToolDelta struct {
 	Text string
 }
 
-// ToolStream takes a text in DialectXML apart while it comes, in pieces that may end within a tag. Calls behind the first one are left
-// out. The zero ToolStream is at the beginning of a text. It is not safe for concurrent use.
+// ToolStream takes a text in DialectXML apart while it comes, in pieces that may end within a tag. Calls behind the
+// first one are left out. The zero ToolStream is at the beginning of a text. It is not safe for concurrent use.
 type ToolStream struct {
 	tail   string // what may be the beginning of a tag
 	at     int    // of the whole text, where tail begins
@@ -160,7 +160,8 @@ func (s *ToolStream) step() bool {
 	return true
 }
 
-// firstTag is where the first of the tags begins; where none is whole, "" and how much of text can be the beginning of none.
+// firstTag is where the first of the tags begins; where none is whole, "" and how much of text can be the beginning of
+// none.
 func firstTag(text string, tags []string) (at int, tag string) {
 	for from := 0; ; {
 		i := strings.IndexByte(text[from:], '<')

@@ -10,7 +10,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Chain is the plugins of one agent, in order. The nil Chain has none. Safe for concurrent use as far as its plugins are.
+// Chain is the plugins of one agent, in order. The nil Chain has none. Safe for concurrent use as far as its plugins
+// are.
 type Chain struct{ plugins []named }
 
 type named struct {
@@ -34,7 +35,8 @@ func (s Set) Chain(specs []agent.PluginSpec) (*Chain, error) {
 	return c, nil
 }
 
-// Error is a plugin's failure, or an output check's. Its text is fit to be stored and shown, as far as the plugin's own is.
+// Error is a plugin's failure, or an output check's. Its text is fit to be stored and shown, as far as the plugin's own
+// is.
 type Error struct {
 	Plugin string
 	Phase  run.Phase
@@ -154,7 +156,8 @@ func (c *Chain) BeforeInference(ctx context.Context, d *agent.Definition, s *run
 	return h, Additions{m.system, m.session, m.transforms, owners}, err
 }
 
-// hidden are the tools that are left out, in order of definition: what nobody includes where somebody does, and what anybody excludes.
+// hidden are the tools that are left out, in order of definition: what nobody includes where somebody does, and what
+// anybody excludes.
 func (m *BeforeInference) hidden() []string {
 	var names []string
 	for _, t := range policy.ToolsIn(m.def, &m.run) {
@@ -165,7 +168,8 @@ func (m *BeforeInference) hidden() []string {
 	return names
 }
 
-// To is the request with the additions: the system's text first, then messages before the conversation, then the transforms in order.
+// To is the request with the additions: the system's text first, then messages before the conversation, then the
+// transforms in order.
 func (a Additions) To(r agent.Request) (agent.Request, error) {
 	r = r.WithContext(a.system, a.session)
 	for i, change := range a.transforms {
@@ -188,8 +192,8 @@ func (c *Chain) AfterInference(ctx context.Context, d *agent.Definition, s *run.
 	return run.Hooked{Phase: run.PhaseAfterInference, Patches: m.patches, End: m.reason}, err
 }
 
-// BeforeTool runs the phase for a call: what was decided, and what the gate is to know. Fit says what is wrong with a ticket that is well
-// formed; nil = nothing is.
+// BeforeTool runs the phase for a call: what was decided, and what the gate is to know. Fit says what is wrong with a
+// ticket that is well formed; nil = nothing is.
 func (c *Chain) BeforeTool(
 	ctx context.Context, d *agent.Definition, s *run.AgentState, call run.Call, fit func(run.Ticket) error,
 ) (run.Hooked, agent.PluginGate, error) {

@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// ReminderPath is where a run keeps its reminders for the plugin reminder: a list of texts, to which tools and other plugins may add.
+// ReminderPath is where a run keeps its reminders for the plugin reminder: a list of texts, to which tools and other
+// plugins may add.
 const ReminderPath = "/reminders"
 
 // reminderConfig is the configuration of the plugin reminder.
@@ -15,8 +16,8 @@ type reminderConfig struct {
 	Keep  bool     `json:"keep"`  // the list is not emptied by a call of the model
 }
 
-// reminder puts each text of a list into the request, once, as session context, and empties the list when the model has been called
-// (semantics 3.9).
+// reminder puts each text of a list into the request, once, as session context, and empties the list when the model has
+// been called (semantics 3.9).
 func reminder(config json.RawMessage) (Plugin, error) {
 	var c reminderConfig
 	if err := decode(config, &c); err != nil {

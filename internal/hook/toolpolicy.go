@@ -8,8 +8,8 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 )
 
-// toolPolicyConfig is the configuration of the plugin tool-policy: patterns over original names, in which '*' stands for any run of
-// characters.
+// toolPolicyConfig is the configuration of the plugin tool-policy: patterns over original names, in which '*' stands
+// for any run of characters.
 type toolPolicyConfig struct {
 	Allow   []string `json:"allow"`   // these alone; none = all
 	Exclude []string `json:"exclude"` // not these, whatever is allowed

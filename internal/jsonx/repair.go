@@ -7,13 +7,15 @@ import (
 	"unicode/utf8"
 )
 
-// RepairJSON makes JSON of what was meant to be JSON. It takes what models get wrong: quotes of another kind, doubled, missing around a
-// key or inside of a string without their backslash; commas and closing brackets that are missing or too many; control characters and
-// escapes that no string may have; Python's words for true, false and null; a code fence around it all. It makes up no value,
-// touches no number, and ends no string: where one has no end nobody knows what is missing.
+// RepairJSON makes JSON of what was meant to be JSON. It takes what models get wrong: quotes of another kind, doubled,
+// missing around a key or inside of a string without their backslash; commas and closing brackets that are missing or
+// too many; control characters and escapes that no string may have; Python's words for true, false and null; a code
+// fence around it all. It makes up no value, touches no number, and ends no string: where one has no end nobody knows
+// what is missing.
 //
-// ok is false where nothing is sure enough; then there is no text. Else the text is JSON in the sense of CompactJSON with its default
-// limits: raw itself, byte for byte, where that is JSON, and else an object or a list. Takes time in proportion to raw.
+// ok is false where nothing is sure enough; then there is no text. Else the text is JSON in the sense of CompactJSON
+// with its default limits: raw itself, byte for byte, where that is JSON, and else an object or a list. Takes time in
+// proportion to raw.
 func RepairJSON(raw []byte) (text json.RawMessage, ok bool) {
 	if _, err := CompactJSON(raw, JSONLimits{}); err == nil {
 		return raw, true

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// FieldCheck refuses keys that are not, letter by letter, the names of the fields they would set, and values of another kind than these hold.
-// It stops where a type decodes itself.
+// FieldCheck refuses keys that are not, letter by letter, the names of the fields they would set, and values of another
+// kind than these hold. It stops where a type decodes itself.
 type FieldCheck struct {
 	Others bool // keys that are no field's are nobody's business
 }

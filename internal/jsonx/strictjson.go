@@ -52,10 +52,10 @@ func (e *JSONError) Error() string {
 	return fmt.Sprintf("json at offset %d, %q: want %s", e.Offset, p, e.Want)
 }
 
-// CompactJSON checks one JSON value that will be hashed, shown or executed (R13, A6) and takes out the white space between
-// its tokens. Digits, key order and the spelling of strings stay as they are. It refuses, with a *JSONError, what
-// encoding/json lets pass: duplicate keys (compared after unescaping), invalid UTF-8, lone surrogates, anything after the
-// value, and more than lim. The result shares no memory with raw.
+// CompactJSON checks one JSON value that will be hashed, shown or executed (R13, A6) and takes out the white space
+// between its tokens. Digits, key order and the spelling of strings stay as they are. It refuses, with a *JSONError,
+// what encoding/json lets pass: duplicate keys (compared after unescaping), invalid UTF-8, lone surrogates, anything
+// after the value, and more than lim. The result shares no memory with raw.
 func CompactJSON(raw []byte, lim JSONLimits) (json.RawMessage, error) {
 	lim = lim.withDefaults()
 	if len(raw) > lim.Bytes {
@@ -72,9 +72,9 @@ func CompactJSON(raw []byte, lim JSONLimits) (json.RawMessage, error) {
 	return s.out, nil
 }
 
-// DecodeStrict decodes raw into v after CompactJSON's checks, with the default limits. Keys must be spelled exactly as v's
-// fields are: encoding/json would also take other capitals, so two different keys could set one field. Numbers decoded into
-// an interface are json.Number. Errors quote no value.
+// DecodeStrict decodes raw into v after CompactJSON's checks, with the default limits. Keys must be spelled exactly as
+// v's fields are: encoding/json would also take other capitals, so two different keys could set one field. Numbers
+// decoded into an interface are json.Number. Errors quote no value.
 func DecodeStrict(raw []byte, v any) error {
 	compact, err := CompactJSON(raw, JSONLimits{})
 	if err != nil {
@@ -89,8 +89,8 @@ func DecodeStrict(raw []byte, v any) error {
 	return WithoutValue(dec.Decode(v))
 }
 
-// DecodeKnown is DecodeStrict for what another version of ours, or a service that adds keys, has written: keys that are not v's are left out.
-// A key that is one of v's but for its capitals is refused all the same.
+// DecodeKnown is DecodeStrict for what another version of ours, or a service that adds keys, has written: keys that are
+// not v's are left out. A key that is one of v's but for its capitals is refused all the same.
 func DecodeKnown(raw []byte, lim JSONLimits, v any) error {
 	compact, err := CompactJSON(raw, lim)
 	if err != nil {
@@ -402,7 +402,8 @@ func digitsLength(b []byte) int {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// JSONKind is what a value is by its first byte: 'n'ull, 'b'ool, '0' number, '"' string, '[' or '{'; 0 if it is nothing.
+// JSONKind is what a value is by its first byte: 'n'ull, 'b'ool, '0' number, '"' string, '[' or '{'; 0 if it is
+// nothing.
 func JSONKind(raw json.RawMessage) byte {
 	raw = bytes.TrimLeft(raw, " \t\r\n")
 	if len(raw) == 0 {

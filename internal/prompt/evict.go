@@ -13,9 +13,10 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// MakeRoom is what has to be committed before, and in the entry of, the reply to the request that action a asks for, so that the request fits:
-// what prune takes out, what the window evicts, and that even then too little is left (semantics 4.1, 5.5, 6.1). Nothing, far from the
-// window's end. The budget is that of the request once the facts are known; Next says what is owed then.
+// MakeRoom is what has to be committed before, and in the entry of, the reply to the request that action a asks for, so
+// that the request fits: what prune takes out, what the window evicts, and that even then too little is left (semantics
+// 4.1, 5.5, 6.1). Nothing, far from the window's end. The budget is that of the request once the facts are known; Next
+// says what is owed then.
 func MakeRoom(d *agent.Definition, s *run.AgentState, a run.Action, m Measured) ([]run.Event, Budget) {
 	g := newGauge(d, s, a, m)
 	after := *s
@@ -37,8 +38,9 @@ func MakeRoom(d *agent.Definition, s *run.AgentState, a run.Action, m Measured) 
 	return facts, g.budget
 }
 
-// Doubt reports whether a provider's own count of the request could turn what MakeRoom does: what is only estimated is as large as the
-// distance to the next threshold, or half of it. Nothing fixed may be in the partition, since a provider counts the request as a whole.
+// Doubt reports whether a provider's own count of the request could turn what MakeRoom does: what is only estimated is
+// as large as the distance to the next threshold, or half of it. Nothing fixed may be in the partition, since a
+// provider counts the request as a whole.
 func Doubt(d *agent.Definition, s *run.AgentState, a run.Action, m Measured) bool {
 	g := newGauge(d, s, a, m)
 	if d.Context.Window == 0 || !d.Context.Measured() || g.exact || a.Lifecycle == run.LifecycleSummary {
@@ -65,8 +67,8 @@ func (g *gauge) full() bool {
 	return x.Window > 0 && g.a.Lifecycle != run.LifecycleSummary && g.budget.Remaining < x.RoundMinimum
 }
 
-// pruned takes out the oldest messages until what is left fits, the system text included (seed 004). The newest are kept until one does not
-// fit; what left has no summary.
+// pruned takes out the oldest messages until what is left fits, the system text included (seed 004). The newest are
+// kept until one does not fit; what left has no summary.
 func pruned(s *run.AgentState, d *agent.Definition, m Measured) run.Evicted {
 	e := run.Evicted{Total: s.EvictedMessages, Summary: s.Summary, Files: s.Files}
 	if d.Context.Prune == 0 {
@@ -121,8 +123,9 @@ func crowdedOut(s *run.AgentState, d *agent.Definition) run.Evicted {
 	return e
 }
 
-// departing is how many of the oldest messages leave where want of them are to: as many more as it takes to leave no round, turn or result in
-// part; where those may not leave yet, as many fewer. What no inference has carried stays, and so does an open call with what came after.
+// departing is how many of the oldest messages leave where want of them are to: as many more as it takes to leave no
+// round, turn or result in part; where those may not leave yet, as many fewer. What no inference has carried stays, and
+// so does an open call with what came after.
 func departing(s *run.AgentState, want int) int {
 	free := seenByAll(s)
 	if want <= 0 || free == 0 {
@@ -168,7 +171,8 @@ func resultPlaces(s *run.AgentState) map[string]int {
 	return places
 }
 
-// bond is the place behind what has to leave with message i: the rest of the model's turn, a call's result, the media of a result.
+// bond is the place behind what has to leave with message i: the rest of the model's turn, a call's result, the media
+// of a result.
 func bond(all []run.Message, i int, results map[string]int) int {
 	end := i + 1
 	if all[i].Role == run.RoleAssistant && end < len(all) && all[end].Role == run.RoleAssistant && all[end].Source.SameEvent(all[i].Source) {
@@ -226,7 +230,8 @@ func summaryLines(d *agent.Definition, left []run.Message) []string {
 	return lines
 }
 
-// oneLine is the beginning of a text, at most so many bytes and no more than a line: nobody who is quoted makes up a line of their own.
+// oneLine is the beginning of a text, at most so many bytes and no more than a line: nobody who is quoted makes up a
+// line of their own.
 func oneLine(text string, most int) string {
 	text = text[:policy.RuneStart(text, 4*most)]
 	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "\uFFFD"), func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
@@ -246,7 +251,8 @@ func newestOf(text string, tokens int, marker string) string {
 	return marker + "\n" + text[from:]
 }
 
-// filesOf adds the paths that calls name to those that are known, each once, the newest last, and drops the oldest above so many tokens.
+// filesOf adds the paths that calls name to those that are known, each once, the newest last, and drops the oldest
+// above so many tokens.
 func filesOf(known []string, left []run.Message, tokens int) []string {
 	files := slices.Clone(known)
 	for _, m := range left {
@@ -308,8 +314,8 @@ func (b Budget) partition() Budget {
 	return b
 }
 
-// Room is what is stored of the budget with the reply, nil = nothing. A partition with a fixed term is arithmetic that people follow (seed 002):
-// every reply has it. One that is measured is worth its bytes only where the window fills.
+// Room is what is stored of the budget with the reply, nil = nothing. A partition with a fixed term is arithmetic that
+// people follow (seed 002): every reply has it. One that is measured is worth its bytes only where the window fills.
 func (b Budget) Room(d *agent.Definition) *run.Room {
 	x := d.Context
 	if x.Window == 0 || x.Measured() && b.Remaining >= roomNear*x.EvictBelow {
@@ -368,8 +374,8 @@ func newGauge(d *agent.Definition, s *run.AgentState, a run.Action, m Measured) 
 	return g
 }
 
-// plausible reports whether a provider's count can be one of a text that is estimated at so many tokens. No text is four times off; the
-// figures of a stand-in are.
+// plausible reports whether a provider's count can be one of a text that is estimated at so many tokens. No text is
+// four times off; the figures of a stand-in are.
 func plausible(counted, estimate int) bool {
 	return counted > 0 && counted <= 4*estimate && estimate <= 4*counted
 }
@@ -392,8 +398,8 @@ func (g *gauge) read(s *run.AgentState) Budget {
 	return b.partition()
 }
 
-// estimated is the estimate of the conversation's live messages before number through, evicted ones counted. What was masked counts as it
-// stands in the request; what compressAfter shortens counts whole, as in the seed.
+// estimated is the estimate of the conversation's live messages before number through, evicted ones counted. What was
+// masked counts as it stands in the request; what compressAfter shortens counts whole, as in the seed.
 func (g *gauge) estimated(s *run.AgentState, through int64) int {
 	through -= s.EvictedMessages
 	if through <= 0 {
@@ -420,7 +426,8 @@ const (
 	maxNotedAll = 64 << 10
 )
 
-// SummaryRequest is the request for the summary of what e evicts from s; owed is false where the definition has it written by rule, or e has none.
+// SummaryRequest is the request for the summary of what e evicts from s; owed is false where the definition has it
+// written by rule, or e has none.
 func SummaryRequest(d *agent.Definition, s *run.AgentState, e run.Evicted) (r agent.Request, owed bool) {
 	n := int(e.Total - s.EvictedMessages)
 	if d.Context.SummaryBy != agent.SummaryModel || e.Summary == s.Summary || n <= 0 || n > s.Messages.Len() {
@@ -433,7 +440,8 @@ func SummaryRequest(d *agent.Definition, s *run.AgentState, e run.Evicted) (r ag
 	}, true
 }
 
-// notedText quotes the notes so far and the messages, each as one line of JSON text, so that none of them can pretend to be another.
+// notedText quotes the notes so far and the messages, each as one line of JSON text, so that none of them can pretend
+// to be another.
 func notedText(notes string, left []run.Message) string {
 	var lines []string
 	size := 0
@@ -471,8 +479,8 @@ func notedLine(m run.Message) string {
 	}
 }
 
-// Summarised is the eviction with the summary that a model wrote, and with what that took in so many requests. One that failed or said nothing
-// leaves the summary as it was.
+// Summarised is the eviction with the summary that a model wrote, and with what that took in so many requests. One that
+// failed or said nothing leaves the summary as it was.
 func Summarised(d *agent.Definition, e run.Evicted, r agent.Reply, requests int) run.Evicted {
 	e.Requests = requests
 	if r.Usage != (run.Usage{}) {

@@ -7,12 +7,13 @@ import (
 	"github.com/countersign/countersign/internal/dialect"
 )
 
-// maxHeard bounds how many runs' replies are taken apart at once. Where there are more, the pieces of some are told as they come.
+// maxHeard bounds how many runs' replies are taken apart at once. Where there are more, the pieces of some are told as
+// they come.
 const maxHeard = 1024
 
-// HearTags tells next of the replies of models that write their calls as text (DialectXML) as what they are: text, reasoning between thinking
-// tags, and the first call, its tool as soon as that can be told. Pieces of other models pass as they come. Safe for concurrent use if next
-// is; the pieces of one request come in order.
+// HearTags tells next of the replies of models that write their calls as text (DialectXML) as what they are: text,
+// reasoning between thinking tags, and the first call, its tool as soon as that can be told. Pieces of other models
+// pass as they come. Safe for concurrent use if next is; the pieces of one request come in order.
 func HearTags(next agent.OnDelta) agent.OnDelta {
 	h := &tagHearing{next: next, heard: map[string]*heardReply{}}
 	return h.hear

@@ -18,8 +18,9 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// BuildRequest is what the model is asked for action a, which Next gave for s, under a system text, behind which stands the summary of what
-// was evicted. systemDigest is that text's digest, without the summary; empty where the newest inference had the same.
+// BuildRequest is what the model is asked for action a, which Next gave for s, under a system text, behind which stands
+// the summary of what was evicted. systemDigest is that text's digest, without the summary; empty where the newest
+// inference had the same.
 func BuildRequest(d *agent.Definition, s *run.AgentState, a run.Action, system string) (r agent.Request, systemDigest string) {
 	if systemDigest = SystemDigest(system); systemDigest == s.System {
 		systemDigest = ""
@@ -36,8 +37,8 @@ func BuildRequest(d *agent.Definition, s *run.AgentState, a run.Action, system s
 	return r, systemDigest
 }
 
-// requested is the conversation as the request holds it: each call's result with it, through every transform, and behind it what this
-// request alone says, an ephemeral correction, the guards' hints or the order to summarise.
+// requested is the conversation as the request holds it: each call's result with it, through every transform, and
+// behind it what this request alone says, an ephemeral correction, the guards' hints or the order to summarise.
 func requested(d *agent.Definition, s *run.AgentState, a run.Action) []run.Message {
 	messages := paired(s)
 	for _, t := range Transforms {
@@ -64,15 +65,15 @@ func requested(d *agent.Definition, s *run.AgentState, a run.Action) []run.Messa
 	return messages
 }
 
-// transform makes of a request's messages those that it holds instead. It changes no message in place and no seenCount: what it leaves
-// out or shortens is in the call all the same.
+// transform makes of a request's messages those that it holds instead. It changes no message in place and no seenCount:
+// what it leaves out or shortens is in the call all the same.
 type transform func(d *agent.Definition, s *run.AgentState, messages []run.Message) []run.Message
 
 // Transforms in their order (semantics 6, row 13).
 var Transforms = []transform{maskMedia, compressResults}
 
-// maskMedia puts a text in the place of media that an inference has carried, so that each is shown to one successful call. A call that
-// failed has carried nothing.
+// maskMedia puts a text in the place of media that an inference has carried, so that each is shown to one successful
+// call. A call that failed has carried nothing.
 func maskMedia(d *agent.Definition, s *run.AgentState, messages []run.Message) []run.Message {
 	if !d.Context.Mask {
 		return messages
@@ -107,9 +108,9 @@ func NeedsBuilder(d *agent.Definition, s *run.AgentState) bool {
 	return d.Builder != "" && !s.Built && s.Inferences == 0
 }
 
-// Built is the fact of what a context builder gave: text and media of users, text of the model. Text is made valid, and a role that is
-// not said is the user's. Where nothing was given and nothing else says what the run began with, it is the default message (seed 000).
-// The error is fit to be shown.
+// Built is the fact of what a context builder gave: text and media of users, text of the model. Text is made valid, and
+// a role that is not said is the user's. Where nothing was given and nothing else says what the run began with, it is
+// the default message (seed 000). The error is fit to be shown.
 func Built(s *run.AgentState, given []run.BuiltMessage) (run.ContextBuilt, error) {
 	if len(given) == 0 && s.Unsaid {
 		said, err := policy.StartMessages(nil, s.Input)
@@ -143,8 +144,9 @@ func Built(s *run.AgentState, given []run.BuiltMessage) (run.ContextBuilt, error
 // PromptContext is what an agent's hooks gave for one request.
 type PromptContext struct{ Planning, RAG string }
 
-// BuildSystem is the system text of an agent: its own instructions, rendered or built, and around them the sections that do not depend on
-// what a request offers. Without sections it is the instructions. Where the text is built once, that holds for the sections too.
+// BuildSystem is the system text of an agent: its own instructions, rendered or built, and around them the sections
+// that do not depend on what a request offers. Without sections it is the instructions. Where the text is built once,
+// that holds for the sections too.
 func BuildSystem(d *agent.Definition, instructions string, data agent.SystemData) (string, error) {
 	if !d.Sectioned() {
 		return instructions, nil
@@ -168,9 +170,10 @@ func BuildSystem(d *agent.Definition, instructions string, data agent.SystemData
 	return text, nil
 }
 
-// WithPrompt is a request with the sections that are made for it alone: r's tools, what the hooks gave and the rules of the dialect. They are
-// made for every dialect of the chain, since which model will be asked is not known yet. Nothing of it is stored. It comes last, when r has
-// the tools that are offered. The error is a text's own, which Check could not see.
+// WithPrompt is a request with the sections that are made for it alone: r's tools, what the hooks gave and the rules of
+// the dialect. They are made for every dialect of the chain, since which model will be asked is not known yet. Nothing
+// of it is stored. It comes last, when r has the tools that are offered. The error is a text's own, which Check could
+// not see.
 func WithPrompt(d *agent.Definition, s *run.AgentState, a run.Action, now time.Time, r agent.Request, c PromptContext) (agent.Request, error) {
 	if !d.Sectioned() {
 		return r, nil
@@ -197,8 +200,9 @@ func WithPrompt(d *agent.Definition, s *run.AgentState, a run.Action, now time.T
 	return r, nil
 }
 
-// WithStepPrompt is the request for a plan's step with what a model that writes its calls as text has to be told: the tools, how they are
-// called, and that one has to be. Nobody has given context for a step. Other requests are r as they are. The error is as WithPrompt's.
+// WithStepPrompt is the request for a plan's step with what a model that writes its calls as text has to be told: the
+// tools, how they are called, and that one has to be. Nobody has given context for a step. Other requests are r as they
+// are. The error is as WithPrompt's.
 func WithStepPrompt(d *agent.Definition, s *run.AgentState, a run.Action, now time.Time, r agent.Request) (agent.Request, error) {
 	own := *d
 	own.Model, own.Text = r.Model, agent.TextRequireTool
@@ -249,8 +253,9 @@ type promptedTool struct {
 	Schema      json.RawMessage `json:"schema,omitempty"`
 }
 
-// ToolPrompt tells of tools in words, a line of compact JSON each: server, model-facing name, description and schema, without the correlation
-// field. Of no tools it is "". A schema that is no JSON, which is refused with its definition, is left out.
+// ToolPrompt tells of tools in words, a line of compact JSON each: server, model-facing name, description and schema,
+// without the correlation field. Of no tools it is "". A schema that is no JSON, which is refused with its definition,
+// is left out.
 func ToolPrompt(tools []agent.ToolSpec) string {
 	var text bytes.Buffer
 	for _, t := range tools {
@@ -277,8 +282,8 @@ func SystemDigest(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// SystemFor is what a system text shows of s for action a. One that is built once shows the quota as it is at the start; one that is built
-// for every inference, how things stand now.
+// SystemFor is what a system text shows of s for action a. One that is built once shows the quota as it is at the
+// start; one that is built for every inference, how things stand now.
 func SystemFor(d *agent.Definition, s *run.AgentState, a run.Action, now time.Time) agent.SystemData {
 	data := agent.SystemData{Date: s.StartedAt.UTC().Format(time.DateOnly), Run: s.Run, Caller: s.Caller(), Input: s.Input, Interactions: run.Interactions{Max: s.Interactions.Max}}
 	if d.SystemPrompt == agent.SystemEveryInference {
@@ -287,8 +292,9 @@ func SystemFor(d *agent.Definition, s *run.AgentState, a run.Action, now time.Ti
 	return data
 }
 
-// KeptSystem is the system text of a run whose text is built once, as its first inference had it. inBlob says that it is the blob of
-// s.System; ok is false where it is to be built: before the first inference, and in runs of before it was kept.
+// KeptSystem is the system text of a run whose text is built once, as its first inference had it. inBlob says that it
+// is the blob of s.System; ok is false where it is to be built: before the first inference, and in runs of before it
+// was kept.
 func KeptSystem(d *agent.Definition, s *run.AgentState) (text string, inBlob, ok bool) {
 	switch {
 	case d.SystemPrompt == agent.SystemEveryInference || s.System == "":
@@ -305,14 +311,16 @@ func KeptSystem(d *agent.Definition, s *run.AgentState) (text string, inBlob, ok
 // maxSystemText is how long a system text may be to stand in the journal, in bytes; a longer one is a blob.
 const maxSystemText = 16 << 10
 
-// KeepSystem keeps a text that is built once in the fact of the first inference that had it, unless the definition's own words give it. A
-// text that is too long for the journal must be in the blob of its digest before the fact is committed; SystemBlob says so.
+// KeepSystem keeps a text that is built once in the fact of the first inference that had it, unless the definition's
+// own words give it. A text that is too long for the journal must be in the blob of its digest before the fact is
+// committed; SystemBlob says so.
 func KeepSystem(d *agent.Definition, e run.Replied, text string) run.Replied {
 	e.SystemText, e.SystemBlob = storedSystem(d, e.System, text)
 	return e
 }
 
-// KeepPlanSystem is KeepSystem for the first request of a run's plan, under a text that was built for it; digest is "" where none was.
+// KeepPlanSystem is KeepSystem for the first request of a run's plan, under a text that was built for it; digest is ""
+// where none was.
 func KeepPlanSystem(d *agent.Definition, e run.Planned, text, digest string) run.Planned {
 	e.System = digest
 	e.SystemText, e.SystemBlob = storedSystem(d, digest, text)

@@ -13,8 +13,9 @@ import (
 	"github.com/invopop/jsonschema"
 )
 
-// deriveSchema makes the JSON Schema of a struct's JSON form. The types of its fields are written out in place; only types that
-// contain themselves are named under $defs. The reflector panics on types without a JSON form; here that is an error.
+// deriveSchema makes the JSON Schema of a struct's JSON form. The types of its fields are written out in place; only
+// types that contain themselves are named under $defs. The reflector panics on types without a JSON form; here that is
+// an error.
 func deriveSchema(t reflect.Type) (raw json.RawMessage, err error) {
 	if t.Kind() != reflect.Struct {
 		return nil, fmt.Errorf("derive schema of %s: it is not a struct", t)
@@ -73,7 +74,8 @@ func typeNamer() func(reflect.Type) string {
 	}
 }
 
-// lift puts the definition a top-level $ref names at the top: a tool's schema is an object schema, whatever it refers to.
+// lift puts the definition a top-level $ref names at the top: a tool's schema is an object schema, whatever it refers
+// to.
 func lift(raw json.RawMessage) (json.RawMessage, error) {
 	var top struct {
 		Ref  string                     `json:"$ref"`

@@ -52,8 +52,8 @@ func newAssembly(model string, tell func(agent.Delta)) *assembly {
 	return &assembly{model: model, tell: tell, blocks: map[int32]*callParts{}}
 }
 
-// addBlocks adds the blocks that a reply is made of and skips the others. A block that is the one before it, the same in
-// memory, is one that the SDK does not know and has put the last one in for (bedrockruntime 1.63.0 and later).
+// addBlocks adds the blocks that a reply is made of and skips the others. A block that is the one before it, the same
+// in memory, is one that the SDK does not know and has put the last one in for (bedrockruntime 1.63.0 and later).
 func (a *assembly) addBlocks(blocks []types.ContentBlock) error {
 	for i, b := range blocks {
 		if i > 0 && b == blocks[i-1] {
@@ -139,7 +139,8 @@ func (a *assembly) addInput(place int32, piece string) error {
 	return nil
 }
 
-// tellCall tells of a call that is the model's to make. Its own side's calls are nobody's business here, and count for no place.
+// tellCall tells of a call that is the model's to make. Its own side's calls are nobody's business here, and count for
+// no place.
 func (a *assembly) tellCall(c *callParts, piece string) {
 	if c.server {
 		return
@@ -210,8 +211,8 @@ func (a *assembly) reply() (agent.Reply, error) {
 	return r, a.gaveUp(r)
 }
 
-// gaveUp is the failure of a model that ended without a reply: what it made was no call and no text that anybody could read, which
-// may pass, or there was no room left to say anything.
+// gaveUp is the failure of a model that ended without a reply: what it made was no call and no text that anybody could
+// read, which may pass, or there was no room left to say anything.
 func (a *assembly) gaveUp(r agent.Reply) error {
 	if len(r.Calls) > 0 {
 		return nil
@@ -227,8 +228,8 @@ func (a *assembly) gaveUp(r agent.Reply) error {
 	return nil
 }
 
-// repeats reports whether c is a call that the reply has already. The same id with the same name and input is one call told
-// twice and must not be carried out twice; the same id with anything else is a reply that makes no sense. Calls
+// repeats reports whether c is a call that the reply has already. The same id with the same name and input is one call
+// told twice and must not be carried out twice; the same id with anything else is a reply that makes no sense. Calls
 // without an id are all different.
 func (c *callParts) repeats(earlier *callParts) (bool, error) {
 	if earlier == nil || c.id == "" {

@@ -19,16 +19,18 @@ const (
 	noResponse = `{"type":"error","name":"no_tool_response","message":"There is no response from this tool."}`
 	// noOutput stands in for a blank result: Bedrock refuses a blank text.
 	noOutput = "(no output)"
-	// opening stands in for the user's first words where the conversation's beginning was evicted: Bedrock wants the user first.
+	// opening stands in for the user's first words where the conversation's beginning was evicted: Bedrock wants the user
+	// first.
 	opening = "(The beginning of this conversation is left out.)"
 )
 
 // provider is this adapter's name in a definition.
 const provider = "bedrock"
 
-// conversation groups one-block messages into Converse's. A turn's texts, calls and reasoning become one assistant message; its results
-// follow at once, in the order of the calls, wherever they stood; what the user's side says between two turns comes behind
-// them in the same user message. Blank texts are left out, and what stood at either side of one is joined.
+// conversation groups one-block messages into Converse's. A turn's texts, calls and reasoning become one assistant
+// message; its results follow at once, in the order of the calls, wherever they stood; what the user's side says
+// between two turns comes behind them in the same user message. Blank texts are left out, and what stood at either side
+// of one is joined.
 //
 // A conversation that ends with the assistant is sent as it is: some models go on with it, others refuse it.
 func conversation(model string, messages []run.Message) ([]types.Message, error) {
@@ -50,13 +52,14 @@ func conversation(model string, messages []run.Message) ([]types.Message, error)
 	return g.out, nil
 }
 
-// marksErrors reports whether the model's family takes a tool result's status. Others refuse it and learn of an error from the
-// result's text alone. An application inference profile does not tell its model and counts as others.
+// marksErrors reports whether the model's family takes a tool result's status. Others refuse it and learn of an error
+// from the result's text alone. An application inference profile does not tell its model and counts as others.
 func marksErrors(model string) bool {
 	return strings.Contains(model, "anthropic.claude") || strings.Contains(model, "amazon.nova")
 }
 
-// grouping is the messages so far, and the one that is still open: a turn of the model's or one of the user's, never both.
+// grouping is the messages so far, and the one that is still open: a turn of the model's or one of the user's, never
+// both.
 type grouping struct {
 	model       string
 	out         []types.Message
@@ -114,8 +117,8 @@ func (g *grouping) say(role run.Role, text string) {
 	g.user = append(g.user, block)
 }
 
-// think holds reasoning back until the turn goes on: at its end it would be refused. Reasoning without a proof, of another provider
-// or of another model is left out.
+// think holds reasoning back until the turn goes on: at its end it would be refused. Reasoning without a proof, of
+// another provider or of another model is left out.
 func (g *grouping) think(b run.Reasoning) {
 	if b.Provider != provider || b.Model != g.model {
 		return
@@ -153,8 +156,8 @@ func (g *grouping) call(b run.ToolUse) error {
 	return nil
 }
 
-// sentInput is a call's input as Bedrock takes it, an object. What is another value, as the core makes of a model's malformed
-// input, is wrapped in one.
+// sentInput is a call's input as Bedrock takes it, an object. What is another value, as the core makes of a model's
+// malformed input, is wrapped in one.
 func sentInput(input json.RawMessage) ([]byte, error) {
 	switch {
 	case len(input) == 0:

@@ -16,9 +16,10 @@ type Counter interface {
 	CountTokens(ctx context.Context, in *bedrockruntime.CountTokensInput, opts ...func(*bedrockruntime.Options)) (*bedrockruntime.CountTokensOutput, error)
 }
 
-// CountTokens is how many tokens of input r would be charged for: system text, conversation and tools, as Generate would send them. It asks
-// the service once and costs nothing. Errors are those of Generate; a model that the service cannot count for, and a client that is no
-// Counter, is ModelInvalid. The form of the output that r wants is not counted: the service does not take it here.
+// CountTokens is how many tokens of input r would be charged for: system text, conversation and tools, as Generate
+// would send them. It asks the service once and costs nothing. Errors are those of Generate; a model that the service
+// cannot count for, and a client that is no Counter, is ModelInvalid. The form of the output that r wants is not
+// counted: the service does not take it here.
 func (m *Model) CountTokens(ctx context.Context, r agent.Request) (int64, error) {
 	n, err := m.count(ctx, r)
 	var failure *agent.ModelError

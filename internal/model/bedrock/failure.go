@@ -20,8 +20,8 @@ func failed(class agent.ModelErrorClass, message string) *agent.ModelError {
 	return &agent.ModelError{Class: class, Message: message}
 }
 
-// callFailure says why a call failed before it had a reply. The foreign error is not kept: it quotes addresses, request ids and
-// what the service wrote.
+// callFailure says why a call failed before it had a reply. The foreign error is not kept: it quotes addresses, request
+// ids and what the service wrote.
 func callFailure(ctx context.Context, err error) error {
 	if ended := contextFailure(ctx); ended != nil {
 		return ended
@@ -45,8 +45,8 @@ func callFailure(ctx context.Context, err error) error {
 	}
 }
 
-// streamFailure says why a stream broke off: an exception that came as an event, or the connection. What is neither is a frame
-// that cannot be read, which counts as the connection's fault.
+// streamFailure says why a stream broke off: an exception that came as an event, or the connection. What is neither is
+// a frame that cannot be read, which counts as the connection's fault.
 func streamFailure(ctx context.Context, err error) error {
 	if ended := contextFailure(ctx); ended != nil {
 		return ended

@@ -52,8 +52,8 @@ var videoFormats = map[string]types.VideoFormat{
 	"video/3gpp":       types.VideoFormatThreeGp,
 }
 
-// What Bedrock takes in one request, whatever the model. Images have no bounds of the service's own, and neither has the size of
-// a PDF or DOCX that the newer models read as pictures: what a model makes of those, it says itself.
+// What Bedrock takes in one request, whatever the model. Images have no bounds of the service's own, and neither has
+// the size of a PDF or DOCX that the newer models read as pictures: what a model makes of those, it says itself.
 const (
 	maxDocuments = 5
 	maxDocument  = 9 << 19  // bytes of a document that is read as text: 4.5 MiB
@@ -116,8 +116,8 @@ func (a *attachments) document(kind, name string, data []byte) (types.ContentBlo
 // names are the document names that a request has so far, in lower case: Bedrock refuses a name that comes twice.
 type names map[string]bool
 
-// take makes a name that is allowed and not taken. The same documents in the same order get the same names, so that a cached
-// beginning stays one.
+// take makes a name that is allowed and not taken. The same documents in the same order get the same names, so that a
+// cached beginning stays one.
 func (n names) take(name string) string {
 	name = neutral(name)
 	free := name
@@ -128,8 +128,9 @@ func (n names) take(name string) string {
 	return free
 }
 
-// neutral keeps what Bedrock allows in a document's name: letters and digits of ASCII, hyphens, round and square brackets, single
-// spaces. Each run of other characters becomes a hyphen. At most 100 characters; nothing left = "document".
+// neutral keeps what Bedrock allows in a document's name: letters and digits of ASCII, hyphens, round and square
+// brackets, single spaces. Each run of other characters becomes a hyphen. At most 100 characters; nothing left =
+// "document".
 func neutral(name string) string {
 	const longest = 100
 	var b strings.Builder

@@ -108,9 +108,10 @@ func inference(m agent.ModelSpec) *types.InferenceConfiguration {
 // withdrawn describes a tool that is in the conversation and not on offer.
 const withdrawn = "This tool is not available any more. Do not call it."
 
-// tools is nil where there are none. Converse refuses a conversation that has tool blocks in it and no tools beside it, and
-// has no way to forbid calls: when a request offers no tools, the conversation's own are listed as withdrawn, in order of
-// their first use. A model that calls one all the same calls a tool that the core does not know, which the gate refuses.
+// tools is nil where there are none. Converse refuses a conversation that has tool blocks in it and no tools beside it,
+// and has no way to forbid calls: when a request offers no tools, the conversation's own are listed as withdrawn, in
+// order of their first use. A model that calls one all the same calls a tool that the core does not know, which the
+// gate refuses.
 func tools(r agent.Request) (*types.ToolConfiguration, error) {
 	specs := r.Tools
 	if len(specs) == 0 {

@@ -87,7 +87,8 @@ func (a *assembly) thoughtAt(place int32) *thought {
 	return nil
 }
 
-// reasoning is the reply's reasoning in order of the content blocks; calls are the places of the calls that are kept, in order.
+// reasoning is the reply's reasoning in order of the content blocks; calls are the places of the calls that are kept,
+// in order.
 func (a *assembly) reasoning(calls []int32) ([]agent.ReplyReasoning, error) {
 	slices.SortStableFunc(a.thoughts, func(x, y *thought) int { return cmp.Compare(x.place, y.place) })
 	var out []agent.ReplyReasoning

@@ -32,7 +32,8 @@ func (r *refusal) Error() string {
 // RetryAfter is what the service asked to wait before the next request; 0 = it did not say.
 func (r *refusal) RetryAfter() time.Duration { return r.after }
 
-// refused reads a response that is not a success, nil if err is none. A body that could not be read leaves the status to decide.
+// refused reads a response that is not a success, nil if err is none. A body that could not be read leaves the status
+// to decide.
 func refused(err error) (*refusal, agent.ModelErrorClass) {
 	var response *smithyhttp.ResponseError
 	if !errors.As(err, &response) || response.Response == nil || response.HTTPStatusCode() < 300 {
@@ -94,8 +95,8 @@ func knownCode(code string) string {
 // overflowCodes are those whose message may say that the request does not fit the context.
 var overflowCodes = []string{"ValidationException", "ModelErrorException", "ModelStreamErrorException"}
 
-// overflowPhrases are how Bedrock's models say so; there is no code for it. "Too many tokens" is not among them: that is how the
-// service says that the account is throttled.
+// overflowPhrases are how Bedrock's models say so; there is no code for it. "Too many tokens" is not among them: that
+// is how the service says that the account is throttled.
 var overflowPhrases = []string{
 	"input is too long", "prompt is too long", "exceed context limit", "too many total text bytes", "too many input tokens",
 	"maximum context length", "context length", "context window", "input tokens exceed", "maximum number of input tokens",

@@ -9,15 +9,15 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 )
 
-// events is a stream of the SDK. Err says why Events was closed; nil = the bytes ended between two events, which says nothing
-// of whether the reply did.
+// events is a stream of the SDK. Err says why Events was closed; nil = the bytes ended between two events, which says
+// nothing of whether the reply did.
 type events interface {
 	Events() <-chan types.ConverseStreamOutput
 	Err() error
 }
 
-// readStream puts a streamed reply together. It reads to the stream's end, so that the connection can be used again; what goes
-// wrong once messageStop and metadata are there loses no reply.
+// readStream puts a streamed reply together. It reads to the stream's end, so that the connection can be used again;
+// what goes wrong once messageStop and metadata are there loses no reply.
 func readStream(ctx context.Context, s events, a *assembly) error {
 	for {
 		select {

@@ -124,8 +124,8 @@ func (a *assembly) addCall(d callPiece) {
 	}
 }
 
-// call finds the call that a piece goes on with, the newest first; nil = the piece starts one. Some servers give every call
-// index 0 and some give none: another id is another call whatever the index says.
+// call finds the call that a piece goes on with, the newest first; nil = the piece starts one. Some servers give every
+// call index 0 and some give none: another id is another call whatever the index says.
 func (a *assembly) call(d callPiece) *callParts {
 	for _, c := range slices.Backward(a.calls) {
 		switch {

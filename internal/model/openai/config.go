@@ -61,8 +61,8 @@ func transport(connect time.Duration) *http.Transport {
 	}
 }
 
-// baseURL is the normal form of a base URL. One with a user, a fragment or a query that is more than Azure's api-version is refused: it could
-// carry a credential.
+// baseURL is the normal form of a base URL. One with a user, a fragment or a query that is more than Azure's
+// api-version is refused: it could carry a credential.
 func baseURL(s string) (string, error) {
 	if s == "" {
 		return DefaultBaseURL, nil
@@ -78,7 +78,8 @@ func baseURL(s string) (string, error) {
 	return u.String(), nil
 }
 
-// apiVersion is the query of Azure's older form, which names a deployment in the path and takes its key in a header of its own.
+// apiVersion is the query of Azure's older form, which names a deployment in the path and takes its key in a header of
+// its own.
 const apiVersion = "api-version"
 
 // classicAzure reports whether a base URL has Azure's older form.
@@ -96,7 +97,8 @@ func hosted(base string, hosts ...string) bool {
 	return err == nil && slices.ContainsFunc(hosts, func(h string) bool { return u.Hostname() == h || strings.HasSuffix(u.Hostname(), "."+h) })
 }
 
-// limitsCompletion reports whether a server wants the limit of a reply's tokens under its newer name, which only OpenAI and Azure know.
+// limitsCompletion reports whether a server wants the limit of a reply's tokens under its newer name, which only OpenAI
+// and Azure know.
 func limitsCompletion(base string) bool {
 	return OwnHost(base) || classicAzure(base) || hosted(base, "azure.com", "azure.us", "azure.cn")
 }

@@ -158,7 +158,8 @@ func (g *grouping) endTurn() {
 	g.turn = nil
 }
 
-// endUser writes texts alone as one string with blank lines between, which servers with a text-only template take as well.
+// endUser writes texts alone as one string with blank lines between, which servers with a text-only template take as
+// well.
 func (g *grouping) endUser() {
 	if len(g.user) == 0 {
 		return
@@ -181,8 +182,9 @@ func (g *grouping) endUser() {
 	g.out, g.user = append(g.out, message), nil
 }
 
-// mediaPart is a picture, or a file where it is something else. OpenAI takes 50 MB of files and pictures in a request, base64
-// included, which agent.MaxRequestMedia stays below; other servers say themselves what is too large, as an invalid request.
+// mediaPart is a picture, or a file where it is something else. OpenAI takes 50 MB of files and pictures in a request,
+// base64 included, which agent.MaxRequestMedia stays below; other servers say themselves what is too large, as an
+// invalid request.
 func mediaPart(b run.Media) chatPart {
 	data := "data:" + b.MediaType + ";base64," + b.Data
 	if strings.HasPrefix(b.MediaType, "image/") {

@@ -13,7 +13,8 @@ import (
 // problem is what a server says went wrong. Its words are looked at and never passed on.
 type problem struct{ message, kind, code, param string }
 
-// problemIn finds the problem in a body: under error, as an object or a string, or at the top. What cannot be read is no problem.
+// problemIn finds the problem in a body: under error, as an object or a string, or at the top. What cannot be read is
+// no problem.
 func problemIn(body []byte) problem {
 	var top struct {
 		Error json.RawMessage `json:"error"`
@@ -91,7 +92,8 @@ var (
 
 const maxName = 64
 
-// shown names what went wrong: the error's code or its type, and the parameter that it is about. "" = the server named nothing.
+// shown names what went wrong: the error's code or its type, and the parameter that it is about. "" = the server named
+// nothing.
 func (p problem) shown() string {
 	code, param := "", ""
 	for _, word := range []string{p.code, p.kind} {

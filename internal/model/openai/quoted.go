@@ -28,11 +28,12 @@ func (a *assembly) rescue(p problem) bool {
 	return true
 }
 
-// quotedCall is the call that a server's message quotes because the server could not read it, made readable. It has no id. ok is false
-// where the request's model is not repaired, where what is quoted is not one call of a tool on offer, and where nothing is quoted.
+// quotedCall is the call that a server's message quotes because the server could not read it, made readable. It has no
+// id. ok is false where the request's model is not repaired, where what is quoted is not one call of a tool on offer,
+// and where nothing is quoted.
 //
-// Ollama writes: error parsing tool call: raw='TEXT', err=REASON. TEXT is the arguments, and whose they are is known where one tool is on
-// offer. llama.cpp writes: Failed to parse input at pos N: TEXT, where TEXT may stand in tags.
+// Ollama writes: error parsing tool call: raw='TEXT', err=REASON. TEXT is the arguments, and whose they are is known
+// where one tool is on offer. llama.cpp writes: Failed to parse input at pos N: TEXT, where TEXT may stand in tags.
 func quotedCall(r agent.Request, message string) (agent.ReplyCall, bool) {
 	if r.Model.Repair != agent.RepairOn {
 		return agent.ReplyCall{}, false
@@ -71,8 +72,8 @@ type written struct {
 	Function   *written
 }
 
-// callIn reads a call: an object with the name of a tool on offer and its arguments. With bare it may also be the arguments alone, of the
-// only tool there is.
+// callIn reads a call: an object with the name of a tool on offer and its arguments. With bare it may also be the
+// arguments alone, of the only tool there is.
 func callIn(tools []agent.ToolSpec, text string, bare bool) (agent.ReplyCall, bool) {
 	object, ok := jsonx.RepairJSON([]byte(text))
 	if !ok || object[0] != '{' {

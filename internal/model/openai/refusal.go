@@ -28,8 +28,8 @@ func (r *refusal) Error() string {
 // RetryAfter is what the server asked to wait before the next request; 0 = it did not say.
 func (r *refusal) RetryAfter() time.Duration { return r.after }
 
-// refused reads a response that is not a success: why, or the call that the server could not read. A body that cannot be read leaves the
-// status to decide.
+// refused reads a response that is not a success: why, or the call that the server could not read. A body that cannot
+// be read leaves the status to decide.
 func refused(ctx context.Context, r agent.Request, resp *http.Response) (agent.Reply, error) {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
 	if err != nil && ctx.Err() != nil {
@@ -59,7 +59,8 @@ func streamFailure(p problem) error {
 	return failed(p.class(status), message)
 }
 
-// retryAfter reads Retry-After-Ms, else Retry-After: seconds, or a date taken relative to the response's own Date, so that no clock is needed.
+// retryAfter reads Retry-After-Ms, else Retry-After: seconds, or a date taken relative to the response's own Date, so
+// that no clock is needed.
 func retryAfter(h http.Header) time.Duration {
 	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms >= 0 && ms < 1e12 {
 		return time.Duration(ms * float64(time.Millisecond))

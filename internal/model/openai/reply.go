@@ -110,8 +110,8 @@ func (u usage) tokens() run.Usage {
 	return run.Usage{Input: max(0, u.Prompt) - cached, Output: max(0, u.Completion), CacheRead: cached}
 }
 
-// readStream puts a streamed reply together. A stream is complete with a finish_reason or [DONE]; after a finish_reason only usage
-// can follow, so that a connection lost then loses no reply.
+// readStream puts a streamed reply together. A stream is complete with a finish_reason or [DONE]; after a finish_reason
+// only usage can follow, so that a connection lost then loses no reply.
 func (a *assembly) readStream(ctx context.Context, body *bufio.Reader) error {
 	events := eventReader{r: body}
 	for {

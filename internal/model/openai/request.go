@@ -8,8 +8,8 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 )
 
-// chatRequest is the body of POST /chat/completions. The length goes out under the name that the server knows: OpenAI's current models
-// refuse max_tokens, and other servers know nothing else.
+// chatRequest is the body of POST /chat/completions. The length goes out under the name that the server knows: OpenAI's
+// current models refuse max_tokens, and other servers know nothing else.
 type chatRequest struct {
 	Model         string        `json:"model"`
 	Messages      []chatMessage `json:"messages"`
@@ -126,7 +126,8 @@ func encode(r agent.Request) ([]byte, error) {
 	return withOptions(body, r.Model.Options)
 }
 
-// withOptions writes a body with the definition's options in it: each stands for the field of its name, and null takes that out.
+// withOptions writes a body with the definition's options in it: each stands for the field of its name, and null takes
+// that out.
 func withOptions(body chatRequest, options json.RawMessage) ([]byte, error) {
 	data, err := marshal(body)
 	if err != nil || len(options) == 0 {

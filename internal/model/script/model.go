@@ -29,8 +29,8 @@ func (e *WantError) Error() string {
 
 // Model answers requests from a script. It is safe for concurrent use.
 type Model struct {
-	// OnDelta, if not nil, is told of a reply before Generate returns it: reasoning, text in the line's chunks, else whole, and calls. Set
-	// it before the first request.
+	// OnDelta, if not nil, is told of a reply before Generate returns it: reasoning, text in the line's chunks, else
+	// whole, and calls. Set it before the first request.
 	OnDelta agent.OnDelta
 
 	script   *Script
@@ -53,15 +53,16 @@ type (
 	}
 )
 
-// New makes a model of a script. It keeps no position but behind replies that were given up: two models of one script give the same replies.
+// New makes a model of a script. It keeps no position but behind replies that were given up: two models of one script
+// give the same replies.
 func New(s *Script) *Model {
 	return &Model{script: s, used: map[int]bool{}, last: map[string]asked{}, before: map[reply]int{}}
 }
 
-// Generate answers with the line of the request's inference and attempt. A context that is done is returned as its error. Any
-// other error is an *agent.ModelError: of the line's own class, or ModelInvalid, wrapping a *WantError that Failures
-// lists as well. Usage on an error line is not reported: a failed call has none. What a line has said before its error, or before it was
-// cut, is the error's Partial.
+// Generate answers with the line of the request's inference and attempt. A context that is done is returned as its
+// error. Any other error is an *agent.ModelError: of the line's own class, or ModelInvalid, wrapping a *WantError that
+// Failures lists as well. Usage on an error line is not reported: a failed call has none. What a line has said before
+// its error, or before it was cut, is the error's Partial.
 func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	if err := ctx.Err(); err != nil {
 		return agent.Reply{}, err
@@ -106,8 +107,8 @@ func (m *Model) note(r agent.Request) {
 	}
 }
 
-// GiveUp says that whoever asked for a run's newest reply waits, since the model was busy. The next request for it is answered from the line
-// behind those that were used: else it would be busy for ever.
+// GiveUp says that whoever asked for a run's newest reply waits, since the model was busy. The next request for it is
+// answered from the line behind those that were used: else it would be busy for ever.
 func (m *Model) GiveUp(run string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -208,8 +209,8 @@ func name(r agent.Request) string {
 	return r.Model.ID
 }
 
-// Failures lists what went wrong so far, each thing once, in order of first appearance. Empty means that all requests were as
-// wanted.
+// Failures lists what went wrong so far, each thing once, in order of first appearance. Empty means that all requests
+// were as wanted.
 func (m *Model) Failures() []*WantError {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,18 +1,20 @@
 // Package script is the scripted model of scenarios and of `--model script:FILE`: it answers from the lines of a
 // model.jsonl (interfaces.md section 4) and says where a request is not what its line wants.
 //
-// A line is found by position in the journal and by nothing else, so that a request repeated after a crash, or in another
-// process, gets the same line. The script is cut into blocks, one an inference: any number of error lines, then one reply.
-// Inference i is answered from block i, its attempt k from the block's line k, and further attempts from its last. The last
-// block may be errors alone: the inference that ends the run.
+// A line is found by position in the journal and by nothing else, so that a request repeated after a crash, or in
+// another process, gets the same line. The script is cut into blocks, one an inference: any number of error lines, then
+// one reply. Inference i is answered from block i, its attempt k from the block's line k, and further attempts from its
+// last. The last block may be errors alone: the inference that ends the run.
 //
-// An inference that was given up because its model was busy (Model.GiveUp) goes on behind the lines of the attempts that were made.
+// An inference that was given up because its model was busy (Model.GiveUp) goes on behind the lines of the attempts
+// that were made.
 //
-// A stream that breaks off is a reply with cut, where the definition keeps what was received, and so the inference's last line; or an error
-// with what it had said before, where it does not.
+// A stream that breaks off is a reply with cut, where the definition keeps what was received, and so the inference's
+// last line; or an error with what it had said before, where it does not.
 //
-// Notes that a model writes of messages which are about to leave (LifecycleNotes) belong to the inference that they make room for. The
-// lines that answer for them say notes and stand before its own; each of its attempts begins with the first of them.
+// Notes that a model writes of messages which are about to leave (LifecycleNotes) belong to the inference that they
+// make room for. The lines that answer for them say notes and stand before its own; each of its attempts begins with
+// the first of them.
 package script
 
 import (
@@ -50,8 +52,8 @@ type line struct {
 	notes     bool                   // it answers a request for notes
 }
 
-// Parse reads a model.jsonl. Blank lines are skipped; a file without lines is a script that runs out at once. Unknown keys,
-// keys given twice and bad values are errors that name file, line and key.
+// Parse reads a model.jsonl. Blank lines are skipped; a file without lines is a script that runs out at once. Unknown
+// keys, keys given twice and bad values are errors that name file, line and key.
 func Parse(file string, data []byte) (*Script, error) {
 	s := &Script{file: file, end: 1, notes: map[int][]line{}}
 	var block []line

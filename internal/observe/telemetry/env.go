@@ -66,10 +66,10 @@ func (OTLP) Metrics(ctx context.Context, name string) (sdkmetric.Reader, error) 
 
 var errExporter = errors.New("want otlp or none")
 
-// FromEnv makes telemetry by OpenTelemetry's environment variables, which the SDK reads; of c it needs Clock, Random and
-// Log. Spans are exported if OTEL_TRACES_EXPORTER names an exporter other than none or, unless it is set, if an endpoint
-// of OTLP is named; likewise metrics. FromEnv returns nil if neither is. An error names a variable and what it wants,
-// never its value where that may be a secret.
+// FromEnv makes telemetry by OpenTelemetry's environment variables, which the SDK reads; of c it needs Clock, Random
+// and Log. Spans are exported if OTEL_TRACES_EXPORTER names an exporter other than none or, unless it is set, if an
+// endpoint of OTLP is named; likewise metrics. FromEnv returns nil if neither is. An error names a variable and what it
+// wants, never its value where that may be a secret.
 func FromEnv(ctx context.Context, getenv func(string) string, x Exporters, c Config) (*Telemetry, error) {
 	spans, metrics := exported(getenv, "TRACES"), exported(getenv, "METRICS")
 	if strings.EqualFold(getenv("OTEL_SDK_DISABLED"), "true") || !spans && !metrics {

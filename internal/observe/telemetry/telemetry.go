@@ -34,7 +34,8 @@ type Config struct {
 	Log      func(text string)      // is told once when sending begins to fail; nil = nobody is
 }
 
-// Telemetry records and sends. Its methods may be called on a nil Telemetry, which does neither. Safe for concurrent use.
+// Telemetry records and sends. Its methods may be called on a nil Telemetry, which does neither. Safe for concurrent
+// use.
 type Telemetry struct {
 	Tracers trace.TracerProvider // nil = no spans are recorded
 	Meters  metric.MeterProvider // nil = no metrics are recorded

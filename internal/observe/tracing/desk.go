@@ -17,8 +17,9 @@ type Heads interface {
 	Head(ctx context.Context, tenant, run string) (store.Head, error)
 }
 
-// Decided records every decision as a GUARDRAIL span from the request to the decision: the time the run waited for a person. It is an
-// approval.Desk's Decided, costs one read, and is nil for a nil Tracer. A decision that is told twice is the same span, under the same id.
+// Decided records every decision as a GUARDRAIL span from the request to the decision: the time the run waited for a
+// person. It is an approval.Desk's Decided, costs one read, and is nil for a nil Tracer. A decision that is told twice
+// is the same span, under the same id.
 func (t *Tracer) Decided(heads Heads) func(ctx context.Context, a approval.Approval) {
 	if t == nil {
 		return nil

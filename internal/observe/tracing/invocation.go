@@ -15,8 +15,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// invocation is one invocation of a function: a CHAIN span that begins before anybody knows whose run it is, and is therefore made once
-// the run has been read.
+// invocation is one invocation of a function: a CHAIN span that begins before anybody knows whose run it is, and is
+// therefore made once the run has been read.
 type invocation struct {
 	function string
 	start    time.Time
@@ -101,7 +101,8 @@ func class(err error) string {
 	}
 }
 
-// startInvocation makes the CHAIN span: a child of the run's AGENT span; where the run has none, of what invoked the function.
+// startInvocation makes the CHAIN span: a child of the run's AGENT span; where the run has none, of what invoked the
+// function.
 func (t *Tracer) startInvocation(ctx context.Context, inv *invocation, s *run.AgentState) {
 	parent := ofTrace(s.Trace)
 	opts := []trace.SpanStartOption{

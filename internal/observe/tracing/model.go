@@ -15,8 +15,8 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 )
 
-// Model records every request to next as an LLM span. It belongs below the retries, so that each try is one. A nil Tracer gives next
-// itself.
+// Model records every request to next as an LLM span. It belongs below the retries, so that each try is one. A nil
+// Tracer gives next itself.
 func (t *Tracer) Model(next runtime.Model) runtime.Model {
 	if t == nil || next == nil {
 		return next
@@ -64,8 +64,8 @@ func (m *model) answered(span trace.Span, r agent.Reply) {
 	span.SetAttributes(m.hide.replied(r)...)
 }
 
-// tokens are the counts of a usage. The prompt's tokens are all of them, those of the cache too, as OpenInference and the
-// GenAI conventions count.
+// tokens are the counts of a usage. The prompt's tokens are all of them, those of the cache too, as OpenInference and
+// the GenAI conventions count.
 func tokens(u run.Usage) []attribute.KeyValue {
 	prompt := u.Input + u.CacheRead + u.CacheWrite
 	out := []attribute.KeyValue{
@@ -115,7 +115,8 @@ type message struct {
 	calls         []run.ToolUse
 }
 
-// conversation is the system text and the turns. What one side says in a row is one turn, but each result and each picture is one of its own.
+// conversation is the system text and the turns. What one side says in a row is one turn, but each result and each
+// picture is one of its own.
 func conversation(r agent.Request) []message {
 	out := []message{{role: "system", content: r.System}}
 	for _, m := range r.Messages {

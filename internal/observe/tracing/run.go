@@ -18,8 +18,8 @@ var (
 	_ runtime.EventSink = (*Tracer)(nil)
 )
 
-// Begin promises the AGENT span of a run that is about to start: a child of ctx's span, else of the X-Ray segment that invoked this function,
-// else the root of a new trace. Whether it is sampled is decided now, for the whole run.
+// Begin promises the AGENT span of a run that is about to start: a child of ctx's span, else of the X-Ray segment that
+// invoked this function, else the root of a new trace. Whether it is sampled is decided now, for the whole run.
 //
 // It starts the span for its ids and its sampling, and forgets it: the one that is written is made when the run ends.
 func (t *Tracer) Begin(ctx context.Context, agentName string) *run.Trace {
@@ -95,8 +95,8 @@ func (t *Tracer) writeAgent(s *run.AgentState, end time.Time) {
 	span.End(trace.WithTimestamp(end))
 }
 
-// began is what the run was started with: its input, or what the user said first. A run that continues another took over that one's input
-// and words; its own, an input among them, stand behind.
+// began is what the run was started with: its input, or what the user said first. A run that continues another took
+// over that one's input and words; its own, an input among them, stand behind.
 func began(s *run.AgentState) string {
 	if s.From != nil && s.From.Kind == run.OriginContinues {
 		for _, m := range s.Messages.All() {

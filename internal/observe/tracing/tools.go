@@ -13,7 +13,8 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// Tools records every entering of a tool of next as a TOOL span, which the tool finds in its context. A nil Tracer gives next itself.
+// Tools records every entering of a tool of next as a TOOL span, which the tool finds in its context. A nil Tracer
+// gives next itself.
 func (t *Tracer) Tools(next runtime.ToolSource) runtime.ToolSource {
 	if t == nil || next == nil {
 		return next

@@ -19,7 +19,8 @@ import (
 //	string      IndexSort, only if Index is not empty
 //	the rest    Body
 //
-// where a string is a uvarint length and so many bytes. A later format gets another first byte; this one stays readable.
+// where a string is a uvarint length and so many bytes. A later format gets another first byte; this one stays
+// readable.
 const (
 	format     = 1
 	headerSize = 1 + crc32.Size

@@ -20,11 +20,11 @@ type pending struct {
 }
 
 // Write implements store.Table. Whoever comes while a commit is under way queues; the next to lead commits all that are
-// queued with one sync. Each is decided by itself, in turn, against what those before it in the group have written, and is written
-// whole or not at all. Once queued a Write is not given up: its context is looked at before.
+// queued with one sync. Each is decided by itself, in turn, against what those before it in the group have written, and
+// is written whole or not at all. Once queued a Write is not given up: its context is looked at before.
 //
-// An error of the commit itself (a full disk) is uncertain by the port's contract. Mostly nothing was written and the table
-// goes on; when that cannot be known, it and every later call match ErrUnsure.
+// An error of the commit itself (a full disk) is uncertain by the port's contract. Mostly nothing was written and the
+// table goes on; when that cannot be known, it and every later call match ErrUnsure.
 func (t *Table) Write(ctx context.Context, ops ...store.Op) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -61,8 +61,8 @@ func (t *Table) dequeue() []*pending {
 // errNothing rolls back a transaction in which no Write of the group came through: there is nothing to sync.
 var errNothing = errors.New("nothing to commit")
 
-// commit decides and writes a group. If the transaction fails, all of the group fail with it: what one saw of another was
-// never stored.
+// commit decides and writes a group. If the transaction fails, all of the group fail with it: what one saw of another
+// was never stored.
 func (t *Table) commit(group []*pending) {
 	if len(group) == 0 {
 		return
@@ -134,9 +134,10 @@ func (t *Table) update(write func(buckets) error) error {
 	return t.doubt(attempt, err)
 }
 
-// doubt looks whether the transaction whose commit failed can be seen all the same. Then its pages may not have reached the
-// disk while bbolt takes the pages it replaced for used and its own for free: going on would read what may be lost and write over
-// what is in use. After a panic the same may be true and bbolt's locks may be held. Such a table is of no more use.
+// doubt looks whether the transaction whose commit failed can be seen all the same. Then its pages may not have reached
+// the disk while bbolt takes the pages it replaced for used and its own for free: going on would read what may be lost
+// and write over what is in use. After a panic the same may be true and bbolt's locks may be held. Such a table is of
+// no more use.
 func (t *Table) doubt(attempt int, cause error) error {
 	clean := attempt == notBegun || !t.sees(attempt)
 	if clean && !errors.Is(cause, store.ErrDamaged) {

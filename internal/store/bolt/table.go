@@ -38,8 +38,8 @@ func (t *Table) Close() error {
 	return nil
 }
 
-// release closes the database; or just its file, when the database did not open or was left in doubt, since bbolt may then
-// hold locks that nobody will free.
+// release closes the database; or just its file, when the database did not open or was left in doubt, since bbolt may
+// then hold locks that nobody will free.
 func (t *Table) release() error {
 	if t.db != nil && t.trouble() == nil {
 		return t.db.Close()

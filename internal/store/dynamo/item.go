@@ -41,7 +41,8 @@ func encode(it store.Item) (attributes, error) {
 	return out, err
 }
 
-// summed says whether an item is stored with the sum of its body. It takes a dozen bytes, which an item of about the greatest size has not.
+// summed says whether an item is stored with the sum of its body. It takes a dozen bytes, which an item of about the
+// greatest size has not.
 func summed(it store.Item) bool { return store.Size(it) <= store.MaxItem-growth }
 
 func encodeValue(v store.Value) types.AttributeValue {

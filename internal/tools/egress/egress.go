@@ -1,6 +1,7 @@
-// Package egress makes HTTP clients for requests whose targets are not the deployment's own: those of tools that agent files describe,
-// and of servers that they name. What such a client may reach is said when it is made, and is checked when a URL is taken, at every
-// redirect, and of every address right before it is dialled (OWASP, Server-Side Request Forgery Prevention).
+// Package egress makes HTTP clients for requests whose targets are not the deployment's own: those of tools that agent
+// files describe, and of servers that they name. What such a client may reach is said when it is made, and is checked
+// when a URL is taken, at every redirect, and of every address right before it is dialled (OWASP, Server-Side Request
+// Forgery Prevention).
 //
 // Its rules:
 //   - Only http and https, and only to hosts and ports of Config.Allow. A name is dialled at the very addresses that were checked.
@@ -72,7 +73,8 @@ var quoting = []string{
 	"bad Content-Length", "multiple Content-Length headers", "unsupported transfer encoding",
 }
 
-// Bare is the error of a client's request without the URL, which may hold secrets, and without what the server has sent.
+// Bare is the error of a client's request without the URL, which may hold secrets, and without what the server has
+// sent.
 func Bare(err error) error {
 	var u *url.Error
 	for errors.As(err, &u) {
@@ -89,8 +91,8 @@ func Bare(err error) error {
 	return err
 }
 
-// New makes a client. An entry of c.Allow that is no host is an error. The client is safe for concurrent use; its Transport is an
-// http.RoundTripper of its own and checks each request that it is handed.
+// New makes a client. An entry of c.Allow that is no host is an error. The client is safe for concurrent use; its
+// Transport is an http.RoundTripper of its own and checks each request that it is handed.
 func New(c Config) (*http.Client, error) {
 	d := &door{private: c.Private, maxBody: orDefault(c.MaxBody, DefaultBody), resolve: c.Resolve, credentials: c.credentials()}
 	for _, entry := range c.Allow {

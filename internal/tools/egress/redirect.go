@@ -30,7 +30,8 @@ func (d *door) redirect(r *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// left reports whether a request has ever been led away from where it first went. One that comes back is led by somebody else.
+// left reports whether a request has ever been led away from where it first went. One that comes back is led by
+// somebody else.
 func left(r *http.Request, via []*http.Request) bool {
 	home := origin(via[0])
 	for _, v := range append(via[1:len(via):len(via)], r) {

@@ -17,9 +17,9 @@ type moveInput struct {
 	Destination string `json:"destination" jsonschema_description:"Its new path, file name included, relative to the top folder. Nothing may be there yet, and the folder it is in must exist."`
 }
 
-// move renames one regular file. Folders and links are refused: a person who approves a call should see what it moves, and a
-// relative link means something else elsewhere. The rename is one step of the file system that fails if anything is at the
-// destination, and both folders are flushed to the disk before the result is given.
+// move renames one regular file. Folders and links are refused: a person who approves a call should see what it moves,
+// and a relative link means something else elsewhere. The rename is one step of the file system that fails if anything
+// is at the destination, and both folders are flushed to the disk before the result is given.
 func (r Root) move(ctx context.Context, in moveInput) (string, error) {
 	m, err := checkMove(in)
 	if err != nil {
@@ -120,8 +120,8 @@ func (m movement) explain(err error) error {
 	}
 }
 
-// linkThenRemove moves a file where the system has no exclusive rename: the link fails if anything is at the destination. A
-// crash between the two steps leaves one file under both names, which reconcile leaves to a person.
+// linkThenRemove moves a file where the system has no exclusive rename: the link fails if anything is at the
+// destination. A crash between the two steps leaves one file under both names, which reconcile leaves to a person.
 func linkThenRemove(root *os.Root, m movement) error {
 	if err := root.Link(m.source, m.destination); err != nil {
 		return err

@@ -18,8 +18,9 @@ const (
 	maxNameBytes = 255
 )
 
-// checkPath takes a path as a model wrote it and returns it clean: relative, with single slashes, without "." parts; the folder
-// itself is ".". Paths that are absolute, have a "..", or characters that could disguise them in an approval are refused.
+// checkPath takes a path as a model wrote it and returns it clean: relative, with single slashes, without "." parts;
+// the folder itself is ".". Paths that are absolute, have a "..", or characters that could disguise them in an approval
+// are refused.
 func checkPath(name string) (string, error) {
 	parts := strings.Split(name, "/")
 	switch {
@@ -39,8 +40,9 @@ func checkPath(name string) (string, error) {
 	return path.Clean(name), nil
 }
 
-// disguising reports characters that end a line or turn its direction: control characters and the bidirectional overrides and
-// isolates (Unicode TR9). Other invisible characters stay allowed: real names have them, as macOS's screenshots do.
+// disguising reports characters that end a line or turn its direction: control characters and the bidirectional
+// overrides and isolates (Unicode TR9). Other invisible characters stay allowed: real names have them, as macOS's
+// screenshots do.
 func disguising(r rune) bool {
 	return unicode.IsControl(r) || (r >= 0x202A && r <= 0x202E) || (r >= 0x2066 && r <= 0x2069) || r == 0x2028 || r == 0x2029
 }

@@ -22,10 +22,11 @@ import (
 //	nothing            no plain file  unknown: not what this tool leaves behind
 //	a place cannot be looked at       unknown
 //
-// The evidence is about the folder, not about who acted: done can be another's work, and not_done a file put back since. Both
-// answers are given only where that makes no difference: after done nothing is run, and a run after not_done replaces nothing
-// and moves only the file that is at the source now. Like every Reconciler it trusts that the claimant is dead: one that is only
-// slow may still rename, and the second of the two then hears that the source is gone.
+// The evidence is about the folder, not about who acted: done can be another's work, and not_done a file put back
+// since. Both answers are given only where that makes no difference: after done nothing is run, and a run after
+// not_done replaces nothing and moves only the file that is at the source now. Like every Reconciler it trusts that the
+// claimant is dead: one that is only slow may still rename, and the second of the two then hears that the source is
+// gone.
 func (r Root) reconcile(_ context.Context, _ tool.Call, in moveInput) (tool.Outcome, agent.ToolResultData, error) {
 	var nothing agent.ToolResultData
 	m, err := checkMove(in)

@@ -1,11 +1,13 @@
 // Package files has the built-in tools that work on a folder: list_directory, read_text and move_file.
 //
-// Nothing they do leaves the folder: every path is resolved by os.Root, component by component on open directories, so neither
-// "..", nor an absolute path, nor a symbolic link, nor a directory swapped for a link in mid-call leads out. Symbolic links that
-// stay inside are followed when reading and never moved. Pipes, devices and sockets are refused without being opened.
+// Nothing they do leaves the folder: every path is resolved by os.Root, component by component on open directories, so
+// neither "..", nor an absolute path, nor a symbolic link, nor a directory swapped for a link in mid-call leads out.
+// Symbolic links that stay inside are followed when reading and never moved. Pipes, devices and sockets are refused
+// without being opened.
 //
-// What a model is told is a function of the folder's contents alone, names it by paths relative to the folder, and never shows
-// where the folder is. On Windows and other systems os.Root's own documentation says how far the confinement holds.
+// What a model is told is a function of the folder's contents alone, names it by paths relative to the folder, and
+// never shows where the folder is. On Windows and other systems os.Root's own documentation says how far the
+// confinement holds.
 package files
 
 import (
@@ -20,13 +22,13 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// Root is the folder tools are confined to. It is opened anew by every call, so it may be replaced between calls, and a run
-// picked up by another process works as long as the path is there too. The zero Root refuses every call. It is safe for
-// concurrent use.
+// Root is the folder tools are confined to. It is opened anew by every call, so it may be replaced between calls, and a
+// run picked up by another process works as long as the path is there too. The zero Root refuses every call. It is safe
+// for concurrent use.
 type Root struct{ dir string }
 
-// NewRoot takes an absolute path; a relative one is an error, since it would mean another folder in another process. The folder
-// need not exist yet.
+// NewRoot takes an absolute path; a relative one is an error, since it would mean another folder in another process.
+// The folder need not exist yet.
 func NewRoot(dir string) (Root, error) {
 	if !filepath.IsAbs(dir) {
 		return Root{}, fmt.Errorf("root %q of the file tools is not an absolute path", dir)
@@ -34,8 +36,9 @@ func NewRoot(dir string) (Root, error) {
 	return Root{dir: filepath.Clean(dir)}, nil
 }
 
-// OpenFile opens a regular file for reading, by a path relative to the folder, with / between its parts. The caller closes it.
-// What a model should hear, such as a path that leads outside, is a tool.Refusal; other errors are the machine's.
+// OpenFile opens a regular file for reading, by a path relative to the folder, with / between its parts. The caller
+// closes it. What a model should hear, such as a path that leads outside, is a tool.Refusal; other errors are the
+// machine's.
 func (r Root) OpenFile(name string) (*os.File, fs.FileInfo, error) {
 	p, err := checkPath(name)
 	if err != nil {
@@ -68,7 +71,8 @@ func (r Root) open() (*os.Root, error) {
 	return root, nil
 }
 
-// openLooked opens what was a regular file a moment ago and looks again: it may have been swapped. A pipe does not block it.
+// openLooked opens what was a regular file a moment ago and looks again: it may have been swapped. A pipe does not
+// block it.
 func openLooked(root *os.Root, p string) (*os.File, fs.FileInfo, error) {
 	f, err := root.OpenFile(p, os.O_RDONLY|nonblocking, 0)
 	if err != nil {
@@ -131,8 +135,8 @@ func explain(root *os.Root, p string, err error) error {
 	}
 }
 
-// escapes reports whether err is os.Root's for a path that leads outside. It has no exported name, so it is compared with one
-// got on purpose.
+// escapes reports whether err is os.Root's for a path that leads outside. It has no exported name, so it is compared
+// with one got on purpose.
 func escapes(root *os.Root, err error) bool {
 	_, outside := root.Lstat("..")
 	return errors.Is(err, bare(outside))

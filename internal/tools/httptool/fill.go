@@ -123,7 +123,8 @@ func (f filler) url(ctx context.Context, h *agent.HTTPTool) (string, error) {
 	return text, nil
 }
 
-// segment fills a segment of the path. One that would be empty or lead elsewhere, to whoever reads %2F as '/', is refused.
+// segment fills a segment of the path. One that would be empty or lead elsewhere, to whoever reads %2F as '/', is
+// refused.
 func (f filler) segment(ctx context.Context, template string) (string, error) {
 	text, there, err := f.text(ctx, template, url.PathEscape)
 	switch {
@@ -150,7 +151,8 @@ func (f filler) segment(ctx context.Context, template string) (string, error) {
 	return text, nil
 }
 
-// parameter adds what a parameter of the query becomes: nothing where an argument is missing, one, or for a list one for each element.
+// parameter adds what a parameter of the query becomes: nothing where an argument is missing, one, or for a list one
+// for each element.
 func (f filler) parameter(ctx context.Context, query []string, name, template string, escaped bool) ([]string, error) {
 	parts, err := agent.RequestParts(template)
 	if err != nil {

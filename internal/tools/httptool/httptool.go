@@ -1,11 +1,12 @@
 // Package httptool carries out calls of tools that are HTTP requests (agent.HTTPTool), as a runtime.Remote.
 //
-// A request is made of the pinned description, the call's arguments and secrets alone. Arguments fill places: whatever they hold, they
-// change neither host, nor the path's structure, nor which parameters and header fields there are. Every attempt of a call has the same
-// Idempotency-Key, the call's own (IETF draft Idempotency-Key header field).
+// A request is made of the pinned description, the call's arguments and secrets alone. Arguments fill places: whatever
+// they hold, they change neither host, nor the path's structure, nor which parameters and header fields there are.
+// Every attempt of a call has the same Idempotency-Key, the call's own (IETF draft Idempotency-Key header field).
 //
-// What a server says is the tool's own answer, whatever its status. Where a request was, or may have been, sent and no answer can be read,
-// the error is a tool.LostError; any other error says that nothing was sent. Nothing that comes back holds a secret that was sent.
+// What a server says is the tool's own answer, whatever its status. Where a request was, or may have been, sent and no
+// answer can be read, the error is a tool.LostError; any other error says that nothing was sent. Nothing that comes
+// back holds a secret that was sent.
 package httptool
 
 import (

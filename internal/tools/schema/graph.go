@@ -49,8 +49,8 @@ func appendSchema(out []*jsonschema.Schema, v any) []*jsonschema.Schema {
 	return out
 }
 
-// circular reports whether a schema applies itself to the value it is applied to, directly or through others: such a check
-// would never descend and never end.
+// circular reports whether a schema applies itself to the value it is applied to, directly or through others: such a
+// check would never descend and never end.
 func circular(all []*jsonschema.Schema) bool {
 	const open, done = 1, 2
 	state := map[*jsonschema.Schema]int{}

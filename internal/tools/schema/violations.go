@@ -30,8 +30,8 @@ type violation struct {
 
 func (v violation) String() string { return cut("at "+pointer(v.at)+": "+v.text, maxLineRunes) }
 
-// report says every violation on a line of its own, sorted, without repetition. The library's own texts are not used: they
-// group digits, round numbers and speak of schemas.
+// report says every violation on a line of its own, sorted, without repetition. The library's own texts are not used:
+// they group digits, round numbers and speak of schemas.
 func report(e *jsonschema.ValidationError) string {
 	var lines []string
 	for _, v := range violations(e) {

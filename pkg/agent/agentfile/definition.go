@@ -56,8 +56,8 @@ func (r *reader) definition(f field) agent.Definition {
 	return d
 }
 
-// preset is the base the file's keys are laid over. A preset that is refused leaves countersign's, so that the rest of the
-// file can still be read.
+// preset is the base the file's keys are laid over. A preset that is refused leaves countersign's, so that the rest of
+// the file can still be read.
 func (r *reader) preset(f field) agent.Definition {
 	preset := agent.PresetCountersign
 	if p, ok := f.member("preset"); ok {
@@ -196,7 +196,8 @@ func (r *reader) output(o *agent.Output) read {
 	}
 }
 
-// outputSchema reads a schema, or null for none. What is wrong with it as a schema is told here: the core checks its form alone.
+// outputSchema reads a schema, or null for none. What is wrong with it as a schema is told here: the core checks its
+// form alone.
 func (r *reader) outputSchema(dst *json.RawMessage) read {
 	return func(f field) {
 		switch f.kind {

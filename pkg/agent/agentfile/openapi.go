@@ -16,14 +16,16 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// The bounds of a document of OpenAPI: bytes of a file, of what it shows of itself to a model, and how many operations a message names.
+// The bounds of a document of OpenAPI: bytes of a file, of what it shows of itself to a model, and how many operations
+// a message names.
 const (
 	maxDocument    = 16 << 20
 	maxDescription = 1024 // runes
 	maxNamed       = 20
 )
 
-// operation makes the tool of an operation of an OpenAPI document. It is read now, and the tool is pinned as it comes out.
+// operation makes the tool of an operation of an OpenAPI document. It is read now, and the tool is pinned as it comes
+// out.
 func (r *reader) operation(f field, e *httpEntry, t *agent.ToolSpec) {
 	at := join(f.path, "openapi")
 	for _, key := range []string{"method", "url", "body", "schema"} {

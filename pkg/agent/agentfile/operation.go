@@ -136,7 +136,8 @@ func has(schema map[string]any, kind string) bool {
 	return schema["properties"] != nil && kind == "object"
 }
 
-// requestBody makes arguments of a body of JSON: of its properties, or of all of it, where they cannot stand beside the parameters.
+// requestBody makes arguments of a body of JSON: of its properties, or of all of it, where they cannot stand beside the
+// parameters.
 func (s *shape) requestBody(op operationOf) error {
 	raw, ok := op.self["requestBody"]
 	if !ok || op.method == "get" || op.method == "head" {

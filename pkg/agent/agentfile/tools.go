@@ -18,8 +18,8 @@ type Tool struct {
 	Extra map[string]Value // what is there of the extra keys, by key
 }
 
-// ParseTools reads a bare list of tools: entries as under agent.yaml's tools, each with the extra keys the caller gives a
-// meaning to. A non-nil error is Problems, sorted by line; the caller may add its own, with a Value's Line and Key.
+// ParseTools reads a bare list of tools: entries as under agent.yaml's tools, each with the extra keys the caller gives
+// a meaning to. A non-nil error is Problems, sorted by line; the caller may add its own, with a Value's Line and Key.
 func ParseTools(name string, data []byte, opt Options, extra ...string) ([]Tool, error) {
 	r := newReader(name, opt)
 	root, ok := r.tree(data)
@@ -122,8 +122,8 @@ func (r *reader) base(f field) (t agent.ToolSpec, hasCode bool) {
 	return empty, false
 }
 
-// service is what an entry of a service is laid over, which has no code: nothing but the kind, or the contract of that name. An entry
-// that says neither kind nor schema, nor what a canned tool gives, names a contract, too.
+// service is what an entry of a service is laid over, which has no code: nothing but the kind, or the contract of that
+// name. An entry that says neither kind nor schema, nor what a canned tool gives, names a contract, too.
 func service(f field, name string) (agent.ToolSpec, bool) {
 	kind, hasKind := f.member("kind")
 	_, hasSchema := f.member("schema")

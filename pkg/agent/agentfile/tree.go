@@ -103,7 +103,8 @@ func (r *reader) notYAML(err error) {
 	r.tell(s.Token.Position.Line, "", "not YAML: "+s.Message)
 }
 
-// tooMuch finds the token at which a file becomes too costly to parse: the parser recurses, and copies each value's path.
+// tooMuch finds the token at which a file becomes too costly to parse: the parser recurses, and copies each value's
+// path.
 func tooMuch(tokens token.Tokens) *token.Token {
 	flow, entries, line := 0, 0, 0
 	for i, t := range tokens {
