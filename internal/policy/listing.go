@@ -12,8 +12,8 @@ import (
 // maxServerTools is how many tools of one server are taken. What a server lists behind them is left.
 const maxServerTools = 512
 
-// Pins are the digests of a server's tools that people have approved, or trusted on first use, by the server's own names. nil = the server
-// has never been listed for the agent: then all that it has is to be trusted.
+// Pins are the digests of a server's tools that mcp.lock pins, by the server's own names. Nil = every tool of the server
+// is trusted.
 type Pins map[string]string
 
 // ListedServer is one server of an agent and what came of listing it.
@@ -78,7 +78,7 @@ func Resolve(d *agent.Definition, server agent.MCPServer, listed agent.ServerToo
 	return tools, disabled
 }
 
-// refused says why a tool cannot be used, if that is so. One that nobody has approved as it is takes no name from another one.
+// refused says why a tool cannot be used, if that is so. One that is not as it was pinned takes no name from another one.
 func refused(spec agent.ToolSpec, t agent.ServerTool, pins Pins, taken map[string]string) (run.DisabledTool, bool) {
 	no := run.DisabledTool{Tool: shortName(t.Name)}
 	pinned, known := pins[t.Name]
