@@ -90,7 +90,7 @@ func (r *round) listAll(ctx context.Context) ([]policy.ListedServer, error) {
 	done := r.Clock.NewSignal()
 	listed := make(chan struct{}, len(all)) // one for each server that has been
 	for i, server := range r.def.MCP {
-		all[i].Server, all[i].Pins = server, server.Locked
+		all[i].Server = server
 		lister, err := r.lister()
 		if err != nil {
 			failed[i] = err
@@ -120,11 +120,11 @@ func (r *round) listAll(ctx context.Context) ([]policy.ListedServer, error) {
 		switch {
 		case failed[i] != nil:
 			all[i].Problem = run.Bounded(failed[i].Error())
-		case all[i].Pins != nil:
+		case all[i].Server.Locked != nil:
 		case r.Trusts != nil:
 			r.Trusts(r.def.Name, all[i].Server.Name)
 		default:
-			all[i].Pins = policy.Pins{}
+			all[i].Server.Locked = map[string]string{}
 		}
 	}
 	return all, nil

@@ -37,6 +37,7 @@ type LockedTool struct {
 	Digest      string          `json:"digest"` // hex SHA-256
 	Description string          `json:"description"`
 	Arguments   json.RawMessage `json:"arguments"` // JSON Schema
+	Annotations agent.MCPHints  `json:"annotations,omitzero"`
 }
 
 // lockLimits bound a LockFile.
@@ -141,7 +142,7 @@ func (l *Lock) Add(m agent.MCPServer, listed []agent.ServerTool) error {
 		if err != nil {
 			return fmt.Errorf("server %s: arguments of %s: %w", m.Name, t.Name, err)
 		}
-		s.Tools = append(s.Tools, LockedTool{t.Name, t.Digest, t.Description, json.RawMessage(form)})
+		s.Tools = append(s.Tools, LockedTool{t.Name, t.Digest, t.Description, json.RawMessage(form), t.Hints})
 	}
 	slices.SortFunc(s.Tools, func(a, b LockedTool) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(l.Servers, func(a, b LockedServer) int {

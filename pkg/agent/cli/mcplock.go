@@ -198,14 +198,29 @@ func serverTitle(s agentfile.LockedServer) string { return s.URL + strings.Join(
 func (p *program) tellLockChanges(changes []lockChange) {
 	for _, c := range changes {
 		p.tell("%-8s %s of %s", c.What, line(c.Tool), line(c.Server))
-		for _, side := range []struct {
-			name string
-			tool *agentfile.LockedTool
-		}{{"was", c.Was}, {"is", c.Is}} {
-			if side.tool != nil {
-				p.tell("  %-6s %s", side.name, text(side.tool.Description))
-				p.tell("         arguments %s", line(string(side.tool.Arguments)))
-			}
+		was, is := describeTool(c.Was), describeTool(c.Is)
+		for _, l := range was {
+			p.tell("  was    %s", l)
+		}
+		for _, l := range is {
+			p.tell("  is     %s", l)
+		}
+		if slices.Equal(was, is) {
+			p.tell("  only its outputSchema differs")
 		}
 	}
+}
+
+// describeTool returns the lines that show a tool to a person; of nil, none.
+func describeTool(t *agentfile.LockedTool) []string {
+	if t == nil {
+		return nil
+	}
+	h := t.Annotations
+	lines := []string{text(t.Description), "arguments " + line(string(t.Arguments))}
+	if h != (agent.MCPHints{}) {
+		lines = append(lines, fmt.Sprintf("annotations title %s, readOnly %t, destructive %t, idempotent %t, openWorld %t",
+			text(h.Title), h.ReadOnly, h.Destructive, h.Idempotent, h.OpenWorld))
+	}
+	return lines
 }
