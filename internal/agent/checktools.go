@@ -422,7 +422,7 @@ func (c *checker) toolPolicy(at string, t ToolSpec) {
 		c.that(t.Concurrency == 0, at+".concurrency", "got a bound, want none: the call is sent out and answered later")
 	}
 	if t.Undo != nil && t.Undo.Args != nil {
-		if err := checkUndoArgs(t.Undo.Args); err != nil {
+		if err := checkUndoArgs(t.Undo.Args, true); err != nil {
 			c.add(at+".undo.args", err.Error())
 		}
 	}

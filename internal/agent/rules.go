@@ -3,7 +3,6 @@ package agent
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -270,7 +269,7 @@ func (c *checker) preconditions(d *Definition) {
 		at := fmt.Sprintf("tools[%d].precondition", i)
 		c.preconditionTool(at+".tool", d, t)
 		if t.Precondition.Args != nil {
-			if err := checkReadingArgs(t.Precondition.Args); err != nil {
+			if err := checkUndoArgs(t.Precondition.Args, false); err != nil {
 				c.add(at+".args", err.Error())
 			}
 		}
@@ -295,24 +294,6 @@ func (c *checker) preconditionTool(at string, d *Definition, of ToolSpec) {
 	case t.AnsweredLater():
 		c.add(at, "got a tool that is answered later, want one that reads at once")
 	}
-}
-
-// checkReadingArgs is what is wrong with the template of a precondition's arguments.
-func checkReadingArgs(template json.RawMessage) error {
-	if err := checkUndoArgs(template); err != nil {
-		return err
-	}
-	compact, err := jsonx.CompactJSON(template, jsonx.JSONLimits{})
-	if err != nil {
-		return err
-	}
-	_, err = FilledUndo(compact, func(p UndoPlace) (json.RawMessage, error) {
-		if p.From != "args" {
-			return nil, errors.New("got a value of a result, want those of the call's arguments: it has no result yet")
-		}
-		return json.RawMessage("null"), nil
-	})
-	return err
 }
 
 // MaxQuorum is the most people whom a rule may want.

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -253,36 +252,25 @@ func FilledUndo(template json.RawMessage, find func(UndoPlace) (json.RawMessage,
 	case '{':
 		return editMembers(template, func(_ string, v json.RawMessage) (json.RawMessage, error) { return fill(v) })
 	case '[':
-		return filledElements(template, fill)
+		var elements []json.RawMessage
+		if err := json.Unmarshal(template, &elements); err != nil {
+			return nil, err
+		}
+		for i, v := range elements {
+			var err error
+			if elements[i], err = fill(v); err != nil {
+				return nil, err
+			}
+		}
+		return run.MarshalVerbatim(elements)
 	default:
 		return template, nil
 	}
 }
 
-func filledElements(list json.RawMessage, fill func(json.RawMessage) (json.RawMessage, error)) (json.RawMessage, error) {
-	var elements []json.RawMessage
-	if err := json.Unmarshal(list, &elements); err != nil {
-		return nil, err
-	}
-	for i, v := range elements {
-		var err error
-		if elements[i], err = fill(v); err != nil {
-			return nil, err
-		}
-	}
-	return append(append([]byte{'['}, bytes.Join(bytesOf(elements), []byte{','})...), ']'), nil
-}
-
-func bytesOf(list []json.RawMessage) [][]byte {
-	out := make([][]byte, len(list))
-	for i, v := range list {
-		out[i] = v
-	}
-	return out
-}
-
-// checkUndoArgs is what is wrong with a template: it is no object, or a place of it names no JSON Pointer.
-func checkUndoArgs(template json.RawMessage) error {
+// checkUndoArgs is what is wrong with a template: it is no object, or a place of it names no JSON Pointer, or a result
+// where there is none yet.
+func checkUndoArgs(template json.RawMessage, hasResult bool) error {
 	compact, err := jsonx.CompactJSON(template, jsonx.JSONLimits{})
 	if err != nil || jsonx.JSONKind(compact) != '{' {
 		return errors.New("got something else, want a mapping")
@@ -293,6 +281,9 @@ func checkUndoArgs(template json.RawMessage) error {
 	_, err = FilledUndo(compact, func(p UndoPlace) (json.RawMessage, error) {
 		if _, err := jsonx.ParsePointer(p.Pointer); err != nil {
 			return nil, fmt.Errorf("%s: %w", p.From, err)
+		}
+		if p.From == "result" && !hasResult {
+			return nil, errors.New("got a value of a result, want those of the call's arguments: it has no result yet")
 		}
 		return json.RawMessage("null"), nil
 	})

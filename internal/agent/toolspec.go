@@ -331,12 +331,6 @@ func (r ToolRetry) Again(e run.Effect, n int) (time.Duration, bool) {
 	return wait, true
 }
 
-// Undoable reports whether calls of a tool can be taken back at all, as far as its definition goes.
-func (d *Definition) Undoable(tool string) bool {
-	t, ok := d.Tool(tool)
-	return ok && t.Undo != nil
-}
-
 // ReadMore is the name of the built-in tool by which a model reads on in a result that was cut.
 const ReadMore = "read_more"
 

@@ -60,6 +60,9 @@ func (x *execution) run() {
 	}
 	x.release()
 	x.cancel(ErrClosed)
+	if x.attempt != nil { // of an earlier process, and not gone on with
+		x.attempt.open.add(-1)
+	}
 	e.mu.Lock()
 	switch {
 	case errors.Is(err, ErrStandStill):

@@ -84,6 +84,17 @@ func TestParkedExecutionKeepsTokenAndDeadline(t *testing.T) {
 	require.Equal(t, []string{"t@0", "f@0", "z@50"}, r.calls, "no handler is called again")
 }
 
+// Who answers a token is told that the engine is closed, also where the execution had not yet gone on.
+func TestTokenOfAnExecutionThatDidNotGoOn(t *testing.T) {
+	r := newCrashRig(t)
+	r.run(func() {
+		r.arn = r.start("n", `{"a":1}`)
+		r.crash(10*time.Second, 50*time.Second)
+		r.Kill()
+		require.ErrorIs(t, r.SendTaskSuccess(bg, r.tokens[0], []byte(`"ok"`)), ErrClosed)
+	})
+}
+
 func TestParkedExecutionTimesOutWhenDue(t *testing.T) {
 	for name, up := range map[string]time.Duration{"before": 50 * time.Second, "behind": 200 * time.Second} {
 		t.Run(name, func(t *testing.T) {

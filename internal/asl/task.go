@@ -56,12 +56,12 @@ func (x *execution) task(s *state, in any) (out any, next string, err error) {
 
 // try is one attempt, from input to output. It goes on with the attempt of an earlier process, or makes a new one.
 func (x *execution) try(s *state, in any) (any, error) {
-	timeout, err := x.timeout(s, in)
-	if err != nil {
-		return nil, err
-	}
 	a := x.attempt
 	if a == nil {
+		timeout, err := x.timeout(s, in)
+		if err != nil {
+			return nil, err
+		}
 		a = x.engine.newAttempt(x.engine.Clock.Now().Add(timeout))
 		if s.Resource == invokeAndWait {
 			a.token = x.engine.IDs()
@@ -171,12 +171,15 @@ func (x *execution) saveWait(a *attempt, w Wait) error {
 func (x *execution) call(a *attempt, resource string, params any) bool {
 	e := x.engine
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.drained.IsZero() {
+	drained := !e.drained.IsZero()
+	if !drained {
+		x.calls++
+		e.calls.add(1)
+	}
+	e.mu.Unlock()
+	if drained {
 		return false
 	}
-	x.calls++
-	e.calls.add(1)
 	e.spawn(func() {
 		var output any
 		err := error(errorf("Runtime.ExitError", "the handler exited without a result"))
@@ -358,12 +361,14 @@ func (e *Engine) SendTaskHeartbeat(_ context.Context, token string) error {
 // send changes the attempt that has a token.
 func (e *Engine) send(token string, change func(*attempt)) (*attempt, error) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
 	a := e.tokens[token]
+	if a != nil {
+		change(a)
+	}
+	e.mu.Unlock()
 	if a == nil {
 		return nil, errorf(TaskDoesNotExist, "there is no task with this token")
 	}
-	change(a)
 	a.signal.Notify()
 	return a, nil
 }

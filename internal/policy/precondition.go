@@ -51,35 +51,13 @@ func MustRead(d *agent.Definition, s *run.AgentState, c run.Call, g Gate) (Readi
 		return r, true, errors.New(r.Tool.Name + " does more than read")
 	}
 	var err error
-	if r.Args, err = readingArguments(t.Precondition.Args, c.Input); err != nil {
+	if r.Args, err = fillArguments(t.Precondition.Args, c.Input, ""); err != nil {
 		return r, true, err
 	}
 	if DecideIn(d, s, r.Tool, r.Args).Verdict == agent.VerdictDeny {
 		return r, true, errors.New("policy denies " + r.Tool.Name)
 	}
 	return r, true, nil
-}
-
-// readingArguments fills a template with values of a call's arguments.
-func readingArguments(template, input json.RawMessage) (json.RawMessage, error) {
-	if template == nil {
-		return json.RawMessage(`{}`), nil
-	}
-	compact, err := jsonx.CompactJSON(template, jsonx.JSONLimits{})
-	if err != nil {
-		return nil, fmt.Errorf("its arguments are no JSON: %w", err)
-	}
-	filled, err := agent.FilledUndo(compact, func(p agent.UndoPlace) (json.RawMessage, error) {
-		v, found, err := jsonx.Lookup(input, p.Pointer)
-		if err != nil || !found || p.From != "args" {
-			return nil, fmt.Errorf("the arguments have nothing at %.100q", p.Pointer)
-		}
-		return v, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return jsonx.CompactJSON(filled, jsonx.JSONLimits{})
 }
 
 // Checked is what the reading gave at that time, as people are shown it. The error is fit for the model.

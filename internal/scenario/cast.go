@@ -219,7 +219,7 @@ func refusal(err error) bool {
 	for _, no := range []error{
 		approval.ErrForbidden, approval.ErrExpired, approval.ErrFinished, approval.ErrKind, approval.ErrNothing, approval.ErrNotFound,
 		approval.ErrNoCall, approval.ErrIgnored, approval.ErrKept, approval.ErrStale, approval.ErrPolicyChanged, runtime.ErrRunFinished, errNobodyWaits,
-		policy.ErrNotFinished, runtime.ErrNoSuchCall, runtime.ErrNotItsOwn, approval.ErrRemark, approval.ErrThreadFull,
+		policy.ErrNotFinished, runtime.ErrNoSuchCall, approval.ErrRemark, approval.ErrThreadFull,
 	} {
 		if errors.Is(err, no) {
 			return true

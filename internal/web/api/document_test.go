@@ -1,117 +1,86 @@
 package api_test
 
 import (
-	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"mime"
 	"net/http"
-	"net/url"
 	"os"
+	"path"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
-	"github.com/goccy/go-yaml"
-	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/pb33f/libopenapi"
+	"github.com/pb33f/libopenapi-validator/config"
+	"github.com/pb33f/libopenapi-validator/schema_validation"
+	"github.com/pb33f/libopenapi/datamodel/high/base"
+	v3 "github.com/pb33f/libopenapi/datamodel/high/v3"
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v4"
 
 	"github.com/countersign/countersign/internal/clock"
 )
 
+// openapi is docs/openapi.yaml. Every reference in it has been found.
+var openapi = sync.OnceValues(func() (*v3.Document, error) {
+	text, err := os.ReadFile("../../../docs/openapi.yaml")
+	if err != nil {
+		return nil, err
+	}
+	doc, err := libopenapi.NewDocument(text)
+	if err != nil {
+		return nil, err
+	}
+	m, err := doc.BuildV3Model()
+	if err != nil {
+		return nil, err
+	}
+	return &m.Model, nil
+})
+
+var schemas = schema_validation.NewSchemaValidator(config.WithFormatAssertions())
+
 // document is docs/openapi.yaml, and which of its answers have been seen.
 type document struct {
-	t        *testing.T
-	root     any
-	compiler *jsonschema.Compiler
-	seen     map[string]bool // METHOD PATH STATUS MEDIATYPE
+	*v3.Document
+	t    *testing.T
+	seen map[string]bool // METHOD PATH STATUS MEDIATYPE
 }
 
 func readDocument(t *testing.T) *document {
 	t.Helper()
-	text, err := os.ReadFile("../../../docs/openapi.yaml")
+	model, err := openapi()
 	require.NoError(t, err)
-	var tree any
-	require.NoError(t, yaml.UnmarshalWithOptions(text, &tree, yaml.Strict()))
-	require.YAMLEq(t, string(text), string(text), "another reader of YAML takes it, too")
-	data, err := json.Marshal(tree)
-	require.NoError(t, err)
-	d := &document{t: t, compiler: jsonschema.NewCompiler(), seen: map[string]bool{}}
-	d.root, err = jsonschema.UnmarshalJSON(bytes.NewReader(data))
-	require.NoError(t, err)
-	d.compiler.AssertFormat()
-	require.NoError(t, d.compiler.AddResource("openapi.json", d.root))
-	return d
+	return &document{model, t, map[string]bool{}}
 }
 
-// pointer is a JSON pointer of keys.
-func pointer(keys ...string) string {
-	var b strings.Builder
-	for _, k := range keys {
-		b.WriteString("/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(k))
-	}
-	return b.String()
-}
-
-// at is the value at a pointer, and where it really is: references are followed.
-func (d *document) at(ptr string) (value any, real string, ok bool) {
-	value = d.root
-	for _, escaped := range strings.Split(ptr, "/")[1:] {
-		object, is := value.(map[string]any)
-		if !is {
-			return nil, "", false
-		}
-		key := strings.NewReplacer("~1", "/", "~0", "~").Replace(escaped)
-		if value, ok = object[key]; !ok {
-			return nil, "", false
-		}
-		real += "/" + escaped
-		if object, is := value.(map[string]any); is {
-			if ref, is := object["$ref"].(string); is && object["properties"] == nil {
-				if value, real, ok = d.at(strings.TrimPrefix(ref, "#")); !ok {
-					return nil, "", false
-				}
-			}
-		}
-	}
-	return value, real, true
-}
-
-// object is the members of the object at a pointer; none where there is nothing.
-func (d *document) object(ptr string) map[string]any {
+// schema is a component.
+func (d *document) schema(name string) *base.Schema {
 	d.t.Helper()
-	v, _, ok := d.at(ptr)
-	if !ok {
+	s := d.Components.Schemas.GetOrZero(name)
+	require.NotNil(d.t, s, "there is no schema %s", name)
+	return s.Schema()
+}
+
+// valid checks JSON against a schema.
+func valid(s *base.Schema, raw []byte) error {
+	ok, wrong := schemas.ValidateSchemaBytes(s, raw)
+	if ok {
 		return nil
 	}
-	object, ok := v.(map[string]any)
-	require.True(d.t, ok, "%s is no object", ptr)
-	return object
-}
-
-// schema compiles the schema at a pointer.
-func (d *document) schema(ptr string) *jsonschema.Schema {
-	d.t.Helper()
-	_, real, ok := d.at(ptr)
-	require.True(d.t, ok, "%s: there is no schema", ptr)
-	parts := strings.Split(real, "/")
-	for i, p := range parts {
-		parts[i] = url.PathEscape(p)
+	var all []error
+	for _, e := range wrong {
+		all = append(all, e)
+		for _, at := range e.SchemaValidationErrors {
+			all = append(all, fmt.Errorf("%s: %s", at.FieldPath, at.Reason))
+		}
 	}
-	s, err := d.compiler.Compile("openapi.json#" + strings.Join(parts, "/"))
-	require.NoError(d.t, err)
-	return s
-}
-
-// valid checks JSON against the schema at a pointer.
-func (d *document) valid(ptr string, raw []byte) error {
-	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
-	if err != nil {
-		return err
-	}
-	return d.schema(ptr).Validate(v)
+	return errors.Join(all...)
 }
 
 var methods = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
@@ -119,44 +88,59 @@ var methods = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.Met
 // operations lists what is documented, each as METHOD PATH, sorted.
 func (d *document) operations() []string {
 	var all []string
-	for path := range d.object("/paths") {
-		for key := range d.object(pointer("paths", path)) {
-			if m := strings.ToUpper(key); slices.Contains(methods, m) {
-				all = append(all, m+" "+path)
-			}
+	for path, item := range d.Paths.PathItems.FromOldest() {
+		for method := range item.GetOperations().KeysFromOldest() {
+			all = append(all, strings.ToUpper(method)+" "+path)
 		}
 	}
 	slices.Sort(all)
 	return all
 }
 
-// operation is where an operation stands.
-func operation(op string) string {
+func (d *document) operation(op string) *v3.Operation {
+	d.t.Helper()
 	method, path, _ := strings.Cut(op, " ")
-	return pointer("paths", path, strings.ToLower(method))
+	item := d.Paths.PathItems.GetOrZero(path)
+	require.NotNil(d.t, item, "%s is not documented", op)
+	return item.GetOperations().GetOrZero(strings.ToLower(method))
 }
 
-// body is where the schema of an operation's JSON body stands; "" = it takes none.
-func (d *document) body(op string) string {
-	ptr := operation(op) + pointer("requestBody", "content", "application/json", "schema")
-	if _, _, ok := d.at(ptr); !ok {
-		return ""
+// body is an operation's JSON body; nil = it takes none.
+func (d *document) body(op string) *v3.MediaType {
+	body := d.operation(op).RequestBody
+	if body == nil {
+		return nil
 	}
-	return ptr
+	return body.Content.GetOrZero("application/json")
 }
 
-// examples are those of an operation's JSON body, by name.
-func (d *document) examples(op string) map[string]string {
+// examplesOf are those of a media type as JSON, by name.
+func (d *document) examplesOf(m *v3.MediaType) map[string]string {
 	d.t.Helper()
 	out := map[string]string{}
-	for name := range d.object(operation(op) + pointer("requestBody", "content", "application/json", "examples")) {
-		v, _, ok := d.at(operation(op) + pointer("requestBody", "content", "application/json", "examples", name, "value"))
-		require.True(d.t, ok)
+	if m == nil {
+		return out
+	}
+	for name, e := range m.Examples.FromOldest() {
+		var v any
+		require.NoError(d.t, e.Value.Decode(&v))
 		raw, err := json.Marshal(v)
 		require.NoError(d.t, err)
-		out[name] = strings.NewReplacer(`"refunds"`, `"payer"`, `"2026-08-01T00:00:00Z"`, hence(time.Hour), `"2026-08-15T00:00:00Z"`, hence(24*time.Hour)).Replace(string(raw))
+		out[name] = string(raw)
 	}
 	return out
+}
+
+// examples are those of an operation's JSON body, by name, as the bench can take them.
+func (d *document) examples(op string) map[string]string {
+	d.t.Helper()
+	all := d.examplesOf(d.body(op))
+	for name, raw := range all {
+		all[name] = strings.NewReplacer(
+			`"refunds"`, `"payer"`, `"2026-08-01T00:00:00Z"`, hence(time.Hour), `"2026-08-15T00:00:00Z"`, hence(24*time.Hour),
+		).Replace(raw)
+	}
+	return all
 }
 
 // hence is a time so much later, as JSON.
@@ -177,20 +161,10 @@ func (d *document) example(op string) string {
 func (d *document) parameters(op, in string) []string {
 	d.t.Helper()
 	var names []string
-	ptr := operation(op)
-	for _, owner := range []string{ptr[:strings.LastIndex(ptr, "/")], ptr} {
-		list, _, ok := d.at(owner + "/parameters")
-		if !ok {
-			continue
-		}
-		for _, p := range list.([]any) {
-			param := p.(map[string]any)
-			if ref, is := param["$ref"].(string); is {
-				param = d.object(strings.TrimPrefix(ref, "#"))
-			}
-			if param["in"] == in {
-				names = append(names, param["name"].(string))
-			}
+	_, path, _ := strings.Cut(op, " ")
+	for _, p := range slices.Concat(d.Paths.PathItems.GetOrZero(path).Parameters, d.operation(op).Parameters) {
+		if p.In == in {
+			names = append(names, p.Name)
 		}
 	}
 	slices.Sort(names)
@@ -200,12 +174,11 @@ func (d *document) parameters(op, in string) []string {
 // answers are the documented answers of an operation, as they are counted in seen.
 func (d *document) answers(op string) []string {
 	var all []string
-	for status := range d.object(operation(op) + "/responses") {
-		content := d.object(operation(op) + pointer("responses", status, "content"))
-		if len(content) == 0 {
+	for status, r := range d.operation(op).Responses.Codes.FromOldest() {
+		if r.Content == nil {
 			all = append(all, op+" "+status+" ")
 		}
-		for mediaType := range content {
+		for mediaType := range r.Content.KeysFromOldest() {
 			all = append(all, op+" "+status+" "+mediaType)
 		}
 	}
@@ -215,7 +188,7 @@ func (d *document) answers(op string) []string {
 // check holds an answer to what is documented for the operation.
 func (d *document) check(t *testing.T, op string, a answer) {
 	t.Helper()
-	mediaType := d.checkAnswer(t, operation(op)+pointer("responses", fmt.Sprint(a.status)), a)
+	mediaType := d.checkAnswer(t, d.operation(op).Responses.FindResponseByCode(a.status), a)
 	d.seen[fmt.Sprintf("%s %d %s", op, a.status, mediaType)] = true
 }
 
@@ -224,47 +197,61 @@ var ordinary = []string{
 	"Content-Type", "Content-Length", "Date", "X-Content-Type-Options", "Cross-Origin-Resource-Policy", "Referrer-Policy", "X-Frame-Options",
 }
 
-// checkAnswer holds an answer to the response at a pointer.
-func (d *document) checkAnswer(t *testing.T, ptr string, a answer) (mediaType string) {
+// checkAnswer holds an answer to a documented response.
+func (d *document) checkAnswer(t *testing.T, documented *v3.Response, a answer) (mediaType string) {
 	t.Helper()
-	_, real, ok := d.at(ptr)
-	require.True(t, ok, "status %d is not documented: %s", a.status, a.body)
-	documented := d.object(real + "/headers")
-	for name := range documented {
-		value, there := a.header[http.CanonicalHeaderKey(name)]
-		require.True(t, there || d.object(real + pointer("headers", name))["required"] != true, "header %s is missing", name)
+	require.NotNil(t, documented, "status %d is not documented: %s", a.status, a.body)
+	known := slices.Clone(ordinary)
+	for name, h := range documented.Headers.FromOldest() {
+		name = http.CanonicalHeaderKey(name)
+		known = append(known, name)
+		value, there := a.header[name]
+		require.True(t, there || !h.Required, "header %s is missing", name)
 		if there {
-			require.NoError(t, d.schema(real+pointer("headers", name, "schema")).Validate(value[0]), "header %s", name)
+			text, err := json.Marshal(value[0])
+			require.NoError(t, err)
+			require.NoError(t, valid(h.Schema.Schema(), text), "header %s", name)
 		}
 	}
 	for name := range a.header {
-		known := slices.ContainsFunc(slices.Collect(maps.Keys(documented)), func(n string) bool { return strings.EqualFold(n, name) })
-		require.True(t, known || slices.Contains(ordinary, name), "header %s is not documented", name)
+		require.Contains(t, known, name, "header %s is not documented", name)
 	}
-	content := d.object(real + "/content")
-	if len(content) == 0 {
+	if documented.Content == nil {
 		require.Empty(t, a.body)
 		return ""
 	}
 	mediaType, _, err := mime.ParseMediaType(a.header.Get("Content-Type"))
 	require.NoError(t, err)
-	require.Contains(t, content, mediaType, "the content type is not documented")
-	if mediaType == "text/event-stream" {
-		d.checkStream(t, real+pointer("content", mediaType, "x-event-data"), a.body)
-		return mediaType
-	}
-	if mediaType == "application/x-ndjson" {
-		for line := range strings.Lines(a.body) {
-			require.NoError(t, d.valid(real+pointer("content", mediaType, "x-line"), []byte(line)), line)
+	content := documented.Content.GetOrZero(mediaType)
+	require.NotNil(t, content, "the content type %s is not documented", mediaType)
+	switch mediaType {
+	case "text/event-stream":
+		d.checkStream(t, d.extension(content, "x-event-data"), a.body)
+	case "application/x-ndjson":
+		line := d.extension(content, "x-line")
+		for text := range strings.Lines(a.body) {
+			require.NoError(t, valid(line, []byte(text)), text)
 		}
-		return mediaType
+	default:
+		require.NoError(t, valid(content.Schema.Schema(), []byte(a.body)), a.body)
 	}
-	require.NoError(t, d.valid(real+pointer("content", mediaType, "schema"), []byte(a.body)), a.body)
 	return mediaType
 }
 
+// extension is the schema that an extension of a media type refers to.
+func (d *document) extension(m *v3.MediaType, key string) *base.Schema {
+	d.t.Helper()
+	var of struct {
+		Ref string `yaml:"$ref"`
+	}
+	node := m.Extensions.GetOrZero(key)
+	require.NotNil(d.t, node, key)
+	require.NoError(d.t, node.Decode(&of))
+	return d.schema(path.Base(of.Ref))
+}
+
 // checkStream holds each event of a stream to the schema of its data, and its id and type to its data.
-func (d *document) checkStream(t *testing.T, ptr, stream string) {
+func (d *document) checkStream(t *testing.T, of *base.Schema, stream string) {
 	t.Helper()
 	events := strings.Split(strings.TrimSuffix(stream, "\n\n"), "\n\n")
 	require.NotEmpty(t, events)
@@ -273,7 +260,7 @@ func (d *document) checkStream(t *testing.T, ptr, stream string) {
 		require.Len(t, lines, 3, text)
 		data, ok := strings.CutPrefix(lines[2], "data: ")
 		require.True(t, ok, text)
-		require.NoError(t, d.valid(ptr, []byte(data)), data)
+		require.NoError(t, valid(of, []byte(data)), data)
 		var e struct{ ID, Type string }
 		require.NoError(t, json.Unmarshal([]byte(data), &e))
 		require.Equal(t, []string{"id: " + e.ID, "event: " + e.Type}, lines[:2])
@@ -288,6 +275,10 @@ var keywords = []string{
 
 // everySchema calls each with every schema of the document.
 func (d *document) everySchema(each func(where string, schema map[string]any)) {
+	text, err := os.ReadFile("../../../docs/openapi.yaml")
+	require.NoError(d.t, err)
+	var root any
+	require.NoError(d.t, yaml.Unmarshal(text, &root))
 	var walk func(where string, v any, schema bool)
 	walk = func(where string, v any, schema bool) {
 		switch v := v.(type) {
@@ -304,13 +295,13 @@ func (d *document) everySchema(each func(where string, schema map[string]any)) {
 				case key == "example" || key == "examples" || key == "enum" || key == "required" || schema && key == "default":
 				case key == "properties" || key == "schemas":
 					for name, s := range child.(map[string]any) {
-						walk(where+pointer(key, name), s, true)
+						walk(where+"/"+key+"/"+name, s, true)
 					}
 				default:
-					walk(where+pointer(key), child, schema || key == "schema" || key == "x-event-data")
+					walk(where+"/"+key, child, schema || key == "schema")
 				}
 			}
 		}
 	}
-	walk("", d.root, false)
+	walk("", root, false)
 }

@@ -132,7 +132,6 @@ var causes = []struct {
 	{policy.ErrCallRunning, CallRunning},
 	{policy.ErrUndoing, CallRunning},
 	{runtime.ErrNoSuchCall, CallNotFound},
-	{runtime.ErrNotItsOwn, NotUndoable},
 	{approval.ErrNotFound, ApprovalNotFound},
 	{approval.ErrNoGrant, GrantNotFound},
 	{approval.ErrRemark, InvalidRequest},

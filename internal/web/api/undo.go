@@ -37,19 +37,21 @@ func (s *server) undo(w http.ResponseWriter, r *http.Request, c Caller) (int, an
 	if !runPattern.MatchString(id) {
 		return 0, nil, problem(RunNotFound, "undo a call of run %.64q: no such run", id)
 	}
-	run, again, err := s.Starter.Undo(r.Context(), runtime.Undo{Tenant: c.Tenant, Run: id, Call: r.PathValue("call"), By: c.Principal.ID})
+	by := runtime.Undo{Tenant: c.Tenant, Run: id, Call: r.PathValue("call"), By: c.Principal.ID}
+	run, again, err := s.Starter.Undo(r.Context(), by)
 	if err = s.unlessUnstarted(r, "undo", err); err != nil { // who asks again gets the same run
 		return 0, nil, err
 	}
-	u := Undone{ID: run.Run, Status: run.Status, Links: accepted(run).Links, Reason: run.Reason, Error: run.Error, Already: again}
-	if call, ok := run.Undoing(); ok {
-		u.Call, u.Tool, u.State = call.ID, call.Tool, call.Status
-	}
+	call, _ := run.Undoing() // every run of Undo has such a call
 	w.Header().Set("Location", "/v1/runs/"+run.Run)
+	status := http.StatusAccepted
 	if again {
-		return http.StatusOK, u, nil
+		status = http.StatusOK
 	}
-	return http.StatusAccepted, u, nil
+	return status, Undone{
+		ID: run.Run, Status: run.Status, Links: accepted(run).Links, Reason: run.Reason, Error: run.Error,
+		Call: call.ID, Tool: call.Tool, State: call.Status, Already: again,
+	}, nil
 }
 
 // withUndos adds to shown calls of a run what would take them back. The run is shown even if that cannot be said.
@@ -57,12 +59,12 @@ func (s *server) withUndos(ctx context.Context, run *run.AgentState, shown []Cal
 	if len(shown) == 0 {
 		return
 	}
-	var ids []string
-	for _, c := range shown {
-		ids = append(ids, c.ID)
+	ids := make([]string, len(shown))
+	for i, c := range shown {
+		ids[i] = c.ID
 	}
-	def, err := s.Definitions(ctx, run.Tenant, run.Definition)
 	var undos map[string]*CallUndo
+	def, err := s.Definitions(ctx, run.Tenant, run.Definition)
 	if err == nil {
 		undos, err = s.Starter.Undos(ctx, run, def, ids)
 	}

@@ -32,16 +32,13 @@ type form struct {
 	wire  Wire
 }
 
-// forms returns the formats. A function, so that programs that write no stream do not link them.
-func forms() map[Format]form {
-	return map[Format]form{
-		Canonical: {event: (*writer).canonical},
-		Arvo:      {event: (*writer).arvo, frame: arvoFrame},
-		Cowork:    {event: (*writer).cowork, frame: namedFrame},
-		Forge:     {event: (*writer).forge, frame: namedFrame},
-		Agui:      {event: (*writer).agui, frame: aguiFrame},
-		Aisdk:     {(*writer).aisdk, aisdkFrame, Wire{"x-vercel-ai-ui-message-stream", "v1", "[DONE]"}},
-	}
+var forms = map[Format]form{
+	Canonical: {event: (*writer).canonical},
+	Arvo:      {event: (*writer).arvo, frame: arvoFrame},
+	Cowork:    {event: (*writer).cowork, frame: namedFrame},
+	Forge:     {event: (*writer).forge, frame: namedFrame},
+	Agui:      {event: (*writer).agui, frame: aguiFrame},
+	Aisdk:     {(*writer).aisdk, aisdkFrame, Wire{"x-vercel-ai-ui-message-stream", "v1", "[DONE]"}},
 }
 
 // Wire is what a format needs of server-sent events beside its events. The zero Wire is nothing.
@@ -51,12 +48,12 @@ type Wire struct {
 }
 
 // Wire returns what the format needs of server-sent events.
-func (f Format) Wire() Wire { return forms()[f].wire }
+func (f Format) Wire() Wire { return forms[f].wire }
 
 // Formats are the names of the formats, sorted.
 func Formats() []string {
 	var names []string
-	for f := range forms() {
+	for f := range forms {
 		names = append(names, string(f))
 	}
 	slices.Sort(names)
@@ -84,7 +81,7 @@ type Encoded struct {
 
 // Encode writes all events of one entry. Many formats have none for some events.
 func (f Format) Encode(events []Event) ([]Encoded, error) {
-	form, ok := forms()[f]
+	form, ok := forms[f]
 	if !ok {
 		return nil, fmt.Errorf("encode events: no format %q", f)
 	}
@@ -115,7 +112,7 @@ func (d Delta) Before(e Delta) bool {
 // arguments in this attempt so far, the piece included. The result has no place. It has no Type where the format
 // has no event for the piece.
 func (f Format) EncodeLive(s *run.AgentState, d Delta, content string, at time.Time) (Encoded, error) {
-	form, ok := forms()[f]
+	form, ok := forms[f]
 	if !ok {
 		return Encoded{}, fmt.Errorf("encode live piece: no format %q", f)
 	}

@@ -18,7 +18,7 @@ package stream
 import (
 	"cmp"
 	"encoding/json"
-	"strconv"
+	"fmt"
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -73,25 +73,22 @@ type Event struct {
 	Step   string `json:"step_id,omitempty"` // step_N, the run's N-th inference; "" = about the run
 	Data   any    `json:"data"`              // one of the structs below, by Type
 
-	who who
-	at  time.Time // Time, as fine as it is known
-}
-
-// who is what an encoding may say of a run with every event.
-type who struct {
-	agent, version string
-	parent         string // the run that it continues or branches off, else the one whose call it carries out
+	agent, version string    // of the run
+	parent         string    // the run that it continues or branches off, else the one whose call it carries out
+	at             time.Time // Time, as fine as it is known
 }
 
 // newEvent is an event of run s without its place and data.
 func newEvent(s *run.AgentState, t Type, at time.Time) Event {
-	w := who{agent: s.Agent, version: s.Version}
-	if s.From != nil {
-		w.parent = s.From.Run
-	} else if s.Parent != nil {
-		w.parent = s.Parent.Run
+	e := Event{
+		Type: t, Run: s.Run, Thread: cmp.Or(s.Subject, s.Run), Time: at.UnixMilli(), agent: s.Agent, version: s.Version, at: at,
 	}
-	return Event{Type: t, Run: s.Run, Thread: cmp.Or(s.Subject, s.Run), Time: at.UnixMilli(), who: w, at: at}
+	if s.From != nil {
+		e.parent = s.From.Run
+	} else if s.Parent != nil {
+		e.parent = s.Parent.Run
+	}
+	return e
 }
 
 // RunStartData begins an attempt.
@@ -118,7 +115,12 @@ type StepStartData struct {
 	Lifecycle run.Lifecycle `json:"lifecycle,omitempty"`
 	Cycle     Cycle         `json:"interactions"`
 
-	asked asked
+	// What the model was asked with, for the encodings that tell it with every step.
+	system   string
+	messages []run.Message
+	asked    int64    // inferences before this one
+	tools    []string // as the model knows them
+	output   agent.OutputKind
 }
 
 // Cycle is the quota as an inference began.
@@ -126,15 +128,6 @@ type Cycle struct {
 	Max       int  `json:"max"`
 	Current   int  `json:"current"`
 	Exhausted bool `json:"exhausted"`
-}
-
-// asked is what the model was asked with, for the encodings that tell it with every step.
-type asked struct {
-	system     string
-	messages   []run.Message
-	inferences int64
-	tools      []string // as the model knows them
-	output     agent.OutputKind
 }
 
 // EncryptedThoughtData is reasoning that its provider alone can read.
@@ -246,21 +239,17 @@ type InferenceDoneData struct {
 	TextDropped bool           `json:"text_dropped,omitempty"` // there was a text beside the calls, which is not kept
 	Context     *ContextBudget `json:"context,omitempty"`      // nil = nobody counts, or there was plenty
 
-	said said
+	// What the canonical form has in the conversation.
+	thoughts []string // in order; those that their provider alone can read are none
+	written  []string // what the text of a reply without calls has between thinking tags
+	text     string   // without that, and without what stands between tags of tools
+	sentBack bool     // it is not the last word, and the model is told why
 }
 
 // ContextBudget is what a request had of its model's window, in tokens.
 type ContextBudget struct {
 	Total     int `json:"total"`
 	Remaining int `json:"remaining"` // for the conversation to grow
-}
-
-// said is what the encodings tell of a reply that the canonical form has in the conversation.
-type said struct {
-	thoughts []string // in order; those that their provider alone can read are none
-	written  []string // what the text of a reply without calls has between thinking tags
-	text     string   // without that, and without what stands between tags of tools
-	sentBack bool     // it is not the last word, and the model is told why
 }
 
 // DeltaData is a piece of text, of reasoning, or of a call's arguments, the first of which may be empty: a call
@@ -372,5 +361,5 @@ func stepID(n int64) string {
 	if n < 1 {
 		return ""
 	}
-	return "step_" + strconv.FormatInt(n, 10)
+	return fmt.Sprint("step_", n)
 }

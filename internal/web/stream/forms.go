@@ -18,7 +18,7 @@ func rfc3339(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 // arvoFrame says with every event whose it is.
 func arvoFrame(e Event, id, name string, data object) any {
 	return object{"id?", id, "type", name, "time", rfc3339(e.at), "data", data, "metadata", object{
-		"subject", e.Thread, "initiatorId", e.who.parent, "selfId", e.who.agent, "selfVersion", e.who.version, "runId", e.Run,
+		"subject", e.Thread, "initiatorId", e.parent, "selfId", e.agent, "selfVersion", e.version, "runId", e.Run,
 	}}
 }
 
@@ -34,10 +34,10 @@ func (w *writer) arvo(e Event) {
 		names := map[run.Lifecycle]string{
 			run.LifecycleInit: "agent.init", run.LifecycleOutputError: "agent.self.correction",
 		}
-		messages, err := run.MarshalMessages(d.asked.messages, d.asked.inferences)
+		messages, err := run.MarshalMessages(d.messages, d.asked)
 		w.err = cmp.Or(w.err, err)
-		w.tell(cmp.Or(names[d.Lifecycle], "agent.resume"), "system", d.asked.system, "messages", json.RawMessage(messages),
-			"tools", append([]string{}, d.asked.tools...), "llmResponseType", d.asked.output, "cycle", d.Cycle)
+		w.tell(cmp.Or(names[d.Lifecycle], "agent.resume"), "system", d.system, "messages", json.RawMessage(messages),
+			"tools", append([]string{}, d.tools...), "llmResponseType", d.output, "cycle", d.Cycle)
 	case ToolCallReadyData:
 		if d.Pending != "" {
 			w.arvoApprovals(e)
@@ -121,7 +121,7 @@ func (w *writer) cowork(e Event) {
 		r := w.reply(e.Step)
 		if r.TextDropped {
 			w.tell("stream-clear", "reason", "tool_calls")
-		} else if r.Text != "" && r.said.sentBack {
+		} else if r.Text != "" && r.sentBack {
 			w.tell("stream-clear", "reason", "sent_back")
 		}
 		if r.Context != nil {
@@ -272,14 +272,14 @@ func (w *writer) forgeStep(e Event, d StepStartData) {
 	w.tell("loop_iteration", at...)
 	w.tell("api_call_start", at...)
 	r := w.reply(e.Step)
-	for _, thought := range slices.Concat(r.said.thoughts, r.said.written) {
+	for _, thought := range slices.Concat(r.thoughts, r.written) {
 		w.tell("thinking_start")
 		w.tell("thinking_content", "content", thought)
 		w.tell("thinking_end")
 	}
-	if r.said.text != "" {
+	if r.text != "" {
 		w.tell("message_start")
-		w.tell("message_content", "content", r.said.text)
+		w.tell("message_content", "content", r.text)
 		w.tell("message_end")
 	}
 	w.tell("api_call_end", "model", r.Model, "requests", r.Requests, "stop_reason?", r.Stop, "duration_ms?", r.Duration)
@@ -290,7 +290,7 @@ func (w *writer) forgeStep(e Event, d StepStartData) {
 // forgeSentBack tells of a reply that is not the last word: that a required call is missing, or what is wrong with
 // it.
 func (w *writer) forgeSentBack(d InferenceDoneData) {
-	if !d.said.sentBack {
+	if !d.sentBack {
 		return
 	}
 	code, message := "output", d.Refused

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/stream"
 )
@@ -146,11 +147,11 @@ func TestForgeSummary(t *testing.T) {
 	said := func(text string) run.Replied {
 		return run.Replied{Inference: 1, Model: "m", Requests: 1, Text: text}
 	}
-	_, state, err := stream.Of(nil, run.AgentState{}, run.Entry{Writer: "w", Events: []run.Event{run.RunStarted{
+	_, state, err := stream.Of(&agent.Definition{}, run.AgentState{}, run.Entry{Writer: "w", Events: []run.Event{run.RunStarted{
 		Tenant: "t", Run: "r", Agent: "a", Owner: "o", MaxInteractions: 9, Messages: []run.UserBlock{{Block: run.Text{Text: "go"}}},
 	}, said("one")}})
 	require.NoError(t, err)
-	events, _, err := stream.Of(nil, state, run.Entry{Seq: 1, Writer: "w", Events: []run.Event{run.Evicted{Total: 1, Summary: "They said go."}}})
+	events, _, err := stream.Of(&agent.Definition{}, state, run.Entry{Seq: 1, Writer: "w", Events: []run.Event{run.Evicted{Total: 1, Summary: "They said go."}}})
 	require.NoError(t, err)
 	require.Equal(t, []string{`context_summarization {"summary":"They said go."}`}, toldAs(t, stream.Forge, events...))
 }

@@ -19,8 +19,7 @@ import (
 )
 
 // Of returns the events of entry e, in order, and the run after e. Before is the run before e; where the run began
-// from another, it is the Seed of that run. D is the definition the run is pinned to; without it, the events lack
-// what it alone can say. An error is agent.ApplyEntry's.
+// from another, it is the Seed of that run. D is the definition the run is pinned to. An error is agent.ApplyEntry's.
 func Of(d *agent.Definition, before run.AgentState, e run.Entry) ([]Event, run.AgentState, error) {
 	after, err := run.ApplyEntry(before, e)
 	if err != nil || after.Entries == before.Entries {
@@ -60,7 +59,9 @@ func (p *projection) project(fact run.Event) {
 	case run.RunStarted:
 		p.started()
 	case run.InputReceived:
-		p.input(f)
+		if !f.Starts && p.after.Drained != p.before.Drained {
+			p.activity("user_input", InputContent{By: f.By, Messages: f.Blocks})
+		}
 	case run.Replied:
 		p.replied(f)
 	case run.Evicted:
@@ -120,12 +121,6 @@ func (p *projection) add(t Type, n int64, data any) {
 	e := newEvent(&p.after, t, p.entry.Time.Truncate(time.Millisecond))
 	e.Seq, e.Step, e.Data = p.entry.Seq, stepID(n), data
 	p.out = append(p.out, e)
-}
-
-func (p *projection) fail(err error) {
-	if p.err == nil {
-		p.err = err
-	}
 }
 
 // message is the id of the message that the fact adds.
@@ -189,19 +184,15 @@ func (p *projection) start(resumed bool) {
 func (p *projection) conversation(evicted bool) {
 	list := p.after.Messages.All()
 	messages, err := run.MarshalMessages(list, p.after.Inferences)
-	p.fail(err)
+	p.err = cmp.Or(p.err, err)
 	p.add(MessagesSnapshot, 0, MessagesSnapshotData{
 		Messages: messages, Summary: p.after.SummaryShown(), evicted: evicted, list: list,
 	})
 }
 
-func (p *projection) input(f run.InputReceived) {
-	if f.Starts || p.after.Drained == p.before.Drained {
-		return
-	}
-	p.add(ActivitySnapshot, 0, ActivitySnapshotData{
-		Message: p.message(), Kind: "user_input", Content: InputContent{By: f.By, Messages: f.Blocks}, Replace: true,
-	})
+// activity adds what somebody beside the model did.
+func (p *projection) activity(kind string, content any) {
+	p.add(ActivitySnapshot, 0, ActivitySnapshotData{Message: p.message(), Kind: kind, Content: content, Replace: true})
 }
 
 // requested adds the one request that a batch's blocked calls make.
@@ -213,9 +204,7 @@ func (p *projection) requested(f run.PermissionRequested) {
 	for _, t := range f.Tools {
 		content.Tools = append(content.Tools, RequestedTool{Kind: p.kind(t.Tool), Name: t.Name, Tool: t.Tool, Calls: t.Calls})
 	}
-	p.add(ActivitySnapshot, 0, ActivitySnapshotData{
-		Message: p.message(), Kind: "permission_request", Content: content, Replace: true,
-	})
+	p.activity("permission_request", content)
 }
 
 func (p *projection) parked() {
@@ -271,8 +260,9 @@ func (p *projection) replied(f run.Replied) {
 	}
 	done := InferenceDoneData{
 		Model: f.Model, Usage: f.Usage, Units: f.Units, Requests: f.Requests, Text: f.Text, Stop: f.Stop,
-		TextDropped: f.TextDropped, Duration: p.since(f.At), said: p.said(f),
+		TextDropped: f.TextDropped, Duration: p.since(f.At),
 	}
+	p.say(f, &done)
 	if f.Correction != nil {
 		done.Refused, done.RefusedAs, done.Problem = f.Correction.Text, f.Correction.Kind, f.Correction.Detail
 	}
@@ -292,30 +282,29 @@ func (p *projection) since(at int64) int64 {
 	return max(0, at-p.entry.Time.UnixMilli())
 }
 
-func (p *projection) said(f run.Replied) said {
-	s := said{text: f.Text, sentBack: f.Correction != nil && !f.Correction.GoesOn()}
+// say adds to a reply what the encodings tell of it that the canonical form has in the conversation.
+func (p *projection) say(f run.Replied, done *InferenceDoneData) {
+	done.text, done.sentBack = f.Text, f.Correction != nil && !f.Correction.GoesOn()
 	for _, r := range f.Reasoning {
 		if r.Text != "" {
-			s.thoughts = append(s.thoughts, r.Text)
+			done.thoughts = append(done.thoughts, r.Text)
 		}
 	}
-	if len(f.Calls) == 0 && p.def != nil {
+	if len(f.Calls) == 0 {
 		t := dialect.TakenApart(p.def, f.Text)
-		s.text = t.Text
+		done.text = t.Text
 		for _, thought := range t.Thoughts {
-			s.written = append(s.written, thought.Text)
+			done.written = append(done.written, thought.Text)
 		}
 	}
-	return s
 }
 
 // stepStart is what the model was asked with. Next says of the run before the reply why the model was asked.
 func (p *projection) stepStart(f run.Replied) StepStartData {
 	s := &p.before
-	d := StepStartData{Message: p.message(), Cycle: Cycle{Max: s.Interactions.Max, Current: s.Interactions.Current}}
-	d.asked = asked{messages: s.Messages.All(), inferences: s.Inferences}
-	if p.def == nil {
-		return d
+	d := StepStartData{
+		Message: p.message(), Cycle: Cycle{Max: s.Interactions.Max, Current: s.Interactions.Current},
+		messages: s.Messages.All(), asked: s.Inferences,
 	}
 	a := policy.Next(p.def, s)
 	a.Offered = f.Offered
@@ -323,11 +312,11 @@ func (p *projection) stepStart(f run.Replied) StepStartData {
 		a.Lifecycle, a.Exhausted = run.LifecycleSummary, true
 	}
 	d.Lifecycle, d.Cycle.Exhausted = a.Lifecycle, a.Exhausted
-	d.asked.output = p.def.Output.Format
-	d.asked.system = p.system(a)
-	r, _ := prompt.BuildRequest(p.def, s, a, d.asked.system)
+	d.output = p.def.Output.Format
+	d.system = p.system(a)
+	r, _ := prompt.BuildRequest(p.def, s, a, d.system)
 	for _, t := range r.Tools {
-		d.asked.tools = append(d.asked.tools, agent.ModelName(t.Name))
+		d.tools = append(d.tools, agent.ModelName(t.Name))
 	}
 	return d
 }
@@ -355,12 +344,14 @@ func (p *projection) call(n int64, c run.RepliedCall) {
 	if len(d.Arguments) == 0 {
 		d.Arguments = json.RawMessage("{}")
 	}
+	t, known := p.def.Tool(d.Tool)
+	d.missing = !known || t.ModelName() != c.Name
+	p.ready(n, d)
+}
+
+func (p *projection) ready(n int64, d ToolCallReadyData) {
 	d.Kind = p.kind(d.Tool)
-	if p.def != nil {
-		t, known := p.def.Tool(d.Tool)
-		d.missing = !known || t.ModelName() != c.Name
-	}
-	p.add(ToolCallStart, n, ToolCallStartData{ID: c.ID, Name: c.Name})
+	p.add(ToolCallStart, n, ToolCallStartData{ID: d.ID, Name: d.Name, Pending: d.Pending})
 	p.add(ToolCallReady, n, d)
 }
 
@@ -394,21 +385,19 @@ func (p *projection) calls(fact run.Event, verdict *Verdict) {
 
 // patchOf is the change of the shared state by the fact that ended a call.
 func patchOf(fact run.Event, call string) []run.Patch {
+	of, patch := "", []run.Patch(nil)
 	switch f := fact.(type) {
 	case run.CallFinished:
-		if f.Call == call {
-			return f.Patch
-		}
+		of, patch = f.Call, f.Patch
 	case run.Answered:
-		if f.Call == call {
-			return f.Patch
-		}
+		of, patch = f.Call, f.Patch
 	case run.LateResult:
-		if f.Call == call {
-			return f.Patch
-		}
+		of, patch = f.Call, f.Patch
 	}
-	return nil
+	if of != call {
+		return nil
+	}
+	return patch
 }
 
 // step is the inference of this run that asked for a call; 0 = one of the run that this one began from.
@@ -434,10 +423,9 @@ func (p *projection) suspended(c run.Call) {
 	if !asks {
 		return
 	}
-	p.add(ToolCallStart, p.step(c), ToolCallStartData{ID: pendingID(c), Name: name, Pending: c.ID})
-	p.add(ToolCallReady, p.step(c), ToolCallReadyData{
-		ID: pendingID(c), Name: name, Arguments: arguments, Tool: c.Tool, Kind: p.kind(c.Tool), Pending: c.ID,
-		For: c.Wait.For, Approval: c.Wait.Approval, input: c.Input,
+	p.ready(p.step(c), ToolCallReadyData{
+		ID: pendingID(c), Name: name, Arguments: arguments, Tool: c.Tool, Pending: c.ID, For: c.Wait.For,
+		Approval: c.Wait.Approval, input: c.Input,
 	})
 }
 
@@ -454,15 +442,12 @@ func (p *projection) pending(c run.Call) (name string, arguments json.RawMessage
 		return "", nil, false
 	}
 	arguments, err := run.MarshalVerbatim(object{"tool_name", c.Name, "tool_args", c.Input})
-	p.fail(err)
+	p.err = cmp.Or(p.err, err)
 	return name, arguments, true
 }
 
 // kind is who runs a tool, by its original name; "" = the definition does not have it.
 func (p *projection) kind(tool string) agent.ToolKind {
-	if p.def == nil {
-		return ""
-	}
 	for _, t := range p.def.Tools {
 		if t.Name == tool {
 			return t.Kind
@@ -478,8 +463,8 @@ func (p *projection) shared() {
 		return
 	}
 	var was, is map[string]json.RawMessage
-	p.fail(json.Unmarshal(from, &was))
-	p.fail(json.Unmarshal(to, &is))
+	p.err = cmp.Or(p.err, json.Unmarshal(from, &was))
+	p.err = cmp.Or(p.err, json.Unmarshal(to, &is))
 	names := maps.Clone(was)
 	maps.Copy(names, is)
 	var delta []StateOperation
@@ -534,10 +519,8 @@ func preview(c run.Call) string {
 	if c.Result == nil {
 		return ""
 	}
-	if r := []rune(c.Result.Content); len(r) > 200 {
-		return string(r[:200])
-	}
-	return c.Result.Content
+	r := []rune(c.Result.Content)
+	return string(r[:min(200, len(r))])
 }
 
 // spent adds a reply for a plan, which is no step of the run: what it took, and what of it is kept.

@@ -26,7 +26,7 @@ func (w *writer) agui(e Event) {
 	case StepStartData: // thoughts and text are closed before the reply's calls begin
 		w.tell("STEP_STARTED", "stepName", e.Step)
 		r := w.reply(e.Step)
-		for i, thought := range r.said.thoughts {
+		for i, thought := range r.thoughts {
 			id := fmt.Sprintf("%s_r%d", d.Message, i)
 			w.tell("REASONING_START", "messageId", id)
 			w.tell("REASONING_MESSAGE_START", "messageId", id, "role", "reasoning")
@@ -196,7 +196,7 @@ func (w *writer) aisdk(e Event) {
 		w.tell("start-step")
 		r := w.reply(e.Step)
 		n, _ := strconv.Atoi(strings.TrimPrefix(e.Step, "step_"))
-		for i, thought := range r.said.thoughts {
+		for i, thought := range r.thoughts {
 			w.aisdkText("reasoning", fmt.Sprintf("rsn_%d_%d", n-1, i), thought)
 		}
 		if r.Text != "" {

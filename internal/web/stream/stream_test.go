@@ -211,17 +211,6 @@ func TestOneEntryOnce(t *testing.T) {
 	require.ErrorContains(t, err, "gap")
 }
 
-// Without the definition the same events are told, with less in them.
-func TestWithoutDefinition(t *testing.T) {
-	for _, s := range told(t, "testdata/*.txtar") {
-		with := s.whole(t)
-		s.def = nil
-		for i, events := range s.whole(t) {
-			require.Equal(t, types(with[i]), types(events))
-		}
-	}
-}
-
 func types(events []stream.Event) (out []stream.Type) {
 	for _, e := range events {
 		out = append(out, e.Type)
