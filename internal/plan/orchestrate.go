@@ -27,17 +27,36 @@ func LeavesPlan(s *run.AgentState, a run.Action) (run.PlanLeft, bool) {
 	if a.Kind != run.ActInfer || a.Lifecycle.ForPlan() || !s.Plan.Active() {
 		return run.PlanLeft{}, false
 	}
-	return run.PlanLeft{N: s.Plan.Facts + 1, Why: run.LeftLimit}, true
+	return leave(s, LeftLimit, ""), true
 }
 
 // LeavePlan gives the run to the loop because something failed that Detail says, bounded.
-func LeavePlan(s *run.AgentState, why run.LeaveReason, detail string) run.PlanLeft {
-	e := run.PlanLeft{N: s.Plan.Facts + 1, Why: why, Detail: run.Bounded(detail)}
-	if p := &s.Plan; p.Stage == run.PlanSteps && p.Next() < len(p.Steps) {
-		e.Step = p.Steps[p.Next()].Number
+func LeavePlan(s *run.AgentState, why LeaveReason, detail string) run.PlanLeft {
+	e := leave(s, why, detail)
+	if s.Plan.Stage == run.PlanSteps {
+		steps := known(s)
+		e.Step = steps[next(steps)].Number
 	}
 	return e
 }
+
+func leave(s *run.AgentState, why LeaveReason, detail string) run.PlanLeft {
+	return run.PlanLeft{PlanFact: run.PlanFact{N: s.Plan.Facts + 1, Stage: run.PlanGone, Why: string(why), Detail: run.Bounded(detail)}}
+}
+
+// LeaveReason says why the loop takes over from a plan.
+type LeaveReason string
+
+// The reasons.
+const (
+	LeftUnreadable  LeaveReason = "unreadable"     // the planner's reply is no plan
+	LeftTooLong     LeaveReason = "too_many_steps" // more than the definition allows
+	LeftModelFailed LeaveReason = "model_failed"
+	LeftIndexFailed LeaveReason = "index_failed"  // the tools could not be compared with the step
+	LeftStepFailed  LeaveReason = "step_failed"   // and a later step needs what it would have given
+	LeftNothingDone LeaveReason = "nothing_done"  // not all steps went well, and none called a tool
+	LeftLimit       LeaveReason = "limit_reached" // of tokens or of cost: the loop ends as limits say
+)
 
 // PlanModel is the model that a request for the plan asks.
 func PlanModel(d *agent.Definition, l run.Lifecycle) agent.ModelSpec {
@@ -64,7 +83,8 @@ func PlanModel(d *agent.Definition, l run.Lifecycle) agent.ModelSpec {
 func Narrowing(d *agent.Definition, s *run.AgentState, a run.Action) (query, server string, k int, narrows bool) {
 	switch {
 	case a.Lifecycle == run.LifecycleRoute:
-		step := s.Plan.Steps[s.Plan.Next()]
+		steps := known(s)
+		step := steps[next(steps)]
 		query, server, k = step.Description, step.Server, d.Orchestrator.TopK
 	case a.Lifecycle.ForPlan() || a.Lifecycle == run.LifecycleSummary:
 		return "", "", 0, false
@@ -93,7 +113,7 @@ func BuildPlanRequest(d *agent.Definition, s *run.AgentState, a run.Action, syst
 		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Replies() + 1, Attempt: s.Plan.Failed, Model: PlanModel(d, a.Lifecycle),
 		Inferences: s.Inferences, Lifecycle: a.Lifecycle, Interactions: s.Interactions,
 	}
-	b := planBuilder{d: d, s: s, results: results}
+	b := planBuilder{d: d, s: s, steps: known(s), results: results}
 	switch a.Lifecycle {
 	case run.LifecyclePlan:
 		r.System, r.Messages = agent.Paragraphs(system, b.planSystem(a)), b.planMessages(r)
@@ -114,6 +134,7 @@ func offeredToPlan(d *agent.Definition, s *run.AgentState, a run.Action) []agent
 type planBuilder struct {
 	d       *agent.Definition
 	s       *run.AgentState
+	steps   []StepState
 	results map[string]string
 }
 
@@ -146,7 +167,7 @@ func (b planBuilder) planMessages(r agent.Request) []run.Message {
 	if b.s.Plan.Stage != run.PlanAgain {
 		return messages
 	}
-	first := Plan{Steps: []run.PlanStep{b.s.Plan.Steps[0].PlanStep}}.String()
+	first := Plan{Steps: []Step{b.steps[0].Step}}.String()
 	return append(messages, run.Message{Role: run.RoleAssistant, Block: run.Text{Text: first}, Base: -b.s.Inferences}, r.Once(b.d.Word(agent.WordPlanAgain, nil)))
 }
 
@@ -164,7 +185,7 @@ func (b planBuilder) said(all []run.Message) int {
 // end is the place behind what the plan is for.
 func (b planBuilder) end(all []run.Message) int {
 	to := len(all)
-	for b.s.Plan.Stage == run.PlanSteps && to > 0 && all[to-1].Source.Run == "" && all[to-1].Source.Seq > b.s.Plan.Since {
+	for b.s.Plan.Working() && to > 0 && all[to-1].Source.Run == "" && all[to-1].Source.Seq > b.s.Plan.Since {
 		to--
 	}
 	return to
@@ -205,12 +226,12 @@ func quoted(messages []run.Message) []run.Message {
 
 // step is the one turn that the router is given.
 func (b planBuilder) step() string {
-	p := &b.s.Plan
-	step := p.Steps[p.Next()]
+	at := next(b.steps)
+	step := b.steps[at]
 	text := b.d.Word(agent.WordStep, map[string]any{
-		"Step": strconv.Itoa(step.Number), "Description": step.Description, "Hints": string(step.Hints), "Context": b.context(p.Next()),
+		"Step": strconv.Itoa(step.Number), "Description": step.Description, "Hints": string(step.Hints), "Context": b.context(at),
 	})
-	if p.Tries > 0 {
+	if step.Tries > 0 {
 		text = agent.Paragraphs(text, b.d.Word(agent.WordStepAgain, nil))
 	}
 	return text
@@ -218,7 +239,7 @@ func (b planBuilder) step() string {
 
 // context is what a step is shown of those before it: the last that went well, and those that it names.
 func (b planBuilder) context(at int) string {
-	steps := b.s.Plan.Steps
+	steps := b.steps
 	named := mentioned(steps[at].Description)
 	last := -1
 	for i := range at {
@@ -238,7 +259,7 @@ func (b planBuilder) context(at int) string {
 // synthesis is the one turn of who sums up.
 func (b planBuilder) synthesis() string {
 	var results []string
-	for _, step := range b.s.Plan.Steps {
+	for _, step := range b.steps {
 		text := "no tool was called"
 		if !step.Failed {
 			text = excerpt(b.result(step), synthesisResult, synthesisResult)
@@ -251,7 +272,7 @@ func (b planBuilder) synthesis() string {
 // bullets stand for an answer that no model gave: what the steps that went well have given.
 func (b planBuilder) bullets() string {
 	var lines []string
-	for _, step := range b.s.Plan.Steps {
+	for _, step := range b.steps {
 		if !step.Failed {
 			lines = append(lines, "- "+step.Description+": "+excerpt(b.result(step), synthesisResult, synthesisResult))
 		}
@@ -260,15 +281,14 @@ func (b planBuilder) bullets() string {
 }
 
 // result is what a step's call gave, "" where there is none.
-func (b planBuilder) result(step run.StepState) string {
-	c, ok := b.s.Call(step.Use.ID)
-	if !ok || c.Result == nil {
+func (b planBuilder) result(step StepState) string {
+	if step.Call.Result == nil {
 		return ""
 	}
-	if body, whole := b.results[c.ID]; whole {
+	if body, whole := b.results[step.Call.ID]; whole {
 		return body
 	}
-	return c.Result.Content
+	return step.Call.Result.Content
 }
 
 // PlanBodies lists the calls of the plan whose results the request for a quotes and whose bodies are in blobs: their digests, by call.
@@ -277,8 +297,8 @@ func PlanBodies(s *run.AgentState, a run.Action) map[string]string {
 	if a.Lifecycle != run.LifecycleRoute && a.Lifecycle != run.LifecycleSynthesis {
 		return bodies
 	}
-	for _, step := range s.Plan.Steps {
-		if c, ok := s.Call(step.Use.ID); ok && c.Result != nil && c.Result.Content == "" && c.Result.Blob != "" {
+	for _, u := range s.Plan.Uses {
+		if c, ok := s.Call(u.ID); ok && c.Result != nil && c.Result.Content == "" && c.Result.Blob != "" {
 			bodies[c.ID] = c.Result.Blob
 		}
 	}

@@ -16,7 +16,7 @@ import (
 
 // Plan is what a planner made of a request: steps, or the answer itself where no tool is needed. Exactly one of the two is set.
 type Plan struct {
-	Steps  []run.PlanStep
+	Steps  []Step
 	Direct string
 }
 
@@ -97,10 +97,10 @@ func parsePlanJSON(text string) (Plan, error) {
 	if !needs || len(form.Steps) == 0 {
 		return directPlan(direct)
 	}
-	steps := make([]run.PlanStep, len(form.Steps))
+	steps := make([]Step, len(form.Steps))
 	for i, s := range form.Steps {
 		number, _ := strconv.Atoi(strings.Trim(string(s.Number), `"`))
-		steps[i] = run.PlanStep{Number: number, Description: s.Description, Server: s.Server, Hints: s.Hints}
+		steps[i] = Step{Number: number, Description: s.Description, Server: s.Server, Hints: s.Hints}
 	}
 	return stepsPlan(steps)
 }
@@ -113,7 +113,7 @@ func directPlan(text string) (Plan, error) {
 }
 
 // stepsPlan puts steps into order and form. Numbers that do not tell the steps apart are given anew.
-func stepsPlan(steps []run.PlanStep) (Plan, error) {
+func stepsPlan(steps []Step) (Plan, error) {
 	for i := range steps {
 		s := &steps[i]
 		s.Description = strings.TrimSpace(s.Description)
@@ -166,7 +166,7 @@ func planOfCalls(calls []planCall) (Plan, error) {
 	if i := slices.IndexFunc(calls, func(c planCall) bool { return c.name == "respond" }); i >= 0 {
 		return directPlan(strings.TrimSpace(calls[i].args["message"]))
 	}
-	var steps []run.PlanStep
+	var steps []Step
 	for _, c := range calls {
 		if c.name != "add_step" {
 			continue
@@ -176,7 +176,7 @@ func planOfCalls(calls []planCall) (Plan, error) {
 		if server == "None" || server == "null" {
 			server = ""
 		}
-		steps = append(steps, run.PlanStep{Number: number, Description: c.args["description"], Server: server})
+		steps = append(steps, Step{Number: number, Description: c.args["description"], Server: server})
 	}
 	if len(steps) == 0 {
 		return Plan{}, fmt.Errorf("%w: it is done before its first step", ErrPlan)

@@ -11,8 +11,8 @@ import (
 )
 
 func TestParsePlan(t *testing.T) {
-	step := func(n int, server, description string) run.PlanStep {
-		return run.PlanStep{Number: n, Server: server, Description: description}
+	step := func(n int, server, description string) plan.Step {
+		return plan.Step{Number: n, Server: server, Description: description}
 	}
 	hinted := step(1, "files", "Read a")
 	hinted.Hints = json.RawMessage(`{"n":1.0}`)
@@ -20,18 +20,18 @@ func TestParsePlan(t *testing.T) {
 		text string
 		want plan.Plan
 	}{
-		"calls with text around": {"Sure!\n[plan.add_step(1, \"files\", \"Read a\"), plan.add_step(2, 'mail', 'Send it')] plan.done() Bye.", plan.Plan{Steps: []run.PlanStep{step(1, "files", "Read a"), step(2, "mail", "Send it")}}},
-		"named arguments":        {`plan.add_step(description="Read a", step = 1, server: "files")`, plan.Plan{Steps: []run.PlanStep{step(1, "files", "Read a")}}},
-		"escapes":                {`plan.add_step(1,"",'Say \'hi, \"Bo\")\'\nand go')`, plan.Plan{Steps: []run.PlanStep{step(1, "", "Say 'hi, \"Bo\")'\nand go")}}},
-		"no server":              {`plan.add_step(1, None, "Read")`, plan.Plan{Steps: []run.PlanStep{step(1, "", "Read")}}},
-		"out of order":           {`plan.add_step(2, "", "b") plan.add_step(1, "", "a")`, plan.Plan{Steps: []run.PlanStep{step(1, "", "a"), step(2, "", "b")}}},
-		"numbers that rise":      {`plan.add_step(3, "", "a") plan.add_step(7, "", "b")`, plan.Plan{Steps: []run.PlanStep{step(3, "", "a"), step(7, "", "b")}}},
-		"numbers that repeat":    {`plan.add_step(1, "", "a") plan.add_step(1, "", "b")`, plan.Plan{Steps: []run.PlanStep{step(1, "", "a"), step(2, "", "b")}}},
+		"calls with text around": {"Sure!\n[plan.add_step(1, \"files\", \"Read a\"), plan.add_step(2, 'mail', 'Send it')] plan.done() Bye.", plan.Plan{Steps: []plan.Step{step(1, "files", "Read a"), step(2, "mail", "Send it")}}},
+		"named arguments":        {`plan.add_step(description="Read a", step = 1, server: "files")`, plan.Plan{Steps: []plan.Step{step(1, "files", "Read a")}}},
+		"escapes":                {`plan.add_step(1,"",'Say \'hi, \"Bo\")\'\nand go')`, plan.Plan{Steps: []plan.Step{step(1, "", "Say 'hi, \"Bo\")'\nand go")}}},
+		"no server":              {`plan.add_step(1, None, "Read")`, plan.Plan{Steps: []plan.Step{step(1, "", "Read")}}},
+		"out of order":           {`plan.add_step(2, "", "b") plan.add_step(1, "", "a")`, plan.Plan{Steps: []plan.Step{step(1, "", "a"), step(2, "", "b")}}},
+		"numbers that rise":      {`plan.add_step(3, "", "a") plan.add_step(7, "", "b")`, plan.Plan{Steps: []plan.Step{step(3, "", "a"), step(7, "", "b")}}},
+		"numbers that repeat":    {`plan.add_step(1, "", "a") plan.add_step(1, "", "b")`, plan.Plan{Steps: []plan.Step{step(1, "", "a"), step(2, "", "b")}}},
 		"a response wins":        {`plan.add_step(1, "", "a") plan.respond("No need, (really).") plan.done()`, plan.Plan{Direct: "No need, (really)."}},
-		"other words":            {`a plan.b(c) plan. plan.add_step (1, "s", "a")`, plan.Plan{Steps: []run.PlanStep{step(1, "s", "a")}}},
-		"JSON":                   {"```json\n{\"needs_tools\": true, \"steps\": [{\"step_number\": 1, \"description\": \" Read a \", \"expected_server\": \"files\", \"hint_params\": {\"n\": 1.0}}], \"more\": 1}\n``` done", plan.Plan{Steps: []run.PlanStep{hinted}}},
-		"JSON that mentions one": {`{"steps": [{"step_number": "1", "description": "Type plan.respond(\"x\")", "hint_params": null}]}`, plan.Plan{Steps: []run.PlanStep{step(1, "", `Type plan.respond("x")`)}}},
-		"JSON without numbers":   {`{"needs_tools": true, "steps": [{"description": "a"}, {"description": "b", "hint_params": [1]}]}`, plan.Plan{Steps: []run.PlanStep{step(1, "", "a"), step(2, "", "b")}}},
+		"other words":            {`a plan.b(c) plan. plan.add_step (1, "s", "a")`, plan.Plan{Steps: []plan.Step{step(1, "s", "a")}}},
+		"JSON":                   {"```json\n{\"needs_tools\": true, \"steps\": [{\"step_number\": 1, \"description\": \" Read a \", \"expected_server\": \"files\", \"hint_params\": {\"n\": 1.0}}], \"more\": 1}\n``` done", plan.Plan{Steps: []plan.Step{hinted}}},
+		"JSON that mentions one": {`{"steps": [{"step_number": "1", "description": "Type plan.respond(\"x\")", "hint_params": null}]}`, plan.Plan{Steps: []plan.Step{step(1, "", `Type plan.respond("x")`)}}},
+		"JSON without numbers":   {`{"needs_tools": true, "steps": [{"description": "a"}, {"description": "b", "hint_params": [1]}]}`, plan.Plan{Steps: []plan.Step{step(1, "", "a"), step(2, "", "b")}}},
 		"JSON without need":      {`{"needs_tools": false, "direct_response": "Hi.", "steps": [{"description": "a"}]}`, plan.Plan{Direct: "Hi."}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -70,4 +70,22 @@ func FuzzParsePlan(f *testing.F) {
 		require.NoError(t, err, p.String())
 		require.Equal(t, p, again)
 	})
+}
+
+func TestSteps(t *testing.T) {
+	s := run.AgentState{Plan: run.Plan{Stage: run.PlanSteps, Memory: json.RawMessage(`[{"number":2,"description":"a","failed":true},{"number":5,"description":"b","tries":1}]`)}}
+	steps, err := plan.Steps(&s)
+	require.NoError(t, err)
+	require.Equal(t, []plan.StepState{
+		{Step: plan.Step{Number: 2, Description: "a"}, Failed: true, Done: true},
+		{Step: plan.Step{Number: 5, Description: "b"}, Tries: 1, Now: true},
+	}, steps)
+	for name, p := range map[string]run.Plan{
+		"no memory":            {Stage: run.PlanAgain},
+		"no JSON":              {Memory: json.RawMessage(`[{`)},
+		"no step that is next": {Stage: run.PlanSteps, Memory: json.RawMessage(`[{"number":1,"description":"a","failed":true}]`)},
+	} {
+		_, err := plan.Steps(&run.AgentState{Plan: p})
+		require.Error(t, err, name)
+	}
 }

@@ -50,21 +50,21 @@ func understoodForPlan(d *agent.Definition, a run.Action, r agent.Reply) agent.R
 
 // PlanFailed is PlanFacts where the model failed. One that was to improve a plan or to sum up is done without.
 func PlanFailed(d *agent.Definition, s *run.AgentState, a run.Action, failed *agent.ModelError, requests int, results map[string]string) []run.Event {
-	took := run.Spent{N: s.Plan.Facts + 1, Requests: requests}
+	took := run.PlanFact{N: s.Plan.Facts + 1, Requests: requests}
 	switch {
 	case a.Lifecycle == run.LifecycleSynthesis:
 		return []run.Event{synthesised(d, s, agent.Reply{}, took, results)}
 	case s.Plan.Stage == run.PlanAgain:
-		return []run.Event{run.Planned{Spent: took, Steps: []run.PlanStep{s.Plan.Steps[0].PlanStep}}}
+		return []run.Event{run.Planned{PlanFact: carriedOut(took, known(s)[0].Step)}}
 	default:
-		left := LeavePlan(s, run.LeftModelFailed, failed.Error())
+		left := LeavePlan(s, LeftModelFailed, failed.Error())
 		left.Requests = requests
 		return []run.Event{left}
 	}
 }
 
-func spentOn(d *agent.Definition, s *run.AgentState, a run.Action, r agent.Reply, requests int) run.Spent {
-	e := run.Spent{N: s.Plan.Facts + 1, Model: r.Model, Requests: requests, Usage: r.Usage, Units: r.Usage.Input + r.Usage.Output}
+func spentOn(d *agent.Definition, s *run.AgentState, a run.Action, r agent.Reply, requests int) run.PlanFact {
+	e := run.PlanFact{N: s.Plan.Facts + 1, Model: r.Model, Requests: requests, Usage: r.Usage, Units: r.Usage.Input + r.Usage.Output}
 	if e.Model == "" {
 		e.Model = "?"
 	}
@@ -76,27 +76,40 @@ func spentOn(d *agent.Definition, s *run.AgentState, a run.Action, r agent.Reply
 }
 
 // planFacts judges a planner's reply.
-func planFacts(d *agent.Definition, s *run.AgentState, r agent.Reply, took run.Spent) []run.Event {
-	e := run.Planned{Spent: took}
+func planFacts(d *agent.Definition, s *run.AgentState, r agent.Reply, e run.PlanFact) []run.Event {
 	plan, err := ParsePlan(r.Text)
 	first := s.Plan.Stage != run.PlanAgain
 	switch {
 	case !first && (err != nil || len(plan.Steps) < 2 || len(plan.Steps) > d.Orchestrator.MaxSteps): // used only if it has more steps
-		e.Steps = []run.PlanStep{s.Plan.Steps[0].PlanStep}
+		e = carriedOut(e, known(s)[0].Step)
 	case err != nil:
-		return leaving(s, e, run.LeftUnreadable, err.Error())
+		return leaving(s, run.Planned{PlanFact: e}, LeftUnreadable, err.Error())
 	case len(plan.Steps) > d.Orchestrator.MaxSteps: // what is beyond would be left undone, and the answer would not say so
-		return leaving(s, e, run.LeftTooLong, "")
+		return leaving(s, run.Planned{PlanFact: e}, LeftTooLong, "")
+	case plan.Direct != "":
+		e.Text, e.Stage = plan.Direct, run.PlanDone
 	default:
-		e.Steps, e.Text = plan.Steps, plan.Direct
-		e.Again = first && len(plan.Steps) == 1 && asksForMore(planBuilder{d: d, s: s}.request())
+		e = carriedOut(e, plan.Steps...)
+		if first && len(plan.Steps) == 1 && asksForMore(planBuilder{d: d, s: s}.request()) { // in force if no better one comes
+			e.Stage = run.PlanAgain
+		}
 	}
-	e.Halt = policy.HaltedInPlan(d, s, took, "", e.Text)
-	return []run.Event{e}
+	e.Halt = policy.HaltedInPlan(d, s, e, "", e.Text)
+	return []run.Event{run.Planned{PlanFact: e}}
+}
+
+// carriedOut is the fact of a plan whose steps are to be carried out.
+func carriedOut(e run.PlanFact, steps ...Step) run.PlanFact {
+	states := make([]StepState, len(steps))
+	for i, s := range steps {
+		states[i].Step = s
+	}
+	e.Stage, e.Memory = run.PlanSteps, remember(states...)
+	return e
 }
 
 // leaving is a fact behind which the loop takes over.
-func leaving(s *run.AgentState, e run.Event, why run.LeaveReason, detail string) []run.Event {
+func leaving(s *run.AgentState, e run.Event, why LeaveReason, detail string) []run.Event {
 	left := LeavePlan(s, why, detail)
 	left.N++
 	return []run.Event{e, left}
@@ -104,53 +117,56 @@ func leaving(s *run.AgentState, e run.Event, why run.LeaveReason, detail string)
 
 // routeFacts judges a router's reply: its first call is the step's. After the last attempt a tool that the text names is called with what
 // the planner suggested, if it is the only one named and takes that.
-func routeFacts(d *agent.Definition, s *run.AgentState, a run.Action, r agent.Reply, took run.Spent, accepts func(agent.ToolSpec, json.RawMessage) bool) []run.Event {
-	p := &s.Plan
-	step := p.Steps[p.Next()]
-	e := run.StepRouted{Spent: took, Step: step.Number, Offered: a.Offered}
+func routeFacts(d *agent.Definition, s *run.AgentState, a run.Action, r agent.Reply, e run.PlanFact, accepts func(agent.ToolSpec, json.RawMessage) bool) []run.Event {
+	steps := known(s)
+	at := next(steps)
+	step := &steps[at]
+	e.Step, e.Offered = step.Number, a.Offered
 	calls := r.Calls
-	last := p.Tries+1 >= d.Orchestrator.Retries
+	last := step.Tries+1 >= d.Orchestrator.Retries
 	if len(calls) == 0 && last {
-		calls = namedCall(d, s, a, step, r.Text, accepts)
+		calls = namedCall(d, s, a, *step, r.Text, accepts)
+	}
+	if at+1 == len(steps) && (len(calls) > 0 || last) {
+		e.Stage = run.PlanSums
 	}
 	if len(calls) > 0 {
 		used := func(id string) bool { return s.UsedID(id, s.Prior+1) }
 		c := marked(a, d, policy.PlannedCall(d, agent.CallID(calls[0].ID, used, s.Prior+1, 0), calls[0]))
 		e.Call, e.Sequential = &c, d.Executor == agent.ExecutorSequential
-		e.Halt = policy.HaltedInPlan(d, s, took, c.Original(), "")
-		return []run.Event{e}
+		e.Halt = policy.HaltedInPlan(d, s, e, c.Original(), "")
+		return []run.Event{run.StepRouted{PlanFact: e}}
 	}
-	e.Failed = last
-	e.Halt = policy.HaltedInPlan(d, s, took, "", "")
-	switch why := failedStep(p, step, last); why {
-	case "":
-		return []run.Event{e}
-	default:
-		return leaving(s, e, why, "")
+	step.Tries++
+	step.Failed = last
+	e.Memory = remember(steps...)
+	e.Halt = policy.HaltedInPlan(d, s, e, "", "")
+	if why := failedStep(steps, at); why != "" {
+		return leaving(s, run.StepRouted{PlanFact: e}, why, "")
 	}
+	return []run.Event{run.StepRouted{PlanFact: e}}
 }
 
 // failedStep says why the loop takes over once no reply to the step had a call: a later step needs what it would have given, or it was the
 // last and none has called anything. "" = it does not.
-func failedStep(p *run.Orchestration, step run.StepState, failed bool) run.LeaveReason {
-	if !failed {
+func failedStep(steps []StepState, at int) LeaveReason {
+	if !steps[at].Failed {
 		return ""
 	}
-	at := p.Next()
-	for _, later := range p.Steps[at+1:] {
-		if slices.Contains(mentioned(later.Description), step.Number) {
-			return run.LeftStepFailed
+	for _, later := range steps[at+1:] {
+		if slices.Contains(mentioned(later.Description), steps[at].Number) {
+			return LeftStepFailed
 		}
 	}
-	called := slices.ContainsFunc(p.Steps[:at], func(st run.StepState) bool { return st.Use.ID != "" })
-	if at+1 == len(p.Steps) && !called {
-		return run.LeftNothingDone
+	called := slices.ContainsFunc(steps[:at], func(st StepState) bool { return st.Call.ID != "" })
+	if at+1 == len(steps) && !called {
+		return LeftNothingDone
 	}
 	return ""
 }
 
 // namedCall is the call of the one offered tool that a text names, with the planner's suggestion as arguments; nil where there is none.
-func namedCall(d *agent.Definition, s *run.AgentState, a run.Action, step run.StepState, text string, accepts func(agent.ToolSpec, json.RawMessage) bool) []agent.ReplyCall {
+func namedCall(d *agent.Definition, s *run.AgentState, a run.Action, step StepState, text string, accepts func(agent.ToolSpec, json.RawMessage) bool) []agent.ReplyCall {
 	var found []agent.ToolSpec
 	for _, t := range d.Tools {
 		if !policy.Disabled(s, t) && !slices.Contains(s.Hidden, t.Name) && a.Offers(t.Name) && (names(text, t.Name) || names(text, t.ModelName())) {
@@ -190,11 +206,11 @@ func names(text, tool string) bool {
 }
 
 // synthesised is the plan's answer: the model's text, or what stands for it.
-func synthesised(d *agent.Definition, s *run.AgentState, r agent.Reply, took run.Spent, results map[string]string) run.Synthesised {
-	e := run.Synthesised{Spent: took, Text: agent.ValidText(strings.TrimSpace(r.Text))}
+func synthesised(d *agent.Definition, s *run.AgentState, r agent.Reply, e run.PlanFact, results map[string]string) run.Synthesised {
+	e.Stage, e.Text = run.PlanDone, agent.ValidText(strings.TrimSpace(r.Text))
 	if e.Text == "" {
-		e.Static = planBuilder{d: d, s: s, results: results}.bullets()
+		e.Static = planBuilder{d: d, s: s, steps: known(s), results: results}.bullets()
 	}
-	e.Halt = policy.HaltedInPlan(d, s, took, "", e.Text)
-	return e
+	e.Halt = policy.HaltedInPlan(d, s, e, "", e.Text)
+	return run.Synthesised{PlanFact: e}
 }

@@ -140,14 +140,14 @@ func planOwes(d *agent.Definition, s *run.AgentState) (run.Lifecycle, bool) {
 	if !d.Orchestrator.Enabled || quotaUsed(d, s) {
 		return "", false
 	}
-	p := &s.Plan
-	begins := p.Stage == "" && s.Inferences == 0 && s.OpenCall() == nil && s.Correction == nil && (s.Unseen > 0 || s.Unsaid)
+	stage := s.Plan.Stage
+	begins := stage == "" && s.Inferences == 0 && s.OpenCall() == nil && s.Correction == nil && (s.Unseen > 0 || s.Unsaid)
 	switch {
-	case begins || p.Stage == run.PlanAgain:
+	case begins || stage == run.PlanAgain:
 		return run.LifecyclePlan, true
-	case p.Stage == run.PlanSteps && p.Next() < len(p.Steps):
+	case stage == run.PlanSteps:
 		return run.LifecycleRoute, true
-	case p.Stage == run.PlanSteps:
+	case stage == run.PlanSums:
 		return run.LifecycleSynthesis, true
 	default:
 		return "", false

@@ -162,7 +162,7 @@ func haltedBehind(d *agent.Definition, s *run.AgentState, e run.Replied) *run.Ha
 
 // HaltedInPlan asks the stop policies about a reply for a plan, which calls a tool, by original name, or none, and says
 // a text. Policies about inferences and rounds do not look at it.
-func HaltedInPlan(d *agent.Definition, s *run.AgentState, took run.Spent, tool, text string) *run.Halt {
+func HaltedInPlan(d *agent.Definition, s *run.AgentState, took run.PlanFact, tool, text string) *run.Halt {
 	tokens := s.Usage.Add(took.Usage).Total()
 	return halted(look{d: d, s: s, at: took.At, tokens: tokens, tools: []string{tool}, text: text})
 }

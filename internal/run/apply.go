@@ -113,8 +113,8 @@ func (s *AgentState) applyCode(e Event) error {
 		return s.lateSuspended(e)
 	case UndoOrdered:
 		return s.undoOrdered(e)
-	case Planned, StepRouted, Synthesised, PlanLeft:
-		return s.applyPlan(e)
+	case PlanEvent:
+		return s.applyPlan(EventType(e), e.Fact())
 	default:
 		if known, err := s.applyListing(e); known {
 			return err
@@ -138,8 +138,8 @@ func (s *AgentState) afterEnd(e Event) error {
 		if e.Inference <= s.Inferences {
 			return nil
 		}
-	case Planned, StepRouted, Synthesised, PlanLeft:
-		if planFact(e) <= s.Plan.Facts {
+	case PlanEvent:
+		if e.Fact().N <= s.Plan.Facts {
 			return nil
 		}
 	case HandedOver:
@@ -223,7 +223,7 @@ func (s *AgentState) inputReceived(e InputReceived) error {
 // results stand directly behind its calls. What they say while the steps of a plan are carried out stands behind what comes of it, and
 // what they say while a request about tools is open stands behind its answer (any_external: the model is not asked before).
 func (s *AgentState) unqueue() {
-	if s.Plan.Stage == PlanSteps {
+	if s.Plan.Working() {
 		return
 	}
 	said := s.WithPlaceholders() && s.Round.Committed

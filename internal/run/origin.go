@@ -181,9 +181,9 @@ func (s *AgentState) askedInput(id string) (json.RawMessage, bool) {
 			return u.Input, true
 		}
 	}
-	for _, step := range s.Plan.Steps {
-		if step.Use.ID == id && id != "" {
-			return step.Use.Input, true
+	for _, u := range s.Plan.Uses {
+		if u.ID == id {
+			return u.Input, true
 		}
 	}
 	return nil, false

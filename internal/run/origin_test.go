@@ -150,9 +150,9 @@ func useOf(s *run.AgentState, id string) run.ToolUse {
 			return u
 		}
 	}
-	for _, step := range s.Plan.Steps {
-		if step.Use.ID == id {
-			return run.ToolUse{ID: id, Name: step.Use.Name, Input: step.Use.Input}
+	for _, u := range s.Plan.Uses {
+		if u.ID == id {
+			return run.ToolUse{ID: id, Name: u.Name, Input: u.Input}
 		}
 	}
 	return run.ToolUse{}

@@ -173,7 +173,7 @@ func (s *AgentState) OpenRequests() []PermissionRequest {
 // RequestOf is the request that the call was blocked for, in this run; "" = none. A run that began from another does not decide about
 // that one's requests.
 func (s *AgentState) RequestOf(c Call) string {
-	if c.Inference <= s.Prior-s.Plan.Rounds {
+	if c.Inference <= s.Prior-s.Plan.rounds() {
 		return ""
 	}
 	return c.Request

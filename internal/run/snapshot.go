@@ -86,7 +86,7 @@ type snapshotForm struct {
 
 	Permits *Permissions `json:"permits,omitempty"` // nil = nothing is known of tools' permissions
 
-	Plan *Orchestration `json:"plan,omitempty"` // nil = the run has none
+	Plan *Plan `json:"plan,omitempty"` // nil = the run has none
 
 	Listed   bool          `json:"listed,omitempty"`
 	Servers  []ServerState `json:"servers,omitempty"`
@@ -320,8 +320,10 @@ func bodyIn(e Event, part int) (Block, bool) {
 		return Text{Text: e.Text}, part == 0
 	case UndoOrdered:
 		return ToolUse{ID: e.Call.ID, Name: e.Call.Name, Input: e.Call.Input}, part == 0
+	case PlanEvent:
+		return e.Fact().part(part)
 	default:
-		return planPart(e, part)
+		return nil, false
 	}
 }
 

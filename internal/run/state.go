@@ -94,9 +94,9 @@ type AgentState struct {
 
 	Children Children // the runs that its calls are
 
-	Advice      Advice        // what is known of the approvals of tools, under an advisory policy
-	Plan        Orchestration // how far the run has come with its plan
-	Permissions Permissions   // of tools
+	Advice      Advice      // what is known of the approvals of tools, under an advisory policy
+	Plan        Plan        // how far the run has come with its plan
+	Permissions Permissions // of tools
 
 	Listed  bool          // its servers have been asked for their tools, which are in Definition
 	Servers []ServerState // what they said, in the definition's order; never written in place

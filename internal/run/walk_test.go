@@ -253,7 +253,7 @@ func wellFormed(s *run.AgentState) error {
 		return fmt.Errorf("the run is %q because of %q", s.Status, s.Reason)
 	}
 	asked := len(s.OpenRequests()) > 0 && s.Wait != run.WaitAllSuspended
-	if len(s.Queued) > 0 && !asked && !slices.ContainsFunc(s.Live, run.Call.Open) && s.Plan.Stage != run.PlanSteps {
+	if len(s.Queued) > 0 && !asked && !slices.ContainsFunc(s.Live, run.Call.Open) && !s.Plan.Working() {
 		return fmt.Errorf("%d blocks of users are held back for nothing", len(s.Queued))
 	}
 	if err := verdictHolds(s); err != nil {
@@ -365,7 +365,7 @@ func talk(s *run.AgentState) (map[string]int, error) {
 
 // stepOf reports whether a call is one of the run's own plan, and not of one before it.
 func stepOf(s *run.AgentState, c run.Call) bool {
-	return slices.ContainsFunc(s.Plan.Steps, func(step run.StepState) bool { return step.Use.ID == c.ID })
+	return slices.ContainsFunc(s.Plan.Uses, func(u run.PlanUse) bool { return u.ID == c.ID })
 }
 
 func callHolds(s *run.AgentState, c run.Call, results int) error {
@@ -580,6 +580,16 @@ func everyEvent(s *run.AgentState) []run.Event {
 		id = calls[0].ID
 	}
 	slot := s.Drained + 1
+	late := func(stage run.PlanStage) run.PlanFact {
+		e := run.PlanFact{N: s.Plan.Facts + 1, Model: "m", Step: 1, Stage: stage}
+		switch stage {
+		case run.PlanDone:
+			e.Text = "late"
+		case run.PlanGone:
+			e.Why = "late"
+		}
+		return e
+	}
 	return []run.Event{
 		run.RunStarted{Tenant: "other", Run: "r2", Owner: "x"},
 		run.InputReceived{Slot: slot, Blocks: []run.UserBlock{{Block: run.Text{Text: "More."}}}},
@@ -597,8 +607,8 @@ func everyEvent(s *run.AgentState) []run.Event {
 		run.Hooked{N: s.Hooks + 1, Phase: run.PhaseRunEnd, Patches: []run.Patch{{Path: "/x", Value: []byte("1")}}}, run.Hooked{N: s.Hooks + 1, Phase: run.PhaseAfterTool, Call: id, Says: []run.Said{{Text: "Hear!"}}},
 		run.PermissionRequested{Approval: "a9", Expires: worldEpoch, Tools: []run.RequestedTool{{Tool: "wire", Name: "wire", Calls: []string{id}, Digests: []string{"d"}}}},
 		run.PermissionAnswered{Approval: run.ApprovalID(s.Run, id, 1), Expired: true, Text: "late"}, run.CallPermitted{Call: id, Approval: "a9"},
-		run.Planned{Spent: run.Spent{N: s.Plan.Facts + 1, Model: "m"}, Text: "late"}, run.StepRouted{Spent: run.Spent{N: s.Plan.Facts + 1, Model: "m"}, Step: 1, Failed: true},
-		run.Synthesised{Spent: run.Spent{N: s.Plan.Facts + 1, Model: "m"}, Text: "late"}, run.PlanLeft{N: s.Plan.Facts + 1, Why: run.LeftLimit},
+		run.Planned{PlanFact: late(run.PlanDone)}, run.StepRouted{PlanFact: late(run.PlanSums)}, run.Synthesised{PlanFact: late(run.PlanDone)},
+		run.PlanLeft{PlanFact: late(run.PlanGone)},
 		run.PolicyEvaluated{Tools: []string{"look"}}, run.PermissionChecked{Inference: s.Round.Inference}, run.PermissionFailed{Message: "late"},
 		run.Decided{Slot: slot, Approval: run.ApprovalID(s.Run, id, 1), Action: run.ActionDeny, Tools: []string{"wire", "peek"}},
 		run.Evicted{Total: s.EvictedMessages + 1, Summary: "late"}, run.ContextFull{Left: 1, Of: 2},
@@ -643,9 +653,9 @@ func walkKey(s *run.AgentState) string {
 	b = append(append(b, s.Ending...), s.EndingDetail...)
 	b = fmt.Appendf(b, "%v%v%v%v%d", s.Streaks, s.Cut, s.Tally, s.Full, s.EvictedMessages)
 	if p := &s.Plan; p.Stage != "" {
-		b = fmt.Appendf(b, "%s%d%d%d", p.Stage, p.Tries, p.Heard, p.Answered)
-		for _, step := range p.Steps {
-			b = strconv.AppendBool(append(b, step.Use.ID...), step.Failed)
+		b = fmt.Appendf(b, "%s%d%d%s", p.Stage, p.Heard, p.Answered, p.Memory)
+		for _, u := range p.Uses {
+			b = append(b, u.ID...)
 		}
 	}
 	b = strconv.AppendBool(append(b, s.Shared...), s.Broken != nil)

@@ -20,6 +20,9 @@ func (a *attempt) inferPlan(ctx context.Context, next run.Action, add hook.Addit
 	if err := a.recordAdvice(ctx); err != nil {
 		return nil, err
 	}
+	if _, err := plan.Steps(&a.draft.State); err != nil {
+		return a.endTurn(ctx, policy.Fail(run.CodeInternal, err.Error()))
+	}
 	r, err := a.buildPlanRequest(ctx, &next, add)
 	var bad *badContext
 	var index *errIndex
@@ -27,7 +30,7 @@ func (a *attempt) inferPlan(ctx context.Context, next run.Action, add hook.Addit
 	case errors.As(err, &bad):
 		return a.endTurn(ctx, policy.Fail(run.CodeDefinition, bad.Error()))
 	case errors.As(err, &index):
-		if err := a.draft.Add(plan.LeavePlan(&a.draft.State, run.LeftIndexFailed, index.Error())); err != nil {
+		if err := a.draft.Add(plan.LeavePlan(&a.draft.State, plan.LeftIndexFailed, index.Error())); err != nil {
 			return nil, err
 		}
 		return a.nextTurn(ctx)

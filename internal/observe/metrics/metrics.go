@@ -71,8 +71,8 @@ func (k sink) fact(fact run.Event, e run.Entry, s *run.AgentState) {
 	case run.Replied:
 		k.meter.Count(Inferences, 1, dimAgent, s.Agent)
 		k.tokens(fact.Usage, s)
-	case run.Planned, run.StepRouted, run.Synthesised:
-		k.forPlan(fact, s)
+	case run.PlanEvent:
+		k.tokens(fact.Fact().Usage, s)
 	case run.CallFinished:
 		k.meter.Count(ToolCalls, 1, dimAgent, s.Agent, dimOutcome, outcome(fact))
 	case run.PermissionRequested:
@@ -98,18 +98,6 @@ func (k sink) fact(fact run.Event, e run.Entry, s *run.AgentState) {
 	case run.Finished:
 		k.meter.Count(RunsEnded, 1, dimAgent, s.Agent, dimReason, string(fact.Reason))
 		k.meter.Millis(RunTime, e.Time.Sub(s.StartedAt), dimAgent, s.Agent)
-	}
-}
-
-// forPlan counts what a reply for a run's plan took, which is no inference.
-func (k sink) forPlan(fact run.Event, s *run.AgentState) {
-	switch fact := fact.(type) {
-	case run.Planned:
-		k.tokens(fact.Usage, s)
-	case run.StepRouted:
-		k.tokens(fact.Usage, s)
-	case run.Synthesised:
-		k.tokens(fact.Usage, s)
 	}
 }
 

@@ -121,6 +121,9 @@ const codeRejected = -32005
 func (l *link) unanswered(session context.Context, x exchange, err error) error {
 	var refusal *jsonrpc.Error
 	switch {
+	case !x.sent && session.Err() == nil && (l.ctx.Err() != nil || errors.Is(err, sdk.ErrConnectionClosed)):
+		l.cut(errEnded)
+		return l.failed(errGone)
 	case errors.As(err, &refusal) && refusal.Code != codeRejected: // in an answer of HTTP that says no
 		return l.failed(refused(refusal))
 	case x.status >= http.StatusMultipleChoices && x.status < http.StatusBadRequest: // a redirect that is not followed
@@ -129,9 +132,6 @@ func (l *link) unanswered(session context.Context, x exchange, err error) error 
 		return l.failed(fmt.Errorf("it refused the request: %d %s", x.status, http.StatusText(x.status)))
 	case session.Err() != nil:
 		err = context.Cause(session)
-	case !x.sent && errors.Is(err, sdk.ErrConnectionClosed):
-		l.cut(errEnded)
-		return l.failed(errGone)
 	case x.status != 0:
 		err = fmt.Errorf("it answered %d %s", x.status, http.StatusText(x.status))
 	case err == nil:

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/plan"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -338,8 +339,8 @@ type Waiting struct {
 
 // PlanCreatedData is a plan that is to be carried out.
 type PlanCreatedData struct {
-	Message string         `json:"message_id"`
-	Steps   []run.PlanStep `json:"steps"`
+	Message string      `json:"message_id"`
+	Steps   []plan.Step `json:"steps"`
 }
 
 // StepExecutingData begins a step of a plan. Its call comes, or does not, between this and its completion.

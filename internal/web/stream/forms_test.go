@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/plan"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/stream"
 )
@@ -44,7 +45,7 @@ func TestCoworkPlan(t *testing.T) {
 		`step-completed {"step":1,"success":true,"call_id":"c1","tool":"ocr.read","preview":"Notes"}`,
 		`step-completed {"step":2,"success":false}`,
 	}, toldAs(t, stream.Cowork,
-		stream.Event{Type: stream.PlanCreated, Data: stream.PlanCreatedData{Message: "m", Steps: []run.PlanStep{{Number: 1, Description: "Read it.", Server: "ocr"}}}},
+		stream.Event{Type: stream.PlanCreated, Data: stream.PlanCreatedData{Message: "m", Steps: []plan.Step{{Number: 1, Description: "Read it.", Server: "ocr"}}}},
 		stream.Event{Type: stream.StepExecuting, Data: stream.StepExecutingData{Step: 1, Description: "Read it."}},
 		stream.Event{Type: stream.StepCompleted, Data: stream.StepCompletedData{Step: 1, Success: true, Call: "c1", Tool: "ocr.read", Preview: "Notes"}},
 		stream.Event{Type: stream.StepCompleted, Data: stream.StepCompletedData{Step: 2}},

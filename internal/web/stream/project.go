@@ -13,6 +13,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/dialect"
+	"github.com/countersign/countersign/internal/plan"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
@@ -86,18 +87,8 @@ func (p *projection) project(fact run.Event) {
 		if _, known := p.before.Call(f.Call.ID); !known {
 			p.call(0, f.Call)
 		}
-	case run.Planned:
-		p.spent(f.Spent, f.Text)
-	case run.StepRouted:
-		if f.Call != nil && p.after.Plan.Facts != p.before.Plan.Facts {
-			p.call(0, *f.Call)
-		}
-		p.spent(f.Spent, "")
-	case run.Synthesised:
-		p.spent(f.Spent, f.Text)
-		if f.Static != "" {
-			p.conversation(false)
-		}
+	case run.PlanEvent:
+		p.planned(f.Fact())
 	}
 	p.calls(fact, verdict)
 	p.shared()
@@ -489,28 +480,33 @@ var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
 // plan adds how far the run has come with its plan, where that is farther than before.
 func (p *projection) plan() {
-	steps := p.after.Plan.Steps
-	if p.before.Status == "" {
+	if p.before.Status == "" || p.after.Plan.Memory == nil {
+		return
+	}
+	was, errBefore := plan.Steps(&p.before)
+	steps, err := plan.Steps(&p.after)
+	if errBefore != nil || err != nil { // the run ends on it, and says so
 		return
 	}
 	if p.after.Plan.Stage == run.PlanSteps && p.before.Plan.Stage != run.PlanSteps {
 		d := PlanCreatedData{Message: p.message()}
 		for _, s := range steps {
-			d.Steps = append(d.Steps, s.PlanStep)
+			d.Steps = append(d.Steps, s.Step)
 		}
 		p.add(PlanCreated, 0, d)
 	}
+	was = append(was, make([]plan.StepState, max(0, len(steps)-len(was)))...)
 	for i, s := range steps {
-		call, done := p.after.StepDone(i)
-		if _, was := p.before.StepDone(i); done && !was {
+		if s.Done && !was[i].Done {
 			p.add(StepCompleted, 0, StepCompletedData{
-				Step: s.Number, Success: !s.Failed, Call: call.ID, Tool: call.Tool, Preview: preview(call),
+				Step: s.Number, Success: !s.Failed, Call: s.Call.ID, Tool: s.Call.Tool, Preview: preview(s.Call),
 			})
 		}
 	}
-	at, now := p.after.CurrentStep()
-	if was, ok := p.before.CurrentStep(); now && (!ok || was != at) {
-		p.add(StepExecuting, 0, StepExecutingData{Step: steps[at].Number, Description: steps[at].Description})
+	for i, s := range steps {
+		if s.Now && !was[i].Now {
+			p.add(StepExecuting, 0, StepExecutingData{Step: s.Number, Description: s.Description})
+		}
 	}
 }
 
@@ -523,13 +519,20 @@ func preview(c run.Call) string {
 	return string(r[:min(200, len(r))])
 }
 
-// spent adds a reply for a plan, which is no step of the run: what it took, and what of it is kept.
-func (p *projection) spent(took run.Spent, text string) {
-	if p.after.Plan.Facts == p.before.Plan.Facts || took.Model == "" {
+// planned adds a reply for a plan, which is no step of the run: its call, what it took, and what of it is kept.
+func (p *projection) planned(f run.PlanFact) {
+	if p.after.Plan.Facts == p.before.Plan.Facts || f.Model == "" && f.Static == "" {
 		return
 	}
-	p.add(InferenceDone, 0, InferenceDoneData{
-		Model: took.Model, Usage: took.Usage, Units: took.Units, Requests: took.Requests, Text: text,
-		Duration: p.since(took.At),
-	})
+	if f.Call != nil {
+		p.call(0, *f.Call)
+	}
+	if f.Model != "" {
+		p.add(InferenceDone, 0, InferenceDoneData{
+			Model: f.Model, Usage: f.Usage, Units: f.Units, Requests: f.Requests, Text: f.Text, Duration: p.since(f.At),
+		})
+	}
+	if f.Static != "" {
+		p.conversation(false)
+	}
 }

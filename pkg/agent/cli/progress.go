@@ -61,8 +61,8 @@ func (pr *progress) event(e api.Event) {
 		pr.tell("input", "%d more said by %s", len(f.Blocks), f.By)
 	case run.Replied:
 		pr.replied(f)
-	case run.Planned, run.StepRouted, run.Synthesised, run.PlanLeft:
-		pr.plan(fact)
+	case run.PlanEvent:
+		pr.plan(f)
 	case run.ToolsListed, run.ToolsDisabled:
 		pr.servers(fact)
 	case run.Finished:
