@@ -76,7 +76,7 @@ func newHouse(t *testing.T, effect run.Effect) *house {
 	h.ids = ids.Seeded(c, 1)
 	h.ports = runtime.Ports{
 		Table: h.table, Journal: store.NewJournal(h.table, 0), Blobs: h.blobs, Model: h, Tools: h, Valid: schema.Validate, Waiter: sleepers{}, Clock: c, IDs: h.ids,
-		Remotes: runtime.Remotes{agent.KindMCP: remote},
+		Remotes: runtime.Remotes{agent.KindMCP: remote}, Trusts: func(string, string) {},
 	}
 	h.def, err = agent.PresetDefaults(agent.PresetCountersign)
 	require.NoError(t, err)
