@@ -1,5 +1,5 @@
-// Package agents is the registry of this deployment: its agents and its tools. Every main of the repository is one line over it.
-// `countersign run agents/screenshots` runs one of them; copy a folder to begin your own.
+// Package agents is the registry of this deployment: its agents and its tools. Every main of the repository is one line
+// over it. `countersign run agents/screenshots` runs one of them; copy a folder to begin your own.
 package agents
 
 import (
@@ -20,8 +20,8 @@ import (
 //go:embed */agent.yaml mcp.lock
 var files embed.FS
 
-// Registry holds the built-in tools and every agent of this folder: those that are files, and the one that is Go. It panics at start-up
-// where one of them is broken.
+// Registry holds the built-in tools and every agent of this folder: those that are files, and the one that is Go. It
+// panics at start-up where one of them is broken.
 func Registry() *agent.Registry {
 	builtins, noBuiltins := agent.BuiltinTools()
 	onRefunds, noRefunds := refunds.Tools(state("REFUNDS_LEDGER", "countersign-refunds"))
@@ -40,7 +40,8 @@ func Registry() *agent.Registry {
 	return r
 }
 
-// hooks is the code of the agents beside their tools. Version is recorded in every run: raise it when what the code does changes.
+// hooks is the code of the agents beside their tools. Version is recorded in every run: raise it when what the code
+// does changes.
 func hooks() agent.Hooks {
 	return agent.Hooks{
 		Version:  "1",

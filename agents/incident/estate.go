@@ -11,8 +11,9 @@ import (
 	"github.com/countersign/countersign/pkg/agent"
 )
 
-// Estate is the services that the agent looks after. What is known of them is a file of this folder; what has been rolled back is in the
-// ledger, and decides which version runs. Put clients of your own metrics, logs and deployments in its place. Safe for concurrent use.
+// Estate is the services that the agent looks after. What is known of them is a file of this folder; what has been
+// rolled back is in the ledger, and decides which version runs. Put clients of your own metrics, logs and deployments
+// in its place. Safe for concurrent use.
 type Estate struct {
 	services []service
 	ledger   ledger.Ledger
@@ -79,8 +80,8 @@ func (e Estate) running(s service) (string, error) {
 	}
 }
 
-// rollBack puts a service back from the version that runs to one that was deployed before it. That happens once for each version, so two
-// who want it at the same time do not both do it.
+// rollBack puts a service back from the version that runs to one that was deployed before it. That happens once for
+// each version, so two who want it at the same time do not both do it.
 func (e Estate) rollBack(name, to, key string) (Rollback, error) {
 	s, err := e.find(name)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/countersign/countersign/pkg/agent"
 )
 
-// The arguments of the tools. Their schemas are made of these types: the model reads the descriptions, and what does not fit the tags
-// never reaches a function.
+// The arguments of the tools. Their schemas are made of these types: the model reads the descriptions, and what does
+// not fit the tags never reaches a function.
 type (
 	metricsInput struct {
 		Service string `json:"service" jsonschema_description:"the service's name"`

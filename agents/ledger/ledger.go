@@ -1,5 +1,5 @@
-// Package ledger is what the example agents keep in the place of a system of yours: a folder with a file for each thing that was done,
-// under the key of the call that did it. The same call writes once, however often it is made.
+// Package ledger is what the example agents keep in the place of a system of yours: a folder with a file for each thing
+// that was done, under the key of the call that did it. The same call writes once, however often it is made.
 package ledger
 
 import (
@@ -18,7 +18,8 @@ type Ledger struct{ Dir string }
 
 func (l Ledger) path(key string) string { return filepath.Join(l.Dir, url.PathEscape(key)+".json") }
 
-// Keep writes entry, as JSON, under key: whole or not at all. Where there is one already it stays as it is, and kept is false.
+// Keep writes entry, as JSON, under key: whole or not at all. Where there is one already it stays as it is, and kept is
+// false.
 func (l Ledger) Keep(key string, entry any) (kept bool, err error) {
 	data, err := json.Marshal(entry)
 	if err != nil {

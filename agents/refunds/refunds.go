@@ -1,5 +1,5 @@
-// Package refunds is the tools of the example agent of the same name: look an order up, refund it, and take a refund back. Orders are a
-// file of this folder, and refunds a ledger of files; put a client of your own shop in their place.
+// Package refunds is the tools of the example agent of the same name: look an order up, refund it, and take a refund
+// back. Orders are a file of this folder, and refunds a ledger of files; put a client of your own shop in their place.
 package refunds
 
 import (

@@ -1,5 +1,5 @@
-// Package research is the tools of the agents that look things up: search in a small corpus, and read one of its documents. The documents
-// are the notes of a shop that is made up; put your own in their place.
+// Package research is the tools of the agents that look things up: search in a small corpus, and read one of its
+// documents. The documents are the notes of a shop that is made up; put your own in their place.
 package research
 
 import (
@@ -70,7 +70,8 @@ type readInput struct {
 	Document string `json:"document" jsonschema_description:"its name, as corpus_search gives it"`
 }
 
-// usualHits is how many documents corpus.search gives where the model does not say, beginning the characters of each that it shows.
+// usualHits is how many documents corpus.search gives where the model does not say, beginning the characters of each
+// that it shows.
 const (
 	usualHits = 3
 	beginning = 160
@@ -92,8 +93,8 @@ func words(text string) map[string]bool {
 	return all
 }
 
-// search ranks documents by the words that they share with the query: one that few documents have counts for more. A document that shares
-// no word is none of the hits.
+// search ranks documents by the words that they share with the query: one that few documents have counts for more. A
+// document that shares no word is none of the hits.
 func (c corpus) search(_ context.Context, _ agent.Call, in searchInput) (agent.Result, error) {
 	scores := make([]float64, len(c))
 	for _, word := range slices.Sorted(maps.Keys(words(in.Query))) { // sums of floats depend on the order

@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// CheckAgents checks what agents that ask each other are to one another: each agent that a tool names is there, none works for itself, over
-// whatever others, and what is held to a budget in USD has prices. find finds those of names. The error is all that is wrong.
+// CheckAgents checks what agents that ask each other are to one another: each agent that a tool names is there, none
+// works for itself, over whatever others, and what is held to a budget in USD has prices. find finds those of names.
+// The error is all that is wrong.
 func CheckAgents(names []string, find func(name string) (*Definition, bool)) error {
 	var found []error
 	for _, name := range slices.Sorted(slices.Values(names)) {
@@ -18,7 +19,7 @@ func CheckAgents(names []string, find func(name string) (*Definition, bool)) err
 			continue
 		}
 		found = append(found, checkDelegates(d, names, find)...)
-		if path := circle(d, find, nil, map[string]bool{}); path != nil && slices.Min(path) == name { // each circle is told once
+		if path := findCircle(d, find, nil, map[string]bool{}); path != nil && slices.Min(path) == name { // each circle is told once
 			found = append(found, circleError(path))
 		}
 	}
@@ -30,9 +31,10 @@ func CheckDelegates(d *Definition, names []string, find func(name string) (*Defi
 	return errors.Join(append(checkDelegates(d, names, find), CheckCircle(d, find))...)
 }
 
-// CheckCircle checks that an agent does not work for itself, over whatever others that find knows. Those it does not know are no matter.
+// CheckCircle checks that an agent does not work for itself, over whatever others that find knows. Those it does not
+// know are no matter.
 func CheckCircle(d *Definition, find func(name string) (*Definition, bool)) error {
-	if path := circle(d, find, nil, map[string]bool{}); path != nil {
+	if path := findCircle(d, find, nil, map[string]bool{}); path != nil {
 		return circleError(path)
 	}
 	return nil
@@ -42,8 +44,8 @@ func circleError(path []string) error {
 	return fmt.Errorf("an agent would work for itself: %s", strings.Join(append(path, path[0]), " -> "))
 }
 
-// circle is a way from d back to the agent that path begins with, less that agent's name at its end; nil = there is none.
-func circle(d *Definition, find func(name string) (*Definition, bool), path []string, seen map[string]bool) []string {
+// findCircle returns a path from d back to the first agent of path, without that agent's name; nil if there is none.
+func findCircle(d *Definition, find func(name string) (*Definition, bool), path []string, seen map[string]bool) []string {
 	seen[d.Name] = true
 	path = append(path[:len(path):len(path)], d.Name)
 	for _, t := range d.Tools {
@@ -53,8 +55,8 @@ func circle(d *Definition, find func(name string) (*Definition, bool), path []st
 			return path
 		case seen[t.Agent.Agent]: // a circle of others is told of them
 		default:
-			if next := AgentNamed(find, t.Agent.Agent); next != nil {
-				if found := circle(next, find, path, seen); found != nil {
+			if next := FindAgent(find, t.Agent.Agent); next != nil {
+				if found := findCircle(next, find, path, seen); found != nil {
 					return found
 				}
 			}
@@ -70,7 +72,7 @@ func checkDelegates(d *Definition, names []string, find func(name string) (*Defi
 		if t.Kind != KindAgent || t.Agent == nil {
 			continue
 		}
-		if AgentNamed(find, t.Agent.Agent) == nil {
+		if FindAgent(find, t.Agent.Agent) == nil {
 			found = append(found, fmt.Errorf("agent %s: tools[%d].agent: there is no agent %.64q; known: %s", d.Name, i, t.Agent.Agent,
 				strings.Join(slices.Sorted(slices.Values(names)), ", ")))
 			continue
@@ -78,16 +80,16 @@ func checkDelegates(d *Definition, names []string, find func(name string) (*Defi
 		if d.Limits.USD == 0 && t.Agent.USD == 0 {
 			continue
 		}
-		if name := unpriced(t.Agent.Agent, find, map[string]bool{}); name != "" {
+		if name := findUnpriced(t.Agent.Agent, find, map[string]bool{}); name != "" {
 			found = append(found, fmt.Errorf("agent %s: tools[%d]: a budget in USD is set, and a model of agent %s has no price", d.Name, i, name))
 		}
 	}
 	return found
 }
 
-// unpriced is an agent whose models have no price, among the one of that name and those that work for it; "" = there is none.
-func unpriced(name string, find func(name string) (*Definition, bool), seen map[string]bool) string {
-	d := AgentNamed(find, name)
+// findUnpriced returns an agent without prices: the one of that name or one that works for it; "" if there is none.
+func findUnpriced(name string, find func(name string) (*Definition, bool), seen map[string]bool) string {
+	d := FindAgent(find, name)
 	if d == nil || seen[name] {
 		return ""
 	}
@@ -97,7 +99,7 @@ func unpriced(name string, find func(name string) (*Definition, bool), seen map[
 	}
 	for _, t := range d.Tools {
 		if t.Kind == KindAgent && t.Agent != nil {
-			if found := unpriced(t.Agent.Agent, find, seen); found != "" {
+			if found := findUnpriced(t.Agent.Agent, find, seen); found != "" {
 				return found
 			}
 		}
@@ -105,8 +107,8 @@ func unpriced(name string, find func(name string) (*Definition, bool), seen map[
 	return ""
 }
 
-// AgentNamed is nil where there is no such agent.
-func AgentNamed(find func(name string) (*Definition, bool), name string) *Definition {
+// FindAgent returns the agent of that name, or nil if there is none.
+func FindAgent(find func(name string) (*Definition, bool), name string) *Definition {
 	if find == nil {
 		return nil
 	}

@@ -34,8 +34,8 @@ func (ps Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Check validates a resolved definition completely; a non-nil error is Problems. Nothing that is left of it can fail for a
-// reason that was known before the run.
+// Check validates a resolved definition completely; a non-nil error is Problems. Nothing that is left of it can fail
+// for a reason that was known before the run.
 func (d *Definition) Check() error {
 	var c checker
 	c.definition(d)
@@ -117,7 +117,7 @@ func (c *checker) definition(d *Definition) {
 	c.chain(d)
 	c.toolsOf(d.Tools, d.MCP)
 	// Refuse tools that the model could not tell from the one that reads on in results.
-	_, reads := d.readMore()
+	_, reads := d.readMoreTool()
 	for i, t := range d.Tools {
 		if reads && t.ModelName() == ReadMore {
 			c.add(fmt.Sprintf("tools[%d].name", i), t.ModelName()+" is the name of a built-in tool, want another one, or context.keepWhole: false")
@@ -170,7 +170,8 @@ func (c *checker) limits(at string, l Limits) {
 	oneOf(c, at+".validators", cmp.Or(l.Validators, ValidatorsAlways), ValidatorsAlways, ValidatorsNotExhausted)
 }
 
-// plugins checks names and the form of configs; whether there is such a plugin, and what it wants, is for package hook to say.
+// plugins checks names and the form of configs; whether there is such a plugin, and what it wants, is for package hook
+// to say.
 func (c *checker) plugins(at string, specs []PluginSpec) {
 	seen := map[string]bool{}
 	for i, p := range specs {
@@ -387,7 +388,8 @@ func (c *checker) tool(at string, t ToolSpec) {
 	}
 }
 
-// maxEventType is the longest type of an event, in bytes: a bus takes no longer one. A wait ends no sooner than after minAnswer.
+// maxEventType is the longest type of an event, in bytes: a bus takes no longer one. A wait ends no sooner than after
+// minAnswer.
 const (
 	maxEventType = 128
 	minAnswer    = time.Minute
@@ -405,7 +407,8 @@ func (c *checker) approvalTool(at string, d *Definition) {
 	}
 }
 
-// CheckArgumentSchema wants a JSON Schema of an object that refers to nothing outside itself, as a definition's tools have.
+// CheckArgumentSchema wants a JSON Schema of an object that refers to nothing outside itself, as a definition's tools
+// have.
 func CheckArgumentSchema(raw json.RawMessage) error { return CheckSchema(raw) }
 
 // CheckSchema wants a JSON Schema of an object that refers to nothing outside itself (R14).

@@ -31,7 +31,8 @@ func (c *checker) delegate(at string, t ToolSpec) {
 // maxDepth is how many runs there may be below any root.
 const maxDepth = 16
 
-// httpMethods are those of a tool's request. CONNECT and TRACE are none: they are about the way, and not about the host.
+// httpMethods are those of a tool's request. CONNECT and TRACE are none: they are about the way, and not about the
+// host.
 var httpMethods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
 // ourHeaders are the fields that a request has anyway, or that are about its way.
@@ -110,7 +111,7 @@ func (c requestCheck) headers(at string, headers map[string]string) {
 	seen := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		path, lower := at+"."+name, strings.ToLower(name)
-		c.that(name != "" && onlyOf(name, "!#$%&'*+-.^_`|~"), path, "got no name of a header field, want one")
+		c.that(name != "" && hasOnly(name, "!#$%&'*+-.^_`|~"), path, "got no name of a header field, want one")
 		c.that(!slices.Contains(ourHeaders, lower), path, "got a header field that is not the tool's to say, want none of that name")
 		c.that(!seen[lower], path, "got a header field a second time, want each once")
 		seen[lower] = true
@@ -428,7 +429,8 @@ func (c *checker) toolPolicy(at string, t ToolSpec) {
 	}
 }
 
-// listsLater reports whether a name may be that of a tool of an MCP server, which is known once the server has been asked.
+// listsLater reports whether a name may be that of a tool of an MCP server, which is known once the server has been
+// asked.
 func (d *Definition) listsLater(tool string) bool {
 	return slices.ContainsFunc(d.MCP, func(m MCPServer) bool { return strings.HasPrefix(tool, m.Name+".") })
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Definition is an agent, resolved: every default and preset applied. It is stored as a blob under its digest when a run
-// starts, and the run uses that one to its end. The YAML form is read by package agentfile.
+// Definition is an agent, resolved: every default and preset applied. It is stored as a blob under its digest when a
+// run starts, and the run uses that one to its end. The YAML form is read by package agentfile.
 type Definition struct {
 	Name            string         `json:"name"` // ^[a-z][a-z0-9-]{0,39}$
 	Version         string         `json:"version,omitempty"`
@@ -57,7 +57,8 @@ type Definition struct {
 	Now        *Current `json:"-"`                    // what the deployment says of the agents since; nil = nothing is known. It is no part of what is pinned
 
 	Below *ModelSpec `json:"below,omitempty"` // in place of the model of every agent below this one's runs; nil = each has its own. Never written in a file
-	// Folder is where every tool of this agent's and of those below it works, and its programs start; "" = each has its own. Never written in a file.
+	// Folder is where every tool of this agent's and of those below it works, and its programs start; "" = each has its
+	// own. Never written in a file.
 	Folder string `json:"folder,omitempty"`
 }
 
@@ -95,8 +96,8 @@ const (
 // CutText says what becomes of a text reply that its provider cut short, at the length limit or by its content filter.
 type CutText string
 
-// Leave it as it came, or say behind it what happened, for good (seed 000). "" = plain. Outputs of format json are left as they came: a
-// word behind one would spoil a value that is whole.
+// Leave it as it came, or say behind it what happened, for good (seed 000). "" = plain. Outputs of format json are left
+// as they came: a word behind one would spoil a value that is whole.
 const (
 	CutTextPlain  CutText = "plain"
 	CutTextNotice CutText = "notice"
@@ -178,8 +179,8 @@ const (
 // OnLimit is what happens when the quota is used up.
 type OnLimit string
 
-// End in error (interactions_exhausted), as stopped:max_rounds_reached, or naturally with a summary that the model is asked for once
-// and without tools.
+// End in error (interactions_exhausted), as stopped:max_rounds_reached, or naturally with a summary that the model is
+// asked for once and without tools.
 const (
 	OnLimitError     OnLimit = "error"
 	OnLimitStop      OnLimit = "stop"
@@ -213,8 +214,8 @@ type ModelSpec struct {
 	Options json.RawMessage `json:"options,omitempty"` // bedrock: the model's own request fields; openai: fields of the body. An object; nil = none
 }
 
-// Chain is the model and its fallbacks, each as it is asked: alone, with the first one's retries and dialect where it has none of its own,
-// and with what is the whole chain's.
+// Chain is the model and its fallbacks, each as it is asked: alone, with the first one's retries and dialect where it
+// has none of its own, and with what is the whole chain's.
 func (m ModelSpec) Chain() []ModelSpec {
 	chain := append([]ModelSpec{m}, m.Fallbacks...)
 	for i := range chain {
@@ -234,8 +235,8 @@ func (m ModelSpec) Answering(place int) ModelSpec {
 	return m
 }
 
-// Cache says how long a provider that is told to may keep the beginning of a request, so that the next one costs less. Providers
-// that decide for themselves are told nothing.
+// Cache says how long a provider that is told to may keep the beginning of a request, so that the next one costs less.
+// Providers that decide for themselves are told nothing.
 type Cache string
 
 // The lives of a cached beginning; "" is off as well.
@@ -296,8 +297,8 @@ const (
 // PermissionMode says what happens to a call that needs a person.
 type PermissionMode string
 
-// suspend_and_replay parks the call itself, block_and_retry (arvo) refuses it while its tool's permission is asked for, and advisory
-// (runner) tells the model which tools want an approval and stops nothing.
+// suspend_and_replay parks the call itself, block_and_retry (arvo) refuses it while its tool's permission is asked for,
+// and advisory (runner) tells the model which tools want an approval and stops nothing.
 const (
 	ModeSuspendAndReplay PermissionMode = "suspend_and_replay"
 	ModeBlockAndRetry    PermissionMode = "block_and_retry"
@@ -378,8 +379,8 @@ func (d *Definition) ToolByModelName(name string) (ToolSpec, bool) {
 // MaxChildren bounds how many runs the calls of one run may start in all.
 const MaxChildren = 64
 
-// Throughout is the agent with the provider, id, base URL and file of m in place of its models', and of those of every agent below it.
-// What its own model costs and its settings stay.
+// Throughout is the agent with the provider, id, base URL and file of m in place of its models', and of those of every
+// agent below it. What its own model costs and its settings stay.
 func (d Definition) Throughout(m ModelSpec) Definition {
 	d.Model.Provider, d.Model.ID, d.Model.BaseURL, d.Model.File, d.Model.Fallbacks = m.Provider, m.ID, m.BaseURL, m.File, nil
 	d.Orchestrator.Planner, d.Orchestrator.Router = nil, nil
@@ -387,7 +388,8 @@ func (d Definition) Throughout(m ModelSpec) Definition {
 	return d
 }
 
-// Within is the agent whose tools are confined to a folder, an absolute path, and whose programs start there, and so of every agent below it.
+// Within is the agent whose tools are confined to a folder, an absolute path, and whose programs start there, and so of
+// every agent below it.
 func (d Definition) Within(folder string) Definition {
 	d.Folder, d.Tools, d.MCP = folder, slices.Clone(d.Tools), slices.Clone(d.MCP)
 	for i := range d.Tools {
@@ -407,7 +409,8 @@ type PluginSpec struct {
 	Config json.RawMessage `json:"config,omitempty"` // the plugin's own; nil = none
 }
 
-// PluginGate is what the plugins of an agent say of a call before it runs. At most one field is set; the zero value lets the call pass.
+// PluginGate is what the plugins of an agent say of a call before it runs. At most one field is set; the zero value
+// lets the call pass.
 type PluginGate struct {
 	Block   *string         // the reason, fit for the model: the call fails
 	Result  *ToolResultData // the call's result: the tool is not entered

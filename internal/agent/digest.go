@@ -21,8 +21,8 @@ func CanonicalWhen(when []run.Condition) []string {
 	return slices.Compact(out)
 }
 
-// ToolHash is the hex SHA-256 of a tool's definition. White space, key order and string escapes of the schema don't count,
-// so storing and loading a definition leaves it as it is.
+// ToolHash is the hex SHA-256 of a tool's definition. White space, key order and string escapes of the schema don't
+// count, so storing and loading a definition leaves it as it is.
 func ToolHash(t ToolSpec) string {
 	spec := map[string]any{
 		"name": t.Name, "kind": string(t.Kind), "description": t.Description, "schema": jsonx.CanonicalText(t.Schema),
@@ -39,8 +39,9 @@ func ToolHash(t ToolSpec) string {
 	return HashCanonical(spec)
 }
 
-// canonicalRemote is the rest of a tool's definition: where its calls go and how they are made. Loading what it was stored as leaves it as
-// it is: struct fields have one order, JSON's maps are sorted, and the marshaller writes raw values in one form.
+// canonicalRemote is the rest of a tool's definition: where its calls go and how they are made. Loading what it was
+// stored as leaves it as it is: struct fields have one order, JSON's maps are sorted, and the marshaller writes raw
+// values in one form.
 func canonicalRemote(t ToolSpec) string {
 	text, err := json.Marshal(struct {
 		MCP         *MCPTool    `json:"mcp,omitempty"`

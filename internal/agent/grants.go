@@ -17,12 +17,12 @@ func (p Permission) Standing() bool {
 	return p.Grants == GrantsStanding && p.Mode != ModeAdvisory
 }
 
-// OfArguments reports whether a grant that outlives the run is of a tool with the very arguments that were granted, as decisions are of
-// calls; else it is of the tool, whatever it is called with.
+// OfArguments reports whether a grant that outlives the run is of a tool with the very arguments that were granted, as
+// decisions are of calls; else it is of the tool, whatever it is called with.
 func (p Permission) OfArguments() bool { return p.Standing() && p.Scope != ScopeTool }
 
-// GrantBounds is how far a standing grant goes at most: for which arguments, how often, and how long. The zero value bounds nothing but what
-// bounds every grant (StandingLife).
+// GrantBounds is how far a standing grant goes at most: for which arguments, how often, and how long. The zero value
+// bounds nothing but what bounds every grant (StandingLife).
 type GrantBounds struct {
 	When    []run.Condition `json:"when,omitempty"`    // it is for arguments that fit all of these; empty = see Permission.OfArguments
 	Uses    int             `json:"uses,omitempty"`    // claims that it covers; 0 = as many as there are
@@ -50,8 +50,9 @@ func (b GrantBounds) Zero() bool {
 	return len(b.When) == 0 && b.Uses == 0 && b.Seconds == 0 && b.Until.IsZero()
 }
 
-// RecordAlone reports whether a grant with these bounds holds by its record alone, in the run in which it is given as in others: what it
-// covers is counted, or depends on the arguments, and nothing but the record knows how much of it is left.
+// RecordAlone reports whether a grant with these bounds holds by its record alone, in the run in which it is given as
+// in others: what it covers is counted, or depends on the arguments, and nothing but the record knows how much of it is
+// left.
 func (b GrantBounds) RecordAlone() bool { return len(b.When) > 0 || b.Uses > 0 }
 
 // Same reports whether both say the same, as they are written.
@@ -82,8 +83,8 @@ func (b StandingBounds) Zero() bool { return !b.Pattern && b.Grant().Zero() }
 // Patterned reports whether grants under p may cover more than one set of arguments.
 func (p Permission) Patterned() bool { return p.Scope == ScopeTool || p.Bounds.Pattern }
 
-// Patterns reports whether a grant may be of a pattern: of a tool it always may, as that narrows it; of a call, where the policy's author
-// says so, as that widens it.
+// Patterns reports whether a grant may be of a pattern: of a tool it always may, as that narrows it; of a call, where
+// the policy's author says so, as that widens it.
 func (p Permission) Patterns() bool { return p.Standing() && p.Patterned() }
 
 // CheckGrant finds what is wrong with the bounds that somebody gives a grant; a non-nil error is Problems.

@@ -40,8 +40,8 @@ type Notices struct {
 	JSONOnly  string // the answer is to be JSON, and the provider cannot be asked for it
 }
 
-// OutputFormat is the form that a reply's text is asked for. An adapter asks for it as far as the provider can be asked and
-// checks nothing. The zero value is free text.
+// OutputFormat is the form that a reply's text is asked for. An adapter asks for it as far as the provider can be asked
+// and checks nothing. The zero value is free text.
 type OutputFormat struct {
 	JSON   bool            // the text is to be one JSON value
 	Schema json.RawMessage // of that value; nil = any. Only with JSON
@@ -61,7 +61,8 @@ type Reply struct {
 	At         time.Time        // when it was there; zero = nobody looked
 }
 
-// ReplyReasoning is reasoning and where it stood in a reply, in which all text comes before the calls. Places never go back.
+// ReplyReasoning is reasoning and where it stood in a reply, in which all text comes before the calls. Places never go
+// back.
 type ReplyReasoning struct {
 	run.Reasoning
 	AfterText  int // bytes of Text before it
@@ -77,8 +78,8 @@ type ReplyCall struct {
 	Repaired bool // Input is JSON that was made of what the model wrote
 }
 
-// Delta is a piece of a reply that a model is writing, as adapters tell it to whoever listens. It is stored nowhere: all of it is in the
-// reply, if one comes of it.
+// Delta is a piece of a reply that a model is writing, as adapters tell it to whoever listens. It is stored nowhere:
+// all of it is in the reply, if one comes of it.
 type Delta struct {
 	Kind DeltaKind
 	Text string // the piece, as it came; of a call, of its arguments. "" = a call begins
@@ -99,8 +100,8 @@ const (
 	DeltaCall      DeltaKind = "call"
 )
 
-// OnDelta is told of pieces of the reply to r, in order, before Generate returns. It must not block. A request that fails afterwards has
-// shown what is in no reply; Request.Attempt tells attempts apart.
+// OnDelta is told of pieces of the reply to r, in order, before Generate returns. It must not block. A request that
+// fails afterwards has shown what is in no reply; Request.Attempt tells attempts apart.
 type OnDelta func(r Request, d Delta)
 
 // ModelErrorClass is why a model call failed; it alone decides whether the call is made again.
@@ -127,7 +128,8 @@ func (c ModelErrorClass) Valid() bool {
 	return false
 }
 
-// Retryable reports whether the same request may be sent again (semantics of seed 001, 3.7); Retry.Repeats, whether it is.
+// Retryable reports whether the same request may be sent again (semantics of seed 001, 3.7); Retry.Repeats, whether it
+// is.
 func (c ModelErrorClass) Retryable() bool {
 	switch c {
 	case ModelThrottled, ModelTimeout, ModelConnection, ModelUnavailable, ModelServer:
@@ -156,7 +158,8 @@ func (e *ModelError) Unwrap() error { return e.Cause }
 // Dialect is how calls travel between the runtime and a model.
 type Dialect string
 
-// The provider's own tool calls; or text with one call in <tool> tags (seed 004), for models that have none. "" = native.
+// The provider's own tool calls; or text with one call in <tool> tags (seed 004), for models that have none. "" =
+// native.
 const (
 	DialectNative Dialect = "native"
 	DialectXML    Dialect = "xml"
@@ -200,11 +203,11 @@ func (c *checker) dialect(d *Definition) {
 	none := d.Text == TextRequireTool && len(d.LoopBreaking()) == 0
 	c.that(!none, "xml.disable", "got every tool that ends a run, want one of them left"+map[bool]string{true: ": " + ToolCompletion}[d.Output.Format == OutputJSON])
 	for i, r := range d.Permission.Rules {
-		ends := slices.Contains(d.reserved(), r.Tool) && r.Verdict != VerdictAllow
+		ends := slices.Contains(d.reservedNames(), r.Tool) && r.Verdict != VerdictAllow
 		c.that(!ends, fmt.Sprintf("permission.rules[%d].tool", i), fmt.Sprintf("got %s, which only ends the run and is nobody's to decide about, want another tool: xml.disable takes it away", r.Tool))
 	}
 	for i, t := range d.Tools {
-		taken := slices.Contains(d.reserved(), t.ModelName())
+		taken := slices.Contains(d.reservedNames(), t.ModelName())
 		c.that(!taken, fmt.Sprintf("tools[%d].name", i), fmt.Sprintf("got %s, which is %s to the model, want another name: text: require_tool has that tool of itself", t.Name, t.ModelName()))
 	}
 }
@@ -230,7 +233,8 @@ const (
 // Busy says what becomes of a run when every model of its chain has failed and the last error may pass.
 type Busy string
 
-// The run waits: nothing is committed and the state machine asks again for about an hour, then the sweep; or it ends in error. "" = wait.
+// The run waits: nothing is committed and the state machine asks again for about an hour, then the sweep; or it ends in
+// error. "" = wait.
 const (
 	BusyWait Busy = "wait"
 	BusyFail Busy = "fail"
@@ -248,8 +252,8 @@ func (r Retry) Repeats(e *ModelError) bool {
 	return e.Class.Retryable() && !e.Lasting && (r.On == nil || slices.Contains(r.On, e.Class))
 }
 
-// MovesOn reports whether the next model of the chain is asked, or in the end the static text stands, when one has failed for good with
-// an error of this class. Any other ends the run at once.
+// MovesOn reports whether the next model of the chain is asked, or in the end the static text stands, when one has
+// failed for good with an error of this class. Any other ends the run at once.
 func (m ModelSpec) MovesOn(c ModelErrorClass) bool {
 	return m.MoveOn == nil || slices.Contains(m.MoveOn, c)
 }
@@ -320,7 +324,8 @@ func (c *checker) wholeChain(m ModelSpec) {
 	}
 }
 
-// OpenRounds is what RunStarted stores of the wait and resume policies: both where calls may stay open over inferences, else nothing.
+// OpenRounds is what RunStarted stores of the wait and resume policies: both where calls may stay open over inferences,
+// else nothing.
 func (d *Definition) OpenRounds() (run.WaitMode, run.ResumeMode) {
 	if d.Wait != run.WaitAllSuspended {
 		return "", ""
@@ -328,17 +333,19 @@ func (d *Definition) OpenRounds() (run.WaitMode, run.ResumeMode) {
 	return d.Wait, d.Resume
 }
 
-// ValidText is text as it is stored, so that whoever plans with it and whoever reads it back have the same, to the byte.
+// ValidText is text as it is stored, so that whoever plans with it and whoever reads it back have the same, to the
+// byte.
 func ValidText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
-// WithNotices is the request as a provider's adapter sends it: with the sections of its prompt, and with what the flags of the canonical one
-// mean to a model. That the quota is used up stands behind the system text and behind the conversation (seed 000); the forced summary says
-// it itself. JSON of no particular schema, which not every provider can be asked for, stands behind the system text. Results that are new
-// and stand farther up are named behind the conversation, which would else end with the model's own words. r is left as it is.
+// WithNotices is the request as a provider's adapter sends it: with the sections of its prompt, and with what the flags
+// of the canonical one mean to a model. That the quota is used up stands behind the system text and behind the
+// conversation (seed 000); the forced summary says it itself. JSON of no particular schema, which not every provider
+// can be asked for, stands behind the system text. Results that are new and stand farther up are named behind the
+// conversation, which would else end with the model's own words. r is left as it is.
 func (r Request) WithNotices() Request {
 	r = r.Prompted().withTurn()
 	if len(r.Late) > 0 {
-		r.Messages = append(r.Messages[:len(r.Messages):len(r.Messages)], r.Once(textLate(r.Messages, r.Late)))
+		r.Messages = append(r.Messages[:len(r.Messages):len(r.Messages)], r.Once(textLateResults(r.Messages, r.Late)))
 	}
 	if r.Exhausted && r.Lifecycle != run.LifecycleSummary {
 		notice := cmp.Or(r.Notices.Exhausted, (&Definition{}).Notices(r).Exhausted)
@@ -356,8 +363,8 @@ func (r Request) Once(text string) run.Message {
 	return run.Message{Role: run.RoleUser, Block: run.Text{Text: text}, Base: -r.Inferences}
 }
 
-// WithContext is the request with more of the system's words: paragraphs behind the system text, and messages before the conversation, in
-// order. r is left as it is.
+// WithContext is the request with more of the system's words: paragraphs behind the system text, and messages before
+// the conversation, in order. r is left as it is.
 func (r Request) WithContext(system, session []string) Request {
 	for _, text := range system {
 		r.System = Paragraphs(r.System, text)
@@ -394,7 +401,8 @@ func WithoutParent(raw json.RawMessage) (json.RawMessage, error) {
 	})
 }
 
-// editMembers is an object with what edit makes of each member's value, nil for a member that goes. What is no object stays as it is.
+// editMembers is an object with what edit makes of each member's value, nil for a member that goes. What is no object
+// stays as it is.
 func editMembers(raw json.RawMessage, edit func(key string, value json.RawMessage) (json.RawMessage, error)) (json.RawMessage, error) {
 	if jsonx.JSONKind(raw) != '{' {
 		return raw, nil

@@ -16,9 +16,9 @@ const closestNames = 3
 // longestName bounds, in runes, what is compared of a name that a model made up. Tools' own are shorter.
 const longestName = 64
 
-// Closest are the names most like one that no tool has, best first (semantics 4.2): the same but for case and separators, then the same
-// but for a prefix, then those of which at most half would have to be changed. A tool never runs under a name that is not its own: rules,
-// approvals and the journal go by names.
+// Closest are the names most like one that no tool has, best first (semantics 4.2): the same but for case and
+// separators, then the same but for a prefix, then those of which at most half would have to be changed. A tool never
+// runs under a name that is not its own: rules, approvals and the journal go by names.
 func Closest(asked string, names []string) []string {
 	type match struct {
 		name  string
@@ -26,7 +26,7 @@ func Closest(asked string, names []string) []string {
 	}
 	var found []match
 	for _, name := range names {
-		if score := alike(asked, name); score >= 0.5 {
+		if score := similarity(asked, name); score >= 0.5 {
 			found = append(found, match{name, score})
 		}
 	}
@@ -38,10 +38,10 @@ func Closest(asked string, names []string) []string {
 	return out
 }
 
-// alike is how much two names have in common: 3 where they differ in case and separators alone, 2 where one is the other behind a prefix,
-// and else from 0 to 1 the share of the longer one that need not be changed.
-func alike(asked, name string) float64 {
-	a, b := bare(asked), bare(name)
+// similarity returns how much two names have in common: 3 if only case and separators differ, 2 if one is the other
+// behind a prefix, else the share of the longer name, from 0 to 1, that need not change.
+func similarity(asked, name string) float64 {
+	a, b := normalizedName(asked), normalizedName(name)
 	switch {
 	case len(a) == 0 || len(b) == 0:
 		return 0
@@ -50,13 +50,13 @@ func alike(asked, name string) float64 {
 	case strings.HasSuffix(string(b), "_"+string(a)) || strings.HasSuffix(string(a), "_"+string(b)):
 		return 2
 	default:
-		return 1 - float64(distance(a, b))/float64(max(len(a), len(b)))
+		return 1 - float64(editDistance(a, b))/float64(max(len(a), len(b)))
 	}
 }
 
-// bare is a name without regard to case and to what separates its words, bounded.
-func bare(name string) []rune {
-	r := []rune(Folded(name))
+// normalizedName returns a bounded name without case and without word separators.
+func normalizedName(name string) []rune {
+	r := []rune(FoldCase(name))
 	r = r[:min(len(r), longestName)]
 	for i, c := range r {
 		if strings.ContainsRune(".-/: ", c) {
@@ -66,8 +66,8 @@ func bare(name string) []rune {
 	return r
 }
 
-// distance is how many runes have to be changed, added or taken away to make b of a (Levenshtein).
-func distance(a, b []rune) int {
+// editDistance returns how many runes must be changed, added or removed to turn a into b (Levenshtein).
+func editDistance(a, b []rune) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
@@ -95,8 +95,8 @@ func textClosest(d *Definition, names []string) string {
 	return " " + d.Word(wordClosestTool, map[string]any{"Names": strings.Join(names, " or ")})
 }
 
-// Folded is text as phrases are looked for in it: without regard to case, as strings.EqualFold has it, and with one kind of apostrophe.
-func Folded(text string) string { return strings.Map(foldRune, text) }
+// FoldCase folds text for the search of phrases: no case (as in strings.EqualFold), and one kind of apostrophe.
+func FoldCase(text string) string { return strings.Map(foldRune, text) }
 
 // foldRune is CaseFold, and one kind of apostrophe.
 func foldRune(r rune) rune {
@@ -158,7 +158,8 @@ func ValidPrincipal(s string) bool {
 	return run.IsPrincipal("user:", s) || run.IsPrincipal("group:", s)
 }
 
-// RunID is a run's id: "r" and 25 characters that follow from tenant, agent and key alone, so starting is idempotent (R1).
+// RunID is a run's id: "r" and 25 characters that follow from tenant, agent and key alone, so starting is idempotent
+// (R1).
 func RunID(tenant, agent, key string) string { return "r" + run.HashID(tenant, agent, key) }
 
 // ChildID is the id of the run that a call is: "r" and 25 characters. No key that anybody may choose leads to it.
@@ -167,8 +168,8 @@ func ChildID(tenant, agent, runID, call string) string {
 }
 
 // CallID is the id a call has in its run: the model's, if it is 1 to 64 of [A-Za-z0-9_-] and new in the run, since some
-// servers restart their ids every turn; else c<inference>-<index>, with -2, -3 and so on behind it should the model have
-// used that. used reports whether an id is taken in the run, by this reply's earlier calls too.
+// servers restart their ids every turn; else c<inference>-<index>, with -2, -3 and so on behind it should the model
+// have used that. used reports whether an id is taken in the run, by this reply's earlier calls too.
 func CallID(modelID string, used func(id string) bool, inference int64, index int) string {
 	if ValidWord(modelID) && !used(modelID) {
 		return modelID

@@ -13,16 +13,16 @@ import (
 // TextPolicy says what a reply without calls is worth.
 type TextPolicy string
 
-// The last word; the last word unless it reads as unfinished, as a deflection, or says nothing (seed 002); or never the last word, because
-// only a loop-breaking tool ends the run (seed 004). "" = final.
+// The last word; the last word unless it reads as unfinished, as a deflection, or says nothing (seed 002); or never the
+// last word, because only a loop-breaking tool ends the run (seed 004). "" = final.
 const (
 	TextFinal       TextPolicy = "final"
 	TextHeuristic   TextPolicy = "heuristic"
 	TextRequireTool TextPolicy = "require_tool"
 )
 
-// Analysis tunes TextHeuristic. Lists hold phrases that are looked for without regard to case, with * between two words for up to eight others
-// of one sentence; nil or empty = the built-in ones. The zero value of a number is its preset's.
+// Analysis tunes TextHeuristic. Lists hold phrases that are looked for without regard to case, with * between two words
+// for up to eight others of one sentence; nil or empty = the built-in ones. The zero value of a number is its preset's.
 type Analysis struct {
 	Incomplete []string `json:"incomplete,omitempty"` // a text that says so is gone on with
 	Completion []string `json:"completion,omitempty"` // a text that says so is finished, whatever else it says
@@ -96,7 +96,8 @@ type Reserve struct {
 // SummaryKind says who writes the summary of what was evicted.
 type SummaryKind string
 
-// Mechanical is a line for each message, by rule. Model is a text that the agent's model writes, mechanical where it fails.
+// Mechanical is a line for each message, by rule. Model is a text that the agent's model writes, mechanical where it
+// fails.
 const (
 	SummaryMechanical SummaryKind = "mechanical"
 	SummaryModel      SummaryKind = "model"
@@ -143,8 +144,8 @@ func (c *checker) guards(at string, g Guards) {
 	c.that(g.ToolFailures >= 0, at+".toolFailures", fmt.Sprintf("got %d, want zero or more", g.ToolFailures))
 }
 
-// Orchestrator plans a run's work with one model and carries out its steps with another before the loop begins (seed 002, ADR-009 there).
-// The zero value does not.
+// Orchestrator plans a run's work with one model and carries out its steps with another before the loop begins (seed
+// 002, ADR-009 there). The zero value does not.
 type Orchestrator struct {
 	Enabled  bool       `json:"enabled,omitempty"`
 	Planner  *ModelSpec `json:"planner,omitempty"`  // nil = the agent's own model
@@ -235,7 +236,8 @@ func (o Output) Asked(name string) OutputFormat {
 	return OutputFormat{JSON: true, Schema: o.Schema, Name: name}
 }
 
-// Unjudged reports whether the reply to action a is taken as it is: the quota is used up, and the definition's validators rest then.
+// Unjudged reports whether the reply to action a is taken as it is: the quota is used up, and the definition's
+// validators rest then.
 func (d *Definition) Unjudged(a run.Action) bool {
 	return a.Exhausted && d.Limits.Validators == ValidatorsNotExhausted
 }
@@ -257,8 +259,8 @@ type Embeddings struct {
 // EmbeddingProvider names who compares.
 type EmbeddingProvider string
 
-// Words that texts share, weighed, which needs no model; or vectors of a model of an OpenAI-compatible server or of Amazon
-// Bedrock.
+// Words that texts share, weighed, which needs no model; or vectors of a model of an OpenAI-compatible server or of
+// Amazon Bedrock.
 const (
 	EmbeddingsBM25    EmbeddingProvider = "bm25"
 	EmbeddingsOpenAI  EmbeddingProvider = "openai"
@@ -291,8 +293,9 @@ func (d *Definition) Refused(kind run.CorrectionKind, detail, text string) *run.
 	return &run.Correction{Lifecycle: run.LifecycleNudge, Text: text, Ephemeral: d.Corrections == CorrectionsEphemeral, Kind: kind, Detail: detail}
 }
 
-// Stop are the policies that stop a run (semantics 3.8). Each is off at its zero value. They are asked after every inference, in this
-// order, with its reply taken into account; the first that says so stops the run, once the calls of that reply have finished.
+// Stop are the policies that stop a run (semantics 3.8). Each is off at its zero value. They are asked after every
+// inference, in this order, with its reply taken into account; the first that says so stops the run, once the calls of
+// that reply have finished.
 type Stop struct {
 	Rounds            int           `json:"rounds,omitempty"`            // inferences of this run, whatever came back
 	Timeout           time.Duration `json:"timeout,omitempty"`           // of the run; what it waited for people and services does not count

@@ -124,11 +124,12 @@ func tireaDefaults() Definition {
 	}
 }
 
-// textNoModel is what an agent says where none of its models answers (seed 002, "on all models fail"; the words are ours).
+// textNoModel is what an agent says where none of its models answers (seed 002, "on all models fail"; the words are
+// ours).
 const textNoModel = "No model can be reached at the moment, so the task was stopped. What was done is in the list of the run's calls. Please try again later."
 
-// coworkDefaults are those of seed 002. The window is partitioned by the terms of its own example, whose figure of 17,743 remaining tokens
-// they give.
+// coworkDefaults are those of seed 002. The window is partitioned by the terms of its own example, whose figure of
+// 17,743 remaining tokens they give.
 func coworkDefaults() Definition {
 	system := 500
 	window := defaultWindow(32_768, Reserve{System: &system, Active: 9500, Output: 2000, Safety: 768})
@@ -199,8 +200,9 @@ func defaultRetry(attempts int, window time.Duration) Retry {
 	return Retry{Attempts: attempts, Backoff: 250 * time.Millisecond, MaxBackoff: 2 * time.Second, Window: window, Jitter: 20}
 }
 
-// Resolve fills what a definition written in Go leaves at its zero value from its preset, and tools' kinds and effects from
-// the defaults. It changes nothing that is set, shares d's slices where it leaves them as they are, and does not Check.
+// Resolve fills what a definition written in Go leaves at its zero value from its preset, and tools' kinds and effects
+// from the defaults. It changes nothing that is set, shares d's slices where it leaves them as they are, and does not
+// Check.
 func (d Definition) Resolve() (Definition, error) {
 	p, err := PresetDefaults(d.Preset)
 	if err != nil {

@@ -39,7 +39,8 @@ func (d *Definition) SaySection(s Section, dot map[string]any) (string, error) {
 	return strings.TrimSpace(said), nil
 }
 
-// PromptDot is what every section may show: what a system text may, and the rules that hold for models of these dialects.
+// PromptDot is what every section may show: what a system text may, and the rules that hold for models of these
+// dialects.
 func (d *Definition) PromptDot(data SystemData, asked []Dialect) (map[string]any, error) {
 	dot, err := systemDot(*d, data)
 	if err != nil {
@@ -72,8 +73,8 @@ func WithParagraph(first, second string) string {
 	return Paragraphs(first, second)
 }
 
-// Prompted is r with what its sections say to the model that is asked: System has all of its words, Turn those that are to stand before the
-// newest user turn. r is left as it is. Doing it again changes nothing.
+// Prompted is r with what its sections say to the model that is asked: System has all of its words, Turn those that are
+// to stand before the newest user turn. r is left as it is. Doing it again changes nothing.
 func (r Request) Prompted() Request {
 	said := r.Prompts[cmp.Or(r.Model.Dialect, DialectNative)]
 	r.Prompts = nil
@@ -81,21 +82,21 @@ func (r Request) Prompted() Request {
 	return r
 }
 
-// withTurn is a prompted request with the turn's words as a message, before the words of the newest user turn. Results of tools and their
-// media, which providers want first, stand before it.
+// withTurn is a prompted request with the turn's words as a message, before the words of the newest user turn. Results
+// of tools and their media, which providers want first, stand before it.
 func (r Request) withTurn() Request {
 	if r.Turn == "" {
 		return r
 	}
-	at := turnPlace(r.Messages)
+	at := turnIndex(r.Messages)
 	messages := make([]run.Message, 0, len(r.Messages)+1)
 	messages = append(append(messages, r.Messages[:at]...), r.Once(r.Turn))
 	r.Messages, r.Turn = append(messages, r.Messages[at:]...), ""
 	return r
 }
 
-// turnPlace is where in the newest user turn the turn's words stand; behind a conversation whose newest words are the model's.
-func turnPlace(messages []run.Message) int {
+// turnIndex returns where the turn's words stand in the newest user turn, or len(messages) if there is none.
+func turnIndex(messages []run.Message) int {
 	begin := len(messages)
 	for begin > 0 && messages[begin-1].Role == run.RoleUser {
 		begin--
@@ -114,8 +115,8 @@ func turnPlace(messages []run.Message) int {
 	return at
 }
 
-// Prompt arranges the sections that stand around the agent's own words (seed 004), where the preset or the dialect has any, and names the
-// code that gives two of them what they say.
+// Prompt arranges the sections that stand around the agent's own words (seed 004), where the preset or the dialect has
+// any, and names the code that gives two of them what they say.
 type Prompt struct {
 	Order    PromptOrder       `json:"order,omitempty"`
 	Sections map[string]string `json:"sections,omitempty"` // templates instead of the built-in ones, by name; "" leaves a section out
@@ -126,15 +127,16 @@ type Prompt struct {
 // PromptOrder is where sections stand.
 type PromptOrder string
 
-// The seed's order, in which tools and rules stand in the turn's message; or that of its code, in which everything stands in the system
-// message. "" = seed.
+// The seed's order, in which tools and rules stand in the turn's message; or that of its code, in which everything
+// stands in the system message. "" = seed.
 const (
 	PromptSeed PromptOrder = "seed"
 	PromptCode PromptOrder = "code"
 )
 
-// loops reports whether an agent works by the rules of seed 004: no reply without a call is its last word, or one of its models calls tools
-// in tags. Only such an agent has built-in sections beside its own words and what its hooks give.
+// loops reports whether an agent works by the rules of seed 004: no reply without a call is its last word, or one of
+// its models calls tools in tags. Only such an agent has built-in sections beside its own words and what its hooks
+// give.
 func (d *Definition) loops() bool { return d.Text == TextRequireTool || d.WritesCalls() }
 
 // Dialects are those of the chain's models, each once.
@@ -171,7 +173,7 @@ func (c *checker) prompt(at string, d *Definition) {
 	oneOf(c, at+".order", cmp.Or(p.Order, PromptSeed), PromptSeed, PromptCode)
 	for _, name := range slices.Sorted(maps.Keys(p.Sections)) {
 		path := at + ".sections." + name
-		s, ok := sectionOf(name)
+		s, ok := parseSection(name)
 		if !ok {
 			names := make([]string, len(sections))
 			for i, s := range sections {

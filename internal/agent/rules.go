@@ -157,12 +157,14 @@ func (c *checker) principals(at string, ps []string) {
 	}
 }
 
-// Advises reports whether tools of the definition may be flagged: an advisory policy that names a tool to ask for approvals with.
+// Advises reports whether tools of the definition may be flagged: an advisory policy that names a tool to ask for
+// approvals with.
 func (d *Definition) Advises() bool {
 	return d.Permission.Mode == ModeAdvisory && d.Permission.ApprovalTool != ""
 }
 
-// Unheard are the calls of the approval tool whose answers the model has not seen yet: what they say counts from its next inference on.
+// Unheard are the calls of the approval tool whose answers the model has not seen yet: what they say counts from its
+// next inference on.
 func (d *Definition) Unheard(s *run.AgentState) []run.Call {
 	if !d.Advises() {
 		return nil
@@ -218,8 +220,9 @@ func ParseCondition(words string) (run.Condition, error) {
 	return c, problems.err()
 }
 
-// Current is what the deployment says now of a run's agent, and of those that delegated the run: policy that was tightened while the run was
-// parked holds for it, too (A17). The stricter of pinned and current wins, so nothing in it ever widens what is pinned.
+// Current is what the deployment says now of a run's agent, and of those that delegated the run: policy that was
+// tightened while the run was parked holds for it, too (A17). The stricter of pinned and current wins, so nothing in it
+// ever widens what is pinned.
 type Current struct {
 	Permission Permission   // the agent's own
 	Tools      []string     // original names of the tools that it has; one that it has no more is disabled
@@ -246,14 +249,14 @@ func (d *Definition) AsPinned() *Definition {
 // Validator checks arguments against a tool's schema. Its error text is fit for the model.
 type Validator func(t ToolSpec, args json.RawMessage) error
 
-// Once reports whether a grant of a tool is used up by one claim: where decisions are of calls, it stands for the one call that the
-// model makes again, unless it stands for that very call for good.
+// Once reports whether a grant of a tool is used up by one claim: where decisions are of calls, it stands for the one
+// call that the model makes again, unless it stands for that very call for good.
 func (p Permission) Once() bool {
 	return p.Grants == GrantsOnce || p.Scope != ScopeTool && p.Grants != GrantsStanding
 }
 
-// Precondition is what a call depends on: a call of a tool that reads. What it gives is shown to whoever is asked about the call, and read again
-// right before the call runs; where it has changed, people are asked anew.
+// Precondition is what a call depends on: a call of a tool that reads. What it gives is shown to whoever is asked about
+// the call, and read again right before the call runs; where it has changed, people are asked anew.
 type Precondition struct {
 	Tool    string          `json:"tool"`              // original name, of the same agent, of effect read
 	Args    json.RawMessage `json:"args,omitempty"`    // an object; objects that are {"args": "/pointer"} take the value there of the call's arguments

@@ -23,9 +23,10 @@ type SystemData struct {
 	Exhausted    bool
 }
 
-// RenderSystem builds the system text of a run: a Template over .Date, .Run, .Agent, .Caller (the agent that
-// delegated the run; empty where nobody did), .Input (numbers keep their digits), .Tools (Name as the model knows it, Description), .Interactions (Current, Max, Exhausted) and, where the text is built for every
-// inference, .Now. A missing key is an error.
+// RenderSystem builds the system text of a run: a Template over .Date, .Run, .Agent, .Caller (the agent that delegated
+// the run; empty where nobody did), .Input (numbers keep their digits), .Tools (Name as the model knows it,
+// Description), .Interactions (Current, Max, Exhausted) and, where the text is built for every inference, .Now. A
+// missing key is an error.
 func RenderSystem(d Definition, data SystemData) (string, error) {
 	t, err := parseTemplate(systemName, d.System)
 	if err != nil {
@@ -71,8 +72,8 @@ func ToolDots(tools []ToolSpec) []any {
 	return dots
 }
 
-// checkedSystem is data for a text that is tried before there is a run.
-func checkedSystem(built SystemPrompt) SystemData {
+// sampleSystem is data for a text that is checked before there is a run.
+func sampleSystem(built SystemPrompt) SystemData {
 	data := SystemData{Date: "2026-01-01", Run: "r", Interactions: run.Interactions{Max: 1}}
 	if built == SystemEveryInference {
 		data.Now = "2026-01-01T00:00:00Z"
@@ -80,9 +81,9 @@ func checkedSystem(built SystemPrompt) SystemData {
 	return data
 }
 
-// CheckSystem finds what can be known to be wrong with a system text before there is a run: syntax, names that don't exist,
-// and, where the text does not depend on .Input, everything else. {{define}}d templates are checked only if it doesn't. What exists
-// depends on when the text is built.
+// CheckSystem finds what can be known to be wrong with a system text before there is a run: syntax, names that don't
+// exist, and, where the text does not depend on .Input, everything else. {{define}}d templates are checked only if it
+// doesn't. What exists depends on when the text is built.
 func CheckSystem(text string, built SystemPrompt) error {
 	t, err := parseTemplate(systemName, text)
 	if err != nil {
@@ -96,7 +97,7 @@ func CheckSystem(text string, built SystemPrompt) error {
 	if v.input || len(t.Templates()) > 1 {
 		return nil
 	}
-	_, err = RenderSystem(Definition{Name: "check", System: text, Tools: []ToolSpec{{Name: "tool"}}}, checkedSystem(built))
+	_, err = RenderSystem(Definition{Name: "check", System: text, Tools: []ToolSpec{{Name: "tool"}}}, sampleSystem(built))
 	return err
 }
 
@@ -186,8 +187,8 @@ func (v *rootFields) name(name string) {
 	}
 }
 
-// ModelFacing is the tool as a model is told of it: its schema has no correlation field, which is written in when a service is called
-// (seed 000). t stays as it is, and is what is pinned.
+// ModelFacing is the tool as a model is told of it: its schema has no correlation field, which is written in when a
+// service is called (seed 000). t stays as it is, and is what is pinned.
 func (t ToolSpec) ModelFacing() ToolSpec {
 	if !bytes.Contains(t.Schema, []byte("parentSubject")) && !bytes.Contains(t.Schema, []byte(`\u`)) {
 		return t
@@ -200,7 +201,8 @@ func (t ToolSpec) ModelFacing() ToolSpec {
 	return t
 }
 
-// withoutParentIn is a schema of an object without the correlation field, in the order and with the digits of the original.
+// withoutParentIn is a schema of an object without the correlation field, in the order and with the digits of the
+// original.
 func withoutParentIn(schema json.RawMessage) (json.RawMessage, error) {
 	return editMembers(schema, func(key string, value json.RawMessage) (json.RawMessage, error) {
 		switch {
@@ -234,7 +236,8 @@ func withoutParentName(list json.RawMessage) (json.RawMessage, error) {
 	}
 }
 
-// ValidArguments checks arguments as valid does, without the correlation field in schema or arguments: the model is not asked for it.
+// ValidArguments checks arguments as valid does, without the correlation field in schema or arguments: the model is not
+// asked for it.
 func ValidArguments(valid Validator, t ToolSpec, args json.RawMessage) error {
 	facing := t.ModelFacing()
 	if bytes.Equal(facing.Schema, t.Schema) {
@@ -246,7 +249,8 @@ func ValidArguments(valid Validator, t ToolSpec, args json.RawMessage) error {
 	return valid(facing, args)
 }
 
-// Section is a part of the prompt around an agent's own words (seed 004, "Prompt Building Process"). Its text is a Template.
+// Section is a part of the prompt around an agent's own words (seed 004, "Prompt Building Process"). Its text is a
+// Template.
 type Section struct {
 	Name  string // also its tag: the text stands between <name> and </name>
 	About string
@@ -307,7 +311,7 @@ const textToolRules = `{{if .ToolRequired}}{{if .OneTool}}- Call exactly one too
 - Call only tools that are listed, with arguments that fit their schemas.
 - Do not name tools to the user: say what you do, not what it is called.`
 
-func sectionOf(name string) (Section, bool) {
+func parseSection(name string) (Section, bool) {
 	i := slices.IndexFunc(sections, func(s Section) bool { return s.Name == name })
 	if i < 0 {
 		return Section{}, false
@@ -320,7 +324,7 @@ func InOrder(o PromptOrder, turn bool) []Section {
 	var list []Section
 	for i, s := range sections {
 		if o == PromptCode {
-			s, _ = sectionOf(codeOrder[i])
+			s, _ = parseSection(codeOrder[i])
 		}
 		if s.Turn == turn {
 			list = append(list, s)
@@ -356,7 +360,7 @@ func (s Section) check(text string, built SystemPrompt) error {
 	if v.input || len(t.Templates()) > 1 {
 		return nil
 	}
-	dot, err := systemDot(Definition{Name: "check", Tools: []ToolSpec{{Name: "tool"}}}, checkedSystem(built))
+	dot, err := systemDot(Definition{Name: "check", Tools: []ToolSpec{{Name: "tool"}}}, sampleSystem(built))
 	if err != nil {
 		return fmt.Errorf("check section: %w", err)
 	}

@@ -30,23 +30,23 @@ func parseTemplate(name, text string) (*template.Template, error) {
 		uses[defined.Name()] = v.templates
 	}
 	for _, used := range slices.Sorted(maps.Keys(uses)) {
-		if leadsTo(uses, used, used, map[string]bool{}) {
+		if usesTemplate(uses, used, used, map[string]bool{}) {
 			return nil, fmt.Errorf("template: %s: %q uses itself by {{template}}; want {{range}} instead", name, used)
 		}
 	}
 	return t, nil
 }
 
-// leadsTo reports whether a template uses another one, itself or by those that it uses. It adds to seen what it has
-// looked at.
-func leadsTo(uses map[string][]string, from, to string, seen map[string]bool) bool {
+// usesTemplate reports whether a template uses another one, directly or indirectly. It adds to seen the templates it
+// has visited.
+func usesTemplate(uses map[string][]string, from, to string, seen map[string]bool) bool {
 	for _, used := range uses[from] {
 		if used == to {
 			return true
 		}
 		if !seen[used] {
 			seen[used] = true
-			if leadsTo(uses, used, to, seen) {
+			if usesTemplate(uses, used, to, seen) {
 				return true
 			}
 		}
@@ -80,8 +80,8 @@ func (b *boundedText) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
-// TemplatePart is a piece of a template of a tool that is somewhere else: a text, or what stands in its place when a call goes out.
-// At most one of Secret and Arg is set; with neither, Text stands for itself.
+// TemplatePart is a piece of a template of a tool that is somewhere else: a text, or what stands in its place when a
+// call goes out. At most one of Secret and Arg is set; with neither, Text stands for itself.
 type TemplatePart struct {
 	Text   string
 	Secret string // name of a secret: ${secret:NAME}
@@ -94,13 +94,14 @@ const secretOpen = "${secret:"
 // maxSecretName is how long a secret's name may be, in bytes.
 const maxSecretName = 64
 
-// ValidSecretName reports whether a secret may have that name: 1 to 64 letters, digits, '_', '-' and '.', not dots alone.
+// ValidSecretName reports whether a secret may have that name: 1 to 64 letters, digits, '_', '-' and '.', not dots
+// alone.
 func ValidSecretName(name string) bool {
-	return len(name) <= maxSecretName && strings.Trim(name, ".") != "" && onlyOf(name, "_-.")
+	return len(name) <= maxSecretName && strings.Trim(name, ".") != "" && hasOnly(name, "_-.")
 }
 
-// onlyOf reports whether s has nothing but letters and digits of ASCII and the others.
-func onlyOf(s, others string) bool {
+// hasOnly reports whether s consists of ASCII letters, digits and the characters of others.
+func hasOnly(s, others string) bool {
 	return !strings.ContainsFunc(s, func(c rune) bool {
 		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune(others, c)
 	})
@@ -167,7 +168,7 @@ func argParts(text string) []TemplatePart {
 const maxArg = 128
 
 func validArg(name string) bool {
-	return name != "" && len(name) <= maxArg && onlyOf(name, "_-.$@[]") && !strings.HasPrefix(name, "-")
+	return name != "" && len(name) <= maxArg && hasOnly(name, "_-.$@[]") && !strings.HasPrefix(name, "-")
 }
 
 // RequestURL is an HTTPTool's URL taken apart: what is fixed, and templates.
@@ -214,7 +215,8 @@ func (h *HTTPTool) Request() (RequestURL, error) {
 	return u, nil
 }
 
-// HasBody reports whether a request of the method has a body that nobody wrote down: the arguments that nothing else takes.
+// HasBody reports whether a request of the method has a body that nobody wrote down: the arguments that nothing else
+// takes.
 func (h *HTTPTool) HasBody() bool {
 	return h.Body == nil && (h.Method == "POST" || h.Method == "PUT" || h.Method == "PATCH")
 }
@@ -225,8 +227,8 @@ type UndoPlace struct {
 	Pointer string
 }
 
-// placeIn reads {"result": "/pointer"} and {"args": "/pointer"}; false for any other value.
-func placeIn(raw json.RawMessage) (UndoPlace, bool) {
+// parseUndoPlace parses {"result": "/pointer"} and {"args": "/pointer"}. It returns false for any other value.
+func parseUndoPlace(raw json.RawMessage) (UndoPlace, bool) {
 	if jsonx.JSONKind(raw) != '{' {
 		return UndoPlace{}, false
 	}
@@ -242,9 +244,10 @@ func placeIn(raw json.RawMessage) (UndoPlace, bool) {
 	return UndoPlace{}, false
 }
 
-// FilledUndo is the template of an undo's arguments with what find gives for its places. The order of keys and the spelling of values stay.
+// FilledUndo is the template of an undo's arguments with what find gives for its places. The order of keys and the
+// spelling of values stay.
 func FilledUndo(template json.RawMessage, find func(UndoPlace) (json.RawMessage, error)) (json.RawMessage, error) {
-	if p, ok := placeIn(template); ok {
+	if p, ok := parseUndoPlace(template); ok {
 		return find(p)
 	}
 	fill := func(v json.RawMessage) (json.RawMessage, error) { return FilledUndo(v, find) }
@@ -275,7 +278,7 @@ func checkUndoArgs(template json.RawMessage, hasResult bool) error {
 	if err != nil || jsonx.JSONKind(compact) != '{' {
 		return errors.New("got something else, want a mapping")
 	}
-	if _, is := placeIn(compact); is {
+	if _, is := parseUndoPlace(compact); is {
 		return errors.New("got one place for all arguments, want a mapping of arguments")
 	}
 	_, err = FilledUndo(compact, func(p UndoPlace) (json.RawMessage, error) {

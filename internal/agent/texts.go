@@ -29,8 +29,8 @@ func TextDropped(d *Definition, calls []ReplyCall) string {
 	return d.Word(wordDropped, map[string]any{"Tools": strings.Join(names, ", ")})
 }
 
-// What the model is told when a call did not simply run. These texts are copied into the journal when they are used, so a
-// change here changes no run that has happened.
+// What the model is told when a call did not simply run. These texts are copied into the journal when they are used, so
+// a change here changes no run that has happened.
 const (
 	TextRunEnded    = "The run ended before this call was carried out. It had no effect."
 	TextOutcomeLost = "The run ended while this call was under way. Nobody can say whether it took effect."
@@ -49,7 +49,8 @@ func TextUnknownTool(tool string, d *Definition) string {
 	return fmt.Sprintf("There is no tool %s. The tools are: %s.", strconv.Quote(tool), strings.Join(names, ", ")) + textClosest(d, Closest(tool, names))
 }
 
-// TextPatchRefused tells the model that a tool ran and that what it wanted changed of the run's state is not; what the tool said follows.
+// TextPatchRefused tells the model that a tool ran and that what it wanted changed of the run's state is not; what the
+// tool said follows.
 func TextPatchRefused(tool string, err error) string {
 	return tool + " ran, but what it changed of the run's state was refused: " + err.Error() + "\n"
 }
@@ -106,8 +107,8 @@ func TextPlaceholder(c run.Call) string {
 		"go on with what does not depend on it, or say what is still open."
 }
 
-// textLate names, behind the conversation, the calls whose results have just taken the place of placeholders farther up.
-func textLate(messages []run.Message, calls []string) string {
+// textLateResults lists, at the end of the conversation, the calls whose results have just replaced placeholders.
+func textLateResults(messages []run.Message, calls []string) string {
 	tools := map[string]string{}
 	for _, m := range messages {
 		if u, ok := m.Block.(run.ToolUse); ok {
@@ -126,7 +127,8 @@ func TextTimeout(tool string) string {
 	return tool + " ran out of time."
 }
 
-// TextNothing stands for what a tool gave that gave nothing (seed 000): a model that reads an empty result may take it for a fault.
+// TextNothing stands for what a tool gave that gave nothing (seed 000): a model that reads an empty result may take it
+// for a fault.
 func TextNothing(tool string) string {
 	return tool + " ran and gave no response."
 }
@@ -178,7 +180,8 @@ func TextInterrupted(stage, by, note string) string {
 // maxSchemaShown bounds a schema in a correction, in bytes. A model that needs a longer one has it from the request.
 const maxSchemaShown = 4096
 
-// TextOutputRefused tells the model why its last word was not accepted, in the form of seed 000, and what is wanted instead.
+// TextOutputRefused tells the model why its last word was not accepted, in the form of seed 000, and what is wanted
+// instead.
 func TextOutputRefused(d *Definition, err error) string {
 	schema := d.Output.Schema
 	text := struct {

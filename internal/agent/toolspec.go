@@ -52,8 +52,9 @@ type ToolSpec struct {
 	Precondition *Precondition `json:"precondition,omitempty"` // what a call that people are asked about depends on; nil = nothing in particular
 }
 
-// AnsweredLater reports whether a call of t is sent out and its answer comes in by itself, perhaps days later: it is claimed whatever its
-// effect, suspended once it is out, and never of unknown outcome, since it goes out again under the same id (ADR 3).
+// AnsweredLater reports whether a call of t is sent out and its answer comes in by itself, perhaps days later: it is
+// claimed whatever its effect, suspended once it is out, and never of unknown outcome, since it goes out again under
+// the same id (ADR 3).
 func (t ToolSpec) AnsweredLater() bool {
 	return t.Kind == KindService || t.Kind == KindAgent || t.Kind == KindLambda && t.Lambda != nil && t.Lambda.Async
 }
@@ -92,7 +93,7 @@ const (
 // nil as s is one in whose conversation nothing stands.
 func (d *Definition) Builtins(s *run.AgentState) []ToolSpec {
 	tools := d.LoopBreaking()
-	if t, ok := d.readMore(); ok && s != nil && cutResults(s) {
+	if t, ok := d.readMoreTool(); ok && s != nil && hasCutResults(s) {
 		tools = append(tools, t)
 	}
 	return tools
@@ -107,16 +108,16 @@ func (d *Definition) builtin(is func(ToolSpec) bool) (ToolSpec, bool) {
 	return ToolSpec{}, false
 }
 
-// reserved are the names of tools that d's own may not have.
-func (d *Definition) reserved() []string {
+// reservedNames returns the names that d's own tools may not have.
+func (d *Definition) reservedNames() []string {
 	if d.Text == TextRequireTool {
 		return LoopBreaking
 	}
 	return nil
 }
 
-// LoopBreaking are the loop-breaking tools that d offers. Where the output has to be JSON, only a completion gives it: questions and words
-// are none.
+// LoopBreaking are the loop-breaking tools that d offers. Where the output has to be JSON, only a completion gives it:
+// questions and words are none.
 func (d *Definition) LoopBreaking() []ToolSpec {
 	if d.Text != TextRequireTool {
 		return nil
@@ -161,8 +162,8 @@ func (d *Definition) BreaksLoop(tool string) bool {
 // MaxResult is how many bytes of a result's text are taken, whatever its tool says.
 const MaxResult = 8 << 20
 
-// contracts are services that people stand behind, with the forms of seed 003: an agent names them, and whoever serves their events
-// answers in the form that the description gives.
+// contracts are services that people stand behind, with the forms of seed 003: an agent names them, and whoever serves
+// their events answers in the form that the description gives.
 var contracts = []ToolSpec{
 	{
 		Name: "human_review", Kind: KindService, Effect: run.EffectIdempotent, Priority: 2,
@@ -178,8 +179,8 @@ var contracts = []ToolSpec{
 	},
 }
 
-// Contract finds a service that needs no schema of the agent's own: human_review {source {alias?, id}, prompt}, whose answer is
-// {response}, and tool_approval {message, tools}, whose answer is {approvals: [{tool, value, comments?}]}.
+// Contract finds a service that needs no schema of the agent's own: human_review {source {alias?, id}, prompt}, whose
+// answer is {response}, and tool_approval {message, tools}, whose answer is {approvals: [{tool, value, comments?}]}.
 func Contract(name string) (ToolSpec, bool) {
 	i := slices.IndexFunc(contracts, func(t ToolSpec) bool { return t.Name == name })
 	if i < 0 {
@@ -188,8 +189,8 @@ func Contract(name string) (ToolSpec, bool) {
 	return contracts[i], true
 }
 
-// MCPServer is a server of tools by the Model Context Protocol. Its tools are not part of the definition an agent is written as: they are
-// listed when a run begins, and the definition that the run is pinned to from then on has them.
+// MCPServer is a server of tools by the Model Context Protocol. Its tools are not part of the definition an agent is
+// written as: they are listed when a run begins, and the definition that the run is pinned to from then on has them.
 type MCPServer struct {
 	Name    string            `json:"name"`              // [a-z0-9][a-z0-9_-]*; the first part of its tools' names
 	Command []string          `json:"command,omitempty"` // a program on this machine that speaks over its standard streams; a deployed function refuses it
@@ -209,7 +210,8 @@ type MCPServer struct {
 	Optional bool `json:"optional,omitempty"` // a run goes on without its tools where it cannot be listed; else that ends the run
 }
 
-// MCPPattern is what an agent's author says of the tools of a server whose names match. What the server says of them is a hint at most.
+// MCPPattern is what an agent's author says of the tools of a server whose names match. What the server says of them is
+// a hint at most.
 type MCPPattern struct {
 	Match    string        `json:"match"`            // the server's own name; * stands for any characters
 	Effect   run.Effect    `json:"effect,omitempty"` // "" = non_idempotent
@@ -248,8 +250,8 @@ type MCPHints struct {
 // MaxMessageMedia is how many media one message may hold.
 const MaxMessageMedia = 100
 
-// Program is the name of the first MCP server of d that is a program on the machine it runs on. False where there is none: then d runs in
-// a deployed function.
+// Program is the name of the first MCP server of d that is a program on the machine it runs on. False where there is
+// none: then d runs in a deployed function.
 func (d *Definition) Program() (server string, needed bool) {
 	for _, s := range d.MCP {
 		if len(s.Command) > 0 {
@@ -259,8 +261,8 @@ func (d *Definition) Program() (server string, needed bool) {
 	return "", false
 }
 
-// Remote reports whether a tool's calls are carried out somewhere else, by what its description says alone: no code of the deployment
-// runs them.
+// Remote reports whether a tool's calls are carried out somewhere else, by what its description says alone: no code of
+// the deployment runs them.
 func (k ToolKind) Remote() bool {
 	return k == KindMCP || k == KindLambda || k == KindHTTP
 }
@@ -272,8 +274,8 @@ type MCPTool struct {
 	Digest string `json:"digest"` // of the server's definition of the tool: name, description, schemas and annotations
 }
 
-// HTTPTool is a request that a tool makes. Templates hold {name} for the value at that top-level key of the arguments, and
-// ${secret:NAME} for a secret, which is put in when the request is sent and is never stored.
+// HTTPTool is a request that a tool makes. Templates hold {name} for the value at that top-level key of the arguments,
+// and ${secret:NAME} for a secret, which is put in when the request is sent and is never stored.
 type HTTPTool struct {
 	Method  string            `json:"method"`            // upper case
 	URL     string            `json:"url"`               // a template in its path and query; scheme and host are fixed
@@ -298,8 +300,8 @@ type Delegate struct {
 	USD    run.USD `json:"usd,omitempty"`    // likewise
 }
 
-// ToolRetry says how often a call is entered again in one invocation after an error of infrastructure. Only calls of effect read or
-// idempotent are. The zero value is one attempt.
+// ToolRetry says how often a call is entered again in one invocation after an error of infrastructure. Only calls of
+// effect read or idempotent are. The zero value is one attempt.
 type ToolRetry struct {
 	Attempts   int           `json:"attempts,omitempty"`   // in all; 0 and 1 = one
 	Backoff    time.Duration `json:"backoff,omitempty"`    // before the second; doubled for each one after it
@@ -312,8 +314,8 @@ type Undo struct {
 	Args json.RawMessage `json:"args,omitempty"` // an object; strings that are {"result": "/pointer"} or {"args": "/pointer"} objects take the value there
 }
 
-// Again says how long to wait before a call of effect e is entered again that an error of infrastructure has ended for the n-th time, from
-// 1; false where it is not: n attempts are all it has, or the call may not be repeated.
+// Again says how long to wait before a call of effect e is entered again that an error of infrastructure has ended for
+// the n-th time, from 1; false where it is not: n attempts are all it has, or the call may not be repeated.
 func (r ToolRetry) Again(e run.Effect, n int) (time.Duration, bool) {
 	if n >= r.Attempts || e != run.EffectRead && e != run.EffectIdempotent {
 		return 0, false
@@ -337,8 +339,8 @@ const ReadMore = "read_more"
 // KeepsWhole reports whether results that are cut are kept, so that the model can read on in them.
 func (d *Definition) KeepsWhole() bool { return d.Context.KeepWhole && d.Context.TruncateResult > 0 }
 
-// readMore is the tool, if the agent has it. It reads what is on record and nothing else.
-func (d *Definition) readMore() (ToolSpec, bool) {
+// readMoreTool returns the tool, if the agent has it. The tool reads stored results only.
+func (d *Definition) readMoreTool() (ToolSpec, bool) {
 	if !d.KeepsWhole() {
 		return ToolSpec{}, false
 	}
@@ -353,8 +355,8 @@ func (d *Definition) readMore() (ToolSpec, bool) {
 	}, true
 }
 
-// cutResults reports whether a result stands in the conversation of which the rest can be read.
-func cutResults(s *run.AgentState) bool {
+// hasCutResults reports whether the conversation holds a result whose rest can be read.
+func hasCutResults(s *run.AgentState) bool {
 	for _, m := range s.Messages.All() {
 		if r, ok := m.Block.(run.ToolResult); ok && r.Whole != nil {
 			return true
@@ -366,7 +368,7 @@ func cutResults(s *run.AgentState) bool {
 // EveryBuiltin are all tools that d may ever offer behind its own.
 func (d *Definition) EveryBuiltin() []ToolSpec {
 	tools := d.LoopBreaking()
-	if t, ok := d.readMore(); ok {
+	if t, ok := d.readMoreTool(); ok {
 		tools = append(tools, t)
 	}
 	return tools

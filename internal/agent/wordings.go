@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// Wording is a text that a policy says to a model or to people, as it is configured by its key. The text is a Template over its fields.
+// Wording is a text that a policy says to a model or to people, as it is configured by its key. The text is a Template
+// over its fields.
 type Wording struct {
 	Key     string
 	About   string
@@ -44,8 +45,8 @@ func wordingOf(key string) (Wording, bool) {
 	return wordings[i], true
 }
 
-// Word is the text of a wording under d, with its fields. Check has executed it with every field; where it fails all the same, it is said as
-// it is written.
+// Word is the text of a wording under d, with its fields. Check has executed it with every field; where it fails all
+// the same, it is said as it is written.
 func (d *Definition) Word(key string, fields map[string]any) string {
 	w, _ := wordingOf(key)
 	text, own := d.Wording[key]
@@ -193,7 +194,8 @@ var wordingsOfContext = []Wording{
 	},
 }
 
-// Saying is word for a text that is said often: it is read once. Like word, it says the text as it is written where it fails.
+// Saying is word for a text that is said often: it is read once. Like word, it says the text as it is written where it
+// fails.
 func (d *Definition) Saying(key string) func(fields map[string]any) string {
 	w, _ := wordingOf(key)
 	text, own := d.Wording[key]

@@ -241,13 +241,11 @@ func decodeStanding(tenant string, it store.Item) (Standing, error) {
 	if err != nil {
 		return g, err
 	}
-	if _, ok := it.Attrs[usedAttr]; ok { // one of before grants were counted has none
-		n, err := it.Number(usedAttr)
-		if err != nil {
-			return g, err
-		}
-		g.Used = int(n)
+	used, err := it.Number(usedAttr)
+	if err != nil {
+		return g, err
 	}
+	g.Used = int(used)
 	switch {
 	case it.Key != standingKey(tenant, g.Agent, g.Tool, g.Digest):
 		return g, store.Damaged(it.Key, "agent, tool and digest: want those of the key")

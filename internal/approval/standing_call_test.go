@@ -213,7 +213,7 @@ func TestRevokeManyStandingGrants(t *testing.T) {
 			require.NoError(t, r.table.Write(r.ctx, store.Op{Kind: store.Put, Item: store.Item{
 				Key: store.Key{PK: "T#" + tenant + "#GRANT#clerk", SK: "refund#" + of.Digest}, Body: body,
 				Index: "T#" + tenant + "#GRANTS", IndexSort: "clerk#refund#" + of.Digest,
-				Attrs: map[string]store.Value{"approval": store.Str(of.Approval), "expires": store.Num(of.Expires.UnixMilli()), "revoked": store.Num(0)},
+				Attrs: map[string]store.Value{"approval": store.Str(of.Approval), "expires": store.Num(of.Expires.UnixMilli()), "revoked": store.Num(0), "used": store.Num(0)},
 			}}))
 		}
 		require.Len(t, r.standing(), 2*store.MaxOps+1)

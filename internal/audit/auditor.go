@@ -16,8 +16,8 @@ type Journal interface {
 	Before(ctx context.Context, tenant, run string, seq int64) (run.AgentState, error)
 }
 
-// Auditor derives records from what is durable: a run's journal and the requests that it names. All fields are required. Safe for concurrent use,
-// and several of them may audit the same run: each fact makes one record.
+// Auditor derives records from what is durable: a run's journal and the requests that it names. All fields are
+// required. Safe for concurrent use, and several of them may audit the same run: each fact makes one record.
 type Auditor struct {
 	Table   store.Table
 	Journal Journal
@@ -31,8 +31,9 @@ const (
 	maxMoved = 30
 )
 
-// Run audits what has happened to a run since it was last audited: of each run, records stand in the order of its journal, and what people said
-// on an open request behind that of the entries there are. A run that does not exist is store.ErrNoRun. After any error it may be called again.
+// Run audits what has happened to a run since it was last audited: of each run, records stand in the order of its
+// journal, and what people said on an open request behind that of the entries there are. A run that does not exist is
+// store.ErrNoRun. After any error it may be called again.
 func (a *Auditor) Run(ctx context.Context, tenant, run string) error {
 	for moved := 0; ; {
 		more, err := a.advance(ctx, tenant, run)

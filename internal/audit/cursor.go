@@ -10,7 +10,8 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// cursor is how far a run's facts are audited. Its item has the version of its last change, which every change is conditional on.
+// cursor is how far a run's facts are audited. Its item has the version of its last change, which every change is
+// conditional on.
 type cursor struct {
 	Tenant string   `json:"tenant"`
 	Run    string   `json:"run"`
@@ -91,8 +92,8 @@ func (c cursor) op() (store.Op, error) {
 	return op, nil
 }
 
-// commit appends the records, and with the last of them moves the cursor on. errMoved where somebody else has: then what they have kept is
-// kept, and the rest is to be planned again.
+// commit appends the records, and with the last of them moves the cursor on. errMoved where somebody else has: then
+// what they have kept is kept, and the rest is to be planned again.
 func (a *Auditor) commit(ctx context.Context, next cursor, records []Record) error {
 	op, err := next.op()
 	if err != nil {

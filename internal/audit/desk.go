@@ -22,9 +22,10 @@ type Decisions interface {
 	Reply(ctx context.Context, w approval.Word) (approval.Approval, error)
 }
 
-// Desk is a desk whose decisions are audited: what was decided by Run, once the run is awake, and who was refused by a record of its own. What the
-// next desk answers is what it answers: that an audit cannot be kept, or takes longer than Patience, is warned of and left to the sweep.
-// All fields but Run, Warn and Patience are required. Safe for concurrent use.
+// Desk is a desk whose decisions are audited: what was decided by Run, once the run is awake, and who was refused by a
+// record of its own. What the next desk answers is what it answers: that an audit cannot be kept, or takes longer than
+// Patience, is warned of and left to the sweep. All fields but Run, Warn and Patience are required. Safe for concurrent
+// use.
 type Desk struct {
 	Next     Decisions
 	Recorder Recorder
@@ -54,8 +55,8 @@ func (d *Desk) Settle(ctx context.Context, o approval.Outcome) (approval.Approva
 	return a, err
 }
 
-// Direct finds what a decision is about at the next desk. Only who is refused a request that is there leaves a record: what else a target says
-// is anybody's text.
+// Direct finds what a decision is about at the next desk. Only who is refused a request that is there leaves a record:
+// what else a target says is anybody's text.
 func (d *Desk) Direct(ctx context.Context, s *run.AgentState, r approval.Directive) (func(ctx context.Context) error, error) {
 	carry, err := d.Next.Direct(ctx, s, r)
 	if err != nil {
@@ -103,7 +104,8 @@ func (d *Desk) Revoke(ctx context.Context, r approval.Revocation) error {
 	return err
 }
 
-// refusals say why a decision was not taken. What is not among them is nobody's decision: there is no such request, or it could not be read.
+// refusals say why a decision was not taken. What is not among them is nobody's decision: there is no such request, or
+// it could not be read.
 var refusals = []struct {
 	err error
 	why string
@@ -112,8 +114,8 @@ var refusals = []struct {
 	{approval.ErrExpired, "the request had expired"},
 }
 
-// refused keeps that a decision was not taken: one record a person, request, action and reason, so that who is refused again and again fills
-// nothing.
+// refused keeps that a decision was not taken: one record a person, request, action and reason, so that who is refused
+// again and again fills nothing.
 func (d *Desk) refused(ctx context.Context, tenant string, err error, r Record) {
 	for _, refusal := range refusals {
 		if errors.Is(err, refusal.err) {
@@ -144,8 +146,8 @@ const (
 	leastPatience   = 500 * time.Millisecond // whatever the deadline: a refusal is derived from nothing later
 )
 
-// patiently does what nobody waits for. That the client has gone is no reason to leave it; that whoever decides has to answer by a time, as Slack
-// wants it, is one not to take longer.
+// patiently does what nobody waits for. That the client has gone is no reason to leave it; that whoever decides has to
+// answer by a time, as Slack wants it, is one not to take longer.
 func (d *Desk) patiently(ctx context.Context, what string, do func(ctx context.Context) error) {
 	patience := cmp.Or(d.Patience, defaultPatience)
 	if deadline, ok := ctx.Deadline(); ok {

@@ -21,7 +21,8 @@ type change struct {
 	index         int // of the event
 }
 
-// audit collects the records of an event: requests that it opens, a call that it lets run, requests that it closes, and results.
+// audit collects the records of an event: requests that it opens, a call that it lets run, requests that it closes, and
+// results.
 func (c *change) audit(event run.Event) error {
 	was, is := asked(c.before), asked(c.after)
 	for _, now := range is {

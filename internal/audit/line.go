@@ -78,7 +78,8 @@ func ParseLine(text []byte) (Line, error) {
 	return l, nil
 }
 
-// The bounds of a record's texts, in bytes. All that is longer is cut: a record names things and says nothing of what they hold.
+// The bounds of a record's texts, in bytes. All that is longer is cut: a record names things and says nothing of what
+// they hold.
 const (
 	maxID   = 400
 	maxText = 600

@@ -12,7 +12,8 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// ErrContended says that others kept writing to the tenant's chain. Nothing is lost: the same records may be handed in again.
+// ErrContended says that others kept writing to the tenant's chain. Nothing is lost: the same records may be handed in
+// again.
 var ErrContended = errors.New("the audit chain is contended")
 
 // ErrBroken says that the chain cannot be continued: its head does not fit its lines. Verify it.
@@ -49,8 +50,8 @@ func headKey(tenant string) store.Key { return store.Key{PK: partition(tenant), 
 
 func markerKey(tenant, id string) store.Key { return store.Key{PK: partition(tenant), SK: "I#" + id} }
 
-// Record appends records in their order, each once for its id. Errors: ErrContended, ErrBroken, a record that cannot be kept, the context's and the
-// table's; some of the records may be kept then, and all of them may be handed in again.
+// Record appends records in their order, each once for its id. Errors: ErrContended, ErrBroken, a record that cannot be
+// kept, the context's and the table's; some of the records may be kept then, and all of them may be handed in again.
 func (l *Log) Record(ctx context.Context, tenant string, records ...Record) error {
 	for chunk := range slices.Chunk(records, batch) {
 		if err := l.append(ctx, tenant, chunk); err != nil {
@@ -111,8 +112,8 @@ func (l *Log) Lines(ctx context.Context, tenant string, after int64, limit int) 
 	return out[:min(limit, len(out))], nil
 }
 
-// append writes at most batch records in one transaction, with what is beside them: operations that are written though all records
-// are kept already. It is errMoved where a condition of those does not hold.
+// append writes at most batch records in one transaction, with what is beside them: operations that are written though
+// all records are kept already. It is errMoved where a condition of those does not hold.
 func (l *Log) append(ctx context.Context, tenant string, records []Record, beside ...store.Op) error {
 	records, err := l.cleaned(records)
 	if err != nil {
@@ -217,7 +218,8 @@ func (l *Log) attempt(ctx context.Context, tenant string, head Head, records []R
 	return a, nil
 }
 
-// judge reads from the operations that failed what stood in the way: behind those beside there is the head, then a line and a marker a record.
+// judge reads from the operations that failed what stood in the way: behind those beside there is the head, then a line
+// and a marker a record.
 func (a *attempted) judge(failed *store.ConditionError, records []Record, beside int) {
 	a.left = nil
 	for i, r := range records {

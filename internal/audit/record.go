@@ -1,12 +1,14 @@
-// Package audit keeps what happened to requests to people: append-only, chained by hashes for each tenant (approvals.md, C5).
+// Package audit keeps what happened to requests to people: append-only, chained by hashes for each tenant
+// (approvals.md, C5).
 //
-// Items live under PK T#tenant#AUDIT: SK E#%012d, the lines, from 1 without gaps; SK HEAD, the sequence and hash of the newest line;
-// SK I#id, the marker of a record that is kept. A line is the canonical JSON of {hash, prev, record, seq, tenant}, byte for byte, and its hash
-// is the SHA-256 of the canonical JSON of the others. A line, its marker and HEAD are one transaction, so that several writers make
-// one chain, and a record is kept once however often it is handed in.
+// Items live under PK T#tenant#AUDIT: SK E#%012d, the lines, from 1 without gaps; SK HEAD, the sequence and hash of the
+// newest line; SK I#id, the marker of a record that is kept. A line is the canonical JSON of {hash, prev, record, seq,
+// tenant}, byte for byte, and its hash is the SHA-256 of the canonical JSON of the others. A line, its marker and HEAD
+// are one transaction, so that several writers make one chain, and a record is kept once however often it is handed in.
 //
-// Most records are derived (Auditor): the facts are durable already, in journals and requests, and no decision waits until they are audited.
-// How far a run's facts are, its cursor says: PK T#tenant#RUN#run, SK AUDIT, listed in the index under AUDIT while the run is open.
+// Most records are derived (Auditor): the facts are durable already, in journals and requests, and no decision waits
+// until they are audited. How far a run's facts are, its cursor says: PK T#tenant#RUN#run, SK AUDIT, listed in the
+// index under AUDIT while the run is open.
 package audit
 
 import (

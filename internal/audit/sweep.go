@@ -20,11 +20,13 @@ type Heads interface {
 	ListSince(ctx context.Context, tenant string, status run.RunStatus, since time.Time, limit int, cursor string) (heads []store.Head, next string, err error)
 }
 
-// Sweep audits what nobody has: all runs whose cursors are open, the runs of all requests that are pending or were made since the last sweep,
-// and of agents with standing grants all runs that are open or have started since. So a fact whose auditor died is found by the next sweep, and
-// one of a request that was made and settled in between, too. All fields are required.
+// Sweep audits what nobody has: all runs whose cursors are open, the runs of all requests that are pending or were made
+// since the last sweep, and of agents with standing grants all runs that are open or have started since. So a fact
+// whose auditor died is found by the next sweep, and one of a request that was made and settled in between, too. All
+// fields are required.
 //
-// Where it has come, it keeps for each tenant: PK T#tenant#AUDIT, SK SWEEP. Indexes may be late, and clocks differ, by ten minutes.
+// Where it has come, it keeps for each tenant: PK T#tenant#AUDIT, SK SWEEP. Indexes may be late, and clocks differ, by
+// ten minutes.
 type Sweep struct {
 	Auditor *Auditor
 	Heads   Heads
@@ -47,12 +49,13 @@ const (
 	sweepPage = 100
 	// overlap is how much of what a sweep has seen the next one looks at again.
 	overlap = 10 * time.Minute
-	// reachBack is how long before the last sweep a run may have started that has ended since and whose agent had no standing grant until then.
+	// reachBack is how long before the last sweep a run may have started that has ended since and whose agent had no
+	// standing grant until then.
 	reachBack = 7 * 24 * time.Hour
 )
 
-// Run sweeps the tenants' runs. What went wrong with one run is in the report and stops nothing; an error says that the lists could not be read,
-// or that the time is up: then the next sweep begins where this one did.
+// Run sweeps the tenants' runs. What went wrong with one run is in the report and stops nothing; an error says that the
+// lists could not be read, or that the time is up: then the next sweep begins where this one did.
 func (s *Sweep) Run(ctx context.Context, tenants []string) (Swept, error) {
 	p := &pass{Sweep: s, done: map[store.Key]bool{}, again: map[string]bool{}}
 	if err := p.cursors(ctx); err != nil {
@@ -217,8 +220,9 @@ func (p *pass) granted(ctx context.Context, tenant string, now time.Time, next *
 	}
 }
 
-// underGrants audits the runs in which calls may have been claimed under standing grants, and of which no request tells: all that are open, and
-// those that have started since then. Of agents that are new among these, it looks further back.
+// underGrants audits the runs in which calls may have been claimed under standing grants, and of which no request
+// tells: all that are open, and those that have started since then. Of agents that are new among these, it looks
+// further back.
 func (p *pass) underGrants(ctx context.Context, tenant string, since time.Time, known, agents []string) error {
 	if len(agents) == 0 {
 		return nil

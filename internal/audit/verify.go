@@ -19,8 +19,8 @@ func (e *BreakError) Error() string {
 	return fmt.Sprintf("line %d: %s", e.Line, e.Problem)
 }
 
-// Verifier recomputes a chain, line by line. The zero value verifies one from its first line on; Last of another is where a part of one
-// begins. Not safe for concurrent use.
+// Verifier recomputes a chain, line by line. The zero value verifies one from its first line on; Last of another is
+// where a part of one begins. Not safe for concurrent use.
 type Verifier struct {
 	Tenant string // "" = the first line says
 	Last   Head   // the newest line so far. With a sequence and no hash, that line is known by its place alone
@@ -30,8 +30,8 @@ type Verifier struct {
 	asked map[string]bool // by the ids of records: requests that have to be on record, and whether they are
 }
 
-// ExpectRequest has End look for the record of a request that was there before the chain was read: a chain that was emptied, or cut off and gone on
-// with, has it no more.
+// ExpectRequest has End look for the record of a request that was there before the chain was read: a chain that was
+// emptied, or cut off and gone on with, has it no more.
 func (v *Verifier) ExpectRequest(approval string) {
 	if v.asked == nil {
 		v.asked = map[string]bool{}
@@ -42,7 +42,8 @@ func (v *Verifier) ExpectRequest(approval string) {
 // requestedID is the id of the record that a request was made.
 func requestedID(approval string) string { return approval + "/requested" }
 
-// Expect has End look for a line of that hash: one that was noted down earlier, where no writer of the table could change it.
+// Expect has End look for a line of that hash: one that was noted down earlier, where no writer of the table could
+// change it.
 func (v *Verifier) Expect(hash string) {
 	if v.seen == nil {
 		v.seen = map[string]bool{}
@@ -50,7 +51,8 @@ func (v *Verifier) Expect(hash string) {
 	v.seen[hash] = v.seen[hash] || v.Last.Hash == hash
 }
 
-// Add takes the next line, as it is stored or exported. Its error is a *BreakError; then the chain is not to be trusted from this line on.
+// Add takes the next line, as it is stored or exported. Its error is a *BreakError; then the chain is not to be trusted
+// from this line on.
 func (v *Verifier) Add(text []byte) error {
 	at := v.Count + 1
 	l, err := ParseLine(text)
@@ -107,8 +109,8 @@ func (v *Verifier) End() error {
 	return nil
 }
 
-// Verify recomputes a tenant's chain as it is stored, its head included, and looks for the lines of these hashes. Its error is a *BreakError, or
-// of the table. Others may write meanwhile.
+// Verify recomputes a tenant's chain as it is stored, its head included, and looks for the lines of these hashes. Its
+// error is a *BreakError, or of the table. Others may write meanwhile.
 func (l *Log) Verify(ctx context.Context, tenant string, expect ...string) (Verifier, error) {
 	v := Verifier{Tenant: tenant}
 	for _, hash := range expect {
@@ -151,8 +153,8 @@ func (v *Verifier) Fits(head Head) error {
 	return nil
 }
 
-// EndsAt holds the chain against the heads that were read before it and after it: there is every line of the one, and none behind the other. Its
-// error is a *BreakError.
+// EndsAt holds the chain against the heads that were read before it and after it: there is every line of the one, and
+// none behind the other. Its error is a *BreakError.
 func (v *Verifier) EndsAt(before, after Head) error {
 	switch {
 	case v.Last.Seq < before.Seq:

@@ -88,7 +88,8 @@ func read(part string, into any) error {
 	return dec.Decode(into)
 }
 
-// claimText is a claim as the service hands it on: all are texts, a list is its elements in brackets with spaces between them.
+// claimText is a claim as the service hands it on: all are texts, a list is its elements in brackets with spaces
+// between them.
 func claimText(v any) string {
 	list, ok := v.([]any)
 	if !ok {

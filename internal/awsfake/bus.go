@@ -16,8 +16,8 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 )
 
-// Bus is an event bus. It speaks the wire protocol of PutEvents, awsJson1.1, and delivers each event to the target of every rule whose
-// pattern it fits, at least once. Safe for concurrent use once it is made.
+// Bus is an event bus. It speaks the wire protocol of PutEvents, awsJson1.1, and delivers each event to the target of
+// every rule whose pattern it fits, at least once. Safe for concurrent use once it is made.
 type Bus struct {
 	Rules []Rule
 	Clock clock.Clock
@@ -44,7 +44,8 @@ type InputTransformer struct {
 	Template string            // <name> stands for what is at its path
 }
 
-// Undelivered are the deliveries that a target refused or that no input could be made for: what a dead-letter queue would hold.
+// Undelivered are the deliveries that a target refused or that no input could be made for: what a dead-letter queue
+// would hold.
 func (b *Bus) Undelivered() []error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -149,8 +150,8 @@ func plain(v any) (json.RawMessage, error) {
 
 var placeholder = regexp.MustCompile(`<([A-Za-z0-9_.-]+)>`)
 
-// Apply makes the input. As in the service, a text that stands outside quotes gets them and inside quotes does not, and what a path
-// does not find leaves nothing in its place. A result that is not JSON is an error.
+// Apply makes the input. As in the service, a text that stands outside quotes gets them and inside quotes does not, and
+// what a path does not find leaves nothing in its place. A result that is not JSON is an error.
 func (t *InputTransformer) Apply(event json.RawMessage) (json.RawMessage, error) {
 	var parsed any
 	dec := json.NewDecoder(bytes.NewReader(event))

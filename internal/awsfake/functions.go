@@ -14,16 +14,17 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 )
 
-// Functions is AWS Lambda as far as Invoke goes: it checks signatures, sizes and names, runs a function and answers with its result or its
-// error, or, for the invocation type Event, takes the payload and runs the function afterwards, twice more if it fails. Safe for
-// concurrent use once it is made.
+// Functions is AWS Lambda as far as Invoke goes: it checks signatures, sizes and names, runs a function and answers
+// with its result or its error, or, for the invocation type Event, takes the payload and runs the function afterwards,
+// twice more if it fails. Safe for concurrent use once it is made.
 type Functions struct {
 	Credentials aws.Credentials
 	Region      string
 	Clock       clock.Clock
 	// Named are the functions by name. One that panics with http.ErrAbortHandler breaks the connection after it ran.
 	Named map[string]Function
-	// Refuse is asked before the n-th request, from 1: a status other than 0 is its answer, with that code. Nil = nothing is refused.
+	// Refuse is asked before the n-th request, from 1: a status other than 0 is its answer, with that code. Nil = nothing
+	// is refused.
 	Refuse func(n int) (status int, code string)
 
 	mu    sync.Mutex

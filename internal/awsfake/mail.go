@@ -15,13 +15,15 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 )
 
-// Mail is Amazon SES as far as SendEmail goes, with simple content: it checks signatures, the form, the sender and addresses, refuses mails that
-// would be tracked, and keeps the others. What it does not know it refuses. Safe for concurrent use once it is made.
+// Mail is Amazon SES as far as SendEmail goes, with simple content: it checks signatures, the form, the sender and
+// addresses, refuses mails that would be tracked, and keeps the others. What it does not know it refuses. Safe for
+// concurrent use once it is made.
 type Mail struct {
 	Credentials aws.Credentials
 	Region      string
 	Identities  []string // verified addresses
-	// Refuse is asked before the n-th request, from 1: a status other than 0 is its answer, with that code. Nil = nothing is refused.
+	// Refuse is asked before the n-th request, from 1: a status other than 0 is its answer, with that code. Nil = nothing
+	// is refused.
 	Refuse func(n int) (status int, code string)
 
 	mu       sync.Mutex

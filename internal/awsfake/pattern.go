@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// Matches reports whether an event fits an event pattern: every field of the pattern is in the event, with one of the values listed.
-// Comparisons are exact values, prefix and exists, which looks at leaves alone; others are an error that names them.
+// Matches reports whether an event fits an event pattern: every field of the pattern is in the event, with one of the
+// values listed. Comparisons are exact values, prefix and exists, which looks at leaves alone; others are an error that
+// names them.
 func Matches(pattern, event json.RawMessage) (bool, error) {
 	p, err := decoded(pattern)
 	if err != nil {

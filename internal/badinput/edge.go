@@ -25,7 +25,8 @@ type Edge struct {
 // maxQuoted is how many characters an error quotes at most.
 const maxQuoted = 400
 
-// Refuses sends a case. It must be refused by the right error, which names the key; nothing may be written or sent, and nothing of it told to others.
+// Refuses sends a case. It must be refused by the right error, which names the key; nothing may be written or sent, and
+// nothing of it told to others.
 func (e *Edge) Refuses(t testing.TB, c Case) {
 	t.Helper()
 	if e.before == nil {

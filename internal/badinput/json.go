@@ -55,7 +55,8 @@ var noNumbers = []string{`01`, `+1`, `1.`, `.5`, `NaN`, `Infinity`}
 // Depth is an array in an array and so on, so many deep.
 func Depth(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 
-// Of are the cases of a good text, by the table of its keys. Keys that are not in it have none. It panics where the text is not JSON.
+// Of are the cases of a good text, by the table of its keys. Keys that are not in it have none. It panics where the
+// text is not JSON.
 func Of(good string, table map[string]Field) []Case {
 	var all []Case
 	for key, f := range sorted(table) {

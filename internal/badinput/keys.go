@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Keys are the JSON Pointers of every key that a type is decoded from, those of the first element of a list among them. Types that decode
-// themselves, and those that are named, are not looked into.
+// Keys are the JSON Pointers of every key that a type is decoded from, those of the first element of a list among them.
+// Types that decode themselves, and those that are named, are not looked into.
 func Keys(t reflect.Type, opaque ...reflect.Type) []string {
 	var all []string
 	keys(t, "", opaque, func(key string) { all = append(all, key) })

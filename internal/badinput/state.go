@@ -12,8 +12,8 @@ import (
 	"github.com/countersign/countersign/internal/store/memory"
 )
 
-// State is all that the given things hold, byte by byte: tables in memory, blobs in memory, folders by their path, and whatever else as JSON. It
-// panics where one of them cannot be read.
+// State is all that the given things hold, byte by byte: tables in memory, blobs in memory, folders by their path, and
+// whatever else as JSON. It panics where one of them cannot be read.
 func State(all ...any) string {
 	out := ""
 	for _, one := range all {

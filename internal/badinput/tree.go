@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// node is a JSON value whose spelling is kept: what is not changed of a text stays as it is, and what is wrong in it can be written.
+// node is a JSON value whose spelling is kept: what is not changed of a text stays as it is, and what is wrong in it
+// can be written.
 type node struct {
 	open    byte   // { or [, or 0 of a scalar
 	raw     string // of a scalar, as it is spelled

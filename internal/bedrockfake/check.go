@@ -93,12 +93,13 @@ const (
 	maxDocuments   = 5
 )
 
-// Check says which rule of Bedrock's a request's body breaks, nil = none that is known here: the user speaks first and roles
-// alternate; no text is blank; each toolUse has an object for input and meets exactly one toolResult, in the next message and
-// before its texts; tool blocks need tools beside them; tools have a proper name and an object for schema; documents have a
-// proper name that no other has and a text beside them, and are at most five; reasoning is the assistant's, of one kind, with a
-// proof, and never the last of its message; cache points are at most four, of one life, behind something that is no reasoning; an output
-// format has a schema that is JSON. Whether the proof of reasoning is a true one the server alone can tell.
+// Check says which rule of Bedrock's a request's body breaks, nil = none that is known here: the user speaks first and
+// roles alternate; no text is blank; each toolUse has an object for input and meets exactly one toolResult, in the next
+// message and before its texts; tool blocks need tools beside them; tools have a proper name and an object for schema;
+// documents have a proper name that no other has and a text beside them, and are at most five; reasoning is the
+// assistant's, of one kind, with a proof, and never the last of its message; cache points are at most four, of one
+// life, behind something that is no reasoning; an output format has a schema that is JSON. Whether the proof of
+// reasoning is a true one the server alone can tell.
 func Check(request []byte) error {
 	b, err := read(request)
 	if err != nil {
@@ -204,7 +205,8 @@ func (b body) checkTools(needed bool) error {
 	return nil
 }
 
-// checking goes through the messages: names of documents and ids of calls so far, and the calls that wait for their results.
+// checking goes through the messages: names of documents and ids of calls so far, and the calls that wait for their
+// results.
 type checking struct {
 	names, ids map[string]bool
 	open       []string

@@ -7,9 +7,10 @@ import (
 	"net/http"
 )
 
-// patient is an HTTP client whose request bodies outlive the SDK's interest in them. The SDK (smithy-go 1.28.8) closes a body as
-// soon as the response's header is there; net/http may not have seen the body's end by then, takes the close for a failed
-// write and drops the connection with the response in it. That needs a server that answers within microseconds: this one.
+// patient is an HTTP client whose request bodies outlive the SDK's interest in them. The SDK (smithy-go 1.28.8) closes
+// a body as soon as the response's header is there; net/http may not have seen the body's end by then, takes the close
+// for a failed write and drops the connection with the response in it. That needs a server that answers within
+// microseconds: this one.
 type patient struct{ http *http.Client }
 
 // Do sends a request with a copy of its body.

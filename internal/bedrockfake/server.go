@@ -1,5 +1,5 @@
-// Package bedrockfake is Amazon Bedrock on the loopback interface: the wire of Converse, ConverseStream and CountTokens, with replies from
-// a script. It is for tests that drive the real SDK, and knows nothing of agents.
+// Package bedrockfake is Amazon Bedrock on the loopback interface: the wire of Converse, ConverseStream and
+// CountTokens, with replies from a script. It is for tests that drive the real SDK, and knows nothing of agents.
 //
 //	server := bedrockfake.New(
 //		bedrockfake.Reply{Blocks: []bedrockfake.Block{bedrockfake.ToolUse("t1", "orders_get", `{"id":`, `1}`)}},
@@ -10,16 +10,16 @@
 //	client := bedrockruntime.NewFromConfig(server.Config())
 //
 // The wire. POST /model/{id}/converse answers with JSON, POST /model/{id}/converse-stream with a stream of
-// application/vnd.amazon.eventstream frames, written by the SDK's own encoder. The same Reply answers either. A failure is a
-// status, the header X-Amzn-ErrorType and a JSON message; within a stream it is a frame of message type exception.
+// application/vnd.amazon.eventstream frames, written by the SDK's own encoder. The same Reply answers either. A failure
+// is a status, the header X-Amzn-ErrorType and a JSON message; within a stream it is a frame of message type exception.
 //
-// POST /model/{id}/count-tokens is answered by the server itself with what Tokens says of the request and uses up no turn; no model
-// whose id begins with "uncounted." is counted for.
+// POST /model/{id}/count-tokens is answered by the server itself with what Tokens says of the request and uses up no
+// turn; no model whose id begins with "uncounted." is counted for.
 //
-// A request that breaks a rule of Bedrock's (see Check) is refused with a ValidationException and uses up no turn of the
-// script; so is one that comes when the script has run out, and one that is not signed gets status 403. Reasoning must be what a
-// Reply of this server, or Wrote, gave the very same model, byte for byte. The signatures of requests are not verified, quotas
-// and model ids do not exist, and nothing here says how long a model takes.
+// A request that breaks a rule of Bedrock's (see Check) is refused with a ValidationException and uses up no turn of
+// the script; so is one that comes when the script has run out, and one that is not signed gets status 403. Reasoning
+// must be what a Reply of this server, or Wrote, gave the very same model, byte for byte. The signatures of requests
+// are not verified, quotas and model ids do not exist, and nothing here says how long a model takes.
 package bedrockfake
 
 import (
@@ -69,8 +69,8 @@ func New(turns ...Turn) *Server {
 	return s.start()
 }
 
-// NewFunc starts a server that answers each request with what the function says, nil = it is refused. The function may be
-// called from several goroutines at once.
+// NewFunc starts a server that answers each request with what the function says, nil = it is refused. The function may
+// be called from several goroutines at once.
 func NewFunc(answer func(Request) Turn) *Server {
 	s := &Server{answer: answer}
 	return s.start()
@@ -90,8 +90,9 @@ func (s *Server) Close() {
 // URL is the server's address, an endpoint for the SDK.
 func (s *Server) URL() string { return s.http.URL }
 
-// Config is a configuration of the SDK that leads here: made-up credentials and region, this endpoint, a connection pool that
-// Close lets go of. A client with another HTTP client than this configuration's may now and then lose a connection, see patient.
+// Config is a configuration of the SDK that leads here: made-up credentials and region, this endpoint, a connection
+// pool that Close lets go of. A client with another HTTP client than this configuration's may now and then lose a
+// connection, see patient.
 func (s *Server) Config() aws.Config {
 	return aws.Config{
 		Region:       "eu-test-1",
@@ -232,7 +233,8 @@ func counted(body []byte) json.RawMessage {
 	return b.Input.Converse
 }
 
-// Tokens is how many tokens this server takes a request of Converse for: one for each four bytes of its body, as it was sent.
+// Tokens is how many tokens this server takes a request of Converse for: one for each four bytes of its body, as it was
+// sent.
 func Tokens(body json.RawMessage) int { return (len(body) + 3) / 4 }
 
 func count(r Request) Turn {
@@ -246,7 +248,8 @@ func invalid(message string) Failure {
 	return Failure{Status: http.StatusBadRequest, Code: "ValidationException", Message: message}
 }
 
-// route reads /model/{id}/converse, /model/{id}/converse-stream and /model/{id}/count-tokens. The id is escaped, slashes included.
+// route reads /model/{id}/converse, /model/{id}/converse-stream and /model/{id}/count-tokens. The id is escaped,
+// slashes included.
 func route(r *http.Request) (model, operation string, ok bool) {
 	parts := strings.Split(r.URL.EscapedPath(), "/")
 	if r.Method != http.MethodPost || len(parts) != 4 || parts[1] != "model" {

@@ -29,8 +29,8 @@ func Exception(kind, message string) Frame {
 // Problem is an error that no model describes.
 func Problem(code string) Frame { return Frame{Kind: eventstreamapi.ErrorMessageType, Type: code} }
 
-// Stream is a stream written out, for what goes wrong in one. A Stream that answers Converse is a mistake of the test and
-// refused.
+// Stream is a stream written out, for what goes wrong in one. A Stream that answers Converse is a mistake of the test
+// and refused.
 type Stream struct {
 	Frames []Frame
 	Cut    int           // bytes left off the end, which breaks the last frame

@@ -29,8 +29,8 @@ const starts = 11
 // deployedArch is the processor that template.yaml names, and with it the Makefile.
 const deployedArch = "arm64"
 
-// bootstraps builds every function as `sam build` does and starts it under a Runtime API that has no event. The module is the current
-// directory.
+// bootstraps builds every function as `sam build` does and starts it under a Runtime API that has no event. The module
+// is the current directory.
 func (b *bench) bootstraps(ctx context.Context) ([]bootstrap, error) {
 	mains, err := filepath.Glob("functions/*/main.go")
 	if err != nil || len(mains) == 0 {

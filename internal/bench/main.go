@@ -1,10 +1,11 @@
-// Command bench measures the embedded engine against its floor: the same bytes, one conditional durable insert an iteration, on the
-// same kind of store, in turn with the engine in the same run. docs/performance.md says what is measured and why.
+// Command bench measures the embedded engine against its floor: the same bytes, one conditional durable insert an
+// iteration, on the same kind of store, in turn with the engine in the same run. docs/performance.md says what is
+// measured and why.
 //
 // Beside that it says how large the functions' bootstraps are and how long they take to be ready.
 //
-// It prints one JSON line a measurement on standard output and a table for people on standard error. Times are medians of
-// interleaved rounds and are quoted as ratios; counts come from a wrapper that counts every request.
+// It prints one JSON line a measurement on standard output and a table for people on standard error. Times are medians
+// of interleaved rounds and are quoted as ratios; counts come from a wrapper that counts every request.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Package browsertest drives a real browser over the pages, for tests: the machine's own Chromium, by playwright-core (tools/browser). Both are
-// development dependencies, never vendored and never shipped.
+// Package browsertest drives a real browser over the pages, for tests: the machine's own Chromium, by playwright-core
+// (tools/browser). Both are development dependencies, never vendored and never shipped.
 package browsertest
 
 import (
@@ -31,7 +31,8 @@ type Browser struct {
 	out *bufio.Reader
 }
 
-// Start starts a browser, which ends with the test. Where something that it takes is missing the test is skipped, and says what.
+// Start starts a browser, which ends with the test. Where something that it takes is missing the test is skipped, and
+// says what.
 func Start(t *testing.T) *Browser {
 	t.Helper()
 	node, err := exec.LookPath("node")
@@ -200,7 +201,8 @@ func (p *Page) Elsewhere(url, html string) {
 	p.do(nil, "content", "url", url, "html", html)
 }
 
-// Eval evaluates JavaScript in the page, which works where the page's own does not, and reads what it gives into out, if that is not nil.
+// Eval evaluates JavaScript in the page, which works where the page's own does not, and reads what it gives into out,
+// if that is not nil.
 func (p *Page) Eval(code string, out any) { p.b.t.Helper(); p.do(out, "evaluate", "code", code) }
 
 // Key presses a key, as Tab, Enter or Space.

@@ -8,8 +8,9 @@ import (
 )
 
 // deadline ends a context at an instant of a Virtual, with context.DeadlineExceeded. It is the parent of a plain cancel
-// context, which asks it (AfterFunc, see package context) to be told of the end: calling that function is the one way to
-// end a context with an error other than Canceled, and everything derived from it by package context ends with it, at once.
+// context, which asks it (AfterFunc, see package context) to be told of the end: calling that function is the one way
+// to end a context with an error other than Canceled, and everything derived from it by package context ends with it,
+// at once.
 type deadline struct {
 	context.Context // the parent
 	at              time.Time
@@ -47,8 +48,8 @@ func (d *deadline) end(err error) {
 	})
 }
 
-// timeoutContext is a plain cancel context below a deadline. It looks at the deadline's parent whenever it is asked, since
-// nobody calls when that one ends.
+// timeoutContext is a plain cancel context below a deadline. It looks at the deadline's parent whenever it is asked,
+// since nobody calls when that one ends.
 type timeoutContext struct {
 	context.Context
 	deadline *deadline
@@ -70,8 +71,8 @@ func (c *timeoutContext) observe() {
 	}
 }
 
-// WithTimeout makes a context that ends after d of this clock; d <= 0 ends it at once. Contexts derived from it by package
-// context end with it, at the latest when the running task blocks.
+// WithTimeout makes a context that ends after d of this clock; d <= 0 ends it at once. Contexts derived from it by
+// package context end with it, at the latest when the running task blocks.
 func (v *Virtual) WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	limit := &deadline{Context: ctx, at: v.Now().Add(d)}
 	limit.timer.index = -1

@@ -11,10 +11,10 @@ import (
 // Run runs main as the first task and returns when main has returned. Tasks that are left are then ended, one after the
 // other, first those able to run, then the parked ones in parking order: the block they are in returns ErrStopped, and
 // a task that blocks again ends there as if by runtime.Goexit; those that had not begun never do. Run returns
-// ErrDeadlock when nothing can move any more, ErrRunaway when it takes too long and a *PanicError when a task or the idle hook panics; then every task is
-// ended like that, main too. A Goexit ends only its task, but that of main or of the hook ends Run's caller as well, so
-// testing.T.FailNow works there. No goroutine is left behind in any case. The clock may be run again; it goes on at the
-// time it shows.
+// ErrDeadlock when nothing can move any more, ErrRunaway when it takes too long and a *PanicError when a task or the
+// idle hook panics; then every task is ended like that, main too. A Goexit ends only its task, but that of main or of
+// the hook ends Run's caller as well, so testing.T.FailNow works there. No goroutine is left behind in any case. The
+// clock may be run again; it goes on at the time it shows.
 func (v *Virtual) Run(main func()) error {
 	r := &run{v: v}
 	r.main = newTask(v, func() { main(); r.returned = true })

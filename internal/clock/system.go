@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// System is the machine's clock. Its Go starts plain goroutines; inside a testing/synctest bubble its time is the bubble's.
+// System is the machine's clock. Its Go starts plain goroutines; inside a testing/synctest bubble its time is the
+// bubble's.
 func System() Clock { return system{} }
 
 type system struct{}

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// timer is one instant of a Virtual at which something happens. Timers due at the same instant fire in order of creation.
+// timer is one instant of a Virtual at which something happens. Timers due at the same instant fire in order of
+// creation.
 type timer struct {
 	at    time.Time
 	order int

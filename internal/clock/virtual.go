@@ -27,13 +27,13 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return fmt.Sprintf("panic in task: %v\n\n%s", e.Value, e.Stack) }
 
-// Virtual is a deterministic clock and scheduler. Functions started by Go are tasks; exactly one runs at a time and goes on
-// until it blocks in Sleep or Signal.Wait or returns. Tasks run in the order in which they became able to run, so the same
-// program makes the same trace every time. Time moves only when no task can run, or by AdvanceTo.
+// Virtual is a deterministic clock and scheduler. Functions started by Go are tasks; exactly one runs at a time and
+// goes on until it blocks in Sleep or Signal.Wait or returns. Tasks run in the order in which they became able to run,
+// so the same program makes the same trace every time. Time moves only when no task can run, or by AdvanceTo.
 //
-// Now, and the contexts made by WithTimeout with their CancelFuncs, may be used from any goroutine. Sleep and Wait may be
-// called by the running task only. Everything else may be called by the running task, by the idle hook, and by anyone
-// while Run is not running; a goroutine that is no task must not, and a task must not wait for one that does.
+// Now, and the contexts made by WithTimeout with their CancelFuncs, may be used from any goroutine. Sleep and Wait may
+// be called by the running task only. Everything else may be called by the running task, by the idle hook, and by
+// anyone while Run is not running; a goroutine that is no task must not, and a task must not wait for one that does.
 type Virtual struct {
 	start      time.Time
 	elapsed    atomic.Int64 // nanoseconds since start
@@ -54,13 +54,14 @@ var _ Clock = (*Virtual)(nil)
 // NewVirtual makes a clock that stands at start.
 func NewVirtual(start time.Time) *Virtual { return &Virtual{start: start.UTC()} }
 
-// SetIdle sets the hook that is asked when no task can run, before time moves. True says that it made a task able to run
-// (by Go, Notify, a cancel) or moved the clock (AdvanceTo); it is asked again once nothing can run. False, or true when
-// nothing of the kind happened, lets time move to the next timer. The hook must not block. Nil is a hook that declines.
+// SetIdle sets the hook that is asked when no task can run, before time moves. True says that it made a task able to
+// run (by Go, Notify, a cancel) or moved the clock (AdvanceTo); it is asked again once nothing can run. False, or true
+// when nothing of the kind happened, lets time move to the next timer. The hook must not block. Nil is a hook that
+// declines.
 func (v *Virtual) SetIdle(hook func() bool) { v.idle = hook }
 
-// SetLimit bounds each Run: after that many steps, turns of tasks and moves of time, it ends with ErrRunaway. 0 is no limit. A task that
-// loops without blocking takes no steps.
+// SetLimit bounds each Run: after that many steps, turns of tasks and moves of time, it ends with ErrRunaway. 0 is no
+// limit. A task that loops without blocking takes no steps.
 func (v *Virtual) SetLimit(steps int) { v.limit = steps }
 
 // Now is the virtual time, UTC.
@@ -73,8 +74,8 @@ func (v *Virtual) Timers() int { return len(v.timers) }
 // ending never runs.
 func (v *Virtual) Go(f func()) { v.ready = append(v.ready, newTask(v, f)) }
 
-// AdvanceTo moves the clock to an instant and fires the timers due until then, each at its own time. What they wake runs
-// when the caller blocks, and sees the later time. An instant in the past changes nothing.
+// AdvanceTo moves the clock to an instant and fires the timers due until then, each at its own time. What they wake
+// runs when the caller blocks, and sees the later time. An instant in the past changes nothing.
 func (v *Virtual) AdvanceTo(at time.Time) {
 	v.settleDeadlines()
 	for len(v.timers) > 0 && !v.timers[0].at.After(at) {

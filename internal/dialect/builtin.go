@@ -17,8 +17,8 @@ type LoopBreakingArguments struct {
 	Message     string          `json:"message"`
 }
 
-// CompletedValue is the result of a completion whose run has to end in JSON: the value itself, or the one that a text spells where the
-// output's schema wants no text.
+// CompletedValue is the result of a completion whose run has to end in JSON: the value itself, or the one that a text
+// spells where the output's schema wants no text.
 func CompletedValue(d *agent.Definition, input json.RawMessage) (json.RawMessage, error) {
 	var in LoopBreakingArguments
 	if len(input) == 0 || input[0] != '{' || json.Unmarshal(input, &in) != nil {
@@ -40,7 +40,7 @@ func CompletedValue(d *agent.Definition, input json.RawMessage) (json.RawMessage
 		schema = nil
 	}
 	spelled, err := jsonx.CompactJSON([]byte(text), agent.OutputLimits)
-	if err != nil || schema["type"] != nil && wants(schema, "string") || schema["type"] == nil && spelled[0] != '{' && spelled[0] != '[' {
+	if err != nil || schema["type"] != nil && allowsType(schema, "string") || schema["type"] == nil && spelled[0] != '{' && spelled[0] != '[' {
 		return value, nil
 	}
 	return spelled, nil

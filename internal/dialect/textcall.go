@@ -9,7 +9,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Reply is r with what the text says in the place of all of it, and with its thinking among what the provider itself calls reasoning.
+// Reply is r with what the text says in the place of all of it, and with its thinking among what the provider itself
+// calls reasoning.
 func (t ToolText) Reply(r agent.Reply) agent.Reply {
 	var all []agent.ReplyReasoning
 	thoughts := t.Thoughts
@@ -21,7 +22,7 @@ func (t ToolText) Reply(r agent.Reply) agent.Reply {
 	}
 	for _, own := range r.Reasoning {
 		before(own.AfterText - 1)
-		own.AfterText = t.place(own.AfterText)
+		own.AfterText = t.offsetOf(own.AfterText)
 		all = append(all, own)
 	}
 	before(len(r.Text))
@@ -29,25 +30,26 @@ func (t ToolText) Reply(r agent.Reply) agent.Reply {
 	return r
 }
 
-// TextReasoning is the provider of reasoning that stood in a reply's text, in thinking tags. It is given back to nobody.
+// TextReasoning is the provider of reasoning that stood in a reply's text, in thinking tags. It is given back to
+// nobody.
 const TextReasoning = "text"
 
-// Call is a call in tags as one of a provider's would be: under the name that its tool has for the model, with texts of elements read as
-// what the tool's schema wants. The id is for the run to make.
+// Call is a call in tags as one of a provider's would be: under the name that its tool has for the model, with texts of
+// elements read as what the tool's schema wants. The id is for the run to make.
 func Call(d *agent.Definition, c TextCall) agent.ReplyCall {
-	t, ok := named(d, c)
+	t, ok := findTool(d, c)
 	if !ok {
 		return agent.ReplyCall{Name: unknownName(d, c), Input: c.Arguments}
 	}
 	if c.Elements {
-		c.Arguments = fitted(t.Schema, c.Arguments)
+		c.Arguments = fitArguments(t.Schema, c.Arguments)
 	}
 	return agent.ReplyCall{Name: t.ModelName(), Input: c.Arguments}
 }
 
-// named finds the tool that a call in tags means. Every tool is one of the server local; one that has a dot in its name is one of the
-// server before the dot as well, where either all of its name or what stands behind the dot names it. Names may be those of the model.
-func named(d *agent.Definition, c TextCall) (agent.ToolSpec, bool) {
+// findTool finds the tool that a call in tags means. The server local has every tool; a tool with a dot also belongs to
+// the server before the dot, under its full name or the rest. Names may be those of the model.
+func findTool(d *agent.Definition, c TextCall) (agent.ToolSpec, bool) {
 	t, ok := d.Tool(c.Tool)
 	if !ok {
 		t, ok = d.ToolByModelName(c.Tool)
@@ -59,8 +61,8 @@ func named(d *agent.Definition, c TextCall) (agent.ToolSpec, bool) {
 	return d.Tool(prefix + c.Tool)
 }
 
-// unknownName is what a call of a tool that does not exist is kept under: the model's word as far as every provider takes it for a name,
-// and never that of a tool.
+// unknownName is what a call of a tool that does not exist is kept under: the model's word as far as every provider
+// takes it for a name, and never that of a tool.
 func unknownName(d *agent.Definition, c TextCall) string {
 	name := c.Tool
 	if c.Server != localServer {
@@ -79,9 +81,9 @@ func unknownName(d *agent.Definition, c TextCall) string {
 	return safe
 }
 
-// fitted reads the texts of arguments that came as elements as what a schema wants: numbers, booleans, null, lists and objects. What does
-// not fit stays as it is, and the check of the arguments says so.
-func fitted(schema, arguments json.RawMessage) json.RawMessage {
+// fitArguments converts the texts of arguments that came as elements to the types of a schema: numbers, booleans, null,
+// lists and objects. A text that does not fit stays as it is, and the check of the arguments reports it.
+func fitArguments(schema, arguments json.RawMessage) json.RawMessage {
 	wanted, err := agent.ReadSchema(schema)
 	if err != nil {
 		return arguments
@@ -90,22 +92,22 @@ func fitted(schema, arguments json.RawMessage) json.RawMessage {
 	if err != nil {
 		return arguments
 	}
-	out, err := run.MarshalVerbatim(fit(wanted, value))
+	out, err := run.MarshalVerbatim(fitValue(wanted, value))
 	if err != nil {
 		return arguments
 	}
 	return out
 }
 
-func fit(schema map[string]any, value any) any {
+func fitValue(schema map[string]any, value any) any {
 	text, isText := value.(string)
 	switch {
-	case isText && wants(schema, "string"):
+	case isText && allowsType(schema, "string"):
 		return value
-	case isText && !wants(schema, "array"):
+	case isText && !allowsType(schema, "array"):
 		return fitText(schema, text)
 	}
-	if wants(schema, "array") {
+	if allowsType(schema, "array") {
 		return fitList(schema, value)
 	}
 	object, ok := value.(map[string]any)
@@ -115,7 +117,7 @@ func fit(schema map[string]any, value any) any {
 	properties, _ := schema["properties"].(map[string]any)
 	for key, v := range object {
 		if inner, ok := properties[key].(map[string]any); ok {
-			object[key] = fit(inner, v)
+			object[key] = fitValue(inner, v)
 		}
 	}
 	return object
@@ -124,7 +126,7 @@ func fit(schema map[string]any, value any) any {
 // fitText is a text as the JSON value that it spells, where the schema wants one of its kind.
 func fitText(schema map[string]any, text string) any {
 	raw, err := jsonx.CompactJSON([]byte(text), jsonx.JSONLimits{})
-	if err != nil || !wants(schema, jsonTypes(raw)...) {
+	if err != nil || !allowsType(schema, jsonTypes(raw)...) {
 		return text
 	}
 	value, err := jsonx.DecodeNumbers(raw)
@@ -134,7 +136,8 @@ func fitText(schema map[string]any, text string) any {
 	return value
 }
 
-// fitList is a list: of elements of one name, of the elements within where all of them have one name, of one, or as it is spelled.
+// fitList is a list: of elements of one name, of the elements within where all of them have one name, of one, or as it
+// is spelled.
 func fitList(schema map[string]any, value any) any {
 	items, _ := schema["items"].(map[string]any)
 	var list []any
@@ -155,13 +158,13 @@ func fitList(schema map[string]any, value any) any {
 		list = []any{v}
 	}
 	for i := range list {
-		list[i] = fit(items, list[i])
+		list[i] = fitValue(items, list[i])
 	}
 	return list
 }
 
-// onlyMember are the values of an object's only key, nil where it has others, or where the items have such a key themselves:
-// <tags><tag>a</tag><tag>b</tag></tags>.
+// onlyMember are the values of an object's only key, nil where it has others, or where the items have such a key
+// themselves: <tags><tag>a</tag><tag>b</tag></tags>.
 func onlyMember(items, object map[string]any) []any {
 	if len(object) != 1 {
 		return nil
@@ -179,8 +182,8 @@ func onlyMember(items, object map[string]any) []any {
 	return nil
 }
 
-// wants reports whether a schema's own type is one of the kinds. One that says nothing of types wants whatever comes, which is a text.
-func wants(schema map[string]any, kinds ...string) bool {
+// allowsType reports whether a schema's own type is one of the kinds. A schema without types allows any kind.
+func allowsType(schema map[string]any, kinds ...string) bool {
 	var types []any
 	switch t := schema["type"].(type) {
 	case string:

@@ -42,8 +42,8 @@ func ToolLine(t agent.ToolSpec) string {
 	return line
 }
 
-// ServerOf is the server of a tool and its name there: of an MCP tool what stands before and behind the dot, else local and the name that
-// the model knows.
+// ServerOf is the server of a tool and its name there: of an MCP tool what stands before and behind the dot, else local
+// and the name that the model knows.
 func ServerOf(t agent.ToolSpec) (server, name string) {
 	if server, name, ok := strings.Cut(t.Name, "."); ok && t.Kind == agent.KindMCP && server != localServer {
 		return server, name

@@ -7,11 +7,12 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// InText is the request as it is sent to a model that writes its calls as text (DialectXML): calls stand in the model's words as it wrote
-// them, results are the user's words, and the sections of the prompt say what the tools are. A provider is not asked
-// for JSON where there are tools, as its model has to be free to call one: the system text asks. What the notices of the canonical request
-// are is part of the texts, so that an adapter adds none. r is left as it is.
-func InText(r agent.Request) agent.Request {
+// WithCallsAsText is the request as it is sent to a model that writes its calls as text (DialectXML): calls stand in
+// the model's words as it wrote them, results are the user's words, and the sections of the prompt say what the tools
+// are. A provider is not asked for JSON where there are tools, as its model has to be free to call one: the system text
+// asks. What the notices of the canonical request are is part of the texts, so that an adapter adds none. r is left as
+// it is.
+func WithCallsAsText(r agent.Request) agent.Request {
 	out := r
 	if len(r.Tools) > 0 && r.Output.JSON {
 		out.System, out.Output = agent.Paragraphs(out.System, r.JSONAsked()), agent.OutputFormat{}
@@ -24,8 +25,8 @@ func InText(r agent.Request) agent.Request {
 	return out
 }
 
-// textMessages are messages in which no call and no result is left. Those of one turn of the model's are one text, but for reasoning of
-// the provider's own, which keeps its place.
+// textMessages are messages in which no call and no result is left. Those of one turn of the model's are one text, but
+// for reasoning of the provider's own, which keeps its place.
 func textMessages(messages []run.Message, tools []agent.ToolSpec) []run.Message {
 	t := textTurns{tools: map[string]agent.ToolSpec{}, names: map[string]string{}}
 	for _, spec := range tools {
@@ -48,7 +49,7 @@ func (t *textTurns) add(m run.Message) {
 	switch b := m.Block.(type) {
 	case run.Text:
 		if m.Role == run.RoleAssistant {
-			t.say(m, b.Text, "")
+			t.addText(m, b.Text, "")
 			return
 		}
 	case run.ToolUse:
@@ -57,7 +58,7 @@ func (t *textTurns) add(m run.Message) {
 			spec = agent.ToolSpec{Name: b.Name}
 		}
 		t.names[b.ID] = b.Name
-		t.say(m, textOfCall(spec, b.Input), "\n")
+		t.addText(m, textOfCall(spec, b.Input), "\n")
 		return
 	case run.Reasoning:
 		if b.Provider == TextReasoning {
@@ -70,8 +71,8 @@ func (t *textTurns) add(m run.Message) {
 	t.out = append(t.out, m)
 }
 
-// say goes on with the turn that m is part of, or begins one.
-func (t *textTurns) say(m run.Message, text, between string) {
+// addText adds text to the turn that m is part of, or begins one.
+func (t *textTurns) addText(m run.Message, text, between string) {
 	last := len(t.out) - 1
 	if !t.open || !m.Source.SameEvent(t.out[last].Source) {
 		m.Block = run.Text{Text: text}
@@ -85,9 +86,9 @@ func (t *textTurns) say(m run.Message, text, between string) {
 // textResult is a tool's result as the user's words (seed 004).
 func textResult(tool, content string) string { return "Tool '" + tool + "' result: " + content }
 
-// TakenApart is a reply without calls as what its model said and thought, where models are told to put thinking and calls between tags: in
-// DialectXML and under TextRequireTool. Else all of it is what was said.
-func TakenApart(d *agent.Definition, text string) ToolText {
+// SplitReply splits a reply without calls into text and thinking, if the model has to put thinking and calls between
+// tags: in DialectXML and under TextRequireTool. Otherwise all of the reply is text.
+func SplitReply(d *agent.Definition, text string) ToolText {
 	if !d.WritesCalls() && d.Text != agent.TextRequireTool {
 		return ToolText{Text: text}
 	}

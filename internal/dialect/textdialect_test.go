@@ -33,10 +33,10 @@ func TestFitted(t *testing.T) {
 		{"what the schema does not know", `{"z":"1"}`, `{"z":"1"}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			require.JSONEq(t, tt.want, string(fitted(schema, json.RawMessage(tt.in))))
+			require.JSONEq(t, tt.want, string(fitArguments(schema, json.RawMessage(tt.in))))
 		})
 	}
-	require.JSONEq(t, `{"n":"1"}`, string(fitted(json.RawMessage(`true`), json.RawMessage(`{"n":"1"}`))))
+	require.JSONEq(t, `{"n":"1"}`, string(fitArguments(json.RawMessage(`true`), json.RawMessage(`{"n":"1"}`))))
 }
 
 // A completion whose run ends in JSON gives the value, or spells it where the schema wants no text.
@@ -92,7 +92,7 @@ func TestInText(t *testing.T) {
 		Late: []string{"b"},
 	}
 	before := r
-	got := InText(r)
+	got := WithCallsAsText(r)
 	require.Equal(t, before, r)
 	require.Empty(t, got.Tools)
 	require.Empty(t, got.Late)

@@ -30,9 +30,10 @@ type TextCallError struct {
 
 func (e *TextCallError) Error() string { return e.Problem }
 
-// Call reads what stands between the first pair of tool tags: JSON where it begins with a brace, else elements. Only where missing is local
-// a call may leave out its server; without arguments it has none. A JSON object shows by itself that it is whole, so that its end tag may be
-// missing; elements do not. Errors are *TextCallError. It is asked of texts with a tag alone.
+// Call reads what stands between the first pair of tool tags: JSON where it begins with a brace, else elements. Only
+// where missing is local a call may leave out its server; without arguments it has none. A JSON object shows by itself
+// that it is whole, so that its end tag may be missing; elements do not. Errors are *TextCallError. It is asked of
+// texts with a tag alone.
 func (t ToolText) Call(missing agent.MissingServer) (TextCall, error) {
 	c, err := readToolBody(t)
 	if err != nil {
@@ -127,7 +128,7 @@ func readElementCall(body string) (c TextCall, err error) {
 		return c, fmt.Errorf("<%s> has no end", r.top().name)
 	}
 	root := r.open[0]
-	if !root.blank() {
+	if !root.isBlank() {
 		return c, errors.New("the call is neither a JSON object nor elements: it has text outside of them")
 	}
 	seen := map[string]bool{}
@@ -185,7 +186,7 @@ func (e *toolElement) value() (any, error) {
 	if len(e.children) == 0 {
 		return e.text.String(), nil
 	}
-	if !e.blank() {
+	if !e.isBlank() {
 		return nil, fmt.Errorf("<%s> has text beside elements; write < in a text as &lt;, or the text as <![CDATA[...]]>", e.name)
 	}
 	object := map[string]any{}

@@ -11,16 +11,16 @@ import (
 // maxElementDepth is how deep elements may stand within each other.
 const maxElementDepth = 64
 
-// toolElement is an element of the small part of XML that calls are written in: elements, texts with entities, CDATA and comments. Attributes
-// mean nothing. An ampersand that begins no entity stands for itself (seed 004).
+// toolElement is an element of the small part of XML that calls are written in: elements, texts with entities, CDATA
+// and comments. Attributes mean nothing. An ampersand that begins no entity stands for itself (seed 004).
 type toolElement struct {
 	name     string
 	text     strings.Builder // of its own, entities resolved
 	children []*toolElement
 }
 
-// blank reports whether there is no text beside the children.
-func (e *toolElement) blank() bool { return strings.TrimSpace(e.text.String()) == "" }
+// isBlank reports whether there is no text beside the children.
+func (e *toolElement) isBlank() bool { return strings.TrimSpace(e.text.String()) == "" }
 
 type elementReader struct {
 	in   string         // what is left
@@ -36,27 +36,27 @@ func (r *elementReader) next() error {
 		if i < 0 {
 			i = len(r.in)
 		}
-		r.top().text.WriteString(resolved(r.in[:i]))
+		r.top().text.WriteString(resolveReferences(r.in[:i]))
 		r.in = r.in[i:]
 		return nil
 	}
 	switch {
 	case strings.HasPrefix(r.in, "<![CDATA["):
-		text, err := r.upTo("<![CDATA[", "]]>")
+		text, err := r.readBetween("<![CDATA[", "]]>")
 		r.top().text.WriteString(text)
 		return err
 	case strings.HasPrefix(r.in, "<!--"):
-		_, err := r.upTo("<!--", "-->")
+		_, err := r.readBetween("<!--", "-->")
 		return err
 	case strings.HasPrefix(r.in, "</"):
-		return r.end()
+		return r.readEndTag()
 	default:
-		return r.begin()
+		return r.readStartTag()
 	}
 }
 
-// upTo takes what stands between two marks, the first of which is next.
-func (r *elementReader) upTo(first, last string) (string, error) {
+// readBetween reads the text between two marks; the first mark is next.
+func (r *elementReader) readBetween(first, last string) (string, error) {
 	text, rest, ok := strings.Cut(r.in[len(first):], last)
 	if !ok {
 		return "", fmt.Errorf("%s has no %s", first, last)
@@ -65,14 +65,14 @@ func (r *elementReader) upTo(first, last string) (string, error) {
 	return text, nil
 }
 
-func (r *elementReader) end() error {
-	name, err := r.upTo("</", ">")
+func (r *elementReader) readEndTag() error {
+	name, err := r.readBetween("</", ">")
 	if err != nil {
 		return err
 	}
 	name = strings.TrimSpace(name)
 	if len(r.open) == 1 || r.top().name != name {
-		return fmt.Errorf("</%s> ends nothing that is open", shortened(name))
+		return fmt.Errorf("</%s> ends nothing that is open", shortenName(name))
 	}
 	r.open = r.open[:len(r.open)-1]
 	return nil
@@ -81,9 +81,9 @@ func (r *elementReader) end() error {
 // errBareAngle says what a model that meant a text has to do.
 var errBareAngle = errors.New("a < begins no element; in a text write it as &lt;, or the text as <![CDATA[...]]>")
 
-func (r *elementReader) begin() error {
+func (r *elementReader) readStartTag() error {
 	n := 1
-	for n < len(r.in) && nameByte(r.in[n], n == 1) {
+	for n < len(r.in) && isNameByte(r.in[n], n == 1) {
 		n++
 	}
 	if n == 1 {
@@ -127,12 +127,12 @@ func (r *elementReader) attributes(name string) (empty bool, err error) {
 	return false, fmt.Errorf("<%s has no >", name)
 }
 
-func nameByte(c byte, first bool) bool {
+func isNameByte(c byte, first bool) bool {
 	letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' || c >= utf8.RuneSelf
 	return letter || !first && (c >= '0' && c <= '9' || c == '-' || c == '.' || c == ':')
 }
 
-func shortened(name string) string {
+func shortenName(name string) string {
 	r := []rune(name)
 	return string(r[:min(len(r), 64)])
 }
@@ -143,8 +143,8 @@ var entities = map[string]string{"lt": "<", "gt": ">", "amp": "&", "quot": `"`, 
 // maxEntity is the longest reference that is taken for one, in bytes between & and ;.
 const maxEntity = 10
 
-// resolved is a text with what its references stand for. What is no reference stands for itself.
-func resolved(text string) string {
+// resolveReferences replaces the references in a text by what they stand for. Text that is no reference stays.
+func resolveReferences(text string) string {
 	i := strings.IndexByte(text, '&')
 	if i < 0 {
 		return text
@@ -156,7 +156,7 @@ func resolved(text string) string {
 		end := strings.IndexByte(text[:min(len(text), maxEntity+2)], ';')
 		said, ok := "", false
 		if end > 0 {
-			said, ok = reference(text[1:end])
+			said, ok = resolveReference(text[1:end])
 		}
 		if !ok {
 			said, end = "&", 0
@@ -168,8 +168,8 @@ func resolved(text string) string {
 	return b.String()
 }
 
-// reference is what stands between & and ;.
-func reference(name string) (string, bool) {
+// resolveReference returns what the text between & and ; stands for.
+func resolveReference(name string) (string, bool) {
 	if said, ok := entities[name]; ok {
 		return said, true
 	}

@@ -15,8 +15,8 @@ const (
 	tagThinkingEnd = "</thinking>"
 )
 
-// ToolText is a text in DialectXML, taken apart: what it says, what its model thought, and what stands between its first pair of tool tags.
-// Whatever stands in thinking is thinking, a tag of a tool's too.
+// ToolText is a text in DialectXML, taken apart: what it says, what its model thought, and what stands between its
+// first pair of tool tags. Whatever stands in thinking is thinking, a tag of a tool's too.
 type ToolText struct {
 	Text     string    // all of it without thinking and without any pair of tool tags, trimmed; the first tag without an end takes everything behind it
 	Thoughts []Thought // in order
@@ -47,8 +47,8 @@ func ReadToolText(text string) ToolText {
 	return t
 }
 
-// place is how many bytes of Text stand before byte n of the whole text.
-func (t ToolText) place(n int) int {
+// offsetOf returns how many bytes of Text come before byte n of the whole text.
+func (t ToolText) offsetOf(n int) int {
 	before := 0
 	for _, k := range t.kept {
 		if n > k.at {
@@ -61,8 +61,8 @@ func (t ToolText) place(n int) int {
 // ToolDeltaKind says what a piece of a stream is.
 type ToolDeltaKind string
 
-// The kinds. The name comes as soon as it can be told, before the call is complete, and may be missing; what the call comes to is for
-// the whole text to say.
+// The kinds. The name comes as soon as it can be told, before the call is complete, and may be missing; what the call
+// comes to is for the whole text to say.
 const (
 	TagDeltaText          ToolDeltaKind = "text"
 	TagDeltaThinkingStart ToolDeltaKind = "thinking_start"
@@ -80,8 +80,8 @@ type ToolDelta struct {
 	Text string
 }
 
-// ToolStream takes a text in DialectXML apart while it comes, in pieces that may end within a tag. Calls behind the first one are left
-// out. The zero ToolStream is at the beginning of a text. It is not safe for concurrent use.
+// ToolStream takes a text in DialectXML apart while it comes, in pieces that may end within a tag. Calls behind the
+// first one are left out. The zero ToolStream is at the beginning of a text. It is not safe for concurrent use.
 type ToolStream struct {
 	tail   string // what may be the beginning of a tag
 	at     int    // of the whole text, where tail begins
@@ -102,7 +102,7 @@ func (s *ToolStream) Write(piece string) []ToolDelta {
 	s.tail += piece
 	for s.step() {
 	}
-	return s.taken()
+	return s.takeDeltas()
 }
 
 // Close ends the text: a block without its end goes to the end of it.
@@ -119,12 +119,12 @@ func (s *ToolStream) Close() ([]ToolDelta, ToolText) {
 	t.Text = strings.TrimSpace(whole)
 	t.trim = len(whole) - len(strings.TrimLeftFunc(whole, unicode.IsSpace))
 	for i := range t.Thoughts {
-		t.Thoughts[i].After = t.place(t.Thoughts[i].at)
+		t.Thoughts[i].After = t.offsetOf(t.Thoughts[i].at)
 	}
-	return s.taken(), t
+	return s.takeDeltas(), t
 }
 
-func (s *ToolStream) taken() []ToolDelta {
+func (s *ToolStream) takeDeltas() []ToolDelta {
 	out := s.out
 	s.out = nil
 	return out
@@ -147,11 +147,11 @@ func (s *ToolStream) step() bool {
 	case tagTool:
 		s.within = tagToolEnd
 		if s.calls++; s.calls == 1 {
-			s.say(TagDeltaToolStart, "")
+			s.addDelta(TagDeltaToolStart, "")
 		}
 	case tagThinking:
 		s.within, s.begun = tagThinkingEnd, s.at
-		s.say(TagDeltaThinkingStart, "")
+		s.addDelta(TagDeltaThinkingStart, "")
 	case tagThinkingEnd:
 		s.endThought()
 	case tagToolEnd:
@@ -160,7 +160,8 @@ func (s *ToolStream) step() bool {
 	return true
 }
 
-// firstTag is where the first of the tags begins; where none is whole, "" and how much of text can be the beginning of none.
+// firstTag is where the first of the tags begins; where none is whole, "" and how much of text can be the beginning of
+// none.
 func firstTag(text string, tags []string) (at int, tag string) {
 	for from := 0; ; {
 		i := strings.IndexByte(text[from:], '<')
@@ -205,21 +206,21 @@ func (s *ToolStream) emit(n int) {
 	case "":
 		s.kept = append(s.kept, keptText{s.at, s.text.Len(), n})
 		s.text.WriteString(piece)
-		s.say(TagDeltaText, piece)
+		s.addDelta(TagDeltaText, piece)
 	case tagThinkingEnd:
 		s.block.WriteString(piece)
-		s.say(TagDeltaThinking, piece)
+		s.addDelta(TagDeltaThinking, piece)
 	default:
 		if s.calls == 1 {
 			s.body.WriteString(piece)
-			s.name()
-			s.say(TagDeltaTool, piece)
+			s.emitName()
+			s.addDelta(TagDeltaTool, piece)
 		}
 	}
 	s.drop(n)
 }
 
-func (s *ToolStream) say(kind ToolDeltaKind, text string) {
+func (s *ToolStream) addDelta(kind ToolDeltaKind, text string) {
 	s.out = append(s.out, ToolDelta{kind, text})
 }
 
@@ -229,14 +230,14 @@ func (s *ToolStream) endThought() {
 		s.thoughts = append(s.thoughts, Thought{Text: text, at: s.begun})
 	}
 	s.block.Reset()
-	s.say(TagDeltaThinkingEnd, "")
+	s.addDelta(TagDeltaThinkingEnd, "")
 }
 
 func (s *ToolStream) endTool(closed bool) {
 	s.within = ""
 	if s.calls == 1 {
 		s.closed = closed
-		s.say(TagDeltaToolEnd, "")
+		s.addDelta(TagDeltaToolEnd, "")
 	}
 }
 
@@ -246,15 +247,15 @@ const earlyName = 4096
 // namedAs finds a tool's name in a body that is not complete yet.
 var namedAs = regexp.MustCompile(`"tool_name"\s*:\s*"([^"\\]+)"|<tool_name>\s*([^<&]+?)\s*</tool_name>`)
 
-// name says which tool is called as soon as the body does.
-func (s *ToolStream) name() {
+// emitName emits the name of the called tool as soon as the body gives it.
+func (s *ToolStream) emitName() {
 	if s.named {
 		return
 	}
 	body := s.body.String()
 	if m := namedAs.FindStringSubmatch(body[:min(len(body), earlyName)]); m != nil {
 		s.named = true
-		s.say(TagDeltaToolName, m[1]+m[2])
+		s.addDelta(TagDeltaToolName, m[1]+m[2])
 	}
 	s.named = s.named || len(body) >= earlyName
 }

@@ -94,7 +94,7 @@ func requireSameStream(t require.TestingT, text string, cuts []int) {
 	want := ReadToolText(text)
 	// Where a piece of text was cut is nobody's concern.
 	for n := range len(text) + 1 {
-		require.Equal(t, want.place(n), got.place(n))
+		require.Equal(t, want.offsetOf(n), got.offsetOf(n))
 	}
 	want.kept, got.kept = nil, nil
 	require.Equal(t, want, got)

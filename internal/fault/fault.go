@@ -1,6 +1,6 @@
-// Package fault stands between a program and its ports, numbers every call in the order it is made, and lets some of them go wrong
-// (docs/reliability.md, fault sweep). Under a deterministic clock the n-th call of one run is the n-th call of the next, so a run
-// that only counts says where the others can be hit.
+// Package fault stands between a program and its ports, numbers every call in the order it is made, and lets some of
+// them go wrong (docs/reliability.md, fault sweep). Under a deterministic clock the n-th call of one run is the n-th
+// call of the next, so a run that only counts says where the others can be hit.
 //
 // A crash takes a whole invocation: a function's handler, or one thing a person or client does. What the invocation had
 // started besides, tools above all, dies at its next call of a port and has no effect any more.
@@ -69,8 +69,8 @@ func New(c clock.Clock, points ...Point) *Injector {
 	return in
 }
 
-// Before has f called before each call that is counted, in the task that makes it: what others do at just that moment. Calls that f makes are
-// counted behind it. Set it before the run.
+// Before has f called before each call that is counted, in the task that makes it: what others do at just that moment.
+// Calls that f makes are counted behind it. Set it before the run.
 func (in *Injector) Before(f func(Call)) { in.before = f }
 
 // Calls is every call so far, in order.
@@ -102,7 +102,8 @@ func (in *Injector) Spent() bool {
 	return len(in.frozen) == 0
 }
 
-// through makes one call of a port. A call that belongs to no invocation is the observer's: it is neither counted nor hit.
+// through makes one call of a port. A call that belongs to no invocation is the observer's: it is neither counted nor
+// hit.
 func (in *Injector) through(ctx context.Context, c Call, call func() error) error {
 	i := invocationOf(ctx)
 	if i == nil {

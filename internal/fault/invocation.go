@@ -65,7 +65,8 @@ func Crashed(ctx context.Context) bool {
 	return i != nil && i.dead.Load()
 }
 
-// Number is the place of the invocation that ctx belongs to in the order in which they began, from 1; 0 = it belongs to none.
+// Number is the place of the invocation that ctx belongs to in the order in which they began, from 1; 0 = it belongs to
+// none.
 func Number(ctx context.Context) int {
 	if i := invocationOf(ctx); i != nil {
 		return i.number
@@ -73,8 +74,8 @@ func Number(ctx context.Context) int {
 	return 0
 }
 
-// Run runs f as one invocation and reports whether it lived to its end. It returns as soon as the invocation dies or is given up, from whichever
-// goroutine; the context of what is left of one that died is done by then.
+// Run runs f as one invocation and reports whether it lived to its end. It returns as soon as the invocation dies or is
+// given up, from whichever goroutine; the context of what is left of one that died is done by then.
 func (in *Injector) Run(ctx context.Context, name string, f func(ctx context.Context)) (lived bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	i := &invocation{name: name, number: in.begin(), over: in.clock.NewSignal(), cancel: cancel, life: &lifetime{Context: ctx}}
@@ -138,7 +139,8 @@ func (i *invocation) mustLive() {
 	}
 }
 
-// abandon has the caller of an invocation give it up and stops it where it is, until others have made so many calls, or nothing else moves.
+// abandon has the caller of an invocation give it up and stops it where it is, until others have made so many calls, or
+// nothing else moves.
 func (in *Injector) abandon(i *invocation, patience int) {
 	in.mu.Lock()
 	i.frozen, i.gone, i.patience = true, true, patience
@@ -166,7 +168,8 @@ func (in *Injector) thaw(i *invocation) {
 	}
 }
 
-// Release lets every invocation go on that was given up, and reports whether there was one. It is for when nothing else moves.
+// Release lets every invocation go on that was given up, and reports whether there was one. It is for when nothing else
+// moves.
 func (in *Injector) Release() bool {
 	in.mu.Lock()
 	all := slices.Clone(in.frozen)

@@ -48,8 +48,8 @@ func (k Kind) String() string {
 	return string(k)
 }
 
-// Variants lists the faults of this kind that can happen at a call. Of zombies, patience says how many calls others make at most before it goes on; one
-// that goes on when nothing else moves is always among them.
+// Variants lists the faults of this kind that can happen at a call. Of zombies, patience says how many calls others
+// make at most before it goes on; one that goes on when nothing else moves is always among them.
 func (k Kind) Variants(c Call, patience int) []Point {
 	at := func(more ...int) []Point {
 		var list []Point

@@ -10,8 +10,8 @@ import (
 // skews are by how much clocks are wrong.
 var skews = []time.Duration{5 * time.Minute, -5 * time.Minute}
 
-// Clock is the clock of a program behind the injector: it says the time that the invocation's host has whose task reads it. Only a deterministic
-// clock, which runs one task at a time, can be told apart like that.
+// Clock is the clock of a program behind the injector: it says the time that the invocation's host has whose task reads
+// it. Only a deterministic clock, which runs one task at a time, can be told apart like that.
 func (in *Injector) Clock() clock.Clock { return &skewed{in.clock, in} }
 
 type skewed struct {

@@ -14,13 +14,14 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Builder makes what a model is told before it is asked: the system text and, when a run begins, the conversation's first messages (seed
-// 000, "Context Engineering Phase"; seed 003). An agent names it with `builder: NAME`.
+// Builder makes what a model is told before it is asked: the system text and, when a run begins, the conversation's
+// first messages (seed 000, "Context Engineering Phase"; seed 003). An agent names it with `builder: NAME`.
 //
-// Under `systemPrompt: once` it is asked when the run begins and never again, and what it gave is kept with the run; under every_inference
-// it is asked before each inference, and messages count the first time alone. It may be asked again for the same inference, whose first
-// attempt was lost: it should have no effects. Its error ends the run, with the code definition, and is shown as it is; so does a panic,
-// of which nothing is shown. The context's own error, as of a function that ran out of time, ends nothing: it is asked again.
+// Under `systemPrompt: once` it is asked when the run begins and never again, and what it gave is kept with the run;
+// under every_inference it is asked before each inference, and messages count the first time alone. It may be asked
+// again for the same inference, whose first attempt was lost: it should have no effects. Its error ends the run, with
+// the code definition, and is shown as it is; so does a panic, of which nothing is shown. The context's own error, as
+// of a function that ran out of time, ends nothing: it is asked again.
 type Builder func(ctx context.Context, in BuildInput) (Built, error)
 
 // BuildInput is what a builder builds from. It must not be changed.
@@ -39,8 +40,8 @@ type BuildInput struct {
 	MessagesWanted         bool             // the run begins: messages count
 }
 
-// Built is what a builder gives. The zero value is no system text and, for a run that was started with data, the default message: a user
-// text of that data less parentSubject$$.
+// Built is what a builder gives. The zero value is no system text and, for a run that was started with data, the
+// default message: a user text of that data less parentSubject$$.
 type Built struct {
 	System   string
 	Messages []Message
@@ -77,11 +78,11 @@ func (s Set) Build(ctx context.Context, name string, in BuildInput) (out Built, 
 	case ctx.Err() != nil:
 		return Built{}, fmt.Errorf("build context: %w", ctx.Err())
 	default:
-		return Built{}, fmt.Errorf("%w %s: %s", ErrBuilder, name, shown(err))
+		return Built{}, fmt.Errorf("%w %s: %s", ErrBuilder, name, errorText(err))
 	}
 }
 
-func shown(err error) string {
+func errorText(err error) string {
 	r := []rune(strings.ToValidUTF8(err.Error(), "\uFFFD"))
 	return string(r[:min(len(r), maxBuilderError)])
 }

@@ -28,14 +28,14 @@ func TestPermission(t *testing.T) {
 		_, gate, err := built(t, "permission", c.config).BeforeTool(context.Background(), &definition, s, call, nil)
 		require.NoError(t, err)
 		want := map[string]string{"run": "run", "deny": "block permission denied", "ask": "suspend c1"}[c.want]
-		require.Equal(t, want, shown(gate), "%+v", c)
+		require.Equal(t, want, errorText(gate), "%+v", c)
 		call.Grant = &run.Grant{}
 		_, gate, err = built(t, "permission", c.config).BeforeTool(context.Background(), &definition, s, call, nil)
 		require.NoError(t, err)
 		if c.want == "ask" {
 			want = "run"
 		}
-		require.Equal(t, want, shown(gate), "%+v, granted", c)
+		require.Equal(t, want, errorText(gate), "%+v, granted", c)
 	}
 }
 

@@ -10,7 +10,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Chain is the plugins of one agent, in order. The nil Chain has none. Safe for concurrent use as far as its plugins are.
+// Chain is the plugins of one agent, in order. The nil Chain has none. Safe for concurrent use as far as its plugins
+// are.
 type Chain struct{ plugins []named }
 
 type named struct {
@@ -34,7 +35,8 @@ func (s Set) Chain(specs []agent.PluginSpec) (*Chain, error) {
 	return c, nil
 }
 
-// Error is a plugin's failure, or an output check's. Its text is fit to be stored and shown, as far as the plugin's own is.
+// Error is a plugin's failure, or an output check's. Its text is fit to be stored and shown, as far as the plugin's own
+// is.
 type Error struct {
 	Plugin string
 	Phase  run.Phase
@@ -73,12 +75,12 @@ func (c *Chain) any(has func(named) bool) bool {
 }
 
 // each enters every plugin with what it is given for the phase.
-func (c *Chain) each(ctx context.Context, phase run.Phase, m *Moment, enter func(p named) error) error {
+func (c *Chain) each(ctx context.Context, phase run.Phase, m *Moment, call func(p named) error) error {
 	if c == nil {
 		return nil
 	}
 	for _, p := range c.plugins {
-		err := entered(func() error { return enter(p) })
+		err := callSafely(func() error { return call(p) })
 		if err == nil {
 			err = m.invalid
 		}
@@ -92,20 +94,20 @@ func (c *Chain) each(ctx context.Context, phase run.Phase, m *Moment, enter func
 	return nil
 }
 
-func entered(enter func() error) (err error) {
+func callSafely(call func() error) (err error) {
 	defer func() {
 		if recover() != nil {
 			err = errPanicked
 		}
 	}()
-	return enter()
+	return call()
 }
 
 // State runs one of the phases that only change the shared state.
 func (c *Chain) State(ctx context.Context, phase run.Phase, d *agent.Definition, s *run.AgentState) (run.Hooked, error) {
 	m := &Moment{def: d, run: *s}
 	err := c.each(ctx, phase, m, func(p named) error {
-		if f := p.of(phase); f != nil {
+		if f := p.stateHook(phase); f != nil {
 			return f(ctx, m)
 		}
 		return nil
@@ -113,8 +115,8 @@ func (c *Chain) State(ctx context.Context, phase run.Phase, d *agent.Definition,
 	return run.Hooked{Phase: phase, Patches: m.patches}, err
 }
 
-// of is the plugin's function for one of the phases that only change the shared state.
-func (p named) of(phase run.Phase) func(context.Context, *Moment) error {
+// stateHook returns the plugin's function for one of the phases that only change the shared state.
+func (p named) stateHook(phase run.Phase) func(context.Context, *Moment) error {
 	switch phase {
 	case run.PhaseRunStart:
 		return p.RunStart
@@ -154,7 +156,8 @@ func (c *Chain) BeforeInference(ctx context.Context, d *agent.Definition, s *run
 	return h, Additions{m.system, m.session, m.transforms, owners}, err
 }
 
-// hidden are the tools that are left out, in order of definition: what nobody includes where somebody does, and what anybody excludes.
+// hidden are the tools that are left out, in order of definition: what nobody includes where somebody does, and what
+// anybody excludes.
 func (m *BeforeInference) hidden() []string {
 	var names []string
 	for _, t := range policy.ToolsIn(m.def, &m.run) {
@@ -165,11 +168,12 @@ func (m *BeforeInference) hidden() []string {
 	return names
 }
 
-// To is the request with the additions: the system's text first, then messages before the conversation, then the transforms in order.
+// To is the request with the additions: the system's text first, then messages before the conversation, then the
+// transforms in order.
 func (a Additions) To(r agent.Request) (agent.Request, error) {
 	r = r.WithContext(a.system, a.session)
 	for i, change := range a.transforms {
-		if err := entered(func() error { r = change(r); return nil }); err != nil {
+		if err := callSafely(func() error { r = change(r); return nil }); err != nil {
 			return r, &Error{Plugin: a.owners[i], Phase: run.PhaseBeforeInference, Cause: err}
 		}
 	}
@@ -188,8 +192,8 @@ func (c *Chain) AfterInference(ctx context.Context, d *agent.Definition, s *run.
 	return run.Hooked{Phase: run.PhaseAfterInference, Patches: m.patches, End: m.reason}, err
 }
 
-// BeforeTool runs the phase for a call: what was decided, and what the gate is to know. Fit says what is wrong with a ticket that is well
-// formed; nil = nothing is.
+// BeforeTool runs the phase for a call: what was decided, and what the gate is to know. Fit says what is wrong with a
+// ticket that is well formed; nil = nothing is.
 func (c *Chain) BeforeTool(
 	ctx context.Context, d *agent.Definition, s *run.AgentState, call run.Call, fit func(run.Ticket) error,
 ) (run.Hooked, agent.PluginGate, error) {
@@ -200,7 +204,7 @@ func (c *Chain) BeforeTool(
 		}
 		return p.BeforeTool(ctx, m)
 	})
-	return run.Hooked{Phase: run.PhaseBeforeTool, Call: call.ID, Patches: m.patches}, m.chosen(), err
+	return run.Hooked{Phase: run.PhaseBeforeTool, Call: call.ID, Patches: m.patches}, m.chosenGate(), err
 }
 
 // AfterTool runs the phase for a call that came to something.

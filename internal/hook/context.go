@@ -14,13 +14,14 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// ContextSource gives a section of the prompt what it says: a plan, or what was found for the newest question (seed 004, "Planning Context",
-// "RAG Context"). An agent names it with `prompt: {planning: NAME, rag: NAME}`.
+// ContextSource gives a section of the prompt what it says: a plan, or what was found for the newest question (seed
+// 004, "Planning Context", "RAG Context"). An agent names it with `prompt: {planning: NAME, rag: NAME}`.
 //
-// It is asked before every inference, and again where that is made again; what it gives is in that request alone and stored nowhere, so it
-// should have no effects. "" leaves the section out. Its error ends the run, with the code definition, and is shown as it is; so does a panic,
-// of which nothing is shown, and a text of more than MaxContext bytes. One that would rather have the agent go on without says so in its text.
-// The context's own error, as of a function that ran out of time, ends nothing: it is asked again. Safe for concurrent use.
+// It is asked before every inference, and again where that is made again; what it gives is in that request alone and
+// stored nowhere, so it should have no effects. "" leaves the section out. Its error ends the run, with the code
+// definition, and is shown as it is; so does a panic, of which nothing is shown, and a text of more than MaxContext
+// bytes. One that would rather have the agent go on without says so in its text. The context's own error, as of a
+// function that ran out of time, ends nothing: it is asked again. Safe for concurrent use.
 type ContextSource func(ctx context.Context, in ContextInput) (string, error)
 
 // MaxContext bounds what a ContextSource gives, in bytes.
@@ -58,7 +59,7 @@ func (s Set) Context(ctx context.Context, name string, in ContextInput) (text st
 	case err != nil && ctx.Err() != nil:
 		return "", fmt.Errorf("ask context source %s: %w", name, ctx.Err())
 	case err != nil:
-		return "", fmt.Errorf("%w %s: %s", ErrContext, name, shown(err))
+		return "", fmt.Errorf("%w %s: %s", ErrContext, name, errorText(err))
 	case len(text) > MaxContext:
 		return "", fmt.Errorf("%w %s: got %d bytes, want at most %d", ErrContext, name, len(text), MaxContext)
 	default:

@@ -81,11 +81,11 @@ func TestGatePrecedence(t *testing.T) {
 		}
 		_, gate, err := chain(t, plugin(c.first), plugin(c.second)).BeforeTool(context.Background(), &definition, &run.AgentState{}, run.Call{ID: "c", Tool: "pay"}, nil)
 		require.NoError(t, err)
-		require.Equal(t, c.want, shown(gate), "%s, then %s", c.first, c.second)
+		require.Equal(t, c.want, errorText(gate), "%s, then %s", c.first, c.second)
 	}
 }
 
-func shown(g agent.PluginGate) string {
+func errorText(g agent.PluginGate) string {
 	var said []string
 	if g.Block != nil {
 		said = append(said, "block "+*g.Block)

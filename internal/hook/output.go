@@ -14,9 +14,9 @@ import (
 // `output: {format: json, check: NAME}`. What is wrong is sent back to the model, like a schema's error: it costs an
 // interaction, and the run ends by its limit where the model does not learn.
 //
-// An error, or a panic, says that the output could not be checked, and ends the run, with the code internal. The context's
-// own error ends nothing: the output is checked again. It may be called again for the same output, so it should have no
-// effects. Safe for concurrent use.
+// An error, or a panic, says that the output could not be checked, and ends the run, with the code internal. The
+// context's own error ends nothing: the output is checked again. It may be called again for the same output, so it
+// should have no effects. Safe for concurrent use.
 type CheckOutput func(ctx context.Context, in OutputInput) (wrong string, err error)
 
 // OutputInput is what a CheckOutput may go by. It must not be changed.
@@ -39,7 +39,7 @@ func (s Set) Checked(ctx context.Context, name string, of *run.AgentState, outpu
 	if check == nil {
 		return "", &Error{name, phaseOutput, errMissing}
 	}
-	err = entered(func() (err error) {
+	err = callSafely(func() (err error) {
 		wrong, err = check(ctx, OutputInput{
 			Tenant: of.Tenant, Run: of.Run, Agent: of.Agent, Subject: of.Subject, AccessControl: of.AccessControl,
 			Input: of.Input, State: of.SharedState(), Output: output,

@@ -9,8 +9,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// PermissionPath is where a run keeps its own answers for the permission plugin: {"default": ANSWER, "tools": {NAME: ANSWER}}, in the place
-// of those of the agent's file.
+// PermissionPath is where a run keeps its own answers for the permission plugin: {"default": ANSWER, "tools": {NAME:
+// ANSWER}}, in the place of those of the agent's file.
 const PermissionPath = "/permissions"
 
 // permissionConfig is the configuration of the plugin permission, and the form of what stands at PermissionPath.
@@ -26,7 +26,8 @@ const (
 	answerAsk   = "ask"
 )
 
-// permission lets calls pass, blocks them, or has a person asked: for their tool, or else by default, which is to ask (semantics 3.9).
+// permission lets calls pass, blocks them, or has a person asked: for their tool, or else by default, which is to ask
+// (semantics 3.9).
 func permission(config json.RawMessage) (Plugin, error) {
 	var c permissionConfig
 	if err := decode(config, &c); err != nil {

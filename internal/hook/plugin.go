@@ -12,8 +12,9 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Plugin is what a plugin does at each phase; nil = nothing. It keeps nothing between two phases but in the run's shared state: the next
-// phase may be another process. Functions return soon, and may be called for several runs at once.
+// Plugin is what a plugin does at each phase; nil = nothing. It keeps nothing between two phases but in the run's
+// shared state: the next phase may be another process. Functions return soon, and may be called for several runs at
+// once.
 type Plugin struct {
 	RunStart        func(ctx context.Context, m *Moment) error
 	StepStart       func(ctx context.Context, m *Moment) error
@@ -25,7 +26,8 @@ type Plugin struct {
 	RunEnd          func(ctx context.Context, m *Moment) error
 }
 
-// Moment is what every phase has: the run to look at, and its shared state to change. Nothing that it gives out may be changed.
+// Moment is what every phase has: the run to look at, and its shared state to change. Nothing that it gives out may be
+// changed.
 type Moment struct {
 	def     *agent.Definition
 	run     run.AgentState
@@ -39,8 +41,8 @@ func (m *Moment) Agent() *agent.Definition { return m.def }
 // Run is the run as it is, with what plugins before this one have patched.
 func (m *Moment) Run() *run.AgentState { return &m.run }
 
-// Value reads the value at a JSON Pointer of the shared state into v, and reports whether there is one. A value that does not fit v is an
-// error.
+// Value reads the value at a JSON Pointer of the shared state into v, and reports whether there is one. A value that
+// does not fit v is an error.
 func (m *Moment) Value(path string, v any) (bool, error) {
 	if len(m.run.Shared) == 0 {
 		return false, nil
@@ -55,7 +57,8 @@ func (m *Moment) Value(path string, v any) (bool, error) {
 	return true, nil
 }
 
-// Patch sets the value at a JSON Pointer of the shared state. A value that is no JSON, and a place that cannot be, fail the phase.
+// Patch sets the value at a JSON Pointer of the shared state. A value that is no JSON, and a place that cannot be, fail
+// the phase.
 func (m *Moment) Patch(path string, value any) {
 	raw, err := json.Marshal(value)
 	if err == nil {
@@ -101,7 +104,8 @@ func (m *BeforeInference) Exclude(tools ...string) {
 	}
 }
 
-// IncludeOnly leaves in the request what is named, by original name, here or by another plugin that includes; none of these, no tool.
+// IncludeOnly leaves in the request what is named, by original name, here or by another plugin that includes; none of
+// these, no tool.
 func (m *BeforeInference) IncludeOnly(tools ...string) {
 	if m.included == nil {
 		m.included = map[string]bool{}
@@ -111,13 +115,14 @@ func (m *BeforeInference) IncludeOnly(tools ...string) {
 	}
 }
 
-// Transform changes the request, which is a copy whose lists are shared: change is to make new ones. Transforms run in order, after
-// everything that is added; whether the result is one that a provider takes is theirs to see to.
+// Transform changes the request, which is a copy whose lists are shared: change is to make new ones. Transforms run in
+// order, after everything that is added; whether the result is one that a provider takes is theirs to see to.
 func (m *BeforeInference) Transform(change func(agent.Request) agent.Request) {
 	m.transforms = append(m.transforms, change)
 }
 
-// AfterInference is the moment after the model has answered. The answer stands in the run; that it is in the journal is still to come.
+// AfterInference is the moment after the model has answered. The answer stands in the run; that it is in the journal is
+// still to come.
 type AfterInference struct {
 	Moment
 
@@ -134,11 +139,12 @@ type ending struct {
 	problem error
 }
 
-// End ends the run as plugin_requested, with the last text so far as its output: the model is not asked, and calls that it has asked for
-// are not carried out.
+// End ends the run as plugin_requested, with the last text so far as its output: the model is not asked, and calls that
+// it has asked for are not carried out.
 func (e *ending) End() { e.set(run.ReasonPluginRequested) }
 
-// Stop ends the run as stopped:<code>, which is 1 to 40 of a to z and _; another code fails the phase. Before an inference that is at once; behind one, once the calls it asked for have finished.
+// Stop ends the run as stopped:<code>, which is 1 to 40 of a to z and _; another code fails the phase. Before an
+// inference that is at once; behind one, once the calls it asked for have finished.
 func (e *ending) Stop(code string) {
 	if !run.ValidStopCode(code) {
 		e.problem = errCode
@@ -155,9 +161,9 @@ func (e *ending) set(r run.Reason) {
 	}
 }
 
-// BeforeTool is the moment before a call is carried out: for a new call, and again for one that was suspended and goes on. The newest
-// word is not the last: of what all plugins say, blocking counts before suspending and that before a result, and of two that say the
-// same the first does. Rules of the definition hold whatever plugins say.
+// BeforeTool is the moment before a call is carried out: for a new call, and again for one that was suspended and goes
+// on. The newest word is not the last: of what all plugins say, blocking counts before suspending and that before a
+// result, and of two that say the same the first does. Rules of the definition hold whatever plugins say.
 type BeforeTool struct {
 	Moment
 
@@ -175,7 +181,8 @@ func (m *BeforeTool) Tool() (agent.ToolSpec, bool) { return m.def.Tool(m.call.To
 // Resumed reports whether the call was suspended and goes on.
 func (m *BeforeTool) Resumed() bool { return m.call.Status == run.StatusResuming }
 
-// Granted reports whether somebody who may has approved this very call. Whether the approval still holds is for the gate to see.
+// Granted reports whether somebody who may has approved this very call. Whether the approval still holds is for the
+// gate to see.
 func (m *BeforeTool) Granted() bool { return m.call.Grant != nil }
 
 // Block refuses the call: it fails, and the model reads why.
@@ -185,9 +192,9 @@ func (m *BeforeTool) Block(reason string) {
 	}
 }
 
-// Suspend has somebody asked before the call runs, who may approve under the agent's permission. Once they have, this phase runs
-// again, and the call has the answer as its Resume; the tool does not get it, as it is none to a question of its own. A ticket that nobody
-// could be asked, or whose answer nothing could be checked against, fails the phase.
+// Suspend has somebody asked before the call runs, who may approve under the agent's permission. Once they have, this
+// phase runs again, and the call has the answer as its Resume; the tool does not get it, as it is none to a question of
+// its own. A ticket that nobody could be asked, or whose answer nothing could be checked against, fails the phase.
 func (m *BeforeTool) Suspend(t run.Ticket) {
 	t, err := policy.Checked(t)
 	if err == nil && m.fit != nil {
@@ -210,8 +217,8 @@ func (m *BeforeTool) SetResult(r agent.ToolResultData) {
 // Allow withdraws what plugins before this one have said of the call. Those behind it may say something again.
 func (m *BeforeTool) Allow() { m.gate = agent.PluginGate{} }
 
-// chosen is the one thing that is said.
-func (m *BeforeTool) chosen() agent.PluginGate {
+// chosenGate returns the one decision that the plugins have made.
+func (m *BeforeTool) chosenGate() agent.PluginGate {
 	switch g := m.gate; {
 	case g.Block != nil:
 		return agent.PluginGate{Block: g.Block}

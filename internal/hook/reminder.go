@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// ReminderPath is where a run keeps its reminders for the plugin reminder: a list of texts, to which tools and other plugins may add.
+// ReminderPath is where a run keeps its reminders for the plugin reminder: a list of texts, to which tools and other
+// plugins may add.
 const ReminderPath = "/reminders"
 
 // reminderConfig is the configuration of the plugin reminder.
@@ -15,19 +16,19 @@ type reminderConfig struct {
 	Keep  bool     `json:"keep"`  // the list is not emptied by a call of the model
 }
 
-// reminder puts each text of a list into the request, once, as session context, and empties the list when the model has been called
-// (semantics 3.9).
+// reminder puts each text of a list into the request, once, as session context, and empties the list when the model has
+// been called (semantics 3.9).
 func reminder(config json.RawMessage) (Plugin, error) {
 	var c reminderConfig
 	if err := decode(config, &c); err != nil {
 		return Plugin{}, err
 	}
-	p := Plugin{BeforeInference: remind}
+	p := Plugin{BeforeInference: addReminders}
 	if len(c.Texts) > 0 {
 		p.RunStart = c.begin
 	}
 	if !c.Keep {
-		p.AfterInference = forget
+		p.AfterInference = clearReminders
 	}
 	return p, nil
 }
@@ -40,14 +41,14 @@ func (c reminderConfig) begin(_ context.Context, m *Moment) error {
 	return nil
 }
 
-func remind(_ context.Context, m *BeforeInference) error {
+func addReminders(_ context.Context, m *BeforeInference) error {
 	for _, text := range reminders(&m.Moment) {
 		m.AddSession(text)
 	}
 	return nil
 }
 
-func forget(_ context.Context, m *AfterInference) error {
+func clearReminders(_ context.Context, m *AfterInference) error {
 	if m.Failure() == nil && len(reminders(&m.Moment)) > 0 {
 		m.Patch(ReminderPath, []string{})
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 )
 
-// toolPolicyConfig is the configuration of the plugin tool-policy: patterns over original names, in which '*' stands for any run of
-// characters.
+// toolPolicyConfig is the configuration of the plugin tool-policy: patterns over original names, in which '*' stands
+// for any run of characters.
 type toolPolicyConfig struct {
 	Allow   []string `json:"allow"`   // these alone; none = all
 	Exclude []string `json:"exclude"` // not these, whatever is allowed
@@ -27,17 +27,17 @@ func toolPolicy(config json.RawMessage) (Plugin, error) {
 				m.IncludeOnly()
 			}
 			for _, t := range m.Agent().Tools {
-				if matched(c.Allow, t.Name) {
+				if matchesAny(c.Allow, t.Name) {
 					m.IncludeOnly(t.Name)
 				}
-				if matched(c.Exclude, t.Name) {
+				if matchesAny(c.Exclude, t.Name) {
 					m.Exclude(t.Name)
 				}
 			}
 			return nil
 		},
 		BeforeTool: func(_ context.Context, m *BeforeTool) error {
-			if name := m.Call().Tool; matched(c.Exclude, name) || len(c.Allow) > 0 && !matched(c.Allow, name) {
+			if name := m.Call().Tool; matchesAny(c.Exclude, name) || len(c.Allow) > 0 && !matchesAny(c.Allow, name) {
 				m.Block("the agent's tool policy does not allow it")
 			}
 			return nil
@@ -45,6 +45,6 @@ func toolPolicy(config json.RawMessage) (Plugin, error) {
 	}, nil
 }
 
-func matched(patterns []string, tool string) bool {
+func matchesAny(patterns []string, tool string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return agent.MatchTool(p, tool) })
 }

@@ -1,6 +1,6 @@
-// Package hostile is a corpus of strings that hide, forge or break what people are shown, for the tests of every channel, and what judges
-// whether a channel has shown one: harmlessly (Harmless) and completely (Original). Both judge by rules of their own, not by those of
-// package show.
+// Package hostile is a corpus of strings that hide, forge or break what people are shown, for the tests of every
+// channel, and what judges whether a channel has shown one: harmlessly (Harmless) and completely (Original). Both judge
+// by rules of their own, not by those of package show.
 package hostile
 
 import (
@@ -22,7 +22,8 @@ type Case struct {
 	JSON    json.RawMessage // as a JSON string; nil where no JSON can hold it
 }
 
-// Stored reports whether the string can be in stored arguments: CompactJSON refuses half a surrogate pair and bytes that are no UTF-8.
+// Stored reports whether the string can be in stored arguments: CompactJSON refuses half a surrogate pair and bytes
+// that are no UTF-8.
 func (c Case) Stored() bool { return utf8.ValidString(c.Text) }
 
 // Args are arguments with the string as the value of text. They are JSON where the string is.
@@ -72,7 +73,8 @@ func read(line string) (Case, error) {
 	return Case{Text: decode(inner), JSON: json.RawMessage(`"` + inner + `"`)}, nil
 }
 
-// decode is the text of a JSON string without its quotes. encoding/json would put the replacement character for half a surrogate pair.
+// decode is the text of a JSON string without its quotes. encoding/json would put the replacement character for half a
+// surrogate pair.
 func decode(in string) string {
 	var b strings.Builder
 	for in != "" {

@@ -8,8 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// Harmless says what in a shown text a person cannot see, or what moves what stands beside it: nil where there is nothing. Line ends are
-// the channel's own and pass. It does not judge mark-up: a channel that has any must show that it escapes for that.
+// Harmless says what in a shown text a person cannot see, or what moves what stands beside it: nil where there is
+// nothing. Line ends are the channel's own and pass. It does not judge mark-up: a channel that has any must show that
+// it escapes for that.
 func Harmless(shown string) error {
 	if !utf8.ValidString(shown) {
 		return fmt.Errorf("bytes that are no UTF-8 in %.60q", shown)
@@ -31,8 +32,9 @@ func Harmless(shown string) error {
 	return nil
 }
 
-// Original is the string that a shown text stands for: \u{202E}, \x{FF}, \{12 spaces}, \{3 times \n\s}, \n, \" and \\ are read, \rtl{…} is
-// its text, and marks like \{mixed scripts} are left out. The error says what cannot be read, and that something is masked.
+// Original is the string that a shown text stands for: \u{202E}, \x{FF}, \{12 spaces}, \{3 times \n\s}, \n, \" and \\
+// are read, \rtl{…} is its text, and marks like \{mixed scripts} are left out. The error says what cannot be read, and
+// that something is masked.
 func Original(shown string) (string, error) {
 	var b strings.Builder
 	for shown != "" {

@@ -1,5 +1,5 @@
-// Package ids draws what is random: writer ids, keys, task tokens, jitter. It is the only place that does, so that a scenario can
-// draw the same every time.
+// Package ids draws what is random: writer ids, keys, task tokens, jitter. It is the only place that does, so that a
+// scenario can draw the same every time.
 package ids
 
 import (

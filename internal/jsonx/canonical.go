@@ -11,8 +11,8 @@ import (
 	"unicode/utf16"
 )
 
-// CanonicalText is the RFC 8785 form of raw, but with its numbers' digits kept. Text that is not JSON stands for itself: it
-// equals no canonical form.
+// CanonicalText is the RFC 8785 form of raw, but with its numbers' digits kept. Text that is not JSON stands for
+// itself: it equals no canonical form.
 func CanonicalText(raw json.RawMessage) string {
 	v, err := DecodeNumbers(raw)
 	if err != nil {
@@ -79,8 +79,8 @@ func compareUTF16(a, b string) int {
 	return cmp.Or(slices.Compare(utf16.Encode([]rune(a)), utf16.Encode([]rune(b))), strings.Compare(a, b))
 }
 
-// AppendCanonicalString escapes what RFC 8785, 3.2.2.2 says and nothing else. Bytes that are not UTF-8 are copied, so that
-// different strings never look alike.
+// AppendCanonicalString escapes what RFC 8785, 3.2.2.2 says and nothing else. Bytes that are not UTF-8 are copied, so
+// that different strings never look alike.
 func AppendCanonicalString(b []byte, s string) []byte {
 	b = append(b, '"')
 	for i := range len(s) {

@@ -9,7 +9,8 @@ import (
 )
 
 // CompareNumbers compares two JSON numbers by their exact decimal values: -1, 0 or 1. Neither digits nor exponents are
-// rounded, and no number is ever written out: 1e999999999 costs as much as 1e9, and every number what it takes to read it. Text that is not a JSON number is an error.
+// rounded, and no number is ever written out: 1e999999999 costs as much as 1e9, and every number what it takes to read
+// it. Text that is not a JSON number is an error.
 func CompareNumbers(a, b string) (int, error) {
 	x, ok := ParseDecimal(a)
 	y, ok2 := ParseDecimal(b)
@@ -94,7 +95,8 @@ func (i bigInteger) Int64() (int64, bool) {
 	return int64(i.sign) * n, err == nil && len(i.digits) <= fitting
 }
 
-// fitting is how many decimal digits fit into an int64, with room for a sum; overflow is the least number that has more.
+// fitting is how many decimal digits fit into an int64, with room for a sum; overflow is the least number that has
+// more.
 const (
 	fitting  = 18
 	overflow = 1_000_000_000_000_000_000
@@ -117,7 +119,8 @@ func (i bigInteger) add(n int64) bigInteger {
 	return bigInteger{i.sign, strings.TrimLeft(fmt.Sprintf("%s%0*d", head, fitting, sum), "0")}
 }
 
-// stepDigits is the digits of a number plus or minus one: the last digits that are full become empty, and the one before them changes.
+// stepDigits is the digits of a number plus or minus one: the last digits that are full become empty, and the one
+// before them changes.
 func stepDigits(digits string, full, empty byte, by int) string {
 	if by > 0 {
 		digits = "0" + digits

@@ -1,4 +1,6 @@
-// Package jsonx reads JSON that authorizes something: strictly, exactly and in one canonical form. It also repairs the JSON that models write.
+// Package jsonx reads JSON that authorizes something: strictly, exactly and in one canonical form. It also repairs the
+// JSON that models write.
 //
-// Duplicate keys, unknown keys and inputs beyond their limits are errors. Numbers are compared as decimals, never as floats.
+// Duplicate keys, unknown keys and inputs beyond their limits are errors. Numbers are compared as decimals, never as
+// floats.
 package jsonx

@@ -7,13 +7,15 @@ import (
 	"unicode/utf8"
 )
 
-// RepairJSON makes JSON of what was meant to be JSON. It takes what models get wrong: quotes of another kind, doubled, missing around a
-// key or inside of a string without their backslash; commas and closing brackets that are missing or too many; control characters and
-// escapes that no string may have; Python's words for true, false and null; a code fence around it all. It makes up no value,
-// touches no number, and ends no string: where one has no end nobody knows what is missing.
+// RepairJSON makes JSON of what was meant to be JSON. It takes what models get wrong: quotes of another kind, doubled,
+// missing around a key or inside of a string without their backslash; commas and closing brackets that are missing or
+// too many; control characters and escapes that no string may have; Python's words for true, false and null; a code
+// fence around it all. It makes up no value, touches no number, and ends no string: where one has no end nobody knows
+// what is missing.
 //
-// ok is false where nothing is sure enough; then there is no text. Else the text is JSON in the sense of CompactJSON with its default
-// limits: raw itself, byte for byte, where that is JSON, and else an object or a list. Takes time in proportion to raw.
+// ok is false where nothing is sure enough; then there is no text. Else the text is JSON in the sense of CompactJSON
+// with its default limits: raw itself, byte for byte, where that is JSON, and else an object or a list. Takes time in
+// proportion to raw.
 func RepairJSON(raw []byte) (text json.RawMessage, ok bool) {
 	if _, err := CompactJSON(raw, JSONLimits{}); err == nil {
 		return raw, true
@@ -21,23 +23,23 @@ func RepairJSON(raw []byte) (text json.RawMessage, ok bool) {
 	if len(raw) > defaultJSONBytes || !utf8.Valid(raw) {
 		return nil, false
 	}
-	if text, ok = repaired(unfenced(string(raw))); ok {
+	if text, ok = parseLenient(stripFence(string(raw))); ok {
 		return text, true
 	}
-	inner, escaped := unescaped(string(raw))
+	inner, escaped := unescapeObject(string(raw))
 	if !escaped {
 		return nil, false
 	}
 	if _, err := CompactJSON([]byte(inner), JSONLimits{}); err == nil {
 		return json.RawMessage(inner), true
 	}
-	return repaired(inner)
+	return parseLenient(inner)
 }
 
-// repaired reads a text with everything that RepairJSON takes, and is JSON as strict as any.
-func repaired(text string) (json.RawMessage, bool) {
+// parseLenient reads a text with all deviations that RepairJSON accepts, and returns strict JSON.
+func parseLenient(text string) (json.RawMessage, bool) {
 	r := repairer{in: text, left: defaultJSONDepth}
-	r.space()
+	r.skipSpace()
 	if c := r.peek(); c != '{' && c != '[' || !r.value() || r.open {
 		return nil, false
 	}
@@ -48,8 +50,8 @@ func repaired(text string) (json.RawMessage, bool) {
 	return out, err == nil
 }
 
-// unfenced is the text between the fences of a block of code, or the text.
-func unfenced(text string) string {
+// stripFence returns the text between the fences of a code block, or the text itself.
+func stripFence(text string) string {
 	text = strings.TrimSpace(text)
 	fenced, ok := strings.CutPrefix(text, "```")
 	if !ok {
@@ -58,8 +60,8 @@ func unfenced(text string) string {
 	return strings.TrimSuffix(strings.TrimLeft(fenced, "jsonJSON"), "```")
 }
 
-// unescaped is an object that was written as it would stand inside of a string.
-func unescaped(text string) (inner string, ok bool) {
+// unescapeObject returns the object in a text that is escaped as if it stood inside a string.
+func unescapeObject(text string) (inner string, ok bool) {
 	text = strings.TrimSpace(text)
 	if !strings.HasPrefix(text, `{\"`) {
 		return "", false
@@ -84,7 +86,7 @@ func (r *repairer) peek() byte {
 	return r.in[r.at]
 }
 
-func (r *repairer) space() { r.at = skipSpace(r.in, r.at) }
+func (r *repairer) skipSpace() { r.at = skipSpace(r.in, r.at) }
 
 func skipSpace(s string, at int) int {
 	for at < len(s) && strings.IndexByte(" \t\r\n", s[at]) >= 0 {
@@ -95,7 +97,7 @@ func skipSpace(s string, at int) int {
 
 // value takes one value. What stands there and is none is not made one.
 func (r *repairer) value() bool {
-	r.space()
+	r.skipSpace()
 	switch c := r.peek(); c {
 	case '{':
 		return r.members('}', r.member)
@@ -109,8 +111,8 @@ func (r *repairer) value() bool {
 	}
 }
 
-// members takes what stands between brackets, up to the closing one or the end. A closing bracket of the other kind belongs to what is
-// around it, and closes this too.
+// members takes what stands between brackets, up to the closing one or the end. A closing bracket of the other kind
+// belongs to what is around it, and closes this too.
 func (r *repairer) members(closing byte, member func() bool) bool {
 	if r.left--; r.left < 0 {
 		return false
@@ -120,10 +122,10 @@ func (r *repairer) members(closing byte, member func() bool) bool {
 	r.at++
 	for n := 0; ; n++ {
 		// Skip commas, as many as there are.
-		r.space()
+		r.skipSpace()
 		for r.peek() == ',' {
 			r.at++
-			r.space()
+			r.skipSpace()
 		}
 		switch c := r.peek(); c {
 		case closing:
@@ -148,13 +150,13 @@ func (r *repairer) member() bool {
 	switch c := r.peek(); {
 	case c == '"' || c == '\'':
 		r.str(true)
-	case wordByte(c):
+	case isWordByte(c):
 		word := r.word()
 		r.out = append(append(append(r.out, '"'), word...), '"')
 	default:
 		return false
 	}
-	r.space()
+	r.skipSpace()
 	if r.peek() != ':' {
 		return false
 	}
@@ -163,13 +165,13 @@ func (r *repairer) member() bool {
 	return r.value()
 }
 
-func wordByte(c byte) bool {
+func isWordByte(c byte) bool {
 	return c == '_' || c == '-' || c == '$' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
 
 func (r *repairer) word() string {
 	from := r.at
-	for wordByte(r.peek()) {
+	for isWordByte(r.peek()) {
 		r.at++
 	}
 	return r.in[from:r.at]
@@ -181,7 +183,7 @@ var words = map[string]string{"true": "true", "false": "false", "null": "null", 
 // scalar takes a number, as it stands, or a word. Whether the number is one is for CompactJSON to say.
 func (r *repairer) scalar() bool {
 	from := r.at
-	for r.at < len(r.in) && (wordByte(r.in[r.at]) || r.in[r.at] == '.' || r.in[r.at] == '+') {
+	for r.at < len(r.in) && (isWordByte(r.in[r.at]) || r.in[r.at] == '.' || r.in[r.at] == '+') {
 		r.at++
 	}
 	text := r.in[from:r.at]
@@ -192,12 +194,12 @@ func (r *repairer) scalar() bool {
 	return text != ""
 }
 
-// str takes a string. A quote ends it that is followed by what may stand behind a key or a value; any other is part of it, or one too
-// many.
+// str takes a string. A quote ends it that is followed by what may stand behind a key or a value; any other is part of
+// it, or one too many.
 func (r *repairer) str(key bool) {
 	quote := r.peek()
 	r.at++
-	if r.peek() == quote && !r.ends(r.at+1, key) { // "" and then a text: doubled
+	if r.peek() == quote && !r.endsString(r.at+1, key) { // "" and then a text: doubled
 		r.at++
 	}
 	r.out = append(r.out, '"')
@@ -205,26 +207,26 @@ func (r *repairer) str(key bool) {
 	for r.at < len(r.in) {
 		c := r.in[r.at]
 		switch {
-		case c == quote && r.ends(r.at+1, key):
+		case c == quote && r.endsString(r.at+1, key):
 			r.at++
 			r.out = append(r.out, '"')
 			return
-		case c == quote && inner%2 == 0 && r.at+1 < len(r.in) && r.in[r.at+1] == quote && r.ends(r.at+2, key):
+		case c == quote && inner%2 == 0 && r.at+1 < len(r.in) && r.in[r.at+1] == quote && r.endsString(r.at+2, key):
 			r.at++ // doubled at the end
 		case c == quote:
 			inner++
-			r.plain(c)
+			r.writePlain(c)
 		case c == '\\':
-			r.escape()
+			r.writeEscape()
 		default:
-			r.plain(c)
+			r.writePlain(c)
 		}
 	}
 	r.open = true
 }
 
-// ends reports whether a string may end before at.
-func (r *repairer) ends(at int, key bool) bool {
+// endsString reports whether a string may end before at.
+func (r *repairer) endsString(at int, key bool) bool {
 	at = skipSpace(r.in, at)
 	if at >= len(r.in) {
 		return true
@@ -237,15 +239,15 @@ func (r *repairer) ends(at int, key bool) bool {
 	case ',':
 		return !key && r.follows(skipSpace(r.in, at+1))
 	case '"', '\'':
-		return !key && r.keyAt(at)
+		return !key && r.isKeyAt(at)
 	}
 	return false
 }
 
-// keyAt reports whether a quoted key begins at at: a comma is missing before it.
-func (r *repairer) keyAt(at int) bool {
+// isKeyAt reports whether a quoted key begins at at: a comma is missing before it.
+func (r *repairer) isKeyAt(at int) bool {
 	end := at + 1
-	for end < len(r.in) && wordByte(r.in[end]) {
+	for end < len(r.in) && isWordByte(r.in[end]) {
 		end++
 	}
 	if end == at+1 || end >= len(r.in) || r.in[end] != r.in[at] {
@@ -261,7 +263,7 @@ func (r *repairer) follows(at int) bool {
 		return true
 	}
 	end := at
-	for end < len(r.in) && wordByte(r.in[end]) {
+	for end < len(r.in) && isWordByte(r.in[end]) {
 		end++
 	}
 	if _, word := words[r.in[at:end]]; word {
@@ -271,8 +273,8 @@ func (r *repairer) follows(at int) bool {
 	return end > at && after < len(r.in) && r.in[after] == ':'
 }
 
-// plain writes a byte of a string as a string may have it.
-func (r *repairer) plain(c byte) {
+// writePlain writes a byte of a string in a form that JSON allows.
+func (r *repairer) writePlain(c byte) {
 	r.at++
 	switch {
 	case c == '"':
@@ -291,8 +293,8 @@ func (r *repairer) plain(c byte) {
 	}
 }
 
-// escape writes a backslash and what it escapes; one that escapes nothing stands for itself.
-func (r *repairer) escape() {
+// writeEscape writes a backslash and the byte it escapes. A byte that cannot be escaped stands for itself.
+func (r *repairer) writeEscape() {
 	rest := r.in[r.at+1:]
 	switch {
 	case rest == "": // the text was cut in its middle
@@ -316,8 +318,8 @@ func isHex(s string) bool {
 	return strings.Trim(s, "0123456789abcdefABCDEF") == ""
 }
 
-// RepairedInput is the object that a call's arguments were meant to be: they may also be a string that holds it. nil = nothing is sure
-// enough.
+// RepairedInput is the object that a call's arguments were meant to be: they may also be a string that holds it. nil =
+// nothing is sure enough.
 func RepairedInput(raw json.RawMessage) json.RawMessage {
 	var inner string
 	if json.Unmarshal(raw, &inner) == nil {

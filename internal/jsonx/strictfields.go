@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// FieldCheck refuses keys that are not, letter by letter, the names of the fields they would set, and values of another kind than these hold.
-// It stops where a type decodes itself.
+// FieldCheck refuses keys that are not, letter by letter, the names of the fields they would set, and values of another
+// kind than these hold. It stops where a type decodes itself.
 type FieldCheck struct {
 	Others bool // keys that are no field's are nobody's business
 }
@@ -92,7 +92,7 @@ func (f FieldCheck) members(raw json.RawMessage, t reflect.Type, at string) erro
 		switch {
 		case ok:
 			return f.Value(v, field, at)
-		case f.Others && !spelledOtherwise(key, known):
+		case f.Others && !isMisspelled(key, known):
 			return nil
 		default:
 			return &JSONError{Pointer: at, Want: "a known key"}
@@ -100,8 +100,8 @@ func (f FieldCheck) members(raw json.RawMessage, t reflect.Type, at string) erro
 	})
 }
 
-// spelledOtherwise reports whether encoding/json would take a key for a field that has another name.
-func spelledOtherwise(key string, known map[string]reflect.Type) bool {
+// isMisspelled reports whether encoding/json would accept a key for a field of another name.
+func isMisspelled(key string, known map[string]reflect.Type) bool {
 	for name := range known {
 		if strings.EqualFold(name, key) {
 			return true

@@ -52,10 +52,10 @@ func (e *JSONError) Error() string {
 	return fmt.Sprintf("json at offset %d, %q: want %s", e.Offset, p, e.Want)
 }
 
-// CompactJSON checks one JSON value that will be hashed, shown or executed (R13, A6) and takes out the white space between
-// its tokens. Digits, key order and the spelling of strings stay as they are. It refuses, with a *JSONError, what
-// encoding/json lets pass: duplicate keys (compared after unescaping), invalid UTF-8, lone surrogates, anything after the
-// value, and more than lim. The result shares no memory with raw.
+// CompactJSON checks one JSON value that will be hashed, shown or executed (R13, A6) and takes out the white space
+// between its tokens. Digits, key order and the spelling of strings stay as they are. It refuses, with a *JSONError,
+// what encoding/json lets pass: duplicate keys (compared after unescaping), invalid UTF-8, lone surrogates, anything
+// after the value, and more than lim. The result shares no memory with raw.
 func CompactJSON(raw []byte, lim JSONLimits) (json.RawMessage, error) {
 	lim = lim.withDefaults()
 	if len(raw) > lim.Bytes {
@@ -67,14 +67,14 @@ func CompactJSON(raw []byte, lim JSONLimits) (json.RawMessage, error) {
 	}
 	s.space()
 	if s.pos < len(s.in) {
-		return nil, s.want("nothing after the value")
+		return nil, s.expect("nothing after the value")
 	}
 	return s.out, nil
 }
 
-// DecodeStrict decodes raw into v after CompactJSON's checks, with the default limits. Keys must be spelled exactly as v's
-// fields are: encoding/json would also take other capitals, so two different keys could set one field. Numbers decoded into
-// an interface are json.Number. Errors quote no value.
+// DecodeStrict decodes raw into v after CompactJSON's checks, with the default limits. Keys must be spelled exactly as
+// v's fields are: encoding/json would also take other capitals, so two different keys could set one field. Numbers
+// decoded into an interface are json.Number. Errors quote no value.
 func DecodeStrict(raw []byte, v any) error {
 	compact, err := CompactJSON(raw, JSONLimits{})
 	if err != nil {
@@ -89,8 +89,8 @@ func DecodeStrict(raw []byte, v any) error {
 	return WithoutValue(dec.Decode(v))
 }
 
-// DecodeKnown is DecodeStrict for what another version of ours, or a service that adds keys, has written: keys that are not v's are left out.
-// A key that is one of v's but for its capitals is refused all the same.
+// DecodeKnown is DecodeStrict for what another version of ours, or a service that adds keys, has written: keys that are
+// not v's are left out. A key that is one of v's but for its capitals is refused all the same.
 func DecodeKnown(raw []byte, lim JSONLimits, v any) error {
 	compact, err := CompactJSON(raw, lim)
 	if err != nil {
@@ -120,7 +120,7 @@ type jsonScanner struct {
 	path      []string
 }
 
-func (s *jsonScanner) want(what string) error {
+func (s *jsonScanner) expect(what string) error {
 	return &JSONError{Offset: s.pos, Pointer: FormatPointer(s.path), Want: what}
 }
 
@@ -168,7 +168,7 @@ func (s *jsonScanner) value() error {
 
 func (s *jsonScanner) nested(scan func() error) error {
 	if s.depthLeft == 0 {
-		return s.want("less nesting")
+		return s.expect("less nesting")
 	}
 	s.depthLeft--
 	err := scan()
@@ -197,7 +197,7 @@ func (s *jsonScanner) object() error {
 func (s *jsonScanner) member(seen map[string]bool) error {
 	s.space()
 	if s.peek() != '"' {
-		return s.want("a key in double quotes")
+		return s.expect("a key in double quotes")
 	}
 	start := s.pos
 	key, err := s.key()
@@ -208,12 +208,12 @@ func (s *jsonScanner) member(seen map[string]bool) error {
 	defer func() { s.path = s.path[:len(s.path)-1] }()
 	if seen[key] {
 		s.pos = start
-		return s.want("each key once")
+		return s.expect("each key once")
 	}
 	seen[key] = true
 	s.space()
 	if s.peek() != ':' {
-		return s.want("a colon")
+		return s.expect("a colon")
 	}
 	s.take(1)
 	return s.value()
@@ -226,7 +226,7 @@ func (s *jsonScanner) key() (string, error) {
 	}
 	var key string
 	if err := json.Unmarshal(raw, &key); err != nil {
-		return "", s.want("a key in double quotes")
+		return "", s.expect("a key in double quotes")
 	}
 	return key, nil
 }
@@ -261,7 +261,7 @@ func (s *jsonScanner) more(closing byte) (done bool, err error) {
 		s.take(1)
 		return true, nil
 	}
-	return false, s.want(fmt.Sprintf("a comma or %q", closing))
+	return false, s.expect(fmt.Sprintf("a comma or %q", closing))
 }
 
 func (s *jsonScanner) literal() error {
@@ -271,13 +271,13 @@ func (s *jsonScanner) literal() error {
 			return nil
 		}
 	}
-	return s.want("a JSON value")
+	return s.expect("a JSON value")
 }
 
 func (s *jsonScanner) number() error {
 	n := numberLength(s.in[s.pos:])
 	if n == 0 {
-		return s.want("a JSON number")
+		return s.expect("a JSON number")
 	}
 	s.take(n)
 	return nil
@@ -299,16 +299,16 @@ func (s *jsonScanner) string() ([]byte, error) {
 				return nil, err
 			}
 		case c < ' ':
-			return nil, s.want("control characters to be escaped")
+			return nil, s.expect("control characters to be escaped")
 		default:
 			r, size := utf8.DecodeRune(s.in[s.pos:])
 			if r == utf8.RuneError && size == 1 {
-				return nil, s.want("valid UTF-8")
+				return nil, s.expect("valid UTF-8")
 			}
 			s.pos += size
 		}
 	}
-	return nil, s.want("a closing quote")
+	return nil, s.expect("a closing quote")
 }
 
 func (s *jsonScanner) escape() error {
@@ -319,16 +319,16 @@ func (s *jsonScanner) escape() error {
 	u, ok := hexEscape(s.in[s.pos:])
 	switch {
 	case !ok:
-		return s.want("a JSON escape")
+		return s.expect("a JSON escape")
 	case u < 0xD800 || u > 0xDFFF:
 		s.pos += 6
 		return nil
 	case u > 0xDBFF:
-		return s.want("a high surrogate before a low one")
+		return s.expect("a high surrogate before a low one")
 	}
 	low, ok := hexEscape(s.in[s.pos+6:])
 	if !ok || low < 0xDC00 || low > 0xDFFF {
-		return s.want("a low surrogate after a high one")
+		return s.expect("a low surrogate after a high one")
 	}
 	s.pos += 12
 	return nil
@@ -402,7 +402,8 @@ func digitsLength(b []byte) int {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// JSONKind is what a value is by its first byte: 'n'ull, 'b'ool, '0' number, '"' string, '[' or '{'; 0 if it is nothing.
+// JSONKind is what a value is by its first byte: 'n'ull, 'b'ool, '0' number, '"' string, '[' or '{'; 0 if it is
+// nothing.
 func JSONKind(raw json.RawMessage) byte {
 	raw = bytes.TrimLeft(raw, " \t\r\n")
 	if len(raw) == 0 {

@@ -17,23 +17,25 @@ import (
 // Authorizer is what the gateway has verified about a caller.
 type Authorizer = events.APIGatewayV2HTTPRequestContextAuthorizerDescription
 
-// Identity says which verified facts make a caller. The zero value takes the claims tenant, sub and groups, and refuses IAM.
+// Identity says which verified facts make a caller. The zero value takes the claims tenant, sub and groups, and refuses
+// IAM.
 //
-// From a JWT: the tenant's claim is a tenant's name; the user's claim makes user:<claim>; every group in the groups' claim makes
-// group:<group>. The groups' claim is text, as the gateway passes claims on, in one of these forms:
+// From a JWT: the tenant's claim is a tenant's name; the user's claim makes user:<claim>; every group in the groups'
+// claim makes group:<group>. The groups' claim is text, as the gateway passes claims on, in one of these forms:
 //
 //	["a","b"]   JSON: each element is a group
 //	[a b]       what API Gateway makes of an array, Cognito's cognito:groups for one; commas separate, too
 //	a b  a,b    a plain text, as a scope is, or a list that an Auth0 action has joined
 //
-// In the last two a space ends a name: give groups names without spaces, and let nobody make groups whose name holds another's. A group
-// that cannot be a principal is left out. A user or a tenant that cannot be one is refused, as are Auth0's subjects with their bar:
-// name another claim for the user there, such as an e-mail address that was verified.
+// In the last two a space ends a name: give groups names without spaces, and let nobody make groups whose name holds
+// another's. A group that cannot be a principal is left out. A user or a tenant that cannot be one is refused, as are
+// Auth0's subjects with their bar: name another claim for the user there, such as an e-mail address that was verified.
 //
-// From IAM: the tenant is IAMTenant. An IAM user makes user:<name>. A session of an assumed role makes user:<session>@<role> and
-// group:<role>. Whoever may assume a role may choose the session's name, so a role stands beside it: nobody becomes a user of a
-// JWT or of another role by it. Names are one account's: with IAMAccount, those of any other are refused, or whoever owns one that a resource
-// policy lets in could make a role of an approvers' name there. Where two sessions of a role must be two people, its trust policy has to pin sts:RoleSessionName.
+// From IAM: the tenant is IAMTenant. An IAM user makes user:<name>. A session of an assumed role makes
+// user:<session>@<role> and group:<role>. Whoever may assume a role may choose the session's name, so a role stands
+// beside it: nobody becomes a user of a JWT or of another role by it. Names are one account's: with IAMAccount, those
+// of any other are refused, or whoever owns one that a resource policy lets in could make a role of an approvers' name
+// there. Where two sessions of a role must be two people, its trust policy has to pin sts:RoleSessionName.
 type Identity struct {
 	TenantClaim string // "" = tenant
 	UserClaim   string // "" = sub

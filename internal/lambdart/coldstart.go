@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// ColdStart starts one more process, waits until it asks for its first event, and ends it. It says how long that took from the
-// process's start.
+// ColdStart starts one more process, waits until it asks for its first event, and ends it. It says how long that took
+// from the process's start.
 func (f *Function) ColdStart(ctx context.Context) (took time.Duration, err error) {
 	asked := make(chan time.Duration, 1)
 	p, err := startProcess(f.cfg, func(d time.Duration) { asked <- d })

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// environment is one execution environment: the place of one process at a time. A process that has ended is started again with the next
-// event. handle is called for one event at a time.
+// environment is one execution environment: the place of one process at a time. A process that has ended is started
+// again with the next event. handle is called for one event at a time.
 type environment struct {
 	cfg         Config
 	initialised func(time.Duration)

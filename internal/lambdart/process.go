@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// process is a bootstrap and the Runtime API it asks. The API is its own, so that a request of a process that is gone cannot take an event
-// that its successor is to have.
+// process is a bootstrap and the Runtime API it asks. The API is its own, so that a request of a process that is gone
+// cannot take an event that its successor is to have.
 type process struct {
 	name   string
 	cmd    *exec.Cmd

@@ -1,6 +1,7 @@
-// Package lambdart is a small Lambda service: it runs a function's real bootstrap as processes behind the Runtime API and invokes
-// them as Lambda does, so that tests exercise the binaries that are deployed. An execution environment is one process that takes one
-// event at a time; events that come while all are busy get one more environment, up to the function's concurrency.
+// Package lambdart is a small Lambda service: it runs a function's real bootstrap as processes behind the Runtime API
+// and invokes them as Lambda does, so that tests exercise the binaries that are deployed. An execution environment is
+// one process that takes one event at a time; events that come while all are busy get one more environment, up to the
+// function's concurrency.
 package lambdart
 
 import (
@@ -58,9 +59,9 @@ func Start(cfg Config) *Function {
 	return &Function{cfg: cfg}
 }
 
-// Invoke gives the function one event and waits for its answer. A process that ends is Runtime.ExitError; one that takes longer than
-// the function's timeout is ended and Sandbox.Timedout. Where ctx ends first, the caller no longer waits and the invocation goes on, as
-// Lambda's does.
+// Invoke gives the function one event and waits for its answer. A process that ends is Runtime.ExitError; one that
+// takes longer than the function's timeout is ended and Sandbox.Timedout. Where ctx ends first, the caller no longer
+// waits and the invocation goes on, as Lambda's does.
 func (f *Function) Invoke(ctx context.Context, payload []byte) ([]byte, error) {
 	e, id, err := f.take()
 	if err != nil {
@@ -129,7 +130,8 @@ func (f *Function) Invocations() int {
 	return f.count
 }
 
-// Kill ends every process with SIGKILL, as a crash would, and waits until they are gone. Without a process it does nothing.
+// Kill ends every process with SIGKILL, as a crash would, and waits until they are gone. Without a process it does
+// nothing.
 func (f *Function) Kill() error {
 	f.mu.Lock()
 	all := slices.Clone(f.environments)

@@ -11,8 +11,8 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 )
 
-// audits keeps the chain of a laptop up to date: after each park, decision and end of a run, beside what goes on. What it does not come to, the
-// sweep of the next start does. Safe for concurrent use.
+// audits keeps the chain of a laptop up to date: after each park, decision and end of a run, beside what goes on. What
+// it does not come to, the sweep of the next start does. Safe for concurrent use.
 type audits struct {
 	auditor *audit.Auditor
 	sweep   *audit.Sweep

@@ -19,8 +19,8 @@ type Serving struct {
 	Log    *slog.Logger // nil = internal errors are only answered
 }
 
-// Backend is the machine as the API serves it to whoever owns the laptop. The first request that acts resumes the machine, so that
-// one who only looks sets nothing going.
+// Backend is the machine as the API serves it to whoever owns the laptop. The first request that acts resumes the
+// machine, so that one who only looks sets nothing going.
 func (m *Machine) Backend(s Serving) api.Backend {
 	intake, _ := m.Ports.Blobs.(store.Intake) // a store that takes no streams serves no uploads
 	b := m.Deployment.Backend()

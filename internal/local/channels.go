@@ -13,7 +13,8 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// The secrets of a laptop that turn Slack on, by name. They are read once: Slack's are not replaced while an engine runs.
+// The secrets of a laptop that turn Slack on, by name. They are read once: Slack's are not replaced while an engine
+// runs.
 const (
 	SlackToken  = "SLACK_BOT_TOKEN"      // xoxb-…; none = there are no messages in Slack
 	SlackSecret = "SLACK_SIGNING_SECRET" // several with commas between them; none = no click is taken
@@ -22,8 +23,8 @@ const (
 // Secret finds a secret of a laptop; tool.ErrNoSecret where there is none of that name.
 type Secret func(ctx context.Context, tenant, name string) (string, error)
 
-// Channels are the ways by which people are told of requests on a laptop: mails, which are files in the store directory, and Slack where there
-// is a token among the secrets. Errors name the secret and hold nothing of it.
+// Channels are the ways by which people are told of requests on a laptop: mails, which are files in the store
+// directory, and Slack where there is a token among the secrets. Errors name the secret and hold nothing of it.
 func Channels(ctx context.Context, dir string, secret Secret, clk clock.Clock) ([]notify.Channel, error) {
 	all := []notify.Channel{outbox.Channel{Path: filepath.Join(dir, outbox.Dir), Clock: clk}}
 	token, err := optionalSecret(ctx, secret, SlackToken)

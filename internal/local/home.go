@@ -59,7 +59,8 @@ type Home struct {
 	table *bolt.Table
 }
 
-// Open opens or makes the store directory. It starts nothing: see Machine.Resume. ErrInUse where another process has it.
+// Open opens or makes the store directory. It starts nothing: see Machine.Resume. ErrInUse where another process has
+// it.
 func Open(o Options) (*Home, error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open store %s: %w", o.Dir, err)
@@ -78,8 +79,9 @@ func Open(o Options) (*Home, error) {
 // tableFile is the file of a store directory's table, made before anything else.
 const tableFile = "store.db"
 
-// OpenTable opens the table of a store directory, or makes it. ErrInUse where another process has it. An empty file is one that is about to be made;
-// but beside what only an opened store has, it is what is left of that store, which is not begun anew.
+// OpenTable opens the table of a store directory, or makes it. ErrInUse where another process has it. An empty file is
+// one that is about to be made; but beside what only an opened store has, it is what is left of that store, which is
+// not begun anew.
 func OpenTable(dir string) (*bolt.Table, error) {
 	file := filepath.Join(dir, tableFile)
 	if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && info.Size() == 0 {

@@ -1,4 +1,5 @@
-// Package local runs the deployed state machine and the deployed handlers in one process: the engine of a laptop, and of scenarios.
+// Package local runs the deployed state machine and the deployed handlers in one process: the engine of a laptop, and
+// of scenarios.
 package local
 
 import (
@@ -55,33 +56,37 @@ type Config struct {
 	Warm       int                        // runs whose folded state is kept; 0 = none
 	Wrap       func(next Invoker) Invoker // nil = handlers are called directly
 
-	// Trouble is told of every function that failed, before the state machine tries again or gives up; nil = nobody listens.
+	// Trouble is told of every function that failed, before the state machine tries again or gives up; nil = nobody
+	// listens.
 	Trouble func(function string, err error)
 	// Busy is told that a run waits for its model, why, and after how long it asks again; nil = nobody listens.
 	Busy func(run string, err error, again time.Duration)
-	// Reaps says that a run goes on in the next execution as soon as one was throttled for too long. Else that is left to a sweep.
+	// Reaps says that a run goes on in the next execution as soon as one was throttled for too long. Else that is left to
+	// a sweep.
 	Reaps bool
 	// Waiter stands between the use cases and the engine; nil = nothing does.
 	Waiter func(engine runtime.Waiter) runtime.Waiter
-	// Emit takes the events of services' calls and of runs' ends; nil = unheard: whoever looks at a run sees what it waits for, and answers.
+	// Emit takes the events of services' calls and of runs' ends; nil = unheard: whoever looks at a run sees what it waits
+	// for, and answers.
 	Emit runtime.Emitter
-	// Remotes carry out the calls of tools that are somewhere else, and Functions those of functions that answer later; nil = none can be
-	// called.
+	// Remotes carry out the calls of tools that are somewhere else, and Functions those of functions that answer later;
+	// nil = none can be called.
 	Remotes   runtime.Remotes
 	Functions runtime.Functions
 	// Trusts is told that the tools of a server that is not in mcp.lock are trusted; nil = they are disabled.
 	Trusts    func(agent, server string)
 	Callbacks runtime.Callbacks // where calls are answered; nil = by the API alone
 	Embedder  runtime.Embedder  // compares tools for the pre-filter; nil = nobody embeds texts here
-	// LeavesUnknown has runs stand still that need an agent which only another process knows (see Machine.StandsStill); else their calls fail.
+	// LeavesUnknown has runs stand still that need an agent which only another process knows (see Machine.StandsStill);
+	// else their calls fail.
 	LeavesUnknown bool
 
 	People person.Directory // who the directory knows; nil = nobody
-	// Current is what is deployed now of agents, whose policy holds beside what runs are pinned to (A17). Nil = what is pinned holds alone: on a laptop a
-	// file may have a registered agent's name.
+	// Current is what is deployed now of agents, whose policy holds beside what runs are pinned to (A17). Nil = what is
+	// pinned holds alone: on a laptop a file may have a registered agent's name.
 	Current runtime.Agents
-	// Notify tells people of requests, over this machine's table and clock, whatever it names itself; what is due later is done at its time
-	// while the process runs. Nil = nobody is told, and nothing is due.
+	// Notify tells people of requests, over this machine's table and clock, whatever it names itself; what is due later is
+	// done at its time while the process runs. Nil = nobody is told, and nothing is due.
 	Notify *notify.Notifier
 }
 
@@ -202,7 +207,8 @@ func (c Config) notifyRetry(d asl.Description, f *asl.Error, wait time.Duration)
 	c.Busy(run, why, wait)
 }
 
-// reaper goes on with the runs of executions that were throttled for too long, as functions/sweep does when it hears of such an end.
+// reaper goes on with the runs of executions that were throttled for too long, as functions/sweep does when it hears of
+// such an end.
 func (m *Machine) reaper(on bool) func(context.Context, asl.Description) {
 	if !on {
 		return nil
@@ -221,8 +227,8 @@ func (m *Machine) reaper(on bool) func(context.Context, asl.Description) {
 // StalledBecause says why an open run's execution does not go on in this process; nil if it may.
 func (m *Machine) StalledBecause(execution string) error { return m.Engine.StandsStill(execution) }
 
-// Drain begins nothing more of any run, and waits until what is under way, such as calls of tools, has ended, or ctx has, whose error it is. Close comes
-// after it.
+// Drain begins nothing more of any run, and waits until what is under way, such as calls of tools, has ended, or ctx
+// has, whose error it is. Close comes after it.
 func (m *Machine) Drain(ctx context.Context) error { return m.Engine.Drain(ctx) }
 
 // ActiveRuns are the runs that this process works on, sorted.
@@ -238,8 +244,9 @@ func (m *Machine) ActiveRuns() []string {
 	return slices.Compact(runs)
 }
 
-// Resume goes on with the executions on record, repairs every open run of the tenant that disagrees with its execution, stops the executions of those
-// that were cancelled and has them cleaned up after where the process that cancelled them did not come to it, and has people told what is overdue.
+// Resume goes on with the executions on record, repairs every open run of the tenant that disagrees with its execution,
+// stops the executions of those that were cancelled and has them cleaned up after where the process that cancelled them
+// did not come to it, and has people told what is overdue.
 func (m *Machine) Resume(ctx context.Context, tenant string) error {
 	if err := m.reportUnreadable(m.Engine.Resume(ctx)); err != nil {
 		return err

@@ -13,7 +13,8 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// dueFunction is the name by which the alarm calls what is due, as the state machine calls its functions. No state has it.
+// dueFunction is the name by which the alarm calls what is due, as the state machine calls its functions. No state has
+// it.
 const dueFunction = "due"
 
 const (
@@ -25,8 +26,8 @@ const (
 	finishing = 15 * time.Second
 )
 
-// notices tells people of requests, and has what is due about them done at its time while the process runs. One timer is set, to the earliest:
-// nothing is looked at in between, and without anything due there is none.
+// notices tells people of requests, and has what is due about them done at its time while the process runs. One timer
+// is set, to the earliest: nothing is looked at in between, and without anything due there is none.
 type notices struct {
 	*notify.Notifier
 	clock   clock.Clock
@@ -257,8 +258,8 @@ func (n *notices) catchUp(ctx context.Context, tenant string) error {
 	return nil
 }
 
-// Close ends what the machine does at a safe point. Runs go on when it is made again over the same table. People are told of what waits for
-// them: a process that ends because its run waits may be the last for long.
+// Close ends what the machine does at a safe point. Runs go on when it is made again over the same table. People are
+// told of what waits for them: a process that ends because its run waits may be the last for long.
 func (m *Machine) Close() error {
 	err := m.Engine.Close()
 	if m.notices != nil {

@@ -18,8 +18,9 @@ import (
 // replayTries bounds how often a run that moves meanwhile is read anew.
 const replayTries = 20
 
-// Replay folds a run's journal again, from its first entry and with neither model nor tools, and compares what comes out with what a
-// load gives, with HEAD, and with the definition and the requests it points at. A broken record is a Difference, not an error.
+// Replay folds a run's journal again, from its first entry and with neither model nor tools, and compares what comes
+// out with what a load gives, with HEAD, and with the definition and the requests it points at. A broken record is a
+// Difference, not an error.
 func (m *Machine) Replay(ctx context.Context, tenant, run string) (api.Replay, error) {
 	for range replayTries {
 		found, moved, err := m.replayOnce(ctx, tenant, run)

@@ -1,5 +1,5 @@
-// Package match compares what a scenario wants with what it got (interfaces.md section 4): objects match as subsets, lists
-// in full and in order, numbers exactly as decimals (1 is 1.0), strings exactly, a string starting with ~ is an
+// Package match compares what a scenario wants with what it got (interfaces.md section 4): objects match as subsets,
+// lists in full and in order, numbers exactly as decimals (1 is 1.0), strings exactly, a string starting with ~ is an
 // unanchored RE2 expression over a string or over any other value's compact JSON text, and null means absent or null.
 //
 // The package is pure and imports nothing of ours. Everything in it is safe for concurrent use.
@@ -15,8 +15,8 @@ import (
 	"strings"
 )
 
-// Mismatch is one place where the value differs. Got and Want are compact JSON, or "absent", or for a pattern or value that
-// cannot be read the reason why.
+// Mismatch is one place where the value differs. Got and Want are compact JSON, or "absent", or for a pattern or value
+// that cannot be read the reason why.
 type Mismatch struct {
 	Path string // e.g. messages[2].content.text; "" is the whole value
 	Got  string
@@ -35,8 +35,9 @@ func (m Mismatch) String() string {
 // absent is how a value that is not there is shown.
 const absent = "absent"
 
-// Match lists where got differs from want, in order of want's lists and of object keys by name; nil means that it matches.
-// An empty got is an absent value. A want that Check refuses and a got that is not JSON are mismatches at the root.
+// Match lists where got differs from want, in order of want's lists and of object keys by name; nil means that it
+// matches. An empty got is an absent value. A want that Check refuses and a got that is not JSON are mismatches at the
+// root.
 func Match(want, got json.RawMessage) []Mismatch {
 	if err := Check(want); err != nil {
 		return []Mismatch{{Got: show(got), Want: "a valid pattern: " + err.Error()}}

@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// decimal is a number in its one normal form: sign, digits without zeros at either end, and the power of ten of the last
-// digit. Zero has no digits and no sign. The exponent is big because JSON bounds it nowhere, and the value is never expanded.
+// decimal is a number in its one normal form: sign, digits without zeros at either end, and the power of ten of the
+// last digit. Zero has no digits and no sign. The exponent is big because JSON bounds it nowhere, and the value is
+// never expanded.
 type decimal struct {
 	negative bool
 	digits   string

@@ -1,5 +1,5 @@
-// Package mcppeer runs the MCP servers of others for tests, as processes of their own: those that npm fetches (tools/mcp). They are development
-// dependencies, never vendored and never shipped.
+// Package mcppeer runs the MCP servers of others for tests, as processes of their own: those that npm fetches
+// (tools/mcp). They are development dependencies, never vendored and never shipped.
 package mcppeer
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Installed finds node and the main file of a server from tools/mcp, for tests that run in a folder of this module. Where one of them is
-// missing the test is skipped, and says why.
+// Installed finds node and the main file of a server from tools/mcp, for tests that run in a folder of this module.
+// Where one of them is missing the test is skipped, and says why.
 func Installed(t *testing.T, server string) (node, file string) {
 	t.Helper()
 	node, err := exec.LookPath("node")

@@ -11,10 +11,11 @@ import (
 
 // Step is one step of a plan. The zero value is not valid.
 type Step struct {
-	Number      int             `json:"number"` // from 1, rising: what other steps call it
-	Description string          `json:"description"`
-	Server      string          `json:"server,omitempty"` // whose tools are likely to be needed: what stands before the first dot of their names; "" = not said
-	Hints       json.RawMessage `json:"hints,omitempty"`  // arguments that the planner suggests, an object; nil = none
+	Number      int    `json:"number"` // from 1, rising: what other steps call it
+	Description string `json:"description"`
+	// Server is whose tools are likely to be needed: what stands before the first dot of their names; "" = not said.
+	Server string          `json:"server,omitempty"`
+	Hints  json.RawMessage `json:"hints,omitempty"` // arguments that the planner suggests, an object; nil = none
 }
 
 // StepState is a step and what has become of it. The run's memory of its plan is a list of them (run.Plan.Memory).

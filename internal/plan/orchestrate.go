@@ -41,7 +41,8 @@ func LeavePlan(s *run.AgentState, why LeaveReason, detail string) run.PlanLeft {
 }
 
 func leave(s *run.AgentState, why LeaveReason, detail string) run.PlanLeft {
-	return run.PlanLeft{PlanFact: run.PlanFact{N: s.Plan.Facts + 1, Stage: run.PlanGone, Why: string(why), Detail: run.Bounded(detail)}}
+	e := run.PlanFact{N: s.Plan.Facts + 1, Stage: run.PlanGone, Why: string(why), Detail: run.Bounded(detail)}
+	return run.PlanLeft{PlanFact: e}
 }
 
 // LeaveReason says why the loop takes over from a plan.

@@ -73,7 +73,8 @@ func FuzzParsePlan(f *testing.F) {
 }
 
 func TestSteps(t *testing.T) {
-	s := run.AgentState{Plan: run.Plan{Stage: run.PlanSteps, Memory: json.RawMessage(`[{"number":2,"description":"a","failed":true},{"number":5,"description":"b","tries":1}]`)}}
+	memory := `[{"number":2,"description":"a","failed":true},{"number":5,"description":"b","tries":1}]`
+	s := run.AgentState{Plan: run.Plan{Stage: run.PlanSteps, Memory: json.RawMessage(memory)}}
 	steps, err := plan.Steps(&s)
 	require.NoError(t, err)
 	require.Equal(t, []plan.StepState{

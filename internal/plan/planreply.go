@@ -90,7 +90,7 @@ func planFacts(d *agent.Definition, s *run.AgentState, r agent.Reply, e run.Plan
 		e.Text, e.Stage = plan.Direct, run.PlanDone
 	default:
 		e = carriedOut(e, plan.Steps...)
-		if first && len(plan.Steps) == 1 && asksForMore(planBuilder{d: d, s: s}.request()) { // in force if no better one comes
+		if first && len(plan.Steps) == 1 && asksForMore(planBuilder{d: d, s: s}.request()) {
 			e.Stage = run.PlanAgain
 		}
 	}
@@ -117,7 +117,8 @@ func leaving(s *run.AgentState, e run.Event, why LeaveReason, detail string) []r
 
 // routeFacts judges a router's reply: its first call is the step's. After the last attempt a tool that the text names is called with what
 // the planner suggested, if it is the only one named and takes that.
-func routeFacts(d *agent.Definition, s *run.AgentState, a run.Action, r agent.Reply, e run.PlanFact, accepts func(agent.ToolSpec, json.RawMessage) bool) []run.Event {
+func routeFacts(d *agent.Definition, s *run.AgentState, a run.Action, r agent.Reply, e run.PlanFact,
+	accepts func(agent.ToolSpec, json.RawMessage) bool) []run.Event {
 	steps := known(s)
 	at := next(steps)
 	step := &steps[at]
@@ -166,7 +167,8 @@ func failedStep(steps []StepState, at int) LeaveReason {
 }
 
 // namedCall is the call of the one offered tool that a text names, with the planner's suggestion as arguments; nil where there is none.
-func namedCall(d *agent.Definition, s *run.AgentState, a run.Action, step StepState, text string, accepts func(agent.ToolSpec, json.RawMessage) bool) []agent.ReplyCall {
+func namedCall(d *agent.Definition, s *run.AgentState, a run.Action, step StepState, text string,
+	accepts func(agent.ToolSpec, json.RawMessage) bool) []agent.ReplyCall {
 	var found []agent.ToolSpec
 	for _, t := range d.Tools {
 		if !policy.Disabled(s, t) && !slices.Contains(s.Hidden, t.Name) && a.Offers(t.Name) && (names(text, t.Name) || names(text, t.ModelName())) {
@@ -206,7 +208,8 @@ func names(text, tool string) bool {
 }
 
 // synthesised is the plan's answer: the model's text, or what stands for it.
-func synthesised(d *agent.Definition, s *run.AgentState, r agent.Reply, e run.PlanFact, results map[string]string) run.Synthesised {
+func synthesised(d *agent.Definition, s *run.AgentState, r agent.Reply, e run.PlanFact,
+	results map[string]string) run.Synthesised {
 	e.Stage, e.Text = run.PlanDone, agent.ValidText(strings.TrimSpace(r.Text))
 	if e.Text == "" {
 		e.Static = planBuilder{d: d, s: s, steps: known(s), results: results}.bullets()

@@ -17,7 +17,7 @@ const shortQuestion = 300
 // Read says what a text is taken for that came without calls; "" = a last word. It looks for what is incomplete first, then for
 // deflections, and for these only where they are suspected; a text that says that the work is complete is neither (semantics 4.3).
 func Read(a agent.Analysis, text string, suspected bool) run.CorrectionKind {
-	text = agent.Folded(text)
+	text = agent.FoldCase(text)
 	switch {
 	case len(a.Completion) == 0 && completed(text) || says(text, a.Completion):
 		return ""
@@ -213,7 +213,7 @@ const anyWords = `(?:\S*[^\s.!?;:]\s+){0,8}`
 
 // pattern finds a phrase in a folded text: a plain one wherever its characters stand, one with * where its first word begins.
 func pattern(phrase string) *regexp.Regexp {
-	parts := strings.Split(agent.Folded(phrase), " * ")
+	parts := strings.Split(agent.FoldCase(phrase), " * ")
 	for i, part := range parts {
 		parts[i] = regexp.QuoteMeta(part)
 	}

@@ -106,7 +106,7 @@ func movedOn(d *agent.Definition, s *run.AgentState, c run.Call, t agent.ToolSpe
 	}
 	was := DecideIn(d.AsPinned(), s, t, c.Input)
 	if c.Grant.Tool {
-		return ToolDigest(d, s, t, c.Input, was) == c.Grant.Digest || StandingDigest(d, s, t, c.Input, was) == c.Grant.Digest
+		return holds(c.Grant, d, s, t, c, was)
 	}
 	in := actionOf(d, s, c, t, was)
 	in.ApproverPolicy = cmp.Or(c.Grant.Policy, in.ApproverPolicy)

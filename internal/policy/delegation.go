@@ -76,7 +76,7 @@ func Delegation(d *agent.Definition, s *run.AgentState, c run.Call, find func(na
 	if problem == "" {
 		problem = promise(&child, d, s, t)
 	}
-	if current := agent.AgentNamed(find, t.Agent.Agent); problem == "" && child.USD > 0 && !current.Priced() {
+	if current := agent.FindAgent(find, t.Agent.Agent); problem == "" && child.USD > 0 && !current.Priced() {
 		problem = "its budget is in USD, and a model of agent " + t.Agent.Agent + " has no price"
 	}
 	if problem != "" {
@@ -91,7 +91,7 @@ func delegationProblem(d *agent.Definition, s *run.AgentState, t agent.ToolSpec,
 	switch line := line(s); {
 	case slices.Contains(line, name):
 		return "agent " + name + " would work for itself (" + strings.Join(append(line, name), " -> ") + ")"
-	case agent.AgentNamed(find, name) == nil:
+	case agent.FindAgent(find, name) == nil:
 		return "this deployment has no agent " + name
 	case depth(s) >= maxDepth(d.Limits):
 		return fmt.Sprintf("there are %d agents above this one's, and no more than %d may stand in a line", depth(s), maxDepth(d.Limits))

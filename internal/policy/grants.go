@@ -151,7 +151,11 @@ func CoveringPatterns(d *agent.Definition, s *run.AgentState, found []run.Standi
 	for _, g := range found {
 		t, known := d.Tool(g.Tool)
 		covers := known && slices.ContainsFunc(s.Live, func(c run.Call) bool {
-			return c.Status == run.StatusNew && c.Tool == g.Tool && covers(g, d, s, t, c, DecideIn(d, s, t, c.Input))
+			if c.Status != run.StatusNew || c.Tool != g.Tool {
+				return false
+			}
+			dec := DecideIn(d, s, t, c.Input)
+			return dec.Verdict == agent.VerdictAsk && coversCall(g.Digest, g.When, d, s, t, c, dec)
 		})
 		if covers && of[g.Tool] < maxCovering {
 			out = append(out, g)
@@ -164,40 +168,46 @@ func CoveringPatterns(d *agent.Definition, s *run.AgentState, found []run.Standi
 // maxCovering is how many grants of patterns of a tool are looked at for one round, so that its entry stays small.
 const maxCovering = 8
 
-// covers reports whether a grant of a pattern is of that call under the policy as it is.
-func covers(g run.StandingGrant, d *agent.Definition, s *run.AgentState, t agent.ToolSpec, c run.Call, dec Decision) bool {
-	return len(g.When) > 0 && g.Tool == t.Name && dec.Verdict == agent.VerdictAsk && Granting(d).Patterns() && run.Fits(g.When, c.Input) &&
-		g.Digest == PatternDigest(StandingBase(d, s, t, dec), g.When)
+// coversCall reports whether a standing grant with that digest and these conditions covers the call under the decision.
+// A grant with conditions is a rule with a when: the arguments have to match it.
+func coversCall(
+	digest string, when []run.Condition, d *agent.Definition, s *run.AgentState, t agent.ToolSpec, c run.Call,
+	dec Decision,
+) bool {
+	if len(when) > 0 {
+		return run.Fits(when, c.Input) && digest == PatternDigest(StandingBase(d, s, t, dec), when)
+	}
+	return strings.TrimPrefix(digest, CountedPrefix) == StandingDigest(d, s, t, c.Input, dec)
 }
 
-// standingFor is the standing grant that a new call may be claimed under: of its tool or its very arguments, or else the first that is counted
-// or of a pattern. Where it takes four eyes, none is that the people gave for whom the run acts (A10).
-func standingFor(s *run.AgentState, d *agent.Definition, t agent.ToolSpec, c run.Call, dec Decision, now time.Time) (run.StandingGrant, bool) {
+// standingFor returns the standing grant that a new call may be claimed under: of its tool or its very arguments, else
+// the first that is counted or has conditions. Where the rule wants four eyes, a grant from the people for whom the run
+// acts does not count (A10).
+func standingFor(
+	s *run.AgentState, d *agent.Definition, t agent.ToolSpec, c run.Call, dec Decision, now time.Time,
+) (run.StandingGrant, bool) {
 	if s.Permissions.Checked.Inference != c.Inference {
 		return run.StandingGrant{}, false
 	}
-	holds := slices.DeleteFunc(slices.Clone(s.Permissions.Checked.Standing), func(g run.StandingGrant) bool {
+	usable := slices.Clone(s.Permissions.Checked.Standing)
+	usable = slices.DeleteFunc(usable, func(g run.StandingGrant) bool {
 		return g.Tool != c.Tool || !now.Before(g.Expires) || !g.Left() || !standingGrantCounts(g, dec) ||
-			dec.FourEyes && g.GivenBy(s.Requesters())
+			dec.FourEyes && g.GivenBy(s.Requesters()) || len(g.When) > 0 && !Granting(d).Patterns() ||
+			!coversCall(g.Digest, g.When, d, s, t, c, dec)
 	})
-	digest := StandingDigest(d, s, t, c.Input, dec)
-	i := slices.IndexFunc(holds, func(g run.StandingGrant) bool { return g.Digest == digest })
-	if i < 0 {
-		i = slices.IndexFunc(holds, func(g run.StandingGrant) bool { return g.Digest == CountedPrefix+digest || covers(g, d, s, t, c, dec) })
-	}
-	if i < 0 {
+	if len(usable) == 0 {
 		return run.StandingGrant{}, false
 	}
-	return holds[i], true
+	plain := slices.IndexFunc(usable, func(g run.StandingGrant) bool {
+		return len(g.When) == 0 && !strings.HasPrefix(g.Digest, CountedPrefix)
+	})
+	return usable[max(plain, 0)], true
 }
 
-// holds reports whether a grant of a call's tool, which a claim has taken, is still of that call under the policy as it is.
+// holds reports whether the grant that a call was claimed under covers that call under the decision.
 func holds(g *run.Grant, d *agent.Definition, s *run.AgentState, t agent.ToolSpec, c run.Call, dec Decision) bool {
-	if len(g.When) > 0 {
-		return run.Fits(g.When, c.Input) && g.Digest == PatternDigest(StandingBase(d, s, t, dec), g.When)
-	}
-	digest := StandingDigest(d, s, t, c.Input, dec)
-	return g.Digest == digest || g.Digest == CountedPrefix+digest || g.Digest == ToolDigest(d, s, t, c.Input, dec)
+	return coversCall(g.Digest, g.When, d, s, t, c, dec) ||
+		len(g.When) == 0 && g.Digest == ToolDigest(d, s, t, c.Input, dec)
 }
 
 // RecordOf is the digest of the record that a call which has a standing grant is held to when it is claimed again: the one its claim took, or

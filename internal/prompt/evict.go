@@ -13,9 +13,10 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// MakeRoom is what has to be committed before, and in the entry of, the reply to the request that action a asks for, so that the request fits:
-// what prune takes out, what the window evicts, and that even then too little is left (semantics 4.1, 5.5, 6.1). Nothing, far from the
-// window's end. The budget is that of the request once the facts are known; Next says what is owed then.
+// MakeRoom is what has to be committed before, and in the entry of, the reply to the request that action a asks for, so
+// that the request fits: what prune takes out, what the window evicts, and that even then too little is left (semantics
+// 4.1, 5.5, 6.1). Nothing, far from the window's end. The budget is that of the request once the facts are known; Next
+// says what is owed then.
 func MakeRoom(d *agent.Definition, s *run.AgentState, a run.Action, m Measured) ([]run.Event, Budget) {
 	g := newGauge(d, s, a, m)
 	after := *s
@@ -24,22 +25,23 @@ func MakeRoom(d *agent.Definition, s *run.AgentState, a run.Action, m Measured) 
 		if e.Total <= after.EvictedMessages {
 			return
 		}
-		g.leaves(&after, e)
+		g.applyEviction(&after, e)
 		facts = append(facts, e)
 	}
-	leave(pruned(&after, d, m))
+	leave(pruneOldest(&after, d, m))
 	if x := d.Context; x.Window > 0 && g.budget.Remaining < x.EvictBelow {
-		leave(crowdedOut(&after, d))
+		leave(evictAllButNewest(&after, d))
 	}
-	if g.full() {
+	if g.isFull() {
 		facts = append(facts, run.ContextFull{Left: g.budget.Remaining, Of: g.budget.Window})
 	}
 	return facts, g.budget
 }
 
-// Doubt reports whether a provider's own count of the request could turn what MakeRoom does: what is only estimated is as large as the
-// distance to the next threshold, or half of it. Nothing fixed may be in the partition, since a provider counts the request as a whole.
-func Doubt(d *agent.Definition, s *run.AgentState, a run.Action, m Measured) bool {
+// NeedsCount reports whether a provider's own count could change what MakeRoom does: the estimate is as large as the
+// distance to the next threshold, or half of it. A partition with a fixed term needs no count, as providers count whole
+// requests.
+func NeedsCount(d *agent.Definition, s *run.AgentState, a run.Action, m Measured) bool {
 	g := newGauge(d, s, a, m)
 	if d.Context.Window == 0 || !d.Context.Measured() || g.exact || a.Lifecycle == run.LifecycleSummary {
 		return false
@@ -51,23 +53,23 @@ func Doubt(d *agent.Definition, s *run.AgentState, a run.Action, m Measured) boo
 	return near(d.Context.EvictBelow) || near(d.Context.RoundMinimum)
 }
 
-// leaves takes an eviction into account: what a provider counted beyond the estimate stays what it was.
-func (g *gauge) leaves(s *run.AgentState, e run.Evicted) {
+// applyEviction subtracts an eviction. The provider's count beyond the estimate stays as it was.
+func (g *gauge) applyEviction(s *run.AgentState, e run.Evicted) {
 	s.Take(e)
 	if g.d.Context.Window > 0 {
 		g.budget = g.read(s)
 	}
 }
 
-// full reports whether another round does not fit. A summary is asked for all the same.
-func (g *gauge) full() bool {
+// isFull reports whether another round does not fit. The model is asked for a summary all the same.
+func (g *gauge) isFull() bool {
 	x := g.d.Context
 	return x.Window > 0 && g.a.Lifecycle != run.LifecycleSummary && g.budget.Remaining < x.RoundMinimum
 }
 
-// pruned takes out the oldest messages until what is left fits, the system text included (seed 004). The newest are kept until one does not
-// fit; what left has no summary.
-func pruned(s *run.AgentState, d *agent.Definition, m Measured) run.Evicted {
+// pruneOldest evicts the oldest messages until the rest fits, the system text included (seed 004). It keeps the newest
+// until one does not fit. Evicted messages get no summary.
+func pruneOldest(s *run.AgentState, d *agent.Definition, m Measured) run.Evicted {
 	e := run.Evicted{Total: s.EvictedMessages, Summary: s.Summary, Files: s.Files}
 	if d.Context.Prune == 0 {
 		return e
@@ -79,7 +81,7 @@ func pruned(s *run.AgentState, d *agent.Definition, m Measured) run.Evicted {
 			break
 		}
 	}
-	e.Total += int64(departing(s, first))
+	e.Total += int64(evictionCount(s, first))
 	return e
 }
 
@@ -104,9 +106,9 @@ func messageBytes(m run.Message, bodies map[string]int) int {
 	}
 }
 
-// crowdedOut takes out all but the newest messages in one go (seed 002) and adds a line for each to the summary.
-func crowdedOut(s *run.AgentState, d *agent.Definition) run.Evicted {
-	n := departing(s, s.Messages.Len()-d.Context.Keep)
+// evictAllButNewest evicts all but the newest messages at once (seed 002) and adds a line for each to the summary.
+func evictAllButNewest(s *run.AgentState, d *agent.Definition) run.Evicted {
+	n := evictionCount(s, s.Messages.Len()-d.Context.Keep)
 	e := run.Evicted{Total: s.EvictedMessages + int64(n), Summary: s.Summary, Files: s.Files}
 	if n == 0 || d.Context.Summary == 0 {
 		return e
@@ -116,21 +118,22 @@ func crowdedOut(s *run.AgentState, d *agent.Definition) run.Evicted {
 	if s.Summary == "" {
 		lines = lines[1:]
 	}
-	e.Summary = newestOf(strings.Join(lines, "\n"), d.Context.Summary, d.Word(agent.WordOmitted, nil))
-	e.Files = filesOf(s.Files, left, d.Context.Summary)
+	e.Summary = tailOf(strings.Join(lines, "\n"), d.Context.Summary, d.Word(agent.WordOmitted, nil))
+	e.Files = addFiles(s.Files, left, d.Context.Summary)
 	return e
 }
 
-// departing is how many of the oldest messages leave where want of them are to: as many more as it takes to leave no round, turn or result in
-// part; where those may not leave yet, as many fewer. What no inference has carried stays, and so does an open call with what came after.
-func departing(s *run.AgentState, want int) int {
-	free := seenByAll(s)
+// evictionCount returns how many of the oldest messages are evicted if want should be: more, so that no round, turn or
+// result is split, or fewer if those must stay. What no inference has carried stays, and so does an open call with what
+// follows.
+func evictionCount(s *run.AgentState, want int) int {
+	free := evictableCount(s)
 	if want <= 0 || free == 0 {
 		return 0
 	}
 	all, results, best, whole := s.Messages.All(), resultPlaces(s), 0, 0
 	for i := range free {
-		whole = max(whole, bond(all, i, results))
+		whole = max(whole, groupEnd(all, i, results))
 		if whole > i+1 {
 			continue
 		}
@@ -141,8 +144,8 @@ func departing(s *run.AgentState, want int) int {
 	return best
 }
 
-// seenByAll is how many of the oldest messages may leave as far as they themselves go.
-func seenByAll(s *run.AgentState) int {
+// evictableCount returns how many of the oldest messages may be evicted, without regard to rounds and turns.
+func evictableCount(s *run.AgentState) int {
 	all := s.Messages.All()
 	if !s.WithPlaceholders() && slices.ContainsFunc(s.Live, run.Call.Open) {
 		return 0
@@ -168,8 +171,8 @@ func resultPlaces(s *run.AgentState) map[string]int {
 	return places
 }
 
-// bond is the place behind what has to leave with message i: the rest of the model's turn, a call's result, the media of a result.
-func bond(all []run.Message, i int, results map[string]int) int {
+// groupEnd returns the index behind the messages that leave with message i: its turn, or a call's result and its media.
+func groupEnd(all []run.Message, i int, results map[string]int) int {
 	end := i + 1
 	if all[i].Role == run.RoleAssistant && end < len(all) && all[end].Role == run.RoleAssistant && all[end].Source.SameEvent(all[i].Source) {
 		end++
@@ -226,15 +229,16 @@ func summaryLines(d *agent.Definition, left []run.Message) []string {
 	return lines
 }
 
-// oneLine is the beginning of a text, at most so many bytes and no more than a line: nobody who is quoted makes up a line of their own.
+// oneLine is the beginning of a text, at most so many bytes and no more than a line: nobody who is quoted makes up a
+// line of their own.
 func oneLine(text string, most int) string {
 	text = text[:policy.RuneStart(text, 4*most)]
 	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "\uFFFD"), func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
 	return text[:policy.RuneStart(text, most)]
 }
 
-// newestOf is the text, or as much of its end as so many tokens hold, behind a marker of its own.
-func newestOf(text string, tokens int, marker string) string {
+// tailOf returns the text, or as much of its end as so many tokens hold, behind a marker of its own.
+func tailOf(text string, tokens int, marker string) string {
 	text = strings.TrimPrefix(text, marker+"\n")
 	if run.ProseTokens(len(text)) <= tokens {
 		return text
@@ -246,8 +250,8 @@ func newestOf(text string, tokens int, marker string) string {
 	return marker + "\n" + text[from:]
 }
 
-// filesOf adds the paths that calls name to those that are known, each once, the newest last, and drops the oldest above so many tokens.
-func filesOf(known []string, left []run.Message, tokens int) []string {
+// addFiles adds the paths of calls to known ones, each once, newest last, and drops the oldest beyond tokens.
+func addFiles(known []string, left []run.Message, tokens int) []string {
 	files := slices.Clone(known)
 	for _, m := range left {
 		u, ok := m.Block.(run.ToolUse)
@@ -308,8 +312,8 @@ func (b Budget) partition() Budget {
 	return b
 }
 
-// Room is what is stored of the budget with the reply, nil = nothing. A partition with a fixed term is arithmetic that people follow (seed 002):
-// every reply has it. One that is measured is worth its bytes only where the window fills.
+// Room is what is stored of the budget with the reply, nil = nothing. A partition with a fixed term is arithmetic that
+// people follow (seed 002): every reply has it. One that is measured is worth its bytes only where the window fills.
 func (b Budget) Room(d *agent.Definition) *run.Room {
 	x := d.Context
 	if x.Window == 0 || x.Measured() && b.Remaining >= roomNear*x.EvictBelow {
@@ -361,16 +365,16 @@ func newGauge(d *agent.Definition, s *run.AgentState, a run.Action, m Measured) 
 	switch n, held := int(s.Counted.Tokens), g.estimated(s, s.Counted.Through); {
 	case m.Count > 0:
 		g.off, g.guess, g.exact = int(m.Count)-around-g.budget.Messages, 0, true
-	case plausible(n, around+held):
+	case isPlausible(n, around+held):
 		g.off, g.guess = n-around-held, g.budget.Messages-held
 	}
 	g.budget = g.read(s)
 	return g
 }
 
-// plausible reports whether a provider's count can be one of a text that is estimated at so many tokens. No text is four times off; the
-// figures of a stand-in are.
-func plausible(counted, estimate int) bool {
+// isPlausible reports whether a provider's count is possible for a text with this estimate. No real count is four times
+// off; a stand-in's figures may be.
+func isPlausible(counted, estimate int) bool {
 	return counted > 0 && counted <= 4*estimate && estimate <= 4*counted
 }
 
@@ -392,8 +396,8 @@ func (g *gauge) read(s *run.AgentState) Budget {
 	return b.partition()
 }
 
-// estimated is the estimate of the conversation's live messages before number through, evicted ones counted. What was masked counts as it
-// stands in the request; what compressAfter shortens counts whole, as in the seed.
+// estimated is the estimate of the conversation's live messages before number through, evicted ones counted. What was
+// masked counts as it stands in the request; what compressAfter shortens counts whole, as in the seed.
 func (g *gauge) estimated(s *run.AgentState, through int64) int {
 	through -= s.EvictedMessages
 	if through <= 0 {
@@ -401,12 +405,12 @@ func (g *gauge) estimated(s *run.AgentState, through int64) int {
 	}
 	all, sum := s.Messages.All(), 0
 	if through >= int64(len(all)) {
-		all = paired(s)
+		all = pairResults(s)
 	} else {
 		all = all[:through]
 	}
 	for _, m := range all {
-		if media, ok := m.Block.(run.Media); ok && masked(g.d, s, m) {
+		if media, ok := m.Block.(run.Media); ok && isMasked(g.d, s, m) {
 			m.Block = run.Text{Text: agent.TextMediaSeen(g.d, media)}
 		}
 		sum += m.Tokens(g.m.Bodies)
@@ -420,7 +424,8 @@ const (
 	maxNotedAll = 64 << 10
 )
 
-// SummaryRequest is the request for the summary of what e evicts from s; owed is false where the definition has it written by rule, or e has none.
+// SummaryRequest is the request for the summary of what e evicts from s; owed is false where the definition has it
+// written by rule, or e has none.
 func SummaryRequest(d *agent.Definition, s *run.AgentState, e run.Evicted) (r agent.Request, owed bool) {
 	n := int(e.Total - s.EvictedMessages)
 	if d.Context.SummaryBy != agent.SummaryModel || e.Summary == s.Summary || n <= 0 || n > s.Messages.Len() {
@@ -428,17 +433,17 @@ func SummaryRequest(d *agent.Definition, s *run.AgentState, e run.Evicted) (r ag
 	}
 	return agent.Request{
 		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Replies() + 1, Model: d.Model, System: d.Word(agent.WordWriteSummary, nil),
-		Messages:   []run.Message{{Role: run.RoleUser, Block: run.Text{Text: notedText(s.Summary, s.Messages.All()[:n])}, Base: -s.Inferences}},
+		Messages:   []run.Message{{Role: run.RoleUser, Block: run.Text{Text: quoteNotes(s.Summary, s.Messages.All()[:n])}, Base: -s.Inferences}},
 		Inferences: s.Inferences, Lifecycle: run.LifecycleNotes, Interactions: s.Interactions,
 	}, true
 }
 
-// notedText quotes the notes so far and the messages, each as one line of JSON text, so that none of them can pretend to be another.
-func notedText(notes string, left []run.Message) string {
+// quoteNotes quotes notes and messages, each as a line of JSON text, so that none can pretend to be another.
+func quoteNotes(notes string, left []run.Message) string {
 	var lines []string
 	size := 0
 	for i := len(left) - 1; i >= 0 && size <= maxNotedAll; i-- {
-		if line := notedLine(left[i]); line != "" {
+		if line := quoteNote(left[i]); line != "" {
 			lines = append(lines, line)
 			size += len(line)
 		}
@@ -453,7 +458,7 @@ func notedText(notes string, left []run.Message) string {
 	return strings.TrimSuffix(text, "\n")
 }
 
-func notedLine(m run.Message) string {
+func quoteNote(m run.Message) string {
 	quoted := func(who, text string) string {
 		return who + ": " + string(agent.TextOutput(text[:policy.RuneStart(text, maxNoted)]))
 	}
@@ -471,8 +476,8 @@ func notedLine(m run.Message) string {
 	}
 }
 
-// Summarised is the eviction with the summary that a model wrote, and with what that took in so many requests. One that failed or said nothing
-// leaves the summary as it was.
+// Summarised is the eviction with the summary that a model wrote, and with what that took in so many requests. One that
+// failed or said nothing leaves the summary as it was.
 func Summarised(d *agent.Definition, e run.Evicted, r agent.Reply, requests int) run.Evicted {
 	e.Requests = requests
 	if r.Usage != (run.Usage{}) {

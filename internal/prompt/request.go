@@ -18,16 +18,17 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// BuildRequest is what the model is asked for action a, which Next gave for s, under a system text, behind which stands the summary of what
-// was evicted. systemDigest is that text's digest, without the summary; empty where the newest inference had the same.
+// BuildRequest is what the model is asked for action a, which Next gave for s, under a system text, behind which stands
+// the summary of what was evicted. systemDigest is that text's digest, without the summary; empty where the newest
+// inference had the same.
 func BuildRequest(d *agent.Definition, s *run.AgentState, a run.Action, system string) (r agent.Request, systemDigest string) {
 	if systemDigest = SystemDigest(system); systemDigest == s.System {
 		systemDigest = ""
 	}
 	r = agent.Request{
 		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Replies() + 1, Attempt: s.Plan.Failed, Model: d.Model, System: withSummary(d, s, system),
-		Messages: requested(d, s, a), Inferences: s.Inferences, Tools: policy.Offered(d, s, a), Lifecycle: a.Lifecycle,
-		Interactions: s.Interactions, Exhausted: a.Exhausted, Output: d.Output.Asked(d.Name), Late: late(s),
+		Messages: requestMessages(d, s, a), Inferences: s.Inferences, Tools: policy.Offered(d, s, a), Lifecycle: a.Lifecycle,
+		Interactions: s.Interactions, Exhausted: a.Exhausted, Output: d.Output.Asked(d.Name), Late: lateCalls(s),
 	}
 	r.Notices = d.Notices(r)
 	if d.Text == agent.TextRequireTool && a.Lifecycle != run.LifecycleSummary { // no text is the output
@@ -36,10 +37,10 @@ func BuildRequest(d *agent.Definition, s *run.AgentState, a run.Action, system s
 	return r, systemDigest
 }
 
-// requested is the conversation as the request holds it: each call's result with it, through every transform, and behind it what this
-// request alone says, an ephemeral correction, the guards' hints or the order to summarise.
-func requested(d *agent.Definition, s *run.AgentState, a run.Action) []run.Message {
-	messages := paired(s)
+// requestMessages is the conversation as the request holds it: each call's result with it, through every transform, and
+// behind it what this request alone says, an ephemeral correction, the guards' hints or the order to summarise.
+func requestMessages(d *agent.Definition, s *run.AgentState, a run.Action) []run.Message {
+	messages := pairResults(s)
 	for _, t := range Transforms {
 		messages = t(d, s, messages)
 	}
@@ -64,15 +65,15 @@ func requested(d *agent.Definition, s *run.AgentState, a run.Action) []run.Messa
 	return messages
 }
 
-// transform makes of a request's messages those that it holds instead. It changes no message in place and no seenCount: what it leaves
-// out or shortens is in the call all the same.
+// transform makes of a request's messages those that it holds instead. It changes no message in place and no seenCount:
+// what it leaves out or shortens is in the call all the same.
 type transform func(d *agent.Definition, s *run.AgentState, messages []run.Message) []run.Message
 
 // Transforms in their order (semantics 6, row 13).
 var Transforms = []transform{maskMedia, compressResults}
 
-// maskMedia puts a text in the place of media that an inference has carried, so that each is shown to one successful call. A call that
-// failed has carried nothing.
+// maskMedia puts a text in the place of media that an inference has carried, so that each is shown to one successful
+// call. A call that failed has carried nothing.
 func maskMedia(d *agent.Definition, s *run.AgentState, messages []run.Message) []run.Message {
 	if !d.Context.Mask {
 		return messages
@@ -80,7 +81,7 @@ func maskMedia(d *agent.Definition, s *run.AgentState, messages []run.Message) [
 	var out []run.Message
 	for i, m := range messages {
 		media, ok := m.Block.(run.Media)
-		if !ok || !masked(d, s, m) {
+		if !ok || !isMasked(d, s, m) {
 			continue
 		}
 		if out == nil {
@@ -94,8 +95,8 @@ func maskMedia(d *agent.Definition, s *run.AgentState, messages []run.Message) [
 	return out
 }
 
-// masked reports whether a message with media stands as text in the next request.
-func masked(d *agent.Definition, s *run.AgentState, m run.Message) bool {
+// isMasked reports whether the next request shows a message's media as text.
+func isMasked(d *agent.Definition, s *run.AgentState, m run.Message) bool {
 	return d.Context.Mask && m.Seen(s.Inferences) > 0
 }
 
@@ -107,9 +108,9 @@ func NeedsBuilder(d *agent.Definition, s *run.AgentState) bool {
 	return d.Builder != "" && !s.Built && s.Inferences == 0
 }
 
-// Built is the fact of what a context builder gave: text and media of users, text of the model. Text is made valid, and a role that is
-// not said is the user's. Where nothing was given and nothing else says what the run began with, it is the default message (seed 000).
-// The error is fit to be shown.
+// Built is the fact of what a context builder gave: text and media of users, text of the model. Text is made valid, and
+// a role that is not said is the user's. Where nothing was given and nothing else says what the run began with, it is
+// the default message (seed 000). The error is fit to be shown.
 func Built(s *run.AgentState, given []run.BuiltMessage) (run.ContextBuilt, error) {
 	if len(given) == 0 && s.Unsaid {
 		said, err := policy.StartMessages(nil, s.Input)
@@ -143,8 +144,9 @@ func Built(s *run.AgentState, given []run.BuiltMessage) (run.ContextBuilt, error
 // PromptContext is what an agent's hooks gave for one request.
 type PromptContext struct{ Planning, RAG string }
 
-// BuildSystem is the system text of an agent: its own instructions, rendered or built, and around them the sections that do not depend on
-// what a request offers. Without sections it is the instructions. Where the text is built once, that holds for the sections too.
+// BuildSystem is the system text of an agent: its own instructions, rendered or built, and around them the sections
+// that do not depend on what a request offers. Without sections it is the instructions. Where the text is built once,
+// that holds for the sections too.
 func BuildSystem(d *agent.Definition, instructions string, data agent.SystemData) (string, error) {
 	if !d.Sectioned() {
 		return instructions, nil
@@ -161,16 +163,17 @@ func BuildSystem(d *agent.Definition, instructions string, data agent.SystemData
 			return "", err
 		}
 		if said != "" && (s.Name != agent.SectionInstructions || d.Prompt.Order == agent.PromptCode) {
-			said = fenced(s.Name, said)
+			said = fence(s.Name, said)
 		}
 		text = agent.WithParagraph(text, said)
 	}
 	return text, nil
 }
 
-// WithPrompt is a request with the sections that are made for it alone: r's tools, what the hooks gave and the rules of the dialect. They are
-// made for every dialect of the chain, since which model will be asked is not known yet. Nothing of it is stored. It comes last, when r has
-// the tools that are offered. The error is a text's own, which Check could not see.
+// WithPrompt is a request with the sections that are made for it alone: r's tools, what the hooks gave and the rules of
+// the dialect. They are made for every dialect of the chain, since which model will be asked is not known yet. Nothing
+// of it is stored. It comes last, when r has the tools that are offered. The error is a text's own, which Check could
+// not see.
 func WithPrompt(d *agent.Definition, s *run.AgentState, a run.Action, now time.Time, r agent.Request, c PromptContext) (agent.Request, error) {
 	if !d.Sectioned() {
 		return r, nil
@@ -183,7 +186,7 @@ func WithPrompt(d *agent.Definition, s *run.AgentState, a run.Action, now time.T
 		}
 		dot["Tools"], dot["ToolPrompt"] = agent.ToolDots(r.Tools), ToolPrompt(r.Tools)
 		dot["Planning"], dot["RAG"] = c.Planning, c.RAG
-		text, err := sayTurn(d, l, len(r.Tools) > 0, dot)
+		text, err := renderTurn(d, l, len(r.Tools) > 0, dot)
 		if err != nil {
 			return r, err
 		}
@@ -197,8 +200,9 @@ func WithPrompt(d *agent.Definition, s *run.AgentState, a run.Action, now time.T
 	return r, nil
 }
 
-// WithStepPrompt is the request for a plan's step with what a model that writes its calls as text has to be told: the tools, how they are
-// called, and that one has to be. Nobody has given context for a step. Other requests are r as they are. The error is as WithPrompt's.
+// WithStepPrompt is the request for a plan's step with what a model that writes its calls as text has to be told: the
+// tools, how they are called, and that one has to be. Nobody has given context for a step. Other requests are r as they
+// are. The error is as WithPrompt's.
 func WithStepPrompt(d *agent.Definition, s *run.AgentState, a run.Action, now time.Time, r agent.Request) (agent.Request, error) {
 	own := *d
 	own.Model, own.Text = r.Model, agent.TextRequireTool
@@ -210,7 +214,7 @@ func WithStepPrompt(d *agent.Definition, s *run.AgentState, a run.Action, now ti
 		return r, err
 	}
 	dot["Tools"], dot["ToolPrompt"], dot["Planning"], dot["RAG"] = agent.ToolDots(r.Tools), ToolPrompt(r.Tools), "", ""
-	text, err := sayTurn(&own, agent.DialectXML, len(r.Tools) > 0, dot)
+	text, err := renderTurn(&own, agent.DialectXML, len(r.Tools) > 0, dot)
 	if err != nil {
 		return r, err
 	}
@@ -218,8 +222,8 @@ func WithStepPrompt(d *agent.Definition, s *run.AgentState, a run.Action, now ti
 	return r, nil
 }
 
-// sayTurn is the sections of one request to a model of dialect l.
-func sayTurn(d *agent.Definition, l agent.Dialect, tools bool, dot map[string]any) (string, error) {
+// renderTurn renders the sections of one request to a model of dialect l.
+func renderTurn(d *agent.Definition, l agent.Dialect, tools bool, dot map[string]any) (string, error) {
 	var text string
 	for _, s := range agent.InOrder(d.Prompt.Order, true) {
 		if s.XML && l != agent.DialectXML || s.Tools && !tools {
@@ -230,14 +234,14 @@ func sayTurn(d *agent.Definition, l agent.Dialect, tools bool, dot map[string]an
 			return "", err
 		}
 		if said != "" {
-			text = agent.WithParagraph(text, fenced(s.Name, said))
+			text = agent.WithParagraph(text, fence(s.Name, said))
 		}
 	}
 	return text, nil
 }
 
-// fenced puts a text between tags of its name. What is in it cannot close them.
-func fenced(name, text string) string {
+// fence puts a text between tags of its name. The text cannot close the tags.
+func fence(name, text string) string {
 	return "<" + name + ">\n" + strings.ReplaceAll(text, "</"+name, `<\/`+name) + "\n</" + name + ">"
 }
 
@@ -249,8 +253,9 @@ type promptedTool struct {
 	Schema      json.RawMessage `json:"schema,omitempty"`
 }
 
-// ToolPrompt tells of tools in words, a line of compact JSON each: server, model-facing name, description and schema, without the correlation
-// field. Of no tools it is "". A schema that is no JSON, which is refused with its definition, is left out.
+// ToolPrompt tells of tools in words, a line of compact JSON each: server, model-facing name, description and schema,
+// without the correlation field. Of no tools it is "". A schema that is no JSON, which is refused with its definition,
+// is left out.
 func ToolPrompt(tools []agent.ToolSpec) string {
 	var text bytes.Buffer
 	for _, t := range tools {
@@ -277,8 +282,8 @@ func SystemDigest(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// SystemFor is what a system text shows of s for action a. One that is built once shows the quota as it is at the start; one that is built
-// for every inference, how things stand now.
+// SystemFor is what a system text shows of s for action a. One that is built once shows the quota as it is at the
+// start; one that is built for every inference, how things stand now.
 func SystemFor(d *agent.Definition, s *run.AgentState, a run.Action, now time.Time) agent.SystemData {
 	data := agent.SystemData{Date: s.StartedAt.UTC().Format(time.DateOnly), Run: s.Run, Caller: s.Caller(), Input: s.Input, Interactions: run.Interactions{Max: s.Interactions.Max}}
 	if d.SystemPrompt == agent.SystemEveryInference {
@@ -287,8 +292,9 @@ func SystemFor(d *agent.Definition, s *run.AgentState, a run.Action, now time.Ti
 	return data
 }
 
-// KeptSystem is the system text of a run whose text is built once, as its first inference had it. inBlob says that it is the blob of
-// s.System; ok is false where it is to be built: before the first inference, and in runs of before it was kept.
+// KeptSystem is the system text of a run whose text is built once, as its first inference had it. inBlob says that it
+// is the blob of s.System; ok is false where it is to be built: before the first inference, and in runs of before it
+// was kept.
 func KeptSystem(d *agent.Definition, s *run.AgentState) (text string, inBlob, ok bool) {
 	switch {
 	case d.SystemPrompt == agent.SystemEveryInference || s.System == "":
@@ -305,14 +311,16 @@ func KeptSystem(d *agent.Definition, s *run.AgentState) (text string, inBlob, ok
 // maxSystemText is how long a system text may be to stand in the journal, in bytes; a longer one is a blob.
 const maxSystemText = 16 << 10
 
-// KeepSystem keeps a text that is built once in the fact of the first inference that had it, unless the definition's own words give it. A
-// text that is too long for the journal must be in the blob of its digest before the fact is committed; SystemBlob says so.
+// KeepSystem keeps a text that is built once in the fact of the first inference that had it, unless the definition's
+// own words give it. A text that is too long for the journal must be in the blob of its digest before the fact is
+// committed; SystemBlob says so.
 func KeepSystem(d *agent.Definition, e run.Replied, text string) run.Replied {
 	e.SystemText, e.SystemBlob = storedSystem(d, e.System, text)
 	return e
 }
 
-// KeepPlanSystem is KeepSystem for the first request of a run's plan, under a text that was built for it; digest is "" where none was.
+// KeepPlanSystem is KeepSystem for the first request of a run's plan, under a text that was built for it; digest is ""
+// where none was.
 func KeepPlanSystem(d *agent.Definition, e run.Planned, text, digest string) run.Planned {
 	e.System = digest
 	e.SystemText, e.SystemBlob = storedSystem(d, digest, text)

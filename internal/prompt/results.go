@@ -12,8 +12,9 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// CapResult is as much of a result's text as is taken of the tool t, in whole characters, as valid text; and, where that is not all of it,
-// what the model is told. It comes before everything else that is done with a result: what is not taken is nowhere.
+// CapResult is as much of a result's text as is taken of the tool t, in whole characters, as valid text; and, where
+// that is not all of it, what the model is told. It comes before everything else that is done with a result: what is
+// not taken is nowhere.
 func CapResult(t agent.ToolSpec, text string) (taken, notice string) {
 	most := cmp.Or(t.MaxResult, agent.MaxResult)
 	total := int64(len(text))
@@ -31,8 +32,8 @@ func CapResult(t agent.ToolSpec, text string) (taken, notice string) {
 	return text[:cut], fmt.Sprintf("[The first %d of %d bytes of this result were taken, and the rest is lost: %s gives at most %d.]", cut, total, t.Name, most)
 }
 
-// compressResults shortens old results in a request (semantics 4.1): those that stand before its newest compressAfter messages. Each stays the
-// result of its call. What was seen of it is in the call all the same.
+// compressResults shortens old results in a request (semantics 4.1): those that stand before its newest compressAfter
+// messages. Each stays the result of its call. What was seen of it is in the call all the same.
 func compressResults(d *agent.Definition, _ *run.AgentState, messages []run.Message) []run.Message {
 	old := len(messages) - d.Context.CompressAfter
 	if d.Context.CompressAfter == 0 || old <= 0 {
@@ -48,7 +49,7 @@ func compressResults(d *agent.Definition, _ *run.AgentState, messages []run.Mess
 		if out == nil {
 			out = append([]run.Message(nil), messages...)
 		}
-		out[i].Block = compressed(r, say)
+		out[i].Block = compressResult(r, say)
 	}
 	if out == nil {
 		return messages
@@ -62,8 +63,8 @@ const (
 	compressStart = 100
 )
 
-// compressed is an old result as a request holds it. The body of one that is in a blob is not fetched for its beginning.
-func compressed(r run.ToolResult, say func(fields map[string]any) string) run.ToolResult {
+// compressResult shortens an old result for a request. It does not fetch the body of a result in a blob.
+func compressResult(r run.ToolResult, say func(fields map[string]any) string) run.ToolResult {
 	n := JSONTokens(len(r.Content))
 	switch {
 	case r.Content == "" && r.Blob == "":
@@ -77,8 +78,8 @@ func compressed(r run.ToolResult, say func(fields map[string]any) string) run.To
 	return r
 }
 
-// MaxRequestMedia is how many bytes of media that blobs hold one request to a model carries, before base64. Providers take 20 to 50 MB
-// a request, base64 included, and a function has 256 MB of memory.
+// MaxRequestMedia is how many bytes of media that blobs hold one request to a model carries, before base64. Providers
+// take 20 to 50 MB a request, base64 included, and a function has 256 MB of memory.
 const MaxRequestMedia = 15_000_000
 
 // MediaBlobs are the digests of the blobs that messages name as media, each once, the newest first.
@@ -94,9 +95,9 @@ func MediaBlobs(messages []run.Message) []string {
 	return out
 }
 
-// FitMedia chooses which media by blob one request carries: the newest first, as long as all of them together have at most so many
-// bytes. It gives the messages with a text in the place of each of the others, and leaves its argument alone. sizes has the bytes of
-// every blob that messages name.
+// FitMedia chooses which media by blob one request carries: the newest first, as long as all of them together have at
+// most so many bytes. It gives the messages with a text in the place of each of the others, and leaves its argument
+// alone. sizes has the bytes of every blob that messages name.
 func FitMedia(messages []run.Message, sizes map[string]int64, most int64) []run.Message {
 	out := append([]run.Message(nil), messages...)
 	left := most
@@ -114,11 +115,11 @@ func FitMedia(messages []run.Message, sizes map[string]int64, most int64) []run.
 	return out
 }
 
-// paired is the conversation as a provider takes it: every tool_use has exactly one result, which stands directly behind its turn. A
-// result that came after other turns moves up to its tool_use, with the media behind it, and a placeholder stands for one that is still
-// to come. The results of a turn are in request order. What is stored stays as it happened; seenCounts move with their messages. The
-// slice has no room to append in place.
-func paired(s *run.AgentState) []run.Message {
+// pairResults is the conversation as a provider takes it: every tool_use has exactly one result, which stands directly
+// behind its turn. A result that came after other turns moves up to its tool_use, with the media behind it, and a
+// placeholder stands for one that is still to come. The results of a turn are in request order. What is stored stays as
+// it happened; seenCounts move with their messages. The slice has no room to append in place.
+func pairResults(s *run.AgentState) []run.Message {
 	all := s.Messages.All()
 	if !s.WithPlaceholders() && s.From == nil { // results come in whole rounds
 		return all
@@ -186,8 +187,8 @@ func placeholder(s *run.AgentState, id string) run.Message {
 	return run.Message{Role: run.RoleUser, Block: run.ToolResult{ID: id, Content: agent.TextPlaceholder(c)}, Base: -s.Inferences}
 }
 
-// late lists the calls whose results no inference has carried and which the model has spoken since it made: paired has moved those.
-func late(s *run.AgentState) []string {
+// lateCalls lists the calls that the model spoke after and whose results no inference carried: pairResults moved them.
+func lateCalls(s *run.AgentState) []string {
 	all := s.Messages.All()
 	last := len(all) - 1
 	for ; last >= 0 && all[last].Role != run.RoleAssistant; last-- {
@@ -217,8 +218,9 @@ type Page struct {
 	Chars int       // at most so many
 }
 
-// PageOf is the page that c, a call of ReadMore, asks for: of a result of which the conversation holds a part. What has left the
-// conversation cannot be read any more, whoever may still know it: a run folded from a snapshot would not. The error is for the model.
+// PageOf is the page that c, a call of ReadMore, asks for: of a result of which the conversation holds a part. What has
+// left the conversation cannot be read any more, whoever may still know it: a run folded from a snapshot would not. The
+// error is for the model.
 func PageOf(d *agent.Definition, s *run.AgentState, c run.Call) (Page, error) {
 	var args struct {
 		Call  string      `json:"call"`
@@ -228,7 +230,7 @@ func PageOf(d *agent.Definition, s *run.AgentState, c run.Call) (Page, error) {
 	if err := json.Unmarshal(c.Input, &args); err != nil {
 		return Page{}, fmt.Errorf("%s takes a call, from and chars: %w", agent.ReadMore, err)
 	}
-	w, found, listed := wholeOf(s, args.Call)
+	w, found, listed := findWhole(s, args.Call)
 	switch {
 	case !found && listed:
 		return Page{}, fmt.Errorf("the result of call %s was not cut: all of it stands in the conversation", agent.QuotedName(args.Call))
@@ -262,8 +264,8 @@ func wholeNumber(n json.Number) (int, bool) {
 	return int(f), true
 }
 
-// PageText is the page as the model reads it: its characters, and a notice of which they are and how to read on. text is all of the
-// result; one that is not what the page says it is is an error.
+// PageText is the page as the model reads it: its characters, and a notice of which they are and how to read on. text
+// is all of the result; one that is not what the page says it is is an error.
 func PageText(d *agent.Definition, p Page, text string) (string, error) {
 	if !utf8.ValidString(text) || utf8.RuneCountInString(text) != p.Whole.Chars {
 		return "", fmt.Errorf("the blob %s does not hold the %d characters of the result of call %s", p.Whole.Blob, p.Whole.Chars, p.Whole.Call)
@@ -279,8 +281,8 @@ func PageText(d *agent.Definition, p Page, text string) (string, error) {
 	return shown + "\n\n" + d.Word(agent.WordPage, fields), nil
 }
 
-// CutResult is as much of a tool's result as the agent's context takes, in whole characters, and how many it has in all (semantics 4.4).
-// cut is false where that is all of it. What the bytes of text are no characters of is replaced.
+// CutResult is as much of a tool's result as the agent's context takes, in whole characters, and how many it has in all
+// (semantics 4.4). cut is false where that is all of it. What the bytes of text are no characters of is replaced.
 func CutResult(d *agent.Definition, text string) (head string, chars int, cut bool) {
 	text = agent.ValidText(text)
 	chars = utf8.RuneCountInString(text)
@@ -290,7 +292,8 @@ func CutResult(d *agent.Definition, text string) (head string, chars int, cut bo
 	return text, chars, false
 }
 
-// CutNotice stands behind what CutResult left of a call's result: how much is shown, and, where all of it is kept, how the model reads on.
+// CutNotice stands behind what CutResult left of a call's result: how much is shown, and, where all of it is kept, how
+// the model reads on.
 func CutNotice(d *agent.Definition, call string, chars int, kept bool) string {
 	shown := d.Context.TruncateResult
 	fields := map[string]any{"Shown": shown, "Total": chars}
@@ -301,7 +304,8 @@ func CutNotice(d *agent.Definition, call string, chars int, kept bool) string {
 	return "\n\n" + d.Word(agent.WordResultKept, fields)
 }
 
-// runeOffset is where character number n of a text begins, from 0, in bytes; the text's length where it has no more than n.
+// runeOffset is where character number n of a text begins, from 0, in bytes; the text's length where it has no more
+// than n.
 func runeOffset(text string, n int) int {
 	for i := range text {
 		if n == 0 {
@@ -312,9 +316,9 @@ func runeOffset(text string, n int) int {
 	return len(text)
 }
 
-// wholeOf finds all of a call's result by a message of the conversation that holds part of it: the result itself, or a page of it. listed
-// is true where the conversation has a result of the call.
-func wholeOf(s *run.AgentState, call string) (w run.Whole, found, listed bool) {
+// findWhole finds the whole result of a call by a message of the conversation that holds part of it: the result itself,
+// or a page of it. listed is true if the conversation has a result of the call.
+func findWhole(s *run.AgentState, call string) (w run.Whole, found, listed bool) {
 	for _, m := range s.Messages.All() {
 		r, ok := m.Block.(run.ToolResult)
 		if !ok {

@@ -1,5 +1,5 @@
-// Package registry is what a deployment is made of: agents and tools by name. The package agents of a user's module builds one,
-// and every main is one line over it.
+// Package registry is what a deployment is made of: agents and tools by name. The package agents of a user's module
+// builds one, and every main is one line over it.
 package registry
 
 import (
@@ -79,8 +79,8 @@ func (r *Registry) withAgent(d *agent.Definition) func(name string) (*agent.Defi
 	}
 }
 
-// Check reports what is wrong with the registered agents together: an agent that one of them asks and that is not there, or that has no
-// prices where its caller counts money. It is for when all of them are registered.
+// Check reports what is wrong with the registered agents together: an agent that one of them asks and that is not
+// there, or that has no prices where its caller counts money. It is for when all of them are registered.
 func (r *Registry) Check() error {
 	if err := agent.CheckAgents(r.Agents(), r.Agent); err != nil {
 		return fmt.Errorf("registered agents: %w", err)
@@ -100,8 +100,8 @@ func (r *Registry) Hook(code hook.Set) error {
 // Hooks is the code that agents may name.
 func (r *Registry) Hooks() hook.Set { return r.hooks }
 
-// With is a registry of the same tools whose agents are r's and these; where a name is in both, it is the new one. Two of these of
-// the same name, and a definition that Check refuses, are errors. R stays as it is.
+// With is a registry of the same tools whose agents are r's and these; where a name is in both, it is the new one. Two
+// of these of the same name, and a definition that Check refuses, are errors. R stays as it is.
 func (r *Registry) With(agents ...agent.Definition) (*Registry, error) {
 	out := &Registry{tools: r.tools, set: r.set, agents: map[string]*agent.Definition{}, hooks: r.hooks}
 	for _, d := range agents {
@@ -123,7 +123,8 @@ func (r *Registry) With(agents ...agent.Definition) (*Registry, error) {
 }
 
 // AddFS adds every agent whose agent.yaml lies in fsys, at whatever depth, with the tools of MCP servers that the file
-// mcp.lock at its root pins. All of them are read, and every problem is reported. A tree without any agent.yaml is an error: the pattern that embedded it has missed them.
+// mcp.lock at its root pins. All of them are read, and every problem is reported. A tree without any agent.yaml is an
+// error: the pattern that embedded it has missed them.
 func (r *Registry) AddFS(fsys fs.FS) error {
 	lock, err := agentfile.ReadLock(fsys)
 	if err != nil {

@@ -96,17 +96,17 @@ func TestDoubt(t *testing.T) {
 		want   bool
 	}{{10_000, false}, {1000 + 201 + 500, false}, {1000 + 200 + 500, true}, {1000 + 200, true}, {1000, true}, {500, true}} {
 		d.Context.Window = c.window
-		require.Equal(t, c.want, prompt.Doubt(d, &s, run.Action{}, prompt.Measured{}), "window %d", c.window)
+		require.Equal(t, c.want, prompt.NeedsCount(d, &s, run.Action{}, prompt.Measured{}), "window %d", c.window)
 	}
 	d.Context.Window = 1200
-	require.False(t, prompt.Doubt(d, &s, run.Action{}, prompt.Measured{Count: 900}), "it has been counted")
-	require.False(t, prompt.Doubt(d, &s, run.Action{Lifecycle: run.LifecycleSummary}, prompt.Measured{}), "it is asked whatever it takes")
+	require.False(t, prompt.NeedsCount(d, &s, run.Action{}, prompt.Measured{Count: 900}), "it has been counted")
+	require.False(t, prompt.NeedsCount(d, &s, run.Action{Lifecycle: run.LifecycleSummary}, prompt.Measured{}), "it is asked whatever it takes")
 	s.Counted = run.Counted{Tokens: 950, Through: 1}
-	require.False(t, prompt.Doubt(d, &s, run.Action{}, prompt.Measured{}), "nothing is a guess")
+	require.False(t, prompt.NeedsCount(d, &s, run.Action{}, prompt.Measured{}), "nothing is a guess")
 	fixed := 10
 	d.Context.Reserve.System = &fixed
-	require.False(t, prompt.Doubt(d, &s, run.Action{}, prompt.Measured{}))
-	require.False(t, prompt.Doubt(preset(t, agent.PresetForge), &s, run.Action{}, prompt.Measured{}))
+	require.False(t, prompt.NeedsCount(d, &s, run.Action{}, prompt.Measured{}))
+	require.False(t, prompt.NeedsCount(preset(t, agent.PresetForge), &s, run.Action{}, prompt.Measured{}))
 }
 
 func TestRoomIsWrittenDown(t *testing.T) {

@@ -18,15 +18,15 @@ const (
 	PlanGone  PlanStage = "left"      // the loop has taken over, or the run has ended before
 )
 
-// Plan is what the machine knows of a run's plan: who owes it something, and which calls it has made. What the steps are is in Memory, which
-// is the orchestrator's own (package plan). Its slices are never written in place.
+// Plan is what the machine knows of a run's plan: who owes it something, and which calls it has made. What the steps
+// are is in Memory, which is the orchestrator's own (package plan). Its slices are never written in place.
 type Plan struct {
 	Stage    PlanStage       `json:"stage,omitempty"`
 	Memory   json.RawMessage `json:"memory,omitempty"`   // kept as it is, and not read here
 	Uses     []PlanUse       `json:"uses,omitempty"`     // its calls, in their order
-	Since    int64           `json:"since,omitempty"`    // sequence of the entry that holds the plan: what is said later is not part of it
+	Since    int64           `json:"since,omitempty"`    // sequence of the entry that holds the plan
 	Heard    int             `json:"heard,omitempty"`    // messages no inference had carried when the plan was made
-	Answered int             `json:"answered,omitempty"` // of those, how many the plan has answered without an inference
+	Answered int             `json:"answered,omitempty"` // of those, how many the plan has answered
 	Facts    int64           `json:"facts,omitempty"`    // of the plan, so that a repeated one is known
 	Replies  int64           `json:"replies,omitempty"`  // of models that were asked for the plan
 	Failed   int             `json:"failed,omitempty"`   // requests that failed since the run's newest reply
@@ -70,8 +70,8 @@ func (s *AgentState) Owes() bool {
 	return s.Plan.Active() || s.Unseen > s.Plan.Answered || s.Unsaid || s.Correction.Owed() || !began
 }
 
-// PlanFact is a fact of a plan: what a reply took, and what comes of it. Such replies are no inferences: they quote the conversation and do
-// not carry it (semantics 6.1).
+// PlanFact is a fact of a plan: what a reply took, and what comes of it. Such replies are no inferences: they quote the
+// conversation and do not carry it (semantics 6.1).
 type PlanFact struct {
 	N        int64  `json:"n"`               // of the run's facts about its plan, from 1
 	Model    string `json:"model,omitempty"` // that answered; "" = none did

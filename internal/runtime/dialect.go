@@ -32,7 +32,7 @@ func (w withDialect) CountTokens(ctx context.Context, r agent.Request) (int64, e
 // inDialect is r as its model is sent it.
 func inDialect(r agent.Request) agent.Request {
 	if r.Model.Dialect == agent.DialectXML {
-		return dialect.InText(r)
+		return dialect.WithCallsAsText(r)
 	}
 	return r
 }

@@ -50,7 +50,7 @@ func (a *attempt) fitRequest(ctx context.Context, q *requestPlan) error {
 		return err
 	}
 	m := prompt.Measured{System: q.system, Bodies: q.known.sizes()}
-	if a.Count != nil && prompt.Doubt(def, &d.State, q.action, m) {
+	if a.Count != nil && prompt.NeedsCount(def, &d.State, q.action, m) {
 		if m.Count, err = a.countTokens(ctx, q); err != nil {
 			return err
 		}

@@ -18,7 +18,8 @@ type EventRule struct {
 	Template string            // of the input transformer
 }
 
-// EventRules are the rules of the template. Its references stand for the values given, otherwise for parameters' defaults.
+// EventRules are the rules of the template. Its references stand for the values given, otherwise for parameters'
+// defaults.
 func (p *Project) EventRules(values map[string]string) ([]EventRule, error) {
 	value := func(name string) string {
 		if v, ok := values[name]; ok {

@@ -76,8 +76,7 @@ func (s *stage) leave() {
 
 // interfere does a deed, and reports whether there was anything to do.
 func (s *stage) interfere(a Act) bool {
-	_, err := s.record.Head(context.Background(), tenant, s.run)
-	if !(err == nil) {
+	if _, err := s.record.Head(context.Background(), tenant, s.run); err != nil {
 		return false
 	}
 	switch a.Do {

@@ -1,5 +1,5 @@
-// Package sfnwire puts the wire API of Step Functions, awsJson1.0, in front of the local engine, so that real SDK clients can drive
-// it in tests.
+// Package sfnwire puts the wire API of Step Functions, awsJson1.0, in front of the local engine, so that real SDK
+// clients can drive it in tests.
 package sfnwire
 
 import (

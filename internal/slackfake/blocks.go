@@ -15,7 +15,8 @@ const (
 	tooLong   = "the blocks are too long"
 )
 
-// posted is what a message may hold here. Anything else is refused: Slack ignores it, and whoever sent it would never know.
+// posted is what a message may hold here. Anything else is refused: Slack ignores it, and whoever sent it would never
+// know.
 type posted struct {
 	Channel     string  `json:"channel"`
 	TS          string  `json:"ts"`

@@ -20,7 +20,8 @@ type Click struct {
 	Answer string // where answers to the click go; "" = nowhere
 }
 
-// Request is what Slack sends for a click: the form's body, as it is to be signed. A button that the message has not is an error.
+// Request is what Slack sends for a click: the form's body, as it is to be signed. A button that the message has not is
+// an error.
 func (s *Server) Request(c Click) (body []byte, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,6 +1,7 @@
-// Package slackfake stands in for Slack as far as an app with buttons in direct messages meets it: chat.postMessage and chat.update, which
-// check tokens, forms and Block Kit's limits as Slack documents them and refuse what Slack refuses, the signed requests that clicks make, and
-// the addresses at which clicks are answered. What it does not know it refuses by name.
+// Package slackfake stands in for Slack as far as an app with buttons in direct messages meets it: chat.postMessage and
+// chat.update, which check tokens, forms and Block Kit's limits as Slack documents them and refuse what Slack refuses,
+// the signed requests that clicks make, and the addresses at which clicks are answered. What it does not know it
+// refuses by name.
 package slackfake
 
 import (
@@ -21,7 +22,8 @@ type Server struct {
 	Team  string // the workspace's id
 	// Members are who can be written to.
 	Members []string
-	// Refuse is asked before the n-th request of the Web API, from 1: an answer other than nil is given in place of Slack's. Nil = none is.
+	// Refuse is asked before the n-th request of the Web API, from 1: an answer other than nil is given in place of
+	// Slack's. Nil = none is.
 	Refuse func(n int) *Answer
 
 	mu       sync.Mutex

@@ -9,7 +9,8 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 )
 
-// refunding is the job of agents/refunds: look the order up that a customer names, and refund what they ask for, or all of it.
+// refunding is the job of agents/refunds: look the order up that a customer names, and refund what they ask for, or all
+// of it.
 var refunding = job{"refunds", []string{orderTool, refundTool}, func(r agent.Request) agent.Reply { return refund(asked(r.Messages), answers(r.Messages)) }}
 
 const (

@@ -1,6 +1,7 @@
-// Package standin is a stand-in for a model: small deterministic programs that really read the conversation they are sent and decide the
-// next call from it. It lets the demo and the first steps of README.md run without a model or a network, says in every first text that it is no
-// model, and knows two jobs: tidying a folder (agents/screenshots, with or without MCP) and refunding (agents/refunds).
+// Package standin is a stand-in for a model: small deterministic programs that really read the conversation they are
+// sent and decide the next call from it. It lets the demo and the first steps of README.md run without a model or a
+// network, says in every first text that it is no model, and knows two jobs: tidying a folder (agents/screenshots, with
+// or without MCP) and refunding (agents/refunds).
 package standin
 
 import (
@@ -19,7 +20,8 @@ const Hello = "I am the demo's stand-in, a small program and no model."
 // Model answers by rule. The zero Model is ready and safe for concurrent use.
 type Model struct{}
 
-// job is one thing that the stand-in can do, by the conversation alone, so that a run picked up by another process goes on where it was.
+// job is one thing that the stand-in can do, by the conversation alone, so that a run picked up by another process goes
+// on where it was.
 type job struct {
 	agent  string   // the example that has it
 	tools  []string // that it takes, by their model-facing names
@@ -49,8 +51,8 @@ func (Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, error)
 	return reply, nil
 }
 
-// fits reports whether the agent has every tool of the job. A tool that was called before counts although it is not offered: a guard
-// withdraws one that fails too often.
+// fits reports whether the agent has every tool of the job. A tool that was called before counts although it is not
+// offered: a guard withdraws one that fails too often.
 func (j job) fits(r agent.Request) bool {
 	return !slices.ContainsFunc(j.tools, func(want string) bool { return !offers(r, want) && !called(r.Messages, want) })
 }

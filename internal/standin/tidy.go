@@ -132,8 +132,8 @@ func tidy(r agent.Request) agent.Reply {
 	return decide(s)
 }
 
-// leavePictures leaves the pictures that nobody has looked into, for the reason that the last one could not be read: their reader is
-// offered no more.
+// leavePictures leaves the pictures that nobody has looked into, for the reason that the last one could not be read:
+// their reader is offered no more.
 func (s *story) leavePictures() {
 	why := ocrTool + " is not offered any more"
 	for _, f := range s.files {
@@ -188,8 +188,8 @@ func reader(name string) string {
 // titleWords is how many words a new name has at most.
 const titleWords = 5
 
-// title makes a name of the first words of the text: those of its first line, and of more lines while it has fewer than two. A
-// text without words keeps its name; a name that is taken gets a number.
+// title makes a name of the first words of the text: those of its first line, and of more lines while it has fewer than
+// two. A text without words keeps its name; a name that is taken gets a number.
 func title(text, old string, taken map[string]bool) string {
 	var words []string
 	for _, line := range strings.Split(text, "\n") {
@@ -210,7 +210,8 @@ func title(text, old string, taken map[string]bool) string {
 	return name
 }
 
-// wordsOf are the words of three letters or more, in lower case; what a picture's reader makes of window buttons is not one.
+// wordsOf are the words of three letters or more, in lower case; what a picture's reader makes of window buttons is not
+// one.
 func wordsOf(line string) []string {
 	line = strings.ReplaceAll(strings.ReplaceAll(line, "'", ""), "’", "")
 	var out []string

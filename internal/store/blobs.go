@@ -22,15 +22,16 @@ var (
 // Blobs keeps content that is too large for the journal, under its digest and its tenant. Put is idempotent and durable
 // when it returns; a reference resolves under the caller's tenant only. Safe for concurrent use.
 //
-// Errors beside those named below: context errors, ErrInvalid for a tenant or a digest that has not the form of one (see BlobDigest), ErrThrottled where the store asks for patience, and others that may pass.
+// Errors beside those named below: context errors, ErrInvalid for a tenant or a digest that has not the form of one
+// (see BlobDigest), ErrThrottled where the store asks for patience, and others that may pass.
 type Blobs interface {
 	Put(ctx context.Context, tenant, digest string, data []byte) error // ErrBlobContent, ErrBlobTooLarge
 	Get(ctx context.Context, tenant, digest string) ([]byte, error)    // ErrNoBlob; an error when the content does not fit the digest
 	Size(ctx context.Context, tenant, digest string) (int64, error)    // in bytes, without reading it; ErrNoBlob
 }
 
-// Intake takes a blob as a stream, with everything that Put promises: until it has been read to its end and fits its digest nobody
-// can see it, and after an error nothing is left. Safe for concurrent use.
+// Intake takes a blob as a stream, with everything that Put promises: until it has been read to its end and fits its
+// digest nobody can see it, and after an error nothing is left. Safe for concurrent use.
 type Intake interface {
 	PutFrom(ctx context.Context, tenant, digest string, content io.Reader) error // ErrBlobContent, ErrBlobTooLarge, content's own
 }
@@ -41,7 +42,8 @@ type Uploads interface {
 	Presign(ctx context.Context, tenant, digest string, size int64, mediaType string) (Upload, error)
 }
 
-// Upload is a permission to PUT one blob at a URL, as often as one likes until it expires. Whoever has it needs no other.
+// Upload is a permission to PUT one blob at a URL, as often as one likes until it expires. Whoever has it needs no
+// other.
 type Upload struct {
 	URL     string
 	Headers map[string]string // which the request must carry, exactly; Content-Length is among them

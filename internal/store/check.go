@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// CheckOps is the validation all adapters share, so that what one accepts all accept. It returns nil, ErrTooLarge for a Put
-// over MaxItem, or ErrInvalid for anything else no adapter takes:
+// CheckOps is the validation all adapters share, so that what one accepts all accept. It returns nil, ErrTooLarge for a
+// Put over MaxItem, or ErrInvalid for anything else no adapter takes:
 //
 //   - no operations, more than MaxOps, more than MaxWrite bytes in all, or a key named twice;
 //   - a key, index, attribute name or string that is empty where it names something, too long, not UTF-8, or holds a NUL

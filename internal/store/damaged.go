@@ -78,8 +78,8 @@ func (v Value) kind(there bool) string {
 	}
 }
 
-// Sum is a checksum of where an item stands and of its body, for adapters whose store has none of its own. Attributes are not in it: an Update
-// changes them alone.
+// Sum is a checksum of where an item stands and of its body, for adapters whose store has none of its own. Attributes
+// are not in it: an Update changes them alone.
 func Sum(k Key, body []byte) int64 {
 	sum := crc32.ChecksumIEEE([]byte(k.PK + separator + k.SK + separator))
 	return int64(crc32.Update(sum, crc32.IEEETable, body))

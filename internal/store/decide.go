@@ -12,9 +12,10 @@ type Change struct {
 	New   Item // shares attributes and body with the operation or with Old: an adapter copies what it keeps
 }
 
-// Decide evaluates a Write for adapters that hold the items themselves: against what get returns for each key it gives the
-// changes to make, in the order of ops, Checks left out. Or it gives an error and nothing may be written: *ConditionError with every
-// operation that failed, ErrTooLarge when an Update grows an item over MaxItem, or the error of get. ops have passed CheckOps.
+// Decide evaluates a Write for adapters that hold the items themselves: against what get returns for each key it gives
+// the changes to make, in the order of ops, Checks left out. Or it gives an error and nothing may be written:
+// *ConditionError with every operation that failed, ErrTooLarge when an Update grows an item over MaxItem, or the error
+// of get. ops have passed CheckOps.
 func Decide(ops []Op, get func(Key) (it Item, found bool, err error)) ([]Change, error) {
 	changes := make([]Change, 0, len(ops))
 	var failed []int
@@ -37,8 +38,9 @@ func Decide(ops []Op, get func(Key) (it Item, found bool, err error)) ([]Change,
 	return changes, checkGrown(changes)
 }
 
-// Holds reports whether every condition holds for the stored item; found is false when there is none. No conditions always
-// hold. A missing item or attribute, and a value of the other type, fail every operator but ItemAbsent of a missing item.
+// Holds reports whether every condition holds for the stored item; found is false when there is none. No conditions
+// always hold. A missing item or attribute, and a value of the other type, fail every operator but ItemAbsent of a
+// missing item.
 func Holds(conds []Cond, stored Item, found bool) bool {
 	for _, c := range conds {
 		if !holds(c, stored, found) {

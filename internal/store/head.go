@@ -130,7 +130,8 @@ func (j *Journal) Head(ctx context.Context, tenant, run string) (Head, error) {
 	return readHead(tenant, it)
 }
 
-// TokenClaim is what a waiter claims for its task token: the wait and the owner it waits for, and the attempt, larger for a later one.
+// TokenClaim is what a waiter claims for its task token: the wait and the owner it waits for, and the attempt, larger
+// for a later one.
 type TokenClaim struct {
 	Tenant, Run, Owner string
 	WaitSeq            int64
@@ -138,8 +139,8 @@ type TokenClaim struct {
 	Token              string
 }
 
-// StoreToken keeps the token in HEAD while the run still waits that very wait for that owner, and no later attempt has stored
-// its own (rule 6). ErrWaitOver says that it does not.
+// StoreToken keeps the token in HEAD while the run still waits that very wait for that owner, and no later attempt has
+// stored its own (rule 6). ErrWaitOver says that it does not.
 func (j *Journal) StoreToken(ctx context.Context, c TokenClaim) error {
 	err := j.table.Write(ctx, Op{Kind: Update,
 		Item: Item{Key: headKey(c.Tenant, c.Run), Attrs: map[string]Value{"token": Str(c.Token), "attempt": Num(c.Attempt)}},

@@ -17,8 +17,8 @@ type Accepted struct {
 	Closed    bool  // the run has ended and takes nothing any more
 }
 
-// An entry drains inputs and holds besides what it is for. So an input has at most maxFact bytes as it is stored, which leaves a
-// quarter of an item, and an inbox of more than maxBeside is drained by itself.
+// An entry drains inputs and holds besides what it is for. So an input has at most maxFact bytes as it is stored, which
+// leaves a quarter of an item, and an inbox of more than maxBeside is drained by itself.
 const (
 	maxFact   = 288 << 10
 	maxBeside = 96 << 10
@@ -31,8 +31,8 @@ const (
 var ErrOtherInput = errors.New("the id was used for another input")
 
 // Accept puts a fact into the run's inbox, exactly once for its id: one transaction of the marker and the next slot
-// (rule 3). A fact without id is guarded by guards alone, which are the first operations of the transaction; if one of them
-// fails, ErrGuardFailed. An error of any other kind is uncertain: accept again under the same id.
+// (rule 3). A fact without id is guarded by guards alone, which are the first operations of the transaction; if one of
+// them fails, ErrGuardFailed. An error of any other kind is uncertain: accept again under the same id.
 func (j *Journal) Accept(ctx context.Context, tenant, run, id string, fact run.Event, guards ...Op) (Accepted, error) {
 	for {
 		newest, closed, err := j.newestSlot(ctx, tenant, run)
@@ -91,8 +91,8 @@ func (j *Journal) refused(ctx context.Context, tenant, run, id string, fact run.
 	return got, err
 }
 
-// sameInput answers a duplicate like the first, unless it is another input under the same id. An id without a marker can only be asked
-// about once the inbox is closed: markers are never deleted.
+// sameInput answers a duplicate like the first, unless it is another input under the same id. An id without a marker
+// can only be asked about once the inbox is closed: markers are never deleted.
 func (j *Journal) sameInput(ctx context.Context, tenant, runID, id, digest string) (Accepted, bool, error) {
 	it, found, err := j.table.Get(ctx, markerKey(tenant, runID, id))
 	if err != nil {
@@ -164,7 +164,8 @@ func readSlot(it Item) (run.Event, error) {
 	return fact, nil
 }
 
-// isClosed reports whether it is the slot that closes the inbox. That one says so and nothing else, and an input does not.
+// isClosed reports whether it is the slot that closes the inbox. That one says so and nothing else, and an input does
+// not.
 func isClosed(it Item) (bool, error) {
 	_, says := it.Attrs["closed"]
 	if !says && len(it.Body) > 0 {

@@ -35,14 +35,14 @@ func NewJournal(t Table, warm int) *Journal {
 type Loaded struct {
 	State run.AgentState
 	Inbox []run.Event // accepted and not yet drained, in slot order
-	// Full says that the inbox takes an entry of its own: it is so large that another could not hold it besides, or it is the beginning of one
-	// that no single entry could hold.
+	// Full says that the inbox takes an entry of its own: it is so large that another could not hold it besides, or it is
+	// the beginning of one that no single entry could hold.
 	Full bool
 }
 
-// Load reads a whole run: one query over the journal's tail and the undrained inbox, and where it began from another run, what that was
-// then (see seed). A warm run is read from its newest known entry on, inclusive; if that is not what it was, what was known is forgotten
-// (rule 15). A run that does not exist is ErrNoRun.
+// Load reads a whole run: one query over the journal's tail and the undrained inbox, and where it began from another
+// run, what that was then (see seed). A warm run is read from its newest known entry on, inclusive; if that is not what
+// it was, what was known is forgotten (rule 15). A run that does not exist is ErrNoRun.
 func (j *Journal) Load(ctx context.Context, tenant, run string) (Loaded, error) {
 	l, err := j.loadWarm(ctx, tenant, run, true)
 	if errors.Is(err, errStale) {
@@ -51,8 +51,8 @@ func (j *Journal) Load(ctx context.Context, tenant, run string) (Loaded, error) 
 	return l, err
 }
 
-// LoadAt is Load for whoever goes on with a run: at is a hint, from AgentState.ReadFrom, where its live part begins. The state may be
-// Partial. A hint that is stale costs a second query and nothing else.
+// LoadAt is Load for whoever goes on with a run: at is a hint, from AgentState.ReadFrom, where its live part begins.
+// The state may be Partial. A hint that is stale costs a second query and nothing else.
 func (j *Journal) LoadAt(ctx context.Context, tenant, run string, at int64) (Loaded, error) {
 	l, err := j.loadWarm(ctx, tenant, run, false)
 	if !errors.Is(err, errStale) {
@@ -66,8 +66,8 @@ func (j *Journal) LoadAt(ctx context.Context, tenant, run string, at int64) (Loa
 	return j.loadFrom(ctx, tenant, run, warm{}, false)
 }
 
-// loadWarm goes on from what is known of the run; errStale where nothing is, where it has turned out wrong, or where it is
-// partial and the whole is wanted.
+// loadWarm goes on from what is known of the run; errStale where nothing is, where it has turned out wrong, or where it
+// is partial and the whole is wanted.
 func (j *Journal) loadWarm(ctx context.Context, tenant, run string, whole bool) (Loaded, error) {
 	known, ok := j.cache.get(tenant, run)
 	if !ok || whole && known.state.Partial {
@@ -255,7 +255,8 @@ func (f *fold) entry(it Item) error {
 	return nil
 }
 
-// loaded is the run with its undrained inbox, oldest first (slots lie newest first in the table), as far as one entry can hold it.
+// loaded is the run with its undrained inbox, oldest first (slots lie newest first in the table), as far as one entry
+// can hold it.
 func (f *fold) loaded() Loaded {
 	l := Loaded{State: f.state}
 	slices.Reverse(f.slots)
@@ -289,9 +290,9 @@ func closes(fact run.Event) bool {
 	}
 }
 
-// Append commits the draft as the entry after before. The entry that starts, parks, resumes, ends or hands over a run takes
-// HEAD along, the one that ends it closes the inbox, and guards are written with it (rules 1, 4, 5). Anything but nil
-// means that nothing is known of the outcome beyond what the error says: reload.
+// Append commits the draft as the entry after before. The entry that starts, parks, resumes, ends or hands over a run
+// takes HEAD along, the one that ends it closes the inbox, and guards are written with it (rules 1, 4, 5). Anything but
+// nil means that nothing is known of the outcome beyond what the error says: reload.
 func (j *Journal) Append(ctx context.Context, before run.AgentState, d *run.Draft, guards ...Op) error {
 	after := d.Committed()
 	body, err := run.MarshalEntry(d.Entry)
@@ -334,8 +335,8 @@ func appendError(err error, closed int) error {
 	}
 }
 
-// Entries reads a run's own entries from a sequence on, in order: the record itself, for people and replay. Those of a run it began from
-// are that run's. It reads at most count of them; 0 = all.
+// Entries reads a run's own entries from a sequence on, in order: the record itself, for people and replay. Those of a
+// run it began from are that run's. It reads at most count of them; 0 = all.
 func (j *Journal) Entries(ctx context.Context, tenant, run string, from int64, count int) ([]run.Entry, error) {
 	from = max(0, from)
 	r := Range{PK: runPK(tenant, run), From: entrySK(from), To: firstInbox}

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// Keys of the one table (architecture.md section 3). Under a run's partition the sort keys order themselves so that one range
-// reads the journal's tail and exactly the undrained inbox: HEAD < I# (markers) < J# (journal) < K# (inbox, newest first).
+// Keys of the one table (architecture.md section 3). Under a run's partition the sort keys order themselves so that one
+// range reads the journal's tail and exactly the undrained inbox: HEAD < I# (markers) < J# (journal) < K# (inbox,
+// newest first).
 const (
 	headSK     = "HEAD"
 	maxSlot    = 9_999_999_999 // ten digits

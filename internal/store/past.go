@@ -12,14 +12,15 @@ import (
 // ErrNoEntry says that a run has no entry of that sequence.
 var ErrNoEntry = errors.New("no such entry")
 
-// At reads a whole run as it was after its entry seq. A run that does not exist is ErrNoRun; a sequence that it has not reached,
-// ErrNoEntry.
+// At reads a whole run as it was after its entry seq. A run that does not exist is ErrNoRun; a sequence that it has not
+// reached, ErrNoEntry.
 func (j *Journal) At(ctx context.Context, tenant, run string, seq int64) (run.AgentState, error) {
 	return j.at(ctx, tenant, run, seq, true)
 }
 
-// Before reads a run as it was before its entry seq, which may be the next one: what that entry is applied to. Calls of before its newest
-// snapshot are not in it (AgentState.Partial). A run that does not exist is ErrNoRun; a sequence that it has not reached, ErrNoEntry.
+// Before reads a run as it was before its entry seq, which may be the next one: what that entry is applied to. Calls of
+// before its newest snapshot are not in it (AgentState.Partial). A run that does not exist is ErrNoRun; a sequence that
+// it has not reached, ErrNoEntry.
 func (j *Journal) Before(ctx context.Context, tenant, runID string, seq int64) (run.AgentState, error) {
 	if seq > 0 {
 		return j.recent(ctx, tenant, runID, seq-1)
@@ -34,7 +35,8 @@ func (j *Journal) Before(ctx context.Context, tenant, runID string, seq int64) (
 	return j.seed(ctx, tenant, entries[0], false)
 }
 
-// lookBack is how many entries are read to find a snapshot; there is one every 32 entries of a run that needs any and has few live messages.
+// lookBack is how many entries are read to find a snapshot; there is one every 32 entries of a run that needs any and
+// has few live messages.
 const lookBack = 64
 
 // recent is at that begins at a snapshot, where there is one nearby.
@@ -68,8 +70,8 @@ func (j *Journal) at(ctx context.Context, tenant, runID string, seq int64, whole
 	return j.fold(ctx, tenant, entries, whole)
 }
 
-// Fold folds a whole journal, from its first entry on. What the run began from is read and folded, too, and nothing that is warm is
-// believed: this is how a record is checked.
+// Fold folds a whole journal, from its first entry on. What the run began from is read and folded, too, and nothing
+// that is warm is believed: this is how a record is checked.
 func (j *Journal) Fold(ctx context.Context, tenant string, entries []run.Entry) (run.AgentState, error) {
 	cold := &Journal{table: j.table, cache: newCache(0)}
 	return cold.fold(ctx, tenant, entries, true)
@@ -87,8 +89,9 @@ func (j *Journal) fold(ctx context.Context, tenant string, entries []run.Entry, 
 	return run.Fold(s, entries)
 }
 
-// seed is what a run's first entry is applied to: nothing, or what the run began from. That is one query for every run up the line whose
-// messages are still alive there, each from the oldest of them; whole reads them all, and from their beginnings.
+// seed is what a run's first entry is applied to: nothing, or what the run began from. That is one query for every run
+// up the line whose messages are still alive there, each from the oldest of them; whole reads them all, and from their
+// beginnings.
 func (j *Journal) seed(ctx context.Context, tenant string, first run.Entry, whole bool) (run.AgentState, error) {
 	from := policy.OriginOf(first)
 	if from == nil {

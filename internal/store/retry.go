@@ -16,10 +16,11 @@ const (
 	resendLast     = time.Second
 )
 
-// Resend makes a Table that sends a request again, unchanged, when t answers ErrThrottled or ErrConflict: nothing was written then, and
-// nothing else may be resent (protocol.md rule 2). It makes up to 8 attempts; before each but the first it sleeps on c at least half
-// and at most all of a pause that grows from 25 ms to 1 s. jitter draws a duration from 0 to its argument, inclusive. After the last attempt its
-// error is returned; when ctx ends during a pause, that error and the context's. Safe for concurrent use if jitter is.
+// Resend makes a Table that sends a request again, unchanged, when t answers ErrThrottled or ErrConflict: nothing was
+// written then, and nothing else may be resent (protocol.md rule 2). It makes up to 8 attempts; before each but the
+// first it sleeps on c at least half and at most all of a pause that grows from 25 ms to 1 s. jitter draws a duration
+// from 0 to its argument, inclusive. After the last attempt its error is returned; when ctx ends during a pause, that
+// error and the context's. Safe for concurrent use if jitter is.
 func Resend(t Table, c clock.Clock, jitter func(limit time.Duration) time.Duration) Table {
 	return &resender{table: t, clock: c, jitter: jitter}
 }

@@ -13,8 +13,8 @@ const (
 	MaxSK = 1024
 )
 
-// The names under which an item's own parts are stored beside its attributes. They count towards its size, so an adapter
-// that chooses other names must not choose longer ones, and no attribute may take them.
+// The names under which an item's own parts are stored beside its attributes. They count towards its size, so an
+// adapter that chooses other names must not choose longer ones, and no attribute may take them.
 const (
 	NamePK        = "PK"
 	NameSK        = "SK"
@@ -24,8 +24,8 @@ const (
 	NameSum       = "Sum" // an adapter may keep Sum there; it is not counted
 )
 
-// Size is the item's size in bytes as DynamoDB counts it towards MaxItem and towards capacity: names and values of keys,
-// attributes, index and body, what is empty not counted. Numbers are DynamoDB's documented estimate, rounded up.
+// Size is the item's size in bytes as DynamoDB counts it towards MaxItem and towards capacity: names and values of
+// keys, attributes, index and body, what is empty not counted. Numbers are DynamoDB's documented estimate, rounded up.
 func Size(it Item) int {
 	n := len(NamePK) + len(it.PK) + len(NameSK) + len(it.SK)
 	if len(it.Body) > 0 {

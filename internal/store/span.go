@@ -9,8 +9,8 @@ import (
 // separator stands between the parts of a position. No key holds it, and it sorts before all they hold.
 const separator = "\x00"
 
-// Position is where an item stands in the order of its partition (its SK) or of its Index (IndexSort, PK and SK, separated by
-// NUL). Positions compare as bytes.
+// Position is where an item stands in the order of its partition (its SK) or of its Index (IndexSort, PK and SK,
+// separated by NUL). Positions compare as bytes.
 func Position(it Item, index bool) string {
 	if index {
 		return it.IndexSort + separator + it.PK + separator + it.SK
@@ -19,8 +19,8 @@ func Position(it Item, index bool) string {
 }
 
 // Span is what r asks for as positions: from <= position, and position < until unless until is "" (open). The cursor is
-// accounted for; the span is empty when from >= until. It returns what CheckRange says, and ErrInvalid for a cursor that no page of
-// such a range has.
+// accounted for; the span is empty when from >= until. It returns what CheckRange says, and ErrInvalid for a cursor
+// that no page of such a range has.
 func Span(r Range) (from, until string, err error) {
 	if err := CheckRange(r); err != nil {
 		return "", "", err
@@ -67,8 +67,8 @@ type Pager struct {
 // NewPager makes a Pager for one Query of r.
 func NewPager(r Range) *Pager { return &Pager{r: r} }
 
-// Add offers the next item and reports whether it was taken. If not, the page is full, by Limit or MaxPage, and its cursor
-// set: the walk ends.
+// Add offers the next item and reports whether it was taken. If not, the page is full, by Limit or MaxPage, and its
+// cursor set: the walk ends.
 func (p *Pager) Add(it Item) bool {
 	n := Size(it)
 	count := len(p.page.Items)

@@ -1,5 +1,5 @@
-// Package store keeps runs: a table port of three methods, and on it, written once, the journal, the inbox, the head view
-// and approvals (architecture.md section 3; protocol.md).
+// Package store keeps runs: a table port of three methods, and on it, written once, the journal, the inbox, the head
+// view and approvals (architecture.md section 3; protocol.md).
 package store
 
 import (
@@ -17,8 +17,8 @@ const MaxOps = 100
 // Key names an item. Both parts are non-empty.
 type Key struct{ PK, SK string }
 
-// Item is one stored item. Body is opaque; Attrs are the few values that conditions compare; Index and IndexSort, when Index is
-// not empty, list the item in the one secondary index, which may lag.
+// Item is one stored item. Body is opaque; Attrs are the few values that conditions compare; Index and IndexSort, when
+// Index is not empty, list the item in the one secondary index, which may lag.
 type Item struct {
 	Key
 	Attrs     map[string]Value
@@ -78,7 +78,8 @@ type Op struct {
 // OpKind says what an Op does.
 type OpKind uint8
 
-// Put replaces or creates; Update sets attributes of an existing item (a missing item fails the condition); Check writes nothing.
+// Put replaces or creates; Update sets attributes of an existing item (a missing item fails the condition); Check
+// writes nothing.
 const (
 	Put OpKind = iota + 1
 	Update
@@ -101,7 +102,8 @@ type Page struct {
 	Cursor string
 }
 
-// Table is the persistence port. Get and non-index Query are strongly consistent. Write is atomic: all operations or none.
+// Table is the persistence port. Get and non-index Query are strongly consistent. Write is atomic: all operations or
+// none.
 //
 // Errors: *ConditionError when a condition failed (nothing was written); ErrTooLarge, ErrInvalid (nothing was written);
 // ErrThrottled and ErrConflict (nothing was written, the identical request may be sent again); context errors and

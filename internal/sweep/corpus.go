@@ -10,7 +10,8 @@ import (
 	"github.com/countersign/countersign/internal/scenario"
 )
 
-// Corpus names the scenarios that are swept: every preset, and every way in which a run waits, is answered, ends or asks another one.
+// Corpus names the scenarios that are swept: every preset, and every way in which a run waits, is answered, ends or
+// asks another one.
 func Corpus() []string {
 	return []string{
 		"approve", "edit", "expiry", "cancel-parked", "cancel-during-tool", "outcome-of-a-crash", "quorum", "escalation", "grant-once", "standing-grant-uses",
@@ -40,12 +41,14 @@ func Load(dir, name string) (*scenario.Scenario, error) {
 	return s, nil
 }
 
-// Small names those of the corpus that are swept in every lane: short ones, that differ in who is asked and what can be repeated.
+// Small names those of the corpus that are swept in every lane: short ones, that differ in who is asked and what can be
+// repeated.
 func Small() []string {
 	return []string{"approve", "cancel-parked", "cancel-during-tool", "outcome-of-a-crash", "expiry", "message-parked", "service-asked", "tirea-suspend-replay"}
 }
 
-// long names those of the corpus that make so many calls, or try again so often, that what grows with the square of their calls takes too long.
+// long names those of the corpus that make so many calls, or try again so often, that what grows with the square of
+// their calls takes too long.
 func long() []string {
 	return []string{
 		"standing-grant-uses", "notify-asked", "delegate-cancel-parent", "cowork-approval", "escalation", "policy-changed", "undo-approved", "precondition-changed",
@@ -61,8 +64,8 @@ type Lane struct {
 	Scenarios []string // of the corpus
 }
 
-// Lanes are all ways, as `make sweep` goes. On two cores they take half an hour at most: the number of runs grows with the square of how many calls there are, and
-// what is swept in pairs is chosen by that.
+// Lanes are all ways, as `make sweep` goes. On two cores they take half an hour at most: the number of runs grows with
+// the square of how many calls there are, and what is swept in pairs is chosen by that.
 func Lanes() []Lane {
 	others := slices.DeleteFunc(scenario.Deeds(), func(d scenario.Deed) bool { return d == scenario.Approve || d == scenario.Say })
 	lasting := []fault.Kind{fault.ErrorAfter, fault.CrashAfter, fault.Zombie}

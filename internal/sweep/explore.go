@@ -1,6 +1,6 @@
-// Package sweep explores what becomes of scenarios when things go wrong and others act meanwhile (docs/reliability.md, fault sweep): every call
-// of a port is a place for a fault, or for somebody to act, and every story is played again for each of them. Runs that come to a state which
-// was seen before with the same still to come are left there.
+// Package sweep explores what becomes of scenarios when things go wrong and others act meanwhile (docs/reliability.md,
+// fault sweep): every call of a port is a place for a fault, or for somebody to act, and every story is played again
+// for each of them. Runs that come to a state which was seen before with the same still to come are left there.
 package sweep
 
 import (
@@ -61,8 +61,8 @@ type Scope struct {
 	Budget Budget
 	Kinds  []fault.Kind
 	Deeds  []scenario.Deed
-	// Patience is how many calls others make at most before a zombie goes on; it is tried with each number up to that, and with as many as there
-	// are.
+	// Patience is how many calls others make at most before a zombie goes on; it is tried with each number up to that, and
+	// with as many as there are.
 	Patience int
 	// Window is how many calls lie at most between two faults; 0 = any number. Of a fault and an act it is not asked.
 	Window int

@@ -13,8 +13,9 @@ import (
 	"github.com/invopop/jsonschema"
 )
 
-// deriveSchema makes the JSON Schema of a struct's JSON form. The types of its fields are written out in place; only types that
-// contain themselves are named under $defs. The reflector panics on types without a JSON form; here that is an error.
+// deriveSchema makes the JSON Schema of a struct's JSON form. The types of its fields are written out in place; only
+// types that contain themselves are named under $defs. The reflector panics on types without a JSON form; here that is
+// an error.
 func deriveSchema(t reflect.Type) (raw json.RawMessage, err error) {
 	if t.Kind() != reflect.Struct {
 		return nil, fmt.Errorf("derive schema of %s: it is not a struct", t)
@@ -24,31 +25,31 @@ func deriveSchema(t reflect.Type) (raw json.RawMessage, err error) {
 			raw, err = nil, fmt.Errorf("derive schema of %s: %v", t, p)
 		}
 	}()
-	r := jsonschema.Reflector{Anonymous: true, DoNotReference: !recursive(t, nil), Namer: typeNamer()}
+	r := jsonschema.Reflector{Anonymous: true, DoNotReference: !isRecursive(t, nil), Namer: typeNamer()}
 	s := r.ReflectFromType(t)
 	s.Version = "" // said once, in the contract: 2020-12
 	if raw, err = json.Marshal(s); err != nil {
 		return nil, fmt.Errorf("derive schema of %s: %w", t, err)
 	}
-	if raw, err = lift(raw); err != nil {
+	if raw, err = liftRef(raw); err != nil {
 		return nil, fmt.Errorf("derive schema of %s: %w", t, err)
 	}
 	return raw, nil
 }
 
-// recursive reports whether t contains itself by way of exported fields, elements or pointers.
-func recursive(t reflect.Type, path []reflect.Type) bool {
+// isRecursive reports whether t contains itself through exported fields, elements or pointers.
+func isRecursive(t reflect.Type, path []reflect.Type) bool {
 	if slices.Contains(path, t) {
 		return true
 	}
 	path = append(slices.Clip(path), t)
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
-		return recursive(t.Elem(), path)
+		return isRecursive(t.Elem(), path)
 	case reflect.Struct:
 		for i := range t.NumField() {
 			f := t.Field(i)
-			if (f.IsExported() || f.Anonymous) && f.Tag.Get("json") != "-" && recursive(f.Type, path) {
+			if (f.IsExported() || f.Anonymous) && f.Tag.Get("json") != "-" && isRecursive(f.Type, path) {
 				return true
 			}
 		}
@@ -73,8 +74,8 @@ func typeNamer() func(reflect.Type) string {
 	}
 }
 
-// lift puts the definition a top-level $ref names at the top: a tool's schema is an object schema, whatever it refers to.
-func lift(raw json.RawMessage) (json.RawMessage, error) {
+// liftRef moves the definition that a top-level $ref names to the top: a tool's schema is an object schema.
+func liftRef(raw json.RawMessage) (json.RawMessage, error) {
 	var top struct {
 		Ref  string                     `json:"$ref"`
 		Defs map[string]json.RawMessage `json:"$defs"`

@@ -27,8 +27,8 @@ type character struct {
 	escapes []string
 }
 
-// within64 is the part of an encoding that a secret behind so many other bytes determines alone.
-func within64(e *base64.Encoding, secret string, lead int) string {
+// stableBase64 returns the part of an encoding that the secret alone determines behind lead other bytes.
+func stableBase64(e *base64.Encoding, secret string, lead int) string {
 	text := e.EncodeToString([]byte(strings.Repeat("\x00", lead) + secret))
 	from, to := (lead*8+5)/6, (lead+len(secret))*8/6
 	return text[from:to]

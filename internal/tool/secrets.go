@@ -12,9 +12,11 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 )
 
-// Secrets are values that an operator keeps for the tools of a tenant: tokens, keys, passwords. Safe for concurrent use.
+// Secrets are values that an operator keeps for the tools of a tenant: tokens, keys, passwords. Safe for concurrent
+// use.
 type Secrets interface {
-	// Secret is the value of that name. One that there is not is ErrNoSecret; any other error may pass. No error holds a value.
+	// Secret is the value of that name. One that there is not is ErrNoSecret; any other error may pass. No error holds a
+	// value.
 	Secret(ctx context.Context, tenant, name string) (string, error)
 }
 
@@ -27,7 +29,8 @@ type NoSecrets struct{}
 // Secret is always ErrNoSecret.
 func (NoSecrets) Secret(context.Context, string, string) (string, error) { return "", ErrNoSecret }
 
-// MinSecret is how many bytes a secret has at least. A shorter one could not be told from other text when it comes back.
+// MinSecret is how many bytes a secret has at least. A shorter one could not be told from other text when it comes
+// back.
 const MinSecret = 4
 
 // SecretName reports whether a secret may have that name: 1 to 64 letters, digits, '_', '-' and '.'.
@@ -39,8 +42,8 @@ type SecretPart = agent.TemplatePart
 // SecretParts takes a template apart at its ${secret:NAME}. Text that begins like one and is none is an error.
 func SecretParts(template string) ([]SecretPart, error) { return agent.SecretParts(template) }
 
-// Disclosure is one use of a tenant's secrets: it puts them into templates, and takes those that it has put in out of any text again.
-// Make one with NewDisclosure for each call. Not safe for concurrent use.
+// Disclosure is one use of a tenant's secrets: it puts them into templates, and takes those that it has put in out of
+// any text again. Make one with NewDisclosure for each call. Not safe for concurrent use.
 type Disclosure struct {
 	from   Secrets
 	tenant string
@@ -101,7 +104,7 @@ func (d *Disclosure) Value(ctx context.Context, name string) (string, error) {
 	e.starts['+'] = e.starts['+'] || v[0] == ' '
 	for lead := range 3 { // where it stands among the bytes that are encoded together
 		for _, form := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
-			if text := within64(form, v, lead); len(text) >= MinSecret {
+			if text := stableBase64(form, v, lead); len(text) >= MinSecret {
 				e.base64, e.starts[text[0]] = append(e.base64, text), true
 			}
 		}
@@ -121,7 +124,8 @@ func (d *Disclosure) Names() []string {
 	return names
 }
 
-// Redact puts ${secret:NAME} back where a disclosed secret stands in text: as it is, or as JSON, a URL, HTML, hexadecimal or base64 write it.
+// Redact puts ${secret:NAME} back where a disclosed secret stands in text: as it is, or as JSON, a URL, HTML,
+// hexadecimal or base64 write it.
 func (d *Disclosure) Redact(text string) string { return d.redact(text, false) }
 
 // RedactCut is Redact of a text whose end is missing: it also takes out what a secret may begin with there.

@@ -10,15 +10,16 @@ import (
 	"github.com/countersign/countersign/internal/tools/schema"
 )
 
-// Set is the tools of one registry, by original name. It does not change once made and is safe for concurrent use; the zero Set
-// is empty.
+// Set is the tools of one registry, by original name. It does not change once made and is safe for concurrent use; the
+// zero Set is empty.
 type Set struct {
 	byName map[string]Tool
 	specs  []agent.ToolSpec
 }
 
-// NewSet makes a set of tools in that order. Each spec is read once and kept. It returns an error for a nil tool, a spec no run
-// could use (as New does), and two tools whose original or model-facing names are the same; that error names both.
+// NewSet makes a set of tools in that order. Each spec is read once and kept. It returns an error for a nil tool, a
+// spec no run could use (as New does), and two tools whose original or model-facing names are the same; that error
+// names both.
 func NewSet(tools ...Tool) (*Set, error) {
 	s := &Set{byName: map[string]Tool{}}
 	taken := map[string]string{} // model-facing name to original name
@@ -46,7 +47,8 @@ func (s *Set) Lookup(original string) (Tool, bool) {
 	return t, ok
 }
 
-// Valid checks arguments against a tool's schema, as Validate does: that of a run's own definition, whatever the set's tool says today.
+// Valid checks arguments against a tool's schema, as Validate does: that of a run's own definition, whatever the set's
+// tool says today.
 func (s *Set) Valid(t agent.ToolSpec, args json.RawMessage) error { return schema.Validate(t, args) }
 
 // Specs returns copies of the specs in order of registration.

@@ -10,8 +10,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// State reads the value at a JSON Pointer of the state that the run's tools share, as the call sees it; "" is all of it. found is false,
-// and the value zero, where there is none. A number in an interface is a json.Number.
+// State reads the value at a JSON Pointer of the state that the run's tools share, as the call sees it; "" is all of
+// it. found is false, and the value zero, where there is none. A number in an interface is a json.Number.
 //
 //	visits, _, err := tool.State[int](c, "/visits")
 //
@@ -39,7 +39,8 @@ type Change struct {
 	err   error
 }
 
-// SetState makes the JSON form of v the value at a JSON Pointer: see agent.Patch for what is made on the way and for lists, where "-" appends.
+// SetState makes the JSON form of v the value at a JSON Pointer: see agent.Patch for what is made on the way and for
+// lists, where "-" appends.
 func SetState(pointer string, v any) Change {
 	raw, err := run.MarshalVerbatim(v)
 	if err != nil {
@@ -51,13 +52,13 @@ func SetState(pointer string, v any) Change {
 // UnsetState takes the member at a JSON Pointer out of its object. Where there is none it does nothing.
 func UnsetState(pointer string) Change { return Change{patch: run.Patch{Path: pointer}} }
 
-// Patched is the result r of a call that also changes the state, in that order, once it is stored. A result that is an error changes
-// nothing.
+// Patched is the result r of a call that also changes the state, in that order, once it is stored. A result that is an
+// error changes nothing.
 //
 //	return tool.Patched(tool.Text("noted"), tool.SetState("/visits", visits+1), tool.SetState("/log/-", in.Note))
 //
-// It returns an error where a value has no JSON form. A change that the state does not take is an error result of the call; in a
-// parallel round, another call's change of the same path ends the run (state_conflict).
+// It returns an error where a value has no JSON form. A change that the state does not take is an error result of the
+// call; in a parallel round, another call's change of the same path ends the run (state_conflict).
 func Patched(r agent.ToolResultData, changes ...Change) (agent.ToolResultData, error) {
 	for _, c := range changes {
 		if c.err != nil {

@@ -1,5 +1,5 @@
-// Package tool is for writing tools, and what a tool is to the runtime: a description, a way to run it, and optionally a way to find out
-// whether an interrupted run of it happened.
+// Package tool is for writing tools, and what a tool is to the runtime: a description, a way to run it, and optionally
+// a way to find out whether an interrupted run of it happened.
 package tool
 
 import (
@@ -21,14 +21,15 @@ type Call struct {
 
 	Memo string // what the tool's own ticket had in Memo when it asked for Resume; "" = nothing
 
-	// State is a copy of the state that the run's tools share, a JSON object. Under a sequential executor it has what the calls before
-	// this one changed; the calls of a parallel round all have that of before the round, on every attempt.
+	// State is a copy of the state that the run's tools share, a JSON object. Under a sequential executor it has what the
+	// calls before this one changed; the calls of a parallel round all have that of before the round, on every attempt.
 	State json.RawMessage
 }
 
-// Tool runs calls. Call may be entered concurrently. An error is infrastructure's or a bug's and is shown to the model as a failed
-// call; a result with IsError is the tool's own, considered answer. A result with Suspend asks people for input: by it the tool says
-// that it has had no effect, and once they have answered the call is entered again under the same key. A panic is caught by the runtime.
+// Tool runs calls. Call may be entered concurrently. An error is infrastructure's or a bug's and is shown to the model
+// as a failed call; a result with IsError is the tool's own, considered answer. A result with Suspend asks people for
+// input: by it the tool says that it has had no effect, and once they have answered the call is entered again under the
+// same key. A panic is caught by the runtime.
 type Tool interface {
 	Spec() agent.ToolSpec
 	Call(ctx context.Context, c Call) (agent.ToolResultData, error)
@@ -44,7 +45,8 @@ const (
 	OutcomeUnknown Outcome = "unknown"  // a person must say
 )
 
-// Reconciler is implemented by tools that can tell what became of a call whose claimant died. It has no effect of its own.
+// Reconciler is implemented by tools that can tell what became of a call whose claimant died. It has no effect of its
+// own.
 type Reconciler interface {
 	Reconcile(ctx context.Context, c Call) (Outcome, agent.ToolResultData, error)
 }

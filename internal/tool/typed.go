@@ -28,8 +28,9 @@ type Options[In any] struct {
 	Reconcile func(ctx context.Context, c Call, in In) (Outcome, agent.ToolResultData, error)
 }
 
-// New makes a tool of a Go function. The schema is derived from In, a struct, by its json tags (without omitempty a property is
-// required) and the jsonschema and jsonschema_description tags of github.com/invopop/jsonschema; unknown properties are refused.
+// New makes a tool of a Go function. The schema is derived from In, a struct, by its json tags (without omitempty a
+// property is required) and the jsonschema and jsonschema_description tags of github.com/invopop/jsonschema; unknown
+// properties are refused.
 //
 //	type addIn struct {
 //		A int `json:"a" jsonschema_description:"the first number"`
@@ -39,12 +40,13 @@ type Options[In any] struct {
 //		return tool.JSON(in.A + in.B)
 //	}, nil)
 //
-// Arguments are checked against the schema and then decoded; what does not fit is an error result and f is not called. A number
-// in an interface field is a json.Number. f may be entered concurrently; the error it returns is infrastructure's, a Refusal
-// becomes an error result. The zero effect is agent.EffectNonIdempotent. The tool is a Reconciler if, and only if, opts has one.
+// Arguments are checked against the schema and then decoded; what does not fit is an error result and f is not called.
+// A number in an interface field is a json.Number. f may be entered concurrently; the error it returns is
+// infrastructure's, a Refusal becomes an error result. The zero effect is agent.EffectNonIdempotent. The tool is a
+// Reconciler if, and only if, opts has one.
 //
-// New returns an error for a name no provider takes, no description, an unknown effect, a negative timeout, a nil f, or an In
-// that has no object schema.
+// New returns an error for a name no provider takes, no description, an unknown effect, a negative timeout, a nil f, or
+// an In that has no object schema.
 func New[In any](name, description string, effect run.Effect, f func(context.Context, Call, In) (agent.ToolResultData, error), opts *Options[In]) (Tool, error) {
 	if opts == nil {
 		opts = &Options[In]{}
@@ -130,8 +132,8 @@ func (t *typed[In]) Call(ctx context.Context, c Call) (agent.ToolResultData, err
 	return result, err
 }
 
-// decode reads arguments strictly. The schema check comes first: encoding/json alone takes a property in any case, twice, or
-// not at all. Its errors are meant for the model.
+// decode reads arguments strictly. The schema check comes first: encoding/json alone takes a property in any case,
+// twice, or not at all. Its errors are meant for the model.
 func (t *typed[In]) decode(args json.RawMessage) (In, error) {
 	var in In
 	if err := t.schema.Validate(args); err != nil {
@@ -154,8 +156,8 @@ type reconciling[In any] struct {
 	reconcile func(context.Context, Call, In) (Outcome, agent.ToolResultData, error)
 }
 
-// Reconcile asks the tool's own function. Arguments that no longer decode, an error and an outcome outside the three are all
-// OutcomeUnknown with an error: a person decides.
+// Reconcile asks the tool's own function. Arguments that no longer decode, an error and an outcome outside the three
+// are all OutcomeUnknown with an error: a person decides.
 func (t *reconciling[In]) Reconcile(ctx context.Context, c Call) (Outcome, agent.ToolResultData, error) {
 	in, err := t.decode(c.Args)
 	if err != nil {

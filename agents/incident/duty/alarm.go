@@ -1,5 +1,5 @@
-// Package duty is the code of the incident agent beside its tools. It is a package of its own because functions/step links it, which runs
-// no tools.
+// Package duty is the code of the incident agent beside its tools. It is a package of its own because functions/step
+// links it, which runs no tools.
 package duty
 
 import (
@@ -15,7 +15,8 @@ import (
 // AlarmBuilder is the name of the context builder.
 const AlarmBuilder = "alarm"
 
-// input is what the rule for alarms in template.yaml makes of an event: the detail of a CloudWatch alarm that changed its state.
+// input is what the rule for alarms in template.yaml makes of an event: the detail of a CloudWatch alarm that changed
+// its state.
 type input struct {
 	Region string `json:"region"`
 	Time   string `json:"time"`
@@ -41,8 +42,8 @@ type input struct {
 // service is the dimension that says which service an alarm is about.
 const service = "Service"
 
-// Alarm is the context builder: it tells the model what the alarm says, in five lines instead of a page of JSON. A run that a person starts
-// with a message begins with that message.
+// Alarm is the context builder: it tells the model what the alarm says, in five lines instead of a page of JSON. A run
+// that a person starts with a message begins with that message.
 func Alarm(_ context.Context, in agent.BuildInput) (agent.BuildOutput, error) {
 	out := agent.BuildOutput{System: in.System}
 	if in.Input == nil || !in.MessagesWanted {

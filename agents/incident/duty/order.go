@@ -16,8 +16,8 @@ const OrderPlugin = "work-order"
 // Order is its configuration: the tools that must have succeeded in the run before one may run, by original names.
 type Order map[string][]string
 
-// NewOrder is the plugin: it blocks a call that comes too early, and the model reads what it has left out. Nobody is asked about such a
-// call. A call that people have been asked about came at its time, and is let through.
+// NewOrder is the plugin: it blocks a call that comes too early, and the model reads what it has left out. Nobody is
+// asked about such a call. A call that people have been asked about came at its time, and is let through.
 func NewOrder(config json.RawMessage) (agent.Plugin, error) {
 	var order Order
 	if err := json.Unmarshal(config, &order); err != nil || len(order) == 0 {

@@ -26,7 +26,8 @@ const attemptTimeout = 8 * time.Second
 
 // Waiter is a runtime.Waiter over one state machine. Safe for concurrent use.
 type Waiter struct {
-	// Trace gives the X-Ray header of the trace that an execution is started in; nil, or an empty one, is none. Set it before use.
+	// Trace gives the X-Ray header of the trace that an execution is started in; nil, or an empty one, is none. Set it
+	// before use.
 	Trace func(ctx context.Context) string
 
 	sendTaskSuccess   awsconfig.Operation[sfn.SendTaskSuccessInput, sfn.SendTaskSuccessOutput, sfn.Options]
@@ -44,8 +45,9 @@ var (
 	_ runtime.Executions = (*Waiter)(nil)
 )
 
-// New makes a waiter for the state machine of that ARN, with cfg's retries. Every operation may be sent again: executions are started by
-// name, and a token's wait ends once. An attempt takes 8 s at most, unless cfg has an HTTP client that is not the SDK's own.
+// New makes a waiter for the state machine of that ARN, with cfg's retries. Every operation may be sent again:
+// executions are started by name, and a token's wait ends once. An attempt takes 8 s at most, unless cfg has an HTTP
+// client that is not the SDK's own.
 func New(cfg aws.Config, machine string) (*Waiter, error) {
 	parts := strings.Split(machine, ":")
 	if len(parts) != 7 || parts[0] != "arn" || parts[2] != "states" || parts[5] != "stateMachine" || parts[6] == "" {
@@ -62,8 +64,8 @@ func New(cfg aws.Config, machine string) (*Waiter, error) {
 	}, nil
 }
 
-// Success completes a task token's wait. Step Functions says TaskTimedOut or TaskDoesNotExist of a wait that is over, which
-// is runtime.ErrSettled; the token is kept and tried again after anything else.
+// Success completes a task token's wait. Step Functions says TaskTimedOut or TaskDoesNotExist of a wait that is over,
+// which is runtime.ErrSettled; the token is kept and tried again after anything else.
 func (w *Waiter) Success(ctx context.Context, token string) error {
 	_, err := w.sendTaskSuccess(ctx, &sfn.SendTaskSuccessInput{TaskToken: &token, Output: aws.String("{}")})
 	if refusedWith(err, "TaskTimedOut", "TaskDoesNotExist") {
@@ -75,8 +77,8 @@ func (w *Waiter) Success(ctx context.Context, token string) error {
 	return nil
 }
 
-// Start starts an execution by name. One that was started by this name before, running or closed, is none of the caller's
-// errors: the input holds no clock and nothing else that differs.
+// Start starts an execution by name. One that was started by this name before, running or closed, is none of the
+// caller's errors: the input holds no clock and nothing else that differs.
 func (w *Waiter) Start(ctx context.Context, tenant, run, name string) error {
 	input, err := json.Marshal(map[string]string{"tenant": tenant, "run": run})
 	if err != nil {
@@ -90,8 +92,8 @@ func (w *Waiter) Start(ctx context.Context, tenant, run, name string) error {
 	return fmt.Errorf("start execution %s: %w", name, explain(err))
 }
 
-// inTrace starts an execution in the trace of ctx. In a Lambda function the SDK's own middleware sends the header of the invocation,
-// which Step Functions prefers to the parameter TraceHeader; so this sets the header itself.
+// inTrace starts an execution in the trace of ctx. In a Lambda function the SDK's own middleware sends the header of
+// the invocation, which Step Functions prefers to the parameter TraceHeader; so this sets the header itself.
 func (w *Waiter) inTrace(ctx context.Context) func(*sfn.Options) {
 	return func(o *sfn.Options) {
 		if w.Trace == nil {
@@ -152,7 +154,8 @@ func (w *Waiter) describe(ctx context.Context, name string) (*sfn.DescribeExecut
 	return d, nil
 }
 
-// Running pages through the machine's executions that run, a thousand a request. Step Functions lists them with a delay.
+// Running pages through the machine's executions that run, a thousand a request. Step Functions lists them with a
+// delay.
 func (w *Waiter) Running(ctx context.Context, cursor string) (page []runtime.Execution, next string, err error) {
 	in := &sfn.ListExecutionsInput{StateMachineArn: &w.machine, StatusFilter: types.ExecutionStatusRunning, MaxResults: 1000}
 	if cursor != "" {

@@ -27,7 +27,7 @@ const maxCalls = 1000
 // assembly is a reply under way, of either form.
 type assembly struct {
 	model    string
-	tell     func(agent.Delta)
+	notify   func(agent.Delta)
 	text     strings.Builder
 	calls    []*callParts
 	blocks   map[int32]*callParts // the calls of a stream by their content block
@@ -48,12 +48,12 @@ type callParts struct {
 	input    bytes.Buffer
 }
 
-func newAssembly(model string, tell func(agent.Delta)) *assembly {
-	return &assembly{model: model, tell: tell, blocks: map[int32]*callParts{}}
+func newAssembly(model string, notify func(agent.Delta)) *assembly {
+	return &assembly{model: model, notify: notify, blocks: map[int32]*callParts{}}
 }
 
-// addBlocks adds the blocks that a reply is made of and skips the others. A block that is the one before it, the same in
-// memory, is one that the SDK does not know and has put the last one in for (bedrockruntime 1.63.0 and later).
+// addBlocks adds the blocks that a reply is made of and skips the others. A block that is the one before it, the same
+// in memory, is one that the SDK does not know and has put the last one in for (bedrockruntime 1.63.0 and later).
 func (a *assembly) addBlocks(blocks []types.ContentBlock) error {
 	for i, b := range blocks {
 		if i > 0 && b == blocks[i-1] {
@@ -101,17 +101,17 @@ func (a *assembly) addText(text string) error {
 		return err
 	}
 	a.text.WriteString(text)
-	a.tell(agent.Delta{Kind: agent.DeltaText, Text: text})
+	a.notify(agent.Delta{Kind: agent.DeltaText, Text: text})
 	return nil
 }
 
 // addCall starts a call at a content block.
 func (a *assembly) addCall(place int32, id, name *string, kind types.ToolUseType) error {
 	if a.blocks[place] != nil {
-		return failed(agent.ModelInvalid, "reply starts a content block twice")
+		return modelError(agent.ModelInvalid, "reply starts a content block twice")
 	}
 	if len(a.blocks) == maxCalls {
-		return failed(agent.ModelInvalid, fmt.Sprintf("reply has more than %d tool calls", maxCalls))
+		return modelError(agent.ModelInvalid, fmt.Sprintf("reply has more than %d tool calls", maxCalls))
 	}
 	c := &callParts{place: place, id: aws.ToString(id), name: aws.ToString(name), server: kind == types.ToolUseTypeServerToolUse}
 	if err := a.grow(len(c.id) + len(c.name)); err != nil {
@@ -119,7 +119,7 @@ func (a *assembly) addCall(place int32, id, name *string, kind types.ToolUseType
 	}
 	a.blocks[place] = c
 	a.calls = append(a.calls, c)
-	a.tellCall(c, "")
+	a.notifyCall(c, "")
 	return nil
 }
 
@@ -127,20 +127,20 @@ func (a *assembly) addCall(place int32, id, name *string, kind types.ToolUseType
 func (a *assembly) addInput(place int32, piece string) error {
 	c := a.blocks[place]
 	if c == nil {
-		return failed(agent.ModelInvalid, "reply has input for a tool call that did not start")
+		return modelError(agent.ModelInvalid, "reply has input for a tool call that did not start")
 	}
 	if err := a.grow(len(piece)); err != nil {
 		return err
 	}
 	c.input.WriteString(piece)
 	if piece != "" {
-		a.tellCall(c, piece)
+		a.notifyCall(c, piece)
 	}
 	return nil
 }
 
-// tellCall tells of a call that is the model's to make. Its own side's calls are nobody's business here, and count for no place.
-func (a *assembly) tellCall(c *callParts, piece string) {
+// notifyCall reports a call that the model makes. Calls of the provider's own tools are not reported and have no place.
+func (a *assembly) notifyCall(c *callParts, piece string) {
 	if c.server {
 		return
 	}
@@ -153,7 +153,7 @@ func (a *assembly) tellCall(c *callParts, piece string) {
 			d.Place++
 		}
 	}
-	a.tell(d)
+	a.notify(d)
 }
 
 // interrupted is the failure of a reply that broke off, with what there is of it.
@@ -173,12 +173,12 @@ func (a *assembly) interrupted(err error) error {
 
 func (a *assembly) grow(n int) error {
 	if a.size += n; a.size > MaxReply {
-		return failed(agent.ModelInvalid, fmt.Sprintf("reply is larger than %d MiB", MaxReply>>20))
+		return modelError(agent.ModelInvalid, fmt.Sprintf("reply is larger than %d MiB", MaxReply>>20))
 	}
 	return nil
 }
 
-func (a *assembly) routed(t *types.PromptRouterTrace) {
+func (a *assembly) addRoute(t *types.PromptRouterTrace) {
 	if t != nil && aws.ToString(t.InvokedModelId) != "" {
 		a.model = clip(*t.InvokedModelId)
 	}
@@ -207,35 +207,35 @@ func (a *assembly) reply() (agent.Reply, error) {
 	if r.Reasoning, err = a.reasoning(kept); err != nil {
 		return agent.Reply{}, err
 	}
-	return r, a.gaveUp(r)
+	return r, a.emptyReplyError(r)
 }
 
-// gaveUp is the failure of a model that ended without a reply: what it made was no call and no text that anybody could read, which
-// may pass, or there was no room left to say anything.
-func (a *assembly) gaveUp(r agent.Reply) error {
+// emptyReplyError is the failure of a model that ended without a reply. Either its output was neither a call nor
+// readable text, which may pass, or no room was left for text.
+func (a *assembly) emptyReplyError(r agent.Reply) error {
 	if len(r.Calls) > 0 {
 		return nil
 	}
 	switch types.StopReason(a.stop) {
 	case types.StopReasonMalformedToolUse, types.StopReasonMalformedModelOutput:
-		return failed(agent.ModelServer, "reply cannot be read, "+a.stop)
+		return modelError(agent.ModelServer, "reply cannot be read, "+a.stop)
 	case types.StopReasonModelContextWindowExceeded:
-		if blank(r.Text) {
-			return failed(agent.ModelContextOverflow, "reply is empty, "+a.stop)
+		if isBlank(r.Text) {
+			return modelError(agent.ModelContextOverflow, "reply is empty, "+a.stop)
 		}
 	}
 	return nil
 }
 
-// repeats reports whether c is a call that the reply has already. The same id with the same name and input is one call told
-// twice and must not be carried out twice; the same id with anything else is a reply that makes no sense. Calls
+// repeats reports whether c is a call that the reply has already. The same id with the same name and input is one call
+// told twice and must not be carried out twice; the same id with anything else is a reply that makes no sense. Calls
 // without an id are all different.
 func (c *callParts) repeats(earlier *callParts) (bool, error) {
 	if earlier == nil || c.id == "" {
 		return false, nil
 	}
 	if c.name != earlier.name || !bytes.Equal(c.input.Bytes(), earlier.input.Bytes()) {
-		return false, failed(agent.ModelInvalid, "reply has two different tool calls of the same id")
+		return false, modelError(agent.ModelInvalid, "reply has two different tool calls of the same id")
 	}
 	return true, nil
 }

@@ -1,20 +1,21 @@
-// Package bedrock asks models on Amazon Bedrock through Converse and ConverseStream. It is a thin adapter over the SDK's client:
-// no retries (package modelretry), no fallbacks, no state.
+// Package bedrock asks models on Amazon Bedrock through Converse and ConverseStream. It is a thin adapter over the
+// SDK's client: no retries (package modelretry), no fallbacks, no state.
 //
-// What it guarantees. Roles alternate, the user speaks first, and every tool_use it sends meets exactly one result. A stream
-// counts as a reply only when it brought both messageStop and metadata: the SDK does not report every stream that was cut
-// short. What was received of any other is its error's Partial, and whether that is a reply is for others to say. A content block that the SDK does not know adds nothing to a reply: some versions of the SDK repeat the block before
-// it. No error text holds a credential, anything of the request, or anything the service wrote but the error codes of a list
-// known here.
+// What it guarantees. Roles alternate, the user speaks first, and every tool_use it sends meets exactly one result. A
+// stream counts as a reply only when it brought both messageStop and metadata: the SDK does not report every stream
+// that was cut short. What was received of any other is its error's Partial, and whether that is a reply is for others
+// to say. A content block that the SDK does not know adds nothing to a reply: some versions of the SDK repeat the block
+// before it. No error text holds a credential, anything of the request, or anything the service wrote but the error
+// codes of a list known here.
 //
-// Reasoning. A reply's reasoning is kept byte for byte and sent back where it stood, to the very model that wrote it and only with
-// the proof it came with, a signature or redacted content: Bedrock refuses reasoning without one, and a model that of another.
-// What ends a turn with reasoning is not sent back either: Bedrock refuses such turns too. A prompt router may ask
-// another model the next time; what its models reasoned bears their names and is not sent.
+// Reasoning. A reply's reasoning is kept byte for byte and sent back where it stood, to the very model that wrote it
+// and only with the proof it came with, a signature or redacted content: Bedrock refuses reasoning without one, and a
+// model that of another. What ends a turn with reasoning is not sent back either: Bedrock refuses such turns too. A
+// prompt router may ask another model the next time; what its models reasoned bears their names and is not sent.
 //
-// Caching. Model.Cache puts cache points behind the system prompt, the tools (Claude's alone take one there) and the last two
-// messages of the user's, so that each request reads what the one before it wrote. They are four, which is all that Bedrock takes.
-// Models that cannot cache refuse such requests.
+// Caching. Model.Cache puts cache points behind the system prompt, the tools (Claude's alone take one there) and the
+// last two messages of the user's, so that each request reads what the one before it wrote. They are four, which is all
+// that Bedrock takes. Models that cannot cache refuse such requests.
 package bedrock
 
 import (
@@ -58,30 +59,31 @@ func New(c Config) *Model {
 	return &Model{client: c.Client, stream: c.Stream, onDelta: c.OnDelta}
 }
 
-// NewClient makes the SDK's client. Endpoint replaces the region's own, "" = does not. The SDK itself reads one variable of the
-// environment, AWS_BEARER_TOKEN_BEDROCK, and prefers that token to the configuration's credentials.
+// NewClient makes the SDK's client. Endpoint replaces the region's own, "" = does not. The SDK itself reads one
+// variable of the environment, AWS_BEARER_TOKEN_BEDROCK, and prefers that token to the configuration's credentials.
 func NewClient(c aws.Config, endpoint string) *bedrockruntime.Client {
-	return bedrockruntime.NewFromConfig(c, once, func(o *bedrockruntime.Options) {
+	return bedrockruntime.NewFromConfig(c, disableRetries, func(o *bedrockruntime.Options) {
 		if endpoint != "" {
 			o.BaseEndpoint = aws.String(endpoint)
 		}
 	})
 }
 
-// once turns the SDK's own retries off: Request.Model.Retry decides, and every request is counted. It is given to each call
-// too, so that it holds for a client that was made elsewhere.
-func once(o *bedrockruntime.Options) {
+// disableRetries turns the SDK's own retries off: Request.Model.Retry decides, and every request is counted. Each call
+// gets it too, so that it holds for a client that was made elsewhere.
+func disableRetries(o *bedrockruntime.Options) {
 	o.Retryer = aws.NopRetryer{}
 	o.RetryMaxAttempts = 0
 }
 
-// Generate makes one request. Errors are *agent.ModelError, a context's deadline included (ModelTimeout); a context that was
-// cancelled is returned as its error. A cause may have a method RetryAfter() time.Duration. A request that names a
-// Model.BaseURL is ModelInvalid: the client's endpoint is the only one.
+// Generate makes one request. Errors are *agent.ModelError, a context's deadline included (ModelTimeout); a context
+// that was cancelled is returned as its error. A cause may have a method RetryAfter() time.Duration. A request that
+// names a Model.BaseURL is ModelInvalid: the client's endpoint is the only one.
 //
-// A streamed call's Input is what the model wrote, byte for byte, JSON or not; without Stream the SDK has decoded it: digits
-// are kept, keys are sorted, and of a key that came twice the last is there. No input at all counts as {}. Reply.Model is
-// the request's model, or the one that a prompt router says it chose. Usage.Input excludes cached tokens, as Bedrock's does.
+// A streamed call's Input is what the model wrote, byte for byte, JSON or not; without Stream the SDK has decoded it:
+// digits are kept, keys are sorted, and of a key that came twice the last is there. No input at all counts as {}.
+// Reply.Model is the request's model, or the one that a prompt router says it chose. Usage.Input excludes cached
+// tokens, as Bedrock's does.
 func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	reply, err := m.ask(ctx, r)
 	var failure *agent.ModelError
@@ -96,7 +98,7 @@ func (m *Model) ask(ctx context.Context, r agent.Request) (agent.Reply, error) {
 		return agent.Reply{}, callFailure(ctx, err)
 	}
 	if r.Model.BaseURL != "" {
-		return agent.Reply{}, failed(agent.ModelInvalid, "request is for another server")
+		return agent.Reply{}, modelError(agent.ModelInvalid, "request is for another server")
 	}
 	p, err := newPrompt(r)
 	if err != nil {
@@ -123,14 +125,14 @@ func (m *Model) ask(ctx context.Context, r agent.Request) (agent.Reply, error) {
 }
 
 func (m *Model) converse(ctx context.Context, p systemPrompt, a *assembly) error {
-	out, err := m.client.Converse(ctx, p.whole(), once)
+	out, err := m.client.Converse(ctx, p.converseInput(), disableRetries)
 	if err != nil {
 		return callFailure(ctx, err)
 	}
 	// Take a reply that came in one piece.
 	message, ok := out.Output.(*types.ConverseOutputMemberMessage)
 	if !ok || out.StopReason == "" {
-		return failed(agent.ModelInvalid, "reply has no message or no stop reason")
+		return modelError(agent.ModelInvalid, "reply has no message or no stop reason")
 	}
 	if err := a.addBlocks(message.Value.Content); err != nil {
 		return err
@@ -138,13 +140,13 @@ func (m *Model) converse(ctx context.Context, p systemPrompt, a *assembly) error
 	a.stop = clip(string(out.StopReason))
 	a.usage = tokens(out.Usage)
 	if out.Trace != nil {
-		a.routed(out.Trace.PromptRouter)
+		a.addRoute(out.Trace.PromptRouter)
 	}
 	return nil
 }
 
 func (m *Model) converseStream(ctx context.Context, p systemPrompt, a *assembly) error {
-	out, err := m.client.ConverseStream(ctx, p.stream(), once)
+	out, err := m.client.ConverseStream(ctx, p.converseStreamInput(), disableRetries)
 	if err != nil {
 		return callFailure(ctx, err)
 	}

@@ -9,12 +9,13 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 )
 
-// markedMessages is how many of the user's messages, the newest, end in a cache point. The last is written for the next request,
-// the one before it was written by the request before: a model that looks for nothing but its own points finds it there.
+// markedMessages is how many of the user's messages, the newest, end in a cache point. The last is written for the next
+// request, the one before it was written by the request before: a model that looks for nothing but its own points finds
+// it there.
 const markedMessages = 2
 
-// mark puts cache points behind the parts of the prompt that the next request begins with too. All have the same life: a longer one
-// must not stand behind a shorter one.
+// mark puts cache points behind the parts of the prompt that the next request begins with too. All have the same life:
+// a longer one must not stand behind a shorter one.
 func (p *systemPrompt) mark(m agent.ModelSpec) {
 	if m.Cache == "" || m.Cache == agent.CacheOff {
 		return
@@ -44,6 +45,6 @@ func cachePoint(life agent.Cache) types.CachePointBlock {
 	return point
 }
 
-// cachesTools reports whether the model takes a cache point among its tools. Nova does not; an application inference profile does
-// not tell its model, and Claude's point behind the system prompt covers the tools before it as well.
+// cachesTools reports whether the model takes a cache point among its tools. Nova does not; an application inference
+// profile does not tell its model, and Claude's point behind the system prompt covers the tools before it as well.
 func cachesTools(model string) bool { return strings.Contains(model, "anthropic.claude") }

@@ -19,44 +19,47 @@ const (
 	noResponse = `{"type":"error","name":"no_tool_response","message":"There is no response from this tool."}`
 	// noOutput stands in for a blank result: Bedrock refuses a blank text.
 	noOutput = "(no output)"
-	// opening stands in for the user's first words where the conversation's beginning was evicted: Bedrock wants the user first.
+	// opening stands in for the user's first words where the conversation's beginning was evicted: Bedrock wants the user
+	// first.
 	opening = "(The beginning of this conversation is left out.)"
 )
 
 // provider is this adapter's name in a definition.
 const provider = "bedrock"
 
-// conversation groups one-block messages into Converse's. A turn's texts, calls and reasoning become one assistant message; its results
-// follow at once, in the order of the calls, wherever they stood; what the user's side says between two turns comes behind
-// them in the same user message. Blank texts are left out, and what stood at either side of one is joined.
+// conversation groups one-block messages into Converse's. A turn's texts, calls and reasoning become one assistant
+// message; its results follow at once, in the order of the calls, wherever they stood; what the user's side says
+// between two turns comes behind them in the same user message. Blank texts are left out, and what stood at either side
+// of one is joined.
 //
 // A conversation that ends with the assistant is sent as it is: some models go on with it, others refuse it.
 func conversation(model string, messages []run.Message) ([]types.Message, error) {
 	results, err := policy.ResultsByCall(messages)
 	if err != nil {
-		return nil, failed(agent.ModelInvalid, err.Error())
+		return nil, modelError(agent.ModelInvalid, err.Error())
 	}
 	g := grouping{model: model, results: results, attachments: attachments{names: names{}}, marksErrors: marksErrors(model)}
 	for i, m := range messages {
 		if err := g.add(m); err != nil {
-			return nil, failed(agent.ModelInvalid, fmt.Sprintf("message %d %s", i, err))
+			return nil, modelError(agent.ModelInvalid, fmt.Sprintf("message %d %s", i, err))
 		}
 	}
 	g.endTurn()
 	g.endUser()
 	if len(g.out) == 0 {
-		return nil, failed(agent.ModelInvalid, "conversation is empty")
+		return nil, modelError(agent.ModelInvalid, "conversation is empty")
 	}
 	return g.out, nil
 }
 
-// marksErrors reports whether the model's family takes a tool result's status. Others refuse it and learn of an error from the
-// result's text alone. An application inference profile does not tell its model and counts as others.
+// marksErrors reports whether the model's family takes a tool result's status. Others refuse it and learn of an error
+// from the result's text alone. An application inference profile does not tell its model and counts as others.
 func marksErrors(model string) bool {
 	return strings.Contains(model, "anthropic.claude") || strings.Contains(model, "amazon.nova")
 }
 
-// grouping is the messages so far, and the one that is still open: a turn of the model's or one of the user's, never both.
+// grouping is the messages so far, and the one that is still open: a turn of the model's or one of the user's, never
+// both.
 type grouping struct {
 	model       string
 	out         []types.Message
@@ -73,7 +76,7 @@ type grouping struct {
 func (g *grouping) add(m run.Message) error {
 	switch b := m.Block.(type) {
 	case run.Text:
-		g.say(m.Role, b.Text)
+		g.addText(m.Role, b.Text)
 	case run.Media:
 		if m.Role == run.RoleAssistant || b.Data == "" {
 			return errors.New("is media that is the model's own or was not resolved")
@@ -85,9 +88,9 @@ func (g *grouping) add(m run.Message) error {
 		g.endTurn()
 		g.user = append(g.user, block)
 	case run.Reasoning:
-		g.think(b)
+		g.addReasoning(b)
 	case run.ToolUse:
-		return g.call(b)
+		return g.addCall(b)
 	case run.ToolResult:
 		if b.Blob != "" && b.Content == "" {
 			return errors.New("is a tool_result that was not resolved")
@@ -99,24 +102,24 @@ func (g *grouping) add(m run.Message) error {
 	return nil
 }
 
-// say adds a text. In a turn text comes before calls: one that comes behind them starts the next turn.
-func (g *grouping) say(role run.Role, text string) {
-	if blank(text) {
+// addText adds a text. In a turn text comes before calls. A text behind calls starts the next turn.
+func (g *grouping) addText(role run.Role, text string) {
+	if isBlank(text) {
 		return
 	}
 	block := &types.ContentBlockMemberText{Value: text}
 	if role == run.RoleAssistant {
 		g.endCalls()
-		g.goOn(block)
+		g.addModelBlock(block)
 		return
 	}
 	g.endTurn()
 	g.user = append(g.user, block)
 }
 
-// think holds reasoning back until the turn goes on: at its end it would be refused. Reasoning without a proof, of another provider
-// or of another model is left out.
-func (g *grouping) think(b run.Reasoning) {
+// addReasoning holds reasoning back until the turn goes on: at its end it would be refused. Reasoning without a proof,
+// of another provider or of another model is left out.
+func (g *grouping) addReasoning(b run.Reasoning) {
 	if b.Provider != provider || b.Model != g.model {
 		return
 	}
@@ -134,27 +137,27 @@ func reasoning(b types.ReasoningContentBlock) types.ContentBlock {
 	return &types.ContentBlockMemberReasoningContent{Value: b}
 }
 
-// goOn adds a block to the model's turn, behind the reasoning that came before it.
-func (g *grouping) goOn(block types.ContentBlock) {
+// addModelBlock adds a block to the model's turn, behind the reasoning that came before it.
+func (g *grouping) addModelBlock(block types.ContentBlock) {
 	g.endUser()
 	g.turn = append(append(g.turn, g.thoughts...), block)
 	g.thoughts = nil
 }
 
-func (g *grouping) call(b run.ToolUse) error {
+func (g *grouping) addCall(b run.ToolUse) error {
 	input, err := sentInput(b.Input)
 	if err != nil {
 		return err
 	}
-	g.goOn(&types.ContentBlockMemberToolUse{Value: types.ToolUseBlock{
+	g.addModelBlock(&types.ContentBlockMemberToolUse{Value: types.ToolUseBlock{
 		ToolUseId: aws.String(b.ID), Name: aws.String(b.Name), Input: verbatim(input),
 	}})
 	g.calls = append(g.calls, b.ID)
 	return nil
 }
 
-// sentInput is a call's input as Bedrock takes it, an object. What is another value, as the core makes of a model's malformed
-// input, is wrapped in one.
+// sentInput is a call's input as Bedrock takes it, an object. What is another value, as the core makes of a model's
+// malformed input, is wrapped in one.
 func sentInput(input json.RawMessage) ([]byte, error) {
 	switch {
 	case len(input) == 0:
@@ -196,7 +199,7 @@ func (g *grouping) result(id string) types.ToolResultBlock {
 		r = run.ToolResult{Content: noResponse, IsError: true}
 	}
 	text := r.Content
-	if blank(text) {
+	if isBlank(text) {
 		text = noOutput
 	}
 	block := types.ToolResultBlock{

@@ -15,18 +15,18 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 )
 
-// failed makes a model error; Generate adds the model. Messages are this package's own words.
-func failed(class agent.ModelErrorClass, message string) *agent.ModelError {
+// modelError makes a model error; Generate adds the model. Messages have the words of this package only.
+func modelError(class agent.ModelErrorClass, message string) *agent.ModelError {
 	return &agent.ModelError{Class: class, Message: message}
 }
 
-// callFailure says why a call failed before it had a reply. The foreign error is not kept: it quotes addresses, request ids and
-// what the service wrote.
+// callFailure says why a call failed before it had a reply. The foreign error is not kept: it quotes addresses, request
+// ids and what the service wrote.
 func callFailure(ctx context.Context, err error) error {
 	if ended := contextFailure(ctx); ended != nil {
 		return ended
 	}
-	if cause, class := refused(err); cause != nil {
+	if cause, class := parseRefusal(err); cause != nil {
 		return &agent.ModelError{Class: class, Message: cause.Error(), Cause: cause, Lasting: cause.status == http.StatusNotFound}
 	}
 	if failure := networkFailure(err); failure != nil {
@@ -37,16 +37,16 @@ func callFailure(ctx context.Context, err error) error {
 	var parameters smithy.InvalidParamsError
 	switch {
 	case errors.As(err, &response):
-		return failed(agent.ModelInvalid, "reply is not the JSON of a message")
+		return modelError(agent.ModelInvalid, "reply is not the JSON of a message")
 	case errors.As(err, &encoding), errors.As(err, &parameters):
-		return failed(agent.ModelInvalid, "request cannot be made")
+		return modelError(agent.ModelInvalid, "request cannot be made")
 	default: // the SDK gave up before it sent anything
-		return failed(agent.ModelAuth, "request was not sent: no credentials, region or endpoint")
+		return modelError(agent.ModelAuth, "request was not sent: no credentials, region or endpoint")
 	}
 }
 
-// streamFailure says why a stream broke off: an exception that came as an event, or the connection. What is neither is a frame
-// that cannot be read, which counts as the connection's fault.
+// streamFailure says why a stream broke off: an exception that came as an event, or the connection. What is neither is
+// a frame that cannot be read, which counts as the connection's fault.
 func streamFailure(ctx context.Context, err error) error {
 	if ended := contextFailure(ctx); ended != nil {
 		return ended
@@ -58,12 +58,12 @@ func streamFailure(ctx context.Context, err error) error {
 		if cause.code != "" {
 			message += ", " + cause.code
 		}
-		return failed(cause.class(reported.ErrorMessage()), message)
+		return modelError(cause.class(reported.ErrorMessage()), message)
 	}
 	if failure := networkFailure(err); failure != nil {
 		return failure
 	}
-	return failed(agent.ModelConnection, "stream is damaged")
+	return modelError(agent.ModelConnection, "stream is damaged")
 }
 
 // contextFailure is nil while the context lives.
@@ -73,7 +73,7 @@ func contextFailure(ctx context.Context) error {
 	case ended == nil:
 		return nil
 	case errors.Is(ended, context.DeadlineExceeded):
-		return failed(agent.ModelTimeout, "deadline passed")
+		return modelError(agent.ModelTimeout, "deadline passed")
 	}
 	return fmt.Errorf("ask model: %w", ended)
 }
@@ -85,15 +85,15 @@ func networkFailure(err error) error {
 	var unsent *smithyhttp.RequestSendError
 	switch {
 	case errors.As(err, &network) && network.Timeout():
-		return failed(agent.ModelTimeout, "network timed out")
+		return modelError(agent.ModelTimeout, "network timed out")
 	case errors.As(err, &dns):
-		return failed(agent.ModelConnection, "host name not found")
+		return modelError(agent.ModelConnection, "host name not found")
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return failed(agent.ModelConnection, "connection refused")
+		return modelError(agent.ModelConnection, "connection refused")
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return failed(agent.ModelConnection, "connection lost")
+		return modelError(agent.ModelConnection, "connection lost")
 	case errors.As(err, &network), errors.As(err, &unsent):
-		return failed(agent.ModelConnection, "connection failed")
+		return modelError(agent.ModelConnection, "connection failed")
 	}
 	return nil
 }

@@ -13,9 +13,9 @@ import (
 
 var errSchema = errors.New("has a schema that is not a JSON object")
 
-// jsonText is a document that is sent byte for byte. The SDK's own documents are Go values: to make one of JSON sorts its keys
-// and, unless every number is turned into the SDK's kind, rounds its digits. The embedded document is there for the
-// method that marks a document and is otherwise not used.
+// jsonText is a document that is sent byte for byte. The SDK's own documents are Go values: to make one of JSON sorts
+// its keys and, unless every number is turned into the SDK's kind, rounds its digits. The embedded document is there
+// for the method that marks a document and is otherwise not used.
 type jsonText struct {
 	document.Interface
 	text []byte
@@ -41,18 +41,19 @@ func isObject(text []byte) bool {
 	return json.Valid(text) && bytes.HasPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte("{"))
 }
 
-// inputOf is the JSON of a call's input that the SDK has decoded: digits as they came, no escapes that JSON does not need.
+// inputOf is the JSON of a call's input that the SDK has decoded: digits as they came, no escapes that JSON does not
+// need.
 func inputOf(d document.Interface) (json.RawMessage, error) {
 	if d == nil {
 		return nil, nil
 	}
 	text, err := d.MarshalSmithyDocument()
 	if err != nil {
-		return nil, failed(agent.ModelInvalid, "reply has a tool call whose input cannot be read")
+		return nil, modelError(agent.ModelInvalid, "reply has a tool call whose input cannot be read")
 	}
 	var v any
 	if err := (jsonText{text: text}).UnmarshalSmithyDocument(&v); err != nil {
-		return nil, failed(agent.ModelInvalid, "reply has a tool call whose input cannot be read")
+		return nil, modelError(agent.ModelInvalid, "reply has a tool call whose input cannot be read")
 	}
 	return run.MarshalVerbatim(v)
 }

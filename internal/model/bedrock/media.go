@@ -52,8 +52,8 @@ var videoFormats = map[string]types.VideoFormat{
 	"video/3gpp":       types.VideoFormatThreeGp,
 }
 
-// What Bedrock takes in one request, whatever the model. Images have no bounds of the service's own, and neither has the size of
-// a PDF or DOCX that the newer models read as pictures: what a model makes of those, it says itself.
+// What Bedrock takes in one request, whatever the model. Images have no bounds of the service's own, and neither has
+// the size of a PDF or DOCX that the newer models read as pictures: what a model makes of those, it says itself.
 const (
 	maxDocuments = 5
 	maxDocument  = 9 << 19  // bytes of a document that is read as text: 4.5 MiB
@@ -109,17 +109,17 @@ func (a *attachments) document(kind, name string, data []byte) (types.ContentBlo
 		return nil, fmt.Errorf("is a document too many; Bedrock takes at most %d in a request", maxDocuments)
 	}
 	return &types.ContentBlockMemberDocument{Value: types.DocumentBlock{
-		Format: format, Name: aws.String(a.names.take(name)), Source: &types.DocumentSourceMemberBytes{Value: data},
+		Format: format, Name: aws.String(a.names.uniqueName(name)), Source: &types.DocumentSourceMemberBytes{Value: data},
 	}}, nil
 }
 
 // names are the document names that a request has so far, in lower case: Bedrock refuses a name that comes twice.
 type names map[string]bool
 
-// take makes a name that is allowed and not taken. The same documents in the same order get the same names, so that a cached
-// beginning stays one.
-func (n names) take(name string) string {
-	name = neutral(name)
+// uniqueName returns an allowed name that no other document has. The same documents in the same order get the same
+// names, so that the cached prefix stays the same.
+func (n names) uniqueName(name string) string {
+	name = neutralName(name)
 	free := name
 	for i := 2; n[strings.ToLower(free)]; i++ {
 		free = fmt.Sprintf("%s (%d)", name, i)
@@ -128,14 +128,15 @@ func (n names) take(name string) string {
 	return free
 }
 
-// neutral keeps what Bedrock allows in a document's name: letters and digits of ASCII, hyphens, round and square brackets, single
-// spaces. Each run of other characters becomes a hyphen. At most 100 characters; nothing left = "document".
-func neutral(name string) string {
+// neutralName keeps what Bedrock allows in a document's name: letters and digits of ASCII, hyphens, round and square
+// brackets, single spaces. Each run of other characters becomes a hyphen. At most 100 characters; nothing left =
+// "document".
+func neutralName(name string) string {
 	const longest = 100
 	var b strings.Builder
 	last := ' '
 	for _, r := range name {
-		if !allowed(r) {
+		if !isAllowedRune(r) {
 			r = '-'
 		}
 		if (r == ' ' || r == '-') && (last == ' ' || last == '-') {
@@ -152,7 +153,7 @@ func neutral(name string) string {
 	return name
 }
 
-func allowed(r rune) bool {
+func isAllowedRune(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(" -()[]", r)
 }
 

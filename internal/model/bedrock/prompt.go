@@ -41,7 +41,7 @@ func newPrompt(r agent.Request) (systemPrompt, error) {
 	}
 	if len(r.Model.Options) > 0 {
 		if !isObject(r.Model.Options) {
-			return systemPrompt{}, failed(agent.ModelInvalid, "model's options are not a JSON object")
+			return systemPrompt{}, modelError(agent.ModelInvalid, "model's options are not a JSON object")
 		}
 		p.options = verbatim(r.Model.Options)
 	}
@@ -49,14 +49,14 @@ func newPrompt(r agent.Request) (systemPrompt, error) {
 	return p, nil
 }
 
-func (p systemPrompt) whole() *bedrockruntime.ConverseInput {
+func (p systemPrompt) converseInput() *bedrockruntime.ConverseInput {
 	return &bedrockruntime.ConverseInput{
 		ModelId: p.model, System: p.system, Messages: p.messages, InferenceConfig: p.inference, ToolConfig: p.tools, OutputConfig: p.output,
 		AdditionalModelRequestFields: p.options,
 	}
 }
 
-func (p systemPrompt) stream() *bedrockruntime.ConverseStreamInput {
+func (p systemPrompt) converseStreamInput() *bedrockruntime.ConverseStreamInput {
 	return &bedrockruntime.ConverseStreamInput{
 		ModelId: p.model, System: p.system, Messages: p.messages, InferenceConfig: p.inference, ToolConfig: p.tools, OutputConfig: p.output,
 		AdditionalModelRequestFields: p.options,
@@ -65,7 +65,7 @@ func (p systemPrompt) stream() *bedrockruntime.ConverseStreamInput {
 
 // system is nil where there is nothing to say: a blank text is refused.
 func system(text string) []types.SystemContentBlock {
-	if blank(text) {
+	if isBlank(text) {
 		return nil
 	}
 	return []types.SystemContentBlock{&types.SystemContentBlockMemberText{Value: text}}
@@ -80,7 +80,7 @@ func output(f agent.OutputFormat) (*types.OutputConfig, error) {
 		return nil, nil
 	}
 	if !isObject(f.Schema) {
-		return nil, failed(agent.ModelInvalid, "output "+errSchema.Error())
+		return nil, modelError(agent.ModelInvalid, "output "+errSchema.Error())
 	}
 	return &types.OutputConfig{TextFormat: &types.OutputFormat{
 		Type: types.OutputFormatTypeJsonSchema,
@@ -108,13 +108,14 @@ func inference(m agent.ModelSpec) *types.InferenceConfiguration {
 // withdrawn describes a tool that is in the conversation and not on offer.
 const withdrawn = "This tool is not available any more. Do not call it."
 
-// tools is nil where there are none. Converse refuses a conversation that has tool blocks in it and no tools beside it, and
-// has no way to forbid calls: when a request offers no tools, the conversation's own are listed as withdrawn, in order of
-// their first use. A model that calls one all the same calls a tool that the core does not know, which the gate refuses.
+// tools is nil where there are none. Converse refuses a conversation that has tool blocks in it and no tools beside it,
+// and has no way to forbid calls: when a request offers no tools, the conversation's own are listed as withdrawn, in
+// order of their first use. A model that calls one all the same calls a tool that the core does not know, which the
+// gate refuses.
 func tools(r agent.Request) (*types.ToolConfiguration, error) {
 	specs := r.Tools
 	if len(specs) == 0 {
-		specs = used(r.Messages)
+		specs = usedTools(r.Messages)
 	}
 	if len(specs) == 0 {
 		return nil, nil
@@ -123,10 +124,10 @@ func tools(r agent.Request) (*types.ToolConfiguration, error) {
 	for i, s := range specs {
 		schema, err := schemaOf(s)
 		if err != nil {
-			return nil, failed(agent.ModelInvalid, fmt.Sprintf("tool %d %s", i, err))
+			return nil, modelError(agent.ModelInvalid, fmt.Sprintf("tool %d %s", i, err))
 		}
 		t := types.ToolSpecification{Name: aws.String(s.ModelName()), InputSchema: schema}
-		if !blank(s.Description) {
+		if !isBlank(s.Description) {
 			t.Description = aws.String(s.Description)
 		}
 		c.Tools = append(c.Tools, &types.ToolMemberToolSpec{Value: t})
@@ -146,7 +147,7 @@ func schemaOf(s agent.ToolSpec) (types.ToolInputSchema, error) {
 	return &types.ToolInputSchemaMemberJson{Value: verbatim(text)}, nil
 }
 
-func used(messages []run.Message) []agent.ToolSpec {
+func usedTools(messages []run.Message) []agent.ToolSpec {
 	var specs []agent.ToolSpec
 	seen := map[string]bool{}
 	for _, m := range messages {
@@ -158,5 +159,5 @@ func used(messages []run.Message) []agent.ToolSpec {
 	return specs
 }
 
-// blank reports whether Bedrock would take a text for empty.
-func blank(s string) bool { return strings.TrimSpace(s) == "" }
+// isBlank reports whether Bedrock treats a text as empty.
+func isBlank(s string) bool { return strings.TrimSpace(s) == "" }

@@ -63,13 +63,13 @@ func (a *assembly) addReasoning(place int32, piece thought) error {
 	t := a.thoughtAt(place)
 	if t == nil {
 		if len(a.thoughts) == maxThoughts {
-			return failed(agent.ModelInvalid, fmt.Sprintf("reply has more than %d reasoning blocks", maxThoughts))
+			return modelError(agent.ModelInvalid, fmt.Sprintf("reply has more than %d reasoning blocks", maxThoughts))
 		}
 		t = &thought{place: place, afterText: a.text.Len()}
 		a.thoughts = append(a.thoughts, t)
 	}
 	if len(piece.text) > 0 {
-		a.tell(agent.Delta{Kind: agent.DeltaReasoning, Text: string(piece.text)})
+		a.notify(agent.Delta{Kind: agent.DeltaReasoning, Text: string(piece.text)})
 	}
 	t.text = append(t.text, piece.text...)
 	t.signature = append(t.signature, piece.signature...)
@@ -87,14 +87,15 @@ func (a *assembly) thoughtAt(place int32) *thought {
 	return nil
 }
 
-// reasoning is the reply's reasoning in order of the content blocks; calls are the places of the calls that are kept, in order.
+// reasoning is the reply's reasoning in order of the content blocks; calls are the places of the calls that are kept,
+// in order.
 func (a *assembly) reasoning(calls []int32) ([]agent.ReplyReasoning, error) {
 	slices.SortStableFunc(a.thoughts, func(x, y *thought) int { return cmp.Compare(x.place, y.place) })
 	var out []agent.ReplyReasoning
 	said := 0
 	for _, t := range a.thoughts {
 		if len(t.redacted) > 0 && len(t.text)+len(t.signature) > 0 {
-			return nil, failed(agent.ModelInvalid, "reply has a reasoning block of two kinds")
+			return nil, modelError(agent.ModelInvalid, "reply has a reasoning block of two kinds")
 		}
 		said = max(said, t.afterText)
 		out = append(out, agent.ReplyReasoning{

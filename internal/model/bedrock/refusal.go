@@ -32,8 +32,8 @@ func (r *refusal) Error() string {
 // RetryAfter is what the service asked to wait before the next request; 0 = it did not say.
 func (r *refusal) RetryAfter() time.Duration { return r.after }
 
-// refused reads a response that is not a success, nil if err is none. A body that could not be read leaves the status to decide.
-func refused(err error) (*refusal, agent.ModelErrorClass) {
+// parseRefusal parses an unsuccessful response; nil if err is none. If the body could not be read, the status decides.
+func parseRefusal(err error) (*refusal, agent.ModelErrorClass) {
 	var response *smithyhttp.ResponseError
 	if !errors.As(err, &response) || response.Response == nil || response.HTTPStatusCode() < 300 {
 		return nil, ""
@@ -94,8 +94,8 @@ func knownCode(code string) string {
 // overflowCodes are those whose message may say that the request does not fit the context.
 var overflowCodes = []string{"ValidationException", "ModelErrorException", "ModelStreamErrorException"}
 
-// overflowPhrases are how Bedrock's models say so; there is no code for it. "Too many tokens" is not among them: that is how the
-// service says that the account is throttled.
+// overflowPhrases are how Bedrock's models say so; there is no code for it. "Too many tokens" is not among them: that
+// is how the service says that the account is throttled.
 var overflowPhrases = []string{
 	"input is too long", "prompt is too long", "exceed context limit", "too many total text bytes", "too many input tokens",
 	"maximum context length", "context length", "context window", "input tokens exceed", "maximum number of input tokens",
@@ -103,7 +103,7 @@ var overflowPhrases = []string{
 
 // class decides by known code, then status; neither = the service's fault. The message only tells an overflow.
 func (r *refusal) class(message string) agent.ModelErrorClass {
-	if slices.Contains(overflowCodes, r.code) && overflows(message) {
+	if slices.Contains(overflowCodes, r.code) && isOverflow(message) {
 		return agent.ModelContextOverflow
 	}
 	if class, ok := knownCodes[r.code]; ok {
@@ -112,7 +112,7 @@ func (r *refusal) class(message string) agent.ModelErrorClass {
 	return statusClass(r.status)
 }
 
-func overflows(message string) bool {
+func isOverflow(message string) bool {
 	message = strings.ToLower(message)
 	return slices.ContainsFunc(overflowPhrases, func(phrase string) bool { return strings.Contains(message, phrase) })
 }

@@ -245,10 +245,10 @@ func TestRequestsThatCannotBeMade(t *testing.T) {
 }
 
 func TestNeutral(t *testing.T) {
-	long := neutral(strings.Repeat("x", 99) + " y")
+	long := neutralName(strings.Repeat("x", 99) + " y")
 	require.Equal(t, strings.Repeat("x", 99), long)
-	require.Equal(t, "a b-c", neutral("  a   b--c  -"))
-	require.Equal(t, "document", neutral("報告"))
+	require.Equal(t, "a b-c", neutralName("  a   b--c  -"))
+	require.Equal(t, "document", neutralName("報告"))
 }
 
 // conversations draws messages in which results follow their calls, sometimes late, twice or never, with blank texts and media.

@@ -9,15 +9,15 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 )
 
-// events is a stream of the SDK. Err says why Events was closed; nil = the bytes ended between two events, which says nothing
-// of whether the reply did.
+// events is a stream of the SDK. Err says why Events was closed; nil = the bytes ended between two events, which says
+// nothing of whether the reply did.
 type events interface {
 	Events() <-chan types.ConverseStreamOutput
 	Err() error
 }
 
-// readStream puts a streamed reply together. It reads to the stream's end, so that the connection can be used again; what goes
-// wrong once messageStop and metadata are there loses no reply.
+// readStream puts a streamed reply together. It reads to the stream's end, so that the connection can be used again;
+// what goes wrong once messageStop and metadata are there loses no reply.
 func readStream(ctx context.Context, s events, a *assembly) error {
 	for {
 		select {
@@ -44,7 +44,7 @@ func (a *assembly) end(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return callFailure(ctx, ctx.Err())
 	}
-	return failed(agent.ModelConnection, "stream ended before the reply did")
+	return modelError(agent.ModelConnection, "stream ended before the reply did")
 }
 
 // addEvent takes one event. Events of kinds that are not known here add nothing.
@@ -58,20 +58,20 @@ func (a *assembly) addEvent(event types.ConverseStreamOutput) error {
 	case *types.ConverseStreamOutputMemberContentBlockDelta:
 		return a.addDelta(aws.ToInt32(e.Value.ContentBlockIndex), e.Value.Delta)
 	case *types.ConverseStreamOutputMemberContentBlockStop:
-		a.ended(aws.ToInt32(e.Value.ContentBlockIndex))
+		a.markEnded(aws.ToInt32(e.Value.ContentBlockIndex))
 	case *types.ConverseStreamOutputMemberMessageStop:
 		a.stopped, a.stop = true, clip(string(e.Value.StopReason))
 	case *types.ConverseStreamOutputMemberMetadata:
 		a.metered, a.usage = true, tokens(e.Value.Usage)
 		if e.Value.Trace != nil {
-			a.routed(e.Value.Trace.PromptRouter)
+			a.addRoute(e.Value.Trace.PromptRouter)
 		}
 	}
 	return nil
 }
 
-// ended notes that nothing more is to come of a content block.
-func (a *assembly) ended(place int32) {
+// markEnded notes that a content block is complete.
+func (a *assembly) markEnded(place int32) {
 	if c := a.blocks[place]; c != nil {
 		c.whole = true
 	}

@@ -1,6 +1,7 @@
-// Package modelretry asks a model again when it fails in a way that may pass, and the next model of its chain when it goes on failing
-// (semantics.md, seed 001, 3.7, and seed 002, 4.5). How often, how soon and after which classes of errors is the request's own Model.Retry;
-// which classes move on to the next model is its Model.MoveOn, and whether what came of a broken stream is a reply, its Model.CutStream.
+// Package modelretry asks a model again when it fails in a way that may pass, and the next model of its chain when it
+// goes on failing (semantics.md, seed 001, 3.7, and seed 002, 4.5). How often, how soon and after which classes of
+// errors is the request's own Model.Retry; which classes move on to the next model is its Model.MoveOn, and whether
+// what came of a broken stream is a reply, its Model.CutStream.
 package modelretry
 
 import (
@@ -14,8 +15,8 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 )
 
-// MaxRetryAfter is the longest wait a server may ask for. Who asks for more is not asked again: to ask sooner would ignore
-// it, and to wait would hold a paid function idle.
+// MaxRetryAfter is the longest wait a server may ask for. Who asks for more is not asked again: to ask sooner would
+// ignore it, and to wait would hold a paid function idle.
 const MaxRetryAfter = time.Minute
 
 // Generator is a model. Its errors are *agent.ModelError or the context's.
@@ -44,14 +45,16 @@ func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, err
 	return reply, err
 }
 
-// Ask asks the models of r.Model's chain in order until one answers, each up to Retry.Attempts times (fewer than 1 counts as 1), and says
-// how many requests that took, failed ones included, whatever it returns. The requests carry Attempt as r.Attempt, r.Attempt+1, and so on,
-// and each the model that is asked; the reply's Place says which one answered.
+// Ask asks the models of r.Model's chain in order until one answers, each up to Retry.Attempts times (fewer than 1
+// counts as 1), and says how many requests that took, failed ones included, whatever it returns. The requests carry
+// Attempt as r.Attempt, r.Attempt+1, and so on, and each the model that is asked; the reply's Place says which one
+// answered.
 //
-// An error whose class does not move on ends the chain. A reply whose stream broke off is an answer where the chain keeps such.
+// An error whose class does not move on ends the chain. A reply whose stream broke off is an answer where the chain
+// keeps such.
 //
-// The error is the last request's, unless the context is done by then, or would be before the next one: then it wraps the
-// context's error alone, because that failure is not the model's and must not be recorded as such.
+// The error is the last request's, unless the context is done by then, or would be before the next one: then it wraps
+// the context's error alone, because that failure is not the model's and must not be recorded as such.
 func (m *Model) Ask(ctx context.Context, r agent.Request) (reply agent.Reply, requests int, err error) {
 	if err := ctx.Err(); err != nil {
 		return agent.Reply{}, 0, fmt.Errorf("ask model %s: %w", r.Model.ID, err)
@@ -60,7 +63,7 @@ func (m *Model) Ask(ctx context.Context, r agent.Request) (reply agent.Reply, re
 	for place, spec := range whole.Chain() {
 		first := r.Attempt
 		r.Model = spec
-		reply, r.Attempt, err = m.one(ctx, r, began)
+		reply, r.Attempt, err = m.askModel(ctx, r, began)
 		reply.Place = place
 		requests += r.Attempt - first
 		failure := failureOf(err)
@@ -71,10 +74,10 @@ func (m *Model) Ask(ctx context.Context, r agent.Request) (reply agent.Reply, re
 	return reply, requests, err
 }
 
-// one asks one model of a chain, the first of which was asked when it began, and says what the next request's Attempt is.
-func (m *Model) one(ctx context.Context, r agent.Request, began time.Time) (reply agent.Reply, next int, err error) {
+// askModel asks one model of a chain whose first model was asked at began. It also returns the next request's Attempt.
+func (m *Model) askModel(ctx context.Context, r agent.Request, began time.Time) (reply agent.Reply, next int, err error) {
 	for requests := 1; ; requests++ {
-		reply, err = m.within(ctx, r)
+		reply, err = m.generateOnce(ctx, r)
 		r.Attempt++
 		if ended := ctx.Err(); err != nil && ended != nil {
 			return agent.Reply{}, r.Attempt, fmt.Errorf("ask model %s: %w", r.Model.ID, ended)
@@ -82,7 +85,7 @@ func (m *Model) one(ctx context.Context, r agent.Request, began time.Time) (repl
 		if kept, ok := r.Model.Kept(failureOf(err)); ok {
 			return kept, r.Attempt, nil
 		}
-		wait, again := m.again(r.Model.Retry, requests, err, began)
+		wait, again := m.nextRetry(r.Model.Retry, requests, err, began)
 		if !again {
 			return reply, r.Attempt, err
 		}
@@ -92,8 +95,8 @@ func (m *Model) one(ctx context.Context, r agent.Request, began time.Time) (repl
 	}
 }
 
-// within makes one request, which may take as long as its model has. A model that takes longer has failed, and not the caller.
-func (m *Model) within(ctx context.Context, r agent.Request) (agent.Reply, error) {
+// generateOnce makes one request within the model's timeout, after which the model has failed and not the caller.
+func (m *Model) generateOnce(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	if r.Model.Timeout == 0 {
 		return m.next.Generate(ctx, r)
 	}
@@ -110,8 +113,8 @@ func (m *Model) within(ctx context.Context, r agent.Request) (agent.Reply, error
 	return reply, err
 }
 
-// again decides whether to ask once more after so many requests, and how long to wait before.
-func (m *Model) again(retry agent.Retry, requests int, err error, began time.Time) (time.Duration, bool) {
+// nextRetry decides whether to retry after so many requests, and how long to wait before.
+func (m *Model) nextRetry(retry agent.Retry, requests int, err error, began time.Time) (time.Duration, bool) {
 	failure := failureOf(err)
 	if failure == nil || !retry.Repeats(failure) || requests >= retry.Attempts {
 		return 0, false
@@ -130,7 +133,8 @@ func failureOf(err error) *agent.ModelError {
 	return failure
 }
 
-// sleep waits, or fails at once if the context's deadline comes first: there is no point in paying for the time until then.
+// sleep waits, or fails at once if the context's deadline comes first: there is no point in paying for the time until
+// then.
 func (m *Model) sleep(ctx context.Context, d time.Duration) error {
 	if deadline, ok := ctx.Deadline(); ok && !m.clock.Now().Add(d).Before(deadline) {
 		return context.DeadlineExceeded
@@ -138,7 +142,8 @@ func (m *Model) sleep(ctx context.Context, d time.Duration) error {
 	return m.clock.Sleep(ctx, d)
 }
 
-// backoff is the wait after the n-th request, before jitter: Backoff, doubled n-1 times, at most MaxBackoff (0 = no cap).
+// backoff is the wait after the n-th request, before jitter: Backoff, doubled n-1 times, at most MaxBackoff (0 = no
+// cap).
 func backoff(retry agent.Retry, n int) time.Duration {
 	limit := time.Duration(math.MaxInt64 / 2) // leaves room for jitter
 	if retry.MaxBackoff > 0 {
@@ -154,7 +159,8 @@ func backoff(retry agent.Retry, n int) time.Duration {
 	return max(0, min(d, limit))
 }
 
-// retryAfter is what the server asked to wait: a cause may have a method RetryAfter() time.Duration; 0 = it did not say.
+// retryAfter is what the server asked to wait: a cause may have a method RetryAfter() time.Duration; 0 = it did not
+// say.
 func retryAfter(failure *agent.ModelError) time.Duration {
 	var asks interface{ RetryAfter() time.Duration }
 	if !errors.As(failure.Cause, &asks) {

@@ -63,14 +63,14 @@ func (a *assembly) add(c completion, of func(choice) piece) error {
 			continue
 		}
 		p := of(ch)
-		a.think(p)
+		a.addReasoning(p)
 		text := p.Content.text + string(p.Refusal)
 		a.refuse = a.refuse || p.Refusal != ""
 		a.text.WriteString(text)
-		a.say(agent.DeltaText, text)
+		a.addText(agent.DeltaText, text)
 		for _, d := range p.ToolCalls {
 			if a.addCall(d); len(a.calls) > maxCalls {
-				return failed(agent.ModelInvalid, fmt.Sprintf("reply has more than %d tool calls", maxCalls))
+				return modelError(agent.ModelInvalid, fmt.Sprintf("reply has more than %d tool calls", maxCalls))
 			}
 		}
 		if ch.FinishReason != "" {
@@ -80,8 +80,9 @@ func (a *assembly) add(c completion, of func(choice) piece) error {
 	return nil
 }
 
-// think takes reasoning, and the name it came by; thoughts among the parts of a content have none to go back under.
-func (a *assembly) think(p piece) {
+// addReasoning takes reasoning, and the name it came by; thoughts among the parts of a content have none to go back
+// under.
+func (a *assembly) addReasoning(p piece) {
 	thought := p.Content.thought
 	switch {
 	case p.ReasoningContent != "":
@@ -90,17 +91,17 @@ func (a *assembly) think(p piece) {
 		thought, a.field = string(p.Reasoning), fieldReasoning
 	}
 	a.reason.WriteString(thought)
-	a.say(agent.DeltaReasoning, thought)
+	a.addText(agent.DeltaReasoning, thought)
 }
 
-func (a *assembly) say(kind agent.DeltaKind, text string) {
+func (a *assembly) addText(kind agent.DeltaKind, text string) {
 	if text != "" {
 		a.tell(agent.Delta{Kind: kind, Text: text})
 	}
 }
 
 func (a *assembly) addCall(d callPiece) {
-	c := a.call(d)
+	c := a.findCall(d)
 	begins := c == nil
 	if begins {
 		c = &callParts{place: len(a.calls)}
@@ -124,9 +125,9 @@ func (a *assembly) addCall(d callPiece) {
 	}
 }
 
-// call finds the call that a piece goes on with, the newest first; nil = the piece starts one. Some servers give every call
-// index 0 and some give none: another id is another call whatever the index says.
-func (a *assembly) call(d callPiece) *callParts {
+// findCall finds the call that a piece continues, the newest first; nil if the piece starts a call. Some servers give
+// every call index 0 and some give none, so another id is another call whatever the index says.
+func (a *assembly) findCall(d callPiece) *callParts {
 	for _, c := range slices.Backward(a.calls) {
 		switch {
 		case d.Index != nil && c.place != *d.Index:

@@ -61,8 +61,8 @@ func transport(connect time.Duration) *http.Transport {
 	}
 }
 
-// baseURL is the normal form of a base URL. One with a user, a fragment or a query that is more than Azure's api-version is refused: it could
-// carry a credential.
+// baseURL is the normal form of a base URL. One with a user, a fragment or a query that is more than Azure's
+// api-version is refused: it could carry a credential.
 func baseURL(s string) (string, error) {
 	if s == "" {
 		return DefaultBaseURL, nil
@@ -78,17 +78,18 @@ func baseURL(s string) (string, error) {
 	return u.String(), nil
 }
 
-// apiVersion is the query of Azure's older form, which names a deployment in the path and takes its key in a header of its own.
+// apiVersion is the query of Azure's older form, which names a deployment in the path and takes its key in a header of
+// its own.
 const apiVersion = "api-version"
 
 // classicAzure reports whether a base URL has Azure's older form.
 func classicAzure(base string) bool { return strings.Contains(base, "?"+apiVersion+"=") }
 
 // OwnHost reports whether a base URL is OpenAI's own, to which alone the environment's key may go. "" is.
-func OwnHost(base string) bool { return hosted(base, "api.openai.com") }
+func OwnHost(base string) bool { return isHostedAt(base, "api.openai.com") }
 
-// hosted reports whether a base URL leads to one of these hosts, or to one below it.
-func hosted(base string, hosts ...string) bool {
+// isHostedAt reports whether a base URL leads to one of these hosts, or to a subdomain of one.
+func isHostedAt(base string, hosts ...string) bool {
 	if base == "" {
 		base = DefaultBaseURL
 	}
@@ -96,9 +97,10 @@ func hosted(base string, hosts ...string) bool {
 	return err == nil && slices.ContainsFunc(hosts, func(h string) bool { return u.Hostname() == h || strings.HasSuffix(u.Hostname(), "."+h) })
 }
 
-// limitsCompletion reports whether a server wants the limit of a reply's tokens under its newer name, which only OpenAI and Azure know.
+// limitsCompletion reports whether a server wants the limit of a reply's tokens under its newer name, which only OpenAI
+// and Azure know.
 func limitsCompletion(base string) bool {
-	return OwnHost(base) || classicAzure(base) || hosted(base, "azure.com", "azure.us", "azure.cn")
+	return OwnHost(base) || classicAzure(base) || isHostedAt(base, "azure.com", "azure.us", "azure.cn")
 }
 
 // followSameHost follows redirects that repeat the request at the same origin; what any other leads to is not seen.

@@ -19,7 +19,7 @@ const noResponse = `{"type":"error","name":"no_tool_response","message":"There i
 func conversation(model, system string, messages []run.Message) ([]chatMessage, error) {
 	results, err := policy.ResultsByCall(messages)
 	if err != nil {
-		return nil, failed(agent.ModelInvalid, err.Error())
+		return nil, modelError(agent.ModelInvalid, err.Error())
 	}
 	g := grouping{model: model, out: []chatMessage{}, results: results}
 	if system != "" {
@@ -27,7 +27,7 @@ func conversation(model, system string, messages []run.Message) ([]chatMessage, 
 	}
 	for i, m := range messages {
 		if err := g.add(m); err != nil {
-			return nil, failed(agent.ModelInvalid, fmt.Sprintf("message %d %s", i, err))
+			return nil, modelError(agent.ModelInvalid, fmt.Sprintf("message %d %s", i, err))
 		}
 	}
 	g.endTurn()
@@ -51,7 +51,7 @@ func (g *grouping) add(m run.Message) error {
 	switch b := m.Block.(type) {
 	case run.Text:
 		if m.Role == run.RoleAssistant {
-			g.say(b.Text)
+			g.addText(b.Text)
 			return nil
 		}
 		g.endTurn()
@@ -66,9 +66,9 @@ func (g *grouping) add(m run.Message) error {
 		g.endTurn()
 		g.user, g.begins = append(g.user, b), chatMessage{}
 	case run.Reasoning:
-		g.reason(b)
+		g.addReasoning(b)
 	case run.ToolUse:
-		g.call(b)
+		g.addCall(b)
 	case run.ToolResult:
 		if b.Blob != "" && b.Content == "" {
 			return errors.New("is a tool_result that was not resolved")
@@ -81,8 +81,9 @@ func (g *grouping) add(m run.Message) error {
 	return nil
 }
 
-// reason takes reasoning: of a turn that goes on behind it, of the turn that begins with it, or of the call before it.
-func (g *grouping) reason(b run.Reasoning) {
+// addReasoning takes reasoning: of a turn that goes on behind it, of the turn that begins with it, or of the call
+// before it.
+func (g *grouping) addReasoning(b run.Reasoning) {
 	calls := g.turn != nil && len(g.turn.ToolCalls) > 0
 	g.thought = g.turn != nil && !calls
 	if b.Provider != provider || b.Model != g.model {
@@ -111,29 +112,29 @@ func (m *chatMessage) calls() []chatCall {
 	return m.ToolCalls
 }
 
-// begin starts a turn, with the reasoning that stood before it.
-func (g *grouping) begin(content any) {
+// beginTurn starts a turn with the reasoning that came before it.
+func (g *grouping) beginTurn(content any) {
 	g.turn = &chatMessage{Role: "assistant", Content: content, ReasoningContent: g.begins.ReasoningContent, Reasoning: g.begins.Reasoning}
 	g.begins = chatMessage{}
 }
 
-// say starts a turn, for text comes before calls, or goes on with one that had reasoning within its text.
-func (g *grouping) say(text string) {
+// addText starts a turn, because text precedes calls, or continues one that has reasoning within its text.
+func (g *grouping) addText(text string) {
 	if g.thought {
-		said, _ := g.turn.Content.(string) // think of a turn without calls: its content is a text
+		said, _ := g.turn.Content.(string) // addReasoning of a turn without calls: its content is a text
 		g.turn.Content, g.thought = said+text, false
 		return
 	}
 	g.endUser()
 	g.endTurn()
-	g.begin(text)
+	g.beginTurn(text)
 }
 
-func (g *grouping) call(b run.ToolUse) {
+func (g *grouping) addCall(b run.ToolUse) {
 	g.thought = false
 	g.endUser()
 	if g.turn == nil {
-		g.begin(nil)
+		g.beginTurn(nil)
 	}
 	arguments := string(b.Input)
 	if arguments == "" {
@@ -158,7 +159,8 @@ func (g *grouping) endTurn() {
 	g.turn = nil
 }
 
-// endUser writes texts alone as one string with blank lines between, which servers with a text-only template take as well.
+// endUser writes texts alone as one string with blank lines between, which servers with a text-only template take as
+// well.
 func (g *grouping) endUser() {
 	if len(g.user) == 0 {
 		return
@@ -181,8 +183,9 @@ func (g *grouping) endUser() {
 	g.out, g.user = append(g.out, message), nil
 }
 
-// mediaPart is a picture, or a file where it is something else. OpenAI takes 50 MB of files and pictures in a request, base64
-// included, which agent.MaxRequestMedia stays below; other servers say themselves what is too large, as an invalid request.
+// mediaPart is a picture, or a file where it is something else. OpenAI takes 50 MB of files and pictures in a request,
+// base64 included, which agent.MaxRequestMedia stays below; other servers say themselves what is too large, as an
+// invalid request.
 func mediaPart(b run.Media) chatPart {
 	data := "data:" + b.MediaType + ";base64," + b.Data
 	if strings.HasPrefix(b.MediaType, "image/") {

@@ -52,7 +52,7 @@ func (m *Model) embed(ctx context.Context, model string, texts []string) ([][]fl
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		_, err := refused(ctx, agent.Request{}, resp)
+		_, err := parseRefusal(ctx, agent.Request{}, resp)
 		return nil, err
 	}
 	var got struct {
@@ -65,14 +65,14 @@ func (m *Model) embed(ctx context.Context, model string, texts []string) ([][]fl
 		if ctx.Err() != nil {
 			return nil, ioFailure(ctx, err)
 		}
-		return nil, failed(agent.ModelInvalid, "the answer is not the JSON of vectors")
+		return nil, modelError(agent.ModelInvalid, "the answer is not the JSON of vectors")
 	}
 	vectors := make([][]float32, len(texts))
 	for i, d := range got.Data {
 		at := d.Index
 		if at < 0 || at >= len(texts) || vectors[at] != nil || d.Embedding == nil {
 			problem := fmt.Sprintf("the answer's vector %d has no place of its own among %d", i, len(texts))
-			return nil, failed(agent.ModelInvalid, problem)
+			return nil, modelError(agent.ModelInvalid, problem)
 		}
 		vectors[at] = d.Embedding
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 )
 
-// failed makes a model error; Generate adds the model. Messages are this package's own words.
-func failed(class agent.ModelErrorClass, message string) *agent.ModelError {
+// modelError makes a model error; Generate adds the model. Messages have the words of this package only.
+func modelError(class agent.ModelErrorClass, message string) *agent.ModelError {
 	return &agent.ModelError{Class: class, Message: message}
 }
 
@@ -21,29 +21,29 @@ func failed(class agent.ModelErrorClass, message string) *agent.ModelError {
 // address or what the server sent.
 func ioFailure(ctx context.Context, err error) error {
 	if ended := ctx.Err(); errors.Is(ended, context.DeadlineExceeded) {
-		return failed(agent.ModelTimeout, "deadline passed")
+		return modelError(agent.ModelTimeout, "deadline passed")
 	} else if ended != nil {
 		return fmt.Errorf("ask model: %w", ended)
 	}
 	var network net.Error
 	var dns *net.DNSError
 	switch {
-	case tooLarge(err):
-		return failed(agent.ModelInvalid, fmt.Sprintf("reply is larger than %d MiB", MaxResponse>>20))
+	case isTooLarge(err):
+		return modelError(agent.ModelInvalid, fmt.Sprintf("reply is larger than %d MiB", MaxResponse>>20))
 	case errors.As(err, &network) && network.Timeout():
-		return failed(agent.ModelTimeout, "network timed out")
+		return modelError(agent.ModelTimeout, "network timed out")
 	case errors.As(err, &dns):
-		return failed(agent.ModelConnection, "host name not found")
+		return modelError(agent.ModelConnection, "host name not found")
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return failed(agent.ModelConnection, "connection refused")
+		return modelError(agent.ModelConnection, "connection refused")
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return failed(agent.ModelConnection, "connection lost")
+		return modelError(agent.ModelConnection, "connection lost")
 	default:
-		return failed(agent.ModelConnection, "connection failed")
+		return modelError(agent.ModelConnection, "connection failed")
 	}
 }
 
-func tooLarge(err error) bool {
+func isTooLarge(err error) bool {
 	var e *http.MaxBytesError
 	return errors.As(err, &e)
 }

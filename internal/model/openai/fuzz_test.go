@@ -12,7 +12,7 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if _, p, err := parse(data); err == nil && p == nil && len(data) == 0 {
+		if _, p, err := parseCompletion(data); err == nil && p == nil && len(data) == 0 {
 			t.Fatal("nothing was taken for a reply")
 		}
 	})

@@ -1,14 +1,14 @@
-// Package openai asks any server that speaks the OpenAI chat completions protocol: Ollama, vLLM, llama.cpp, OpenAI itself. It is a
-// thin client: no retries (package modelretry), no fallbacks, no state beside a connection pool.
+// Package openai asks any server that speaks the OpenAI chat completions protocol: Ollama, vLLM, llama.cpp, OpenAI
+// itself. It is a thin client: no retries (package modelretry), no fallbacks, no state beside a connection pool.
 //
 // What it guarantees. Every tool_use it sends meets exactly one result. A reply cut short is an error, never a shorter
-// reply; what was received is the error's Partial, and whether that is a reply is for others to say. Reasoning that a server tells is kept
-// in front of what it says, and goes back to that model under the name it came by, as what a server wants back with a call does. No error text
-// holds the key, anything of the request, or anything a server wrote but names: of the error and of the parameter that it is about. The key goes
-// to the configured host and to no other.
+// reply; what was received is the error's Partial, and whether that is a reply is for others to say. Reasoning that a
+// server tells is kept in front of what it says, and goes back to that model under the name it came by, as what a
+// server wants back with a call does. No error text holds the key, anything of the request, or anything a server wrote
+// but names: of the error and of the parameter that it is about. The key goes to the configured host and to no other.
 //
-// Where the request's Model.Repair is on, an error of the server's that quotes the call it could not read (Ollama, llama.cpp) is that call,
-// if what is quoted can only be one call of one tool on offer.
+// Where the request's Model.Repair is on, an error of the server's that quotes the call it could not read (Ollama,
+// llama.cpp) is that call, if what is quoted can only be one call of one tool on offer.
 package openai
 
 import (
@@ -40,12 +40,12 @@ type Model struct {
 	onDelta agent.OnDelta
 }
 
-// Generate makes one request. Errors are *agent.ModelError, a context's deadline included (ModelTimeout); a context that was
-// cancelled is returned as its error. A cause may have a method RetryAfter() time.Duration. A request whose Model.BaseURL
-// is another than the configured one is ModelInvalid.
+// Generate makes one request. Errors are *agent.ModelError, a context's deadline included (ModelTimeout); a context
+// that was cancelled is returned as its error. A cause may have a method RetryAfter() time.Duration. A request whose
+// Model.BaseURL is another than the configured one is ModelInvalid.
 //
-// A call's Input is what the model wrote, byte for byte, JSON or not; nothing at all counts as {}. Whoever encodes a reply
-// must check that first.
+// A call's Input is what the model wrote, byte for byte, JSON or not; nothing at all counts as {}. Whoever encodes a
+// reply must check that first.
 func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	reply, err := m.ask(ctx, r)
 	var failure *agent.ModelError
@@ -78,9 +78,9 @@ func (m *Model) ask(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	if err != nil {
 		return agent.Reply{}, ioFailure(ctx, err)
 	}
-	defer finish(resp.Body, giveUp)
+	defer drainBody(resp.Body, giveUp)
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return refused(ctx, r, resp)
+		return parseRefusal(ctx, r, resp)
 	}
 	return m.read(ctx, r, resp)
 }
@@ -88,8 +88,8 @@ func (m *Model) ask(ctx context.Context, r agent.Request) (agent.Reply, error) {
 // drainFor is how long a server may take to end a response whose reply is there.
 const drainFor = 100 * time.Millisecond
 
-// finish reads what is left of a response, so that its connection serves the next request. A server that does not end it is not waited for.
-func finish(body io.ReadCloser, giveUp func()) {
+// drainBody reads the rest of a response so that its connection can be reused, but not one that never ends.
+func drainBody(body io.ReadCloser, giveUp func()) {
 	late, stop := context.WithTimeout(context.Background(), drainFor)
 	defer stop()
 	defer context.AfterFunc(late, giveUp)()
@@ -99,10 +99,10 @@ func finish(body io.ReadCloser, giveUp func()) {
 
 func (m *Model) request(ctx context.Context, r agent.Request) (*http.Request, error) {
 	if base, err := baseURL(r.Model.BaseURL); r.Model.BaseURL != "" && (err != nil || base != m.base) {
-		return nil, failed(agent.ModelInvalid, "request is for another server")
+		return nil, modelError(agent.ModelInvalid, "request is for another server")
 	}
 	r.Model.BaseURL = m.base
-	body, err := encode(r)
+	body, err := encodeRequest(r)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (m *Model) post(ctx context.Context, below string, body []byte) (*http.Requ
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, path, bytes.NewReader(body))
 	if err != nil {
-		return nil, failed(agent.ModelInvalid, "request cannot be made")
+		return nil, modelError(agent.ModelInvalid, "request cannot be made")
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "text/event-stream, application/json")
@@ -151,7 +151,7 @@ func (m *Model) read(ctx context.Context, r agent.Request, resp *http.Response) 
 	case "application/json":
 		err = a.readDocument(ctx, body)
 	default:
-		err = failed(agent.ModelInvalid, "reply is neither JSON nor an event stream")
+		err = modelError(agent.ModelInvalid, "reply is neither JSON nor an event stream")
 	}
 	if err != nil {
 		return agent.Reply{}, err

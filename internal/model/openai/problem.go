@@ -13,7 +13,8 @@ import (
 // problem is what a server says went wrong. Its words are looked at and never passed on.
 type problem struct{ message, kind, code, param string }
 
-// problemIn finds the problem in a body: under error, as an object or a string, or at the top. What cannot be read is no problem.
+// problemIn finds the problem in a body: under error, as an object or a string, or at the top. What cannot be read is
+// no problem.
 func problemIn(body []byte) problem {
 	var top struct {
 		Error json.RawMessage `json:"error"`
@@ -24,13 +25,13 @@ func problemIn(body []byte) problem {
 	}
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(raw, &fields) != nil {
-		return problem{message: word(raw)}
+		return problem{message: scalarText(raw)}
 	}
-	return problem{message: word(fields["message"]), kind: word(fields["type"]), code: word(fields["code"]), param: word(fields["param"])}
+	return problem{message: scalarText(fields["message"]), kind: scalarText(fields["type"]), code: scalarText(fields["code"]), param: scalarText(fields["param"])}
 }
 
-// word is a string's content, a number's digits, else nothing.
-func word(raw json.RawMessage) string {
+// scalarText returns the content of a string or the digits of a number, else "".
+func scalarText(raw json.RawMessage) string {
 	var s string
 	var n json.Number
 	if json.Unmarshal(raw, &s) == nil {
@@ -73,8 +74,8 @@ var overflowPhrases = []string{
 	"prompt is too long", "input is too long", "too many tokens", "input length exceeds",
 }
 
-// known is the first of a problem's code and type that is in the list, "" if neither is.
-func (p problem) known() string {
+// knownCode returns the first of a problem's code and type that is in the list, or "" if neither is.
+func (p problem) knownCode() string {
 	for _, c := range []string{p.code, p.kind} {
 		if _, ok := knownCodes[c]; ok {
 			return c
@@ -91,8 +92,8 @@ var (
 
 const maxName = 64
 
-// shown names what went wrong: the error's code or its type, and the parameter that it is about. "" = the server named nothing.
-func (p problem) shown() string {
+// description names the error's code or type and its parameter; "" if the server named nothing.
+func (p problem) description() string {
 	code, param := "", ""
 	for _, word := range []string{p.code, p.kind} {
 		_, known := knownCodes[word]
@@ -108,7 +109,7 @@ func (p problem) shown() string {
 
 // class decides by decisive code, status, known code and phrase, in this order; a status of 0 is none.
 func (p problem) class(status int) agent.ModelErrorClass {
-	code := p.known()
+	code := p.knownCode()
 	class := agent.ModelServer
 	switch {
 	case slices.Contains(decisiveCodes, code):
@@ -118,13 +119,13 @@ func (p problem) class(status int) agent.ModelErrorClass {
 	case code != "":
 		class = knownCodes[code]
 	}
-	if (class == agent.ModelInvalid || status == 0) && p.overflows() {
+	if (class == agent.ModelInvalid || status == 0) && p.isOverflow() {
 		return agent.ModelContextOverflow
 	}
 	return class
 }
 
-func (p problem) overflows() bool {
+func (p problem) isOverflow() bool {
 	message := strings.ToLower(p.message)
 	return slices.ContainsFunc(overflowPhrases, func(phrase string) bool { return strings.Contains(message, phrase) })
 }

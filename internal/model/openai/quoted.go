@@ -13,8 +13,8 @@ import (
 // stopRepaired is the StopReason of a reply that a server reported as an error of its own.
 const stopRepaired = "repaired"
 
-// rescue ends a reply with the call that a problem quotes, if it does.
-func (a *assembly) rescue(p problem) bool {
+// recoverQuotedCall ends a reply with the call that a problem quotes, if it quotes one.
+func (a *assembly) recoverQuotedCall(p problem) bool {
 	if a.finish != "" {
 		return false
 	}
@@ -28,11 +28,12 @@ func (a *assembly) rescue(p problem) bool {
 	return true
 }
 
-// quotedCall is the call that a server's message quotes because the server could not read it, made readable. It has no id. ok is false
-// where the request's model is not repaired, where what is quoted is not one call of a tool on offer, and where nothing is quoted.
+// quotedCall is the call that a server's message quotes because the server could not read it, made readable. It has no
+// id. ok is false where the request's model is not repaired, where what is quoted is not one call of a tool on offer,
+// and where nothing is quoted.
 //
-// Ollama writes: error parsing tool call: raw='TEXT', err=REASON. TEXT is the arguments, and whose they are is known where one tool is on
-// offer. llama.cpp writes: Failed to parse input at pos N: TEXT, where TEXT may stand in tags.
+// Ollama writes: error parsing tool call: raw='TEXT', err=REASON. TEXT is the arguments, and whose they are is known
+// where one tool is on offer. llama.cpp writes: Failed to parse input at pos N: TEXT, where TEXT may stand in tags.
 func quotedCall(r agent.Request, message string) (agent.ReplyCall, bool) {
 	if r.Model.Repair != agent.RepairOn {
 		return agent.ReplyCall{}, false
@@ -45,13 +46,13 @@ func quotedCall(r agent.Request, message string) (agent.ReplyCall, bool) {
 		return callIn(r.Tools, raw[:end], len(r.Tools) == 1)
 	}
 	if _, raw, ok := strings.Cut(message, "Failed to parse input at pos "); ok {
-		return callIn(r.Tools, untagged(raw), false)
+		return callIn(r.Tools, stripTags(raw), false)
 	}
 	return agent.ReplyCall{}, false
 }
 
-// untagged is a text from its first brace on, without a closing tag behind it.
-func untagged(text string) string {
+// stripTags returns a text from its first brace on, without a closing tag at its end.
+func stripTags(text string) string {
 	start := strings.IndexByte(text, '{')
 	if start < 0 {
 		return ""
@@ -71,8 +72,8 @@ type written struct {
 	Function   *written
 }
 
-// callIn reads a call: an object with the name of a tool on offer and its arguments. With bare it may also be the arguments alone, of the
-// only tool there is.
+// callIn reads a call: an object with the name of a tool on offer and its arguments. With bare it may also be the
+// arguments alone, of the only tool there is.
 func callIn(tools []agent.ToolSpec, text string, bare bool) (agent.ReplyCall, bool) {
 	object, ok := jsonx.RepairJSON([]byte(text))
 	if !ok || object[0] != '{' {

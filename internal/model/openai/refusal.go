@@ -28,9 +28,9 @@ func (r *refusal) Error() string {
 // RetryAfter is what the server asked to wait before the next request; 0 = it did not say.
 func (r *refusal) RetryAfter() time.Duration { return r.after }
 
-// refused reads a response that is not a success: why, or the call that the server could not read. A body that cannot be read leaves the
-// status to decide.
-func refused(ctx context.Context, r agent.Request, resp *http.Response) (agent.Reply, error) {
+// parseRefusal parses an unsuccessful response: the reason, or the call that the server could not read. If the body
+// cannot be read, the status decides.
+func parseRefusal(ctx context.Context, r agent.Request, resp *http.Response) (agent.Reply, error) {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
 	if err != nil && ctx.Err() != nil {
 		return agent.Reply{}, ioFailure(ctx, err)
@@ -41,7 +41,7 @@ func refused(ctx context.Context, r agent.Request, resp *http.Response) (agent.R
 			return agent.Reply{Model: r.Model.ID, Calls: []agent.ReplyCall{c}, StopReason: stopRepaired}, nil
 		}
 	}
-	cause := &refusal{status: resp.StatusCode, code: p.shown(), after: retryAfter(resp.Header)}
+	cause := &refusal{status: resp.StatusCode, code: p.description(), after: retryAfter(resp.Header)}
 	lasting := resp.StatusCode == http.StatusNotFound
 	return agent.Reply{}, &agent.ModelError{Class: p.class(resp.StatusCode), Message: cause.Error(), Cause: cause, Lasting: lasting}
 }
@@ -53,13 +53,14 @@ func streamFailure(p problem) error {
 		status = 0
 	}
 	message := "server reported an error in its reply"
-	if code := p.shown(); code != "" {
+	if code := p.description(); code != "" {
 		message += ", " + code
 	}
-	return failed(p.class(status), message)
+	return modelError(p.class(status), message)
 }
 
-// retryAfter reads Retry-After-Ms, else Retry-After: seconds, or a date taken relative to the response's own Date, so that no clock is needed.
+// retryAfter reads Retry-After-Ms, else Retry-After: seconds, or a date taken relative to the response's own Date, so
+// that no clock is needed.
 func retryAfter(h http.Header) time.Duration {
 	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms >= 0 && ms < 1e12 {
 		return time.Duration(ms * float64(time.Millisecond))

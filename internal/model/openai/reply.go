@@ -110,18 +110,18 @@ func (u usage) tokens() run.Usage {
 	return run.Usage{Input: max(0, u.Prompt) - cached, Output: max(0, u.Completion), CacheRead: cached}
 }
 
-// readStream puts a streamed reply together. A stream is complete with a finish_reason or [DONE]; after a finish_reason only usage
-// can follow, so that a connection lost then loses no reply.
+// readStream puts a streamed reply together. A stream is complete with a finish_reason or [DONE]; after a finish_reason
+// only usage can follow, so that a connection lost then loses no reply.
 func (a *assembly) readStream(ctx context.Context, body *bufio.Reader) error {
 	events := eventReader{r: body}
 	for {
 		ev, err := events.next()
 		switch {
-		case err != nil && a.finish != "" && !tooLarge(err):
+		case err != nil && a.finish != "" && !isTooLarge(err):
 			return nil
 		case errors.Is(err, io.EOF):
-			return a.interrupted(failed(agent.ModelConnection, "stream ended before the reply did"))
-		case tooLarge(err):
+			return a.interrupted(modelError(agent.ModelConnection, "stream ended before the reply did"))
+		case isTooLarge(err):
 			return ioFailure(ctx, err)
 		case err != nil:
 			return a.interrupted(ioFailure(ctx, err))
@@ -136,11 +136,11 @@ func (a *assembly) readStream(ctx context.Context, body *bufio.Reader) error {
 
 // addEvent takes one event of a stream. An error in it is the reply's end.
 func (a *assembly) addEvent(ev event) (ended bool, err error) {
-	c, problem, err := parse(ev.data)
+	c, problem, err := parseCompletion(ev.data)
 	switch {
 	case ev.name == "error" || problem != nil:
 		p := problemIn(ev.data)
-		if a.rescue(p) {
+		if a.recoverQuotedCall(p) {
 			return true, nil
 		}
 		return false, a.interrupted(streamFailure(p))
@@ -156,16 +156,16 @@ func (a *assembly) readDocument(ctx context.Context, body io.Reader) error {
 	if err != nil {
 		return ioFailure(ctx, err)
 	}
-	c, problem, err := parse(data)
+	c, problem, err := parseCompletion(data)
 	switch {
 	case err != nil:
 		return err
-	case problem != nil && a.rescue(*problem):
+	case problem != nil && a.recoverQuotedCall(*problem):
 		return nil
 	case problem != nil:
 		return streamFailure(*problem)
 	case len(c.Choices) == 0:
-		return failed(agent.ModelInvalid, "reply has no choice")
+		return modelError(agent.ModelInvalid, "reply has no choice")
 	}
 	for _, ch := range c.Choices {
 		for i := range ch.Message.ToolCalls {
@@ -175,11 +175,11 @@ func (a *assembly) readDocument(ctx context.Context, body io.Reader) error {
 	return a.add(c, func(ch choice) piece { return ch.Message })
 }
 
-// parse reads a completion, or the problem that stands in its place.
-func parse(data []byte) (completion, *problem, error) {
+// parseCompletion parses a completion, or the problem that the server sent instead.
+func parseCompletion(data []byte) (completion, *problem, error) {
 	var c completion
 	if json.Unmarshal(data, &c) != nil {
-		return c, nil, failed(agent.ModelInvalid, "reply is not the JSON of a completion")
+		return c, nil, modelError(agent.ModelInvalid, "reply is not the JSON of a completion")
 	}
 	if c.Object == "error" || (len(c.Error) > 0 && string(c.Error) != "null") {
 		p := problemIn(data)

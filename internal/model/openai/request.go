@@ -8,8 +8,8 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 )
 
-// chatRequest is the body of POST /chat/completions. The length goes out under the name that the server knows: OpenAI's current models
-// refuse max_tokens, and other servers know nothing else.
+// chatRequest is the body of POST /chat/completions. The length goes out under the name that the server knows: OpenAI's
+// current models refuse max_tokens, and other servers know nothing else.
 type chatRequest struct {
 	Model         string        `json:"model"`
 	Messages      []chatMessage `json:"messages"`
@@ -102,8 +102,8 @@ func format(f agent.OutputFormat) *chatFormat {
 	return &chatFormat{"json_schema", &chatSchema{cmp.Or(f.Name, outputName), f.Schema}}
 }
 
-// encode writes a request's body, as the server at its model's base URL wants it.
-func encode(r agent.Request) ([]byte, error) {
+// encodeRequest encodes the body of a request for the server at its model's base URL.
+func encodeRequest(r agent.Request) ([]byte, error) {
 	r = r.WithNotices()
 	messages, err := conversation(r.Model.ID, r.System, r.Messages)
 	if err != nil {
@@ -126,7 +126,8 @@ func encode(r agent.Request) ([]byte, error) {
 	return withOptions(body, r.Model.Options)
 }
 
-// withOptions writes a body with the definition's options in it: each stands for the field of its name, and null takes that out.
+// withOptions writes a body with the definition's options in it: each stands for the field of its name, and null takes
+// that out.
 func withOptions(body chatRequest, options json.RawMessage) ([]byte, error) {
 	data, err := marshal(body)
 	if err != nil || len(options) == 0 {
@@ -134,7 +135,7 @@ func withOptions(body chatRequest, options json.RawMessage) ([]byte, error) {
 	}
 	var fields, own map[string]json.RawMessage
 	if json.Unmarshal(data, &fields) != nil || json.Unmarshal(options, &own) != nil {
-		return nil, failed(agent.ModelInvalid, "options are not an object")
+		return nil, modelError(agent.ModelInvalid, "options are not an object")
 	}
 	for key, value := range own {
 		fields[key] = value
@@ -150,7 +151,7 @@ func marshal(v any) ([]byte, error) {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if enc.Encode(v) != nil {
-		return nil, failed(agent.ModelInvalid, "request cannot be written as JSON")
+		return nil, modelError(agent.ModelInvalid, "request cannot be written as JSON")
 	}
 	return b.Bytes(), nil
 }

@@ -42,7 +42,7 @@ func TestOutputFormat(t *testing.T) {
 		`"response_format":{"type":"json_object"},"stream":true`:                                                                  {JSON: true},
 		`"messages":[],"stream":true`: {Schema: schema},
 	} {
-		got, err := encode(agent.Request{Output: f})
+		got, err := encodeRequest(agent.Request{Output: f})
 		require.NoError(t, err)
 		require.Contains(t, string(got), want)
 	}
@@ -51,7 +51,7 @@ func TestOutputFormat(t *testing.T) {
 // The object form is refused unless the conversation speaks of JSON, and a used up quota is told to the model twice.
 func TestNotices(t *testing.T) {
 	r := agent.Request{System: "Be brief.", Messages: []run.Message{ask("Hi")}, Output: agent.OutputFormat{JSON: true}, Exhausted: true}
-	body, err := encode(r)
+	body, err := encodeRequest(r)
 	require.NoError(t, err)
 	var got struct {
 		Messages []struct{ Role, Content string }

@@ -11,8 +11,8 @@ type event struct {
 	data []byte
 }
 
-// eventReader reads a text/event-stream (WHATWG HTML, section 9.2): lines end in CR, LF or CRLF, lines that start with a colon are
-// comments, a blank line ends an event. Events without data are skipped.
+// eventReader reads a text/event-stream (WHATWG HTML, section 9.2): lines end in CR, LF or CRLF, lines that start with
+// a colon are comments, a blank line ends an event. Events without data are skipped.
 type eventReader struct {
 	r       *bufio.Reader
 	line    []byte
@@ -20,8 +20,8 @@ type eventReader struct {
 	started bool
 }
 
-// next is the next event. It returns the reader's error, io.EOF included, once there is none. An event whose lines are all there
-// counts even if the blank line after it is missing; a line that was cut does not.
+// next is the next event. It returns the reader's error, io.EOF included, once there is none. An event whose lines are
+// all there counts even if the blank line after it is missing; a line that was cut does not.
 func (e *eventReader) next() (event, error) {
 	var ev event
 	seen := false
@@ -59,7 +59,8 @@ func (ev *event) add(line []byte, more bool) bool {
 	return false
 }
 
-// readLine is the next line without its end. It is valid until the next call. A line without an end is the reader's error.
+// readLine is the next line without its end. It is valid until the next call. A line without an end is the reader's
+// error.
 func (e *eventReader) readLine() ([]byte, error) {
 	e.line = e.line[:0]
 	for {

@@ -29,8 +29,8 @@ func (e *WantError) Error() string {
 
 // Model answers requests from a script. It is safe for concurrent use.
 type Model struct {
-	// OnDelta, if not nil, is told of a reply before Generate returns it: reasoning, text in the line's chunks, else whole, and calls. Set
-	// it before the first request.
+	// OnDelta, if not nil, is told of a reply before Generate returns it: reasoning, text in the line's chunks, else
+	// whole, and calls. Set it before the first request.
 	OnDelta agent.OnDelta
 
 	script   *Script
@@ -53,35 +53,36 @@ type (
 	}
 )
 
-// New makes a model of a script. It keeps no position but behind replies that were given up: two models of one script give the same replies.
+// New makes a model of a script. It keeps no position but behind replies that were given up: two models of one script
+// give the same replies.
 func New(s *Script) *Model {
 	return &Model{script: s, used: map[int]bool{}, last: map[string]asked{}, before: map[reply]int{}}
 }
 
-// Generate answers with the line of the request's inference and attempt. A context that is done is returned as its error. Any
-// other error is an *agent.ModelError: of the line's own class, or ModelInvalid, wrapping a *WantError that Failures
-// lists as well. Usage on an error line is not reported: a failed call has none. What a line has said before its error, or before it was
-// cut, is the error's Partial.
+// Generate answers with the line of the request's inference and attempt. A context that is done is returned as its
+// error. Any other error is an *agent.ModelError: of the line's own class, or ModelInvalid, wrapping a *WantError that
+// Failures lists as well. Usage on an error line is not reported: a failed call has none. What a line has said before
+// its error, or before it was cut, is the error's Partial.
 func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	if err := ctx.Err(); err != nil {
 		return agent.Reply{}, err
 	}
 	r.Attempt = m.Attempt(r)
-	l, ok := m.script.at(r)
+	l, ok := m.script.lineFor(r)
 	if !ok {
 		got := fmt.Sprintf("a request for inference %d", r.Inference)
 		if r.Lifecycle == run.LifecycleNotes {
 			got = fmt.Sprintf("a request for notes before inference %d", r.Inference)
 		}
-		return agent.Reply{}, m.refuse(r, m.script.end, []match.Mismatch{{Path: "model.jsonl", Got: got, Want: "no more requests"}})
+		return agent.Reply{}, m.recordFailures(r, m.script.end, []match.Mismatch{{Path: "model.jsonl", Got: got, Want: "no more requests"}})
 	}
 	if found := l.check(r); len(found) > 0 {
-		return agent.Reply{}, m.refuse(r, l.number, found)
+		return agent.Reply{}, m.recordFailures(r, l.number, found)
 	}
-	m.use(l.number)
-	m.note(r)
+	m.markUsed(l.number)
+	m.countRequest(r)
 	m.stream(r, l)
-	if class := l.fails(); class != "" {
+	if class := l.failureClass(); class != "" {
 		message := fmt.Sprintf("scripted error, %s:%d", m.script.file, l.number)
 		return agent.Reply{}, &agent.ModelError{Class: class, Model: name(r), Message: message, Partial: policy.Interrupted(l.reply(r))}
 	}
@@ -98,7 +99,7 @@ func (m *Model) Attempt(r agent.Request) int {
 	return r.Attempt + m.before[reply{r.Run, r.Inference}]
 }
 
-func (m *Model) note(r agent.Request) {
+func (m *Model) countRequest(r agent.Request) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if r.Lifecycle != run.LifecycleNotes {
@@ -106,8 +107,8 @@ func (m *Model) note(r agent.Request) {
 	}
 }
 
-// GiveUp says that whoever asked for a run's newest reply waits, since the model was busy. The next request for it is answered from the line
-// behind those that were used: else it would be busy for ever.
+// GiveUp says that whoever asked for a run's newest reply waits, since the model was busy. The next request for it is
+// answered from the line behind those that were used: else it would be busy for ever.
 func (m *Model) GiveUp(run string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -116,8 +117,8 @@ func (m *Model) GiveUp(run string) {
 	}
 }
 
-// fails is how the line's request fails, "" = it does not. A connection is what breaks off.
-func (l line) fails() agent.ModelErrorClass {
+// failureClass returns how the line's request fails, or "" if it does not. A connection error breaks the reply off.
+func (l line) failureClass() agent.ModelErrorClass {
 	if l.cut {
 		return agent.ModelConnection
 	}
@@ -137,9 +138,9 @@ func (l line) check(r agent.Request) []match.Mismatch {
 	return append(found, different...)
 }
 
-// refuse records the failures and makes the first of them the call's error.
-func (m *Model) refuse(r agent.Request, number int, found []match.Mismatch) error {
-	m.use(number)
+// recordFailures records the failures and returns the first one as the call's error.
+func (m *Model) recordFailures(r agent.Request, number int, found []match.Mismatch) error {
+	m.markUsed(number)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var first *WantError
@@ -156,7 +157,7 @@ func (m *Model) refuse(r agent.Request, number int, found []match.Mismatch) erro
 	return &agent.ModelError{Class: agent.ModelInvalid, Model: name(r), Message: message, Cause: first}
 }
 
-func (m *Model) use(number int) {
+func (m *Model) markUsed(number int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.used[number] = true
@@ -167,21 +168,21 @@ func (m *Model) stream(r agent.Request, l line) {
 		return
 	}
 	for _, b := range l.reasoning {
-		m.tell(r, agent.Delta{Kind: agent.DeltaReasoning, Text: b.Text})
+		m.sendDelta(r, agent.Delta{Kind: agent.DeltaReasoning, Text: b.Text})
 	}
 	pieces := l.chunks
 	if pieces == nil {
 		pieces = []string{l.text}
 	}
 	for _, piece := range pieces {
-		m.tell(r, agent.Delta{Kind: agent.DeltaText, Text: piece})
+		m.sendDelta(r, agent.Delta{Kind: agent.DeltaText, Text: piece})
 	}
 	for i, c := range l.calls {
-		m.tell(r, agent.Delta{Kind: agent.DeltaCall, Text: string(c.Input), Place: i, Call: c.ID, Name: c.Name})
+		m.sendDelta(r, agent.Delta{Kind: agent.DeltaCall, Text: string(c.Input), Place: i, Call: c.ID, Name: c.Name})
 	}
 }
 
-func (m *Model) tell(r agent.Request, d agent.Delta) {
+func (m *Model) sendDelta(r agent.Request, d agent.Delta) {
 	if d.Text != "" {
 		m.OnDelta(r, d)
 	}
@@ -208,8 +209,8 @@ func name(r agent.Request) string {
 	return r.Model.ID
 }
 
-// Failures lists what went wrong so far, each thing once, in order of first appearance. Empty means that all requests were as
-// wanted.
+// Failures lists what went wrong so far, each thing once, in order of first appearance. Empty means that all requests
+// were as wanted.
 func (m *Model) Failures() []*WantError {
 	m.mu.Lock()
 	defer m.mu.Unlock()

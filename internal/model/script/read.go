@@ -24,8 +24,8 @@ type keyError struct {
 func (e *keyError) Error() string { return e.path + ": " + e.err.Error() }
 func (e *keyError) Unwrap() error { return e.err }
 
-// under puts a key in front of an error.
-func under(key string, err error) error {
+// withKey prefixes an error with a key.
+func withKey(key string, err error) error {
 	var inner *keyError
 	if errors.As(err, &inner) {
 		return &keyError{path: key + "." + inner.path, err: inner.err}
@@ -50,7 +50,7 @@ func eachMember(raw []byte, f func(key string, value json.RawMessage) error) err
 		}
 		name := key.(string) // the decoder lets only strings be keys
 		if seen[name] {
-			return under(name, errors.New("key is there twice"))
+			return withKey(name, errors.New("key is there twice"))
 		}
 		seen[name] = true
 		var value json.RawMessage
@@ -96,7 +96,7 @@ func readStrings(raw json.RawMessage) ([]string, error) {
 	l := make([]string, len(items))
 	for i, item := range items {
 		if l[i], err = readString(item); err != nil {
-			return nil, under(fmt.Sprint(i), err)
+			return nil, withKey(fmt.Sprint(i), err)
 		}
 	}
 	return l, nil
@@ -141,7 +141,7 @@ func readUsage(raw json.RawMessage) (u run.Usage, err error) {
 	err = eachMember(raw, func(key string, value json.RawMessage) error {
 		var n int64
 		if isNull(value) || json.Unmarshal(value, &n) != nil || n < 0 {
-			return under(key, errors.New("not a whole number of at least 0"))
+			return withKey(key, errors.New("not a whole number of at least 0"))
 		}
 		switch key {
 		case "input":
@@ -149,7 +149,7 @@ func readUsage(raw json.RawMessage) (u run.Usage, err error) {
 		case "output":
 			u.Output = n
 		default:
-			return under(key, errUnknownKey)
+			return withKey(key, errUnknownKey)
 		}
 		return nil
 	})
@@ -164,7 +164,7 @@ func readCalls(raw json.RawMessage) ([]agent.ReplyCall, error) {
 	calls := make([]agent.ReplyCall, len(items))
 	for i, item := range items {
 		if calls[i], err = readCall(item); err != nil {
-			return nil, under(fmt.Sprint(i), err)
+			return nil, withKey(fmt.Sprint(i), err)
 		}
 	}
 	return calls, nil
@@ -185,12 +185,12 @@ func readCall(raw json.RawMessage) (agent.ReplyCall, error) {
 			err = errUnknownKey
 		}
 		if err != nil {
-			return under(key, err)
+			return withKey(key, err)
 		}
 		return nil
 	})
 	if err == nil && c.Name == "" {
-		err = under("name", errors.New("missing"))
+		err = withKey("name", errors.New("missing"))
 	}
 	return c, err
 }
@@ -208,7 +208,7 @@ func readReasoning(raw json.RawMessage) ([]agent.ReplyReasoning, error) {
 	all := make([]agent.ReplyReasoning, len(items))
 	for i, item := range items {
 		if all[i].Reasoning, err = readThought(item); err != nil {
-			return nil, under(fmt.Sprint(i), err)
+			return nil, withKey(fmt.Sprint(i), err)
 		}
 	}
 	return all, nil
@@ -232,7 +232,7 @@ func readThought(raw json.RawMessage) (b run.Reasoning, err error) {
 			err = errUnknownKey
 		}
 		if err != nil {
-			return under(key, err)
+			return withKey(key, err)
 		}
 		return nil
 	})
@@ -265,7 +265,7 @@ func checkWant(raw json.RawMessage) error {
 		case "lifecycle":
 			return checkLifecycle(value)
 		default:
-			return under(key, errUnknownKey)
+			return withKey(key, errUnknownKey)
 		}
 	})
 	if err != nil {
@@ -280,7 +280,7 @@ func checkLifecycle(raw json.RawMessage) error {
 		err = fmt.Errorf("%q is not one of %v", s, lifecycles)
 	}
 	if err != nil {
-		return under("lifecycle", err)
+		return withKey("lifecycle", err)
 	}
 	return nil
 }

@@ -111,29 +111,29 @@ func malformed(messages []run.Message) []match.Mismatch {
 		switch b := m.Block.(type) {
 		case run.ToolUse:
 			if uses[b.ID] != nil {
-				found = append(found, at(i, fmt.Sprintf("tool_use %q a second time", b.ID), "ids that are unique"))
+				found = append(found, mismatchAt(i, fmt.Sprintf("tool_use %q a second time", b.ID), "ids that are unique"))
 				continue
 			}
 			uses[b.ID], order = &use{at: i, turn: turn}, append(order, b.ID)
 		case run.ToolResult:
 			if uses[b.ID] == nil {
-				found = append(found, at(i, fmt.Sprintf("tool_result %q", b.ID), "its tool_use before it"))
+				found = append(found, mismatchAt(i, fmt.Sprintf("tool_result %q", b.ID), "its tool_use before it"))
 				continue
 			}
 			if uses[b.ID].turn != turn {
-				found = append(found, at(i, fmt.Sprintf("tool_result %q behind another turn", b.ID), "it behind the turn of its tool_use"))
+				found = append(found, mismatchAt(i, fmt.Sprintf("tool_result %q behind another turn", b.ID), "it behind the turn of its tool_use"))
 			}
 			uses[b.ID].results++
 		}
 	}
 	for _, id := range order {
 		if u := uses[id]; u.results != 1 {
-			found = append(found, at(u.at, fmt.Sprintf("tool_use %q with %d results", id, u.results), "exactly one result"))
+			found = append(found, mismatchAt(u.at, fmt.Sprintf("tool_use %q with %d results", id, u.results), "exactly one result"))
 		}
 	}
 	return found
 }
 
-func at(message int, got, want string) match.Mismatch {
+func mismatchAt(message int, got, want string) match.Mismatch {
 	return match.Mismatch{Path: fmt.Sprintf("messages[%d]", message), Got: got, Want: want}
 }

@@ -1,18 +1,20 @@
 // Package script is the scripted model of scenarios and of `--model script:FILE`: it answers from the lines of a
 // model.jsonl (interfaces.md section 4) and says where a request is not what its line wants.
 //
-// A line is found by position in the journal and by nothing else, so that a request repeated after a crash, or in another
-// process, gets the same line. The script is cut into blocks, one an inference: any number of error lines, then one reply.
-// Inference i is answered from block i, its attempt k from the block's line k, and further attempts from its last. The last
-// block may be errors alone: the inference that ends the run.
+// A line is found by position in the journal and by nothing else, so that a request repeated after a crash, or in
+// another process, gets the same line. The script is cut into blocks, one an inference: any number of error lines, then
+// one reply. Inference i is answered from block i, its attempt k from the block's line k, and further attempts from its
+// last. The last block may be errors alone: the inference that ends the run.
 //
-// An inference that was given up because its model was busy (Model.GiveUp) goes on behind the lines of the attempts that were made.
+// An inference that was given up because its model was busy (Model.GiveUp) goes on behind the lines of the attempts
+// that were made.
 //
-// A stream that breaks off is a reply with cut, where the definition keeps what was received, and so the inference's last line; or an error
-// with what it had said before, where it does not.
+// A stream that breaks off is a reply with cut, where the definition keeps what was received, and so the inference's
+// last line; or an error with what it had said before, where it does not.
 //
-// Notes that a model writes of messages which are about to leave (LifecycleNotes) belong to the inference that they make room for. The
-// lines that answer for them say notes and stand before its own; each of its attempts begins with the first of them.
+// Notes that a model writes of messages which are about to leave (LifecycleNotes) belong to the inference that they
+// make room for. The lines that answer for them say notes and stand before its own; each of its attempts begins with
+// the first of them.
 package script
 
 import (
@@ -50,8 +52,8 @@ type line struct {
 	notes     bool                   // it answers a request for notes
 }
 
-// Parse reads a model.jsonl. Blank lines are skipped; a file without lines is a script that runs out at once. Unknown keys,
-// keys given twice and bad values are errors that name file, line and key.
+// Parse reads a model.jsonl. Blank lines are skipped; a file without lines is a script that runs out at once. Unknown
+// keys, keys given twice and bad values are errors that name file, line and key.
 func Parse(file string, data []byte) (*Script, error) {
 	s := &Script{file: file, end: 1, notes: map[int][]line{}}
 	var block []line
@@ -85,8 +87,8 @@ func Parse(file string, data []byte) (*Script, error) {
 	return s, nil
 }
 
-// at finds the line of an attempt (from 0) at an inference (from 1), or at the notes before it.
-func (s *Script) at(r agent.Request) (line, bool) {
+// lineFor finds the line of an attempt (from 0) at an inference (from 1), or at the notes before it.
+func (s *Script) lineFor(r agent.Request) (line, bool) {
 	inference, attempt := r.Inference, r.Attempt
 	if inference < 1 || inference > int64(len(s.blocks)) || attempt < 0 {
 		return line{}, false
@@ -110,7 +112,7 @@ func parseLine(raw []byte) (line, error) {
 	var l line
 	err := eachMember(raw, func(key string, value json.RawMessage) error {
 		if err := l.set(key, value, &p); err != nil {
-			return under(key, err)
+			return withKey(key, err)
 		}
 		return nil
 	})
@@ -180,13 +182,13 @@ func (p linePresence) kind() error {
 	case kinds != 1:
 		return fmt.Errorf("line is not exactly one of text or calls, json, empty, error")
 	case p.reasoning && p.error && !said:
-		return under("reasoning", fmt.Errorf("a request that fails has none, unless it broke off behind text or calls"))
+		return withKey("reasoning", fmt.Errorf("a request that fails has none, unless it broke off behind text or calls"))
 	case p.stop && (p.error || p.cut):
-		return under("stop", fmt.Errorf("a request that fails has none"))
+		return withKey("stop", fmt.Errorf("a request that fails has none"))
 	case p.notes && p.calls:
-		return under("notes", fmt.Errorf("who writes notes has no tools to call"))
+		return withKey("notes", fmt.Errorf("who writes notes has no tools to call"))
 	case p.cut && (p.error || !said):
-		return under("cut", fmt.Errorf("only text or calls break off"))
+		return withKey("cut", fmt.Errorf("only text or calls break off"))
 	}
 	return nil
 }
@@ -201,7 +203,7 @@ func (p linePresence) check(l *line) error {
 	}
 	whole := strings.Join(l.chunks, "")
 	if p.text && whole != l.text {
-		return under("chunks", fmt.Errorf("pieces do not make up the text"))
+		return withKey("chunks", fmt.Errorf("pieces do not make up the text"))
 	}
 	l.text = whole
 	return nil

@@ -134,7 +134,7 @@ func TestAt(t *testing.T) {
 		{3, 0, 6}, {3, 1, 7}, {3, 2, 7},
 	}
 	for _, tt := range tests {
-		l, ok := s.at(agent.Request{Inference: tt.inference, Attempt: tt.attempt})
+		l, ok := s.lineFor(agent.Request{Inference: tt.inference, Attempt: tt.attempt})
 		require.Equal(t, tt.number, l.number, "inference %d attempt %d", tt.inference, tt.attempt)
 		require.Equal(t, tt.number != 0, ok)
 	}
@@ -154,7 +154,7 @@ func TestPropertyOrder(t *testing.T) {
 		number := 0
 		for i, n := range errors {
 			for attempt := 0; attempt <= n; attempt++ {
-				l, ok := s.at(agent.Request{Inference: int64(i + 1), Attempt: attempt})
+				l, ok := s.lineFor(agent.Request{Inference: int64(i + 1), Attempt: attempt})
 				number++
 				require.True(t, ok)
 				require.Equal(t, number, l.number)
@@ -214,7 +214,7 @@ func TestNotesHaveLinesOfTheirOwn(t *testing.T) {
 		{2, 5, run.LifecycleNotes, "noted", true},
 		{2, 0, run.LifecycleInput, "two", true},
 	} {
-		l, ok := s.at(agent.Request{Inference: tt.inference, Attempt: tt.attempt, Lifecycle: tt.lifecycle})
+		l, ok := s.lineFor(agent.Request{Inference: tt.inference, Attempt: tt.attempt, Lifecycle: tt.lifecycle})
 		require.Equal(t, tt.ok, ok)
 		require.Equal(t, tt.want, l.text)
 	}
@@ -222,7 +222,7 @@ func TestNotesHaveLinesOfTheirOwn(t *testing.T) {
 {"notes": true, "text": "a"}
 {"text": "b"}`))
 	require.ErrorContains(t, err, "model.jsonl:2: notes: behind an error of the inference that they are for")
-	l, ok := s.at(agent.Request{Inference: 2, Lifecycle: run.LifecycleNotes})
+	l, ok := s.lineFor(agent.Request{Inference: 2, Lifecycle: run.LifecycleNotes})
 	require.True(t, ok)
 	require.Equal(t, agent.ModelServer, l.class)
 	require.Equal(t, []int{1, 2, 3, 4}, New(s).Leftover())

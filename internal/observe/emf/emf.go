@@ -1,8 +1,8 @@
-// Package emf writes metrics in CloudWatch's embedded metric format: lines of JSON that a Lambda function prints and CloudWatch Logs
-// turns into metrics, with no call and no agent.
+// Package emf writes metrics in CloudWatch's embedded metric format: lines of JSON that a Lambda function prints and
+// CloudWatch Logs turns into metrics, with no call and no agent.
 //
-// A line is one document: one set of dimensions and the metrics under it. Dimensions must be of low cardinality, because every set of
-// values is a metric of its own that is paid for: never the id of a run, a call or a person.
+// A line is one document: one set of dimensions and the metrics under it. Dimensions must be of low cardinality,
+// because every set of values is a metric of its own that is paid for: never the id of a run, a call or a person.
 package emf
 
 import (
@@ -57,8 +57,8 @@ const (
 	unitSeconds = "Seconds"
 )
 
-// New makes a sink that writes to w, one line at a time. The namespace is CloudWatch's; base are dimensions that every metric has, names
-// and values in turn.
+// New makes a sink that writes to w, one line at a time. The namespace is CloudWatch's; base are dimensions that every
+// metric has, names and values in turn.
 func New(w io.Writer, c clock.Clock, namespace string, base ...string) *Sink {
 	return &Sink{out: w, clock: c, namespace: namespace, base: base}
 }
@@ -133,7 +133,7 @@ func (s *Sink) Flush() error {
 	s.sets = nil
 	for _, t := range sets {
 		for len(t.metrics) > 0 {
-			line, err := json.Marshal(s.document(t, t.take()))
+			line, err := json.Marshal(s.document(t, t.takeMetrics()))
 			if err != nil {
 				return fmt.Errorf("write metrics: %w", err)
 			}
@@ -145,8 +145,8 @@ func (s *Sink) Flush() error {
 	return nil
 }
 
-// take removes as many metrics, and of each as many values, as one document may hold.
-func (t *set) take() []metric {
+// takeMetrics removes as many metrics, and of each as many values, as one document may hold.
+func (t *set) takeMetrics() []metric {
 	var out []metric
 	var rest []*metric
 	for _, m := range t.metrics {

@@ -1,6 +1,6 @@
-// Package metrics counts what runs do, from decorators over the ports of package runtime, and names what a deployment measures of
-// itself, once for the code that emits it and for the alarms in template.yaml: an alarm on a name that nobody emits would be silent for
-// ever. Counters are per agent, never per run.
+// Package metrics counts what runs do, from decorators over the ports of package runtime, and names what a deployment
+// measures of itself, once for the code that emits it and for the alarms in template.yaml: an alarm on a name that
+// nobody emits would be silent for ever. Counters are per agent, never per run.
 package metrics
 
 import (
@@ -57,11 +57,11 @@ type sink struct{ meter Meter }
 // Committed counts the facts of an entry.
 func (k sink) Committed(_ context.Context, e run.Entry, s *run.AgentState) {
 	for _, fact := range e.Events {
-		k.fact(fact, e, s)
+		k.countFact(fact, e, s)
 	}
 }
 
-func (k sink) fact(fact run.Event, e run.Entry, s *run.AgentState) {
+func (k sink) countFact(fact run.Event, e run.Entry, s *run.AgentState) {
 	switch fact := fact.(type) {
 	case run.RunStarted:
 		k.meter.Count(RunsStarted, 1, dimAgent, s.Agent)
@@ -70,9 +70,9 @@ func (k sink) fact(fact run.Event, e run.Entry, s *run.AgentState) {
 		}
 	case run.Replied:
 		k.meter.Count(Inferences, 1, dimAgent, s.Agent)
-		k.tokens(fact.Usage, s)
+		k.countTokens(fact.Usage, s)
 	case run.PlanEvent:
-		k.tokens(fact.Fact().Usage, s)
+		k.countTokens(fact.Fact().Usage, s)
 	case run.CallFinished:
 		k.meter.Count(ToolCalls, 1, dimAgent, s.Agent, dimOutcome, outcome(fact))
 	case run.PermissionRequested:
@@ -101,7 +101,7 @@ func (k sink) fact(fact run.Event, e run.Entry, s *run.AgentState) {
 	}
 }
 
-func (k sink) tokens(u run.Usage, s *run.AgentState) {
+func (k sink) countTokens(u run.Usage, s *run.AgentState) {
 	k.meter.Count(InputTokens, u.Input+u.CacheRead+u.CacheWrite, dimAgent, s.Agent)
 	k.meter.Count(OutputTokens, u.Output, dimAgent, s.Agent)
 }
@@ -148,7 +148,7 @@ func Tools(next runtime.ToolSource, m Meter, c clock.Clock) runtime.ToolSource {
 
 // Remotes measures every entering of a tool of next.
 func Remotes(next runtime.Remotes, m Meter, c clock.Clock) runtime.Remotes {
-	return next.Around(func(found tool.Tool) tool.Tool { return measured(found, m, c) })
+	return next.Around(func(found tool.Tool) tool.Tool { return measureTool(found, m, c) })
 }
 
 type tools struct {
@@ -163,11 +163,11 @@ func (s tools) Lookup(original string) (tool.Tool, bool) {
 	if !ok {
 		return nil, false
 	}
-	return measured(found, s.meter, s.clock), true
+	return measureTool(found, s.meter, s.clock), true
 }
 
-// measured is a tool whose entering is measured. One that can reconcile still can.
-func measured(found tool.Tool, m Meter, c clock.Clock) tool.Tool {
+// measureTool wraps a tool and measures its calls. A tool that can reconcile still can.
+func measureTool(found tool.Tool, m Meter, c clock.Clock) tool.Tool {
 	timed := measuredTool{found, m, c}
 	if r, ok := found.(tool.Reconciler); ok {
 		return reconcilingTool{timed, r}

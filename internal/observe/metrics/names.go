@@ -3,11 +3,13 @@ package metrics
 // Namespace of every metric.
 const Namespace = "Countersign"
 
-// Dimension is a dimension of every metric, and the only one of those that alarms watch. Its value is the name of the state machine, the last part of the ARN in
-// COUNTERSIGN_STATE_MACHINE, which tells the deployments of an account apart.
+// Dimension is a dimension of every metric, and the only one of those that alarms watch. Its value is the name of the
+// state machine, the last part of the ARN in COUNTERSIGN_STATE_MACHINE, which tells the deployments of an account
+// apart.
 const Dimension = "StateMachine"
 
-// The metrics that alarms watch (R18). The first two are counted as they happen, the others are what one sweep has found.
+// The metrics that alarms watch (R18). The first two are counted as they happen, the others are what one sweep has
+// found.
 const (
 	RunsRepaired      = "RunsRepaired"      // count: runs that a sweep or an execution's end has repaired
 	SweepFailures     = "SweepFailures"     // count: runs that could not be looked at or repaired
@@ -22,8 +24,8 @@ const (
 	Misconfigured = "Misconfigured" // count: parts of a function that it began without, as their configuration is wrong
 )
 
-// RequestsTold counts what sweeps have done about requests to people, by Did: messages notified, reminded and updated, and requests escalated. No
-// alarm watches it.
+// RequestsTold counts what sweeps have done about requests to people, by Did: messages notified, reminded and updated,
+// and requests escalated. No alarm watches it.
 const RequestsTold = "RequestsTold"
 
 // All lists those that alarms watch.

@@ -92,8 +92,8 @@ func otelAttributes(dims []string) metric.MeasurementOption {
 	return metric.WithAttributes(kvs...)
 }
 
-// Model measures every request to next as the GenAI conventions say. It belongs below the retries. A nil OTel gives next
-// itself.
+// Model measures every request to next as the GenAI conventions say. It belongs below the retries. A nil OTel gives
+// next itself.
 func (o *OTel) Model(next runtime.Model, c clock.Clock) runtime.Model {
 	if o == nil || next == nil {
 		return next

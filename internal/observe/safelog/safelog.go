@@ -1,5 +1,6 @@
-// Package safelog writes logs that hold no content (R17): attributes of an allow-list of names, and of an error its kinds, never its
-// text. What a caller, a model or a tool said may stand in an error's text; it does not stand in a log.
+// Package safelog writes logs that hold no content (R17): attributes of an allow-list of names, and of an error its
+// kinds, never its text. What a caller, a model or a tool said may stand in an error's text; it does not stand in a
+// log.
 package safelog
 
 import (
@@ -15,8 +16,8 @@ import (
 // allowed are the names of attributes that are written. Their values are ids, counts, durations and words of ours.
 var allowed = []string{"tenant", "run", "execution", "approval", "repair", "count", "status", "millis", "panic", "stack", "event", "route", "kind"}
 
-// New makes a logger that writes lines of JSON to w. known are errors whose own text is fit for a log, wherever they stand in another error;
-// constants, that is.
+// New makes a logger that writes lines of JSON to w. known are errors whose own text is fit for a log, wherever they
+// stand in another error; constants, that is.
 func New(w io.Writer, known ...error) *slog.Logger {
 	return slog.New(&handler{next: slog.NewJSONHandler(w, nil), known: known})
 }
@@ -75,8 +76,8 @@ func isCode(c string) bool {
 	return c != "" && len(c) <= 64 && c[0] != '.' && strings.Trim(c, letters+".") == ""
 }
 
-// Kinds says what an error is without saying what it says: its Go types and codes from the outside in, and the text of each of known that
-// is in it.
+// Kinds says what an error is without saying what it says: its Go types and codes from the outside in, and the text of
+// each of known that is in it.
 func Kinds(err error, known ...error) []string {
 	var out []string
 	for _, k := range known {

@@ -66,12 +66,12 @@ func (OTLP) Metrics(ctx context.Context, name string) (sdkmetric.Reader, error) 
 
 var errExporter = errors.New("want otlp or none")
 
-// FromEnv makes telemetry by OpenTelemetry's environment variables, which the SDK reads; of c it needs Clock, Random and
-// Log. Spans are exported if OTEL_TRACES_EXPORTER names an exporter other than none or, unless it is set, if an endpoint
-// of OTLP is named; likewise metrics. FromEnv returns nil if neither is. An error names a variable and what it wants,
-// never its value where that may be a secret.
+// FromEnv makes telemetry by OpenTelemetry's environment variables, which the SDK reads; of c it needs Clock, Random
+// and Log. Spans are exported if OTEL_TRACES_EXPORTER names an exporter other than none or, unless it is set, if an
+// endpoint of OTLP is named; likewise metrics. FromEnv returns nil if neither is. An error names a variable and what it
+// wants, never its value where that may be a secret.
 func FromEnv(ctx context.Context, getenv func(string) string, x Exporters, c Config) (*Telemetry, error) {
-	spans, metrics := exported(getenv, "TRACES"), exported(getenv, "METRICS")
+	spans, metrics := isExported(getenv, "TRACES"), isExported(getenv, "METRICS")
 	if strings.EqualFold(getenv("OTEL_SDK_DISABLED"), "true") || !spans && !metrics {
 		return nil, nil
 	}
@@ -89,7 +89,7 @@ func FromEnv(ctx context.Context, getenv func(string) string, x Exporters, c Con
 		RenderArgsHook: func([]any) []any { return nil },
 	}))
 	var err error
-	if c.Resource, err = describe(ctx, getenv); err != nil {
+	if c.Resource, err = describeResource(ctx, getenv); err != nil {
 		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: want NAME=VALUE between commas, values escaped as in URLs: %w", err)
 	}
 	if spans {
@@ -105,12 +105,12 @@ func FromEnv(ctx context.Context, getenv func(string) string, x Exporters, c Con
 		}
 	}
 	t := New(c)
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(t.failed))
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(t.logFailure))
 	return t, nil
 }
 
-// exported reports whether the environment asks for a signal to be exported.
-func exported(getenv func(string) string, signal string) bool {
+// isExported reports whether the environment asks to export a signal.
+func isExported(getenv func(string) string, signal string) bool {
 	switch exporter := getenv("OTEL_" + signal + "_EXPORTER"); exporter {
 	case "none":
 		return false
@@ -152,8 +152,8 @@ func warnOfProtocol(getenv func(string) string, signal string, x Exporters, warn
 	}
 }
 
-// describe says what the telemetry is of: the environment's words before ours, and the function on Lambda.
-func describe(ctx context.Context, getenv func(string) string) (*resource.Resource, error) {
+// describeResource describes this program, and on Lambda its function. Attributes from the environment override ours.
+func describeResource(ctx context.Context, getenv func(string) string) (*resource.Resource, error) {
 	about := []attribute.KeyValue{semconv.ServiceName("countersign")}
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		about = append(about, semconv.ServiceVersion(info.Main.Version))

@@ -34,7 +34,8 @@ type Config struct {
 	Log      func(text string)      // is told once when sending begins to fail; nil = nobody is
 }
 
-// Telemetry records and sends. Its methods may be called on a nil Telemetry, which does neither. Safe for concurrent use.
+// Telemetry records and sends. Its methods may be called on a nil Telemetry, which does neither. Safe for concurrent
+// use.
 type Telemetry struct {
 	Tracers trace.TracerProvider // nil = no spans are recorded
 	Meters  metric.MeterProvider // nil = no metrics are recorded
@@ -129,7 +130,7 @@ func (t *Telemetry) Flush(ctx context.Context) {
 		}
 		if err := s.flush(ctx); err != nil {
 			s.resting = t.clock.Now().Add(restAfterFailure)
-			t.failed(err)
+			t.logFailure(err)
 		} else {
 			s.resting = time.Time{}
 		}
@@ -148,14 +149,14 @@ func (t *Telemetry) Shutdown(ctx context.Context) {
 	defer cancel()
 	for _, s := range t.signals {
 		if err := s.shutdown(ctx); err != nil {
-			t.failed(err)
+			t.logFailure(err)
 		}
 	}
 }
 
-// failed logs that sending fails, once until every signal is sent again. A collector's answer is left out, since it may
-// hold what it was sent.
-func (t *Telemetry) failed(err error) {
+// logFailure logs that sending fails, once until every signal is sent again. It leaves out the collector's answer,
+// which may hold what was sent.
+func (t *Telemetry) logFailure(err error) {
 	if t.told.Swap(true) {
 		return
 	}

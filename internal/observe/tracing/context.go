@@ -22,15 +22,16 @@ const (
 // maxTracestate bounds, in bytes, what callers make a run remember; the specification asks for at least so much.
 const maxTracestate = 512
 
-// Carrier is the context of ctx's span as it goes out with an event or a request: traceparent, and tracestate where there is one. It is
-// empty where ctx is in no trace, and it is there also where the trace is not sampled.
+// Carrier is the context of ctx's span as it goes out with an event or a request: traceparent, and tracestate where
+// there is one. It is empty where ctx is in no trace, and it is there also where the trace is not sampled.
 func Carrier(ctx context.Context) map[string]string {
 	c := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, c)
 	return c
 }
 
-// Extract is ctx with the trace that a W3C carrier names. A carrier that names none, or makes no sense, leaves ctx as it is.
+// Extract is ctx with the trace that a W3C carrier names. A carrier that names none, or makes no sense, leaves ctx as
+// it is.
 func Extract(ctx context.Context, carrier map[string]string) context.Context {
 	if len(carrier[headerState]) > maxTracestate {
 		carrier = map[string]string{headerParent: carrier[headerParent]}
@@ -38,8 +39,8 @@ func Extract(ctx context.Context, carrier map[string]string) context.Context {
 	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier(carrier))
 }
 
-// ofTrace is the context of a run's own span.
-func ofTrace(t *run.Trace) trace.SpanContext {
+// spanContextOf returns the context of a run's own span.
+func spanContextOf(t *run.Trace) trace.SpanContext {
 	if t == nil {
 		return trace.SpanContext{}
 	}
@@ -52,7 +53,8 @@ func traceparent(sc trace.SpanContext) string {
 	return Carrier(trace.ContextWithSpanContext(context.Background(), sc))[headerParent]
 }
 
-// XRay is the context of ctx's span as X-Ray's services take it, such as StartExecution's traceHeader; empty where ctx is in no trace.
+// XRay is the context of ctx's span as X-Ray's services take it, such as StartExecution's traceHeader; empty where ctx
+// is in no trace.
 func XRay(ctx context.Context) string {
 	sc := trace.SpanContextFromContext(ctx)
 	if !sc.IsValid() {
@@ -65,8 +67,9 @@ func XRay(ctx context.Context) string {
 	return fmt.Sprintf("Root=1-%s-%s;Parent=%s;Sampled=%d", id[:8], id[8:], sc.SpanID(), sampled)
 }
 
-// parseXRay reads an X-Ray header: Root=1-EPOCH-REST;Parent=SPAN;Sampled=1, in any order, with fields that we do not know. One that is
-// not sampled is none: on Lambda it only says that X-Ray does not trace the function, which is no word on our spans.
+// parseXRay reads an X-Ray header: Root=1-EPOCH-REST;Parent=SPAN;Sampled=1, in any order, with fields that we do not
+// know. One that is not sampled is none: on Lambda it only says that X-Ray does not trace the function, which is no
+// word on our spans.
 func parseXRay(header string) trace.SpanContext {
 	var c trace.SpanContextConfig
 	for field := range strings.SplitSeq(header, ";") {

@@ -17,8 +17,9 @@ type Heads interface {
 	Head(ctx context.Context, tenant, run string) (store.Head, error)
 }
 
-// Decided records every decision as a GUARDRAIL span from the request to the decision: the time the run waited for a person. It is an
-// approval.Desk's Decided, costs one read, and is nil for a nil Tracer. A decision that is told twice is the same span, under the same id.
+// Decided records every decision as a GUARDRAIL span from the request to the decision: the time the run waited for a
+// person. It is an approval.Desk's Decided, costs one read, and is nil for a nil Tracer. A decision that is told twice
+// is the same span, under the same id.
 func (t *Tracer) Decided(heads Heads) func(ctx context.Context, a approval.Approval) {
 	if t == nil {
 		return nil
@@ -28,11 +29,11 @@ func (t *Tracer) Decided(heads Heads) func(ctx context.Context, a approval.Appro
 		if err != nil {
 			return // whoever wakes the run reads the same and complains
 		}
-		t.decided(ofTrace(h.Trace), a)
+		t.recordDecision(spanContextOf(h.Trace), a)
 	}
 }
 
-func (t *Tracer) decided(own trace.SpanContext, a approval.Approval) {
+func (t *Tracer) recordDecision(own trace.SpanContext, a approval.Approval) {
 	if !own.IsValid() || len(a.Decisions) == 0 || a.Status == approval.Pending { // tools of a request are decided one by one
 		return
 	}

@@ -8,8 +8,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 )
 
-// Hide says what is kept out of spans, in the words of OpenInference's OPENINFERENCE_HIDE_* variables. The zero Hide hides nothing; see
-// HideFromEnv for what holds where nobody said anything.
+// Hide says what is kept out of spans, in the words of OpenInference's OPENINFERENCE_HIDE_* variables. The zero Hide
+// hides nothing; see HideFromEnv for what holds where nobody said anything.
 type Hide struct {
 	Inputs         bool // input.value, tool.parameters, input messages, tool definitions
 	Outputs        bool // output.value, output messages
@@ -24,8 +24,9 @@ type Hide struct {
 // redacted stands where a value is hidden.
 const redacted = "__REDACTED__"
 
-// HideFromEnv reads OPENINFERENCE_HIDE_*. INPUTS and OUTPUTS are hidden unless their variable says false: agents that need a
-// countersignature handle what not everybody with access to traces may read. The other switches are off unless they say true.
+// HideFromEnv reads OPENINFERENCE_HIDE_*. INPUTS and OUTPUTS are hidden unless their variable says false: agents that
+// need a countersignature handle what not everybody with access to traces may read. The other switches are off unless
+// they say true.
 func HideFromEnv(getenv func(string) string) (Hide, error) {
 	h := Hide{Inputs: true, Outputs: true}
 	for name, to := range map[string]*bool{
@@ -46,11 +47,11 @@ func HideFromEnv(getenv func(string) string) (Hide, error) {
 	return h, nil
 }
 
-func (h Hide) input(v string) attribute.KeyValue { return keyInput.String(unless(h.Inputs, v)) }
+func (h Hide) input(v string) attribute.KeyValue { return keyInput.String(hiddenOr(h.Inputs, v)) }
 
-func (h Hide) output(v string) attribute.KeyValue { return keyOutput.String(unless(h.Outputs, v)) }
+func (h Hide) output(v string) attribute.KeyValue { return keyOutput.String(hiddenOr(h.Outputs, v)) }
 
-func unless(hidden bool, v string) string {
+func hiddenOr(hidden bool, v string) string {
 	if hidden {
 		return redacted
 	}

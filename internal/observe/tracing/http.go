@@ -6,8 +6,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// HTTP lets requests that come in with a traceparent, or else with an X-Ray header, start runs in that trace. A nil Tracer
-// gives next itself.
+// HTTP lets requests that come in with a traceparent, or else with an X-Ray header, start runs in that trace. A nil
+// Tracer gives next itself.
 func (t *Tracer) HTTP(next http.Handler) http.Handler {
 	if t == nil {
 		return next

@@ -15,8 +15,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// invocation is one invocation of a function: a CHAIN span that begins before anybody knows whose run it is, and is therefore made once
-// the run has been read.
+// invocation is one invocation of a function: a CHAIN span that begins before anybody knows whose run it is, and is
+// therefore made once the run has been read.
 type invocation struct {
 	function string
 	start    time.Time
@@ -35,8 +35,8 @@ func current(ctx context.Context) *invocation {
 	return inv
 }
 
-// holds notes how to end a span before the invocation itself ends; what it returns forgets it.
-func (inv *invocation) holds(key any, end func()) (forget func()) {
+// onEnd registers a function that ends a span before the invocation itself ends. The returned function removes it.
+func (inv *invocation) onEnd(key any, end func()) (forget func()) {
 	if inv == nil {
 		return func() {}
 	}
@@ -72,19 +72,19 @@ func (t *Tracer) endInvocation(ctx context.Context, inv *invocation, err error) 
 		t.startInvocation(ctx, inv, &run.AgentState{})
 	}
 	if err != nil {
-		fail(inv.span, class(err))
+		markFailed(inv.span, errorClass(err))
 	}
 	inv.span.End(trace.WithTimestamp(t.clock.Now()))
 }
 
-// fail says that a span ended in an error of a class.
-func fail(s trace.Span, class string) {
+// markFailed marks a span as ended by an error of a class.
+func markFailed(s trace.Span, class string) {
 	s.SetStatus(codes.Error, class)
 	s.SetAttributes(semconv.ErrorTypeKey.String(class))
 }
 
-// class is an error's name, without its text.
-func class(err error) string {
+// errorClass returns the name of an error, without its text.
+func errorClass(err error) string {
 	var known interface{ ErrorType() string } // as the functions' errors have it
 	var model *agent.ModelError
 	switch {
@@ -101,11 +101,12 @@ func class(err error) string {
 	}
 }
 
-// startInvocation makes the CHAIN span: a child of the run's AGENT span; where the run has none, of what invoked the function.
+// startInvocation makes the CHAIN span: a child of the run's AGENT span; where the run has none, of what invoked the
+// function.
 func (t *Tracer) startInvocation(ctx context.Context, inv *invocation, s *run.AgentState) {
-	parent := ofTrace(s.Trace)
+	parent := spanContextOf(s.Trace)
 	opts := []trace.SpanStartOption{
-		trace.WithTimestamp(inv.start), trace.WithAttributes(append(identity(s), keyKind.String(kindChain))...),
+		trace.WithTimestamp(inv.start), trace.WithAttributes(append(identityAttributes(s), keyKind.String(kindChain))...),
 	}
 	switch {
 	case parent.IsValid() && inv.xray.IsValid():
@@ -119,10 +120,10 @@ func (t *Tracer) startInvocation(ctx context.Context, inv *invocation, s *run.Ag
 
 // Within is ctx inside the run: the invocation's CHAIN span, or the run's own where no function was invoked.
 func (t *Tracer) Within(ctx context.Context, s *run.AgentState) context.Context {
-	ctx = context.WithValue(ctx, identityKey{}, identity(s))
+	ctx = context.WithValue(ctx, identityKey{}, identityAttributes(s))
 	inv := current(ctx)
 	if inv == nil {
-		return trace.ContextWithRemoteSpanContext(ctx, ofTrace(s.Trace))
+		return trace.ContextWithRemoteSpanContext(ctx, spanContextOf(s.Trace))
 	}
 	inv.mu.Lock()
 	defer inv.mu.Unlock()
@@ -130,15 +131,15 @@ func (t *Tracer) Within(ctx context.Context, s *run.AgentState) context.Context 
 		t.startInvocation(ctx, inv, s)
 	}
 	if inv.run != s.Run {
-		return trace.ContextWithRemoteSpanContext(ctx, ofTrace(s.Trace))
+		return trace.ContextWithRemoteSpanContext(ctx, spanContextOf(s.Trace))
 	}
 	return trace.ContextWithSpan(ctx, inv.span)
 }
 
 type identityKey struct{}
 
-// identity are the attributes that say whose span it is.
-func identity(s *run.AgentState) []attribute.KeyValue {
+// identityAttributes returns the attributes that say which run a span belongs to.
+func identityAttributes(s *run.AgentState) []attribute.KeyValue {
 	var out []attribute.KeyValue
 	for _, kv := range []attribute.KeyValue{
 		keySession.String(s.Run), semconv.GenAIConversationID(s.Run), keyUser.String(s.Subject),

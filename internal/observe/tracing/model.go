@@ -15,8 +15,8 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 )
 
-// Model records every request to next as an LLM span. It belongs below the retries, so that each try is one. A nil Tracer gives next
-// itself.
+// Model records every request to next as an LLM span. It belongs below the retries, so that each try is one. A nil
+// Tracer gives next itself.
 func (t *Tracer) Model(next runtime.Model) runtime.Model {
 	if t == nil || next == nil {
 		return next
@@ -36,13 +36,13 @@ func (m *model) Generate(ctx context.Context, r agent.Request) (agent.Reply, err
 		semconv.GenAIOperationNameChat, telemetry.ModelProvider(r.Model.Provider),
 		semconv.GenAIRequestModel(r.Model.ID))
 	if span.IsRecording() {
-		span.SetAttributes(m.hide.asked(r)...)
+		span.SetAttributes(m.hide.requestAttributes(r)...)
 	}
 	reply, err := m.next.Generate(ctx, r)
 	if err != nil {
-		fail(span, class(err))
+		markFailed(span, errorClass(err))
 	} else if span.IsRecording() {
-		m.answered(span, reply)
+		m.recordReply(span, reply)
 	}
 	m.end(span)
 	return reply, err
@@ -53,7 +53,7 @@ func (m *model) CountTokens(ctx context.Context, r agent.Request) (int64, error)
 	return runtime.CountWith(ctx, m.next, r)
 }
 
-func (m *model) answered(span trace.Span, r agent.Reply) {
+func (m *model) recordReply(span trace.Span, r agent.Reply) {
 	if r.Model != "" {
 		span.SetAttributes(keyModel.String(r.Model), semconv.GenAIResponseModel(r.Model))
 	}
@@ -61,11 +61,11 @@ func (m *model) answered(span trace.Span, r agent.Reply) {
 		span.SetAttributes(keyFinish.String(r.StopReason), semconv.GenAIResponseFinishReasons(r.StopReason))
 	}
 	span.SetAttributes(tokens(r.Usage)...)
-	span.SetAttributes(m.hide.replied(r)...)
+	span.SetAttributes(m.hide.replyAttributes(r)...)
 }
 
-// tokens are the counts of a usage. The prompt's tokens are all of them, those of the cache too, as OpenInference and the
-// GenAI conventions count.
+// tokens are the counts of a usage. The prompt's tokens are all of them, those of the cache too, as OpenInference and
+// the GenAI conventions count.
 func tokens(u run.Usage) []attribute.KeyValue {
 	prompt := u.Input + u.CacheRead + u.CacheWrite
 	out := []attribute.KeyValue{
@@ -83,8 +83,8 @@ func tokens(u run.Usage) []attribute.KeyValue {
 	return out
 }
 
-// asked are the attributes of a request.
-func (h Hide) asked(r agent.Request) []attribute.KeyValue {
+// requestAttributes returns the attributes of a request.
+func (h Hide) requestAttributes(r agent.Request) []attribute.KeyValue {
 	var out []attribute.KeyValue
 	if !h.Inputs && !h.InputMessages {
 		out = h.messages(conversation(r))
@@ -115,7 +115,8 @@ type message struct {
 	calls         []run.ToolUse
 }
 
-// conversation is the system text and the turns. What one side says in a row is one turn, but each result and each picture is one of its own.
+// conversation is the system text and the turns. What one side says in a row is one turn, but each result and each
+// picture is one of its own.
 func conversation(r agent.Request) []message {
 	out := []message{{role: "system", content: r.System}}
 	for _, m := range r.Messages {
@@ -164,7 +165,7 @@ func (h Hide) messages(turns []message) []attribute.KeyValue {
 		}
 		out = append(out, keyRole(inputMessages, i).String(m.role))
 		if m.content != "" {
-			out = append(out, keyContent(inputMessages, i).String(unless(hidden, m.content)))
+			out = append(out, keyContent(inputMessages, i).String(hiddenOr(hidden, m.content)))
 		}
 		for j, c := range m.calls {
 			out = append(out, callAttributes(inputMessages, i, j, c, h.InputText)...)
@@ -176,18 +177,18 @@ func (h Hide) messages(turns []message) []attribute.KeyValue {
 func callAttributes(prefix string, n, call int, c run.ToolUse, hidden bool) []attribute.KeyValue {
 	return []attribute.KeyValue{
 		toolCallKey(prefix, n, call, "id").String(c.ID), toolCallKey(prefix, n, call, "function.name").String(c.Name),
-		toolCallKey(prefix, n, call, "function.arguments").String(unless(hidden, string(c.Input))),
+		toolCallKey(prefix, n, call, "function.arguments").String(hiddenOr(hidden, string(c.Input))),
 	}
 }
 
-// replied are the attributes of a reply.
-func (h Hide) replied(r agent.Reply) []attribute.KeyValue {
+// replyAttributes returns the attributes of a reply.
+func (h Hide) replyAttributes(r agent.Reply) []attribute.KeyValue {
 	if h.Outputs || h.OutputMessages {
 		return nil
 	}
 	out := []attribute.KeyValue{keyRole(outputMessages, 0).String(string(run.RoleAssistant))}
 	if r.Text != "" {
-		out = append(out, keyContent(outputMessages, 0).String(unless(h.OutputText, r.Text)))
+		out = append(out, keyContent(outputMessages, 0).String(hiddenOr(h.OutputText, r.Text)))
 	}
 	for j, c := range r.Calls {
 		out = append(out, callAttributes(outputMessages, 0, j, run.ToolUse{ID: c.ID, Name: c.Name, Input: c.Input}, h.OutputText)...)

@@ -18,8 +18,8 @@ var (
 	_ runtime.EventSink = (*Tracer)(nil)
 )
 
-// Begin promises the AGENT span of a run that is about to start: a child of ctx's span, else of the X-Ray segment that invoked this function,
-// else the root of a new trace. Whether it is sampled is decided now, for the whole run.
+// Begin promises the AGENT span of a run that is about to start: a child of ctx's span, else of the X-Ray segment that
+// invoked this function, else the root of a new trace. Whether it is sampled is decided now, for the whole run.
 //
 // It starts the span for its ids and its sampling, and forgets it: the one that is written is made when the run ends.
 func (t *Tracer) Begin(ctx context.Context, agentName string) *run.Trace {
@@ -49,15 +49,15 @@ func (t *Tracer) Committed(ctx context.Context, e run.Entry, s *run.AgentState) 
 	for _, fact := range e.Events {
 		switch fact := fact.(type) {
 		case run.Finished:
-			t.writeAgent(s, e.Time)
+			t.writeAgentSpan(s, e.Time)
 		case run.CallSuspended:
 			if fact.For != run.ForAnswer {
-				t.gate(ctx, s, fact.Call, "ask", e.Time)
+				t.recordGate(ctx, s, fact.Call, "ask", e.Time)
 			}
 		case run.CallCancelled:
-			t.refused(ctx, s, fact.Call, fact.Reason, e.Time)
+			t.recordRefusal(ctx, s, fact.Call, fact.Reason, e.Time)
 		case run.CallFinished:
-			t.refused(ctx, s, fact.Call, fact.Reason, e.Time)
+			t.recordRefusal(ctx, s, fact.Call, fact.Reason, e.Time)
 		}
 	}
 }
@@ -65,16 +65,16 @@ func (t *Tracer) Committed(ctx context.Context, e run.Entry, s *run.AgentState) 
 // refusals are the reasons of results that a gate gave in the tool's place.
 var refusals = map[run.CallReason]string{run.WhyDenied: "deny", run.WhyVoided: "void", run.WhyExpired: "expire", run.WhyAwaiting: "ask"}
 
-// refused writes what a gate said if it is why a call was settled.
-func (t *Tracer) refused(ctx context.Context, s *run.AgentState, call string, why run.CallReason, at time.Time) {
+// recordRefusal records the gate's verdict if it is the reason why a call was settled.
+func (t *Tracer) recordRefusal(ctx context.Context, s *run.AgentState, call string, why run.CallReason, at time.Time) {
 	if verdict, ok := refusals[why]; ok {
-		t.gate(ctx, s, call, verdict, at)
+		t.recordGate(ctx, s, call, verdict, at)
 	}
 }
 
-// writeAgent writes the promised AGENT span of a run that has ended.
-func (t *Tracer) writeAgent(s *run.AgentState, end time.Time) {
-	own := ofTrace(s.Trace)
+// writeAgentSpan writes the promised AGENT span of a run that has ended.
+func (t *Tracer) writeAgentSpan(s *run.AgentState, end time.Time) {
+	own := spanContextOf(s.Trace)
 	if !own.IsSampled() {
 		return
 	}
@@ -82,22 +82,22 @@ func (t *Tracer) writeAgent(s *run.AgentState, end time.Time) {
 	if above, err := trace.SpanIDFromHex(s.Trace.Parent); err == nil {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, own.WithSpanID(above))
 	}
-	kvs := append(identity(s), keyKind.String(kindAgent), semconv.GenAIOperationNameInvokeAgent,
-		keyReason.String(string(s.Reason)), t.hide.input(began(s)))
+	kvs := append(identityAttributes(s), keyKind.String(kindAgent), semconv.GenAIOperationNameInvokeAgent,
+		keyReason.String(string(s.Reason)), t.hide.input(runInput(s)))
 	if s.Status == run.RunDone {
-		kvs = append(kvs, t.hide.output(said(s)))
+		kvs = append(kvs, t.hide.output(runOutput(s)))
 	}
 	_, span := t.spans.Start(telemetry.WithIDs(ctx, own), agentSpan(s.Agent), trace.WithTimestamp(s.StartedAt),
 		trace.WithAttributes(kvs...))
 	if s.Error != nil {
-		fail(span, string(s.Error.Code))
+		markFailed(span, string(s.Error.Code))
 	}
 	span.End(trace.WithTimestamp(end))
 }
 
-// began is what the run was started with: its input, or what the user said first. A run that continues another took over that one's input
-// and words; its own, an input among them, stand behind.
-func began(s *run.AgentState) string {
+// runInput returns the run's input, or its first user text. For a run that continues another it returns the first
+// message of its own.
+func runInput(s *run.AgentState) string {
 	if s.From != nil && s.From.Kind == run.OriginContinues {
 		for _, m := range s.Messages.All() {
 			if m.Source.Run == "" && m.Source.Seq == 0 {
@@ -115,8 +115,8 @@ func began(s *run.AgentState) string {
 	return blockText(s.Messages.At(0).Block)
 }
 
-// said is what the run ended with: its output, as text where it is one.
-func said(s *run.AgentState) string {
+// runOutput returns the output of the run, as text if it is a string.
+func runOutput(s *run.AgentState) string {
 	var text string
 	if json.Unmarshal(s.Output, &text) == nil {
 		return text
@@ -124,13 +124,13 @@ func said(s *run.AgentState) string {
 	return string(s.Output)
 }
 
-// gate writes what a gate said about a call.
-func (t *Tracer) gate(ctx context.Context, s *run.AgentState, call, verdict string, at time.Time) {
+// recordGate records what a gate decided about a call.
+func (t *Tracer) recordGate(ctx context.Context, s *run.AgentState, call, verdict string, at time.Time) {
 	c, ok := s.Call(call)
 	if !ok {
 		return
 	}
-	_, span := t.spans.Start(ctx, "gate "+c.Tool, trace.WithTimestamp(at), trace.WithAttributes(append(identity(s),
+	_, span := t.spans.Start(ctx, "gate "+c.Tool, trace.WithTimestamp(at), trace.WithAttributes(append(identityAttributes(s),
 		keyKind.String(kindGuardrail), keyToolName.String(c.Tool), keyToolID.String(c.ID), keyVerdict.String(verdict), t.hide.input(string(c.Input)),
 	)...))
 	span.End(trace.WithTimestamp(at))

@@ -13,7 +13,8 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// Tools records every entering of a tool of next as a TOOL span, which the tool finds in its context. A nil Tracer gives next itself.
+// Tools records every entering of a tool of next as a TOOL span, which the tool finds in its context. A nil Tracer
+// gives next itself.
 func (t *Tracer) Tools(next runtime.ToolSource) runtime.ToolSource {
 	if t == nil || next == nil {
 		return next
@@ -26,7 +27,7 @@ func (t *Tracer) Remotes(next runtime.Remotes) runtime.Remotes {
 	if t == nil {
 		return next
 	}
-	return next.Around(t.traced)
+	return next.Around(t.traceTool)
 }
 
 type tools struct {
@@ -40,11 +41,11 @@ func (s *tools) Lookup(original string) (tool.Tool, bool) {
 	if !ok {
 		return nil, false
 	}
-	return s.traced(found), true
+	return s.traceTool(found), true
 }
 
-// traced is a tool whose entering is recorded. One that can reconcile still can.
-func (t *Tracer) traced(found tool.Tool) tool.Tool {
+// traceTool wraps a tool and records its calls. A tool that can reconcile still can.
+func (t *Tracer) traceTool(found tool.Tool) tool.Tool {
 	traced := &tracedTool{found, t}
 	if r, ok := found.(tool.Reconciler); ok {
 		return &reconcilingTool{traced, r}
@@ -68,38 +69,38 @@ func (c *tracedTool) Call(ctx context.Context, call tool.Call) (agent.ToolResult
 	ctx, span := c.t.span(ctx, "execute_tool "+call.Name, trace.SpanKindInternal,
 		keyKind.String(kindTool), keyToolName.String(call.Name), keyToolID.String(call.ID),
 		semconv.GenAIOperationNameExecuteTool, semconv.GenAIToolName(call.Name), semconv.GenAIToolCallID(call.ID),
-		c.t.hide.input(string(call.Args)), keyToolParameters.String(unless(c.t.hide.Inputs, string(call.Args))))
-	e := &entering{t: c.t, span: span}
-	abandon := func() { e.end(class(ctx.Err())) }
+		c.t.hide.input(string(call.Args)), keyToolParameters.String(hiddenOr(c.t.hide.Inputs, string(call.Args))))
+	e := &openToolSpan{t: c.t, span: span}
+	abandon := func() { e.end(errorClass(ctx.Err())) }
 	stop := context.AfterFunc(ctx, abandon)
 	defer stop()
-	defer current(ctx).holds(e, abandon)()
+	defer current(ctx).onEnd(e, abandon)()
 	defer e.end("panic") // does nothing where the tool returned
 	res, err := c.Tool.Call(ctx, call)
-	e.end(c.returned(span, res, err))
+	e.end(c.recordResult(span, res, err))
 	return res, err
 }
 
-// entering is one entering of a tool. Its span ends once, whoever says so first.
-type entering struct {
+// openToolSpan is the span of one tool call. It ends once, with the first end that is reported.
+type openToolSpan struct {
 	t    *Tracer
 	span trace.Span
 	once sync.Once
 }
 
-func (e *entering) end(problem string) {
+func (e *openToolSpan) end(problem string) {
 	e.once.Do(func() {
 		if problem != "" {
-			fail(e.span, problem)
+			markFailed(e.span, problem)
 		}
 		e.t.end(e.span)
 	})
 }
 
-// returned notes what the tool gave and says what was wrong with it.
-func (c *tracedTool) returned(span trace.Span, res agent.ToolResultData, err error) string {
+// recordResult records the tool's result and returns the description of its failure.
+func (c *tracedTool) recordResult(span trace.Span, res agent.ToolResultData, err error) string {
 	if err != nil {
-		return class(err)
+		return errorClass(err)
 	}
 	span.SetAttributes(c.t.hide.output(res.Content))
 	if res.IsError {

@@ -1,5 +1,5 @@
-// Package tracing records runs as OpenTelemetry spans, from decorators over the ports of package runtime. Spans have the
-// attributes of OpenInference and, beside them, those of OpenTelemetry's GenAI conventions.
+// Package tracing records runs as OpenTelemetry spans, from decorators over the ports of package runtime. Spans have
+// the attributes of OpenInference and, beside them, those of OpenTelemetry's GenAI conventions.
 //
 //	AGENT      the run, from its start to its end; written once, by whoever commits the end
 //	CHAIN      one invocation of step, tool or approve
@@ -7,9 +7,9 @@
 //	TOOL       one entering of a tool
 //	GUARDRAIL  what a gate or a person said about a call
 //
-// No span stays open across functions. The AGENT span's context is promised when the run starts and kept in the run's journal
-// (agent.Trace); every function names it as the parent of what it does, and whoever ends the run writes the span under the promised id with
-// its true start. A run is one trace, however long it waits.
+// No span stays open across functions. The AGENT span's context is promised when the run starts and kept in the run's
+// journal (agent.Trace); every function names it as the parent of what it does, and whoever ends the run writes the
+// span under the promised id with its true start. A run is one trace, however long it waits.
 //
 // Content is hidden unless it is asked for: see Hide. Errors are told by their class, never by their text.
 // Package telemetry sends the spans.
@@ -31,8 +31,8 @@ type Tracer struct {
 	hide  Hide
 }
 
-// New makes a tracer whose spans p records; it must be a telemetry.Telemetry's, which knows the ids that a run's own span
-// was promised. A nil p makes a nil Tracer.
+// New makes a tracer whose spans p records; it must be a telemetry.Telemetry's, which knows the ids that a run's own
+// span was promised. A nil p makes a nil Tracer.
 func New(p trace.TracerProvider, c clock.Clock, hide Hide) *Tracer {
 	if p == nil {
 		return nil

@@ -18,11 +18,11 @@ func ValidAddress(a string) bool {
 	const atext = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!#$%&'*+-/=?^_`{|}~."
 	const ldh = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-."
 	local, domain, ok := strings.Cut(a, "@")
-	return ok && len(a) <= 254 && dotted(local) && len(local) <= 64 && strings.Trim(local, atext) == "" &&
-		dotted(domain) && strings.Contains(domain, ".") && strings.Trim(domain, ldh) == ""
+	return ok && len(a) <= 254 && isDotAtom(local) && len(local) <= 64 && strings.Trim(local, atext) == "" &&
+		isDotAtom(domain) && strings.Contains(domain, ".") && strings.Trim(domain, ldh) == ""
 }
 
-// dotted reports whether s is words with a dot between any two.
-func dotted(s string) bool {
+// isDotAtom reports whether s is words with one dot between any two.
+func isDotAtom(s string) bool {
 	return s != "" && s[0] != '.' && s[len(s)-1] != '.' && !strings.Contains(s, "..")
 }

@@ -67,7 +67,7 @@ const maxSubject = 120
 // Of lays out a message.
 func Of(m notify.Message) Letter {
 	if len(m.Others) > 0 {
-		return many(m)
+		return layOutMany(m)
 	}
 	l := Letter{ID: m.Approval.ID, Link: m.Link, Pending: m.Approval.Status == approval.Pending && m.Occasion != notify.Decided}
 	l.Subject, l.Opening = subject(m), opening(m)
@@ -149,7 +149,7 @@ func claims(subject show.Text) []Line {
 func history(all []show.Event) []Line {
 	lines := make([]Line, 0, len(all))
 	for _, e := range all {
-		lines = append(lines, Line{Label: plain(when(e.At)), Value: happened(e)})
+		lines = append(lines, Line{Label: plain(formatTime(e.At)), Value: eventText(e)})
 		for _, a := range e.Arguments {
 			lines = append(lines, Line{Depth: a.Depth + 1, Label: a.Key, Value: a.Value})
 		}
@@ -157,8 +157,8 @@ func history(all []show.Event) []Line {
 	return lines
 }
 
-// happened is an event in a line: what, about which tools, by whom, in which words, and how far a grant goes.
-func happened(e show.Event) show.Text {
+// eventText describes an event in one line: action, tools, person, comment, and the scope of a grant.
+func eventText(e show.Event) show.Text {
 	if e.What == "escalated" { // Who are those that are asked
 		return append(plain("asked as well: "), e.Who...)
 	}
@@ -189,8 +189,8 @@ func remark(m notify.Message) []Line {
 
 func plain(text string) show.Text { return show.Text{{Text: text}} }
 
-// when is a time as people read it, in UTC.
-func when(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04:05 UTC") }
+// formatTime formats a time for people, in UTC.
+func formatTime(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04:05 UTC") }
 
 // subject is words of ours and the title, which has none of a model's.
 func subject(m notify.Message) string {
@@ -207,8 +207,8 @@ func subject(m notify.Message) string {
 	return words
 }
 
-// name is who somebody is, where that is the id of a person and nothing else.
-func name(id string) string {
+// personName returns id if it is the id of a person, else "somebody".
+func personName(id string) string {
 	if p, err := policy.ParsePrincipal(id); err == nil && p.ID == id {
 		return id
 	}

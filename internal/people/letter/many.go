@@ -23,8 +23,8 @@ func (e Entry) String() string { return strconv.Itoa(e.Number) + ". " + e.Text.S
 // maxEntry is how long the arguments in an entry are at most, in characters.
 const maxEntry = 160
 
-// many lays out a message about several requests of a run.
-func many(m notify.Message) Letter {
+// layOutMany lays out a message about several requests of a run.
+func layOutMany(m notify.Message) Letter {
 	l := Letter{Pending: true, Run: show.Bare(m.Approval.Run).String()}
 	l.list(m.Approval, m.Shown, m.Link)
 	for _, o := range m.Others {
@@ -52,12 +52,12 @@ func many(m notify.Message) Letter {
 }
 
 func (l *Letter) list(a approval.Approval, shown show.Request, link string) {
-	l.Entries = append(l.Entries, Entry{Number: len(l.Entries) + 1, Text: inALine(a, shown), Link: link})
+	l.Entries = append(l.Entries, Entry{Number: len(l.Entries) + 1, Text: callLine(a, shown), Link: link})
 }
 
-// inALine is the tool of a call with those of its arguments that fit, each of them whole, or the title of another
+// callLine returns the tool of a call with those of its arguments that fit whole, or the title of another kind of
 // request.
-func inALine(a approval.Approval, shown show.Request) show.Text {
+func callLine(a approval.Approval, shown show.Request) show.Text {
 	if a.Kind != approval.KindCall || len(a.Tools) != 1 {
 		return shown.Title
 	}

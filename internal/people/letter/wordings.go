@@ -69,7 +69,7 @@ func Outcome(a approval.Approval) string {
 	by := ""
 	if n := len(a.Decisions); n > 0 {
 		d := a.Decisions[n-1]
-		by = " by " + name(d.By) + " on " + when(d.At)
+		by = " by " + personName(d.By) + " on " + formatTime(d.At)
 		if d.Action == approval.Edit && a.Status == approval.Approved {
 			return "Approved with other arguments" + by + "."
 		}
@@ -80,7 +80,7 @@ func Outcome(a approval.Approval) string {
 	case approval.Approved, approval.Denied:
 		return outcomes(a.Status) + by + "."
 	case approval.Expired:
-		return "Expired on " + when(a.ExpiresAt) + ": nobody decided in time. It was not carried out."
+		return "Expired on " + formatTime(a.ExpiresAt) + ": nobody decided in time. It was not carried out."
 	case approval.Cancelled:
 		return "Called off" + by + ". It was not carried out."
 	default:

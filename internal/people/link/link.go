@@ -52,7 +52,7 @@ func (l Link) digest(version byte) string {
 	return hex.EncodeToString(sum.Sum(nil)[:idSize])
 }
 
-// signed are the fields of a token that its MAC covers beside the audience and the key's id.
-func signed(version byte, id string) []string {
+// signedFields returns the fields that a token's MAC covers besides the audience and the key's id.
+func signedFields(version byte, id string) []string {
 	return []string{string([]byte{version}), algorithm, id}
 }

@@ -59,7 +59,7 @@ func (l *Links) Mint(ctx context.Context, a approval.Approval, to, channel strin
 	if err != nil {
 		return "", fmt.Errorf("marshal a link of approval %s: %w", a.ID, err)
 	}
-	key, mac, err := l.Signer.Sign(ctx, audience, signed(version, made.ID)...)
+	key, mac, err := l.Signer.Sign(ctx, audience, signedFields(version, made.ID)...)
 	if err != nil {
 		return "", fmt.Errorf("sign a link of approval %s: %w", a.ID, err)
 	}
@@ -83,7 +83,7 @@ func (l *Links) Verify(ctx context.Context, text string) (id string, err error) 
 	if !formed {
 		return "", ErrInvalid
 	}
-	right, err := l.Signer.Verify(ctx, t.mac, t.key, audience, signed(t.version, t.id)...)
+	right, err := l.Signer.Verify(ctx, t.mac, t.key, audience, signedFields(t.version, t.id)...)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("verify a link: %w", err)

@@ -20,10 +20,10 @@ type Range struct{ From, To int }
 // linear in the text. Safe for concurrent use.
 func Secrets(s string) []Range {
 	f := finder{text: s}
-	f.privateKeys()
-	f.keysOfServices()
-	f.bearers()
-	f.named()
+	f.findPrivateKeys()
+	f.findServiceKeys()
+	f.findBearers()
+	f.findNamed()
 	return f.merged()
 }
 
@@ -92,7 +92,7 @@ func plainAt(s string) int {
 		}
 		return 0
 	case c < utf8.RuneSelf:
-		if alphanumeric(c) || strings.IndexByte(signs, c) >= 0 {
+		if isAlphanumeric(c) || strings.IndexByte(signs, c) >= 0 {
 			return 1
 		}
 		return 0
@@ -113,12 +113,12 @@ func unhex(c byte) byte {
 	return c | 0x20 - 'a' + 10
 }
 
-func alphanumeric(c byte) bool {
+func isAlphanumeric(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z'
 }
 
-// opaque reports whether a whole value can be nothing but a value. It may hold commas: it is in no list.
-func opaque(s string) bool {
+// isOpaque reports whether a value has only characters of secrets, commas included, and is no reference.
+func isOpaque(s string) bool {
 	for at := 0; at < len(s); {
 		n := plainAt(s[at:])
 		if n == 0 && s[at] == ',' {
@@ -129,12 +129,12 @@ func opaque(s string) bool {
 		}
 		at += n
 	}
-	return s != "" && !means(s)
+	return s != "" && !isReference(s)
 }
 
-// means reports whether a value names something: an address, a file, an account, another value. The name beside it does not make a secret
-// of it.
-func means(s string) bool {
+// isReference reports whether a value refers to something: an address, a file, an account, another value. Such a value
+// is no secret, whatever its name says.
+func isReference(s string) bool {
 	lower := strings.ToLower(s[:min(len(s), 40)])
 	equals := max(strings.IndexByte(s[:min(len(s), 256)], '='), 0)
 	switch {
@@ -145,7 +145,7 @@ func means(s string) bool {
 	case strings.HasPrefix(s, "./"), strings.HasPrefix(s, "../"), strings.HasPrefix(s, "~/"):
 		return true
 	case s[0] == '/': // base64 may begin so
-		return len(s) < 20 || !mixed(s) || strings.ContainsAny(s[:min(len(s), 256)], ".-_")
+		return len(s) < 20 || !isMixedCase(s) || strings.ContainsAny(s[:min(len(s), 256)], ".-_")
 	case len(s) == 42 && strings.HasPrefix(lower, "0x"):
 		return strings.Trim(s[2:], "0123456789abcdefABCDEF") == ""
 	}
@@ -173,8 +173,8 @@ func isIBAN(s string) bool {
 
 func isUpper(c byte) bool { return 'A' <= c && c <= 'Z' }
 
-// mixed reports whether a text has capitals, small letters and digits near its beginning.
-func mixed(s string) bool {
+// isMixedCase reports whether a text has capitals, small letters and digits near its beginning.
+func isMixedCase(s string) bool {
 	var upper, lower, digit bool
 	for _, c := range []byte(s[:min(len(s), 256)]) {
 		upper, lower, digit = upper || isUpper(c), lower || 'a' <= c && c <= 'z', digit || '0' <= c && c <= '9'
@@ -182,8 +182,8 @@ func mixed(s string) bool {
 	return upper && lower && digit
 }
 
-// random reports whether a word is rather one of a generator than one of a language: it has letters and digits, signs, or capitals within.
-func random(word string) bool {
+// isRandomWord reports whether a word looks generated: it has letters and digits, signs, or capitals within.
+func isRandomWord(word string) bool {
 	var digit, letter, capital, sign bool
 	for i, r := range word[:min(len(word), 256)] {
 		digit = digit || unicode.IsDigit(r)
@@ -194,9 +194,9 @@ func random(word string) bool {
 	return letter && (digit || capital && word != strings.ToUpper(word) || sign)
 }
 
-// ends reports whether the word that stands before a place ends there, as a shell, a query or a list reads it. A shell goes on with a word
-// behind a quote.
-func (f *finder) ends(at int) bool {
+// endsWord reports whether the word before a place ends there for a shell, a query or a list. In a shell a word
+// continues behind a quote.
+func (f *finder) endsWord(at int) bool {
 	if mark, quoted := f.quote(at); quoted {
 		at += len(mark)
 	}
@@ -220,10 +220,10 @@ func (f *finder) value(at int) (r Range, quoted, ok bool) {
 	mark, quoted := f.quote(at)
 	r = Range{at + len(mark), f.runEnd(at + len(mark))}
 	switch {
-	case r.From == r.To, !quoted && !f.ends(r.To), quoted && !strings.HasPrefix(f.text[r.To:], mark):
+	case r.From == r.To, !quoted && !f.endsWord(r.To), quoted && !strings.HasPrefix(f.text[r.To:], mark):
 		return r, quoted, false
 	}
-	return r, quoted, !means(f.text[r.From:r.To])
+	return r, quoted, !isReference(f.text[r.From:r.To])
 }
 
 // spaces is the first place from at on where no space or tab stands.

@@ -25,13 +25,13 @@ func JSON(raw, schema json.RawMessage) string {
 	if err != nil {
 		return Text(string(raw))
 	}
-	return string(v.masked(nil))
+	return string(v.appendMasked(nil))
 }
 
 // Text is a text with a placeholder for every part that has the form of a secret.
-func Text(s string) string { return without(s, Secrets(s)) }
+func Text(s string) string { return maskRanges(s, Secrets(s)) }
 
-func without(s string, hidden []Range) string {
+func maskRanges(s string, hidden []Range) string {
 	if len(hidden) == 0 {
 		return s
 	}
@@ -44,10 +44,10 @@ func without(s string, hidden []Range) string {
 	return out.String() + s[at:]
 }
 
-func (v *Value) masked(out []byte) []byte {
+func (v *Value) appendMasked(out []byte) []byte {
 	switch {
 	case v.Kind == String:
-		return text(out, v.Raw, v.Text, v.Hidden)
+		return appendText(out, v.Raw, v.Text, v.Hidden)
 	case v.Secret != "":
 		return append(out, `"`+Placeholder(v.Length())+`"`...)
 	case v.Kind != Object && v.Kind != Array:
@@ -63,18 +63,18 @@ func (v *Value) masked(out []byte) []byte {
 			out = append(out, ',')
 		}
 		if v.Kind == Object {
-			out = append(text(out, m.RawKey, m.Key, Secrets(m.Key)), ':')
+			out = append(appendText(out, m.RawKey, m.Key, Secrets(m.Key)), ':')
 		}
-		out = m.Value.masked(out)
+		out = m.Value.appendMasked(out)
 	}
 	return append(out, brackets[1])
 }
 
-// text adds a JSON string: as it is stored, where nothing of it is a secret.
-func text(out, raw []byte, decoded string, hidden []Range) []byte {
+// appendText appends a JSON string. A string without secrets stays as it is stored.
+func appendText(out, raw []byte, decoded string, hidden []Range) []byte {
 	if len(hidden) == 0 {
 		return append(out, raw...)
 	}
-	masked, _ := json.Marshal(without(decoded, hidden)) // a string
+	masked, _ := json.Marshal(maskRanges(decoded, hidden)) // a string
 	return append(out, masked...)
 }

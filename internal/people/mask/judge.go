@@ -5,19 +5,19 @@ import (
 	"strings"
 )
 
-// judge says of a value, and of all within it, what is masked: what the schema marks, and below it every value that has no members; texts
+// markSecrets says of a value, and of all within it, what is masked: what the schema marks, and below it every value that has no members; texts
 // behind a name that says so, and in a list behind one; and what has the form of a secret. A number, boolean or null behind such a name
 // counts or switches something more often than it is a secret. An object is never masked as a whole, and no name masks what is in one: its
 // members have names of their own.
-func judge(v *Value, m marks) { judgeUnder(v, m, "", "") }
+func markSecrets(v *Value, m marks) { markSecretsUnder(v, m, "", "") }
 
-func judgeUnder(v *Value, m marks, name string, why Reason) {
+func markSecretsUnder(v *Value, m marks, name string, why Reason) {
 	if m.secret() {
 		why = BySchema
 	}
 	switch v.Kind {
 	case String:
-		v.judgeText(name, why)
+		v.markText(name, why)
 	case Object:
 		for _, member := range v.Members {
 			under := why
@@ -27,11 +27,11 @@ func judgeUnder(v *Value, m marks, name string, why Reason) {
 			if under == "" && SecretName(member.Key) {
 				under = ByName
 			}
-			judgeUnder(member.Value, m.member(member.Key), member.Key, under)
+			markSecretsUnder(member.Value, m.member(member.Key), member.Key, under)
 		}
 	case Array:
 		for i, member := range v.Members {
-			judgeUnder(member.Value, m.element(i), name, why)
+			markSecretsUnder(member.Value, m.element(i), name, why)
 		}
 	default:
 		if why == BySchema {
@@ -40,13 +40,13 @@ func judgeUnder(v *Value, m marks, name string, why Reason) {
 	}
 }
 
-// judgeText judges a text. Whoever writes the schema knows that its values are secrets, spaces and all, but not what a shell would run. Whoever
+// markText judges a text. Whoever writes the schema knows that its values are secrets, spaces and all, but not what a shell would run. Whoever
 // writes the text has chosen its names: behind them only what cannot be anything else is masked.
-func (v *Value) judgeText(name string, why Reason) {
+func (v *Value) markText(name string, why Reason) {
 	whole := Range{0, len(v.Text)}
 	switch {
 	case v.Text == "":
-	case why == BySchema && !isCommand(v.Text), why == ByName && opaque(v.Text):
+	case why == BySchema && !isCommand(v.Text), why == ByName && isOpaque(v.Text):
 		v.Secret, v.Hidden = why, []Range{whole}
 	default:
 		v.Hidden = Secrets(v.Text)

@@ -16,24 +16,24 @@ type service struct {
 
 var services = []service{
 	{"AKIA", "", 12, allUpper}, {"ASIA", "", 12, allUpper}, {"AROA", "", 12, allUpper}, {"AIDA", "", 12, allUpper}, {"ABIA", "", 12, allUpper}, {"ACCA", "", 12, allUpper},
-	{"sk-", "_-", 16, generated}, {"sk_", "_-", 16, generated}, {"pk_", "_-", 16, generated}, {"rk_", "_-", 16, generated}, {"whsec_", "_-", 16, generated},
-	{"ghp_", "", 16, nil}, {"gho_", "", 16, nil}, {"ghu_", "", 16, nil}, {"ghs_", "", 16, nil}, {"ghr_", "", 16, nil}, {"github_pat_", "_", 16, random},
-	{"glpat-", "_-", 16, nil}, {"xoxa-", "-", 16, random}, {"xoxb-", "-", 16, random}, {"xoxe-", "-", 16, random}, {"xoxp-", "-", 16, random},
-	{"xoxr-", "-", 16, random}, {"xoxs-", "-", 16, random}, {"xapp-", "-", 16, random}, {"AIza", "_-", 30, nil}, {"ya29.", "_-", 16, random},
-	{"SG.", "_-.", 33, generated}, {"npm_", "", 24, nil}, {"hf_", "", 24, nil}, {"dop_v1_", "", 24, nil}, {"shpat_", "", 24, nil}, {"pypi-", "_-", 24, generated},
+	{"sk-", "_-", 16, isGenerated}, {"sk_", "_-", 16, isGenerated}, {"pk_", "_-", 16, isGenerated}, {"rk_", "_-", 16, isGenerated}, {"whsec_", "_-", 16, isGenerated},
+	{"ghp_", "", 16, nil}, {"gho_", "", 16, nil}, {"ghu_", "", 16, nil}, {"ghs_", "", 16, nil}, {"ghr_", "", 16, nil}, {"github_pat_", "_", 16, isRandomWord},
+	{"glpat-", "_-", 16, nil}, {"xoxa-", "-", 16, isRandomWord}, {"xoxb-", "-", 16, isRandomWord}, {"xoxe-", "-", 16, isRandomWord}, {"xoxp-", "-", 16, isRandomWord},
+	{"xoxr-", "-", 16, isRandomWord}, {"xoxs-", "-", 16, isRandomWord}, {"xapp-", "-", 16, isRandomWord}, {"AIza", "_-", 30, nil}, {"ya29.", "_-", 16, isRandomWord},
+	{"SG.", "_-.", 33, isGenerated}, {"npm_", "", 24, nil}, {"hf_", "", 24, nil}, {"dop_v1_", "", 24, nil}, {"shpat_", "", 24, nil}, {"pypi-", "_-", 24, isGenerated},
 	{"lin_api_", "", 24, nil}, {"eyJ", "_-.", 16, isToken},
 }
 
 func allUpper(s string) bool { return s == strings.ToUpper(s) }
 
-// generated reports whether a key is long enough, in one piece or altogether, to be nobody's words.
-func generated(s string) bool {
+// isGenerated reports whether a key is long enough, in one piece or altogether, to be generated.
+func isGenerated(s string) bool {
 	for _, piece := range strings.FieldsFunc(s, func(r rune) bool { return r == '-' || r == '_' || r == '.' }) {
-		if len(piece) >= 16 && random(piece) {
+		if len(piece) >= 16 && isRandomWord(piece) {
 			return true
 		}
 	}
-	return len(s) >= 40 && mixed(s)
+	return len(s) >= 40 && isMixedCase(s)
 }
 
 // isToken reports whether a text is a JSON Web Token: signed, whose header and claims are objects, or encrypted.
@@ -53,22 +53,22 @@ func isObject(part string) bool {
 	return err == nil && len(raw) > 0 && raw[0] == '{' && json.Valid(raw)
 }
 
-// keysOfServices finds keys by how they begin. What is a part of a path, a name of a file or an address is none.
-func (f *finder) keysOfServices() {
+// findServiceKeys finds keys by their prefixes. A part of a path, of a file name or of an address is no key.
+func (f *finder) findServiceKeys() {
 	for _, s := range services {
 		f.each(s.prefix, func(at int) {
-			if c := f.at(at - 1); alphanumeric(c) || c != 0 && strings.IndexByte("_-./\\", c) >= 0 {
+			if c := f.at(at - 1); isAlphanumeric(c) || c != 0 && strings.IndexByte("_-./\\", c) >= 0 {
 				return
 			}
 			end := at + len(s.prefix)
-			for end < len(f.text) && (alphanumeric(f.text[end]) || strings.IndexByte(s.more, f.text[end]) >= 0) {
+			for end < len(f.text) && (isAlphanumeric(f.text[end]) || strings.IndexByte(s.more, f.text[end]) >= 0) {
 				end++
 			}
 			for end > at && f.text[end-1] == '.' { // of a sentence
 				end--
 			}
 			key := f.text[at:end]
-			if len(key) < len(s.prefix)+s.least || f.goesOn(end) || s.is != nil && !s.is(key) {
+			if len(key) < len(s.prefix)+s.least || f.isWordPart(end) || s.is != nil && !s.is(key) {
 				return
 			}
 			f.hide(at, end)
@@ -78,20 +78,20 @@ func (f *finder) keysOfServices() {
 		f.each(path, func(at int) {
 			from := at + len(path)
 			end := from
-			for end < len(f.text) && (alphanumeric(f.text[end]) || f.text[end] == '/') {
+			for end < len(f.text) && (isAlphanumeric(f.text[end]) || f.text[end] == '/') {
 				end++
 			}
-			if last := from + strings.LastIndexByte(f.text[from:end], '/') + 1; end-last >= 8 && f.ends(end) {
+			if last := from + strings.LastIndexByte(f.text[from:end], '/') + 1; end-last >= 8 && f.endsWord(end) {
 				f.hide(last, end) // what stands before it says whose Slack it is
 			}
 		})
 	}
 }
 
-// goesOn reports whether what stands at a place makes of the word before it a part of something else.
-func (f *finder) goesOn(at int) bool {
+// isWordPart reports whether the text at a place makes the word before it a part of something longer.
+func (f *finder) isWordPart(at int) bool {
 	c := f.at(at)
-	return c != 0 && strings.IndexByte("_/@$`%", c) >= 0 || c == '.' && (alphanumeric(f.at(at+1))) || alphanumeric(c)
+	return c != 0 && strings.IndexByte("_/@$`%", c) >= 0 || c == '.' && (isAlphanumeric(f.at(at+1))) || isAlphanumeric(c)
 }
 
 // each calls do with the places of a text, from the left to the right.
@@ -106,22 +106,21 @@ func (f *finder) each(of string, do func(at int)) {
 	}
 }
 
-// bearers finds what stands behind the word Bearer.
-func (f *finder) bearers() {
+// findBearers finds tokens behind the word Bearer.
+func (f *finder) findBearers() {
 	for _, word := range []string{"Bearer ", "bearer ", "BEARER "} {
 		f.each(word, func(at int) {
 			r, _, ok := f.value(f.spaces(at + len(word)))
 			key, long := f.text[r.From:r.To], r.To-r.From
-			if ok && (long >= 20 && random(key) || long >= 12 && mixed(key)) && !alphanumeric(f.at(at-1)) {
+			if ok && (long >= 20 && isRandomWord(key) || long >= 12 && isMixedCase(key)) && !isAlphanumeric(f.at(at-1)) {
 				f.hide(r.From, r.To)
 			}
 		})
 	}
 }
 
-// privateKeys finds the lines of private keys: base64 alone on a line behind a key's header, and nothing else that
-// stands there.
-func (f *finder) privateKeys() {
+// findPrivateKeys finds the lines of private keys: lines of base64 behind a key's header, and nothing else there.
+func (f *finder) findPrivateKeys() {
 	f.each("-----BEGIN ", func(at int) {
 		from := at + len("-----BEGIN ")
 		label, _, ok := strings.Cut(f.text[from:min(len(f.text), from+longestName)], "-----")
@@ -133,11 +132,11 @@ func (f *finder) privateKeys() {
 		for {
 			at = f.keyHeaders(f.lineStart(at))
 			end := at
-			for end < len(f.text) && (alphanumeric(f.text[end]) || strings.IndexByte("+/=", f.text[end]) >= 0) {
+			for end < len(f.text) && (isAlphanumeric(f.text[end]) || strings.IndexByte("+/=", f.text[end]) >= 0) {
 				end++
 			}
 			line := f.text[at:end]
-			if !isKeyLine(line, first) || f.lineStart(end) == end && !f.lineEnds(end) && !strings.HasPrefix(f.text[end:], "-----END ") {
+			if !isKeyLine(line, first) || f.lineStart(end) == end && !f.endsLine(end) && !strings.HasPrefix(f.text[end:], "-----END ") {
 				return
 			}
 			if f.at(f.spaces(end)) != 0 && f.spaces(end) == f.lineStart(end) && f.spaces(end) != end && len(line) < 60 {
@@ -204,5 +203,5 @@ func isKeyLine(line string, first int) bool {
 	case n >= 16:
 		return upper && lower && (sign || strings.HasPrefix(line, "MI"))
 	}
-	return strings.HasSuffix(line, "=") || mixed(line)
+	return strings.HasSuffix(line, "=") || isMixedCase(line)
 }

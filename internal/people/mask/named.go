@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// named finds the values that stand behind names which say that they are secrets, and the passwords of addresses.
-func (f *finder) named() {
+// findNamed finds the values behind names that mark secrets, and the passwords of addresses.
+func (f *finder) findNamed() {
 	for at := 0; ; at++ {
 		next := strings.IndexAny(f.text[at:], "=:-")
 		if next < 0 {
@@ -72,7 +72,7 @@ func (f *finder) refersTo(name string) bool {
 				from += 4
 			}
 			to := from
-			for to < len(f.text) && to-from < longestName && (alphanumeric(f.text[to]) || f.text[to] == '_') {
+			for to < len(f.text) && to-from < longestName && (isAlphanumeric(f.text[to]) || f.text[to] == '_') {
 				to++
 			}
 			f.used[strings.ToLower(f.text[from:to])] = true
@@ -95,7 +95,7 @@ func (f *finder) member(at int) (next int) {
 	}
 	behind := f.spaces(at + 1)
 	r, _, ok := f.value(behind)
-	if word := f.text[r.From:r.To]; ok && behind > at+1 && len(word) >= 6 && random(word) && !strings.ContainsAny(word, ".:") {
+	if word := f.text[r.From:r.To]; ok && behind > at+1 && len(word) >= 6 && isRandomWord(word) && !strings.ContainsAny(word, ".:") {
 		f.hide(r.From, r.To)
 		return r.To - 1
 	}
@@ -146,15 +146,15 @@ func (f *finder) header(name string, at int) (next int) {
 		end = f.runEnd(at)
 	}
 	word := f.text[at:end]
-	if word == "" || means(word) || !f.lineEnds(end) && (!f.ends(end) || !random(word)) {
+	if word == "" || isReference(word) || !f.endsLine(end) && (!f.endsWord(end) || !isRandomWord(word)) {
 		return at - 1
 	}
 	f.hide(at, end)
 	return end - 1
 }
 
-// lineEnds reports whether a line, or the quotes in which it stands, end at a place.
-func (f *finder) lineEnds(at int) bool {
+// endsLine reports whether a line, or the quotes around it, end at a place.
+func (f *finder) endsLine(at int) bool {
 	_, quoted := f.quote(at)
 	return quoted || at == len(f.text) || f.text[at] == '\n' || f.text[at] == '\r'
 }
@@ -166,7 +166,7 @@ var sessions = []string{"session", "sessionid", "sess", "sid", "auth", "csrf", "
 func (f *finder) cookies(at int) {
 	for {
 		from := at
-		for alphanumeric(f.at(at)) || f.at(at) == '_' || f.at(at) == '-' || f.at(at) == '.' {
+		for isAlphanumeric(f.at(at)) || f.at(at) == '_' || f.at(at) == '-' || f.at(at) == '.' {
 			at++
 		}
 		name := f.text[from:at]
@@ -175,10 +175,10 @@ func (f *finder) cookies(at int) {
 		}
 		end := f.runEnd(at + 1)
 		value := f.text[at+1 : end]
-		if !f.ends(end) {
+		if !f.endsWord(end) {
 			return
 		}
-		if value != "" && !means(value) && (SecretName(name) || isSession(name) || len(value) >= 16 && random(value)) {
+		if value != "" && !isReference(value) && (SecretName(name) || isSession(name) || len(value) >= 16 && isRandomWord(value)) {
 			f.hide(at+1, end)
 		}
 		if f.at(end) != ';' {
@@ -215,7 +215,7 @@ func (f *finder) option(at int) (next int) {
 		from++
 	}
 	end := from
-	for end < len(f.text) && end-from < longestName && (alphanumeric(f.text[end]) || f.text[end] == '-' || f.text[end] == '_') {
+	for end < len(f.text) && end-from < longestName && (isAlphanumeric(f.text[end]) || f.text[end] == '-' || f.text[end] == '_') {
 		end++
 	}
 	name, behind := f.text[from:end], f.spaces(end)
@@ -223,7 +223,7 @@ func (f *finder) option(at int) (next int) {
 		return at
 	}
 	r, _, ok := f.value(behind)
-	if word := f.text[r.From:r.To]; !ok || !random(word) || strings.ContainsAny(word, "./:") {
+	if word := f.text[r.From:r.To]; !ok || !isRandomWord(word) || strings.ContainsAny(word, "./:") {
 		return at
 	}
 	f.hide(r.From, r.To)
@@ -233,7 +233,7 @@ func (f *finder) option(at int) (next int) {
 // address takes the password of scheme://user:password@host, and a long random user. Nothing is taken where not every
 // reader agrees on the host: with another @ or a backslash before its end.
 func (f *finder) address(at int) {
-	if !alphanumeric(f.at(at - 1)) {
+	if !isAlphanumeric(f.at(at - 1)) {
 		return
 	}
 	from := at + len("://")
@@ -249,14 +249,14 @@ func (f *finder) address(at int) {
 		end += n
 	}
 	user, host, ok := strings.Cut(f.text[from:end], "@")
-	if !ok || host == "" || strings.Contains(host, "@") || !f.ends(end) && strings.IndexByte("/?#", f.at(end)) < 0 {
+	if !ok || host == "" || strings.Contains(host, "@") || !f.endsWord(end) && strings.IndexByte("/?#", f.at(end)) < 0 {
 		return
 	}
 	name, password, ok := strings.Cut(user, ":")
 	switch {
 	case ok && password != "" && !strings.Contains(password, ":"):
 		f.hide(from+len(name)+1, from+len(user))
-	case !ok && len(user) >= 16 && random(user):
+	case !ok && len(user) >= 16 && isRandomWord(user):
 		f.hide(from, from+len(user))
 	}
 }

@@ -81,10 +81,10 @@ func (d *document) find(ref string) any {
 func (d *document) look(ref string) any {
 	name, ok := strings.CutPrefix(ref, "#")
 	if !ok {
-		return named(d.root, "$id", ref)
+		return findSubschema(d.root, "$id", ref)
 	}
 	if name != "" && name[0] != '/' {
-		return named(d.root, "", name)
+		return findSubschema(d.root, "", name)
 	}
 	at := d.root
 	for _, part := range strings.Split(name, "/")[1:] {
@@ -104,21 +104,21 @@ func (d *document) matches(pattern, key string) bool {
 	return re == nil || re.MatchString(key)
 }
 
-// named is the schema in v that has the anchor, or under that key the name.
-func named(v any, key, name string) any {
+// findSubschema returns the schema in v with that anchor, or the one with that name under that key.
+func findSubschema(v any, key, name string) any {
 	switch v := v.(type) {
 	case map[string]any:
 		if key != "" && v[key] == name || key == "" && (v["$anchor"] == name || v["$dynamicAnchor"] == name) {
 			return v
 		}
 		for _, member := range v {
-			if found := named(member, key, name); found != nil {
+			if found := findSubschema(member, key, name); found != nil {
 				return found
 			}
 		}
 	case []any:
 		for _, member := range v {
-			if found := named(member, key, name); found != nil {
+			if found := findSubschema(member, key, name); found != nil {
 				return found
 			}
 		}

@@ -69,7 +69,7 @@ func Read(raw, schema json.RawMessage) (*Value, error) {
 	}
 	r := reader{in: raw}
 	v := r.value()
-	judge(v, marksOf(schema))
+	markSecrets(v, marksOf(schema))
 	return v, nil
 }
 
@@ -118,7 +118,7 @@ func (r *reader) value() *Value {
 		if v.Kind == "" {
 			v.Kind = Number
 		}
-		for r.at < len(r.in) && !ends(r.in[r.at]) {
+		for r.at < len(r.in) && !isDelimiter(r.in[r.at]) {
 			r.at++
 		}
 	}
@@ -126,8 +126,8 @@ func (r *reader) value() *Value {
 	return v
 }
 
-// ends reports whether a byte is behind a number or a word.
-func ends(c byte) bool {
+// isDelimiter reports whether a byte ends a number or a word.
+func isDelimiter(c byte) bool {
 	return c == ',' || c == ']' || c == '}' || c == ' ' || c == '\t' || c == '\n' || c == '\r'
 }
 

@@ -80,11 +80,11 @@ func notJSON(data []byte, err error) error {
 }
 
 func (b *Book) read(data []byte) error {
-	doc, err := members(data, nil, "tenants", "slack")
+	doc, err := readMembers(data, nil, "tenants", "slack")
 	if err != nil {
 		return err
 	}
-	tenants, err := members(doc["tenants"], []string{"tenants"})
+	tenants, err := readMembers(doc["tenants"], []string{"tenants"})
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (b *Book) read(data []byte) error {
 			return err
 		}
 	}
-	teams, err := members(doc["slack"], []string{"slack"})
+	teams, err := readMembers(doc["slack"], []string{"slack"})
 	if err != nil {
 		return err
 	}
@@ -108,22 +108,22 @@ func (b *Book) read(data []byte) error {
 func (b *Book) readTenant(tenant string, raw json.RawMessage) error {
 	at := []string{"tenants", tenant}
 	if !agent.ValidTenant(tenant) {
-		return wrong(at, "want a tenant's name: ^[a-z0-9][a-z0-9-]{0,39}$")
+		return readError(at, "want a tenant's name: ^[a-z0-9][a-z0-9-]{0,39}$")
 	}
-	people, err := members(raw, at)
+	people, err := readMembers(raw, at)
 	if err != nil {
 		return err
 	}
 	b.tenants[tenant] = map[string]Person{}
 	owner := map[string]string{}
 	for _, id := range slices.Sorted(maps.Keys(people)) {
-		here := under(at, id)
+		here := childPath(at, id)
 		p, err := readPerson(id, people[id], here)
 		if err != nil {
 			return err
 		}
 		if other := owner[p.Slack]; p.Slack != "" && other != "" {
-			return wrong(under(here, "slack"), "it is that of %s as well: want one of the person's own", other)
+			return readError(childPath(here, "slack"), "it is that of %s as well: want one of the person's own", other)
 		}
 		owner[p.Slack] = id
 		b.tenants[tenant][id] = p
@@ -134,14 +134,14 @@ func (b *Book) readTenant(tenant string, raw json.RawMessage) error {
 func (b *Book) readTeam(team string, raw json.RawMessage) error {
 	at := []string{"slack", team}
 	if !isSlackID(team, "TE") {
-		return wrong(at, "want a workspace's id, as T012ABCDEF")
+		return readError(at, "want a workspace's id, as T012ABCDEF")
 	}
-	tenant, err := text(raw, at)
+	tenant, err := readText(raw, at)
 	if err != nil {
 		return err
 	}
 	if _, ok := b.tenants[tenant]; !ok {
-		return wrong(at, "got %q, want a tenant that has people here", tenant)
+		return readError(at, "got %q, want a tenant that has people here", tenant)
 	}
 	b.teams[team] = tenant
 	return nil
@@ -151,18 +151,18 @@ func (b *Book) readTeam(team string, raw json.RawMessage) error {
 func readPerson(id string, raw json.RawMessage, at []string) (Person, error) {
 	p := Person{ID: id}
 	if !isUser(id) {
-		return p, wrong(at, "want user:NAME")
+		return p, readError(at, "want user:NAME")
 	}
 	var err error
 	if bytes.HasPrefix(bytes.TrimSpace(raw), []byte("[")) {
-		p.Groups, err = groups(raw, at)
+		p.Groups, err = readGroups(raw, at)
 		return p, err
 	}
-	form, err := members(raw, at, "groups", "name", "email", "slack", "notify")
+	form, err := readMembers(raw, at, "groups", "name", "email", "slack", "notify")
 	if err != nil {
 		return p, err
 	}
-	if p.Groups, err = groups(form["groups"], under(at, "groups")); err != nil {
+	if p.Groups, err = readGroups(form["groups"], childPath(at, "groups")); err != nil {
 		return p, err
 	}
 	for _, key := range []struct {
@@ -178,38 +178,38 @@ func readPerson(id string, raw json.RawMessage, at []string) (Person, error) {
 		if isNull(form[key.name]) {
 			continue
 		}
-		if *key.to, err = text(form[key.name], under(at, key.name)); err != nil {
+		if *key.to, err = readText(form[key.name], childPath(at, key.name)); err != nil {
 			return p, err
 		}
 		if !key.ok(*key.to) {
-			return p, wrong(under(at, key.name), "%s", key.want)
+			return p, readError(childPath(at, key.name), "%s", key.want)
 		}
 	}
-	p.Notify, err = notifies(p, form["notify"], under(at, "notify"))
+	p.Notify, err = readNotify(p, form["notify"], childPath(at, "notify"))
 	return p, err
 }
 
-func groups(raw json.RawMessage, at []string) ([]string, error) {
-	list, err := texts(raw, at)
+func readGroups(raw json.RawMessage, at []string) ([]string, error) {
+	list, err := readTexts(raw, at)
 	for _, g := range list {
 		if err == nil && !isGroup(g) {
-			err = wrong(at, "got %q, want a list of group:NAME", run.Bounded(g))
+			err = readError(at, "got %q, want a list of group:NAME", run.Bounded(g))
 		}
 	}
 	return list, err
 }
 
-func notifies(p Person, raw json.RawMessage, at []string) ([]string, error) {
-	list, err := texts(raw, at)
+func readNotify(p Person, raw json.RawMessage, at []string) ([]string, error) {
+	list, err := readTexts(raw, at)
 	if err != nil {
 		return nil, err
 	}
 	if problem := checkChannels(list); problem != "" {
-		return nil, wrong(at, "%s", problem)
+		return nil, readError(at, "%s", problem)
 	}
 	for _, name := range list {
 		if name == Email && p.Email == "" || name == Slack && p.Slack == "" {
-			return nil, wrong(at, "got %s, and the person has no %s here", name, name)
+			return nil, readError(at, "got %s, and the person has no %s here", name, name)
 		}
 	}
 	return list, nil
@@ -236,38 +236,38 @@ func isSlackID(s, first string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return (r < 'A' || r > 'Z') && (r < '0' || r > '9') })
 }
 
-// members are those of an object, of known keys alone where there are any; none of what is not there, or null.
-func members(raw json.RawMessage, at []string, known ...string) (map[string]json.RawMessage, error) {
+// readMembers reads the members of an object. Keys outside known, if any, are errors. Null has no members.
+func readMembers(raw json.RawMessage, at []string, known ...string) (map[string]json.RawMessage, error) {
 	if isNull(raw) {
 		return nil, nil
 	}
 	var out map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &out); err != nil {
-		return nil, wrong(at, "want an object")
+		return nil, readError(at, "want an object")
 	}
 	for _, key := range slices.Sorted(maps.Keys(out)) {
 		if len(known) > 0 && !slices.Contains(known, key) {
-			return nil, wrong(under(at, key), "is not known, want %s", strings.Join(known, ", "))
+			return nil, readError(childPath(at, key), "is not known, want %s", strings.Join(known, ", "))
 		}
 	}
 	return out, nil
 }
 
-func text(raw json.RawMessage, at []string) (s string, err error) {
+func readText(raw json.RawMessage, at []string) (s string, err error) {
 	if isNull(raw) || json.Unmarshal(raw, &s) != nil {
-		return "", wrong(at, "want a string")
+		return "", readError(at, "want a string")
 	}
 	return s, nil
 }
 
-// texts is a list of strings; nil where there is none.
-func texts(raw json.RawMessage, at []string) ([]string, error) {
+// readTexts reads a list of strings; nil if there is none.
+func readTexts(raw json.RawMessage, at []string) ([]string, error) {
 	if isNull(raw) {
 		return nil, nil
 	}
 	var list []*string
 	if json.Unmarshal(raw, &list) != nil || slices.Contains(list, nil) {
-		return nil, wrong(at, "want a list of strings")
+		return nil, readError(at, "want a list of strings")
 	}
 	out := make([]string, 0, len(list))
 	for _, s := range list {
@@ -278,9 +278,9 @@ func texts(raw json.RawMessage, at []string) ([]string, error) {
 
 func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(bytes.TrimSpace(raw)) == "null" }
 
-func under(at []string, key string) []string { return append(slices.Clip(at), key) }
+func childPath(at []string, key string) []string { return append(slices.Clip(at), key) }
 
-func wrong(at []string, format string, args ...any) error {
+func readError(at []string, format string, args ...any) error {
 	return &ReadError{Path: at, Line: 1, Text: fmt.Sprintf(format, args...)}
 }
 

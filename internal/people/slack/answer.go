@@ -29,8 +29,8 @@ const (
 	saidUncertain = "It is not certain whether this was recorded. Click again: it is recorded once, however often you do."
 )
 
-// saidRecorded is told of a decision that counts.
-func saidRecorded(a approval.Approval, did approval.Action) string {
+// recordedText is the answer to a decision that counts.
+func recordedText(a approval.Approval, did approval.Action) string {
 	word := "Your approval is recorded. "
 	if did == approval.Deny {
 		word = "Your denial is recorded. "
@@ -41,8 +41,8 @@ func saidRecorded(a approval.Approval, did approval.Action) string {
 	return word + letter.Outcome(a)
 }
 
-// saidDecided is told of a decision that came too late.
-func saidDecided(a approval.Approval) string {
+// alreadyDecidedText is the answer to a decision that came too late.
+func alreadyDecidedText(a approval.Approval) string {
 	return "Nothing was decided: this request is decided already. " + letter.Outcome(a)
 }
 
@@ -57,12 +57,12 @@ type ephemeral struct {
 // errAnswer is all that is said of an answer that was not delivered.
 var errAnswer = errors.New("the answer could not be delivered")
 
-// answer posts what became of a click to the address that Slack gave with it, if that is one of Slack's.
-func (in *Interactions) answer(ctx context.Context, address, told string) error {
-	if !in.ours(address) {
+// postAnswer posts the result of a click to the address that Slack sent, if the address is one of Slack's.
+func (in *Interactions) postAnswer(ctx context.Context, address, text string) error {
+	if !in.isSlackHook(address) {
 		return errAnswer
 	}
-	body, err := json.Marshal(ephemeral{ResponseType: "ephemeral", Text: "Countersign", Blocks: []block{section(told)}})
+	body, err := json.Marshal(ephemeral{ResponseType: "ephemeral", Text: "Countersign", Blocks: []block{section(text)}})
 	if err != nil {
 		return errAnswer
 	}
@@ -83,8 +83,8 @@ func (in *Interactions) answer(ctx context.Context, address, told string) error 
 	return nil
 }
 
-// ours reports whether an address is at the host of Slack's hooks and nowhere else.
-func (in *Interactions) ours(address string) bool {
+// isSlackHook reports whether an address is at the host of Slack's hooks.
+func (in *Interactions) isSlackHook(address string) bool {
 	want, err := url.Parse(cmp.Or(in.Hooks, hooks))
 	if err != nil {
 		return false

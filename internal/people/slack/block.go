@@ -102,8 +102,8 @@ func verbatim(t string) string {
 // length is a text's in characters as Slack counts them.
 func length(t string) int { return len(utf16.Encode([]rune(t))) }
 
-// fit reports whether Slack takes these blocks.
-func fit(blocks []block) bool {
+// fitAll reports whether Slack accepts these blocks.
+func fitAll(blocks []block) bool {
 	if len(blocks) > maxBlocks {
 		return false
 	}

@@ -57,7 +57,7 @@ func (in *Interactions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case len(body) > maxBody:
 		w.WriteHeader(http.StatusRequestEntityTooLarge)
 		return
-	case !verified(in.Secrets, r.Header, body, in.Clock.Now()):
+	case !isVerified(in.Secrets, r.Header, body, in.Clock.Now()):
 		w.WriteHeader(http.StatusUnauthorized)
 		return
 	}
@@ -66,14 +66,14 @@ func (in *Interactions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
 		return
 	}
-	if c, ok := p.clicked(); ok {
-		in.take(r.Context(), c)
+	if c, ok := p.parseClick(); ok {
+		in.handleClick(r.Context(), c)
 	}
 	w.WriteHeader(http.StatusOK) // what came of a click is told in an answer of its own
 }
 
-// take carries a click out and tells who clicked.
-func (in *Interactions) take(ctx context.Context, c click) {
+// handleClick carries out a click and posts the result to the person who clicked.
+func (in *Interactions) handleClick(ctx context.Context, c click) {
 	ctx, cancel := in.Clock.WithTimeout(ctx, answerIn)
 	defer cancel()
 	now, told := in.decide(ctx, c)
@@ -86,7 +86,7 @@ func (in *Interactions) take(ctx context.Context, c click) {
 			updated.Notify()
 		})
 	}
-	if err := in.answer(ctx, c.answer, told); err != nil {
+	if err := in.postAnswer(ctx, c.answer, told); err != nil {
 		in.Log.Warn("could not tell who clicked in Slack", "approval", c.shown.Approval, "kind", err)
 	}
 	_ = updated.Wait(ctx, 0) // what is not updated in time is due
@@ -109,16 +109,16 @@ func (in *Interactions) decide(ctx context.Context, c click) (approval.Approval,
 		By: policy.Principal{ID: p.ID, Groups: p.Groups}, Via: approval.ViaSlack,
 	})
 	if err != nil {
-		return in.failed(c, err)
+		return in.failureText(c, err)
 	}
-	return a, saidRecorded(a, c.action)
+	return a, recordedText(a, c.action)
 }
 
-// failed says why nothing was decided, or that nobody knows.
-func (in *Interactions) failed(c click, err error) (approval.Approval, string) {
+// failureText says why nothing was decided, or that the outcome is unknown.
+func (in *Interactions) failureText(c click, err error) (approval.Approval, string) {
 	var decided *approval.DecidedError
 	if errors.As(err, &decided) {
-		return decided.Approval, saidDecided(decided.Approval)
+		return decided.Approval, alreadyDecidedText(decided.Approval)
 	}
 	var changed *approval.PolicyError
 	if errors.As(err, &changed) {

@@ -70,8 +70,8 @@ func read(h http.Header, body []byte) (payload, error) {
 	return p, nil
 }
 
-// clicked is the decision in a payload; false where there is none, as in a click on a link.
-func (p payload) clicked() (click, bool) {
+// parseClick returns the decision in a payload. It is false if there is none, as for a click on a link.
+func (p payload) parseClick() (click, bool) {
 	if p.Type != "block_actions" || len(p.Actions) != 1 || p.Actions[0].Type != "button" {
 		return click{}, false
 	}

@@ -36,14 +36,14 @@ func render(l letter.Letter, a approval.Approval, why notify.Occasion) (line str
 	if l.IsMany() {
 		return line, list(l)
 	}
-	if whole := layout(l, a, why); fit(whole) {
+	if whole := layout(l, a, why); fitAll(whole) {
 		return line, whole
 	}
-	if brief := layout(l.Brief(), a, why); fit(brief) {
+	if brief := layout(l.Brief(), a, why); fitAll(brief) {
 		return line, brief
 	}
 	bare := l.Bare()
-	if !fit(layout(bare, a, why)) {
+	if !fitAll(layout(bare, a, why)) {
 		bare.Link = "" // an address of thousands of characters is none of ours
 	}
 	return line, layout(bare, a, why)
@@ -65,7 +65,7 @@ func list(l letter.Letter) []block {
 		if rest := some.Elsewhere(); rest != "" {
 			blocks = append(blocks, section(rest))
 		}
-		if n == 0 || fit(blocks) {
+		if n == 0 || fitAll(blocks) {
 			return blocks
 		}
 	}
@@ -95,7 +95,7 @@ func layout(l letter.Letter, a approval.Approval, why notify.Occasion) []block {
 		}
 		blocks = append(blocks, lines(s.Lines)...)
 	}
-	buttons := l.Pending && !l.Short && decides(a, why)
+	buttons := l.Pending && !l.Short && isDecidable(a, why)
 	switch {
 	case l.Short && l.Link == "":
 		blocks = append(blocks, section(tooLongNoPage))
@@ -115,8 +115,8 @@ func layout(l letter.Letter, a approval.Approval, why notify.Occasion) []block {
 	return blocks
 }
 
-// decides reports whether a click can answer the request: yes or no about one call, asked of who may say so.
-func decides(a approval.Approval, why notify.Occasion) bool {
+// isDecidable reports whether a click can decide the request: approve or deny one call, sent to an approver.
+func isDecidable(a approval.Approval, why notify.Occasion) bool {
 	return a.Kind == approval.KindCall && a.Digest != "" && why != notify.Question
 }
 

@@ -30,8 +30,8 @@ func Sign(secret, seconds string, body []byte) string {
 	return "v0=" + hex.EncodeToString(mac.Sum(nil))
 }
 
-// verified reports whether one of the secrets signed the body within the window. Every secret is tried in the same time, whichever fits.
-func verified(secrets []string, h http.Header, body []byte, now time.Time) bool {
+// isVerified reports whether a secret signed the body within the window, in the same time for each secret.
+func isVerified(secrets []string, h http.Header, body []byte, now time.Time) bool {
 	at, given := h.Get(headerTime), h.Get(headerSignature)
 	seconds, err := strconv.ParseUint(at, 10, 40)
 	if err != nil || len(h.Values(headerTime)) != 1 || len(h.Values(headerSignature)) != 1 {

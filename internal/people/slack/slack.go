@@ -151,8 +151,8 @@ func (c *Channel) Update(ctx context.Context, ref string, m notify.Message) erro
 	return nil
 }
 
-// said is an answer of the Web API.
-type said struct {
+// response is a response of the Web API.
+type response struct {
 	OK      bool   `json:"ok"`
 	Error   string `json:"error"`
 	Channel string `json:"channel"`
@@ -160,10 +160,10 @@ type said struct {
 }
 
 // call asks until it is answered, cannot be, or has asked often enough.
-func (c *Channel) call(ctx context.Context, method string, m message) (said, error) {
+func (c *Channel) call(ctx context.Context, method string, m message) (response, error) {
 	body, err := run.MarshalVerbatim(m)
 	if err != nil {
-		return said{}, err
+		return response{}, err
 	}
 	for attempt := 1; ; attempt++ {
 		got, err := c.attempt(ctx, method, body)
@@ -176,45 +176,45 @@ func (c *Channel) call(ctx context.Context, method string, m message) (said, err
 			wait = max(wait, refused.After)
 		}
 		if c.clock.Sleep(ctx, wait) != nil {
-			return said{}, err
+			return response{}, err
 		}
 	}
 }
 
 // attempt makes one request. Neither the token nor the message is in its errors.
-func (c *Channel) attempt(ctx context.Context, method string, body []byte) (said, error) {
+func (c *Channel) attempt(ctx context.Context, method string, body []byte) (response, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+method, bytes.NewReader(body))
 	if err != nil {
-		return said{}, errors.New("slack " + method + ": the address of its API is none")
+		return response{}, errors.New("slack " + method + ": the address of its API is none")
 	}
 	r.Header.Set("Authorization", "Bearer "+c.token)
 	r.Header.Set("Content-Type", "application/json; charset=utf-8")
 	r.Header.Set("User-Agent", "countersign")
 	resp, err := c.http.Do(r)
 	if err != nil {
-		return said{}, fmt.Errorf("slack %s: %w", method, err)
+		return response{}, fmt.Errorf("slack %s: %w", method, err)
 	}
 	defer resp.Body.Close()
-	return answered(method, resp)
+	return readResponse(method, resp)
 }
 
-// answered reads what became of a request.
-func answered(method string, resp *http.Response) (said, error) {
+// readResponse reads the response to a request.
+func readResponse(method string, resp *http.Response) (response, error) {
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return said{}, fmt.Errorf("slack %s: read its answer: %w", method, err)
+		return response{}, fmt.Errorf("slack %s: read its answer: %w", method, err)
 	}
-	var got said
+	var got response
 	err = json.Unmarshal(text, &got)
 	switch {
 	case resp.StatusCode == http.StatusTooManyRequests:
-		return said{}, &RefusedError{Method: method, Code: "ratelimited", After: retryAfter(resp)}
+		return response{}, &RefusedError{Method: method, Code: "ratelimited", After: retryAfter(resp)}
 	case resp.StatusCode != http.StatusOK:
-		return said{}, &RefusedError{Method: method, Code: "status_" + strconv.Itoa(resp.StatusCode)}
+		return response{}, &RefusedError{Method: method, Code: "status_" + strconv.Itoa(resp.StatusCode)}
 	case err != nil:
-		return said{}, &RefusedError{Method: method, Code: "unknown"}
+		return response{}, &RefusedError{Method: method, Code: "unknown"}
 	case !got.OK:
-		return said{}, &RefusedError{Method: method, Code: code(got.Error)}
+		return response{}, &RefusedError{Method: method, Code: errorCode(got.Error)}
 	}
 	return got, nil
 }
@@ -228,8 +228,8 @@ func retryAfter(resp *http.Response) time.Duration {
 	return time.Duration(n) * time.Second
 }
 
-// code is Slack's name for an error, if that is what it is.
-func code(name string) string {
+// errorCode returns Slack's name for an error if it has the form of one.
+func errorCode(name string) string {
 	if name == "" || len(name) > 64 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" {
 		return "unknown"
 	}

@@ -19,7 +19,8 @@ import (
 //	string      IndexSort, only if Index is not empty
 //	the rest    Body
 //
-// where a string is a uvarint length and so many bytes. A later format gets another first byte; this one stays readable.
+// where a string is a uvarint length and so many bytes. A later format gets another first byte; this one stays
+// readable.
 const (
 	format     = 1
 	headerSize = 1 + crc32.Size
@@ -155,15 +156,15 @@ func (r *reader) string(what string) string {
 
 func (r *reader) uvarint(what string) uint64 {
 	n, size := binary.Uvarint(r.rest)
-	return taken(r, n, size, what)
+	return takeNumber(r, n, size, what)
 }
 
 func (r *reader) varint(what string) int64 {
 	n, size := binary.Varint(r.rest)
-	return taken(r, n, size, what)
+	return takeNumber(r, n, size, what)
 }
 
-func taken[N uint64 | int64](r *reader, n N, size int, what string) N {
+func takeNumber[N uint64 | int64](r *reader, n N, size int, what string) N {
 	if size <= 0 {
 		r.fail(what)
 		return 0

@@ -20,11 +20,11 @@ type pending struct {
 }
 
 // Write implements store.Table. Whoever comes while a commit is under way queues; the next to lead commits all that are
-// queued with one sync. Each is decided by itself, in turn, against what those before it in the group have written, and is written
-// whole or not at all. Once queued a Write is not given up: its context is looked at before.
+// queued with one sync. Each is decided by itself, in turn, against what those before it in the group have written, and
+// is written whole or not at all. Once queued a Write is not given up: its context is looked at before.
 //
-// An error of the commit itself (a full disk) is uncertain by the port's contract. Mostly nothing was written and the table
-// goes on; when that cannot be known, it and every later call match ErrUnsure.
+// An error of the commit itself (a full disk) is uncertain by the port's contract. Mostly nothing was written and the
+// table goes on; when that cannot be known, it and every later call match ErrUnsure.
 func (t *Table) Write(ctx context.Context, ops ...store.Op) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -61,8 +61,8 @@ func (t *Table) dequeue() []*pending {
 // errNothing rolls back a transaction in which no Write of the group came through: there is nothing to sync.
 var errNothing = errors.New("nothing to commit")
 
-// commit decides and writes a group. If the transaction fails, all of the group fail with it: what one saw of another was
-// never stored.
+// commit decides and writes a group. If the transaction fails, all of the group fail with it: what one saw of another
+// was never stored.
 func (t *Table) commit(group []*pending) {
 	if len(group) == 0 {
 		return
@@ -82,14 +82,14 @@ func (t *Table) commit(group []*pending) {
 	})
 	for _, p := range group {
 		if err != nil {
-			p.err = fmt.Errorf("write %d operations to store %s: %w", len(p.ops), t.path, named(err))
+			p.err = fmt.Errorf("write %d operations to store %s: %w", len(p.ops), t.path, withErrno(err))
 		}
 		close(p.done)
 	}
 }
 
-// named gives the error of a full disk its number back: bbolt keeps the text alone where a file cannot grow.
-func named(err error) error {
+// withErrno restores the number of a full-disk error: bbolt keeps the text alone if a file cannot grow.
+func withErrno(err error) error {
 	for _, full := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
 		if !errors.Is(err, full) && strings.HasSuffix(err.Error(), full.Error()) {
 			return fmt.Errorf("%w: %w", err, full)
@@ -118,11 +118,11 @@ const notBegun = 0
 
 // update runs one transaction and syncs it.
 func (t *Table) update(write func(buckets) error) error {
-	if err := t.trouble(); err != nil {
+	if err := t.failure(); err != nil {
 		return err
 	}
 	attempt := notBegun
-	err := guarded(func() error {
+	err := recoverDamage(func() error {
 		return t.db.Update(func(tx *bbolt.Tx) error {
 			attempt = tx.ID()
 			return write(bucketsOf(tx))
@@ -131,14 +131,15 @@ func (t *Table) update(write func(buckets) error) error {
 	if err == nil || errors.Is(err, errNothing) {
 		return nil
 	}
-	return t.doubt(attempt, err)
+	return t.checkDoubtfulCommit(attempt, err)
 }
 
-// doubt looks whether the transaction whose commit failed can be seen all the same. Then its pages may not have reached the
-// disk while bbolt takes the pages it replaced for used and its own for free: going on would read what may be lost and write over
-// what is in use. After a panic the same may be true and bbolt's locks may be held. Such a table is of no more use.
-func (t *Table) doubt(attempt int, cause error) error {
-	clean := attempt == notBegun || !t.sees(attempt)
+// checkDoubtfulCommit looks whether the transaction whose commit failed can be seen all the same. Then its pages may
+// not have reached the disk while bbolt takes the pages it replaced for used and its own for free: going on would read
+// what may be lost and write over what is in use. After a panic the same may be true and bbolt's locks may be held.
+// Such a table is of no more use.
+func (t *Table) checkDoubtfulCommit(attempt int, cause error) error {
+	clean := attempt == notBegun || !t.isCommitted(attempt)
 	if clean && !errors.Is(cause, store.ErrDamaged) {
 		return cause
 	}
@@ -148,10 +149,10 @@ func (t *Table) doubt(attempt int, cause error) error {
 	return t.fault
 }
 
-// sees reports whether the newest transaction on disk is attempt or later; true also when it cannot be told.
-func (t *Table) sees(attempt int) bool {
+// isCommitted reports whether the newest transaction on disk is attempt or later. If that is unknown, it returns true.
+func (t *Table) isCommitted(attempt int) bool {
 	newest := attempt
-	err := guarded(func() error {
+	err := recoverDamage(func() error {
 		return t.db.View(func(tx *bbolt.Tx) error {
 			newest = tx.ID()
 			return nil

@@ -94,10 +94,10 @@ func TestGroupFails(t *testing.T) {
 func TestDoubt(t *testing.T) {
 	tb := newTable(t)
 	full := errors.New("disk full")
-	require.Equal(t, full, tb.doubt(notBegun, full))
-	require.Equal(t, full, tb.doubt(commits(t, tb)+1, full))
+	require.Equal(t, full, tb.checkDoubtfulCommit(notBegun, full))
+	require.Equal(t, full, tb.checkDoubtfulCommit(commits(t, tb)+1, full))
 	require.NoError(t, tb.Write(t.Context(), absentPut("1", "b")))
-	err := tb.doubt(commits(t, tb), full)
+	err := tb.checkDoubtfulCommit(commits(t, tb), full)
 	require.ErrorIs(t, err, ErrUnsure)
 	require.ErrorIs(t, err, full)
 	require.ErrorIs(t, tb.Write(t.Context(), absentPut("x", "b")), ErrUnsure)

@@ -21,8 +21,8 @@ var (
 	ErrLocked = errors.New("in use by another process")
 	// ErrDamaged: the file is no store, or its content is not what was written.
 	ErrDamaged error = damaged{}
-	// ErrUnsure: an earlier commit failed so late that what is on disk is not known. Every call returns it until the file is
-	// opened again.
+	// ErrUnsure: an earlier commit failed so late that what is on disk is not known. Every call returns it until the file
+	// is opened again.
 	ErrUnsure = errors.New("an earlier commit failed, the store must be opened again")
 )
 
@@ -33,8 +33,8 @@ func (damaged) Error() string { return "not a store, or damaged" }
 
 func (damaged) Is(target error) bool { return target == store.ErrDamaged }
 
-// OpenError is what Open returns. Err matches ErrLocked, ErrDamaged, fs.ErrPermission, fs.ErrNotExist (of the folder), or is the
-// system's error.
+// OpenError is what Open returns. Err matches ErrLocked, ErrDamaged, fs.ErrPermission, fs.ErrNotExist (of the folder),
+// or is the system's error.
 type OpenError struct {
 	Path string
 	Err  error
@@ -63,12 +63,12 @@ var (
 	indexBucket = []byte("index")
 )
 
-// Open opens the store at path and creates it, readable by its owner alone, when there is none. The folder must exist. The
-// error is an *OpenError.
+// Open opens the store at path and creates it, readable by its owner alone, when there is none. The folder must exist.
+// The error is an *OpenError.
 func Open(path string, opts Options) (*Table, error) {
 	t, err := open(path, opts)
 	if err != nil {
-		return nil, &OpenError{Path: path, Err: plain(err)}
+		return nil, &OpenError{Path: path, Err: withoutPath(err)}
 	}
 	return t, nil
 }
@@ -83,7 +83,7 @@ func open(path string, opts Options) (*Table, error) {
 		return nil, fmt.Errorf("not a regular file: %w", ErrDamaged)
 	}
 	t := &Table{path: path, lead: make(chan struct{}, 1)}
-	err = guarded(func() error { return t.start(opts, !isNew && info.Size() > 0) })
+	err = recoverDamage(func() error { return t.start(opts, !isNew && info.Size() > 0) })
 	if err == nil && isNew {
 		err = syncFolder(filepath.Dir(path))
 	}
@@ -93,8 +93,8 @@ func open(path string, opts Options) (*Table, error) {
 	return t, nil
 }
 
-// abandon gives back what a failed open took. A damaged database is not closed, only its file: bbolt may have stopped with a
-// lock held.
+// abandon gives back what a failed open took. A damaged database is not closed, only its file: bbolt may have stopped
+// with a lock held.
 func (t *Table) abandon(cause error) error {
 	if errors.Is(cause, ErrDamaged) {
 		return t.closeFile()
@@ -160,8 +160,8 @@ func (t *Table) openDatabase(opts Options, readOnly bool) error {
 	return nil
 }
 
-// inspect opens the database for reading, which looks at its two headers alone, and refuses one that was cut short or is
-// another program's. bbolt trusts the headers: where pages are missing it would read past the end of its memory map.
+// inspect opens the database for reading, which looks at its two headers alone, and refuses one that was cut short or
+// is another program's. bbolt trusts the headers: where pages are missing it would read past the end of its memory map.
 func (t *Table) inspect(opts Options) error {
 	if err := t.openDatabase(opts, true); err != nil {
 		return err
@@ -200,8 +200,8 @@ func syncFolder(dir string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// plain takes the path, which OpenError has, out of the system's errors.
-func plain(err error) error {
+// withoutPath removes the path, which OpenError has, from the system's errors.
+func withoutPath(err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
 		return pe.Err

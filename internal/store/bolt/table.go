@@ -38,10 +38,10 @@ func (t *Table) Close() error {
 	return nil
 }
 
-// release closes the database; or just its file, when the database did not open or was left in doubt, since bbolt may then
-// hold locks that nobody will free.
+// release closes the database; or just its file, when the database did not open or was left in doubt, since bbolt may
+// then hold locks that nobody will free.
 func (t *Table) release() error {
-	if t.db != nil && t.trouble() == nil {
+	if t.db != nil && t.failure() == nil {
 		return t.db.Close()
 	}
 	return t.closeFile()
@@ -120,23 +120,23 @@ func (t *Table) Query(ctx context.Context, r store.Range) (store.Page, error) {
 }
 
 func (t *Table) view(read func(buckets) error) error {
-	if err := t.trouble(); err != nil {
+	if err := t.failure(); err != nil {
 		return err
 	}
-	return guarded(func() error {
+	return recoverDamage(func() error {
 		return t.db.View(func(tx *bbolt.Tx) error { return read(bucketsOf(tx)) })
 	})
 }
 
-// trouble is why nothing works any more, nil as long as all is well.
-func (t *Table) trouble() error {
+// failure returns the error that stops the table from working, or nil.
+func (t *Table) failure() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.fault
 }
 
-// guarded turns a panic or a memory fault into ErrDamaged: bbolt trusts the pages it reads.
-func guarded(f func() error) (err error) {
+// recoverDamage turns a panic or a memory fault into ErrDamaged: bbolt trusts the pages it reads.
+func recoverDamage(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {

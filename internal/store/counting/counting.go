@@ -1,5 +1,5 @@
-// Package counting wraps a store.Table and counts what goes through it and what it would cost on DynamoDB. Benches and tests
-// read costs from it; it changes nothing.
+// Package counting wraps a store.Table and counts what goes through it and what it would cost on DynamoDB. Benches and
+// tests read costs from it; it changes nothing.
 package counting
 
 import (
@@ -10,8 +10,8 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// Counts is what went through a Table. Requests are counted when made, whatever their outcome; items, bytes and capacity as
-// written below.
+// Counts is what went through a Table. Requests are counted when made, whatever their outcome; items, bytes and
+// capacity as written below.
 type Counts struct {
 	Gets         int64
 	Queries      int64
@@ -24,12 +24,12 @@ type Counts struct {
 	ItemsRead    int64
 	BytesRead    int64
 
-	// WCU is DynamoDB's write capacity on the base table: one for each KB, begun, of each item, doubled in a transaction. An Update
-	// counts the bytes it carries, at least 1 KB: the size of the item it leaves is not known. A Check and an operation of a
-	// Write whose conditions failed count as 1 KB. The index's own capacity is not in it.
+	// WCU is DynamoDB's write capacity on the base table: one for each KB, begun, of each item, doubled in a transaction.
+	// An Update counts the bytes it carries, at least 1 KB: the size of the item it leaves is not known. A Check and an
+	// operation of a Write whose conditions failed count as 1 KB. The index's own capacity is not in it.
 	WCU int64
-	// RCU is DynamoDB's read capacity: one for each 4 KB, begun, of a Get or of a whole page, at least one; half for the index,
-	// which is read with eventual consistency.
+	// RCU is DynamoDB's read capacity: one for each 4 KB, begun, of a Get or of a whole page, at least one; half for the
+	// index, which is read with eventual consistency.
 	RCU float64
 }
 

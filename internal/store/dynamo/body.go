@@ -12,8 +12,8 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// A body is stored as binary, or deflated (RFC 1951) as a map of one binary under deflated. The type says which it is: no byte is
-// added to a body that is stored as it came, so that an item of the greatest size fits.
+// A body is stored as binary, or deflated (RFC 1951) as a map of one binary under deflated. The type says which it is:
+// no byte is added to a body that is stored as it came, so that an item of the greatest size fits.
 const (
 	deflated    = "deflate"
 	mapOverhead = 3 + 1 + len(deflated) // as DynamoDB counts a map of one element
@@ -21,8 +21,9 @@ const (
 	// compressAbove is the length, in bytes, above which a body is worth the time.
 	compressAbove = 2 << 10
 
-	// growth is kept free of compression below store.MaxItem. DynamoDB measures what is stored, so that the limit of an Update is
-	// exact where the body is not compressed, and where it is, the item could pass it only by growing so many bytes by Updates.
+	// growth is kept free of compression below store.MaxItem. DynamoDB measures what is stored, so that the limit of an
+	// Update is exact where the body is not compressed, and where it is, the item could pass it only by growing so many
+	// bytes by Updates.
 	growth = 64 << 10
 )
 

@@ -32,7 +32,8 @@ var throttles = map[string]bool{
 	"ProvisionedThroughputExceeded": true, "ThrottlingError": true, // the reasons of a transaction
 }
 
-// explain gives err the meaning it has for the port, for a request of n operations. What has none stays as it is: uncertain.
+// explain gives err the meaning it has for the port, for a request of n operations. What has none stays as it is:
+// uncertain.
 func explain(err error, n int) error {
 	var cancelled *types.TransactionCanceledException
 	if errors.As(err, &cancelled) {
@@ -56,8 +57,8 @@ func explain(err error, n int) error {
 	}
 }
 
-// explainCancelled reads why a transaction was cancelled. A conflict or throttling comes before conditions: an operation that met one
-// was not looked at, so which conditions hold is known only when the transaction is sent again.
+// explainCancelled reads why a transaction was cancelled. A conflict or throttling comes before conditions: an
+// operation that met one was not looked at, so which conditions hold is known only when the transaction is sent again.
 func explainCancelled(err error, reasons []types.CancellationReason, n int) error {
 	if len(reasons) != n {
 		return fmt.Errorf("%d reasons for %d operations: %w", len(reasons), n, err)
@@ -86,7 +87,8 @@ func explainCancelled(err error, reasons []types.CancellationReason, n int) erro
 	}
 }
 
-// invalid tells an item over the limit from everything else that DynamoDB refuses to look at. It says which by its message alone.
+// invalid tells an item over the limit from everything else that DynamoDB refuses to look at. It says which by its
+// message alone.
 func invalid(message string) error {
 	if strings.Contains(message, "Item size") && strings.Contains(message, "exceeded the maximum allowed size") {
 		return store.ErrTooLarge
@@ -94,8 +96,8 @@ func invalid(message string) error {
 	return store.ErrInvalid
 }
 
-// uncertain reports whether the request of err may have been executed: anything but an answer that refuses it.
-func uncertain(err error) bool {
+// isUncertain reports whether the request of err may have been executed. Only an answer that refuses it rules that out.
+func isUncertain(err error) bool {
 	if err == nil {
 		return false
 	}
@@ -107,8 +109,8 @@ func uncertain(err error) bool {
 	return !errors.As(err, &response) || response.HTTPStatusCode() >= http.StatusInternalServerError
 }
 
-// transient reports whether err says that this time nothing was done, and that it may go better the next.
-func transient(err error) bool {
+// isTransient reports whether err says that nothing was done this time and that a retry may succeed.
+func isTransient(err error) bool {
 	if err == nil {
 		return false
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// expression collects the placeholders of one operation's expressions. Names are always placeholders, since any of them may be one
-// of DynamoDB's reserved words. Both maps stay nil while empty: DynamoDB refuses an empty one.
+// expression collects the placeholders of one operation's expressions. Names are always placeholders, since any of them
+// may be one of DynamoDB's reserved words. Both maps stay nil while empty: DynamoDB refuses an empty one.
 type expression struct {
 	names  map[string]string
 	values attributes

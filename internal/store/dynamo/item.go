@@ -33,7 +33,7 @@ func encode(it store.Item) (attributes, error) {
 	if len(it.Body) == 0 {
 		return out, nil
 	}
-	if summed(it) {
+	if hasChecksum(it) {
 		out[store.NameSum] = encodeValue(store.Num(store.Sum(it.Key, it.Body)))
 	}
 	body, err := encodeBody(it)
@@ -41,8 +41,8 @@ func encode(it store.Item) (attributes, error) {
 	return out, err
 }
 
-// summed says whether an item is stored with the sum of its body. It takes a dozen bytes, which an item of about the greatest size has not.
-func summed(it store.Item) bool { return store.Size(it) <= store.MaxItem-growth }
+// hasChecksum reports whether an item is stored with a checksum of its body: one near the size limit has no room.
+func hasChecksum(it store.Item) bool { return store.Size(it) <= store.MaxItem-growth }
 
 func encodeValue(v store.Value) types.AttributeValue {
 	if v.IsString() {

@@ -14,8 +14,8 @@ type span struct {
 	after *store.Item // keys only; nil at the start
 }
 
-// spanOf checks the range and reads its cursor. A cursor from outside the bounds, which DynamoDB would refuse, either has no effect
-// or leaves nothing; see empty.
+// spanOf checks the range and reads its cursor. A cursor from outside the bounds, which DynamoDB would refuse, either
+// has no effect or leaves nothing; see empty.
 func spanOf(r store.Range) (span, error) {
 	if _, _, err := store.Span(r); err != nil {
 		return span{}, err
@@ -86,8 +86,8 @@ func cursorAt(it store.Item, index bool) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(store.Position(it, index)))
 }
 
-// page collects what a Query gave. DynamoDB ends a page by stored bytes, the port by those of the items themselves: where bodies were
-// compressed, items that do not fit are left for the next page.
+// page collects what a Query gave. DynamoDB ends a page by stored bytes, the port by those of the items themselves:
+// where bodies were compressed, items that do not fit are left for the next page.
 func page(r store.Range, stored []attributes, last attributes) (store.Page, error) {
 	pager := store.NewPager(r)
 	for _, s := range stored {

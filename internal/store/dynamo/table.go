@@ -1,8 +1,8 @@
 // Package dynamo keeps a store.Table in DynamoDB: one table, one index, one request for each call of the port.
 //
-// An item is stored under the names of package store: PK, SK, Body, Index and IndexSort, and its attributes beside them as strings
-// and numbers. A body of more than 2 KB is stored deflated if that makes it smaller (see body.go); what may be written is
-// decided by store.CheckOps on the item as it is, not as it is stored.
+// An item is stored under the names of package store: PK, SK, Body, Index and IndexSort, and its attributes beside them
+// as strings and numbers. A body of more than 2 KB is stored deflated if that makes it smaller (see body.go); what may
+// be written is decided by store.CheckOps on the item as it is, not as it is stored.
 //
 // What a failure means is kept exact (store.Table, protocol.md rule 2):
 //
@@ -34,7 +34,8 @@ import (
 // IndexName is the table's one secondary index: partition key Index, sort key IndexSort, everything projected.
 const IndexName = "lists"
 
-// attemptTimeout is how long one attempt of a request may take. DynamoDB answers within tens of milliseconds; what takes so long is lost.
+// attemptTimeout is how long one attempt of a request may take. DynamoDB answers within tens of milliseconds; what
+// takes so long is lost.
 const attemptTimeout = 2 * time.Second
 
 // A read is sent at most readAttempts times, with at most readBackoff in between.
@@ -58,9 +59,10 @@ type Table struct {
 
 var _ store.Table = (*Table)(nil)
 
-// New makes a Table of the DynamoDB table of that name, which exists: its keys are PK and SK, and its index is IndexName. Token draws the
-// client request token of a transaction: random, unique, 1 to 36 characters. An attempt takes 2 s at most, unless cfg has an HTTP client
-// that is not the SDK's own. The retries that cfg configures do not apply.
+// New makes a Table of the DynamoDB table of that name, which exists: its keys are PK and SK, and its index is
+// IndexName. Token draws the client request token of a transaction: random, unique, 1 to 36 characters. An attempt
+// takes 2 s at most, unless cfg has an HTTP client that is not the SDK's own. The retries that cfg configures do not
+// apply.
 func New(cfg aws.Config, table string, token func() string) *Table {
 	client := dynamodb.NewFromConfig(cfg, func(o *dynamodb.Options) {
 		o.HTTPClient = awsconfig.WithTimeout(o.HTTPClient, attemptTimeout)
@@ -69,7 +71,7 @@ func New(cfg aws.Config, table string, token func() string) *Table {
 	})
 	again := retry.NewStandard(func(o *retry.StandardOptions) {
 		o.MaxAttempts, o.MaxBackoff = readAttempts, readBackoff
-		o.Retryables = append([]retry.IsErrorRetryable{retry.IsErrorRetryableFunc(readAgain)}, o.Retryables...)
+		o.Retryables = append([]retry.IsErrorRetryable{retry.IsErrorRetryableFunc(retryRead)}, o.Retryables...)
 	})
 	reads := func(o *dynamodb.Options) { o.Retryer = again }
 	return &Table{
@@ -78,9 +80,9 @@ func New(cfg aws.Config, table string, token func() string) *Table {
 	}
 }
 
-// readAgain decides about two failures of a read before the SDK does: the caller waits for throttling to end, and an answer that was cut
-// short is asked for again.
-func readAgain(err error) aws.Ternary {
+// retryRead decides about two failures of a read before the SDK does: the caller handles throttling, and a truncated
+// answer is requested again.
+func retryRead(err error) aws.Ternary {
 	var api smithy.APIError
 	switch {
 	case errors.As(err, &api) && throttles[api.ErrorCode()]:
@@ -112,8 +114,8 @@ func (t *Table) Get(ctx context.Context, k store.Key) (store.Item, bool, error) 
 	return it, err == nil, err
 }
 
-// Query implements store.Table by one Query, consistent unless it is of the index; by none where the range is plainly empty. A page may
-// be empty and yet have a cursor.
+// Query implements store.Table by one Query, consistent unless it is of the index; by none where the range is plainly
+// empty. A page may be empty and yet have a cursor.
 func (t *Table) Query(ctx context.Context, r store.Range) (store.Page, error) {
 	if err := ctx.Err(); err != nil {
 		return store.Page{}, err
@@ -141,8 +143,8 @@ func (t *Table) Query(ctx context.Context, r store.Range) (store.Page, error) {
 	return page(r, out.Items, out.LastEvaluatedKey)
 }
 
-// Write implements store.Table: one Put or Update by PutItem or UpdateItem, one Check by a consistent GetItem, several operations
-// by TransactWriteItems.
+// Write implements store.Table: one Put or Update by PutItem or UpdateItem, one Check by a consistent GetItem, several
+// operations by TransactWriteItems.
 func (t *Table) Write(ctx context.Context, ops ...store.Op) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -210,8 +212,8 @@ func (t *Table) operation(op store.Op) (types.TransactWriteItem, error) {
 	}
 }
 
-// check looks instead of asking for a transaction of one ConditionCheck: both tell what was true at one moment, and a look costs a
-// quarter and conflicts with nobody.
+// check looks instead of asking for a transaction of one ConditionCheck: both tell what was true at one moment, and a
+// look costs a quarter and conflicts with nobody.
 func (t *Table) check(ctx context.Context, op store.Op) error {
 	it, found, err := t.Get(ctx, op.Item.Key)
 	if err != nil {
@@ -223,8 +225,8 @@ func (t *Table) check(ctx context.Context, op store.Op) error {
 	return nil
 }
 
-// transact sends a transaction, and once more under its token if nobody knows what became of it. When the second answer says that
-// nothing was done this time, the first may still have been, so that the outcome stays unknown.
+// transact sends a transaction, and once more under its token if nobody knows what became of it. When the second answer
+// says that nothing was done this time, the first may still have been, so that the outcome stays unknown.
 func (t *Table) transact(ctx context.Context, ops []store.Op) error {
 	in := &dynamodb.TransactWriteItemsInput{
 		ClientRequestToken: aws.String(t.token()), TransactItems: make([]types.TransactWriteItem, len(ops)),
@@ -237,9 +239,9 @@ func (t *Table) transact(ctx context.Context, ops []store.Op) error {
 	}
 	first := ops[0].Item.Key
 	_, err := t.transactWriteItems(ctx, in)
-	if uncertain(err) && ctx.Err() == nil {
+	if isUncertain(err) && ctx.Err() == nil {
 		_, err = t.transactWriteItems(ctx, in)
-		if transient(err) {
+		if isTransient(err) {
 			//nolint:errorlint // a sentinel would say that nothing was written
 			return fmt.Errorf("write %d items, first %q %q: outcome unknown: %v", len(ops), first.PK, first.SK, err)
 		}

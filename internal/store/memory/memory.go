@@ -1,5 +1,5 @@
-// Package memory keeps a store.Table in memory, for tests and for the fault sweep. Everything is lost with the Table. Its index
-// never lags.
+// Package memory keeps a store.Table in memory, for tests and for the fault sweep. Everything is lost with the Table.
+// Its index never lags.
 package memory
 
 import (

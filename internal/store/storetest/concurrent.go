@@ -16,8 +16,8 @@ const (
 	appends = 4 // for each writer
 )
 
-// testConcurrentAppend: many append to one log by ItemAbsent on the next number. Each number has one winner, who is the one
-// stored, and there is no gap.
+// testConcurrentAppend: many append to one log by ItemAbsent on the next number. Each number has one winner, who is the
+// one stored, and there is no gap.
 func testConcurrentAppend(f fixture) {
 	winners := race(f, func(who string, n int) []store.Op {
 		return []store.Op{put(entry("LOG", n, who), absent)}
@@ -29,7 +29,8 @@ func testConcurrentAppend(f fixture) {
 	require.Len(f, f.list(store.Range{PK: "LOG"}), writers*appends)
 }
 
-// testConcurrentTransactions: the same over two logs, half of the writers naming them in the other order. Both stay equal.
+// testConcurrentTransactions: the same over two logs, half of the writers naming them in the other order. Both stay
+// equal.
 func testConcurrentTransactions(f fixture) {
 	winners := race(f, func(who string, n int) []store.Op {
 		a, b := put(entry("A", n, who), absent), put(entry("B", n, who), absent)

@@ -26,8 +26,8 @@ func difference(want, got []store.Item) error {
 	return nil
 }
 
-// sortTies puts items of equal IndexSort, which an index may give in any order, in order of key. It moves no item past one of
-// another IndexSort.
+// sortTies puts items of equal IndexSort, which an index may give in any order, in order of key. It moves no item past
+// one of another IndexSort.
 func sortTies(items []store.Item) {
 	for start := 0; start < len(items); {
 		end := start + 1

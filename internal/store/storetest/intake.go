@@ -50,7 +50,8 @@ func testIntakeStream(f blobFixture, in store.Intake) {
 	f.requireNone("rival", digest)
 }
 
-// testIntakeRefused: content that is cut short, longer, other, or breaks is refused and leaves nothing, and does no harm to what is there.
+// testIntakeRefused: content that is cut short, longer, other, or breaks is refused and leaves nothing, and does no
+// harm to what is there.
 func testIntakeRefused(f blobFixture, in store.Intake) {
 	data := []byte("content")
 	digest := store.BlobDigest(data)

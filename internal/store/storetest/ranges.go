@@ -133,7 +133,8 @@ func testLargePages(f fixture) {
 	f.requireKeys(store.Range{PK: "P", Reverse: true}, want...)
 }
 
-// lists says how the listing of an index differs from want, which is in order of IndexSort; equal ones are in order of key.
+// lists says how the listing of an index differs from want, which is in order of IndexSort; equal ones are in order of
+// key.
 func (f fixture) lists(index string, want ...store.Item) error {
 	got, err := readAll(f.table, store.Range{PK: index, Index: true})
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package storetest is the conformance suite of store.Table. Every adapter runs it; what it asserts is what the journal may
-// rely on.
+// Package storetest is the conformance suite of store.Table. Every adapter runs it; what it asserts is what the journal
+// may rely on.
 package storetest
 
 import (
@@ -13,8 +13,8 @@ import (
 
 // Options of the suite. The zero value is for tables whose index never lags.
 type Options struct {
-	// Settle, if set, is called between looks at an index that does not show yet what it should; it may wait or make the index
-	// catch up. After 50 looks the test fails. Unset, the index must be right at once.
+	// Settle, if set, is called between looks at an index that does not show yet what it should; it may wait or make the
+	// index catch up. After 50 looks the test fails. Unset, the index must be right at once.
 	Settle func()
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/countersign/countersign/internal/tools/ocr"
 )
 
-// Tools returns list_directory, read_text, move_file and extract_text, all confined to the folder at root, an absolute path.
-// ocrEnv is the environment of tesseract, NAME=value, usually none; see ocr.Tool.
+// Tools returns list_directory, read_text, move_file and extract_text, all confined to the folder at root, an absolute
+// path. ocrEnv is the environment of tesseract, NAME=value, usually none; see ocr.Tool.
 func Tools(root string, ocrEnv ...string) ([]tool.Tool, error) {
 	onFiles, err := files.Tools(root)
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// PerRun returns the built-in tools for a registry: each call is confined to the folder that the run's own definition names
-// (Call.Root), so that one process serves runs in many folders and a run picked up later works in the same one. A call without
-// a folder is refused.
+// PerRun returns the built-in tools for a registry: each call is confined to the folder that the run's own definition
+// names (Call.Root), so that one process serves runs in many folders and a run picked up later works in the same one. A
+// call without a folder is refused.
 func PerRun(ocrEnv ...string) ([]tool.Tool, error) {
 	specs, err := Tools("/", ocrEnv...)
 	if err != nil {

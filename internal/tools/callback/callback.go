@@ -1,8 +1,9 @@
 // Package callback makes addresses that a call is answered at by whoever was asked, and reads them.
 //
-// The last segment of the path is the token: base64url of a version, tenant, run, call, expiry and key id, and of a signature of them all.
-// Whoever has it may answer that call and nothing else, until the expiry; it is a secret, and nothing else is needed. The same call has the
-// same token however often it is sent out, as long as the ring's newest key stays.
+// The last segment of the path is the token: base64url of a version, tenant, run, call, expiry and key id, and of a
+// signature of them all. Whoever has it may answer that call and nothing else, until the expiry; it is a secret, and
+// nothing else is needed. The same call has the same token however often it is sent out, as long as the ring's newest
+// key stays.
 package callback
 
 import (
@@ -56,8 +57,8 @@ func Token(ring *keyring.Ring, c Claim) string {
 // maxToken is longer than any token that Token makes, in characters.
 const maxToken = 512
 
-// Read is the claim of a token. Anything but Token's own words is ErrInvalid, however it differs; one that has expired is ErrExpired only if
-// it is right.
+// Read is the claim of a token. Anything but Token's own words is ErrInvalid, however it differs; one that has expired
+// is ErrExpired only if it is right.
 func Read(ring *keyring.Ring, token string, now time.Time) (Claim, error) {
 	if len(token) > maxToken {
 		return Claim{}, ErrInvalid
@@ -66,7 +67,7 @@ func Read(ring *keyring.Ring, token string, now time.Time) (Claim, error) {
 	if err != nil || strings.ContainsAny(token, "\r\n") || len(raw) < 1+keyring.Size || raw[0] != version {
 		return Claim{}, ErrInvalid
 	}
-	fields, ok := split(raw[1 : len(raw)-keyring.Size])
+	fields, ok := splitToken(raw[1 : len(raw)-keyring.Size])
 	if !ok {
 		return Claim{}, ErrInvalid
 	}
@@ -80,8 +81,8 @@ func Read(ring *keyring.Ring, token string, now time.Time) (Claim, error) {
 	return c, nil
 }
 
-// split reads the five fields before the signature: tenant, run, call, expiry and key id.
-func split(raw []byte) (fields [5]string, ok bool) {
+// splitToken reads the five fields before the signature: tenant, run, call, expiry and key id.
+func splitToken(raw []byte) (fields [5]string, ok bool) {
 	for i := range fields {
 		if len(raw) == 0 || len(raw) < 1+int(raw[0]) {
 			return fields, false
@@ -91,7 +92,8 @@ func split(raw []byte) (fields [5]string, ok bool) {
 	return fields, len(raw) == 0 && len(fields[3]) == 8
 }
 
-// Addresses are a runtime.Callbacks: those of one deployment. Both fields are required. Safe for concurrent use if they are.
+// Addresses are a runtime.Callbacks: those of one deployment. Both fields are required. Safe for concurrent use if they
+// are.
 type Addresses struct {
 	Ring func() (*keyring.Ring, error)
 	Base func() string // of the API, as https://api.example.com; "" = nobody reaches it, so that there are no addresses

@@ -2,7 +2,8 @@ package egress
 
 import "net/netip"
 
-// notPublic4 are the IPv4 addresses that are not, or not certainly, somebody's public host (IANA, special-purpose address registry).
+// notPublic4 are the IPv4 addresses that are not, or not certainly, somebody's public host (IANA, special-purpose
+// address registry).
 var notPublic4 = prefixes(
 	"0.0.0.0/8",        // this host, on this network
 	"10.0.0.0/8",       // private
@@ -22,7 +23,8 @@ var notPublic4 = prefixes(
 	"240.0.0.0/4",      // reserved, and broadcast
 )
 
-// public6 is where public IPv6 addresses are, notPublic6 what of it is not one: forms that carry an IPv4 address among them.
+// public6 is where public IPv6 addresses are, notPublic6 what of it is not one: forms that carry an IPv4 address among
+// them.
 var (
 	public6    = netip.MustParsePrefix("2000::/3")
 	notPublic6 = prefixes(
@@ -42,7 +44,7 @@ func prefixes(texts ...string) []netip.Prefix {
 	return all
 }
 
-func within(all []netip.Prefix, a netip.Addr) bool {
+func containsAddr(all []netip.Prefix, a netip.Addr) bool {
 	for _, p := range all {
 		if p.Contains(a) {
 			return true
@@ -51,8 +53,8 @@ func within(all []netip.Prefix, a netip.Addr) bool {
 	return false
 }
 
-// public reports whether an address may be that of a public host. An IPv6 address that carries an IPv4 one is what that is.
-func public(a netip.Addr) bool {
+// isPublic reports whether an address may be public. An IPv6 address that carries an IPv4 one counts as that one.
+func isPublic(a netip.Addr) bool {
 	if a.Zone() != "" {
 		return false
 	}
@@ -62,14 +64,15 @@ func public(a netip.Addr) bool {
 		a = netip.AddrFrom4([4]byte(b[12:]))
 	}
 	if a.Is4() {
-		return !within(notPublic4, a)
+		return !containsAddr(notPublic4, a)
 	}
-	return a.IsValid() && public6.Contains(a) && !within(notPublic6, a)
+	return a.IsValid() && public6.Contains(a) && !containsAddr(notPublic6, a)
 }
 
 var (
 	carriers = prefixes("100.64.0.0/10")
-	// clouds are where clouds keep a machine's metadata and credentials, at addresses that an own network may have as well.
+	// clouds are where clouds keep a machine's metadata and credentials, at addresses that an own network may have as
+	// well.
 	clouds = prefixes(
 		"169.254.0.0/16",
 		"100.100.100.200/32",     // Alibaba Cloud
@@ -79,8 +82,8 @@ var (
 	)
 )
 
-// local reports whether an address is one that hosts of an own network have: private or loopback, and not where a cloud keeps credentials.
-func local(a netip.Addr) bool {
+// isLocal reports whether an address is private or the loopback, and not where a cloud keeps credentials.
+func isLocal(a netip.Addr) bool {
 	a = a.Unmap()
-	return a.Zone() == "" && !within(clouds, a) && (a.IsPrivate() || a.IsLoopback() || within(carriers, a))
+	return a.Zone() == "" && !containsAddr(clouds, a) && (a.IsPrivate() || a.IsLoopback() || containsAddr(carriers, a))
 }

@@ -1,6 +1,7 @@
-// Package egress makes HTTP clients for requests whose targets are not the deployment's own: those of tools that agent files describe,
-// and of servers that they name. What such a client may reach is said when it is made, and is checked when a URL is taken, at every
-// redirect, and of every address right before it is dialled (OWASP, Server-Side Request Forgery Prevention).
+// Package egress makes HTTP clients for requests whose targets are not the deployment's own: those of tools that agent
+// files describe, and of servers that they name. What such a client may reach is said when it is made, and is checked
+// when a URL is taken, at every redirect, and of every address right before it is dialled (OWASP, Server-Side Request
+// Forgery Prevention).
 //
 // Its rules:
 //   - Only http and https, and only to hosts and ports of Config.Allow. A name is dialled at the very addresses that were checked.
@@ -72,7 +73,8 @@ var quoting = []string{
 	"bad Content-Length", "multiple Content-Length headers", "unsupported transfer encoding",
 }
 
-// Bare is the error of a client's request without the URL, which may hold secrets, and without what the server has sent.
+// Bare is the error of a client's request without the URL, which may hold secrets, and without what the server has
+// sent.
 func Bare(err error) error {
 	var u *url.Error
 	for errors.As(err, &u) {
@@ -89,10 +91,10 @@ func Bare(err error) error {
 	return err
 }
 
-// New makes a client. An entry of c.Allow that is no host is an error. The client is safe for concurrent use; its Transport is an
-// http.RoundTripper of its own and checks each request that it is handed.
+// New makes a client. An entry of c.Allow that is no host is an error. The client is safe for concurrent use; its
+// Transport is an http.RoundTripper of its own and checks each request that it is handed.
 func New(c Config) (*http.Client, error) {
-	d := &door{private: c.Private, maxBody: orDefault(c.MaxBody, DefaultBody), resolve: c.Resolve, credentials: c.credentials()}
+	d := &guard{private: c.Private, maxBody: orDefault(c.MaxBody, DefaultBody), resolve: c.Resolve, credentials: c.credentials()}
 	for _, entry := range c.Allow {
 		t, err := parseAllowed(entry)
 		if err != nil {
@@ -103,7 +105,7 @@ func New(c Config) (*http.Client, error) {
 	if d.resolve == nil {
 		d.resolve = net.DefaultResolver
 	}
-	dialer := &net.Dialer{Timeout: connectTimeout, ControlContext: d.lastLook}
+	dialer := &net.Dialer{Timeout: connectTimeout, ControlContext: d.checkConnect}
 	d.connect = dialer.DialContext
 	d.transport = &http.Transport{
 		DialContext:            d.dial,
@@ -136,8 +138,8 @@ func (c Config) credentials() []string {
 	return names
 }
 
-// door is what every request of a client goes through.
-type door struct {
+// guard checks every request of a client.
+type guard struct {
 	allow       []target
 	private     Private
 	credentials []string
@@ -148,7 +150,7 @@ type door struct {
 }
 
 // RoundTrip implements http.RoundTripper.
-func (d *door) RoundTrip(r *http.Request) (*http.Response, error) {
+func (d *guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := d.check(r); err != nil {
 		if r.Body != nil {
 			_ = r.Body.Close() // as a RoundTripper has to; nothing was read of it
@@ -173,10 +175,10 @@ func (d *door) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // CloseIdleConnections is what http.Client's leads to.
-func (d *door) CloseIdleConnections() { d.transport.CloseIdleConnections() }
+func (d *guard) CloseIdleConnections() { d.transport.CloseIdleConnections() }
 
 // check looks at where a request goes, before anything is resolved.
-func (d *door) check(r *http.Request) error {
+func (d *guard) check(r *http.Request) error {
 	t, err := parseTarget(r.URL)
 	if err != nil {
 		return err
@@ -193,14 +195,14 @@ func (d *door) check(r *http.Request) error {
 	return nil
 }
 
-func (d *door) checkAddress(t target, addr netip.Addr) error {
-	if public(addr) {
+func (d *guard) checkAddress(t target, addr netip.Addr) error {
+	if isPublic(addr) {
 		return nil
 	}
-	if d.private.Has(t.host, t.port) && (local(addr) || t.host == addr.String()) {
+	if d.private.Has(t.host, t.port) && (isLocal(addr) || t.host == addr.String()) {
 		return nil
 	}
-	if local(addr) {
+	if isLocal(addr) {
 		return refusedf("%s is at an address that is not public; an operator may allow it in %s", t, EnvPrivate)
 	}
 	return refusedf("%s is at an address that is not public", t)
@@ -210,7 +212,7 @@ func (d *door) checkAddress(t target, addr netip.Addr) error {
 type dialled struct{}
 
 // dial resolves a host once, checks every address that it has, and connects to the first of them that answers.
-func (d *door) dial(ctx context.Context, network, address string) (net.Conn, error) {
+func (d *guard) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, refusedf("%.100q is no host and port", address)
@@ -238,7 +240,7 @@ func (d *door) dial(ctx context.Context, network, address string) (net.Conn, err
 	return nil, errors.Join(failed...)
 }
 
-func (d *door) addresses(ctx context.Context, host string) ([]netip.Addr, error) {
+func (d *guard) addresses(ctx context.Context, host string) ([]netip.Addr, error) {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{addr}, nil
 	}
@@ -252,8 +254,8 @@ func (d *door) addresses(ctx context.Context, host string) ([]netip.Addr, error)
 	return slices.Clone(addrs), nil
 }
 
-// lastLook checks the address that the system is about to connect to, whatever led there.
-func (d *door) lastLook(ctx context.Context, _, address string, _ syscall.RawConn) error {
+// checkConnect checks the address that the system is about to connect to, whatever led there.
+func (d *guard) checkConnect(ctx context.Context, _, address string, _ syscall.RawConn) error {
 	t, ok := ctx.Value(dialled{}).(target)
 	at, err := netip.ParseAddrPort(address)
 	if !ok || err != nil {

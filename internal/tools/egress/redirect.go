@@ -6,7 +6,7 @@ import (
 )
 
 // redirect lets a request follow a redirect, or says why not. via is where it has been, the first request first.
-func (d *door) redirect(r *http.Request, via []*http.Request) error {
+func (d *guard) redirect(r *http.Request, via []*http.Request) error {
 	if len(via) > DefaultRedirects {
 		return refusedf("more than %d redirects", DefaultRedirects)
 	}
@@ -18,7 +18,7 @@ func (d *door) redirect(r *http.Request, via []*http.Request) error {
 		return err
 	}
 	r.Header.Del("Referer") // it has the query of the last URL
-	if !left(r, via) {
+	if !hasLeftOrigin(r, via) {
 		return nil
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead || r.ContentLength != 0 {
@@ -30,8 +30,8 @@ func (d *door) redirect(r *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// left reports whether a request has ever been led away from where it first went. One that comes back is led by somebody else.
-func left(r *http.Request, via []*http.Request) bool {
+// hasLeftOrigin reports whether a redirect ever led a request to another origin, even if another led it back.
+func hasLeftOrigin(r *http.Request, via []*http.Request) bool {
 	home := origin(via[0])
 	for _, v := range append(via[1:len(via):len(via)], r) {
 		if origin(v) != home {

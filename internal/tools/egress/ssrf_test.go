@@ -55,13 +55,13 @@ func newLab(t *testing.T, c Config, srv *httptest.Server) *lab {
 	client, err := New(c)
 	require.NoError(t, err)
 	l.Client = client
-	d, ok := client.Transport.(*door)
+	d, ok := client.Transport.(*guard)
 	require.True(t, ok)
 	d.connect = func(ctx context.Context, network, address string) (net.Conn, error) {
 		l.mu.Lock()
 		l.dialed = append(l.dialed, address)
 		l.mu.Unlock()
-		if err := d.lastLook(ctx, network, address, nil); err != nil {
+		if err := d.checkConnect(ctx, network, address, nil); err != nil {
 			return nil, err
 		}
 		return (&net.Dialer{}).DialContext(ctx, network, srv.Listener.Addr().String())
@@ -308,7 +308,7 @@ func TestPrivateHosts(t *testing.T) {
 func TestLastLookIsAtTheRealAddress(t *testing.T) {
 	c, err := New(Config{Allow: []string{"x.example"}})
 	require.NoError(t, err)
-	d, ok := c.Transport.(*door)
+	d, ok := c.Transport.(*guard)
 	require.True(t, ok)
 	_, err = d.connect(t.Context(), "tcp", "127.0.0.1:1")
 	require.ErrorContains(t, err, "was not checked")

@@ -18,9 +18,9 @@ type target struct{ host, port string }
 
 func (t target) String() string { return net.JoinHostPort(t.host, t.port) }
 
-// Private are the hosts that may be at addresses that are not public: those of an own network. A name among them may be at a private or
-// loopback address, and never at one where a cloud keeps credentials; such a one, and a link-local one, has to be there itself. The zero value
-// has none.
+// Private are the hosts that may be at addresses that are not public: those of an own network. A name among them may be
+// at a private or loopback address, and never at one where a cloud keeps credentials; such a one, and a link-local one,
+// has to be there itself. The zero value has none.
 type Private struct{ pairs []target }
 
 // ParsePrivate reads host:port pairs with commas between them.
@@ -44,7 +44,8 @@ func (p Private) Has(host, port string) bool {
 	return slices.Contains(p.pairs, target{strings.ToLower(host), port})
 }
 
-// Origin is the host:port that a URL leads to, fit for Config.Allow. A URL that no client of this package would follow is an error.
+// Origin is the host:port that a URL leads to, fit for Config.Allow. A URL that no client of this package would follow
+// is an error.
 func Origin(u *url.URL) (string, error) {
 	t, err := parseTarget(u)
 	if err != nil {
@@ -53,7 +54,8 @@ func Origin(u *url.URL) (string, error) {
 	return t.String(), nil
 }
 
-// ParseURL reads a URL that a client of this package may be made for. Its errors repeat nothing of what follows the host.
+// ParseURL reads a URL that a client of this package may be made for. Its errors repeat nothing of what follows the
+// host.
 func ParseURL(raw string) (*url.URL, error) {
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -124,8 +126,8 @@ func splitHost(s string) (host, port string, bracketed bool, err error) {
 	return strings.ToLower(host), port, bracketed, nil
 }
 
-// checkHost wants a name in ASCII, an IPv4 address as four decimal numbers, or an IPv6 address in brackets, without a zone: what resolvers
-// read in ways of their own is refused.
+// checkHost wants a name in ASCII, an IPv4 address as four decimal numbers, or an IPv6 address in brackets, without a
+// zone: what resolvers read in ways of their own is refused.
 func checkHost(host string, bracketed bool) error {
 	if bracketed {
 		a, err := netip.ParseAddr(host)
@@ -138,7 +140,7 @@ func checkHost(host string, bracketed bool) error {
 	if len(host) > 253 || slices.ContainsFunc(labels, func(l string) bool { return !validLabel(l) }) {
 		return refusedf("got host %.100q, want a name of letters, digits and '-' (others as xn--...) or an address", host)
 	}
-	if last := labels[len(labels)-1]; !numeric(last) {
+	if last := labels[len(labels)-1]; !isNumeric(last) {
 		return nil
 	}
 	a, err := netip.ParseAddr(host)
@@ -154,8 +156,8 @@ func validLabel(l string) bool {
 	})
 }
 
-// numeric reports whether a host that ends in l is an address to some resolvers: a number in decimal, octal or hexadecimal.
-func numeric(l string) bool {
+// isNumeric reports whether some resolvers read a host that ends in l as an address: decimal, octal or hexadecimal.
+func isNumeric(l string) bool {
 	if strings.Trim(l, "0123456789") == "" {
 		return true
 	}

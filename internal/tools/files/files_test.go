@@ -168,7 +168,7 @@ func TestNothingLeavesTheFolder(t *testing.T) {
 		strings.Repeat("n", 256):         tooLong,
 		strings.Repeat("n/", 2049) + "n": tooLong,
 	} {
-		t.Run(clip(show(path)), func(t *testing.T) {
+		t.Run(clip(quotePath(path)), func(t *testing.T) {
 			before := f.tree()
 			for name, r := range map[string]agent.ToolResultData{
 				"read":             f.call("read_text", pathArg{path}),

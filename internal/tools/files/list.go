@@ -68,10 +68,10 @@ func readEntries(ctx context.Context, root *os.Root, p string) ([]entry, error) 
 			return all, nil
 		}
 		if err = errors.Join(err, ctx.Err()); err != nil {
-			return nil, fmt.Errorf("list %s: %w", show(p), bare(err))
+			return nil, fmt.Errorf("list %s: %w", quotePath(p), withoutPaths(err))
 		}
 	}
-	return nil, tool.Refusef("%s has more than %d entries, too many to list", show(p), maxCounted)
+	return nil, tool.Refusef("%s has more than %d entries, too many to list", quotePath(p), maxCounted)
 }
 
 // appendEntry leaves out what was removed while the folder was read.
@@ -95,7 +95,7 @@ func appendEntry(all []entry, e fs.DirEntry) []entry {
 
 func listing(p string, entries []entry) string {
 	if len(entries) == 0 {
-		return fmt.Sprintf("%s is empty.", show(p))
+		return fmt.Sprintf("%s is empty.", quotePath(p))
 	}
 	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.name, b.name) })
 	var b strings.Builder
@@ -110,8 +110,8 @@ func listing(p string, entries []entry) string {
 
 // listedName is a name as it is, or quoted where it could break the line or disguise itself.
 func listedName(name string) string {
-	if !utf8.ValidString(name) || strings.ContainsFunc(name, disguising) {
-		return show(name)
+	if !utf8.ValidString(name) || strings.ContainsFunc(name, isDisguising) {
+		return quotePath(name)
 	}
 	return name
 }

@@ -32,14 +32,14 @@ func (r Root) read(_ context.Context, in readInput) (string, error) {
 		in.Limit = maxRead
 	}
 	if in.Offset > info.Size() {
-		return "", tool.Refusef("offset %d is beyond the end: %s has %d bytes", in.Offset, show(in.Path), info.Size())
+		return "", tool.Refusef("offset %d is beyond the end: %s has %d bytes", in.Offset, quotePath(in.Path), info.Size())
 	}
 	w, err := readWindow(f, in.Offset, in.Limit)
 	if err != nil {
-		return "", fmt.Errorf("read %s: %w", show(in.Path), bare(err))
+		return "", fmt.Errorf("read %s: %w", quotePath(in.Path), withoutPaths(err))
 	}
 	if !utf8.Valid(w.text) || bytes.IndexByte(w.text, 0) >= 0 {
-		return "", tool.Refusef("%s looks binary: it is not UTF-8 text", show(in.Path))
+		return "", tool.Refusef("%s looks binary: it is not UTF-8 text", quotePath(in.Path))
 	}
 	return w.result(info.Size()), nil
 }
@@ -51,8 +51,8 @@ type window struct {
 	last  bool  // nothing follows
 }
 
-// readWindow reads up to limit bytes at offset. A character the window begins or ends in the middle of is left out, unless it is
-// the only one, which is then read whole: every call gets further.
+// readWindow reads up to limit bytes at offset. A character the window begins or ends in the middle of is left out,
+// unless it is the only one, which is then read whole: every call gets further.
 func readWindow(f *os.File, offset int64, limit int) (window, error) {
 	buf := make([]byte, limit+2*utf8.UTFMax) // room for a whole character after one skipped
 	n, err := f.ReadAt(buf, offset)
@@ -81,7 +81,8 @@ func leadingPart(b []byte) int {
 	return n
 }
 
-// wholeRunes is the longest part of b within limit that ends with a whole character, or the first character if there is none.
+// wholeRunes is the longest part of b within limit that ends with a whole character, or the first character if there is
+// none.
 func wholeRunes(b []byte, limit int) []byte {
 	end := min(limit, len(b))
 	for i := end - 1; i >= max(0, end-utf8.UTFMax); i-- {

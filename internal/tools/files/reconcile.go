@@ -22,10 +22,11 @@ import (
 //	nothing            no plain file  unknown: not what this tool leaves behind
 //	a place cannot be looked at       unknown
 //
-// The evidence is about the folder, not about who acted: done can be another's work, and not_done a file put back since. Both
-// answers are given only where that makes no difference: after done nothing is run, and a run after not_done replaces nothing
-// and moves only the file that is at the source now. Like every Reconciler it trusts that the claimant is dead: one that is only
-// slow may still rename, and the second of the two then hears that the source is gone.
+// The evidence is about the folder, not about who acted: done can be another's work, and not_done a file put back
+// since. Both answers are given only where that makes no difference: after done nothing is run, and a run after
+// not_done replaces nothing and moves only the file that is at the source now. Like every Reconciler it trusts that the
+// claimant is dead: one that is only slow may still rename, and the second of the two then hears that the source is
+// gone.
 func (r Root) reconcile(_ context.Context, _ tool.Call, in moveInput) (tool.Outcome, agent.ToolResultData, error) {
 	var nothing agent.ToolResultData
 	m, err := checkMove(in)
@@ -37,23 +38,23 @@ func (r Root) reconcile(_ context.Context, _ tool.Call, in moveInput) (tool.Outc
 		return tool.OutcomeUnknown, nothing, err
 	}
 	defer root.Close()
-	source, err := look(root, m.source)
+	source, err := statNoFollow(root, m.source)
 	if err != nil {
 		return tool.OutcomeUnknown, nothing, err
 	}
-	destination, err := look(root, m.destination)
+	destination, err := statNoFollow(root, m.destination)
 	if err != nil {
 		return tool.OutcomeUnknown, nothing, err
 	}
-	outcome := judge(source, destination)
+	outcome := moveOutcome(source, destination)
 	if outcome == tool.OutcomeDone {
-		return outcome, tool.Text(m.done()), nil
+		return outcome, tool.Text(m.resultText()), nil
 	}
 	return outcome, nothing, nil
 }
 
-// judge is the table above; nil means nothing is there.
-func judge(source, destination fs.FileInfo) tool.Outcome {
+// moveOutcome returns the outcome by the table above; nil means that the file does not exist.
+func moveOutcome(source, destination fs.FileInfo) tool.Outcome {
 	switch {
 	case source == nil && destination != nil && destination.Mode().IsRegular():
 		return tool.OutcomeDone
@@ -66,8 +67,8 @@ func judge(source, destination fs.FileInfo) tool.Outcome {
 	}
 }
 
-// look returns what is at p, links not followed, or nil if nothing is.
-func look(root *os.Root, p string) (fs.FileInfo, error) {
+// statNoFollow returns the file at p without following links, or nil if there is none.
+func statNoFollow(root *os.Root, p string) (fs.FileInfo, error) {
 	info, err := root.Lstat(p)
 	switch {
 	case err == nil:
@@ -75,6 +76,6 @@ func look(root *os.Root, p string) (fs.FileInfo, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
 	default:
-		return nil, fmt.Errorf("look at %s: %w", show(p), bare(err))
+		return nil, fmt.Errorf("look at %s: %w", quotePath(p), withoutPaths(err))
 	}
 }

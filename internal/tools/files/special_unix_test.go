@@ -40,8 +40,8 @@ func TestSwappedBetweenLookAndOpen(t *testing.T) {
 	root, err := os.OpenRoot(f.root)
 	require.NoError(t, err)
 	defer root.Close()
-	_, _, err = openLooked(root, "pipe")
+	_, _, err = openRegular(root, "pipe")
 	require.EqualError(t, err, `"pipe" is a pipe, device or socket, not a file`)
-	_, _, err = openLooked(root, ".")
+	_, _, err = openRegular(root, ".")
 	require.EqualError(t, err, `"." is a folder, not a file`)
 }

@@ -25,35 +25,35 @@ const (
 // errGateway is the error of an answer that says that somebody on the way has no answer.
 var errGateway = errors.New("a gateway had no answer of the server")
 
-// answer reads a server's answer. An error says that there is none to read.
-func (t *request) answer(resp *http.Response, secrets *tool.Disclosure) (agent.ToolResultData, error) {
+// readAnswer reads a server's answer. It returns an error if the answer cannot be read.
+func (t *request) readAnswer(resp *http.Response, secrets *tool.Disclosure) (agent.ToolResultData, error) {
 	switch code := resp.StatusCode; {
 	case t.spec.Effect == run.EffectNonIdempotent && (code == http.StatusBadGateway || code == http.StatusGatewayTimeout):
-		return agent.ToolResultData{}, fmt.Errorf("%w: status %s", errGateway, status(resp))
+		return agent.ToolResultData{}, fmt.Errorf("%w: status %s", errGateway, statusText(resp))
 	case code < 200 || code > 299:
-		text, err := words(resp, maxTrouble, secrets)
-		return agent.ToolResultData{Content: strings.TrimSuffix("status "+status(resp)+"\n"+text, "\n"), IsError: true}, err
-	case !textual(resp.Header.Get("Content-Type")):
-		return media(resp, secrets)
+		text, err := readText(resp, maxTrouble, secrets)
+		return agent.ToolResultData{Content: strings.TrimSuffix("status "+statusText(resp)+"\n"+text, "\n"), IsError: true}, err
+	case !isText(resp.Header.Get("Content-Type")):
+		return readMedia(resp, secrets)
 	}
 	limit := int64(maxText)
 	if t.spec.MaxResult > 0 {
 		limit = min(t.spec.MaxResult, maxBody/2)
 	}
-	text, err := words(resp, limit, secrets)
+	text, err := readText(resp, limit, secrets)
 	if text == "" {
-		text = "status " + status(resp) + ", and nothing more"
+		text = "status " + statusText(resp) + ", and nothing more"
 	}
 	return agent.ToolResultData{Content: text}, err
 }
 
-// status is a status as "404 Not Found", in words that are not the server's.
-func status(resp *http.Response) string {
+// statusText returns a status such as "404 Not Found", in the standard words and not the server's.
+func statusText(resp *http.Response) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode)))
 }
 
-// textual reports whether a body of that type is text, in UTF-8 or a part of it.
-func textual(contentType string) bool {
+// isText reports whether a body of that type is text in UTF-8 or in a subset of it.
+func isText(contentType string) bool {
 	kind, params, err := mime.ParseMediaType(contentType)
 	if contentType == "" {
 		return true
@@ -79,8 +79,8 @@ func textual(contentType string) bool {
 	}
 }
 
-// words reads at most so many bytes of text. More is cut, and said to be.
-func words(resp *http.Response, most int64, secrets *tool.Disclosure) (string, error) {
+// readText reads at most so many bytes of text. Longer text is cut and gets a notice.
+func readText(resp *http.Response, most int64, secrets *tool.Disclosure) (string, error) {
 	data, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
 	if err != nil {
 		return "", err
@@ -92,15 +92,15 @@ func words(resp *http.Response, most int64, secrets *tool.Disclosure) (string, e
 	return strings.TrimRight(strings.ToValidUTF8(text, "\uFFFD"), "\uFFFD") + fmt.Sprintf("\n[the answer is longer than %d bytes and is cut here]", most), nil
 }
 
-// media reads what is no text, to be shown to the model as it is.
-func media(resp *http.Response, secrets *tool.Disclosure) (agent.ToolResultData, error) {
+// readMedia reads a body that is no text, to show it to the model as it is.
+func readMedia(resp *http.Response, secrets *tool.Disclosure) (agent.ToolResultData, error) {
 	data, err := io.ReadAll(resp.Body)
 	kind, params, bad := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if kind = mime.FormatMediaType(kind, params); bad != nil || !run.ValidMediaType(kind) {
 		kind = "application/octet-stream"
 	}
 	left := func(why string) (agent.ToolResultData, error) {
-		return agent.ToolResultData{Content: fmt.Sprintf("status %s; the answer is %s and is left out: %s", status(resp), kind, why)}, nil
+		return agent.ToolResultData{Content: fmt.Sprintf("status %s; the answer is %s and is left out: %s", statusText(resp), kind, why)}, nil
 	}
 	var large *egress.TooLargeError
 	switch {
@@ -109,13 +109,13 @@ func media(resp *http.Response, secrets *tool.Disclosure) (agent.ToolResultData,
 	case err != nil:
 		return agent.ToolResultData{}, err
 	case len(data) == 0:
-		return agent.ToolResultData{Content: "status " + status(resp) + ", and nothing more"}, nil
+		return agent.ToolResultData{Content: "status " + statusText(resp) + ", and nothing more"}, nil
 	case secrets.Redact(string(data)) != string(data), secrets.Redact(kind) != kind:
 		kind = "something"
 		return left("it has a secret in it")
 	}
 	return agent.ToolResultData{
-		Content: fmt.Sprintf("status %s; the answer is %s of %d bytes", status(resp), kind, len(data)),
+		Content: fmt.Sprintf("status %s; the answer is %s of %d bytes", statusText(resp), kind, len(data)),
 		Media:   []run.Media{{MediaType: kind, Data: base64.StdEncoding.EncodeToString(data)}},
 	}, nil
 }

@@ -123,7 +123,8 @@ func (f filler) url(ctx context.Context, h *agent.HTTPTool) (string, error) {
 	return text, nil
 }
 
-// segment fills a segment of the path. One that would be empty or lead elsewhere, to whoever reads %2F as '/', is refused.
+// segment fills a segment of the path. One that would be empty or lead elsewhere, to whoever reads %2F as '/', is
+// refused.
 func (f filler) segment(ctx context.Context, template string) (string, error) {
 	text, there, err := f.text(ctx, template, url.PathEscape)
 	switch {
@@ -144,13 +145,14 @@ func (f filler) segment(ctx context.Context, template string) (string, error) {
 			return "", unfitf("an argument of the path is or has a segment that leads elsewhere, want none of . and ..")
 		}
 	}
-	if plain == "" || control(plain) {
+	if plain == "" || hasControl(plain) {
 		return "", unfitf("an argument of the path is empty or has a control character, want a text")
 	}
 	return text, nil
 }
 
-// parameter adds what a parameter of the query becomes: nothing where an argument is missing, one, or for a list one for each element.
+// parameter adds what a parameter of the query becomes: nothing where an argument is missing, one, or for a list one
+// for each element.
 func (f filler) parameter(ctx context.Context, query []string, name, template string, escaped bool) ([]string, error) {
 	parts, err := agent.RequestParts(template)
 	if err != nil {
@@ -211,7 +213,7 @@ func (f filler) headers(ctx context.Context, h *agent.HTTPTool, to http.Header) 
 			return nil, err
 		case !there:
 			continue
-		case control(text):
+		case hasControl(text):
 			return nil, unfitf("the header field %s would have a control character, want one line of text", name)
 		}
 		if strings.Contains(h.Headers[name], "${secret:") {
@@ -222,14 +224,14 @@ func (f filler) headers(ctx context.Context, h *agent.HTTPTool, to http.Header) 
 	return secret, nil
 }
 
-func control(s string) bool {
+func hasControl(s string) bool {
 	return strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
 }
 
 // body is what a request carries; nil = nothing.
 func (f filler) body(ctx context.Context, t agent.ToolSpec) ([]byte, error) {
 	if t.HTTP.HasBody() {
-		return f.rest(t)
+		return f.restBody(t)
 	}
 	if t.HTTP.Body == nil {
 		return nil, nil
@@ -247,9 +249,9 @@ func (f filler) body(ctx context.Context, t agent.ToolSpec) ([]byte, error) {
 	return run.MarshalVerbatim(filled)
 }
 
-// rest are the arguments that nothing else takes, as an object; nothing where the schema has none such.
-func (f filler) rest(t agent.ToolSpec) ([]byte, error) {
-	taken, err := takes(t.HTTP)
+// restBody returns the arguments that no other part takes, as an object. It is nil if the schema has none.
+func (f filler) restBody(t agent.ToolSpec) ([]byte, error) {
+	taken, err := usedArguments(t.HTTP)
 	if err != nil {
 		return nil, err
 	}
@@ -272,8 +274,8 @@ func (f filler) rest(t agent.ToolSpec) ([]byte, error) {
 	return run.MarshalVerbatim(left)
 }
 
-// takes are the arguments that stand in URL, query or header.
-func takes(h *agent.HTTPTool) (map[string]bool, error) {
+// usedArguments returns the arguments that URL, query and headers use.
+func usedArguments(h *agent.HTTPTool) (map[string]bool, error) {
 	taken := map[string]bool{}
 	templates := append(slices.Collect(maps.Values(h.Query)), slices.Collect(maps.Values(h.Headers))...)
 	for _, template := range append(templates, h.URL) {

@@ -1,11 +1,12 @@
 // Package httptool carries out calls of tools that are HTTP requests (agent.HTTPTool), as a runtime.Remote.
 //
-// A request is made of the pinned description, the call's arguments and secrets alone. Arguments fill places: whatever they hold, they
-// change neither host, nor the path's structure, nor which parameters and header fields there are. Every attempt of a call has the same
-// Idempotency-Key, the call's own (IETF draft Idempotency-Key header field).
+// A request is made of the pinned description, the call's arguments and secrets alone. Arguments fill places: whatever
+// they hold, they change neither host, nor the path's structure, nor which parameters and header fields there are.
+// Every attempt of a call has the same Idempotency-Key, the call's own (IETF draft Idempotency-Key header field).
 //
-// What a server says is the tool's own answer, whatever its status. Where a request was, or may have been, sent and no answer can be read,
-// the error is a tool.LostError; any other error says that nothing was sent. Nothing that comes back holds a secret that was sent.
+// What a server says is the tool's own answer, whatever its status. Where a request was, or may have been, sent and no
+// answer can be read, the error is a tool.LostError; any other error says that nothing was sent. Nothing that comes
+// back holds a secret that was sent.
 package httptool
 
 import (
@@ -91,7 +92,7 @@ func (t *request) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, 
 	case errors.As(err, &unfit):
 		return agent.ToolResultData{Content: "Nothing was sent: " + unfit.why, IsError: true}, nil
 	case err != nil:
-		return agent.ToolResultData{}, bare(secrets, err)
+		return agent.ToolResultData{}, redactedError(secrets, err)
 	}
 	return t.send(r, fields, secrets)
 }
@@ -144,7 +145,7 @@ func (t *request) client(u *url.URL, fields []string, secret bool) (*http.Client
 func (t *request) send(r *http.Request, fields []string, secrets *tool.Disclosure) (agent.ToolResultData, error) {
 	client, err := t.client(r.URL, fields, len(secrets.Names()) > 0)
 	if err != nil {
-		return agent.ToolResultData{}, bare(secrets, err)
+		return agent.ToolResultData{}, redactedError(secrets, err)
 	}
 	var connected atomic.Bool
 	r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }}))
@@ -153,21 +154,21 @@ func (t *request) send(r *http.Request, fields []string, secrets *tool.Disclosur
 	switch {
 	case err == nil:
 		defer resp.Body.Close()
-		res, err := t.answer(resp, secrets)
+		res, err := t.readAnswer(resp, secrets)
 		if err != nil {
-			return agent.ToolResultData{}, &tool.LostError{Err: bare(secrets, err)}
+			return agent.ToolResultData{}, &tool.LostError{Err: redactedError(secrets, err)}
 		}
 		return res, nil
 	case resp != nil && errors.As(err, &refused): // an answer, which leads where nobody follows
-		return agent.ToolResultData{Content: fmt.Sprintf("status %s\nThe redirect was not followed: %s", status(resp), secrets.Redact(refused.Error())), IsError: true}, nil
+		return agent.ToolResultData{Content: fmt.Sprintf("status %s\nThe redirect was not followed: %s", statusText(resp), secrets.Redact(refused.Error())), IsError: true}, nil
 	case connected.Load():
-		return agent.ToolResultData{}, &tool.LostError{Err: bare(secrets, err)}
+		return agent.ToolResultData{}, &tool.LostError{Err: redactedError(secrets, err)}
 	default:
-		return agent.ToolResultData{}, bare(secrets, err)
+		return agent.ToolResultData{}, redactedError(secrets, err)
 	}
 }
 
-// bare is an error's text, without the URL and without secrets. What it is made of is not handed on: it may hold them.
-func bare(secrets *tool.Disclosure, err error) error {
+// redactedError returns an error's text without URL and secrets. It does not wrap the cause, which may hold them.
+func redactedError(secrets *tool.Disclosure, err error) error {
 	return errors.New(secrets.Redact(egress.Bare(err).Error()))
 }

@@ -1,5 +1,6 @@
-// Package keyring signs what a deployment hands out and takes back, such as addresses that need no other authentication, with several keys:
-// the first one signs, all of them verify, so that a new one can be put in front while what the others signed is still about.
+// Package keyring signs what a deployment hands out and takes back, such as addresses that need no other
+// authentication, with several keys: the first one signs, all of them verify, so that a new one can be put in front
+// while what the others signed is still about.
 package keyring
 
 import (
@@ -79,8 +80,8 @@ const Size = sha256.Size
 // Newest is the id of the key that signs.
 func (r *Ring) Newest() string { return r.keys[0].ID }
 
-// Sign is the signature of fields by the key of that id, for an audience: what was signed for one is nothing to another. False where there
-// is no such key.
+// Sign is the signature of fields by the key of that id, for an audience: what was signed for one is nothing to
+// another. False where there is no such key.
 func (r *Ring) Sign(id, audience string, fields ...string) (signature []byte, ok bool) {
 	for _, k := range r.keys {
 		if k.ID != id {

@@ -18,7 +18,7 @@ func TestBadResults(t *testing.T) {
 	anything := badinput.Field{Takes: "snbao"}
 	e := &badinput.Edge{State: func() string { return "" }, Heard: func() string { return "" }}
 	e.Send = func(c badinput.Case) badinput.Answer {
-		d := read(c.Body)
+		d := readResult(c.Body)
 		switch {
 		case d.IsError && strings.HasPrefix(d.Content, "the function ran, but its result cannot be read: "):
 			return badinput.Answer{Code: wrong, Says: d.Content}
@@ -74,7 +74,7 @@ func TestNulls(t *testing.T) {
 		`{"text":"a","json":null,"error":null,"media":null,"suspend":null,"patch":null}`: "a", `{"text":null,"json":{"n":1.0}}`: `{"n":1.0}`, `{"json":null}`: "null", `{"text":null}`: "null",
 		`{"text":null,"error":"no"}`: "no",
 	} {
-		d := read([]byte(given))
+		d := readResult([]byte(given))
 		require.Equal(t, want, d.Content, given)
 		require.Equal(t, want == "no", d.IsError, given)
 		require.Nil(t, d.Suspend, given)
@@ -88,7 +88,7 @@ func TestBadFailures(t *testing.T) {
 	const good = `{"errorType":"ValueError","errorMessage":"no","stackTrace":["at canary"],"requestId":"r"}`
 	keys := map[string]badinput.Field{"/errorType": {}, "/errorMessage": {}, "/stackTrace": {}, "/requestId": {}}
 	for _, c := range append(badinput.Of(good, keys), badinput.Whole(good)...) {
-		d, err := failed(c.Body)
+		d, err := functionError(c.Body)
 		require.NoError(t, err, c)
 		require.True(t, d.IsError, c)
 		require.True(t, strings.HasPrefix(d.Content, "the function failed: "), c)
@@ -97,7 +97,7 @@ func TestBadFailures(t *testing.T) {
 		require.Less(t, len(d.Content), 9000, c)
 	}
 	for _, kind := range []string{"Sandbox.Timedout", "Runtime.ExitError", "Runtime.OutOfMemory", "Extension.Crash"} {
-		_, err := failed([]byte(`{"errorType":"` + kind + `","errorMessage":7}`))
+		_, err := functionError([]byte(`{"errorType":"` + kind + `","errorMessage":7}`))
 		var lost *tool.LostError
 		require.True(t, errors.As(err, &lost), "%s with a message that is none: got %v", kind, err)
 	}

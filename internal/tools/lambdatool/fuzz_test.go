@@ -16,13 +16,13 @@ func FuzzRead(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, payload []byte) {
-		d := read(payload)
+		d := readResult(payload)
 		_, err := json.Marshal(d)
 		require.NoError(t, err)
 		for _, m := range d.Media {
 			require.True(t, d.IsError || m.MediaType != "" && m.Data != "")
 		}
-		said, err := failed(payload)
+		said, err := functionError(payload)
 		require.True(t, err != nil || said.IsError)
 	})
 }

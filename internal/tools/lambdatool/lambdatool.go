@@ -75,7 +75,7 @@ func (c *Client) Invoke(ctx context.Context, i runtime.Invoke) (runtime.Invoked,
 			return out, nil
 		}
 		err = fmt.Errorf("invoke function %s: %w", i.Function, err)
-		if n == attempts || ctx.Err() != nil || !again(err, i.Once) {
+		if n == attempts || ctx.Err() != nil || !shouldRetry(err, i.Once) {
 			return runtime.Invoked{}, err
 		}
 		pause, failed := c.pause.BackoffDelay(n, err)
@@ -85,14 +85,14 @@ func (c *Client) Invoke(ctx context.Context, i runtime.Invoke) (runtime.Invoked,
 	}
 }
 
-// again reports whether a call that failed so is to be sent again.
-func again(err error, once bool) bool {
+// shouldRetry reports whether a call that failed with err is to be sent again.
+func shouldRetry(err error, once bool) bool {
 	var lost *tool.LostError
 	if errors.As(err, &lost) {
 		return !once
 	}
 	var r *awserror.Refusal
-	return !errors.Is(err, runtime.ErrUndeliverable) && (errors.Is(err, errUnreached) || errors.As(err, &r) && passes(r))
+	return !errors.Is(err, runtime.ErrUndeliverable) && (errors.Is(err, errUnreached) || errors.As(err, &r) && isTransient(r))
 }
 
 // errUnreached says that nothing was sent.
@@ -112,7 +112,7 @@ func (c *Client) attempt(ctx context.Context, i runtime.Invoke) (runtime.Invoked
 	})
 	switch {
 	case err != nil:
-		return runtime.Invoked{}, outcome(ctx, err)
+		return runtime.Invoked{}, outcomeError(ctx, err)
 	case i.Async:
 		return runtime.Invoked{}, nil
 	case len(out.Payload) > maxSync:
@@ -122,9 +122,8 @@ func (c *Client) attempt(ctx context.Context, i runtime.Invoke) (runtime.Invoked
 	return runtime.Invoked{Payload: out.Payload, Failed: out.FunctionError != nil}, nil
 }
 
-// outcome says what an attempt's error means for the function: it was not entered, it was not and never will be, or
-// nobody knows.
-func outcome(ctx context.Context, err error) error {
+// outcomeError says what an attempt's error means for the function: not invoked, never to be invoked, or unknown.
+func outcomeError(ctx context.Context, err error) error {
 	var dialled *net.OpError
 	var refused *awserror.Refusal
 	var unsent *smithyhttp.RequestSendError
@@ -134,16 +133,16 @@ func outcome(ctx context.Context, err error) error {
 	case errors.As(err, &dialled) && dialled.Op == "dial":
 		return errUnreached
 	case errors.As(awserror.Bare(err), &refused):
-		return classified(refused)
+		return classifyRefusal(refused)
 	case errors.As(err, &unsent), errors.As(err, &ended), errors.As(err, &answer):
-		return &tool.LostError{Err: broken(ctx)}
+		return &tool.LostError{Err: connectionError(ctx)}
 	default: // it could not be signed
 		return err
 	}
 }
 
-// broken is why an answer did not come, without what the transport says of addresses.
-func broken(ctx context.Context) error {
+// connectionError says why no answer came, without the addresses in the transport's error.
+func connectionError(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -168,13 +167,15 @@ var never = map[string]bool{
 	"KMSNotFoundException": true, "SnapStartException": true,
 }
 
-// passes reports whether a function that was not entered may be entered later.
-func passes(r *awserror.Refusal) bool { return later[r.Code] || r.Status == http.StatusTooManyRequests }
+// isTransient reports whether a function that was not entered may be entered later.
+func isTransient(r *awserror.Refusal) bool {
+	return later[r.Code] || r.Status == http.StatusTooManyRequests
+}
 
-// classified is the error of a refusal.
-func classified(r *awserror.Refusal) error {
+// classifyRefusal returns the error of a refusal.
+func classifyRefusal(r *awserror.Refusal) error {
 	switch {
-	case passes(r):
+	case isTransient(r):
 		return r
 	case r.Status < http.StatusInternalServerError, never[r.Code]:
 		return fmt.Errorf("%w: %w", runtime.ErrUndeliverable, r)

@@ -75,8 +75,8 @@ func (f *function) Call(ctx context.Context, c tool.Call) (agent.ToolResultData,
 	case err != nil:
 		return agent.ToolResultData{}, err
 	case out.Failed:
-		return failed(out.Payload)
+		return functionError(out.Payload)
 	default:
-		return read(out.Payload), nil
+		return readResult(out.Payload), nil
 	}
 }

@@ -24,14 +24,14 @@ type result struct {
 	Patch   json.RawMessage `json:"patch"`   // [{path, value?}]
 }
 
-// read is a function's result: an object of text, json, error, media, suspend and patch and of nothing else, or any
-// other JSON, which is its text; null is none. One of that form that cannot be is the function's error.
-func read(payload []byte) agent.ToolResultData {
+// readResult reads a function's result: an object that has only the keys text, json, error, media, suspend and patch, or
+// any other JSON, which becomes text. null is no text. An object of these keys that is impossible is an error.
+func readResult(payload []byte) agent.ToolResultData {
 	payload = bytes.TrimSpace(payload)
 	if string(payload) == "null" {
 		return agent.ToolResultData{}
 	}
-	r, ours, err := form(payload)
+	r, ours, err := parseResult(payload)
 	if !ours {
 		return agent.ToolResultData{Content: policy.ResultText(payload)}
 	}
@@ -45,9 +45,9 @@ func read(payload []byte) agent.ToolResultData {
 	return d
 }
 
-// form takes a result apart. It is ours where it is an object that has keys, and each is, letter by letter, one of
-// ours. An error says that one is there twice: which of the two is meant would be a guess.
-func form(payload []byte) (r result, ours bool, err error) {
+// parseResult takes a result apart. It is ours where it is an object that has keys, and each is, letter by letter, one
+// of ours. An error says that one is there twice: which of the two is meant would be a guess.
+func parseResult(payload []byte) (r result, ours bool, err error) {
 	parts := map[string]*json.RawMessage{"text": &r.Text, "json": &r.JSON, "error": &r.Error, "media": &r.Media, "suspend": &r.Suspend, "patch": &r.Patch}
 	dec := json.NewDecoder(bytes.NewReader(payload))
 	if open, failed := dec.Token(); failed != nil || open != json.Delim('{') || !json.Valid(payload) {
@@ -176,14 +176,14 @@ func (w *words) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// failed is the error of a function: its own words, as a tool's error, or that nobody knows what it did.
-func failed(payload []byte) (agent.ToolResultData, error) {
+// functionError returns a function's error: its own text as the tool's error, or that the outcome is unknown.
+func functionError(payload []byte) (agent.ToolResultData, error) {
 	var f failure
 	if json.Unmarshal(payload, &f) != nil {
 		f = failure{}
 	}
-	said := short(string(f.Message))
-	if kind := short(string(f.Type)); kind != "" && said != "" {
+	said := shorten(string(f.Message))
+	if kind := shorten(string(f.Type)); kind != "" && said != "" {
 		said = kind + ": " + said
 	} else {
 		said = cmp.Or(said, kind, "it gave no reason")
@@ -196,8 +196,8 @@ func failed(payload []byte) (agent.ToolResultData, error) {
 	return agent.ToolResultData{Content: "the function failed: " + said, IsError: true}, nil
 }
 
-// short is foreign text fit to be shown: valid, on one line, without control characters, and not long.
-func short(text string) string {
+// shorten makes foreign text fit to be shown: valid UTF-8, on one line, without control characters, and short.
+func shorten(text string) string {
 	text = strings.Map(func(c rune) rune {
 		if c < ' ' || c == 0x7f || c >= 0x80 && c < 0xa0 || c == 0x2028 || c == 0x2029 {
 			return ' '

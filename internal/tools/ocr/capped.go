@@ -2,8 +2,8 @@ package ocr
 
 import "bytes"
 
-// capped keeps the first bytes written to it, and calls full when there are more. What comes after is dropped, so that the
-// writer is not held up. It is written to by one goroutine at a time.
+// capped keeps the first bytes written to it, and calls full when there are more. What comes after is dropped, so that
+// the writer is not held up. It is written to by one goroutine at a time.
 type capped struct {
 	kept bytes.Buffer // a field, since its ReadFrom would go round the cap
 	most int

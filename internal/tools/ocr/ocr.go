@@ -1,7 +1,8 @@
 // Package ocr has the built-in tool extract_text: the text in a picture, read by tesseract where that is installed.
 //
-// The picture is opened through files.Root, so it is confined to a folder as the file tools are, recognised by its first bytes
-// and handed to tesseract as standard input: no path is ever an argument, no shell is involved, and nothing is written.
+// The picture is opened through files.Root, so it is confined to a folder as the file tools are, recognised by its
+// first bytes and handed to tesseract as standard input: no path is ever an argument, no shell is involved, and nothing
+// is written.
 package ocr
 
 import (
@@ -35,11 +36,12 @@ type input struct {
 	Path string `json:"path" jsonschema_description:"The picture to read, relative to the top folder."`
 }
 
-// Tool returns extract_text (effect read), confined to the folder at root, an absolute path that need not exist yet. tesseract is
-// looked up in PATH at each call; where it is missing the call is answered with an error result that says how to install it.
+// Tool returns extract_text (effect read), confined to the folder at root, an absolute path that need not exist yet.
+// tesseract is looked up in PATH at each call; where it is missing the call is answered with an error result that says
+// how to install it.
 //
-// tesseract gets no environment but env, entries of the form NAME=value (TESSDATA_PREFIX, say), and what makes its output the
-// same everywhere. A call ends when its context does; tesseract and what it started are killed then.
+// tesseract gets no environment but env, entries of the form NAME=value (TESSDATA_PREFIX, say), and what makes its
+// output the same everywhere. A call ends when its context does; tesseract and what it started are killed then.
 func Tool(root string, env ...string) (tool.Tool, error) {
 	r, err := files.NewRoot(root)
 	if err != nil {

@@ -16,8 +16,8 @@ const (
 	maxNumberExponent = 400
 )
 
-// exactJSON reads JSON that is checked or acted upon (reliability.md R13): duplicate keys, invalid UTF-8 and trailing data are
-// refused, numbers keep their digits. Its errors are fit for a model.
+// exactJSON reads JSON that is checked or acted upon (reliability.md R13): duplicate keys, invalid UTF-8 and trailing
+// data are refused, numbers keep their digits. Its errors are fit for a model.
 type exactJSON struct {
 	maxBytes, maxDepth, maxValues int
 

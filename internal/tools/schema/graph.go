@@ -9,7 +9,7 @@ import (
 
 // inPlace lists the schemas s applies to the very value it is applied to.
 func inPlace(s *jsonschema.Schema) []*jsonschema.Schema {
-	out := present(s.Ref, s.Not, s.If, s.Then, s.Else)
+	out := nonNil(s.Ref, s.Not, s.If, s.Then, s.Else)
 	out = append(out, slices.Concat(s.AllOf, s.AnyOf, s.OneOf)...)
 	out = slices.AppendSeq(out, maps.Values(s.DependentSchemas))
 	for _, d := range s.Dependencies {
@@ -29,7 +29,7 @@ func named(s *jsonschema.Schema) []*jsonschema.Schema {
 
 // elements lists the schemas s applies to any number of properties, their names, or items.
 func elements(s *jsonschema.Schema) []*jsonschema.Schema {
-	out := present(s.PropertyNames, s.UnevaluatedProperties, s.Contains, s.Items2020, s.UnevaluatedItems)
+	out := nonNil(s.PropertyNames, s.UnevaluatedProperties, s.Contains, s.Items2020, s.UnevaluatedItems)
 	out = slices.AppendSeq(out, maps.Values(s.PatternProperties))
 	for _, either := range []any{s.AdditionalProperties, s.Items, s.AdditionalItems} {
 		out = appendSchema(out, either)
@@ -37,7 +37,7 @@ func elements(s *jsonschema.Schema) []*jsonschema.Schema {
 	return out
 }
 
-func present(all ...*jsonschema.Schema) []*jsonschema.Schema {
+func nonNil(all ...*jsonschema.Schema) []*jsonschema.Schema {
 	return slices.DeleteFunc(all, func(s *jsonschema.Schema) bool { return s == nil })
 }
 
@@ -49,9 +49,9 @@ func appendSchema(out []*jsonschema.Schema, v any) []*jsonschema.Schema {
 	return out
 }
 
-// circular reports whether a schema applies itself to the value it is applied to, directly or through others: such a check
-// would never descend and never end.
-func circular(all []*jsonschema.Schema) bool {
+// isCircular reports whether a schema applies itself to the same value, directly or indirectly. Validation would never
+// end.
+func isCircular(all []*jsonschema.Schema) bool {
 	const open, done = 1, 2
 	state := map[*jsonschema.Schema]int{}
 	var visit func(*jsonschema.Schema) bool

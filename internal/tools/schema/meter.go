@@ -10,8 +10,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// Limits of one check. The budget lets every sensible schema check 256 KiB of arguments, and ends a hostile one (references
-// that double at each level) after a fraction of a second.
+// Limits of one check. The budget lets every sensible schema check 256 KiB of arguments, and ends a hostile one
+// (references that double at each level) after a fraction of a second.
 const (
 	checkBudget     = 500_000
 	bytesPerUnit    = 64 // of text compared, or of pattern instructions times text
@@ -21,27 +21,28 @@ const (
 
 var errSpent = errors.New("budget spent")
 
-// meter bounds the work of one check. Every subschema pays, when it is entered, for itself and for the visits it will cause;
-// once the budget is spent every further visit ends at once, and the outcome counts for nothing.
+// meter bounds the work of one check. Every subschema pays, when it is entered, for itself and for the visits it will
+// cause; once the budget is spent every further visit ends at once, and the outcome counts for nothing.
 type meter struct{ left int }
 
 func newMeter() *meter { return &meter{left: checkBudget} }
 
-func (m *meter) reset()      { m.left = checkBudget }
-func (m *meter) spent() bool { return m.left < 0 }
+func (m *meter) reset()        { m.left = checkBudget }
+func (m *meter) isSpent() bool { return m.left < 0 }
 
 func (m *meter) pay(units int) error {
 	if m.left >= 0 {
 		m.left -= units
 	}
-	if m.spent() {
+	if m.isSpent() {
 		return errSpent
 	}
 	return nil
 }
 
-// install puts the meter at the entrance of every schema reachable from root. The library calls a schema's format before it
-// descends, on every visit; formats are annotations here, which leaves the place free. It refuses what cannot be metered.
+// install puts the meter at the entrance of every schema reachable from root. The library calls a schema's format
+// before it descends, on every visit; formats are annotations here, which leaves the place free. It refuses what cannot
+// be metered.
 func (m *meter) install(root *jsonschema.Schema) error {
 	// List root and every schema under it, each once.
 	seen := map[*jsonschema.Schema]bool{root: true}
@@ -59,7 +60,7 @@ func (m *meter) install(root *jsonschema.Schema) error {
 			return errors.New("$dynamicRef and $recursiveRef are not supported in a tool's schema")
 		}
 	}
-	if circular(all) {
+	if isCircular(all) {
 		return errors.New("a $ref leads in a circle")
 	}
 	for _, s := range all {
@@ -75,7 +76,8 @@ func (m *meter) install(root *jsonschema.Schema) error {
 	return nil
 }
 
-// price is what a visit of a schema costs: once for itself and its alternatives, and again for each element of the value.
+// price is what a visit of a schema costs: once for itself and its alternatives, and again for each element of the
+// value.
 type price struct{ once, each int }
 
 // weight is what happens in a schema before its own meter is asked: the enum is compared.

@@ -1,4 +1,5 @@
-// Package schema checks values against JSON Schema 2020-12, exactly and within bounds: schemas and values alike may come from strangers.
+// Package schema checks values against JSON Schema 2020-12, exactly and within bounds: schemas and values alike may
+// come from strangers.
 package schema
 
 import (
@@ -27,8 +28,8 @@ const (
 // schemaURL is the name a schema is compiled under. Nothing is ever fetched; .invalid makes sure of it (RFC 2606).
 const schemaURL = "https://schema.invalid/tool"
 
-// Schema is a compiled JSON Schema of a tool's arguments. It is safe for concurrent use; checks against one Schema run one
-// after the other.
+// Schema is a compiled JSON Schema of a tool's arguments. It is safe for concurrent use; checks against one Schema run
+// one after the other.
 type Schema struct {
 	mu    sync.Mutex // the meter belongs to one check at a time
 	meter *meter
@@ -39,8 +40,8 @@ type Schema struct {
 // every draft. Equal bytes usually return the same *Schema: a bounded cache stands in front, safe for concurrent use.
 //
 // It refuses a schema over 64 KiB, 32 levels or 8192 values; one that is invalid, names anything outside itself, has
-// $dynamicRef or $recursiveRef, a $ref that leads in a circle without descending into the arguments, or a pattern RE2 does
-// not know or that is too large.
+// $dynamicRef or $recursiveRef, a $ref that leads in a circle without descending into the arguments, or a pattern RE2
+// does not know or that is too large.
 func Compile(raw json.RawMessage) (*Schema, error) {
 	return schemas.get(raw, compileSchema)
 }
@@ -87,9 +88,10 @@ func (noLoader) Load(string) (any, error) {
 	return nil, errors.New("a tool's schema must not name documents outside itself")
 }
 
-// Validate checks arguments: nil, or an error whose text is meant for the model that wrote them, a line a violation in the form
-// `at /amount: must be at most 100, is 120`, sorted, at most 20 lines and about 4 KiB. Numbers are compared exactly. Arguments
-// over 256 KiB or 64 levels, with a key twice in one object, or that cost too much to check are refused as well.
+// Validate checks arguments: nil, or an error whose text is meant for the model that wrote them, a line a violation in
+// the form `at /amount: must be at most 100, is 120`, sorted, at most 20 lines and about 4 KiB. Numbers are compared
+// exactly. Arguments over 256 KiB or 64 levels, with a key twice in one object, or that cost too much to check are
+// refused as well.
 func (s *Schema) Validate(args json.RawMessage) error {
 	x := exactJSON{maxBytes: maxArgsBytes, maxDepth: maxArgsDepth, maxValues: maxArgsBytes}
 	doc, err := x.decode(args)
@@ -100,7 +102,7 @@ func (s *Schema) Validate(args json.RawMessage) error {
 	defer s.mu.Unlock()
 	s.meter.reset()
 	err = s.root.Validate(doc)
-	if s.meter.spent() {
+	if s.meter.isSpent() {
 		return errors.New("the arguments are too large or too deeply nested to be checked, give fewer or simpler ones")
 	}
 	var invalid *jsonschema.ValidationError
@@ -110,8 +112,8 @@ func (s *Schema) Validate(args json.RawMessage) error {
 	return err
 }
 
-// Validate checks arguments against a tool's schema. It is an agent.Validator; its error is Schema.Validate's, or says that the schema itself
-// cannot be used.
+// Validate checks arguments against a tool's schema. It is an agent.Validator; its error is Schema.Validate's, or says
+// that the schema itself cannot be used.
 func Validate(t agent.ToolSpec, args json.RawMessage) error {
 	s, err := Compile(t.Schema)
 	if err != nil {
@@ -120,7 +122,8 @@ func Validate(t agent.ToolSpec, args json.RawMessage) error {
 	return s.Validate(args)
 }
 
-// Fits makes the check of a schema of any value: a runtime.Schemas. Its errors are Compile's, those of the check Schema.Validate's.
+// Fits makes the check of a schema of any value: a runtime.Schemas. Its errors are Compile's, those of the check
+// Schema.Validate's.
 func Fits(schema json.RawMessage) (func(value json.RawMessage) error, error) {
 	s, err := Compile(schema)
 	if err != nil {

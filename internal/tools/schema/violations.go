@@ -28,10 +28,10 @@ type violation struct {
 	text string
 }
 
-func (v violation) String() string { return cut("at "+pointer(v.at)+": "+v.text, maxLineRunes) }
+func (v violation) String() string { return truncate("at "+pointer(v.at)+": "+v.text, maxLineRunes) }
 
-// report says every violation on a line of its own, sorted, without repetition. The library's own texts are not used: they
-// group digits, round numbers and speak of schemas.
+// report says every violation on a line of its own, sorted, without repetition. The library's own texts are not used:
+// they group digits, round numbers and speak of schemas.
 func report(e *jsonschema.ValidationError) string {
 	var lines []string
 	for _, v := range violations(e) {
@@ -49,13 +49,13 @@ func report(e *jsonschema.ValidationError) string {
 func violations(e *jsonschema.ValidationError) []violation {
 	switch k := e.ErrorKind.(type) {
 	case *kind.Required:
-		return each(e, k.Missing, "the property %s is missing")
+		return eachViolation(e, k.Missing, "the property %s is missing")
 	case *kind.AdditionalProperties:
-		return each(e, k.Properties, "the property %s is not known")
+		return eachViolation(e, k.Properties, "the property %s is not known")
 	case *kind.DependentRequired:
-		return each(e, k.Missing, "the property %s is missing, which "+shortQuote(k.Prop)+" needs")
+		return eachViolation(e, k.Missing, "the property %s is missing, which "+shortQuote(k.Prop)+" needs")
 	case *kind.Dependency:
-		return each(e, k.Missing, "the property %s is missing, which "+shortQuote(k.Prop)+" needs")
+		return eachViolation(e, k.Missing, "the property %s is missing, which "+shortQuote(k.Prop)+" needs")
 	case *kind.AnyOf:
 		return []violation{{e.InstanceLocation, "fits none of the allowed forms" + alternatives(e)}}
 	case *kind.OneOf:
@@ -74,7 +74,7 @@ func violations(e *jsonschema.ValidationError) []violation {
 	}
 }
 
-func each(e *jsonschema.ValidationError, names []string, format string) []violation {
+func eachViolation(e *jsonschema.ValidationError, names []string, format string) []violation {
 	var out []violation
 	for _, n := range names {
 		out = append(out, violation{e.InstanceLocation, fmt.Sprintf(format, shortQuote(n))})
@@ -109,7 +109,7 @@ func form(parent, e *jsonschema.ValidationError) string {
 		}
 	}
 	slices.Sort(parts)
-	return cut(strings.Join(slices.Compact(parts), ", "), maxLineRunes)
+	return truncate(strings.Join(slices.Compact(parts), ", "), maxLineRunes)
 }
 
 // describe words the violations that need only their own numbers and names.
@@ -191,7 +191,7 @@ func describeSize(k jsonschema.ErrorKind) (string, bool) {
 // decimal writes r exactly. Every number in JSON has finitely many decimals.
 func decimal(r *big.Rat) string {
 	digits, _ := r.FloatPrec()
-	return cut(r.FloatString(digits), maxQuotedRunes)
+	return truncate(r.FloatString(digits), maxQuotedRunes)
 }
 
 func values(all []any) string {
@@ -212,7 +212,7 @@ func value(v any) string {
 	if err != nil {
 		return "a value of the schema"
 	}
-	return cut(string(b), maxQuotedRunes)
+	return truncate(string(b), maxQuotedRunes)
 }
 
 // pointer is the JSON Pointer of a place, unprintable characters escaped; the top is "/".
@@ -225,7 +225,7 @@ func pointer(at []string) string {
 		b.WriteByte('/')
 		b.WriteString(strings.NewReplacer("~", "~0", "/", "~1").Replace(plain(token)))
 	}
-	return cut(b.String(), 2*maxQuotedRunes)
+	return truncate(b.String(), 2*maxQuotedRunes)
 }
 
 // plain escapes a string that could break or disguise the line it stands in.
@@ -238,12 +238,12 @@ func plain(s string) string {
 }
 
 // Quoted is a text of a stranger, cut and in plain characters, to be part of an error.
-func Quoted(text string) string { return plain(cut(text, maxQuotedRunes)) }
+func Quoted(text string) string { return plain(truncate(text, maxQuotedRunes)) }
 
-func shortQuote(s string) string { return strconv.Quote(cut(s, maxQuotedRunes)) }
+func shortQuote(s string) string { return strconv.Quote(truncate(s, maxQuotedRunes)) }
 
-// cut shortens s to n runes, saying so with three dots.
-func cut(s string, n int) string {
+// truncate shortens s to n runes and marks the cut with three dots.
+func truncate(s string, n int) string {
 	if utf8.RuneCountInString(s) <= n {
 		return s
 	}

@@ -282,7 +282,7 @@ func (p *projection) say(f run.Replied, done *InferenceDoneData) {
 		}
 	}
 	if len(f.Calls) == 0 {
-		t := dialect.TakenApart(p.def, f.Text)
+		t := dialect.SplitReply(p.def, f.Text)
 		done.text = t.Text
 		for _, thought := range t.Thoughts {
 			done.written = append(done.written, thought.Text)

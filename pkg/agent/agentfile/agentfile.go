@@ -1,9 +1,9 @@
 // Package agentfile reads agents as people write them: the agent.yaml of interfaces.md, section 2.
 //
-// Reading is strict. A file is read completely and every problem is told with its line and key, as
-// FILE:LINE: KEY: got X, want Y. Every key of the fixed form is known: it is read, or it is accepted at the value that is in
-// force anyway, or it is refused as not supported yet (keys.go lists which). Anchors, aliases, tags, merge keys and several
-// documents in one file are refused. Values that may be secret are never repeated in a message.
+// Reading is strict. A file is read completely and every problem is told with its line and key, as FILE:LINE: KEY: got
+// X, want Y. Every key of the fixed form is known: it is read, or it is accepted at the value that is in force anyway,
+// or it is refused as not supported yet (keys.go lists which). Anchors, aliases, tags, merge keys and several documents
+// in one file are refused. Values that may be secret are never repeated in a message.
 //
 // Functions of this package keep no state and are safe for concurrent use.
 package agentfile
@@ -25,9 +25,9 @@ type Options struct {
 	ModelOptional     bool                                     // provider, id and file may be missing: somebody else chooses the model
 }
 
-// Parse reads an agent.yaml into a resolved and checked definition. name is the file's name, for messages. A non-nil error
-// is Problems, sorted by line. With ModelOptional the caller fills Model.Provider and what goes with it, keeps the rest of
-// Model, and calls Definition.Check.
+// Parse reads an agent.yaml into a resolved and checked definition. name is the file's name, for messages. A non-nil
+// error is Problems, sorted by line. With ModelOptional the caller fills Model.Provider and what goes with it, keeps
+// the rest of Model, and calls Definition.Check.
 func Parse(name string, data []byte, opt Options) (agent.Definition, error) {
 	r := newReader(name, opt)
 	root, ok := r.tree(data)
@@ -55,7 +55,7 @@ func (r *reader) addChecked(err error, strip string) {
 	}
 	for _, p := range found {
 		path := p.Path[len(strip):]
-		if !r.told(path) {
+		if !r.hasProblem(path) {
 			r.add(path, p.Text)
 		}
 	}

@@ -107,12 +107,12 @@ func edited(n *node, path, at string, change func(*node)) *node {
 		return &c
 	}
 	for i, m := range c.members {
-		if p := join(path, m.key); within(at, p) {
+		if p := join(path, m.key); isWithin(at, p) {
 			c.members[i].value = edited(m.value, p, at, change)
 		}
 	}
 	for i, item := range c.items {
-		if p := fmt.Sprintf("%s[%d]", path, i); within(at, p) {
+		if p := fmt.Sprintf("%s[%d]", path, i); isWithin(at, p) {
 			c.items[i] = edited(item, p, at, change)
 		}
 	}
@@ -260,7 +260,7 @@ func refuseKey(t *testing.T, root *node, opt Options, path string) (cases int, s
 		problems, lines := refused(t, bad, opt)
 		text := "ok"
 		for _, p := range problems {
-			if within(p.Key, path) || within(path, p.Key) {
+			if isWithin(p.Key, path) || isWithin(path, p.Key) {
 				require.Equal(t, lineIn(lines, p.Key), p.Line, "%s: %s: %v", path, in.name, p)
 				text = strings.TrimPrefix(pattern(p.Key), pattern(path)) + ": " + p.Text
 				break

@@ -37,7 +37,7 @@ func (r *reader) definition(f field) agent.Definition {
 		"dropped":         enum(r, &d.Dropped, []agent.Dropped{agent.DroppedSilent, agent.DroppedNotify}),
 		"context":         r.context(&d.Context),
 		"cutText":         enum(r, &d.CutText, []agent.CutText{agent.CutTextPlain, agent.CutTextNotice}),
-		"builder":         r.code(&d.Builder, "context builder", r.opt.Hooks.BuilderNames()),
+		"builder":         r.codeName(&d.Builder, "context builder", r.opt.Hooks.BuilderNames()),
 		"output":          r.output(&d.Output),
 		"stop":            r.stop(&d.Stop),
 		"plugins":         r.plugins(&d.Plugins),
@@ -56,8 +56,8 @@ func (r *reader) definition(f field) agent.Definition {
 	return d
 }
 
-// preset is the base the file's keys are laid over. A preset that is refused leaves countersign's, so that the rest of the
-// file can still be read.
+// preset is the base the file's keys are laid over. A preset that is refused leaves countersign's, so that the rest of
+// the file can still be read.
 func (r *reader) preset(f field) agent.Definition {
 	preset := agent.PresetCountersign
 	if p, ok := f.member("preset"); ok {
@@ -191,12 +191,13 @@ func (r *reader) output(o *agent.Output) read {
 			"format":  enum(r, &o.Format, []agent.OutputKind{agent.OutputText, agent.OutputJSON}),
 			"schema":  r.outputSchema(&o.Schema),
 			"history": r.boolean(&o.History),
-			"check":   r.code(&o.Check, "output check", r.opt.Hooks.OutputNames()),
+			"check":   r.codeName(&o.Check, "output check", r.opt.Hooks.OutputNames()),
 		})
 	}
 }
 
-// outputSchema reads a schema, or null for none. What is wrong with it as a schema is told here: the core checks its form alone.
+// outputSchema reads a schema, or null for none. What is wrong with it as a schema is told here: the core checks its
+// form alone.
 func (r *reader) outputSchema(dst *json.RawMessage) read {
 	return func(f field) {
 		switch f.kind {
@@ -204,7 +205,7 @@ func (r *reader) outputSchema(dst *json.RawMessage) read {
 			return
 		case kindMapping:
 		default:
-			r.wrong(f, "a JSON Schema, a mapping")
+			r.addWrongType(f, "a JSON Schema, a mapping")
 			return
 		}
 		*dst = f.json()
@@ -228,14 +229,14 @@ func (r *reader) permission(d *agent.Definition) read {
 			"early":     enum(r, &d.Early, []agent.EarlyDecision{agent.EarlyKeep, agent.EarlyRefuse}),
 
 			"approvalTool": r.text(&p.ApprovalTool),
-			"backend":      r.code(&p.Backend, "permission backend", r.opt.Hooks.BackendNames()),
-			"policy":       r.code(&p.Policy, "policy function", r.opt.Hooks.PolicyNames()),
+			"backend":      r.codeName(&p.Backend, "permission backend", r.opt.Hooks.BackendNames()),
+			"policy":       r.codeName(&p.Policy, "policy function", r.opt.Hooks.PolicyNames()),
 		})
 	}
 }
 
-// code reads the name of code that is there.
-func (r *reader) code(dst *string, what string, known []string) read {
+// codeName reads the name of registered code.
+func (r *reader) codeName(dst *string, what string, known []string) read {
 	return func(f field) {
 		r.text(dst)(f)
 		if *dst == "" || slices.Contains(known, *dst) {
@@ -256,9 +257,9 @@ func (r *reader) rules(dst *[]agent.Rule) read {
 				"approvers": r.texts(&rule.Approvers),
 				"expires":   r.duration(&rule.Expires),
 				"note":      r.text(&rule.Note),
-				"quorum":    r.people(&rule.Quorum),
+				"quorum":    r.approverCount(&rule.Quorum),
 				"fourEyes":  r.boolean(&rule.FourEyes),
-				"remind":    r.lasting(&rule.Remind),
+				"remind":    r.positiveDuration(&rule.Remind),
 				"escalate":  r.escalation(&rule.Escalate),
 			})
 			*dst = append(*dst, rule)
@@ -266,8 +267,8 @@ func (r *reader) rules(dst *[]agent.Rule) read {
 	}
 }
 
-// people reads a number of people. One is what it takes where nothing is said.
-func (r *reader) people(dst *int) read {
+// approverCount reads a number of people. The default is one.
+func (r *reader) approverCount(dst *int) read {
 	return func(f field) {
 		r.whole(dst)(f)
 		if f.kind == kindNumber && *dst == 0 {
@@ -276,8 +277,8 @@ func (r *reader) people(dst *int) read {
 	}
 }
 
-// lasting reads a duration of more than nothing.
-func (r *reader) lasting(dst *time.Duration) read {
+// positiveDuration reads a duration greater than zero.
+func (r *reader) positiveDuration(dst *time.Duration) read {
 	return func(f field) {
 		before := len(r.problems)
 		if r.duration(dst)(f); *dst == 0 && len(r.problems) == before {
@@ -290,7 +291,7 @@ func (r *reader) lasting(dst *time.Duration) read {
 func (r *reader) escalation(dst **agent.Escalation) read {
 	return func(f field) {
 		e := &agent.Escalation{}
-		if r.mapping(f, map[string]read{"after": r.lasting(&e.After), "to": r.texts(&e.To)}); f.kind == kindMapping {
+		if r.mapping(f, map[string]read{"after": r.positiveDuration(&e.After), "to": r.texts(&e.To)}); f.kind == kindMapping {
 			*dst = e
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// delegate is what an entry of kind agent is laid over. Asking another agent is repeatable: the same call is the same run, whose own calls
-// pass its own gate.
+// delegate is what an entry of kind agent is laid over. Asking another agent is repeatable: the same call is the same
+// run, whose own calls pass its own gate.
 func delegate(f field) (agent.ToolSpec, bool) {
 	kind, ok := f.member("kind")
 	if !ok || kind.kind != kindString || kind.node.text != string(agent.KindAgent) {

@@ -30,7 +30,8 @@ func (r *reader) httpKeys(readers map[string]read, t *agent.ToolSpec) func(field
 	return func(f field) { r.httpTool(f, &e, t) }
 }
 
-// httpTool makes the request of what was read. An entry that says nothing of one leaves that of the tool it is laid over.
+// httpTool makes the request of what was read. An entry that says nothing of one leaves that of the tool it is laid
+// over.
 func (r *reader) httpTool(f field, e *httpEntry, t *agent.ToolSpec) {
 	if !e.any && (t.Kind != agent.KindHTTP || t.HTTP != nil) {
 		return

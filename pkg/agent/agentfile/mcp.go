@@ -42,7 +42,7 @@ func (r *reader) server(f field) agent.MCPServer {
 func (r *reader) patterns(dst *[]agent.MCPPattern) read {
 	return func(f field) {
 		if f.kind != kindMapping {
-			r.wrong(f, "a mapping of patterns")
+			r.addWrongType(f, "a mapping of patterns")
 			return
 		}
 		for _, member := range f.members {

@@ -16,14 +16,16 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// The bounds of a document of OpenAPI: bytes of a file, of what it shows of itself to a model, and how many operations a message names.
+// The bounds of a document of OpenAPI: bytes of a file, of what it shows of itself to a model, and how many operations
+// a message names.
 const (
 	maxDocument    = 16 << 20
 	maxDescription = 1024 // runes
 	maxNamed       = 20
 )
 
-// operation makes the tool of an operation of an OpenAPI document. It is read now, and the tool is pinned as it comes out.
+// operation makes the tool of an operation of an OpenAPI document. It is read now, and the tool is pinned as it comes
+// out.
 func (r *reader) operation(f field, e *httpEntry, t *agent.ToolSpec) {
 	at := join(f.path, "openapi")
 	for _, key := range []string{"method", "url", "body", "schema"} {
@@ -153,12 +155,12 @@ func (d document) tool(op operationOf, e *httpEntry, t *agent.ToolSpec) error {
 		return err
 	}
 	e.request.Method, e.request.URL = strings.ToUpper(op.method), strings.TrimSuffix(server, "/")+op.path
-	e.request.Headers, e.request.Query, e.request.Body = s.over(s.headers, e.request.Headers), s.over(s.query, e.request.Query), s.body
+	e.request.Headers, e.request.Query, e.request.Body = s.overlay(s.headers, e.request.Headers), s.overlay(s.query, e.request.Query), s.body
 	if t.Name == "" {
 		t.Name = op.id
 	}
 	if t.Description == "" {
-		t.Description = words(op.self)
+		t.Description = operationText(op.self)
 	}
 	schema := map[string]any{"type": "object", "properties": s.properties}
 	if len(s.required) > 0 {
@@ -169,8 +171,8 @@ func (d document) tool(op operationOf, e *httpEntry, t *agent.ToolSpec) error {
 	return err
 }
 
-// words are what an operation says of itself.
-func words(op map[string]any) string {
+// operationText returns the texts that describe an operation.
+func operationText(op map[string]any) string {
 	summary, _ := op["summary"].(string)
 	text, _ := op["description"].(string)
 	text = strings.TrimSpace(strings.TrimSpace(summary) + "\n" + strings.TrimSpace(text))

@@ -117,7 +117,7 @@ func (in *inliner) schema(raw any, open []string) (any, error) {
 		}
 		out[key] = made
 	}
-	in.old(m, out)
+	in.convertOpenAPI30(m, out)
 	return out, nil
 }
 
@@ -156,8 +156,8 @@ func (in *inliner) keyword(key string, v any, open []string) (any, error) {
 	}
 }
 
-// old turns what OpenAPI 3.0 says in its own way into JSON Schema.
-func (in *inliner) old(from, to map[string]any) {
+// convertOpenAPI30 converts the keywords of OpenAPI 3.0 to JSON Schema.
+func (in *inliner) convertOpenAPI30(from, to map[string]any) {
 	if kind, ok := from["type"].(string); ok && from["nullable"] == true {
 		to["type"] = []any{kind, "null"}
 		if list, ok := from["enum"].([]any); ok && !slices.Contains(list, nil) {

@@ -20,8 +20,8 @@ type shape struct {
 	body           json.RawMessage
 }
 
-// over lays what a file says over what comes from the document, and is nil where there is nothing.
-func (s *shape) over(from, said map[string]string) map[string]string {
+// overlay lays the file's values over the document's. It returns nil if the result is empty.
+func (s *shape) overlay(from, said map[string]string) map[string]string {
 	maps.Copy(from, said)
 	if len(from) == 0 {
 		return nil
@@ -58,7 +58,7 @@ func (s *shape) parameters(op operationOf) error {
 
 // parameter makes an argument of one. What a file says itself is none, nor is what has to be left out and may be.
 func (s *shape) parameter(in, name string, p map[string]any) error {
-	if s.said(in, name) {
+	if s.isSetByFile(in, name) {
 		return nil
 	}
 	required := p["required"] == true
@@ -89,8 +89,8 @@ func (s *shape) parameter(in, name string, p map[string]any) error {
 	return nil
 }
 
-// said reports whether the file itself, or the request, says what a parameter is.
-func (s *shape) said(in, name string) bool {
+// isSetByFile reports whether the file itself, or the request, defines a parameter.
+func (s *shape) isSetByFile(in, name string) bool {
 	switch in {
 	case "query":
 		_, ok := s.entry.request.Query[name]
@@ -119,14 +119,14 @@ func (s *shape) writable(in string, p map[string]any) (map[string]any, error) {
 	style, _ := p["style"].(string)
 	plain := style == "" || style == map[string]string{"query": "form", "path": "simple", "header": "simple"}[in]
 	switch {
-	case !plain, has(schema, "object"), has(schema, "array") && (in != "query" || p["explode"] == false):
+	case !plain, allowsType(schema, "object"), allowsType(schema, "array") && (in != "query" || p["explode"] == false):
 		return nil, errShape
 	}
 	return schema, nil
 }
 
-// has reports whether a schema allows a type by name.
-func has(schema map[string]any, kind string) bool {
+// allowsType reports whether a schema allows a type by name.
+func allowsType(schema map[string]any, kind string) bool {
 	switch t := schema["type"].(type) {
 	case string:
 		return t == kind
@@ -136,7 +136,8 @@ func has(schema map[string]any, kind string) bool {
 	return schema["properties"] != nil && kind == "object"
 }
 
-// requestBody makes arguments of a body of JSON: of its properties, or of all of it, where they cannot stand beside the parameters.
+// requestBody makes arguments of a body of JSON: of its properties, or of all of it, where they cannot stand beside the
+// parameters.
 func (s *shape) requestBody(op operationOf) error {
 	raw, ok := op.self["requestBody"]
 	if !ok || op.method == "get" || op.method == "head" {
@@ -161,7 +162,7 @@ func (s *shape) requestBody(op operationOf) error {
 	if kind != "application/json" {
 		s.headers["Content-Type"] = kind
 	}
-	if properties, ok := s.flat(schema); ok {
+	if properties, ok := s.flatProperties(schema); ok {
 		maps.Copy(s.properties, properties)
 		if list, _ := schema["required"].([]any); required {
 			for _, name := range list {
@@ -182,8 +183,8 @@ func (s *shape) requestBody(op operationOf) error {
 	return nil
 }
 
-// flat are the properties of a body that is an object and no more, if none of them is a parameter as well.
-func (s *shape) flat(schema map[string]any) (map[string]any, bool) {
+// flatProperties returns the properties of a plain object body, if no parameter has the name of one.
+func (s *shape) flatProperties(schema map[string]any) (map[string]any, bool) {
 	properties, _ := schema["properties"].(map[string]any)
 	if len(properties) == 0 {
 		return nil, false

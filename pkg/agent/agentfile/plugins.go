@@ -28,7 +28,7 @@ func (r *reader) plugin(f field) (p agent.PluginSpec, ok bool) {
 		return agent.PluginSpec{Name: f.node.text}, true
 	}
 	if f.kind != kindMapping {
-		r.wrong(f, "a plugin's name, or a mapping of name and config")
+		r.addWrongType(f, "a plugin's name, or a mapping of name and config")
 		return p, false
 	}
 	r.mapping(f, map[string]read{"name": r.text(&p.Name), "config": r.raw(&p.Config)})

@@ -36,9 +36,9 @@ func (ps Problems) Error() string {
 // maxProblems is how many are told; a file with more is not an agent.yaml.
 const maxProblems = 200
 
-func (r *reader) add(path, text string) { r.tell(r.line(path), path, text) }
+func (r *reader) add(path, text string) { r.addProblem(r.line(path), path, text) }
 
-func (r *reader) tell(line int, key, text string) {
+func (r *reader) addProblem(line int, key, text string) {
 	if len(r.problems) < maxProblems {
 		r.problems = append(r.problems, Problem{r.file, max(line, 1), key, text})
 	}
@@ -55,12 +55,12 @@ func (r *reader) line(path string) int {
 	return 1
 }
 
-// told reports whether there is a problem with path already, or with something it is in or that is in it.
-func (r *reader) told(path string) bool {
-	return slices.ContainsFunc(r.problems, func(p Problem) bool { return within(path, p.Key) || within(p.Key, path) })
+// hasProblem reports whether there is a problem already with path, with a part of it or with what contains it.
+func (r *reader) hasProblem(path string) bool {
+	return slices.ContainsFunc(r.problems, func(p Problem) bool { return isWithin(path, p.Key) || isWithin(p.Key, path) })
 }
 
-func within(path, outer string) bool {
+func isWithin(path, outer string) bool {
 	rest, ok := strings.CutPrefix(path, outer)
 	return ok && (rest == "" || outer == "" || rest[0] == '.' || rest[0] == '[')
 }

@@ -55,7 +55,7 @@ type read = func(field)
 // mapping reads f's keys, each with its reader; the others are looked up in the table of keys.
 func (r *reader) mapping(f field, readers map[string]read) {
 	if f.kind != kindMapping {
-		r.wrong(f, "a mapping")
+		r.addWrongType(f, "a mapping")
 		return
 	}
 	for _, m := range f.members {
@@ -76,7 +76,7 @@ func (r *reader) mapping(f field, readers map[string]read) {
 
 func (r *reader) list(f field, take read) {
 	if f.kind != kindList {
-		r.wrong(f, "a list")
+		r.addWrongType(f, "a list")
 		return
 	}
 	for i := range f.items {
@@ -84,9 +84,9 @@ func (r *reader) list(f field, take read) {
 	}
 }
 
-// wrong says what f is, without its value, unless the tree has told already that it could not be read.
-func (r *reader) wrong(f field, want string) {
-	if !r.told(f.path) {
+// addWrongType adds a problem that names the type of f but not its value, unless f is reported as unreadable.
+func (r *reader) addWrongType(f field, want string) {
+	if !r.hasProblem(f.path) {
 		r.add(f.path, fmt.Sprintf("got %s, want %s", f.kind, want))
 	}
 }
@@ -94,7 +94,7 @@ func (r *reader) wrong(f field, want string) {
 func (r *reader) text(dst *string) read {
 	return func(f field) {
 		if f.kind != kindString {
-			r.wrong(f, "a string in quotes") // YAML takes 3 for a number and, in a flow list, user:ana for a mapping
+			r.addWrongType(f, "a string in quotes") // YAML takes 3 for a number and, in a flow list, user:ana for a mapping
 			return
 		}
 		*dst = f.node.text
@@ -128,7 +128,7 @@ func (r *reader) count(dst *int64) read {
 	return func(f field) {
 		n, err := strconv.ParseInt(f.node.text, 10, 64)
 		if f.kind != kindNumber || err != nil {
-			r.wrong(f, "a whole number")
+			r.addWrongType(f, "a whole number")
 			return
 		}
 		*dst = n
@@ -139,7 +139,7 @@ func (r *reader) usd(dst *run.USD) read {
 	return func(f field) {
 		u, err := agent.ParseUSD(f.node.text)
 		if f.kind != kindNumber || err != nil {
-			r.wrong(f, "US dollars from 0 to 1000000 with at most 6 decimals")
+			r.addWrongType(f, "US dollars from 0 to 1000000 with at most 6 decimals")
 			return
 		}
 		*dst = u
@@ -150,7 +150,7 @@ func (r *reader) whole(dst *int) read {
 	return func(f field) {
 		n, err := strconv.Atoi(f.node.text)
 		if f.kind != kindNumber || err != nil {
-			r.wrong(f, "a whole number")
+			r.addWrongType(f, "a whole number")
 			return
 		}
 		*dst = n
@@ -161,7 +161,7 @@ func (r *reader) temperature(dst **float64) read {
 	return func(f field) {
 		x, err := strconv.ParseFloat(f.node.text, 64)
 		if f.kind != kindNumber || err != nil {
-			r.wrong(f, "a number from 0 to 2")
+			r.addWrongType(f, "a number from 0 to 2")
 			return
 		}
 		*dst = &x
@@ -172,7 +172,7 @@ func (r *reader) duration(dst *time.Duration) read {
 	return func(f field) {
 		d, err := ParseDuration(f.node.text)
 		if f.kind != kindString || err != nil {
-			r.wrong(f, strings.TrimPrefix(errDuration.Error(), "want "))
+			r.addWrongType(f, strings.TrimPrefix(errDuration.Error(), "want "))
 			return
 		}
 		*dst = d
@@ -182,7 +182,7 @@ func (r *reader) duration(dst *time.Duration) read {
 func (r *reader) boolean(dst *bool) read {
 	return func(f field) {
 		if f.kind != kindBool {
-			r.wrong(f, "true or false")
+			r.addWrongType(f, "true or false")
 			return
 		}
 		*dst = f.node.text == "true"
@@ -197,18 +197,18 @@ func enum[T ~string](r *reader, dst *T, works []T, later ...T) read {
 		got := T(f.node.text)
 		switch {
 		case f.kind != kindString:
-			r.wrong(f, either(works))
+			r.addWrongType(f, joinWords(works))
 		case slices.Contains(works, got):
 			*dst = got
 		case slices.Contains(later, got):
-			r.add(f.path, fmt.Sprintf("got %s, which is not supported yet; want %s", got, either(works)))
+			r.add(f.path, fmt.Sprintf("got %s, which is not supported yet; want %s", got, joinWords(works)))
 		default:
-			r.add(f.path, fmt.Sprintf("got %s, want %s", f.word(), either(works)))
+			r.add(f.path, fmt.Sprintf("got %s, want %s", f.word(), joinWords(works)))
 		}
 	}
 }
 
-func either[T ~string](words []T) string {
+func joinWords[T ~string](words []T) string {
 	ss := make([]string, len(words))
 	for i, w := range words {
 		ss[i] = string(w)

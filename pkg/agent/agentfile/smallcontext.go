@@ -46,7 +46,7 @@ func (r *reader) measured(dst **int) read {
 			*dst = new(int)
 			r.whole(*dst)(f)
 		default:
-			r.wrong(f, "a whole number or measured")
+			r.addWrongType(f, "a whole number or measured")
 		}
 	}
 }
@@ -89,8 +89,8 @@ func (r *reader) prompt(p *agent.Prompt) read {
 		r.mapping(f, map[string]read{
 			"order":    enum(r, &p.Order, []agent.PromptOrder{agent.PromptSeed, agent.PromptCode}),
 			"sections": r.textsByKey(&p.Sections),
-			"planning": r.code(&p.Planning, "context source", r.opt.Hooks.ContextNames()),
-			"rag":      r.code(&p.RAG, "context source", r.opt.Hooks.ContextNames()),
+			"planning": r.codeName(&p.Planning, "context source", r.opt.Hooks.ContextNames()),
+			"rag":      r.codeName(&p.RAG, "context source", r.opt.Hooks.ContextNames()),
 		})
 	}
 }
@@ -137,7 +137,7 @@ func (r *reader) embeddings(e *agent.Embeddings) read {
 func (r *reader) textsByKey(dst *map[string]string) read {
 	return func(f field) {
 		if f.kind != kindMapping {
-			r.wrong(f, "a mapping of texts")
+			r.addWrongType(f, "a mapping of texts")
 			return
 		}
 		for _, m := range f.members {

@@ -18,8 +18,8 @@ type Tool struct {
 	Extra map[string]Value // what is there of the extra keys, by key
 }
 
-// ParseTools reads a bare list of tools: entries as under agent.yaml's tools, each with the extra keys the caller gives a
-// meaning to. A non-nil error is Problems, sorted by line; the caller may add its own, with a Value's Line and Key.
+// ParseTools reads a bare list of tools: entries as under agent.yaml's tools, each with the extra keys the caller gives
+// a meaning to. A non-nil error is Problems, sorted by line; the caller may add its own, with a Value's Line and Key.
 func ParseTools(name string, data []byte, opt Options, extra ...string) ([]Tool, error) {
 	r := newReader(name, opt)
 	root, ok := r.tree(data)
@@ -55,7 +55,7 @@ func (r *reader) tools(dst *[]agent.ToolSpec) read {
 
 // tool reads an entry with these readers and the usual ones, over what the code of that name says.
 func (r *reader) tool(f field, readers map[string]read) agent.ToolSpec {
-	t, hasCode := r.base(f)
+	t, hasCode := r.toolBase(f)
 	schema := r.raw(&t.Schema)
 	if hasCode {
 		schema = func(f field) { r.add(f.path, "got a schema, want none: it comes from the tool's code") }
@@ -95,20 +95,20 @@ func (r *reader) root(dst *string) read {
 	}
 }
 
-// base is what an entry is laid over: the tool that has code, or an empty one.
-func (r *reader) base(f field) (t agent.ToolSpec, hasCode bool) {
+// toolBase returns the tool that an entry overrides: the one with code, or an empty one.
+func (r *reader) toolBase(f field) (t agent.ToolSpec, hasCode bool) {
 	empty := agent.ToolSpec{Kind: agent.KindInternal, Effect: run.EffectNonIdempotent, Schema: json.RawMessage(`{"type":"object"}`)}
 	name, ok := f.member("name")
 	if !ok || name.kind != kindString {
 		return empty, false
 	}
-	if t, isService := service(f, name.node.text); isService {
+	if t, isService := serviceBase(f, name.node.text); isService {
 		return t, false
 	}
 	if t, isAgent := delegate(f); isAgent {
 		return t, false
 	}
-	if t, ok := elsewhere(f); ok {
+	if t, ok := remoteBase(f); ok {
 		return t, false
 	}
 	if r.opt.Tools != nil {
@@ -122,9 +122,9 @@ func (r *reader) base(f field) (t agent.ToolSpec, hasCode bool) {
 	return empty, false
 }
 
-// service is what an entry of a service is laid over, which has no code: nothing but the kind, or the contract of that name. An entry
-// that says neither kind nor schema, nor what a canned tool gives, names a contract, too.
-func service(f field, name string) (agent.ToolSpec, bool) {
+// serviceBase is what an entry of a service is laid over, which has no code: nothing but the kind, or the contract of
+// that name. An entry that says neither kind nor schema, nor what a canned tool gives, names a contract, too.
+func serviceBase(f field, name string) (agent.ToolSpec, bool) {
 	kind, hasKind := f.member("kind")
 	_, hasSchema := f.member("schema")
 	_, canned := f.member("results")
@@ -141,8 +141,8 @@ func service(f field, name string) (agent.ToolSpec, bool) {
 	}
 }
 
-// elsewhere is what an entry of a tool is laid over that is somewhere else, and has no code here: nothing but the kind.
-func elsewhere(f field) (agent.ToolSpec, bool) {
+// remoteBase returns the empty entry for a tool that runs elsewhere and has no code here: it has only the kind.
+func remoteBase(f field) (agent.ToolSpec, bool) {
 	kind, ok := f.member("kind")
 	if !ok || kind.kind != kindString || !agent.ToolKind(kind.node.text).Remote() {
 		return agent.ToolSpec{}, false

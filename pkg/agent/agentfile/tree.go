@@ -57,7 +57,7 @@ func (r *reader) tree(data []byte) (field, bool) {
 		return field{}, false
 	}
 	if len(docs) > 1 {
-		r.tell(startOf(docs[1]), "", "got a second document, want one")
+		r.addProblem(startOf(docs[1]), "", "got a second document, want one")
 		return field{}, false
 	}
 	var body ast.Node
@@ -81,30 +81,30 @@ func unreadable(data []byte) string {
 
 func (r *reader) documents(text string) ([]*ast.DocumentNode, bool) {
 	tokens := lexer.Tokenize(text)
-	if t := tooMuch(tokens); t != nil {
-		r.tell(t.Position.Line, "", "got too much in one file or line, or too deep, want less than 64 levels")
+	if t := findExcess(tokens); t != nil {
+		r.addProblem(t.Position.Line, "", "got too much in one file or line, or too deep, want less than 64 levels")
 		return nil, false
 	}
 	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
-		r.notYAML(err)
+		r.addParseError(err)
 		return nil, false
 	}
 	return file.Docs, true
 }
 
-// notYAML tells the parser's reason without the piece of the file it would show.
-func (r *reader) notYAML(err error) {
+// addParseError adds the parser's reason without the piece of the file that it would show.
+func (r *reader) addParseError(err error) {
 	var s *yaml.SyntaxError
 	if !errors.As(err, &s) || s.Token == nil {
-		r.tell(1, "", "not YAML")
+		r.addProblem(1, "", "not YAML")
 		return
 	}
-	r.tell(s.Token.Position.Line, "", "not YAML: "+s.Message)
+	r.addProblem(s.Token.Position.Line, "", "not YAML: "+s.Message)
 }
 
-// tooMuch finds the token at which a file becomes too costly to parse: the parser recurses, and copies each value's path.
-func tooMuch(tokens token.Tokens) *token.Token {
+// findExcess finds the token at which a file gets too costly: the parser recurses and copies each value's path.
+func findExcess(tokens token.Tokens) *token.Token {
 	flow, entries, line := 0, 0, 0
 	for i, t := range tokens {
 		if t.Position.Line != line {
@@ -162,7 +162,7 @@ func (r *reader) mappingNode(path string, values []*ast.MappingValueNode, depth 
 		}
 		line, at := lineOf(v.Key), join(path, key)
 		if first, twice := seen[key]; twice {
-			r.tell(line, at, fmt.Sprintf("got the key a second time, want it once (first in line %d)", first))
+			r.addProblem(line, at, fmt.Sprintf("got the key a second time, want it once (first in line %d)", first))
 			continue
 		}
 		seen[key], r.lines[at] = line, line
@@ -177,7 +177,7 @@ func (r *reader) key(path string, v *ast.MappingValueNode) (string, bool) {
 			return s.text, true
 		}
 	}
-	r.tell(lineOf(v.Key), join(path, v.Key.GetToken().Value), "got a key that is not a string, want a string (quote it)")
+	r.addProblem(lineOf(v.Key), join(path, v.Key.GetToken().Value), "got a key that is not a string, want a string (quote it)")
 	return "", false
 }
 

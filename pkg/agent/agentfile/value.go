@@ -28,8 +28,8 @@ func (v Value) LineOf(keys ...string) int {
 	return v.Line
 }
 
-// ParseMapping reads a mapping of these keys, to whose values somebody else gives a meaning; a file that says nothing is one without keys. A
-// non-nil error is Problems.
+// ParseMapping reads a mapping of these keys, to whose values somebody else gives a meaning; a file that says nothing
+// is one without keys. A non-nil error is Problems.
 func ParseMapping(name string, data []byte, keys ...string) (Value, error) {
 	r := newReader(name, Options{})
 	root, ok := r.tree(data)

@@ -47,7 +47,7 @@ type engine struct {
 // openEngine opens the store and serves it. The error is local.ErrInUse where another process has it.
 func (p *program) openEngine(who people) (*engine, error) {
 	feed := api.NewFeed(p.clock)
-	heard := prompt.HearTags(feed.Said)
+	heard := prompt.TranslateTags(feed.Said)
 	model := func(m agent.ModelSpec) (runtime.Model, error) { return p.adapter(m, heard) }
 	ring := &keys{home: p.home, draw: ids.System(p.clock).Token}
 	remotes, err := local.Remotes(p.home, p.getenv, p.clock, &p.aws)

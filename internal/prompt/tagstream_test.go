@@ -14,7 +14,7 @@ func TestHearTags(t *testing.T) {
 	const reply = "I look. <thinking>a < b, <tool>not this</tool></thinking>Now.\n<tool>{\"server_name\": \"local\", \"tool_name\": \"look\", \"arguments\": {}}</tool> rest <tool>{}</tool>"
 	for size := 1; size <= len(reply); size++ {
 		heard, tool := map[agent.DeltaKind]string{}, ""
-		hear := HearTags(func(_ agent.Request, d agent.Delta) {
+		hear := TranslateTags(func(_ agent.Request, d agent.Delta) {
 			heard[d.Kind] += d.Text
 			if d.Kind == agent.DeltaCall && d.Name != "" {
 				tool = d.Name
@@ -37,7 +37,7 @@ func TestHearTags(t *testing.T) {
 // What is not in tags passes as it comes, and another run's reply is its own.
 func TestHearTagsPasses(t *testing.T) {
 	var heard []agent.Delta
-	hear := HearTags(func(_ agent.Request, d agent.Delta) { heard = append(heard, d) })
+	hear := TranslateTags(func(_ agent.Request, d agent.Delta) { heard = append(heard, d) })
 	xml := agent.Request{Tenant: "t", Run: "r", Inference: 1, Model: agent.ModelSpec{Dialect: agent.DialectXML}}
 	other := xml
 	other.Run = "s"
@@ -46,7 +46,7 @@ func TestHearTagsPasses(t *testing.T) {
 	hear(other, agent.Delta{Kind: agent.DeltaText, Text: "y"})
 	hear(xml, agent.Delta{Kind: agent.DeltaReasoning, Text: "z"})
 	require.Equal(t, []agent.Delta{{Kind: agent.DeltaReasoning, Text: "x"}, {Kind: agent.DeltaText, Text: "<tool>"}, {Kind: agent.DeltaText, Text: "y"}, {Kind: agent.DeltaReasoning, Text: "z"}}, heard)
-	for i := range 2 * maxHeard {
+	for i := range 2 * maxStreamed {
 		other.Run = strings.Repeat("r", i%7) + string(rune('a'+i%26)) + strings.Repeat("x", i/26)
 		hear(other, agent.Delta{Kind: agent.DeltaText, Text: "y"})
 	}
