@@ -17,7 +17,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent"
 )
 
-//go:embed */agent.yaml
+//go:embed */agent.yaml mcp.lock
 var files embed.FS
 
 // Registry holds the built-in tools and every agent of this folder: those that are files, and the one that is Go. It

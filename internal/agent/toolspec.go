@@ -203,6 +203,10 @@ type MCPServer struct {
 	Deny    []string          `json:"deny,omitempty"`    // likewise, before Allow
 	Timeout time.Duration     `json:"timeout,omitempty"` // to connect and to list; 0 = 20 s
 
+	// Locked are the digests of the tools that mcp.lock pins, by the server's own names. Nil = the server is not in
+	// mcp.lock: a deployed function disables all of its tools.
+	Locked map[string]string `json:"locked,omitzero"`
+
 	Optional bool `json:"optional,omitempty"` // a run goes on without its tools where it cannot be listed; else that ends the run
 }
 

@@ -23,7 +23,7 @@ func standingFor(tool, digest string) Standing {
 	}
 }
 
-// TestItemsThatAreNotWhatTheirKeySays: a request, a grant or a server that stands under another key, that conditions
+// TestItemsThatAreNotWhatTheirKeySays: a request or a grant that stands under another key, that conditions
 // would compare to something else, or that has a key of another version, decides nothing: an error names it.
 func TestItemsThatAreNotWhatTheirKeySays(t *testing.T) {
 	op := func(op store.Op, err error) store.Item {
@@ -35,7 +35,6 @@ func TestItemsThatAreNotWhatTheirKeySays(t *testing.T) {
 		Digest: store.BlobDigest(nil), Status: Pending, Approvers: []string{"group:desk"}, RequestedAt: damagedAt, ExpiresAt: damagedAt.Add(time.Hour),
 	}))
 	grant := op(standingFor("refund", "d1").op("acme"))
-	server := op(Server{Agent: "clerk", Server: "files", Version: 1, Tools: []PinnedTool{{Tool: "read", Digest: "d1", At: damagedAt}}}.op("acme"))
 	for name, c := range map[string]struct {
 		good  store.Item
 		other store.Key
@@ -57,13 +56,6 @@ func TestItemsThatAreNotWhatTheirKeySays(t *testing.T) {
 			func(ctx context.Context, t store.Table, other bool) error {
 				digest := map[bool]string{false: "d1", true: "d2"}[other]
 				_, err := StandingOf(ctx, t, "acme", "clerk", []run.StandingGrant{{Tool: "refund", Digest: digest}}, damagedAt)
-				return err
-			},
-		},
-		"server": {
-			server, serverKey("acme", "clerk", "web"), map[string]store.Value{"version": store.Num(2)},
-			func(ctx context.Context, t store.Table, other bool) error {
-				_, err := (&ServerPins{Table: t}).Get(ctx, "acme", "clerk", map[bool]string{false: "files", true: "web"}[other])
 				return err
 			},
 		},

@@ -20,9 +20,11 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/bedrockfake"
+	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/mcppeer"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/tools/mcp"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -214,13 +216,13 @@ const (
 
 // add starts a run whose agent has the server's tools but for its environment. Whatever the server says of them, to echo is to read, and
 // the sum is countersigned.
-func (d *deployment) add(server string) run.AgentState {
+func (d *deployment) add(server string, locked map[string]string) run.AgentState {
 	d.t.Helper()
 	def, err := agent.Definition{
 		Name: "sums", System: "You add.", Model: agent.ModelSpec{Provider: "bedrock", ID: "m"},
 		Permission: agent.Permission{Default: agent.DefaultByEffect, Approvers: []string{"group:operators"}},
 		MCP: []agent.MCPServer{{
-			Name: "everything", URL: server, Headers: map[string]string{"X-Api-Key": "${secret:EVERYTHING_KEY}"}, Deny: []string{"get-env"},
+			Name: "everything", URL: server, Locked: locked, Headers: map[string]string{"X-Api-Key": "${secret:EVERYTHING_KEY}"}, Deny: []string{"get-env"},
 			Tools: []agent.MCPPattern{{Match: "echo", Effect: run.EffectRead}, {Match: "get-*", Effect: run.EffectNonIdempotent}},
 		}},
 	}.Resolve()
@@ -232,7 +234,27 @@ func (d *deployment) add(server string) run.AgentState {
 	return s
 }
 
-// Tools of a real MCP server, over HTTP, with a key from Secrets Manager: they are listed once and pinned, a call waits for people with no
+// lock lists a server as mcp.lock is written: the digests of its tools by their names.
+func lock(t *testing.T, server string) map[string]string {
+	t.Helper()
+	remote, err := mcp.New(mcp.Config{
+		Clock: clock.System(), Client: func(*url.URL) (*http.Client, error) { return &http.Client{}, nil },
+	})
+	require.NoError(t, err)
+	m := agent.MCPServer{Name: "everything", URL: server}
+	session := remote.Open("", &agent.Definition{MCP: []agent.MCPServer{m}})
+	defer session.Close()
+	listed, err := session.(runtime.Lister).List(t.Context(), m)
+	require.NoError(t, err)
+	digests := map[string]string{}
+	for _, tool := range listed.Tools {
+		require.Regexp(t, "^[0-9a-f]{64}$", tool.Digest)
+		digests[tool.Name] = tool.Digest
+	}
+	return digests
+}
+
+// Tools of a real MCP server, over HTTP, with a key from Secrets Manager: they are as mcp.lock pins them, one that it does not have is disabled, a call waits for people with no
 // function and no connection there, and is made once. Only functions/tool ever speaks to the server, and hangs up with each batch.
 func TestToolsOfAnMCPServer(t *testing.T) {
 	server := mcppeer.Everything(t)
@@ -246,10 +268,18 @@ func TestToolsOfAnMCPServer(t *testing.T) {
 		d.vault = vault{keySecret: theKey}
 		d.deliver = w.delivering(d)
 	})
-	started := d.add(w.url)
+	locked := lock(t, server.URL)
+	var unlocked string
+	for tool := range locked {
+		if !slices.Contains([]string{"echo", "get-sum", "get-env"}, tool) {
+			unlocked = tool
+		}
+	}
+	delete(locked, unlocked)
+	started := d.add(w.url, locked)
 	s := d.until(acme, started.Run, parked)
 	ana := d.ana()
-	def := d.pinned(ana, started.Definition, s)
+	def := d.pinned(ana, started.Definition, s, locked, unlocked)
 	waiting, err := ana.Run(t.Context(), s.Run)
 	require.NoError(t, err)
 	require.Equal(t, run.StatusSucceeded, waiting.Calls[0].Status, "the author's word is that echo reads")
@@ -282,7 +312,7 @@ func TestToolsOfAnMCPServer(t *testing.T) {
 }
 
 // pinned checks what a run and its agent know of the server, and gives the definition the run goes on with.
-func (d *deployment) pinned(ana *api.Client, written string, s run.AgentState) *agent.Definition {
+func (d *deployment) pinned(ana *api.Client, written string, s run.AgentState, locked map[string]string, unlocked string) *agent.Definition {
 	d.t.Helper()
 	run, err := ana.Run(d.t.Context(), s.Run)
 	require.NoError(d.t, err)
@@ -291,27 +321,20 @@ func (d *deployment) pinned(ana *api.Client, written string, s run.AgentState) *
 	require.Equal(d.t, "everything", got.Name)
 	require.NotEmpty(d.t, got.Protocol)
 	require.Empty(d.t, got.Problem)
-	require.Empty(d.t, got.Disabled)
+	require.Len(d.t, got.Disabled, 1, "what mcp.lock does not have")
+	require.Equal(d.t, unlocked, got.Disabled[0].Tool)
+	require.Contains(d.t, d.log.String(), "use the tool "+unlocked+" of the MCP server everything of agent sums")
+	require.Contains(d.t, d.log.String(), "run: countersign mcp lock")
 	require.Subset(d.t, got.Tools, []string{"echo", "get-sum"})
 	require.NotContains(d.t, got.Tools, "get-env")
 
 	require.NotEqual(d.t, written, s.Definition)
 	def, err := runtime.PinnedDefinitions(d.ports.Blobs)(d.t.Context(), acme, s.Definition)
 	require.NoError(d.t, err)
-	page, err := ana.Servers(d.t.Context(), "sums", "", 0)
-	require.NoError(d.t, err)
-	require.Len(d.t, page.Servers, 1)
-	require.Empty(d.t, page.Servers[0].Pending)
-	require.Equal(d.t, s.Run, page.Servers[0].Run)
-	pins := map[string]string{}
-	for _, p := range page.Servers[0].Tools {
-		require.Regexp(d.t, "^[0-9a-f]{64}$", p.Digest)
-		pins[p.Tool] = p.Digest
-	}
 	var names []string
 	for _, tool := range def.Tools {
 		names = append(names, tool.MCP.Tool)
-		require.Equal(d.t, pins[tool.MCP.Tool], tool.MCP.Digest)
+		require.Equal(d.t, locked[tool.MCP.Tool], tool.MCP.Digest)
 	}
 	require.Equal(d.t, got.Tools, names)
 	return def
@@ -329,8 +352,8 @@ func (d *deployment) spoke(w *watched, server *mcppeer.Server) {
 		step, talk("tools/call get-sum"), step,
 	}, w.seen())
 	said := server.Said()
-	require.Equal(d.t, 3, strings.Count(said, "Session initialized"))
-	require.Equal(d.t, 3, strings.Count(said, "Transport closed for session"), "the server itself has ended them")
+	require.Equal(d.t, 4, strings.Count(said, "Session initialized"), "one of them to write mcp.lock")
+	require.Equal(d.t, 4, strings.Count(said, "Transport closed for session"), "the server itself has ended them")
 	require.NotContains(d.t, said, "Error")
 }
 

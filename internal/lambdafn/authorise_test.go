@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/audit"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/run"
@@ -22,7 +21,7 @@ import (
 )
 
 // named are names of things that fill the places of a request: those of a tenant that the caller is not of, or of what nobody has.
-type withErrorName struct{ run, approval, sha, agent, server, token string }
+type withErrorName struct{ run, approval, sha, agent, token string }
 
 // row says how a route is asked about a thing: whatever a caller names that is another tenant's, is answered as what nobody has.
 type row struct {
@@ -74,19 +73,15 @@ var rows = map[string][]row{
 	"GET /v1/grants":                   {{path: "/v1/grants", list: true}, {path: "/v1/grants?agent=payer", list: true}},
 	"DELETE /v1/grants/{agent}/{tool}": {{path: "/v1/grants/{agent}/pay"}, {path: "/v1/grants/{agent}/pay?digest={sha}"}},
 	"GET /v1/repairs":                  {{path: "/v1/repairs", list: true}},
-	"GET /v1/servers":                  {{path: "/v1/servers", list: true}, {path: "/v1/servers?agent=payer", list: true}},
-	"POST /v1/servers/{agent}/{server}/approve": {
-		{path: "/v1/servers/{agent}/{server}/approve", body: `{"digest":"2"}`}, {path: "/v1/servers/{agent}/{server}/approve", body: `{"tool":"read","digest":"2"}`},
-	},
 }
 
 func (n withErrorName) fill(text string) string {
-	return strings.NewReplacer("{run}", n.run, "{approval}", n.approval, "{sha}", n.sha, "{agent}", n.agent, "{server}", n.server, "{token}", n.token).Replace(text)
+	return strings.NewReplacer("{run}", n.run, "{approval}", n.approval, "{sha}", n.sha, "{agent}", n.agent, "{token}", n.token).Replace(text)
 }
 
 // blank is an answer with what a request named taken out.
 func (n withErrorName) blank(text string) string {
-	for _, name := range []string{n.token, n.run, n.approval, n.sha, n.server, n.agent} {
+	for _, name := range []string{n.token, n.run, n.approval, n.sha, n.agent} {
 		text = strings.ReplaceAll(text, name, "?")
 	}
 	return text
@@ -97,18 +92,12 @@ func (s *stack) foreign() (theirs, strange withErrorName) {
 	one := s.waiting(ana, "k")
 	secret := []byte("acme's own")
 	require.NoError(s.t, s.machine.Ports.Blobs.Put(s.t.Context(), "acme", store.BlobDigest(secret), secret))
-	for _, digest := range []string{"1", "2"} {
-		_, err := s.machine.Servers.Saw(s.t.Context(), approval.Sighting{Tenant: "acme", Agent: "payer", Run: one.ID, Server: "files", Tools: []agent.ServerTool{
-			{Name: "read", Description: "I will pay", Schema: json.RawMessage(`{"type":"object"}`), Digest: digest},
-		}})
-		require.NoError(s.t, err)
-	}
 	log := &audit.Log{Table: s.machine.Ports.Table, Clock: s.machine.Ports.Clock}
 	require.NoError(s.t, log.Record(s.t.Context(), "acme", audit.Record{ID: "1", Kind: audit.Viewed, Actor: "user:ana"}, audit.Record{ID: "2", Kind: audit.Viewed, Actor: "user:ana"}))
 	// It says acme's run, and is not acme's.
-	theirs = withErrorName{one.ID, one.Waiting[0].Approval, store.BlobDigest(secret), "payer", "files", callback.Path + addressed("globex", one.ID)}
+	theirs = withErrorName{one.ID, one.Waiting[0].Approval, store.BlobDigest(secret), "payer", callback.Path + addressed("globex", one.ID)}
 	other := agent.RunID("nobody", "payer", "k")
-	strange = withErrorName{other, run.ApprovalID(other, "c1", 1), store.BlobDigest([]byte("nobody's")), "payex", "filex", callback.Path + addressed("globex", other)}
+	strange = withErrorName{other, run.ApprovalID(other, "c1", 1), store.BlobDigest([]byte("nobody's")), "payex", callback.Path + addressed("globex", other)}
 	return theirs, strange
 }
 

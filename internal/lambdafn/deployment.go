@@ -55,7 +55,6 @@ type Deployment struct {
 	Waits     *runtime.Waits
 	Inputs    *runtime.Inputs
 	Canceller *runtime.Canceller
-	Servers   *approval.ServerPins
 	Desk      *approval.Desk // where every decision is taken
 	Decides   api.Desk       // Desk, with an audit of what people do if there is a Recorder
 }
@@ -73,7 +72,6 @@ func (d *Deployment) Compose() *Deployment {
 	d.Starter, d.Waits = &runtime.Starter{Ports: p}, &runtime.Waits{Ports: p}
 	d.Inputs = &runtime.Inputs{Ports: p, Waits: d.Waits, Definitions: d.Definitions}
 	d.Canceller = &runtime.Canceller{Ports: p, Definitions: d.Definitions}
-	d.Servers = &approval.ServerPins{Table: p.Table, Blobs: p.Blobs, Clock: p.Clock}
 	d.Desk = &approval.Desk{
 		Table: p.Table, Journal: p.Journal, Clock: p.Clock, Definitions: d.Definitions, Valid: p.Valid, Wake: d.Waits.Wake,
 		Decided: d.Trace.Decided(p.Journal),
@@ -92,7 +90,7 @@ func (d *Deployment) Compose() *Deployment {
 func (d *Deployment) Backend() api.Backend {
 	p := d.Ports
 	return api.Backend{
-		Starter: d.Starter, Inputs: d.Inputs, Canceller: d.Canceller, Desk: d.Decides, Servers: d.Servers,
+		Starter: d.Starter, Inputs: d.Inputs, Canceller: d.Canceller, Desk: d.Decides,
 		Journal: p.Journal, Table: p.Table, Clock: p.Clock, Definitions: d.Definitions, Uploads: p.Uploads, Log: d.Log,
 		Callbacks: d.Ring,
 	}

@@ -29,7 +29,7 @@ const warmRuns = 256
 // ErrInUse says that another process has the store; its socket serves what it holds.
 var ErrInUse = errors.New("another process has the store open")
 
-// Options of Open. Sink, Watch, Trouble, Busy, Remotes, Functions, Callbacks, Embedder and Notify may be nil,
+// Options of Open. Sink, Watch, Trouble, Busy, Remotes, Trusts, Functions, Callbacks, Embedder and Notify may be nil,
 // everything else is required.
 type Options struct {
 	Dir      string
@@ -42,7 +42,8 @@ type Options struct {
 	Busy  func(run string, err error, again time.Duration) // see Config
 	Clock clock.Clock
 
-	Remotes   runtime.Remotes   // see Config
+	Remotes   runtime.Remotes // see Config
+	Trusts    func(agent, server string)
 	Functions runtime.Functions // see Config
 	Callbacks runtime.Callbacks // see Config
 	Embedder  runtime.Embedder  // see Config
@@ -109,7 +110,7 @@ func (o Options) machine(t *bolt.Table) (*Machine, error) {
 		Busy: o.Busy, Reaps: true, Wrap: models.resetScripts,
 		Table: t, Blobs: blobs, Model: models, Tools: o.Registry.Tools(), Hooks: o.Registry.Hooks(), Agents: o.Registry.Agent,
 		Clock: o.Clock, IDs: ids.System(o.Clock), Executions: executions, Sink: o.Sink, Watch: o.Watch, Trouble: o.Trouble, Audit: true, Warm: warmRuns,
-		Remotes: o.Remotes, Functions: o.Functions, Callbacks: o.Callbacks, Embedder: o.Embedder, People: o.People, Notify: o.Notify,
+		Remotes: o.Remotes, Trusts: o.Trusts, Functions: o.Functions, Callbacks: o.Callbacks, Embedder: o.Embedder, People: o.People, Notify: o.Notify,
 		LeavesUnknown: true,
 	})
 }

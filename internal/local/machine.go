@@ -38,7 +38,7 @@ type IDs interface {
 // Invoker calls a function of the state machine by its name: Step, Tool or Approve.
 type Invoker func(ctx context.Context, function string, payload []byte) ([]byte, error)
 
-// Config is what a Machine is made of. All but Sink, Trace, Audit, Wrap, Busy, Reaps, Waiter, Emit, Remotes, Functions,
+// Config is what a Machine is made of. All but Sink, Trace, Audit, Wrap, Busy, Reaps, Waiter, Emit, Remotes, Functions, Trusts,
 // Callbacks, Embedder, People, Notify and Warm are required.
 type Config struct {
 	Table      store.Table
@@ -73,6 +73,8 @@ type Config struct {
 	// nil = none can be called.
 	Remotes   runtime.Remotes
 	Functions runtime.Functions
+	// Trusts is told that the tools of a server that is not in mcp.lock are trusted; nil = they are disabled.
+	Trusts    func(agent, server string)
 	Callbacks runtime.Callbacks // where calls are answered; nil = by the API alone
 	Embedder  runtime.Embedder  // compares tools for the pre-filter; nil = nobody embeds texts here
 	// LeavesUnknown has runs stand still that need an agent which only another process knows (see Machine.StandsStill);
@@ -145,7 +147,7 @@ func New(c Config) (*Machine, error) {
 	m.Ports = watch.Ports(runtime.Ports{
 		Table: c.Table, Journal: journal, Blobs: c.Blobs, Tools: c.Tools, Agents: c.Agents, Valid: schema.Validate, Schema: schema.Fits, Clock: c.Clock, IDs: c.IDs, Sink: c.Sink, Hooks: c.Hooks, Emit: cmp.Or[runtime.Emitter](c.Emit, noBus{}),
 		Model: modelretry.New(watch.Model(c.Model), c.Clock, c.IDs.Jitter), Remotes: watch.Remotes(c.Remotes), Functions: c.Functions, Callbacks: c.Callbacks,
-		LeavesUnknown: c.LeavesUnknown,
+		LeavesUnknown: c.LeavesUnknown, Trusts: c.Trusts,
 	})
 	if c.Embedder != nil {
 		m.Ports.Index = runtime.NewToolIndex(c.Embedder)

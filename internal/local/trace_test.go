@@ -107,7 +107,8 @@ func TestToolsAreToldTheTrace(t *testing.T) {
 		Dir: dir, Registry: registry.Must(registry.New()), Clock: clk,
 		Watch:   &lambdafn.Observer{Clock: clk, Trace: tracing.New(sends.Tracers, clk, tracing.Hide{})},
 		Remotes: remotes, Functions: p,
-		Model: func(agent.ModelSpec) (runtime.Model, error) { return buyer{}, nil },
+		Model:  func(agent.ModelSpec) (runtime.Model, error) { return buyer{}, nil },
+		Trusts: func(string, string) {},
 	})
 	require.NoError(t, err)
 	d, err := agent.PresetDefaults(agent.PresetCountersign)

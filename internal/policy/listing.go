@@ -12,15 +12,10 @@ import (
 // maxServerTools is how many tools of one server are taken. What a server lists behind them is left.
 const maxServerTools = 512
 
-// Pins are the digests of a server's tools that people have approved, or trusted on first use, by the server's own names. nil = the server
-// has never been listed for the agent: then all that it has is to be trusted.
-type Pins map[string]string
-
 // ListedServer is one server of an agent and what came of listing it.
 type ListedServer struct {
-	Server  agent.MCPServer
+	Server  agent.MCPServer // every tool is trusted if Locked is nil
 	Tools   agent.ServerTools
-	Pins    Pins
 	Problem string // why it could not be listed, fit to be shown; "" = it was
 }
 
@@ -39,7 +34,7 @@ func ResolveServers(d *agent.Definition, listed []ListedServer) (agent.Definitio
 			l.Tools.Tools = l.Tools.Tools[:maxServerTools]
 			states[i].Problem = fmt.Sprintf("it lists %d tools, of which the first %d are taken", n, maxServerTools)
 		}
-		tools, disabled := Resolve(&resolved, l.Server, l.Tools, l.Pins)
+		tools, disabled := Resolve(&resolved, l.Server, l.Tools)
 		resolved.Tools = append(resolved.Tools, tools...)
 		for _, t := range tools {
 			states[i].Tools = append(states[i].Tools, t.MCP.Tool)
@@ -53,7 +48,7 @@ func ResolveServers(d *agent.Definition, listed []ListedServer) (agent.Definitio
 // author does not want it. Effect, timeout and priority are the author's word, by the first pattern that matches, and a tool that no pattern
 // names cannot be repeated, whatever the server says of it: annotations are hints to people. Of two tools that are one to the model, neither
 // takes the other's place: the one that d has stays, and the one that comes later is disabled.
-func Resolve(d *agent.Definition, server agent.MCPServer, listed agent.ServerTools, pins Pins) (tools []agent.ToolSpec, disabled []run.DisabledTool) {
+func Resolve(d *agent.Definition, server agent.MCPServer, listed agent.ServerTools) (tools []agent.ToolSpec, disabled []run.DisabledTool) {
 	taken := map[string]string{} // model-facing name to original
 	for _, t := range slices.Concat(d.Tools, d.EveryBuiltin()) {
 		taken[t.ModelName()] = t.Name
@@ -68,7 +63,7 @@ func Resolve(d *agent.Definition, server agent.MCPServer, listed agent.ServerToo
 			continue
 		}
 		spec := server.Spec(t)
-		if no, bad := refused(spec, t, pins, taken); bad {
+		if no, bad := refused(spec, t, server.Locked, taken); bad {
 			disabled = append(disabled, no)
 			continue
 		}
@@ -78,8 +73,8 @@ func Resolve(d *agent.Definition, server agent.MCPServer, listed agent.ServerToo
 	return tools, disabled
 }
 
-// refused says why a tool cannot be used, if that is so. One that nobody has approved as it is takes no name from another one.
-func refused(spec agent.ToolSpec, t agent.ServerTool, pins Pins, taken map[string]string) (run.DisabledTool, bool) {
+// refused says why a tool cannot be used, if that is so. One that is not as it was pinned takes no name from another one.
+func refused(spec agent.ToolSpec, t agent.ServerTool, pins map[string]string, taken map[string]string) (run.DisabledTool, bool) {
 	no := run.DisabledTool{Tool: shortName(t.Name)}
 	pinned, known := pins[t.Name]
 	schema := agent.CheckSchema(t.Schema)

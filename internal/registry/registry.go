@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"sort"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -22,6 +23,8 @@ type Registry struct {
 	set    *tool.Set
 	agents map[string]*agent.Definition
 	hooks  hook.Set
+	lock   *agentfile.Lock // of AddFS
+	files  map[string]bool // the agents that AddFS added
 }
 
 // New makes a registry of the given tools. Two tools of the same name, as registered or as models see it, are an error.
@@ -30,7 +33,7 @@ func New(tools ...tool.Tool) (*Registry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("register tools: %w", err)
 	}
-	return &Registry{tools: tools, set: set, agents: map[string]*agent.Definition{}}, nil
+	return &Registry{tools: tools, set: set, agents: map[string]*agent.Definition{}, files: map[string]bool{}}, nil
 }
 
 // Must is New for a package variable; it panics where New fails.
@@ -41,7 +44,7 @@ func Must(r *Registry, err error) *Registry {
 	return r
 }
 
-// Add adds an agent that is built in Go. A definition that Check refuses, or a second one of a name, is an error.
+// Add adds an agent that is built in Go. The mcp.lock of an earlier AddFS holds for it as well. A definition that Check refuses, or a second one of a name, is an error.
 func (r *Registry) Add(d agent.Definition) error {
 	if err := d.Check(); err != nil {
 		return fmt.Errorf("register agent %s: %w", d.Name, err)
@@ -58,6 +61,7 @@ func (r *Registry) Add(d agent.Definition) error {
 		return fmt.Errorf("register agent %s: the name is taken", d.Name)
 	}
 	d.HooksVersion = r.hooks.Version
+	r.lock.Apply(&d)
 	if err := agent.CheckCircle(&d, r.withAgent(&d)); err != nil {
 		return fmt.Errorf("register agent %s: %w", d.Name, err)
 	}
@@ -118,12 +122,20 @@ func (r *Registry) With(agents ...agent.Definition) (*Registry, error) {
 	return out, nil
 }
 
-// AddFS adds every agent whose agent.yaml lies in fsys, at whatever depth. All of them are read, and every problem is
-// reported. A tree without any agent.yaml is an error: the pattern that embedded it has missed them.
+// AddFS adds every agent whose agent.yaml lies in fsys, at whatever depth, with the tools of MCP servers that the file
+// mcp.lock at its root pins. All of them are read, and every problem is reported. A tree without any agent.yaml is an
+// error: the pattern that embedded it has missed them.
 func (r *Registry) AddFS(fsys fs.FS) error {
+	lock, err := agentfile.ReadLock(fsys)
+	if err != nil {
+		return fmt.Errorf("register agents: %w", err)
+	}
+	if lock != nil {
+		r.lock = lock
+	}
 	var problems []error
 	found := false
-	err := fs.WalkDir(fsys, ".", func(file string, e fs.DirEntry, err error) error {
+	err = fs.WalkDir(fsys, ".", func(file string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() || e.Name() != agentFile {
 			return err
 		}
@@ -131,6 +143,7 @@ func (r *Registry) AddFS(fsys fs.FS) error {
 		d, err := r.Read(fsys, file)
 		if err == nil {
 			err = r.Add(d)
+			r.files[d.Name] = true
 		}
 		problems = append(problems, err)
 		return nil
@@ -182,6 +195,11 @@ func (r *Registry) Agents() []string {
 	}
 	sort.Strings(names)
 	return names
+}
+
+// BuiltInGo lists the names of the agents that no file defines, sorted.
+func (r *Registry) BuiltInGo() []string {
+	return slices.DeleteFunc(r.Agents(), func(name string) bool { return r.files[name] })
 }
 
 // Tools are the registered tools.

@@ -3,6 +3,7 @@ package registry_test
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"testing"
 	"testing/fstest"
 
@@ -147,4 +148,54 @@ func TestNewRefusesTwoOfAName(t *testing.T) {
 	_, err := registry.New(named("orders.get"), named("orders_get"))
 	require.ErrorContains(t, err, "orders_get", "both are orders_get to a model")
 	require.Panics(t, func() { registry.Must(registry.New(named("x"), named("x"))) })
+}
+
+// The mcp.lock beside the agents pins the tools of their MCP servers, those of agents in Go as well. A bad one is named.
+func TestAddFSReadsTheLock(t *testing.T) {
+	digest := strings.Repeat("0a", 32)
+	lock := func(servers string) *fstest.MapFile {
+		return &fstest.MapFile{Data: []byte(`{"servers":[` + servers + `]}`)}
+	}
+	files := fstest.MapFS{
+		"desk/agent.yaml": {Data: []byte("name: desk\nsystem: S\nmodel: {provider: demo, id: x}\nmcp:\n" +
+			"  - {name: files, url: \"https://files.example.com/mcp\"}\n  - {name: other, command: [other, x]}\n" +
+			"  - {name: empty, command: [empty]}\n")},
+		"mcp.lock": lock(`{"url":"https://files.example.com/mcp","tools":[{"name":"read","digest":"` + digest +
+			`","description":"Read.","arguments":{"type":"object"}}]},{"command":["empty"],"tools":[]}`),
+	}
+	r := registry.Must(registry.New())
+	require.NoError(t, r.AddFS(files))
+	d, _ := r.Agent("desk")
+	require.Equal(t, map[string]string{"read": digest}, d.MCP[0].Locked)
+	require.Nil(t, d.MCP[1].Locked)
+	require.NotNil(t, d.MCP[2].Locked)
+	stored, err := json.Marshal(d.MCP[2])
+	require.NoError(t, err)
+	var again agent.MCPServer
+	require.NoError(t, json.Unmarshal(stored, &again))
+	require.NotNil(t, again.Locked, "a server that is locked without tools is not unknown")
+
+	own := *d
+	own.Name, own.MCP = "own", []agent.MCPServer{{Name: "web", URL: "https://files.example.com/mcp"}}
+	require.NoError(t, r.Add(own))
+	d, _ = r.Agent("own")
+	require.Equal(t, map[string]string{"read": digest}, d.MCP[0].Locked)
+	require.Equal(t, []string{"own"}, r.BuiltInGo())
+
+	const server = `{"command":["a"],"tools":[]}`
+	for servers, says := range map[string]string{
+		`{"tools":[]}`:                                         "servers[0]: want either url or command",
+		`{"url":"x","command":["a"],"tools":[]}`:               "servers[0]: want either url or command",
+		server + "," + server:                                  "servers[1]: the server is there twice",
+		`{"url":"x","tools":[{"name":"a","digest":"secret"}]}`: "servers[0].tools[0].digest: want 64 hex digits",
+		`{"url":"x","tools":[{"name":"a","digest":"` + digest + `"},{"name":"a","digest":"` + digest + `"}]}`: "servers[0].tools[1].name: the tool is there twice",
+		`{"url":"x","colour":1}`: "colour",
+		`{`:                      "json at offset",
+	} {
+		files["mcp.lock"] = lock(servers)
+		err := registry.Must(registry.New()).AddFS(files)
+		require.ErrorContains(t, err, says, servers)
+		require.ErrorContains(t, err, "mcp.lock")
+		require.NotContains(t, err.Error(), "secret")
+	}
 }

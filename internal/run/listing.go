@@ -25,8 +25,8 @@ type DisabledTool struct {
 // DisabledWhy says why a tool of a server is disabled.
 type DisabledWhy string
 
-// It is not what was pinned, and people have not approved it as it is; it was not there when the server was pinned; another tool has its name
-// towards the model; or its name or definition cannot be used.
+// It differs from what mcp.lock pins; mcp.lock does not have it; another tool has its name towards the model; or its
+// name or definition cannot be used.
 const (
 	DisabledChanged   DisabledWhy = "changed"
 	DisabledNew       DisabledWhy = "new"

@@ -208,7 +208,7 @@ func (r *round) runTool(ctx context.Context, c run.Call, entered tool.Call, t to
 	}
 	a := r.enterUntilDone(ctx, t, c, entered)
 	if fact, changed := r.changedTool(c, a.err); changed {
-		return r.noteChanged(ctx, c, fact)
+		return r.noteChanged(c, fact)
 	}
 	switch {
 	case c.Effect == run.EffectNonIdempotent && a.isUnsure():

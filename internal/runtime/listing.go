@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
@@ -24,6 +23,8 @@ const (
 var (
 	errNoLister = errors.New("this deployment has no connection to MCP servers")
 	errListing  = errors.New("it did not list its tools in time")
+
+	errNotLocked = errors.New("the tool is not as mcp.lock has it")
 )
 
 // list asks the servers of the run's agent for their tools and commits what the run has of them; or that it cannot go on without one. What
@@ -35,7 +36,7 @@ func (r *round) list(ctx context.Context) (Route, bool, error) {
 	}
 	ctx = r.within(ctx, &d.State)
 	if r.servers == nil { // also after a conflict: what was listed is as good as it was
-		servers, err := r.listAll(ctx, &d.State)
+		servers, err := r.listAll(ctx)
 		if err != nil { // what is known of them is not whole
 			return Route{}, false, err
 		}
@@ -58,6 +59,13 @@ func (r *round) list(ctx context.Context) (Route, bool, error) {
 // addListing adds the listed tools to the draft. The definition is stored before the event that names it.
 func (r *round) addListing(ctx context.Context, d *run.Draft) error {
 	resolved, servers := policy.ResolveServers(r.def, r.servers)
+	for _, s := range servers {
+		for _, t := range s.Disabled {
+			if t.Why == run.DisabledNew || t.Why == run.DisabledChanged {
+				r.warnUnlocked(s.Name, t.Tool)
+			}
+		}
+	}
 	digest, err := r.storeDefinition(ctx, r.inv.Tenant, &resolved)
 	if err != nil {
 		return fmt.Errorf("list tools of run %s: %w", r.inv.Run, err)
@@ -75,8 +83,8 @@ func unavailableEnd(servers []policy.ListedServer) (run.Finished, bool) {
 	return run.Finished{}, false
 }
 
-// listAll lists every server of the definition, all at once, each within its time, and looks up what people have approved of each.
-func (r *round) listAll(ctx context.Context, s *run.AgentState) ([]policy.ListedServer, error) {
+// listAll lists every server of the definition, all at once, each within its time.
+func (r *round) listAll(ctx context.Context) ([]policy.ListedServer, error) {
 	all := make([]policy.ListedServer, len(r.def.MCP))
 	failed := make([]error, len(all))
 	done := r.Clock.NewSignal()
@@ -108,26 +116,24 @@ func (r *round) listAll(ctx context.Context, s *run.AgentState) ([]policy.Listed
 	if err := ctx.Err(); err != nil { // the invocation is over, which says nothing about a server
 		return nil, err
 	}
-	return all, r.loadPins(ctx, s, all, failed)
-}
-
-// loadPins reads which tools people have approved for each listed server.
-func (r *round) loadPins(ctx context.Context, s *run.AgentState, all []policy.ListedServer, failed []error) (err error) {
 	for i := range all {
-		if failed[i] != nil {
+		switch {
+		case failed[i] != nil:
 			all[i].Problem = run.Bounded(failed[i].Error())
-			continue
-		}
-		seen := approval.Sighting{Tenant: s.Tenant, Agent: s.Agent, Run: s.Run, Server: all[i].Server.Name, Tools: all[i].Tools.Tools}
-		if all[i].Pins, err = r.serverPins().Saw(ctx, seen); err != nil {
-			return err
+		case all[i].Server.Locked != nil:
+		case r.Trusts != nil:
+			r.Trusts(r.def.Name, all[i].Server.Name)
+		default:
+			all[i].Server.Locked = map[string]string{}
 		}
 	}
-	return nil
+	return all, nil
 }
 
-func (p Ports) serverPins() *approval.ServerPins {
-	return &approval.ServerPins{Table: p.Table, Blobs: p.Blobs, Clock: p.Clock}
+// warnUnlocked tells an operator which tool a run cannot use because of mcp.lock, and what to do.
+func (r *round) warnUnlocked(server, tool string) {
+	r.warn(fmt.Sprintf("use the tool %s of the MCP server %s of agent %s: it differs from mcp.lock or is not in it; "+
+		"run: countersign mcp lock", tool, server, r.def.Name), errNotLocked)
 }
 
 // lister is the session that lists servers.
@@ -203,38 +209,15 @@ func (r *round) changedTool(c run.Call, err error) (run.ToolsDisabled, bool) {
 }
 
 // noteChanged notes that a server's tool differs from its pin and returns the result of the call, which nobody made.
-// The new definition is recorded before the result, so that it can be found by those who are told. If recording fails,
-// the next run that lists the server does it.
-func (r *round) noteChanged(ctx context.Context, c run.Call, fact run.ToolsDisabled) run.Event {
+func (r *round) noteChanged(c run.Call, fact run.ToolsDisabled) run.Event {
 	r.changedTools.mu.Lock()
+	defer r.changedTools.mu.Unlock()
 	if r.changedTools.facts == nil {
 		r.changedTools.facts = map[string]run.ToolsDisabled{}
 	}
 	r.changedTools.facts[c.ID] = fact
-	r.changedTools.mu.Unlock()
-	if fact.Digest != "" {
-		if err := r.recordChange(ctx, fact); err != nil {
-			r.warn("show what a server says of its tools now, met by run "+r.inv.Run, err)
-		}
-	}
+	r.warnUnlocked(fact.Server, fact.Tool)
 	return run.CallFinished{Call: c.ID, IsError: true, Reason: run.WhyToolChanged, Content: policy.TextToolChanged(r.def, c)}
-}
-
-// recordChange stores the changed definition, or its digest if it cannot be read.
-func (r *round) recordChange(ctx context.Context, fact run.ToolsDisabled) error {
-	seen := approval.Sighting{Tenant: r.inv.Tenant, Agent: r.def.Name, Run: r.inv.Run, Server: fact.Server}
-	lister, err := r.lister()
-	for _, server := range r.def.MCP {
-		if err != nil || server.Name != fact.Server {
-			continue
-		}
-		if tools, failed := r.listOnce(ctx, lister, server); failed == nil {
-			seen.Tools = tools.Tools
-			_, err := r.serverPins().Saw(ctx, seen)
-			return err
-		}
-	}
-	return r.serverPins().Met(ctx, seen, fact.Tool, fact.Digest)
 }
 
 // disableChanged adds to the draft that the run has lost the tool, if that is why the call was not made.

@@ -70,8 +70,9 @@ func has(names ...string) agent.ServerTools {
 	return l
 }
 
-// serving gives the world's agent servers, whose tools read.
+// serving gives the world's agent servers, whose tools read. They are in no mcp.lock and trusted, as on a laptop.
 func (w *world) serving(s *servers, names ...string) {
+	w.ports.Trusts = func(string, string) {}
 	for _, name := range names {
 		w.def.MCP = append(w.def.MCP, agent.MCPServer{Name: name, URL: "https://x", Tools: []agent.MCPPattern{{Match: "*", Effect: run.EffectRead}}})
 	}

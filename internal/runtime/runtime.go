@@ -18,7 +18,7 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// Ports is everything a use case needs of the world. All but Uploads, Agents, Remotes, Emit, Functions, Callbacks, Notify, Warn, Sink, Trace, Hooks, Count and Index are required.
+// Ports is everything a use case needs of the world. All but Uploads, Agents, Remotes, Emit, Functions, Callbacks, Notify, Warn, Sink, Trace, Hooks, Count, Trusts and Index are required.
 type Ports struct {
 	Table     store.Table
 	Journal   *store.Journal
@@ -45,7 +45,10 @@ type Ports struct {
 	// LeavesUnknown says that other processes carry the same runs on: what this one knows nothing of is left to them (ErrElsewhere), in place of
 	// being failed.
 	LeavesUnknown bool
-	Index         *ToolIndex // for agents whose tools are compared by a model; nil = nobody embeds texts
+	// Trusts is told that a run uses the tools of an MCP server that is not in mcp.lock, as only a laptop may. Nil =
+	// all tools of such a server are disabled.
+	Trusts func(agent, server string)
+	Index  *ToolIndex // for agents whose tools are compared by a model; nil = nobody embeds texts
 }
 
 // within is ctx inside the run s.

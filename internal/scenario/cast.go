@@ -218,7 +218,7 @@ var errNobodyWaits = errors.New("the call waits for nobody")
 func refusal(err error) bool {
 	for _, no := range []error{
 		approval.ErrForbidden, approval.ErrExpired, approval.ErrFinished, approval.ErrKind, approval.ErrNothing, approval.ErrNotFound,
-		approval.ErrNoCall, approval.ErrIgnored, approval.ErrKept, approval.ErrNoServer, approval.ErrNoPending, approval.ErrServerMoved, approval.ErrStale, approval.ErrPolicyChanged, runtime.ErrRunFinished, errNobodyWaits,
+		approval.ErrNoCall, approval.ErrIgnored, approval.ErrKept, approval.ErrStale, approval.ErrPolicyChanged, runtime.ErrRunFinished, errNobodyWaits,
 		policy.ErrNotFinished, runtime.ErrNoSuchCall, approval.ErrRemark, approval.ErrThreadFull,
 	} {
 		if errors.Is(err, no) {
@@ -263,8 +263,6 @@ func (p *part) deed(l line) (action, error) {
 		return func(ctx context.Context) error {
 			return p.stage.machine.Inputs.Send(ctx, tenant, p.run, fmt.Sprintf("line-%d", l.number), l.by.ID, said)
 		}, nil
-	case "approve_tools":
-		return p.stage.approveTools(l)
 	case "cancel_run":
 		return func(ctx context.Context) error {
 			_, err := p.stage.machine.Canceller.Cancel(ctx, tenant, p.run, l.by.ID, l.note)

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -31,6 +30,7 @@ type server struct {
 	hang      string
 	dies      int // which call of the server kills it before it can answer, from 1; 0 = none does
 	changes   []change
+	unlocked  bool // mcp.lock does not have the server
 }
 
 // serverTool is a tool of a server, there from a moment on.
@@ -38,6 +38,12 @@ type serverTool struct {
 	agent.ServerTool
 	canned canned
 	since  since
+}
+
+// define returns the tool with the digest of its definition.
+func (t serverTool) define() agent.ServerTool {
+	t.Digest = store.BlobDigest(fmt.Appendf(nil, "%s\n%s\n%s\n%v", t.Name, t.Description, t.Schema, t.Hints))
+	return t.ServerTool
 }
 
 // change is another description of a tool, from a moment on.
@@ -65,6 +71,7 @@ type serverForm struct {
 	Hang      string           `json:"hang"`
 	Dies      int              `json:"dies"`
 	Changes   []changeForm     `json:"changes"`
+	Locked    *bool            `json:"locked"`
 }
 
 type serverToolForm struct {
@@ -83,7 +90,8 @@ type changeForm struct {
 	Gone        bool   `json:"gone"`
 }
 
-// loadServers reads mcp.yaml and wants it to have the agent's servers, each once.
+// loadServers reads mcp.yaml and wants it to have the agent's servers, each once. What they list in the beginning is
+// locked, as if mcp.lock pinned it.
 func (s *Scenario) loadServers(files map[string]section, ps *problems) {
 	f, ok := files[mcpFile]
 	if ok {
@@ -93,9 +101,20 @@ func (s *Scenario) loadServers(files map[string]section, ps *problems) {
 			s.servers = append(s.servers, loadServer(s.archive, item, ps))
 		}
 	}
-	for _, m := range s.agent.MCP {
-		if s.server(m.Name) == nil {
+	for i, m := range s.agent.MCP {
+		v := s.server(m.Name)
+		if v == nil {
 			ps.add(files[agentFile].problem(0, "mcp", "got the server "+m.Name+", want it in "+mcpFile))
+			continue
+		}
+		if v.unlocked {
+			continue
+		}
+		s.agent.MCP[i].Locked = map[string]string{}
+		for _, t := range v.tools {
+			if t.since == (since{}) {
+				s.agent.MCP[i].Locked[t.Name] = t.define().Digest
+			}
 		}
 	}
 	for _, v := range s.servers {
@@ -133,7 +152,8 @@ func loadServer(archive string, item agentfile.Value, ps *problems) server {
 		}
 		return m
 	}
-	v := server{name: form.Name, protocol: cmp.Or(form.Protocol, "2026-07-28"), listFails: form.ListFails, hang: form.Hang, dies: form.Dies}
+	v := server{name: form.Name, protocol: cmp.Or(form.Protocol, "2026-07-28"), listFails: form.ListFails, hang: form.Hang, dies: form.Dies,
+		unlocked: form.Locked != nil && !*form.Locked}
 	if form.Down != "" {
 		v.down = moment("down", form.Down)
 	}
@@ -243,8 +263,7 @@ func (v *servers) has(s *server, call string) []agent.ServerTool {
 		if gone {
 			continue
 		}
-		t.Digest = store.BlobDigest(fmt.Appendf(nil, "%s\n%s\n%s\n%v", t.Name, t.Description, t.Schema, t.Hints))
-		tools = append(tools, t.ServerTool)
+		tools = append(tools, t.define())
 	}
 	return tools
 }
@@ -337,39 +356,4 @@ func (t *serverCall) Call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 		return agent.ToolResultData{}, &tool.LostError{Err: errServerDied}
 	}
 	return res, nil
-}
-
-// approveTools is a person's word that a server's tools are as they should be, as that person sees them now.
-func (s *stage) approveTools(l line) (action, error) {
-	seen, err := (&approval.ServerPins{Table: s.table}).Get(context.Background(), tenant, s.scenario.agent.Name, l.server)
-	if err != nil && !errors.Is(err, approval.ErrNoServer) {
-		return nil, err
-	}
-	a := approval.ServerApproval{Tenant: tenant, Agent: s.scenario.agent.Name, Server: l.server, Tool: l.tool, Digest: seen.PendingDigest(), Note: l.note, By: l.by}
-	for _, p := range seen.Pending {
-		if p.Tool == l.tool {
-			a.Digest = p.Digest
-		}
-	}
-	return func(ctx context.Context) error {
-		_, err := s.machine.Servers.Approve(ctx, a)
-		return err
-	}, nil
-}
-
-// pins is what is on record of the agent's servers: which tools are approved, and which wait for that.
-func (s *stage) pins(ctx context.Context) ([]any, error) {
-	list, _, err := (&approval.ServerPins{Table: s.table}).List(ctx, tenant, approval.Servers{Agent: s.scenario.agent.Name})
-	out := []any{}
-	for _, v := range list {
-		tools, pending := []string{}, []string{}
-		for _, t := range v.Tools {
-			tools = append(tools, t.Tool)
-		}
-		for _, t := range v.Pending {
-			pending = append(pending, t.Tool)
-		}
-		out = append(out, map[string]any{"server": v.Server, "tools": tools, "pending": pending})
-	}
-	return out, err
 }

@@ -28,9 +28,7 @@ type line struct {
 	rerun   bool            // answer: run it again
 	note    string
 	text    string
-	server  string
-	tool    string // approve_tools: by the server's own name; "" = all that waits
-	refused bool   // the runtime must refuse it
+	refused bool // the runtime must refuse it
 
 	wait time.Duration
 
@@ -57,8 +55,6 @@ type lineForm struct {
 	Rerun   bool            `json:"rerun"`
 	Note    string          `json:"note"`
 	Text    string          `json:"text"`
-	Server  string          `json:"server"`
-	Tool    string          `json:"tool"`
 	Refused bool            `json:"refused"`
 
 	Grant *agent.GrantBounds `json:"grant"`
@@ -77,8 +73,6 @@ var deeds = map[string][]string{
 	"message":     {"TEXT"},
 	"cancel_run":  {"note"},
 	"undo":        {"CALL"},
-
-	"approve_tools": {"SERVER", "tool", "note"},
 
 	"ask":   {"CALL", "NOTE"},
 	"reply": {"CALL", "NOTE"},
@@ -110,7 +104,7 @@ func (s section) line(raw []byte, n int) (line, error) {
 	}
 	l := line{
 		number: s.before + n + 1, do: form.Do, agent: form.Agent, call: form.Call, args: form.Args, result: form.Result, failure: form.Error, rerun: form.Rerun,
-		note: form.Note, text: form.Text, refused: form.Refused, server: form.Server, tool: form.Tool,
+		note: form.Note, text: form.Text, refused: form.Refused,
 		grant: form.Grant,
 	}
 	var err error
@@ -167,7 +161,7 @@ func (f lineForm) present() []string {
 		there bool
 	}{
 		{"call", f.Call != ""}, {"args", f.Args != nil}, {"result", f.Result != nil}, {"error", f.Error != nil}, {"rerun", f.Rerun},
-		{"note", f.Note != ""}, {"text", f.Text != ""}, {"server", f.Server != ""}, {"tool", f.Tool != ""},
+		{"note", f.Note != ""}, {"text", f.Text != ""},
 		{"grant", f.Grant != nil},
 	} {
 		if k.there {

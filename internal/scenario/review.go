@@ -191,12 +191,8 @@ func (p *part) got(ctx context.Context, wanted want, state *run.AgentState, entr
 	for _, e := range entries {
 		checkpoints = append(checkpoints, e.Kinds...)
 	}
-	pins, err := p.stage.pins(ctx)
-	if err != nil {
-		return nil, err
-	}
 	for key, v := range map[string]any{
-		"pins": pins, "invoked": append([]invoked{}, p.ledger.invoked...),
+		"invoked":  append([]invoked{}, p.ledger.invoked...),
 		"executed": p.ledger.executed(), "events": events, "checkpoints": checkpoints, "requests": requests, "emitted": p.ledger.emitted(),
 		"notified": append([]notified{}, p.stage.notified...),
 	} {

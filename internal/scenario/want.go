@@ -21,7 +21,7 @@ type want map[string]json.RawMessage
 var wantKeys = []string{
 	"id", "agent", "version", "status", "reason", "detail", "error", "output", "inferences", "interactions", "executionUnits", "usage", "cost", "messages",
 	"calls", "waiting", "summary", "seq", "subject", "parent", "parentCall", "root", "continues", "startedAt", "updatedAt", "endedAt", "modelCalls", "state",
-	"servers", "pins", "executed", "events", "checkpoints", "requests", "emitted", "invoked", "notified",
+	"servers", "executed", "events", "checkpoints", "requests", "emitted", "invoked", "notified",
 }
 
 // loadWant reads want.json, and in it what is wanted of the runs of these other agents.

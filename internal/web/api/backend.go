@@ -23,7 +23,6 @@ type Backend struct {
 	Inputs    Inputs
 	Canceller Canceller
 	Desk      Desk
-	Servers   Servers
 	Journal   Journal
 	Table     store.Table // where approvals and standing grants are read
 	Feed      Watcher

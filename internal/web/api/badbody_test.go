@@ -167,15 +167,6 @@ var bodies = map[string]taken{
 			`{"action":"approve","grant":{"uses":1,"seconds":60,"until":"` + until + `","when":[{"path":"/amount","eq":5},{"path":"/amount","ne":1},{"path":"/amount","gt":1},{"path":"/amount","gte":1},{"path":"/amount","lt":9},{"path":"/amount","lte":9},{"path":"/amount","in":[5]},{"path":"/to","matches":"a"}]}}`,
 		},
 	},
-	"POST /v1/servers/{agent}/{server}/approve": {
-		into: api.ServerVerdict{},
-		keys: fields{
-			"/tool":   {Takes: "s", Code: "404 server-not-found"},
-			"/digest": {Takes: "s", Required: true, Bad: map[string]string{`""`: "", `"x"`: "404 server-not-found"}},
-			"/note":   {Takes: "s"},
-		},
-		examples: []string{`REFUSED{"tool":"t","digest":"` + xDigest + `","note":"n"}`},
-	},
 	"POST /v1/runs/{id}/calls/{call}/undo": {
 		into: struct{}{}, reads: "struct", optional: true, fits: "{}",
 		examples: []string{`REFUSED{}`},

@@ -158,16 +158,6 @@ func (c *Client) Revoke(ctx context.Context, agent, tool, digest string) error {
 	return resp.Body.Close()
 }
 
-// Servers lists a page of the MCP servers of an agent; "" = of all.
-func (c *Client) Servers(ctx context.Context, agent, cursor string, limit int) (ServerPage, error) {
-	return get[ServerPage](ctx, c, "/v1/servers", values("agent", agent, "cursor", cursor, "limit", number(limit)))
-}
-
-// ApproveServer approves what a server of an agent says of its tools.
-func (c *Client) ApproveServer(ctx context.Context, agent, server string, v ServerVerdict) (Server, error) {
-	return post[Server](ctx, c, "/v1/servers/"+url.PathEscape(agent)+"/"+url.PathEscape(server)+"/approve", v, "")
-}
-
 // values makes a query of names and values, less the empty ones.
 func values(pairs ...string) url.Values {
 	v := url.Values{}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
@@ -35,16 +34,6 @@ func TestAListNamesTheItemItCannotRead(t *testing.T) {
 		"grants": {
 			paths: []string{"/v1/grants"}, bench: func(t *testing.T) *bench { return granted(t, "ann", "ben") },
 			of: func(k store.Key) bool { return strings.HasPrefix(k.PK, "T#default#GRANT#") },
-		},
-		"servers": {
-			paths: []string{"/v1/servers", "/v1/servers?agent=payer"},
-			bench: func(t *testing.T) *bench {
-				b := newBench(t, pay)
-				_, err := b.Servers.Saw(t.Context(), approval.Sighting{Tenant: local.Tenant, Agent: "payer", Run: noRun, Server: "a"})
-				require.NoError(t, err)
-				return b
-			},
-			of: func(k store.Key) bool { return strings.HasPrefix(k.PK, "T#default#SERVER#") },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

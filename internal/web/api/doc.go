@@ -22,8 +22,6 @@
 //	GET  /audit                     the tenant's audit chain (after, limit); its very lines with Accept: application/x-ndjson
 //	GET  /grants                    list standing grants (agent, cursor, limit)
 //	DELETE /grants/{agent}/{tool}   revoke those of a tool (digest)
-//	GET  /servers                   list MCP servers and what waits to be approved of them (agent, cursor, limit)
-//	POST /servers/{agent}/{server}/approve  approve what a server says of its tools, as it was seen
 //
 // Bodies but that of PUT are strict JSON of at most 256 KiB: unknown keys, keys given twice and trailing text are refused, and so are unknown query
 // parameters. Errors are application/problem+json (RFC 9457); their types are listed with ProblemType and never change.

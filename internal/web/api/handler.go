@@ -59,8 +59,6 @@ var routes = []struct {
 	{http.MethodGet, "/v1/grants", (*server).listGrants},
 	{http.MethodDelete, "/v1/grants/{agent}/{tool}", (*server).revokeGrant},
 	{http.MethodGet, "/v1/repairs", (*server).listRepairs},
-	{http.MethodGet, "/v1/servers", (*server).listServers},
-	{http.MethodPost, "/v1/servers/{agent}/{server}/approve", (*server).approveServer},
 }
 
 // Handler serves the API. It keeps no state and is safe for concurrent use as far as b is.

@@ -75,7 +75,7 @@ func real(op string, run api.Run) string {
 	if strings.Contains(op, "/approvals/") {
 		id = run.Waiting[0].Approval
 	}
-	return strings.NewReplacer("{token}", bearer(run.ID, "c1", time.Hour), "{id}", id, "{sha256}", xDigest, "{agent}", "payer", "{tool}", "pay", "{server}", "files").Replace(op)
+	return strings.NewReplacer("{token}", bearer(run.ID, "c1", time.Hour), "{id}", id, "{sha256}", xDigest, "{agent}", "payer", "{tool}", "pay").Replace(op)
 }
 
 // Every answer that is documented is one the server gives, and every answer it gives is as documented.
@@ -95,7 +95,6 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 	t.Run("ends", d.ends)
 	t.Run("uploads", d.uploads)
 	t.Run("undo", d.undo)
-	t.Run("servers", d.servers)
 	t.Run("audit", d.audit)
 
 	var never []string
@@ -196,7 +195,6 @@ func (d *document) broken(t *testing.T, err error, status int, says ...string) {
 	broken := brokenStore{err: err}
 	b.backend.Journal, b.backend.Table = broken, broken
 	b.backend.Desk = brokenDesk{b.backend.Desk, err}
-	b.backend.Servers = &approval.ServerPins{Table: broken, Blobs: b.Ports.Blobs, Clock: b.Ports.Clock}
 	b.backend.Ready = func(context.Context) error { return err }
 	b.backend.Replay = func(context.Context, string, string) (api.Replay, error) { return api.Replay{}, err }
 	b.serve()
@@ -485,8 +483,7 @@ var goTypes = map[string]any{
 	"CallUndo": api.CallUndo{}, "Undone": api.Undone{},
 	"Permission": approval.Permission{}, "Blocked": approval.Blocked{}, "Cover": approval.Cover{}, "Grant": api.Grant{}, "GrantPage": api.GrantPage{},
 	"AuditPage": api.AuditPage{}, "AuditHead": audit.Head{}, "AuditEntry": audit.Line{}, "AuditRecord": audit.Record{},
-	"Server": api.Server{}, "ServerPage": api.ServerPage{}, "PinnedTool": api.PinnedTool{}, "PendingTool": api.PendingTool{}, "ToolDefinition": api.ToolDefinition{},
-	"ServerVerdict": api.ServerVerdict{}, "Hints": agent.MCPHints{}, "ServerState": run.ServerState{}, "DisabledTool": run.DisabledTool{},
+	"ServerState": run.ServerState{}, "DisabledTool": run.DisabledTool{},
 	"RepairPage": api.RepairPage{}, "Repaired": runtime.Repaired{},
 	"Blob": api.Blob{}, "Upload": api.Upload{}, "Uploaded": api.Uploaded{}, "Uploading": api.Uploading{},
 }
@@ -758,7 +755,6 @@ func (d *document) takes(t *testing.T, op string, bodies []string) {
 		}
 		fits++
 		b := newBench(t, pay)
-		b.waits("read_file", xDigest)
 		of := b.start("k")
 		got := b.do(real(op, of), body)
 		require.NotContains(t, got.body, `"type":"invalid-request"`, "%s is valid and refused", body)

@@ -33,7 +33,6 @@ const (
 	CallNotFound     ProblemType = "call-not-found"
 	ApprovalNotFound ProblemType = "approval-not-found"
 	GrantNotFound    ProblemType = "grant-not-found"
-	ServerNotFound   ProblemType = "server-not-found"
 	BadMethod        ProblemType = "method-not-allowed"
 	RunFinished      ProblemType = "run-finished"
 	RunNotFinished   ProblemType = "run-not-finished"
@@ -42,8 +41,6 @@ const (
 	AlreadyDecided   ProblemType = "already-decided"
 	ApprovalExpired  ProblemType = "approval-expired"
 	NothingWaits     ProblemType = "nothing-waits"
-	NothingPending   ProblemType = "nothing-pending"
-	ServerChanged    ProblemType = "server-changed"
 	NotLinked        ProblemType = "not-linked"
 	WrongKind        ProblemType = "wrong-kind"
 	RequestChanged   ProblemType = "request-changed"
@@ -77,7 +74,6 @@ var kinds = map[ProblemType]struct {
 	CallNotFound:     {http.StatusNotFound, "the run has no such call"},
 	ApprovalNotFound: {http.StatusNotFound, "there is no such approval"},
 	GrantNotFound:    {http.StatusNotFound, "there is no such standing grant"},
-	ServerNotFound:   {http.StatusNotFound, "there is no such server on record"},
 	BadMethod:        {http.StatusMethodNotAllowed, "the path does not take this method"},
 	RunFinished:      {http.StatusConflict, "the run has finished"},
 	RunNotFinished:   {http.StatusConflict, "the run has not finished"},
@@ -86,8 +82,6 @@ var kinds = map[ProblemType]struct {
 	AlreadyDecided:   {http.StatusConflict, "somebody has decided already"},
 	ApprovalExpired:  {http.StatusConflict, "the request has expired"},
 	NothingWaits:     {http.StatusConflict, "the call waits for nobody"},
-	NothingPending:   {http.StatusConflict, "nothing waits to be approved"},
-	ServerChanged:    {http.StatusConflict, "the server has changed since"},
 	RequestChanged:   {http.StatusConflict, "the request is about another action since"},
 	PolicyChanged:    {http.StatusConflict, "the policy has changed since"},
 	NotLinked:        {http.StatusConflict, "this process does not have the tool"},
@@ -140,11 +134,8 @@ var causes = []struct {
 	{runtime.ErrNoSuchCall, CallNotFound},
 	{approval.ErrNotFound, ApprovalNotFound},
 	{approval.ErrNoGrant, GrantNotFound},
-	{approval.ErrNoServer, ServerNotFound},
 	{approval.ErrRemark, InvalidRequest},
 	{approval.ErrThreadFull, TooLarge},
-	{approval.ErrNoPending, NothingPending},
-	{approval.ErrServerMoved, ServerChanged},
 	{runtime.ErrRunFinished, RunFinished},
 	{runtime.ErrKeyReused, KeyReused},
 	{runtime.ErrUnknownBlob, UnknownBlob},

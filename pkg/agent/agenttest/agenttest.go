@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	core "github.com/countersign/countersign/internal/agent"
@@ -19,7 +20,8 @@ import (
 
 // Scenarios plays the files that pattern matches (see filepath.Match), each as a subtest: as written, and again with a crash at twelve of
 // its I/O points; with COUNTERSIGN_CRASHES=all at every one. The model is the scenario's script and tools give the scenario's results, so
-// nothing real happens. An agent of a scenario that the registry has by that name must be the same but for its model.
+// nothing real happens. An agent of a scenario that the registry has by that name must be the same but for its model
+// and mcp.lock, in whose place the scenario's servers stand.
 //
 // A pattern that matches nothing fails the test.
 func Scenarios(t *testing.T, r *agent.Registry, pattern string) {
@@ -63,6 +65,10 @@ func requireRegistered(t *testing.T, r *agent.Registry, d core.Definition) {
 		return
 	}
 	d.Model, d.HooksVersion = registered.Model, registered.HooksVersion
+	d.MCP = slices.Clone(d.MCP)
+	for i := range min(len(d.MCP), len(registered.MCP)) {
+		d.MCP[i].Locked = registered.MCP[i].Locked
+	}
 	want, err := json.Marshal(registered)
 	if err != nil {
 		t.Fatal(err)

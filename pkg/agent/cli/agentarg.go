@@ -103,8 +103,26 @@ func (p *program) find(arg string, c chosen) (*agent.Definition, error) {
 	return nil, usage("unknown agent %s: no such file or directory, and not registered; registered: %s", line(arg), known)
 }
 
-// read reads an agent.yaml. The files it names lie relative to it.
+// read reads an agent.yaml and the mcp.lock near it.
 func (p *program) read(file string, c chosen) (*agent.Definition, error) {
+	d, err := p.readUnlocked(file, c)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := filepath.Abs(filepath.Dir(file))
+	if err != nil {
+		return nil, usage("read agent: %v", err)
+	}
+	lock, err := nearLock(dir)
+	if err != nil {
+		return nil, usage("%w", err)
+	}
+	lock.Apply(d)
+	return d, nil
+}
+
+// readUnlocked reads an agent.yaml. The files it names lie relative to it.
+func (p *program) readUnlocked(file string, c chosen) (*agent.Definition, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, usage("read agent: %v", err)
@@ -123,6 +141,20 @@ func (p *program) read(file string, c chosen) (*agent.Definition, error) {
 		d.Model.File = filepath.Join(dir, d.Model.File)
 	}
 	return &d, nil
+}
+
+// nearLock reads the mcp.lock of an agent's folder, else of the one above it; nil = there is none.
+func nearLock(dir string) (*agentfile.Lock, error) {
+	for _, at := range []string{dir, filepath.Dir(dir)} {
+		lock, err := agentfile.ReadLock(os.DirFS(at))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", at, err)
+		}
+		if lock != nil {
+			return lock, nil
+		}
+	}
+	return nil, nil
 }
 
 // setRoots confines every tool to one folder, and starts there the programs that are servers of tools, those of delegates as well.

@@ -31,7 +31,7 @@ var goodLines = map[string][]string{
 	"run": {"DIR", "--message", "x"}, "runs": nil, "show": {oddRun}, "events": {oddRun}, "approvals": nil, "approve": {oddApproval}, "deny": {oddApproval},
 	"ask": {oddApproval, "--note", "x"}, "reply": {oddApproval, "--note", "x"},
 	"grants": nil,
-	"revoke": {"clerk", "mail"}, "servers list": nil, "servers approve": {"clerk", "files", "--digest", "d"}, "audit verify": nil, "audit export": nil,
+	"revoke": {"clerk", "mail"}, "mcp lock": nil, "audit verify": nil, "audit export": nil,
 	"answer": {oddRun, "c1", "--rerun"}, "send": {oddRun, "--message", "x"}, "cancel": {oddRun}, "resume": nil, "undo": {oddRun, "c1"},
 	"fork": {oddRun, "--at", "1"}, "replay": {oddRun}, "dev": {"--addr", "127.0.0.1:0"}, "test": {"DIR/good.txtar"}, "graph": nil, "validate": {"DIR"},
 	"init": {"DIR"}, "repairs": nil, "rehearse": nil,
@@ -56,8 +56,7 @@ var badValues = map[string]map[string]string{
 	"deny <id>":           nil, "deny --note": nil, "deny --tool": nil, "ask <id>": nil, "ask --note": nil, "reply <id>": nil, "reply --note": nil,
 	"grants --agent": {"Clerk!": `--agent: got "Clerk!", want an agent's name`},
 	"revoke <agent>": {"Clerk!": `revoke: got "Clerk!", want an agent's name`}, "revoke <tool>": {"a b": `revoke: got "a b", want a tool's original name`}, "revoke --digest": nil,
-	"servers list <agent>": {"Clerk!": "want an agent's name"}, "servers approve <agent>": {"Clerk!": `got "Clerk!" and "files", want the names of an agent and of one of its servers`}, "servers approve <server>": nil, "servers approve <tool>": nil,
-	"servers approve --digest": nil, "servers approve --note": nil,
+	"mcp lock --dir": {"nowhere": "there is no agent.yaml in nowhere", "DIR/empty": "there is no agent.yaml in "}, "mcp lock --check": {"=x": "bool value must be"},
 	"audit verify <file>": {"DIR/none.jsonl": "no such file"}, "audit verify --head": {"abc": `--head: got "abc", want the hash of an entry`},
 	"audit verify --after": {"x": "--after: ", "-1": "--after: got -1"}, "audit export --after": {"x": "--after: ", "-1": "--after: got -1"}, "audit export --out": nil,
 	"answer <run>": nil, "answer <call>": nil, "answer --result": {"{": "--result: json at offset"}, "answer --error": nil, "answer --rerun": {"=x": "bool value must be"},
@@ -263,7 +262,7 @@ func stores(t *testing.T) []string {
 	t.Helper()
 	var all []string
 	for _, n := range leaves(t) {
-		if !slices.Contains([]string{"test", "graph", "validate", "init"}, n.Path()) {
+		if !slices.Contains([]string{"mcp lock", "test", "graph", "validate", "init"}, n.Path()) {
 			all = append(all, n.Path())
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -62,7 +63,7 @@ func (p *program) openEngine(who people) (*engine, error) {
 		return nil, err
 	}
 	home, err := local.Open(local.Options{
-		Remotes: remotes, Functions: &p.aws, Embedder: local.Embedder{Dir: p.home, Getenv: p.getenv, From: &p.aws},
+		Remotes: remotes, Trusts: p.trusts(), Functions: &p.aws, Embedder: local.Embedder{Dir: p.home, Getenv: p.getenv, From: &p.aws},
 		Callbacks: callback.Addresses{Ring: ring.get, Base: e.reached},
 		Notify:    tells,
 		Dir:       p.home, Registry: p.registry, Model: model, Sink: feed, Watch: e.watch, Trouble: p.trouble, Busy: p.busy, Clock: p.clock, People: who.Book,
@@ -119,6 +120,17 @@ func (e *engine) reached() string {
 // trouble tells of a function of the state machine that failed. What passes by itself is tried again.
 func (p *program) trouble(function string, err error) {
 	p.note("%-8s %s failed: %s", "trouble", function, line(err.Error()))
+}
+
+// trusts returns what tells, once for each agent, that a server is trusted because it is not in mcp.lock.
+func (p *program) trusts() func(agent, server string) {
+	var told sync.Map
+	return func(agent, server string) {
+		if _, again := told.LoadOrStore(agent+"/"+server, true); !again {
+			p.note("%-8s server %s of %s is not in mcp.lock: its tools are trusted as they are, on this machine alone (%s pins them)",
+				"trusted", line(server), line(agent), p.hint("mcp", "lock"))
+		}
+	}
 }
 
 // busy tells of a run that waits for its model.

@@ -21,7 +21,7 @@ type grammar struct {
 	Reply     replyCommand     `cmd:"" help:"Answer what was asked about a call. It decides nothing."`
 	Grants    grantsCommand    `cmd:"" help:"List standing grants: what agents may call in every run without asking."`
 	Revoke    revokeCommand    `cmd:"" help:"Revoke the standing grants of an agent's tool: it asks again."`
-	Servers   serversCommand   `cmd:"" help:"List MCP servers and what waits to be approved of them, or approve it."`
+	MCP       mcpCommand       `cmd:"" name:"mcp" help:"Pin the tools of MCP servers."`
 	Audit     auditCommand     `cmd:"" help:"Verify or export the audit chain: what has happened to requests."`
 	Repairs   repairsCommand   `cmd:"" help:"List what was repaired of runs, when and how."`
 	Answer    answerCommand    `cmd:"" help:"Answer for a service, or say what became of a call whose outcome is unknown, and carry the run on."`

@@ -23,12 +23,12 @@ func TestProgressTellsWhatIsMissing(t *testing.T) {
 		want string
 	}{
 		"listed": {run.ToolsListed{Servers: all}, "" +
-			"disabled read of files: its server has changed it since it was approved (countersign servers)\n" +
-			"disabled wipe of files: it was not there when its server was first listed (countersign servers)\n" +
+			"disabled read of files: its server has changed it since mcp.lock was written (run: countersign mcp lock)\n" +
+			"disabled wipe of files: it is not in mcp.lock (run: countersign mcp lock)\n" +
 			"server   web could not be listed: connection\\nrefused\n"},
 		"lost": {
 			run.ToolsDisabled{Server: "files", Tool: "read", Why: run.DisabledChanged},
-			"disabled read of files: its server has changed it since it was approved (countersign servers)\n",
+			"disabled read of files: its server has changed it since mcp.lock was written (run: countersign mcp lock)\n",
 		},
 		"again":    {run.Answered{Call: "c1", Rerun: true, NotRun: true, By: "reconcile"}, "again    files.read (c1): nothing came of an attempt\n"},
 		"answered": {run.Answered{Call: "c1", By: "user:ana"}, "answered files.read (c1) by user:ana\n"},

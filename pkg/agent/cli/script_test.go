@@ -25,6 +25,7 @@ import (
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
+		"fileserver":  serveFiles,
 		"countersign": func() { Main(testRegistry()) },
 		"my-agents":   func() { Main(testRegistry()) }, // somebody else's program over the same agents
 		"toolless":    func() { Main(registry.Must(registry.New())) },
@@ -45,7 +46,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits, "pending": pending, "document": document, "lists": lists, "newest": newest, "spoil": spoil, "refuses": refuses, "beginning": beginning,
+			"exits": exits, "pending": pending, "document": document, "newest": newest, "spoil": spoil, "refuses": refuses, "beginning": beginning,
 		},
 	})
 }

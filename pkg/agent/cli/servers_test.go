@@ -3,38 +3,34 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"path/filepath"
+	"fmt"
+	"os"
+	"strings"
 
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/rogpeppe/go-internal/testscript"
-
-	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/bolt"
-	"github.com/countersign/countersign/internal/store/folder"
 )
 
-// lists AGENT SERVER TOOL DESCRIPTION... puts on record that a run of the agent has listed the server's tools like that.
-func lists(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 2 || len(args)%2 != 0 {
-		ts.Fatalf("usage: lists AGENT SERVER TOOL DESCRIPTION...")
+// serveFiles is an MCP server over its standard streams. Each line of tools.txt in its folder is a tool: name and
+// description.
+func serveFiles() {
+	text, err := os.ReadFile("tools.txt")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
-	home := ts.MkAbs(defaultHome)
-	t, err := bolt.Open(filepath.Join(home, "store.db"), bolt.Options{})
-	ts.Check(err)
-	defer func() { ts.Check(t.Close()) }()
-	blobs, err := folder.Open(filepath.Join(home, "blobs"))
-	ts.Check(err)
-	seen := approval.Sighting{Tenant: local.Tenant, Agent: args[0], Server: args[1], Run: "r1"}
-	for i := 2; i < len(args); i += 2 {
-		seen.Tools = append(seen.Tools, agent.ServerTool{
-			Name: args[i], Description: args[i+1], Schema: json.RawMessage(`{"type":"object"}`), Digest: store.BlobDigest([]byte(args[i+1])),
-		})
+	s := sdk.NewServer(&sdk.Implementation{Name: "files", Version: "1"}, nil)
+	for l := range strings.Lines(string(text)) {
+		name, description, _ := strings.Cut(strings.TrimSpace(l), " ")
+		s.AddTool(&sdk.Tool{Name: name, Description: description, InputSchema: json.RawMessage(`{"type":"object"}`)},
+			func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+				return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: "a.txt"}}}, nil
+			})
 	}
-	_, err = (&approval.ServerPins{Table: t, Blobs: blobs, Clock: clock.System()}).Saw(context.Background(), seen)
-	ts.Check(err)
+	if err := s.Run(context.Background(), &sdk.StdioTransport{}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 }
 
 // newest AGENT sets RUN to the newest run of an agent.

@@ -1,0 +1,226 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/pkg/agent/agentfile"
+)
+
+type mcpCommand struct {
+	Lock mcpLockCommand `cmd:"" help:"Write mcp.lock: the tools of the agents' MCP servers, as the servers define them now. Tell what differs."`
+}
+
+type mcpLockCommand struct {
+	Dir   string `placeholder:"DIR" help:"Folder of the agents, where mcp.lock lies (default: agents, else the current one)."`
+	Check bool   `help:"Write nothing; exit 1 if mcp.lock would change."`
+}
+
+// lockAnswer is the JSON document of mcp lock.
+type lockAnswer struct {
+	File    string       `json:"file"`
+	Changes []lockChange `json:"changes"`
+	Written bool         `json:"written"`
+}
+
+// lockChange is a tool that differs from the mcp.lock that is there.
+type lockChange struct {
+	Server string                `json:"server"` // URL or command
+	Tool   string                `json:"tool"`
+	What   string                `json:"what"` // new, changed or gone
+	Was    *agentfile.LockedTool `json:"was,omitempty"`
+	Is     *agentfile.LockedTool `json:"is,omitempty"`
+}
+
+func (c *mcpLockCommand) run(ctx context.Context, p *program) error {
+	dir := c.Dir
+	if info, err := os.Stat("agents"); dir == "" && err == nil && info.IsDir() {
+		dir = "agents"
+	}
+	dir = filepath.Clean(dir)
+	agents, err := p.lockedAgents(dir)
+	if err != nil {
+		return err
+	}
+	lock, err := p.listServers(ctx, agents)
+	if err != nil {
+		return err
+	}
+	text, err := lock.Encode()
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(dir, agentfile.LockFile)
+	before, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return usage("%v", err)
+	}
+	old, err := agentfile.ReadLock(os.DirFS(dir))
+	if err != nil {
+		if c.Check {
+			return usage("%s: %w", dir, err)
+		}
+		p.note("countersign: %s: %s", dir, lines(err.Error()))
+	}
+	doc := lockAnswer{File: file, Changes: lockChanges(old, lock)}
+	p.tellLockChanges(doc.Changes)
+	same := bytes.Equal(before, text)
+	switch {
+	case same:
+		p.tell("%s is up to date: servers %d", line(file), len(lock.Servers))
+	case c.Check:
+		p.tell("%s would change; run: %s, and review the difference", line(file), p.hint("mcp", "lock", "--dir", dir))
+		return errors.Join(p.answer(doc), exit(exitFailed))
+	default:
+		if err := os.WriteFile(file, text, 0o644); err != nil { //nolint:gosec // it is a source file
+			return fmt.Errorf("write %s: %w", file, err)
+		}
+		doc.Written = true
+		p.tell("%s is written: servers %d; review the difference and commit it", line(file), len(lock.Servers))
+	}
+	return p.answer(doc)
+}
+
+// lockedAgents reads DIR/agent.yaml and DIR/*/agent.yaml, and takes the registered agents that are built in Go.
+func (p *program) lockedAgents(dir string) ([]*agent.Definition, error) {
+	var files []string
+	for _, pattern := range []string{filepath.Join(dir, agentFile), filepath.Join(dir, "*", agentFile)} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			return nil, usage("--dir: %v", err)
+		}
+		files = append(files, found...)
+	}
+	if len(files) == 0 {
+		return nil, usage("mcp lock: there is no %s in %s or in a folder of it; --dir names the folder of the agents", agentFile, dir)
+	}
+	var agents []*agent.Definition
+	for _, file := range files {
+		d, err := p.readUnlocked(file, chosen{})
+		if err != nil {
+			return nil, err
+		}
+		if err := d.Check(); err != nil {
+			return nil, usage("agent %s: %w", file, err)
+		}
+		agents = append(agents, d)
+	}
+	for _, name := range p.registry.BuiltInGo() {
+		if d, ok := p.registry.Agent(name); ok && !slices.ContainsFunc(agents, func(o *agent.Definition) bool { return o.Name == name }) {
+			agents = append(agents, d)
+		}
+	}
+	return agents, nil
+}
+
+// listServers asks every MCP server of the agents for its tools.
+func (p *program) listServers(ctx context.Context, agents []*agent.Definition) (*agentfile.Lock, error) {
+	remotes, err := local.Remotes(p.home, p.getenv, p.clock, &p.aws)
+	if err != nil {
+		return nil, err
+	}
+	lock := &agentfile.Lock{Servers: []agentfile.LockedServer{}}
+	for _, d := range agents {
+		session := remotes[agent.KindMCP].Open(local.Tenant, d)
+		defer session.Close()
+		lister, ok := session.(runtime.Lister)
+		if !ok {
+			return nil, errors.New("this program has no connection to MCP servers")
+		}
+		for _, m := range d.MCP {
+			listed, err := lister.List(ctx, m)
+			if err != nil {
+				return nil, fmt.Errorf("agent %s: %w", d.Name, err)
+			}
+			for _, left := range listed.Left {
+				if m.Wants(left.Name) {
+					p.note("left out %s of %s: %s", line(left.Name), m.Name, line(left.Why))
+				}
+			}
+			if err := lock.Add(m, listed.Tools); err != nil {
+				return nil, fmt.Errorf("agent %s: %w", d.Name, err)
+			}
+		}
+	}
+	return lock, nil
+}
+
+// lockChanges compares two locks, tool by tool.
+func lockChanges(old, lock *agentfile.Lock) []lockChange {
+	changes := []lockChange{}
+	if old == nil {
+		old = &agentfile.Lock{}
+	}
+	was := map[string]agentfile.LockedTool{} // by server and tool
+	key := func(s agentfile.LockedServer, tool string) string { return serverTitle(s) + "\n" + tool }
+	for _, s := range old.Servers {
+		for _, t := range s.Tools {
+			was[key(s, t.Name)] = t
+		}
+	}
+	is := map[string]bool{}
+	for _, s := range lock.Servers {
+		for _, t := range s.Tools {
+			is[key(s, t.Name)] = true
+			before, known := was[key(s, t.Name)]
+			switch {
+			case !known:
+				changes = append(changes, lockChange{serverTitle(s), t.Name, "new", nil, &t})
+			case before.Digest != t.Digest:
+				changes = append(changes, lockChange{serverTitle(s), t.Name, "changed", &before, &t})
+			}
+		}
+	}
+	for _, s := range old.Servers {
+		for _, t := range s.Tools {
+			if !is[key(s, t.Name)] {
+				changes = append(changes, lockChange{serverTitle(s), t.Name, "gone", &t, nil})
+			}
+		}
+	}
+	return changes
+}
+
+// serverTitle is the URL of a server, or its command.
+func serverTitle(s agentfile.LockedServer) string { return s.URL + strings.Join(s.Command, " ") }
+
+// tellLockChanges shows what differs, whole: whoever reviews it answers for every character.
+func (p *program) tellLockChanges(changes []lockChange) {
+	for _, c := range changes {
+		p.tell("%-8s %s of %s", c.What, line(c.Tool), line(c.Server))
+		was, is := describeTool(c.Was), describeTool(c.Is)
+		for _, l := range was {
+			p.tell("  was    %s", l)
+		}
+		for _, l := range is {
+			p.tell("  is     %s", l)
+		}
+		if slices.Equal(was, is) {
+			p.tell("  only its outputSchema differs")
+		}
+	}
+}
+
+// describeTool returns the lines that show a tool to a person; of nil, none.
+func describeTool(t *agentfile.LockedTool) []string {
+	if t == nil {
+		return nil
+	}
+	h := t.Annotations
+	lines := []string{text(t.Description), "arguments " + line(string(t.Arguments))}
+	if h != (agent.MCPHints{}) {
+		lines = append(lines, fmt.Sprintf("annotations title %s, readOnly %t, destructive %t, idempotent %t, openWorld %t",
+			text(h.Title), h.ReadOnly, h.Destructive, h.Idempotent, h.OpenWorld))
+	}
+	return lines
+}
