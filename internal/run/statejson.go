@@ -64,6 +64,7 @@ type waitingJSON struct {
 	Call     string    `json:"call"`
 	For      WaitFor   `json:"for"`
 	Approval string    `json:"approval,omitempty"`
+	Run      string    `json:"run,omitempty"` // that carries the call out, of another agent
 	Since    time.Time `json:"since"`
 	Expires  time.Time `json:"expiresAt"`
 	Ticket   *Ticket   `json:"ticket,omitempty"` // for input: what people are asked, whole
@@ -89,7 +90,7 @@ func (s AgentState) MarshalJSON() ([]byte, error) {
 		j.Parent, j.ParentCall, j.Root = p.Run, p.Call, p.Root
 	}
 	for _, c := range s.Waits() {
-		w := waitingJSON{Call: c.ID, For: c.Wait.For, Approval: c.Wait.Approval, Since: c.Wait.Since, Expires: c.Wait.Expires}
+		w := waitingJSON{Call: c.ID, For: c.Wait.For, Approval: c.Wait.Approval, Run: c.Child, Since: c.Wait.Since, Expires: c.Wait.Expires}
 		if t, ok := c.Asked(); ok && w.For == ForInput {
 			w.Ticket = &t
 		}

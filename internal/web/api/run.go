@@ -80,6 +80,7 @@ type Waiting struct {
 	Call     string      `json:"call"`
 	For      run.WaitFor `json:"for"`
 	Approval string      `json:"approval,omitempty"`
+	Run      string      `json:"run,omitempty"` // of a call that another agent carries out
 	Since    time.Time   `json:"since"`
 	Expires  time.Time   `json:"expiresAt"`
 	Ticket   *run.Ticket `json:"ticket,omitempty"` // for input: what people are asked, whole

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/countersign/countersign/internal/approval"
@@ -110,7 +111,7 @@ func (s *session) attend(ctx context.Context, r api.Run, ask asker) (api.Run, er
 		if err != nil {
 			return r, err
 		}
-		k.tell(all.tree)
+		k.tell(all)
 		goesOn, err := s.consultAll(ctx, all, later, ask)
 		if err == nil && !goesOn {
 			goesOn, err = k.move(ctx, all)
@@ -228,17 +229,21 @@ func (s *session) waits(ctx context.Context, r api.Run) error {
 		return err
 	}
 	for _, open := range all.open {
-		if err := s.waitsOf(ctx, open, all.tree); err != nil {
+		if err := s.waitsOf(ctx, open, all); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *session) waitsOf(ctx context.Context, r api.Run, t tree) error {
+func (s *session) waitsOf(ctx context.Context, r api.Run, all family) error {
 	for _, w := range r.Waiting {
-		if h, delegated := t.child(r.ID, w.Call); delegated && w.For == run.ForAnswer {
-			s.p.say("run %s waits for run %s of agent %s (%s)", r.ID, h.ID, line(h.Agent), w.Call)
+		if byAgent(w) {
+			for _, below := range slices.Concat(all.done, all.open) {
+				if below.ID == w.Run {
+					s.p.say("run %s waits for run %s of agent %s (%s)", r.ID, below.ID, line(below.Agent), w.Call)
+				}
+			}
 			continue
 		}
 		if w.For == run.ForAnswer {

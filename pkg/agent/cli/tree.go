@@ -50,47 +50,32 @@ func (t tree) children(run string) tree {
 	return own
 }
 
-// child is the run that carries out a call.
-func (t tree) child(run, call string) (api.RunHead, bool) {
-	i := slices.IndexFunc(t, func(h api.RunHead) bool { return h.Parent == run && h.ParentCall == call })
-	if i < 0 {
-		return api.RunHead{}, false
-	}
-	return t[i], true
-}
-
-// awaits reports whether a run waits for an answer, which may be that of another run.
-func awaits(r api.Run) bool {
-	return slices.ContainsFunc(r.Waiting, func(w api.Waiting) bool { return w.For == run.ForAnswer })
-}
-
-// family is a run and those below it that are open, at one look.
+// family is a run and those that carry out the calls it waits for, however far below, at one look.
 type family struct {
-	tree tree
 	open []api.Run // the run itself, then those below
+	done []api.Run // below; the run that waits for one has not heard of it yet
 }
 
-// family looks at what is open below a run that rests.
+// byAgent reports whether a call waits for the answer of another agent's run.
+func byAgent(w api.Waiting) bool { return w.For == run.ForAnswer && w.Run != "" }
+
+// family looks at what is below a run that rests. Each run is read by its id: a list may miss one that goes from one status to another.
 func (s *session) family(ctx context.Context, r api.Run) (family, error) {
 	f := family{open: []api.Run{r}}
-	if !awaits(r) {
-		return f, nil
-	}
-	var err error
-	if f.tree, err = s.below(ctx, r); err != nil {
-		return f, err
-	}
-	for i, h := range f.tree {
-		if h.Status == run.RunDone {
-			continue
-		}
-		open, err := call(ctx, s, func(c *api.Client) (api.Run, error) { return c.RunWithoutMessages(ctx, h.ID) })
-		if err != nil {
-			return f, err
-		}
-		f.tree[i].Status, f.tree[i].Reason = open.Status, open.Reason // newer than the list
-		if open.Status != run.RunDone {
-			f.open = append(f.open, open)
+	for i := 0; i < len(f.open); i++ {
+		for _, w := range f.open[i].Waiting {
+			if !byAgent(w) {
+				continue
+			}
+			below, err := call(ctx, s, func(c *api.Client) (api.Run, error) { return c.RunWithoutMessages(ctx, w.Run) })
+			switch {
+			case err != nil:
+				return f, err
+			case below.Status == run.RunDone:
+				f.done = append(f.done, below)
+			default:
+				f.open = append(f.open, below)
+			}
 		}
 	}
 	return f, nil
@@ -99,16 +84,6 @@ func (s *session) family(ctx context.Context, r api.Run) (family, error) {
 // moving are the runs below that go on by themselves.
 func (f family) moving() []api.Run {
 	return slices.DeleteFunc(slices.Clone(f.open[1:]), api.Run.Resting)
-}
-
-// owed reports whether a run below is done and the one that waits for it has not heard of it.
-func (f family) owed() bool {
-	return slices.ContainsFunc(f.open, func(r api.Run) bool {
-		return slices.ContainsFunc(r.Waiting, func(w api.Waiting) bool {
-			h, ok := f.tree.child(r.ID, w.Call)
-			return ok && w.For == run.ForAnswer && !slices.ContainsFunc(f.open, func(o api.Run) bool { return o.ID == h.ID })
-		})
-	})
 }
 
 // pause is how long runs below are left alone between two looks. A run that does not move for so many of them has perhaps been given up.
@@ -144,7 +119,7 @@ func (k *kin) move(ctx context.Context, f family) (bool, error) {
 			return false, err
 		}
 	}
-	if len(moving) == 0 && !k.hopes(f.owed()) {
+	if len(moving) == 0 && !k.hopes(len(f.done) > 0) {
 		return false, nil
 	}
 	return true, k.s.p.clock.Sleep(ctx, pause)
@@ -163,12 +138,12 @@ func (k *kin) hopes(owed bool) bool {
 }
 
 // tell says what has become of the runs below since it was last said.
-func (k *kin) tell(t tree) {
-	for _, h := range t {
-		now := strings.TrimSpace(string(h.Status) + " " + string(h.Reason))
-		if k.told[h.ID] != now {
-			k.told[h.ID] = now
-			k.s.p.note("%-8s %s of agent %s for call %s: %s", "below", h.ID, line(h.Agent), h.ParentCall, now)
+func (k *kin) tell(f family) {
+	for _, r := range slices.Concat(f.done, f.open[1:]) {
+		now := strings.TrimSpace(string(r.Status) + " " + string(r.Reason))
+		if k.told[r.ID] != now {
+			k.told[r.ID] = now
+			k.s.p.note("%-8s %s of agent %s for call %s: %s", "below", r.ID, line(r.Agent), r.ParentCall, now)
 		}
 	}
 }

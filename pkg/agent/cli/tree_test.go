@@ -250,9 +250,4 @@ func TestPartOfATree(t *testing.T) {
 	require.Equal(t, []string{"aa", "aaa"}, ids(all.of("a")))
 	require.Empty(t, all.of("b"))
 	require.Equal(t, []string{"a", "b"}, ids(all.children("root")))
-	h, ok := all.child("root", "c2")
-	require.True(t, ok)
-	require.Equal(t, "b", h.ID)
-	_, ok = all.child("a", "c2")
-	require.False(t, ok)
 }
