@@ -356,9 +356,7 @@ func keyPath(at, key string) string {
 	return at + "." + key
 }
 
-// ValidServerName reports whether s may name an MCP server of an agent: ^[a-z0-9][a-z0-9_-]{0,31}$.
-func ValidServerName(s string) bool { return validServerName(s) }
-
+// validServerName reports whether s may name an MCP server of an agent: ^[a-z0-9][a-z0-9_-]{0,31}$.
 func validServerName(s string) bool {
 	const first = run.Lowercase + run.Digits
 	return run.Spelled(s, first, first+"_-", maxServerName)

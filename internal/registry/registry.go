@@ -23,7 +23,7 @@ type Registry struct {
 	set    *tool.Set
 	agents map[string]*agent.Definition
 	hooks  hook.Set
-	lock   *agentfile.Lock // of AddFS
+	lock   *Lock           // of AddFS
 	files  map[string]bool // the agents that AddFS added
 }
 
@@ -44,7 +44,8 @@ func Must(r *Registry, err error) *Registry {
 	return r
 }
 
-// Add adds an agent that is built in Go. The mcp.lock of an earlier AddFS holds for it as well. A definition that Check refuses, or a second one of a name, is an error.
+// Add adds an agent that is built in Go. The mcp.lock of an earlier AddFS holds for it as well. A definition that Check
+// refuses, or a second one of a name, is an error.
 func (r *Registry) Add(d agent.Definition) error {
 	if err := d.Check(); err != nil {
 		return fmt.Errorf("register agent %s: %w", d.Name, err)
@@ -126,7 +127,7 @@ func (r *Registry) With(agents ...agent.Definition) (*Registry, error) {
 // mcp.lock at its root pins. All of them are read, and every problem is reported. A tree without any agent.yaml is an
 // error: the pattern that embedded it has missed them.
 func (r *Registry) AddFS(fsys fs.FS) error {
-	lock, err := agentfile.ReadLock(fsys)
+	lock, err := ReadLock(fsys)
 	if err != nil {
 		return fmt.Errorf("register agents: %w", err)
 	}

@@ -42,8 +42,9 @@ func (Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, error)
 		for i, j := range jobs {
 			names[i] = "agents/" + j.agent
 		}
-		return agent.Reply{}, &agent.ModelError{Class: agent.ModelInvalid, Model: "stand-in", Message: "the stand-in knows the jobs of " + (strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]) +
-			", and this agent has the tools of none of them; use a real model for anything else"}
+		known := strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
+		return agent.Reply{}, &agent.ModelError{Class: agent.ModelInvalid, Model: "stand-in", Message: "the stand-in knows " +
+			"the jobs of " + known + ", and this agent has the tools of none of them; use a real model for anything else"}
 	}
 	reply := jobs[i].decide(r)
 	reply.Model, reply.StopReason = "stand-in", "end_turn"

@@ -86,7 +86,6 @@ func checkOp(op Op) error {
 	default:
 		return fmt.Errorf("unknown kind %d: %w", op.Kind, ErrInvalid)
 	}
-
 	if err := checkIndex(op.Item); err != nil {
 		return err
 	}

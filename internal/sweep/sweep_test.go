@@ -71,7 +71,7 @@ func TestWarmFunctions(t *testing.T) {
 	}
 }
 
-// TestListingIsWholeOrNotAtAll: an error between a server's list and what people have approved of it disables none of its tools.
+// TestListingIsWholeOrNotAtAll: an error while the listing of a server is committed disables none of its tools.
 func TestListingIsWholeOrNotAtAll(t *testing.T) {
 	_, found := sweep.Explore(load(t, "forge-mcp"), sweep.Scope{Budget: sweep.Budget{Faults: 1}, Kinds: []fault.Kind{fault.ErrorBefore}})
 	require.Empty(t, found)

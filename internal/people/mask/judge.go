@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// markSecrets says of a value, and of all within it, what is masked: what the schema marks, and below it every value that has no members; texts
-// behind a name that says so, and in a list behind one; and what has the form of a secret. A number, boolean or null behind such a name
-// counts or switches something more often than it is a secret. An object is never masked as a whole, and no name masks what is in one: its
-// members have names of their own.
+// markSecrets says of a value, and of all within it, what is masked: what the schema marks, and below it every value
+// that has no members; texts behind a name that says so, and in a list behind one; and what has the form of a secret. A
+// number, boolean or null behind such a name counts or switches something more often than it is a secret. An object is
+// never masked as a whole, and no name masks what is in one: its members have names of their own.
 func markSecrets(v *Value, m marks) { markSecretsUnder(v, m, "", "") }
 
 func markSecretsUnder(v *Value, m marks, name string, why Reason) {
@@ -40,8 +40,9 @@ func markSecretsUnder(v *Value, m marks, name string, why Reason) {
 	}
 }
 
-// markText judges a text. Whoever writes the schema knows that its values are secrets, spaces and all, but not what a shell would run. Whoever
-// writes the text has chosen its names: behind them only what cannot be anything else is masked.
+// markText judges a text. Whoever writes the schema knows that its values are secrets, spaces and all, but not what a
+// shell would run. Whoever writes the text has chosen its names: behind them only what cannot be anything else is
+// masked.
 func (v *Value) markText(name string, why Reason) {
 	whole := Range{0, len(v.Text)}
 	switch {
@@ -72,8 +73,8 @@ func behindName(name string, v *Value) []Range {
 	return f.merged()
 }
 
-// isCommand reports whether a text reads like a command with more than words in it: one that is put in place of something, or that stands
-// behind another.
+// isCommand reports whether a text reads like a command with more than words in it: one that is put in place of
+// something, or that stands behind another.
 func isCommand(s string) bool {
 	for _, sign := range []string{"$(", "${", "`", "<(", ">("} {
 		if strings.Contains(s, sign) {

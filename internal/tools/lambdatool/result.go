@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -188,9 +189,13 @@ func functionError(payload []byte) (agent.ToolResultData, error) {
 	} else {
 		said = cmp.Or(said, kind, "it gave no reason")
 	}
-	message := string(f.Message)
-	if strings.HasPrefix(string(f.Type), "Sandbox.") || f.Type == "Runtime.ExitError" || f.Type == "Runtime.OutOfMemory" || f.Type == "Extension.Crash" ||
-		f.Type == "" && (strings.Contains(message, "Task timed out after") || strings.Contains(message, "exited before completing request")) {
+	// Lambda says this, and not the function: its time was up, or its process ended.
+	kind, message := string(f.Type), string(f.Message)
+	byLambda := strings.HasPrefix(kind, "Sandbox.") ||
+		slices.Contains([]string{"Runtime.ExitError", "Runtime.OutOfMemory", "Extension.Crash"}, kind) ||
+		kind == "" && (strings.Contains(message, "Task timed out after") ||
+			strings.Contains(message, "exited before completing request"))
+	if byLambda {
 		return agent.ToolResultData{}, &tool.LostError{Err: errors.New("the function ended without one: " + said)}
 	}
 	return agent.ToolResultData{Content: "the function failed: " + said, IsError: true}, nil

@@ -144,9 +144,9 @@ func (p *program) readUnlocked(file string, c chosen) (*agent.Definition, error)
 }
 
 // nearLock reads the mcp.lock of an agent's folder, else of the one above it; nil = there is none.
-func nearLock(dir string) (*agentfile.Lock, error) {
+func nearLock(dir string) (*registry.Lock, error) {
 	for _, at := range []string{dir, filepath.Dir(dir)} {
-		lock, err := agentfile.ReadLock(os.DirFS(at))
+		lock, err := registry.ReadLock(os.DirFS(at))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", at, err)
 		}

@@ -13,8 +13,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
 type mcpCommand struct {
@@ -35,11 +35,11 @@ type lockAnswer struct {
 
 // lockChange is a tool that differs from the mcp.lock that is there.
 type lockChange struct {
-	Server string                `json:"server"` // URL or command
-	Tool   string                `json:"tool"`
-	What   string                `json:"what"` // new, changed or gone
-	Was    *agentfile.LockedTool `json:"was,omitempty"`
-	Is     *agentfile.LockedTool `json:"is,omitempty"`
+	Server string               `json:"server"` // URL or command
+	Tool   string               `json:"tool"`
+	What   string               `json:"what"` // new, changed or gone
+	Was    *registry.LockedTool `json:"was,omitempty"`
+	Is     *registry.LockedTool `json:"is,omitempty"`
 }
 
 func (c *mcpLockCommand) run(ctx context.Context, p *program) error {
@@ -60,12 +60,12 @@ func (c *mcpLockCommand) run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	file := filepath.Join(dir, agentfile.LockFile)
+	file := filepath.Join(dir, registry.LockFile)
 	before, err := os.ReadFile(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return usage("%v", err)
 	}
-	old, err := agentfile.ReadLock(os.DirFS(dir))
+	old, err := registry.ReadLock(os.DirFS(dir))
 	if err != nil {
 		if c.Check {
 			return usage("%s: %w", dir, err)
@@ -124,12 +124,12 @@ func (p *program) lockedAgents(dir string) ([]*agent.Definition, error) {
 }
 
 // listServers asks every MCP server of the agents for its tools.
-func (p *program) listServers(ctx context.Context, agents []*agent.Definition) (*agentfile.Lock, error) {
+func (p *program) listServers(ctx context.Context, agents []*agent.Definition) (*registry.Lock, error) {
 	remotes, err := local.Remotes(p.home, p.getenv, p.clock, &p.aws)
 	if err != nil {
 		return nil, err
 	}
-	lock := &agentfile.Lock{Servers: []agentfile.LockedServer{}}
+	lock := &registry.Lock{Servers: []registry.LockedServer{}}
 	for _, d := range agents {
 		session := remotes[agent.KindMCP].Open(local.Tenant, d)
 		defer session.Close()
@@ -156,13 +156,13 @@ func (p *program) listServers(ctx context.Context, agents []*agent.Definition) (
 }
 
 // lockChanges compares two locks, tool by tool.
-func lockChanges(old, lock *agentfile.Lock) []lockChange {
+func lockChanges(old, lock *registry.Lock) []lockChange {
 	changes := []lockChange{}
 	if old == nil {
-		old = &agentfile.Lock{}
+		old = &registry.Lock{}
 	}
-	was := map[string]agentfile.LockedTool{} // by server and tool
-	key := func(s agentfile.LockedServer, tool string) string { return serverTitle(s) + "\n" + tool }
+	was := map[string]registry.LockedTool{} // by server and tool
+	key := func(s registry.LockedServer, tool string) string { return serverTitle(s) + "\n" + tool }
 	for _, s := range old.Servers {
 		for _, t := range s.Tools {
 			was[key(s, t.Name)] = t
@@ -192,7 +192,7 @@ func lockChanges(old, lock *agentfile.Lock) []lockChange {
 }
 
 // serverTitle is the URL of a server, or its command.
-func serverTitle(s agentfile.LockedServer) string { return s.URL + strings.Join(s.Command, " ") }
+func serverTitle(s registry.LockedServer) string { return s.URL + strings.Join(s.Command, " ") }
 
 // tellLockChanges shows what differs, whole: whoever reviews it answers for every character.
 func (p *program) tellLockChanges(changes []lockChange) {
@@ -212,7 +212,7 @@ func (p *program) tellLockChanges(changes []lockChange) {
 }
 
 // describeTool returns the lines that show a tool to a person; of nil, none.
-func describeTool(t *agentfile.LockedTool) []string {
+func describeTool(t *registry.LockedTool) []string {
 	if t == nil {
 		return nil
 	}
