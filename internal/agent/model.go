@@ -128,7 +128,7 @@ func (c ModelErrorClass) Valid() bool {
 	return false
 }
 
-// Retryable reports whether the same request may be sent again (semantics of seed 001, 3.7); Retry.Repeats, whether it
+// Retryable reports whether the same request may be sent again (presets 5); Retry.Repeats, whether it
 // is.
 func (c ModelErrorClass) Retryable() bool {
 	switch c {
@@ -215,7 +215,7 @@ func (c *checker) dialect(d *Definition) {
 // CutStream says what becomes of a reply whose stream broke off after part of it was there.
 type CutStream string
 
-// The request has failed, or what was received is the reply (semantics 4.2). "" = fail.
+// The request has failed, or what was received is the reply (presets 5). "" = fail.
 const (
 	CutStreamFail CutStream = "fail"
 	CutStreamKeep CutStream = "keep"
@@ -224,7 +224,7 @@ const (
 // Repair says what becomes of a call whose arguments are not JSON.
 type Repair string
 
-// The model is told, or what its words can only mean is taken for them (semantics 4.5). "" = off.
+// The model is told, or what its words can only mean is taken for them (presets 5). "" = off.
 const (
 	RepairOff Repair = "off"
 	RepairOn  Repair = "on"

@@ -16,7 +16,7 @@ const closestNames = 3
 // longestName bounds, in runes, what is compared of a name that a model made up. Tools' own are shorter.
 const longestName = 64
 
-// Closest are the names most like one that no tool has, best first (semantics 4.2): the same but for case and
+// Closest are the names most like one that no tool has, best first (presets 7): the same but for case and
 // separators, then the same but for a prefix, then those of which at most half would have to be changed. A tool never
 // runs under a name that is not its own: rules, approvals and the journal go by names.
 func Closest(asked string, names []string) []string {

@@ -293,7 +293,7 @@ func (d *Definition) Refused(kind run.CorrectionKind, detail, text string) *run.
 	return &run.Correction{Lifecycle: run.LifecycleNudge, Text: text, Ephemeral: d.Corrections == CorrectionsEphemeral, Kind: kind, Detail: detail}
 }
 
-// Stop are the policies that stop a run (semantics 3.8). Each is off at its zero value. They are asked after every
+// Stop are the policies that stop a run (docs/agent-file.md, Limits and ends). Each is off at its zero value. They are asked after every
 // inference, in this order, with its reply taken into account; the first that says so stops the run, once the calls of
 // that reply have finished.
 type Stop struct {

@@ -11,10 +11,10 @@ import (
 // defaultAsks lets a plugin ask a few times, and ends what would never end.
 const defaultAsks = 10
 
-// defaultExpiry is an approval's life where nothing else is said (interfaces.md, section 2).
+// defaultExpiry is an approval's life where nothing else is said (docs/agent-file.md).
 const defaultExpiry = 24 * time.Hour
 
-// PresetDefaults is a definition that holds a preset's policies and nothing else (semantics.md, section 6). "" is
+// PresetDefaults is a definition that holds a preset's policies and nothing else (docs/presets.md). "" is
 // countersign. A preset that does not work yet is an error.
 func PresetDefaults(p Preset) (Definition, error) {
 	for _, of := range []func() Definition{countersignDefaults, arvoDefaults, runnerDefaults, tireaDefaults, coworkDefaults, forgeDefaults} {

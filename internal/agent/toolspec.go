@@ -16,7 +16,7 @@ import (
 // ToolKind says who runs a tool.
 type ToolKind string
 
-// The kinds of interfaces.md section 2.
+// The kinds of docs/agent-file.md.
 const (
 	KindInternal ToolKind = "internal"
 	KindMCP      ToolKind = "mcp"

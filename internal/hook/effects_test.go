@@ -24,7 +24,7 @@ var effects = []string{
 // looks are those others.
 var looks = []string{"Agent", "Call", "Failure", "Granted", "Resumed", "Run", "Tool", "Value"}
 
-// allowed is the table of semantics 3.2: what a plugin may do in each phase.
+// allowed is the table of docs/presets.md, section 10: what a plugin may do in each phase.
 var allowed = map[run.Phase][]string{
 	run.PhaseRunStart:        {"Patch"},
 	run.PhaseStepStart:       {"Patch"},

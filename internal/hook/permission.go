@@ -27,7 +27,7 @@ const (
 )
 
 // permission lets calls pass, blocks them, or has a person asked: for their tool, or else by default, which is to ask
-// (semantics 3.9).
+// (presets 10).
 func permission(config json.RawMessage) (Plugin, error) {
 	var c permissionConfig
 	if err := decode(config, &c); err != nil {

@@ -17,7 +17,7 @@ type reminderConfig struct {
 }
 
 // reminder puts each text of a list into the request, once, as session context, and empties the list when the model has
-// been called (semantics 3.9).
+// been called (presets 10).
 func reminder(config json.RawMessage) (Plugin, error) {
 	var c reminderConfig
 	if err := decode(config, &c); err != nil {

@@ -15,7 +15,7 @@ type toolPolicyConfig struct {
 	Exclude []string `json:"exclude"` // not these, whatever is allowed
 }
 
-// toolPolicy takes tools out of every request, and blocks their calls should they be made all the same (semantics 3.9).
+// toolPolicy takes tools out of every request, and blocks their calls should they be made all the same (presets 10).
 func toolPolicy(config json.RawMessage) (Plugin, error) {
 	var c toolPolicyConfig
 	if err := decode(config, &c); err != nil {

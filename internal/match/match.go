@@ -1,4 +1,4 @@
-// Package match compares what a scenario wants with what it got (interfaces.md section 4): objects match as subsets,
+// Package match compares what a scenario wants with what it got (docs/scenarios.md): objects match as subsets,
 // lists in full and in order, numbers exactly as decimals (1 is 1.0), strings exactly, a string starting with ~ is an
 // unanchored RE2 expression over a string or over any other value's compact JSON text, and null means absent or null.
 //

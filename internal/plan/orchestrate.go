@@ -13,7 +13,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// The measures of a plan's requests (seed 002, 4.6).
+// The measures of a plan's requests (presets 8).
 const (
 	planHistory     = 6   // messages before the user's that the planner is shown
 	planTemperature = 0.1 // of planner and router, where their own specification says none

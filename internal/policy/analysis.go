@@ -15,7 +15,7 @@ import (
 const shortQuestion = 300
 
 // Read says what a text is taken for that came without calls; "" = a last word. It looks for what is incomplete first, then for
-// deflections, and for these only where they are suspected; a text that says that the work is complete is neither (semantics 4.3).
+// deflections, and for these only where they are suspected; a text that says that the work is complete is neither (presets 7).
 func Read(a agent.Analysis, text string, suspected bool) run.CorrectionKind {
 	text = agent.FoldCase(text)
 	switch {
@@ -110,7 +110,7 @@ func judgeText(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replie
 // SignalCategory is what a phrase in a model's text gives away.
 type SignalCategory string
 
-// The categories (semantics 4.3): three of unfinished work, three of finished work, the four of a deflection, and what is there to see.
+// The categories (presets 7): three of unfinished work, three of finished work, the four of a deflection, and what is there to see.
 const (
 	SignalRemaining  SignalCategory = "remaining"  // something is left to do
 	SignalNext       SignalCategory = "next"       // the next thing is named and not done
@@ -132,7 +132,7 @@ type Signal struct {
 	Category SignalCategory
 }
 
-// The built-in lists of semantics 4.3, in an order that means nothing. A definition may have its own in place of the first three.
+// The built-in lists, in an order that means nothing. A definition may have its own in place of the first three.
 var (
 	incompleteSignals = signals(map[SignalCategory][]string{
 		SignalRemaining: {

@@ -59,7 +59,7 @@ func caseKeysIn(v any) bool {
 	return false
 }
 
-// DecisionFromJSON reads a free-form answer to a suspended call as a decision: resume or cancel (semantics.md 3.5, A16).
+// DecisionFromJSON reads a free-form answer to a suspended call as a decision: resume or cancel (presets 3, approvals A16).
 //
 //	true, false                        resume, cancel
 //	a string                           cancel if it is a denial word, else resume, "" too
@@ -325,7 +325,7 @@ func (e *AnswerError) Error() string { return "answer refused: " + e.Problem }
 var ErrOtherApprovers = errors.New("the changed call has other approvers")
 
 // ResumeInput is the fact that by, who may decide about it, answers the question of c, which waits for input. No result is true
-// (seed 001, 3.5). May says whether by may decide about a call of which policy says that. The errors are *AnswerError, *AmendError and ErrOtherApprovers.
+// (presets 3). May says whether by may decide about a call of which policy says that. The errors are *AnswerError, *AmendError and ErrOtherApprovers.
 func ResumeInput(d *agent.Definition, s *run.AgentState, c run.Call, result json.RawMessage, by string, may func(Decision) bool, valid agent.Validator) (run.Decided, error) {
 	t, _ := c.Asked()
 	answer, err := CompactAnswer(result)

@@ -77,7 +77,7 @@ func requestedEnd(d *agent.Definition, s *run.AgentState) run.Finished {
 
 // unended are the calls that are still carried out although the run is to end. Where plugins have failed, what is under
 // way is waited for and nothing is started. Where a plugin has asked for the end, what was approved before is carried
-// out, too: while somebody is asked, the run does not end, it parks (semantics 3.4). A run that is only stopped carries
+// out, too: while somebody is asked, the run does not end, it parks (presets 3). A run that is only stopped carries
 // out all.
 func unended(s *run.AgentState, calls []string) []string {
 	switch {
@@ -150,7 +150,7 @@ func CancelRun(by, note string) run.Finished {
 	return end
 }
 
-// Interrupt is CancelRun of a run as it is: the note says what it was at (semantics 3.7).
+// Interrupt is CancelRun of a run as it is: the note says what it was at.
 func Interrupt(s *run.AgentState, by, note string) run.Finished {
 	end := CancelRun(by, note)
 	end.Note = agent.TextInterrupted(at(s), by, note)

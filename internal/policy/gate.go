@@ -42,7 +42,7 @@ func TextToolChanged(d *agent.Definition, c run.Call) string {
 	return d.Word(agent.WordToolChanged, about(c))
 }
 
-// GateHooked decides about a call that has not run yet, in the fixed order of semantics 6.1: denied, by a rule or for its tool, or blocked by
+// GateHooked decides about a call that has not run yet, in the fixed order of docs/presets.md, section 3: denied, by a rule or for its tool, or blocked by
 // a plugin; given a result by a plugin; unknown tool, or one that was not offered, or that its server has changed; a tool that is settled here; a guard keeps it from
 // running; needs a permission of its tool under block_and_retry; invalid arguments; a person's answer is the result; a plugin suspends it,
 // or it needs a person; run. So a person who decides about a call is never asked about one that could not run. Under advisory nobody is
@@ -252,7 +252,7 @@ func ResultEnd(all []run.Message, i int) int {
 }
 
 // checkArguments checks a call's arguments. Where the definition says so, those of an exhausted inference's services are not checked
-// (semantics 6.1).
+// (presets 2, Limits).
 func checkArguments(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, c run.Call, valid agent.Validator) error {
 	unchecked := t.AnsweredLater() && d.Limits.Validators == agent.ValidatorsNotExhausted && s.Interactions.Current > s.Interactions.Max
 	if unchecked && len(c.Input) > 0 && c.Input[0] == '{' { // an event carries an object, whatever is in it

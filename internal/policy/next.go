@@ -52,14 +52,14 @@ func owesReply(s *run.AgentState) bool {
 }
 
 // endWaits reports whether the run would end, or be summed up, if the model were owed another reply now. With calls open
-// only errors end a run (semantics 3.4); any other end waits for them. So does a run whose children have been promised
+// only errors end a run (presets 3); any other end waits for them. So does a run whose children have been promised
 // all that it has left.
 func endWaits(d *agent.Definition, s *run.AgentState) bool {
 	a, ok := stopAt(looping, d, s)
 	return s.Ending != "" || spokenFor(s, d) || ok && a.End.Error == nil
 }
 
-// asks is the request for a reply, as far as the limits go (semantics 6.1, counting).
+// asks is the request for a reply, as far as the limits go (presets 2, Limits).
 func asks(d *agent.Definition, s *run.AgentState, l run.Lifecycle) run.Action {
 	exhausted := s.Interactions.Current >= s.Interactions.Max || quotaUsed(d, s)
 	return run.Action{Kind: run.ActInfer, Lifecycle: l, Exhausted: exhausted}

@@ -40,7 +40,7 @@ func repeatLimit(d *agent.Definition, streak string) int {
 	case streak == failedRounds:
 		return d.Guards.FailedRounds
 	case streak == duplicateRounds && d.Guards.DuplicateCalls, streak == sameTools && d.Stop.LoopWindow > 0:
-		return 2 // semantics 3.8, 4.2
+		return 2
 	case streak == run.SameMistake:
 		return d.XML.Breaker
 	case streak == emptyReplies && d.Text == agent.TextHeuristic:

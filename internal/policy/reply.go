@@ -178,7 +178,7 @@ func chosen(d *agent.Definition, calls []agent.ReplyCall) []int {
 	return places
 }
 
-// continued asks the model to go on with a planned reply that was cut by the limit of its output (semantics 3.7), as far as the definition
+// continued asks the model to go on with a planned reply that was cut by the limit of its output (presets 5), as far as the definition
 // has it and another inference is left. Otherwise what was said so far stands.
 func continued(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied {
 	prompts := 0

@@ -44,7 +44,7 @@ type stop struct {
 	end   func(x look) run.Finished // nil = the forced summary; of a halt the detail alone, nil = none
 }
 
-// The codes of the stop policies (semantics 3.8), behind stopped: in a run's reason.
+// The codes of the stop policies (docs/agent-file.md, Limits and ends), behind stopped: in a run's reason.
 const (
 	StopMaxRounds         = "max_rounds_reached"
 	StopTimeout           = "timeout_reached"

@@ -14,8 +14,8 @@ import (
 )
 
 // MakeRoom is what has to be committed before, and in the entry of, the reply to the request that action a asks for, so
-// that the request fits: what prune takes out, what the window evicts, and that even then too little is left (semantics
-// 4.1, 5.5, 6.1). Nothing, far from the window's end. The budget is that of the request once the facts are known; Next
+// that the request fits: what prune takes out, what the window evicts, and that even then too little is left (presets
+// 6). Nothing, far from the window's end. The budget is that of the request once the facts are known; Next
 // says what is owed then.
 func MakeRoom(d *agent.Definition, s *run.AgentState, a run.Action, m Measured) ([]run.Event, Budget) {
 	g := newGauge(d, s, a, m)
@@ -197,7 +197,7 @@ func isMedia(b run.Block) bool {
 	return ok
 }
 
-// The length of what a line quotes, in bytes (semantics 4.1).
+// The length of what a line quotes, in bytes (presets 6).
 const (
 	maxSaidLine   = 80
 	maxResultLine = 60

@@ -69,7 +69,7 @@ func requestMessages(d *agent.Definition, s *run.AgentState, a run.Action) []run
 // what it leaves out or shortens is in the call all the same.
 type transform func(d *agent.Definition, s *run.AgentState, messages []run.Message) []run.Message
 
-// Transforms in their order (semantics 6, row 13).
+// Transforms in their order.
 var Transforms = []transform{maskMedia, compressResults}
 
 // maskMedia puts a text in the place of media that an inference has carried, so that each is shown to one successful

@@ -32,7 +32,7 @@ func CapResult(t agent.ToolSpec, text string) (taken, notice string) {
 	return text[:cut], fmt.Sprintf("[The first %d of %d bytes of this result were taken, and the rest is lost: %s gives at most %d.]", cut, total, t.Name, most)
 }
 
-// compressResults shortens old results in a request (semantics 4.1): those that stand before its newest compressAfter
+// compressResults shortens old results in a request (presets 6): those that stand before its newest compressAfter
 // messages. Each stays the result of its call. What was seen of it is in the call all the same.
 func compressResults(d *agent.Definition, _ *run.AgentState, messages []run.Message) []run.Message {
 	old := len(messages) - d.Context.CompressAfter
@@ -282,7 +282,7 @@ func PageText(d *agent.Definition, p Page, text string) (string, error) {
 }
 
 // CutResult is as much of a tool's result as the agent's context takes, in whole characters, and how many it has in all
-// (semantics 4.4). cut is false where that is all of it. What the bytes of text are no characters of is replaced.
+// (presets 6). cut is false where that is all of it. What the bytes of text are no characters of is replaced.
 func CutResult(d *agent.Definition, text string) (head string, chars int, cut bool) {
 	text = agent.ValidText(text)
 	chars = utf8.RuneCountInString(text)

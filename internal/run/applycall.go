@@ -274,7 +274,7 @@ func (s *AgentState) decided(e Decided) error {
 		}
 		if c.Wait.For == ForInput {
 			c.Resume = e.Result
-			if c.Resume == nil { // nothing said is yes (seed 001, 3.5)
+			if c.Resume == nil { // nothing said is yes (presets 3)
 				c.Resume = json.RawMessage("true")
 			}
 		}
@@ -400,7 +400,7 @@ func (s *AgentState) closeCall(id string, e Finished, at Source) error {
 }
 
 // flush moves results into the conversation: what is known when the round comes to rest, in request order, and what comes
-// later together once the last has come (semantics 6.1, any_external). Under all_suspended what comes later, of any round, stands where
+// later together once the last has come (presets 2, Messages). Under all_suspended what comes later, of any round, stands where
 // it arrives, but never between a turn and the first results of its calls.
 func (s *AgentState) flush() {
 	if s.WithPlaceholders() {

@@ -31,7 +31,7 @@ func preset(t *testing.T, p agent.Preset) *agent.Definition {
 }
 
 // The seed's own figure (seed 002, round 0), by the preset's own terms and tools that measure what its tools did; and what the same inputs give
-// by the terms of the source's newer version (semantics 4.1).
+// by the terms of the source's newer version.
 func TestBudgetOfTheSeed(t *testing.T) {
 	d := preset(t, agent.PresetCowork)
 	d.Tools = toolsOf(t, 2257)

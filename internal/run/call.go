@@ -246,7 +246,7 @@ func indexCalls(calls []Call) *callIndex {
 	return ix
 }
 
-// keep keeps a decision whose target is not suspended yet; the last one on a target counts (seed 001, 3.5). A decision on a call that
+// keep keeps a decision whose target is not suspended yet; the last one on a target counts (presets 3). A decision on a call that
 // has ended is ignored.
 func (s *AgentState) keep(e DecisionKept) error {
 	if err := s.awake("decision_kept"); err != nil {
@@ -279,7 +279,7 @@ func (s *AgentState) unkeep(target string) {
 	}
 }
 
-// Ticket is a tool's own suspension: it cannot finish before somebody answers (seed 001, 3.1). It is stored as the tool gave it; what is
+// Ticket is a tool's own suspension: it cannot finish before somebody answers (presets 3). It is stored as the tool gave it; what is
 // left out means what Asked fills in. The zero Ticket asks whether the call may go on.
 type Ticket struct {
 	ID             string          `json:"id,omitempty"`             // of the suspension; default the call's
@@ -344,7 +344,7 @@ func (c Call) Asked() (Ticket, bool) {
 	return t, true
 }
 
-// confirmPrefix stands before a call's id in the pending id of its approval, as permission plugins of seed 001 name it (3.9).
+// confirmPrefix stands before a call's id in the pending id of its approval, as permission plugins of seed 001 name it.
 const confirmPrefix = "fc_"
 
 // Waiting finds the suspended call that a decision on target is about (seed 001): by the call's id, else by the suspension's, which of an

@@ -9,5 +9,5 @@
 //   - RunArrows and CallArrows are the two transition tables. Apply guards with them and the diagrams are drawn from them.
 //   - Entry is one journal entry; Fold rebuilds a run from its entries, and a snapshot shortens the fold.
 //
-// The durable contract (who may write what and when) is docs/protocol.md; the meaning of every setting is docs/semantics.md.
+// The durable contract (who may write what and when) is docs/protocol.md; the meaning of every setting is docs/presets.md.
 package run

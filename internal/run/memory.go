@@ -11,7 +11,7 @@ import (
 // CorrectionKind is what a policy found in a reply that is not the last word, for who shows it. "" = it was cut short, or is no output.
 type CorrectionKind string
 
-// The findings of TextHeuristic (semantics 4.2, 4.3).
+// The findings of TextHeuristic (presets 7).
 const (
 	KindIncomplete CorrectionKind = "incomplete" // it says that work is left
 	KindDeflection CorrectionKind = "deflection" // it asks back, offers, narrates or refuses

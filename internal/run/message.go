@@ -289,7 +289,7 @@ func (u Usage) Add(v Usage) Usage {
 }
 
 // Tokens are estimated by bytes, as seed 002 does, because no provider's tokenizer can be had everywhere and every estimate has to be the same
-// on every machine (semantics 4.1). Which ratio counts where:
+// on every machine (presets 6). Which ratio counts where:
 //
 //   - What the sum of the conversation holds is prose, arguments and results of calls included: so the seed counts a message once it is
 //     added. A message costs 4 more, a call 10 more for its name and its frame, a result its call's id more.

@@ -71,7 +71,7 @@ func (s *AgentState) Owes() bool {
 }
 
 // PlanFact is a fact of a plan: what a reply took, and what comes of it. Such replies are no inferences: they quote the
-// conversation and do not carry it (semantics 6.1).
+// conversation and do not carry it (presets 2).
 type PlanFact struct {
 	N        int64  `json:"n"`               // of the run's facts about its plan, from 1
 	Model    string `json:"model,omitempty"` // that answered; "" = none did

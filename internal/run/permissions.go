@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Permissions is what a run knows of its tools' permissions beyond its definition (semantics 1.6 and 6.1). It is part of the state, so of
+// Permissions is what a run knows of its tools' permissions beyond its definition (presets 4). It is part of the state, so of
 // the journal, and of nothing else. The zero value knows nothing. Slices are never written in place.
 type Permissions struct {
 	Asked     []PermissionRequest `json:"asked,omitempty"`   // open requests about tools, oldest first

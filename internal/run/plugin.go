@@ -75,7 +75,7 @@ func (e Hooked) Empty() bool {
 	return len(e.Patches) == 0 && len(e.Hidden) == 0 && len(e.Says) == 0 && e.End == "" && e.Failed == nil
 }
 
-// problem says what is decided that the phase does not allow (semantics 3.2), "" where nothing is.
+// problem says what is decided that the phase does not allow (presets 10), "" where nothing is.
 func (e Hooked) problem() string {
 	inference := e.Phase == PhaseBeforeInference || e.Phase == PhaseAfterInference
 	switch {

@@ -13,7 +13,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Every effect in every phase: what semantics 3.2 does not allow is a forbidden fact.
+// Every effect in every phase: what docs/presets.md, section 10, does not allow is a forbidden fact.
 func TestHookedAllowsWhatThePhaseAllows(t *testing.T) {
 	effects := map[string]func(*run.Hooked){
 		"patch":  func(h *run.Hooked) { h.Patches = []run.Patch{{Path: "/a", Value: json.RawMessage("1")}} },
@@ -53,7 +53,7 @@ func atGate(t *testing.T) run.AgentState {
 	return d.Committed()
 }
 
-// The gate's order (semantics 6.1): of everything that can be wrong with a call, the first counts.
+// The gate's order (presets 3): of everything that can be wrong with a call, the first counts.
 func TestGateOrderWithPlugins(t *testing.T) {
 	reason := "no"
 	block, result, ask := agent.PluginGate{Block: &reason}, agent.PluginGate{Result: &agent.ToolResultData{Content: "given"}}, agent.PluginGate{Suspend: &run.Ticket{ID: "t"}}

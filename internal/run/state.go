@@ -283,7 +283,7 @@ func (s *AgentState) Exit() (Call, bool) {
 // WaitMode says when a round with suspended calls parks the run.
 type WaitMode string
 
-// The wait modes (semantics.md, 6.1). any_external parks a round as soon as nothing but waiting is left of it; all_suspended only one of
+// The wait modes (presets 3). any_external parks a round as soon as nothing but waiting is left of it; all_suspended only one of
 // which nothing came back, and else asks the model with placeholders for what is missing.
 const (
 	WaitAnyExternal  WaitMode = "any_external"
@@ -328,7 +328,7 @@ func (s *AgentState) Newest() []Call {
 }
 
 // Held reports whether calls that were approved have to wait for other decisions before they are replayed: under all_answered for those of
-// the newest round, under batch_all for those of every round (semantics 6.1). Under any_external there is one round.
+// the newest round, under batch_all for those of every round (presets 3). Under any_external there is one round.
 func (s *AgentState) Held(mode ResumeMode) bool {
 	if mode != ResumeAllAnswered && mode != ResumeBatchAll {
 		return false

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// runJSON is a run as people and the HTTP API see it (interfaces.md section 3).
+// runJSON is a run as people and the HTTP API see it (docs/openapi.yaml).
 type runJSON struct {
 	ID             string          `json:"id"`
 	Agent          string          `json:"agent"`

@@ -9,7 +9,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// notifySink hands an entry to a sink. A panic in the sink is swallowed: the entry is committed (semantics.md, 1.9).
+// notifySink hands an entry to a sink. A panic in the sink is swallowed: the entry is committed.
 func notifySink(ctx context.Context, sink EventSink, e run.Entry, s *run.AgentState) {
 	defer func() { _ = recover() }()
 	sink.Committed(ctx, e, s)

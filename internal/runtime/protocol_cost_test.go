@@ -29,8 +29,8 @@ func (w *world) cost(work func()) cost {
 	return cost{c.Gets, c.Queries, c.Writes, c.Transactions, c.WCU}
 }
 
-// TestCost is the table "What it costs" of docs/protocol.md, counted, all items below 1 KB. Where it differs from that table it says
-// so: the differences are reads, never writes.
+// TestCost is the table "What it costs" of docs/protocol.md, counted, all items below 1 KB, with the
+// reads, which that table leaves out but for a plain iteration.
 func TestCost(t *testing.T) {
 	iteration := func(w *world) cost {
 		return w.cost(func() { w.step(0); w.batchRun(0) })
@@ -85,7 +85,7 @@ func TestCost(t *testing.T) {
 			var r runtime.Route
 			require.Equal(t, cost{queries: 1, transactions: 1, wcu: 6}, w.cost(func() { w.batchRun(0) }), "in place of the results' put")
 			require.Equal(t, cost{queries: 1}, w.cost(func() { r = w.step(0) }), "Step passes through")
-			// The table has one GetItem beside the token. It is two here: HEAD, for the slot that comes next, and that slot.
+			// Beside the token two reads: HEAD, for the slot that comes next, and that slot.
 			require.Equal(t, cost{gets: 2, puts: 1, wcu: 1}, w.cost(func() { w.park(r.Woken, 0, strings.Repeat("t", 800)) }))
 		})
 	})
@@ -102,14 +102,14 @@ func TestCost(t *testing.T) {
 	t.Run("accept an input", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			w.start()
-			// One GetItem more than the table has: whether there is such a run at all.
+			// The second GetItem says whether there is such a run at all.
 			require.Equal(t, cost{gets: 2, queries: 1, transactions: 1, wcu: 4}, w.cost(func() { require.NoError(t, w.send("m1", "Hi.")) }))
 		})
 	})
 	t.Run("accept a decision, resume to a tool", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			r := w.parkedRun()
-			// More than the table has: the request, for who may decide it, and the run, for what the call has (A22).
+			// Reads beside the newest slot and HEAD: the request, for who may decide it, and the run, for what the call has (A22).
 			require.Equal(t, cost{gets: 2, queries: 2, transactions: 1, wcu: 4}, w.cost(func() { w.approve("c1", approval.Approve) }))
 			require.Equal(t, cost{queries: 1}, w.cost(func() { w.step(r.Woken) }))
 			// {J drain + claim, HEAD, APPROVAL consumed}, then the result's put.
@@ -151,8 +151,7 @@ func TestCost(t *testing.T) {
 				w.approve("c1", approval.Approve)
 				require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
 			})
-			// 7 write requests, 4 of them transactions, 25 WCU, as the table says with A6; 12 reads instead of 9: HEAD, the request and
-			// the run are read once more each.
+			// 7 write requests, 4 of them transactions, 25 WCU, as docs/protocol.md says; 12 reads.
 			require.Equal(t, cost{gets: 4, queries: 8, puts: 3, transactions: 4, wcu: 25}, all)
 		})
 	})

@@ -22,7 +22,7 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// The sixteen rules of docs/protocol.md, one test each. The stories are those of its table of what goes wrong without a rule.
+// The sixteen rules of docs/protocol.md, one test each. Many stories are those of its list of what goes wrong without a rule.
 
 // TestRule01JournalIsTheRun: entries that start, park, resume, end or hand over take HEAD along, every other entry is one put,
 // nobody else writes HEAD but the waiter's token, and HEAD says what the journal folds to.

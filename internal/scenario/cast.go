@@ -321,7 +321,7 @@ func (p *part) decide(l line, a approval.Action, note string) (action, error) {
 	}, nil
 }
 
-// answer is data for a call whose outcome is unknown, and a decision for one that waits for a person (semantics 3.5).
+// answer is data for a call whose outcome is unknown, and a decision for one that waits for a person (presets 3).
 func (p *part) answer(l line) (action, error) {
 	c, id, err := p.asked(l.call)
 	if err != nil {
@@ -349,7 +349,7 @@ func (p *part) asksServices() bool {
 	return slices.ContainsFunc(p.scenario.agent.Tools, func(t agent.ToolSpec) bool { return t.AnsweredLater() && t.Kind != agent.KindAgent })
 }
 
-// answerService is what a service gives. One that nobody waits for is no refusal: it changes nothing (semantics 1.7).
+// answerService is what a service gives. One that nobody waits for is no refusal: it changes nothing.
 func (p *part) answerService(l line) action {
 	a := runtime.Answer{Tenant: tenant, Run: p.run, Call: l.call, By: l.by.ID}
 	if l.failure != nil {

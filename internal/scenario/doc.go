@@ -1,5 +1,5 @@
 // Package scenario runs scenarios: an agent, what the model and the people will say, and what must come of it, in one txtar archive
-// (docs/interfaces.md, section 4). A scenario runs in memory through the deployed state machine and the deployed handlers,
+// (docs/scenarios.md). A scenario runs in memory through the deployed state machine and the deployed handlers,
 // under one deterministic scheduler and virtual time, so that the same scenario always leaves the same trace.
 //
 //	s, err := scenario.Load("refund.txtar", data)    // strict: file, line and key of everything that is wrong

@@ -157,7 +157,7 @@ func everywhere(t *testing.T, s *Scenario, hooks func() hook.Set, after func(t *
 }
 
 // The backend is asked once for a round, about the tools alone that need a permission; hears of every decision; and cleans up before the
-// end (semantics 1.6).
+// end (presets 4).
 func TestPermissionBackend(t *testing.T) {
 	s := deskOf(t, bookRules,
 		`{"calls": [{"id": "c1", "name": "refunds_create", "input": {}}, {"id": "c2", "name": "orders_get", "input": {}}, {"id": "c3", "name": "mails_send", "input": {}}, {"id": "c4", "name": "refunds_create", "input": {}}]}
@@ -227,7 +227,7 @@ func TestPermissionBackendKeepsWhileTheRunWaits(t *testing.T) {
 	require.Zero(t, book.count("cleanup"))
 }
 
-// An error of the permission service is the run's end, and nothing has run that it was to permit (semantics 1.6; 6 row 19). One while
+// An error of the permission service is the run's end, and nothing has run that it was to permit (presets 4). One while
 // cleaning up fails a run that would have ended well, and no other.
 func TestPermissionBackendFails(t *testing.T) {
 	const calls = `{"calls": [{"id": "c1", "name": "refunds_create", "input": {}}]}
@@ -270,8 +270,8 @@ func TestPermissionBackendFails(t *testing.T) {
 	})
 }
 
-// Where the code is not there that would have to permit something, it is not permitted; a run that needs no permission goes on (semantics
-// 6 row 21).
+// Where the code is not there that would have to permit something, it is not permitted; a run that needs no permission goes on (presets
+// 4).
 func TestMissingPermissionCodeFailsClosed(t *testing.T) {
 	const pay = `{"calls": [{"id": "c1", "name": "refunds_create", "input": {}}]}
 `
@@ -289,7 +289,7 @@ func TestMissingPermissionCodeFailsClosed(t *testing.T) {
 }
 
 // A policy function lists tools that ask beside those that rules name; deny rules win. It speaks when the run begins and whenever it is
-// woken, and what it says is in the journal (semantics 1.6).
+// woken, and what it says is in the journal (presets 4).
 func TestPermissionPolicy(t *testing.T) {
 	s := deskOf(t, `  policy: strict
   approvers: ["user:ana"]

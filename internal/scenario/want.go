@@ -103,7 +103,7 @@ func storedNames(raw json.RawMessage) json.RawMessage {
 	return out
 }
 
-// streamed reports whether wanted event types are those of a run's stream (semantics.md, 3.10): at least one of them is. Those of the
+// streamed reports whether wanted event types are those of a run's stream (docs/events.md): at least one of them is. Those of the
 // journal are other words, every one.
 func streamed(raw json.RawMessage) bool {
 	return slices.ContainsFunc(listed(raw), func(name string) bool { return slices.Contains(stream.Types(), stream.Type(name)) })

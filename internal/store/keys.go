@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Keys of the one table (architecture.md section 3). Under a run's partition the sort keys order themselves so that one
+// Keys of the one table (ARCHITECTURE.md, the journal). Under a run's partition the sort keys order themselves so that one
 // range reads the journal's tail and exactly the undrained inbox: HEAD < I# (markers) < J# (journal) < K# (inbox,
 // newest first).
 const (

@@ -1,5 +1,5 @@
 // Package store keeps runs: a table port of three methods, and on it, written once, the journal, the inbox, the head
-// view and approvals (architecture.md section 3; protocol.md).
+// view and approvals (ARCHITECTURE.md, the journal; docs/protocol.md).
 package store
 
 import (

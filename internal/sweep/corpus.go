@@ -70,21 +70,21 @@ func Lanes() []Lane {
 	others := slices.DeleteFunc(scenario.Deeds(), func(d scenario.Deed) bool { return d == scenario.Approve || d == scenario.Say })
 	lasting := []fault.Kind{fault.ErrorAfter, fault.CrashAfter, fault.Zombie}
 	return []Lane{
-		{"faults and people", "every fault at every call, with a decision and with a message at every call, before it and behind it", Scope{
+		{"faults and people", "every fault with a decision and with a message", Scope{
 			Budget: Budget{1, 1}, Kinds: fault.Kinds(), Patience: 1, Deeds: []scenario.Deed{scenario.Approve, scenario.Say},
 		}, slices.DeleteFunc(Corpus(), func(name string) bool { return slices.Contains(long(), name) })},
-		{"faults and others", "lost answers, crashes and zombies at every call, with every other deed at every call", Scope{
+		{"faults and others", "lasting faults with every other act", Scope{
 			Budget: Budget{1, 1}, Kinds: lasting, Deeds: others,
 		}, Small()},
-		{"others", "every deed at every call", Scope{Budget: Budget{0, 1}, Deeds: scenario.Deeds()}, Corpus()},
-		{"lost people", "people and clients who crash and do not come back: a sweep finds what they left", Scope{
+		{"others", "every act", Scope{Budget: Budget{0, 1}, Deeds: scenario.Deeds()}, Corpus()},
+		{"lost people", "people and clients who crash and do not return", Scope{
 			Budget: Budget{1, 1}, Kinds: fault.Crashes(), Lost: true, Deeds: []scenario.Deed{scenario.Approve, scenario.Say, scenario.CancelRun, scenario.Again},
 		}, Small()},
-		{"warm functions", "every fault at every call, of functions that keep what they have read, each in a process of its own", Scope{
+		{"warm functions", "every fault; functions keep what they read", Scope{
 			Budget: Budget{1, 0}, Kinds: fault.Kinds(), Patience: 1, Warm: true,
 		}, Corpus()},
-		{"warm functions and others", "every deed at every call of such functions", Scope{Budget: Budget{0, 1}, Deeds: scenario.Deeds(), Warm: true}, Corpus()},
-		{"pairs of lasting faults", "lost answers, crashes and zombies: all pairs within twelve calls", Scope{Budget: Budget{2, 0}, Kinds: lasting, Window: 12}, Corpus()},
+		{"warm functions and others", "every act; functions keep what they read", Scope{Budget: Budget{0, 1}, Deeds: scenario.Deeds(), Warm: true}, Corpus()},
+		{"pairs of lasting faults", "all pairs within twelve calls", Scope{Budget: Budget{2, 0}, Kinds: lasting, Window: 12}, Corpus()},
 		{"pairs of all faults", "all pairs within twelve calls", Scope{Budget: Budget{2, 0}, Kinds: fault.Kinds(), Patience: 1, Window: 12}, []string{"approve", "cancel-parked"}},
 	}
 }

@@ -10,7 +10,7 @@ import (
 // reports everything that is wrong with it. A run keeps the definition that it started with.
 type Definition = core.Definition
 
-// The parts of a Definition. docs/semantics.md describes each setting.
+// The parts of a Definition. docs/presets.md describes the policies, docs/agent-file.md every key.
 type (
 	// ModelSpec is which model, with its limits, fallbacks and price.
 	ModelSpec = core.ModelSpec

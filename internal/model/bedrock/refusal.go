@@ -65,7 +65,7 @@ var knownCodes = map[string]agent.ModelErrorClass{
 	"ModelStreamErrorException":   agent.ModelServer,      // 424
 	"InternalServerException":     agent.ModelServer,      // 500
 	"ValidationException":         agent.ModelInvalid,     // 400
-	"ResourceNotFoundException":   agent.ModelUnavailable, // 404: this model is not here; another may be (semantics 4.5)
+	"ResourceNotFoundException":   agent.ModelUnavailable, // 404: this model is not here; another may be (presets 5)
 
 	"AccessDeniedException":               agent.ModelAuth,
 	"UnrecognizedClientException":         agent.ModelAuth,

@@ -83,7 +83,7 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// cowork is what the definition of semantics 4.5 says of errors.
+// cowork is what the preset cowork says of errors (presets 5).
 func cowork(r agent.Request) agent.Request {
 	r.Model.Retry.On = []agent.ModelErrorClass{agent.ModelServer}
 	r.Model.MoveOn = []agent.ModelErrorClass{agent.ModelTimeout, agent.ModelConnection, agent.ModelUnavailable, agent.ModelServer}

@@ -1,5 +1,5 @@
 // Package modelretry asks a model again when it fails in a way that may pass, and the next model of its chain when it
-// goes on failing (semantics.md, seed 001, 3.7, and seed 002, 4.5). How often, how soon and after which classes of
+// goes on failing (docs/presets.md, section 5). How often, how soon and after which classes of
 // errors is the request's own Model.Retry; which classes move on to the next model is its Model.MoveOn, and whether
 // what came of a broken stream is a reply, its Model.CutStream.
 package modelretry

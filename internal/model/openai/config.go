@@ -50,7 +50,7 @@ var shared = sync.OnceValue(func() *http.Transport { return transport(0) })
 
 func transport(connect time.Duration) *http.Transport {
 	if connect <= 0 {
-		connect = 5 * time.Second // semantics 4.5
+		connect = 5 * time.Second
 	}
 	return &http.Transport{
 		DialContext:         (&net.Dialer{Timeout: connect}).DialContext,

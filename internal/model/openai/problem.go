@@ -136,7 +136,7 @@ func statusClass(status int) agent.ModelErrorClass {
 		return agent.ModelAuth
 	case http.StatusRequestTimeout, http.StatusGatewayTimeout:
 		return agent.ModelTimeout
-	case http.StatusNotFound: // this model is not here; another may be (semantics 4.5)
+	case http.StatusNotFound: // this model is not here; another may be (presets 5)
 		return agent.ModelUnavailable
 	case http.StatusNotImplemented, http.StatusHTTPVersionNotSupported:
 		return agent.ModelInvalid

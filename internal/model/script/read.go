@@ -254,7 +254,7 @@ func readBytes(raw json.RawMessage) ([]byte, error) {
 	return data, nil
 }
 
-// lifecycles are the words of interfaces.md section 4, those of presets to come included.
+// lifecycles are the words of docs/scenarios.md, those of presets to come included.
 var lifecycles = []string{"init", "tool_result", "output_error_feedback", "input", "nudge", "summary", "notes", "plan", "route", "synthesis"}
 
 func checkWant(raw json.RawMessage) error {

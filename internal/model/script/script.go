@@ -1,5 +1,5 @@
 // Package script is the scripted model of scenarios and of `--model script:FILE`: it answers from the lines of a
-// model.jsonl (interfaces.md section 4) and says where a request is not what its line wants.
+// model.jsonl (docs/scenarios.md) and says where a request is not what its line wants.
 //
 // A line is found by position in the journal and by nothing else, so that a request repeated after a crash, or in
 // another process, gets the same line. The script is cut into blocks, one an inference: any number of error lines, then

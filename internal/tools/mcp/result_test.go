@@ -14,7 +14,7 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// What a result says, for results of every kind (semantics.md: texts joined, else the field text, else JSON).
+// What a result says, for results of every kind (texts joined, else the field text, else JSON).
 func TestResultsOfServers(t *testing.T) {
 	png := run.Media{MediaType: "image/png", Data: "iVBORw=="}
 	for name, c := range map[string]struct {

@@ -1,4 +1,4 @@
-// Package api is the HTTP API of runs and approvals, and a client for it (interfaces.md, section 3). The same handler serves the
+// Package api is the HTTP API of runs and approvals, and a client for it (docs/api.md, docs/openapi.yaml). The same handler serves the
 // Unix socket of a laptop and a deployed function; it decides nothing itself: every act goes through the use cases of package
 // runtime and every decision through the approval.Desk.
 //

@@ -35,7 +35,7 @@ type Decision struct {
 }
 
 // Answer is what a service gives to its call, or says what became of a call whose outcome is unknown. To a call that waits for approval or
-// input it is a decision, whose words are those of semantics.md, 3.5; so it is to one that was blocked, but an error says that the request
+// input it is a decision, whose words are those of docs/presets.md, section 3; so it is to one that was blocked, but an error says that the request
 // for permission has failed, and ends the run. Exactly one of Result, Error and Rerun is given.
 //
 // Every answer to the same request that says the same is the first one again. Approval names the request: a call that is lost again is asked about

@@ -10,7 +10,7 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// Run is a run as the API shows it (interfaces.md, section 3).
+// Run is a run as the API shows it (docs/openapi.yaml).
 type Run struct {
 	ID             string           `json:"id"`
 	Agent          string           `json:"agent"`

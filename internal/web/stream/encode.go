@@ -18,11 +18,11 @@ type Format string
 // The formats.
 const (
 	Canonical Format = "canonical" // Event as it is
-	Arvo      Format = "arvo"      // seed 000; semantics.md, 1.9
+	Arvo      Format = "arvo"      // seed 000
 	Cowork    Format = "cowork"    // seed 002
-	Forge     Format = "forge"     // seed 004; semantics.md, 5.6
-	Agui      Format = "agui"      // the AG-UI protocol; semantics.md, 3.11
-	Aisdk     Format = "aisdk"     // the AI SDK's UI message stream, version 1; semantics.md, 3.11
+	Forge     Format = "forge"     // seed 004
+	Agui      Format = "agui"      // the AG-UI protocol
+	Aisdk     Format = "aisdk"     // the AI SDK's UI message stream, version 1
 )
 
 // form is how a format writes events. What it writes of an entry depends on nothing else.

@@ -1,5 +1,5 @@
-// Package stream makes of a run one sequence of events (semantics.md, 3.10) and writes them in the formats that
-// clients know (1.9).
+// Package stream makes of a run one sequence of events (docs/events.md) and writes them in the formats that
+// clients know.
 //
 // The events of an entry are a pure function of the entry, of the run before it and of the definition the run is
 // pinned to. The stream of a run is the events of its entries, one entry after the other. An event's place is the

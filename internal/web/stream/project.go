@@ -394,7 +394,7 @@ func patchOf(fact run.Event, call string) []run.Patch {
 // step is the inference of this run that asked for a call; 0 = one of the run that this one began from.
 func (p *projection) step(c run.Call) int64 { return max(0, c.Inference-p.after.Prior) }
 
-// pendingTools are the names under which people are asked (semantics.md, 3.9).
+// pendingTools are the names under which people are asked.
 var pendingTools = map[run.WaitFor]string{run.ForApproval: "PermissionConfirm", run.ForOutcome: "OutcomeConfirm"}
 
 // pendingID is the id of the call that asks about c: each time it is asked about, another.

@@ -11,7 +11,7 @@ import (
 )
 
 // This file is the table of the protocols of front ends, AG-UI (docs.ag-ui.com) and the AI SDK's UI message stream
-// (ai-sdk.dev): for each canonical event, the protocol's types with their members (semantics.md, 3.11).
+// (ai-sdk.dev): for each canonical event, the protocol's types with their members.
 
 // aguiFrame has no place for the run: AG-UI names it where an attempt begins and ends.
 func aguiFrame(e Event, _, name string, data object) any {

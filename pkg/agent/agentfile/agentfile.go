@@ -1,4 +1,4 @@
-// Package agentfile reads agents as people write them: the agent.yaml of interfaces.md, section 2.
+// Package agentfile reads agents as people write them: the agent.yaml of docs/agent-file.md.
 //
 // Reading is strict. A file is read completely and every problem is told with its line and key, as FILE:LINE: KEY: got
 // X, want Y. Every key of the fixed form is known: it is read, or it is accepted at the value that is in force anyway,

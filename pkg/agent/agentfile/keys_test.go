@@ -95,7 +95,7 @@ func TestWorkingKeysAreRead(t *testing.T) {
 	}
 }
 
-// Every key of interfaces.md, section 2, works; testdata/fixed.txt lists them.
+// Every key of docs/agent-file.md works; testdata/fixed.txt lists them.
 func TestEveryFixedKeyIsKnown(t *testing.T) {
 	data, err := os.ReadFile("testdata/fixed.txt")
 	require.NoError(t, err)

@@ -1,5 +1,5 @@
 // Package agenttest plays scenarios as Go tests. A scenario is a txtar archive: an agent, what its model and its people say, and what
-// must come of it. docs/interfaces.md describes the format, and `countersign test` plays the same files.
+// must come of it. docs/scenarios.md describes the format, and `countersign test` plays the same files.
 //
 //	func TestScenarios(t *testing.T) {
 //		agenttest.Scenarios(t, agents.Registry(), "*/scenarios/*.txtar")

@@ -1,4 +1,4 @@
-// Package cli is the command countersign (interfaces.md, section 1). A deployment's main is one line over its registry:
+// Package cli is the command countersign (docs/cli.md). A deployment's main is one line over its registry:
 //
 //	func main() { cli.Main(agents.Registry()) }
 //

@@ -12,7 +12,7 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// The exit codes of interfaces.md, section 1.
+// The exit codes of docs/cli.md.
 const (
 	exitDone        = 0
 	exitFailed      = 1
