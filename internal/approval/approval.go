@@ -89,6 +89,7 @@ type Approval struct {
 	EscalatedAt   time.Time    `json:"escalatedAt,omitzero"`   // when they did; zero = not yet
 	Precondition  *run.Checked `json:"precondition,omitempty"` // what the call depends on, as it was read when people were asked, and where that changed since they were last asked, what it was; nil = nothing is
 	Thread        []Remark     `json:"thread,omitempty"`       // questions about the request and what was answered, in order; none decides
+	Uncovered     []Uncovering `json:"uncovered,omitempty"`    // who was shown what is masked, each once a way
 
 	rev      int64 // of the item: how often it was written over while pending; -1 = it has none
 	repeated bool  // see Repeated
@@ -111,6 +112,13 @@ type Remark struct {
 	At   time.Time `json:"at"`
 	Text string    `json:"text"`
 	Via  Via       `json:"via,omitempty"`
+}
+
+// Uncovering says that a person was shown what is masked of a request.
+type Uncovering struct {
+	By  string    `json:"by"`
+	At  time.Time `json:"at"`
+	Via Via       `json:"via,omitempty"`
 }
 
 // Via is the way by which a word of a person came in.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -79,7 +80,7 @@ type EditError struct{ Problem string }
 
 func (e *EditError) Error() string { return "edited arguments refused: " + e.Problem }
 
-// Desk records decisions. All fields but Able, Decided, Noted, Woken and Said are required. Safe for concurrent use.
+// Desk records decisions. All fields but Able, Decided, Noted, Woken, Said and Log are required. Safe for concurrent use.
 type Desk struct {
 	Table       store.Table
 	Journal     *store.Journal
@@ -99,6 +100,21 @@ type Desk struct {
 	Woken func(ctx context.Context, a Approval)
 	// Said is told of a remark once it is recorded. Nil = nobody is.
 	Said func(ctx context.Context, a Approval)
+	// Log is told who was refused, and who took standing grants back. Nil = nobody is.
+	Log *slog.Logger
+}
+
+// logRefusal logs who was refused what: names and values of ids.
+func (d *Desk) logRefusal(err error, by policy.Principal, what ...any) {
+	if d.Log == nil {
+		return
+	}
+	switch {
+	case errors.Is(err, ErrForbidden):
+		d.Log.Warn("refused: not one of the approvers", append(what, "by", by.ID)...)
+	case errors.Is(err, ErrExpired):
+		d.Log.Warn("refused: the request had expired", append(what, "by", by.ID)...)
+	}
 }
 
 // Request is one person's decision as it reaches the choke point. By comes from what authenticated the person, never from
@@ -125,7 +141,8 @@ const maxRaces = 64
 // request stays pending, and the run hears nothing. The same decision again gives the same answer and wakes again; another one is
 // a *DecidedError. Nothing is changed by any error but an uncertain one of the table, after which Decide may be repeated, and by *PolicyError,
 // which has the run ask again.
-func (d *Desk) Decide(ctx context.Context, r Request) (Approval, error) {
+func (d *Desk) Decide(ctx context.Context, r Request) (_ Approval, err error) {
+	defer func() { d.logRefusal(err, r.By, "tenant", r.Tenant, "approval", r.ID, "via", string(r.Via)) }()
 	lost := Approval{rev: -1} // what stood where a condition failed
 	for races := 0; ; races++ {
 		a, err := Get(ctx, d.Table, r.Tenant, r.ID)

@@ -27,7 +27,13 @@ type Revocation struct {
 //
 // Errors: ErrNoGrant where there is none, or it has expired; ErrForbidden; store.ErrConflict where others keep writing. An error of any
 // other kind is uncertain, and it may be repeated.
-func (d *Desk) Revoke(ctx context.Context, r Revocation) error {
+func (d *Desk) Revoke(ctx context.Context, r Revocation) (err error) {
+	defer func() {
+		d.logRefusal(err, r.By, "tenant", r.Tenant, "agent", r.Agent, "tool", r.Tool)
+		if err == nil && d.Log != nil {
+			d.Log.Info("standing grants revoked", "tenant", r.Tenant, "agent", r.Agent, "tool", r.Tool, "digest", r.Digest, "by", r.By.ID)
+		}
+	}()
 	what := fmt.Sprintf("revoke standing grant of %s for %s", r.Tool, r.Agent)
 	for range maxRaces {
 		ops, left, err := d.revocation(ctx, r)

@@ -33,7 +33,8 @@ type Outcome struct {
 // the first answer (see Approval.Repeated), changes nothing and wakes again; another one is a *DecidedError. A call that waits for no outcome is
 // ErrNothing. A call that was asked about before is asked about under a new request: an answer without ID is a *StaleError then, unless Key says
 // which it was.
-func (d *Desk) Settle(ctx context.Context, o Outcome) (Approval, error) {
+func (d *Desk) Settle(ctx context.Context, o Outcome) (_ Approval, err error) {
+	defer func() { d.logRefusal(err, o.By, "tenant", o.Tenant, "run", o.Run, "via", string(o.Via)) }()
 	l, err := d.Journal.Load(ctx, o.Tenant, o.Run)
 	if err != nil {
 		return Approval{}, err

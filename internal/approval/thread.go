@@ -92,3 +92,22 @@ func (a *Approval) hear(w Word, now time.Time) (bool, error) {
 	}
 	return true, err
 }
+
+// Uncover records that a person is shown what is masked of a request; it is called before they are. The first time of each person and way is
+// kept.
+//
+// Errors: ErrNotFound; ErrForbidden; *DecidedError where the request waits no more; store.ErrConflict where others keep writing.
+func (d *Desk) Uncover(ctx context.Context, tenant, id string, by policy.Principal, via Via) error {
+	now := d.Clock.Now().UTC().Truncate(time.Millisecond)
+	_, _, err := Rewrite(ctx, d.Table, tenant, id, func(a *Approval) (bool, error) {
+		if !a.MayDecide(by, now) {
+			return false, fmt.Errorf("uncover approval %s as %s: %w", a.ID, by.ID, ErrForbidden)
+		}
+		if slices.ContainsFunc(a.Uncovered, func(u Uncovering) bool { return u.By == by.ID && u.Via == via }) {
+			return false, nil
+		}
+		a.Uncovered = append(slices.Clip(a.Uncovered), Uncovering{By: by.ID, At: now, Via: via})
+		return true, nil
+	})
+	return err
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -319,5 +320,40 @@ func TestA15RequestsOfBefore(t *testing.T) {
 		_, err = r.decide(approval.Approve, ana)
 		require.NoError(t, err)
 		require.Equal(t, []string{"ben: Sure?", "ben: Quite?"}, spoken(r.approval()))
+	})
+}
+
+// B4: who is shown what is masked is on record, once a person and way, while the request waits; nobody else may be shown it.
+func TestB4UncoveringIsOnRecord(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *room) {
+		id, before := run.ApprovalID(r.run, "c1", 1), r.approval()
+		require.ErrorIs(t, r.desk().Uncover(r.ctx, tenant, id, stranger, approval.ViaPage), approval.ErrForbidden)
+		require.Empty(t, r.approval().Uncovered)
+		for range 2 {
+			require.NoError(t, r.desk().Uncover(r.ctx, tenant, id, ana, approval.ViaPage))
+		}
+		require.NoError(t, r.desk().Uncover(r.ctx, tenant, id, ana, approval.ViaConsole))
+		now := r.approval()
+		require.Len(t, now.Uncovered, 2)
+		require.Equal(t, []string{ana.ID, string(approval.ViaPage)}, []string{now.Uncovered[0].By, string(now.Uncovered[0].Via)})
+		require.Equal(t, before.Digest, now.Digest)
+		_, err := r.desk().Decide(r.ctx, approval.Request{Tenant: tenant, ID: id, Action: approval.Deny, By: ana})
+		require.NoError(t, err)
+		var decided *approval.DecidedError
+		require.ErrorAs(t, r.desk().Uncover(r.ctx, tenant, id, ana, approval.ViaPage), &decided)
+	})
+}
+
+// C5: who is refused is logged, with nothing of what they said.
+func TestC5RefusalsAreLogged(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *room) {
+		var log strings.Builder
+		desk := r.desk()
+		desk.Log = slog.New(slog.NewTextHandler(&log, nil))
+		_, err := desk.Decide(r.ctx, approval.Request{
+			Tenant: tenant, ID: run.ApprovalID(r.run, "c1", 1), Action: approval.Approve, By: stranger, Via: approval.ViaSlack, Note: "let me",
+		})
+		require.ErrorIs(t, err, approval.ErrForbidden)
+		require.Regexp(t, `^time=\S+ level=WARN msg="refused: not one of the approvers" tenant=\S+ approval=a[a-z2-7]{25} via=slack by=user:eve\n$`, log.String())
 	})
 }

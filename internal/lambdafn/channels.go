@@ -110,7 +110,7 @@ func SlackApp(getenv func(string) string) (*slack.Interactions, error) {
 func notifier(f *function) *notify.Notifier {
 	p := f.Ports
 	n := &notify.Notifier{
-		Table: p.Table, Journal: p.Journal, Clock: p.Clock, Recorder: f.Recorder,
+		Table: p.Table, Journal: p.Journal, Clock: p.Clock,
 		Warn: func(what string, _ error) { f.watch.Log("could not " + what) }, // what an error says may be content (R17)
 	}
 	var err error

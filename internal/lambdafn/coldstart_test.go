@@ -1,12 +1,14 @@
 package lambdafn
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -15,7 +17,9 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/observe/safelog"
 	"github.com/countersign/countersign/internal/registry"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // testAWS is the configuration of a function's AWS clients.
@@ -98,7 +102,7 @@ func TestColdStartComposes(t *testing.T) {
 	f, err := start(r, testAWS, deployedEnv().get, addModels, addRemotes, addNotifier, addCode)
 	require.NoError(t, err)
 	p := f.Ports
-	for _, port := range []any{p.Model, p.Count, p.Index, p.Tools, p.Valid, p.Schema, p.Agents, f.Decides, f.Recorder} {
+	for _, port := range []any{p.Model, p.Count, p.Index, p.Tools, p.Valid, p.Schema, p.Agents, f.Desk, p.Sink} {
 		require.NotNil(t, port)
 	}
 	require.Len(t, p.Remotes, 3)
@@ -189,5 +193,23 @@ func TestIAMCallersAreOfTheOwnAccount(t *testing.T) {
 			"authorizer":{"iam":{"userArn":"arn:aws:sts::`+account+`:assumed-role/operators/ana"}}}}`))
 		require.NoError(t, err)
 		require.Contains(t, string(out), want, account)
+	}
+}
+
+// C5: a run's end is logged with the hash of its last entry.
+func TestC5EndsAreLogged(t *testing.T) {
+	var out bytes.Buffer
+	sink := endLog{safelog.New(&out)}
+	d := run.NewDraft(run.AgentState{}, "w", time.Unix(100, 0))
+	require.NoError(t, d.Add(run.RunStarted{Tenant: "acme", Run: "r1", Agent: "payer", Owner: "r1-0", MaxInteractions: 5}))
+	s := d.Committed()
+	sink.Committed(t.Context(), d.Entry, &s)
+	require.Empty(t, out.String())
+	d = run.NewDraft(s, "w", time.Unix(101, 0))
+	require.NoError(t, d.Add(run.Finished{Reason: run.ReasonCancelled}))
+	s = d.Committed()
+	sink.Committed(t.Context(), d.Entry, &s)
+	for _, want := range []string{`"msg":"run ended"`, `"run":"r1"`, `"seq":1`, `"hash":"` + s.Hash() + `"`} {
+		require.Contains(t, out.String(), want)
 	}
 }

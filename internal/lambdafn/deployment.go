@@ -9,7 +9,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/audit"
 	"github.com/countersign/countersign/internal/observe/tracing"
 	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/person"
@@ -45,18 +44,11 @@ type Deployment struct {
 	Trace  *tracing.Tracer               // nil = runs are not traced
 	Log    *slog.Logger                  // nil = nothing is logged; Sweep needs one
 
-	// Recorder keeps refusals and what people look at; nil = nobody does. Audit audits a run in which something was
-	// decided; nil = a sweep does. Warn is told of records that could not be kept; nil = nobody is.
-	Recorder audit.Recorder
-	Audit    func(ctx context.Context, tenant, run string) error
-	Warn     func(what string, err error)
-
 	Starter   *runtime.Starter
 	Waits     *runtime.Waits
 	Inputs    *runtime.Inputs
 	Canceller *runtime.Canceller
 	Desk      *approval.Desk // where every decision is taken
-	Decides   api.Desk       // Desk, with an audit of what people do if there is a Recorder
 }
 
 // notifies is what tells people of decisions and remarks, among what tells them that they are asked.
@@ -73,15 +65,11 @@ func (d *Deployment) Compose() *Deployment {
 	d.Inputs = &runtime.Inputs{Ports: p, Waits: d.Waits, Definitions: d.Definitions}
 	d.Canceller = &runtime.Canceller{Ports: p, Definitions: d.Definitions}
 	d.Desk = &approval.Desk{
-		Table: p.Table, Journal: p.Journal, Clock: p.Clock, Definitions: d.Definitions, Valid: p.Valid, Wake: d.Waits.Wake,
+		Table: p.Table, Journal: p.Journal, Clock: p.Clock, Definitions: d.Definitions, Valid: p.Valid, Wake: d.Waits.Wake, Log: d.Log,
 		Decided: d.Trace.Decided(p.Journal),
 	}
 	if tells, ok := p.Notify.(notifies); ok {
 		d.Desk.Noted, d.Desk.Woken, d.Desk.Said = tells.Noted, tells.Decided, tells.Thread
-	}
-	d.Decides = d.Desk
-	if d.Recorder != nil {
-		d.Decides = &audit.Desk{Next: d.Desk, Recorder: d.Recorder, Run: d.Audit, Clock: p.Clock, Warn: d.Warn}
 	}
 	return d
 }
@@ -90,7 +78,7 @@ func (d *Deployment) Compose() *Deployment {
 func (d *Deployment) Backend() api.Backend {
 	p := d.Ports
 	return api.Backend{
-		Starter: d.Starter, Inputs: d.Inputs, Canceller: d.Canceller, Desk: d.Decides,
+		Starter: d.Starter, Inputs: d.Inputs, Canceller: d.Canceller, Desk: d.Desk,
 		Journal: p.Journal, Table: p.Table, Clock: p.Clock, Definitions: d.Definitions, Uploads: p.Uploads, Log: d.Log,
 		Callbacks: d.Ring,
 	}
@@ -109,7 +97,7 @@ func (d *Deployment) PagesHandler() http.Handler {
 		return pages
 	}
 	clicks := *d.Slack
-	clicks.Directory, clicks.Decide, clicks.Updated = d.People, d.Decides.Decide, d.Desk.Woken
+	clicks.Directory, clicks.Decide, clicks.Updated = d.People, d.Desk.Decide, d.Desk.Woken
 	clicks.Clock, clicks.Log = d.Ports.Clock, d.Log
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == slack.Path {
@@ -123,7 +111,7 @@ func (d *Deployment) PagesHandler() http.Handler {
 // Pages are the pages of requests over the desk.
 func (d *Deployment) Pages() *web.Pages {
 	pages := &web.Pages{
-		Desk: d.Decides, Audit: d.Recorder, People: d.People, Show: web.Shown(d.Ports.Journal, d.Definitions),
+		Desk: d.Desk, People: d.People, Show: web.Shown(d.Ports.Journal, d.Definitions),
 		Clock: d.Ports.Clock, Log: d.Log, Remark: d.remark,
 		Get: func(ctx context.Context, tenant, id string) (approval.Approval, error) {
 			return approval.Get(ctx, d.Ports.Table, tenant, id)
@@ -141,9 +129,9 @@ func (d *Deployment) remark(ctx context.Context, r web.Remark) error {
 	if err != nil {
 		return err
 	}
-	say := d.Decides.Ask
+	say := d.Desk.Ask
 	if slices.Contains(a.Requesters, r.By.ID) {
-		say = d.Decides.Reply
+		say = d.Desk.Reply
 	}
 	_, err = say(ctx, approval.Word{Tenant: r.Tenant, ID: r.ID, Text: r.Text, By: r.By, Via: r.Via})
 	return err

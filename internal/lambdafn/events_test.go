@@ -20,7 +20,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/asl"
-	"github.com/countersign/countersign/internal/audit"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/ids"
@@ -123,11 +122,9 @@ func deploy(t *testing.T, model string, code map[string]hook.Factory) *stack {
 
 // deployment is what stands behind functions/http and functions/sweep, over ports of their own.
 func (s *stack) deployment(p runtime.Ports) *lambdafn.Deployment {
-	log := &audit.Log{Table: p.Table, Clock: p.Clock, Jitter: ids.System(p.Clock).Jitter}
-	auditor := &audit.Auditor{Table: p.Table, Journal: p.Journal, Log: log}
 	d := &lambdafn.Deployment{
 		Ports: p, Definitions: runtime.Tightened(runtime.PinnedDefinitions(p.Blobs), s.machine.Agents), Agents: s.machine.Agents,
-		Ring: func() (*keyring.Ring, error) { return ring, nil }, Log: s.log(), Recorder: auditor.Log, Audit: auditor.Run,
+		Ring: func() (*keyring.Ring, error) { return ring, nil }, Log: s.log(),
 	}
 	return d.Compose()
 }

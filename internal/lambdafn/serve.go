@@ -12,11 +12,10 @@ import (
 	"github.com/aws/aws-lambda-go/lambda/messages"
 	"github.com/aws/aws-sdk-go-v2/aws"
 
-	"github.com/countersign/countersign/internal/audit"
 	"github.com/countersign/countersign/internal/aws/awsconfig"
-	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/observe/safelog"
 	"github.com/countersign/countersign/internal/registry"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tools/schema"
@@ -88,12 +87,11 @@ func start(r *registry.Registry, cfg aws.Config, getenv func(string) string, nee
 	if err != nil {
 		return nil, err
 	}
-	able, auditor := fitAgents(r, watch.Log), auditor(ports)
-	ports.Agents, ports.Valid = able.Agent, schema.Validate
+	able, log := fitAgents(r, watch.Log), newLog()
+	ports.Agents, ports.Valid, ports.Sink = able.Agent, schema.Validate, endLog{log}
 	f := &function{cfg: cfg, getenv: getenv, registry: r, agents: able, watch: watch, Deployment: &Deployment{
 		Ports: ports, Definitions: runtime.Tightened(runtime.PinnedDefinitions(ports.Blobs), able.Agent),
-		Agents: able.Agent, Unfit: able.Unfit, Invoked: watch.Invoked, Trace: watch.Trace, Log: newLog(),
-		Recorder: auditor.Log, Audit: auditor.Run,
+		Agents: able.Agent, Unfit: able.Unfit, Invoked: watch.Invoked, Trace: watch.Trace, Log: log,
 	}}
 	for _, add := range needs {
 		if err := add(f); err != nil {
@@ -101,7 +99,6 @@ func start(r *registry.Registry, cfg aws.Config, getenv func(string) string, nee
 		}
 	}
 	f.Ports = watch.Ports(f.Ports)
-	f.Warn = f.Ports.Warn
 	f.Compose()
 	return f, nil
 }
@@ -112,10 +109,15 @@ func addCode(f *function) error {
 	return nil
 }
 
-// auditor derives a deployment's audit records.
-func auditor(p runtime.Ports) *audit.Auditor {
-	log := &audit.Log{Table: p.Table, Clock: p.Clock, Jitter: ids.System(p.Clock).Jitter}
-	return &audit.Auditor{Table: p.Table, Journal: p.Journal, Log: log}
+// endLog logs the last entry of each run that ends. Who has that line notices that the run's journal was cut or rewritten (audit verify
+// --head).
+type endLog struct{ log *slog.Logger }
+
+// Committed implements runtime.EventSink.
+func (l endLog) Committed(_ context.Context, _ run.Entry, s *run.AgentState) {
+	if s.Status == run.RunDone {
+		l.log.Info("run ended", "tenant", s.Tenant, "run", s.Run, "reason", string(s.Reason), "seq", s.Seq(), "hash", s.Hash())
+	}
 }
 
 // newLog logs to the function's standard error, without content (R17).

@@ -11,7 +11,6 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 
-	"github.com/countersign/countersign/internal/audit"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/observe/metrics"
@@ -68,7 +67,6 @@ func (d *Deployment) Sweep(tenants runtime.Tenants, executions runtime.Execution
 	s := &sweeping{
 		sweep:   runtime.Sweep{Sweeper: sweeper, Tenants: tenants, Executions: executions, Notices: notices},
 		machine: machine, metrics: m, log: d.Log, clock: p.Clock,
-		audits: audit.Sweep{Auditor: auditor(p), Heads: p.Journal, Clock: p.Clock},
 	}
 	return func(ctx context.Context, payload []byte) (out []byte, err error) {
 		ctx, ended := d.beginInvocation(ctx, "sweep")
@@ -103,7 +101,6 @@ type FailedRun struct {
 
 type sweeping struct {
 	sweep   runtime.Sweep
-	audits  audit.Sweep
 	machine string
 	metrics Metrics
 	log     *slog.Logger
@@ -146,7 +143,6 @@ func (s *sweeping) serve(ctx context.Context, payload []byte) (out []byte, err e
 // sweepAll sweeps all runs. A failure of one run is reported. It fails the invocation only if it may pass by itself,
 // because a broken record is not mended by another sweep.
 func (s *sweeping) sweepAll(ctx context.Context) ([]byte, error) {
-	s.audit(ctx)
 	r, err := s.sweep.Run(ctx)
 	out := Swept{Checked: r.Checked, Repaired: r.Repaired, Left: r.Left, Complete: r.Complete}
 	s.addNotified(&out, r)
@@ -235,38 +231,6 @@ func (s *sweeping) gauges(w runtime.Waiting) {
 	}
 	s.metrics.Seconds(metrics.OldestWaitSeconds, oldest)
 	s.metrics.Count(metrics.OutcomesUnknown, w.OutcomesUnknown)
-}
-
-const (
-	// auditShare is the part of a sweep's time that is the audit's, and auditMost the most of it.
-	auditShare = 4
-	auditMost  = 3 * time.Minute
-)
-
-// audit audits what nobody has. What it does not come to, the next sweep does: the repair of runs waits for no chain.
-func (s *sweeping) audit(ctx context.Context) {
-	patience := auditMost
-	if deadline, ok := ctx.Deadline(); ok {
-		patience = min(patience, deadline.Sub(s.clock.Now())/auditShare)
-	}
-	bounded, cancel := s.clock.WithTimeout(ctx, patience)
-	defer cancel()
-	tenants, err := s.sweep.Tenants.Tenants(bounded)
-	var swept audit.Swept
-	if err == nil {
-		swept, err = s.audits.Run(bounded, tenants)
-	}
-	for _, f := range swept.Failed {
-		s.log.Error("run could not be audited", "tenant", f.Tenant, "run", f.Run, "kind", string(kindOf(f.Err)), "error", f.Err)
-	}
-	failures := int64(len(swept.Failed))
-	if err != nil {
-		failures++
-		s.log.Error("audit stopped", "kind", string(kindOf(err)), "error", err)
-	}
-	if failures > 0 {
-		s.metrics.Count(metrics.AuditFailures, failures)
-	}
 }
 
 // executionEnd is the detail of an execution's change of status. A large input is missing in it.

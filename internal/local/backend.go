@@ -26,7 +26,7 @@ func (m *Machine) Backend(s Serving) api.Backend {
 	b := m.Deployment.Backend()
 	b.Agents, b.Feed, b.Caller, b.Log, b.Intake = s.Agents, s.Feed, s.Caller, s.Log, intake
 	b.Local, b.Via, b.Tool, b.Ready = true, approval.ViaCLI, m.hasTool, m.resumeOnce(Tenant)
-	b.Replay, b.Audited = m.Replay, m.audits.upToDate(Tenant)
+	b.Replay = m.Replay
 	return b
 }
 

@@ -1,7 +1,6 @@
 package local
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -109,7 +108,7 @@ func (o Options) machine(t *bolt.Table) (*Machine, error) {
 	return New(Config{
 		Busy: o.Busy, Reaps: true, Wrap: models.resetScripts,
 		Table: t, Blobs: blobs, Model: models, Tools: o.Registry.Tools(), Hooks: o.Registry.Hooks(), Agents: o.Registry.Agent,
-		Clock: o.Clock, IDs: ids.System(o.Clock), Executions: executions, Sink: o.Sink, Watch: o.Watch, Trouble: o.Trouble, Audit: true, Warm: warmRuns,
+		Clock: o.Clock, IDs: ids.System(o.Clock), Executions: executions, Sink: o.Sink, Watch: o.Watch, Trouble: o.Trouble, Warm: warmRuns,
 		Remotes: o.Remotes, Trusts: o.Trusts, Functions: o.Functions, Callbacks: o.Callbacks, Embedder: o.Embedder, People: o.People, Notify: o.Notify,
 		LeavesUnknown: true,
 	})
@@ -121,16 +120,8 @@ func (h *Home) Socket() string { return SocketPath(h.Dir) }
 // SocketPath is the path of a store directory's socket.
 func SocketPath(dir string) string { return filepath.Join(dir, "engine.sock") }
 
-// auditGrace is how long the audit of what happened last may take once the engine has stopped.
-const auditGrace = 3 * time.Second
-
 // Close ends what runs at a safe point and closes the store. Runs go on when it is opened again.
 func (h *Home) Close() error {
 	ended := h.Machine.Close()
-	ctx, cancel := h.audits.clock.WithTimeout(context.Background(), auditGrace)
-	defer cancel()
-	if err := h.audits.flush(ctx); err != nil { // the next start audits it
-		h.audits.warn("audit what happened last", err)
-	}
 	return errors.Join(ended, h.table.Close())
 }

@@ -38,7 +38,7 @@ type IDs interface {
 // Invoker calls a function of the state machine by its name: Step, Tool or Approve.
 type Invoker func(ctx context.Context, function string, payload []byte) ([]byte, error)
 
-// Config is what a Machine is made of. All but Sink, Trace, Audit, Wrap, Busy, Reaps, Waiter, Emit, Remotes, Functions, Trusts,
+// Config is what a Machine is made of. All but Sink, Trace, Wrap, Busy, Reaps, Waiter, Emit, Remotes, Functions, Trusts,
 // Callbacks, Embedder, People, Notify and Warm are required.
 type Config struct {
 	Table      store.Table
@@ -52,7 +52,6 @@ type Config struct {
 	Executions asl.Store
 	Sink       runtime.EventSink
 	Watch      *lambdafn.Observer         // nil = nobody watches runs
-	Audit      bool                       // the audit chain is kept up to date beside what goes on; else nobody keeps one
 	Warm       int                        // runs whose folded state is kept; 0 = none
 	Wrap       func(next Invoker) Invoker // nil = handlers are called directly
 
@@ -104,7 +103,6 @@ type Machine struct {
 	trouble func(what string, err error) // nil = nobody listens
 	watch   *lambdafn.Observer
 
-	audits  *audits  // nil = nobody keeps an audit chain
 	notices *notices // nil = nobody is told of requests
 }
 
@@ -139,11 +137,6 @@ func New(c Config) (*Machine, error) {
 		watch: watch, trouble: c.Trouble,
 	}
 	journal := store.NewJournal(c.Table, c.Warm)
-	if c.Audit {
-		m.audits = newAudits(runtime.Ports{Table: c.Table, Journal: journal, Clock: c.Clock}, c.IDs.Jitter, c.Trouble)
-		c.Sink = besides(c.Sink, m.audits)
-		m.Recorder, m.Audit, m.Warn = m.audits.log, m.audits.decided, m.audits.warn
-	}
 	m.Ports = watch.Ports(runtime.Ports{
 		Table: c.Table, Journal: journal, Blobs: c.Blobs, Tools: c.Tools, Agents: c.Agents, Valid: schema.Validate, Schema: schema.Fits, Clock: c.Clock, IDs: c.IDs, Sink: c.Sink, Hooks: c.Hooks, Emit: cmp.Or[runtime.Emitter](c.Emit, noBus{}),
 		Model: modelretry.New(watch.Model(c.Model), c.Clock, c.IDs.Jitter), Remotes: watch.Remotes(c.Remotes), Functions: c.Functions, Callbacks: c.Callbacks,
@@ -268,7 +261,7 @@ func (m *Machine) Resume(ctx context.Context, tenant string) error {
 			}
 		}
 	}
-	return errors.Join(m.finishCancels(ctx, tenant), m.Sweeper.RepairEnds(ctx, tenant), m.notices.catchUp(ctx, tenant), m.audits.resume(ctx, tenant))
+	return errors.Join(m.finishCancels(ctx, tenant), m.Sweeper.RepairEnds(ctx, tenant), m.notices.catchUp(ctx, tenant))
 }
 
 // finishCancels does what follows a cancel for each cancelled run whose execution still waits.

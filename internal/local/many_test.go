@@ -25,7 +25,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/asl"
-	"github.com/countersign/countersign/internal/audit"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/people/link"
@@ -151,7 +150,7 @@ func crew(t *testing.T, table store.Table, blobs store.Blobs, p notify.Channel, 
 	c := clock.System()
 	mails = filepath.Join(t.TempDir(), outbox.Dir)
 	o = newOfficeOf(t, Config{
-		Table: table, Blobs: blobs, Executions: &asl.MemoryStore{}, People: people, Audit: true, Model: paying(asks),
+		Table: table, Blobs: blobs, Executions: &asl.MemoryStore{}, People: people, Model: paying(asks),
 		Notify: &notify.Notifier{Channels: []notify.Channel{outbox.Channel{Path: mails, Clock: c}, p}, Links: &link.Links{
 			Table: table, Signer: link.Ring(func() (*keyring.Ring, error) { return ring, nil }), Clock: c, IDs: ids.System(c),
 			Base: func() string { return "https://countersign.example" },
@@ -220,29 +219,8 @@ func TestOneMessageTellsOfManyRequests(t *testing.T) {
 		require.Empty(t, p.drain())
 		require.Empty(t, read(t, mails))
 		require.Zero(t, p.updates)
-		require.Equal(t, map[string]int{"asked": 4 * 180, "reminder": 4 * 180}, o.audited(t), "one for each request")
 		require.NoError(t, o.Close())
 	})
-}
-
-// audited counts the chain's records of messages by occasion.
-func (o *office) audited(t *testing.T) map[string]int {
-	t.Helper()
-	require.NoError(t, o.audits.upToDate(Tenant)(t.Context()))
-	out := map[string]int{}
-	lines, err := o.audits.log.Lines(t.Context(), Tenant, 0, 10_000)
-	require.NoError(t, err)
-	for _, text := range lines {
-		l, err := audit.ParseLine(text)
-		require.NoError(t, err)
-		var r audit.Record
-		require.NoError(t, json.Unmarshal(l.Record, &r))
-		if r.Kind == audit.Notified {
-			occasion, _, _ := strings.Cut(r.Detail, " ")
-			out[occasion]++
-		}
-	}
-	return out
 }
 
 // Few requests are told of one by one, and one that comes later is told of alone.

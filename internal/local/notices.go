@@ -59,9 +59,6 @@ func (m *Machine) withNotices(c Config) {
 	if n.Directory == nil && c.People != nil {
 		n.Directory = c.People
 	}
-	if n.Recorder == nil && m.audits != nil {
-		n.Recorder = m.audits.log
-	}
 	m.notices = &notices{
 		Notifier: &n, clock: c.Clock, trouble: c.Trouble, quiet: c.Clock.NewSignal(), telling: map[string][]func() error{},
 	}

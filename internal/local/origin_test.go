@@ -64,5 +64,5 @@ func TestReplayOfAForkFindsItsParentTamperedWith(t *testing.T) {
 	r, err := h.Replay(t.Context(), Tenant, f.Run)
 	require.NoError(t, err)
 	require.NotEmpty(t, r.Differences)
-	require.Equal(t, "load.messages", r.Differences[0].Path)
+	require.Equal(t, "journal", r.Differences[0].Path)
 }

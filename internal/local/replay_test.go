@@ -61,7 +61,7 @@ func TestReplayFindsWhatWasTamperedWith(t *testing.T) {
 			rewrite(t, h, runKey(s, "J#0000000000"), func(it *store.Item) {
 				it.Body = []byte(strings.Replace(string(it.Body), "tidy up", "burn it", 1))
 			})
-		}, "load.messages"},
+		}, "journal"},
 		"an entry that cannot be read": {func(t *testing.T, h *Home, s run.AgentState) {
 			rewrite(t, h, runKey(s, "J#0000000001"), func(it *store.Item) { it.Body = []byte("?") })
 		}, "journal"},

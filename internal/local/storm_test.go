@@ -38,7 +38,7 @@ func TestStorm(t *testing.T) {
 	m, err := New(Config{
 		Table: table, Blobs: memory.NewBlobs(), Model: killableModel{s, k, agents}, Tools: books,
 		Agents: func(name string) (*agent.Definition, bool) { d, ok := agents[name]; return d, ok },
-		Clock:  c, IDs: ids.System(c), Executions: NewExecutions(table), Warm: 4, Audit: true,
+		Clock:  c, IDs: ids.System(c), Executions: NewExecutions(table), Warm: 4,
 	})
 	require.NoError(t, err)
 	const runs = 12

@@ -170,6 +170,8 @@ type ending struct {
 	Output  json.RawMessage `json:"output,omitempty"`
 	Omitted bool            `json:"outputOmitted,omitempty"` // it is too long for an event: read the run
 	Error   *run.RunError   `json:"error,omitempty"`
+	Seq     int64           `json:"seq"`  // of the run's last entry
+	Hash    string          `json:"hash"` // of that entry: the journal that says otherwise was changed since
 }
 
 // Announcement is the event that tells whoever started the run that it has ended: one whose input names a parent's subject, or that was
@@ -186,7 +188,7 @@ func Announcement(s *run.AgentState) (e Outgoing, owed bool, err error) {
 	if s.Parent != nil {
 		parent = cmp.Or(s.Subject, s.Parent.Run)
 	}
-	said := ending{Reason: s.Reason, Error: s.Error}
+	said := ending{Reason: s.Reason, Error: s.Error, Seq: s.Seq(), Hash: s.Hash()}
 	if said.Output, err = s.OutputJSON(); err != nil {
 		return Outgoing{}, false, err
 	}

@@ -2,6 +2,8 @@ package run
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,6 +32,28 @@ type Entry struct {
 	Kinds      []Checkpoint
 	Events     []Event
 	Snapshot   json.RawMessage // of the state after this entry; nil = none. See Restore
+	Prev       string          // the Hash of the entry before; "" = there is none
+
+	hash string // of the bytes it was read from; "" = it was not read
+}
+
+// Hash is the SHA-256 of the entry as it is stored, in hexadecimal; "" where it cannot be stored. Every entry holds that of the one before,
+// so who knows the hash of one can tell that none up to it was changed, taken out or added.
+func (e Entry) Hash() string {
+	if e.hash != "" {
+		return e.hash
+	}
+	body, err := MarshalEntry(e)
+	if err != nil {
+		return ""
+	}
+	return HashBody(body)
+}
+
+// HashBody is the Hash of a stored entry.
+func HashBody(body []byte) string {
+	sum := sha256.Sum256(body)
+	return hex.EncodeToString(sum[:])
 }
 
 // ApplyEntry applies all events of the next entry, or none. An entry that was applied already changes nothing; a gap is an
@@ -44,6 +68,9 @@ func ApplyEntry(s AgentState, e Entry) (AgentState, error) {
 	if s.Status == RunDone {
 		return s, fmt.Errorf("apply entry %d: the run ended at %d", e.Seq, s.Seq())
 	}
+	if e.Prev != "" && e.Prev != s.hash {
+		return s, fmt.Errorf("apply entry %d: it follows another entry %d than the one that is there", e.Seq, s.Seq())
+	}
 	n := s
 	for i, ev := range e.Events {
 		var err error
@@ -53,7 +80,7 @@ func ApplyEntry(s AgentState, e Entry) (AgentState, error) {
 		}
 	}
 	n.head = entryHead{seq: e.Seq, writer: e.Writer, time: e.Time}
-	n.Entries, n.UpdatedAt = e.Seq+1, e.Time
+	n.Entries, n.UpdatedAt, n.hash = e.Seq+1, e.Time, e.Hash()
 	n.snap(e)
 	return n, nil
 }
@@ -79,7 +106,7 @@ type Draft struct {
 
 // NewDraft starts the entry after s.
 func NewDraft(s AgentState, writer string, now time.Time) *Draft {
-	d := &Draft{State: s, before: s, Entry: Entry{Seq: s.Entries, Generation: s.Generation, Writer: writer, Time: now.UTC().Truncate(time.Millisecond)}}
+	d := &Draft{State: s, before: s, Entry: Entry{Seq: s.Entries, Generation: s.Generation, Writer: writer, Time: now.UTC().Truncate(time.Millisecond), Prev: s.hash}}
 	return d
 }
 
@@ -125,7 +152,7 @@ func (d *Draft) Mark(kinds ...Checkpoint) {
 func (d *Draft) Committed() AgentState {
 	s := d.State
 	s.head = entryHead{seq: d.Entry.Seq, writer: d.Entry.Writer, time: d.Entry.Time}
-	s.Entries, s.UpdatedAt = d.Entry.Seq+1, d.Entry.Time
+	s.Entries, s.UpdatedAt, s.hash = d.Entry.Seq+1, d.Entry.Time, d.Entry.Hash()
 	s.snap(d.Entry)
 	return s
 }
@@ -143,6 +170,7 @@ type entryForm struct {
 	Kinds      []string          `json:"k,omitempty"`
 	Events     []json.RawMessage `json:"e"`
 	Snapshot   json.RawMessage   `json:"p,omitempty"`
+	Prev       string            `json:"h,omitempty"`
 }
 
 // entryVersion is the form of entries.
@@ -154,7 +182,7 @@ var kindForms = map[Checkpoint]string{
 
 // MarshalEntry writes the stored form.
 func MarshalEntry(e Entry) ([]byte, error) {
-	f := entryForm{Version: entryVersion, Seq: e.Seq, Generation: e.Generation, Writer: e.Writer, Time: e.Time.UnixMilli(), Snapshot: e.Snapshot, Events: []json.RawMessage{}}
+	f := entryForm{Version: entryVersion, Seq: e.Seq, Generation: e.Generation, Writer: e.Writer, Time: e.Time.UnixMilli(), Snapshot: e.Snapshot, Prev: e.Prev, Events: []json.RawMessage{}}
 	for _, k := range e.Kinds {
 		form, ok := kindForms[k]
 		if !ok {
@@ -199,7 +227,7 @@ func UnmarshalEntry(data []byte) (Entry, error) {
 	if err != nil {
 		return Entry{}, err
 	}
-	e := Entry{Seq: *f.Seq, Generation: f.Generation, Writer: *f.Writer, Time: time.UnixMilli(*f.Time).UTC(), Snapshot: f.Snapshot}
+	e := Entry{Seq: *f.Seq, Generation: f.Generation, Writer: *f.Writer, Time: time.UnixMilli(*f.Time).UTC(), Snapshot: f.Snapshot, Prev: f.Prev, hash: HashBody(data)}
 	for _, form := range f.Kinds {
 		k, err := kindOf(form)
 		if err != nil {
@@ -227,6 +255,7 @@ type storedEntry struct {
 	Kinds      []string          `json:"k"`
 	Events     []json.RawMessage `json:"e"`
 	Snapshot   json.RawMessage   `json:"p"`
+	Prev       string            `json:"h"`
 }
 
 // decodeEntry reads the form and nothing else.

@@ -233,7 +233,7 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 		Ending: f.Ending, EndingDetail: f.Detail, Hooks: f.Hooks, Hidden: f.Hidden, Begun: f.Begun, Broken: f.Broken,
 		Files: f.Files, Named: f.Named, Counted: f.Counted, Full: f.Full,
 		Listed: f.Listed, Servers: f.Servers,
-		Entries: e.Seq + 1, Partial: true, head: entryHead{seq: e.Seq, writer: e.Writer, time: e.Time},
+		Entries: e.Seq + 1, hash: e.Hash(), Partial: true, head: entryHead{seq: e.Seq, writer: e.Writer, time: e.Time},
 	}
 	if s.Status == RunWaiting {
 		s.Reason = ReasonSuspended

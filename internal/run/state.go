@@ -104,6 +104,7 @@ type AgentState struct {
 	Partial bool // folded from a snapshot: Settled lacks the calls of before it
 
 	head entryHead // of the entry being applied
+	hash string    // of the newest entry
 
 	ownedAt time.Time // when Owner became the owner
 
@@ -163,6 +164,9 @@ const (
 
 // Seq is the sequence of the newest entry, -1 before the first.
 func (s *AgentState) Seq() int64 { return s.Entries - 1 }
+
+// Hash is that of the newest entry, "" before the first.
+func (s *AgentState) Hash() string { return s.hash }
 
 // LastWriter is the writer of the newest entry, "" before the first.
 func (s *AgentState) LastWriter() string { return s.head.writer }

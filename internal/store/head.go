@@ -25,6 +25,8 @@ type Head struct {
 	StartedAt          time.Time
 	UpdatedAt          time.Time
 	Parent             *run.Parent // nil = nobody delegated the run; without its depth
+	Seq                int64       // of the newest entry when this was written
+	Hash               string      // of that entry
 	Trace              *run.Trace  // nil = the run is not traced; only the context of the run's own span
 }
 
@@ -37,6 +39,7 @@ func headOp(s *run.AgentState) Op {
 		"agent": Str(s.Agent), "status": Str(string(s.Status)), "reason": Str(string(s.Reason)), "owner": Str(s.Owner),
 		"waitSeq": Num(s.WaitSeq), "drained": Num(s.Drained), "attempt": Num(-1), "token": Str(""),
 		"started": Num(s.StartedAt.UnixMilli()), "updated": Num(s.UpdatedAt.UnixMilli()), "expires": Num(0),
+		"seq": Num(s.Seq()), "hash": Str(s.Hash()),
 	}
 	if s.Status == run.RunWaiting {
 		attrs["expires"] = Num(s.EarliestExpiry().UnixMilli())
@@ -68,6 +71,7 @@ func readHead(tenant string, it Item) (Head, error) {
 	h := Head{
 		Tenant: tenant, Run: runID, Agent: r.text("agent"), Status: run.RunStatus(r.text("status")), Reason: run.Reason(r.text("reason")),
 		Owner: r.text("owner"), WaitSeq: r.number("waitSeq"), Drained: r.number("drained"), Token: r.text("token"),
+		Seq: r.number("seq"), Hash: r.text("hash"),
 		StartedAt: time.UnixMilli(r.number("started")).UTC(), UpdatedAt: time.UnixMilli(r.number("updated")).UTC(),
 	}
 	r.number("attempt") // which StoreToken compares

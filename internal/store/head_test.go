@@ -22,7 +22,7 @@ func TestHeadIsAView(t *testing.T) {
 			require.NoError(t, err)
 			return h
 		}
-		started := store.Head{Tenant: acme, Run: runID, Agent: "clerk", Status: run.RunRunning, Owner: "r1-0", StartedAt: day, UpdatedAt: day}
+		started := store.Head{Tenant: acme, Run: runID, Agent: "clerk", Status: run.RunRunning, Owner: "r1-0", StartedAt: day, UpdatedAt: day, Hash: st.s.Hash()}
 		require.Equal(t, started, head())
 		st.inference("One.")
 		require.Equal(t, started, head(), "a plain entry leaves it alone")
@@ -30,7 +30,7 @@ func TestHeadIsAView(t *testing.T) {
 		st.commit(load(t, table).Inbox...)
 		st.suspend()
 		waiting := started
-		waiting.Status, waiting.Reason, waiting.WaitSeq, waiting.Drained = run.RunWaiting, run.ReasonSuspended, 4, 1
+		waiting.Status, waiting.Reason, waiting.WaitSeq, waiting.Drained, waiting.Seq, waiting.Hash = run.RunWaiting, run.ReasonSuspended, 4, 1, 4, st.s.Hash()
 		waiting.Expires, waiting.UpdatedAt = day.Add(time.Hour), day.Add(4*time.Second)
 		require.Equal(t, waiting, head())
 		require.Nil(t, head().Trace)

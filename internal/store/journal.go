@@ -346,6 +346,20 @@ func (j *Journal) Entries(ctx context.Context, tenant, run string, from int64, c
 	return j.readEntries(ctx, run, r)
 }
 
+// Stored reads up to count of a run's own entries from a sequence on, in order, as they are stored.
+func (j *Journal) Stored(ctx context.Context, tenant, runID string, from int64, count int) ([][]byte, error) {
+	r := Range{PK: runPK(tenant, runID), From: entrySK(from), To: entrySK(from + int64(count) - 1)}
+	items, err := j.items(ctx, r)
+	if err != nil {
+		return nil, fmt.Errorf("read journal of run %s: %w", runID, err)
+	}
+	out := make([][]byte, len(items))
+	for i, it := range items {
+		out[i] = it.Body
+	}
+	return out, nil
+}
+
 // HasEntry reports whether a run has an entry of that sequence: one consistent read of one key.
 func (j *Journal) HasEntry(ctx context.Context, tenant, run string, seq int64) (bool, error) {
 	_, found, err := j.table.Get(ctx, entryKey(tenant, run, seq))

@@ -1,7 +1,6 @@
 package web
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/audit"
 )
 
 // said is what a page says of what was just tried, and what its person had typed.
@@ -64,12 +62,7 @@ func (s *server) uncover(w http.ResponseWriter, r *http.Request, v visit, form m
 		s.refuse(w, r, v, form, err)
 		return
 	}
-	now := s.Clock.Now().UTC()
-	err = s.Audit.Record(r.Context(), v.link.Tenant, audit.Record{
-		ID: fmt.Sprintf("uncovered#%s#%s#%d", v.link.ID, v.a.ID, now.UnixMilli()), At: now.Truncate(1e6), Kind: audit.Uncovered, Approval: v.a.ID, Run: v.a.Run,
-		Call: v.a.Call(), Agent: v.a.Agent, Actor: v.by.ID, Channel: cmp.Or(v.link.Channel, string(v.via)), Digest: v.a.Digest, Policy: v.a.PolicyVersion,
-	})
-	if err != nil {
+	if err := s.Desk.Uncover(r.Context(), v.link.Tenant, v.a.ID, v.by, v.via); err != nil {
 		s.fails(w, r, fmt.Errorf("record that masked values were uncovered: %w", err))
 		return
 	}
@@ -78,8 +71,8 @@ func (s *server) uncover(w http.ResponseWriter, r *http.Request, v visit, form m
 }
 
 func (s *server) mayUncover(v visit) error {
-	if s.Show.Uncovered == nil || s.Audit == nil {
-		return &formError{"nothing is uncovered here, since no audit is kept of it"}
+	if s.Show.Uncovered == nil {
+		return &formError{"nothing is uncovered here"}
 	}
 	if !s.open(v.a) {
 		return approval.ErrExpired

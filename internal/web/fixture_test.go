@@ -21,7 +21,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/asl"
-	"github.com/countersign/countersign/internal/audit"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/local"
@@ -54,7 +53,6 @@ type world struct {
 	links  *link.Links
 	pages  *web.Pages
 	people people
-	seen   *records
 	server *httptest.Server
 	run    string
 	rows   *memory.Table
@@ -91,28 +89,6 @@ func (p people) Slack(context.Context, string, string) (string, person.Person, b
 	return "", person.Person{}, false, nil
 }
 
-// records is an audit.Recorder.
-type records struct {
-	mu  sync.Mutex
-	all []audit.Record
-}
-
-func (r *records) Record(_ context.Context, tenant string, all ...audit.Record) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.all = append(r.all, all...)
-	return nil
-}
-
-func (r *records) kinds() (kinds []audit.Kind) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, one := range r.all {
-		kinds = append(kinds, one.Kind)
-	}
-	return kinds
-}
-
 // asks is a script of one call with that input, and the end.
 func asks(input string) string {
 	return `{"calls": [{"id": "c1", "name": "pay", "input": ` + input + `}], "text": "I will pay."}
@@ -121,7 +97,7 @@ func asks(input string) string {
 
 func newWorld(t testing.TB, lines string, change ...func(*agent.Definition)) *world {
 	t.Helper()
-	w := &world{t: t, paid: make(chan payment, 10), clk: &shifted{Clock: clock.System()}, seen: &records{}, rows: memory.New()}
+	w := &world{t: t, paid: make(chan payment, 10), clk: &shifted{Clock: clock.System()}, rows: memory.New()}
 	w.people = people{
 		"user:ana": {ID: "user:ana", Name: "Ana Lima", Groups: []string{"group:operators"}},
 		"user:bob": {ID: "user:bob", Groups: []string{"group:operators"}},
@@ -172,7 +148,7 @@ func (w *world) pagesOver() {
 		Base: func() string { return w.server.URL },
 	}
 	w.pages = &web.Pages{
-		Links: w.links, Desk: w.m.Desk, People: w.people, Show: showing(), Clock: w.clk, Audit: w.seen,
+		Links: w.links, Desk: w.m.Desk, People: w.people, Show: showing(), Clock: w.clk,
 		Get: func(ctx context.Context, tenant, id string) (approval.Approval, error) {
 			return approval.Get(ctx, w.m.Ports.Table, tenant, id)
 		},

@@ -17,10 +17,10 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/audit"
 	"github.com/countersign/countersign/internal/browsertest"
 	"github.com/countersign/countersign/internal/hostile"
 	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web"
 )
@@ -60,10 +60,10 @@ func TestB4EditsKeepWhatIsMasked(t *testing.T) {
 	require.Equal(t, payment{3, "AKIAIOSFODNN7EXAMPLE"}, <-w.paid)
 }
 
-// unrecorded is an audit that fails.
-type unrecorded struct{}
+// unrecorded is a desk that can record nothing.
+type unrecorded struct{ web.Desk }
 
-func (unrecorded) Record(context.Context, string, ...audit.Record) error {
+func (unrecorded) Uncover(context.Context, string, string, policy.Principal, approval.Via) error {
 	return errors.New("no table")
 }
 
@@ -83,13 +83,13 @@ func TestB4AnApproverUncoversOnRecord(t *testing.T) {
 	refused := w.press(eve, "uncover")
 	require.Equal(t, http.StatusForbidden, refused.status)
 	require.NotContains(t, refused.body, secret)
-	require.NotContains(t, w.seen.kinds(), audit.Uncovered, "nobody has seen anything")
-	w.pages.Audit = unrecorded{}
+	require.Empty(t, w.now(a).Uncovered, "nobody has seen anything")
+	w.pages.Desk = unrecorded{w.m.Desk}
 	w.server.Config.Handler = w.pages.Handler()
 	failed := w.press(ana, "uncover")
 	require.Equal(t, http.StatusServiceUnavailable, failed.status, "what cannot be recorded is not shown")
 	require.NotContains(t, failed.body, secret)
-	w.pages.Audit = w.seen
+	w.pages.Desk = w.m.Desk
 	w.server.Config.Handler = w.pages.Handler()
 
 	uncovered := w.press(ana, "uncover")
@@ -97,10 +97,11 @@ func TestB4AnApproverUncoversOnRecord(t *testing.T) {
 	require.Contains(t, uncovered.body, secret)
 	require.NotContains(t, uncovered.body, "Secrets are masked")
 	require.Equal(t, "no-store", uncovered.header.Get("Cache-Control"))
-	last := w.seen.all[len(w.seen.all)-1]
-	require.Equal(t, audit.Uncovered, last.Kind)
-	require.Equal(t, []string{"user:ana", a.ID, a.Run, "c1", a.Digest, "email"}, []string{last.Actor, last.Approval, last.Run, last.Call, last.Digest, last.Channel})
-	require.WithinDuration(t, w.clk.Now(), last.At, time.Minute)
+	on := w.now(a).Uncovered
+	require.Len(t, on, 1)
+	require.Equal(t, "user:ana", on[0].By)
+	require.Equal(t, approval.ViaPage, on[0].Via)
+	require.WithinDuration(t, w.clk.Now(), on[0].At, time.Minute)
 	require.Equal(t, approval.Pending, w.now(a).Status, "it decides nothing")
 	require.NotContains(t, w.do("GET", ana, nil).body, secret, "it was shown once")
 
@@ -110,7 +111,7 @@ func TestB4AnApproverUncoversOnRecord(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, unproved.status, "who may look has not shown that they may decide")
 	require.NotContains(t, unproved.body, secret)
 	require.Contains(t, w.press(inConsole, "uncover", "key", "key").body, secret)
-	require.Equal(t, "console", w.seen.all[len(w.seen.all)-1].Channel)
+	require.Equal(t, approval.ViaConsole, w.now(a).Uncovered[1].Via)
 	w.server = httptest.NewServer(w.pages.Handler())
 	t.Cleanup(w.server.Close)
 	ana = w.url(a, "user:ana")

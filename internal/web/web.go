@@ -15,7 +15,6 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/audit"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/person"
@@ -27,13 +26,13 @@ import (
 type Desk interface {
 	Decide(ctx context.Context, r approval.Request) (approval.Approval, error)
 	Settle(ctx context.Context, o approval.Outcome) (approval.Approval, error)
+	Uncover(ctx context.Context, tenant, id string, by policy.Principal, via approval.Via) error
 }
 
 // Links reads links; *link.Links does. Verify judges a token by its MAC and reads nothing.
 type Links interface {
 	Verify(ctx context.Context, token string) (id string, err error)
 	Read(ctx context.Context, id string) (link.Link, error)
-	View(ctx context.Context, l link.Link) (first bool, err error)
 }
 
 // Showing makes of requests what people see. Without Editable and Restore no page offers to edit; Shown is package show's.
@@ -64,8 +63,7 @@ type Pages struct {
 	Clock  clock.Clock
 	// Remark takes a question or an answer about a request. Nil = the page offers neither.
 	Remark func(ctx context.Context, r Remark) error
-	Audit  audit.Recorder // is told that a page was sent, once for each link, and who uncovered what is masked; nil = nobody is, and nothing is uncovered
-	Log    *slog.Logger   // of what failed, without content; nil = nowhere
+	Log    *slog.Logger // of what failed, without content; nil = nowhere
 }
 
 // The bounds of use, in each process: of one link, and of wrong tokens by where they come from. A right token is never
@@ -171,7 +169,6 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodPost:
 		s.post(w, r, v)
 	default:
-		s.viewed(r, v)
 		s.page(w, r, v, http.StatusOK, said{})
 	}
 }
@@ -238,22 +235,4 @@ func (s *server) visit(ctx context.Context, id string) (visit, error) {
 		return visit{}, err
 	}
 	return visit{link: l, a: a, who: who, by: policy.Principal{ID: who.ID, Groups: who.Groups}, via: approval.ViaPage}, nil
-}
-
-// viewed records that the page was sent, once for each link. Who only fetches ahead has seen nothing. That it cannot be recorded keeps nobody from
-// deciding.
-func (s *server) viewed(r *http.Request, v visit) {
-	if r.Method != http.MethodGet || s.Audit == nil || strings.Contains(r.Header.Get("Sec-Purpose"), "prefetch") || r.Header.Get("Purpose") == "prefetch" {
-		return
-	}
-	first, err := s.Links.View(r.Context(), v.link)
-	if err == nil && first {
-		err = s.Audit.Record(r.Context(), v.link.Tenant, audit.Record{
-			ID: "viewed#" + v.link.ID, At: s.Clock.Now().UTC().Truncate(1e6), Kind: audit.Viewed, Approval: v.a.ID, Run: v.a.Run, Call: v.a.Call(),
-			Agent: v.a.Agent, Actor: v.who.ID, Channel: v.link.Channel, Digest: v.a.Digest, Policy: v.a.PolicyVersion,
-		})
-	}
-	if err != nil && s.Log != nil {
-		s.Log.ErrorContext(r.Context(), "a view was not recorded", "error", err)
-	}
 }

@@ -18,7 +18,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/audit"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
@@ -535,26 +534,6 @@ func TestTheEntranceSaysHowARequestIsOpened(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, w.do("POST", w.server.URL+"/", url.Values{"token": {"x"}}).status)
 }
 
-// That a page was sent is recorded once for each link, and not where it was fetched ahead; it changes nothing about the request.
-func TestViewedIsRecordedOnce(t *testing.T) {
-	w := newWorld(t, asks(five))
-	a := w.asked()
-	ana, bob := w.url(a, "user:ana"), w.url(a, "user:bob")
-	w.do("HEAD", ana, nil)
-	w.do("OPTIONS", ana, nil)
-	w.do("GET", ana, nil, "Sec-Purpose", "prefetch;prerender")
-	w.do("GET", ana, nil, "Purpose", "prefetch")
-	require.Empty(t, w.seen.kinds())
-	for range 3 {
-		w.do("GET", ana, nil)
-	}
-	w.do("GET", bob, nil)
-	require.Equal(t, []audit.Kind{audit.Viewed, audit.Viewed}, w.seen.kinds())
-	require.Equal(t, "user:ana", w.seen.all[0].Actor)
-	require.Equal(t, a.ID, w.seen.all[0].Approval)
-	require.Equal(t, "email", w.seen.all[0].Channel)
-}
-
 // Other arguments are the approver's own: checked, run, and told.
 func TestEdit(t *testing.T) {
 	w := newWorld(t, asks(five))
@@ -628,6 +607,10 @@ type unsure struct{}
 
 func (unsure) Decide(context.Context, approval.Request) (approval.Approval, error) {
 	return approval.Approval{}, context.DeadlineExceeded
+}
+
+func (unsure) Uncover(context.Context, string, string, policy.Principal, approval.Via) error {
+	return context.DeadlineExceeded
 }
 
 func (unsure) Settle(context.Context, approval.Outcome) (approval.Approval, error) {

@@ -20,7 +20,6 @@ const (
 
 // More that alarms watch. They are counted as they happen.
 const (
-	AuditFailures = "AuditFailures" // count: runs that a sweep could not audit; each sweep tries again
 	Misconfigured = "Misconfigured" // count: parts of a function that it began without, as their configuration is wrong
 )
 
@@ -31,6 +30,6 @@ const RequestsTold = "RequestsTold"
 // All lists those that alarms watch.
 func All() []string {
 	return []string{
-		RunsRepaired, SweepFailures, OutcomesUnknown, WaitsOpen, OldestWaitSeconds, AuditFailures, Misconfigured,
+		RunsRepaired, SweepFailures, OutcomesUnknown, WaitsOpen, OldestWaitSeconds, Misconfigured,
 	}
 }

@@ -14,7 +14,10 @@ import (
 )
 
 // allowed are the names of attributes that are written. Their values are ids, counts, durations and words of ours.
-var allowed = []string{"tenant", "run", "execution", "approval", "repair", "count", "status", "millis", "panic", "stack", "event", "route", "kind"}
+var allowed = []string{
+	"tenant", "run", "execution", "approval", "repair", "count", "status", "millis", "panic", "stack", "event", "route", "kind",
+	"reason", "seq", "hash", "agent", "tool", "digest", "by", "via",
+}
 
 // New makes a logger that writes lines of JSON to w. known are errors whose own text is fit for a log, wherever they
 // stand in another error; constants, that is.

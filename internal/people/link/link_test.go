@@ -252,34 +252,6 @@ func TestA5LinksOutliveTheirRequest(t *testing.T) {
 	require.EqualError(t, err, link.ErrInvalid.Error())
 }
 
-// That a page was sent is noted once for each link, whoever asks at the same time.
-func TestViewIsNotedOnce(t *testing.T) {
-	w := newWorld(t, newKey)
-	text := w.mint(t, asked, "user:ana")
-	got, err := w.read(t.Context(), text)
-	require.NoError(t, err)
-	firsts := make(chan bool, 20)
-	for range cap(firsts) {
-		go func() {
-			first, err := w.links.View(context.Background(), got)
-			firsts <- first && err == nil
-		}()
-	}
-	count := 0
-	for range cap(firsts) {
-		if <-firsts {
-			count++
-		}
-	}
-	require.Equal(t, 1, count)
-	again, err := w.read(t.Context(), text)
-	require.NoError(t, err)
-	require.Equal(t, got, again, "and the link is what it was")
-	first, err := w.links.View(t.Context(), link.Link{ID: "ffffffffffffffffffffffffffffffff"})
-	require.NoError(t, err)
-	require.False(t, first)
-}
-
 // A table or a ring that fails is said to fail: nobody takes that for a link that is none.
 func TestFailures(t *testing.T) {
 	w := newWorld(t, newKey)
@@ -289,8 +261,6 @@ func TestFailures(t *testing.T) {
 	_, err := w.read(cancelled, text)
 	require.ErrorIs(t, err, context.Canceled)
 	_, err = w.links.Mint(cancelled, asked, "user:ana", "email")
-	require.ErrorIs(t, err, context.Canceled)
-	_, err = w.links.View(cancelled, link.Link{ID: "00"})
 	require.ErrorIs(t, err, context.Canceled)
 	w.links.Signer = link.Ring(func() (*keyring.Ring, error) { return nil, errors.New("no ring") })
 	_, err = w.read(t.Context(), text)

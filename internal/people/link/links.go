@@ -28,9 +28,8 @@ type Links struct {
 
 // The item of a link.
 const (
-	itemSK     = "L"
-	ttlAttr    = "TTL"    // in epoch seconds: the table may forget it then. No gate reads it (A14)
-	viewedAttr = "viewed" // 1 = its page was sent
+	itemSK  = "L"
+	ttlAttr = "TTL" // in epoch seconds: the table may forget it then. No gate reads it (A14)
 )
 
 func itemKey(id string) store.Key { return store.Key{PK: "LINK#" + id, SK: itemSK} }
@@ -68,7 +67,7 @@ func (l *Links) Mint(ctx context.Context, a approval.Approval, to, channel strin
 		return "", fmt.Errorf("sign a link of approval %s: want the id of a key and a MAC of %d bytes", a.ID, macSize)
 	}
 	op := store.Op{Kind: store.Put, If: []store.Cond{{Op: store.ItemAbsent}}, Item: store.Item{
-		Key: itemKey(made.ID), Body: body, Attrs: map[string]store.Value{ttlAttr: store.Num(made.Expires.Unix()), viewedAttr: store.Num(0)},
+		Key: itemKey(made.ID), Body: body, Attrs: map[string]store.Value{ttlAttr: store.Num(made.Expires.Unix())},
 	}}
 	if err := l.Table.Write(ctx, op); err != nil {
 		return "", fmt.Errorf("keep a link of approval %s: %w", a.ID, err)
@@ -111,19 +110,4 @@ func (l *Links) Read(ctx context.Context, id string) (Link, error) {
 		return Link{}, ErrInvalid
 	}
 	return kept, nil
-}
-
-// View notes that the link's page was sent, once: first is true for one caller alone. It changes nothing about the request.
-func (l *Links) View(ctx context.Context, seen Link) (first bool, err error) {
-	err = l.Table.Write(ctx, store.Op{
-		Kind: store.Update, Item: store.Item{Key: itemKey(seen.ID), Attrs: map[string]store.Value{viewedAttr: store.Num(1)}},
-		If: []store.Cond{{Attr: viewedAttr, Op: store.Equal, Value: store.Num(0)}},
-	})
-	switch {
-	case store.FailedOp(err, 0):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("note that a link was opened: %w", err)
-	}
-	return true, nil
 }

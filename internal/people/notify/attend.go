@@ -239,10 +239,9 @@ func (p *pass) settle(ctx context.Context, r *opened) (again bool, err error) {
 	return false, nil
 }
 
-// keep audits and records what was sent of what a request owes. Where nothing is left, it says when to look at the
+// keep records what was sent of what a request owes. Where nothing is left, it says when to look at the
 // request next.
 func (p *pass) keep(ctx context.Context, r *opened, done []sent) (again bool, err error) {
-	r.post.audit(ctx, done)
 	r.have.apply(r.a, done)
 	now := p.Clock.Now()
 	if r.have.Due = now.Add(lease); len(r.owed) == 0 {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/audit"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/show"
@@ -28,7 +27,6 @@ type Notifier struct {
 	Channels  []Channel
 	Links     Links                                                                // nil = messages have none
 	Show      func(ctx context.Context, a approval.Approval) (show.Request, error) // nil = messages show nothing but the request's id
-	Recorder  audit.Recorder                                                       // nil = messages are not audited
 	Warn      func(what string, err error)                                         // is told of what went wrong and is tried again, or given up; nil = nobody is
 }
 

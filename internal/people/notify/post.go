@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/audit"
 	"github.com/countersign/countersign/internal/people/show"
 )
 
@@ -40,21 +39,6 @@ func (p post) send(ctx context.Context, all []delivery) []sent {
 		done = append(done, s)
 	}
 	return done
-}
-
-// audit records the messages that went.
-func (p post) audit(ctx context.Context, done []sent) {
-	var records []audit.Record
-	for _, s := range done {
-		if s.err == nil && s.updates == "" {
-			records = append(records, p.record(s))
-		}
-	}
-	if p.Recorder != nil && len(records) > 0 {
-		if err := p.Recorder.Record(ctx, p.a.Tenant, records...); err != nil {
-			p.warn("audit who was told of approval "+p.a.ID, err)
-		}
-	}
 }
 
 // one sends a message or updates one.
@@ -91,23 +75,4 @@ func (p post) message(ctx context.Context, d delivery) (Message, error) {
 		}
 	}
 	return m, nil
-}
-
-// record is what the audit says of a message. A message that is sent again after it was lost that it had been is the same record.
-func (p post) record(s sent) audit.Record {
-	r := audit.Record{
-		ID: fmt.Sprintf("notified/%s/%s/%s/%s/%d", p.a.ID, s.occasion, s.to.ID, s.channel.Name(), max(s.round, int64(s.remark))),
-		At: s.at, Kind: audit.Notified, Approval: p.a.ID, Run: p.a.Run, Agent: p.a.Agent, Digest: p.a.Digest, Policy: p.a.PolicyVersion,
-		Channel: s.channel.Name(), Detail: string(s.occasion) + " " + s.to.ID,
-	}
-	if s.edited { // beside the record of the message about what was asked first
-		r.ID += "/" + p.a.Digest
-	}
-	if len(p.a.Calls) > 0 {
-		r.Call = p.a.Call()
-	}
-	if len(p.a.Tools) == 1 {
-		r.Tool = p.a.Tools[0]
-	}
-	return r
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/audit"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/show"
@@ -130,7 +129,6 @@ type world struct {
 	sent    []message
 	updated []string
 	refs    int
-	records []audit.Record
 	warned  []string
 	n       *Notifier
 }
@@ -183,7 +181,7 @@ func newWorld(t *testing.T) *world {
 // notifier is one as another process has it.
 func (w *world) notifier() *Notifier {
 	return &Notifier{
-		Table: w.table, Clock: w.clock, Directory: w.people, Channels: []Channel{w.email, w.slack}, Links: links{}, Recorder: recorder{w},
+		Table: w.table, Clock: w.clock, Directory: w.people, Channels: []Channel{w.email, w.slack}, Links: links{},
 		Show: func(_ context.Context, a approval.Approval) (show.Request, error) { return show.Request{ID: a.ID}, nil },
 		Warn: func(what string, _ error) { w.warned = append(w.warned, what) },
 	}
@@ -193,14 +191,6 @@ type links struct{}
 
 func (links) URL(_ context.Context, a approval.Approval, to, channel string) (string, error) {
 	return "https://countersign.example/" + a.ID + "/" + to + "/" + channel, nil
-}
-
-type recorder struct{ w *world }
-
-func (r recorder) Record(_ context.Context, tenant string, records ...audit.Record) error {
-	require.Equal(r.w.t, acme, tenant)
-	r.w.records = append(r.w.records, records...)
-	return nil
 }
 
 // request is one of finance that lives for a day.

@@ -48,9 +48,6 @@ type Backend struct {
 	Ready func(ctx context.Context) error
 	// Replay folds a run's journal again. Nil = not served.
 	Replay func(ctx context.Context, tenant, run string) (Replay, error)
-	// Audited is called before the audit chain is read, so that it holds what has happened here; its error refuses the request. Nil = it is read
-	// as it is.
-	Audited func(ctx context.Context) error
 	// Log is told of internal errors, and why requests are put off (503). Nil = nobody is.
 	Log *slog.Logger
 }
@@ -108,6 +105,7 @@ type Thread interface {
 type Journal interface {
 	Load(ctx context.Context, tenant, run string) (store.Loaded, error)
 	Entries(ctx context.Context, tenant, run string, from int64, count int) ([]run.Entry, error)
+	Stored(ctx context.Context, tenant, run string, from int64, count int) ([][]byte, error)
 	Before(ctx context.Context, tenant, run string, seq int64) (run.AgentState, error)
 	Conversation(ctx context.Context, tenant string, s *run.AgentState) ([]run.Spoken, error)
 	Head(ctx context.Context, tenant, run string) (store.Head, error)

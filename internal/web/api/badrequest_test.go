@@ -39,6 +39,7 @@ var queries = map[string][]string{
 	"run":      slices.Concat(anything, hostileIDs[8:15]),
 	"messages": slices.Concat(anything, []string{"2", "true", "00"}),
 	"after":    slices.Concat(anything, []string{"-2", "1.", ".1", "1.x", "1.-1", "1.2.3", "%2B1", "01", "1.01"}),
+	"from":     slices.Concat(anything, []string{"-2", "1.5", "%2B1", "01"}),
 	"format":   slices.Concat(anything[1:], []string{"JOURNAL", "journal%20", "journal,arvo"}),
 	"digest":   {""},
 }
@@ -50,8 +51,6 @@ func finds(op, name, value string) bool {
 		return op == "GET /v1/runs"
 	case name == "cursor":
 		return strings.HasPrefix(value, "waiting:") && op == "GET /v1/runs"
-	case name == "after" && op == "GET /v1/audit":
-		return false
 	}
 	return false
 }

@@ -19,7 +19,6 @@
 //	GET  /approvals                 list requests to people (status, cursor, limit)
 //	GET  /approvals/{id}            one request
 //	POST /approvals/{id}/decision   approve, deny or edit; ask or reply, which decide nothing
-//	GET  /audit                     the tenant's audit chain (after, limit); its very lines with Accept: application/x-ndjson
 //	GET  /grants                    list standing grants (agent, cursor, limit)
 //	DELETE /grants/{agent}/{tool}   revoke those of a tool (digest)
 //

@@ -29,7 +29,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/audit"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
@@ -95,7 +94,7 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 	t.Run("ends", d.ends)
 	t.Run("uploads", d.uploads)
 	t.Run("undo", d.undo)
-	t.Run("audit", d.audit)
+	t.Run("journal", d.journal)
 
 	var never []string
 	for _, op := range api.Routes() {
@@ -475,14 +474,13 @@ var goTypes = map[string]any{
 	"RunPage": api.RunPage{}, "MessagePage": api.MessagePage{}, "CallPage": api.CallPage{}, "ApprovalPage": api.ApprovalPage{},
 	"EncodedPage": api.EncodedPage{}, "CanonicalEvent": stream.Event{}, "CanonicalTextData": stream.DeltaData{},
 	"EventPage": api.EventPage{}, "Event": api.Event{}, "Replay": api.Replay{}, "Difference": api.Difference{}, "Approval": approval.Approval{},
-	"Decided": approval.Decision{}, "Remark": approval.Remark{}, "Checked": run.Checked{}, "Was": run.Was{}, "Ticket": run.Ticket{}, "Pending": run.Pending{}, "Problem": api.Problem{}, "Fork": api.Fork{}, "CallbackAnswer": api.CallbackAnswer{}, "Applied": api.Applied{}, "ForkModel": api.ForkModel{},
+	"Decided": approval.Decision{}, "Remark": approval.Remark{}, "Uncovering": approval.Uncovering{}, "Checked": run.Checked{}, "Was": run.Was{}, "Ticket": run.Ticket{}, "Pending": run.Pending{}, "Problem": api.Problem{}, "Fork": api.Fork{}, "CallbackAnswer": api.CallbackAnswer{}, "Applied": api.Applied{}, "ForkModel": api.ForkModel{},
 	"Whole": run.Whole{},
 
 	"GrantBounds": agent.GrantBounds{}, "Condition": run.Condition{},
 
 	"CallUndo": api.CallUndo{}, "Undone": api.Undone{},
 	"Permission": approval.Permission{}, "Blocked": approval.Blocked{}, "Cover": approval.Cover{}, "Grant": api.Grant{}, "GrantPage": api.GrantPage{},
-	"AuditPage": api.AuditPage{}, "AuditHead": audit.Head{}, "AuditEntry": audit.Line{}, "AuditRecord": audit.Record{},
 	"ServerState": run.ServerState{}, "DisabledTool": run.DisabledTool{},
 	"RepairPage": api.RepairPage{}, "Repaired": runtime.Repaired{},
 	"Blob": api.Blob{}, "Upload": api.Upload{}, "Uploaded": api.Uploaded{}, "Uploading": api.Uploading{},

@@ -95,6 +95,8 @@ type RunHead struct {
 	StartedAt time.Time     `json:"startedAt"`
 	UpdatedAt time.Time     `json:"updatedAt"`
 	ExpiresAt time.Time     `json:"expiresAt,omitzero"` // while waiting: when the first wait expires
+	Seq       int64         `json:"seq"`                // of the newest entry when the run last parked, woke or ended
+	Hash      string        `json:"hash"`               // of that entry
 
 	Parent     string `json:"parent,omitempty"` // of a delegated run: the run and the call it is carried out for
 	ParentCall string `json:"parentCall,omitempty"`
@@ -184,7 +186,7 @@ func shownCall(c run.Call) Call {
 }
 
 func shownHead(h store.Head) RunHead {
-	shown := RunHead{ID: h.Run, Agent: h.Agent, Status: h.Status, Reason: h.Reason, StartedAt: h.StartedAt, UpdatedAt: h.UpdatedAt, ExpiresAt: h.Expires}
+	shown := RunHead{ID: h.Run, Agent: h.Agent, Status: h.Status, Reason: h.Reason, StartedAt: h.StartedAt, UpdatedAt: h.UpdatedAt, ExpiresAt: h.Expires, Seq: h.Seq, Hash: h.Hash}
 	if p := h.Parent; p != nil {
 		shown.Parent, shown.ParentCall, shown.Root = p.Run, p.Call, p.Root
 	}

@@ -4,50 +4,72 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"regexp"
+	"slices"
+	"strings"
 
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/audit"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// auditCommand reads the audit chain of the store, or an export of any.
+// auditCommand reads the journals of the store, or an export of any: each entry holds the hash of the one before.
 type auditCommand struct {
-	Verify auditVerifyCommand `cmd:"" help:"Recompute the audit chain of the store, or of a file of JSON lines, and say where it is broken."`
-	Export auditExportCommand `cmd:"" help:"Write the audit chain as JSON lines."`
+	Verify auditVerifyCommand `cmd:"" help:"Recompute the hashes of every run's journal, in the store or in an export, and say which were changed."`
+	Export auditExportCommand `cmd:"" help:"Write journals as JSON lines."`
 }
 
 type auditVerifyCommand struct {
-	File  string `arg:"" optional:"" help:"An export; - is standard input (default: the chain of the store)."`
-	Head  string `placeholder:"HASH" help:"A hash that was noted down: an entry must have it."`
-	After int64  `placeholder:"SEQ" help:"Of a file that was exported with it: it begins behind this entry."`
+	File string   `arg:"" optional:"" help:"An export; - is standard input (default: the journals of the store)."`
+	Head []string `placeholder:"HASH" help:"The hash of a run's last entry, as its end was announced: an entry must have it. May be given again."`
 }
 
 // verified is the JSON document of audit verify.
 type verified struct {
-	OK      bool       `json:"ok"`
-	Entries int64      `json:"entries"` // that are as they should be, from the beginning
-	Head    audit.Head `json:"head"`    // the last of them
-	Line    int64      `json:"line,omitempty"`
-	Problem string     `json:"problem,omitempty"` // "" = nothing is broken
+	OK       bool     `json:"ok"`
+	Runs     int      `json:"runs"`
+	Entries  int64    `json:"entries"`            // that are as they were written
+	Problems []broken `json:"problems,omitempty"` // the first of each run
+}
+
+// broken is what is wrong with a run's journal.
+type broken struct {
+	Run     string `json:"run,omitempty"`
+	Line    int64  `json:"line,omitempty"` // of a file, from 1
+	Problem string `json:"problem"`
+}
+
+func (b broken) String() string {
+	switch {
+	case b.Line > 0:
+		return fmt.Sprintf("line %d: %s", b.Line, b.Problem)
+	case b.Run != "":
+		return fmt.Sprintf("run %s: %s", b.Run, b.Problem)
+	default:
+		return b.Problem
+	}
+}
+
+// verifier recomputes journals.
+type verifier struct {
+	verified
+	heads map[string]bool // that were noted down, and whether an entry has them
 }
 
 var hashPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 func (c *auditVerifyCommand) run(ctx context.Context, p *program) error {
-	if c.Head != "" && !hashPattern.MatchString(c.Head) {
-		return usage("--head: got %q, want the hash of an entry: 64 hexadecimal digits", c.Head)
-	}
-	if c.After < 0 || c.After > 0 && c.File == "" {
-		return usage("--after: got %d, want the sequence of an entry, with a file", c.After)
-	}
-	v := &audit.Verifier{Last: audit.Head{Seq: c.After}}
-	if c.Head != "" {
-		v.Expect(c.Head)
+	v := &verifier{heads: map[string]bool{}}
+	for _, hash := range c.Head {
+		if !hashPattern.MatchString(hash) {
+			return usage("--head: got %q, want the hash of an entry: 64 hexadecimal digits", hash)
+		}
+		v.heads[hash] = false
 	}
 	var err error
 	if c.File == "" {
@@ -55,48 +77,144 @@ func (c *auditVerifyCommand) run(ctx context.Context, p *program) error {
 	} else {
 		err = p.verifyFile(c.File, v)
 	}
-	return p.tellVerified(v, err)
+	if err != nil {
+		return err
+	}
+	for _, hash := range c.Head {
+		if !v.heads[hash] {
+			v.Problems = append(v.Problems, broken{Problem: "cut off or rewritten: no entry has the hash " + hash})
+		}
+	}
+	for _, found := range v.Problems {
+		p.tell("broken: %s", line(found.String()))
+	}
+	if v.OK = len(v.Problems) == 0; v.OK {
+		p.tell("ok: %d entries of %d runs", v.Entries, v.Runs)
+	}
+	if err := p.answer(v.verified); err != nil || v.OK {
+		return err
+	}
+	return exit(exitFailed)
 }
 
-// tellVerified says what became of it. An error that is none of the chain's is given back.
-func (p *program) tellVerified(v *audit.Verifier, err error) error {
-	doc := verified{OK: err == nil, Entries: v.Count, Head: v.Last}
-	var broken *audit.BreakError
-	switch {
-	case errors.As(err, &broken):
-		doc.Line, doc.Problem = broken.Line, broken.Problem
-		p.tell("broken: %s", line(broken.Error()))
-		switch v.Count {
-		case 0:
-			p.tell("nothing before that is known to be as it was written")
-		case 1:
-			p.tell("the entry before that is as it was written: %d %s", v.Last.Seq, v.Last.Hash)
-		default:
-			p.tell("the %d entries before that are as they were written, the last one is %d %s", v.Count, v.Last.Seq, v.Last.Hash)
-		}
-	case err != nil:
-		return err
-	default:
-		if v.Count == 0 {
-			p.tell("ok: there is no entry")
-			break
-		}
-		p.tell("ok: %d entries", v.Count)
-		p.tell("head: %d %s", v.Last.Seq, v.Last.Hash)
-	}
-	if err := p.answer(doc); err != nil {
+// add takes the next entry of a run.
+func (v *verifier) add(c *run.Chain, entry []byte) error {
+	if err := c.Add(entry); err != nil {
 		return err
 	}
-	if !doc.OK {
-		return exit(exitFailed)
+	v.Entries++
+	if _, wanted := v.heads[c.Hash]; wanted {
+		v.heads[c.Hash] = true
 	}
 	return nil
 }
 
-// maxLine is longer than any line of a chain.
+// verify recomputes the journals of the store: all runs are there that requests were made by, and each is at least as long as its head says.
+func (s *session) verify(ctx context.Context, v *verifier) error {
+	requests, err := s.requests(ctx)
+	if err != nil {
+		return err
+	}
+	heads, err := s.runs(ctx, api.RunQuery{})
+	if err != nil {
+		return err
+	}
+	for _, a := range requests { // whose run may have gone from one status to another while they were listed
+		heads = append(heads, api.RunHead{ID: a.Run, Seq: -1})
+	}
+	seen := map[string]bool{}
+	for _, h := range heads {
+		if seen[h.ID] {
+			continue
+		}
+		seen[h.ID] = true
+		v.Runs++
+		wrong, err := s.verifyRun(ctx, v, h)
+		var refused *api.Problem
+		switch {
+		case errors.As(err, &refused) && refused.Type == api.RunNotFound:
+			wrong = errors.New("taken out: it asked people for approvals, and is not there")
+		case err != nil:
+			return err
+		}
+		if wrong != nil {
+			v.Problems = append(v.Problems, broken{Run: h.ID, Problem: wrong.Error()})
+		}
+	}
+	return nil
+}
+
+// verifyRun recomputes the journal of a run, of which h is known, without a sequence where it is the id alone; wrong says what is not as it was written.
+func (s *session) verifyRun(ctx context.Context, v *verifier, h api.RunHead) (wrong, err error) {
+	c := run.Chain{}
+	err = s.journal(ctx, h.ID, func(entry []byte) error {
+		if wrong = v.add(&c, entry); wrong == nil && c.Entries == 1 && c.Run != h.ID {
+			wrong = errors.New("changed: its journal is another run's")
+		}
+		if wrong == nil && c.Entries-1 == h.Seq && c.Hash != h.Hash {
+			wrong = fmt.Errorf("changed: entry %d is not the one that the list of runs names", h.Seq)
+		}
+		return wrong
+	})
+	switch {
+	case wrong != nil:
+		return wrong, nil
+	case err != nil:
+		return nil, err
+	case c.Entries <= h.Seq:
+		return fmt.Errorf("cut off: its last entry is %d, and entry %d was written", c.Entries-1, h.Seq), nil
+	case h.Status == run.RunDone && !c.Done:
+		return errors.New("changed: the list of runs says that it has ended, and its journal does not"), nil
+	}
+	return nil, nil
+}
+
+// requests are all requests to people that were made; of no session, none.
+func (s *session) requests(ctx context.Context) (all []approval.Approval, err error) {
+	if s == nil {
+		return nil, nil
+	}
+	for _, status := range []approval.Status{
+		approval.Pending, approval.Approved, approval.Denied, approval.Expired, approval.Cancelled, approval.Voided,
+	} {
+		made, err := s.approvals(ctx, approval.Query{Status: status})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, made...)
+	}
+	return all, nil
+}
+
+// journalPage is how many entries are asked for at once.
+const journalPage = 200
+
+// journal gives the entries of a run to f as they are stored, in order.
+func (s *session) journal(ctx context.Context, id string, f func(entry []byte) error) error {
+	for from := int64(0); ; {
+		page, err := call(ctx, s, func(c *api.Client) ([][]byte, error) { return c.Journal(ctx, id, from, journalPage) })
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		for _, entry := range page {
+			if err := f(entry); err != nil {
+				return err
+			}
+		}
+		from += int64(len(page))
+	}
+}
+
+// exportedEntry is a line of an export.
+type exportedEntry struct {
+	Run   string          `json:"run"`
+	Entry json.RawMessage `json:"entry"` // as it is stored, to the byte
+}
+
+// maxLine is longer than any line of an export.
 const maxLine = 1 << 20
 
-func (p *program) verifyFile(name string, v *audit.Verifier) error {
+func (p *program) verifyFile(name string, v *verifier) error {
 	from := p.stdin
 	if name != "-" {
 		f, err := os.Open(name)
@@ -109,18 +227,50 @@ func (p *program) verifyFile(name string, v *audit.Verifier) error {
 	lines := bufio.NewScanner(from)
 	lines.Buffer(nil, maxLine)
 	lines.Split(wholeLines)
-	for lines.Scan() {
-		if err := v.Add(lines.Bytes()); err != nil {
-			return err
+	chains, gone := map[string]*run.Chain{}, map[string]bool{}
+	for at := int64(1); lines.Scan(); at++ {
+		var l exportedEntry
+		d := json.NewDecoder(bytes.NewReader(lines.Bytes()))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&l); err != nil || l.Run == "" || l.Entry == nil || !bytes.Equal(l.text(), lines.Bytes()) {
+			v.Problems = append(v.Problems, broken{Line: at, Problem: "changed: it is not a line of an export"})
+			continue
+		}
+		c, known := chains[l.Run]
+		if !known {
+			c = &run.Chain{}
+			chains[l.Run] = c
+			v.Runs++
+		}
+		if gone[l.Run] {
+			continue
+		}
+		err := v.add(c, l.Entry)
+		if err == nil && c.Run != l.Run {
+			err = errors.New("changed: it is an entry of another run")
+		}
+		if err != nil {
+			gone[l.Run] = true
+			v.Problems = append(v.Problems, broken{Run: l.Run, Line: at, Problem: err.Error()})
 		}
 	}
 	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		return &audit.BreakError{Line: v.Count + 1, Problem: fmt.Sprintf("changed: it is longer than %d bytes", maxLine)}
+		v.Problems = append(v.Problems, broken{Problem: fmt.Sprintf("changed: a line is longer than %d bytes", maxLine)})
+		return nil
 	}
 	if err := lines.Err(); err != nil {
 		return fmt.Errorf("read %s: %w", name, err)
 	}
-	return v.End()
+	return nil
+}
+
+// text is the line as it is written.
+func (l exportedEntry) text() []byte {
+	text, err := run.MarshalVerbatim(l)
+	if err != nil { // what was read as JSON is written as JSON
+		return nil
+	}
+	return text
 }
 
 // wholeLines splits at newlines and nowhere else: a carriage return that somebody has added is a change.
@@ -134,129 +284,70 @@ func wholeLines(data []byte, atEOF bool) (advance int, token []byte, err error) 
 	return 0, nil, nil
 }
 
-// chainPage is how many entries are asked for at once.
-const chainPage = 200
-
-// chain gives the lines behind an entry to f, in order, and the heads as of before the first of them and the last page; of no session, none.
-func (s *session) chain(ctx context.Context, after int64, f func(line []byte, first audit.Head) error) (before, newest audit.Head, err error) {
-	type part struct {
-		lines [][]byte
-		head  audit.Head
-	}
-	for page := 0; s != nil; page++ {
-		got, err := call(ctx, s, func(c *api.Client) (got part, err error) {
-			got.lines, got.head, err = c.AuditLines(ctx, after, chainPage)
-			return got, err
-		})
-		if err != nil {
-			return before, newest, err
-		}
-		if newest = got.head; page == 0 {
-			before = got.head
-		}
-		for _, l := range got.lines {
-			if err := f(l, before); err != nil {
-				return before, newest, err
-			}
-		}
-		if after += int64(len(got.lines)); len(got.lines) < chainPage {
-			break
-		}
-	}
-	return before, newest, nil
-}
-
-// verify recomputes the chain of the store. Every request that was made is in it.
-func (s *session) verify(ctx context.Context, v *audit.Verifier) error {
-	if err := s.expectRequests(ctx, v); err != nil {
-		return err
-	}
-	before, newest, err := s.chain(ctx, 0, func(line []byte, head audit.Head) error {
-		if err := v.Add(line); err != nil {
-			return err
-		}
-		return v.Fits(head)
-	})
-	if err != nil {
-		return err
-	}
-	if newest.Seq < v.Last.Seq { // others may have written since the head of the last page was read
-		if _, newest, err = s.chain(ctx, v.Last.Seq, func([]byte, audit.Head) error { return nil }); err != nil {
-			return err
-		}
-	}
-	if err := v.EndsAt(before, newest); err != nil {
-		return err
-	}
-	return v.End()
-}
-
-func (s *session) expectRequests(ctx context.Context, v *audit.Verifier) error {
-	if s == nil {
-		return nil
-	}
-	for _, status := range []approval.Status{
-		approval.Pending, approval.Approved, approval.Denied, approval.Expired, approval.Cancelled, approval.Voided,
-	} {
-		made, err := s.approvals(ctx, approval.Query{Status: status})
-		if err != nil {
-			return err
-		}
-		for _, a := range made {
-			v.ExpectRequest(a.ID)
-		}
-	}
-	return nil
-}
-
 type auditExportCommand struct {
-	After int64  `placeholder:"SEQ" help:"Only entries behind this one."`
-	Out   string `placeholder:"FILE" help:"The file to make; it must not be there (default: standard output)."`
+	Run []string `arg:"" optional:"" id:"run" help:"The runs (default: all)."`
+	Out string   `placeholder:"FILE" help:"The file to make; it must not be there (default: standard output)."`
 }
 
 // exported is the JSON document of audit export --out.
 type exported struct {
-	File    string     `json:"file"`
-	Entries int64      `json:"entries"`
-	Head    audit.Head `json:"head"` // the newest entry of the chain when it was read
+	File    string `json:"file"`
+	Runs    int    `json:"runs"`
+	Entries int64  `json:"entries"`
 }
 
 func (c *auditExportCommand) run(ctx context.Context, p *program) error {
-	if c.After < 0 {
-		return usage("--after: got %d, want the sequence of an entry", c.After)
-	}
 	if p.json && c.Out == "" {
 		return usage("audit export: JSON lines are no one document: with --json, want --out FILE")
 	}
 	return p.looking(ctx, func(s *session) error {
 		if c.Out == "" {
-			_, _, err := c.write(ctx, s, p.stdout)
+			_, err := c.write(ctx, s, p.stdout)
 			return err
 		}
 		f, err := os.OpenFile(c.Out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if err != nil {
 			return usage("--out: %v", err)
 		}
-		count, head, err := c.write(ctx, s, f)
-		if err = errors.Join(err, f.Close()); err != nil { // half of a chain looks like a whole one
+		doc, err := c.write(ctx, s, f)
+		if err = errors.Join(err, f.Close()); err != nil { // half of a journal looks like a whole one
 			return errors.Join(fmt.Errorf("write %s: %w", c.Out, err), os.Remove(c.Out))
 		}
-		p.tell("%d entries in %s", count, line(c.Out))
-		p.tell("head: %d %s", head.Seq, head.Hash)
-		return p.answer(exported{c.Out, count, head})
+		p.tell("%d entries of %d runs in %s", doc.Entries, doc.Runs, line(c.Out))
+		return p.answer(doc)
 	})
 }
 
-// write writes the lines.
-func (c *auditExportCommand) write(ctx context.Context, s *session, to io.Writer) (count int64, head audit.Head, err error) {
-	out := bufio.NewWriter(to)
-	_, head, err = s.chain(ctx, c.After, func(line []byte, _ audit.Head) error {
-		count++
-		_, err := out.Write(append(bytes.Clone(line), '\n'))
-		return err
-	})
-	if err == nil {
-		err = out.Flush()
+// write writes the lines: run by run, the oldest first.
+func (c *auditExportCommand) write(ctx context.Context, s *session, to io.Writer) (exported, error) {
+	doc, ids := exported{File: c.Out}, c.Run
+	if len(ids) == 0 {
+		heads, err := s.runs(ctx, api.RunQuery{})
+		if err != nil {
+			return doc, err
+		}
+		slices.SortStableFunc(heads, func(a, b api.RunHead) int { return a.StartedAt.Compare(b.StartedAt) })
+		for _, h := range heads {
+			ids = append(ids, h.ID)
+		}
+	} else if s == nil {
+		return doc, usage("there is no run %s: nothing has run there yet", strings.Join(ids, ", "))
 	}
-	return count, head, err
+	out, written := bufio.NewWriter(to), map[string]bool{}
+	for _, id := range ids {
+		if written[id] {
+			continue
+		}
+		written[id] = true
+		doc.Runs++
+		err := s.journal(ctx, id, func(entry []byte) error {
+			doc.Entries++
+			_, err := out.Write(append(exportedEntry{id, entry}.text(), '\n'))
+			return err
+		})
+		if err != nil {
+			return doc, err
+		}
+	}
+	return doc, out.Flush()
 }

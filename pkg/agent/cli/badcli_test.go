@@ -58,7 +58,7 @@ var badValues = map[string]map[string]string{
 	"revoke <agent>": {"Clerk!": `revoke: got "Clerk!", want an agent's name`}, "revoke <tool>": {"a b": `revoke: got "a b", want a tool's original name`}, "revoke --digest": nil,
 	"mcp lock --dir": {"nowhere": "there is no agent.yaml in nowhere", "DIR/empty": "there is no agent.yaml in "}, "mcp lock --check": {"=x": "bool value must be"},
 	"audit verify <file>": {"DIR/none.jsonl": "no such file"}, "audit verify --head": {"abc": `--head: got "abc", want the hash of an entry`},
-	"audit verify --after": {"x": "--after: ", "-1": "--after: got -1"}, "audit export --after": {"x": "--after: ", "-1": "--after: got -1"}, "audit export --out": nil,
+	"audit export <run>": nil, "audit export --out": nil,
 	"answer <run>": nil, "answer <call>": nil, "answer --result": {"{": "--result: json at offset"}, "answer --error": nil, "answer --rerun": {"=x": "bool value must be"},
 	"send <run>": nil, "send --message": nil, "send --attach": {"DIR/none.png": "no such file"}, "cancel <run>": nil, "cancel --note": nil, "undo <run>": nil, "undo <call>": nil,
 	"fork <run>": nil, "fork --at": {"x": "--at: ", "-1": "fork: want --at SEQ, an entry of the run, from 0"}, "fork --model": {"psychic": `got "psychic", want script:FILE`}, "fork --key": nil, "replay <run>": nil,
@@ -101,7 +101,7 @@ type commandLine struct {
 }
 
 // alone are the commands that are called otherwise to try a flag, as it does not go with those of goodLines.
-var alone = map[string][]string{"run --input": {"DIR"}, "run --message": {"DIR"}, "answer --result": {oddRun, "c1"}, "answer --error": {oddRun, "c1"}, "audit verify --after": {"DIR/good.txtar"}}
+var alone = map[string][]string{"run --input": {"DIR"}, "run --message": {"DIR"}, "answer --result": {oddRun, "c1"}, "answer --error": {oddRun, "c1"}}
 
 func (x *typist) line(command, flag string) commandLine {
 	l := commandLine{words: strings.Fields(command)}

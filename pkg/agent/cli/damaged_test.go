@@ -14,19 +14,13 @@ import (
 )
 
 // spoil request ID changes a byte of a request in the store's file; spoil run ID takes from a run's view whose it is;
-// spoil execution RUN cuts off the record of a run's first execution; spoil chain default overwrites the keys of a
-// tenant's audit chain in the file, so that nothing of it is found.
+// spoil execution RUN cuts off the record of a run's first execution; spoil journal RUN OLD NEW puts another text into the entries of a
+// run, as who may write the store can.
 func spoil(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 {
-		ts.Fatalf("usage: spoil request|run|execution|chain ID")
+	if neg || len(args) != 2 && (len(args) != 4 || args[0] != "journal") {
+		ts.Fatalf("usage: spoil request|run|execution ID, or spoil journal RUN OLD NEW")
 	}
 	file := filepath.Join(ts.MkAbs(defaultHome), "store.db")
-	if args[0] == "chain" {
-		data, err := os.ReadFile(file)
-		ts.Check(err)
-		ts.Check(os.WriteFile(file, bytes.ReplaceAll(data, []byte("T#"+args[1]+"#AUDIT\x00"), []byte("T#"+args[1]+"#AUDIS\x00")), 0o600))
-		return
-	}
 	if args[0] == "request" {
 		data, err := os.ReadFile(file)
 		ts.Check(err)
@@ -41,6 +35,17 @@ func spoil(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	defer func() { ts.Check(t.Close()) }()
 	key := store.RunKey("default", args[1])
+	if args[0] == "journal" {
+		page, err := t.Query(context.Background(), store.Range{PK: key.PK})
+		ts.Check(err)
+		for _, it := range page.Items {
+			if bytes.Contains(it.Body, []byte(args[2])) {
+				it.Body = bytes.ReplaceAll(it.Body, []byte(args[2]), []byte(args[3]))
+				ts.Check(t.Write(context.Background(), store.Op{Kind: store.Put, Item: it}))
+			}
+		}
+		return
+	}
 	if args[0] == "execution" {
 		key = store.Key{PK: "X#open", SK: runtime.ExecutionName(args[1], 0)}
 	}

@@ -1,0 +1,58 @@
+package api_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/web/api"
+)
+
+func (d *document) journal(t *testing.T) {
+	const op = "GET /v1/runs/{id}/journal"
+	b := newBench(t, pay)
+	at := "GET /v1/runs/" + b.rest(b.start("k").ID).ID + "/journal"
+	for _, query := range []string{"", "?from=1", "?limit=1", "?from=100"} {
+		got := b.do(at+query, "")
+		require.Equal(t, http.StatusOK, got.status, got.body)
+		d.check(t, op, got)
+	}
+	for _, bad := range []string{"from=-1", "from=x", "from=1000000000000", "limit=0", "from=", "from=1&from=2", "after=1"} {
+		got := b.do(at+"?"+bad, "")
+		require.Equal(t, http.StatusBadRequest, got.status, bad)
+		d.check(t, op, got)
+	}
+}
+
+// C5: auditors and operators read a run's journal as it is stored, in pages; others do not, and nobody another tenant's.
+func TestC5JournalsAreReadAsTheyAreStored(t *testing.T) {
+	b := newBench(t, pay)
+	r := b.rest(b.start("k").ID)
+	stored, err := b.Ports.Journal.Stored(t.Context(), "default", r.ID, 0, 100)
+	require.NoError(t, err)
+	var read [][]byte
+	for from := int64(0); ; {
+		page, err := b.client.Journal(t.Context(), r.ID, from, 1)
+		require.NoError(t, err)
+		if len(page) == 0 {
+			break
+		}
+		require.Len(t, page, 1)
+		read, from = append(read, page...), from+1
+	}
+	require.Equal(t, stored, read)
+	c := run.Chain{}
+	for _, entry := range read {
+		require.NoError(t, c.Add(entry))
+	}
+	head, err := b.Ports.Journal.Head(t.Context(), "default", r.ID)
+	require.NoError(t, err)
+	require.Equal(t, head.Hash, c.Hash, "the list of runs names the entry with which it parked")
+	for who, status := range map[string]int{
+		"user:eve": http.StatusForbidden, "user:eve,group:auditor": http.StatusForbidden, "user:eve,group:auditors": http.StatusOK, "user:eve,group:operators": http.StatusOK,
+	} {
+		require.Equal(t, status, b.do("GET /v1/runs/"+r.ID+"/journal", "", api.AsHeader, who).status, who)
+	}
+}
