@@ -18,7 +18,7 @@ func (r *reader) definition(f field) agent.Definition {
 	d := r.preset(f)
 	static := d.Model.StaticText
 	r.mapping(f, map[string]read{
-		"preset":          func(field) {}, // read first
+		"preset":          func(f field) { f.describe(object{"enum": presets}) }, // read first
 		"name":            r.text(&d.Name),
 		"version":         r.text(&d.Version),
 		"system":          r.text(&d.System),
@@ -61,7 +61,7 @@ func (r *reader) definition(f field) agent.Definition {
 func (r *reader) preset(f field) agent.Definition {
 	preset := agent.PresetCountersign
 	if p, ok := f.member("preset"); ok {
-		enum(r, &preset, []agent.Preset{agent.PresetCountersign, agent.PresetArvo, agent.PresetRunner, agent.PresetTirea, agent.PresetCowork, agent.PresetForge})(p)
+		enum(r, &preset, presets)(p)
 	}
 	d, err := agent.PresetDefaults(preset)
 	if err != nil {
@@ -102,6 +102,9 @@ func (r *reader) model(m *agent.ModelSpec) read {
 
 func (r *reader) fallbacks(dst *[]agent.ModelSpec) read {
 	return func(f field) {
+		if f.describe(object{"type": "array", "items": object{"$ref": "#/properties/model"}}) {
+			return
+		}
 		r.list(f, func(item field) {
 			var m agent.ModelSpec
 			r.model(&m)(item)
@@ -136,6 +139,7 @@ func (r *reader) price(dst **agent.Price) read {
 				r.add(join(f.path, key), "got nothing, want USD a million tokens")
 			}
 		}
+		f.describe(object{"required": []string{"input", "output"}})
 		*dst = &p
 	}
 }
@@ -201,6 +205,9 @@ func (r *reader) output(o *agent.Output) read {
 func (r *reader) outputSchema(dst *json.RawMessage) read {
 	return func(f field) {
 		switch f.kind {
+		case kindSchema:
+			f.describe(object{"type": []string{"object", "null"}})
+			return
 		case kindNull:
 			return
 		case kindMapping:
@@ -315,6 +322,10 @@ func (r *reader) conditions(dst *[]run.Condition) read {
 
 func (r *reader) raws(dst *[]json.RawMessage) read {
 	return func(f field) {
-		r.list(f, func(item field) { *dst = append(*dst, item.json()) })
+		r.list(f, func(item field) {
+			var raw json.RawMessage
+			r.raw(&raw)(item)
+			*dst = append(*dst, raw)
+		})
 	}
 }

@@ -20,6 +20,10 @@ func delegate(f field) (agent.ToolSpec, bool) {
 func (r *reader) delegateKeys(readers map[string]read, t *agent.ToolSpec) {
 	of := func(key func(d *agent.Delegate) read) read {
 		return func(f field) {
+			if f.kind == kindSchema {
+				key(&agent.Delegate{})(f)
+				return
+			}
 			if t.Agent == nil {
 				r.add(f.path, "got a value, want none: only kind agent has it")
 				return

@@ -41,17 +41,26 @@ func (r *reader) server(f field) agent.MCPServer {
 // patterns reads what holds of a server's tools, in the file's order: the first pattern that matches wins.
 func (r *reader) patterns(dst *[]agent.MCPPattern) read {
 	return func(f field) {
+		pattern := func(p *agent.MCPPattern, f field) {
+			r.mapping(f, map[string]read{
+				"effect":   enum(r, &p.Effect, []run.Effect{run.EffectRead, run.EffectIdempotent, run.EffectNonIdempotent}),
+				"timeout":  r.duration(&p.Timeout),
+				"priority": r.whole(&p.Priority),
+			})
+		}
+		if f.kind == kindSchema {
+			each := schemaField(f.path)
+			pattern(&agent.MCPPattern{}, each)
+			f.describe(object{"type": "object", "additionalProperties": each.schema})
+			return
+		}
 		if f.kind != kindMapping {
 			r.addWrongType(f, "a mapping of patterns")
 			return
 		}
 		for _, member := range f.members {
 			p := agent.MCPPattern{Match: member.key}
-			r.mapping(f.child(member), map[string]read{
-				"effect":   enum(r, &p.Effect, []run.Effect{run.EffectRead, run.EffectIdempotent, run.EffectNonIdempotent}),
-				"timeout":  r.duration(&p.Timeout),
-				"priority": r.whole(&p.Priority),
-			})
+			pattern(&p, f.child(member))
 			*dst = append(*dst, p)
 		}
 	}

@@ -24,13 +24,20 @@ func (r *reader) plugins(dst *[]agent.PluginSpec) read {
 }
 
 func (r *reader) plugin(f field) (p agent.PluginSpec, ok bool) {
-	if f.kind == kindString {
+	keys := map[string]read{"name": r.text(&p.Name), "config": r.raw(&p.Config)}
+	switch f.kind {
+	case kindSchema:
+		whole := schemaField(f.path)
+		r.mapping(whole, keys)
+		f.describe(object{"anyOf": []object{{"type": "string"}, whole.schema}})
+		return p, false
+	case kindString:
 		return agent.PluginSpec{Name: f.node.text}, true
-	}
-	if f.kind != kindMapping {
+	case kindMapping:
+		r.mapping(f, keys)
+		return p, true
+	default:
 		r.addWrongType(f, "a plugin's name, or a mapping of name and config")
 		return p, false
 	}
-	r.mapping(f, map[string]read{"name": r.text(&p.Name), "config": r.raw(&p.Config)})
-	return p, true
 }

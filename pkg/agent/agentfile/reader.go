@@ -54,6 +54,10 @@ type read = func(field)
 
 // mapping reads f's keys, each with its reader; the others are looked up in the table of keys.
 func (r *reader) mapping(f field, readers map[string]read) {
+	if f.kind == kindSchema {
+		f.describeKeys(readers)
+		return
+	}
 	if f.kind != kindMapping {
 		r.addWrongType(f, "a mapping")
 		return
@@ -75,6 +79,10 @@ func (r *reader) mapping(f field, readers map[string]read) {
 }
 
 func (r *reader) list(f field, take read) {
+	if f.kind == kindSchema {
+		f.describeItems(take)
+		return
+	}
 	if f.kind != kindList {
 		r.addWrongType(f, "a list")
 		return
@@ -93,6 +101,9 @@ func (r *reader) addWrongType(f field, want string) {
 
 func (r *reader) text(dst *string) read {
 	return func(f field) {
+		if f.describe(object{"type": "string"}) {
+			return
+		}
 		if f.kind != kindString {
 			r.addWrongType(f, "a string in quotes") // YAML takes 3 for a number and, in a flow list, user:ana for a mapping
 			return
@@ -104,6 +115,7 @@ func (r *reader) text(dst *string) read {
 func (r *reader) texts(dst *[]string) read {
 	return func(f field) {
 		*dst = []string{}
+		f.describe(object{"minItems": 1})
 		if f.kind == kindList && len(f.items) == 0 {
 			r.add(f.path, "got an empty list, want at least one")
 		}
@@ -120,12 +132,16 @@ func (r *reader) names(dst *[]string) read {
 	return func(f field) {
 		if f.kind != kindList || len(f.items) > 0 {
 			r.texts(dst)(f)
+			f.describe(object{"minItems": 0})
 		}
 	}
 }
 
 func (r *reader) count(dst *int64) read {
 	return func(f field) {
+		if f.describe(object{"type": "integer"}) {
+			return
+		}
 		n, err := strconv.ParseInt(f.node.text, 10, 64)
 		if f.kind != kindNumber || err != nil {
 			r.addWrongType(f, "a whole number")
@@ -137,6 +153,9 @@ func (r *reader) count(dst *int64) read {
 
 func (r *reader) usd(dst *run.USD) read {
 	return func(f field) {
+		if f.describe(object{"type": "number", "minimum": 0, "maximum": 1000000}) {
+			return
+		}
 		u, err := agent.ParseUSD(f.node.text)
 		if f.kind != kindNumber || err != nil {
 			r.addWrongType(f, "US dollars from 0 to 1000000 with at most 6 decimals")
@@ -148,6 +167,9 @@ func (r *reader) usd(dst *run.USD) read {
 
 func (r *reader) whole(dst *int) read {
 	return func(f field) {
+		if f.describe(object{"type": "integer"}) {
+			return
+		}
 		n, err := strconv.Atoi(f.node.text)
 		if f.kind != kindNumber || err != nil {
 			r.addWrongType(f, "a whole number")
@@ -159,6 +181,9 @@ func (r *reader) whole(dst *int) read {
 
 func (r *reader) temperature(dst **float64) read {
 	return func(f field) {
+		if f.describe(object{"type": "number", "minimum": 0, "maximum": 2}) {
+			return
+		}
 		x, err := strconv.ParseFloat(f.node.text, 64)
 		if f.kind != kindNumber || err != nil {
 			r.addWrongType(f, "a number from 0 to 2")
@@ -170,6 +195,9 @@ func (r *reader) temperature(dst **float64) read {
 
 func (r *reader) duration(dst *time.Duration) read {
 	return func(f field) {
+		if f.describe(object{"type": "string", "pattern": `^([0-9]+d)?([0-9.]+(ns|us|µs|ms|s|m|h))*$`, "examples": []string{"250ms", "30s", "24h", "7d"}}) {
+			return
+		}
 		d, err := ParseDuration(f.node.text)
 		if f.kind != kindString || err != nil {
 			r.addWrongType(f, strings.TrimPrefix(errDuration.Error(), "want "))
@@ -181,6 +209,9 @@ func (r *reader) duration(dst *time.Duration) read {
 
 func (r *reader) boolean(dst *bool) read {
 	return func(f field) {
+		if f.describe(object{"type": "boolean"}) {
+			return
+		}
 		if f.kind != kindBool {
 			r.addWrongType(f, "true or false")
 			return
@@ -189,11 +220,20 @@ func (r *reader) boolean(dst *bool) read {
 	}
 }
 
-func (r *reader) raw(dst *json.RawMessage) read { return func(f field) { *dst = f.json() } }
+func (r *reader) raw(dst *json.RawMessage) read {
+	return func(f field) {
+		if !f.describe(object{}) {
+			*dst = f.json()
+		}
+	}
+}
 
 // enum reads one of the words that work; later are words of the fixed form that don't yet.
 func enum[T ~string](r *reader, dst *T, works []T, later ...T) read {
 	return func(f field) {
+		if f.describe(object{"enum": works}) {
+			return
+		}
 		got := T(f.node.text)
 		switch {
 		case f.kind != kindString:

@@ -40,6 +40,7 @@ func (r *reader) reserve(v *agent.Reserve) read {
 func (r *reader) measured(dst **int) read {
 	return func(f field) {
 		switch {
+		case f.describe(object{"anyOf": []object{{"type": "integer"}, {"const": "measured"}}}):
 		case f.kind == kindString && f.node.text == "measured":
 			*dst = nil
 		case f.kind == kindNumber:
@@ -136,6 +137,9 @@ func (r *reader) embeddings(e *agent.Embeddings) read {
 // textsByKey reads a mapping of texts; which keys there are, Check says.
 func (r *reader) textsByKey(dst *map[string]string) read {
 	return func(f field) {
+		if f.describe(object{"type": "object", "additionalProperties": object{"type": "string"}}) {
+			return
+		}
 		if f.kind != kindMapping {
 			r.addWrongType(f, "a mapping of texts")
 			return

@@ -25,6 +25,7 @@ const (
 	kindNumber  kind = "a number"
 	kindBool    kind = "a boolean"
 	kindNull    kind = "nothing"
+	kindSchema  kind = "any value" // what a file may say there is described; see Schema
 )
 
 // node is a YAML value reduced to what JSON has.
@@ -33,6 +34,7 @@ type node struct {
 	text    string // strings: the value; numbers: the digits as written; booleans: true or false
 	members []member
 	items   []*node
+	schema  object // of kindSchema: what may stand there
 }
 
 type member struct {

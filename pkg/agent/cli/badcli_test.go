@@ -66,7 +66,7 @@ var badValues = map[string]map[string]string{
 	"test <file>": {"DIR/none.txtar": "read scenarios: ", "DIR/empty": "there is none in", "DIR/bad.txtar": "bad.txtar:"}, "test --crash": {"=x": "bool value must be"},
 	"rehearse <run>": nil, "rehearse --agent": {"nowhere": "unknown agent nowhere", "DIR/broken.yaml": "broken.yaml:1: colour: got an unknown key"},
 	"rehearse --deployed": {"=x": "bool value must be"}, "rehearse --tenant": nil,
-	"graph --states": {"=x": "bool value must be"}, "validate <agent>": {"nowhere": "unknown agent nowhere", "DIR/broken.yaml": "broken.yaml:1: colour: got an unknown key"}, "init <args>": nil,
+	"graph --states": {"=x": "bool value must be"}, "validate --schema": {"=x": "bool value must be"}, "validate <agent>": {"nowhere": "unknown agent nowhere", "DIR/broken.yaml": "broken.yaml:1: colour: got an unknown key"}, "init <args>": nil,
 	"--home": {"": "got nothing, want a value"}, "--json": {"=x": "bool value must be"}, "--version": {"=x": "bool value must be"}, "--as": {"ana": `--as: parse principal "ana"`, "": "got nothing, want a value"},
 }
 

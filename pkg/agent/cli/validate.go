@@ -11,7 +11,8 @@ import (
 )
 
 type validateCommand struct {
-	Agents []string `arg:"" name:"agent" help:"Directories or files with an agent.yaml, or registered agents."`
+	Agents []string `arg:"" optional:"" name:"agent" help:"Directories or files with an agent.yaml, or registered agents."`
+	Schema bool     `help:"Write the JSON Schema of agent.yaml instead, for editors."`
 }
 
 // validated is the JSON document of validate.
@@ -57,6 +58,14 @@ type problem struct {
 }
 
 func (c *validateCommand) run(_ context.Context, p *program) error {
+	switch {
+	case c.Schema && len(c.Agents) > 0:
+		return usage("validate: want agents or --schema, not both")
+	case c.Schema:
+		return p.document(agentfile.Schema())
+	case len(c.Agents) == 0:
+		return usage("validate: want an agent, or --schema")
+	}
 	doc := validated{}
 	var bad error
 	read := map[string]*agent.Definition{}
