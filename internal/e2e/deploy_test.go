@@ -59,9 +59,10 @@ const (
 	acme    = "acme" // the tenant of those who come by the API
 )
 
-// The keys that links are signed with, and the people whom they are for.
+// The keys that callbacks and links are signed with, and the people whom they are for.
 const (
-	keys      = `{"id":"1","key":"0123456789abcdef0123456789abcdef"}`
+	keys      = `{"id":"1","key":"fedcba9876543210fedcba9876543210"}`
+	linkKeys  = `{"id":"1","key":"0123456789abcdef0123456789abcdef"}`
 	directory = `{"tenants":{"acme":{"user:ana":{"groups":["group:operators"],"name":"Ana Lima"},"user:eve":["group:guests"]}}}`
 )
 
@@ -187,7 +188,7 @@ func environment(table, ledger string) []string {
 	return []string{
 		"COUNTERSIGN_TABLE=" + table, "COUNTERSIGN_BUCKET=" + bucket, "COUNTERSIGN_STATE_MACHINE=" + machine,
 		"COUNTERSIGN_BUS=default", "AWS_REGION=" + region, "AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local", "REFUNDS_LEDGER=" + ledger,
-		"COUNTERSIGN_KEYRING=" + keys, "COUNTERSIGN_DIRECTORY=" + directory,
+		"COUNTERSIGN_KEYRING=" + keys, "COUNTERSIGN_LINK_KEYRING=" + linkKeys, "COUNTERSIGN_DIRECTORY=" + directory,
 	}
 }
 

@@ -64,7 +64,7 @@ func TestA1A5LinksOverRestarts(t *testing.T) {
 // link is the address of a request's page for somebody, as the functions that tell people make it.
 func (d *deployment) link(a approval.Approval, to string) string {
 	d.t.Helper()
-	ring, err := keyring.Parse(keys)
+	ring, err := keyring.Parse(linkKeys)
 	require.NoError(d.t, err)
 	links := &link.Links{
 		Table: d.ports.Table, Signer: link.Ring(func() (*keyring.Ring, error) { return ring, nil }),

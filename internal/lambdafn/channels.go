@@ -119,7 +119,7 @@ func notifier(f *function) *notify.Notifier {
 	if len(n.Channels) == 0 {
 		return n
 	}
-	ring, err := keyRing(f.getenv)
+	ring, err := keyRing(f.getenv, envLinkKeyRing)
 	f.watch.disablePart("links", err)
 	if l := links(p, ring, f.getenv); l != nil { // a nil one is no nil interface
 		n.Links = l

@@ -86,9 +86,11 @@ func TestColdStartNamesWhatIsMissing(t *testing.T) {
 	require.ErrorContains(t, mains["tool"](r, testAWS, deployedEnv().with("COUNTERSIGN_PRIVATE_HOSTS", "10.0.0.0/8").get), "COUNTERSIGN_PRIVATE_HOSTS: ")
 	err := mains["http"](r, testAWS, deployedEnv().with(envIAMTenant, "My Company").get)
 	require.ErrorContains(t, err, `COUNTERSIGN_IAM_TENANT: got "My Company", want a tenant`)
-	err = mains["http"](r, testAWS, deployedEnv().with(envKeyRing, "s3cret").get)
-	require.ErrorContains(t, err, envKeyRing)
-	require.NotContains(t, err.Error(), "s3cret")
+	for _, name := range []string{envKeyRing, envLinkKeyRing} {
+		err = mains["http"](r, testAWS, deployedEnv().with(name, "s3cret").get)
+		require.ErrorContains(t, err, name)
+		require.NotContains(t, err.Error(), "s3cret")
+	}
 }
 
 // Each function of the state machine has the ports that it uses, and the code of the program.
@@ -132,7 +134,7 @@ func answer(t *testing.T, f Invoke, method, path string) events.APIGatewayV2HTTP
 // answers. Slack's clicks are taken only with a signing secret, and one that is wrong leaves the rest at work.
 func TestOneFunctionServesTheAPIAndThePages(t *testing.T) {
 	r := registry.Must(registry.New())
-	pages := deployedEnv().with(envKeyRing, testRing)
+	pages := deployedEnv().with(envLinkKeyRing, testRing)
 	const page, problem = "text/html; charset=utf-8", "application/problem+json"
 	for name, c := range map[string]struct {
 		env     environment
@@ -148,7 +150,7 @@ func TestOneFunctionServesTheAPIAndThePages(t *testing.T) {
 		"with a secret that is too short": {pages.with(envSlackSecret, "short"), map[string]string{
 			"POST /slack/interactions": "404 " + page, "GET /": "200 " + page,
 		}},
-		"without a key ring": {deployedEnv(), map[string]string{
+		"with the ring of callbacks alone": {deployedEnv().with(envKeyRing, testRing), map[string]string{
 			"GET /": "404 " + problem, "GET /a/x": "404 " + problem, "GET /v1/runs": "401 " + problem,
 		}},
 	} {

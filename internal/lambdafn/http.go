@@ -40,7 +40,11 @@ func startHTTP(r *registry.Registry, cfg aws.Config, getenv func(string) string)
 	if parts := strings.Split(getenv(envMachine), ":"); len(parts) > 4 { // connect says so where it is no ARN
 		who.IAMAccount = parts[4]
 	}
-	ring, err := keyRing(getenv)
+	callbackRing, err := keyRing(getenv, envKeyRing)
+	if err != nil {
+		return nil, err
+	}
+	linkRing, err := keyRing(getenv, envLinkKeyRing)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +52,7 @@ func startHTTP(r *registry.Registry, cfg aws.Config, getenv func(string) string)
 	if err != nil {
 		return nil, err
 	}
-	f.People, f.Ring, f.Links = directory(getenv, f.watch), ring, links(f.Ports, ring, getenv)
+	f.People, f.Ring, f.Links = directory(getenv, f.watch), callbackRing, links(f.Ports, linkRing, getenv)
 	f.Slack, err = SlackApp(getenv)
 	f.watch.disablePart("clicks in Slack", err)
 	serve := f.Serve(f.agents, who)

@@ -45,15 +45,19 @@ const (
 	envKeyRing     = "COUNTERSIGN_KEYRING"      // package keyring says what it looks like; empty = there are no callbacks
 )
 
-// keyRing is the ring of a function; nil = it has none. No key is in its error.
-func keyRing(getenv func(string) string) (func() (*keyring.Ring, error), error) {
-	text := getenv(envKeyRing)
+// envLinkKeyRing is another ring, which signs the links to requests. Functions that run tools do not have it: nothing there can make a link by
+// which a person decides. Empty = messages have no links.
+const envLinkKeyRing = "COUNTERSIGN_LINK_KEYRING"
+
+// keyRing is the ring of a variable; nil = it is empty. No key is in its error.
+func keyRing(getenv func(string) string, name string) (func() (*keyring.Ring, error), error) {
+	text := getenv(name)
 	if text == "" {
 		return nil, nil
 	}
 	ring, err := keyring.Parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", envKeyRing, err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return func() (*keyring.Ring, error) { return ring, nil }, nil
 }
@@ -64,7 +68,7 @@ func callbackURLs(getenv func(string) string) (runtime.Callbacks, error) {
 	if base == "" {
 		return nil, nil
 	}
-	ring, err := keyRing(getenv)
+	ring, err := keyRing(getenv, envKeyRing)
 	switch {
 	case err != nil:
 		return nil, err

@@ -37,14 +37,14 @@ func TestMisconfiguredTelemetryIsLeftOut(t *testing.T) {
 // no secret.
 func TestAMisconfiguredChannelIsLeftOut(t *testing.T) {
 	env := deployedEnv().with(
-		envSlackToken, "xoxb-1-2-abcdefghij", envMailFrom, "approvals@example.com", envKeyRing, testRing, envWebURL, "https://approvals.example.com",
+		envSlackToken, "xoxb-1-2-abcdefghij", envMailFrom, "approvals@example.com", envLinkKeyRing, testRing, envWebURL, "https://approvals.example.com",
 		envDirectory, `{"tenants": {"acme": {"user:ana": {"email": "ana@example.com"}}}}`)
 	for variable, c := range map[string]struct {
 		bad      string
 		channels int
 	}{
 		"": {"", 2}, envSlackToken: {"xoxp-s3cret", 1}, envSlackURL: {"https://s3cret@slack", 1}, envMailFrom: {"somebody", 1},
-		envDirectory: {`{"s3cret`, 2}, envKeyRing: {`{"id":"1","key":"s3cret"}`, 2},
+		envDirectory: {`{"s3cret`, 2}, envLinkKeyRing: {`{"id":"1","key":"s3cret"}`, 2},
 	} {
 		t.Run(variable, func(t *testing.T) {
 			var metered, logged bytes.Buffer
@@ -57,7 +57,7 @@ func TestAMisconfiguredChannelIsLeftOut(t *testing.T) {
 			n := f.Ports.Notify.(*notify.Notifier)
 			require.Len(t, n.Channels, c.channels)
 			require.NotNil(t, n.Show)
-			require.Equal(t, variable != envKeyRing, n.Links != nil)
+			require.Equal(t, variable != envLinkKeyRing, n.Links != nil)
 			p, known, err := n.Directory.Person(t.Context(), "acme", "user:ana")
 			require.NoError(t, err)
 			require.Equal(t, variable != envDirectory, known)

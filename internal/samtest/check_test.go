@@ -91,6 +91,7 @@ func TestRulesBite(t *testing.T) {
 
 		{"variables", TemplateFile, "COUNTERSIGN_TABLE:", "COUNTERSIGN_TABLES:", "COUNTERSIGN_TABLE: the functions read it"},
 		{"variables", TemplateFile, "COUNTERSIGN_TABLE:", "COUNTERSIGN_TABLES:", "COUNTERSIGN_TABLES: no function reads it"},
+		{"variables", TemplateFile, "COUNTERSIGN_KEYRING:", "COUNTERSIGN_LINK_KEYRING:", "ToolFunction: COUNTERSIGN_LINK_KEYRING: "},
 		{"variables", TemplateFile, "OPENAI_API_KEY:", "OPENAI_KEY:", "OPENAI_API_KEY: the functions read it"},
 
 		{"substitutions", TemplateFile, "        ToolFunctionArn: !GetAtt ToolFunction.Arn\n", "", "want ToolFunctionArn"},
@@ -423,7 +424,13 @@ func variables(p *Project) []string {
 	}
 	environments := []*Node{p.Template.Get("Globals", "Function", "Environment", "Variables")}
 	for _, r := range p.Resources(functionType) {
-		environments = append(environments, r.Properties.Get("Environment", "Variables"))
+		own := r.Properties.Get("Environment", "Variables")
+		environments = append(environments, own)
+		for _, secret := range []string{"COUNTERSIGN_LINK_KEYRING", "COUNTERSIGN_SLACK_TOKEN", "COUNTERSIGN_SLACK_SIGNING_SECRET"} {
+			if (r.ID == "ToolFunction" || r.ID == "StepFunction") && own.Get(secret).Short() != "" {
+				found = append(found, r.ID+": "+secret+": a function that runs tools or asks models can make decisions with it")
+			}
+		}
 	}
 	for _, n := range environments {
 		for _, e := range n.entries() {
