@@ -19,32 +19,32 @@ const shortQuestion = 300
 func Read(a agent.Analysis, text string, suspected bool) run.CorrectionKind {
 	text = agent.FoldCase(text)
 	switch {
-	case len(a.Completion) == 0 && completed(text) || says(text, a.Completion):
+	case len(a.Completion) == 0 && saysCompleted(text) || containsPhrase(text, a.Completion):
 		return ""
-	case says(text, phrasesOf(a.Incomplete, incompleteSignals)):
+	case containsPhrase(text, phrasesOf(a.Incomplete, incompleteSignals)):
 		return run.KindIncomplete
-	case suspected && !presents(text) && deflects(a, text):
+	case suspected && !presents(text) && isDeflection(a, text):
 		return run.KindDeflection
 	default:
 		return ""
 	}
 }
 
-// deflects reports whether a folded text asks back, offers, narrates or refuses, or is a short question of whatever words.
-func deflects(a agent.Analysis, text string) bool {
-	return says(text, phrasesOf(a.Deflection, deflectionSignals)) || len(text) < shortQuestion && strings.Contains(text, "?")
+// isDeflection reports whether a folded text asks back, offers, narrates or refuses, or is a short question of whatever words.
+func isDeflection(a agent.Analysis, text string) bool {
+	return containsPhrase(text, phrasesOf(a.Deflection, deflectionSignals)) || len(text) < shortQuestion && strings.Contains(text, "?")
 }
 
 // presents reports whether a folded text shows results and leaves it at that.
 func presents(text string) bool {
-	return says(text, phrases(presentingSignals, func(Signal) bool { return true })) && !strings.Contains(text, "?") &&
-		!says(text, phrases(deflectionSignals, Signal.deferring))
+	return containsPhrase(text, phrases(presentingSignals, func(Signal) bool { return true })) && !strings.Contains(text, "?") &&
+		!containsPhrase(text, phrases(deflectionSignals, Signal.isDeferring))
 }
 
-// tallied is the tally of a reply to s: the round before it has come back.
-func tallied(s *run.AgentState) run.Tally {
+// nextTally returns the tally after a reply to s.
+func nextTally(s *run.AgentState) run.Tally {
 	t := s.Tally
-	for _, c := range returned(s) {
+	for _, c := range newestRoundCalls(s) {
 		if c.Executions > 0 {
 			t.Entered++
 		}
@@ -52,48 +52,49 @@ func tallied(s *run.AgentState) run.Tally {
 	return t
 }
 
-// returned are the calls of the round that the newest inference asked for, nil where it asked for none.
-func returned(s *run.AgentState) []run.Call {
+// newestRoundCalls returns the calls that the newest inference asked for; nil if it asked for none.
+func newestRoundCalls(s *run.AgentState) []run.Call {
 	if s.Inferences == 0 || s.Round.Inference != s.Prior+s.Inferences {
 		return nil
 	}
 	return s.Newest()
 }
 
-// analysed reports whether the heuristic has a say about a planned reply to s. Nobody asks to go on who is about to stop, or to park.
-func analysed(s *run.AgentState, e run.Replied) bool {
+// isAnalysed reports whether the text heuristic judges a planned reply to s. It judges none after which the run stops
+// or parks.
+func isAnalysed(s *run.AgentState, e run.Replied) bool {
 	return !e.Summary && e.Halt == nil && s.OpenCall() == nil
 }
 
-// judgeEmpty has an empty reply answered with a nudge that stands in the next request alone, as the reply stands nowhere; so many of them
+// judgeEmptyReply has an empty reply answered with a nudge that stands in the next request alone, as the reply stands nowhere; so many of them
 // in a row leave the loop.
-func judgeEmpty(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied {
-	if !analysed(s, e) || strings.TrimSpace(stitched(s, e.Text)) != "" {
+func judgeEmptyReply(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied {
+	if !isAnalysed(s, e) || strings.TrimSpace(joinPieces(s, e.Text)) != "" {
 		return e
 	}
 	e.Text, e.Reasoning = "", nil
 	e.Correction = &run.Correction{Lifecycle: run.LifecycleNudge, Ephemeral: true, Kind: run.KindEmpty, Text: d.Word(agent.WordEmptyFirst, nil)}
 	r := streaks(d, s, e)
 	switch {
-	case tooOften(d, r, emptyReplies):
+	case isOverLimit(d, r, emptyReplies):
 		e.Correction.Lifecycle = run.LifecycleSummary
 		e.Correction.Text = fmt.Sprintf("%d empty replies in a row", r.Times(emptyReplies))
-	case tallied(s).Entered > 0:
+	case nextTally(s).Entered > 0:
 		e.Correction.Text = d.Word(agent.WordEmptyAfterTools, nil)
 	}
-	return remembered(d, s, e)
+	return withMemory(d, s, e)
 }
 
 // judgeText sends back a text that reads as unfinished or as a deflection, with the conversation going on behind it. There is no cap of its
 // own on how often the model is told to go on: the limits are. Where they leave no request to tell it in, what was said is the last word.
 func judgeText(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied {
-	if !analysed(s, e) || noneLeft(d, s, e) && d.Limits.OnLimit != agent.OnLimitSummarise {
+	if !isAnalysed(s, e) || isLastInference(d, s, e) && d.Limits.OnLimit != agent.OnLimitSummarise {
 		return e
 	}
-	t := tallied(s)
+	t := nextTally(s)
 	suspected := t.Entered > 0 && t.Entered < d.Analysis.TrustGate && t.Deflections < d.Analysis.DeflectionRetries
 	key := agent.WordIncomplete
-	why := Read(d.Analysis, stitched(s, e.Text), suspected)
+	why := Read(d.Analysis, joinPieces(s, e.Text), suspected)
 	switch why {
 	case "":
 		return e
@@ -182,8 +183,8 @@ func signals(by map[SignalCategory][]string) []Signal {
 	return all
 }
 
-// deferring is what hands the turn back to the user, and so is no presentation.
-func (s Signal) deferring() bool { return s.Category == SignalAsking || s.Category == SignalOffering }
+// isDeferring reports whether the signal hands the turn back to the user.
+func (s Signal) isDeferring() bool { return s.Category == SignalAsking || s.Category == SignalOffering }
 
 // phrasesOf is a definition's own list, or the built-in one where it has none.
 func phrasesOf(own []string, builtin []Signal) []string {
@@ -203,8 +204,8 @@ func phrases(all []Signal, which func(Signal) bool) []string {
 	return out
 }
 
-// says reports whether one of the phrases stands in a folded text.
-func says(text string, list []string) bool {
+// containsPhrase reports whether one of the phrases stands in a folded text.
+func containsPhrase(text string, list []string) bool {
 	return slices.ContainsFunc(list, func(phrase string) bool { return pattern(phrase).MatchString(text) })
 }
 
@@ -230,9 +231,9 @@ var (
 	restricts = regexp.MustCompile(`(?i)\b(?:not|that|which)\b`)
 )
 
-// completed reports whether a folded text says by a built-in phrase that the work is done, and does not take that back: "not all of them have
+// saysCompleted reports whether a folded text says by a built-in phrase that the work is done, and does not take that back: "not all of them have
 // been renamed", "until all files have been renamed", "all files that have been renamed".
-func completed(text string) bool {
+func saysCompleted(text string) bool {
 	for _, s := range completionSignals {
 		for _, at := range pattern(s.Phrase).FindAllStringIndex(text, -1) {
 			said := text[at[0]:at[1]]

@@ -33,9 +33,10 @@ func CurrentOf(pinned *agent.Definition, find func(name string) (*agent.Definiti
 	return c
 }
 
-// sinceThen is the pinned policy's word on a call, made as strict as the agent's current one: a call that either denies is denied, and one that
-// either asks about is asked about, of people who are approvers of both. Where both ask for the same, nothing changes.
-func sinceThen(d *agent.Definition, own Decision, t agent.ToolSpec, args json.RawMessage) Decision {
+// withCurrentPolicy returns the pinned policy's decision on a call, made as strict as the agent's current policy: a
+// call that either denies is denied, and one that either asks about is asked about, of people who are approvers of
+// both. Where both ask for the same, nothing changes.
+func withCurrentPolicy(d *agent.Definition, own Decision, t agent.ToolSpec, args json.RawMessage) Decision {
 	n := d.Now
 	if n == nil || own.Verdict == agent.VerdictDeny {
 		return own
@@ -55,23 +56,23 @@ func sinceThen(d *agent.Definition, own Decision, t agent.ToolSpec, args json.Ra
 	case own.Verdict != agent.VerdictAsk || d.Permission.Mode == agent.ModeAdvisory:
 		dec.Ceiling = d.Permission.Mode == agent.ModeAdvisory // which asks nobody of itself
 		return dec
-	case dec.sameSets(own):
+	case dec.asksSamePeople(own):
 		own.Quorum, own.FourEyes = max(own.Quorum, dec.Quorum), own.FourEyes || dec.FourEyes
 		own.Expires = min(own.Expires, dec.Expires)
 		return own
 	default:
-		return own.beside(dec)
+		return own.combineWith(dec)
 	}
 }
 
-// sameSets reports whether both ask the same people, now and later.
-func (d Decision) sameSets(o Decision) bool {
+// asksSamePeople reports whether both ask the same people, now and later.
+func (d Decision) asksSamePeople(o Decision) bool {
 	d.Quorum, o.Quorum, d.FourEyes, o.FourEyes = 0, 0, false, false
 	return d.ApproverPolicy() == o.ApproverPolicy()
 }
 
-// allAbove are the ceilings, and what has become of them since.
-func allAbove(d *agent.Definition) []agent.Permission {
+// ceilingsAbove returns the policies of the agents above this one, as they are pinned and as they are now.
+func ceilingsAbove(d *agent.Definition) []agent.Permission {
 	if d.Now == nil {
 		return d.Ceilings
 	}
@@ -98,15 +99,15 @@ func PolicyMark(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args j
 	return policy
 }
 
-// movedOn reports whether a call is the very action that was approved, but for what the current definition says of it: then it is asked about
-// again. Whatever else is another makes the approval void for good.
-func movedOn(d *agent.Definition, s *run.AgentState, c run.Call, t agent.ToolSpec) bool {
+// onlyPolicyChanged reports whether a call is the approved action except for the current definition's policy: then it
+// is asked about again. Whatever else is another makes the approval void for good.
+func onlyPolicyChanged(d *agent.Definition, s *run.AgentState, c run.Call, t agent.ToolSpec) bool {
 	if d.Now == nil {
 		return false
 	}
 	was := DecideIn(d.AsPinned(), s, t, c.Input)
 	if c.Grant.Tool {
-		return holds(c.Grant, d, s, t, c, was)
+		return grantCovers(c.Grant, d, s, t, c, was)
 	}
 	in := actionOf(d, s, c, t, was)
 	in.ApproverPolicy = cmp.Or(c.Grant.Policy, in.ApproverPolicy)
@@ -129,16 +130,16 @@ func Delegated(parent *agent.Definition, child agent.Definition) agent.Definitio
 	return child
 }
 
-// within is what is left of a policy's own word on a call below the definition's ceilings: deny beats ask, and ask beats allow, whoever
-// says it. Where several ask, a person must be an approver of each of them, and the shortest life counts. A call that nobody above asks
-// about stays as it was.
-func within(d *agent.Definition, own Decision, t agent.ToolSpec, args json.RawMessage) Decision {
-	if own = sinceThen(d, own, t, args); own.Verdict == agent.VerdictDeny {
+// withCeilings combines a policy's own decision on a call with the definition's ceilings: deny beats ask, and ask beats
+// allow, whoever says it. Where several ask, a person must be an approver of each of them, and the shortest life
+// counts. A call that nobody above asks about stays as it was.
+func withCeilings(d *agent.Definition, own Decision, t agent.ToolSpec, args json.RawMessage) Decision {
+	if own = withCurrentPolicy(d, own, t, args); own.Verdict == agent.VerdictDeny {
 		return own
 	}
 	var above []Decision
-	for _, p := range allAbove(d) {
-		switch dec := asCeiling(p, t, args); dec.Verdict {
+	for _, p := range ceilingsAbove(d) {
+		switch dec := ceilingDecision(p, t, args); dec.Verdict {
 		case agent.VerdictDeny:
 			dec.Ceiling = true
 			return dec
@@ -153,27 +154,27 @@ func within(d *agent.Definition, own Decision, t agent.ToolSpec, args json.RawMe
 	if own.Verdict != agent.VerdictAsk || d.Permission.Mode == agent.ModeAdvisory && !own.Ceiling { // nobody is asked by the policy itself
 		asks = above[0]
 	}
-	notes := withNote(nil, asks.Note)
+	notes := addNote(nil, asks.Note)
 	for _, dec := range above {
-		asks = asks.beside(dec)
-		notes = withNote(notes, dec.Note)
+		asks = asks.combineWith(dec)
+		notes = addNote(notes, dec.Note)
 	}
 	asks.Note, asks.Ceiling = strings.Join(notes, "; "), true
 	return asks
 }
 
-// withNote adds a rule's note, once.
-func withNote(notes []string, note string) []string {
+// addNote adds a rule's note, once.
+func addNote(notes []string, note string) []string {
 	if note == "" || slices.Contains(notes, note) {
 		return notes
 	}
 	return append(notes, note)
 }
 
-// asCeiling is what a policy says of a call that a run below it makes. An advisory one asks nobody, there as here, and denies what it
-// denies. The code that lists more tools for a policy knows its own agent's alone: a policy that has such code asks where its rules allow.
-// What people or a backend have said in the run above is of that run's calls.
-func asCeiling(p agent.Permission, t agent.ToolSpec, args json.RawMessage) Decision {
+// ceilingDecision returns a policy's decision on a call of a run below it. An advisory one asks nobody, there as here,
+// and denies what it denies. The code that lists more tools for a policy knows its own agent's alone: a policy that has
+// such code asks where its rules allow. What people or a backend have said in the run above is of that run's calls.
+func ceilingDecision(p agent.Permission, t agent.ToolSpec, args json.RawMessage) Decision {
 	dec := Decide(p, t, args)
 	if dec.Verdict == agent.VerdictAllow && p.Policy != "" {
 		dec.Verdict = agent.VerdictAsk

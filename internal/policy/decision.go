@@ -20,10 +20,10 @@ import (
 // case.
 const noteCaseKeys = "Warning: two keys of one object are the same but for upper and lower case. The tool may take the value of either."
 
-// withCaseKeys is a decision about arguments of which an object has two keys that are equal but for case: many
-// decoders, Go's among them, take either for the same field, so what a rule has compared may not be what the tool
-// gets. Such a call is never allowed by policy.
-func (d Decision) withCaseKeys(args json.RawMessage) Decision {
+// askAboutCaseKeys turns a decision that would allow arguments with two keys that are equal but for case into one that
+// asks: many decoders, Go's among them, take either for the same field, so what a rule has compared may not be what the
+// tool gets. Such a call is never allowed by policy.
+func (d Decision) askAboutCaseKeys(args json.RawMessage) Decision {
 	if d.Verdict == agent.VerdictDeny || !hasCaseKeys(args) {
 		return d
 	}
@@ -156,7 +156,7 @@ func Early(d *agent.Definition, s *run.AgentState, valid agent.Validator, now ti
 			continue
 		}
 		met[c.ID] = true
-		fact, why := early(d, s, c, k, valid, now)
+		fact, why := earlyDecision(d, s, c, k, valid, now)
 		if why != "" {
 			facts = append(facts, run.DecisionDropped{Target: k.Target, Call: c.ID, Why: why})
 			continue
@@ -167,8 +167,8 @@ func Early(d *agent.Definition, s *run.AgentState, valid agent.Validator, now ti
 	return facts
 }
 
-// tooFew is why the approval of one person alone, of what nobody was shown, is not enough; "" = it is.
-func tooFew(s *run.AgentState, dec Decision, by string) string {
+// missingApprovals says why one early approval is not enough for a call; "" = it is enough.
+func missingApprovals(s *run.AgentState, dec Decision, by string) string {
 	switch {
 	case dec.FourEyes && slices.Contains(s.Requesters(), by):
 		return dropRequester
@@ -188,11 +188,11 @@ func tooFewForAnswered(d *agent.Definition, s *run.AgentState, c run.Call, fact 
 	if is.Verdict != agent.VerdictAsk {
 		return ""
 	}
-	return tooFew(s, is, fact.By)
+	return missingApprovals(s, is, fact.By)
 }
 
-// early is what a kept decision says about the call it has met, or why it says nothing.
-func early(d *agent.Definition, s *run.AgentState, c run.Call, k run.DecisionKept, valid agent.Validator, now time.Time) (fact run.Decided, why string) {
+// earlyDecision returns the decision that a kept decision becomes for its call, or why it does not apply.
+func earlyDecision(d *agent.Definition, s *run.AgentState, c run.Call, k run.DecisionKept, valid agent.Validator, now time.Time) (fact run.Decided, why string) {
 	t, _ := d.Tool(c.Tool)
 	by, dec := Principal{ID: k.By, Groups: k.Groups}, DecideIn(d, s, t, c.Input)
 	switch {
@@ -202,8 +202,8 @@ func early(d *agent.Definition, s *run.AgentState, c run.Call, k run.DecisionKep
 		return fact, dropExpired
 	case !dec.MayAfter(by, now.Sub(c.Wait.Since)):
 		return fact, dropNotApprover
-	case k.Action == run.ActionApprove && tooFew(s, dec, k.By) != "":
-		return fact, tooFew(s, dec, k.By)
+	case k.Action == run.ActionApprove && missingApprovals(s, dec, k.By) != "":
+		return fact, missingApprovals(s, dec, k.By)
 	}
 	voices := []run.Voice{{By: k.By, Groups: k.Groups, At: now}}
 	fact = run.Decided{Call: c.ID, Approval: c.Wait.Approval, Action: k.Action, By: k.By, Digest: c.Wait.Digest}

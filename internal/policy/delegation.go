@@ -33,7 +33,7 @@ func maxDepth(l agent.Limits) int {
 	return l.Depth
 }
 
-func children(l agent.Limits) int {
+func maxChildren(l agent.Limits) int {
 	if l.Children == 0 {
 		return DefaultChildren
 	}
@@ -48,16 +48,16 @@ func depth(s *run.AgentState) int {
 	return s.Parent.Depth
 }
 
-// line are the agents from the root to the run's own.
-func line(s *run.AgentState) []string {
+// agentLine returns the agents from the root run's to the run's own.
+func agentLine(s *run.AgentState) []string {
 	if s.Parent == nil {
 		return []string{s.Agent}
 	}
 	return append(s.Parent.Agents[:len(s.Parent.Agents):len(s.Parent.Agents)], s.Agent)
 }
 
-// root is the run that nobody delegated.
-func root(s *run.AgentState) string {
+// rootRun returns the id of the run at the top of the tree.
+func rootRun(s *run.AgentState) string {
 	if s.Parent == nil {
 		return s.Run
 	}
@@ -74,7 +74,7 @@ func Delegation(d *agent.Definition, s *run.AgentState, c run.Call, find func(na
 	child := run.Child{Run: agent.ChildID(s.Tenant, t.Agent.Agent, s.Run, c.ID)}
 	problem := delegationProblem(d, s, t, find)
 	if problem == "" {
-		problem = promise(&child, d, s, t)
+		problem = promiseBudget(&child, d, s, t)
 	}
 	if current := agent.FindAgent(find, t.Agent.Agent); problem == "" && child.USD > 0 && !current.Priced() {
 		problem = "its budget is in USD, and a model of agent " + t.Agent.Agent + " has no price"
@@ -88,14 +88,14 @@ func Delegation(d *agent.Definition, s *run.AgentState, c run.Call, find func(na
 // delegationProblem is why the run may not ask another agent, whatever that costs; "" = it may.
 func delegationProblem(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, find func(name string) (*agent.Definition, bool)) string {
 	name := t.Agent.Agent
-	switch line := line(s); {
+	switch line := agentLine(s); {
 	case slices.Contains(line, name):
 		return "agent " + name + " would work for itself (" + strings.Join(append(line, name), " -> ") + ")"
 	case agent.FindAgent(find, name) == nil:
 		return "this deployment has no agent " + name
 	case depth(s) >= maxDepth(d.Limits):
 		return fmt.Sprintf("there are %d agents above this one's, and no more than %d may stand in a line", depth(s), maxDepth(d.Limits))
-	case len(s.Children.Open) >= children(d.Limits):
+	case len(s.Children.Open) >= maxChildren(d.Limits):
 		return fmt.Sprintf("%d agents are at work for this run, and that is all there may be at a time", len(s.Children.Open))
 	case s.Children.Begun >= agent.MaxChildren:
 		return fmt.Sprintf("the run has asked agents %d times, and that is all it may", s.Children.Begun)
@@ -104,10 +104,10 @@ func delegationProblem(d *agent.Definition, s *run.AgentState, t agent.ToolSpec,
 	}
 }
 
-// promise takes the child's part of what the run has left; the problem is that there is nothing.
-func promise(c *run.Child, d *agent.Definition, s *run.AgentState, t agent.ToolSpec) (problem string) {
+// promiseBudget reserves the child's part of what the run has left; the problem is that nothing is left.
+func promiseBudget(c *run.Child, d *agent.Definition, s *run.AgentState, t agent.ToolSpec) (problem string) {
 	promised := s.Children.Promised()
-	among := max(1, unasked(s, d))
+	among := max(1, countUnasked(s, d))
 	var ok bool
 	if c.Tokens, ok = part(d.Limits.Tokens, s.Usage.Total(), promised.Tokens, t.Agent.Tokens, among); !ok {
 		return fmt.Sprintf("nothing is left of the run's %d tokens", d.Limits.Tokens)
@@ -136,8 +136,8 @@ func part(limit, spent, promised, most, among int64) (int64, bool) {
 	return left, true
 }
 
-// unasked counts the calls that are other agents and about to be asked: they share what is left.
-func unasked(s *run.AgentState, d *agent.Definition) int64 {
+// countUnasked counts the calls that are other agents and about to be asked: they share what is left.
+func countUnasked(s *run.AgentState, d *agent.Definition) int64 {
 	n := int64(0)
 	for _, c := range s.Live {
 		if t, ok := d.Tool(c.Tool); ok && t.Kind == agent.KindAgent && c.Child == "" && (c.Status == run.StatusNew || c.Status == run.StatusResuming) {
@@ -147,8 +147,8 @@ func unasked(s *run.AgentState, d *agent.Definition) int64 {
 	return n
 }
 
-// spokenFor reports whether what the run has left is promised to its children: it may go on when they have answered.
-func spokenFor(s *run.AgentState, d *agent.Definition) bool {
+// isBudgetPromised reports whether what the run has left is promised to its children: it may go on when they have answered.
+func isBudgetPromised(s *run.AgentState, d *agent.Definition) bool {
 	if len(s.Children.Open) == 0 {
 		return false
 	}
@@ -161,8 +161,8 @@ func spokenFor(s *run.AgentState, d *agent.Definition) bool {
 // what was promised, and than those of the line above it, and what that line would not let pass does not pass.
 func ChildDefinition(d *agent.Definition, child run.Child, current *agent.Definition) agent.Definition {
 	n := *current
-	n.Limits.Tokens = lesser(n.Limits.Tokens, child.Tokens)
-	n.Limits.USD = lesser(n.Limits.USD, child.USD)
+	n.Limits.Tokens = lowerLimit(n.Limits.Tokens, child.Tokens)
+	n.Limits.USD = lowerLimit(n.Limits.USD, child.USD)
 	n.Limits.Depth = min(maxDepth(n.Limits), maxDepth(d.Limits))
 	if d.Below != nil {
 		n = n.Throughout(*d.Below)
@@ -173,8 +173,8 @@ func ChildDefinition(d *agent.Definition, child run.Child, current *agent.Defini
 	return Delegated(d, n)
 }
 
-// lesser is the lower one of two limits of which 0 is none.
-func lesser[T int64 | run.USD](a, b T) T {
+// lowerLimit returns the lower of two limits; 0 is no limit.
+func lowerLimit[T int64 | run.USD](a, b T) T {
 	if a == 0 || b > 0 && b < a {
 		return b
 	}
@@ -190,8 +190,8 @@ type ChildStart struct {
 
 // StartOf is what the run of a call of t begins with, whose kind is agent. An error says that its arguments are no JSON.
 func StartOf(s *run.AgentState, t agent.ToolSpec, c run.Call) (ChildStart, error) {
-	from := ChildStart{Parent: run.Parent{Run: s.Run, Call: c.ID, Root: root(s), Depth: depth(s) + 1, Agents: line(s), Domain: t.Domain}}
-	if text, ok := toldMessage(t, c); ok {
+	from := ChildStart{Parent: run.Parent{Run: s.Run, Call: c.ID, Root: rootRun(s), Depth: depth(s) + 1, Agents: agentLine(s), Domain: t.Domain}}
+	if text, ok := delegatedMessage(t, c); ok {
 		from.Message = []run.UserBlock{{Block: run.Text{Text: text}}}
 		return from, nil
 	}
@@ -202,8 +202,8 @@ func StartOf(s *run.AgentState, t agent.ToolSpec, c run.Call) (ChildStart, error
 	return from, nil
 }
 
-// toldMessage is what another agent is told by a call of a tool without a schema of its own.
-func toldMessage(t agent.ToolSpec, c run.Call) (string, bool) {
+// delegatedMessage returns the message for another agent, of a call whose tool has no schema of its own.
+func delegatedMessage(t agent.ToolSpec, c run.Call) (string, bool) {
 	var in map[string]json.RawMessage
 	if string(t.Schema) != string(DelegateSchema) || json.Unmarshal(c.Input, &in) != nil || len(in) != 1 {
 		return "", false

@@ -21,21 +21,21 @@ func replyPieces(s *run.AgentState) string {
 	return text
 }
 
-// endFor is the end of a run that has not come to its natural end.
-func endFor(r run.Reason) run.Finished {
+// endWithReason returns an end that is not a natural one.
+func endWithReason(r run.Reason) run.Finished {
 	return run.Finished{Reason: r, OpenText: agent.TextRunEnded, UnknownText: agent.TextOutcomeLost}
 }
 
 // Fail is the end of a run in error. message must be fit to be stored and shown.
 func Fail(code run.ErrorCode, message string) run.Finished {
-	end := endFor(run.ReasonError)
+	end := endWithReason(run.ReasonError)
 	end.Error = &run.RunError{Code: code, Message: message}
 	return end
 }
 
-// lastReply is the text the model ended with, "" when it said nothing: all texts of its newest turn, or of all its turns where that was
-// said in pieces. Reasoning is no part of it, but may stand within it.
-func lastReply(s *run.AgentState) string {
+// finalText returns the text the model ended with, "" when it said nothing: all texts of its newest turn, or of all its
+// turns where that was said in pieces. Reasoning is no part of it, but may stand within it.
+func finalText(s *run.AgentState) string {
 	if s.Cut.Prompts > 0 {
 		return replyPieces(s)
 	}
@@ -55,7 +55,7 @@ func lastReply(s *run.AgentState) string {
 // of its model, if it has said one. A run that a plugin ends has the last text so far, if that is an output of the form
 // that was asked for.
 func requestedEnd(d *agent.Definition, s *run.AgentState) run.Finished {
-	end, stopped, text := endFor(s.Ending), s.Ending.Deferred(), lastReply(s)
+	end, stopped, text := endWithReason(s.Ending), s.Ending.Deferred(), finalText(s)
 	end.Detail = s.EndingDetail
 	switch {
 	case d.Output.Format == agent.OutputJSON:
@@ -64,7 +64,7 @@ func requestedEnd(d *agent.Definition, s *run.AgentState) run.Finished {
 			end.Output = value
 		}
 	case !stopped:
-		text = lastText(s)
+		text = newestText(s)
 		fallthrough
 	case s.Correction == nil:
 		if text != "" {
@@ -75,11 +75,11 @@ func requestedEnd(d *agent.Definition, s *run.AgentState) run.Finished {
 	return end
 }
 
-// unended are the calls that are still carried out although the run is to end. Where plugins have failed, what is under
-// way is waited for and nothing is started. Where a plugin has asked for the end, what was approved before is carried
-// out, too: while somebody is asked, the run does not end, it parks (presets 3). A run that is only stopped carries
-// out all.
-func unended(s *run.AgentState, calls []string) []string {
+// callsBeforeEnd returns the calls that are still carried out although the run is to end. Where plugins have failed,
+// what is under way is waited for and nothing is started. Where a plugin has asked for the end, what was approved
+// before is carried out, too: while somebody is asked, the run does not end, it parks (presets 3). A run that is only
+// stopped carries out all.
+func callsBeforeEnd(s *run.AgentState, calls []string) []string {
 	switch {
 	case s.Broken != nil:
 		calls = nil
@@ -97,8 +97,8 @@ func unended(s *run.AgentState, calls []string) []string {
 	return calls
 }
 
-// lastText is the newest text of a model that is live, "" where there is none: all texts of the newest turn that has one.
-func lastText(s *run.AgentState) string {
+// newestText returns the model's newest live text, "" if there is none: all texts of the newest turn that has one.
+func newestText(s *run.AgentState) string {
 	text := ""
 	var turn run.Source
 	all := s.Messages.All()
@@ -135,7 +135,7 @@ func ModelFailed(
 	case waits && !timedOut(d, s, at.UnixMilli()):
 		return run.Finished{}, false
 	case waits:
-		end = endFor(run.Stopped(StopTimeout))
+		end = endWithReason(run.Stopped(StopTimeout))
 	default:
 		end = Fail(run.CodeModelFailed, failed.Error())
 	}
@@ -145,7 +145,7 @@ func ModelFailed(
 
 // CancelRun is the end of a run that somebody called off. The note tells a run that continues this one what happened.
 func CancelRun(by, note string) run.Finished {
-	end := endFor(run.ReasonCancelled)
+	end := endWithReason(run.ReasonCancelled)
 	end.By, end.Note = by, agent.TextCancelled(by, note)
 	return end
 }

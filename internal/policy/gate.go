@@ -39,7 +39,7 @@ func GateCall(d *agent.Definition, s *run.AgentState, c run.Call, valid agent.Va
 
 // TextToolChanged is the result of a call of a tool that the run has lost.
 func TextToolChanged(d *agent.Definition, c run.Call) string {
-	return d.Word(agent.WordToolChanged, about(c))
+	return d.Word(agent.WordToolChanged, wordingData(c))
 }
 
 // GateHooked decides about a call that has not run yet, in the fixed order of docs/presets.md, section 3: denied, by a rule or for its tool, or blocked by
@@ -65,7 +65,7 @@ func TooManyOpen(d *agent.Definition, s *run.AgentState) bool {
 // NotAsked is the result of a call about which nobody is asked, as too many requests are open.
 func NotAsked(d *agent.Definition, c run.Call) *run.CallFinished {
 	text := d.Word(agent.WordTooManyOpen, map[string]any{"Tool": c.Name, "Open": d.MaxOpen()})
-	return refuse(c, run.WhyTooManyOpen, text, Decision{}).Refuse
+	return refuseCall(c, run.WhyTooManyOpen, text, Decision{}).Refuse
 }
 
 // gateCall is GateHooked, however many requests are open.
@@ -80,41 +80,41 @@ func gateCall(d *agent.Definition, s *run.AgentState, c run.Call, plugins agent.
 		if dec.Ceiling {
 			word = agent.WordDeniedAbove
 		}
-		return refuse(c, run.WhyDenied, d.Word(word, about(c))+run.QuotedNote("Note", dec.Note), dec)
+		return refuseCall(c, run.WhyDenied, d.Word(word, wordingData(c))+run.QuotedNote("Note", dec.Note), dec)
 	}
 	if no, denied := s.Permissions.Denied(c.Tool); denied {
-		return refuse(c, run.WhyDenied, textToolDenied(d, c.Name, no), dec)
+		return refuseCall(c, run.WhyDenied, textToolDenied(d, c.Name, no), dec)
 	}
 	if plugins.Block != nil {
-		return refuse(c, run.WhyBlocked, d.Word(agent.WordBlockedCall, map[string]any{"Tool": c.Name, "Reason": *plugins.Block}), dec)
+		return refuseCall(c, run.WhyBlocked, d.Word(agent.WordBlockedCall, map[string]any{"Tool": c.Name, "Reason": *plugins.Block}), dec)
 	}
 	if plugins.Result != nil {
 		return Gate{Give: plugins.Result, Rule: dec}
 	}
 	if c.Hidden {
-		return refuse(c, run.WhyOutOfScope, d.Word(agent.WordOutOfScope, about(c)), dec)
+		return refuseCall(c, run.WhyOutOfScope, d.Word(agent.WordOutOfScope, wordingData(c)), dec)
 	}
 	if !known {
-		return refuse(c, run.WhyUnknownTool, agent.TextUnknownTool(c.Name, d), dec)
+		return refuseCall(c, run.WhyUnknownTool, agent.TextUnknownTool(c.Name, d), dec)
 	}
 	if Disabled(s, t) {
-		return refuse(c, run.WhyToolChanged, TextToolChanged(d, c), dec)
+		return refuseCall(c, run.WhyToolChanged, TextToolChanged(d, c), dec)
 	}
 	if d.BreaksLoop(t.Name) {
 		return gateLoopBreaking(d, t, c, valid)
 	}
-	g := guarded(d, s, c, gatePerson(d, s, c, t, dec, now))
+	g := gateGuards(d, s, c, gatePerson(d, s, c, t, dec, now))
 	if g.Refuse != nil || g.Block != nil {
 		return g
 	}
 	if err := checkArguments(d, s, t, c, valid); err != nil {
-		return refuse(c, run.WhyInvalidArguments, d.Word(agent.WordInvalidArguments, map[string]any{"Tool": c.Name, "Problem": err.Error()}), dec)
+		return refuseCall(c, run.WhyInvalidArguments, d.Word(agent.WordInvalidArguments, map[string]any{"Tool": c.Name, "Problem": err.Error()}), dec)
 	}
 	if asked, ok := c.Asked(); ok && c.Resume != nil && asked.Mode == run.TicketResult {
 		return Gate{Give: &agent.ToolResultData{Content: ResultText(c.Resume)}, Rule: dec}
 	}
 	if plugins.Suspend != nil {
-		return gateAsked(d, s, c, plugins.Suspend, dec, now)
+		return gatePluginRequest(d, s, c, plugins.Suspend, dec, now)
 	}
 	if c.Grant != nil {
 		return gateGranted(d, s, c, t, dec, now)
@@ -122,10 +122,10 @@ func gateCall(d *agent.Definition, s *run.AgentState, c run.Call, plugins agent.
 	return g
 }
 
-// gateAsked suspends a call that plugins have somebody asked about, as often as the definition lets them.
-func gateAsked(d *agent.Definition, s *run.AgentState, c run.Call, asked *run.Ticket, dec Decision, now time.Time) Gate {
+// gatePluginRequest suspends a call for which a plugin asks a person, at most limits.asks times.
+func gatePluginRequest(d *agent.Definition, s *run.AgentState, c run.Call, asked *run.Ticket, dec Decision, now time.Time) Gate {
 	if d.Limits.Asks > 0 && c.Asks >= d.Limits.Asks {
-		return refuse(c, run.WhyBlocked, d.Word(agent.WordAskedOften, map[string]any{"Tool": c.Name, "Asks": c.Asks}), dec)
+		return refuseCall(c, run.WhyBlocked, d.Word(agent.WordAskedOften, map[string]any{"Tool": c.Name, "Asks": c.Asks}), dec)
 	}
 	ask := AskFor(d, s, c, dec, now)
 	ask.For, ask.Ticket, ask.Gate = run.ForInput, asked, true
@@ -144,14 +144,14 @@ func gatePerson(d *agent.Definition, s *run.AgentState, c run.Call, t agent.Tool
 	status, byItself := s.Permissions.Status(c.Tool, c.Inference), hasCaseKeys(c.Input) // nothing that was said of other calls covers it
 	switch {
 	case status == run.PermissionDenied:
-		return refuse(c, run.WhyDenied, d.Word(agent.WordToolRefused, about(c)), dec)
+		return refuseCall(c, run.WhyDenied, d.Word(agent.WordToolRefused, wordingData(c)), dec)
 	case status == run.PermissionApproved && !dec.Ceiling && !byItself: // it knows its own agent's permissions; where one above asks, a person's word is needed besides
 		return one
 	}
 	digest, granting := ToolDigest(d, s, t, c.Input, dec), Granting(d)
 	// A backend's word on a new call is the last one. A call that resumes has been asked about since.
 	last := status == run.PermissionRequestable && c.Status != run.StatusResuming
-	if p, covered := covering(s, c.Tool, digest, dec); covered && !byItself && !last {
+	if p, covered := findPermit(s, c.Tool, digest, dec); covered && !byItself && !last {
 		one.Claim = &run.CallClaimed{Call: c.ID, Under: p.Approval, Digest: digest, Once: granting.Once()}
 		return one
 	}
@@ -162,7 +162,7 @@ func gatePerson(d *agent.Definition, s *run.AgentState, c run.Call, t agent.Tool
 		}
 	}
 	if d.Permission.Mode == agent.ModeBlockAndRetry {
-		g := refuse(c, run.WhyAwaiting, d.Word(agent.WordAwaiting, about(c)), dec)
+		g := refuseCall(c, run.WhyAwaiting, d.Word(agent.WordAwaiting, wordingData(c)), dec)
 		return Gate{Block: g.Refuse, Rule: dec}
 	}
 	return Gate{Suspend: AskFor(d, s, c, dec, now), Rule: dec} // also when it is to run again in a fork, which inherits no approval
@@ -175,22 +175,22 @@ func gateGranted(d *agent.Definition, s *run.AgentState, c run.Call, t agent.Too
 		return Gate{Ask: true, Rule: dec}
 	}
 	if c.Grant.Tool {
-		if !holds(c.Grant, d, s, t, c, dec) {
-			if movedOn(d, s, c, t) {
+		if !grantCovers(c.Grant, d, s, t, c, dec) {
+			if onlyPolicyChanged(d, s, c, t) {
 				return askAgain(d, s, c, dec, now)
 			}
-			return refuse(c, run.WhyVoided, d.Word(agent.WordVoided, about(c)), dec)
+			return refuseCall(c, run.WhyVoided, d.Word(agent.WordVoided, wordingData(c)), dec)
 		}
 		return Gate{Run: true, Rule: dec}
 	}
 	if ActionDigest(d, s, c, t, dec) != c.Grant.Digest {
-		if movedOn(d, s, c, t) {
+		if onlyPolicyChanged(d, s, c, t) {
 			return askAgain(d, s, c, dec, now)
 		}
-		return refuse(c, run.WhyVoided, d.Word(agent.WordVoided, about(c)), dec)
+		return refuseCall(c, run.WhyVoided, d.Word(agent.WordVoided, wordingData(c)), dec)
 	}
 	if !c.Grant.Consumed && !now.Before(c.Grant.Expires) {
-		return refuse(c, run.WhyExpired, d.Word(agent.WordGrantExpired, about(c)), dec)
+		return refuseCall(c, run.WhyExpired, d.Word(agent.WordGrantExpired, wordingData(c)), dec)
 	}
 	if !grantCounts(*c.Grant, s, dec) {
 		ask := AskFor(d, s, c, dec, now)
@@ -209,7 +209,7 @@ func askAgain(d *agent.Definition, s *run.AgentState, c run.Call, dec Decision, 
 
 // Voided refuses an approved call whose approval does not hold any more: withdrawn, used up, or not of this action (A6).
 func Voided(d *agent.Definition, c run.Call) *run.CallFinished {
-	return refuse(c, run.WhyVoided, d.Word(agent.WordVoided, about(c)), Decision{}).Refuse
+	return refuseCall(c, run.WhyVoided, d.Word(agent.WordVoided, wordingData(c)), Decision{}).Refuse
 }
 
 // AskFor is the suspension of a call that needs a person, under the id and digest of the request people will see.
@@ -229,14 +229,14 @@ func ActionDigest(d *agent.Definition, s *run.AgentState, c run.Call, t agent.To
 func actionOf(d *agent.Definition, s *run.AgentState, c run.Call, t agent.ToolSpec, dec Decision) DigestInput {
 	return DigestInput{
 		Tenant: s.Tenant, Run: s.Run, Call: c.ID, Agent: s.Agent, Version: s.Version, Tool: t.Name, ToolHash: agent.ToolHash(t),
-		ArgsHash: ArgsHash(c.Input), PolicyVersion: policyVersion(d), ApproverPolicy: dec.ApproverPolicy(), Checked: digest(c.Checked),
+		ArgsHash: ArgsHash(c.Input), PolicyVersion: policyVersion(d), ApproverPolicy: dec.ApproverPolicy(), Checked: preconditionDigest(c.Checked),
 	}
 }
 
-// about is what most wordings about a call may name.
-func about(c run.Call) map[string]any { return map[string]any{"Tool": c.Name} }
+// wordingData returns the fields that most wordings about a call may use.
+func wordingData(c run.Call) map[string]any { return map[string]any{"Tool": c.Name} }
 
-func refuse(c run.Call, why run.CallReason, text string, dec Decision) Gate {
+func refuseCall(c run.Call, why run.CallReason, text string, dec Decision) Gate {
 	return Gate{Refuse: &run.CallFinished{Call: c.ID, IsError: true, Reason: why, Content: text}, Rule: dec}
 }
 

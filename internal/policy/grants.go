@@ -20,7 +20,7 @@ func SameStanding(a, b []run.StandingGrant) bool {
 // version and call are no part of it, so that a changed tool, policy or list of approvers is not covered, and all else is. Arguments are one
 // where grants are of them (Permission.OfArguments).
 func StandingDigest(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args json.RawMessage, dec Decision) string {
-	return agent.HashCanonical(bound(Granting(d), args, standingOf(d, s, t, dec)))
+	return agent.HashCanonical(bindArguments(Granting(d), args, standingOf(d, s, t, dec)))
 }
 
 // standingOf is what the digests of standing grants of a tool are made of, beside arguments.
@@ -37,9 +37,9 @@ func GrantedArgs(args json.RawMessage) string {
 	return ArgsHash(json.RawMessage(jsonx.CanonicalText(args)))
 }
 
-// bound adds the arguments to what a digest of a grant is made of, where grants are of them: under a key that other grants do not have, so
+// bindArguments adds the arguments to what a digest of a grant is made of, where grants are of them: under a key that other grants do not have, so
 // that neither can be taken for the other.
-func bound(p agent.Permission, args json.RawMessage, of map[string]any) map[string]any {
+func bindArguments(p agent.Permission, args json.RawMessage, of map[string]any) map[string]any {
 	if p.OfArguments() {
 		of["argsHash"] = GrantedArgs(args)
 	}
@@ -68,7 +68,7 @@ func HeldStanding(d *agent.Definition, s *run.AgentState) []Held {
 			continue
 		}
 		dec := DecideIn(d, s, t, c.Input)
-		p, covered := covering(s, c.Tool, ToolDigest(d, s, t, c.Input, dec), dec)
+		p, covered := findPermit(s, c.Tool, ToolDigest(d, s, t, c.Input, dec), dec)
 		if !covered || !p.Standing {
 			continue
 		}
@@ -106,7 +106,7 @@ const (
 
 // NarrowGrant is what both allow: all conditions of both, the fewer uses, the earlier end.
 func NarrowGrant(a, b agent.GrantBounds) agent.GrantBounds {
-	out := agent.GrantBounds{When: slices.Clip(a.When), Uses: leastSet(a.Uses, b.Uses), Seconds: leastSet(a.Seconds, b.Seconds), Until: a.Until}
+	out := agent.GrantBounds{When: slices.Clip(a.When), Uses: lowerBound(a.Uses, b.Uses), Seconds: lowerBound(a.Seconds, b.Seconds), Until: a.Until}
 	have := agent.CanonicalWhen(a.When)
 	for _, c := range b.When {
 		if !slices.Contains(have, agent.CanonicalWhen([]run.Condition{c})[0]) {
@@ -119,8 +119,8 @@ func NarrowGrant(a, b agent.GrantBounds) agent.GrantBounds {
 	return out
 }
 
-// leastSet is the smaller of both, of which 0 bounds nothing.
-func leastSet[N int | int64](a, b N) N {
+// lowerBound returns the smaller of two bounds; 0 is no bound.
+func lowerBound[N int | int64](a, b N) N {
 	if a == 0 || b == 0 {
 		return max(a, b)
 	}
@@ -204,8 +204,8 @@ func standingFor(
 	return usable[max(plain, 0)], true
 }
 
-// holds reports whether the grant that a call was claimed under covers that call under the decision.
-func holds(g *run.Grant, d *agent.Definition, s *run.AgentState, t agent.ToolSpec, c run.Call, dec Decision) bool {
+// grantCovers reports whether the grant that a call was claimed under covers that call under the decision.
+func grantCovers(g *run.Grant, d *agent.Definition, s *run.AgentState, t agent.ToolSpec, c run.Call, dec Decision) bool {
 	return coversCall(g.Digest, g.When, d, s, t, c, dec) ||
 		len(g.When) == 0 && g.Digest == ToolDigest(d, s, t, c.Input, dec)
 }

@@ -13,29 +13,30 @@ import (
 func Hints(d *agent.Definition, s *run.AgentState) []string {
 	r := roundStreaks(d, s)
 	var said []string
-	if tooOften(d, r, failedRounds) {
+	if isOverLimit(d, r, failedRounds) {
 		said = append(said, d.Word(agent.WordAllFailed, map[string]any{"Rounds": d.Guards.FailedRounds}))
 	}
 	for _, k := range r {
 		tool, ok := strings.CutPrefix(k.Name, failingTool)
-		if ok && tooOften(d, r, k.Name) && !tooOften(d, s.Streaks, k.Name) {
+		if ok && isOverLimit(d, r, k.Name) && !isOverLimit(d, s.Streaks, k.Name) {
 			said = append(said, d.Word(agent.WordToolWithdrawn, map[string]any{"Tool": agent.ModelName(tool), "Times": k.Times}))
 		}
 	}
 	return said
 }
 
-// guarded is the gate's verdict g on a call of the newest round, or a guard's where one keeps the call from running. What people have been
-// asked about, are going to be, or have granted is theirs to decide: a guard keeps them from nothing.
-func guarded(d *agent.Definition, s *run.AgentState, c run.Call, g Gate) Gate {
+// gateGuards returns the gate's verdict g on a call of the newest round, or a guard's that keeps the call from running.
+// What people have been asked about, are going to be, or have granted is theirs to decide: a guard keeps them from
+// nothing.
+func gateGuards(d *agent.Definition, s *run.AgentState, c run.Call, g Gate) Gate {
 	switch {
 	case c.Status != run.StatusNew || c.Inference != s.Round.Inference || !g.Run && g.Suspend == nil && g.Block == nil:
 		return g
-	case tooOften(d, s.Streaks, failingTool+c.Tool):
+	case isOverLimit(d, s.Streaks, failingTool+c.Tool):
 		fields := map[string]any{"Tool": c.Name, "Times": s.Streaks.Times(failingTool + c.Tool)}
-		return refuse(c, run.WhyOutOfScope, d.Word(agent.WordWithdrawnCall, fields), g.Rule)
+		return refuseCall(c, run.WhyOutOfScope, d.Word(agent.WordWithdrawnCall, fields), g.Rule)
 	case c.Repeats != "" && g.Run && g.Claim == nil:
-		return refuse(c, run.WhyDuplicate, d.Word(agent.WordDuplicateCall, map[string]any{"Tool": c.Name, "Call": c.Repeats}), g.Rule)
+		return refuseCall(c, run.WhyDuplicate, d.Word(agent.WordDuplicateCall, map[string]any{"Tool": c.Name, "Call": c.Repeats}), g.Rule)
 	default:
 		return g
 	}
@@ -69,17 +70,17 @@ func reminderOf(d *agent.Definition, s *run.AgentState, c run.Call) string {
 	}
 }
 
-// judgeCall refuses a reply without a call where only a tool ends the run. A summary has none.
-func judgeCall(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied {
+// judgeMissingCall refuses a reply without a call where only a tool ends the run. A summary has none.
+func judgeMissingCall(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied {
 	if e.Summary {
 		return e
 	}
 	e.Correction = d.Refused(run.KindNoToolCall, "", d.Word(agent.WordNoToolCall, map[string]any{"Format": dialect.CallFormat(d)}))
-	return remembered(d, s, e)
+	return withMemory(d, s, e)
 }
 
-// refusedCall is why a text that has a tool tag holds no call.
-func refusedCall(d *agent.Definition, problem *dialect.TextCallError, text string) *run.Correction {
+// textCallCorrection tells the model why a text with a tool tag holds no call.
+func textCallCorrection(d *agent.Definition, problem *dialect.TextCallError, text string) *run.Correction {
 	content := run.Bounded(dialect.ReadToolText(text).Body)
 	if problem.Field != "" {
 		fields := map[string]any{"Field": problem.Field, "Content": content, "Format": dialect.CallFormat(d)}

@@ -63,7 +63,7 @@ func Resolve(d *agent.Definition, server agent.MCPServer, listed agent.ServerToo
 			continue
 		}
 		spec := server.Spec(t)
-		if no, bad := refused(spec, t, server.Locked, taken); bad {
+		if no, bad := whyUnusable(spec, t, server.Locked, taken); bad {
 			disabled = append(disabled, no)
 			continue
 		}
@@ -73,8 +73,9 @@ func Resolve(d *agent.Definition, server agent.MCPServer, listed agent.ServerToo
 	return tools, disabled
 }
 
-// refused says why a tool cannot be used, if that is so. One that is not as it was pinned takes no name from another one.
-func refused(spec agent.ToolSpec, t agent.ServerTool, pins map[string]string, taken map[string]string) (run.DisabledTool, bool) {
+// whyUnusable says why a listed tool cannot be used; false if it can. One that is not as it was pinned takes no name
+// from another one.
+func whyUnusable(spec agent.ToolSpec, t agent.ServerTool, pins map[string]string, taken map[string]string) (run.DisabledTool, bool) {
 	no := run.DisabledTool{Tool: shortName(t.Name)}
 	pinned, known := pins[t.Name]
 	schema := agent.CheckSchema(t.Schema)
@@ -114,14 +115,14 @@ func Disabled(s *run.AgentState, t agent.ToolSpec) bool {
 	return s != nil && t.MCP != nil && s.Lacks(t.MCP.Server, t.MCP.Tool)
 }
 
-// usable are the tools of d that the run s still has.
-func usable(d *agent.Definition, s *run.AgentState) []agent.ToolSpec {
+// usableTools returns the tools of d that are not disabled in the run.
+func usableTools(d *agent.Definition, s *run.AgentState) []agent.ToolSpec {
 	return slices.DeleteFunc(slices.Clone(d.Tools), func(t agent.ToolSpec) bool { return Disabled(s, t) })
 }
 
-// lists reports whether the run owes a list of its servers' tools. It owes it before everything else: rules, plugins, builders and plans are
+// owesListing reports whether the run owes a list of its servers' tools. It owes it before everything else: rules, plugins, builders and plans are
 // about tools, and look at all of them.
-func lists(s *run.AgentState, d *agent.Definition) bool { return len(d.MCP) > 0 && !s.Listed }
+func owesListing(s *run.AgentState, d *agent.Definition) bool { return len(d.MCP) > 0 && !s.Listed }
 
 // Offered are the tools of the request as the model is told of them: what plugins and guards left of them, and none once it is
 // only to sum up.
@@ -130,8 +131,8 @@ func Offered(d *agent.Definition, s *run.AgentState, a run.Action) []agent.ToolS
 		return nil
 	}
 	tools, r := make([]agent.ToolSpec, 0, len(d.Tools)), roundStreaks(d, s)
-	for _, t := range flagged(d, s) {
-		if !Disabled(s, t) && !slices.Contains(s.Hidden, t.Name) && a.Offers(t.Name) && !tooOften(d, r, failingTool+t.Name) {
+	for _, t := range flaggedTools(d, s) {
+		if !Disabled(s, t) && !slices.Contains(s.Hidden, t.Name) && a.Offers(t.Name) && !isOverLimit(d, r, failingTool+t.Name) {
 			tools = append(tools, t.ModelFacing())
 		}
 	}

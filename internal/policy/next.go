@@ -10,13 +10,13 @@ func Next(d *agent.Definition, s *run.AgentState) run.Action {
 	if s.Status == run.RunDone {
 		return run.Action{Kind: run.ActDone}
 	}
-	if lists(s, d) {
+	if owesListing(s, d) {
 		return run.Action{Kind: run.ActList}
 	}
 	if a, ok := stopAt(always, d, s); ok {
 		return a
 	}
-	if calls := unended(s, runnable(d, s)); len(calls) > 0 {
+	if calls := callsBeforeEnd(s, runnable(d, s)); len(calls) > 0 {
 		return run.Action{Kind: run.ActTools, Calls: calls}
 	}
 	if a, ok := stopAt(settled, d, s); ok {
@@ -31,18 +31,18 @@ func Next(d *agent.Definition, s *run.AgentState) run.Action {
 	if s.HandsOver() {
 		return run.Action{Kind: run.ActContinue}
 	}
-	if waits && (!owed || !s.WithPlaceholders() || holdsBack(s) || s.Plan.Active() || endWaits(d, s)) {
+	if waits && (!owed || !s.WithPlaceholders() || waitsForDecisions(s) || s.Plan.Active() || mustDelayEnd(d, s)) {
 		return run.Action{Kind: run.ActWait, Expires: s.EarliestExpiry()}
 	}
 	if l, ok := planOwes(d, s); ok {
 		return run.Action{Kind: run.ActInfer, Lifecycle: l}
 	}
-	for _, when := range []moment{asking, looping} {
+	for _, when := range []stopPoint{asking, looping} {
 		if a, ok := stopAt(when, d, s); ok {
 			return a
 		}
 	}
-	return asks(d, s, lifecycle(s))
+	return requestReply(d, s, lifecycle(s))
 }
 
 // owesReply reports whether the model owes a reply.
@@ -51,16 +51,16 @@ func owesReply(s *run.AgentState) bool {
 	return !exits && s.Owes()
 }
 
-// endWaits reports whether the run would end, or be summed up, if the model were owed another reply now. With calls open
+// mustDelayEnd reports whether the run would end, or be summed up, if the model were owed another reply now. With calls open
 // only errors end a run (presets 3); any other end waits for them. So does a run whose children have been promised
 // all that it has left.
-func endWaits(d *agent.Definition, s *run.AgentState) bool {
+func mustDelayEnd(d *agent.Definition, s *run.AgentState) bool {
 	a, ok := stopAt(looping, d, s)
-	return s.Ending != "" || spokenFor(s, d) || ok && a.End.Error == nil
+	return s.Ending != "" || isBudgetPromised(s, d) || ok && a.End.Error == nil
 }
 
-// asks is the request for a reply, as far as the limits go (presets 2, Limits).
-func asks(d *agent.Definition, s *run.AgentState, l run.Lifecycle) run.Action {
+// requestReply returns the request for a reply, within the limits (presets 2, Limits).
+func requestReply(d *agent.Definition, s *run.AgentState, l run.Lifecycle) run.Action {
 	exhausted := s.Interactions.Current >= s.Interactions.Max || quotaUsed(d, s)
 	return run.Action{Kind: run.ActInfer, Lifecycle: l, Exhausted: exhausted}
 }
@@ -103,9 +103,10 @@ func runnable(d *agent.Definition, s *run.AgentState) []string {
 	return ids
 }
 
-// holdsBack reports whether the model is not asked yet: other decisions are waited for (held), and all that it has not seen came of decisions
-// on suspended calls, answers to them and their expiry. Calls that ran beside them, and what users say, are not held back.
-func holdsBack(s *run.AgentState) bool {
+// waitsForDecisions reports whether the model is not asked yet because other decisions are waited for (held), and all
+// that it has not seen came of decisions on suspended calls, answers to them and their expiry. Calls that ran beside
+// them, and what users say, are not held back.
+func waitsForDecisions(s *run.AgentState) bool {
 	if !s.Held(s.Resume) || s.Correction.Owed() {
 		return false
 	}
@@ -132,7 +133,7 @@ func Skip(d *agent.Definition, s *run.AgentState, c run.Call) (e run.CallCancell
 	if d.Executor != agent.ExecutorSequential || !s.Skipped(c) {
 		return run.CallCancelled{}, false
 	}
-	return run.CallCancelled{Call: c.ID, Reason: run.WhySkipped, Content: d.Word(agent.WordSkipped, about(c))}, true
+	return run.CallCancelled{Call: c.ID, Reason: run.WhySkipped, Content: d.Word(agent.WordSkipped, wordingData(c))}, true
 }
 
 // planOwes is what a model owes the run's plan; false where the loop is asked.

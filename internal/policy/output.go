@@ -20,7 +20,7 @@ func (w WrongOutput) Error() string { return "it was checked, and is wrong:\n" +
 
 // judgeOutput refuses what is not JSON, or does not fit the schema. valid checks a value; its error is for the model to read.
 func judgeOutput(d *agent.Definition, s *run.AgentState, e run.Replied, valid func(value json.RawMessage) error) run.Replied {
-	value, err := jsonx.CompactJSON([]byte(dialect.Spoken(d, stitched(s, e.Text))), agent.OutputLimits)
+	value, err := jsonx.CompactJSON([]byte(dialect.Spoken(d, joinPieces(s, e.Text))), agent.OutputLimits)
 	if err != nil {
 		err = fmt.Errorf("it is not one JSON value: %w", err)
 	} else if err = valid(value); err != nil && !errors.As(err, new(WrongOutput)) {
@@ -46,15 +46,15 @@ func naturalEnd(d *agent.Definition, s *run.AgentState) run.Finished {
 	if c, exits := s.Exit(); exits {
 		return exitEnd(d, c)
 	}
-	said := dialect.Spoken(d, lastReply(s))
+	said := dialect.Spoken(d, finalText(s))
 	end := run.Finished{Reason: run.ReasonNaturalEnd, Output: agent.TextOutput(said), History: d.Output.History}
 	if d.Output.Format != agent.OutputJSON {
 		return end
 	}
 	if s.Correction != nil {
 		code, why := run.CodeBreaker, "the run left its loop"
-		if i := usedUp(d, s); i >= 0 {
-			code, why = limits[i].code, limits[i].text(look{d: d, s: s})
+		if i := exhaustedLimit(d, s); i >= 0 {
+			code, why = limits[i].code, limits[i].text(stopInput{d: d, s: s})
 		}
 		return Fail(code, why+", and its summary is not the output that was asked for: "+s.Correction.Text)
 	}
@@ -71,20 +71,21 @@ func naturalEnd(d *agent.Definition, s *run.AgentState) run.Finished {
 
 // gateLoopBreaking settles a call of a loop-breaking tool: nothing runs and no policy is asked, as it has no effect but the run's end.
 func gateLoopBreaking(d *agent.Definition, t agent.ToolSpec, c run.Call, valid agent.Validator) Gate {
-	said, err := lastWord(d, t, c, valid)
+	said, err := loopBreakingAnswer(d, t, c, valid)
 	if err != nil {
-		return refuse(c, run.WhyInvalidArguments, d.Word(agent.WordInvalidArguments, map[string]any{"Tool": c.Name, "Problem": err.Error()}), Decision{})
+		return refuseCall(c, run.WhyInvalidArguments, d.Word(agent.WordInvalidArguments, map[string]any{"Tool": c.Name, "Problem": err.Error()}), Decision{})
 	}
 	return Gate{Give: &agent.ToolResultData{Content: said}}
 }
 
 // LastWordRefused is the gate of a loop-breaking call whose output code finds wrong.
 func LastWordRefused(d *agent.Definition, c run.Call, wrong WrongOutput) Gate {
-	return refuse(c, run.WhyInvalidArguments, d.Word(agent.WordInvalidArguments, map[string]any{"Tool": c.Name, "Problem": wrong.Error()}), Decision{})
+	return refuseCall(c, run.WhyInvalidArguments, d.Word(agent.WordInvalidArguments, map[string]any{"Tool": c.Name, "Problem": wrong.Error()}), Decision{})
 }
 
-// lastWord is what a call of a loop-breaking tool says. Errors are of its arguments and fit for the model.
-func lastWord(d *agent.Definition, t agent.ToolSpec, c run.Call, valid agent.Validator) (string, error) {
+// loopBreakingAnswer returns the run's answer in a call of a loop-breaking tool. Errors are of its arguments and fit
+// for the model.
+func loopBreakingAnswer(d *agent.Definition, t agent.ToolSpec, c run.Call, valid agent.Validator) (string, error) {
 	if d.Output.Format == agent.OutputJSON {
 		value, err := dialect.CompletedValue(d, c.Input)
 		if err == nil && d.Output.Schema != nil {
@@ -142,5 +143,5 @@ func exitEnd(d *agent.Definition, c run.Call) run.Finished {
 
 // ToolsIn are the agent's tools and the built-in ones that it is offered in the state s.
 func ToolsIn(d *agent.Definition, s *run.AgentState) []agent.ToolSpec {
-	return append(slices.Clip(usable(d, s)), d.Builtins(s)...)
+	return append(slices.Clip(usableTools(d, s)), d.Builtins(s)...)
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// covering is the oldest grant of the tool that is not used up, holds under the approver policy that digest stands for,
-// and is of those whom a call's policy wants.
-func covering(s *run.AgentState, tool, digest string, dec Decision) (run.ToolPermit, bool) {
+// findPermit returns the oldest grant of the tool that is not used up, holds under the approver policy that digest
+// stands for, and is of those whom a call's policy wants.
+func findPermit(s *run.AgentState, tool, digest string, dec Decision) (run.ToolPermit, bool) {
 	i := slices.IndexFunc(s.Permissions.Tools, func(t run.ToolPermit) bool {
 		return t.Tool == tool && !t.Denied && !t.Used && slices.Contains(t.Digests, digest) && toolPermitCounts(t, s, dec)
 	})
@@ -33,13 +33,13 @@ func DecideIn(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args jso
 	if dec.Verdict == agent.VerdictAllow && slices.Contains(s.Permissions.Policy, t.Name) {
 		dec.Verdict = agent.VerdictAsk
 	}
-	return asFourEyes(s, within(d, dec, t, args))
+	return withUnknownStarter(s, withCeilings(d, dec, t, args))
 }
 
 // ToolDigest is the digest of a permission to call a tool in a run: who, under which policy and which approvers. The call is no part of it
 // (A18), and its arguments are one only where the policy's grants are of them (Permission.OfArguments).
 func ToolDigest(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args json.RawMessage, dec Decision) string {
-	return agent.HashCanonical(bound(Granting(d), args, map[string]any{
+	return agent.HashCanonical(bindArguments(Granting(d), args, map[string]any{
 		"tenant": s.Tenant, "run": s.Run, "agent": s.Agent, "version": s.Version, "tool": t.Name, "toolHash": agent.ToolHash(t),
 		"policyVersion": policyVersion(d), "approverPolicy": dec.ApproverPolicy(),
 	}))
@@ -142,7 +142,7 @@ func Consequences(d *agent.Definition, s *run.AgentState) []run.Event {
 		}
 		t, _ := d.Tool(c.Tool)
 		dec := DecideIn(d, s, t, c.Input)
-		if ok, covered := covering(s, c.Tool, ToolDigest(d, s, t, c.Input, dec), dec); covered {
+		if ok, covered := findPermit(s, c.Tool, ToolDigest(d, s, t, c.Input, dec), dec); covered {
 			due = append(due, run.CallPermitted{Call: c.ID, Approval: ok.Approval})
 		}
 	}
@@ -169,8 +169,9 @@ func Flaggable(d *agent.Definition) []string {
 	return names
 }
 
-// flagged are the definition's tools as the model is offered them: what wants an approval and has none says so in its description.
-func flagged(d *agent.Definition, s *run.AgentState) []agent.ToolSpec {
+// flaggedTools returns the definition's tools as the model is offered them: what wants an approval and has none says so
+// in its description.
+func flaggedTools(d *agent.Definition, s *run.AgentState) []agent.ToolSpec {
 	names := Flaggable(d)
 	if len(names) == 0 {
 		return d.Tools

@@ -14,8 +14,8 @@ import (
 // MaxChecked is how much of what a precondition gives people are shown, in bytes. More is none that they could read.
 const MaxChecked = 16 << 10
 
-// digest is of all that is shown of it.
-func digest(k *run.Checked) string {
+// preconditionDigest is the digest of all that people are shown of a precondition.
+func preconditionDigest(k *run.Checked) string {
 	if k == nil {
 		return ""
 	}
@@ -94,7 +94,7 @@ func GateChecked(d *agent.Definition, s *run.AgentState, c run.Call, g Gate, k *
 		return g
 	}
 	if g.Run && d.Limits.Asks > 0 && c.Asks >= d.Limits.Asks {
-		return refuse(c, run.WhyVoided, d.Word(agent.WordAskedOften, map[string]any{"Tool": c.Name, "Asks": c.Asks}), g.Rule)
+		return refuseCall(c, run.WhyVoided, d.Word(agent.WordAskedOften, map[string]any{"Tool": c.Name, "Asks": c.Asks}), g.Rule)
 	}
 	if old := c.Checked; old != nil && !old.Same(*k) {
 		k.Was = &run.Was{Args: old.Args, Content: old.Content, IsError: old.IsError, At: old.At}

@@ -11,9 +11,10 @@ import (
 // People are how many different people approve what waits: one or more.
 func (d Decision) People() int { return max(1, d.Quorum) }
 
-// beside is what a policy that asks comes to where another one asks besides: who decides is among the approvers of both, so many approve as
-// either wants, the requesters approve where neither minds, and others become approvers when both let them. The note and the verdict are d's.
-func (d Decision) beside(o Decision) Decision {
+// combineWith combines two policies that both ask: who decides is among the approvers of both, so many approve as
+// either wants, the requesters approve where neither minds, and others become approvers when both let them. The note
+// and the verdict are d's.
+func (d Decision) combineWith(o Decision) Decision {
 	d.Expires = min(d.Expires, o.Expires)
 	d.Above = append(slices.Clip(d.Above), append([]string{}, o.Approvers...))
 	d.Quorum, d.FourEyes = max(d.Quorum, o.Quorum), d.FourEyes || o.FourEyes
@@ -71,10 +72,10 @@ func Widened(sets, by [][]string) [][]string {
 	return wide
 }
 
-// enough reports whether those who have approved are those whom a policy wants: approvers at that time, so many
-// different people, and under four eyes none whom the call comes from. What the request said of its approvers is not
-// looked at: whoever can write that one item could otherwise let anything run.
-func (d Decision) enough(voices []run.Voice, want int, asked time.Time, requesters []string) bool {
+// isApprovedBy reports whether those who have approved satisfy the decision: approvers at that time, so many different
+// people, and under four eyes none whom the call comes from. What the request said of its approvers is not looked at:
+// whoever can write that one item could otherwise let anything run.
+func (d Decision) isApprovedBy(voices []run.Voice, want int, asked time.Time, requesters []string) bool {
 	var counted []string
 	have := 0
 	for _, v := range voices {
@@ -90,8 +91,8 @@ func (d Decision) enough(voices []run.Voice, want int, asked time.Time, requeste
 	return have >= want
 }
 
-// peopleFor is how many different people approve, edited or not.
-func (d Decision) peopleFor(edited bool) int {
+// approversNeeded returns how many different people have to approve, with or without an edit.
+func (d Decision) approversNeeded(edited bool) int {
 	if edited {
 		return FourEyesEdit(d.People(), d.FourEyes)
 	}
@@ -104,7 +105,7 @@ func grantCounts(g run.Grant, s *run.AgentState, dec Decision) bool {
 	if !g.Again && (g.Consumed || len(g.Voices) == 0) {
 		return true
 	}
-	return dec.enough(g.Voices, dec.peopleFor(g.Edited && !g.Again), g.Asked, s.RequestersOnce(g.Heard))
+	return dec.isApprovedBy(g.Voices, dec.approversNeeded(g.Edited && !g.Again), g.Asked, s.RequestersOnce(g.Heard))
 }
 
 // toolPermitCounts reports whether a call's policy lets it run on the word of those who have granted its tool.
@@ -115,12 +116,12 @@ func toolPermitCounts(p run.ToolPermit, s *run.AgentState, dec Decision) bool {
 	voices := slices.DeleteFunc(slices.Clone(p.Voices), func(v run.Voice) bool {
 		return len(v.Tools) > 0 && !slices.Contains(v.Tools, p.Tool)
 	})
-	return dec.enough(voices, dec.peopleFor(p.Edited), p.Asked, s.RequestersOnce(p.Heard))
+	return dec.isApprovedBy(voices, dec.approversNeeded(p.Edited), p.Asked, s.RequestersOnce(p.Heard))
 }
 
 // standingGrantCounts reports whether a call's policy lets it run on the word of those who have given the standing grant.
 func standingGrantCounts(g run.StandingGrant, dec Decision) bool {
-	return dec.enough(g.Voices, dec.peopleFor(g.Edited), g.Asked, g.Requesters)
+	return dec.isApprovedBy(g.Voices, dec.approversNeeded(g.Edited), g.Asked, g.Requesters)
 }
 
 // Suffices reports whether those who have granted a tool by e are those whom the policy of each call wants that asked.
@@ -149,9 +150,9 @@ func Suffices(e run.Decided, d *agent.Definition, s *run.AgentState, tool string
 	return true
 }
 
-// asFourEyes is the decision where four eyes cannot keep anybody from approving, since nobody is known to have
-// started the run: then it takes two different people.
-func asFourEyes(s *run.AgentState, dec Decision) Decision {
+// withUnknownStarter is the decision under four eyes if nobody is known to have started the run: then it takes two
+// different people.
+func withUnknownStarter(s *run.AgentState, dec Decision) Decision {
 	if dec.Verdict == agent.VerdictAsk && dec.FourEyes && !s.StarterKnown() {
 		dec.Quorum = max(dec.Quorum, fourEyesPeople)
 	}

@@ -52,8 +52,8 @@ func repeatLimit(d *agent.Definition, streak string) int {
 	}
 }
 
-// tooOften reports whether a streak has reached its limit.
-func tooOften(d *agent.Definition, r run.Streaks, streak string) bool {
+// isOverLimit reports whether a streak has reached its limit.
+func isOverLimit(d *agent.Definition, r run.Streaks, streak string) bool {
 	n := repeatLimit(d, streak)
 	return n > 0 && r.Times(streak) >= n
 }
@@ -74,33 +74,33 @@ var ofRounds = []struct {
 // roundStreaks are the streaks once the newest round has come back: the next request is made with them, and the reply
 // to it is planned.
 func roundStreaks(d *agent.Definition, s *run.AgentState) run.Streaks {
-	r, round := s.Streaks, returned(s)
+	r, round := s.Streaks, newestRoundCalls(s)
 	if len(round) == 0 {
 		return r
 	}
 	for _, k := range ofRounds {
 		all := !slices.ContainsFunc(round, func(c run.Call) bool { return !k.is(c) })
-		r = count(d, r, k.streak, all)
+		r = countStreak(d, r, k.streak, all)
 	}
 	succeeded := map[string]bool{}
 	for _, c := range round {
 		if c.Status == run.StatusSucceeded {
 			succeeded[c.Tool] = true
-			r = count(d, r, failingTool+c.Tool, false)
+			r = countStreak(d, r, failingTool+c.Tool, false)
 		}
 	}
 	failed := map[string]bool{} // calls of one round count once: the model made them without knowing of each other
 	for _, c := range round {
 		if c.Broke() && !succeeded[c.Tool] && !failed[c.Tool] {
 			failed[c.Tool] = true
-			r = count(d, r, failingTool+c.Tool, true)
+			r = countStreak(d, r, failingTool+c.Tool, true)
 		}
 	}
 	return r
 }
 
-// count goes on with a streak that has a limit, or ends it.
-func count(d *agent.Definition, r run.Streaks, streak string, again bool) run.Streaks {
+// countStreak adds one to a streak that has a limit, or ends it.
+func countStreak(d *agent.Definition, r run.Streaks, streak string, again bool) run.Streaks {
 	if !again || repeatLimit(d, streak) == 0 {
 		return r.Next(streak, "")
 	}
@@ -110,7 +110,7 @@ func count(d *agent.Definition, r run.Streaks, streak string, again bool) run.St
 // streaks are the streaks behind a planned reply to s. What the request has told the model is counted from anew.
 func streaks(d *agent.Definition, s *run.AgentState, e run.Replied) run.Streaks {
 	r := roundStreaks(d, s)
-	if tooOften(d, r, failedRounds) {
+	if isOverLimit(d, r, failedRounds) {
 		r = r.Next(failedRounds, "")
 	}
 	if e.Summary {
@@ -119,15 +119,15 @@ func streaks(d *agent.Definition, s *run.AgentState, e run.Replied) run.Streaks 
 	if len(e.Calls) > 0 && repeatLimit(d, sameTools) > 0 {
 		r = r.Next(sameTools, toolsOf(e.Calls))
 	}
-	r = mistaken(d, s, r)
+	r = countMistake(d, s, r)
 	if e.Correction.Recovers() && repeatLimit(d, run.SameMistake) > 0 {
 		r = r.Next(run.SameMistake, e.Correction.Text)
 	}
-	return count(d, r, emptyReplies, e.Correction != nil && e.Correction.Kind == run.KindEmpty)
+	return countStreak(d, r, emptyReplies, e.Correction != nil && e.Correction.Kind == run.KindEmpty)
 }
 
-// mistaken counts what the model is about to be reminded of.
-func mistaken(d *agent.Definition, s *run.AgentState, r run.Streaks) run.Streaks {
+// countMistake counts the mistake that the model is about to be told of.
+func countMistake(d *agent.Definition, s *run.AgentState, r run.Streaks) run.Streaks {
 	if repeatLimit(d, run.SameMistake) == 0 {
 		return r
 	}
@@ -147,10 +147,10 @@ func toolsOf(calls []run.RepliedCall) string {
 	return strings.Join(names, "\n")
 }
 
-// remembered puts what policies remember of a planned reply to s into the fact, where it is other than before.
-func remembered(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied {
+// withMemory puts the policies' memory into a planned reply to s, if it has changed.
+func withMemory(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied {
 	if d.Text == agent.TextHeuristic {
-		e = tallied(s).Remember(s, e)
+		e = nextTally(s).Remember(s, e)
 	}
 	r := streaks(d, s, e)
 	if e.Streaks = nil; !slices.Equal(r, s.Streaks) {
@@ -162,7 +162,7 @@ func remembered(d *agent.Definition, s *run.AgentState, e run.Replied) run.Repli
 // markRepeats notes of a reply's calls what they repeat, where every one of them does: a model that also does
 // something new is not going in circles. What people say in between is a reason to do a thing again.
 func markRepeats(d *agent.Definition, s *run.AgentState, calls []run.RepliedCall) {
-	if !d.Guards.DuplicateCalls || spokenTo(s) {
+	if !d.Guards.DuplicateCalls || hasNewInput(s) {
 		return
 	}
 	found := make([]string, len(calls))
@@ -190,7 +190,7 @@ func repeated(s *run.AgentState, c run.RepliedCall) string {
 			(bytes.Equal(b.Input, c.Input) || jsonx.CanonicalText(b.Input) == jsonx.CanonicalText(c.Input))
 	}
 	found := ""
-	for _, b := range returned(s) {
+	for _, b := range newestRoundCalls(s) {
 		switch {
 		case b.Reason == run.WhyDuplicate && same(b):
 			found = b.Repeats
@@ -203,8 +203,8 @@ func repeated(s *run.AgentState, c run.RepliedCall) string {
 	return found
 }
 
-// spokenTo reports whether anybody but tools has said something that no inference has carried.
-func spokenTo(s *run.AgentState) bool {
+// hasNewInput reports whether a person or plugin has added a message that no inference has carried.
+func hasNewInput(s *run.AgentState) bool {
 	all := s.Messages.All()
 	for i := len(all) - 1; i >= 0 && all[i].Seen(s.Inferences) == 0; i-- {
 		if _, said := all[i].Block.(run.Text); said {

@@ -19,24 +19,24 @@ import (
 // is not empty. Where the forced summary was asked for, calls are left out and an empty text has one that stands for it. What the text
 // is worth as an output is for Judge to say.
 func PlanReply(d *agent.Definition, s *run.AgentState, r agent.Reply, requests int, systemDigest string) run.Replied {
-	r, unread := understood(d, s, r)
+	r, unread := parseTextCalls(d, s, r)
 	e := planned(d, s, r, requests, systemDigest)
 	e.Cost = d.Model.Answering(r.Place).Price.Of(r.Usage)
-	e.Halt = haltedBehind(d, s, e)
+	e.Halt = haltAfterReply(d, s, e)
 	if unread != nil {
-		e.Correction = refusedCall(d, unread, stitched(s, r.Text))
+		e.Correction = textCallCorrection(d, unread, joinPieces(s, r.Text))
 	}
 	if r.Truncated {
 		e = continued(d, s, e)
 	}
-	return worded(d, s, remembered(d, s, e))
+	return addNotices(d, s, withMemory(d, s, e))
 }
 
-// worded adds what stands in a planned reply to s beside the model's own words: that they were cut short, where it is not asked to go on,
-// and what stands for a summary that it left empty.
-func worded(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied {
+// addNotices adds our own words to a planned reply to s: that they were cut short, where it is not asked to go on, and
+// what stands for a summary that it left empty.
+func addNotices(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied {
 	if len(e.Calls) == 0 && !e.Correction.Continues() {
-		e.Text += cutNotice(d, stitched(s, e.Text), e.Stop)
+		e.Text += cutNotice(d, joinPieces(s, e.Text), e.Stop)
 	}
 	if e.Summary && e.Text == "" && d.Output.Format != agent.OutputJSON {
 		e.Static = d.Word(agent.WordNoSummary, nil)
@@ -46,7 +46,7 @@ func worded(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied {
 
 // planned is the reply as a turn of the conversation.
 func planned(d *agent.Definition, s *run.AgentState, r agent.Reply, requests int, systemDigest string) run.Replied {
-	summary := summarises(d, s)
+	summary := isForcedSummary(d, s)
 	if summary {
 		r.Calls = nil
 		if strings.TrimSpace(r.Text) == "" {
@@ -69,7 +69,7 @@ func planned(d *agent.Definition, s *run.AgentState, r agent.Reply, requests int
 	}
 	mine := map[string]bool{}
 	used := func(id string) bool { return mine[id] || s.UsedID(id, s.Prior+e.Inference) }
-	kept := chosen(d, r.Calls)
+	kept := chooseCalls(d, r.Calls)
 	for i, place := range kept {
 		c := r.Calls[place]
 		id := agent.CallID(c.ID, used, s.Prior+e.Inference, i)
@@ -152,8 +152,8 @@ func safeInput(raw json.RawMessage) json.RawMessage {
 	return agent.TextOutput(agent.ValidText(string(raw[:min(len(raw), 4096)])))
 }
 
-// chosen are the places of the calls that are carried out; the others vanish without a trace (seed 000, prioritizeToolCalls).
-func chosen(d *agent.Definition, calls []agent.ReplyCall) []int {
+// chooseCalls returns the indexes of the calls that the batch mode carries out. The others leave no trace.
+func chooseCalls(d *agent.Definition, calls []agent.ReplyCall) []int {
 	priority := func(agent.ReplyCall) int { return 0 }
 	switch d.Batch {
 	case agent.BatchFirst:
@@ -188,31 +188,31 @@ func continued(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replie
 	if prompts >= d.Model.Continuations || len(e.Calls) > 0 || e.Summary || e.Halt != nil {
 		return e
 	}
-	if noneLeft(d, s, e) {
+	if isLastInference(d, s, e) {
 		return e
 	}
 	e.Correction = &run.Correction{Lifecycle: run.LifecycleNudge, Text: d.Word(agent.WordGoOn, nil)}
 	return e
 }
 
-// noneLeft reports whether the limits leave no inference behind a planned reply to s, but for a summary.
-func noneLeft(d *agent.Definition, s *run.AgentState, e run.Replied) bool {
+// isLastInference reports whether the limits leave no inference behind a planned reply to s, but for a summary.
+func isLastInference(d *agent.Definition, s *run.AgentState, e run.Replied) bool {
 	after := *s
 	after.Interactions.Current++
 	after.Usage, after.Cost = s.Usage.Add(e.Usage), s.Cost.Add(e.Cost)
 	return quotaUsed(d, &after)
 }
 
-// stitched is the text of a reply to s with the pieces that it goes on with.
-func stitched(s *run.AgentState, text string) string {
+// joinPieces returns the text of a reply to s, joined to the pieces that it continues.
+func joinPieces(s *run.AgentState, text string) string {
 	if !s.Correction.Continues() {
 		return text
 	}
 	return replyPieces(s) + text
 }
 
-// judge is one policy's word on a planned reply without calls: the reply, with a correction where it is not the last word.
-type judge func(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied
+// replyPolicy judges a planned reply without calls: it adds a correction if the reply may not end the run.
+type replyPolicy func(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied
 
 // Judge says whether a planned reply to s may end the run, and puts it into the fact where it may not. Replies with calls end nothing and
 // are not judged, nor is one that goes on. valid checks a value against the definition's output schema; its error is for the model to read.
@@ -220,7 +220,7 @@ func Judge(d *agent.Definition, s *run.AgentState, e run.Replied, valid func(val
 	if len(e.Calls) > 0 {
 		return e
 	}
-	for _, says := range judges(d, valid) {
+	for _, says := range replyPolicies(d, valid) {
 		if e.Correction != nil {
 			break
 		}
@@ -229,21 +229,21 @@ func Judge(d *agent.Definition, s *run.AgentState, e run.Replied, valid func(val
 	return e
 }
 
-// judges are asked in order; the first that finds something has the last word. An output of format json is what its schema says it is: a
-// value may hold any words, so the heuristic has no say about it.
-func judges(d *agent.Definition, valid func(value json.RawMessage) error) []judge {
+// replyPolicies are asked in order; the first that adds a correction decides. An output of format json is what its
+// schema says it is: a value may hold any words, so the heuristic has no say about it.
+func replyPolicies(d *agent.Definition, valid func(value json.RawMessage) error) []replyPolicy {
 	fits := func(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied {
 		return judgeOutput(d, s, e, valid)
 	}
 	switch {
 	case d.Text == agent.TextRequireTool && d.Output.Format == agent.OutputJSON:
-		return []judge{judgeCall, fits}
+		return []replyPolicy{judgeMissingCall, fits}
 	case d.Text == agent.TextRequireTool:
-		return []judge{judgeCall}
+		return []replyPolicy{judgeMissingCall}
 	case d.Output.Format == agent.OutputJSON:
-		return []judge{fits}
+		return []replyPolicy{fits}
 	case d.Text == agent.TextHeuristic:
-		return []judge{judgeEmpty, judgeText}
+		return []replyPolicy{judgeEmptyReply, judgeText}
 	default:
 		return nil
 	}
@@ -279,16 +279,17 @@ func Interrupted(r agent.Reply) *agent.Reply {
 	return &r
 }
 
-// understood is a reply to s as PlanReply takes it: of a model that writes its calls as text, the first pair of tool tags is its call, and
-// its thinking is its reasoning. A text that holds no valid call stays as it came, to the letter; why it holds none, where it has a tag, is
-// the second result. A reply with calls of the provider's own is taken as it is.
-func understood(d *agent.Definition, s *run.AgentState, r agent.Reply) (agent.Reply, *dialect.TextCallError) {
+// parseTextCalls returns a reply to s as PlanReply takes it. Of a model that writes calls as text, the first pair of
+// tool tags is its call, and its thinking is its reasoning. A text that holds no valid call stays as it came, to the
+// letter; why it holds none, where it has a tag, is the second result. A reply with calls of the provider's own is
+// taken as it is.
+func parseTextCalls(d *agent.Definition, s *run.AgentState, r agent.Reply) (agent.Reply, *dialect.TextCallError) {
 	if d.Model.Answering(r.Place).Dialect != agent.DialectXML || len(r.Calls) > 0 {
 		return r, nil
 	}
 	r.Text = agent.ValidText(r.Text)
 	said := dialect.ReadToolText(r.Text)
-	if summarises(d, s) {
+	if isForcedSummary(d, s) {
 		return said.Reply(r), nil
 	}
 	whole, pieces := said, ""

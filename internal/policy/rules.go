@@ -31,11 +31,11 @@ type Decision struct {
 //
 // A call with an object of which two keys are equal but for case is never allowed.
 func Decide(p agent.Permission, t agent.ToolSpec, args json.RawMessage) Decision {
-	return decide(p, t, args).withCaseKeys(args)
+	return decideByRules(p, t, args).askAboutCaseKeys(args)
 }
 
-// decide is Decide, whatever the keys are.
-func decide(p agent.Permission, t agent.ToolSpec, args json.RawMessage) Decision {
+// decideByRules is Decide without the check for keys that are equal but for case.
+func decideByRules(p agent.Permission, t agent.ToolSpec, args json.RawMessage) Decision {
 	for i, r := range p.Rules {
 		if r.Denies() && r.Matches(t.Name, args) {
 			return decision(p, agent.VerdictDeny, i)

@@ -86,8 +86,8 @@ type Outgoing struct {
 	Data           json.RawMessage `json:"data"`
 }
 
-// traced is e in the trace of the run.
-func traced(s *run.AgentState, e Outgoing) Outgoing {
+// withTrace adds the run's trace to e.
+func withTrace(s *run.AgentState, e Outgoing) Outgoing {
 	if s.Trace != nil {
 		e.Traceparent, e.Tracestate = s.Trace.Traceparent, s.Trace.Tracestate
 	}
@@ -106,18 +106,18 @@ const AnswerExpiry = 24 * time.Hour
 // maxAnnounced bounds an output in the event that announces it, in bytes; whoever wants a longer one reads the run.
 const maxAnnounced = 128 << 10
 
-// subject is what the run goes by among those it talks to.
-func subject(s *run.AgentState) string { return cmp.Or(s.Subject, s.Run) }
+// subjectOf returns the subject under which the run talks to services.
+func subjectOf(s *run.AgentState) string { return cmp.Or(s.Subject, s.Run) }
 
 // ServiceEvent is the event that asks the service of a call of t: the arguments, and in them whom to answer to.
 func ServiceEvent(s *run.AgentState, t agent.ToolSpec, c run.Call) (Outgoing, error) {
-	data, err := withParent(c.Input, subject(s))
+	data, err := withParent(c.Input, subjectOf(s))
 	if err != nil {
 		return Outgoing{}, fmt.Errorf("ask service %s for call %s: %w", t.Name, c.ID, err)
 	}
-	return traced(s, Outgoing{
+	return withTrace(s, Outgoing{
 		ID: s.Run + "/" + c.ID, Type: cmp.Or(t.Event, t.Name), Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Call: c.ID,
-		Subject: subject(s), ParentSubject: subject(s), AccessControl: s.AccessControl, Domain: t.Domain, ExecutionUnits: s.ExecutionUnits, Data: data,
+		Subject: subjectOf(s), ParentSubject: subjectOf(s), AccessControl: s.AccessControl, Domain: t.Domain, ExecutionUnits: s.ExecutionUnits, Data: data,
 	}), nil
 }
 
@@ -164,8 +164,8 @@ func withParent(raw json.RawMessage, subject string) (json.RawMessage, error) {
 	return append(append(append(append(out, name...), ':'), value...), '}'), nil
 }
 
-// ending is what the event of a run's end says.
-type ending struct {
+// endData is the data of the event that announces a run's end.
+type endData struct {
 	Reason  run.Reason      `json:"reason"`
 	Output  json.RawMessage `json:"output,omitempty"`
 	Omitted bool            `json:"outputOmitted,omitempty"` // it is too long for an event: read the run
@@ -178,7 +178,7 @@ type ending struct {
 // started with a subject, or whose tool routes it to a domain. Nobody else hears of any other run; the run that a delegated one is carried
 // out for hears of it by itself.
 func Announcement(s *run.AgentState) (e Outgoing, owed bool, err error) {
-	parent, domain := parent(s), ""
+	parent, domain := parentSubject(s), ""
 	if p := s.Parent; p != nil {
 		domain = p.Domain
 	}
@@ -188,7 +188,7 @@ func Announcement(s *run.AgentState) (e Outgoing, owed bool, err error) {
 	if s.Parent != nil {
 		parent = cmp.Or(s.Subject, s.Parent.Run)
 	}
-	said := ending{Reason: s.Reason, Error: s.Error, Seq: s.Seq(), Hash: s.Hash()}
+	said := endData{Reason: s.Reason, Error: s.Error, Seq: s.Seq(), Hash: s.Hash()}
 	if said.Output, err = s.OutputJSON(); err != nil {
 		return Outgoing{}, false, err
 	}
@@ -203,14 +203,14 @@ func Announcement(s *run.AgentState) (e Outgoing, owed bool, err error) {
 	if s.Reason == run.ReasonError {
 		kind = TypeRunFailed
 	}
-	return traced(s, Outgoing{
-		ID: s.Run + "#end", Type: kind, Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Subject: subject(s), ParentSubject: parent,
+	return withTrace(s, Outgoing{
+		ID: s.Run + "#end", Type: kind, Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Subject: subjectOf(s), ParentSubject: parent,
 		AccessControl: s.AccessControl, Domain: domain, ExecutionUnits: s.ExecutionUnits, Data: data,
 	}), true, nil
 }
 
-// parent is the subject of whoever started the run and waits for it, by its input; "" = nobody does.
-func parent(s *run.AgentState) string {
+// parentSubject returns the subject of the starter that waits for the run, from its input; "" = nobody waits.
+func parentSubject(s *run.AgentState) string {
 	var in map[string]json.RawMessage
 	if s.From != nil || json.Unmarshal(s.Input, &in) != nil { // a fork or continuation is not what they asked for
 		return ""

@@ -10,21 +10,21 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// moment is when a stop condition is looked at.
-type moment int
+// stopPoint is a point at which stop conditions are checked.
+type stopPoint int
 
 // The moments, in the order in which Next comes to them. The last one is PlanReply's.
 const (
-	always    moment = iota // whatever is open or under way
-	settled                 // no call can be run or settled
-	unawaited               // and nobody is waited for
-	asking                  // the model owes a reply
-	looping                 // and no plan does; while calls are open, a run ends here only in an error
-	replied                 // the model has replied; the run ends once the calls of the reply have finished
+	always    stopPoint = iota // whatever is open or under way
+	settled                    // no call can be run or settled
+	unawaited                  // and nobody is waited for
+	asking                     // the model owes a reply
+	looping                    // and no plan does; while calls are open, a run ends here only in an error
+	replied                    // the model has replied; the run ends once the calls of the reply have finished
 )
 
-// look is what stop conditions look at: a run and, when the model has replied, the reply.
-type look struct {
+// stopInput is what stop conditions see: a run and, when the model has replied, the reply.
+type stopInput struct {
 	d *agent.Definition
 	s *run.AgentState
 
@@ -36,12 +36,12 @@ type look struct {
 	text       string      // with the pieces that the reply goes on with
 }
 
-// stop is a stop condition and the end that it brings where it holds.
-type stop struct {
+// stopCondition is a condition and how the run ends if it holds.
+type stopCondition struct {
 	name  string // when the model has replied, the code of the halt
-	when  moment
-	holds func(x look) bool
-	end   func(x look) run.Finished // nil = the forced summary; of a halt the detail alone, nil = none
+	when  stopPoint
+	holds func(x stopInput) bool
+	end   func(x stopInput) run.Finished // nil = the forced summary; of a halt the detail alone, nil = none
 }
 
 // The codes of the stop policies (docs/agent-file.md, Limits and ends), behind stopped: in a run's reason.
@@ -58,52 +58,54 @@ const (
 
 // stops is every condition that ends a run or its loop. Those of one moment are looked at in this order; the first that
 // holds decides. Models that all failed (ModelFailed) and people who cancel a run (CancelRun) end it from outside.
-var stops = []stop{
+var stops = []stopCondition{
 	{"permission failed", always,
-		func(x look) bool { return x.s.Permissions.Failed != "" },
-		func(x look) run.Finished { return Fail(run.CodePermissionFailed, x.s.Permissions.Failed) }},
+		func(x stopInput) bool { return x.s.Permissions.Failed != "" },
+		func(x stopInput) run.Finished { return Fail(run.CodePermissionFailed, x.s.Permissions.Failed) }},
 	{"plugin failed", settled,
-		func(x look) bool { return x.s.Broken != nil },
-		func(x look) run.Finished { return Fail(x.s.Broken.Code, x.s.Broken.Message) }},
+		func(x stopInput) bool { return x.s.Broken != nil },
+		func(x stopInput) run.Finished { return Fail(x.s.Broken.Code, x.s.Broken.Message) }},
 	{"state conflict", settled,
-		func(x look) bool { return conflict(x.s) != nil },
-		func(x look) run.Finished { return Fail(run.CodeStateConflict, conflict(x.s).Error()) }},
+		func(x stopInput) bool { return conflict(x.s) != nil },
+		func(x stopInput) run.Finished { return Fail(run.CodeStateConflict, conflict(x.s).Error()) }},
 	{"call taken back", settled,
-		func(x look) bool { c, undoes := x.s.Undoing(); return undoes && !c.Open() },
-		func(x look) run.Finished { return undoEnd(x.s) }},
+		func(x stopInput) bool { c, undoes := x.s.Undoing(); return undoes && !c.Open() },
+		func(x stopInput) run.Finished { return undoEnd(x.s) }},
 	{"end requested", unawaited, // by a stop policy or a plugin
-		func(x look) bool { return x.s.Ending != "" },
-		func(x look) run.Finished { return requestedEnd(x.d, x.s) }},
+		func(x stopInput) bool { return x.s.Ending != "" },
+		func(x stopInput) run.Finished { return requestedEnd(x.d, x.s) }},
 	{"last word", unawaited,
-		func(x look) bool { return !owesReply(x.s) },
-		func(x look) run.Finished { return naturalEnd(x.d, x.s) }},
+		func(x stopInput) bool { return !owesReply(x.s) },
+		func(x stopInput) run.Finished { return naturalEnd(x.d, x.s) }},
 	{"same mistake", asking, sameMistake,
-		func(x look) run.Finished {
-			n := mistaken(x.d, x.s, x.s.Streaks).Times(run.SameMistake)
+		func(x stopInput) run.Finished {
+			n := countMistake(x.d, x.s, x.s.Streaks).Times(run.SameMistake)
 			return Fail(run.CodeBreaker, fmt.Sprintf("the model made the same mistake %d times in a row", n))
 		}},
 	{"limit, summed up", looping,
-		func(x look) bool { return quotaUsed(x.d, x.s) && x.d.Limits.OnLimit == agent.OnLimitSummarise }, nil},
-	{"limit", looping, func(x look) bool { return quotaUsed(x.d, x.s) }, limitEnd},
+		func(x stopInput) bool { return quotaUsed(x.d, x.s) && x.d.Limits.OnLimit == agent.OnLimitSummarise }, nil},
+	{"limit", looping, func(x stopInput) bool { return quotaUsed(x.d, x.s) }, limitEnd},
 	{"empty replies", looping,
-		func(x look) bool { return x.s.Correction != nil && x.s.Correction.Lifecycle == run.LifecycleSummary }, nil},
+		func(x stopInput) bool {
+			return x.s.Correction != nil && x.s.Correction.Lifecycle == run.LifecycleSummary
+		}, nil},
 	{"duplicate calls", looping, onlyRepeats, nil},
 	{StopMaxRounds, replied,
-		func(x look) bool { return x.d.Stop.Rounds > 0 && x.inferences >= int64(x.d.Stop.Rounds) }, nil},
-	{StopTimeout, replied, func(x look) bool { return timedOut(x.d, x.s, x.at) }, nil},
-	{StopTokens, replied, func(x look) bool { return x.d.Stop.Tokens > 0 && x.tokens >= x.d.Stop.Tokens }, nil},
-	{StopConsecutiveErrors, replied, func(x look) bool { return tooOften(x.d, x.streaks, errorRounds) }, nil},
+		func(x stopInput) bool { return x.d.Stop.Rounds > 0 && x.inferences >= int64(x.d.Stop.Rounds) }, nil},
+	{StopTimeout, replied, func(x stopInput) bool { return timedOut(x.d, x.s, x.at) }, nil},
+	{StopTokens, replied, func(x stopInput) bool { return x.d.Stop.Tokens > 0 && x.tokens >= x.d.Stop.Tokens }, nil},
+	{StopConsecutiveErrors, replied, func(x stopInput) bool { return isOverLimit(x.d, x.streaks, errorRounds) }, nil},
 	{StopOnTool, replied,
-		func(x look) bool { return stopTool(x) != "" },
-		func(x look) run.Finished { return run.Finished{Detail: stopTool(x)} }},
+		func(x stopInput) bool { return stopTool(x) != "" },
+		func(x stopInput) run.Finished { return run.Finished{Detail: stopTool(x)} }},
 	{StopContains, replied,
-		func(x look) bool { return x.d.Stop.Contains != "" && strings.Contains(x.text, x.d.Stop.Contains) },
-		func(x look) run.Finished { return run.Finished{Detail: x.d.Stop.Contains} }},
-	{StopLoop, replied, func(x look) bool { return tooOften(x.d, x.streaks, sameTools) }, nil},
+		func(x stopInput) bool { return x.d.Stop.Contains != "" && strings.Contains(x.text, x.d.Stop.Contains) },
+		func(x stopInput) run.Finished { return run.Finished{Detail: x.d.Stop.Contains} }},
+	{StopLoop, replied, func(x stopInput) bool { return isOverLimit(x.d, x.streaks, sameTools) }, nil},
 }
 
 // firstStop is the first condition of a moment that holds; nil = none does. It is the one place where they are looked at.
-func firstStop(when moment, x look) *stop {
+func firstStop(when stopPoint, x stopInput) *stopCondition {
 	for i := range stops {
 		if c := &stops[i]; c.when == when && c.holds(x) {
 			return c
@@ -114,26 +116,26 @@ func firstStop(when moment, x look) *stop {
 
 // stopAt is what the first condition of a moment that holds brings to a run; false where none does. The forced summary
 // asks the model, which has not said its last word, for it, without tools; it is no interaction and is not analysed.
-func stopAt(when moment, d *agent.Definition, s *run.AgentState) (run.Action, bool) {
-	x := look{d: d, s: s}
+func stopAt(when stopPoint, d *agent.Definition, s *run.AgentState) (run.Action, bool) {
+	x := stopInput{d: d, s: s}
 	switch c := firstStop(when, x); {
 	case c == nil:
 		return run.Action{}, false
 	case c.end == nil:
-		return asks(d, s, run.LifecycleSummary), true
+		return requestReply(d, s, run.LifecycleSummary), true
 	default:
 		return run.Action{Kind: run.ActEnd, End: c.end(x)}, true
 	}
 }
 
-// summarises reports whether the next inference is the forced summary.
-func summarises(d *agent.Definition, s *run.AgentState) bool {
-	c := firstStop(looping, look{d: d, s: s})
+// isForcedSummary reports whether the next inference is the forced summary.
+func isForcedSummary(d *agent.Definition, s *run.AgentState) bool {
+	c := firstStop(looping, stopInput{d: d, s: s})
 	return c != nil && c.end == nil
 }
 
-// halted is what the first stop policy that holds behind a reply brings; nil = none does.
-func halted(x look) *run.Halt {
+// firstHalt returns the halt of the first stop policy that holds after a reply; nil = none holds.
+func firstHalt(x stopInput) *run.Halt {
 	c := firstStop(replied, x)
 	switch {
 	case c == nil:
@@ -145,43 +147,43 @@ func halted(x look) *run.Halt {
 	}
 }
 
-// haltedBehind asks the stop policies about a planned reply to s. A forced summary ends the run anyway.
-func haltedBehind(d *agent.Definition, s *run.AgentState, e run.Replied) *run.Halt {
+// haltAfterReply checks the stop policies for a planned reply to s. A forced summary ends the run anyway.
+func haltAfterReply(d *agent.Definition, s *run.AgentState, e run.Replied) *run.Halt {
 	if e.Summary {
 		return nil
 	}
-	x := look{
+	x := stopInput{
 		d: d, s: s, inferences: s.Inferences + 1, streaks: streaks(d, s, e), at: e.At,
-		tokens: s.Usage.Add(e.Usage).Total(), text: stitched(s, e.Text),
+		tokens: s.Usage.Add(e.Usage).Total(), text: joinPieces(s, e.Text),
 	}
 	for _, c := range e.Calls {
 		x.tools = append(x.tools, c.Original())
 	}
-	return halted(x)
+	return firstHalt(x)
 }
 
 // HaltedInPlan asks the stop policies about a reply for a plan, which calls a tool, by original name, or none, and says
 // a text. Policies about inferences and rounds do not look at it.
 func HaltedInPlan(d *agent.Definition, s *run.AgentState, took run.PlanFact, tool, text string) *run.Halt {
 	tokens := s.Usage.Add(took.Usage).Total()
-	return halted(look{d: d, s: s, at: took.At, tokens: tokens, tools: []string{tool}, text: text})
+	return firstHalt(stopInput{d: d, s: s, at: took.At, tokens: tokens, tools: []string{tool}, text: text})
 }
 
 // sameMistake reports whether the model would be told once more what it was told too often.
-func sameMistake(x look) bool {
+func sameMistake(x stopInput) bool {
 	refused := x.s.Correction.Owed() && x.s.Correction.Recovers()
 	return (refused || Reminder(x.d, x.s) != "") &&
-		tooOften(x.d, mistaken(x.d, x.s, x.s.Streaks), run.SameMistake)
+		isOverLimit(x.d, countMistake(x.d, x.s, x.s.Streaks), run.SameMistake)
 }
 
 // onlyRepeats reports whether the model does nothing but repeat calls. Whoever has spoken to it since has given it a
 // reason to.
-func onlyRepeats(x look) bool {
-	return len(returned(x.s)) > 0 && tooOften(x.d, roundStreaks(x.d, x.s), duplicateRounds) && !spokenTo(x.s)
+func onlyRepeats(x stopInput) bool {
+	return len(newestRoundCalls(x.s)) > 0 && isOverLimit(x.d, roundStreaks(x.d, x.s), duplicateRounds) && !hasNewInput(x.s)
 }
 
 // stopTool is the first tool that a reply calls and that stops the run, "" where there is none.
-func stopTool(x look) string {
+func stopTool(x stopInput) string {
 	if i := slices.IndexFunc(x.tools, func(t string) bool { return slices.Contains(x.d.Stop.OnTool, t) }); i >= 0 {
 		return x.tools[i]
 	}
@@ -199,47 +201,49 @@ func timedOut(d *agent.Definition, s *run.AgentState, at int64) bool {
 var limits = []struct {
 	code   run.ErrorCode
 	reason run.Reason // under onLimit: stop
-	used   func(x look) bool
-	text   func(x look) string
+	used   func(x stopInput) bool
+	text   func(x stopInput) string
 }{
 	{run.CodeInteractionsExhausted, run.ReasonMaxRounds,
-		func(x look) bool { return x.s.Interactions.Current >= x.s.Interactions.Max+x.d.Limits.Grace },
-		func(x look) string {
+		func(x stopInput) bool { return x.s.Interactions.Current >= x.s.Interactions.Max+x.d.Limits.Grace },
+		func(x stopInput) string {
 			return fmt.Sprintf("the run used all of its %d interactions", x.s.Interactions.Max)
 		}},
 	{run.CodeTokensExhausted, run.Stopped(string(run.CodeTokensExhausted)),
-		func(x look) bool { return x.d.Limits.Tokens > 0 && x.s.Usage.Total() >= x.d.Limits.Tokens },
-		func(x look) string {
+		func(x stopInput) bool { return x.d.Limits.Tokens > 0 && x.s.Usage.Total() >= x.d.Limits.Tokens },
+		func(x stopInput) string {
 			return fmt.Sprintf("the run used %d tokens and had %d", x.s.Usage.Total(), x.d.Limits.Tokens)
 		}},
 	{run.CodeUSDExhausted, run.Stopped(string(run.CodeUSDExhausted)),
-		func(x look) bool { return x.d.Limits.USD > 0 && x.s.Cost >= x.d.Limits.USD },
-		func(x look) string { return fmt.Sprintf("the run cost %s USD and had %s", x.s.Cost, x.d.Limits.USD) }},
+		func(x stopInput) bool { return x.d.Limits.USD > 0 && x.s.Cost >= x.d.Limits.USD },
+		func(x stopInput) string {
+			return fmt.Sprintf("the run cost %s USD and had %s", x.s.Cost, x.d.Limits.USD)
+		}},
 	{run.CodeTokensExhausted, run.Stopped(StopContextFull), // those of the window; the codes are closed
-		func(x look) bool { return x.s.Full.Said() },
-		func(x look) string {
+		func(x stopInput) bool { return x.s.Full.Said() },
+		func(x stopInput) string {
 			return fmt.Sprintf("the context's window of %d tokens has %d left, and a round takes %d",
 				x.s.Full.Of, x.s.Full.Left, x.d.Context.RoundMinimum)
 		}},
 }
 
-// usedUp is the place of the first limit that is used up, -1 where none is.
-func usedUp(d *agent.Definition, s *run.AgentState) int {
+// exhaustedLimit returns the index of the first limit that is used up, -1 if none is.
+func exhaustedLimit(d *agent.Definition, s *run.AgentState) int {
 	for i, l := range limits {
-		if l.used(look{d: d, s: s}) {
+		if l.used(stopInput{d: d, s: s}) {
 			return i
 		}
 	}
 	return -1
 }
 
-func quotaUsed(d *agent.Definition, s *run.AgentState) bool { return usedUp(d, s) >= 0 }
+func quotaUsed(d *agent.Definition, s *run.AgentState) bool { return exhaustedLimit(d, s) >= 0 }
 
 // limitEnd ends a run that has used up one of its limits and is not summed up.
-func limitEnd(x look) run.Finished {
-	l := limits[usedUp(x.d, x.s)]
+func limitEnd(x stopInput) run.Finished {
+	l := limits[exhaustedLimit(x.d, x.s)]
 	if x.d.Limits.OnLimit == agent.OnLimitStop {
-		return endFor(l.reason)
+		return endWithReason(l.reason)
 	}
 	return Fail(l.code, l.text(x))
 }

@@ -88,6 +88,6 @@ func undoEnd(s *run.AgentState) run.Finished {
 		return Fail(run.CodeUndoFailed,
 			fmt.Sprintf("call %s was not taken back: the call of %s failed (%s)", c.Undoes, c.Tool, c.Reason))
 	default:
-		return endFor(run.ReasonCancelled)
+		return endWithReason(run.ReasonCancelled)
 	}
 }

@@ -32,7 +32,7 @@ func (e *ApplyError) Error() string {
 // already known changes nothing; a forbidden one is an *ApplyError.
 func Apply(s AgentState, e Event) (AgentState, error) {
 	if first, ok := e.(RunStarted); ok {
-		return s.started(first)
+		return s.applyStarted(first)
 	}
 	if s.Status == "" {
 		return s, &ApplyError{Event: EventType(e), Problem: "the run has not started"}
@@ -60,39 +60,39 @@ func Apply(s AgentState, e Event) (AgentState, error) {
 // apply changes s, which is the caller's own copy; what it shares with other versions is never written in place.
 func (s *AgentState) apply(e Event) error {
 	if s.Status == RunDone {
-		return s.afterEnd(e)
+		return s.checkAfterEnd(e)
 	}
 	switch e := e.(type) {
 	case InputReceived:
-		return s.inputReceived(e)
+		return s.applyInputReceived(e)
 	case Decided:
-		return s.decided(e)
+		return s.applyDecided(e)
 	case Answered:
-		return s.answered(e)
+		return s.applyAnswered(e)
 	case LateResult:
-		return s.lateResult(e)
+		return s.applyLateResult(e)
 	case Replied:
-		return s.replied(e)
+		return s.applyReplied(e)
 	case Evicted:
-		return s.evicted(e)
+		return s.applyEvicted(e)
 	case CallClaimed:
-		return s.claimed(e)
+		return s.applyClaimed(e)
 	case CallFinished:
-		return s.finishedCall(e)
+		return s.applyCallFinished(e)
 	case CallSuspended:
-		return s.suspended(e)
+		return s.applySuspended(e)
 	case CallUnknown:
-		return s.unknown(e)
+		return s.applyCallUnknown(e)
 	case CallCancelled:
-		return s.cancelledCall(e)
+		return s.applyCallCancelled(e)
 	case Resumed:
-		return s.resumed(e)
+		return s.applyResumed(e)
 	case Parked:
-		return s.parked()
+		return s.applyParked()
 	case HandedOver:
-		return s.handedOver(e)
+		return s.applyHandedOver(e)
 	case Finished:
-		return s.finished(e)
+		return s.applyFinished(e)
 	default:
 		return s.applyCode(e)
 	}
@@ -102,17 +102,17 @@ func (s *AgentState) apply(e Event) error {
 func (s *AgentState) applyCode(e Event) error {
 	switch e := e.(type) {
 	case ContextBuilt:
-		return s.contextBuilt(e)
+		return s.applyContextBuilt(e)
 	case ToolsJudged:
-		return s.toolsJudged(e)
+		return s.applyToolsJudged(e)
 	case Hooked:
-		return s.hooked(e)
+		return s.applyHooked(e)
 	case ContextFull:
-		return s.contextFull(e)
+		return s.applyContextFull(e)
 	case LateSuspended:
-		return s.lateSuspended(e)
+		return s.applyLateSuspended(e)
 	case UndoOrdered:
-		return s.undoOrdered(e)
+		return s.applyUndoOrdered(e)
 	case PlanEvent:
 		return s.applyPlan(EventType(e), e.Fact())
 	default:
@@ -123,15 +123,15 @@ func (s *AgentState) applyCode(e Event) error {
 	}
 }
 
-// afterEnd: facts that were accepted or are repeated are known; anything else after the end is a broken journal.
-func (s *AgentState) afterEnd(e Event) error {
+// checkAfterEnd refuses facts after the run's end, except those that were accepted before it or are repeated.
+func (s *AgentState) checkAfterEnd(e Event) error {
 	switch e := e.(type) {
 	case Finished:
 		if e.Reason == s.Reason {
 			return nil
 		}
 	case CallFinished, CallClaimed, CallSuspended, CallUnknown, CallCancelled, CallPermitted, UndoOrdered:
-		if s.known(e) {
+		if s.isKnownFact(e) {
 			return nil
 		}
 	case Replied:
@@ -158,14 +158,14 @@ func (s *AgentState) afterEnd(e Event) error {
 	return &ApplyError{Event: EventType(e), Problem: "the run is done"}
 }
 
-// known reports whether a fact about a call was applied before the run ended.
-func (s *AgentState) known(e Event) bool {
+// isKnownFact reports whether a fact about a call was applied before the run ended.
+func (s *AgentState) isKnownFact(e Event) bool {
 	id := callOf(e)
 	c, ok := s.Call(id)
 	return ok && c.Status.Terminal()
 }
 
-func (s AgentState) started(e RunStarted) (AgentState, error) {
+func (s AgentState) applyStarted(e RunStarted) (AgentState, error) {
 	if s.Status != "" {
 		if s.Tenant == e.Tenant && s.Run == e.Run && s.BodyDigest == e.BodyDigest {
 			return s, nil
@@ -191,17 +191,17 @@ func (s AgentState) started(e RunStarted) (AgentState, error) {
 	if err := n.inherit(s.past); err != nil {
 		return s, err
 	}
-	if err := n.moveRun(RunRunning, "run_started"); err != nil {
+	if err := n.setRunStatus(RunRunning, "run_started"); err != nil {
 		return s, err
 	}
 	for i, b := range e.Messages {
-		n.say(RoleUser, b.Block, 0, n.source(i))
+		n.appendMessage(RoleUser, b.Block, 0, n.nextSource(i))
 	}
 	return n, nil
 }
 
-func (s *AgentState) inputReceived(e InputReceived) error {
-	if err := s.awake("input_received"); err != nil {
+func (s *AgentState) applyInputReceived(e InputReceived) error {
+	if err := s.requireAwake("input_received"); err != nil {
 		return err
 	}
 	if e.Slot < 1 {
@@ -212,17 +212,18 @@ func (s *AgentState) inputReceived(e InputReceived) error {
 	}
 	said := make([]queued, len(e.Blocks))
 	for i, b := range e.Blocks {
-		said[i] = queued{block: b.Block, source: s.source(i)}
+		said[i] = queued{block: b.Block, source: s.nextSource(i)}
 	}
 	s.Queued = append(s.Queued[:len(s.Queued):len(s.Queued)], said...)
-	s.unqueue()
+	s.flushQueued()
 	return nil
 }
 
-// unqueue lets users be heard once no call owes a result, and under all_suspended once the round has said what it can: a turn's
-// results stand directly behind its calls. What they say while the steps of a plan are carried out stands behind what comes of it, and
-// what they say while a request about tools is open stands behind its answer (any_external: the model is not asked before).
-func (s *AgentState) unqueue() {
+// flushQueued appends what users said once no call owes a result, and under all_suspended once the round has said what
+// it can: a turn's results stand directly behind its calls. What they say while the steps of a plan are carried out
+// stands behind what comes of it, and what they say while a request about tools is open stands behind its answer
+// (any_external: the model is not asked before).
+func (s *AgentState) flushQueued() {
 	if s.Plan.Working() {
 		return
 	}
@@ -235,7 +236,7 @@ func (s *AgentState) unqueue() {
 		heard = s.permissionTexts()
 	}
 	for _, q := range s.Queued[:heard] {
-		s.say(RoleUser, q.block, 0, q.source)
+		s.appendMessage(RoleUser, q.block, 0, q.source)
 	}
 	s.Queued = s.Queued[heard:]
 	if len(s.Queued) == 0 {
@@ -255,26 +256,26 @@ func UserMaySay(event string, blocks []UserBlock) error {
 	return nil
 }
 
-// awake refuses facts that only a woken attempt may add to a parked run (rule 7).
-func (s *AgentState) awake(event string) error {
+// requireAwake refuses facts that only a woken attempt may add to a parked run (rule 7).
+func (s *AgentState) requireAwake(event string) error {
 	if s.Status == RunWaiting {
 		return &ApplyError{Event: event, Problem: "the run waits and has not been resumed"}
 	}
 	return nil
 }
 
-// say appends one message that has been seen so often already.
-func (s *AgentState) say(r Role, b Block, seen int64, from Source) {
+// appendMessage appends one message with the given seenCount.
+func (s *AgentState) appendMessage(r Role, b Block, seen int64, from Source) {
 	s.Messages = s.Messages.Append(Message{Role: r, Block: b, Base: seen - s.Inferences, Source: from})
 	if r == RoleUser && seen == 0 {
 		s.Unseen++
 	}
-	if inBlob(b) {
+	if isInBlob(b) {
 		s.BlobMessages++
 	}
 }
 
-func inBlob(b Block) bool {
+func isInBlob(b Block) bool {
 	switch b := b.(type) {
 	case ToolResult:
 		return b.Blob != ""
@@ -285,12 +286,12 @@ func inBlob(b Block) bool {
 	}
 }
 
-func (s *AgentState) source(part int) Source {
+func (s *AgentState) nextSource(part int) Source {
 	return Source{Seq: s.head.seq, Event: s.head.event, Part: part}
 }
 
-// evicted drops the oldest messages, each of which the model has seen and none of which is half of an open pair.
-func (s *AgentState) evicted(e Evicted) error {
+// applyEvicted drops the oldest messages, each of which the model has seen and none of which is half of an open pair.
+func (s *AgentState) applyEvicted(e Evicted) error {
 	leave := e.Total - s.EvictedMessages
 	if leave <= 0 {
 		return nil
@@ -298,14 +299,14 @@ func (s *AgentState) evicted(e Evicted) error {
 	if leave > int64(s.Messages.Len()) {
 		return &ApplyError{Event: "evicted", Problem: fmt.Sprintf("%d of %d messages", leave, s.Messages.Len())}
 	}
-	if c, ok := s.needed(s.Messages.All()[:leave]); ok {
+	if c, ok := s.findPinningCall(s.Messages.All()[:leave]); ok {
 		return &ApplyError{Event: "evicted", Call: c.ID, Problem: "still " + string(c.Status)}
 	}
 	for _, m := range s.Messages.All()[:leave] {
 		if m.Seen(s.Inferences) == 0 {
 			return &ApplyError{Event: "evicted", Problem: "a message that no inference has carried"}
 		}
-		if inBlob(m.Block) {
+		if isInBlob(m.Block) {
 			s.BlobMessages--
 		}
 	}
@@ -319,8 +320,8 @@ func (s *AgentState) evicted(e Evicted) error {
 	return nil
 }
 
-// contextFull leaves the run no inference but a forced summary, for as long as it is not parked.
-func (s *AgentState) contextFull(e ContextFull) error {
+// applyContextFull allows no further inference but a forced summary until the run parks.
+func (s *AgentState) applyContextFull(e ContextFull) error {
 	if s.Full.Said() {
 		return nil
 	}
@@ -334,9 +335,9 @@ func (s *AgentState) contextFull(e ContextFull) error {
 	return nil
 }
 
-// needed finds an open call that keeps the oldest messages from leaving: any one, or under all_suspended one whose own words are among
+// findPinningCall finds an open call that keeps the oldest messages from leaving: any one, or under all_suspended one whose own words are among
 // them.
-func (s *AgentState) needed(oldest []Message) (Call, bool) {
+func (s *AgentState) findPinningCall(oldest []Message) (Call, bool) {
 	for _, c := range s.Live {
 		own := func(m Message) bool { u, ok := m.Block.(ToolUse); return ok && u.ID == c.ID }
 		if c.Open() && (!s.WithPlaceholders() || slices.ContainsFunc(oldest, own)) {
@@ -346,17 +347,17 @@ func (s *AgentState) needed(oldest []Message) (Call, bool) {
 	return Call{}, false
 }
 
-func (s *AgentState) resumed(e Resumed) error {
+func (s *AgentState) applyResumed(e Resumed) error {
 	if s.Status == RunRunning {
 		return nil
 	}
 	s.Advice.Read = false
 	s.Waited += time.Duration(max(0, e.Waited)) * time.Millisecond
 	s.Permissions.Evaluated, s.Full = false, ContextFull{}
-	return s.moveRun(RunRunning, "resumed")
+	return s.setRunStatus(RunRunning, "resumed")
 }
 
-func (s *AgentState) parked() error {
+func (s *AgentState) applyParked() error {
 	if s.Status == RunWaiting && s.WaitSeq == s.head.seq {
 		return nil
 	}
@@ -366,11 +367,11 @@ func (s *AgentState) parked() error {
 	if slices.ContainsFunc(s.Permissions.Asked, PermissionRequest.Complete) {
 		return &ApplyError{Event: "parked", Problem: "a request about tools is answered, and the model has not been told"}
 	}
-	return s.moveRun(RunWaiting, "parked")
+	return s.setRunStatus(RunWaiting, "parked")
 }
 
-// moveRun takes one arrow of the run's table.
-func (s *AgentState) moveRun(to RunStatus, event string) error {
+// setRunStatus makes one transition of the run's table.
+func (s *AgentState) setRunStatus(to RunStatus, event string) error {
 	if !runArrowAllowed(s.Status, to) {
 		return &ApplyError{Event: event, Problem: fmt.Sprintf("a run does not go from %q to %q", s.Status, to)}
 	}
@@ -384,7 +385,7 @@ func (s *AgentState) moveRun(to RunStatus, event string) error {
 	return nil
 }
 
-func (s *AgentState) handedOver(e HandedOver) error {
+func (s *AgentState) applyHandedOver(e HandedOver) error {
 	if e.Owner == s.Owner {
 		return nil
 	}
@@ -397,35 +398,35 @@ func (s *AgentState) handedOver(e HandedOver) error {
 	return nil
 }
 
-// finished ends the run and closes every call that is open, so that each has exactly one result.
-func (s *AgentState) finished(e Finished) error {
+// applyFinished ends the run and closes every call that is open, so that each has exactly one result.
+func (s *AgentState) applyFinished(e Finished) error {
 	if e.Reason == "" || e.Reason == ReasonSuspended || (e.Reason == ReasonError) != (e.Error != nil) {
 		return &ApplyError{Event: "finished", Problem: "an ending reason is required, and an error exactly where it is error"}
 	}
-	if err := s.endFits(e); err != nil {
+	if err := s.checkNaturalEnd(e); err != nil {
 		return err
 	}
-	if err := s.moveRun(RunDone, "finished"); err != nil {
+	if err := s.setRunStatus(RunDone, "finished"); err != nil {
 		return err
 	}
 	for i, c := range s.Live {
 		if !c.Open() {
 			continue
 		}
-		if err := s.closeCall(c.ID, e, s.source(i+1)); err != nil {
+		if err := s.closeCall(c.ID, e, s.nextSource(i+1)); err != nil {
 			return err
 		}
 	}
-	s.unqueue()          // what was said while a request about tools was open: nobody answers that any more
+	s.flushQueued()      // what was said while a request about tools was open: nobody answers that any more
 	if s.Plan.Active() { // who goes on with the conversation has to know what was done
 		s.leavePlan()
 	}
 	if e.Note != "" {
-		s.say(RoleUser, Text{Text: e.Note}, 0, s.source(0))
+		s.appendMessage(RoleUser, Text{Text: e.Note}, 0, s.nextSource(0))
 	}
 	if e.Static != "" { // nobody is told any more what was wrong with the reply before
 		s.Correction = nil
-		s.say(RoleAssistant, Text{Text: e.Static}, 0, s.source(0))
+		s.appendMessage(RoleAssistant, Text{Text: e.Static}, 0, s.nextSource(0))
 	}
 	s.ModelCalls += int64(e.Requests)
 	s.Reason, s.Error, s.Output, s.EndedAt = e.Reason, e.Error, e.Output, s.head.time
@@ -433,9 +434,9 @@ func (s *AgentState) finished(e Finished) error {
 	return nil
 }
 
-// endFits refuses a natural end of a run that owes something. A static text stands for a model that could not be told, and only then
-// may calls not be open.
-func (s *AgentState) endFits(e Finished) error {
+// checkNaturalEnd refuses a natural end while the run owes something. A static text stands for a model that could not
+// be told, and only then may calls not be open.
+func (s *AgentState) checkNaturalEnd(e Finished) error {
 	switch {
 	case e.Static != "" && (e.Reason != ReasonNaturalEnd || e.Note != ""):
 		return &ApplyError{Event: "finished", Problem: "only a natural end has a text that stands for the model"}
@@ -444,13 +445,13 @@ func (s *AgentState) endFits(e Finished) error {
 			return &ApplyError{Event: "finished", Call: c.ID, Problem: "still " + string(c.Status)}
 		}
 	case e.Reason == ReasonNaturalEnd:
-		return s.nothingOwed()
+		return s.checkNothingOwed()
 	}
 	return nil
 }
 
-// nothingOwed holds where the conversation may end by itself: every call has its result and the model has seen everything.
-func (s *AgentState) nothingOwed() error {
+// checkNothingOwed refuses an end unless every call has its result and the model has seen everything.
+func (s *AgentState) checkNothingOwed() error {
 	if i := slices.IndexFunc(s.Live, Call.Open); i >= 0 {
 		return &ApplyError{Event: "finished", Call: s.Live[i].ID, Problem: "still " + string(s.Live[i].Status)}
 	}

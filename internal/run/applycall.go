@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// change replaces one open call by f of it, in a copy of the live calls. A call that is settled already stays as it is (the
-// fact is known); a call that the run does not have is an error.
-func (s *AgentState) change(id, event string, f func(*Call) error) error {
+// changeCall applies f to one open call, in a copy of the live calls. A call that is settled already stays as it is
+// (the fact is known); a call that the run does not have is an error.
+func (s *AgentState) changeCall(id, event string, f func(*Call) error) error {
 	i := slices.IndexFunc(s.Live, func(c Call) bool { return c.ID == id })
 	if i < 0 {
 		if _, settled := s.Settled.Find(id); settled {
@@ -20,7 +20,7 @@ func (s *AgentState) change(id, event string, f func(*Call) error) error {
 	if s.Live[i].Status.Terminal() {
 		return nil
 	}
-	if err := s.awake(event); err != nil {
+	if err := s.requireAwake(event); err != nil {
 		return err
 	}
 	c := s.Live[i]
@@ -29,14 +29,14 @@ func (s *AgentState) change(id, event string, f func(*Call) error) error {
 	}
 	s.Live = slices.Clone(s.Live)
 	s.Live[i] = c
-	s.flush()
+	s.flushResults()
 	s.settleState()
-	s.unqueue()
+	s.flushQueued()
 	return nil
 }
 
-// move takes arrows of the call's table, one after the other.
-func (c *Call) move(event string, path ...CallStatus) error {
+// transition makes transitions of the call's table, one after the other.
+func (c *Call) transition(event string, path ...CallStatus) error {
 	for _, to := range path {
 		if !callArrowAllowed(c.Status, to) {
 			return &ApplyError{Event: event, Call: c.ID, Problem: fmt.Sprintf("a call does not go from %q to %q", c.Status, to)}
@@ -52,17 +52,17 @@ func (c *Call) move(event string, path ...CallStatus) error {
 	return nil
 }
 
-// settle ends a call with what the model will be told.
-func (s *AgentState) settle(c *Call, r Result, why CallReason, event string, path ...CallStatus) error {
-	if err := c.move(event, path...); err != nil {
+// settleCall ends a call with what the model will be told.
+func (s *AgentState) settleCall(c *Call, r Result, why CallReason, event string, path ...CallStatus) error {
+	if err := c.transition(event, path...); err != nil {
 		return err
 	}
-	r.source = s.source(0)
+	r.source = s.nextSource(0)
 	c.Result, c.Reason = &r, why
 	if c.Status == StatusSucceeded {
 		s.Streaks = s.Streaks.Next(SameMistake, "")
 	}
-	s.unkeep(c.ID)
+	s.dropKept(c.ID)
 	return nil
 }
 
@@ -83,12 +83,12 @@ func errorReason(isError bool, why CallReason) CallReason {
 	return why
 }
 
-func (s *AgentState) claimed(e CallClaimed) error {
-	return s.change(e.Call, "call_claimed", func(c *Call) error {
+func (s *AgentState) applyClaimed(e CallClaimed) error {
+	return s.changeCall(e.Call, "call_claimed", func(c *Call) error {
 		if c.Status == StatusRunning && c.Claim == s.head.writer {
 			return nil
 		}
-		if err := c.move("call_claimed", StatusRunning); err != nil {
+		if err := c.transition("call_claimed", StatusRunning); err != nil {
 			return err
 		}
 		c.Claim = s.head.writer
@@ -96,9 +96,9 @@ func (s *AgentState) claimed(e CallClaimed) error {
 		if c.Service && c.AskedAt.IsZero() {
 			c.AskedAt = s.head.time
 		}
-		s.adopt(c, e.Child)
+		s.noteChild(c, e.Child)
 		if e.Under != "" {
-			return s.under(c, e)
+			return s.grantClaim(c, e)
 		}
 		if c.Grant != nil {
 			g := *c.Grant
@@ -109,12 +109,12 @@ func (s *AgentState) claimed(e CallClaimed) error {
 	})
 }
 
-// finishedCall stores a result. A call under a claim takes it from its claimant alone (rule 9).
-func (s *AgentState) finishedCall(e CallFinished) error {
-	return s.change(e.Call, "call_finished", func(c *Call) error {
+// applyCallFinished stores a result. A call under a claim takes it from its claimant alone (rule 9).
+func (s *AgentState) applyCallFinished(e CallFinished) error {
+	return s.changeCall(e.Call, "call_finished", func(c *Call) error {
 		r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Whole: e.Whole}
 		why := errorReason(e.IsError, e.Reason)
-		s.patched(c.ID, e.Patch, e.IsError)
+		s.notePatches(c.ID, e.Patch, e.IsError)
 		switch {
 		case c.Status == StatusRunning && c.Claim != s.head.writer:
 			return &ApplyError{Event: "call_finished", Call: c.ID, Problem: "another writer has the claim"}
@@ -122,31 +122,31 @@ func (s *AgentState) finishedCall(e CallFinished) error {
 			return &ApplyError{Event: "call_finished", Call: c.ID, Problem: "it ran without a claim"}
 		case c.Status == StatusNew && e.Ran:
 			c.Executions++
-			c.tried(e.Entered)
-			return s.settle(c, r, why, "call_finished", StatusRunning, outcome(e.IsError))
+			c.countEntered(e.Entered)
+			return s.settleCall(c, r, why, "call_finished", StatusRunning, outcome(e.IsError))
 		case c.Status == StatusSuspended:
 			return &ApplyError{Event: "call_finished", Call: c.ID, Problem: "the call is suspended"}
 		default:
-			c.tried(e.Entered)
+			c.countEntered(e.Entered)
 			if c.Status == StatusRunning { // a child that could not be begun: its claimant knows
-				s.disinherit(c.ID)
+				s.abandonChild(c.ID)
 			}
-			return s.settle(c, r, why, "call_finished", outcome(e.IsError))
+			return s.settleCall(c, r, why, "call_finished", outcome(e.IsError))
 		}
 	})
 }
 
-// tried counts the enterings of an attempt beyond its first, which is counted where the attempt begins.
-func (c *Call) tried(entered int) { c.Executions += max(0, entered-1) }
+// countEntered counts the executions of an attempt beyond its first, which is counted when the attempt begins.
+func (c *Call) countEntered(entered int) { c.Executions += max(0, entered-1) }
 
-// suspended parks a call.
-func (s *AgentState) suspended(e CallSuspended) error {
-	return s.change(e.Call, "call_suspended", func(c *Call) error {
+// applySuspended parks a call.
+func (s *AgentState) applySuspended(e CallSuspended) error {
+	return s.changeCall(e.Call, "call_suspended", func(c *Call) error {
 		if c.Status == StatusSuspended && c.Wait.Approval == e.Approval && c.Wait.For == cmp.Or(e.For, ForApproval) {
 			return nil
 		}
 		if e.For == ForAnswer {
-			return s.emitted(c, e)
+			return s.applyEmitted(c, e)
 		}
 		problem := s.suspensionProblem(e, c)
 		if problem == "" && e.Checked != nil && e.For == ForInput {
@@ -164,14 +164,14 @@ func (s *AgentState) suspended(e CallSuspended) error {
 			path = []CallStatus{StatusRunning, StatusSuspended}
 			c.Executions++
 		}
-		c.tried(e.Entered)
-		if err := c.move("call_suspended", path...); err != nil {
+		c.countEntered(e.Entered)
+		if err := c.transition("call_suspended", path...); err != nil {
 			return err
 		}
 		if e.For == "" || e.For == ForApproval {
 			c.Checked = e.Checked
 		}
-		c.asks(e.Ticket, at, Wait{For: cmp.Or(e.For, ForApproval), Approval: e.Approval, Digest: e.Digest, Since: s.head.time, Expires: e.Expires, Policy: e.Policy, Heard: len(s.Heard)})
+		c.waitForInput(e.Ticket, at, Wait{For: cmp.Or(e.For, ForApproval), Approval: e.Approval, Digest: e.Digest, Since: s.head.time, Expires: e.Expires, Policy: e.Policy, Heard: len(s.Heard)})
 		return nil
 	})
 }
@@ -199,8 +199,8 @@ func (s *AgentState) suspensionProblem(e CallSuspended, c *Call) string {
 	return ""
 }
 
-// emitted parks a service's call whose event is out. Only its claimant knows that.
-func (s *AgentState) emitted(c *Call, e CallSuspended) error {
+// applyEmitted parks a service's call whose event is out. Only its claimant knows that.
+func (s *AgentState) applyEmitted(c *Call, e CallSuspended) error {
 	switch {
 	case !c.Service || c.Status != StatusRunning:
 		return &ApplyError{Event: "call_suspended", Call: c.ID, Problem: "no event of the call is out"}
@@ -209,15 +209,15 @@ func (s *AgentState) emitted(c *Call, e CallSuspended) error {
 	case e.Expires.IsZero():
 		return &ApplyError{Event: "call_suspended", Call: c.ID, Problem: "a wait needs an expiry"}
 	}
-	if err := c.move("call_suspended", StatusSuspended); err != nil {
+	if err := c.transition("call_suspended", StatusSuspended); err != nil {
 		return err
 	}
 	c.Wait = &Wait{For: ForAnswer, Since: s.head.time, Expires: e.Expires}
 	return nil
 }
 
-func (s *AgentState) unknown(e CallUnknown) error {
-	return s.change(e.Call, "call_unknown", func(c *Call) error {
+func (s *AgentState) applyCallUnknown(e CallUnknown) error {
+	return s.changeCall(e.Call, "call_unknown", func(c *Call) error {
 		if c.Status == StatusSuspended && c.Wait.Approval == e.Approval {
 			return nil
 		}
@@ -227,7 +227,7 @@ func (s *AgentState) unknown(e CallUnknown) error {
 		if e.Approval == "" || e.Expires.IsZero() {
 			return &ApplyError{Event: "call_unknown", Call: c.ID, Problem: "a wait needs a request that people see and an expiry"}
 		}
-		if err := c.move("call_unknown", StatusSuspended); err != nil {
+		if err := c.transition("call_unknown", StatusSuspended); err != nil {
 			return err
 		}
 		c.Asks++
@@ -239,32 +239,32 @@ func (s *AgentState) unknown(e CallUnknown) error {
 	})
 }
 
-// decided applies a decision to the request it was made on; a decision on anything else has been overtaken and is ignored. One that was
+// applyDecided applies a decision to the request it was made on; a decision on anything else has been overtaken and is ignored. One that was
 // kept until now is kept no more.
-func (s *AgentState) decided(e Decided) error {
+func (s *AgentState) applyDecided(e Decided) error {
 	if e.Early != "" {
-		if err := s.awake("decided"); err != nil {
+		if err := s.requireAwake("decided"); err != nil {
 			return err
 		}
-		s.unkeep(e.Early)
+		s.dropKept(e.Early)
 	}
 	if at := s.Permissions.Request(e.Approval); at >= 0 {
-		return s.decidedTools(at, e)
+		return s.applyToolDecisions(at, e)
 	}
 	c, ok := s.Call(e.Call)
 	if !ok {
 		return nil
 	}
 	if c.Asks > 0 && e.Approval == ApprovalID(s.Run, c.ID, c.Asks) || c.Wait != nil && e.Approval == c.Wait.Approval {
-		if err := s.awake("decided"); err != nil {
+		if err := s.requireAwake("decided"); err != nil {
 			return err
 		}
-		s.decidedTool(c, e)
+		s.applyToolDecision(c, e)
 	}
 	if c.Status != StatusSuspended || !c.Wait.decidable() || c.Wait.Approval != e.Approval {
 		return nil
 	}
-	return s.change(e.Call, "decided", func(c *Call) error {
+	return s.changeCall(e.Call, "decided", func(c *Call) error {
 		if e.Action != ActionApprove {
 			return s.notApproved(c, e)
 		}
@@ -278,7 +278,7 @@ func (s *AgentState) decided(e Decided) error {
 				c.Resume = json.RawMessage("true")
 			}
 		}
-		if err := c.move("decided", StatusResuming); err != nil {
+		if err := c.transition("decided", StatusResuming); err != nil {
 			return err
 		}
 		c.Grant = &Grant{Approval: e.Approval, Digest: e.Digest, By: e.By, Note: e.Note, Edited: e.Args != nil, Editor: e.Editor, Policy: policy, Expires: expires}
@@ -287,7 +287,7 @@ func (s *AgentState) decided(e Decided) error {
 		}
 		if e.Args != nil {
 			c.Input = e.Args
-			c.forget()
+			c.clearAnswers()
 		}
 		return nil
 	})
@@ -298,24 +298,24 @@ func (s *AgentState) notApproved(c *Call, e Decided) error {
 	why := WhyDenied
 	switch e.Action {
 	case ActionAskAgain:
-		return c.move("decided", StatusResuming)
+		return c.transition("decided", StatusResuming)
 	case ActionCancel:
 		why = WhyCancelled
 	}
-	return s.settle(c, Result{Content: e.Text, IsError: true}, why, "decided", StatusCancelled)
+	return s.settleCall(c, Result{Content: e.Text, IsError: true}, why, "decided", StatusCancelled)
 }
 
-// forget takes away what people have answered to the tool about other arguments.
-func (c *Call) forget() {
+// clearAnswers removes what people answered the tool about other arguments.
+func (c *Call) clearAnswers() {
 	if c.AtGate != nil && c.AtGate.Answer != nil {
 		c.AtGate = &AtGate{Entered: c.AtGate.Entered}
 	}
 }
 
-// answered settles an unknown outcome or a service's call. An answer to anything else has been overtaken and is ignored.
-func (s *AgentState) answered(e Answered) error {
+// applyAnswered settles an unknown outcome or a service's call. An answer to anything else has been overtaken and is ignored.
+func (s *AgentState) applyAnswered(e Answered) error {
 	if e.Used != nil {
-		return s.heard(e)
+		return s.applyChildAnswer(e)
 	}
 	c, ok := s.Call(e.Call)
 	if !ok {
@@ -333,11 +333,11 @@ func (s *AgentState) answered(e Answered) error {
 	default:
 		return nil
 	}
-	return s.change(e.Call, "answered", func(c *Call) error {
+	return s.changeCall(e.Call, "answered", func(c *Call) error {
 		if !e.Rerun {
-			s.patched(c.ID, e.Patch, e.IsError)
+			s.notePatches(c.ID, e.Patch, e.IsError)
 			r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Whole: e.Whole}
-			return s.settle(c, r, errorReason(e.IsError, ""), "answered", append(path, outcome(e.IsError))...)
+			return s.settleCall(c, r, errorReason(e.IsError, ""), "answered", append(path, outcome(e.IsError))...)
 		}
 		if e.NotRun && c.Executions > 0 {
 			c.Executions--
@@ -347,12 +347,12 @@ func (s *AgentState) answered(e Answered) error {
 			g.Voices, g.Asked, g.Heard, g.Again = e.Voices, c.Wait.Since, c.Wait.Heard, true
 			c.Grant = &g
 		}
-		return c.move("answered", path...)
+		return c.transition("answered", path...)
 	})
 }
 
-// lateResult settles a call that is claimed or unknown; a settled call ignores it (rule 10).
-func (s *AgentState) lateResult(e LateResult) error {
+// applyLateResult settles a call that is claimed or unknown; a settled call ignores it (rule 10).
+func (s *AgentState) applyLateResult(e LateResult) error {
 	c, ok := s.Call(e.Call)
 	if !ok {
 		return nil
@@ -366,32 +366,32 @@ func (s *AgentState) lateResult(e LateResult) error {
 	default:
 		return nil
 	}
-	return s.change(e.Call, "late_result", func(c *Call) error {
-		c.tried(e.Entered)
-		s.patched(c.ID, e.Patch, e.IsError)
+	return s.changeCall(e.Call, "late_result", func(c *Call) error {
+		c.countEntered(e.Entered)
+		s.notePatches(c.ID, e.Patch, e.IsError)
 		r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Whole: e.Whole}
-		return s.settle(c, r, errorReason(e.IsError, ""), "late_result", path...)
+		return s.settleCall(c, r, errorReason(e.IsError, ""), "late_result", path...)
 	})
 }
 
-func (s *AgentState) cancelledCall(e CallCancelled) error {
-	return s.change(e.Call, "call_cancelled", func(c *Call) error {
+func (s *AgentState) applyCallCancelled(e CallCancelled) error {
+	return s.changeCall(e.Call, "call_cancelled", func(c *Call) error {
 		if c.Status != StatusSuspended && (e.Reason != WhySkipped || !s.Skipped(*c)) {
 			return &ApplyError{Event: "call_cancelled", Call: c.ID, Problem: "the call is " + string(c.Status)}
 		}
-		return s.settle(c, Result{Content: e.Content, IsError: true}, e.Reason, "call_cancelled", StatusCancelled)
+		return s.settleCall(c, Result{Content: e.Content, IsError: true}, e.Reason, "call_cancelled", StatusCancelled)
 	})
 }
 
 // closeCall ends an open call because its run ends: one that was ever entered may have happened, unless its tool said that it waits for
 // input first; the others have not. Several results come from one event, so each says where it stands.
 func (s *AgentState) closeCall(id string, e Finished, at Source) error {
-	return s.change(id, "finished", func(c *Call) error {
+	return s.changeCall(id, "finished", func(c *Call) error {
 		r, why := Result{Content: e.OpenText, IsError: true}, WhyCancelled
 		if c.Entered() {
 			r.Content, why = e.UnknownText, WhyOutcomeUnknown
 		}
-		err := s.settle(c, r, why, "finished", StatusCancelled)
+		err := s.settleCall(c, r, why, "finished", StatusCancelled)
 		if err == nil {
 			c.Result.source = at
 		}
@@ -399,15 +399,15 @@ func (s *AgentState) closeCall(id string, e Finished, at Source) error {
 	})
 }
 
-// flush moves results into the conversation: what is known when the round comes to rest, in request order, and what comes
-// later together once the last has come (presets 2, Messages). Under all_suspended what comes later, of any round, stands where
-// it arrives, but never between a turn and the first results of its calls.
-func (s *AgentState) flush() {
+// flushResults moves results into the conversation: what is known when the round is complete, in request order, and
+// what comes later together once the last has come (presets 2, Messages). Under all_suspended what comes later, of any
+// round, stands where it arrives, but never between a turn and the first results of its calls.
+func (s *AgentState) flushResults() {
 	if s.WithPlaceholders() {
-		if s.Round.Committed || s.rests() {
+		if s.Round.Committed || s.isAtRest() {
 			s.Round.Committed = true
-			s.showFrom(len(s.Live) - len(s.Newest()))
-			s.showFrom(0)
+			s.appendResultsFrom(len(s.Live) - len(s.Newest()))
+			s.appendResultsFrom(0)
 		}
 		return
 	}
@@ -424,13 +424,13 @@ func (s *AgentState) flush() {
 		return
 	}
 	s.Round.Committed = true
-	s.showFrom(0)
+	s.appendResultsFrom(0)
 }
 
-// showFrom says the results of the live calls from number first on that nobody has been told of.
-func (s *AgentState) showFrom(first int) {
+// appendResultsFrom appends the results of the live calls from number first on that are not in the conversation.
+func (s *AgentState) appendResultsFrom(first int) {
 	var live []Call
-	for _, i := range s.untold(first) {
+	for _, i := range s.unshownCalls(first) {
 		c := s.Live[i]
 		if live == nil {
 			live = slices.Clone(s.Live)
@@ -438,16 +438,16 @@ func (s *AgentState) showFrom(first int) {
 		r := *c.Result
 		r.Shown = true
 		live[i].Result = &r
-		s.show(c.ID, r)
+		s.appendResult(c.ID, r)
 	}
 	if live != nil {
 		s.Live = live
 	}
 }
 
-// untold lists the live calls from number first on whose results are to be said, in the order in which they stand: as the model made them,
+// unshownCalls lists the live calls from number first on whose results are to be said, in the order in which they stand: as the model made them,
 // but that of a round's calls that were carried out, those that go ahead come first.
-func (s *AgentState) untold(first int) []int {
+func (s *AgentState) unshownCalls(first int) []int {
 	var all, ran []int
 	for i := first; i < len(s.Live); i++ {
 		c := s.Live[i]
@@ -477,12 +477,12 @@ func (s *AgentState) untold(first int) []int {
 	return all
 }
 
-// show says a result, and after it what media the tool gave.
-func (s *AgentState) show(id string, r Result) {
-	s.say(RoleUser, ToolResult{ID: id, Content: r.Content, Blob: r.Blob, IsError: r.IsError, Whole: r.Whole}, 0, r.source)
+// appendResult appends a result and, after it, the media that the tool gave.
+func (s *AgentState) appendResult(id string, r Result) {
+	s.appendMessage(RoleUser, ToolResult{ID: id, Content: r.Content, Blob: r.Blob, IsError: r.IsError, Whole: r.Whole}, 0, r.source)
 	for i, m := range r.Media {
 		from := r.source
 		from.Part = i + 1
-		s.say(RoleUser, m, 0, from)
+		s.appendMessage(RoleUser, m, 0, from)
 	}
 }

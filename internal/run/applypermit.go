@@ -8,32 +8,32 @@ import (
 func (s *AgentState) applyPermission(e Event) error {
 	switch e := e.(type) {
 	case DecisionKept:
-		return s.keep(e)
+		return s.applyDecisionKept(e)
 	case DecisionDropped:
-		return s.dropped(e)
+		return s.applyDecisionDropped(e)
 	case PermissionRequested:
-		return s.permissionRequested(e)
+		return s.applyPermissionRequested(e)
 	case PermissionAnswered:
-		return s.permissionAnswered(e)
+		return s.applyPermissionAnswered(e)
 	case CallPermitted:
-		return s.permitted(e)
+		return s.applyPermitted(e)
 	case PolicyEvaluated:
-		return s.policyEvaluated(e)
+		return s.applyPolicyEvaluated(e)
 	case PermissionChecked:
-		return s.permissionChecked(e)
+		return s.applyPermissionChecked(e)
 	case PermissionFailed:
-		return s.permissionFailed(e)
+		return s.applyPermissionFailed(e)
 	default:
 		return &ApplyError{Event: EventType(e), Problem: "not a known event"}
 	}
 }
 
-// permissionRequested opens a request about tools. The calls it names fail in the same entry.
-func (s *AgentState) permissionRequested(e PermissionRequested) error {
+// applyPermissionRequested opens a request about tools. The calls it names fail in the same entry.
+func (s *AgentState) applyPermissionRequested(e PermissionRequested) error {
 	if s.Permissions.Request(e.Approval) >= 0 || s.askedBefore(e) {
 		return nil
 	}
-	if err := s.awake("permission_requested"); err != nil {
+	if err := s.requireAwake("permission_requested"); err != nil {
 		return err
 	}
 	if e.Approval == "" || e.Expires.IsZero() || len(e.Tools) == 0 {
@@ -70,15 +70,15 @@ func (s *AgentState) askedBefore(e PermissionRequested) bool {
 	return ok && c.Request != "" && c.Request == e.Approval
 }
 
-// decidedTools gives tools of an open request their verdicts, each its first.
-func (s *AgentState) decidedTools(at int, e Decided) error {
-	if err := s.awake("decided"); err != nil {
+// applyToolDecisions gives tools of an open request their verdicts, each its first.
+func (s *AgentState) applyToolDecisions(at int, e Decided) error {
+	if err := s.requireAwake("decided"); err != nil {
 		return err
 	}
 	if e.Action == ActionFail {
 		s.Permissions.close(at)
-		s.Permissions.fail("the request for permission failed" + QuotedNote("It says", e.Note))
-		s.unqueue()
+		s.Permissions.setFailure("the request for permission failed" + QuotedNote("It says", e.Note))
+		s.flushQueued()
 		return nil
 	}
 	asked := slices.Clone(s.Permissions.Asked)
@@ -105,8 +105,8 @@ func (s *AgentState) decidedTools(at int, e Decided) error {
 	return nil
 }
 
-// decidedTool keeps what a decision on a call says of its tool (suspend_and_replay, scope tool).
-func (s *AgentState) decidedTool(c Call, e Decided) {
+// applyToolDecision records what a decision on a call grants of its tool (suspend_and_replay, scope tool).
+func (s *AgentState) applyToolDecision(c Call, e Decided) {
 	if e.Permit == "" || e.Action == ActionCancel {
 		return
 	}
@@ -127,21 +127,21 @@ func (s *AgentState) decidedTool(c Call, e Decided) {
 	}
 }
 
-// permissionAnswered closes a request, and tells the model once the turn's results stand before it.
-func (s *AgentState) permissionAnswered(e PermissionAnswered) error {
+// applyPermissionAnswered closes a request, and tells the model once the turn's results stand before it.
+func (s *AgentState) applyPermissionAnswered(e PermissionAnswered) error {
 	i := s.Permissions.Request(e.Approval)
 	if i < 0 {
 		return nil
 	}
-	if err := s.awake("permission_answered"); err != nil {
+	if err := s.requireAwake("permission_answered"); err != nil {
 		return err
 	}
 	if !s.Permissions.Asked[i].Complete() && !e.Expired {
 		return &ApplyError{Event: "permission_answered", Problem: "a tool has no verdict and the request has not expired"}
 	}
 	s.Permissions.close(i)
-	s.Queued = slices.Insert(slices.Clone(s.Queued), s.permissionTexts(), queued{Text{Text: e.Text}, s.source(0), true})
-	s.unqueue()
+	s.Queued = slices.Insert(slices.Clone(s.Queued), s.permissionTexts(), queued{Text{Text: e.Text}, s.nextSource(0), true})
+	s.flushQueued()
 	return nil
 }
 
@@ -154,21 +154,21 @@ func (s *AgentState) permissionTexts() int {
 	return n
 }
 
-// permitted lets a suspended call go on under what was said of its tool elsewhere.
-func (s *AgentState) permitted(e CallPermitted) error {
-	return s.change(e.Call, "call_permitted", func(c *Call) error {
+// applyPermitted lets a suspended call go on under a grant of its tool from another request.
+func (s *AgentState) applyPermitted(e CallPermitted) error {
+	return s.changeCall(e.Call, "call_permitted", func(c *Call) error {
 		if c.Status == StatusResuming && c.Grant == nil {
 			return nil
 		}
 		if c.Status != StatusSuspended || c.Wait.For != ForApproval {
 			return &ApplyError{Event: "call_permitted", Call: c.ID, Problem: "the call is " + string(c.Status)}
 		}
-		return c.move("call_permitted", StatusResuming)
+		return c.transition("call_permitted", StatusResuming)
 	})
 }
 
-// under gives a call that is claimed the grant of its tool.
-func (s *AgentState) under(c *Call, e CallClaimed) error {
+// grantClaim records the tool's grant under which a call is claimed.
+func (s *AgentState) grantClaim(c *Call, e CallClaimed) error {
 	i := slices.IndexFunc(s.Permissions.Tools, func(t ToolPermit) bool {
 		return t.Tool == c.Tool && t.Approval == e.Under && !t.Denied && !t.Used && slices.Contains(t.Digests, e.Digest)
 	})
@@ -209,28 +209,28 @@ func (p *Permissions) Use(approval, tool string) {
 	}
 }
 
-// fail keeps the first reason why the run cannot go on.
-func (p *Permissions) fail(why string) {
+// setFailure records why the run cannot go on; the first reason stays.
+func (p *Permissions) setFailure(why string) {
 	if p.Failed == "" {
 		p.Failed = why
 	}
 }
 
-func (s *AgentState) policyEvaluated(e PolicyEvaluated) error {
-	if err := s.awake("policy_evaluated"); err != nil {
+func (s *AgentState) applyPolicyEvaluated(e PolicyEvaluated) error {
+	if err := s.requireAwake("policy_evaluated"); err != nil {
 		return err
 	}
 	s.Permissions.Policy, s.Permissions.Evaluated = e.Tools, true
 	return nil
 }
 
-func (s *AgentState) permissionChecked(e PermissionChecked) error {
-	if err := s.awake("permission_checked"); err != nil {
+func (s *AgentState) applyPermissionChecked(e PermissionChecked) error {
+	if err := s.requireAwake("permission_checked"); err != nil {
 		return err
 	}
 	switch known := s.Permissions.Checked.Inference; {
 	case known == e.Inference:
-		s.Permissions.narrow(e)
+		s.Permissions.narrowStanding(e)
 	case known > e.Inference:
 		return nil
 	case e.Inference != s.Round.Inference:
@@ -242,10 +242,10 @@ func (s *AgentState) permissionChecked(e PermissionChecked) error {
 	return nil
 }
 
-func (s *AgentState) permissionFailed(e PermissionFailed) error {
-	if err := s.awake("permission_failed"); err != nil {
+func (s *AgentState) applyPermissionFailed(e PermissionFailed) error {
+	if err := s.requireAwake("permission_failed"); err != nil {
 		return err
 	}
-	s.Permissions.fail(e.Message)
+	s.Permissions.setFailure(e.Message)
 	return nil
 }

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// replied counts the inference, which raises every live message's seenCount by one, then adds the model's turn.
-func (s *AgentState) replied(e Replied) error {
+// applyReplied counts the inference, which raises every live message's seenCount by one, then adds the model's turn.
+func (s *AgentState) applyReplied(e Replied) error {
 	if e.Inference <= s.Inferences {
 		return nil
 	}
@@ -24,7 +24,7 @@ func (s *AgentState) replied(e Replied) error {
 	if i := slices.IndexFunc(s.Live, s.mustSettle); i >= 0 {
 		return &ApplyError{Event: "replied", Call: s.Live[i].ID, Problem: "still " + string(s.Live[i].Status)}
 	}
-	turn, ok := e.turn()
+	turn, ok := e.turnBlocks()
 	if !ok {
 		return &ApplyError{Event: "replied", Problem: "reasoning has a place that does not exist"}
 	}
@@ -34,26 +34,26 @@ func (s *AgentState) replied(e Replied) error {
 	if s.mergePatches(); len(s.Patches) > 0 {
 		return &ApplyError{Event: "replied", Problem: "what calls changed of the run's state does not go together"}
 	}
-	s.inferred(e)
+	s.countInference(e)
 	hidden := s.Hidden
 	s.Hidden = nil
-	s.cut(e)
-	s.halt(e.Halt)
-	s.remember(e)
+	s.markCut(e)
+	s.applyHalt(e.Halt)
+	s.applyMemory(e)
 	for part, b := range turn {
 		if t, isText := b.(Text); !isText || t.Text != "" {
-			s.say(RoleAssistant, b, 1, s.source(part))
+			s.appendMessage(RoleAssistant, b, 1, s.nextSource(part))
 		}
 	}
 	s.Correction = e.Correction
-	if said, ok := e.behind(); ok {
-		s.say(said.role, said.block, 0, s.source(len(turn)))
+	if said, ok := e.trailingBlock(); ok {
+		s.appendMessage(said.role, said.block, 0, s.nextSource(len(turn)))
 	}
 	return s.askedFor(e, hidden)
 }
 
-// inferred counts an inference that carried the conversation, and what it took.
-func (s *AgentState) inferred(e Replied) {
+// countInference counts an inference that carried the conversation, and what it took.
+func (s *AgentState) countInference(e Replied) {
 	s.Inferences++
 	if !e.Summary {
 		s.Interactions.Current++
@@ -62,22 +62,22 @@ func (s *AgentState) inferred(e Replied) {
 	s.Usage = s.Usage.Add(e.Usage)
 	s.ExecutionUnits += e.Units
 	s.Cost = s.Cost.Add(e.Cost)
-	s.Counted = s.counted(e.Usage)
+	s.Counted = s.requestCount(e.Usage)
 	s.Unseen, s.Plan.Answered, s.Plan.Failed = 0, 0, 0
 	if e.System != "" {
 		s.System, s.SystemText, s.SystemBlob = e.System, e.SystemText, e.SystemBlob
 	}
 }
 
-// halt takes in the verdict of a stop policy, if there is one. The first verdict stays.
-func (s *AgentState) halt(h *Halt) {
+// applyHalt records the verdict of a stop policy, if there is one; the first verdict stays.
+func (s *AgentState) applyHalt(h *Halt) {
 	if h != nil && s.Ending == "" {
 		s.Ending, s.EndingDetail = Stopped(h.Code), h.Detail
 	}
 }
 
-// remember takes in what policies remember.
-func (s *AgentState) remember(e Replied) {
+// applyMemory stores the policies' memory.
+func (s *AgentState) applyMemory(e Replied) {
 	if e.Tally != nil {
 		s.Tally = *e.Tally
 	}
@@ -94,7 +94,7 @@ func (s *AgentState) askedFor(e Replied, hidden []string) error {
 	}
 	older := s.Live
 	for len(older) > 0 && !older[0].Open() {
-		s.settled(older[0])
+		s.archiveCall(older[0])
 		older = older[1:]
 	}
 	s.Live = append(make([]Call, 0, len(older)+len(e.Calls)), older...)
@@ -105,14 +105,14 @@ func (s *AgentState) askedFor(e Replied, hidden []string) error {
 		}
 		c := rc.call(s.Prior + e.Inference)
 		c.Hidden = rc.Unoffered || slices.Contains(hidden, c.Tool)
-		if err := c.move("replied", StatusNew); err != nil {
+		if err := c.transition("replied", StatusNew); err != nil {
 			return err
 		}
 		s.Live = append(s.Live, c)
 	}
 	if e.Dropped != "" {
-		turn, _ := e.turn()
-		s.Queued = append(s.Queued[:len(s.Queued):len(s.Queued)], queued{block: Text{Text: e.Dropped}, source: s.source(len(turn))})
+		turn, _ := e.turnBlocks()
+		s.Queued = append(s.Queued[:len(s.Queued):len(s.Queued)], queued{block: Text{Text: e.Dropped}, source: s.nextSource(len(turn))})
 	}
 	return nil
 }
@@ -138,10 +138,10 @@ func (r Reasoning) StoredSize() int {
 	return StoredLen(r.Text) + StoredLen(r.Signature) + base64.StdEncoding.EncodedLen(len(r.Redacted))
 }
 
-// turn lists the blocks of the model's turn as they stood: its text, in pieces where reasoning stands within it, its calls, and the
-// reasoning among them. A block's index is its Source.Part, for ever. A piece of text that is empty keeps its index and is
-// no message. ok is false where reasoning has a place that does not exist.
-func (e Replied) turn() (blocks []Block, ok bool) {
+// turnBlocks returns the blocks of the model's turn in order: its text, in pieces where reasoning stands within it, its
+// calls, and the reasoning among them. A block's index is its Source.Part, for ever. A piece of text that is empty
+// keeps its index and is no message. ok is false where reasoning has a place that does not exist.
+func (e Replied) turnBlocks() (blocks []Block, ok bool) {
 	said, asked := 0, 0
 	for _, r := range e.Reasoning {
 		if !r.fits(e, said, asked) {
@@ -179,9 +179,9 @@ type unseen struct {
 	block Block
 }
 
-// behind is what the reply's fact adds behind the model's turn: why it was refused, or what stands for an empty summary. Its part is
-// the number of the turn's blocks.
-func (e Replied) behind() (unseen, bool) {
+// trailingBlock returns the block that the reply adds after the model's turn: why it was refused, or what stands for an
+// empty summary. Its part is the number of the turn's blocks.
+func (e Replied) trailingBlock() (unseen, bool) {
 	switch {
 	case e.Static != "":
 		return unseen{RoleAssistant, Text{Text: e.Static}}, true
@@ -192,10 +192,10 @@ func (e Replied) behind() (unseen, bool) {
 	}
 }
 
-// part is block number n of those the reply's fact adds.
-func (e Replied) part(n int) (Block, bool) {
-	turn, ok := e.turn()
-	if said, more := e.behind(); more {
+// blockAt returns block n of those that the reply adds.
+func (e Replied) blockAt(n int) (Block, bool) {
+	turn, ok := e.turnBlocks()
+	if said, more := e.trailingBlock(); more {
 		turn = append(turn, said.block)
 	}
 	if e.Dropped != "" {

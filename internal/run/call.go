@@ -246,10 +246,10 @@ func indexCalls(calls []Call) *callIndex {
 	return ix
 }
 
-// keep keeps a decision whose target is not suspended yet; the last one on a target counts (presets 3). A decision on a call that
+// applyDecisionKept keeps a decision whose target is not suspended yet; the last one on a target counts (presets 3). A decision on a call that
 // has ended is ignored.
-func (s *AgentState) keep(e DecisionKept) error {
-	if err := s.awake("decision_kept"); err != nil {
+func (s *AgentState) applyDecisionKept(e DecisionKept) error {
+	if err := s.requireAwake("decision_kept"); err != nil {
 		return err
 	}
 	if e.Slot < 1 || e.Target == "" {
@@ -258,22 +258,22 @@ func (s *AgentState) keep(e DecisionKept) error {
 	if c, ok := s.Call(e.Target); ok && c.Status.Terminal() {
 		return nil
 	}
-	s.unkeep(e.Target)
+	s.dropKept(e.Target)
 	s.Kept = append(s.Kept[:len(s.Kept):len(s.Kept)], e)
 	return nil
 }
 
-// dropped forgets a kept decision that came to nothing.
-func (s *AgentState) dropped(e DecisionDropped) error {
-	if err := s.awake("decision_dropped"); err != nil {
+// applyDecisionDropped removes a kept decision that did not apply.
+func (s *AgentState) applyDecisionDropped(e DecisionDropped) error {
+	if err := s.requireAwake("decision_dropped"); err != nil {
 		return err
 	}
-	s.unkeep(e.Target)
+	s.dropKept(e.Target)
 	return nil
 }
 
-// unkeep forgets the decision on a target, in a list of its own.
-func (s *AgentState) unkeep(target string) {
+// dropKept removes the kept decision on a target.
+func (s *AgentState) dropKept(target string) {
 	if i := slices.IndexFunc(s.Kept, func(k DecisionKept) bool { return k.Target == target }); i >= 0 {
 		s.Kept = slices.Delete(slices.Clone(s.Kept), i, i+1)
 	}
@@ -404,7 +404,7 @@ type UndoOrdered struct {
 
 func (UndoOrdered) event() {}
 
-func (s *AgentState) undoOrdered(e UndoOrdered) error {
+func (s *AgentState) applyUndoOrdered(e UndoOrdered) error {
 	if c, again := s.Call(e.Call.ID); again && c.Undoes == e.Of && e.Of != "" {
 		return nil
 	}
@@ -426,7 +426,7 @@ func (s *AgentState) undoOrdered(e UndoOrdered) error {
 		return err
 	}
 	s.Live[len(s.Live)-1].Undoes = e.Of // askedFor has made the list
-	s.say(RoleAssistant, ToolUse{ID: e.Call.ID, Name: e.Call.Name, Input: e.Call.Input}, 0, s.source(0))
+	s.appendMessage(RoleAssistant, ToolUse{ID: e.Call.ID, Name: e.Call.Name, Input: e.Call.Input}, 0, s.nextSource(0))
 	return nil
 }
 

@@ -116,10 +116,10 @@ func (c Condition) Operators() []Operator {
 	all := []Operator{
 		{"eq", single(c.Eq), isIn},
 		{"ne", single(c.Ne), isNotIn},
-		{"gt", single(c.Gt), ordered(func(c int) bool { return c > 0 })},
-		{"gte", single(c.Gte), ordered(func(c int) bool { return c >= 0 })},
-		{"lt", single(c.Lt), ordered(func(c int) bool { return c < 0 })},
-		{"lte", single(c.Lte), ordered(func(c int) bool { return c <= 0 })},
+		{"gt", single(c.Gt), compareOrdered(func(c int) bool { return c > 0 })},
+		{"gte", single(c.Gte), compareOrdered(func(c int) bool { return c >= 0 })},
+		{"lt", single(c.Lt), compareOrdered(func(c int) bool { return c < 0 })},
+		{"lte", single(c.Lte), compareOrdered(func(c int) bool { return c <= 0 })},
 		{"in", c.In, isIn},
 		{"matches", c.pattern(), c.matchesPattern},
 	}
@@ -212,7 +212,7 @@ func equalScalars(value, operand json.RawMessage) comparison {
 	return Incomparable
 }
 
-func ordered(accept func(c int) bool) func(json.RawMessage, []json.RawMessage) comparison {
+func compareOrdered(accept func(c int) bool) func(json.RawMessage, []json.RawMessage) comparison {
 	return func(value json.RawMessage, operands []json.RawMessage) comparison {
 		c, err := jsonx.CompareNumbers(string(value), string(operands[0]))
 		if err != nil {

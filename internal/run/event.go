@@ -534,8 +534,8 @@ type LateSuspended struct {
 
 func (LateSuspended) event() {}
 
-// lateSuspended parks a call whose tool asks. What people may decide about is the same as if its claimant had stored it itself.
-func (s *AgentState) lateSuspended(e LateSuspended) error {
+// applyLateSuspended parks a call whose tool asks. What people may decide about is the same as if its claimant had stored it itself.
+func (s *AgentState) applyLateSuspended(e LateSuspended) error {
 	if e.Ticket == nil || e.Writer == "" || e.Expires.IsZero() {
 		return &ApplyError{Event: "late_suspended", Call: e.Call, Problem: "a writer, a ticket and an expiry are required"}
 	}
@@ -552,18 +552,18 @@ func (s *AgentState) lateSuspended(e LateSuspended) error {
 	default:
 		return nil
 	}
-	return s.change(e.Call, "late_suspended", func(c *Call) error {
-		if err := c.move("late_suspended", path...); err != nil {
+	return s.changeCall(e.Call, "late_suspended", func(c *Call) error {
+		if err := c.transition("late_suspended", path...); err != nil {
 			return err
 		}
-		c.tried(e.Entered)
-		c.asks(e.Ticket, nil, Wait{For: ForInput, Approval: ApprovalID(s.Run, c.ID, c.Asks+1), Digest: e.Digest, Since: s.head.time, Expires: e.Expires, Heard: len(s.Heard)})
+		c.countEntered(e.Entered)
+		c.waitForInput(e.Ticket, nil, Wait{For: ForInput, Approval: ApprovalID(s.Run, c.ID, c.Asks+1), Digest: e.Digest, Since: s.head.time, Expires: e.Expires, Heard: len(s.Heard)})
 		return nil
 	})
 }
 
-// asks makes a suspended call wait. What a person decided or answered before is used up; who changed its arguments stays known.
-func (c *Call) asks(t *Ticket, at *AtGate, w Wait) {
+// waitForInput makes a suspended call wait. It clears earlier decisions and answers, but not who edited the arguments.
+func (c *Call) waitForInput(t *Ticket, at *AtGate, w Wait) {
 	c.Asks++
 	c.EditedBy, c.AtGate = c.Editor(), at
 	c.Grant, c.Ticket, c.Resume = nil, t, nil

@@ -62,16 +62,16 @@ func (ToolsDisabled) event() {}
 func (s *AgentState) applyListing(e Event) (known bool, err error) {
 	switch e := e.(type) {
 	case ToolsListed:
-		return true, s.toolsListed(e)
+		return true, s.applyToolsListed(e)
 	case ToolsDisabled:
-		return true, s.toolsDisabled(e)
+		return true, s.applyToolsDisabled(e)
 	default:
 		return false, nil
 	}
 }
 
-// toolsListed pins the run to a definition with its servers' tools. What is listed later does not count.
-func (s *AgentState) toolsListed(e ToolsListed) error {
+// applyToolsListed pins the run to a definition with its servers' tools. What is listed later does not count.
+func (s *AgentState) applyToolsListed(e ToolsListed) error {
 	problem := ""
 	switch {
 	case s.Listed && e.Definition == s.Definition:
@@ -92,12 +92,12 @@ func (s *AgentState) toolsListed(e ToolsListed) error {
 	return nil
 }
 
-// toolsDisabled takes a tool away.
-func (s *AgentState) toolsDisabled(e ToolsDisabled) error {
+// applyToolsDisabled takes a tool away.
+func (s *AgentState) applyToolsDisabled(e ToolsDisabled) error {
 	if s.Lacks(e.Server, e.Tool) {
 		return nil
 	}
-	if err := s.awake("tools_disabled"); err != nil {
+	if err := s.requireAwake("tools_disabled"); err != nil {
 		return err
 	}
 	at := s.server(e.Server)

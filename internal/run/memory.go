@@ -46,8 +46,8 @@ type Counted struct {
 	Through int64 `json:"through"`
 }
 
-// counted is the count that comes with a reply to s.
-func (s *AgentState) counted(u Usage) Counted {
+// requestCount returns the provider's count of the request that a reply answers.
+func (s *AgentState) requestCount(u Usage) Counted {
 	tokens := u.Input + u.CacheRead + u.CacheWrite
 	if tokens <= 0 {
 		return Counted{}
@@ -80,12 +80,12 @@ func (e ContextBuilt) Problem() string {
 	return ""
 }
 
-// contextBuilt puts the builder's messages before what was said to this run, whose words they introduce.
-func (s *AgentState) contextBuilt(e ContextBuilt) error {
+// applyContextBuilt puts the builder's messages before what was said to this run, whose words they introduce.
+func (s *AgentState) applyContextBuilt(e ContextBuilt) error {
 	if s.Built {
 		return nil
 	}
-	if err := s.awake("context_built"); err != nil {
+	if err := s.requireAwake("context_built"); err != nil {
 		return err
 	}
 	if s.Inferences > 0 {
@@ -104,7 +104,7 @@ func (s *AgentState) contextBuilt(e ContextBuilt) error {
 		s.Messages = s.Messages.Append(m)
 	}
 	for i, m := range e.Messages {
-		s.say(m.Role, m.Content.Block, m.Seen, s.source(i))
+		s.appendMessage(m.Role, m.Content.Block, m.Seen, s.nextSource(i))
 	}
 	for _, m := range before[own:] {
 		s.Messages = s.Messages.Append(m)
@@ -127,8 +127,8 @@ func (c *Correction) Continues() bool {
 	return c != nil && c.Lifecycle == LifecycleNudge && c.Kind == ""
 }
 
-// cut keeps where a reply in pieces begins; it is called before the reply's messages are said.
-func (s *AgentState) cut(e Replied) {
+// markCut records where a reply in pieces begins; it is called before the reply's messages are appended.
+func (s *AgentState) markCut(e Replied) {
 	goesOn := s.Correction.Continues() && len(e.Calls) == 0
 	if !goesOn {
 		s.Cut = Cut{}

@@ -54,8 +54,8 @@ func (s *AgentState) TakeOvers() int64 {
 	return max(0, s.Generation-s.Entries/entriesPerExecution)
 }
 
-// minted reports whether the id is one that only this inference makes.
-func minted(id string, inference int64) bool {
+// isMintedBy reports whether the core makes this id for this inference.
+func isMintedBy(id string, inference int64) bool {
 	return strings.HasPrefix(id, "c"+strconv.FormatInt(inference, 10)+"-")
 }
 

@@ -50,8 +50,8 @@ func (p *Plan) Working() bool { return p.Stage == PlanSteps || p.Stage == PlanSu
 // zero reports whether nothing is known.
 func (p *Plan) zero() bool { return p.Stage == "" && p.Facts == 0 && p.Failed == 0 }
 
-// rounds counts the calls that the plan has made in this run, and not in one before it.
-func (p *Plan) rounds() int64 {
+// countOwnCalls returns how many calls the plan has made in this run, without those of a run it continues.
+func (p *Plan) countOwnCalls() int64 {
 	n := int64(0)
 	for _, u := range p.Uses {
 		if u.From.Run == "" {
@@ -142,7 +142,7 @@ func (s *AgentState) applyPlan(event string, e PlanFact) error {
 	s.ExecutionUnits += e.Units
 	s.Cost = s.Cost.Add(e.Cost)
 	s.Hidden = nil
-	s.halt(e.Halt)
+	s.applyHalt(e.Halt)
 	if e.System != "" {
 		s.System, s.SystemText, s.SystemBlob = e.System, e.SystemText, e.SystemBlob
 	}
@@ -162,14 +162,14 @@ func (s *AgentState) applyPlan(event string, e PlanFact) error {
 	case e.Call != nil:
 		return s.stepCalls(e, hidden)
 	case e.Stage == PlanDone:
-		b, _ := e.part(0)
+		b, _ := e.blockAt(0)
 		seen := int64(1)
 		if e.Static != "" {
 			seen = 0
 		}
-		s.say(RoleAssistant, b, seen, s.source(0))
+		s.appendMessage(RoleAssistant, b, seen, s.nextSource(0))
 		p.Answered = p.Heard
-		s.unqueue()
+		s.flushQueued()
 	case e.Stage == PlanGone:
 		s.leavePlan()
 	}
@@ -204,7 +204,7 @@ func (s *AgentState) planProblem(e PlanFact) string {
 
 // stepCalls opens the call of a step: a round of its own, before those of the run's inferences.
 func (s *AgentState) stepCalls(e PlanFact, hidden []string) error {
-	use := PlanUse{e.Step, e.Call.ID, e.Call.Name, e.Call.Input, s.source(0)}
+	use := PlanUse{e.Step, e.Call.ID, e.Call.Name, e.Call.Input, s.nextSource(0)}
 	s.Plan.Uses = append(slices.Clip(s.Plan.Uses), use)
 	s.Prior++
 	if err := s.askedFor(Replied{Calls: []RepliedCall{*e.Call}, Sequential: e.Sequential}, hidden); err != nil {
@@ -214,8 +214,8 @@ func (s *AgentState) stepCalls(e PlanFact, hidden []string) error {
 	return nil
 }
 
-// part is block number part of those that the fact adds.
-func (e PlanFact) part(part int) (Block, bool) {
+// blockAt returns the block with index part of those that the fact adds.
+func (e PlanFact) blockAt(part int) (Block, bool) {
 	if e.Call != nil {
 		return ToolUse{ID: e.Call.ID, Name: e.Call.Name, Input: e.Call.Input}, part == 0
 	}
@@ -230,15 +230,15 @@ func (s *AgentState) leavePlan() {
 		if !ok || c.Result == nil || c.Result.Shown {
 			continue
 		}
-		s.say(RoleAssistant, ToolUse{ID: u.ID, Name: u.Name, Input: u.Input}, 1, u.From)
-		s.show(c.ID, *c.Result)
-		s.shown(c.ID)
+		s.appendMessage(RoleAssistant, ToolUse{ID: u.ID, Name: u.Name, Input: u.Input}, 1, u.From)
+		s.appendResult(c.ID, *c.Result)
+		s.markShown(c.ID)
 	}
-	s.unqueue()
+	s.flushQueued()
 }
 
-// shown notes that a settled call's result is in the conversation.
-func (s *AgentState) shown(id string) {
+// markShown records that a settled call's result is in the conversation.
+func (s *AgentState) markShown(id string) {
 	mark := func(c Call) Call {
 		r := *c.Result
 		r.Shown = true
@@ -266,7 +266,7 @@ func (s *AgentState) inheritPlan(past *AgentState) {
 	p.Facts, p.Replies, p.Failed, p.Since = 0, 0, 0, 0
 	p.Uses = slices.Clone(p.Uses)
 	for i := range p.Uses {
-		p.Uses[i].From = p.Uses[i].From.in(past.Run)
+		p.Uses[i].From = p.Uses[i].From.inRun(past.Run)
 	}
 	s.Plan = p
 }

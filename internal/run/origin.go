@@ -64,7 +64,7 @@ func (s *AgentState) inherit(past *AgentState) error {
 		s.Input = past.Input
 	}
 	for _, m := range past.Messages.All() {
-		m.Base, m.Source = m.Seen(past.Inferences), m.Source.in(past.Run)
+		m.Base, m.Source = m.Seen(past.Inferences), m.Source.inRun(past.Run)
 		s.Messages = s.Messages.Append(m)
 	}
 	s.Settled, s.Named, s.Shared = past.Settled, past.Named, past.Shared
@@ -78,8 +78,8 @@ func (s *AgentState) inherit(past *AgentState) error {
 	}
 }
 
-// in is the source as a run sees it that began from the source's run.
-func (from Source) in(run string) Source {
+// inRun returns the source with the run that holds it, for a run that began from that one.
+func (from Source) inRun(run string) Source {
 	if from.Run == "" {
 		from.Run = run
 	}
@@ -92,7 +92,7 @@ func (s *AgentState) continued(past *AgentState) error {
 		return &ApplyError{Event: "run_started", Problem: "only a finished run is continued, and nothing of it is open"}
 	}
 	for _, c := range past.Live {
-		s.settled(c)
+		s.archiveCall(c)
 	}
 	if past.Listed && s.Definition == past.Definition { // for who takes a call back: anybody else asks the servers anew
 		s.Servers = past.Servers
@@ -109,26 +109,26 @@ func (s *AgentState) forked(past *AgentState) error {
 	s.Built, s.Unsaid = past.Built, past.Unsaid
 	s.Listed, s.Servers = past.Listed, past.Servers // it is pinned to the same definition, or to that with another model
 	s.inheritPlan(past)
-	s.disown(past)
+	s.attributePlanResults(past)
 	if past.Built || past.SystemText != "" || past.SystemBlob { // the text that was built for the conversation
 		s.System, s.SystemText, s.SystemBlob = past.System, past.SystemText, past.SystemBlob
 	}
 	for _, q := range past.Queued {
-		s.Queued = append(s.Queued, queued{q.block, q.source.in(past.Run), q.permission})
+		s.Queued = append(s.Queued, queued{q.block, q.source.inRun(past.Run), q.permission})
 	}
 	asked := s.From.Unknown
 	for _, c := range past.Live {
 		if c.Result != nil {
 			r := *c.Result
-			r.source = r.source.in(past.Run)
+			r.source = r.source.inRun(past.Run)
 			c.Result = &r
 		}
 		var err error
 		switch {
 		case c.Entered():
-			c, asked, err = s.inDoubt(c, asked)
+			c, asked, err = s.doubtfulCall(c, asked)
 		case c.Open():
-			c, err = past.anew(c)
+			c, err = past.resetCall(c)
 		}
 		if err != nil {
 			return err
@@ -138,14 +138,15 @@ func (s *AgentState) forked(past *AgentState) error {
 	if len(asked) > 0 {
 		return &ApplyError{Event: "run_started", Call: asked[0].Call, Problem: "its outcome is not in doubt"}
 	}
-	s.flush()   // a round that moved in the parent may rest here
-	s.unqueue() // nobody answers the parent's requests about tools here
+	s.flushResults() // a round that moved in the parent may rest here
+	s.flushQueued()  // nobody answers the parent's requests about tools here
 	s.settleState()
 	return nil
 }
 
-// disown says of the results of a plan's steps in whose journal they stand: they are not said yet, and may be.
-func (s *AgentState) disown(past *AgentState) {
+// attributePlanResults marks results of a plan's steps with the run whose journal holds them; they may still be
+// appended.
+func (s *AgentState) attributePlanResults(past *AgentState) {
 	if !past.Plan.Active() {
 		return
 	}
@@ -153,7 +154,7 @@ func (s *AgentState) disown(past *AgentState) {
 	for _, c := range s.Settled.All() {
 		if c.Step > 0 && !c.Result.Shown {
 			r := *c.Result
-			r.source = r.source.in(past.Run)
+			r.source = r.source.inRun(past.Run)
 			c.Result = &r
 		}
 		settled = settled.Append(c)
@@ -161,8 +162,8 @@ func (s *AgentState) disown(past *AgentState) {
 	s.Settled = settled
 }
 
-// anew is a call that has not run yet as the model made it: what people decided or changed is not inherited.
-func (s *AgentState) anew(c Call) (Call, error) {
+// resetCall returns a call that has not run as the model made it: decisions and edits are not inherited.
+func (s *AgentState) resetCall(c Call) (Call, error) {
 	asked, ok := s.askedInput(c.ID)
 	if !ok {
 		return c, &ApplyError{Event: "run_started", Call: c.ID, Problem: "it is open and the conversation does not have it"}
@@ -171,7 +172,7 @@ func (s *AgentState) anew(c Call) (Call, error) {
 		ID: c.ID, Tool: c.Tool, Name: c.Name, Effect: c.Effect, Inference: c.Inference, Input: asked,
 		Service: c.Service, Hidden: c.Hidden, Breaks: c.Breaks, Ahead: c.Ahead, Repeats: c.Repeats, Step: c.Step, Undoes: c.Undoes,
 	}
-	return n, n.move("run_started", StatusNew)
+	return n, n.transition("run_started", StatusNew)
 }
 
 // askedInput is the arguments of a call as the model made it, in the conversation or for a step of the run's plan.
@@ -189,9 +190,10 @@ func (s *AgentState) askedInput(id string) (json.RawMessage, bool) {
 	return nil, false
 }
 
-// inDoubt is an open call that was entered in the other run, with the arguments it was entered with. It may have happened, so nothing but
-// a person's word lets it run again; the tool is not asked, since it knows that attempt under the other run's key.
-func (s *AgentState) inDoubt(c Call, asked []CallUnknown) (Call, []CallUnknown, error) {
+// doubtfulCall returns an open call that was entered in the other run, with the arguments it was entered with. It may
+// have happened, so nothing but a person's word lets it run again; the tool is not asked, since it knows that attempt
+// under the other run's key.
+func (s *AgentState) doubtfulCall(c Call, asked []CallUnknown) (Call, []CallUnknown, error) {
 	if c.Status == StatusRunning {
 		return c, asked, &ApplyError{Event: "run_started", Call: c.ID, Problem: "it was running"}
 	}
@@ -200,7 +202,7 @@ func (s *AgentState) inDoubt(c Call, asked []CallUnknown) (Call, []CallUnknown, 
 	}
 	n := Call{ID: c.ID, Tool: c.Tool, Name: c.Name, Effect: c.Effect, Inference: c.Inference, Input: c.Input, Executions: c.Executions, Asks: 1, Service: c.Service, Ahead: c.Ahead, Step: c.Step, Undoes: c.Undoes}
 	n.EditedBy = c.Editor()
-	err := n.move("run_started", StatusNew, StatusRunning, StatusSuspended)
+	err := n.transition("run_started", StatusNew, StatusRunning, StatusSuspended)
 	n.Wait = &Wait{For: ForOutcome, Approval: asked[0].Approval, Since: s.head.time, Expires: asked[0].Expires}
 	return n, asked[1:], err
 }
@@ -293,8 +295,8 @@ func (s *AgentState) AwaitsChild(call, child string) bool {
 	return s.Status != RunDone && noted && c.Run == child && ok && of.Open()
 }
 
-// adopt notes the child of a claim. One that is claimed again keeps the child it has.
-func (s *AgentState) adopt(c *Call, child *Child) {
+// noteChild records the child of a claim. One that is claimed again keeps the child it has.
+func (s *AgentState) noteChild(c *Call, child *Child) {
 	if child == nil || c.Child != "" {
 		return
 	}
@@ -303,8 +305,8 @@ func (s *AgentState) adopt(c *Call, child *Child) {
 	s.Children.Begun++
 }
 
-// disinherit takes a child off that will not answer.
-func (s *AgentState) disinherit(call string) {
+// abandonChild removes a child that will not answer.
+func (s *AgentState) abandonChild(call string) {
 	i := slices.IndexFunc(s.Children.Open, func(c OpenChild) bool { return c.Call == call })
 	if i < 0 {
 		return
@@ -315,30 +317,30 @@ func (s *AgentState) disinherit(call string) {
 	}
 }
 
-// heard takes in the answer of an open child: it counts what that used, and settles its call wherever that stands. One that was heard
-// before changes nothing.
-func (s *AgentState) heard(e Answered) error {
+// applyChildAnswer applies the answer of an open child: it counts what that used, and settles its call wherever that
+// stands. One that was heard before changes nothing.
+func (s *AgentState) applyChildAnswer(e Answered) error {
 	if _, open := s.ChildOf(e.Call); !open {
 		return nil
 	}
-	if err := s.awake("answered"); err != nil {
+	if err := s.requireAwake("answered"); err != nil {
 		return err
 	}
 	s.Usage = s.Usage.Add(e.Used.Usage)
 	s.ModelCalls += e.Used.Requests
 	s.ExecutionUnits += e.Used.Units
 	s.Cost = s.Cost.Add(e.Used.Cost)
-	s.disinherit(e.Call)
+	s.abandonChild(e.Call)
 	if _, ok := s.Call(e.Call); !ok { // settled so long ago that a snapshot lacks it
 		return nil
 	}
-	return s.change(e.Call, "answered", func(c *Call) error {
+	return s.changeCall(e.Call, "answered", func(c *Call) error {
 		path := []CallStatus{outcome(e.IsError)}
 		if c.Status == StatusSuspended {
 			path = []CallStatus{StatusResuming, outcome(e.IsError)}
 		}
 		r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Whole: e.Whole}
-		return s.settle(c, r, errorReason(e.IsError, ""), "answered", path...)
+		return s.settleCall(c, r, errorReason(e.IsError, ""), "answered", path...)
 	})
 }
 

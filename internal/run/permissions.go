@@ -173,7 +173,7 @@ func (s *AgentState) OpenRequests() []PermissionRequest {
 // RequestOf is the request that the call was blocked for, in this run; "" = none. A run that began from another does not decide about
 // that one's requests.
 func (s *AgentState) RequestOf(c Call) string {
-	if c.Inference <= s.Prior-s.Plan.rounds() {
+	if c.Inference <= s.Prior-s.Plan.countOwnCalls() {
 		return ""
 	}
 	return c.Request
@@ -228,8 +228,8 @@ func (a Advice) With(tools []ToolApproval) Advice {
 	return a
 }
 
-func (s *AgentState) toolsJudged(e ToolsJudged) error {
-	if err := s.awake("tools_judged"); err != nil {
+func (s *AgentState) applyToolsJudged(e ToolsJudged) error {
+	if err := s.requireAwake("tools_judged"); err != nil {
 		return err
 	}
 	s.Advice = s.Advice.With(e.Tools)
@@ -288,9 +288,9 @@ func (s *AgentState) StandingUnder(c Call, e CallClaimed) (StandingGrant, bool) 
 	return g, ok && e.Under != "" && g.Approval == e.Under
 }
 
-// narrow takes away the standing grants that a second look has not found any more, and takes over how much the others are used. It never
+// narrowStanding takes away the standing grants that a second look has not found any more, and takes over how much the others are used. It never
 // adds one.
-func (p *Permissions) narrow(e PermissionChecked) {
+func (p *Permissions) narrowStanding(e PermissionChecked) {
 	var left []StandingGrant
 	for _, g := range p.Checked.Standing {
 		if i := slices.IndexFunc(e.Standing, g.Same); i >= 0 {

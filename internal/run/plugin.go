@@ -96,8 +96,8 @@ func (e Hooked) problem() string {
 	}
 }
 
-// hooked takes in what plugins decided, once for its number.
-func (s *AgentState) hooked(e Hooked) error {
+// applyHooked applies what plugins decided, once for each number.
+func (s *AgentState) applyHooked(e Hooked) error {
 	if problem := e.problem(); problem != "" {
 		return &ApplyError{Event: "hooked", Call: e.Call, Problem: problem}
 	}
@@ -107,10 +107,10 @@ func (s *AgentState) hooked(e Hooked) error {
 	if e.N != s.Hooks+1 {
 		return &ApplyError{Event: "hooked", Call: e.Call, Problem: fmt.Sprintf("number %d after %d", e.N, s.Hooks)}
 	}
-	if err := s.awake("hooked"); err != nil {
+	if err := s.requireAwake("hooked"); err != nil {
 		return err
 	}
-	if err := s.hookedCall(e); err != nil {
+	if err := s.markGateAsked(e); err != nil {
 		return err
 	}
 	if len(e.Patches) > 0 { // no part of a round, so at once: also while calls of one are under way
@@ -131,12 +131,12 @@ func (s *AgentState) hooked(e Hooked) error {
 	case e.Phase == PhaseBeforeInference:
 		s.Hidden = e.Hidden
 	}
-	s.hear(e)
+	s.queueHookMessages(e)
 	return nil
 }
 
-// hookedCall notes of a call that its gate has been asked, so that what was decided there is not decided twice.
-func (s *AgentState) hookedCall(e Hooked) error {
+// markGateAsked records that a call's gate has been asked, so that what was decided there is not decided twice.
+func (s *AgentState) markGateAsked(e Hooked) error {
 	if !e.Phase.ofTool() {
 		return nil
 	}
@@ -147,7 +147,7 @@ func (s *AgentState) hookedCall(e Hooked) error {
 	if e.Phase == PhaseAfterTool || c.Status.Terminal() {
 		return nil
 	}
-	return s.change(e.Call, "hooked", func(c *Call) error {
+	return s.changeCall(e.Call, "hooked", func(c *Call) error {
 		if c.Status != StatusNew && c.Status != StatusResuming {
 			return &ApplyError{Event: "hooked", Call: c.ID, Problem: "the call is " + string(c.Status)}
 		}
@@ -156,17 +156,17 @@ func (s *AgentState) hookedCall(e Hooked) error {
 	})
 }
 
-// hear holds what plugins say until the round has its results.
-func (s *AgentState) hear(e Hooked) {
+// queueHookMessages keeps messages of plugins until the round has its results.
+func (s *AgentState) queueHookMessages(e Hooked) {
 	if len(e.Says) == 0 {
 		return
 	}
 	said := make([]queued, len(e.Says))
 	for i, m := range e.Says {
-		said[i] = queued{block: m.block(), source: s.source(i)}
+		said[i] = queued{block: m.block(), source: s.nextSource(i)}
 	}
 	s.Queued = append(s.Queued[:len(s.Queued):len(s.Queued)], said...)
-	s.unqueue()
+	s.flushQueued()
 }
 
 func (m Said) block() Block {
@@ -177,7 +177,7 @@ func (m Said) block() Block {
 }
 
 // hookedPart is message number n of those the fact adds.
-func (e Hooked) part(n int) (Block, bool) {
+func (e Hooked) blockAt(n int) (Block, bool) {
 	if n < 0 || n >= len(e.Says) {
 		return nil, false
 	}

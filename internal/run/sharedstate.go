@@ -91,7 +91,7 @@ func stateTree(state json.RawMessage) (any, error) {
 func patchTree(tree any, patches []Patch) (any, error) {
 	for _, p := range patches {
 		var err error
-		if tree, err = p.on(tree); err != nil {
+		if tree, err = p.applyTo(tree); err != nil {
 			return nil, fmt.Errorf("at %s: %w", ShownPath(p.Path), err)
 		}
 	}
@@ -109,20 +109,20 @@ func treeState(tree any) (json.RawMessage, error) {
 	return out, nil
 }
 
-// on is the tree after the patch.
-func (p Patch) on(tree any) (any, error) {
+// applyTo returns the tree after the patch.
+func (p Patch) applyTo(tree any) (any, error) {
 	path, err := jsonx.ParsePointer(p.Path)
 	if err != nil {
 		return nil, err
 	}
 	if p.Value == nil {
-		return without(tree, path)
+		return removeAt(tree, path)
 	}
 	value, err := jsonx.DecodeNumbers(p.Value)
 	if err != nil {
 		return nil, errors.New("want JSON as the value")
 	}
-	return with(tree, path, value)
+	return setAt(tree, path, value)
 }
 
 // missing stands for a value that is not there yet.
@@ -134,21 +134,21 @@ var (
 	errTakesOut = errors.New("an element is not taken out of a list; patch the list")
 )
 
-// with is v with value where path leads.
-func with(v any, path []string, value any) (any, error) {
+// setAt returns v with value at path.
+func setAt(v any, path []string, value any) (any, error) {
 	if len(path) == 0 {
 		return value, nil
 	}
 	switch v := v.(type) {
 	case missing:
 		if path[0] == "-" {
-			return with([]any{}, path, value)
+			return setAt([]any{}, path, value)
 		}
-		return with(map[string]any{}, path, value)
+		return setAt(map[string]any{}, path, value)
 	case map[string]any:
 		return withMember(v, path, value)
 	case []any:
-		return withElement(v, path, value)
+		return setElement(v, path, value)
 	default:
 		return nil, errScalar
 	}
@@ -159,12 +159,12 @@ func withMember(v map[string]any, path []string, value any) (any, error) {
 	if !ok {
 		child = missing{}
 	}
-	next, err := with(child, path[1:], value)
+	next, err := setAt(child, path[1:], value)
 	v[path[0]] = next
 	return v, err
 }
 
-func withElement(v []any, path []string, value any) (any, error) {
+func setElement(v []any, path []string, value any) (any, error) {
 	i, ok := jsonx.ArrayIndex(path[0])
 	if path[0] == "-" {
 		i, ok = len(v), true
@@ -175,13 +175,13 @@ func withElement(v []any, path []string, value any) (any, error) {
 	if i == len(v) {
 		v = append(v, missing{})
 	}
-	next, err := with(v[i], path[1:], value)
+	next, err := setAt(v[i], path[1:], value)
 	v[i] = next
 	return v, err
 }
 
-// without is v without the member to which path leads. Without itself, a state is empty.
-func without(v any, path []string) (any, error) {
+// removeAt returns v without the member at path. At the root, the state becomes empty.
+func removeAt(v any, path []string) (any, error) {
 	if len(path) == 0 {
 		return map[string]any{}, nil
 	}
@@ -195,7 +195,7 @@ func without(v any, path []string) (any, error) {
 			delete(v, path[0])
 			return v, nil
 		}
-		next, err := without(child, path[1:])
+		next, err := removeAt(child, path[1:])
 		v[path[0]] = next
 		return v, err
 	case []any:
@@ -206,7 +206,7 @@ func without(v any, path []string) (any, error) {
 		case !ok || i >= len(v):
 			return v, nil
 		}
-		next, err := without(v[i], path[1:])
+		next, err := removeAt(v[i], path[1:])
 		v[i] = next
 		return v, err
 	default:
@@ -214,9 +214,9 @@ func without(v any, path []string) (any, error) {
 	}
 }
 
-// patched keeps apart what a call changes of the shared state until it is settled that it goes together with what others change. A call
-// that failed changes nothing.
-func (s *AgentState) patched(call string, patches []Patch, isError bool) {
+// notePatches keeps a call's changes of the shared state apart until they are known not to conflict with those of other
+// calls. A call that failed changes nothing.
+func (s *AgentState) notePatches(call string, patches []Patch, isError bool) {
 	if len(patches) > 0 && !isError {
 		s.Patches = append(slices.Clip(s.Patches), CallPatch{call, patches})
 	}
@@ -225,13 +225,13 @@ func (s *AgentState) patched(call string, patches []Patch, isError bool) {
 // settleState makes what calls have changed part of the shared state: at once where they run one after the other, else once none is under
 // way any more. Calls whose changes do not go together stay apart from it, and Next ends the run.
 func (s *AgentState) settleState() {
-	if s.Round.Sequential || !slices.ContainsFunc(s.Live, Call.hasView) {
+	if s.Round.Sequential || !slices.ContainsFunc(s.Live, Call.hasSharedView) {
 		s.mergePatches()
 	}
 }
 
-// hasView reports whether the call has been entered, or is about to be, with the view of the round: its changes are still to come.
-func (c Call) hasView() bool {
+// hasSharedView reports whether the call has been entered, or is about to be, with the view of the round: its changes are still to come.
+func (c Call) hasSharedView() bool {
 	switch c.Status {
 	case StatusNew, StatusRunning, StatusResuming:
 		return true
@@ -253,7 +253,7 @@ func (s *AgentState) mergePatches() {
 // had the same view do not touch the same path, not even with the same value (seed 001: a run error).
 func (s *AgentState) Merged() (json.RawMessage, error) {
 	patches := s.inRequestOrder(s.Patches)
-	if err := touching(patches); err != nil {
+	if err := firstConflict(patches); err != nil {
 		return nil, err
 	}
 	tree, err := stateTree(s.Shared)
@@ -284,11 +284,11 @@ func (s *AgentState) inRequestOrder(patches []CallPatch) []CallPatch {
 	return slices.SortedStableFunc(slices.Values(patches), func(a, b CallPatch) int { return place(a) - place(b) })
 }
 
-// touching is the first two calls, in order, that changed the same; nil where there are none.
-func touching(patches []CallPatch) error {
+// firstConflict names the first two calls, in order, that changed the same path; nil if there are none.
+func firstConflict(patches []CallPatch) error {
 	paths := make([][][]string, len(patches))
 	for i, p := range patches {
-		paths[i] = p.paths()
+		paths[i] = p.splitPaths()
 	}
 	for i, a := range patches {
 		for j, b := range patches[i+1:] {
@@ -301,8 +301,8 @@ func touching(patches []CallPatch) error {
 	return nil
 }
 
-// paths are the paths as they are split; one that cannot be is that of the whole state.
-func (p CallPatch) paths() [][]string {
+// splitPaths returns the paths, split; one that cannot be split stands for the whole state.
+func (p CallPatch) splitPaths() [][]string {
 	out := make([][]string, len(p.Patch))
 	for i, change := range p.Patch {
 		if path, err := jsonx.ParsePointer(change.Path); err == nil {

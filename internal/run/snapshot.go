@@ -256,7 +256,7 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 		if !ok {
 			return s, false
 		}
-		if inBlob(body) {
+		if isInBlob(body) {
 			s.BlobMessages++
 		}
 		s.Messages = s.Messages.Append(Message{Role: m.Role, Block: body, Base: m.Base, Source: m.From})
@@ -287,18 +287,18 @@ func bodyAt(entries []Entry, from Source) (Block, bool) {
 	if from.Run != "" || i < 0 || i >= int64(len(entries)) || from.Event >= len(entries[i].Events) {
 		return nil, false
 	}
-	return bodyIn(entries[i].Events[from.Event], from.Part)
+	return blockOf(entries[i].Events[from.Event], from.Part)
 }
 
-// bodyIn is block number part of those an event adds to the conversation, in the order in which Apply counts them.
-func bodyIn(e Event, part int) (Block, bool) {
+// blockOf returns the block with index part of those that an event adds to the conversation, as Apply counts them.
+func blockOf(e Event, part int) (Block, bool) {
 	switch e := e.(type) {
 	case RunStarted:
 		return userPart(e.Messages, part)
 	case InputReceived:
 		return userPart(e.Blocks, part)
 	case Replied:
-		return e.part(part)
+		return e.blockAt(part)
 	case ContextBuilt:
 		if part >= len(e.Messages) {
 			return nil, false
@@ -313,7 +313,7 @@ func bodyIn(e Event, part int) (Block, bool) {
 	case Decided:
 		return resultPart(ToolResult{ID: e.Call, Content: e.Text, IsError: true}, nil, part)
 	case Hooked:
-		return e.part(part)
+		return e.blockAt(part)
 	case CallCancelled:
 		return resultPart(ToolResult{ID: e.Call, Content: e.Content, IsError: true}, nil, part)
 	case PermissionAnswered:
@@ -321,7 +321,7 @@ func bodyIn(e Event, part int) (Block, bool) {
 	case UndoOrdered:
 		return ToolUse{ID: e.Call.ID, Name: e.Call.Name, Input: e.Call.Input}, part == 0
 	case PlanEvent:
-		return e.Fact().part(part)
+		return e.Fact().blockAt(part)
 	default:
 		return nil, false
 	}

@@ -349,19 +349,19 @@ func (s *AgentState) Held(mode ResumeMode) bool {
 	return false
 }
 
-// paused reports whether the call goes nowhere before somebody answers: it is suspended, or approved and held. Only of a run that asks
+// isPaused reports whether the call waits for somebody: it is suspended, or approved and held. Only of a run that asks
 // the model meanwhile.
-func (s *AgentState) paused(c Call) bool {
+func (s *AgentState) isPaused(c Call) bool {
 	return c.Status == StatusSuspended || c.Status == StatusResuming && s.Held(s.Resume)
 }
 
 // mustSettle reports whether the model cannot be asked, or its reply not be taken, before the call has its result.
 func (s *AgentState) mustSettle(c Call) bool {
-	return c.Open() && (!s.WithPlaceholders() || !s.paused(c))
+	return c.Open() && (!s.WithPlaceholders() || !s.isPaused(c))
 }
 
-// rests reports whether every call of the newest round is settled or paused.
-func (s *AgentState) rests() bool {
+// isAtRest reports whether every call of the newest round is settled or paused.
+func (s *AgentState) isAtRest() bool {
 	for _, c := range s.Newest() {
 		if s.mustSettle(c) {
 			return false
@@ -379,7 +379,7 @@ func (s *AgentState) Skipped(c Call) bool {
 		if b.ID == c.ID {
 			return false
 		}
-		if b.Inference == c.Inference && s.paused(b) {
+		if b.Inference == c.Inference && s.isPaused(b) {
 			return true
 		}
 	}
@@ -491,10 +491,10 @@ type Trace struct {
 // maxNamed is how many ids that models chose a run remembers beyond their calls. It bounds a snapshot.
 const maxNamed = 512
 
-// settled takes a call of a finished round out of the live ones.
-func (s *AgentState) settled(c Call) {
+// archiveCall moves a call of a finished round from the live calls to the settled ones.
+func (s *AgentState) archiveCall(c Call) {
 	s.Settled = s.Settled.Append(c)
-	if len(s.Named) < maxNamed && !minted(c.ID, c.Inference) {
+	if len(s.Named) < maxNamed && !isMintedBy(c.ID, c.Inference) {
 		s.Named = append(s.Named[:len(s.Named):len(s.Named)], c.ID)
 	}
 }
@@ -506,11 +506,11 @@ func (s *AgentState) UsedID(id string, inference int64) bool {
 	if _, taken := s.Call(id); taken || slices.Contains(s.Named, id) {
 		return true
 	}
-	return s.EvictedMessages > 0 && !minted(id, inference) && (len(s.Named) == maxNamed || mintedForm(id))
+	return s.EvictedMessages > 0 && !isMintedBy(id, inference) && (len(s.Named) == maxNamed || looksMinted(id))
 }
 
-// mintedForm reports whether an id looks like one that the core makes for some inference.
-func mintedForm(id string) bool {
+// looksMinted reports whether an id has the form of those that the core makes.
+func looksMinted(id string) bool {
 	digits, rest, ok := strings.Cut(strings.TrimPrefix(id, "c"), "-")
 	if !ok || id == "" || id[0] != 'c' || rest == "" {
 		return false

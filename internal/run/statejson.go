@@ -85,7 +85,7 @@ func (s AgentState) MarshalJSON() ([]byte, error) {
 	if s.Status == RunDone {
 		j.Detail = s.EndingDetail
 	}
-	j.began(s.From)
+	j.setOrigin(s.From)
 	if p := s.Parent; p != nil {
 		j.Parent, j.ParentCall, j.Root = p.Run, p.Call, p.Root
 	}
@@ -125,8 +125,9 @@ func (s *AgentState) OutputJSON() (json.RawMessage, error) {
 	}{messages, s.Output})
 }
 
-// began says where the run's conversation began: parent and the entry of it for a fork, continues for a continuation.
-func (j *runJSON) began(from *Origin) {
+// setOrigin sets where the run's conversation began: parent and the entry of it for a fork, continues for a
+// continuation.
+func (j *runJSON) setOrigin(from *Origin) {
 	switch {
 	case from == nil:
 	case from.Kind == OriginFork:

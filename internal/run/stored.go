@@ -56,21 +56,21 @@ func readKnown(what string, data []byte, v any) error {
 func checkWords(name string, e Event) error {
 	switch e := e.(type) {
 	case CallSuspended:
-		if err := knownWord(name, "for", e.For, ForApproval, ForOutcome, ForInput, ForAnswer); err != nil {
+		if err := checkWord(name, "for", e.For, ForApproval, ForOutcome, ForInput, ForAnswer); err != nil {
 			return err
 		}
-		return knownWord(name, "why", e.Why, WhyPolicyChanged, WhyStateChanged, WhyMiscounted)
+		return checkWord(name, "why", e.Why, WhyPolicyChanged, WhyStateChanged, WhyMiscounted)
 	case Decided:
-		return knownWord(name, "action", e.Action, ActionApprove, ActionDeny, ActionCancel, ActionFail, ActionAskAgain)
+		return checkWord(name, "action", e.Action, ActionApprove, ActionDeny, ActionCancel, ActionFail, ActionAskAgain)
 	case DecisionKept:
-		return knownWord(name, "action", e.Action, ActionApprove, ActionDeny, ActionCancel, ActionFail, ActionAskAgain)
+		return checkWord(name, "action", e.Action, ActionApprove, ActionDeny, ActionCancel, ActionFail, ActionAskAgain)
 	default:
 		return nil
 	}
 }
 
-// knownWord refuses a word that is neither empty nor one of these.
-func knownWord[W ~string](event, key string, w W, known ...W) error {
+// checkWord refuses a word that is neither empty nor one of these.
+func checkWord[W ~string](event, key string, w W, known ...W) error {
 	if w == "" || slices.Contains(known, w) {
 		return nil
 	}

@@ -11,8 +11,8 @@ import (
 func TestUsedIDs(t *testing.T) {
 	var s AgentState
 	for i := range int64(3) {
-		s.settled(Call{ID: fmt.Sprintf("mine-%d", i), Inference: i + 1})
-		s.settled(Call{ID: fmt.Sprintf("c%d-0", i+1), Inference: i + 1}) // the core's own are never chosen again
+		s.archiveCall(Call{ID: fmt.Sprintf("mine-%d", i), Inference: i + 1})
+		s.archiveCall(Call{ID: fmt.Sprintf("c%d-0", i+1), Inference: i + 1}) // the core's own are never chosen again
 	}
 	part := s
 	part.Settled, part.Partial, part.EvictedMessages, s.EvictedMessages = CallLog{}, true, 9, 9
@@ -21,7 +21,7 @@ func TestUsedIDs(t *testing.T) {
 		require.Equal(t, used, part.UsedID(id, 9), id)
 	}
 	for i := range maxNamed {
-		s.settled(Call{ID: fmt.Sprintf("more-%d", i), Inference: 9})
+		s.archiveCall(Call{ID: fmt.Sprintf("more-%d", i), Inference: 9})
 	}
 	require.Len(t, s.Named, maxNamed)
 	part.Named = s.Named
