@@ -293,9 +293,9 @@ func (d *Definition) Refused(kind run.CorrectionKind, detail, text string) *run.
 	return &run.Correction{Lifecycle: run.LifecycleNudge, Text: text, Ephemeral: d.Corrections == CorrectionsEphemeral, Kind: kind, Detail: detail}
 }
 
-// Stop are the policies that stop a run (docs/agent-file.md, Limits and ends). Each is off at its zero value. They are asked after every
-// inference, in this order, with its reply taken into account; the first that says so stops the run, once the calls of
-// that reply have finished.
+// Stop are the policies that stop a run (docs/agent-file.md, Limits and ends). Each is off at its zero value. They are
+// asked after every inference, in this order, with its reply taken into account; the first that says so stops the run,
+// once the calls of that reply have finished.
 type Stop struct {
 	Rounds            int           `json:"rounds,omitempty"`            // inferences of this run, whatever came back
 	Timeout           time.Duration `json:"timeout,omitempty"`           // of the run; what it waited for people and services does not count

@@ -45,8 +45,8 @@ const (
 	envKeyRing     = "COUNTERSIGN_KEYRING"      // package keyring says what it looks like; empty = there are no callbacks
 )
 
-// envLinkKeyRing is another ring, which signs the links to requests. Functions that run tools do not have it: nothing there can make a link by
-// which a person decides. Empty = messages have no links.
+// envLinkKeyRing is another ring, which signs the links to requests. Functions that run tools do not have it: nothing
+// there can make a link by which a person decides. Empty = messages have no links.
 const envLinkKeyRing = "COUNTERSIGN_LINK_KEYRING"
 
 // keyRing is the ring of a variable; nil = it is empty. No key is in its error.

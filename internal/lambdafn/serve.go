@@ -109,7 +109,8 @@ func addCode(f *function) error {
 	return nil
 }
 
-// endLog logs the last entry of each run that ends. Who has that line notices that the run's journal was cut or rewritten (audit verify
+// endLog logs the last entry of each run that ends. Who has that line notices that the run's journal was cut or
+// rewritten (audit verify
 // --head).
 type endLog struct{ log *slog.Logger }
 

@@ -38,8 +38,8 @@ type IDs interface {
 // Invoker calls a function of the state machine by its name: Step, Tool or Approve.
 type Invoker func(ctx context.Context, function string, payload []byte) ([]byte, error)
 
-// Config is what a Machine is made of. All but Sink, Trace, Wrap, Busy, Reaps, Waiter, Emit, Remotes, Functions, Trusts,
-// Callbacks, Embedder, People, Notify and Warm are required.
+// Config is what a Machine is made of. All but Sink, Trace, Wrap, Busy, Reaps, Waiter, Emit, Remotes, Functions,
+// Trusts, Callbacks, Embedder, People, Notify and Warm are required.
 type Config struct {
 	Table      store.Table
 	Blobs      store.Blobs

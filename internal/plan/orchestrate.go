@@ -22,7 +22,8 @@ const (
 	synthesisResult = 500 // characters of a step's result that the answer is made of
 )
 
-// LeavesPlan is the fact that must stand before what a asks of the loop: the run is at a plan that it cannot go on with.
+// LeavesPlan is the fact that must stand before what a asks of the loop: the run is at a plan that it cannot go on
+// with.
 func LeavesPlan(s *run.AgentState, a run.Action) (run.PlanLeft, bool) {
 	if a.Kind != run.ActInfer || a.Lifecycle.ForPlan() || !s.Plan.Active() {
 		return run.PlanLeft{}, false
@@ -106,9 +107,9 @@ func lastSaid(s *run.AgentState) string {
 	return ""
 }
 
-// BuildPlanRequest is what a model is asked for action a, which Next gave for s's plan, under the agent's system text: the planner and who
-// sums up have it with their order behind it; the router has its own, and a single turn. Results are the whole results of calls whose
-// bodies are in blobs, by call.
+// BuildPlanRequest is what a model is asked for action a, which Next gave for s's plan, under the agent's system text:
+// the planner and who sums up have it with their order behind it; the router has its own, and a single turn. Results
+// are the whole results of calls whose bodies are in blobs, by call.
 func BuildPlanRequest(d *agent.Definition, s *run.AgentState, a run.Action, system string, results map[string]string) agent.Request {
 	r := agent.Request{
 		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Replies() + 1, Attempt: s.Plan.Failed, Model: PlanModel(d, a.Lifecycle),
@@ -126,7 +127,8 @@ func BuildPlanRequest(d *agent.Definition, s *run.AgentState, a run.Action, syst
 	return r
 }
 
-// offeredToPlan are the tools of a plan and its steps: those of the loop that do something. What ends a loop ends no plan.
+// offeredToPlan are the tools of a plan and its steps: those of the loop that do something. What ends a loop ends no
+// plan.
 func offeredToPlan(d *agent.Definition, s *run.AgentState, a run.Action) []agent.ToolSpec {
 	return slices.DeleteFunc(policy.Offered(d, s, a), func(t agent.ToolSpec) bool { return d.BreaksLoop(t.Name) })
 }
@@ -151,8 +153,8 @@ func (b planBuilder) planSystem(a run.Action) string {
 	return b.d.Word(agent.WordPlanSystem, map[string]any{"Tools": strings.Join(tools, "\n"), "MaxSteps": strconv.Itoa(b.d.Orchestrator.MaxSteps)})
 }
 
-// planMessages are the newest messages of the conversation before what is to be planned, that, and where the plan is made again, the
-// first one and why.
+// planMessages are the newest messages of the conversation before what is to be planned, that, and where the plan is
+// made again, the first one and why.
 func (b planBuilder) planMessages(r agent.Request) []run.Message {
 	all := b.s.Messages.All()
 	for _, t := range prompt.Transforms {
@@ -172,8 +174,8 @@ func (b planBuilder) planMessages(r agent.Request) []run.Message {
 	return append(messages, run.Message{Role: run.RoleAssistant, Block: run.Text{Text: first}, Base: -b.s.Inferences}, r.Once(b.d.Word(agent.WordPlanAgain, nil)))
 }
 
-// said is where in the conversation begins what the plan is for: the newest words of users that no inference has carried. What was said
-// behind the plan is not part of it.
+// said is where in the conversation begins what the plan is for: the newest words of users that no inference has
+// carried. What was said behind the plan is not part of it.
 func (b planBuilder) said(all []run.Message) int {
 	to := b.end(all)
 	from := to
@@ -204,7 +206,8 @@ func (b planBuilder) request() string {
 	return strings.Join(said, "\n\n")
 }
 
-// quoted are messages as a model reads them that is to plan and has no tools: calls and their results as text, and no reasoning.
+// quoted are messages as a model reads them that is to plan and has no tools: calls and their results as text, and no
+// reasoning.
 func quoted(messages []run.Message) []run.Message {
 	out := make([]run.Message, 0, len(messages))
 	for _, m := range messages {
@@ -292,7 +295,8 @@ func (b planBuilder) result(step StepState) string {
 	return step.Call.Result.Content
 }
 
-// PlanBodies lists the calls of the plan whose results the request for a quotes and whose bodies are in blobs: their digests, by call.
+// PlanBodies lists the calls of the plan whose results the request for a quotes and whose bodies are in blobs: their
+// digests, by call.
 func PlanBodies(s *run.AgentState, a run.Action) map[string]string {
 	bodies := map[string]string{}
 	if a.Lifecycle != run.LifecycleRoute && a.Lifecycle != run.LifecycleSynthesis {

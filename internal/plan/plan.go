@@ -14,7 +14,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Plan is what a planner made of a request: steps, or the answer itself where no tool is needed. Exactly one of the two is set.
+// Plan is what a planner made of a request: steps, or the answer itself where no tool is needed. Exactly one of the two
+// is set.
 type Plan struct {
 	Steps  []Step
 	Direct string
@@ -30,9 +31,10 @@ const (
 	maxStepHints = 8 << 10
 )
 
-// ParsePlan reads a planner's reply: calls in the form of plan.add_step(step, server, description), plan.respond(message) and plan.done(),
-// by place or by name and with any text around them, else one JSON object of needs_tools, direct_response and steps. A response wins over
-// steps. An error wraps ErrPlan and quotes nothing of the text.
+// ParsePlan reads a planner's reply: calls in the form of plan.add_step(step, server, description),
+// plan.respond(message) and plan.done(), by place or by name and with any text around them, else one JSON object of
+// needs_tools, direct_response and steps. A response wins over steps. An error wraps ErrPlan and quotes nothing of the
+// text.
 func ParsePlan(text string) (Plan, error) {
 	text = agent.ValidText(text)
 	if strings.HasPrefix(strings.TrimSpace(text), "{") { // what its strings say are no calls
@@ -215,7 +217,8 @@ type planReader struct {
 	at   int
 }
 
-// arguments reads up to the closing bracket; false where there is none. An argument too many, or of an unknown name, is passed over.
+// arguments reads up to the closing bracket; false where there is none. An argument too many, or of an unknown name, is
+// passed over.
 func (r *planReader) arguments(signature []string) (map[string]string, bool) {
 	args := map[string]string{}
 	for place := 0; ; place++ {

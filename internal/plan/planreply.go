@@ -11,9 +11,9 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// PlanFacts turns a model's reply to a request for the plan, which took so many requests, into the facts that are committed: the reply's
-// own, and PlanLeft behind it where the plan cannot go on. Accepts says whether arguments fit a tool. Results are as in BuildPlanRequest.
-// What they decide is in them, so that a fold decides nothing.
+// PlanFacts turns a model's reply to a request for the plan, which took so many requests, into the facts that are
+// committed: the reply's own, and PlanLeft behind it where the plan cannot go on. Accepts says whether arguments fit a
+// tool. Results are as in BuildPlanRequest. What they decide is in them, so that a fold decides nothing.
 func PlanFacts(d *agent.Definition, s *run.AgentState, a run.Action, r agent.Reply, requests int, accepts func(t agent.ToolSpec, args json.RawMessage) bool, results map[string]string) []run.Event {
 	took := spentOn(d, s, a, r, requests)
 	r = understoodForPlan(d, a, r)
@@ -27,9 +27,10 @@ func PlanFacts(d *agent.Definition, s *run.AgentState, a run.Action, r agent.Rep
 	}
 }
 
-// understoodForPlan is a reply to a request for the plan as PlanFacts takes it: of a model that writes its calls as text, the first pair of
-// tool tags is its call where a step is owed one, and what it thought is part of nothing. A call that cannot be read is none, and what
-// stands in its tags names no tool. Arguments of a step's call are repaired as those of any other.
+// understoodForPlan is a reply to a request for the plan as PlanFacts takes it: of a model that writes its calls as
+// text, the first pair of tool tags is its call where a step is owed one, and what it thought is part of nothing. A
+// call that cannot be read is none, and what stands in its tags names no tool. Arguments of a step's call are repaired
+// as those of any other.
 func understoodForPlan(d *agent.Definition, a run.Action, r agent.Reply) agent.Reply {
 	asked := PlanModel(d, a.Lifecycle)
 	if asked.Answering(r.Place).Dialect == agent.DialectXML && len(r.Calls) == 0 {
@@ -115,8 +116,8 @@ func leaving(s *run.AgentState, e run.Event, why LeaveReason, detail string) []r
 	return []run.Event{e, left}
 }
 
-// routeFacts judges a router's reply: its first call is the step's. After the last attempt a tool that the text names is called with what
-// the planner suggested, if it is the only one named and takes that.
+// routeFacts judges a router's reply: its first call is the step's. After the last attempt a tool that the text names
+// is called with what the planner suggested, if it is the only one named and takes that.
 func routeFacts(d *agent.Definition, s *run.AgentState, a run.Action, r agent.Reply, e run.PlanFact,
 	accepts func(agent.ToolSpec, json.RawMessage) bool) []run.Event {
 	steps := known(s)
@@ -148,8 +149,8 @@ func routeFacts(d *agent.Definition, s *run.AgentState, a run.Action, r agent.Re
 	return []run.Event{run.StepRouted{PlanFact: e}}
 }
 
-// failedStep says why the loop takes over once no reply to the step had a call: a later step needs what it would have given, or it was the
-// last and none has called anything. "" = it does not.
+// failedStep says why the loop takes over once no reply to the step had a call: a later step needs what it would have
+// given, or it was the last and none has called anything. "" = it does not.
 func failedStep(steps []StepState, at int) LeaveReason {
 	if !steps[at].Failed {
 		return ""
@@ -166,7 +167,8 @@ func failedStep(steps []StepState, at int) LeaveReason {
 	return ""
 }
 
-// namedCall is the call of the one offered tool that a text names, with the planner's suggestion as arguments; nil where there is none.
+// namedCall is the call of the one offered tool that a text names, with the planner's suggestion as arguments; nil
+// where there is none.
 func namedCall(d *agent.Definition, s *run.AgentState, a run.Action, step StepState, text string,
 	accepts func(agent.ToolSpec, json.RawMessage) bool) []agent.ReplyCall {
 	var found []agent.ToolSpec

@@ -13,8 +13,9 @@ import (
 // ToolWords is what of a tool is compared.
 func ToolWords(t agent.ToolSpec) string { return t.Name + ": " + t.Description }
 
-// Narrow chooses the tools of a request: all of the server that is hinted at, then the most similar ones until there are k, each by its
-// original name and in order of definition. Similarity is one number a tool, in that order; of equal ones the first wins.
+// Narrow chooses the tools of a request: all of the server that is hinted at, then the most similar ones until there
+// are k, each by its original name and in order of definition. Similarity is one number a tool, in that order; of equal
+// ones the first wins.
 func Narrow(tools []agent.ToolSpec, similarity []float64, server string, k int) []string {
 	chosen := map[string]bool{}
 	for _, t := range tools {
@@ -76,8 +77,9 @@ const (
 	bm25B  = 0.75
 )
 
-// BM25 is how well each text fits a query by the words that they share: a rare word weighs more than a common one, and a short text more than
-// a long one. It is 0 where they share none. The same texts and query always give the same numbers.
+// BM25 is how well each text fits a query by the words that they share: a rare word weighs more than a common one, and
+// a short text more than a long one. It is 0 where they share none. The same texts and query always give the same
+// numbers.
 func BM25(texts []string, query string) []float64 {
 	counts, lengths, having, total := make([]map[string]int, len(texts)), make([]int, len(texts)), map[string]int{}, 0
 	for i, text := range texts {
@@ -108,8 +110,8 @@ func BM25(texts []string, query string) []float64 {
 	return scores
 }
 
-// searchWords are the words of a text in lower case, without the endings that English puts to them most. Names are taken apart at dots, lines
-// and capitals, and also kept whole.
+// searchWords are the words of a text in lower case, without the endings that English puts to them most. Names are
+// taken apart at dots, lines and capitals, and also kept whole.
 func searchWords(text string) []string {
 	var words []string
 	for _, name := range strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {

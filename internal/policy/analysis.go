@@ -14,8 +14,9 @@ import (
 // shortQuestion is how long, in bytes, a text with a question mark is that is taken for a question by that alone.
 const shortQuestion = 300
 
-// Read says what a text is taken for that came without calls; "" = a last word. It looks for what is incomplete first, then for
-// deflections, and for these only where they are suspected; a text that says that the work is complete is neither (presets 7).
+// Read says what a text is taken for that came without calls; "" = a last word. It looks for what is incomplete first,
+// then for deflections, and for these only where they are suspected; a text that says that the work is complete is
+// neither (presets 7).
 func Read(a agent.Analysis, text string, suspected bool) run.CorrectionKind {
 	text = agent.FoldCase(text)
 	switch {
@@ -30,7 +31,8 @@ func Read(a agent.Analysis, text string, suspected bool) run.CorrectionKind {
 	}
 }
 
-// isDeflection reports whether a folded text asks back, offers, narrates or refuses, or is a short question of whatever words.
+// isDeflection reports whether a folded text asks back, offers, narrates or refuses, or is a short question of whatever
+// words.
 func isDeflection(a agent.Analysis, text string) bool {
 	return containsPhrase(text, phrasesOf(a.Deflection, deflectionSignals)) || len(text) < shortQuestion && strings.Contains(text, "?")
 }
@@ -66,8 +68,8 @@ func isAnalysed(s *run.AgentState, e run.Replied) bool {
 	return !e.Summary && e.Halt == nil && s.OpenCall() == nil
 }
 
-// judgeEmptyReply has an empty reply answered with a nudge that stands in the next request alone, as the reply stands nowhere; so many of them
-// in a row leave the loop.
+// judgeEmptyReply has an empty reply answered with a nudge that stands in the next request alone, as the reply stands
+// nowhere; so many of them in a row leave the loop.
 func judgeEmptyReply(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied {
 	if !isAnalysed(s, e) || strings.TrimSpace(joinPieces(s, e.Text)) != "" {
 		return e
@@ -85,8 +87,9 @@ func judgeEmptyReply(d *agent.Definition, s *run.AgentState, e run.Replied) run.
 	return withMemory(d, s, e)
 }
 
-// judgeText sends back a text that reads as unfinished or as a deflection, with the conversation going on behind it. There is no cap of its
-// own on how often the model is told to go on: the limits are. Where they leave no request to tell it in, what was said is the last word.
+// judgeText sends back a text that reads as unfinished or as a deflection, with the conversation going on behind it.
+// There is no cap of its own on how often the model is told to go on: the limits are. Where they leave no request to
+// tell it in, what was said is the last word.
 func judgeText(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied {
 	if !isAnalysed(s, e) || isLastInference(d, s, e) && d.Limits.OnLimit != agent.OnLimitSummarise {
 		return e
@@ -111,7 +114,8 @@ func judgeText(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replie
 // SignalCategory is what a phrase in a model's text gives away.
 type SignalCategory string
 
-// The categories (presets 7): three of unfinished work, three of finished work, the four of a deflection, and what is there to see.
+// The categories (presets 7): three of unfinished work, three of finished work, the four of a deflection, and what is
+// there to see.
 const (
 	SignalRemaining  SignalCategory = "remaining"  // something is left to do
 	SignalNext       SignalCategory = "next"       // the next thing is named and not done
@@ -126,8 +130,8 @@ const (
 	SignalPresenting SignalCategory = "presenting" // results are shown
 )
 
-// Signal is a phrase that texts are looked through for, whatever their case. A * between two of its words stands for any words there, up to
-// eight, of one sentence.
+// Signal is a phrase that texts are looked through for, whatever their case. A * between two of its words stands for
+// any words there, up to eight, of one sentence.
 type Signal struct {
 	Phrase   string
 	Category SignalCategory
@@ -212,7 +216,8 @@ func containsPhrase(text string, list []string) bool {
 // anyWords is what * stands for in a phrase: up to eight words, none of which ends a sentence.
 const anyWords = `(?:\S*[^\s.!?;:]\s+){0,8}`
 
-// pattern finds a phrase in a folded text: a plain one wherever its characters stand, one with * where its first word begins.
+// pattern finds a phrase in a folded text: a plain one wherever its characters stand, one with * where its first word
+// begins.
 func pattern(phrase string) *regexp.Regexp {
 	parts := strings.Split(agent.FoldCase(phrase), " * ")
 	for i, part := range parts {
@@ -231,8 +236,8 @@ var (
 	restricts = regexp.MustCompile(`(?i)\b(?:not|that|which)\b`)
 )
 
-// saysCompleted reports whether a folded text says by a built-in phrase that the work is done, and does not take that back: "not all of them have
-// been renamed", "until all files have been renamed", "all files that have been renamed".
+// saysCompleted reports whether a folded text says by a built-in phrase that the work is done, and does not take that
+// back: "not all of them have been renamed", "until all files have been renamed", "all files that have been renamed".
 func saysCompleted(text string) bool {
 	for _, s := range completionSignals {
 		for _, at := range pattern(s.Phrase).FindAllStringIndex(text, -1) {

@@ -10,9 +10,9 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// CurrentOf is what a deployment says now of the agents of a pinned definition; find gives an agent's current definition by name. Where it has
-// no such agent it is nil: what is pinned holds alone. That an agent is not there may be a deployment that is under way; one that is to do nothing any
-// more stays, and denies.
+// CurrentOf is what a deployment says now of the agents of a pinned definition; find gives an agent's current
+// definition by name. Where it has no such agent it is nil: what is pinned holds alone. That an agent is not there may
+// be a deployment that is under way; one that is to do nothing any more stays, and denies.
 func CurrentOf(pinned *agent.Definition, find func(name string) (*agent.Definition, bool)) *agent.Current {
 	now, ok := find(pinned.Name)
 	if !ok {
@@ -86,8 +86,8 @@ func ceilingsAbove(d *agent.Definition) []agent.Permission {
 	return all
 }
 
-// PolicyMark is the ApproverPolicy of dec where the current definition makes it another than the pinned one's; else "". By it an action is known
-// again whose policy, and nothing else, has changed since.
+// PolicyMark is the ApproverPolicy of dec where the current definition makes it another than the pinned one's; else "".
+// By it an action is known again whose policy, and nothing else, has changed since.
 func PolicyMark(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args json.RawMessage, dec Decision) string {
 	if d.Now == nil {
 		return ""
@@ -122,8 +122,9 @@ func ActionNow(d *agent.Definition, s *run.AgentState, c run.Call, args json.Raw
 	return Amended{Digest: ActionDigest(d, s, c, t, dec), Policy: PolicyMark(d, s, t, args, dec), Rule: dec}
 }
 
-// Delegated is a child's definition as it is pinned for a run that an agent delegates: below the policy of that agent, and of those that
-// delegated to it. What a definition says of its ceilings by itself does not count. Nothing is shared that is written later.
+// Delegated is a child's definition as it is pinned for a run that an agent delegates: below the policy of that agent,
+// and of those that delegated to it. What a definition says of its ceilings by itself does not count. Nothing is shared
+// that is written later.
 func Delegated(parent *agent.Definition, child agent.Definition) agent.Definition {
 	child.Ceilings = append(slices.Clone(parent.Ceilings), parent.Permission)
 	child.Delegators = append(slices.Clone(parent.Delegators), parent.Name)
@@ -185,8 +186,8 @@ func ceilingDecision(p agent.Permission, t agent.ToolSpec, args json.RawMessage)
 	return dec
 }
 
-// Granting is the definition's policy as people's grants hold under it: no longer than each delegating agent's policy lets them. A policy
-// whose decisions are of calls lets a grant of a tool hold for one claim.
+// Granting is the definition's policy as people's grants hold under it: no longer than each delegating agent's policy
+// lets them. A policy whose decisions are of calls lets a grant of a tool hold for one claim.
 func Granting(d *agent.Definition) agent.Permission {
 	p := d.Permission
 	for _, above := range d.Ceilings {
@@ -218,10 +219,12 @@ func policyVersion(d *agent.Definition) string {
 	return agent.HashCanonical(map[string]any{"policy": PolicyVersion(d.Permission), "ceilings": stringList(above)})
 }
 
-// May reports whether p may decide about the call: p is among its approvers, and among those of each policy above that asks.
+// May reports whether p may decide about the call: p is among its approvers, and among those of each policy above that
+// asks.
 func (d Decision) May(p Principal) bool { return MayDecideEach(p, d.Approvers, d.Above) }
 
-// MayDecideEach reports whether p is among the approvers and among those of each set above. It fails closed: an empty set means nobody.
+// MayDecideEach reports whether p is among the approvers and among those of each set above. It fails closed: an empty
+// set means nobody.
 func MayDecideEach(p Principal, approvers []string, above [][]string) bool {
 	return MayDecide(approvers, p) && !slices.ContainsFunc(above, func(set []string) bool { return !MayDecide(set, p) })
 }

@@ -59,7 +59,8 @@ func caseKeysIn(v any) bool {
 	return false
 }
 
-// DecisionFromJSON reads a free-form answer to a suspended call as a decision: resume or cancel (presets 3, approvals A16).
+// DecisionFromJSON reads a free-form answer to a suspended call as a decision: resume or cancel (presets 3, approvals
+// A16).
 //
 //	true, false                        resume, cancel
 //	a string                           cancel if it is a denial word, else resume, "" too
@@ -140,9 +141,10 @@ func EarlyOwed(s *run.AgentState) bool {
 	return slices.ContainsFunc(s.Kept, func(k run.DecisionKept) bool { _, ok := s.Waiting(k.Target); return ok })
 }
 
-// Early are the facts that settle the kept decisions which have met a suspended call, each Decided or DecisionDropped. A decision made
-// before the call was suspended is bound when it meets the call's request, and by the same checks as one made on the request: who
-// decided must be an approver of that very call, in time, with an answer that fits; what it lets run is the action of that request (A6).
+// Early are the facts that settle the kept decisions which have met a suspended call, each Decided or DecisionDropped.
+// A decision made before the call was suspended is bound when it meets the call's request, and by the same checks as
+// one made on the request: who decided must be an approver of that very call, in time, with an answer that fits; what
+// it lets run is the action of that request (A6).
 func Early(d *agent.Definition, s *run.AgentState, valid agent.Validator, now time.Time) []run.Event {
 	var facts []run.Event
 	met := map[string]bool{}
@@ -232,9 +234,10 @@ func earlyDecision(d *agent.Definition, s *run.AgentState, c run.Call, k run.Dec
 	return fact, ""
 }
 
-// ResultsByCall finds the result of each call in a conversation that is about to be sent, the last one where there are several. An
-// adapter places it directly behind its call, and a made-up one where it is missing. A call whose id is taken, and a result without
-// its call before it, are errors of whoever made the request; they name the message by its place and quote nothing of it.
+// ResultsByCall finds the result of each call in a conversation that is about to be sent, the last one where there are
+// several. An adapter places it directly behind its call, and a made-up one where it is missing. A call whose id is
+// taken, and a result without its call before it, are errors of whoever made the request; they name the message by its
+// place and quote nothing of it.
 func ResultsByCall(messages []run.Message) (map[string]run.ToolResult, error) {
 	uses, results := map[string]bool{}, map[string]run.ToolResult{}
 	for i, m := range messages {
@@ -264,7 +267,8 @@ const (
 	maxTicketMessage = 4000
 )
 
-// Checked is the ticket as it is stored: valid text, compact JSON. An error says what no one could be asked, fit for the model.
+// Checked is the ticket as it is stored: valid text, compact JSON. An error says what no one could be asked, fit for
+// the model.
 func Checked(t run.Ticket) (run.Ticket, error) {
 	if t.Mode != "" && !t.Mode.Valid() {
 		return t, fmt.Errorf("mode: got %q, want replay, result or pass", t.Mode)
@@ -305,8 +309,9 @@ func shown(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-// AskInput is the suspension of a call whose tool asked for input with a checked ticket. ran says that the tool was entered without a
-// claim. Like a request for approval it names the very action (A6): what the answer lets run is that, once.
+// AskInput is the suspension of a call whose tool asked for input with a checked ticket. ran says that the tool was
+// entered without a claim. Like a request for approval it names the very action (A6): what the answer lets run is that,
+// once.
 func AskInput(d *agent.Definition, s *run.AgentState, c run.Call, t run.Ticket, ran bool, now time.Time) run.CallSuspended {
 	spec, _ := d.Tool(c.Tool)
 	dec := DecideIn(d, s, spec, c.Input)
@@ -324,8 +329,9 @@ func (e *AnswerError) Error() string { return "answer refused: " + e.Problem }
 // ErrOtherApprovers says that a call with changed arguments is for others to approve.
 var ErrOtherApprovers = errors.New("the changed call has other approvers")
 
-// ResumeInput is the fact that by, who may decide about it, answers the question of c, which waits for input. No result is true
-// (presets 3). May says whether by may decide about a call of which policy says that. The errors are *AnswerError, *AmendError and ErrOtherApprovers.
+// ResumeInput is the fact that by, who may decide about it, answers the question of c, which waits for input. No result
+// is true (presets 3). May says whether by may decide about a call of which policy says that. The errors are
+// *AnswerError, *AmendError and ErrOtherApprovers.
 func ResumeInput(d *agent.Definition, s *run.AgentState, c run.Call, result json.RawMessage, by string, may func(Decision) bool, valid agent.Validator) (run.Decided, error) {
 	t, _ := c.Asked()
 	answer, err := CompactAnswer(result)
@@ -347,7 +353,8 @@ func ResumeInput(d *agent.Definition, s *run.AgentState, c run.Call, result json
 	return fact, err
 }
 
-// CompactAnswer is a decision's result as it is stored: true where there is none, or null. The error is an *AnswerError.
+// CompactAnswer is a decision's result as it is stored: true where there is none, or null. The error is an
+// *AnswerError.
 func CompactAnswer(result json.RawMessage) (json.RawMessage, error) {
 	if result == nil || bytes.Equal(bytes.TrimSpace(result), []byte("null")) {
 		return json.RawMessage("true"), nil
@@ -364,14 +371,16 @@ type AmendError struct{ Problem string }
 
 func (e *AmendError) Error() string { return "changed arguments refused: " + e.Problem }
 
-// Amended is a call with other arguments: the digest of that action, with its Policy as of CallSuspended, and what policy says of it.
+// Amended is a call with other arguments: the digest of that action, with its Policy as of CallSuspended, and what
+// policy says of it.
 type Amended struct {
 	Digest, Policy string
 	Rule           Decision
 }
 
-// Amend makes a new action of a call that has not had its effect: other arguments, compact, checked against deny rules and schema as if
-// the model had asked for it with them (A8). May says whether who changes them may decide about a call of which policy says that. The errors are *AmendError and ErrOtherApprovers.
+// Amend makes a new action of a call that has not had its effect: other arguments, compact, checked against deny rules
+// and schema as if the model had asked for it with them (A8). May says whether who changes them may decide about a call
+// of which policy says that. The errors are *AmendError and ErrOtherApprovers.
 func Amend(d *agent.Definition, s *run.AgentState, c run.Call, args json.RawMessage, may func(Decision) bool, valid agent.Validator) (Amended, error) {
 	t, known := d.Tool(c.Tool)
 	if !known {
@@ -394,7 +403,8 @@ func Amend(d *agent.Definition, s *run.AgentState, c run.Call, args json.RawMess
 	return Amended{Digest: ActionDigest(d, s, c, t, dec), Policy: PolicyMark(d, s, t, args, dec), Rule: dec}, nil
 }
 
-// ResultText is what the model reads of a JSON value given as a result: a string stands for its text, anything else for its JSON.
+// ResultText is what the model reads of a JSON value given as a result: a string stands for its text, anything else for
+// its JSON.
 func ResultText(raw json.RawMessage) string {
 	if text, ok := run.JSONString(raw); ok {
 		return text

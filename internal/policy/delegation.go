@@ -20,7 +20,8 @@ const (
 	DefaultChildren = 8
 )
 
-// DelegateExpiry is how long another agent has to answer whose tool has no timeout of its own: its run may wait for several people.
+// DelegateExpiry is how long another agent has to answer whose tool has no timeout of its own: its run may wait for
+// several people.
 const DelegateExpiry = 30 * 24 * time.Hour
 
 // maxHistory bounds a child's conversation in its answer, in bytes. Older messages than fit are left out.
@@ -64,8 +65,9 @@ func rootRun(s *run.AgentState) string {
 	return s.Parent.Root
 }
 
-// Delegation is the child that is to be noted in the claim of c, a call that may run, or why there can be none. Both are nil for a call that
-// is no run, or has been claimed before. find finds the deployment's agents; nil = it has none here.
+// Delegation is the child that is to be noted in the claim of c, a call that may run, or why there can be none. Both
+// are nil for a call that is no run, or has been claimed before. find finds the deployment's agents; nil = it has none
+// here.
 func Delegation(d *agent.Definition, s *run.AgentState, c run.Call, find func(name string) (*agent.Definition, bool)) (*run.Child, *run.CallFinished) {
 	t, ok := d.Tool(c.Tool)
 	if !ok || t.Kind != agent.KindAgent || c.Child != "" {
@@ -119,8 +121,8 @@ func promiseBudget(c *run.Child, d *agent.Definition, s *run.AgentState, t agent
 	return ""
 }
 
-// part is one of so many equal parts, rounded up, of what is left of a limit, and no more than most; false where nothing is. Zero is no
-// limit.
+// part is one of so many equal parts, rounded up, of what is left of a limit, and no more than most; false where
+// nothing is. Zero is no limit.
 func part(limit, spent, promised, most, among int64) (int64, bool) {
 	if limit <= 0 {
 		return max(0, most), true
@@ -147,7 +149,8 @@ func countUnasked(s *run.AgentState, d *agent.Definition) int64 {
 	return n
 }
 
-// isBudgetPromised reports whether what the run has left is promised to its children: it may go on when they have answered.
+// isBudgetPromised reports whether what the run has left is promised to its children: it may go on when they have
+// answered.
 func isBudgetPromised(s *run.AgentState, d *agent.Definition) bool {
 	if len(s.Children.Open) == 0 {
 		return false
@@ -157,8 +160,9 @@ func isBudgetPromised(s *run.AgentState, d *agent.Definition) bool {
 		d.Limits.USD > 0 && promised.USD >= d.Limits.USD-min(d.Limits.USD, s.Cost)
 }
 
-// ChildDefinition is the agent current as it is pinned for the open child of a call of t in the run s under d: its limits are no larger than
-// what was promised, and than those of the line above it, and what that line would not let pass does not pass.
+// ChildDefinition is the agent current as it is pinned for the open child of a call of t in the run s under d: its
+// limits are no larger than what was promised, and than those of the line above it, and what that line would not let
+// pass does not pass.
 func ChildDefinition(d *agent.Definition, child run.Child, current *agent.Definition) agent.Definition {
 	n := *current
 	n.Limits.Tokens = lowerLimit(n.Limits.Tokens, child.Tokens)
@@ -188,7 +192,8 @@ type ChildStart struct {
 	Input   json.RawMessage // without the key that says whom a run's end is announced to
 }
 
-// StartOf is what the run of a call of t begins with, whose kind is agent. An error says that its arguments are no JSON.
+// StartOf is what the run of a call of t begins with, whose kind is agent. An error says that its arguments are no
+// JSON.
 func StartOf(s *run.AgentState, t agent.ToolSpec, c run.Call) (ChildStart, error) {
 	from := ChildStart{Parent: run.Parent{Run: s.Run, Call: c.ID, Root: rootRun(s), Depth: depth(s) + 1, Agents: agentLine(s), Domain: t.Domain}}
 	if text, ok := delegatedMessage(t, c); ok {

@@ -60,14 +60,14 @@ func PolicyVersion(p agent.Permission) string {
 	return agent.HashCanonical(policy)
 }
 
-// ApproverPolicy is the hex SHA-256 of who may approve and how many of them it takes: approvers, and those of each set above whom they must
-// be among as well. Order and repetition within a set don't count.
+// ApproverPolicy is the hex SHA-256 of who may approve and how many of them it takes: approvers, and those of each set
+// above whom they must be among as well. Order and repetition within a set don't count.
 func ApproverPolicy(approvers []string, quorum int, above ...[]string) string {
 	return Decision{Approvers: approvers, Quorum: quorum, Above: above}.ApproverPolicy()
 }
 
-// ApproverPolicy is the ApproverPolicy of what a decision asks, with four eyes and with those who may decide later. What asks for none of
-// them has the hash it had before there were any.
+// ApproverPolicy is the ApproverPolicy of what a decision asks, with four eyes and with those who may decide later.
+// What asks for none of them has the hash it had before there were any.
 func (d Decision) ApproverPolicy() string {
 	policy := map[string]any{"approvers": approverSet(d.Approvers), "quorum": strconv.Itoa(d.People())}
 	if len(d.Above) > 0 {

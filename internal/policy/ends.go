@@ -51,9 +51,9 @@ func finalText(s *run.AgentState) string {
 	return text
 }
 
-// requestedEnd is the end that a stop policy or a plugin asked for. The output of a run that was stopped is the last word
-// of its model, if it has said one. A run that a plugin ends has the last text so far, if that is an output of the form
-// that was asked for.
+// requestedEnd is the end that a stop policy or a plugin asked for. The output of a run that was stopped is the last
+// word of its model, if it has said one. A run that a plugin ends has the last text so far, if that is an output of the
+// form that was asked for.
 func requestedEnd(d *agent.Definition, s *run.AgentState) run.Finished {
 	end, stopped, text := endWithReason(s.Ending), s.Ending.Deferred(), finalText(s)
 	end.Detail = s.EndingDetail
@@ -117,10 +117,10 @@ func newestText(s *run.AgentState) string {
 	return text
 }
 
-// ModelFailed is what becomes of a run whose models have all failed after so many requests: the definition's static text
-// is its natural end, it waits for the models, or it ends in error. An error of a class that does not move on ended the
-// chain before its last model, and has no static text; nor may that close what people were asked and calls that are open.
-// ok is false while the run waits: it does not end, and nothing is committed.
+// ModelFailed is what becomes of a run whose models have all failed after so many requests: the definition's static
+// text is its natural end, it waits for the models, or it ends in error. An error of a class that does not move on
+// ended the chain before its last model, and has no static text; nor may that close what people were asked and calls
+// that are open. ok is false while the run waits: it does not end, and nothing is committed.
 func ModelFailed(
 	d *agent.Definition, s *run.AgentState, failed *agent.ModelError, requests int, at time.Time,
 ) (end run.Finished, ok bool) {

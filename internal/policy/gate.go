@@ -42,11 +42,12 @@ func TextToolChanged(d *agent.Definition, c run.Call) string {
 	return d.Word(agent.WordToolChanged, wordingData(c))
 }
 
-// GateHooked decides about a call that has not run yet, in the fixed order of docs/presets.md, section 3: denied, by a rule or for its tool, or blocked by
-// a plugin; given a result by a plugin; unknown tool, or one that was not offered, or that its server has changed; a tool that is settled here; a guard keeps it from
-// running; needs a permission of its tool under block_and_retry; invalid arguments; a person's answer is the result; a plugin suspends it,
-// or it needs a person; run. So a person who decides about a call is never asked about one that could not run. Under advisory nobody is
-// asked and nothing is blocked.
+// GateHooked decides about a call that has not run yet, in the fixed order of docs/presets.md, section 3: denied, by a
+// rule or for its tool, or blocked by a plugin; given a result by a plugin; unknown tool, or one that was not offered,
+// or that its server has changed; a tool that is settled here; a guard keeps it from running; needs a permission of its
+// tool under block_and_retry; invalid arguments; a person's answer is the result; a plugin suspends it, or it needs a
+// person; run. So a person who decides about a call is never asked about one that could not run. Under advisory nobody
+// is asked and nothing is blocked.
 //
 // A call about which people would have to be asked while as many requests are open as may be is refused.
 func GateHooked(d *agent.Definition, s *run.AgentState, c run.Call, plugins agent.PluginGate, valid agent.Validator, now time.Time) Gate {
@@ -168,8 +169,8 @@ func gatePerson(d *agent.Definition, s *run.AgentState, c run.Call, t agent.Tool
 	return Gate{Suspend: AskFor(d, s, c, dec, now), Rule: dec} // also when it is to run again in a fork, which inherits no approval
 }
 
-// gateGranted compares what was approved with what is about to run, and when (A6). A mismatch fails closed. A grant that a claim has
-// used up already lets that call go on, and no other.
+// gateGranted compares what was approved with what is about to run, and when (A6). A mismatch fails closed. A grant
+// that a claim has used up already lets that call go on, and no other.
 func gateGranted(d *agent.Definition, s *run.AgentState, c run.Call, t agent.ToolSpec, dec Decision, now time.Time) Gate {
 	if c.Grant.Again && !grantCounts(*c.Grant, s, dec) {
 		return Gate{Ask: true, Rule: dec}
@@ -207,7 +208,8 @@ func askAgain(d *agent.Definition, s *run.AgentState, c run.Call, dec Decision, 
 	return Gate{Suspend: ask, Rule: dec}
 }
 
-// Voided refuses an approved call whose approval does not hold any more: withdrawn, used up, or not of this action (A6).
+// Voided refuses an approved call whose approval does not hold any more: withdrawn, used up, or not of this action
+// (A6).
 func Voided(d *agent.Definition, c run.Call) *run.CallFinished {
 	return refuseCall(c, run.WhyVoided, d.Word(agent.WordVoided, wordingData(c)), Decision{}).Refuse
 }
@@ -221,7 +223,8 @@ func AskFor(d *agent.Definition, s *run.AgentState, c run.Call, dec Decision, no
 	}
 }
 
-// ActionDigest is the digest of the very action (A6): who, in which run, under which policy, does what with which bytes.
+// ActionDigest is the digest of the very action (A6): who, in which run, under which policy, does what with which
+// bytes.
 func ActionDigest(d *agent.Definition, s *run.AgentState, c run.Call, t agent.ToolSpec, dec Decision) string {
 	return actionOf(d, s, c, t, dec).ActionDigest()
 }
@@ -251,8 +254,8 @@ func ResultEnd(all []run.Message, i int) int {
 	return j
 }
 
-// checkArguments checks a call's arguments. Where the definition says so, those of an exhausted inference's services are not checked
-// (presets 2, Limits).
+// checkArguments checks a call's arguments. Where the definition says so, those of an exhausted inference's services
+// are not checked (presets 2, Limits).
 func checkArguments(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, c run.Call, valid agent.Validator) error {
 	unchecked := t.AnsweredLater() && d.Limits.Validators == agent.ValidatorsNotExhausted && s.Interactions.Current > s.Interactions.Max
 	if unchecked && len(c.Input) > 0 && c.Input[0] == '{' { // an event carries an object, whatever is in it

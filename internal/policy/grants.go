@@ -16,9 +16,9 @@ func SameStanding(a, b []run.StandingGrant) bool {
 	return slices.EqualFunc(a, b, func(g, h run.StandingGrant) bool { return g.Same(h) && g.Used == h.Used })
 }
 
-// StandingDigest is the digest of a permission to call a tool in every run of an agent: who, under which policy and which approvers. Run,
-// version and call are no part of it, so that a changed tool, policy or list of approvers is not covered, and all else is. Arguments are one
-// where grants are of them (Permission.OfArguments).
+// StandingDigest is the digest of a permission to call a tool in every run of an agent: who, under which policy and
+// which approvers. Run, version and call are no part of it, so that a changed tool, policy or list of approvers is not
+// covered, and all else is. Arguments are one where grants are of them (Permission.OfArguments).
 func StandingDigest(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args json.RawMessage, dec Decision) string {
 	return agent.HashCanonical(bindArguments(Granting(d), args, standingOf(d, s, t, dec)))
 }
@@ -31,14 +31,14 @@ func standingOf(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, dec De
 	}
 }
 
-// GrantedArgs is the digest of the arguments that a grant is of. How their keys are ordered and their strings are escaped does not count;
-// the digits of numbers do.
+// GrantedArgs is the digest of the arguments that a grant is of. How their keys are ordered and their strings are
+// escaped does not count; the digits of numbers do.
 func GrantedArgs(args json.RawMessage) string {
 	return ArgsHash(json.RawMessage(jsonx.CanonicalText(args)))
 }
 
-// bindArguments adds the arguments to what a digest of a grant is made of, where grants are of them: under a key that other grants do not have, so
-// that neither can be taken for the other.
+// bindArguments adds the arguments to what a digest of a grant is made of, where grants are of them: under a key that
+// other grants do not have, so that neither can be taken for the other.
 func bindArguments(p agent.Permission, args json.RawMessage, of map[string]any) map[string]any {
 	if p.OfArguments() {
 		of["argsHash"] = GrantedArgs(args)
@@ -80,8 +80,8 @@ func HeldStanding(d *agent.Definition, s *run.AgentState) []Held {
 	return held
 }
 
-// AskedStanding are the standing grants that would cover the round's new calls which need a permission, in call order, each once: those that
-// are not counted and those that are, but none of a pattern. Only tool and digest are set.
+// AskedStanding are the standing grants that would cover the round's new calls which need a permission, in call order,
+// each once: those that are not counted and those that are, but none of a pattern. Only tool and digest are set.
 func AskedStanding(d *agent.Definition, s *run.AgentState) []run.StandingGrant {
 	var asked []run.StandingGrant
 	for _, c := range s.Live {
@@ -97,8 +97,8 @@ func AskedStanding(d *agent.Definition, s *run.AgentState) []run.StandingGrant {
 	return asked
 }
 
-// What begins the digest of a grant of a pattern, and of one that is counted and of no pattern. Others have neither, so that each kind stands
-// beside the others.
+// What begins the digest of a grant of a pattern, and of one that is counted and of no pattern. Others have neither, so
+// that each kind stands beside the others.
 const (
 	PatternPrefix = "when-"
 	CountedPrefix = "uses-"
@@ -143,8 +143,8 @@ func PatternDigest(base string, when []run.Condition) string {
 	return PatternPrefix + agent.HashCanonical(map[string]any{"base": base, "when": stringList(agent.CanonicalWhen(when))})
 }
 
-// CoveringPatterns are those of the standing grants of patterns that cover a new call of the round which needs a permission, in their order,
-// at most maxCovering of a tool.
+// CoveringPatterns are those of the standing grants of patterns that cover a new call of the round which needs a
+// permission, in their order, at most maxCovering of a tool.
 func CoveringPatterns(d *agent.Definition, s *run.AgentState, found []run.StandingGrant) []run.StandingGrant {
 	var out []run.StandingGrant
 	of := map[string]int{}
@@ -210,8 +210,8 @@ func grantCovers(g *run.Grant, d *agent.Definition, s *run.AgentState, t agent.T
 		len(g.When) == 0 && g.Digest == ToolDigest(d, s, t, c.Input, dec)
 }
 
-// RecordOf is the digest of the record that a call which has a standing grant is held to when it is claimed again: the one its claim took, or
-// the one that covers it where it was granted in the run.
+// RecordOf is the digest of the record that a call which has a standing grant is held to when it is claimed again: the
+// one its claim took, or the one that covers it where it was granted in the run.
 func RecordOf(d *agent.Definition, s *run.AgentState, c run.Call) string {
 	if c.Grant != nil && (strings.HasPrefix(c.Grant.Digest, PatternPrefix) || strings.HasPrefix(c.Grant.Digest, CountedPrefix)) {
 		return c.Grant.Digest

@@ -8,8 +8,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Hints are what guards tell the model in the next request alone: once that every call of the newest rounds failed, and once of each tool
-// that it is offered no more.
+// Hints are what guards tell the model in the next request alone: once that every call of the newest rounds failed, and
+// once of each tool that it is offered no more.
 func Hints(d *agent.Definition, s *run.AgentState) []string {
 	r := roundStreaks(d, s)
 	var said []string
@@ -42,7 +42,8 @@ func gateGuards(d *agent.Definition, s *run.AgentState, c run.Call, g Gate) Gate
 	}
 }
 
-// Reminder is what the next request alone says of calls of the newest inference that failed, beside their results; "" where there is none.
+// Reminder is what the next request alone says of calls of the newest inference that failed, beside their results; ""
+// where there is none.
 func Reminder(d *agent.Definition, s *run.AgentState) string {
 	if !d.Reminds() || s.Round.Inference != s.Prior+s.Inferences {
 		return ""

@@ -19,8 +19,8 @@ type ListedServer struct {
 	Problem string // why it could not be listed, fit to be shown; "" = it was
 }
 
-// ResolveServers is d with the tools of its servers, which come in the order of d, and what the run knows of each server from then on. d
-// stays as it is.
+// ResolveServers is d with the tools of its servers, which come in the order of d, and what the run knows of each
+// server from then on. d stays as it is.
 func ResolveServers(d *agent.Definition, listed []ListedServer) (agent.Definition, []run.ServerState) {
 	resolved := *d
 	resolved.Tools = slices.Clip(d.Tools)
@@ -44,10 +44,11 @@ func ResolveServers(d *agent.Definition, listed []ListedServer) (agent.Definitio
 	return resolved, states
 }
 
-// Resolve is what of a server's tools an agent d can use, and what it would and cannot. A tool that Deny or Allow leave out is neither: its
-// author does not want it. Effect, timeout and priority are the author's word, by the first pattern that matches, and a tool that no pattern
-// names cannot be repeated, whatever the server says of it: annotations are hints to people. Of two tools that are one to the model, neither
-// takes the other's place: the one that d has stays, and the one that comes later is disabled.
+// Resolve is what of a server's tools an agent d can use, and what it would and cannot. A tool that Deny or Allow leave
+// out is neither: its author does not want it. Effect, timeout and priority are the author's word, by the first pattern
+// that matches, and a tool that no pattern names cannot be repeated, whatever the server says of it: annotations are
+// hints to people. Of two tools that are one to the model, neither takes the other's place: the one that d has stays,
+// and the one that comes later is disabled.
 func Resolve(d *agent.Definition, server agent.MCPServer, listed agent.ServerTools) (tools []agent.ToolSpec, disabled []run.DisabledTool) {
 	taken := map[string]string{} // model-facing name to original
 	for _, t := range slices.Concat(d.Tools, d.EveryBuiltin()) {
@@ -120,12 +121,12 @@ func usableTools(d *agent.Definition, s *run.AgentState) []agent.ToolSpec {
 	return slices.DeleteFunc(slices.Clone(d.Tools), func(t agent.ToolSpec) bool { return Disabled(s, t) })
 }
 
-// owesListing reports whether the run owes a list of its servers' tools. It owes it before everything else: rules, plugins, builders and plans are
-// about tools, and look at all of them.
+// owesListing reports whether the run owes a list of its servers' tools. It owes it before everything else: rules,
+// plugins, builders and plans are about tools, and look at all of them.
 func owesListing(s *run.AgentState, d *agent.Definition) bool { return len(d.MCP) > 0 && !s.Listed }
 
-// Offered are the tools of the request as the model is told of them: what plugins and guards left of them, and none once it is
-// only to sum up.
+// Offered are the tools of the request as the model is told of them: what plugins and guards left of them, and none
+// once it is only to sum up.
 func Offered(d *agent.Definition, s *run.AgentState, a run.Action) []agent.ToolSpec {
 	if a.Lifecycle == run.LifecycleSummary {
 		return nil

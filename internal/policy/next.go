@@ -51,8 +51,8 @@ func owesReply(s *run.AgentState) bool {
 	return !exits && s.Owes()
 }
 
-// mustDelayEnd reports whether the run would end, or be summed up, if the model were owed another reply now. With calls open
-// only errors end a run (presets 3); any other end waits for them. So does a run whose children have been promised
+// mustDelayEnd reports whether the run would end, or be summed up, if the model were owed another reply now. With calls
+// open only errors end a run (presets 3); any other end waits for them. So does a run whose children have been promised
 // all that it has left.
 func mustDelayEnd(d *agent.Definition, s *run.AgentState) bool {
 	a, ok := stopAt(looping, d, s)
@@ -65,7 +65,8 @@ func requestReply(d *agent.Definition, s *run.AgentState, l run.Lifecycle) run.A
 	return run.Action{Kind: run.ActInfer, Lifecycle: l, Exhausted: exhausted}
 }
 
-// lifecycle looks at what the model has not seen: a correction comes first, results mean tool_result, anything else said is input.
+// lifecycle looks at what the model has not seen: a correction comes first, results mean tool_result, anything else
+// said is input.
 func lifecycle(s *run.AgentState) run.Lifecycle {
 	if s.Correction.Owed() {
 		return s.Correction.Lifecycle
@@ -82,8 +83,8 @@ func lifecycle(s *run.AgentState) run.Lifecycle {
 	return run.LifecycleInput
 }
 
-// runnable lists the calls that are to be run or settled now. A sequential executor takes one at a time and none behind a
-// suspended one; under all_suspended it takes those, too, to skip them (Skip).
+// runnable lists the calls that are to be run or settled now. A sequential executor takes one at a time and none behind
+// a suspended one; under all_suspended it takes those, too, to skip them (Skip).
 func runnable(d *agent.Definition, s *run.AgentState) []string {
 	held := s.Held(d.Resume)
 	var ids []string
@@ -127,8 +128,8 @@ func waitsForDecisions(s *run.AgentState) bool {
 	return true
 }
 
-// Skip is the end of a call that a sequential executor does not carry out, because one before it in its round waits and the model is asked
-// without it; ok is false where there is no such reason.
+// Skip is the end of a call that a sequential executor does not carry out, because one before it in its round waits and
+// the model is asked without it; ok is false where there is no such reason.
 func Skip(d *agent.Definition, s *run.AgentState, c run.Call) (e run.CallCancelled, ok bool) {
 	if d.Executor != agent.ExecutorSequential || !s.Skipped(c) {
 		return run.CallCancelled{}, false
@@ -155,8 +156,9 @@ func planOwes(d *agent.Definition, s *run.AgentState) (run.Lifecycle, bool) {
 	}
 }
 
-// Launches reports whether one more call of a tool may be entered beside calls of the same batch that are under way: busy are their tools,
-// one for each call. What may not waits until one of them has ended; of those that wait, the first in the order of the request is asked first.
+// Launches reports whether one more call of a tool may be entered beside calls of the same batch that are under way:
+// busy are their tools, one for each call. What may not waits until one of them has ended; of those that wait, the
+// first in the order of the request is asked first.
 func Launches(d *agent.Definition, busy []string, tool string) bool {
 	if d.Limits.Parallel > 0 && len(busy) >= d.Limits.Parallel {
 		return false

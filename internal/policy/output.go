@@ -18,7 +18,8 @@ type WrongOutput string
 
 func (w WrongOutput) Error() string { return "it was checked, and is wrong:\n" + string(w) }
 
-// judgeOutput refuses what is not JSON, or does not fit the schema. valid checks a value; its error is for the model to read.
+// judgeOutput refuses what is not JSON, or does not fit the schema. valid checks a value; its error is for the model to
+// read.
 func judgeOutput(d *agent.Definition, s *run.AgentState, e run.Replied, valid func(value json.RawMessage) error) run.Replied {
 	value, err := jsonx.CompactJSON([]byte(dialect.Spoken(d, joinPieces(s, e.Text))), agent.OutputLimits)
 	if err != nil {
@@ -69,7 +70,8 @@ func naturalEnd(d *agent.Definition, s *run.AgentState) run.Finished {
 	return end
 }
 
-// gateLoopBreaking settles a call of a loop-breaking tool: nothing runs and no policy is asked, as it has no effect but the run's end.
+// gateLoopBreaking settles a call of a loop-breaking tool: nothing runs and no policy is asked, as it has no effect but
+// the run's end.
 func gateLoopBreaking(d *agent.Definition, t agent.ToolSpec, c run.Call, valid agent.Validator) Gate {
 	said, err := loopBreakingAnswer(d, t, c, valid)
 	if err != nil {

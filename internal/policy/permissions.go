@@ -22,9 +22,10 @@ func findPermit(s *run.AgentState, tool, digest string, dec Decision) (run.ToolP
 	return s.Permissions.Tools[i], true
 }
 
-// DecideIn is Decide within a run: a tool that the run's policy function lists asks where rules would allow it, and no verdict is
-// weaker than that of an agent which delegated the run. Deny wins. Loop-breaking tools, which do nothing but end the run, are nobody's to decide about.
-// Where nobody is known to have started the run, four eyes are two people who approve.
+// DecideIn is Decide within a run: a tool that the run's policy function lists asks where rules would allow it, and no
+// verdict is weaker than that of an agent which delegated the run. Deny wins. Loop-breaking tools, which do nothing but
+// end the run, are nobody's to decide about. Where nobody is known to have started the run, four eyes are two people
+// who approve.
 func DecideIn(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args json.RawMessage) Decision {
 	if d.BreaksLoop(t.Name) {
 		return Decision{Verdict: agent.VerdictAllow}
@@ -36,8 +37,9 @@ func DecideIn(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args jso
 	return withUnknownStarter(s, withCeilings(d, dec, t, args))
 }
 
-// ToolDigest is the digest of a permission to call a tool in a run: who, under which policy and which approvers. The call is no part of it
-// (A18), and its arguments are one only where the policy's grants are of them (Permission.OfArguments).
+// ToolDigest is the digest of a permission to call a tool in a run: who, under which policy and which approvers. The
+// call is no part of it (A18), and its arguments are one only where the policy's grants are of them
+// (Permission.OfArguments).
 func ToolDigest(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args json.RawMessage, dec Decision) string {
 	return agent.HashCanonical(bindArguments(Granting(d), args, map[string]any{
 		"tenant": s.Tenant, "run": s.Run, "agent": s.Agent, "version": s.Version, "tool": t.Name, "toolHash": agent.ToolHash(t),
@@ -65,8 +67,9 @@ func Asked(d *agent.Definition, s *run.AgentState) []string {
 	return tools
 }
 
-// BlockRound is what block_and_retry makes of a round before any of its calls runs: the calls that lack a permission fail at once, and
-// together they make one request. Gate is the verdict on one of them. Calls that free names are under way already. Nil = nothing is blocked.
+// BlockRound is what block_and_retry makes of a round before any of its calls runs: the calls that lack a permission
+// fail at once, and together they make one request. Gate is the verdict on one of them. Calls that free names are under
+// way already. Nil = nothing is blocked.
 func BlockRound(d *agent.Definition, s *run.AgentState, gate func(*run.AgentState, run.Call) Gate, now time.Time, free func(id string) bool) []run.Event {
 	if d.Permission.Mode != agent.ModeBlockAndRetry {
 		return nil
@@ -119,9 +122,9 @@ func add(r *run.PermissionRequested, d *agent.Definition, s *run.AgentState, c r
 	}
 }
 
-// Consequences is what a run's own state owes it before anybody else does: requests about tools that are answered, or that nobody has
-// answered in time; and calls that wait for a person's word on their tool, which has fallen elsewhere. They are added to the entry that
-// makes them due.
+// Consequences is what a run's own state owes it before anybody else does: requests about tools that are answered, or
+// that nobody has answered in time; and calls that wait for a person's word on their tool, which has fallen elsewhere.
+// They are added to the entry that makes them due.
 func Consequences(d *agent.Definition, s *run.AgentState) []run.Event {
 	var due []run.Event
 	for _, r := range s.Permissions.Asked {
@@ -154,8 +157,9 @@ func textToolDenied(d *agent.Definition, tool string, p run.ToolPermit) string {
 	return d.Word(agent.WordToolDenied, map[string]any{"Tool": tool, "By": p.By}) + run.QuotedNote("Their note", p.Note)
 }
 
-// Flaggable are the tools of an advisory policy that want an approval, by the names the model uses, in order of definition. The policy is
-// asked as if nothing were known of the arguments, so a rule that asks of some calls flags its tool.
+// Flaggable are the tools of an advisory policy that want an approval, by the names the model uses, in order of
+// definition. The policy is asked as if nothing were known of the arguments, so a rule that asks of some calls flags
+// its tool.
 func Flaggable(d *agent.Definition) []string {
 	if !d.Advises() {
 		return nil
@@ -186,8 +190,8 @@ func flaggedTools(d *agent.Definition, s *run.AgentState) []agent.ToolSpec {
 	return tools
 }
 
-// ReadApprovals reads the answer of an approval tool: {"approvals": [{"tool", "value", "comments"?}]}. Of a tool that is named twice the
-// last word counts. ok is false for anything else: it is an answer like any other.
+// ReadApprovals reads the answer of an approval tool: {"approvals": [{"tool", "value", "comments"?}]}. Of a tool that
+// is named twice the last word counts. ok is false for anything else: it is an answer like any other.
 func ReadApprovals(answer []byte) (tools []run.ToolApproval, ok bool) {
 	var form struct {
 		Approvals []struct {

@@ -33,8 +33,9 @@ type Reading struct {
 	compare []string
 }
 
-// MustRead is what has to be read before c goes the way of g: when people are to be asked about it, and when it is to run because they have
-// approved it. False where nothing has. An error says why it cannot be read, and is fit for the model.
+// MustRead is what has to be read before c goes the way of g: when people are to be asked about it, and when it is to
+// run because they have approved it. False where nothing has. An error says why it cannot be read, and is fit for the
+// model.
 func MustRead(d *agent.Definition, s *run.AgentState, c run.Call, g Gate) (Reading, bool, error) {
 	asks := g.Suspend != nil && g.Suspend.For == ""
 	runs := g.Run && c.Grant != nil && !c.Grant.Tool && !c.Grant.Consumed && c.Checked != nil
@@ -87,8 +88,8 @@ func (r Reading) Checked(res agent.ToolResultData, at time.Time) (*run.Checked, 
 	return k, nil
 }
 
-// GateChecked is g now that k was read: who is asked is shown it, and what they approved runs if it still is so. Where it is not they are asked
-// again, unless they have been too often.
+// GateChecked is g now that k was read: who is asked is shown it, and what they approved runs if it still is so. Where
+// it is not they are asked again, unless they have been too often.
 func GateChecked(d *agent.Definition, s *run.AgentState, c run.Call, g Gate, k *run.Checked, now time.Time) Gate {
 	if g.Run && c.Checked.Same(*k) {
 		return g

@@ -14,8 +14,8 @@ type Principal struct {
 	Groups []string // group:finance
 }
 
-// MayDecide reports whether p is among the approvers, by id or by group. It fails closed (A9): no approvers means nobody,
-// and a principal without a well-formed user id is nobody.
+// MayDecide reports whether p is among the approvers, by id or by group. It fails closed (A9): no approvers means
+// nobody, and a principal without a well-formed user id is nobody.
 func MayDecide(approvers []string, p Principal) bool {
 	if !run.IsPrincipal("user:", p.ID) {
 		return false
@@ -25,8 +25,8 @@ func MayDecide(approvers []string, p Principal) bool {
 	})
 }
 
-// ParsePrincipal reads a principal as the command line takes it: one user:NAME and any number of group:NAME, in any order,
-// separated by commas.
+// ParsePrincipal reads a principal as the command line takes it: one user:NAME and any number of group:NAME, in any
+// order, separated by commas.
 func ParsePrincipal(s string) (Principal, error) {
 	var p Principal
 	for part := range strings.SplitSeq(s, ",") {

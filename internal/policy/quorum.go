@@ -34,8 +34,8 @@ func (d Decision) combineWith(o Decision) Decision {
 	return d
 }
 
-// Together is what several calls ask of people at once: as many as the strictest of them, reminded as the most impatient has it, and others are
-// let in once the last of those that escalate does. Who they are is each call's own.
+// Together is what several calls ask of people at once: as many as the strictest of them, reminded as the most
+// impatient has it, and others are let in once the last of those that escalate does. Who they are is each call's own.
 func (d Decision) Together(o Decision) Decision {
 	sum := Decision{Quorum: max(d.Quorum, o.Quorum), FourEyes: d.FourEyes || o.FourEyes, Remind: d.Remind, Escalate: d.Escalate}
 	if d.Remind == 0 || o.Remind != 0 && o.Remind < d.Remind {
@@ -99,8 +99,8 @@ func (d Decision) approversNeeded(edited bool) int {
 	return d.People()
 }
 
-// grantCounts reports whether a call's policy lets it run on the word of those who have approved it, or who have ordered it
-// to be run again. What was used up by a claim was counted then.
+// grantCounts reports whether a call's policy lets it run on the word of those who have approved it, or who have
+// ordered it to be run again. What was used up by a claim was counted then.
 func grantCounts(g run.Grant, s *run.AgentState, dec Decision) bool {
 	if !g.Again && (g.Consumed || len(g.Voices) == 0) {
 		return true
@@ -119,7 +119,8 @@ func toolPermitCounts(p run.ToolPermit, s *run.AgentState, dec Decision) bool {
 	return dec.isApprovedBy(voices, dec.approversNeeded(p.Edited), p.Asked, s.RequestersOnce(p.Heard))
 }
 
-// standingGrantCounts reports whether a call's policy lets it run on the word of those who have given the standing grant.
+// standingGrantCounts reports whether a call's policy lets it run on the word of those who have given the standing
+// grant.
 func standingGrantCounts(g run.StandingGrant, dec Decision) bool {
 	return dec.isApprovedBy(g.Voices, dec.approversNeeded(g.Edited), g.Asked, g.Requesters)
 }

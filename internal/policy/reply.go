@@ -15,9 +15,9 @@ import (
 )
 
 // PlanReply turns a model's reply into the fact that is committed: calls chosen by the batch policy, ids made unique,
-// arguments checked. requests counts what it took to get the reply, failed requests included. systemDigest is stored when it
-// is not empty. Where the forced summary was asked for, calls are left out and an empty text has one that stands for it. What the text
-// is worth as an output is for Judge to say.
+// arguments checked. requests counts what it took to get the reply, failed requests included. systemDigest is stored
+// when it is not empty. Where the forced summary was asked for, calls are left out and an empty text has one that
+// stands for it. What the text is worth as an output is for Judge to say.
 func PlanReply(d *agent.Definition, s *run.AgentState, r agent.Reply, requests int, systemDigest string) run.Replied {
 	r, unread := parseTextCalls(d, s, r)
 	e := planned(d, s, r, requests, systemDigest)
@@ -97,7 +97,8 @@ func droppedNotice(d *agent.Definition, calls []agent.ReplyCall, kept []int) str
 	return agent.TextDropped(d, left)
 }
 
-// cutNotice stands behind a text that its provider cut short (seed 000), "" behind any other. The words are those of providers.
+// cutNotice stands behind a text that its provider cut short (seed 000), "" behind any other. The words are those of
+// providers.
 func cutNotice(d *agent.Definition, text, stop string) string {
 	if d.CutText != agent.CutTextNotice || d.Output.Format == agent.OutputJSON {
 		return ""
@@ -128,8 +129,8 @@ func PlannedCall(d *agent.Definition, id string, c agent.ReplyCall) run.RepliedC
 	return p
 }
 
-// Whole is a call of a reply of m's chain with the arguments that the model meant, where that is to be found out (Repair). What was cut short by the
-// limit of its output is not: of a number it may be the beginning.
+// Whole is a call of a reply of m's chain with the arguments that the model meant, where that is to be found out
+// (Repair). What was cut short by the limit of its output is not: of a number it may be the beginning.
 func Whole(m agent.ModelSpec, r agent.Reply, c agent.ReplyCall) agent.ReplyCall {
 	if m.Repair != agent.RepairOn || r.Truncated || len(c.Input) == 0 || agent.IsJSONObject(c.Input) {
 		return c
@@ -141,7 +142,8 @@ func Whole(m agent.ModelSpec, r agent.Reply, c agent.ReplyCall) agent.ReplyCall 
 }
 
 // safeInput is the model's arguments, compacted. What is not strict JSON becomes a JSON string of it, cut to 4 KiB: the
-// conversation stays well formed, the gate refuses the call because no string is an object, and the model sees what it sent.
+// conversation stays well formed, the gate refuses the call because no string is an object, and the model sees what it
+// sent.
 func safeInput(raw json.RawMessage) json.RawMessage {
 	if len(raw) == 0 {
 		return json.RawMessage(`{}`)
@@ -178,8 +180,8 @@ func chooseCalls(d *agent.Definition, calls []agent.ReplyCall) []int {
 	return places
 }
 
-// continued asks the model to go on with a planned reply that was cut by the limit of its output (presets 5), as far as the definition
-// has it and another inference is left. Otherwise what was said so far stands.
+// continued asks the model to go on with a planned reply that was cut by the limit of its output (presets 5), as far as
+// the definition has it and another inference is left. Otherwise what was said so far stands.
 func continued(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied {
 	prompts := 0
 	if s.Correction.Continues() {
@@ -214,8 +216,9 @@ func joinPieces(s *run.AgentState, text string) string {
 // replyPolicy judges a planned reply without calls: it adds a correction if the reply may not end the run.
 type replyPolicy func(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied
 
-// Judge says whether a planned reply to s may end the run, and puts it into the fact where it may not. Replies with calls end nothing and
-// are not judged, nor is one that goes on. valid checks a value against the definition's output schema; its error is for the model to read.
+// Judge says whether a planned reply to s may end the run, and puts it into the fact where it may not. Replies with
+// calls end nothing and are not judged, nor is one that goes on. valid checks a value against the definition's output
+// schema; its error is for the model to read.
 func Judge(d *agent.Definition, s *run.AgentState, e run.Replied, valid func(value json.RawMessage) error) run.Replied {
 	if len(e.Calls) > 0 {
 		return e
@@ -257,8 +260,8 @@ func Withheld(stop string) bool {
 	return slices.Contains([]string{"refusal", "content_filter", "content_filtered", "guardrail_intervened"}, stop)
 }
 
-// Interrupted is what is kept of a reply whose stream broke off: its text and the calls whose arguments are all there, which is to say a
-// JSON object. nil = nothing that anybody could read or do. Usage is what was told until then.
+// Interrupted is what is kept of a reply whose stream broke off: its text and the calls whose arguments are all there,
+// which is to say a JSON object. nil = nothing that anybody could read or do. Usage is what was told until then.
 func Interrupted(r agent.Reply) *agent.Reply {
 	whole := make([]int, 0, len(r.Calls)) // the places of the calls that are kept
 	var calls []agent.ReplyCall
@@ -325,9 +328,9 @@ func toolList(d *agent.Definition, s *run.AgentState) string {
 // maxReasoning bounds a reply's reasoning, in bytes as they are stored, so that the entry it is in can be.
 const maxReasoning = 192 << 10
 
-// plannedReasoning places a reply's reasoning among the text and the calls that are kept of it; kept are the places of those calls
-// in the reply. What cannot be stored byte for byte is not stored, and of a reply with too much of it none is: changed or
-// in part it would be worth nothing to who wrote it.
+// plannedReasoning places a reply's reasoning among the text and the calls that are kept of it; kept are the places of
+// those calls in the reply. What cannot be stored byte for byte is not stored, and of a reply with too much of it none
+// is: changed or in part it would be worth nothing to who wrote it.
 func plannedReasoning(all []agent.ReplyReasoning, text string, kept []int) []run.RepliedReasoning {
 	var out []run.RepliedReasoning
 	said, asked, size := 0, 0, 0

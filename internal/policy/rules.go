@@ -24,10 +24,10 @@ type Decision struct {
 	AboveTo [][]string // who is among each of Above as well once Escalate is due; shorter where no more are
 }
 
-// Decide applies a permission to a call of t with args, which CompactJSON has accepted. Deny rules are checked before all
-// others; then the first rule that matches wins; then the default. What cannot be compared never widens a permission: a
-// value that is missing or of another type than the rule compares it with makes deny and ask rules match and allow rules
-// not, and so do conditions that CheckPermission would refuse.
+// Decide applies a permission to a call of t with args, which CompactJSON has accepted. Deny rules are checked before
+// all others; then the first rule that matches wins; then the default. What cannot be compared never widens a
+// permission: a value that is missing or of another type than the rule compares it with makes deny and ask rules match
+// and allow rules not, and so do conditions that CheckPermission would refuse.
 //
 // A call with an object of which two keys are equal but for case is never allowed.
 func Decide(p agent.Permission, t agent.ToolSpec, args json.RawMessage) Decision {

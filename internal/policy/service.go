@@ -12,7 +12,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// FunctionCall is what a function is invoked with for a call of a tool of kind lambda. Its JSON is what the function gets.
+// FunctionCall is what a function is invoked with for a call of a tool of kind lambda. Its JSON is what the function
+// gets.
 type FunctionCall struct {
 	Tool   string          `json:"tool"` // original name
 	Args   json.RawMessage `json:"args"` // as the gate let them through
@@ -32,8 +33,8 @@ type FunctionCall struct {
 
 // Callback is where the answer to a call that is answered later goes.
 type Callback struct {
-	// URL takes the answer. Whoever has it may answer this call, and nothing else. "" = this deployment takes answers by events and by its
-	// API alone.
+	// URL takes the answer. Whoever has it may answer this call, and nothing else. "" = this deployment takes answers by
+	// events and by its API alone.
 	URL      string   `json:"url,omitempty"`
 	AnswerTo AnswerTo `json:"answerTo"`
 }
@@ -65,8 +66,8 @@ func FunctionRequest(s *run.AgentState, t agent.ToolSpec, c run.Call, to Callbac
 	return f
 }
 
-// Outgoing is an event for somebody outside: a service that is asked, or whoever is to hear that a run has ended. Its JSON is what they
-// get.
+// Outgoing is an event for somebody outside: a service that is asked, or whoever is to hear that a run has ended. Its
+// JSON is what they get.
 type Outgoing struct {
 	// ID is the same however often the event is sent: a receiver that has seen it drops it.
 	ID             string          `json:"id"`
@@ -121,12 +122,12 @@ func ServiceEvent(s *run.AgentState, t agent.ToolSpec, c run.Call) (Outgoing, er
 	}), nil
 }
 
-// callbackGrace is how much longer the address of an answer holds than the answer's own time: a call may be out late, and then waits from
-// then on.
+// callbackGrace is how much longer the address of an answer holds than the answer's own time: a call may be out late,
+// and then waits from then on.
 const callbackGrace = 24 * time.Hour
 
-// CallbackExpires is until when the address holds where a call of t is answered. It is the same however often the call is sent out, so that
-// what goes out is.
+// CallbackExpires is until when the address holds where a call of t is answered. It is the same however often the call
+// is sent out, so that what goes out is.
 func CallbackExpires(t agent.ToolSpec, c run.Call) time.Time {
 	return c.AskedAt.UTC().Add(cmp.Or(t.Timeout, AnswerExpiry) + callbackGrace).Truncate(time.Second)
 }
@@ -174,9 +175,9 @@ type endData struct {
 	Hash    string          `json:"hash"` // of that entry: the journal that says otherwise was changed since
 }
 
-// Announcement is the event that tells whoever started the run that it has ended: one whose input names a parent's subject, or that was
-// started with a subject, or whose tool routes it to a domain. Nobody else hears of any other run; the run that a delegated one is carried
-// out for hears of it by itself.
+// Announcement is the event that tells whoever started the run that it has ended: one whose input names a parent's
+// subject, or that was started with a subject, or whose tool routes it to a domain. Nobody else hears of any other run;
+// the run that a delegated one is carried out for hears of it by itself.
 func Announcement(s *run.AgentState) (e Outgoing, owed bool, err error) {
 	parent, domain := parentSubject(s), ""
 	if p := s.Parent; p != nil {

@@ -13,8 +13,8 @@ const (
 	maxPatches = 100      // of one call
 )
 
-// CheckPatch says, fit to be shown, what is wrong with what a tool wants changed of the state that it saw; nil where it can be stored and
-// applied. No value is in the error.
+// CheckPatch says, fit to be shown, what is wrong with what a tool wants changed of the state that it saw; nil where it
+// can be stored and applied. No value is in the error.
 func CheckPatch(view json.RawMessage, patches []run.Patch) error {
 	if len(patches) > maxPatches {
 		return fmt.Errorf("%d patches, want at most %d", len(patches), maxPatches)

@@ -11,8 +11,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// StartMessages are a run's first messages: what a user said, or the input as one user text, less the parent-subject key. Exactly
-// one of the two must be given; input must be strict JSON.
+// StartMessages are a run's first messages: what a user said, or the input as one user text, less the parent-subject
+// key. Exactly one of the two must be given; input must be strict JSON.
 func StartMessages(said []run.UserBlock, input json.RawMessage) ([]run.UserBlock, error) {
 	switch {
 	case len(said) > 0 && input != nil:
@@ -32,8 +32,8 @@ func StartMessages(said []run.UserBlock, input json.RawMessage) ([]run.UserBlock
 	return []run.UserBlock{{Block: run.Text{Text: string(text)}}}, nil
 }
 
-// ParseMessage reads a message as people send it: a string, or a list of content blocks that a user may say. Media have the form that
-// Media.Check wants; whether their blobs are there is not looked at.
+// ParseMessage reads a message as people send it: a string, or a list of content blocks that a user may say. Media have
+// the form that Media.Check wants; whether their blobs are there is not looked at.
 func ParseMessage(raw json.RawMessage) ([]run.UserBlock, error) {
 	var text string
 	if err := json.Unmarshal(raw, &text); err == nil {
@@ -106,7 +106,8 @@ func MarshalSpoken(messages []run.Spoken) ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// The errors of ContinueFrom and ForkFrom. A call that takes another back, and is open, is in no fork: it would be made twice.
+// The errors of ContinueFrom and ForkFrom. A call that takes another back, and is open, is in no fork: it would be made
+// twice.
 var (
 	ErrNotFinished = errors.New("the run has not finished")
 	ErrCallRunning = errors.New("a call was running at that entry")
@@ -121,8 +122,8 @@ func ContinueFrom(s *run.AgentState) (run.Origin, error) {
 	return run.Origin{Kind: run.OriginContinues, Run: s.Run, Seq: s.Seq(), At: s.ReadFrom()}, nil
 }
 
-// ForkFrom is the origin of the run child that branches off s, a run as of one of its entries. ErrCallRunning where a call was claimed
-// and had no result: it may have happened or not, and only that run's own journal will say.
+// ForkFrom is the origin of the run child that branches off s, a run as of one of its entries. ErrCallRunning where a
+// call was claimed and had no result: it may have happened or not, and only that run's own journal will say.
 func ForkFrom(s *run.AgentState, child string, now time.Time) (run.Origin, error) {
 	o := run.Origin{Kind: run.OriginFork, Run: s.Run, Seq: s.Seq(), At: s.ReadFrom()}
 	for _, c := range s.Live {

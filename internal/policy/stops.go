@@ -104,7 +104,8 @@ var stops = []stopCondition{
 	{StopLoop, replied, func(x stopInput) bool { return isOverLimit(x.d, x.streaks, sameTools) }, nil},
 }
 
-// firstStop is the first condition of a moment that holds; nil = none does. It is the one place where they are looked at.
+// firstStop is the first condition of a moment that holds; nil = none does. It is the one place where they are looked
+// at.
 func firstStop(when stopPoint, x stopInput) *stopCondition {
 	for i := range stops {
 		if c := &stops[i]; c.when == when && c.holds(x) {

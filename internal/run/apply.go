@@ -98,7 +98,8 @@ func (s *AgentState) apply(e Event) error {
 	}
 }
 
-// applyCode applies the facts that come of code and people beside the loop: builders, plugins, decisions ahead of their request.
+// applyCode applies the facts that come of code and people beside the loop: builders, plugins, decisions ahead of their
+// request.
 func (s *AgentState) applyCode(e Event) error {
 	switch e := e.(type) {
 	case ContextBuilt:
@@ -335,8 +336,8 @@ func (s *AgentState) applyContextFull(e ContextFull) error {
 	return nil
 }
 
-// findPinningCall finds an open call that keeps the oldest messages from leaving: any one, or under all_suspended one whose own words are among
-// them.
+// findPinningCall finds an open call that keeps the oldest messages from leaving: any one, or under all_suspended one
+// whose own words are among them.
 func (s *AgentState) findPinningCall(oldest []Message) (Call, bool) {
 	for _, c := range s.Live {
 		own := func(m Message) bool { u, ok := m.Block.(ToolUse); return ok && u.ID == c.ID }

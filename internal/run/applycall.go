@@ -176,8 +176,8 @@ func (s *AgentState) applySuspended(e CallSuspended) error {
 	})
 }
 
-// suspensionProblem is what is wrong with suspending a call like that: approvals are asked before the tool is entered, and what a tool
-// asks is its claimant's to say (rule 9).
+// suspensionProblem is what is wrong with suspending a call like that: approvals are asked before the tool is entered,
+// and what a tool asks is its claimant's to say (rule 9).
 func (s *AgentState) suspensionProblem(e CallSuspended, c *Call) string {
 	input := e.For == ForInput
 	switch {
@@ -239,8 +239,8 @@ func (s *AgentState) applyCallUnknown(e CallUnknown) error {
 	})
 }
 
-// applyDecided applies a decision to the request it was made on; a decision on anything else has been overtaken and is ignored. One that was
-// kept until now is kept no more.
+// applyDecided applies a decision to the request it was made on; a decision on anything else has been overtaken and is
+// ignored. One that was kept until now is kept no more.
 func (s *AgentState) applyDecided(e Decided) error {
 	if e.Early != "" {
 		if err := s.requireAwake("decided"); err != nil {
@@ -312,7 +312,8 @@ func (c *Call) clearAnswers() {
 	}
 }
 
-// applyAnswered settles an unknown outcome or a service's call. An answer to anything else has been overtaken and is ignored.
+// applyAnswered settles an unknown outcome or a service's call. An answer to anything else has been overtaken and is
+// ignored.
 func (s *AgentState) applyAnswered(e Answered) error {
 	if e.Used != nil {
 		return s.applyChildAnswer(e)
@@ -383,8 +384,9 @@ func (s *AgentState) applyCallCancelled(e CallCancelled) error {
 	})
 }
 
-// closeCall ends an open call because its run ends: one that was ever entered may have happened, unless its tool said that it waits for
-// input first; the others have not. Several results come from one event, so each says where it stands.
+// closeCall ends an open call because its run ends: one that was ever entered may have happened, unless its tool said
+// that it waits for input first; the others have not. Several results come from one event, so each says where it
+// stands.
 func (s *AgentState) closeCall(id string, e Finished, at Source) error {
 	return s.changeCall(id, "finished", func(c *Call) error {
 		r, why := Result{Content: e.OpenText, IsError: true}, WhyCancelled
@@ -445,8 +447,8 @@ func (s *AgentState) appendResultsFrom(first int) {
 	}
 }
 
-// unshownCalls lists the live calls from number first on whose results are to be said, in the order in which they stand: as the model made them,
-// but that of a round's calls that were carried out, those that go ahead come first.
+// unshownCalls lists the live calls from number first on whose results are to be said, in the order in which they
+// stand: as the model made them, but that of a round's calls that were carried out, those that go ahead come first.
 func (s *AgentState) unshownCalls(first int) []int {
 	var all, ran []int
 	for i := first; i < len(s.Live); i++ {

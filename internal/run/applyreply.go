@@ -86,8 +86,8 @@ func (s *AgentState) applyMemory(e Replied) {
 	}
 }
 
-// askedFor opens the reply's calls as the newest round. Calls of older rounds that are open stay live, and with them what came after.
-// hidden are the tools that the model was not offered.
+// askedFor opens the reply's calls as the newest round. Calls of older rounds that are open stay live, and with them
+// what came after. hidden are the tools that the model was not offered.
 func (s *AgentState) askedFor(e Replied, hidden []string) error {
 	if len(e.Calls) == 0 {
 		return nil
@@ -133,7 +133,8 @@ func (r Reasoning) IsText() bool {
 	return !slices.ContainsFunc([]string{r.Text, r.Signature, r.Provider, r.Model, r.Field}, func(s string) bool { return !utf8.ValidString(s) })
 }
 
-// StoredSize is how many bytes of an entry r takes, less what names it: what has to be escaped takes more than its length.
+// StoredSize is how many bytes of an entry r takes, less what names it: what has to be escaped takes more than its
+// length.
 func (r Reasoning) StoredSize() int {
 	return StoredLen(r.Text) + StoredLen(r.Signature) + base64.StdEncoding.EncodedLen(len(r.Redacted))
 }
@@ -207,8 +208,8 @@ func (e Replied) blockAt(n int) (Block, bool) {
 	return turn[n], true
 }
 
-// verdictProblem says what is wrong with the reply's verdict, "" when nothing is: calls owe results and end nothing, and nobody is told
-// what is wrong with a summary, which is the last word.
+// verdictProblem says what is wrong with the reply's verdict, "" when nothing is: calls owe results and end nothing,
+// and nobody is told what is wrong with a summary, which is the last word.
 func (e Replied) verdictProblem() string {
 	switch {
 	case len(e.Calls) > 0 && (e.Summary || e.Correction != nil):

@@ -47,15 +47,16 @@ type Call struct {
 	EditedBy string // who had changed the arguments in the run that this one branched off; Editor says who did in either
 }
 
-// AtGate is what was known of a call's tool when a plugin last had somebody asked about the call. The tool had no part in that: it neither
-// asked nor is it answered, and a call that may have happened before may have happened still.
+// AtGate is what was known of a call's tool when a plugin last had somebody asked about the call. The tool had no part
+// in that: it neither asked nor is it answered, and a call that may have happened before may have happened still.
 type AtGate struct {
 	Answer  json.RawMessage `json:",omitempty"` // to what the tool itself had asked before, of these very arguments; nil = nothing
 	Memo    string          `json:",omitempty"` // that the tool had asked with
 	Entered bool            `json:",omitempty"` // the call may have happened
 }
 
-// ToolAnswer is what people have answered to the tool's own question; nil = it has asked none. A plugin's question is none of the tool's.
+// ToolAnswer is what people have answered to the tool's own question; nil = it has asked none. A plugin's question is
+// none of the tool's.
 func (c Call) ToolAnswer() json.RawMessage {
 	if c.AtGate != nil {
 		return c.AtGate.Answer
@@ -110,7 +111,8 @@ const (
 // AskReason says why a call is asked about that was approved before. "" = it was not.
 type AskReason string
 
-// The policy that applies is another than the one it was approved under (A17), or what the call depends on is not what was shown.
+// The policy that applies is another than the one it was approved under (A17), or what the call depends on is not what
+// was shown.
 const (
 	WhyPolicyChanged AskReason = "policy_changed"
 	WhyStateChanged  AskReason = "state_changed"
@@ -120,7 +122,8 @@ const (
 // WaitFor says whom a suspended call waits for.
 type WaitFor string
 
-// A person's countersignature, somebody's word on what became of it, what its tool or a plugin asked for, or a service's answer.
+// A person's countersignature, somebody's word on what became of it, what its tool or a plugin asked for, or a
+// service's answer.
 const (
 	ForApproval WaitFor = "approval"
 	ForOutcome  WaitFor = "outcome"
@@ -179,8 +182,8 @@ type Result struct {
 // Open reports whether the call still owes the model a result.
 func (c Call) Open() bool { return !c.Status.Terminal() }
 
-// NeedsClaim reports whether the call may run only under a claim: it cannot be repeated, a person approved it, or it goes out as an
-// event, so that an answer that comes back at once finds the call under way.
+// NeedsClaim reports whether the call may run only under a claim: it cannot be repeated, a person approved it, or it
+// goes out as an event, so that an answer that comes back at once finds the call under way.
 func (c Call) NeedsClaim() bool {
 	return c.Effect == EffectNonIdempotent || c.Grant != nil || c.Service
 }
@@ -246,8 +249,8 @@ func indexCalls(calls []Call) *callIndex {
 	return ix
 }
 
-// applyDecisionKept keeps a decision whose target is not suspended yet; the last one on a target counts (presets 3). A decision on a call that
-// has ended is ignored.
+// applyDecisionKept keeps a decision whose target is not suspended yet; the last one on a target counts (presets 3). A
+// decision on a call that has ended is ignored.
 func (s *AgentState) applyDecisionKept(e DecisionKept) error {
 	if err := s.requireAwake("decision_kept"); err != nil {
 		return err
@@ -279,8 +282,8 @@ func (s *AgentState) dropKept(target string) {
 	}
 }
 
-// Ticket is a tool's own suspension: it cannot finish before somebody answers (presets 3). It is stored as the tool gave it; what is
-// left out means what Asked fills in. The zero Ticket asks whether the call may go on.
+// Ticket is a tool's own suspension: it cannot finish before somebody answers (presets 3). It is stored as the tool
+// gave it; what is left out means what Asked fills in. The zero Ticket asks whether the call may go on.
 type Ticket struct {
 	ID             string          `json:"id,omitempty"`             // of the suspension; default the call's
 	Action         string          `json:"action,omitempty"`         // default tool:<name>
@@ -292,7 +295,8 @@ type Ticket struct {
 	Memo           string          `json:"memo,omitempty"` // what the tool has back, as it is, when it is entered with the answer; nobody reads it
 }
 
-// Pending is the call that people see in the tool's place, such as one a user interface makes; by default the call itself.
+// Pending is the call that people see in the tool's place, such as one a user interface makes; by default the call
+// itself.
 type Pending struct {
 	ID        string          `json:"id,omitempty"`
 	Name      string          `json:"name,omitempty"`
@@ -324,7 +328,8 @@ func (t Ticket) Size() int {
 	return len(raw)
 }
 
-// Asked is what c's tool asked people when it last suspended itself, whole: with everything that was left out. False where it did not.
+// Asked is what c's tool asked people when it last suspended itself, whole: with everything that was left out. False
+// where it did not.
 func (c Call) Asked() (Ticket, bool) {
 	if c.Ticket == nil {
 		return Ticket{}, false
@@ -347,8 +352,9 @@ func (c Call) Asked() (Ticket, bool) {
 // confirmPrefix stands before a call's id in the pending id of its approval, as permission plugins of seed 001 name it.
 const confirmPrefix = "fc_"
 
-// Waiting finds the suspended call that a decision on target is about (seed 001): by the call's id, else by the suspension's, which of an
-// approval is the request's, else by the pending call's. Where two tickets have the same id it is the first one's in request order.
+// Waiting finds the suspended call that a decision on target is about (seed 001): by the call's id, else by the
+// suspension's, which of an approval is the request's, else by the pending call's. Where two tickets have the same id
+// it is the first one's in request order.
 func (s *AgentState) Waiting(target string) (Call, bool) {
 	for _, names := range []func(Call) string{
 		func(c Call) string { return c.ID },
@@ -372,8 +378,8 @@ func (c Call) pending() string {
 	return confirmPrefix + c.ID
 }
 
-// WaitedUnder reports whether target names the newest suspension of the call or its pending call, be it decided or not. A decision that is
-// sent again is known by it.
+// WaitedUnder reports whether target names the newest suspension of the call or its pending call, be it decided or not.
+// A decision that is sent again is known by it.
 func (c Call) WaitedUnder(target string) bool {
 	t, _ := c.Asked()
 	return c.Asks > 0 && target != "" && (t.ID == target || c.pending() == target)
@@ -394,8 +400,8 @@ func (e Effect) Valid() bool {
 	return e == EffectRead || e == EffectIdempotent || e == EffectNonIdempotent
 }
 
-// UndoOrdered is a person's order to take back a call of the run that this one continues. It stands behind the run's first fact: the run
-// makes that one call, under a person's word whatever policy says, and ends with it.
+// UndoOrdered is a person's order to take back a call of the run that this one continues. It stands behind the run's
+// first fact: the run makes that one call, under a person's word whatever policy says, and ends with it.
 type UndoOrdered struct {
 	Call RepliedCall `json:"call"` // that takes it back
 	Of   string      `json:"of"`   // the call that is taken back

@@ -2,8 +2,8 @@ package run
 
 import "fmt"
 
-// Chain is what is known of a run's journal while it is verified, entry by entry. The zero value is a journal of which no entry was read.
-// Not safe for concurrent use.
+// Chain is what is known of a run's journal while it is verified, entry by entry. The zero value is a journal of which
+// no entry was read. Not safe for concurrent use.
 type Chain struct {
 	Run     string // as its first entry says; "" = none was read
 	Entries int64
@@ -11,8 +11,8 @@ type Chain struct {
 	Done    bool   // the newest entry ends the run
 }
 
-// Add takes the next entry, as it is stored. The error says what is wrong with it and quotes nothing of it: the journal up to here is as it
-// was written, and what comes is not to be trusted.
+// Add takes the next entry, as it is stored. The error says what is wrong with it and quotes nothing of it: the journal
+// up to here is as it was written, and what comes is not to be trusted.
 func (c *Chain) Add(stored []byte) error {
 	e, err := UnmarshalEntry(stored)
 	switch {

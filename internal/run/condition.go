@@ -10,8 +10,8 @@ import (
 	"github.com/countersign/countersign/internal/jsonx"
 )
 
-// Words is the condition as people read and write it: path, operator, and the value as JSON, such as /amount lte 50 or /to in ["a","b"]. Paths
-// with spaces are JSON strings.
+// Words is the condition as people read and write it: path, operator, and the value as JSON, such as /amount lte 50 or
+// /to in ["a","b"]. Paths with spaces are JSON strings.
 func (c Condition) Words() string {
 	path := c.Path
 	if strings.ContainsAny(path, " \"") {
@@ -32,7 +32,8 @@ func (c Condition) Words() string {
 	return path + " " + op + " " + value
 }
 
-// Operator is the condition's operator and the JSON values it compares with: one, but of in. A pattern is a JSON string.
+// Operator is the condition's operator and the JSON values it compares with: one, but of in. A pattern is a JSON
+// string.
 func (c Condition) Operator() (name string, values []json.RawMessage) {
 	ops := c.Operators()
 	if len(ops) == 0 {

@@ -37,8 +37,8 @@ type Entry struct {
 	hash string // of the bytes it was read from; "" = it was not read
 }
 
-// Hash is the SHA-256 of the entry as it is stored, in hexadecimal; "" where it cannot be stored. Every entry holds that of the one before,
-// so who knows the hash of one can tell that none up to it was changed, taken out or added.
+// Hash is the SHA-256 of the entry as it is stored, in hexadecimal; "" where it cannot be stored. Every entry holds
+// that of the one before, so who knows the hash of one can tell that none up to it was changed, taken out or added.
 func (e Entry) Hash() string {
 	if e.hash != "" {
 		return e.hash
@@ -56,8 +56,8 @@ func HashBody(body []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// ApplyEntry applies all events of the next entry, or none. An entry that was applied already changes nothing; a gap is an
-// error.
+// ApplyEntry applies all events of the next entry, or none. An entry that was applied already changes nothing; a gap is
+// an error.
 func ApplyEntry(s AgentState, e Entry) (AgentState, error) {
 	if e.Seq < s.Entries {
 		return s, nil
@@ -96,8 +96,8 @@ func Fold(s AgentState, entries []Entry) (AgentState, error) {
 	return s, nil
 }
 
-// Draft plans one entry: events are applied as they are added, so that the next decision sees them. The zero Draft is not
-// valid; use NewDraft. Not safe for concurrent use.
+// Draft plans one entry: events are applied as they are added, so that the next decision sees them. The zero Draft is
+// not valid; use NewDraft. Not safe for concurrent use.
 type Draft struct {
 	State  AgentState
 	Entry  Entry

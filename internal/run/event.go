@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Event is the sealed union of facts about a run. The JSON of an event is its stored form: a released key keeps its meaning
-// for ever, and a changed meaning is a new event. Facts that came through the inbox carry their slot, from 1; slot 0 says that
-// the writer itself is the source.
+// Event is the sealed union of facts about a run. The JSON of an event is its stored form: a released key keeps its
+// meaning for ever, and a changed meaning is a new event. Facts that came through the inbox carry their slot, from 1;
+// slot 0 says that the writer itself is the source.
 type Event interface {
 	event()
 }
@@ -33,8 +33,8 @@ type RunStarted struct {
 	Heard           []string        `json:"heard,omitempty"`  // people whose words the run that delegated it had taken in; no part of BodyDigest
 	Trace           *Trace          `json:"trace,omitempty"`  // nil = the run is not traced; no part of BodyDigest
 
-	// Wait and Resume are the definition's where Wait is all_suspended: then calls stay open over inferences, and what is open decides
-	// where results stand. "" = any_external, in which Resume decides nothing that is folded.
+	// Wait and Resume are the definition's where Wait is all_suspended: then calls stay open over inferences, and what is
+	// open decides where results stand. "" = any_external, in which Resume decides nothing that is folded.
 	Wait   WaitMode   `json:"wait,omitempty"`
 	Resume ResumeMode `json:"resume,omitempty"`
 }
@@ -90,9 +90,9 @@ type Decided struct {
 	Policy string   `json:"policy,omitempty"` // with Args: as of CallSuspended
 }
 
-// Answered settles a call whose outcome is unknown, with a result, an error, or the order to run it again; or a service's call, with what
-// the service gave. With slot 0 it is the tool's own word on a call whose claimant died or ran out of time, before anybody was asked; of a
-// service, that its event is to go out again, under the id it had.
+// Answered settles a call whose outcome is unknown, with a result, an error, or the order to run it again; or a
+// service's call, with what the service gave. With slot 0 it is the tool's own word on a call whose claimant died or
+// ran out of time, before anybody was asked; of a service, that its event is to go out again, under the id it had.
 type Answered struct {
 	Slot     int64  `json:"slot,omitempty"`
 	Call     string `json:"call"`
@@ -186,8 +186,8 @@ type RepliedCall struct {
 	Repeats  string `json:"repeats,omitempty"`  // the call whose result stands and that this one repeats; "" = none
 }
 
-// RepliedReasoning is reasoning as the model wrote it, and where: behind so many bytes of the text and so many calls. Places never
-// go back, and one behind a call is behind all of the text.
+// RepliedReasoning is reasoning as the model wrote it, and where: behind so many bytes of the text and so many calls.
+// Places never go back, and one behind a call is behind all of the text.
 type RepliedReasoning struct {
 	Text       string `json:"text,omitempty"`
 	Signature  string `json:"signature,omitempty"`
@@ -199,14 +199,15 @@ type RepliedReasoning struct {
 	AfterCalls int    `json:"afterCalls,omitempty"`
 }
 
-// Evicted takes the oldest live messages out of the conversation. They stay in the journal, their seenCount freezes, and
-// they never come back. Summary replaces the run's summary.
+// Evicted takes the oldest live messages out of the conversation. They stay in the journal, their seenCount freezes,
+// and they never come back. Summary replaces the run's summary.
 type Evicted struct {
 	Total   int64    `json:"total"` // how many messages have left by now, all from the front, all of them seen
 	Summary string   `json:"summary,omitempty"`
 	Files   []string `json:"files,omitempty"` // paths that calls among what left have named, the newest last; it replaces the run's
 
-	// What a model that wrote the summary took; it quoted the conversation and did not carry it. Zero where none was asked.
+	// What a model that wrote the summary took; it quoted the conversation and did not carry it. Zero where none was
+	// asked.
 	Requests int    `json:"requests,omitempty"` // failed ones included
 	Usage    *Usage `json:"usage,omitempty"`
 	Units    int64  `json:"units,omitempty"`
@@ -239,9 +240,9 @@ type CallFinished struct {
 	Entered int        `json:"entered,omitempty"` // how often the tool was entered, from 2; 0 = as often as Ran or the claim says
 }
 
-// CallSuspended parks one call until a person decides, or answers what its tool asked: that request is created in the same transaction
-// (A19). Or, with For answer, until a service answers whose event is out: then there is neither a request nor a digest. A call under a
-// claim is suspended by its claimant alone.
+// CallSuspended parks one call until a person decides, or answers what its tool asked: that request is created in the
+// same transaction (A19). Or, with For answer, until a service answers whose event is out: then there is neither a
+// request nor a digest. A call under a claim is suspended by its claimant alone.
 type CallSuspended struct {
 	Call     string    `json:"call"`
 	Approval string    `json:"approval"`
@@ -266,7 +267,8 @@ type CallUnknown struct {
 	Claim    string    `json:"claim,omitempty"` // the claimant that died, which may still say that its tool asks; "" = nobody knows
 }
 
-// CallCancelled ends a suspended call that nobody approved in time, or a new one that is skipped because one before it waits.
+// CallCancelled ends a suspended call that nobody approved in time, or a new one that is skipped because one before it
+// waits.
 type CallCancelled struct {
 	Call    string     `json:"call"`
 	Reason  CallReason `json:"reason"`
@@ -305,8 +307,8 @@ type Finished struct {
 	History bool `json:"history,omitempty"` // who reads the output reads the conversation with it
 }
 
-// ContextBuilt is what a context builder gave a run to begin with. It stands before anything that was said to the run itself and behind
-// what the run continues. It is committed with what comes of the run's first inference.
+// ContextBuilt is what a context builder gave a run to begin with. It stands before anything that was said to the run
+// itself and behind what the run continues. It is committed with what comes of the run's first inference.
 type ContextBuilt struct {
 	Messages []BuiltMessage `json:"msgs,omitempty"`
 }
@@ -318,8 +320,9 @@ type BuiltMessage struct {
 	Seen    int64     `json:"seen,omitempty"` // its seenCount before the run's first inference, at least 0
 }
 
-// DecisionKept is a decision on something that is not suspended yet: a call, a suspension or a pending call that may come. It is kept
-// until that is, and judged then (Early). Result is JSON, "true" where none was given. By and Groups are what authenticated the person.
+// DecisionKept is a decision on something that is not suspended yet: a call, a suspension or a pending call that may
+// come. It is kept until that is, and judged then (Early). Result is JSON, "true" where none was given. By and Groups
+// are what authenticated the person.
 type DecisionKept struct {
 	Slot   int64           `json:"slot"`
 	ID     string          `json:"id,omitempty"` // the client's own
@@ -338,15 +341,16 @@ type DecisionDropped struct {
 	Why    string `json:"why"`
 }
 
-// ToolsJudged is what is known of the approvals of an agent's tools under an advisory policy: read from the agent's record when an
-// attempt begins (Call is ""; no tools is an answer as well), or said by the answer to a call of its approval tool.
+// ToolsJudged is what is known of the approvals of an agent's tools under an advisory policy: read from the agent's
+// record when an attempt begins (Call is ""; no tools is an answer as well), or said by the answer to a call of its
+// approval tool.
 type ToolsJudged struct {
 	Call  string         `json:"call,omitempty"`
 	Tools []ToolApproval `json:"tools,omitempty"` // each once
 }
 
-// PermissionRequested is the one request that a batch's blocked calls make (block_and_retry). Each of them finishes with reason
-// awaiting_permission in the same entry, and the request people see is created in its transaction (A19).
+// PermissionRequested is the one request that a batch's blocked calls make (block_and_retry). Each of them finishes
+// with reason awaiting_permission in the same entry, and the request people see is created in its transaction (A19).
 type PermissionRequested struct {
 	Approval string          `json:"approval"`
 	Tools    []RequestedTool `json:"tools"` // in call order, each once
@@ -375,15 +379,15 @@ type CallPermitted struct {
 	Approval string `json:"approval"` // that request
 }
 
-// PolicyEvaluated is what the agent's policy function listed: the original names of tools that need a permission. It replaces what it
-// listed before.
+// PolicyEvaluated is what the agent's policy function listed: the original names of tools that need a permission. It
+// replaces what it listed before.
 type PolicyEvaluated struct {
 	Tools []string `json:"tools,omitempty"`
 }
 
-// PermissionChecked is what the agent's permission backend said of the tools of a round that need a permission, or which standing grants
-// of them were on record. A second one about the same round only takes standing grants away,
-// or says how much more they are used.
+// PermissionChecked is what the agent's permission backend said of the tools of a round that need a permission, or
+// which standing grants of them were on record. A second one about the same round only takes standing grants away, or
+// says how much more they are used.
 type PermissionChecked struct {
 	Inference int64                       `json:"n"`     // the round's, of the conversation
 	Tools     map[string]PermissionStatus `json:"tools"` // by original name
@@ -396,9 +400,9 @@ type PermissionFailed struct {
 	Message string `json:"message"`
 }
 
-// ContextFull says that another round does not fit into the context's window, though what could be evicted was: the run may not infer any more,
-// but for a forced summary. Like Evicted it is committed with what comes of it, the reply or the end; a run that is parked and goes on is
-// judged anew.
+// ContextFull says that another round does not fit into the context's window, though what could be evicted was: the run
+// may not infer any more, but for a forced summary. Like Evicted it is committed with what comes of it, the reply or
+// the end; a run that is parked and goes on is judged anew.
 type ContextFull struct {
 	Left int `json:"left"` // tokens of the window that the request would have left for the conversation
 	Of   int `json:"of"`   // the window
@@ -519,9 +523,10 @@ func WithSlot(e Event, n int64) (Event, error) {
 	}
 }
 
-// LateSuspended is a claimant's own word that its tool has done nothing and asks for input, where it lost the race for its entry and came
-// through the inbox (protocol, rule 10). It counts for a call that is its claim, or that nobody has claimed since it was: an attempt after
-// it may have had an effect, whatever this one says. The request people see is named by the state that takes the fact.
+// LateSuspended is a claimant's own word that its tool has done nothing and asks for input, where it lost the race for
+// its entry and came through the inbox (protocol, rule 10). It counts for a call that is its claim, or that nobody has
+// claimed since it was: an attempt after it may have had an effect, whatever this one says. The request people see is
+// named by the state that takes the fact.
 type LateSuspended struct {
 	Slot    int64     `json:"slot"`
 	Call    string    `json:"call"`
@@ -534,7 +539,8 @@ type LateSuspended struct {
 
 func (LateSuspended) event() {}
 
-// applyLateSuspended parks a call whose tool asks. What people may decide about is the same as if its claimant had stored it itself.
+// applyLateSuspended parks a call whose tool asks. What people may decide about is the same as if its claimant had
+// stored it itself.
 func (s *AgentState) applyLateSuspended(e LateSuspended) error {
 	if e.Ticket == nil || e.Writer == "" || e.Expires.IsZero() {
 		return &ApplyError{Event: "late_suspended", Call: e.Call, Problem: "a writer, a ticket and an expiry are required"}

@@ -107,7 +107,8 @@ func UnmarshalEvent(raw json.RawMessage) (Event, error) {
 	return nil, nil
 }
 
-// UnmarshalStored is UnmarshalEvent of an event that is stored by itself, with the checks that UnmarshalEntry makes of a whole entry.
+// UnmarshalStored is UnmarshalEvent of an event that is stored by itself, with the checks that UnmarshalEntry makes of
+// a whole entry.
 func UnmarshalStored(raw json.RawMessage) (Event, error) {
 	if _, err := jsonx.CompactJSON(raw, storedLimits(raw)); err != nil {
 		return nil, fmt.Errorf("unmarshal event: %w", err)

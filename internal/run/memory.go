@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// CorrectionKind is what a policy found in a reply that is not the last word, for who shows it. "" = it was cut short, or is no output.
+// CorrectionKind is what a policy found in a reply that is not the last word, for who shows it. "" = it was cut short,
+// or is no output.
 type CorrectionKind string
 
 // The findings of TextHeuristic (presets 7).
@@ -39,8 +40,8 @@ type Room struct {
 	Of   int `json:"of"`
 }
 
-// Counted is what a provider counted of a request: how many tokens it took, and how many messages of the conversation it held, those that had
-// been evicted before it included. The zero value: no count is known.
+// Counted is what a provider counted of a request: how many tokens it took, and how many messages of the conversation
+// it held, those that had been evicted before it included. The zero value: no count is known.
 type Counted struct {
 	Tokens  int64 `json:"tokens"`
 	Through int64 `json:"through"`
@@ -208,14 +209,14 @@ func (r Streaks) Next(name, of string) Streaks {
 	return next
 }
 
-// Broke reports whether the call says something against its tool: it failed, ran out of time or could not be called like that. What
-// people, policy and plugins kept from running does not.
+// Broke reports whether the call says something against its tool: it failed, ran out of time or could not be called
+// like that. What people, policy and plugins kept from running does not.
 func (c Call) Broke() bool {
 	return c.Reason == WhyToolError || c.Reason == WhyTimeout || c.Reason == WhyInvalidArguments
 }
 
-// Correction is why a reply without calls did not end the run. The verdict is committed with the reply, so that a fold never
-// judges again.
+// Correction is why a reply without calls did not end the run. The verdict is committed with the reply, so that a fold
+// never judges again.
 type Correction struct {
 	// Lifecycle is that of the inference in which the model is told. "" = none will be: a forced summary is not corrected.
 	Lifecycle Lifecycle `json:"lifecycle,omitempty"`
@@ -229,8 +230,8 @@ type Correction struct {
 // Owed reports whether the model is still to be told.
 func (c *Correction) Owed() bool { return c != nil && c.Lifecycle != "" }
 
-// What is wrong with a reply that the breaker counts: under TextRequireTool, one without any call; and in DialectXML, tool tags that hold no
-// call, or one that lacks a name.
+// What is wrong with a reply that the breaker counts: under TextRequireTool, one without any call; and in DialectXML,
+// tool tags that hold no call, or one that lacks a name.
 const (
 	KindNoToolCall   CorrectionKind = "no_tool_call"
 	KindMalformed    CorrectionKind = "malformed"
@@ -248,7 +249,8 @@ const stoppedPrefix = "stopped:"
 // Stopped is the reason of a run that something stopped, by its code.
 func Stopped(code string) Reason { return Reason(stoppedPrefix + code) }
 
-// Halt is the verdict of a stop policy. It is committed with the reply that it is about, so that a fold never judges again.
+// Halt is the verdict of a stop policy. It is committed with the reply that it is about, so that a fold never judges
+// again.
 type Halt struct {
 	Code   string `json:"code"`
 	Detail string `json:"detail,omitempty"`

@@ -23,8 +23,8 @@ func (r Role) Valid() bool { return r == RoleUser || r == RoleAssistant }
 
 // Message is one block said by one side. A turn with three tool calls is three messages.
 //
-// Base makes seenCount O(1): a message keeps the count it would have had before the run's first inference, so what people
-// see is Base + inferences and an inference touches no message. Source is where the body stands in the journal.
+// Base makes seenCount O(1): a message keeps the count it would have had before the run's first inference, so what
+// people see is Base + inferences and an inference touches no message. Source is where the body stands in the journal.
 // The zero Message is not valid.
 type Message struct {
 	Role   Role
@@ -37,9 +37,9 @@ type Message struct {
 // was in, plus one if the model wrote it.
 func (m Message) Seen(inferences int64) int64 { return m.Base + inferences }
 
-// Source names where in the journal a message's body was written: the entry's sequence, the event's index in the entry and
-// the message's index among those the event adds. Run is the run whose journal that is where it is another one's, from which this
-// one began.
+// Source names where in the journal a message's body was written: the entry's sequence, the event's index in the entry
+// and the message's index among those the event adds. Run is the run whose journal that is where it is another one's,
+// from which this one began.
 type Source struct {
 	Seq   int64
 	Event int
@@ -67,9 +67,10 @@ type Media struct {
 	Blob      string `json:"blob,omitempty"` // a blob's digest, resolved under the run's tenant only
 }
 
-// Reasoning is what a model thought before, between or behind its words. It is kept byte for byte, because a provider that signs
-// reasoning takes it back only unchanged, and it is nobody's to read or send but the model's own: an adapter gives it back to the
-// provider and model that wrote it and to no other. Either Redacted is set, or Text and perhaps Signature.
+// Reasoning is what a model thought before, between or behind its words. It is kept byte for byte, because a provider
+// that signs reasoning takes it back only unchanged, and it is nobody's to read or send but the model's own: an adapter
+// gives it back to the provider and model that wrote it and to no other. Either Redacted is set, or Text and perhaps
+// Signature.
 type Reasoning struct {
 	Text      string // may be empty beside a signature
 	Signature string // the provider's proof that the text is the model's; "" = there is none
@@ -89,8 +90,8 @@ type ToolUse struct {
 	Input json.RawMessage
 }
 
-// ToolResult answers the ToolUse of the same ID. Either Content holds the text or Blob names it. Where that is only a part of what the
-// tool gave, Whole says where all of it is.
+// ToolResult answers the ToolUse of the same ID. Either Content holds the text or Blob names it. Where that is only a
+// part of what the tool gave, Whole says where all of it is.
 type ToolResult struct {
 	ID      string
 	Content string
@@ -152,7 +153,8 @@ func MarshalBlock(b Block) ([]byte, error) {
 	}
 }
 
-// UnmarshalBlock reads what MarshalBlock wrote. Unknown types are an error; unknown keys are left to the caller's strictness.
+// UnmarshalBlock reads what MarshalBlock wrote. Unknown types are an error; unknown keys are left to the caller's
+// strictness.
 func UnmarshalBlock(data []byte) (Block, error) {
 	var j blockJSON
 	if err := json.Unmarshal(data, &j); err != nil {
@@ -178,9 +180,9 @@ func UnmarshalBlock(data []byte) (Block, error) {
 	}
 }
 
-// Log is a persistent list that grows at its end and shrinks at its front: Append and DropFront return another list and leave the
-// receiver as it was, Append in amortised constant time. Versions share memory; the newest of them grows in place and any other
-// copies. The zero Log is empty. Safe for concurrent use, as elements are never changed.
+// Log is a persistent list that grows at its end and shrinks at its front: Append and DropFront return another list and
+// leave the receiver as it was, Append in amortised constant time. Versions share memory; the newest of them grows in
+// place and any other copies. The zero Log is empty. Safe for concurrent use, as elements are never changed.
 type Log[T any] struct {
 	back *logBack[T]
 	off  int // elements dropped from the front of back
@@ -235,8 +237,8 @@ func ValidMediaType(s string) bool {
 	return err == nil && both && main != "" && sub != "" && len(s) <= maxMediaType && mime.FormatMediaType(kind, params) != ""
 }
 
-// Check says what is wrong with media as somebody hands them in; nil = they may be kept. Whether a blob is there, and whether data is
-// base64, it does not look at.
+// Check says what is wrong with media as somebody hands them in; nil = they may be kept. Whether a blob is there, and
+// whether data is base64, it does not look at.
 func (m Media) Check() error {
 	switch {
 	case !ValidMediaType(m.MediaType):
@@ -288,16 +290,16 @@ func (u Usage) Add(v Usage) Usage {
 	return Usage{u.Input + v.Input, u.Output + v.Output, u.CacheRead + v.CacheRead, u.CacheWrite + v.CacheWrite}
 }
 
-// Tokens are estimated by bytes, as seed 002 does, because no provider's tokenizer can be had everywhere and every estimate has to be the same
-// on every machine (presets 6). Which ratio counts where:
+// Tokens are estimated by bytes, as seed 002 does, because no provider's tokenizer can be had everywhere and every
+// estimate has to be the same on every machine (presets 6). Which ratio counts where:
 //
 //   - What the sum of the conversation holds is prose, arguments and results of calls included: so the seed counts a message once it is
 //     added. A message costs 4 more, a call 10 more for its name and its frame, a result its call's id more.
 //   - JSON is denser: definitions of tools are measured by it, and a result where it is looked at by itself (compressResults).
 //   - Media are no text. A picture or a file takes imageTokens, whatever its bytes; a file of text, what its text takes.
 //
-// Estimates are wrong by a third either way. Context.Reserve.Safety is for that, and where nothing of the partition is fixed a provider's own
-// count replaces them (gauge).
+// Estimates are wrong by a third either way. Context.Reserve.Safety is for that, and where nothing of the partition is
+// fixed a provider's own count replaces them (gauge).
 
 // The extra cost of what is around a text.
 const (
@@ -349,5 +351,6 @@ func (l Lifecycle) ForPlan() bool {
 	return l == LifecyclePlan || l == LifecycleRoute || l == LifecycleSynthesis
 }
 
-// LifecycleNotes asks a model for notes of messages that are about to leave. It quotes the conversation and does not carry it.
+// LifecycleNotes asks a model for notes of messages that are about to leave. It quotes the conversation and does not
+// carry it.
 const LifecycleNotes Lifecycle = "notes"

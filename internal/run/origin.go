@@ -16,20 +16,22 @@ const (
 	OriginFork      OriginKind = "fork"      // a branch of a run at one of its entries
 )
 
-// Origin is where a run's conversation began: another run of the tenant, as it was after its entry Seq. Nothing of it is copied; who
-// reads the run reads that one up to there (Seed). Entries never change and are never deleted, so it stays what it was.
+// Origin is where a run's conversation began: another run of the tenant, as it was after its entry Seq. Nothing of it
+// is copied; who reads the run reads that one up to there (Seed). Entries never change and are never deleted, so it
+// stays what it was.
 type Origin struct {
 	Kind OriginKind `json:"kind"`
 	Run  string     `json:"run"`
 	Seq  int64      `json:"seq"`
 	At   int64      `json:"at,omitempty"` // the oldest entry of Run that a reader of it as of Seq needs, by ReadFrom
 
-	// Unknown asks anew what became of every open call of a fork that had been entered. Only these calls may be in it, and all of them.
+	// Unknown asks anew what became of every open call of a fork that had been entered. Only these calls may be in it, and
+	// all of them.
 	Unknown []CallUnknown `json:"unknown,omitempty"`
 }
 
-// Entered reports whether the call is open and may have happened: its tool was entered and has given neither a result nor, as its last
-// word, that it has done nothing and asks for input first.
+// Entered reports whether the call is open and may have happened: its tool was entered and has given neither a result
+// nor, as its last word, that it has done nothing and asks for input first.
 func (c Call) Entered() bool {
 	asked := c.Status == StatusSuspended && c.Wait.For == ForInput
 	answered := c.Status == StatusResuming && c.Resume != nil && c.Grant != nil && !c.Grant.Consumed
@@ -43,12 +45,13 @@ func (c Call) Entered() bool {
 	}
 }
 
-// Seed is what the journal of a run that began from another is folded from: past is that one as of the origin's entry. It is no run
-// yet, and the only fact that it takes is the RunStarted that names it.
+// Seed is what the journal of a run that began from another is folded from: past is that one as of the origin's entry.
+// It is no run yet, and the only fact that it takes is the RunStarted that names it.
 func Seed(past AgentState) AgentState { return AgentState{past: &past} }
 
-// inherit begins a run on what its origin held. Kept are the conversation with its seenCounts and summary, the calls with their ids,
-// the state that tools share, and the input where the run has none of its own; everything that counts, owns, waits or grants begins anew.
+// inherit begins a run on what its origin held. Kept are the conversation with its seenCounts and summary, the calls
+// with their ids, the state that tools share, and the input where the run has none of its own; everything that counts,
+// owns, waits or grants begins anew.
 func (s *AgentState) inherit(past *AgentState) error {
 	if s.From == nil && past == nil {
 		return nil
@@ -100,7 +103,8 @@ func (s *AgentState) continued(past *AgentState) error {
 	return nil
 }
 
-// forked takes over a run as it was, with its newest round. Calls that are open are asked anew, as if nobody had decided yet.
+// forked takes over a run as it was, with its newest round. Calls that are open are asked anew, as if nobody had
+// decided yet.
 func (s *AgentState) forked(past *AgentState) error {
 	s.Round, s.Correction, s.Patches, s.Cut = past.Round, past.Correction, past.Patches, past.Cut
 	if i := past.Streaks.find(SameMistake); i >= 0 {
@@ -207,8 +211,8 @@ func (s *AgentState) doubtfulCall(c Call, asked []CallUnknown) (Call, []CallUnkn
 	return n, asked[1:], err
 }
 
-// inherits reports whether the conversation still has bodies that another run's journal holds. Results that are not said yet, and users
-// who wait for them, are that run's only while a call is open whose own words are such a body.
+// inherits reports whether the conversation still has bodies that another run's journal holds. Results that are not
+// said yet, and users who wait for them, are that run's only while a call is open whose own words are such a body.
 func (s *AgentState) inherits() bool {
 	return s.From != nil && slices.ContainsFunc(s.Messages.All(), func(m Message) bool { return m.Source.Run != "" })
 }
@@ -354,7 +358,8 @@ func (c Children) Promised() Child {
 	return sum
 }
 
-// Spoken is a message of a conversation as people see it, with its seenCount. That of one that was evicted is what it was then.
+// Spoken is a message of a conversation as people see it, with its seenCount. That of one that was evicted is what it
+// was then.
 type Spoken struct {
 	Message
 	SeenCount int64

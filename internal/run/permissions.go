@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Permissions is what a run knows of its tools' permissions beyond its definition (presets 4). It is part of the state, so of
-// the journal, and of nothing else. The zero value knows nothing. Slices are never written in place.
+// Permissions is what a run knows of its tools' permissions beyond its definition (presets 4). It is part of the state,
+// so of the journal, and of nothing else. The zero value knows nothing. Slices are never written in place.
 type Permissions struct {
 	Asked     []PermissionRequest `json:"asked,omitempty"`   // open requests about tools, oldest first
 	Tools     []ToolPermit        `json:"tools,omitempty"`   // what people said of tools for the rest of the run, oldest first
@@ -170,8 +170,8 @@ func (s *AgentState) OpenRequests() []PermissionRequest {
 	return s.Permissions.Asked
 }
 
-// RequestOf is the request that the call was blocked for, in this run; "" = none. A run that began from another does not decide about
-// that one's requests.
+// RequestOf is the request that the call was blocked for, in this run; "" = none. A run that began from another does
+// not decide about that one's requests.
 func (s *AgentState) RequestOf(c Call) string {
 	if c.Inference <= s.Prior-s.Plan.countOwnCalls() {
 		return ""
@@ -190,8 +190,8 @@ func (s *AgentState) Overdue(now time.Time) []Event {
 	return due
 }
 
-// Advice is what a run knows of the approvals of its agent's tools under an advisory policy (seed 003, approval cache). The zero Advice
-// knows nothing.
+// Advice is what a run knows of the approvals of its agent's tools under an advisory policy (seed 003, approval cache).
+// The zero Advice knows nothing.
 type Advice struct {
 	Tools []ToolApproval `json:"tools,omitempty"` // sorted by tool, each once; never written in place
 	Read  bool           `json:"read,omitempty"`  // the agent's record was read since the run began or was last resumed
@@ -237,8 +237,8 @@ func (s *AgentState) applyToolsJudged(e ToolsJudged) error {
 	return nil
 }
 
-// StandingGrant is a person's grant of a tool, or of a tool with its very arguments, that outlives its run, as a later run of the agent has read it. The record itself decides:
-// every claim under it is held to it.
+// StandingGrant is a person's grant of a tool, or of a tool with its very arguments, that outlives its run, as a later
+// run of the agent has read it. The record itself decides: every claim under it is held to it.
 type StandingGrant struct {
 	Tool     string    `json:"tool"`     // original name
 	Approval string    `json:"approval"` // the request it was given on, in another run
@@ -288,8 +288,8 @@ func (s *AgentState) StandingUnder(c Call, e CallClaimed) (StandingGrant, bool) 
 	return g, ok && e.Under != "" && g.Approval == e.Under
 }
 
-// narrowStanding takes away the standing grants that a second look has not found any more, and takes over how much the others are used. It never
-// adds one.
+// narrowStanding takes away the standing grants that a second look has not found any more, and takes over how much the
+// others are used. It never adds one.
 func (p *Permissions) narrowStanding(e PermissionChecked) {
 	var left []StandingGrant
 	for _, g := range p.Checked.Standing {
@@ -314,7 +314,8 @@ func (p *Permissions) revoke(refs []PermitRef) {
 	}
 }
 
-// Fits reports whether arguments that CompactJSON has accepted fit all conditions. A value that is missing, or of another type, fits none.
+// Fits reports whether arguments that CompactJSON has accepted fit all conditions. A value that is missing, or of
+// another type, fits none.
 func Fits(when []Condition, args json.RawMessage) bool {
 	return !slices.ContainsFunc(when, func(c Condition) bool { return c.Test(args) != Holds })
 }

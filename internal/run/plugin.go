@@ -48,8 +48,9 @@ func (r Reason) requestable() bool {
 	return r == ReasonPluginRequested || stopped && ValidStopCode(code)
 }
 
-// Hooked is what the plugins of an agent decided in one phase. Plugins run before the entry is written and never in a fold: whoever folds
-// it has their word. A phase in which they decided nothing leaves no fact, but for run_start, which is not entered again in the attempt.
+// Hooked is what the plugins of an agent decided in one phase. Plugins run before the entry is written and never in a
+// fold: whoever folds it has their word. A phase in which they decided nothing leaves no fact, but for run_start, which
+// is not entered again in the attempt.
 type Hooked struct {
 	N       int64    `json:"n"` // of the run's facts of this kind, from 1
 	Phase   Phase    `json:"phase"`

@@ -13,10 +13,11 @@ import (
 
 // Patch is one change of a run's shared state: the value at a JSON Pointer (RFC 6901) becomes Value.
 //
-// What is missing on the way is made: a list where the next part of the path is "-", else an object. In a list, an index replaces the
-// element that has it, and "-" or the list's length appends one. The path "" is the state itself, which stays an object. Nil, which is
-// no value in JSON, takes a member out of its object and does nothing where there is none; null is a value like any other. Elements are
-// not taken out of a list, since that would move the others under whoever patches them at the same time: patch the list.
+// What is missing on the way is made: a list where the next part of the path is "-", else an object. In a list, an
+// index replaces the element that has it, and "-" or the list's length appends one. The path "" is the state itself,
+// which stays an object. Nil, which is no value in JSON, takes a member out of its object and does nothing where there
+// is none; null is a value like any other. Elements are not taken out of a list, since that would move the others under
+// whoever patches them at the same time: patch the list.
 type Patch struct {
 	Path  string          `json:"path"`
 	Value json.RawMessage `json:"value,omitempty"`
@@ -37,8 +38,9 @@ const (
 // EmptyState is the shared state of a run whose tools have changed nothing.
 var EmptyState = json.RawMessage(`{}`)
 
-// SharedState is the run's shared state, a JSON object in canonical form: {} at first. What the calls of a parallel round have changed is
-// no part of it before the round is at rest, so it is also the view of each of them. The caller must not write into it.
+// SharedState is the run's shared state, a JSON object in canonical form: {} at first. What the calls of a parallel
+// round have changed is no part of it before the round is at rest, so it is also the view of each of them. The caller
+// must not write into it.
 func (s *AgentState) SharedState() json.RawMessage {
 	if s.Shared == nil {
 		return EmptyState
@@ -63,8 +65,8 @@ func (p Patch) Check() error {
 	return err
 }
 
-// ApplyPatches is the state after patches, in order and in canonical form, or the error that says which path does not fit it and why.
-// Like every error about state it holds no value. The argument stays as it is.
+// ApplyPatches is the state after patches, in order and in canonical form, or the error that says which path does not
+// fit it and why. Like every error about state it holds no value. The argument stays as it is.
 func ApplyPatches(state json.RawMessage, patches []Patch) (json.RawMessage, error) {
 	tree, err := stateTree(state)
 	if err != nil {
@@ -222,15 +224,16 @@ func (s *AgentState) notePatches(call string, patches []Patch, isError bool) {
 	}
 }
 
-// settleState makes what calls have changed part of the shared state: at once where they run one after the other, else once none is under
-// way any more. Calls whose changes do not go together stay apart from it, and Next ends the run.
+// settleState makes what calls have changed part of the shared state: at once where they run one after the other, else
+// once none is under way any more. Calls whose changes do not go together stay apart from it, and Next ends the run.
 func (s *AgentState) settleState() {
 	if s.Round.Sequential || !slices.ContainsFunc(s.Live, Call.hasSharedView) {
 		s.mergePatches()
 	}
 }
 
-// hasSharedView reports whether the call has been entered, or is about to be, with the view of the round: its changes are still to come.
+// hasSharedView reports whether the call has been entered, or is about to be, with the view of the round: its changes
+// are still to come.
 func (c Call) hasSharedView() bool {
 	switch c.Status {
 	case StatusNew, StatusRunning, StatusResuming:
@@ -249,8 +252,8 @@ func (s *AgentState) mergePatches() {
 	}
 }
 
-// Merged is the shared state with everything that calls have changed, whatever order they finished in; or why that is none. Calls that
-// had the same view do not touch the same path, not even with the same value (seed 001: a run error).
+// Merged is the shared state with everything that calls have changed, whatever order they finished in; or why that is
+// none. Calls that had the same view do not touch the same path, not even with the same value (seed 001: a run error).
 func (s *AgentState) Merged() (json.RawMessage, error) {
 	patches := s.inRequestOrder(s.Patches)
 	if err := firstConflict(patches); err != nil {
@@ -323,8 +326,8 @@ func firstOverlap(a, b [][]string) (i, j int, found bool) {
 	return 0, 0, false
 }
 
-// overlap reports whether one path leads to the other's value or into it. Two that part at a "-" overlap whatever follows: it decides what a
-// missing parent becomes, and in what order a list grows.
+// overlap reports whether one path leads to the other's value or into it. Two that part at a "-" overlap whatever
+// follows: it decides what a missing parent becomes, and in what order a list grows.
 func overlap(a, b []string) bool {
 	for i := range min(len(a), len(b)) {
 		switch {

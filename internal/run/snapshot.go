@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// snapshotEvery is how many entries lie between snapshots of a run that has evicted messages, at least: twice as many as it has live messages,
-// since each of those is a few dozen bytes of every snapshot. A run that has not evicted needs none: all of its entries hold live messages
-// and are read anyway.
+// snapshotEvery is how many entries lie between snapshots of a run that has evicted messages, at least: twice as many
+// as it has live messages, since each of those is a few dozen bytes of every snapshot. A run that has not evicted needs
+// none: all of its entries hold live messages and are read anyway.
 const snapshotEvery = 32
 
 // snapshotDue is the power of two that snapshots of a run with so many live messages lie apart.
@@ -23,7 +23,8 @@ func snapshotDue(live int) int64 {
 // maxSnapshot bounds a snapshot, in bytes, so that it fits into an entry beside what the entry is for.
 const maxSnapshot = 128 * 1024
 
-// snapshotForm is a run without message bodies and settled calls: what a reader needs who begins in the middle of the journal.
+// snapshotForm is a run without message bodies and settled calls: what a reader needs who begins in the middle of the
+// journal.
 type snapshotForm struct {
 	Start    RunStarted     `json:"start"` // without messages
 	Status   RunStatus      `json:"status"`
@@ -106,9 +107,9 @@ type resultForm struct {
 	From Source `json:"f"`
 }
 
-// Snap puts a snapshot into the draft's entry where one is due: when the entry is the first to evict, or evicts all but few messages, and every so
-// often after that. It adds nothing to a run that has never evicted, to the end of one, in the middle of a plan, where bodies lie in another run's journal, or where the snapshot would be
-// too large.
+// Snap puts a snapshot into the draft's entry where one is due: when the entry is the first to evict, or evicts all but
+// few messages, and every so often after that. It adds nothing to a run that has never evicted, to the end of one, in
+// the middle of a plan, where bodies lie in another run's journal, or where the snapshot would be too large.
 func (d *Draft) Snap() error {
 	s := &d.State
 	evicts := s.EvictedMessages > d.before.EvictedMessages
@@ -168,9 +169,9 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 	return f
 }
 
-// ReadFrom is the sequence of the oldest entry that a reader of the run needs: the one that holds the oldest body that was live at the newest
-// snapshot. It is the hint that travels with the run, and 0 as long as there is no snapshot, or bodies lie in another run's journal: only
-// the first entry says in which.
+// ReadFrom is the sequence of the oldest entry that a reader of the run needs: the one that holds the oldest body that
+// was live at the newest snapshot. It is the hint that travels with the run, and 0 as long as there is no snapshot, or
+// bodies lie in another run's journal: only the first entry says in which.
 func (s *AgentState) ReadFrom() int64 {
 	if s.snapped == 0 || s.inherits() {
 		return 0
@@ -197,8 +198,9 @@ func (s *AgentState) oldestBody() int64 {
 	return max(0, from)
 }
 
-// Restore folds contiguous entries that begin in the middle of a journal: from the newest snapshot among them whose bodies they hold,
-// then on. ok is false where there is none; then the journal has to be read from its beginning. The state is Partial.
+// Restore folds contiguous entries that begin in the middle of a journal: from the newest snapshot among them whose
+// bodies they hold, then on. ok is false where there is none; then the journal has to be read from its beginning. The
+// state is Partial.
 func Restore(entries []Entry) (s AgentState, ok bool, err error) {
 	for i := len(entries) - 1; i >= 0; i-- {
 		if entries[i].Snapshot == nil {

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// AgentState is everything known about one run: the fold of its journal. It is a value: Apply returns a new one and the old
-// stays as it was, though both share memory. The zero AgentState is a run that has not started. It holds nothing that an
-// SDK defines. JSON is the run of the HTTP API, with the seenCount of every message.
+// AgentState is everything known about one run: the fold of its journal. It is a value: Apply returns a new one and the
+// old stays as it was, though both share memory. The zero AgentState is a run that has not started. It holds nothing
+// that an SDK defines. JSON is the run of the HTTP API, with the seenCount of every message.
 type AgentState struct {
 	Tenant, Run, Agent, Version string
 	Definition                  string // digest of the pinned definition's blob
@@ -258,8 +258,8 @@ func (s *AgentState) EarliestExpiry() time.Time {
 	return first
 }
 
-// Exit is the call by which the run is over: one of a loop-breaking tool, that succeeded, of the newest inference. Whatever was said since,
-// but for what its round gave, is owed an answer first.
+// Exit is the call by which the run is over: one of a loop-breaking tool, that succeeded, of the newest inference.
+// Whatever was said since, but for what its round gave, is owed an answer first.
 func (s *AgentState) Exit() (Call, bool) {
 	if s.Round.Inference != s.Prior+s.Inferences {
 		return Call{}, false
@@ -287,8 +287,8 @@ func (s *AgentState) Exit() (Call, bool) {
 // WaitMode says when a round with suspended calls parks the run.
 type WaitMode string
 
-// The wait modes (presets 3). any_external parks a round as soon as nothing but waiting is left of it; all_suspended only one of
-// which nothing came back, and else asks the model with placeholders for what is missing.
+// The wait modes (presets 3). any_external parks a round as soon as nothing but waiting is left of it; all_suspended
+// only one of which nothing came back, and else asks the model with placeholders for what is missing.
 const (
 	WaitAnyExternal  WaitMode = "any_external"
 	WaitAllSuspended WaitMode = "all_suspended"
@@ -304,8 +304,8 @@ const (
 	ResumeBatchAll    ResumeMode = "batch_all"
 )
 
-// Condition compares the value at a JSON Pointer of the arguments. Exactly one operator is set. Numbers compare as exact
-// decimals. A missing value makes ask and deny rules match and allow rules not.
+// Condition compares the value at a JSON Pointer of the arguments. Exactly one operator is set. Numbers compare as
+// exact decimals. A missing value makes ask and deny rules match and allow rules not.
 type Condition struct {
 	Path    string            `json:"path"`
 	Eq      json.RawMessage   `json:"eq,omitempty"`
@@ -318,7 +318,8 @@ type Condition struct {
 	Matches string            `json:"matches,omitempty"` // RE2, unanchored
 }
 
-// WithPlaceholders reports whether the model is asked while calls are open, with placeholders for their results (all_suspended).
+// WithPlaceholders reports whether the model is asked while calls are open, with placeholders for their results
+// (all_suspended).
 func (s *AgentState) WithPlaceholders() bool { return s.Wait == WaitAllSuspended }
 
 // Newest is the newest round's part of the live calls.
@@ -331,8 +332,9 @@ func (s *AgentState) Newest() []Call {
 	return nil
 }
 
-// Held reports whether calls that were approved have to wait for other decisions before they are replayed: under all_answered for those of
-// the newest round, under batch_all for those of every round (presets 3). Under any_external there is one round.
+// Held reports whether calls that were approved have to wait for other decisions before they are replayed: under
+// all_answered for those of the newest round, under batch_all for those of every round (presets 3). Under any_external
+// there is one round.
 func (s *AgentState) Held(mode ResumeMode) bool {
 	if mode != ResumeAllAnswered && mode != ResumeBatchAll {
 		return false
@@ -438,8 +440,9 @@ func withPeople(people []string, more ...string) []string {
 	return people
 }
 
-// ApprovalID is the id of the request that is made when a call is suspended for approval: "a" and 25 characters. ask counts
-// how often that call was suspended for approval, so asking anew makes a new request and a retry makes the same one.
+// ApprovalID is the id of the request that is made when a call is suspended for approval: "a" and 25 characters. ask
+// counts how often that call was suspended for approval, so asking anew makes a new request and a retry makes the same
+// one.
 func ApprovalID(run, call string, ask int) string { return "a" + HashID(run, call, strconv.Itoa(ask)) }
 
 // HashID is 125 bits of a hash over the parts, each with its length before it: no two lists of parts look alike.
@@ -452,8 +455,8 @@ func HashID(parts ...string) string {
 	return strings.ToLower(base32.StdEncoding.EncodeToString(h.Sum(nil)))[:25]
 }
 
-// The characters that names are made of. Names are matched by hand: compiling a regular expression for each would be a tenth of a
-// function's cold start. A test holds them to those expressions.
+// The characters that names are made of. Names are matched by hand: compiling a regular expression for each would be a
+// tenth of a function's cold start. A test holds them to those expressions.
 const (
 	Lowercase = "abcdefghijklmnopqrstuvwxyz"
 	Digits    = "0123456789"
@@ -479,9 +482,9 @@ func ValidDigest(s string) bool {
 	return len(s) == 64 && Spelled(s, hex, hex, 64)
 }
 
-// Trace ties a run to a distributed trace (W3C Trace Context). It names one span, the run's own, which is written when the run ends because
-// no span stays open across functions; what happens in between names it as its parent. To the core it is data that nothing depends
-// on. It is a value that nobody may change.
+// Trace ties a run to a distributed trace (W3C Trace Context). It names one span, the run's own, which is written when
+// the run ends because no span stays open across functions; what happens in between names it as its parent. To the core
+// it is data that nothing depends on. It is a value that nobody may change.
 type Trace struct {
 	Traceparent string `json:"traceparent"`          // of the run's own span
 	Tracestate  string `json:"tracestate,omitempty"` // as it came from whoever asked for the run
@@ -499,9 +502,9 @@ func (s *AgentState) archiveCall(c Call) {
 	}
 }
 
-// UsedID reports whether a call of the run has the id. Of a run that has evicted messages a reader may have begun at a snapshot, and whoever
-// reads it has to say the same: ids of the core's form count as used there, and where models chose many, every id, but for those that this
-// inference alone makes.
+// UsedID reports whether a call of the run has the id. Of a run that has evicted messages a reader may have begun at a
+// snapshot, and whoever reads it has to say the same: ids of the core's form count as used there, and where models
+// chose many, every id, but for those that this inference alone makes.
 func (s *AgentState) UsedID(id string, inference int64) bool {
 	if _, taken := s.Call(id); taken || slices.Contains(s.Named, id) {
 		return true
@@ -522,6 +525,6 @@ func looksMinted(id string) bool {
 // CodeUndoFailed is the code of a run that was to take a call back and could not.
 const CodeUndoFailed ErrorCode = "undo_failed"
 
-// CodeBreaker ends a run whose model is told the very same again and again (seed 004, circuit breaker), or went in circles and could not
-// even sum up.
+// CodeBreaker ends a run whose model is told the very same again and again (seed 004, circuit breaker), or went in
+// circles and could not even sum up.
 const CodeBreaker ErrorCode = "breaker"

@@ -73,7 +73,8 @@ type waitingJSON struct {
 // listed is how many messages and calls, the newest, a run's JSON holds.
 const listed = 200
 
-// MarshalJSON writes the run of the HTTP API: the newest 200 messages, each with its real seenCount, and the newest 200 calls.
+// MarshalJSON writes the run of the HTTP API: the newest 200 messages, each with its real seenCount, and the newest 200
+// calls.
 func (s AgentState) MarshalJSON() ([]byte, error) {
 	j := runJSON{
 		ID: s.Run, Agent: s.Agent, Version: s.Version, Status: s.Status, Reason: s.Reason, Error: s.Error,
@@ -109,8 +110,8 @@ func (s AgentState) MarshalJSON() ([]byte, error) {
 	return json.Marshal(j)
 }
 
-// OutputJSON is the output as people see it: the value, or, where the definition says so, the conversation beside it (seed 003,
-// response construction). The conversation is in the journal already and not stored a second time.
+// OutputJSON is the output as people see it: the value, or, where the definition says so, the conversation beside it
+// (seed 003, response construction). The conversation is in the journal already and not stored a second time.
 func (s *AgentState) OutputJSON() (json.RawMessage, error) {
 	if !s.History || s.Output == nil {
 		return s.Output, nil

@@ -18,9 +18,9 @@ func storedLimits(data []byte) jsonx.JSONLimits {
 	return jsonx.JSONLimits{Bytes: len(data) + 1, Depth: 256}
 }
 
-// ReadStored decodes a stored form into v, a pointer. It refuses whatever this version does not write: a key that v has no field for, a
-// key twice or in other capitals, a value of another kind, anything behind the value. What names the form in the error. Raw JSON within
-// v is as it was stored, to the byte.
+// ReadStored decodes a stored form into v, a pointer. It refuses whatever this version does not write: a key that v has
+// no field for, a key twice or in other capitals, a value of another kind, anything behind the value. What names the
+// form in the error. Raw JSON within v is as it was stored, to the byte.
 func ReadStored(what string, data []byte, v any) error {
 	if err := checkStored(data, v); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -52,7 +52,8 @@ func readKnown(what string, data []byte, v any) error {
 	return nil
 }
 
-// checkWords refuses a fact with a word that decides what happens and that this build does not know: folded, it would mean something else.
+// checkWords refuses a fact with a word that decides what happens and that this build does not know: folded, it would
+// mean something else.
 func checkWords(name string, e Event) error {
 	switch e := e.(type) {
 	case CallSuspended:

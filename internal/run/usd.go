@@ -10,9 +10,9 @@ import (
 	"github.com/countersign/countersign/internal/jsonx"
 )
 
-// USD is an amount of US dollars in units of 1e-12: a price of a million tokens with six decimals is a whole number of them for one
-// token, so what is spent is added up without rounding. The zero value is nothing. In JSON it is a decimal number. Sums that do not fit
-// stand at MaxUSD, which no limit reaches.
+// USD is an amount of US dollars in units of 1e-12: a price of a million tokens with six decimals is a whole number of
+// them for one token, so what is spent is added up without rounding. The zero value is nothing. In JSON it is a decimal
+// number. Sums that do not fit stand at MaxUSD, which no limit reaches.
 type USD int64
 
 // UsdUnit is one dollar.

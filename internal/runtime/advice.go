@@ -10,8 +10,9 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// The record of an agent's approvals under an advisory policy (seed 003, approval cache): PK T#tenant#ADVICE#agent, SK the tool's name as
-// the model uses it, body an agent.ToolApproval. It decides nothing but what the model reads in a tool's description.
+// The record of an agent's approvals under an advisory policy (seed 003, approval cache): PK T#tenant#ADVICE#agent, SK
+// the tool's name as the model uses it, body an agent.ToolApproval. It decides nothing but what the model reads in a
+// tool's description.
 
 func adviceKey(tenant, agentName, tool string) store.Key {
 	return store.Key{PK: "T#" + tenant + "#ADVICE#" + agentName, SK: tool}

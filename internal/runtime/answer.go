@@ -20,12 +20,13 @@ type Answer struct {
 	By                string
 }
 
-// ErrUnasked says that an answer counts for nothing, and changes nothing: the call has its answer, or its time is up, or no event of it
-// is out, or the run has ended.
+// ErrUnasked says that an answer counts for nothing, and changes nothing: the call has its answer, or its time is up,
+// or no event of it is out, or the run has ended.
 var ErrUnasked = errors.New("the call waits for no answer")
 
-// Answer takes a service's answer into the run's inbox and wakes the run. Of several answers to a call the first one counts: the same
-// again wakes again, and another one is ErrUnasked, as is one to a call that waits for none. store.ErrNoRun where there is no such run.
+// Answer takes a service's answer into the run's inbox and wakes the run. Of several answers to a call the first one
+// counts: the same again wakes again, and another one is ErrUnasked, as is one to a call that waits for none.
+// store.ErrNoRun where there is no such run.
 func (in *Inputs) Answer(ctx context.Context, a Answer) error {
 	l, err := in.Journal.Load(ctx, a.Tenant, a.Run)
 	if err != nil {
@@ -58,8 +59,8 @@ func (in *Inputs) Answer(ctx context.Context, a Answer) error {
 	return in.Waits.Wake(ctx, a.Tenant, a.Run)
 }
 
-// answered is the answer as it is stored: as much as the agent's context takes, and what is long, in a blob. Approvals are read by a
-// machine and stay whole.
+// answered is the answer as it is stored: as much as the agent's context takes, and what is long, in a blob. Approvals
+// are read by a machine and stay whole.
 func (in *Inputs) answered(ctx context.Context, def *agent.Definition, a Answer, c run.Call) (run.Answered, error) {
 	fact := run.Answered{Call: a.Call, Content: strings.ToValidUTF8(a.Content, "\uFFFD"), IsError: a.IsError, By: a.By}
 	var notice string

@@ -11,12 +11,13 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// Stepper does one step of a run: an inference, or whatever else is owed that is not a tool call. Safe for concurrent use.
+// Stepper does one step of a run: an inference, or whatever else is owed that is not a tool call. Safe for concurrent
+// use.
 type Stepper struct {
 	Ports
 	Definitions Definitions
-	// Family tells the runs around one that has failed where no function behind this one will: (Ports).TellFamily in a process that has
-	// everything; nil = the repair of executions that ended badly does.
+	// Family tells the runs around one that has failed where no function behind this one will: (Ports).TellFamily in a
+	// process that has everything; nil = the repair of executions that ended badly does.
 	Family func(ctx context.Context, s *run.AgentState) error
 }
 
@@ -85,8 +86,8 @@ func withStop(d *run.Draft, end run.Finished) run.Finished {
 	return end
 }
 
-// commitTurn commits a turn. If it would end the run but an input arrived first, it is committed without the end and the
-// run goes on (rule 4).
+// commitTurn commits a turn. If it would end the run but an input arrived first, it is committed without the end and
+// the run goes on (rule 4).
 func (a *attempt) commitTurn(ctx context.Context, t *turn) (Route, error) {
 	err := a.commit(ctx, t.before, t.draft, a.def)
 	if errors.Is(err, store.ErrInboxMoved) && t.open != nil {

@@ -85,8 +85,8 @@ func (r *round) enterOnce(ctx context.Context, t tool.Tool, c run.Call, entered 
 	a.timedOut = a.err != nil && ctx.Err() != nil
 }
 
-// waitToRetry waits before another attempt, and reports whether there is to be one: there must be time to start it, and the run still be
-// this invocation's.
+// waitToRetry waits before another attempt, and reports whether there is to be one: there must be time to start it, and
+// the run still be this invocation's.
 func (r *round) waitToRetry(ctx context.Context, wait time.Duration) bool {
 	if at, ok := ctx.Deadline(); ok && at.Sub(r.Clock.Now())-wait < launchMargin {
 		return false

@@ -34,8 +34,8 @@ type Batch struct {
 	Waits       *Waits
 }
 
-// Run gates, claims and runs the calls that are owed, commits results as they finish, and parks the run if nothing but waiting is
-// left. It always leads back to Step, which drains again (the resume gate).
+// Run gates, claims and runs the calls that are owed, commits results as they finish, and parks the run if nothing but
+// waiting is left. It always leads back to Step, which drains again (the resume gate).
 func (b *Batch) Run(ctx context.Context, inv Invocation) (Route, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -81,8 +81,8 @@ type round struct {
 	unlinked      error // why a call that is owed can only be carried out by another process; nil = none is
 }
 
-// turn is one pass: know the run, plan an entry, commit it if it cannot wait, launch what may run, wait for something to
-// finish. done is set with the route once nothing is left to do here.
+// turn is one pass: know the run, plan an entry, commit it if it cannot wait, launch what may run, wait for something
+// to finish. done is set with the route once nothing is left to do here.
 func (r *round) turn(ctx context.Context) (Route, bool, error) {
 	if err := r.load(ctx); err != nil {
 		return Route{}, false, err

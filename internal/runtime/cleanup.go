@@ -13,11 +13,12 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// Who ends a run from outside, by cancelling it or giving it up, has none of the code that is to be run at a run's end. It says in the
-// record of the end that cleaning up is owed, and starts an execution of the state machine for that. Such an execution owns nothing and
-// writes nothing to the run: what it may do, the record says.
+// Who ends a run from outside, by cancelling it or giving it up, has none of the code that is to be run at a run's end.
+// It says in the record of the end that cleaning up is owed, and starts an execution of the state machine for that.
+// Such an execution owns nothing and writes nothing to the run: what it may do, the record says.
 
-// CleanupName is the name of an execution that cleans up after a run: <run>-cleanup-<n>, n counted from 0. None is used twice.
+// CleanupName is the name of an execution that cleans up after a run: <run>-cleanup-<n>, n counted from 0. None is used
+// twice.
 func CleanupName(run string, n int64) string { return fmt.Sprintf("%s-cleanup-%d", run, n) }
 
 // isCleanup reports whether an execution cleans up after the run.
@@ -46,8 +47,8 @@ func namesCleanup(def *agent.Definition) bool {
 	return def.Permission.Backend != "" || len(def.Plugins) > 0
 }
 
-// cleanUp runs the code that a run names for its end, behind that end: plugins at run_end, and the permission backend. What plugins decide
-// there has no place any more and is dropped. All are tried, whichever fails.
+// cleanUp runs the code that a run names for its end, behind that end: plugins at run_end, and the permission backend.
+// What plugins decide there has no place any more and is dropped. All are tried, whichever fails.
 func (p Ports) cleanUp(ctx context.Context, s *run.AgentState, def *agent.Definition) error {
 	ctx = p.within(ctx, s)
 	err := errors.Join(p.cleanUpPlugins(ctx, s, def), p.cleanUpPermissions(ctx, s, def))

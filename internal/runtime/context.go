@@ -18,8 +18,9 @@ type badContext struct{ cause error }
 func (e *badContext) Error() string { return e.cause.Error() }
 func (e *badContext) Unwrap() error { return e.cause }
 
-// buildContext is the system text of the inference that next asks for. Where the run begins with a context builder, what that gave is added
-// to the draft. Nothing is built anew that the run has kept. Errors are *badContext or the store's.
+// buildContext is the system text of the inference that next asks for. Where the run begins with a context builder,
+// what that gave is added to the draft. Nothing is built anew that the run has kept. Errors are *badContext or the
+// store's.
 func (a *attempt) buildContext(ctx context.Context, next run.Action) (string, error) {
 	def, d := a.def, a.draft
 	first := prompt.NeedsBuilder(def, &d.State)
@@ -99,7 +100,8 @@ func (p Ports) systemBlob(ctx context.Context, s *run.AgentState) (string, error
 	return string(body), nil
 }
 
-// storeSystem stores a system text that the reply's fact will only point at: before the fact, and before the reply is paid for.
+// storeSystem stores a system text that the reply's fact will only point at: before the fact, and before the reply is
+// paid for.
 func (p Ports) storeSystem(ctx context.Context, def *agent.Definition, s *run.AgentState, digest, text string) error {
 	if !prompt.KeepSystem(def, run.Replied{System: digest}, text).SystemBlob {
 		return nil

@@ -15,8 +15,8 @@ import (
 // Agents finds the deployment's current definition of an agent by name.
 type Agents func(name string) (*agent.Definition, bool)
 
-// isAway reports whether the call is carried out by an agent that only other processes know. It stays as it is, and the invocation ends as
-// ErrElsewhere once nothing is left that it can do.
+// isAway reports whether the call is carried out by an agent that only other processes know. It stays as it is, and the
+// invocation ends as ErrElsewhere once nothing is left that it can do.
 func (r *round) isAway(c run.Call) bool {
 	t, ok := r.def.Tool(c.Tool)
 	if !r.LeavesUnknown || !ok || t.Kind != agent.KindAgent || c.Child != "" {

@@ -7,9 +7,9 @@ import (
 	"github.com/countersign/countersign/internal/dialect"
 )
 
-// WithDialect sends next the requests to models that write their calls as text (agent.DialectXML) in text, without tools of the
-// provider's. What comes back is read where replies are planned, a script's like a provider's. Requests to other models pass as they are.
-// Safe for concurrent use if next is.
+// WithDialect sends next the requests to models that write their calls as text (agent.DialectXML) in text, without
+// tools of the provider's. What comes back is read where replies are planned, a script's like a provider's. Requests to
+// other models pass as they are. Safe for concurrent use if next is.
 func WithDialect(next Model) interface {
 	Model
 	TokenCounter

@@ -5,6 +5,6 @@
 //   - Waits.Park stores a parked run's task token, and Waits.Wake completes it.
 //   - Starter, Inputs and Canceller are what people and services do to a run from outside.
 //
-// Every use case keeps the sixteen rules of docs/protocol.md; the comments name them. Nothing here reads time, sleeps or draws
-// a random number: that is the Clock's and the IDs' work.
+// Every use case keeps the sixteen rules of docs/protocol.md; the comments name them. Nothing here reads time, sleeps
+// or draws a random number: that is the Clock's and the IDs' work.
 package runtime

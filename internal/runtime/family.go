@@ -59,8 +59,8 @@ func (p Ports) sumUsage(ctx context.Context, s *run.AgentState) (run.ChildUsage,
 	return used, nil
 }
 
-// cancelChild calls a run's child off, and reports whether there is one: it has ended then, by itself or so. One that was claimed and is not
-// written is not found: it looks at its parent before it does anything (orphaned).
+// cancelChild calls a run's child off, and reports whether there is one: it has ended then, by itself or so. One that
+// was claimed and is not written is not found: it looks at its parent before it does anything (orphaned).
 func (p Ports) cancelChild(ctx context.Context, s *run.AgentState, child, why string) (found bool, err error) {
 	c := Canceller{Ports: p, Definitions: p.definition}
 	_, err = c.Cancel(ctx, s.Tenant, child, actorName(s), why)
@@ -78,7 +78,8 @@ func (p Ports) definition(ctx context.Context, tenant, digest string) (*agent.De
 	return readDefinition(ctx, p.Blobs, tenant, digest)
 }
 
-// answerParent puts what came of a run that has ended into the inbox of the one whose call it was, once, and wakes that.
+// answerParent puts what came of a run that has ended into the inbox of the one whose call it was, once, and wakes
+// that.
 func (p Ports) answerParent(ctx context.Context, s *run.AgentState, used run.ChildUsage) error {
 	l, err := p.Journal.Load(ctx, s.Tenant, s.Parent.Run)
 	if err != nil {
@@ -110,14 +111,15 @@ func (p Ports) answerParent(ctx context.Context, s *run.AgentState, used run.Chi
 	return (&Waits{Ports: p}).Wake(ctx, s.Tenant, s.Parent.Run)
 }
 
-// NotifyFamily is what the end of a run means to the runs around it: those that it has begun are cancelled, and the one whose call it was is
-// answered. It may be repeated, and does nothing to a run that goes on.
+// NotifyFamily is what the end of a run means to the runs around it: those that it has begun are cancelled, and the one
+// whose call it was is answered. It may be repeated, and does nothing to a run that goes on.
 func (p Ports) NotifyFamily(ctx context.Context, s *run.AgentState) error {
 	return p.notifyFamily(ctx, s)
 }
 
-// dropAbandoned calls off the children for whose answer nobody waits any more. What they used comes with that. never are those that were
-// claimed and are not there: should one be written yet, it will see that nobody waits for it (orphaned).
+// dropAbandoned calls off the children for whose answer nobody waits any more. What they used comes with that. never
+// are those that were claimed and are not there: should one be written yet, it will see that nobody waits for it
+// (orphaned).
 func (p Ports) dropAbandoned(ctx context.Context, s *run.AgentState) (never []run.OpenChild, err error) {
 	for _, c := range policy.Abandoned(s) {
 		found, err := p.cancelChild(ctx, s, c.Run, "nobody waits for its answer any more")

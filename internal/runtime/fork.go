@@ -28,9 +28,10 @@ type BadFork struct{ Problem string }
 
 func (e *BadFork) Error() string { return "fork run: " + e.Problem }
 
-// Fork writes a run that begins as the parent was after its entry At, and starts its execution, both idempotently: the same key,
-// parent, entry and model give the same run (R1). It runs under the definition that the parent is pinned to, for the same subject. The
-// errors are store.ErrNoRun, store.ErrNoEntry, agent.ErrCallRunning, ErrKeyReused and *BadFork; after these nothing is written.
+// Fork writes a run that begins as the parent was after its entry At, and starts its execution, both idempotently: the
+// same key, parent, entry and model give the same run (R1). It runs under the definition that the parent is pinned to,
+// for the same subject. The errors are store.ErrNoRun, store.ErrNoEntry, agent.ErrCallRunning, ErrKeyReused and
+// *BadFork; after these nothing is written.
 func (st *Starter) Fork(ctx context.Context, f Fork) (run.AgentState, error) {
 	if f.At < 0 {
 		return run.AgentState{}, &BadFork{Problem: fmt.Sprintf("at: got %d, want an entry's sequence, from 0", f.At)}

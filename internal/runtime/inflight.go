@@ -20,8 +20,8 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// What stands in the journal itself, in bytes as it is stored: a longer result is a blob (media: see maxMedia), and results that are
-// more together take several entries.
+// What stands in the journal itself, in bytes as it is stored: a longer result is a blob (media: see maxMedia), and
+// results that are more together take several entries.
 const (
 	maxInline  = 48 << 10
 	maxResults = 96 << 10
@@ -173,7 +173,8 @@ func (r *round) runningTools(p *batchPlan) []string {
 	return slices.Collect(maps.Values(running))
 }
 
-// launch enters the tools of the plan's calls, in request order, each on its own. All of them see the shared state that the plan ends with.
+// launch enters the tools of the plan's calls, in request order, each on its own. All of them see the shared state that
+// the plan ends with.
 func (r *round) launch(ctx context.Context, p *batchPlan) {
 	for _, c := range p.launch {
 		x := &execution{call: c, claimed: c.Claim != ""}
@@ -361,8 +362,8 @@ func (r *round) storeResult(ctx context.Context, c run.Call, e run.CallFinished)
 	return e, nil
 }
 
-// resultText is what the model reads of a result: the tool's own words, or which media it gave; what a person changed before, and what
-// was left out behind.
+// resultText is what the model reads of a result: the tool's own words, or which media it gave; what a person changed
+// before, and what was left out behind.
 func resultText(c run.Call, text string, k storedMedia) string {
 	if text == "" && len(k.media) > 0 {
 		text = agent.TextMedia(k.media)

@@ -27,8 +27,8 @@ var (
 	errNotLocked = errors.New("the tool is not as mcp.lock has it")
 )
 
-// list asks the servers of the run's agent for their tools and commits what the run has of them; or that it cannot go on without one. What
-// another attempt has committed meanwhile wins: this one leads back to Step like any other.
+// list asks the servers of the run's agent for their tools and commits what the run has of them; or that it cannot go
+// on without one. What another attempt has committed meanwhile wins: this one leads back to Step like any other.
 func (r *round) list(ctx context.Context) (Route, bool, error) {
 	d, err := r.draft(r.inv, *r.loaded)
 	if err != nil {
@@ -164,7 +164,8 @@ func (r *round) listOne(ctx context.Context, l Lister, server agent.MCPServer) (
 	return tools, err
 }
 
-// listOnce lists a server and gives up on it when its time is over, also if the session does not: what it says later is lost.
+// listOnce lists a server and gives up on it when its time is over, also if the session does not: what it says later is
+// lost.
 func (r *round) listOnce(ctx context.Context, l Lister, server agent.MCPServer) (agent.ServerTools, error) {
 	limit := server.Timeout
 	if limit <= 0 {

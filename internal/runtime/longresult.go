@@ -11,8 +11,8 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// cutResult is a call's result as the agent's context takes it, and where all of it is, where it was cut and is kept: in a blob, before
-// the entry that points at it. An error is the store's.
+// cutResult is a call's result as the agent's context takes it, and where all of it is, where it was cut and is kept:
+// in a blob, before the entry that points at it. An error is the store's.
 func (p Ports) cutResult(ctx context.Context, tenant string, def *agent.Definition, call, text string) (string, *run.Whole, error) {
 	head, chars, cut := prompt.CutResult(def, text)
 	switch {
@@ -39,8 +39,8 @@ func (r *round) cutToolResult(ctx context.Context, call, text string) (string, *
 	return short, whole
 }
 
-// pages is the built-in tool read_more as one call of it finds it: what the call asks for is known before it runs, of the state that it
-// was planned on.
+// pages is the built-in tool read_more as one call of it finds it: what the call asks for is known before it runs, of
+// the state that it was planned on.
 type pages struct {
 	blobs store.Blobs
 	def   *agent.Definition

@@ -16,8 +16,8 @@ import (
 // ErrUnknownBlob says that a message names a blob that its tenant does not have.
 var ErrUnknownBlob = errors.New("this tenant has no such blob: upload it first")
 
-// checkMedia refuses what was said if it names a blob that is not there. It is asked before anything is written: a run cannot show its
-// model what nobody has.
+// checkMedia refuses what was said if it names a blob that is not there. It is asked before anything is written: a run
+// cannot show its model what nobody has.
 func (p Ports) checkMedia(ctx context.Context, tenant string, said []run.UserBlock) error {
 	known := map[string]bool{}
 	for i, b := range said {
@@ -49,12 +49,12 @@ func (p Ports) hasBlob(ctx context.Context, tenant, digest string) (bool, error)
 	return size > 0, err
 }
 
-// WithMedia puts what blobs hold into the requests that next gets, as base64 in Data: adapters of providers take nothing else. Of each
-// request at most agent.MaxRequestMedia bytes are read, those of the newest media; a text stands for each of the others. The request
-// itself, and what is on record, stay as they are.
+// WithMedia puts what blobs hold into the requests that next gets, as base64 in Data: adapters of providers take
+// nothing else. Of each request at most agent.MaxRequestMedia bytes are read, those of the newest media; a text stands
+// for each of the others. The request itself, and what is on record, stay as they are.
 //
-// A blob that is not there is a failed model call, which ends the run. Errors of the store are the store's: they pass, and whoever
-// asked asks again. Safe for concurrent use if next is.
+// A blob that is not there is a failed model call, which ends the run. Errors of the store are the store's: they pass,
+// and whoever asked asks again. Safe for concurrent use if next is.
 func WithMedia(next Model, blobs store.Blobs) interface {
 	Model
 	TokenCounter

@@ -84,7 +84,8 @@ func (a *attempt) buildPlanRequest(ctx context.Context, next *run.Action, add ho
 	return ask, nil
 }
 
-// keepSystem stores a system text that is built once and is not kept yet, and says what the plan's fact is to keep of it.
+// keepSystem stores a system text that is built once and is not kept yet, and says what the plan's fact is to keep of
+// it.
 func (a *attempt) keepSystem(ctx context.Context, system string) (text, digest string, err error) {
 	def, s := a.def, &a.draft.State
 	if _, _, kept := prompt.KeptSystem(def, s); kept || def.SystemPrompt == agent.SystemEveryInference {

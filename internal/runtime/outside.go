@@ -22,8 +22,8 @@ type Ticket struct {
 	Token       string
 }
 
-// Park stores the token, then looks whether anything has arrived meanwhile; if so, or if the wait is over, it completes its
-// own token; else it has people told (rule 6).
+// Park stores the token, then looks whether anything has arrived meanwhile; if so, or if the wait is over, it completes
+// its own token; else it has people told (rule 6).
 func (w *Waits) Park(ctx context.Context, t Ticket) error {
 	err := w.Journal.StoreToken(ctx, store.TokenClaim{
 		Tenant: t.Tenant, Run: t.Run, Owner: t.Execution, WaitSeq: t.WaitSeq, Attempt: t.Attempt, Token: t.Token,
@@ -68,8 +68,8 @@ func (w *Waits) hasArrived(ctx context.Context, t Ticket) (bool, error) {
 	return w.Journal.SlotTaken(ctx, t.Tenant, t.Run, h.Drained+1)
 }
 
-// Wake completes the token of a run that is parked (rule 8). A run that is not, or whose waiter has not stored its token yet, needs
-// no waking: the waiter looks after it has.
+// Wake completes the token of a run that is parked (rule 8). A run that is not, or whose waiter has not stored its
+// token yet, needs no waking: the waiter looks after it has.
 func (w *Waits) Wake(ctx context.Context, tenant, runID string) error {
 	h, err := w.Journal.Head(ctx, tenant, runID)
 	if err != nil {
@@ -128,13 +128,13 @@ func (in *Inputs) Send(ctx context.Context, tenant, runID, id, by string, blocks
 type Canceller struct {
 	Ports
 	Definitions Definitions
-	// CleansUp says that the code which agents name is in this process: it cleans up after a run itself. Else, and where that fails, an
-	// execution does.
+	// CleansUp says that the code which agents name is in this process: it cleans up after a run itself. Else, and where
+	// that fails, an execution does.
 	CleansUp bool
 }
 
-// Cancel ends the run by an entry, which is the fence: no call is claimed after it. Then it stops the execution (rule 11). A run
-// that is done already is left as it is, and its state returned.
+// Cancel ends the run by an entry, which is the fence: no call is claimed after it. Then it stops the execution (rule
+// 11). A run that is done already is left as it is, and its state returned.
 func (c *Canceller) Cancel(ctx context.Context, tenant, runID, by, note string) (run.AgentState, error) {
 	var tries reloads
 	for {

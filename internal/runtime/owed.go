@@ -275,8 +275,8 @@ func (sw *Sweeper) repairEnd(ctx context.Context, tenant, run string) (Repair, e
 	return r, nil
 }
 
-// RepairEnds goes on with what is owed behind the ends of all runs of a tenant, however new they are: for a process that has just begun and
-// is the only one.
+// RepairEnds goes on with what is owed behind the ends of all runs of a tenant, however new they are: for a process
+// that has just begun and is the only one.
 func (sw *Sweeper) RepairEnds(ctx context.Context, tenant string) error {
 	r := store.Range{PK: owedIndex(tenant), Index: true, Limit: sweepPage}
 	for {

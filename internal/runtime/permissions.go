@@ -26,8 +26,8 @@ type permissions struct {
 	notified map[decisionKey]bool // decisions that the backend has heard of
 }
 
-// prepare adds to a drained draft what follows for permissions before the run goes on: the policy function's list, where it is due; what
-// the decisions of the draft settle besides, once the backend has heard of them.
+// prepare adds to a drained draft what follows for permissions before the run goes on: the policy function's list,
+// where it is due; what the decisions of the draft settle besides, once the backend has heard of them.
 func (a *permissions) prepare(ctx context.Context, def *agent.Definition, d *run.Draft) error {
 	if d.State.Permissions.Failed != "" {
 		return nil
@@ -138,8 +138,8 @@ func permissionWord(def *agent.Definition, s *run.AgentState, e run.Decided) (ho
 	return w, len(w.Granted)+len(w.Denied) > 0
 }
 
-// check adds what is known beyond the run of the tools of the newest round that need a permission: the backend's word, or the standing
-// grants on record. In doubt, as a claim was refused, it looks at the records again.
+// check adds what is known beyond the run of the tools of the newest round that need a permission: the backend's word,
+// or the standing grants on record. In doubt, as a claim was refused, it looks at the records again.
 func (a *permissions) check(ctx context.Context, def *agent.Definition, d *run.Draft, doubt bool) error {
 	if policy.Granting(def).Standing() {
 		return a.checkStanding(ctx, def, d, doubt)

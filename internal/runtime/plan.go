@@ -155,8 +155,8 @@ func (r *round) isShortOfTime(ctx context.Context) bool {
 	return ok && at.Sub(r.Clock.Now()) < launchMargin
 }
 
-// gateOwed handles the calls that Next owes and reports whether that may have changed what it owes: a sequential executor
-// goes on behind a refused call.
+// gateOwed handles the calls that Next owes and reports whether that may have changed what it owes: a sequential
+// executor goes on behind a refused call.
 func (r *round) gateOwed(ctx context.Context, p *batchPlan) (bool, error) {
 	a := policy.Next(r.def, &p.draft.State)
 	if a.Kind != run.ActTools {
@@ -251,7 +251,8 @@ func (r *round) gate(ctx context.Context, p *batchPlan, c run.Call) error {
 	return r.afterTool(ctx, p, c.ID)
 }
 
-// verdict is the gate's, as plugins, the approval on record where that was in doubt, and what the call depends on let it be.
+// verdict is the gate's, as plugins, the approval on record where that was in doubt, and what the call depends on let
+// it be.
 func (r *round) verdict(ctx context.Context, p *batchPlan, c run.Call) (policy.Gate, error) {
 	plugins, err := r.beforeTool(ctx, p, c)
 	if err != nil {
@@ -305,8 +306,9 @@ func (r *round) isPermitLive(ctx context.Context, p *batchPlan, c run.Call, clai
 	return false, nil
 }
 
-// start puts a call on the launch list, under a claim where it needs one (rule 9). Claim is the one it takes where its tool was granted. One
-// for which there is no room stays as it is, unclaimed: it is gated again when another has ended, here or in a later invocation.
+// start puts a call on the launch list, under a claim where it needs one (rule 9). Claim is the one it takes where its
+// tool was granted. One for which there is no room stays as it is, unclaimed: it is gated again when another has ended,
+// here or in a later invocation.
 func (r *round) start(p *batchPlan, c run.Call, claim *run.CallClaimed) error {
 	if !policy.Launches(r.def, r.runningTools(p), c.Tool) {
 		return nil
@@ -372,8 +374,8 @@ func (r *round) unknownOutcome(p *batchPlan, c run.Call) run.CallUnknown {
 	}
 }
 
-// reconcile asks the tool what became of a call whose claimant died. Its word on one that is done is a CallFinished, or a
-// CallSuspended where it had asked for input.
+// reconcile asks the tool what became of a call whose claimant died. Its word on one that is done is a CallFinished, or
+// a CallSuspended where it had asked for input.
 func (r *round) reconcile(ctx context.Context, p *batchPlan, c run.Call) (tool.Outcome, run.Event, error) {
 	if c.Service || c.Effect != run.EffectNonIdempotent { // an event that goes out again has the id it had
 		return tool.OutcomeNotDone, nil, nil

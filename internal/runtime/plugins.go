@@ -11,8 +11,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// phases runs the plugins of a run's agent and puts what they decide into the draft that is being planned. It is committed with what it
-// belongs to, or not at all; then they are entered again.
+// phases runs the plugins of a run's agent and puts what they decide into the draft that is being planned. It is
+// committed with what it belongs to, or not at all; then they are entered again.
 type phases struct {
 	ports Ports
 	def   *agent.Definition
@@ -66,7 +66,8 @@ func (ph phases) runStatePhase(ctx context.Context, d *run.Draft, phase run.Phas
 	return addHookedOrEnd(d, h, err)
 }
 
-// prepare runs what comes before the model is asked, or before whatever else is owed. Behind it, Next may say something else.
+// prepare runs what comes before the model is asked, or before whatever else is owed. Behind it, Next may say something
+// else.
 func (ph phases) prepare(ctx context.Context, d *run.Draft) (hook.Additions, error) {
 	if err := ph.begin(ctx, d); err != nil || policy.Next(ph.def, &d.State).Kind != run.ActInfer {
 		return hook.Additions{}, err
@@ -74,8 +75,8 @@ func (ph phases) prepare(ctx context.Context, d *run.Draft) (hook.Additions, err
 	return ph.beforeInference(ctx, d)
 }
 
-// begin runs run_start where this attempt has something to do and has not begun. An attempt that only looks and parks again has neither
-// run_start nor run_end.
+// begin runs run_start where this attempt has something to do and has not begun. An attempt that only looks and parks
+// again has neither run_start nor run_end.
 func (ph phases) begin(ctx context.Context, d *run.Draft) error {
 	if d.State.Begun || !ph.chain.BeginsRuns() {
 		return nil
@@ -106,7 +107,8 @@ func (ph phases) beforeInference(ctx context.Context, d *run.Draft) (hook.Additi
 	return more, addHookedOrEnd(d, h, err)
 }
 
-// afterInference runs after_inference and step_end; failure is why there was no answer, or nil. Then nothing is left to end.
+// afterInference runs after_inference and step_end; failure is why there was no answer, or nil. Then nothing is left to
+// end.
 func (ph phases) afterInference(ctx context.Context, d *run.Draft, failure *agent.ModelError) error {
 	h, err := ph.chain.AfterInference(ctx, ph.def, &d.State, failure)
 	if failure != nil {
@@ -180,7 +182,8 @@ func (r *round) askPlugins(ctx context.Context, p *batchPlan, c run.Call) (hookR
 	return said, nil
 }
 
-// afterTool tells the plugins what a call came to. That they fail does not take the result away: it is committed, and the run ends.
+// afterTool tells the plugins what a call came to. That they fail does not take the result away: it is committed, and
+// the run ends.
 func (r *round) afterTool(ctx context.Context, p *batchPlan, id string) error {
 	c, ok := p.draft.State.Call(id)
 	if !ok {

@@ -23,9 +23,9 @@ type Asker interface {
 	Ask(ctx context.Context, r agent.Request) (reply agent.Reply, requests int, err error)
 }
 
-// TokenCounter counts a request's tokens of input as its model would: all that Generate would send. It asks a provider, and costs no
-// tokens; what cannot be counted is an error, and is to be estimated. Errors are *agent.ModelError or the context's. Safe for concurrent
-// use.
+// TokenCounter counts a request's tokens of input as its model would: all that Generate would send. It asks a provider,
+// and costs no tokens; what cannot be counted is an error, and is to be estimated. Errors are *agent.ModelError or the
+// context's. Safe for concurrent use.
 type TokenCounter interface {
 	CountTokens(ctx context.Context, r agent.Request) (int64, error)
 }
@@ -38,7 +38,8 @@ func CountWith(ctx context.Context, m Model, r agent.Request) (int64, error) {
 	return 0, &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID, Message: "its tokens cannot be counted", Lasting: true}
 }
 
-// Schemas makes the check of a JSON Schema: what it returns says how a value does not fit. An error says that the schema is broken.
+// Schemas makes the check of a JSON Schema: what it returns says how a value does not fit. An error says that the
+// schema is broken.
 type Schemas func(schema json.RawMessage) (fits func(value json.RawMessage) error, err error)
 
 // ToolSource finds tools by their original name.
@@ -46,10 +47,11 @@ type ToolSource interface {
 	Lookup(original string) (tool.Tool, bool)
 }
 
-// Waiter drives executions of the state machine. Names are those of executions; starting one twice by the same name is not an
-// error, and neither is stopping one that has ended.
+// Waiter drives executions of the state machine. Names are those of executions; starting one twice by the same name is
+// not an error, and neither is stopping one that has ended.
 type Waiter interface {
-	// Success completes the wait that a task token belongs to. ErrSettled says that it was completed or has timed out before.
+	// Success completes the wait that a task token belongs to. ErrSettled says that it was completed or has timed out
+	// before.
 	Success(ctx context.Context, token string) error
 	Start(ctx context.Context, tenant, run, name string) error
 	Stop(ctx context.Context, name, cause string) error
@@ -75,26 +77,28 @@ const ThrottledError = "Countersign.Throttled"
 // ErrSettled says that a task token's wait is over: look at the record (rule 8).
 var ErrSettled = errors.New("the wait of this task token is over")
 
-// Emitter hands events to a bus. ErrUndeliverable, wrapped, says that this event will never be taken; any other error may pass, and the
-// event may have been taken all the same. Safe for concurrent use.
+// Emitter hands events to a bus. ErrUndeliverable, wrapped, says that this event will never be taken; any other error
+// may pass, and the event may have been taken all the same. Safe for concurrent use.
 type Emitter interface {
 	Emit(ctx context.Context, e policy.Outgoing) error
 }
 
-// ErrUndeliverable says that a bus takes no such event: it is too long, or there is no bus. What wraps it is fit to be shown.
+// ErrUndeliverable says that a bus takes no such event: it is too long, or there is no bus. What wraps it is fit to be
+// shown.
 var ErrUndeliverable = errors.New("it cannot be delivered")
 
 // Callbacks makes addresses where calls that are answered later are answered. Safe for concurrent use.
 type Callbacks interface {
-	// URL is the address of a call's answer, which needs no other authentication; "" = this deployment has none. The same arguments give the
-	// same address.
+	// URL is the address of a call's answer, which needs no other authentication; "" = this deployment has none. The same
+	// arguments give the same address.
 	URL(tenant, run, call string, expires time.Time) (string, error)
 }
 
 // Functions invokes functions that are somewhere else. Safe for concurrent use.
 type Functions interface {
-	// Invoke has a function take a payload, and gives its result unless it is asynchronous. ErrUndeliverable, wrapped, says that the function
-	// was not entered and never will be with this payload; *tool.LostError, that it may have been; any other error, that it was not.
+	// Invoke has a function take a payload, and gives its result unless it is asynchronous. ErrUndeliverable, wrapped,
+	// says that the function was not entered and never will be with this payload; *tool.LostError, that it may have been;
+	// any other error, that it was not.
 	Invoke(ctx context.Context, i Invoke) (Invoked, error)
 }
 
@@ -112,8 +116,8 @@ type Invoked struct {
 	Failed  bool   // the function ended in an error, which Payload describes in its runtime's form
 }
 
-// EventSink is told of every entry this process has committed, after the commit, in order for each run. It must not block for long;
-// what it does with it, a panic included, is nobody's durable concern.
+// EventSink is told of every entry this process has committed, after the commit, in order for each run. It must not
+// block for long; what it does with it, a panic included, is nobody's durable concern.
 type EventSink interface {
 	Committed(ctx context.Context, e run.Entry, s *run.AgentState)
 }
@@ -132,7 +136,8 @@ func (all Sinks) Committed(ctx context.Context, e run.Entry, s *run.AgentState) 
 type Tracer interface {
 	// Begin is the trace of a run that is about to start for ctx; nil = it has none.
 	Begin(ctx context.Context, agentName string) *run.Trace
-	// Within is ctx inside the run: what is done with it is part of the run's trace. Of s, only what identifies the run and its trace is read.
+	// Within is ctx inside the run: what is done with it is part of the run's trace. Of s, only what identifies the run
+	// and its trace is read.
 	Within(ctx context.Context, s *run.AgentState) context.Context
 }
 
@@ -153,10 +158,12 @@ type Notify interface {
 	Asked(ctx context.Context, tenant, run string) error
 }
 
-// Notices does what is to be done at a time of requests to people: it reminds, lets others decide as well, tells again who could not be told. What
-// it counts is by what it did: notified, reminded, escalated, updated. Safe for concurrent use, and idempotent.
+// Notices does what is to be done at a time of requests to people: it reminds, lets others decide as well, tells again
+// who could not be told. What it counts is by what it did: notified, reminded, escalated, updated. Safe for concurrent
+// use, and idempotent.
 type Notices interface {
-	// Due does what is due by now, of at most limit requests of all tenants. An error says what could not be done; the rest was.
+	// Due does what is due by now, of at most limit requests of all tenants. An error says what could not be done; the
+	// rest was.
 	Due(ctx context.Context, limit int) (did map[string]int64, err error)
 	// Ensure tells the people of a pending request if nobody has begun to.
 	Ensure(ctx context.Context, a approval.Approval) (did map[string]int64, err error)

@@ -10,8 +10,8 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// Remotes run the calls of tools that no code of the deployment does, by kind. A kind that is missing cannot be called here: its calls
-// fail and say so.
+// Remotes run the calls of tools that no code of the deployment does, by kind. A kind that is missing cannot be called
+// here: its calls fail and say so.
 type Remotes map[agent.ToolKind]Remote
 
 // Remote runs the calls of one kind of tool. Safe for concurrent use.
@@ -31,12 +31,13 @@ type Session interface {
 // Lister is a Session that finds out what tools there are, as that of MCP servers.
 type Lister interface {
 	Session
-	// List asks a server of the definition for its tools, several of them at a time. An error says why it could not be asked, fit to be shown.
+	// List asks a server of the definition for its tools, several of them at a time. An error says why it could not be
+	// asked, fit to be shown.
 	List(ctx context.Context, s agent.MCPServer) (agent.ServerTools, error)
 }
 
-// Refuser is a Remote that cannot carry out the calls of some definitions at all, such as one whose servers are programs where none can be
-// started.
+// Refuser is a Remote that cannot carry out the calls of some definitions at all, such as one whose servers are
+// programs where none can be started.
 type Refuser interface {
 	// Refuses says why nothing of d is carried out, fit to be shown; "" = it is.
 	Refuses(d *agent.Definition) string
@@ -54,8 +55,8 @@ func (rs Remotes) refuse(d *agent.Definition) (run.Finished, bool) {
 	return run.Finished{}, false
 }
 
-// sessions are those of one invocation, opened when they are needed and closed when it ends. The zero value has none open. Safe for concurrent
-// use.
+// sessions are those of one invocation, opened when they are needed and closed when it ends. The zero value has none
+// open. Safe for concurrent use.
 type sessions struct {
 	mu     sync.Mutex
 	byKind map[agent.ToolKind]Session

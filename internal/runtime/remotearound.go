@@ -7,8 +7,8 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// Around is rs with wrap around every tool of theirs, as they are asked for it. What a Remote or a Session can do besides, it still can. nil
-// stays nil.
+// Around is rs with wrap around every tool of theirs, as they are asked for it. What a Remote or a Session can do
+// besides, it still can. nil stays nil.
 func (rs Remotes) Around(wrap func(tool.Tool) tool.Tool) Remotes {
 	if rs == nil {
 		return nil

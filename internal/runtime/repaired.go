@@ -12,9 +12,9 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// Every repair has a record, PK T#tenant#REPAIR#run, SK sequence#kind#of, put if absent: an operator lists them (R18), and of several sweeps that did
-// the same one counts it. A repair that is an entry has its record in the entry's transaction; the others have it right after. Whoever dies
-// between has repaired something that nobody counted.
+// Every repair has a record, PK T#tenant#REPAIR#run, SK sequence#kind#of, put if absent: an operator lists them (R18),
+// and of several sweeps that did the same one counts it. A repair that is an entry has its record in the entry's
+// transaction; the others have it right after. Whoever dies between has repaired something that nobody counted.
 
 // Repaired is one repair of a run.
 type Repaired struct {

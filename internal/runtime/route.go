@@ -18,7 +18,8 @@ const (
 	NextFailed   = "failed"
 )
 
-// The bounds of a wait, in seconds: a task that times out sooner costs more than it tells, and a year is all an execution has.
+// The bounds of a wait, in seconds: a task that times out sooner costs more than it tells, and a year is all an
+// execution has.
 const (
 	minWait = 60
 	maxWait = 31_536_000
@@ -35,8 +36,8 @@ type Route struct {
 	Successor   string `json:"successor,omitempty"` // on the way to a hand-over: the execution to start
 }
 
-// Invocation is who acts: the execution that invoked us, the wait it was woken from (0 = none), and a writer id of this very
-// invocation.
+// Invocation is who acts: the execution that invoked us, the wait it was woken from (0 = none), and a writer id of this
+// very invocation.
 type Invocation struct {
 	Tenant, Run string
 	Execution   string // name

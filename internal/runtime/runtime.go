@@ -18,7 +18,8 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// Ports is everything a use case needs of the world. All but Uploads, Agents, Remotes, Emit, Functions, Callbacks, Notify, Warn, Sink, Trace, Hooks, Count, Trusts and Index are required.
+// Ports is everything a use case needs of the world. All but Uploads, Agents, Remotes, Emit, Functions, Callbacks,
+// Notify, Warn, Sink, Trace, Hooks, Count, Trusts and Index are required.
 type Ports struct {
 	Table     store.Table
 	Journal   *store.Journal
@@ -42,8 +43,8 @@ type Ports struct {
 	Sink      EventSink                    // nil = nobody listens
 	Trace     Tracer                       // nil = runs are not traced
 	Hooks     hook.Set                     // the code that agents name beside tools
-	// LeavesUnknown says that other processes carry the same runs on: what this one knows nothing of is left to them (ErrElsewhere), in place of
-	// being failed.
+	// LeavesUnknown says that other processes carry the same runs on: what this one knows nothing of is left to them
+	// (ErrElsewhere), in place of being failed.
 	LeavesUnknown bool
 	// Trusts is told that a run uses the tools of an MCP server that is not in mcp.lock, as only a laptop may. Nil =
 	// all tools of such a server are disabled.
@@ -64,17 +65,19 @@ func resumedEvent(s *run.AgentState, now time.Time) run.Resumed {
 	return run.Resumed{Waited: max(0, now.Sub(s.UpdatedAt).Milliseconds())}
 }
 
-// ErrModelBusy says that every model of the chain failed in a way that may pass, as often as each may be asked. Nothing was committed.
+// ErrModelBusy says that every model of the chain failed in a way that may pass, as often as each may be asked. Nothing
+// was committed.
 var ErrModelBusy = errors.New("the model is busy")
 
 // ErrContention says that an entry lost its sequence so often that this attempt gives up; a later one will not.
 var ErrContention = errors.New("the run is written to by others")
 
-// ErrElsewhere says that a run cannot be carried on here and can be where more is known: nothing of what it waits for was used up.
+// ErrElsewhere says that a run cannot be carried on here and can be where more is known: nothing of what it waits for
+// was used up.
 var ErrElsewhere = errors.New("another process has to carry the run on")
 
-// maxReloads bounds how often one invocation plans anew after a conflict; maxUncertain, how often after an error that leaves
-// open whether the write happened.
+// maxReloads bounds how often one invocation plans anew after a conflict; maxUncertain, how often after an error that
+// leaves open whether the write happened.
 const (
 	maxReloads   = 40
 	maxUncertain = 3
@@ -139,8 +142,8 @@ func (p Ports) makeRoom(ctx context.Context, i Invocation, l store.Loaded, def *
 	return p.commitAlone(ctx, l, d, def)
 }
 
-// commitAlone commits a draft that has no room for anything else, or has to be on record before anything else. Its error is errDrained where
-// that went well.
+// commitAlone commits a draft that has no room for anything else, or has to be on record before anything else. Its
+// error is errDrained where that went well.
 func (p Ports) commitAlone(ctx context.Context, l store.Loaded, d *run.Draft, def *agent.Definition) error {
 	if err := p.commit(ctx, l.State, d, def); err != nil {
 		return err
@@ -239,8 +242,8 @@ func addWhileRoom(d *run.Draft, facts ...run.Event) error {
 	return nil
 }
 
-// requestOps are the writes to requests that belong into the draft's transaction: a new one for every call it suspends (A19),
-// an end for every one it overtakes, and the use of every approval it claims under (A6).
+// requestOps are the writes to requests that belong into the draft's transaction: a new one for every call it suspends
+// (A19), an end for every one it overtakes, and the use of every approval it claims under (A6).
 func (p Ports) requestOps(ctx context.Context, before *run.AgentState, d *run.Draft, def *agent.Definition) ([]store.Op, error) {
 	var ops []store.Op
 	for _, c := range d.State.Waits() {
@@ -340,8 +343,8 @@ func (p Ports) voidOps(ctx context.Context, before *run.AgentState, d *run.Draft
 	return ops, nil
 }
 
-// approvedBy is the request on which a call was approved before or in the draft, where no claim has used that up; "" where there is none. Of a
-// decision that was kept, the request is being written already.
+// approvedBy is the request on which a call was approved before or in the draft, where no claim has used that up; ""
+// where there is none. Of a decision that was kept, the request is being written already.
 func approvedBy(d *run.Draft, call string) string {
 	for _, e := range d.Entry.Events {
 		if said, ok := e.(run.Decided); ok && said.Call == call && said.Action == run.ActionApprove && said.Early == "" {
@@ -465,7 +468,8 @@ func addExpiries(d *run.Draft) error {
 	return nil
 }
 
-// draft starts the entry of one attempt: it resumes a parked run and drains exactly the inputs that were read (rule 16).
+// draft starts the entry of one attempt: it resumes a parked run and drains exactly the inputs that were read (rule
+// 16).
 func (p Ports) draft(i Invocation, l store.Loaded) (*run.Draft, error) {
 	d := run.NewDraft(l.State, i.Writer, p.Clock.Now())
 	if l.State.Status == run.RunWaiting {
@@ -515,8 +519,8 @@ func PinnedDefinitions(blobs store.Blobs) Definitions {
 	}
 }
 
-// Tightened are pinned definitions with what the deployment says now of their agents (A17): whoever decides, and whoever runs a call, has them.
-// Of an agent that it does not know nothing is said.
+// Tightened are pinned definitions with what the deployment says now of their agents (A17): whoever decides, and
+// whoever runs a call, has them. Of an agent that it does not know nothing is said.
 func Tightened(pinned Definitions, agents Agents) Definitions {
 	if agents == nil {
 		return pinned

@@ -14,11 +14,13 @@ import (
 // sendTimeout is how long whoever carries a call out has to take it.
 const sendTimeout = 30 * time.Second
 
-// send hands a call that is answered later to whoever carries it to its answerer. It may be called again with the same effect, under the
-// same id. ErrUndeliverable, wrapped, says that it will never be taken; any other error may pass, and it may be out all the same.
+// send hands a call that is answered later to whoever carries it to its answerer. It may be called again with the same
+// effect, under the same id. ErrUndeliverable, wrapped, says that it will never be taken; any other error may pass, and
+// it may be out all the same.
 type send func(ctx context.Context) error
 
-// outgoing prepares what goes out for a claimed call that is answered later, from the state s: the one place that knows how, by kind.
+// outgoing prepares what goes out for a claimed call that is answered later, from the state s: the one place that knows
+// how, by kind.
 func (r *round) outgoing(c run.Call, s *run.AgentState) (send, error) {
 	t, _ := r.def.Tool(c.Tool)
 	switch t.Kind {
@@ -33,9 +35,9 @@ func (r *round) outgoing(c run.Call, s *run.AgentState) (send, error) {
 	}
 }
 
-// sendOut sends what goes out for a claimed call and notes what is to be stored of it: that its answer is waited for, or why it can never
-// go out, which is also what an error of its preparation says. Where it may be taken later, the call stays claimed and goes out again,
-// under the same id.
+// sendOut sends what goes out for a claimed call and notes what is to be stored of it: that its answer is waited for,
+// or why it can never go out, which is also what an error of its preparation says. Where it may be taken later, the
+// call stays claimed and goes out again, under the same id.
 func (r *round) sendOut(ctx context.Context, x *execution, out send, err error) {
 	if err != nil {
 		err = fmt.Errorf("%w: %w", ErrUndeliverable, err)

@@ -10,8 +10,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// checkStanding reads the standing grants of the round's calls, once; in doubt, as a claim was refused, again those that it had found, and
-// those that were given in this run: what is not on record any more is taken away.
+// checkStanding reads the standing grants of the round's calls, once; in doubt, as a claim was refused, again those
+// that it had found, and those that were given in this run: what is not on record any more is taken away.
 func (a *permissions) checkStanding(ctx context.Context, def *agent.Definition, d *run.Draft, doubt bool) error {
 	s := &d.State
 	found := run.PermissionChecked{Inference: s.Round.Inference, Tools: map[string]run.PermissionStatus{}}
@@ -52,8 +52,8 @@ func claimsByGrant(d *run.Draft) bool {
 	})
 }
 
-// recordedGrants are those of the standing grants that are on record, read once for a round, and in doubt each time; the first time, those of
-// patterns that cover a call of the round as well.
+// recordedGrants are those of the standing grants that are on record, read once for a round, and in doubt each time;
+// the first time, those of patterns that cover a call of the round as well.
 func (a *permissions) recordedGrants(ctx context.Context, def *agent.Definition, d *run.Draft, asked []run.StandingGrant, doubt bool) ([]run.StandingGrant, error) {
 	s := &d.State
 	if a.checked == nil || a.checked.Inference != s.Round.Inference || doubt {
@@ -76,7 +76,8 @@ func (a *permissions) recordedGrants(ctx context.Context, def *agent.Definition,
 	return a.checked.Standing, nil
 }
 
-// revokedGrants are the standing grants that were given in this run and are not on record any more, of those that the next claims would take.
+// revokedGrants are the standing grants that were given in this run and are not on record any more, of those that the
+// next claims would take.
 func (a *permissions) revokedGrants(ctx context.Context, def *agent.Definition, d *run.Draft) ([]run.PermitRef, error) {
 	s := &d.State
 	var gone []run.PermitRef
@@ -92,8 +93,9 @@ func (a *permissions) revokedGrants(ctx context.Context, def *agent.Definition, 
 	return gone, nil
 }
 
-// standingGrantOf is what must be on record for a claim that the draft has made: the very grant that it takes, or, of a call that runs again or
-// under what was granted in this run, any that covers it. False where the claim takes no standing grant.
+// standingGrantOf is what must be on record for a claim that the draft has made: the very grant that it takes, or, of a
+// call that runs again or under what was granted in this run, any that covers it. False where the claim takes no
+// standing grant.
 func standingGrantOf(def *agent.Definition, s *run.AgentState, c run.Call, claim run.CallClaimed) (run.StandingGrant, bool) {
 	if g, taken := s.StandingUnder(c, claim); taken {
 		return g, true

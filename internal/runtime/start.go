@@ -35,8 +35,8 @@ type Start struct {
 // ErrKeyReused says that the key started a run with another body (R2).
 var ErrKeyReused = errors.New("the key has started a run with another body")
 
-// ErrUnstarted says that a run is written and its execution could not be started. A request with the same key starts it, and so does the
-// sweeper (rule 14).
+// ErrUnstarted says that a run is written and its execution could not be started. A request with the same key starts
+// it, and so does the sweeper (rule 14).
 var ErrUnstarted = errors.New("the run is written and its execution has not started")
 
 // BadStart says why a start is refused; it is fit to be shown.
@@ -47,8 +47,8 @@ func (e *BadStart) Error() string { return "start run: " + e.Problem }
 // Starter starts runs. Safe for concurrent use.
 type Starter struct{ Ports }
 
-// Start writes the run and then starts its execution, both idempotently: the same key and body give the same run, however often
-// and from however many clients at once (R1). With ErrUnstarted the run is returned as well.
+// Start writes the run and then starts its execution, both idempotently: the same key and body give the same run,
+// however often and from however many clients at once (R1). With ErrUnstarted the run is returned as well.
 func (st *Starter) Start(ctx context.Context, r Start) (run.AgentState, error) {
 	if r.Key == "" {
 		r.Key = st.IDs.Key()
@@ -90,9 +90,10 @@ func (st *Starter) startExecution(ctx context.Context, s *run.AgentState) error 
 	return nil
 }
 
-// Create writes the run's first entry for an owner, or finds that it is there. It starts nothing. Errors that a client can mend are
-// *BadStart, ErrUnknownBlob and ErrKeyReused; a run that it is to continue must be there and have finished: store.ErrNoRun,
-// agent.ErrNotFinished.
+// Create writes the run's first entry for an owner, or finds that it is there. It starts nothing. Errors that a client
+// can mend are
+// *BadStart, ErrUnknownBlob and ErrKeyReused; a run that it is to continue must be there and have finished:
+// store.ErrNoRun, agent.ErrNotFinished.
 func (st *Starter) Create(ctx context.Context, r Start, runID, owner string) (run.AgentState, error) {
 	first, err := r.startEvent(runID, owner)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Step loads the run, drains its inbox (the resume gate), does what Next says and commits it. It returns where the run goes. An
-// attempt that finds its work done returns that route without asking the model.
+// Step loads the run, drains its inbox (the resume gate), does what Next says and commits it. It returns where the run
+// goes. An attempt that finds its work done returns that route without asking the model.
 func (st *Stepper) Step(ctx context.Context, inv Invocation) (r Route, err error) {
 	a := &attempt{Stepper: st, inv: inv}
 	for tries := (reloads{}); ; {
@@ -116,8 +116,8 @@ func (a *attempt) owesBatch(context.Context) (Route, error) {
 	return Route{}, nil
 }
 
-// beginsFirst reports whether plugins are to begin this attempt before the batch judges what was decided early. What is wrong with the
-// plugins is for who runs them to say.
+// beginsFirst reports whether plugins are to begin this attempt before the batch judges what was decided early. What is
+// wrong with the plugins is for who runs them to say.
 func (a *attempt) beginsFirst() bool {
 	if a.draft.State.Begun || len(a.def.Plugins) == 0 {
 		return false
@@ -126,8 +126,8 @@ func (a *attempt) beginsFirst() bool {
 	return err != nil || ph.chain.BeginsRuns()
 }
 
-// isFull adds what the permission backend and the time have to say to the draft. Where that fills it, it is committed, and the others close
-// in an entry of their own.
+// isFull adds what the permission backend and the time have to say to the draft. Where that fills it, it is committed,
+// and the others close in an entry of their own.
 func (a *attempt) isFull(ctx context.Context) (Route, error) {
 	permits := permissions{hooks: a.Hooks}
 	if err := permits.prepare(a.within(ctx, &a.draft.State), a.def, a.draft); err != nil {
@@ -331,7 +331,8 @@ func (a *attempt) modelFailed(ctx context.Context, failed *agent.ModelError, req
 // noteRequests is how many requests for summaries the draft holds beyond those before it.
 func noteRequests(before, d *run.Draft) int { return int(d.State.ModelCalls - before.State.ModelCalls) }
 
-// request is what the model is asked, and its system text's digest where that is new; then the text is where the reply's fact will point.
+// request is what the model is asked, and its system text's digest where that is new; then the text is where the
+// reply's fact will point.
 func (a *attempt) request(ctx context.Context, q *requestPlan) (agent.Request, string, error) {
 	req, digest, err := a.buildRequest(ctx, q)
 	if err != nil {
@@ -343,8 +344,8 @@ func (a *attempt) request(ctx context.Context, q *requestPlan) (agent.Request, s
 	return req, digest, a.storeSystem(ctx, a.def, &a.draft.State, digest, q.system)
 }
 
-// Fail ends a run as failed because its execution gave up on a step (R8). A run that is done or owned by another execution is
-// left alone.
+// Fail ends a run as failed because its execution gave up on a step (R8). A run that is done or owned by another
+// execution is left alone.
 func (st *Stepper) Fail(ctx context.Context, inv Invocation, message string) (Route, error) {
 	var tries reloads
 	for {

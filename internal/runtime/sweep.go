@@ -39,22 +39,23 @@ const (
 	// settleTime is how long an execution that was just woken, or whose run has just ended or been handed over, has to
 	// act.
 	settleTime = time.Minute
-	// maxTakeOvers is how many of a run's executions may end before it does: then it is not taken over again, unless the last was throttled.
-	// Those that handed over do not count.
+	// maxTakeOvers is how many of a run's executions may end before it does: then it is not taken over again, unless the
+	// last was throttled. Those that handed over do not count.
 	maxTakeOvers = 100
 )
 
-// Sweeper finds runs that disagree with their executions and repairs them (rule 14). Safe for concurrent use, and idempotent.
+// Sweeper finds runs that disagree with their executions and repairs them (rule 14). Safe for concurrent use, and
+// idempotent.
 type Sweeper struct {
 	Ports
 	Definitions Definitions
-	// LeaveWoken says that an execution whose wait is over is sure to act: the local engine records the wake-up with the wait. Else
-	// it has a minute.
+	// LeaveWoken says that an execution whose wait is over is sure to act: the local engine records the wake-up with the
+	// wait. Else it has a minute.
 	LeaveWoken bool
 }
 
-// Repair repairs one run. Where an input waits and the run's token is used up, it gives the execution a minute first; without a
-// minute to its deadline, ErrSweepTooShort.
+// Repair repairs one run. Where an input waits and the run's token is used up, it gives the execution a minute first;
+// without a minute to its deadline, ErrSweepTooShort.
 func (sw *Sweeper) Repair(ctx context.Context, tenant, run string) (Repair, error) {
 	r, sus, err := sw.inspect(ctx, tenant, run, nil)
 	if err != nil || sus == nil {
@@ -136,8 +137,8 @@ func (sw *Sweeper) repair(ctx context.Context, l store.Loaded) (Repair, error) {
 	}
 }
 
-// StopLeftover stops an execution by that name if the run does not need it any more and it had the time to end by itself. A run that
-// does not exist has none to stop.
+// StopLeftover stops an execution by that name if the run does not need it any more and it had the time to end by
+// itself. A run that does not exist has none to stop.
 func (sw *Sweeper) StopLeftover(ctx context.Context, tenant, runID, name string) (Repair, error) {
 	l, err := sw.Journal.Load(ctx, tenant, runID)
 	switch {
@@ -175,9 +176,9 @@ func isOverdue(expires, now time.Time) bool {
 	return !expires.IsZero() && now.Sub(expires) >= settleTime
 }
 
-// wake completes the token of a run that nobody has woken for its inputs, or for the end of its wait. Without a token there is nothing to
-// do: the waiter looks when it has stored one. Where the token is used up and the run stays as it is, the wake-up is lost with the
-// execution that had it.
+// wake completes the token of a run that nobody has woken for its inputs, or for the end of its wait. Without a token
+// there is nothing to do: the waiter looks when it has stored one. Where the token is used up and the run stays as it
+// is, the wake-up is lost with the execution that had it.
 func (sw *Sweeper) wake(ctx context.Context, l store.Loaded) (Repair, error) {
 	s := &l.State
 	h, err := sw.Journal.Head(ctx, s.Tenant, s.Run)

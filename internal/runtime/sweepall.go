@@ -14,8 +14,8 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// Tenants lists every tenant that may have runs, sorted. Blob stores do: a run's definition is stored under its tenant before the
-// run's first entry, so nobody has to write down who the tenants are.
+// Tenants lists every tenant that may have runs, sorted. Blob stores do: a run's definition is stored under its tenant
+// before the run's first entry, so nobody has to write down who the tenants are.
 type Tenants interface {
 	Tenants(ctx context.Context) ([]string, error)
 }
@@ -34,13 +34,13 @@ type Execution struct {
 	Started time.Time
 }
 
-// Sweep repairs all runs of all tenants that disagree with their executions, and counts what waits. One that is done is never read: it
-// goes through the lists of running and waiting runs, compares their views with the executions that run, and reads the journal only
-// of a run that looks wrong. Runs that moved within the last minute are left alone.
+// Sweep repairs all runs of all tenants that disagree with their executions, and counts what waits. One that is done is
+// never read: it goes through the lists of running and waiting runs, compares their views with the executions that run,
+// and reads the journal only of a run that looks wrong. Runs that moved within the last minute are left alone.
 //
-// One invocation does as much as its context's deadline allows and keeps its place in the table (PK "SWEEP", SK "CURSOR"); the next one
-// goes on there. Two at once do some work twice, which changes nothing. A table whose indexes or executions whose lists are late
-// delay a repair and cause none.
+// One invocation does as much as its context's deadline allows and keeps its place in the table (PK "SWEEP", SK
+// "CURSOR"); the next one goes on there. Two at once do some work twice, which changes nothing. A table whose indexes
+// or executions whose lists are late delay a repair and cause none.
 type Sweep struct {
 	Sweeper    *Sweeper
 	Tenants    Tenants
@@ -93,8 +93,8 @@ var ErrSweepTooShort = errors.New("a sweep wants at least 80 s to its deadline; 
 // ErrSweepStopped says that so many runs in a row could not be checked that the sweep gave up.
 var ErrSweepStopped = errors.New("too many runs in a row could not be checked")
 
-// Run sweeps. The report is valid with an error, too, which says that the sweep as a whole went wrong; what went wrong with one run is in
-// the report and stops nothing.
+// Run sweeps. The report is valid with an error, too, which says that the sweep as a whole went wrong; what went wrong
+// with one run is in the report and stops nothing.
 func (s *Sweep) Run(ctx context.Context) (Report, error) {
 	p := &pass{Sweep: s, running: map[string]*runner{}, report: Report{Repaired: map[Repair]int64{}, Failed: []FailedRepair{}, Told: map[string]int64{}}}
 	if deadline, ok := ctx.Deadline(); ok {
@@ -291,8 +291,8 @@ func (p *pass) checkHead(ctx context.Context, h store.Head) (Repair, error) {
 	return r, err
 }
 
-// wakeOwed reports whether a run that has stored its token waits though there is something to wake it for. While a run waits, what it
-// has drained is in its view, exactly (rule 1).
+// wakeOwed reports whether a run that has stored its token waits though there is something to wake it for. While a run
+// waits, what it has drained is in its view, exactly (rule 1).
 func (p *pass) wakeOwed(ctx context.Context, h store.Head) (bool, error) {
 	if h.Status != run.RunWaiting || h.Token == "" {
 		return false, nil

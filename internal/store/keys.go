@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Keys of the one table (ARCHITECTURE.md, the journal). Under a run's partition the sort keys order themselves so that one
-// range reads the journal's tail and exactly the undrained inbox: HEAD < I# (markers) < J# (journal) < K# (inbox,
+// Keys of the one table (ARCHITECTURE.md, the journal). Under a run's partition the sort keys order themselves so that
+// one range reads the journal's tail and exactly the undrained inbox: HEAD < I# (markers) < J# (journal) < K# (inbox,
 // newest first).
 const (
 	headSK     = "HEAD"

@@ -6,8 +6,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Definition is an agent. Definition.Resolve fills what is left at its zero value with the preset's defaults, and Definition.Check
-// reports everything that is wrong with it. A run keeps the definition that it started with.
+// Definition is an agent. Definition.Resolve fills what is left at its zero value with the preset's defaults, and
+// Definition.Check reports everything that is wrong with it. A run keeps the definition that it started with.
 type Definition = core.Definition
 
 // The parts of a Definition. docs/presets.md describes the policies, docs/agent-file.md every key.
@@ -82,7 +82,8 @@ const (
 // ModelName is a tool's name as models are told it: dots become underscores.
 func ModelName(original string) string { return core.ModelName(original) }
 
-// Registry holds the tools, the code and the agents of a program. Fill it before use; reading is safe for concurrent use.
+// Registry holds the tools, the code and the agents of a program. Fill it before use; reading is safe for concurrent
+// use.
 type Registry = registry.Registry
 
 // NewRegistry makes a registry of tools. The error names a tool that is there twice.

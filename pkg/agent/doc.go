@@ -1,13 +1,14 @@
 // Package agent is what the author of an agent writes against: definitions, tools, and the code that runs beside them.
 //
-// An agent is a model, a system text, tools, and a policy that says which tool calls wait for a person. Countersign runs it as a loop:
-// it asks the model, carries out the tool calls of the reply, and asks again until a reply has no calls. Every step is committed before
-// the next begins, so a run survives a crash, a deploy and a week's wait for a decision.
+// An agent is a model, a system text, tools, and a policy that says which tool calls wait for a person. Countersign
+// runs it as a loop: it asks the model, carries out the tool calls of the reply, and asks again until a reply has no
+// calls. Every step is committed before the next begins, so a run survives a crash, a deploy and a week's wait for a
+// decision.
 //
 // # A tool
 //
-// A tool is a function with a name, a description for the model, and an effect. Its arguments are a struct; the JSON Schema that the
-// model is told, and that arguments are checked against, is derived from it.
+// A tool is a function with a name, a description for the model, and an effect. Its arguments are a struct; the JSON
+// Schema that the model is told, and that arguments are checked against, is derived from it.
 //
 //	type refund struct {
 //		Order string `json:"order" jsonschema_description:"the order's number"`
@@ -24,13 +25,15 @@
 //
 //	tool, err := agent.NewTool("refunds.create", "Pays money back.", agent.EffectNonIdempotent, pay, nil)
 //
-// The effect decides what happens after a crash. A tool that only reads is called again. An idempotent one is called again with the
-// same [Call.Key]. A non-idempotent one is asked what became of the call, if it has [ToolOptions].Reconcile; otherwise a person decides.
-// By default the policy lets tools that only read run at once, and asks people about every other call.
+// The effect decides what happens after a crash. A tool that only reads is called again. An idempotent one is called
+// again with the same [Call.Key]. A non-idempotent one is asked what became of the call, if it has
+// [ToolOptions].Reconcile; otherwise a person decides. By default the policy lets tools that only read run at once, and
+// asks people about every other call.
 //
 // # An agent
 //
-// Most agents are files, agents/NAME/agent.yaml, which package agentfile reads; an agent may also be a [Definition] in Go:
+// Most agents are files, agents/NAME/agent.yaml, which package agentfile reads; an agent may also be a [Definition] in
+// Go:
 //
 //	name: refunds
 //	system: You refund orders that arrived broken. Today is {{.Date}}.
@@ -43,8 +46,9 @@
 //
 // # A registry
 //
-// [NewRegistry] holds the tools, the code beside them and the agents of a program. The command line ([cli.Main]), the Lambda functions
-// (package lambda), a server of one's own (package client) and tests (package agenttest) all start from it:
+// [NewRegistry] holds the tools, the code beside them and the agents of a program. The command line ([cli.Main]), the
+// Lambda functions (package lambda), a server of one's own (package client) and tests (package agenttest) all start
+// from it:
 //
 //	r, err := agent.NewRegistry(tool)
 //	err = r.AddFS(files) // every agent.yaml in an embed.FS

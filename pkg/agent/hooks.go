@@ -2,8 +2,8 @@ package agent
 
 import "github.com/countersign/countersign/internal/hook"
 
-// Hooks is the code that agents name beside tools. Hooks.Version is recorded in every run: raise it when what the code does changes.
-// The zero value has the built-in plugins alone.
+// Hooks is the code that agents name beside tools. Hooks.Version is recorded in every run: raise it when what the code
+// does changes. The zero value has the built-in plugins alone.
 type Hooks = hook.Set
 
 // Builder makes the system text and the first messages of a run. It may be called again for the same inference.

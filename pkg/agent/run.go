@@ -7,7 +7,8 @@ import (
 // Run is the state of a run, folded from its journal: conversation, open calls, usage, status.
 type Run = run.AgentState
 
-// Message is one block of a run's conversation. Message.Seen gives its seenCount: how many inferences it has been part of.
+// Message is one block of a run's conversation. Message.Seen gives its seenCount: how many inferences it has been part
+// of.
 type Message = run.Message
 
 // Role says who speaks. Results of tools are on the user's side.

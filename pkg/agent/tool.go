@@ -9,11 +9,12 @@ import (
 	"github.com/countersign/countersign/internal/tools/builtin"
 )
 
-// Tool is something that a model may call. Make one with NewTool, or implement it: Spec describes the tool, Call carries out one call.
-// A tool is safe for concurrent use.
+// Tool is something that a model may call. Make one with NewTool, or implement it: Spec describes the tool, Call
+// carries out one call. A tool is safe for concurrent use.
 type Tool = tool.Tool
 
-// Call is one call as a tool receives it. Call.Key is equal on every attempt of the same call: pass it on as an idempotency key.
+// Call is one call as a tool receives it. Call.Key is equal on every attempt of the same call: pass it on as an
+// idempotency key.
 type Call = tool.Call
 
 // Result is what a tool gives back. The zero Result is an empty text.
@@ -22,7 +23,8 @@ type Result = core.ToolResultData
 // ToolSpec describes a tool of a definition: name, description, schema of its arguments, effect.
 type ToolSpec = core.ToolSpec
 
-// ToolOptions are the optional parts of a tool. The zero value and nil are valid: the runtime's default timeout, no reconciliation.
+// ToolOptions are the optional parts of a tool. The zero value and nil are valid: the runtime's default timeout, no
+// reconciliation.
 type ToolOptions[In any] = tool.Options[In]
 
 // Effect says what calling a tool twice means.
@@ -36,18 +38,20 @@ const (
 )
 
 // NewTool makes a tool of a function. Its JSON Schema is derived from In, a struct whose tags json, jsonschema and
-// jsonschema_description are read; arguments that do not fit never reach f. An error of f is the tool's failure: whether the model hears
-// of it and the call is repeated depends on effect. An error made by Refuse is told to the model as it is.
+// jsonschema_description are read; arguments that do not fit never reach f. An error of f is the tool's failure:
+// whether the model hears of it and the call is repeated depends on effect. An error made by Refuse is told to the
+// model as it is.
 //
-// NewTool returns an error for a name that models do not take, a missing description or function, and a type without a schema.
+// NewTool returns an error for a name that models do not take, a missing description or function, and a type without a
+// schema.
 func NewTool[In any](
 	name, description string, effect Effect, f func(ctx context.Context, c Call, in In) (Result, error), opts *ToolOptions[In],
 ) (Tool, error) {
 	return tool.New(name, description, effect, f, opts)
 }
 
-// BuiltinTools are the tools that agents may name without bringing them: list_directory, read_text, move_file and extract_text, each
-// confined to the folder that the agent names.
+// BuiltinTools are the tools that agents may name without bringing them: list_directory, read_text, move_file and
+// extract_text, each confined to the folder that the agent names.
 func BuiltinTools() ([]Tool, error) { return builtin.PerRun() }
 
 // TextResult is a successful result with a text.
@@ -65,8 +69,8 @@ func Refuse(format string, args ...any) error { return tool.Refusef(format, args
 // Ticket is a question of a tool's own to people. The zero Ticket asks whether the call may go on.
 type Ticket = run.Ticket
 
-// AskPeople is the result of a tool that had no effect yet and needs an answer first. After the answer the tool is called again with it
-// in Call.Resume.
+// AskPeople is the result of a tool that had no effect yet and needs an answer first. After the answer the tool is
+// called again with it in Call.Resume.
 func AskPeople(t Ticket) Result { return tool.Ask(t) }
 
 // Reconciler is a Tool that can say what became of a call whose process died. ToolOptions.Reconcile makes one.
@@ -88,8 +92,8 @@ type LostError = tool.LostError
 // Change is one change of the state that the tools of a run share. Make it by SetState or UnsetState.
 type Change = tool.Change
 
-// State reads the value at a JSON Pointer of the run's shared state; "" is all of it. found is false, and the value zero, where there is
-// none. The error is that of a malformed pointer, or of a value that is no T.
+// State reads the value at a JSON Pointer of the run's shared state; "" is all of it. found is false, and the value
+// zero, where there is none. The error is that of a malformed pointer, or of a value that is no T.
 func State[T any](c Call, pointer string) (value T, found bool, err error) {
 	return tool.State[T](c, pointer)
 }
@@ -100,5 +104,6 @@ func SetState(pointer string, v any) Change { return tool.SetState(pointer, v) }
 // UnsetState removes the member at a JSON Pointer. Where there is none it does nothing.
 func UnsetState(pointer string) Change { return tool.UnsetState(pointer) }
 
-// WithState is the result r of a call that also changes the shared state, once r is stored. A result that is an error changes nothing.
+// WithState is the result r of a call that also changes the shared state, once r is stored. A result that is an error
+// changes nothing.
 func WithState(r Result, changes ...Change) (Result, error) { return tool.Patched(r, changes...) }

@@ -25,8 +25,8 @@ type result struct {
 	Patch   json.RawMessage `json:"patch"`   // [{path, value?}]
 }
 
-// readResult reads a function's result: an object that has only the keys text, json, error, media, suspend and patch, or
-// any other JSON, which becomes text. null is no text. An object of these keys that is impossible is an error.
+// readResult reads a function's result: an object that has only the keys text, json, error, media, suspend and patch,
+// or any other JSON, which becomes text. null is no text. An object of these keys that is impossible is an error.
 func readResult(payload []byte) agent.ToolResultData {
 	payload = bytes.TrimSpace(payload)
 	if string(payload) == "null" {

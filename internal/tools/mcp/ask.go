@@ -115,7 +115,8 @@ func readQuestion(id string, raw json.RawMessage) (question, error) {
 	return q, nil
 }
 
-// elsewhere is a question that is answered on a page of the server's. Nothing opens it: people do, who see where it leads.
+// elsewhere is a question that is answered on a page of the server's. Nothing opens it: people do, who see where it
+// leads.
 func (q question) elsewhere(page string) (question, error) {
 	at, err := url.Parse(page)
 	if err != nil || at.Scheme != "https" || at.Host == "" || at.User != nil || visible(page) != page || len(page) > 2000 {

@@ -57,9 +57,9 @@ func nameOf(raw json.RawMessage) string {
 	return named.Name
 }
 
-// sum is the hex SHA-256 of everything that a definition promises, in one form whatever the order of its keys: those of the keys name,
-// title, description, inputSchema, outputSchema and annotations that are there and not null. The rest, such as _meta and icons, depends on
-// the protocol that is spoken and is nothing a model or a call is told.
+// sum is the hex SHA-256 of everything that a definition promises, in one form whatever the order of its keys: those of
+// the keys name, title, description, inputSchema, outputSchema and annotations that are there and not null. The rest,
+// such as _meta and icons, depends on the protocol that is spoken and is nothing a model or a call is told.
 func (d definition) sum() (string, error) {
 	name, err := json.Marshal(d.Name)
 	if err != nil {
@@ -143,8 +143,8 @@ func argumentSchema(raw json.RawMessage) (json.RawMessage, error) {
 	return compact, nil
 }
 
-// shown is a schema in which nothing hides: what describes is made visible; anything else that hides characters is refused, since it would
-// mean something else then.
+// shown is a schema in which nothing hides: what describes is made visible; anything else that hides characters is
+// refused, since it would mean something else then.
 func shown(raw json.RawMessage) (json.RawMessage, error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()

@@ -6,8 +6,9 @@ import (
 	"fmt"
 )
 
-// handshake reads the answers with which a connection begins, and gives what the SDK is to know of them: which protocol is spoken. Whatever
-// else a server says of itself there (its name, what it can, how it wants to be used) is read by nobody; nil = another method.
+// handshake reads the answers with which a connection begins, and gives what the SDK is to know of them: which protocol
+// is spoken. Whatever else a server says of itself there (its name, what it can, how it wants to be used) is read by
+// nobody; nil = another method.
 func (t *tap) handshake(method string) func(json.RawMessage) (json.RawMessage, error) {
 	switch method {
 	case "initialize":
@@ -35,7 +36,8 @@ func (t *tap) initialized(result json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(map[string]any{"protocolVersion": version, "capabilities": map[string]any{}, "serverInfo": map[string]any{"name": "", "version": ""}})
 }
 
-// discovered is the answer of newer ones. One without versions comes from a server that knows nothing of them: the SDK then asks as of old.
+// discovered is the answer of newer ones. One without versions comes from a server that knows nothing of them: the SDK
+// then asks as of old.
 func discovered(result json.RawMessage) (json.RawMessage, error) {
 	versions := []string{}
 	all, err := members(result, "supportedVersions")

@@ -60,8 +60,8 @@ func sameHost(at *url.URL, also func(*http.Request, []*http.Request) error) func
 	}
 }
 
-// carrier carries one connection's requests: with the server's headers, no longer than the connection lives, and with a bound on what comes
-// back.
+// carrier carries one connection's requests: with the server's headers, no longer than the connection lives, and with a
+// bound on what comes back.
 type carrier struct {
 	link    *link
 	at      *url.URL

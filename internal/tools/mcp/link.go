@@ -15,7 +15,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// link is one connection to a server. Once ready is closed it is either refused or usable, and its fields up to listed do not change.
+// link is one connection to a server. Once ready is closed it is either refused or usable, and its fields up to listed
+// do not change.
 type link struct {
 	config Config
 	tenant string
@@ -101,7 +102,8 @@ func (l *link) withLastWords(err error) error {
 	return &shownError{text: run.Bounded(err.Error() + "; the program said: " + bounded(words, maxLastWords)), err: err}
 }
 
-// telling is the one line of many that says most: the last one that speaks of an error, else the last one; "" = there is none.
+// telling is the one line of many that says most: the last one that speaks of an error, else the last one; "" = there
+// is none.
 func telling(text string) string {
 	var last, spoke string
 	for line := range strings.Lines(text) {
@@ -133,8 +135,8 @@ func (l *link) dial(ctx context.Context) error {
 	return err
 }
 
-// withoutElicitation promises servers of older protocols nothing: they would have to be answered while the call is under way, and people
-// are not that quick.
+// withoutElicitation promises servers of older protocols nothing: they would have to be answered while the call is
+// under way, and people are not that quick.
 func withoutElicitation(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
 		if p, ok := req.GetParams().(*sdk.InitializeParams); ok {
@@ -195,7 +197,8 @@ func (l *link) redacted(text string) string {
 	return l.secrets.Redact(text)
 }
 
-// said is an error as it may be shown: the reason that the connection was cut for where there is one, no addresses, no secrets.
+// said is an error as it may be shown: the reason that the connection was cut for where there is one, no addresses, no
+// secrets.
 func (l *link) said(err error) error {
 	cause := context.Cause(l.ctx)
 	if ended := errors.Is(cause, errEnded); cause != nil && (!ended || errors.Is(err, context.Canceled) || len(l.server.Command) > 0) {
@@ -215,8 +218,9 @@ var quoting = []string{
 	"bad Content-Length", "multiple Content-Length headers", "unsupported transfer encoding",
 }
 
-// unquoted is an error's text without what quotes a message that could not be read. The SDK quotes the bytes at which it gave up, and cuts
-// them anywhere: of a secret that a server sends back, one half could stand there, which nothing takes out. (Of programs: see unread.)
+// unquoted is an error's text without what quotes a message that could not be read. The SDK quotes the bytes at which
+// it gave up, and cuts them anywhere: of a secret that a server sends back, one half could stand there, which nothing
+// takes out. (Of programs: see unread.)
 func unquoted(err error) string {
 	text := err.Error()
 	for _, begins := range quoting {

@@ -61,8 +61,8 @@ func (l *link) list(ctx context.Context) (listing, error) {
 	return listing{}, fmt.Errorf("its list of tools has more than %d pages", maxPages)
 }
 
-// page takes in one page and gives what the SDK is to know of it: the schemas of the tools that are kept, some of whose arguments it sends as
-// headers.
+// page takes in one page and gives what the SDK is to know of it: the schemas of the tools that are kept, some of whose
+// arguments it sends as headers.
 func (l *listing) page(result json.RawMessage) (json.RawMessage, error) {
 	tools, cursor, err := readPage(result)
 	if err != nil {
@@ -83,7 +83,8 @@ func (l *listing) page(result json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(map[string]any{"tools": kept, "nextCursor": cursor})
 }
 
-// readPage is what one page lists, and what asks for the next one; "" = it is the last. A page whose tools are null lists none.
+// readPage is what one page lists, and what asks for the next one; "" = it is the last. A page whose tools are null
+// lists none.
 func readPage(result json.RawMessage) (tools []json.RawMessage, cursor string, err error) {
 	all, err := members(result, "tools", "nextCursor")
 	if err != nil {

@@ -27,8 +27,9 @@ type Config struct {
 	Secrets func(tenant string) Secrets
 }
 
-// Client makes the client of one connection to the server at a URL. It decides where requests may go; redirects stay on their host. Idle
-// connections are closed with the connection to the server. An error says why the server may not be reached, fit to be shown.
+// Client makes the client of one connection to the server at a URL. It decides where requests may go; redirects stay on
+// their host. Idle connections are closed with the connection to the server. An error says why the server may not be
+// reached, fit to be shown.
 type Client func(server *url.URL) (*http.Client, error)
 
 // Start makes a program that is a server, with no other environment than PATH, HOME and env. Package program has one.
@@ -37,14 +38,15 @@ type Start func(command []string, dir string, env map[string]string) (Program, e
 // Program is a server that is a program. Connect starts it, and messages of more than 16 MiB break the connection.
 type Program interface {
 	sdk.Transport
-	// End ends the program and every process that it has started, and waits for it. It may be called at any time, and again.
+	// End ends the program and every process that it has started, and waits for it. It may be called at any time, and
+	// again.
 	End()
 	// LastWords is how the program's standard error ends: whole once End has returned. Errors of connecting quote it.
 	LastWords() string
 }
 
-// Secrets puts secrets in the places of ${secret:NAME}, and takes those that it has put in out of texts again. Redact may be called
-// concurrently once nothing is expanded any more.
+// Secrets puts secrets in the places of ${secret:NAME}, and takes those that it has put in out of texts again. Redact
+// may be called concurrently once nothing is expanded any more.
 type Secrets interface {
 	Expand(ctx context.Context, template string) (string, error)
 	Redact(text string) string
@@ -126,8 +128,8 @@ func (s *session) server(name string) (agent.MCPServer, error) {
 	return agent.MCPServer{}, fmt.Errorf("the agent has no MCP server %s", name)
 }
 
-// connected is a working connection to a server: the one there is, or a new one. Callers share it, and whoever came first does not take it
-// along when it gives up waiting.
+// connected is a working connection to a server: the one there is, or a new one. Callers share it, and whoever came
+// first does not take it along when it gives up waiting.
 func (s *session) connected(ctx context.Context, server agent.MCPServer) (*link, error) {
 	s.mu.Lock()
 	if s.links == nil {

@@ -30,8 +30,9 @@ type callResult struct {
 	strange bool  // it says something, but not as a result of the protocol does
 }
 
-// readResult reads an answer to a call. An error says that what became of the call is not in it for sure: a key that decides about that is
-// of another kind, or there twice. An answer of a form of its own is none of those: what it says is its result.
+// readResult reads an answer to a call. An error says that what became of the call is not in it for sure: a key that
+// decides about that is of another kind, or there twice. An answer of a form of its own is none of those: what it says
+// is its result.
 func readResult(answer json.RawMessage) (callResult, error) {
 	var r callResult
 	all, err := members(answer, "content", "structuredContent", "isError", "resultType", "inputRequests", "requestState")
@@ -109,7 +110,8 @@ func (s *said) line(text string) {
 	s.lines, s.size = append(s.lines, text), s.size+len(text)
 }
 
-// outcome is what a tool's call gives the run: a result, an error of the tool's, or what people are asked. An error is a tool.LostError.
+// outcome is what a tool's call gives the run: a result, an error of the tool's, or what people are asked. An error is
+// a tool.LostError.
 func (l *link) outcome(d definition, x exchange) (agent.ToolResultData, error) {
 	r, err := readResult(x.answer)
 	switch {
@@ -212,7 +214,8 @@ func (c content) resource(s *said) {
 	s.media = append(s.media, run.Media{Name: path.Base(visible(r.URI)), MediaType: kind, Data: r.Blob})
 }
 
-// rest is what stands for a text where the content has none: the field text, the structured content, or all of an answer of another form.
+// rest is what stands for a text where the content has none: the field text, the structured content, or all of an
+// answer of another form.
 func (r callResult) rest(s *said, answer json.RawMessage) {
 	switch {
 	case len(s.lines) > 0 || len(s.media) > 0:

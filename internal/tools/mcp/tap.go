@@ -14,8 +14,9 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// tap stands between the SDK and the wire. It keeps the bytes of answers, of which the SDK would round numbers and drop what it does not
-// know, and holds the server to the bounds before the SDK takes anything in. Messages that answer nothing end here.
+// tap stands between the SDK and the wire. It keeps the bytes of answers, of which the SDK would round numbers and drop
+// what it does not know, and holds the server to the bounds before the SDK takes anything in. Messages that answer
+// nothing end here.
 type tap struct {
 	link      *link
 	transport sdk.Transport
@@ -29,8 +30,8 @@ type tap struct {
 	protocol string                   // what initialize agreed on; "" = nothing yet, or a protocol that has no such thing
 }
 
-// exchange is one request and what became of it, for whoever put it into the request's context. Its fields are the tap's until the SDK has
-// returned from the request.
+// exchange is one request and what became of it, for whoever put it into the request's context. Its fields are the
+// tap's until the SDK has returned from the request.
 type exchange struct {
 	sent    bool                                                  // it may have reached the server
 	status  int                                                   // of HTTP, where it says no; 0 = none
@@ -124,8 +125,8 @@ func (t *tap) Read(ctx context.Context) (jsonrpc.Message, error) {
 // errGarbled is the end of a connection whose server no longer speaks the protocol.
 var errGarbled = errors.New("it wrote something that is no message of the protocol")
 
-// unread is why nothing more is read. What the SDK says of a message that it cannot read is not handed on: it quotes the message, and some of
-// it is of the type of a server's answer that says no, which nobody gave.
+// unread is why nothing more is read. What the SDK says of a message that it cannot read is not handed on: it quotes
+// the message, and some of it is of the type of a server's answer that says no, which nobody gave.
 func unread(err error) error {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
@@ -179,8 +180,8 @@ func (t *tap) result(x *exchange, r *jsonrpc.Response) (*jsonrpc.Response, error
 	return &jsonrpc.Response{ID: r.ID, Result: short, Extra: r.Extra}, err
 }
 
-// heard takes in what answers nothing: notifications are dropped, and what a server asks for is not given, of which the calls under way
-// are told.
+// heard takes in what answers nothing: notifications are dropped, and what a server asks for is not given, of which the
+// calls under way are told.
 func (t *tap) heard(r *jsonrpc.Request) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -7,8 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// visible is text in which nothing hides: bytes that are no UTF-8 are replaced, and characters that are not seen, or that change how others
-// are seen (controls, directions, joiners, tags), stand there by their number, as in <U+202E>. Line breaks and tabs stay.
+// visible is text in which nothing hides: bytes that are no UTF-8 are replaced, and characters that are not seen, or
+// that change how others are seen (controls, directions, joiners, tags), stand there by their number, as in <U+202E>.
+// Line breaks and tabs stay.
 func visible(s string) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if !strings.ContainsFunc(s, hidden) {

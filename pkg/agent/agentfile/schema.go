@@ -8,8 +8,9 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 )
 
-// Schema is the JSON Schema of agent.yaml, draft 2020-12, for editors to complete and check from. It is made of the readers of the keys
-// themselves, so it knows every key. What depends on more than one key, on files or on registered code, Parse alone says.
+// Schema is the JSON Schema of agent.yaml, draft 2020-12, for editors to complete and check from. It is made of the
+// readers of the keys themselves, so it knows every key. What depends on more than one key, on files or on registered
+// code, Parse alone says.
 func Schema() json.RawMessage {
 	root := schemaField("")
 	newReader("agent.yaml", Options{AllowUnknownTools: true}).definition(root)

@@ -1,5 +1,5 @@
-// Package client starts, watches and decides runs: those of a deployment or of `countersign dev` by HTTP, and those of an engine in the
-// same program without.
+// Package client starts, watches and decides runs: those of a deployment or of `countersign dev` by HTTP, and those of
+// an engine in the same program without.
 //
 //	c := client.New("https://api.example.com", authorized) // a deployment
 //
@@ -16,11 +16,12 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// Client makes requests in the name of one person. A refusal is a *Problem; other errors wrap ErrUnreachable or are the context's. Every
-// request may be sent again: nothing happens twice. Safe for concurrent use.
+// Client makes requests in the name of one person. A refusal is a *Problem; other errors wrap ErrUnreachable or are the
+// context's. Every request may be sent again: nothing happens twice. Safe for concurrent use.
 type Client = api.Client
 
-// New makes a client of the HTTP API at base, such as https://api.example.com. httpClient adds the credentials; nil = http.DefaultClient.
+// New makes a client of the HTTP API at base, such as https://api.example.com. httpClient adds the credentials; nil =
+// http.DefaultClient.
 func New(base string, httpClient *http.Client) *Client { return api.NewURLClient(base, httpClient) }
 
 // ErrUnreachable says that no answer came: whether the request was carried out is not known.

@@ -21,12 +21,13 @@ import (
 type Options struct {
 	// Trouble is told of steps that failed and are tried again, such as a tool's lost connection; nil = nobody is.
 	Trouble func(function string, err error)
-	// DrainFor is how long Engine.Close waits for calls that are under way; 0 = 20 s. What is cut off is carried on by the next Open.
+	// DrainFor is how long Engine.Close waits for calls that are under way; 0 = 20 s. What is cut off is carried on by the
+	// next Open.
 	DrainFor time.Duration
 }
 
-// Engine runs agents in this program, in one process and with its state in one folder. The state machine, the handlers and the promises
-// are those of a deployment; only one process at a time has the folder. Safe for concurrent use.
+// Engine runs agents in this program, in one process and with its state in one folder. The state machine, the handlers
+// and the promises are those of a deployment; only one process at a time has the folder. Safe for concurrent use.
 type Engine struct {
 	home   *local.Home
 	feed   *api.Feed
@@ -38,9 +39,10 @@ type Engine struct {
 // ErrInUse is the error of Open where another process has the folder.
 var ErrInUse = local.ErrInUse
 
-// Open opens the folder dir, or makes it, and goes on with the runs that were open when it was closed. Models, tools and secrets are found as
-// the command line finds them: bedrock and Lambda with the credentials that the AWS SDK finds, openai with the key in OPENAI_API_KEY,
-// secrets in dir and in the environment. Nobody is sent a message about requests: list them with Client.Approvals.
+// Open opens the folder dir, or makes it, and goes on with the runs that were open when it was closed. Models, tools
+// and secrets are found as the command line finds them: bedrock and Lambda with the credentials that the AWS SDK finds,
+// openai with the key in OPENAI_API_KEY, secrets in dir and in the environment. Nobody is sent a message about
+// requests: list them with Client.Approvals.
 //
 // The error is ErrInUse where another process has the folder.
 func Open(dir string, r *agent.Registry, o *Options) (*Engine, error) {
@@ -81,12 +83,12 @@ func Open(dir string, r *agent.Registry, o *Options) (*Engine, error) {
 	return e, nil
 }
 
-// Client makes requests in the name of a person and the groups that the program knows them to be in, such as "user:ana,group:finance".
-// The program has authenticated them: nobody checks it again.
+// Client makes requests in the name of a person and the groups that the program knows them to be in, such as
+// "user:ana,group:finance". The program has authenticated them: nobody checks it again.
 func (e *Engine) Client(as string) *Client { return api.NewClient(e.pipe.Dial, as) }
 
-// Wait waits until a run has ended or waits for people, and returns it without messages and calls. A run that needs an agent or a tool which
-// this program does not have goes on in another program: bound ctx.
+// Wait waits until a run has ended or waits for people, and returns it without messages and calls. A run that needs an
+// agent or a tool which this program does not have goes on in another program: bound ctx.
 func (e *Engine) Wait(ctx context.Context, run string) (Run, error) {
 	c := e.Client("user:engine")
 	defer c.Close()

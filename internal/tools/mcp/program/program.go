@@ -1,5 +1,5 @@
-// Package program starts MCP servers that are programs on this machine. No deployed function links it (a test sees to that), so that nothing
-// an agent's file says can start a program there.
+// Package program starts MCP servers that are programs on this machine. No deployed function links it (a test sees to
+// that), so that nothing an agent's file says can start a program there.
 package program
 
 import (
@@ -24,9 +24,9 @@ const grace = 500 * time.Millisecond
 // Programs are the variables of this process that programs see: PATH and HOME, "" = it has none.
 type Programs struct{ Path, Home string }
 
-// Start is an mcp.Start. The program has no other environment than PATH, HOME and env, which may replace them, and a group of processes of
-// its own, which ends with it. Where this process is killed before that, the program sees the end of its input; on Linux it is killed as
-// well, though not what it has started.
+// Start is an mcp.Start. The program has no other environment than PATH, HOME and env, which may replace them, and a
+// group of processes of its own, which ends with it. Where this process is killed before that, the program sees the end
+// of its input; on Linux it is killed as well, though not what it has started.
 func (p Programs) Start(command []string, dir string, env map[string]string) (mcp.Program, error) {
 	if len(command) == 0 || command[0] == "" {
 		return nil, errors.New("start program: want a command")
@@ -104,7 +104,8 @@ type connection struct {
 	err  error
 }
 
-// Close ends the program: it is told so by the end of its input, then asked, then killed; whatever it has started is killed.
+// Close ends the program: it is told so by the end of its input, then asked, then killed; whatever it has started is
+// killed.
 func (c *connection) Close() error {
 	c.once.Do(func() {
 		c.err = c.Connection.Close()
