@@ -19,7 +19,8 @@ func CheckAgents(names []string, find func(name string) (*Definition, bool)) err
 			continue
 		}
 		found = append(found, checkDelegates(d, names, find)...)
-		if path := findCircle(d, find, nil, map[string]bool{}); path != nil && slices.Min(path) == name { // each circle is told once
+		// each circle is told once
+		if path := findCircle(d, find, nil, map[string]bool{}); path != nil && slices.Min(path) == name {
 			found = append(found, circleError(path))
 		}
 	}

@@ -36,7 +36,8 @@ type Definition struct {
 	Context      Context      `json:"context,omitzero"`
 	Stop         Stop         `json:"stop,omitzero"`
 
-	Builder string  `json:"builder,omitempty"` // the code that builds the system text and the first messages, by name; "" = none
+	// the code that builds the system text and the first messages, by name; "" = none
+	Builder string  `json:"builder,omitempty"`
 	CutText CutText `json:"cutText,omitempty"`
 
 	Plugins []PluginSpec `json:"plugins,omitempty"` // in the order in which they run
@@ -50,13 +51,18 @@ type Definition struct {
 	Prefilter    Prefilter         `json:"prefilter,omitzero"`
 	Wording      map[string]string `json:"wording,omitempty"` // texts instead of the preset's, by key (Wordings)
 
-	MCP      []MCPServer  `json:"mcp,omitempty"`      // in order of definition
-	Ceilings []Permission `json:"ceilings,omitempty"` // of the agents that delegated to this one, the root's first: what any of them would not let pass does not pass. Never written in a file
+	MCP []MCPServer `json:"mcp,omitempty"` // in order of definition
+	// of the agents that delegated to this one, the root's first: what any of them would not let pass does not pass. Never
+	// written in a file
+	Ceilings []Permission `json:"ceilings,omitempty"`
 
-	Delegators []string `json:"delegators,omitempty"` // the agents that Ceilings are of, as far as they are known, in their order. Never written in a file
-	Now        *Current `json:"-"`                    // what the deployment says of the agents since; nil = nothing is known. It is no part of what is pinned
+	// the agents that Ceilings are of, as far as they are known, in their order. Never written in a file
+	Delegators []string `json:"delegators,omitempty"`
+	// what the deployment says of the agents since; nil = nothing is known. It is no part of what is pinned
+	Now *Current `json:"-"`
 
-	Below *ModelSpec `json:"below,omitempty"` // in place of the model of every agent below this one's runs; nil = each has its own. Never written in a file
+	// in place of the model of every agent below this one's runs; nil = each has its own. Never written in a file
+	Below *ModelSpec `json:"below,omitempty"`
 	// Folder is where every tool of this agent's and of those below it works, and its programs start; "" = each has its
 	// own. Never written in a file.
 	Folder string `json:"folder,omitempty"`
@@ -143,19 +149,22 @@ const (
 
 // Limits bounds a run.
 type Limits struct {
-	Interactions int     `json:"interactions"`    // > 0
-	Grace        int     `json:"grace,omitempty"` // inferences beyond them, which the model makes knowing that it is at its end
-	OnLimit      OnLimit `json:"onLimit"`         // once both are used up, or one of the two below is
+	Interactions int `json:"interactions"` // > 0
+	// inferences beyond them, which the model makes knowing that it is at its end
+	Grace   int     `json:"grace,omitempty"`
+	OnLimit OnLimit `json:"onLimit"` // once both are used up, or one of the two below is
 
 	Tokens int64   `json:"tokens,omitempty"` // of all kinds, in all; 0 = no limit
 	USD    run.USD `json:"usd,omitempty"`    // of all replies; 0 = no limit. Every model needs a price
 
 	Validators Validators `json:"validators,omitempty"` // "" = always
 
-	Asks int `json:"asks,omitempty"` // how often people are asked about one call before no plugin may ask again; 0 = no limit
+	// how often people are asked about one call before no plugin may ask again; 0 = no limit
+	Asks int `json:"asks,omitempty"`
 
 	Parallel int `json:"parallel,omitempty"` // calls of one batch that run at a time; 0 = no bound
-	Depth    int `json:"depth,omitempty"`    // how many runs below the root there may be in a line of agents that ask each other; 0 = DefaultDepth
+	// how many runs below the root there may be in a line of agents that ask each other; 0 = DefaultDepth
+	Depth    int `json:"depth,omitempty"`
 	Children int `json:"children,omitempty"` // runs that a run's calls are, at a time; 0 = DefaultChildren
 
 	Open int `json:"open,omitempty"` // requests to people that a run has open at a time; 0 = DefaultOpen
@@ -189,29 +198,35 @@ const (
 
 // ModelSpec names a model. Keys and endpoints' credentials are never in it.
 type ModelSpec struct {
-	Provider    string   `json:"provider"` // bedrock | openai | script | demo
-	ID          string   `json:"id,omitempty"`
-	BaseURL     string   `json:"baseURL,omitempty"` // openai
-	Key         string   `json:"key,omitempty"`     // openai: ${secret:NAME}, the key of the server; "" = OpenAI's from the environment, for OpenAI alone
-	File        string   `json:"file,omitempty"`    // script
+	Provider string `json:"provider"` // bedrock | openai | script | demo
+	ID       string `json:"id,omitempty"`
+	BaseURL  string `json:"baseURL,omitempty"` // openai
+	// openai: ${secret:NAME}, the key of the server; "" = OpenAI's from the environment, for OpenAI alone
+	Key         string   `json:"key,omitempty"`
+	File        string   `json:"file,omitempty"` // script
 	MaxTokens   int      `json:"maxTokens,omitempty"`
 	Temperature *float64 `json:"temperature,omitempty"` // nil = the provider's default
 	Cache       Cache    `json:"cache,omitempty"`       // bedrock
 	Retry       Retry    `json:"retry"`
 
-	Timeout       time.Duration `json:"timeout,omitempty"`       // of one request; 0 = as long as the function may run
-	Fallbacks     []ModelSpec   `json:"fallbacks,omitempty"`     // asked in order where the one before fails; none has any itself
-	StaticText    string        `json:"staticText,omitempty"`    // said where all of them fail; "" = that is an error
-	Price         *Price        `json:"price,omitempty"`         // nil = not known
-	Continuations int           `json:"continuations,omitempty"` // how often a reply that the limit of its output cut is gone on with
+	Timeout time.Duration `json:"timeout,omitempty"` // of one request; 0 = as long as the function may run
+	// asked in order where the one before fails; none has any itself
+	Fallbacks  []ModelSpec `json:"fallbacks,omitempty"`
+	StaticText string      `json:"staticText,omitempty"` // said where all of them fail; "" = that is an error
+	Price      *Price      `json:"price,omitempty"`      // nil = not known
+	// how often a reply that the limit of its output cut is gone on with
+	Continuations int `json:"continuations,omitempty"`
 
-	Dialect   Dialect           `json:"dialect,omitempty"`   // "" = native
-	MoveOn    []ModelErrorClass `json:"moveOn,omitzero"`     // classes that move on to the next model, or to StaticText; nil = every class
+	Dialect Dialect `json:"dialect,omitempty"` // "" = native
+	// classes that move on to the next model, or to StaticText; nil = every class
+	MoveOn    []ModelErrorClass `json:"moveOn,omitzero"`
 	CutStream CutStream         `json:"cutStream,omitempty"` // what becomes of a reply whose stream broke off
 	Repair    Repair            `json:"repair,omitempty"`    // what becomes of arguments that are not JSON
-	Busy      Busy              `json:"busy,omitempty"`      // what becomes of a run while all models of the chain are busy
+	// what becomes of a run while all models of the chain are busy
+	Busy Busy `json:"busy,omitempty"`
 
-	Options json.RawMessage `json:"options,omitempty"` // bedrock: the model's own request fields; openai: fields of the body. An object; nil = none
+	// bedrock: the model's own request fields; openai: fields of the body. An object; nil = none
+	Options json.RawMessage `json:"options,omitempty"`
 }
 
 // Chain is the model and its fallbacks, each as it is asked: alone, with the first one's retries and dialect where it
@@ -252,7 +267,8 @@ type Retry struct {
 	Backoff    time.Duration `json:"backoff"`    // before the second; doubles
 	MaxBackoff time.Duration `json:"maxBackoff"` // cap
 
-	Window time.Duration `json:"window,omitempty"` // no request is repeated later than this after the inference's first; 0 = attempts alone count
+	// no request is repeated later than this after the inference's first; 0 = attempts alone count
+	Window time.Duration `json:"window,omitempty"`
 	Jitter int           `json:"jitter,omitempty"` // percent of a wait that chance may add to it
 
 	On []ModelErrorClass `json:"on,omitzero"` // the retryable classes that are asked again; nil = all of them
@@ -266,11 +282,14 @@ type Permission struct {
 	Rules     []Rule            `json:"rules,omitempty"`
 	Expires   time.Duration     `json:"expires"` // an approval's life where the rule says none; > 0
 
-	Scope        Scope  `json:"scope,omitempty"`
-	Grants       Grants `json:"grants,omitempty"`
-	ApprovalTool string `json:"approvalTool,omitempty"` // advisory: the original name of the service whose answers are approvals; "" = none
-	Backend      string `json:"backend,omitempty"`      // a hook.PermissionBackend, which knows the tools' permissions; "" = the run's own journal does
-	Policy       string `json:"policy,omitempty"`       // a hook.Policy, which lists more tools that need a permission; "" = none
+	Scope  Scope  `json:"scope,omitempty"`
+	Grants Grants `json:"grants,omitempty"`
+	// advisory: the original name of the service whose answers are approvals; "" = none
+	ApprovalTool string `json:"approvalTool,omitempty"`
+	// a hook.PermissionBackend, which knows the tools' permissions; "" = the run's own journal does
+	Backend string `json:"backend,omitempty"`
+	// a hook.Policy, which lists more tools that need a permission; "" = none
+	Policy string `json:"policy,omitempty"`
 
 	Bounds StandingBounds `json:"standing,omitzero"` // how far standing grants go at most
 }
@@ -336,9 +355,11 @@ type Rule struct {
 	Expires   time.Duration   `json:"expires,omitempty"`
 	Note      string          `json:"note,omitempty"` // shown to the person who is asked
 
-	Quorum   int           `json:"quorum,omitempty"`   // so many different people approve; 0 and 1 = one. One denial is enough for all
-	FourEyes bool          `json:"fourEyes,omitempty"` // the people for whom the run acts may deny and not approve
-	Remind   time.Duration `json:"remind,omitempty"`   // who has not decided by then is reminded, and again after as long; 0 = nobody is
+	// so many different people approve; 0 and 1 = one. One denial is enough for all
+	Quorum   int  `json:"quorum,omitempty"`
+	FourEyes bool `json:"fourEyes,omitempty"` // the people for whom the run acts may deny and not approve
+	// who has not decided by then is reminded, and again after as long; 0 = nobody is
+	Remind   time.Duration `json:"remind,omitempty"`
 	Escalate *Escalation   `json:"escalate,omitempty"` // nil = nobody else is asked
 }
 

@@ -24,7 +24,8 @@ func (p Permission) OfArguments() bool { return p.Standing() && p.Scope != Scope
 // GrantBounds is how far a standing grant goes at most: for which arguments, how often, and how long. The zero value
 // bounds nothing but what bounds every grant (StandingLife).
 type GrantBounds struct {
-	When    []run.Condition `json:"when,omitempty"`    // it is for arguments that fit all of these; empty = see Permission.OfArguments
+	// it is for arguments that fit all of these; empty = see Permission.OfArguments
+	When    []run.Condition `json:"when,omitempty"`
 	Uses    int             `json:"uses,omitempty"`    // claims that it covers; 0 = as many as there are
 	Seconds int64           `json:"seconds,omitempty"` // from when it is given
 	Until   time.Time       `json:"until,omitzero"`
@@ -35,7 +36,8 @@ type StandingBounds struct {
 	Uses    int             `json:"uses,omitempty"`    // 0 = as many as there are
 	Expires time.Duration   `json:"expires,omitempty"` // 0 = StandingLife, which is the most
 	When    []run.Condition `json:"when,omitempty"`    // arguments that do not fit are granted for their own call at most
-	Pattern bool            `json:"pattern,omitempty"` // under scope call: a grant may be of a pattern over the arguments, in place of the very arguments
+	// under scope call: a grant may be of a pattern over the arguments, in place of the very arguments
+	Pattern bool `json:"pattern,omitempty"`
 }
 
 // What one grant's pattern may be at most.

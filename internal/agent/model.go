@@ -28,10 +28,13 @@ type Request struct {
 	Interactions       run.Interactions
 	Exhausted          bool // a grace call or the forced summary: the quota is used up
 	Output             OutputFormat
-	Prompts            map[Dialect]PromptText // what sections say, by the dialect of the model that is asked; Prompted has the one that counts
-	Turn               string                 // of a prompted request: words before the newest user turn, which no message holds; "" = none
-	Late               []string               // calls whose results are new and stand farther up, before what the model said meanwhile
-	Notices            Notices                // what WithNotices says
+	// what sections say, by the dialect of the model that is asked; Prompted has the one that counts
+	Prompts map[Dialect]PromptText
+	// of a prompted request: words before the newest user turn, which no message holds; "" = none
+	Turn string
+	// calls whose results are new and stand farther up, before what the model said meanwhile
+	Late    []string
+	Notices Notices // what WithNotices says
 }
 
 // Notices are the definition's words for what the flags of a request mean to a model.
@@ -50,10 +53,11 @@ type OutputFormat struct {
 
 // Reply is what a model answered. Text and Calls may both be set; neither set is an empty reply.
 type Reply struct {
-	Model      string // the id of the model that answered
-	Text       string
-	Calls      []ReplyCall
-	StopReason string // the provider's word, for the record; decides nothing but whether a text is said to be cut (CutText)
+	Model string // the id of the model that answered
+	Text  string
+	Calls []ReplyCall
+	// the provider's word, for the record; decides nothing but whether a text is said to be cut (CutText)
+	StopReason string
 	Usage      run.Usage
 	Reasoning  []ReplyReasoning // in order; never part of Text
 	Truncated  bool             // the limit of output tokens cut the reply short, in the provider's own word
@@ -145,8 +149,9 @@ type ModelError struct {
 	Message string
 	Cause   error // may be nil
 
-	Lasting bool   // the same request to the same model would fail in the same way: it is not made
-	Partial *Reply // what there is of a reply whose stream broke off, as Interrupted has it; nil = nothing. ModelSpec.Kept decides
+	Lasting bool // the same request to the same model would fail in the same way: it is not made
+	// what there is of a reply whose stream broke off, as Interrupted has it; nil = nothing. ModelSpec.Kept decides
+	Partial *Reply
 }
 
 func (e *ModelError) Error() string {

@@ -28,9 +28,10 @@ type Analysis struct {
 	Completion []string `json:"completion,omitempty"` // a text that says so is finished, whatever else it says
 	Deflection []string `json:"deflection,omitempty"` // a text that says so asks back, offers, narrates or refuses
 
-	DeflectionRetries int `json:"deflectionRetries,omitempty"` // how often a run sends a deflection back; then it is accepted
-	EmptyReplies      int `json:"emptyReplies,omitempty"`      // so many in a row force the summary
-	TrustGate         int `json:"trustGate,omitempty"`         // from so many calls on, no text is taken for a deflection
+	// how often a run sends a deflection back; then it is accepted
+	DeflectionRetries int `json:"deflectionRetries,omitempty"`
+	EmptyReplies      int `json:"emptyReplies,omitempty"` // so many in a row force the summary
+	TrustGate         int `json:"trustGate,omitempty"`    // from so many calls on, no text is taken for a deflection
 }
 
 // or is a with q's numbers where it has none.
@@ -78,10 +79,13 @@ type Context struct {
 
 	SummaryBy SummaryKind `json:"summary,omitempty"` // who writes it; "" = mechanical
 
-	TruncateResult int  `json:"truncateResult,omitempty"` // characters of a tool's result; 0 = all of them
-	KeepWhole      bool `json:"keepWhole,omitempty"`      // all of a result that is cut is kept in a blob, and the model may read on in it
-	CompressAfter  int  `json:"compressAfter,omitempty"`  // newest messages whose tool results stand whole, older ones are shortened in requests; 0 = all stand whole
-	Prune          int  `json:"prune,omitempty"`          // tokens of the newest messages that are kept (seed 004); 0 = all are
+	TruncateResult int `json:"truncateResult,omitempty"` // characters of a tool's result; 0 = all of them
+	// all of a result that is cut is kept in a blob, and the model may read on in it
+	KeepWhole bool `json:"keepWhole,omitempty"`
+	// newest messages whose tool results stand whole, older ones are shortened in requests; 0 = all stand whole
+	CompressAfter int `json:"compressAfter,omitempty"`
+	// tokens of the newest messages that are kept (seed 004); 0 = all are
+	Prune int `json:"prune,omitempty"`
 }
 
 // Reserve is the part of a window that is not for the conversation, in tokens.
@@ -134,9 +138,12 @@ func (c Context) Measured() bool { return c.Reserve.System == nil && c.Reserve.T
 
 // Guards stop a model that goes in circles. The zero value stops nothing.
 type Guards struct {
-	DuplicateCalls bool `json:"duplicateCalls,omitempty"` // a call identical to one whose result the model has is not carried out again
-	FailedRounds   int  `json:"failedRounds,omitempty"`   // after so many rounds in a row in which every call failed the model is told to change its approach; 0 = never
-	ToolFailures   int  `json:"toolFailures,omitempty"`   // a tool that has failed so often is offered no more; 0 = always offered
+	// a call identical to one whose result the model has is not carried out again
+	DuplicateCalls bool `json:"duplicateCalls,omitempty"`
+	// after so many rounds in a row in which every call failed the model is told to change its approach; 0 = never
+	FailedRounds int `json:"failedRounds,omitempty"`
+	// a tool that has failed so often is offered no more; 0 = always offered
+	ToolFailures int `json:"toolFailures,omitempty"`
 }
 
 func (c *checker) guards(at string, g Guards) {
@@ -297,13 +304,17 @@ func (d *Definition) Refused(kind run.CorrectionKind, detail, text string) *run.
 // asked after every inference, in this order, with its reply taken into account; the first that says so stops the run,
 // once the calls of that reply have finished.
 type Stop struct {
-	Rounds            int           `json:"rounds,omitempty"`            // inferences of this run, whatever came back
-	Timeout           time.Duration `json:"timeout,omitempty"`           // of the run; what it waited for people and services does not count
-	Tokens            int64         `json:"tokens,omitempty"`            // of all kinds, in all
-	ConsecutiveErrors int           `json:"consecutiveErrors,omitempty"` // rounds one after the other, every call of which came back as an error
-	OnTool            []string      `json:"onTool,omitempty"`            // original names: the model has called one of them
-	Contains          string        `json:"contains,omitempty"`          // in the model's text
-	LoopWindow        int           `json:"loopWindow,omitempty"`        // rounds, 2 to 20, among which two neighbours called the same tools
+	Rounds int `json:"rounds,omitempty"` // inferences of this run, whatever came back
+	// of the run; what it waited for people and services does not count
+	Timeout time.Duration `json:"timeout,omitempty"`
+	Tokens  int64         `json:"tokens,omitempty"` // of all kinds, in all
+	// rounds one after the other, every call of which came back as an error
+	ConsecutiveErrors int `json:"consecutiveErrors,omitempty"`
+	// original names: the model has called one of them
+	OnTool   []string `json:"onTool,omitempty"`
+	Contains string   `json:"contains,omitempty"` // in the model's text
+	// rounds, 2 to 20, among which two neighbours called the same tools
+	LoopWindow int `json:"loopWindow,omitempty"`
 }
 
 // MaxLoopWindow is how many rounds are remembered.

@@ -118,8 +118,9 @@ func turnIndex(messages []run.Message) int {
 // Prompt arranges the sections that stand around the agent's own words (seed 004), where the preset or the dialect has
 // any, and names the code that gives two of them what they say.
 type Prompt struct {
-	Order    PromptOrder       `json:"order,omitempty"`
-	Sections map[string]string `json:"sections,omitempty"` // templates instead of the built-in ones, by name; "" leaves a section out
+	Order PromptOrder `json:"order,omitempty"`
+	// templates instead of the built-in ones, by name; "" leaves a section out
+	Sections map[string]string `json:"sections,omitempty"`
 	Planning string            `json:"planning,omitempty"` // a hook.ContextSource for planning_context; "" = none
 	RAG      string            `json:"rag,omitempty"`      // a hook.ContextSource for rag_context; "" = none
 }

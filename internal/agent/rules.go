@@ -258,9 +258,11 @@ func (p Permission) Once() bool {
 // Precondition is what a call depends on: a call of a tool that reads. What it gives is shown to whoever is asked about
 // the call, and read again right before the call runs; where it has changed, people are asked anew.
 type Precondition struct {
-	Tool    string          `json:"tool"`              // original name, of the same agent, of effect read
-	Args    json.RawMessage `json:"args,omitempty"`    // an object; objects that are {"args": "/pointer"} take the value there of the call's arguments
-	Compare []string        `json:"compare,omitempty"` // JSON Pointers: these values of what it gives count and are shown, and nothing else; none = all of it
+	Tool string `json:"tool"` // original name, of the same agent, of effect read
+	// an object; objects that are {"args": "/pointer"} take the value there of the call's arguments
+	Args json.RawMessage `json:"args,omitempty"`
+	// JSON Pointers: these values of what it gives count and are shown, and nothing else; none = all of it
+	Compare []string `json:"compare,omitempty"`
 }
 
 // preconditions wants what calls depend on to be read by tools of the agent.

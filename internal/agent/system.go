@@ -14,8 +14,9 @@ import (
 
 // SystemData is what a system text may show of its run, besides the definition.
 type SystemData struct {
-	Date         string          // the run's first day in UTC, 2006-01-02
-	Now          string          // the moment of this inference, RFC 3339 in UTC; "" = the text is built once, and .Now is an error
+	Date string // the run's first day in UTC, 2006-01-02
+	// the moment of this inference, RFC 3339 in UTC; "" = the text is built once, and .Now is an error
+	Now          string
 	Run          string          // the run's id
 	Caller       string          // the agent that delegated the run; "" = nobody did
 	Input        json.RawMessage // checked JSON; nil = the run started from a message, and .Input is an error

@@ -35,9 +35,11 @@ type ToolSpec struct {
 	Effect      run.Effect      `json:"effect"`
 	Priority    int             `json:"priority,omitempty"`
 	Timeout     time.Duration   `json:"timeout,omitempty"` // 0 = the runtime's default
-	Root        string          `json:"root,omitempty"`    // absolute path of the folder a built-in file tool is confined to
-	Event       string          `json:"event,omitempty"`   // of a service: the type of its event; "" = Name
-	Domain      string          `json:"domain,omitempty"`  // of a service: where its event is to be routed; "" = nowhere in particular
+	// absolute path of the folder a built-in file tool is confined to
+	Root  string `json:"root,omitempty"`
+	Event string `json:"event,omitempty"` // of a service: the type of its event; "" = Name
+	// of a service: where its event is to be routed; "" = nowhere in particular
+	Domain string `json:"domain,omitempty"`
 
 	MCP    *MCPTool    `json:"mcp,omitempty"`    // of kind mcp, and nil of any other; likewise the next three
 	Lambda *LambdaTool `json:"lambda,omitempty"` // of kind lambda
@@ -46,10 +48,12 @@ type ToolSpec struct {
 
 	Retry       ToolRetry `json:"retry,omitzero"`
 	Concurrency int       `json:"concurrency,omitempty"` // calls of the tool at a time in one batch; 0 = no bound
-	MaxResult   int64     `json:"maxResult,omitempty"`   // bytes of a result's text that are taken; 0 = the runtime's default
-	Undo        *Undo     `json:"undo,omitempty"`        // nil = nothing takes a call back
+	// bytes of a result's text that are taken; 0 = the runtime's default
+	MaxResult int64 `json:"maxResult,omitempty"`
+	Undo      *Undo `json:"undo,omitempty"` // nil = nothing takes a call back
 
-	Precondition *Precondition `json:"precondition,omitempty"` // what a call that people are asked about depends on; nil = nothing in particular
+	// what a call that people are asked about depends on; nil = nothing in particular
+	Precondition *Precondition `json:"precondition,omitempty"`
 }
 
 // AnsweredLater reports whether a call of t is sent out and its answer comes in by itself, perhaps days later: it is
@@ -79,7 +83,8 @@ type ToolResultData struct {
 	IsError bool        // the tool failed in a way the model should hear of
 	Media   []run.Media // shown to the model right after the result
 	Suspend *run.Ticket // the tool has had no effect and asks for input first; the rest is ignored
-	Patch   []run.Patch // changes of the state that the run's tools share, in order. A call that fails or suspends changes nothing
+	// changes of the state that the run's tools share, in order. A call that fails or suspends changes nothing
+	Patch []run.Patch
 }
 
 // The tools that end a run under TextRequireTool (seed 004).
@@ -192,10 +197,12 @@ func Contract(name string) (ToolSpec, bool) {
 // MCPServer is a server of tools by the Model Context Protocol. Its tools are not part of the definition an agent is
 // written as: they are listed when a run begins, and the definition that the run is pinned to from then on has them.
 type MCPServer struct {
-	Name    string            `json:"name"`              // [a-z0-9][a-z0-9_-]*; the first part of its tools' names
-	Command []string          `json:"command,omitempty"` // a program on this machine that speaks over its standard streams; a deployed function refuses it
-	Dir     string            `json:"dir,omitempty"`     // absolute path of the folder the command runs in
-	Env     map[string]string `json:"env,omitempty"`     // of the command, beside PATH and HOME; values may hold ${secret:NAME}
+	Name string `json:"name"` // [a-z0-9][a-z0-9_-]*; the first part of its tools' names
+	// a program on this machine that speaks over its standard streams; a deployed function refuses it
+	Command []string `json:"command,omitempty"`
+	Dir     string   `json:"dir,omitempty"` // absolute path of the folder the command runs in
+	// of the command, beside PATH and HOME; values may hold ${secret:NAME}
+	Env     map[string]string `json:"env,omitempty"`
 	URL     string            `json:"url,omitempty"`     // streamable HTTP
 	Headers map[string]string `json:"headers,omitempty"` // of each request; values may hold ${secret:NAME}
 	Tools   []MCPPattern      `json:"tools,omitempty"`   // what holds of its tools; the first that matches wins
@@ -207,7 +214,8 @@ type MCPServer struct {
 	// mcp.lock: a deployed function disables all of its tools.
 	Locked map[string]string `json:"locked,omitzero"`
 
-	Optional bool `json:"optional,omitempty"` // a run goes on without its tools where it cannot be listed; else that ends the run
+	// a run goes on without its tools where it cannot be listed; else that ends the run
+	Optional bool `json:"optional,omitempty"`
 }
 
 // MCPPattern is what an agent's author says of the tools of a server whose names match. What the server says of them is
@@ -281,8 +289,10 @@ type HTTPTool struct {
 	URL     string            `json:"url"`               // a template in its path and query; scheme and host are fixed
 	Headers map[string]string `json:"headers,omitempty"` // templates
 	Query   map[string]string `json:"query,omitempty"`   // templates; one whose argument is missing is left out
-	Body    json.RawMessage   `json:"body,omitempty"`    // JSON whose strings are templates; one that is a single {name} becomes that value. nil = all arguments that nothing else takes, if the method has a body
-	Allow   []string          `json:"allow,omitempty"`   // other hosts, host or host:port, that redirects may lead to
+	// JSON whose strings are templates; one that is a single {name} becomes that value. nil = all arguments that nothing
+	// else takes, if the method has a body
+	Body  json.RawMessage `json:"body,omitempty"`
+	Allow []string        `json:"allow,omitempty"` // other hosts, host or host:port, that redirects may lead to
 }
 
 // LambdaTool is a function that a tool invokes.
@@ -310,8 +320,9 @@ type ToolRetry struct {
 
 // Undo is a call that takes a call back which has succeeded. It is never made without a person's word.
 type Undo struct {
-	Tool string          `json:"tool"`           // original name, of the same agent
-	Args json.RawMessage `json:"args,omitempty"` // an object; strings that are {"result": "/pointer"} or {"args": "/pointer"} objects take the value there
+	Tool string `json:"tool"` // original name, of the same agent
+	// an object; strings that are {"result": "/pointer"} or {"args": "/pointer"} objects take the value there
+	Args json.RawMessage `json:"args,omitempty"`
 }
 
 // Again says how long to wait before a call of effect e is entered again that an error of infrastructure has ended for

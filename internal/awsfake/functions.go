@@ -94,7 +94,8 @@ func (f *Functions) refused(w http.ResponseWriter, n int) bool {
 func refuse(w http.ResponseWriter, status int, code string) {
 	w.Header().Set("X-Amzn-Errortype", code+":http://internal.amazon.com/coral/com.amazonaws.lambda/")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]string{"Message": "a text that may repeat the payload: s3cret"}) // the client is gone if this fails
+	// the client is gone if this fails
+	_ = json.NewEncoder(w).Encode(map[string]string{"Message": "a text that may repeat the payload: s3cret"})
 }
 
 func (f *Functions) invoke(w http.ResponseWriter, r *http.Request, name string, body []byte) {

@@ -87,7 +87,8 @@ func (m *Mail) refused(w http.ResponseWriter, n int) bool {
 func no(w http.ResponseWriter, status int, code string) {
 	w.Header().Set("X-Amzn-Errortype", code+":http://internal.amazon.com/coral/com.amazonaws.simpleemailv2/")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]string{"message": "Email address is not verified: s3cret@example.com"}) // the client is gone if this fails
+	// the client is gone if this fails
+	_ = json.NewEncoder(w).Encode(map[string]string{"message": "Email address is not verified: s3cret@example.com"})
 }
 
 type sendEmail struct {

@@ -33,9 +33,10 @@ func Problem(code string) Frame { return Frame{Kind: eventstreamapi.ErrorMessage
 // and refused.
 type Stream struct {
 	Frames []Frame
-	Cut    int           // bytes left off the end, which breaks the last frame
-	Flip   int           // if not 0, the byte so far from the end is changed, which breaks a checksum
-	Hold   chan<- string // if not nil, gets one message when all is sent; the stream then stays open until the client leaves
+	Cut    int // bytes left off the end, which breaks the last frame
+	Flip   int // if not 0, the byte so far from the end is changed, which breaks a checksum
+	// if not nil, gets one message when all is sent; the stream then stays open until the client leaves
+	Hold chan<- string
 }
 
 func (s Stream) serve(w http.ResponseWriter, r *http.Request, stream bool) {

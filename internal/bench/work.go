@@ -120,7 +120,8 @@ func (r replies) Generate(_ context.Context, req agent.Request) (agent.Reply, er
 		return reply, nil
 	}
 	for i := range r.width {
-		args := fmt.Sprintf(`{"q":"%06d%s"}`, req.Inference, strings.Repeat("a", argsBytes-14)) // each its own, or it would be a duplicate
+		// each its own, or it would be a duplicate
+		args := fmt.Sprintf(`{"q":"%06d%s"}`, req.Inference, strings.Repeat("a", argsBytes-14))
 		reply.Calls = append(reply.Calls, agent.ReplyCall{ID: fmt.Sprintf("toolu_%06d_%d", req.Inference, i), Name: r.tool, Input: json.RawMessage(args)})
 	}
 	return reply, nil

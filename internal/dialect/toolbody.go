@@ -16,10 +16,11 @@ const maxToolBody = 10 << 20
 
 // TextCall is a call as it stands between tool tags.
 type TextCall struct {
-	Server    string          // "" = none was named
-	Tool      string          // as the model wrote it
-	Arguments json.RawMessage // an object where they came as elements, whose values are texts, lists and objects; else as they were written
-	Elements  bool            // they came as elements: what a text means is for the tool's schema to say
+	Server string // "" = none was named
+	Tool   string // as the model wrote it
+	// an object where they came as elements, whose values are texts, lists and objects; else as they were written
+	Arguments json.RawMessage
+	Elements  bool // they came as elements: what a text means is for the tool's schema to say
 }
 
 // TextCallError says why what stands between tool tags is no call. Its text is fit for the model.

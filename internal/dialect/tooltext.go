@@ -18,7 +18,9 @@ const (
 // ToolText is a text in DialectXML, taken apart: what it says, what its model thought, and what stands between its
 // first pair of tool tags. Whatever stands in thinking is thinking, a tag of a tool's too.
 type ToolText struct {
-	Text     string    // all of it without thinking and without any pair of tool tags, trimmed; the first tag without an end takes everything behind it
+	// all of it without thinking and without any pair of tool tags, trimmed; the first tag without an end takes everything
+	// behind it
+	Text     string
 	Thoughts []Thought // in order
 	Body     string    // between the first pair of tool tags, trimmed
 	Called   bool      // there is a first tag

@@ -47,7 +47,8 @@ type Set struct {
 	Backends map[string]PermissionBackend // permission.backend
 	Contexts map[string]ContextSource     // prompt.planning and prompt.rag
 	Outputs  map[string]CheckOutput       // output.check
-	Plugins  map[string]Factory           // by the name that agents use, ^[a-z][a-z0-9-]{0,39}$; in the place of a built-in one of that name
+	// by the name that agents use, ^[a-z][a-z0-9-]{0,39}$; in the place of a built-in one of that name
+	Plugins map[string]Factory
 }
 
 // Factory makes a plugin with the configuration that an agent has for it, nil where it has none. It does nothing else:

@@ -24,7 +24,8 @@ type Source struct {
 
 // System draws from the operating system.
 func System(c clock.Clock) *Source {
-	return &Source{clock: c, read: func(b []byte) { _, _ = rand.Read(b) }} // crypto/rand.Read never fails: it ends the process instead
+	// crypto/rand.Read never fails: it ends the process instead
+	return &Source{clock: c, read: func(b []byte) { _, _ = rand.Read(b) }}
 }
 
 // Seeded draws the same sequence for the same seed: for scenarios and tests, never for anything that must be secret.

@@ -59,7 +59,8 @@ func (a answers) accept(ctx context.Context, d delivery) ([]byte, error) {
 
 func readAnswer(d delivery) (runtime.Answer, error) {
 	var said eventAnswer
-	if err := jsonx.DecodeKnown(d.raw, limits, &delivery{}); err != nil { // no key of it is there twice, or in other letters
+	// no key of it is there twice, or in other letters
+	if err := jsonx.DecodeKnown(d.raw, limits, &delivery{}); err != nil {
 		return runtime.Answer{}, invalidf("read the answer: %w", err)
 	}
 	if !bytes.HasPrefix(bytes.TrimSpace(d.Answer), []byte("{")) {

@@ -25,9 +25,10 @@ const (
 	envMailFrom    = "COUNTERSIGN_MAIL_FROM"   // the sender of mails, of an identity that SES has verified; empty = there are none
 	envSlackToken  = "COUNTERSIGN_SLACK_TOKEN" // of the app's bot, xoxb-…; empty = there are no messages in Slack
 	envSlackSecret = slack.EnvSigningSecret    // functions/http; empty = no click is taken
-	envSlackURL    = "SLACK_URL"               // a stand-in's scheme and host, for Slack's API and for answers; empty = Slack's own
-	envDirectory   = "COUNTERSIGN_DIRECTORY"   // the document of people, which person.Read reads; empty = nobody is known
-	envWebURL      = "COUNTERSIGN_WEB_URL"     // where the pages are reached from outside; empty = no link is handed out
+	// a stand-in's scheme and host, for Slack's API and for answers; empty = Slack's own
+	envSlackURL  = "SLACK_URL"
+	envDirectory = "COUNTERSIGN_DIRECTORY" // the document of people, which person.Read reads; empty = nobody is known
+	envWebURL    = "COUNTERSIGN_WEB_URL"   // where the pages are reached from outside; empty = no link is handed out
 )
 
 // minSecret is how long a signing secret is at least; Slack's have 32 characters.

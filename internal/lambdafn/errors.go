@@ -15,9 +15,10 @@ const (
 	KindThrottled   Kind = "Countersign.Throttled"
 	KindUnavailable Kind = "Countersign.Unavailable"
 	KindContention  Kind = "Countersign.Contention"
-	KindBusy        Kind = "Countersign.ModelBusy" // every model of the chain failed in a way that may pass; nothing was committed
-	KindInvalid     Kind = "Countersign.Invalid"   // the request makes no sense, and never will
-	KindInternal    Kind = "Countersign.Internal"  // a bug or a broken record; never retried
+	// every model of the chain failed in a way that may pass; nothing was committed
+	KindBusy     Kind = "Countersign.ModelBusy"
+	KindInvalid  Kind = "Countersign.Invalid"  // the request makes no sense, and never will
+	KindInternal Kind = "Countersign.Internal" // a bug or a broken record; never retried
 )
 
 // retried are the kinds that pass by themselves, sorted. The state machine retries them by these very names.

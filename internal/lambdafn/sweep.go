@@ -77,17 +77,19 @@ func (d *Deployment) Sweep(tenants runtime.Tenants, executions runtime.Execution
 
 // Swept is what an invocation found and did.
 type Swept struct {
-	Checked  int64                    `json:"checked"`           // runs
-	Repaired map[runtime.Repair]int64 `json:"repaired"`          // by kind; empty = nothing was wrong
-	Failures int64                    `json:"failures"`          // runs that could not be checked or repaired
-	Failed   []FailedRun              `json:"failed,omitempty"`  // the first 50 of them
-	Left     int64                    `json:"left,omitempty"`    // runs to look at again for which there was no time; a later sweep finds them
-	Told     map[string]int64         `json:"told,omitempty"`    // what was done about requests to people: notified, reminded, escalated, updated
-	Untold   int64                    `json:"untold,omitempty"`  // errors in that; what they are about is due again later
-	Complete bool                     `json:"complete"`          // false: the next sweep goes on where this one ended
-	Waiting  *runtime.Waiting         `json:"waiting,omitempty"` // of all runs; nil unless a round has ended
-	Unowned  string                   `json:"unowned,omitempty"` // an execution that ended and for which there is no run
-	Ignored  string                   `json:"ignored,omitempty"` // the status of an execution that needs nothing
+	Checked  int64                    `json:"checked"`          // runs
+	Repaired map[runtime.Repair]int64 `json:"repaired"`         // by kind; empty = nothing was wrong
+	Failures int64                    `json:"failures"`         // runs that could not be checked or repaired
+	Failed   []FailedRun              `json:"failed,omitempty"` // the first 50 of them
+	// runs to look at again for which there was no time; a later sweep finds them
+	Left int64 `json:"left,omitempty"`
+	// what was done about requests to people: notified, reminded, escalated, updated
+	Told     map[string]int64 `json:"told,omitempty"`
+	Untold   int64            `json:"untold,omitempty"`  // errors in that; what they are about is due again later
+	Complete bool             `json:"complete"`          // false: the next sweep goes on where this one ended
+	Waiting  *runtime.Waiting `json:"waiting,omitempty"` // of all runs; nil unless a round has ended
+	Unowned  string           `json:"unowned,omitempty"` // an execution that ended and for which there is no run
+	Ignored  string           `json:"ignored,omitempty"` // the status of an execution that needs nothing
 }
 
 // FailedRun is a run, or an execution that may be one's leftover, whose check failed, and how: the log and the report

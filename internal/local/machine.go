@@ -268,7 +268,8 @@ func (m *Machine) Resume(ctx context.Context, tenant string) error {
 func (m *Machine) finishCancels(ctx context.Context, tenant string) error {
 	for _, x := range m.Engine.List(ctx, asl.Running) {
 		var of struct{ Tenant, Run string }
-		if err := json.Unmarshal(x.Input, &of); err != nil || of.Tenant != tenant || of.Run == "" { // started by hand, for whatever run
+		// started by hand, for whatever run
+		if err := json.Unmarshal(x.Input, &of); err != nil || of.Tenant != tenant || of.Run == "" {
 			continue
 		}
 		l, err := m.Ports.Journal.Load(ctx, tenant, of.Run)

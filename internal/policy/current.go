@@ -152,7 +152,8 @@ func withCeilings(d *agent.Definition, own Decision, t agent.ToolSpec, args json
 		return own
 	}
 	asks := own
-	if own.Verdict != agent.VerdictAsk || d.Permission.Mode == agent.ModeAdvisory && !own.Ceiling { // nobody is asked by the policy itself
+	// nobody is asked by the policy itself
+	if own.Verdict != agent.VerdictAsk || d.Permission.Mode == agent.ModeAdvisory && !own.Ceiling {
 		asks = above[0]
 	}
 	notes := addNote(nil, asks.Note)

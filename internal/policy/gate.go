@@ -9,8 +9,9 @@ import (
 
 // Gate is the verdict on one new or resuming call. Exactly one of Run, Give, Suspend, Ask, Block and Refuse is set.
 type Gate struct {
-	Run     bool
-	Claim   *run.CallClaimed      // with Run: the claim it takes, as a permission of its tool covers it; nil = as the call itself says
+	Run bool
+	// with Run: the claim it takes, as a permission of its tool covers it; nil = as the call itself says
+	Claim   *run.CallClaimed
 	Give    *agent.ToolResultData // the result, given without running the tool
 	Suspend *run.CallSuspended
 	Ask     bool              // what became of it is asked again, as those who have ordered to run it again are not enough
@@ -142,7 +143,8 @@ func gatePerson(d *agent.Definition, s *run.AgentState, c run.Call, t agent.Tool
 	if c.Grant != nil || dec.Verdict != agent.VerdictAsk || d.Permission.Mode == agent.ModeAdvisory && !dec.Ceiling {
 		return one
 	}
-	status, byItself := s.Permissions.Status(c.Tool, c.Inference), hasCaseKeys(c.Input) // nothing that was said of other calls covers it
+	// nothing that was said of other calls covers it
+	status, byItself := s.Permissions.Status(c.Tool, c.Inference), hasCaseKeys(c.Input)
 	switch {
 	case status == run.PermissionDenied:
 		return refuseCall(c, run.WhyDenied, d.Word(agent.WordToolRefused, wordingData(c)), dec)
@@ -166,7 +168,8 @@ func gatePerson(d *agent.Definition, s *run.AgentState, c run.Call, t agent.Tool
 		g := refuseCall(c, run.WhyAwaiting, d.Word(agent.WordAwaiting, wordingData(c)), dec)
 		return Gate{Block: g.Refuse, Rule: dec}
 	}
-	return Gate{Suspend: AskFor(d, s, c, dec, now), Rule: dec} // also when it is to run again in a fork, which inherits no approval
+	// also when it is to run again in a fork, which inherits no approval
+	return Gate{Suspend: AskFor(d, s, c, dec, now), Rule: dec}
 }
 
 // gateGranted compares what was approved with what is about to run, and when (A6). A mismatch fails closed. A grant

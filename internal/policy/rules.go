@@ -19,8 +19,9 @@ type Decision struct {
 	Remind    time.Duration     // how often people are reminded; 0 = never
 	Escalate  *agent.Escalation // who may decide as well, and when; nil = nobody
 
-	Ceiling bool       // a delegating agent's policy denies the call, or asks, be it beside the run's own
-	Above   [][]string // the approvers of each such policy that asks, the root's first: who decides is among each, besides Approvers
+	Ceiling bool // a delegating agent's policy denies the call, or asks, be it beside the run's own
+	// the approvers of each such policy that asks, the root's first: who decides is among each, besides Approvers
+	Above   [][]string
 	AboveTo [][]string // who is among each of Above as well once Escalate is due; shorter where no more are
 }
 

@@ -21,8 +21,9 @@ type FunctionCall struct {
 	Tenant string          `json:"tenant"`
 	Run    string          `json:"run"`
 	Call   string          `json:"call"`
-	State  json.RawMessage `json:"state,omitempty"`  // what the run's tools share; nil where that is empty
-	Resume json.RawMessage `json:"resume,omitempty"` // what people answered when the function last asked for input in this call; nil = it did not
+	State  json.RawMessage `json:"state,omitempty"` // what the run's tools share; nil where that is empty
+	// what people answered when the function last asked for input in this call; nil = it did not
+	Resume json.RawMessage `json:"resume,omitempty"`
 
 	Callback *Callback `json:"callback,omitempty"` // of a function that answers later: how
 
@@ -70,21 +71,24 @@ func FunctionRequest(s *run.AgentState, t agent.ToolSpec, c run.Call, to Callbac
 // JSON is what they get.
 type Outgoing struct {
 	// ID is the same however often the event is sent: a receiver that has seen it drops it.
-	ID             string          `json:"id"`
-	Type           string          `json:"type"` // of a service: its tool's event, by default the tool's original name
-	Tenant         string          `json:"tenant"`
-	Run            string          `json:"run"`
-	Agent          string          `json:"agent"`
-	Call           string          `json:"call,omitempty"`            // of a service: what the answer names
-	Subject        string          `json:"subject"`                   // of the run; its id where it was started without one
-	ParentSubject  string          `json:"parentSubject$$,omitempty"` // whom what a service starts is to answer to: the run; of a run's end, who started the run
-	AccessControl  string          `json:"accessControl,omitempty"`
-	Domain         string          `json:"domain,omitempty"`
-	ExecutionUnits int64           `json:"executionUnits"`        // of the run so far
-	Traceparent    string          `json:"traceparent,omitempty"` // W3C: the run's own span; "" = the run is not traced
-	Tracestate     string          `json:"tracestate,omitempty"`
-	Callback       *Callback       `json:"callback,omitempty"` // of a service, where the answer goes; nil = by an event or by the API
-	Data           json.RawMessage `json:"data"`
+	ID     string `json:"id"`
+	Type   string `json:"type"` // of a service: its tool's event, by default the tool's original name
+	Tenant string `json:"tenant"`
+	Run    string `json:"run"`
+	Agent  string `json:"agent"`
+	Call   string `json:"call,omitempty"` // of a service: what the answer names
+	// of the run; its id where it was started without one
+	Subject string `json:"subject"`
+	// whom what a service starts is to answer to: the run; of a run's end, who started the run
+	ParentSubject  string `json:"parentSubject$$,omitempty"`
+	AccessControl  string `json:"accessControl,omitempty"`
+	Domain         string `json:"domain,omitempty"`
+	ExecutionUnits int64  `json:"executionUnits"`        // of the run so far
+	Traceparent    string `json:"traceparent,omitempty"` // W3C: the run's own span; "" = the run is not traced
+	Tracestate     string `json:"tracestate,omitempty"`
+	// of a service, where the answer goes; nil = by an event or by the API
+	Callback *Callback       `json:"callback,omitempty"`
+	Data     json.RawMessage `json:"data"`
 }
 
 // withTrace adds the run's trace to e.

@@ -484,7 +484,8 @@ func Summarised(d *agent.Definition, e run.Evicted, r agent.Reply, requests int)
 		e.Usage, e.Units, e.Cost = &r.Usage, r.Usage.Input+r.Usage.Output, d.Model.Answering(r.Place).Price.Of(r.Usage)
 	}
 	text := agent.ValidText(r.Text)
-	if d.Model.Answering(r.Place).Dialect == agent.DialectXML { // what it thought is no part of its notes, and there is nothing to call
+	// what it thought is no part of its notes, and there is nothing to call
+	if d.Model.Answering(r.Place).Dialect == agent.DialectXML {
 		text = dialect.ReadToolText(text).Text
 	}
 	if text = strings.TrimSpace(text); text == "" {

@@ -49,7 +49,8 @@ func requestMessages(d *agent.Definition, s *run.AgentState, a run.Action) []run
 		messages = append(messages[:len(messages):len(messages)], said) // never in place
 	}
 	summary := a.Lifecycle == run.LifecycleSummary
-	if c := s.Correction; c.Owed() && c.Ephemeral && (!summary || c.Lifecycle == run.LifecycleOutputError) { // who is to sum up is not to go on
+	// who is to sum up is not to go on
+	if c := s.Correction; c.Owed() && c.Ephemeral && (!summary || c.Lifecycle == run.LifecycleOutputError) {
 		once(c.Text)
 	}
 	if summary {

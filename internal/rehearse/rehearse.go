@@ -63,7 +63,8 @@ type Run struct {
 	Version    string        `json:"version,omitempty"`
 	Definition string        `json:"definition,omitempty"` // digest of the one it is pinned to
 	Status     run.RunStatus `json:"status"`
-	Deployed   string        `json:"deployed,omitempty"` // the agent's definition in the new deployment: same, changed, unknown
+	// the agent's definition in the new deployment: same, changed, unknown
+	Deployed string `json:"deployed,omitempty"`
 
 	Next    []string `json:"next"`    // what comes next in the new deployment, of each open call
 	Breaks  []string `json:"breaks"`  // what would go wrong; empty = nothing

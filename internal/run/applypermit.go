@@ -89,7 +89,8 @@ func (s *AgentState) applyToolDecisions(at int, e Decided) error {
 			continue
 		}
 		t.Verdict, t.By, t.Note = e.Action.Verdict(), e.By, e.Note
-		if t.Verdict == ToolCancelled || e.Once && (t.Verdict == ToolDenied || e.Standing) { // the next call asks again, or is covered by the record
+		// the next call asks again, or is covered by the record
+		if t.Verdict == ToolCancelled || e.Once && (t.Verdict == ToolDenied || e.Standing) {
 			continue
 		}
 		p := ToolPermit{

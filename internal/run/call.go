@@ -10,14 +10,15 @@ import (
 
 // Call is one tool call of a run.
 type Call struct {
-	ID         string
-	Tool       string // the original name; the model's where no tool has it
-	Name       string // the name the model used
-	Input      json.RawMessage
-	Effect     Effect
-	Service    bool  `json:",omitempty"` // it goes out as an event and somebody answers; nothing runs here
-	Breaks     bool  `json:",omitempty"` // a loop-breaking tool's: its success ends the run
-	Ahead      bool  `json:",omitempty"` // its result stands before those of its round's other calls that were carried out (arvo: of MCP servers)
+	ID      string
+	Tool    string // the original name; the model's where no tool has it
+	Name    string // the name the model used
+	Input   json.RawMessage
+	Effect  Effect
+	Service bool `json:",omitempty"` // it goes out as an event and somebody answers; nothing runs here
+	Breaks  bool `json:",omitempty"` // a loop-breaking tool's: its success ends the run
+	// its result stands before those of its round's other calls that were carried out (arvo: of MCP servers)
+	Ahead      bool  `json:",omitempty"`
 	Inference  int64 // the inference of the conversation that made it
 	Status     CallStatus
 	Reason     CallReason // set on failed and cancelled calls
@@ -29,20 +30,27 @@ type Call struct {
 	Grant  *Grant // what lets it run, once approved or answered
 	Result *Result
 
-	Ticket *Ticket         `json:",omitempty"` // what the tool or a plugin asked for when the call was last suspended for input, as it gave it; kept once answered
+	// what the tool or a plugin asked for when the call was last suspended for input, as it gave it; kept once answered
+	Ticket *Ticket         `json:",omitempty"`
 	Resume json.RawMessage `json:",omitempty"` // the answer to it; nil = none yet. Both are of the newest suspension
-	AtGate *AtGate         `json:",omitempty"` // a plugin asked for Ticket, before the tool was entered; nil = the tool itself did, or nobody
+	// a plugin asked for Ticket, before the tool was entered; nil = the tool itself did, or nobody
+	AtGate *AtGate `json:",omitempty"`
 
-	Gated   bool     `json:",omitempty"` // plugins let the call pass, and what they decided with it is known; until somebody is asked about it
-	Hidden  bool     `json:",omitempty"` // the inference that made the call was not offered its tool
-	Request string   `json:",omitempty"` // the request about tools that it was blocked for; "" = none
-	Repeats string   `json:",omitempty"` // the call that it repeats, whose result the model has; "" = none, or nobody looks
-	Checked *Checked `json:",omitempty"` // what its precondition gave when people were last asked to approve it; nil = they were not, or it has none
+	// plugins let the call pass, and what they decided with it is known; until somebody is asked about it
+	Gated   bool   `json:",omitempty"`
+	Hidden  bool   `json:",omitempty"` // the inference that made the call was not offered its tool
+	Request string `json:",omitempty"` // the request about tools that it was blocked for; "" = none
+	// the call that it repeats, whose result the model has; "" = none, or nobody looks
+	Repeats string `json:",omitempty"`
+	// what its precondition gave when people were last asked to approve it; nil = they were not, or it has none
+	Checked *Checked `json:",omitempty"`
 	Child   string   `json:",omitempty"` // the run that the call is, once it was claimed; "" = it is none
 	Step    int      `json:",omitempty"` // of the run's plan, by its number; 0 = the loop made the call
-	Undoes  string   `json:",omitempty"` // the call that a person had it take back, of the run that this one continues; "" = a model made it
+	// the call that a person had it take back, of the run that this one continues; "" = a model made it
+	Undoes string `json:",omitempty"`
 
-	AskedAt time.Time `json:",omitzero"` // of a service's, when it was first claimed; zero = it was not, or by a version that did not note it
+	// of a service's, when it was first claimed; zero = it was not, or by a version that did not note it
+	AskedAt time.Time `json:",omitzero"`
 
 	EditedBy string // who had changed the arguments in the run that this one branched off; Editor says who did in either
 }
@@ -50,7 +58,8 @@ type Call struct {
 // AtGate is what was known of a call's tool when a plugin last had somebody asked about the call. The tool had no part
 // in that: it neither asked nor is it answered, and a call that may have happened before may have happened still.
 type AtGate struct {
-	Answer  json.RawMessage `json:",omitempty"` // to what the tool itself had asked before, of these very arguments; nil = nothing
+	// to what the tool itself had asked before, of these very arguments; nil = nothing
+	Answer  json.RawMessage `json:",omitempty"`
 	Memo    string          `json:",omitempty"` // that the tool had asked with
 	Entered bool            `json:",omitempty"` // the call may have happened
 }
@@ -104,8 +113,10 @@ const (
 	WhyOutcomeUnknown   CallReason = "outcome_unknown"     // the run ended while nobody could say what became of it
 	WhySkipped          CallReason = "skipped"             // behind one that waits, in a sequential round
 	WhyDuplicate        CallReason = "duplicate"           // it repeats one whose result the model has
-	WhyTooManyOpen      CallReason = "too_many_open"       // people are asked as much of the run as they may be at a time (limits.open)
-	WhyToolChanged      CallReason = "tool_changed"        // its server says something else of the tool than the run is pinned to
+	// people are asked as much of the run as they may be at a time (limits.open)
+	WhyTooManyOpen CallReason = "too_many_open"
+	// its server says something else of the tool than the run is pinned to
+	WhyToolChanged CallReason = "tool_changed"
 )
 
 // AskReason says why a call is asked about that was approved before. "" = it was not.
@@ -154,18 +165,22 @@ type Grant struct {
 	Note     string
 	Edited   bool // a person changed the arguments; Input holds theirs
 	Expires  time.Time
-	Consumed bool   // a claim has used it up
-	Tool     bool   `json:",omitempty"` // it is of the call's tool: Digest is ToolDigest's or StandingDigest's, and it has no expiry of its own
-	Editor   string `json:",omitempty"` // with Edited: whose arguments they are; "" = By's
-	Policy   string `json:",omitempty"` // of the action, as of CallSuspended
-	Standing bool   `json:",omitempty"` // with Tool: it is on record beyond the run, and every claim under it is held to that record
+	Consumed bool // a claim has used it up
+	// it is of the call's tool: Digest is ToolDigest's or StandingDigest's, and it has no expiry of its own
+	Tool   bool   `json:",omitempty"`
+	Editor string `json:",omitempty"` // with Edited: whose arguments they are; "" = By's
+	Policy string `json:",omitempty"` // of the action, as of CallSuspended
+	// with Tool: it is on record beyond the run, and every claim under it is held to that record
+	Standing bool `json:",omitempty"`
 
-	Voices []Voice   `json:",omitempty"` // whose approvals it takes, for the claim to count again; none = it was not recorded
+	// whose approvals it takes, for the claim to count again; none = it was not recorded
+	Voices []Voice   `json:",omitempty"`
 	Asked  time.Time `json:",omitzero"`  // with Voices: when people were asked
 	Heard  int       `json:",omitempty"` // with Voices: as of Wait
 	Again  bool      `json:",omitempty"` // Voices have ordered to run the call again, whose outcome was unknown
 
-	When []Condition `json:",omitempty"` // with Standing: it is of arguments that fit all of these; Digest is PatternDigest's
+	// with Standing: it is of arguments that fit all of these; Digest is PatternDigest's
+	When []Condition `json:",omitempty"`
 }
 
 // Result is what became of a settled call. Shown is set once it is in the conversation.
@@ -292,7 +307,8 @@ type Ticket struct {
 	ResponseSchema json.RawMessage `json:"responseSchema,omitempty"` // JSON Schema of the answer; none = any
 	Pending        Pending         `json:"pending,omitzero"`
 	Mode           TicketMode      `json:"mode,omitempty"` // default replay
-	Memo           string          `json:"memo,omitempty"` // what the tool has back, as it is, when it is entered with the answer; nobody reads it
+	// what the tool has back, as it is, when it is entered with the answer; nobody reads it
+	Memo string `json:"memo,omitempty"`
 }
 
 // Pending is the call that people see in the tool's place, such as one a user interface makes; by default the call
@@ -310,7 +326,8 @@ type TicketMode string
 const (
 	TicketReplay TicketMode = "replay" // the tool runs again with its arguments and sees the answer
 	TicketResult TicketMode = "result" // the answer is the tool's result; the tool does not run
-	TicketPass   TicketMode = "pass"   // the tool runs with the answer for its arguments; with its own where that is a boolean
+	// the tool runs with the answer for its arguments; with its own where that is a boolean
+	TicketPass TicketMode = "pass"
 )
 
 // Valid reports whether m is one of the modes.

@@ -59,12 +59,15 @@ func (c *Condition) Set(op string, value json.RawMessage) bool {
 
 // Checked is what a precondition gave when people were asked.
 type Checked struct {
-	Tool    string          `json:"tool"`
-	Args    json.RawMessage `json:"args"`
-	Content string          `json:"content"` // its text; with Compare an object of these values by pointer, without those that are not there
-	IsError bool            `json:"isError,omitempty"`
-	At      time.Time       `json:"at"`
-	Was     *Was            `json:"was,omitempty"` // what it gave when people were last asked about the call, which is why they are asked again; nil = this is the first time
+	Tool string          `json:"tool"`
+	Args json.RawMessage `json:"args"`
+	// its text; with Compare an object of these values by pointer, without those that are not there
+	Content string    `json:"content"`
+	IsError bool      `json:"isError,omitempty"`
+	At      time.Time `json:"at"`
+	// what it gave when people were last asked about the call, which is why they are asked again; nil = this is the first
+	// time
+	Was *Was `json:"was,omitempty"`
 }
 
 // Was is what a precondition gave before.

@@ -29,9 +29,12 @@ type RunStarted struct {
 	MaxInteractions int             `json:"max"`
 	From            *Origin         `json:"from,omitempty"`   // nil = it began by itself
 	Parent          *Parent         `json:"parent,omitempty"` // nil = nobody delegated it; no part of BodyDigest
-	By              []string        `json:"by,omitempty"`     // the people for whom the run acts: who started it, then those of the run it began from or that delegated it; no part of BodyDigest
-	Heard           []string        `json:"heard,omitempty"`  // people whose words the run that delegated it had taken in; no part of BodyDigest
-	Trace           *Trace          `json:"trace,omitempty"`  // nil = the run is not traced; no part of BodyDigest
+	// the people for whom the run acts: who started it, then those of the run it began from or that delegated it; no part
+	// of BodyDigest
+	By []string `json:"by,omitempty"`
+	// people whose words the run that delegated it had taken in; no part of BodyDigest
+	Heard []string `json:"heard,omitempty"`
+	Trace *Trace   `json:"trace,omitempty"` // nil = the run is not traced; no part of BodyDigest
 
 	// Wait and Resume are the definition's where Wait is all_suspended: then calls stay open over inferences, and what is
 	// open decides where results stand. "" = any_external, in which Resume decides nothing that is folded.
@@ -59,9 +62,11 @@ const (
 	ActionApprove DecisionAction = "approve"
 	ActionDeny    DecisionAction = "deny"
 	ActionCancel  DecisionAction = "cancel" // the call is called off; nobody judged it
-	ActionFail    DecisionAction = "fail"   // the request itself failed, which ends the run; of a request about tools alone
+	// the request itself failed, which ends the run; of a request about tools alone
+	ActionFail DecisionAction = "fail"
 
-	ActionAskAgain DecisionAction = "policy_changed" // nobody's: the policy that applies has changed since the request, which is void
+	// nobody's: the policy that applies has changed since the request, which is void
+	ActionAskAgain DecisionAction = "policy_changed"
 )
 
 // Decided is a person's decision on a suspended call. It was recorded on the approval before it came here (A12).
@@ -78,16 +83,22 @@ type Decided struct {
 	Result   json.RawMessage `json:"result,omitempty"` // the answer to what the call's tool asked
 	Early    string          `json:"early,omitempty"`  // the target of the kept decision that this is; it is kept no more
 
-	Tools  []string `json:"tools,omitempty"`  // of a request about tools: the tools it decides, by original name; Call is empty then
-	Permit string   `json:"permit,omitempty"` // it holds for the call's tool as well, or for the tool with the very arguments, by this ToolDigest
-	Once   bool     `json:"once,omitempty"`   // it holds for nothing further: an approval for one claim, a denial for what it was asked about; with Standing, an approval holds by its record alone
+	// of a request about tools: the tools it decides, by original name; Call is empty then
+	Tools []string `json:"tools,omitempty"`
+	// it holds for the call's tool as well, or for the tool with the very arguments, by this ToolDigest
+	Permit string `json:"permit,omitempty"`
+	// it holds for nothing further: an approval for one claim, a denial for what it was asked about; with Standing, an
+	// approval holds by its record alone
+	Once bool `json:"once,omitempty"`
 
-	Standing bool `json:"standing,omitempty"` // what it grants of tools is on record beyond the run, and may be taken back there
+	// what it grants of tools is on record beyond the run, and may be taken back there
+	Standing bool `json:"standing,omitempty"`
 
-	With   []string `json:"with,omitempty"`   // who else has approved, in order, where it takes several people
-	Voices []Voice  `json:"voices,omitempty"` // of an approval: who By and With are, as the desk authenticated them; none = it did not say
-	Editor string   `json:"editor,omitempty"` // whose arguments Args are; "" = By's
-	Policy string   `json:"policy,omitempty"` // with Args: as of CallSuspended
+	With []string `json:"with,omitempty"` // who else has approved, in order, where it takes several people
+	// of an approval: who By and With are, as the desk authenticated them; none = it did not say
+	Voices []Voice `json:"voices,omitempty"`
+	Editor string  `json:"editor,omitempty"` // whose arguments Args are; "" = By's
+	Policy string  `json:"policy,omitempty"` // with Args: as of CallSuspended
 }
 
 // Answered settles a call whose outcome is unknown, with a result, an error, or the order to run it again; or a
@@ -101,15 +112,17 @@ type Answered struct {
 	Blob     string `json:"blob,omitempty"`
 	IsError  bool   `json:"isError,omitempty"`
 	Rerun    bool   `json:"rerun,omitempty"`
-	NotRun   bool   `json:"notRun,omitempty"` // with Rerun: the lost attempt never entered the tool or left no effect; it does not count
-	By       string `json:"by"`
+	// with Rerun: the lost attempt never entered the tool or left no effect; it does not count
+	NotRun bool   `json:"notRun,omitempty"`
+	By     string `json:"by"`
 
 	Media []Media `json:"media,omitempty"`
 	Patch []Patch `json:"patch,omitempty"` // of the shared state; never with IsError
 	Whole *Whole  `json:"whole,omitempty"` // where all of it is, where it was cut
 
 	Used *ChildUsage `json:"used,omitempty"` // by the run that the call was, in all; nil = it was none
-	With []string    `json:"with,omitempty"` // with Rerun: who else has ordered it, in order, where it takes several people
+	// with Rerun: who else has ordered it, in order, where it takes several people
+	With []string `json:"with,omitempty"`
 
 	Voices []Voice `json:"voices,omitempty"` // with Rerun, of a call that was approved: as of Decided
 }
@@ -123,9 +136,10 @@ type LateResult struct {
 	Blob    string  `json:"blob,omitempty"`
 	IsError bool    `json:"isError,omitempty"`
 	Media   []Media `json:"media,omitempty"`
-	Patch   []Patch `json:"patch,omitempty"`   // of the shared state; never with IsError
-	Whole   *Whole  `json:"whole,omitempty"`   // where all of it is, where it was cut
-	Entered int     `json:"entered,omitempty"` // how often the tool was entered, from 2; 0 = as often as Ran or the claim says
+	Patch   []Patch `json:"patch,omitempty"` // of the shared state; never with IsError
+	Whole   *Whole  `json:"whole,omitempty"` // where all of it is, where it was cut
+	// how often the tool was entered, from 2; 0 = as often as Ran or the claim says
+	Entered int `json:"entered,omitempty"`
 }
 
 // Replied is one successful inference. It is committed before any of its calls starts.
@@ -146,27 +160,33 @@ type Replied struct {
 
 	Reasoning []RepliedReasoning `json:"reasoning,omitempty"` // in order
 
-	Dropped string `json:"dropped,omitempty"` // what the model is told of calls that its batch mode left out, behind the round; "" = nothing
+	// what the model is told of calls that its batch mode left out, behind the round; "" = nothing
+	Dropped string `json:"dropped,omitempty"`
 
-	Summary    bool        `json:"summary,omitempty"`    // the forced summary: it has no calls and is no interaction
-	Static     string      `json:"static,omitempty"`     // said behind a summary that the model left empty; no model wrote it
+	Summary bool `json:"summary,omitempty"` // the forced summary: it has no calls and is no interaction
+	// said behind a summary that the model left empty; no model wrote it
+	Static     string      `json:"static,omitempty"`
 	Correction *Correction `json:"correction,omitempty"` // nil = the reply is as good as the last word; only without calls
 
-	Sequential bool `json:"sequential,omitempty"` // the calls run one after the other, and each sees what those before it changed of the shared state
+	// the calls run one after the other, and each sees what those before it changed of the shared state
+	Sequential bool `json:"sequential,omitempty"`
 
 	At   int64 `json:"at,omitempty"`   // when the reply was there, milliseconds since 1970
 	Cost USD   `json:"cost,omitempty"` // 0 where no price is known
 	Halt *Halt `json:"halt,omitempty"` // nil = no stop policy stops the run
 
-	TextDropped bool `json:"textDropped,omitempty"` // there was a text beside the calls, which the preset drops: who was shown it takes it back
+	// there was a text beside the calls, which the preset drops: who was shown it takes it back
+	TextDropped bool `json:"textDropped,omitempty"`
 
 	Tally *Tally `json:"tally,omitempty"` // nil = as before
 
 	Streaks Streaks `json:"streaks,omitzero"` // nil = as before; empty = none any more
 
-	Room *Room `json:"room,omitempty"` // what the request had left of its window; nil = nobody counts, or there was plenty (Budget.Room)
+	// what the request had left of its window; nil = nobody counts, or there was plenty (Budget.Room)
+	Room *Room `json:"room,omitempty"`
 
-	Offered []string `json:"offered,omitempty"` // the only tools of the agent that the request was narrowed to, by original name; nil = it was not
+	// the only tools of the agent that the request was narrowed to, by original name; nil = it was not
+	Offered []string `json:"offered,omitempty"`
 }
 
 // RepliedCall is one call that will be carried out: id unique in the run, arguments checked and compacted.
@@ -202,9 +222,10 @@ type RepliedReasoning struct {
 // Evicted takes the oldest live messages out of the conversation. They stay in the journal, their seenCount freezes,
 // and they never come back. Summary replaces the run's summary.
 type Evicted struct {
-	Total   int64    `json:"total"` // how many messages have left by now, all from the front, all of them seen
-	Summary string   `json:"summary,omitempty"`
-	Files   []string `json:"files,omitempty"` // paths that calls among what left have named, the newest last; it replaces the run's
+	Total   int64  `json:"total"` // how many messages have left by now, all from the front, all of them seen
+	Summary string `json:"summary,omitempty"`
+	// paths that calls among what left have named, the newest last; it replaces the run's
+	Files []string `json:"files,omitempty"`
 
 	// What a model that wrote the summary took; it quoted the conversation and did not carry it. Zero where none was
 	// asked.
@@ -218,7 +239,8 @@ type Evicted struct {
 type CallClaimed struct {
 	Call string `json:"call"`
 
-	Under  string `json:"under,omitempty"`  // the request on which the call's tool was granted; empty = no such grant is needed
+	// the request on which the call's tool was granted; empty = no such grant is needed
+	Under  string `json:"under,omitempty"`
 	Digest string `json:"digest,omitempty"` // with Under: what the grant has to cover, by ToolDigest
 	Once   bool   `json:"once,omitempty"`   // with Under: the claim uses the grant up
 
@@ -235,9 +257,10 @@ type CallFinished struct {
 	Content string     `json:"content"`
 	Blob    string     `json:"blob,omitempty"`
 	Media   []Media    `json:"media,omitempty"`
-	Patch   []Patch    `json:"patch,omitempty"`   // of the shared state; never with IsError
-	Whole   *Whole     `json:"whole,omitempty"`   // where all of it is, where it was cut
-	Entered int        `json:"entered,omitempty"` // how often the tool was entered, from 2; 0 = as often as Ran or the claim says
+	Patch   []Patch    `json:"patch,omitempty"` // of the shared state; never with IsError
+	Whole   *Whole     `json:"whole,omitempty"` // where all of it is, where it was cut
+	// how often the tool was entered, from 2; 0 = as often as Ran or the claim says
+	Entered int `json:"entered,omitempty"`
 }
 
 // CallSuspended parks one call until a person decides, or answers what its tool asked: that request is created in the
@@ -248,15 +271,18 @@ type CallSuspended struct {
 	Approval string    `json:"approval"`
 	Digest   string    `json:"digest"`
 	Expires  time.Time `json:"expires"`
-	For      WaitFor   `json:"for,omitempty"`     // empty = approval
-	Ticket   *Ticket   `json:"ticket,omitempty"`  // what is asked for, as the tool or plugin gave it; required for input
-	Ran      bool      `json:"ran,omitempty"`     // the tool was entered without a claim
-	Gate     bool      `json:"gate,omitempty"`    // a plugin asks, before the tool is entered: with input alone
-	Entered  int       `json:"entered,omitempty"` // how often the tool was entered, from 2; 0 = as often as Ran or the claim says
-	Checked  *Checked  `json:"checked,omitempty"` // what the call's precondition gave, which people are shown; nil = it has none, or nobody is asked for an approval
+	For      WaitFor   `json:"for,omitempty"`    // empty = approval
+	Ticket   *Ticket   `json:"ticket,omitempty"` // what is asked for, as the tool or plugin gave it; required for input
+	Ran      bool      `json:"ran,omitempty"`    // the tool was entered without a claim
+	Gate     bool      `json:"gate,omitempty"`   // a plugin asks, before the tool is entered: with input alone
+	// how often the tool was entered, from 2; 0 = as often as Ran or the claim says
+	Entered int `json:"entered,omitempty"`
+	// what the call's precondition gave, which people are shown; nil = it has none, or nobody is asked for an approval
+	Checked *Checked `json:"checked,omitempty"`
 
-	Policy string    `json:"policy,omitempty"` // the ApproverPolicy that Digest is of, where the current definition makes it another than the pinned one's
-	Why    AskReason `json:"why,omitempty"`    // "" = it was not approved before
+	// the ApproverPolicy that Digest is of, where the current definition makes it another than the pinned one's
+	Policy string    `json:"policy,omitempty"`
+	Why    AskReason `json:"why,omitempty"` // "" = it was not approved before
 }
 
 // CallUnknown says that a claimant died and nobody knows whether the tool ran. It parks until somebody does.
@@ -264,7 +290,8 @@ type CallUnknown struct {
 	Call     string    `json:"call"`
 	Approval string    `json:"approval"` // id of the request people see
 	Expires  time.Time `json:"expires"`
-	Claim    string    `json:"claim,omitempty"` // the claimant that died, which may still say that its tool asks; "" = nobody knows
+	// the claimant that died, which may still say that its tool asks; "" = nobody knows
+	Claim string `json:"claim,omitempty"`
 }
 
 // CallCancelled ends a suspended call that nobody approved in time, or a new one that is skipped because one before it
@@ -299,7 +326,8 @@ type Finished struct {
 	By       string          `json:"by,omitempty"`       // who cancelled
 	Note     string          `json:"note,omitempty"`     // what a run that continues this one is told
 	Detail   string          `json:"detail,omitempty"`   // of a stopped run: what stopped it
-	Static   string          `json:"static,omitempty"`   // of a natural end: said in place of a model that could not be asked
+	// of a natural end: said in place of a model that could not be asked
+	Static string `json:"static,omitempty"`
 
 	OpenText    string `json:"openText,omitempty"`    // the result of calls that never ran
 	UnknownText string `json:"unknownText,omitempty"` // the result of calls of which nobody can say
@@ -360,10 +388,12 @@ type PermissionRequested struct {
 
 // RequestedTool is one tool whose permission is requested.
 type RequestedTool struct {
-	Tool    string   `json:"tool"`    // original name
-	Name    string   `json:"name"`    // the model's
-	Calls   []string `json:"calls"`   // that were blocked, in call order
-	Digests []string `json:"digests"` // what a grant would cover, by ToolDigest: one for each policy of approvers among the calls, and for their arguments where it is of them
+	Tool  string   `json:"tool"`  // original name
+	Name  string   `json:"name"`  // the model's
+	Calls []string `json:"calls"` // that were blocked, in call order
+	// what a grant would cover, by ToolDigest: one for each policy of approvers among the calls, and for their arguments
+	// where it is of them
+	Digests []string `json:"digests"`
 }
 
 // PermissionAnswered closes a request about tools: every tool has its verdict, or its time is up. Text is the model's.
@@ -392,7 +422,8 @@ type PermissionChecked struct {
 	Inference int64                       `json:"n"`     // the round's, of the conversation
 	Tools     map[string]PermissionStatus `json:"tools"` // by original name
 	Standing  []StandingGrant             `json:"standing,omitempty"`
-	Revoked   []PermitRef                 `json:"revoked,omitempty"` // what was granted in this run and has been taken back
+	// what was granted in this run and has been taken back
+	Revoked []PermitRef `json:"revoked,omitempty"`
 }
 
 // PermissionFailed says that nobody can say what this run may do. It ends the run.
@@ -534,7 +565,8 @@ type LateSuspended struct {
 	Ticket  *Ticket   `json:"ticket"`
 	Digest  string    `json:"digest"` // of the very action
 	Expires time.Time `json:"expires"`
-	Entered int       `json:"entered,omitempty"` // how often the tool was entered, from 2; 0 = as often as Ran or the claim says
+	// how often the tool was entered, from 2; 0 = as often as Ran or the claim says
+	Entered int `json:"entered,omitempty"`
 }
 
 func (LateSuspended) event() {}

@@ -8,11 +8,14 @@ import (
 // ServerState is what a run knows of one of its agent's MCP servers since its tools were listed. The slices are never
 // written in place.
 type ServerState struct {
-	Name     string         `json:"name"`
-	Protocol string         `json:"protocol,omitempty"` // the version that was spoken
-	Tools    []string       `json:"tools,omitempty"`    // that the run can call, by the server's own names and in its order
-	Disabled []DisabledTool `json:"disabled,omitempty"` // that the agent's author wants, as far as anybody knows, and that the run cannot call
-	Problem  string         `json:"problem,omitempty"`  // why its tools are not what they should be: it could not be listed, or lists too many
+	Name     string `json:"name"`
+	Protocol string `json:"protocol,omitempty"` // the version that was spoken
+	// that the run can call, by the server's own names and in its order
+	Tools []string `json:"tools,omitempty"`
+	// that the agent's author wants, as far as anybody knows, and that the run cannot call
+	Disabled []DisabledTool `json:"disabled,omitempty"`
+	// why its tools are not what they should be: it could not be listed, or lists too many
+	Problem string `json:"problem,omitempty"`
 }
 
 // DisabledTool is a tool of a server that a run cannot call.
@@ -20,7 +23,8 @@ type DisabledTool struct {
 	Tool   string      `json:"tool"` // the server's own name, shortened where it is none
 	Why    DisabledWhy `json:"why"`
 	Detail string      `json:"detail,omitempty"` // fit to be shown
-	Digest string      `json:"digest,omitempty"` // of its definition as the server has it; "" = it has none any more, or nobody can use it
+	// of its definition as the server has it; "" = it has none any more, or nobody can use it
+	Digest string `json:"digest,omitempty"`
 }
 
 // DisabledWhy says why a tool of a server is disabled.

@@ -21,7 +21,8 @@ const (
 
 // Tally is what TextHeuristic remembers of a run. It is committed with the replies that change it.
 type Tally struct {
-	Entered     int `json:"entered,omitempty"`   // calls whose tool was entered, of each round as it stood when the model answered it
+	// calls whose tool was entered, of each round as it stood when the model answered it
+	Entered     int `json:"entered,omitempty"`
 	Deflections int `json:"deflected,omitempty"` // how often one was sent back
 }
 
@@ -119,7 +120,8 @@ const LifecycleNudge Lifecycle = "nudge"
 
 // Cut is where the newest reply begins, if it came in pieces because its provider cut it short.
 type Cut struct {
-	From    int64 `json:"from,omitempty"`    // how many messages of the conversation stand before it, evicted ones included
+	// how many messages of the conversation stand before it, evicted ones included
+	From    int64 `json:"from,omitempty"`
 	Prompts int   `json:"prompts,omitempty"` // how often the model was asked to go on; 0 = the reply came whole
 }
 

@@ -26,9 +26,11 @@ type Action struct {
 	Calls     []string  // ActTools: ids in request order
 	Lifecycle Lifecycle // ActInfer
 	Exhausted bool      // ActInfer: the quota is used up, this is a grace call
-	Offered   []string  // ActInfer: the only tools of the agent that the request is narrowed to, by original name; nil = it is not. Next never sets it
-	Expires   time.Time // ActWait: when the first wait expires
-	End       Finished  // ActEnd
+	// ActInfer: the only tools of the agent that the request is narrowed to, by original name; nil = it is not. Next never
+	// sets it
+	Offered []string
+	Expires time.Time // ActWait: when the first wait expires
+	End     Finished  // ActEnd
 }
 
 // entriesPerExecution bounds how many entries one execution may own before it hands over, so that its history stays

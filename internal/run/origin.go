@@ -230,10 +230,11 @@ func (s *AgentState) ClaimedSubject() string {
 type Parent struct {
 	Run    string   `json:"run"`
 	Call   string   `json:"call"`
-	Root   string   `json:"root"`             // the run that nobody delegated, at which people see what is asked of them
-	Depth  int      `json:"depth"`            // 1 = Run is the root
-	Agents []string `json:"agents"`           // of the runs from the root to Run; the run's own agent is none of them
-	Domain string   `json:"domain,omitempty"` // where the event of the run's end is to be routed; "" = nowhere in particular
+	Root   string   `json:"root"`   // the run that nobody delegated, at which people see what is asked of them
+	Depth  int      `json:"depth"`  // 1 = Run is the root
+	Agents []string `json:"agents"` // of the runs from the root to Run; the run's own agent is none of them
+	// where the event of the run's end is to be routed; "" = nowhere in particular
+	Domain string `json:"domain,omitempty"`
 }
 
 // Caller is the agent whose call the run carries out; "" = nobody delegated it.
@@ -271,7 +272,8 @@ func (s *AgentState) Used() ChildUsage {
 
 // Children are the runs that a run's calls are. The zero value is none.
 type Children struct {
-	Open  []OpenChild `json:"open,omitempty"`  // that have not answered, oldest first; also those whose call is settled. Never written in place
+	// that have not answered, oldest first; also those whose call is settled. Never written in place
+	Open  []OpenChild `json:"open,omitempty"`
 	Begun int         `json:"begun,omitempty"` // in all
 }
 

@@ -10,12 +10,15 @@ import (
 // Permissions is what a run knows of its tools' permissions beyond its definition (presets 4). It is part of the state,
 // so of the journal, and of nothing else. The zero value knows nothing. Slices are never written in place.
 type Permissions struct {
-	Asked     []PermissionRequest `json:"asked,omitempty"`   // open requests about tools, oldest first
-	Tools     []ToolPermit        `json:"tools,omitempty"`   // what people said of tools for the rest of the run, oldest first
-	Policy    []string            `json:"policy,omitempty"`  // original names of the tools that the policy function lists
-	Evaluated bool                `json:"policed,omitempty"` // the policy function has spoken since the run began or was last woken
-	Checked   PermissionChecked   `json:"checked,omitzero"`  // what the permission backend says of a round's tools; zero = it was not asked
-	Failed    string              `json:"failed,omitempty"`  // why the run cannot go on (permission_failed); "" = it can
+	Asked []PermissionRequest `json:"asked,omitempty"` // open requests about tools, oldest first
+	// what people said of tools for the rest of the run, oldest first
+	Tools  []ToolPermit `json:"tools,omitempty"`
+	Policy []string     `json:"policy,omitempty"` // original names of the tools that the policy function lists
+	// the policy function has spoken since the run began or was last woken
+	Evaluated bool `json:"policed,omitempty"`
+	// what the permission backend says of a round's tools; zero = it was not asked
+	Checked PermissionChecked `json:"checked,omitzero"`
+	Failed  string            `json:"failed,omitempty"` // why the run cannot go on (permission_failed); "" = it can
 }
 
 // PermissionRequest is one request to people about the tools whose calls a batch has blocked. It belongs to no call.
@@ -60,15 +63,18 @@ func (a DecisionAction) Verdict() ToolVerdict {
 
 // ToolPermit is a person's word on a tool for the rest of the run. A denial beats every grant.
 type ToolPermit struct {
-	Tool     string   `json:"tool"`
-	Denied   bool     `json:"denied,omitempty"`
-	Approval string   `json:"approval"`          // the request it was said on
-	Place    int      `json:"place,omitempty"`   // of the tool in that request
-	Digests  []string `json:"digests,omitempty"` // what was granted, by ToolDigest: one for each policy of approvers that agreed, and for the arguments where it is of them
-	By       string   `json:"by"`
-	Note     string   `json:"note,omitempty"`
-	Used     bool     `json:"used,omitempty"`     // a claim has used it up
-	Standing bool     `json:"standing,omitempty"` // it is on record beyond the run as well, and is worth nothing once that is taken back
+	Tool     string `json:"tool"`
+	Denied   bool   `json:"denied,omitempty"`
+	Approval string `json:"approval"`        // the request it was said on
+	Place    int    `json:"place,omitempty"` // of the tool in that request
+	// what was granted, by ToolDigest: one for each policy of approvers that agreed, and for the arguments where it is of
+	// them
+	Digests []string `json:"digests,omitempty"`
+	By      string   `json:"by"`
+	Note    string   `json:"note,omitempty"`
+	Used    bool     `json:"used,omitempty"` // a claim has used it up
+	// it is on record beyond the run as well, and is worth nothing once that is taken back
+	Standing bool `json:"standing,omitempty"`
 
 	Voices []Voice   `json:"voices,omitempty"` // whose approvals it rests on; none = it was not recorded
 	Asked  time.Time `json:"asked,omitzero"`   // with Voices: when people were asked
@@ -247,7 +253,8 @@ type StandingGrant struct {
 	Note     string    `json:"note,omitempty"`
 	Expires  time.Time `json:"expires"`
 
-	When []Condition `json:"when,omitempty"` // it is of a pattern: of arguments that fit all of these; Digest is PatternDigest's then
+	// it is of a pattern: of arguments that fit all of these; Digest is PatternDigest's then
+	When []Condition `json:"when,omitempty"`
 	Uses int         `json:"uses,omitempty"` // claims that it covers in all; 0 = they are not counted
 	Used int         `json:"used,omitempty"` // of them, those that are made, as it was read, and by this run since
 

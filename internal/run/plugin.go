@@ -52,15 +52,17 @@ func (r Reason) requestable() bool {
 // fold: whoever folds it has their word. A phase in which they decided nothing leaves no fact, but for run_start, which
 // is not entered again in the attempt.
 type Hooked struct {
-	N       int64    `json:"n"` // of the run's facts of this kind, from 1
-	Phase   Phase    `json:"phase"`
-	Call    string   `json:"call,omitempty"` // of the two tool phases
-	Patches []Patch  `json:"patches,omitempty"`
-	Hidden  []string `json:"hidden,omitempty"` // before_inference: tools that this inference is not offered, by original name
-	Says    []Said   `json:"says,omitempty"`   // after_tool_execute: what stands behind the round's results
-	End     Reason   `json:"end,omitempty"`    // before_inference, after_inference: the run is to end
+	N       int64   `json:"n"` // of the run's facts of this kind, from 1
+	Phase   Phase   `json:"phase"`
+	Call    string  `json:"call,omitempty"` // of the two tool phases
+	Patches []Patch `json:"patches,omitempty"`
+	// before_inference: tools that this inference is not offered, by original name
+	Hidden []string `json:"hidden,omitempty"`
+	Says   []Said   `json:"says,omitempty"` // after_tool_execute: what stands behind the round's results
+	End    Reason   `json:"end,omitempty"`  // before_inference, after_inference: the run is to end
 
-	Failed *RunError `json:"failed,omitempty"` // after_tool_execute: a plugin failed behind a call whose result is kept; the run is to end
+	// after_tool_execute: a plugin failed behind a call whose result is kept; the run is to end
+	Failed *RunError `json:"failed,omitempty"`
 }
 
 func (Hooked) event() {}

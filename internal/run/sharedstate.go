@@ -31,8 +31,9 @@ type CallPatch struct {
 
 // The bounds of a run's shared state.
 const (
-	MaxState     = 64 << 10 // bytes of the state's JSON. The fold holds to it, so it is part of what a stored journal means
-	maxPathDepth = 32       // parts of a path
+	// bytes of the state's JSON. The fold holds to it, so it is part of what a stored journal means
+	MaxState     = 64 << 10
+	maxPathDepth = 32 // parts of a path
 )
 
 // EmptyState is the shared state of a run whose tools have changed nothing.

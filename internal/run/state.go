@@ -19,16 +19,17 @@ type AgentState struct {
 	Definition                  string // digest of the pinned definition's blob
 	HooksVersion                string
 	Subject, AccessControl      string
-	Heard                       []string        // people whose words it took in, or the run it began from or that delegated it. Never written in place
-	Again                       []string        // people who started it again under its key. Never written in place
-	By                          []string        // the people for whom the run acts: see RunStarted. Never written in place
-	From                        *Origin         // where the conversation began; nil = here
-	Parent                      *Parent         // whose call the run carries out; nil = nobody's
-	Input                       json.RawMessage // what the run was started with; nil when it began with a message
-	BodyDigest                  string          // of the start request: the same key with another body is refused
-	Trace                       *Trace          // nil = the run is not traced
-	Wait                        WaitMode        // "" = any_external: calls and their results are folded by it
-	Resume                      ResumeMode      // as Wait is; set only where that is all_suspended
+	// people whose words it took in, or the run it began from or that delegated it. Never written in place
+	Heard      []string
+	Again      []string        // people who started it again under its key. Never written in place
+	By         []string        // the people for whom the run acts: see RunStarted. Never written in place
+	From       *Origin         // where the conversation began; nil = here
+	Parent     *Parent         // whose call the run carries out; nil = nobody's
+	Input      json.RawMessage // what the run was started with; nil when it began with a message
+	BodyDigest string          // of the start request: the same key with another body is refused
+	Trace      *Trace          // nil = the run is not traced
+	Wait       WaitMode        // "" = any_external: calls and their results are folded by it
+	Resume     ResumeMode      // as Wait is; set only where that is all_suspended
 
 	Status      RunStatus
 	Reason      Reason
@@ -47,7 +48,9 @@ type AgentState struct {
 	Entries int64 // journal entries applied: the next sequence number
 	Drained int64 // inbox slots applied, from 1
 
-	Prior          int64 // rounds of the conversation before the run's first inference: inferences of the runs before it, and calls of its own plan
+	// rounds of the conversation before the run's first inference: inferences of the runs before it, and calls of its own
+	// plan
+	Prior          int64
 	Inferences     int64
 	Interactions   Interactions
 	ModelCalls     int64
@@ -83,14 +86,18 @@ type AgentState struct {
 
 	Messages Log[Message] // live messages, oldest first
 	Settled  CallLog      // calls of finished rounds, in order
-	Named    []string     // ids of theirs that models chose, the first 512: who begins at a snapshot lacks the calls. Never written in place
-	Live     []Call       // calls since the oldest one that is open, in order, of several rounds under all_suspended; never written in place
-	Round    Round
-	Queued   []queued // what users said while the round had not all of its results; never written in place
+	// ids of theirs that models chose, the first 512: who begins at a snapshot lacks the calls. Never written in place
+	Named []string
+	// calls since the oldest one that is open, in order, of several rounds under all_suspended; never written in place
+	Live   []Call
+	Round  Round
+	Queued []queued // what users said while the round had not all of its results; never written in place
 
-	Shared  json.RawMessage // the state that the run's tools and plugins share, in canonical form; nil = {}. Never written in place
-	Patches []CallPatch     // what calls have changed and is no part of Shared yet, as they finished; never written in place
-	Kept    []DecisionKept  // decisions on what is not suspended yet, one a target, oldest first; never written in place
+	// the state that the run's tools and plugins share, in canonical form; nil = {}. Never written in place
+	Shared json.RawMessage
+	// what calls have changed and is no part of Shared yet, as they finished; never written in place
+	Patches []CallPatch
+	Kept    []DecisionKept // decisions on what is not suspended yet, one a target, oldest first; never written in place
 
 	Children Children // the runs that its calls are
 
@@ -116,7 +123,8 @@ type AgentState struct {
 // Round is the newest batch of calls.
 type Round struct {
 	Inference int64 // the inference of the conversation that asked for it; 0 = none yet
-	Committed bool  // its first results are in the conversation; what comes later is appended together, or as it comes under all_suspended
+	// its first results are in the conversation; what comes later is appended together, or as it comes under all_suspended
+	Committed bool
 
 	Sequential bool `json:",omitempty"` // each call sees what those before it changed of the shared state
 }
@@ -225,7 +233,8 @@ func (s *AgentState) LeftRequests() []string {
 	}
 	var ids []string
 	for _, c := range s.Live {
-		if c.Asks > 0 && c.Status == StatusCancelled && c.Result != nil && c.Result.source.Part > 0 { // as closeCall leaves it
+		// as closeCall leaves it
+		if c.Asks > 0 && c.Status == StatusCancelled && c.Result != nil && c.Result.source.Part > 0 {
 			ids = append(ids, ApprovalID(s.Run, c.ID, c.Asks))
 		}
 	}
@@ -488,7 +497,8 @@ func ValidDigest(s string) bool {
 type Trace struct {
 	Traceparent string `json:"traceparent"`          // of the run's own span
 	Tracestate  string `json:"tracestate,omitempty"` // as it came from whoever asked for the run
-	Parent      string `json:"parent,omitempty"`     // id of the span that asked for the run; empty = the run's is the root
+	// id of the span that asked for the run; empty = the run's is the root
+	Parent string `json:"parent,omitempty"`
 }
 
 // maxNamed is how many ids that models chose a run remembers beyond their calls. It bounds a snapshot.

@@ -28,16 +28,17 @@ type runJSON struct {
 	State          json.RawMessage `json:"state"`               // what the run's tools and plugins share
 	Subject        string          `json:"subject,omitempty"`   // as the API's caller says: nobody checked it
 	StartedBy      []string        `json:"startedBy,omitempty"` // authenticated
-	Parent         string          `json:"parent,omitempty"`    // the run that this one branched off, or is carried out for
-	ParentCall     string          `json:"parentCall,omitempty"`
-	Root           string          `json:"root,omitempty"` // of a delegated run: the one that nobody delegated
-	ParentSeq      *int64          `json:"parentSeq,omitempty"`
-	Continues      string          `json:"continues,omitempty"`
-	StartedAt      *time.Time      `json:"startedAt,omitempty"`
-	UpdatedAt      *time.Time      `json:"updatedAt,omitempty"`
-	EndedAt        *time.Time      `json:"endedAt,omitempty"`
-	Seq            int64           `json:"seq"`
-	Servers        []ServerState   `json:"servers,omitempty"` // MCP servers, once their tools are listed
+	// the run that this one branched off, or is carried out for
+	Parent     string        `json:"parent,omitempty"`
+	ParentCall string        `json:"parentCall,omitempty"`
+	Root       string        `json:"root,omitempty"` // of a delegated run: the one that nobody delegated
+	ParentSeq  *int64        `json:"parentSeq,omitempty"`
+	Continues  string        `json:"continues,omitempty"`
+	StartedAt  *time.Time    `json:"startedAt,omitempty"`
+	UpdatedAt  *time.Time    `json:"updatedAt,omitempty"`
+	EndedAt    *time.Time    `json:"endedAt,omitempty"`
+	Seq        int64         `json:"seq"`
+	Servers    []ServerState `json:"servers,omitempty"` // MCP servers, once their tools are listed
 }
 
 // MessageJSON is a message in the JSON of a run.
@@ -45,7 +46,8 @@ type MessageJSON struct {
 	Role      Role            `json:"role"`
 	SeenCount int64           `json:"seenCount"`
 	Content   json.RawMessage `json:"content"`
-	Evicted   bool            `json:"evicted,omitempty"` // it has left the conversation; only where those are asked for, too
+	// it has left the conversation; only where those are asked for, too
+	Evicted bool `json:"evicted,omitempty"`
 }
 
 type callJSON struct {

@@ -61,19 +61,21 @@ func (b *Batch) Run(ctx context.Context, inv Invocation) (Route, error) {
 // round is one invocation's view of its batch.
 type round struct {
 	*Batch
-	inv              Invocation
-	def              *agent.Definition
-	loaded           *store.Loaded // what is known of the run; nil = to be read
-	inflight         *inflight
-	reloads          reloads
-	phases           phases
-	gates            map[string]hookResult // what plugins said before calls, by gateKey
-	results          map[string]run.Hooked // and after them
-	pluginEnd        *run.Finished         // plugins have failed: nothing is started any more, and this ends the run
-	recheckApprovals bool                  // a claim was refused by the table: look at the approval itself before trying again
+	inv       Invocation
+	def       *agent.Definition
+	loaded    *store.Loaded // what is known of the run; nil = to be read
+	inflight  *inflight
+	reloads   reloads
+	phases    phases
+	gates     map[string]hookResult // what plugins said before calls, by gateKey
+	results   map[string]run.Hooked // and after them
+	pluginEnd *run.Finished         // plugins have failed: nothing is started any more, and this ends the run
+	// a claim was refused by the table: look at the approval itself before trying again
+	recheckApprovals bool
 	permits          permissions
 
-	preconditions map[string]*run.Checked // what preconditions gave for those who will be asked, by call and how often they were
+	// what preconditions gave for those who will be asked, by call and how often they were
+	preconditions map[string]*run.Checked
 	sessions      sessions
 	retries       retryScope
 	servers       []policy.ListedServer // what came of listing the agent's servers; nil = nobody has
@@ -88,7 +90,8 @@ func (r *round) turn(ctx context.Context) (Route, bool, error) {
 		return Route{}, false, err
 	}
 	if route, away := routeAway(r.inv, &r.loaded.State, r.Clock.Now()); away {
-		if route.Next == NextWait { // Step comes first, and no wait has ended by that: it would take itself for the one that was woken
+		// Step comes first, and no wait has ended by that: it would take itself for the one that was woken
+		if route.Next == NextWait {
 			route.Woken = r.inv.Woken
 		}
 		return r.finishWithoutRun(r.within(ctx, &r.loaded.State), route)

@@ -17,7 +17,8 @@ type Fork struct {
 	Tenant string
 	Run    string // the parent, finished or not
 	At     int64  // the parent's entry behind which the two part, from 0
-	Key    string // idempotency key, of the keys with which the parent's agent is started; empty = the run gets one of its own
+	// idempotency key, of the keys with which the parent's agent is started; empty = the run gets one of its own
+	Key string
 	// Model replaces provider, id, base URL and file of the parent's model; its settings stay. Nil = the parent's model.
 	Model *agent.ModelSpec
 	By    string // who forks it, for whom it acts besides; "" = nobody is known

@@ -31,10 +31,12 @@ const (
 type execution struct {
 	call    run.Call
 	claimed bool
-	event   run.Event // once finished: CallFinished, or a CallSuspended, of a tool's without its request; nil where it ran out of time, or its answer was lost, and nobody can say what became of it
-	err     error     // what is answered later may not be out; it is to be sent again
-	size    int       // of the event, in bytes, about
-	late    run.Event // the event as it comes through the inbox, once it has to: the same at every try; nil = not yet
+	// once finished: CallFinished, or a CallSuspended, of a tool's without its request; nil where it ran out of time, or
+	// its answer was lost, and nobody can say what became of it
+	event run.Event
+	err   error     // what is answered later may not be out; it is to be sent again
+	size  int       // of the event, in bytes, about
+	late  run.Event // the event as it comes through the inbox, once it has to: the same at every try; nil = not yet
 }
 
 // inflight holds the calls of one invocation that run, and the results it has not stored yet. Safe for concurrent use.

@@ -19,9 +19,10 @@ type batchPlan struct {
 	launch  []run.Call
 	taken   []*execution // finished executions whose results are in the draft, or are nobody's any more
 	due     due
-	settles bool            // the draft settles calls, or suspends them
-	full    bool            // the draft writes as many requests as an entry may: what else is owed is for the next one
-	early   map[string]bool // calls that a kept decision has met: what it lets run is claimed in a later entry, as its request is one item
+	settles bool // the draft settles calls, or suspends them
+	full    bool // the draft writes as many requests as an entry may: what else is owed is for the next one
+	// calls that a kept decision has met: what it lets run is claimed in a later entry, as its request is one item
+	early map[string]bool
 }
 
 // due is when a plan's entry has to be committed.
@@ -30,7 +31,8 @@ type due int
 const (
 	dueLater  due = iota // with whatever else comes: what was drained is still in the inbox
 	dueAtRest            // once nothing runs: a refusal waits for the results beside it
-	dueFirst             // before anything is launched or awaited: a claim, a result, what people may decide about meanwhile
+	// before anything is launched or awaited: a claim, a result, what people may decide about meanwhile
+	dueFirst
 )
 
 // raiseDue makes the entry due at least that early.

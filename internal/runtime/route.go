@@ -27,11 +27,12 @@ const (
 
 // Route is all that travels through the state machine: ids and hints, never content.
 type Route struct {
-	Tenant      string `json:"tenant"`
-	Run         string `json:"run"`
-	Next        string `json:"next"`
-	At          int64  `json:"at"`                  // hint: where the journal's live part begins
-	Woken       int64  `json:"woken"`               // the wait that has just ended; on the way to a wait, that wait (rule 7)
+	Tenant string `json:"tenant"`
+	Run    string `json:"run"`
+	Next   string `json:"next"`
+	At     int64  `json:"at"` // hint: where the journal's live part begins
+	// the wait that has just ended; on the way to a wait, that wait (rule 7)
+	Woken       int64  `json:"woken"`
 	WaitSeconds int64  `json:"waitSeconds"`         // on the way to a wait: to the earliest expiry
 	Successor   string `json:"successor,omitempty"` // on the way to a hand-over: the execution to start
 }

@@ -21,21 +21,22 @@ import (
 // Ports is everything a use case needs of the world. All but Uploads, Agents, Remotes, Emit, Functions, Callbacks,
 // Notify, Warn, Sink, Trace, Hooks, Count, Trusts and Index are required.
 type Ports struct {
-	Table     store.Table
-	Journal   *store.Journal
-	Blobs     store.Blobs
-	Uploads   store.Uploads // for the API's clients; nil = the API takes uploads itself, or not at all
-	Model     Asker
-	Count     TokenCounter // nil = requests are estimated
-	Tools     ToolSource
-	Agents    Agents          // that others may ask; nil = none can be asked
-	Remotes   Remotes         // of tools that are somewhere else; nil = none can be called
-	Valid     agent.Validator // of arguments, as schema.Validate; like Model and Tools, nil where no call is gated
-	Schema    Schemas         // of outputs, as schema.Fits; nil where no model is asked
-	Waiter    Waiter
-	Clock     clock.Clock
-	IDs       IDs
-	Emit      Emitter                      // nil = there is no bus: services cannot be asked, and nobody hears that a run has ended
+	Table   store.Table
+	Journal *store.Journal
+	Blobs   store.Blobs
+	Uploads store.Uploads // for the API's clients; nil = the API takes uploads itself, or not at all
+	Model   Asker
+	Count   TokenCounter // nil = requests are estimated
+	Tools   ToolSource
+	Agents  Agents          // that others may ask; nil = none can be asked
+	Remotes Remotes         // of tools that are somewhere else; nil = none can be called
+	Valid   agent.Validator // of arguments, as schema.Validate; like Model and Tools, nil where no call is gated
+	Schema  Schemas         // of outputs, as schema.Fits; nil where no model is asked
+	Waiter  Waiter
+	Clock   clock.Clock
+	IDs     IDs
+	// nil = there is no bus: services cannot be asked, and nobody hears that a run has ended
+	Emit      Emitter
 	Functions Functions                    // that tools are; nil = none can be invoked
 	Callbacks Callbacks                    // nil = answers come by events and by the API alone
 	Notify    Notify                       // is told of every run that waits; nil = nobody is
@@ -375,7 +376,8 @@ func suspendedCall(d *run.Draft, c run.Call) run.Call {
 // overtakenStatus is how the request of a suspended call ends if the events settle the call otherwise than by a
 // decision on it.
 func overtakenStatus(c run.Call, events []run.Event) (approval.Status, bool) {
-	if slices.ContainsFunc(events, func(e run.Event) bool { return isDecisionOn(e, c) }) { // also behind a late word: the request says so already
+	// also behind a late word: the request says so already
+	if slices.ContainsFunc(events, func(e run.Event) bool { return isDecisionOn(e, c) }) {
 		return "", false
 	}
 	for _, e := range events {
@@ -542,7 +544,8 @@ func readDefinition(ctx context.Context, blobs store.Blobs, tenant, digest strin
 		return nil, fmt.Errorf("read definition %s: %w", digest, err)
 	}
 	def := &agent.Definition{}
-	if err := run.ReadStored("definition", data, def); err != nil { // what another version has people asked about must not pass here
+	// what another version has people asked about must not pass here
+	if err := run.ReadStored("definition", data, def); err != nil {
 		return nil, fmt.Errorf("read definition %s: %w: %w (deploy the version that wrote it)", digest, store.ErrDamaged, err)
 	}
 	return def, nil

@@ -29,7 +29,8 @@ type Start struct {
 	AccessControl string          // the same
 	Parent        *run.Parent     // the call that the run is; nil = nobody delegates it
 	heard         []string        // people whose words the run has taken in that delegates it
-	By            []string        // who starts it, or for whom the run acts that delegates it; of a run that is continued, those it acts for are added
+	// who starts it, or for whom the run acts that delegates it; of a run that is continued, those it acts for are added
+	By []string
 }
 
 // ErrKeyReused says that the key started a run with another body (R2).

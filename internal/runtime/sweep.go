@@ -24,8 +24,9 @@ const (
 	RepairFailed   Repair = "failed"    // so many executions had ended that it is given up
 	RepairTold     Repair = "told"      // it had ended, and whoever ended it had not said so
 	RepairClosed   Repair = "closed"    // it had ended, and its requests to people were still open
-	RepairCleaning Repair = "cleaning"  // it had ended from outside and was not cleaned up after: an execution does that now
-	RepairStopped  Repair = "stopped"   // an execution ran on though the run was done, or another's
+	// it had ended from outside and was not cleaned up after: an execution does that now
+	RepairCleaning Repair = "cleaning"
+	RepairStopped  Repair = "stopped" // an execution ran on though the run was done, or another's
 )
 
 // Repairs are all kinds of repair but none, in the order of their declaration.
@@ -61,7 +62,8 @@ func (sw *Sweeper) Repair(ctx context.Context, tenant, run string) (Repair, erro
 	if err != nil || sus == nil {
 		return r, err
 	}
-	if deadline, ok := ctx.Deadline(); ok && deadline.Sub(sw.Clock.Now()) < settleTime+sweepEnd { // say so, rather than be cut off asleep
+	// say so, rather than be cut off asleep
+	if deadline, ok := ctx.Deadline(); ok && deadline.Sub(sw.Clock.Now()) < settleTime+sweepEnd {
 		return RepairNone, fmt.Errorf("sweep run %s: %w", run, ErrSweepTooShort)
 	}
 	if err := sw.Clock.Sleep(ctx, settleTime); err != nil {

@@ -26,14 +26,16 @@ var (
 // (see BlobDigest), ErrThrottled where the store asks for patience, and others that may pass.
 type Blobs interface {
 	Put(ctx context.Context, tenant, digest string, data []byte) error // ErrBlobContent, ErrBlobTooLarge
-	Get(ctx context.Context, tenant, digest string) ([]byte, error)    // ErrNoBlob; an error when the content does not fit the digest
-	Size(ctx context.Context, tenant, digest string) (int64, error)    // in bytes, without reading it; ErrNoBlob
+	// ErrNoBlob; an error when the content does not fit the digest
+	Get(ctx context.Context, tenant, digest string) ([]byte, error)
+	Size(ctx context.Context, tenant, digest string) (int64, error) // in bytes, without reading it; ErrNoBlob
 }
 
 // Intake takes a blob as a stream, with everything that Put promises: until it has been read to its end and fits its
 // digest nobody can see it, and after an error nothing is left. Safe for concurrent use.
 type Intake interface {
-	PutFrom(ctx context.Context, tenant, digest string, content io.Reader) error // ErrBlobContent, ErrBlobTooLarge, content's own
+	// ErrBlobContent, ErrBlobTooLarge, content's own
+	PutFrom(ctx context.Context, tenant, digest string, content io.Reader) error
 }
 
 // Uploads lets a client put a blob into the store itself. Safe for concurrent use.

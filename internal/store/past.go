@@ -98,7 +98,8 @@ func (j *Journal) seed(ctx context.Context, tenant string, first run.Entry, whol
 		return run.AgentState{}, nil
 	}
 	past, err := j.origin(ctx, tenant, *from, whole)
-	if errors.Is(err, ErrNoRun) || errors.Is(err, ErrNoEntry) { // the record is broken: it is not this run that does not exist
+	// the record is broken: it is not this run that does not exist
+	if errors.Is(err, ErrNoRun) || errors.Is(err, ErrNoEntry) {
 		return run.AgentState{}, fmt.Errorf("read what it began from: %v", err) //nolint:errorlint // see above
 	}
 	if err != nil {

@@ -139,7 +139,8 @@ func (c character) spellings(text string, take func(n int)) (cut bool) {
 		}
 		add(n, open)
 		add(bytesBehind(text, `\x`, c.text))
-		if sign := c.escapes[len(c.escapes)-1] == c.text; sign && end < len(text) && text[end] != '\\' { // escaped, and then written for HTML or a URL
+		// escaped, and then written for HTML or a URL
+		if sign := c.escapes[len(c.escapes)-1] == c.text; sign && end < len(text) && text[end] != '\\' {
 			cut = c.spellings(text[end:], func(n int) { take(end + n) }) || cut
 		}
 	}
@@ -198,7 +199,8 @@ func escapes(text string) []string {
 	if letter, ok := controls[text]; ok {
 		forms = append(forms, letter)
 	}
-	if r > ' ' && r < utf8.RuneSelf && (r < '0' || r > '9') && (r|0x20 < 'a' || r|0x20 > 'z') { // a letter behind a backslash is something else
+	// a letter behind a backslash is something else
+	if r > ' ' && r < utf8.RuneSelf && (r < '0' || r > '9') && (r|0x20 < 'a' || r|0x20 > 'z') {
 		forms = append(forms, text)
 	}
 	return forms

@@ -17,7 +17,8 @@ type Call struct {
 	Key             string          // stable idempotency key run/call; equal on every attempt
 	Attempt         int             // which one this is of one invocation, from 1; 0 = nothing is entered
 	Root            string          // the folder the definition confines the tool to; empty = it names none
-	Resume          json.RawMessage // what people answered when the tool last asked for input in this call; nil = it did not. Never nil after it did
+	// what people answered when the tool last asked for input in this call; nil = it did not. Never nil after it did
+	Resume json.RawMessage
 
 	Memo string // what the tool's own ticket had in Memo when it asked for Resume; "" = nothing
 

@@ -144,7 +144,8 @@ func (a *assembly) findCall(d callPiece) *callParts {
 func (a *assembly) interrupted(err error) error {
 	var failure *agent.ModelError
 	if errors.As(err, &failure) {
-		a.calls = slices.DeleteFunc(a.calls, func(c *callParts) bool { return c.arguments.Len() == 0 }) // they were still to come
+		// they were still to come
+		a.calls = slices.DeleteFunc(a.calls, func(c *callParts) bool { return c.arguments.Len() == 0 })
 		failure.Partial = policy.Interrupted(a.reply())
 	}
 	return err

@@ -18,10 +18,12 @@ const DefaultBaseURL = "https://api.openai.com/v1"
 
 // Config says where the models are. The zero Config is OpenAI without a key.
 type Config struct {
-	BaseURL        string        // with the version, e.g. http://127.0.0.1:11434/v1; "" = DefaultBaseURL
-	Key            string        // sent as a bearer token; "" = none
-	Client         *http.Client  // nil = one without a proxy, whose connections all models share. Redirects follow this package's rule in any case
-	ConnectTimeout time.Duration // for connecting and for the TLS handshake; 0 = 5 s. Any other has connections of its own; not used with Client
+	BaseURL string // with the version, e.g. http://127.0.0.1:11434/v1; "" = DefaultBaseURL
+	Key     string // sent as a bearer token; "" = none
+	// nil = one without a proxy, whose connections all models share. Redirects follow this package's rule in any case
+	Client *http.Client
+	// for connecting and for the TLS handshake; 0 = 5 s. Any other has connections of its own; not used with Client
+	ConnectTimeout time.Duration
 	OnDelta        agent.OnDelta // is told of replies as they arrive; nil = nobody is
 }
 

@@ -34,7 +34,8 @@ func (t *Tracer) Decided(heads Heads) func(ctx context.Context, a approval.Appro
 }
 
 func (t *Tracer) recordDecision(own trace.SpanContext, a approval.Approval) {
-	if !own.IsValid() || len(a.Decisions) == 0 || a.Status == approval.Pending { // tools of a request are decided one by one
+	// tools of a request are decided one by one
+	if !own.IsValid() || len(a.Decisions) == 0 || a.Status == approval.Pending {
 		return
 	}
 	var id trace.SpanID

@@ -88,7 +88,8 @@ func (r *Ring) Sign(id, audience string, fields ...string) (signature []byte, ok
 			continue
 		}
 		mac := hmac.New(sha256.New, []byte(k.Key))
-		for _, field := range append([]string{"countersign 1", audience, id}, fields...) { // each with its length: no two lists read alike
+		// each with its length: no two lists read alike
+		for _, field := range append([]string{"countersign 1", audience, id}, fields...) {
 			mac.Write(binary.BigEndian.AppendUint64(nil, uint64(len(field))))
 			mac.Write([]byte(field))
 		}

@@ -72,7 +72,8 @@ type carrier struct {
 // RoundTrip sends a request.
 func (c *carrier) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Scheme != c.at.Scheme || r.URL.Host != c.at.Host {
-		return nil, errors.New("a request to another host") // redirects are refused before; its headers are for one host alone
+		// redirects are refused before; its headers are for one host alone
+		return nil, errors.New("a request to another host")
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	stop := context.AfterFunc(c.link.ctx, func() { cancel(context.Cause(c.link.ctx)) })

@@ -97,7 +97,8 @@ func readPage(result json.RawMessage) (tools []json.RawMessage, cursor string, e
 		return nil, "", err
 	}
 	if raw := all["nextCursor"]; cursor != "" {
-		if _, err := jsonx.CompactJSON(raw, jsonx.JSONLimits{Bytes: maxCursor}); err != nil { // it goes back as it came, or not at all
+		// it goes back as it came, or not at all
+		if _, err := jsonx.CompactJSON(raw, jsonx.JSONLimits{Bytes: maxCursor}); err != nil {
 			return nil, "", fmt.Errorf("its nextCursor cannot be used: %w", err)
 		}
 	}

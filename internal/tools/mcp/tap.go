@@ -33,12 +33,14 @@ type tap struct {
 // exchange is one request and what became of it, for whoever put it into the request's context. Its fields are the
 // tap's until the SDK has returned from the request.
 type exchange struct {
-	sent    bool                                                  // it may have reached the server
-	status  int                                                   // of HTTP, where it says no; 0 = none
-	answer  json.RawMessage                                       // the result; nil = none came
-	refusal *jsonrpc.Error                                        // the server's answer that it was not done; nil = none came
-	wanted  string                                                // what the server asked for meanwhile and did not get; "" = nothing
-	short   func(result json.RawMessage) (json.RawMessage, error) // what the SDK is to see of the result; nil = all of it
+	sent   bool            // it may have reached the server
+	status int             // of HTTP, where it says no; 0 = none
+	answer json.RawMessage // the result; nil = none came
+	// the server's answer that it was not done; nil = none came
+	refusal *jsonrpc.Error
+	// what the server asked for meanwhile and did not get; "" = nothing
+	wanted string
+	short  func(result json.RawMessage) (json.RawMessage, error) // what the SDK is to see of the result; nil = all of it
 }
 
 type exchangeKey struct{}

@@ -21,8 +21,10 @@ type Options struct {
 	Registered        []agent.ToolSpec                         // the same tools, to name in messages
 	AllowUnknownTools bool                                     // tools need no code: a scenario brings canned ones
 	Hooks             hook.Set                                 // the code that agents name beside tools
-	Dir               string                                   // absolute path of the file's folder, which tools' roots are relative to; "" = they stay unset
-	ModelOptional     bool                                     // provider, id and file may be missing: somebody else chooses the model
+	// absolute path of the file's folder, which tools' roots are relative to; "" = they stay unset
+	Dir string
+	// provider, id and file may be missing: somebody else chooses the model
+	ModelOptional bool
 }
 
 // Parse reads an agent.yaml into a resolved and checked definition. name is the file's name, for messages. A non-nil
