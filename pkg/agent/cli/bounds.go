@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// bounds are how long whoever connects to the port or to the socket may take; 0 = the default. An answer has none: an
+// timeouts are how long whoever connects to the port or to the socket may take; 0 = the default. An answer has none: an
 // event stream bounds itself.
-type bounds struct {
+type timeouts struct {
 	header time.Duration // until the header of a request is there; 0 = 10 s
 	body   time.Duration // until its body is; 0 = 30 s
 	upload time.Duration // until a file is; 0 = 15 min, as for an upload to S3
@@ -20,24 +20,24 @@ type bounds struct {
 
 const maxHeaderBytes = 64 << 10
 
-// server serves a handler within the bounds.
-func (p *program) server(h http.Handler) *http.Server {
+// newServer serves a handler within the bounds.
+func (p *program) newServer(h http.Handler) *http.Server {
 	return &http.Server{
-		Handler: p.timed(h), ReadHeaderTimeout: cmp.Or(p.bounds.header, 10*time.Second), IdleTimeout: cmp.Or(p.bounds.idle, 2*time.Minute),
+		Handler: p.limitBodyTime(h), ReadHeaderTimeout: cmp.Or(p.timeouts.header, 10*time.Second), IdleTimeout: cmp.Or(p.timeouts.idle, 2*time.Minute),
 		MaxHeaderBytes: maxHeaderBytes,
 	}
 }
 
-// timed has the body of a request come in time. Nothing is bounded once it is there.
-func (p *program) timed(next http.Handler) http.Handler {
+// limitBodyTime has the body of a request come in time. Nothing is bounded once it is there.
+func (p *program) limitBodyTime(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body == nil || r.Body == http.NoBody {
 			next.ServeHTTP(w, r)
 			return
 		}
-		limit := cmp.Or(p.bounds.body, 30*time.Second)
+		limit := cmp.Or(p.timeouts.body, 30*time.Second)
 		if r.Method == http.MethodPut && strings.HasPrefix(r.URL.Path, "/v1/blobs/") {
-			limit = cmp.Or(p.bounds.upload, 15*time.Minute)
+			limit = cmp.Or(p.timeouts.upload, 15*time.Minute)
 		}
 		conn := http.NewResponseController(w)
 		if err := conn.SetReadDeadline(p.clock.Now().Add(limit)); err != nil {

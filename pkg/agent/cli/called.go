@@ -9,18 +9,18 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// calledAs is the beginning of a command line that calls this program as it was called. The file that `go run` starts
+// invocation is the beginning of a command line that calls this program as it was called. The file that `go run` starts
 // is gone afterwards, so the package is named in its place.
-func (p *program) calledAs() []string {
-	if strings.Contains(filepath.ToSlash(p.called), "/go-build") {
+func (p *program) invocation() []string {
+	if strings.Contains(filepath.ToSlash(p.arg0), "/go-build") {
 		if info, ok := debug.ReadBuildInfo(); ok && strings.Contains(info.Path, "/") {
 			return []string{"go", "run", info.Path}
 		}
 	}
-	return []string{cmp.Or(p.called, "countersign")}
+	return []string{cmp.Or(p.arg0, "countersign")}
 }
 
-func (p *program) name() string { return strings.Join(p.calledAs(), " ") }
+func (p *program) commandName() string { return strings.Join(p.invocation(), " ") }
 
 // versionFlag prints the version and ends the command line there.
 type versionFlag bool
@@ -30,9 +30,9 @@ func (versionFlag) BeforeReset(app *kong.Kong, p *program) error {
 	v := readVersion()
 	app.Exit(exitDone)
 	if p.json {
-		return p.document(v)
+		return p.writeJSON(v)
 	}
-	p.say("%s %s", filepath.Base(cmp.Or(p.called, "countersign")), v)
+	p.printLine("%s %s", filepath.Base(cmp.Or(p.arg0, "countersign")), v)
 	return nil
 }
 

@@ -17,8 +17,8 @@ import (
 func newConsole(e *engine, b api.Backend, token string, as policy.Principal) *webpages.Console {
 	draw := ids.System(e.p.clock)
 	return &webpages.Console{
-		Pages:  e.deployment().Pages(),
-		Tenant: local.Tenant, As: as, Read: e.client(as), Agents: e.p.registry.Agents, Token: token, Start: draw.Token()[:10], Key: draw.Token(),
+		Pages:  e.newDeployment().Pages(),
+		Tenant: local.Tenant, As: as, Read: e.newClient(as), Agents: e.p.registry.Agents, Token: token, Start: draw.Token()[:10], Key: draw.Token(),
 		Conversation: func(ctx context.Context, run string) ([]run.Spoken, error) {
 			l, err := b.Journal.Load(ctx, local.Tenant, run)
 			if err != nil {
@@ -27,7 +27,7 @@ func newConsole(e *engine, b api.Backend, token string, as policy.Principal) *we
 			return b.Journal.Conversation(ctx, local.Tenant, &l.State)
 		},
 		Arguments: func(ctx context.Context, run, tool string, raw []byte) ([]show.Argument, error) {
-			schema, err := schemaOf(ctx, b, run, tool)
+			schema, err := argumentSchema(ctx, b, run, tool)
 			if err != nil {
 				return nil, err
 			}
@@ -37,8 +37,8 @@ func newConsole(e *engine, b api.Backend, token string, as policy.Principal) *we
 	}
 }
 
-// schemaOf is the schema of a tool's arguments, as the run is pinned to it; nil where no tool of that name is known.
-func schemaOf(ctx context.Context, b api.Backend, run, tool string) (json.RawMessage, error) {
+// argumentSchema is the schema of a tool's arguments, as the run is pinned to it; nil where no tool of that name is known.
+func argumentSchema(ctx context.Context, b api.Backend, run, tool string) (json.RawMessage, error) {
 	if tool == "" {
 		return nil, nil
 	}

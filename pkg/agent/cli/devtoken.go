@@ -22,13 +22,13 @@ func readToken(home string, draw func() string) (string, error) {
 	info, err := os.Lstat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return mint(name, draw())
+		return writePrivate(name, draw())
 	case err != nil:
 		return "", fmt.Errorf("read token: %w", err)
 	case !info.Mode().IsRegular():
-		return "", usage("%s: want a regular file; remove it, and a new token is made", name)
+		return "", usageErrorf("%s: want a regular file; remove it, and a new token is made", name)
 	case info.Mode().Perm()&0o077 != 0:
-		return "", usage("%s: others can read it (mode %#o, want 0600); remove it, and a new token is made", name, info.Mode().Perm())
+		return "", usageErrorf("%s: others can read it (mode %#o, want 0600); remove it, and a new token is made", name, info.Mode().Perm())
 	}
 	data, err := os.ReadFile(name)
 	if err != nil {
@@ -36,13 +36,13 @@ func readToken(home string, draw func() string) (string, error) {
 	}
 	token := strings.TrimSpace(string(data))
 	if !tokenPattern.MatchString(token) {
-		return "", usage("%s: want 52 characters of a-z and 2-7; remove it, and a new token is made", name)
+		return "", usageErrorf("%s: want 52 characters of a-z and 2-7; remove it, and a new token is made", name)
 	}
 	return token, nil
 }
 
-// mint writes a token, whole or not at all. A temporary file is made with mode 0600.
-func mint(name, token string) (string, error) {
+// writePrivate writes a token, whole or not at all. A temporary file is made with mode 0600.
+func writePrivate(name, token string) (string, error) {
 	f, err := os.CreateTemp(filepath.Dir(name), "token-*")
 	if err != nil {
 		return "", fmt.Errorf("make token: %w", err)

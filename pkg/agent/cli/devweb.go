@@ -20,8 +20,8 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// web is the API on a TCP port, with the console. Whoever has the token acts as one principal.
-type web struct {
+// webServer is the API on a TCP port, with the console. Whoever has the token acts as one principal.
+type webServer struct {
 	engine *engine
 	server *http.Server
 	as     policy.Principal
@@ -31,8 +31,8 @@ type web struct {
 }
 
 // newWeb makes the web of an engine. Host is what was asked to be listened on, at is what came of it.
-func newWeb(e *engine, host string, at *net.TCPAddr, token string, as policy.Principal) (*web, error) {
-	w := &web{engine: e, as: as, token: token, url: "http://" + reachable(at), open: !at.IP.IsLoopback()}
+func newWeb(e *engine, host string, at *net.TCPAddr, token string, as policy.Principal) (*webServer, error) {
+	w := &webServer{engine: e, as: as, token: token, url: "http://" + browserAddr(at), open: !at.IP.IsLoopback()}
 	guard := api.Guard{Token: token, Port: strconv.Itoa(at.Port), Open: w.open}
 	if net.ParseIP(host) == nil {
 		guard.Name = host
@@ -42,7 +42,7 @@ func newWeb(e *engine, host string, at *net.TCPAddr, token string, as policy.Pri
 	b.Caller = func(*http.Request) (api.Caller, error) { // a header can say anything: the token alone counts
 		return api.Caller{Tenant: local.Tenant, Principal: as}, nil
 	}
-	pages, err := e.pages()
+	pages, err := e.newPagesHandler()
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func newWeb(e *engine, host string, at *net.TCPAddr, token string, as policy.Pri
 		mux.Handle(path, shown)
 	}
 	guard.ProvesItself, guard.Fragment = webpages.ProvesItself, console.Fragment()
-	mux.Handle("/", e.watch.Trace.HTTP(api.Handler(b)))
+	mux.Handle("/", e.observer.Trace.HTTP(api.Handler(b)))
 	signIn := &webpages.SignIn{Is: guard.Is, Welcome: guard.Welcome, Clock: e.p.clock}
 	if !w.open { // whoever else reaches the port need not know where the store is
 		if signIn.File, err = filepath.Abs(filepath.Join(e.home.Dir, tokenFile)); err != nil {
@@ -63,16 +63,16 @@ func newWeb(e *engine, host string, at *net.TCPAddr, token string, as policy.Pri
 		}
 	}
 	guard.SignIn = signIn.Handler()
-	unused := &unused{conns: map[net.Conn]bool{}}
-	w.server = e.p.server(guard.Before(mux))
-	w.server.ConnState = unused.track
-	w.server.RegisterOnShutdown(unused.close)
+	unused := &unusedConns{conns: map[net.Conn]bool{}}
+	w.server = e.p.newServer(guard.Before(mux))
+	w.server.ConnState = unused.trackState
+	w.server.RegisterOnShutdown(unused.closeAll)
 	e.url.Store(&w.url)
 	return w, nil
 }
 
-// reachable is an address that a browser here can open.
-func reachable(at *net.TCPAddr) string {
+// browserAddr is an address that a browser here can open.
+func browserAddr(at *net.TCPAddr) string {
 	host := at.IP.String()
 	if at.IP.IsUnspecified() {
 		host = "127.0.0.1"
@@ -80,38 +80,38 @@ func reachable(at *net.TCPAddr) string {
 	return net.JoinHostPort(host, strconv.Itoa(at.Port))
 }
 
-// announced is the JSON document of dev, printed when it serves.
-type announced struct {
+// devResult is the JSON document of dev, printed when it serves.
+type devResult struct {
 	URL    string   `json:"url"`
 	Open   string   `json:"open"` // with the token
 	As     string   `json:"as"`
 	Agents []string `json:"agents"`
 }
 
-// announce says where to go. The link with the token is for the person who typed the command.
-func (w *web) announce() error {
+// printAddress says where to go. The link with the token is for the person who typed the command.
+func (w *webServer) printAddress() error {
 	p := w.engine.p
-	doc := announced{URL: w.url, Open: w.url + "/?token=" + url.QueryEscape(w.token), As: w.as.ID, Agents: p.registry.Agents()}
+	doc := devResult{URL: w.url, Open: w.url + "/?token=" + url.QueryEscape(w.token), As: w.as.ID, Agents: p.registry.Agents()}
 	if w.open {
-		p.note("countersign: others can reach this port. Whoever has the token owns this machine, and nothing is encrypted")
+		p.logLine("countersign: others can reach this port. Whoever has the token owns this machine, and nothing is encrypted")
 	}
 	if p.json {
-		return p.document(doc)
+		return p.writeJSON(doc)
 	}
-	p.say("serving agents %s as %s", cmp.Or(strings.Join(doc.Agents, ", "), "(none)"), line(doc.As))
-	p.say("open %s", doc.Open)
+	p.printLine("serving agents %s as %s", cmp.Or(strings.Join(doc.Agents, ", "), "(none)"), line(doc.As))
+	p.printLine("open %s", doc.Open)
 	return nil
 }
 
-// unused are the connections on which nothing has been sent yet, as browsers open them ahead: a server that ends would wait for
+// unusedConns are the connections on which nothing has been sent yet, as browsers open them ahead: a server that ends would wait for
 // them. Safe for concurrent use.
-type unused struct {
+type unusedConns struct {
 	mu     sync.Mutex
 	conns  map[net.Conn]bool
 	closed bool
 }
 
-func (u *unused) track(c net.Conn, s http.ConnState) {
+func (u *unusedConns) trackState(c net.Conn, s http.ConnState) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	switch {
@@ -124,7 +124,7 @@ func (u *unused) track(c net.Conn, s http.ConnState) {
 	}
 }
 
-func (u *unused) close() {
+func (u *unusedConns) closeAll() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.closed = true

@@ -12,33 +12,33 @@ func writeApproval(w io.Writer, a approval.Approval, v show.View) error {
 	return show.WriteText(w, show.Of(a, v), 0)
 }
 
-// deciders names who may decide.
-func deciders(approvers []string, above [][]string) string {
+// formatDeciders names who may decide.
+func formatDeciders(approvers []string, above [][]string) string {
 	return show.Deciders(approvers, above).String()
 }
 
-func noteOf(note string) string {
+func noteSuffix(note string) string {
 	if note == "" {
 		return ""
 	}
-	return ": " + text(note)
+	return ": " + quoteText(note)
 }
 
-// ways are the commands that answer a request.
-func (p *program) ways(a approval.Approval) []string {
+// answerCommands are the commands that answer a request.
+func (p *program) answerCommands(a approval.Approval) []string {
 	if a.Kind == approval.KindOutcome {
 		return []string{
-			p.hint("answer", a.Run, a.Call(), "--rerun") + "   carries it out again",
-			p.hint("answer", a.Run, a.Call(), "--result", "JSON") + "   it took effect, with this result",
-			p.hint("answer", a.Run, a.Call(), "--error", "TEXT") + "   it failed",
+			p.commandLine("answer", a.Run, a.Call(), "--rerun") + "   carries it out again",
+			p.commandLine("answer", a.Run, a.Call(), "--result", "JSON") + "   it took effect, with this result",
+			p.commandLine("answer", a.Run, a.Call(), "--error", "TEXT") + "   it failed",
 		}
 	}
 	if a.Kind == approval.KindInput {
-		return []string{p.hint("approve", a.ID, "--result", "JSON") + "   answers; without --result the answer is true", p.hint("deny", a.ID)}
+		return []string{p.commandLine("approve", a.ID, "--result", "JSON") + "   answers; without --result the answer is true", p.commandLine("deny", a.ID)}
 	}
-	ways := []string{p.hint("approve", a.ID), p.hint("deny", a.ID)}
+	ways := []string{p.commandLine("approve", a.ID), p.commandLine("deny", a.ID)}
 	if len(a.Permissions) > 1 {
-		ways = append(ways, p.hint("approve", a.ID, "--tool", line(a.Tools[0]))+"   decides about one tool")
+		ways = append(ways, p.commandLine("approve", a.ID, "--tool", line(a.Tools[0]))+"   decides about one tool")
 	}
-	return append(ways, p.hint("ask", a.ID, "--note", "TEXT")+"   decides nothing")
+	return append(ways, p.commandLine("ask", a.ID, "--note", "TEXT")+"   decides nothing")
 }

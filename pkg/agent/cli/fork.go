@@ -17,19 +17,19 @@ type forkCommand struct {
 }
 
 func (c *forkCommand) run(ctx context.Context, p *program) error {
-	f, err := c.request(p)
+	f, err := c.buildRequest(p)
 	if err != nil {
 		return err
 	}
-	return p.existing(ctx, func(s *session) error {
-		return s.launch(ctx, func(ctx context.Context, cl *api.Client) (api.Accepted, error) { return cl.Fork(ctx, c.Run, f) }, s.terminal())
+	return p.withExistingStore(ctx, func(s *session) error {
+		return s.startAndFollow(ctx, func(ctx context.Context, cl *api.Client) (api.Accepted, error) { return cl.Fork(ctx, c.Run, f) }, s.terminalDecider())
 	})
 }
 
-// request is what is asked of the engine, read and checked before anything is opened.
-func (c *forkCommand) request(p *program) (api.Fork, error) {
+// buildRequest is what is asked of the engine, read and checked before anything is opened.
+func (c *forkCommand) buildRequest(p *program) (api.Fork, error) {
 	if c.At == nil || *c.At < 0 {
-		return api.Fork{}, usage("fork: want --at SEQ, an entry of the run, from 0")
+		return api.Fork{}, usageErrorf("fork: want --at SEQ, an entry of the run, from 0")
 	}
 	f := api.Fork{At: c.At, Key: c.Key}
 	if f.Key == "" { // made here, so that the request can be repeated
@@ -38,12 +38,12 @@ func (c *forkCommand) request(p *program) (api.Fork, error) {
 	if c.Model == "" {
 		return f, nil
 	}
-	m, err := override(agent.ModelSpec{}, c.Model)
+	m, err := overrideModel(agent.ModelSpec{}, c.Model)
 	if err != nil {
 		return f, err
 	}
-	if _, err := p.adapter(m, nil); err != nil {
-		return f, usage("--model: %v", err)
+	if _, err := p.newModel(m, nil); err != nil {
+		return f, usageErrorf("--model: %v", err)
 	}
 	f.Model = &api.ForkModel{Provider: m.Provider, ID: m.ID, BaseURL: m.BaseURL, File: m.File}
 	return f, nil

@@ -47,4 +47,6 @@ type (
 	}
 )
 
-func (*initCommand) run(context.Context, *program) error { return usage("init: not supported yet") }
+func (*initCommand) run(context.Context, *program) error {
+	return usageErrorf("init: not supported yet")
+}

@@ -14,24 +14,24 @@ type grantFlags struct {
 	GrantFor  string   `name:"grant-for" placeholder:"TIME" help:"A standing grant holds so long, such as 7d."`
 }
 
-// bounds are what the flags say; nil = nothing.
-func (f grantFlags) bounds() (*agent.GrantBounds, error) {
+// parseBounds are what the flags say; nil = nothing.
+func (f grantFlags) parseBounds() (*agent.GrantBounds, error) {
 	var b agent.GrantBounds
 	for _, words := range f.GrantWhen {
 		c, err := agent.ParseCondition(words)
 		if err != nil {
-			return nil, usage("--grant-when: %v", err)
+			return nil, usageErrorf("--grant-when: %v", err)
 		}
 		b.When = append(b.When, c)
 	}
 	if f.GrantUses < 0 {
-		return nil, usage("--grant-uses: got %d, want more than zero", f.GrantUses)
+		return nil, usageErrorf("--grant-uses: got %d, want more than zero", f.GrantUses)
 	}
 	b.Uses = f.GrantUses
 	if f.GrantFor != "" {
 		d, err := agentfile.ParseDuration(f.GrantFor)
 		if err != nil || d < time.Second {
-			return nil, usage("--grant-for: got %q, want a duration such as 12h or 7d", f.GrantFor)
+			return nil, usageErrorf("--grant-for: got %q, want a duration such as 12h or 7d", f.GrantFor)
 		}
 		b.Seconds = int64(d / time.Second)
 	}

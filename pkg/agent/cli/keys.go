@@ -11,22 +11,22 @@ import (
 	"github.com/countersign/countersign/internal/tools/keyring"
 )
 
-// keys is the ring in HOME/keyring, made when it is first needed. Only who has the store needs it. Safe for concurrent use.
-type keys struct {
-	home string
-	draw func() string // a random key
+// keyringFile is the ring in HOME/keyring, made when it is first needed. Only who has the store needs it. Safe for concurrent use.
+type keyringFile struct {
+	home   string
+	newKey func() string // a random key
 
 	mu   sync.Mutex
 	ring *keyring.Ring
 }
 
-// get reads the ring, or makes one. No key is in its error.
-func (k *keys) get() (*keyring.Ring, error) { return k.read(true) }
+// loadOrCreate reads the ring, or makes one. No key is in its error.
+func (k *keyringFile) loadOrCreate() (*keyring.Ring, error) { return k.read(true) }
 
-// known reads the ring; nil where none was made, so that nothing was ever signed.
-func (k *keys) known() (*keyring.Ring, error) { return k.read(false) }
+// load reads the ring; nil where none was made, so that nothing was ever signed.
+func (k *keyringFile) load() (*keyring.Ring, error) { return k.read(false) }
 
-func (k *keys) read(minting bool) (*keyring.Ring, error) {
+func (k *keyringFile) read(minting bool) (*keyring.Ring, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.ring != nil {
@@ -38,8 +38,8 @@ func (k *keys) read(minting bool) (*keyring.Ring, error) {
 		if !minting {
 			return nil, nil
 		}
-		if text, err = keyring.Mint(k.draw()); err == nil {
-			text, err = mint(name, text)
+		if text, err = keyring.Mint(k.newKey()); err == nil {
+			text, err = writePrivate(name, text)
 		}
 	}
 	if err != nil {

@@ -12,47 +12,47 @@ import (
 	"github.com/countersign/countersign/internal/tools/secrets"
 )
 
-// advised is a provider's adapter whose errors also say where the model was looked for and what to do. It is for people
+// modelWithAdvice is a provider's adapter whose errors also say where the model was looked for and what to do. It is for people
 // at a command line: a deployed function has neither these variables nor a --model.
-type advised struct {
+type modelWithAdvice struct {
 	runtime.Model
-	where string // the URL; "" = the SDK's choice
-	what  advice
+	url    string // the URL; "" = the SDK's choice
+	advise advice
 }
 
 // advice says what to do about an error of a class, and where the server does not know the model; "" = nothing.
 type advice func(class agent.ModelErrorClass, unknown bool) string
 
 // Generate implements runtime.Model.
-func (m advised) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
+func (m modelWithAdvice) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	reply, err := m.Model.Generate(ctx, r)
 	var failed *agent.ModelError
 	if !errors.As(err, &failed) {
 		return reply, err
 	}
 	told := *failed
-	if r.Inference == 1 && slices.Contains(nobodyThere, failed.Message) { // a run that has come farther waits until the server is back
+	if r.Inference == 1 && slices.Contains(unreachableMessages, failed.Message) { // a run that has come farther waits until the server is back
 		told.Lasting = true
 	}
-	if m.where != "" {
-		told.Message = m.where + ": " + told.Message
+	if m.url != "" {
+		told.Message = m.url + ": " + told.Message
 	}
-	if todo := m.what(failed.Class, failed.Lasting); todo != "" {
-		told.Message += " (" + todo + demoInstead + ")"
+	if todo := m.advise(failed.Class, failed.Lasting); todo != "" {
+		told.Message += " (" + todo + demoHint + ")"
 	}
 	return reply, &told
 }
 
-// nobodyThere are the errors of a server that does not run, or is somewhere else: a run that begins is not to wait for
+// unreachableMessages are the errors of a server that does not run, or is somewhere else: a run that begins is not to wait for
 // it.
-var nobodyThere = []string{"connection refused", "host name not found"}
+var unreachableMessages = []string{"connection refused", "host name not found"}
 
 // CountTokens implements runtime.TokenCounter, where the adapter does.
-func (m advised) CountTokens(ctx context.Context, r agent.Request) (int64, error) {
+func (m modelWithAdvice) CountTokens(ctx context.Context, r agent.Request) (int64, error) {
 	return runtime.CountWith(ctx, m.Model, r)
 }
 
-const demoInstead = " --model demo plays agents/refunds and agents/screenshots without a model"
+const demoHint = " --model demo plays agents/refunds and agents/screenshots without a model"
 
 // openaiAdvice says what to do where an OpenAI-compatible server does not answer.
 func (p *program) openaiAdvice(m agent.ModelSpec) advice {

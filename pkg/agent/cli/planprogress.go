@@ -6,29 +6,29 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// plan tells how far a run has come with its plan.
-func (pr *progress) plan(fact run.PlanEvent) {
+// printPlan tells how far a run has come with its plan.
+func (pr *progress) printPlan(fact run.PlanEvent) {
 	f := fact.Fact()
 	steps, err := plan.Memory(f.Memory)
 	if err != nil {
-		pr.tell("plan", "%v", err)
+		pr.print("plan", "%v", err)
 	}
 	switch {
 	case f.Why != "":
-		pr.tell("plan", "left to the loop: %s", f.Why)
+		pr.print("plan", "left to the loop: %s", f.Why)
 	case f.Call != nil:
 		pr.tools[f.Call.ID] = f.Call.Name
 		if f.Call.Tool != "" {
 			pr.tools[f.Call.ID] = f.Call.Tool
 		}
-		pr.tell("step", "%d: %s %s", f.Step, pr.call(f.Call.ID), cut(pr.input(f.Call.Name, f.Call.Input), width))
+		pr.print("step", "%d: %s %s", f.Step, pr.callLabel(f.Call.ID), truncate(pr.maskInput(f.Call.Name, f.Call.Input), maxTextWidth))
 	}
 	for _, s := range steps {
 		switch {
 		case f.Step == 0:
-			pr.tell("plan", "%d: %s", s.Number, cut(mask.Text(s.Description), width))
+			pr.print("plan", "%d: %s", s.Number, truncate(mask.Text(s.Description), maxTextWidth))
 		case f.Step == s.Number && s.Failed:
-			pr.tell("step", "%d: no tool was called", f.Step)
+			pr.print("step", "%d: no tool was called", f.Step)
 		}
 	}
 }

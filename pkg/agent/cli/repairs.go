@@ -14,26 +14,26 @@ type repairsCommand struct{}
 const listPage = 200
 
 func (*repairsCommand) run(ctx context.Context, p *program) error {
-	return p.looking(ctx, func(s *session) error {
-		all, err := s.repairs(ctx)
+	return p.withReadSession(ctx, func(s *session) error {
+		all, err := s.listRepairs(ctx)
 		if err != nil {
 			return err
 		}
 		for _, r := range all {
-			p.tell("%s  %-11s  run %s at entry %d  %s", stamp(r.At), r.Kind, r.Run, r.Seq, line(r.Of))
+			p.printText("%s  %-11s  run %s at entry %d  %s", stamp(r.At), r.Kind, r.Run, r.Seq, line(r.Of))
 		}
 		if len(all) == 0 {
-			p.tell("nothing was repaired")
+			p.printText("nothing was repaired")
 		}
-		return p.answer(api.RepairPage{Repairs: all})
+		return p.printJSON(api.RepairPage{Repairs: all})
 	})
 }
 
-// repairs lists all repairs; of no session, none.
-func (s *session) repairs(ctx context.Context) ([]runtime.Repaired, error) {
+// listRepairs lists all repairs; of no session, none.
+func (s *session) listRepairs(ctx context.Context) ([]runtime.Repaired, error) {
 	all, cursor := []runtime.Repaired{}, ""
 	for s != nil {
-		page, err := call(ctx, s, func(c *api.Client) (api.RepairPage, error) { return c.Repairs(ctx, cursor, listPage) })
+		page, err := callAPI(ctx, s, func(c *api.Client) (api.RepairPage, error) { return c.Repairs(ctx, cursor, listPage) })
 		if err != nil {
 			return nil, err
 		}

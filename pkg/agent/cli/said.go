@@ -9,20 +9,20 @@ import (
 	"github.com/countersign/countersign/internal/jsonx"
 )
 
-// value reads an argument that is JSON, @FILE, or - for standard input. flag names it in errors, which do not repeat the value.
-func (p *program) value(flag, arg string) (json.RawMessage, error) {
-	data, err := p.bytes(arg)
+// readJSONArg reads an argument that is JSON, @FILE, or - for standard input. flag names it in errors, which do not repeat the value.
+func (p *program) readJSONArg(flag, arg string) (json.RawMessage, error) {
+	data, err := p.readArg(arg)
 	if err != nil {
-		return nil, usage("%s: %v", flag, err)
+		return nil, usageErrorf("%s: %v", flag, err)
 	}
 	v, err := jsonx.CompactJSON(data, jsonx.JSONLimits{})
 	if err != nil {
-		return nil, usage("%s: %v", flag, err)
+		return nil, usageErrorf("%s: %v", flag, err)
 	}
 	return v, nil
 }
 
-func (p *program) bytes(arg string) ([]byte, error) {
+func (p *program) readArg(arg string) ([]byte, error) {
 	if arg == "-" {
 		return io.ReadAll(p.stdin)
 	}
@@ -32,8 +32,8 @@ func (p *program) bytes(arg string) ([]byte, error) {
 	return []byte(arg), nil
 }
 
-// output is a run's output for people: a text as it is, anything else as JSON.
-func output(raw json.RawMessage) string {
+// formatOutput is a run's output for people: a text as it is, anything else as JSON.
+func formatOutput(raw json.RawMessage) string {
 	var s string
 	switch err := json.Unmarshal(raw, &s); {
 	case len(raw) == 0 || string(raw) == "null":

@@ -2,8 +2,8 @@ package cli
 
 import "github.com/countersign/countersign/internal/run"
 
-// tellServerOf says what a run has of a server, and what it has not.
-func (p *program) tellServerOf(v run.ServerState, fact func(name, format string, args ...any)) {
+// printServer says what a run has of a server, and what it has not.
+func (p *program) printServer(v run.ServerState, fact func(name, format string, args ...any)) {
 	switch {
 	case v.Problem != "" && len(v.Tools) == 0:
 		fact("server", "%s could not be listed: %s", line(v.Name), line(v.Problem))
@@ -13,33 +13,33 @@ func (p *program) tellServerOf(v run.ServerState, fact func(name, format string,
 		fact("server", "%s with %d tools", line(v.Name), len(v.Tools))
 	}
 	for _, t := range v.Disabled {
-		fact("disabled", "%s of %s: %s", line(t.Tool), line(v.Name), p.disabled(t))
+		fact("disabled", "%s of %s: %s", line(t.Tool), line(v.Name), p.disabledReason(t))
 	}
 }
 
-// servers tells what a run has not got of its servers: who wonders why it does not call a tool reads it here.
-func (pr *progress) servers(fact run.Event) {
+// printServers tells what a run has not got of its servers: who wonders why it does not call a tool reads it here.
+func (pr *progress) printServers(fact run.Event) {
 	switch f := fact.(type) {
 	case run.ToolsListed:
 		for _, v := range f.Servers {
-			pr.p.tellServerOf(v, func(name, format string, args ...any) {
+			pr.p.printServer(v, func(name, format string, args ...any) {
 				if name != "server" || v.Problem != "" {
-					pr.tell(name, format, args...)
+					pr.print(name, format, args...)
 				}
 			})
 		}
 	case run.ToolsDisabled:
-		pr.tell("disabled", "%s of %s: %s", f.Tool, f.Server, pr.p.disabled(run.DisabledTool{Why: f.Why}))
+		pr.print("disabled", "%s of %s: %s", f.Tool, f.Server, pr.p.disabledReason(run.DisabledTool{Why: f.Why}))
 	}
 }
 
-// disabled says why a tool is.
-func (p *program) disabled(t run.DisabledTool) string {
+// disabledReason says why a tool is.
+func (p *program) disabledReason(t run.DisabledTool) string {
 	switch t.Why {
 	case run.DisabledChanged:
-		return "its server has changed it since mcp.lock was written (run: " + p.name() + " mcp lock)"
+		return "its server has changed it since mcp.lock was written (run: " + p.commandName() + " mcp lock)"
 	case run.DisabledNew:
-		return "it is not in mcp.lock (run: " + p.name() + " mcp lock)"
+		return "it is not in mcp.lock (run: " + p.commandName() + " mcp lock)"
 	case run.DisabledCollision:
 		return "its name is taken: " + line(t.Detail)
 	default:

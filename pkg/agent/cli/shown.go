@@ -11,11 +11,11 @@ var (
 	stamp = show.Stamp
 )
 
-// text is foreign text as a value: in quotes, unambiguous, with secrets masked.
-func text(s string) string { return `"` + show.Foreign(s).String() + `"` }
+// quoteText is foreign text as a value: in quotes, unambiguous, with secrets masked.
+func quoteText(s string) string { return `"` + show.Foreign(s).String() + `"` }
 
-// cut shortens a line of progress. What is decided on is never cut.
-func cut(s string, limit int) string {
+// truncate shortens a line of progress. What is decided on is never cut.
+func truncate(s string, limit int) string {
 	r := []rune(s)
 	if len(r) <= limit {
 		return s

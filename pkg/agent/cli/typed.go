@@ -10,34 +10,34 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 )
 
-// typed reads what a person types, a line at a time. Waiting for a line ends with the context; the line is then the next one's.
-type typed struct {
+// lineReader reads what a person types, a line at a time. Waiting for a line ends with the context; the line is then the next one's.
+type lineReader struct {
 	in      *bufio.Reader
 	clock   clock.Clock
-	got     chan typedLine
+	results chan readResult
 	reading bool
 }
 
-type typedLine struct {
+type readResult struct {
 	text string
 	err  error
 }
 
-func newTyped(in io.Reader, c clock.Clock) *typed {
-	return &typed{in: bufio.NewReader(in), clock: c, got: make(chan typedLine, 1)}
+func newLineReader(in io.Reader, c clock.Clock) *lineReader {
+	return &lineReader{in: bufio.NewReader(in), clock: c, results: make(chan readResult, 1)}
 }
 
-// line is the next line without its end. io.EOF says that there are no more.
-func (t *typed) line(ctx context.Context) (string, error) {
+// readLine is the next line without its end. io.EOF says that there are no more.
+func (t *lineReader) readLine(ctx context.Context) (string, error) {
 	if !t.reading {
 		t.reading = true
 		t.clock.Go(func() {
 			s, err := t.in.ReadString('\n')
-			t.got <- typedLine{s, err}
+			t.results <- readResult{s, err}
 		})
 	}
 	select {
-	case l := <-t.got:
+	case l := <-t.results:
 		t.reading = false
 		if errors.Is(l.err, io.EOF) && l.text != "" {
 			l.err = nil

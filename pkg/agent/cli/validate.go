@@ -14,36 +14,36 @@ type validateCommand struct {
 	Agents []string `arg:"" name:"agent" help:"Directories or files with an agent.yaml, or registered agents."`
 }
 
-// validated is the JSON document of validate.
-type validated struct {
-	Agents []validatedAgent `json:"agents"`
+// validateResult is the JSON document of validate.
+type validateResult struct {
+	Agents []validatedAgentResult `json:"agents"`
 }
 
-type validatedAgent struct {
+type validatedAgentResult struct {
 	Agent    string    `json:"agent"` // as it was named
 	Name     string    `json:"name,omitempty"`
 	Problems []problem `json:"problems"` // empty = it is fine
 
-	Servers []validatedServer `json:"servers,omitempty"`
+	Servers []validatedServerResult `json:"servers,omitempty"`
 }
 
-// validatedServer is an MCP server of an agent. Nobody asks it anything.
-type validatedServer struct {
+// validatedServerResult is an MCP server of an agent. Nobody asks it anything.
+type validatedServerResult struct {
 	Name     string `json:"name"`
 	Kind     string `json:"kind"` // command or url
 	Required bool   `json:"required"`
 }
 
-// serversOf are the MCP servers of an agent, and told to people.
-func (p *program) serversOf(d *agent.Definition) []validatedServer {
-	var all []validatedServer
+// printAgentServers are the MCP servers of an agent, and told to people.
+func (p *program) printAgentServers(d *agent.Definition) []validatedServerResult {
+	var all []validatedServerResult
 	for _, m := range d.MCP {
-		v := validatedServer{Name: m.Name, Kind: "url", Required: !m.Optional}
+		v := validatedServerResult{Name: m.Name, Kind: "url", Required: !m.Optional}
 		note := ""
 		if len(m.Command) > 0 {
 			v.Kind, note = "command", ", on this machine alone: a deployed function cannot run it"
 		}
-		p.tell("   server %s by %s%s; its tools are listed when a run begins", line(v.Name), v.Kind, note)
+		p.printText("   server %s by %s%s; its tools are listed when a run begins", line(v.Name), v.Kind, note)
 		all = append(all, v)
 	}
 	return all
@@ -57,36 +57,36 @@ type problem struct {
 }
 
 func (c *validateCommand) run(_ context.Context, p *program) error {
-	doc := validated{}
+	doc := validateResult{}
 	var bad error
 	read := map[string]*agent.Definition{}
 	for _, arg := range c.Agents {
-		if d, err := p.agent(arg, chosen{}); err == nil {
+		if d, err := p.loadAgent(arg, agentOverrides{}); err == nil {
 			read[d.Name] = d
 		}
 	}
 	for _, arg := range c.Agents {
-		v := validatedAgent{Agent: arg, Problems: []problem{}}
-		d, err := p.agent(arg, chosen{})
+		v := validatedAgentResult{Agent: arg, Problems: []problem{}}
+		d, err := p.loadAgent(arg, agentOverrides{})
 		if err == nil {
-			err = p.together(d, read)
+			err = p.checkDelegates(d, read)
 		}
 		if err != nil {
-			v.Problems = problems(err)
-			bad = exit(exitUsage)
-			p.tell("%s", lines(err.Error()))
+			v.Problems = problemsOf(err)
+			bad = exitCode(exitUsage)
+			p.printText("%s", lines(err.Error()))
 		} else {
 			v.Name = d.Name
-			p.tell("ok %s (%s)", d.Name, line(arg))
-			v.Servers = p.serversOf(d)
+			p.printText("ok %s (%s)", d.Name, line(arg))
+			v.Servers = p.printAgentServers(d)
 		}
 		doc.Agents = append(doc.Agents, v)
 	}
-	return errors.Join(p.answer(doc), bad)
+	return errors.Join(p.printJSON(doc), bad)
 }
 
-// problems are those of a file, each with its line, or the one that kept it from being read.
-func problems(err error) []problem {
+// problemsOf are those of a file, each with its line, or the one that kept it from being read.
+func problemsOf(err error) []problem {
 	var found agentfile.Problems
 	if !errors.As(err, &found) {
 		return []problem{{Text: err.Error()}}
@@ -98,9 +98,9 @@ func problems(err error) []problem {
 	return out
 }
 
-// together is what is wrong with an agent and those that it asks: registered ones, those near, and those that are validated with it.
-func (p *program) together(d *agent.Definition, read map[string]*agent.Definition) error {
-	known, _ := p.nearAgents() // each is told of where it is validated
+// checkDelegates is what is wrong with an agent and those that it asks: registered ones, those near, and those that are validated with it.
+func (p *program) checkDelegates(d *agent.Definition, read map[string]*agent.Definition) error {
+	known, _ := p.loadLocalAgents() // each is told of where it is validated
 	names := slices.AppendSeq(known.Agents(), maps.Keys(read))
 	return agent.CheckDelegates(d, slices.Compact(slices.Sorted(slices.Values(names))), func(name string) (*agent.Definition, bool) {
 		if d, ok := read[name]; ok {

@@ -18,45 +18,47 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// views finds what is known of requests beside what is stored with them: the definitions of their runs, each read once.
-type views struct {
-	s   *session
-	run map[string]*agent.Definition
+// definitionCache finds what is known of requests beside what is stored with them: the definitions of their runs, each read once.
+type definitionCache struct {
+	session *session
+	byRun   map[string]*agent.Definition
 }
 
-func (s *session) views() *views { return &views{s: s, run: map[string]*agent.Definition{}} }
+func (s *session) newDefinitionCache() *definitionCache {
+	return &definitionCache{session: s, byRun: map[string]*agent.Definition{}}
+}
 
-// of is what is known of a request. A run that is not there any more has no definition.
-func (v *views) of(ctx context.Context, a approval.Approval) (show.View, error) {
-	def, err := v.definition(ctx, a.Run)
+// loadView is what is known of a request. A run that is not there any more has no definition.
+func (v *definitionCache) loadView(ctx context.Context, a approval.Approval) (show.View, error) {
+	def, err := v.load(ctx, a.Run)
 	return show.View{Definition: def}, err
 }
 
-func (v *views) definition(ctx context.Context, run string) (*agent.Definition, error) {
-	if def, known := v.run[run]; known {
+func (v *definitionCache) load(ctx context.Context, run string) (*agent.Definition, error) {
+	if def, known := v.byRun[run]; known {
 		return def, nil
 	}
 	var def *agent.Definition
 	var err error
-	if v.s.engine != nil {
-		def, err = v.s.engine.definition(ctx, run)
+	if v.session.engine != nil {
+		def, err = v.session.engine.loadDefinition(ctx, run)
 	} else {
-		def, err = v.s.p.askedDefinition(ctx, run)
+		def, err = v.session.p.fetchDefinition(ctx, run)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the definition of run %s: %w", run, err)
 	}
-	v.run[run] = def
+	v.byRun[run] = def
 	return def, nil
 }
 
-// input is what is shown of a call's arguments beside a request: its secrets are masked, and all of it where it cannot be known what they
+// maskInput is what is shown of a call's arguments beside a request: its secrets are masked, and all of it where it cannot be known what they
 // are. The name is the model's.
-func (v *views) input(ctx context.Context, run, name string, input json.RawMessage) string {
-	t, known, err := v.tool(ctx, run, name)
+func (v *definitionCache) maskInput(ctx context.Context, run, name string, input json.RawMessage) string {
+	t, known, err := v.findTool(ctx, run, name)
 	if err == nil && !known { // its servers' tools have been listed since
-		delete(v.run, run)
-		t, _, err = v.tool(ctx, run, name)
+		delete(v.byRun, run)
+		t, _, err = v.findTool(ctx, run, name)
 	}
 	if err != nil {
 		return mask.Placeholder(utf8.RuneCount(input))
@@ -64,8 +66,8 @@ func (v *views) input(ctx context.Context, run, name string, input json.RawMessa
 	return mask.JSON(input, t.Schema)
 }
 
-func (v *views) tool(ctx context.Context, run, name string) (agent.ToolSpec, bool, error) {
-	def, err := v.definition(ctx, run)
+func (v *definitionCache) findTool(ctx context.Context, run, name string) (agent.ToolSpec, bool, error) {
+	def, err := v.load(ctx, run)
 	if def == nil {
 		return agent.ToolSpec{}, false, err
 	}
@@ -73,8 +75,8 @@ func (v *views) tool(ctx context.Context, run, name string) (agent.ToolSpec, boo
 	return t, known, nil
 }
 
-// definition is the one that a run is pinned to; nil of a run that is not there.
-func (e *engine) definition(ctx context.Context, run string) (*agent.Definition, error) {
+// loadDefinition is the one that a run is pinned to; nil of a run that is not there.
+func (e *engine) loadDefinition(ctx context.Context, run string) (*agent.Definition, error) {
 	l, err := e.backend.Journal.Load(ctx, local.Tenant, run)
 	if errors.Is(err, store.ErrNoRun) {
 		return nil, nil
@@ -90,7 +92,7 @@ func (e *engine) definition(ctx context.Context, run string) (*agent.Definition,
 const definitionPath = "/engine/definition"
 
 func (e *engine) serveDefinition(w http.ResponseWriter, r *http.Request) {
-	def, err := e.definition(r.Context(), r.URL.Query().Get("run"))
+	def, err := e.loadDefinition(r.Context(), r.URL.Query().Get("run"))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
@@ -99,16 +101,16 @@ func (e *engine) serveDefinition(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(def) // whoever asked has gone
 }
 
-// askedDefinition asks the process that has the store.
-func (p *program) askedDefinition(ctx context.Context, run string) (*agent.Definition, error) {
+// fetchDefinition asks the process that has the store.
+func (p *program) fetchDefinition(ctx context.Context, run string) (*agent.Definition, error) {
 	var def *agent.Definition
-	err := p.askEngine(ctx, definitionPath+"?run="+url.QueryEscape(run), &def)
+	err := p.queryEngine(ctx, definitionPath+"?run="+url.QueryEscape(run), &def)
 	return def, err
 }
 
-// askEngine asks the process that has the store on its socket.
-func (p *program) askEngine(ctx context.Context, path string, answer any) error {
-	ctx, cancel := p.clock.WithTimeout(ctx, p.patience)
+// queryEngine asks the process that has the store on its socket.
+func (p *program) queryEngine(ctx context.Context, path string, answer any) error {
+	ctx, cancel := p.clock.WithTimeout(ctx, p.storeTimeout)
 	defer cancel()
 	t := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", local.SocketPath(p.home))
