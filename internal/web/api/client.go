@@ -202,7 +202,7 @@ func send[T any](ctx context.Context, c *Client, r request) (out T, err error) {
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return out, unreachable(ctx, err)
+		return out, unreachableError(ctx, err)
 	}
 	if err := json.Unmarshal(data, &out); err != nil {
 		return out, fmt.Errorf("read the answer to %s %s: %w", r.method, r.path, err)
@@ -212,25 +212,25 @@ func send[T any](ctx context.Context, c *Client, r request) (out T, err error) {
 
 // do makes a request; an answer that is a refusal becomes the error.
 func (c *Client) do(ctx context.Context, r request) (*http.Response, error) {
-	req, err := c.build(ctx, r)
+	req, err := c.newRequest(ctx, r)
 	if err != nil {
 		return nil, fmt.Errorf("write the request %s %s: %w", r.method, r.path, err)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, unreachable(ctx, err)
+		return nil, unreachableError(ctx, err)
 	}
 	if resp.StatusCode >= http.StatusBadRequest {
 		defer resp.Body.Close()
-		return nil, refusal(ctx, resp)
+		return nil, readProblem(ctx, resp)
 	}
 	return resp, nil
 }
 
-func (c *Client) build(ctx context.Context, r request) (*http.Request, error) {
+func (c *Client) newRequest(ctx context.Context, r request) (*http.Request, error) {
 	var body io.Reader
 	if r.in != nil {
-		data, err := verbatim(r.in)
+		data, err := marshalVerbatim(r.in)
 		if err != nil {
 			return nil, err
 		}
@@ -256,18 +256,18 @@ func (c *Client) build(ctx context.Context, r request) (*http.Request, error) {
 	return req, nil
 }
 
-func unreachable(ctx context.Context, err error) error {
+func unreachableError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	return fmt.Errorf("%w: %w", ErrUnreachable, err)
 }
 
-// refusal reads the problem of an answer.
-func refusal(ctx context.Context, resp *http.Response) error {
+// readProblem reads the problem of an answer.
+func readProblem(ctx context.Context, resp *http.Response) error {
 	data, err := io.ReadAll(io.LimitReader(resp.Body, 2*maxBody))
 	if err != nil {
-		return unreachable(ctx, err)
+		return unreachableError(ctx, err)
 	}
 	p := &Problem{}
 	t, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))

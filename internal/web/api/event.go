@@ -37,10 +37,10 @@ type position struct {
 	index int
 }
 
-const wholeEntry = 1 << 30 // an index behind every event of an entry
+const afterEntry = 1 << 30 // an index behind every event of an entry
 
-// beginning is before all events.
-var beginning = position{seq: -1, index: wholeEntry}
+// journalStart is before all events.
+var journalStart = position{seq: -1, index: afterEntry}
 
 func (p position) String() string { return fmt.Sprintf("%d.%d", p.seq, p.index) }
 
@@ -52,13 +52,13 @@ func (p position) before(seq int64, index int) bool {
 // readPosition reads SEQ, which is behind the whole entry, or SEQ.INDEX.
 func readPosition(s string) (position, error) {
 	seq, index, one := strings.Cut(s, ".")
-	p := position{index: wholeEntry}
+	p := position{index: afterEntry}
 	var ok bool
-	if p.seq, ok = whole(seq); !ok || p.seq < -1 {
+	if p.seq, ok = parseInteger(seq); !ok || p.seq < -1 {
 		return p, fmt.Errorf("got %.64q, want SEQ or SEQ.INDEX", s)
 	}
 	if one {
-		i, ok := whole(index)
+		i, ok := parseInteger(index)
 		if !ok || i < 0 || i > math.MaxInt {
 			return p, fmt.Errorf("got %.64q, want SEQ or SEQ.INDEX", s)
 		}
@@ -67,15 +67,15 @@ func readPosition(s string) (position, error) {
 	return p, nil
 }
 
-// shownEvents are the events of entries behind p.
-func shownEvents(entries []run.Entry, p position) ([]Event, error) {
+// newEvents are the events of entries behind p.
+func newEvents(entries []run.Entry, p position) ([]Event, error) {
 	events := []Event{}
 	for _, e := range entries {
 		for i, fact := range e.Events {
 			if !p.before(e.Seq, i) {
 				continue
 			}
-			shown, err := shownEvent(e, i, fact)
+			shown, err := newEvent(e, i, fact)
 			if err != nil {
 				return nil, err
 			}
@@ -85,7 +85,7 @@ func shownEvents(entries []run.Entry, p position) ([]Event, error) {
 	return events, nil
 }
 
-func shownEvent(e run.Entry, i int, fact run.Event) (Event, error) {
+func newEvent(e run.Entry, i int, fact run.Event) (Event, error) {
 	raw, err := run.MarshalEvent(fact)
 	if err != nil {
 		return Event{}, err

@@ -21,7 +21,7 @@ type Watcher interface {
 // Watch is one stream's watch over one run. Not safe for concurrent use.
 type Watch interface {
 	// Moved returns nil when the run may have an entry behind seq, errClosed when the process is about to end, and ctx's error.
-	Moved(ctx context.Context, seq int64) error
+	Wait(ctx context.Context, seq int64) error
 	// Stop ends the watch. It must be called.
 	Stop()
 }
@@ -55,16 +55,16 @@ func (f *Feed) Committed(_ context.Context, _ run.Entry, s *run.AgentState) {
 	}
 }
 
-// Said tells whoever watches the request's run what its model has just written. It never blocks; a watcher that does not keep up
+// ReceiveDelta tells whoever watches the request's run what its model has just written. It never blocks; a watcher that does not keep up
 // misses pieces, all of which are in the reply. It is an agent.OnDelta.
-func (f *Feed) Said(r agent.Request, piece agent.Delta) {
+func (f *Feed) ReceiveDelta(r agent.Request, piece agent.Delta) {
 	if r.Lifecycle == run.LifecyclePlan || r.Lifecycle == run.LifecycleRoute { // nobody is meant to read that
 		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for w := range f.watchers[r.Tenant+"/"+r.Run] {
-		w.hear(stream.Delta{Inference: r.Inference, Attempt: r.Attempt, Delta: piece})
+		w.addDelta(stream.Delta{Inference: r.Inference, Attempt: r.Attempt, Delta: piece})
 	}
 }
 
@@ -105,44 +105,44 @@ type feedWatch struct {
 	signal clock.Signal
 
 	// Behind the feed's lock.
-	moved bool           // since the last Take
-	said  []stream.Delta // since the last Take
-	size  int            // bytes of them
+	moved  bool           // since the last Take
+	deltas []stream.Delta // since the last Take
+	size   int            // bytes of them
 }
 
 // The bounds of what a watcher has not taken: pieces of the same are joined, and more bytes, or pieces that differ, are not kept.
 const (
-	maxPieces    = 64
-	maxDifferent = 1024
-	maxHeard     = 1 << 20
+	maxSeparateDeltas = 64
+	maxDeltas         = 1024
+	maxDeltaBytes     = 1 << 20
 )
 
-func (w *feedWatch) hear(d stream.Delta) {
-	size, n := len(d.Text)+len(d.Call)+len(d.Name), len(w.said)
+func (w *feedWatch) addDelta(d stream.Delta) {
+	size, n := len(d.Text)+len(d.Call)+len(d.Name), len(w.deltas)
 	switch {
-	case w.size+size > maxHeard:
+	case w.size+size > maxDeltaBytes:
 		return
-	case n >= maxPieces && w.said[n-1].Before(d):
-		w.said[n-1].Text += d.Text
-	case n >= maxDifferent:
+	case n >= maxSeparateDeltas && w.deltas[n-1].Precedes(d):
+		w.deltas[n-1].Text += d.Text
+	case n >= maxDeltas:
 		return
 	default:
-		w.said = append(w.said, d)
+		w.deltas = append(w.deltas, d)
 	}
 	w.size += size
 	w.signal.Notify()
 }
 
-// Take implements live.
-func (w *feedWatch) Take() (said []stream.Delta, moved bool) {
+// TakeDeltas implements live.
+func (w *feedWatch) TakeDeltas() (said []stream.Delta, moved bool) {
 	w.feed.mu.Lock()
 	defer w.feed.mu.Unlock()
-	said, moved = w.said, w.moved
-	w.said, w.size, w.moved = nil, 0, false
+	said, moved = w.deltas, w.moved
+	w.deltas, w.size, w.moved = nil, 0, false
 	return said, moved
 }
 
-func (w *feedWatch) Moved(ctx context.Context, _ int64) error {
+func (w *feedWatch) Wait(ctx context.Context, _ int64) error {
 	if w.feed.isClosed() {
 		return errClosed
 	}

@@ -24,12 +24,12 @@ type ForkModel struct {
 	File     string `json:"file,omitempty"`
 }
 
-func (s *server) fork(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	if _, err := query(r); err != nil {
+func (s *server) forkRun(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	if _, err := readQuery(r); err != nil {
 		return 0, nil, err
 	}
 	var b Fork
-	if err := body(w, r, &b, false); err != nil {
+	if err := readBody(w, r, &b, false); err != nil {
 		return 0, nil, err
 	}
 	id := r.PathValue("id")
@@ -37,7 +37,7 @@ func (s *server) fork(w http.ResponseWriter, r *http.Request, c Caller) (int, an
 	case !runPattern.MatchString(id):
 		return 0, nil, problem(RunNotFound, "fork run %.64q: no such run", id)
 	case b.At == nil:
-		return 0, nil, invalid("at: got nothing, want an entry's sequence")
+		return 0, nil, invalidProblem("at: got nothing, want an entry's sequence")
 	case b.Model != nil && !s.Local: // it may name a file or an address of this machine
 		return 0, nil, problem(NotAllowed, "model: only taken where the caller owns the machine")
 	}
@@ -50,11 +50,11 @@ func (s *server) fork(w http.ResponseWriter, r *http.Request, c Caller) (int, an
 		f.Model = &agent.ModelSpec{Provider: m.Provider, ID: m.ID, BaseURL: m.BaseURL, File: m.File}
 	}
 	run, err := s.Starter.Fork(r.Context(), f)
-	if err = s.unlessUnstarted(r, key, err); err != nil {
+	if err = s.ignoreUnstarted(r, key, err); err != nil {
 		return 0, nil, err
 	}
 	w.Header().Set("Location", "/v1/runs/"+run.Run)
-	return http.StatusAccepted, accepted(run), nil
+	return http.StatusAccepted, newAccepted(run), nil
 }
 
 // Fork starts a run that begins as another was after one of its entries, once for its key.

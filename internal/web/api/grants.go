@@ -43,7 +43,7 @@ type GrantPage struct {
 	Cursor string  `json:"cursor,omitempty"`
 }
 
-func shownGrant(g approval.Standing) Grant {
+func newGrant(g approval.Standing) Grant {
 	scope := agent.ScopeTool
 	switch {
 	case len(g.When) > 0:
@@ -59,19 +59,19 @@ func shownGrant(g approval.Standing) Grant {
 
 // listGrants lists the tenant's standing grants that hold. It looks at up to maxLooks pages of the store, as what has expired is left out.
 func (s *server) listGrants(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	q, err := query(r, "agent", "cursor", "limit")
+	q, err := readQuery(r, "agent", "cursor", "limit")
 	if err != nil {
 		return 0, nil, err
 	}
-	n, err := limit(q)
+	n, err := readLimit(q)
 	if err != nil {
 		return 0, nil, err
 	}
 	if q.Has("agent") && !agent.ValidAgentName(q.Get("agent")) {
-		return 0, nil, invalid("agent: got %.64q, want an agent's name", q.Get("agent"))
+		return 0, nil, invalidProblem("agent: got %.64q, want an agent's name", q.Get("agent"))
 	}
 	p := GrantPage{Grants: []Grant{}, Cursor: q.Get("cursor")}
-	for looks := 0; len(p.Grants) < n && looks < maxLooks; looks++ {
+	for looks := 0; len(p.Grants) < n && looks < maxStorePages; looks++ {
 		at := p.Cursor
 		want := approval.Grants{Agent: q.Get("agent"), Limit: n - len(p.Grants), Cursor: at}
 		var list []approval.Standing
@@ -80,7 +80,7 @@ func (s *server) listGrants(_ http.ResponseWriter, r *http.Request, c Caller) (i
 			return 0, nil, badCursor(at, err)
 		}
 		for _, g := range list {
-			p.Grants = append(p.Grants, shownGrant(g))
+			p.Grants = append(p.Grants, newGrant(g))
 		}
 		if p.Cursor == "" {
 			break
@@ -91,12 +91,12 @@ func (s *server) listGrants(_ http.ResponseWriter, r *http.Request, c Caller) (i
 
 // revokeGrant takes the standing grants of a tool back, or the one that the query names.
 func (s *server) revokeGrant(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	q, err := query(r, "digest")
+	q, err := readQuery(r, "digest")
 	if err != nil {
 		return 0, nil, err
 	}
 	if q.Has("digest") && q.Get("digest") == "" { // an empty one would be all of them
-		return 0, nil, invalid("digest: got nothing, want that of a grant")
+		return 0, nil, invalidProblem("digest: got nothing, want that of a grant")
 	}
 	of, tool := r.PathValue("agent"), r.PathValue("tool")
 	if !agent.ValidAgentName(of) || !agent.ValidToolName(tool) {

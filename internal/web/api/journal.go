@@ -17,24 +17,24 @@ var Auditors = []string{"group:auditors", "group:operators"}
 // linesType is the media type of JSON lines.
 const linesType = "application/x-ndjson"
 
-// journal reads a run's entries as they are stored, a line each: their bytes are what is hashed.
-func (s *server) journal(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+// listJournal reads a run's entries as they are stored, a line each: their bytes are what is hashed.
+func (s *server) listJournal(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
 	if !policy.MayDecide(Auditors, c.Principal) {
 		return 0, nil, problem(NotAllowed, "read a journal as %s: want a member of %s", c.Principal.ID, strings.Join(Auditors, " or "))
 	}
-	q, err := query(r, "from", "limit")
+	q, err := readQuery(r, "from", "limit")
 	if err != nil {
 		return 0, nil, err
 	}
-	n, err := limit(q)
+	n, err := readLimit(q)
 	if err != nil {
 		return 0, nil, err
 	}
 	from := int64(0)
 	if q.Has("from") {
 		var ok bool
-		if from, ok = whole(q.Get("from")); !ok || from < 0 || from > maxFrom {
-			return 0, nil, invalid("from: got %.64q, want the sequence of an entry, from 0", q.Get("from"))
+		if from, ok = parseInteger(q.Get("from")); !ok || from < 0 || from > maxFrom {
+			return 0, nil, invalidProblem("from: got %.64q, want the sequence of an entry, from 0", q.Get("from"))
 		}
 	}
 	id := r.PathValue("id")
@@ -78,7 +78,7 @@ func (c *Client) Journal(ctx context.Context, run string, from int64, limit int)
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return nil, unreachable(ctx, err)
+		return nil, unreachableError(ctx, err)
 	}
 	var lines [][]byte
 	for line := range bytes.Lines(data) {

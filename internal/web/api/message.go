@@ -40,20 +40,20 @@ func readMessage(key string, raw json.RawMessage) ([]run.UserBlock, error) {
 	if len(raw) > 0 && raw[0] == '[' {
 		var blocks []block
 		if err := jsonx.DecodeStrict(raw, &blocks); err != nil {
-			return nil, invalid("%s: %v", key, err)
+			return nil, invalidProblem("%s: %v", key, err)
 		}
 		if len(blocks) > maxBlocks {
 			return nil, problem(TooLarge, "%s: got %d blocks, want at most %d", key, len(blocks), maxBlocks)
 		}
 		for i, b := range blocks {
 			if err := b.check(); err != nil {
-				return nil, invalid("%s[%d]: %v", key, i, err)
+				return nil, invalidProblem("%s[%d]: %v", key, i, err)
 			}
 		}
 	}
 	said, err := policy.ParseMessage(raw)
 	if err != nil {
-		return nil, invalid("%s: %v", key, err)
+		return nil, invalidProblem("%s: %v", key, err)
 	}
 	return said, nil
 }

@@ -9,8 +9,8 @@ import (
 
 // A poll looks pollFirst after the newest entry it knows of, and less and less often, down to every pollLast, while none comes.
 const (
-	pollFirst = 500 * time.Millisecond
-	pollLast  = 2 * time.Second
+	firstPollInterval = 500 * time.Millisecond
+	lastPollInterval  = 2 * time.Second
 )
 
 // Tail says whether a run has an entry of that sequence, by one consistent read of one key; *store.Journal is one.
@@ -37,8 +37,8 @@ type pollWatch struct {
 	tenant, run string
 }
 
-func (w *pollWatch) Moved(ctx context.Context, seq int64) error {
-	pause := pollFirst
+func (w *pollWatch) Wait(ctx context.Context, seq int64) error {
+	pause := firstPollInterval
 	for {
 		if err := w.poll.clock.Sleep(ctx, pause); err != nil {
 			return err
@@ -46,7 +46,7 @@ func (w *pollWatch) Moved(ctx context.Context, seq int64) error {
 		if there, err := w.poll.tail.HasEntry(ctx, w.tenant, w.run, seq+1); err != nil || there {
 			return err
 		}
-		pause = min(pause*3/2, pollLast)
+		pause = min(pause*3/2, lastPollInterval)
 	}
 }
 

@@ -55,8 +55,8 @@ const (
 	Internal         ProblemType = "internal"
 )
 
-// kinds says how each type is answered.
-var kinds = map[ProblemType]struct {
+// problemKinds says how each type is answered.
+var problemKinds = map[ProblemType]struct {
 	status int
 	title  string
 }{
@@ -108,21 +108,23 @@ type Problem struct {
 
 func (p *Problem) Error() string { return p.Detail }
 
-// Refuse makes the problem of a type, with a detail that is fit to be shown: for what stands before a Handler.
-func Refuse(t ProblemType, detail string) *Problem { return problem(t, "%s", detail) }
+// NewProblem makes the problem of a type, with a detail that is fit to be shown: for what stands before a Handler.
+func NewProblem(t ProblemType, detail string) *Problem { return problem(t, "%s", detail) }
 
 func problem(t ProblemType, format string, args ...any) *Problem {
-	k := kinds[t]
+	k := problemKinds[t]
 	return &Problem{Type: t, Title: k.title, Status: k.status, Detail: fmt.Sprintf(format, args...)}
 }
 
-func invalid(format string, args ...any) error { return problem(InvalidRequest, format, args...) }
+func invalidProblem(format string, args ...any) error {
+	return problem(InvalidRequest, format, args...)
+}
 
-// later refuses what a later version will do.
-func later(what string) error { return problem(NotSupported, "%s: not supported yet", what) }
+// notSupported refuses what a later version will do.
+func notSupported(what string) error { return problem(NotSupported, "%s: not supported yet", what) }
 
-// causes ties the errors of the use cases to problem types, in order of precedence.
-var causes = []struct {
+// problemCauses ties the errors of the use cases to problem types, in order of precedence.
+var problemCauses = []struct {
 	is   error
 	kind ProblemType
 }{
@@ -156,8 +158,8 @@ var causes = []struct {
 	{context.DeadlineExceeded, Unavailable},
 }
 
-// asItStands is a problem with the request that it is about.
-func asItStands(t ProblemType, err error, a approval.Approval) *Problem {
+// problemWithApproval is a problem with the request that it is about.
+func problemWithApproval(t ProblemType, err error, a approval.Approval) *Problem {
 	p := problem(t, "%v", err)
 	p.Approval = &a
 	return p
@@ -178,14 +180,14 @@ func problemOf(err error) *Problem {
 		return p
 	case errors.Is(err, store.ErrDamaged): // whatever it makes impossible
 		return problem(Damaged, "%v", err)
-	case diskFull(err):
+	case isDiskFull(err):
 		return problem(Unavailable, "The disk that holds the store is full: free some space there, and send the request again (%v).", err)
 	case errors.As(err, &decided):
-		return asItStands(AlreadyDecided, decided, decided.Approval)
+		return problemWithApproval(AlreadyDecided, decided, decided.Approval)
 	case errors.As(err, &stale):
-		return asItStands(RequestChanged, stale, stale.Approval)
+		return problemWithApproval(RequestChanged, stale, stale.Approval)
 	case errors.As(err, &rules):
-		return asItStands(PolicyChanged, rules, rules.Approval)
+		return problemWithApproval(PolicyChanged, rules, rules.Approval)
 	case errors.As(err, &start):
 		return problem(InvalidRequest, "%v", start)
 	case errors.As(err, &undo):
@@ -195,10 +197,10 @@ func problemOf(err error) *Problem {
 	case errors.As(err, &forbidden):
 		return problem(InvalidRequest, "%v", forbidden)
 	}
-	if said := notTaken(err); said != nil {
+	if said := refusedProblem(err); said != nil {
 		return said
 	}
-	for _, c := range causes {
+	for _, c := range problemCauses {
 		if errors.Is(err, c.is) {
 			return problem(c.kind, "%v", err)
 		}
@@ -206,13 +208,13 @@ func problemOf(err error) *Problem {
 	return problem(Internal, "%v", err)
 }
 
-// diskFull reports whether a laptop's store, or the blobs beside it, cannot grow.
-func diskFull(err error) bool {
+// isDiskFull reports whether a laptop's store, or the blobs beside it, cannot grow.
+func isDiskFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
 }
 
-// notTaken is the answer to a decision that is not taken with what goes with it; nil = err is about something else.
-func notTaken(err error) *Problem {
+// refusedProblem is the answer to a decision that is not taken with what goes with it; nil = err is about something else.
+func refusedProblem(err error) *Problem {
 	var edit *approval.EditError
 	var grant *approval.GrantError
 	var answer *policy.AnswerError

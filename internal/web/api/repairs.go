@@ -15,11 +15,11 @@ type RepairPage struct {
 
 // listRepairs lists what was repaired of the tenant's runs.
 func (s *server) listRepairs(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	q, err := query(r, "cursor", "limit")
+	q, err := readQuery(r, "cursor", "limit")
 	if err != nil {
 		return 0, nil, err
 	}
-	n, err := limit(q)
+	n, err := readLimit(q)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -159,13 +159,13 @@ type Difference struct {
 	Want string `json:"want"` // by the journal
 }
 
-func accepted(s run.AgentState) Accepted {
+func newAccepted(s run.AgentState) Accepted {
 	self := "/v1/runs/" + s.Run
 	return Accepted{ID: s.Run, Status: s.Status, Links: &Links{self, self + "/events", self + "/input", self + "/cancel"}}
 }
 
-// shownRun is the run of the API. What a run looks like in JSON is the core's to say; this adds what only its inbox knows.
-func shownRun(l store.Loaded) (Run, error) {
+// newRun is the run of the API. What a run looks like in JSON is the core's to say; this adds what only its inbox knows.
+func newRun(l store.Loaded) (Run, error) {
 	raw, err := json.Marshal(l.State)
 	if err != nil {
 		return Run{}, fmt.Errorf("show run %s: %w", l.State.Run, err)
@@ -177,7 +177,7 @@ func shownRun(l store.Loaded) (Run, error) {
 	return r, nil
 }
 
-func shownCall(c run.Call) Call {
+func newCall(c run.Call) Call {
 	shown := Call{c.ID, c.Tool, c.Input, c.Status, c.Executions, c.Reason, c.Child, c.Undoes, nil, nil}
 	if c.Result != nil {
 		shown.Whole = c.Result.Whole
@@ -185,7 +185,7 @@ func shownCall(c run.Call) Call {
 	return shown
 }
 
-func shownHead(h store.Head) RunHead {
+func newHead(h store.Head) RunHead {
 	shown := RunHead{ID: h.Run, Agent: h.Agent, Status: h.Status, Reason: h.Reason, StartedAt: h.StartedAt, UpdatedAt: h.UpdatedAt, ExpiresAt: h.Expires, Seq: h.Seq, Hash: h.Hash}
 	if p := h.Parent; p != nil {
 		shown.Parent, shown.ParentCall, shown.Root = p.Run, p.Call, p.Root

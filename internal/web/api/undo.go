@@ -25,12 +25,12 @@ type Undone struct {
 	Already bool           `json:"already"` // somebody had asked for it before
 }
 
-func (s *server) undo(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	if _, err := query(r); err != nil {
+func (s *server) undoCall(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	if _, err := readQuery(r); err != nil {
 		return 0, nil, err
 	}
 	var nothing struct{}
-	if err := body(w, r, &nothing, true); err != nil { // so that nobody takes what they said for heard
+	if err := readBody(w, r, &nothing, true); err != nil { // so that nobody takes what they said for heard
 		return 0, nil, err
 	}
 	id := r.PathValue("id")
@@ -39,7 +39,7 @@ func (s *server) undo(w http.ResponseWriter, r *http.Request, c Caller) (int, an
 	}
 	by := runtime.Undo{Tenant: c.Tenant, Run: id, Call: r.PathValue("call"), By: c.Principal.ID}
 	run, again, err := s.Starter.Undo(r.Context(), by)
-	if err = s.unlessUnstarted(r, "undo", err); err != nil { // who asks again gets the same run
+	if err = s.ignoreUnstarted(r, "undo", err); err != nil { // who asks again gets the same run
 		return 0, nil, err
 	}
 	call, _ := run.Undoing() // every run of Undo has such a call
@@ -49,13 +49,13 @@ func (s *server) undo(w http.ResponseWriter, r *http.Request, c Caller) (int, an
 		status = http.StatusOK
 	}
 	return status, Undone{
-		ID: run.Run, Status: run.Status, Links: accepted(run).Links, Reason: run.Reason, Error: run.Error,
+		ID: run.Run, Status: run.Status, Links: newAccepted(run).Links, Reason: run.Reason, Error: run.Error,
 		Call: call.ID, Tool: call.Tool, State: call.Status, Already: again,
 	}, nil
 }
 
-// withUndos adds to shown calls of a run what would take them back. The run is shown even if that cannot be said.
-func (s *server) withUndos(ctx context.Context, run *run.AgentState, shown []Call) {
+// addUndos adds to shown calls of a run what would take them back. The run is shown even if that cannot be said.
+func (s *server) addUndos(ctx context.Context, run *run.AgentState, shown []Call) {
 	if len(shown) == 0 {
 		return
 	}

@@ -27,22 +27,22 @@ func (c *Client) Upload(ctx context.Context, b Blob, open func() (io.ReadCloser,
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrFile, err)
 	}
-	content := &announced{ReadCloser: file, left: b.Bytes}
+	content := &announcedFile{ReadCloser: file, left: b.Bytes}
 	defer content.Close()
-	req, err := c.bringing(ctx, to.Upload, content)
+	req, err := c.newUploadRequest(ctx, to.Upload, content)
 	if err != nil {
 		return "", fmt.Errorf("write the upload of %s: %w", b.SHA256, err)
 	}
 	req.ContentLength = b.Bytes
-	err = c.bring(ctx, req)
-	if own := content.failure(); own != nil { // not the engine's doing
+	err = c.sendUpload(ctx, req)
+	if own := content.readError(); own != nil { // not the engine's doing
 		err = own
 	}
 	return to.Blob, err
 }
 
-// bringing is the request that an upload is.
-func (c *Client) bringing(ctx context.Context, u Upload, content io.Reader) (*http.Request, error) {
+// newUploadRequest is the request that an upload is.
+func (c *Client) newUploadRequest(ctx context.Context, u Upload, content io.Reader) (*http.Request, error) {
 	target := u.URL
 	if strings.HasPrefix(target, "/") {
 		target = c.base + target
@@ -60,22 +60,22 @@ func (c *Client) bringing(ctx context.Context, u Upload, content io.Reader) (*ht
 	return req, nil
 }
 
-// bring makes the request of an upload. A store's own refusal has no form of ours, and its text is not ours to show.
-func (c *Client) bring(ctx context.Context, req *http.Request) error {
+// sendUpload makes the request of an upload. A store's own refusal has no form of ours, and its text is not ours to show.
+func (c *Client) sendUpload(ctx context.Context, req *http.Request) error {
 	sender := c.http
 	if !strings.HasPrefix(req.URL.String(), c.base+"/") {
 		sender = http.DefaultClient // whoever signed the URL wants no other credentials
 	}
 	resp, err := sender.Do(req)
 	if err != nil {
-		return unreachable(ctx, err)
+		return unreachableError(ctx, err)
 	}
 	defer resp.Body.Close()
 	switch {
 	case resp.StatusCode < http.StatusMultipleChoices:
 		return nil
 	case resp.Header.Get("Content-Type") == "application/problem+json":
-		return refusal(ctx, resp)
+		return readProblem(ctx, resp)
 	case resp.StatusCode >= http.StatusInternalServerError:
 		return fmt.Errorf("%w: the store answered the upload with status %d", ErrUnreachable, resp.StatusCode)
 	default:
@@ -83,16 +83,16 @@ func (c *Client) bring(ctx context.Context, req *http.Request) error {
 	}
 }
 
-// announced is a file of as many bytes as were announced, and remembers if it was not. Safe for concurrent use: a transport may
+// announcedFile is a file of as many bytes as were announced, and remembers if it was not. Safe for concurrent use: a transport may
 // still read a body whose request has failed.
-type announced struct {
+type announcedFile struct {
 	io.ReadCloser
 	mu   sync.Mutex
 	left int64
 	err  error
 }
 
-func (a *announced) Read(p []byte) (int, error) {
+func (a *announcedFile) Read(p []byte) (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.err != nil {
@@ -115,7 +115,7 @@ func (a *announced) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (a *announced) failure() error {
+func (a *announcedFile) readError() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.err

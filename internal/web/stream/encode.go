@@ -25,20 +25,20 @@ const (
 	Aisdk     Format = "aisdk"     // the AI SDK's UI message stream, version 1
 )
 
-// form is how a format writes events. What it writes of an entry depends on nothing else.
-type form struct {
+// encoding is how a format writes events. What it writes of an entry depends on nothing else.
+type encoding struct {
 	event func(w *writer, e Event)                        // calls w.tell once for each event that the format has for e
 	frame func(e Event, id, name string, data object) any // the JSON of one event; id is "" for a live piece
 	wire  Wire
 }
 
-var forms = map[Format]form{
-	Canonical: {event: (*writer).canonical},
-	Arvo:      {event: (*writer).arvo, frame: arvoFrame},
-	Cowork:    {event: (*writer).cowork, frame: namedFrame},
-	Forge:     {event: (*writer).forge, frame: namedFrame},
-	Agui:      {event: (*writer).agui, frame: aguiFrame},
-	Aisdk:     {(*writer).aisdk, aisdkFrame, Wire{"x-vercel-ai-ui-message-stream", "v1", "[DONE]"}},
+var encodings = map[Format]encoding{
+	Canonical: {event: (*writer).writeCanonical},
+	Arvo:      {event: (*writer).writeArvo, frame: arvoFrame},
+	Cowork:    {event: (*writer).writeCowork, frame: namedFrame},
+	Forge:     {event: (*writer).writeForge, frame: namedFrame},
+	Agui:      {event: (*writer).writeAgui, frame: aguiFrame},
+	Aisdk:     {(*writer).writeAisdk, aisdkFrame, Wire{"x-vercel-ai-ui-message-stream", "v1", "[DONE]"}},
 }
 
 // Wire is what a format needs of server-sent events beside its events. The zero Wire is nothing.
@@ -48,12 +48,12 @@ type Wire struct {
 }
 
 // Wire returns what the format needs of server-sent events.
-func (f Format) Wire() Wire { return forms[f].wire }
+func (f Format) Wire() Wire { return encodings[f].wire }
 
 // Formats are the names of the formats, sorted.
 func Formats() []string {
 	var names []string
-	for f := range forms {
+	for f := range encodings {
 		names = append(names, string(f))
 	}
 	slices.Sort(names)
@@ -81,7 +81,7 @@ type Encoded struct {
 
 // Encode writes all events of one entry. Many formats have none for some events.
 func (f Format) Encode(events []Event) ([]Encoded, error) {
-	form, ok := forms[f]
+	form, ok := encodings[f]
 	if !ok {
 		return nil, fmt.Errorf("encode events: no format %q", f)
 	}
@@ -103,8 +103,8 @@ type Delta struct {
 	agent.Delta
 }
 
-// Before reports whether e goes on with the same text, reasoning or call of the same attempt.
-func (d Delta) Before(e Delta) bool {
+// Precedes reports whether e goes on with the same text, reasoning or call of the same attempt.
+func (d Delta) Precedes(e Delta) bool {
 	return d.Inference == e.Inference && d.Attempt == e.Attempt && d.Kind == e.Kind && d.Place == e.Place
 }
 
@@ -112,7 +112,7 @@ func (d Delta) Before(e Delta) bool {
 // arguments in this attempt so far, the piece included. The result has no place. It has no Type where the format
 // has no event for the piece.
 func (f Format) EncodeLive(s *run.AgentState, d Delta, content string, at time.Time) (Encoded, error) {
-	form, ok := forms[f]
+	form, ok := encodings[f]
 	if !ok {
 		return Encoded{}, fmt.Errorf("encode live piece: no format %q", f)
 	}
@@ -135,7 +135,7 @@ func (f Format) EncodeLive(s *run.AgentState, d Delta, content string, at time.T
 
 // writer writes the events of one entry, or one live piece, in a form.
 type writer struct {
-	form  form
+	form  encoding
 	entry []Event // all events of the entry
 	now   Event   // the event that is being written
 	live  bool    // now is a piece of what a model is writing
@@ -143,8 +143,8 @@ type writer struct {
 	err   error // the first
 }
 
-// tell writes one event of the form: its name and its fields, as of object.
-func (w *writer) tell(name string, fields ...any) {
+// emit writes one event of the form: its name and its fields, as of object.
+func (w *writer) emit(name string, fields ...any) {
 	id, n := "", len(w.out)
 	if !w.live {
 		id = fmt.Sprintf("%d.%d", w.now.Seq, n)
@@ -152,8 +152,8 @@ func (w *writer) tell(name string, fields ...any) {
 	w.out = append(w.out, Encoded{Seq: w.now.Seq, Index: n, Type: name, Body: w.form.frame(w.now, id, name, fields)})
 }
 
-// reply returns the reply of a step whose beginning is in the entry.
-func (w *writer) reply(step string) (d InferenceDoneData) {
+// findReply returns the reply of a step whose beginning is in the entry.
+func (w *writer) findReply(step string) (d InferenceDoneData) {
 	for _, e := range w.entry {
 		if d, ok := e.Data.(InferenceDoneData); ok && e.Step == step {
 			return d
@@ -162,16 +162,16 @@ func (w *writer) reply(step string) (d InferenceDoneData) {
 	return d
 }
 
-func (w *writer) canonical(e Event) {
+func (w *writer) writeCanonical(e Event) {
 	encoded := Encoded{Seq: e.Seq, Index: e.Index, Type: string(e.Type), Body: e}
 	if w.live {
-		encoded.Body = liveEvent(e)
+		encoded.Body = newLiveObject(e)
 	}
 	w.out = append(w.out, encoded)
 }
 
-// liveEvent is a live piece in the canonical form: an Event without a place.
-func liveEvent(e Event) object {
+// newLiveObject is a live piece in the canonical form: an Event without a place.
+func newLiveObject(e Event) object {
 	return object{
 		"type", e.Type, "run_id", e.Run, "thread_id", e.Thread, "timestamp_ms", e.Time, "step_id", e.Step, "data", e.Data,
 	}

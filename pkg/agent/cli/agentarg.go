@@ -16,8 +16,9 @@ import (
 // agentFile is where a directory holds its agent.
 const agentFile = "agent.yaml"
 
-// loadLocalAgents is the registry with the agents of the current directory: ./agent.yaml and ./agents/*/agent.yaml, which come before registered ones of the
-// same name. Whatever command may carry runs on knows the same agents. What cannot be used is left out, and is in the problems.
+// loadLocalAgents returns the registry with the agents of the current directory: ./agent.yaml and
+// ./agents/*/agent.yaml. They replace registered agents of the same name. Agents that cannot be loaded are left out
+// and listed in problems. All commands that may resume runs load the same agents.
 func (p *program) loadLocalAgents() (known *registry.Registry, problems []error) {
 	files, err := filepath.Glob(filepath.Join("agents", "*", agentFile))
 	if err != nil {
@@ -41,20 +42,21 @@ func (p *program) loadLocalAgents() (known *registry.Registry, problems []error)
 	return known, problems
 }
 
-// logSkippedAgents tells of agents near by that cannot be used.
+// logSkippedAgents logs the local agents that cannot be loaded.
 func (p *program) logSkippedAgents(problems []error) {
 	for _, problem := range problems {
 		p.logLine("countersign: an agent is left out: %s", lines(problem.Error()))
 	}
 }
 
-// agentOverrides is what the flags of a command put in place of an agent's own.
+// agentOverrides holds the command's flags that replace settings of an agent.
 type agentOverrides struct {
 	model string // --model; "" = the agent's
 	dir   string // --dir; "" = the tools' own roots
 }
 
-// loadAgent finds the agent an argument names: a directory, a file, or a registered agent. Every problem of a file is in the error.
+// loadAgent finds the agent that an argument names: a directory, a file or a registered agent. The error lists all
+// problems of a file.
 func (p *program) loadAgent(arg string, c agentOverrides) (*agent.Definition, error) {
 	d, err := p.findAgent(arg, c)
 	if err != nil {
@@ -65,7 +67,7 @@ func (p *program) loadAgent(arg string, c agentOverrides) (*agent.Definition, er
 		if err != nil {
 			return nil, err
 		}
-		*d = d.Throughout(m) // and no other beside it, nor below
+		*d = d.Throughout(m) // no fallbacks; delegated agents use it too
 	}
 	if err := setRoots(d, c.dir); err != nil {
 		return nil, err
@@ -91,7 +93,7 @@ func (p *program) findAgent(arg string, c agentOverrides) (*agent.Definition, er
 	}
 	all, _ := p.loadLocalAgents()
 	if d, ok := all.Agent(arg); ok {
-		own := *d // the registry's stays as it is
+		own := *d // copied, so that the registry's definition does not change
 		own.Tools = append([]agent.ToolSpec(nil), d.Tools...)
 		own.MCP = append([]agent.MCPServer(nil), d.MCP...)
 		return &own, nil
@@ -100,10 +102,11 @@ func (p *program) findAgent(arg string, c agentOverrides) (*agent.Definition, er
 	if known == "" {
 		known = "none"
 	}
-	return nil, usageErrorf("unknown agent %s: no such file or directory, and not registered; registered: %s", line(arg), known)
+	return nil, usageErrorf("unknown agent %s: no such file or directory, and not registered; registered: %s",
+		line(arg), known)
 }
 
-// readAgent reads an agent.yaml and the mcp.lock near it.
+// readAgent reads an agent.yaml and the mcp.lock that belongs to it.
 func (p *program) readAgent(file string, c agentOverrides) (*agent.Definition, error) {
 	d, err := p.readAgentFile(file, c)
 	if err != nil {
@@ -121,7 +124,7 @@ func (p *program) readAgent(file string, c agentOverrides) (*agent.Definition, e
 	return d, nil
 }
 
-// readAgentFile reads an agent.yaml. The files it names lie relative to it.
+// readAgentFile reads an agent.yaml without mcp.lock. Paths in the file are relative to the file.
 func (p *program) readAgentFile(file string, c agentOverrides) (*agent.Definition, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -143,7 +146,7 @@ func (p *program) readAgentFile(file string, c agentOverrides) (*agent.Definitio
 	return &d, nil
 }
 
-// findLock reads the mcp.lock of an agent's folder, else of the one above it; nil = there is none.
+// findLock reads the mcp.lock of an agent's folder, else of its parent. It returns nil if there is none.
 func findLock(dir string) (*registry.Lock, error) {
 	for _, at := range []string{dir, filepath.Dir(dir)} {
 		lock, err := registry.ReadLock(os.DirFS(at))
@@ -157,7 +160,8 @@ func findLock(dir string) (*registry.Lock, error) {
 	return nil, nil
 }
 
-// setRoots confines every tool to one folder, and starts there the programs that are servers of tools, those of delegates as well.
+// setRoots confines every tool to one folder and starts MCP server programs in that folder. It covers delegated
+// agents too.
 func setRoots(d *agent.Definition, dir string) error {
 	if dir == "" {
 		return nil

@@ -20,7 +20,7 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// contentBlock is a content block as the API takes it.
+// contentBlock is a content block of the API.
 type contentBlock struct {
 	Type      string `json:"type"`
 	Text      string `json:"text,omitempty"`
@@ -30,19 +30,19 @@ type contentBlock struct {
 	Blob      string `json:"blob,omitempty"`
 }
 
-// userMessage is a message, and the files that have to be uploaded before it is sent because they do not fit into it.
+// userMessage is a message and the files to upload before it, because they are too large to be inline.
 type userMessage struct {
 	message json.RawMessage
 	uploads []upload
 }
 
-// upload is a file and what was found in it.
+// upload is a file to upload, with its size, type and digest.
 type upload struct {
 	path string
 	blob api.Blob
 }
 
-// newUserMessage is what a user says: a text, files, or both. The files are read, and nothing is sent.
+// newUserMessage builds a message from a text, files or both. It reads the files and sends nothing.
 func newUserMessage(text string, files []string) (userMessage, error) {
 	if len(files) == 0 {
 		raw, err := json.Marshal(text)
@@ -65,7 +65,7 @@ func newUserMessage(text string, files []string) (userMessage, error) {
 	return s, err
 }
 
-// attachFile reads a file: a small one whole, of a larger one what an upload needs to know of it.
+// attachFile adds a file: inline if the file is small, else as an upload.
 func (s *userMessage) attachFile(path string) (contentBlock, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -90,28 +90,31 @@ func (s *userMessage) attachFile(path string) (contentBlock, error) {
 	return b, err
 }
 
-// hashFile reads the rest of a file behind its head. It has to be one that can be read again.
+// hashFile reads the rest of a file behind its head and returns its size and digest. The file must be a regular file,
+// since the upload reads it again.
 func hashFile(f *os.File, path string, head []byte, mediaType string) (upload, error) {
 	switch info, err := f.Stat(); {
 	case err != nil:
 		return upload{}, usageErrorf("--attach: %v", err)
 	case !info.Mode().IsRegular():
-		return upload{}, usageErrorf("--attach %s: it has more than %d KiB and is no regular file", path, api.MaxInline>>10)
+		return upload{}, usageErrorf("--attach %s: it has more than %d KiB and is no regular file", path,
+			api.MaxInline>>10)
 	case info.Size() > store.MaxBlob:
-		return upload{}, usageErrorf("--attach %s: the file has %d bytes, want at most %d", path, info.Size(), store.MaxBlob)
+		return upload{}, usageErrorf("--attach %s: the file has %d bytes, want at most %d", path, info.Size(),
+			store.MaxBlob)
 	}
 	h := sha256.New()
 	n, err := io.Copy(h, io.LimitReader(io.MultiReader(bytes.NewReader(head), f), store.MaxBlob+1))
 	switch {
 	case err != nil:
 		return upload{}, usageErrorf("--attach: %v", err)
-	case n > store.MaxBlob: // it has grown
+	case n > store.MaxBlob: // the file has grown
 		return upload{}, usageErrorf("--attach %s: the file has more than %d bytes", path, store.MaxBlob)
 	}
 	return upload{path, api.Blob{MediaType: mediaType, Bytes: n, SHA256: hex.EncodeToString(h.Sum(nil))}}, nil
 }
 
-// detectMediaType goes by the name, else by the content.
+// detectMediaType uses the file name, else the content.
 func detectMediaType(file string, data []byte) string {
 	t := mime.TypeByExtension(filepath.Ext(file))
 	if t == "" {
@@ -121,7 +124,7 @@ func detectMediaType(file string, data []byte) string {
 	return t
 }
 
-// uploadFiles uploads what a message names. The same file twice, or again after the engine moved, is no harm.
+// uploadFiles uploads the files of a message. Repeating an upload is harmless.
 func (s *session) uploadFiles(ctx context.Context, uploads []upload) error {
 	for _, u := range uploads {
 		s.p.logLine("%-8s %s, %d bytes", "upload", line(u.path), u.blob.Bytes)

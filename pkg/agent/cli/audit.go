@@ -18,7 +18,7 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// auditCommand reads the journals of the store, or an export of any: each entry holds the hash of the one before.
+// auditCommand verifies or exports journals, in which each entry holds the hash of the entry before.
 type auditCommand struct {
 	Verify auditVerifyCommand `cmd:"" help:"Recompute the hashes of every run's journal, in the store or in an export, and say which were changed."`
 	Export auditExportCommand `cmd:"" help:"Write journals as JSON lines."`
@@ -33,14 +33,14 @@ type auditVerifyCommand struct {
 type verifyResult struct {
 	OK       bool             `json:"ok"`
 	Runs     int              `json:"runs"`
-	Entries  int64            `json:"entries"`            // that are as they were written
-	Problems []journalProblem `json:"problems,omitempty"` // the first of each run
+	Entries  int64            `json:"entries"`            // unchanged entries
+	Problems []journalProblem `json:"problems,omitempty"` // the first problem of each run
 }
 
-// journalProblem is what is wrong with a run's journal.
+// journalProblem is one finding about a run's journal.
 type journalProblem struct {
 	Run     string `json:"run,omitempty"`
-	Line    int64  `json:"line,omitempty"` // of a file, from 1
+	Line    int64  `json:"line,omitempty"` // of an export, from 1
 	Problem string `json:"problem"`
 }
 
@@ -55,10 +55,10 @@ func (b journalProblem) String() string {
 	}
 }
 
-// verifier recomputes journals.
+// verifier recomputes the hashes of journals.
 type verifier struct {
 	verifyResult
-	heads map[string]bool // that were noted down, and whether an entry has them
+	heads map[string]bool // announced hashes, and whether an entry has them
 }
 
 var hashPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
@@ -97,7 +97,7 @@ func (c *auditVerifyCommand) run(ctx context.Context, p *program) error {
 	return exitCode(exitFailed)
 }
 
-// add takes the next entry of a run.
+// add verifies the next entry of a run.
 func (v *verifier) add(c *run.Chain, entry []byte) error {
 	if err := c.Add(entry); err != nil {
 		return err
@@ -109,7 +109,8 @@ func (v *verifier) add(c *run.Chain, entry []byte) error {
 	return nil
 }
 
-// verifyStore recomputes the journals of the store: all runs are there that requests were made by, and each is at least as long as its head says.
+// verifyStore verifies all journals of the store. Every run that made an approval request must exist. Every journal
+// must be as long as its head says.
 func (s *session) verifyStore(ctx context.Context, v *verifier) error {
 	requests, err := s.listAllApprovals(ctx)
 	if err != nil {
@@ -119,7 +120,7 @@ func (s *session) verifyStore(ctx context.Context, v *verifier) error {
 	if err != nil {
 		return err
 	}
-	for _, a := range requests { // whose run may have gone from one status to another while they were listed
+	for _, a := range requests { // a run may change its status during the list
 		heads = append(heads, api.RunHead{ID: a.Run, Seq: -1})
 	}
 	seen := map[string]bool{}
@@ -144,7 +145,8 @@ func (s *session) verifyStore(ctx context.Context, v *verifier) error {
 	return nil
 }
 
-// verifyRun recomputes the journal of a run, of which h is known, without a sequence where it is the id alone; wrong says what is not as it was written.
+// verifyRun verifies the journal of the run with head h. A head with sequence -1 has only the id. wrong says what
+// differs from the written journal.
 func (s *session) verifyRun(ctx context.Context, v *verifier, h api.RunHead) (wrong, err error) {
 	c := run.Chain{}
 	err = s.readJournal(ctx, h.ID, func(entry []byte) error {
@@ -169,7 +171,7 @@ func (s *session) verifyRun(ctx context.Context, v *verifier, h api.RunHead) (wr
 	return nil, nil
 }
 
-// listAllApprovals are all requests to people that were made; of no session, none.
+// listAllApprovals returns the approval requests of all statuses. A nil session has none.
 func (s *session) listAllApprovals(ctx context.Context) (all []approval.Approval, err error) {
 	if s == nil {
 		return nil, nil
@@ -186,13 +188,10 @@ func (s *session) listAllApprovals(ctx context.Context) (all []approval.Approval
 	return all, nil
 }
 
-// journalPage is how many entries are asked for at once.
-const journalPage = 200
-
-// readJournal gives the entries of a run to f as they are stored, in order.
+// readJournal calls f with each stored entry of a run, in order.
 func (s *session) readJournal(ctx context.Context, id string, f func(entry []byte) error) error {
 	for from := int64(0); ; {
-		page, err := callAPI(ctx, s, func(c *api.Client) ([][]byte, error) { return c.Journal(ctx, id, from, journalPage) })
+		page, err := callAPI(ctx, s, func(c *api.Client) ([][]byte, error) { return c.Journal(ctx, id, from, pageSize) })
 		if err != nil || len(page) == 0 {
 			return err
 		}
@@ -208,10 +207,10 @@ func (s *session) readJournal(ctx context.Context, id string, f func(entry []byt
 // exportedEntry is a line of an export.
 type exportedEntry struct {
 	Run   string          `json:"run"`
-	Entry json.RawMessage `json:"entry"` // as it is stored, to the byte
+	Entry json.RawMessage `json:"entry"` // the exact stored bytes
 }
 
-// maxLine is longer than any line of an export.
+// maxLine is the longest line of an export, in bytes.
 const maxLine = 1 << 20
 
 func (p *program) verifyFile(name string, v *verifier) error {
@@ -255,7 +254,8 @@ func (p *program) verifyFile(name string, v *verifier) error {
 		}
 	}
 	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		v.Problems = append(v.Problems, journalProblem{Problem: fmt.Sprintf("changed: a line is longer than %d bytes", maxLine)})
+		v.Problems = append(v.Problems, journalProblem{Problem: fmt.Sprintf("changed: a line is longer than %d bytes",
+			maxLine)})
 		return nil
 	}
 	if err := lines.Err(); err != nil {
@@ -264,16 +264,16 @@ func (p *program) verifyFile(name string, v *verifier) error {
 	return nil
 }
 
-// encode is the line as it is written.
+// encode returns the line as an export has it.
 func (l exportedEntry) encode() []byte {
 	text, err := run.MarshalVerbatim(l)
-	if err != nil { // what was read as JSON is written as JSON
+	if err != nil { // cannot happen: the entry was read as JSON
 		return nil
 	}
 	return text
 }
 
-// splitLines splits at newlines and nowhere else: a carriage return that somebody has added is a change.
+// splitLines splits at newlines only. An added carriage return counts as a change.
 func splitLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
 	if i := bytes.IndexByte(data, '\n'); i >= 0 {
 		return i + 1, data[:i], nil
@@ -310,7 +310,7 @@ func (c *auditExportCommand) run(ctx context.Context, p *program) error {
 			return usageErrorf("--out: %v", err)
 		}
 		doc, err := c.writeEntries(ctx, s, f)
-		if err = errors.Join(err, f.Close()); err != nil { // half of a journal looks like a whole one
+		if err = errors.Join(err, f.Close()); err != nil { // a partial export looks complete
 			return errors.Join(fmt.Errorf("write %s: %w", c.Out, err), os.Remove(c.Out))
 		}
 		p.printText("%d entries of %d runs in %s", doc.Entries, doc.Runs, line(c.Out))
@@ -318,7 +318,7 @@ func (c *auditExportCommand) run(ctx context.Context, p *program) error {
 	})
 }
 
-// writeEntries writes the lines: run by run, the oldest first.
+// writeEntries writes the entries run by run, oldest run first.
 func (c *auditExportCommand) writeEntries(ctx context.Context, s *session, to io.Writer) (exportResult, error) {
 	doc, ids := exportResult{File: c.Out}, c.Run
 	if len(ids) == 0 {

@@ -14,8 +14,8 @@ import (
 	"github.com/countersign/countersign/internal/policy"
 )
 
-// devCommand serves the API over TCP beside the socket until it is interrupted. It serves the registered agents and those of the
-// current directory: ./agent.yaml and ./agents/*/agent.yaml, read once, which come before registered ones of the same name.
+// devCommand serves the API on a TCP port, beside the socket, until it is interrupted. It serves the registered
+// agents and those of the current directory, which it reads once.
 type devCommand struct {
 	Addr           string `default:"127.0.0.1:8420" placeholder:"HOST:PORT" help:"Where to listen (default 127.0.0.1:8420; port 0 = a free one)."`
 	InsecureListen bool   `help:"Allow an address that others can reach. Whoever has the token then owns this machine, and nothing is encrypted."`
@@ -46,7 +46,7 @@ func (c *devCommand) run(ctx context.Context, p *program) error {
 	return errors.Join(c.serve(ctx, e, host, as), e.drainAndClose(ctx))
 }
 
-// parseHost checks the address, and gives the host name or address to listen on.
+// parseHost checks the address and returns the host to listen on.
 func (c *devCommand) parseHost() (string, error) {
 	host, port, err := net.SplitHostPort(c.Addr)
 	if err != nil {
@@ -55,7 +55,7 @@ func (c *devCommand) parseHost() (string, error) {
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
 		return "", usageErrorf("--addr: got port %q, want 0 to 65535", port)
 	}
-	if strings.EqualFold(host, "localhost") { // what it resolves to is not looked up: it is meant to be this
+	if strings.EqualFold(host, "localhost") { // not resolved: localhost always means this machine
 		return "127.0.0.1", nil
 	}
 	ip, err := netip.ParseAddr(host)
@@ -66,7 +66,7 @@ func (c *devCommand) parseHost() (string, error) {
 	return host, nil
 }
 
-// serve listens, carries on what is open, and waits for the interrupt or for the server to fail.
+// serve listens, resumes open runs, and waits for the interrupt or an error of the server.
 func (c *devCommand) serve(ctx context.Context, e *engine, host string, as policy.Principal) error {
 	token, err := readToken(e.home.Dir, ids.System(e.p.clock).Token)
 	if err != nil {
@@ -76,7 +76,7 @@ func (c *devCommand) serve(ctx context.Context, e *engine, host string, as polic
 	if err != nil {
 		return err
 	}
-	if e.web, err = newWeb(e, host, l.Addr().(*net.TCPAddr), token, as); err != nil { // what goes on now is told where answers go
+	if e.web, err = newWebServer(e, host, l.Addr().(*net.TCPAddr), token, as); err != nil { // what goes on now is told where answers go
 		return errors.Join(err, l.Close())
 	}
 	if err := e.ready(ctx); err != nil {

@@ -372,7 +372,7 @@ func TestDevForOthers(t *testing.T) {
 	p := &program{registry: d.registry, clock: clock.System(), stdout: &lockedBuffer{}, stderr: &lockedBuffer{}, home: d.home(), getenv: func(string) string { return "" }}
 	e, err := p.openEngine(principals{})
 	require.NoError(t, err)
-	w, err := newWeb(e, host, &net.TCPAddr{IP: net.IPv4zero, Port: 8420}, "t", policy.Principal{ID: "user:local"})
+	w, err := newWebServer(e, host, &net.TCPAddr{IP: net.IPv4zero, Port: 8420}, "t", policy.Principal{ID: "user:local"})
 	require.NoError(t, err)
 	require.Equal(t, "http://127.0.0.1:8420", w.url, "a person here can open it")
 	for host, want := range map[string]int{"192.0.2.7:8420": 200, "localhost:8420": 200, "dev.example:8420": 200, "evil.example:8420": 403, "192.0.2.7": 403} {

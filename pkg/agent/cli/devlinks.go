@@ -14,7 +14,8 @@ import (
 	"github.com/countersign/countersign/internal/people/slack"
 )
 
-// newLinks are those of a laptop: signed by the ring in HOME, at dev's own address, or where COUNTERSIGN_WEB_URL says that it is reached.
+// newLinks returns the links to approval pages. The keyring in HOME signs them. Their base is COUNTERSIGN_WEB_URL,
+// else the address of dev.
 func (e *engine) newLinks() *link.Links {
 	return &link.Links{
 		Table: e.backend.Table, Signer: lazySigner{link.Ring(e.ring.loadOrCreate), e.ring}, Clock: e.p.clock, IDs: ids.System(e.p.clock),
@@ -28,7 +29,7 @@ func (e *engine) newLinks() *link.Links {
 	}
 }
 
-// lazySigner is a ring that is made when something is signed, and not to look at what nobody can have signed.
+// lazySigner creates the keyring when something is signed, but not when something is verified.
 type lazySigner struct {
 	link.Ring
 	keys *keyringFile
@@ -42,15 +43,15 @@ func (s lazySigner) Verify(ctx context.Context, mac []byte, key, audience string
 	return s.Ring.Verify(ctx, mac, key, audience, fields...)
 }
 
-// engineLinks are an engine's links, once it is there.
+// engineLinks defers to the links of an engine that is still being opened.
 type engineLinks struct{ e *engine }
 
 func (o engineLinks) URL(ctx context.Context, a approval.Approval, to, channel string) (string, error) {
 	return o.e.newLinks().URL(ctx, a, to, channel)
 }
 
-// newPagesHandler are those of requests, and what is clicked in Slack, as functions/http serves them. A request that acts resumes the machine first, as the
-// API's do.
+// newPagesHandler serves the approval pages and Slack interactions, as functions/http does. A POST first resumes the
+// state machine, as in the API.
 func (e *engine) newPagesHandler() (http.Handler, error) {
 	signing, err := local.SlackSecrets(context.Background(), e.p.localSecrets().Secret)
 	if err != nil {
@@ -80,7 +81,7 @@ func (e *engine) newPagesHandler() (http.Handler, error) {
 	}), nil
 }
 
-// newDeployment is what stands behind every page of a laptop.
+// newDeployment returns the deployment behind the laptop's pages.
 func (e *engine) newDeployment() *lambdafn.Deployment {
 	d := *e.home.Deployment
 	d.Log = e.backend.Log

@@ -33,7 +33,7 @@ func TestA1A5DevServesLinks(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	srv, err := newWeb(e, "127.0.0.1", l.Addr().(*net.TCPAddr), "t", policy.Principal{ID: localUser, Groups: []string{localOperators}})
+	srv, err := newWebServer(e, "127.0.0.1", l.Addr().(*net.TCPAddr), "t", policy.Principal{ID: localUser, Groups: []string{localOperators}})
 	require.NoError(t, err)
 	go func() { _ = srv.server.Serve(l) }() // it is closed below
 	t.Cleanup(func() { require.NoError(t, srv.server.Close()) })

@@ -28,7 +28,7 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// engine is the store, opened by this process, and the API served over it.
+// engine is the store, opened by this process, and the API over it.
 type engine struct {
 	p         *program
 	home      *local.Home
@@ -36,18 +36,18 @@ type engine struct {
 	pipe      *local.Pipe
 	backend   api.Backend
 	observer  *lambdafn.Observer
-	telemetry *telemetry.Telemetry // what watch records; nil = the environment names no exporter
+	telemetry *telemetry.Telemetry // sends what observer records; nil = no exporter
 	server    *http.Server
-	web       *webServer             // what dev serves beside; nil in every other command
-	url       atomic.Pointer[string] // of the web
+	web       *webServer             // of dev; nil in every other command
+	url       atomic.Pointer[string] // of web
 	ready     func(context.Context) error
 	ring      *keyringFile // signs callbacks and links
 }
 
-// openEngine opens the store and serves it. The error is local.ErrInUse where another process has it.
+// openEngine opens the store and serves it. The error is local.ErrInUse if another process has the store.
 func (p *program) openEngine(who principals) (*engine, error) {
 	feed := api.NewFeed(p.clock)
-	heard := prompt.TranslateTags(feed.Said)
+	heard := prompt.TranslateTags(feed.ReceiveDelta)
 	model := func(m agent.ModelSpec) (runtime.Model, error) { return p.newModel(m, heard) }
 	ring := &keyringFile{home: p.home, newKey: ids.System(p.clock).Token}
 	remotes, err := local.Remotes(p.home, p.getenv, p.clock, &p.aws)
@@ -63,7 +63,8 @@ func (p *program) openEngine(who principals) (*engine, error) {
 		return nil, err
 	}
 	home, err := local.Open(local.Options{
-		Remotes: remotes, Trusts: p.newTrustNotice(), Functions: &p.aws, Embedder: local.Embedder{Dir: p.home, Getenv: p.getenv, From: &p.aws},
+		Remotes: remotes, Trusts: p.newTrustNotice(), Functions: &p.aws, Embedder: local.Embedder{Dir: p.home,
+			Getenv: p.getenv, From: &p.aws},
 		Callbacks: callback.Addresses{Ring: ring.loadOrCreate, Base: e.callbackBase},
 		Notify:    tells,
 		Dir:       p.home, Registry: p.registry, Model: model, Sink: feed, Watch: e.observer, Trouble: p.logFailure, Busy: p.logBusyModel, Clock: p.clock, People: who.Book,
@@ -86,8 +87,8 @@ func (p *program) openEngine(who principals) (*engine, error) {
 	return e, nil
 }
 
-// newNotifier tells people of requests: by mails, which are files of the store directory, and by Slack where there is a token among the secrets. Who is
-// in no directory with an address is told by nothing, and finds requests by listing them.
+// newNotifier notifies approvers by mail, written as files to the store directory, and by Slack if a token is among
+// the secrets. People without an address list their requests themselves.
 func (p *program) newNotifier(e *engine) (*notify.Notifier, error) {
 	channels, err := local.Channels(context.Background(), p.home, p.localSecrets().Secret, p.clock)
 	if err != nil {
@@ -105,7 +106,7 @@ func (p *program) localSecrets() secrets.Local {
 	return local.Secrets(p.home, p.getenv)
 }
 
-// callbackBase is where the API is reached by whoever is asked for an answer: where the environment says, else dev's own address. "" = nowhere:
+// callbackBase returns the base URL of callbacks: COUNTERSIGN_CALLBACK_URL, else the address of dev. It is empty if
 // this command serves no port.
 func (e *engine) callbackBase() string {
 	if base := e.p.getenv("COUNTERSIGN_CALLBACK_URL"); base != "" {
@@ -117,12 +118,13 @@ func (e *engine) callbackBase() string {
 	return ""
 }
 
-// logFailure tells of a function of the state machine that failed. What passes by itself is tried again.
+// logFailure logs a failed function of the state machine. The machine retries what may pass.
 func (p *program) logFailure(function string, err error) {
 	p.logLine("%-8s %s failed: %s", "trouble", function, line(err.Error()))
 }
 
-// newTrustNotice returns what tells, once for each agent, that a server is trusted because it is not in mcp.lock.
+// newTrustNotice returns a function that logs, once for each agent and server, that a server is not in mcp.lock and
+// is trusted.
 func (p *program) newTrustNotice() func(agent, server string) {
 	var told sync.Map
 	return func(agent, server string) {
@@ -133,12 +135,13 @@ func (p *program) newTrustNotice() func(agent, server string) {
 	}
 }
 
-// logBusyModel tells of a run that waits for its model.
+// logBusyModel logs a run that waits to retry its model.
 func (p *program) logBusyModel(run string, err error, again time.Duration) {
-	p.logLine("%-8s run %s waits: %s; asks again in %s", "busy", run, line(err.Error()), again.Truncate(time.Second)+time.Second)
+	p.logLine("%-8s run %s waits: %s; asks again in %s", "busy", run, line(err.Error()),
+		again.Truncate(time.Second)+time.Second)
 }
 
-// newCallerFunc is who a request of the socket is made for. Only the owner of the machine can open it.
+// newCallerFunc returns the caller of a socket request. Only the owner of the machine can open the socket.
 func newCallerFunc(who principals) func(*http.Request) (api.Caller, error) {
 	return func(r *http.Request) (api.Caller, error) {
 		p, err := who.resolvePrincipal(r.Header.Get(api.AsHeader))
@@ -154,7 +157,7 @@ func (e *engine) serve(l net.Listener) {
 	})
 }
 
-// listenSocket opens the socket. Whoever has the store may replace one that is left from a process that died.
+// listenSocket opens the socket. The process that holds the store may replace the socket of a process that died.
 func listenSocket(path string) (net.Listener, error) {
 	info, err := os.Lstat(path)
 	switch {
@@ -175,24 +178,25 @@ func listenSocket(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// newClient talks to this very process.
+// newClient returns a client of this very process.
 func (e *engine) newClient(as policy.Principal) *api.Client {
 	return api.NewClient(e.pipe.Dial, as.String())
 }
 
-// defaultGrace is how long calls that are under way may take once the process ends, and answerGrace how long requests then.
+// defaultGrace is how long running calls may take after an interrupt. requestGrace is how long HTTP requests may take
+// after that.
 const (
 	defaultGrace = 20 * time.Second
 	requestGrace = 5 * time.Second
 )
 
-// silentGrace is how long what is under way is waited for without a word: most of it is the end of what the command did.
+// silentGrace is how long drain waits before it prints a note.
 const silentGrace = 200 * time.Millisecond
 
 func (p *program) shutdownGrace() time.Duration { return cmp.Or(p.grace, defaultGrace) }
 
-// drain begins nothing more and lets end what is under way, also for the runs of other commands, which it goes on to serve meanwhile. It is cut short by
-// the end of ctx, or where that has ended already, by the second Ctrl-C, which kills.
+// drain starts nothing new and waits for running calls, also for runs that other commands follow. It keeps serving
+// meanwhile. The end of ctx cuts it short. If ctx has ended already, only a second Ctrl-C does.
 func (e *engine) drain(ctx context.Context) {
 	if ctx.Err() != nil {
 		ctx = context.WithoutCancel(ctx)
@@ -205,20 +209,21 @@ func (e *engine) drain(ctx context.Context) {
 		return
 	}
 	if runs := e.home.ActiveRuns(); len(runs) > 0 {
-		e.p.logLine("countersign: what is under way of run %s has %s to end; Ctrl-C ends at once", strings.Join(runs, ", "), e.p.shutdownGrace())
+		e.p.logLine("countersign: what is under way of run %s has %s to end; Ctrl-C ends at once", strings.Join(runs,
+			", "), e.p.shutdownGrace())
 	}
 	if e.home.Drain(ctx) != nil {
 		e.p.logLine("countersign: what is under way of run %s is cut off; whoever carries it on finds out what became of it", strings.Join(e.home.ActiveRuns(), ", "))
 	}
 }
 
-// drainAndClose lets end what is under way, and closes.
+// drainAndClose waits for running calls and closes the engine.
 func (e *engine) drainAndClose(ctx context.Context) error {
 	e.drain(ctx)
 	return e.Close()
 }
 
-// Close stops serving, lets handlers come to a safe point and closes the store.
+// Close stops serving, waits for handlers to reach a safe point and closes the store.
 func (e *engine) Close() error {
 	e.feed.Close()
 	ctx, cancel := e.p.clock.WithTimeout(context.Background(), min(e.p.shutdownGrace(), requestGrace))
@@ -235,7 +240,7 @@ func (e *engine) Close() error {
 	return nil
 }
 
-// shutDownServer lets what is being answered end until ctx does, and cuts off the rest, which is no failure.
+// shutDownServer waits for requests until ctx ends and cuts off the rest, which is no error.
 func (p *program) shutDownServer(ctx context.Context, s *http.Server) {
 	if err := s.Shutdown(ctx); err != nil {
 		p.logLine("countersign: requests were cut off: %s", lines(errors.Join(err, s.Close()).Error()))

@@ -10,11 +10,11 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// eventPrinter shows events as they come, a line each, and keeps those that have an id for the answer in JSON.
+// eventPrinter prints events as they come, one line each, and collects those with an id for the JSON document.
 type eventPrinter struct {
 	p      *program
-	format string // "" = the journal's facts
-	last   string // the id of the newest one
+	format string // "" = journal events
+	last   string // id of the newest printed event
 
 	facts   []api.Event
 	encoded []json.RawMessage
@@ -43,7 +43,7 @@ func (to *eventPrinter) printJSON() error {
 	return to.p.printJSON(api.EncodedPage{Events: append([]json.RawMessage{}, to.encoded...)})
 }
 
-// printPage shows a page of events behind an id and gives that of the next page; "" = there is none.
+// printPage prints a page of events behind an id and returns the cursor of the next page; "" = the last page.
 func (to *eventPrinter) printPage(ctx context.Context, s *session, run, after string) (next string, err error) {
 	if to.format != "" {
 		return to.printEncodedPage(ctx, s, run, after)
@@ -77,7 +77,7 @@ func (to *eventPrinter) printEncodedPage(ctx context.Context, s *session, run, a
 	return page.Cursor, nil
 }
 
-// eventID is the id of an encoded event: the one it names, or its sequence and index.
+// eventID returns the id of an encoded event, else its sequence and index.
 func eventID(e json.RawMessage) (string, error) {
 	var at struct {
 		ID    string      `json:"id"`
@@ -93,7 +93,7 @@ func eventID(e json.RawMessage) (string, error) {
 	return at.ID, nil
 }
 
-// printEvents shows all events there are.
+// printEvents prints all events that a run has now.
 func (s *session) printEvents(ctx context.Context, run, after string, to *eventPrinter) error {
 	for {
 		next, err := to.printPage(ctx, s, run, after)
@@ -103,7 +103,7 @@ func (s *session) printEvents(ctx context.Context, run, after string, to *eventP
 	}
 }
 
-// followEvents shows the events as they come, until the run is done.
+// followEvents prints events as they come, until the run is done.
 func (s *session) followEvents(ctx context.Context, runID, after string, to *eventPrinter) error {
 	to.last = after
 	for {

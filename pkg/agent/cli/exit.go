@@ -21,12 +21,12 @@ const (
 	exitInterrupted = 130
 )
 
-// exitCode is an error that says with which code to end, where everything has been said already.
+// exitCode is an error for a command that has printed its result and exits with a code.
 type exitCode int
 
 func (e exitCode) Error() string { return fmt.Sprintf("exit %d", int(e)) }
 
-// usageError is wrong usage, or a bad file.
+// usageError is wrong usage or a bad file.
 type usageError struct{ err error }
 
 func (e *usageError) Error() string { return e.err.Error() }
@@ -35,7 +35,7 @@ func (e *usageError) Unwrap() error { return e.err }
 
 func usageErrorf(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
-// reportError says what went wrong, once, and gives the exit code.
+// reportError prints an error once and returns the exit code.
 func (p *program) reportError(ctx context.Context, err error) int {
 	var code exitCode
 	switch {
@@ -55,7 +55,7 @@ func (p *program) reportError(ctx context.Context, err error) int {
 	return exitCodeOf(err)
 }
 
-// failureResult is the JSON document of a command that failed.
+// failureResult is the JSON document of a failed command.
 type failureResult struct {
 	Error *api.Problem `json:"error"`
 }
@@ -73,7 +73,7 @@ func problemOf(err error) *api.Problem {
 	}
 }
 
-// exitCodeOf is the exit code of an error: what a person could have typed better is usage.
+// exitCodeOf returns the exit code of an error. Mistakes of the person who typed the command are usage errors.
 func exitCodeOf(err error) int {
 	var u *usageError
 	var p *api.Problem
@@ -90,7 +90,7 @@ func exitCodeOf(err error) int {
 	return exitFailed
 }
 
-// runExit is how a command that followed a run ends; nil for 0.
+// runExit returns the exit of a command that followed a run; nil for 0.
 func runExit(r api.Run) error {
 	switch {
 	case r.Status != run.RunDone:
@@ -102,7 +102,7 @@ func runExit(r api.Run) error {
 	}
 }
 
-// writeJSON writes the one JSON document of a command. It is the same to programs, and harmless to a terminal.
+// writeJSON writes the one JSON document of a command, with terminal control characters escaped.
 func (p *program) writeJSON(v any) error {
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)

@@ -17,27 +17,27 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// follower follows one run and tells how it goes.
+// follower follows one run and prints its progress.
 type follower struct {
 	s        *session
 	run      string
-	last     string // id of the newest event told; "" = none
+	last     string // id of the newest printed event; "" = none
 	seq      int64  // its entry; -1 = none
 	progress *progress
 }
 
-// newFollower begins behind the run as it is in r; a run that is only known by its id is told from its beginning.
+// newFollower follows a run from the state in r. If r has only an id, it prints the run from its start.
 func (s *session) newFollower(r api.Run) *follower {
 	f := &follower{s: s, run: r.ID, seq: -1, progress: newProgress(s.p, r)}
 	seen := s.newDefinitionCache()
 	f.progress.maskInput = func(name string, input json.RawMessage) string {
-		return seen.maskInput(context.Background(), r.ID, name, input) // bounded by the program's patience
+		return seen.maskInput(context.Background(), r.ID, name, input) // storeTimeout bounds it
 	}
 	f.progress.loadCalls = func() []api.Call {
 		ctx, cancel := s.p.clock.WithTimeout(context.Background(), s.p.storeTimeout)
 		defer cancel()
 		whole, err := s.client.Run(ctx, r.ID)
-		if err != nil { // a name that is not told is no reason to stop following
+		if err != nil { // follow on without the tool's name
 			return nil
 		}
 		return whole.Calls
@@ -50,10 +50,10 @@ func (s *session) newFollower(r api.Run) *follower {
 
 var errMayBeParked = errors.New("the run has come to a point where it may rest")
 
-// waitUntilParked tells what happens until the run is done, or waits and nothing has arrived for it.
+// waitUntilParked prints progress until the run has ended, or waits with an empty inbox.
 func (f *follower) waitUntilParked(ctx context.Context) (api.Run, error) {
 	for {
-		r, err := f.loadRun(ctx)
+		r, err := callAPI(ctx, f.s, func(c *api.Client) (api.Run, error) { return c.RunWithoutMessages(ctx, f.run) })
 		if err != nil || r.Resting() && f.seq >= r.Seq {
 			return r, err
 		}
@@ -63,13 +63,14 @@ func (f *follower) waitUntilParked(ctx context.Context) (api.Run, error) {
 	}
 }
 
-// glance is how often a run that is silent is looked at, where the engine is in this process, and farGlance where it is in another.
+// pollInterval is how often a silent run is read if the engine is in this process, remotePollInterval if it is in
+// another.
 const (
 	pollInterval       = time.Second
 	remotePollInterval = 2 * time.Second
 )
 
-// followEvents tells what comes until it is time to look at the run.
+// followEvents prints events until it is time to read the run again.
 func (f *follower) followEvents(ctx context.Context) error {
 	before, limit := f.last, remotePollInterval
 	if f.s.engine != nil {
@@ -92,10 +93,6 @@ func (f *follower) followEvents(ctx context.Context) error {
 	}
 }
 
-func (f *follower) loadRun(ctx context.Context) (api.Run, error) {
-	return callAPI(ctx, f.s, func(c *api.Client) (api.Run, error) { return c.RunWithoutMessages(ctx, f.run) })
-}
-
 func (f *follower) handleEvent(e api.Event) error {
 	f.last, f.seq = e.ID, e.Seq
 	f.progress.printEvent(e)
@@ -105,16 +102,16 @@ func (f *follower) handleEvent(e api.Event) error {
 	return nil
 }
 
-// stalledPath is, like enginePath, between one countersign and another.
+// stalledPath, like enginePath, is only between processes of countersign.
 const stalledPath = "/engine/stalled"
 
-// stalledError says why a run that is open does not go on.
+// stalledError says why an open run does not continue.
 type stalledError string
 
 func (e stalledError) Error() string { return string(e) }
 
-// checkStalled asks the process that has the store, this one or another, whether a run goes on no more though it is open. One that cannot be asked has gone,
-// which whoever follows the run finds out.
+// checkStalled asks the process that has the store whether an open run has stopped making progress. A process that
+// does not answer has ended; the follower notices that itself.
 func (s *session) checkStalled(ctx context.Context, run string) error {
 	if s.engine != nil {
 		return s.engine.checkStalled(ctx, run)
@@ -126,8 +123,8 @@ func (s *session) checkStalled(ctx context.Context, run string) error {
 	return why
 }
 
-// checkStalled says so when a run goes on no more though it is open: its execution has given up, because what it owes cannot be read or
-// written, or stands still, because this process does not know the agent that a call is for.
+// checkStalled returns a stalledError if an open run makes no progress. Either its execution has ended because data
+// could not be read or written, or this process lacks the agent that a call needs.
 func (e *engine) checkStalled(ctx context.Context, runID string) error {
 	before, err := e.home.Ports.Journal.Head(ctx, local.Tenant, runID)
 	if err != nil || before.Status == run.RunDone {
@@ -142,7 +139,7 @@ func (e *engine) checkStalled(ctx context.Context, runID string) error {
 		return err
 	}
 	after, err := e.home.Ports.Journal.Head(ctx, local.Tenant, runID)
-	if err != nil || !after.Equal(before) { // it has ended, or been handed over, while we looked
+	if err != nil || !after.Equal(before) { // the run has ended or continued meanwhile
 		return err
 	}
 	return stalledError(fmt.Sprintf("run %s stands still: its execution has given up; once what troubled it is mended, %s carries it on", runID, e.p.commandLine("resume")))
@@ -155,5 +152,5 @@ func (e *engine) serveStalled(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(why) // whoever asked has gone
+	_ = json.NewEncoder(w).Encode(why) // the client has gone
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// forkCommand starts a run that begins as another was after one of its entries, and follows it.
+// forkCommand starts a run from the state of another run after one of its entries, and follows the new run.
 type forkCommand struct {
 	Run   string `arg:"" id:"run" help:"The run to branch off."`
 	At    *int64 `placeholder:"SEQ" help:"The entry behind which the new run parts from it (events RUN lists them)."`
@@ -26,13 +26,13 @@ func (c *forkCommand) run(ctx context.Context, p *program) error {
 	})
 }
 
-// buildRequest is what is asked of the engine, read and checked before anything is opened.
+// buildRequest reads and checks the flags before any store is opened.
 func (c *forkCommand) buildRequest(p *program) (api.Fork, error) {
 	if c.At == nil || *c.At < 0 {
 		return api.Fork{}, usageErrorf("fork: want --at SEQ, an entry of the run, from 0")
 	}
 	f := api.Fork{At: c.At, Key: c.Key}
-	if f.Key == "" { // made here, so that the request can be repeated
+	if f.Key == "" { // set here, so that a retry has the same key
 		f.Key = ids.System(p.clock).Key()
 	}
 	if c.Model == "" {

@@ -2,10 +2,12 @@ package cli
 
 import (
 	"context"
+	"time"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/people/mask"
 	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
 type grantsCommand struct {
@@ -17,7 +19,10 @@ func (c *grantsCommand) run(ctx context.Context, p *program) error {
 		return usageErrorf("--agent: got %q, want an agent's name", c.Agent)
 	}
 	return p.withReadSession(ctx, func(s *session) error {
-		all, err := s.listGrants(ctx, c.Agent)
+		all, err := listAll(ctx, s, func(cl *api.Client, cursor string) ([]api.Grant, string, error) {
+			page, err := cl.Grants(ctx, c.Agent, cursor, pageSize)
+			return page.Grants, page.Cursor, err
+		})
 		if err != nil {
 			return err
 		}
@@ -31,31 +36,16 @@ func (c *grantsCommand) run(ctx context.Context, p *program) error {
 	})
 }
 
-// listGrants lists all standing grants of an agent, "" = of every one; of no session, none.
-func (s *session) listGrants(ctx context.Context, of string) ([]api.Grant, error) {
-	all := []api.Grant{}
-	cursor := ""
-	for s != nil {
-		page, err := callAPI(ctx, s, func(c *api.Client) (api.GrantPage, error) { return c.Grants(ctx, of, cursor, 200) })
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, page.Grants...)
-		if cursor = page.Cursor; cursor == "" {
-			break
-		}
-	}
-	return all, nil
-}
-
 func (p *program) printGrant(g api.Grant) {
 	revoke := []string{"revoke", g.Agent, g.Tool}
 	switch g.Scope {
 	case api.ScopePattern:
-		p.printText("%s may call %s where %s in every run until %s", line(g.Agent), line(g.Tool), line(g.Pattern), stamp(g.Expires))
+		p.printText("%s may call %s where %s in every run until %s", line(g.Agent), line(g.Tool), line(g.Pattern),
+			stamp(g.Expires))
 		revoke = append(revoke, "--digest", g.Digest)
 	case agent.ScopeCall:
-		p.printText("%s may call %s with these very arguments in every run until %s", line(g.Agent), line(g.Tool), stamp(g.Expires))
+		p.printText("%s may call %s with these very arguments in every run until %s", line(g.Agent), line(g.Tool),
+			stamp(g.Expires))
 		p.printText("  arguments  %s", line(mask.Text(g.Args)))
 		revoke = append(revoke, "--digest", g.Digest)
 	default:
@@ -79,7 +69,7 @@ type revokeCommand struct {
 type revokeResult struct {
 	Agent   string `json:"agent"`
 	Tool    string `json:"tool"`
-	Digest  string `json:"digest,omitempty"` // of the one that was meant
+	Digest  string `json:"digest,omitempty"` // of the one grant to revoke
 	Revoked bool   `json:"revoked"`
 }
 
@@ -94,7 +84,7 @@ func (c *revokeCommand) run(ctx context.Context, p *program) error {
 		if s == nil {
 			return p.noStoreError()
 		}
-		begun := context.WithoutCancel(ctx) // an interrupt must not leave open whether it was done
+		begun := context.WithoutCancel(ctx) // an interrupt must not leave the outcome unknown
 		_, err := callAPI(begun, s, func(cl *api.Client) (struct{}, error) { return struct{}{}, cl.Revoke(begun, c.Agent, c.Tool, c.Digest) })
 		if err != nil {
 			return err
@@ -106,4 +96,38 @@ func (c *revokeCommand) run(ctx context.Context, p *program) error {
 		p.printText("%s asks again before it calls %s%s", line(c.Agent), line(c.Tool), like)
 		return p.printJSON(revokeResult{c.Agent, c.Tool, c.Digest, true})
 	})
+}
+
+// grantFlags are the flags that bound the standing grant of an approval.
+type grantFlags struct {
+	GrantWhen []string `name:"grant-when" sep:"none" placeholder:"'/PATH OP JSON'" help:"A standing grant is for arguments that fit this, such as '/amount lte 50'. Repeat it for more."`
+	GrantUses int      `name:"grant-uses" placeholder:"N" help:"A standing grant covers so many further calls."`
+	GrantFor  string   `name:"grant-for" placeholder:"TIME" help:"A standing grant holds so long, such as 7d."`
+}
+
+// parseBounds returns the bounds in the flags; nil = none.
+func (f grantFlags) parseBounds() (*agent.GrantBounds, error) {
+	var b agent.GrantBounds
+	for _, words := range f.GrantWhen {
+		c, err := agent.ParseCondition(words)
+		if err != nil {
+			return nil, usageErrorf("--grant-when: %v", err)
+		}
+		b.When = append(b.When, c)
+	}
+	if f.GrantUses < 0 {
+		return nil, usageErrorf("--grant-uses: got %d, want more than zero", f.GrantUses)
+	}
+	b.Uses = f.GrantUses
+	if f.GrantFor != "" {
+		d, err := agentfile.ParseDuration(f.GrantFor)
+		if err != nil || d < time.Second {
+			return nil, usageErrorf("--grant-for: got %q, want a duration such as 12h or 7d", f.GrantFor)
+		}
+		b.Seconds = int64(d / time.Second)
+	}
+	if b.Zero() {
+		return nil, nil
+	}
+	return &b, nil
 }

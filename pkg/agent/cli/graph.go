@@ -34,7 +34,7 @@ func (c *graphCommand) run(_ context.Context, p *program) error {
 	return p.printJSON(doc)
 }
 
-// machineState is what a drawing shows of a state of the Amazon States Language.
+// machineState is a state of the Amazon States Language, as far as the diagram shows it.
 type machineState struct {
 	Type     string
 	Next     string
@@ -47,7 +47,7 @@ type machineState struct {
 	}
 }
 
-// machineDiagram is a state machine as a Mermaid stateDiagram-v2.
+// machineDiagram returns a state machine as a Mermaid stateDiagram-v2.
 func machineDiagram(definition []byte) (string, error) {
 	var m struct {
 		StartAt string

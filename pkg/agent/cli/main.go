@@ -17,8 +17,8 @@ import (
 	"github.com/countersign/countersign/internal/registry"
 )
 
-// Main runs the command line of the process over a registry and ends the process. The first Ctrl-C ends what is followed, lets calls that are under
-// way end, and leaves runs as they are; the second one kills.
+// Main runs the command line of this process over a registry and exits. The first Ctrl-C stops following and lets
+// running calls finish; runs stay as they are. The second Ctrl-C kills the process.
 func Main(r *registry.Registry) {
 	p := &program{
 		registry: r, clock: clock.System(), stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv,
@@ -28,7 +28,7 @@ func Main(r *registry.Registry) {
 	os.Exit(p.run(newInterruptContext(p.clock), os.Args[1:]))
 }
 
-// newInterruptContext is a context that the first Ctrl-C ends. Whoever sees its end can count on the next one to kill.
+// newInterruptContext returns a context that the first Ctrl-C cancels. After that the next Ctrl-C kills the process.
 func newInterruptContext(c clock.Clock) context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 1)
@@ -41,12 +41,12 @@ func newInterruptContext(c clock.Clock) context.Context {
 	return ctx
 }
 
-// command is what a node of the grammar does.
+// command is the target of a node of the grammar.
 type command interface {
 	run(ctx context.Context, p *program) error
 }
 
-// run carries out one command line and returns the exit code.
+// run executes one command line and returns the exit code.
 func (p *program) run(ctx context.Context, args []string) int {
 	out := &outputWriter{Writer: p.stdout}
 	p.stdout = out
@@ -72,16 +72,17 @@ func (p *program) execute(ctx context.Context, args []string) int {
 	return p.reportError(ctx, err)
 }
 
-// parse finds the command. Helped says that the help was asked for and shown.
+// parse finds the command. helped reports that the help was printed.
 func (p *program) parse(args []string) (c command, helped bool, err error) {
 	var g grammar
-	parser, err := kong.New(&g, kong.Name(p.commandName()), kong.Bind(p), kong.Description("Durable agents whose actions wait for a countersignature."),
+	parser, err := kong.New(&g, kong.Name(p.commandName()), kong.Bind(p),
+		kong.Description("Durable agents whose actions wait for a countersignature."),
 		kong.Writers(p.stdout, p.stderr), kong.Exit(func(int) { helped = true }), kong.WithHyphenPrefixedParameters(true),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
 	if err != nil {
 		return nil, false, fmt.Errorf("build the command line: %w", err)
 	}
-	for _, a := range args { // a mistake is answered in the form that was asked for
+	for _, a := range args { // usage errors respect --json, too
 		p.json = p.json || a == "--json"
 	}
 	parsed, err := parser.Parse(args)
@@ -111,8 +112,8 @@ func (p *program) parse(args []string) (c command, helped bool, err error) {
 	return c, false, nil
 }
 
-// findEmptyFlag is a flag that is given without a value, or with an empty one: as values may begin with a hyphen, the parser takes the end of the line for
-// one. No flag means anything by it, and what a script leaves empty by mistake must not mean all: revoke --digest "" would be of every grant.
+// findEmptyFlag returns a flag without a value or with an empty one. Values may begin with a hyphen, so kong accepts
+// the end of the line as a value. An empty value must not mean all: `revoke --digest ""` would revoke every grant.
 func findEmptyFlag(parsed *kong.Context) (name string, without bool) {
 	for _, f := range parsed.Flags() {
 		if v := reflect.Indirect(f.Target); f.Set && !f.IsBool() && v.Kind() == reflect.String && v.String() == "" {

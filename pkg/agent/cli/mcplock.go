@@ -33,7 +33,7 @@ type lockResult struct {
 	Written bool         `json:"written"`
 }
 
-// lockChange is a tool that differs from the mcp.lock that is there.
+// lockChange is a tool that differs from the existing mcp.lock.
 type lockChange struct {
 	Server string               `json:"server"` // URL or command
 	Tool   string               `json:"tool"`
@@ -79,7 +79,8 @@ func (c *mcpLockCommand) run(ctx context.Context, p *program) error {
 	case same:
 		p.printText("%s is up to date: servers %d", line(file), len(lock.Servers))
 	case c.Check:
-		p.printText("%s would change; run: %s, and review the difference", line(file), p.commandLine("mcp", "lock", "--dir", dir))
+		p.printText("%s would change; run: %s, and review the difference", line(file), p.commandLine("mcp", "lock",
+			"--dir", dir))
 		return errors.Join(p.printJSON(doc), exitCode(exitFailed))
 	default:
 		if err := os.WriteFile(file, text, 0o644); err != nil { //nolint:gosec // it is a source file
@@ -91,7 +92,7 @@ func (c *mcpLockCommand) run(ctx context.Context, p *program) error {
 	return p.printJSON(doc)
 }
 
-// loadAgentsToLock reads DIR/agent.yaml and DIR/*/agent.yaml, and takes the registered agents that are built in Go.
+// loadAgentsToLock reads DIR/agent.yaml and DIR/*/agent.yaml, and adds the registered agents that are built in Go.
 func (p *program) loadAgentsToLock(dir string) ([]*agent.Definition, error) {
 	var files []string
 	for _, pattern := range []string{filepath.Join(dir, agentFile), filepath.Join(dir, "*", agentFile)} {
@@ -191,10 +192,10 @@ func diffLocks(old, lock *registry.Lock) []lockChange {
 	return changes
 }
 
-// serverTitle is the URL of a server, or its command.
+// serverTitle returns the URL or the command of a server.
 func serverTitle(s registry.LockedServer) string { return s.URL + strings.Join(s.Command, " ") }
 
-// printLockChanges shows what differs, whole: whoever reviews it answers for every character.
+// printLockChanges prints the differences in full, because a reviewer must see every character.
 func (p *program) printLockChanges(changes []lockChange) {
 	for _, c := range changes {
 		p.printText("%-8s %s of %s", c.What, line(c.Tool), line(c.Server))
@@ -211,7 +212,7 @@ func (p *program) printLockChanges(changes []lockChange) {
 	}
 }
 
-// describeTool returns the lines that show a tool to a person; of nil, none.
+// describeTool returns the lines that describe a tool; none for nil.
 func describeTool(t *registry.LockedTool) []string {
 	if t == nil {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 )
 
-// newModel makes the adapter of a model. Its errors say what to do.
+// newModel returns the adapter of a model. Its errors say what to do.
 func (p *program) newModel(m agent.ModelSpec, heard agent.OnDelta) (runtime.Model, error) {
 	model, err := local.Adapter(m, p.home, p.getenv, &p.aws, heard)
 	switch {
@@ -26,7 +26,8 @@ func (p *program) newModel(m agent.ModelSpec, heard agent.OnDelta) (runtime.Mode
 	}
 }
 
-// overrideModel is the model, and no other behind it, with what --model says: script:FILE, bedrock:MODEL_ID, openai:MODEL or openai:MODEL@BASE_URL, demo.
+// overrideModel applies --model to a model and drops its fallbacks. The value is script:FILE, bedrock:MODEL_ID,
+// openai:MODEL, openai:MODEL@BASE_URL or demo.
 func overrideModel(m agent.ModelSpec, spec string) (agent.ModelSpec, error) {
 	provider, rest, _ := strings.Cut(spec, ":")
 	m.Provider, m.ID, m.BaseURL, m.Key, m.Options, m.File, m.Fallbacks = provider, "", "", "", nil, "", nil
@@ -48,6 +49,7 @@ func overrideModel(m agent.ModelSpec, spec string) (agent.ModelSpec, error) {
 		m.ID = rest
 		return m, nil
 	default:
-		return m, usageErrorf("--model: got %q, want script:FILE, bedrock:MODEL_ID, openai:MODEL@BASE_URL or demo", spec)
+		return m, usageErrorf("--model: got %q, want script:FILE, bedrock:MODEL_ID, openai:MODEL@BASE_URL or demo",
+			spec)
 	}
 }

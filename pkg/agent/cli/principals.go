@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,8 +18,8 @@ import (
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
-// principals is HOME/principals.yaml: who acts where nobody is named, the groups of who is named without any, and where people are reached. Under
-// people stands what person.Read takes of a tenant.
+// principals is HOME/principals.yaml: the default principal, and people with their groups and addresses. An entry of
+// people has the form of person.Read.
 //
 //	default: user:ana
 //	people:
@@ -30,7 +31,7 @@ type principals struct {
 	Book    *person.Book
 }
 
-// The person of a laptop without a principals.yaml.
+// The principal of a laptop without a principals.yaml.
 const (
 	localUser      = "user:local"
 	localOperators = "group:operators"
@@ -43,7 +44,7 @@ type principalsFile struct {
 	Slack   map[string]json.RawMessage `json:"slack"`
 }
 
-// readPrincipals reads the file of a store directory; without one there is user:local, an operator.
+// readPrincipals reads the file of a store directory. Without a file there is user:local, an operator.
 func readPrincipals(home string) (principals, error) {
 	name := filepath.Join(home, "principals.yaml")
 	data, err := os.ReadFile(name)
@@ -62,14 +63,18 @@ func readPrincipals(home string) (principals, error) {
 		f.Default = localUser
 	}
 	if _, ok := f.People[localUser]; !ok {
-		f.People = addLocalUser(f.People)
+		f.People = maps.Clone(f.People)
+		if f.People == nil {
+			f.People = map[string]json.RawMessage{}
+		}
+		f.People[localUser] = json.RawMessage(`["` + localOperators + `"]`)
 	}
 	book, err := f.buildBook()
 	var bad *person.ReadError
 	if errors.As(err, &bad) {
 		key := documentKey(bad.Path)
 		if key[len(key)-1] == "groups" {
-			bad.Text += ` (within braces each in quotes: "group:finance")` // the parser takes group:finance there for a mapping
+			bad.Text += ` (within braces each in quotes: "group:finance")` // the parser reads group:finance as a mapping
 		}
 		return principals{}, usageErrorf("%s:%d: %s: %s", name, doc.LineOf(key...), strings.Join(key, "."), bad.Text)
 	}
@@ -77,12 +82,13 @@ func readPrincipals(home string) (principals, error) {
 		return principals{}, usageErrorf("%s: %v", name, err)
 	}
 	if _, ok := f.People[f.Default]; !ok {
-		return principals{}, usageErrorf("%s:%d: default: %s is not among the people", name, doc.LineOf("default"), f.Default)
+		return principals{}, usageErrorf("%s:%d: default: %s is not among the people", name, doc.LineOf("default"),
+			f.Default)
 	}
 	return principals{Default: f.Default, Book: book}, nil
 }
 
-// decodePrincipals takes the parts of the file apart. What is in them, person.Read says.
+// decodePrincipals decodes the top-level keys. person.Read checks their contents.
 func decodePrincipals(name string, doc agentfile.Value) (f principalsFile, err error) {
 	for key, dst := range map[string]any{"default": &f.Default, "people": &f.People, "slack": &f.Slack} {
 		v, there := doc.Members[key]
@@ -98,7 +104,7 @@ func decodePrincipals(name string, doc agentfile.Value) (f principalsFile, err e
 	return f, nil
 }
 
-// buildBook is the file as the one document of people there is.
+// buildBook converts the file into the document of person.Read.
 func (f principalsFile) buildBook() (*person.Book, error) {
 	doc, err := json.Marshal(map[string]any{"tenants": map[string]any{local.Tenant: f.People}, "slack": f.Slack})
 	if err != nil {
@@ -107,7 +113,7 @@ func (f principalsFile) buildBook() (*person.Book, error) {
 	return person.Read(doc)
 }
 
-// documentKey is where something of that document stands in the file.
+// documentKey maps a path of that document to the key in the file.
 func documentKey(path []string) []string {
 	if len(path) > 1 && path[0] == "tenants" {
 		return append([]string{"people"}, path[2:]...)
@@ -115,15 +121,8 @@ func documentKey(path []string) []string {
 	return path
 }
 
-func addLocalUser(m map[string]json.RawMessage) map[string]json.RawMessage {
-	out := map[string]json.RawMessage{localUser: json.RawMessage(`["` + localOperators + `"]`)}
-	for who, is := range m {
-		out[who] = is
-	}
-	return out
-}
-
-// resolvePrincipal is who --as means: "" the default, a user alone with the groups that the file gives them, or exactly what is said.
+// resolvePrincipal returns the principal of --as. "" is the default. A user without groups gets the groups of the
+// file.
 func (p principals) resolvePrincipal(as string) (policy.Principal, error) {
 	if as == "" {
 		as = p.Default

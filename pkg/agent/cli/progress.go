@@ -6,19 +6,20 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/people/mask"
+	"github.com/countersign/countersign/internal/plan"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// progress tells on standard error how a run goes, a line a fact.
+// progress prints the progress of a run on standard error, one line for each event.
 type progress struct {
 	p         *program
 	tools     map[string]string // by call
-	loadCalls func() []api.Call // the calls that the run has; of a fork, some are older than what is told
+	loadCalls func() []api.Call // reads the run's calls; a fork has older calls than its events
 	maskInput func(name string, input json.RawMessage) string
 }
 
-// maxTextWidth is how much of a foreign text a line of progress shows.
+// maxTextWidth is how many characters of foreign text a line of progress shows.
 const maxTextWidth = 120
 
 func newProgress(p *program, r api.Run) *progress {
@@ -33,7 +34,7 @@ func (pr *progress) print(what, format string, args ...any) {
 	pr.p.logLine("%-8s %s", what, truncate(line(fmt.Sprintf(format, args...)), 2*maxTextWidth))
 }
 
-// callLabel is how a call is named: its tool and its id.
+// callLabel returns the tool and the id of a call.
 func (pr *progress) callLabel(id string) string {
 	if pr.tools[id] == "" && pr.loadCalls != nil {
 		for _, c := range pr.loadCalls() {
@@ -43,10 +44,10 @@ func (pr *progress) callLabel(id string) string {
 	return pr.tools[id] + " (" + id + ")"
 }
 
-// printEvent tells one fact. Facts that only the runtime cares for are not told.
+// printEvent prints one event. Events of interest to the runtime only are skipped.
 func (pr *progress) printEvent(e api.Event) {
 	fact, err := e.Fact()
-	if err != nil { // a newer process wrote it
+	if err != nil { // written by a newer version
 		pr.print(e.Type, "")
 		return
 	}
@@ -79,7 +80,8 @@ func (pr *progress) printStarted(f run.RunStarted) {
 	case o.Kind == run.OriginFork:
 		pr.print("run", "%s of agent %s, a fork of %s at entry %d", f.Run, f.Agent, o.Run, o.Seq)
 		for _, u := range o.Unknown {
-			pr.print("wait", "%s was interrupted before: somebody must say what became of it until %s", pr.callLabel(u.Call), stamp(u.Expires))
+			pr.print("wait", "%s was interrupted before: somebody must say what became of it until %s",
+				pr.callLabel(u.Call), stamp(u.Expires))
 		}
 	default:
 		pr.print("run", "%s of agent %s, continues %s", f.Run, f.Agent, o.Run)
@@ -91,7 +93,8 @@ func (pr *progress) printReply(f run.Replied) {
 	if len(f.Calls) == 1 {
 		calls = "call"
 	}
-	pr.print("turn", "%d: %s, %d %s, %d tokens in, %d out", f.Inference, f.Model, len(f.Calls), calls, f.Usage.Input, f.Usage.Output)
+	pr.print("turn", "%d: %s, %d %s, %d tokens in, %d out", f.Inference, f.Model, len(f.Calls), calls, f.Usage.Input,
+		f.Usage.Output)
 	if f.Text != "" && len(f.Calls) > 0 {
 		pr.print("says", "%s", truncate(mask.Text(f.Text), maxTextWidth))
 	}
@@ -124,7 +127,8 @@ func (pr *progress) printCallEvent(fact run.Event) {
 		}
 		pr.print("wait", "%s waits for %s %s until %s", pr.callLabel(f.Call), what, f.Approval, stamp(f.Expires))
 	case run.CallUnknown:
-		pr.print("wait", "%s was interrupted: somebody must say what became of it until %s", pr.callLabel(f.Call), stamp(f.Expires))
+		pr.print("wait", "%s was interrupted: somebody must say what became of it until %s", pr.callLabel(f.Call),
+			stamp(f.Expires))
 	case run.CallCancelled:
 		pr.print("result", "%s cancelled: %s", pr.callLabel(f.Call), f.Reason)
 	case run.PermissionRequested:
@@ -152,17 +156,12 @@ func (pr *progress) printCallEvent(fact run.Event) {
 	case run.DecisionDropped:
 		pr.print("decided", "%s: the kept decision on %s comes to nothing: %s", pr.callLabel(f.Call), f.Target, f.Why)
 	case run.Answered:
-		pr.printAnswered(f)
+		if f.NotRun {
+			pr.print("again", "%s: nothing came of an attempt", pr.callLabel(f.Call))
+			return
+		}
+		pr.print("answered", "%s by %s", pr.callLabel(f.Call), f.By)
 	}
-}
-
-// printAnswered tells who has answered. Where an attempt came to nothing, nobody has.
-func (pr *progress) printAnswered(f run.Answered) {
-	if f.NotRun {
-		pr.print("again", "%s: nothing came of an attempt", pr.callLabel(f.Call))
-		return
-	}
-	pr.print("answered", "%s by %s", pr.callLabel(f.Call), f.By)
 }
 
 func (pr *progress) printResult(call string, isError bool, content string) {
@@ -183,4 +182,77 @@ func (pr *progress) printFinished(f run.Finished) {
 		return
 	}
 	pr.print("done", "%s", f.Reason)
+}
+
+// printPlan prints the progress of a run's plan.
+func (pr *progress) printPlan(fact run.PlanEvent) {
+	f := fact.Fact()
+	steps, err := plan.Memory(f.Memory)
+	if err != nil {
+		pr.print("plan", "%v", err)
+	}
+	switch {
+	case f.Why != "":
+		pr.print("plan", "left to the loop: %s", f.Why)
+	case f.Call != nil:
+		pr.tools[f.Call.ID] = f.Call.Name
+		if f.Call.Tool != "" {
+			pr.tools[f.Call.ID] = f.Call.Tool
+		}
+		pr.print("step", "%d: %s %s", f.Step, pr.callLabel(f.Call.ID), truncate(pr.maskInput(f.Call.Name,
+			f.Call.Input), maxTextWidth))
+	}
+	for _, s := range steps {
+		switch {
+		case f.Step == 0:
+			pr.print("plan", "%d: %s", s.Number, truncate(mask.Text(s.Description), maxTextWidth))
+		case f.Step == s.Number && s.Failed:
+			pr.print("step", "%d: no tool was called", f.Step)
+		}
+	}
+}
+
+// printServer prints the tools that a run has of a server, and the disabled ones.
+func (p *program) printServer(v run.ServerState, fact func(name, format string, args ...any)) {
+	switch {
+	case v.Problem != "" && len(v.Tools) == 0:
+		fact("server", "%s could not be listed: %s", line(v.Name), line(v.Problem))
+	case v.Problem != "":
+		fact("server", "%s with %d tools: %s", line(v.Name), len(v.Tools), line(v.Problem))
+	default:
+		fact("server", "%s with %d tools", line(v.Name), len(v.Tools))
+	}
+	for _, t := range v.Disabled {
+		fact("disabled", "%s of %s: %s", line(t.Tool), line(v.Name), p.disabledReason(t))
+	}
+}
+
+// printServers prints problems of a run's MCP servers and disabled tools.
+func (pr *progress) printServers(fact run.Event) {
+	switch f := fact.(type) {
+	case run.ToolsListed:
+		for _, v := range f.Servers {
+			pr.p.printServer(v, func(name, format string, args ...any) {
+				if name != "server" || v.Problem != "" {
+					pr.print(name, format, args...)
+				}
+			})
+		}
+	case run.ToolsDisabled:
+		pr.print("disabled", "%s of %s: %s", f.Tool, f.Server, pr.p.disabledReason(run.DisabledTool{Why: f.Why}))
+	}
+}
+
+// disabledReason returns why a tool is disabled.
+func (p *program) disabledReason(t run.DisabledTool) string {
+	switch t.Why {
+	case run.DisabledChanged:
+		return "its server has changed it since mcp.lock was written (run: " + p.commandName() + " mcp lock)"
+	case run.DisabledNew:
+		return "it is not in mcp.lock (run: " + p.commandName() + " mcp lock)"
+	case run.DisabledCollision:
+		return "its name is taken: " + line(t.Detail)
+	default:
+		return "it cannot be used: " + line(t.Detail)
+	}
 }

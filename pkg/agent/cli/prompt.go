@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -11,16 +12,17 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// decider gets a verdict on a request. A nil verdict means later.
+// decider returns a verdict on a request; nil = decide later.
 type decider func(ctx context.Context, a approval.Approval) (*api.Verdict, error)
 
-// decideAlways gives the same verdict on everything, and says so.
+// decideAlways returns a decider with a fixed verdict, which it logs.
 func (s *session) decideAlways(action approval.Action, flag string) decider {
 	return func(_ context.Context, a approval.Approval) (*api.Verdict, error) {
 		s.p.logLine("%-8s %s: %s as %s (%s)", "decide", a.ID, action, s.as.ID, flag)
@@ -28,7 +30,7 @@ func (s *session) decideAlways(action approval.Action, flag string) decider {
 	}
 }
 
-// promptDecision shows a request to the person at the terminal and asks what to do.
+// promptDecision shows a request at the terminal and asks for a verdict.
 func (s *session) promptDecision(ctx context.Context, a approval.Approval) (*api.Verdict, error) {
 	fmt.Fprintln(s.p.stderr)
 	v, err := s.newDefinitionCache().loadView(ctx, a)
@@ -73,7 +75,7 @@ func (s *session) promptDecision(ctx context.Context, a approval.Approval) (*api
 	}
 }
 
-// promptInput asks the person at the terminal what the tool asks.
+// promptInput asks at the terminal for the input that a tool requests.
 func (s *session) promptInput(ctx context.Context) (*api.Verdict, error) {
 	for {
 		typed, err := s.promptLine(ctx, "the answer as JSON on one line, deny or later? [JSON/d/l] ")
@@ -101,7 +103,7 @@ func (s *session) promptInput(ctx context.Context) (*api.Verdict, error) {
 	}
 }
 
-// promptTools asks about the first tool of a request that nobody has decided about; the others are asked about in their turn.
+// promptTools asks about the first undecided tool of a request. The other tools follow one by one.
 func (s *session) promptTools(ctx context.Context, a approval.Approval) (*api.Verdict, error) {
 	i := slices.IndexFunc(a.Permissions, func(p approval.Permission) bool { return p.Verdict == "" })
 	if i < 0 {
@@ -128,7 +130,7 @@ func (s *session) promptTools(ctx context.Context, a approval.Approval) (*api.Ve
 	}
 }
 
-// promptEdit asks for other arguments. Nil means that there are none. Where some are masked, it shows what may be typed in their place.
+// promptEdit asks for edited arguments; nil = no edit. It prints the masked arguments that may be edited.
 func (s *session) promptEdit(ctx context.Context, a approval.Approval, v show.View) (*api.Verdict, error) {
 	schema := v.Schema(a)
 	if editable, err := show.Editable(a.Args, schema); err == nil && !bytes.Equal(editable, a.Args) {
@@ -155,17 +157,13 @@ func ignoreEOF(err error) error {
 
 func (s *session) promptLine(ctx context.Context, question string) (string, error) {
 	fmt.Fprint(s.p.stderr, question)
-	return s.p.openStdin().readLine(ctx)
-}
-
-func (p *program) openStdin() *lineReader {
-	if p.stdinLines == nil {
-		p.stdinLines = newLineReader(p.stdin, p.clock)
+	if s.p.stdinLines == nil {
+		s.p.stdinLines = &lineReader{in: bufio.NewReader(s.p.stdin), clock: s.p.clock, results: make(chan readResult, 1)}
 	}
-	return p.stdinLines
+	return s.p.stdinLines.readLine(ctx)
 }
 
-// loadModelText is the text with which the model asked for a call.
+// loadModelText returns the text that the model wrote beside a call.
 func (s *session) loadModelText(ctx context.Context, a approval.Approval) (string, error) {
 	r, err := callAPI(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, a.Run) })
 	if err != nil {
@@ -187,4 +185,38 @@ func (s *session) loadModelText(ctx context.Context, a approval.Approval) (strin
 		}
 	}
 	return "", nil
+}
+
+// lineReader reads lines that a person types. If the context ends first, the pending line belongs to the next call.
+type lineReader struct {
+	in      *bufio.Reader
+	clock   clock.Clock
+	results chan readResult
+	reading bool
+}
+
+type readResult struct {
+	text string
+	err  error
+}
+
+// readLine returns the next line without its end, or io.EOF.
+func (t *lineReader) readLine(ctx context.Context) (string, error) {
+	if !t.reading {
+		t.reading = true
+		t.clock.Go(func() {
+			s, err := t.in.ReadString('\n')
+			t.results <- readResult{s, err}
+		})
+	}
+	select {
+	case l := <-t.results:
+		t.reading = false
+		if errors.Is(l.err, io.EOF) && l.text != "" {
+			l.err = nil
+		}
+		return strings.TrimRight(l.text, "\r\n"), l.err
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
 }

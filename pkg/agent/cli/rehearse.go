@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +17,7 @@ import (
 	"github.com/countersign/countersign/internal/store/folder"
 )
 
-// rehearseCommand says what a deployment of this build would do to the runs that are open.
+// rehearseCommand reports what a deployment of this build would do to the open runs.
 type rehearseCommand struct {
 	Runs     []string `arg:"" optional:"" name:"run" id:"run" help:"These runs alone (default: all that are open)."`
 	Agent    []string `placeholder:"AGENT" sep:"none" help:"A directory or file with an agent.yaml that is to be deployed, in place of the registered agent of its name. May be repeated."`
@@ -39,7 +40,7 @@ func (c *rehearseCommand) run(ctx context.Context, p *program) error {
 	rep := rehearse.Report{Runs: []rehearse.Run{}}
 	if table != nil {
 		r := rehearse.Rehearsal{
-			Table: table, Blobs: blobs, Tenant: c.tenant(), Tools: p.registry.Tools(), Hooks: p.registry.Hooks(), Agents: agents, Now: p.clock.Now(),
+			Table: table, Blobs: blobs, Tenant: cmp.Or(c.Tenant, local.Tenant), Tools: p.registry.Tools(), Hooks: p.registry.Hooks(), Agents: agents, Now: p.clock.Now(),
 		}
 		rep, err = r.All(ctx, c.Runs...)
 		if err = errors.Join(err, done()); errors.Is(err, store.ErrNoRun) {
@@ -49,7 +50,7 @@ func (c *rehearseCommand) run(ctx context.Context, p *program) error {
 			return err
 		}
 	}
-	// Say it for people, the worst first, and end with 1 where something would break.
+	// Print the worst first. Exit with 1 if something would break.
 	for _, run := range rep.Runs {
 		p.printRehearsedRun(run)
 	}
@@ -70,14 +71,7 @@ func (c *rehearseCommand) run(ctx context.Context, p *program) error {
 	return nil
 }
 
-func (c *rehearseCommand) tenant() string {
-	if c.Tenant == "" {
-		return local.Tenant
-	}
-	return c.Tenant
-}
-
-// loadAgents are those that would be deployed: the registered ones, and in place of them those that are named.
+// loadAgents returns the agents of the deployment: the registered ones, replaced by those of --agent.
 func (c *rehearseCommand) loadAgents(p *program) (func(name string) (*agent.Definition, bool), error) {
 	known, problems := p.loadLocalAgents()
 	p.logSkippedAgents(problems)
@@ -100,7 +94,7 @@ func (c *rehearseCommand) loadAgents(p *program) (func(name string) (*agent.Defi
 	}, nil
 }
 
-// openStore is what is read; done closes it. Where nothing has run yet, table is nil.
+// openStore opens what the rehearsal reads; done closes it. table is nil if nothing has run yet.
 func (c *rehearseCommand) openStore(p *program) (table rehearse.Reader, blobs rehearse.BlobReader, done func() error, err error) {
 	if c.Deployed {
 		cfg, err := p.aws.Config()
@@ -119,7 +113,8 @@ func (c *rehearseCommand) openStore(p *program) (table rehearse.Reader, blobs re
 	}
 	t, err := local.OpenTable(p.home)
 	if errors.Is(err, local.ErrInUse) {
-		return nil, nil, nil, usageErrorf("rehearse: the store in %s is in use by another process: end it first", p.home)
+		return nil, nil, nil, usageErrorf("rehearse: the store in %s is in use by another process: end it first",
+			p.home)
 	}
 	if err != nil {
 		return nil, nil, nil, err
@@ -132,14 +127,17 @@ func (c *rehearseCommand) openStore(p *program) (table rehearse.Reader, blobs re
 }
 
 func (p *program) printRehearsedRun(run rehearse.Run) {
-	word := "ok"
+	word, name := "ok", "an unknown agent"
+	if run.Agent != "" {
+		name = line(run.Agent)
+	}
 	switch {
 	case len(run.Breaks) > 0:
 		word = "BREAKS"
 	case len(run.Changes) > 0:
 		word = "CHANGES"
 	}
-	p.printText("%-8s run %s of %s, %s", word, run.ID, formatAgentName(run.Agent), run.Status)
+	p.printText("%-8s run %s of %s, %s", word, run.ID, name, run.Status)
 	for _, of := range []struct {
 		name  string
 		lines []string
@@ -148,13 +146,6 @@ func (p *program) printRehearsedRun(run rehearse.Run) {
 			p.printText("  %-8s %s", of.name, line(text))
 		}
 	}
-}
-
-func formatAgentName(name string) string {
-	if name == "" {
-		return "an unknown agent"
-	}
-	return line(name)
 }
 
 func formatCount(n int, what string) string {

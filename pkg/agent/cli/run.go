@@ -40,9 +40,9 @@ func (c *runCommand) run(ctx context.Context, p *program) error {
 	})
 }
 
-// startAndFollow starts a run and follows it. Ask is who decides meanwhile; nil = nobody here.
+// startAndFollow starts a run and follows it. ask decides meanwhile; nil = nobody here decides.
 func (s *session) startAndFollow(ctx context.Context, start func(context.Context, *api.Client) (api.Accepted, error), ask decider) error {
-	begun := context.WithoutCancel(ctx) // an interrupt must not leave open whether there is a run
+	begun := context.WithoutCancel(ctx) // an interrupt must not leave the outcome unknown
 	run, err := callAPI(begun, s, func(cl *api.Client) (api.Accepted, error) { return start(begun, cl) })
 	if err != nil {
 		return err
@@ -54,7 +54,7 @@ func (s *session) startAndFollow(ctx context.Context, start func(context.Context
 	return s.p.reportRun(ctx, s, r)
 }
 
-// buildRequest is the request and the files it needs, read and checked before anything is opened.
+// buildRequest reads and checks the flags and files before any store is opened.
 func (c *runCommand) buildRequest(p *program) (api.Start, []upload, error) {
 	said := c.Message != "" || len(c.Attach) > 0
 	if said == (c.Input != "") {
@@ -65,7 +65,7 @@ func (c *runCommand) buildRequest(p *program) (api.Start, []upload, error) {
 		return api.Start{}, nil, err
 	}
 	s := api.Start{Definition: def, Key: c.Key, Continues: c.Continue}
-	if s.Key == "" { // made here, so that the request can be repeated
+	if s.Key == "" { // set here, so that a retry has the same key
 		s.Key = ids.System(p.clock).Key()
 	}
 	if c.Input != "" {
@@ -77,7 +77,7 @@ func (c *runCommand) buildRequest(p *program) (api.Start, []upload, error) {
 	return s, m.uploads, err
 }
 
-// chooseDecider is who decides while the run is followed; nil = nobody here.
+// chooseDecider returns who decides while the run is followed; nil = nobody here.
 func (c *runCommand) chooseDecider(s *session) decider {
 	switch {
 	case c.Yes:
@@ -89,7 +89,7 @@ func (c *runCommand) chooseDecider(s *session) decider {
 	}
 }
 
-// terminalDecider is the person at the terminal; nil = there is none.
+// terminalDecider returns the person at the terminal; nil = there is none.
 func (s *session) terminalDecider() decider {
 	if !s.p.terminal {
 		return nil
@@ -97,10 +97,10 @@ func (s *session) terminalDecider() decider {
 	return s.promptDecision
 }
 
-// followRun follows a run to its end, and asks about every request on the way, those of the runs below it as well. It returns early where all
-// of them wait for somebody else, or for later.
+// followRun follows a run to its end and decides its requests, those of delegated runs included. It returns early if
+// every open request waits for somebody else or was left for later.
 func (s *session) followRun(ctx context.Context, r api.Run, ask decider) (api.Run, error) {
-	f, k := s.newFollower(r), newDelegationWatcher(s)
+	f, k := s.newFollower(r), &delegationWatcher{s: s, printed: map[string]string{}, seqs: map[string]int64{}, polls: map[string]int{}}
 	later := map[string]bool{}
 	for {
 		r, err := f.waitUntilParked(ctx)
@@ -122,7 +122,8 @@ func (s *session) followRun(ctx context.Context, r api.Run, ask decider) (api.Ru
 	}
 }
 
-// decideAll asks about every request that is open in a family and was not left for later. It reports whether one was decided.
+// decideAll decides every open request of a run and the runs below it, unless it was left for later. It reports
+// whether one was decided.
 func (s *session) decideAll(ctx context.Context, all delegation, later map[string]bool, ask decider) (decided bool, err error) {
 	if ask == nil {
 		return false, nil
@@ -142,7 +143,7 @@ func (s *session) decideAll(ctx context.Context, all delegation, later map[strin
 	return decided, nil
 }
 
-// decideRequest asks about one request until it is decided, by this person or by another, or left for later.
+// decideRequest asks about one request until it is decided, by this person or another, or left for later.
 func (s *session) decideRequest(ctx context.Context, id string, ask decider) (decided bool, err error) {
 	for {
 		a, err := callAPI(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, id) })
@@ -165,11 +166,11 @@ func (s *session) decideRequest(ctx context.Context, id string, ask decider) (de
 		}
 		s.p.logLine("countersign: %s", lines(refused.Detail))
 		switch refused.Type {
-		case api.EditRefused: // there may be a better edit
-			if v.Action != approval.Edit { // of a flag: an answer that takes the arguments' place would be the same again
+		case api.EditRefused: // the person may edit again
+			if v.Action != approval.Edit { // --yes would give the same answer again
 				return false, nil
 			}
-		case api.RequestChanged: // it is shown again
+		case api.RequestChanged: // show the changed request
 		case api.NotLinked:
 			return false, err
 		case api.AlreadyDecided, api.ApprovalExpired, api.RunFinished, api.PolicyChanged:
@@ -180,7 +181,7 @@ func (s *session) decideRequest(ctx context.Context, id string, ask decider) (de
 	}
 }
 
-// reportInterrupted shows a run that is not followed any more because the person stopped us, and how it goes on.
+// reportInterrupted prints an interrupted run and how to continue it.
 func (s *session) reportInterrupted(ctx context.Context, run string, err error) error {
 	if !isInterrupted(ctx, err) {
 		return err
@@ -198,10 +199,11 @@ func (s *session) reportInterrupted(ctx context.Context, run string, err error) 
 }
 
 func (p *program) logInterrupted(run string) {
-	p.logLine("\nrun %s is left as it is; %s carries it on, %s ends it", run, p.commandLine("resume"), p.commandLine("cancel", run))
+	p.logLine("\nrun %s is left as it is; %s carries it on, %s ends it", run, p.commandLine("resume"),
+		p.commandLine("cancel", run))
 }
 
-// reportRun shows how a run ended or what it waits for, and gives the exit code.
+// reportRun prints how a run ended or what it waits for, and returns the exit.
 func (p *program) reportRun(ctx context.Context, s *session, r api.Run) error {
 	if r.Status == run.RunWaiting {
 		if err := s.printWaits(ctx, r); err != nil {
@@ -222,7 +224,7 @@ func (p *program) reportRun(ctx context.Context, s *session, r api.Run) error {
 	return runExit(r)
 }
 
-// printWaits names what a run waits for, and what those below it do.
+// printWaits prints what a run and the runs below it wait for.
 func (s *session) printWaits(ctx context.Context, r api.Run) error {
 	all, err := s.loadDelegation(ctx, r)
 	if err != nil {
@@ -261,20 +263,21 @@ func (s *session) printWaitsOf(ctx context.Context, r api.Run, all delegation) e
 	return nil
 }
 
-// printUnanswered names a service that was asked, with what, and the commands that answer for it.
+// printUnanswered prints a call that waits for a service, and the commands that answer it.
 func (s *session) printUnanswered(ctx context.Context, run string, w api.Waiting) error {
 	r, err := callAPI(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, run) }) // one that is followed comes without its calls
 	if err != nil {
 		return err
 	}
 	p := s.p
-	p.printLine("run %s waits for an answer of %s (%s) until %s:", r.ID, line(toolName(r, w.Call)), w.Call, stamp(w.Expires))
+	p.printLine("run %s waits for an answer of %s (%s) until %s:", r.ID, line(toolName(r, w.Call)), w.Call,
+		stamp(w.Expires))
 	p.printLine("  %s", p.commandLine("answer", r.ID, w.Call, "--result", "JSON"))
 	p.printLine("  %s", p.commandLine("answer", r.ID, w.Call, "--error", "TEXT"))
 	return nil
 }
 
-// toolName is the original name of a call's tool; its id where the run's newest calls do not have it.
+// toolName returns the tool of a call, or the call's id if it is not among the newest calls.
 func toolName(r api.Run, id string) string {
 	for _, c := range r.Calls {
 		if c.ID == id {
@@ -284,24 +287,20 @@ func toolName(r api.Run, id string) string {
 	return id
 }
 
-// delegationSuffix says of a request below another run which agent asks, and for which run.
-func delegationSuffix(a approval.Approval) string {
-	if a.Root == "" {
-		return ""
-	}
-	return fmt.Sprintf(" of agent %s, for run %s,", line(a.Agent), a.Root)
-}
-
-// printWaitingApproval names a request and the commands that answer it.
+// printWaitingApproval prints a request and the commands that answer it.
 func (p *program) printWaitingApproval(a approval.Approval) {
-	what := "approval " + a.ID + " of"
+	what, below := "approval "+a.ID+" of", ""
+	if a.Root != "" {
+		below = fmt.Sprintf(" of agent %s, for run %s,", line(a.Agent), a.Root)
+	}
 	switch a.Kind {
 	case approval.KindOutcome:
 		what = "word on what became of"
 	case approval.KindInput:
 		what = "input " + a.ID + " for"
 	}
-	p.printLine("run %s%s waits for %s %s (%s) until %s:", a.Run, delegationSuffix(a), what, line(strings.Join(a.Tools, ", ")), strings.Join(a.Calls, ", "), stamp(a.ExpiresAt))
+	p.printLine("run %s%s waits for %s %s (%s) until %s:", a.Run, below, what,
+		line(strings.Join(a.Tools, ", ")), strings.Join(a.Calls, ", "), stamp(a.ExpiresAt))
 	for _, way := range p.answerCommands(a) {
 		p.printLine("  %s", way)
 	}

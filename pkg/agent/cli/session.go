@@ -6,25 +6,26 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// session is a connection to the engine, wherever it is.
+// session is a connection to the engine, in this process or another.
 type session struct {
 	p       *program
 	who     principals
 	as      policy.Principal
-	resumes bool    // this command carries on what is open, should the engine be in this process
+	resumes bool    // resume open runs if the engine is in this process
 	engine  *engine // nil = another process has the store
 	client  *api.Client
 }
 
-// retryInterval is how often another process that has the store and does not answer is asked again.
+// retryInterval is how often a process that has the store and does not answer is asked again.
 const retryInterval = 20 * time.Millisecond
 
-// newSession opens the store, or talks to the process that has it.
+// newSession opens the store or connects to the process that has it.
 func (p *program) newSession(ctx context.Context, carry bool) (*session, error) {
 	who, err := readPrincipals(p.home)
 	if err != nil {
@@ -42,7 +43,7 @@ func (p *program) newSession(ctx context.Context, carry bool) (*session, error) 
 	return s, s.openOrDial(ctx)
 }
 
-// withSession runs f in a session and closes it.
+// withSession runs f in a session and closes the session.
 func (p *program) withSession(ctx context.Context, carry bool, f func(s *session) error) error {
 	s, err := p.newSession(ctx, carry)
 	if err != nil {
@@ -58,7 +59,7 @@ func (p *program) withSession(ctx context.Context, carry bool, f func(s *session
 	return err
 }
 
-// openOrDial opens the store, or finds a process that has it and answers; one that is just ending is waited for.
+// openOrDial opens the store, or connects to the process that has it. It waits for a process that is ending.
 func (s *session) openOrDial(ctx context.Context) error {
 	giveUp := s.p.clock.Now().Add(s.p.storeTimeout)
 	for {
@@ -86,12 +87,13 @@ func (s *session) openOrDial(ctx context.Context) error {
 	}
 }
 
-// storeBusyError says that the process that has the store cannot be asked.
+// storeBusyError says that the process with the store does not answer.
 func (p *program) storeBusyError() error {
-	return fmt.Errorf("the store %s is in use by another process, which does not answer on %s", p.home, local.SocketPath(p.home))
+	return fmt.Errorf("the store %s is in use by another process, which does not answer on %s", p.home,
+		local.SocketPath(p.home))
 }
 
-// resumeOpenRuns carries on what is open, in a command that does.
+// resumeOpenRuns resumes open runs, if the command does so.
 func (s *session) resumeOpenRuns(ctx context.Context) error {
 	if !s.resumes {
 		return nil
@@ -104,7 +106,7 @@ func (s *session) resumeOpenRuns(ctx context.Context) error {
 	return err
 }
 
-// reconnect takes up a session whose engine has gone with its process. It reports whether the call is worth repeating.
+// reconnect finds a new engine after the old one's process ended. It reports whether the call should be repeated.
 func (s *session) reconnect(ctx context.Context, err error) (bool, error) {
 	if s.engine != nil || !errors.Is(err, api.ErrUnreachable) {
 		return false, err
@@ -113,7 +115,7 @@ func (s *session) reconnect(ctx context.Context, err error) (bool, error) {
 	return true, s.openOrDial(ctx)
 }
 
-// callAPI asks the engine, and once more whenever it has moved. Every request of the API may be repeated.
+// callAPI calls the engine, again after each reconnect. Every request of the API may be repeated.
 func callAPI[T any](ctx context.Context, s *session, ask func(*api.Client) (T, error)) (T, error) {
 	for {
 		v, err := ask(s.client)
@@ -134,4 +136,43 @@ func (s *session) Close(ctx context.Context) error {
 		return nil
 	}
 	return s.engine.drainAndClose(ctx)
+}
+
+// pageSize is the number of items read at once.
+const pageSize = 200
+
+// listAll reads all pages of a list. A nil session has no items.
+func listAll[T any](ctx context.Context, s *session, read func(c *api.Client, cursor string) ([]T, string, error)) ([]T, error) {
+	all, cursor := []T{}, ""
+	for s != nil {
+		next := ""
+		page, err := callAPI(ctx, s, func(c *api.Client) (page []T, err error) {
+			page, next, err = read(c, cursor)
+			return page, err
+		})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page...)
+		if cursor = next; cursor == "" {
+			break
+		}
+	}
+	return all, nil
+}
+
+func (s *session) listRuns(ctx context.Context, q api.RunQuery) ([]api.RunHead, error) {
+	return listAll(ctx, s, func(c *api.Client, cursor string) ([]api.RunHead, string, error) {
+		q.Cursor, q.Limit = cursor, pageSize
+		p, err := c.Runs(ctx, q)
+		return p.Runs, p.Cursor, err
+	})
+}
+
+func (s *session) listApprovals(ctx context.Context, q approval.Query) ([]approval.Approval, error) {
+	return listAll(ctx, s, func(c *api.Client, cursor string) ([]approval.Approval, string, error) {
+		q.Cursor, q.Limit = cursor, pageSize
+		p, err := c.FindApprovals(ctx, q)
+		return p.Approvals, p.Cursor, err
+	})
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// idLength is how long the ids of runs and approvals are.
+// idLength is the length of run and approval ids.
 const idLength = 26
 
-// idArgsOf are the ids of a command line, in order.
+// idArgsOf returns the ids of a command line, in order.
 func idArgsOf(parsed *kong.Context) (all []idArg) {
 	for _, v := range parsed.Selected().Positional {
 		all = append(all, idArgsIn(v)...)
@@ -45,8 +45,8 @@ func idArgsIn(v *kong.Value) (all []idArg) {
 
 func (id idArg) isComplete() bool { return id.kind != "call" && len(id.value.String()) >= idLength }
 
-// completeIDs puts whole ids in the place of their beginnings, before the command looks at them. What begins no id
-// stays as it is, for the command to say so.
+// completeIDs replaces the beginnings of ids by whole ids. A beginning without a match stays, and the command refuses
+// it.
 func (p *program) completeIDs(ctx context.Context) error {
 	if !slices.ContainsFunc(p.idArgs, func(id idArg) bool { return !id.isComplete() }) {
 		return nil
@@ -91,7 +91,7 @@ func (s *session) completeID(ctx context.Context, id idArg, run string) error {
 	return nil
 }
 
-// listIDs lists the ids there are of a kind.
+// listIDs returns all ids of a kind.
 func (s *session) listIDs(ctx context.Context, kind, run string) (ids []string, err error) {
 	switch kind {
 	case "call":

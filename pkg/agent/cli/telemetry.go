@@ -12,22 +12,23 @@ import (
 	"github.com/countersign/countersign/internal/observe/telemetry"
 )
 
-// newObserver observes runs if the environment names an exporter of OpenTelemetry; what it gives beside sends what is recorded.
+// newObserver observes runs if the environment names an OpenTelemetry exporter. The Telemetry sends what the observer
+// records.
 func (p *program) newObserver() (*lambdafn.Observer, *telemetry.Telemetry, error) {
 	return lambdafn.Watch(p.getenv, exporters{p.getenv}, p.clock, func(text string) {
 		p.logLine("%-8s %s", "trouble", line(text))
 	})
 }
 
-// exporters are those that OpenTelemetry's variables can name: otlp, console, and prometheus for metrics.
+// exporters are the exporters of OpenTelemetry's variables: otlp, console, and prometheus for metrics.
 type exporters struct{ getenv func(string) string }
 
-// Protocols are those over HTTP, and gRPC.
+// Protocols returns the HTTP protocols and gRPC.
 func (exporters) Protocols(signal string) []string {
 	return append(telemetry.OTLP{}.Protocols(signal), "grpc")
 }
 
-// Spans sends batches of spans.
+// Spans sends spans in batches.
 func (x exporters) Spans(ctx context.Context, name string) (sdktrace.SpanProcessor, error) {
 	if !x.usesAutoexport(name, "TRACES") {
 		return telemetry.OTLP{}.Spans(ctx, name)
@@ -47,8 +48,8 @@ func (x exporters) Metrics(ctx context.Context, name string) (sdkmetric.Reader, 
 	return autoexport.NewMetricReader(ctx)
 }
 
-// usesAutoexport reports whether autoexport makes the exporter of a signal: it refuses protocols of OTLP other than two, of
-// which telemetry.OTLP knows one more and replaces the rest.
+// usesAutoexport reports whether autoexport creates the exporter of a signal. For OTLP it knows two protocols;
+// telemetry.OTLP replaces the others.
 func (x exporters) usesAutoexport(name, signal string) bool {
 	_, protocol := telemetry.Protocol(x.getenv, signal)
 	return name != "" && name != "otlp" || slices.Contains([]string{"", "grpc", "http/protobuf"}, protocol)

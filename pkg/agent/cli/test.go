@@ -25,7 +25,7 @@ type scenarioResult struct {
 	Name     string   `json:"name"`
 	File     string   `json:"file"`
 	OK       bool     `json:"ok"`
-	Crashes  int      `json:"crashes,omitempty"` // runs with a crash
+	Crashes  int      `json:"crashes,omitempty"` // number of crashes tried
 	Failures []string `json:"failures"`
 }
 
@@ -58,7 +58,7 @@ func (c *testCommand) run(ctx context.Context, p *program) error {
 	return bad
 }
 
-// scenarioFiles are the files of the arguments; of a directory all scenarios in it and below.
+// scenarioFiles returns the scenario files of the arguments, and of directories with all that is below.
 func scenarioFiles(paths []string) ([]string, error) {
 	var files []string
 	for _, arg := range paths {
@@ -79,7 +79,7 @@ func scenarioFiles(paths []string) ([]string, error) {
 	return files, nil
 }
 
-// runScenario runs one scenario, whose agent may name what is known. The error says why it cannot be run.
+// runScenario runs one scenario with the known agents. The error says why the scenario cannot run.
 func (c *testCommand) runScenario(file string, known agentfile.Options) (scenarioResult, error) {
 	t := scenarioResult{Name: file, File: file, Failures: []string{}}
 	data, err := os.ReadFile(file)

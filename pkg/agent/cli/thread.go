@@ -27,7 +27,7 @@ func (c *replyCommand) run(ctx context.Context, p *program) error {
 	return p.sendThreadMessage(ctx, c.ID, api.Verdict{Action: api.Reply, Note: c.Note})
 }
 
-// sendThreadMessage says something of a request, which goes on waiting.
+// sendThreadMessage adds a message to a request, which stays open.
 func (p *program) sendThreadMessage(ctx context.Context, id string, v api.Verdict) error {
 	return p.withReadSession(ctx, func(s *session) error {
 		if s == nil {
@@ -43,18 +43,18 @@ func (p *program) sendThreadMessage(ctx context.Context, id string, v api.Verdic
 }
 
 func (s *session) sendThreadMessage(ctx context.Context, id string, v api.Verdict) (approval.Approval, error) {
-	begun := context.WithoutCancel(ctx) // an interrupt must not leave open whether it was said
+	begun := context.WithoutCancel(ctx) // an interrupt must not leave the outcome unknown
 	return callAPI(begun, s, func(c *api.Client) (approval.Approval, error) { return c.Decide(begun, id, v) })
 }
 
-// printThread shows what people have said of a request.
+// printThread prints the messages of a request.
 func printThread(a approval.Approval, fact func(name, value string)) {
 	for _, m := range a.Thread {
 		fact("said", "by "+line(m.By)+" at "+stamp(m.At)+": "+quoteText(m.Text))
 	}
 }
 
-// printThreads shows what people have said of the requests that a run waits for.
+// printThreads prints the messages of the requests that a run waits for.
 func (s *session) printThreads(ctx context.Context, r api.Run) error {
 	for _, w := range r.Waiting {
 		if w.Approval == "" {
@@ -69,7 +69,7 @@ func (s *session) printThreads(ctx context.Context, r api.Run) error {
 	return nil
 }
 
-// promptQuestion asks the person at the terminal what they want to know of a request, and says it of it.
+// promptQuestion asks at the terminal for a question about a request and sends it.
 func (s *session) promptQuestion(ctx context.Context, a approval.Approval) error {
 	note, err := s.promptLine(ctx, "what do you want to know? (empty = nothing) ")
 	if err != nil || strings.TrimSpace(note) == "" {

@@ -20,21 +20,21 @@ type validateResult struct {
 }
 
 type validatedAgentResult struct {
-	Agent    string    `json:"agent"` // as it was named
+	Agent    string    `json:"agent"` // as typed
 	Name     string    `json:"name,omitempty"`
-	Problems []problem `json:"problems"` // empty = it is fine
+	Problems []problem `json:"problems"` // empty = valid
 
 	Servers []validatedServerResult `json:"servers,omitempty"`
 }
 
-// validatedServerResult is an MCP server of an agent. Nobody asks it anything.
+// validatedServerResult is an MCP server of an agent. The server is not contacted.
 type validatedServerResult struct {
 	Name     string `json:"name"`
 	Kind     string `json:"kind"` // command or url
 	Required bool   `json:"required"`
 }
 
-// printAgentServers are the MCP servers of an agent, and told to people.
+// printAgentServers prints and returns the MCP servers of an agent.
 func (p *program) printAgentServers(d *agent.Definition) []validatedServerResult {
 	var all []validatedServerResult
 	for _, m := range d.MCP {
@@ -85,7 +85,7 @@ func (c *validateCommand) run(_ context.Context, p *program) error {
 	return errors.Join(p.printJSON(doc), bad)
 }
 
-// problemsOf are those of a file, each with its line, or the one that kept it from being read.
+// problemsOf returns the problems of a file, each with its line, or the one error that prevented reading it.
 func problemsOf(err error) []problem {
 	var found agentfile.Problems
 	if !errors.As(err, &found) {
@@ -98,9 +98,10 @@ func problemsOf(err error) []problem {
 	return out
 }
 
-// checkDelegates is what is wrong with an agent and those that it asks: registered ones, those near, and those that are validated with it.
+// checkDelegates checks the agents that an agent calls: registered ones, local ones, and those that are validated
+// with it.
 func (p *program) checkDelegates(d *agent.Definition, read map[string]*agent.Definition) error {
-	known, _ := p.loadLocalAgents() // each is told of where it is validated
+	known, _ := p.loadLocalAgents() // problems of local agents are reported for their own argument
 	names := slices.AppendSeq(known.Agents(), maps.Keys(read))
 	return agent.CheckDelegates(d, slices.Compact(slices.Sorted(slices.Values(names))), func(name string) (*agent.Definition, bool) {
 		if d, ok := read[name]; ok {

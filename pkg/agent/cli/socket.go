@@ -12,7 +12,7 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// engineInfo says which process serves a store: what GET /engine answers, on its socket alone.
+// engineInfo describes the process that serves a store: the answer to GET /engine on its socket.
 type engineInfo struct {
 	PID     int    `json:"pid"`
 	Command string `json:"command"`       // its name, such as dev
@@ -26,10 +26,10 @@ func (s engineInfo) String() string {
 	return fmt.Sprintf("process %d, countersign %s on %s", s.PID, line(s.Command), line(s.URL))
 }
 
-// enginePath is on no port and not part of the API: between one countersign and another.
+// enginePath is served on the socket only. It is not part of the API.
 const enginePath = "/engine"
 
-// socketHandler is the API, and who serves it.
+// socketHandler serves the API and engineInfo.
 func (e *engine) socketHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+enginePath, func(w http.ResponseWriter, _ *http.Request) {
@@ -38,7 +38,7 @@ func (e *engine) socketHandler() http.Handler {
 			s.URL = *url
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(s) // whoever asked has gone
+		_ = json.NewEncoder(w).Encode(s) // the client has gone
 	})
 	mux.HandleFunc("GET "+definitionPath, e.serveDefinition)
 	mux.HandleFunc("GET "+stalledPath, e.serveStalled)
@@ -46,7 +46,8 @@ func (e *engine) socketHandler() http.Handler {
 	return mux
 }
 
-// openEngineAlone opens the store for this process alone. A process that is just ending is waited for; one that serves it is named in the error.
+// openEngineAlone opens the store for this process. It waits for a process that is ending. Its error names a process
+// that serves the store.
 func (p *program) openEngineAlone(ctx context.Context, who principals) (*engine, error) {
 	giveUp := p.clock.Now().Add(p.storeTimeout)
 	for {

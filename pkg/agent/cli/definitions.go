@@ -18,7 +18,7 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// definitionCache finds what is known of requests beside what is stored with them: the definitions of their runs, each read once.
+// definitionCache holds the definitions of runs, each read once.
 type definitionCache struct {
 	session *session
 	byRun   map[string]*agent.Definition
@@ -28,7 +28,7 @@ func (s *session) newDefinitionCache() *definitionCache {
 	return &definitionCache{session: s, byRun: map[string]*agent.Definition{}}
 }
 
-// loadView is what is known of a request. A run that is not there any more has no definition.
+// loadView returns the view of a request. A missing run has no definition.
 func (v *definitionCache) loadView(ctx context.Context, a approval.Approval) (show.View, error) {
 	def, err := v.load(ctx, a.Run)
 	return show.View{Definition: def}, err
@@ -43,7 +43,7 @@ func (v *definitionCache) load(ctx context.Context, run string) (*agent.Definiti
 	if v.session.engine != nil {
 		def, err = v.session.engine.loadDefinition(ctx, run)
 	} else {
-		def, err = v.session.p.fetchDefinition(ctx, run)
+		err = v.session.p.queryEngine(ctx, definitionPath+"?run="+url.QueryEscape(run), &def)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the definition of run %s: %w", run, err)
@@ -52,11 +52,11 @@ func (v *definitionCache) load(ctx context.Context, run string) (*agent.Definiti
 	return def, nil
 }
 
-// maskInput is what is shown of a call's arguments beside a request: its secrets are masked, and all of it where it cannot be known what they
-// are. The name is the model's.
+// maskInput returns a call's arguments with secrets masked. If the schema cannot be read, all of it is masked. name
+// is the tool's name for the model.
 func (v *definitionCache) maskInput(ctx context.Context, run, name string, input json.RawMessage) string {
 	t, known, err := v.findTool(ctx, run, name)
-	if err == nil && !known { // its servers' tools have been listed since
+	if err == nil && !known { // the tools of its MCP servers may have been listed since
 		delete(v.byRun, run)
 		t, _, err = v.findTool(ctx, run, name)
 	}
@@ -75,7 +75,7 @@ func (v *definitionCache) findTool(ctx context.Context, run, name string) (agent
 	return t, known, nil
 }
 
-// loadDefinition is the one that a run is pinned to; nil of a run that is not there.
+// loadDefinition returns the definition that a run is pinned to; nil if there is no such run.
 func (e *engine) loadDefinition(ctx context.Context, run string) (*agent.Definition, error) {
 	l, err := e.backend.Journal.Load(ctx, local.Tenant, run)
 	if errors.Is(err, store.ErrNoRun) {
@@ -87,8 +87,8 @@ func (e *engine) loadDefinition(ctx context.Context, run string) (*agent.Definit
 	return e.backend.Definitions(ctx, local.Tenant, l.State.Definition)
 }
 
-// definitionPath is, like enginePath, between one countersign and another: which parts of a call's arguments are secrets is said by the
-// definition of its tool, and only the process that has the store can read that.
+// definitionPath, like enginePath, is only between processes of countersign. A tool's definition says which arguments
+// are secret, and only the process with the store can read it.
 const definitionPath = "/engine/definition"
 
 func (e *engine) serveDefinition(w http.ResponseWriter, r *http.Request) {
@@ -98,17 +98,10 @@ func (e *engine) serveDefinition(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(def) // whoever asked has gone
+	_ = json.NewEncoder(w).Encode(def) // the client has gone
 }
 
-// fetchDefinition asks the process that has the store.
-func (p *program) fetchDefinition(ctx context.Context, run string) (*agent.Definition, error) {
-	var def *agent.Definition
-	err := p.queryEngine(ctx, definitionPath+"?run="+url.QueryEscape(run), &def)
-	return def, err
-}
-
-// queryEngine asks the process that has the store on its socket.
+// queryEngine sends a GET to the socket of the process that has the store.
 func (p *program) queryEngine(ctx context.Context, path string, answer any) error {
 	ctx, cancel := p.clock.WithTimeout(ctx, p.storeTimeout)
 	defer cancel()

@@ -12,10 +12,10 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// runTree is the runs that are carried out for calls of a run, however far below, as they were listed: the oldest first.
+// runTree is the runs below a run, oldest first.
 type runTree []api.RunHead
 
-// listDescendants lists the runs below a run. Of one that waits for no answer nothing below is open.
+// listDescendants lists the runs below a run.
 func (s *session) listDescendants(ctx context.Context, r api.Run) (runTree, error) {
 	heads, err := s.listRuns(ctx, api.RunQuery{Root: cmp.Or(r.Root, r.ID)})
 	if err != nil {
@@ -30,7 +30,7 @@ func (s *session) listDescendants(ctx context.Context, r api.Run) (runTree, erro
 	return runTree(heads).subtree(r.ID), nil
 }
 
-// subtree is the part below a run.
+// subtree returns the part below a run.
 func (t runTree) subtree(run string) runTree {
 	var part runTree
 	for _, h := range t.children(run) {
@@ -39,7 +39,7 @@ func (t runTree) subtree(run string) runTree {
 	return part
 }
 
-// children are the runs that carry out a run's own calls.
+// children returns the runs that execute a run's own calls.
 func (t runTree) children(run string) runTree {
 	var own runTree
 	for _, h := range t {
@@ -50,16 +50,16 @@ func (t runTree) children(run string) runTree {
 	return own
 }
 
-// delegation is a run and those that carry out the calls it waits for, however far below, at one look.
+// delegation is a snapshot of a run and the runs that execute the calls it waits for.
 type delegation struct {
-	open []api.Run // the run itself, then those below
-	done []api.Run // below; the run that waits for one has not heard of it yet
+	open []api.Run // the run itself, then the runs below
+	done []api.Run // runs below that are done; their results have not arrived yet
 }
 
 // waitsForRun reports whether a call waits for the answer of another agent's run.
 func waitsForRun(w api.Waiting) bool { return w.For == run.ForAnswer && w.Run != "" }
 
-// loadDelegation looks at what is below a run that rests. Each run is read by its id: a list may miss one that goes from one status to another.
+// loadDelegation reads the runs below a parked run, each by its id. A list may miss a run whose status is changing.
 func (s *session) loadDelegation(ctx context.Context, r api.Run) (delegation, error) {
 	f := delegation{open: []api.Run{r}}
 	for i := 0; i < len(f.open); i++ {
@@ -81,33 +81,25 @@ func (s *session) loadDelegation(ctx context.Context, r api.Run) (delegation, er
 	return f, nil
 }
 
-// runningBelow are the runs below that go on by themselves.
-func (f delegation) runningBelow() []api.Run {
-	return slices.DeleteFunc(slices.Clone(f.open[1:]), api.Run.Resting)
-}
-
-// pause is how long runs below are left alone between two looks. A run that does not move for so many of them has perhaps been given up.
+// descendantPollInterval is the time between two reads of the runs below. A run without progress for
+// stalledAfterPolls reads may be stalled.
 const (
 	descendantPollInterval = 200 * time.Millisecond
 	stalledAfterPolls      = 10
 )
 
-// delegationWatcher follows the runs below one that is followed.
+// delegationWatcher follows the runs below a followed run.
 type delegationWatcher struct {
 	s              *session
-	printed        map[string]string // what was told of each
-	seqs           map[string]int64  // where each was at the last look
-	polls          map[string]int    // for how many looks it has been there
-	answerDeadline time.Time         // until when an answer that is owed is waited for; zero = none is
+	printed        map[string]string // status by run, as it was printed
+	seqs           map[string]int64  // sequence by run, at the last read
+	polls          map[string]int    // reads by run since its sequence changed
+	answerDeadline time.Time         // of waiting for a finished run's answer; zero = none
 }
 
-func newDelegationWatcher(s *session) *delegationWatcher {
-	return &delegationWatcher{s: s, printed: map[string]string{}, seqs: map[string]int64{}, polls: map[string]int{}}
-}
-
-// waitForProgress lets runs below go on for a moment. False where nothing does: all wait for somebody.
+// waitForProgress gives the runs below time to continue. It returns false if all of them wait for somebody.
 func (k *delegationWatcher) waitForProgress(ctx context.Context, f delegation) (bool, error) {
-	moving := f.runningBelow()
+	moving := slices.DeleteFunc(slices.Clone(f.open[1:]), api.Run.Resting)
 	for _, r := range moving {
 		if k.seqs[r.ID] != r.Seq {
 			k.seqs[r.ID], k.polls[r.ID] = r.Seq, 0
@@ -125,7 +117,7 @@ func (k *delegationWatcher) waitForProgress(ctx context.Context, f delegation) (
 	return true, k.s.p.clock.Sleep(ctx, descendantPollInterval)
 }
 
-// mayStillAnswer reports whether an answer that is owed may still come by itself.
+// mayStillAnswer reports whether the answer of a finished run below may still arrive.
 func (k *delegationWatcher) mayStillAnswer(owed bool) bool {
 	now := k.s.p.clock.Now()
 	switch {
@@ -137,7 +129,7 @@ func (k *delegationWatcher) mayStillAnswer(owed bool) bool {
 	return owed && now.Before(k.answerDeadline)
 }
 
-// printChanges says what has become of the runs below since it was last said.
+// printChanges prints the runs below whose status changed.
 func (k *delegationWatcher) printChanges(f delegation) {
 	for _, r := range slices.Concat(f.done, f.open[1:]) {
 		now := strings.TrimSpace(string(r.Status) + " " + string(r.Reason))
@@ -148,10 +140,10 @@ func (k *delegationWatcher) printChanges(f delegation) {
 	}
 }
 
-// maxTreeRuns is how many runs below show looks at.
+// maxTreeRuns is how many runs below a run show prints.
 const maxTreeRuns = 100
 
-// printTree shows the runs below a run, each under the one whose call it carries out.
+// printTree prints the runs below a run, each under its parent.
 func (s *session) printTree(ctx context.Context, r api.Run) error {
 	t, err := s.listDescendants(ctx, r)
 	if err != nil {
@@ -162,7 +154,8 @@ func (s *session) printTree(ctx context.Context, r api.Run) error {
 		return err
 	}
 	if n := len(t) - maxTreeRuns; n > 0 {
-		s.p.printLine("%-9s %d more runs; %s lists them", "below", n, s.p.commandLine("runs", "--root", cmp.Or(r.Root, r.ID)))
+		s.p.printLine("%-9s %d more runs; %s lists them", "below", n, s.p.commandLine("runs", "--root", cmp.Or(r.Root,
+			r.ID)))
 	}
 	return nil
 }
@@ -178,7 +171,8 @@ func (s *session) printSubtree(ctx context.Context, t runTree, run, indent strin
 		}
 		// One run of a tree.
 		var b strings.Builder
-		fmt.Fprintf(&b, "%s of agent %s for call %s: %s", r.ID, line(r.Agent), r.ParentCall, strings.TrimSpace(string(r.Status)+" "+string(r.Reason)))
+		fmt.Fprintf(&b, "%s of agent %s for call %s: %s", r.ID, line(r.Agent), r.ParentCall,
+			strings.TrimSpace(string(r.Status)+" "+string(r.Reason)))
 		if r.Cost > 0 {
 			fmt.Fprintf(&b, ", %s USD", r.Cost)
 		}

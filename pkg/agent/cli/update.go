@@ -57,7 +57,7 @@ func (c *denyCommand) run(ctx context.Context, p *program) error {
 	return p.decide(ctx, c.ID, api.Verdict{Action: approval.Deny, Note: c.Note, Tool: c.Tool})
 }
 
-// decide records a decision and carries the run on.
+// decide records a decision and follows the run.
 func (p *program) decide(ctx context.Context, id string, v api.Verdict) error {
 	return p.withExistingStore(ctx, func(s *session) error {
 		a, err := callAPI(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, id) })
@@ -74,7 +74,7 @@ func (p *program) decide(ctx context.Context, id string, v api.Verdict) error {
 		if err != nil {
 			return err
 		}
-		begun := context.WithoutCancel(ctx) // an interrupt must not leave open whether it was done
+		begun := context.WithoutCancel(ctx) // an interrupt must not leave the outcome unknown
 		if a, err = callAPI(begun, s, func(c *api.Client) (approval.Approval, error) { return c.Decide(begun, id, v) }); err != nil {
 			return err
 		}
@@ -86,12 +86,13 @@ func (p *program) decide(ctx context.Context, id string, v api.Verdict) error {
 	})
 }
 
-// printDecisions says who has decided what about a request that is decided already.
+// printDecisions prints who decided what, if the request is already decided.
 func (p *program) printDecisions(a approval.Approval) {
 	if a.Status == approval.Pending {
 		return
 	}
-	p.logLine("approval %s of %s (%s) was decided before:", a.ID, line(strings.Join(a.Tools, ", ")), strings.Join(a.Calls, ", "))
+	p.logLine("approval %s of %s (%s) was decided before:", a.ID, line(strings.Join(a.Tools, ", ")),
+		strings.Join(a.Calls, ", "))
 	for _, d := range a.Decisions {
 		with := ""
 		if d.Action == approval.Edit {
@@ -104,7 +105,7 @@ func (p *program) printDecisions(a approval.Approval) {
 	}
 }
 
-// restoreMasked puts what is masked back into edited arguments, where its placeholders stand.
+// restoreMasked puts the masked values back where the edited arguments still have placeholders.
 func (s *session) restoreMasked(ctx context.Context, a approval.Approval, edited json.RawMessage) (json.RawMessage, error) {
 	seen, err := s.newDefinitionCache().loadView(ctx, a)
 	if err != nil {
@@ -117,13 +118,13 @@ func (s *session) restoreMasked(ctx context.Context, a approval.Approval, edited
 	return args, nil
 }
 
-// applyAndFollow does something to a run and follows it from there until it is done or waits again.
+// applyAndFollow changes a run and follows it until the run has ended or waits again.
 func (s *session) applyAndFollow(ctx context.Context, run string, do func(context.Context, *api.Client) error) error {
 	before, err := s.loadRunToFollow(ctx, run)
 	if err != nil {
 		return err
 	}
-	begun := context.WithoutCancel(ctx) // an interrupt must not leave open whether it was done
+	begun := context.WithoutCancel(ctx) // an interrupt must not leave the outcome unknown
 	_, err = callAPI(begun, s, func(c *api.Client) (struct{}, error) { return struct{}{}, do(begun, c) })
 	if err != nil {
 		return err
@@ -131,7 +132,7 @@ func (s *session) applyAndFollow(ctx context.Context, run string, do func(contex
 	return s.followAndReport(ctx, before)
 }
 
-// followAndReport follows a run until it is done or waits again, and says how it stands.
+// followAndReport follows a run until it has ended or waits again, and prints the result.
 func (s *session) followAndReport(ctx context.Context, before api.Run) error {
 	r, err := s.followRun(ctx, before, nil)
 	if err != nil {
@@ -140,7 +141,8 @@ func (s *session) followAndReport(ctx context.Context, before api.Run) error {
 	return s.p.reportRun(ctx, s, r)
 }
 
-// needsMoreApprovals reports whether a request waits for more people after an approval: nobody's run has heard of it.
+// needsMoreApprovals reports whether the request still waits for more approvers. The run does not continue until they
+// decide.
 func needsMoreApprovals(a approval.Approval, v api.Verdict) bool {
 	if a.Status != approval.Pending || v.Action == approval.Deny {
 		return false
@@ -153,7 +155,7 @@ func needsMoreApprovals(a approval.Approval, v api.Verdict) bool {
 	})
 }
 
-// formatQuorum says how many of the people whom a request takes have approved it, and who.
+// formatQuorum returns how many approvals are counted and who gave them.
 func formatQuorum(a approval.Approval) string {
 	if a.Kind != approval.KindTools {
 		return formatApprovers(a.Counted(), a.Quorum)
@@ -178,7 +180,8 @@ func formatApprovers(counted []approval.Decision, of int) string {
 	return fmt.Sprintf("%d of %d have approved: %s", len(who), of, strings.Join(who, ", "))
 }
 
-// loadRunToFollow is the run to follow where something is done to a run: that one, or, while it is open, the one that nobody delegated.
+// loadRunToFollow returns the run to follow after a change of runID. It is the root run while the root is open, else
+// runID itself.
 func (s *session) loadRunToFollow(ctx context.Context, runID string) (api.Run, error) {
 	r, err := callAPI(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, runID) })
 	if err != nil || r.Root == "" {
@@ -219,7 +222,8 @@ func (c *answerCommand) run(ctx context.Context, p *program) error {
 	})
 }
 
-// resolveRequest puts the request into an answer that says what became of a call, by the call's name or its own: sent again, the answer is to no other.
+// resolveRequest sets the approval request of an answer about an unknown outcome. The caller may have named the call
+// or the request. A repeated answer then cannot reach a newer request.
 func (s *session) resolveRequest(ctx context.Context, runID string, a *api.Answer) error {
 	r, err := callAPI(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, runID) })
 	if err != nil {
@@ -234,7 +238,7 @@ func (s *session) resolveRequest(ctx context.Context, runID string, a *api.Answe
 	asked, err := callAPI(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, a.Call) })
 	var none *api.Problem
 	switch {
-	case errors.As(err, &none) && none.Type == api.ApprovalNotFound: // the name of a call that waits for no such answer
+	case errors.As(err, &none) && none.Type == api.ApprovalNotFound: // a call that needs no outcome
 		return nil
 	case err != nil:
 		return err
@@ -260,7 +264,8 @@ func (c *sendCommand) run(ctx context.Context, p *program) error {
 	return p.sendInput(ctx, c.Run, api.Input{Messages: []json.RawMessage{m.message}}, m.uploads...)
 }
 
-// sendInput sends an input and before it the files that it names, once however often the engine moves meanwhile, and carries the run on.
+// sendInput uploads the files of an input, sends the input and follows the run. One idempotency key covers all
+// retries.
 func (p *program) sendInput(ctx context.Context, run string, in api.Input, uploads ...upload) error {
 	key := ids.System(p.clock).Key()
 	return p.withExistingStore(ctx, func(s *session) error {
@@ -293,7 +298,7 @@ type cancelCommand struct {
 	Note string `placeholder:"T" help:"Why."`
 }
 
-// run ends with 0 when the run has ended, since that is what was asked for.
+// run exits with 0 after a cancelled run, since the command succeeded.
 func (c *cancelCommand) run(ctx context.Context, p *program) error {
 	return p.withExistingStore(ctx, func(s *session) error {
 		if _, err := callAPI(ctx, s, func(cl *api.Client) (api.Accepted, error) { return cl.Cancel(ctx, c.Run, c.Note) }); err != nil {
@@ -324,7 +329,7 @@ func (*resumeCommand) run(ctx context.Context, p *program) error {
 			p.printLine("nothing is open")
 			return p.printJSON(resumeResult{Runs: []api.Run{}})
 		}
-		open, err := s.listOpenRuns(ctx) // before anything goes on: what has ended by the time all goes on was open, too
+		open, err := s.listOpenRuns(ctx) // list before resuming, to include runs that end at once
 		if err != nil {
 			return err
 		}
@@ -340,7 +345,7 @@ func (*resumeCommand) run(ctx context.Context, p *program) error {
 				p.logInterrupted(id)
 				return errors.Join(err, p.printJSON(doc))
 			}
-			if still := stalledError(""); errors.As(err, &still) { // the other runs go on
+			if still := stalledError(""); errors.As(err, &still) { // continue with the other runs
 				p.logLine("countersign: %s", lines(err.Error()))
 				worst = exitCode(exitFailed)
 				continue
@@ -363,7 +368,7 @@ func (*resumeCommand) run(ctx context.Context, p *program) error {
 	})
 }
 
-// listOpenRuns are the ids of all runs that are not done, the oldest first.
+// listOpenRuns returns the ids of all runs that are not done, oldest first.
 func (s *session) listOpenRuns(ctx context.Context) ([]string, error) {
 	var out []string
 	for _, status := range []run.RunStatus{run.RunRunning, run.RunWaiting} {
@@ -396,7 +401,7 @@ func (s *session) resumeRun(ctx context.Context, id string) (api.Run, error) {
 	return r, s.printWaits(ctx, r)
 }
 
-// worseExit is the exit of several runs: an end in error before a wait, a wait before none.
+// worseExit returns the worse of two exits: an error before a wait, a wait before success.
 func worseExit(a, b error) error {
 	if a == nil || errors.Is(b, exitCode(exitFailed)) {
 		return b

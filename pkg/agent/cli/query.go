@@ -17,7 +17,7 @@ import (
 	"github.com/countersign/countersign/internal/web/stream"
 )
 
-// withReadSession runs f in a session that changes nothing. Where nothing has run yet, no store is made: f gets nil.
+// withReadSession runs f in a session that changes nothing. Without a store it creates none and calls f with nil.
 func (p *program) withReadSession(ctx context.Context, f func(s *session) error) error {
 	if _, err := os.Stat(p.home); errors.Is(err, fs.ErrNotExist) {
 		return f(nil)
@@ -25,7 +25,7 @@ func (p *program) withReadSession(ctx context.Context, f func(s *session) error)
 	return p.withSession(ctx, false, f)
 }
 
-// withExistingStore runs f in a session that does something to what is there. Where nothing has run yet, no store is made for it to be missing in.
+// withExistingStore runs f in a session that may change runs. Without a store it returns an error and creates none.
 func (p *program) withExistingStore(ctx context.Context, f func(s *session) error) error {
 	if _, err := os.Stat(p.home); errors.Is(err, fs.ErrNotExist) {
 		return p.noStoreError()
@@ -33,9 +33,10 @@ func (p *program) withExistingStore(ctx context.Context, f func(s *session) erro
 	return p.withSession(ctx, true, f)
 }
 
-// noStoreError is the error of a command that looks at one thing where there is no store.
+// noStoreError is the error of a command that needs an existing store.
 func (p *program) noStoreError() error {
-	return usageErrorf("there is no store in %s: nothing has run there yet (--home or COUNTERSIGN_HOME name another)", p.home)
+	return usageErrorf("there is no store in %s: nothing has run there yet (--home or COUNTERSIGN_HOME name another)",
+		p.home)
 }
 
 type runsCommand struct {
@@ -63,38 +64,19 @@ func (c *runsCommand) run(ctx context.Context, p *program) error {
 	})
 }
 
-// printText writes a line of what was asked for, in the form for people.
+// printText prints a line of the result, unless the result is JSON.
 func (p *program) printText(format string, args ...any) {
 	if !p.json {
 		p.printLine(format, args...)
 	}
 }
 
-// printJSON writes what was asked for as JSON, if that is the form.
+// printJSON writes the result as JSON if --json was given.
 func (p *program) printJSON(v any) error {
 	if p.json {
 		return p.writeJSON(v)
 	}
 	return nil
-}
-
-// listRuns lists all runs that fit; of no session, none.
-func (s *session) listRuns(ctx context.Context, q api.RunQuery) ([]api.RunHead, error) {
-	all := []api.RunHead{}
-	if s == nil {
-		return all, nil
-	}
-	q.Limit = 200
-	for {
-		page, err := callAPI(ctx, s, func(c *api.Client) (api.RunPage, error) { return c.Runs(ctx, q) })
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, page.Runs...)
-		if q.Cursor = page.Cursor; q.Cursor == "" {
-			return all, nil
-		}
-	}
 }
 
 type showCommand struct {
@@ -133,11 +115,11 @@ func (c *showCommand) run(ctx context.Context, p *program) error {
 	})
 }
 
-// listMessages are a run's messages, page by page, those that have left its conversation included.
+// listMessages returns all messages of a run, evicted ones included.
 func listMessages(ctx context.Context, s *session, run string) ([]api.Message, error) {
 	var all []api.Message
 	for cursor := ""; ; {
-		page, err := callAPI(ctx, s, func(cl *api.Client) (api.MessagePage, error) { return cl.Messages(ctx, run, cursor, 200) })
+		page, err := callAPI(ctx, s, func(cl *api.Client) (api.MessagePage, error) { return cl.Messages(ctx, run, cursor, pageSize) })
 		if err != nil {
 			return nil, err
 		}
@@ -181,7 +163,8 @@ func (p *program) printRun(r api.Run) {
 	fact("model", "%d requests, %d of %d interactions, %d tokens in, %d out",
 		r.ModelCalls, r.Interactions.Current, r.Interactions.Max, r.Usage.Input, r.Usage.Output)
 	for _, c := range r.Calls {
-		fact("call", "%s %s %s%s", c.ID, line(c.Tool), strings.TrimSpace(string(c.Status)+" "+string(c.Reason)), formatWholeResult(c.Whole))
+		fact("call", "%s %s %s%s", c.ID, line(c.Tool), strings.TrimSpace(string(c.Status)+" "+string(c.Reason)),
+			formatWholeResult(c.Whole))
 		if c.Undoes != "" {
 			fact("undoes", "%s of run %s", line(c.Undoes), r.Continues)
 		}
@@ -209,7 +192,7 @@ func (p *program) printRun(r api.Run) {
 	}
 }
 
-// formatWholeResult says where all of a call's result is, where the conversation holds a part of it.
+// formatWholeResult says where the whole result of a call is stored, if the conversation holds only a part.
 func formatWholeResult(w *run.Whole) string {
 	if w == nil {
 		return ""
@@ -334,21 +317,4 @@ func (c *approvalsCommand) run(ctx context.Context, p *program) error {
 		}
 		return nil
 	})
-}
-
-// listApprovals lists all requests that fit; of no session, none.
-func (s *session) listApprovals(ctx context.Context, q approval.Query) ([]approval.Approval, error) {
-	all := []approval.Approval{}
-	q.Limit = 200
-	for s != nil {
-		page, err := callAPI(ctx, s, func(c *api.Client) (api.ApprovalPage, error) { return c.FindApprovals(ctx, q) })
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, page.Approvals...)
-		if q.Cursor = page.Cursor; q.Cursor == "" {
-			break
-		}
-	}
-	return all, nil
 }

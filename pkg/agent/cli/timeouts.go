@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// timeouts are how long whoever connects to the port or to the socket may take; 0 = the default. An answer has none: an
-// event stream bounds itself.
+// timeouts limit how long a client of the port or the socket may take. Zero values mean the defaults. Answers have no
+// limit, since event streams end by themselves.
 type timeouts struct {
-	header time.Duration // until the header of a request is there; 0 = 10 s
-	body   time.Duration // until its body is; 0 = 30 s
-	upload time.Duration // until a file is; 0 = 15 min, as for an upload to S3
+	header time.Duration // to send a request's header; 0 = 10 s
+	body   time.Duration // to send its body; 0 = 30 s
+	upload time.Duration // to upload a file; 0 = 15 min, as for S3
 	idle   time.Duration // between two requests on one connection; 0 = 2 min
 }
 
 const maxHeaderBytes = 64 << 10
 
-// newServer serves a handler within the bounds.
+// newServer returns an HTTP server with the timeouts.
 func (p *program) newServer(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler: p.limitBodyTime(h), ReadHeaderTimeout: cmp.Or(p.timeouts.header, 10*time.Second), IdleTimeout: cmp.Or(p.timeouts.idle, 2*time.Minute),
@@ -28,7 +28,7 @@ func (p *program) newServer(h http.Handler) *http.Server {
 	}
 }
 
-// limitBodyTime has the body of a request come in time. Nothing is bounded once it is there.
+// limitBodyTime limits how long the body of a request may take to arrive.
 func (p *program) limitBodyTime(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body == nil || r.Body == http.NoBody {
@@ -49,7 +49,7 @@ func (p *program) limitBodyTime(next http.Handler) http.Handler {
 	})
 }
 
-// timedBody takes the bound off its connection once all of it is there.
+// timedBody removes the read deadline of its connection after the last byte.
 type timedBody struct {
 	io.ReadCloser
 	conn *http.ResponseController
@@ -58,7 +58,7 @@ type timedBody struct {
 func (b *timedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if errors.Is(err, io.EOF) {
-		_ = b.conn.SetReadDeadline(time.Time{}) // the connection has gone, or it could be set before
+		_ = b.conn.SetReadDeadline(time.Time{}) // fails only on a closed connection
 	}
 	return n, err
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// invocation is the beginning of a command line that calls this program as it was called. The file that `go run` starts
-// is gone afterwards, so the package is named in its place.
+// invocation returns the words with which the person called this program. For `go run` it names the package, because
+// the compiled file is temporary.
 func (p *program) invocation() []string {
 	if strings.Contains(filepath.ToSlash(p.arg0), "/go-build") {
 		if info, ok := debug.ReadBuildInfo(); ok && strings.Contains(info.Path, "/") {
@@ -22,10 +22,10 @@ func (p *program) invocation() []string {
 
 func (p *program) commandName() string { return strings.Join(p.invocation(), " ") }
 
-// versionFlag prints the version and ends the command line there.
+// versionFlag prints the version and exits.
 type versionFlag bool
 
-// BeforeReset is called by kong once the flag is found, before anything else of the command line is checked.
+// BeforeReset is called by kong as soon as the flag is found, before the rest of the command line is checked.
 func (versionFlag) BeforeReset(app *kong.Kong, p *program) error {
 	v := readVersion()
 	app.Exit(exitDone)
@@ -39,7 +39,7 @@ func (versionFlag) BeforeReset(app *kong.Kong, p *program) error {
 // modulePath is the module of Countersign, which is a dependency of other people's programs.
 const modulePath = "github.com/countersign/countersign"
 
-// version says of what a program is built.
+// version describes the build of this program.
 type version struct {
 	Module      string `json:"module"`             // of the program
 	Version     string `json:"version"`            // of that module; (devel) = built in its checkout
