@@ -35,13 +35,13 @@ func (s *server) handlePost(w http.ResponseWriter, r *http.Request, v visit) {
 			return
 		}
 	}
-	seen, ours := verifyForm(v.link, form["form"])
+	before, ours := verifyForm(v.link, form["form"])
 	if !ours {
 		s.writeRequestPage(w, r, v, http.StatusForbidden, formResult{Head: "Your answer was not taken",
 			text: "The form was not one of this page. Answer anew.", Bad: true, typed: form})
 		return
 	}
-	if what := seen.describeChanges(newFormState(v.a, v.by.ID)); what != "" {
+	if what := before.describeChanges(newFormState(v.a, v.by.ID)); what != "" {
 		s.writeRequestPage(w, r, v, http.StatusConflict, formResult{Head: "The request is not as you saw it",
 			text: what, Bad: true, typed: form})
 		return

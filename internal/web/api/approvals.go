@@ -15,16 +15,16 @@ import (
 // Verdict is the body of POST /v1/approvals/{id}/decision.
 type Verdict struct {
 	Action approval.Action `json:"action"`           // approve, deny or edit; or Ask or Reply, which decide nothing
-	Args   json.RawMessage `json:"args,omitempty"`   // edit: the arguments to run with
+	Args   json.RawMessage `json:"args,omitempty"`   // edit: the new arguments
 	Result json.RawMessage `json:"result,omitempty"` // approve: the answer to what a tool asks; none and null are true
-	Note   string          `json:"note,omitempty"`   // of Ask and Reply, what is said
-	Digest string          `json:"digest,omitempty"` // of the approval as it was shown: refused where it is about another action since; "" = as it was asked, so that an approval of what somebody has edited is refused
-	Tool   string          `json:"tool,omitempty"`   // of a request about tools: the one it decides; "" = all that nobody has decided about
+	Note   string          `json:"note,omitempty"`   // of Ask and Reply: the message
+	Digest string          `json:"digest,omitempty"` // of the action as it was shown; a changed action is refused; "" = the original action
+	Tool   string          `json:"tool,omitempty"`   // of a request for tools: the tool; "" = all undecided ones
 
-	Grant *agent.GrantBounds `json:"grant,omitempty"` // approve, edit: how far a standing grant goes that it gives; none = as far as the policy lets it
+	Grant *agent.GrantBounds `json:"grant,omitempty"` // approve, edit: bounds of the standing grant; nil = as the policy allows
 }
 
-// What a person may do with a request beside deciding it: ask for information, and answer.
+// Actions on a request that decide nothing: ask a question, and answer one.
 const (
 	Ask   approval.Action = "ask"
 	Reply approval.Action = "reply"
@@ -40,7 +40,8 @@ func readApprovalID(r *http.Request) (string, error) {
 	return id, nil
 }
 
-// listApprovals lists the pending requests where no status is given. Of those of a run it looks at up to maxLooks pages of the store.
+// listApprovals lists requests, by default pending ones. With the filters of a run it reads at most maxStorePages
+// pages of the store.
 func (s *server) listApprovals(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
 	q, err := readQuery(r, "status", "run", "root", "cursor", "limit")
 	if err != nil {
@@ -67,7 +68,7 @@ func (s *server) listApprovals(_ http.ResponseWriter, r *http.Request, c Caller)
 	return http.StatusOK, p, err
 }
 
-// findApprovals makes a page of the requests that fit.
+// findApprovals returns a page of the requests that match.
 func (s *server) findApprovals(r *http.Request, c Caller, find approval.Query, n int) (ApprovalPage, error) {
 	p := ApprovalPage{Approvals: []approval.Approval{}}
 	for looks := 0; len(p.Approvals) < n && looks < maxStorePages; looks++ {
@@ -84,11 +85,11 @@ func (s *server) findApprovals(r *http.Request, c Caller, find approval.Query, n
 	return p, nil
 }
 
-// clockSkew is how far the clocks of the machines that carry out a run and those below it may differ.
+// clockSkew is the largest expected difference between the clocks of machines.
 const clockSkew = time.Minute
 
-// earliestStart is the time before which nothing can be of the run that a query's parameter names, or at, where that is later or no run is named.
-// A run that the tenant does not have is no such run, whether another has it or not.
+// earliestStart returns the time before which the run in a query parameter had not started, or at if that is later or
+// no run is named. A run of another tenant is not found.
 func (s *server) earliestStart(r *http.Request, c Caller, q url.Values, name string, at time.Time) (time.Time, error) {
 	if !q.Has(name) {
 		return at, nil
@@ -119,7 +120,7 @@ func (s *server) showApproval(_ http.ResponseWriter, r *http.Request, c Caller) 
 	return http.StatusOK, a, err
 }
 
-// decisionChannel is the way by which what callers say comes in.
+// decisionChannel returns the channel that decisions of this API are recorded with.
 func (s *server) decisionChannel() approval.Via { return cmp.Or(s.Via, approval.ViaAPI) }
 
 func (s *server) decideApproval(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
@@ -160,7 +161,7 @@ func (s *server) decideApproval(w http.ResponseWriter, r *http.Request, c Caller
 	return http.StatusOK, a, err
 }
 
-// sendThreadMessage says something of a request and decides nothing.
+// sendThreadMessage adds a message to a request and decides nothing.
 func (s *server) sendThreadMessage(r *http.Request, c Caller, id string, b Verdict) (int, any, error) {
 	if b.Args != nil || b.Result != nil || b.Tool != "" {
 		return 0, nil, invalidProblem("action: %s goes with a note and with nothing else", b.Action)

@@ -10,7 +10,7 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// Blob is the body of POST /v1/blobs: a file that somebody is about to upload.
+// Blob is the body of POST /v1/blobs: a file to be uploaded.
 type Blob struct {
 	MediaType string `json:"mediaType"`
 	Bytes     int64  `json:"bytes"`  // 1 to store.MaxBlob
@@ -23,12 +23,12 @@ type Uploading struct {
 	Upload Upload `json:"upload"`
 }
 
-// Upload is the request that brings the file. It may be made again, and does the same.
+// Upload is the request that uploads the file. It may be repeated.
 type Upload struct {
 	Method    string            `json:"method"`             // PUT
-	URL       string            `json:"url"`                // one that begins with / is of this API
-	Headers   map[string]string `json:"headers"`            // which the request must carry, exactly
-	ExpiresAt time.Time         `json:"expiresAt,omitzero"` // zero = it does not
+	URL       string            `json:"url"`                // a path beginning with / is of this API
+	Headers   map[string]string `json:"headers"`            // required headers
+	ExpiresAt time.Time         `json:"expiresAt,omitzero"` // zero = never
 }
 
 // Uploaded is the answer to PUT /v1/blobs/{sha256}.
@@ -36,7 +36,7 @@ type Uploaded struct {
 	Blob string `json:"blob"`
 }
 
-// announceUpload permits an upload: to the store itself, or else, on a laptop, to this API. It writes nothing.
+// announceUpload permits an upload: to the store itself, or on a laptop to this API. It writes nothing.
 func (s *server) announceUpload(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
 	if _, err := readQuery(r); err != nil {
 		return 0, nil, err
@@ -77,10 +77,10 @@ func (b Blob) check() error {
 	}
 }
 
-// acceptsUploads reports whether files may be sent to this API itself. Only the owner of the machine sends them through it.
+// acceptsUploads reports whether this API accepts files itself, which only the owner of the machine may send.
 func (s *server) acceptsUploads() bool { return s.Local && s.Intake != nil }
 
-// receiveUpload stores a file as it is sent. It is in the store whole, or not at all.
+// receiveUpload stores a file while it arrives: completely or not at all.
 func (s *server) receiveUpload(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
 	if _, err := readQuery(r); err != nil {
 		return 0, nil, err
@@ -105,7 +105,7 @@ func (s *server) receiveUpload(w http.ResponseWriter, r *http.Request, c Caller)
 	return http.StatusCreated, Uploaded{digest}, nil
 }
 
-// uploadBody is a body that remembers how reading it failed: that is the client's failure, not the store's.
+// uploadBody keeps the read error of a body, which is an error of the client and not of the store.
 type uploadBody struct {
 	body io.Reader
 	err  error
@@ -119,7 +119,7 @@ func (b *uploadBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// classifyError says whose failure err is.
+// classifyError returns err as an error of the client or of the store.
 func (b *uploadBody) classifyError(err error) error {
 	var tooLarge *http.MaxBytesError
 	switch {

@@ -13,13 +13,14 @@ import (
 	"github.com/countersign/countersign/internal/tools/callback"
 )
 
-// callbackPath is the one path that needs no caller: the token in it says which call may be answered.
+// callbackPath is the one path without a caller. The token in it names the call to answer.
 const callbackPath = callback.Path + "{token}"
 
-// isCallbackPattern reports whether requests for a path are made on nobody's behalf.
+// isCallbackPattern reports whether requests for a route have no caller.
 func isCallbackPattern(pattern string) bool { return pattern == callbackPath }
 
-// IsPublic reports whether a request shows all that it has to in its path, so that nothing before a Handler need ask who makes it.
+// IsPublic reports whether a request authenticates itself by its path or signature, so that no handler in front needs
+// to.
 func IsPublic(r *http.Request) bool {
 	for _, path := range []string{callback.Path, link.Path} {
 		if token, ok := strings.CutPrefix(r.URL.Path, path); ok && token != "" && !strings.Contains(token, "/") {
@@ -29,27 +30,28 @@ func IsPublic(r *http.Request) bool {
 	return r.URL.Path == slackPath
 }
 
-// slackPath is where Slack posts what is clicked, which it signs; functions/http and dev take it.
+// slackPath is where Slack posts signed interactions. functions/http and dev serve it.
 const slackPath = "/slack/interactions"
 
-// CallbackAnswer is the body of POST /v1/callbacks/{token}. Exactly one of the two is given; a null result is one.
+// CallbackAnswer is the body of POST /v1/callbacks/{token}. Exactly one of the two is set; a null result is set.
 type CallbackAnswer struct {
 	Result json.RawMessage `json:"result,omitempty"` // a string stands for its text, anything else for its JSON
 	Error  *string         `json:"error,omitempty"`
 }
 
-// Applied says whether an answer counts: the first one to a call does.
+// Applied says whether an answer was applied: only the first one to a call is.
 type Applied struct {
 	Applied bool `json:"applied"`
 }
 
-// callbackPrincipal is who answers where an address does: whoever was given it.
+// callbackPrincipal is the principal of answers by callback.
 const callbackPrincipal = "callback"
 
-// errCallbackNotFound is what every token gets that is not right, whatever is wrong with it, and one of a run that is no longer there.
+// errCallbackNotFound is the error of every invalid token, whatever is wrong with it, and of a token whose run no
+// longer exists.
 func errCallbackNotFound() error { return problem(NoSuchPath, "there is nothing here") }
 
-// receiveCallback takes the answer to the call that the token names.
+// receiveCallback applies the answer to the call that the token names.
 func (s *server) receiveCallback(w http.ResponseWriter, r *http.Request, _ Caller) (int, any, error) {
 	claim, err := s.readClaim(r)
 	if err != nil {
@@ -81,7 +83,7 @@ func (s *server) receiveCallback(w http.ResponseWriter, r *http.Request, _ Calle
 	return http.StatusAccepted, Applied{Applied: err == nil}, nil
 }
 
-// readClaim reads the token.
+// readClaim verifies the token and returns its claim.
 func (s *server) readClaim(r *http.Request) (callback.Claim, error) {
 	if s.Callbacks == nil {
 		return callback.Claim{}, errCallbackNotFound()

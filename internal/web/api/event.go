@@ -11,7 +11,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Event is one fact of a run's journal. Its data has the stored form, which keeps its meaning for ever.
+// Event is one event of a run's journal. Its data is the stored form, which never changes its meaning.
 type Event struct {
 	ID   string          `json:"id"` // seq.index
 	Seq  int64           `json:"seq"`
@@ -26,7 +26,7 @@ type EventPage struct {
 	Cursor string  `json:"cursor,omitempty"` // for after; "" = there is no more now
 }
 
-// Fact reads the event. A type that this build does not know is an error.
+// Fact decodes the event. A type that this build does not know is an error.
 func (e Event) Fact() (run.Event, error) {
 	return run.UnmarshalEvent([]byte(`{` + strconv.Quote(e.Type) + `:` + string(e.Data) + `}`))
 }
@@ -37,19 +37,19 @@ type position struct {
 	index int
 }
 
-const afterEntry = 1 << 30 // an index behind every event of an entry
+const afterEntry = 1 << 30 // index behind all events of an entry
 
 // journalStart is before all events.
 var journalStart = position{seq: -1, index: afterEntry}
 
 func (p position) String() string { return fmt.Sprintf("%d.%d", p.seq, p.index) }
 
-// before reports whether the event of that entry and index comes after p.
+// before reports whether p is before the event of that entry and index.
 func (p position) before(seq int64, index int) bool {
 	return seq > p.seq || seq == p.seq && index > p.index
 }
 
-// readPosition reads SEQ, which is behind the whole entry, or SEQ.INDEX.
+// readPosition reads SEQ, which is behind a whole entry, or SEQ.INDEX.
 func readPosition(s string) (position, error) {
 	seq, index, one := strings.Cut(s, ".")
 	p := position{index: afterEntry}
@@ -67,7 +67,7 @@ func readPosition(s string) (position, error) {
 	return p, nil
 }
 
-// newEvents are the events of entries behind p.
+// newEvents returns the events of entries behind p.
 func newEvents(entries []run.Entry, p position) ([]Event, error) {
 	events := []Event{}
 	for _, e := range entries {

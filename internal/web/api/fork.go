@@ -11,12 +11,12 @@ import (
 
 // Fork is the body of POST /v1/runs/{id}/fork.
 type Fork struct {
-	At    *int64     `json:"at"`              // the entry behind which the new run parts from this one
+	At    *int64     `json:"at"`              // the last entry that both runs share
 	Key   string     `json:"key,omitempty"`   // idempotency key; or the header Idempotency-Key
 	Model *ForkModel `json:"model,omitempty"` // in place of the run's model; only where the backend is Local
 }
 
-// ForkModel names a model. The settings of the run's own model stay.
+// ForkModel names a model. The other settings of the run's model stay.
 type ForkModel struct {
 	Provider string `json:"provider"`
 	ID       string `json:"id,omitempty"`
@@ -38,7 +38,7 @@ func (s *server) forkRun(w http.ResponseWriter, r *http.Request, c Caller) (int,
 		return 0, nil, problem(RunNotFound, "fork run %.64q: no such run", id)
 	case b.At == nil:
 		return 0, nil, invalidProblem("at: got nothing, want an entry's sequence")
-	case b.Model != nil && !s.Local: // it may name a file or an address of this machine
+	case b.Model != nil && !s.Local: // a model may name a file or an address of this machine
 		return 0, nil, problem(NotAllowed, "model: only taken where the caller owns the machine")
 	}
 	key, err := idempotencyKey(r, b.Key)
@@ -57,7 +57,7 @@ func (s *server) forkRun(w http.ResponseWriter, r *http.Request, c Caller) (int,
 	return http.StatusAccepted, newAccepted(run), nil
 }
 
-// Fork starts a run that begins as another was after one of its entries, once for its key.
+// Fork starts a run from another run's state after one of its entries, once for its key.
 func (c *Client) Fork(ctx context.Context, run string, f Fork) (Accepted, error) {
 	return post[Accepted](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/fork", f, "")
 }

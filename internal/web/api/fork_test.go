@@ -12,6 +12,7 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
+// prefixProblem prefixes a problem's detail with its place in the body.
 func prefixProblem(n int64) *int64 { return &n }
 
 // finished is a run that is done: its one call was denied.

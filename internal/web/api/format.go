@@ -11,7 +11,7 @@ import (
 	"github.com/countersign/countersign/internal/web/stream"
 )
 
-// journalFormat is the form of events that a client gets who names none: the facts as they are stored.
+// journalFormat is the default format of events: as they are stored.
 const journalFormat = "journal"
 
 // EncodedPage is a page of events in order, in a format of package stream.
@@ -20,14 +20,14 @@ type EncodedPage struct {
 	Cursor string            `json:"cursor,omitempty"` // for after; "" = there is no more now
 }
 
-// encodedEvent is one event as its client asked for it. Its data is one value of JSON.
+// encodedEvent is one event in the format of its client, with one JSON value as data.
 type encodedEvent struct {
 	at   position
 	name string
 	data any
 }
 
-// readFormat reads the parameter format; "" = the journal's own.
+// readFormat reads the parameter format; "" = journal events.
 func readFormat(name string) (stream.Format, error) {
 	if name == "" || name == journalFormat {
 		return "", nil
@@ -40,34 +40,34 @@ func readFormat(name string) (stream.Format, error) {
 	return "", invalidProblem("format: got %.64q, want one of %s", name, are)
 }
 
-// journalReader is a run's journal as a client reads it, from an entry on. Not safe for concurrent use.
+// journalReader reads a run's journal for a client, from an entry on. Not safe for concurrent use.
 type journalReader struct {
 	tenant, run string
-	from        position // events up to it are not shown
-	next        int64    // the entry that is to be read next
+	from        position // events up to it are skipped
+	next        int64    // sequence of the next entry
 	format      stream.Format
 
-	// Of a format: the definition the run is pinned to, where it is another one from, and the run before the entry that is next.
+	// Only with a format: the pinned definition, how to load another one, and the run before the next entry.
 	def   *agent.Definition
 	defOf func(digest string) (*agent.Definition, error)
 	state run.AgentState
 	live  liveText
 }
 
-// liveText is what was said live of the newest attempt at an inference.
+// liveText is the text so far of the newest attempt at an inference.
 type liveText struct {
 	inference int64
 	attempt   int
 	content   map[deltaPart]string
 }
 
-// deltaPart is what pieces of a reply are of: its text, its reasoning, or one of its calls.
+// deltaPart names what a delta extends: a reply's text, its reasoning, or one of its calls.
 type deltaPart struct {
 	kind  agent.DeltaKind
 	place int
 }
 
-// newJournalReader begins to read a run, as of now, behind from. What a client has seen of its newest entries is no reason to read more.
+// newJournalReader reads a run behind from. It does not read entries that the client has seen.
 func (s *server) newJournalReader(ctx context.Context, now *run.AgentState, from position, f stream.Format) (*journalReader, error) {
 	v := &journalReader{tenant: now.Tenant, run: now.Run, from: from, next: max(0, from.seq), format: f}
 	if f == "" {
@@ -86,7 +86,7 @@ func (s *server) newJournalReader(ctx context.Context, now *run.AgentState, from
 	return v, err
 }
 
-// readEntry is what the next entry shows.
+// readEntry returns the events of the next entry.
 func (v *journalReader) readEntry(e run.Entry) ([]encodedEvent, error) {
 	v.next = e.Seq + 1
 	if v.format == "" {
@@ -96,7 +96,7 @@ func (v *journalReader) readEntry(e run.Entry) ([]encodedEvent, error) {
 	if err != nil {
 		return nil, err
 	}
-	if after.Definition != v.state.Definition && v.state.Definition != "" { // its servers' tools are listed
+	if after.Definition != v.state.Definition && v.state.Definition != "" { // MCP tools were listed
 		if v.def, err = v.defOf(after.Definition); err != nil {
 			return nil, err
 		}
@@ -131,7 +131,7 @@ func (v *journalReader) newFacts(e run.Entry) ([]encodedEvent, error) {
 	return out, nil
 }
 
-// encodeDelta is a piece of what a model writes for the inference that is under way as far as the client knows.
+// encodeDelta encodes a piece of the reply that the model is writing.
 func (v *journalReader) encodeDelta(d stream.Delta, at time.Time) (stream.Encoded, error) {
 	if v.live.inference != d.Inference || v.live.attempt != d.Attempt {
 		v.live = liveText{inference: d.Inference, attempt: d.Attempt, content: map[deltaPart]string{}}
@@ -141,7 +141,7 @@ func (v *journalReader) encodeDelta(d stream.Delta, at time.Time) (stream.Encode
 	return v.format.EncodeLive(&v.state, d, v.live.content[of], at)
 }
 
-// readEvents reads on until there are n events, or no more entries.
+// readEvents reads at least n events, or all that there are.
 func (s *server) readEvents(ctx context.Context, v *journalReader, n int) ([]encodedEvent, error) {
 	out := []encodedEvent{}
 	for {
@@ -162,7 +162,7 @@ func (s *server) readEvents(ctx context.Context, v *journalReader, n int) ([]enc
 	}
 }
 
-// newPage is the answer that holds events: at most n of them.
+// newPage returns a page of at most n events.
 func (v *journalReader) newPage(events []encodedEvent, n int) (any, error) {
 	cursor := ""
 	if len(events) > n {

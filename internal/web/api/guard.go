@@ -11,31 +11,30 @@ import (
 	"strings"
 )
 
-// Guard stands before a handler on a TCP port of a laptop, which every program of the machine and every page in its browser can
-// reach. It lets a request through that shows the token, calls the machine by a name of its own (a page of a rebound name does not)
-// and was not sent by another site's page. All fields but those from Open on are required.
+// Guard protects a handler on a TCP port of a laptop, which every program and every web page of the machine can
+// reach. It admits a request that has the token, names this machine as its host (which prevents DNS rebinding) and
+// does not come from another site's page. Fields from Open on are optional.
 type Guard struct {
 	Token string // at least 32 random bytes, in letters and digits
-	Port  string // the port that is listened on
-	Open  bool   // others may reach the port: any IP address, and Name, are names of this machine, too
-	Name  string // the host name that is listened on; "" = it is an address
-	// ProvesItself reports whether a POST shows, beside the cookie, what proves that its sender may act: what is behind the guard judges that. It is let
-	// through with the cookie. Nil = none does.
+	Port  string // the port of the listener
+	Open  bool   // others may reach the port; any IP address and Name are then valid hosts
+	Name  string // the host name of the listener; "" = an address
+	// HasFormProof reports whether a POST contains, beside the cookie, a proof that its sender may act. The handler behind
+	// the guard checks the proof. Nil = the cookie admits no POST.
 	HasFormProof func(r *http.Request) bool
-	// Fragment is what a browser that has shown the token is sent on with, behind #: it keeps that to itself, and shows it to no other port. "" = nothing.
+	// Fragment is added behind # to the redirect of AcceptToken; a browser sends it to no server. "" = none.
 	Fragment string
-	// SignIn answers who has not shown the token in the guard's place, and reports whether it did: with a page for people.
-	// Nil = nobody is answered but with a problem.
+	// SignIn answers an unauthenticated request with a page for people, and reports whether it did. Nil = always a problem.
 	SignIn func(w http.ResponseWriter, r *http.Request) bool
 }
 
-// tokenParameter is the query parameter that a browser shows the token in, once, for a cookie.
+// tokenParameter is the query parameter in which a browser sends the token once, to get a cookie.
 const tokenParameter = "token"
 
-// Protect is next behind the guard. The token is taken as a bearer token. A GET with it in the query parameter token is answered with a
-// cookie and the way to the same path without it. The cookie is for looking: it is not the token, and opens GET and what ProvesItself alone, since a
-// browser shows the cookies of localhost to whatever listens on any of its ports. What is refused gets a problem: 403 of host and origin, else
-// 401. What shows all that it has to in its path needs no token (Openly). Safe for concurrent use.
+// Protect returns next behind the guard. It accepts the token as a bearer token. A GET with the token in the query is
+// redirected to the same path with a cookie. The cookie is not the token: it only admits GET and what HasFormProof
+// accepts, since a browser sends the cookies of localhost to every port. Refusals are problems: 403 for host and
+// origin, else 401. Paths of IsPublic need no token. Safe for concurrent use.
 func (g Guard) Protect(next http.Handler) http.Handler {
 	cross, out := http.NewCrossOriginProtection(), &server{}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -64,7 +63,7 @@ func (g Guard) Protect(next http.Handler) http.Handler {
 	})
 }
 
-// setSecurityHeaders tells browsers to keep answers to themselves.
+// setSecurityHeaders tells browsers to keep responses private.
 func setSecurityHeaders(h http.Header) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
@@ -72,10 +71,10 @@ func setSecurityHeaders(h http.Header) {
 	h.Set("X-Frame-Options", "DENY")
 }
 
-// isOwnHost reports whether a Host header names this machine. Addresses cannot be rebound, names can.
+// isOwnHost reports whether a Host header names this machine. An address cannot be rebound, a name can.
 func (g Guard) isOwnHost(host string) bool {
 	name, port, err := net.SplitHostPort(host)
-	if err != nil { // without a port, which is 80
+	if err != nil { // no port means 80
 		name, port = strings.Trim(host, "[]"), "80"
 	}
 	if port != g.Port {
@@ -94,7 +93,8 @@ func (g Guard) IsToken(token string) bool {
 
 func equalSecrets(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// isAuthenticated reports whether the request shows the token. A bearer token that is wrong is not made good by a cookie.
+// isAuthenticated reports whether the request has the token or the cookie. With a wrong bearer token the cookie does
+// not count.
 func (g Guard) isAuthenticated(r *http.Request) bool {
 	if auth := r.Header.Get("Authorization"); auth != "" {
 		scheme, token, _ := strings.Cut(auth, " ")
@@ -109,28 +109,29 @@ func (g Guard) isAuthenticated(r *http.Request) bool {
 	return false
 }
 
-// cookieValue is what the cookie holds. It follows from the token, and the token does not follow from it.
+// cookieValue derives the cookie from the token. The token cannot be derived from the cookie.
 func (g Guard) cookieValue() string {
 	mac := hmac.New(sha256.New, []byte(g.Token))
 	mac.Write([]byte("countersign cookie " + g.Port))
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// cookieName is the cookie's name. Browsers do not tell the ports of a host apart, so the name does.
+// cookieName contains the port, because browsers send a host's cookies to all of its ports.
 func (g Guard) cookieName() string { return "countersign-" + g.Port }
 
-// AcceptToken answers who has shown the token: with a cookie in its place, and the way to the same path without it.
+// AcceptToken sets the cookie and redirects to the same path without the token.
 func (g Guard) AcceptToken(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	q.Del(tokenParameter)
-	to := "/" + strings.TrimLeft(r.URL.EscapedPath(), "/") // never //host, which would be another machine's
+	to := "/" + strings.TrimLeft(r.URL.EscapedPath(), "/") // never //host, which names another machine
 	if len(q) > 0 {
 		to += "?" + q.Encode()
 	}
 	if g.Fragment != "" {
 		to += "#" + g.Fragment
 	}
-	http.SetCookie(w, &http.Cookie{Name: g.cookieName(), Value: g.cookieValue(), Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	http.SetCookie(w, &http.Cookie{Name: g.cookieName(), Value: g.cookieValue(), Path: "/", HttpOnly: true,
+		SameSite: http.SameSiteStrictMode})
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Location", to)
 	w.WriteHeader(http.StatusSeeOther)

@@ -20,20 +20,20 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// The bounds of bodies and pages.
+// Bounds of bodies and pages.
 const (
 	maxBody     = 256 << 10
 	maxPage     = 200
 	defaultPage = 50
 )
 
-// server answers requests from a backend.
+// server handles the requests of a backend.
 type server struct{ Backend }
 
-// endpoint answers one kind of request. A nil body with status 0 says that it has written its answer itself.
+// endpoint handles one route. Status 0 says that it has written its response itself.
 type endpoint func(s *server, w http.ResponseWriter, r *http.Request, c Caller) (status int, body any, err error)
 
-// routes is the API, a line for each route. docs/openapi.yaml describes it, and a test holds the two together.
+// routes is the route table of the API. A test compares it with docs/openapi.yaml.
 var routes = []struct {
 	method, path string
 	endpoint     endpoint
@@ -65,7 +65,14 @@ var routes = []struct {
 func Handler(b Backend) http.Handler {
 	s := &server{b}
 	mux := http.NewServeMux()
-	for path, byMethod := range routesByPath() {
+	byPath := map[string]map[string]endpoint{}
+	for _, r := range routes {
+		if byPath[r.path] == nil {
+			byPath[r.path] = map[string]endpoint{}
+		}
+		byPath[r.path][r.method] = r.endpoint
+	}
+	for path, byMethod := range byPath {
 		mux.Handle(path, s.serveRoute(byMethod))
 	}
 	mux.HandleFunc("/", s.refuseUnknownPath)
@@ -82,12 +89,12 @@ func (s *server) refuseUnknownPath(w http.ResponseWriter, r *http.Request) {
 	s.writeProblem(w, r, problem(NoSuchPath, "%.200s: there is nothing here", r.URL.Path))
 }
 
-// isCleanPath reports whether a path is written in the one way that a path is: from the root, and without empty, . and .. segments.
+// isCleanPath reports whether a path begins at the root and has no empty, . or .. segments.
 func isCleanPath(u *url.URL) bool {
 	return strings.HasPrefix(u.Path, "/") && (u.Path == path.Clean(u.Path) || u.Path == path.Clean(u.Path)+"/")
 }
 
-// Routes lists what a Handler answers, each as METHOD PATTERN, sorted.
+// Routes lists the routes of a Handler, each as METHOD PATTERN, sorted.
 func Routes() []string {
 	var all []string
 	for _, r := range routes {
@@ -97,19 +104,7 @@ func Routes() []string {
 	return all
 }
 
-// routesByPath are the routes by path and method.
-func routesByPath() map[string]map[string]endpoint {
-	byPath := map[string]map[string]endpoint{}
-	for _, r := range routes {
-		if byPath[r.path] == nil {
-			byPath[r.path] = map[string]endpoint{}
-		}
-		byPath[r.path][r.method] = r.endpoint
-	}
-	return byPath
-}
-
-// serveRoute picks the endpoint by method and writes what it answers.
+// serveRoute calls the endpoint of the method and writes its result.
 func (s *server) serveRoute(byMethod map[string]endpoint) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		e, ok := byMethod[r.Method]
@@ -120,7 +115,8 @@ func (s *server) serveRoute(byMethod map[string]endpoint) http.HandlerFunc {
 			}
 			slices.Sort(allowed)
 			w.Header().Set("Allow", strings.Join(allowed, ", "))
-			s.writeProblem(w, r, problem(BadMethod, "%.200s: got %.20s, want %s", r.URL.Path, r.Method, strings.Join(allowed, " or ")))
+			s.writeProblem(w, r, problem(BadMethod, "%.200s: got %.20s, want %s", r.URL.Path, r.Method,
+				strings.Join(allowed, " or ")))
 			return
 		}
 		status, body, err := s.callEndpoint(e, w, r)
@@ -133,12 +129,12 @@ func (s *server) serveRoute(byMethod map[string]endpoint) http.HandlerFunc {
 	}
 }
 
-// callEndpoint calls an endpoint on behalf of the caller. Those that set something going wait until the backend is ready: all but GET, and DELETE,
-// which takes a permission away before anything goes on under it.
+// callEndpoint calls an endpoint on behalf of the caller. It waits until the backend is ready, except for GET, which
+// changes nothing, and DELETE, which only removes a permission.
 func (s *server) callEndpoint(e endpoint, w http.ResponseWriter, r *http.Request) (status int, body any, err error) {
 	var c Caller
 	if isCallbackPattern(r.Pattern) {
-		_, err = s.readClaim(r) // nothing is set going, nor written, for whoever has no token
+		_, err = s.readClaim(r) // check the token before anything else
 	} else {
 		c, err = s.Caller(r)
 	}
@@ -160,7 +156,7 @@ func (s *server) callEndpoint(e endpoint, w http.ResponseWriter, r *http.Request
 	return e(s, w, r, c)
 }
 
-// writeProblem writes a problem. What went wrong inside is for the log, and for those who own the machine.
+// writeProblem writes an error as a problem. Internal details go to the log, and to callers who own the machine.
 func (s *server) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	p := problemOf(err)
 	if p.Type == Internal || p.Type == Damaged || p.Type == Unavailable {
@@ -175,7 +171,7 @@ func (s *server) writeProblem(w http.ResponseWriter, r *http.Request, err error)
 	s.writeJSON(w, p.Status, "application/problem+json", p)
 }
 
-// logProblem logs what went wrong inside, unless it is that the client has gone.
+// logProblem logs an internal error, unless the client has gone.
 func (s *server) logProblem(r *http.Request, kind ProblemType, err error) {
 	switch {
 	case s.Log == nil || r.Context().Err() != nil && errors.Is(err, context.Canceled):
@@ -198,10 +194,10 @@ func (s *server) writeJSON(w http.ResponseWriter, status int, mediaType string, 
 	w.Header().Set("Content-Type", mediaType)
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_, _ = w.Write(data) // the caller is gone; nobody is left to be told
+	_, _ = w.Write(data) // the client has gone
 }
 
-// marshalVerbatim is JSON in which arguments stand as they are stored: & is not written as \u0026.
+// marshalVerbatim encodes JSON without escaping HTML characters, so that arguments look as they are stored.
 func marshalVerbatim(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -210,7 +206,7 @@ func marshalVerbatim(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// readBody reads a strict JSON body into v. An absent body is an error unless optional.
+// readBody decodes a strict JSON body into v. A missing body is an error unless it is optional.
 func readBody(w http.ResponseWriter, r *http.Request, v any, optional bool) error {
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	var tooLarge *http.MaxBytesError
@@ -232,13 +228,13 @@ func readBody(w http.ResponseWriter, r *http.Request, v any, optional bool) erro
 	if err := jsonx.DecodeStrict(data, v); err != nil {
 		return invalidProblem("the body: %v", err)
 	}
-	if !bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) { // null, which decodes into anything
+	if !bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) { // null decodes into anything
 		return invalidProblem("the body: want an object")
 	}
 	return nil
 }
 
-// checkContentType refuses a body that does not say that it is JSON as it stands.
+// checkContentType refuses a body that is not plain JSON in UTF-8.
 func checkContentType(h http.Header) error {
 	if coding := strings.Join(h.Values("Content-Encoding"), ", "); coding != "" && !strings.EqualFold(coding, "identity") {
 		return problem(BadMediaType, "got Content-Encoding %.64q, want the body as it is", coding)
@@ -254,7 +250,7 @@ func checkContentType(h http.Header) error {
 	return nil
 }
 
-// readQuery reads the query and refuses parameters that are not known, or are given twice.
+// readQuery reads the query and refuses unknown and repeated parameters.
 func readQuery(r *http.Request, known ...string) (url.Values, error) {
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -290,13 +286,13 @@ func readLimit(q url.Values) (int, error) {
 	return int(n), nil
 }
 
-// parseInteger reads a number in the one way that it is written: without a plus, and without zeros before it.
+// parseInteger reads an integer in its canonical form: without a plus or leading zeros.
 func parseInteger(text string) (n int64, ok bool) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	return n, err == nil && strconv.FormatInt(n, 10) == text
 }
 
-// badCursor says what a list made of a cursor that no page gave. What the store says of it is the store's.
+// badCursor turns the store's error about an invalid cursor into a problem.
 func badCursor(cursor string, err error) error {
 	if cursor != "" && errors.Is(err, store.ErrInvalid) {
 		return invalidProblem("cursor: got %.64q, want one that a page gave", cursor)
@@ -304,7 +300,7 @@ func badCursor(cursor string, err error) error {
 	return err
 }
 
-// paginate cuts a list that is there as a whole. A cursor is the number of elements before.
+// paginate returns a page of a complete list. The cursor is the number of elements before the page.
 func paginate[T any](q url.Values, all []T) (part []T, next string, err error) {
 	n, err := readLimit(q)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// maxInputs is how many messages, decisions and answers one request brings at most: each is a transaction of its own.
+// maxInputs is how many messages, decisions and answers one request may have. Each is a transaction.
 const maxInputs = 100
 
 // Input is the body of POST /v1/runs/{id}/input. At least one of the lists has an element, and together they have at most 100.
@@ -24,22 +24,23 @@ type Input struct {
 	Answers   []Answer          `json:"answers,omitempty"`
 }
 
-// Decision resumes or cancels a call that waits for approval or for input, or the tool of one that was blocked. It goes through the Desk like
-// every other decision, which takes it once whatever its id is. One on what is not suspended yet is kept where the agent says early: keep.
+// Decision resumes or cancels a call that waits for approval or input, or a blocked tool. Like every decision it goes
+// through the Desk, which applies it once. If the agent has `early: keep`, a decision on a call that is not suspended
+// yet is kept.
 type Decision struct {
-	Target string          `json:"target"`           // the call's id, the suspension's (of an approval: its own), or the pending call's
-	ID     string          `json:"id,omitempty"`     // idempotency key: decided once in the run; without it the target is, and of kept ones the last counts
+	Target string          `json:"target"`           // id of the call, of the approval, or of the pending call
+	ID     string          `json:"id,omitempty"`     // idempotency key within the run; default: the target. Of several kept decisions the last counts
 	Action string          `json:"action"`           // resume or cancel
 	Result json.RawMessage `json:"result,omitempty"` // resume: the answer to what the tool asked; none and null are true
 	Reason string          `json:"reason,omitempty"` // kept as the note
 }
 
-// Answer is what a service gives to its call, or says what became of a call whose outcome is unknown. To a call that waits for approval or
-// input it is a decision, whose words are those of docs/presets.md, section 3; so it is to one that was blocked, but an error says that the request
-// for permission has failed, and ends the run. Exactly one of Result, Error and Rerun is given.
+// Answer is the answer of a service to its call, or settles a call whose outcome is unknown. For a call that waits for
+// approval or input, or was blocked, it is a decision in the words of docs/presets.md, section 3. An error for a blocked
+// call says that the permission request has failed and ends the run. Exactly one of Result, Error and Rerun is set.
 //
-// Every answer to the same request that says the same is the first one again. Approval names the request: a call that is lost again is asked about
-// under a new one, and then an answer without Approval counts only as the repetition that its ID, or the request's Idempotency-Key, shows it to be.
+// A repeated answer to the same request has no further effect. Approval names the request. A call that is lost again gets
+// a new request; then an answer without Approval counts only if its ID, or the Idempotency-Key, shows that it is a repetition.
 type Answer struct {
 	Call     string          `json:"call,omitempty"`     // may be left out beside Approval
 	Approval string          `json:"approval,omitempty"` // of an outcome that is unknown: the request that is answered
@@ -49,7 +50,7 @@ type Answer struct {
 	Rerun    bool            `json:"rerun,omitempty"` // carry it out again
 }
 
-// inputStep is one part of an input, ready to be done.
+// inputStep is one validated part of an input.
 type inputStep func(ctx context.Context) error
 
 func (s *server) receiveInput(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
@@ -82,7 +83,7 @@ func (s *server) receiveInput(w http.ResponseWriter, r *http.Request, c Caller) 
 	return http.StatusAccepted, a, nil
 }
 
-// planInput checks the whole input before any of it is done.
+// planInput validates the whole input before any step is applied.
 func (s *server) planInput(ctx context.Context, l store.Loaded, b Input, c Caller, key string) ([]inputStep, error) {
 	switch n := len(b.Messages) + len(b.Decisions) + len(b.Answers); {
 	case n == 0:
@@ -112,11 +113,11 @@ func (s *server) planInput(ctx context.Context, l store.Loaded, b Input, c Calle
 		steps = append(steps, step)
 	}
 	for i, m := range b.Messages {
-		said, err := readMessage(fmt.Sprintf("messages[%d]", i), m)
+		blocks, err := readMessage(fmt.Sprintf("messages[%d]", i), m)
 		if err != nil {
 			return nil, err
 		}
-		if err := s.Inputs.Check(ctx, l.State.Tenant, said); err != nil {
+		if err := s.Inputs.Check(ctx, l.State.Tenant, blocks); err != nil {
 			return nil, fmt.Errorf("messages[%d]: %w", i, err)
 		}
 		id := key
@@ -124,7 +125,7 @@ func (s *server) planInput(ctx context.Context, l store.Loaded, b Input, c Calle
 			id = fmt.Sprintf("%s-%d", key, i)
 		}
 		steps = append(steps, func(ctx context.Context) error {
-			return s.Inputs.Send(ctx, l.State.Tenant, l.State.Run, id, c.Principal.ID, said)
+			return s.Inputs.Send(ctx, l.State.Tenant, l.State.Run, id, c.Principal.ID, blocks)
 		})
 	}
 	return steps, nil
@@ -139,11 +140,11 @@ func prefixProblem(list string, i int, err error) error {
 	return err
 }
 
-// errRepeated says of a step that it was taken before, and has changed nothing.
+// errRepeated says that a step was applied before and has changed nothing.
 var errRepeated = errors.New("that was said already")
 
-// applySteps takes the steps in order. A decision or answer that meets a run or call which has ended is not applied, and no error; nor is an answer
-// to a service's call that has one. Already says that all of them were taken before.
+// applySteps applies the steps in order. A step on a run or call that has ended is not applied, without an error; nor
+// is a second answer to a service's call. already reports that all steps were applied before.
 func applySteps(ctx context.Context, steps []inputStep) (applied, already bool, err error) {
 	applied, already = true, true
 	for _, step := range steps {
@@ -161,7 +162,8 @@ func applySteps(ctx context.Context, steps []inputStep) (applied, already bool, 
 }
 
 func (s *server) planDecision(ctx context.Context, state *run.AgentState, d Decision, c Caller) (inputStep, error) {
-	r := approval.Directive{Tenant: state.Tenant, Run: state.Run, Target: d.Target, ID: d.ID, Result: d.Result, Note: d.Reason, By: c.Principal, Via: s.decisionChannel()}
+	r := approval.Directive{Tenant: state.Tenant, Run: state.Run, Target: d.Target, ID: d.ID, Result: d.Result,
+		Note: d.Reason, By: c.Principal, Via: s.decisionChannel()}
 	switch d.Action {
 	case "resume":
 		r.Action = approval.Approve
@@ -193,13 +195,6 @@ func (s *server) planDecision(ctx context.Context, state *run.AgentState, d Deci
 		return nil, problemOf(err)
 	}
 	return step, nil
-}
-
-func (s *server) decisionStep(req approval.Request) inputStep {
-	return func(ctx context.Context) error {
-		_, err := s.Desk.Decide(ctx, req)
-		return err
-	}
 }
 
 func (s *server) planAnswer(ctx context.Context, state *run.AgentState, a Answer, c Caller) (inputStep, error) {
@@ -240,7 +235,7 @@ func (s *server) planAnswer(ctx context.Context, state *run.AgentState, a Answer
 	return s.outcomeStep(state, a, c), nil
 }
 
-// planNamedAnswer takes an answer to the request that it names: one that asks what became of a call.
+// planNamedAnswer plans an answer to a named request about an unknown outcome.
 func (s *server) planNamedAnswer(ctx context.Context, run *run.AgentState, a Answer, c Caller) (inputStep, error) {
 	none := problem(ApprovalNotFound, "approval: run %s has no request %.64q", run.Run, a.Approval)
 	if !approvalPattern.MatchString(a.Approval) {
@@ -261,7 +256,7 @@ func (s *server) planNamedAnswer(ctx context.Context, run *run.AgentState, a Ans
 	return s.outcomeStep(run, a, c), nil
 }
 
-// outcomeStep says what became of a call whose outcome is unknown.
+// outcomeStep settles the unknown outcome of a call.
 func (s *server) outcomeStep(run *run.AgentState, a Answer, c Caller) inputStep {
 	o := approval.Outcome{
 		Tenant: run.Tenant, Run: run.Run, Call: a.Call, ID: a.Approval, Key: a.ID, Rerun: a.Rerun, By: c.Principal, Via: s.decisionChannel(),
@@ -281,7 +276,7 @@ func (s *server) outcomeStep(run *run.AgentState, a Answer, c Caller) inputStep 
 	}
 }
 
-// serviceStep hands an answer to a service's call on as the data it is.
+// serviceStep passes an answer to a service's call.
 func (s *server) serviceStep(run *run.AgentState, a Answer, c Caller) inputStep {
 	given := runtime.Answer{Tenant: run.Tenant, Run: run.Run, Call: a.Call, By: c.Principal.ID}
 	if a.Error != nil {
@@ -292,8 +287,8 @@ func (s *server) serviceStep(run *run.AgentState, a Answer, c Caller) inputStep 
 	return func(ctx context.Context) error { return s.Inputs.Answer(ctx, given) }
 }
 
-// planAnsweredDecision takes an answer to a call that waits for a decision, or for the permission of its tool, as what it means. An error in
-// answer to a request for permission says that the request itself has failed.
+// planAnsweredDecision plans an answer as a decision on a call that waits for one. An error in answer to a permission
+// request says that the request itself has failed.
 func (s *server) planAnsweredDecision(state *run.AgentState, a Answer, c Caller, req approval.Request, what run.WaitFor) (inputStep, error) {
 	req.Tenant, req.Action, req.By = state.Tenant, approval.Deny, c.Principal
 	switch {
@@ -312,5 +307,8 @@ func (s *server) planAnsweredDecision(state *run.AgentState, a Answer, c Caller,
 			req.Result, req.Note = a.Result, ""
 		}
 	}
-	return s.decisionStep(req), nil
+	return func(ctx context.Context) error {
+		_, err := s.Desk.Decide(ctx, req)
+		return err
+	}, nil
 }

@@ -55,7 +55,7 @@ const (
 	Internal         ProblemType = "internal"
 )
 
-// problemKinds says how each type is answered.
+// problemKinds maps each type to its status and title.
 var problemKinds = map[ProblemType]struct {
 	status int
 	title  string
@@ -96,19 +96,19 @@ var problemKinds = map[ProblemType]struct {
 	Internal:         {http.StatusInternalServerError, "something went wrong here"},
 }
 
-// Problem is an error as the API answers it (RFC 9457), and as the Client returns it.
+// Problem is an error of the API (RFC 9457). The Client returns it.
 type Problem struct {
 	Type     ProblemType        `json:"type"`
 	Title    string             `json:"title"`
 	Status   int                `json:"status"`
 	Detail   string             `json:"detail"`
 	Known    []string           `json:"known,omitempty"`    // unknown-agent: the agents there are
-	Approval *approval.Approval `json:"approval,omitempty"` // already-decided: who won; request-changed, policy-changed: as it stands
+	Approval *approval.Approval `json:"approval,omitempty"` // already-decided, request-changed, policy-changed: the current request
 }
 
 func (p *Problem) Error() string { return p.Detail }
 
-// NewProblem makes the problem of a type, with a detail that is fit to be shown: for what stands before a Handler.
+// NewProblem returns a problem for a handler in front of a Handler. Clients see the detail.
 func NewProblem(t ProblemType, detail string) *Problem { return problem(t, "%s", detail) }
 
 func problem(t ProblemType, format string, args ...any) *Problem {
@@ -120,10 +120,7 @@ func invalidProblem(format string, args ...any) error {
 	return problem(InvalidRequest, format, args...)
 }
 
-// notSupported refuses what a later version will do.
-func notSupported(what string) error { return problem(NotSupported, "%s: not supported yet", what) }
-
-// problemCauses ties the errors of the use cases to problem types, in order of precedence.
+// problemCauses maps errors to problem types, in order of precedence.
 var problemCauses = []struct {
 	is   error
 	kind ProblemType
@@ -158,14 +155,14 @@ var problemCauses = []struct {
 	{context.DeadlineExceeded, Unavailable},
 }
 
-// problemWithApproval is a problem with the request that it is about.
+// problemWithApproval adds the current request to a problem.
 func problemWithApproval(t ProblemType, err error, a approval.Approval) *Problem {
 	p := problem(t, "%v", err)
 	p.Approval = &a
 	return p
 }
 
-// problemOf says how an error is answered. An error that nobody foresaw is internal.
+// problemOf returns the problem of an error. An unknown error is internal.
 func problemOf(err error) *Problem {
 	var p *Problem
 	var decided *approval.DecidedError
@@ -178,9 +175,9 @@ func problemOf(err error) *Problem {
 	switch {
 	case errors.As(err, &p):
 		return p
-	case errors.Is(err, store.ErrDamaged): // whatever it makes impossible
+	case errors.Is(err, store.ErrDamaged): // before any other error
 		return problem(Damaged, "%v", err)
-	case isDiskFull(err):
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG):
 		return problem(Unavailable, "The disk that holds the store is full: free some space there, and send the request again (%v).", err)
 	case errors.As(err, &decided):
 		return problemWithApproval(AlreadyDecided, decided, decided.Approval)
@@ -197,8 +194,8 @@ func problemOf(err error) *Problem {
 	case errors.As(err, &forbidden):
 		return problem(InvalidRequest, "%v", forbidden)
 	}
-	if said := refusedProblem(err); said != nil {
-		return said
+	if refused := refusedProblem(err); refused != nil {
+		return refused
 	}
 	for _, c := range problemCauses {
 		if errors.Is(err, c.is) {
@@ -208,12 +205,7 @@ func problemOf(err error) *Problem {
 	return problem(Internal, "%v", err)
 }
 
-// isDiskFull reports whether a laptop's store, or the blobs beside it, cannot grow.
-func isDiskFull(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
-}
-
-// refusedProblem is the answer to a decision that is not taken with what goes with it; nil = err is about something else.
+// refusedProblem returns the problem of refused arguments, bounds or answers of a decision; nil for any other error.
 func refusedProblem(err error) *Problem {
 	var edit *approval.EditError
 	var grant *approval.GrantError

@@ -30,21 +30,21 @@ type Start struct {
 	AccessControl string            `json:"accessControl,omitempty"`
 }
 
-// keyHeader is the header that may hold the key of a start, or of the messages of an input.
+// keyHeader is the header for the idempotency key of a start or an input.
 const keyHeader = "Idempotency-Key"
 
 // maxKey is the longest idempotency key, in bytes.
 const maxKey = 256
 
-// maxLabel is the longest subject, and the longest accessControl, of a run, in bytes: each event that leaves it carries them.
+// maxLabel is the longest subject or accessControl of a run, in bytes. Each event contains them.
 const maxLabel = 1024
 
-// check refuses labels that are no plain text, or longer than what has to carry them.
+// check refuses labels that are too long or not plain text.
 func (b Start) check() error {
 	return errors.Join(checkText("subject", b.Subject, maxLabel), checkText("accessControl", b.AccessControl, maxLabel))
 }
 
-// checkText refuses a text that is longer than so many bytes, or holds what no store keeps in a key.
+// checkText refuses a text that is too long or that the store cannot have in a key.
 func checkText(key, value string, most int) error {
 	if len(value) > most {
 		return invalidProblem("%s: got %d bytes, want at most %d", key, len(value), most)
@@ -94,8 +94,8 @@ func (s *server) startRun(w http.ResponseWriter, r *http.Request, c Caller) (int
 	return http.StatusAccepted, newAccepted(run), nil
 }
 
-// ignoreUnstarted lets a run pass that is written and whose execution could not be started. With a key the client is told to try again,
-// which starts it; without one its next try would be another run, and this one is started by the sweep or by `resume`.
+// ignoreUnstarted accepts a run that is written but whose execution did not start. With a key it returns the error,
+// and a retry starts the run. Without a key a retry would create another run; the sweep or `resume` starts this one.
 func (s *server) ignoreUnstarted(r *http.Request, key string, err error) error {
 	if key != "" || !errors.Is(err, runtime.ErrUnstarted) {
 		return err
@@ -106,7 +106,7 @@ func (s *server) ignoreUnstarted(r *http.Request, key string, err error) error {
 	return nil
 }
 
-// idempotencyKey is the body's key or the header's.
+// idempotencyKey returns the key of the body or the header.
 func idempotencyKey(r *http.Request, inBody string) (string, error) {
 	inHeader := r.Header.Get(keyHeader)
 	if inBody != "" && inHeader != "" && inBody != inHeader {
@@ -119,14 +119,15 @@ func idempotencyKey(r *http.Request, inBody string) (string, error) {
 	return key, checkText("key", key, maxKey)
 }
 
-// checkDelegates refuses, on a laptop, an agent that asks one that is not known here: the run would come to stand still at that call.
+// checkDelegates refuses, on a laptop, an agent that calls an unknown agent. Its run would stall at that call.
 func (s *server) checkDelegates(def *agent.Definition) error {
 	for _, t := range def.Tools {
 		if !s.Local || t.Kind != agent.KindAgent {
 			continue
 		}
 		if _, ok := s.Agents.Agent(t.Agent.Agent); !ok {
-			p := problem(UnknownAgent, "start run: tool %s of agent %s: unknown agent %.64q; known: %s", t.Name, def.Name, t.Agent.Agent, joinNames(s.Agents.Agents()))
+			p := problem(UnknownAgent, "start run: tool %s of agent %s: unknown agent %.64q; known: %s", t.Name,
+				def.Name, t.Agent.Agent, joinNames(s.Agents.Agents()))
 			p.Known = s.Agents.Agents()
 			return p
 		}
@@ -134,10 +135,11 @@ func (s *server) checkDelegates(def *agent.Definition) error {
 	return nil
 }
 
-// unfitAgents are Agents that leave out some that are registered, since they cannot run here, and say why; "" = an agent is not one of those.
+// unfitAgents are Agents that leave out registered agents which cannot run here. Unfit returns the reason; "" = not
+// left out.
 type unfitAgents interface{ Unfit(name string) string }
 
-// findDefinition is the registered agent, or the one that came along.
+// findDefinition returns the registered agent, or the definition in the body.
 func (s *server) findDefinition(b Start) (*agent.Definition, error) {
 	if b.Definition == nil {
 		if d, ok := s.Agents.Agent(b.Agent); ok {
@@ -157,7 +159,8 @@ func (s *server) findDefinition(b Start) (*agent.Definition, error) {
 		return nil, problem(NotAllowed, "definition: only taken where the caller owns the machine")
 	}
 	if b.Agent != "" && b.Agent != b.Definition.Name {
-		return nil, invalidProblem("agent: got %.64q, want %.64q, the definition's name, or nothing", b.Agent, b.Definition.Name)
+		return nil, invalidProblem("agent: got %.64q, want %.64q, the definition's name, or nothing", b.Agent,
+			b.Definition.Name)
 	}
 	if err := b.Definition.Check(); err != nil {
 		return nil, invalidProblem("definition: %v", err)
@@ -170,11 +173,11 @@ func (s *server) findDefinition(b Start) (*agent.Definition, error) {
 	return b.Definition, nil
 }
 
-// maxStorePages is how many pages of the store one page of runs is made of at most: of an agent that has few runs among many it may be short,
-// or empty, and have a cursor.
+// maxStorePages is how many pages of the store are read for one page of results. A filtered page may therefore be
+// short or empty and still have a cursor.
 const maxStorePages = 20
 
-// statusOrder is the order in which a list without status goes through the runs.
+// statusOrder is the order of runs in a list without status.
 var statusOrder = []run.RunStatus{run.RunWaiting, run.RunRunning, run.RunDone}
 
 func (s *server) listRuns(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
@@ -220,7 +223,7 @@ func (s *server) listRuns(_ http.ResponseWriter, r *http.Request, c Caller) (int
 	return http.StatusOK, p, nil
 }
 
-// runCursor is a place in the lists of several statuses, one behind the other.
+// runCursor is a position in the lists of several statuses, one after the other.
 type runCursor struct {
 	statuses []run.RunStatus
 	i        int
@@ -260,7 +263,7 @@ func (c *runCursor) String() string {
 
 var runPattern = regexp.MustCompile(`^r[a-z2-7]{25}$`)
 
-// loadRun reads the run that the path names.
+// loadRun reads the run in the path.
 func (s *server) loadRun(r *http.Request, c Caller) (store.Loaded, error) {
 	id, err := readRunID(r)
 	if err != nil {
@@ -269,7 +272,7 @@ func (s *server) loadRun(r *http.Request, c Caller) (store.Loaded, error) {
 	return s.Journal.Load(r.Context(), c.Tenant, id)
 }
 
-// readRunID is the id of the run that the path names.
+// readRunID returns the run id in the path.
 func readRunID(r *http.Request) (string, error) {
 	id := r.PathValue("id")
 	if !runPattern.MatchString(id) {
@@ -355,7 +358,7 @@ func (s *server) replayRun(_ http.ResponseWriter, r *http.Request, c Caller) (in
 		return 0, nil, err
 	}
 	if s.Replay == nil {
-		return 0, nil, notSupported("replay")
+		return 0, nil, problem(NotSupported, "replay: not supported yet")
 	}
 	id := r.PathValue("id")
 	if !runPattern.MatchString(id) {
@@ -367,7 +370,7 @@ func (s *server) replayRun(_ http.ResponseWriter, r *http.Request, c Caller) (in
 
 // Note is the body of POST /v1/runs/{id}/cancel; it may be left out.
 type Note struct {
-	Note string `json:"note,omitempty"` // why; a run that continues this one is told
+	Note string `json:"note,omitempty"` // the reason, shown to a run that continues this one
 }
 
 func (s *server) cancelRun(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/countersign/countersign/internal/web/stream"
 )
 
-// streamWindow is how long a stream lasts at most; its client then resumes. API Gateway cuts a request at 29 s.
+// streamWindow is the longest duration of a stream; its client then resumes. API Gateway ends a request after 29 s.
 const streamWindow = 20 * time.Second
 
 func (s *server) listEvents(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
@@ -55,8 +55,8 @@ func (s *server) listEvents(w http.ResponseWriter, r *http.Request, c Caller) (i
 	return http.StatusOK, p, err
 }
 
-// loadFollowed is the run that the path names, as far as its events need it: facts are shown as they are stored, whatever came of them, so that of a
-// run of any age no more is read than what is shown. A format makes its events of the run's state.
+// loadFollowed returns the run in the path. The journal format needs only its head, so that an old run costs no more;
+// other formats need its state.
 func (s *server) loadFollowed(r *http.Request, c Caller, form stream.Format) (run.AgentState, error) {
 	if form != "" {
 		l, err := s.loadRun(r, c)
@@ -70,9 +70,8 @@ func (s *server) loadFollowed(r *http.Request, c Caller, form stream.Format) (ru
 	return run.AgentState{Tenant: c.Tenant, Run: id, Status: h.Status}, err
 }
 
-// streamEvents sends what is there and then what comes, until the run has ended or the window is over. Last-Event-ID says what the
-// client has already. Where nothing can come any more, the answer is 204: an EventSource, which takes up every stream that ends, does not
-// take up that one.
+// streamEvents sends events until the run has ended or the window is over. Last-Event-ID says what the client has. If
+// nothing more can come, the response is 204, because an EventSource reconnects after every other end.
 func (s *server) streamEvents(w http.ResponseWriter, r *http.Request, of *run.AgentState, from position, form stream.Format) error {
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
 		var err error
@@ -105,10 +104,10 @@ func (s *server) streamEvents(w http.ResponseWriter, r *http.Request, of *run.Ag
 	}
 	t := &eventStream{journal: s.Journal, clock: s.Clock, journalReader: v, out: w}
 	s.logStreamEnd(r, runID, t.follow(ctx, watch))
-	return nil // an answer has begun: the client resumes
+	return nil // the response has begun; the client resumes
 }
 
-// hasEventsAfter reports whether a run that is done has events behind from.
+// hasEventsAfter reports whether a finished run has events behind from.
 func (s *server) hasEventsAfter(ctx context.Context, of *run.AgentState, from position, form stream.Format) (bool, error) {
 	v, err := s.newJournalReader(ctx, of, from, form)
 	if err != nil {
@@ -118,7 +117,7 @@ func (s *server) hasEventsAfter(ctx context.Context, of *run.AgentState, from po
 	return len(events) > 0, err
 }
 
-// logStreamEnd logs why a stream ended, unless that is the window, the client or the end of the process.
+// logStreamEnd logs why a stream ended, unless the window, the client or the process ended.
 func (s *server) logStreamEnd(r *http.Request, run string, err error) {
 	if err == nil || s.Log == nil || r.Context().Err() != nil || errors.Is(err, errClosed) || problemOf(err).Type == Unavailable {
 		return
@@ -126,23 +125,23 @@ func (s *server) logStreamEnd(r *http.Request, run string, err error) {
 	s.Log.Error("stream ended", "run", run, "error", err)
 }
 
-// maxHeldBack is how many bytes of events an answer takes, but for the last event, that reaches its client as a whole.
+// maxHeldBack is the size in bytes after which a buffered response gets no more events.
 const maxHeldBack = 2 << 20
 
-// eventStream is a stream under way.
+// eventStream is a stream to one client.
 type eventStream struct {
 	*journalReader
 	journal Journal
 	clock   clock.Clock
 	out     http.ResponseWriter
-	isHeld  bool // what is written reaches the client when the answer ends
+	isHeld  bool // the response is buffered until its end
 	written int  // bytes
 }
 
-// follow writes events as they come. It returns nil when there is nothing more to wait for: the run has ended, or what was written
-// reaches the client only when the answer ends, as it does behind a gateway.
+// follow writes events as they come. It returns nil if the run has ended, or if the response is buffered, as behind a
+// gateway, and has events.
 func (t *eventStream) follow(ctx context.Context, watch Watch) error {
-	if err := t.flush(); err != nil { // the client hears that the stream is open
+	if err := t.flush(); err != nil { // send the headers
 		return err
 	}
 	for {
@@ -159,33 +158,33 @@ func (t *eventStream) follow(ctx context.Context, watch Watch) error {
 	}
 }
 
-// deltaWatch is a Watch of a process in which models are asked.
+// deltaWatch is a Watch in a process that calls models.
 type deltaWatch interface {
-	// Take takes what was said since the last time, and whether there may be a new entry.
-	TakeDeltas() (said []stream.Delta, moved bool)
+	// TakeDeltas returns the deltas since the last call, and whether there may be a new entry.
+	TakeDeltas() (deltas []stream.Delta, moved bool)
 }
 
-// wait returns when there may be a new entry. Until then it sends what models say.
+// wait returns when there may be a new entry. Until then it sends deltas.
 func (t *eventStream) wait(ctx context.Context, watch Watch) error {
 	l, ok := watch.(deltaWatch)
 	for {
 		if err := watch.Wait(ctx, t.next-1); err != nil || !ok {
 			return err
 		}
-		said, moved := l.TakeDeltas()
-		if err := t.sendDeltas(said); err != nil || moved {
+		deltas, moved := l.TakeDeltas()
+		if err := t.sendDeltas(deltas); err != nil || moved {
 			return err
 		}
 	}
 }
 
-// sendDeltas sends pieces of replies. One of an inference that the client knows to be complete, or whose beginning it is yet to learn of, it does
-// without: all of it is in the entry.
-func (t *eventStream) sendDeltas(said []stream.Delta) error {
+// sendDeltas sends live pieces of replies. It skips pieces of an inference that the client has completely or has no
+// start of; the entry contains the whole text.
+func (t *eventStream) sendDeltas(deltas []stream.Delta) error {
 	if t.format == "" || t.isHeld {
 		return nil
 	}
-	for _, d := range said {
+	for _, d := range deltas {
 		if d.Inference != t.state.Replies()+1 {
 			continue
 		}
@@ -194,7 +193,7 @@ func (t *eventStream) sendDeltas(said []stream.Delta) error {
 		if err != nil {
 			return err
 		}
-		if piece.Type == "" { // the format has no word for it
+		if piece.Type == "" { // the format has no event for it
 			continue
 		}
 		if err := t.write("", piece.Type, piece.Body); err != nil {
@@ -204,7 +203,7 @@ func (t *eventStream) sendDeltas(said []stream.Delta) error {
 	return t.flush()
 }
 
-// flush sends on what was written, or finds that it is held back.
+// flush flushes the response, or notes that it is buffered.
 func (t *eventStream) flush() error {
 	err := http.NewResponseController(t.out).Flush()
 	if errors.Is(err, http.ErrNotSupported) {
@@ -214,7 +213,7 @@ func (t *eventStream) flush() error {
 	return err
 }
 
-// sendNew writes the events of the entries that are new, and says whether the run has ended.
+// sendNew writes the events of new entries and reports whether the run has ended.
 func (t *eventStream) sendNew(ctx context.Context) (ended bool, err error) {
 	for more := true; more && !ended; {
 		entries, err := t.journal.Entries(ctx, t.tenant, t.run, t.next, entriesPerRead)
@@ -235,10 +234,10 @@ func (t *eventStream) sendNew(ctx context.Context) (ended bool, err error) {
 	return ended, nil
 }
 
-// entriesPerRead is how many entries of a run are held at once.
+// entriesPerRead is the number of entries in memory at once.
 const entriesPerRead = 100
 
-// send writes the events of entries; full says that the answer takes no more.
+// send writes the events of entries; full reports that the response is too large for more.
 func (t *eventStream) send(entries []run.Entry) (full bool, err error) {
 	for _, e := range entries {
 		events, err := t.readEntry(e)
@@ -257,7 +256,7 @@ func (t *eventStream) send(entries []run.Entry) (full bool, err error) {
 	return false, nil
 }
 
-// write writes one event; without an id, a client resumes behind the one before it.
+// write writes one event. A client resumes behind the last event with an id.
 func (t *eventStream) write(id, name string, data any) error {
 	line, err := marshalVerbatim(data)
 	if err != nil {

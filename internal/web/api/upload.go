@@ -10,14 +10,13 @@ import (
 	"sync"
 )
 
-// ErrFile says that the file of an upload cannot be read, or is shorter than announced. Nothing was stored.
+// ErrFile says that the file of an upload cannot be read or is shorter than announced. Nothing was stored.
 var ErrFile = errors.New("the file to upload")
 
-// Upload brings a file to where runs can name it and gives what a media block names. open gives the file's content, from its beginning
-// and as often as it is called. To upload the same again is no error.
+// Upload uploads a file and returns the blob for a media block. open opens the file from its start, as often as
+// needed. Repeating an upload is no error.
 //
-// A file that is not what b says is refused, and so is one that the store will not take; then nothing is there. Errors of the file
-// itself wrap ErrFile.
+// The server refuses a file that does not match b and stores nothing of it. Errors of the file itself wrap ErrFile.
 func (c *Client) Upload(ctx context.Context, b Blob, open func() (io.ReadCloser, error)) (blob string, err error) {
 	to, err := post[Uploading](ctx, c, "/v1/blobs", b, "")
 	if err != nil {
@@ -35,13 +34,15 @@ func (c *Client) Upload(ctx context.Context, b Blob, open func() (io.ReadCloser,
 	}
 	req.ContentLength = b.Bytes
 	err = c.sendUpload(ctx, req)
-	if own := content.readError(); own != nil { // not the engine's doing
-		err = own
+	content.mu.Lock()
+	defer content.mu.Unlock()
+	if content.err != nil { // the file's error comes first
+		err = content.err
 	}
 	return to.Blob, err
 }
 
-// newUploadRequest is the request that an upload is.
+// newUploadRequest returns the HTTP request of an upload.
 func (c *Client) newUploadRequest(ctx context.Context, u Upload, content io.Reader) (*http.Request, error) {
 	target := u.URL
 	if strings.HasPrefix(target, "/") {
@@ -60,11 +61,11 @@ func (c *Client) newUploadRequest(ctx context.Context, u Upload, content io.Read
 	return req, nil
 }
 
-// sendUpload makes the request of an upload. A store's own refusal has no form of ours, and its text is not ours to show.
+// sendUpload sends an upload. The error of an external store is reported by its status only.
 func (c *Client) sendUpload(ctx context.Context, req *http.Request) error {
 	sender := c.http
 	if !strings.HasPrefix(req.URL.String(), c.base+"/") {
-		sender = http.DefaultClient // whoever signed the URL wants no other credentials
+		sender = http.DefaultClient // a presigned URL needs no other credentials
 	}
 	resp, err := sender.Do(req)
 	if err != nil {
@@ -83,8 +84,8 @@ func (c *Client) sendUpload(ctx context.Context, req *http.Request) error {
 	}
 }
 
-// announcedFile is a file of as many bytes as were announced, and remembers if it was not. Safe for concurrent use: a transport may
-// still read a body whose request has failed.
+// announcedFile reads the announced number of bytes and keeps a read error. Safe for concurrent use: a transport may
+// still read the body of a failed request.
 type announcedFile struct {
 	io.ReadCloser
 	mu   sync.Mutex
@@ -113,10 +114,4 @@ func (a *announcedFile) Read(p []byte) (int, error) {
 		return n, a.err
 	}
 	return n, err
-}
-
-func (a *announcedFile) readError() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.err
 }

@@ -15,7 +15,7 @@ import (
 
 func rfc3339(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// arvoFrame says with every event whose it is.
+// arvoFrame adds the run and its agent to every event.
 func arvoFrame(e Event, id, name string, data object) any {
 	return object{"id?", id, "type", name, "time", rfc3339(e.at), "data", data, "metadata", object{
 		"subject", e.Thread, "initiatorId", e.parent, "selfId", e.agent, "selfVersion", e.version, "runId", e.Run,
@@ -83,12 +83,12 @@ func (w *writer) writeArvo(e Event) {
 	}
 }
 
-// arvoTool names a tool: as the model does, and by its original name.
+// arvoTool returns the name of a tool for the model and its original name.
 func arvoTool(kind agent.ToolKind, name, original string) object {
 	return object{"kind", kind, "name", name, "originalName", original}
 }
 
-// writeArvoApprovals tells once, at the entry's first pending call, of all its calls that wait for an approval.
+// writeArvoApprovals writes all calls of the entry that wait for approval, at the first of them.
 func (w *writer) writeArvoApprovals(e Event) {
 	var tools []object
 	first := -1
@@ -114,10 +114,10 @@ func (w *writer) writeArvoBlocked(tools []object) {
 	w.emit("agent.tool.permission.requested", "tools", tools)
 }
 
-// writeCowork is seed 002's events, and names of our own where its front end has none: approvals, waits and bad ends.
+// writeCowork writes seed 002's events, with new names for what its front end lacks: approvals, waits and errors.
 func (w *writer) writeCowork(e Event) {
 	switch d := e.Data.(type) {
-	case StepStartData: // text that was shown and is not the answer is taken back
+	case StepStartData: // retract shown text that is not the answer
 		r := w.findReply(e.Step)
 		if r.TextDropped {
 			w.emit("stream-clear", "reason", "tool_calls")
@@ -186,7 +186,7 @@ func waitingCalls(d RunFinishData) (ids []string) {
 	return ids
 }
 
-// findError is the error that ended the run in this entry.
+// findError returns the error that ended the run in this entry.
 func (w *writer) findError() ErrorData {
 	for _, e := range w.entry {
 		if d, ok := e.Data.(ErrorData); ok {
@@ -196,7 +196,7 @@ func (w *writer) findError() ErrorData {
 	return ErrorData{}
 }
 
-// writeForge is seed 004's events in the spelling of its code (loop_start for LoopStart).
+// writeForge writes seed 004's events, spelled as in its code (loop_start for LoopStart).
 func (w *writer) writeForge(e Event) {
 	switch d := e.Data.(type) {
 	case RunStartData:
@@ -266,7 +266,7 @@ func forgeTool(id, name string, kind agent.ToolKind) object {
 	return object{"id", id, "tool_name", name, "kind?", kind}
 }
 
-// writeForgeStep tells a whole reply but its calls: thinking, then text, as they were written.
+// writeForgeStep writes a reply without its calls: first thinking, then text.
 func (w *writer) writeForgeStep(e Event, d StepStartData) {
 	at := object{"iteration", d.Cycle.Current + 1, "max_iterations", d.Cycle.Max}
 	w.emit("loop_iteration", at...)
@@ -287,8 +287,7 @@ func (w *writer) writeForgeStep(e Event, d StepStartData) {
 	w.emit("token_usage", "prompt_tokens", u.Total()-u.Output, "completion_tokens", u.Output, "total_tokens", u.Total())
 }
 
-// writeForgeCorrection tells of a reply that is not the last word: that a required call is missing, or what is wrong with
-// it.
+// writeForgeCorrection writes why a reply was refused: a required call is missing, or the reply is invalid.
 func (w *writer) writeForgeCorrection(d InferenceDoneData) {
 	if !d.sentBack {
 		return

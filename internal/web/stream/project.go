@@ -19,8 +19,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Events returns the events of entry e, in order, and the run after e. Before is the run before e; where the run began
-// from another, it is the Seed of that run. D is the definition the run is pinned to. An error is agent.ApplyEntry's.
+// Events returns the events of entry e, in order, and the run after e. before is the run before e; if the run
+// continues or forks another, it is the run's Seed. d is the pinned definition. Errors are those of run.ApplyEntry.
 func Events(d *agent.Definition, before run.AgentState, e run.Entry) ([]Event, run.AgentState, error) {
 	after, err := run.ApplyEntry(before, e)
 	if err != nil || after.Entries == before.Entries {
@@ -42,7 +42,7 @@ func Events(d *agent.Definition, before run.AgentState, e run.Entry) ([]Event, r
 	return p.sortEvents(), after, nil
 }
 
-// projection makes the events of an entry. It stands at one of the entry's facts.
+// projection builds the events of an entry, one fact of the entry at a time.
 type projection struct {
 	def           *agent.Definition
 	entry         run.Entry
@@ -52,10 +52,10 @@ type projection struct {
 	err           error // the first
 }
 
-// addFact adds the events of a fact: what the fact itself says, what it changed of calls, shared state and plan,
-// and how it ends the attempt. A fact that is not named here has no event but for what it changed.
+// addFact adds the events of a fact: of the fact itself, of changed calls, state and plan, and of the attempt's end.
+// Other facts only have events for what they change.
 func (p *projection) addFact(fact run.Event) {
-	var verdict *Verdict // of the person who ends a wait
+	var verdict *Verdict // that ends a wait
 	switch f := fact.(type) {
 	case run.RunStarted:
 		p.addFirstStart()
@@ -94,7 +94,7 @@ func (p *projection) addFact(fact run.Event) {
 	p.addStateDelta()
 	p.addPlanProgress()
 	switch fact.(type) {
-	case run.ContextBuilt, run.PlanLeft: // what was built, or what the plan did, is part of the conversation now
+	case run.ContextBuilt, run.PlanLeft: // it changed the conversation
 		p.addConversation(false)
 	case run.Parked:
 		p.addParked()
@@ -103,7 +103,7 @@ func (p *projection) addFact(fact run.Event) {
 	}
 }
 
-// add adds an event of step n; 0 = it is about the run. What happens to a parked run begins a new attempt.
+// add adds an event of step n; 0 = about the run. An event of a parked run begins a new attempt.
 func (p *projection) add(t Type, n int64, data any) {
 	if p.before.Status == run.RunWaiting && t != RunStart &&
 		!slices.ContainsFunc(p.out, func(e Event) bool { return e.Type == RunStart }) {
@@ -114,11 +114,10 @@ func (p *projection) add(t Type, n int64, data any) {
 	p.out = append(p.out, e)
 }
 
-// messageID is the id of the message that the fact adds.
+// messageID returns the id of the message that the fact adds.
 func (p *projection) messageID() string { return fmt.Sprintf("m%d.%d", p.entry.Seq, p.index) }
 
-// sortEvents returns the events that were added. Among what neighbouring events say of calls, waits stand before
-// results.
+// sortEvents returns the events in order. Among neighbouring outcomes of calls, waits precede results.
 func (p *projection) sortEvents() []Event {
 	rank := func(e Event) int { // 1 = a wait, 2 = a result, 0 = something else
 		switch d := e.Data.(type) {
@@ -151,15 +150,15 @@ func (p *projection) addFirstStart() {
 	}
 	p.addStart(false)
 	p.addConversation(false)
-	if state := p.after.SharedState(); string(state) != "{}" { // of the run that this one goes on from
+	if state := p.after.SharedState(); string(state) != "{}" { // of the continued run
 		p.add(StateSnapshot, 0, StateSnapshotData{State: state})
 	}
-	for _, c := range p.after.Waits() { // of the run that this one branched off: people are asked anew
+	for _, c := range p.after.Waits() { // of the original run: a fork asks again
 		p.addPendingCall(c)
 	}
 }
 
-// addStart begins an attempt.
+// addStart adds the start of an attempt.
 func (p *projection) addStart(resumed bool) {
 	d := RunStartData{Agent: p.after.Agent, Version: p.after.Version, Resumed: resumed}
 	if p.after.From != nil {
@@ -171,7 +170,7 @@ func (p *projection) addStart(resumed bool) {
 	p.add(RunStart, 0, d)
 }
 
-// addConversation adds all of the conversation, where it is not the one before with something appended.
+// addConversation adds the whole conversation, after a change that is more than an append.
 func (p *projection) addConversation(evicted bool) {
 	list := p.after.Messages.All()
 	messages, err := run.MarshalMessages(list, p.after.Inferences)
@@ -181,19 +180,21 @@ func (p *projection) addConversation(evicted bool) {
 	})
 }
 
-// addActivity adds what somebody beside the model did.
+// addActivity adds an action of somebody other than the model.
 func (p *projection) addActivity(kind string, content any) {
-	p.add(ActivitySnapshot, 0, ActivitySnapshotData{Message: p.messageID(), Kind: kind, Content: content, Replace: true})
+	p.add(ActivitySnapshot, 0, ActivitySnapshotData{Message: p.messageID(), Kind: kind, Content: content,
+		Replace: true})
 }
 
-// addRequest adds the one request that a batch's blocked calls make.
+// addRequest adds the one request about the blocked calls of a batch.
 func (p *projection) addRequest(f run.PermissionRequested) {
 	if len(p.after.OpenRequests()) == len(p.before.OpenRequests()) {
 		return
 	}
 	content := RequestContent{Approval: f.Approval, Reason: f.Reason}
 	for _, t := range f.Tools {
-		content.Tools = append(content.Tools, RequestedTool{Kind: p.toolKind(t.Tool), Name: t.Name, Tool: t.Tool, Calls: t.Calls})
+		content.Tools = append(content.Tools, RequestedTool{Kind: p.toolKind(t.Tool), Name: t.Name, Tool: t.Tool,
+			Calls: t.Calls})
 	}
 	p.addActivity("permission_request", content)
 }
@@ -264,8 +265,8 @@ func (p *projection) addReply(f run.Replied) {
 	p.add(StepEnd, n, StepEndData{})
 }
 
-// millisecondsSince returns the milliseconds from the entry's time to at, which is milliseconds since 1970; 0 where at is not
-// known.
+// millisecondsSince returns the milliseconds from the entry's time to at, in milliseconds since 1970; 0 if at is
+// unknown.
 func (p *projection) millisecondsSince(at int64) int64 {
 	if at <= 0 {
 		return 0
@@ -273,7 +274,7 @@ func (p *projection) millisecondsSince(at int64) int64 {
 	return max(0, at-p.entry.Time.UnixMilli())
 }
 
-// setReplyTexts adds to a reply what the encodings tell of it that the canonical form has in the conversation.
+// setReplyTexts sets the texts of a reply for the encodings. The canonical form has them in the conversation.
 func (p *projection) setReplyTexts(f run.Replied, done *InferenceDoneData) {
 	done.text, done.sentBack = f.Text, f.Correction != nil && !f.Correction.GoesOn()
 	for _, r := range f.Reasoning {
@@ -290,7 +291,7 @@ func (p *projection) setReplyTexts(f run.Replied, done *InferenceDoneData) {
 	}
 }
 
-// newStepStart is what the model was asked with. Next says of the run before the reply why the model was asked.
+// newStepStart returns the request of an inference. Next returns why the model was called.
 func (p *projection) newStepStart(f run.Replied) StepStartData {
 	s := &p.before
 	d := StepStartData{
@@ -312,8 +313,8 @@ func (p *projection) newStepStart(f run.Replied) StepStartData {
 	return d
 }
 
-// systemText is the system text of an inference where the journal or the definition has it, else "": a text in a blob,
-// or one that Go code or the clock had a part in and that was not kept.
+// systemText returns the system text of an inference, or "" if it was not kept: it is in a blob, or Go code or the
+// clock had a part in it.
 func (p *projection) systemText(a run.Action) string {
 	if text, _, ok := prompt.KeptSystem(p.def, &p.after); ok {
 		return text
@@ -329,9 +330,10 @@ func (p *projection) systemText(a run.Action) string {
 	return text
 }
 
-// addCall adds a call that begins and is ready.
+// addCall adds the start of a call and the ready call.
 func (p *projection) addCall(n int64, c run.RepliedCall) {
-	d := ToolCallReadyData{ID: c.ID, Name: c.Name, Arguments: c.Input, Tool: cmp.Or(c.Tool, c.Name), Repaired: c.Repaired}
+	d := ToolCallReadyData{ID: c.ID, Name: c.Name, Arguments: c.Input, Tool: cmp.Or(c.Tool, c.Name),
+		Repaired: c.Repaired}
 	if len(d.Arguments) == 0 {
 		d.Arguments = json.RawMessage("{}")
 	}
@@ -346,7 +348,7 @@ func (p *projection) addReadyCall(n int64, d ToolCallReadyData) {
 	p.add(ToolCallReady, n, d)
 }
 
-// addCallChanges adds what a fact changed of calls that were open before it.
+// addCallChanges adds what a fact changed in the calls that were open before it.
 func (p *projection) addCallChanges(fact run.Event, verdict *Verdict) {
 	for _, was := range p.before.Live {
 		if !was.Open() {
@@ -374,7 +376,7 @@ func (p *projection) addCallChanges(fact run.Event, verdict *Verdict) {
 	}
 }
 
-// findPatch is the change of the shared state by the fact that ended a call.
+// findPatch returns the state patch of the fact that ended a call.
 func findPatch(fact run.Event, call string) []run.Patch {
 	of, patch := "", []run.Patch(nil)
 	switch f := fact.(type) {
@@ -391,13 +393,13 @@ func findPatch(fact run.Event, call string) []run.Patch {
 	return patch
 }
 
-// stepOf is the inference of this run that asked for a call; 0 = one of the run that this one began from.
+// stepOf returns the inference of this run that made a call; 0 = an inference of the original run.
 func (p *projection) stepOf(c run.Call) int64 { return max(0, c.Inference-p.after.Prior) }
 
-// pendingTools are the names under which people are asked.
+// pendingTools are the tool names of the pending calls.
 var pendingTools = map[run.WaitFor]string{run.ForApproval: "PermissionConfirm", run.ForOutcome: "OutcomeConfirm"}
 
-// pendingID is the id of the call that asks about c: each time it is asked about, another.
+// pendingID returns the id of the pending call about c. Each new request has a new id.
 func pendingID(c run.Call) string {
 	if t, ok := c.Asked(); ok && c.Wait != nil && c.Wait.For == run.ForInput && t.Pending.ID != c.ID {
 		return t.Pending.ID
@@ -408,7 +410,7 @@ func pendingID(c run.Call) string {
 	return "fc_" + c.ID
 }
 
-// addPendingCall adds the call that asks about c. A call that waits for a service asks nobody.
+// addPendingCall adds the pending call about c. A call that waits for a service has none.
 func (p *projection) addPendingCall(c run.Call) {
 	name, arguments, asks := p.newPendingCall(c)
 	if !asks {
@@ -420,7 +422,8 @@ func (p *projection) addPendingCall(c run.Call) {
 	})
 }
 
-// newPendingCall is the call that asks about c while it waits: its tool's own, or one of ours.
+// newPendingCall returns the pending call about c while c waits: its tool's own, or PermissionConfirm or
+// OutcomeConfirm.
 func (p *projection) newPendingCall(c run.Call) (name string, arguments json.RawMessage, asks bool) {
 	if c.Wait == nil {
 		return "", nil, false
@@ -437,7 +440,7 @@ func (p *projection) newPendingCall(c run.Call) (name string, arguments json.Raw
 	return name, arguments, true
 }
 
-// toolKind is who runs a tool, by its original name; "" = the definition does not have it.
+// toolKind returns the kind of a tool by its original name; "" = not in the definition.
 func (p *projection) toolKind(tool string) agent.ToolKind {
 	for _, t := range p.def.Tools {
 		if t.Name == tool {
@@ -447,7 +450,7 @@ func (p *projection) toolKind(tool string) agent.ToolKind {
 	return ""
 }
 
-// addStateDelta adds how the state that tools share changed, whatever fact changed it: a JSON Patch, member by member.
+// addStateDelta adds the change of the shared state as a JSON Patch, member by member.
 func (p *projection) addStateDelta() {
 	from, to := p.before.SharedState(), p.after.SharedState()
 	if p.before.Status == "" || bytes.Equal(from, to) {
@@ -478,7 +481,7 @@ func (p *projection) addStateDelta() {
 
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
-// addPlanProgress adds how far the run has come with its plan, where that is farther than before.
+// addPlanProgress adds the progress of the plan since the fact before.
 func (p *projection) addPlanProgress() {
 	if p.before.Status == "" || p.after.Plan.Memory == nil {
 		return
@@ -510,7 +513,7 @@ func (p *projection) addPlanProgress() {
 	}
 }
 
-// resultPreview is the first 200 characters of a call's result.
+// resultPreview returns the first 200 characters of a call's result.
 func resultPreview(c run.Call) string {
 	if c.Result == nil {
 		return ""
@@ -519,7 +522,7 @@ func resultPreview(c run.Call) string {
 	return string(r[:min(200, len(r))])
 }
 
-// addPlanReply adds a reply for a plan, which is no step of the run: its call, what it took, and what of it is kept.
+// addPlanReply adds a reply of the planner, which is no step of the run: its call, its usage and its kept text.
 func (p *projection) addPlanReply(f run.PlanFact) {
 	if p.after.Plan.Facts == p.before.Plan.Facts || f.Model == "" && f.Static == "" {
 		return

@@ -13,12 +13,12 @@ import (
 // This file is the table of the protocols of front ends, AG-UI (docs.ag-ui.com) and the AI SDK's UI message stream
 // (ai-sdk.dev): for each canonical event, the protocol's types with their members.
 
-// aguiFrame has no place for the run: AG-UI names it where an attempt begins and ends.
+// aguiFrame leaves out the run, which AG-UI names at the start and the end of an attempt.
 func aguiFrame(e Event, _, name string, data object) any {
 	return append(object{"type", name, "timestamp", e.Time}, data...)
 }
 
-// writeAgui writes an attempt as a run of the protocol. An attempt that waits ends with the outcome interrupt.
+// writeAgui writes an attempt as a run of the protocol. A parked attempt ends with the outcome interrupt.
 func (w *writer) writeAgui(e Event) {
 	switch d := e.Data.(type) {
 	case RunStartData:
@@ -53,7 +53,8 @@ func (w *writer) writeAgui(e Event) {
 		}
 		w.emit("TOOL_CALL_END", "toolCallId", d.ID)
 	case ToolCallDoneData:
-		w.emit("TOOL_CALL_RESULT", "messageId", d.Message, "role", "tool", "toolCallId", d.ID, "content", d.Result.Content)
+		w.emit("TOOL_CALL_RESULT", "messageId", d.Message, "role", "tool", "toolCallId", d.ID, "content",
+			d.Result.Content)
 	case StepEndData:
 		w.emit("STEP_FINISHED", "stepName", e.Step)
 	case StateSnapshotData:
@@ -74,7 +75,7 @@ func (w *writer) writeAgui(e Event) {
 	}
 }
 
-// replyMessageID is the message of the newest reply before the event that is written.
+// replyMessageID returns the message of the newest reply before the current event.
 func (w *writer) replyMessageID() (id string) {
 	for _, e := range w.entry {
 		if e.Index > w.now.Index {
@@ -112,12 +113,12 @@ func (w *writer) writeAguiEnd(e Event, d RunFinishData) {
 
 const cancelledText = "the run was cancelled"
 
-// errorMessage is the message of the error that ended the run in this entry.
+// errorMessage returns the message of the error that ended the run in this entry.
 func (w *writer) errorMessage() string {
 	return cmp.Or(w.findError().Message, "the run ended in error")
 }
 
-// aguiMessage is a message of AG-UI. An assistant's holds what one reply said and called.
+// aguiMessage is a message of AG-UI. An assistant message has the text and the calls of one reply.
 type aguiMessage struct {
 	ID      string   `json:"id"`
 	Role    string   `json:"role"` // user, assistant, reasoning or tool
@@ -127,7 +128,8 @@ type aguiMessage struct {
 	Error   string   `json:"error,omitempty"`      // of a tool's that failed
 }
 
-// newAguiMessages is a conversation in AG-UI's messages, under the ids that the stream gave them. Media are named.
+// newAguiMessages converts a conversation to AG-UI's messages with the stream's ids. Media are replaced by their
+// names.
 func newAguiMessages(list []run.Message) []aguiMessage {
 	out, replies, thoughts := []aguiMessage{}, map[string]int{}, map[string]int{}
 	reply := func(id string) *aguiMessage { // the message of what one reply said and called
@@ -151,7 +153,8 @@ func newAguiMessages(list []run.Message) []aguiMessage {
 			out = append(out, result)
 		case run.Reasoning:
 			if b.Text != "" {
-				out = append(out, aguiMessage{ID: fmt.Sprintf("%s_r%d", id, thoughts[id]), Role: "reasoning", Content: b.Text})
+				out = append(out, aguiMessage{ID: fmt.Sprintf("%s_r%d", id, thoughts[id]), Role: "reasoning",
+					Content: b.Text})
 				thoughts[id]++
 			}
 		case run.ToolUse:
@@ -163,7 +166,8 @@ func newAguiMessages(list []run.Message) []aguiMessage {
 				reply(id).Content += aguiText(b)
 				continue
 			}
-			out = append(out, aguiMessage{ID: fmt.Sprintf("%s_%d", id, m.Source.Part), Role: "user", Content: aguiText(b)})
+			out = append(out, aguiMessage{ID: fmt.Sprintf("%s_%d", id, m.Source.Part), Role: "user",
+				Content: aguiText(b)})
 		}
 	}
 	return out
@@ -180,12 +184,13 @@ func aguiText(b run.Block) string {
 	}
 }
 
-// aisdkFrame has no place for the run: data-run-info names it where an attempt begins.
+// aisdkFrame leaves out the run, which data-run-info names at the start of an attempt.
 func aisdkFrame(_ Event, _, name string, data object) any {
 	return append(object{"type", name}, data...)
 }
 
-// writeAisdk writes all attempts of a run as one message. Tools are dynamic: the front end does not know them beforehand.
+// writeAisdk writes all attempts of a run as one message. Tools are dynamic: the front end does not know them in
+// advance.
 func (w *writer) writeAisdk(e Event) {
 	switch d := e.Data.(type) {
 	case RunStartData:
@@ -213,7 +218,8 @@ func (w *writer) writeAisdk(e Event) {
 		}
 	case ToolCallResumedData: // the answer closes the call that asked for it
 		r := d.Result
-		w.writeAisdkOutput(d.Target, r.Action == run.ActionDeny || r.Action == run.ActionCancel, r.IsError, r.Content, r)
+		w.writeAisdkOutput(d.Target, r.Action == run.ActionDeny || r.Action == run.ActionCancel, r.IsError, r.Content,
+			r)
 	case ToolCallDoneData:
 		w.writeAisdkOutput(d.ID, false, d.Outcome != run.StatusSucceeded, d.Result.Content, d.Result)
 	case StepEndData:
@@ -253,7 +259,7 @@ func (w *writer) writeAisdkOutput(call string, denied, failed bool, text string,
 	}
 }
 
-// finishReason is the AI SDK's word for why an attempt ended.
+// finishReason returns the AI SDK's reason for the end of an attempt.
 func finishReason(r run.Reason) string {
 	switch r {
 	case run.ReasonNaturalEnd, run.ReasonSuspended, run.Stopped(policy.StopContains):

@@ -76,7 +76,7 @@ func (c *devCommand) serve(ctx context.Context, e *engine, host string, as polic
 	if err != nil {
 		return err
 	}
-	if e.web, err = newWebServer(e, host, l.Addr().(*net.TCPAddr), token, as); err != nil { // what goes on now is told where answers go
+	if e.web, err = newWebServer(e, host, l.Addr().(*net.TCPAddr), token, as); err != nil {
 		return errors.Join(err, l.Close())
 	}
 	if err := e.ready(ctx); err != nil {

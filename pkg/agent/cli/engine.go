@@ -47,15 +47,15 @@ type engine struct {
 // openEngine opens the store and serves it. The error is local.ErrInUse if another process has the store.
 func (p *program) openEngine(who principals) (*engine, error) {
 	feed := api.NewFeed(p.clock)
-	heard := prompt.TranslateTags(feed.ReceiveDelta)
-	model := func(m agent.ModelSpec) (runtime.Model, error) { return p.newModel(m, heard) }
+	onDelta := prompt.TranslateTags(feed.ReceiveDelta)
+	model := func(m agent.ModelSpec) (runtime.Model, error) { return p.newModel(m, onDelta) }
 	ring := &keyringFile{home: p.home, newKey: ids.System(p.clock).Token}
 	remotes, err := local.Remotes(p.home, p.getenv, p.clock, &p.aws)
 	if err != nil {
 		return nil, err
 	}
 	e := &engine{p: p, feed: feed, pipe: local.NewPipe(), ring: ring}
-	tells, err := p.newNotifier(e)
+	notifier, err := p.newNotifier(e)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func (p *program) openEngine(who principals) (*engine, error) {
 		Remotes: remotes, Trusts: p.newTrustNotice(), Functions: &p.aws, Embedder: local.Embedder{Dir: p.home,
 			Getenv: p.getenv, From: &p.aws},
 		Callbacks: callback.Addresses{Ring: ring.loadOrCreate, Base: e.callbackBase},
-		Notify:    tells,
+		Notify:    notifier,
 		Dir:       p.home, Registry: p.registry, Model: model, Sink: feed, Watch: e.observer, Trouble: p.logFailure, Busy: p.logBusyModel, Clock: p.clock, People: who.Book,
 	})
 	if err != nil {
@@ -126,9 +126,9 @@ func (p *program) logFailure(function string, err error) {
 // newTrustNotice returns a function that logs, once for each agent and server, that a server is not in mcp.lock and
 // is trusted.
 func (p *program) newTrustNotice() func(agent, server string) {
-	var told sync.Map
+	var logged sync.Map
 	return func(agent, server string) {
-		if _, again := told.LoadOrStore(agent+"/"+server, true); !again {
+		if _, again := logged.LoadOrStore(agent+"/"+server, true); !again {
 			p.logLine("%-8s server %s of %s is not in mcp.lock: its tools are trusted as they are, on this machine alone (%s pins them)",
 				"trusted", line(server), line(agent), p.commandLine("mcp", "lock"))
 		}

@@ -29,9 +29,9 @@ type follower struct {
 // newFollower follows a run from the state in r. If r has only an id, it prints the run from its start.
 func (s *session) newFollower(r api.Run) *follower {
 	f := &follower{s: s, run: r.ID, seq: -1, progress: newProgress(s.p, r)}
-	seen := s.newDefinitionCache()
+	definitions := s.newDefinitionCache()
 	f.progress.maskInput = func(name string, input json.RawMessage) string {
-		return seen.maskInput(context.Background(), r.ID, name, input) // storeTimeout bounds it
+		return definitions.maskInput(context.Background(), r.ID, name, input) // storeTimeout bounds it
 	}
 	f.progress.loadCalls = func() []api.Call {
 		ctx, cancel := s.p.clock.WithTimeout(context.Background(), s.p.storeTimeout)

@@ -12,8 +12,8 @@ import (
 )
 
 // newModel returns the adapter of a model. Its errors say what to do.
-func (p *program) newModel(m agent.ModelSpec, heard agent.OnDelta) (runtime.Model, error) {
-	model, err := local.Adapter(m, p.home, p.getenv, &p.aws, heard)
+func (p *program) newModel(m agent.ModelSpec, onDelta agent.OnDelta) (runtime.Model, error) {
+	model, err := local.Adapter(m, p.home, p.getenv, &p.aws, onDelta)
 	switch {
 	case err != nil:
 		return nil, err

@@ -30,17 +30,17 @@ func (m modelWithAdvice) Generate(ctx context.Context, r agent.Request) (agent.R
 	if !errors.As(err, &failed) {
 		return reply, err
 	}
-	told := *failed
+	advised := *failed
 	if r.Inference == 1 && slices.Contains(unreachableMessages, failed.Message) { // a run that has come farther waits until the server is back
-		told.Lasting = true
+		advised.Lasting = true
 	}
 	if m.url != "" {
-		told.Message = m.url + ": " + told.Message
+		advised.Message = m.url + ": " + advised.Message
 	}
 	if todo := m.advise(failed.Class, failed.Lasting); todo != "" {
-		told.Message += " (" + todo + demoHint + ")"
+		advised.Message += " (" + todo + demoHint + ")"
 	}
-	return reply, &told
+	return reply, &advised
 }
 
 // unreachableMessages are errors of a server that is not running or is elsewhere. A run that begins does not wait for

@@ -169,7 +169,7 @@ func (s *session) loadModelText(ctx context.Context, a approval.Approval) (strin
 	if err != nil {
 		return "", err
 	}
-	said := ""
+	text := ""
 	for _, m := range r.Messages {
 		var b struct{ Type, Text, ID string }
 		if err := json.Unmarshal(m.Content, &b); err != nil {
@@ -177,11 +177,11 @@ func (s *session) loadModelText(ctx context.Context, a approval.Approval) (strin
 		}
 		switch {
 		case m.Role != run.RoleAssistant:
-			said = ""
+			text = ""
 		case b.Type == "text":
-			said = b.Text
+			text = b.Text
 		case b.ID == a.Call():
-			return said, nil
+			return text, nil
 		}
 	}
 	return "", nil

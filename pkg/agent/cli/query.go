@@ -200,7 +200,7 @@ func formatWholeResult(w *run.Whole) string {
 	return fmt.Sprintf(", all %d characters in blob %s", w.Chars, w.Blob)
 }
 
-func (p *program) printMessages(ctx context.Context, seen *definitionCache, r api.Run) error {
+func (p *program) printMessages(ctx context.Context, definitions *definitionCache, r api.Run) error {
 	for _, m := range r.Messages {
 		var b struct {
 			Type, Text, Name, ID, MediaType, Blob string
@@ -222,7 +222,7 @@ func (p *program) printMessages(ctx context.Context, seen *definitionCache, r ap
 				shown = "(not shown by the provider)"
 			}
 		case "tool_use":
-			shown = line(b.ID + " " + b.Name + " " + seen.maskInput(ctx, r.ID, b.Name, b.Input))
+			shown = line(b.ID + " " + b.Name + " " + definitions.maskInput(ctx, r.ID, b.Name, b.Input))
 		case "tool_result":
 			shown = show.Said(b.ID + " " + b.Content)
 		}
@@ -298,9 +298,9 @@ func (c *approvalsCommand) run(ctx context.Context, p *program) error {
 		if p.json {
 			return p.writeJSON(api.ApprovalPage{Approvals: all})
 		}
-		seen := s.newDefinitionCache()
+		definitions := s.newDefinitionCache()
 		for _, a := range all {
-			v, err := seen.loadView(ctx, a)
+			v, err := definitions.loadView(ctx, a)
 			if err != nil {
 				return err
 			}

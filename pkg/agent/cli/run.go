@@ -56,8 +56,8 @@ func (s *session) startAndFollow(ctx context.Context, start func(context.Context
 
 // buildRequest reads and checks the flags and files before any store is opened.
 func (c *runCommand) buildRequest(p *program) (api.Start, []upload, error) {
-	said := c.Message != "" || len(c.Attach) > 0
-	if said == (c.Input != "") {
+	hasMessage := c.Message != "" || len(c.Attach) > 0
+	if hasMessage == (c.Input != "") {
 		return api.Start{}, nil, usageErrorf("run: want --input, or --message and --attach")
 	}
 	def, err := p.loadAgent(c.Agent, agentOverrides{model: c.Model, dir: c.Dir})
@@ -112,11 +112,11 @@ func (s *session) followRun(ctx context.Context, r api.Run, ask decider) (api.Ru
 			return r, err
 		}
 		k.printChanges(all)
-		goesOn, err := s.decideAll(ctx, all, later, ask)
-		if err == nil && !goesOn {
-			goesOn, err = k.waitForProgress(ctx, all)
+		progressed, err := s.decideAll(ctx, all, later, ask)
+		if err == nil && !progressed {
+			progressed, err = k.waitForProgress(ctx, all)
 		}
-		if err != nil || !goesOn {
+		if err != nil || !progressed {
 			return r, err
 		}
 	}

@@ -107,11 +107,11 @@ func (p *program) printDecisions(a approval.Approval) {
 
 // restoreMasked puts the masked values back where the edited arguments still have placeholders.
 func (s *session) restoreMasked(ctx context.Context, a approval.Approval, edited json.RawMessage) (json.RawMessage, error) {
-	seen, err := s.newDefinitionCache().loadView(ctx, a)
+	view, err := s.newDefinitionCache().loadView(ctx, a)
 	if err != nil {
 		return nil, err
 	}
-	args, err := show.Restore(edited, a.Args, seen.Schema(a))
+	args, err := show.Restore(edited, a.Args, view.Schema(a))
 	if err != nil {
 		return nil, usageErrorf("--edit: %v", err)
 	}
