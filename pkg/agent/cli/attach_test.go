@@ -13,7 +13,7 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// writeLargeFile writes a file that fits into no message and gives its path and digest.
+// writeLargeFile writes a file that is too large to be inline and returns its path and digest.
 func (d *harness) writeLargeFile(name, of string) (path, digest string) {
 	d.t.Helper()
 	content := bytes.Repeat([]byte(of), 2_000_000/len(of))

@@ -21,7 +21,7 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// delegatingAgent is an agent whose one call another agent carries out.
+// delegatingAgent delegates its one call to another agent.
 const delegatingAgent = `name: research
 system: You ask.
 model: {provider: script, file: model.jsonl}
@@ -33,7 +33,7 @@ tools:
 const delegatingModel = `{"calls": [{"id": "c1", "name": "search", "input": {"message": "tidy"}}]}
 {"text": "Researched."}`
 
-// delegationHarness is a desk with research in its folder, and tidy, to which it delegates, in a folder of its own.
+// delegationHarness is a harness with the agent research, and the agent tidy, to which it delegates, in a subfolder.
 type delegationHarness struct {
 	*harness
 	root, child string
@@ -59,7 +59,7 @@ func newDelegationHarness(t *testing.T) *delegationHarness {
 	return o
 }
 
-// writeDelegatedRun writes a run of tidy that is carried out for a call, below the policy of research. Nothing carries it on yet.
+// writeDelegatedRun writes a run of tidy for a call of research. Nothing executes it yet.
 func (o *delegationHarness) writeDelegatedRun(key string, parent run.Parent) string {
 	o.t.Helper()
 	p, _ := o.newProgram("")
@@ -101,7 +101,7 @@ func (o *delegationHarness) writeDelegatedRun(key string, parent run.Parent) str
 	return runID2
 }
 
-// showRun is a run as show --json has it.
+// showRun returns a run of show --json.
 func (o *delegationHarness) showRun(run string) api.Run {
 	o.t.Helper()
 	who := o.run(o.t.Context(), "", "show", run, "--json")
@@ -111,7 +111,7 @@ func (o *delegationHarness) showRun(run string) api.Run {
 	return r
 }
 
-// runWithoutPatience runs a command that waits only so long for an answer that is owed.
+// runWithoutPatience runs a command with a short store timeout.
 func (o *delegationHarness) runWithoutPatience(typed string, args ...string) *commandResult {
 	p, who := o.newProgram(typed)
 	p.storeTimeout = 400 * time.Millisecond

@@ -32,14 +32,14 @@ import (
 const movingModel = `{"calls": [{"id": "m1", "name": "move_file", "input": {"source": "a.txt", "destination": "b.txt"}}]}
 {"text": "Done."}`
 
-// devServer is a dev that serves, and one who has its token.
+// devServer is a running dev and its token.
 type devServer struct {
 	t *testing.T
 	devResult
 	token string
 }
 
-// readDevServer reads what dev prints at its start.
+// readDevServer reads the document that dev prints at its start.
 func readDevServer(t *testing.T, stdout io.Reader) *devServer {
 	t.Helper()
 	s := &devServer{t: t}
@@ -51,7 +51,7 @@ func readDevServer(t *testing.T, stdout io.Reader) *devServer {
 	return s
 }
 
-// do makes a request with the token as curl would.
+// do sends a request with the token.
 func (s *devServer) do(method, path, body string, headers ...string) (int, string) {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(s.t.Context(), method, s.URL+path, strings.NewReader(body))
@@ -79,7 +79,7 @@ func (s *devServer) startRun(agent string) (run string) {
 	return a.ID
 }
 
-// waitForEvent follows a run's stream, and takes it up again, until an event of that type.
+// waitForEvent follows a run's stream, reconnecting, until an event of that type.
 func (s *devServer) waitForEvent(run, event string) {
 	s.t.Helper()
 	last := ""
@@ -109,7 +109,7 @@ func (s *devServer) waitForEvent(run, event string) {
 	}
 }
 
-// pendingApproval is the request that waits.
+// pendingApproval returns the pending request.
 func (s *devServer) pendingApproval() string {
 	s.t.Helper()
 	_, body := s.do("GET", "/v1/approvals", "")
@@ -119,7 +119,7 @@ func (s *devServer) pendingApproval() string {
 	return p.Approvals[0].ID
 }
 
-// startDev begins a dev in this process; stop is its Ctrl-C.
+// startDev starts dev in this process; stop is its Ctrl-C.
 func (d *harness) startDev(args ...string) (s *devServer, stop context.CancelFunc, ended <-chan *commandResult) {
 	d.t.Helper()
 	ctx, stop := context.WithCancel(d.t.Context())
@@ -173,7 +173,7 @@ func TestDevServesTheAPI(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(d.home(), "engine.sock"))
 }
 
-// agentRoot is where the desk's agent works.
+// agentRoot returns the folder of the agent's tools.
 func (d *harness) agentRoot() string {
 	d.t.Helper()
 	data, err := os.ReadFile(filepath.Join(d.dir, "agent.yaml"))
@@ -388,14 +388,14 @@ func TestDevForOthers(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// commandProcess is dev as a process of its own.
+// commandProcess is dev in a process of its own.
 type commandProcess struct {
 	*devServer
 	cmd    *exec.Cmd
 	stderr *bufio.Reader
 }
 
-// newCommandProcess is this test binary as the command countersign.
+// newCommandProcess runs this test binary as the command countersign.
 func newCommandProcess(t *testing.T, d *harness, args ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
@@ -422,7 +422,7 @@ func startDevProcess(t *testing.T, d *harness) *commandProcess {
 
 func (p *commandProcess) interrupt() { require.NoError(p.t, p.cmd.Process.Signal(os.Interrupt)) }
 
-// waitForEndNote waits until the process has said that it ends.
+// waitForEndNote waits until the process logs that it ends.
 func (p *commandProcess) waitForEndNote() {
 	p.t.Helper()
 	line, err := p.stderr.ReadString('\n')
@@ -430,7 +430,7 @@ func (p *commandProcess) waitForEndNote() {
 	require.Contains(p.t, line, "ending")
 }
 
-// sendPartialStart sends all of a start but the last byte of its body, and gives what is left to do.
+// sendPartialStart sends a start without the last byte of its body, and returns that byte.
 func (s *devServer) sendPartialStart() (c net.Conn, last string) {
 	s.t.Helper()
 	return s.sendPartialStartTo("tcp", strings.TrimPrefix(s.URL, "http://"))
@@ -498,7 +498,7 @@ func TestDevEndsWithCtrlC(t *testing.T) {
 	require.Equal(t, syscall.SIGINT, ended.Sys().(syscall.WaitStatus).Signal())
 }
 
-// approvalOfRun is the request of a run that waits.
+// approvalOfRun returns the pending request of a run.
 func (s *devServer) approvalOfRun(run string) string {
 	s.t.Helper()
 	_, body := s.do("GET", "/v1/runs/"+run, "")

@@ -27,7 +27,7 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// visitor is a browser without scripts: what it sends, and what it was given at the printed address.
+// visitor is a browser without scripts, with the cookie and the key of the printed address.
 type visitor struct {
 	*devServer
 	cookie string
@@ -47,7 +47,7 @@ func (s *devServer) newVisitor() *visitor {
 	return &visitor{devServer: s, cookie: got.Cookies()[0].String(), key: key}
 }
 
-// pageResponse is an answer that was read.
+// pageResponse is a response that was read.
 type pageResponse struct {
 	*http.Response
 	body string
@@ -81,7 +81,7 @@ func (v *visitor) send(method, path string, form url.Values, headers ...string) 
 
 var ticketField = regexp.MustCompile(`name="form" value="([^"]+)"`)
 
-// fillForm is the request's form as the page has it, with an action.
+// fillForm returns the form of a request's page with an action.
 func (v *visitor) fillForm(path, action string, pairs ...string) url.Values {
 	v.t.Helper()
 	found := ticketField.FindStringSubmatch(v.send("GET", path, nil).body)
@@ -93,7 +93,7 @@ func (v *visitor) fillForm(path, action string, pairs ...string) url.Values {
 	return form
 }
 
-// loadApproval is the request as the API has it.
+// loadApproval returns a request of the API.
 func (s *devServer) loadApproval(id string) approval.Approval {
 	s.t.Helper()
 	status, body := s.do("GET", "/v1/approvals/"+id, "")
@@ -103,7 +103,7 @@ func (s *devServer) loadApproval(id string) approval.Approval {
 	return a
 }
 
-// startParkedRun is a dev with a run that waits for one decision.
+// startParkedRun starts dev with a run that waits for one decision.
 func startParkedRun(t *testing.T) (d *harness, s *devServer, run string) {
 	t.Helper()
 	d = newHarness(t, renamingAgent, movingModel)
@@ -118,7 +118,7 @@ func startParkedRun(t *testing.T) (d *harness, s *devServer, run string) {
 	return d, s, run
 }
 
-// digestFolder is of all files of a folder.
+// digestFolder returns the digest of all files of a folder.
 func digestFolder(t *testing.T, dir string) string {
 	t.Helper()
 	sum := sha256.New()
@@ -134,7 +134,7 @@ func digestFolder(t *testing.T, dir string) string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// digestSettledFolder is the digest once nothing is written any more: a run that has just parked is still being handed over.
+// digestSettledFolder returns the digest when nothing is written any more: a run that has just parked still writes.
 func digestSettledFolder(t *testing.T, dir string) string {
 	t.Helper()
 	was := digestFolder(t, dir)
@@ -363,7 +363,7 @@ func TestConsoleKeysEndWithTheServer(t *testing.T) {
 	require.Equal(t, 0, (<-ended).code)
 }
 
-// waitForScript waits until what is evaluated in a page is true.
+// waitForScript waits until an expression in a page is true.
 func waitForScript(t *testing.T, p *browsertest.Page, code string) {
 	t.Helper()
 	var is bool

@@ -20,7 +20,7 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// paymentServer takes payments over HTTP, each as long as the test lets it.
+// paymentServer takes payments over HTTP. The test ends each of them.
 type paymentServer struct {
 	*httptest.Server
 	entered, release chan struct{}
@@ -42,7 +42,7 @@ func newPaymentServer(t *testing.T) *paymentServer {
 	return b
 }
 
-// newPayerHarness is a desk whose agent makes two payments in a row, at a bank.
+// newPayerHarness returns a harness whose agent makes two payments in a row.
 func newPayerHarness(t *testing.T, b *paymentServer) *harness {
 	t.Helper()
 	d := newHarness(t, strings.ReplaceAll(`name: payer
@@ -59,7 +59,7 @@ tools:
 	return d
 }
 
-// formatPayments is what became of the two payments, and how often each was made.
+// formatPayments returns the outcome of the two payments and how often each was made.
 func (d *harness) formatPayments(run string) string {
 	d.t.Helper()
 	r := d.loadRun(run)

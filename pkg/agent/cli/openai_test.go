@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// chatServer is a server that speaks the chat completions protocol: it notes requests and answers from a list.
+// chatServer speaks the chat completions protocol: it records requests and answers from a list.
 type chatServer struct {
 	*httptest.Server
 	answers  []chatResponse
@@ -57,12 +57,12 @@ func newChatServer(t *testing.T, answers ...chatResponse) *chatServer {
 	return c
 }
 
-// newChatReply is a whole reply.
+// newChatReply returns a whole reply.
 func newChatReply(message, finish string) chatResponse {
 	return chatResponse{body: fmt.Sprintf(`{"model": "answers-as", "choices": [{"message": %s, "finish_reason": %q}]}`, message, finish)}
 }
 
-// pendingApproval is the one request that is open.
+// pendingApproval returns the one pending request.
 func (d *harness) pendingApproval(t *testing.T) string {
 	t.Helper()
 	var list struct{ Approvals []struct{ ID string } }
@@ -71,7 +71,7 @@ func (d *harness) pendingApproval(t *testing.T) string {
 	return list.Approvals[0].ID
 }
 
-// messages are those of a request, in JSON.
+// messages returns the messages of a request, as JSON.
 func (a chatRequest) messages(t *testing.T) []string {
 	t.Helper()
 	var out []string

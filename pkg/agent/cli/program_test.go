@@ -24,7 +24,7 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// harness is a folder with an agent, a store, and people who type commands, some of them at once.
+// harness is a folder with an agent, a store, and people who type commands, possibly at the same time.
 type harness struct {
 	t        *testing.T
 	dir      string
@@ -36,7 +36,7 @@ type harness struct {
 	env      map[string]string
 }
 
-// holdingAgent is an agent whose every call waits to be released.
+// holdingAgent calls a tool that waits to be released.
 const holdingAgent = `name: holder
 system: You hold.
 model: {provider: script, file: model.jsonl}
@@ -44,7 +44,7 @@ tools:
   - name: hold
 `
 
-// renamingAgent is an agent that asks for two moves at once; the first name hides its direction.
+// renamingAgent makes two moves at once. The first name contains a bidirectional control character.
 const renamingAgent = `name: tidy
 system: You tidy.
 model: {provider: script, file: model.jsonl}
@@ -87,13 +87,13 @@ func (d *harness) getenv(name string) string {
 	return d.env[name]
 }
 
-// commandResult is one who has typed a command.
+// commandResult is the exit code and output of a command.
 type commandResult struct {
 	code           int
 	stdout, stderr lockedBuffer
 }
 
-// lockedBuffer is a buffer that is written to while it is read.
+// lockedBuffer is a buffer for concurrent reads and writes.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -111,14 +111,14 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// run runs a command line. Typed is what the person types at the terminal; "" = there is none.
+// run runs a command line. typed is the input at the terminal; "" = no terminal.
 func (d *harness) run(ctx context.Context, typed string, args ...string) *commandResult {
 	p, who := d.newProgram(typed)
 	who.code = p.run(ctx, args)
 	return who
 }
 
-// newProgram is what a command line runs in.
+// newProgram returns the program of a command line.
 func (d *harness) newProgram(typed string) (*program, *commandResult) {
 	who := &commandResult{}
 	return &program{
@@ -128,7 +128,7 @@ func (d *harness) newProgram(typed string) (*program, *commandResult) {
 	}, who
 }
 
-// start runs a command line beside others.
+// start runs a command line concurrently.
 func (d *harness) start(ctx context.Context, args ...string) <-chan *commandResult {
 	done := make(chan *commandResult, 1)
 	go func() { done <- d.run(ctx, "", args...) }()

@@ -70,7 +70,7 @@ var badValues = map[string]map[string]string{
 	"--home": {"": "got nothing, want a value"}, "--json": {"=x": "bool value must be"}, "--version": {"=x": "bool value must be"}, "--as": {"ana": `--as: parse principal "ana"`, "": "got nothing, want a value"},
 }
 
-// argTester runs command lines in a folder of its own, whose store is not there.
+// argTester runs command lines in a folder of its own, without a store.
 type argTester struct {
 	t    *testing.T
 	dir  string
@@ -94,13 +94,13 @@ func newArgTester(t *testing.T) *argTester {
 	return x
 }
 
-// commandLine is one taken apart.
+// commandLine is a command line in parts.
 type commandLine struct {
 	words, args []string
 	flags       []string // each with its value behind it, if it has one
 }
 
-// flagLines are the commands that are called otherwise to try a flag, as it does not go with those of goodLines.
+// flagLines are arguments for flags that do not go with those of goodLines.
 var flagLines = map[string][]string{"run --input": {"DIR"}, "run --message": {"DIR"}, "answer --result": {oddRun, "c1"}, "answer --error": {oddRun, "c1"}}
 
 func (x *argTester) validLine(command, flag string) commandLine {
@@ -149,7 +149,7 @@ func (x *argTester) run(args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-// requireRefused wants a command line to be refused: exit code 2, what is wrong in one place, and nothing made.
+// requireRefused requires exit code 2, one error message, and that nothing was created.
 func (x *argTester) requireRefused(want string, args ...string) {
 	x.t.Helper()
 	code, stdout, stderr := x.run(args...)
@@ -257,7 +257,7 @@ func TestNoStoreIsMadeToLookInto(t *testing.T) {
 	}
 }
 
-// storeCommands are the commands that open the store.
+// storeCommands returns the commands that open the store.
 func storeCommands(t *testing.T) []string {
 	t.Helper()
 	var all []string
@@ -343,7 +343,7 @@ func writeInHome(name, text string) func(t *testing.T, home string) {
 	}
 }
 
-// readFolder are the files below a folder, and what they hold.
+// readFolder returns the files below a folder with their contents.
 func readFolder(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -358,7 +358,7 @@ func readFolder(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// fullWriter is a standard output that takes nothing.
+// fullWriter is a standard output without space.
 type fullWriter struct{}
 
 func (fullWriter) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
