@@ -212,7 +212,7 @@ func TestA9EveryRouteAsksWhoCalls(t *testing.T) {
 	for route, asked := range rows {
 		for _, r := range asked {
 			path := withErrorName{token: callback.Path + "x"}.fill(r.path)
-			require.Equal(t, route == "POST /v1/callbacks/{token}", api.Openly(httptest.NewRequest(http.MethodPost, path, nil)), route)
+			require.Equal(t, route == "POST /v1/callbacks/{token}", api.IsPublic(httptest.NewRequest(http.MethodPost, path, nil)), route)
 			require.Equal(t, route == "POST /v1/callbacks/{token}", r.open, route)
 		}
 	}

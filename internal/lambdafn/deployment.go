@@ -111,7 +111,7 @@ func (d *Deployment) PagesHandler() http.Handler {
 // Pages are the pages of requests over the desk.
 func (d *Deployment) Pages() *web.Pages {
 	pages := &web.Pages{
-		Desk: d.Desk, People: d.People, Show: web.Shown(d.Ports.Journal, d.Definitions),
+		Desk: d.Desk, People: d.People, Show: web.NewRenderer(d.Ports.Journal, d.Definitions),
 		Clock: d.Ports.Clock, Log: d.Log, Remark: d.remark,
 		Get: func(ctx context.Context, tenant, id string) (approval.Approval, error) {
 			return approval.Get(ctx, d.Ports.Table, tenant, id)

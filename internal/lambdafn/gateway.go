@@ -129,7 +129,7 @@ func withoutStage(path, stage string) string {
 
 // refuse is the answer of a problem that the handler does not come to see.
 func refuse(t api.ProblemType, detail string) (status int, header map[string]string, cookies []string, body []byte) {
-	p := api.Refuse(t, detail)
+	p := api.NewProblem(t, detail)
 	body, err := json.Marshal(p)
 	if err != nil { // a problem is strings and a number
 		body = []byte("{}")

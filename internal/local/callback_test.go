@@ -96,7 +96,7 @@ func (w *warehouse) open(t *testing.T, dir string, log *slog.Logger) (*Home, *ht
 	require.NoError(t, err)
 	require.NoError(t, h.Resume(t.Context(), Tenant))
 	b := h.Backend(Serving{Agents: reg, Feed: feed, Log: log, Caller: func(*http.Request) (api.Caller, error) {
-		return api.Caller{}, api.Refuse(api.NotAllowed, "nobody")
+		return api.Caller{}, api.NewProblem(api.NotAllowed, "nobody")
 	}})
 	b.Callbacks = rings
 	srv := httptest.NewServer(api.Handler(b))

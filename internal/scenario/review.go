@@ -218,7 +218,7 @@ func (p *part) events(wanted want, entries []run.Entry) ([]string, error) {
 	for _, e := range entries {
 		var events []stream.Event
 		var err error
-		if events, state, err = stream.Of(&p.scenario.agent, state, e); err != nil {
+		if events, state, err = stream.Events(&p.scenario.agent, state, e); err != nil {
 			return nil, err
 		}
 		for _, ev := range events {

@@ -11,92 +11,98 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 )
 
-// said is what a page says of what was just tried, and what its person had typed.
-type said struct {
+// formResult is what a page says about the form that was just sent, and the fields as they were typed.
+type formResult struct {
 	Head  string
 	Bad   bool
 	text  string
 	typed map[string]string
 }
 
-// post takes a form. Where it is taken, the answer is the way back to the page; else it is the page, with what was typed and why it was not taken.
-func (s *server) post(w http.ResponseWriter, r *http.Request, v visit) {
-	form, err := readForm(r, v.proof != nil)
+// handlePost applies a form. If the form is accepted, it redirects to the page. If not, it shows the page with the
+// typed fields and the reason.
+func (s *server) handlePost(w http.ResponseWriter, r *http.Request, v visit) {
+	form, err := readForm(r, v.checkProof != nil)
 	if err != nil {
-		s.page(w, r, v, http.StatusBadRequest, said{Head: "Your answer was not taken", text: "The form: " + err.Error() + ".", Bad: true})
+		s.writeRequestPage(w, r, v, http.StatusBadRequest, formResult{Head: "Your answer was not taken",
+			text: "The form: " + err.Error() + ".", Bad: true})
 		return
 	}
-	if v.proof != nil {
-		if problem := v.proof(form); problem != "" {
-			s.page(w, r, v, http.StatusForbidden, said{Head: "Your answer was not taken", text: problem, Bad: true, typed: form})
+	if v.checkProof != nil {
+		if problem := v.checkProof(form); problem != "" {
+			s.writeRequestPage(w, r, v, http.StatusForbidden, formResult{Head: "Your answer was not taken",
+				text: problem, Bad: true, typed: form})
 			return
 		}
 	}
-	seen, ours := readTicket(v.link, form["form"])
+	before, ours := verifyForm(v.link, form["form"])
 	if !ours {
-		s.page(w, r, v, http.StatusForbidden, said{Head: "Your answer was not taken", text: "The form was not one of this page. Answer anew.", Bad: true, typed: form})
+		s.writeRequestPage(w, r, v, http.StatusForbidden, formResult{Head: "Your answer was not taken",
+			text: "The form was not one of this page. Answer anew.", Bad: true, typed: form})
 		return
 	}
-	if what := seen.changes(stateOf(v.a, v.by.ID)); what != "" {
-		s.page(w, r, v, http.StatusConflict, said{Head: "The request is not as you saw it", text: what, Bad: true, typed: form})
+	if what := before.describeChanges(newFormState(v.a, v.by.ID)); what != "" {
+		s.writeRequestPage(w, r, v, http.StatusConflict, formResult{Head: "The request is not as you saw it",
+			text: what, Bad: true, typed: form})
 		return
 	}
 	if form["action"] == "uncover" {
-		s.uncover(w, r, v, form)
+		s.showUncovered(w, r, v, form)
 		return
 	}
-	if err := s.act(r.Context(), v, form); err != nil {
-		s.refuse(w, r, v, form, err)
+	if err := s.applyForm(r.Context(), v, form); err != nil {
+		s.refuseForm(w, r, v, form, err)
 		return
 	}
-	s.harden(w.Header())
+	s.setSecurityHeaders(w.Header())
 	w.Header().Set("Location", r.URL.EscapedPath())
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// uncover answers with the page on which nothing is masked, to who may decide. That they looked is recorded first: where it cannot be,
-// nothing is shown.
-func (s *server) uncover(w http.ResponseWriter, r *http.Request, v visit, form map[string]string) {
-	err := s.mayUncover(v)
+// showUncovered shows the page with nothing masked to a person who may decide. It records that first; without the
+// record it shows nothing.
+func (s *server) showUncovered(w http.ResponseWriter, r *http.Request, v visit, form map[string]string) {
+	err := s.authorizeUncover(v)
 	if err != nil {
-		s.refuse(w, r, v, form, err)
+		s.refuseForm(w, r, v, form, err)
 		return
 	}
 	if err := s.Desk.Uncover(r.Context(), v.link.Tenant, v.a.ID, v.by, v.via); err != nil {
-		s.fails(w, r, fmt.Errorf("record that masked values were uncovered: %w", err))
+		s.writeFailure(w, r, fmt.Errorf("record that masked values were uncovered: %w", err))
 		return
 	}
 	v.uncovered = true
-	s.page(w, r, v, http.StatusOK, said{Head: "Nothing is masked on this page", text: "It is recorded that you looked. Open the page again to have it masked."})
+	s.writeRequestPage(w, r, v, http.StatusOK, formResult{Head: "Nothing is masked on this page",
+		text: "It is recorded that you looked. Open the page again to have it masked."})
 }
 
-func (s *server) mayUncover(v visit) error {
+func (s *server) authorizeUncover(v visit) error {
 	if s.Show.Uncovered == nil {
 		return &formError{"nothing is uncovered here"}
 	}
-	if !s.open(v.a) {
+	if !s.isOpen(v.a) {
 		return approval.ErrExpired
 	}
-	if _, deny := s.decides(v); !deny {
+	if _, deny := s.canDecide(v); !deny {
 		return approval.ErrForbidden
 	}
 	return nil
 }
 
-// formError is what is wrong with a form, fit to be shown.
+// formError is a problem of a form that people may see.
 type formError struct{ problem string }
 
 func (e *formError) Error() string { return e.problem }
 
-// act does what the pressed button says, as the person, through the desk (A9).
-func (s *server) act(ctx context.Context, v visit, form map[string]string) error {
+// applyForm applies the pressed button as the person, through the desk (A9).
+func (s *server) applyForm(ctx context.Context, v visit, form map[string]string) error {
 	r := approval.Request{
 		Tenant: v.link.Tenant, ID: v.link.Approval, Action: approval.Action(form["action"]), Note: form["note"], Tool: form["tool"], By: v.by, Via: v.via,
 		Digest: v.a.Digest,
 	}
 	switch form["action"] {
 	case "approve", "deny":
-		if err := s.answer(v.a, form, &r); err != nil {
+		if err := s.setResult(v.a, form, &r); err != nil {
 			return err
 		}
 	case "edit":
@@ -109,9 +115,9 @@ func (s *server) act(ctx context.Context, v visit, form map[string]string) error
 		}
 		r.Args = args
 	case "remark":
-		return s.remark(ctx, v, form["text"])
+		return s.sendRemark(ctx, v, form["text"])
 	case "happened", "failed", "rerun":
-		return s.settle(ctx, v, form)
+		return s.settleOutcome(ctx, v, form)
 	default:
 		return &formError{"want one of the page's buttons"}
 	}
@@ -119,13 +125,13 @@ func (s *server) act(ctx context.Context, v visit, form map[string]string) error
 	return err
 }
 
-// answer adds what somebody gives a tool that asks; nothing typed is nothing but a yes.
-func (s *server) answer(a approval.Approval, form map[string]string, r *approval.Request) error {
+// setResult adds the typed input for a tool that asks. No text is a plain yes.
+func (s *server) setResult(a approval.Approval, form map[string]string, r *approval.Request) error {
 	text := strings.TrimSpace(form["result"])
 	if a.Kind != approval.KindInput || form["action"] != "approve" || text == "" {
 		return nil
 	}
-	if !json.Valid([]byte(text)) { // words are a text
+	if !json.Valid([]byte(text)) { // a text without quotes
 		quoted, err := json.Marshal(text)
 		if err != nil {
 			return err
@@ -136,7 +142,7 @@ func (s *server) answer(a approval.Approval, form map[string]string, r *approval
 	return nil
 }
 
-func (s *server) remark(ctx context.Context, v visit, text string) error {
+func (s *server) sendRemark(ctx context.Context, v visit, text string) error {
 	text = strings.TrimSpace(text)
 	if s.Remark == nil || text == "" {
 		return &formError{"want some words"}
@@ -144,13 +150,13 @@ func (s *server) remark(ctx context.Context, v visit, text string) error {
 	return s.Remark(ctx, Remark{Tenant: v.link.Tenant, ID: v.link.Approval, Text: text, By: v.by, Via: v.via})
 }
 
-// settle says what became of a call whose outcome nobody knows.
-func (s *server) settle(ctx context.Context, v visit, form map[string]string) error {
+// settleOutcome records the outcome of a call whose outcome is unknown.
+func (s *server) settleOutcome(ctx context.Context, v visit, form map[string]string) error {
 	o := approval.Outcome{
 		Tenant: v.a.Tenant, Run: v.a.Run, Call: v.a.Call(), ID: v.a.ID, Content: form["result"], IsError: form["action"] == "failed", Rerun: form["action"] == "rerun", By: v.by,
 		Via: v.via,
 	}
-	approve, _ := s.decides(v) // the API lets whoever acts for the tenant say it; a link is of one request's approvers
+	approve, _ := s.canDecide(v) // a link only lets the request's approvers settle
 	switch {
 	case !approve:
 		return approval.ErrForbidden
@@ -163,23 +169,24 @@ func (s *server) settle(ctx context.Context, v visit, form map[string]string) er
 	return err
 }
 
-// refuse says why an answer was not taken, on the page as it is now.
-func (s *server) refuse(w http.ResponseWriter, r *http.Request, v visit, form map[string]string, err error) {
+// refuseForm shows why a form was not accepted, on the page as it is now.
+func (s *server) refuseForm(w http.ResponseWriter, r *http.Request, v visit, form map[string]string, err error) {
 	now, readErr := s.Get(r.Context(), v.link.Tenant, v.link.Approval)
-	status, text := explain(err)
+	status, text := explainError(err)
 	if status == 0 && readErr == nil && now.Status != approval.Pending {
 		status, text = http.StatusConflict, "The request waits no more. This is how it stands."
 	}
 	if readErr != nil || status == 0 {
-		s.fails(w, r, errors.Join(err, readErr))
+		s.writeFailure(w, r, errors.Join(err, readErr))
 		return
 	}
 	v.a = now
-	s.page(w, r, v, status, said{Head: "Your answer was not taken", text: text, Bad: true, typed: form})
+	s.writeRequestPage(w, r, v, status, formResult{Head: "Your answer was not taken", text: text, Bad: true,
+		typed: form})
 }
 
-// explain is a desk's error for people; 0 = it is none of theirs.
-func explain(err error) (status int, text string) {
+// explainError returns the status and text of a desk's error that people may see; 0 = an internal error.
+func explainError(err error) (status int, text string) {
 	var decided *approval.DecidedError
 	var edit *approval.EditError
 	var wrong *formError

@@ -27,9 +27,9 @@ var formFields = map[string][]string{
 
 // Every field of a page's form, wrong in every way: the page is shown again or nothing is said, and nothing is written.
 func TestBadForms(t *testing.T) {
-	w := newWorld(t, asks(`{"amount": 5}`))
-	a := w.asked()
-	at := w.url(a, "user:ana")
+	w := newHarness(t, asks(`{"amount": 5}`))
+	a := w.pendingRequest()
+	at := w.newLink(a, "user:ana")
 	require.Eventually(t, func() bool { // from then on nothing moves
 		h, err := w.m.Ports.Journal.Head(t.Context(), local.Tenant, w.run)
 		return err == nil && h.Token != ""
@@ -51,7 +51,7 @@ func TestBadForms(t *testing.T) {
 		}
 		e.Refuses(t, badinput.Case{What: what})
 	}
-	good := w.form(page.body, "action", "approve", "note", "n", "args", "{}", "result", "r", "tool", "", "text", "t")
+	good := w.fillForm(page.body, "action", "approve", "note", "n", "args", "{}", "result", "r", "tool", "", "text", "t")
 	require.ElementsMatch(t, []string{"form", "action", "note", "args", "result", "tool", "text"}, keys(good))
 	for name := range formFields {
 		require.Contains(t, good, name)
@@ -60,7 +60,7 @@ func TestBadForms(t *testing.T) {
 		send(name+" in capitals", strings.Replace(good.Encode(), name+"=", strings.ToUpper(name)+"=", 1), 400)
 		for _, value := range formFields[name] {
 			status := map[string]int{"form": 403, "tool": 422}[name]
-			send(fmt.Sprintf("%s as %.20q", name, value), filled(good, name, value).Encode(), max(400, status))
+			send(fmt.Sprintf("%s as %.20q", name, value), withField(good, name, value).Encode(), max(400, status))
 		}
 	}
 	encoded := good.Encode()
@@ -78,7 +78,7 @@ func TestBadForms(t *testing.T) {
 	}
 	send("of another site", encoded, 403, "Sec-Fetch-Site", "cross-site")
 	t.Logf("%d forms", count)
-	require.Equal(t, http.StatusSeeOther, w.press(at, "approve").status, "and what is good is taken")
+	require.Equal(t, http.StatusSeeOther, w.pressButton(at, "approve").status, "and what is good is taken")
 }
 
 func keys(v url.Values) (all []string) {
@@ -89,7 +89,7 @@ func keys(v url.Values) (all []string) {
 	return all
 }
 
-func filled(v url.Values, name, value string) url.Values {
+func withField(v url.Values, name, value string) url.Values {
 	out := url.Values{}
 	for k := range v {
 		out.Set(k, v.Get(k))
@@ -99,7 +99,7 @@ func filled(v url.Values, name, value string) url.Values {
 }
 
 // post sends a body as it stands.
-func (w *world) post(at, body string, headers ...string) answer {
+func (w *harness) post(at, body string, headers ...string) response {
 	w.t.Helper()
 	r, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, at, strings.NewReader(body))
 	require.NoError(w.t, err)
@@ -110,13 +110,13 @@ func (w *world) post(at, body string, headers ...string) answer {
 	resp, err := (&http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Do(r)
 	require.NoError(w.t, err)
 	defer resp.Body.Close()
-	return answer{status: resp.StatusCode, header: resp.Header}
+	return response{status: resp.StatusCode, header: resp.Header}
 }
 
 // Every path below a page's, with what is no token of ours or more than one: there is nothing, of whichever it is.
 func TestBadLinks(t *testing.T) {
-	w := newWorld(t, asks(`{"amount": 5}`))
-	at := w.url(w.asked(), "user:ana")
+	w := newHarness(t, asks(`{"amount": 5}`))
+	at := w.newLink(w.pendingRequest(), "user:ana")
 	token := at[strings.LastIndexByte(at, '/')+1:]
 	missing := w.do("GET", w.server.URL+"/a/x", nil)
 	for _, path := range []string{

@@ -22,11 +22,11 @@ import (
 // the header that says so.
 func TestA1ScannersInABrowser(t *testing.T) {
 	b := browsertest.Start(t)
-	w := newWorld(t, asks(five))
-	a := w.asked()
-	before := w.now(a)
+	w := newHarness(t, asks(five))
+	a := w.pendingRequest()
+	before := w.reload(a)
 	for name, headers := range map[string]map[string]string{"scanner": nil, "prefetch": {"Sec-Purpose": "prefetch"}, "prerender": {"Sec-Purpose": "prefetch;prerender"}} {
-		at := w.url(a, "user:ana")
+		at := w.newLink(a, "user:ana")
 		p := b.Open(name, browsertest.Options{Headers: headers})
 		require.Equal(t, http.StatusOK, p.Goto(at))
 		// What a sandbox does to see what a page is up to: hover, focus, scroll, fire every event but a click, follow every link, open what is folded.
@@ -43,17 +43,17 @@ func TestA1ScannersInABrowser(t *testing.T) {
 		}
 		p.Close()
 	}
-	require.Equal(t, before, w.now(a))
+	require.Equal(t, before, w.reload(a))
 	require.Empty(t, w.paid)
 }
 
 // Nobody frames the page, and no other site's form is taken, whatever it has got hold of.
 func TestB6OtherSitesInABrowser(t *testing.T) {
 	b := browsertest.Start(t)
-	w := newWorld(t, asks(five))
-	a := w.asked()
-	at := w.url(a, "user:ana")
-	form := w.form(w.do("GET", at, nil).body, "action", "approve")
+	w := newHarness(t, asks(five))
+	a := w.pendingRequest()
+	at := w.newLink(a, "user:ana")
+	form := w.fillForm(w.do("GET", at, nil).body, "action", "approve")
 
 	p := b.Open("frame", browsertest.Options{})
 	p.Elsewhere("http://evil.example/", `<iframe id="f" src="`+at+`"></iframe>`)
@@ -70,7 +70,7 @@ func TestB6OtherSitesInABrowser(t *testing.T) {
 	var text string
 	p.Eval("document.body.innerText", &text)
 	require.Contains(t, text, "This was sent by another site")
-	require.Equal(t, approval.Pending, w.now(a).Status)
+	require.Equal(t, approval.Pending, w.reload(a).Status)
 	p.Close()
 	require.Empty(t, w.paid)
 }
@@ -78,12 +78,12 @@ func TestB6OtherSitesInABrowser(t *testing.T) {
 // By keyboard alone: skip, reach the answer, write a note, approve. A second press of the same form, from the browser's own history, is refused.
 func TestB5KeyboardAlone(t *testing.T) {
 	b := browsertest.Start(t)
-	w := newWorld(t, asks(five))
-	a := w.asked()
-	at := w.url(a, "user:ana")
+	w := newHarness(t, asks(five))
+	a := w.pendingRequest()
+	at := w.newLink(a, "user:ana")
 	p := b.Open("keys", browsertest.Options{})
 	require.Equal(t, http.StatusOK, p.Goto(at))
-	form := w.form(w.do("GET", at, nil).body, "action", "deny")
+	form := w.fillForm(w.do("GET", at, nil).body, "action", "deny")
 	reach := func(what string) {
 		t.Helper()
 		for range 40 {
@@ -107,26 +107,26 @@ func TestB5KeyboardAlone(t *testing.T) {
 	p.Eval("document.body.innerText", &text)
 	require.Contains(t, text, "Approved by user:ana")
 	require.Contains(t, text, "by keys")
-	require.Equal(t, run.RunDone, w.end())
+	require.Equal(t, run.RunDone, w.finish())
 
 	p.Close()
 	require.Equal(t, http.StatusConflict, w.do("POST", at, form).status, "the form is used up")
-	require.Len(t, w.now(a).Decisions, 1)
+	require.Len(t, w.reload(a).Decisions, 1)
 	require.Len(t, w.paid, 1)
 }
 
 // All of it works where scripts do not run.
 func TestB5WithoutJavaScript(t *testing.T) {
 	b := browsertest.Start(t)
-	w := newWorld(t, asks(five))
-	a := w.asked()
+	w := newHarness(t, asks(five))
+	a := w.pendingRequest()
 	p := b.Open("plain", browsertest.Options{NoJavaScript: true, Width: 360, Height: 640})
-	require.Equal(t, http.StatusOK, p.Goto(w.url(a, "user:ana")))
+	require.Equal(t, http.StatusOK, p.Goto(w.newLink(a, "user:ana")))
 	p.Click("summary")
 	p.Fill("#args", `{"amount": 2, "to": "eva"}`)
 	p.Click("button[value=edit]")
 	p.Settle()
-	require.Equal(t, run.RunDone, w.end())
+	require.Equal(t, run.RunDone, w.finish())
 	require.Equal(t, payment{2, "eva"}, <-w.paid)
 	p.Close()
 }
@@ -145,8 +145,8 @@ var attacks = []string{
 // that was to be shown.
 func TestB5AttacksAreInert(t *testing.T) {
 	b := browsertest.Start(t)
-	w := newWorld(t, asks(five))
-	a := w.asked()
+	w := newHarness(t, asks(five))
+	a := w.pendingRequest()
 	of := w.pages.Show.Of
 	w.pages.Show.Of = func(ctx context.Context, a approval.Approval) (show.Request, error) {
 		r, err := of(ctx, a)
@@ -164,7 +164,7 @@ func TestB5AttacksAreInert(t *testing.T) {
 	w.pages.Show.Editable = func(context.Context, approval.Approval) (string, error) { return strings.Join(attacks, "\n"), nil }
 	w.server.Config.Handler = w.pages.Handler()
 	for name, width := range map[string]int{"wide": 1280, "phone": 360} {
-		at := w.url(a, "user:ana")
+		at := w.newLink(a, "user:ana")
 		p := b.Open(name, browsertest.Options{Width: width, Height: 800})
 		require.Equal(t, http.StatusOK, p.Goto(at))
 		p.Settle()
@@ -200,10 +200,10 @@ func TestB5AttacksAreInert(t *testing.T) {
 func TestB5Axe(t *testing.T) {
 	b := browsertest.Start(t)
 	for state, w := range states(t) {
-		a := w.asked()
-		at := w.url(a, "user:ana")
+		a := w.pendingRequest()
+		at := w.newLink(a, "user:ana")
 		if state == "decided" {
-			require.Equal(t, http.StatusSeeOther, w.press(at, "deny", "note", "Not before the invoice is here.").status)
+			require.Equal(t, http.StatusSeeOther, w.pressButton(at, "deny", "note", "Not before the invoice is here.").status)
 		}
 		for _, o := range []struct {
 			name string
@@ -228,7 +228,7 @@ func TestB5Axe(t *testing.T) {
 		}
 	}
 	p := b.Open("none", browsertest.Options{Width: 360, Height: 740})
-	w := newWorld(t, asks(five))
+	w := newHarness(t, asks(five))
 	require.Equal(t, http.StatusNotFound, p.Goto(w.server.URL+"/a/none"))
 	violations, unsure := p.Axe()
 	require.Empty(t, violations)
@@ -237,9 +237,9 @@ func TestB5Axe(t *testing.T) {
 }
 
 // states are worlds whose pages look different.
-func states(t *testing.T) map[string]*world {
+func states(t *testing.T) map[string]*harness {
 	t.Helper()
-	rich := func(w *world) *world {
+	rich := func(w *harness) *harness {
 		of := w.pages.Show.Of
 		w.pages.Remark = func(context.Context, web.Remark) error { return nil }
 		w.pages.Show.Of = func(ctx context.Context, a approval.Approval) (show.Request, error) {
@@ -262,10 +262,10 @@ func states(t *testing.T) map[string]*world {
 		w.server.Config.Handler = w.pages.Handler()
 		return w
 	}
-	return map[string]*world{
-		"open": rich(newWorld(t, asks(five))), "decided": rich(newWorld(t, asks(five))),
-		"input": newWorld(t, asks(`{"amount": 7}`), func(d *agent.Definition) { d.Permission.Default = agent.DefaultAllow }),
-		"tools": rich(newWorld(t, asks(five), func(d *agent.Definition) { d.Permission.Mode = agent.ModeBlockAndRetry })),
+	return map[string]*harness{
+		"open": rich(newHarness(t, asks(five))), "decided": rich(newHarness(t, asks(five))),
+		"input": newHarness(t, asks(`{"amount": 7}`), func(d *agent.Definition) { d.Permission.Default = agent.DefaultAllow }),
+		"tools": rich(newHarness(t, asks(five), func(d *agent.Definition) { d.Permission.Mode = agent.ModeBlockAndRetry })),
 	}
 }
 
@@ -289,8 +289,8 @@ func long(text func(string) show.Text) []show.Argument {
 
 // Nor is anything else that is long: what cannot be seen in it is written out all the same, without what stands around each character.
 func TestB2NothingIsCut(t *testing.T) {
-	w := newWorld(t, asks(five))
-	a := w.asked()
+	w := newHarness(t, asks(five))
+	a := w.pendingRequest()
 	of := w.pages.Show.Of
 	w.pages.Show.Of = func(ctx context.Context, a approval.Approval) (show.Request, error) {
 		r, err := of(ctx, a)
@@ -300,15 +300,15 @@ func TestB2NothingIsCut(t *testing.T) {
 		return r, err
 	}
 	w.server.Config.Handler = w.pages.Handler()
-	page := w.do("GET", w.url(a, "user:ana"), nil)
+	page := w.do("GET", w.newLink(a, "user:ana"), nil)
 	require.Equal(t, http.StatusOK, page.status)
 	require.Equal(t, 80_000, strings.Count(page.body, `&lt;\u{200B}`))
 }
 
 // However long the arguments are, all of them are there (B2).
 func TestB2ArgumentsAreNeverCut(t *testing.T) {
-	w := newWorld(t, asks(five))
-	a := w.asked()
+	w := newHarness(t, asks(five))
+	a := w.pendingRequest()
 	of := w.pages.Show.Of
 	var many []show.Argument
 	for i := range 60_000 {
@@ -321,7 +321,7 @@ func TestB2ArgumentsAreNeverCut(t *testing.T) {
 			return r, err
 		}
 		w.server.Config.Handler = w.pages.Handler()
-		page := w.do("GET", w.url(a, "user:ana"), nil)
+		page := w.do("GET", w.newLink(a, "user:ana"), nil)
 		require.Equal(t, http.StatusOK, page.status)
 		require.Equal(t, n, strings.Count(page.body, "&lt;0&gt;"), "%d of them", n)
 		require.Equal(t, n, strings.Count(page.body, `\u{202E}`))

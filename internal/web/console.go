@@ -23,7 +23,8 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// Reader reads what the console shows, on behalf of who looks; *api.Client does. Its errors are *api.Problem where the API refuses.
+// Reader reads what the console shows, on behalf of the visitor; *api.Client implements it. Errors are *api.Problem
+// if the API refuses.
 type Reader interface {
 	Runs(ctx context.Context, q api.RunQuery) (api.RunPage, error)
 	Run(ctx context.Context, run string) (api.Run, error)
@@ -31,26 +32,27 @@ type Reader interface {
 	FindApprovals(ctx context.Context, q approval.Query) (api.ApprovalPage, error)
 }
 
-// Console serves the runs and the requests of a tenant to one person, whom what stands before it has let in: it must show nobody else these pages. GET
-// changes nothing. What decides is the form of a request's page, by POST, which proves itself by Key or Token: that who sends it may look is not enough,
-// since a browser shows a cookie of this machine to whatever listens on any of its ports. All fields but Agents are required. Safe for concurrent use.
+// Console serves the runs and requests of a tenant to one person. The handler in front of it must authenticate that
+// person. GET changes nothing. A decision is a POST of a request page's form. The form must contain Key or Token: a
+// cookie is no proof, since a browser sends the cookies of this machine to every port. All fields but Agents are
+// required. Safe for concurrent use.
 type Console struct {
 	Pages  *Pages // without Links and People
 	Tenant string
-	As     policy.Principal // who looks, and decides
+	As     policy.Principal // the visitor, who decides
 	Read   Reader
-	// Conversation is all of a run's messages, oldest first.
+	// Conversation returns all messages of a run, oldest first.
 	Conversation func(ctx context.Context, run string) ([]run.Spoken, error)
-	// Arguments are the lines of a JSON value that a call of the tool was given, or that the run gave (tool ""), what is secret in it masked.
+	// Arguments returns the lines of a call's arguments, or of the run's output (tool ""), with secrets masked.
 	Arguments func(ctx context.Context, run, tool string, raw []byte) ([]show.Argument, error)
 	Agents    func() []string
-	Start     string // names this start of the server, in a-z and 2-7; no secret
-	Key       string // proves decisions, for as long as this server runs. What opens the pages for the first time brings it (Fragment)
-	Token     string // proves them as well; people type it where no script does
+	Start     string // id of this server process, in a-z and 2-7; not secret
+	Key       string // proves decisions while this process runs; KeyFragment transports it
+	Token     string // proves decisions as well; typed where no script runs
 }
 
-// Fragment is what stands behind # in the address that opens the console for the first time: a browser keeps it to itself.
-func (c *Console) Fragment() string { return "key=" + c.Start + "." + c.Key }
+// KeyFragment is the fragment (#) of the address that first opens the console. Browsers do not send fragments.
+func (c *Console) KeyFragment() string { return "key=" + c.Start + "." + c.Key }
 
 // The paths of the console.
 const (
@@ -64,16 +66,16 @@ var (
 	approvalID = regexp.MustCompile(`^a[a-z2-7]{25}$`)
 )
 
-// ConsolePaths are the patterns that a Console answers, for an http.ServeMux.
+// ConsolePaths returns the patterns that a Console serves, for an http.ServeMux.
 func ConsolePaths() []string { return []string{"/{$}", runsPath, approvalsPath, scriptPath} }
 
-// ProvesItself reports whether a request is one of the console's forms, which shows beside a cookie what proves it.
-func ProvesItself(r *http.Request) bool {
+// IsRequestForm reports whether a request is one of the console's forms, which contain a proof beside the cookie.
+func IsRequestForm(r *http.Request) bool {
 	id, below := strings.CutPrefix(r.URL.Path, approvalsPath)
 	return r.Method == http.MethodPost && below && approvalID.MatchString(id)
 }
 
-// console is a Console at work.
+// console is the handler of a Console.
 type console struct {
 	*Console
 	*server
@@ -81,9 +83,9 @@ type console struct {
 	previews map[string]show.Text // by run
 }
 
-// Handler serves ConsolePaths, and refuses everything else as it refuses what is not there.
+// Handler serves ConsolePaths. Any other path is not found.
 func (c *Console) Handler() http.Handler {
-	s := c.Pages.server(consolePages)
+	s := c.Pages.newServer(consolePages)
 	s.policy = strings.Replace(pagePolicy, "default-src 'none';",
 		"default-src 'none'; script-src 'self'; connect-src 'self';", 1)
 	return &console{Console: c, server: s, previews: map[string]show.Text{}}
@@ -93,111 +95,110 @@ func (c *Console) Handler() http.Handler {
 func (c *console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id, isApproval := strings.CutPrefix(r.URL.Path, approvalsPath)
 	switch {
-	case r.Method == http.MethodPost && isApproval && approvalID.MatchString(id): // whether there is such a request or not
+	case r.Method == http.MethodPost && isApproval && approvalID.MatchString(id): // even if there is no such request
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		w.Header().Set("Allow", "GET, HEAD")
-		c.write(w, http.StatusMethodNotAllowed, c.missing)
+		c.writePage(w, http.StatusMethodNotAllowed, c.missing)
 		return
 	}
 	if c.cross.Check(r) != nil {
-		c.write(w, http.StatusForbidden, c.foreign)
+		c.writePage(w, http.StatusForbidden, c.foreign)
 		return
 	}
 	run, isRun := strings.CutPrefix(r.URL.Path, runsPath)
 	switch {
 	case r.URL.Path == "/":
-		page, err := c.homePage(r)
-		c.answer(w, r, "home.html", page, err)
+		page, err := c.newHomePage(r)
+		c.renderPage(w, r, "home.html", page, err)
 	case r.URL.Path == scriptPath && r.URL.RawQuery == "":
-		c.harden(w.Header())
+		c.setSecurityHeaders(w.Header())
 		w.Header().Set("Content-Type", "text/javascript; charset=utf-8")
-		_, _ = w.Write([]byte(read("console/console.js"))) // the client is gone if this fails
+		_, _ = w.Write([]byte(readFile("console/console.js"))) // the client is gone if this fails
 	case isRun && runID.MatchString(run):
-		page, err := c.runPage(r, run)
-		c.answer(w, r, "run.html", page, err)
+		page, err := c.newRunPage(r, run)
+		c.renderPage(w, r, "run.html", page, err)
 	case isApproval && approvalID.MatchString(id) && r.URL.RawQuery == "":
-		c.approval(w, r, id)
+		c.serveApproval(w, r, id)
 	default:
-		c.write(w, http.StatusNotFound, c.missing)
+		c.writePage(w, http.StatusNotFound, c.missing)
 	}
 }
 
-// errNoPage refuses an address that is none of the console's.
+// errNoPage is the error of an address that the console does not have.
 var errNoPage = errors.New("there is no such page")
 
-// answer sends a page over its view, or says why there is none.
-func (c *console) answer(w http.ResponseWriter, r *http.Request, name string, view any, err error) {
+// renderPage writes a page from its view, or an error page.
+func (c *console) renderPage(w http.ResponseWriter, r *http.Request, name string, view any, err error) {
 	var html []byte
 	if err == nil {
-		html, err = c.pages.html(name, view)
+		html, err = c.pages.render(name, view)
 	}
-	if absent(err) {
-		c.write(w, http.StatusNotFound, c.missing)
+	if isNotFound(err) {
+		c.writePage(w, http.StatusNotFound, c.missing)
 		return
 	}
 	if err != nil {
-		c.fails(w, r, err)
+		c.writeFailure(w, r, err)
 		return
 	}
-	c.write(w, http.StatusOK, html)
+	c.writePage(w, http.StatusOK, html)
 }
 
-// absent reports whether what was asked for is not there, as far as the one who asks may know.
-func absent(err error) bool {
+// isNotFound reports whether something does not exist, as far as the visitor may know.
+func isNotFound(err error) bool {
 	var p *api.Problem
 	return errors.Is(err, errNoPage) || errors.Is(err, approval.ErrNotFound) ||
 		errors.As(err, &p) && (p.Status == http.StatusNotFound || p.Status == http.StatusBadRequest)
 }
 
-// approval shows a request and takes the answer to it, as the page of a link does.
-func (c *console) approval(w http.ResponseWriter, r *http.Request, id string) {
+// serveApproval shows a request and accepts its form, like the page of a link.
+func (c *console) serveApproval(w http.ResponseWriter, r *http.Request, id string) {
 	a, err := c.Get(r.Context(), c.Tenant, id)
 	switch {
 	case errors.Is(err, approval.ErrNotFound):
-		c.write(w, http.StatusNotFound, c.missing)
+		c.writePage(w, http.StatusNotFound, c.missing)
 		return
 	case err != nil:
-		c.fails(w, r, err)
+		c.writeFailure(w, r, err)
 		return
 	}
 	v := visit{
-		link: link.Link{ID: "console", Tenant: c.Tenant, Approval: a.ID, To: c.As.ID, Nonce: c.nonce()}, a: a, by: c.As, via: approval.ViaConsole,
-		who: person.Person{ID: c.As.ID, Groups: c.As.Groups}, proof: c.prove,
-		start: c.Start, trail: trail(a.Root, a.Run),
+		link: link.Link{ID: "console", Tenant: c.Tenant, Approval: a.ID, To: c.As.ID, Nonce: c.formNonce()}, a: a, by: c.As, via: approval.ViaConsole,
+		who: person.Person{ID: c.As.ID, Groups: c.As.Groups}, checkProof: c.checkProof,
+		start: c.Start, runTrail: runTrail(a.Root, a.Run),
 		fine: "Your answer counts as " + c.As.ID + "'s. It is recorded as given in the console.",
 	}
 	if r.Method == http.MethodPost {
-		c.post(w, r, v)
+		c.handlePost(w, r, v)
 		return
 	}
-	c.page(w, r, v, http.StatusOK, said{})
+	c.writeRequestPage(w, r, v, http.StatusOK, formResult{})
 }
 
-// frame is what all of the console's pages have.
-func (c *console) frame(title string, way []crumb) frame {
+// newFrame returns the fields that all console pages have.
+func (c *console) newFrame(title string, way []crumb) frame {
 	return frame{Title: title, Who: c.Show.Text(c.As.ID), Start: c.Start, Trail: way}
 }
 
-// trail is the way along runs: the one that nobody delegated comes first. It leaves out empty ids and what is there
-// already.
-func trail(runs ...string) (way []crumb) {
+// runTrail returns the breadcrumbs of runs, root first. It leaves out empty and repeated ids.
+func runTrail(runs ...string) (way []crumb) {
 	for i, id := range runs {
 		if id != "" && !slices.Contains(runs[:i], id) {
-			way = append(way, crumb{id, "Run " + short(id)})
+			way = append(way, crumb{id, "Run " + shortID(id)})
 		}
 	}
 	return way
 }
 
-// nonce makes the forms of this start of the server.
-func (c *Console) nonce() string {
+// formNonce returns the nonce that signs the forms of this server process.
+func (c *Console) formNonce() string {
 	mac := hmac.New(sha256.New, []byte(c.Key))
 	mac.Write([]byte("countersign console forms"))
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// prove judges what a form proves.
-func (c *Console) prove(form map[string]string) string {
+// checkProof removes the proof from a form and checks it; "" = valid.
+func (c *Console) checkProof(form map[string]string) string {
 	shown := strings.TrimSpace(form[proofField])
 	delete(form, proofField)
 	for _, secret := range []string{c.Key, c.Token} {
@@ -208,8 +209,8 @@ func (c *Console) prove(form map[string]string) string {
 	return "That you may look does not say that you may decide. Type the token, or open the address once more that was printed at the start."
 }
 
-// query reads the parameters of an address strictly: each at most once, and no other.
-func query(r *http.Request, names ...string) (map[string]string, error) {
+// readQuery reads the query strictly: only the named parameters, each at most once.
+func readQuery(r *http.Request, names ...string) (map[string]string, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return nil, errNoPage
@@ -224,5 +225,5 @@ func query(r *http.Request, names ...string) (map[string]string, error) {
 	return got, nil
 }
 
-// short is a run's or a request's id for people who compare two of them.
-func short(id string) string { return id[:min(len(id), 7)] }
+// shortID returns the beginning of an id, for people who compare two of them.
+func shortID(id string) string { return id[:min(len(id), 7)] }

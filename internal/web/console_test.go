@@ -45,7 +45,7 @@ func (a *asked) Decide(ctx context.Context, r approval.Request) (approval.Approv
 }
 
 // console is the world's console, for somebody.
-func (w *world) console(by string, change func(*web.Console)) {
+func (w *harness) console(by string, change func(*web.Console)) {
 	c := &web.Console{
 		Pages: w.pages, Tenant: local.Tenant, As: policy.Principal{ID: by, Groups: w.people[by].Groups}, Start: "abc", Key: "key", Token: "token",
 		Read: runs{}, Conversation: func(context.Context, string) ([]run.Spoken, error) { return nil, nil },
@@ -58,8 +58,8 @@ func (w *world) console(by string, change func(*web.Console)) {
 
 // The console's word is recorded as the console's, of who looks, on the action that was shown; what is asked about a request as well.
 func TestA9TheConsoleDecidesByTheDesk(t *testing.T) {
-	w := newWorld(t, asks(five))
-	a := w.asked()
+	w := newHarness(t, asks(five))
+	a := w.pendingRequest()
 	desk := &asked{Desk: w.m.Desk}
 	var remarks []web.Remark
 	w.pages.Desk = desk
@@ -69,21 +69,21 @@ func TestA9TheConsoleDecidesByTheDesk(t *testing.T) {
 	}
 	w.console("user:ana", func(*web.Console) {})
 	at := w.server.URL + "/approvals/" + a.ID
-	require.Equal(t, http.StatusSeeOther, w.press(at, "remark", "key", "key", "text", "Which invoice?").status)
+	require.Equal(t, http.StatusSeeOther, w.pressButton(at, "remark", "key", "key", "text", "Which invoice?").status)
 	require.Equal(t, []web.Remark{{Tenant: local.Tenant, ID: a.ID, Text: "Which invoice?", By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}}, Via: approval.ViaConsole}}, remarks)
-	require.Equal(t, http.StatusSeeOther, w.press(at, "approve", "key", "token", "note", "Paid before.").status)
+	require.Equal(t, http.StatusSeeOther, w.pressButton(at, "approve", "key", "token", "note", "Paid before.").status)
 	require.Equal(t, []approval.Request{{
 		Tenant: local.Tenant, ID: a.ID, Action: approval.Approve, Note: "Paid before.", By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}}, Via: approval.ViaConsole, Digest: a.Digest,
 	}}, desk.requests)
-	require.Equal(t, run.RunDone, w.end())
+	require.Equal(t, run.RunDone, w.finish())
 }
 
 // Who is not among the approvers is offered nothing, and gets nowhere with a form that somebody else was made.
 func TestConsoleOffersWhatTheDeskAllows(t *testing.T) {
-	w := newWorld(t, asks(five))
-	a := w.asked()
+	w := newHarness(t, asks(five))
+	a := w.pendingRequest()
 	w.console("user:ana", func(*web.Console) {})
-	form := w.form(w.do("GET", w.server.URL+"/approvals/"+a.ID, nil).body, "action", "approve", "key", "key")
+	form := w.fillForm(w.do("GET", w.server.URL+"/approvals/"+a.ID, nil).body, "action", "approve", "key", "key")
 	w.console("user:eve", func(*web.Console) {})
 	at := w.server.URL + "/approvals/" + a.ID
 	page := w.do("GET", at, nil)
@@ -91,12 +91,12 @@ func TestConsoleOffersWhatTheDeskAllows(t *testing.T) {
 	require.Contains(t, page.body, "You are not among those who decide this.")
 	require.NotContains(t, page.body, "<form")
 	require.Equal(t, http.StatusForbidden, w.do("POST", at, form).status)
-	require.Equal(t, approval.Pending, w.now(a).Status)
+	require.Equal(t, approval.Pending, w.reload(a).Status)
 }
 
 // However much, and however odd, what a run says is, its page is there, and says what it leaves out.
 func TestConsoleStoriesAreBounded(t *testing.T) {
-	w := newWorld(t, asks(five))
+	w := newHarness(t, asks(five))
 	odd := strings.Repeat("\u202e<", 30_000)
 	id := "r" + strings.Repeat("a", 25)
 	var all []run.Spoken

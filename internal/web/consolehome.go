@@ -13,7 +13,7 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// The bounds of the first page.
+// Bounds of the home page.
 const (
 	homeApprovals = 50
 	homeRuns      = 25
@@ -21,47 +21,47 @@ const (
 	maxPreviews   = 2000
 )
 
-// homePage is the view of home.html: who waits, the one who has waited longest first, and the runs.
+// homePage is the view of home.html: open requests, the longest waiting first, and runs.
 type homePage struct {
 	frame
 	Status      string // in a sentence
 	Waiting     string // how many requests do
-	Requests    []card
+	Requests    []requestCard
 	MoreWaiting bool
 
-	Runs             []row
+	Runs             []runRow
 	None             string // said where there are no runs
-	Statuses, Agents []option
+	Statuses, Agents []filterOption
 	Chosen           map[string]string // of the filters: status, agent, cursor
 	Cursor           string            // of the next page of runs; "" = there is none
 }
 
-// card is a request on the first page.
-type card struct {
+// requestCard is a request on the home page.
+type requestCard struct {
 	approval.Approval
 	Shown        show.Request
 	Arguments    *arguments
 	More         bool // of the arguments
 	Risk         *risk
 	Left, Quorum string
-	By, Agent    show.Text // who may decide, and who asks
+	By, Agent    show.Text // who may decide, and the asking agent
 }
 
-// row is a run on the first page.
-type row struct {
+// runRow is a run on the home page.
+type runRow struct {
 	api.RunHead
 	Agent, Preview show.Text
 }
 
-// option is one of a filter's choices.
-type option struct {
+// filterOption is a choice of a filter.
+type filterOption struct {
 	Value string
 	Label show.Text
 	On    bool
 }
 
-func (c *console) homePage(r *http.Request) (page homePage, err error) {
-	q, err := query(r, "status", "agent", "cursor")
+func (c *console) newHomePage(r *http.Request) (page homePage, err error) {
+	q, err := readQuery(r, "status", "agent", "cursor")
 	if err != nil {
 		return page, err
 	}
@@ -69,17 +69,30 @@ func (c *console) homePage(r *http.Request) (page homePage, err error) {
 	if err != nil {
 		return page, err
 	}
-	runs, err := c.Read.Runs(r.Context(), api.RunQuery{Status: q["status"], Agent: q["agent"], Cursor: q["cursor"], Limit: homeRuns})
+	runs, err := c.Read.Runs(r.Context(), api.RunQuery{Status: q["status"], Agent: q["agent"], Cursor: q["cursor"],
+		Limit: homeRuns})
 	if err != nil {
 		return page, err
 	}
-	requests, err := c.requests(r.Context(), waiting.Approvals)
+	requests, err := c.newRequestCards(r.Context(), waiting.Approvals)
 	if err != nil {
 		return page, err
 	}
-	rows, err := c.rows(r.Context(), runs.Runs)
-	if err != nil {
-		return page, err
+	var rows []runRow
+	for _, h := range runs.Runs {
+		preview, err := c.loadPreview(r.Context(), h.ID)
+		if err != nil && !isNotFound(err) {
+			return page, err
+		}
+		rows = append(rows, runRow{h, c.Show.Text(h.Agent), preview})
+	}
+	var statuses []filterOption
+	for _, o := range [][2]string{{"", "any"}, {"waiting", "waiting"}, {"running", "running"}, {"done", "ended"}} {
+		statuses = append(statuses, filterOption{o[0], show.Text{{Text: o[1]}}, o[0] == q["status"]})
+	}
+	title := "Console · Countersign"
+	if len(requests) > 0 {
+		title = "(" + strconv.Itoa(len(requests)) + ") " + title
 	}
 	none := "There are no runs yet."
 	if q["status"]+q["agent"]+q["cursor"] != "" {
@@ -90,21 +103,14 @@ func (c *console) homePage(r *http.Request) (page homePage, err error) {
 		count += "+"
 	}
 	return homePage{
-		frame:  c.frame(title(len(requests)), nil),
-		Status: waitingLine(count, len(requests)), Waiting: count, Requests: requests, MoreWaiting: waiting.Cursor != "",
+		frame:  c.newFrame(title, nil),
+		Status: formatWaiting(count, len(requests)), Waiting: count, Requests: requests, MoreWaiting: waiting.Cursor != "",
 		Runs: rows, None: none, Chosen: q, Cursor: runs.Cursor,
-		Statuses: statusOptions(q["status"]), Agents: c.agentOptions(q["agent"]),
+		Statuses: statuses, Agents: c.agentOptions(q["agent"]),
 	}, nil
 }
 
-func title(waiting int) string {
-	if waiting == 0 {
-		return "Console · Countersign"
-	}
-	return "(" + strconv.Itoa(waiting) + ") Console · Countersign"
-}
-
-func waitingLine(count string, n int) string {
+func formatWaiting(count string, n int) string {
 	switch n {
 	case 0:
 		return "Nobody is asked for anything."
@@ -114,11 +120,11 @@ func waitingLine(count string, n int) string {
 	return count + " requests wait for a decision."
 }
 
-// requests are those that are open.
-func (c *console) requests(ctx context.Context, list []approval.Approval) (out []card, err error) {
+// newRequestCards returns the cards of open requests.
+func (c *console) newRequestCards(ctx context.Context, list []approval.Approval) (out []requestCard, err error) {
 	now := c.Clock.Now()
 	for _, a := range list {
-		if !c.open(a) { // its time is over, and what ends it has not come by yet
+		if !c.isOpen(a) { // expired, but not yet recorded as expired
 			continue
 		}
 		a.Tenant = c.Tenant
@@ -126,27 +132,28 @@ func (c *console) requests(ctx context.Context, list []approval.Approval) (out [
 		if err != nil {
 			return nil, err
 		}
-		risky := riskOf(shown.Facts, shown.Risk)
-		if risky == nil && shown.Risk != "" { // several tools: the highest of theirs
+		risky := findRisk(shown.Facts, shown.Risk)
+		if risky == nil && shown.Risk != "" { // of several tools: the highest risk
 			risky = &risk{Level: shown.Risk}
 		}
-		lines, more := excerpt(askedWith(shown))
-		out = append(out, card{
+		lines, more := cutArguments(requestArguments(shown))
+		out = append(out, requestCard{
 			Approval: a, Shown: shown, Arguments: lines, More: more, Risk: risky,
-			Left: duration(a.ExpiresAt.Sub(now)), Quorum: quorum(a), By: c.Show.Text(deciders(a)), Agent: c.Show.Text(a.Agent),
+			Left: formatDuration(a.ExpiresAt.Sub(now)), Quorum: formatQuorum(a), By: c.Show.Text(formatDeciders(a)), Agent: c.Show.Text(a.Agent),
 		})
 	}
 	return out, nil
 }
 
-// The bounds of what a card shows of arguments, in lines and in characters of each. A request's own page has all of them.
+// Bounds of the arguments on a card, in lines and in characters of each. The request's own page shows all.
 const (
 	cardLines = 6
 	cardValue = 160
 )
 
-// askedWith are the arguments of what a request asks; of several tools those of each call, below the tool's name.
-func askedWith(r show.Request) []show.Argument {
+// requestArguments returns the arguments of a request. For several tools it returns those of each call, below the
+// tool's name.
+func requestArguments(r show.Request) []show.Argument {
 	all := r.Arguments
 	for _, t := range r.Tools {
 		for _, c := range t.Calls {
@@ -160,20 +167,20 @@ func askedWith(r show.Request) []show.Argument {
 	return all
 }
 
-// excerpt is how arguments begin; more says that there is more of them.
-func excerpt(all []show.Argument) (begin *arguments, more bool) {
+// cutArguments returns the beginning of arguments; more reports that something was cut.
+func cutArguments(all []show.Argument) (begin *arguments, more bool) {
 	lines := slices.Clone(all[:min(len(all), cardLines)])
 	more = len(lines) < len(all)
 	for i, a := range lines {
 		var cut bool
-		lines[i].Value, cut = beginning(a.Value, cardValue)
+		lines[i].Value, cut = cutText(a.Value, cardValue)
 		more = more || cut
 	}
-	return argumentsOf(lines), more
+	return newArguments(lines), more
 }
 
-// beginning is how a text begins; cut says that it goes on.
-func beginning(t show.Text, limit int) (begin show.Text, cut bool) {
+// cutText returns the beginning of a text and whether it was cut.
+func cutText(t show.Text, limit int) (begin show.Text, cut bool) {
 	for _, s := range t {
 		r := []rune(s.Text)
 		if len(r) <= limit {
@@ -188,8 +195,9 @@ func beginning(t show.Text, limit int) (begin show.Text, cut bool) {
 	return begin, false
 }
 
-// deciders names who may decide: one of the approvers, who is among those of each delegating agent's policy as well.
-func deciders(a approval.Approval) string {
+// formatDeciders names who may decide: one of the approvers who is also an approver of each delegating agent's
+// policy.
+func formatDeciders(a approval.Approval) string {
 	if a.Kind == approval.KindTools {
 		return "different people for each tool"
 	}
@@ -210,20 +218,8 @@ func deciders(a approval.Approval) string {
 	return strings.Join(sets, "; and at once ")
 }
 
-func (c *console) rows(ctx context.Context, heads []api.RunHead) ([]row, error) {
-	var out []row
-	for _, h := range heads {
-		first, err := c.preview(ctx, h.ID)
-		if err != nil && !absent(err) {
-			return nil, err
-		}
-		out = append(out, row{h, c.Show.Text(h.Agent), first})
-	}
-	return out, nil
-}
-
-// preview is the beginning of a run's first message of words, which never changes; nil = it has none.
-func (c *console) preview(ctx context.Context, run string) (show.Text, error) {
+// loadPreview returns the beginning of a run's first text message, which never changes; nil = none.
+func (c *console) loadPreview(ctx context.Context, run string) (show.Text, error) {
 	c.mu.Lock()
 	known, ok := c.previews[run]
 	c.mu.Unlock()
@@ -234,7 +230,7 @@ func (c *console) preview(ctx context.Context, run string) (show.Text, error) {
 	if err != nil || len(all) == 0 {
 		return nil, err
 	}
-	first := c.firstWords(all)
+	first := c.firstMessageText(all)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.previews) >= maxPreviews {
@@ -244,18 +240,18 @@ func (c *console) preview(ctx context.Context, run string) (show.Text, error) {
 	return first, nil
 }
 
-func (c *console) firstWords(all []run.Spoken) show.Text {
+func (c *console) firstMessageText(all []run.Spoken) show.Text {
 	for _, m := range all {
 		if words, ok := m.Block.(run.Text); ok && m.Role == run.RoleUser && strings.TrimSpace(words.Text) != "" {
-			text, _ := cut(strings.Join(strings.Fields(words.Text), " "), maxPreview)
+			text, _ := truncate(strings.Join(strings.Fields(words.Text), " "), maxPreview)
 			return c.Show.Text(text)
 		}
 	}
 	return nil
 }
 
-// cut is the beginning of a text, and how many characters are left out.
-func cut(s string, limit int) (begins string, left int) {
+// truncate returns the beginning of a text and the number of characters left out.
+func truncate(s string, limit int) (begins string, left int) {
 	if len(s) <= limit {
 		return s, 0
 	}
@@ -266,36 +262,29 @@ func cut(s string, limit int) (begins string, left int) {
 	return string(r[:limit]) + "…", len(r) - limit
 }
 
-// endings are why runs end, for people.
-var endings = map[run.Reason]string{
+// reasonLabels are the reasons of a run's end for people.
+var reasonLabels = map[run.Reason]string{
 	run.ReasonNaturalEnd: "Done", run.ReasonCancelled: "Called off", run.ReasonError: "Failed", run.ReasonMaxRounds: "Stopped: too many rounds",
 }
 
-// standing is how a run stands, for the template "run-status".
-type standing struct{ Kind, Label string }
+// statusLabel is a run's status for the template "run-status".
+type statusLabel struct{ Kind, Label string }
 
-func runStatus(s run.RunStatus, why run.Reason) standing {
+func newStatusLabel(s run.RunStatus, why run.Reason) statusLabel {
 	kind, label := string(s), map[run.RunStatus]string{run.RunRunning: "Running", run.RunWaiting: "Waiting"}[s]
 	if s == run.RunDone {
 		kind = "ended"
 		if why == run.ReasonNaturalEnd {
 			kind = "done"
 		}
-		if label = endings[why]; label == "" {
+		if label = reasonLabels[why]; label == "" {
 			label = "Ended: " + strings.ReplaceAll(string(why), "_", " ")
 		}
 	}
-	return standing{kind, label}
+	return statusLabel{kind, label}
 }
 
-func statusOptions(chosen string) (all []option) {
-	for _, o := range [][2]string{{"", "any"}, {"waiting", "waiting"}, {"running", "running"}, {"done", "ended"}} {
-		all = append(all, option{o[0], show.Text{{Text: o[1]}}, o[0] == chosen})
-	}
-	return all
-}
-
-func (c *console) agentOptions(chosen string) []option {
+func (c *console) agentOptions(chosen string) []filterOption {
 	var names []string
 	if c.Agents != nil {
 		names = append(names, c.Agents()...)
@@ -303,9 +292,9 @@ func (c *console) agentOptions(chosen string) []option {
 	if chosen != "" && !slices.Contains(names, chosen) {
 		names = append(names, chosen)
 	}
-	all := []option{{"", show.Text{{Text: "any"}}, chosen == ""}}
+	all := []filterOption{{"", show.Text{{Text: "any"}}, chosen == ""}}
 	for _, name := range names {
-		all = append(all, option{name, c.Show.Text(name), name == chosen})
+		all = append(all, filterOption{name, c.Show.Text(name), name == chosen})
 	}
 	return all
 }

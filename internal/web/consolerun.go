@@ -18,41 +18,41 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// The bounds of a run's page.
+// Bounds of a run's page.
 const (
-	storyMessages = 200
-	storyEvents   = 100
-	maxTree       = 200     // delegated runs
-	maxShown      = 20_000  // characters of a message, and bytes of a call's arguments
-	maxStory      = 600_000 // characters of all messages of a page: what is escaped takes several bytes each
-	leastShown    = 500     // of each message, whatever the others take
-	storySpans    = 20_000  // pieces of text of a page; what has more is shown as one piece
+	maxPageMessages = 200
+	maxPageEvents   = 100
+	maxTree         = 200     // delegated runs
+	maxItemText     = 20_000  // characters of a message, and bytes of a call's arguments
+	maxPageText     = 600_000 // characters of all messages; an escaped one takes several bytes
+	minMessageText  = 500     // of each message, even above maxPageText
+	maxPageSpans    = 20_000  // spans of a page; more text is shown as one span each
 )
 
-// runPage is the view of run.html: a run's story.
+// runPage is the view of run.html.
 type runPage struct {
 	frame
 	Run           api.Run
 	Seq           int64  // of the newest event
-	EventTypes    string // that the page listens to
-	Every         int    // milliseconds after which the page is read again; 0 = as events come
+	EventTypes    string // the page listens to
+	Every         int    // milliseconds between reloads; 0 = on events only
 	Heading, Lede show.Text
 
 	Range     string // the messages that are shown, in words
-	Older     int    // the first of them; 0 = there are none before
+	Older     int    // index of the first; 0 = no older ones
 	NotNewest bool
-	Messages  []message
-	Waits     []wait
+	Messages  []messageItem
+	Waits     []waitItem
 	Facts     []show.Fact
-	Output    *output
-	Tree      []branch
+	Output    *runOutput
+	Tree      []treeNode
 	CallCount string
-	Calls     []call
+	Calls     []callItem
 	Events    []api.Event
 }
 
-// wait is what a run waits for.
-type wait struct {
+// waitItem is something that a run waits for.
+type waitItem struct {
 	Tool       show.Text
 	What, Left string
 	Until      time.Time
@@ -63,24 +63,24 @@ type wait struct {
 	ChildLabel string
 }
 
-// output is what a run came to: words, lines of JSON, or why neither is shown.
-type output struct {
+// runOutput is a run's output: text, lines of JSON, or why neither is shown.
+type runOutput struct {
 	Words show.Text
 	Lines *arguments
 	Cut   string
 }
 
-// branch is a run in the tree of those that were delegated.
-type branch struct {
+// treeNode is a run in the delegation tree.
+type treeNode struct {
 	ID     string
 	Agent  show.Text
-	Status standing
+	Status statusLabel
 	Depth  int
 	Here   bool
 }
 
-// call is a call of a run.
-type call struct {
+// callItem is a call of a run.
+type callItem struct {
 	api.Call
 	Tool                 show.Text
 	Label, Detail, Waits string
@@ -89,16 +89,16 @@ type call struct {
 	Cut                  string // why Input is not shown
 }
 
-// message is a message of the conversation.
-type message struct {
+// messageItem is a message of the conversation.
+type messageItem struct {
 	run.Spoken
 	N     int
 	Who   string
-	Block block
+	Block messageBlock
 }
 
-// block is what a message has.
-type block struct {
+// messageBlock is the content of a message.
+type messageBlock struct {
 	Kind, Label string
 	Text, Tool  show.Text
 	Call        int // its place among the calls; 0 = it is none of them
@@ -107,8 +107,8 @@ type block struct {
 	Cut         string // what is left out
 }
 
-func (c *console) runPage(r *http.Request, id string) (page runPage, err error) {
-	q, err := query(r, "before")
+func (c *console) newRunPage(r *http.Request, id string) (page runPage, err error) {
+	q, err := readQuery(r, "before")
 	if err != nil {
 		return page, err
 	}
@@ -120,35 +120,35 @@ func (c *console) runPage(r *http.Request, id string) (page runPage, err error) 
 	if err != nil {
 		return page, err
 	}
-	from, to, err := window(q, len(all))
+	from, to, err := messageWindow(q, len(all))
 	if err != nil {
 		return page, err
 	}
-	st := &story{console: c, run: one, spans: storySpans}
-	heading := st.firstWords(all)
+	st := &pageBuilder{console: c, run: one, spans: maxPageSpans}
+	heading := st.firstMessageText(all)
 	if heading == nil {
-		heading = show.Text{{Text: "Run " + short(id)}}
+		heading = show.Text{{Text: "Run " + shortID(id)}}
 	}
 	page = runPage{
-		frame: c.frame(heading.String()+" · Countersign", trail(one.Root, one.Parent)), Run: one, Seq: one.Seq - 1,
+		frame: c.newFrame(heading.String()+" · Countersign", runTrail(one.Root, one.Parent)), Run: one, Seq: one.Seq - 1,
 		EventTypes: strings.Join(run.EventTypes(), " "),
-		Heading:    heading, Lede: st.text("Agent " + one.Agent + ", run " + id),
-		Range: spread(from, to, len(all)), Older: from, NotNewest: q["before"] != "", CallCount: callCount(len(one.Calls)),
+		Heading:    heading, Lede: st.newText("Agent " + one.Agent + ", run " + id),
+		Range: formatRange(from, to, len(all)), Older: from, NotNewest: q["before"] != "", CallCount: formatCallCount(len(one.Calls)),
 	}
 	if one.Status != run.RunDone {
-		page.Every = 5000 // what is below it moves without it, and time goes by
+		page.Every = 5000 // runs below change without events of this run
 	}
-	for _, part := range []func(context.Context) error{ // in this order, since they share the room there is
-		func(ctx context.Context) (err error) { page.Waits, err = st.waits(ctx); return err },
-		func(context.Context) error { page.Facts = st.facts(); return nil },
-		func(ctx context.Context) (err error) { page.Output, err = st.output(ctx); return err },
-		func(ctx context.Context) (err error) { page.Tree, err = st.tree(ctx); return err },
-		func(ctx context.Context) (err error) { page.Events, err = st.events(ctx); return err },
+	for _, part := range []func(context.Context) error{ // in this order, since they share the bounds
+		func(ctx context.Context) (err error) { page.Waits, err = st.newWaitItems(ctx); return err },
+		func(context.Context) error { page.Facts = st.newFacts(); return nil },
+		func(ctx context.Context) (err error) { page.Output, err = st.newOutput(ctx); return err },
+		func(ctx context.Context) (err error) { page.Tree, err = st.loadTree(ctx); return err },
+		func(ctx context.Context) (err error) { page.Events, err = st.loadEvents(ctx); return err },
 		func(ctx context.Context) (err error) {
-			page.Messages, err = st.messages(ctx, all[from:to], from)
+			page.Messages, err = st.newMessageItems(ctx, all[from:to], from)
 			return err
 		},
-		func(ctx context.Context) (err error) { page.Calls, err = st.calls(ctx); return err },
+		func(ctx context.Context) (err error) { page.Calls, err = st.newCallItems(ctx); return err },
 	} {
 		if err := part(r.Context()); err != nil {
 			return page, err
@@ -157,55 +157,55 @@ func (c *console) runPage(r *http.Request, id string) (page runPage, err error) 
 	return page, nil
 }
 
-// window is the part of a conversation that a page shows: the newest, or those before a message.
-func window(q map[string]string, n int) (from, to int, err error) {
+// messageWindow returns the range of messages that a page shows: the newest, or those before a message.
+func messageWindow(q map[string]string, n int) (from, to int, err error) {
 	to = n
 	if q["before"] != "" {
 		if to, err = strconv.Atoi(q["before"]); err != nil || to < 1 || to > n {
 			return 0, 0, errNoPage
 		}
 	}
-	return max(0, to-storyMessages), to, nil
+	return max(0, to-maxPageMessages), to, nil
 }
 
-func spread(from, to, n int) string {
+func formatRange(from, to, n int) string {
 	if from == 0 && to == n {
-		return plural(n, "message")
+		return formatCount(n, "message")
 	}
 	return fmt.Sprintf("messages %d to %d of %d", from+1, to, n)
 }
 
-// callCount says how many calls a run's page has.
-func callCount(n int) string {
+// formatCallCount returns how many calls a run's page has.
+func formatCallCount(n int) string {
 	switch {
 	case n == 0:
 		return ""
-	case n >= storyMessages:
+	case n >= maxPageMessages:
 		return "the newest " + strconv.Itoa(n)
 	}
 	return strconv.Itoa(n)
 }
 
-func plural[N int | int64](n N, what string) string {
+func formatCount[N int | int64](n N, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// story makes the parts of a run's page.
-type story struct {
+// pageBuilder builds the parts of a run's page within the bounds.
+type pageBuilder struct {
 	*console
 	run   api.Run
-	spans int // that there is room for
+	spans int // remaining spans
 }
 
-// text is a foreign text, in one piece where there is no room for more.
-func (s *story) text(t string) show.Text {
-	return s.fit(s.Show.Text(t))
+// newText renders foreign text, without marks if the page has too many spans.
+func (s *pageBuilder) newText(t string) show.Text {
+	return s.fitText(s.Show.Text(t))
 }
 
-func (s *story) fit(shown show.Text) show.Text {
+func (s *pageBuilder) fitText(shown show.Text) show.Text {
 	if len(shown) > s.spans {
 		return show.Text{{Text: shown.String()}}
 	}
@@ -213,18 +213,18 @@ func (s *story) fit(shown show.Text) show.Text {
 	return shown
 }
 
-// lines are arguments, in one piece where there is no room for more.
-func (s *story) lines(all []show.Argument) *arguments {
-	n := pieces(all) + len(all)
+// fitArguments renders arguments line by line, or as one text if the page has too many spans.
+func (s *pageBuilder) fitArguments(all []show.Argument) *arguments {
+	n := countSpans(all) + len(all)
 	if n > s.spans {
-		return &arguments{Plain: plain(all)}
+		return &arguments{Plain: joinArguments(all)}
 	}
 	s.spans -= n
-	return argumentsOf(all)
+	return newArguments(all)
 }
 
-// call is a call among those that the page has, and its place.
-func (s *story) call(id string) (n int, c api.Call, ok bool) {
+// findCall returns a call of the page and its position from 1.
+func (s *pageBuilder) findCall(id string) (n int, c api.Call, ok bool) {
 	i := slices.IndexFunc(s.run.Calls, func(c api.Call) bool { return c.ID == id })
 	if i < 0 {
 		return 0, api.Call{}, false
@@ -232,35 +232,35 @@ func (s *story) call(id string) (n int, c api.Call, ok bool) {
 	return i + 1, s.run.Calls[i], true
 }
 
-// waitWords say what a call waits for.
-var waitWords = map[run.WaitFor]string{
+// waitLabels say what a call waits for.
+var waitLabels = map[run.WaitFor]string{
 	run.ForApproval: "waits for somebody to approve it", run.ForOutcome: "was interrupted: somebody has to say what became of it",
 	run.ForInput: "waits for an answer to what its tool asks", run.ForAnswer: "waits for its answer",
 }
 
-func (s *story) waits(ctx context.Context) ([]wait, error) {
-	var out []wait
+func (s *pageBuilder) newWaitItems(ctx context.Context) ([]waitItem, error) {
+	var out []waitItem
 	below, err := s.Read.FindApprovals(ctx, approval.Query{Root: s.run.ID, Limit: homeApprovals})
 	if err != nil {
 		return nil, err
 	}
 	for _, a := range below.Approvals {
-		if a.Run != s.run.ID && s.open(a) {
-			out = append(out, wait{
-				Tool: s.text(strings.Join(a.Tools, ", ")), What: "of agent " + s.Show.Text(a.Agent).String() + " waits for people",
-				Until: a.ExpiresAt, Left: s.left(a.ExpiresAt), Approval: a.ID, Child: a.Run, ChildLabel: "The run that asks",
+		if a.Run != s.run.ID && s.isOpen(a) {
+			out = append(out, waitItem{
+				Tool: s.newText(strings.Join(a.Tools, ", ")), What: "of agent " + s.Show.Text(a.Agent).String() + " waits for people",
+				Until: a.ExpiresAt, Left: s.formatTimeLeft(a.ExpiresAt), Approval: a.ID, Child: a.Run, ChildLabel: "The run that asks",
 			})
 		}
 	}
 	for _, w := range s.run.Waiting {
-		_, call, _ := s.call(w.Call)
+		_, call, _ := s.findCall(w.Call)
 		lines, err := s.Arguments(ctx, s.run.ID, call.Tool, call.Input)
 		if err != nil {
 			return nil, err
 		}
-		begin, more := excerpt(lines)
-		out = append(out, wait{
-			Tool: s.text(cmp.Or(call.Tool, w.Call)), What: waitWords[w.For], Until: w.Expires, Left: s.left(w.Expires),
+		begin, more := cutArguments(lines)
+		out = append(out, waitItem{
+			Tool: s.newText(cmp.Or(call.Tool, w.Call)), What: waitLabels[w.For], Until: w.Expires, Left: s.formatTimeLeft(w.Expires),
 			Arguments: begin, More: more, Approval: w.Approval,
 			Child: call.Run, ChildLabel: "The run that carries it out",
 		})
@@ -268,14 +268,14 @@ func (s *story) waits(ctx context.Context) ([]wait, error) {
 	return out, nil
 }
 
-func (s *story) left(until time.Time) string {
+func (s *pageBuilder) formatTimeLeft(until time.Time) string {
 	if left := until.Sub(s.Clock.Now()); left > 0 {
-		return duration(left) + " left"
+		return formatDuration(left) + " left"
 	}
 	return "its time is over"
 }
 
-func (s *story) facts() (facts []show.Fact) {
+func (s *pageBuilder) newFacts() (facts []show.Fact) {
 	add := func(label, value string) {
 		if value != "" {
 			facts = append(facts, show.Fact{Label: label, Value: show.Words(value)})
@@ -287,9 +287,9 @@ func (s *story) facts() (facts []show.Fact) {
 	if !slices.Contains(r.StartedBy, r.Subject) {
 		add("For, the caller says (nobody checked it)", r.Subject)
 	}
-	add("Started", moment(r.StartedAt))
+	add("Started", formatMinute(r.StartedAt))
 	if !r.EndedAt.IsZero() {
-		add("Ended", moment(r.EndedAt))
+		add("Ended", formatMinute(r.EndedAt))
 	}
 	add("Reason", string(r.Reason))
 	add("Detail", r.Detail)
@@ -303,11 +303,11 @@ func (s *story) facts() (facts []show.Fact) {
 	if r.Cost != 0 {
 		add("Cost", r.Cost.String()+" USD")
 	}
-	add("Inferences", fmt.Sprintf("%d, by %s", r.Inferences, plural(r.ModelCalls, "model call")))
+	add("Inferences", fmt.Sprintf("%d, by %s", r.Inferences, formatCount(r.ModelCalls, "model call")))
 	add("Interactions", fmt.Sprintf("%d of %d", r.Interactions.Current, r.Interactions.Max))
 	add("Execution units", strconv.FormatInt(r.ExecutionUnits, 10))
 	if r.Inbox > 0 {
-		add("In its inbox", plural(r.Inbox, "input"))
+		add("In its inbox", formatCount(r.Inbox, "input"))
 	}
 	add("Continues", r.Continues)
 	add("Carries out", r.ParentCall)
@@ -315,27 +315,27 @@ func (s *story) facts() (facts []show.Fact) {
 	return facts
 }
 
-// output is what the run came to: words as words, anything else line by line.
-func (s *story) output(ctx context.Context) (*output, error) {
+// newOutput renders the run's output: a string as text, anything else line by line.
+func (s *pageBuilder) newOutput(ctx context.Context) (*runOutput, error) {
 	var words string
 	switch raw := s.run.Output; {
 	case len(raw) == 0 || string(raw) == "null":
 		return nil, nil
-	case len(raw) > maxStory:
-		return &output{Cut: size(len(raw)) + ": see the run as JSON."}, nil
+	case len(raw) > maxPageText:
+		return &runOutput{Cut: formatSize(len(raw)) + ": see the run as JSON."}, nil
 	case json.Unmarshal(raw, &words) == nil:
-		return &output{Words: s.fit(show.Words(words))}, nil
+		return &runOutput{Words: s.fitText(show.Words(words))}, nil
 	default:
 		lines, err := s.Arguments(ctx, s.run.ID, "", raw)
 		if err != nil {
 			return nil, err
 		}
-		return &output{Lines: s.lines(lines)}, nil
+		return &runOutput{Lines: s.fitArguments(lines)}, nil
 	}
 }
 
-// tree is the run and all that were delegated below the one that nobody delegated, each behind the one that asked for it.
-func (s *story) tree(ctx context.Context) ([]branch, error) {
+// loadTree returns the delegation tree of the run's root, each run behind its parent.
+func (s *pageBuilder) loadTree(ctx context.Context) ([]treeNode, error) {
 	root := cmp.Or(s.run.Root, s.run.ID)
 	below := map[string][]api.RunHead{}
 	q := api.RunQuery{Root: root, Limit: maxTree}
@@ -362,35 +362,35 @@ func (s *story) tree(ctx context.Context) ([]branch, error) {
 			return nil, err
 		}
 	}
-	out := []branch{s.branch(top.ID, top.Agent, runStatus(top.Status, top.Reason), 0)}
-	return s.add(out, below, root, 1), nil
+	out := []treeNode{s.newTreeNode(top.ID, top.Agent, newStatusLabel(top.Status, top.Reason), 0)}
+	return s.appendChildren(out, below, root, 1), nil
 }
 
-func (s *story) branch(id, agent string, status standing, depth int) branch {
-	return branch{id, s.text(agent), status, min(depth, maxDepth), id == s.run.ID}
+func (s *pageBuilder) newTreeNode(id, agent string, status statusLabel, depth int) treeNode {
+	return treeNode{id, s.newText(agent), status, min(depth, maxDepth), id == s.run.ID}
 }
 
-func (s *story) add(out []branch, below map[string][]api.RunHead, of string, depth int) []branch {
+func (s *pageBuilder) appendChildren(out []treeNode, below map[string][]api.RunHead, of string, depth int) []treeNode {
 	children := below[of]
-	delete(below, of) // each is there once, whatever it says
+	delete(below, of) // visit each run once, even in a cycle
 	slices.SortStableFunc(children, func(a, b api.RunHead) int {
 		return cmp.Or(a.StartedAt.Compare(b.StartedAt), strings.Compare(a.ID, b.ID))
 	})
 	for _, h := range children {
-		out = append(out, s.branch(h.ID, h.Agent, runStatus(h.Status, h.Reason), depth))
-		out = s.add(out, below, h.ID, depth+1)
+		out = append(out, s.newTreeNode(h.ID, h.Agent, newStatusLabel(h.Status, h.Reason), depth))
+		out = s.appendChildren(out, below, h.ID, depth+1)
 	}
 	return out
 }
 
-// events are the newest events, the newest first.
-func (s *story) events(ctx context.Context) (out []api.Event, err error) {
+// loadEvents returns the newest events, newest first.
+func (s *pageBuilder) loadEvents(ctx context.Context) (out []api.Event, err error) {
 	after := ""
-	if from := s.run.Seq - storyEvents; from > 0 {
+	if from := s.run.Seq - maxPageEvents; from > 0 {
 		after = strconv.FormatInt(from-1, 10)
 	}
-	for range 10 { // an entry has several; what is left out is the newest of very many, which the run's JSON has
-		p, err := s.Read.Events(ctx, s.run.ID, after, storyMessages)
+	for range 10 { // an entry has several events; beyond this bound the newest are left out
+		p, err := s.Read.Events(ctx, s.run.ID, after, maxPageMessages)
 		if err != nil {
 			return nil, err
 		}
@@ -400,41 +400,42 @@ func (s *story) events(ctx context.Context) (out []api.Event, err error) {
 		}
 	}
 	slices.Reverse(out)
-	return out[:min(len(out), 2*storyEvents)], nil
+	return out[:min(len(out), 2*maxPageEvents)], nil
 }
 
-func (s *story) calls(ctx context.Context) ([]call, error) {
-	var out []call
+func (s *pageBuilder) newCallItems(ctx context.Context) ([]callItem, error) {
+	var out []callItem
 	waiting := map[string]api.Waiting{}
 	for _, w := range s.run.Waiting {
 		waiting[w.Call] = w
 	}
-	left := maxStory
+	left := maxPageText
 	for _, c := range s.run.Calls {
-		detail := []string{plural(c.Executions, "execution")}
+		detail := []string{formatCount(c.Executions, "execution")}
 		if c.Reason != "" {
 			detail = append(detail, "reason: "+strings.ReplaceAll(string(c.Reason), "_", " "))
 		}
 		waits, request := "", ""
 		if w, ok := waiting[c.ID]; ok {
-			waits, request = "It "+waitWords[w.For]+", until "+moment(w.Expires)+" ("+s.left(w.Expires)+").", w.Approval
+			waits, request = "It "+waitLabels[w.For]+", until "+formatMinute(w.Expires)+" ("+s.formatTimeLeft(w.Expires)+").", w.Approval
 		}
-		input, cut, err := s.input(ctx, c.Tool, c.Input, &left)
+		input, cut, err := s.newInput(ctx, c.Tool, c.Input, &left)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, call{
-			Call: c, Tool: s.text(c.Tool), Label: strings.ReplaceAll(string(c.Status), "_", " "),
+		out = append(out, callItem{
+			Call: c, Tool: s.newText(c.Tool), Label: strings.ReplaceAll(string(c.Status), "_", " "),
 			Detail: strings.Join(detail, ", "), Waits: waits, Approval: request, Input: input, Cut: cut,
 		})
 	}
 	return out, nil
 }
 
-// input are a call's arguments, or why they are not shown here. What is decided on is shown whole, on the request's page.
-func (s *story) input(ctx context.Context, tool string, raw []byte, left *int) (*arguments, string, error) {
-	if len(raw) > maxShown || len(raw) > *left {
-		return nil, size(len(raw)) + " of arguments: see the run as JSON.", nil
+// newInput renders a call's arguments, or returns why they are not shown here. A request's own page shows all of
+// them.
+func (s *pageBuilder) newInput(ctx context.Context, tool string, raw []byte, left *int) (*arguments, string, error) {
+	if len(raw) > maxItemText || len(raw) > *left {
+		return nil, formatSize(len(raw)) + " of arguments: see the run as JSON.", nil
 	}
 	*left -= len(raw)
 	all, err := s.Arguments(ctx, s.run.ID, tool, raw)
@@ -444,15 +445,15 @@ func (s *story) input(ctx context.Context, tool string, raw []byte, left *int) (
 	if len(all) == 0 {
 		return nil, "No arguments.", nil
 	}
-	return s.lines(all), "", nil
+	return s.fitArguments(all), "", nil
 }
 
-// messages are the messages of a page. The newest have their share of it first.
-func (s *story) messages(ctx context.Context, part []run.Spoken, from int) ([]message, error) {
-	out := make([]message, len(part))
-	left := maxStory
+// newMessageItems renders messages. The newest ones use the text budget first.
+func (s *pageBuilder) newMessageItems(ctx context.Context, part []run.Spoken, from int) ([]messageItem, error) {
+	out := make([]messageItem, len(part))
+	left := maxPageText
 	for i, m := range slices.Backward(part) {
-		block, err := s.block(ctx, m.Block, &left)
+		block, err := s.newMessageBlock(ctx, m.Block, &left)
 		if err != nil {
 			return nil, err
 		}
@@ -463,12 +464,12 @@ func (s *story) messages(ctx context.Context, part []run.Spoken, from int) ([]me
 				who = "Tool"
 			}
 		}
-		out[i] = message{m, from + i + 1, who, block}
+		out[i] = messageItem{m, from + i + 1, who, block}
 	}
 	return out, nil
 }
 
-func times(n int64) string {
+func formatTimes(n int64) string {
 	switch n {
 	case 1:
 		return "once"
@@ -478,50 +479,50 @@ func times(n int64) string {
 	return strconv.FormatInt(n, 10) + " times"
 }
 
-// errBlock is a kind of message that these pages do not know.
-var errBlock = errors.New("a message of an unknown kind")
+// errUnknownBlock is the error of a message kind that the pages do not know.
+var errUnknownBlock = errors.New("a message of an unknown kind")
 
-func (s *story) block(ctx context.Context, b run.Block, left *int) (out block, err error) {
+func (s *pageBuilder) newMessageBlock(ctx context.Context, b run.Block, left *int) (out messageBlock, err error) {
 	switch b := b.(type) {
 	case run.Text:
 		out.Kind = "text"
-		out.Text, out.Cut = s.words(b.Text, left)
+		out.Text, out.Cut = s.cutText(b.Text, left)
 	case run.Media:
-		out.Kind, out.Label, out.Text = "media", "File", s.text(strings.TrimSpace(b.Name+" "+b.MediaType))
+		out.Kind, out.Label, out.Text = "media", "File", s.newText(strings.TrimSpace(b.Name+" "+b.MediaType))
 	case run.Reasoning:
 		out.Kind, out.Label = "reasoning", "The model reasoned here. What it thought is its own."
 	case run.ToolUse:
-		out.Kind, out.Label, out.Tool = "tool_use", "as "+s.Show.Text(b.ID).String(), s.text(b.Name)
-		if n, c, ok := s.call(b.ID); ok {
-			out.Call, out.Label, out.Tool = n, strings.ReplaceAll(string(c.Status), "_", " "), s.text(c.Tool)
+		out.Kind, out.Label, out.Tool = "tool_use", "as "+s.Show.Text(b.ID).String(), s.newText(b.Name)
+		if n, c, ok := s.findCall(b.ID); ok {
+			out.Call, out.Label, out.Tool = n, strings.ReplaceAll(string(c.Status), "_", " "), s.newText(c.Tool)
 		}
-		out.Input, out.Cut, err = s.input(ctx, b.Name, b.Input, left)
+		out.Input, out.Cut, err = s.newInput(ctx, b.Name, b.Input, left)
 	case run.ToolResult:
 		out.Kind, out.Label, out.Bad = "tool_result", "Result", b.IsError
 		if b.IsError {
 			out.Label = "Error"
 		}
 		name := b.ID
-		if _, c, ok := s.call(b.ID); ok {
+		if _, c, ok := s.findCall(b.ID); ok {
 			name = c.Tool
 		}
-		out.Tool = s.text(name)
-		out.Text, out.Cut = s.words(b.Content, left)
+		out.Tool = s.newText(name)
+		out.Text, out.Cut = s.cutText(b.Content, left)
 		if b.Blob != "" {
 			out.Cut = "The result is in a file of its own."
 		}
 	default:
-		err = errBlock
+		err = errUnknownBlock
 	}
 	return out, err
 }
 
-// words is a text, as much of it as there is room for, and what is left out.
-func (s *story) words(text string, left *int) (shown show.Text, omitted string) {
-	begins, rest := cut(text, max(leastShown, min(maxShown, *left)))
+// cutText renders as much of a text as the budget allows, and returns what was left out.
+func (s *pageBuilder) cutText(text string, left *int) (shown show.Text, omitted string) {
+	begins, rest := truncate(text, max(minMessageText, min(maxItemText, *left)))
 	*left -= len(begins)
 	if rest > 0 {
-		omitted = plural(rest, "character") + " more: see the run as JSON."
+		omitted = formatCount(rest, "character") + " more: see the run as JSON."
 	}
-	return s.fit(show.Words(begins)), omitted
+	return s.fitText(show.Words(begins)), omitted
 }

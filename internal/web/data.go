@@ -10,31 +10,31 @@ import (
 	"github.com/countersign/countersign/internal/people/show"
 )
 
-// titles are what somebody learns who points at what was put in place of something else.
+// titles explain the marks in foreign text, as tooltips.
 var titles = map[show.Kind]string{
 	show.Escape: "a character that cannot be seen, or could be taken for another", show.Count: "so many of them in a row",
 	show.Mixed: "letters or digits that look like other ones", show.Masked: "a secret, which is not shown",
 }
 
-// functions are what templates call.
+// functions are the functions of the templates.
 var functions = template.FuncMap{
-	"spans": spans, "exact": exact, "arguments": argumentsOf, "facts": withoutRisk, "risk": riskOf,
-	"moment": moment, "second": second, "machine": machine, "size": size, "short": short,
-	"happening": happening, "verb": verb, "status": runStatus, "times": times,
+	"spans": readableSpans, "exact": exactSpans, "arguments": newArguments, "facts": removeRisk, "risk": findRisk,
+	"moment": formatMinute, "second": formatSecond, "machine": formatDatetime, "size": formatSize, "short": shortID,
+	"happening": eventLabel, "verb": decisionLabel, "status": newStatusLabel, "times": formatTimes,
 	"nth": func(i int) int { return i + 1 },
 }
 
-// span is a piece of foreign text, for the template "spans".
+// span is a piece of foreign text for the template "spans".
 type span struct {
 	Text  string
 	Kind  show.Kind
-	Title string // what somebody learns who points at it
-	Ends  bool   // it ends its line
+	Title string // tooltip
+	Ends  bool   // ends its line
 }
 
-// spans is foreign text. What only notation escapes is itself: a line end ends the line, and an indent indents it. Of
-// arguments, where each character counts, it is exact.
-func spans(t show.Text) []span {
+// readableSpans returns foreign text in which escaped line ends and indents are themselves. Arguments use exactSpans,
+// because each of their characters counts.
+func readableSpans(t show.Text) []span {
 	var read show.Text
 	for i, s := range t {
 		if s.Kind == show.Escape {
@@ -59,29 +59,29 @@ func spans(t show.Text) []span {
 		}
 		read = append(read, s)
 	}
-	return exact(read)
+	return exactSpans(read)
 }
 
-// maxIndent is how many spaces at a line's beginning are themselves; more would put the line out of sight.
+// maxIndent is how many leading spaces are shown as such. More would move the line out of sight.
 const maxIndent = 24
 
-// notation is what show writes as in JSON, and what it stands for.
+// notation maps the escapes of package show to their characters.
 var notation = map[string]string{`\n`: "\n", `\t`: "\t", `\"`: `"`, `\\`: `\`}
 
-// exact is text of arguments: what cannot be seen is written out, line ends too.
-func exact(t show.Text) []span {
+// exactSpans returns the text of arguments, with invisible characters and line ends written out.
+func exactSpans(t show.Text) []span {
 	var all []span
 	for _, s := range t {
 		if s.Text != "" {
-			lineEnd := s.Kind == show.Escape && s.Text == `\n` // which is shown, and ends the line as well
+			lineEnd := s.Kind == show.Escape && s.Text == `\n` // shown, and ends the line
 			all = append(all, span{s.Text, s.Kind, titles[s.Kind], lineEnd})
 		}
 	}
 	return all
 }
 
-// inOnePiece is a text without frames around what was put in place of something else: nothing but colour is lost.
-func inOnePiece(all []span) []span {
+// joinSpans joins spans into one without frames. Only the marks are lost.
+func joinSpans(all []span) []span {
 	if len(all) < 2 {
 		return all
 	}
@@ -92,8 +92,8 @@ func inOnePiece(all []span) []span {
 	return []span{{Text: t.String()}}
 }
 
-// What a page shows of arguments line by line: what stands around a line takes some 300 bytes. More than that is shown
-// as one text, complete all the same (B2).
+// Bounds of arguments shown line by line, where each line takes about 300 bytes of HTML. Longer arguments are shown
+// as one text, still complete (B2).
 const (
 	maxLines = 4000
 	maxSpans = 12_000
@@ -106,13 +106,13 @@ type arguments struct {
 	Lines []show.Argument
 }
 
-// argumentsOf is arguments for the template "arguments"; nil for none.
-func argumentsOf(all []show.Argument) *arguments {
+// newArguments prepares arguments for the template "arguments"; nil for none.
+func newArguments(all []show.Argument) *arguments {
 	if len(all) == 0 {
 		return nil
 	}
-	if len(all) > maxLines || pieces(all) > maxSpans {
-		return &arguments{Plain: plain(all)}
+	if len(all) > maxLines || countSpans(all) > maxSpans {
+		return &arguments{Plain: joinArguments(all)}
 	}
 	lines := slices.Clone(all)
 	for i := range lines {
@@ -121,15 +121,15 @@ func argumentsOf(all []show.Argument) *arguments {
 	return &arguments{Lines: lines}
 }
 
-// pieces counts the spans of arguments.
-func pieces(all []show.Argument) (n int) {
+// countSpans counts the spans of arguments.
+func countSpans(all []show.Argument) (n int) {
 	for _, a := range all {
 		n += len(a.Key) + len(a.Value)
 	}
 	return n
 }
 
-func plain(all []show.Argument) string {
+func joinArguments(all []show.Argument) string {
 	var out strings.Builder
 	for _, a := range all {
 		out.WriteString(strings.Repeat(" ", a.Depth))
@@ -141,17 +141,17 @@ func plain(all []show.Argument) string {
 	return out.String()
 }
 
-// moment is a time for people, to the minute.
-func moment(t time.Time) string { return t.UTC().Format("2 January 2006, 15:04 UTC") }
+// formatMinute formats a time for people, to the minute.
+func formatMinute(t time.Time) string { return t.UTC().Format("2 January 2006, 15:04 UTC") }
 
-// second is a time for people, to the second.
-func second(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04:05") }
+// formatSecond formats a time for people, to the second.
+func formatSecond(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04:05") }
 
-// machine is a time for a datetime attribute.
-func machine(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }
+// formatDatetime formats a time for a datetime attribute.
+func formatDatetime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }
 
-// duration is a duration for people, in its largest unit.
-func duration(d time.Duration) string {
+// formatDuration formats a duration for people, in its largest unit.
+func formatDuration(d time.Duration) string {
 	for _, u := range []struct {
 		of   time.Duration
 		name string
@@ -166,8 +166,8 @@ func duration(d time.Duration) string {
 	return "less than a minute"
 }
 
-// size is a number of bytes for people.
-func size(n int) string {
+// formatSize formats a number of bytes for people.
+func formatSize(n int) string {
 	if n < 10_000 {
 		return fmt.Sprintf("%d bytes", n)
 	}

@@ -44,12 +44,12 @@ type payment struct {
 	To     string `json:"to,omitempty"`
 }
 
-// world is a machine with a parked call and its page, all of it real but the model and the people.
-type world struct {
+// harness is a machine with a parked call and its page, all of it real but the model and the people.
+type harness struct {
 	t      testing.TB
 	m      *local.Machine
 	paid   chan payment
-	clk    *shifted
+	clk    *shiftedClock
 	links  *link.Links
 	pages  *web.Pages
 	people people
@@ -58,20 +58,20 @@ type world struct {
 	rows   *memory.Table
 }
 
-// shifted is the system's clock, moved by the test.
-type shifted struct {
+// shiftedClock is the system's clock, moved by the test.
+type shiftedClock struct {
 	clock.Clock
 	mu sync.Mutex
 	by time.Duration
 }
 
-func (s *shifted) Now() time.Time {
+func (s *shiftedClock) Now() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.Clock.Now().Add(s.by)
 }
 
-func (s *shifted) advance(d time.Duration) {
+func (s *shiftedClock) advance(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.by += d
@@ -95,9 +95,9 @@ func asks(input string) string {
 {"text": "Paid."}`
 }
 
-func newWorld(t testing.TB, lines string, change ...func(*agent.Definition)) *world {
+func newHarness(t testing.TB, lines string, change ...func(*agent.Definition)) *harness {
 	t.Helper()
-	w := &world{t: t, paid: make(chan payment, 10), clk: &shifted{Clock: clock.System()}, rows: memory.New()}
+	w := &harness{t: t, paid: make(chan payment, 10), clk: &shiftedClock{Clock: clock.System()}, rows: memory.New()}
 	w.people = people{
 		"user:ana": {ID: "user:ana", Name: "Ana Lima", Groups: []string{"group:operators"}},
 		"user:bob": {ID: "user:bob", Groups: []string{"group:operators"}},
@@ -133,14 +133,14 @@ func newWorld(t testing.TB, lines string, change ...func(*agent.Definition)) *wo
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, w.m.Engine.Close()) })
-	w.pagesOver()
+	w.servePages()
 	started, err := w.m.Starter.Start(t.Context(), runtime.Start{Tenant: local.Tenant, Agent: &def, Key: "k1", Message: []run.UserBlock{{Block: run.Text{Text: "pay"}}}})
 	require.NoError(t, err)
 	w.run = started.Run
 	return w
 }
 
-func (w *world) pagesOver() {
+func (w *harness) servePages() {
 	ring, err := keyring.Parse(`{"id":"1","key":"0123456789abcdef0123456789abcdef"}`)
 	require.NoError(w.t, err)
 	w.links = &link.Links{
@@ -148,7 +148,7 @@ func (w *world) pagesOver() {
 		Base: func() string { return w.server.URL },
 	}
 	w.pages = &web.Pages{
-		Links: w.links, Desk: w.m.Desk, People: w.people, Show: showing(), Clock: w.clk,
+		Links: w.links, Desk: w.m.Desk, People: w.people, Show: newTestRenderer(), Clock: w.clk,
 		Get: func(ctx context.Context, tenant, id string) (approval.Approval, error) {
 			return approval.Get(ctx, w.m.Ports.Table, tenant, id)
 		},
@@ -157,8 +157,8 @@ func (w *world) pagesOver() {
 	w.t.Cleanup(w.server.Close)
 }
 
-// asked is the request, once it is there.
-func (w *world) asked() approval.Approval {
+// pendingRequest is the request, once it is there.
+func (w *harness) pendingRequest() approval.Approval {
 	w.t.Helper()
 	for range 2000 {
 		list, _, err := approval.List(w.t.Context(), w.m.Ports.Table, local.Tenant, approval.Pending, 0, "")
@@ -172,30 +172,30 @@ func (w *world) asked() approval.Approval {
 	return approval.Approval{}
 }
 
-func (w *world) now(a approval.Approval) approval.Approval {
+func (w *harness) reload(a approval.Approval) approval.Approval {
 	w.t.Helper()
 	a, err := approval.Get(w.t.Context(), w.m.Ports.Table, local.Tenant, a.ID)
 	require.NoError(w.t, err)
 	return a
 }
 
-// url is the address of the request's page for somebody.
-func (w *world) url(a approval.Approval, to string) string {
+// newLink is the address of the request's page for somebody.
+func (w *harness) newLink(a approval.Approval, to string) string {
 	w.t.Helper()
 	at, err := w.links.URL(w.t.Context(), a, to, "email")
 	require.NoError(w.t, err)
 	return at
 }
 
-// answer is a response, read.
-type answer struct {
+// response is a response, read.
+type response struct {
 	status int
 	header http.Header
 	body   string
 }
 
 // do makes a request, with headers as pairs. It follows no redirect.
-func (w *world) do(method, at string, form url.Values, headers ...string) answer {
+func (w *harness) do(method, at string, form url.Values, headers ...string) response {
 	w.t.Helper()
 	var body io.Reader
 	if form != nil {
@@ -214,13 +214,13 @@ func (w *world) do(method, at string, form url.Values, headers ...string) answer
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	require.NoError(w.t, err)
-	return answer{resp.StatusCode, resp.Header, string(data)}
+	return response{resp.StatusCode, resp.Header, string(data)}
 }
 
 var hidden = regexp.MustCompile(`name="form" value="([^"]+)"`)
 
-// form is the page's form, filled in; pairs are fields.
-func (w *world) form(page string, pairs ...string) url.Values {
+// fillForm is the page's form, filled in; pairs are fields.
+func (w *harness) fillForm(page string, pairs ...string) url.Values {
 	w.t.Helper()
 	found := hidden.FindStringSubmatch(page)
 	require.NotNil(w.t, found, "a form on the page: %s", page)
@@ -231,16 +231,16 @@ func (w *world) form(page string, pairs ...string) url.Values {
 	return v
 }
 
-// press opens the page and presses a button of it.
-func (w *world) press(at, action string, pairs ...string) answer {
+// pressButton opens the page and presses a button of it.
+func (w *harness) pressButton(at, action string, pairs ...string) response {
 	w.t.Helper()
 	page := w.do("GET", at, nil)
 	require.Equal(w.t, http.StatusOK, page.status)
-	return w.do("POST", at, w.form(page.body, append([]string{"action", action}, pairs...)...))
+	return w.do("POST", at, w.fillForm(page.body, append([]string{"action", action}, pairs...)...))
 }
 
-// end is the run's status once it has ended.
-func (w *world) end() run.RunStatus {
+// finish is the run's status once it has ended.
+func (w *harness) finish() run.RunStatus {
 	w.t.Helper()
 	for range 2000 {
 		l, err := w.m.Ports.Journal.Load(w.t.Context(), local.Tenant, w.run)
@@ -254,8 +254,8 @@ func (w *world) end() run.RunStatus {
 	return ""
 }
 
-// showing is package show, as far as these tests need it.
-func showing() web.Showing {
+// newTestRenderer is package show, as far as these tests need it.
+func newTestRenderer() web.Renderer {
 	text := func(s string) show.Text {
 		var t show.Text
 		for _, r := range s {
@@ -267,7 +267,7 @@ func showing() web.Showing {
 		}
 		return t
 	}
-	return web.Showing{
+	return web.Renderer{
 		Text: text,
 		Of: func(_ context.Context, a approval.Approval) (show.Request, error) {
 			r := show.Request{ID: a.ID, Status: string(a.Status), Title: text("Run tool " + a.Tools[0]), Bytes: len(a.Args), Says: text("I will pay.")}

@@ -18,22 +18,23 @@ import (
 	"github.com/countersign/countersign/internal/people/link"
 )
 
-// seen is what a form was made over: the state of the request as its person saw it. A word that is given on another state is given on something that
-// the person has not seen, and is not taken. Each word of the person's own changes it, so that a form is used once.
-type seen struct {
+// formState is the state of a request that a form was made for. A form is refused if the request has changed since.
+// The person's own decisions change it, so a form works once.
+type formState struct {
 	Status string `json:"s"`
-	Digest string `json:"d"` // of the action, and of the arguments as they are shown
-	Mine   int    `json:"m"` // words of the person's own
-	Edits  int    `json:"e"` // by whomever
-	Tools  int    `json:"t"` // that were decided
+	Digest string `json:"d"` // of the action and the shown arguments
+	Mine   int    `json:"m"` // decisions of the person
+	Edits  int    `json:"e"` // edits by anybody
+	Tools  int    `json:"t"` // decided tools
 	Thread int    `json:"r"` // remarks
 }
 
-// stateOf is what somebody sees of a request now. Approvals of others, of the very same action, leave it as it is: they change nothing that one has to
-// think about again.
-func stateOf(a approval.Approval, by string) seen {
+// newFormState returns the current state of a request for one person. Approvals of others leave it unchanged, since
+// they change nothing about the decision.
+func newFormState(a approval.Approval, by string) formState {
 	sum := sha256.Sum256(append([]byte(a.Digest+"\n"), a.Args...))
-	s := seen{Status: string(a.Status), Digest: base64.RawURLEncoding.EncodeToString(sum[:12]), Thread: len(a.Thread)}
+	s := formState{Status: string(a.Status), Digest: base64.RawURLEncoding.EncodeToString(sum[:12]),
+		Thread: len(a.Thread)}
 	for _, d := range a.Decisions {
 		if d.By == by {
 			s.Mine++
@@ -50,8 +51,8 @@ func stateOf(a approval.Approval, by string) seen {
 	return s
 }
 
-// ticket is the hidden field of a form: what it was made over, and a MAC by the link's nonce, which is in no page.
-func ticket(l link.Link, s seen) (string, error) {
+// signForm returns the hidden field of a form: its state, and a MAC with the link's nonce, which is in no page.
+func signForm(l link.Link, s formState) (string, error) {
 	text, err := json.Marshal(s)
 	if err != nil {
 		return "", fmt.Errorf("make a form: %w", err)
@@ -59,11 +60,11 @@ func ticket(l link.Link, s seen) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(append(formMAC(l, text), text...)), nil
 }
 
-// readTicket is what a form was made over; false where no page of this link had it.
-func readTicket(l link.Link, field string) (s seen, ok bool) {
+// verifyForm returns the state in a form's hidden field. It returns false if no page of this link has made the field.
+func verifyForm(l link.Link, field string) (s formState, ok bool) {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(field)
 	if err != nil || len(raw) < sha256.Size || !hmac.Equal(raw[:sha256.Size], formMAC(l, raw[sha256.Size:])) {
-		return seen{}, false
+		return formState{}, false
 	}
 	return s, json.Unmarshal(raw[sha256.Size:], &s) == nil
 }
@@ -77,8 +78,8 @@ func formMAC(l link.Link, text []byte) []byte {
 	return mac.Sum(nil)
 }
 
-// changes says what has changed since a form was made, for the person who sent it; "" = nothing has.
-func (s seen) changes(now seen) string {
+// describeChanges tells the person what has changed since the form was made; "" = nothing.
+func (s formState) describeChanges(now formState) string {
 	switch {
 	case s == now:
 		return ""
@@ -95,20 +96,20 @@ func (s seen) changes(now seen) string {
 	}
 }
 
-// The bounds of a form, in bytes and in characters.
+// Bounds of a form, in bytes and in characters.
 const (
 	maxForm   = 1 << 20
 	MaxNote   = 1000 // so many characters of a note reach the model (C4)
 	maxFields = 8
 )
 
-// fields are what the forms of a request's page send. Each comes once, and no other does.
+// fields are the allowed form fields, each at most once.
 var fields = []string{"form", "action", "note", "args", "result", "tool", "text"}
 
-// proofField is where the console's forms hold what proves that they were sent by who may decide.
+// proofField is the field with the proof in the console's forms.
 const proofField = "key"
 
-// readForm reads a form strictly, with the proof or without. Its error is fit to be shown.
+// readForm reads a form strictly, with or without the proof field. People may see its error.
 func readForm(r *http.Request, proof bool) (map[string]string, error) {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/x-www-form-urlencoded" {
 		return nil, fmt.Errorf("want a form of this page")

@@ -16,14 +16,14 @@ import (
 //go:embed templates console
 var files embed.FS
 
-// The longest page, in bytes: of a link's pages less than what a gateway takes of a function. No gateway stands before
-// the console; what its pages take of foreign texts is bounded below that.
+// Bounds of a page in bytes. Pages of links stay below the response limit of a gateway and function. The console has
+// no gateway.
 const (
 	maxPage    = 5 << 20
 	maxConsole = 32 << 20
 )
 
-// The pages behind links, and those of the console, which have a layout of their own.
+// The pages of links, and those of the console with their own layout.
 var (
 	linkPages = newPages(maxPage, "templates/parts.html", "templates/plain.html", "templates/approval.html",
 		"templates/signin.html")
@@ -31,30 +31,30 @@ var (
 		"console/home.html", "console/run.html")
 )
 
-// pageSet is some pages in one layout. The name of a page is its file's.
+// pageSet is a set of pages with one layout. A page has the name of its file.
 type pageSet struct {
 	framed, joined *template.Template // joined shows each text in one piece
 	limit          int                // of a page, in bytes
 }
 
-// newPages parses pages. It panics where one is wrong: they are part of the program.
+// newPages parses embedded pages. It panics on an error, since the pages are part of the program.
 func newPages(limit int, names ...string) *pageSet {
 	framed := template.New("").Option("missingkey=zero").Funcs(functions)
-	layout := strings.ReplaceAll(read("templates/layout.html"), "/*style*/", style)
+	layout := strings.ReplaceAll(readFile("templates/layout.html"), "/*style*/", style)
 	template.Must(framed.New("layout.html").Parse(layout))
 	for _, name := range names {
-		template.Must(framed.New(name[strings.LastIndex(name, "/")+1:]).Parse(read(name)))
+		template.Must(framed.New(name[strings.LastIndex(name, "/")+1:]).Parse(readFile(name)))
 	}
 	joined := template.Must(framed.Clone()).Funcs(template.FuncMap{
-		"spans": func(t show.Text) []span { return inOnePiece(spans(t)) },
-		"exact": func(t show.Text) []span { return inOnePiece(exact(t)) },
+		"spans": func(t show.Text) []span { return joinSpans(readableSpans(t)) },
+		"exact": func(t show.Text) []span { return joinSpans(exactSpans(t)) },
 	})
 	return &pageSet{framed, joined, limit}
 }
 
-// html is a page over its view. A page that is too long with a frame around each odd character is made without frames:
-// nothing is cut (B2).
-func (p *pageSet) html(name string, view any) ([]byte, error) {
+// render executes a page. If the page is too long with frames around odd characters, it renders without frames.
+// Nothing is cut (B2).
+func (p *pageSet) render(name string, view any) ([]byte, error) {
 	out := boundedPage{limit: p.limit}
 	err := p.framed.ExecuteTemplate(&out, name, view)
 	if errors.Is(err, errPageTooLong) {
@@ -84,8 +84,8 @@ func (b *boundedPage) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// read is the text of an embedded file.
-func read(name string) string {
+// readFile returns an embedded file.
+func readFile(name string) string {
 	text, err := files.ReadFile(name)
 	if err != nil {
 		panic(fmt.Sprintf("web: %v", err))
@@ -93,21 +93,20 @@ func read(name string) string {
 	return string(text)
 }
 
-// style is the one style sheet, as it stands in every page. pagePolicy lets browsers show the page in it and post its
-// forms to us, and nothing else (B5).
+// style is the one style sheet, inline in every page. pagePolicy allows only this style and forms to this site (B5).
 var (
-	style      = compact(read("templates/style.css"))
-	pagePolicy = policyOf(style)
+	style      = compactCSS(readFile("templates/style.css"))
+	pagePolicy = contentPolicy(style)
 )
 
-func policyOf(style string) string {
+func contentPolicy(style string) string {
 	sum := sha256.Sum256([]byte(style))
 	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
 		"'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 }
 
-// compact leaves out comments and the white space at lines' beginnings.
-func compact(css string) string {
+// compactCSS removes comments and indentation.
+func compactCSS(css string) string {
 	var out strings.Builder
 	for css != "" {
 		before, rest, found := strings.Cut(css, "/*")
@@ -126,8 +125,9 @@ func compact(css string) string {
 	return strings.Join(lines, "\n")
 }
 
-// Harden tells browsers to keep a page to themselves: nothing else is loaded for it, nobody frames, stores, indexes or refers to it (B5).
-func Harden(h http.Header) {
+// SetSecurityHeaders sets the headers of a private page: browsers load nothing else for it, and do not frame, store,
+// index or refer to it (B5).
+func SetSecurityHeaders(h http.Header) {
 	h.Set("Content-Security-Policy", pagePolicy)
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cache-Control", "no-store")
@@ -139,17 +139,17 @@ func Harden(h http.Header) {
 	h.Set("Permissions-Policy", "accelerometer=(), camera=(), clipboard-read=(), display-capture=(), geolocation=(), microphone=(), payment=(), publickey-credentials-get=(), usb=()")
 }
 
-// harden is Harden with the server's own policy.
-func (s *server) harden(h http.Header) {
-	Harden(h)
+// setSecurityHeaders is SetSecurityHeaders with the server's content policy.
+func (s *server) setSecurityHeaders(h http.Header) {
+	SetSecurityHeaders(h)
 	if s.policy != "" {
 		h.Set("Content-Security-Policy", s.policy)
 	}
 }
 
-// write answers with a page.
-func (s *server) write(w http.ResponseWriter, status int, page []byte) {
-	s.harden(w.Header())
+// writePage writes a page.
+func (s *server) writePage(w http.ResponseWriter, status int, page []byte) {
+	s.setSecurityHeaders(w.Header())
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
 	_, _ = w.Write(page) // the client is gone if this fails

@@ -10,9 +10,8 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 )
 
-// Limit lets each key do something so often: Burst times at once, and Rate times a second after that. It counts in this process alone: of a function
-// that runs in several, each has its own. The gateway's limits stand before all of them. Safe for concurrent use; the zero values of Rate and Burst let
-// nothing through.
+// Limit is a rate limit for each key: Burst at once, then Rate a second. It counts in this process only; the gateway
+// has its own limits. Zero values of Rate and Burst allow nothing. Safe for concurrent use.
 type Limit struct {
 	Rate  float64
 	Burst float64
@@ -22,20 +21,24 @@ type Limit struct {
 	used map[string]bucket
 }
 
-// bucket is what a key has used up, as of then.
+// bucket is the used part of a key's limit at a time.
 type bucket struct {
 	level float64
 	at    time.Time
 }
 
-// maxBuckets is how many keys are kept. Whoever comes as so many gets them all forgotten, which costs the others nothing.
+// maxBuckets is the number of keys kept. All are dropped beyond that, which only loosens the limit.
 const maxBuckets = 10_000
 
-// Take counts one more; false says that it is one too many, and is not counted.
-func (l *Limit) Take(key string) bool {
+// Allow counts one use; false = over the limit and not counted.
+func (l *Limit) Allow(key string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	b := l.now(key)
+	b, now := l.used[key], l.Clock.Now()
+	if !b.at.IsZero() {
+		b.level = max(0, b.level-now.Sub(b.at).Seconds()*l.Rate)
+	}
+	b.at = now
 	if b.level+1 > l.Burst {
 		return false
 	}
@@ -47,20 +50,11 @@ func (l *Limit) Take(key string) bool {
 	return true
 }
 
-func (l *Limit) now(key string) bucket {
-	b, now := l.used[key], l.Clock.Now()
-	if !b.at.IsZero() {
-		b.level = max(0, b.level-now.Sub(b.at).Seconds()*l.Rate)
-	}
-	b.at = now
-	return b
-}
-
-// sourceOf is where a request comes from, as limits count it: the address without its port, which changes with every
-// connection; of IPv6 its first 64 bits, which one subscriber has all addresses of.
-func sourceOf(r *http.Request) string {
+// clientAddress returns the address of a client without its port. Of an IPv6 address it keeps 64 bits, the prefix of
+// one subscriber.
+func clientAddress(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil { // a gateway gives the address alone
+	if err != nil { // a gateway gives no port
 		host = r.RemoteAddr
 	}
 	at, err := netip.ParseAddr(host)

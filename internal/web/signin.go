@@ -8,16 +8,16 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 )
 
-// SignIn is the page of a console for who has not shown its token: it says what the token is and where it stands, and
-// takes it in a form. All fields but File are required. Make its handler with Handler. Safe for concurrent use.
+// SignIn is the console's page for a visitor without the token. It says where the token is stored and accepts it in a
+// form. All fields but File are required. Safe for concurrent use.
 type SignIn struct {
-	Is      func(token string) bool                      // reports whether a text is the token
-	Welcome func(w http.ResponseWriter, r *http.Request) // answers who has shown it; it leads to the same path
-	File    string                                       // where the token is kept, as people are told; "" = nobody is told
+	IsToken func(token string) bool                      // reports whether it is the token
+	Accept  func(w http.ResponseWriter, r *http.Request) // accepts the visitor and redirects to the same path
+	File    string                                       // shown path of the token; "" = not shown
 	Clock   clock.Clock
 }
 
-// tokenField is the field of the form, and the parameter of the address that is printed at the start.
+// tokenField is the form field, and the parameter of the printed address.
 const tokenField = "token"
 
 // maxToken is the longest form of the page, in bytes.
@@ -29,21 +29,21 @@ type signInPage struct {
 	Problem, File string
 }
 
-// signIn is a SignIn at work.
-type signIn struct {
+// signInHandler handles requests of a SignIn.
+type signInHandler struct {
 	*SignIn
-	wrong *Limit
+	wrongTokens *Limit
 }
 
-// Handler answers requests for the console's pages (ConsolePaths), and reports whether a request was for one: others
-// are left to whoever asks. A POST with the token leads to the page that was asked for.
+// Handler returns a function that answers requests for ConsolePaths, and reports whether it has. A POST with the
+// token redirects to the requested page.
 func (s *SignIn) Handler() func(w http.ResponseWriter, r *http.Request) bool {
-	h := &signIn{SignIn: s, wrong: &Limit{Rate: wrongRate, Burst: wrongBurst, Clock: s.Clock}}
-	return h.answer
+	h := &signInHandler{SignIn: s, wrongTokens: &Limit{Rate: wrongRate, Burst: wrongBurst, Clock: s.Clock}}
+	return h.handle
 }
 
-func (s *signIn) answer(w http.ResponseWriter, r *http.Request) bool {
-	if !isPage(r.URL.Path) {
+func (s *signInHandler) handle(w http.ResponseWriter, r *http.Request) bool {
+	if !isConsolePage(r.URL.Path) {
 		return false
 	}
 	switch r.Method {
@@ -52,18 +52,18 @@ func (s *signIn) answer(w http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Query().Has(tokenField) {
 			problem = "The token in the address is not the one of this server."
 		}
-		s.show(w, r, problem)
+		s.refuseToken(w, r, problem)
 	case http.MethodPost:
-		token, ours := typedToken(w, r)
+		token, ours := readToken(w, r)
 		switch {
 		case !ours && !strings.Contains(r.Header.Get("Accept"), "text/html"):
-			return false // a program's
+			return false // a request of a program
 		case !ours:
-			s.write(w, http.StatusUnauthorized, "You are not signed in any more. Nothing was changed.")
-		case s.Is(token):
-			s.Welcome(w, r)
+			s.writePage(w, http.StatusUnauthorized, "You are not signed in any more. Nothing was changed.")
+		case s.IsToken(token):
+			s.Accept(w, r)
 		default:
-			s.show(w, r, "That is not the token of this server.")
+			s.refuseToken(w, r, "That is not the token of this server.")
 		}
 	default:
 		return false
@@ -71,13 +71,13 @@ func (s *signIn) answer(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// isPage reports whether people look at what is at a path.
-func isPage(path string) bool {
+// isConsolePage reports whether a path is a page for people.
+func isConsolePage(path string) bool {
 	return path == "/" || strings.HasPrefix(path, runsPath) || strings.HasPrefix(path, approvalsPath)
 }
 
-// typedToken is the token of a form; ours is false where the request is another one.
-func typedToken(w http.ResponseWriter, r *http.Request) (token string, ours bool) {
+// readToken returns the token of the form; ours is false for any other request.
+func readToken(w http.ResponseWriter, r *http.Request) (token string, ours bool) {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/x-www-form-urlencoded" {
 		return "", false
 	}
@@ -88,18 +88,18 @@ func typedToken(w http.ResponseWriter, r *http.Request) (token string, ours bool
 	return strings.TrimSpace(r.PostForm.Get(tokenField)), true
 }
 
-// show answers with the page, and counts what was wrong. A right token is never refused for wrong ones.
-func (s *signIn) show(w http.ResponseWriter, r *http.Request, problem string) {
-	if problem != "" && !s.wrong.Take(sourceOf(r)) {
+// refuseToken shows the page with a problem and counts it. A correct token is never rate-limited.
+func (s *signInHandler) refuseToken(w http.ResponseWriter, r *http.Request, problem string) {
+	if problem != "" && !s.wrongTokens.Allow(clientAddress(r)) {
 		w.Header().Set("Retry-After", "5")
-		s.write(w, http.StatusTooManyRequests, "There were too many wrong tokens. Wait a moment, and copy the whole of it.")
+		s.writePage(w, http.StatusTooManyRequests, "There were too many wrong tokens. Wait a moment, and copy the whole of it.")
 		return
 	}
-	s.write(w, http.StatusUnauthorized, problem)
+	s.writePage(w, http.StatusUnauthorized, problem)
 }
 
-func (s *signIn) write(w http.ResponseWriter, status int, problem string) {
-	html, err := linkPages.html("signin.html", signInPage{frame{Title: "Sign in · Countersign"}, problem, s.File})
+func (s *signInHandler) writePage(w http.ResponseWriter, status int, problem string) {
+	html, err := linkPages.render("signin.html", signInPage{frame{Title: "Sign in · Countersign"}, problem, s.File})
 	if err != nil {
 		http.Error(w, "the page could not be made", http.StatusInternalServerError)
 		return
@@ -107,5 +107,5 @@ func (s *signIn) write(w http.ResponseWriter, status int, problem string) {
 	if status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="countersign"`)
 	}
-	(&server{}).write(w, status, html)
+	(&server{}).writePage(w, status, html)
 }

@@ -49,13 +49,13 @@ func TestB5PagesShowTheirViews(t *testing.T) {
 			if pages.framed.Lookup(name) == nil {
 				continue
 			}
-			empty, err := pages.html(name, view)
+			empty, err := pages.render(name, view)
 			require.NoError(t, err, name)
 			for _, text := range []string{
 				"text", "media", "tool_use", "tool_result", "tools", "outcome", "rtl", "escape", "escalated", "running", hostile,
 			} {
 				fill(reflect.ValueOf(view).Elem(), text)
-				page, err := pages.html(name, view)
+				page, err := pages.render(name, view)
 				require.NoError(t, err, name)
 				require.Equal(t, strings.Count(string(empty), "<script"), strings.Count(string(page), "<script"), name)
 				if text == hostile {
@@ -68,7 +68,7 @@ func TestB5PagesShowTheirViews(t *testing.T) {
 
 // The console's script makes no HTML, runs no text, and speaks to nobody else.
 func TestConsoleScriptMakesNoHTML(t *testing.T) {
-	script := read("console/console.js")
+	script := readFile("console/console.js")
 	for _, never := range []string{
 		"innerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function(", "createContextualFragment", "http:",
 		"https:", "import(", "importScripts", "postMessage", "outerHTML =",

@@ -12,30 +12,30 @@ import (
 	"github.com/countersign/countersign/internal/people/show"
 )
 
-// page answers with the request as it stands, what was just said before everything else.
-func (s *server) page(w http.ResponseWriter, r *http.Request, v visit, status int, now said) {
-	view, err := s.view(r.Context(), v, now)
+// writeRequestPage shows a request as it is now, with the result of the last form on top.
+func (s *server) writeRequestPage(w http.ResponseWriter, r *http.Request, v visit, status int, now formResult) {
+	view, err := s.newRequestPage(r.Context(), v, now)
 	if err != nil {
-		s.fails(w, r, err)
+		s.writeFailure(w, r, err)
 		return
 	}
-	html, err := s.pages.html("approval.html", view)
+	html, err := s.pages.render("approval.html", view)
 	if err != nil {
-		s.fails(w, r, err)
+		s.writeFailure(w, r, err)
 		return
 	}
-	s.write(w, status, html)
+	s.writePage(w, status, html)
 }
 
 // frame is what every page has.
 type frame struct {
 	Title string
-	Who   show.Text // who looks; nil = nobody is known to
+	Who   show.Text // the visitor; nil = unknown
 	Start string    // of the console: Console.Start
 	Trail []crumb   // of the console: the way to the page
 }
 
-// crumb is a run on the way to a page.
+// crumb is a run in the breadcrumbs.
 type crumb struct{ Run, Label string }
 
 // requestPage is the view of approval.html.
@@ -53,38 +53,38 @@ type requestPage struct {
 	Decisions                       []decision
 	Quorum                          string
 	AnswerHead, AnswerText, Fine    string
-	Form                            string // proves what a form was made over
-	May                             may
+	Form                            string // signed state of the form
+	May                             allowedActions
 	Each                            []eachTool // a form for each; nil = one for all
-	Note, Result, Remark, Arguments string     // as they are typed
+	Note, Result, Remark, Arguments string     // as typed
 	Editing, Asking                 bool       // the form that was sent
-	Requester                       bool       // the run acts for who looks
+	Requester                       bool       // the run acts for the visitor
 }
 
-// notice is what just happened.
+// notice is the result of the last form.
 type notice struct {
-	said
+	formResult
 	Text show.Text
 }
 
-// risk is a class of risk, and why it is that.
+// risk is a class of risk and its reason.
 type risk struct {
 	Level show.Risk
 	Text  string
 }
 
-// Label names the class, on the one scale that there is. Pages are red for the highest alone.
+// Label names the class. Pages are red for the highest class only.
 func (r risk) Label() string {
 	return map[show.Risk]string{show.Low: "Low", show.Medium: "Medium", show.High: "High"}[r.Level]
 }
 
-// decision is what somebody said.
+// decision is one person's decision.
 type decision struct {
 	approval.Decision
 	Who, Note show.Text
 }
 
-// Class is the decision's style.
+// Class is the style class of the decision.
 func (d decision) Class() approval.Action {
 	if d.Action == approval.Edit {
 		return approval.Approve
@@ -92,25 +92,25 @@ func (d decision) Class() approval.Action {
 	return d.Action
 }
 
-// eachTool is one of several tools that nobody has decided about.
+// eachTool is an undecided tool of a request for several tools.
 type eachTool struct {
 	Tool string
 	Name show.Text
 }
 
-// may is what the page offers.
-type may struct{ Approve, Deny, Edit, Result, Remark bool }
+// allowedActions are the actions that the page offers.
+type allowedActions struct{ Approve, Deny, Edit, Result, Remark bool }
 
-// Decide reports whether the page has the form that approves and denies.
-func (m may) Decide(k approval.Kind) bool { return m.Deny && k != approval.KindInput }
+// Decide reports whether the page has the form to approve and deny.
+func (m allowedActions) Decide(k approval.Kind) bool { return m.Deny && k != approval.KindInput }
 
-// offers is what somebody can do with the request as it stands.
-func (s *server) offers(v visit) (m may) {
-	m.Remark = s.open(v.a) && s.Remark != nil
-	if !s.open(v.a) || v.voted() {
+// findAllowedActions returns what the visitor can do with the request now.
+func (s *server) findAllowedActions(v visit) (m allowedActions) {
+	m.Remark = s.isOpen(v.a) && s.Remark != nil
+	if !s.isOpen(v.a) || v.hasDecided() {
 		return m
 	}
-	approve, deny := s.decides(v)
+	approve, deny := s.canDecide(v)
 	switch v.a.Kind {
 	case approval.KindOutcome:
 		m.Result = approve
@@ -122,19 +122,20 @@ func (s *server) offers(v visit) (m may) {
 	return m
 }
 
-// decides reports what the page offers the visitor at this time. The desk decides.
-func (s *server) decides(v visit) (approve, deny bool) {
+// canDecide reports what the page offers the visitor. The desk authorizes the decision itself.
+func (s *server) canDecide(v visit) (approve, deny bool) {
 	deny = v.a.MayDecide(v.by, s.Clock.Now())
 	return deny && (!v.a.FourEyes || !slices.Contains(v.a.Requesters, v.by.ID)), deny
 }
 
-// open reports whether the request can still be decided, as far as the page knows: the desk decides.
-func (s *server) open(a approval.Approval) bool {
+// isOpen reports whether a request can still be decided, as far as the page knows. The desk checks again.
+func (s *server) isOpen(a approval.Approval) bool {
 	return a.Status == approval.Pending && s.Clock.Now().Before(a.ExpiresAt)
 }
 
-// voted reports whether the visitor's word on the request as it is has been given: an edit by somebody else makes it another.
-func (v visit) voted() bool {
+// hasDecided reports whether the visitor has decided about the current arguments. An edit by somebody else resets
+// that.
+func (v visit) hasDecided() bool {
 	if v.a.Kind == approval.KindTools {
 		return false
 	}
@@ -149,7 +150,7 @@ func (v visit) voted() bool {
 	return false
 }
 
-func (s *server) view(ctx context.Context, v visit, now said) (requestPage, error) {
+func (s *server) newRequestPage(ctx context.Context, v visit, now formResult) (requestPage, error) {
 	of := s.Show.Of
 	if v.uncovered {
 		of = s.Show.Uncovered
@@ -161,15 +162,15 @@ func (s *server) view(ctx context.Context, v visit, now said) (requestPage, erro
 	page := requestPage{
 		frame: frame{
 			Title: shown.Title.String() + " · Countersign", Who: s.Show.Text(cmp.Or(v.who.Name, v.who.ID)),
-			Start: v.start, Trail: v.trail,
+			Start: v.start, Trail: v.runTrail,
 		},
-		ID: s.Show.Text(v.a.ID), Kind: v.a.Kind, Risk: riskOf(shown.Facts, shown.Risk), Fine: v.fine,
+		ID: s.Show.Text(v.a.ID), Kind: v.a.Kind, Risk: findRisk(shown.Facts, shown.Risk), Fine: v.fine,
 		Note: now.typed["note"], Result: now.typed["result"], Remark: now.typed["text"], Arguments: now.typed["args"],
 		Editing: now.typed["action"] == "edit", Asking: now.typed["action"] == "remark",
 		Requester: slices.Contains(v.a.Requesters, v.by.ID),
 	}
-	shown.Facts = withoutRisk(shown.Facts)
-	slices.SortStableFunc(shown.Facts, func(a, b show.Fact) int { return cmp.Compare(weight(a.Name), weight(b.Name)) })
+	shown.Facts = removeRisk(shown.Facts)
+	slices.SortStableFunc(shown.Facts, func(a, b show.Fact) int { return cmp.Compare(factOrder(a.Name), factOrder(b.Name)) })
 	shown.Tools = slices.Clone(shown.Tools)
 	for i := range shown.Tools {
 		shown.Tools[i].Verdict = ""
@@ -181,20 +182,20 @@ func (s *server) view(ctx context.Context, v visit, now said) (requestPage, erro
 	if now.Head != "" {
 		page.Notice = &notice{now, s.Show.Text(now.text)}
 	}
-	s.standing(&page, v.a)
-	page.May = s.offers(v)
-	s.answers(&page, v)
+	s.setStatus(&page, v.a)
+	page.May = s.findAllowedActions(v)
+	s.setAnswerSection(&page, v)
 	if page.May.Edit && page.Arguments == "" {
 		if page.Arguments, err = s.Show.Editable(ctx, v.a); err != nil {
 			return requestPage{}, err
 		}
 	}
-	page.Form, err = ticket(v.link, stateOf(v.a, v.by.ID))
+	page.Form, err = signForm(v.link, newFormState(v.a, v.by.ID))
 	return page, err
 }
 
-// weight orders the facts below the arguments: first what the call depends on and why it is asked, then the rest.
-func weight(fact string) int {
+// factOrder sorts facts: the preconditions and reasons of a call first.
+func factOrder(fact string) int {
 	switch fact {
 	case show.FactAsks, show.FactEdited, show.FactDepends, show.FactWhy, show.FactUndoes:
 		return 0
@@ -202,8 +203,8 @@ func weight(fact string) int {
 	return 1
 }
 
-// riskOf is what facts say of the risk ("high: it cannot be undone"); nil = nothing.
-func riskOf(all []show.Fact, level show.Risk) (r *risk) {
+// findRisk returns the risk among the facts ("high: it cannot be undone"); nil = none.
+func findRisk(all []show.Fact, level show.Risk) (r *risk) {
 	for _, f := range all {
 		if f.Name == show.FactRisk {
 			_, why, _ := strings.Cut(f.Value.String(), ": ")
@@ -213,42 +214,41 @@ func riskOf(all []show.Fact, level show.Risk) (r *risk) {
 	return r
 }
 
-// withoutRisk leaves out of facts what a page says in the one place for the risk. The effect, from which the class of
-// risk follows, is said by it as well.
-func withoutRisk(all []show.Fact) []show.Fact {
+// removeRisk removes the facts that the page shows as the risk: the class and the effect it follows from.
+func removeRisk(all []show.Fact) []show.Fact {
 	return slices.DeleteFunc(slices.Clone(all), func(f show.Fact) bool {
 		return f.Name == show.FactRisk || f.Name == show.FactEffect
 	})
 }
 
-// statuses are a request's statuses for people.
-var statuses = map[approval.Status]string{
+// statusLabels are a request's statuses for people.
+var statusLabels = map[approval.Status]string{
 	approval.Pending: "Waiting for an answer", approval.Approved: "Approved", approval.Denied: "Denied", approval.Expired: "Expired",
 	approval.Cancelled: "Called off", approval.Voided: "Overtaken",
 }
 
-// standing adds where the request stands: its status, when it ends, and who said what (A5).
-func (s *server) standing(page *requestPage, a approval.Approval) {
-	page.Open, page.Status, page.Quorum = s.open(a), a.Status, quorum(a)
+// setStatus sets the status of a request, its deadline and its decisions (A5).
+func (s *server) setStatus(page *requestPage, a approval.Approval) {
+	page.Open, page.Status, page.Quorum = s.isOpen(a), a.Status, formatQuorum(a)
 	if page.Status == approval.Pending && !page.Open {
 		page.Status = approval.Expired
 	}
-	page.StatusLabel = statuses[page.Status]
+	page.StatusLabel = statusLabels[page.Status]
 	switch {
 	case page.Open:
-		page.Lede = "Agent " + a.Agent + " asks. There is time for " + duration(a.ExpiresAt.Sub(s.Clock.Now())) +
-			", until " + moment(a.ExpiresAt) + "."
+		page.Lede = "Agent " + a.Agent + " asks. There is time for " + formatDuration(a.ExpiresAt.Sub(s.Clock.Now())) +
+			", until " + formatMinute(a.ExpiresAt) + "."
 	case page.Status == approval.Expired:
-		page.Lede = "Nobody decided before " + moment(a.ExpiresAt) + ". It was not carried out."
+		page.Lede = "Nobody decided before " + formatMinute(a.ExpiresAt) + ". It was not carried out."
 	default:
-		page.Lede = "Asked by agent " + a.Agent + " on " + moment(a.RequestedAt) + "."
+		page.Lede = "Asked by agent " + a.Agent + " on " + formatMinute(a.RequestedAt) + "."
 	}
 	for _, d := range a.Decisions {
 		page.Decisions = append(page.Decisions, decision{d, s.Show.Text(d.By), s.Show.Text(d.Note)})
 	}
 }
 
-func verb(a approval.Action, k approval.Kind) string {
+func decisionLabel(a approval.Action, k approval.Kind) string {
 	switch {
 	case a == approval.Approve && (k == approval.KindInput || k == approval.KindOutcome):
 		return "Answered"
@@ -263,8 +263,8 @@ func verb(a approval.Action, k approval.Kind) string {
 	}
 }
 
-// quorum says how many approvals there are of those that it takes: those since the arguments were last changed, by different people.
-func quorum(a approval.Approval) string {
+// formatQuorum returns how many different people have approved since the last edit, of the number needed.
+func formatQuorum(a approval.Approval) string {
 	if a.Quorum < 2 {
 		return ""
 	}
@@ -280,15 +280,45 @@ func quorum(a approval.Approval) string {
 	return strconv.Itoa(len(people)) + " of the " + strconv.Itoa(a.Quorum) + " people that it takes."
 }
 
-// happenings are the words for what happened, as show.Event has it.
-var happenings = map[string]string{
+// eventLabels are the labels of events in show.Event.
+var eventLabels = map[string]string{
 	"asked": "Asked", "reminded": "Reminded", "escalated": "Asked as well:", "question": "Question", "answer": "Answer", "approve": "Approved",
 	"deny": "Denied", "edit": "Approved with other arguments", "cancel": "Called off", "expired": "Expired",
 }
 
-func happening(what string) string {
-	if words, ok := happenings[what]; ok {
+func eventLabel(what string) string {
+	if words, ok := eventLabels[what]; ok {
 		return words
 	}
 	return what
+}
+
+// setAnswerSection sets what the visitor may answer, or why there is nothing to answer.
+func (s *server) setAnswerSection(page *requestPage, v visit) {
+	page.AnswerHead = "Your answer"
+	if page.Fine == "" {
+		page.Fine = "This address is yours alone: whoever has it answers as you. Do not pass it on."
+	}
+	switch m := page.May; {
+	case !page.Open:
+		page.AnswerHead = "Nothing left to answer"
+		page.AnswerText = "This page says what became of the request. Nothing on it can be changed."
+	case v.hasDecided():
+		page.AnswerHead, page.AnswerText = "You have answered", "Others have still to."
+	case m.Deny && !m.Approve && !m.Result && v.a.FourEyes:
+		page.AnswerText = "It is done for you, so that somebody else has to approve it. You may deny it."
+	case !m.Approve && !m.Deny && !m.Result:
+		page.AnswerHead, page.AnswerText = "For you to know", "You are not among those who decide this."
+	}
+	if page.Kind != approval.KindTools || !page.May.Deny {
+		return
+	}
+	for _, p := range v.a.Permissions {
+		if p.Verdict == "" {
+			page.Each = append(page.Each, eachTool{p.Tool, s.Show.Text(p.Tool)})
+		}
+	}
+	if len(page.Each) == 1 {
+		page.Each = nil
+	}
 }

@@ -1,9 +1,9 @@
-// Package web is the pages that people decide on. A page is HTML made by html/template from a view, with no script at all
-// (approvals.md, B5). What it shows comes from package show, who acts from the link that it was opened by, and every decision goes through
-// approval.Desk. GET, HEAD and OPTIONS change nothing about a request (A1); a decision is a POST of a form that was made over the very state that is
-// decided on, for that person, and is used up by it (B6).
+// Package web serves the pages on which people decide. Pages are HTML by html/template, without scripts (approvals.md, B5).
+// Package show renders what they show. The visitor is known by the link that opened the page. Every decision goes through
+// approval.Desk. GET, HEAD and OPTIONS change nothing (A1). A decision is a POST of a form that was made for that person
+// and the request's current state, and works once (B6).
 //
-// A Console is the same for a machine of one's own: all runs and requests, to whoever it is served to, with one script that keeps its pages up to date.
+// A Console is for one's own machine: it shows all runs and requests, with one script that keeps its pages up to date.
 package web
 
 import (
@@ -22,30 +22,33 @@ import (
 	"github.com/countersign/countersign/internal/policy"
 )
 
-// Desk records decisions; *approval.Desk does.
+// Desk records decisions; *approval.Desk implements it.
 type Desk interface {
 	Decide(ctx context.Context, r approval.Request) (approval.Approval, error)
 	Settle(ctx context.Context, o approval.Outcome) (approval.Approval, error)
 	Uncover(ctx context.Context, tenant, id string, by policy.Principal, via approval.Via) error
 }
 
-// Links reads links; *link.Links does. Verify judges a token by its MAC and reads nothing.
+// Links reads links; *link.Links implements it. Verify checks the MAC of a token without reading the store.
 type Links interface {
 	Verify(ctx context.Context, token string) (id string, err error)
 	Read(ctx context.Context, id string) (link.Link, error)
 }
 
-// Showing makes of requests what people see. Without Editable and Restore no page offers to edit; Shown is package show's.
-type Showing struct {
+// Renderer renders requests for people. Without Editable and Restore no page offers to edit. NewRenderer uses package
+// show.
+type Renderer struct {
 	Of func(ctx context.Context, a approval.Approval) (show.Request, error)
-	// Uncovered is Of with nothing masked. Nil = nothing is ever uncovered.
+	// Uncovered is Of with nothing masked; nil = not offered.
 	Uncovered func(ctx context.Context, a approval.Approval) (show.Request, error)
 	Text      func(text string) show.Text
-	Editable  func(ctx context.Context, a approval.Approval) (string, error)                         // the arguments in JSON, what is secret in them masked
-	Restore   func(ctx context.Context, a approval.Approval, edited string) (json.RawMessage, error) // and back; an *approval.EditError says what is wrong with them
+	// Editable returns the arguments as JSON with secrets masked. Restore unmasks the edited arguments; its
+	// *approval.EditError says what is wrong with them.
+	Editable func(ctx context.Context, a approval.Approval) (string, error)
+	Restore  func(ctx context.Context, a approval.Approval, edited string) (json.RawMessage, error)
 }
 
-// Remark is what somebody asks about a request, or answers.
+// Remark is a question or an answer about a request.
 type Remark struct {
 	Tenant, ID string
 	Text       string
@@ -53,17 +56,17 @@ type Remark struct {
 	Via        approval.Via
 }
 
-// Pages serves the pages of requests. Fields are required where it is not said otherwise. Safe for concurrent use.
+// Pages serves approval pages. Fields are required unless they say otherwise. Safe for concurrent use.
 type Pages struct {
 	Links  Links
-	Get    func(ctx context.Context, tenant, id string) (approval.Approval, error) // approval.ErrNotFound says that there is none
+	Get    func(ctx context.Context, tenant, id string) (approval.Approval, error) // or approval.ErrNotFound
 	Desk   Desk
 	People person.Directory
-	Show   Showing
+	Show   Renderer
 	Clock  clock.Clock
-	// Remark takes a question or an answer about a request. Nil = the page offers neither.
+	// Remark records a question or an answer about a request; nil = not offered.
 	Remark func(ctx context.Context, r Remark) error
-	Log    *slog.Logger // of what failed, without content; nil = nowhere
+	Log    *slog.Logger // of internal errors, without content; nil = none
 }
 
 // The bounds of use, in each process: of one link, and of wrong tokens by where they come from. A right token is never
@@ -73,30 +76,31 @@ const (
 	wrongRate, wrongBurst = 0.2, 20
 )
 
-// server is Pages at work.
+// server is the handler of Pages.
 type server struct {
 	*Pages
-	cross        *http.CrossOriginProtection
-	links, wrong *Limit
+	cross                  *http.CrossOriginProtection
+	linkLimit, wrongTokens *Limit
 
-	policy string // of contents, instead of the page's own; "" = that
+	policy string // content policy; "" = the default
 	pages  *pageSet
 
-	entrance, missing, tooMany, foreign, failed []byte // pages that say nothing of any request
+	entrance, missing, tooMany, foreign, failed []byte // pages that show no request
 }
 
-// Handler serves the paths below link.Path, says at / how a request is opened, and refuses everything else like a link
-// that is none.
+// Handler serves the paths below link.Path, and explains at / how to open a request. Any other path gets the answer
+// of an invalid link.
 func (p *Pages) Handler() http.Handler {
-	return p.server(linkPages)
+	return p.newServer(linkPages)
 }
 
-// server is Pages at work.
-func (p *Pages) server(pages *pageSet) *server {
-	still := func(heading, text string) []byte { return stillPage(pages, heading, text) }
+// newServer returns the handler with its static pages.
+func (p *Pages) newServer(pages *pageSet) *server {
+	still := func(heading, text string) []byte { return renderPlainPage(pages, heading, text) }
 	return &server{
-		Pages: p, cross: http.NewCrossOriginProtection(), links: &Limit{Rate: linkRate, Burst: linkBurst, Clock: p.Clock},
-		wrong: &Limit{Rate: wrongRate, Burst: wrongBurst, Clock: p.Clock}, pages: pages,
+		Pages: p, cross: http.NewCrossOriginProtection(), linkLimit: &Limit{Rate: linkRate, Burst: linkBurst,
+			Clock: p.Clock},
+		wrongTokens: &Limit{Rate: wrongRate, Burst: wrongBurst, Clock: p.Clock}, pages: pages,
 		entrance: still("Countersign", "People decide here what agents may do. To open a request, use the link in the message that you were "+
 			"sent about it, by mail or in Slack: it is yours alone. Who has no link lists and decides requests by the API."),
 		missing: still("There is no such page", "The address is not one of ours, or its time is over. If you copied it, look whether all of it is there; "+
@@ -114,13 +118,13 @@ type plainPage struct {
 	Heading, Text string
 }
 
-// stillPage is a page that says nothing of any request.
-func stillPage(pages *pageSet, heading, text string) []byte {
+// renderPlainPage returns a page that shows no request.
+func renderPlainPage(pages *pageSet, heading, text string) []byte {
 	title := heading
 	if heading != "Countersign" {
 		title += " · Countersign"
 	}
-	page, err := pages.html("plain.html", plainPage{frame{Title: title}, heading, text})
+	page, err := pages.render("plain.html", plainPage{frame{Title: title}, heading, text})
 	if err != nil {
 		panic("web: " + err.Error())
 	}
@@ -131,71 +135,71 @@ func stillPage(pages *pageSet, heading, text string) []byte {
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodPost:
-	default: // OPTIONS, too: of every address alike
+	default: // OPTIONS too, for every address
 		w.Header().Set("Allow", "GET, HEAD, POST")
-		s.write(w, http.StatusMethodNotAllowed, s.missing)
+		s.writePage(w, http.StatusMethodNotAllowed, s.missing)
 		return
 	}
 	if s.cross.Check(r) != nil {
-		s.write(w, http.StatusForbidden, s.foreign)
+		s.writePage(w, http.StatusForbidden, s.foreign)
 		return
 	}
 	if r.URL.Path == "/" && r.Method != http.MethodPost {
-		s.write(w, http.StatusOK, s.entrance)
+		s.writePage(w, http.StatusOK, s.entrance)
 		return
 	}
 	token, _ := strings.CutPrefix(r.URL.Path, link.Path)
 	id, err := s.Links.Verify(r.Context(), token)
 	switch {
 	case errors.Is(err, link.ErrInvalid):
-		s.none(w, r)
+		s.refuseToken(w, r)
 		return
-	case r.URL.RawQuery != "" && err == nil: // no address of ours has one
-		s.write(w, http.StatusNotFound, s.missing)
+	case r.URL.RawQuery != "" && err == nil: // no page has a query
+		s.writePage(w, http.StatusNotFound, s.missing)
 		return
 	case err != nil:
-		s.fails(w, r, err)
+		s.writeFailure(w, r, err)
 		return
-	case !s.links.Take(id):
-		s.refuseMany(w)
+	case !s.linkLimit.Allow(id):
+		s.refuseTooMany(w)
 		return
 	}
-	v, err := s.visit(r.Context(), id)
+	v, err := s.loadVisit(r.Context(), id)
 	switch {
-	case errors.Is(err, link.ErrInvalid): // a link of ours that is over
-		s.write(w, http.StatusNotFound, s.missing)
+	case errors.Is(err, link.ErrInvalid): // an expired link
+		s.writePage(w, http.StatusNotFound, s.missing)
 	case err != nil:
-		s.fails(w, r, err)
+		s.writeFailure(w, r, err)
 	case r.Method == http.MethodPost:
-		s.post(w, r, v)
+		s.handlePost(w, r, v)
 	default:
-		s.page(w, r, v, http.StatusOK, said{})
+		s.writeRequestPage(w, r, v, http.StatusOK, formResult{})
 	}
 }
 
-// none answers a wrong token, and counts it.
-func (s *server) none(w http.ResponseWriter, r *http.Request) {
-	if !s.wrong.Take(sourceOf(r)) {
-		s.refuseMany(w)
+// refuseToken answers an invalid token and counts it.
+func (s *server) refuseToken(w http.ResponseWriter, r *http.Request) {
+	if !s.wrongTokens.Allow(clientAddress(r)) {
+		s.refuseTooMany(w)
 		return
 	}
-	s.write(w, http.StatusNotFound, s.missing)
+	s.writePage(w, http.StatusNotFound, s.missing)
 }
 
-func (s *server) refuseMany(w http.ResponseWriter) {
+func (s *server) refuseTooMany(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "5")
-	s.write(w, http.StatusTooManyRequests, s.tooMany)
+	s.writePage(w, http.StatusTooManyRequests, s.tooMany)
 }
 
-// fails says that something of ours went wrong.
-func (s *server) fails(w http.ResponseWriter, r *http.Request, err error) {
+// writeFailure logs an internal error and writes the error page.
+func (s *server) writeFailure(w http.ResponseWriter, r *http.Request, err error) {
 	if s.Log != nil {
 		s.Log.ErrorContext(r.Context(), "a page failed", "method", r.Method, "error", err)
 	}
-	s.write(w, http.StatusServiceUnavailable, s.failed)
+	s.writePage(w, http.StatusServiceUnavailable, s.failed)
 }
 
-// visit is somebody at a request's page.
+// visit is a person at the page of a request.
 type visit struct {
 	link link.Link
 	a    approval.Approval
@@ -204,18 +208,18 @@ type visit struct {
 	via  approval.Via
 
 	// Of the console's page:
-	start string
-	trail []crumb
-	fine  string // below the answer, instead of what a link's page says there
+	start    string
+	runTrail []crumb
+	fine     string // text below the answer
 
-	uncovered bool // nothing is masked on the page
-	// proof judges what a form shows beside what the page put into it; "" = it is enough. Nil = nothing is asked for.
-	proof func(form map[string]string) (problem string)
+	uncovered bool // show nothing masked
+	// checkProof checks the proof in a form; "" = valid. Nil = no proof is needed.
+	checkProof func(form map[string]string) (problem string)
 }
 
-// visit finds out who is at which request, by the id of a link whose token was right. Whoever the directory no longer
-// knows, and a request that is not there, are link.ErrInvalid.
-func (s *server) visit(ctx context.Context, id string) (visit, error) {
+// loadVisit loads the person and the request of a verified link. It returns link.ErrInvalid if the directory no
+// longer has the person or the request does not exist.
+func (s *server) loadVisit(ctx context.Context, id string) (visit, error) {
 	l, err := s.Links.Read(ctx, id)
 	if err != nil {
 		return visit{}, err

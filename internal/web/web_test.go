@@ -33,10 +33,10 @@ const five = `{"amount": 5, "to": "bob"}`
 
 // Looking never decides, whoever looks and however: mail scanners, previews and prefetchers GET, HEAD and OPTIONS all they find.
 func TestA1LookingDecidesNothing(t *testing.T) {
-	w := newWorld(t, asks(five))
-	a := w.asked()
-	at := w.url(a, "user:ana")
-	before := w.now(a)
+	w := newHarness(t, asks(five))
+	a := w.pendingRequest()
+	at := w.newLink(a, "user:ana")
+	before := w.reload(a)
 	for _, method := range []string{"GET", "HEAD", "OPTIONS", "GET", "PUT", "DELETE", "PATCH", "PROPFIND"} {
 		for _, headers := range [][]string{{}, {"Sec-Purpose", "prefetch"}, {"X-HTTP-Method-Override", "POST"}, {"Content-Type", "application/x-www-form-urlencoded"}} {
 			for _, query := range []string{"", "?action=approve", "?action=approve&form=x"} {
@@ -50,24 +50,24 @@ func TestA1LookingDecidesNothing(t *testing.T) {
 		}
 	}
 	page := w.do("GET", at, nil)
-	form := w.form(page.body, "action", "approve")
+	form := w.fillForm(page.body, "action", "approve")
 	require.NotEqual(t, http.StatusSeeOther, w.do("GET", at+"?"+form.Encode(), nil).status, "a form in a query is none")
-	require.Equal(t, before, w.now(a))
+	require.Equal(t, before, w.reload(a))
 	require.Empty(t, w.paid)
 	require.NotContains(t, page.body, "<script")
 	require.NotContains(t, page.body, "http-equiv")
 	require.NotContains(t, page.body, "<a href=\"http")
 
 	require.Equal(t, http.StatusSeeOther, w.do("POST", at, form).status)
-	require.Equal(t, run.RunDone, w.end())
+	require.Equal(t, run.RunDone, w.finish())
 	require.Equal(t, payment{5, "bob"}, <-w.paid)
 }
 
 // Nothing of the call is in the address, and nothing that opens or decides it elsewhere is on the page.
 func TestA2PagesHoldNoTokens(t *testing.T) {
-	w := newWorld(t, asks(five))
-	a := w.asked()
-	at := w.url(a, "user:ana")
+	w := newHarness(t, asks(five))
+	a := w.pendingRequest()
+	at := w.newLink(a, "user:ana")
 	page := w.do("GET", at, nil).body
 	id, err := w.links.Verify(t.Context(), strings.TrimPrefix(at, w.server.URL+link.Path))
 	require.NoError(t, err)
@@ -82,21 +82,21 @@ func TestA2PagesHoldNoTokens(t *testing.T) {
 
 // A second visit shows who decided what and when, and so does a link that is opened for the first time after that; neither offers anything.
 func TestA5SecondVisitShowsTheOutcome(t *testing.T) {
-	w := newWorld(t, asks(five))
-	a := w.asked()
-	ana, bob := w.url(a, "user:ana"), w.url(a, "user:bob")
-	got := w.press(ana, "deny", "note", "not <today>")
+	w := newHarness(t, asks(five))
+	a := w.pendingRequest()
+	ana, bob := w.newLink(a, "user:ana"), w.newLink(a, "user:bob")
+	got := w.pressButton(ana, "deny", "note", "not <today>")
 	require.Equal(t, http.StatusSeeOther, got.status)
 	require.Equal(t, strings.TrimPrefix(ana, w.server.URL), got.header.Get("Location"), "and nowhere else")
 	for _, at := range []string{ana, bob} {
 		page := w.do("GET", at, nil).body
 		require.Contains(t, page, "<strong>Denied</strong> by user:ana")
 		require.Contains(t, page, "not &lt;today&gt;")
-		require.Contains(t, page, w.now(a).Decisions[0].At.Format("2 January 2006, 15:04 UTC"))
+		require.Contains(t, page, w.reload(a).Decisions[0].At.Format("2 January 2006, 15:04 UTC"))
 		require.NotContains(t, page, `value="approve"`)
 		require.NotContains(t, page, `value="deny"`)
 	}
-	require.Equal(t, run.RunDone, w.end())
+	require.Equal(t, run.RunDone, w.finish())
 	require.Empty(t, w.paid)
 
 	w.clk.advance(a.ExpiresAt.Sub(w.clk.Now()) + link.Afterlife - time.Hour)
@@ -107,52 +107,52 @@ func TestA5SecondVisitShowsTheOutcome(t *testing.T) {
 
 // A decision goes to the desk as the link's person, with the groups that the directory gives them, by the page, and of what was seen.
 func TestA9DecisionsGoThroughTheDesk(t *testing.T) {
-	w := newWorld(t, asks(five))
-	a := w.asked()
-	desk := &listening{Desk: w.m.Desk}
+	w := newHarness(t, asks(five))
+	a := w.pendingRequest()
+	desk := &listeningDesk{Desk: w.m.Desk}
 	w.pages.Desk = desk
 	w.server.Config.Handler = w.pages.Handler()
-	require.Equal(t, http.StatusSeeOther, w.press(w.url(a, "user:ana"), "approve", "note", "fine").status)
+	require.Equal(t, http.StatusSeeOther, w.pressButton(w.newLink(a, "user:ana"), "approve", "note", "fine").status)
 	require.Equal(t, []approval.Request{{
 		Tenant: local.Tenant, ID: a.ID, Action: approval.Approve, Note: "fine", By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
 		Via: approval.ViaPage, Digest: a.Digest,
 	}}, desk.asked)
-	require.Equal(t, run.RunDone, w.end())
+	require.Equal(t, run.RunDone, w.finish())
 }
 
-// listening is a desk that remembers what it was asked.
-type listening struct {
+// listeningDesk is a desk that remembers what it was asked.
+type listeningDesk struct {
 	web.Desk
 	asked []approval.Request
 }
 
-func (l *listening) Decide(ctx context.Context, r approval.Request) (approval.Approval, error) {
+func (l *listeningDesk) Decide(ctx context.Context, r approval.Request) (approval.Approval, error) {
 	l.asked = append(l.asked, r)
 	return l.Desk.Decide(ctx, r)
 }
 
 // Two who press at the same time: one decides, the other is told.
 func TestA5OneOfTwoDecides(t *testing.T) {
-	w := newWorld(t, asks(five))
-	a := w.asked()
-	ana, bob := w.url(a, "user:ana"), w.url(a, "user:bob")
-	yes := w.form(w.do("GET", ana, nil).body, "action", "approve")
-	no := w.form(w.do("GET", bob, nil).body, "action", "deny")
+	w := newHarness(t, asks(five))
+	a := w.pendingRequest()
+	ana, bob := w.newLink(a, "user:ana"), w.newLink(a, "user:bob")
+	yes := w.fillForm(w.do("GET", ana, nil).body, "action", "approve")
+	no := w.fillForm(w.do("GET", bob, nil).body, "action", "deny")
 	require.Equal(t, http.StatusSeeOther, w.do("POST", ana, yes).status)
 	late := w.do("POST", bob, no)
 	require.Equal(t, http.StatusConflict, late.status)
 	require.Contains(t, late.body, "Your answer was not taken")
 	require.Contains(t, late.body, "<strong>Approved</strong> by user:ana")
-	require.Equal(t, run.RunDone, w.end())
+	require.Equal(t, run.RunDone, w.finish())
 	require.Len(t, w.paid, 1)
 }
 
 // Who comes after the time sees that nobody decided, and cannot.
 func TestA14TooLate(t *testing.T) {
-	w := newWorld(t, asks(five))
-	a := w.asked()
-	at := w.url(a, "user:ana")
-	form := w.form(w.do("GET", at, nil).body, "action", "approve")
+	w := newHarness(t, asks(five))
+	a := w.pendingRequest()
+	at := w.newLink(a, "user:ana")
+	form := w.fillForm(w.do("GET", at, nil).body, "action", "approve")
 	w.clk.advance(a.ExpiresAt.Sub(w.clk.Now()) + time.Second)
 	page := w.do("GET", at, nil)
 	require.Equal(t, http.StatusOK, page.status)
@@ -165,10 +165,10 @@ func TestA14TooLate(t *testing.T) {
 
 // What browsers are told (B5).
 func TestB5Headers(t *testing.T) {
-	w := newWorld(t, asks(five))
-	at := w.url(w.asked(), "user:ana")
-	for name, got := range map[string]answer{
-		"a page": w.do("GET", at, nil), "none": w.do("GET", w.server.URL+"/a/x", nil), "options": w.do("OPTIONS", at, nil), "taken": w.press(at, "deny"),
+	w := newHarness(t, asks(five))
+	at := w.newLink(w.pendingRequest(), "user:ana")
+	for name, got := range map[string]response{
+		"a page": w.do("GET", at, nil), "none": w.do("GET", w.server.URL+"/a/x", nil), "options": w.do("OPTIONS", at, nil), "taken": w.pressButton(at, "deny"),
 		"bad form": w.do("POST", at, url.Values{"x": {"y"}}), "foreign": w.do("POST", at, url.Values{}, "Origin", "https://evil.example"),
 	} {
 		csp := got.header.Get("Content-Security-Policy")
@@ -186,10 +186,10 @@ func TestB5Headers(t *testing.T) {
 
 // A form is sent by this page alone: nothing of another site, of another link or of another person is taken.
 func TestB6ForeignForms(t *testing.T) {
-	w := newWorld(t, asks(five))
-	a := w.asked()
-	ana, again, bob := w.url(a, "user:ana"), w.url(a, "user:ana"), w.url(a, "user:bob")
-	form := w.form(w.do("GET", ana, nil).body, "action", "approve")
+	w := newHarness(t, asks(five))
+	a := w.pendingRequest()
+	ana, again, bob := w.newLink(a, "user:ana"), w.newLink(a, "user:ana"), w.newLink(a, "user:bob")
+	form := w.fillForm(w.do("GET", ana, nil).body, "action", "approve")
 	host := strings.TrimPrefix(w.server.URL, "http://")
 	for name, c := range map[string]struct {
 		at      string
@@ -218,11 +218,11 @@ func TestB6ForeignForms(t *testing.T) {
 	} {
 		got := w.do("POST", c.at, c.form, c.headers...)
 		require.Equal(t, c.status, got.status, name)
-		require.Equal(t, approval.Pending, w.now(a).Status, name)
+		require.Equal(t, approval.Pending, w.reload(a).Status, name)
 		w.clk.advance(2 * time.Second)
 	}
 	require.Equal(t, http.StatusSeeOther, w.do("POST", ana, form, "Sec-Fetch-Site", "same-origin", "Origin", "null").status, "as browsers send it under no-referrer")
-	require.Equal(t, run.RunDone, w.end())
+	require.Equal(t, run.RunDone, w.finish())
 }
 
 func with(form url.Values, name, value string) url.Values {
@@ -237,26 +237,26 @@ func with(form url.Values, name, value string) url.Values {
 
 // A form is used up by the answer it gave.
 func TestB6AFormIsUsedOnce(t *testing.T) {
-	w := newWorld(t, asks(five), func(d *agent.Definition) { d.Permission.Scope = "" })
-	a := w.asked()
-	at := w.url(a, "user:ana")
-	form := w.form(w.do("GET", at, nil).body, "action", "approve")
+	w := newHarness(t, asks(five), func(d *agent.Definition) { d.Permission.Scope = "" })
+	a := w.pendingRequest()
+	at := w.newLink(a, "user:ana")
+	form := w.fillForm(w.do("GET", at, nil).body, "action", "approve")
 	require.Equal(t, http.StatusSeeOther, w.do("POST", at, form).status)
 	for _, action := range []string{"approve", "deny"} {
 		got := w.do("POST", at, with(form, "action", action))
 		require.Equal(t, http.StatusConflict, got.status, action)
 		require.Contains(t, got.body, "The request is not as you saw it")
 	}
-	require.Len(t, w.now(a).Decisions, 1)
-	require.Equal(t, run.RunDone, w.end())
+	require.Len(t, w.reload(a).Decisions, 1)
+	require.Equal(t, run.RunDone, w.finish())
 }
 
 // Many at once with one form: one is taken, and the tool runs once.
 func TestB6AFormIsUsedOnceAtOnce(t *testing.T) {
-	w := newWorld(t, asks(five))
-	a := w.asked()
-	at := w.url(a, "user:ana")
-	form := w.form(w.do("GET", at, nil).body, "action", "approve")
+	w := newHarness(t, asks(five))
+	a := w.pendingRequest()
+	at := w.newLink(a, "user:ana")
+	form := w.fillForm(w.do("GET", at, nil).body, "action", "approve")
 	var all sync.WaitGroup
 	for range 10 {
 		all.Go(func() {
@@ -267,8 +267,8 @@ func TestB6AFormIsUsedOnceAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	require.Len(t, w.now(a).Decisions, 1)
-	require.Equal(t, run.RunDone, w.end())
+	require.Len(t, w.reload(a).Decisions, 1)
+	require.Equal(t, run.RunDone, w.finish())
 	require.Len(t, w.paid, 1)
 }
 
@@ -292,8 +292,8 @@ func TestB6StaleForms(t *testing.T) {
 		"nothing, of course": {func(*approval.Approval) {}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, asks(five))
-			a := w.asked()
+			w := newHarness(t, asks(five))
+			a := w.pendingRequest()
 			get, changed := w.pages.Get, false
 			w.pages.Get = func(ctx context.Context, tenant, id string) (approval.Approval, error) {
 				a, err := get(ctx, tenant, id)
@@ -303,18 +303,18 @@ func TestB6StaleForms(t *testing.T) {
 				return a, err
 			}
 			w.server.Config.Handler = w.pages.Handler()
-			at := w.url(a, "user:ana")
-			form := w.form(w.do("GET", at, nil).body, "action", "approve", "note", "mine & own")
+			at := w.newLink(a, "user:ana")
+			form := w.fillForm(w.do("GET", at, nil).body, "action", "approve", "note", "mine & own")
 			changed = true
 			got := w.do("POST", at, form)
 			if c.said == "" {
 				require.Equal(t, http.StatusSeeOther, got.status)
-				require.Equal(t, run.RunDone, w.end())
+				require.Equal(t, run.RunDone, w.finish())
 				return
 			}
 			require.Equal(t, http.StatusConflict, got.status)
 			require.Contains(t, got.body, c.said)
-			require.Equal(t, approval.Pending, w.now(a).Status)
+			require.Equal(t, approval.Pending, w.reload(a).Status)
 			if name != "the person's own" {
 				require.Contains(t, got.body, "mine &amp; own</textarea>", "what was typed is not lost")
 			}
@@ -324,9 +324,9 @@ func TestB6StaleForms(t *testing.T) {
 
 // The action that is decided is the one that was on the page, even if it changes between the page's look and the desk's.
 func TestB6NobodyApprovesWhatTheyHaveNotSeen(t *testing.T) {
-	w := newWorld(t, asks(five))
-	a := w.asked()
-	at := w.url(a, "user:ana")
+	w := newHarness(t, asks(five))
+	a := w.pendingRequest()
+	at := w.newLink(a, "user:ana")
 	get := w.pages.Get
 	w.pages.Get = func(ctx context.Context, tenant, id string) (approval.Approval, error) {
 		a, err := get(ctx, tenant, id)
@@ -334,17 +334,17 @@ func TestB6NobodyApprovesWhatTheyHaveNotSeen(t *testing.T) {
 		return a, err
 	}
 	w.server.Config.Handler = w.pages.Handler()
-	got := w.press(at, "approve")
+	got := w.pressButton(at, "approve")
 	require.Equal(t, http.StatusConflict, got.status)
 	require.Contains(t, got.body, "Read them again and answer anew")
-	require.Equal(t, approval.Pending, w.now(a).Status)
+	require.Equal(t, approval.Pending, w.reload(a).Status)
 }
 
 // Whatever is no link is answered alike: unknown, malformed, of somebody who has gone, of a request that is not there, or over.
 func TestB6UnknownAndForeignAnswerAlike(t *testing.T) {
-	w := newWorld(t, asks(five))
-	a := w.asked()
-	at := w.url(a, "user:ana")
+	w := newHarness(t, asks(five))
+	a := w.pendingRequest()
+	at := w.newLink(a, "user:ana")
 	want := w.do("GET", w.server.URL+link.Path+"x", nil)
 	require.Equal(t, http.StatusNotFound, want.status)
 	gone := a
@@ -352,11 +352,11 @@ func TestB6UnknownAndForeignAnswerAlike(t *testing.T) {
 	foreign := a
 	foreign.Tenant = "acme" // whose directory does not know her, and where there is no such request
 	w.people["user:joe"] = person.Person{ID: "user:joe", Groups: []string{"group:operators"}}
-	joe := w.url(a, "user:joe")
+	joe := w.newLink(a, "user:joe")
 	delete(w.people, "user:joe")
 	for name, other := range map[string]string{
 		"empty": w.server.URL + link.Path, "changed": at[:len(at)-1] + "A", "cut": at[:len(at)-9], "longer": at + "/x", "elsewhere": w.server.URL + "/b/", "long": w.server.URL + link.Path + strings.Repeat("A", 5000),
-		"a request that is not there": w.url(gone, "user:ana"), "another tenant": w.url(foreign, "user:ana"), "somebody who left": joe, "nobody": w.url(a, "user:nobody"), "a query": at + "?a=b",
+		"a request that is not there": w.newLink(gone, "user:ana"), "another tenant": w.newLink(foreign, "user:ana"), "somebody who left": joe, "nobody": w.newLink(a, "user:nobody"), "a query": at + "?a=b",
 	} {
 		for _, method := range []string{"GET", "POST"} {
 			var form url.Values
@@ -378,28 +378,28 @@ func TestB6UnknownAndForeignAnswerAlike(t *testing.T) {
 
 // Only approvers decide, by what the directory says of them at that moment; whoever else has a link sees.
 func TestB6WhoIsNoApproverMayLook(t *testing.T) {
-	w := newWorld(t, asks(five))
-	a := w.asked()
-	eve := w.url(a, "user:eve")
+	w := newHarness(t, asks(five))
+	a := w.pendingRequest()
+	eve := w.newLink(a, "user:eve")
 	page := w.do("GET", eve, nil)
 	require.Equal(t, http.StatusOK, page.status)
 	require.Contains(t, page.body, "You are not among those who decide this")
 	require.NotContains(t, page.body, `value="approve"`)
 
-	ana := w.url(a, "user:ana")
-	form := w.form(w.do("GET", ana, nil).body, "action", "approve")
+	ana := w.newLink(a, "user:ana")
+	form := w.fillForm(w.do("GET", ana, nil).body, "action", "approve")
 	w.people["user:ana"] = person.Person{ID: "user:ana", Groups: []string{"group:guests"}} // since then
 	got := w.do("POST", ana, form)
 	require.Equal(t, http.StatusForbidden, got.status)
 	require.Contains(t, got.body, "You are not among those who may decide this")
-	require.Equal(t, approval.Pending, w.now(a).Status)
+	require.Equal(t, approval.Pending, w.reload(a).Status)
 }
 
 // Each link has a rate, and so have wrong tokens by where they come from, which closes no right one out.
 func TestB6RateLimits(t *testing.T) {
-	w := newWorld(t, asks(five))
-	a := w.asked()
-	ana, bob := w.url(a, "user:ana"), w.url(a, "user:bob")
+	w := newHarness(t, asks(five))
+	a := w.pendingRequest()
+	ana, bob := w.newLink(a, "user:ana"), w.newLink(a, "user:bob")
 	count := func(at string, n int) (refused int) {
 		for range n {
 			if got := w.do("GET", at, nil); got.status == http.StatusTooManyRequests {
@@ -420,13 +420,13 @@ func TestB6RateLimits(t *testing.T) {
 	require.Zero(t, count(w.server.URL+link.Path+"none", 20), "and that one, too, is filled again")
 }
 
-// counting is a table that counts what is read of it.
-type counting struct {
+// countingDesk is a table that counts what is read of it.
+type countingDesk struct {
 	store.Table
 	reads int
 }
 
-func (c *counting) Get(ctx context.Context, k store.Key) (store.Item, bool, error) {
+func (c *countingDesk) Get(ctx context.Context, k store.Key) (store.Item, bool, error) {
 	c.reads++
 	return c.Table.Get(ctx, k)
 }
@@ -442,10 +442,10 @@ func (s still) Now() time.Time { return s.at }
 // However many wrong tokens come, from wherever, they read nothing, and whoever has a right one opens and answers its
 // page, from the same address, too. What counts is the address without its port, and of IPv6 the network.
 func TestB6WrongTokensCloseNobodyOut(t *testing.T) {
-	w := newWorld(t, asks(five))
-	a := w.asked()
-	at := w.url(a, "user:ana")
-	table := &counting{Table: w.links.Table}
+	w := newHarness(t, asks(five))
+	a := w.pendingRequest()
+	at := w.newLink(a, "user:ana")
+	table := &countingDesk{Table: w.links.Table}
 	w.links.Table, w.pages.Clock = table, still{w.clk, w.clk.Now()}
 	h := w.pages.Handler()
 	get := func(from, path string) int {
@@ -489,14 +489,14 @@ func TestB6WrongTokensCloseNobodyOut(t *testing.T) {
 		require.Positive(t, table.reads)
 		table.reads = 0
 	}
-	require.Equal(t, http.StatusSeeOther, w.press(at, "approve").status)
-	require.Equal(t, run.RunDone, w.end())
+	require.Equal(t, http.StatusSeeOther, w.pressButton(at, "approve").status)
+	require.Equal(t, run.RunDone, w.finish())
 }
 
 // Behind API Gateway, what counts is the address that the gateway gives, whatever headers say.
 func TestB6TheGatewaysAddressCounts(t *testing.T) {
-	w := newWorld(t, asks(five))
-	right := strings.TrimPrefix(w.url(w.asked(), "user:ana"), w.server.URL)
+	w := newHarness(t, asks(five))
+	right := strings.TrimPrefix(w.newLink(w.pendingRequest(), "user:ana"), w.server.URL)
 	w.pages.Clock = still{w.clk, w.clk.Now()}
 	g := lambdafn.Gateway(w.pages.Handler(), nil)
 	get := func(n int, from, path string) int {
@@ -523,8 +523,8 @@ func TestB6TheGatewaysAddressCounts(t *testing.T) {
 
 // Where no console is, / says how a request is opened, and nothing of any.
 func TestTheEntranceSaysHowARequestIsOpened(t *testing.T) {
-	w := newWorld(t, asks(five))
-	w.asked()
+	w := newHarness(t, asks(five))
+	w.pendingRequest()
 	got := w.do("GET", w.server.URL+"/", nil)
 	require.Equal(t, http.StatusOK, got.status)
 	require.Equal(t, "text/html; charset=utf-8", got.header.Get("Content-Type"))
@@ -536,16 +536,16 @@ func TestTheEntranceSaysHowARequestIsOpened(t *testing.T) {
 
 // Other arguments are the approver's own: checked, run, and told.
 func TestEdit(t *testing.T) {
-	w := newWorld(t, asks(five))
-	a := w.asked()
-	at := w.url(a, "user:ana")
-	got := w.press(at, "edit", "args", `{"amount": "much"}`)
+	w := newHarness(t, asks(five))
+	a := w.pendingRequest()
+	at := w.newLink(a, "user:ana")
+	got := w.pressButton(at, "edit", "args", `{"amount": "much"}`)
 	require.Equal(t, http.StatusUnprocessableEntity, got.status)
 	require.Contains(t, got.body, "The arguments: ")
 	require.Contains(t, got.body, `{&#34;amount&#34;: &#34;much&#34;}</textarea>`)
 	require.Contains(t, got.body, "<details open>")
-	require.Equal(t, http.StatusSeeOther, w.press(at, "edit", "args", "{\"amount\": 3,\r\n\"to\": \"eva\"}").status)
-	require.Equal(t, run.RunDone, w.end())
+	require.Equal(t, http.StatusSeeOther, w.pressButton(at, "edit", "args", "{\"amount\": 3,\r\n\"to\": \"eva\"}").status)
+	require.Equal(t, run.RunDone, w.finish())
 	require.Equal(t, payment{3, "eva"}, <-w.paid)
 	page := w.do("GET", at, nil).body
 	require.Contains(t, page, "<strong>Approved with other arguments</strong> by user:ana")
@@ -554,39 +554,39 @@ func TestEdit(t *testing.T) {
 // A tool that asks something is answered on the page, by words or by JSON.
 func TestInput(t *testing.T) {
 	for text, want := range map[string]string{"petty cash": `"petty cash"`, `"till"`: `"till"`} {
-		w := newWorld(t, asks(`{"amount": 7}`), func(d *agent.Definition) { d.Permission.Default = agent.DefaultAllow })
-		at := w.url(w.asked(), "user:ana")
-		require.Equal(t, http.StatusSeeOther, w.press(at, "approve", "result", text).status)
-		require.Equal(t, run.RunDone, w.end())
+		w := newHarness(t, asks(`{"amount": 7}`), func(d *agent.Definition) { d.Permission.Default = agent.DefaultAllow })
+		at := w.newLink(w.pendingRequest(), "user:ana")
+		require.Equal(t, http.StatusSeeOther, w.pressButton(at, "approve", "result", text).status)
+		require.Equal(t, run.RunDone, w.finish())
 		require.Equal(t, payment{7, want}, <-w.paid)
 	}
 }
 
 // Questions and answers go where they are taken, and decide nothing; where nobody takes them, none are offered.
 func TestRemarks(t *testing.T) {
-	w := newWorld(t, asks(five))
-	a := w.asked()
-	at := w.url(a, "user:ana")
+	w := newHarness(t, asks(five))
+	a := w.pendingRequest()
+	at := w.newLink(a, "user:ana")
 	require.NotContains(t, w.do("GET", at, nil).body, `value="remark"`)
-	require.Equal(t, http.StatusBadRequest, w.press(at, "remark", "text", "why?").status)
+	require.Equal(t, http.StatusBadRequest, w.pressButton(at, "remark", "text", "why?").status)
 	var got []web.Remark
 	w.pages.Remark = func(_ context.Context, r web.Remark) error {
 		got = append(got, r)
 		return nil
 	}
 	w.server.Config.Handler = w.pages.Handler()
-	require.Equal(t, http.StatusBadRequest, w.press(at, "remark", "text", "  ").status)
-	require.Equal(t, http.StatusSeeOther, w.press(at, "remark", "text", "why?").status)
+	require.Equal(t, http.StatusBadRequest, w.pressButton(at, "remark", "text", "  ").status)
+	require.Equal(t, http.StatusSeeOther, w.pressButton(at, "remark", "text", "why?").status)
 	require.Len(t, got, 1)
 	require.Equal(t, web.Remark{Tenant: local.Tenant, ID: a.ID, Text: "why?", By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}}, Via: approval.ViaPage}, got[0])
-	require.Equal(t, approval.Pending, w.now(a).Status)
+	require.Equal(t, approval.Pending, w.reload(a).Status)
 }
 
 // What fails says so, and nothing of it.
 func TestFailures(t *testing.T) {
-	w := newWorld(t, asks(five))
-	a := w.asked()
-	at := w.url(a, "user:ana")
+	w := newHarness(t, asks(five))
+	a := w.pendingRequest()
+	at := w.newLink(a, "user:ana")
 	get := w.pages.Get
 	w.pages.Get = func(context.Context, string, string) (approval.Approval, error) {
 		return approval.Approval{}, errors.Join(store.ErrThrottled, errors.New("secret"))
@@ -595,35 +595,35 @@ func TestFailures(t *testing.T) {
 	got := w.do("GET", at, nil)
 	require.Equal(t, http.StatusServiceUnavailable, got.status)
 	require.NotContains(t, got.body, "secret")
-	w.pages.Get, w.pages.Desk = get, unsure{}
+	w.pages.Get, w.pages.Desk = get, unsureDesk{}
 	w.server.Config.Handler = w.pages.Handler()
-	got = w.press(at, "approve")
+	got = w.pressButton(at, "approve")
 	require.Equal(t, http.StatusServiceUnavailable, got.status)
 	require.Contains(t, got.body, "Open the page again")
 }
 
-// unsure is a desk of which nobody knows whether it has recorded anything.
-type unsure struct{}
+// unsureDesk is a desk of which nobody knows whether it has recorded anything.
+type unsureDesk struct{}
 
-func (unsure) Decide(context.Context, approval.Request) (approval.Approval, error) {
+func (unsureDesk) Decide(context.Context, approval.Request) (approval.Approval, error) {
 	return approval.Approval{}, context.DeadlineExceeded
 }
 
-func (unsure) Uncover(context.Context, string, string, policy.Principal, approval.Via) error {
+func (unsureDesk) Uncover(context.Context, string, string, policy.Principal, approval.Via) error {
 	return context.DeadlineExceeded
 }
 
-func (unsure) Settle(context.Context, approval.Outcome) (approval.Approval, error) {
+func (unsureDesk) Settle(context.Context, approval.Outcome) (approval.Approval, error) {
 	return approval.Approval{}, context.DeadlineExceeded
 }
 
-// settling is a desk that keeps what it is told of an outcome.
-type settling struct {
+// settlingDesk is a desk that keeps what it is told of an outcome.
+type settlingDesk struct {
 	web.Desk
 	got *[]approval.Outcome
 }
 
-func (s settling) Settle(_ context.Context, o approval.Outcome) (approval.Approval, error) {
+func (s settlingDesk) Settle(_ context.Context, o approval.Outcome) (approval.Approval, error) {
 	*s.got = append(*s.got, o)
 	return approval.Approval{}, nil
 }
@@ -631,22 +631,22 @@ func (s settling) Settle(_ context.Context, o approval.Outcome) (approval.Approv
 // Who may say what became of a call is who the desk says may decide at this time: those a request has escalated to as well. The
 // record says that it came by the page.
 func TestA15OutcomesAfterEscalation(t *testing.T) {
-	letIn := func(w *world, a *approval.Approval) {
+	letIn := func(w *harness, a *approval.Approval) {
 		a.EscalatesAt, a.EscalateTo = w.clk.Now().Add(-time.Hour), []string{"group:guests"}
 	}
 	for name, c := range map[string]struct {
-		may    func(w *world, a *approval.Approval)
+		may    func(w *harness, a *approval.Approval)
 		status int
 	}{
-		"nobody lets her in": {func(*world, *approval.Approval) {}, http.StatusForbidden},
-		"before it escalates": {func(w *world, a *approval.Approval) {
+		"nobody lets her in": {func(*harness, *approval.Approval) {}, http.StatusForbidden},
+		"before it escalates": {func(w *harness, a *approval.Approval) {
 			a.EscalatesAt, a.EscalateTo = w.clk.Now().Add(time.Hour), []string{"group:guests"}
 		}, http.StatusForbidden},
 		"once it has escalated": {letIn, http.StatusSeeOther},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, asks(`{"amount": 5}`))
-			at := w.url(w.asked(), "user:eve")
+			w := newHarness(t, asks(`{"amount": 5}`))
+			at := w.newLink(w.pendingRequest(), "user:eve")
 			get, may := w.pages.Get, letIn
 			w.pages.Get = func(ctx context.Context, tenant, id string) (approval.Approval, error) {
 				a, err := get(ctx, tenant, id)
@@ -655,12 +655,12 @@ func TestA15OutcomesAfterEscalation(t *testing.T) {
 				return a, err
 			}
 			var got []approval.Outcome
-			w.pages.Desk = settling{w.pages.Desk, &got}
+			w.pages.Desk = settlingDesk{w.pages.Desk, &got}
 			w.server.Config.Handler = w.pages.Handler()
 			page := w.do("GET", at, nil) // when she was let in
 			require.Contains(t, page.body, `value="happened"`)
 			may = c.may
-			form := w.form(page.body, "action", "happened", "result", "It did.")
+			form := w.fillForm(page.body, "action", "happened", "result", "It did.")
 			require.Equal(t, c.status, w.do("POST", at, form).status)
 			if c.status == http.StatusForbidden {
 				require.Empty(t, got)

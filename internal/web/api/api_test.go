@@ -113,7 +113,7 @@ func TestRefusals(t *testing.T) {
 			require.Contains(t, p.Detail, c.detail)
 		})
 	}
-	require.Equal(t, run, b.rest(run.ID), "a refusal changes nothing")
+	require.Equal(t, run, b.waitUntilParked(run.ID), "a refusal changes nothing")
 	require.Empty(t, b.paid)
 }
 
@@ -130,7 +130,7 @@ func TestStart(t *testing.T) {
 	require.JSONEq(t, `{"id":"`+id+`","status":"running","links":{"self":"/v1/runs/`+id+`","events":"/v1/runs/`+id+`/events",
 		"input":"/v1/runs/`+id+`/input","cancel":"/v1/runs/`+id+`/cancel"}}`, got.body)
 	require.Equal(t, "/v1/runs/"+id, got.header.Get("Location"))
-	b.rest(id)
+	b.waitUntilParked(id)
 	again := b.do("POST /v1/runs", `{"agent":"payer","message":"pay 5","key":"k"}`)
 	require.Equal(t, http.StatusAccepted, again.status)
 	require.Contains(t, again.body, id)
@@ -140,13 +140,13 @@ func TestStartFromInputAndBlocks(t *testing.T) {
 	b := newBench(t, `{"text": "ok", "want": {"messages": [{"content": {"text": "{\"n\":10000000000000000001}"}}]}}`)
 	a, err := b.client.Start(t.Context(), api.Start{Agent: "payer", Input: json.RawMessage(`{"n": 10000000000000000001}`)})
 	require.NoError(t, err)
-	require.Equal(t, run.ReasonNaturalEnd, b.rest(a.ID).Reason)
+	require.Equal(t, run.ReasonNaturalEnd, b.waitUntilParked(a.ID).Reason)
 
 	b = newBench(t, `{"text": "ok", "want": {"messages": [{"content": {"type": "media", "name": "a.png"}}, {"content": {"text": "see"}}]}}`)
 	a, err = b.client.Start(t.Context(), api.Start{Agent: "payer", Message: json.RawMessage(
 		`[{"type":"media","name":"a.png","mediaType":"image/png","data":"` + base64.StdEncoding.EncodeToString([]byte("png")) + `"},{"type":"text","text":"see"}]`)})
 	require.NoError(t, err)
-	require.Equal(t, run.ReasonNaturalEnd, b.rest(a.ID).Reason)
+	require.Equal(t, run.ReasonNaturalEnd, b.waitUntilParked(a.ID).Reason)
 }
 
 func TestInlineSizeIsBounded(t *testing.T) {
@@ -167,7 +167,7 @@ func TestDefinitionComesAlongOnlyLocally(t *testing.T) {
 	start := api.Start{Definition: &d, Message: json.RawMessage(`"hello"`)}
 	a, err := b.client.Start(t.Context(), start)
 	require.NoError(t, err)
-	require.Equal(t, "visitor", b.rest(a.ID).Agent)
+	require.Equal(t, "visitor", b.waitUntilParked(a.ID).Agent)
 
 	broken := d
 	broken.Limits.Interactions = 0
@@ -290,7 +290,7 @@ func TestApproveDenyAndEdit(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, c.status, a.Status)
 			require.Equal(t, "user:local", a.Decisions[0].By)
-			after := b.rest(one.ID)
+			after := b.waitUntilParked(one.ID)
 			require.Equal(t, run.ReasonNaturalEnd, after.Reason)
 			require.Equal(t, c.call, after.Calls[0].Status)
 			for _, amount := range c.paid {
@@ -340,7 +340,7 @@ func TestDecisionsAndAnswersToAnApprovalGoThroughTheDesk(t *testing.T) {
 			a, err := b.client.Input(t.Context(), one.ID, in, "")
 			require.NoError(t, err)
 			require.True(t, *a.Applied)
-			after := b.rest(one.ID)
+			after := b.waitUntilParked(one.ID)
 			require.Equal(t, run.RunDone, after.Status)
 			require.Equal(t, c.want, after.Calls[0].Status)
 			require.Equal(t, c.why, after.Calls[0].Reason)
@@ -381,7 +381,7 @@ func TestAnswersToAnUnknownOutcome(t *testing.T) {
 			one := b.start("k")
 			_, err := b.client.Decide(t.Context(), one.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
 			require.NoError(t, err)
-			one = b.rest(one.ID)
+			one = b.waitUntilParked(one.ID)
 			require.Equal(t, run.ForOutcome, one.Waiting[0].For)
 			_, err = b.client.Decide(t.Context(), one.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
 			_ = requireProblem(t, err, api.WrongKind)
@@ -389,7 +389,7 @@ func TestAnswersToAnUnknownOutcome(t *testing.T) {
 			a, err := b.client.Input(t.Context(), one.ID, api.Input{Answers: []api.Answer{c.answer}}, "")
 			require.NoError(t, err)
 			require.True(t, *a.Applied)
-			after := b.rest(one.ID)
+			after := b.waitUntilParked(one.ID)
 			require.Equal(t, c.status, after.Calls[0].Status)
 			require.Contains(t, string(after.Messages[len(after.Messages)-2].Content), strings.ReplaceAll(c.content, `"`, `\"`))
 			require.Equal(t, run.ReasonNaturalEnd, after.Reason)
@@ -415,10 +415,10 @@ func TestMessages(t *testing.T) {
 		_, err := b.client.Input(t.Context(), one.ID, in, "m1")
 		require.NoError(t, err)
 	}
-	b.rest(one.ID)
+	b.waitUntilParked(one.ID)
 	_, err := b.client.Decide(t.Context(), one.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
 	require.NoError(t, err)
-	after := b.rest(one.ID)
+	after := b.waitUntilParked(one.ID)
 	require.Equal(t, run.RunDone, after.Status)
 	said := 0
 	for _, m := range after.Messages {
@@ -442,7 +442,7 @@ func TestCancel(t *testing.T) {
 		require.Equal(t, run.RunDone, a.Status)
 	}
 	require.Equal(t, http.StatusAccepted, b.do("POST /v1/runs/"+one.ID+"/cancel", "").status, "the body may be left out")
-	require.Equal(t, run.ReasonCancelled, b.rest(one.ID).Reason)
+	require.Equal(t, run.ReasonCancelled, b.waitUntilParked(one.ID).Reason)
 	a, err := b.client.Approval(t.Context(), one.Waiting[0].Approval)
 	require.NoError(t, err)
 	require.Equal(t, approval.Cancelled, a.Status)
@@ -460,7 +460,7 @@ func TestReplayFindsNoDifference(t *testing.T) {
 		require.Positive(t, r.Entries)
 		_, err = b.client.Decide(t.Context(), run.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
 		require.NoError(t, err)
-		b.rest(run.ID)
+		b.waitUntilParked(run.ID)
 	}
 }
 

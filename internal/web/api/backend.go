@@ -16,7 +16,8 @@ import (
 	"github.com/countersign/countersign/internal/tools/keyring"
 )
 
-// Backend is what a Handler serves. All fields but Uploads, Intake, Callbacks, Local, Ready, Tool, Replay, Audited and Log are required.
+// Backend is what a Handler serves. Required are all fields but Uploads, Intake, Callbacks, Local, Via, Ready, Tool,
+// Replay and Log.
 type Backend struct {
 	Agents    Agents
 	Starter   Starter
@@ -24,31 +25,31 @@ type Backend struct {
 	Canceller Canceller
 	Desk      Desk
 	Journal   Journal
-	Table     store.Table // where approvals and standing grants are read
+	Table     store.Table // of approvals and standing grants
 	Feed      Watcher
 	Clock     clock.Clock
 	// Definitions finds the definition a run is pinned to.
 	Definitions runtime.Definitions
-	Uploads     store.Uploads // where clients put files themselves; nil = Intake, or none are taken
-	Intake      store.Intake  // files that are sent to this API; only with Local
+	Uploads     store.Uploads // presigns uploads to the store; nil = Intake, or no uploads
+	Intake      store.Intake  // stores files sent to this API; only with Local
 
-	// Callbacks is the ring that callbacks are verified by; nil = there are none.
+	// Callbacks returns the keyring of callbacks; nil = no callbacks.
 	Callbacks func() (*keyring.Ring, error)
 
-	// Caller says on whose behalf a request is made, from what authenticated it and never from its body. Its error refuses the request: a
-	// *Problem as it is, any other as NotAllowed with the error's text.
+	// Caller returns the authenticated caller of a request, never from its body. Its error refuses the request: a *Problem as
+	// it is, any other as NotAllowed with the error's text.
 	Caller func(r *http.Request) (Caller, error)
-	// Local says that callers own the machine: they may bring a definition with a start, and are shown internal errors.
+	// Local says that callers own the machine. They may start their own definitions and see internal errors.
 	Local bool
-	// Via is the way by which decisions come in, for the record; "" = the API.
+	// Via is the channel that decisions are recorded with; "" = the API.
 	Via approval.Via
-	// Tool reports whether a tool has code here; definitions that come with a start are checked with it. Needed with Local.
+	// Tool reports whether a tool has code here. Required with Local, to check definitions.
 	Tool func(name string) bool
-	// Ready is called before every request that sets something going, concurrently; its error refuses the request. Nil = always ready.
+	// Ready is called before every changing request, concurrently. Its error refuses the request. Nil = always ready.
 	Ready func(ctx context.Context) error
-	// Replay folds a run's journal again. Nil = not served.
+	// Replay folds a run's journal again; nil = not served.
 	Replay func(ctx context.Context, tenant, run string) (Replay, error)
-	// Log is told of internal errors, and why requests are put off (503). Nil = nobody is.
+	// Log logs internal errors and 503 responses; nil = none.
 	Log *slog.Logger
 }
 
@@ -58,13 +59,13 @@ type Caller struct {
 	Principal policy.Principal
 }
 
-// Agents knows the registered agents; *registry.Registry is one. Safe for concurrent use.
+// Agents finds registered agents; *registry.Registry implements it. Safe for concurrent use.
 type Agents interface {
 	Agent(name string) (*agent.Definition, bool)
 	Agents() []string
 }
 
-// Starter starts runs, branches them off and takes calls back; *runtime.Starter is one, and says what the errors are.
+// Starter starts and forks runs and undoes calls; *runtime.Starter implements it and documents the errors.
 type Starter interface {
 	Start(ctx context.Context, r runtime.Start) (run.AgentState, error)
 	Fork(ctx context.Context, f runtime.Fork) (run.AgentState, error)
@@ -74,19 +75,20 @@ type Starter interface {
 	) (map[string]*runtime.CallUndo, error)
 }
 
-// Inputs takes messages and services' answers; *runtime.Inputs is one, and says what the errors are.
+// Inputs accepts messages and answers of services; *runtime.Inputs implements it and documents the errors.
 type Inputs interface {
 	Check(ctx context.Context, tenant string, blocks []run.UserBlock) error
 	Send(ctx context.Context, tenant, run, id, by string, blocks []run.UserBlock) error
 	Answer(ctx context.Context, a runtime.Answer) error
 }
 
-// Canceller calls runs off; *runtime.Canceller is one, and says what the errors are.
+// Canceller cancels runs; *runtime.Canceller implements it and documents the errors.
 type Canceller interface {
 	Cancel(ctx context.Context, tenant, run, by, note string) (run.AgentState, error)
 }
 
-// Desk records decisions and outcomes, and takes standing grants back; *approval.Desk is one, and says what the errors are.
+// Desk records decisions and outcomes, and revokes standing grants; *approval.Desk implements it and documents the
+// errors.
 type Desk interface {
 	Decide(ctx context.Context, r approval.Request) (approval.Approval, error)
 	Settle(ctx context.Context, o approval.Outcome) (approval.Approval, error)
@@ -95,13 +97,13 @@ type Desk interface {
 	Thread
 }
 
-// Thread takes what people say of a request without deciding it; *approval.Desk is one, and says what the errors are.
+// Thread records messages about a request; *approval.Desk implements it and documents the errors.
 type Thread interface {
 	Ask(ctx context.Context, w approval.Word) (approval.Approval, error)
 	Reply(ctx context.Context, w approval.Word) (approval.Approval, error)
 }
 
-// Journal reads runs; *store.Journal is one, and says what the errors are.
+// Journal reads runs; *store.Journal implements it and documents the errors.
 type Journal interface {
 	Load(ctx context.Context, tenant, run string) (store.Loaded, error)
 	Entries(ctx context.Context, tenant, run string, from int64, count int) ([]run.Entry, error)
@@ -109,5 +111,6 @@ type Journal interface {
 	Before(ctx context.Context, tenant, run string, seq int64) (run.AgentState, error)
 	Conversation(ctx context.Context, tenant string, s *run.AgentState) ([]run.Spoken, error)
 	Head(ctx context.Context, tenant, run string) (store.Head, error)
-	ListSince(ctx context.Context, tenant string, status run.RunStatus, since time.Time, limit int, cursor string) (heads []store.Head, next string, err error)
+	ListSince(ctx context.Context, tenant string, status run.RunStatus, since time.Time, limit int,
+		cursor string) (heads []store.Head, next string, err error)
 }

@@ -42,9 +42,9 @@ type taken struct {
 type fields = map[string]badinput.Field
 
 const (
-	invalid = "400 invalid-request"
-	anyJSON = "snbao"
-	refused = "400 grant-refused"
+	invalidProblem = "400 invalid-request"
+	anyJSON        = "snbao"
+	refused        = "400 grant-refused"
 )
 
 // until is a time that a grant may end at.
@@ -212,7 +212,7 @@ func newBadBench(t *testing.T) *badBench {
 	require.Equal(t, http.StatusCreated, b.do("PUT /v1/blobs/"+xDigest, "x").status)
 	b.done = b.start("done")
 	require.Equal(t, http.StatusOK, b.do(real("POST /v1/approvals/{id}/decision", b.done), `{"action":"deny"}`).status)
-	b.done = b.rest(b.done.ID)
+	b.done = b.waitUntilParked(b.done.ID)
 	b.wait = b.start("wait")
 	require.Eventually(t, func() bool { // from then on nothing moves
 		h, err := b.Ports.Journal.Head(t.Context(), local.Tenant, b.wait.ID)
@@ -241,7 +241,7 @@ func (b *badBench) good(example string) string {
 // edge is a route of the bench.
 func (b *badBench) edge(op string) *badinput.Edge {
 	return &badinput.Edge{
-		Code: invalid, Quotes: true,
+		Code: invalidProblem, Quotes: true,
 		Send: func(c badinput.Case) badinput.Answer {
 			_, target, _ := strings.Cut(real(op, b.wait), " ")
 			return b.answered(b.raw(op, target, string(c.Body)))
@@ -293,7 +293,7 @@ func TestBadBodies(t *testing.T) {
 			e.Refuses(t, badinput.Case{What: "an empty object", Body: []byte(`{}`), Mute: true, Code: emptyCode[op]})
 		}
 	}
-	require.Equal(t, b.wait, b.rest(b.wait.ID))
+	require.Equal(t, b.wait, b.waitUntilParked(b.wait.ID))
 	t.Logf("%d bodies of %d routes", count, len(bodies))
 }
 
@@ -437,7 +437,7 @@ func bodyOf(f *ast.FuncDecl) string {
 				vars[n.Names[0].Name] = "struct"
 			}
 		case *ast.CallExpr:
-			if id, ok := n.Fun.(*ast.Ident); ok && id.Name == "body" && len(n.Args) == 4 {
+			if id, ok := n.Fun.(*ast.Ident); ok && id.Name == "readBody" && len(n.Args) == 4 {
 				into = vars[n.Args[2].(*ast.UnaryExpr).X.(*ast.Ident).Name]
 			}
 		}

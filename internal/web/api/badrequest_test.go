@@ -66,7 +66,7 @@ func TestBadPathsAndQueries(t *testing.T) {
 		e.Send = func(c badinput.Case) badinput.Answer {
 			got := b.raw(op, target, d.example(op))
 			if slices.Contains(allowed, got.status) {
-				return badinput.Answer{Code: invalid, More: fmt.Sprint(got.header)}
+				return badinput.Answer{Code: invalidProblem, More: fmt.Sprint(got.header)}
 			}
 			return badinput.Answer{Code: fmt.Sprintf("%d %.300s", got.status, got.body)}
 		}
@@ -107,7 +107,7 @@ func TestBadPathsAndQueries(t *testing.T) {
 			send(op, good+"?"+q, 400)
 		}
 	}
-	require.Equal(t, b.wait, b.rest(b.wait.ID))
+	require.Equal(t, b.wait, b.waitUntilParked(b.wait.ID))
 	t.Logf("%d paths and queries of %d routes", count, len(api.Routes()))
 }
 
@@ -240,11 +240,11 @@ func TestBadWire(t *testing.T) {
 			got := b.wire(text)
 			if what == "another method inside" {
 				require.Equal(t, 200, got.status, "a list, as the method says")
-				return badinput.Answer{Code: invalid}
+				return badinput.Answer{Code: invalidProblem}
 			}
 			require.GreaterOrEqual(t, got.status, 400, what)
 			require.Less(t, got.status, 506, what)
-			return badinput.Answer{Code: invalid, More: fmt.Sprint(got.header)}
+			return badinput.Answer{Code: invalidProblem, More: fmt.Sprint(got.header)}
 		}
 		e.Refuses(t, badinput.Case{What: what})
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// Blob is the body of POST /v1/blobs: a file that somebody is about to upload.
+// Blob is the body of POST /v1/blobs: a file to be uploaded.
 type Blob struct {
 	MediaType string `json:"mediaType"`
 	Bytes     int64  `json:"bytes"`  // 1 to store.MaxBlob
@@ -23,12 +23,12 @@ type Uploading struct {
 	Upload Upload `json:"upload"`
 }
 
-// Upload is the request that brings the file. It may be made again, and does the same.
+// Upload is the request that uploads the file. It may be repeated.
 type Upload struct {
 	Method    string            `json:"method"`             // PUT
-	URL       string            `json:"url"`                // one that begins with / is of this API
-	Headers   map[string]string `json:"headers"`            // which the request must carry, exactly
-	ExpiresAt time.Time         `json:"expiresAt,omitzero"` // zero = it does not
+	URL       string            `json:"url"`                // a path beginning with / is of this API
+	Headers   map[string]string `json:"headers"`            // required headers
+	ExpiresAt time.Time         `json:"expiresAt,omitzero"` // zero = never
 }
 
 // Uploaded is the answer to PUT /v1/blobs/{sha256}.
@@ -36,16 +36,16 @@ type Uploaded struct {
 	Blob string `json:"blob"`
 }
 
-// announce permits an upload: to the store itself, or else, on a laptop, to this API. It writes nothing.
-func (s *server) announce(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	if _, err := query(r); err != nil {
+// announceUpload permits an upload: to the store itself, or on a laptop to this API. It writes nothing.
+func (s *server) announceUpload(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	if _, err := readQuery(r); err != nil {
 		return 0, nil, err
 	}
-	if s.Uploads == nil && !s.takesUploads() {
+	if s.Uploads == nil && !s.acceptsUploads() {
 		return 0, nil, problem(NoSuchPath, "%.200s: there is nothing here", r.URL.Path)
 	}
 	var b Blob
-	if err := body(w, r, &b, false); err != nil {
+	if err := readBody(w, r, &b, false); err != nil {
 		return 0, nil, err
 	}
 	if err := b.check(); err != nil {
@@ -65,53 +65,53 @@ func (s *server) announce(w http.ResponseWriter, r *http.Request, c Caller) (int
 func (b Blob) check() error {
 	switch {
 	case !run.ValidDigest(b.SHA256):
-		return invalid("sha256: got %.64q, want 64 lower-case hex digits", b.SHA256)
+		return invalidProblem("sha256: got %.64q, want 64 lower-case hex digits", b.SHA256)
 	case b.Bytes < 1:
-		return invalid("bytes: got %d, want 1 to %d", b.Bytes, store.MaxBlob)
+		return invalidProblem("bytes: got %d, want 1 to %d", b.Bytes, store.MaxBlob)
 	case b.Bytes > store.MaxBlob:
 		return problem(TooLarge, "bytes: got %d, want at most %d", b.Bytes, store.MaxBlob)
 	case !run.ValidMediaType(b.MediaType):
-		return invalid("mediaType: got %.64q, want one such as image/png", b.MediaType)
+		return invalidProblem("mediaType: got %.64q, want one such as image/png", b.MediaType)
 	default:
 		return nil
 	}
 }
 
-// takesUploads reports whether files may be sent to this API itself. Only the owner of the machine sends them through it.
-func (s *server) takesUploads() bool { return s.Local && s.Intake != nil }
+// acceptsUploads reports whether this API accepts files itself, which only the owner of the machine may send.
+func (s *server) acceptsUploads() bool { return s.Local && s.Intake != nil }
 
-// take stores a file as it is sent. It is in the store whole, or not at all.
-func (s *server) take(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	if _, err := query(r); err != nil {
+// receiveUpload stores a file while it arrives: completely or not at all.
+func (s *server) receiveUpload(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	if _, err := readQuery(r); err != nil {
 		return 0, nil, err
 	}
-	if !s.takesUploads() {
+	if !s.acceptsUploads() {
 		return 0, nil, problem(NoSuchPath, "%.200s: there is nothing here", r.URL.Path)
 	}
 	digest := r.PathValue("sha256")
 	if !run.ValidDigest(digest) {
-		return 0, nil, invalid("sha256: got %.64q, want 64 lower-case hex digits", digest)
+		return 0, nil, invalidProblem("sha256: got %.64q, want 64 lower-case hex digits", digest)
 	}
 	if r.ContentLength == 0 {
-		return 0, nil, invalid("the body is empty")
+		return 0, nil, invalidProblem("the body is empty")
 	}
 	if r.ContentLength > store.MaxBlob {
 		return 0, nil, problem(TooLarge, "the body has %d bytes, want at most %d", r.ContentLength, store.MaxBlob)
 	}
-	content := &received{body: http.MaxBytesReader(w, r.Body, store.MaxBlob)}
+	content := &uploadBody{body: http.MaxBytesReader(w, r.Body, store.MaxBlob)}
 	if err := s.Intake.PutFrom(r.Context(), c.Tenant, digest, content); err != nil {
-		return 0, nil, content.cause(err)
+		return 0, nil, content.classifyError(err)
 	}
 	return http.StatusCreated, Uploaded{digest}, nil
 }
 
-// received is a body that remembers how reading it failed: that is the client's failure, not the store's.
-type received struct {
+// uploadBody keeps the read error of a body, which is an error of the client and not of the store.
+type uploadBody struct {
 	body io.Reader
 	err  error
 }
 
-func (b *received) Read(p []byte) (int, error) {
+func (b *uploadBody) Read(p []byte) (int, error) {
 	n, err := b.body.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
 		b.err = err
@@ -119,16 +119,16 @@ func (b *received) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// cause says whose failure err is.
-func (b *received) cause(err error) error {
+// classifyError returns err as an error of the client or of the store.
+func (b *uploadBody) classifyError(err error) error {
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(b.err, &tooLarge), errors.Is(err, store.ErrBlobTooLarge):
 		return problem(TooLarge, "the body has more than %d bytes", store.MaxBlob)
 	case errors.Is(err, store.ErrBlobContent):
-		return invalid("the body is not what its digest says: nothing was stored")
+		return invalidProblem("the body is not what its digest says: nothing was stored")
 	case b.err != nil:
-		return invalid("read the body: %v", b.err)
+		return invalidProblem("read the body: %v", b.err)
 	default:
 		return err
 	}

@@ -57,7 +57,7 @@ func TestBlobFromUploadToRun(t *testing.T) {
 
 	a, err := b.client.Start(t.Context(), api.Start{Agent: "payer", Key: "k", Message: json.RawMessage(message(digest))})
 	require.NoError(t, err, "the refused start has left nothing under its key")
-	r := b.rest(a.ID)
+	r := b.waitUntilParked(a.ID)
 	before, err := b.client.Events(t.Context(), a.ID, "", 200)
 	require.NoError(t, err)
 	refused = b.do("POST /v1/runs/"+a.ID+"/input", `{"decisions":[{"target":"c1","action":"resume"}],"messages":["hello",`+message(nobody)+`]}`)
@@ -67,13 +67,13 @@ func TestBlobFromUploadToRun(t *testing.T) {
 	after, err := b.client.Events(t.Context(), a.ID, "", 200)
 	require.NoError(t, err)
 	require.Equal(t, before, after, "none of the input was done")
-	require.Equal(t, r, b.rest(a.ID))
+	require.Equal(t, r, b.waitUntilParked(a.ID))
 
 	_, err = b.client.Input(t.Context(), a.ID, api.Input{Messages: []json.RawMessage{json.RawMessage(message(digest))}}, "m1")
 	require.NoError(t, err)
 	_, err = b.client.Input(t.Context(), a.ID, api.Input{Decisions: []api.Decision{{Target: "c1", Action: "resume"}}}, "")
 	require.NoError(t, err)
-	r = b.rest(a.ID)
+	r = b.waitUntilParked(a.ID)
 	require.Equal(t, run.ReasonNaturalEnd, r.Reason, "%v", r.Error)
 	require.JSONEq(t, `{"type":"media","name":"a.pdf","mediaType":"application/pdf","blob":"`+digest+`"}`, string(r.Messages[0].Content))
 }

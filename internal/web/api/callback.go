@@ -13,14 +13,15 @@ import (
 	"github.com/countersign/countersign/internal/tools/callback"
 )
 
-// callbackPath is the one path that needs no caller: the token in it says which call may be answered.
+// callbackPath is the one path without a caller. The token in it names the call to answer.
 const callbackPath = callback.Path + "{token}"
 
-// openly reports whether requests for a path are made on nobody's behalf.
-func openly(pattern string) bool { return pattern == callbackPath }
+// isCallbackPattern reports whether requests for a route have no caller.
+func isCallbackPattern(pattern string) bool { return pattern == callbackPath }
 
-// Openly reports whether a request shows all that it has to in its path, so that nothing before a Handler need ask who makes it.
-func Openly(r *http.Request) bool {
+// IsPublic reports whether a request authenticates itself by its path or signature, so that no handler in front needs
+// to.
+func IsPublic(r *http.Request) bool {
 	for _, path := range []string{callback.Path, link.Path} {
 		if token, ok := strings.CutPrefix(r.URL.Path, path); ok && token != "" && !strings.Contains(token, "/") {
 			return true
@@ -29,43 +30,44 @@ func Openly(r *http.Request) bool {
 	return r.URL.Path == slackPath
 }
 
-// slackPath is where Slack posts what is clicked, which it signs; functions/http and dev take it.
+// slackPath is where Slack posts signed interactions. functions/http and dev serve it.
 const slackPath = "/slack/interactions"
 
-// CallbackAnswer is the body of POST /v1/callbacks/{token}. Exactly one of the two is given; a null result is one.
+// CallbackAnswer is the body of POST /v1/callbacks/{token}. Exactly one of the two is set; a null result is set.
 type CallbackAnswer struct {
 	Result json.RawMessage `json:"result,omitempty"` // a string stands for its text, anything else for its JSON
 	Error  *string         `json:"error,omitempty"`
 }
 
-// Applied says whether an answer counts: the first one to a call does.
+// Applied says whether an answer was applied: only the first one to a call is.
 type Applied struct {
 	Applied bool `json:"applied"`
 }
 
-// byCallback is who answers where an address does: whoever was given it.
-const byCallback = "callback"
+// callbackPrincipal is the principal of answers by callback.
+const callbackPrincipal = "callback"
 
-// errNoCallback is what every token gets that is not right, whatever is wrong with it, and one of a run that is no longer there.
-func errNoCallback() error { return problem(NoSuchPath, "there is nothing here") }
+// errCallbackNotFound is the error of every invalid token, whatever is wrong with it, and of a token whose run no
+// longer exists.
+func errCallbackNotFound() error { return problem(NoSuchPath, "there is nothing here") }
 
-// callback takes the answer to the call that the token names.
-func (s *server) callback(w http.ResponseWriter, r *http.Request, _ Caller) (int, any, error) {
-	claim, err := s.claim(r)
+// receiveCallback applies the answer to the call that the token names.
+func (s *server) receiveCallback(w http.ResponseWriter, r *http.Request, _ Caller) (int, any, error) {
+	claim, err := s.readClaim(r)
 	if err != nil {
 		return 0, nil, err
 	}
-	if _, err := query(r); err != nil {
+	if _, err := readQuery(r); err != nil {
 		return 0, nil, err
 	}
 	var b CallbackAnswer
-	if err := body(w, r, &b, false); err != nil {
+	if err := readBody(w, r, &b, false); err != nil {
 		return 0, nil, err
 	}
 	if (b.Result == nil) == (b.Error == nil) {
-		return 0, nil, invalid("want exactly one of result and error")
+		return 0, nil, invalidProblem("want exactly one of result and error")
 	}
-	given := runtime.Answer{Tenant: claim.Tenant, Run: claim.Run, Call: claim.Call, By: byCallback}
+	given := runtime.Answer{Tenant: claim.Tenant, Run: claim.Run, Call: claim.Call, By: callbackPrincipal}
 	if b.Error != nil {
 		given.Content, given.IsError = *b.Error, true
 	} else {
@@ -74,31 +76,31 @@ func (s *server) callback(w http.ResponseWriter, r *http.Request, _ Caller) (int
 	err = s.Inputs.Answer(r.Context(), given)
 	switch {
 	case errors.Is(err, store.ErrNoRun):
-		return 0, nil, errNoCallback()
+		return 0, nil, errCallbackNotFound()
 	case err != nil && !errors.Is(err, runtime.ErrUnasked):
 		return 0, nil, err
 	}
 	return http.StatusAccepted, Applied{Applied: err == nil}, nil
 }
 
-// claim reads the token.
-func (s *server) claim(r *http.Request) (callback.Claim, error) {
+// readClaim verifies the token and returns its claim.
+func (s *server) readClaim(r *http.Request) (callback.Claim, error) {
 	if s.Callbacks == nil {
-		return callback.Claim{}, errNoCallback()
+		return callback.Claim{}, errCallbackNotFound()
 	}
 	ring, err := s.Callbacks()
 	switch {
 	case err != nil:
 		return callback.Claim{}, err
 	case ring == nil: // nothing was ever signed
-		return callback.Claim{}, errNoCallback()
+		return callback.Claim{}, errCallbackNotFound()
 	}
 	c, err := callback.Read(ring, r.PathValue("token"), s.Clock.Now())
 	switch {
 	case errors.Is(err, callback.ErrExpired):
 		return callback.Claim{}, problem(CallbackExpired, "the time to answer is over")
 	case err != nil:
-		return callback.Claim{}, errNoCallback()
+		return callback.Claim{}, errCallbackNotFound()
 	}
 	return c, nil
 }

@@ -56,7 +56,7 @@ func TestCallback(t *testing.T) {
 	for _, m := range []string{"GET", "HEAD", "PUT", "DELETE", "OPTIONS"} {
 		require.Equal(t, http.StatusMethodNotAllowed, b.do(m+" "+at, "").status, m)
 	}
-	require.Equal(t, one, b.rest(one.ID), "nothing of this has changed the run")
+	require.Equal(t, one, b.waitUntilParked(one.ID), "nothing of this has changed the run")
 	for i, want := range []string{`{"applied":true}`, `{"applied":false}`, `{"applied":false}`} {
 		got := post([]string{`{"result":{"at":10.50}}`, `{"error":"too late"}`, `{"result":1}`}[i])
 		require.Equal(t, http.StatusAccepted, got.status, got.body)
@@ -64,7 +64,7 @@ func TestCallback(t *testing.T) {
 			require.JSONEq(t, want, got.body)
 		}
 	}
-	done := b.rest(one.ID)
+	done := b.waitUntilParked(one.ID)
 	require.Equal(t, run.RunDone, done.Status)
 	require.Contains(t, b.do("GET /v1/runs/"+one.ID, "").body, `{\"at\":10.50}`, "as it was sent")
 	require.JSONEq(t, `{"applied":false}`, post(`{"result":1}`).body)
@@ -103,7 +103,7 @@ func TestCallbacksThatAreNotRight(t *testing.T) {
 	require.NotContains(t, gone.body, run.ID)
 	other := b.do("POST "+callback.Path+bearer(run.ID, "c9", time.Hour), `{"result":1}`)
 	require.JSONEq(t, `{"applied":false}`, other.body, "a right token of a call that waits for nothing")
-	require.Equal(t, run, b.rest(run.ID))
+	require.Equal(t, run, b.waitUntilParked(run.ID))
 	b.backend.Callbacks = nil
 	b.serve()
 	got := b.do("POST "+callback.Path+good, `{"result":1}`)

@@ -17,22 +17,23 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 )
 
-// AsHeader names the header in which a caller of the local socket says who acts. Nowhere else is it looked at.
+// AsHeader names the principal of a request on the local socket. It is ignored everywhere else.
 const AsHeader = "Countersign-As"
 
-// ErrUnreachable says that nobody answered, or stopped in the middle of it: whether a request was carried out is not known.
-// Every request of a Client may be sent again.
+// ErrUnreachable says that the server did not answer completely. The request may or may not have had an effect. Every
+// request of a Client may be repeated.
 var ErrUnreachable = errors.New("the engine cannot be reached")
 
-// Client calls a Handler. A refusal is a *Problem; other errors wrap ErrUnreachable or are the context's. Safe for concurrent use.
+// Client calls a Handler. A refusal is a *Problem; other errors wrap ErrUnreachable or are the context's. Safe for
+// concurrent use.
 type Client struct {
 	http *http.Client
 	base string
 	as   string
 }
 
-// NewClient makes a client that connects with dial, whatever the address asked for. As is who acts, in the form of
-// agent.ParsePrincipal; "" = whom the server takes for the caller.
+// NewClient returns a client that connects with dial, whatever the address. As is the principal, in the form of
+// agent.ParsePrincipal; "" = the server's default.
 func NewClient(dial func(ctx context.Context) (net.Conn, error), as string) *Client {
 	t := &http.Transport{
 		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
@@ -42,13 +43,13 @@ func NewClient(dial func(ctx context.Context) (net.Conn, error), as string) *Cli
 	return &Client{http: &http.Client{Transport: t}, base: "http://countersign.local", as: as}
 }
 
-// NewSocketClient makes a client of the Unix socket at path.
+// NewSocketClient returns a client of the Unix socket at path.
 func NewSocketClient(path, as string) *Client {
 	var d net.Dialer
 	return NewClient(func(ctx context.Context) (net.Conn, error) { return d.DialContext(ctx, "unix", path) }, as)
 }
 
-// NewURLClient makes a client of the API at base, e.g. https://api.example.com. Nil = http.DefaultClient.
+// NewURLClient returns a client of the API at base, such as https://api.example.com. Nil = http.DefaultClient.
 func NewURLClient(base string, c *http.Client) *Client {
 	if c == nil {
 		c = http.DefaultClient
@@ -56,7 +57,7 @@ func NewURLClient(base string, c *http.Client) *Client {
 	return &Client{http: c, base: base}
 }
 
-// Close lets go of idle connections.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Start starts a run, once for its key.
@@ -68,12 +69,13 @@ func (c *Client) Start(ctx context.Context, s Start) (Accepted, error) {
 type RunQuery struct {
 	Status, Agent, Cursor string
 	Limit                 int    // 0 = 50
-	Root                  string // the run that they are carried out for, however far below; "" = all runs
+	Root                  string // root of a delegation tree; "" = all runs
 }
 
 // Runs lists a page of runs.
 func (c *Client) Runs(ctx context.Context, q RunQuery) (RunPage, error) {
-	return get[RunPage](ctx, c, "/v1/runs", values("status", q.Status, "agent", q.Agent, "root", q.Root, "cursor", q.Cursor, "limit", number(q.Limit)))
+	return get[RunPage](ctx, c, "/v1/runs", values("status", q.Status, "agent", q.Agent, "root", q.Root, "cursor",
+		q.Cursor, "limit", number(q.Limit)))
 }
 
 // Run reads a run with its newest messages and calls.
@@ -88,17 +90,20 @@ func (c *Client) RunWithoutMessages(ctx context.Context, run string) (Run, error
 
 // Messages reads a page of a run's messages.
 func (c *Client) Messages(ctx context.Context, run, cursor string, limit int) (MessagePage, error) {
-	return get[MessagePage](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/messages", values("cursor", cursor, "limit", number(limit)))
+	return get[MessagePage](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/messages", values("cursor", cursor, "limit",
+		number(limit)))
 }
 
 // Calls reads a page of a run's calls.
 func (c *Client) Calls(ctx context.Context, run, cursor string, limit int) (CallPage, error) {
-	return get[CallPage](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/calls", values("cursor", cursor, "limit", number(limit)))
+	return get[CallPage](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/calls", values("cursor", cursor, "limit",
+		number(limit)))
 }
 
 // Events reads a page of a run's events behind after: SEQ, SEQ.INDEX, or "" for all.
 func (c *Client) Events(ctx context.Context, run, after string, limit int) (EventPage, error) {
-	return get[EventPage](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/events", values("after", after, "limit", number(limit)))
+	return get[EventPage](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/events", values("after", after, "limit",
+		number(limit)))
 }
 
 // EncodedEvents reads a page of a run's events in a format of package stream, behind after: SEQ, SEQ.INDEX, or "" for all.
@@ -112,7 +117,7 @@ func (c *Client) Replay(ctx context.Context, run string) (Replay, error) {
 	return get[Replay](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/replay", nil)
 }
 
-// Input sends messages, decisions and answers. Messages are taken once for the key; "" = each time.
+// Input sends messages, decisions and answers. Messages with a key are applied once.
 func (c *Client) Input(ctx context.Context, run string, in Input, key string) (Accepted, error) {
 	return post[Accepted](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/input", in, key)
 }
@@ -127,7 +132,7 @@ func (c *Client) Approvals(ctx context.Context, status approval.Status, cursor s
 	return c.FindApprovals(ctx, approval.Query{Status: status, Cursor: cursor, Limit: limit})
 }
 
-// FindApprovals lists a page of the requests that fit; without a status, of those that are pending. Since is the server's to find.
+// FindApprovals lists a page of the requests that match; pending ones if no status is set. The server computes Since.
 func (c *Client) FindApprovals(ctx context.Context, q approval.Query) (ApprovalPage, error) {
 	return get[ApprovalPage](ctx, c, "/v1/approvals",
 		values("status", string(q.Status), "run", q.Run, "root", q.Root, "cursor", q.Cursor, "limit", number(q.Limit)))
@@ -148,7 +153,7 @@ func (c *Client) Grants(ctx context.Context, agent, cursor string, limit int) (G
 	return get[GrantPage](ctx, c, "/v1/grants", values("agent", agent, "cursor", cursor, "limit", number(limit)))
 }
 
-// Revoke takes the standing grants of a tool for an agent back: the one of that digest; "" = all.
+// Revoke revokes the standing grant of a digest for an agent's tool; "" = all grants of the tool.
 func (c *Client) Revoke(ctx context.Context, agent, tool, digest string) error {
 	path := "/v1/grants/" + url.PathEscape(agent) + "/" + url.PathEscape(tool)
 	resp, err := c.do(ctx, request{method: http.MethodDelete, path: path, query: values("digest", digest)})
@@ -158,7 +163,7 @@ func (c *Client) Revoke(ctx context.Context, agent, tool, digest string) error {
 	return resp.Body.Close()
 }
 
-// values makes a query of names and values, less the empty ones.
+// values returns a query of names and values without the empty ones.
 func values(pairs ...string) url.Values {
 	v := url.Values{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -202,7 +207,7 @@ func send[T any](ctx context.Context, c *Client, r request) (out T, err error) {
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return out, unreachable(ctx, err)
+		return out, unreachableError(ctx, err)
 	}
 	if err := json.Unmarshal(data, &out); err != nil {
 		return out, fmt.Errorf("read the answer to %s %s: %w", r.method, r.path, err)
@@ -210,27 +215,27 @@ func send[T any](ctx context.Context, c *Client, r request) (out T, err error) {
 	return out, nil
 }
 
-// do makes a request; an answer that is a refusal becomes the error.
+// do sends a request and turns a refusal into an error.
 func (c *Client) do(ctx context.Context, r request) (*http.Response, error) {
-	req, err := c.build(ctx, r)
+	req, err := c.newRequest(ctx, r)
 	if err != nil {
 		return nil, fmt.Errorf("write the request %s %s: %w", r.method, r.path, err)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, unreachable(ctx, err)
+		return nil, unreachableError(ctx, err)
 	}
 	if resp.StatusCode >= http.StatusBadRequest {
 		defer resp.Body.Close()
-		return nil, refusal(ctx, resp)
+		return nil, readProblem(ctx, resp)
 	}
 	return resp, nil
 }
 
-func (c *Client) build(ctx context.Context, r request) (*http.Request, error) {
+func (c *Client) newRequest(ctx context.Context, r request) (*http.Request, error) {
 	var body io.Reader
 	if r.in != nil {
-		data, err := verbatim(r.in)
+		data, err := marshalVerbatim(r.in)
 		if err != nil {
 			return nil, err
 		}
@@ -256,18 +261,18 @@ func (c *Client) build(ctx context.Context, r request) (*http.Request, error) {
 	return req, nil
 }
 
-func unreachable(ctx context.Context, err error) error {
+func unreachableError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	return fmt.Errorf("%w: %w", ErrUnreachable, err)
 }
 
-// refusal reads the problem of an answer.
-func refusal(ctx context.Context, resp *http.Response) error {
+// readProblem reads the problem of a response.
+func readProblem(ctx context.Context, resp *http.Response) error {
 	data, err := io.ReadAll(io.LimitReader(resp.Body, 2*maxBody))
 	if err != nil {
-		return unreachable(ctx, err)
+		return unreachableError(ctx, err)
 	}
 	p := &Problem{}
 	t, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))

@@ -45,7 +45,7 @@ func (b *bench) delegate(key string, p run.Parent, change ...func(*agent.Definit
 	}, 1, "")))
 	require.NoError(b.t, b.Ports.Journal.Append(b.t.Context(), run.AgentState{}, d))
 	require.NoError(b.t, b.Ports.Waiter.Start(b.t.Context(), local.Tenant, runID, runtime.ExecutionName(runID, 0)))
-	return b.rest(runID)
+	return b.waitUntilParked(runID)
 }
 
 // family is a run with two below it, one of them two steps down, and one that has nothing to do with them.
@@ -117,7 +117,7 @@ func TestRequestsSurfaceAtTheRoot(t *testing.T) {
 
 	_, err = b.client.Decide(t.Context(), a.ID, api.Verdict{Action: approval.Approve})
 	require.NoError(t, err)
-	require.Equal(t, run.ReasonNaturalEnd, b.rest(grandchild.ID).Reason)
+	require.Equal(t, run.ReasonNaturalEnd, b.waitUntilParked(grandchild.ID).Reason)
 	require.Equal(t, 5, <-b.paid)
 	left, _ := b.askedOf(approval.Query{Root: root.ID})
 	require.Equal(t, []string{root.ID, child.ID}, left)
@@ -215,7 +215,7 @@ func TestApproversOfEveryPolicy(t *testing.T) {
 		problemIn(t, got, http.StatusForbidden, api.NotAllowed)
 	}
 	require.Equal(t, http.StatusOK, b.do("POST /v1/approvals/"+id+"/decision", `{"action":"approve"}`, api.AsHeader, "user:d,group:own,group:operators").status)
-	require.Equal(t, run.ReasonNaturalEnd, b.rest(child.ID).Reason)
+	require.Equal(t, run.ReasonNaturalEnd, b.waitUntilParked(child.ID).Reason)
 }
 
 // The documents of delegated runs and of what they ask are as documented.
@@ -229,7 +229,7 @@ func TestDelegatedRunsAreAsDocumented(t *testing.T) {
 	d.check(t, "GET /v1/runs/{id}", b.do("GET /v1/runs/"+child.ID, ""))
 	_, err := b.client.Decide(t.Context(), child.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
 	require.NoError(t, err)
-	require.Equal(t, run.RunDone, b.rest(child.ID).Status)
+	require.Equal(t, run.RunDone, b.waitUntilParked(child.ID).Status)
 	grants := b.do("GET /v1/grants", "")
 	require.Contains(t, grants.body, `"above":[["group:operators"]]`)
 	d.check(t, "GET /v1/grants", grants)

@@ -11,7 +11,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Event is one fact of a run's journal. Its data has the stored form, which keeps its meaning for ever.
+// Event is one event of a run's journal. Its data is the stored form, which never changes its meaning.
 type Event struct {
 	ID   string          `json:"id"` // seq.index
 	Seq  int64           `json:"seq"`
@@ -26,7 +26,7 @@ type EventPage struct {
 	Cursor string  `json:"cursor,omitempty"` // for after; "" = there is no more now
 }
 
-// Fact reads the event. A type that this build does not know is an error.
+// Fact decodes the event. A type that this build does not know is an error.
 func (e Event) Fact() (run.Event, error) {
 	return run.UnmarshalEvent([]byte(`{` + strconv.Quote(e.Type) + `:` + string(e.Data) + `}`))
 }
@@ -37,28 +37,28 @@ type position struct {
 	index int
 }
 
-const wholeEntry = 1 << 30 // an index behind every event of an entry
+const afterEntry = 1 << 30 // index behind all events of an entry
 
-// beginning is before all events.
-var beginning = position{seq: -1, index: wholeEntry}
+// journalStart is before all events.
+var journalStart = position{seq: -1, index: afterEntry}
 
 func (p position) String() string { return fmt.Sprintf("%d.%d", p.seq, p.index) }
 
-// before reports whether the event of that entry and index comes after p.
+// before reports whether p is before the event of that entry and index.
 func (p position) before(seq int64, index int) bool {
 	return seq > p.seq || seq == p.seq && index > p.index
 }
 
-// readPosition reads SEQ, which is behind the whole entry, or SEQ.INDEX.
+// readPosition reads SEQ, which is behind a whole entry, or SEQ.INDEX.
 func readPosition(s string) (position, error) {
 	seq, index, one := strings.Cut(s, ".")
-	p := position{index: wholeEntry}
+	p := position{index: afterEntry}
 	var ok bool
-	if p.seq, ok = whole(seq); !ok || p.seq < -1 {
+	if p.seq, ok = parseInteger(seq); !ok || p.seq < -1 {
 		return p, fmt.Errorf("got %.64q, want SEQ or SEQ.INDEX", s)
 	}
 	if one {
-		i, ok := whole(index)
+		i, ok := parseInteger(index)
 		if !ok || i < 0 || i > math.MaxInt {
 			return p, fmt.Errorf("got %.64q, want SEQ or SEQ.INDEX", s)
 		}
@@ -67,15 +67,15 @@ func readPosition(s string) (position, error) {
 	return p, nil
 }
 
-// shownEvents are the events of entries behind p.
-func shownEvents(entries []run.Entry, p position) ([]Event, error) {
+// newEvents returns the events of entries behind p.
+func newEvents(entries []run.Entry, p position) ([]Event, error) {
 	events := []Event{}
 	for _, e := range entries {
 		for i, fact := range e.Events {
 			if !p.before(e.Seq, i) {
 				continue
 			}
-			shown, err := shownEvent(e, i, fact)
+			shown, err := newEvent(e, i, fact)
 			if err != nil {
 				return nil, err
 			}
@@ -85,7 +85,7 @@ func shownEvents(entries []run.Entry, p position) ([]Event, error) {
 	return events, nil
 }
 
-func shownEvent(e run.Entry, i int, fact run.Event) (Event, error) {
+func newEvent(e run.Entry, i int, fact run.Event) (Event, error) {
 	raw, err := run.MarshalEvent(fact)
 	if err != nil {
 		return Event{}, err

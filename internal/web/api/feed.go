@@ -11,26 +11,25 @@ import (
 	"github.com/countersign/countersign/internal/web/stream"
 )
 
-// Watcher tells streams when a run moves. *Feed is one, where whoever writes to runs is in this process; *Poll is another, where it is
-// not. Safe for concurrent use.
+// Watcher tells streams when a run has new entries. *Feed works if the writers of runs are in this process, *Poll
+// otherwise. Safe for concurrent use.
 type Watcher interface {
-	// Watch begins to watch a run. What is written from now on is noticed.
+	// Watch starts to watch a run for entries written from now on.
 	Watch(tenant, run string) Watch
 }
 
-// Watch is one stream's watch over one run. Not safe for concurrent use.
+// Watch watches one run for one stream. Not safe for concurrent use.
 type Watch interface {
-	// Moved returns nil when the run may have an entry behind seq, errClosed when the process is about to end, and ctx's error.
-	Moved(ctx context.Context, seq int64) error
+	// Wait returns nil when the run may have an entry behind seq, errClosed when the process is ending, or ctx's error.
+	Wait(ctx context.Context, seq int64) error
 	// Stop ends the watch. It must be called.
 	Stop()
 }
 
-// errClosed ends a stream because the process is about to end; its client resumes elsewhere.
+// errClosed ends a stream because the process is ending; the client resumes elsewhere.
 var errClosed = errors.New("the feed is closed")
 
-// Feed tells streams that a run has moved: it is the runtime.EventSink of the process whose handler it feeds. Safe for
-// concurrent use.
+// Feed notifies streams of new entries. It is the runtime.EventSink of the process. Safe for concurrent use.
 type Feed struct {
 	clock    clock.Clock
 	mu       sync.Mutex
@@ -40,12 +39,12 @@ type Feed struct {
 
 var _ Watcher = (*Feed)(nil)
 
-// NewFeed makes a feed that nobody watches yet.
+// NewFeed returns a feed without watchers.
 func NewFeed(c clock.Clock) *Feed {
 	return &Feed{clock: c, watchers: map[string]map[*feedWatch]bool{}}
 }
 
-// Committed wakes whoever watches the entry's run.
+// Committed wakes the watchers of the entry's run.
 func (f *Feed) Committed(_ context.Context, _ run.Entry, s *run.AgentState) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -55,20 +54,20 @@ func (f *Feed) Committed(_ context.Context, _ run.Entry, s *run.AgentState) {
 	}
 }
 
-// Said tells whoever watches the request's run what its model has just written. It never blocks; a watcher that does not keep up
-// misses pieces, all of which are in the reply. It is an agent.OnDelta.
-func (f *Feed) Said(r agent.Request, piece agent.Delta) {
-	if r.Lifecycle == run.LifecyclePlan || r.Lifecycle == run.LifecycleRoute { // nobody is meant to read that
+// ReceiveDelta passes a piece of a model's reply to the watchers of its run. It never blocks. A slow watcher misses
+// pieces, but the reply in the journal has all of them. It is an agent.OnDelta.
+func (f *Feed) ReceiveDelta(r agent.Request, piece agent.Delta) {
+	if r.Lifecycle == run.LifecyclePlan || r.Lifecycle == run.LifecycleRoute { // internal text
 		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for w := range f.watchers[r.Tenant+"/"+r.Run] {
-		w.hear(stream.Delta{Inference: r.Inference, Attempt: r.Attempt, Delta: piece})
+		w.addDelta(stream.Delta{Inference: r.Inference, Attempt: r.Attempt, Delta: piece})
 	}
 }
 
-// Close ends every stream, those to come too: the process is about to end.
+// Close ends all streams, future ones too.
 func (f *Feed) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -104,45 +103,46 @@ type feedWatch struct {
 	key    string
 	signal clock.Signal
 
-	// Behind the feed's lock.
-	moved bool           // since the last Take
-	said  []stream.Delta // since the last Take
-	size  int            // bytes of them
+	// Guarded by the feed's mutex.
+	moved  bool           // since the last TakeDeltas
+	deltas []stream.Delta // since the last TakeDeltas
+	size   int            // bytes of them
 }
 
-// The bounds of what a watcher has not taken: pieces of the same are joined, and more bytes, or pieces that differ, are not kept.
+// Bounds of the deltas that a watcher has not taken. Beyond maxSeparateDeltas, pieces of the same text are joined;
+// beyond the other two, pieces are dropped.
 const (
-	maxPieces    = 64
-	maxDifferent = 1024
-	maxHeard     = 1 << 20
+	maxSeparateDeltas = 64
+	maxDeltas         = 1024
+	maxDeltaBytes     = 1 << 20
 )
 
-func (w *feedWatch) hear(d stream.Delta) {
-	size, n := len(d.Text)+len(d.Call)+len(d.Name), len(w.said)
+func (w *feedWatch) addDelta(d stream.Delta) {
+	size, n := len(d.Text)+len(d.Call)+len(d.Name), len(w.deltas)
 	switch {
-	case w.size+size > maxHeard:
+	case w.size+size > maxDeltaBytes:
 		return
-	case n >= maxPieces && w.said[n-1].Before(d):
-		w.said[n-1].Text += d.Text
-	case n >= maxDifferent:
+	case n >= maxSeparateDeltas && w.deltas[n-1].Precedes(d):
+		w.deltas[n-1].Text += d.Text
+	case n >= maxDeltas:
 		return
 	default:
-		w.said = append(w.said, d)
+		w.deltas = append(w.deltas, d)
 	}
 	w.size += size
 	w.signal.Notify()
 }
 
-// Take implements live.
-func (w *feedWatch) Take() (said []stream.Delta, moved bool) {
+// TakeDeltas implements deltaWatch.
+func (w *feedWatch) TakeDeltas() (deltas []stream.Delta, moved bool) {
 	w.feed.mu.Lock()
 	defer w.feed.mu.Unlock()
-	said, moved = w.said, w.moved
-	w.said, w.size, w.moved = nil, 0, false
-	return said, moved
+	deltas, moved = w.deltas, w.moved
+	w.deltas, w.size, w.moved = nil, 0, false
+	return deltas, moved
 }
 
-func (w *feedWatch) Moved(ctx context.Context, _ int64) error {
+func (w *feedWatch) Wait(ctx context.Context, _ int64) error {
 	if w.feed.isClosed() {
 		return errClosed
 	}

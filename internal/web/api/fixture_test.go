@@ -172,11 +172,11 @@ func (b *bench) start(key string) api.Run {
 	b.t.Helper()
 	a, err := b.client.Start(b.t.Context(), api.Start{Agent: "payer", Message: json.RawMessage(`"pay 5"`), Key: key})
 	require.NoError(b.t, err)
-	return b.rest(a.ID)
+	return b.waitUntilParked(a.ID)
 }
 
-// rest follows a run until it is done, or waits and nothing has arrived for it.
-func (b *bench) rest(run string) api.Run {
+// waitUntilParked follows a run until it is done, or waits and nothing has arrived for it.
+func (b *bench) waitUntilParked(run string) api.Run {
 	b.t.Helper()
 	after := ""
 	for {

@@ -14,11 +14,11 @@ import (
 	"github.com/countersign/countersign/internal/web/stream"
 )
 
-// Follow calls each with a run's events behind after (SEQ, SEQ.INDEX, or "" for all), as they come, and returns nil when the server ends the
-// stream: at the run's end, or after about 20 s. Call it again with the last event's id to go on. An error of each ends it and is
-// returned.
+// Follow calls each with the events of a run behind after (SEQ, SEQ.INDEX, or "" for all), as they come. It returns
+// nil when the server ends the stream: at the run's end, or after about 20 s. To continue, call it with the last
+// event's id. An error of each ends it and is returned.
 func (c *Client) Follow(ctx context.Context, run, after string, each func(Event) error) error {
-	return c.follow(ctx, run, "", after, func(got sent) error {
+	return c.followStream(ctx, run, "", after, func(got serverEvent) error {
 		var e Event
 		if err := json.Unmarshal([]byte(got.data), &e); err != nil {
 			return fmt.Errorf("read event of run %s: %w", run, err)
@@ -27,17 +27,18 @@ func (c *Client) Follow(ctx context.Context, run, after string, each func(Event)
 	})
 }
 
-// FollowEncoded is Follow in a format of package stream. Each gets an event's id, "" where it is a piece of text, which has none, and its
-// JSON.
+// FollowEncoded is Follow in a format of package stream. Each gets an event's id and JSON. Live pieces of text have
+// no id.
 func (c *Client) FollowEncoded(ctx context.Context, run, format, after string, each func(id string, event json.RawMessage) error) error {
-	return c.follow(ctx, run, format, after, func(got sent) error { return each(got.id, json.RawMessage(got.data)) })
+	return c.followStream(ctx, run, format, after, func(got serverEvent) error { return each(got.id, json.RawMessage(got.data)) })
 }
 
-func (c *Client) follow(ctx context.Context, run, format, after string, each func(sent) error) error {
+func (c *Client) followStream(ctx context.Context, run, format, after string, each func(serverEvent) error) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // the stream is let go of when each has had enough
+	defer cancel() // closes the stream when each returns an error
 	resp, err := c.do(ctx, request{
-		method: http.MethodGet, path: "/v1/runs/" + url.PathEscape(run) + "/events", query: values("format", format, "after", after),
+		method: http.MethodGet, path: "/v1/runs/" + url.PathEscape(run) + "/events", query: values("format", format,
+			"after", after),
 		accept: "text/event-stream",
 	})
 	if err != nil {
@@ -46,12 +47,12 @@ func (c *Client) follow(ctx context.Context, run, format, after string, each fun
 	defer resp.Body.Close()
 	in := bufio.NewReader(resp.Body)
 	for {
-		got, err := nextEvent(in)
+		got, err := readEvent(in)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
-			return unreachable(ctx, err)
+			return unreachableError(ctx, err)
 		}
 		if last := stream.Format(format).Wire().Last; last != "" && got.data == last {
 			return nil
@@ -62,16 +63,16 @@ func (c *Client) follow(ctx context.Context, run, format, after string, each fun
 	}
 }
 
-// sent is one event of a stream. The type is in the data, too.
-type sent struct{ id, data string }
+// serverEvent is one event of a stream. Its data contains the type.
+type serverEvent struct{ id, data string }
 
-// nextEvent reads up to an event's end.
-func nextEvent(in *bufio.Reader) (sent, error) {
-	var got sent
+// readEvent reads up to the end of an event.
+func readEvent(in *bufio.Reader) (serverEvent, error) {
+	var got serverEvent
 	for {
 		line, err := in.ReadString('\n')
 		if err != nil {
-			return sent{}, err
+			return serverEvent{}, err
 		}
 		line = strings.TrimSuffix(line, "\n")
 		if value, ok := strings.CutPrefix(line, "id: "); ok {

@@ -29,7 +29,7 @@ func (b *bench) startedBy(who, key string) api.Run {
 	b.t.Helper()
 	start := b.do("POST /v1/runs", `{"agent": "payer", "message": "pay", "key": "`+key+`"}`, api.AsHeader, who)
 	require.Less(b.t, start.status, 300, start.body)
-	return b.rest(agent.RunID(local.Tenant, "payer", key))
+	return b.waitUntilParked(agent.RunID(local.Tenant, "payer", key))
 }
 
 // approvedBy approves a request, and is its run afterwards.
@@ -37,7 +37,7 @@ func (b *bench) approvedBy(who string, run api.Run, request string) api.Run {
 	b.t.Helper()
 	got := b.do("POST /v1/approvals/"+request+"/decision", `{"action": "approve"}`, api.AsHeader, who)
 	require.Equal(b.t, http.StatusOK, got.status, got.body)
-	return b.rest(run.ID)
+	return b.waitUntilParked(run.ID)
 }
 
 // pending is the oldest request of a run that nobody has decided.
@@ -194,7 +194,7 @@ func TestAForgedOrderLetsNothingRun(t *testing.T) {
 				got := b.do("POST /v1/runs/"+one.ID+"/input",
 					`{"answers": [{"call": "c1", "approval": "`+id+`", "rerun": true}]}`, api.AsHeader, who)
 				require.Less(t, got.status, 300, got.body)
-				one = b.rest(one.ID)
+				one = b.waitUntilParked(one.ID)
 				require.Equal(t, run.ForOutcome, one.Waiting[0].For, "nobody knows what became of it")
 			}
 			require.Equal(t, 1, executions(b, one))
@@ -362,7 +362,7 @@ func TestAForgedRequestCannotShowOtherArguments(t *testing.T) {
 	got := b.do("POST /v1/approvals/"+forged+"/decision", `{"action": "approve"}`, api.AsHeader, bo)
 	require.Equal(t, http.StatusConflict, got.status, got.body)
 
-	again := b.pending(b.rest(one.ID))
+	again := b.pending(b.waitUntilParked(one.ID))
 	require.NotEqual(t, forged, again)
 	shown := b.do("GET /v1/approvals/"+again, "", api.AsHeader, bo)
 	require.Contains(t, shown.body, `"args":{"amount":5}`)

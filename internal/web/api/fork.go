@@ -11,12 +11,12 @@ import (
 
 // Fork is the body of POST /v1/runs/{id}/fork.
 type Fork struct {
-	At    *int64     `json:"at"`              // the entry behind which the new run parts from this one
+	At    *int64     `json:"at"`              // the last entry that both runs share
 	Key   string     `json:"key,omitempty"`   // idempotency key; or the header Idempotency-Key
 	Model *ForkModel `json:"model,omitempty"` // in place of the run's model; only where the backend is Local
 }
 
-// ForkModel names a model. The settings of the run's own model stay.
+// ForkModel names a model. The other settings of the run's model stay.
 type ForkModel struct {
 	Provider string `json:"provider"`
 	ID       string `json:"id,omitempty"`
@@ -24,12 +24,12 @@ type ForkModel struct {
 	File     string `json:"file,omitempty"`
 }
 
-func (s *server) fork(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	if _, err := query(r); err != nil {
+func (s *server) forkRun(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	if _, err := readQuery(r); err != nil {
 		return 0, nil, err
 	}
 	var b Fork
-	if err := body(w, r, &b, false); err != nil {
+	if err := readBody(w, r, &b, false); err != nil {
 		return 0, nil, err
 	}
 	id := r.PathValue("id")
@@ -37,8 +37,8 @@ func (s *server) fork(w http.ResponseWriter, r *http.Request, c Caller) (int, an
 	case !runPattern.MatchString(id):
 		return 0, nil, problem(RunNotFound, "fork run %.64q: no such run", id)
 	case b.At == nil:
-		return 0, nil, invalid("at: got nothing, want an entry's sequence")
-	case b.Model != nil && !s.Local: // it may name a file or an address of this machine
+		return 0, nil, invalidProblem("at: got nothing, want an entry's sequence")
+	case b.Model != nil && !s.Local: // a model may name a file or an address of this machine
 		return 0, nil, problem(NotAllowed, "model: only taken where the caller owns the machine")
 	}
 	key, err := idempotencyKey(r, b.Key)
@@ -50,14 +50,14 @@ func (s *server) fork(w http.ResponseWriter, r *http.Request, c Caller) (int, an
 		f.Model = &agent.ModelSpec{Provider: m.Provider, ID: m.ID, BaseURL: m.BaseURL, File: m.File}
 	}
 	run, err := s.Starter.Fork(r.Context(), f)
-	if err = s.unlessUnstarted(r, key, err); err != nil {
+	if err = s.ignoreUnstarted(r, key, err); err != nil {
 		return 0, nil, err
 	}
 	w.Header().Set("Location", "/v1/runs/"+run.Run)
-	return http.StatusAccepted, accepted(run), nil
+	return http.StatusAccepted, newAccepted(run), nil
 }
 
-// Fork starts a run that begins as another was after one of its entries, once for its key.
+// Fork starts a run from another run's state after one of its entries, once for its key.
 func (c *Client) Fork(ctx context.Context, run string, f Fork) (Accepted, error) {
 	return post[Accepted](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/fork", f, "")
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-func at(n int64) *int64 { return &n }
+// prefixProblem prefixes a problem's detail with its place in the body.
+func prefixProblem(n int64) *int64 { return &n }
 
 // finished is a run that is done: its one call was denied.
 func (b *bench) finished(key string) api.Run {
@@ -20,7 +21,7 @@ func (b *bench) finished(key string) api.Run {
 	r := b.start(key)
 	_, err := b.client.Decide(b.t.Context(), r.Waiting[0].Approval, api.Verdict{Action: "deny"})
 	require.NoError(b.t, err)
-	r = b.rest(r.ID)
+	r = b.waitUntilParked(r.ID)
 	require.Equal(b.t, run.RunDone, r.Status)
 	return r
 }
@@ -30,7 +31,7 @@ func TestContinues(t *testing.T) {
 	first := b.finished("k")
 	got := b.do("POST /v1/runs", `{"agent":"payer","message":"pay after all","continues":"`+first.ID+`","key":"k2"}`)
 	require.Equal(t, http.StatusAccepted, got.status, got.body)
-	r := b.rest(agent.RunID("default", "payer", "k2"))
+	r := b.waitUntilParked(agent.RunID("default", "payer", "k2"))
 	require.Equal(t, first.ID, r.Continues)
 	require.Empty(t, r.Parent)
 	require.EqualValues(t, 1, r.Inferences)
@@ -63,7 +64,7 @@ func TestFork(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, got.status, got.body)
 	id := agent.RunID("default", "payer", "f")
 	require.Equal(t, "/v1/runs/"+id, got.header.Get("Location"))
-	r := b.rest(id)
+	r := b.waitUntilParked(id)
 	require.Equal(t, parent.ID, r.Parent)
 	require.Equal(t, int64(2), *r.ParentSeq)
 	require.Empty(t, r.Continues)
@@ -72,15 +73,15 @@ func TestFork(t *testing.T) {
 
 	_, err := b.client.Decide(t.Context(), theirs, api.Verdict{Action: "approve"})
 	require.NoError(t, err)
-	require.Equal(t, run.RunDone, b.rest(parent.ID).Status)
-	require.Equal(t, run.RunWaiting, b.rest(id).Status, "the parent's approval is not the fork's")
+	require.Equal(t, run.RunDone, b.waitUntilParked(parent.ID).Status)
+	require.Equal(t, run.RunWaiting, b.waitUntilParked(id).Status, "the parent's approval is not the fork's")
 	require.Equal(t, 5, <-b.paid)
 	require.Empty(t, b.paid)
 
-	again, err := b.client.Fork(t.Context(), parent.ID, api.Fork{At: at(2), Key: "f"})
+	again, err := b.client.Fork(t.Context(), parent.ID, api.Fork{At: prefixProblem(2), Key: "f"})
 	require.NoError(t, err)
 	require.Equal(t, id, again.ID)
-	_, err = b.client.Fork(t.Context(), parent.ID, api.Fork{At: at(1), Key: "f"})
+	_, err = b.client.Fork(t.Context(), parent.ID, api.Fork{At: prefixProblem(1), Key: "f"})
 	_ = requireProblem(t, err, api.KeyReused)
 	found, err := b.client.Replay(t.Context(), id)
 	require.NoError(t, err)
@@ -124,7 +125,7 @@ func TestForkAndContinueRefuse(t *testing.T) {
 
 	b.backend.Local = false
 	b.serve()
-	_, err = b.client.Fork(t.Context(), run.ID, api.Fork{At: at(1), Model: &api.ForkModel{Provider: "demo"}})
+	_, err = b.client.Fork(t.Context(), run.ID, api.Fork{At: prefixProblem(1), Model: &api.ForkModel{Provider: "demo"}})
 	_ = requireProblem(t, err, api.NotAllowed)
 }
 
@@ -135,7 +136,7 @@ func TestForkWhileACallRuns(t *testing.T) {
 	run := b.start("k")
 	_, err := b.client.Decide(t.Context(), run.Waiting[0].Approval, api.Verdict{Action: "approve"})
 	require.NoError(t, err)
-	b.rest(run.ID)
+	b.waitUntilParked(run.ID)
 	claimed := int64(-1)
 	require.ErrorIs(t, b.client.Follow(t.Context(), run.ID, "", func(e api.Event) error {
 		if e.Type == "call_claimed" {

@@ -11,8 +11,8 @@ import (
 	"github.com/countersign/countersign/internal/web/stream"
 )
 
-// journalForm is the form of events that a client gets who names none: the facts as they are stored.
-const journalForm = "journal"
+// journalFormat is the default format of events: as they are stored.
+const journalFormat = "journal"
 
 // EncodedPage is a page of events in order, in a format of package stream.
 type EncodedPage struct {
@@ -20,56 +20,56 @@ type EncodedPage struct {
 	Cursor string            `json:"cursor,omitempty"` // for after; "" = there is no more now
 }
 
-// shown is one event as its client asked for it. Its data is one value of JSON.
-type shown struct {
+// encodedEvent is one event in the format of its client, with one JSON value as data.
+type encodedEvent struct {
 	at   position
 	name string
 	data any
 }
 
-// readForm reads the parameter format; "" = the journal's own.
-func readForm(name string) (stream.Format, error) {
-	if name == "" || name == journalForm {
+// readFormat reads the parameter format; "" = journal events.
+func readFormat(name string) (stream.Format, error) {
+	if name == "" || name == journalFormat {
 		return "", nil
 	}
 	f, err := stream.ReadFormat(name)
 	if err == nil {
 		return f, nil
 	}
-	are := strings.Join(append([]string{journalForm}, stream.Formats()...), ", ")
-	return "", invalid("format: got %.64q, want one of %s", name, are)
+	are := strings.Join(append([]string{journalFormat}, stream.Formats()...), ", ")
+	return "", invalidProblem("format: got %.64q, want one of %s", name, are)
 }
 
-// view is a run's journal as a client reads it, from an entry on. Not safe for concurrent use.
-type view struct {
+// journalReader reads a run's journal for a client, from an entry on. Not safe for concurrent use.
+type journalReader struct {
 	tenant, run string
-	from        position // events up to it are not shown
-	next        int64    // the entry that is to be read next
+	from        position // events up to it are skipped
+	next        int64    // sequence of the next entry
 	format      stream.Format
 
-	// Of a format: the definition the run is pinned to, where it is another one from, and the run before the entry that is next.
+	// Only with a format: the pinned definition, how to load another one, and the run before the next entry.
 	def   *agent.Definition
 	defOf func(digest string) (*agent.Definition, error)
 	state run.AgentState
-	heard heard
+	live  liveText
 }
 
-// heard is what was said live of the newest attempt at an inference.
-type heard struct {
+// liveText is the text so far of the newest attempt at an inference.
+type liveText struct {
 	inference int64
 	attempt   int
-	content   map[part]string
+	content   map[deltaPart]string
 }
 
-// part is what pieces of a reply are of: its text, its reasoning, or one of its calls.
-type part struct {
+// deltaPart names what a delta extends: a reply's text, its reasoning, or one of its calls.
+type deltaPart struct {
 	kind  agent.DeltaKind
 	place int
 }
 
-// view begins to read a run, as of now, behind from. What a client has seen of its newest entries is no reason to read more.
-func (s *server) view(ctx context.Context, now *run.AgentState, from position, f stream.Format) (*view, error) {
-	v := &view{tenant: now.Tenant, run: now.Run, from: from, next: max(0, from.seq), format: f}
+// newJournalReader reads a run behind from. It does not read entries that the client has seen.
+func (s *server) newJournalReader(ctx context.Context, now *run.AgentState, from position, f stream.Format) (*journalReader, error) {
+	v := &journalReader{tenant: now.Tenant, run: now.Run, from: from, next: max(0, from.seq), format: f}
 	if f == "" {
 		return v, nil
 	}
@@ -86,17 +86,17 @@ func (s *server) view(ctx context.Context, now *run.AgentState, from position, f
 	return v, err
 }
 
-// take is what the next entry shows.
-func (v *view) take(e run.Entry) ([]shown, error) {
+// readEntry returns the events of the next entry.
+func (v *journalReader) readEntry(e run.Entry) ([]encodedEvent, error) {
 	v.next = e.Seq + 1
 	if v.format == "" {
-		return v.facts(e)
+		return v.newFacts(e)
 	}
-	events, after, err := stream.Of(v.def, v.state, e)
+	events, after, err := stream.Events(v.def, v.state, e)
 	if err != nil {
 		return nil, err
 	}
-	if after.Definition != v.state.Definition && v.state.Definition != "" { // its servers' tools are listed
+	if after.Definition != v.state.Definition && v.state.Definition != "" { // MCP tools were listed
 		if v.def, err = v.defOf(after.Definition); err != nil {
 			return nil, err
 		}
@@ -106,51 +106,51 @@ func (v *view) take(e run.Entry) ([]shown, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []shown
+	var out []encodedEvent
 	for _, c := range encoded {
 		if v.from.before(c.Seq, c.Index) {
-			out = append(out, shown{position{c.Seq, c.Index}, c.Type, c.Body})
+			out = append(out, encodedEvent{position{c.Seq, c.Index}, c.Type, c.Body})
 		}
 	}
 	return out, nil
 }
 
-func (v *view) facts(e run.Entry) ([]shown, error) {
-	events, err := shownEvents([]run.Entry{e}, v.from)
+func (v *journalReader) newFacts(e run.Entry) ([]encodedEvent, error) {
+	events, err := newEvents([]run.Entry{e}, v.from)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]shown, len(events))
+	out := make([]encodedEvent, len(events))
 	for i, f := range events {
 		at, err := readPosition(f.ID)
 		if err != nil {
 			return nil, err
 		}
-		out[i] = shown{at, f.Type, f}
+		out[i] = encodedEvent{at, f.Type, f}
 	}
 	return out, nil
 }
 
-// says is a piece of what a model writes for the inference that is under way as far as the client knows.
-func (v *view) says(d stream.Delta, at time.Time) (stream.Encoded, error) {
-	if v.heard.inference != d.Inference || v.heard.attempt != d.Attempt {
-		v.heard = heard{inference: d.Inference, attempt: d.Attempt, content: map[part]string{}}
+// encodeDelta encodes a piece of the reply that the model is writing.
+func (v *journalReader) encodeDelta(d stream.Delta, at time.Time) (stream.Encoded, error) {
+	if v.live.inference != d.Inference || v.live.attempt != d.Attempt {
+		v.live = liveText{inference: d.Inference, attempt: d.Attempt, content: map[deltaPart]string{}}
 	}
-	of := part{d.Kind, d.Place}
-	v.heard.content[of] += d.Text
-	return v.format.EncodeLive(&v.state, d, v.heard.content[of], at)
+	of := deltaPart{d.Kind, d.Place}
+	v.live.content[of] += d.Text
+	return v.format.EncodeLive(&v.state, d, v.live.content[of], at)
 }
 
-// read reads on until there are n events, or no more entries.
-func (s *server) read(ctx context.Context, v *view, n int) ([]shown, error) {
-	out := []shown{}
+// readEvents reads at least n events, or all that there are.
+func (s *server) readEvents(ctx context.Context, v *journalReader, n int) ([]encodedEvent, error) {
+	out := []encodedEvent{}
 	for {
 		entries, err := s.Journal.Entries(ctx, v.tenant, v.run, v.next, n+1)
 		if err != nil {
 			return nil, err
 		}
 		for _, e := range entries {
-			more, err := v.take(e)
+			more, err := v.readEntry(e)
 			if err != nil {
 				return nil, err
 			}
@@ -162,8 +162,8 @@ func (s *server) read(ctx context.Context, v *view, n int) ([]shown, error) {
 	}
 }
 
-// page is the answer that holds events: at most n of them.
-func (v *view) page(events []shown, n int) (any, error) {
+// newPage returns a page of at most n events.
+func (v *journalReader) newPage(events []encodedEvent, n int) (any, error) {
 	cursor := ""
 	if len(events) > n {
 		events = events[:n]

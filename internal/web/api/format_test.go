@@ -32,14 +32,14 @@ import (
 	"github.com/countersign/countersign/internal/web/stream"
 )
 
-// told is one event of a stream, as it was sent.
-type told struct{ id, data string }
+// streamEvent is one event of a stream, as it was sent.
+type streamEvent struct{ id, data string }
 
-func (b *bench) told(run, format, after string) []told {
+func (b *bench) streamEvents(run, format, after string) []streamEvent {
 	b.t.Helper()
-	var all []told
+	var all []streamEvent
 	require.NoError(b.t, b.client.FollowEncoded(b.t.Context(), run, format, after, func(id string, e json.RawMessage) error {
-		all = append(all, told{id, string(e)})
+		all = append(all, streamEvent{id, string(e)})
 		return nil
 	}))
 	return all
@@ -51,12 +51,12 @@ func (b *bench) approved() (first, second string) {
 	one := b.start("k")
 	_, err := b.client.Decide(b.t.Context(), one.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
 	require.NoError(b.t, err)
-	require.Equal(b.t, run.RunDone, b.rest(one.ID).Status)
+	require.Equal(b.t, run.RunDone, b.waitUntilParked(one.ID).Status)
 	next, err := b.client.Start(b.t.Context(), api.Start{Agent: "payer", Message: json.RawMessage(`"again"`), Key: "k2", Continues: one.ID})
 	require.NoError(b.t, err)
-	_, err = b.client.Decide(b.t.Context(), b.rest(next.ID).Waiting[0].Approval, api.Verdict{Action: approval.Deny})
+	_, err = b.client.Decide(b.t.Context(), b.waitUntilParked(next.ID).Waiting[0].Approval, api.Verdict{Action: approval.Deny})
 	require.NoError(b.t, err)
-	require.Equal(b.t, run.RunDone, b.rest(next.ID).Status)
+	require.Equal(b.t, run.RunDone, b.waitUntilParked(next.ID).Status)
 	return one.ID, next.ID
 }
 
@@ -67,20 +67,20 @@ func TestFormatsResumeAnywhere(t *testing.T) {
 	first, second := b.approved()
 	for _, format := range stream.Formats() {
 		for _, run := range []string{first, second} {
-			whole := b.told(run, format, "")
+			whole := b.streamEvents(run, format, "")
 			require.NotEmpty(t, whole)
 			for i, e := range whole {
-				require.Equal(t, whole[i+1:], append([]told{}, b.told(run, format, e.id)...), "%s behind %s", format, e.id)
+				require.Equal(t, whole[i+1:], append([]streamEvent{}, b.streamEvents(run, format, e.id)...), "%s behind %s", format, e.id)
 			}
 			for _, size := range []int{1, 2, 7, 200} {
-				require.Equal(t, datas(whole), b.pages(run, format, size), "%s in pages of %d", format, size)
+				require.Equal(t, dataOf(whole), b.pages(run, format, size), "%s in pages of %d", format, size)
 			}
 			require.Empty(t, b.pages(run, format, 9, "999"), "behind the end there is nothing")
 		}
 	}
 }
 
-func datas(all []told) (out []string) {
+func dataOf(all []streamEvent) (out []string) {
 	for _, e := range all {
 		out = append(out, e.data)
 	}
@@ -105,10 +105,10 @@ func (b *bench) pages(run, format string, size int, from ...string) (all []strin
 func TestContinuationTellsItsParent(t *testing.T) {
 	b := newBench(t, pay)
 	first, second := b.approved()
-	events := b.told(second, "canonical", "")
+	events := b.streamEvents(second, "canonical", "")
 	require.Contains(t, events[0].data, `"parent_run_id":"`+first+`"`)
 	require.Contains(t, events[1].data, `"text":"Paid."`, "the conversation it goes on with")
-	require.Contains(t, b.told(second, "arvo", "")[0].data, `"initiatorId":"`+first+`"`)
+	require.Contains(t, b.streamEvents(second, "arvo", "")[0].data, `"initiatorId":"`+first+`"`)
 }
 
 func TestUnknownFormats(t *testing.T) {
@@ -165,16 +165,16 @@ func TestLiveText(t *testing.T) {
 			synctest.Wait()
 			of := agent.Request{Tenant: "default", Run: run.Run, Inference: 1}
 			said := func(kind agent.DeltaKind, text string) agent.Delta { return agent.Delta{Kind: kind, Text: text} }
-			b.feed.Said(of, said(agent.DeltaReasoning, "hm"))
-			b.feed.Said(of, said(agent.DeltaText, "Hel"))
+			b.feed.ReceiveDelta(of, said(agent.DeltaReasoning, "hm"))
+			b.feed.ReceiveDelta(of, said(agent.DeltaText, "Hel"))
 			synctest.Wait()
-			b.feed.Said(of, agent.Delta{Kind: agent.DeltaCall, Text: `{"a"`, Call: "c1", Name: "pay"})
-			b.feed.Said(of, said(agent.DeltaText, "lo"))
-			b.feed.Said(of, agent.Delta{Kind: agent.DeltaCall, Text: `:1}`, Call: "c1", Name: "pay"})
+			b.feed.ReceiveDelta(of, agent.Delta{Kind: agent.DeltaCall, Text: `{"a"`, Call: "c1", Name: "pay"})
+			b.feed.ReceiveDelta(of, said(agent.DeltaText, "lo"))
+			b.feed.ReceiveDelta(of, agent.Delta{Kind: agent.DeltaCall, Text: `:1}`, Call: "c1", Name: "pay"})
 			later, other := of, of
 			later.Inference, other.Run = 2, "rother"
-			b.feed.Said(later, said(agent.DeltaText, "LATER"))
-			b.feed.Said(other, said(agent.DeltaText, "OTHER"))
+			b.feed.ReceiveDelta(later, said(agent.DeltaText, "LATER"))
+			b.feed.ReceiveDelta(other, said(agent.DeltaText, "OTHER"))
 			<-done
 			text := w.Body.String()
 			require.NotContains(t, text, "LATER")
@@ -216,7 +216,7 @@ func TestEntriesAreToldAtOnce(t *testing.T) {
 				close(done)
 			}()
 			synctest.Wait()
-			b.feed.Said(agent.Request{Tenant: "default", Run: state.Run, Inference: 2}, agent.Delta{Kind: agent.DeltaText, Text: "Pai"}) // a wake-up without an entry
+			b.feed.ReceiveDelta(agent.Request{Tenant: "default", Run: state.Run, Inference: 2}, agent.Delta{Kind: agent.DeltaText, Text: "Pai"}) // a wake-up without an entry
 			synctest.Wait()
 			begin := time.Now()
 			_, err = b.backend.Desk.Decide(t.Context(), approval.Request{
@@ -262,11 +262,11 @@ func TestDeafWatcher(t *testing.T) {
 	defer w.Stop()
 	piece := strings.Repeat("x", 1<<10)
 	for range 4 << 10 {
-		b.feed.Said(agent.Request{Tenant: "default", Run: "r", Inference: 1}, agent.Delta{Kind: agent.DeltaText, Text: piece})
+		b.feed.ReceiveDelta(agent.Request{Tenant: "default", Run: "r", Inference: 1}, agent.Delta{Kind: agent.DeltaText, Text: piece})
 	}
 	said, _ := w.(interface {
-		Take() ([]stream.Delta, bool)
-	}).Take()
+		TakeDeltas() ([]stream.Delta, bool)
+	}).TakeDeltas()
 	require.LessOrEqual(t, len(said), 64)
 	size := 0
 	for _, d := range said {
@@ -275,11 +275,11 @@ func TestDeafWatcher(t *testing.T) {
 	require.Equal(t, 1<<20, size)
 
 	for i := range 4 << 10 { // pieces of different calls cannot be joined
-		b.feed.Said(agent.Request{Tenant: "default", Run: "r", Inference: 1}, agent.Delta{Kind: agent.DeltaCall, Text: "x", Place: i % 2})
+		b.feed.ReceiveDelta(agent.Request{Tenant: "default", Run: "r", Inference: 1}, agent.Delta{Kind: agent.DeltaCall, Text: "x", Place: i % 2})
 	}
 	said, _ = w.(interface {
-		Take() ([]stream.Delta, bool)
-	}).Take()
+		TakeDeltas() ([]stream.Delta, bool)
+	}).TakeDeltas()
 	require.Len(t, said, 1024)
 }
 
@@ -289,11 +289,11 @@ func TestPlannersAreNotHeard(t *testing.T) {
 	w := b.feed.Watch("default", "r")
 	defer w.Stop()
 	for _, of := range []run.Lifecycle{run.LifecyclePlan, run.LifecycleRoute, run.LifecycleSynthesis, run.LifecycleInit} {
-		b.feed.Said(agent.Request{Tenant: "default", Run: "r", Inference: 1, Lifecycle: of}, agent.Delta{Kind: agent.DeltaText, Text: "<" + string(of) + ">"})
+		b.feed.ReceiveDelta(agent.Request{Tenant: "default", Run: "r", Inference: 1, Lifecycle: of}, agent.Delta{Kind: agent.DeltaText, Text: "<" + string(of) + ">"})
 	}
 	said, _ := w.(interface {
-		Take() ([]stream.Delta, bool)
-	}).Take()
+		TakeDeltas() ([]stream.Delta, bool)
+	}).TakeDeltas()
 	text := ""
 	for _, d := range said {
 		text += d.Text
@@ -337,7 +337,7 @@ func TestBadListenersHurtNoRun(t *testing.T) {
 			require.Equal(t, `"Done."`, string(l.State.Output))
 			break
 		}
-		require.NoError(t, watch.Moved(t.Context(), 0))
+		require.NoError(t, watch.Wait(t.Context(), 0))
 	}
 	require.Positive(t, throws.heard.Load())
 }

@@ -25,7 +25,7 @@ func TestWhoStartsARunAgainIsARequester(t *testing.T) {
 	}
 	decide := func(who string) answer {
 		t.Helper()
-		run := b.rest(agent.RunID("default", "payer", "k"))
+		run := b.waitUntilParked(agent.RunID("default", "payer", "k"))
 		require.Len(t, run.Waiting, 1)
 		return b.do("POST /v1/approvals/"+run.Waiting[0].Approval+"/decision", `{"action": "approve"}`, api.AsHeader, who)
 	}

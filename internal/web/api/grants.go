@@ -9,32 +9,32 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Grant is a standing grant: an agent may call a tool in every run until it expires or is revoked; whatever it is called with, or, of scope
-// call, with the very arguments; or, of scope pattern, with arguments that fit its conditions.
+// Grant is a standing grant: an agent may call a tool in every run until the grant expires or is revoked. Scope call
+// limits it to exactly these arguments, scope pattern to arguments that match its conditions.
 type Grant struct {
 	Agent     string      `json:"agent"`
 	Tool      string      `json:"tool"` // original name
 	Scope     agent.Scope `json:"scope"`
 	ArgsHash  string      `json:"argsHash,omitempty"` // of scope call: of the arguments, keys in order
 	Args      string      `json:"args,omitempty"`     // of scope call: their JSON as text, the first 2000 characters
-	Digest    string      `json:"digest"`             // of what it covers: the tool as it is defined, the policy and its approvers, the arguments
-	Approval  string      `json:"approval"`           // the request it was given on
+	Digest    string      `json:"digest"`             // of the tool's definition, the policy with its approvers, and the arguments
+	Approval  string      `json:"approval"`           // the request on which it was granted
 	Run       string      `json:"run"`                // and its run
 	By        string      `json:"by"`
-	With      []string    `json:"with,omitempty"` // who gave it beside By
+	With      []string    `json:"with,omitempty"` // further approvers
 	Note      string      `json:"note,omitempty"`
 	At        time.Time   `json:"at"`
 	Expires   time.Time   `json:"expiresAt"`
 	Approvers []string    `json:"approvers"`       // who may revoke it
-	Above     [][]string  `json:"above,omitempty"` // and is among each of these as well
+	Above     [][]string  `json:"above,omitempty"` // who must also be in each of these sets
 
-	When    []run.Condition `json:"when,omitempty"`    // of scope pattern: it is for arguments that fit all of these
-	Pattern string          `json:"pattern,omitempty"` // and they in words
-	Uses    int             `json:"uses,omitempty"`    // calls that it covers in all; 0 = they are not counted
-	Left    int             `json:"left,omitempty"`    // of them, those that are left
+	When    []run.Condition `json:"when,omitempty"`    // of scope pattern: conditions on the arguments
+	Pattern string          `json:"pattern,omitempty"` // the conditions as text
+	Uses    int             `json:"uses,omitempty"`    // total number of calls; 0 = unlimited
+	Left    int             `json:"left,omitempty"`    // remaining calls
 }
 
-// ScopePattern is the scope of a grant for arguments that fit its conditions.
+// ScopePattern is the scope of a grant for arguments that match its conditions.
 const ScopePattern agent.Scope = "pattern"
 
 // GrantPage is a page of standing grants, by agent and tool.
@@ -43,7 +43,7 @@ type GrantPage struct {
 	Cursor string  `json:"cursor,omitempty"`
 }
 
-func shownGrant(g approval.Standing) Grant {
+func newGrant(g approval.Standing) Grant {
 	scope := agent.ScopeTool
 	switch {
 	case len(g.When) > 0:
@@ -57,21 +57,22 @@ func shownGrant(g approval.Standing) Grant {
 	}
 }
 
-// listGrants lists the tenant's standing grants that hold. It looks at up to maxLooks pages of the store, as what has expired is left out.
+// listGrants lists the tenant's valid standing grants. It reads at most maxStorePages pages of the store, because
+// expired grants are left out.
 func (s *server) listGrants(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	q, err := query(r, "agent", "cursor", "limit")
+	q, err := readQuery(r, "agent", "cursor", "limit")
 	if err != nil {
 		return 0, nil, err
 	}
-	n, err := limit(q)
+	n, err := readLimit(q)
 	if err != nil {
 		return 0, nil, err
 	}
 	if q.Has("agent") && !agent.ValidAgentName(q.Get("agent")) {
-		return 0, nil, invalid("agent: got %.64q, want an agent's name", q.Get("agent"))
+		return 0, nil, invalidProblem("agent: got %.64q, want an agent's name", q.Get("agent"))
 	}
 	p := GrantPage{Grants: []Grant{}, Cursor: q.Get("cursor")}
-	for looks := 0; len(p.Grants) < n && looks < maxLooks; looks++ {
+	for looks := 0; len(p.Grants) < n && looks < maxStorePages; looks++ {
 		at := p.Cursor
 		want := approval.Grants{Agent: q.Get("agent"), Limit: n - len(p.Grants), Cursor: at}
 		var list []approval.Standing
@@ -80,7 +81,7 @@ func (s *server) listGrants(_ http.ResponseWriter, r *http.Request, c Caller) (i
 			return 0, nil, badCursor(at, err)
 		}
 		for _, g := range list {
-			p.Grants = append(p.Grants, shownGrant(g))
+			p.Grants = append(p.Grants, newGrant(g))
 		}
 		if p.Cursor == "" {
 			break
@@ -89,18 +90,19 @@ func (s *server) listGrants(_ http.ResponseWriter, r *http.Request, c Caller) (i
 	return http.StatusOK, p, nil
 }
 
-// revokeGrant takes the standing grants of a tool back, or the one that the query names.
+// revokeGrant revokes the standing grants of a tool, or the one in the query.
 func (s *server) revokeGrant(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	q, err := query(r, "digest")
+	q, err := readQuery(r, "digest")
 	if err != nil {
 		return 0, nil, err
 	}
-	if q.Has("digest") && q.Get("digest") == "" { // an empty one would be all of them
-		return 0, nil, invalid("digest: got nothing, want that of a grant")
+	if q.Has("digest") && q.Get("digest") == "" { // an empty digest would mean all grants
+		return 0, nil, invalidProblem("digest: got nothing, want that of a grant")
 	}
 	of, tool := r.PathValue("agent"), r.PathValue("tool")
 	if !agent.ValidAgentName(of) || !agent.ValidToolName(tool) {
-		return 0, nil, problem(GrantNotFound, "revoke standing grant of %.64q for %.64q: no such standing grant", tool, of)
+		return 0, nil, problem(GrantNotFound, "revoke standing grant of %.64q for %.64q: no such standing grant",
+			tool, of)
 	}
 	if err := s.Desk.Revoke(r.Context(), approval.Revocation{Tenant: c.Tenant, Agent: of, Tool: tool, Digest: q.Get("digest"), By: c.Principal}); err != nil {
 		return 0, nil, err

@@ -41,10 +41,10 @@ func (b *bench) grant(name string) api.Run {
 	mine.Name = name
 	accepted, err := b.client.Start(b.t.Context(), api.Start{Definition: &mine, Message: []byte(`"pay 5"`)})
 	require.NoError(b.t, err)
-	r := b.rest(accepted.ID)
+	r := b.waitUntilParked(accepted.ID)
 	_, err = b.client.Decide(b.t.Context(), r.Waiting[0].Approval, api.Verdict{Action: approval.Approve, Note: "it is fine"})
 	require.NoError(b.t, err)
-	return b.rest(r.ID)
+	return b.waitUntilParked(r.ID)
 }
 
 func (b *bench) grants(of string) []string {
@@ -171,7 +171,7 @@ func TestGrantsOfPatterns(t *testing.T) {
 	require.True(t, ok)
 	accepted, err := b.client.Start(t.Context(), api.Start{Definition: def, Message: []byte(`"pay 5"`)})
 	require.NoError(t, err)
-	path := "POST /v1/approvals/" + b.rest(accepted.ID).Waiting[0].Approval + "/decision"
+	path := "POST /v1/approvals/" + b.waitUntilParked(accepted.ID).Waiting[0].Approval + "/decision"
 	for body, kind := range map[string]string{
 		`{"action":"approve","grant":{"uses":10}}`:                                         "grant-refused",
 		`{"action":"approve","grant":{"when":[{"path":"/amount","lt":5}]}}`:                "grant-refused",

@@ -11,71 +11,70 @@ import (
 	"strings"
 )
 
-// Guard stands before a handler on a TCP port of a laptop, which every program of the machine and every page in its browser can
-// reach. It lets a request through that shows the token, calls the machine by a name of its own (a page of a rebound name does not)
-// and was not sent by another site's page. All fields but those from Open on are required.
+// Guard protects a handler on a TCP port of a laptop, which every program and every web page of the machine can
+// reach. It admits a request that has the token, names this machine as its host (which prevents DNS rebinding) and
+// does not come from another site's page. Fields from Open on are optional.
 type Guard struct {
 	Token string // at least 32 random bytes, in letters and digits
-	Port  string // the port that is listened on
-	Open  bool   // others may reach the port: any IP address, and Name, are names of this machine, too
-	Name  string // the host name that is listened on; "" = it is an address
-	// ProvesItself reports whether a POST shows, beside the cookie, what proves that its sender may act: what is behind the guard judges that. It is let
-	// through with the cookie. Nil = none does.
-	ProvesItself func(r *http.Request) bool
-	// Fragment is what a browser that has shown the token is sent on with, behind #: it keeps that to itself, and shows it to no other port. "" = nothing.
+	Port  string // the port of the listener
+	Open  bool   // others may reach the port; any IP address and Name are then valid hosts
+	Name  string // the host name of the listener; "" = an address
+	// HasFormProof reports whether a POST contains, beside the cookie, a proof that its sender may act. The handler behind
+	// the guard checks the proof. Nil = the cookie admits no POST.
+	HasFormProof func(r *http.Request) bool
+	// Fragment is added behind # to the redirect of AcceptToken; a browser sends it to no server. "" = none.
 	Fragment string
-	// SignIn answers who has not shown the token in the guard's place, and reports whether it did: with a page for people.
-	// Nil = nobody is answered but with a problem.
+	// SignIn answers an unauthenticated request with a page for people, and reports whether it did. Nil = always a problem.
 	SignIn func(w http.ResponseWriter, r *http.Request) bool
 }
 
-// tokenParameter is the query parameter that a browser shows the token in, once, for a cookie.
+// tokenParameter is the query parameter in which a browser sends the token once, to get a cookie.
 const tokenParameter = "token"
 
-// Before is next behind the guard. The token is taken as a bearer token. A GET with it in the query parameter token is answered with a
-// cookie and the way to the same path without it. The cookie is for looking: it is not the token, and opens GET and what ProvesItself alone, since a
-// browser shows the cookies of localhost to whatever listens on any of its ports. What is refused gets a problem: 403 of host and origin, else
-// 401. What shows all that it has to in its path needs no token (Openly). Safe for concurrent use.
-func (g Guard) Before(next http.Handler) http.Handler {
+// Protect returns next behind the guard. It accepts the token as a bearer token. A GET with the token in the query is
+// redirected to the same path with a cookie. The cookie is not the token: it only admits GET and what HasFormProof
+// accepts, since a browser sends the cookies of localhost to every port. Refusals are problems: 403 for host and
+// origin, else 401. Paths of IsPublic need no token. Safe for concurrent use.
+func (g Guard) Protect(next http.Handler) http.Handler {
 	cross, out := http.NewCrossOriginProtection(), &server{}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		harden(w.Header())
-		if !g.own(r.Host) {
-			out.refuse(w, r, problem(NotAllowed, "Host: got %.64q, want a name of this machine, such as localhost, with port %s", r.Host, g.Port))
+		setSecurityHeaders(w.Header())
+		if !g.isOwnHost(r.Host) {
+			out.writeProblem(w, r, problem(NotAllowed, "Host: got %.64q, want a name of this machine, such as localhost, with port %s", r.Host, g.Port))
 			return
 		}
 		if err := cross.Check(r); err != nil {
-			out.refuse(w, r, problem(NotAllowed, "%s %s: sent by a page of another origin", r.Method, r.URL.Path))
+			out.writeProblem(w, r, problem(NotAllowed, "%s %s: sent by a page of another origin", r.Method, r.URL.Path))
 			return
 		}
-		if r.Method == http.MethodGet && r.URL.Query().Has(tokenParameter) && g.Is(r.URL.Query().Get(tokenParameter)) {
-			g.Welcome(w, r)
+		if r.Method == http.MethodGet && r.URL.Query().Has(tokenParameter) && g.IsToken(r.URL.Query().Get(tokenParameter)) {
+			g.AcceptToken(w, r)
 			return
 		}
-		if !g.shown(r) && !Openly(r) {
+		if !g.isAuthenticated(r) && !IsPublic(r) {
 			if g.SignIn != nil && g.SignIn(w, r) {
 				return
 			}
 			w.Header().Set("WWW-Authenticate", `Bearer realm="countersign"`)
-			out.refuse(w, r, problem(Unauthenticated, "want the token, as Authorization: Bearer, or from the link that was printed at the start"))
+			out.writeProblem(w, r, problem(Unauthenticated, "want the token, as Authorization: Bearer, or from the link that was printed at the start"))
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// harden tells browsers to keep answers to themselves.
-func harden(h http.Header) {
+// setSecurityHeaders tells browsers to keep responses private.
+func setSecurityHeaders(h http.Header) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("X-Frame-Options", "DENY")
 }
 
-// own reports whether a Host header names this machine. Addresses cannot be rebound, names can.
-func (g Guard) own(host string) bool {
+// isOwnHost reports whether a Host header names this machine. An address cannot be rebound, a name can.
+func (g Guard) isOwnHost(host string) bool {
 	name, port, err := net.SplitHostPort(host)
-	if err != nil { // without a port, which is 80
+	if err != nil { // no port means 80
 		name, port = strings.Trim(host, "[]"), "80"
 	}
 	if port != g.Port {
@@ -87,50 +86,52 @@ func (g Guard) own(host string) bool {
 	return strings.EqualFold(name, "localhost") || g.Open && g.Name != "" && strings.EqualFold(name, g.Name)
 }
 
-// Is reports whether a text is the token.
-func (g Guard) Is(token string) bool {
-	return g.Token != "" && equal(token, g.Token)
+// IsToken reports whether a text is the token.
+func (g Guard) IsToken(token string) bool {
+	return g.Token != "" && equalSecrets(token, g.Token)
 }
 
-func equal(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
+func equalSecrets(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// shown reports whether the request shows the token. A bearer token that is wrong is not made good by a cookie.
-func (g Guard) shown(r *http.Request) bool {
+// isAuthenticated reports whether the request has the token or the cookie. With a wrong bearer token the cookie does
+// not count.
+func (g Guard) isAuthenticated(r *http.Request) bool {
 	if auth := r.Header.Get("Authorization"); auth != "" {
 		scheme, token, _ := strings.Cut(auth, " ")
-		return strings.EqualFold(scheme, "Bearer") && g.Is(token)
+		return strings.EqualFold(scheme, "Bearer") && g.IsToken(token)
 	}
-	for _, c := range r.CookiesNamed(g.cookie()) {
-		looks := r.Method == http.MethodGet || r.Method == http.MethodPost && g.ProvesItself != nil && g.ProvesItself(r)
-		if looks && g.Token != "" && equal(c.Value, g.look()) {
+	for _, c := range r.CookiesNamed(g.cookieName()) {
+		looks := r.Method == http.MethodGet || r.Method == http.MethodPost && g.HasFormProof != nil && g.HasFormProof(r)
+		if looks && g.Token != "" && equalSecrets(c.Value, g.cookieValue()) {
 			return true
 		}
 	}
 	return false
 }
 
-// look is what the cookie holds. It follows from the token, and the token does not follow from it.
-func (g Guard) look() string {
+// cookieValue derives the cookie from the token. The token cannot be derived from the cookie.
+func (g Guard) cookieValue() string {
 	mac := hmac.New(sha256.New, []byte(g.Token))
 	mac.Write([]byte("countersign cookie " + g.Port))
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// cookie is the cookie's name. Browsers do not tell the ports of a host apart, so the name does.
-func (g Guard) cookie() string { return "countersign-" + g.Port }
+// cookieName contains the port, because browsers send a host's cookies to all of its ports.
+func (g Guard) cookieName() string { return "countersign-" + g.Port }
 
-// Welcome answers who has shown the token: with a cookie in its place, and the way to the same path without it.
-func (g Guard) Welcome(w http.ResponseWriter, r *http.Request) {
+// AcceptToken sets the cookie and redirects to the same path without the token.
+func (g Guard) AcceptToken(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	q.Del(tokenParameter)
-	to := "/" + strings.TrimLeft(r.URL.EscapedPath(), "/") // never //host, which would be another machine's
+	to := "/" + strings.TrimLeft(r.URL.EscapedPath(), "/") // never //host, which names another machine
 	if len(q) > 0 {
 		to += "?" + q.Encode()
 	}
 	if g.Fragment != "" {
 		to += "#" + g.Fragment
 	}
-	http.SetCookie(w, &http.Cookie{Name: g.cookie(), Value: g.look(), Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	http.SetCookie(w, &http.Cookie{Name: g.cookieName(), Value: g.cookieValue(), Path: "/", HttpOnly: true,
+		SameSite: http.SameSiteStrictMode})
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Location", to)
 	w.WriteHeader(http.StatusSeeOther)

@@ -28,7 +28,7 @@ func guarded(t *testing.T, g api.Guard, line string, headers ...string) (*http.R
 		r.Header.Add(headers[i], headers[i+1])
 	}
 	w := httptest.NewRecorder()
-	g.Before(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("through")) })).ServeHTTP(w, r)
+	g.Protect(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("through")) })).ServeHTTP(w, r)
 	return w.Result(), w.Body.String()
 }
 
@@ -47,7 +47,7 @@ func TestGuard(t *testing.T) {
 		return append([]string{"Cookie", "countersign-8420=" + lookCookie(t)}, more...)
 	}
 	open := api.Guard{Open: true, Name: "dev.example"}
-	forms := api.Guard{ProvesItself: func(r *http.Request) bool { return r.URL.Path == "/form" }}
+	forms := api.Guard{HasFormProof: func(r *http.Request) bool { return r.URL.Path == "/form" }}
 	for name, c := range map[string]struct {
 		guard   api.Guard
 		request string
@@ -126,7 +126,7 @@ func TestGuardWithoutATokenLetsNobodyThrough(t *testing.T) {
 	r := httptest.NewRequest(http.MethodGet, "/?token=", nil)
 	r.Host = "localhost:8420"
 	r.Header.Set("Cookie", "countersign-8420=")
-	api.Guard{Port: "8420"}.Before(http.NotFoundHandler()).ServeHTTP(w, r)
+	api.Guard{Port: "8420"}.Protect(http.NotFoundHandler()).ServeHTTP(w, r)
 	require.Equal(t, http.StatusUnauthorized, w.Code)
 }
 

@@ -20,42 +20,42 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// The bounds of bodies and pages.
+// Bounds of bodies and pages.
 const (
 	maxBody     = 256 << 10
 	maxPage     = 200
 	defaultPage = 50
 )
 
-// server answers requests from a backend.
+// server handles the requests of a backend.
 type server struct{ Backend }
 
-// endpoint answers one kind of request. A nil body with status 0 says that it has written its answer itself.
+// endpoint handles one route. Status 0 says that it has written its response itself.
 type endpoint func(s *server, w http.ResponseWriter, r *http.Request, c Caller) (status int, body any, err error)
 
-// routes is the API, a line for each route. docs/openapi.yaml describes it, and a test holds the two together.
+// routes is the route table of the API. A test compares it with docs/openapi.yaml.
 var routes = []struct {
 	method, path string
 	endpoint     endpoint
 }{
-	{http.MethodPost, "/v1/runs", (*server).start},
+	{http.MethodPost, "/v1/runs", (*server).startRun},
 	{http.MethodGet, "/v1/runs", (*server).listRuns},
 	{http.MethodGet, "/v1/runs/{id}", (*server).showRun},
-	{http.MethodGet, "/v1/runs/{id}/messages", (*server).messages},
-	{http.MethodGet, "/v1/runs/{id}/calls", (*server).calls},
-	{http.MethodGet, "/v1/runs/{id}/events", (*server).events},
-	{http.MethodGet, "/v1/runs/{id}/journal", (*server).journal},
-	{http.MethodGet, "/v1/runs/{id}/replay", (*server).replay},
-	{http.MethodPost, "/v1/runs/{id}/input", (*server).input},
-	{http.MethodPost, "/v1/runs/{id}/cancel", (*server).cancel},
-	{http.MethodPost, "/v1/runs/{id}/fork", (*server).fork},
-	{http.MethodPost, "/v1/runs/{id}/calls/{call}/undo", (*server).undo},
-	{http.MethodPost, callbackPath, (*server).callback},
-	{http.MethodPost, "/v1/blobs", (*server).announce},
-	{http.MethodPut, "/v1/blobs/{sha256}", (*server).take},
+	{http.MethodGet, "/v1/runs/{id}/messages", (*server).listMessages},
+	{http.MethodGet, "/v1/runs/{id}/calls", (*server).listCalls},
+	{http.MethodGet, "/v1/runs/{id}/events", (*server).listEvents},
+	{http.MethodGet, "/v1/runs/{id}/journal", (*server).listJournal},
+	{http.MethodGet, "/v1/runs/{id}/replay", (*server).replayRun},
+	{http.MethodPost, "/v1/runs/{id}/input", (*server).receiveInput},
+	{http.MethodPost, "/v1/runs/{id}/cancel", (*server).cancelRun},
+	{http.MethodPost, "/v1/runs/{id}/fork", (*server).forkRun},
+	{http.MethodPost, "/v1/runs/{id}/calls/{call}/undo", (*server).undoCall},
+	{http.MethodPost, callbackPath, (*server).receiveCallback},
+	{http.MethodPost, "/v1/blobs", (*server).announceUpload},
+	{http.MethodPut, "/v1/blobs/{sha256}", (*server).receiveUpload},
 	{http.MethodGet, "/v1/approvals", (*server).listApprovals},
 	{http.MethodGet, "/v1/approvals/{id}", (*server).showApproval},
-	{http.MethodPost, "/v1/approvals/{id}/decision", (*server).decide},
+	{http.MethodPost, "/v1/approvals/{id}/decision", (*server).decideApproval},
 	{http.MethodGet, "/v1/grants", (*server).listGrants},
 	{http.MethodDelete, "/v1/grants/{agent}/{tool}", (*server).revokeGrant},
 	{http.MethodGet, "/v1/repairs", (*server).listRepairs},
@@ -65,29 +65,36 @@ var routes = []struct {
 func Handler(b Backend) http.Handler {
 	s := &server{b}
 	mux := http.NewServeMux()
-	for path, byMethod := range endpoints() {
-		mux.Handle(path, s.route(byMethod))
+	byPath := map[string]map[string]endpoint{}
+	for _, r := range routes {
+		if byPath[r.path] == nil {
+			byPath[r.path] = map[string]endpoint{}
+		}
+		byPath[r.path][r.method] = r.endpoint
 	}
-	mux.HandleFunc("/", s.nowhere)
+	for path, byMethod := range byPath {
+		mux.Handle(path, s.serveRoute(byMethod))
+	}
+	mux.HandleFunc("/", s.refuseUnknownPath)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !plain(r.URL) { // the mux would clean it and answer with a redirect
-			s.nowhere(w, r)
+		if !isCleanPath(r.URL) { // the mux would clean it and answer with a redirect
+			s.refuseUnknownPath(w, r)
 			return
 		}
 		mux.ServeHTTP(w, r)
 	})
 }
 
-func (s *server) nowhere(w http.ResponseWriter, r *http.Request) {
-	s.refuse(w, r, problem(NoSuchPath, "%.200s: there is nothing here", r.URL.Path))
+func (s *server) refuseUnknownPath(w http.ResponseWriter, r *http.Request) {
+	s.writeProblem(w, r, problem(NoSuchPath, "%.200s: there is nothing here", r.URL.Path))
 }
 
-// plain reports whether a path is written in the one way that a path is: from the root, and without empty, . and .. segments.
-func plain(u *url.URL) bool {
+// isCleanPath reports whether a path begins at the root and has no empty, . or .. segments.
+func isCleanPath(u *url.URL) bool {
 	return strings.HasPrefix(u.Path, "/") && (u.Path == path.Clean(u.Path) || u.Path == path.Clean(u.Path)+"/")
 }
 
-// Routes lists what a Handler answers, each as METHOD PATTERN, sorted.
+// Routes lists the routes of a Handler, each as METHOD PATTERN, sorted.
 func Routes() []string {
 	var all []string
 	for _, r := range routes {
@@ -97,20 +104,8 @@ func Routes() []string {
 	return all
 }
 
-// endpoints are the routes by path and method.
-func endpoints() map[string]map[string]endpoint {
-	byPath := map[string]map[string]endpoint{}
-	for _, r := range routes {
-		if byPath[r.path] == nil {
-			byPath[r.path] = map[string]endpoint{}
-		}
-		byPath[r.path][r.method] = r.endpoint
-	}
-	return byPath
-}
-
-// route picks the endpoint by method and writes what it answers.
-func (s *server) route(byMethod map[string]endpoint) http.HandlerFunc {
+// serveRoute calls the endpoint of the method and writes its result.
+func (s *server) serveRoute(byMethod map[string]endpoint) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		e, ok := byMethod[r.Method]
 		if !ok {
@@ -120,25 +115,26 @@ func (s *server) route(byMethod map[string]endpoint) http.HandlerFunc {
 			}
 			slices.Sort(allowed)
 			w.Header().Set("Allow", strings.Join(allowed, ", "))
-			s.refuse(w, r, problem(BadMethod, "%.200s: got %.20s, want %s", r.URL.Path, r.Method, strings.Join(allowed, " or ")))
+			s.writeProblem(w, r, problem(BadMethod, "%.200s: got %.20s, want %s", r.URL.Path, r.Method,
+				strings.Join(allowed, " or ")))
 			return
 		}
-		status, body, err := s.answer(e, w, r)
+		status, body, err := s.callEndpoint(e, w, r)
 		switch {
 		case err != nil:
-			s.refuse(w, r, err)
+			s.writeProblem(w, r, err)
 		case status != 0:
-			s.write(w, status, "application/json", body)
+			s.writeJSON(w, status, "application/json", body)
 		}
 	}
 }
 
-// answer calls an endpoint on behalf of the caller. Those that set something going wait until the backend is ready: all but GET, and DELETE,
-// which takes a permission away before anything goes on under it.
-func (s *server) answer(e endpoint, w http.ResponseWriter, r *http.Request) (status int, body any, err error) {
+// callEndpoint calls an endpoint on behalf of the caller. It waits until the backend is ready, except for GET, which
+// changes nothing, and DELETE, which only removes a permission.
+func (s *server) callEndpoint(e endpoint, w http.ResponseWriter, r *http.Request) (status int, body any, err error) {
 	var c Caller
-	if openly(r.Pattern) {
-		_, err = s.claim(r) // nothing is set going, nor written, for whoever has no token
+	if isCallbackPattern(r.Pattern) {
+		_, err = s.readClaim(r) // check the token before anything else
 	} else {
 		c, err = s.Caller(r)
 	}
@@ -146,7 +142,7 @@ func (s *server) answer(e endpoint, w http.ResponseWriter, r *http.Request) (sta
 	if errors.As(err, &refused) {
 		return 0, nil, refused
 	}
-	if err != nil && !openly(r.Pattern) {
+	if err != nil && !isCallbackPattern(r.Pattern) {
 		err = problem(NotAllowed, "%v", err)
 	}
 	if err != nil {
@@ -160,11 +156,11 @@ func (s *server) answer(e endpoint, w http.ResponseWriter, r *http.Request) (sta
 	return e(s, w, r, c)
 }
 
-// refuse writes a problem. What went wrong inside is for the log, and for those who own the machine.
-func (s *server) refuse(w http.ResponseWriter, r *http.Request, err error) {
+// writeProblem writes an error as a problem. Internal details go to the log, and to callers who own the machine.
+func (s *server) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	p := problemOf(err)
 	if p.Type == Internal || p.Type == Damaged || p.Type == Unavailable {
-		s.blame(r, p.Type, err)
+		s.logProblem(r, p.Type, err)
 		if !s.Local {
 			p.Detail = p.Title
 		}
@@ -172,11 +168,11 @@ func (s *server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if p.Type == Unauthenticated && w.Header().Get("WWW-Authenticate") == "" {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
-	s.write(w, p.Status, "application/problem+json", p)
+	s.writeJSON(w, p.Status, "application/problem+json", p)
 }
 
-// blame logs what went wrong inside, unless it is that the client has gone.
-func (s *server) blame(r *http.Request, kind ProblemType, err error) {
+// logProblem logs an internal error, unless the client has gone.
+func (s *server) logProblem(r *http.Request, kind ProblemType, err error) {
 	switch {
 	case s.Log == nil || r.Context().Err() != nil && errors.Is(err, context.Canceled):
 	case kind == Unavailable:
@@ -186,8 +182,8 @@ func (s *server) blame(r *http.Request, kind ProblemType, err error) {
 	}
 }
 
-func (s *server) write(w http.ResponseWriter, status int, mediaType string, body any) {
-	data, err := verbatim(body)
+func (s *server) writeJSON(w http.ResponseWriter, status int, mediaType string, body any) {
+	data, err := marshalVerbatim(body)
 	if err != nil {
 		status, mediaType = http.StatusInternalServerError, "application/problem+json"
 		data = []byte(`{"type":"internal","title":"something went wrong here","status":500,"detail":"the answer could not be written"}`)
@@ -198,11 +194,11 @@ func (s *server) write(w http.ResponseWriter, status int, mediaType string, body
 	w.Header().Set("Content-Type", mediaType)
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_, _ = w.Write(data) // the caller is gone; nobody is left to be told
+	_, _ = w.Write(data) // the client has gone
 }
 
-// verbatim is JSON in which arguments stand as they are stored: & is not written as \u0026.
-func verbatim(v any) ([]byte, error) {
+// marshalVerbatim encodes JSON without escaping HTML characters, so that arguments look as they are stored.
+func marshalVerbatim(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
@@ -210,36 +206,36 @@ func verbatim(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// body reads a strict JSON body into v. An absent body is an error unless optional.
-func body(w http.ResponseWriter, r *http.Request, v any, optional bool) error {
+// readBody decodes a strict JSON body into v. A missing body is an error unless it is optional.
+func readBody(w http.ResponseWriter, r *http.Request, v any, optional bool) error {
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
 		return problem(TooLarge, "the body is larger than %d bytes", maxBody)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return invalid("the body: it was not all there in time; send it again")
+		return invalidProblem("the body: it was not all there in time; send it again")
 	}
 	if err != nil {
-		return invalid("read the body: %v", err)
+		return invalidProblem("read the body: %v", err)
 	}
 	if len(data) == 0 && optional {
 		return nil
 	}
-	if err := jsonBody(r.Header); err != nil {
+	if err := checkContentType(r.Header); err != nil {
 		return err
 	}
 	if err := jsonx.DecodeStrict(data, v); err != nil {
-		return invalid("the body: %v", err)
+		return invalidProblem("the body: %v", err)
 	}
-	if !bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) { // null, which decodes into anything
-		return invalid("the body: want an object")
+	if !bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) { // null decodes into anything
+		return invalidProblem("the body: want an object")
 	}
 	return nil
 }
 
-// jsonBody refuses a body that does not say that it is JSON as it stands.
-func jsonBody(h http.Header) error {
+// checkContentType refuses a body that is not plain JSON in UTF-8.
+func checkContentType(h http.Header) error {
 	if coding := strings.Join(h.Values("Content-Encoding"), ", "); coding != "" && !strings.EqualFold(coding, "identity") {
 		return problem(BadMediaType, "got Content-Encoding %.64q, want the body as it is", coding)
 	}
@@ -254,67 +250,67 @@ func jsonBody(h http.Header) error {
 	return nil
 }
 
-// query reads the query and refuses parameters that are not known, or are given twice.
-func query(r *http.Request, known ...string) (url.Values, error) {
+// readQuery reads the query and refuses unknown and repeated parameters.
+func readQuery(r *http.Request, known ...string) (url.Values, error) {
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, invalid("the query: %v", err)
+		return nil, invalidProblem("the query: %v", err)
 	}
 	for name, values := range q {
 		if !slices.Contains(known, name) {
-			return nil, invalid("query parameter %.64q is not known, want %s", name, oneOf(known))
+			return nil, invalidProblem("query parameter %.64q is not known, want %s", name, joinNames(known))
 		}
 		if len(values) > 1 {
-			return nil, invalid("query parameter %.64q is given %d times", name, len(values))
+			return nil, invalidProblem("query parameter %.64q is given %d times", name, len(values))
 		}
 	}
 	return q, nil
 }
 
-func oneOf(known []string) string {
+func joinNames(known []string) string {
 	if len(known) == 0 {
 		return "none"
 	}
 	return strings.Join(known, ", ")
 }
 
-// limit reads the size of a page.
-func limit(q url.Values) (int, error) {
+// readLimit reads the size of a page.
+func readLimit(q url.Values) (int, error) {
 	if !q.Has("limit") {
 		return defaultPage, nil
 	}
-	n, ok := whole(q.Get("limit"))
+	n, ok := parseInteger(q.Get("limit"))
 	if !ok || n < 1 || n > maxPage {
-		return 0, invalid("limit: got %.64q, want 1 to %d", q.Get("limit"), maxPage)
+		return 0, invalidProblem("limit: got %.64q, want 1 to %d", q.Get("limit"), maxPage)
 	}
 	return int(n), nil
 }
 
-// whole reads a number in the one way that it is written: without a plus, and without zeros before it.
-func whole(text string) (n int64, ok bool) {
+// parseInteger reads an integer in its canonical form: without a plus or leading zeros.
+func parseInteger(text string) (n int64, ok bool) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	return n, err == nil && strconv.FormatInt(n, 10) == text
 }
 
-// badCursor says what a list made of a cursor that no page gave. What the store says of it is the store's.
+// badCursor turns the store's error about an invalid cursor into a problem.
 func badCursor(cursor string, err error) error {
 	if cursor != "" && errors.Is(err, store.ErrInvalid) {
-		return invalid("cursor: got %.64q, want one that a page gave", cursor)
+		return invalidProblem("cursor: got %.64q, want one that a page gave", cursor)
 	}
 	return err
 }
 
-// page cuts a list that is there as a whole. A cursor is the number of elements before.
-func page[T any](q url.Values, all []T) (part []T, next string, err error) {
-	n, err := limit(q)
+// paginate returns a page of a complete list. The cursor is the number of elements before the page.
+func paginate[T any](q url.Values, all []T) (part []T, next string, err error) {
+	n, err := readLimit(q)
 	if err != nil {
 		return nil, "", err
 	}
 	at := int64(0)
 	if q.Get("cursor") != "" {
 		var ok bool
-		if at, ok = whole(q.Get("cursor")); !ok || at < 0 {
-			return nil, "", invalid("cursor: got %.64q, want one that a page gave", q.Get("cursor"))
+		if at, ok = parseInteger(q.Get("cursor")); !ok || at < 0 {
+			return nil, "", invalidProblem("cursor: got %.64q, want one that a page gave", q.Get("cursor"))
 		}
 	}
 	from := int(min(at, int64(len(all))))

@@ -14,7 +14,7 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// maxInputs is how many messages, decisions and answers one request brings at most: each is a transaction of its own.
+// maxInputs is how many messages, decisions and answers one request may have. Each is a transaction.
 const maxInputs = 100
 
 // Input is the body of POST /v1/runs/{id}/input. At least one of the lists has an element, and together they have at most 100.
@@ -24,22 +24,23 @@ type Input struct {
 	Answers   []Answer          `json:"answers,omitempty"`
 }
 
-// Decision resumes or cancels a call that waits for approval or for input, or the tool of one that was blocked. It goes through the Desk like
-// every other decision, which takes it once whatever its id is. One on what is not suspended yet is kept where the agent says early: keep.
+// Decision resumes or cancels a call that waits for approval or input, or a blocked tool. Like every decision it goes
+// through the Desk, which applies it once. If the agent has `early: keep`, a decision on a call that is not suspended
+// yet is kept.
 type Decision struct {
-	Target string          `json:"target"`           // the call's id, the suspension's (of an approval: its own), or the pending call's
-	ID     string          `json:"id,omitempty"`     // idempotency key: decided once in the run; without it the target is, and of kept ones the last counts
+	Target string          `json:"target"`           // id of the call, of the approval, or of the pending call
+	ID     string          `json:"id,omitempty"`     // idempotency key within the run; default: the target. Of several kept decisions the last counts
 	Action string          `json:"action"`           // resume or cancel
 	Result json.RawMessage `json:"result,omitempty"` // resume: the answer to what the tool asked; none and null are true
 	Reason string          `json:"reason,omitempty"` // kept as the note
 }
 
-// Answer is what a service gives to its call, or says what became of a call whose outcome is unknown. To a call that waits for approval or
-// input it is a decision, whose words are those of docs/presets.md, section 3; so it is to one that was blocked, but an error says that the request
-// for permission has failed, and ends the run. Exactly one of Result, Error and Rerun is given.
+// Answer is the answer of a service to its call, or settles a call whose outcome is unknown. For a call that waits for
+// approval or input, or was blocked, it is a decision in the words of docs/presets.md, section 3. An error for a blocked
+// call says that the permission request has failed and ends the run. Exactly one of Result, Error and Rerun is set.
 //
-// Every answer to the same request that says the same is the first one again. Approval names the request: a call that is lost again is asked about
-// under a new one, and then an answer without Approval counts only as the repetition that its ID, or the request's Idempotency-Key, shows it to be.
+// A repeated answer to the same request has no further effect. Approval names the request. A call that is lost again gets
+// a new request; then an answer without Approval counts only if its ID, or the Idempotency-Key, shows that it is a repetition.
 type Answer struct {
 	Call     string          `json:"call,omitempty"`     // may be left out beside Approval
 	Approval string          `json:"approval,omitempty"` // of an outcome that is unknown: the request that is answered
@@ -49,55 +50,55 @@ type Answer struct {
 	Rerun    bool            `json:"rerun,omitempty"` // carry it out again
 }
 
-// step is one part of an input, ready to be done.
-type step func(ctx context.Context) error
+// inputStep is one validated part of an input.
+type inputStep func(ctx context.Context) error
 
-func (s *server) input(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	if _, err := query(r); err != nil {
+func (s *server) receiveInput(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	if _, err := readQuery(r); err != nil {
 		return 0, nil, err
 	}
 	var b Input
-	if err := body(w, r, &b, false); err != nil {
+	if err := readBody(w, r, &b, false); err != nil {
 		return 0, nil, err
 	}
 	key, err := idempotencyKey(r, "")
 	if err != nil {
 		return 0, nil, err
 	}
-	l, err := s.load(r, c)
+	l, err := s.loadRun(r, c)
 	if err != nil {
 		return 0, nil, err
 	}
-	steps, err := s.plan(r.Context(), l, b, c, key)
+	steps, err := s.planInput(r.Context(), l, b, c, key)
 	if err != nil {
 		return 0, nil, err
 	}
-	a := accepted(l.State)
+	a := newAccepted(l.State)
 	a.Applied = new(bool)
 	if l.State.Status != run.RunDone {
-		if *a.Applied, a.Already, err = do(r.Context(), steps); err != nil {
+		if *a.Applied, a.Already, err = applySteps(r.Context(), steps); err != nil {
 			return 0, nil, err
 		}
 	}
 	return http.StatusAccepted, a, nil
 }
 
-// plan checks the whole input before any of it is done.
-func (s *server) plan(ctx context.Context, l store.Loaded, b Input, c Caller, key string) ([]step, error) {
+// planInput validates the whole input before any step is applied.
+func (s *server) planInput(ctx context.Context, l store.Loaded, b Input, c Caller, key string) ([]inputStep, error) {
 	switch n := len(b.Messages) + len(b.Decisions) + len(b.Answers); {
 	case n == 0:
-		return nil, invalid("input: got nothing, want messages, decisions or answers")
+		return nil, invalidProblem("input: got nothing, want messages, decisions or answers")
 	case n > maxInputs:
 		return nil, problem(TooLarge, "input: got %d messages, decisions and answers, want at most %d", n, maxInputs)
 	}
 	if l.State.Status == run.RunDone && len(b.Messages) > 0 {
 		return nil, problem(RunFinished, "send to run %s: the run has finished", l.State.Run)
 	}
-	var steps []step
+	var steps []inputStep
 	for i, d := range b.Decisions {
 		step, err := s.planDecision(ctx, &l.State, d, c)
 		if err != nil {
-			return nil, at("decisions", i, err)
+			return nil, prefixProblem("decisions", i, err)
 		}
 		steps = append(steps, step)
 	}
@@ -107,16 +108,16 @@ func (s *server) plan(ctx context.Context, l store.Loaded, b Input, c Caller, ke
 		}
 		step, err := s.planAnswer(ctx, &l.State, a, c)
 		if err != nil {
-			return nil, at("answers", i, err)
+			return nil, prefixProblem("answers", i, err)
 		}
 		steps = append(steps, step)
 	}
 	for i, m := range b.Messages {
-		said, err := readMessage(fmt.Sprintf("messages[%d]", i), m)
+		blocks, err := readMessage(fmt.Sprintf("messages[%d]", i), m)
 		if err != nil {
 			return nil, err
 		}
-		if err := s.Inputs.Check(ctx, l.State.Tenant, said); err != nil {
+		if err := s.Inputs.Check(ctx, l.State.Tenant, blocks); err != nil {
 			return nil, fmt.Errorf("messages[%d]: %w", i, err)
 		}
 		id := key
@@ -124,14 +125,14 @@ func (s *server) plan(ctx context.Context, l store.Loaded, b Input, c Caller, ke
 			id = fmt.Sprintf("%s-%d", key, i)
 		}
 		steps = append(steps, func(ctx context.Context) error {
-			return s.Inputs.Send(ctx, l.State.Tenant, l.State.Run, id, c.Principal.ID, said)
+			return s.Inputs.Send(ctx, l.State.Tenant, l.State.Run, id, c.Principal.ID, blocks)
 		})
 	}
 	return steps, nil
 }
 
-// at puts the place in the body before a problem's detail.
-func at(list string, i int, err error) error {
+// prefixProblem puts the place in the body before a problem's detail.
+func prefixProblem(list string, i int, err error) error {
 	var p *Problem
 	if errors.As(err, &p) {
 		p.Detail = fmt.Sprintf("%s[%d]: %s", list, i, p.Detail)
@@ -139,18 +140,18 @@ func at(list string, i int, err error) error {
 	return err
 }
 
-// errAlready says of a step that it was taken before, and has changed nothing.
-var errAlready = errors.New("that was said already")
+// errRepeated says that a step was applied before and has changed nothing.
+var errRepeated = errors.New("that was said already")
 
-// do takes the steps in order. A decision or answer that meets a run or call which has ended is not applied, and no error; nor is an answer
-// to a service's call that has one. Already says that all of them were taken before.
-func do(ctx context.Context, steps []step) (applied, already bool, err error) {
+// applySteps applies the steps in order. A step on a run or call that has ended is not applied, without an error; nor
+// is a second answer to a service's call. already reports that all steps were applied before.
+func applySteps(ctx context.Context, steps []inputStep) (applied, already bool, err error) {
 	applied, already = true, true
 	for _, step := range steps {
 		err := step(ctx)
-		already = already && errors.Is(err, errAlready)
+		already = already && errors.Is(err, errRepeated)
 		switch {
-		case errors.Is(err, errAlready):
+		case errors.Is(err, errRepeated):
 		case errors.Is(err, approval.ErrFinished), errors.Is(err, approval.ErrIgnored), errors.Is(err, runtime.ErrUnasked):
 			applied = false
 		case err != nil:
@@ -160,25 +161,26 @@ func do(ctx context.Context, steps []step) (applied, already bool, err error) {
 	return applied, already, nil
 }
 
-func (s *server) planDecision(ctx context.Context, state *run.AgentState, d Decision, c Caller) (step, error) {
-	r := approval.Directive{Tenant: state.Tenant, Run: state.Run, Target: d.Target, ID: d.ID, Result: d.Result, Note: d.Reason, By: c.Principal, Via: s.via()}
+func (s *server) planDecision(ctx context.Context, state *run.AgentState, d Decision, c Caller) (inputStep, error) {
+	r := approval.Directive{Tenant: state.Tenant, Run: state.Run, Target: d.Target, ID: d.ID, Result: d.Result,
+		Note: d.Reason, By: c.Principal, Via: s.decisionChannel()}
 	switch d.Action {
 	case "resume":
 		r.Action = approval.Approve
 	case "cancel":
 		r.Action = approval.Cancel
 	default:
-		return nil, invalid("action: got %.64q, want resume or cancel", d.Action)
+		return nil, invalidProblem("action: got %.64q, want resume or cancel", d.Action)
 	}
-	if err := errors.Join(shortText("id", d.ID, maxKey), shortText("target", d.Target, maxKey)); err != nil {
+	if err := errors.Join(checkText("id", d.ID, maxKey), checkText("target", d.Target, maxKey)); err != nil {
 		return nil, err
 	}
 	switch {
 	case d.Target == "":
-		return nil, invalid("target: got nothing, want a call, a suspension or a pending call")
+		return nil, invalidProblem("target: got nothing, want a call, a suspension or a pending call")
 	case d.Result != nil && r.Action == approval.Cancel:
 		if string(d.Result) != "false" && string(d.Result) != "null" {
-			return nil, invalid("result: it goes with resume")
+			return nil, invalidProblem("result: it goes with resume")
 		}
 		r.Result = nil
 	}
@@ -195,14 +197,7 @@ func (s *server) planDecision(ctx context.Context, state *run.AgentState, d Deci
 	return step, nil
 }
 
-func (s *server) deciding(req approval.Request) step {
-	return func(ctx context.Context) error {
-		_, err := s.Desk.Decide(ctx, req)
-		return err
-	}
-}
-
-func (s *server) planAnswer(ctx context.Context, state *run.AgentState, a Answer, c Caller) (step, error) {
+func (s *server) planAnswer(ctx context.Context, state *run.AgentState, a Answer, c Caller) (inputStep, error) {
 	given := 0
 	for _, is := range []bool{a.Result != nil, a.Error != nil, a.Rerun} {
 		if is {
@@ -210,38 +205,38 @@ func (s *server) planAnswer(ctx context.Context, state *run.AgentState, a Answer
 		}
 	}
 	if given != 1 {
-		return nil, invalid("want exactly one of result, error and rerun")
+		return nil, invalidProblem("want exactly one of result, error and rerun")
 	}
-	if err := shortText("id", a.ID, maxKey); err != nil {
+	if err := checkText("id", a.ID, maxKey); err != nil {
 		return nil, err
 	}
 	if a.Approval != "" {
-		return s.namedAnswer(ctx, state, a, c)
+		return s.planNamedAnswer(ctx, state, a, c)
 	}
 	if a.Call == "" {
-		return nil, invalid("call: got nothing, want the id of one")
+		return nil, invalidProblem("call: got nothing, want the id of one")
 	}
 	call, ok := state.Call(a.Call)
 	if !ok {
 		return nil, problem(CallNotFound, "call: run %s has no call %.64q", state.Run, a.Call)
 	}
 	if id := state.RequestOf(call); id != "" {
-		return s.answeredDecision(state, a, c, approval.Request{ID: id, Tool: call.Tool}, run.ForApproval)
+		return s.planAnsweredDecision(state, a, c, approval.Request{ID: id, Tool: call.Tool}, run.ForApproval)
 	}
 	if w := call.Wait; w != nil && (w.For == run.ForApproval || w.For == run.ForInput) {
-		return s.answeredDecision(state, a, c, approval.Request{ID: w.Approval}, w.For)
+		return s.planAnsweredDecision(state, a, c, approval.Request{ID: w.Approval}, w.For)
 	}
 	if call.Service && (call.Wait == nil || call.Wait.For == run.ForAnswer) {
 		if a.Rerun {
 			return nil, problem(WrongKind, "rerun: call %s is a service's: want its result or an error", a.Call)
 		}
-		return s.serviceAnswer(state, a, c), nil
+		return s.serviceStep(state, a, c), nil
 	}
-	return s.settling(state, a, c), nil
+	return s.outcomeStep(state, a, c), nil
 }
 
-// namedAnswer takes an answer to the request that it names: one that asks what became of a call.
-func (s *server) namedAnswer(ctx context.Context, run *run.AgentState, a Answer, c Caller) (step, error) {
+// planNamedAnswer plans an answer to a named request about an unknown outcome.
+func (s *server) planNamedAnswer(ctx context.Context, run *run.AgentState, a Answer, c Caller) (inputStep, error) {
 	none := problem(ApprovalNotFound, "approval: run %s has no request %.64q", run.Run, a.Approval)
 	if !approvalPattern.MatchString(a.Approval) {
 		return nil, none
@@ -253,18 +248,18 @@ func (s *server) namedAnswer(ctx context.Context, run *run.AgentState, a Answer,
 	case err != nil, asked.Run != run.Run:
 		return nil, none
 	case a.Call != "" && a.Call != asked.Call():
-		return nil, invalid("call: got %.64q, and approval %s is about call %s", a.Call, asked.ID, asked.Call())
+		return nil, invalidProblem("call: got %.64q, and approval %s is about call %s", a.Call, asked.ID, asked.Call())
 	case asked.Kind != approval.KindOutcome:
 		return nil, problem(WrongKind, "approval: %s does not ask what became of a call; decide it by POST /v1/approvals/%s/decision", asked.ID, asked.ID)
 	}
 	a.Call = asked.Call()
-	return s.settling(run, a, c), nil
+	return s.outcomeStep(run, a, c), nil
 }
 
-// settling says what became of a call whose outcome is unknown.
-func (s *server) settling(run *run.AgentState, a Answer, c Caller) step {
+// outcomeStep settles the unknown outcome of a call.
+func (s *server) outcomeStep(run *run.AgentState, a Answer, c Caller) inputStep {
 	o := approval.Outcome{
-		Tenant: run.Tenant, Run: run.Run, Call: a.Call, ID: a.Approval, Key: a.ID, Rerun: a.Rerun, By: c.Principal, Via: s.via(),
+		Tenant: run.Tenant, Run: run.Run, Call: a.Call, ID: a.Approval, Key: a.ID, Rerun: a.Rerun, By: c.Principal, Via: s.decisionChannel(),
 	}
 	switch {
 	case a.Error != nil:
@@ -275,14 +270,14 @@ func (s *server) settling(run *run.AgentState, a Answer, c Caller) step {
 	return func(ctx context.Context) error {
 		answered, err := s.Desk.Settle(ctx, o)
 		if err == nil && answered.Repeated() {
-			return errAlready
+			return errRepeated
 		}
 		return err
 	}
 }
 
-// serviceAnswer hands an answer to a service's call on as the data it is.
-func (s *server) serviceAnswer(run *run.AgentState, a Answer, c Caller) step {
+// serviceStep passes an answer to a service's call.
+func (s *server) serviceStep(run *run.AgentState, a Answer, c Caller) inputStep {
 	given := runtime.Answer{Tenant: run.Tenant, Run: run.Run, Call: a.Call, By: c.Principal.ID}
 	if a.Error != nil {
 		given.Content, given.IsError = *a.Error, true
@@ -292,9 +287,9 @@ func (s *server) serviceAnswer(run *run.AgentState, a Answer, c Caller) step {
 	return func(ctx context.Context) error { return s.Inputs.Answer(ctx, given) }
 }
 
-// answeredDecision takes an answer to a call that waits for a decision, or for the permission of its tool, as what it means. An error in
-// answer to a request for permission says that the request itself has failed.
-func (s *server) answeredDecision(state *run.AgentState, a Answer, c Caller, req approval.Request, what run.WaitFor) (step, error) {
+// planAnsweredDecision plans an answer as a decision on a call that waits for one. An error in answer to a permission
+// request says that the request itself has failed.
+func (s *server) planAnsweredDecision(state *run.AgentState, a Answer, c Caller, req approval.Request, what run.WaitFor) (inputStep, error) {
 	req.Tenant, req.Action, req.By = state.Tenant, approval.Deny, c.Principal
 	switch {
 	case a.Rerun:
@@ -312,5 +307,8 @@ func (s *server) answeredDecision(state *run.AgentState, a Answer, c Caller, req
 			req.Result, req.Note = a.Result, ""
 		}
 	}
-	return s.deciding(req), nil
+	return func(ctx context.Context) error {
+		_, err := s.Desk.Decide(ctx, req)
+		return err
+	}, nil
 }

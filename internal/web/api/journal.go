@@ -11,30 +11,31 @@ import (
 	"github.com/countersign/countersign/internal/policy"
 )
 
-// Auditors are who may read journals as they are stored: they hold everybody's decisions, and all that runs were told.
+// Auditors may read journals as they are stored. Journals contain all decisions and inputs.
 var Auditors = []string{"group:auditors", "group:operators"}
 
 // linesType is the media type of JSON lines.
 const linesType = "application/x-ndjson"
 
-// journal reads a run's entries as they are stored, a line each: their bytes are what is hashed.
-func (s *server) journal(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+// listJournal returns the entries of a run as they are stored, one each line. The hashes are over these bytes.
+func (s *server) listJournal(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
 	if !policy.MayDecide(Auditors, c.Principal) {
-		return 0, nil, problem(NotAllowed, "read a journal as %s: want a member of %s", c.Principal.ID, strings.Join(Auditors, " or "))
+		return 0, nil, problem(NotAllowed, "read a journal as %s: want a member of %s", c.Principal.ID,
+			strings.Join(Auditors, " or "))
 	}
-	q, err := query(r, "from", "limit")
+	q, err := readQuery(r, "from", "limit")
 	if err != nil {
 		return 0, nil, err
 	}
-	n, err := limit(q)
+	n, err := readLimit(q)
 	if err != nil {
 		return 0, nil, err
 	}
 	from := int64(0)
 	if q.Has("from") {
 		var ok bool
-		if from, ok = whole(q.Get("from")); !ok || from < 0 || from > maxFrom {
-			return 0, nil, invalid("from: got %.64q, want the sequence of an entry, from 0", q.Get("from"))
+		if from, ok = parseInteger(q.Get("from")); !ok || from < 0 || from > maxFrom {
+			return 0, nil, invalidProblem("from: got %.64q, want the sequence of an entry, from 0", q.Get("from"))
 		}
 	}
 	id := r.PathValue("id")
@@ -56,21 +57,22 @@ func (s *server) journal(w http.ResponseWriter, r *http.Request, c Caller) (int,
 		if size += len(e); i > 0 && size > maxJournal {
 			break
 		}
-		_, _ = w.Write(append(bytes.Clone(e), '\n')) // the caller is gone; nobody is left to be told
+		_, _ = w.Write(append(bytes.Clone(e), '\n')) // the client has gone
 	}
 	return 0, nil, nil
 }
 
-// maxJournal is how many bytes an answer has, unless one entry has more: a function's answer may have 6 MB.
+// maxJournal is the size of a response in bytes, unless one entry is larger. A function's response may have 6 MB.
 const maxJournal = 4 << 20
 
-// maxFrom is beyond the sequence of every entry.
+// maxFrom is larger than any sequence.
 const maxFrom = 999_999_999_998
 
-// Journal reads up to limit entries of a run as they are stored, from a sequence on. It may give fewer; none = there are no more.
+// Journal reads up to limit stored entries of a run from a sequence on. It may return fewer; none = the end.
 func (c *Client) Journal(ctx context.Context, run string, from int64, limit int) ([][]byte, error) {
 	resp, err := c.do(ctx, request{
-		method: http.MethodGet, path: "/v1/runs/" + url.PathEscape(run) + "/journal", query: values("from", number(int(from)), "limit", number(limit)), accept: linesType,
+		method: http.MethodGet, path: "/v1/runs/" + url.PathEscape(run) + "/journal", query: values("from",
+			number(int(from)), "limit", number(limit)), accept: linesType,
 	})
 	if err != nil {
 		return nil, err
@@ -78,7 +80,7 @@ func (c *Client) Journal(ctx context.Context, run string, from int64, limit int)
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return nil, unreachable(ctx, err)
+		return nil, unreachableError(ctx, err)
 	}
 	var lines [][]byte
 	for line := range bytes.Lines(data) {

@@ -13,7 +13,7 @@ import (
 func (d *document) journal(t *testing.T) {
 	const op = "GET /v1/runs/{id}/journal"
 	b := newBench(t, pay)
-	at := "GET /v1/runs/" + b.rest(b.start("k").ID).ID + "/journal"
+	at := "GET /v1/runs/" + b.waitUntilParked(b.start("k").ID).ID + "/journal"
 	for _, query := range []string{"", "?from=1", "?limit=1", "?from=100"} {
 		got := b.do(at+query, "")
 		require.Equal(t, http.StatusOK, got.status, got.body)
@@ -29,7 +29,7 @@ func (d *document) journal(t *testing.T) {
 // C5: auditors and operators read a run's journal as it is stored, in pages; others do not, and nobody another tenant's.
 func TestC5JournalsAreReadAsTheyAreStored(t *testing.T) {
 	b := newBench(t, pay)
-	r := b.rest(b.start("k").ID)
+	r := b.waitUntilParked(b.start("k").ID)
 	stored, err := b.Ports.Journal.Stored(t.Context(), "default", r.ID, 0, 100)
 	require.NoError(t, err)
 	var read [][]byte

@@ -11,16 +11,16 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// MaxInline is the largest file that stands in a message itself, in bytes before base64; a larger one is a blob.
+// MaxInline is the largest inline file of a message in bytes, before base64. A larger file is a blob.
 const MaxInline = 128 << 10
 
-// maxBlocks is how many blocks a message has at most: each file it names is looked for.
+// maxBlocks is how many blocks a message may have. Each file is looked up.
 const maxBlocks = 100
 
 // maxName is the longest name of a file, in bytes.
 const maxName = 1024
 
-// block is a content block as people may send it.
+// block is a content block of a client.
 type block struct {
 	Type      string  `json:"type"`
 	Text      *string `json:"text"`
@@ -30,8 +30,8 @@ type block struct {
 	Blob      *string `json:"blob"`
 }
 
-// ReadMessage reads a message as anybody may send one: a string, or a list of text and media blocks. key names it in errors, which are of type
-// *Problem.
+// ReadMessage reads a message of a client: a string, or a list of text and media blocks. key names it in errors,
+// which are *Problem.
 func ReadMessage(key string, raw json.RawMessage) ([]run.UserBlock, error) {
 	return readMessage(key, raw)
 }
@@ -40,22 +40,22 @@ func readMessage(key string, raw json.RawMessage) ([]run.UserBlock, error) {
 	if len(raw) > 0 && raw[0] == '[' {
 		var blocks []block
 		if err := jsonx.DecodeStrict(raw, &blocks); err != nil {
-			return nil, invalid("%s: %v", key, err)
+			return nil, invalidProblem("%s: %v", key, err)
 		}
 		if len(blocks) > maxBlocks {
 			return nil, problem(TooLarge, "%s: got %d blocks, want at most %d", key, len(blocks), maxBlocks)
 		}
 		for i, b := range blocks {
 			if err := b.check(); err != nil {
-				return nil, invalid("%s[%d]: %v", key, i, err)
+				return nil, invalidProblem("%s[%d]: %v", key, i, err)
 			}
 		}
 	}
-	said, err := policy.ParseMessage(raw)
+	blocks, err := policy.ParseMessage(raw)
 	if err != nil {
-		return nil, invalid("%s: %v", key, err)
+		return nil, invalidProblem("%s: %v", key, err)
 	}
-	return said, nil
+	return blocks, nil
 }
 
 func (b block) check() error {
@@ -83,11 +83,12 @@ func (b block) checkMedia() error {
 		return run.Media{MediaType: *b.MediaType, Blob: *b.Blob}.Check()
 	}
 	data, err := base64.StdEncoding.Strict().DecodeString(*b.Data)
-	if err != nil || len(data) == 0 || strings.ContainsAny(*b.Data, "\r\n") { // the decoder skips line ends, and who reads it later may not
+	if err != nil || len(data) == 0 || strings.ContainsAny(*b.Data, "\r\n") { // the decoder skips line ends, later readers may not
 		return fmt.Errorf("data: want base64 of one byte or more")
 	}
 	if len(data) > MaxInline {
-		return fmt.Errorf("data: got %d bytes, want at most %d inline; upload it and name it as blob", len(data), MaxInline)
+		return fmt.Errorf("data: got %d bytes, want at most %d inline; upload it and name it as blob", len(data),
+			MaxInline)
 	}
 	return nil
 }

@@ -159,7 +159,7 @@ func TestInputsAreBounded(t *testing.T) {
 	}
 	media := `{"type":"media","mediaType":"image/png","blob":"` + xDigest + `"}`
 	problemIn(t, b.do("POST /v1/runs", `{"agent":"payer","message":[`+many(101, media)+`]}`), 413, api.TooLarge)
-	require.Equal(t, run, b.rest(run.ID), "nothing was done")
+	require.Equal(t, run, b.waitUntilParked(run.ID), "nothing was done")
 	require.Equal(t, 202, b.do("POST /v1/runs/"+run.ID+"/input", `{"messages":[`+many(100, `"x"`)+`]}`).status)
 }
 
@@ -238,7 +238,7 @@ func TestNothingBehindTheEnd(t *testing.T) {
 func TestUnauthenticatedSaysHow(t *testing.T) {
 	b := newBench(t, pay)
 	b.backend.Caller = func(*http.Request) (api.Caller, error) {
-		return api.Caller{}, api.Refuse(api.Unauthenticated, "want a token")
+		return api.Caller{}, api.NewProblem(api.Unauthenticated, "want a token")
 	}
 	b.serve()
 	got := b.do("GET /v1/runs", "")

@@ -122,7 +122,7 @@ func (d *document) unauthenticated(t *testing.T) {
 	b.server.Close()
 	b.server = httptest.NewUnstartedServer(nil)
 	_, port, _ := strings.Cut(b.server.Listener.Addr().String(), ":")
-	b.server.Config.Handler = api.Guard{Token: devToken, Port: port}.Before(api.Handler(b.backend))
+	b.server.Config.Handler = api.Guard{Token: devToken, Port: port}.Protect(api.Handler(b.backend))
 	b.server.Start()
 	d.every(t, b, run, func(t *testing.T, op string, send func(...string) answer) {
 		got := send()
@@ -227,7 +227,7 @@ func (d *document) bodies(t *testing.T) {
 			d.check(t, op, got)
 		})
 	}
-	require.Equal(t, run, b.rest(run.ID))
+	require.Equal(t, run, b.waitUntilParked(run.ID))
 }
 
 // otherMethods sends every path the methods it is not documented with.
@@ -265,7 +265,7 @@ func (d *document) undo(t *testing.T) {
 		d.check(t, op, got)
 		var undo api.Undone
 		require.NoError(t, json.Unmarshal([]byte(got.body), &undo))
-		b.rest(undo.ID) // people are asked once it has come so far
+		b.waitUntilParked(undo.ID) // people are asked once it has come so far
 	}
 	got := b.do("GET /v1/runs/"+run.ID, "")
 	require.Equal(t, http.StatusOK, got.status)
@@ -403,7 +403,7 @@ func (d *document) ends(t *testing.T) {
 	ask("GET /v1/approvals/{id}", one, "", http.StatusOK, "")
 	ask(decide, one, `{"action":"deny","note":"no"}`, http.StatusOK, "")
 	ask(decide, one, `{"action":"approve"}`, http.StatusConflict, "already-decided")
-	done := b.rest(one.ID)
+	done := b.waitUntilParked(one.ID)
 	done.Waiting = one.Waiting
 	ask(input, done, `{"messages":["x"]}`, http.StatusConflict, "run-finished")
 	ask(input, done, `{"decisions":[{"target":"c1","action":"resume"}]}`, http.StatusAccepted, "")
@@ -436,7 +436,7 @@ func (d *document) ends(t *testing.T) {
 	lost := newBench(t, `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 0}}]}`)
 	r = lost.start("k")
 	require.Equal(t, http.StatusOK, lost.do(real(decide, r), `{"action":"approve"}`).status)
-	r = lost.rest(r.ID)
+	r = lost.waitUntilParked(r.ID)
 	require.Equal(t, run.ForOutcome, r.Waiting[0].For)
 	for _, op := range []string{"GET /v1/runs/{id}", "GET /v1/approvals/{id}", "GET /v1/runs/{id}/events"} {
 		d.check(t, op, lost.do(real(op, r), ""))
@@ -651,7 +651,7 @@ func TestDocumentHasTheProblems(t *testing.T) {
 		member := func(name string) *base.Schema { return problem.Properties.GetOrZero(name).Schema() }
 		for _, kind := range enum(member("type")) {
 			documented = append(documented, kind)
-			require.Equal(t, status, fmt.Sprint(api.Refuse(api.ProblemType(kind), "x").Status), kind)
+			require.Equal(t, status, fmt.Sprint(api.NewProblem(api.ProblemType(kind), "x").Status), kind)
 		}
 		require.Equal(t, status, member("status").Const.Value)
 	}
@@ -760,7 +760,7 @@ func (d *document) takes(t *testing.T, op string, bodies []string) {
 			taken++
 		}
 	}
-	require.Equal(t, run, shared.rest(run.ID), "what is refused changes nothing")
+	require.Equal(t, run, shared.waitUntilParked(run.ID), "what is refused changes nothing")
 	all, err := shared.client.Runs(t.Context(), api.RunQuery{})
 	require.NoError(t, err)
 	require.Len(t, all.Runs, 1)

@@ -7,18 +7,19 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 )
 
-// A poll looks pollFirst after the newest entry it knows of, and less and less often, down to every pollLast, while none comes.
+// Poll intervals after the newest known entry: they grow from the first to the last.
 const (
-	pollFirst = 500 * time.Millisecond
-	pollLast  = 2 * time.Second
+	firstPollInterval = 500 * time.Millisecond
+	lastPollInterval  = 2 * time.Second
 )
 
-// Tail says whether a run has an entry of that sequence, by one consistent read of one key; *store.Journal is one.
+// Tail reports whether a run has an entry of a sequence, by one consistent read; *store.Journal implements it.
 type Tail interface {
 	HasEntry(ctx context.Context, tenant, run string, seq int64) (bool, error)
 }
 
-// Poll watches runs that other processes write to, by looking at their journals' tails. It keeps nothing. Safe for concurrent use.
+// Poll watches runs that other processes write to, by reading the tail of their journals. It has no state. Safe for
+// concurrent use.
 type Poll struct {
 	tail  Tail
 	clock clock.Clock
@@ -37,8 +38,8 @@ type pollWatch struct {
 	tenant, run string
 }
 
-func (w *pollWatch) Moved(ctx context.Context, seq int64) error {
-	pause := pollFirst
+func (w *pollWatch) Wait(ctx context.Context, seq int64) error {
+	pause := firstPollInterval
 	for {
 		if err := w.poll.clock.Sleep(ctx, pause); err != nil {
 			return err
@@ -46,7 +47,7 @@ func (w *pollWatch) Moved(ctx context.Context, seq int64) error {
 		if there, err := w.poll.tail.HasEntry(ctx, w.tenant, w.run, seq+1); err != nil || there {
 			return err
 		}
-		pause = min(pause*3/2, pollLast)
+		pause = min(pause*3/2, lastPollInterval)
 	}
 }
 

@@ -15,7 +15,7 @@ func TestPosition(t *testing.T) {
 	require.True(t, entry.before(4, 0))
 	require.False(t, one.before(3, 1))
 	require.True(t, one.before(3, 2))
-	require.True(t, beginning.before(0, 0))
+	require.True(t, journalStart.before(0, 0))
 	for _, bad := range []string{"", "x", "1.", ".1", "1.-1", "-2", "1.2.3", "99999999999999999999"} {
 		_, err := readPosition(bad)
 		require.Error(t, err, bad)

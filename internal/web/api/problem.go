@@ -55,8 +55,8 @@ const (
 	Internal         ProblemType = "internal"
 )
 
-// kinds says how each type is answered.
-var kinds = map[ProblemType]struct {
+// problemKinds maps each type to its status and title.
+var problemKinds = map[ProblemType]struct {
 	status int
 	title  string
 }{
@@ -96,33 +96,32 @@ var kinds = map[ProblemType]struct {
 	Internal:         {http.StatusInternalServerError, "something went wrong here"},
 }
 
-// Problem is an error as the API answers it (RFC 9457), and as the Client returns it.
+// Problem is an error of the API (RFC 9457). The Client returns it.
 type Problem struct {
 	Type     ProblemType        `json:"type"`
 	Title    string             `json:"title"`
 	Status   int                `json:"status"`
 	Detail   string             `json:"detail"`
 	Known    []string           `json:"known,omitempty"`    // unknown-agent: the agents there are
-	Approval *approval.Approval `json:"approval,omitempty"` // already-decided: who won; request-changed, policy-changed: as it stands
+	Approval *approval.Approval `json:"approval,omitempty"` // already-decided, request-changed, policy-changed: the current request
 }
 
 func (p *Problem) Error() string { return p.Detail }
 
-// Refuse makes the problem of a type, with a detail that is fit to be shown: for what stands before a Handler.
-func Refuse(t ProblemType, detail string) *Problem { return problem(t, "%s", detail) }
+// NewProblem returns a problem for a handler in front of a Handler. Clients see the detail.
+func NewProblem(t ProblemType, detail string) *Problem { return problem(t, "%s", detail) }
 
 func problem(t ProblemType, format string, args ...any) *Problem {
-	k := kinds[t]
+	k := problemKinds[t]
 	return &Problem{Type: t, Title: k.title, Status: k.status, Detail: fmt.Sprintf(format, args...)}
 }
 
-func invalid(format string, args ...any) error { return problem(InvalidRequest, format, args...) }
+func invalidProblem(format string, args ...any) error {
+	return problem(InvalidRequest, format, args...)
+}
 
-// later refuses what a later version will do.
-func later(what string) error { return problem(NotSupported, "%s: not supported yet", what) }
-
-// causes ties the errors of the use cases to problem types, in order of precedence.
-var causes = []struct {
+// problemCauses maps errors to problem types, in order of precedence.
+var problemCauses = []struct {
 	is   error
 	kind ProblemType
 }{
@@ -156,14 +155,14 @@ var causes = []struct {
 	{context.DeadlineExceeded, Unavailable},
 }
 
-// asItStands is a problem with the request that it is about.
-func asItStands(t ProblemType, err error, a approval.Approval) *Problem {
+// problemWithApproval adds the current request to a problem.
+func problemWithApproval(t ProblemType, err error, a approval.Approval) *Problem {
 	p := problem(t, "%v", err)
 	p.Approval = &a
 	return p
 }
 
-// problemOf says how an error is answered. An error that nobody foresaw is internal.
+// problemOf returns the problem of an error. An unknown error is internal.
 func problemOf(err error) *Problem {
 	var p *Problem
 	var decided *approval.DecidedError
@@ -176,16 +175,16 @@ func problemOf(err error) *Problem {
 	switch {
 	case errors.As(err, &p):
 		return p
-	case errors.Is(err, store.ErrDamaged): // whatever it makes impossible
+	case errors.Is(err, store.ErrDamaged): // before any other error
 		return problem(Damaged, "%v", err)
-	case diskFull(err):
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG):
 		return problem(Unavailable, "The disk that holds the store is full: free some space there, and send the request again (%v).", err)
 	case errors.As(err, &decided):
-		return asItStands(AlreadyDecided, decided, decided.Approval)
+		return problemWithApproval(AlreadyDecided, decided, decided.Approval)
 	case errors.As(err, &stale):
-		return asItStands(RequestChanged, stale, stale.Approval)
+		return problemWithApproval(RequestChanged, stale, stale.Approval)
 	case errors.As(err, &rules):
-		return asItStands(PolicyChanged, rules, rules.Approval)
+		return problemWithApproval(PolicyChanged, rules, rules.Approval)
 	case errors.As(err, &start):
 		return problem(InvalidRequest, "%v", start)
 	case errors.As(err, &undo):
@@ -195,10 +194,10 @@ func problemOf(err error) *Problem {
 	case errors.As(err, &forbidden):
 		return problem(InvalidRequest, "%v", forbidden)
 	}
-	if said := notTaken(err); said != nil {
-		return said
+	if refused := refusedProblem(err); refused != nil {
+		return refused
 	}
-	for _, c := range causes {
+	for _, c := range problemCauses {
 		if errors.Is(err, c.is) {
 			return problem(c.kind, "%v", err)
 		}
@@ -206,13 +205,8 @@ func problemOf(err error) *Problem {
 	return problem(Internal, "%v", err)
 }
 
-// diskFull reports whether a laptop's store, or the blobs beside it, cannot grow.
-func diskFull(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
-}
-
-// notTaken is the answer to a decision that is not taken with what goes with it; nil = err is about something else.
-func notTaken(err error) *Problem {
+// refusedProblem returns the problem of refused arguments, bounds or answers of a decision; nil for any other error.
+func refusedProblem(err error) *Problem {
 	var edit *approval.EditError
 	var grant *approval.GrantError
 	var answer *policy.AnswerError

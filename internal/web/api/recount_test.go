@@ -40,7 +40,7 @@ func TestAForgedRequestLetsNothingRun(t *testing.T) {
 	)
 	approve := func(b *bench, who string) (request string) {
 		b.t.Helper()
-		run := b.rest(agent.RunID(local.Tenant, "payer", "k"))
+		run := b.waitUntilParked(agent.RunID(local.Tenant, "payer", "k"))
 		require.Len(b.t, run.Waiting, 1)
 		request = run.Waiting[0].Approval
 		got := b.do("POST /v1/approvals/"+request+"/decision", `{"action": "approve"}`, api.AsHeader, who)
@@ -89,7 +89,7 @@ func TestAForgedRequestLetsNothingRun(t *testing.T) {
 			for _, who := range c.before {
 				approve(b, who)
 			}
-			id := b.rest(agent.RunID(local.Tenant, "payer", "k")).Waiting[0].Approval
+			id := b.waitUntilParked(agent.RunID(local.Tenant, "payer", "k")).Waiting[0].Approval
 			b.forge(id, c.forged)
 			require.Equal(t, id, approve(b, c.by), "the desk believes its item")
 			require.Empty(t, b.paid)
@@ -100,7 +100,7 @@ func TestAForgedRequestLetsNothingRun(t *testing.T) {
 				}
 			}
 			require.Equal(t, 5, <-b.paid)
-			require.Empty(t, b.rest(agent.RunID(local.Tenant, "payer", "k")).Waiting)
+			require.Empty(t, b.waitUntilParked(agent.RunID(local.Tenant, "payer", "k")).Waiting)
 		})
 	}
 }

@@ -7,19 +7,19 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 )
 
-// RepairPage is a page of repairs, the newest first.
+// RepairPage is a page of repairs, newest first.
 type RepairPage struct {
 	Repairs []runtime.Repaired `json:"repairs"`
 	Cursor  string             `json:"cursor,omitempty"`
 }
 
-// listRepairs lists what was repaired of the tenant's runs.
+// listRepairs lists the repairs of the tenant's runs.
 func (s *server) listRepairs(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	q, err := query(r, "cursor", "limit")
+	q, err := readQuery(r, "cursor", "limit")
 	if err != nil {
 		return 0, nil, err
 	}
-	n, err := limit(q)
+	n, err := readLimit(q)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -31,7 +31,7 @@ func (s *server) listRepairs(_ http.ResponseWriter, r *http.Request, c Caller) (
 	return http.StatusOK, RepairPage{append([]runtime.Repaired{}, list...), next}, nil
 }
 
-// Repairs lists a page of what was repaired.
+// Repairs lists a page of repairs.
 func (c *Client) Repairs(ctx context.Context, cursor string, limit int) (RepairPage, error) {
 	return get[RepairPage](ctx, c, "/v1/repairs", values("cursor", cursor, "limit", number(limit)))
 }

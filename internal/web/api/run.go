@@ -29,16 +29,16 @@ type Run struct {
 	Messages       []Message        `json:"messages,omitzero"` // the newest 200; nil = left out
 	Calls          []Call           `json:"calls,omitzero"`    // the newest 200; nil = left out
 	Waiting        []Waiting        `json:"waiting"`
-	Inbox          int              `json:"inbox,omitempty"` // inputs accepted and not applied yet: a waiting run that has some is about to go on
+	Inbox          int              `json:"inbox,omitempty"` // accepted inputs that are not applied yet; a waiting run with some is about to continue
 	Summary        string           `json:"summary"`
 	State          json.RawMessage  `json:"state"`                // what the run's tools and plugins share, an object
-	Subject        string           `json:"subject,omitempty"`    // as the API's caller says: nobody checked it
-	StartedBy      []string         `json:"startedBy,omitempty"`  // authenticated: who started it, and who the run that it goes on with or is called by
-	Parent         string           `json:"parent,omitempty"`     // of a fork: the run it branched off; of a delegated run: the one whose call it carries out
+	Subject        string           `json:"subject,omitempty"`    // claimed by the caller, not checked
+	StartedBy      []string         `json:"startedBy,omitempty"`  // authenticated: who started it and the run it continues or is called by
+	Parent         string           `json:"parent,omitempty"`     // of a fork: the original run; of a delegated run: the calling run
 	ParentCall     string           `json:"parentCall,omitempty"` // that call
-	Root           string           `json:"root,omitempty"`       // of a delegated run: the one that nobody delegated, where people see what it asks
-	ParentSeq      *int64           `json:"parentSeq,omitempty"`  // and that one's entry behind which the two part
-	Continues      string           `json:"continues,omitempty"`  // the run whose conversation this one goes on with
+	Root           string           `json:"root,omitempty"`       // of a delegated run: the root, which shows its requests
+	ParentSeq      *int64           `json:"parentSeq,omitempty"`  // of a fork: the last shared entry
+	Continues      string           `json:"continues,omitempty"`  // the run whose conversation this run continues
 	StartedAt      time.Time        `json:"startedAt,omitzero"`
 	UpdatedAt      time.Time        `json:"updatedAt,omitzero"`
 	EndedAt        time.Time        `json:"endedAt,omitzero"`
@@ -48,7 +48,7 @@ type Run struct {
 
 }
 
-// Resting reports whether the run is done, or waits and nothing has arrived for it.
+// Resting reports whether the run is done, or waits with an empty inbox.
 func (r Run) Resting() bool {
 	return r.Status == run.RunDone || r.Status == run.RunWaiting && r.Inbox == 0
 }
@@ -58,7 +58,7 @@ type Message struct {
 	Role      run.Role        `json:"role"`
 	SeenCount int64           `json:"seenCount"`
 	Content   json.RawMessage `json:"content"`           // one block
-	Evicted   bool            `json:"evicted,omitempty"` // it has left the conversation, and its seenCount stands still; only in a MessagePage
+	Evicted   bool            `json:"evicted,omitempty"` // no longer in the conversation; only in a MessagePage
 }
 
 // Call is one tool call of a run.
@@ -70,9 +70,9 @@ type Call struct {
 	Executions int             `json:"executions"`
 	Reason     run.CallReason  `json:"reason,omitempty"`
 	Run        string          `json:"run,omitempty"`    // of a call that another agent carries out
-	Undoes     string          `json:"undoes,omitempty"` // the call that it takes back, of the run that this one continues
-	Whole      *run.Whole      `json:"whole,omitempty"`  // where all of a result is of which the conversation holds a part
-	Undo       *CallUndo       `json:"undo,omitempty"`   // what would take it back; nil = it is open, or its tool has no undo
+	Undoes     string          `json:"undoes,omitempty"` // the call that it undoes, of the continued run
+	Whole      *run.Whole      `json:"whole,omitempty"`  // where the whole result is, if the conversation has a part
+	Undo       *CallUndo       `json:"undo,omitempty"`   // what would undo it; nil = open, or no undo
 }
 
 // Waiting is a call that waits for somebody.
@@ -95,21 +95,21 @@ type RunHead struct {
 	StartedAt time.Time     `json:"startedAt"`
 	UpdatedAt time.Time     `json:"updatedAt"`
 	ExpiresAt time.Time     `json:"expiresAt,omitzero"` // while waiting: when the first wait expires
-	Seq       int64         `json:"seq"`                // of the newest entry when the run last parked, woke or ended
+	Seq       int64         `json:"seq"`                // of the newest entry when the run last changed its status
 	Hash      string        `json:"hash"`               // of that entry
 
-	Parent     string `json:"parent,omitempty"` // of a delegated run: the run and the call it is carried out for
+	Parent     string `json:"parent,omitempty"` // of a delegated run: the calling run and call
 	ParentCall string `json:"parentCall,omitempty"`
-	Root       string `json:"root,omitempty"` // and the run that nobody delegated
+	Root       string `json:"root,omitempty"` // the root run
 }
 
-// RunPage is a page of runs, those that wait first, then the running, then the done, each newest first.
+// RunPage is a page of runs: waiting, then running, then done, each newest first.
 type RunPage struct {
 	Runs   []RunHead `json:"runs"`
 	Cursor string    `json:"cursor,omitempty"` // where the next page begins; "" = there is none
 }
 
-// MessagePage is a page of all of a run's messages, those that were evicted included, oldest first.
+// MessagePage is a page of all messages of a run, evicted ones included, oldest first.
 type MessagePage struct {
 	Messages []Message `json:"messages"`
 	Cursor   string    `json:"cursor,omitempty"`
@@ -127,16 +127,16 @@ type ApprovalPage struct {
 	Cursor    string              `json:"cursor,omitempty"`
 }
 
-// Accepted is the answer to what starts, feeds or ends a run.
+// Accepted is the response to a start, input or cancellation.
 type Accepted struct {
 	ID      string        `json:"id"`
 	Status  run.RunStatus `json:"status"`
-	Applied *bool         `json:"applied,omitempty"` // of decisions and answers: false = the run had ended, or the call its answer
-	Already bool          `json:"already,omitempty"` // of answers to requests: all of them were given before, and nothing was changed
+	Applied *bool         `json:"applied,omitempty"` // of decisions and answers; false = the run had ended or the call had its answer
+	Already bool          `json:"already,omitempty"` // of answers to requests: all were repeated and nothing changed
 	Links   *Links        `json:"links,omitempty"`
 }
 
-// Links says where a run is looked at and acted on.
+// Links are the URLs of a run.
 type Links struct {
 	Self   string `json:"self"`
 	Events string `json:"events"`
@@ -144,28 +144,28 @@ type Links struct {
 	Cancel string `json:"cancel"`
 }
 
-// Replay is what folding a run's journal again found.
+// Replay is the result of folding a run's journal again.
 type Replay struct {
 	Run         string       `json:"run"`
 	Entries     int          `json:"entries"`
 	Status      string       `json:"status"`
-	Differences []Difference `json:"differences"` // empty = the record agrees with itself
+	Differences []Difference `json:"differences"` // empty = no difference
 }
 
-// Difference is one value that is not what the journal says.
+// Difference is a value that differs from the journal.
 type Difference struct {
 	Path string `json:"path"`
 	Got  string `json:"got"`
 	Want string `json:"want"` // by the journal
 }
 
-func accepted(s run.AgentState) Accepted {
+func newAccepted(s run.AgentState) Accepted {
 	self := "/v1/runs/" + s.Run
 	return Accepted{ID: s.Run, Status: s.Status, Links: &Links{self, self + "/events", self + "/input", self + "/cancel"}}
 }
 
-// shownRun is the run of the API. What a run looks like in JSON is the core's to say; this adds what only its inbox knows.
-func shownRun(l store.Loaded) (Run, error) {
+// newRun returns a run for the API: the JSON of its state with the size of its inbox.
+func newRun(l store.Loaded) (Run, error) {
 	raw, err := json.Marshal(l.State)
 	if err != nil {
 		return Run{}, fmt.Errorf("show run %s: %w", l.State.Run, err)
@@ -177,7 +177,7 @@ func shownRun(l store.Loaded) (Run, error) {
 	return r, nil
 }
 
-func shownCall(c run.Call) Call {
+func newCall(c run.Call) Call {
 	shown := Call{c.ID, c.Tool, c.Input, c.Status, c.Executions, c.Reason, c.Child, c.Undoes, nil, nil}
 	if c.Result != nil {
 		shown.Whole = c.Result.Whole
@@ -185,7 +185,7 @@ func shownCall(c run.Call) Call {
 	return shown
 }
 
-func shownHead(h store.Head) RunHead {
+func newHead(h store.Head) RunHead {
 	shown := RunHead{ID: h.Run, Agent: h.Agent, Status: h.Status, Reason: h.Reason, StartedAt: h.StartedAt, UpdatedAt: h.UpdatedAt, ExpiresAt: h.Expires, Seq: h.Seq, Hash: h.Hash}
 	if p := h.Parent; p != nil {
 		shown.Parent, shown.ParentCall, shown.Root = p.Run, p.Call, p.Root

@@ -30,37 +30,37 @@ type Start struct {
 	AccessControl string            `json:"accessControl,omitempty"`
 }
 
-// keyHeader is the header that may hold the key of a start, or of the messages of an input.
+// keyHeader is the header for the idempotency key of a start or an input.
 const keyHeader = "Idempotency-Key"
 
 // maxKey is the longest idempotency key, in bytes.
 const maxKey = 256
 
-// maxLabel is the longest subject, and the longest accessControl, of a run, in bytes: each event that leaves it carries them.
+// maxLabel is the longest subject or accessControl of a run, in bytes. Each event contains them.
 const maxLabel = 1024
 
-// check refuses labels that are no plain text, or longer than what has to carry them.
+// check refuses labels that are too long or not plain text.
 func (b Start) check() error {
-	return errors.Join(shortText("subject", b.Subject, maxLabel), shortText("accessControl", b.AccessControl, maxLabel))
+	return errors.Join(checkText("subject", b.Subject, maxLabel), checkText("accessControl", b.AccessControl, maxLabel))
 }
 
-// shortText refuses a text that is longer than so many bytes, or holds what no store keeps in a key.
-func shortText(key, value string, most int) error {
+// checkText refuses a text that is too long or that the store cannot have in a key.
+func checkText(key, value string, most int) error {
 	if len(value) > most {
-		return invalid("%s: got %d bytes, want at most %d", key, len(value), most)
+		return invalidProblem("%s: got %d bytes, want at most %d", key, len(value), most)
 	}
 	if !utf8.ValidString(value) || strings.Contains(value, "\x00") {
-		return invalid("%s: want UTF-8 without NUL", key)
+		return invalidProblem("%s: want UTF-8 without NUL", key)
 	}
 	return nil
 }
 
-func (s *server) start(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	if _, err := query(r); err != nil {
+func (s *server) startRun(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	if _, err := readQuery(r); err != nil {
 		return 0, nil, err
 	}
 	var b Start
-	if err := body(w, r, &b, false); err != nil {
+	if err := readBody(w, r, &b, false); err != nil {
 		return 0, nil, err
 	}
 	if b.Continues != "" && !runPattern.MatchString(b.Continues) {
@@ -73,9 +73,9 @@ func (s *server) start(w http.ResponseWriter, r *http.Request, c Caller) (int, a
 	if err != nil {
 		return 0, nil, err
 	}
-	def, err := s.definition(b)
+	def, err := s.findDefinition(b)
 	if err == nil {
-		err = s.knowsDelegates(def)
+		err = s.checkDelegates(def)
 	}
 	if err != nil {
 		return 0, nil, err
@@ -87,16 +87,16 @@ func (s *server) start(w http.ResponseWriter, r *http.Request, c Caller) (int, a
 		}
 	}
 	run, err := s.Starter.Start(r.Context(), start)
-	if err = s.unlessUnstarted(r, key, err); err != nil {
+	if err = s.ignoreUnstarted(r, key, err); err != nil {
 		return 0, nil, err
 	}
 	w.Header().Set("Location", "/v1/runs/"+run.Run)
-	return http.StatusAccepted, accepted(run), nil
+	return http.StatusAccepted, newAccepted(run), nil
 }
 
-// unlessUnstarted lets a run pass that is written and whose execution could not be started. With a key the client is told to try again,
-// which starts it; without one its next try would be another run, and this one is started by the sweep or by `resume`.
-func (s *server) unlessUnstarted(r *http.Request, key string, err error) error {
+// ignoreUnstarted accepts a run that is written but whose execution did not start. With a key it returns the error,
+// and a retry starts the run. Without a key a retry would create another run; the sweep or `resume` starts this one.
+func (s *server) ignoreUnstarted(r *http.Request, key string, err error) error {
 	if key != "" || !errors.Is(err, runtime.ErrUnstarted) {
 		return err
 	}
@@ -106,27 +106,28 @@ func (s *server) unlessUnstarted(r *http.Request, key string, err error) error {
 	return nil
 }
 
-// idempotencyKey is the body's key or the header's.
+// idempotencyKey returns the key of the body or the header.
 func idempotencyKey(r *http.Request, inBody string) (string, error) {
 	inHeader := r.Header.Get(keyHeader)
 	if inBody != "" && inHeader != "" && inBody != inHeader {
-		return "", invalid("key: the body and the header %s differ", keyHeader)
+		return "", invalidProblem("key: the body and the header %s differ", keyHeader)
 	}
 	key := inBody + inHeader
 	if inBody != "" {
 		key = inBody
 	}
-	return key, shortText("key", key, maxKey)
+	return key, checkText("key", key, maxKey)
 }
 
-// knowsDelegates refuses, on a laptop, an agent that asks one that is not known here: the run would come to stand still at that call.
-func (s *server) knowsDelegates(def *agent.Definition) error {
+// checkDelegates refuses, on a laptop, an agent that calls an unknown agent. Its run would stall at that call.
+func (s *server) checkDelegates(def *agent.Definition) error {
 	for _, t := range def.Tools {
 		if !s.Local || t.Kind != agent.KindAgent {
 			continue
 		}
 		if _, ok := s.Agents.Agent(t.Agent.Agent); !ok {
-			p := problem(UnknownAgent, "start run: tool %s of agent %s: unknown agent %.64q; known: %s", t.Name, def.Name, t.Agent.Agent, oneOf(s.Agents.Agents()))
+			p := problem(UnknownAgent, "start run: tool %s of agent %s: unknown agent %.64q; known: %s", t.Name,
+				def.Name, t.Agent.Agent, joinNames(s.Agents.Agents()))
 			p.Known = s.Agents.Agents()
 			return p
 		}
@@ -134,22 +135,23 @@ func (s *server) knowsDelegates(def *agent.Definition) error {
 	return nil
 }
 
-// unfit are Agents that leave out some that are registered, since they cannot run here, and say why; "" = an agent is not one of those.
-type unfit interface{ Unfit(name string) string }
+// unfitAgents are Agents that leave out registered agents which cannot run here. Unfit returns the reason; "" = not
+// left out.
+type unfitAgents interface{ Unfit(name string) string }
 
-// definition is the registered agent, or the one that came along.
-func (s *server) definition(b Start) (*agent.Definition, error) {
+// findDefinition returns the registered agent, or the definition in the body.
+func (s *server) findDefinition(b Start) (*agent.Definition, error) {
 	if b.Definition == nil {
 		if d, ok := s.Agents.Agent(b.Agent); ok {
 			return d, nil
 		}
 		known := s.Agents.Agents()
-		if a, ok := s.Agents.(unfit); ok && a.Unfit(b.Agent) != "" {
+		if a, ok := s.Agents.(unfitAgents); ok && a.Unfit(b.Agent) != "" {
 			p := problem(UnknownAgent, "start run: %s", a.Unfit(b.Agent))
 			p.Known = known
 			return nil, p
 		}
-		p := problem(UnknownAgent, "start run: unknown agent %.64q; known: %s", b.Agent, oneOf(known))
+		p := problem(UnknownAgent, "start run: unknown agent %.64q; known: %s", b.Agent, joinNames(known))
 		p.Known = known
 		return nil, p
 	}
@@ -157,32 +159,33 @@ func (s *server) definition(b Start) (*agent.Definition, error) {
 		return nil, problem(NotAllowed, "definition: only taken where the caller owns the machine")
 	}
 	if b.Agent != "" && b.Agent != b.Definition.Name {
-		return nil, invalid("agent: got %.64q, want %.64q, the definition's name, or nothing", b.Agent, b.Definition.Name)
+		return nil, invalidProblem("agent: got %.64q, want %.64q, the definition's name, or nothing", b.Agent,
+			b.Definition.Name)
 	}
 	if err := b.Definition.Check(); err != nil {
-		return nil, invalid("definition: %v", err)
+		return nil, invalidProblem("definition: %v", err)
 	}
 	for _, t := range b.Definition.Tools {
 		if t.Kind == agent.KindInternal && !s.Tool(t.Name) {
-			return nil, invalid("definition: tool %s has no code here", t.Name)
+			return nil, invalidProblem("definition: tool %s has no code here", t.Name)
 		}
 	}
 	return b.Definition, nil
 }
 
-// maxLooks is how many pages of the store one page of runs is made of at most: of an agent that has few runs among many it may be short,
-// or empty, and have a cursor.
-const maxLooks = 20
+// maxStorePages is how many pages of the store are read for one page of results. A filtered page may therefore be
+// short or empty and still have a cursor.
+const maxStorePages = 20
 
-// statusOrder is the order in which a list without status goes through the runs.
+// statusOrder is the order of runs in a list without status.
 var statusOrder = []run.RunStatus{run.RunWaiting, run.RunRunning, run.RunDone}
 
 func (s *server) listRuns(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	q, err := query(r, "status", "agent", "root", "cursor", "limit")
+	q, err := readQuery(r, "status", "agent", "root", "cursor", "limit")
 	if err != nil {
 		return 0, nil, err
 	}
-	n, err := limit(q)
+	n, err := readLimit(q)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -190,11 +193,11 @@ func (s *server) listRuns(_ http.ResponseWriter, r *http.Request, c Caller) (int
 	if q.Has("status") {
 		status := run.RunStatus(q.Get("status"))
 		if !status.Valid() {
-			return 0, nil, invalid("status: got %.64q, want running, waiting or done", status)
+			return 0, nil, invalidProblem("status: got %.64q, want running, waiting or done", status)
 		}
 		statuses = []run.RunStatus{status}
 	}
-	since, err := s.since(r, c, q, "root", time.Time{})
+	since, err := s.earliestStart(r, c, q, "root", time.Time{})
 	if err != nil {
 		return 0, nil, err
 	}
@@ -203,13 +206,13 @@ func (s *server) listRuns(_ http.ResponseWriter, r *http.Request, c Caller) (int
 		return 0, nil, err
 	}
 	p := RunPage{Runs: []RunHead{}}
-	for looks := 0; !at.end() && len(p.Runs) < n && looks < maxLooks; looks++ {
+	for looks := 0; !at.isAtEnd() && len(p.Runs) < n && looks < maxStorePages; looks++ {
 		heads, next, err := s.Journal.ListSince(r.Context(), c.Tenant, at.status(), since, n-len(p.Runs), at.inner)
 		if err != nil {
 			return 0, nil, badCursor(at.inner, err)
 		}
 		for _, h := range heads {
-			shown := shownHead(h)
+			shown := newHead(h)
 			if (!q.Has("agent") || h.Agent == q.Get("agent")) && (!q.Has("root") || shown.Root == q.Get("root")) {
 				p.Runs = append(p.Runs, shown)
 			}
@@ -220,7 +223,7 @@ func (s *server) listRuns(_ http.ResponseWriter, r *http.Request, c Caller) (int
 	return http.StatusOK, p, nil
 }
 
-// runCursor is a place in the lists of several statuses, one behind the other.
+// runCursor is a position in the lists of several statuses, one after the other.
 type runCursor struct {
 	statuses []run.RunStatus
 	i        int
@@ -236,12 +239,12 @@ func readRunCursor(s string, statuses []run.RunStatus) (*runCursor, error) {
 	status, inner, ok := strings.Cut(s, ":")
 	c.inner = inner
 	if c.i = slices.Index(statuses, run.RunStatus(status)); !ok || c.i < 0 {
-		return nil, invalid("cursor: got %.64q, want one that a page gave", s)
+		return nil, invalidProblem("cursor: got %.64q, want one that a page gave", s)
 	}
 	return c, nil
 }
 
-func (c *runCursor) end() bool { return c.i == len(c.statuses) }
+func (c *runCursor) isAtEnd() bool { return c.i == len(c.statuses) }
 
 func (c *runCursor) status() run.RunStatus { return c.statuses[c.i] }
 
@@ -252,7 +255,7 @@ func (c *runCursor) advance(next string) {
 }
 
 func (c *runCursor) String() string {
-	if c.end() {
+	if c.isAtEnd() {
 		return ""
 	}
 	return string(c.status()) + ":" + c.inner
@@ -260,17 +263,17 @@ func (c *runCursor) String() string {
 
 var runPattern = regexp.MustCompile(`^r[a-z2-7]{25}$`)
 
-// load reads the run that the path names.
-func (s *server) load(r *http.Request, c Caller) (store.Loaded, error) {
-	id, err := runOf(r)
+// loadRun reads the run in the path.
+func (s *server) loadRun(r *http.Request, c Caller) (store.Loaded, error) {
+	id, err := readRunID(r)
 	if err != nil {
 		return store.Loaded{}, err
 	}
 	return s.Journal.Load(r.Context(), c.Tenant, id)
 }
 
-// runOf is the id of the run that the path names.
-func runOf(r *http.Request) (string, error) {
+// readRunID returns the run id in the path.
+func readRunID(r *http.Request) (string, error) {
 	id := r.PathValue("id")
 	if !runPattern.MatchString(id) {
 		return "", problem(RunNotFound, "load run %.64q: no such run", id)
@@ -279,34 +282,34 @@ func runOf(r *http.Request) (string, error) {
 }
 
 func (s *server) showRun(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	q, err := query(r, "messages")
+	q, err := readQuery(r, "messages")
 	if err != nil {
 		return 0, nil, err
 	}
 	if q.Has("messages") && q.Get("messages") != "0" && q.Get("messages") != "1" {
-		return 0, nil, invalid("messages: got %.64q, want 0 or 1", q.Get("messages"))
+		return 0, nil, invalidProblem("messages: got %.64q, want 0 or 1", q.Get("messages"))
 	}
-	l, err := s.load(r, c)
+	l, err := s.loadRun(r, c)
 	if err != nil {
 		return 0, nil, err
 	}
-	run, err := shownRun(l)
+	run, err := newRun(l)
 	if err != nil {
 		return 0, nil, err
 	}
 	if q.Get("messages") == "0" {
 		run.Messages, run.Calls = nil, nil
 	}
-	s.withUndos(r.Context(), &l.State, run.Calls)
+	s.addUndos(r.Context(), &l.State, run.Calls)
 	return http.StatusOK, run, nil
 }
 
-func (s *server) messages(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	q, err := query(r, "cursor", "limit")
+func (s *server) listMessages(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	q, err := readQuery(r, "cursor", "limit")
 	if err != nil {
 		return 0, nil, err
 	}
-	l, err := s.load(r, c)
+	l, err := s.loadRun(r, c)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -314,7 +317,7 @@ func (s *server) messages(_ http.ResponseWriter, r *http.Request, c Caller) (int
 	if err != nil {
 		return 0, nil, err
 	}
-	part, next, err := page(q, all)
+	part, next, err := paginate(q, all)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -329,33 +332,33 @@ func (s *server) messages(_ http.ResponseWriter, r *http.Request, c Caller) (int
 	return http.StatusOK, p, nil
 }
 
-func (s *server) calls(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	q, err := query(r, "cursor", "limit")
+func (s *server) listCalls(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	q, err := readQuery(r, "cursor", "limit")
 	if err != nil {
 		return 0, nil, err
 	}
-	l, err := s.load(r, c)
+	l, err := s.loadRun(r, c)
 	if err != nil {
 		return 0, nil, err
 	}
-	part, next, err := page(q, l.State.Calls())
+	part, next, err := paginate(q, l.State.Calls())
 	if err != nil {
 		return 0, nil, err
 	}
 	p := CallPage{Calls: []Call{}, Cursor: next}
 	for _, call := range part {
-		p.Calls = append(p.Calls, shownCall(call))
+		p.Calls = append(p.Calls, newCall(call))
 	}
-	s.withUndos(r.Context(), &l.State, p.Calls)
+	s.addUndos(r.Context(), &l.State, p.Calls)
 	return http.StatusOK, p, nil
 }
 
-func (s *server) replay(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	if _, err := query(r); err != nil {
+func (s *server) replayRun(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	if _, err := readQuery(r); err != nil {
 		return 0, nil, err
 	}
 	if s.Replay == nil {
-		return 0, nil, later("replay")
+		return 0, nil, problem(NotSupported, "replay: not supported yet")
 	}
 	id := r.PathValue("id")
 	if !runPattern.MatchString(id) {
@@ -367,18 +370,18 @@ func (s *server) replay(_ http.ResponseWriter, r *http.Request, c Caller) (int, 
 
 // Note is the body of POST /v1/runs/{id}/cancel; it may be left out.
 type Note struct {
-	Note string `json:"note,omitempty"` // why; a run that continues this one is told
+	Note string `json:"note,omitempty"` // the reason, shown to a run that continues this one
 }
 
-func (s *server) cancel(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	if _, err := query(r); err != nil {
+func (s *server) cancelRun(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	if _, err := readQuery(r); err != nil {
 		return 0, nil, err
 	}
 	var b Note
-	if err := body(w, r, &b, true); err != nil {
+	if err := readBody(w, r, &b, true); err != nil {
 		return 0, nil, err
 	}
-	l, err := s.load(r, c)
+	l, err := s.loadRun(r, c)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -386,5 +389,5 @@ func (s *server) cancel(w http.ResponseWriter, r *http.Request, c Caller) (int, 
 	if err != nil {
 		return 0, nil, err
 	}
-	return http.StatusAccepted, accepted(run), nil
+	return http.StatusAccepted, newAccepted(run), nil
 }

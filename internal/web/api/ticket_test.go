@@ -21,9 +21,9 @@ func TestTicket(t *testing.T) {
 	one := b.start("k")
 	input := "POST /v1/runs/" + one.ID + "/input"
 	require.Equal(t, 202, b.do(input, `{"decisions":[{"target":"fc_c1","action":"resume"}]}`).status, "the approval's pending call")
-	r := b.rest(one.ID)
+	r := b.waitUntilParked(one.ID)
 	for r.Status == run.RunWaiting && r.Waiting[0].For == run.ForApproval {
-		r = b.rest(one.ID)
+		r = b.waitUntilParked(one.ID)
 	}
 	require.Equal(t, run.RunWaiting, r.Status)
 	w := r.Waiting[0]
@@ -50,8 +50,8 @@ func TestTicket(t *testing.T) {
 		got := b.do(input, `{"decisions":[{"target":"from-where","id":"d1","action":"resume","result":"savings"}]}`)
 		require.Equal(t, 202, got.status, got.body)
 	}
-	for r = b.rest(one.ID); r.Status != run.RunDone; {
-		r = b.rest(one.ID)
+	for r = b.waitUntilParked(one.ID); r.Status != run.RunDone; {
+		r = b.waitUntilParked(one.ID)
 	}
 	require.Equal(t, run.StatusSucceeded, r.Calls[0].Status)
 	require.Equal(t, 2, r.Calls[0].Executions)

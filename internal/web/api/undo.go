@@ -9,10 +9,10 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 )
 
-// CallUndo is what would take a call back, or why nothing does.
+// CallUndo is what would undo a call, or why nothing does.
 type CallUndo = runtime.CallUndo
 
-// Undone is the answer to POST /v1/runs/{id}/calls/{call}/undo: the run that takes the call back.
+// Undone is the response to POST /v1/runs/{id}/calls/{call}/undo: the run that undoes the call.
 type Undone struct {
 	ID      string         `json:"id"`
 	Status  run.RunStatus  `json:"status"`
@@ -25,12 +25,12 @@ type Undone struct {
 	Already bool           `json:"already"` // somebody had asked for it before
 }
 
-func (s *server) undo(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	if _, err := query(r); err != nil {
+func (s *server) undoCall(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	if _, err := readQuery(r); err != nil {
 		return 0, nil, err
 	}
 	var nothing struct{}
-	if err := body(w, r, &nothing, true); err != nil { // so that nobody takes what they said for heard
+	if err := readBody(w, r, &nothing, true); err != nil { // refuse unknown content
 		return 0, nil, err
 	}
 	id := r.PathValue("id")
@@ -39,23 +39,23 @@ func (s *server) undo(w http.ResponseWriter, r *http.Request, c Caller) (int, an
 	}
 	by := runtime.Undo{Tenant: c.Tenant, Run: id, Call: r.PathValue("call"), By: c.Principal.ID}
 	run, again, err := s.Starter.Undo(r.Context(), by)
-	if err = s.unlessUnstarted(r, "undo", err); err != nil { // who asks again gets the same run
+	if err = s.ignoreUnstarted(r, "undo", err); err != nil { // a retry returns the same run
 		return 0, nil, err
 	}
-	call, _ := run.Undoing() // every run of Undo has such a call
+	call, _ := run.Undoing() // always set in a run of Undo
 	w.Header().Set("Location", "/v1/runs/"+run.Run)
 	status := http.StatusAccepted
 	if again {
 		status = http.StatusOK
 	}
 	return status, Undone{
-		ID: run.Run, Status: run.Status, Links: accepted(run).Links, Reason: run.Reason, Error: run.Error,
+		ID: run.Run, Status: run.Status, Links: newAccepted(run).Links, Reason: run.Reason, Error: run.Error,
 		Call: call.ID, Tool: call.Tool, State: call.Status, Already: again,
 	}, nil
 }
 
-// withUndos adds to shown calls of a run what would take them back. The run is shown even if that cannot be said.
-func (s *server) withUndos(ctx context.Context, run *run.AgentState, shown []Call) {
+// addUndos adds to calls what would undo them. An error is logged only.
+func (s *server) addUndos(ctx context.Context, run *run.AgentState, shown []Call) {
 	if len(shown) == 0 {
 		return
 	}
@@ -76,7 +76,7 @@ func (s *server) withUndos(ctx context.Context, run *run.AgentState, shown []Cal
 	}
 }
 
-// Undo asks for a call of a finished run to be taken back, as often as it takes: there is one run that does.
+// Undo starts the run that undoes a call of a finished run. Repeated calls return the same run.
 func (c *Client) Undo(ctx context.Context, run, call string) (Undone, error) {
 	return post[Undone](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/calls/"+url.PathEscape(call)+"/undo", struct{}{}, "")
 }

@@ -10,14 +10,13 @@ import (
 	"sync"
 )
 
-// ErrFile says that the file of an upload cannot be read, or is shorter than announced. Nothing was stored.
+// ErrFile says that the file of an upload cannot be read or is shorter than announced. Nothing was stored.
 var ErrFile = errors.New("the file to upload")
 
-// Upload brings a file to where runs can name it and gives what a media block names. open gives the file's content, from its beginning
-// and as often as it is called. To upload the same again is no error.
+// Upload uploads a file and returns the blob for a media block. open opens the file from its start, as often as
+// needed. Repeating an upload is no error.
 //
-// A file that is not what b says is refused, and so is one that the store will not take; then nothing is there. Errors of the file
-// itself wrap ErrFile.
+// The server refuses a file that does not match b and stores nothing of it. Errors of the file itself wrap ErrFile.
 func (c *Client) Upload(ctx context.Context, b Blob, open func() (io.ReadCloser, error)) (blob string, err error) {
 	to, err := post[Uploading](ctx, c, "/v1/blobs", b, "")
 	if err != nil {
@@ -27,22 +26,24 @@ func (c *Client) Upload(ctx context.Context, b Blob, open func() (io.ReadCloser,
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrFile, err)
 	}
-	content := &announced{ReadCloser: file, left: b.Bytes}
+	content := &announcedFile{ReadCloser: file, left: b.Bytes}
 	defer content.Close()
-	req, err := c.bringing(ctx, to.Upload, content)
+	req, err := c.newUploadRequest(ctx, to.Upload, content)
 	if err != nil {
 		return "", fmt.Errorf("write the upload of %s: %w", b.SHA256, err)
 	}
 	req.ContentLength = b.Bytes
-	err = c.bring(ctx, req)
-	if own := content.failure(); own != nil { // not the engine's doing
-		err = own
+	err = c.sendUpload(ctx, req)
+	content.mu.Lock()
+	defer content.mu.Unlock()
+	if content.err != nil { // the file's error comes first
+		err = content.err
 	}
 	return to.Blob, err
 }
 
-// bringing is the request that an upload is.
-func (c *Client) bringing(ctx context.Context, u Upload, content io.Reader) (*http.Request, error) {
+// newUploadRequest returns the HTTP request of an upload.
+func (c *Client) newUploadRequest(ctx context.Context, u Upload, content io.Reader) (*http.Request, error) {
 	target := u.URL
 	if strings.HasPrefix(target, "/") {
 		target = c.base + target
@@ -60,22 +61,22 @@ func (c *Client) bringing(ctx context.Context, u Upload, content io.Reader) (*ht
 	return req, nil
 }
 
-// bring makes the request of an upload. A store's own refusal has no form of ours, and its text is not ours to show.
-func (c *Client) bring(ctx context.Context, req *http.Request) error {
+// sendUpload sends an upload. The error of an external store is reported by its status only.
+func (c *Client) sendUpload(ctx context.Context, req *http.Request) error {
 	sender := c.http
 	if !strings.HasPrefix(req.URL.String(), c.base+"/") {
-		sender = http.DefaultClient // whoever signed the URL wants no other credentials
+		sender = http.DefaultClient // a presigned URL needs no other credentials
 	}
 	resp, err := sender.Do(req)
 	if err != nil {
-		return unreachable(ctx, err)
+		return unreachableError(ctx, err)
 	}
 	defer resp.Body.Close()
 	switch {
 	case resp.StatusCode < http.StatusMultipleChoices:
 		return nil
 	case resp.Header.Get("Content-Type") == "application/problem+json":
-		return refusal(ctx, resp)
+		return readProblem(ctx, resp)
 	case resp.StatusCode >= http.StatusInternalServerError:
 		return fmt.Errorf("%w: the store answered the upload with status %d", ErrUnreachable, resp.StatusCode)
 	default:
@@ -83,16 +84,16 @@ func (c *Client) bring(ctx context.Context, req *http.Request) error {
 	}
 }
 
-// announced is a file of as many bytes as were announced, and remembers if it was not. Safe for concurrent use: a transport may
-// still read a body whose request has failed.
-type announced struct {
+// announcedFile reads the announced number of bytes and keeps a read error. Safe for concurrent use: a transport may
+// still read the body of a failed request.
+type announcedFile struct {
 	io.ReadCloser
 	mu   sync.Mutex
 	left int64
 	err  error
 }
 
-func (a *announced) Read(p []byte) (int, error) {
+func (a *announcedFile) Read(p []byte) (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.err != nil {
@@ -113,10 +114,4 @@ func (a *announced) Read(p []byte) (int, error) {
 		return n, a.err
 	}
 	return n, err
-}
-
-func (a *announced) failure() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.err
 }

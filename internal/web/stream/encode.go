@@ -12,7 +12,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Format is a form in which a stream is written.
+// Format is an encoding of events.
 type Format string
 
 // The formats.
@@ -25,42 +25,42 @@ const (
 	Aisdk     Format = "aisdk"     // the AI SDK's UI message stream, version 1
 )
 
-// form is how a format writes events. What it writes of an entry depends on nothing else.
-type form struct {
-	event func(w *writer, e Event)                        // calls w.tell once for each event that the format has for e
-	frame func(e Event, id, name string, data object) any // the JSON of one event; id is "" for a live piece
+// encoding is how a format writes events. Its output for an entry depends on the entry's events only.
+type encoding struct {
+	event func(w *writer, e Event)                        // calls w.emit for each event of the format
+	frame func(e Event, id, name string, data object) any // returns the JSON of one event; id is "" for a live piece
 	wire  Wire
 }
 
-var forms = map[Format]form{
-	Canonical: {event: (*writer).canonical},
-	Arvo:      {event: (*writer).arvo, frame: arvoFrame},
-	Cowork:    {event: (*writer).cowork, frame: namedFrame},
-	Forge:     {event: (*writer).forge, frame: namedFrame},
-	Agui:      {event: (*writer).agui, frame: aguiFrame},
-	Aisdk:     {(*writer).aisdk, aisdkFrame, Wire{"x-vercel-ai-ui-message-stream", "v1", "[DONE]"}},
+var encodings = map[Format]encoding{
+	Canonical: {event: (*writer).writeCanonical},
+	Arvo:      {event: (*writer).writeArvo, frame: arvoFrame},
+	Cowork:    {event: (*writer).writeCowork, frame: namedFrame},
+	Forge:     {event: (*writer).writeForge, frame: namedFrame},
+	Agui:      {event: (*writer).writeAgui, frame: aguiFrame},
+	Aisdk:     {(*writer).writeAisdk, aisdkFrame, Wire{"x-vercel-ai-ui-message-stream", "v1", "[DONE]"}},
 }
 
-// Wire is what a format needs of server-sent events beside its events. The zero Wire is nothing.
+// Wire is what a format adds to server-sent events. The zero Wire adds nothing.
 type Wire struct {
-	Header, Value string // of the answer
+	Header, Value string // of the response
 	Last          string // the data behind the last event of a run
 }
 
-// Wire returns what the format needs of server-sent events.
-func (f Format) Wire() Wire { return forms[f].wire }
+// Wire returns what the format adds to server-sent events.
+func (f Format) Wire() Wire { return encodings[f].wire }
 
-// Formats are the names of the formats, sorted.
+// Formats returns the names of the formats, sorted.
 func Formats() []string {
 	var names []string
-	for f := range forms {
+	for f := range encodings {
 		names = append(names, string(f))
 	}
 	slices.Sort(names)
 	return names
 }
 
-// ReadFormat reads a format's name. The error lists the formats there are.
+// ReadFormat reads a format's name. The error lists all formats.
 func ReadFormat(name string) (Format, error) {
 	names := Formats()
 	if slices.Contains(names, name) {
@@ -70,7 +70,7 @@ func ReadFormat(name string) (Format, error) {
 	return "", fmt.Errorf("got %q, want %s or %s", name, strings.Join(names[:last], ", "), names[last])
 }
 
-// Encoded is an event as a format writes it. Seq and Index are its place; Index counts what the format writes of an
+// Encoded is an event as a format writes it. Seq and Index are its place; Index counts the format's events of an
 // entry.
 type Encoded struct {
 	Seq   int64
@@ -79,9 +79,9 @@ type Encoded struct {
 	Body  any // its JSON
 }
 
-// Encode writes all events of one entry. Many formats have none for some events.
+// Encode encodes all events of one entry. Many formats leave some events out.
 func (f Format) Encode(events []Event) ([]Encoded, error) {
-	form, ok := forms[f]
+	form, ok := encodings[f]
 	if !ok {
 		return nil, fmt.Errorf("encode events: no format %q", f)
 	}
@@ -95,24 +95,24 @@ func (f Format) Encode(events []Event) ([]Encoded, error) {
 	return w.out, nil
 }
 
-// Delta is a piece of what a model is writing. Listeners get it once. It has no place in the stream, because the
-// attempt it belongs to may fail and the next attempt writes everything again.
+// Delta is a piece of a reply that a model is writing. It is sent once and has no place in the stream, because the
+// attempt may fail and the next attempt writes everything again.
 type Delta struct {
 	Inference int64 // of the run, from 1
 	Attempt   int   // requests made before for this inference
 	agent.Delta
 }
 
-// Before reports whether e goes on with the same text, reasoning or call of the same attempt.
-func (d Delta) Before(e Delta) bool {
+// Precedes reports whether e continues the same text, reasoning or call of the same attempt.
+func (d Delta) Precedes(e Delta) bool {
 	return d.Inference == e.Inference && d.Attempt == e.Attempt && d.Kind == e.Kind && d.Place == e.Place
 }
 
-// EncodeLive writes a piece of what the model of run s is writing. Content is all of the same text, reasoning or
-// arguments in this attempt so far, the piece included. The result has no place. It has no Type where the format
-// has no event for the piece.
+// EncodeLive encodes a piece of the reply of run s. Content is all of the same text, reasoning or arguments in this
+// attempt so far, this piece included. The result has no place. Its Type is empty if the format has no event for the
+// piece.
 func (f Format) EncodeLive(s *run.AgentState, d Delta, content string, at time.Time) (Encoded, error) {
-	form, ok := forms[f]
+	form, ok := encodings[f]
 	if !ok {
 		return Encoded{}, fmt.Errorf("encode live piece: no format %q", f)
 	}
@@ -133,9 +133,9 @@ func (f Format) EncodeLive(s *run.AgentState, d Delta, content string, at time.T
 	return w.out[0], nil
 }
 
-// writer writes the events of one entry, or one live piece, in a form.
+// writer encodes the events of one entry, or one live piece.
 type writer struct {
-	form  form
+	form  encoding
 	entry []Event // all events of the entry
 	now   Event   // the event that is being written
 	live  bool    // now is a piece of what a model is writing
@@ -143,8 +143,8 @@ type writer struct {
 	err   error // the first
 }
 
-// tell writes one event of the form: its name and its fields, as of object.
-func (w *writer) tell(name string, fields ...any) {
+// emit adds one event of the format: its name and its fields, as in object.
+func (w *writer) emit(name string, fields ...any) {
 	id, n := "", len(w.out)
 	if !w.live {
 		id = fmt.Sprintf("%d.%d", w.now.Seq, n)
@@ -152,8 +152,8 @@ func (w *writer) tell(name string, fields ...any) {
 	w.out = append(w.out, Encoded{Seq: w.now.Seq, Index: n, Type: name, Body: w.form.frame(w.now, id, name, fields)})
 }
 
-// reply returns the reply of a step whose beginning is in the entry.
-func (w *writer) reply(step string) (d InferenceDoneData) {
+// findReply returns the reply of a step that starts in the entry.
+func (w *writer) findReply(step string) (d InferenceDoneData) {
 	for _, e := range w.entry {
 		if d, ok := e.Data.(InferenceDoneData); ok && e.Step == step {
 			return d
@@ -162,26 +162,26 @@ func (w *writer) reply(step string) (d InferenceDoneData) {
 	return d
 }
 
-func (w *writer) canonical(e Event) {
+func (w *writer) writeCanonical(e Event) {
 	encoded := Encoded{Seq: e.Seq, Index: e.Index, Type: string(e.Type), Body: e}
 	if w.live {
-		encoded.Body = liveEvent(e)
+		encoded.Body = newLiveObject(e)
 	}
 	w.out = append(w.out, encoded)
 }
 
-// liveEvent is a live piece in the canonical form: an Event without a place.
-func liveEvent(e Event) object {
+// newLiveObject returns a live piece in the canonical form: an Event without a place.
+func newLiveObject(e Event) object {
 	return object{
 		"type", e.Type, "run_id", e.Run, "thread_id", e.Thread, "timestamp_ms", e.Time, "step_id", e.Step, "data", e.Data,
 	}
 }
 
-// object is a JSON object: names and values in turn. A name that ends in ? is left out where its value is zero or
+// object is a JSON object: names and values in turn. A name with a trailing ? is omitted if its value is zero or
 // empty.
 type object []any
 
-// MarshalJSON writes the members in their order.
+// MarshalJSON keeps the order of the members.
 func (o object) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	for i := 0; i < len(o); i += 2 {

@@ -1,18 +1,15 @@
-// Package stream makes of a run one sequence of events (docs/events.md) and writes them in the formats that
-// clients know.
+// Package stream turns a run into one sequence of events (docs/events.md) and encodes them in the formats of clients.
 //
-// The events of an entry are a pure function of the entry, of the run before it and of the definition the run is
-// pinned to. The stream of a run is the events of its entries, one entry after the other. An event's place is the
-// entry's sequence and the event's index in it; whoever has seen the stream up to a place gets exactly the rest.
-// Events are not stored: the journal is.
+// The events of an entry are a pure function of the entry, of the run before it and of the pinned definition. The stream of
+// a run is the events of its entries in order. An event's place is the entry's sequence and the event's index in the entry.
+// A client that has the stream up to a place gets exactly the rest. Events are not stored; the journal is.
 //
-// Order. An attempt begins with run_start and ends with run_finish. Behind run_finish stands nothing but the next
-// attempt's run_start. Parking ends an attempt with the termination suspended. step_end stands before the outcomes
-// of the step's calls. Among an entry's neighbouring outcomes, calls that came to wait stand before calls that are
-// done. An event that was not committed is in no stream.
+// Order: an attempt begins with run_start and ends with run_finish. Only the next attempt's run_start follows run_finish.
+// Parking ends an attempt with the termination suspended. step_end precedes the outcomes of the step's calls. Among an
+// entry's neighbouring outcomes, waiting calls precede finished calls. Uncommitted events are in no stream.
 //
-// Text is told live while the model writes it, and never again as a piece: a piece has no place. The step's
-// inference_complete has the whole text.
+// Text is sent live while the model writes it. A piece has no place and is not repeated. The step's inference_complete has
+// the whole text.
 package stream
 
 import (
@@ -54,7 +51,7 @@ const (
 	RunFinish        Type = "run_finish"
 )
 
-// Types are the types that the events of entries have.
+// Types returns the types of events that entries have.
 func Types() []Type {
 	return []Type{
 		RunStart, StepStart, EncryptedThought, ToolCallStart, ToolCallReady, ToolCallDone, ToolCallResumed, InferenceDone,
@@ -67,7 +64,7 @@ func Types() []Type {
 type Event struct {
 	Type   Type   `json:"type"`
 	Run    string `json:"run_id"`
-	Thread string `json:"thread_id"` // the run's subject; the run where it has none
+	Thread string `json:"thread_id"` // the run's subject, else the run
 	Seq    int64  `json:"seq"`
 	Index  int    `json:"index"`
 	Time   int64  `json:"timestamp_ms"`      // of the entry, since 1970
@@ -75,11 +72,11 @@ type Event struct {
 	Data   any    `json:"data"`              // one of the structs below, by Type
 
 	agent, version string    // of the run
-	parent         string    // the run that it continues or branches off, else the one whose call it carries out
-	at             time.Time // Time, as fine as it is known
+	parent         string    // the original run, else the calling run
+	at             time.Time // Time in full precision
 }
 
-// newEvent is an event of run s without its place and data.
+// newEvent returns an event of run s without its place and data.
 func newEvent(s *run.AgentState, t Type, at time.Time) Event {
 	e := Event{
 		Type: t, Run: s.Run, Thread: cmp.Or(s.Subject, s.Run), Time: at.UnixMilli(), agent: s.Agent, version: s.Version, at: at,
@@ -94,12 +91,12 @@ func newEvent(s *run.AgentState, t Type, at time.Time) Event {
 
 // RunStartData begins an attempt.
 type RunStartData struct {
-	Parent  string `json:"parent_run_id,omitempty"` // the run that it continues or branches off
+	Parent  string `json:"parent_run_id,omitempty"` // the run that it continues or forks
 	Agent   string `json:"agent"`
 	Version string `json:"version,omitempty"`
 	Resumed bool   `json:"resumed,omitempty"` // the run goes on: this is not its first attempt
 
-	DelegatedBy *DelegatorData `json:"delegated_by,omitempty"` // nil = nobody delegated it
+	DelegatedBy *DelegatorData `json:"delegated_by,omitempty"` // nil = not delegated
 }
 
 // DelegatorData is the call that a run carries out.
@@ -107,16 +104,16 @@ type DelegatorData struct {
 	Agent string `json:"agent"`
 	Run   string `json:"run_id"`
 	Call  string `json:"call_id"`
-	Root  string `json:"root_run_id"` // the run that nobody delegated
+	Root  string `json:"root_run_id"` // the root run
 }
 
-// StepStartData begins an inference. It is known once the inference is there.
+// StepStartData begins an inference. It is written when the inference is done.
 type StepStartData struct {
 	Message   string        `json:"message_id"` // of the model's turn
 	Lifecycle run.Lifecycle `json:"lifecycle,omitempty"`
 	Cycle     Cycle         `json:"interactions"`
 
-	// What the model was asked with, for the encodings that tell it with every step.
+	// The model's request, for encodings that repeat it with every step.
 	system   string
 	messages []run.Message
 	asked    int64    // inferences before this one
@@ -124,65 +121,65 @@ type StepStartData struct {
 	output   agent.OutputKind
 }
 
-// Cycle is the quota as an inference began.
+// Cycle is the interaction quota when an inference began.
 type Cycle struct {
 	Max       int  `json:"max"`
 	Current   int  `json:"current"`
 	Exhausted bool `json:"exhausted"`
 }
 
-// EncryptedThoughtData is reasoning that its provider alone can read.
+// EncryptedThoughtData is reasoning that only its provider can read.
 type EncryptedThoughtData struct {
 	Message string `json:"message_id"`
 	Value   []byte `json:"value"` // base64
 }
 
-// ToolCallStartData begins a call; Pending, the call that it stands for.
+// ToolCallStartData begins a call. With Pending it begins the request about that call.
 type ToolCallStartData struct {
 	ID      string `json:"id"`
 	Name    string `json:"name"`
-	Pending string `json:"pending_call_id,omitempty"` // it asks a person about this call; "" = the model made it
+	Pending string `json:"pending_call_id,omitempty"` // the call that people decide about; "" = a call of the model
 }
 
-// ToolCallReadyData is a call with its arguments. The model's are what it asked for, before any edit.
+// ToolCallReadyData is a call with its arguments: those of the model, before any edit.
 type ToolCallReadyData struct {
 	ID        string          `json:"id"`
 	Name      string          `json:"name"` // the name the model used
 	Arguments json.RawMessage `json:"arguments"`
 	Tool      string          `json:"tool,omitempty"`     // the original name
 	Kind      agent.ToolKind  `json:"kind,omitempty"`     // "" = no tool of that name
-	Repaired  bool            `json:"repaired,omitempty"` // the model's arguments were not JSON and were made it
+	Repaired  bool            `json:"repaired,omitempty"` // invalid JSON of the model was repaired
 	Pending   string          `json:"pending_call_id,omitempty"`
-	For       run.WaitFor     `json:"for,omitempty"`      // of a pending one: what is asked for
-	Approval  string          `json:"approval,omitempty"` // of a pending one: the request people see
+	For       run.WaitFor     `json:"for,omitempty"`      // of a pending call: what it waits for
+	Approval  string          `json:"approval,omitempty"` // of a pending call: the approval request
 
-	input   json.RawMessage // of a pending one: the arguments of the call that waits
+	input   json.RawMessage // of a pending call: the waiting call's arguments
 	missing bool            // the agent has no such tool
 }
 
-// ToolCallDoneData is what became of a call.
+// ToolCallDoneData is the outcome of a call.
 type ToolCallDoneData struct {
 	ID      string         `json:"id"`
 	Name    string         `json:"name"`
 	Tool    string         `json:"tool"`
 	Kind    agent.ToolKind `json:"kind,omitempty"`
 	Result  ToolResult     `json:"result"`
-	Patch   []run.Patch    `json:"patch,omitempty"` // of the shared state, once its round is at rest
+	Patch   []run.Patch    `json:"patch,omitempty"` // of the shared state, when the round is complete
 	Message string         `json:"message_id"`      // of the result
 	Outcome run.CallStatus `json:"outcome"`         // succeeded, failed or cancelled
 	Reason  run.CallReason `json:"reason,omitempty"`
 }
 
-// ToolResult is a result as it is stored: a long one is in its blob.
+// ToolResult is a result as it is stored. A long one is in its blob.
 type ToolResult struct {
 	Content string      `json:"content"`
 	Blob    string      `json:"blob,omitempty"`
 	IsError bool        `json:"is_error,omitempty"`
 	Media   []run.Media `json:"media,omitempty"`
-	Whole   *run.Whole  `json:"whole,omitempty"` // where all of it is, where it was cut
+	Whole   *run.Whole  `json:"whole,omitempty"` // where the whole result is, if it was cut
 }
 
-// ToolCallResumedData is the end of a wait: somebody has said something. Target is the pending call of it.
+// ToolCallResumedData is the end of a wait by a decision or an answer. Target is the pending call.
 type ToolCallResumedData struct {
 	Target string  `json:"target_id"`
 	Call   string  `json:"call_id"`
@@ -192,18 +189,18 @@ type ToolCallResumedData struct {
 	kind agent.ToolKind
 }
 
-// Verdict is what was said of a call that waited.
+// Verdict is the decision or answer on a call that waited.
 type Verdict struct {
 	Action    run.DecisionAction `json:"action,omitempty"` // of a decision
 	By        string             `json:"by,omitempty"`
 	Note      string             `json:"note,omitempty"`
 	Arguments json.RawMessage    `json:"arguments,omitempty"` // an edit: these run instead
 	Approval  string             `json:"approval,omitempty"`
-	Result    json.RawMessage    `json:"result,omitempty"`  // what was given with it
+	Result    json.RawMessage    `json:"result,omitempty"`  // of an approval: the given input
 	Content   string             `json:"content,omitempty"` // of an answer
 	Blob      string             `json:"blob,omitempty"`
 	IsError   bool               `json:"is_error,omitempty"`
-	Rerun     bool               `json:"rerun,omitempty"` // of an answer: it is run again
+	Rerun     bool               `json:"rerun,omitempty"` // of an answer: run the call again
 }
 
 // StateSnapshotData is the state that the run's tools share.
@@ -223,7 +220,7 @@ type StateOperation struct {
 	Value json.RawMessage `json:"value,omitempty"` // none with remove
 }
 
-// InferenceDoneData is a reply. Text is what is kept of it, all at once.
+// InferenceDoneData is a reply. Text is the kept text, complete.
 type InferenceDoneData struct {
 	Model    string    `json:"model"`
 	Usage    run.Usage `json:"usage"`
@@ -234,30 +231,29 @@ type InferenceDoneData struct {
 	Refused  string    `json:"refused,omitempty"`     // why the text is not the run's output
 	Duration int64     `json:"duration_ms,omitempty"` // from the beginning of the step to the reply
 
-	RefusedAs run.CorrectionKind `json:"refused_as,omitempty"` // "" = it was cut short, or is no output
-	Problem   string             `json:"problem,omitempty"`    // with a call that could not be read
+	RefusedAs run.CorrectionKind `json:"refused_as,omitempty"` // "" = cut short, or not an output
+	Problem   string             `json:"problem,omitempty"`    // of a malformed call
 
-	TextDropped bool           `json:"text_dropped,omitempty"` // there was a text beside the calls, which is not kept
-	Context     *ContextBudget `json:"context,omitempty"`      // nil = nobody counts, or there was plenty
+	TextDropped bool           `json:"text_dropped,omitempty"` // text beside the calls was dropped
+	Context     *ContextBudget `json:"context,omitempty"`      // nil = not counted, or plenty
 
 	// What the canonical form has in the conversation.
-	thoughts []string // in order; those that their provider alone can read are none
-	written  []string // what the text of a reply without calls has between thinking tags
-	text     string   // without that, and without what stands between tags of tools
-	sentBack bool     // it is not the last word, and the model is told why
+	thoughts []string // in order, without encrypted ones
+	written  []string // text between thinking tags, of a reply without calls
+	text     string   // text outside thinking and tool tags
+	sentBack bool     // refused, with a correction for the model
 }
 
-// ContextBudget is what a request had of its model's window, in tokens.
+// ContextBudget is the use of the model's window by a request, in tokens.
 type ContextBudget struct {
 	Total     int `json:"total"`
 	Remaining int `json:"remaining"` // for the conversation to grow
 }
 
-// DeltaData is a piece of text, of reasoning, or of a call's arguments, the first of which may be empty: a call
-// begins.
+// DeltaData is a piece of text, of reasoning or of a call's arguments. The first piece of a call may be empty.
 type DeltaData struct {
 	Delta   string `json:"delta"`
-	Attempt int    `json:"attempt"` // another attempt says everything anew
+	Attempt int    `json:"attempt"` // a new attempt repeats everything
 
 	// Of a call.
 	Index *int   `json:"index,omitempty"` // among the reply's calls, in order of their beginning
@@ -270,16 +266,16 @@ type DeltaData struct {
 // StepEndData ends an inference.
 type StepEndData struct{}
 
-// MessagesSnapshotData is the whole conversation, as a run's JSON shows it.
+// MessagesSnapshotData is the whole conversation, as in a run's JSON.
 type MessagesSnapshotData struct {
 	Messages json.RawMessage `json:"messages"`
-	Summary  string          `json:"summary,omitempty"` // of messages that have left it
+	Summary  string          `json:"summary,omitempty"` // of evicted messages
 
-	evicted bool // it is told because messages have left
+	evicted bool // messages were evicted
 	list    []run.Message
 }
 
-// ActivitySnapshotData is what somebody beside the model did.
+// ActivitySnapshotData is an action of somebody other than the model.
 type ActivitySnapshotData struct {
 	Message string `json:"message_id"`
 	Kind    string `json:"activity_type"` // user_input or permission_request
@@ -293,15 +289,14 @@ type InputContent struct {
 	Messages []run.UserBlock `json:"messages"`
 }
 
-// RequestContent is the content of the activity permission_request: people are asked about tools whose calls were
-// blocked.
+// RequestContent is the content of the activity permission_request: a request about tools whose calls were blocked.
 type RequestContent struct {
 	Approval string          `json:"approval"`
 	Reason   string          `json:"reason,omitempty"`
 	Tools    []RequestedTool `json:"tools"`
 }
 
-// RequestedTool is one of them, with the calls that were blocked.
+// RequestedTool is a tool of a permission request, with its blocked calls.
 type RequestedTool struct {
 	Kind  agent.ToolKind `json:"kind,omitempty"`
 	Name  string         `json:"name"`
@@ -309,7 +304,7 @@ type RequestedTool struct {
 	Calls []string       `json:"calls"`
 }
 
-// ErrorData is what ends a run with the termination error, in front of its run_finish.
+// ErrorData is the error that ends a run. It precedes run_finish.
 type ErrorData struct {
 	Message string        `json:"message"`
 	Code    run.ErrorCode `json:"code,omitempty"`
@@ -317,12 +312,12 @@ type ErrorData struct {
 
 // RunFinishData ends an attempt.
 type RunFinishData struct {
-	Result      *Response  `json:"result,omitempty"` // only of a natural end with something said
+	Result      *Response  `json:"result,omitempty"` // only of a natural end with output
 	Termination run.Reason `json:"termination"`
 	Waiting     []Waiting  `json:"waiting,omitempty"` // of a suspended one
 }
 
-// Response is what a run came to.
+// Response is a run's output.
 type Response struct {
 	Response json.RawMessage `json:"response"` // a string, or the value where the output is JSON
 }
@@ -343,16 +338,16 @@ type PlanCreatedData struct {
 	Steps   []plan.Step `json:"steps"`
 }
 
-// StepExecutingData begins a step of a plan. Its call comes, or does not, between this and its completion.
+// StepExecutingData begins a step of a plan. Its call, if any, comes before its completion.
 type StepExecutingData struct {
 	Step        int    `json:"step"` // its number in the plan
 	Description string `json:"description"`
 }
 
-// StepCompletedData is what came of a step: its call's result, an error too, or that no call came of it.
+// StepCompletedData is the result of a step: of its call, an error too, or that there was no call.
 type StepCompletedData struct {
 	Step    int    `json:"step"`
-	Success bool   `json:"success"` // a tool was called, whatever it said
+	Success bool   `json:"success"` // a tool was called, even if it failed
 	Call    string `json:"call_id,omitempty"`
 	Tool    string `json:"tool,omitempty"`    // the original name
 	Preview string `json:"preview,omitempty"` // the first 200 characters of the result

@@ -28,7 +28,7 @@ func begun(t *testing.T, last ...run.Event) []stream.Event {
 	var state run.AgentState
 	for i, facts := range entries {
 		var err error
-		events, state, err = stream.Of(&agent.Definition{}, state, run.Entry{Seq: int64(i), Writer: "w", Time: time.Unix(int64(i), 0), Events: facts})
+		events, state, err = stream.Events(&agent.Definition{}, state, run.Entry{Seq: int64(i), Writer: "w", Time: time.Unix(int64(i), 0), Events: facts})
 		require.NoError(t, err)
 	}
 	return events
@@ -113,7 +113,7 @@ func TestDelegatedRunsSaySo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			start := run.RunStarted{Tenant: "t", Run: "r", Agent: "a", Owner: "o", MaxInteractions: 9, Messages: []run.UserBlock{{Block: run.Text{Text: "go"}}}, Parent: c.by}
-			events, state, err := stream.Of(&agent.Definition{}, run.AgentState{}, run.Entry{Seq: 0, Writer: "w", Time: time.Unix(0, 0), Events: []run.Event{start}})
+			events, state, err := stream.Events(&agent.Definition{}, run.AgentState{}, run.Entry{Seq: 0, Writer: "w", Time: time.Unix(0, 0), Events: []run.Event{start}})
 			require.NoError(t, err)
 			data, ok := events[0].Data.(stream.RunStartData)
 			require.True(t, ok)
@@ -123,7 +123,7 @@ func TestDelegatedRunsSaySo(t *testing.T) {
 			require.JSONEq(t, c.canonical, string(said))
 			require.Contains(t, bodies(t, stream.Canonical, events)[0], `"data":`+string(said))
 
-			later, _, err := stream.Of(&agent.Definition{}, state, run.Entry{Seq: 1, Writer: "w", Time: time.Unix(1, 0), Events: []run.Event{
+			later, _, err := stream.Events(&agent.Definition{}, state, run.Entry{Seq: 1, Writer: "w", Time: time.Unix(1, 0), Events: []run.Event{
 				run.Replied{Inference: 1, Model: "m", Requests: 1, Text: "done"}, run.Finished{Reason: run.ReasonNaturalEnd, Output: json.RawMessage(`"done"`)},
 			}})
 			require.NoError(t, err)

@@ -13,8 +13,8 @@ import (
 	"github.com/countersign/countersign/internal/web/stream"
 )
 
-// toldAs is what a format makes of events: type and data, a line each.
-func toldAs(t *testing.T, f stream.Format, events ...stream.Event) []string {
+// encodeAs is what a format makes of events: type and data, a line each.
+func encodeAs(t *testing.T, f stream.Format, events ...stream.Event) []string {
 	t.Helper()
 	encoded, err := f.Encode(events)
 	require.NoError(t, err)
@@ -33,7 +33,7 @@ func toldAs(t *testing.T, f stream.Format, events ...stream.Event) []string {
 	return out
 }
 
-func did(kind string, content any) stream.Event {
+func activityEvent(kind string, content any) stream.Event {
 	return stream.Event{Type: stream.ActivitySnapshot, Data: stream.ActivitySnapshotData{Kind: kind, Content: content}}
 }
 
@@ -44,12 +44,12 @@ func TestCoworkPlan(t *testing.T) {
 		`step-executing {"step":1,"description":"Read it."}`,
 		`step-completed {"step":1,"success":true,"call_id":"c1","tool":"ocr.read","preview":"Notes"}`,
 		`step-completed {"step":2,"success":false}`,
-	}, toldAs(t, stream.Cowork,
+	}, encodeAs(t, stream.Cowork,
 		stream.Event{Type: stream.PlanCreated, Data: stream.PlanCreatedData{Message: "m", Steps: []plan.Step{{Number: 1, Description: "Read it.", Server: "ocr"}}}},
 		stream.Event{Type: stream.StepExecuting, Data: stream.StepExecutingData{Step: 1, Description: "Read it."}},
 		stream.Event{Type: stream.StepCompleted, Data: stream.StepCompletedData{Step: 1, Success: true, Call: "c1", Tool: "ocr.read", Preview: "Notes"}},
 		stream.Event{Type: stream.StepCompleted, Data: stream.StepCompletedData{Step: 2}},
-		did("user_input", stream.InputContent{}),
+		activityEvent("user_input", stream.InputContent{}),
 	))
 }
 
@@ -73,7 +73,7 @@ func TestCoworkClears(t *testing.T) {
 		"the answer": {run.Replied{Text: "hm"}, ""},
 	} {
 		c.reply.Inference, c.reply.Model, c.reply.Requests = 2, "m", 1
-		told := toldAs(t, stream.Cowork, begun(t, run.Resumed{}, settledCall(), c.reply)...)
+		told := encodeAs(t, stream.Cowork, begun(t, run.Resumed{}, settledCall(), c.reply)...)
 		cleared := ""
 		for _, line := range told {
 			if rest, ok := strings.CutPrefix(line, `stream-clear {"reason":"`); ok {
@@ -82,7 +82,7 @@ func TestCoworkClears(t *testing.T) {
 		}
 		require.Equal(t, c.want, cleared, name)
 	}
-	told := toldAs(t, stream.Cowork, begun(t, run.Resumed{}, settledCall(), run.Replied{
+	told := encodeAs(t, stream.Cowork, begun(t, run.Resumed{}, settledCall(), run.Replied{
 		Inference: 2, Model: "m", Requests: 1, TextDropped: true, Calls: []run.RepliedCall{{ID: "c2", Name: "x", Input: json.RawMessage(`{}`)}},
 	})...)
 	require.Equal(t, []string{`stream-clear {"reason":"tool_calls"}`, `tool-call {"id":"c2","name":"x","arguments":{}}`}, told[1:])
@@ -94,7 +94,7 @@ func TestCoworkEnds(t *testing.T) {
 		run.ReasonCancelled: `stream-cancelled {"reason":"cancelled"}`,
 		run.ReasonMaxRounds: `stream-complete {"role":"assistant","content":""}`,
 	} {
-		told := toldAs(t, stream.Cowork, begun(t, run.Finished{Reason: reason, OpenText: "not run"})...)
+		told := encodeAs(t, stream.Cowork, begun(t, run.Finished{Reason: reason, OpenText: "not run"})...)
 		require.Equal(t, want, told[len(told)-1])
 	}
 }
@@ -112,7 +112,7 @@ func TestForgeNoToolCall(t *testing.T) {
 		if kind != run.KindNoToolCall && kind != "" {
 			refused.Detail = "not JSON"
 		}
-		told := toldAs(t, stream.Forge, begun(t,
+		told := encodeAs(t, stream.Forge, begun(t,
 			run.Resumed{}, run.CallCancelled{Call: "c1", Reason: run.WhyExpired, Content: "no"},
 			run.Replied{Inference: 2, Model: "m", Requests: 1, Text: "hm", Correction: refused})...)
 		require.Equal(t, want, told[len(told)-len(want):])
@@ -124,7 +124,7 @@ func TestForgeDecisions(t *testing.T) {
 	for action, want := range map[run.DecisionAction]string{
 		run.ActionApprove: "tool_approval_granted ", run.ActionDeny: "tool_approval_rejected ", run.ActionCancel: "tool_approval_rejected ",
 	} {
-		told := toldAs(t, stream.Forge, begun(t, run.Resumed{}, run.Decided{
+		told := encodeAs(t, stream.Forge, begun(t, run.Resumed{}, run.Decided{
 			Slot: 1, Call: "c1", Approval: "a1", Action: action, By: "user:ana", Digest: "d", Text: "no", Note: "so be it",
 		})...)
 		said := ""
@@ -139,7 +139,7 @@ func TestForgeDecisions(t *testing.T) {
 
 // What a request had left of its window is told with its reply.
 func TestBudgetIsTold(t *testing.T) {
-	told := toldAs(t, stream.Cowork, begun(t, run.Resumed{}, run.CallCancelled{Call: "c1", Reason: run.WhyExpired, Content: "no"},
+	told := encodeAs(t, stream.Cowork, begun(t, run.Resumed{}, run.CallCancelled{Call: "c1", Reason: run.WhyExpired, Content: "no"},
 		run.Replied{Inference: 2, Model: "m", Requests: 1, Text: "Done.", Room: &run.Room{Left: 17743, Of: 32768}})...)
 	require.Contains(t, told, `context-budget {"total":32768,"remaining":17743}`)
 }
@@ -148,11 +148,11 @@ func TestForgeSummary(t *testing.T) {
 	said := func(text string) run.Replied {
 		return run.Replied{Inference: 1, Model: "m", Requests: 1, Text: text}
 	}
-	_, state, err := stream.Of(&agent.Definition{}, run.AgentState{}, run.Entry{Writer: "w", Events: []run.Event{run.RunStarted{
+	_, state, err := stream.Events(&agent.Definition{}, run.AgentState{}, run.Entry{Writer: "w", Events: []run.Event{run.RunStarted{
 		Tenant: "t", Run: "r", Agent: "a", Owner: "o", MaxInteractions: 9, Messages: []run.UserBlock{{Block: run.Text{Text: "go"}}},
 	}, said("one")}})
 	require.NoError(t, err)
-	events, _, err := stream.Of(&agent.Definition{}, state, run.Entry{Seq: 1, Writer: "w", Events: []run.Event{run.Evicted{Total: 1, Summary: "They said go."}}})
+	events, _, err := stream.Events(&agent.Definition{}, state, run.Entry{Seq: 1, Writer: "w", Events: []run.Event{run.Evicted{Total: 1, Summary: "They said go."}}})
 	require.NoError(t, err)
-	require.Equal(t, []string{`context_summarization {"summary":"They said go."}`}, toldAs(t, stream.Forge, events...))
+	require.Equal(t, []string{`context_summarization {"summary":"They said go."}`}, encodeAs(t, stream.Forge, events...))
 }

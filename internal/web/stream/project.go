@@ -19,9 +19,9 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Of returns the events of entry e, in order, and the run after e. Before is the run before e; where the run began
-// from another, it is the Seed of that run. D is the definition the run is pinned to. An error is agent.ApplyEntry's.
-func Of(d *agent.Definition, before run.AgentState, e run.Entry) ([]Event, run.AgentState, error) {
+// Events returns the events of entry e, in order, and the run after e. before is the run before e; if the run
+// continues or forks another, it is the run's Seed. d is the pinned definition. Errors are those of run.ApplyEntry.
+func Events(d *agent.Definition, before run.AgentState, e run.Entry) ([]Event, run.AgentState, error) {
 	after, err := run.ApplyEntry(before, e)
 	if err != nil || after.Entries == before.Entries {
 		return nil, after, err
@@ -34,15 +34,15 @@ func Of(d *agent.Definition, before run.AgentState, e run.Entry) ([]Event, run.A
 			return nil, before, fmt.Errorf("entry %d: %w", e.Seq, err)
 		}
 		p.after = draft.State
-		p.project(fact)
+		p.addFact(fact)
 	}
 	if p.err != nil {
 		return nil, before, fmt.Errorf("entry %d: %w", e.Seq, p.err)
 	}
-	return p.ordered(), after, nil
+	return p.sortEvents(), after, nil
 }
 
-// projection makes the events of an entry. It stands at one of the entry's facts.
+// projection builds the events of an entry, one fact of the entry at a time.
 type projection struct {
 	def           *agent.Definition
 	entry         run.Entry
@@ -52,27 +52,27 @@ type projection struct {
 	err           error // the first
 }
 
-// project adds the events of a fact: what the fact itself says, what it changed of calls, shared state and plan,
-// and how it ends the attempt. A fact that is not named here has no event but for what it changed.
-func (p *projection) project(fact run.Event) {
-	var verdict *Verdict // of the person who ends a wait
+// addFact adds the events of a fact: of the fact itself, of changed calls, state and plan, and of the attempt's end.
+// Other facts only have events for what they change.
+func (p *projection) addFact(fact run.Event) {
+	var verdict *Verdict // that ends a wait
 	switch f := fact.(type) {
 	case run.RunStarted:
-		p.started()
+		p.addFirstStart()
 	case run.InputReceived:
 		if !f.Starts && p.after.Drained != p.before.Drained {
-			p.activity("user_input", InputContent{By: f.By, Messages: f.Blocks})
+			p.addActivity("user_input", InputContent{By: f.By, Messages: f.Blocks})
 		}
 	case run.Replied:
-		p.replied(f)
+		p.addReply(f)
 	case run.Evicted:
-		p.conversation(true)
+		p.addConversation(true)
 	case run.Resumed:
 		if p.before.Status == run.RunWaiting {
-			p.start(true)
+			p.addStart(true)
 		}
 	case run.PermissionRequested:
-		p.requested(f)
+		p.addRequest(f)
 	case run.Decided:
 		verdict = &Verdict{
 			Action: f.Action, By: f.By, Note: f.Note, Arguments: f.Args, Result: f.Result, Approval: f.Approval,
@@ -85,41 +85,40 @@ func (p *projection) project(fact run.Event) {
 		verdict = &Verdict{Action: run.ActionApprove, Approval: f.Approval}
 	case run.UndoOrdered: // a person made the call, no model
 		if _, known := p.before.Call(f.Call.ID); !known {
-			p.call(0, f.Call)
+			p.addCall(0, f.Call)
 		}
 	case run.PlanEvent:
-		p.planned(f.Fact())
+		p.addPlanReply(f.Fact())
 	}
-	p.calls(fact, verdict)
-	p.shared()
-	p.plan()
+	p.addCallChanges(fact, verdict)
+	p.addStateDelta()
+	p.addPlanProgress()
 	switch fact.(type) {
-	case run.ContextBuilt, run.PlanLeft: // what was built, or what the plan did, is part of the conversation now
-		p.conversation(false)
+	case run.ContextBuilt, run.PlanLeft: // it changed the conversation
+		p.addConversation(false)
 	case run.Parked:
-		p.parked()
+		p.addParked()
 	case run.Finished:
-		p.finished()
+		p.addFinish()
 	}
 }
 
-// add adds an event of step n; 0 = it is about the run. What happens to a parked run begins a new attempt.
+// add adds an event of step n; 0 = about the run. An event of a parked run begins a new attempt.
 func (p *projection) add(t Type, n int64, data any) {
 	if p.before.Status == run.RunWaiting && t != RunStart &&
 		!slices.ContainsFunc(p.out, func(e Event) bool { return e.Type == RunStart }) {
-		p.start(true)
+		p.addStart(true)
 	}
 	e := newEvent(&p.after, t, p.entry.Time.Truncate(time.Millisecond))
 	e.Seq, e.Step, e.Data = p.entry.Seq, stepID(n), data
 	p.out = append(p.out, e)
 }
 
-// message is the id of the message that the fact adds.
-func (p *projection) message() string { return fmt.Sprintf("m%d.%d", p.entry.Seq, p.index) }
+// messageID returns the id of the message that the fact adds.
+func (p *projection) messageID() string { return fmt.Sprintf("m%d.%d", p.entry.Seq, p.index) }
 
-// ordered returns the events that were added. Among what neighbouring events say of calls, waits stand before
-// results.
-func (p *projection) ordered() []Event {
+// sortEvents returns the events in order. Among neighbouring outcomes of calls, waits precede results.
+func (p *projection) sortEvents() []Event {
 	rank := func(e Event) int { // 1 = a wait, 2 = a result, 0 = something else
 		switch d := e.Data.(type) {
 		case ToolCallDoneData:
@@ -145,22 +144,22 @@ func (p *projection) ordered() []Event {
 	return p.out
 }
 
-func (p *projection) started() {
+func (p *projection) addFirstStart() {
 	if p.before.Status != "" {
 		return
 	}
-	p.start(false)
-	p.conversation(false)
-	if state := p.after.SharedState(); string(state) != "{}" { // of the run that this one goes on from
+	p.addStart(false)
+	p.addConversation(false)
+	if state := p.after.SharedState(); string(state) != "{}" { // of the continued run
 		p.add(StateSnapshot, 0, StateSnapshotData{State: state})
 	}
-	for _, c := range p.after.Waits() { // of the run that this one branched off: people are asked anew
-		p.suspended(c)
+	for _, c := range p.after.Waits() { // of the original run: a fork asks again
+		p.addPendingCall(c)
 	}
 }
 
-// start begins an attempt.
-func (p *projection) start(resumed bool) {
+// addStart adds the start of an attempt.
+func (p *projection) addStart(resumed bool) {
 	d := RunStartData{Agent: p.after.Agent, Version: p.after.Version, Resumed: resumed}
 	if p.after.From != nil {
 		d.Parent = p.after.From.Run
@@ -171,8 +170,8 @@ func (p *projection) start(resumed bool) {
 	p.add(RunStart, 0, d)
 }
 
-// conversation adds all of the conversation, where it is not the one before with something appended.
-func (p *projection) conversation(evicted bool) {
+// addConversation adds the whole conversation, after a change that is more than an append.
+func (p *projection) addConversation(evicted bool) {
 	list := p.after.Messages.All()
 	messages, err := run.MarshalMessages(list, p.after.Inferences)
 	p.err = cmp.Or(p.err, err)
@@ -181,44 +180,46 @@ func (p *projection) conversation(evicted bool) {
 	})
 }
 
-// activity adds what somebody beside the model did.
-func (p *projection) activity(kind string, content any) {
-	p.add(ActivitySnapshot, 0, ActivitySnapshotData{Message: p.message(), Kind: kind, Content: content, Replace: true})
+// addActivity adds an action of somebody other than the model.
+func (p *projection) addActivity(kind string, content any) {
+	p.add(ActivitySnapshot, 0, ActivitySnapshotData{Message: p.messageID(), Kind: kind, Content: content,
+		Replace: true})
 }
 
-// requested adds the one request that a batch's blocked calls make.
-func (p *projection) requested(f run.PermissionRequested) {
+// addRequest adds the one request about the blocked calls of a batch.
+func (p *projection) addRequest(f run.PermissionRequested) {
 	if len(p.after.OpenRequests()) == len(p.before.OpenRequests()) {
 		return
 	}
 	content := RequestContent{Approval: f.Approval, Reason: f.Reason}
 	for _, t := range f.Tools {
-		content.Tools = append(content.Tools, RequestedTool{Kind: p.kind(t.Tool), Name: t.Name, Tool: t.Tool, Calls: t.Calls})
+		content.Tools = append(content.Tools, RequestedTool{Kind: p.toolKind(t.Tool), Name: t.Name, Tool: t.Tool,
+			Calls: t.Calls})
 	}
-	p.activity("permission_request", content)
+	p.addActivity("permission_request", content)
 }
 
-func (p *projection) parked() {
+func (p *projection) addParked() {
 	if p.before.Status == run.RunWaiting {
 		return
 	}
 	end := RunFinishData{Termination: run.ReasonSuspended}
 	for _, c := range p.after.Waits() {
 		end.Waiting = append(end.Waiting, Waiting{
-			Call: c.ID, Name: c.Name, Tool: c.Tool, Kind: p.kind(c.Tool), For: c.Wait.For, Approval: c.Wait.Approval,
+			Call: c.ID, Name: c.Name, Tool: c.Tool, Kind: p.toolKind(c.Tool), For: c.Wait.For, Approval: c.Wait.Approval,
 		})
 	}
 	for _, r := range p.after.OpenRequests() {
 		for _, t := range r.Tools {
 			end.Waiting = append(end.Waiting, Waiting{
-				Call: t.Calls[0], Name: t.Name, Tool: t.Tool, Kind: p.kind(t.Tool), For: run.ForApproval, Approval: r.Approval,
+				Call: t.Calls[0], Name: t.Name, Tool: t.Tool, Kind: p.toolKind(t.Tool), For: run.ForApproval, Approval: r.Approval,
 			})
 		}
 	}
 	p.add(RunFinish, 0, end)
 }
 
-func (p *projection) finished() {
+func (p *projection) addFinish() {
 	s := &p.after
 	if p.before.Status == run.RunDone {
 		return
@@ -234,26 +235,26 @@ func (p *projection) finished() {
 	p.add(RunFinish, 0, end)
 }
 
-// replied adds a whole step, because one fact commits all of it.
-func (p *projection) replied(f run.Replied) {
+// addReply adds a whole step, because one fact commits all of it.
+func (p *projection) addReply(f run.Replied) {
 	n := p.after.Inferences
 	if n == p.before.Inferences {
 		return
 	}
-	p.add(StepStart, n, p.stepStart(f))
+	p.add(StepStart, n, p.newStepStart(f))
 	for _, r := range f.Reasoning {
 		if len(r.Redacted) > 0 {
-			p.add(EncryptedThought, n, EncryptedThoughtData{Message: p.message(), Value: r.Redacted})
+			p.add(EncryptedThought, n, EncryptedThoughtData{Message: p.messageID(), Value: r.Redacted})
 		}
 	}
 	for _, c := range f.Calls {
-		p.call(n, c)
+		p.addCall(n, c)
 	}
 	done := InferenceDoneData{
 		Model: f.Model, Usage: f.Usage, Units: f.Units, Requests: f.Requests, Text: f.Text, Stop: f.Stop,
-		TextDropped: f.TextDropped, Duration: p.since(f.At),
+		TextDropped: f.TextDropped, Duration: p.millisecondsSince(f.At),
 	}
-	p.say(f, &done)
+	p.setReplyTexts(f, &done)
 	if f.Correction != nil {
 		done.Refused, done.RefusedAs, done.Problem = f.Correction.Text, f.Correction.Kind, f.Correction.Detail
 	}
@@ -264,17 +265,17 @@ func (p *projection) replied(f run.Replied) {
 	p.add(StepEnd, n, StepEndData{})
 }
 
-// since returns the milliseconds from the entry's time to at, which is milliseconds since 1970; 0 where at is not
-// known.
-func (p *projection) since(at int64) int64 {
+// millisecondsSince returns the milliseconds from the entry's time to at, in milliseconds since 1970; 0 if at is
+// unknown.
+func (p *projection) millisecondsSince(at int64) int64 {
 	if at <= 0 {
 		return 0
 	}
 	return max(0, at-p.entry.Time.UnixMilli())
 }
 
-// say adds to a reply what the encodings tell of it that the canonical form has in the conversation.
-func (p *projection) say(f run.Replied, done *InferenceDoneData) {
+// setReplyTexts sets the texts of a reply for the encodings. The canonical form has them in the conversation.
+func (p *projection) setReplyTexts(f run.Replied, done *InferenceDoneData) {
 	done.text, done.sentBack = f.Text, f.Correction != nil && !f.Correction.GoesOn()
 	for _, r := range f.Reasoning {
 		if r.Text != "" {
@@ -290,11 +291,11 @@ func (p *projection) say(f run.Replied, done *InferenceDoneData) {
 	}
 }
 
-// stepStart is what the model was asked with. Next says of the run before the reply why the model was asked.
-func (p *projection) stepStart(f run.Replied) StepStartData {
+// newStepStart returns the request of an inference. Next returns why the model was called.
+func (p *projection) newStepStart(f run.Replied) StepStartData {
 	s := &p.before
 	d := StepStartData{
-		Message: p.message(), Cycle: Cycle{Max: s.Interactions.Max, Current: s.Interactions.Current},
+		Message: p.messageID(), Cycle: Cycle{Max: s.Interactions.Max, Current: s.Interactions.Current},
 		messages: s.Messages.All(), asked: s.Inferences,
 	}
 	a := policy.Next(p.def, s)
@@ -304,7 +305,7 @@ func (p *projection) stepStart(f run.Replied) StepStartData {
 	}
 	d.Lifecycle, d.Cycle.Exhausted = a.Lifecycle, a.Exhausted
 	d.output = p.def.Output.Format
-	d.system = p.system(a)
+	d.system = p.systemText(a)
 	r, _ := prompt.BuildRequest(p.def, s, a, d.system)
 	for _, t := range r.Tools {
 		d.tools = append(d.tools, agent.ModelName(t.Name))
@@ -312,9 +313,9 @@ func (p *projection) stepStart(f run.Replied) StepStartData {
 	return d
 }
 
-// system is the system text of an inference where the journal or the definition has it, else "": a text in a blob,
-// or one that Go code or the clock had a part in and that was not kept.
-func (p *projection) system(a run.Action) string {
+// systemText returns the system text of an inference, or "" if it was not kept: it is in a blob, or Go code or the
+// clock had a part in it.
+func (p *projection) systemText(a run.Action) string {
 	if text, _, ok := prompt.KeptSystem(p.def, &p.after); ok {
 		return text
 	}
@@ -329,25 +330,26 @@ func (p *projection) system(a run.Action) string {
 	return text
 }
 
-// call adds a call that begins and is ready.
-func (p *projection) call(n int64, c run.RepliedCall) {
-	d := ToolCallReadyData{ID: c.ID, Name: c.Name, Arguments: c.Input, Tool: cmp.Or(c.Tool, c.Name), Repaired: c.Repaired}
+// addCall adds the start of a call and the ready call.
+func (p *projection) addCall(n int64, c run.RepliedCall) {
+	d := ToolCallReadyData{ID: c.ID, Name: c.Name, Arguments: c.Input, Tool: cmp.Or(c.Tool, c.Name),
+		Repaired: c.Repaired}
 	if len(d.Arguments) == 0 {
 		d.Arguments = json.RawMessage("{}")
 	}
 	t, known := p.def.Tool(d.Tool)
 	d.missing = !known || t.ModelName() != c.Name
-	p.ready(n, d)
+	p.addReadyCall(n, d)
 }
 
-func (p *projection) ready(n int64, d ToolCallReadyData) {
-	d.Kind = p.kind(d.Tool)
+func (p *projection) addReadyCall(n int64, d ToolCallReadyData) {
+	d.Kind = p.toolKind(d.Tool)
 	p.add(ToolCallStart, n, ToolCallStartData{ID: d.ID, Name: d.Name, Pending: d.Pending})
 	p.add(ToolCallReady, n, d)
 }
 
-// calls adds what a fact changed of calls that were open before it.
-func (p *projection) calls(fact run.Event, verdict *Verdict) {
+// addCallChanges adds what a fact changed in the calls that were open before it.
+func (p *projection) addCallChanges(fact run.Event, verdict *Verdict) {
 	for _, was := range p.before.Live {
 		if !was.Open() {
 			continue
@@ -356,26 +358,26 @@ func (p *projection) calls(fact run.Event, verdict *Verdict) {
 		if !ok || is.Status == was.Status && is.Asks == was.Asks {
 			continue
 		}
-		if _, _, asked := p.pending(was); asked && verdict != nil {
-			p.add(ToolCallResumed, p.step(is), ToolCallResumedData{
-				Target: pendingID(was), Call: is.ID, Result: *verdict, name: is.Name, kind: p.kind(is.Tool),
+		if _, _, asked := p.newPendingCall(was); asked && verdict != nil {
+			p.add(ToolCallResumed, p.stepOf(is), ToolCallResumedData{
+				Target: pendingID(was), Call: is.ID, Result: *verdict, name: is.Name, kind: p.toolKind(is.Tool),
 			})
 		}
 		switch r := is.Result; {
 		case is.Status == run.StatusSuspended:
-			p.suspended(is)
+			p.addPendingCall(is)
 		case !is.Open() && r != nil:
-			p.add(ToolCallDone, p.step(is), ToolCallDoneData{
-				ID: is.ID, Name: is.Name, Tool: is.Tool, Kind: p.kind(is.Tool), Message: "result_" + is.ID,
-				Outcome: is.Status, Reason: is.Reason, Patch: patchOf(fact, is.ID),
+			p.add(ToolCallDone, p.stepOf(is), ToolCallDoneData{
+				ID: is.ID, Name: is.Name, Tool: is.Tool, Kind: p.toolKind(is.Tool), Message: "result_" + is.ID,
+				Outcome: is.Status, Reason: is.Reason, Patch: findPatch(fact, is.ID),
 				Result: ToolResult{Content: r.Content, Blob: r.Blob, IsError: r.IsError, Media: r.Media, Whole: r.Whole},
 			})
 		}
 	}
 }
 
-// patchOf is the change of the shared state by the fact that ended a call.
-func patchOf(fact run.Event, call string) []run.Patch {
+// findPatch returns the state patch of the fact that ended a call.
+func findPatch(fact run.Event, call string) []run.Patch {
 	of, patch := "", []run.Patch(nil)
 	switch f := fact.(type) {
 	case run.CallFinished:
@@ -391,13 +393,13 @@ func patchOf(fact run.Event, call string) []run.Patch {
 	return patch
 }
 
-// step is the inference of this run that asked for a call; 0 = one of the run that this one began from.
-func (p *projection) step(c run.Call) int64 { return max(0, c.Inference-p.after.Prior) }
+// stepOf returns the inference of this run that made a call; 0 = an inference of the original run.
+func (p *projection) stepOf(c run.Call) int64 { return max(0, c.Inference-p.after.Prior) }
 
-// pendingTools are the names under which people are asked.
+// pendingTools are the tool names of the pending calls.
 var pendingTools = map[run.WaitFor]string{run.ForApproval: "PermissionConfirm", run.ForOutcome: "OutcomeConfirm"}
 
-// pendingID is the id of the call that asks about c: each time it is asked about, another.
+// pendingID returns the id of the pending call about c. Each new request has a new id.
 func pendingID(c run.Call) string {
 	if t, ok := c.Asked(); ok && c.Wait != nil && c.Wait.For == run.ForInput && t.Pending.ID != c.ID {
 		return t.Pending.ID
@@ -408,20 +410,21 @@ func pendingID(c run.Call) string {
 	return "fc_" + c.ID
 }
 
-// suspended adds the call that asks about c. A call that waits for a service asks nobody.
-func (p *projection) suspended(c run.Call) {
-	name, arguments, asks := p.pending(c)
+// addPendingCall adds the pending call about c. A call that waits for a service has none.
+func (p *projection) addPendingCall(c run.Call) {
+	name, arguments, asks := p.newPendingCall(c)
 	if !asks {
 		return
 	}
-	p.ready(p.step(c), ToolCallReadyData{
+	p.addReadyCall(p.stepOf(c), ToolCallReadyData{
 		ID: pendingID(c), Name: name, Arguments: arguments, Tool: c.Tool, Pending: c.ID, For: c.Wait.For,
 		Approval: c.Wait.Approval, input: c.Input,
 	})
 }
 
-// pending is the call that asks about c while it waits: its tool's own, or one of ours.
-func (p *projection) pending(c run.Call) (name string, arguments json.RawMessage, asks bool) {
+// newPendingCall returns the pending call about c while c waits: its tool's own, or PermissionConfirm or
+// OutcomeConfirm.
+func (p *projection) newPendingCall(c run.Call) (name string, arguments json.RawMessage, asks bool) {
 	if c.Wait == nil {
 		return "", nil, false
 	}
@@ -437,8 +440,8 @@ func (p *projection) pending(c run.Call) (name string, arguments json.RawMessage
 	return name, arguments, true
 }
 
-// kind is who runs a tool, by its original name; "" = the definition does not have it.
-func (p *projection) kind(tool string) agent.ToolKind {
+// toolKind returns the kind of a tool by its original name; "" = not in the definition.
+func (p *projection) toolKind(tool string) agent.ToolKind {
 	for _, t := range p.def.Tools {
 		if t.Name == tool {
 			return t.Kind
@@ -447,8 +450,8 @@ func (p *projection) kind(tool string) agent.ToolKind {
 	return ""
 }
 
-// shared adds how the state that tools share changed, whatever fact changed it: a JSON Patch, member by member.
-func (p *projection) shared() {
+// addStateDelta adds the change of the shared state as a JSON Patch, member by member.
+func (p *projection) addStateDelta() {
 	from, to := p.before.SharedState(), p.after.SharedState()
 	if p.before.Status == "" || bytes.Equal(from, to) {
 		return
@@ -478,8 +481,8 @@ func (p *projection) shared() {
 
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
-// plan adds how far the run has come with its plan, where that is farther than before.
-func (p *projection) plan() {
+// addPlanProgress adds the progress of the plan since the fact before.
+func (p *projection) addPlanProgress() {
 	if p.before.Status == "" || p.after.Plan.Memory == nil {
 		return
 	}
@@ -489,7 +492,7 @@ func (p *projection) plan() {
 		return
 	}
 	if p.after.Plan.Stage == run.PlanSteps && p.before.Plan.Stage != run.PlanSteps {
-		d := PlanCreatedData{Message: p.message()}
+		d := PlanCreatedData{Message: p.messageID()}
 		for _, s := range steps {
 			d.Steps = append(d.Steps, s.Step)
 		}
@@ -499,7 +502,7 @@ func (p *projection) plan() {
 	for i, s := range steps {
 		if s.Done && !was[i].Done {
 			p.add(StepCompleted, 0, StepCompletedData{
-				Step: s.Number, Success: !s.Failed, Call: s.Call.ID, Tool: s.Call.Tool, Preview: preview(s.Call),
+				Step: s.Number, Success: !s.Failed, Call: s.Call.ID, Tool: s.Call.Tool, Preview: resultPreview(s.Call),
 			})
 		}
 	}
@@ -510,8 +513,8 @@ func (p *projection) plan() {
 	}
 }
 
-// preview is the first 200 characters of a call's result.
-func preview(c run.Call) string {
+// resultPreview returns the first 200 characters of a call's result.
+func resultPreview(c run.Call) string {
 	if c.Result == nil {
 		return ""
 	}
@@ -519,20 +522,20 @@ func preview(c run.Call) string {
 	return string(r[:min(200, len(r))])
 }
 
-// planned adds a reply for a plan, which is no step of the run: its call, what it took, and what of it is kept.
-func (p *projection) planned(f run.PlanFact) {
+// addPlanReply adds a reply of the planner, which is no step of the run: its call, its usage and its kept text.
+func (p *projection) addPlanReply(f run.PlanFact) {
 	if p.after.Plan.Facts == p.before.Plan.Facts || f.Model == "" && f.Static == "" {
 		return
 	}
 	if f.Call != nil {
-		p.call(0, *f.Call)
+		p.addCall(0, *f.Call)
 	}
 	if f.Model != "" {
 		p.add(InferenceDone, 0, InferenceDoneData{
-			Model: f.Model, Usage: f.Usage, Units: f.Units, Requests: f.Requests, Text: f.Text, Duration: p.since(f.At),
+			Model: f.Model, Usage: f.Usage, Units: f.Units, Requests: f.Requests, Text: f.Text, Duration: p.millisecondsSince(f.At),
 		})
 	}
 	if f.Static != "" {
-		p.conversation(false)
+		p.addConversation(false)
 	}
 }

@@ -13,69 +13,70 @@ import (
 // This file is the table of the protocols of front ends, AG-UI (docs.ag-ui.com) and the AI SDK's UI message stream
 // (ai-sdk.dev): for each canonical event, the protocol's types with their members.
 
-// aguiFrame has no place for the run: AG-UI names it where an attempt begins and ends.
+// aguiFrame leaves out the run, which AG-UI names at the start and the end of an attempt.
 func aguiFrame(e Event, _, name string, data object) any {
 	return append(object{"type", name, "timestamp", e.Time}, data...)
 }
 
-// agui writes an attempt as a run of the protocol. An attempt that waits ends with the outcome interrupt.
-func (w *writer) agui(e Event) {
+// writeAgui writes an attempt as a run of the protocol. A parked attempt ends with the outcome interrupt.
+func (w *writer) writeAgui(e Event) {
 	switch d := e.Data.(type) {
 	case RunStartData:
-		w.tell("RUN_STARTED", "threadId", e.Thread, "runId", e.Run, "parentRunId?", d.Parent)
+		w.emit("RUN_STARTED", "threadId", e.Thread, "runId", e.Run, "parentRunId?", d.Parent)
 	case StepStartData: // thoughts and text are closed before the reply's calls begin
-		w.tell("STEP_STARTED", "stepName", e.Step)
-		r := w.reply(e.Step)
+		w.emit("STEP_STARTED", "stepName", e.Step)
+		r := w.findReply(e.Step)
 		for i, thought := range r.thoughts {
 			id := fmt.Sprintf("%s_r%d", d.Message, i)
-			w.tell("REASONING_START", "messageId", id)
-			w.tell("REASONING_MESSAGE_START", "messageId", id, "role", "reasoning")
-			w.tell("REASONING_MESSAGE_CONTENT", "messageId", id, "delta", thought)
-			w.tell("REASONING_MESSAGE_END", "messageId", id)
-			w.tell("REASONING_END", "messageId", id)
+			w.emit("REASONING_START", "messageId", id)
+			w.emit("REASONING_MESSAGE_START", "messageId", id, "role", "reasoning")
+			w.emit("REASONING_MESSAGE_CONTENT", "messageId", id, "delta", thought)
+			w.emit("REASONING_MESSAGE_END", "messageId", id)
+			w.emit("REASONING_END", "messageId", id)
 		}
 		if r.Text != "" {
-			w.tell("TEXT_MESSAGE_START", "messageId", d.Message, "role", "assistant")
-			w.tell("TEXT_MESSAGE_CONTENT", "messageId", d.Message, "delta", r.Text)
-			w.tell("TEXT_MESSAGE_END", "messageId", d.Message)
+			w.emit("TEXT_MESSAGE_START", "messageId", d.Message, "role", "assistant")
+			w.emit("TEXT_MESSAGE_CONTENT", "messageId", d.Message, "delta", r.Text)
+			w.emit("TEXT_MESSAGE_END", "messageId", d.Message)
 		}
 	case EncryptedThoughtData:
-		w.tell("REASONING_ENCRYPTED_VALUE", "subtype", "message", "entityId", d.Message, "encryptedValue", d.Value)
+		w.emit("REASONING_ENCRYPTED_VALUE", "subtype", "message", "entityId", d.Message, "encryptedValue", d.Value)
 	case ToolCallStartData:
 		parent := ""
 		if d.Pending == "" {
-			parent = w.message()
+			parent = w.replyMessageID()
 		}
-		w.tell("TOOL_CALL_START", "toolCallId", d.ID, "toolCallName", d.Name, "parentMessageId?", parent)
+		w.emit("TOOL_CALL_START", "toolCallId", d.ID, "toolCallName", d.Name, "parentMessageId?", parent)
 	case ToolCallReadyData:
 		if args := string(d.Arguments); args != "" && args != "{}" {
-			w.tell("TOOL_CALL_ARGS", "delta", args, "toolCallId", d.ID)
+			w.emit("TOOL_CALL_ARGS", "delta", args, "toolCallId", d.ID)
 		}
-		w.tell("TOOL_CALL_END", "toolCallId", d.ID)
+		w.emit("TOOL_CALL_END", "toolCallId", d.ID)
 	case ToolCallDoneData:
-		w.tell("TOOL_CALL_RESULT", "messageId", d.Message, "role", "tool", "toolCallId", d.ID, "content", d.Result.Content)
+		w.emit("TOOL_CALL_RESULT", "messageId", d.Message, "role", "tool", "toolCallId", d.ID, "content",
+			d.Result.Content)
 	case StepEndData:
-		w.tell("STEP_FINISHED", "stepName", e.Step)
+		w.emit("STEP_FINISHED", "stepName", e.Step)
 	case StateSnapshotData:
-		w.tell("STATE_SNAPSHOT", "snapshot", d.State)
+		w.emit("STATE_SNAPSHOT", "snapshot", d.State)
 	case StateDeltaData:
-		w.tell("STATE_DELTA", "delta", d.Delta)
+		w.emit("STATE_DELTA", "delta", d.Delta)
 	case MessagesSnapshotData:
-		w.tell("MESSAGES_SNAPSHOT", "messages", aguiMessages(d.list))
+		w.emit("MESSAGES_SNAPSHOT", "messages", newAguiMessages(d.list))
 	case ActivitySnapshotData:
-		w.tell("ACTIVITY_SNAPSHOT", "messageId", d.Message, "content", d.Content, "activityType", d.Kind,
+		w.emit("ACTIVITY_SNAPSHOT", "messageId", d.Message, "content", d.Content, "activityType", d.Kind,
 			"replace?", d.Replace)
 	case RunFinishData:
-		w.aguiEnd(e, d)
+		w.writeAguiEnd(e, d)
 	case DeltaData:
 		if e.Type == TextDelta {
-			w.tell("CUSTOM", "name", "text_delta", "value", liveEvent(e))
+			w.emit("CUSTOM", "name", "text_delta", "value", newLiveObject(e))
 		}
 	}
 }
 
-// message is the message of the newest reply before the event that is written.
-func (w *writer) message() (id string) {
+// replyMessageID returns the message of the newest reply before the current event.
+func (w *writer) replyMessageID() (id string) {
 	for _, e := range w.entry {
 		if e.Index > w.now.Index {
 			break
@@ -87,14 +88,14 @@ func (w *writer) message() (id string) {
 	return id
 }
 
-// aguiEnd ends an attempt. A decision may name the id of an interrupt.
-func (w *writer) aguiEnd(e Event, d RunFinishData) {
+// writeAguiEnd ends an attempt. A decision may name the id of an interrupt.
+func (w *writer) writeAguiEnd(e Event, d RunFinishData) {
 	switch d.Termination {
 	case run.ReasonCancelled:
-		w.tell("RUN_ERROR", "message", cancelled, "code", "CANCELLED")
+		w.emit("RUN_ERROR", "message", cancelledText, "code", "CANCELLED")
 		return
 	case run.ReasonError:
-		w.tell("RUN_ERROR", "message", w.failure(), "code", "ERROR")
+		w.emit("RUN_ERROR", "message", w.errorMessage(), "code", "ERROR")
 		return
 	}
 	end, outcome := object{"threadId", e.Thread, "runId", e.Run}, object{"type", "success"}
@@ -107,15 +108,17 @@ func (w *writer) aguiEnd(e Event, d RunFinishData) {
 	} else if d.Result != nil {
 		end = append(end, "result?", d.Result.Response)
 	}
-	w.tell("RUN_FINISHED", append(end, "outcome", outcome)...)
+	w.emit("RUN_FINISHED", append(end, "outcome", outcome)...)
 }
 
-const cancelled = "the run was cancelled"
+const cancelledText = "the run was cancelled"
 
-// failure is the message of the error that ended the run in this entry.
-func (w *writer) failure() string { return cmp.Or(w.cause().Message, "the run ended in error") }
+// errorMessage returns the message of the error that ended the run in this entry.
+func (w *writer) errorMessage() string {
+	return cmp.Or(w.findError().Message, "the run ended in error")
+}
 
-// aguiMessage is a message of AG-UI. An assistant's holds what one reply said and called.
+// aguiMessage is a message of AG-UI. An assistant message has the text and the calls of one reply.
 type aguiMessage struct {
 	ID      string   `json:"id"`
 	Role    string   `json:"role"` // user, assistant, reasoning or tool
@@ -125,8 +128,9 @@ type aguiMessage struct {
 	Error   string   `json:"error,omitempty"`      // of a tool's that failed
 }
 
-// aguiMessages is a conversation in AG-UI's messages, under the ids that the stream gave them. Media are named.
-func aguiMessages(list []run.Message) []aguiMessage {
+// newAguiMessages converts a conversation to AG-UI's messages with the stream's ids. Media are replaced by their
+// names.
+func newAguiMessages(list []run.Message) []aguiMessage {
 	out, replies, thoughts := []aguiMessage{}, map[string]int{}, map[string]int{}
 	reply := func(id string) *aguiMessage { // the message of what one reply said and called
 		if _, ok := replies[id]; !ok {
@@ -149,7 +153,8 @@ func aguiMessages(list []run.Message) []aguiMessage {
 			out = append(out, result)
 		case run.Reasoning:
 			if b.Text != "" {
-				out = append(out, aguiMessage{ID: fmt.Sprintf("%s_r%d", id, thoughts[id]), Role: "reasoning", Content: b.Text})
+				out = append(out, aguiMessage{ID: fmt.Sprintf("%s_r%d", id, thoughts[id]), Role: "reasoning",
+					Content: b.Text})
 				thoughts[id]++
 			}
 		case run.ToolUse:
@@ -161,7 +166,8 @@ func aguiMessages(list []run.Message) []aguiMessage {
 				reply(id).Content += aguiText(b)
 				continue
 			}
-			out = append(out, aguiMessage{ID: fmt.Sprintf("%s_%d", id, m.Source.Part), Role: "user", Content: aguiText(b)})
+			out = append(out, aguiMessage{ID: fmt.Sprintf("%s_%d", id, m.Source.Part), Role: "user",
+				Content: aguiText(b)})
 		}
 	}
 	return out
@@ -178,80 +184,82 @@ func aguiText(b run.Block) string {
 	}
 }
 
-// aisdkFrame has no place for the run: data-run-info names it where an attempt begins.
+// aisdkFrame leaves out the run, which data-run-info names at the start of an attempt.
 func aisdkFrame(_ Event, _, name string, data object) any {
 	return append(object{"type", name}, data...)
 }
 
-// aisdk writes all attempts of a run as one message. Tools are dynamic: the front end does not know them beforehand.
-func (w *writer) aisdk(e Event) {
+// writeAisdk writes all attempts of a run as one message. Tools are dynamic: the front end does not know them in
+// advance.
+func (w *writer) writeAisdk(e Event) {
 	switch d := e.Data.(type) {
 	case RunStartData:
-		w.tell("start", "messageId", e.Run)
-		w.tell("data-run-info", "data", object{
+		w.emit("start", "messageId", e.Run)
+		w.emit("data-run-info", "data", object{
 			"run", e.Run, "subject", e.Thread, "agent", d.Agent, "version?", d.Version, "parent?", d.Parent,
 			"resumed?", d.Resumed,
 		})
 	case StepStartData: // thoughts and text are closed before the reply's calls begin
-		w.tell("start-step")
-		r := w.reply(e.Step)
+		w.emit("start-step")
+		r := w.findReply(e.Step)
 		n, _ := strconv.Atoi(strings.TrimPrefix(e.Step, "step_"))
 		for i, thought := range r.thoughts {
-			w.aisdkText("reasoning", fmt.Sprintf("rsn_%d_%d", n-1, i), thought)
+			w.writeAisdkText("reasoning", fmt.Sprintf("rsn_%d_%d", n-1, i), thought)
 		}
 		if r.Text != "" {
-			w.aisdkText("text", fmt.Sprintf("txt_%d", n-1), r.Text)
+			w.writeAisdkText("text", fmt.Sprintf("txt_%d", n-1), r.Text)
 		}
 	case ToolCallStartData:
-		w.tell("tool-input-start", "toolCallId", d.ID, "toolName", d.Name, "dynamic", true)
+		w.emit("tool-input-start", "toolCallId", d.ID, "toolName", d.Name, "dynamic", true)
 	case ToolCallReadyData:
-		w.tell("tool-input-available", "toolCallId", d.ID, "toolName", d.Name, "dynamic", true, "input?", d.Arguments)
+		w.emit("tool-input-available", "toolCallId", d.ID, "toolName", d.Name, "dynamic", true, "input?", d.Arguments)
 		if d.Pending != "" && d.For == run.ForApproval {
-			w.tell("tool-approval-request", "toolCallId", d.ID, "approvalId", d.ID)
+			w.emit("tool-approval-request", "toolCallId", d.ID, "approvalId", d.ID)
 		}
 	case ToolCallResumedData: // the answer closes the call that asked for it
 		r := d.Result
-		w.aisdkOutput(d.Target, r.Action == run.ActionDeny || r.Action == run.ActionCancel, r.IsError, r.Content, r)
+		w.writeAisdkOutput(d.Target, r.Action == run.ActionDeny || r.Action == run.ActionCancel, r.IsError, r.Content,
+			r)
 	case ToolCallDoneData:
-		w.aisdkOutput(d.ID, false, d.Outcome != run.StatusSucceeded, d.Result.Content, d.Result)
+		w.writeAisdkOutput(d.ID, false, d.Outcome != run.StatusSucceeded, d.Result.Content, d.Result)
 	case StepEndData:
-		w.tell("finish-step")
+		w.emit("finish-step")
 	case InferenceDoneData, StateSnapshotData, StateDeltaData, MessagesSnapshotData, ActivitySnapshotData:
-		w.tell("data-"+strings.ReplaceAll(string(e.Type), "_", "-"), "data", e.Data)
+		w.emit("data-"+strings.ReplaceAll(string(e.Type), "_", "-"), "data", e.Data)
 	case RunFinishData:
 		if d.Termination == run.ReasonCancelled {
-			w.tell("abort", "reason", cancelled)
+			w.emit("abort", "reason", cancelledText)
 			return
 		}
 		if d.Termination == run.ReasonError {
-			w.tell("error", "errorText", w.failure())
+			w.emit("error", "errorText", w.errorMessage())
 		}
-		w.tell("finish", "finishReason", finishReason(d.Termination))
+		w.emit("finish", "finishReason", finishReason(d.Termination))
 	case DeltaData:
 		if e.Type == TextDelta {
-			w.tell("data-text-delta", "data", d, "transient", true)
+			w.emit("data-text-delta", "data", d, "transient", true)
 		}
 	}
 }
 
-func (w *writer) aisdkText(kind, id, text string) {
-	w.tell(kind+"-start", "id", id)
-	w.tell(kind+"-delta", "id", id, "delta", text)
-	w.tell(kind+"-end", "id", id)
+func (w *writer) writeAisdkText(kind, id, text string) {
+	w.emit(kind+"-start", "id", id)
+	w.emit(kind+"-delta", "id", id, "delta", text)
+	w.emit(kind+"-end", "id", id)
 }
 
-func (w *writer) aisdkOutput(call string, denied, failed bool, text string, output any) {
+func (w *writer) writeAisdkOutput(call string, denied, failed bool, text string, output any) {
 	switch {
 	case denied:
-		w.tell("tool-output-denied", "toolCallId", call)
+		w.emit("tool-output-denied", "toolCallId", call)
 	case failed:
-		w.tell("tool-output-error", "toolCallId", call, "dynamic", true, "errorText?", text)
+		w.emit("tool-output-error", "toolCallId", call, "dynamic", true, "errorText?", text)
 	default:
-		w.tell("tool-output-available", "toolCallId", call, "dynamic", true, "output", output)
+		w.emit("tool-output-available", "toolCallId", call, "dynamic", true, "output", output)
 	}
 }
 
-// finishReason is the AI SDK's word for why an attempt ended.
+// finishReason returns the AI SDK's reason for the end of an attempt.
 func finishReason(r run.Reason) string {
 	switch r {
 	case run.ReasonNaturalEnd, run.ReasonSuspended, run.Stopped(policy.StopContains):

@@ -95,7 +95,7 @@ func TestAguiConversation(t *testing.T) {
 	told := map[string]bool{}
 	for i, facts := range entries {
 		var err error
-		events, state, err = stream.Of(&agent.Definition{}, state, run.Entry{Seq: int64(i), Writer: "w", Time: time.Unix(int64(i), 0), Events: facts})
+		events, state, err = stream.Events(&agent.Definition{}, state, run.Entry{Seq: int64(i), Writer: "w", Time: time.Unix(int64(i), 0), Events: facts})
 		require.NoError(t, err)
 		for _, body := range bodies(t, stream.Agui, events) {
 			var e struct{ MessageID string }
@@ -141,7 +141,7 @@ func TestProtocolState(t *testing.T) {
 		{run.CallFinished{Call: "c1", Ran: true, Content: "seen", Patch: []run.Patch{{Path: "/a~1b", Value: json.RawMessage(`3`)}}}},
 	} {
 		var err error
-		events, state, err = stream.Of(&agent.Definition{}, state, run.Entry{Seq: int64(i), Writer: "w", Events: facts})
+		events, state, err = stream.Events(&agent.Definition{}, state, run.Entry{Seq: int64(i), Writer: "w", Events: facts})
 		require.NoError(t, err)
 	}
 	const patch = `[{"op":"add","path":"/a~1b","value":3}]`

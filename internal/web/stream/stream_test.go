@@ -20,21 +20,21 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// story is a scenario that was run.
-type story struct {
+// scenarioStream is a scenario that was run.
+type scenarioStream struct {
 	name    string
 	def     *agent.Definition
 	seed    run.AgentState
 	entries []run.Entry
 }
 
-// told runs the scenarios of a pattern.
-func told(t *testing.T, pattern string) []story {
+// readScenarios runs the scenarios of a pattern.
+func readScenarios(t *testing.T, pattern string) []scenarioStream {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
-	var all []story
+	var all []scenarioStream
 	for _, f := range files {
 		data, err := os.ReadFile(f)
 		require.NoError(t, err)
@@ -43,18 +43,18 @@ func told(t *testing.T, pattern string) []story {
 		r := s.Run(scenario.Options{})
 		require.Empty(t, r.Failures, f)
 		def := s.Agents()[0]
-		all = append(all, story{name: s.Name, def: &def, seed: r.Seed, entries: r.Journal})
+		all = append(all, scenarioStream{name: s.Name, def: &def, seed: r.Seed, entries: r.Journal})
 	}
 	return all
 }
 
-// whole is the story's events, by entry.
-func (s story) whole(t *testing.T) [][]stream.Event {
+// allEvents is the story's events, by entry.
+func (s scenarioStream) allEvents(t *testing.T) [][]stream.Event {
 	t.Helper()
 	var all [][]stream.Event
 	state := s.seed
 	for _, e := range s.entries {
-		events, after, err := stream.Of(s.def, state, e)
+		events, after, err := stream.Events(s.def, state, e)
 		require.NoError(t, err)
 		want, err := run.ApplyEntry(state, e)
 		require.NoError(t, err)
@@ -67,13 +67,13 @@ func (s story) whole(t *testing.T) [][]stream.Event {
 
 // One run under each preset, in every format.
 func TestPresets(t *testing.T) {
-	for _, s := range told(t, "testdata/*.txtar") {
+	for _, s := range readScenarios(t, "testdata/*.txtar") {
 		for _, format := range stream.Formats() {
 			t.Run(s.name+"/"+format, func(t *testing.T) {
 				f, err := stream.ReadFormat(format)
 				require.NoError(t, err)
 				var got bytes.Buffer
-				for _, events := range s.whole(t) {
+				for _, events := range s.allEvents(t) {
 					encoded, err := f.Encode(events)
 					require.NoError(t, err)
 					for i, e := range encoded {
@@ -98,11 +98,11 @@ func TestPresets(t *testing.T) {
 // What the order of events promises holds of every scenario of the repository.
 func TestOrder(t *testing.T) {
 	seen := map[stream.Type]int{}
-	for _, s := range append(told(t, "../../../scenarios/*.txtar"), told(t, "testdata/*.txtar")...) {
+	for _, s := range append(readScenarios(t, "../../../scenarios/*.txtar"), readScenarios(t, "testdata/*.txtar")...) {
 		t.Run(s.name, func(t *testing.T) {
-			o := order{t: t, seen: seen, started: map[string]bool{}, done: map[string]bool{}}
-			for _, events := range s.whole(t) {
-				o.entry(events)
+			o := orderChecker{t: t, seen: seen, started: map[string]bool{}, done: map[string]bool{}}
+			for _, events := range s.allEvents(t) {
+				o.checkEntry(events)
 			}
 			require.False(t, o.running && o.last == stream.RunFinish)
 		})
@@ -116,8 +116,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// order holds a stream against what is promised of it.
-type order struct {
+// orderChecker holds a stream against what is promised of it.
+type orderChecker struct {
 	t             *testing.T
 	seen          map[stream.Type]int
 	running       bool // an attempt is under way
@@ -127,7 +127,7 @@ type order struct {
 	started, done map[string]bool // calls
 }
 
-func (o *order) entry(events []stream.Event) {
+func (o *orderChecker) checkEntry(events []stream.Event) {
 	doneHere := false
 	for i, e := range events {
 		require.Equal(o.t, i, e.Index)
@@ -155,13 +155,13 @@ func (o *order) entry(events []stream.Event) {
 			require.True(o.t, o.started[d.Target], "%s goes on and never waited", d.Target)
 			require.Empty(o.t, o.step)
 		case stream.RunFinishData:
-			o.finish(d)
+			o.checkFinish(d)
 		}
-		o.move(e)
+		o.checkEvent(e)
 	}
 }
 
-func (o *order) move(e stream.Event) {
+func (o *orderChecker) checkEvent(e stream.Event) {
 	o.seen[e.Type]++
 	o.last = e.Type
 	switch e.Type {
@@ -181,7 +181,7 @@ func (o *order) move(e stream.Event) {
 	}
 }
 
-func (o *order) finish(d stream.RunFinishData) {
+func (o *orderChecker) checkFinish(d stream.RunFinishData) {
 	o.ended = d.Termination != run.ReasonSuspended
 	require.Equal(o.t, o.ended, len(d.Waiting) == 0)
 	require.Equal(o.t, d.Termination == run.ReasonError, o.last == stream.Error)
@@ -198,16 +198,16 @@ func (o *order) finish(d stream.RunFinishData) {
 
 // A repeated entry says nothing, a gap is refused, and nobody's state is changed.
 func TestOneEntryOnce(t *testing.T) {
-	s := told(t, "testdata/countersign.txtar")[0]
+	s := readScenarios(t, "testdata/countersign.txtar")[0]
 	state := run.AgentState{}
-	_, after, err := stream.Of(s.def, state, s.entries[0])
+	_, after, err := stream.Events(s.def, state, s.entries[0])
 	require.NoError(t, err)
 	require.Zero(t, state.Entries)
-	events, again, err := stream.Of(s.def, after, s.entries[0])
+	events, again, err := stream.Events(s.def, after, s.entries[0])
 	require.NoError(t, err)
 	require.Empty(t, events)
 	require.Equal(t, after.Entries, again.Entries)
-	_, _, err = stream.Of(s.def, after, s.entries[2])
+	_, _, err = stream.Events(s.def, after, s.entries[2])
 	require.ErrorContains(t, err, "gap")
 }
 
@@ -222,7 +222,7 @@ func types(events []stream.Event) (out []stream.Type) {
 func TestRepairedCallsSaySo(t *testing.T) {
 	for name, want := range map[string]bool{"repair-shown": true, "repair-off": false} {
 		ready := 0
-		for _, entry := range told(t, "../../../scenarios/"+name+".txtar")[0].whole(t) {
+		for _, entry := range readScenarios(t, "../../../scenarios/"+name+".txtar")[0].allEvents(t) {
 			for _, e := range entry {
 				if d, ok := e.Data.(stream.ToolCallReadyData); ok && d.Pending == "" {
 					require.Equal(t, want, d.Repaired)

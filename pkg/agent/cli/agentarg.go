@@ -16,9 +16,10 @@ import (
 // agentFile is where a directory holds its agent.
 const agentFile = "agent.yaml"
 
-// nearAgents is the registry with the agents of the current directory: ./agent.yaml and ./agents/*/agent.yaml, which come before registered ones of the
-// same name. Whatever command may carry runs on knows the same agents. What cannot be used is left out, and is in the problems.
-func (p *program) nearAgents() (known *registry.Registry, problems []error) {
+// loadLocalAgents returns the registry with the agents of the current directory: ./agent.yaml and
+// ./agents/*/agent.yaml. They replace registered agents of the same name. Agents that cannot be loaded are left out
+// and listed in problems. All commands that may resume runs load the same agents.
+func (p *program) loadLocalAgents() (known *registry.Registry, problems []error) {
 	files, err := filepath.Glob(filepath.Join("agents", "*", agentFile))
 	if err != nil {
 		return p.registry, []error{fmt.Errorf("look for agents: %w", err)}
@@ -28,7 +29,7 @@ func (p *program) nearAgents() (known *registry.Registry, problems []error) {
 	}
 	var found []agent.Definition
 	for _, f := range files {
-		d, err := p.agent(f, chosen{})
+		d, err := p.loadAgent(f, agentOverrides{})
 		if err != nil {
 			problems = append(problems, err)
 			continue
@@ -41,57 +42,58 @@ func (p *program) nearAgents() (known *registry.Registry, problems []error) {
 	return known, problems
 }
 
-// leaveOut tells of agents near by that cannot be used.
-func (p *program) leaveOut(problems []error) {
+// logSkippedAgents logs the local agents that cannot be loaded.
+func (p *program) logSkippedAgents(problems []error) {
 	for _, problem := range problems {
-		p.note("countersign: an agent is left out: %s", lines(problem.Error()))
+		p.logLine("countersign: an agent is left out: %s", lines(problem.Error()))
 	}
 }
 
-// chosen is what the flags of a command put in place of an agent's own.
-type chosen struct {
+// agentOverrides holds the command's flags that replace settings of an agent.
+type agentOverrides struct {
 	model string // --model; "" = the agent's
 	dir   string // --dir; "" = the tools' own roots
 }
 
-// agent finds the agent an argument names: a directory, a file, or a registered agent. Every problem of a file is in the error.
-func (p *program) agent(arg string, c chosen) (*agent.Definition, error) {
-	d, err := p.find(arg, c)
+// loadAgent finds the agent that an argument names: a directory, a file or a registered agent. The error lists all
+// problems of a file.
+func (p *program) loadAgent(arg string, c agentOverrides) (*agent.Definition, error) {
+	d, err := p.findAgent(arg, c)
 	if err != nil {
 		return nil, err
 	}
 	if c.model != "" {
-		m, err := override(d.Model, c.model)
+		m, err := overrideModel(d.Model, c.model)
 		if err != nil {
 			return nil, err
 		}
-		*d = d.Throughout(m) // and no other beside it, nor below
+		*d = d.Throughout(m) // no fallbacks; delegated agents use it too
 	}
 	if err := setRoots(d, c.dir); err != nil {
 		return nil, err
 	}
 	if err := d.Check(); err != nil {
-		return nil, usage("agent %s: %w", arg, err)
+		return nil, usageErrorf("agent %s: %w", arg, err)
 	}
-	if _, err := p.adapter(d.Model, nil); err != nil {
-		return nil, usage("agent %s: model: %v", arg, err)
+	if _, err := p.newModel(d.Model, nil); err != nil {
+		return nil, usageErrorf("agent %s: model: %v", arg, err)
 	}
 	return d, nil
 }
 
-func (p *program) find(arg string, c chosen) (*agent.Definition, error) {
+func (p *program) findAgent(arg string, c agentOverrides) (*agent.Definition, error) {
 	info, err := os.Stat(arg)
 	switch {
 	case err == nil && info.IsDir():
-		return p.read(filepath.Join(arg, agentFile), c)
+		return p.readAgent(filepath.Join(arg, agentFile), c)
 	case err == nil:
-		return p.read(arg, c)
+		return p.readAgent(arg, c)
 	case !errors.Is(err, fs.ErrNotExist):
-		return nil, usage("read agent: %v", err)
+		return nil, usageErrorf("read agent: %v", err)
 	}
-	all, _ := p.nearAgents()
+	all, _ := p.loadLocalAgents()
 	if d, ok := all.Agent(arg); ok {
-		own := *d // the registry's stays as it is
+		own := *d // copied, so that the registry's definition does not change
 		own.Tools = append([]agent.ToolSpec(nil), d.Tools...)
 		own.MCP = append([]agent.MCPServer(nil), d.MCP...)
 		return &own, nil
@@ -100,42 +102,43 @@ func (p *program) find(arg string, c chosen) (*agent.Definition, error) {
 	if known == "" {
 		known = "none"
 	}
-	return nil, usage("unknown agent %s: no such file or directory, and not registered; registered: %s", line(arg), known)
+	return nil, usageErrorf("unknown agent %s: no such file or directory, and not registered; registered: %s",
+		line(arg), known)
 }
 
-// read reads an agent.yaml and the mcp.lock near it.
-func (p *program) read(file string, c chosen) (*agent.Definition, error) {
-	d, err := p.readUnlocked(file, c)
+// readAgent reads an agent.yaml and the mcp.lock that belongs to it.
+func (p *program) readAgent(file string, c agentOverrides) (*agent.Definition, error) {
+	d, err := p.readAgentFile(file, c)
 	if err != nil {
 		return nil, err
 	}
 	dir, err := filepath.Abs(filepath.Dir(file))
 	if err != nil {
-		return nil, usage("read agent: %v", err)
+		return nil, usageErrorf("read agent: %v", err)
 	}
-	lock, err := nearLock(dir)
+	lock, err := findLock(dir)
 	if err != nil {
-		return nil, usage("%w", err)
+		return nil, usageErrorf("%w", err)
 	}
 	lock.Apply(d)
 	return d, nil
 }
 
-// readUnlocked reads an agent.yaml. The files it names lie relative to it.
-func (p *program) readUnlocked(file string, c chosen) (*agent.Definition, error) {
+// readAgentFile reads an agent.yaml without mcp.lock. Paths in the file are relative to the file.
+func (p *program) readAgentFile(file string, c agentOverrides) (*agent.Definition, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return nil, usage("read agent: %v", err)
+		return nil, usageErrorf("read agent: %v", err)
 	}
 	dir, err := filepath.Abs(filepath.Dir(file))
 	if err != nil {
-		return nil, usage("read agent: %v", err)
+		return nil, usageErrorf("read agent: %v", err)
 	}
 	opt := p.registry.Options()
 	opt.Dir, opt.ModelOptional = dir, c.model != ""
 	d, err := agentfile.Parse(file, data, opt)
 	if err != nil {
-		return nil, usage("%w", err)
+		return nil, usageErrorf("%w", err)
 	}
 	if d.Model.File != "" && !filepath.IsAbs(d.Model.File) {
 		d.Model.File = filepath.Join(dir, d.Model.File)
@@ -143,8 +146,8 @@ func (p *program) readUnlocked(file string, c chosen) (*agent.Definition, error)
 	return &d, nil
 }
 
-// nearLock reads the mcp.lock of an agent's folder, else of the one above it; nil = there is none.
-func nearLock(dir string) (*registry.Lock, error) {
+// findLock reads the mcp.lock of an agent's folder, else of its parent. It returns nil if there is none.
+func findLock(dir string) (*registry.Lock, error) {
 	for _, at := range []string{dir, filepath.Dir(dir)} {
 		lock, err := registry.ReadLock(os.DirFS(at))
 		if err != nil {
@@ -157,17 +160,18 @@ func nearLock(dir string) (*registry.Lock, error) {
 	return nil, nil
 }
 
-// setRoots confines every tool to one folder, and starts there the programs that are servers of tools, those of delegates as well.
+// setRoots confines every tool to one folder and starts MCP server programs in that folder. It covers delegated
+// agents too.
 func setRoots(d *agent.Definition, dir string) error {
 	if dir == "" {
 		return nil
 	}
 	root, err := filepath.Abs(dir)
 	if err != nil {
-		return usage("--dir: %v", err)
+		return usageErrorf("--dir: %v", err)
 	}
 	if info, err := os.Stat(root); err != nil || !info.IsDir() {
-		return usage("--dir: %s is not a directory", dir)
+		return usageErrorf("--dir: %s is not a directory", dir)
 	}
 	*d = d.Within(root) // and those that it asks
 	return nil

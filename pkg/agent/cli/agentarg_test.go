@@ -24,13 +24,13 @@ mcp:
   - {name: web, url: "https://files.example.com/mcp"}
 `), 0o600))
 	p := &program{registry: testRegistry()}
-	folders := func(c chosen) []string {
-		d, err := p.agent(file, c)
+	folders := func(c agentOverrides) []string {
+		d, err := p.loadAgent(file, c)
 		require.NoError(t, err)
 		return []string{d.Tools[0].Root, d.MCP[0].Dir, d.MCP[1].Dir, d.MCP[2].Dir}
 	}
-	require.Equal(t, []string{filepath.Join(agents, "inbox"), filepath.Join(agents, "inbox"), agents, ""}, folders(chosen{}))
-	require.Equal(t, []string{dir, dir, dir, ""}, folders(chosen{dir: dir}))
+	require.Equal(t, []string{filepath.Join(agents, "inbox"), filepath.Join(agents, "inbox"), agents, ""}, folders(agentOverrides{}))
+	require.Equal(t, []string{dir, dir, dir, ""}, folders(agentOverrides{dir: dir}))
 }
 
 // What a command line says of a registered agent is for that command alone.
@@ -45,7 +45,7 @@ mcp: [{name: files, command: [mcp-server-filesystem, "."]}]
 	require.NoError(t, err)
 	own.MCP[0].Dir = "/registered"
 	require.NoError(t, r.Add(own))
-	d, err := (&program{registry: r}).agent("own", chosen{dir: t.TempDir()})
+	d, err := (&program{registry: r}).loadAgent("own", agentOverrides{dir: t.TempDir()})
 	require.NoError(t, err)
 	require.NotEqual(t, "/registered", d.MCP[0].Dir)
 	kept, ok := r.Agent("own")

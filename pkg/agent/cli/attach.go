@@ -20,8 +20,8 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// block is a content block as the API takes it.
-type block struct {
+// contentBlock is a content block of the API.
+type contentBlock struct {
 	Type      string `json:"type"`
 	Text      string `json:"text,omitempty"`
 	Name      string `json:"name,omitempty"`
@@ -30,89 +30,92 @@ type block struct {
 	Blob      string `json:"blob,omitempty"`
 }
 
-// saying is a message, and the files that have to be uploaded before it is sent because they do not fit into it.
-type saying struct {
+// userMessage is a message and the files to upload before it, because they are too large to be inline.
+type userMessage struct {
 	message json.RawMessage
 	uploads []upload
 }
 
-// upload is a file and what was found in it.
+// upload is a file to upload, with its size, type and digest.
 type upload struct {
 	path string
 	blob api.Blob
 }
 
-// message is what a user says: a text, files, or both. The files are read, and nothing is sent.
-func message(text string, files []string) (saying, error) {
+// newUserMessage builds a message from a text, files or both. It reads the files and sends nothing.
+func newUserMessage(text string, files []string) (userMessage, error) {
 	if len(files) == 0 {
 		raw, err := json.Marshal(text)
-		return saying{message: raw}, err
+		return userMessage{message: raw}, err
 	}
-	var s saying
-	var blocks []block
+	var s userMessage
+	var blocks []contentBlock
 	for _, f := range files {
-		b, err := s.attach(f)
+		b, err := s.attachFile(f)
 		if err != nil {
-			return saying{}, err
+			return userMessage{}, err
 		}
 		blocks = append(blocks, b)
 	}
 	if text != "" {
-		blocks = append(blocks, block{Type: "text", Text: text})
+		blocks = append(blocks, contentBlock{Type: "text", Text: text})
 	}
 	var err error
 	s.message, err = json.Marshal(blocks)
 	return s, err
 }
 
-// attach reads a file: a small one whole, of a larger one what an upload needs to know of it.
-func (s *saying) attach(path string) (block, error) {
+// attachFile adds a file: inline if the file is small, else as an upload.
+func (s *userMessage) attachFile(path string) (contentBlock, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return block{}, usage("--attach: %v", err)
+		return contentBlock{}, usageErrorf("--attach: %v", err)
 	}
 	defer f.Close()
 	head, err := io.ReadAll(io.LimitReader(f, api.MaxInline+1))
 	if err != nil {
-		return block{}, usage("--attach: %v", err)
+		return contentBlock{}, usageErrorf("--attach: %v", err)
 	}
-	b := block{Type: "media", Name: filepath.Base(path), MediaType: mediaType(path, head)}
+	b := contentBlock{Type: "media", Name: filepath.Base(path), MediaType: detectMediaType(path, head)}
 	switch {
 	case len(head) == 0:
-		return block{}, usage("--attach %s: the file is empty", path)
+		return contentBlock{}, usageErrorf("--attach %s: the file is empty", path)
 	case len(head) <= api.MaxInline:
 		b.Data = base64.StdEncoding.EncodeToString(head)
 		return b, nil
 	}
-	u, err := measured(f, path, head, b.MediaType)
+	u, err := hashFile(f, path, head, b.MediaType)
 	b.Blob = u.blob.SHA256
 	s.uploads = append(s.uploads, u)
 	return b, err
 }
 
-// measured reads the rest of a file behind its head. It has to be one that can be read again.
-func measured(f *os.File, path string, head []byte, mediaType string) (upload, error) {
+// hashFile reads the rest of a file behind its head and returns its size and digest. The file must be a regular file,
+// since the upload reads it again.
+func hashFile(f *os.File, path string, head []byte, mediaType string) (upload, error) {
 	switch info, err := f.Stat(); {
 	case err != nil:
-		return upload{}, usage("--attach: %v", err)
+		return upload{}, usageErrorf("--attach: %v", err)
 	case !info.Mode().IsRegular():
-		return upload{}, usage("--attach %s: it has more than %d KiB and is no regular file", path, api.MaxInline>>10)
+		return upload{}, usageErrorf("--attach %s: it has more than %d KiB and is no regular file", path,
+			api.MaxInline>>10)
 	case info.Size() > store.MaxBlob:
-		return upload{}, usage("--attach %s: the file has %d bytes, want at most %d", path, info.Size(), store.MaxBlob)
+		return upload{}, usageErrorf("--attach %s: the file has %d bytes, want at most %d", path, info.Size(),
+			store.MaxBlob)
 	}
 	h := sha256.New()
 	n, err := io.Copy(h, io.LimitReader(io.MultiReader(bytes.NewReader(head), f), store.MaxBlob+1))
 	switch {
 	case err != nil:
-		return upload{}, usage("--attach: %v", err)
-	case n > store.MaxBlob: // it has grown
-		return upload{}, usage("--attach %s: the file has more than %d bytes", path, store.MaxBlob)
+		return upload{}, usageErrorf("--attach: %v", err)
+	case n > store.MaxBlob: // the file has grown
+		return upload{}, usageErrorf("--attach %s: the file has more than %d bytes", path, store.MaxBlob)
 	}
 	return upload{path, api.Blob{MediaType: mediaType, Bytes: n, SHA256: hex.EncodeToString(h.Sum(nil))}}, nil
 }
 
-// mediaType goes by the name, else by the content.
-func mediaType(file string, data []byte) string {
+// detectMediaType uses the file name, else the content.
+func detectMediaType(file string, data []byte) string {
 	t := mime.TypeByExtension(filepath.Ext(file))
 	if t == "" {
 		t = http.DetectContentType(data)
@@ -121,16 +124,16 @@ func mediaType(file string, data []byte) string {
 	return t
 }
 
-// bring uploads what a message names. The same file twice, or again after the engine moved, is no harm.
-func (s *session) bring(ctx context.Context, uploads []upload) error {
+// uploadFiles uploads the files of a message. Repeating an upload is harmless.
+func (s *session) uploadFiles(ctx context.Context, uploads []upload) error {
 	for _, u := range uploads {
-		s.p.note("%-8s %s, %d bytes", "upload", line(u.path), u.blob.Bytes)
-		_, err := call(ctx, s, func(c *api.Client) (string, error) {
+		s.p.logLine("%-8s %s, %d bytes", "upload", line(u.path), u.blob.Bytes)
+		_, err := callAPI(ctx, s, func(c *api.Client) (string, error) {
 			return c.Upload(ctx, u.blob, func() (io.ReadCloser, error) { return os.Open(u.path) })
 		})
 		switch {
 		case errors.Is(err, api.ErrFile):
-			return usage("--attach %s: %w", u.path, err)
+			return usageErrorf("--attach %s: %w", u.path, err)
 		case err != nil:
 			return fmt.Errorf("--attach %s: %w", u.path, err)
 		}

@@ -13,8 +13,8 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// big writes a file that fits into no message and gives its path and digest.
-func (d *desk) big(name, of string) (path, digest string) {
+// writeLargeFile writes a file that is too large to be inline and returns its path and digest.
+func (d *harness) writeLargeFile(name, of string) (path, digest string) {
 	d.t.Helper()
 	content := bytes.Repeat([]byte(of), 2_000_000/len(of))
 	path = filepath.Join(d.dir, name)
@@ -24,19 +24,19 @@ func (d *desk) big(name, of string) (path, digest string) {
 
 // A large file goes through the socket of the process that has the store.
 func TestAttachThroughTheSocket(t *testing.T) {
-	d := newDesk(t, holding, `{"calls": [{"id": "h1", "name": "hold"}]}`+"\n"+`{"text": "Held."}`)
-	path, digest := d.big("big.pdf", "0123456789")
-	first := d.begin(t.Context(), "run", d.dir, "--message", "hold", "--key", "first")
+	d := newHarness(t, holdingAgent, `{"calls": [{"id": "h1", "name": "hold"}]}`+"\n"+`{"text": "Held."}`)
+	path, digest := d.writeLargeFile("big.pdf", "0123456789")
+	first := d.start(t.Context(), "run", d.dir, "--message", "hold", "--key", "first")
 	<-d.entered
-	second := d.begin(t.Context(), "run", d.dir, "--message", "see", "--attach", path, "--key", "second")
+	second := d.start(t.Context(), "run", d.dir, "--message", "see", "--attach", path, "--key", "second")
 	run := <-d.entered
 	stored, err := os.ReadFile(filepath.Join(d.home(), "blobs", "T", "default", digest))
 	require.NoError(t, err)
 	require.Equal(t, digest, store.BlobDigest(stored))
-	require.Contains(t, d.command(t.Context(), "", "show", run, "--messages").stdout.String(), "big.pdf (application/pdf) "+digest)
+	require.Contains(t, d.run(t.Context(), "", "show", run, "--messages").stdout.String(), "big.pdf (application/pdf) "+digest)
 	d.release <- struct{}{}
 	d.release <- struct{}{}
-	for _, done := range []<-chan *someone{first, second} {
+	for _, done := range []<-chan *commandResult{first, second} {
 		who := <-done
 		require.Equal(t, 0, who.code, who.stderr.String())
 	}
@@ -44,19 +44,19 @@ func TestAttachThroughTheSocket(t *testing.T) {
 
 // A message to a run brings files, too.
 func TestSendAttaches(t *testing.T) {
-	d := newDesk(t, renaming, renames)
-	path, digest := d.big("big.pdf", "x")
-	parked := d.command(t.Context(), "", "run", d.dir, "--message", "tidy")
+	d := newHarness(t, renamingAgent, renamingModel)
+	path, digest := d.writeLargeFile("big.pdf", "x")
+	parked := d.run(t.Context(), "", "run", d.dir, "--message", "tidy")
 	require.Equal(t, 3, parked.code, parked.stderr.String())
 	asks := approvalID.FindAllStringSubmatch(parked.stdout.String(), -1)
 	require.Len(t, asks, 2)
 	run := runID.FindString(parked.stdout.String())
-	sent := d.command(t.Context(), "", "send", run, "--message", "and this", "--attach", path)
+	sent := d.run(t.Context(), "", "send", run, "--message", "and this", "--attach", path)
 	require.Equal(t, 3, sent.code, sent.stderr.String())
 	for _, a := range asks {
-		d.command(t.Context(), "", "deny", a[1])
+		d.run(t.Context(), "", "deny", a[1])
 	}
-	shown := d.command(t.Context(), "", "show", run, "--messages").stdout.String()
+	shown := d.run(t.Context(), "", "show", run, "--messages").stdout.String()
 	require.Contains(t, shown, "big.pdf (application/pdf) "+digest)
 	require.Contains(t, shown, "Done.")
 }
@@ -65,11 +65,11 @@ var runID = regexp.MustCompile(`r[a-z2-7]{25}`)
 
 // A file that is another by the time it is sent is refused, whoever is first to see it, and no run is started.
 func TestAttachOfAFileThatChanges(t *testing.T) {
-	d := newDesk(t, holding, "")
+	d := newHarness(t, holdingAgent, "")
 	path := filepath.Join(d.dir, "big.bin")
 	content := bytes.Repeat([]byte("x"), api.MaxInline+1)
 	require.NoError(t, os.WriteFile(path, content, 0o600))
-	m, err := message("look", []string{path})
+	m, err := newUserMessage("look", []string{path})
 	require.NoError(t, err)
 	require.Len(t, m.uploads, 1)
 	for name, c := range map[string]struct {
@@ -82,12 +82,12 @@ func TestAttachOfAFileThatChanges(t *testing.T) {
 		"gone":    {func() error { return os.Remove(path) }, "no such file", 2},
 	} {
 		require.NoError(t, c.now(), name)
-		p, who := d.program("")
+		p, who := d.newProgram("")
 		p.home = d.home()
-		err := p.with(t.Context(), false, func(s *session) error { return s.bring(t.Context(), m.uploads) })
+		err := p.withSession(t.Context(), false, func(s *session) error { return s.uploadFiles(t.Context(), m.uploads) })
 		require.ErrorContains(t, err, "--attach "+path, name)
 		require.ErrorContains(t, err, c.want, name)
-		require.Equal(t, c.code, p.end(t.Context(), err), "%s: %s", name, who.stderr.String())
+		require.Equal(t, c.code, p.reportError(t.Context(), err), "%s: %s", name, who.stderr.String())
 	}
 	files, err := os.ReadDir(filepath.Join(d.home(), "blobs", "T", "default"))
 	require.NoError(t, err)

@@ -18,7 +18,7 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// auditCommand reads the journals of the store, or an export of any: each entry holds the hash of the one before.
+// auditCommand verifies or exports journals, in which each entry holds the hash of the entry before.
 type auditCommand struct {
 	Verify auditVerifyCommand `cmd:"" help:"Recompute the hashes of every run's journal, in the store or in an export, and say which were changed."`
 	Export auditExportCommand `cmd:"" help:"Write journals as JSON lines."`
@@ -29,22 +29,22 @@ type auditVerifyCommand struct {
 	Head []string `placeholder:"HASH" help:"The hash of a run's last entry, as its end was announced: an entry must have it. May be given again."`
 }
 
-// verified is the JSON document of audit verify.
-type verified struct {
-	OK       bool     `json:"ok"`
-	Runs     int      `json:"runs"`
-	Entries  int64    `json:"entries"`            // that are as they were written
-	Problems []broken `json:"problems,omitempty"` // the first of each run
+// verifyResult is the JSON document of audit verify.
+type verifyResult struct {
+	OK       bool             `json:"ok"`
+	Runs     int              `json:"runs"`
+	Entries  int64            `json:"entries"`            // unchanged entries
+	Problems []journalProblem `json:"problems,omitempty"` // the first problem of each run
 }
 
-// broken is what is wrong with a run's journal.
-type broken struct {
+// journalProblem is one finding about a run's journal.
+type journalProblem struct {
 	Run     string `json:"run,omitempty"`
-	Line    int64  `json:"line,omitempty"` // of a file, from 1
+	Line    int64  `json:"line,omitempty"` // of an export, from 1
 	Problem string `json:"problem"`
 }
 
-func (b broken) String() string {
+func (b journalProblem) String() string {
 	switch {
 	case b.Line > 0:
 		return fmt.Sprintf("line %d: %s", b.Line, b.Problem)
@@ -55,10 +55,10 @@ func (b broken) String() string {
 	}
 }
 
-// verifier recomputes journals.
+// verifier recomputes the hashes of journals.
 type verifier struct {
-	verified
-	heads map[string]bool // that were noted down, and whether an entry has them
+	verifyResult
+	heads map[string]bool // announced hashes, and whether an entry has them
 }
 
 var hashPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
@@ -67,13 +67,13 @@ func (c *auditVerifyCommand) run(ctx context.Context, p *program) error {
 	v := &verifier{heads: map[string]bool{}}
 	for _, hash := range c.Head {
 		if !hashPattern.MatchString(hash) {
-			return usage("--head: got %q, want the hash of an entry: 64 hexadecimal digits", hash)
+			return usageErrorf("--head: got %q, want the hash of an entry: 64 hexadecimal digits", hash)
 		}
 		v.heads[hash] = false
 	}
 	var err error
 	if c.File == "" {
-		err = p.looking(ctx, func(s *session) error { return s.verify(ctx, v) })
+		err = p.withReadSession(ctx, func(s *session) error { return s.verifyStore(ctx, v) })
 	} else {
 		err = p.verifyFile(c.File, v)
 	}
@@ -82,22 +82,22 @@ func (c *auditVerifyCommand) run(ctx context.Context, p *program) error {
 	}
 	for _, hash := range c.Head {
 		if !v.heads[hash] {
-			v.Problems = append(v.Problems, broken{Problem: "cut off or rewritten: no entry has the hash " + hash})
+			v.Problems = append(v.Problems, journalProblem{Problem: "cut off or rewritten: no entry has the hash " + hash})
 		}
 	}
 	for _, found := range v.Problems {
-		p.tell("broken: %s", line(found.String()))
+		p.printText("broken: %s", line(found.String()))
 	}
 	if v.OK = len(v.Problems) == 0; v.OK {
-		p.tell("ok: %d entries of %d runs", v.Entries, v.Runs)
+		p.printText("ok: %d entries of %d runs", v.Entries, v.Runs)
 	}
-	if err := p.answer(v.verified); err != nil || v.OK {
+	if err := p.printJSON(v.verifyResult); err != nil || v.OK {
 		return err
 	}
-	return exit(exitFailed)
+	return exitCode(exitFailed)
 }
 
-// add takes the next entry of a run.
+// add verifies the next entry of a run.
 func (v *verifier) add(c *run.Chain, entry []byte) error {
 	if err := c.Add(entry); err != nil {
 		return err
@@ -109,17 +109,18 @@ func (v *verifier) add(c *run.Chain, entry []byte) error {
 	return nil
 }
 
-// verify recomputes the journals of the store: all runs are there that requests were made by, and each is at least as long as its head says.
-func (s *session) verify(ctx context.Context, v *verifier) error {
-	requests, err := s.requests(ctx)
+// verifyStore verifies all journals of the store. Every run that made an approval request must exist. Every journal
+// must be as long as its head says.
+func (s *session) verifyStore(ctx context.Context, v *verifier) error {
+	requests, err := s.listAllApprovals(ctx)
 	if err != nil {
 		return err
 	}
-	heads, err := s.runs(ctx, api.RunQuery{})
+	heads, err := s.listRuns(ctx, api.RunQuery{})
 	if err != nil {
 		return err
 	}
-	for _, a := range requests { // whose run may have gone from one status to another while they were listed
+	for _, a := range requests { // a run may change its status during the list
 		heads = append(heads, api.RunHead{ID: a.Run, Seq: -1})
 	}
 	seen := map[string]bool{}
@@ -138,16 +139,17 @@ func (s *session) verify(ctx context.Context, v *verifier) error {
 			return err
 		}
 		if wrong != nil {
-			v.Problems = append(v.Problems, broken{Run: h.ID, Problem: wrong.Error()})
+			v.Problems = append(v.Problems, journalProblem{Run: h.ID, Problem: wrong.Error()})
 		}
 	}
 	return nil
 }
 
-// verifyRun recomputes the journal of a run, of which h is known, without a sequence where it is the id alone; wrong says what is not as it was written.
+// verifyRun verifies the journal of the run with head h. A head with sequence -1 has only the id. wrong says what
+// differs from the written journal.
 func (s *session) verifyRun(ctx context.Context, v *verifier, h api.RunHead) (wrong, err error) {
 	c := run.Chain{}
-	err = s.journal(ctx, h.ID, func(entry []byte) error {
+	err = s.readJournal(ctx, h.ID, func(entry []byte) error {
 		if wrong = v.add(&c, entry); wrong == nil && c.Entries == 1 && c.Run != h.ID {
 			wrong = errors.New("changed: its journal is another run's")
 		}
@@ -169,15 +171,15 @@ func (s *session) verifyRun(ctx context.Context, v *verifier, h api.RunHead) (wr
 	return nil, nil
 }
 
-// requests are all requests to people that were made; of no session, none.
-func (s *session) requests(ctx context.Context) (all []approval.Approval, err error) {
+// listAllApprovals returns the approval requests of all statuses. A nil session has none.
+func (s *session) listAllApprovals(ctx context.Context) (all []approval.Approval, err error) {
 	if s == nil {
 		return nil, nil
 	}
 	for _, status := range []approval.Status{
 		approval.Pending, approval.Approved, approval.Denied, approval.Expired, approval.Cancelled, approval.Voided,
 	} {
-		made, err := s.approvals(ctx, approval.Query{Status: status})
+		made, err := s.listApprovals(ctx, approval.Query{Status: status})
 		if err != nil {
 			return nil, err
 		}
@@ -186,13 +188,10 @@ func (s *session) requests(ctx context.Context) (all []approval.Approval, err er
 	return all, nil
 }
 
-// journalPage is how many entries are asked for at once.
-const journalPage = 200
-
-// journal gives the entries of a run to f as they are stored, in order.
-func (s *session) journal(ctx context.Context, id string, f func(entry []byte) error) error {
+// readJournal calls f with each stored entry of a run, in order.
+func (s *session) readJournal(ctx context.Context, id string, f func(entry []byte) error) error {
 	for from := int64(0); ; {
-		page, err := call(ctx, s, func(c *api.Client) ([][]byte, error) { return c.Journal(ctx, id, from, journalPage) })
+		page, err := callAPI(ctx, s, func(c *api.Client) ([][]byte, error) { return c.Journal(ctx, id, from, pageSize) })
 		if err != nil || len(page) == 0 {
 			return err
 		}
@@ -208,10 +207,10 @@ func (s *session) journal(ctx context.Context, id string, f func(entry []byte) e
 // exportedEntry is a line of an export.
 type exportedEntry struct {
 	Run   string          `json:"run"`
-	Entry json.RawMessage `json:"entry"` // as it is stored, to the byte
+	Entry json.RawMessage `json:"entry"` // the exact stored bytes
 }
 
-// maxLine is longer than any line of an export.
+// maxLine is the longest line of an export, in bytes.
 const maxLine = 1 << 20
 
 func (p *program) verifyFile(name string, v *verifier) error {
@@ -219,21 +218,21 @@ func (p *program) verifyFile(name string, v *verifier) error {
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
-			return usage("audit verify: %v", err)
+			return usageErrorf("audit verify: %v", err)
 		}
 		defer f.Close()
 		from = f
 	}
 	lines := bufio.NewScanner(from)
 	lines.Buffer(nil, maxLine)
-	lines.Split(wholeLines)
+	lines.Split(splitLines)
 	chains, gone := map[string]*run.Chain{}, map[string]bool{}
 	for at := int64(1); lines.Scan(); at++ {
 		var l exportedEntry
 		d := json.NewDecoder(bytes.NewReader(lines.Bytes()))
 		d.DisallowUnknownFields()
-		if err := d.Decode(&l); err != nil || l.Run == "" || l.Entry == nil || !bytes.Equal(l.text(), lines.Bytes()) {
-			v.Problems = append(v.Problems, broken{Line: at, Problem: "changed: it is not a line of an export"})
+		if err := d.Decode(&l); err != nil || l.Run == "" || l.Entry == nil || !bytes.Equal(l.encode(), lines.Bytes()) {
+			v.Problems = append(v.Problems, journalProblem{Line: at, Problem: "changed: it is not a line of an export"})
 			continue
 		}
 		c, known := chains[l.Run]
@@ -251,11 +250,12 @@ func (p *program) verifyFile(name string, v *verifier) error {
 		}
 		if err != nil {
 			gone[l.Run] = true
-			v.Problems = append(v.Problems, broken{Run: l.Run, Line: at, Problem: err.Error()})
+			v.Problems = append(v.Problems, journalProblem{Run: l.Run, Line: at, Problem: err.Error()})
 		}
 	}
 	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		v.Problems = append(v.Problems, broken{Problem: fmt.Sprintf("changed: a line is longer than %d bytes", maxLine)})
+		v.Problems = append(v.Problems, journalProblem{Problem: fmt.Sprintf("changed: a line is longer than %d bytes",
+			maxLine)})
 		return nil
 	}
 	if err := lines.Err(); err != nil {
@@ -264,17 +264,17 @@ func (p *program) verifyFile(name string, v *verifier) error {
 	return nil
 }
 
-// text is the line as it is written.
-func (l exportedEntry) text() []byte {
+// encode returns the line as an export has it.
+func (l exportedEntry) encode() []byte {
 	text, err := run.MarshalVerbatim(l)
-	if err != nil { // what was read as JSON is written as JSON
+	if err != nil { // cannot happen: the entry was read as JSON
 		return nil
 	}
 	return text
 }
 
-// wholeLines splits at newlines and nowhere else: a carriage return that somebody has added is a change.
-func wholeLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
+// splitLines splits at newlines only. An added carriage return counts as a change.
+func splitLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
 	if i := bytes.IndexByte(data, '\n'); i >= 0 {
 		return i + 1, data[:i], nil
 	}
@@ -289,8 +289,8 @@ type auditExportCommand struct {
 	Out string   `placeholder:"FILE" help:"The file to make; it must not be there (default: standard output)."`
 }
 
-// exported is the JSON document of audit export --out.
-type exported struct {
+// exportResult is the JSON document of audit export --out.
+type exportResult struct {
 	File    string `json:"file"`
 	Runs    int    `json:"runs"`
 	Entries int64  `json:"entries"`
@@ -298,31 +298,31 @@ type exported struct {
 
 func (c *auditExportCommand) run(ctx context.Context, p *program) error {
 	if p.json && c.Out == "" {
-		return usage("audit export: JSON lines are no one document: with --json, want --out FILE")
+		return usageErrorf("audit export: JSON lines are no one document: with --json, want --out FILE")
 	}
-	return p.looking(ctx, func(s *session) error {
+	return p.withReadSession(ctx, func(s *session) error {
 		if c.Out == "" {
-			_, err := c.write(ctx, s, p.stdout)
+			_, err := c.writeEntries(ctx, s, p.stdout)
 			return err
 		}
 		f, err := os.OpenFile(c.Out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if err != nil {
-			return usage("--out: %v", err)
+			return usageErrorf("--out: %v", err)
 		}
-		doc, err := c.write(ctx, s, f)
-		if err = errors.Join(err, f.Close()); err != nil { // half of a journal looks like a whole one
+		doc, err := c.writeEntries(ctx, s, f)
+		if err = errors.Join(err, f.Close()); err != nil { // a partial export looks complete
 			return errors.Join(fmt.Errorf("write %s: %w", c.Out, err), os.Remove(c.Out))
 		}
-		p.tell("%d entries of %d runs in %s", doc.Entries, doc.Runs, line(c.Out))
-		return p.answer(doc)
+		p.printText("%d entries of %d runs in %s", doc.Entries, doc.Runs, line(c.Out))
+		return p.printJSON(doc)
 	})
 }
 
-// write writes the lines: run by run, the oldest first.
-func (c *auditExportCommand) write(ctx context.Context, s *session, to io.Writer) (exported, error) {
-	doc, ids := exported{File: c.Out}, c.Run
+// writeEntries writes the entries run by run, oldest run first.
+func (c *auditExportCommand) writeEntries(ctx context.Context, s *session, to io.Writer) (exportResult, error) {
+	doc, ids := exportResult{File: c.Out}, c.Run
 	if len(ids) == 0 {
-		heads, err := s.runs(ctx, api.RunQuery{})
+		heads, err := s.listRuns(ctx, api.RunQuery{})
 		if err != nil {
 			return doc, err
 		}
@@ -331,7 +331,7 @@ func (c *auditExportCommand) write(ctx context.Context, s *session, to io.Writer
 			ids = append(ids, h.ID)
 		}
 	} else if s == nil {
-		return doc, usage("there is no run %s: nothing has run there yet", strings.Join(ids, ", "))
+		return doc, usageErrorf("there is no run %s: nothing has run there yet", strings.Join(ids, ", "))
 	}
 	out, written := bufio.NewWriter(to), map[string]bool{}
 	for _, id := range ids {
@@ -340,9 +340,9 @@ func (c *auditExportCommand) write(ctx context.Context, s *session, to io.Writer
 		}
 		written[id] = true
 		doc.Runs++
-		err := s.journal(ctx, id, func(entry []byte) error {
+		err := s.readJournal(ctx, id, func(entry []byte) error {
 			doc.Entries++
-			_, err := out.Write(append(exportedEntry{id, entry}.text(), '\n'))
+			_, err := out.Write(append(exportedEntry{id, entry}.encode(), '\n'))
 			return err
 		})
 		if err != nil {

@@ -17,9 +17,9 @@ import (
 func TestASocketsCallerChoosesNoTenant(t *testing.T) {
 	home := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(home, "principals.yaml"), []byte("default: user:ana\npeople:\n  user:ana: [\"group:finance\"]\n"), 0o600))
-	known, err := readPeople(home)
+	known, err := readPrincipals(home)
 	require.NoError(t, err)
-	who := caller(known)
+	who := newCallerFunc(known)
 	for _, headers := range [][]string{
 		nil, {"Tenant", "acme"}, {"X-Tenant", "acme"}, {"Countersign-Tenant", "acme"}, {"Authorization", "Bearer acme"}, {"Cookie", "tenant=acme"},
 	} {

@@ -33,8 +33,8 @@ func TestTenInferencesAreOneConnection(t *testing.T) {
 	}
 	server.Start()
 	t.Cleanup(server.Close)
-	d := newDesk(t, `{name: counter, system: You count., guards: {duplicateCalls: false}, tools: [{name: count}], model: {provider: openai, id: m, baseURL: "`+server.URL+`/v1"}}`, "")
-	who := d.command(t.Context(), "", "run", d.dir, "--message", "Count.", "--yes")
+	d := newHarness(t, `{name: counter, system: You count., guards: {duplicateCalls: false}, tools: [{name: count}], model: {provider: openai, id: m, baseURL: "`+server.URL+`/v1"}}`, "")
+	who := d.run(t.Context(), "", "run", d.dir, "--message", "Count.", "--yes")
 	require.Equal(t, 0, who.code, who.stderr.String())
 	require.Equal(t, "Counted.\n", who.stdout.String())
 	require.Equal(t, 10, asked)

@@ -13,10 +13,10 @@ import (
 	"github.com/countersign/countersign/internal/store/bolt"
 )
 
-// spoil request ID changes a byte of a request in the store's file; spoil run ID takes from a run's view whose it is;
+// damageRecord request ID changes a byte of a request in the store's file; spoil run ID takes from a run's view whose it is;
 // spoil execution RUN cuts off the record of a run's first execution; spoil journal RUN OLD NEW puts another text into the entries of a
 // run, as who may write the store can.
-func spoil(ts *testscript.TestScript, neg bool, args []string) {
+func damageRecord(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 && (len(args) != 4 || args[0] != "journal") {
 		ts.Fatalf("usage: spoil request|run|execution ID, or spoil journal RUN OLD NEW")
 	}

@@ -14,59 +14,59 @@ import (
 	"github.com/countersign/countersign/internal/policy"
 )
 
-// devCommand serves the API over TCP beside the socket until it is interrupted. It serves the registered agents and those of the
-// current directory: ./agent.yaml and ./agents/*/agent.yaml, read once, which come before registered ones of the same name.
+// devCommand serves the API on a TCP port, beside the socket, until it is interrupted. It serves the registered
+// agents and those of the current directory, which it reads once.
 type devCommand struct {
 	Addr           string `default:"127.0.0.1:8420" placeholder:"HOST:PORT" help:"Where to listen (default 127.0.0.1:8420; port 0 = a free one)."`
 	InsecureListen bool   `help:"Allow an address that others can reach. Whoever has the token then owns this machine, and nothing is encrypted."`
 }
 
 func (c *devCommand) run(ctx context.Context, p *program) error {
-	host, err := c.host()
+	host, err := c.parseHost()
 	if err != nil {
 		return err
 	}
-	known, problems := p.nearAgents()
+	known, problems := p.loadLocalAgents()
 	if err := errors.Join(problems...); err != nil {
-		return usage("%w", err)
+		return usageErrorf("%w", err)
 	}
 	p.registry = known
-	who, err := readPeople(p.home)
+	who, err := readPrincipals(p.home)
 	if err != nil {
 		return err
 	}
-	as, err := who.acting(p.as)
+	as, err := who.resolvePrincipal(p.as)
 	if err != nil {
-		return usage("--as: %v", err)
+		return usageErrorf("--as: %v", err)
 	}
-	e, err := p.own(ctx, who)
+	e, err := p.openEngineAlone(ctx, who)
 	if err != nil {
 		return err
 	}
-	return errors.Join(c.serve(ctx, e, host, as), e.leave(ctx))
+	return errors.Join(c.serve(ctx, e, host, as), e.drainAndClose(ctx))
 }
 
-// host checks the address, and gives the host name or address to listen on.
-func (c *devCommand) host() (string, error) {
+// parseHost checks the address and returns the host to listen on.
+func (c *devCommand) parseHost() (string, error) {
 	host, port, err := net.SplitHostPort(c.Addr)
 	if err != nil {
-		return "", usage("--addr: got %q, want HOST:PORT, such as 127.0.0.1:8420", c.Addr)
+		return "", usageErrorf("--addr: got %q, want HOST:PORT, such as 127.0.0.1:8420", c.Addr)
 	}
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return "", usage("--addr: got port %q, want 0 to 65535", port)
+		return "", usageErrorf("--addr: got port %q, want 0 to 65535", port)
 	}
-	if strings.EqualFold(host, "localhost") { // what it resolves to is not looked up: it is meant to be this
+	if strings.EqualFold(host, "localhost") { // not resolved: localhost always means this machine
 		return "127.0.0.1", nil
 	}
 	ip, err := netip.ParseAddr(host)
 	if (err != nil || !ip.IsLoopback()) && !c.InsecureListen {
-		return "", usage("--addr: others can reach %q, and whoever has the token owns this machine; want 127.0.0.1, [::1] or localhost, "+
+		return "", usageErrorf("--addr: others can reach %q, and whoever has the token owns this machine; want 127.0.0.1, [::1] or localhost, "+
 			"or --insecure-listen if it is meant", c.Addr)
 	}
 	return host, nil
 }
 
-// serve listens, carries on what is open, and waits for the interrupt or for the server to fail.
+// serve listens, resumes open runs, and waits for the interrupt or an error of the server.
 func (c *devCommand) serve(ctx context.Context, e *engine, host string, as policy.Principal) error {
 	token, err := readToken(e.home.Dir, ids.System(e.p.clock).Token)
 	if err != nil {
@@ -76,7 +76,7 @@ func (c *devCommand) serve(ctx context.Context, e *engine, host string, as polic
 	if err != nil {
 		return err
 	}
-	if e.web, err = newWeb(e, host, l.Addr().(*net.TCPAddr), token, as); err != nil { // what goes on now is told where answers go
+	if e.web, err = newWebServer(e, host, l.Addr().(*net.TCPAddr), token, as); err != nil {
 		return errors.Join(err, l.Close())
 	}
 	if err := e.ready(ctx); err != nil {
@@ -84,12 +84,12 @@ func (c *devCommand) serve(ctx context.Context, e *engine, host string, as polic
 	}
 	failed := make(chan error, 1)
 	e.p.clock.Go(func() { failed <- e.web.server.Serve(l) })
-	if err := e.web.announce(); err != nil {
+	if err := e.web.printAddress(); err != nil {
 		return err
 	}
 	select {
 	case <-ctx.Done():
-		e.p.note("countersign: ending; what is under way has %s to end, and runs stay as they are. Ctrl-C once more ends at once", e.p.graceful())
+		e.p.logLine("countersign: ending; what is under way has %s to end, and runs stay as they are. Ctrl-C once more ends at once", e.p.shutdownGrace())
 		return nil
 	case err := <-failed:
 		return fmt.Errorf("serve %s: %w", l.Addr(), err)

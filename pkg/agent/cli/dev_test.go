@@ -28,22 +28,22 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// moving is a model that asks for one move.
-const moving = `{"calls": [{"id": "m1", "name": "move_file", "input": {"source": "a.txt", "destination": "b.txt"}}]}
+// movingModel is a model that asks for one move.
+const movingModel = `{"calls": [{"id": "m1", "name": "move_file", "input": {"source": "a.txt", "destination": "b.txt"}}]}
 {"text": "Done."}`
 
-// server is a dev that serves, and one who has its token.
-type server struct {
+// devServer is a running dev and its token.
+type devServer struct {
 	t *testing.T
-	announced
+	devResult
 	token string
 }
 
-// reading reads what dev prints at its start.
-func reading(t *testing.T, stdout io.Reader) *server {
+// readDevServer reads the document that dev prints at its start.
+func readDevServer(t *testing.T, stdout io.Reader) *devServer {
 	t.Helper()
-	s := &server{t: t}
-	require.NoError(t, json.NewDecoder(stdout).Decode(&s.announced))
+	s := &devServer{t: t}
+	require.NoError(t, json.NewDecoder(stdout).Decode(&s.devResult))
 	go func() { _, _ = io.Copy(io.Discard, stdout) }() // what follows is an error, which nobody should wait for
 	var ok bool
 	s.token, ok = strings.CutPrefix(s.Open, s.URL+"/?token=")
@@ -51,8 +51,8 @@ func reading(t *testing.T, stdout io.Reader) *server {
 	return s
 }
 
-// do makes a request with the token as curl would.
-func (s *server) do(method, path, body string, headers ...string) (int, string) {
+// do sends a request with the token.
+func (s *devServer) do(method, path, body string, headers ...string) (int, string) {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(s.t.Context(), method, s.URL+path, strings.NewReader(body))
 	require.NoError(s.t, err)
@@ -69,8 +69,8 @@ func (s *server) do(method, path, body string, headers ...string) (int, string) 
 	return resp.StatusCode, string(data)
 }
 
-// start starts a run.
-func (s *server) start(agent string) (run string) {
+// startRun starts a run.
+func (s *devServer) startRun(agent string) (run string) {
 	s.t.Helper()
 	status, body := s.do("POST", "/v1/runs", `{"agent": "`+agent+`", "message": "go"}`)
 	require.Equal(s.t, http.StatusAccepted, status, body)
@@ -79,8 +79,8 @@ func (s *server) start(agent string) (run string) {
 	return a.ID
 }
 
-// until follows a run's stream, and takes it up again, until an event of that type.
-func (s *server) until(run, event string) {
+// waitForEvent follows a run's stream, reconnecting, until an event of that type.
+func (s *devServer) waitForEvent(run, event string) {
 	s.t.Helper()
 	last := ""
 	for {
@@ -109,8 +109,8 @@ func (s *server) until(run, event string) {
 	}
 }
 
-// approval is the request that waits.
-func (s *server) approval() string {
+// pendingApproval returns the pending request.
+func (s *devServer) pendingApproval() string {
 	s.t.Helper()
 	_, body := s.do("GET", "/v1/approvals", "")
 	var p api.ApprovalPage
@@ -119,52 +119,52 @@ func (s *server) approval() string {
 	return p.Approvals[0].ID
 }
 
-// dev begins a dev in this process; stop is its Ctrl-C.
-func (d *desk) dev(args ...string) (s *server, stop context.CancelFunc, ended <-chan *someone) {
+// startDev starts dev in this process; stop is its Ctrl-C.
+func (d *harness) startDev(args ...string) (s *devServer, stop context.CancelFunc, ended <-chan *commandResult) {
 	d.t.Helper()
 	ctx, stop := context.WithCancel(d.t.Context())
 	d.t.Cleanup(stop)
 	out, in := io.Pipe()
-	who, done := &someone{}, make(chan *someone, 1)
+	who, done := &commandResult{}, make(chan *commandResult, 1)
 	p := &program{
 		registry: d.registry, clock: clock.System(), stdin: strings.NewReader(""), stdout: io.MultiWriter(&who.stdout, in), stderr: &who.stderr,
-		getenv:   func(name string) string { return map[string]string{"COUNTERSIGN_HOME": d.home()}[name] },
-		patience: 10 * time.Second, grace: d.grace, bounds: d.bounds,
+		getenv:       func(name string) string { return map[string]string{"COUNTERSIGN_HOME": d.home()}[name] },
+		storeTimeout: 10 * time.Second, grace: d.grace, timeouts: d.bounds,
 	}
 	go func() {
 		who.code = p.run(ctx, append([]string{"dev", "--addr", "127.0.0.1:0", "--json"}, args...))
 		_ = in.CloseWithError(fmt.Errorf("dev ended: %s", who.stderr.String()))
 		done <- who
 	}()
-	return reading(d.t, out), stop, done
+	return readDevServer(d.t, out), stop, done
 }
 
 // A run is started over HTTP, waits, is approved from another terminal, and ends; every other command finds the engine as ever.
 func TestDevServesTheAPI(t *testing.T) {
-	d := newDesk(t, strings.Replace(renaming, "root: .", "root: "+t.TempDir(), 1), moving)
-	require.NoError(t, os.WriteFile(filepath.Join(d.root(), "a.txt"), []byte("a"), 0o600))
+	d := newHarness(t, strings.Replace(renamingAgent, "root: .", "root: "+t.TempDir(), 1), movingModel)
+	require.NoError(t, os.WriteFile(filepath.Join(d.agentRoot(), "a.txt"), []byte("a"), 0o600))
 	t.Chdir(d.dir)
-	s, stop, ended := d.dev()
+	s, stop, ended := d.startDev()
 	require.Equal(t, []string{"tidy"}, s.Agents)
 	require.Equal(t, "user:local", s.As)
 	info, err := os.Stat(filepath.Join(d.home(), "token"))
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 
-	run := s.start("tidy")
-	s.until(run, "parked")
-	listed := d.command(t.Context(), "", "runs")
+	run := s.startRun("tidy")
+	s.waitForEvent(run, "parked")
+	listed := d.run(t.Context(), "", "runs")
 	require.Contains(t, listed.stdout.String(), run)
-	asked := d.command(t.Context(), "", "approvals")
+	asked := d.run(t.Context(), "", "approvals")
 	require.Contains(t, asked.stdout.String(), "  goes to    code of this deployment\n", "another process reads the definition, and says what of arguments is a secret")
-	approved := d.command(t.Context(), "", "approve", s.approval(), "--as", "user:ana,group:operators")
+	approved := d.run(t.Context(), "", "approve", s.pendingApproval(), "--as", "user:ana,group:operators")
 	require.Equal(t, 0, approved.code, approved.stderr.String())
-	require.FileExists(t, filepath.Join(d.root(), "b.txt"))
-	s.until(run, "finished")
+	require.FileExists(t, filepath.Join(d.agentRoot(), "b.txt"))
+	s.waitForEvent(run, "finished")
 	_, body := s.do("GET", "/v1/approvals?status=approved", "")
 	require.Contains(t, body, `"by":"user:ana"`, "the socket takes who acts from the command")
 
-	other := d.command(t.Context(), "", "run", d.dir, "--message", "x", "--no")
+	other := d.run(t.Context(), "", "run", d.dir, "--message", "x", "--no")
 	require.Equal(t, 0, other.code, other.stderr.String())
 
 	stop()
@@ -173,8 +173,8 @@ func TestDevServesTheAPI(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(d.home(), "engine.sock"))
 }
 
-// root is where the desk's agent works.
-func (d *desk) root() string {
+// agentRoot returns the folder of the agent's tools.
+func (d *harness) agentRoot() string {
 	d.t.Helper()
 	data, err := os.ReadFile(filepath.Join(d.dir, "agent.yaml"))
 	require.NoError(d.t, err)
@@ -195,13 +195,13 @@ func TestDevActsAsOnePrincipal(t *testing.T) {
 		{[]string{"--as", "user:eve,group:sales"}, "user:eve", http.StatusForbidden},
 	} {
 		t.Run(c.want, func(t *testing.T) {
-			d := newDesk(t, renaming, moving)
+			d := newHarness(t, renamingAgent, movingModel)
 			t.Chdir(d.dir)
-			s, stop, ended := d.dev(c.as...)
+			s, stop, ended := d.startDev(c.as...)
 			require.Equal(t, c.want, s.As)
-			run := s.start("tidy")
-			s.until(run, "parked")
-			status, body := s.do("POST", "/v1/approvals/"+s.approval()+"/decision", `{"action": "deny"}`, api.AsHeader, "user:mallory,group:operators")
+			run := s.startRun("tidy")
+			s.waitForEvent(run, "parked")
+			status, body := s.do("POST", "/v1/approvals/"+s.pendingApproval()+"/decision", `{"action": "deny"}`, api.AsHeader, "user:mallory,group:operators")
 			require.Equal(t, c.code, status, body)
 			require.Contains(t, body, c.want)
 			require.NotContains(t, body, "mallory")
@@ -213,11 +213,11 @@ func TestDevActsAsOnePrincipal(t *testing.T) {
 
 // The page lists what there is, behind the cookie that the printed link gives.
 func TestDevPage(t *testing.T) {
-	d := newDesk(t, renaming, moving)
+	d := newHarness(t, renamingAgent, movingModel)
 	t.Chdir(d.dir)
-	s, stop, ended := d.dev()
-	run := s.start("tidy")
-	s.until(run, "parked")
+	s, stop, ended := d.startDev()
+	run := s.startRun("tidy")
+	s.waitForEvent(run, "parked")
 	jar, err := cookiejar.New(nil)
 	require.NoError(t, err)
 	browser := &http.Client{Jar: jar}
@@ -230,7 +230,7 @@ func TestDevPage(t *testing.T) {
 	at, _, _ := strings.Cut(resp.Request.URL.String(), "#")
 	require.Equal(t, s.URL+"/", at, "the token is out of the address")
 	require.Contains(t, resp.Header.Get("Content-Security-Policy"), "default-src 'none'")
-	for _, want := range []string{`href="/runs/` + run + `"`, `href="/approvals/` + s.approval() + `"`, "move_file", "Waiting"} {
+	for _, want := range []string{`href="/runs/` + run + `"`, `href="/approvals/` + s.pendingApproval() + `"`, "move_file", "Waiting"} {
 		require.Contains(t, string(page), want)
 	}
 	require.NotContains(t, string(page), s.token)
@@ -244,9 +244,9 @@ func TestDevPage(t *testing.T) {
 
 // The port is the guarded one: what Guard promises holds for page and API.
 func TestDevIsGuarded(t *testing.T) {
-	d := newDesk(t, renaming, moving)
+	d := newHarness(t, renamingAgent, movingModel)
 	t.Chdir(d.dir)
-	s, stop, ended := d.dev()
+	s, stop, ended := d.startDev()
 	for _, path := range []string{"/", "/v1/runs", "/engine", "/v1/nothing"} {
 		status, body := s.do("GET", path, "", "Authorization", "Bearer "+strings.Repeat("a", 52))
 		require.Equal(t, http.StatusUnauthorized, status, body)
@@ -263,20 +263,20 @@ func TestDevIsGuarded(t *testing.T) {
 
 // What waited when dev ended goes on when it is started again, with the token there was.
 func TestDevCarriesOn(t *testing.T) {
-	d := newDesk(t, holding, `{"calls": [{"id": "h1", "name": "hold"}]}
+	d := newHarness(t, holdingAgent, `{"calls": [{"id": "h1", "name": "hold"}]}
 {"text": "Held."}`)
 	d.grace = time.Millisecond
 	t.Chdir(d.dir)
-	first, stop, ended := d.dev()
-	run := first.start("holder")
+	first, stop, ended := d.startDev()
+	run := first.startRun("holder")
 	<-d.entered
 	stop()
 	require.Equal(t, 0, (<-ended).code, "a tool that is being carried out does not keep it for longer than it may")
-	second, stop, ended := d.dev()
+	second, stop, ended := d.startDev()
 	require.Equal(t, first.token, second.token)
 	<-d.entered
 	d.release <- struct{}{}
-	second.until(run, "finished")
+	second.waitForEvent(run, "finished")
 	stop()
 	require.Equal(t, 0, (<-ended).code)
 }
@@ -285,8 +285,8 @@ func TestDevRefuses(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, taken.Close()) })
-	token := func(data string, mode os.FileMode) func(*desk) {
-		return func(d *desk) {
+	token := func(data string, mode os.FileMode) func(*harness) {
+		return func(d *harness) {
 			require.NoError(t, os.MkdirAll(d.home(), 0o700))
 			require.NoError(t, os.WriteFile(filepath.Join(d.home(), "token"), []byte(data), mode))
 			require.NoError(t, os.Chmod(filepath.Join(d.home(), "token"), mode))
@@ -295,7 +295,7 @@ func TestDevRefuses(t *testing.T) {
 	good := strings.Repeat("a", 52)
 	for name, c := range map[string]struct {
 		args  []string
-		given func(*desk)
+		given func(*harness)
 		code  int
 		want  string
 	}{
@@ -309,19 +309,19 @@ func TestDevRefuses(t *testing.T) {
 		"a principal":        {[]string{"--as", "ana"}, nil, 2, "--as: parse principal"},
 		"a token for others": {nil, token(good, 0o644), 2, "home/token: others can read it (mode 0644, want 0600)"},
 		"half a token":       {nil, token("abc", 0o600), 2, "home/token: want 52 characters"},
-		"a folder as token":  {nil, func(d *desk) { require.NoError(t, os.MkdirAll(filepath.Join(d.home(), "token"), 0o700)) }, 2, "want a regular file"},
-		"a broken agent": {nil, func(d *desk) {
+		"a folder as token":  {nil, func(d *harness) { require.NoError(t, os.MkdirAll(filepath.Join(d.home(), "token"), 0o700)) }, 2, "want a regular file"},
+		"a broken agent": {nil, func(d *harness) {
 			require.NoError(t, os.MkdirAll(filepath.Join(d.dir, "agents", "odd"), 0o700))
 			require.NoError(t, os.WriteFile(filepath.Join(d.dir, "agents", "odd", "agent.yaml"), []byte("name: odd\ncolour: red\n"), 0o600))
 		}, 2, "agents/odd/agent.yaml:2: colour"},
-		"two of a name": {nil, func(d *desk) {
+		"two of a name": {nil, func(d *harness) {
 			require.NoError(t, os.MkdirAll(filepath.Join(d.dir, "agents", "odd"), 0o700))
-			require.NoError(t, os.WriteFile(filepath.Join(d.dir, "agents", "odd", "agent.yaml"), []byte(renaming), 0o600))
-			require.NoError(t, os.WriteFile(filepath.Join(d.dir, "agents", "odd", "model.jsonl"), []byte(moving), 0o600))
+			require.NoError(t, os.WriteFile(filepath.Join(d.dir, "agents", "odd", "agent.yaml"), []byte(renamingAgent), 0o600))
+			require.NoError(t, os.WriteFile(filepath.Join(d.dir, "agents", "odd", "model.jsonl"), []byte(movingModel), 0o600))
 		}, 2, "register agent tidy: the name is taken"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := newDesk(t, renaming, moving)
+			d := newHarness(t, renamingAgent, movingModel)
 			t.Chdir(d.dir)
 			if c.given != nil {
 				c.given(d)
@@ -330,11 +330,11 @@ func TestDevRefuses(t *testing.T) {
 			if len(args) == 0 || args[0] == "--as" {
 				args = append([]string{"--addr", "127.0.0.1:0"}, args...)
 			}
-			who := d.command(t.Context(), "", append([]string{"dev"}, args...)...)
+			who := d.run(t.Context(), "", append([]string{"dev"}, args...)...)
 			require.Equal(t, c.code, who.code, who.stderr.String())
 			require.Contains(t, who.stderr.String(), c.want)
 			require.NotContains(t, who.stdout.String()+who.stderr.String(), good)
-			again := d.command(t.Context(), "", "runs")
+			again := d.run(t.Context(), "", "runs")
 			require.Equal(t, 0, again.code, "nothing is left open")
 		})
 	}
@@ -342,22 +342,22 @@ func TestDevRefuses(t *testing.T) {
 
 // The agents of the current directory come before registered ones of the same name; the others stay.
 func TestDevAgents(t *testing.T) {
-	d := newDesk(t, renaming, moving)
+	d := newHarness(t, renamingAgent, movingModel)
 	for _, name := range []string{"tidy", "clerk"} {
-		def, err := (&program{registry: d.registry}).agent(d.dir, chosen{})
+		def, err := (&program{registry: d.registry}).loadAgent(d.dir, agentOverrides{})
 		require.NoError(t, err)
 		def.Name, def.Version = name, "registered"
 		require.NoError(t, d.registry.Add(*def))
 	}
 	require.NoError(t, os.MkdirAll(filepath.Join(d.dir, "agents", "near"), 0o700))
-	for name, text := range map[string]string{"agent.yaml": strings.Replace(renaming, "tidy", "near", 1), "model.jsonl": moving} {
+	for name, text := range map[string]string{"agent.yaml": strings.Replace(renamingAgent, "tidy", "near", 1), "model.jsonl": movingModel} {
 		require.NoError(t, os.WriteFile(filepath.Join(d.dir, "agents", "near", name), []byte(text), 0o600))
 	}
 	t.Chdir(d.dir)
-	s, stop, ended := d.dev()
+	s, stop, ended := d.startDev()
 	require.Equal(t, []string{"clerk", "near", "tidy"}, s.Agents)
 	for agent, version := range map[string]string{"clerk": "registered", "near": "", "tidy": ""} {
-		_, body := s.do("GET", "/v1/runs/"+s.start(agent), "")
+		_, body := s.do("GET", "/v1/runs/"+s.startRun(agent), "")
 		require.Contains(t, body, `"version":"`+version+`"`)
 	}
 	stop()
@@ -366,13 +366,13 @@ func TestDevAgents(t *testing.T) {
 
 // On an address that others can reach, they come by that address; a name that is not the port's is refused even then.
 func TestDevForOthers(t *testing.T) {
-	host, err := (&devCommand{Addr: "dev.example:8420", InsecureListen: true}).host()
+	host, err := (&devCommand{Addr: "dev.example:8420", InsecureListen: true}).parseHost()
 	require.NoError(t, err)
-	d := newDesk(t, renaming, moving)
-	p := &program{registry: d.registry, clock: clock.System(), stdout: &locked{}, stderr: &locked{}, home: d.home(), getenv: func(string) string { return "" }}
-	e, err := p.openEngine(people{})
+	d := newHarness(t, renamingAgent, movingModel)
+	p := &program{registry: d.registry, clock: clock.System(), stdout: &lockedBuffer{}, stderr: &lockedBuffer{}, home: d.home(), getenv: func(string) string { return "" }}
+	e, err := p.openEngine(principals{})
 	require.NoError(t, err)
-	w, err := newWeb(e, host, &net.TCPAddr{IP: net.IPv4zero, Port: 8420}, "t", policy.Principal{ID: "user:local"})
+	w, err := newWebServer(e, host, &net.TCPAddr{IP: net.IPv4zero, Port: 8420}, "t", policy.Principal{ID: "user:local"})
 	require.NoError(t, err)
 	require.Equal(t, "http://127.0.0.1:8420", w.url, "a person here can open it")
 	for host, want := range map[string]int{"192.0.2.7:8420": 200, "localhost:8420": 200, "dev.example:8420": 200, "evil.example:8420": 403, "192.0.2.7": 403} {
@@ -383,20 +383,20 @@ func TestDevForOthers(t *testing.T) {
 		w.server.Handler.ServeHTTP(out, r)
 		require.Equal(t, want, out.Code, host)
 	}
-	require.NoError(t, w.announce())
-	require.Contains(t, p.stderr.(*locked).String(), "others can reach this port")
+	require.NoError(t, w.printAddress())
+	require.Contains(t, p.stderr.(*lockedBuffer).String(), "others can reach this port")
 	require.NoError(t, e.Close())
 }
 
-// process is dev as a process of its own.
-type process struct {
-	*server
+// commandProcess is dev in a process of its own.
+type commandProcess struct {
+	*devServer
 	cmd    *exec.Cmd
 	stderr *bufio.Reader
 }
 
-// countersign is this test binary as the command countersign.
-func countersign(t *testing.T, d *desk, args ...string) *exec.Cmd {
+// newCommandProcess runs this test binary as the command countersign.
+func newCommandProcess(t *testing.T, d *harness, args ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
@@ -406,9 +406,9 @@ func countersign(t *testing.T, d *desk, args ...string) *exec.Cmd {
 	return cmd
 }
 
-func devProcess(t *testing.T, d *desk) *process {
+func startDevProcess(t *testing.T, d *harness) *commandProcess {
 	t.Helper()
-	p := &process{cmd: countersign(t, d, "dev", "--addr", "127.0.0.1:0", "--json")}
+	p := &commandProcess{cmd: newCommandProcess(t, d, "dev", "--addr", "127.0.0.1:0", "--json")}
 	stdout, err := p.cmd.StdoutPipe()
 	require.NoError(t, err)
 	stderr, err := p.cmd.StderrPipe()
@@ -416,27 +416,27 @@ func devProcess(t *testing.T, d *desk) *process {
 	p.stderr = bufio.NewReader(stderr)
 	require.NoError(t, p.cmd.Start())
 	t.Cleanup(func() { _ = p.cmd.Process.Kill() })
-	p.server = reading(t, stdout)
+	p.devServer = readDevServer(t, stdout)
 	return p
 }
 
-func (p *process) interrupt() { require.NoError(p.t, p.cmd.Process.Signal(os.Interrupt)) }
+func (p *commandProcess) interrupt() { require.NoError(p.t, p.cmd.Process.Signal(os.Interrupt)) }
 
-// ending waits until the process has said that it ends.
-func (p *process) ending() {
+// waitForEndNote waits until the process logs that it ends.
+func (p *commandProcess) waitForEndNote() {
 	p.t.Helper()
 	line, err := p.stderr.ReadString('\n')
 	require.NoError(p.t, err)
 	require.Contains(p.t, line, "ending")
 }
 
-// half sends all of a start but the last byte of its body, and gives what is left to do.
-func (s *server) half() (c net.Conn, last string) {
+// sendPartialStart sends a start without the last byte of its body, and returns that byte.
+func (s *devServer) sendPartialStart() (c net.Conn, last string) {
 	s.t.Helper()
-	return s.halfAt("tcp", strings.TrimPrefix(s.URL, "http://"))
+	return s.sendPartialStartTo("tcp", strings.TrimPrefix(s.URL, "http://"))
 }
 
-func (s *server) halfAt(network, address string) (c net.Conn, last string) {
+func (s *devServer) sendPartialStartTo(network, address string) (c net.Conn, last string) {
 	s.t.Helper()
 	c, err := net.Dial(network, address)
 	require.NoError(s.t, err)
@@ -456,12 +456,12 @@ func (s *server) halfAt(network, address string) (c net.Conn, last string) {
 // The first Ctrl-C lets requests end, ends streams and connections that nobody uses, and exits 0; what waits is carried on by the next
 // command. The second one ends at once.
 func TestDevEndsWithCtrlC(t *testing.T) {
-	d := newDesk(t, renaming, moving)
-	p := devProcess(t, d)
-	run := p.start("tidy")
-	p.until(run, "parked")
+	d := newHarness(t, renamingAgent, movingModel)
+	p := startDevProcess(t, d)
+	run := p.startRun("tidy")
+	p.waitForEvent(run, "parked")
 
-	second := countersign(t, d, "dev", "--addr", "127.0.0.1:0")
+	second := newCommandProcess(t, d, "dev", "--addr", "127.0.0.1:0")
 	out, err := second.CombinedOutput()
 	require.Error(t, err)
 	require.Equal(t, 1, second.ProcessState.ExitCode())
@@ -471,10 +471,10 @@ func TestDevEndsWithCtrlC(t *testing.T) {
 	ahead, err := net.Dial("tcp", strings.TrimPrefix(p.URL, "http://")) // as browsers do
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = ahead.Close() })
-	c, last := p.half()
+	c, last := p.sendPartialStart()
 	began := time.Now()
 	p.interrupt()
-	p.ending()
+	p.waitForEndNote()
 	_, err = io.WriteString(c, last)
 	require.NoError(t, err)
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
@@ -483,23 +483,23 @@ func TestDevEndsWithCtrlC(t *testing.T) {
 	require.NoError(t, p.cmd.Wait())
 	require.Less(t, time.Since(began), defaultGrace)
 
-	again := devProcess(t, d)
+	again := startDevProcess(t, d)
 	require.Equal(t, p.token, again.token)
-	approve := countersign(t, d, "approve", again.approvalOf(run))
+	approve := newCommandProcess(t, d, "approve", again.approvalOfRun(run))
 	out, err = approve.CombinedOutput()
 	require.NoError(t, err, string(out))
-	again.until(run, "finished")
-	_, _ = again.half()
+	again.waitForEvent(run, "finished")
+	_, _ = again.sendPartialStart()
 	again.interrupt()
-	again.ending()
+	again.waitForEndNote()
 	again.interrupt()
 	var ended *exec.ExitError
 	require.ErrorAs(t, again.cmd.Wait(), &ended)
 	require.Equal(t, syscall.SIGINT, ended.Sys().(syscall.WaitStatus).Signal())
 }
 
-// approvalOf is the request of a run that waits.
-func (s *server) approvalOf(run string) string {
+// approvalOfRun returns the pending request of a run.
+func (s *devServer) approvalOfRun(run string) string {
 	s.t.Helper()
 	_, body := s.do("GET", "/v1/runs/"+run, "")
 	var r api.Run
@@ -510,12 +510,12 @@ func (s *server) approvalOf(run string) string {
 
 // What keeps dev from ending is cut off after the grace, and is no failure.
 func TestDevCutsOffWhatDoesNotEnd(t *testing.T) {
-	d := newDesk(t, renaming, moving)
+	d := newHarness(t, renamingAgent, movingModel)
 	t.Chdir(d.dir)
 	d.grace = 10 * time.Millisecond
-	s, stop, ended := d.dev()
-	_, _ = s.half()
-	_, _ = s.halfAt("unix", local.SocketPath(d.home()))
+	s, stop, ended := d.startDev()
+	_, _ = s.sendPartialStart()
+	_, _ = s.sendPartialStartTo("unix", local.SocketPath(d.home()))
 	stop()
 	who := <-ended
 	require.Equal(t, 0, who.code, who.stderr.String())
@@ -524,12 +524,12 @@ func TestDevCutsOffWhatDoesNotEnd(t *testing.T) {
 
 // The store of a command that is not dev is named, too.
 func TestDevBesideARun(t *testing.T) {
-	d := newDesk(t, holding, `{"calls": [{"id": "h1", "name": "hold"}]}
+	d := newHarness(t, holdingAgent, `{"calls": [{"id": "h1", "name": "hold"}]}
 {"text": "Held."}`)
 	t.Chdir(t.TempDir())
-	done := d.begin(t.Context(), "run", d.dir, "--message", "x")
+	done := d.start(t.Context(), "run", d.dir, "--message", "x")
 	<-d.entered
-	who := d.command(t.Context(), "", "dev", "--addr", "127.0.0.1:0")
+	who := d.run(t.Context(), "", "dev", "--addr", "127.0.0.1:0")
 	require.Equal(t, 1, who.code)
 	require.Contains(t, who.stderr.String(), fmt.Sprintf("the store %s is served already, by process %d, countersign run\n", d.home(), os.Getpid()))
 	d.release <- struct{}{}
@@ -552,7 +552,7 @@ func TestTokenIsMintedOnce(t *testing.T) {
 	files, err := os.ReadDir(home)
 	require.NoError(t, err)
 	require.Len(t, files, 1, "no temporary file is left")
-	_, err = mint(filepath.Join(home, "none", "token"), "x")
+	_, err = writePrivate(filepath.Join(home, "none", "token"), "x")
 	require.Error(t, err)
 	require.False(t, bytes.Contains([]byte(err.Error()), []byte(strings.Repeat("b", 52))))
 }
@@ -560,12 +560,12 @@ func TestTokenIsMintedOnce(t *testing.T) {
 // An answer names the request. The same order, sent again and again, is carried out once: a call that is lost again is asked about under a new request,
 // and waits for an order of its own.
 func TestAnAnswerNamesItsRequest(t *testing.T) {
-	d := newDesk(t, strings.ReplaceAll(holding, "hold", "charge")+"permission: {default: allow}\n", `{"calls": [{"id": "c1", "name": "charge"}]}`+"\n"+`{"text": "Charged."}`)
-	started := d.command(t.Context(), "", "run", d.dir, "--message", "x", "--key", "k", "--json")
+	d := newHarness(t, strings.ReplaceAll(holdingAgent, "hold", "charge")+"permission: {default: allow}\n", `{"calls": [{"id": "c1", "name": "charge"}]}`+"\n"+`{"text": "Charged."}`)
+	started := d.run(t.Context(), "", "run", d.dir, "--message", "x", "--key", "k", "--json")
 	require.Equal(t, 3, started.code, started.stderr.String())
 	var r api.Run
 	require.NoError(t, json.Unmarshal([]byte(started.stdout.String()), &r))
-	s, stop, ended := d.dev()
+	s, stop, ended := d.startDev()
 	input := "/v1/runs/" + r.ID + "/input"
 	look := func() api.Run {
 		_, body := s.do("GET", "/v1/runs/"+r.ID, "")
@@ -616,23 +616,23 @@ func TestAnAnswerNamesItsRequest(t *testing.T) {
 	// At the command line the call's name does, and what was said already is told.
 	stop()
 	require.Equal(t, 0, (<-ended).code)
-	again := d.command(t.Context(), "", "answer", r.ID, second, "--rerun")
+	again := d.run(t.Context(), "", "answer", r.ID, second, "--rerun")
 	require.Equal(t, 3, again.code, again.stderr.String())
 	require.Contains(t, again.stderr.String(), "was told that already: nothing was changed")
-	named := d.command(t.Context(), "", "answer", r.ID, "c1", "--result", `"paid"`)
+	named := d.run(t.Context(), "", "answer", r.ID, "c1", "--result", `"paid"`)
 	require.Equal(t, 0, named.code, named.stderr.String())
 	var told api.Run
-	require.NoError(t, json.Unmarshal([]byte(d.command(t.Context(), "", "show", r.ID, "--json").stdout.String()), &told))
+	require.NoError(t, json.Unmarshal([]byte(d.run(t.Context(), "", "show", r.ID, "--json").stdout.String()), &told))
 	require.Equal(t, 3, told.Calls[0].Executions)
-	settled := d.command(t.Context(), "", "approvals", "--status", "approved", "--json").stdout.String()
+	settled := d.run(t.Context(), "", "approvals", "--status", "approved", "--json").stdout.String()
 	require.Contains(t, settled, third)
 }
 
 // Whoever has no token of a callback, or of a link, leaves nothing behind in the store directory.
 func TestStrangersWriteNothing(t *testing.T) {
-	d := newDesk(t, renaming, moving)
+	d := newHarness(t, renamingAgent, movingModel)
 	t.Chdir(d.dir)
-	s, stop, ended := d.dev()
+	s, stop, ended := d.startDev()
 	before, err := os.ReadDir(d.home())
 	require.NoError(t, err)
 	for _, c := range []struct{ method, path string }{
@@ -649,12 +649,12 @@ func TestStrangersWriteNothing(t *testing.T) {
 	}
 	after, err := os.ReadDir(d.home())
 	require.NoError(t, err)
-	require.Equal(t, names(before), names(after))
+	require.Equal(t, entryNames(before), entryNames(after))
 	stop()
 	require.Equal(t, 0, (<-ended).code)
 }
 
-func names(entries []os.DirEntry) (all []string) {
+func entryNames(entries []os.DirEntry) (all []string) {
 	for _, e := range entries {
 		all = append(all, e.Name())
 	}
@@ -663,11 +663,11 @@ func names(entries []os.DirEntry) (all []string) {
 
 // What a decision says of the way it came in by is so: over the API it is the API.
 func TestDevDecisionsByTheAPISayIt(t *testing.T) {
-	d := newDesk(t, renaming, moving)
+	d := newHarness(t, renamingAgent, movingModel)
 	t.Chdir(d.dir)
-	s, stop, ended := d.dev()
-	s.until(s.start("tidy"), "parked")
-	status, body := s.do("POST", "/v1/approvals/"+s.approval()+"/decision", `{"action": "deny"}`)
+	s, stop, ended := d.startDev()
+	s.waitForEvent(s.startRun("tidy"), "parked")
+	status, body := s.do("POST", "/v1/approvals/"+s.pendingApproval()+"/decision", `{"action": "deny"}`)
 	require.Equal(t, http.StatusOK, status, body)
 	require.Contains(t, body, `"via":"api"`)
 	stop()

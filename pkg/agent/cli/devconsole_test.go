@@ -27,16 +27,16 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// visitor is a browser without scripts: what it sends, and what it was given at the printed address.
+// visitor is a browser without scripts, with the cookie and the key of the printed address.
 type visitor struct {
-	*server
+	*devServer
 	cookie string
 	key    string // behind # of the address it was sent on to
 }
 
-func (s *server) visitor() *visitor {
+func (s *devServer) newVisitor() *visitor {
 	s.t.Helper()
-	got := (&visitor{server: s}).send("GET", "/?token="+s.token, nil)
+	got := (&visitor{devServer: s}).send("GET", "/?token="+s.token, nil)
 	require.Equal(s.t, http.StatusSeeOther, got.StatusCode)
 	to, err := url.Parse(got.Header.Get("Location"))
 	require.NoError(s.t, err)
@@ -44,16 +44,16 @@ func (s *server) visitor() *visitor {
 	require.True(s.t, ok, to)
 	require.Len(s.t, start, 10)
 	require.Len(s.t, got.Cookies(), 1)
-	return &visitor{server: s, cookie: got.Cookies()[0].String(), key: key}
+	return &visitor{devServer: s, cookie: got.Cookies()[0].String(), key: key}
 }
 
-// page is an answer that was read.
-type page struct {
+// pageResponse is a response that was read.
+type pageResponse struct {
 	*http.Response
 	body string
 }
 
-func (v *visitor) send(method, path string, form url.Values, headers ...string) page {
+func (v *visitor) send(method, path string, form url.Values, headers ...string) pageResponse {
 	v.t.Helper()
 	var body io.Reader
 	if form != nil {
@@ -76,13 +76,13 @@ func (v *visitor) send(method, path string, form url.Values, headers ...string) 
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	require.NoError(v.t, err)
-	return page{resp, string(data)}
+	return pageResponse{resp, string(data)}
 }
 
 var ticketField = regexp.MustCompile(`name="form" value="([^"]+)"`)
 
-// form is the request's form as the page has it, with an action.
-func (v *visitor) form(path, action string, pairs ...string) url.Values {
+// fillForm returns the form of a request's page with an action.
+func (v *visitor) fillForm(path, action string, pairs ...string) url.Values {
 	v.t.Helper()
 	found := ticketField.FindStringSubmatch(v.send("GET", path, nil).body)
 	require.NotNil(v.t, found)
@@ -93,8 +93,8 @@ func (v *visitor) form(path, action string, pairs ...string) url.Values {
 	return form
 }
 
-// decided is the request as the API has it.
-func (s *server) decided(id string) approval.Approval {
+// loadApproval returns a request of the API.
+func (s *devServer) loadApproval(id string) approval.Approval {
 	s.t.Helper()
 	status, body := s.do("GET", "/v1/approvals/"+id, "")
 	require.Equal(s.t, http.StatusOK, status)
@@ -103,23 +103,23 @@ func (s *server) decided(id string) approval.Approval {
 	return a
 }
 
-// parked is a dev with a run that waits for one decision.
-func parked(t *testing.T) (d *desk, s *server, run string) {
+// startParkedRun starts dev with a run that waits for one decision.
+func startParkedRun(t *testing.T) (d *harness, s *devServer, run string) {
 	t.Helper()
-	d = newDesk(t, renaming, moving)
+	d = newHarness(t, renamingAgent, movingModel)
 	t.Chdir(d.dir)
-	s, stop, ended := d.dev()
+	s, stop, ended := d.startDev()
 	t.Cleanup(func() {
 		stop()
 		require.Equal(t, 0, (<-ended).code)
 	})
-	run = s.start("tidy")
-	s.until(run, "parked")
+	run = s.startRun("tidy")
+	s.waitForEvent(run, "parked")
 	return d, s, run
 }
 
-// digest is of all files of a folder.
-func digest(t *testing.T, dir string) string {
+// digestFolder returns the digest of all files of a folder.
+func digestFolder(t *testing.T, dir string) string {
 	t.Helper()
 	sum := sha256.New()
 	require.NoError(t, filepath.WalkDir(dir, func(path string, f fs.DirEntry, err error) error {
@@ -134,13 +134,13 @@ func digest(t *testing.T, dir string) string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// settled is the digest once nothing is written any more: a run that has just parked is still being handed over.
-func settled(t *testing.T, dir string) string {
+// digestSettledFolder returns the digest when nothing is written any more: a run that has just parked still writes.
+func digestSettledFolder(t *testing.T, dir string) string {
 	t.Helper()
-	was := digest(t, dir)
+	was := digestFolder(t, dir)
 	for range 100 {
 		require.NoError(t, clock.System().Sleep(t.Context(), 300*time.Millisecond))
-		now := digest(t, dir)
+		now := digestFolder(t, dir)
 		if now == was {
 			return now
 		}
@@ -152,12 +152,12 @@ func settled(t *testing.T, dir string) string {
 
 // Every address of the console: what it answers, to whom, and that to look writes nothing.
 func TestConsoleRoutes(t *testing.T) {
-	d, s, run := parked(t)
-	v := s.visitor()
-	request := s.approval()
-	stranger := &visitor{server: s}
+	d, s, run := startParkedRun(t)
+	v := s.newVisitor()
+	request := s.pendingApproval()
+	stranger := &visitor{devServer: s}
 	absent := v.send("GET", "/runs/r"+strings.Repeat("a", 25), nil).body
-	before := settled(t, d.home())
+	before := digestSettledFolder(t, d.home())
 	for _, c := range []struct {
 		path string
 		want int
@@ -195,17 +195,17 @@ func TestConsoleRoutes(t *testing.T) {
 			}
 		})
 	}
-	require.Equal(t, before, digest(t, d.home()), "to look writes nothing")
+	require.Equal(t, before, digestFolder(t, d.home()), "to look writes nothing")
 }
 
 // Who may look may not therefore decide: a decision proves itself, by what no other page and no other port is shown.
 func TestConsoleDecisionsProveThemselves(t *testing.T) {
-	d, s, run := parked(t)
-	other, v, request := s.visitor(), s.visitor(), s.approval()
+	d, s, run := startParkedRun(t)
+	other, v, request := s.newVisitor(), s.newVisitor(), s.pendingApproval()
 	path := "/approvals/" + request
 	require.Equal(t, other.key, v.key, "the key is the server's")
-	before := settled(t, d.home())
-	stranger := &visitor{server: s}
+	before := digestSettledFolder(t, d.home())
+	stranger := &visitor{devServer: s}
 	for name, c := range map[string]struct {
 		who     *visitor
 		form    url.Values
@@ -213,17 +213,17 @@ func TestConsoleDecisionsProveThemselves(t *testing.T) {
 		want    int
 		says    string
 	}{
-		"a cookie alone":           {v, v.form(path, "approve"), nil, 403, "does not say that you may decide"},
-		"an empty key":             {v, v.form(path, "approve", "key", ""), nil, 403, "does not say that you may decide"},
-		"another key":              {v, v.form(path, "approve", "key", strings.Repeat("a", 52)), nil, 403, "does not say that you may decide"},
-		"the cookie as the key":    {v, v.form(path, "approve", "key", v.cookie), nil, 403, "does not say that you may decide"},
-		"the key without a cookie": {stranger, v.form(path, "approve", "key", v.key), nil, 401, "want the token"},
+		"a cookie alone":           {v, v.fillForm(path, "approve"), nil, 403, "does not say that you may decide"},
+		"an empty key":             {v, v.fillForm(path, "approve", "key", ""), nil, 403, "does not say that you may decide"},
+		"another key":              {v, v.fillForm(path, "approve", "key", strings.Repeat("a", 52)), nil, 403, "does not say that you may decide"},
+		"the cookie as the key":    {v, v.fillForm(path, "approve", "key", v.cookie), nil, 403, "does not say that you may decide"},
+		"the key without a cookie": {stranger, v.fillForm(path, "approve", "key", v.key), nil, 401, "want the token"},
 		"a form of its own making": {v, url.Values{"form": {"YWJj"}, "action": {"approve"}, "key": {v.key}}, nil, 403, "not one of this page"},
 		"no form":                  {v, url.Values{"action": {"approve"}, "key": {v.key}}, nil, 403, "not one of this page"},
-		"another site's page":      {v, v.form(path, "approve", "key", v.key), []string{"Origin", "http://evil.example", "Sec-Fetch-Site", "cross-site"}, 403, "another origin"},
-		"a page of another port":   {v, v.form(path, "approve", "key", v.key), []string{"Origin", "http://127.0.0.1:9", "Sec-Fetch-Site", "same-site"}, 403, "another origin"},
-		"a field too many":         {v, v.form(path, "approve", "key", v.key, "by", "user:eve"), nil, 400, "want a form of this page"},
-		"a rebound name":           {v, v.form(path, "approve", "key", v.key), []string{"Sec-Fetch-Site", "cross-site"}, 403, "another origin"},
+		"another site's page":      {v, v.fillForm(path, "approve", "key", v.key), []string{"Origin", "http://evil.example", "Sec-Fetch-Site", "cross-site"}, 403, "another origin"},
+		"a page of another port":   {v, v.fillForm(path, "approve", "key", v.key), []string{"Origin", "http://127.0.0.1:9", "Sec-Fetch-Site", "same-site"}, 403, "another origin"},
+		"a field too many":         {v, v.fillForm(path, "approve", "key", v.key, "by", "user:eve"), nil, 400, "want a form of this page"},
+		"a rebound name":           {v, v.fillForm(path, "approve", "key", v.key), []string{"Sec-Fetch-Site", "cross-site"}, 403, "another origin"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := c.who.send("POST", path, c.form, c.headers...)
@@ -234,21 +234,21 @@ func TestConsoleDecisionsProveThemselves(t *testing.T) {
 	}
 	missing := v.send("POST", "/approvals/a"+strings.Repeat("b", 25), url.Values{"key": {v.key}})
 	require.Equal(t, http.StatusNotFound, missing.StatusCode)
-	require.Equal(t, approval.Pending, s.decided(request).Status)
-	require.Equal(t, before, digest(t, d.home()), "nothing was written")
+	require.Equal(t, approval.Pending, s.loadApproval(request).Status)
+	require.Equal(t, before, digestFolder(t, d.home()), "nothing was written")
 
-	form := v.form(path, "approve", "key", v.key, "note", "seen")
+	form := v.fillForm(path, "approve", "key", v.key, "note", "seen")
 	got := v.send("POST", path, form, "Origin", s.URL, "Sec-Fetch-Site", "same-origin")
 	require.Equal(t, http.StatusSeeOther, got.StatusCode, got.body)
 	require.Equal(t, path, got.Header.Get("Location"))
-	a := s.decided(request)
+	a := s.loadApproval(request)
 	require.Equal(t, approval.Approved, a.Status)
 	require.Len(t, a.Decisions, 1)
 	require.Equal(t, "user:local", a.Decisions[0].By)
 	require.Equal(t, "seen", a.Decisions[0].Note)
-	s.until(run, "finished")
+	s.waitForEvent(run, "finished")
 	require.Equal(t, http.StatusConflict, v.send("POST", path, form).StatusCode, "the form is used up")
-	require.Len(t, s.decided(request).Decisions, 1)
+	require.Len(t, s.loadApproval(request).Decisions, 1)
 }
 
 // Of a long conversation a page shows the newest 200 messages, and the others by and by, in order.
@@ -257,13 +257,13 @@ func TestConsolePagesLongConversations(t *testing.T) {
 	for i := range 130 {
 		calls = append(calls, fmt.Sprintf(`{"id": "m%d", "name": "move_file", "input": {"source": "no%d.txt", "destination": "b.txt"}}`, i, i))
 	}
-	d := newDesk(t, renaming+"permission: {default: allow}\n", `{"calls": [`+strings.Join(calls, ", ")+`]}
+	d := newHarness(t, renamingAgent+"permission: {default: allow}\n", `{"calls": [`+strings.Join(calls, ", ")+`]}
 {"text": "The end."}`)
 	t.Chdir(d.dir)
-	s, stop, ended := d.dev()
-	run := s.start("tidy")
-	s.until(run, "finished")
-	v := s.visitor()
+	s, stop, ended := d.startDev()
+	run := s.startRun("tidy")
+	s.waitForEvent(run, "finished")
+	v := s.newVisitor()
 	number := regexp.MustCompile(`<li class="message role-[a-z]+" value="([0-9]+)">`)
 	var seen []string
 	older := ""
@@ -293,16 +293,16 @@ func TestConsolePagesLongConversations(t *testing.T) {
 
 // Runs are listed page by page, and by status and agent.
 func TestConsoleListsRuns(t *testing.T) {
-	d := newDesk(t, renaming, `{"text": "Done."}`)
+	d := newHarness(t, renamingAgent, `{"text": "Done."}`)
 	t.Chdir(d.dir)
-	s, stop, ended := d.dev()
+	s, stop, ended := d.startDev()
 	want := map[string]bool{}
 	for range 30 {
-		run := s.start("tidy")
-		s.until(run, "finished")
+		run := s.startRun("tidy")
+		s.waitForEvent(run, "finished")
 		want[run] = true
 	}
-	v := s.visitor()
+	v := s.newVisitor()
 	rows := regexp.MustCompile(`<a id="(r[a-z2-7]{25})"`)
 	read := func(query string) (body string, n int) {
 		body = v.send("GET", "/?"+query, nil).body
@@ -332,28 +332,28 @@ func TestConsoleListsRuns(t *testing.T) {
 
 // Where no script runs, people type the token.
 func TestConsoleTakesTheToken(t *testing.T) {
-	_, s, _ := parked(t)
-	v, request := s.visitor(), s.approval()
+	_, s, _ := startParkedRun(t)
+	v, request := s.newVisitor(), s.pendingApproval()
 	path := "/approvals/" + request
-	require.Equal(t, http.StatusSeeOther, v.send("POST", path, v.form(path, "deny", "key", " "+s.token+"\n", "note", "No.")).StatusCode)
-	require.Equal(t, approval.Denied, s.decided(request).Status)
+	require.Equal(t, http.StatusSeeOther, v.send("POST", path, v.fillForm(path, "deny", "key", " "+s.token+"\n", "note", "No.")).StatusCode)
+	require.Equal(t, approval.Denied, s.loadApproval(request).Status)
 }
 
 // A key is good for one start of the server: what is left of it in a browser opens nothing later.
 func TestConsoleKeysEndWithTheServer(t *testing.T) {
-	d := newDesk(t, renaming, moving)
+	d := newHarness(t, renamingAgent, movingModel)
 	t.Chdir(d.dir)
-	first, stop, ended := d.dev()
-	first.until(first.start("tidy"), "parked")
-	was, old := first.visitor(), first.approval()
-	form := was.form("/approvals/"+old, "approve")
+	first, stop, ended := d.startDev()
+	first.waitForEvent(first.startRun("tidy"), "parked")
+	was, old := first.newVisitor(), first.pendingApproval()
+	form := was.fillForm("/approvals/"+old, "approve")
 	stop()
 	require.Equal(t, 0, (<-ended).code)
-	second, stop, ended := d.dev()
-	v, path := second.visitor(), "/approvals/"+second.approval()
+	second, stop, ended := d.startDev()
+	v, path := second.newVisitor(), "/approvals/"+second.pendingApproval()
 	require.Equal(t, first.token, second.token)
 	require.NotEqual(t, was.key, v.key)
-	require.Equal(t, http.StatusForbidden, v.send("POST", path, v.form(path, "approve", "key", was.key)).StatusCode)
+	require.Equal(t, http.StatusForbidden, v.send("POST", path, v.fillForm(path, "approve", "key", was.key)).StatusCode)
 	require.Equal(t, "/approvals/"+old, path)
 	form.Set("key", v.key)
 	got := v.send("POST", path, form)
@@ -363,8 +363,8 @@ func TestConsoleKeysEndWithTheServer(t *testing.T) {
 	require.Equal(t, 0, (<-ended).code)
 }
 
-// eventually waits until what is evaluated in a page is true.
-func eventually(t *testing.T, p *browsertest.Page, code string) {
+// waitForScript waits until an expression in a page is true.
+func waitForScript(t *testing.T, p *browsertest.Page, code string) {
 	t.Helper()
 	var is bool
 	for range 100 {
@@ -381,9 +381,9 @@ func eventually(t *testing.T, p *browsertest.Page, code string) {
 // A run appears by itself, its story goes on by itself while somebody decides in another tab, and none of these pages is ever loaded again.
 func TestConsoleIsLive(t *testing.T) {
 	b := browsertest.Start(t)
-	d := newDesk(t, renaming, moving)
+	d := newHarness(t, renamingAgent, movingModel)
 	t.Chdir(d.dir)
-	s, stop, ended := d.dev()
+	s, stop, ended := d.startDev()
 	defer func() {
 		stop()
 		require.Equal(t, 0, (<-ended).code)
@@ -392,30 +392,30 @@ func TestConsoleIsLive(t *testing.T) {
 	require.Equal(t, http.StatusOK, home.Goto(s.Open))
 	require.Equal(t, s.URL+"/", home.Where(), "neither token nor key is left in the address")
 	home.Eval(`window.loaded = "once"`, nil)
-	eventually(t, home, `document.body.innerText.includes("There are no runs yet.")`)
+	waitForScript(t, home, `document.body.innerText.includes("There are no runs yet.")`)
 
-	run := s.start("tidy")
-	eventually(t, home, `!!document.querySelector(".requests a[href^='/approvals/']") && !!document.querySelector(".runs a[href='/runs/`+run+`']")`)
-	eventually(t, home, `document.getElementById("said").textContent === "1 request waits for a decision."`)
+	run := s.startRun("tidy")
+	waitForScript(t, home, `!!document.querySelector(".requests a[href^='/approvals/']") && !!document.querySelector(".runs a[href='/runs/`+run+`']")`)
+	waitForScript(t, home, `document.getElementById("said").textContent === "1 request waits for a decision."`)
 	story := b.Open("story", browsertest.Options{})
 	require.Equal(t, http.StatusOK, story.Goto(s.Open))
 	require.Equal(t, http.StatusOK, story.Goto(s.URL+"/runs/"+run))
 	story.Eval(`window.loaded = "once"; document.querySelector("#events-list").open = true; for (let i = 1; i < 10000; i++) clearInterval(i)`, nil) // the stream alone tells it
-	eventually(t, story, `document.querySelector("#head .status").textContent === "Waiting"`)
+	waitForScript(t, story, `document.querySelector("#head .status").textContent === "Waiting"`)
 
 	home.Click(".requests h3 a")
 	home.Settle()
-	require.Equal(t, s.URL+"/approvals/"+s.approval(), home.Where())
+	require.Equal(t, s.URL+"/approvals/"+s.pendingApproval(), home.Where())
 	var hidden bool
 	home.Eval(`[...document.querySelectorAll(".proof")].every((p) => p.hidden && getComputedStyle(p).display === "none")`, &hidden)
 	require.True(t, hidden, "who came by the printed address types no token")
 	home.Fill("#note", "go on")
 	home.Click("button[value=approve]")
 	home.Settle()
-	eventually(t, home, `document.body.innerText.includes("Approved by user:local")`)
+	waitForScript(t, home, `document.body.innerText.includes("Approved by user:local")`)
 
-	eventually(t, story, `document.querySelector("#head .status").textContent === "Done" && document.querySelector("#talk").innerText.includes("Done.")`)
-	eventually(t, story, `document.getElementById("said").textContent.startsWith("Done")`)
+	waitForScript(t, story, `document.querySelector("#head .status").textContent === "Done" && document.querySelector("#talk").innerText.includes("Done.")`)
+	waitForScript(t, story, `document.getElementById("said").textContent.startsWith("Done")`)
 	var state struct {
 		Loaded string
 		Open   bool
@@ -427,28 +427,28 @@ func TestConsoleIsLive(t *testing.T) {
 	require.Zero(t, state.Waits)
 	require.Empty(t, story.Log().Console)
 	require.Empty(t, home.Log().Console)
-	require.Equal(t, "user:local", s.decided(strings.TrimPrefix(home.Where(), s.URL+"/approvals/")).Decisions[0].By)
+	require.Equal(t, "user:local", s.loadApproval(strings.TrimPrefix(home.Where(), s.URL+"/approvals/")).Decisions[0].By)
 }
 
 // Without scripts all of it works, with a token typed; and Enter in its field decides nothing.
 func TestConsoleWithoutJavaScript(t *testing.T) {
 	b := browsertest.Start(t)
-	_, s, run := parked(t)
+	_, s, run := startParkedRun(t)
 	p := b.Open("plain", browsertest.Options{NoJavaScript: true, Width: 360, Height: 740})
 	require.Equal(t, http.StatusOK, p.Goto(s.Open))
 	p.Click(".requests h3 a")
 	p.Settle()
 	request := strings.TrimPrefix(p.Where(), s.URL+"/approvals/")
-	require.Equal(t, s.approval(), request)
+	require.Equal(t, s.pendingApproval(), request)
 	p.Shot("console-request-without-scripts")
 	p.Fill("form input[type=password]", s.token)
 	p.Key("Enter")
 	p.Settle()
-	require.Equal(t, approval.Pending, s.decided(request).Status, "Enter in the field presses no button")
+	require.Equal(t, approval.Pending, s.loadApproval(request).Status, "Enter in the field presses no button")
 	p.Click("button[value=approve]")
 	p.Settle()
-	require.Equal(t, approval.Approved, s.decided(request).Status)
-	s.until(run, "finished")
+	require.Equal(t, approval.Approved, s.loadApproval(request).Status)
+	s.waitForEvent(run, "finished")
 	require.Equal(t, http.StatusOK, p.Goto(s.URL+"/runs/"+run))
 	p.Click(".reload")
 	p.Settle()
@@ -471,10 +471,10 @@ func TestConsoleAttacksAreInert(t *testing.T) {
 	all := strings.Join(hostile, "\n")
 	quoted, err := json.Marshal(all)
 	require.NoError(t, err)
-	d := newDesk(t, renaming, `{"text": `+string(quoted)+`, "calls": [{"id": "m1", "name": "move_file", "input": {"source": `+string(quoted)+`, "destination": "b.txt"}}]}
+	d := newHarness(t, renamingAgent, `{"text": `+string(quoted)+`, "calls": [{"id": "m1", "name": "move_file", "input": {"source": `+string(quoted)+`, "destination": "b.txt"}}]}
 {"text": `+string(quoted)+`}`)
 	t.Chdir(d.dir)
-	s, stop, ended := d.dev()
+	s, stop, ended := d.startDev()
 	defer func() {
 		stop()
 		require.Equal(t, 0, (<-ended).code)
@@ -483,7 +483,7 @@ func TestConsoleAttacksAreInert(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, status, body)
 	var a api.Accepted
 	require.NoError(t, json.Unmarshal([]byte(body), &a))
-	s.until(a.ID, "parked")
+	s.waitForEvent(a.ID, "parked")
 	inert := func(p *browsertest.Page, holds string) {
 		t.Helper()
 		var dom struct {
@@ -509,7 +509,7 @@ func TestConsoleAttacksAreInert(t *testing.T) {
 			require.Contains(t, r, " "+s.URL+"/")
 		}
 	}
-	request := s.approval()
+	request := s.pendingApproval()
 	for name, width := range map[string]int{"wide": 1280, "phone": 360} {
 		p := b.Open(name, browsertest.Options{Width: width, Height: 800})
 		require.Equal(t, http.StatusOK, p.Goto(s.Open))
@@ -519,21 +519,21 @@ func TestConsoleAttacksAreInert(t *testing.T) {
 		require.Equal(t, http.StatusOK, p.Goto(s.URL+"/runs/"+a.ID))
 		inert(p, `\u{200B}zero`)
 	}
-	v := s.visitor()
+	v := s.newVisitor()
 	p := b.Open("live", browsertest.Options{})
 	p.Goto(s.Open)
 	p.Goto(s.URL + "/runs/" + a.ID)
-	require.Equal(t, http.StatusSeeOther, v.send("POST", "/approvals/"+request, v.form("/approvals/"+request, "deny", "key", v.key, "note", hostile[0])).StatusCode)
-	eventually(t, p, `document.querySelector("#head .status").textContent === "Done"`)
+	require.Equal(t, http.StatusSeeOther, v.send("POST", "/approvals/"+request, v.fillForm("/approvals/"+request, "deny", "key", v.key, "note", hostile[0])).StatusCode)
+	waitForScript(t, p, `document.querySelector("#head .status").textContent === "Done"`)
 	inert(p, hostile[0])
 }
 
 // Every page passes axe-core on a desktop and on a phone, light and dark.
 func TestConsoleAxe(t *testing.T) {
 	b := browsertest.Start(t)
-	o := newOffice(t)
+	o := newDelegationHarness(t)
 	t.Chdir(o.dir)
-	s, stop, ended := o.dev()
+	s, stop, ended := o.startDev()
 	defer func() {
 		stop()
 		require.Equal(t, 0, (<-ended).code)
@@ -543,7 +543,7 @@ func TestConsoleAxe(t *testing.T) {
 		require.Equal(t, http.StatusAccepted, status, body)
 		var a api.Accepted
 		require.NoError(t, json.Unmarshal([]byte(body), &a))
-		s.until(a.ID, "parked")
+		s.waitForEvent(a.ID, "parked")
 	}
 	var waiting api.ApprovalPage
 	for range 100 {
@@ -556,12 +556,12 @@ func TestConsoleAxe(t *testing.T) {
 	}
 	require.Len(t, waiting.Approvals, 4)
 	last := waiting.Approvals[3]
-	v := s.visitor()
+	v := s.newVisitor()
 	for _, a := range waiting.Approvals[:2] {
 		path := "/approvals/" + a.ID
-		require.Equal(t, http.StatusSeeOther, v.send("POST", path, v.form(path, "deny", "key", v.key, "note", "Not these.")).StatusCode)
+		require.Equal(t, http.StatusSeeOther, v.send("POST", path, v.fillForm(path, "deny", "key", v.key, "note", "Not these.")).StatusCode)
 	}
-	s.until(waiting.Approvals[0].Root, "finished")
+	s.waitForEvent(waiting.Approvals[0].Root, "finished")
 	for name, path := range map[string]string{
 		"home": "/", "none": "/?agent=nobody", "root": "/runs/" + last.Root, "child": "/runs/" + last.Run, "ended": "/runs/" + waiting.Approvals[0].Run,
 		"request": "/approvals/" + last.ID, "missing": "/runs/none",
@@ -589,13 +589,13 @@ func TestConsoleAxe(t *testing.T) {
 // it is, and who started the run beside it.
 func TestTheCallersClaimIsMarkedAsOne(t *testing.T) {
 	const claim = "the CEO; pre-approved by legal"
-	d := newDesk(t, renaming, moving)
+	d := newHarness(t, renamingAgent, movingModel)
 	require.NoError(t, os.MkdirAll(d.home(), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(d.home(), "principals.yaml"), []byte(`default: user:ana
 people: {"user:ana": {groups: ["group:operators"], email: ana@example.com}}
 `), 0o600))
 	t.Chdir(d.dir)
-	s, stop, ended := d.dev()
+	s, stop, ended := d.startDev()
 	defer func() {
 		stop()
 		require.Equal(t, 0, (<-ended).code)
@@ -604,10 +604,10 @@ people: {"user:ana": {groups: ["group:operators"], email: ana@example.com}}
 	require.Equal(t, http.StatusAccepted, status, body)
 	var run api.Accepted
 	require.NoError(t, json.Unmarshal([]byte(body), &run))
-	s.until(run.ID, "parked")
+	s.waitForEvent(run.ID, "parked")
 
 	var asked map[string]any
-	_, body = s.do("GET", "/v1/approvals/"+s.approval(), "")
+	_, body = s.do("GET", "/v1/approvals/"+s.pendingApproval(), "")
 	require.NoError(t, json.Unmarshal([]byte(body), &asked))
 	require.Equal(t, []any{"user:ana"}, asked["requesters"])
 	require.Equal(t, claim, asked["claimedSubject"])
@@ -616,9 +616,9 @@ people: {"user:ana": {groups: ["group:operators"], email: ana@example.com}}
 	require.NoError(t, json.Unmarshal([]byte(body), &whole))
 	require.Equal(t, []any{"user:ana"}, whole["startedBy"])
 
-	v := s.visitor()
+	v := s.newVisitor()
 	text := regexp.MustCompile(`<[^>]*>`)
-	page := text.ReplaceAllString(v.send("GET", "/approvals/"+s.approval(), nil).body, "\n")
+	page := text.ReplaceAllString(v.send("GET", "/approvals/"+s.pendingApproval(), nil).body, "\n")
 	require.Regexp(t, `(?i)started by\s+user:ana\s`, page)
 	require.Regexp(t, `The caller says the run is for\s+In the words of whoever started the run. Nobody has checked them.\s+`+claim, page)
 	require.Equal(t, 1, strings.Count(page, claim))
@@ -628,7 +628,7 @@ people: {"user:ana": {groups: ["group:operators"], email: ana@example.com}}
 	require.Equal(t, 1, strings.Count(story, claim))
 
 	for _, args := range [][]string{{"approvals"}, {"show", run.ID}} {
-		shown := d.command(t.Context(), "", args...)
+		shown := d.run(t.Context(), "", args...)
 		require.Equal(t, 0, shown.code, shown.stderr.String())
 		require.Contains(t, shown.stdout.String(), `the caller says (not checked): the run is for "`+claim+`"`, args)
 		require.Equal(t, 1, strings.Count(shown.stdout.String(), claim), args)
@@ -656,9 +656,9 @@ people: {"user:ana": {groups: ["group:operators"], email: ana@example.com}}
 // Whoever opens the console without its token is asked for it, on a page that says where it is, and gets by it what the
 // printed address gives. Wrong ones are counted; the right one is taken however many there were.
 func TestConsoleSignIn(t *testing.T) {
-	d, s, run := parked(t)
-	stranger := &visitor{server: s}
-	for _, path := range []string{"/", "/runs/" + run, "/approvals/" + s.approval(), "/runs/none", "/?token=wrong"} {
+	d, s, run := startParkedRun(t)
+	stranger := &visitor{devServer: s}
+	for _, path := range []string{"/", "/runs/" + run, "/approvals/" + s.pendingApproval(), "/runs/none", "/?token=wrong"} {
 		got := stranger.send("GET", path, nil)
 		require.Equal(t, http.StatusUnauthorized, got.StatusCode, path)
 		require.Equal(t, "text/html; charset=utf-8", got.Header.Get("Content-Type"), path)
@@ -673,7 +673,7 @@ func TestConsoleSignIn(t *testing.T) {
 	problem := stranger.send("GET", "/v1/runs", nil)
 	require.Equal(t, "application/problem+json", problem.Header.Get("Content-Type"), "programs get a problem")
 
-	signIn := func(path, token string, headers ...string) page {
+	signIn := func(path, token string, headers ...string) pageResponse {
 		return stranger.send("POST", path, url.Values{"token": {token}}, headers...)
 	}
 	require.Equal(t, http.StatusForbidden, signIn("/", s.token, "Origin", "http://evil.example", "Sec-Fetch-Site", "cross-site").StatusCode)
@@ -689,9 +689,9 @@ func TestConsoleSignIn(t *testing.T) {
 	require.Positive(t, codes[http.StatusTooManyRequests])
 	require.Len(t, codes, 2)
 
-	link := s.visitor()
+	link := s.newVisitor()
 	for path, want := range map[string]string{
-		"/": "/", "/runs/" + run: "/runs/" + run, "/?status=waiting&token=wrong": "/?status=waiting", "/approvals/" + s.approval(): "/approvals/" + s.approval(),
+		"/": "/", "/runs/" + run: "/runs/" + run, "/?status=waiting&token=wrong": "/?status=waiting", "/approvals/" + s.pendingApproval(): "/approvals/" + s.pendingApproval(),
 	} {
 		got := signIn(path, " "+s.token+"\n", "Origin", s.URL, "Sec-Fetch-Site", "same-origin")
 		require.Equal(t, http.StatusSeeOther, got.StatusCode, path)
@@ -701,17 +701,17 @@ func TestConsoleSignIn(t *testing.T) {
 		require.Equal(t, want, at)
 		require.True(t, strings.HasSuffix(fragment, "."+link.key), fragment)
 	}
-	lost := stranger.send("POST", "/approvals/"+s.approval(), link.form("/approvals/"+s.approval(), "approve", "key", link.key), "Accept", "text/html")
+	lost := stranger.send("POST", "/approvals/"+s.pendingApproval(), link.fillForm("/approvals/"+s.pendingApproval(), "approve", "key", link.key), "Accept", "text/html")
 	require.Equal(t, http.StatusUnauthorized, lost.StatusCode)
 	require.Contains(t, lost.body, "You are not signed in any more. Nothing was changed.")
-	require.Equal(t, approval.Pending, s.decided(s.approval()).Status)
+	require.Equal(t, approval.Pending, s.loadApproval(s.pendingApproval()).Status)
 }
 
 // By hand: the token is typed, the page that was asked for comes, and a decision there needs no token again.
 func TestConsoleSignInInABrowser(t *testing.T) {
 	b := browsertest.Start(t)
-	_, s, _ := parked(t)
-	path := "/approvals/" + s.approval()
+	_, s, _ := startParkedRun(t)
+	path := "/approvals/" + s.pendingApproval()
 	for size, opts := range map[string]browsertest.Options{
 		"desktop": {}, "desktop-dark": {Dark: true}, "phone": {Width: 360, Height: 740}, "phone-dark": {Width: 360, Height: 740, Dark: true},
 	} {
@@ -731,16 +731,16 @@ func TestConsoleSignInInABrowser(t *testing.T) {
 	p.Fill("#token", "wrong")
 	p.Key("Enter")
 	p.Settle()
-	eventually(t, p, `document.body.innerText.includes("That is not the token of this server.")`)
+	waitForScript(t, p, `document.body.innerText.includes("That is not the token of this server.")`)
 	p.Fill("#token", s.token)
 	p.Key("Enter")
 	p.Settle()
-	eventually(t, p, `location.href === "`+s.URL+path+`"`) // neither token nor key is left in the address
+	waitForScript(t, p, `location.href === "`+s.URL+path+`"`) // neither token nor key is left in the address
 	p.Fill("#note", "signed in by hand")
 	p.Click("button[value=approve]")
 	p.Settle()
-	eventually(t, p, `document.body.innerText.includes("Approved by user:local")`)
-	require.Equal(t, approval.Approved, s.decided(strings.TrimPrefix(path, "/approvals/")).Status)
+	waitForScript(t, p, `document.body.innerText.includes("Approved by user:local")`)
+	require.Equal(t, approval.Approved, s.loadApproval(strings.TrimPrefix(path, "/approvals/")).Status)
 }
 
 // layout is a model that writes in lines, and asks for a move whose arguments have some.
@@ -752,9 +752,9 @@ const layout = `{"text": "The plan:\n\n    1. move \"a.txt\"\n    2. tell you", 
 // while a page is open.
 func TestConsoleReadsLikeAConversation(t *testing.T) {
 	b := browsertest.Start(t)
-	d := newDesk(t, renaming, layout)
+	d := newHarness(t, renamingAgent, layout)
 	t.Chdir(d.dir)
-	s, stop, ended := d.dev()
+	s, stop, ended := d.startDev()
 	defer func() {
 		stop()
 		require.Equal(t, 0, (<-ended).code)
@@ -762,7 +762,7 @@ func TestConsoleReadsLikeAConversation(t *testing.T) {
 	_, body := s.do("POST", "/v1/runs", `{"agent": "tidy", "message": "Please\n\n\ttidy up."}`)
 	var run api.Accepted
 	require.NoError(t, json.Unmarshal([]byte(body), &run))
-	s.until(run.ID, "parked")
+	s.waitForEvent(run.ID, "parked")
 
 	home := b.Open("home", browsertest.Options{})
 	require.Equal(t, http.StatusOK, home.Goto(s.Open))
@@ -788,12 +788,12 @@ func TestConsoleReadsLikeAConversation(t *testing.T) {
 	story.Eval(`[...document.querySelectorAll("#talk .args .odd")].map((e) => e.innerText)`, &said)
 	require.Equal(t, []string{`\n`}, said, "in arguments it counts")
 	heading := `document.querySelector("#talk-head").innerText`
-	eventually(t, story, heading+` === "Conversation 3 messages"`)
+	waitForScript(t, story, heading+` === "Conversation 3 messages"`)
 	story.Eval(`window.loaded = "once"`, nil)
 
 	request := b.Open("request", browsertest.Options{})
 	require.Equal(t, http.StatusOK, request.Goto(s.Open))
-	require.Equal(t, http.StatusOK, request.Goto(s.URL+"/approvals/"+s.approval()))
+	require.Equal(t, http.StatusOK, request.Goto(s.URL+"/approvals/"+s.pendingApproval()))
 	var page struct {
 		Sections []string
 		Risks    int
@@ -812,8 +812,8 @@ func TestConsoleReadsLikeAConversation(t *testing.T) {
 	request.Click("button[value=approve]")
 	request.Settle()
 
-	eventually(t, story, heading+` === "Conversation 5 messages"`)
-	eventually(t, story, `document.querySelector("#calls-head").innerText === "Calls 1"`)
+	waitForScript(t, story, heading+` === "Conversation 5 messages"`)
+	waitForScript(t, story, `document.querySelector("#calls-head").innerText === "Calls 1"`)
 	var loaded string
 	story.Eval(`window.loaded`, &loaded)
 	require.Equal(t, "once", loaded, "the page was not loaded again")
@@ -828,13 +828,13 @@ func TestConsoleIsRedForHighRiskAlone(t *testing.T) {
 		label string
 		red   bool
 	}{"read": {"Low risk", false}, "idempotent": {"Medium risk", false}, "non_idempotent": {"High risk", true}} {
-		d := newDesk(t, strings.Replace(renaming, "{name: move_file", "{name: move_file, effect: "+effect, 1)+"permission: {default: ask}\n", moving)
+		d := newHarness(t, strings.Replace(renamingAgent, "{name: move_file", "{name: move_file, effect: "+effect, 1)+"permission: {default: ask}\n", movingModel)
 		t.Chdir(d.dir)
-		s, stop, ended := d.dev()
-		s.until(s.start("tidy"), "parked")
+		s, stop, ended := d.startDev()
+		s.waitForEvent(s.startRun("tidy"), "parked")
 		p := b.Open(effect, browsertest.Options{})
 		require.Equal(t, http.StatusOK, p.Goto(s.Open))
-		for _, path := range []string{"/", "/approvals/" + s.approval()} {
+		for _, path := range []string{"/", "/approvals/" + s.pendingApproval()} {
 			require.Equal(t, http.StatusOK, p.Goto(s.URL+path))
 			var shown struct{ Label, Color, Red string }
 			p.Eval(`(() => {

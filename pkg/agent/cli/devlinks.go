@@ -14,10 +14,11 @@ import (
 	"github.com/countersign/countersign/internal/people/slack"
 )
 
-// links are those of a laptop: signed by the ring in HOME, at dev's own address, or where COUNTERSIGN_WEB_URL says that it is reached.
-func (e *engine) links() *link.Links {
+// newLinks returns the links to approval pages. The keyring in HOME signs them. Their base is COUNTERSIGN_WEB_URL,
+// else the address of dev.
+func (e *engine) newLinks() *link.Links {
 	return &link.Links{
-		Table: e.backend.Table, Signer: signer{link.Ring(e.ring.get), e.ring}, Clock: e.p.clock, IDs: ids.System(e.p.clock),
+		Table: e.backend.Table, Signer: lazySigner{link.Ring(e.ring.loadOrCreate), e.ring}, Clock: e.p.clock, IDs: ids.System(e.p.clock),
 		Base: func() string {
 			var own string
 			if url := e.url.Load(); url != nil {
@@ -28,36 +29,36 @@ func (e *engine) links() *link.Links {
 	}
 }
 
-// signer is a ring that is made when something is signed, and not to look at what nobody can have signed.
-type signer struct {
+// lazySigner creates the keyring when something is signed, but not when something is verified.
+type lazySigner struct {
 	link.Ring
-	keys *keys
+	keys *keyringFile
 }
 
 // Verify implements link.Signer.
-func (s signer) Verify(ctx context.Context, mac []byte, key, audience string, fields ...string) (bool, error) {
-	if ring, err := s.keys.known(); ring == nil {
+func (s lazySigner) Verify(ctx context.Context, mac []byte, key, audience string, fields ...string) (bool, error) {
+	if ring, err := s.keys.load(); ring == nil {
 		return false, err
 	}
 	return s.Ring.Verify(ctx, mac, key, audience, fields...)
 }
 
-// ownLinks are an engine's links, once it is there.
-type ownLinks struct{ e *engine }
+// engineLinks defers to the links of an engine that is still being opened.
+type engineLinks struct{ e *engine }
 
-func (o ownLinks) URL(ctx context.Context, a approval.Approval, to, channel string) (string, error) {
-	return o.e.links().URL(ctx, a, to, channel)
+func (o engineLinks) URL(ctx context.Context, a approval.Approval, to, channel string) (string, error) {
+	return o.e.newLinks().URL(ctx, a, to, channel)
 }
 
-// pages are those of requests, and what is clicked in Slack, as functions/http serves them. A request that acts resumes the machine first, as the
-// API's do.
-func (e *engine) pages() (http.Handler, error) {
-	signing, err := local.SlackSecrets(context.Background(), e.p.secrets().Secret)
+// newPagesHandler serves the approval pages and Slack interactions, as functions/http does. A POST first resumes the
+// state machine, as in the API.
+func (e *engine) newPagesHandler() (http.Handler, error) {
+	signing, err := local.SlackSecrets(context.Background(), e.p.localSecrets().Secret)
 	if err != nil {
-		return nil, usage("%v", err)
+		return nil, usageErrorf("%v", err)
 	}
-	d := e.deployment()
-	d.Links = e.links()
+	d := e.newDeployment()
+	d.Links = e.newLinks()
 	d.Slack, err = lambdafn.SlackApp(func(name string) string {
 		if name == slack.EnvSigningSecret {
 			return strings.Join(signing, ",")
@@ -65,13 +66,13 @@ func (e *engine) pages() (http.Handler, error) {
 		return e.p.getenv(name)
 	})
 	if err != nil {
-		return nil, usage("%v", err)
+		return nil, usageErrorf("%v", err)
 	}
 	pages := d.PagesHandler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
 			if err := e.ready(r.Context()); err != nil {
-				e.p.trouble("page", err)
+				e.p.logFailure("page", err)
 				http.Error(w, "the store could not be resumed", http.StatusServiceUnavailable)
 				return
 			}
@@ -80,8 +81,8 @@ func (e *engine) pages() (http.Handler, error) {
 	}), nil
 }
 
-// deployment is what stands behind every page of a laptop.
-func (e *engine) deployment() *lambdafn.Deployment {
+// newDeployment returns the deployment behind the laptop's pages.
+func (e *engine) newDeployment() *lambdafn.Deployment {
 	d := *e.home.Deployment
 	d.Log = e.backend.Log
 	return &d

@@ -20,36 +20,36 @@ import (
 
 // On a laptop a link opens the request's page without dev's token, and decides; it opens nothing else, and no other path needs the token less.
 func TestA1A5DevServesLinks(t *testing.T) {
-	d := newDesk(t, renaming, moving)
-	p := &program{registry: d.registry, clock: clock.System(), stdout: &locked{}, stderr: &locked{}, home: d.home(), getenv: func(string) string { return "" }}
-	tidy, err := p.agent(filepath.Join(d.dir, agentFile), chosen{})
+	d := newHarness(t, renamingAgent, movingModel)
+	p := &program{registry: d.registry, clock: clock.System(), stdout: &lockedBuffer{}, stderr: &lockedBuffer{}, home: d.home(), getenv: func(string) string { return "" }}
+	tidy, err := p.loadAgent(filepath.Join(d.dir, agentFile), agentOverrides{})
 	require.NoError(t, err)
 	p.registry, err = p.registry.With(*tidy)
 	require.NoError(t, err)
-	who, err := readPeople(d.home())
+	who, err := readPrincipals(d.home())
 	require.NoError(t, err)
 	e, err := p.openEngine(who)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	srv, err := newWeb(e, "127.0.0.1", l.Addr().(*net.TCPAddr), "t", policy.Principal{ID: localUser, Groups: []string{localOperators}})
+	srv, err := newWebServer(e, "127.0.0.1", l.Addr().(*net.TCPAddr), "t", policy.Principal{ID: localUser, Groups: []string{localOperators}})
 	require.NoError(t, err)
 	go func() { _ = srv.server.Serve(l) }() // it is closed below
 	t.Cleanup(func() { require.NoError(t, srv.server.Close()) })
-	s := &server{t: t, announced: announced{URL: srv.url}, token: "t"}
-	s.until(s.start("tidy"), "parked")
-	a, err := approval.Get(t.Context(), e.backend.Table, local.Tenant, s.approval())
+	s := &devServer{t: t, devResult: devResult{URL: srv.url}, token: "t"}
+	s.waitForEvent(s.startRun("tidy"), "parked")
+	a, err := approval.Get(t.Context(), e.backend.Table, local.Tenant, s.pendingApproval())
 	require.NoError(t, err)
-	at, err := e.links().URL(t.Context(), a, localUser, "email")
+	at, err := e.newLinks().URL(t.Context(), a, localUser, "email")
 	require.NoError(t, err)
 	require.True(t, strings.HasPrefix(at, srv.url+"/a/"), at)
 
-	status, page := get(t, at)
+	status, page := getPage(t, at)
 	require.Equal(t, http.StatusOK, status)
 	require.Contains(t, page, "Your answer")
 	for _, other := range []string{srv.url + "/v1/runs", srv.url + "/a/", at + "/x", srv.url + "/a"} {
-		status, _ := get(t, other)
+		status, _ := getPage(t, other)
 		require.Equal(t, http.StatusUnauthorized, status, other)
 	}
 	form := regexp.MustCompile(`name="form" value="([^"]+)"`).FindStringSubmatch(page)
@@ -62,12 +62,12 @@ func TestA1A5DevServesLinks(t *testing.T) {
 	require.Equal(t, approval.Denied, now.Status)
 	require.Equal(t, localUser, now.Decisions[0].By)
 	require.Equal(t, approval.ViaPage, now.Decisions[0].Via)
-	_, page = get(t, at)
+	_, page = getPage(t, at)
 	require.Contains(t, page, "<strong>Denied</strong> by "+localUser)
 }
 
-func get(t *testing.T, at string) (status int, page string) {
+func getPage(t *testing.T, at string) (status int, page string) {
 	t.Helper()
-	s := &server{t: t, announced: announced{URL: at}}
+	s := &devServer{t: t, devResult: devResult{URL: at}}
 	return s.do("GET", "", "", "Authorization", "")
 }

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"cmp"
+	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -12,67 +14,70 @@ import (
 	"sync"
 
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/people/link"
+	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	webpages "github.com/countersign/countersign/internal/web"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// web is the API on a TCP port, with the console. Whoever has the token acts as one principal.
-type web struct {
+// webServer is the API with the console on a TCP port. Whoever has the token acts as one principal.
+type webServer struct {
 	engine *engine
 	server *http.Server
 	as     policy.Principal
 	url    string // http://HOST:PORT
-	open   bool   // others can reach the port
+	open   bool   // the port is not on a loopback address
 	token  string
 }
 
-// newWeb makes the web of an engine. Host is what was asked to be listened on, at is what came of it.
-func newWeb(e *engine, host string, at *net.TCPAddr, token string, as policy.Principal) (*web, error) {
-	w := &web{engine: e, as: as, token: token, url: "http://" + reachable(at), open: !at.IP.IsLoopback()}
+// newWebServer makes the web of an engine. Host is what was asked to be listened on, at is what came of it.
+func newWebServer(e *engine, host string, at *net.TCPAddr, token string, as policy.Principal) (*webServer, error) {
+	w := &webServer{engine: e, as: as, token: token, url: "http://" + browserAddr(at), open: !at.IP.IsLoopback()}
 	guard := api.Guard{Token: token, Port: strconv.Itoa(at.Port), Open: w.open}
 	if net.ParseIP(host) == nil {
 		guard.Name = host
 	}
 	b := e.backend
 	b.Via = approval.ViaAPI
-	b.Caller = func(*http.Request) (api.Caller, error) { // a header can say anything: the token alone counts
+	b.Caller = func(*http.Request) (api.Caller, error) { // a header proves nothing; only the token does
 		return api.Caller{Tenant: local.Tenant, Principal: as}, nil
 	}
-	pages, err := e.pages()
+	pages, err := e.newPagesHandler()
 	if err != nil {
 		return nil, err
 	}
 	mux := http.NewServeMux()
-	mux.Handle(link.Path, pages) // without the token: the link says who opens it
+	mux.Handle(link.Path, pages) // no token: the link authenticates the visitor
 	mux.Handle(slack.Path, pages)
 	console := newConsole(e, b, token, as)
 	shown := console.Handler()
 	for _, path := range webpages.ConsolePaths() {
 		mux.Handle(path, shown)
 	}
-	guard.ProvesItself, guard.Fragment = webpages.ProvesItself, console.Fragment()
-	mux.Handle("/", e.watch.Trace.HTTP(api.Handler(b)))
-	signIn := &webpages.SignIn{Is: guard.Is, Welcome: guard.Welcome, Clock: e.p.clock}
-	if !w.open { // whoever else reaches the port need not know where the store is
+	guard.HasFormProof, guard.Fragment = webpages.IsRequestForm, console.KeyFragment()
+	mux.Handle("/", e.observer.Trace.HTTP(api.Handler(b)))
+	signIn := &webpages.SignIn{IsToken: guard.IsToken, Accept: guard.AcceptToken, Clock: e.p.clock}
+	if !w.open { // do not disclose the store's path to others
 		if signIn.File, err = filepath.Abs(filepath.Join(e.home.Dir, tokenFile)); err != nil {
 			return nil, fmt.Errorf("find the token: %w", err)
 		}
 	}
 	guard.SignIn = signIn.Handler()
-	unused := &unused{conns: map[net.Conn]bool{}}
-	w.server = e.p.server(guard.Before(mux))
-	w.server.ConnState = unused.track
-	w.server.RegisterOnShutdown(unused.close)
+	unused := &unusedConns{conns: map[net.Conn]bool{}}
+	w.server = e.p.newServer(guard.Protect(mux))
+	w.server.ConnState = unused.trackState
+	w.server.RegisterOnShutdown(unused.closeAll)
 	e.url.Store(&w.url)
 	return w, nil
 }
 
-// reachable is an address that a browser here can open.
-func reachable(at *net.TCPAddr) string {
+// browserAddr returns an address that a local browser can open.
+func browserAddr(at *net.TCPAddr) string {
 	host := at.IP.String()
 	if at.IP.IsUnspecified() {
 		host = "127.0.0.1"
@@ -80,38 +85,39 @@ func reachable(at *net.TCPAddr) string {
 	return net.JoinHostPort(host, strconv.Itoa(at.Port))
 }
 
-// announced is the JSON document of dev, printed when it serves.
-type announced struct {
+// devResult is the JSON document of dev, printed when it serves.
+type devResult struct {
 	URL    string   `json:"url"`
 	Open   string   `json:"open"` // with the token
 	As     string   `json:"as"`
 	Agents []string `json:"agents"`
 }
 
-// announce says where to go. The link with the token is for the person who typed the command.
-func (w *web) announce() error {
+// printAddress prints where to go. The link with the token is for the person who typed the command.
+func (w *webServer) printAddress() error {
 	p := w.engine.p
-	doc := announced{URL: w.url, Open: w.url + "/?token=" + url.QueryEscape(w.token), As: w.as.ID, Agents: p.registry.Agents()}
+	doc := devResult{URL: w.url, Open: w.url + "/?token=" + url.QueryEscape(w.token), As: w.as.ID,
+		Agents: p.registry.Agents()}
 	if w.open {
-		p.note("countersign: others can reach this port. Whoever has the token owns this machine, and nothing is encrypted")
+		p.logLine("countersign: others can reach this port. Whoever has the token owns this machine, and nothing is encrypted")
 	}
 	if p.json {
-		return p.document(doc)
+		return p.writeJSON(doc)
 	}
-	p.say("serving agents %s as %s", cmp.Or(strings.Join(doc.Agents, ", "), "(none)"), line(doc.As))
-	p.say("open %s", doc.Open)
+	p.printLine("serving agents %s as %s", cmp.Or(strings.Join(doc.Agents, ", "), "(none)"), line(doc.As))
+	p.printLine("open %s", doc.Open)
 	return nil
 }
 
-// unused are the connections on which nothing has been sent yet, as browsers open them ahead: a server that ends would wait for
-// them. Safe for concurrent use.
-type unused struct {
+// unusedConns tracks connections on which nothing was sent yet. Browsers open such connections ahead, and a shutdown
+// would wait for them. Safe for concurrent use.
+type unusedConns struct {
 	mu     sync.Mutex
 	conns  map[net.Conn]bool
 	closed bool
 }
 
-func (u *unused) track(c net.Conn, s http.ConnState) {
+func (u *unusedConns) trackState(c net.Conn, s http.ConnState) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	switch {
@@ -124,11 +130,54 @@ func (u *unused) track(c net.Conn, s http.ConnState) {
 	}
 }
 
-func (u *unused) close() {
+func (u *unusedConns) closeAll() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.closed = true
 	for c := range u.conns {
 		_ = c.Close() // nothing was sent on it
 	}
+}
+
+// newConsole returns the web console of an engine. The console reads through the API client and decides through the
+// approval desk.
+func newConsole(e *engine, b api.Backend, token string, as policy.Principal) *webpages.Console {
+	draw := ids.System(e.p.clock)
+	return &webpages.Console{
+		Pages:  e.newDeployment().Pages(),
+		Tenant: local.Tenant, As: as, Read: e.newClient(as), Agents: e.p.registry.Agents, Token: token, Start: draw.Token()[:10], Key: draw.Token(),
+		Conversation: func(ctx context.Context, run string) ([]run.Spoken, error) {
+			l, err := b.Journal.Load(ctx, local.Tenant, run)
+			if err != nil {
+				return nil, err
+			}
+			return b.Journal.Conversation(ctx, local.Tenant, &l.State)
+		},
+		Arguments: func(ctx context.Context, run, tool string, raw []byte) ([]show.Argument, error) {
+			schema, err := argumentSchema(ctx, b, run, tool)
+			if err != nil {
+				return nil, err
+			}
+			lines, _ := show.Arguments(raw, schema)
+			return lines, nil
+		},
+	}
+}
+
+// argumentSchema returns the schema of a tool's arguments in the definition that the run is pinned to. It returns nil
+// if the tool is unknown.
+func argumentSchema(ctx context.Context, b api.Backend, run, tool string) (json.RawMessage, error) {
+	if tool == "" {
+		return nil, nil
+	}
+	l, err := b.Journal.Load(ctx, local.Tenant, run)
+	if err != nil {
+		return nil, err
+	}
+	def, err := b.Definitions(ctx, local.Tenant, l.State.Definition)
+	if err != nil {
+		return nil, err
+	}
+	t, _ := def.Tool(tool)
+	return t.Schema, nil
 }

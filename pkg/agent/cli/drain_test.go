@@ -20,15 +20,15 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// bank takes payments over HTTP, each as long as the test lets it.
-type bank struct {
+// paymentServer takes payments over HTTP. The test ends each of them.
+type paymentServer struct {
 	*httptest.Server
 	entered, release chan struct{}
 }
 
-func newBank(t *testing.T) *bank {
+func newPaymentServer(t *testing.T) *paymentServer {
 	t.Helper()
-	b := &bank{entered: make(chan struct{}, 10), release: make(chan struct{}, 10)}
+	b := &paymentServer{entered: make(chan struct{}, 10), release: make(chan struct{}, 10)}
 	b.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b.entered <- struct{}{}
 		select {
@@ -42,10 +42,10 @@ func newBank(t *testing.T) *bank {
 	return b
 }
 
-// payer is a desk whose agent makes two payments in a row, at a bank.
-func payer(t *testing.T, b *bank) *desk {
+// newPayerHarness returns a harness whose agent makes two payments in a row.
+func newPayerHarness(t *testing.T, b *paymentServer) *harness {
 	t.Helper()
-	d := newDesk(t, strings.ReplaceAll(`name: payer
+	d := newHarness(t, strings.ReplaceAll(`name: payer
 system: You pay.
 model: {provider: script, file: model.jsonl}
 permission: {default: allow}
@@ -59,10 +59,10 @@ tools:
 	return d
 }
 
-// paid is what became of the two payments, and how often each was made.
-func (d *desk) paid(run string) string {
+// formatPayments returns the outcome of the two payments and how often each was made.
+func (d *harness) formatPayments(run string) string {
 	d.t.Helper()
-	r := d.look(run)
+	r := d.loadRun(run)
 	var all []string
 	for _, c := range r.Calls {
 		all = append(all, fmt.Sprintf("%s %s %d", c.ID, c.Status, c.Executions))
@@ -72,44 +72,44 @@ func (d *desk) paid(run string) string {
 
 // A payment that is under way when dev is asked to end is let end, and its result is kept; the next one is not begun. A second signal ends at once.
 func TestDevEndsOnceWhatIsUnderWayHasEnded(t *testing.T) {
-	b := newBank(t)
-	d := payer(t, b)
-	p := devProcess(t, d)
-	run := p.start("payer")
+	b := newPaymentServer(t)
+	d := newPayerHarness(t, b)
+	p := startDevProcess(t, d)
+	run := p.startRun("payer")
 	<-b.entered
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
-	p.ending()
+	p.waitForEndNote()
 	line, err := p.stderr.ReadString('\n')
 	require.NoError(t, err)
 	require.Contains(t, line, "what is under way of run "+run+" has 20s to end; Ctrl-C ends at once")
 	b.release <- struct{}{}
 	require.NoError(t, p.cmd.Wait(), "it ends with 0")
 	require.Empty(t, b.entered, "the second payment was not begun")
-	require.Equal(t, "p1 succeeded 1, p2 new 0", d.paid(run))
+	require.Equal(t, "p1 succeeded 1, p2 new 0", d.formatPayments(run))
 
-	p = devProcess(t, d)
+	p = startDevProcess(t, d)
 	<-b.entered
 	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
-	p.ending()
+	p.waitForEndNote()
 	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
 	require.Error(t, p.cmd.Wait())
 	require.Equal(t, syscall.SIGINT, p.cmd.ProcessState.Sys().(syscall.WaitStatus).Signal())
-	require.Equal(t, "p1 succeeded 1, p2 running 1", d.paid(run))
+	require.Equal(t, "p1 succeeded 1, p2 running 1", d.formatPayments(run))
 }
 
 // A command that has the store and ends lets the calls end that it carries out for other commands, which take the store over then.
 func TestACommandThatEndsCutsOffNoOthers(t *testing.T) {
-	b := newBank(t)
-	d := payer(t, b)
+	b := newPaymentServer(t)
+	d := newPayerHarness(t, b)
 	require.NoError(t, os.WriteFile(filepath.Join(d.dir, "says.jsonl"), []byte(`{"calls": [{"id": "h1", "name": "hold"}]}`+"\n"+`{"text": "Held."}`), 0o600))
 	require.NoError(t, os.MkdirAll(filepath.Join(d.dir, "short"), 0o700))
-	require.NoError(t, os.WriteFile(filepath.Join(d.dir, "short", "agent.yaml"), []byte(strings.Replace(holding, "model.jsonl", "../says.jsonl", 1)), 0o600))
-	first := d.begin(t.Context(), "run", filepath.Join(d.dir, "short"), "--message", "x")
+	require.NoError(t, os.WriteFile(filepath.Join(d.dir, "short", "agent.yaml"), []byte(strings.Replace(holdingAgent, "model.jsonl", "../says.jsonl", 1)), 0o600))
+	first := d.start(t.Context(), "run", filepath.Join(d.dir, "short"), "--message", "x")
 	<-d.entered
-	second := d.begin(t.Context(), "run", d.dir, "--message", "x", "--json")
+	second := d.start(t.Context(), "run", d.dir, "--message", "x", "--json")
 	<-b.entered // the first command's process makes the payment
 	d.release <- struct{}{}
-	for !strings.Contains(d.command(t.Context(), "", "runs", "--status", "done").stdout.String(), "holder") {
+	for !strings.Contains(d.run(t.Context(), "", "runs", "--status", "done").stdout.String(), "holder") {
 	}
 	b.release <- struct{}{}
 	require.Equal(t, 0, (<-first).code)
@@ -117,14 +117,14 @@ func TestACommandThatEndsCutsOffNoOthers(t *testing.T) {
 	b.release <- struct{}{}
 	who := <-second
 	require.Equal(t, 0, who.code, who.stderr.String())
-	runs := d.command(t.Context(), "", "runs", "--agent", "payer").stdout.String()
-	require.Equal(t, "p1 succeeded 1, p2 succeeded 1", d.paid(runs[:26]))
+	runs := d.run(t.Context(), "", "runs", "--agent", "payer").stdout.String()
+	require.Equal(t, "p1 succeeded 1, p2 succeeded 1", d.formatPayments(runs[:26]))
 	require.Empty(t, b.entered)
 }
 
-func (d *desk) look(run string) (r api.Run) {
+func (d *harness) loadRun(run string) (r api.Run) {
 	d.t.Helper()
-	who := d.command(d.t.Context(), "", "show", run, "--json")
+	who := d.run(d.t.Context(), "", "show", run, "--json")
 	require.Equal(d.t, 0, who.code, who.stderr.String())
 	require.NoError(d.t, json.Unmarshal([]byte(who.stdout.String()), &r))
 	return r
@@ -132,10 +132,10 @@ func (d *desk) look(run string) (r api.Run) {
 
 // Whoever is slow to send a request, or sends none, is cut off; an event stream goes on, however long nothing happens.
 func TestDevBoundsWhoeverIsSlow(t *testing.T) {
-	d := newDesk(t, holding, `{"calls": [{"id": "h1", "name": "hold"}]}`+"\n"+`{"text": "Held."}`)
-	d.bounds = bounds{header: 50 * time.Millisecond, body: 50 * time.Millisecond, idle: 50 * time.Millisecond}
+	d := newHarness(t, holdingAgent, `{"calls": [{"id": "h1", "name": "hold"}]}`+"\n"+`{"text": "Held."}`)
+	d.bounds = timeouts{header: 50 * time.Millisecond, body: 50 * time.Millisecond, idle: 50 * time.Millisecond}
 	t.Chdir(d.dir)
-	s, stop, ended := d.dev()
+	s, stop, ended := d.startDev()
 	host := strings.TrimPrefix(s.URL, "http://")
 	head := "POST /v1/runs HTTP/1.1\r\nHost: " + host + "\r\nAuthorization: Bearer " + s.token + "\r\nContent-Type: application/json\r\nContent-Length: 40\r\n"
 	for name, c := range map[string]struct{ sent, want string }{
@@ -155,7 +155,7 @@ func TestDevBoundsWhoeverIsSlow(t *testing.T) {
 		}
 	}
 
-	run := s.start("holder")
+	run := s.startRun("holder")
 	<-d.entered
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/v1/runs/"+run+"/events", nil)
 	require.NoError(t, err)
@@ -181,25 +181,25 @@ func TestDevBoundsWhoeverIsSlow(t *testing.T) {
 
 // An order to run a call again outlives the process that carries it out: lost again, the call is asked about anew, and is not run a third time.
 func TestAnOrderOutlivesItsServer(t *testing.T) {
-	b := newBank(t)
-	d := payer(t, b)
-	first := devProcess(t, d)
-	run := first.start("payer")
+	b := newPaymentServer(t)
+	d := newPayerHarness(t, b)
+	first := startDevProcess(t, d)
+	run := first.startRun("payer")
 	<-b.entered
 	first.kill()
-	second := devProcess(t, d)
-	second.until(run, "parked")
-	ordered := d.begin(t.Context(), "answer", run, "p1", "--rerun")
+	second := startDevProcess(t, d)
+	second.waitForEvent(run, "parked")
+	ordered := d.start(t.Context(), "answer", run, "p1", "--rerun")
 	<-b.entered
 	second.kill()
 	who := <-ordered // it has taken the store over
 	require.Equal(t, 3, who.code, who.stderr.String())
 	require.Contains(t, who.stdout.String(), "waits for word on what became of pay (p1)")
-	require.Equal(t, "p1 suspended 2, p2 new 0", d.paid(run))
+	require.Equal(t, "p1 suspended 2, p2 new 0", d.formatPayments(run))
 	require.Empty(t, b.entered)
 }
 
-func (p *process) kill() {
+func (p *commandProcess) kill() {
 	p.t.Helper()
 	require.NoError(p.t, p.cmd.Process.Kill())
 	require.Error(p.t, p.cmd.Wait())
@@ -207,18 +207,18 @@ func (p *process) kill() {
 
 // Who follows a run that another process does not carry on is told so.
 func TestAFollowerIsToldOfARunThatStandsStill(t *testing.T) {
-	o := newOffice(t)
+	o := newDelegationHarness(t)
 	known := o.registry
-	parked := o.command(t.Context(), "", "run", o.dir, "--message", "look", "--key", "k")
+	parked := o.run(t.Context(), "", "run", o.dir, "--message", "look", "--key", "k")
 	require.Equal(t, 3, parked.code, parked.stderr.String())
 	o.registry = testRegistry()
 	t.Chdir(t.TempDir())
-	_, stop, ended := o.dev()
-	forked := o.command(t.Context(), "", "fork", o.root, "--at", "0")
+	_, stop, ended := o.startDev()
+	forked := o.run(t.Context(), "", "fork", o.root, "--at", "0")
 	require.Equal(t, 1, forked.code, forked.stderr.String())
 	require.Contains(t, forked.stderr.String(), "agent tidy is not known here")
 	stop()
 	require.Equal(t, 0, (<-ended).code)
 	o.registry = known
-	require.Equal(t, 3, o.command(t.Context(), "", "resume").code)
+	require.Equal(t, 3, o.run(t.Context(), "", "resume").code)
 }

@@ -28,86 +28,87 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// engine is the store, opened by this process, and the API served over it.
+// engine is the store, opened by this process, and the API over it.
 type engine struct {
-	p       *program
-	home    *local.Home
-	feed    *api.Feed
-	pipe    *local.Pipe
-	backend api.Backend
-	watch   *lambdafn.Observer
-	sends   *telemetry.Telemetry // what watch records; nil = the environment names no exporter
-	server  *http.Server
-	web     *web                   // what dev serves beside; nil in every other command
-	url     atomic.Pointer[string] // of the web
-	ready   func(context.Context) error
-	ring    *keys // signs callbacks and links
+	p         *program
+	home      *local.Home
+	feed      *api.Feed
+	pipe      *local.Pipe
+	backend   api.Backend
+	observer  *lambdafn.Observer
+	telemetry *telemetry.Telemetry // sends what observer records; nil = no exporter
+	server    *http.Server
+	web       *webServer             // of dev; nil in every other command
+	url       atomic.Pointer[string] // of web
+	ready     func(context.Context) error
+	ring      *keyringFile // signs callbacks and links
 }
 
-// openEngine opens the store and serves it. The error is local.ErrInUse where another process has it.
-func (p *program) openEngine(who people) (*engine, error) {
+// openEngine opens the store and serves it. The error is local.ErrInUse if another process has the store.
+func (p *program) openEngine(who principals) (*engine, error) {
 	feed := api.NewFeed(p.clock)
-	heard := prompt.TranslateTags(feed.Said)
-	model := func(m agent.ModelSpec) (runtime.Model, error) { return p.adapter(m, heard) }
-	ring := &keys{home: p.home, draw: ids.System(p.clock).Token}
+	onDelta := prompt.TranslateTags(feed.ReceiveDelta)
+	model := func(m agent.ModelSpec) (runtime.Model, error) { return p.newModel(m, onDelta) }
+	ring := &keyringFile{home: p.home, newKey: ids.System(p.clock).Token}
 	remotes, err := local.Remotes(p.home, p.getenv, p.clock, &p.aws)
 	if err != nil {
 		return nil, err
 	}
 	e := &engine{p: p, feed: feed, pipe: local.NewPipe(), ring: ring}
-	tells, err := p.notifier(e)
+	notifier, err := p.newNotifier(e)
 	if err != nil {
 		return nil, err
 	}
-	if e.watch, e.sends, err = p.watch(); err != nil {
+	if e.observer, e.telemetry, err = p.newObserver(); err != nil {
 		return nil, err
 	}
 	home, err := local.Open(local.Options{
-		Remotes: remotes, Trusts: p.trusts(), Functions: &p.aws, Embedder: local.Embedder{Dir: p.home, Getenv: p.getenv, From: &p.aws},
-		Callbacks: callback.Addresses{Ring: ring.get, Base: e.reached},
-		Notify:    tells,
-		Dir:       p.home, Registry: p.registry, Model: model, Sink: feed, Watch: e.watch, Trouble: p.trouble, Busy: p.busy, Clock: p.clock, People: who.Book,
+		Remotes: remotes, Trusts: p.newTrustNotice(), Functions: &p.aws, Embedder: local.Embedder{Dir: p.home,
+			Getenv: p.getenv, From: &p.aws},
+		Callbacks: callback.Addresses{Ring: ring.loadOrCreate, Base: e.callbackBase},
+		Notify:    notifier,
+		Dir:       p.home, Registry: p.registry, Model: model, Sink: feed, Watch: e.observer, Trouble: p.logFailure, Busy: p.logBusyModel, Clock: p.clock, People: who.Book,
 	})
 	if err != nil {
-		e.sends.Shutdown(context.Background())
+		e.telemetry.Shutdown(context.Background())
 		return nil, err
 	}
-	b := home.Backend(local.Serving{Agents: p.registry, Feed: feed, Caller: caller(who)})
-	b.Callbacks = ring.known
+	b := home.Backend(local.Serving{Agents: p.registry, Feed: feed, Caller: newCallerFunc(who)})
+	b.Callbacks = ring.load
 	e.home, e.backend, e.ready = home, b, b.Ready
-	e.server = p.server(e.socketHandler())
+	e.server = p.newServer(e.socketHandler())
 	e.serve(e.pipe)
-	socket, err := listen(home.Socket())
+	socket, err := listenSocket(home.Socket())
 	if err != nil {
-		p.note("countersign: other commands cannot reach this one: %v", err)
+		p.logLine("countersign: other commands cannot reach this one: %v", err)
 		return e, nil
 	}
 	e.serve(socket)
 	return e, nil
 }
 
-// notifier tells people of requests: by mails, which are files of the store directory, and by Slack where there is a token among the secrets. Who is
-// in no directory with an address is told by nothing, and finds requests by listing them.
-func (p *program) notifier(e *engine) (*notify.Notifier, error) {
-	channels, err := local.Channels(context.Background(), p.home, p.secrets().Secret, p.clock)
+// newNotifier notifies approvers by mail, written as files to the store directory, and by Slack if a token is among
+// the secrets. People without an address list their requests themselves.
+func (p *program) newNotifier(e *engine) (*notify.Notifier, error) {
+	channels, err := local.Channels(context.Background(), p.home, p.localSecrets().Secret, p.clock)
 	if err != nil {
-		return nil, usage("%v", err)
+		return nil, usageErrorf("%v", err)
 	}
-	return &notify.Notifier{Channels: channels, Links: ownLinks{e}, Warn: func(what string, err error) {
+	return &notify.Notifier{Channels: channels, Links: engineLinks{e}, Warn: func(what string, err error) {
 		if err != nil {
 			what += ": " + err.Error()
 		}
-		p.note("%-8s could not %s", "trouble", line(what))
+		p.logLine("%-8s could not %s", "trouble", line(what))
 	}}, nil
 }
 
-func (p *program) secrets() secrets.Local {
+func (p *program) localSecrets() secrets.Local {
 	return local.Secrets(p.home, p.getenv)
 }
 
-// reached is where the API is reached by whoever is asked for an answer: where the environment says, else dev's own address. "" = nowhere:
+// callbackBase returns the base URL of callbacks: COUNTERSIGN_CALLBACK_URL, else the address of dev. It is empty if
 // this command serves no port.
-func (e *engine) reached() string {
+func (e *engine) callbackBase() string {
 	if base := e.p.getenv("COUNTERSIGN_CALLBACK_URL"); base != "" {
 		return base
 	}
@@ -117,31 +118,33 @@ func (e *engine) reached() string {
 	return ""
 }
 
-// trouble tells of a function of the state machine that failed. What passes by itself is tried again.
-func (p *program) trouble(function string, err error) {
-	p.note("%-8s %s failed: %s", "trouble", function, line(err.Error()))
+// logFailure logs a failed function of the state machine. The machine retries what may pass.
+func (p *program) logFailure(function string, err error) {
+	p.logLine("%-8s %s failed: %s", "trouble", function, line(err.Error()))
 }
 
-// trusts returns what tells, once for each agent, that a server is trusted because it is not in mcp.lock.
-func (p *program) trusts() func(agent, server string) {
-	var told sync.Map
+// newTrustNotice returns a function that logs, once for each agent and server, that a server is not in mcp.lock and
+// is trusted.
+func (p *program) newTrustNotice() func(agent, server string) {
+	var logged sync.Map
 	return func(agent, server string) {
-		if _, again := told.LoadOrStore(agent+"/"+server, true); !again {
-			p.note("%-8s server %s of %s is not in mcp.lock: its tools are trusted as they are, on this machine alone (%s pins them)",
-				"trusted", line(server), line(agent), p.hint("mcp", "lock"))
+		if _, again := logged.LoadOrStore(agent+"/"+server, true); !again {
+			p.logLine("%-8s server %s of %s is not in mcp.lock: its tools are trusted as they are, on this machine alone (%s pins them)",
+				"trusted", line(server), line(agent), p.commandLine("mcp", "lock"))
 		}
 	}
 }
 
-// busy tells of a run that waits for its model.
-func (p *program) busy(run string, err error, again time.Duration) {
-	p.note("%-8s run %s waits: %s; asks again in %s", "busy", run, line(err.Error()), again.Truncate(time.Second)+time.Second)
+// logBusyModel logs a run that waits to retry its model.
+func (p *program) logBusyModel(run string, err error, again time.Duration) {
+	p.logLine("%-8s run %s waits: %s; asks again in %s", "busy", run, line(err.Error()),
+		again.Truncate(time.Second)+time.Second)
 }
 
-// caller is who a request of the socket is made for. Only the owner of the machine can open it.
-func caller(who people) func(*http.Request) (api.Caller, error) {
+// newCallerFunc returns the caller of a socket request. Only the owner of the machine can open the socket.
+func newCallerFunc(who principals) func(*http.Request) (api.Caller, error) {
 	return func(r *http.Request) (api.Caller, error) {
-		p, err := who.acting(r.Header.Get(api.AsHeader))
+		p, err := who.resolvePrincipal(r.Header.Get(api.AsHeader))
 		return api.Caller{Tenant: local.Tenant, Principal: p}, err
 	}
 }
@@ -149,13 +152,13 @@ func caller(who people) func(*http.Request) (api.Caller, error) {
 func (e *engine) serve(l net.Listener) {
 	e.p.clock.Go(func() {
 		if err := e.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			e.p.note("countersign: serve %s: %v", l.Addr(), err)
+			e.p.logLine("countersign: serve %s: %v", l.Addr(), err)
 		}
 	})
 }
 
-// listen opens the socket. Whoever has the store may replace one that is left from a process that died.
-func listen(path string) (net.Listener, error) {
+// listenSocket opens the socket. The process that holds the store may replace the socket of a process that died.
+func listenSocket(path string) (net.Listener, error) {
 	info, err := os.Lstat(path)
 	switch {
 	case err == nil && info.Mode()&fs.ModeSocket == 0:
@@ -175,69 +178,71 @@ func listen(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// client talks to this very process.
-func (e *engine) client(as policy.Principal) *api.Client {
+// newClient returns a client of this very process.
+func (e *engine) newClient(as policy.Principal) *api.Client {
 	return api.NewClient(e.pipe.Dial, as.String())
 }
 
-// defaultGrace is how long calls that are under way may take once the process ends, and answerGrace how long requests then.
+// defaultGrace is how long running calls may take after an interrupt. requestGrace is how long HTTP requests may take
+// after that.
 const (
 	defaultGrace = 20 * time.Second
-	answerGrace  = 5 * time.Second
+	requestGrace = 5 * time.Second
 )
 
-// unsaid is how long what is under way is waited for without a word: most of it is the end of what the command did.
-const unsaid = 200 * time.Millisecond
+// silentGrace is how long drain waits before it prints a note.
+const silentGrace = 200 * time.Millisecond
 
-func (p *program) graceful() time.Duration { return cmp.Or(p.grace, defaultGrace) }
+func (p *program) shutdownGrace() time.Duration { return cmp.Or(p.grace, defaultGrace) }
 
-// drain begins nothing more and lets end what is under way, also for the runs of other commands, which it goes on to serve meanwhile. It is cut short by
-// the end of ctx, or where that has ended already, by the second Ctrl-C, which kills.
+// drain starts nothing new and waits for running calls, also for runs that other commands follow. It keeps serving
+// meanwhile. The end of ctx cuts it short. If ctx has ended already, only a second Ctrl-C does.
 func (e *engine) drain(ctx context.Context) {
 	if ctx.Err() != nil {
 		ctx = context.WithoutCancel(ctx)
 	}
-	ctx, cancel := e.p.clock.WithTimeout(ctx, e.p.graceful())
+	ctx, cancel := e.p.clock.WithTimeout(ctx, e.p.shutdownGrace())
 	defer cancel()
-	soon, done := e.p.clock.WithTimeout(ctx, unsaid)
+	soon, done := e.p.clock.WithTimeout(ctx, silentGrace)
 	defer done()
 	if e.home.Drain(soon) == nil {
 		return
 	}
 	if runs := e.home.ActiveRuns(); len(runs) > 0 {
-		e.p.note("countersign: what is under way of run %s has %s to end; Ctrl-C ends at once", strings.Join(runs, ", "), e.p.graceful())
+		e.p.logLine("countersign: what is under way of run %s has %s to end; Ctrl-C ends at once", strings.Join(runs,
+			", "), e.p.shutdownGrace())
 	}
 	if e.home.Drain(ctx) != nil {
-		e.p.note("countersign: what is under way of run %s is cut off; whoever carries it on finds out what became of it", strings.Join(e.home.ActiveRuns(), ", "))
+		e.p.logLine("countersign: what is under way of run %s is cut off; whoever carries it on finds out what became of it", strings.Join(e.home.ActiveRuns(), ", "))
 	}
 }
 
-// leave lets end what is under way, and closes.
-func (e *engine) leave(ctx context.Context) error {
+// drainAndClose waits for running calls and closes the engine.
+func (e *engine) drainAndClose(ctx context.Context) error {
 	e.drain(ctx)
 	return e.Close()
 }
 
-// Close stops serving, lets handlers come to a safe point and closes the store.
+// Close stops serving, waits for handlers to reach a safe point and closes the store.
 func (e *engine) Close() error {
 	e.feed.Close()
-	ctx, cancel := e.p.clock.WithTimeout(context.Background(), min(e.p.graceful(), answerGrace))
+	ctx, cancel := e.p.clock.WithTimeout(context.Background(), min(e.p.shutdownGrace(), requestGrace))
 	defer cancel()
 	if e.web != nil {
-		e.p.stopServing(ctx, e.web.server)
+		e.p.shutDownServer(ctx, e.web.server)
 	}
-	e.p.stopServing(ctx, e.server)
+	e.p.shutDownServer(ctx, e.server)
 	err := e.home.Close()
-	e.sends.Shutdown(context.Background())
+	e.telemetry.Shutdown(context.Background())
 	if err != nil {
 		return fmt.Errorf("close store %s: %w", e.p.home, err)
 	}
 	return nil
 }
 
-// stopServing lets what is being answered end until ctx does, and cuts off the rest, which is no failure.
-func (p *program) stopServing(ctx context.Context, s *http.Server) {
+// shutDownServer waits for requests until ctx ends and cuts off the rest, which is no error.
+func (p *program) shutDownServer(ctx context.Context, s *http.Server) {
 	if err := s.Shutdown(ctx); err != nil {
-		p.note("countersign: requests were cut off: %s", lines(errors.Join(err, s.Close()).Error()))
+		p.logLine("countersign: requests were cut off: %s", lines(errors.Join(err, s.Close()).Error()))
 	}
 }

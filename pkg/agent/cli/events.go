@@ -10,25 +10,25 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// eventsShown shows events as they come, a line each, and keeps those that have an id for the answer in JSON.
-type eventsShown struct {
+// eventPrinter prints events as they come, one line each, and collects those with an id for the JSON document.
+type eventPrinter struct {
 	p      *program
-	format string // "" = the journal's facts
-	last   string // the id of the newest one
+	format string // "" = journal events
+	last   string // id of the newest printed event
 
 	facts   []api.Event
 	encoded []json.RawMessage
 }
 
-func (to *eventsShown) fact(e api.Event) error {
+func (to *eventPrinter) printFact(e api.Event) error {
 	to.last = e.ID
-	to.p.tell("%-8s %s %-14s %s", e.ID, stamp(e.At), e.Type, show.OneLine(e.Data, nil))
+	to.p.printText("%-8s %s %-14s %s", e.ID, stamp(e.At), e.Type, show.OneLine(e.Data, nil))
 	to.facts = append(to.facts, e)
 	return nil
 }
 
-func (to *eventsShown) event(id string, e json.RawMessage) error {
-	to.p.tell("%-8s %s", id, show.OneLine(e, nil))
+func (to *eventPrinter) printEncoded(id string, e json.RawMessage) error {
+	to.p.printText("%-8s %s", id, show.OneLine(e, nil))
 	if id != "" {
 		to.last = id
 		to.encoded = append(to.encoded, e)
@@ -36,49 +36,49 @@ func (to *eventsShown) event(id string, e json.RawMessage) error {
 	return nil
 }
 
-func (to *eventsShown) answer() error {
+func (to *eventPrinter) printJSON() error {
 	if to.format == "" {
-		return to.p.answer(api.EventPage{Events: append([]api.Event{}, to.facts...)})
+		return to.p.printJSON(api.EventPage{Events: append([]api.Event{}, to.facts...)})
 	}
-	return to.p.answer(api.EncodedPage{Events: append([]json.RawMessage{}, to.encoded...)})
+	return to.p.printJSON(api.EncodedPage{Events: append([]json.RawMessage{}, to.encoded...)})
 }
 
-// page shows a page of events behind an id and gives that of the next page; "" = there is none.
-func (to *eventsShown) page(ctx context.Context, s *session, run, after string) (next string, err error) {
+// printPage prints a page of events behind an id and returns the cursor of the next page; "" = the last page.
+func (to *eventPrinter) printPage(ctx context.Context, s *session, run, after string) (next string, err error) {
 	if to.format != "" {
-		return to.encodedPage(ctx, s, run, after)
+		return to.printEncodedPage(ctx, s, run, after)
 	}
-	page, err := call(ctx, s, func(c *api.Client) (api.EventPage, error) { return c.Events(ctx, run, after, 200) })
+	page, err := callAPI(ctx, s, func(c *api.Client) (api.EventPage, error) { return c.Events(ctx, run, after, 200) })
 	if err != nil {
 		return "", err
 	}
 	for _, e := range page.Events {
-		if err := to.fact(e); err != nil {
+		if err := to.printFact(e); err != nil {
 			return "", err
 		}
 	}
 	return page.Cursor, nil
 }
 
-func (to *eventsShown) encodedPage(ctx context.Context, s *session, run, after string) (next string, err error) {
-	page, err := call(ctx, s, func(c *api.Client) (api.EncodedPage, error) { return c.EncodedEvents(ctx, run, to.format, after, 200) })
+func (to *eventPrinter) printEncodedPage(ctx context.Context, s *session, run, after string) (next string, err error) {
+	page, err := callAPI(ctx, s, func(c *api.Client) (api.EncodedPage, error) { return c.EncodedEvents(ctx, run, to.format, after, 200) })
 	if err != nil {
 		return "", err
 	}
 	for _, e := range page.Events {
-		id, err := placeOf(e)
+		id, err := eventID(e)
 		if err != nil {
 			return "", err
 		}
-		if err := to.event(id, e); err != nil {
+		if err := to.printEncoded(id, e); err != nil {
 			return "", err
 		}
 	}
 	return page.Cursor, nil
 }
 
-// placeOf is the id of an encoded event: the one it names, or its sequence and index.
-func placeOf(e json.RawMessage) (string, error) {
+// eventID returns the id of an encoded event, else its sequence and index.
+func eventID(e json.RawMessage) (string, error) {
 	var at struct {
 		ID    string      `json:"id"`
 		Seq   json.Number `json:"seq"`
@@ -93,33 +93,33 @@ func placeOf(e json.RawMessage) (string, error) {
 	return at.ID, nil
 }
 
-// events shows all events there are.
-func (s *session) events(ctx context.Context, run, after string, to *eventsShown) error {
+// printEvents prints all events that a run has now.
+func (s *session) printEvents(ctx context.Context, run, after string, to *eventPrinter) error {
 	for {
-		next, err := to.page(ctx, s, run, after)
+		next, err := to.printPage(ctx, s, run, after)
 		if after = next; err != nil || after == "" {
 			return err
 		}
 	}
 }
 
-// tail shows the events as they come, until the run is done.
-func (s *session) tail(ctx context.Context, runID, after string, to *eventsShown) error {
+// followEvents prints events as they come, until the run is done.
+func (s *session) followEvents(ctx context.Context, runID, after string, to *eventPrinter) error {
 	to.last = after
 	for {
-		r, err := call(ctx, s, func(c *api.Client) (api.Run, error) { return c.RunWithoutMessages(ctx, runID) })
+		r, err := callAPI(ctx, s, func(c *api.Client) (api.Run, error) { return c.RunWithoutMessages(ctx, runID) })
 		if err != nil {
 			return err
 		}
 		if to.format == "" {
-			err = s.client.Follow(ctx, runID, to.last, to.fact)
+			err = s.client.Follow(ctx, runID, to.last, to.printFact)
 		} else {
-			err = s.client.FollowEncoded(ctx, runID, to.format, to.last, to.event)
+			err = s.client.FollowEncoded(ctx, runID, to.format, to.last, to.printEncoded)
 		}
 		if err == nil && r.Status == run.RunDone {
 			return nil
 		}
-		if _, err := s.again(ctx, err); err != nil {
+		if _, err := s.reconnect(ctx, err); err != nil {
 			return err
 		}
 	}

@@ -21,46 +21,46 @@ const (
 	exitInterrupted = 130
 )
 
-// exit is an error that says with which code to end, where everything has been said already.
-type exit int
+// exitCode is an error for a command that has printed its result and exits with a code.
+type exitCode int
 
-func (e exit) Error() string { return fmt.Sprintf("exit %d", int(e)) }
+func (e exitCode) Error() string { return fmt.Sprintf("exit %d", int(e)) }
 
-// usageError is wrong usage, or a bad file.
+// usageError is wrong usage or a bad file.
 type usageError struct{ err error }
 
 func (e *usageError) Error() string { return e.err.Error() }
 
 func (e *usageError) Unwrap() error { return e.err }
 
-func usage(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
+func usageErrorf(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
-// end says what went wrong, once, and gives the exit code.
-func (p *program) end(ctx context.Context, err error) int {
-	var code exit
+// reportError prints an error once and returns the exit code.
+func (p *program) reportError(ctx context.Context, err error) int {
+	var code exitCode
 	switch {
 	case err == nil:
 		return exitDone
 	case errors.As(err, &code):
 		return int(code)
-	case canceled(ctx, err):
+	case isInterrupted(ctx, err):
 		return exitInterrupted
 	}
-	p.note("countersign: %s", lines(err.Error()))
+	p.logLine("countersign: %s", lines(err.Error()))
 	if p.json {
-		if err := p.document(failure{failureOf(err)}); err != nil {
-			p.note("countersign: %s", lines(err.Error()))
+		if err := p.writeJSON(failureResult{problemOf(err)}); err != nil {
+			p.logLine("countersign: %s", lines(err.Error()))
 		}
 	}
-	return codeOf(err)
+	return exitCodeOf(err)
 }
 
-// failure is the JSON document of a command that failed.
-type failure struct {
+// failureResult is the JSON document of a failed command.
+type failureResult struct {
 	Error *api.Problem `json:"error"`
 }
 
-func failureOf(err error) *api.Problem {
+func problemOf(err error) *api.Problem {
 	var p *api.Problem
 	var u *usageError
 	switch {
@@ -73,8 +73,8 @@ func failureOf(err error) *api.Problem {
 	}
 }
 
-// codeOf is the exit code of an error: what a person could have typed better is usage.
-func codeOf(err error) int {
+// exitCodeOf returns the exit code of an error. Mistakes of the person who typed the command are usage errors.
+func exitCodeOf(err error) int {
 	var u *usageError
 	var p *api.Problem
 	if errors.As(err, &u) {
@@ -90,20 +90,20 @@ func codeOf(err error) int {
 	return exitFailed
 }
 
-// codeOfRun is how a command that followed a run ends; nil for 0.
-func codeOfRun(r api.Run) error {
+// runExit returns the exit of a command that followed a run; nil for 0.
+func runExit(r api.Run) error {
 	switch {
 	case r.Status != run.RunDone:
-		return exit(exitWaiting)
+		return exitCode(exitWaiting)
 	case r.Reason == run.ReasonError, r.Reason == run.ReasonCancelled:
-		return exit(exitFailed)
+		return exitCode(exitFailed)
 	default:
 		return nil
 	}
 }
 
-// document writes the one JSON document of a command. It is the same to programs, and harmless to a terminal.
-func (p *program) document(v any) error {
+// writeJSON writes the one JSON document of a command, with terminal control characters escaped.
+func (p *program) writeJSON(v any) error {
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)
 	enc.SetEscapeHTML(false)

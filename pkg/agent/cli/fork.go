@@ -8,7 +8,7 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// forkCommand starts a run that begins as another was after one of its entries, and follows it.
+// forkCommand starts a run from the state of another run after one of its entries, and follows the new run.
 type forkCommand struct {
 	Run   string `arg:"" id:"run" help:"The run to branch off."`
 	At    *int64 `placeholder:"SEQ" help:"The entry behind which the new run parts from it (events RUN lists them)."`
@@ -17,33 +17,33 @@ type forkCommand struct {
 }
 
 func (c *forkCommand) run(ctx context.Context, p *program) error {
-	f, err := c.request(p)
+	f, err := c.buildRequest(p)
 	if err != nil {
 		return err
 	}
-	return p.existing(ctx, func(s *session) error {
-		return s.launch(ctx, func(ctx context.Context, cl *api.Client) (api.Accepted, error) { return cl.Fork(ctx, c.Run, f) }, s.terminal())
+	return p.withExistingStore(ctx, func(s *session) error {
+		return s.startAndFollow(ctx, func(ctx context.Context, cl *api.Client) (api.Accepted, error) { return cl.Fork(ctx, c.Run, f) }, s.terminalDecider())
 	})
 }
 
-// request is what is asked of the engine, read and checked before anything is opened.
-func (c *forkCommand) request(p *program) (api.Fork, error) {
+// buildRequest reads and checks the flags before any store is opened.
+func (c *forkCommand) buildRequest(p *program) (api.Fork, error) {
 	if c.At == nil || *c.At < 0 {
-		return api.Fork{}, usage("fork: want --at SEQ, an entry of the run, from 0")
+		return api.Fork{}, usageErrorf("fork: want --at SEQ, an entry of the run, from 0")
 	}
 	f := api.Fork{At: c.At, Key: c.Key}
-	if f.Key == "" { // made here, so that the request can be repeated
+	if f.Key == "" { // set here, so that a retry has the same key
 		f.Key = ids.System(p.clock).Key()
 	}
 	if c.Model == "" {
 		return f, nil
 	}
-	m, err := override(agent.ModelSpec{}, c.Model)
+	m, err := overrideModel(agent.ModelSpec{}, c.Model)
 	if err != nil {
 		return f, err
 	}
-	if _, err := p.adapter(m, nil); err != nil {
-		return f, usage("--model: %v", err)
+	if _, err := p.newModel(m, nil); err != nil {
+		return f, usageErrorf("--model: %v", err)
 	}
 	f.Model = &api.ForkModel{Provider: m.Provider, ID: m.ID, BaseURL: m.BaseURL, File: m.File}
 	return f, nil

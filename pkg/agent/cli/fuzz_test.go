@@ -17,13 +17,13 @@ func FuzzReadPeople(f *testing.F) {
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, data []byte) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "principals.yaml"), data, 0o600))
-		p, err := readPeople(dir)
+		p, err := readPrincipals(dir)
 		var bad *usageError
 		switch {
 		case err != nil:
 			require.True(t, errors.As(err, &bad), "%v", err)
 		default:
-			_, err := p.acting("")
+			_, err := p.resolvePrincipal("")
 			require.NoError(t, err)
 		}
 	})

@@ -2,7 +2,7 @@ package cli
 
 import "context"
 
-// grammar is the command line. Kong fills it.
+// grammar is the command line, filled by kong.
 type grammar struct {
 	Home string `placeholder:"DIR" help:"Directory of the embedded store (or COUNTERSIGN_HOME; default ./.countersign)."`
 	JSON bool   `name:"json" help:"Print one JSON document on standard output and nothing else there."`
@@ -47,4 +47,6 @@ type (
 	}
 )
 
-func (*initCommand) run(context.Context, *program) error { return usage("init: not supported yet") }
+func (*initCommand) run(context.Context, *program) error {
+	return usageErrorf("init: not supported yet")
+}

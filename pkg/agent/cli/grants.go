@@ -2,10 +2,12 @@ package cli
 
 import (
 	"context"
+	"time"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/people/mask"
 	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
 type grantsCommand struct {
@@ -14,59 +16,47 @@ type grantsCommand struct {
 
 func (c *grantsCommand) run(ctx context.Context, p *program) error {
 	if c.Agent != "" && !agent.ValidAgentName(c.Agent) {
-		return usage("--agent: got %q, want an agent's name", c.Agent)
+		return usageErrorf("--agent: got %q, want an agent's name", c.Agent)
 	}
-	return p.looking(ctx, func(s *session) error {
-		all, err := s.grants(ctx, c.Agent)
+	return p.withReadSession(ctx, func(s *session) error {
+		all, err := listAll(ctx, s, func(cl *api.Client, cursor string) ([]api.Grant, string, error) {
+			page, err := cl.Grants(ctx, c.Agent, cursor, pageSize)
+			return page.Grants, page.Cursor, err
+		})
 		if err != nil {
 			return err
 		}
 		for _, g := range all {
-			p.tellGrant(g)
+			p.printGrant(g)
 		}
 		if len(all) == 0 {
-			p.tell("no standing grants")
+			p.printText("no standing grants")
 		}
-		return p.answer(api.GrantPage{Grants: all})
+		return p.printJSON(api.GrantPage{Grants: all})
 	})
 }
 
-// grants lists all standing grants of an agent, "" = of every one; of no session, none.
-func (s *session) grants(ctx context.Context, of string) ([]api.Grant, error) {
-	all := []api.Grant{}
-	cursor := ""
-	for s != nil {
-		page, err := call(ctx, s, func(c *api.Client) (api.GrantPage, error) { return c.Grants(ctx, of, cursor, 200) })
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, page.Grants...)
-		if cursor = page.Cursor; cursor == "" {
-			break
-		}
-	}
-	return all, nil
-}
-
-func (p *program) tellGrant(g api.Grant) {
+func (p *program) printGrant(g api.Grant) {
 	revoke := []string{"revoke", g.Agent, g.Tool}
 	switch g.Scope {
 	case api.ScopePattern:
-		p.tell("%s may call %s where %s in every run until %s", line(g.Agent), line(g.Tool), line(g.Pattern), stamp(g.Expires))
+		p.printText("%s may call %s where %s in every run until %s", line(g.Agent), line(g.Tool), line(g.Pattern),
+			stamp(g.Expires))
 		revoke = append(revoke, "--digest", g.Digest)
 	case agent.ScopeCall:
-		p.tell("%s may call %s with these very arguments in every run until %s", line(g.Agent), line(g.Tool), stamp(g.Expires))
-		p.tell("  arguments  %s", line(mask.Text(g.Args)))
+		p.printText("%s may call %s with these very arguments in every run until %s", line(g.Agent), line(g.Tool),
+			stamp(g.Expires))
+		p.printText("  arguments  %s", line(mask.Text(g.Args)))
 		revoke = append(revoke, "--digest", g.Digest)
 	default:
-		p.tell("%s may call %s in every run until %s", line(g.Agent), line(g.Tool), stamp(g.Expires))
+		p.printText("%s may call %s in every run until %s", line(g.Agent), line(g.Tool), stamp(g.Expires))
 	}
 	if g.Uses > 0 {
-		p.tell("  uses       %d of %d left", g.Left, g.Uses)
+		p.printText("  uses       %d of %d left", g.Left, g.Uses)
 	}
-	p.tell("  granted    by %s at %s in run %s%s", g.By, stamp(g.At), g.Run, noteOf(g.Note))
-	p.tell("  approvers  %s", deciders(g.Approvers, g.Above))
-	p.tell("  %s", p.hint(revoke...))
+	p.printText("  granted    by %s at %s in run %s%s", g.By, stamp(g.At), g.Run, noteSuffix(g.Note))
+	p.printText("  approvers  %s", formatDeciders(g.Approvers, g.Above))
+	p.printText("  %s", p.commandLine(revoke...))
 }
 
 type revokeCommand struct {
@@ -75,27 +65,27 @@ type revokeCommand struct {
 	Digest string `placeholder:"D" help:"Only the grant of this digest."`
 }
 
-// revoked is the JSON document of revoke.
-type revoked struct {
+// revokeResult is the JSON document of revoke.
+type revokeResult struct {
 	Agent   string `json:"agent"`
 	Tool    string `json:"tool"`
-	Digest  string `json:"digest,omitempty"` // of the one that was meant
+	Digest  string `json:"digest,omitempty"` // of the one grant to revoke
 	Revoked bool   `json:"revoked"`
 }
 
 func (c *revokeCommand) run(ctx context.Context, p *program) error {
 	if !agent.ValidAgentName(c.Agent) {
-		return usage("revoke: got %q, want an agent's name", c.Agent)
+		return usageErrorf("revoke: got %q, want an agent's name", c.Agent)
 	}
 	if !agent.ValidToolName(c.Tool) {
-		return usage("revoke: got %q, want a tool's original name", c.Tool)
+		return usageErrorf("revoke: got %q, want a tool's original name", c.Tool)
 	}
-	return p.looking(ctx, func(s *session) error {
+	return p.withReadSession(ctx, func(s *session) error {
 		if s == nil {
-			return p.nothing()
+			return p.noStoreError()
 		}
-		begun := context.WithoutCancel(ctx) // an interrupt must not leave open whether it was done
-		_, err := call(begun, s, func(cl *api.Client) (struct{}, error) { return struct{}{}, cl.Revoke(begun, c.Agent, c.Tool, c.Digest) })
+		begun := context.WithoutCancel(ctx) // an interrupt must not leave the outcome unknown
+		_, err := callAPI(begun, s, func(cl *api.Client) (struct{}, error) { return struct{}{}, cl.Revoke(begun, c.Agent, c.Tool, c.Digest) })
 		if err != nil {
 			return err
 		}
@@ -103,7 +93,41 @@ func (c *revokeCommand) run(ctx context.Context, p *program) error {
 		if c.Digest != "" {
 			like = " as that grant let it"
 		}
-		p.tell("%s asks again before it calls %s%s", line(c.Agent), line(c.Tool), like)
-		return p.answer(revoked{c.Agent, c.Tool, c.Digest, true})
+		p.printText("%s asks again before it calls %s%s", line(c.Agent), line(c.Tool), like)
+		return p.printJSON(revokeResult{c.Agent, c.Tool, c.Digest, true})
 	})
+}
+
+// grantFlags are the flags that bound the standing grant of an approval.
+type grantFlags struct {
+	GrantWhen []string `name:"grant-when" sep:"none" placeholder:"'/PATH OP JSON'" help:"A standing grant is for arguments that fit this, such as '/amount lte 50'. Repeat it for more."`
+	GrantUses int      `name:"grant-uses" placeholder:"N" help:"A standing grant covers so many further calls."`
+	GrantFor  string   `name:"grant-for" placeholder:"TIME" help:"A standing grant holds so long, such as 7d."`
+}
+
+// parseBounds returns the bounds in the flags; nil = none.
+func (f grantFlags) parseBounds() (*agent.GrantBounds, error) {
+	var b agent.GrantBounds
+	for _, words := range f.GrantWhen {
+		c, err := agent.ParseCondition(words)
+		if err != nil {
+			return nil, usageErrorf("--grant-when: %v", err)
+		}
+		b.When = append(b.When, c)
+	}
+	if f.GrantUses < 0 {
+		return nil, usageErrorf("--grant-uses: got %d, want more than zero", f.GrantUses)
+	}
+	b.Uses = f.GrantUses
+	if f.GrantFor != "" {
+		d, err := agentfile.ParseDuration(f.GrantFor)
+		if err != nil || d < time.Second {
+			return nil, usageErrorf("--grant-for: got %q, want a duration such as 12h or 7d", f.GrantFor)
+		}
+		b.Seconds = int64(d / time.Second)
+	}
+	if b.Zero() {
+		return nil, nil
+	}
+	return &b, nil
 }

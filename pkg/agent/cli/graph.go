@@ -16,13 +16,13 @@ type graphCommand struct {
 	States bool `help:"The transition tables of runs and calls."`
 }
 
-// drawing is the JSON document of graph.
-type drawing struct {
+// graphResult is the JSON document of graph.
+type graphResult struct {
 	Mermaid []string `json:"mermaid"`
 }
 
 func (c *graphCommand) run(_ context.Context, p *program) error {
-	doc := drawing{[]string{run.RunDiagram(), run.CallDiagram()}}
+	doc := graphResult{[]string{run.RunDiagram(), run.CallDiagram()}}
 	if !c.States {
 		m, err := machineDiagram(statemachine.Agent)
 		if err != nil {
@@ -30,11 +30,11 @@ func (c *graphCommand) run(_ context.Context, p *program) error {
 		}
 		doc.Mermaid = []string{m}
 	}
-	p.tell("%s", strings.TrimSuffix(strings.Join(doc.Mermaid, "\n"), "\n"))
-	return p.answer(doc)
+	p.printText("%s", strings.TrimSuffix(strings.Join(doc.Mermaid, "\n"), "\n"))
+	return p.printJSON(doc)
 }
 
-// machineState is what a drawing shows of a state of the Amazon States Language.
+// machineState is a state of the Amazon States Language, as far as the diagram shows it.
 type machineState struct {
 	Type     string
 	Next     string
@@ -47,7 +47,7 @@ type machineState struct {
 	}
 }
 
-// machineDiagram is a state machine as a Mermaid stateDiagram-v2.
+// machineDiagram returns a state machine as a Mermaid stateDiagram-v2.
 func machineDiagram(definition []byte) (string, error) {
 	var m struct {
 		StartAt string

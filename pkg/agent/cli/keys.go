@@ -6,27 +6,30 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"sync"
 
 	"github.com/countersign/countersign/internal/tools/keyring"
 )
 
-// keys is the ring in HOME/keyring, made when it is first needed. Only who has the store needs it. Safe for concurrent use.
-type keys struct {
-	home string
-	draw func() string // a random key
+// keyringFile is the keyring in HOME/keyring, created on first use. Only the process with the store uses it. Safe for
+// concurrent use.
+type keyringFile struct {
+	home   string
+	newKey func() string // returns a random key
 
 	mu   sync.Mutex
 	ring *keyring.Ring
 }
 
-// get reads the ring, or makes one. No key is in its error.
-func (k *keys) get() (*keyring.Ring, error) { return k.read(true) }
+// loadOrCreate reads the keyring or creates one. Its error contains no key.
+func (k *keyringFile) loadOrCreate() (*keyring.Ring, error) { return k.read(true) }
 
-// known reads the ring; nil where none was made, so that nothing was ever signed.
-func (k *keys) known() (*keyring.Ring, error) { return k.read(false) }
+// load reads the keyring. It returns nil if none was created, which means that nothing was ever signed.
+func (k *keyringFile) load() (*keyring.Ring, error) { return k.read(false) }
 
-func (k *keys) read(minting bool) (*keyring.Ring, error) {
+func (k *keyringFile) read(minting bool) (*keyring.Ring, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.ring != nil {
@@ -38,8 +41,8 @@ func (k *keys) read(minting bool) (*keyring.Ring, error) {
 		if !minting {
 			return nil, nil
 		}
-		if text, err = keyring.Mint(k.draw()); err == nil {
-			text, err = mint(name, text)
+		if text, err = keyring.Mint(k.newKey()); err == nil {
+			text, err = writePrivate(name, text)
 		}
 	}
 	if err != nil {
@@ -64,4 +67,53 @@ func readPrivate(name string) (string, error) {
 	}
 	data, err := os.ReadFile(name)
 	return string(data), err
+}
+
+// tokenFile holds the token, in HOME.
+const tokenFile = "token"
+
+var tokenPattern = regexp.MustCompile(`^[a-z2-7]{52}$`)
+
+// readToken returns the token in HOME/token. Whoever sends it to dev's port owns the store. The first call creates
+// the token. The caller holds the store's lock, so no other process creates one.
+func readToken(home string, draw func() string) (string, error) {
+	name := filepath.Join(home, tokenFile)
+	info, err := os.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return writePrivate(name, draw())
+	case err != nil:
+		return "", fmt.Errorf("read token: %w", err)
+	case !info.Mode().IsRegular():
+		return "", usageErrorf("%s: want a regular file; remove it, and a new token is made", name)
+	case info.Mode().Perm()&0o077 != 0:
+		return "", usageErrorf("%s: others can read it (mode %#o, want 0600); remove it, and a new token is made",
+			name, info.Mode().Perm())
+	}
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return "", fmt.Errorf("read token: %w", err)
+	}
+	token := strings.TrimSpace(string(data))
+	if !tokenPattern.MatchString(token) {
+		return "", usageErrorf("%s: want 52 characters of a-z and 2-7; remove it, and a new token is made", name)
+	}
+	return token, nil
+}
+
+// writePrivate writes a file with mode 0600 atomically.
+func writePrivate(name, token string) (string, error) {
+	f, err := os.CreateTemp(filepath.Dir(name), "token-*")
+	if err != nil {
+		return "", fmt.Errorf("make token: %w", err)
+	}
+	_, err = f.WriteString(token + "\n")
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err != nil {
+		return "", fmt.Errorf("make token: %w", errors.Join(err, os.Remove(f.Name())))
+	}
+	return token, nil
 }

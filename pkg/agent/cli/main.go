@@ -17,19 +17,19 @@ import (
 	"github.com/countersign/countersign/internal/registry"
 )
 
-// Main runs the command line of the process over a registry and ends the process. The first Ctrl-C ends what is followed, lets calls that are under
-// way end, and leaves runs as they are; the second one kills.
+// Main runs the command line of this process over a registry and exits. The first Ctrl-C stops following and lets
+// running calls finish; runs stay as they are. The second Ctrl-C kills the process.
 func Main(r *registry.Registry) {
 	p := &program{
 		registry: r, clock: clock.System(), stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv,
-		called:   os.Args[0],
-		terminal: term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stderr.Fd())), patience: 10 * time.Second,
+		arg0:     os.Args[0],
+		terminal: term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stderr.Fd())), storeTimeout: 10 * time.Second,
 	}
-	os.Exit(p.run(interruptible(p.clock), os.Args[1:]))
+	os.Exit(p.run(newInterruptContext(p.clock), os.Args[1:]))
 }
 
-// interruptible is a context that the first Ctrl-C ends. Whoever sees its end can count on the next one to kill.
-func interruptible(c clock.Clock) context.Context {
+// newInterruptContext returns a context that the first Ctrl-C cancels. After that the next Ctrl-C kills the process.
+func newInterruptContext(c clock.Clock) context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -41,24 +41,24 @@ func interruptible(c clock.Clock) context.Context {
 	return ctx
 }
 
-// command is what a node of the grammar does.
+// command is the target of a node of the grammar.
 type command interface {
 	run(ctx context.Context, p *program) error
 }
 
-// run carries out one command line and returns the exit code.
+// run executes one command line and returns the exit code.
 func (p *program) run(ctx context.Context, args []string) int {
-	out := &answers{Writer: p.stdout}
+	out := &outputWriter{Writer: p.stdout}
 	p.stdout = out
-	code := p.carryOut(ctx, args)
+	code := p.execute(ctx, args)
 	if out.err != nil && code == exitDone {
-		p.note("countersign: write the answer: %v", out.err)
+		p.logLine("countersign: write the answer: %v", out.err)
 		return exitFailed
 	}
 	return code
 }
 
-func (p *program) carryOut(ctx context.Context, args []string) int {
+func (p *program) execute(ctx context.Context, args []string) int {
 	c, helped, err := p.parse(args)
 	if helped {
 		return exitDone
@@ -69,19 +69,20 @@ func (p *program) carryOut(ctx context.Context, args []string) int {
 	if err == nil {
 		err = c.run(ctx, p)
 	}
-	return p.end(ctx, err)
+	return p.reportError(ctx, err)
 }
 
-// parse finds the command. Helped says that the help was asked for and shown.
+// parse finds the command. helped reports that the help was printed.
 func (p *program) parse(args []string) (c command, helped bool, err error) {
 	var g grammar
-	parser, err := kong.New(&g, kong.Name(p.name()), kong.Bind(p), kong.Description("Durable agents whose actions wait for a countersignature."),
+	parser, err := kong.New(&g, kong.Name(p.commandName()), kong.Bind(p),
+		kong.Description("Durable agents whose actions wait for a countersignature."),
 		kong.Writers(p.stdout, p.stderr), kong.Exit(func(int) { helped = true }), kong.WithHyphenPrefixedParameters(true),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
 	if err != nil {
 		return nil, false, fmt.Errorf("build the command line: %w", err)
 	}
-	for _, a := range args { // a mistake is answered in the form that was asked for
+	for _, a := range args { // usage errors respect --json, too
 		p.json = p.json || a == "--json"
 	}
 	parsed, err := parser.Parse(args)
@@ -89,15 +90,15 @@ func (p *program) parse(args []string) (c command, helped bool, err error) {
 		return nil, true, nil
 	}
 	if err != nil {
-		return nil, false, usage("%v; see %s --help", err, p.name())
+		return nil, false, usageErrorf("%v; see %s --help", err, p.commandName())
 	}
-	if flag, without := withoutValue(parsed); without {
-		return nil, false, usage("%s: got nothing, want a value; see %s --help", flag, p.name())
+	if flag, without := findEmptyFlag(parsed); without {
+		return nil, false, usageErrorf("%s: got nothing, want a value; see %s --help", flag, p.commandName())
 	}
 	if _, err := policy.ParsePrincipal(g.As); g.As != "" && err != nil {
-		return nil, false, usage("--as: %v", err)
+		return nil, false, usageErrorf("--as: %v", err)
 	}
-	p.doing, p.home, p.json, p.as, p.ids = parsed.Selected().Name, g.Home, g.JSON, g.As, typedIDs(parsed)
+	p.command, p.home, p.json, p.as, p.idArgs = parsed.Selected().Name, g.Home, g.JSON, g.As, idArgsOf(parsed)
 	if p.home == "" {
 		p.home = p.getenv("COUNTERSIGN_HOME")
 	}
@@ -111,9 +112,9 @@ func (p *program) parse(args []string) (c command, helped bool, err error) {
 	return c, false, nil
 }
 
-// withoutValue is a flag that is given without a value, or with an empty one: as values may begin with a hyphen, the parser takes the end of the line for
-// one. No flag means anything by it, and what a script leaves empty by mistake must not mean all: revoke --digest "" would be of every grant.
-func withoutValue(parsed *kong.Context) (name string, without bool) {
+// findEmptyFlag returns a flag without a value or with an empty one. Values may begin with a hyphen, so kong accepts
+// the end of the line as a value. An empty value must not mean all: `revoke --digest ""` would revoke every grant.
+func findEmptyFlag(parsed *kong.Context) (name string, without bool) {
 	for _, f := range parsed.Flags() {
 		if v := reflect.Indirect(f.Target); f.Set && !f.IsBool() && v.Kind() == reflect.String && v.String() == "" {
 			return "--" + f.Name, true

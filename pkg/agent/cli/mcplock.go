@@ -26,14 +26,14 @@ type mcpLockCommand struct {
 	Check bool   `help:"Write nothing; exit 1 if mcp.lock would change."`
 }
 
-// lockAnswer is the JSON document of mcp lock.
-type lockAnswer struct {
+// lockResult is the JSON document of mcp lock.
+type lockResult struct {
 	File    string       `json:"file"`
 	Changes []lockChange `json:"changes"`
 	Written bool         `json:"written"`
 }
 
-// lockChange is a tool that differs from the mcp.lock that is there.
+// lockChange is a tool that differs from the existing mcp.lock.
 type lockChange struct {
 	Server string               `json:"server"` // URL or command
 	Tool   string               `json:"tool"`
@@ -48,11 +48,11 @@ func (c *mcpLockCommand) run(ctx context.Context, p *program) error {
 		dir = "agents"
 	}
 	dir = filepath.Clean(dir)
-	agents, err := p.lockedAgents(dir)
+	agents, err := p.loadAgentsToLock(dir)
 	if err != nil {
 		return err
 	}
-	lock, err := p.listServers(ctx, agents)
+	lock, err := p.buildLock(ctx, agents)
 	if err != nil {
 		return err
 	}
@@ -63,55 +63,56 @@ func (c *mcpLockCommand) run(ctx context.Context, p *program) error {
 	file := filepath.Join(dir, registry.LockFile)
 	before, err := os.ReadFile(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return usage("%v", err)
+		return usageErrorf("%v", err)
 	}
 	old, err := registry.ReadLock(os.DirFS(dir))
 	if err != nil {
 		if c.Check {
-			return usage("%s: %w", dir, err)
+			return usageErrorf("%s: %w", dir, err)
 		}
-		p.note("countersign: %s: %s", dir, lines(err.Error()))
+		p.logLine("countersign: %s: %s", dir, lines(err.Error()))
 	}
-	doc := lockAnswer{File: file, Changes: lockChanges(old, lock)}
-	p.tellLockChanges(doc.Changes)
+	doc := lockResult{File: file, Changes: diffLocks(old, lock)}
+	p.printLockChanges(doc.Changes)
 	same := bytes.Equal(before, text)
 	switch {
 	case same:
-		p.tell("%s is up to date: servers %d", line(file), len(lock.Servers))
+		p.printText("%s is up to date: servers %d", line(file), len(lock.Servers))
 	case c.Check:
-		p.tell("%s would change; run: %s, and review the difference", line(file), p.hint("mcp", "lock", "--dir", dir))
-		return errors.Join(p.answer(doc), exit(exitFailed))
+		p.printText("%s would change; run: %s, and review the difference", line(file), p.commandLine("mcp", "lock",
+			"--dir", dir))
+		return errors.Join(p.printJSON(doc), exitCode(exitFailed))
 	default:
 		if err := os.WriteFile(file, text, 0o644); err != nil { //nolint:gosec // it is a source file
 			return fmt.Errorf("write %s: %w", file, err)
 		}
 		doc.Written = true
-		p.tell("%s is written: servers %d; review the difference and commit it", line(file), len(lock.Servers))
+		p.printText("%s is written: servers %d; review the difference and commit it", line(file), len(lock.Servers))
 	}
-	return p.answer(doc)
+	return p.printJSON(doc)
 }
 
-// lockedAgents reads DIR/agent.yaml and DIR/*/agent.yaml, and takes the registered agents that are built in Go.
-func (p *program) lockedAgents(dir string) ([]*agent.Definition, error) {
+// loadAgentsToLock reads DIR/agent.yaml and DIR/*/agent.yaml, and adds the registered agents that are built in Go.
+func (p *program) loadAgentsToLock(dir string) ([]*agent.Definition, error) {
 	var files []string
 	for _, pattern := range []string{filepath.Join(dir, agentFile), filepath.Join(dir, "*", agentFile)} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {
-			return nil, usage("--dir: %v", err)
+			return nil, usageErrorf("--dir: %v", err)
 		}
 		files = append(files, found...)
 	}
 	if len(files) == 0 {
-		return nil, usage("mcp lock: there is no %s in %s or in a folder of it; --dir names the folder of the agents", agentFile, dir)
+		return nil, usageErrorf("mcp lock: there is no %s in %s or in a folder of it; --dir names the folder of the agents", agentFile, dir)
 	}
 	var agents []*agent.Definition
 	for _, file := range files {
-		d, err := p.readUnlocked(file, chosen{})
+		d, err := p.readAgentFile(file, agentOverrides{})
 		if err != nil {
 			return nil, err
 		}
 		if err := d.Check(); err != nil {
-			return nil, usage("agent %s: %w", file, err)
+			return nil, usageErrorf("agent %s: %w", file, err)
 		}
 		agents = append(agents, d)
 	}
@@ -123,8 +124,8 @@ func (p *program) lockedAgents(dir string) ([]*agent.Definition, error) {
 	return agents, nil
 }
 
-// listServers asks every MCP server of the agents for its tools.
-func (p *program) listServers(ctx context.Context, agents []*agent.Definition) (*registry.Lock, error) {
+// buildLock asks every MCP server of the agents for its tools.
+func (p *program) buildLock(ctx context.Context, agents []*agent.Definition) (*registry.Lock, error) {
 	remotes, err := local.Remotes(p.home, p.getenv, p.clock, &p.aws)
 	if err != nil {
 		return nil, err
@@ -144,7 +145,7 @@ func (p *program) listServers(ctx context.Context, agents []*agent.Definition) (
 			}
 			for _, left := range listed.Left {
 				if m.Wants(left.Name) {
-					p.note("left out %s of %s: %s", line(left.Name), m.Name, line(left.Why))
+					p.logLine("left out %s of %s: %s", line(left.Name), m.Name, line(left.Why))
 				}
 			}
 			if err := lock.Add(m, listed.Tools); err != nil {
@@ -155,8 +156,8 @@ func (p *program) listServers(ctx context.Context, agents []*agent.Definition) (
 	return lock, nil
 }
 
-// lockChanges compares two locks, tool by tool.
-func lockChanges(old, lock *registry.Lock) []lockChange {
+// diffLocks compares two locks, tool by tool.
+func diffLocks(old, lock *registry.Lock) []lockChange {
 	changes := []lockChange{}
 	if old == nil {
 		old = &registry.Lock{}
@@ -191,36 +192,36 @@ func lockChanges(old, lock *registry.Lock) []lockChange {
 	return changes
 }
 
-// serverTitle is the URL of a server, or its command.
+// serverTitle returns the URL or the command of a server.
 func serverTitle(s registry.LockedServer) string { return s.URL + strings.Join(s.Command, " ") }
 
-// tellLockChanges shows what differs, whole: whoever reviews it answers for every character.
-func (p *program) tellLockChanges(changes []lockChange) {
+// printLockChanges prints the differences in full, because a reviewer must see every character.
+func (p *program) printLockChanges(changes []lockChange) {
 	for _, c := range changes {
-		p.tell("%-8s %s of %s", c.What, line(c.Tool), line(c.Server))
+		p.printText("%-8s %s of %s", c.What, line(c.Tool), line(c.Server))
 		was, is := describeTool(c.Was), describeTool(c.Is)
 		for _, l := range was {
-			p.tell("  was    %s", l)
+			p.printText("  was    %s", l)
 		}
 		for _, l := range is {
-			p.tell("  is     %s", l)
+			p.printText("  is     %s", l)
 		}
 		if slices.Equal(was, is) {
-			p.tell("  only its outputSchema differs")
+			p.printText("  only its outputSchema differs")
 		}
 	}
 }
 
-// describeTool returns the lines that show a tool to a person; of nil, none.
+// describeTool returns the lines that describe a tool; none for nil.
 func describeTool(t *registry.LockedTool) []string {
 	if t == nil {
 		return nil
 	}
 	h := t.Annotations
-	lines := []string{text(t.Description), "arguments " + line(string(t.Arguments))}
+	lines := []string{quoteText(t.Description), "arguments " + line(string(t.Arguments))}
 	if h != (agent.MCPHints{}) {
 		lines = append(lines, fmt.Sprintf("annotations title %s, readOnly %t, destructive %t, idempotent %t, openWorld %t",
-			text(h.Title), h.ReadOnly, h.Destructive, h.Idempotent, h.OpenWorld))
+			quoteText(h.Title), h.ReadOnly, h.Destructive, h.Idempotent, h.OpenWorld))
 	}
 	return lines
 }

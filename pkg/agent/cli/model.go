@@ -11,23 +11,24 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 )
 
-// adapter makes the adapter of a model. Its errors say what to do.
-func (p *program) adapter(m agent.ModelSpec, heard agent.OnDelta) (runtime.Model, error) {
-	model, err := local.Adapter(m, p.home, p.getenv, &p.aws, heard)
+// newModel returns the adapter of a model. Its errors say what to do.
+func (p *program) newModel(m agent.ModelSpec, onDelta agent.OnDelta) (runtime.Model, error) {
+	model, err := local.Adapter(m, p.home, p.getenv, &p.aws, onDelta)
 	switch {
 	case err != nil:
 		return nil, err
 	case m.Provider == "openai":
-		return advised{model, cmp.Or(m.BaseURL, openai.DefaultBaseURL), p.openaiAdvice(m)}, nil
+		return modelWithAdvice{model, cmp.Or(m.BaseURL, openai.DefaultBaseURL), p.openaiAdvice(m)}, nil
 	case m.Provider == "bedrock":
-		return advised{Model: model, what: bedrockAdvice}, nil
+		return modelWithAdvice{Model: model, advise: bedrockAdvice}, nil
 	default:
 		return model, nil
 	}
 }
 
-// override is the model, and no other behind it, with what --model says: script:FILE, bedrock:MODEL_ID, openai:MODEL or openai:MODEL@BASE_URL, demo.
-func override(m agent.ModelSpec, spec string) (agent.ModelSpec, error) {
+// overrideModel applies --model to a model and drops its fallbacks. The value is script:FILE, bedrock:MODEL_ID,
+// openai:MODEL, openai:MODEL@BASE_URL or demo.
+func overrideModel(m agent.ModelSpec, spec string) (agent.ModelSpec, error) {
 	provider, rest, _ := strings.Cut(spec, ":")
 	m.Provider, m.ID, m.BaseURL, m.Key, m.Options, m.File, m.Fallbacks = provider, "", "", "", nil, "", nil
 	switch {
@@ -48,6 +49,7 @@ func override(m agent.ModelSpec, spec string) (agent.ModelSpec, error) {
 		m.ID = rest
 		return m, nil
 	default:
-		return m, usage("--model: got %q, want script:FILE, bedrock:MODEL_ID, openai:MODEL@BASE_URL or demo", spec)
+		return m, usageErrorf("--model: got %q, want script:FILE, bedrock:MODEL_ID, openai:MODEL@BASE_URL or demo",
+			spec)
 	}
 }

@@ -12,49 +12,49 @@ import (
 	"github.com/countersign/countersign/internal/tools/secrets"
 )
 
-// advised is a provider's adapter whose errors also say where the model was looked for and what to do. It is for people
-// at a command line: a deployed function has neither these variables nor a --model.
-type advised struct {
+// modelWithAdvice adds to a provider's errors the URL that was tried and what to do. It is only for people at a
+// command line: a deployed function has neither these variables nor --model.
+type modelWithAdvice struct {
 	runtime.Model
-	where string // the URL; "" = the SDK's choice
-	what  advice
+	url    string // the URL; "" = the SDK's choice
+	advise advice
 }
 
-// advice says what to do about an error of a class, and where the server does not know the model; "" = nothing.
+// advice returns what to do about an error of a class, or about a model that the server does not know; "" = nothing.
 type advice func(class agent.ModelErrorClass, unknown bool) string
 
 // Generate implements runtime.Model.
-func (m advised) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
+func (m modelWithAdvice) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	reply, err := m.Model.Generate(ctx, r)
 	var failed *agent.ModelError
 	if !errors.As(err, &failed) {
 		return reply, err
 	}
-	told := *failed
-	if r.Inference == 1 && slices.Contains(nobodyThere, failed.Message) { // a run that has come farther waits until the server is back
-		told.Lasting = true
+	advised := *failed
+	if r.Inference == 1 && slices.Contains(unreachableMessages, failed.Message) { // a run that has come farther waits until the server is back
+		advised.Lasting = true
 	}
-	if m.where != "" {
-		told.Message = m.where + ": " + told.Message
+	if m.url != "" {
+		advised.Message = m.url + ": " + advised.Message
 	}
-	if todo := m.what(failed.Class, failed.Lasting); todo != "" {
-		told.Message += " (" + todo + demoInstead + ")"
+	if todo := m.advise(failed.Class, failed.Lasting); todo != "" {
+		advised.Message += " (" + todo + demoHint + ")"
 	}
-	return reply, &told
+	return reply, &advised
 }
 
-// nobodyThere are the errors of a server that does not run, or is somewhere else: a run that begins is not to wait for
-// it.
-var nobodyThere = []string{"connection refused", "host name not found"}
+// unreachableMessages are errors of a server that is not running or is elsewhere. A run that begins does not wait for
+// such a server.
+var unreachableMessages = []string{"connection refused", "host name not found"}
 
-// CountTokens implements runtime.TokenCounter, where the adapter does.
-func (m advised) CountTokens(ctx context.Context, r agent.Request) (int64, error) {
+// CountTokens implements runtime.TokenCounter if the adapter does.
+func (m modelWithAdvice) CountTokens(ctx context.Context, r agent.Request) (int64, error) {
 	return runtime.CountWith(ctx, m.Model, r)
 }
 
-const demoInstead = " --model demo plays agents/refunds and agents/screenshots without a model"
+const demoHint = " --model demo plays agents/refunds and agents/screenshots without a model"
 
-// openaiAdvice says what to do where an OpenAI-compatible server does not answer.
+// openaiAdvice returns advice for errors of an OpenAI-compatible server.
 func (p *program) openaiAdvice(m agent.ModelSpec) advice {
 	const keyVariable = local.EnvOpenAIKey
 	secret, named := m.KeySecret()
@@ -79,7 +79,7 @@ func (p *program) openaiAdvice(m agent.ModelSpec) advice {
 	}
 }
 
-// bedrockAdvice says what to do where Amazon Bedrock does not answer.
+// bedrockAdvice returns advice for errors of Amazon Bedrock.
 func bedrockAdvice(class agent.ModelErrorClass, unknown bool) string {
 	switch {
 	case unknown:

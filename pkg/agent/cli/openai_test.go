@@ -14,38 +14,38 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// chats is a server that speaks the chat completions protocol: it notes requests and answers from a list.
-type chats struct {
+// chatServer speaks the chat completions protocol: it records requests and answers from a list.
+type chatServer struct {
 	*httptest.Server
-	answers []answered
-	asked   []asked
+	answers  []chatResponse
+	requests []chatRequest
 }
 
-type answered struct {
+type chatResponse struct {
 	status int // 0 = 200
 	body   string
 	header map[string]string
 }
 
-type asked struct {
+type chatRequest struct {
 	url    string
 	header http.Header
 	body   map[string]any
 }
 
-func newChats(t *testing.T, answers ...answered) *chats {
+func newChatServer(t *testing.T, answers ...chatResponse) *chatServer {
 	t.Helper()
-	c := &chats{answers: answers}
+	c := &chatServer{answers: answers}
 	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var a asked
+		var a chatRequest
 		a.url, a.header = r.URL.String(), r.Header
 		raw, err := io.ReadAll(r.Body)
-		if err != nil || json.Unmarshal(raw, &a.body) != nil || len(c.asked) == len(c.answers) {
+		if err != nil || json.Unmarshal(raw, &a.body) != nil || len(c.requests) == len(c.answers) {
 			w.WriteHeader(http.StatusTeapot)
 			return
 		}
-		c.asked = append(c.asked, a)
-		answer := c.answers[len(c.asked)-1]
+		c.requests = append(c.requests, a)
+		answer := c.answers[len(c.requests)-1]
 		w.Header().Set("Content-Type", "application/json")
 		for key, value := range answer.header {
 			w.Header().Set(key, value)
@@ -57,22 +57,22 @@ func newChats(t *testing.T, answers ...answered) *chats {
 	return c
 }
 
-// says is a whole reply.
-func says(message, finish string) answered {
-	return answered{body: fmt.Sprintf(`{"model": "answers-as", "choices": [{"message": %s, "finish_reason": %q}]}`, message, finish)}
+// newChatReply returns a whole reply.
+func newChatReply(message, finish string) chatResponse {
+	return chatResponse{body: fmt.Sprintf(`{"model": "answers-as", "choices": [{"message": %s, "finish_reason": %q}]}`, message, finish)}
 }
 
-// pending is the one request that is open.
-func (d *desk) pending(t *testing.T) string {
+// pendingApproval returns the one pending request.
+func (d *harness) pendingApproval(t *testing.T) string {
 	t.Helper()
 	var list struct{ Approvals []struct{ ID string } }
-	require.NoError(t, json.Unmarshal([]byte(d.command(t.Context(), "", "approvals", "--json").stdout.String()), &list))
+	require.NoError(t, json.Unmarshal([]byte(d.run(t.Context(), "", "approvals", "--json").stdout.String()), &list))
 	require.Len(t, list.Approvals, 1)
 	return list.Approvals[0].ID
 }
 
-// messages are those of a request, in JSON.
-func (a asked) messages(t *testing.T) []string {
+// messages returns the messages of a request, as JSON.
+func (a chatRequest) messages(t *testing.T) []string {
 	t.Helper()
 	var out []string
 	for _, m := range a.body["messages"].([]any) {
@@ -83,48 +83,48 @@ func (a asked) messages(t *testing.T) []string {
 	return out
 }
 
-func chatting(c *chats, base, more string) string {
+func chatAgentYAML(c *chatServer, base, more string) string {
 	return `{name: helper, system: You help., tools: [{name: move_file, root: .}], model: {provider: openai, id: m, baseURL: "` + c.URL + base + `"` + more + `}}`
 }
 
 // What a model thought, and what its server wants back with a call, comes back to that model under the names they came by, behind a wait and in
 // another process, and goes to no other model.
 func TestReasoningGoesBackToItsModel(t *testing.T) {
-	c := newChats(t,
-		says(`{"content": null, "reasoning_content": "Move it.", "tool_calls": [{"id": "c1", "type": "function", "extra_content": {"google": {"thought_signature": "c2ln"}},
+	c := newChatServer(t,
+		newChatReply(`{"content": null, "reasoning_content": "Move it.", "tool_calls": [{"id": "c1", "type": "function", "extra_content": {"google": {"thought_signature": "c2ln"}},
 			"function": {"name": "move_file", "arguments": "{\"source\": \"a.txt\", \"destination\": \"b.txt\"}"}}]}`, "tool_calls"),
-		answered{status: 500, body: `{}`},
-		says(`{"content": "Done.", "reasoning": "It worked."}`, "stop"),
-		says(`{"content": "Bye."}`, "stop"))
-	d := newDesk(t, chatting(c, "/v1", `, retry: {attempts: 1}, fallbacks: [{provider: openai, id: other, baseURL: "`+c.URL+`/v1"}]`), "")
-	who := d.command(t.Context(), "", "run", d.dir, "--message", "Move a.txt to b.txt.")
+		chatResponse{status: 500, body: `{}`},
+		newChatReply(`{"content": "Done.", "reasoning": "It worked."}`, "stop"),
+		newChatReply(`{"content": "Bye."}`, "stop"))
+	d := newHarness(t, chatAgentYAML(c, "/v1", `, retry: {attempts: 1}, fallbacks: [{provider: openai, id: other, baseURL: "`+c.URL+`/v1"}]`), "")
+	who := d.run(t.Context(), "", "run", d.dir, "--message", "Move a.txt to b.txt.")
 	require.Equal(t, 3, who.code, who.stderr.String())
-	who = d.command(t.Context(), "", "approve", d.pending(t))
+	who = d.run(t.Context(), "", "approve", d.pendingApproval(t))
 	require.Equal(t, 0, who.code, who.stderr.String())
-	require.Len(t, c.asked, 3)
+	require.Len(t, c.requests, 3)
 
-	own, other := c.asked[1].messages(t), c.asked[2].messages(t)
-	require.Equal(t, "m", c.asked[1].body["model"])
+	own, other := c.requests[1].messages(t), c.requests[2].messages(t)
+	require.Equal(t, "m", c.requests[1].body["model"])
 	require.Contains(t, own[2], `"reasoning_content":"Move it."`)
 	require.Contains(t, own[2], `"extra_content":{"google":{"thought_signature":"c2ln"}}`)
-	require.Equal(t, "other", c.asked[2].body["model"])
+	require.Equal(t, "other", c.requests[2].body["model"])
 	require.NotContains(t, other[2], "reasoning_content")
 	require.NotContains(t, other[2], "extra_content")
 
 	var runs struct{ Runs []struct{ ID string } }
-	require.NoError(t, json.Unmarshal([]byte(d.command(t.Context(), "", "runs", "--json").stdout.String()), &runs))
-	who = d.command(t.Context(), "", "run", d.dir, "--message", "Thanks.", "--continue", runs.Runs[0].ID)
+	require.NoError(t, json.Unmarshal([]byte(d.run(t.Context(), "", "runs", "--json").stdout.String()), &runs))
+	who = d.run(t.Context(), "", "run", d.dir, "--message", "Thanks.", "--continue", runs.Runs[0].ID)
 	require.Equal(t, 0, who.code, who.stderr.String())
-	last := strings.Join(c.asked[3].messages(t), "\n")
+	last := strings.Join(c.requests[3].messages(t), "\n")
 	require.Contains(t, last, `"reasoning_content":"Move it."`)
 	require.NotContains(t, last, "It worked.", "the other model thought that")
 }
 
 // A content may come in parts, of which some are thoughts.
 func TestContentInParts(t *testing.T) {
-	c := newChats(t, says(`{"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "Greet."}]}, {"type": "text", "text": "Hel"}, {"type": "text", "text": "lo."}]}`, "stop"))
-	d := newDesk(t, chatting(c, "/v1", ""), "")
-	who := d.command(t.Context(), "", "run", d.dir, "--message", "Hello.", "--json")
+	c := newChatServer(t, newChatReply(`{"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "Greet."}]}, {"type": "text", "text": "Hel"}, {"type": "text", "text": "lo."}]}`, "stop"))
+	d := newHarness(t, chatAgentYAML(c, "/v1", ""), "")
+	who := d.run(t.Context(), "", "run", d.dir, "--message", "Hello.", "--json")
 	require.Equal(t, 0, who.code, who.stderr.String())
 	require.Contains(t, who.stdout.String(), `"output": "Hello."`)
 	require.Contains(t, who.stdout.String(), `"text": "Greet."`)
@@ -136,9 +136,9 @@ func TestRefusalsAndFilters(t *testing.T) {
 		`{"content": null, "refusal": "I will not."}`: {"I will not.", "refusal"},
 		`{"content": "I may not"}`:                    {"I may not", "content_filter"},
 	} {
-		c := newChats(t, says(message, map[bool]string{true: "content_filter", false: "stop"}[want[1] == "content_filter"]))
-		d := newDesk(t, chatting(c, "/v1", ""), "")
-		who := d.command(t.Context(), "", "run", d.dir, "--message", "Hello.", "--json")
+		c := newChatServer(t, newChatReply(message, map[bool]string{true: "content_filter", false: "stop"}[want[1] == "content_filter"]))
+		d := newHarness(t, chatAgentYAML(c, "/v1", ""), "")
+		who := d.run(t.Context(), "", "run", d.dir, "--message", "Hello.", "--json")
 		var run struct{ Output, Reason, Detail string }
 		require.NoError(t, json.Unmarshal([]byte(who.stdout.String()), &run), who.stderr.String())
 		require.Equal(t, want[0], run.Output)
@@ -150,45 +150,45 @@ func TestRefusalsAndFilters(t *testing.T) {
 // Options are merged into the body and null takes a field out; OpenAI's key goes to no other server, and a secret to the one that names it.
 func TestRequestsOfAModel(t *testing.T) {
 	t.Run("options", func(t *testing.T) {
-		c := newChats(t, says(`{"content": "Hello."}`, "stop"))
-		d := newDesk(t, chatting(c, "/v1", `, maxTokens: 50, options: {reasoning_effort: low, stream_options: null, provider: {only: [x]}}`), "")
+		c := newChatServer(t, newChatReply(`{"content": "Hello."}`, "stop"))
+		d := newHarness(t, chatAgentYAML(c, "/v1", `, maxTokens: 50, options: {reasoning_effort: low, stream_options: null, provider: {only: [x]}}`), "")
 		d.env = map[string]string{"OPENAI_API_KEY": "sk-openai"}
-		require.Equal(t, 0, d.command(t.Context(), "", "run", d.dir, "--message", "Hello.").code)
-		body := c.asked[0].body
+		require.Equal(t, 0, d.run(t.Context(), "", "run", d.dir, "--message", "Hello.").code)
+		body := c.requests[0].body
 		require.Equal(t, "low", body["reasoning_effort"])
 		require.Equal(t, map[string]any{"only": []any{"x"}}, body["provider"])
 		require.NotContains(t, body, "stream_options")
 		require.EqualValues(t, 50, body["max_tokens"])
-		require.Empty(t, c.asked[0].header.Get("Authorization"))
+		require.Empty(t, c.requests[0].header.Get("Authorization"))
 	})
 	t.Run("azure", func(t *testing.T) {
-		c := newChats(t, says(`{"content": "Hello."}`, "stop"))
-		d := newDesk(t, chatting(c, "/openai/deployments/d?api-version=2024-10-21", ", maxTokens: 50, key: '${secret:AZURE}'"), "")
+		c := newChatServer(t, newChatReply(`{"content": "Hello."}`, "stop"))
+		d := newHarness(t, chatAgentYAML(c, "/openai/deployments/d?api-version=2024-10-21", ", maxTokens: 50, key: '${secret:AZURE}'"), "")
 		require.NoError(t, os.MkdirAll(d.home(), 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(d.home(), "secrets.yaml"), []byte(`AZURE: "the-key"`), 0o600))
-		who := d.command(t.Context(), "", "run", d.dir, "--message", "Hello.")
+		who := d.run(t.Context(), "", "run", d.dir, "--message", "Hello.")
 		require.Equal(t, 0, who.code, who.stderr.String())
-		require.Equal(t, "/openai/deployments/d/chat/completions?api-version=2024-10-21", c.asked[0].url)
-		require.Equal(t, "the-key", c.asked[0].header.Get("Api-Key"))
-		require.Empty(t, c.asked[0].header.Get("Authorization"))
-		require.EqualValues(t, 50, c.asked[0].body["max_completion_tokens"])
-		require.NotContains(t, c.asked[0].body, "max_tokens")
+		require.Equal(t, "/openai/deployments/d/chat/completions?api-version=2024-10-21", c.requests[0].url)
+		require.Equal(t, "the-key", c.requests[0].header.Get("Api-Key"))
+		require.Empty(t, c.requests[0].header.Get("Authorization"))
+		require.EqualValues(t, 50, c.requests[0].body["max_completion_tokens"])
+		require.NotContains(t, c.requests[0].body, "max_tokens")
 	})
 	t.Run("key", func(t *testing.T) {
-		c := newChats(t, says(`{"content": "Hello."}`, "stop"))
-		d := newDesk(t, chatting(c, "/v1", ", key: '${secret:OTHER}'"), "")
+		c := newChatServer(t, newChatReply(`{"content": "Hello."}`, "stop"))
+		d := newHarness(t, chatAgentYAML(c, "/v1", ", key: '${secret:OTHER}'"), "")
 		d.env = map[string]string{"OPENAI_API_KEY": "sk-openai", "COUNTERSIGN_SECRET_OTHER": "the-key"}
-		who := d.command(t.Context(), "", "run", d.dir, "--message", "Hello.")
+		who := d.run(t.Context(), "", "run", d.dir, "--message", "Hello.")
 		require.Equal(t, 0, who.code, who.stderr.String())
-		require.Equal(t, "Bearer the-key", c.asked[0].header.Get("Authorization"))
+		require.Equal(t, "Bearer the-key", c.requests[0].header.Get("Authorization"))
 	})
 }
 
 // An error names the parameter and the code, and quotes nothing.
 func TestModelErrorsNameTheParameter(t *testing.T) {
-	c := newChats(t, answered{status: 400, body: `{"error": {"message": "canary", "type": "invalid_request_error", "code": "unsupported_parameter", "param": "max_tokens"}}`})
-	d := newDesk(t, chatting(c, "/v1", ""), "")
-	who := d.command(t.Context(), "", "run", d.dir, "--message", "Hello.")
+	c := newChatServer(t, chatResponse{status: 400, body: `{"error": {"message": "canary", "type": "invalid_request_error", "code": "unsupported_parameter", "param": "max_tokens"}}`})
+	d := newHarness(t, chatAgentYAML(c, "/v1", ""), "")
+	who := d.run(t.Context(), "", "run", d.dir, "--message", "Hello.")
 	require.Equal(t, 1, who.code)
 	require.Contains(t, who.stderr.String(), "status 400, unsupported_parameter, param max_tokens")
 	require.NotContains(t, who.stderr.String(), "canary")
@@ -196,11 +196,11 @@ func TestModelErrorsNameTheParameter(t *testing.T) {
 
 // A server may say in milliseconds when it wants to be asked again.
 func TestRetryAfterMilliseconds(t *testing.T) {
-	c := newChats(t,
-		answered{status: 429, body: `{}`, header: map[string]string{"Retry-After": "3600", "Retry-After-Ms": "5"}},
-		says(`{"content": "Hello."}`, "stop"))
-	d := newDesk(t, chatting(c, "/v1", ", retry: {attempts: 2, backoff: 1ms}"), "")
-	require.Equal(t, 0, d.command(t.Context(), "", "run", d.dir, "--message", "Hello.").code)
-	require.Len(t, c.asked, 2)
-	require.NotContains(t, d.command(t.Context(), "", "runs").stdout.String(), "running")
+	c := newChatServer(t,
+		chatResponse{status: 429, body: `{}`, header: map[string]string{"Retry-After": "3600", "Retry-After-Ms": "5"}},
+		newChatReply(`{"content": "Hello."}`, "stop"))
+	d := newHarness(t, chatAgentYAML(c, "/v1", ", retry: {attempts: 2, backoff: 1ms}"), "")
+	require.Equal(t, 0, d.run(t.Context(), "", "run", d.dir, "--message", "Hello.").code)
+	require.Len(t, c.requests, 2)
+	require.NotContains(t, d.run(t.Context(), "", "runs").stdout.String(), "running")
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,73 +18,78 @@ import (
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
-// people is HOME/principals.yaml: who acts where nobody is named, the groups of who is named without any, and where people are reached. Under
-// people stands what person.Read takes of a tenant.
+// principals is HOME/principals.yaml: the default principal, and people with their groups and addresses. An entry of
+// people has the form of person.Read.
 //
 //	default: user:ana
 //	people:
 //	  user:ana: {groups: ["group:finance"], name: Ana, email: ana@example.com, slack: U012ABCDEF, notify: [slack, email]}
 //	  user:ben: [group:operators]
 //	slack: {T012ABCDEF: default}
-type people struct {
+type principals struct {
 	Default string
 	Book    *person.Book
 }
 
-// The person of a laptop without a principals.yaml.
+// The principal of a laptop without a principals.yaml.
 const (
 	localUser      = "user:local"
 	localOperators = "group:operators"
 )
 
-// peopleFile is the file as it is written.
-type peopleFile struct {
+// principalsFile is the file as it is written.
+type principalsFile struct {
 	Default string                     `json:"default"`
 	People  map[string]json.RawMessage `json:"people"`
 	Slack   map[string]json.RawMessage `json:"slack"`
 }
 
-// readPeople reads the file of a store directory; without one there is user:local, an operator.
-func readPeople(home string) (people, error) {
+// readPrincipals reads the file of a store directory. Without a file there is user:local, an operator.
+func readPrincipals(home string) (principals, error) {
 	name := filepath.Join(home, "principals.yaml")
 	data, err := os.ReadFile(name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return people{}, usage("read principals: %v", err)
+		return principals{}, usageErrorf("read principals: %v", err)
 	}
 	doc, err := agentfile.ParseMapping(name, data, "default", "people", "slack")
 	if err != nil {
-		return people{}, usage("%v", err)
+		return principals{}, usageErrorf("%v", err)
 	}
-	f, err := readPeopleFile(name, doc)
+	f, err := decodePrincipals(name, doc)
 	if err != nil {
-		return people{}, err
+		return principals{}, err
 	}
 	if f.Default == "" {
 		f.Default = localUser
 	}
 	if _, ok := f.People[localUser]; !ok {
-		f.People = withLocal(f.People)
+		f.People = maps.Clone(f.People)
+		if f.People == nil {
+			f.People = map[string]json.RawMessage{}
+		}
+		f.People[localUser] = json.RawMessage(`["` + localOperators + `"]`)
 	}
-	book, err := f.book()
+	book, err := f.buildBook()
 	var bad *person.ReadError
 	if errors.As(err, &bad) {
-		key := under(bad.Path)
+		key := documentKey(bad.Path)
 		if key[len(key)-1] == "groups" {
-			bad.Text += ` (within braces each in quotes: "group:finance")` // the parser takes group:finance there for a mapping
+			bad.Text += ` (within braces each in quotes: "group:finance")` // the parser reads group:finance as a mapping
 		}
-		return people{}, usage("%s:%d: %s: %s", name, doc.LineOf(key...), strings.Join(key, "."), bad.Text)
+		return principals{}, usageErrorf("%s:%d: %s: %s", name, doc.LineOf(key...), strings.Join(key, "."), bad.Text)
 	}
 	if err != nil {
-		return people{}, usage("%s: %v", name, err)
+		return principals{}, usageErrorf("%s: %v", name, err)
 	}
 	if _, ok := f.People[f.Default]; !ok {
-		return people{}, usage("%s:%d: default: %s is not among the people", name, doc.LineOf("default"), f.Default)
+		return principals{}, usageErrorf("%s:%d: default: %s is not among the people", name, doc.LineOf("default"),
+			f.Default)
 	}
-	return people{Default: f.Default, Book: book}, nil
+	return principals{Default: f.Default, Book: book}, nil
 }
 
-// readPeopleFile takes the parts of the file apart. What is in them, person.Read says.
-func readPeopleFile(name string, doc agentfile.Value) (f peopleFile, err error) {
+// decodePrincipals decodes the top-level keys. person.Read checks their contents.
+func decodePrincipals(name string, doc agentfile.Value) (f principalsFile, err error) {
 	for key, dst := range map[string]any{"default": &f.Default, "people": &f.People, "slack": &f.Slack} {
 		v, there := doc.Members[key]
 		if !there || json.Unmarshal(v.JSON, dst) == nil {
@@ -93,13 +99,13 @@ func readPeopleFile(name string, doc agentfile.Value) (f peopleFile, err error) 
 		if key == "default" {
 			want = "user:NAME, one of the people"
 		}
-		return f, usage("%s:%d: %s: want %s", name, v.Line, key, want)
+		return f, usageErrorf("%s:%d: %s: want %s", name, v.Line, key, want)
 	}
 	return f, nil
 }
 
-// book is the file as the one document of people there is.
-func (f peopleFile) book() (*person.Book, error) {
+// buildBook converts the file into the document of person.Read.
+func (f principalsFile) buildBook() (*person.Book, error) {
 	doc, err := json.Marshal(map[string]any{"tenants": map[string]any{local.Tenant: f.People}, "slack": f.Slack})
 	if err != nil {
 		return nil, fmt.Errorf("people: %w", err)
@@ -107,24 +113,17 @@ func (f peopleFile) book() (*person.Book, error) {
 	return person.Read(doc)
 }
 
-// under is where something of that document stands in the file.
-func under(path []string) []string {
+// documentKey maps a path of that document to the key in the file.
+func documentKey(path []string) []string {
 	if len(path) > 1 && path[0] == "tenants" {
 		return append([]string{"people"}, path[2:]...)
 	}
 	return path
 }
 
-func withLocal(m map[string]json.RawMessage) map[string]json.RawMessage {
-	out := map[string]json.RawMessage{localUser: json.RawMessage(`["` + localOperators + `"]`)}
-	for who, is := range m {
-		out[who] = is
-	}
-	return out
-}
-
-// acting is who --as means: "" the default, a user alone with the groups that the file gives them, or exactly what is said.
-func (p people) acting(as string) (policy.Principal, error) {
+// resolvePrincipal returns the principal of --as. "" is the default. A user without groups gets the groups of the
+// file.
+func (p principals) resolvePrincipal(as string) (policy.Principal, error) {
 	if as == "" {
 		as = p.Default
 	}

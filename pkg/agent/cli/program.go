@@ -14,44 +14,43 @@ import (
 	"github.com/countersign/countersign/internal/registry"
 )
 
-// program is one invocation and all it knows of the world.
+// program is one invocation of the command line and its environment.
 type program struct {
-	registry *registry.Registry
-	clock    clock.Clock
-	stdin    io.Reader
-	stdout   io.Writer
-	stderr   io.Writer
-	getenv   func(string) string
-	called   string        // how the person called the program, os.Args[0]; "" = countersign
-	terminal bool          // a person reads stderr and types into stdin
-	patience time.Duration // how long another process that has the store may take to answer
-	grace    time.Duration // how long what is under way may take once this process ends, calls of tools above all; 0 = defaultGrace
-	bounds   bounds        // of whoever connects
+	registry     *registry.Registry
+	clock        clock.Clock
+	stdin        io.Reader
+	stdout       io.Writer
+	stderr       io.Writer
+	getenv       func(string) string
+	arg0         string        // os.Args[0]; "" = countersign
+	terminal     bool          // a person reads stderr and types into stdin
+	storeTimeout time.Duration // for a process that has the store to answer
+	grace        time.Duration // for running calls after an interrupt; 0 = defaultGrace
+	timeouts     timeouts      // of HTTP clients
 
-	doing string // the command's name
-	home  string // the store directory
-	json  bool
-	as    string // --as, as it was typed
-	ids   []typedID
-	typed *typed // what comes from stdin; nil until it is asked for
-	aws   local.AWS
+	command    string // the command's name
+	home       string // the store directory
+	json       bool
+	as         string // --as, as it was typed
+	idArgs     []idArg
+	stdinLines *lineReader // nil until stdin is read
+	aws        local.AWS
 }
 
-// typedID is an argument that names something by its id, or by the beginning of it. Fields of the grammar with a tag
-// id hold one.
-type typedID struct {
-	kind string // run, approval, or call: of the run before it
-	at   reflect.Value
+// idArg is an argument that holds an id or its beginning: a field of the grammar with the tag id.
+type idArg struct {
+	kind  string // run, approval or call; a call belongs to the run before it
+	value reflect.Value
 }
 
-// answers is standard output, and what went wrong with it first.
-type answers struct {
+// outputWriter is standard output. It keeps its first error.
+type outputWriter struct {
 	io.Writer
 	err error
 }
 
-// Write notes the first error. Who reads the exit code is not told that all was said when it was not.
-func (a *answers) Write(b []byte) (int, error) {
+// Write keeps the first error, so that the exit code reports an incomplete output.
+func (a *outputWriter) Write(b []byte) (int, error) {
 	n, err := a.Writer.Write(b)
 	if a.err == nil {
 		a.err = err
@@ -61,35 +60,33 @@ func (a *answers) Write(b []byte) (int, error) {
 
 const defaultHome = ".countersign"
 
-// people is where text for people goes.
-func (p *program) people() io.Writer {
+// printLine prints a line for people.
+func (p *program) printLine(format string, args ...any) {
+	w := p.stdout
 	if p.json {
-		return p.stderr
+		w = p.stderr
 	}
-	return p.stdout
+	fmt.Fprintf(w, format+"\n", args...)
 }
 
-// say writes a line for people.
-func (p *program) say(format string, args ...any) { fmt.Fprintf(p.people(), format+"\n", args...) }
+// logLine prints a line of progress on standard error.
+func (p *program) logLine(format string, args ...any) { fmt.Fprintf(p.stderr, format+"\n", args...) }
 
-// note writes a line on how it goes.
-func (p *program) note(format string, args ...any) { fmt.Fprintf(p.stderr, format+"\n", args...) }
-
-// hint is a command line that a person can type as it is.
-func (p *program) hint(args ...string) string {
-	line := p.calledAs()
+// commandLine returns a command line that a person can copy.
+func (p *program) commandLine(args ...string) string {
+	line := p.invocation()
 	if p.home != defaultHome && p.home != p.getenv("COUNTERSIGN_HOME") {
 		line = append(line, "--home", p.home)
 	}
 	line = append(line, args...)
 	for i, a := range line {
-		line[i] = quoted(a)
+		line[i] = quoteShell(a)
 	}
 	return strings.Join(line, " ")
 }
 
-// quoted is an argument as a POSIX shell takes it.
-func quoted(s string) string {
+// quoteShell quotes an argument for a POSIX shell.
+func quoteShell(s string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@,=+%", r)
 	}
@@ -99,7 +96,7 @@ func quoted(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// canceled reports whether the person stopped us.
-func canceled(ctx context.Context, err error) bool {
+// isInterrupted reports whether the person interrupted the command.
+func isInterrupted(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && errors.Is(err, context.Canceled)
 }

@@ -24,42 +24,42 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// desk is a folder with an agent, a store, and people who type commands, some of them at once.
-type desk struct {
+// harness is a folder with an agent, a store, and people who type commands, possibly at the same time.
+type harness struct {
 	t        *testing.T
 	dir      string
 	registry *registry.Registry
 	grace    time.Duration // of every command; 0 = its own
-	bounds   bounds
+	bounds   timeouts
 	entered  chan string   // the run of every call of hold
 	release  chan struct{} // lets one call of hold go on
 	env      map[string]string
 }
 
-// holding is an agent whose every call waits to be released.
-const holding = `name: holder
+// holdingAgent calls a tool that waits to be released.
+const holdingAgent = `name: holder
 system: You hold.
 model: {provider: script, file: model.jsonl}
 tools:
   - name: hold
 `
 
-// renaming is an agent that asks for two moves at once; the first name hides its direction.
-const renaming = `name: tidy
+// renamingAgent makes two moves at once. The first name contains a bidirectional control character.
+const renamingAgent = `name: tidy
 system: You tidy.
 model: {provider: script, file: model.jsonl}
 tools:
   - {name: move_file, root: .}
 `
 
-const renames = `{"text": "I rename \u202eit.", "calls": [
+const renamingModel = `{"text": "I rename \u202eit.", "calls": [
 	{"id": "m1", "name": "move_file", "input": {"source": "a.txt", "destination": "\u202eb.txt"}},
 	{"id": "m2", "name": "move_file", "input": {"source": "d.txt", "destination": "e.txt"}}]}
 {"text": "Done."}`
 
-func newDesk(t *testing.T, agentYAML, model string) *desk {
+func newHarness(t *testing.T, agentYAML, model string) *harness {
 	t.Helper()
-	d := &desk{t: t, dir: t.TempDir(), entered: make(chan string, 10), release: make(chan struct{}, 10)}
+	d := &harness{t: t, dir: t.TempDir(), entered: make(chan string, 10), release: make(chan struct{}, 10)}
 	hold := tool.Must(tool.New("hold", "Waits.", run.EffectRead, func(ctx context.Context, c tool.Call, _ nothing) (agent.ToolResultData, error) {
 		d.entered <- c.Run
 		select {
@@ -78,67 +78,67 @@ func newDesk(t *testing.T, agentYAML, model string) *desk {
 	return d
 }
 
-func (d *desk) home() string { return filepath.Join(d.dir, "home") }
+func (d *harness) home() string { return filepath.Join(d.dir, "home") }
 
-func (d *desk) getenv(name string) string {
+func (d *harness) getenv(name string) string {
 	if name == "COUNTERSIGN_HOME" {
 		return d.home()
 	}
 	return d.env[name]
 }
 
-// someone is one who has typed a command.
-type someone struct {
+// commandResult is the exit code and output of a command.
+type commandResult struct {
 	code           int
-	stdout, stderr locked
+	stdout, stderr lockedBuffer
 }
 
-// locked is a buffer that is written to while it is read.
-type locked struct {
+// lockedBuffer is a buffer for concurrent reads and writes.
+type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
-func (l *locked) Write(p []byte) (int, error) {
+func (l *lockedBuffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.Write(p)
 }
 
-func (l *locked) String() string {
+func (l *lockedBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
 }
 
-// command runs a command line. Typed is what the person types at the terminal; "" = there is none.
-func (d *desk) command(ctx context.Context, typed string, args ...string) *someone {
-	p, who := d.program(typed)
+// run runs a command line. typed is the input at the terminal; "" = no terminal.
+func (d *harness) run(ctx context.Context, typed string, args ...string) *commandResult {
+	p, who := d.newProgram(typed)
 	who.code = p.run(ctx, args)
 	return who
 }
 
-// program is what a command line runs in.
-func (d *desk) program(typed string) (*program, *someone) {
-	who := &someone{}
+// newProgram returns the program of a command line.
+func (d *harness) newProgram(typed string) (*program, *commandResult) {
+	who := &commandResult{}
 	return &program{
 		registry: d.registry, clock: clock.System(), stdin: strings.NewReader(typed), stdout: &who.stdout, stderr: &who.stderr,
 		getenv:   d.getenv,
-		terminal: typed != "", patience: 10 * time.Second, grace: d.grace,
+		terminal: typed != "", storeTimeout: 10 * time.Second, grace: d.grace,
 	}, who
 }
 
-// begin runs a command line beside others.
-func (d *desk) begin(ctx context.Context, args ...string) <-chan *someone {
-	done := make(chan *someone, 1)
-	go func() { done <- d.command(ctx, "", args...) }()
+// start runs a command line concurrently.
+func (d *harness) start(ctx context.Context, args ...string) <-chan *commandResult {
+	done := make(chan *commandResult, 1)
+	go func() { done <- d.run(ctx, "", args...) }()
 	return done
 }
 
 func TestApprovalsAreAskedAtTheTerminal(t *testing.T) {
-	d := newDesk(t, renaming, renames)
+	d := newHarness(t, renamingAgent, renamingModel)
 	typed := strings.Join([]string{"what", "", "e", `{"source": `, "e", `{"source": "a.txt"}`, "e", `{"source": "a.txt", "destination": "c.txt"}`, "d", "not this one"}, "\n")
-	who := d.command(t.Context(), typed, "run", d.dir, "--message", "tidy")
+	who := d.run(t.Context(), typed, "run", d.dir, "--message", "tidy")
 	require.Equal(t, 0, who.code, who.stderr.String())
 	require.Equal(t, "Done.\n", who.stdout.String())
 	shown := who.stderr.String()
@@ -156,9 +156,9 @@ func TestApprovalsAreAskedAtTheTerminal(t *testing.T) {
 }
 
 func TestLaterLeavesARunWaiting(t *testing.T) {
-	d := newDesk(t, renaming, renames)
+	d := newHarness(t, renamingAgent, renamingModel)
 	for name, typed := range map[string]string{"later": "l\nl\n", "end of input": "e\n"} {
-		who := d.command(t.Context(), typed, "run", d.dir, "--message", "tidy", "--key", name)
+		who := d.run(t.Context(), typed, "run", d.dir, "--message", "tidy", "--key", name)
 		require.Equal(t, 3, who.code)
 		require.Equal(t, 2, strings.Count(who.stdout.String(), "countersign approve a"), name)
 	}
@@ -166,11 +166,11 @@ func TestLaterLeavesARunWaiting(t *testing.T) {
 
 // TestA15AskedAtTheTerminal: a question is kept with the request, which waits on for somebody to decide.
 func TestA15AskedAtTheTerminal(t *testing.T) {
-	d := newDesk(t, renaming, renames)
-	who := d.command(t.Context(), strings.Join([]string{"ask", "Which \u202Efile?", "ask", "", "l"}, "\n")+"\n", "run", d.dir, "--message", "tidy")
+	d := newHarness(t, renamingAgent, renamingModel)
+	who := d.run(t.Context(), strings.Join([]string{"ask", "Which \u202Efile?", "ask", "", "l"}, "\n")+"\n", "run", d.dir, "--message", "tidy")
 	require.Equal(t, 3, who.code, who.stderr.String())
 	require.Contains(t, who.stderr.String(), "it waits until somebody decides")
-	shown := d.command(t.Context(), "", "approvals").stdout.String()
+	shown := d.run(t.Context(), "", "approvals").stdout.String()
 	require.Equal(t, 1, strings.Count(shown, "  said       by user:local at "), shown)
 	require.Contains(t, shown, `UTC: "Which \u{202E}file?"`)
 	require.Equal(t, 2, strings.Count(shown, "(pending)"))
@@ -180,20 +180,20 @@ var approvalID = regexp.MustCompile(`countersign approve (a[a-z2-7]{25})`)
 
 // A second process finds the store taken and does the same through the socket.
 func TestSecondProcessUsesTheSocket(t *testing.T) {
-	d := newDesk(t, holding, `{"calls": [{"id": "h1", "name": "hold"}]}`+"\n"+`{"text": "Held."}`)
-	first := d.begin(t.Context(), "run", d.dir, "--message", "hold", "--json")
+	d := newHarness(t, holdingAgent, `{"calls": [{"id": "h1", "name": "hold"}]}`+"\n"+`{"text": "Held."}`)
+	first := d.start(t.Context(), "run", d.dir, "--message", "hold", "--json")
 	run := <-d.entered
 	info, err := os.Stat(filepath.Join(d.home(), "engine.sock"))
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 
-	require.Contains(t, d.command(t.Context(), "", "runs").stdout.String(), run)
-	require.Contains(t, d.command(t.Context(), "", "show", run).stdout.String(), "h1 hold")
-	require.Contains(t, d.command(t.Context(), "", "replay", run).stdout.String(), "no difference")
-	second := d.begin(t.Context(), "run", d.dir, "--message", "hold", "--key", "second")
+	require.Contains(t, d.run(t.Context(), "", "runs").stdout.String(), run)
+	require.Contains(t, d.run(t.Context(), "", "show", run).stdout.String(), "h1 hold")
+	require.Contains(t, d.run(t.Context(), "", "replay", run).stdout.String(), "no difference")
+	second := d.start(t.Context(), "run", d.dir, "--message", "hold", "--key", "second")
 	other := <-d.entered
 	require.NotEqual(t, run, other)
-	require.Equal(t, 0, d.command(t.Context(), "", "cancel", other).code)
+	require.Equal(t, 0, d.run(t.Context(), "", "cancel", other).code)
 	require.Equal(t, 1, (<-second).code, "its run was cancelled by somebody else")
 
 	d.release <- struct{}{}
@@ -206,21 +206,21 @@ func TestSecondProcessUsesTheSocket(t *testing.T) {
 
 // Ctrl-C leaves the run as it is, and resume carries it on.
 func TestInterruptAndResume(t *testing.T) {
-	d := newDesk(t, holding, `{"calls": [{"id": "h1", "name": "hold"}]}`+"\n"+`{"text": "Held."}`)
+	d := newHarness(t, holdingAgent, `{"calls": [{"id": "h1", "name": "hold"}]}`+"\n"+`{"text": "Held."}`)
 	d.grace = time.Millisecond // its call does not end by itself
 	ctx, interrupt := context.WithCancel(t.Context())
-	first := d.begin(ctx, "run", d.dir, "--message", "hold")
+	first := d.start(ctx, "run", d.dir, "--message", "hold")
 	run := <-d.entered
 	interrupt()
 	who := <-first
 	require.Equal(t, 130, who.code)
 	require.Contains(t, who.stderr.String(), "run "+run+" is left as it is; countersign resume carries it on")
 
-	require.Contains(t, d.command(t.Context(), "", "runs").stdout.String(), "running", "looking carries nothing on")
+	require.Contains(t, d.run(t.Context(), "", "runs").stdout.String(), "running", "looking carries nothing on")
 	require.Empty(t, d.entered)
 
 	ctx, interrupt = context.WithCancel(t.Context())
-	again := d.begin(ctx, "run", d.dir, "--message", "hold", "--key", "again", "--json")
+	again := d.start(ctx, "run", d.dir, "--message", "hold", "--key", "again", "--json")
 	both := []string{<-d.entered, <-d.entered}
 	require.Contains(t, both, run, "a command that acts carries on what is open")
 	interrupt()
@@ -232,17 +232,17 @@ func TestInterruptAndResume(t *testing.T) {
 
 	d.release <- struct{}{}
 	d.release <- struct{}{}
-	who = d.command(t.Context(), "", "resume")
+	who = d.run(t.Context(), "", "resume")
 	require.Equal(t, 0, who.code, who.stderr.String())
 	require.Contains(t, who.stdout.String(), "Held.")
-	require.Equal(t, "nothing is open\n", d.command(t.Context(), "", "resume").stdout.String())
+	require.Equal(t, "nothing is open\n", d.run(t.Context(), "", "resume").stdout.String())
 }
 
 // A run whose model is busy says so and goes on waiting; Ctrl-C leaves it, and resume carries it on.
 func TestABusyModelIsWaitedFor(t *testing.T) {
-	d := newDesk(t, `{name: helper, system: You help., model: {provider: script, file: model.jsonl, retry: {attempts: 1}}}`, `{"error": "throttled"}`)
+	d := newHarness(t, `{name: helper, system: You help., model: {provider: script, file: model.jsonl, retry: {attempts: 1}}}`, `{"error": "throttled"}`)
 	ctx, interrupt := context.WithCancel(t.Context())
-	p, who := d.program("")
+	p, who := d.newProgram("")
 	done := make(chan int, 1)
 	go func() { done <- p.run(ctx, []string{"run", d.dir, "--message", "Hello."}) }()
 	waits := regexp.MustCompile(`busy     run (\w+) waits: model script: throttled: .*; asks again in \d+s`)
@@ -251,22 +251,22 @@ func TestABusyModelIsWaitedFor(t *testing.T) {
 	require.Equal(t, 130, <-done)
 	run := waits.FindStringSubmatch(who.stderr.String())[1]
 	require.Contains(t, who.stderr.String(), "run "+run+" is left as it is; countersign resume carries it on")
-	require.Contains(t, d.command(t.Context(), "", "runs").stdout.String(), "running")
+	require.Contains(t, d.run(t.Context(), "", "runs").stdout.String(), "running")
 
 	require.NoError(t, os.WriteFile(filepath.Join(d.dir, "model.jsonl"), []byte(`{"text": "Hello yourself."}`), 0o600))
-	again := d.command(t.Context(), "", "resume")
+	again := d.run(t.Context(), "", "resume")
 	require.Equal(t, 0, again.code, again.stderr.String())
 	require.Contains(t, again.stdout.String(), "Hello yourself.")
 }
 
 // Whoever follows a run through the socket takes the store over when the other process ends.
 func TestFollowerTakesTheStoreOver(t *testing.T) {
-	d := newDesk(t, holding, `{"calls": [{"id": "h1", "name": "hold"}]}`+"\n"+`{"text": "Held."}`)
+	d := newHarness(t, holdingAgent, `{"calls": [{"id": "h1", "name": "hold"}]}`+"\n"+`{"text": "Held."}`)
 	d.grace = time.Millisecond // its call does not end by itself
 	ctx, interrupt := context.WithCancel(t.Context())
-	first := d.begin(ctx, "run", d.dir, "--message", "hold", "--key", "first")
+	first := d.start(ctx, "run", d.dir, "--message", "hold", "--key", "first")
 	a := <-d.entered
-	second := d.begin(t.Context(), "run", d.dir, "--message", "hold", "--key", "second")
+	second := d.start(t.Context(), "run", d.dir, "--message", "hold", "--key", "second")
 	b := <-d.entered
 	interrupt()
 	require.Equal(t, 130, (<-first).code)
@@ -279,19 +279,19 @@ func TestFollowerTakesTheStoreOver(t *testing.T) {
 }
 
 func TestApproveThroughTheSocketCarriesOnThere(t *testing.T) {
-	d := newDesk(t, holding+"  - {name: move_file, root: .}\n",
+	d := newHarness(t, holdingAgent+"  - {name: move_file, root: .}\n",
 		`{"calls": [{"id": "m1", "name": "move_file", "input": {"source": "a.txt", "destination": "b.txt"}}]}
 {"calls": [{"id": "h1", "name": "hold"}]}
 {"text": "Held."}`)
-	parked := d.command(t.Context(), "", "run", d.dir, "--message", "x", "--key", "first")
+	parked := d.run(t.Context(), "", "run", d.dir, "--message", "x", "--key", "first")
 	require.Equal(t, 3, parked.code, parked.stderr.String())
 	id := approvalID.FindStringSubmatch(parked.stdout.String())[1]
-	follow := d.begin(t.Context(), "approve", id)
+	follow := d.start(t.Context(), "approve", id)
 	run := <-d.entered
-	again := d.command(t.Context(), "", "deny", id)
+	again := d.run(t.Context(), "", "deny", id)
 	require.Equal(t, 1, again.code)
 	require.Contains(t, again.stderr.String(), "is approved: approve by user:local")
-	watch := d.begin(t.Context(), "events", run, "--follow")
+	watch := d.start(t.Context(), "events", run, "--follow")
 	d.release <- struct{}{}
 	require.Equal(t, 0, (<-follow).code)
 	seen := <-watch
@@ -301,56 +301,56 @@ func TestApproveThroughTheSocketCarriesOnThere(t *testing.T) {
 
 // What keeps a run from going on is told, and the command ends instead of waiting for ever.
 func TestRunThatStandsStill(t *testing.T) {
-	d := newDesk(t, renaming, renames)
-	parked := d.command(t.Context(), "", "run", d.dir, "--message", "tidy")
+	d := newHarness(t, renamingAgent, renamingModel)
+	parked := d.run(t.Context(), "", "run", d.dir, "--message", "tidy")
 	require.Equal(t, 3, parked.code)
 	require.NoError(t, os.RemoveAll(filepath.Join(d.home(), "blobs")))
 	id := approvalID.FindStringSubmatch(parked.stdout.String())[1]
-	who := d.command(t.Context(), "", "approve", id)
+	who := d.run(t.Context(), "", "approve", id)
 	require.Equal(t, 1, who.code)
 	require.Contains(t, who.stderr.String(), "trouble  step failed: ")
 	require.Contains(t, who.stderr.String(), "stands still: its execution has given up")
 }
 
 func TestStoreOfAProcessThatDoesNotAnswer(t *testing.T) {
-	d := newDesk(t, holding, `{"text": "Held."}`)
+	d := newHarness(t, holdingAgent, `{"text": "Held."}`)
 	mute, err := local.Open(local.Options{Dir: d.home(), Registry: d.registry, Clock: clock.System()})
 	require.NoError(t, err)
-	who := &someone{}
+	who := &commandResult{}
 	p := &program{
 		registry: d.registry, clock: clock.System(), stdout: &who.stdout, stderr: &who.stderr,
-		getenv: func(name string) string { return map[string]string{"COUNTERSIGN_HOME": d.home()}[name] }, patience: time.Millisecond,
+		getenv: func(name string) string { return map[string]string{"COUNTERSIGN_HOME": d.home()}[name] }, storeTimeout: time.Millisecond,
 	}
 	require.Equal(t, 1, p.run(t.Context(), []string{"runs"}))
 	require.Contains(t, who.stderr.String(), "is in use by another process, which does not answer on "+local.SocketPath(d.home()))
 
-	waiting := d.begin(t.Context(), "run", d.dir, "--message", "x")
+	waiting := d.start(t.Context(), "run", d.dir, "--message", "x")
 	require.NoError(t, mute.Close())
 	require.Equal(t, 0, (<-waiting).code, "one that is just ending is waited for")
 }
 
 func TestSocketsThatAreLeft(t *testing.T) {
-	d := newDesk(t, holding, `{"text": "Held."}`)
+	d := newHarness(t, holdingAgent, `{"text": "Held."}`)
 	require.NoError(t, os.MkdirAll(d.home(), 0o700))
 	socket := local.SocketPath(d.home())
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
 	require.NoError(t, err)
 	l.SetUnlinkOnClose(false)
 	require.NoError(t, l.Close())
-	who := d.command(t.Context(), "", "run", d.dir, "--message", "x")
+	who := d.run(t.Context(), "", "run", d.dir, "--message", "x")
 	require.Equal(t, 0, who.code, who.stderr.String())
 	require.NotContains(t, who.stderr.String(), "cannot reach")
 
 	require.NoError(t, os.WriteFile(socket, []byte("mine"), 0o600))
-	who = d.command(t.Context(), "", "run", d.dir, "--message", "x")
+	who = d.run(t.Context(), "", "run", d.dir, "--message", "x")
 	require.Equal(t, 0, who.code, "it works without the socket")
 	require.Contains(t, who.stderr.String(), "other commands cannot reach this one: listen on "+socket+": there is something else")
 }
 
 // The key of the API is in no output, whatever goes wrong.
 func TestKeyIsNotEchoed(t *testing.T) {
-	d := newDesk(t, strings.Replace(holding, "provider: script, file: model.jsonl", "provider: openai, id: m, baseURL: \"http://127.0.0.1:1/v1\", retry: {attempts: 1}, busy: fail", 1), "")
-	who := &someone{}
+	d := newHarness(t, strings.Replace(holdingAgent, "provider: script, file: model.jsonl", "provider: openai, id: m, baseURL: \"http://127.0.0.1:1/v1\", retry: {attempts: 1}, busy: fail", 1), "")
+	who := &commandResult{}
 	p := &program{
 		registry: d.registry, clock: clock.System(), stdin: strings.NewReader(""), stdout: &who.stdout, stderr: &who.stderr,
 		getenv: func(name string) string {

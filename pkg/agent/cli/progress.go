@@ -6,181 +6,253 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/people/mask"
+	"github.com/countersign/countersign/internal/plan"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// progress tells on standard error how a run goes, a line a fact.
+// progress prints the progress of a run on standard error, one line for each event.
 type progress struct {
-	p     *program
-	tools map[string]string // by call
-	known func() []api.Call // the calls that the run has; of a fork, some are older than what is told
-	input func(name string, input json.RawMessage) string
+	p         *program
+	tools     map[string]string // by call
+	loadCalls func() []api.Call // reads the run's calls; a fork has older calls than its events
+	maskInput func(name string, input json.RawMessage) string
 }
 
-// width is how much of a foreign text a line of progress shows.
-const width = 120
+// maxTextWidth is how many characters of foreign text a line of progress shows.
+const maxTextWidth = 120
 
 func newProgress(p *program, r api.Run) *progress {
-	pr := &progress{p: p, tools: map[string]string{}, input: func(_ string, input json.RawMessage) string { return mask.JSON(input, nil) }}
+	pr := &progress{p: p, tools: map[string]string{}, maskInput: func(_ string, input json.RawMessage) string { return mask.JSON(input, nil) }}
 	for _, c := range r.Calls {
 		pr.tools[c.ID] = c.Tool
 	}
 	return pr
 }
 
-func (pr *progress) tell(what, format string, args ...any) {
-	pr.p.note("%-8s %s", what, cut(line(fmt.Sprintf(format, args...)), 2*width))
+func (pr *progress) print(what, format string, args ...any) {
+	pr.p.logLine("%-8s %s", what, truncate(line(fmt.Sprintf(format, args...)), 2*maxTextWidth))
 }
 
-// call is how a call is named: its tool and its id.
-func (pr *progress) call(id string) string {
-	if pr.tools[id] == "" && pr.known != nil {
-		for _, c := range pr.known() {
+// callLabel returns the tool and the id of a call.
+func (pr *progress) callLabel(id string) string {
+	if pr.tools[id] == "" && pr.loadCalls != nil {
+		for _, c := range pr.loadCalls() {
 			pr.tools[c.ID] = c.Tool
 		}
 	}
 	return pr.tools[id] + " (" + id + ")"
 }
 
-// event tells one fact. Facts that only the runtime cares for are not told.
-func (pr *progress) event(e api.Event) {
+// printEvent prints one event. Events of interest to the runtime only are skipped.
+func (pr *progress) printEvent(e api.Event) {
 	fact, err := e.Fact()
-	if err != nil { // a newer process wrote it
-		pr.tell(e.Type, "")
+	if err != nil { // written by a newer version
+		pr.print(e.Type, "")
 		return
 	}
 	switch f := fact.(type) {
 	case run.RunStarted:
-		pr.started(f)
+		pr.printStarted(f)
 	case run.InputReceived:
 		if f.Starts {
-			pr.tell("input", "started again by %s", f.By)
+			pr.print("input", "started again by %s", f.By)
 			return
 		}
-		pr.tell("input", "%d more said by %s", len(f.Blocks), f.By)
+		pr.print("input", "%d more said by %s", len(f.Blocks), f.By)
 	case run.Replied:
-		pr.replied(f)
+		pr.printReply(f)
 	case run.PlanEvent:
-		pr.plan(f)
+		pr.printPlan(f)
 	case run.ToolsListed, run.ToolsDisabled:
-		pr.servers(fact)
+		pr.printServers(fact)
 	case run.Finished:
-		pr.finished(f)
+		pr.printFinished(f)
 	default:
-		pr.aboutCall(fact)
+		pr.printCallEvent(fact)
 	}
 }
 
-func (pr *progress) started(f run.RunStarted) {
+func (pr *progress) printStarted(f run.RunStarted) {
 	switch o := f.From; {
 	case o == nil:
-		pr.tell("run", "%s of agent %s", f.Run, f.Agent)
+		pr.print("run", "%s of agent %s", f.Run, f.Agent)
 	case o.Kind == run.OriginFork:
-		pr.tell("run", "%s of agent %s, a fork of %s at entry %d", f.Run, f.Agent, o.Run, o.Seq)
+		pr.print("run", "%s of agent %s, a fork of %s at entry %d", f.Run, f.Agent, o.Run, o.Seq)
 		for _, u := range o.Unknown {
-			pr.tell("wait", "%s was interrupted before: somebody must say what became of it until %s", pr.call(u.Call), stamp(u.Expires))
+			pr.print("wait", "%s was interrupted before: somebody must say what became of it until %s",
+				pr.callLabel(u.Call), stamp(u.Expires))
 		}
 	default:
-		pr.tell("run", "%s of agent %s, continues %s", f.Run, f.Agent, o.Run)
+		pr.print("run", "%s of agent %s, continues %s", f.Run, f.Agent, o.Run)
 	}
 }
 
-func (pr *progress) replied(f run.Replied) {
+func (pr *progress) printReply(f run.Replied) {
 	calls := "calls"
 	if len(f.Calls) == 1 {
 		calls = "call"
 	}
-	pr.tell("turn", "%d: %s, %d %s, %d tokens in, %d out", f.Inference, f.Model, len(f.Calls), calls, f.Usage.Input, f.Usage.Output)
+	pr.print("turn", "%d: %s, %d %s, %d tokens in, %d out", f.Inference, f.Model, len(f.Calls), calls, f.Usage.Input,
+		f.Usage.Output)
 	if f.Text != "" && len(f.Calls) > 0 {
-		pr.tell("says", "%s", cut(mask.Text(f.Text), width))
+		pr.print("says", "%s", truncate(mask.Text(f.Text), maxTextWidth))
 	}
 	for _, c := range f.Calls {
 		pr.tools[c.ID] = c.Name
 		if c.Tool != "" {
 			pr.tools[c.ID] = c.Tool
 		}
-		pr.tell("call", "%s %s", pr.call(c.ID), cut(pr.input(c.Name, c.Input), width))
+		pr.print("call", "%s %s", pr.callLabel(c.ID), truncate(pr.maskInput(c.Name, c.Input), maxTextWidth))
 	}
 	if f.Correction != nil && f.Correction.Lifecycle != "" {
-		pr.tell("again", "%s", cut(f.Correction.Text, width))
+		pr.print("again", "%s", truncate(f.Correction.Text, maxTextWidth))
 	}
 }
 
-func (pr *progress) aboutCall(fact run.Event) {
+func (pr *progress) printCallEvent(fact run.Event) {
 	switch f := fact.(type) {
 	case run.CallFinished:
-		pr.result(f.Call, f.IsError, f.Content)
+		pr.printResult(f.Call, f.IsError, f.Content)
 	case run.LateResult:
-		pr.result(f.Call, f.IsError, f.Content)
+		pr.printResult(f.Call, f.IsError, f.Content)
 	case run.CallSuspended:
 		if f.For == run.ForAnswer {
-			pr.tell("wait", "%s was asked and may answer until %s", pr.call(f.Call), stamp(f.Expires))
+			pr.print("wait", "%s was asked and may answer until %s", pr.callLabel(f.Call), stamp(f.Expires))
 			return
 		}
 		what := "approval"
 		if f.For == run.ForInput {
 			what = "input"
 		}
-		pr.tell("wait", "%s waits for %s %s until %s", pr.call(f.Call), what, f.Approval, stamp(f.Expires))
+		pr.print("wait", "%s waits for %s %s until %s", pr.callLabel(f.Call), what, f.Approval, stamp(f.Expires))
 	case run.CallUnknown:
-		pr.tell("wait", "%s was interrupted: somebody must say what became of it until %s", pr.call(f.Call), stamp(f.Expires))
+		pr.print("wait", "%s was interrupted: somebody must say what became of it until %s", pr.callLabel(f.Call),
+			stamp(f.Expires))
 	case run.CallCancelled:
-		pr.tell("result", "%s cancelled: %s", pr.call(f.Call), f.Reason)
+		pr.print("result", "%s cancelled: %s", pr.callLabel(f.Call), f.Reason)
 	case run.PermissionRequested:
 		names := make([]string, len(f.Tools))
 		for i, t := range f.Tools {
 			names[i] = t.Tool
 		}
-		pr.tell("wait", "%s: approval %s until %s", strings.Join(names, ", "), f.Approval, stamp(f.Expires))
+		pr.print("wait", "%s: approval %s until %s", strings.Join(names, ", "), f.Approval, stamp(f.Expires))
 	case run.PermissionAnswered:
-		pr.tell("answered", "approval %s: %s", f.Approval, f.Text)
+		pr.print("answered", "approval %s: %s", f.Approval, f.Text)
 	case run.PermissionFailed:
-		pr.tell("failed", "%s", f.Message)
+		pr.print("failed", "%s", f.Message)
 	case run.Decided:
 		if len(f.Tools) > 0 {
-			pr.tell("decided", "%s: %s by %s%s", strings.Join(f.Tools, ", "), f.Action, f.By, noteOf(f.Note))
+			pr.print("decided", "%s: %s by %s%s", strings.Join(f.Tools, ", "), f.Action, f.By, noteSuffix(f.Note))
 			return
 		}
 		edited := ""
 		if f.Args != nil {
 			edited = " with other arguments"
 		}
-		pr.tell("decided", "%s: %s%s by %s%s", pr.call(f.Call), f.Action, edited, f.By, noteOf(f.Note))
+		pr.print("decided", "%s: %s%s by %s%s", pr.callLabel(f.Call), f.Action, edited, f.By, noteSuffix(f.Note))
 	case run.DecisionKept:
-		pr.tell("decided", "%s, which is kept until %s waits: by %s%s", f.Action, f.Target, f.By, noteOf(f.Note))
+		pr.print("decided", "%s, which is kept until %s waits: by %s%s", f.Action, f.Target, f.By, noteSuffix(f.Note))
 	case run.DecisionDropped:
-		pr.tell("decided", "%s: the kept decision on %s comes to nothing: %s", pr.call(f.Call), f.Target, f.Why)
+		pr.print("decided", "%s: the kept decision on %s comes to nothing: %s", pr.callLabel(f.Call), f.Target, f.Why)
 	case run.Answered:
-		pr.answered(f)
+		if f.NotRun {
+			pr.print("again", "%s: nothing came of an attempt", pr.callLabel(f.Call))
+			return
+		}
+		pr.print("answered", "%s by %s", pr.callLabel(f.Call), f.By)
 	}
 }
 
-// answered tells who has answered. Where an attempt came to nothing, nobody has.
-func (pr *progress) answered(f run.Answered) {
-	if f.NotRun {
-		pr.tell("again", "%s: nothing came of an attempt", pr.call(f.Call))
-		return
-	}
-	pr.tell("answered", "%s by %s", pr.call(f.Call), f.By)
-}
-
-func (pr *progress) result(call string, isError bool, content string) {
+func (pr *progress) printResult(call string, isError bool, content string) {
 	word := "ok"
 	if isError {
 		word = "error"
 	}
-	pr.tell("result", "%s %s: %s", pr.call(call), word, cut(mask.Text(content), width))
+	pr.print("result", "%s %s: %s", pr.callLabel(call), word, truncate(mask.Text(content), maxTextWidth))
 }
 
-func (pr *progress) finished(f run.Finished) {
+func (pr *progress) printFinished(f run.Finished) {
 	if f.Error != nil {
-		pr.tell("done", "%s: %s: %s", f.Reason, f.Error.Code, f.Error.Message)
+		pr.print("done", "%s: %s: %s", f.Reason, f.Error.Code, f.Error.Message)
 		return
 	}
 	if f.Detail != "" {
-		pr.tell("done", "%s: %s", f.Reason, cut(f.Detail, width))
+		pr.print("done", "%s: %s", f.Reason, truncate(f.Detail, maxTextWidth))
 		return
 	}
-	pr.tell("done", "%s", f.Reason)
+	pr.print("done", "%s", f.Reason)
+}
+
+// printPlan prints the progress of a run's plan.
+func (pr *progress) printPlan(fact run.PlanEvent) {
+	f := fact.Fact()
+	steps, err := plan.Memory(f.Memory)
+	if err != nil {
+		pr.print("plan", "%v", err)
+	}
+	switch {
+	case f.Why != "":
+		pr.print("plan", "left to the loop: %s", f.Why)
+	case f.Call != nil:
+		pr.tools[f.Call.ID] = f.Call.Name
+		if f.Call.Tool != "" {
+			pr.tools[f.Call.ID] = f.Call.Tool
+		}
+		pr.print("step", "%d: %s %s", f.Step, pr.callLabel(f.Call.ID), truncate(pr.maskInput(f.Call.Name,
+			f.Call.Input), maxTextWidth))
+	}
+	for _, s := range steps {
+		switch {
+		case f.Step == 0:
+			pr.print("plan", "%d: %s", s.Number, truncate(mask.Text(s.Description), maxTextWidth))
+		case f.Step == s.Number && s.Failed:
+			pr.print("step", "%d: no tool was called", f.Step)
+		}
+	}
+}
+
+// printServer prints the tools that a run has of a server, and the disabled ones.
+func (p *program) printServer(v run.ServerState, fact func(name, format string, args ...any)) {
+	switch {
+	case v.Problem != "" && len(v.Tools) == 0:
+		fact("server", "%s could not be listed: %s", line(v.Name), line(v.Problem))
+	case v.Problem != "":
+		fact("server", "%s with %d tools: %s", line(v.Name), len(v.Tools), line(v.Problem))
+	default:
+		fact("server", "%s with %d tools", line(v.Name), len(v.Tools))
+	}
+	for _, t := range v.Disabled {
+		fact("disabled", "%s of %s: %s", line(t.Tool), line(v.Name), p.disabledReason(t))
+	}
+}
+
+// printServers prints problems of a run's MCP servers and disabled tools.
+func (pr *progress) printServers(fact run.Event) {
+	switch f := fact.(type) {
+	case run.ToolsListed:
+		for _, v := range f.Servers {
+			pr.p.printServer(v, func(name, format string, args ...any) {
+				if name != "server" || v.Problem != "" {
+					pr.print(name, format, args...)
+				}
+			})
+		}
+	case run.ToolsDisabled:
+		pr.print("disabled", "%s of %s: %s", f.Tool, f.Server, pr.p.disabledReason(run.DisabledTool{Why: f.Why}))
+	}
+}
+
+// disabledReason returns why a tool is disabled.
+func (p *program) disabledReason(t run.DisabledTool) string {
+	switch t.Why {
+	case run.DisabledChanged:
+		return "its server has changed it since mcp.lock was written (run: " + p.commandName() + " mcp lock)"
+	case run.DisabledNew:
+		return "it is not in mcp.lock (run: " + p.commandName() + " mcp lock)"
+	case run.DisabledCollision:
+		return "its name is taken: " + line(t.Detail)
+	default:
+		return "it cannot be used: " + line(t.Detail)
+	}
 }

@@ -36,7 +36,7 @@ func TestProgressTellsWhatIsMissing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var said bytes.Buffer
 			pr := newProgress(&program{stderr: &said}, api.Run{Calls: []api.Call{{ID: "c1", Tool: "files.read"}}})
-			pr.event(eventOf(t, c.fact))
+			pr.printEvent(eventOf(t, c.fact))
 			require.Equal(t, c.want, said.String())
 		})
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -11,44 +12,45 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// asker gets a verdict on a request. A nil verdict means later.
-type asker func(ctx context.Context, a approval.Approval) (*api.Verdict, error)
+// decider returns a verdict on a request; nil = decide later.
+type decider func(ctx context.Context, a approval.Approval) (*api.Verdict, error)
 
-// always gives the same verdict on everything, and says so.
-func (s *session) always(action approval.Action, flag string) asker {
+// decideAlways returns a decider with a fixed verdict, which it logs.
+func (s *session) decideAlways(action approval.Action, flag string) decider {
 	return func(_ context.Context, a approval.Approval) (*api.Verdict, error) {
-		s.p.note("%-8s %s: %s as %s (%s)", "decide", a.ID, action, s.as.ID, flag)
+		s.p.logLine("%-8s %s: %s as %s (%s)", "decide", a.ID, action, s.as.ID, flag)
 		return &api.Verdict{Action: action}, nil
 	}
 }
 
-// ask shows a request to the person at the terminal and asks what to do.
-func (s *session) ask(ctx context.Context, a approval.Approval) (*api.Verdict, error) {
+// promptDecision shows a request at the terminal and asks for a verdict.
+func (s *session) promptDecision(ctx context.Context, a approval.Approval) (*api.Verdict, error) {
 	fmt.Fprintln(s.p.stderr)
-	v, err := s.views().of(ctx, a)
+	v, err := s.newDefinitionCache().loadView(ctx, a)
 	if err != nil {
 		return nil, err
 	}
-	if v.Says, err = s.said(ctx, a); err != nil {
+	if v.Says, err = s.loadModelText(ctx, a); err != nil {
 		return nil, err
 	}
 	if err := writeApproval(s.p.stderr, a, v); err != nil {
 		return nil, err
 	}
 	if a.Kind == approval.KindInput {
-		return s.askInput(ctx)
+		return s.promptInput(ctx)
 	}
 	if a.Kind == approval.KindTools {
-		return s.askTools(ctx, a)
+		return s.promptTools(ctx, a)
 	}
 	for {
-		answer, err := s.prompt(ctx, "approve, deny, edit, ask or later? [a/d/e/ask/l] ")
+		answer, err := s.promptLine(ctx, "approve, deny, edit, ask or later? [a/d/e/ask/l] ")
 		if errors.Is(err, io.EOF) {
 			return nil, nil
 		}
@@ -59,24 +61,24 @@ func (s *session) ask(ctx context.Context, a approval.Approval) (*api.Verdict, e
 		case "a", "approve":
 			return &api.Verdict{Action: approval.Approve}, nil
 		case "d", "deny":
-			note, err := s.prompt(ctx, "note for the model (may be empty): ")
+			note, err := s.promptLine(ctx, "note for the model (may be empty): ")
 			return &api.Verdict{Action: approval.Deny, Note: note}, ignoreEOF(err)
 		case "e", "edit":
-			if v, err := s.edited(ctx, a, v); v != nil || err != nil {
+			if v, err := s.promptEdit(ctx, a, v); v != nil || err != nil {
 				return v, err
 			}
 		case "ask":
-			return nil, s.askAbout(ctx, a)
+			return nil, s.promptQuestion(ctx, a)
 		case "l", "later":
 			return nil, nil
 		}
 	}
 }
 
-// askInput asks the person at the terminal what the tool asks.
-func (s *session) askInput(ctx context.Context) (*api.Verdict, error) {
+// promptInput asks at the terminal for the input that a tool requests.
+func (s *session) promptInput(ctx context.Context) (*api.Verdict, error) {
 	for {
-		typed, err := s.prompt(ctx, "the answer as JSON on one line, deny or later? [JSON/d/l] ")
+		typed, err := s.promptLine(ctx, "the answer as JSON on one line, deny or later? [JSON/d/l] ")
 		if errors.Is(err, io.EOF) {
 			return nil, nil
 		}
@@ -87,29 +89,29 @@ func (s *session) askInput(ctx context.Context) (*api.Verdict, error) {
 		case "":
 			continue
 		case "d", "deny":
-			note, err := s.prompt(ctx, "note for the model (may be empty): ")
+			note, err := s.promptLine(ctx, "note for the model (may be empty): ")
 			return &api.Verdict{Action: approval.Deny, Note: note}, ignoreEOF(err)
 		case "l", "later":
 			return nil, nil
 		}
 		answer, err := jsonx.CompactJSON([]byte(typed), jsonx.JSONLimits{})
 		if err != nil {
-			s.p.note("that is not taken: %v", err)
+			s.p.logLine("that is not taken: %v", err)
 			continue
 		}
 		return &api.Verdict{Action: approval.Approve, Result: answer}, nil
 	}
 }
 
-// askTools asks about the first tool of a request that nobody has decided about; the others are asked about in their turn.
-func (s *session) askTools(ctx context.Context, a approval.Approval) (*api.Verdict, error) {
+// promptTools asks about the first undecided tool of a request. The other tools follow one by one.
+func (s *session) promptTools(ctx context.Context, a approval.Approval) (*api.Verdict, error) {
 	i := slices.IndexFunc(a.Permissions, func(p approval.Permission) bool { return p.Verdict == "" })
 	if i < 0 {
 		return nil, nil
 	}
 	tool := a.Permissions[i].Tool
 	for {
-		answer, err := s.prompt(ctx, line(tool)+": approve, deny or later? [a/d/l] ")
+		answer, err := s.promptLine(ctx, line(tool)+": approve, deny or later? [a/d/l] ")
 		if errors.Is(err, io.EOF) {
 			return nil, nil
 		}
@@ -120,7 +122,7 @@ func (s *session) askTools(ctx context.Context, a approval.Approval) (*api.Verdi
 		case "a", "approve":
 			return &api.Verdict{Action: approval.Approve, Tool: tool}, nil
 		case "d", "deny":
-			note, err := s.prompt(ctx, "note for the model (may be empty): ")
+			note, err := s.promptLine(ctx, "note for the model (may be empty): ")
 			return &api.Verdict{Action: approval.Deny, Tool: tool, Note: note}, ignoreEOF(err)
 		case "l", "later":
 			return nil, nil
@@ -128,19 +130,19 @@ func (s *session) askTools(ctx context.Context, a approval.Approval) (*api.Verdi
 	}
 }
 
-// edited asks for other arguments. Nil means that there are none. Where some are masked, it shows what may be typed in their place.
-func (s *session) edited(ctx context.Context, a approval.Approval, v show.View) (*api.Verdict, error) {
+// promptEdit asks for edited arguments; nil = no edit. It prints the masked arguments that may be edited.
+func (s *session) promptEdit(ctx context.Context, a approval.Approval, v show.View) (*api.Verdict, error) {
 	schema := v.Schema(a)
 	if editable, err := show.Editable(a.Args, schema); err == nil && !bytes.Equal(editable, a.Args) {
-		s.p.note("what is masked is kept where its placeholder is typed: %s", line(string(editable)))
+		s.p.logLine("what is masked is kept where its placeholder is typed: %s", line(string(editable)))
 	}
-	typed, err := s.prompt(ctx, "arguments as JSON on one line (empty = no edit): ")
+	typed, err := s.promptLine(ctx, "arguments as JSON on one line (empty = no edit): ")
 	if err != nil || strings.TrimSpace(typed) == "" {
 		return nil, ignoreEOF(err)
 	}
 	args, err := show.Restore([]byte(typed), a.Args, schema)
 	if err != nil {
-		s.p.note("that is not taken: %v", err)
+		s.p.logLine("that is not taken: %v", err)
 		return nil, nil
 	}
 	return &api.Verdict{Action: approval.Edit, Args: args}, nil
@@ -153,25 +155,21 @@ func ignoreEOF(err error) error {
 	return err
 }
 
-func (s *session) prompt(ctx context.Context, question string) (string, error) {
+func (s *session) promptLine(ctx context.Context, question string) (string, error) {
 	fmt.Fprint(s.p.stderr, question)
-	return s.p.typing().line(ctx)
-}
-
-func (p *program) typing() *typed {
-	if p.typed == nil {
-		p.typed = newTyped(p.stdin, p.clock)
+	if s.p.stdinLines == nil {
+		s.p.stdinLines = &lineReader{in: bufio.NewReader(s.p.stdin), clock: s.p.clock, results: make(chan readResult, 1)}
 	}
-	return p.typed
+	return s.p.stdinLines.readLine(ctx)
 }
 
-// said is the text with which the model asked for a call.
-func (s *session) said(ctx context.Context, a approval.Approval) (string, error) {
-	r, err := call(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, a.Run) })
+// loadModelText returns the text that the model wrote beside a call.
+func (s *session) loadModelText(ctx context.Context, a approval.Approval) (string, error) {
+	r, err := callAPI(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, a.Run) })
 	if err != nil {
 		return "", err
 	}
-	said := ""
+	text := ""
 	for _, m := range r.Messages {
 		var b struct{ Type, Text, ID string }
 		if err := json.Unmarshal(m.Content, &b); err != nil {
@@ -179,12 +177,46 @@ func (s *session) said(ctx context.Context, a approval.Approval) (string, error)
 		}
 		switch {
 		case m.Role != run.RoleAssistant:
-			said = ""
+			text = ""
 		case b.Type == "text":
-			said = b.Text
+			text = b.Text
 		case b.ID == a.Call():
-			return said, nil
+			return text, nil
 		}
 	}
 	return "", nil
+}
+
+// lineReader reads lines that a person types. If the context ends first, the pending line belongs to the next call.
+type lineReader struct {
+	in      *bufio.Reader
+	clock   clock.Clock
+	results chan readResult
+	reading bool
+}
+
+type readResult struct {
+	text string
+	err  error
+}
+
+// readLine returns the next line without its end, or io.EOF.
+func (t *lineReader) readLine(ctx context.Context) (string, error) {
+	if !t.reading {
+		t.reading = true
+		t.clock.Go(func() {
+			s, err := t.in.ReadString('\n')
+			t.results <- readResult{s, err}
+		})
+	}
+	select {
+	case l := <-t.results:
+		t.reading = false
+		if errors.Is(l.err, io.EOF) && l.text != "" {
+			l.err = nil
+		}
+		return strings.TrimRight(l.text, "\r\n"), l.err
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
 }

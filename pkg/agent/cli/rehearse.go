@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +17,7 @@ import (
 	"github.com/countersign/countersign/internal/store/folder"
 )
 
-// rehearseCommand says what a deployment of this build would do to the runs that are open.
+// rehearseCommand reports what a deployment of this build would do to the open runs.
 type rehearseCommand struct {
 	Runs     []string `arg:"" optional:"" name:"run" id:"run" help:"These runs alone (default: all that are open)."`
 	Agent    []string `placeholder:"AGENT" sep:"none" help:"A directory or file with an agent.yaml that is to be deployed, in place of the registered agent of its name. May be repeated."`
@@ -25,70 +26,63 @@ type rehearseCommand struct {
 }
 
 func (c *rehearseCommand) run(ctx context.Context, p *program) error {
-	agents, err := c.agents(p)
+	agents, err := c.loadAgents(p)
 	if err != nil {
 		return err
 	}
 	if c.Tenant != "" && !c.Deployed {
-		return usage("--tenant: want it with --deployed: the store directory has one tenant")
+		return usageErrorf("--tenant: want it with --deployed: the store directory has one tenant")
 	}
-	table, blobs, done, err := c.store(p)
+	table, blobs, done, err := c.openStore(p)
 	if err != nil {
 		return err
 	}
 	rep := rehearse.Report{Runs: []rehearse.Run{}}
 	if table != nil {
 		r := rehearse.Rehearsal{
-			Table: table, Blobs: blobs, Tenant: c.tenant(), Tools: p.registry.Tools(), Hooks: p.registry.Hooks(), Agents: agents, Now: p.clock.Now(),
+			Table: table, Blobs: blobs, Tenant: cmp.Or(c.Tenant, local.Tenant), Tools: p.registry.Tools(), Hooks: p.registry.Hooks(), Agents: agents, Now: p.clock.Now(),
 		}
 		rep, err = r.All(ctx, c.Runs...)
 		if err = errors.Join(err, done()); errors.Is(err, store.ErrNoRun) {
-			return usage("%v", err)
+			return usageErrorf("%v", err)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	// Say it for people, the worst first, and end with 1 where something would break.
+	// Print the worst first. Exit with 1 if something would break.
 	for _, run := range rep.Runs {
-		p.tellRun(run)
+		p.printRehearsedRun(run)
 	}
 	switch n := len(rep.Runs); {
 	case n == 0:
-		p.tell("nothing is open")
+		p.printText("nothing is open")
 	case rep.Breaks == 0 && rep.Changes == 0:
-		p.tell("%s: nothing would break, and nothing would be otherwise", counted(n, "open run"))
+		p.printText("%s: nothing would break, and nothing would be otherwise", formatCount(n, "open run"))
 	default:
-		p.tell("%s: %d would break, %d would go on otherwise", counted(n, "open run"), rep.Breaks, rep.Changes)
+		p.printText("%s: %d would break, %d would go on otherwise", formatCount(n, "open run"), rep.Breaks, rep.Changes)
 	}
-	if err := p.answer(rep); err != nil {
+	if err := p.printJSON(rep); err != nil {
 		return err
 	}
 	if rep.Breaks > 0 {
-		return exit(exitFailed)
+		return exitCode(exitFailed)
 	}
 	return nil
 }
 
-func (c *rehearseCommand) tenant() string {
-	if c.Tenant == "" {
-		return local.Tenant
-	}
-	return c.Tenant
-}
-
-// agents are those that would be deployed: the registered ones, and in place of them those that are named.
-func (c *rehearseCommand) agents(p *program) (func(name string) (*agent.Definition, bool), error) {
-	known, problems := p.nearAgents()
-	p.leaveOut(problems)
+// loadAgents returns the agents of the deployment: the registered ones, replaced by those of --agent.
+func (c *rehearseCommand) loadAgents(p *program) (func(name string) (*agent.Definition, bool), error) {
+	known, problems := p.loadLocalAgents()
+	p.logSkippedAgents(problems)
 	named := map[string]*agent.Definition{}
 	for _, arg := range c.Agent {
-		d, err := p.agent(arg, chosen{})
+		d, err := p.loadAgent(arg, agentOverrides{})
 		if err != nil {
 			return nil, err
 		}
 		if _, twice := named[d.Name]; twice {
-			return nil, usage("--agent: two of them are named %s", d.Name)
+			return nil, usageErrorf("--agent: two of them are named %s", d.Name)
 		}
 		named[d.Name] = d
 	}
@@ -100,16 +94,16 @@ func (c *rehearseCommand) agents(p *program) (func(name string) (*agent.Definiti
 	}, nil
 }
 
-// store is what is read; done closes it. Where nothing has run yet, table is nil.
-func (c *rehearseCommand) store(p *program) (table rehearse.Reader, blobs rehearse.BlobReader, done func() error, err error) {
+// openStore opens what the rehearsal reads; done closes it. table is nil if nothing has run yet.
+func (c *rehearseCommand) openStore(p *program) (table rehearse.Reader, blobs rehearse.BlobReader, done func() error, err error) {
 	if c.Deployed {
 		cfg, err := p.aws.Config()
 		if err != nil {
-			return nil, nil, nil, usage("--deployed: %v", err)
+			return nil, nil, nil, usageErrorf("--deployed: %v", err)
 		}
 		t, b, err := lambdafn.Stored(cfg, p.getenv)
 		if err != nil {
-			return nil, nil, nil, usage("--deployed: %v", err)
+			return nil, nil, nil, usageErrorf("--deployed: %v", err)
 		}
 		return t, b, func() error { return nil }, nil
 	}
@@ -119,7 +113,8 @@ func (c *rehearseCommand) store(p *program) (table rehearse.Reader, blobs rehear
 	}
 	t, err := local.OpenTable(p.home)
 	if errors.Is(err, local.ErrInUse) {
-		return nil, nil, nil, usage("rehearse: the store in %s is in use by another process: end it first", p.home)
+		return nil, nil, nil, usageErrorf("rehearse: the store in %s is in use by another process: end it first",
+			p.home)
 	}
 	if err != nil {
 		return nil, nil, nil, err
@@ -131,33 +126,29 @@ func (c *rehearseCommand) store(p *program) (table rehearse.Reader, blobs rehear
 	return t, b, t.Close, nil
 }
 
-func (p *program) tellRun(run rehearse.Run) {
-	word := "ok"
+func (p *program) printRehearsedRun(run rehearse.Run) {
+	word, name := "ok", "an unknown agent"
+	if run.Agent != "" {
+		name = line(run.Agent)
+	}
 	switch {
 	case len(run.Breaks) > 0:
 		word = "BREAKS"
 	case len(run.Changes) > 0:
 		word = "CHANGES"
 	}
-	p.tell("%-8s run %s of %s, %s", word, run.ID, orUnknown(run.Agent), run.Status)
+	p.printText("%-8s run %s of %s, %s", word, run.ID, name, run.Status)
 	for _, of := range []struct {
 		name  string
 		lines []string
 	}{{"breaks", run.Breaks}, {"changes", run.Changes}, {"next", run.Next}} {
 		for _, text := range of.lines {
-			p.tell("  %-8s %s", of.name, line(text))
+			p.printText("  %-8s %s", of.name, line(text))
 		}
 	}
 }
 
-func orUnknown(name string) string {
-	if name == "" {
-		return "an unknown agent"
-	}
-	return line(name)
-}
-
-func counted(n int, what string) string {
+func formatCount(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}

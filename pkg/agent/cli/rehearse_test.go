@@ -27,7 +27,7 @@ func TestRehearseOfADeploymentReadsAlone(t *testing.T) {
 		_, _ = io.WriteString(w, `{"Items":[],"Count":0,"ScannedCount":0}`)
 	}))
 	defer tables.Close()
-	d := newDesk(t, holding, `{"text": "Done."}`)
+	d := newHarness(t, holdingAgent, `{"text": "Done."}`)
 	d.env = map[string]string{"COUNTERSIGN_TABLE": "runs", "COUNTERSIGN_BUCKET": "blobs"}
 	for name, value := range map[string]string{
 		"AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "SECRET", "AWS_SESSION_TOKEN": "",
@@ -35,7 +35,7 @@ func TestRehearseOfADeploymentReadsAlone(t *testing.T) {
 	} {
 		t.Setenv(name, value) // the AWS SDK reads the process' own environment
 	}
-	who := d.command(context.Background(), "", "rehearse", "--deployed", "--tenant", "acme")
+	who := d.run(context.Background(), "", "rehearse", "--deployed", "--tenant", "acme")
 	require.Zero(t, who.code, who.stderr.String())
 	require.Equal(t, "nothing is open\n", who.stdout.String())
 	require.Equal(t, []string{"DynamoDB_20120810.Query", "DynamoDB_20120810.Query"}, asked)

@@ -11,25 +11,25 @@ type replayCommand struct {
 }
 
 func (c *replayCommand) run(ctx context.Context, p *program) error {
-	return p.looking(ctx, func(s *session) error {
+	return p.withReadSession(ctx, func(s *session) error {
 		if s == nil {
-			return p.nothing()
+			return p.noStoreError()
 		}
-		found, err := call(ctx, s, func(cl *api.Client) (api.Replay, error) { return cl.Replay(ctx, c.Run) })
+		found, err := callAPI(ctx, s, func(cl *api.Client) (api.Replay, error) { return cl.Replay(ctx, c.Run) })
 		if err != nil {
 			return err
 		}
 		for _, d := range found.Differences {
-			p.tell("%s: got %s, want %s", line(d.Path), line(d.Got), line(d.Want))
+			p.printText("%s: got %s, want %s", line(d.Path), line(d.Got), line(d.Want))
 		}
-		if err := p.answer(found); err != nil {
+		if err := p.printJSON(found); err != nil {
 			return err
 		}
 		if n := len(found.Differences); n > 0 {
-			p.note("replay of run %s: %d entries, %d differences", found.Run, found.Entries, n)
-			return exit(exitFailed)
+			p.logLine("replay of run %s: %d entries, %d differences", found.Run, found.Entries, n)
+			return exitCode(exitFailed)
 		}
-		p.tell("replay of run %s: %d entries, no difference", found.Run, found.Entries)
+		p.printText("replay of run %s: %d entries, no difference", found.Run, found.Entries)
 		return nil
 	})
 }

@@ -28,102 +28,103 @@ type runCommand struct {
 }
 
 func (c *runCommand) run(ctx context.Context, p *program) error {
-	start, uploads, err := c.start(p)
+	start, uploads, err := c.buildRequest(p)
 	if err != nil {
 		return err
 	}
-	return p.with(ctx, true, func(s *session) error {
-		if err := s.bring(ctx, uploads); err != nil {
+	return p.withSession(ctx, true, func(s *session) error {
+		if err := s.uploadFiles(ctx, uploads); err != nil {
 			return err
 		}
-		return s.launch(ctx, func(ctx context.Context, cl *api.Client) (api.Accepted, error) { return cl.Start(ctx, start) }, c.asker(s))
+		return s.startAndFollow(ctx, func(ctx context.Context, cl *api.Client) (api.Accepted, error) { return cl.Start(ctx, start) }, c.chooseDecider(s))
 	})
 }
 
-// launch starts a run and follows it. Ask is who decides meanwhile; nil = nobody here.
-func (s *session) launch(ctx context.Context, start func(context.Context, *api.Client) (api.Accepted, error), ask asker) error {
-	begun := context.WithoutCancel(ctx) // an interrupt must not leave open whether there is a run
-	run, err := call(begun, s, func(cl *api.Client) (api.Accepted, error) { return start(begun, cl) })
+// startAndFollow starts a run and follows it. ask decides meanwhile; nil = nobody here decides.
+func (s *session) startAndFollow(ctx context.Context, start func(context.Context, *api.Client) (api.Accepted, error), ask decider) error {
+	begun := context.WithoutCancel(ctx) // an interrupt must not leave the outcome unknown
+	run, err := callAPI(begun, s, func(cl *api.Client) (api.Accepted, error) { return start(begun, cl) })
 	if err != nil {
 		return err
 	}
-	r, err := s.attend(ctx, api.Run{ID: run.ID}, ask)
+	r, err := s.followRun(ctx, api.Run{ID: run.ID}, ask)
 	if err != nil {
-		return s.left(ctx, run.ID, err)
+		return s.reportInterrupted(ctx, run.ID, err)
 	}
-	return s.p.closing(ctx, s, r)
+	return s.p.reportRun(ctx, s, r)
 }
 
-// start is the request and the files it needs, read and checked before anything is opened.
-func (c *runCommand) start(p *program) (api.Start, []upload, error) {
-	said := c.Message != "" || len(c.Attach) > 0
-	if said == (c.Input != "") {
-		return api.Start{}, nil, usage("run: want --input, or --message and --attach")
+// buildRequest reads and checks the flags and files before any store is opened.
+func (c *runCommand) buildRequest(p *program) (api.Start, []upload, error) {
+	hasMessage := c.Message != "" || len(c.Attach) > 0
+	if hasMessage == (c.Input != "") {
+		return api.Start{}, nil, usageErrorf("run: want --input, or --message and --attach")
 	}
-	def, err := p.agent(c.Agent, chosen{model: c.Model, dir: c.Dir})
+	def, err := p.loadAgent(c.Agent, agentOverrides{model: c.Model, dir: c.Dir})
 	if err != nil {
 		return api.Start{}, nil, err
 	}
 	s := api.Start{Definition: def, Key: c.Key, Continues: c.Continue}
-	if s.Key == "" { // made here, so that the request can be repeated
+	if s.Key == "" { // set here, so that a retry has the same key
 		s.Key = ids.System(p.clock).Key()
 	}
 	if c.Input != "" {
-		s.Input, err = p.value("--input", c.Input)
+		s.Input, err = p.readJSONArg("--input", c.Input)
 		return s, nil, err
 	}
-	m, err := message(c.Message, c.Attach)
+	m, err := newUserMessage(c.Message, c.Attach)
 	s.Message = m.message
 	return s, m.uploads, err
 }
 
-// asker is who decides while the run is followed; nil = nobody here.
-func (c *runCommand) asker(s *session) asker {
+// chooseDecider returns who decides while the run is followed; nil = nobody here.
+func (c *runCommand) chooseDecider(s *session) decider {
 	switch {
 	case c.Yes:
-		return s.always(approval.Approve, "--yes")
+		return s.decideAlways(approval.Approve, "--yes")
 	case c.No:
-		return s.always(approval.Deny, "--no")
+		return s.decideAlways(approval.Deny, "--no")
 	default:
-		return s.terminal()
+		return s.terminalDecider()
 	}
 }
 
-// terminal is the person at the terminal; nil = there is none.
-func (s *session) terminal() asker {
+// terminalDecider returns the person at the terminal; nil = there is none.
+func (s *session) terminalDecider() decider {
 	if !s.p.terminal {
 		return nil
 	}
-	return s.ask
+	return s.promptDecision
 }
 
-// attend follows a run to its end, and asks about every request on the way, those of the runs below it as well. It returns early where all
-// of them wait for somebody else, or for later.
-func (s *session) attend(ctx context.Context, r api.Run, ask asker) (api.Run, error) {
-	f, k := s.follow(r), newKin(s)
+// followRun follows a run to its end and decides its requests, those of delegated runs included. It returns early if
+// every open request waits for somebody else or was left for later.
+func (s *session) followRun(ctx context.Context, r api.Run, ask decider) (api.Run, error) {
+	f, k := s.newFollower(r), &delegationWatcher{s: s, printed: map[string]string{}, seqs: map[string]int64{}, polls: map[string]int{}}
 	later := map[string]bool{}
 	for {
-		r, err := f.untilRest(ctx)
+		r, err := f.waitUntilParked(ctx)
 		if err != nil || r.Status == run.RunDone {
 			return r, err
 		}
-		all, err := s.family(ctx, r)
+		all, err := s.loadDelegation(ctx, r)
 		if err != nil {
 			return r, err
 		}
-		k.tell(all)
-		goesOn, err := s.consultAll(ctx, all, later, ask)
-		if err == nil && !goesOn {
-			goesOn, err = k.move(ctx, all)
+		k.printChanges(all)
+		progressed, err := s.decideAll(ctx, all, later, ask)
+		if err == nil && !progressed {
+			progressed, err = k.waitForProgress(ctx, all)
 		}
-		if err != nil || !goesOn {
+		if err != nil || !progressed {
 			return r, err
 		}
 	}
 }
 
-// consultAll asks about every request that is open in a family and was not left for later. It reports whether one was decided.
-func (s *session) consultAll(ctx context.Context, all family, later map[string]bool, ask asker) (decided bool, err error) {
+// decideAll decides every open request of a run and the runs below it, unless it was left for later. It reports
+// whether one was decided.
+func (s *session) decideAll(ctx context.Context, all delegation, later map[string]bool, ask decider) (decided bool, err error) {
 	if ask == nil {
 		return false, nil
 	}
@@ -132,7 +133,7 @@ func (s *session) consultAll(ctx context.Context, all family, later map[string]b
 			if later[w.Approval] || w.For != run.ForApproval && w.For != run.ForInput {
 				continue
 			}
-			done, err := s.consult(ctx, w.Approval, ask)
+			done, err := s.decideRequest(ctx, w.Approval, ask)
 			if err != nil {
 				return decided, err
 			}
@@ -142,10 +143,10 @@ func (s *session) consultAll(ctx context.Context, all family, later map[string]b
 	return decided, nil
 }
 
-// consult asks about one request until it is decided, by this person or by another, or left for later.
-func (s *session) consult(ctx context.Context, id string, ask asker) (decided bool, err error) {
+// decideRequest asks about one request until it is decided, by this person or another, or left for later.
+func (s *session) decideRequest(ctx context.Context, id string, ask decider) (decided bool, err error) {
 	for {
-		a, err := call(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, id) })
+		a, err := callAPI(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, id) })
 		if err != nil || a.Status != approval.Pending {
 			return err == nil, err
 		}
@@ -154,22 +155,22 @@ func (s *session) consult(ctx context.Context, id string, ask asker) (decided bo
 			return false, err
 		}
 		v.Digest = a.Digest
-		a, err = call(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Decide(ctx, id, *v) })
+		a, err = callAPI(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Decide(ctx, id, *v) })
 		var refused *api.Problem
 		switch {
-		case err == nil && takesMore(a, *v):
-			s.p.note("approval %s: %s", a.ID, progressOf(a))
+		case err == nil && needsMoreApprovals(a, *v):
+			s.p.logLine("approval %s: %s", a.ID, formatQuorum(a))
 			return false, nil
 		case !errors.As(err, &refused):
 			return err == nil, err
 		}
-		s.p.note("countersign: %s", lines(refused.Detail))
+		s.p.logLine("countersign: %s", lines(refused.Detail))
 		switch refused.Type {
-		case api.EditRefused: // there may be a better edit
-			if v.Action != approval.Edit { // of a flag: an answer that takes the arguments' place would be the same again
+		case api.EditRefused: // the person may edit again
+			if v.Action != approval.Edit { // --yes would give the same answer again
 				return false, nil
 			}
-		case api.RequestChanged: // it is shown again
+		case api.RequestChanged: // show the changed request
 		case api.NotLinked:
 			return false, err
 		case api.AlreadyDecided, api.ApprovalExpired, api.RunFinished, api.PolicyChanged:
@@ -180,102 +181,104 @@ func (s *session) consult(ctx context.Context, id string, ask asker) (decided bo
 	}
 }
 
-// left shows a run that is not followed any more because the person stopped us, and how it goes on.
-func (s *session) left(ctx context.Context, run string, err error) error {
-	if !canceled(ctx, err) {
+// reportInterrupted prints an interrupted run and how to continue it.
+func (s *session) reportInterrupted(ctx context.Context, run string, err error) error {
+	if !isInterrupted(ctx, err) {
 		return err
 	}
-	s.p.leaves(run)
+	s.p.logInterrupted(run)
 	if !s.p.json {
 		return err
 	}
 	still := context.WithoutCancel(ctx)
-	r, lookErr := call(still, s, func(c *api.Client) (api.Run, error) { return c.Run(still, run) })
+	r, lookErr := callAPI(still, s, func(c *api.Client) (api.Run, error) { return c.Run(still, run) })
 	if lookErr == nil {
-		lookErr = s.p.document(r)
+		lookErr = s.p.writeJSON(r)
 	}
 	return errors.Join(err, lookErr)
 }
 
-func (p *program) leaves(run string) {
-	p.note("\nrun %s is left as it is; %s carries it on, %s ends it", run, p.hint("resume"), p.hint("cancel", run))
+func (p *program) logInterrupted(run string) {
+	p.logLine("\nrun %s is left as it is; %s carries it on, %s ends it", run, p.commandLine("resume"),
+		p.commandLine("cancel", run))
 }
 
-// closing shows how a run ended or what it waits for, and gives the exit code.
-func (p *program) closing(ctx context.Context, s *session, r api.Run) error {
+// reportRun prints how a run ended or what it waits for, and returns the exit.
+func (p *program) reportRun(ctx context.Context, s *session, r api.Run) error {
 	if r.Status == run.RunWaiting {
-		if err := s.waits(ctx, r); err != nil {
+		if err := s.printWaits(ctx, r); err != nil {
 			return err
 		}
 	} else {
-		p.ended(r)
+		p.printOutcome(r)
 	}
 	if p.json {
-		whole, err := call(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, r.ID) })
+		whole, err := callAPI(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, r.ID) })
 		if err != nil {
 			return err
 		}
-		if err := p.document(whole); err != nil {
+		if err := p.writeJSON(whole); err != nil {
 			return err
 		}
 	}
-	return codeOfRun(r)
+	return runExit(r)
 }
 
-// waits names what a run waits for, and what those below it do.
-func (s *session) waits(ctx context.Context, r api.Run) error {
-	all, err := s.family(ctx, r)
+// printWaits prints what a run and the runs below it wait for.
+func (s *session) printWaits(ctx context.Context, r api.Run) error {
+	all, err := s.loadDelegation(ctx, r)
 	if err != nil {
 		return err
 	}
 	for _, open := range all.open {
-		if err := s.waitsOf(ctx, open, all); err != nil {
+		if err := s.printWaitsOf(ctx, open, all); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *session) waitsOf(ctx context.Context, r api.Run, all family) error {
+func (s *session) printWaitsOf(ctx context.Context, r api.Run, all delegation) error {
 	for _, w := range r.Waiting {
-		if byAgent(w) {
+		if waitsForRun(w) {
 			for _, below := range slices.Concat(all.done, all.open) {
 				if below.ID == w.Run {
-					s.p.say("run %s waits for run %s of agent %s (%s)", r.ID, below.ID, line(below.Agent), w.Call)
+					s.p.printLine("run %s waits for run %s of agent %s (%s)", r.ID, below.ID, line(below.Agent), w.Call)
 				}
 			}
 			continue
 		}
 		if w.For == run.ForAnswer {
-			if err := s.unanswered(ctx, r.ID, w); err != nil {
+			if err := s.printUnanswered(ctx, r.ID, w); err != nil {
 				return err
 			}
 			continue
 		}
-		a, err := call(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, w.Approval) })
+		a, err := callAPI(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, w.Approval) })
 		if err != nil {
 			return err
 		}
-		s.p.waits(a)
+		s.p.printWaitingApproval(a)
 	}
 	return nil
 }
 
-// unanswered names a service that was asked, with what, and the commands that answer for it.
-func (s *session) unanswered(ctx context.Context, run string, w api.Waiting) error {
-	r, err := call(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, run) }) // one that is followed comes without its calls
+// printUnanswered prints a call that waits for a service, and the commands that answer it.
+func (s *session) printUnanswered(ctx context.Context, run string, w api.Waiting) error {
+	r, err := callAPI(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, run) }) // one that is followed comes without its calls
 	if err != nil {
 		return err
 	}
 	p := s.p
-	p.say("run %s waits for an answer of %s (%s) until %s:", r.ID, line(toolOf(r, w.Call)), w.Call, stamp(w.Expires))
-	p.say("  %s", p.hint("answer", r.ID, w.Call, "--result", "JSON"))
-	p.say("  %s", p.hint("answer", r.ID, w.Call, "--error", "TEXT"))
+	p.printLine("run %s waits for an answer of %s (%s) until %s:", r.ID, line(toolName(r, w.Call)), w.Call,
+		stamp(w.Expires))
+	p.printLine("  %s", p.commandLine("answer", r.ID, w.Call, "--result", "JSON"))
+	p.printLine("  %s", p.commandLine("answer", r.ID, w.Call, "--error", "TEXT"))
 	return nil
 }
 
-// toolOf is the original name of a call's tool; its id where the run's newest calls do not have it.
-func toolOf(r api.Run, id string) string {
+// toolName returns the tool of a call, or the call's id if it is not among the newest calls.
+func toolName(r api.Run, id string) string {
 	for _, c := range r.Calls {
 		if c.ID == id {
 			return c.Tool
@@ -284,37 +287,33 @@ func toolOf(r api.Run, id string) string {
 	return id
 }
 
-// delegated says of a request below another run which agent asks, and for which run.
-func delegated(a approval.Approval) string {
-	if a.Root == "" {
-		return ""
+// printWaitingApproval prints a request and the commands that answer it.
+func (p *program) printWaitingApproval(a approval.Approval) {
+	what, below := "approval "+a.ID+" of", ""
+	if a.Root != "" {
+		below = fmt.Sprintf(" of agent %s, for run %s,", line(a.Agent), a.Root)
 	}
-	return fmt.Sprintf(" of agent %s, for run %s,", line(a.Agent), a.Root)
-}
-
-// waits names a request and the commands that answer it.
-func (p *program) waits(a approval.Approval) {
-	what := "approval " + a.ID + " of"
 	switch a.Kind {
 	case approval.KindOutcome:
 		what = "word on what became of"
 	case approval.KindInput:
 		what = "input " + a.ID + " for"
 	}
-	p.say("run %s%s waits for %s %s (%s) until %s:", a.Run, delegated(a), what, line(strings.Join(a.Tools, ", ")), strings.Join(a.Calls, ", "), stamp(a.ExpiresAt))
-	for _, way := range p.ways(a) {
-		p.say("  %s", way)
+	p.printLine("run %s%s waits for %s %s (%s) until %s:", a.Run, below, what,
+		line(strings.Join(a.Tools, ", ")), strings.Join(a.Calls, ", "), stamp(a.ExpiresAt))
+	for _, way := range p.answerCommands(a) {
+		p.printLine("  %s", way)
 	}
 }
 
-func (p *program) ended(r api.Run) {
+func (p *program) printOutcome(r api.Run) {
 	switch {
 	case r.Error != nil:
-		p.note("run %s ended in error: %s: %s", r.ID, r.Error.Code, lines(r.Error.Message))
+		p.logLine("run %s ended in error: %s: %s", r.ID, r.Error.Code, lines(r.Error.Message))
 	case r.Reason == run.ReasonCancelled:
-		p.note("run %s was cancelled", r.ID)
+		p.logLine("run %s was cancelled", r.ID)
 	}
-	if out := output(r.Output); out != "" {
-		p.say("%s", out)
+	if out := formatOutput(r.Output); out != "" {
+		p.printLine("%s", out)
 	}
 }

@@ -46,7 +46,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits, "pending": pending, "document": document, "newest": newest, "spoil": spoil, "refuses": refuses, "beginning": beginning,
+			"exits": exits, "pending": pending, "document": document, "newest": newest, "spoil": damageRecord, "refuses": refuses, "beginning": beginning,
 		},
 	})
 }

@@ -6,66 +6,67 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// session is a connection to the engine, wherever it is.
+// session is a connection to the engine, in this process or another.
 type session struct {
-	p      *program
-	who    people
-	as     policy.Principal
-	carry  bool    // this command carries on what is open, should the engine be in this process
-	engine *engine // nil = another process has the store
-	client *api.Client
+	p       *program
+	who     principals
+	as      policy.Principal
+	resumes bool    // resume open runs if the engine is in this process
+	engine  *engine // nil = another process has the store
+	client  *api.Client
 }
 
-// interval is how often another process that has the store and does not answer is asked again.
-const interval = 20 * time.Millisecond
+// retryInterval is how often a process that has the store and does not answer is asked again.
+const retryInterval = 20 * time.Millisecond
 
-// connect opens the store, or talks to the process that has it.
-func (p *program) connect(ctx context.Context, carry bool) (*session, error) {
-	who, err := readPeople(p.home)
+// newSession opens the store or connects to the process that has it.
+func (p *program) newSession(ctx context.Context, carry bool) (*session, error) {
+	who, err := readPrincipals(p.home)
 	if err != nil {
 		return nil, err
 	}
-	as, err := who.acting(p.as)
+	as, err := who.resolvePrincipal(p.as)
 	if err != nil {
-		return nil, usage("--as: %v", err)
+		return nil, usageErrorf("--as: %v", err)
 	}
-	known, problems := p.nearAgents()
-	if p.registry = known; carry || p.doing == "resume" {
-		p.leaveOut(problems)
+	known, problems := p.loadLocalAgents()
+	if p.registry = known; carry || p.command == "resume" {
+		p.logSkippedAgents(problems)
 	}
-	s := &session{p: p, who: who, as: as, carry: carry}
-	return s, s.reach(ctx)
+	s := &session{p: p, who: who, as: as, resumes: carry}
+	return s, s.openOrDial(ctx)
 }
 
-// with runs f in a session and closes it.
-func (p *program) with(ctx context.Context, carry bool, f func(s *session) error) error {
-	s, err := p.connect(ctx, carry)
+// withSession runs f in a session and closes the session.
+func (p *program) withSession(ctx context.Context, carry bool, f func(s *session) error) error {
+	s, err := p.newSession(ctx, carry)
 	if err != nil {
 		return err
 	}
 	err = f(s)
 	if closed := s.Close(ctx); closed != nil {
-		p.note("countersign: %s", lines(closed.Error()))
+		p.logLine("countersign: %s", lines(closed.Error()))
 		if err == nil {
-			err = exit(exitFailed)
+			err = exitCode(exitFailed)
 		}
 	}
 	return err
 }
 
-// reach opens the store, or finds a process that has it and answers; one that is just ending is waited for.
-func (s *session) reach(ctx context.Context) error {
-	giveUp := s.p.clock.Now().Add(s.p.patience)
+// openOrDial opens the store, or connects to the process that has it. It waits for a process that is ending.
+func (s *session) openOrDial(ctx context.Context) error {
+	giveUp := s.p.clock.Now().Add(s.p.storeTimeout)
 	for {
 		e, err := s.p.openEngine(s.who)
 		if err == nil {
-			s.engine, s.client = e, e.client(s.as)
-			return s.begin(ctx)
+			s.engine, s.client = e, e.newClient(s.as)
+			return s.resumeOpenRuns(ctx)
 		}
 		if !errors.Is(err, local.ErrInUse) {
 			return err
@@ -78,22 +79,23 @@ func (s *session) reach(ctx context.Context) error {
 		}
 		s.client.Close()
 		if s.p.clock.Now().After(giveUp) {
-			return s.p.mute()
+			return s.p.storeBusyError()
 		}
-		if err := s.p.clock.Sleep(ctx, interval); err != nil {
+		if err := s.p.clock.Sleep(ctx, retryInterval); err != nil {
 			return err
 		}
 	}
 }
 
-// mute says that the process that has the store cannot be asked.
-func (p *program) mute() error {
-	return fmt.Errorf("the store %s is in use by another process, which does not answer on %s", p.home, local.SocketPath(p.home))
+// storeBusyError says that the process with the store does not answer.
+func (p *program) storeBusyError() error {
+	return fmt.Errorf("the store %s is in use by another process, which does not answer on %s", p.home,
+		local.SocketPath(p.home))
 }
 
-// begin carries on what is open, in a command that does.
-func (s *session) begin(ctx context.Context) error {
-	if !s.carry {
+// resumeOpenRuns resumes open runs, if the command does so.
+func (s *session) resumeOpenRuns(ctx context.Context) error {
+	if !s.resumes {
 		return nil
 	}
 	err := s.engine.ready(ctx)
@@ -104,23 +106,23 @@ func (s *session) begin(ctx context.Context) error {
 	return err
 }
 
-// again takes up a session whose engine has gone with its process. It reports whether the call is worth repeating.
-func (s *session) again(ctx context.Context, err error) (bool, error) {
+// reconnect finds a new engine after the old one's process ended. It reports whether the call should be repeated.
+func (s *session) reconnect(ctx context.Context, err error) (bool, error) {
 	if s.engine != nil || !errors.Is(err, api.ErrUnreachable) {
 		return false, err
 	}
 	s.client.Close()
-	return true, s.reach(ctx)
+	return true, s.openOrDial(ctx)
 }
 
-// call asks the engine, and once more whenever it has moved. Every request of the API may be repeated.
-func call[T any](ctx context.Context, s *session, ask func(*api.Client) (T, error)) (T, error) {
+// callAPI calls the engine, again after each reconnect. Every request of the API may be repeated.
+func callAPI[T any](ctx context.Context, s *session, ask func(*api.Client) (T, error)) (T, error) {
 	for {
 		v, err := ask(s.client)
 		if err == nil {
 			return v, nil
 		}
-		repeat, err := s.again(ctx, err)
+		repeat, err := s.reconnect(ctx, err)
 		if err != nil || !repeat {
 			return v, err
 		}
@@ -133,5 +135,44 @@ func (s *session) Close(ctx context.Context) error {
 	if s.engine == nil {
 		return nil
 	}
-	return s.engine.leave(ctx)
+	return s.engine.drainAndClose(ctx)
+}
+
+// pageSize is the number of items read at once.
+const pageSize = 200
+
+// listAll reads all pages of a list. A nil session has no items.
+func listAll[T any](ctx context.Context, s *session, read func(c *api.Client, cursor string) ([]T, string, error)) ([]T, error) {
+	all, cursor := []T{}, ""
+	for s != nil {
+		next := ""
+		page, err := callAPI(ctx, s, func(c *api.Client) (page []T, err error) {
+			page, next, err = read(c, cursor)
+			return page, err
+		})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page...)
+		if cursor = next; cursor == "" {
+			break
+		}
+	}
+	return all, nil
+}
+
+func (s *session) listRuns(ctx context.Context, q api.RunQuery) ([]api.RunHead, error) {
+	return listAll(ctx, s, func(c *api.Client, cursor string) ([]api.RunHead, string, error) {
+		q.Cursor, q.Limit = cursor, pageSize
+		p, err := c.Runs(ctx, q)
+		return p.Runs, p.Cursor, err
+	})
+}
+
+func (s *session) listApprovals(ctx context.Context, q approval.Query) ([]approval.Approval, error) {
+	return listAll(ctx, s, func(c *api.Client, cursor string) ([]approval.Approval, string, error) {
+		q.Cursor, q.Limit = cursor, pageSize
+		p, err := c.FindApprovals(ctx, q)
+		return p.Approvals, p.Cursor, err
+	})
 }

@@ -15,87 +15,87 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// idLength is how long the ids of runs and approvals are.
+// idLength is the length of run and approval ids.
 const idLength = 26
 
-// typedIDs are the ids of a command line, in order.
-func typedIDs(parsed *kong.Context) (all []typedID) {
+// idArgsOf returns the ids of a command line, in order.
+func idArgsOf(parsed *kong.Context) (all []idArg) {
 	for _, v := range parsed.Selected().Positional {
-		all = append(all, idsIn(v)...)
+		all = append(all, idArgsIn(v)...)
 	}
 	for _, f := range parsed.Flags() {
-		all = append(all, idsIn(f.Value)...)
+		all = append(all, idArgsIn(f.Value)...)
 	}
 	return all
 }
 
-func idsIn(v *kong.Value) (all []typedID) {
+func idArgsIn(v *kong.Value) (all []idArg) {
 	kind := v.Tag.Get("id")
 	switch at := v.Target; {
 	case kind == "":
 	case at.Kind() == reflect.Slice:
 		for i := range at.Len() {
-			all = append(all, typedID{kind, at.Index(i)})
+			all = append(all, idArg{kind, at.Index(i)})
 		}
 	case at.String() != "":
-		all = append(all, typedID{kind, at})
+		all = append(all, idArg{kind, at})
 	}
 	return all
 }
 
-func (id typedID) isWhole() bool { return id.kind != "call" && len(id.at.String()) >= idLength }
+func (id idArg) isComplete() bool { return id.kind != "call" && len(id.value.String()) >= idLength }
 
-// completeIDs puts whole ids in the place of their beginnings, before the command looks at them. What begins no id
-// stays as it is, for the command to say so.
+// completeIDs replaces the beginnings of ids by whole ids. A beginning without a match stays, and the command refuses
+// it.
 func (p *program) completeIDs(ctx context.Context) error {
-	if !slices.ContainsFunc(p.ids, func(id typedID) bool { return !id.isWhole() }) {
+	if !slices.ContainsFunc(p.idArgs, func(id idArg) bool { return !id.isComplete() }) {
 		return nil
 	}
 	if _, err := os.Stat(p.home); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return p.with(ctx, false, func(s *session) error {
+	return p.withSession(ctx, false, func(s *session) error {
 		run := ""
-		for _, id := range p.ids {
-			if err := s.complete(ctx, id, run); err != nil {
+		for _, id := range p.idArgs {
+			if err := s.completeID(ctx, id, run); err != nil {
 				return err
 			}
 			if id.kind == "run" {
-				run = id.at.String()
+				run = id.value.String()
 			}
 		}
 		return nil
 	})
 }
 
-func (s *session) complete(ctx context.Context, id typedID, run string) error {
-	if id.isWhole() {
+func (s *session) completeID(ctx context.Context, id idArg, run string) error {
+	if id.isComplete() {
 		return nil
 	}
-	all, err := s.idsOf(ctx, id.kind, run)
+	all, err := s.listIDs(ctx, id.kind, run)
 	if err != nil {
 		return err
 	}
-	short := id.at.String()
+	short := id.value.String()
 	if slices.Contains(all, short) {
 		return nil
 	}
 	fits := slices.DeleteFunc(all, func(whole string) bool { return !strings.HasPrefix(whole, short) })
 	switch {
 	case len(fits) == 1:
-		id.at.SetString(fits[0])
+		id.value.SetString(fits[0])
 	case len(fits) > 1:
 		some := strings.Join(fits[:min(len(fits), 5)], ", ")
-		return usage("%s %s: more than one id begins like this: %s", id.kind, line(short), line(some))
+		return usageErrorf("%s %s: more than one id begins like this: %s", id.kind, line(short), line(some))
 	}
 	return nil
 }
 
-// idsOf lists the ids there are of a kind.
-func (s *session) idsOf(ctx context.Context, kind, run string) (ids []string, err error) {
+// listIDs returns all ids of a kind.
+func (s *session) listIDs(ctx context.Context, kind, run string) (ids []string, err error) {
 	switch kind {
 	case "call":
-		r, err := call(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, run) })
+		r, err := callAPI(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, run) })
 		if err != nil {
 			return nil, err
 		}
@@ -104,7 +104,7 @@ func (s *session) idsOf(ctx context.Context, kind, run string) (ids []string, er
 		}
 	case "approval":
 		for _, status := range approval.Statuses() {
-			page, err := s.approvals(ctx, approval.Query{Status: status})
+			page, err := s.listApprovals(ctx, approval.Query{Status: status})
 			if err != nil {
 				return nil, err
 			}
@@ -113,7 +113,7 @@ func (s *session) idsOf(ctx context.Context, kind, run string) (ids []string, er
 			}
 		}
 	default:
-		heads, err := s.runs(ctx, api.RunQuery{})
+		heads, err := s.listRuns(ctx, api.RunQuery{})
 		if err != nil {
 			return nil, err
 		}

@@ -12,24 +12,25 @@ import (
 	"github.com/countersign/countersign/internal/observe/telemetry"
 )
 
-// watch observes runs if the environment names an exporter of OpenTelemetry; what it gives beside sends what is recorded.
-func (p *program) watch() (*lambdafn.Observer, *telemetry.Telemetry, error) {
+// newObserver observes runs if the environment names an OpenTelemetry exporter. The Telemetry sends what the observer
+// records.
+func (p *program) newObserver() (*lambdafn.Observer, *telemetry.Telemetry, error) {
 	return lambdafn.Watch(p.getenv, exporters{p.getenv}, p.clock, func(text string) {
-		p.note("%-8s %s", "trouble", line(text))
+		p.logLine("%-8s %s", "trouble", line(text))
 	})
 }
 
-// exporters are those that OpenTelemetry's variables can name: otlp, console, and prometheus for metrics.
+// exporters are the exporters of OpenTelemetry's variables: otlp, console, and prometheus for metrics.
 type exporters struct{ getenv func(string) string }
 
-// Protocols are those over HTTP, and gRPC.
+// Protocols returns the HTTP protocols and gRPC.
 func (exporters) Protocols(signal string) []string {
 	return append(telemetry.OTLP{}.Protocols(signal), "grpc")
 }
 
-// Spans sends batches of spans.
+// Spans sends spans in batches.
 func (x exporters) Spans(ctx context.Context, name string) (sdktrace.SpanProcessor, error) {
-	if !x.automatic(name, "TRACES") {
+	if !x.usesAutoexport(name, "TRACES") {
 		return telemetry.OTLP{}.Spans(ctx, name)
 	}
 	e, err := autoexport.NewSpanExporter(ctx)
@@ -41,15 +42,15 @@ func (x exporters) Spans(ctx context.Context, name string) (sdktrace.SpanProcess
 
 // Metrics sends metrics every minute and at the end, or serves them.
 func (x exporters) Metrics(ctx context.Context, name string) (sdkmetric.Reader, error) {
-	if !x.automatic(name, "METRICS") {
+	if !x.usesAutoexport(name, "METRICS") {
 		return telemetry.OTLP{}.Metrics(ctx, name)
 	}
 	return autoexport.NewMetricReader(ctx)
 }
 
-// automatic reports whether autoexport makes the exporter of a signal: it refuses protocols of OTLP other than two, of
-// which telemetry.OTLP knows one more and replaces the rest.
-func (x exporters) automatic(name, signal string) bool {
+// usesAutoexport reports whether autoexport creates the exporter of a signal. For OTLP it knows two protocols;
+// telemetry.OTLP replaces the others.
+func (x exporters) usesAutoexport(name, signal string) bool {
 	_, protocol := telemetry.Protocol(x.getenv, signal)
 	return name != "" && name != "otlp" || slices.Contains([]string{"", "grpc", "http/protobuf"}, protocol)
 }

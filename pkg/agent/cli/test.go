@@ -16,16 +16,16 @@ type testCommand struct {
 	Crash bool     `help:"Repeat each with a crash at every I/O point."`
 }
 
-// tested is the JSON document of test.
-type tested struct {
-	Scenarios []testedScenario `json:"scenarios"`
+// testResult is the JSON document of test.
+type testResult struct {
+	Scenarios []scenarioResult `json:"scenarios"`
 }
 
-type testedScenario struct {
+type scenarioResult struct {
 	Name     string   `json:"name"`
 	File     string   `json:"file"`
 	OK       bool     `json:"ok"`
-	Crashes  int      `json:"crashes,omitempty"` // runs with a crash
+	Crashes  int      `json:"crashes,omitempty"` // number of crashes tried
 	Failures []string `json:"failures"`
 }
 
@@ -34,31 +34,31 @@ func (c *testCommand) run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	doc := tested{Scenarios: []testedScenario{}}
+	doc := testResult{Scenarios: []scenarioResult{}}
 	var bad error
 	for _, file := range files {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		t, err := c.test(file, p.registry.Options())
+		t, err := c.runScenario(file, p.registry.Options())
 		switch {
 		case err != nil:
 			t.Failures = []string{err.Error()}
-			bad = exit(exitUsage)
-			p.note("%s", lines(err.Error()))
+			bad = exitCode(exitUsage)
+			p.logLine("%s", lines(err.Error()))
 		case !t.OK && bad == nil:
-			bad = exit(exitFailed)
+			bad = exitCode(exitFailed)
 		}
-		p.tested(t, err == nil)
+		p.printScenario(t, err == nil)
 		doc.Scenarios = append(doc.Scenarios, t)
 	}
-	if err := p.answer(doc); err != nil {
+	if err := p.printJSON(doc); err != nil {
 		return err
 	}
 	return bad
 }
 
-// scenarioFiles are the files of the arguments; of a directory all scenarios in it and below.
+// scenarioFiles returns the scenario files of the arguments, and of directories with all that is below.
 func scenarioFiles(paths []string) ([]string, error) {
 	var files []string
 	for _, arg := range paths {
@@ -70,18 +70,18 @@ func scenarioFiles(paths []string) ([]string, error) {
 			return err
 		})
 		if err != nil {
-			return nil, usage("read scenarios: %w", err)
+			return nil, usageErrorf("read scenarios: %w", err)
 		}
 		if len(files) == before {
-			return nil, usage("read scenarios: there is none in %s", arg)
+			return nil, usageErrorf("read scenarios: there is none in %s", arg)
 		}
 	}
 	return files, nil
 }
 
-// test runs one scenario, whose agent may name what is known. The error says why it cannot be run.
-func (c *testCommand) test(file string, known agentfile.Options) (testedScenario, error) {
-	t := testedScenario{Name: file, File: file, Failures: []string{}}
+// runScenario runs one scenario with the known agents. The error says why the scenario cannot run.
+func (c *testCommand) runScenario(file string, known agentfile.Options) (scenarioResult, error) {
+	t := scenarioResult{Name: file, File: file, Failures: []string{}}
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return t, err
@@ -94,31 +94,31 @@ func (c *testCommand) test(file string, known agentfile.Options) (testedScenario
 	if c.Crash {
 		r := s.Crash(0)
 		t.Crashes = r.Runs
-		t.add("", r.Plain.Failures)
+		t.addFailures("", r.Plain.Failures)
 		for _, f := range r.Failures {
-			t.add(fmt.Sprintf("%v %v: ", f.Kind, f.At), f.Failures)
+			t.addFailures(fmt.Sprintf("%v %v: ", f.Kind, f.At), f.Failures)
 		}
 	} else {
-		t.add("", s.Run(scenario.Options{}).Failures)
+		t.addFailures("", s.Run(scenario.Options{}).Failures)
 	}
 	t.OK = len(t.Failures) == 0
 	return t, nil
 }
 
-func (t *testedScenario) add(where string, failures []scenario.Failure) {
+func (t *scenarioResult) addFailures(where string, failures []scenario.Failure) {
 	for _, f := range failures {
 		t.Failures = append(t.Failures, where+f.String())
 	}
 }
 
-func (p *program) tested(t testedScenario, ran bool) {
+func (p *program) printScenario(t scenarioResult, ran bool) {
 	if t.OK {
-		p.tell("ok %s", t.Name)
+		p.printText("ok %s", t.Name)
 		return
 	}
 	for _, f := range t.Failures {
 		if ran {
-			p.tell("FAIL %s: %s", t.Name, lines(f))
+			p.printText("FAIL %s: %s", t.Name, lines(f))
 		}
 	}
 }

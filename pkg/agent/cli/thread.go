@@ -15,7 +15,7 @@ type askCommand struct {
 }
 
 func (c *askCommand) run(ctx context.Context, p *program) error {
-	return p.talk(ctx, c.ID, api.Verdict{Action: api.Ask, Note: c.Note})
+	return p.sendThreadMessage(ctx, c.ID, api.Verdict{Action: api.Ask, Note: c.Note})
 }
 
 type replyCommand struct {
@@ -24,65 +24,65 @@ type replyCommand struct {
 }
 
 func (c *replyCommand) run(ctx context.Context, p *program) error {
-	return p.talk(ctx, c.ID, api.Verdict{Action: api.Reply, Note: c.Note})
+	return p.sendThreadMessage(ctx, c.ID, api.Verdict{Action: api.Reply, Note: c.Note})
 }
 
-// talk says something of a request, which goes on waiting.
-func (p *program) talk(ctx context.Context, id string, v api.Verdict) error {
-	return p.looking(ctx, func(s *session) error {
+// sendThreadMessage adds a message to a request, which stays open.
+func (p *program) sendThreadMessage(ctx context.Context, id string, v api.Verdict) error {
+	return p.withReadSession(ctx, func(s *session) error {
 		if s == nil {
-			return p.nothing()
+			return p.noStoreError()
 		}
-		a, err := s.talk(ctx, id, v)
+		a, err := s.sendThreadMessage(ctx, id, v)
 		if err != nil {
 			return err
 		}
-		writeThread(a, func(name, value string) { p.tell("%-10s %s", name, value) })
-		return p.answer(a)
+		printThread(a, func(name, value string) { p.printText("%-10s %s", name, value) })
+		return p.printJSON(a)
 	})
 }
 
-func (s *session) talk(ctx context.Context, id string, v api.Verdict) (approval.Approval, error) {
-	begun := context.WithoutCancel(ctx) // an interrupt must not leave open whether it was said
-	return call(begun, s, func(c *api.Client) (approval.Approval, error) { return c.Decide(begun, id, v) })
+func (s *session) sendThreadMessage(ctx context.Context, id string, v api.Verdict) (approval.Approval, error) {
+	begun := context.WithoutCancel(ctx) // an interrupt must not leave the outcome unknown
+	return callAPI(begun, s, func(c *api.Client) (approval.Approval, error) { return c.Decide(begun, id, v) })
 }
 
-// writeThread shows what people have said of a request.
-func writeThread(a approval.Approval, fact func(name, value string)) {
+// printThread prints the messages of a request.
+func printThread(a approval.Approval, fact func(name, value string)) {
 	for _, m := range a.Thread {
-		fact("said", "by "+line(m.By)+" at "+stamp(m.At)+": "+text(m.Text))
+		fact("said", "by "+line(m.By)+" at "+stamp(m.At)+": "+quoteText(m.Text))
 	}
 }
 
-// showThreads shows what people have said of the requests that a run waits for.
-func (s *session) showThreads(ctx context.Context, r api.Run) error {
+// printThreads prints the messages of the requests that a run waits for.
+func (s *session) printThreads(ctx context.Context, r api.Run) error {
 	for _, w := range r.Waiting {
 		if w.Approval == "" {
 			continue
 		}
-		a, err := call(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, w.Approval) })
+		a, err := callAPI(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, w.Approval) })
 		if err != nil {
 			return err
 		}
-		writeThread(a, func(name, value string) { s.p.say("%-9s %s: %s", name, w.Call, value) })
+		printThread(a, func(name, value string) { s.p.printLine("%-9s %s: %s", name, w.Call, value) })
 	}
 	return nil
 }
 
-// askAbout asks the person at the terminal what they want to know of a request, and says it of it.
-func (s *session) askAbout(ctx context.Context, a approval.Approval) error {
-	note, err := s.prompt(ctx, "what do you want to know? (empty = nothing) ")
+// promptQuestion asks at the terminal for a question about a request and sends it.
+func (s *session) promptQuestion(ctx context.Context, a approval.Approval) error {
+	note, err := s.promptLine(ctx, "what do you want to know? (empty = nothing) ")
 	if err != nil || strings.TrimSpace(note) == "" {
 		return ignoreEOF(err)
 	}
-	_, err = s.talk(ctx, a.ID, api.Verdict{Action: api.Ask, Note: note})
+	_, err = s.sendThreadMessage(ctx, a.ID, api.Verdict{Action: api.Ask, Note: note})
 	var refused *api.Problem
 	if errors.As(err, &refused) {
-		s.p.note("that is not taken: %s", lines(refused.Detail))
+		s.p.logLine("that is not taken: %s", lines(refused.Detail))
 		return nil
 	}
 	if err == nil {
-		s.p.note("%-8s %s: it waits until somebody decides", "asked", a.ID)
+		s.p.logLine("%-8s %s: it waits until somebody decides", "asked", a.ID)
 	}
 	return err
 }

@@ -69,8 +69,8 @@ func newCollector(t *testing.T) *collector {
 	return c
 }
 
-// otel sets variables of OpenTelemetry, which its SDK reads from the process's environment.
-func (d *desk) otel(env map[string]string) {
+// setTelemetryEnv sets variables of OpenTelemetry, which its SDK reads from the process's environment.
+func (d *harness) setTelemetryEnv(env map[string]string) {
 	d.env = env
 	for name, value := range env {
 		d.t.Setenv(name, value)
@@ -80,10 +80,10 @@ func (d *desk) otel(env map[string]string) {
 // A laptop's runs are traced and measured like those of a deployment if the environment names a collector.
 func TestRunIsTracedToTheCollectorOfTheEnvironment(t *testing.T) {
 	c := newCollector(t)
-	d := newDesk(t, holding, `{"calls": [{"id": "c1", "name": "hold", "input": {}}]}`+"\n"+`{"text": "Done."}`)
-	d.otel(map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": c.URL})
+	d := newHarness(t, holdingAgent, `{"calls": [{"id": "c1", "name": "hold", "input": {}}]}`+"\n"+`{"text": "Done."}`)
+	d.setTelemetryEnv(map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": c.URL})
 	d.release <- struct{}{}
-	who := d.command(t.Context(), "", "run", d.dir, "--message", "x")
+	who := d.run(t.Context(), "", "run", d.dir, "--message", "x")
 	require.Equal(t, 0, who.code, who.stderr.String())
 	require.NotContains(t, who.stderr.String(), "OTEL_")
 	c.Close()
@@ -109,10 +109,10 @@ func TestSignalsAreSwitchedByTheEnvironment(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCollector(t)
-			d := newDesk(t, holding, `{"text": "Done."}`)
+			d := newHarness(t, holdingAgent, `{"text": "Done."}`)
 			e.env["OTEL_EXPORTER_OTLP_ENDPOINT"] = c.URL
-			d.otel(e.env)
-			who := d.command(t.Context(), "", "run", d.dir, "--message", "x")
+			d.setTelemetryEnv(e.env)
+			who := d.run(t.Context(), "", "run", d.dir, "--message", "x")
 			require.Equal(t, 0, who.code, who.stderr.String())
 			c.Close()
 			require.Equal(t, []bool{e.traces, e.metrics}, []bool{len(c.traces) > 0, len(c.metrics) > 0})
@@ -142,11 +142,11 @@ func TestRunIsTracedOverGRPC(t *testing.T) {
 	require.NoError(t, err)
 	go server.Serve(l) //nolint:errcheck // it is stopped
 	defer server.Stop()
-	d := newDesk(t, holding, `{"text": "Done."}`)
-	d.otel(map[string]string{
+	d := newHarness(t, holdingAgent, `{"text": "Done."}`)
+	d.setTelemetryEnv(map[string]string{
 		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://" + l.Addr().String(), "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
 	})
-	who := d.command(t.Context(), "", "run", d.dir, "--message", "x")
+	who := d.run(t.Context(), "", "run", d.dir, "--message", "x")
 	require.Equal(t, 0, who.code, who.stderr.String())
 	require.Equal(t, 3, <-service.got, "AGENT, CHAIN and LLM")
 }
@@ -165,11 +165,11 @@ func TestProtocols(t *testing.T) {
 				sent <- r.URL.Path + " " + r.Header.Get("Content-Type")
 			}))
 			defer server.Close()
-			d := newDesk(t, holding, `{"text": "Done."}`)
-			d.otel(map[string]string{
+			d := newHarness(t, holdingAgent, `{"text": "Done."}`)
+			d.setTelemetryEnv(map[string]string{
 				"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": server.URL + "/in", "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
 			})
-			who := d.command(t.Context(), "", "run", d.dir, "--message", "x")
+			who := d.run(t.Context(), "", "run", d.dir, "--message", "x")
 			require.Equal(t, 0, who.code, who.stderr.String())
 			require.Equal(t, "/in "+want.content, <-sent)
 			if want.warning == "" {
@@ -187,9 +187,9 @@ func TestCollectorThatRefusesFailsNoRun(t *testing.T) {
 		http.Error(w, "s3cret", http.StatusUnauthorized)
 	}))
 	defer server.Close()
-	d := newDesk(t, holding, `{"text": "Done."}`)
-	d.otel(map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": server.URL, "OTEL_EXPORTER_OTLP_HEADERS": "s3cret"})
-	who := d.command(t.Context(), "", "run", d.dir, "--message", "x")
+	d := newHarness(t, holdingAgent, `{"text": "Done."}`)
+	d.setTelemetryEnv(map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": server.URL, "OTEL_EXPORTER_OTLP_HEADERS": "s3cret"})
+	who := d.run(t.Context(), "", "run", d.dir, "--message", "x")
 	require.Equal(t, 0, who.code, who.stderr.String())
 	require.Contains(t, who.stderr.String(), "401 Unauthorized")
 	require.Len(t, regexp.MustCompile("send telemetry").FindAllString(who.stderr.String(), -1), 1)
@@ -206,11 +206,11 @@ func TestBadTelemetryVariableIsNamed(t *testing.T) {
 		"OPENINFERENCE_HIDE_INPUTS":           {"perhaps", "want true or false"},
 	} {
 		t.Run(variable, func(t *testing.T) {
-			d := newDesk(t, holding, `{"text": "Done."}`)
+			d := newHarness(t, holdingAgent, `{"text": "Done."}`)
 			env := map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
 			env[variable] = c.bad
-			d.otel(env)
-			who := d.command(t.Context(), "", "run", d.dir, "--message", "x")
+			d.setTelemetryEnv(env)
+			who := d.run(t.Context(), "", "run", d.dir, "--message", "x")
 			require.NotZero(t, who.code)
 			require.Contains(t, who.stderr.String(), variable+": ")
 			require.Contains(t, who.stderr.String(), c.want)

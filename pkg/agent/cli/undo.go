@@ -9,26 +9,27 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// undoCommand asks for a call to be taken back and follows the run that does, up to where people are asked.
+// undoCommand starts a run that undoes a call, and follows that run.
 type undoCommand struct {
 	Run  string `arg:"" id:"run" help:"The run, which has ended."`
 	Call string `arg:"" id:"call" help:"The call to take back (show RUN lists what would)."`
 }
 
 func (c *undoCommand) run(ctx context.Context, p *program) error {
-	return p.existing(ctx, func(s *session) error {
-		return s.launch(ctx, func(ctx context.Context, cl *api.Client) (api.Accepted, error) {
+	return p.withExistingStore(ctx, func(s *session) error {
+		return s.startAndFollow(ctx, func(ctx context.Context, cl *api.Client) (api.Accepted, error) {
 			u, err := cl.Undo(ctx, c.Run, c.Call)
 			if err == nil && u.Already {
-				p.note("call %s of run %s: somebody has asked to take it back before, in run %s", line(c.Call), c.Run, u.ID)
+				p.logLine("call %s of run %s: somebody has asked to take it back before, in run %s", line(c.Call),
+					c.Run, u.ID)
 			}
 			return api.Accepted{ID: u.ID, Status: u.Status, Links: u.Links}, err
-		}, s.terminal())
+		}, s.terminalDecider())
 	})
 }
 
-// undo says what would take a call back, or what became of that.
-func (p *program) undo(run string, c api.Call) string {
+// formatUndo returns what would undo a call, or the result of its undo.
+func (p *program) formatUndo(run string, c api.Call) string {
 	u := c.Undo
 	switch {
 	case u.Reason != "":
@@ -36,6 +37,7 @@ func (p *program) undo(run string, c api.Call) string {
 	case u.Run != "":
 		return fmt.Sprintf("%s: by run %s, %s", c.ID, u.Run, strings.TrimSpace(string(u.Status)+" "+string(u.Ended)))
 	default:
-		return fmt.Sprintf("%s: %s %s, with %s", c.ID, line(u.Tool), show.OneLine(u.Input, nil), p.hint("undo", run, c.ID))
+		return fmt.Sprintf("%s: %s %s, with %s", c.ID, line(u.Tool), show.OneLine(u.Input, nil), p.commandLine("undo",
+			run, c.ID))
 	}
 }

@@ -15,36 +15,36 @@ type validateCommand struct {
 	Schema bool     `help:"Write the JSON Schema of agent.yaml instead, for editors."`
 }
 
-// validated is the JSON document of validate.
-type validated struct {
-	Agents []validatedAgent `json:"agents"`
+// validateResult is the JSON document of validate.
+type validateResult struct {
+	Agents []validatedAgentResult `json:"agents"`
 }
 
-type validatedAgent struct {
-	Agent    string    `json:"agent"` // as it was named
+type validatedAgentResult struct {
+	Agent    string    `json:"agent"` // as typed
 	Name     string    `json:"name,omitempty"`
-	Problems []problem `json:"problems"` // empty = it is fine
+	Problems []problem `json:"problems"` // empty = valid
 
-	Servers []validatedServer `json:"servers,omitempty"`
+	Servers []validatedServerResult `json:"servers,omitempty"`
 }
 
-// validatedServer is an MCP server of an agent. Nobody asks it anything.
-type validatedServer struct {
+// validatedServerResult is an MCP server of an agent. The server is not contacted.
+type validatedServerResult struct {
 	Name     string `json:"name"`
 	Kind     string `json:"kind"` // command or url
 	Required bool   `json:"required"`
 }
 
-// serversOf are the MCP servers of an agent, and told to people.
-func (p *program) serversOf(d *agent.Definition) []validatedServer {
-	var all []validatedServer
+// printAgentServers prints and returns the MCP servers of an agent.
+func (p *program) printAgentServers(d *agent.Definition) []validatedServerResult {
+	var all []validatedServerResult
 	for _, m := range d.MCP {
-		v := validatedServer{Name: m.Name, Kind: "url", Required: !m.Optional}
+		v := validatedServerResult{Name: m.Name, Kind: "url", Required: !m.Optional}
 		note := ""
 		if len(m.Command) > 0 {
 			v.Kind, note = "command", ", on this machine alone: a deployed function cannot run it"
 		}
-		p.tell("   server %s by %s%s; its tools are listed when a run begins", line(v.Name), v.Kind, note)
+		p.printText("   server %s by %s%s; its tools are listed when a run begins", line(v.Name), v.Kind, note)
 		all = append(all, v)
 	}
 	return all
@@ -60,42 +60,42 @@ type problem struct {
 func (c *validateCommand) run(_ context.Context, p *program) error {
 	switch {
 	case c.Schema && len(c.Agents) > 0:
-		return usage("validate: want agents or --schema, not both")
+		return usageErrorf("validate: want agents or --schema, not both")
 	case c.Schema:
-		return p.document(agentfile.Schema())
+		return p.writeJSON(agentfile.Schema())
 	case len(c.Agents) == 0:
-		return usage("validate: want an agent, or --schema")
+		return usageErrorf("validate: want an agent, or --schema")
 	}
-	doc := validated{}
+	doc := validateResult{}
 	var bad error
 	read := map[string]*agent.Definition{}
 	for _, arg := range c.Agents {
-		if d, err := p.agent(arg, chosen{}); err == nil {
+		if d, err := p.loadAgent(arg, agentOverrides{}); err == nil {
 			read[d.Name] = d
 		}
 	}
 	for _, arg := range c.Agents {
-		v := validatedAgent{Agent: arg, Problems: []problem{}}
-		d, err := p.agent(arg, chosen{})
+		v := validatedAgentResult{Agent: arg, Problems: []problem{}}
+		d, err := p.loadAgent(arg, agentOverrides{})
 		if err == nil {
-			err = p.together(d, read)
+			err = p.checkDelegates(d, read)
 		}
 		if err != nil {
-			v.Problems = problems(err)
-			bad = exit(exitUsage)
-			p.tell("%s", lines(err.Error()))
+			v.Problems = problemsOf(err)
+			bad = exitCode(exitUsage)
+			p.printText("%s", lines(err.Error()))
 		} else {
 			v.Name = d.Name
-			p.tell("ok %s (%s)", d.Name, line(arg))
-			v.Servers = p.serversOf(d)
+			p.printText("ok %s (%s)", d.Name, line(arg))
+			v.Servers = p.printAgentServers(d)
 		}
 		doc.Agents = append(doc.Agents, v)
 	}
-	return errors.Join(p.answer(doc), bad)
+	return errors.Join(p.printJSON(doc), bad)
 }
 
-// problems are those of a file, each with its line, or the one that kept it from being read.
-func problems(err error) []problem {
+// problemsOf returns the problems of a file, each with its line, or the one error that prevented reading it.
+func problemsOf(err error) []problem {
 	var found agentfile.Problems
 	if !errors.As(err, &found) {
 		return []problem{{Text: err.Error()}}
@@ -107,9 +107,10 @@ func problems(err error) []problem {
 	return out
 }
 
-// together is what is wrong with an agent and those that it asks: registered ones, those near, and those that are validated with it.
-func (p *program) together(d *agent.Definition, read map[string]*agent.Definition) error {
-	known, _ := p.nearAgents() // each is told of where it is validated
+// checkDelegates checks the agents that an agent calls: registered ones, local ones, and those that are validated
+// with it.
+func (p *program) checkDelegates(d *agent.Definition, read map[string]*agent.Definition) error {
+	known, _ := p.loadLocalAgents() // problems of local agents are reported for their own argument
 	names := slices.AppendSeq(known.Agents(), maps.Keys(read))
 	return agent.CheckDelegates(d, slices.Compact(slices.Sorted(slices.Values(names))), func(name string) (*agent.Definition, bool) {
 		if d, ok := read[name]; ok {

@@ -21,8 +21,8 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// asking is an agent whose one call another agent carries out.
-const asking = `name: research
+// delegatingAgent delegates its one call to another agent.
+const delegatingAgent = `name: research
 system: You ask.
 model: {provider: script, file: model.jsonl}
 permission: {default: allow, rules: [{tool: move_file, verdict: ask, note: "mind the archive"}]}
@@ -30,27 +30,27 @@ tools:
   - {name: search, kind: agent, agent: tidy, description: Search.}
 `
 
-const asks = `{"calls": [{"id": "c1", "name": "search", "input": {"message": "tidy"}}]}
+const delegatingModel = `{"calls": [{"id": "c1", "name": "search", "input": {"message": "tidy"}}]}
 {"text": "Researched."}`
 
-// office is a desk with research in its folder, and tidy, to which it delegates, in a folder of its own.
-type office struct {
-	*desk
+// delegationHarness is a harness with the agent research, and the agent tidy, to which it delegates, in a subfolder.
+type delegationHarness struct {
+	*harness
 	root, child string
 }
 
-func newOffice(t *testing.T) *office {
+func newDelegationHarness(t *testing.T) *delegationHarness {
 	t.Helper()
-	o := &office{desk: newDesk(t, asking, asks)}
+	o := &delegationHarness{harness: newHarness(t, delegatingAgent, delegatingModel)}
 	sub := filepath.Join(o.dir, "tidy")
 	require.NoError(t, os.Mkdir(sub, 0o700))
 	for name, text := range map[string]string{
-		"agent.yaml": renaming, "model.jsonl": strings.ReplaceAll(renames, "\n\t", " "), "a.txt": "a", "d.txt": "d",
+		"agent.yaml": renamingAgent, "model.jsonl": strings.ReplaceAll(renamingModel, "\n\t", " "), "a.txt": "a", "d.txt": "d",
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(sub, name), []byte(text), 0o600))
 	}
-	p, _ := o.program("")
-	tidy, err := p.agent(sub, chosen{})
+	p, _ := o.newProgram("")
+	tidy, err := p.loadAgent(sub, agentOverrides{})
 	require.NoError(t, err)
 	o.registry, err = o.registry.With(*tidy)
 	require.NoError(t, err)
@@ -59,19 +59,19 @@ func newOffice(t *testing.T) *office {
 	return o
 }
 
-// delegate writes a run of tidy that is carried out for a call, below the policy of research. Nothing carries it on yet.
-func (o *office) delegate(key string, parent run.Parent) string {
+// writeDelegatedRun writes a run of tidy for a call of research. Nothing executes it yet.
+func (o *delegationHarness) writeDelegatedRun(key string, parent run.Parent) string {
 	o.t.Helper()
-	p, _ := o.program("")
+	p, _ := o.newProgram("")
 	p.home = o.home()
-	above, err := p.agent(o.dir, chosen{})
+	above, err := p.loadAgent(o.dir, agentOverrides{})
 	require.NoError(o.t, err)
-	written, err := p.agent(filepath.Join(o.dir, "tidy"), chosen{})
+	written, err := p.loadAgent(filepath.Join(o.dir, "tidy"), agentOverrides{})
 	require.NoError(o.t, err)
 	child := policy.Delegated(above, *written)
 	pinned, err := json.Marshal(child)
 	require.NoError(o.t, err)
-	e, err := p.openEngine(people{})
+	e, err := p.openEngine(principals{})
 	require.NoError(o.t, err)
 	defer func() { require.NoError(o.t, e.Close()) }()
 	ports, digest := e.home.Ports, store.BlobDigest(pinned)
@@ -83,7 +83,7 @@ func (o *office) delegate(key string, parent run.Parent) string {
 		MaxInteractions: child.Limits.Interactions, Messages: []run.UserBlock{{Block: run.Text{Text: "tidy"}}},
 	}))
 	// Who has begun does not look again whether the run above waits for it; those above wait for no run here, but for a service's answer.
-	first, _, _ := strings.Cut(strings.ReplaceAll(renames, "\n\t", " "), "\n")
+	first, _, _ := strings.Cut(strings.ReplaceAll(renamingModel, "\n\t", " "), "\n")
 	var reply struct {
 		Text  string
 		Calls []struct {
@@ -101,29 +101,29 @@ func (o *office) delegate(key string, parent run.Parent) string {
 	return runID2
 }
 
-// shown is a run as show --json has it.
-func (o *office) shown(run string) api.Run {
+// showRun returns a run of show --json.
+func (o *delegationHarness) showRun(run string) api.Run {
 	o.t.Helper()
-	who := o.command(o.t.Context(), "", "show", run, "--json")
+	who := o.run(o.t.Context(), "", "show", run, "--json")
 	require.Equal(o.t, 0, who.code, who.stderr.String())
 	var r api.Run
 	require.NoError(o.t, json.Unmarshal([]byte(who.stdout.String()), &r))
 	return r
 }
 
-// impatient runs a command that waits only so long for an answer that is owed.
-func (o *office) impatient(typed string, args ...string) *someone {
-	p, who := o.program(typed)
-	p.patience = 400 * time.Millisecond
+// runWithoutPatience runs a command with a short store timeout.
+func (o *delegationHarness) runWithoutPatience(typed string, args ...string) *commandResult {
+	p, who := o.newProgram(typed)
+	p.storeTimeout = 400 * time.Millisecond
 	who.code = p.run(o.t.Context(), args)
 	return who
 }
 
 // Who follows a run decides about what the runs below it ask as about its own, and is told who asks.
 func TestRequestsBelowAreAskedAtTheRoot(t *testing.T) {
-	o := newOffice(t)
+	o := newDelegationHarness(t)
 	typed := strings.Join([]string{"e", `{"source": "a.txt", "destination": "c.txt"}`, "d", "not this one"}, "\n")
-	who := o.command(t.Context(), typed, "run", o.dir, "--message", "look", "--key", "k")
+	who := o.run(t.Context(), typed, "run", o.dir, "--message", "look", "--key", "k")
 	require.Equal(t, 0, who.code, who.stderr.String())
 	require.Equal(t, "Researched.\n", who.stdout.String())
 	for _, want := range []string{
@@ -133,10 +133,10 @@ func TestRequestsBelowAreAskedAtTheRoot(t *testing.T) {
 	} {
 		require.Contains(t, who.stderr.String(), want)
 	}
-	require.Contains(t, o.command(t.Context(), "", "show", o.root).stdout.String(), "below     "+o.child+" of agent tidy for call c1: done natural_end")
+	require.Contains(t, o.run(t.Context(), "", "show", o.root).stdout.String(), "below     "+o.child+" of agent tidy for call c1: done natural_end")
 	require.FileExists(t, filepath.Join(o.dir, "tidy", "c.txt"))
 	require.FileExists(t, filepath.Join(o.dir, "tidy", "d.txt"))
-	require.Equal(t, run.ReasonNaturalEnd, o.shown(o.root).Reason)
+	require.Equal(t, run.ReasonNaturalEnd, o.showRun(o.root).Reason)
 }
 
 // What is left for later, and what nobody is there to ask about, is named at the root with the commands that decide it; deciding by id
@@ -144,8 +144,8 @@ func TestRequestsBelowAreAskedAtTheRoot(t *testing.T) {
 func TestRequestsBelowAreNamedAtTheRoot(t *testing.T) {
 	for name, typed := range map[string]string{"later": "l\nl\n", "nobody there": ""} {
 		t.Run(name, func(t *testing.T) {
-			o := newOffice(t)
-			who := o.impatient(typed, "run", o.dir, "--message", "look", "--key", "k")
+			o := newDelegationHarness(t)
+			who := o.runWithoutPatience(typed, "run", o.dir, "--message", "look", "--key", "k")
 			require.Equal(t, 3, who.code, who.stderr.String())
 			out := who.stdout.String()
 			require.Contains(t, out, "run "+o.root+" waits for run "+o.child+" of agent tidy (c1)\n")
@@ -155,30 +155,30 @@ func TestRequestsBelowAreNamedAtTheRoot(t *testing.T) {
 			require.Len(t, ids, 2)
 
 			require.Equal(t, typed != "", strings.Contains(who.stderr.String(), "approve, deny, edit, ask or later?"))
-			first := o.impatient("", "approve", ids[0][1])
+			first := o.runWithoutPatience("", "approve", ids[0][1])
 			require.Equal(t, 3, first.code)
 			require.Contains(t, first.stdout.String(), "waits for run "+o.child)
 			require.NotContains(t, first.stdout.String(), ids[0][1])
 			require.Contains(t, first.stdout.String(), ids[1][1])
-			last := o.command(t.Context(), "", "deny", ids[1][1])
+			last := o.run(t.Context(), "", "deny", ids[1][1])
 			require.Equal(t, 0, last.code, last.stderr.String())
 			require.Equal(t, "Researched.\n", last.stdout.String())
-			require.Equal(t, run.ReasonNaturalEnd, o.shown(o.child).Reason)
+			require.Equal(t, run.ReasonNaturalEnd, o.showRun(o.child).Reason)
 		})
 	}
 }
 
 // Approvals and runs are listed by the run they surface at; show has the tree; a run's events are its own.
 func TestShowsWhatIsBelow(t *testing.T) {
-	o := newOffice(t)
-	grandchild := o.delegate("deeper", run.Parent{Run: o.child, Call: "m9", Root: o.root, Depth: 2})
-	require.Equal(t, 3, o.impatient("", "run", o.dir, "--message", "look", "--key", "k").code)
+	o := newDelegationHarness(t)
+	grandchild := o.writeDelegatedRun("deeper", run.Parent{Run: o.child, Call: "m9", Root: o.root, Depth: 2})
+	require.Equal(t, 3, o.runWithoutPatience("", "run", o.dir, "--message", "look", "--key", "k").code)
 	lone := agent.RunID(local.Tenant, "tidy", "lone")
-	require.Equal(t, 3, o.impatient("", "run", filepath.Join(o.dir, "tidy"), "--message", "tidy", "--key", "lone").code)
+	require.Equal(t, 3, o.runWithoutPatience("", "run", filepath.Join(o.dir, "tidy"), "--message", "tidy", "--key", "lone").code)
 
 	out := func(args ...string) string {
 		t.Helper()
-		who := o.command(t.Context(), "", args...)
+		who := o.run(t.Context(), "", args...)
 		require.Equal(t, 0, who.code, who.stderr.String())
 		return who.stdout.String()
 	}
@@ -207,7 +207,7 @@ func TestShowsWhatIsBelow(t *testing.T) {
 	require.Equal(t, []string{grandchild, grandchild}, asked("--run", grandchild))
 	require.NotContains(t, out("approvals", "--root", lone), o.root)
 	require.Contains(t, out("approvals", "--run", grandchild), "  below      call m9 of run "+o.child+", for run "+o.root+"\n")
-	require.Equal(t, 2, o.command(t.Context(), "", "approvals", "--root", "rnone").code)
+	require.Equal(t, 2, o.run(t.Context(), "", "approvals", "--root", "rnone").code)
 
 	require.NotContains(t, out("events", o.root, "--format", "canonical"), "move_file", "events are the run's own")
 	require.Contains(t, out("events", o.child, "--format", "canonical"), "move_file")
@@ -226,7 +226,7 @@ func TestDeciders(t *testing.T) {
 		{nil, [][]string{{}}, "nobody"},
 		{[]string{"group:a"}, [][]string{nil}, "group:a; and at once nobody"},
 	} {
-		require.Equal(t, c.want, deciders(c.approvers, c.above))
+		require.Equal(t, c.want, formatDeciders(c.approvers, c.above))
 	}
 	var b strings.Builder
 	require.NoError(t, writeApproval(&b, approval.Approval{
@@ -240,14 +240,14 @@ func TestDeciders(t *testing.T) {
 
 // A part of a tree is what is below one of its runs, and nothing beside it.
 func TestPartOfATree(t *testing.T) {
-	all := tree{{ID: "a", Parent: "root", ParentCall: "c1"}, {ID: "b", Parent: "root", ParentCall: "c2"}, {ID: "aa", Parent: "a", ParentCall: "c1"}, {ID: "aaa", Parent: "aa"}}
-	ids := func(t tree) (ids []string) {
+	all := runTree{{ID: "a", Parent: "root", ParentCall: "c1"}, {ID: "b", Parent: "root", ParentCall: "c2"}, {ID: "aa", Parent: "a", ParentCall: "c1"}, {ID: "aaa", Parent: "aa"}}
+	ids := func(t runTree) (ids []string) {
 		for _, h := range t {
 			ids = append(ids, h.ID)
 		}
 		return ids
 	}
-	require.Equal(t, []string{"aa", "aaa"}, ids(all.of("a")))
-	require.Empty(t, all.of("b"))
+	require.Equal(t, []string{"aa", "aaa"}, ids(all.subtree("a")))
+	require.Empty(t, all.subtree("b"))
 	require.Equal(t, []string{"a", "b"}, ids(all.children("root")))
 }

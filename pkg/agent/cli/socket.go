@@ -12,68 +12,69 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// serving says which process serves a store: what GET /engine answers, on its socket alone.
-type serving struct {
+// engineInfo describes the process that serves a store: the answer to GET /engine on its socket.
+type engineInfo struct {
 	PID     int    `json:"pid"`
 	Command string `json:"command"`       // its name, such as dev
 	URL     string `json:"url,omitempty"` // where it serves TCP, without the token; "" = nowhere
 }
 
-func (s serving) String() string {
+func (s engineInfo) String() string {
 	if s.URL == "" {
 		return fmt.Sprintf("process %d, countersign %s", s.PID, line(s.Command))
 	}
 	return fmt.Sprintf("process %d, countersign %s on %s", s.PID, line(s.Command), line(s.URL))
 }
 
-// enginePath is on no port and not part of the API: between one countersign and another.
+// enginePath is served on the socket only. It is not part of the API.
 const enginePath = "/engine"
 
-// socketHandler is the API, and who serves it.
+// socketHandler serves the API and engineInfo.
 func (e *engine) socketHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+enginePath, func(w http.ResponseWriter, _ *http.Request) {
-		s := serving{PID: os.Getpid(), Command: e.p.doing}
+		s := engineInfo{PID: os.Getpid(), Command: e.p.command}
 		if url := e.url.Load(); url != nil {
 			s.URL = *url
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(s) // whoever asked has gone
+		_ = json.NewEncoder(w).Encode(s) // the client has gone
 	})
 	mux.HandleFunc("GET "+definitionPath, e.serveDefinition)
 	mux.HandleFunc("GET "+stalledPath, e.serveStalled)
-	mux.Handle("/", e.watch.Trace.HTTP(api.Handler(e.backend)))
+	mux.Handle("/", e.observer.Trace.HTTP(api.Handler(e.backend)))
 	return mux
 }
 
-// own opens the store for this process alone. A process that is just ending is waited for; one that serves it is named in the error.
-func (p *program) own(ctx context.Context, who people) (*engine, error) {
-	giveUp := p.clock.Now().Add(p.patience)
+// openEngineAlone opens the store for this process. It waits for a process that is ending. Its error names a process
+// that serves the store.
+func (p *program) openEngineAlone(ctx context.Context, who principals) (*engine, error) {
+	giveUp := p.clock.Now().Add(p.storeTimeout)
 	for {
 		e, err := p.openEngine(who)
 		if !errors.Is(err, local.ErrInUse) {
 			return e, err
 		}
-		if by, err := p.whoServes(ctx); err == nil {
+		if by, err := p.loadEngineInfo(ctx); err == nil {
 			return nil, fmt.Errorf("the store %s is served already, by %s", p.home, by)
 		}
 		if p.clock.Now().After(giveUp) {
-			return nil, p.mute()
+			return nil, p.storeBusyError()
 		}
-		if err := p.clock.Sleep(ctx, interval); err != nil {
+		if err := p.clock.Sleep(ctx, retryInterval); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// whoServes asks the process that has the store.
-func (p *program) whoServes(ctx context.Context) (serving, error) {
-	var s serving
-	if err := p.askEngine(ctx, enginePath, &s); err != nil {
-		return serving{}, err
+// loadEngineInfo asks the process that has the store.
+func (p *program) loadEngineInfo(ctx context.Context) (engineInfo, error) {
+	var s engineInfo
+	if err := p.queryEngine(ctx, enginePath, &s); err != nil {
+		return engineInfo{}, err
 	}
 	if s.PID == 0 {
-		return serving{}, errors.New("it does not say who it is")
+		return engineInfo{}, errors.New("it does not say who it is")
 	}
 	return s, nil
 }

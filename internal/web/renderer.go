@@ -11,11 +11,11 @@ import (
 	"github.com/countersign/countersign/internal/people/show"
 )
 
-// Shown makes of requests what people see, by package show: under the definition that a request's run is pinned to, with what the model said beside the
-// call. A run that is not there any more says nothing.
-func Shown(runs notify.Runs, definitions func(ctx context.Context, tenant, digest string) (*agent.Definition, error)) Showing {
+// NewRenderer renders requests with package show, from the pinned definition of a request's run and the model's text
+// beside the call. A missing run adds nothing.
+func NewRenderer(runs notify.Runs, definitions func(ctx context.Context, tenant, digest string) (*agent.Definition, error)) Renderer {
 	v := notify.Viewer{Runs: runs, Definitions: definitions}
-	return Showing{
+	return Renderer{
 		Text: show.Foreign,
 		Of:   v.Show,
 		Uncovered: func(ctx context.Context, a approval.Approval) (show.Request, error) {
@@ -24,7 +24,7 @@ func Shown(runs notify.Runs, definitions func(ctx context.Context, tenant, diges
 			return show.Of(a, view), err
 		},
 		Editable: func(ctx context.Context, a approval.Approval) (string, error) {
-			schema, err := schemaOf(ctx, v, a)
+			schema, err := argumentSchema(ctx, v, a)
 			if err != nil {
 				return "", err
 			}
@@ -32,10 +32,12 @@ func Shown(runs notify.Runs, definitions func(ctx context.Context, tenant, diges
 			if err != nil {
 				return "", err
 			}
-			return indented(args)
+			var out bytes.Buffer
+			err = json.Indent(&out, args, "", "  ")
+			return out.String(), err
 		},
 		Restore: func(ctx context.Context, a approval.Approval, edited string) (json.RawMessage, error) {
-			schema, err := schemaOf(ctx, v, a)
+			schema, err := argumentSchema(ctx, v, a)
 			if err != nil {
 				return nil, err
 			}
@@ -48,15 +50,8 @@ func Shown(runs notify.Runs, definitions func(ctx context.Context, tenant, diges
 	}
 }
 
-// indented is JSON over several lines, for people to edit.
-func indented(data json.RawMessage) (string, error) {
-	var out bytes.Buffer
-	err := json.Indent(&out, data, "", "  ")
-	return out.String(), err
-}
-
-// schemaOf is that of the arguments of a request's call; nil where nothing is known of it.
-func schemaOf(ctx context.Context, v notify.Viewer, a approval.Approval) (json.RawMessage, error) {
+// argumentSchema returns the schema of a request's arguments; nil if it is unknown.
+func argumentSchema(ctx context.Context, v notify.Viewer, a approval.Approval) (json.RawMessage, error) {
 	view, err := v.View(ctx, a)
 	if err != nil || view.Definition == nil || len(a.Tools) == 0 {
 		return nil, err

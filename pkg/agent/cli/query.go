@@ -17,25 +17,26 @@ import (
 	"github.com/countersign/countersign/internal/web/stream"
 )
 
-// looking runs f in a session that changes nothing. Where nothing has run yet, no store is made: f gets nil.
-func (p *program) looking(ctx context.Context, f func(s *session) error) error {
+// withReadSession runs f in a session that changes nothing. Without a store it creates none and calls f with nil.
+func (p *program) withReadSession(ctx context.Context, f func(s *session) error) error {
 	if _, err := os.Stat(p.home); errors.Is(err, fs.ErrNotExist) {
 		return f(nil)
 	}
-	return p.with(ctx, false, f)
+	return p.withSession(ctx, false, f)
 }
 
-// existing runs f in a session that does something to what is there. Where nothing has run yet, no store is made for it to be missing in.
-func (p *program) existing(ctx context.Context, f func(s *session) error) error {
+// withExistingStore runs f in a session that may change runs. Without a store it returns an error and creates none.
+func (p *program) withExistingStore(ctx context.Context, f func(s *session) error) error {
 	if _, err := os.Stat(p.home); errors.Is(err, fs.ErrNotExist) {
-		return p.nothing()
+		return p.noStoreError()
 	}
-	return p.with(ctx, true, f)
+	return p.withSession(ctx, true, f)
 }
 
-// nothing is the error of a command that looks at one thing where there is no store.
-func (p *program) nothing() error {
-	return usage("there is no store in %s: nothing has run there yet (--home or COUNTERSIGN_HOME name another)", p.home)
+// noStoreError is the error of a command that needs an existing store.
+func (p *program) noStoreError() error {
+	return usageErrorf("there is no store in %s: nothing has run there yet (--home or COUNTERSIGN_HOME name another)",
+		p.home)
 }
 
 type runsCommand struct {
@@ -46,55 +47,36 @@ type runsCommand struct {
 
 func (c *runsCommand) run(ctx context.Context, p *program) error {
 	if c.Status != "" && !run.RunStatus(c.Status).Valid() {
-		return usage("--status: got %q, want running, waiting or done", c.Status)
+		return usageErrorf("--status: got %q, want running, waiting or done", c.Status)
 	}
-	return p.looking(ctx, func(s *session) error {
-		heads, err := s.runs(ctx, api.RunQuery{Status: c.Status, Agent: c.Agent, Root: c.Root})
+	return p.withReadSession(ctx, func(s *session) error {
+		heads, err := s.listRuns(ctx, api.RunQuery{Status: c.Status, Agent: c.Agent, Root: c.Root})
 		if err != nil {
 			return err
 		}
 		for _, h := range heads {
-			p.tell("%s  %-8s %-28s %-20s %s", h.ID, h.Status, h.Reason, line(h.Agent), stamp(h.StartedAt))
+			p.printText("%s  %-8s %-28s %-20s %s", h.ID, h.Status, h.Reason, line(h.Agent), stamp(h.StartedAt))
 		}
 		if len(heads) == 0 {
-			p.tell("no runs")
+			p.printText("no runs")
 		}
-		return p.answer(api.RunPage{Runs: heads})
+		return p.printJSON(api.RunPage{Runs: heads})
 	})
 }
 
-// tell writes a line of what was asked for, in the form for people.
-func (p *program) tell(format string, args ...any) {
+// printText prints a line of the result, unless the result is JSON.
+func (p *program) printText(format string, args ...any) {
 	if !p.json {
-		p.say(format, args...)
+		p.printLine(format, args...)
 	}
 }
 
-// answer writes what was asked for as JSON, if that is the form.
-func (p *program) answer(v any) error {
+// printJSON writes the result as JSON if --json was given.
+func (p *program) printJSON(v any) error {
 	if p.json {
-		return p.document(v)
+		return p.writeJSON(v)
 	}
 	return nil
-}
-
-// runs lists all runs that fit; of no session, none.
-func (s *session) runs(ctx context.Context, q api.RunQuery) ([]api.RunHead, error) {
-	all := []api.RunHead{}
-	if s == nil {
-		return all, nil
-	}
-	q.Limit = 200
-	for {
-		page, err := call(ctx, s, func(c *api.Client) (api.RunPage, error) { return c.Runs(ctx, q) })
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, page.Runs...)
-		if q.Cursor = page.Cursor; q.Cursor == "" {
-			return all, nil
-		}
-	}
 }
 
 type showCommand struct {
@@ -103,41 +85,41 @@ type showCommand struct {
 }
 
 func (c *showCommand) run(ctx context.Context, p *program) error {
-	return p.looking(ctx, func(s *session) error {
+	return p.withReadSession(ctx, func(s *session) error {
 		if s == nil {
-			return p.nothing()
+			return p.noStoreError()
 		}
-		r, err := call(ctx, s, func(cl *api.Client) (api.Run, error) { return cl.Run(ctx, c.Run) })
+		r, err := callAPI(ctx, s, func(cl *api.Client) (api.Run, error) { return cl.Run(ctx, c.Run) })
 		if err != nil {
 			return err
 		}
 		if c.Messages {
-			if r.Messages, err = allMessages(ctx, s, c.Run); err != nil {
+			if r.Messages, err = listMessages(ctx, s, c.Run); err != nil {
 				return err
 			}
 		}
 		if p.json {
-			return p.document(r)
+			return p.writeJSON(r)
 		}
-		p.summary(r)
-		if err := s.showThreads(ctx, r); err != nil {
+		p.printRun(r)
+		if err := s.printThreads(ctx, r); err != nil {
 			return err
 		}
-		if err := s.showTree(ctx, r); err != nil {
+		if err := s.printTree(ctx, r); err != nil {
 			return err
 		}
 		if c.Messages {
-			return p.conversation(ctx, s.views(), r)
+			return p.printMessages(ctx, s.newDefinitionCache(), r)
 		}
 		return nil
 	})
 }
 
-// allMessages are a run's messages, page by page, those that have left its conversation included.
-func allMessages(ctx context.Context, s *session, run string) ([]api.Message, error) {
+// listMessages returns all messages of a run, evicted ones included.
+func listMessages(ctx context.Context, s *session, run string) ([]api.Message, error) {
 	var all []api.Message
 	for cursor := ""; ; {
-		page, err := call(ctx, s, func(cl *api.Client) (api.MessagePage, error) { return cl.Messages(ctx, run, cursor, 200) })
+		page, err := callAPI(ctx, s, func(cl *api.Client) (api.MessagePage, error) { return cl.Messages(ctx, run, cursor, pageSize) })
 		if err != nil {
 			return nil, err
 		}
@@ -148,8 +130,8 @@ func allMessages(ctx context.Context, s *session, run string) ([]api.Message, er
 	}
 }
 
-func (p *program) summary(r api.Run) {
-	fact := func(name, format string, args ...any) { p.say("%-9s %s", name, fmt.Sprintf(format, args...)) }
+func (p *program) printRun(r api.Run) {
+	fact := func(name, format string, args ...any) { p.printLine("%-9s %s", name, fmt.Sprintf(format, args...)) }
 	fact("run", "%s", r.ID)
 	fact("agent", "%s", line(strings.TrimSpace(r.Agent+" "+r.Version)))
 	fact("status", "%s", strings.TrimSpace(string(r.Status)+" "+string(r.Reason)+" "+line(r.Detail)))
@@ -173,7 +155,7 @@ func (p *program) summary(r api.Run) {
 		fact("by", "%s", line(strings.Join(r.StartedBy, ", ")))
 	}
 	if r.Subject != "" && !slices.Contains(r.StartedBy, r.Subject) {
-		fact("claim", "the caller says (not checked): the run is for %s", text(r.Subject))
+		fact("claim", "the caller says (not checked): the run is for %s", quoteText(r.Subject))
 	}
 	if !r.EndedAt.IsZero() {
 		fact("ended", "%s", stamp(r.EndedAt))
@@ -181,22 +163,23 @@ func (p *program) summary(r api.Run) {
 	fact("model", "%d requests, %d of %d interactions, %d tokens in, %d out",
 		r.ModelCalls, r.Interactions.Current, r.Interactions.Max, r.Usage.Input, r.Usage.Output)
 	for _, c := range r.Calls {
-		fact("call", "%s %s %s%s", c.ID, line(c.Tool), strings.TrimSpace(string(c.Status)+" "+string(c.Reason)), whole(c.Whole))
+		fact("call", "%s %s %s%s", c.ID, line(c.Tool), strings.TrimSpace(string(c.Status)+" "+string(c.Reason)),
+			formatWholeResult(c.Whole))
 		if c.Undoes != "" {
 			fact("undoes", "%s of run %s", line(c.Undoes), r.Continues)
 		}
 		if c.Undo != nil {
-			fact("undo", "%s", p.undo(r.ID, c))
+			fact("undo", "%s", p.formatUndo(r.ID, c))
 		}
 	}
 	for _, w := range r.Waiting {
 		fact("waits", "%s for %s until %s", w.Call, strings.TrimSpace(string(w.For)+" "+w.Approval), stamp(w.Expires))
 		if w.Ticket != nil && w.Ticket.Message != "" {
-			fact("asks", "%s (not to be trusted)", text(w.Ticket.Message))
+			fact("asks", "%s (not to be trusted)", quoteText(w.Ticket.Message))
 		}
 	}
 	for _, v := range r.Servers {
-		p.tellServerOf(v, fact)
+		p.printServer(v, fact)
 	}
 	if r.Summary != "" {
 		fact("summary", "%s", lines(r.Summary))
@@ -204,20 +187,20 @@ func (p *program) summary(r api.Run) {
 	if state := string(r.State); state != "" && state != "{}" {
 		fact("state", "%s", show.OneLine(r.State, nil))
 	}
-	if out := output(r.Output); out != "" {
+	if out := formatOutput(r.Output); out != "" {
 		fact("output", "%s", out)
 	}
 }
 
-// whole says where all of a call's result is, where the conversation holds a part of it.
-func whole(w *run.Whole) string {
+// formatWholeResult says where the whole result of a call is stored, if the conversation holds only a part.
+func formatWholeResult(w *run.Whole) string {
 	if w == nil {
 		return ""
 	}
 	return fmt.Sprintf(", all %d characters in blob %s", w.Chars, w.Blob)
 }
 
-func (p *program) conversation(ctx context.Context, seen *views, r api.Run) error {
+func (p *program) printMessages(ctx context.Context, definitions *definitionCache, r api.Run) error {
 	for _, m := range r.Messages {
 		var b struct {
 			Type, Text, Name, ID, MediaType, Blob string
@@ -239,7 +222,7 @@ func (p *program) conversation(ctx context.Context, seen *views, r api.Run) erro
 				shown = "(not shown by the provider)"
 			}
 		case "tool_use":
-			shown = line(b.ID + " " + b.Name + " " + seen.input(ctx, r.ID, b.Name, b.Input))
+			shown = line(b.ID + " " + b.Name + " " + definitions.maskInput(ctx, r.ID, b.Name, b.Input))
 		case "tool_result":
 			shown = show.Said(b.ID + " " + b.Content)
 		}
@@ -247,7 +230,7 @@ func (p *program) conversation(ctx context.Context, seen *views, r api.Run) erro
 		if m.Evicted {
 			gone = ", evicted"
 		}
-		p.say("\n%s %s, seen %d times%s\n%s", m.Role, b.Type, m.SeenCount, gone, shown)
+		p.printLine("\n%s %s, seen %d times%s\n%s", m.Role, b.Type, m.SeenCount, gone, shown)
 	}
 	return nil
 }
@@ -263,37 +246,37 @@ func (c *eventsCommand) run(ctx context.Context, p *program) error {
 	after := ""
 	if c.After != nil {
 		if *c.After < 0 {
-			return usage("--after: got %d, want 0 or more", *c.After)
+			return usageErrorf("--after: got %d, want 0 or more", *c.After)
 		}
 		after = fmt.Sprint(*c.After)
 	}
-	to := &eventsShown{p: p, format: c.Format}
+	to := &eventPrinter{p: p, format: c.Format}
 	if c.Format == "journal" {
 		to.format = ""
 	}
 	if to.format != "" {
 		if _, err := stream.ReadFormat(to.format); err != nil {
-			return usage("--format: got %q, want journal, %s", c.Format, strings.Join(stream.Formats(), ", "))
+			return usageErrorf("--format: got %q, want journal, %s", c.Format, strings.Join(stream.Formats(), ", "))
 		}
 	}
 	if c.Follow {
 		if _, err := os.Stat(p.home); errors.Is(err, fs.ErrNotExist) {
-			return p.nothing()
+			return p.noStoreError()
 		}
-		err := p.existing(ctx, func(s *session) error { return s.tail(ctx, c.Run, after, to) })
-		if err == nil || canceled(ctx, err) {
-			return errors.Join(err, to.answer())
+		err := p.withExistingStore(ctx, func(s *session) error { return s.followEvents(ctx, c.Run, after, to) })
+		if err == nil || isInterrupted(ctx, err) {
+			return errors.Join(err, to.printJSON())
 		}
 		return err
 	}
-	return p.looking(ctx, func(s *session) error {
+	return p.withReadSession(ctx, func(s *session) error {
 		if s == nil {
-			return p.nothing()
+			return p.noStoreError()
 		}
-		if err := s.events(ctx, c.Run, after, to); err != nil {
+		if err := s.printEvents(ctx, c.Run, after, to); err != nil {
 			return err
 		}
-		return to.answer()
+		return to.printJSON()
 	})
 }
 
@@ -305,19 +288,19 @@ type approvalsCommand struct {
 
 func (c *approvalsCommand) run(ctx context.Context, p *program) error {
 	if c.Status != "" && !approval.Status(c.Status).Valid() {
-		return usage("--status: got %q, want pending, approved, denied, expired, cancelled or voided", c.Status)
+		return usageErrorf("--status: got %q, want pending, approved, denied, expired, cancelled or voided", c.Status)
 	}
-	return p.looking(ctx, func(s *session) error {
-		all, err := s.approvals(ctx, approval.Query{Status: approval.Status(c.Status), Run: c.Run, Root: c.Root})
+	return p.withReadSession(ctx, func(s *session) error {
+		all, err := s.listApprovals(ctx, approval.Query{Status: approval.Status(c.Status), Run: c.Run, Root: c.Root})
 		if err != nil {
 			return err
 		}
 		if p.json {
-			return p.document(api.ApprovalPage{Approvals: all})
+			return p.writeJSON(api.ApprovalPage{Approvals: all})
 		}
-		seen := s.views()
+		definitions := s.newDefinitionCache()
 		for _, a := range all {
-			v, err := seen.of(ctx, a)
+			v, err := definitions.loadView(ctx, a)
 			if err != nil {
 				return err
 			}
@@ -325,30 +308,13 @@ func (c *approvalsCommand) run(ctx context.Context, p *program) error {
 				return err
 			}
 			if a.Status == approval.Pending {
-				p.say("  %s", strings.Join(p.ways(a), "\n  "))
+				p.printLine("  %s", strings.Join(p.answerCommands(a), "\n  "))
 			}
-			p.say("")
+			p.printLine("")
 		}
 		if len(all) == 0 {
-			p.say("nothing waits for anybody")
+			p.printLine("nothing waits for anybody")
 		}
 		return nil
 	})
-}
-
-// approvals lists all requests that fit; of no session, none.
-func (s *session) approvals(ctx context.Context, q approval.Query) ([]approval.Approval, error) {
-	all := []approval.Approval{}
-	q.Limit = 200
-	for s != nil {
-		page, err := call(ctx, s, func(c *api.Client) (api.ApprovalPage, error) { return c.FindApprovals(ctx, q) })
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, page.Approvals...)
-		if q.Cursor = page.Cursor; q.Cursor == "" {
-			break
-		}
-	}
-	return all, nil
 }

@@ -25,17 +25,17 @@ import (
 	"github.com/countersign/countersign/internal/web"
 )
 
-// real has the pages show what package show makes of requests.
-func (w *world) real() *world {
-	w.pages.Show = web.Shown(w.m.Ports.Journal, w.m.Definitions)
+// useRealRenderer has the pages show what package show makes of requests.
+func (w *harness) useRealRenderer() *harness {
+	w.pages.Show = web.NewRenderer(w.m.Ports.Journal, w.m.Definitions)
 	w.server.Config.Handler = w.pages.Handler()
 	return w
 }
 
 // The page leads with the arguments, then says what the runtime knows, and what the model said last and labelled.
 func TestB1ArgumentsAndFactsFirst(t *testing.T) {
-	w := newWorld(t, asks(five)).real()
-	page := w.do("GET", w.url(w.asked(), "user:ana"), nil).body
+	w := newHarness(t, asks(five)).useRealRenderer()
+	page := w.do("GET", w.newLink(w.pendingRequest(), "user:ana"), nil).body
 	at := 0
 	for _, want := range []string{"<h1>", "High risk", "Arguments", "amount", "<dt>tool</dt>", "What the model says", "Nobody has checked them", "I will pay."} {
 		i := strings.Index(page[at:], want)
@@ -46,17 +46,17 @@ func TestB1ArgumentsAndFactsFirst(t *testing.T) {
 
 // What is masked stays as it is where somebody edits the rest (B4).
 func TestB4EditsKeepWhatIsMasked(t *testing.T) {
-	w := newWorld(t, asks(`{"amount": 5, "to": "AKIAIOSFODNN7EXAMPLE"}`)).real()
-	a := w.asked()
-	at := w.url(a, "user:ana")
+	w := newHarness(t, asks(`{"amount": 5, "to": "AKIAIOSFODNN7EXAMPLE"}`)).useRealRenderer()
+	a := w.pendingRequest()
+	at := w.newLink(a, "user:ana")
 	page := w.do("GET", at, nil).body
 	require.NotContains(t, page, "AKIAIOSFODNN7EXAMPLE")
 	require.Contains(t, page, "Secrets are masked")
 	found := regexp.MustCompile(`(?s)<textarea id="args"[^>]*>(.*?)</textarea>`).FindStringSubmatch(page)
 	require.NotNil(t, found)
 	args := html.UnescapeString(found[1])
-	require.Equal(t, http.StatusSeeOther, w.press(at, "edit", "args", strings.Replace(args, "5", "3", 1)).status)
-	require.Equal(t, run.RunDone, w.end())
+	require.Equal(t, http.StatusSeeOther, w.pressButton(at, "edit", "args", strings.Replace(args, "5", "3", 1)).status)
+	require.Equal(t, run.RunDone, w.finish())
 	require.Equal(t, payment{3, "AKIAIOSFODNN7EXAMPLE"}, <-w.paid)
 }
 
@@ -70,56 +70,56 @@ func (unrecorded) Uncover(context.Context, string, string, policy.Principal, app
 // Who may decide can have masked values shown, by a POST that is recorded; nobody else can, and no other page ever holds one.
 func TestB4AnApproverUncoversOnRecord(t *testing.T) {
 	const secret = "AKIAIOSFODNN7EXAMPLE"
-	w := newWorld(t, asks(`{"amount": 5, "to": "`+secret+`"}`)).real()
+	w := newHarness(t, asks(`{"amount": 5, "to": "`+secret+`"}`)).useRealRenderer()
 	w.pages.Remark = func(context.Context, web.Remark) error { return nil } // so that there is a form for everybody
-	a := w.asked()
-	ana, eve := w.url(a, "user:ana"), w.url(a, "user:eve")
+	a := w.pendingRequest()
+	ana, eve := w.newLink(a, "user:ana"), w.newLink(a, "user:eve")
 	page := w.do("GET", ana, nil).body
 	require.NotContains(t, page, secret)
 	require.Contains(t, page, `\{masked, 20 characters}`)
 	require.Contains(t, page, `value="uncover"`)
 	require.NotContains(t, w.do("GET", eve, nil).body, `value="uncover"`)
 
-	refused := w.press(eve, "uncover")
+	refused := w.pressButton(eve, "uncover")
 	require.Equal(t, http.StatusForbidden, refused.status)
 	require.NotContains(t, refused.body, secret)
-	require.Empty(t, w.now(a).Uncovered, "nobody has seen anything")
+	require.Empty(t, w.reload(a).Uncovered, "nobody has seen anything")
 	w.pages.Desk = unrecorded{w.m.Desk}
 	w.server.Config.Handler = w.pages.Handler()
-	failed := w.press(ana, "uncover")
+	failed := w.pressButton(ana, "uncover")
 	require.Equal(t, http.StatusServiceUnavailable, failed.status, "what cannot be recorded is not shown")
 	require.NotContains(t, failed.body, secret)
 	w.pages.Desk = w.m.Desk
 	w.server.Config.Handler = w.pages.Handler()
 
-	uncovered := w.press(ana, "uncover")
+	uncovered := w.pressButton(ana, "uncover")
 	require.Equal(t, http.StatusOK, uncovered.status)
 	require.Contains(t, uncovered.body, secret)
 	require.NotContains(t, uncovered.body, "Secrets are masked")
 	require.Equal(t, "no-store", uncovered.header.Get("Cache-Control"))
-	on := w.now(a).Uncovered
+	on := w.reload(a).Uncovered
 	require.Len(t, on, 1)
 	require.Equal(t, "user:ana", on[0].By)
 	require.Equal(t, approval.ViaPage, on[0].Via)
 	require.WithinDuration(t, w.clk.Now(), on[0].At, time.Minute)
-	require.Equal(t, approval.Pending, w.now(a).Status, "it decides nothing")
+	require.Equal(t, approval.Pending, w.reload(a).Status, "it decides nothing")
 	require.NotContains(t, w.do("GET", ana, nil).body, secret, "it was shown once")
 
 	w.console("user:ana", func(*web.Console) {})
 	inConsole := w.server.URL + "/approvals/" + a.ID
-	unproved := w.press(inConsole, "uncover")
+	unproved := w.pressButton(inConsole, "uncover")
 	require.Equal(t, http.StatusForbidden, unproved.status, "who may look has not shown that they may decide")
 	require.NotContains(t, unproved.body, secret)
-	require.Contains(t, w.press(inConsole, "uncover", "key", "key").body, secret)
-	require.Equal(t, approval.ViaConsole, w.now(a).Uncovered[1].Via)
+	require.Contains(t, w.pressButton(inConsole, "uncover", "key", "key").body, secret)
+	require.Equal(t, approval.ViaConsole, w.reload(a).Uncovered[1].Via)
 	w.server = httptest.NewServer(w.pages.Handler())
 	t.Cleanup(w.server.Close)
-	ana = w.url(a, "user:ana")
-	uncovered = w.press(ana, "uncover")
+	ana = w.newLink(a, "user:ana")
+	uncovered = w.pressButton(ana, "uncover")
 
-	answered := w.do("POST", ana, w.form(uncovered.body, "action", "deny"))
+	answered := w.do("POST", ana, w.fillForm(uncovered.body, "action", "deny"))
 	require.Equal(t, http.StatusSeeOther, answered.status, "the uncovered page takes answers")
-	over := w.do("POST", ana, w.form(uncovered.body, "action", "uncover"))
+	over := w.do("POST", ana, w.fillForm(uncovered.body, "action", "uncover"))
 	require.Equal(t, http.StatusConflict, over.status)
 	require.NotContains(t, over.body, secret)
 }
@@ -127,8 +127,8 @@ func TestB4AnApproverUncoversOnRecord(t *testing.T) {
 // No name and no form hides what runs, or who is paid.
 func TestB4NothingThatRunsIsMasked(t *testing.T) {
 	for _, behind := range hostile.Behind() {
-		w := newWorld(t, asks(string(hostile.BehindArgs(behind))), func(d *agent.Definition) { d.Tools[0].Schema = json.RawMessage(`{"type":"object"}`) }).real()
-		page := w.do("GET", w.url(w.asked(), "user:ana"), nil).body
+		w := newHarness(t, asks(string(hostile.BehindArgs(behind))), func(d *agent.Definition) { d.Tools[0].Schema = json.RawMessage(`{"type":"object"}`) }).useRealRenderer()
+		page := w.do("GET", w.newLink(w.pendingRequest(), "user:ana"), nil).body
 		story, _, _ := strings.Cut(page, `<section class="answer"`)
 		got := html.UnescapeString(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(story, ""))
 		require.Equal(t, 3, strings.Count(got, show.Quoted(behind).String()), "%q:\n%s", behind, got)
@@ -141,13 +141,13 @@ func TestB3TheCorpusInABrowser(t *testing.T) {
 	b := browsertest.Start(t)
 	p := b.Open("corpus", browsertest.Options{Width: 360, Height: 740})
 	for i, batch := range batches(hostile.All(), 40) {
-		w := newWorld(t, asks(five)).real()
-		a := w.asked()
+		w := newHarness(t, asks(five)).useRealRenderer()
+		a := w.pendingRequest()
 		var texts []string
 		of := w.pages.Show.Of
 		w.pages.Show.Of = showAlso(of, batch, &texts)
 		w.server.Config.Handler = w.pages.Handler()
-		at := w.url(a, "user:ana")
+		at := w.newLink(a, "user:ana")
 		require.Equal(t, http.StatusOK, p.Goto(at))
 		var dom []string
 		p.Eval(`[...document.querySelectorAll(".args dd")].map((e) => e.textContent)`, &dom)

@@ -70,16 +70,16 @@ var badValues = map[string]map[string]string{
 	"--home": {"": "got nothing, want a value"}, "--json": {"=x": "bool value must be"}, "--version": {"=x": "bool value must be"}, "--as": {"ana": `--as: parse principal "ana"`, "": "got nothing, want a value"},
 }
 
-// typist runs command lines in a folder of its own, whose store is not there.
-type typist struct {
+// argTester runs command lines in a folder of its own, without a store.
+type argTester struct {
 	t    *testing.T
 	dir  string
 	home string
 }
 
-func newTypist(t *testing.T) *typist {
+func newArgTester(t *testing.T) *argTester {
 	t.Helper()
-	x := &typist{t: t, dir: t.TempDir()}
+	x := &argTester{t: t, dir: t.TempDir()}
 	x.home = filepath.Join(x.dir, "home")
 	good := "name: clerk\nsystem: Hi.\nmodel: {provider: script, file: model.jsonl}\n"
 	for name, text := range map[string]string{
@@ -94,19 +94,19 @@ func newTypist(t *testing.T) *typist {
 	return x
 }
 
-// commandLine is one taken apart.
+// commandLine is a command line in parts.
 type commandLine struct {
 	words, args []string
 	flags       []string // each with its value behind it, if it has one
 }
 
-// alone are the commands that are called otherwise to try a flag, as it does not go with those of goodLines.
-var alone = map[string][]string{"run --input": {"DIR"}, "run --message": {"DIR"}, "answer --result": {oddRun, "c1"}, "answer --error": {oddRun, "c1"}}
+// flagLines are arguments for flags that do not go with those of goodLines.
+var flagLines = map[string][]string{"run --input": {"DIR"}, "run --message": {"DIR"}, "answer --result": {oddRun, "c1"}, "answer --error": {oddRun, "c1"}}
 
-func (x *typist) line(command, flag string) commandLine {
+func (x *argTester) validLine(command, flag string) commandLine {
 	l := commandLine{words: strings.Fields(command)}
 	good := goodLines[command]
-	if other, ok := alone[command+" "+flag]; ok {
+	if other, ok := flagLines[command+" "+flag]; ok {
 		good = other
 	}
 	for i, a := range good {
@@ -136,11 +136,11 @@ func (l commandLine) arg(i int, value string) []string {
 	return l.with()
 }
 
-func (x *typist) types(args ...string) (code int, stdout, stderr string) {
+func (x *argTester) run(args ...string) (code int, stdout, stderr string) {
 	x.t.Helper()
 	var out, errs bytes.Buffer
 	p := &program{
-		registry: testRegistry(), clock: clock.System(), stdin: strings.NewReader(""), stdout: &out, stderr: &errs, patience: time.Millisecond,
+		registry: testRegistry(), clock: clock.System(), stdin: strings.NewReader(""), stdout: &out, stderr: &errs, storeTimeout: time.Millisecond,
 		getenv: func(name string) string { return map[string]string{"COUNTERSIGN_HOME": x.home}[name] },
 	}
 	ctx, cancel := context.WithTimeout(x.t.Context(), 20*time.Second)
@@ -149,10 +149,10 @@ func (x *typist) types(args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-// refused wants a command line to be refused: exit code 2, what is wrong in one place, and nothing made.
-func (x *typist) refused(want string, args ...string) {
+// requireRefused requires exit code 2, one error message, and that nothing was created.
+func (x *argTester) requireRefused(want string, args ...string) {
 	x.t.Helper()
-	code, stdout, stderr := x.types(args...)
+	code, stdout, stderr := x.run(args...)
 	assert.Equal(x.t, 2, code, "%q\n%s%s", args, stdout, stderr)
 	assert.Contains(x.t, stdout+stderr, strings.ReplaceAll(want, "DIR", x.dir), "%q", args)
 	assert.NotContains(x.t, stderr, "goroutine ")
@@ -161,7 +161,7 @@ func (x *typist) refused(want string, args ...string) {
 	require.NoError(x.t, os.RemoveAll(x.home))
 }
 
-func leaves(t *testing.T) []*kong.Node {
+func leafCommands(t *testing.T) []*kong.Node {
 	t.Helper()
 	var g grammar
 	k, err := kong.New(&g)
@@ -171,9 +171,9 @@ func leaves(t *testing.T) []*kong.Node {
 
 // TestEveryCommandRefuses: every command, flag and argument of the grammar, with what it does not take. Nothing is written, whatever is wrong.
 func TestEveryCommandRefuses(t *testing.T) {
-	x := newTypist(t)
+	x := newArgTester(t)
 	met, cases := map[string]bool{}, 0
-	refused := func(want string, args []string) { cases++; x.refused(want, args...) }
+	refused := func(want string, args []string) { cases++; x.requireRefused(want, args...) }
 	refuses := func(name string, line func(value string) []string) {
 		values, known := badValues[name]
 		require.True(t, known, "%s has no cases: say in badValues what it does not take", name)
@@ -182,7 +182,7 @@ func TestEveryCommandRefuses(t *testing.T) {
 			refused(want, line(strings.ReplaceAll(value, "DIR", x.dir)))
 		}
 	}
-	for _, n := range leaves(t) {
+	for _, n := range leafCommands(t) {
 		command := n.Path()
 		_, known := goodLines[command]
 		require.True(t, known, "%s has no cases: say in goodLines how it is called", command)
@@ -190,34 +190,34 @@ func TestEveryCommandRefuses(t *testing.T) {
 			refuses("init <args>", nil)
 			continue
 		}
-		refused("unknown flag --zzz", x.line(command, "").with("--zzz"))
+		refused("unknown flag --zzz", x.validLine(command, "").with("--zzz"))
 		more := len(n.Positional) == 0
 		for i, p := range n.Positional {
 			if p.Required {
-				l := x.line(command, "")
+				l := x.validLine(command, "")
 				l.args = l.args[:i]
 				refused("expected ", l.with())
 			}
 			more = p.Required && p.Target.Kind() != reflect.Slice
-			refuses(command+" <"+p.Name+">", func(value string) []string { return x.line(command, "").arg(i, value) })
+			refuses(command+" <"+p.Name+">", func(value string) []string { return x.validLine(command, "").arg(i, value) })
 		}
 		if more {
-			l := x.line(command, "")
+			l := x.validLine(command, "")
 			refused("unexpected argument zzz", l.arg(len(l.args), "zzz"))
 		}
-		for _, f := range flags(n) {
+		for _, f := range flagsOf(n) {
 			name, flag := command+" --"+f.Name, "--"+f.Name
 			if everywhere := slices.Contains([]string{"home", "json", "as", "version"}, f.Name); everywhere {
 				name = flag
 			}
 			refuses(name, func(value string) []string {
 				if f.IsBool() {
-					return x.line(command, "").with(flag + value)
+					return x.validLine(command, "").with(flag + value)
 				}
-				return x.line(command, flag).with(flag, value)
+				return x.validLine(command, flag).with(flag, value)
 			})
 			if !f.IsBool() {
-				refused(flag, x.line(command, flag).with(flag))
+				refused(flag, x.validLine(command, flag).with(flag))
 			}
 		}
 	}
@@ -227,7 +227,7 @@ func TestEveryCommandRefuses(t *testing.T) {
 	t.Logf("%d commands, %d flags and arguments, %d cases", len(goodLines), len(met), cases)
 }
 
-func flags(n *kong.Node) []*kong.Flag {
+func flagsOf(n *kong.Node) []*kong.Flag {
 	var all []*kong.Flag
 	for _, group := range n.AllFlags(false) {
 		for _, f := range group {
@@ -244,12 +244,12 @@ var writes = []string{"run", "dev"}
 
 // A command that looks, or that does something to what is there, makes no store.
 func TestNoStoreIsMadeToLookInto(t *testing.T) {
-	x := newTypist(t)
-	for _, n := range leaves(t) {
+	x := newArgTester(t)
+	for _, n := range leafCommands(t) {
 		if slices.Contains(writes, n.Path()) || n.Path() == "init" {
 			continue
 		}
-		code, stdout, stderr := x.types(x.line(n.Path(), "").with()...)
+		code, stdout, stderr := x.run(x.validLine(n.Path(), "").with()...)
 		assert.Contains(t, []int{0, 2}, code, "%s: %s%s", n.Path(), stdout, stderr)
 		_, err := os.Stat(x.home)
 		assert.ErrorIs(t, err, fs.ErrNotExist, "%s has made a store", n.Path())
@@ -257,11 +257,11 @@ func TestNoStoreIsMadeToLookInto(t *testing.T) {
 	}
 }
 
-// stores are the commands that open the store.
-func stores(t *testing.T) []string {
+// storeCommands returns the commands that open the store.
+func storeCommands(t *testing.T) []string {
 	t.Helper()
 	var all []string
-	for _, n := range leaves(t) {
+	for _, n := range leafCommands(t) {
 		if !slices.Contains([]string{"mcp lock", "test", "graph", "validate", "init"}, n.Path()) {
 			all = append(all, n.Path())
 		}
@@ -280,41 +280,41 @@ func TestBadStores(t *testing.T) {
 			require.NoError(t, os.Remove(home))
 			require.NoError(t, os.Symlink(filepath.Join(filepath.Dir(home), "agent.yaml", "x"), home))
 		}, "home"},
-		"no store": {inHome("store.db", "mine\n"), "store.db: not a store, or damaged"},
-		"cut off":  {inHome("store.db", "\x00"), "store.db: "},
+		"no store": {writeInHome("store.db", "mine\n"), "store.db: not a store, or damaged"},
+		"cut off":  {writeInHome("store.db", "\x00"), "store.db: "},
 		"emptied, beside blobs": {func(t *testing.T, home string) {
-			inHome("store.db", "")(t, home)
+			writeInHome("store.db", "")(t, home)
 			require.NoError(t, os.MkdirAll(filepath.Join(home, "blobs"), 0o700))
 		}, "store.db: the file is empty, and beside it there is blobs of an earlier store"},
 		"emptied, beside a token": {func(t *testing.T, home string) {
-			inHome("store.db", "")(t, home)
-			inHome("token", strings.Repeat("a", 52))(t, home)
+			writeInHome("store.db", "")(t, home)
+			writeInHome("token", strings.Repeat("a", 52))(t, home)
 		}, "store.db: the file is empty, and beside it there is token of an earlier store"},
 		"a folder": {func(t *testing.T, home string) {
 			require.NoError(t, os.MkdirAll(filepath.Join(home, "store.db"), 0o700))
 		}, "store.db: not a regular file"},
-		"blobs a file":   {inHome("blobs", "mine"), "blobs"},
-		"people":         {inHome("principals.yaml", "peolpe: {}\n"), "principals.yaml:1: peolpe: got an unknown key, want one of default, people, slack; did you mean people?"},
-		"people twice":   {inHome("principals.yaml", "people: {}\npeople: {}\n"), "principals.yaml:2: people: got the key a second time"},
-		"people aliased": {inHome("principals.yaml", "people: &a {}\n"), "principals.yaml:1: people: got an anchor or alias"},
-		"nobody there":   {inHome("principals.yaml", "default: user:ana\n"), "principals.yaml:1: default: user:ana is not among the people"},
-		"no text":        {inHome("principals.yaml", "default: [user:ana]\n"), "principals.yaml:1: default: want user:NAME"},
-		"people a list":  {inHome("principals.yaml", "people: [user:ana]\n"), "principals.yaml:1: people: want a mapping"},
-		"not UTF-8":      {inHome("principals.yaml", "people: \xff\n"), "principals.yaml:1: got bytes that are not UTF-8"},
+		"blobs a file":   {writeInHome("blobs", "mine"), "blobs"},
+		"people":         {writeInHome("principals.yaml", "peolpe: {}\n"), "principals.yaml:1: peolpe: got an unknown key, want one of default, people, slack; did you mean people?"},
+		"people twice":   {writeInHome("principals.yaml", "people: {}\npeople: {}\n"), "principals.yaml:2: people: got the key a second time"},
+		"people aliased": {writeInHome("principals.yaml", "people: &a {}\n"), "principals.yaml:1: people: got an anchor or alias"},
+		"nobody there":   {writeInHome("principals.yaml", "default: user:ana\n"), "principals.yaml:1: default: user:ana is not among the people"},
+		"no text":        {writeInHome("principals.yaml", "default: [user:ana]\n"), "principals.yaml:1: default: want user:NAME"},
+		"people a list":  {writeInHome("principals.yaml", "people: [user:ana]\n"), "principals.yaml:1: people: want a mapping"},
+		"not UTF-8":      {writeInHome("principals.yaml", "people: \xff\n"), "principals.yaml:1: got bytes that are not UTF-8"},
 		"people a folder": {func(t *testing.T, home string) {
 			require.NoError(t, os.MkdirAll(filepath.Join(home, "principals.yaml"), 0o700))
 		}, "principals.yaml: is a directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			x := newTypist(t)
+			x := newArgTester(t)
 			require.NoError(t, os.MkdirAll(x.home, 0o700))
 			if name == "a file" {
 				require.NoError(t, os.Remove(x.home))
 			}
 			c.make(t, x.home)
-			before := listing(t, x.dir)
-			for _, command := range stores(t) {
-				code, stdout, stderr := x.types(x.line(command, "").with()...)
+			before := readFolder(t, x.dir)
+			for _, command := range storeCommands(t) {
+				code, stdout, stderr := x.run(x.validLine(command, "").with()...)
 				if command == "audit verify" && code == 0 {
 					continue
 				}
@@ -337,14 +337,14 @@ func TestBadStores(t *testing.T) {
 	}
 }
 
-func inHome(name, text string) func(t *testing.T, home string) {
+func writeInHome(name, text string) func(t *testing.T, home string) {
 	return func(t *testing.T, home string) {
 		require.NoError(t, os.WriteFile(filepath.Join(home, name), []byte(text), 0o600))
 	}
 }
 
-// listing are the files below a folder, and what they hold.
-func listing(t *testing.T, dir string) map[string]string {
+// readFolder returns the files below a folder with their contents.
+func readFolder(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -358,17 +358,17 @@ func listing(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// full is a standard output that takes nothing.
-type full struct{}
+// fullWriter is a standard output without space.
+type fullWriter struct{}
 
-func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+func (fullWriter) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
 
 // Who reads the exit code is not told that all was said when it was not.
 func TestStandardOutputThatIsFull(t *testing.T) {
-	x := newTypist(t)
+	x := newArgTester(t)
 	for _, args := range [][]string{{"runs"}, {"runs", "--json"}, {"graph"}, {"run", x.dir, "--message", "x"}, {"approvals"}, {"audit", "verify"}, {"validate", x.dir}, {"test", x.dir + "/good.txtar"}} {
 		var errs bytes.Buffer
-		p := &program{registry: testRegistry(), clock: clock.System(), stdin: strings.NewReader(""), stdout: full{}, stderr: &errs, patience: time.Millisecond, getenv: func(string) string { return "" }}
+		p := &program{registry: testRegistry(), clock: clock.System(), stdin: strings.NewReader(""), stdout: fullWriter{}, stderr: &errs, storeTimeout: time.Millisecond, getenv: func(string) string { return "" }}
 		code := p.run(t.Context(), append([]string{"--home", x.home}, args...))
 		require.Equal(t, 1, code, args)
 		require.Contains(t, errs.String(), "countersign: write the answer: no space left on device", args)

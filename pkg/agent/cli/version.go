@@ -9,37 +9,37 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// calledAs is the beginning of a command line that calls this program as it was called. The file that `go run` starts
-// is gone afterwards, so the package is named in its place.
-func (p *program) calledAs() []string {
-	if strings.Contains(filepath.ToSlash(p.called), "/go-build") {
+// invocation returns the words with which the person called this program. For `go run` it names the package, because
+// the compiled file is temporary.
+func (p *program) invocation() []string {
+	if strings.Contains(filepath.ToSlash(p.arg0), "/go-build") {
 		if info, ok := debug.ReadBuildInfo(); ok && strings.Contains(info.Path, "/") {
 			return []string{"go", "run", info.Path}
 		}
 	}
-	return []string{cmp.Or(p.called, "countersign")}
+	return []string{cmp.Or(p.arg0, "countersign")}
 }
 
-func (p *program) name() string { return strings.Join(p.calledAs(), " ") }
+func (p *program) commandName() string { return strings.Join(p.invocation(), " ") }
 
-// versionFlag prints the version and ends the command line there.
+// versionFlag prints the version and exits.
 type versionFlag bool
 
-// BeforeReset is called by kong once the flag is found, before anything else of the command line is checked.
+// BeforeReset is called by kong as soon as the flag is found, before the rest of the command line is checked.
 func (versionFlag) BeforeReset(app *kong.Kong, p *program) error {
 	v := readVersion()
 	app.Exit(exitDone)
 	if p.json {
-		return p.document(v)
+		return p.writeJSON(v)
 	}
-	p.say("%s %s", filepath.Base(cmp.Or(p.called, "countersign")), v)
+	p.printLine("%s %s", filepath.Base(cmp.Or(p.arg0, "countersign")), v)
 	return nil
 }
 
 // modulePath is the module of Countersign, which is a dependency of other people's programs.
 const modulePath = "github.com/countersign/countersign"
 
-// version says of what a program is built.
+// version describes the build of this program.
 type version struct {
 	Module      string `json:"module"`             // of the program
 	Version     string `json:"version"`            // of that module; (devel) = built in its checkout

@@ -1,0 +1,410 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/web/api"
+)
+
+type approveCommand struct {
+	ID     string `arg:"" id:"approval" help:"The approval."`
+	Edit   string `placeholder:"JSON|@FILE|-" help:"Run with these arguments instead."`
+	Result string `placeholder:"JSON|@FILE|-" help:"Answer what the tool asks with this. Without it the answer is true."`
+	Note   string `placeholder:"T" help:"Kept with the decision."`
+	Tool   string `placeholder:"NAME" help:"Of a request about several tools: this one alone."`
+	Digest string `placeholder:"D" help:"What was seen: where the request is about something else by now, nothing is approved. Needed once somebody has edited it."`
+
+	grantFlags
+}
+
+func (c *approveCommand) run(ctx context.Context, p *program) error {
+	v := api.Verdict{Action: approval.Approve, Note: c.Note, Tool: c.Tool, Digest: c.Digest}
+	var err error
+	if v.Grant, err = c.parseBounds(); err != nil {
+		return err
+	}
+	switch {
+	case c.Edit != "" && c.Result != "":
+		return usageErrorf("approve: want --edit or --result, not both")
+	case c.Edit != "":
+		v.Action = approval.Edit
+		v.Args, err = p.readJSONArg("--edit", c.Edit)
+	case c.Result != "":
+		v.Result, err = p.readJSONArg("--result", c.Result)
+	}
+	if err != nil {
+		return err
+	}
+	return p.decide(ctx, c.ID, v)
+}
+
+type denyCommand struct {
+	ID   string `arg:"" id:"approval" help:"The approval."`
+	Note string `placeholder:"T" help:"Told to the model."`
+	Tool string `placeholder:"NAME" help:"Of a request about several tools: this one alone."`
+}
+
+func (c *denyCommand) run(ctx context.Context, p *program) error {
+	return p.decide(ctx, c.ID, api.Verdict{Action: approval.Deny, Note: c.Note, Tool: c.Tool})
+}
+
+// decide records a decision and follows the run.
+func (p *program) decide(ctx context.Context, id string, v api.Verdict) error {
+	return p.withExistingStore(ctx, func(s *session) error {
+		a, err := callAPI(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, id) })
+		if err != nil {
+			return err
+		}
+		p.printDecisions(a)
+		if v.Action == approval.Edit {
+			if v.Args, err = s.restoreMasked(ctx, a, v.Args); err != nil {
+				return err
+			}
+		}
+		run, err := s.loadRunToFollow(ctx, a.Run)
+		if err != nil {
+			return err
+		}
+		begun := context.WithoutCancel(ctx) // an interrupt must not leave the outcome unknown
+		if a, err = callAPI(begun, s, func(c *api.Client) (approval.Approval, error) { return c.Decide(begun, id, v) }); err != nil {
+			return err
+		}
+		if needsMoreApprovals(a, v) {
+			s.p.logLine("approval %s: %s", a.ID, formatQuorum(a))
+			return p.reportRun(ctx, s, run)
+		}
+		return s.followAndReport(ctx, run)
+	})
+}
+
+// printDecisions prints who decided what, if the request is already decided.
+func (p *program) printDecisions(a approval.Approval) {
+	if a.Status == approval.Pending {
+		return
+	}
+	p.logLine("approval %s of %s (%s) was decided before:", a.ID, line(strings.Join(a.Tools, ", ")),
+		strings.Join(a.Calls, ", "))
+	for _, d := range a.Decisions {
+		with := ""
+		if d.Action == approval.Edit {
+			with = " with other arguments"
+		}
+		p.logLine("%-8s %s%s by %s at %s%s", "decided", d.Action, with, d.By, stamp(d.At), noteSuffix(d.Note))
+	}
+	if len(a.Decisions) == 0 {
+		p.logLine("%-8s %s, by nobody's decision", "decided", a.Status)
+	}
+}
+
+// restoreMasked puts the masked values back where the edited arguments still have placeholders.
+func (s *session) restoreMasked(ctx context.Context, a approval.Approval, edited json.RawMessage) (json.RawMessage, error) {
+	view, err := s.newDefinitionCache().loadView(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	args, err := show.Restore(edited, a.Args, view.Schema(a))
+	if err != nil {
+		return nil, usageErrorf("--edit: %v", err)
+	}
+	return args, nil
+}
+
+// applyAndFollow changes a run and follows it until the run has ended or waits again.
+func (s *session) applyAndFollow(ctx context.Context, run string, do func(context.Context, *api.Client) error) error {
+	before, err := s.loadRunToFollow(ctx, run)
+	if err != nil {
+		return err
+	}
+	begun := context.WithoutCancel(ctx) // an interrupt must not leave the outcome unknown
+	_, err = callAPI(begun, s, func(c *api.Client) (struct{}, error) { return struct{}{}, do(begun, c) })
+	if err != nil {
+		return err
+	}
+	return s.followAndReport(ctx, before)
+}
+
+// followAndReport follows a run until it has ended or waits again, and prints the result.
+func (s *session) followAndReport(ctx context.Context, before api.Run) error {
+	r, err := s.followRun(ctx, before, nil)
+	if err != nil {
+		return s.reportInterrupted(ctx, before.ID, err)
+	}
+	return s.p.reportRun(ctx, s, r)
+}
+
+// needsMoreApprovals reports whether the request still waits for more approvers. The run does not continue until they
+// decide.
+func needsMoreApprovals(a approval.Approval, v api.Verdict) bool {
+	if a.Status != approval.Pending || v.Action == approval.Deny {
+		return false
+	}
+	if a.Kind != approval.KindTools {
+		return true
+	}
+	return slices.ContainsFunc(a.Permissions, func(p approval.Permission) bool {
+		return p.Verdict == "" && (v.Tool == "" || v.Tool == p.Tool || v.Tool == p.Name)
+	})
+}
+
+// formatQuorum returns how many approvals are counted and who gave them.
+func formatQuorum(a approval.Approval) string {
+	if a.Kind != approval.KindTools {
+		return formatApprovers(a.Counted(), a.Quorum)
+	}
+	var each []string
+	for i, p := range a.Permissions {
+		if p.Verdict == "" && p.Quorum > 1 {
+			each = append(each, line(p.Tool)+": "+formatApprovers(a.Granting(i), p.Quorum))
+		}
+	}
+	return strings.Join(each, "; ")
+}
+
+func formatApprovers(counted []approval.Decision, of int) string {
+	who := make([]string, len(counted))
+	for i, d := range counted {
+		who[i] = d.By
+	}
+	if len(who) == 0 {
+		return fmt.Sprintf("%d people have to approve, nobody has yet", of)
+	}
+	return fmt.Sprintf("%d of %d have approved: %s", len(who), of, strings.Join(who, ", "))
+}
+
+// loadRunToFollow returns the run to follow after a change of runID. It is the root run while the root is open, else
+// runID itself.
+func (s *session) loadRunToFollow(ctx context.Context, runID string) (api.Run, error) {
+	r, err := callAPI(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, runID) })
+	if err != nil || r.Root == "" {
+		return r, err
+	}
+	root, err := callAPI(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, r.Root) })
+	if err != nil || root.Status != run.RunDone {
+		return root, err
+	}
+	return r, nil
+}
+
+type answerCommand struct {
+	Run    string  `arg:"" id:"run" help:"The run."`
+	Call   string  `arg:"" id:"call" help:"The call, or the request that asks what became of it."`
+	Result *string `xor:"answer" placeholder:"JSON|@FILE|-" help:"The service's answer, or what its tool asks; or it took effect, with this result."`
+	Error  *string `xor:"answer" placeholder:"TEXT" help:"It failed, like this."`
+	Rerun  bool    `xor:"answer" help:"Carry it out again."`
+}
+
+func (c *answerCommand) run(ctx context.Context, p *program) error {
+	a := api.Answer{Call: c.Call, Error: c.Error, Rerun: c.Rerun}
+	if c.Result != nil {
+		var err error
+		if a.Result, err = p.readJSONArg("--result", *c.Result); err != nil {
+			return err
+		}
+	}
+	if a.Result == nil && a.Error == nil && !a.Rerun {
+		return usageErrorf("answer: want --result, --error or --rerun")
+	}
+	key := ids.System(p.clock).Key()
+	return p.withExistingStore(ctx, func(s *session) error {
+		if err := s.resolveRequest(ctx, c.Run, &a); err != nil {
+			return err
+		}
+		return s.applyInput(ctx, c.Run, api.Input{Answers: []api.Answer{a}}, key)
+	})
+}
+
+// resolveRequest sets the approval request of an answer about an unknown outcome. The caller may have named the call
+// or the request. A repeated answer then cannot reach a newer request.
+func (s *session) resolveRequest(ctx context.Context, runID string, a *api.Answer) error {
+	r, err := callAPI(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, runID) })
+	if err != nil {
+		return err
+	}
+	for _, w := range r.Waiting {
+		if w.For == run.ForOutcome && (a.Call == w.Call || a.Call == w.Approval) {
+			a.Call, a.Approval = w.Call, w.Approval
+			return nil
+		}
+	}
+	asked, err := callAPI(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, a.Call) })
+	var none *api.Problem
+	switch {
+	case errors.As(err, &none) && none.Type == api.ApprovalNotFound: // a call that needs no outcome
+		return nil
+	case err != nil:
+		return err
+	}
+	a.Call, a.Approval = asked.Call(), asked.ID
+	return nil
+}
+
+type sendCommand struct {
+	Run     string   `arg:"" id:"run" help:"The run."`
+	Message string   `placeholder:"T" help:"What to say."`
+	Attach  []string `sep:"none" placeholder:"FILE" help:"Send a file of up to 100 MB along."`
+}
+
+func (c *sendCommand) run(ctx context.Context, p *program) error {
+	if c.Message == "" && len(c.Attach) == 0 {
+		return usageErrorf("send: want --message")
+	}
+	m, err := newUserMessage(c.Message, c.Attach)
+	if err != nil {
+		return err
+	}
+	return p.sendInput(ctx, c.Run, api.Input{Messages: []json.RawMessage{m.message}}, m.uploads...)
+}
+
+// sendInput uploads the files of an input, sends the input and follows the run. One idempotency key covers all
+// retries.
+func (p *program) sendInput(ctx context.Context, run string, in api.Input, uploads ...upload) error {
+	key := ids.System(p.clock).Key()
+	return p.withExistingStore(ctx, func(s *session) error {
+		if err := s.uploadFiles(ctx, uploads); err != nil {
+			return err
+		}
+		return s.applyInput(ctx, run, in, key)
+	})
+}
+
+func (s *session) applyInput(ctx context.Context, runID string, in api.Input, key string) error {
+	return s.applyAndFollow(ctx, runID, func(ctx context.Context, c *api.Client) error {
+		got, err := c.Input(ctx, runID, in, key)
+		switch {
+		case err != nil:
+		case got.Already:
+			s.p.logLine("run %s was told that already: nothing was changed", runID)
+		case got.Applied == nil || *got.Applied:
+		case got.Status == run.RunDone:
+			s.p.logLine("run %s had ended: nothing was changed", runID)
+		default:
+			s.p.logLine("run %s waits for no such answer any more: nothing was changed", runID)
+		}
+		return err
+	})
+}
+
+type cancelCommand struct {
+	Run  string `arg:"" id:"run" help:"The run."`
+	Note string `placeholder:"T" help:"Why."`
+}
+
+// run exits with 0 after a cancelled run, since the command succeeded.
+func (c *cancelCommand) run(ctx context.Context, p *program) error {
+	return p.withExistingStore(ctx, func(s *session) error {
+		if _, err := callAPI(ctx, s, func(cl *api.Client) (api.Accepted, error) { return cl.Cancel(ctx, c.Run, c.Note) }); err != nil {
+			return err
+		}
+		r, err := callAPI(ctx, s, func(cl *api.Client) (api.Run, error) { return cl.Run(ctx, c.Run) })
+		if err != nil {
+			return err
+		}
+		p.printLine("run %s: %s, %s", r.ID, r.Status, r.Reason)
+		if p.json {
+			return p.writeJSON(r)
+		}
+		return nil
+	})
+}
+
+type resumeCommand struct{}
+
+// resumeResult is the JSON document of resume.
+type resumeResult struct {
+	Runs []api.Run `json:"runs"`
+}
+
+func (*resumeCommand) run(ctx context.Context, p *program) error {
+	return p.withReadSession(ctx, func(s *session) error {
+		if s == nil {
+			p.printLine("nothing is open")
+			return p.printJSON(resumeResult{Runs: []api.Run{}})
+		}
+		open, err := s.listOpenRuns(ctx) // list before resuming, to include runs that end at once
+		if err != nil {
+			return err
+		}
+		if s.resumes = true; s.engine != nil {
+			if err := s.engine.ready(ctx); err != nil {
+				return err
+			}
+		}
+		doc, worst := resumeResult{Runs: []api.Run{}}, error(nil)
+		for _, id := range open {
+			r, err := s.resumeRun(ctx, id)
+			if isInterrupted(ctx, err) {
+				p.logInterrupted(id)
+				return errors.Join(err, p.printJSON(doc))
+			}
+			if still := stalledError(""); errors.As(err, &still) { // continue with the other runs
+				p.logLine("countersign: %s", lines(err.Error()))
+				worst = exitCode(exitFailed)
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			doc.Runs = append(doc.Runs, r)
+			worst = worseExit(worst, runExit(r))
+		}
+		if len(open) == 0 {
+			p.printLine("nothing is open")
+		}
+		if p.json {
+			if err := p.writeJSON(doc); err != nil {
+				return err
+			}
+		}
+		return worst
+	})
+}
+
+// listOpenRuns returns the ids of all runs that are not done, oldest first.
+func (s *session) listOpenRuns(ctx context.Context) ([]string, error) {
+	var out []string
+	for _, status := range []run.RunStatus{run.RunRunning, run.RunWaiting} {
+		heads, err := s.listRuns(ctx, api.RunQuery{Status: string(status)})
+		if err != nil {
+			return nil, err
+		}
+		for i := len(heads) - 1; i >= 0; i-- {
+			out = append(out, heads[i].ID)
+		}
+	}
+	return out, nil
+}
+
+func (s *session) resumeRun(ctx context.Context, id string) (api.Run, error) {
+	r, err := callAPI(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, id) })
+	if err != nil {
+		return r, err
+	}
+	s.p.logLine("%-8s %s of agent %s", "run", r.ID, line(r.Agent))
+	r, err = s.followRun(ctx, r, nil)
+	if err != nil {
+		return r, err
+	}
+	if r.Status == run.RunDone {
+		s.p.printLine("run %s: %s", r.ID, r.Reason)
+		s.p.printOutcome(r)
+		return r, nil
+	}
+	return r, s.printWaits(ctx, r)
+}
+
+// worseExit returns the worse of two exits: an error before a wait, a wait before success.
+func worseExit(a, b error) error {
+	if a == nil || errors.Is(b, exitCode(exitFailed)) {
+		return b
+	}
+	return a
+}
