@@ -14,27 +14,27 @@ import (
 
 // The files of an archive.
 const (
-	agentFile  = "agent.yaml"
-	inputFile  = "input.json"
-	thenFile   = "then.json"
-	toolsFile  = "tools.yaml"
-	mcpFile    = "mcp.yaml"
-	modelFile  = "model.jsonl"
-	peopleFile = "people.jsonl"
-	townFile   = "people.yaml"
-	wantFile   = "want.json"
-	nowFile    = "now.yaml" // agent.yaml as it is deployed from a line deploy on; tools are those of tools.yaml
+	agentFile     = "agent.yaml"
+	inputFile     = "input.json"
+	thenFile      = "then.json"
+	toolsFile     = "tools.yaml"
+	mcpFile       = "mcp.yaml"
+	modelFile     = "model.jsonl"
+	peopleFile    = "people.jsonl"
+	directoryFile = "people.yaml"
+	wantFile      = "want.json"
+	nowFile       = "now.yaml" // agent.yaml as it is deployed from a line deploy on; tools are those of tools.yaml
 )
 
-var allFiles = []string{agentFile, inputFile, thenFile, toolsFile, mcpFile, modelFile, peopleFile, townFile, wantFile, nowFile}
+var allFiles = []string{agentFile, inputFile, thenFile, toolsFile, mcpFile, modelFile, peopleFile, directoryFile, wantFile, nowFile}
 
 // agentsFolder holds, by name, the files of the other agents.
 const agentsFolder = "agents/"
 
 var delegateFiles = []string{agentFile, toolsFile, modelFile}
 
-// delegateFile is the name of the agent whose file that is; "" = it is none.
-func delegateFile(name string) string {
+// delegateOf is the name of the agent whose file that is; "" = it is none.
+func delegateOf(name string) string {
 	rest, ok := strings.CutPrefix(name, agentsFolder)
 	of, file, found := strings.Cut(rest, "/")
 	if !ok || !found || of == "" || !slices.Contains(delegateFiles, file) {
@@ -43,11 +43,11 @@ func delegateFile(name string) string {
 	return of
 }
 
-// delegatesIn are the names of the other agents that have files, sorted.
-func delegatesIn(files map[string]section) []string {
+// delegateNames are the names of the other agents that have files, sorted.
+func delegateNames(files map[string]section) []string {
 	var names []string
 	for name := range files {
-		if of := delegateFile(name); of != "" && !slices.Contains(names, of) {
+		if of := delegateOf(name); of != "" && !slices.Contains(names, of) {
 			names = append(names, of)
 		}
 	}
@@ -74,8 +74,8 @@ func (s section) problem(n int, key, text string) agentfile.Problem {
 	return agentfile.Problem{File: s.archive, Line: s.before + n + 1, Key: key, Text: text}
 }
 
-// at is the section's line, from 0, in which the key first stands; 0 where it does not.
-func (s section) at(key string) int {
+// lineOf is the section's line, from 0, in which the key first stands; 0 where it does not.
+func (s section) lineOf(key string) int {
 	i := bytes.Index(s.data, fmt.Appendf(nil, "%q", key))
 	if i < 0 {
 		return 0
@@ -94,8 +94,8 @@ func (ps *problems) add(err error) {
 
 func (ps *problems) err() error { return errors.Join(ps.found...) }
 
-// open splits the archive and finds the files that should not be there, and those that should.
-func open(name string, data []byte, ps *problems) (promise string, files map[string]section) {
+// openArchive splits the archive and finds the files that should not be there, and those that should.
+func openArchive(name string, data []byte, ps *problems) (promise string, files map[string]section) {
 	a := txtar.Parse(data)
 	files = map[string]section{}
 	line := bytes.Count(a.Comment, []byte("\n"))
@@ -104,7 +104,7 @@ func open(name string, data []byte, ps *problems) (promise string, files map[str
 		marker := agentfile.Problem{File: name, Line: line + 1, Key: f.Name}
 		_, twice := files[f.Name]
 		switch {
-		case !slices.Contains(allFiles, f.Name) && delegateFile(f.Name) == "":
+		case !slices.Contains(allFiles, f.Name) && delegateOf(f.Name) == "":
 			marker.Text = "got an unknown file, want one of " + strings.Join(allFiles, ", ") + ", or agents/NAME/ with one of " + strings.Join(delegateFiles, ", ")
 			ps.add(marker)
 		case twice:

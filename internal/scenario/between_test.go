@@ -20,7 +20,7 @@ func deskWith(t *testing.T, permission, more, model, people, want string, code h
 	if people != "" {
 		text += "-- people.jsonl --\n" + people
 	}
-	s, err := LoadWith("desk.txtar", []byte(text+"-- want.json --\n"+want), code)
+	s, err := LoadWithHooks("desk.txtar", []byte(text+"-- want.json --\n"+want), code)
 	require.NoError(t, err)
 	return with(s, hook.Set{})
 }

@@ -71,7 +71,7 @@ func playWith(t *testing.T, folder string, code hook.Set, what string) {
 			require.NoError(t, err)
 			_, err = Load(filepath.Base(file), data)
 			require.ErrorContains(t, err, "want a registered "+what+": there is none")
-			s, err := LoadWith(filepath.Base(file), data, code)
+			s, err := LoadWithHooks(filepath.Base(file), data, code)
 			require.NoError(t, err)
 			r := s.Crash(CrashesInTests())
 			require.Empty(t, r.Plain.Failures)
@@ -87,7 +87,7 @@ func playWith(t *testing.T, folder string, code hook.Set, what string) {
 func TestLargeSystemTextIsABlob(t *testing.T) {
 	data, err := os.ReadFile("testdata/builders/large.txtar")
 	require.NoError(t, err)
-	s, err := LoadWith("large.txtar", data, desk)
+	s, err := LoadWithHooks("large.txtar", data, desk)
 	require.NoError(t, err)
 	counts := map[string]int{}
 	for _, c := range s.Run(Options{}).Calls {

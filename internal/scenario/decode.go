@@ -25,7 +25,7 @@ func (s section) decode(data []byte, n int, v any) error {
 	}
 	last := key[strings.LastIndex(key, ".")+1:]
 	part := section{data: data}
-	return s.problem(n+part.at(last), key, "want "+where.Want)
+	return s.problem(n+part.lineOf(last), key, "want "+where.Want)
 }
 
 // keyOf is a JSON Pointer as a key path: /calls/0/id is calls.0.id.

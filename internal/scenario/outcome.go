@@ -6,24 +6,24 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// runs are all runs of the story as they are on record. One that cannot be read is a promise broken already.
-func (s *stage) runs() []Run {
-	story, err := s.story()
+// exportRuns are all runs of the story as they are on record. One that cannot be read is a promise broken already.
+func (s *simulation) exportRuns() []Run {
+	story, err := s.loadAllRuns()
 	if err != nil {
 		return nil
 	}
 	var list []Run
-	for _, m := range story {
-		if m.State.From != nil && m.State.Run != s.run { // what it began from is not at hand
+	for _, rec := range story {
+		if rec.State.From != nil && rec.State.Run != s.run { // what it began from is not at hand
 			continue
 		}
-		entries, err := s.record.Entries(context.Background(), tenant, m.State.Run, 0, 0)
+		entries, err := s.journal.Entries(context.Background(), tenant, rec.State.Run, 0, 0)
 		if err != nil {
 			continue
 		}
-		r := Run{State: m.State, Journal: entries}
-		if m.State.From != nil {
-			if r.Seed, err = s.seed(context.Background()); err != nil {
+		r := Run{State: rec.State, Journal: entries}
+		if rec.State.From != nil {
+			if r.Seed, err = s.loadSeed(context.Background()); err != nil {
 				continue
 			}
 		}
@@ -33,8 +33,8 @@ func (s *stage) runs() []Run {
 }
 
 // calledIn is a call of a run as it is on record.
-func (p *part) calledIn(runID, id string) (run.Call, bool) {
-	l, err := p.stage.record.Load(context.Background(), tenant, runID)
+func (sr *scriptedRun) calledIn(runID, id string) (run.Call, bool) {
+	l, err := sr.sim.journal.Load(context.Background(), tenant, runID)
 	if err != nil {
 		return run.Call{}, false
 	}

@@ -124,7 +124,7 @@ func deskOf(t *testing.T, permission, model, people, want string) *Scenario {
 	}
 	known := newBook().hooks()
 	known.Policies = map[string]hook.Policy{"strict": func(context.Context, hook.PolicyInput) ([]string, error) { return nil, nil }}
-	s, err := LoadWith("desk.txtar", []byte(text+"-- want.json --\n"+want), known)
+	s, err := LoadWithHooks("desk.txtar", []byte(text+"-- want.json --\n"+want), known)
 	require.NoError(t, err)
 	return with(s, hook.Set{})
 }

@@ -31,7 +31,7 @@ func TestPlugins(t *testing.T) {
 			t.Parallel()
 			data, err := os.ReadFile(file)
 			require.NoError(t, err)
-			s, err := scenario.LoadWith(file, data, code)
+			s, err := scenario.LoadWithHooks(file, data, code)
 			require.NoError(t, err)
 			if testing.Short() || strings.HasPrefix(s.Name, "plain-") {
 				require.Empty(t, s.Run(scenario.Options{}).Failures)

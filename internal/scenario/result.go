@@ -28,12 +28,12 @@ type Result struct {
 	Seed     run.AgentState // what Journal is folded from: the run that it goes on with, where there is one
 	Diverged bool           // under a crash: what somebody said during an inference came before its repetition, so nothing is compared
 
-	Violations []Failure  // promises that were broken, whatever the story
-	Idle       int        // acts that found nothing to do
-	Repaired   int        // runs that a sweep repaired
-	Sweeps     int        // sweeps without which nothing would have moved
-	Boundaries []Boundary // once nothing more was to go wrong: the states in which handlers began alone
-	Pruned     bool       // it came to a state that was seen before, and was left there
+	Violations  []Failure  // promises that were broken, whatever the story
+	Ineffective int        // acts that found nothing to do
+	Repaired    int        // runs that a sweep repaired
+	Sweeps      int        // sweeps without which nothing would have moved
+	Boundaries  []Boundary // once nothing more was to go wrong: the states in which handlers began alone
+	Pruned      bool       // it came to a state that was seen before, and was left there
 
 	Effects []Effect // of tools, in the order in which they came about
 	Runs    []Run    // under Options.PromisesOnly: every run of the story
@@ -55,15 +55,15 @@ type Run struct {
 
 // Boundary is a state of everything, as a handler begins that is the only one.
 type Boundary struct {
-	Call  int      // the number that its first call will have
-	Print [16]byte // of the state, by which equal ones are known: random ids and instants do not count
+	Call        int      // the number that its first call will have
+	Fingerprint [16]byte // of the state, by which equal ones are known: random ids and instants do not count
 }
 
 // Options says how a scenario is run. The zero value runs it as it is.
 type Options struct {
-	Faults []fault.Point             // what goes wrong
-	Acts   []Act                     // what others do meanwhile
-	Seen   func(print [16]byte) bool // asked at each boundary; true ends the run there. Nil = none is known
+	Faults        []fault.Point             // what goes wrong
+	Interventions []Intervention            // what others do meanwhile
+	IsKnownState  func(print [16]byte) bool // asked at each boundary; true ends the run there. Nil = none is known
 
 	// Warm keeps the runs that functions have read, step's and tool's each in a process of its own. A crash does not empty them. What a function knows is
 	// no part of a print: Seen is of no use then.
@@ -71,7 +71,7 @@ type Options struct {
 
 	// PromisesOnly checks what must hold of every story, and nothing that is wanted of this one: nobody knows what comes of it. A script that runs out
 	// ends the run, and people who find nothing to do are no failure; but what they do is taken or refused, and nothing else.
-	PromisesOnly bool
+	InvariantsOnly bool
 }
 
 // CrashFailure is a run with a crash that did not come to what is wanted.

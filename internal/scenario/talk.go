@@ -6,16 +6,16 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 )
 
-// talk says something of the newest request about a call, and decides nothing.
-func (p *part) talk(l line) (action, error) {
-	_, id, err := p.asked(l.call)
+// commentAction says something of the newest request about a call, and decides nothing.
+func (sr *scriptedRun) commentAction(l line) (action, error) {
+	_, id, err := sr.findRequest(l.call)
 	if err != nil {
 		return nil, err
 	}
 	w := approval.Word{Tenant: tenant, ID: id, Text: l.note, By: l.by}
-	say := p.stage.machine.Desk.Ask
+	say := sr.sim.machine.Desk.Ask
 	if l.do == "reply" {
-		say = p.stage.machine.Desk.Reply
+		say = sr.sim.machine.Desk.Reply
 	}
 	return func(ctx context.Context) error {
 		_, err := say(ctx, w)

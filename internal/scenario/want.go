@@ -47,7 +47,7 @@ func (s section) children(raw json.RawMessage, agents []string, ps *problems) ma
 		return nil
 	}
 	if json.Unmarshal(raw, &byName) != nil {
-		ps.add(s.problem(s.at("children"), "children", "want an object, by agent"))
+		ps.add(s.problem(s.lineOf("children"), "children", "want an object, by agent"))
 	}
 	children := map[string][]want{}
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
@@ -55,11 +55,11 @@ func (s section) children(raw json.RawMessage, agents []string, ps *problems) ma
 		if json.Unmarshal(byName[name], &list) != nil {
 			list = []want{{}}
 			if json.Unmarshal(byName[name], &list[0]) != nil {
-				ps.add(s.problem(s.at(name), "children."+name, "want what is wanted of a run, or a list of that"))
+				ps.add(s.problem(s.lineOf(name), "children."+name, "want what is wanted of a run, or a list of that"))
 			}
 		}
 		if !slices.Contains(agents, name) {
-			ps.add(s.problem(s.at(name), "children."+name, "got another agent, want one of agents/: "+cmp.Or(strings.Join(agents, ", "), "there is none")))
+			ps.add(s.problem(s.lineOf(name), "children."+name, "got another agent, want one of agents/: "+cmp.Or(strings.Join(agents, ", "), "there is none")))
 		}
 		for _, w := range list {
 			s.checkWant(w, ps)
@@ -73,13 +73,13 @@ func (s section) children(raw json.RawMessage, agents []string, ps *problems) ma
 func (s section) checkWant(w want, ps *problems) {
 	for _, key := range slices.Sorted(maps.Keys(w)) {
 		if !slices.Contains(wantKeys, key) {
-			ps.add(s.problem(s.at(key), key, "got an unknown key, want one of "+strings.Join(wantKeys, ", ")))
+			ps.add(s.problem(s.lineOf(key), key, "got an unknown key, want one of "+strings.Join(wantKeys, ", ")))
 		}
 	}
 	if events, ok := w["events"]; ok {
 		w["events"] = storedNames(events)
-		if err := oneKind(w["events"]); err != nil {
-			ps.add(s.problem(s.at("events"), "events", err.Error()))
+		if err := checkEventKinds(w["events"]); err != nil {
+			ps.add(s.problem(s.lineOf("events"), "events", err.Error()))
 		}
 	}
 }
@@ -103,18 +103,18 @@ func storedNames(raw json.RawMessage) json.RawMessage {
 	return out
 }
 
-// streamed reports whether wanted event types are those of a run's stream (docs/events.md): at least one of them is. Those of the
+// areStreamEvents reports whether wanted event types are those of a run's stream (docs/events.md): at least one of them is. Those of the
 // journal are other words, every one.
-func streamed(raw json.RawMessage) bool {
-	return slices.ContainsFunc(listed(raw), func(name string) bool { return slices.Contains(stream.Types(), stream.Type(name)) })
+func areStreamEvents(raw json.RawMessage) bool {
+	return slices.ContainsFunc(stringList(raw), func(name string) bool { return slices.Contains(stream.Types(), stream.Type(name)) })
 }
 
-// oneKind refuses a list of which some types are the stream's and some the journal's.
-func oneKind(raw json.RawMessage) error {
-	if !streamed(raw) {
+// checkEventKinds refuses a list of which some types are the stream's and some the journal's.
+func checkEventKinds(raw json.RawMessage) error {
+	if !areStreamEvents(raw) {
 		return nil
 	}
-	for _, name := range listed(raw) {
+	for _, name := range stringList(raw) {
 		if slices.Contains(run.EventTypes(), name) {
 			return fmt.Errorf("got %s, which the journal has, beside events of the stream: want either", name)
 		}
@@ -122,8 +122,8 @@ func oneKind(raw json.RawMessage) error {
 	return nil
 }
 
-// listed are the names in a list; of anything else, none.
-func listed(raw json.RawMessage) []string {
+// stringList are the names in a list; of anything else, none.
+func stringList(raw json.RawMessage) []string {
 	var names []string
 	if json.Unmarshal(raw, &names) != nil {
 		return nil

@@ -67,23 +67,23 @@ type Lane struct {
 // Lanes are all ways, as `make sweep` goes. On two cores they take half an hour at most: the number of runs grows with
 // the square of how many calls there are, and what is swept in pairs is chosen by that.
 func Lanes() []Lane {
-	others := slices.DeleteFunc(scenario.Deeds(), func(d scenario.Deed) bool { return d == scenario.Approve || d == scenario.Say })
+	others := slices.DeleteFunc(scenario.InterventionKinds(), func(d scenario.InterventionKind) bool { return d == scenario.Approve || d == scenario.SendMessage })
 	lasting := []fault.Kind{fault.ErrorAfter, fault.CrashAfter, fault.Zombie}
 	return []Lane{
 		{"faults and people", "every fault with a decision and with a message", Scope{
-			Budget: Budget{1, 1}, Kinds: fault.Kinds(), Patience: 1, Deeds: []scenario.Deed{scenario.Approve, scenario.Say},
+			Budget: Budget{1, 1}, Kinds: fault.Kinds(), Patience: 1, Deeds: []scenario.InterventionKind{scenario.Approve, scenario.SendMessage},
 		}, slices.DeleteFunc(Corpus(), func(name string) bool { return slices.Contains(long(), name) })},
 		{"faults and others", "lasting faults with every other act", Scope{
 			Budget: Budget{1, 1}, Kinds: lasting, Deeds: others,
 		}, Small()},
-		{"others", "every act", Scope{Budget: Budget{0, 1}, Deeds: scenario.Deeds()}, Corpus()},
+		{"others", "every act", Scope{Budget: Budget{0, 1}, Deeds: scenario.InterventionKinds()}, Corpus()},
 		{"lost people", "people and clients who crash and do not return", Scope{
-			Budget: Budget{1, 1}, Kinds: fault.Crashes(), Lost: true, Deeds: []scenario.Deed{scenario.Approve, scenario.Say, scenario.CancelRun, scenario.Again},
+			Budget: Budget{1, 1}, Kinds: fault.Crashes(), Lost: true, Deeds: []scenario.InterventionKind{scenario.Approve, scenario.SendMessage, scenario.CancelRun, scenario.StartAgain},
 		}, Small()},
 		{"warm functions", "every fault; functions keep what they read", Scope{
 			Budget: Budget{1, 0}, Kinds: fault.Kinds(), Patience: 1, Warm: true,
 		}, Corpus()},
-		{"warm functions and others", "every act; functions keep what they read", Scope{Budget: Budget{0, 1}, Deeds: scenario.Deeds(), Warm: true}, Corpus()},
+		{"warm functions and others", "every act; functions keep what they read", Scope{Budget: Budget{0, 1}, Deeds: scenario.InterventionKinds(), Warm: true}, Corpus()},
 		{"pairs of lasting faults", "all pairs within twelve calls", Scope{Budget: Budget{2, 0}, Kinds: lasting, Window: 12}, Corpus()},
 		{"pairs of all faults", "all pairs within twelve calls", Scope{Budget: Budget{2, 0}, Kinds: fault.Kinds(), Patience: 1, Window: 12}, []string{"approve", "cancel-parked"}},
 	}

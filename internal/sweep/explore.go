@@ -15,7 +15,7 @@ import (
 // Script is what happens in one run beside its story, in order.
 type Script struct {
 	Faults []fault.Point
-	Acts   []scenario.Act
+	Acts   []scenario.Intervention
 }
 
 func (s Script) String() string {
@@ -33,7 +33,7 @@ func (s Script) withFault(p fault.Point) Script {
 	return Script{Faults: append(slices.Clone(s.Faults), p), Acts: s.Acts}
 }
 
-func (s Script) withAct(a scenario.Act) Script {
+func (s Script) withAct(a scenario.Intervention) Script {
 	return Script{Faults: s.Faults, Acts: append(slices.Clone(s.Acts), a)}
 }
 
@@ -60,7 +60,7 @@ func (b Budget) none() bool { return b.Faults == 0 && b.Acts == 0 }
 type Scope struct {
 	Budget Budget
 	Kinds  []fault.Kind
-	Deeds  []scenario.Deed
+	Deeds  []scenario.InterventionKind
 	// Patience is how many calls others make at most before a zombie goes on; it is tried with each number up to that, and
 	// with as many as there are.
 	Patience int
@@ -154,7 +154,7 @@ func (x *explorer) explore(s Script, left Budget) {
 		x.findings = append(x.findings, f)
 		return // what goes on from here is the same mistake
 	}
-	if r.Idle > 0 {
+	if r.Ineffective > 0 {
 		x.count.Idle++
 		return
 	}
@@ -170,7 +170,7 @@ func (x *explorer) explore(s Script, left Budget) {
 		until = r.Boundaries[len(r.Boundaries)-1].Call - 1
 	}
 	for _, b := range r.Boundaries { // none where nobody asked
-		x.seen[state{b.Print, left}] = true
+		x.seen[state{b.Fingerprint, left}] = true
 	}
 	if left.none() {
 		return
@@ -191,9 +191,9 @@ func (x *explorer) from(s Script, left Budget, c fault.Call) {
 	}
 	if left.Acts > 0 {
 		for _, d := range x.scope.Deeds {
-			x.next(s.withAct(scenario.Act{Call: c.Number, Do: d}), Budget{left.Faults, left.Acts - 1})
+			x.next(s.withAct(scenario.Intervention{Call: c.Number, Do: d}), Budget{left.Faults, left.Acts - 1})
 			if x.scope.Lost && left.Faults > 0 {
-				x.next(s.withAct(scenario.Act{Call: c.Number, Do: d, Lost: true}), Budget{left.Faults, left.Acts - 1})
+				x.next(s.withAct(scenario.Intervention{Call: c.Number, Do: d, Lost: true}), Budget{left.Faults, left.Acts - 1})
 			}
 		}
 	}
@@ -216,9 +216,9 @@ func (x *explorer) near(s Script, c fault.Call) bool {
 }
 
 func (x *explorer) play(s Script, left Budget) scenario.Result {
-	o := scenario.Options{Faults: s.Faults, Acts: s.Acts, Warm: x.scope.Warm}
+	o := scenario.Options{Faults: s.Faults, Interventions: s.Acts, Warm: x.scope.Warm}
 	if !x.scope.Whole && !x.scope.Warm {
-		o.Seen = func(print [16]byte) bool { return x.seen[state{print, left}] }
+		o.IsKnownState = func(print [16]byte) bool { return x.seen[state{print, left}] }
 	}
 	return x.Run(o)
 }

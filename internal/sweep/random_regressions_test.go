@@ -27,14 +27,14 @@ func TestRegressions(t *testing.T) {
 			require.NoError(t, err)
 			s, err := scenario.Load(file, data)
 			require.NoError(t, err)
-			_, line, ok := strings.Cut(s.Promise, "\nscript:")
+			_, line, ok := strings.Cut(s.Description, "\nscript:")
 			require.True(t, ok, "the text has a line that begins with script:")
 			script, err := parseScript(line)
 			require.NoError(t, err)
-			r := s.Run(scenario.Options{Faults: script.Faults, Acts: script.Acts, PromisesOnly: true})
+			r := s.Run(scenario.Options{Faults: script.Faults, Interventions: script.Acts, InvariantsOnly: true})
 			require.Empty(t, slices.Concat(r.Violations, r.Failures))
 			require.GreaterOrEqual(t, len(r.Calls), script.last(), "every disturbance comes to happen")
-			require.Zero(t, r.Idle, "and has something to do")
+			require.Zero(t, r.Ineffective, "and has something to do")
 		})
 	}
 }
@@ -58,8 +58,8 @@ func parseScript(text string) (Script, error) {
 				}
 			}
 			s = s.withFault(p)
-		case slices.Contains(scenario.Deeds(), scenario.Deed(what)):
-			s = s.withAct(scenario.Act{Call: n, Do: scenario.Deed(what), Lost: more == "lost"})
+		case slices.Contains(scenario.InterventionKinds(), scenario.InterventionKind(what)):
+			s = s.withAct(scenario.Intervention{Call: n, Do: scenario.InterventionKind(what), Lost: more == "lost"})
 		default:
 			return Script{}, fmt.Errorf("got %q, want a kind of fault or a deed", word)
 		}
@@ -70,7 +70,7 @@ func parseScript(text string) (Script, error) {
 func TestParseScript(t *testing.T) {
 	s := Script{
 		Faults: []fault.Point{{Call: 3, Kind: fault.CrashAfter}, {Call: 9, Kind: fault.Zombie, More: 2}},
-		Acts:   []scenario.Act{{Call: 4, Do: scenario.Approve}, {Call: 7, Do: scenario.CancelRun, Lost: true}},
+		Acts:   []scenario.Intervention{{Call: 4, Do: scenario.Approve}, {Call: 7, Do: scenario.CancelRun, Lost: true}},
 	}
 	back, err := parseScript(s.String())
 	require.NoError(t, err)

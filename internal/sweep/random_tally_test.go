@@ -57,7 +57,7 @@ func (c tally) played(s Script, r scenario.Result) {
 		if a.Lost {
 			name += " lost"
 		}
-		if r.Idle == 0 {
+		if r.Ineffective == 0 {
 			c[name+" did something"]++
 		} else {
 			c[name]++

@@ -96,8 +96,8 @@ func TestRandomDuplicates(t *testing.T) {
 			}
 			c := rapid.SampledFrom(left).Draw(t, "at")
 			next := p.script.withFault(fault.Point{Call: c.Number, Kind: fault.Twice})
-			if do := rapid.SampledFrom([]scenario.Deed{"", "", scenario.Again, scenario.Redeliver}).Draw(t, "do"); do != "" {
-				next = p.script.withAct(scenario.Act{Call: c.Number, Do: do})
+			if do := rapid.SampledFrom([]scenario.InterventionKind{"", "", scenario.StartAgain, scenario.Redeliver}).Draw(t, "do"); do != "" {
+				next = p.script.withAct(scenario.Intervention{Call: c.Number, Do: do})
 			}
 			if r = p.play(t, next); r.Diverged {
 				return
@@ -149,7 +149,7 @@ func draw(t *rapid.T, steady bool) *program {
 // play plays the program under a script and wants every promise kept.
 func (p *program) play(t *rapid.T, s Script) scenario.Result {
 	p.script = s
-	r := p.Run(scenario.Options{Faults: s.Faults, Acts: s.Acts, PromisesOnly: true})
+	r := p.Run(scenario.Options{Faults: s.Faults, Interventions: s.Acts, InvariantsOnly: true})
 	counting.played(s, r)
 	if bad := slices.Concat(r.Violations, r.Failures); len(bad) > 0 {
 		var b strings.Builder
@@ -167,7 +167,7 @@ func near(s Script, r scenario.Result) string {
 	var b strings.Builder
 	for _, c := range r.Calls {
 		hit := slices.ContainsFunc(s.Faults, func(f fault.Point) bool { return f.Call == c.Number }) ||
-			slices.ContainsFunc(s.Acts, func(a scenario.Act) bool { return a.Call == c.Number })
+			slices.ContainsFunc(s.Acts, func(a scenario.Intervention) bool { return a.Call == c.Number })
 		if hit {
 			fmt.Fprintf(&b, "%s\n", c)
 		}
@@ -182,10 +182,10 @@ func (p *program) disturb(t *rapid.T, calls []fault.Call) (Script, bool) {
 		return p.script, false
 	}
 	if len(p.script.Acts) < 3 && rapid.IntRange(0, 2).Draw(t, "act") == 2 {
-		do := rapid.SampledFrom(scenario.Deeds()).Draw(t, "do")
+		do := rapid.SampledFrom(scenario.InterventionKinds()).Draw(t, "do")
 		c := rapid.SampledFrom(asked(do, left)).Draw(t, "at")
 		lost := rapid.IntRange(0, 3).Draw(t, "lost") == 3
-		return p.script.withAct(scenario.Act{Call: c.Number, Do: do, Lost: lost}), true
+		return p.script.withAct(scenario.Intervention{Call: c.Number, Do: do, Lost: lost}), true
 	}
 	if len(p.script.Faults) >= 4 {
 		return p.script, false
@@ -210,9 +210,9 @@ func (p *program) disturb(t *rapid.T, calls []fault.Call) (Script, bool) {
 }
 
 // asked are the calls at which a deed may have something to do: those from the first on that are made while the run waits, for what is done about a wait.
-func asked(do scenario.Deed, calls []fault.Call) []fault.Call {
+func asked(do scenario.InterventionKind, calls []fault.Call) []fault.Call {
 	waits := slices.IndexFunc(calls, func(c fault.Call) bool { return c.Invocation == "approve" })
-	if waits < 0 || !slices.Contains([]scenario.Deed{scenario.Approve, scenario.Deny, scenario.Contest, scenario.Expire}, do) {
+	if waits < 0 || !slices.Contains([]scenario.InterventionKind{scenario.Approve, scenario.Deny, scenario.DecideTwice, scenario.Expire}, do) {
 		return calls
 	}
 	return calls[waits:]

@@ -46,7 +46,7 @@ func TestSlice(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for _, budget := range []sweep.Budget{{Faults: 1}, {Acts: 1}} {
-				count, found := sweep.Explore(load(t, name), sweep.Scope{Budget: budget, Kinds: fault.Kinds(), Deeds: scenario.Deeds(), Patience: 1})
+				count, found := sweep.Explore(load(t, name), sweep.Scope{Budget: budget, Kinds: fault.Kinds(), Deeds: scenario.InterventionKinds(), Patience: 1})
 				for _, f := range found {
 					t.Errorf("%v", f)
 				}
@@ -61,7 +61,7 @@ func TestSlice(t *testing.T) {
 // TestWarmFunctions sweeps functions that keep what they have read, each in a process of its own.
 func TestWarmFunctions(t *testing.T) {
 	for _, budget := range []sweep.Budget{{Faults: 1}, {Acts: 1}} {
-		count, found := sweep.Explore(load(t, "approve"), sweep.Scope{Budget: budget, Kinds: fault.Kinds(), Deeds: scenario.Deeds(), Patience: 1, Warm: true})
+		count, found := sweep.Explore(load(t, "approve"), sweep.Scope{Budget: budget, Kinds: fault.Kinds(), Deeds: scenario.InterventionKinds(), Patience: 1, Warm: true})
 		for _, f := range found {
 			t.Errorf("%v", f)
 		}
@@ -80,7 +80,7 @@ func TestListingIsWholeOrNotAtAll(t *testing.T) {
 // TestPruningLosesNothing: what is found without leaving runs early is what is found with it, and much less is played.
 func TestPruningLosesNothing(t *testing.T) {
 	s := load(t, "cancel-parked")
-	scope := sweep.Scope{Budget: sweep.Budget{Faults: 1, Acts: 1}, Kinds: []fault.Kind{fault.CrashAfter}, Deeds: []scenario.Deed{scenario.Say}}
+	scope := sweep.Scope{Budget: sweep.Budget{Faults: 1, Acts: 1}, Kinds: []fault.Kind{fault.CrashAfter}, Deeds: []scenario.InterventionKind{scenario.SendMessage}}
 	pruned, found := sweep.Explore(s, scope)
 	require.Empty(t, found)
 	scope.Whole = true

@@ -56,54 +56,54 @@ func (asleep) Start(context.Context, string, string, string) error { return nil 
 
 func TestRunThatNeverMoves(t *testing.T) {
 	s := load(t, "approve")
-	st, err := newStage(s, Options{})
+	sim, err := newSimulation(s, Options{})
 	require.NoError(t, err)
-	st.machine.Starter.Waiter = asleep{st.machine.Starter.Waiter}
-	r := st.played(t)
+	sim.machine.Starter.Waiter = asleep{sim.machine.Starter.Waiter}
+	r := sim.played(t)
 	require.Contains(t, r.Failures, Failure{Path: "run", Got: "a run that is running after entry 0, and nothing that could move it", Want: "an end or a wait"})
 }
 
 func TestRunThatNeverEnds(t *testing.T) {
 	s := load(t, "approve")
-	st, err := newStage(s, Options{})
+	sim, err := newSimulation(s, Options{})
 	require.NoError(t, err)
-	st.invocations = maxInvocations
-	r := st.played(t)
+	sim.invocations = maxInvocations
+	r := sim.played(t)
 	require.Contains(t, r.Failures, Failure{Path: "run", Got: "2000 invocations", Want: "an end or a wait"})
 }
 
 // A scenario that goes round in circles without an invocation ends, too, and says where it stood.
 func TestRunThatGoesRound(t *testing.T) {
-	st, err := newStage(load(t, "wrong-approver"), Options{})
+	sim, err := newSimulation(load(t, "wrong-approver"), Options{})
 	require.NoError(t, err)
-	st.cast.busy = true // nobody ever gets their turn
-	st.clock.Go(func() {
-		for st.clock.Sleep(t.Context(), time.Millisecond) == nil {
+	sim.people.busy = true // nobody ever gets their turn
+	sim.clock.Go(func() {
+		for sim.clock.Sleep(t.Context(), time.Millisecond) == nil {
 		}
 	})
-	r := st.played(t)
+	r := sim.played(t)
 	require.Contains(t, r.Failures, Failure{Path: "run", Got: "50000 steps and no end: a run that is waiting after entry 2", Want: "an end or a wait"})
 }
 
 // What a crash left open is said by somebody who may say it, whoever the approvers are. If nobody is heard, that is the end.
 func TestTruthIsHeard(t *testing.T) {
-	require.Equal(t, "user:bo", oneOf([]string{"group:x", "user:bo"}).ID)
-	require.True(t, policy.MayDecide([]string{"group:x"}, oneOf([]string{"group:x"})))
-	st, err := newStage(load(t, "approve"), Options{})
+	require.Equal(t, "user:bo", anyApprover([]string{"group:x", "user:bo"}).ID)
+	require.True(t, policy.MayDecide([]string{"group:x"}, anyApprover([]string{"group:x"})))
+	sim, err := newSimulation(load(t, "approve"), Options{})
 	require.NoError(t, err)
-	require.NoError(t, st.clock.Run(func() {
-		st.clock.Go(func() { st.tell(approval.Outcome{ID: "none", Call: "c1"}) })
-		require.NoError(t, st.curtain.Wait(t.Context(), 0))
+	require.NoError(t, sim.clock.Run(func() {
+		sim.clock.Go(func() { sim.settleOutcome(approval.Outcome{ID: "none", Call: "c1"}) })
+		require.NoError(t, sim.endSignal.Wait(t.Context(), 0))
 	}))
-	require.Len(t, st.failures, 1)
-	require.Equal(t, "call c1 settled", st.failures[0].Want)
+	require.Len(t, sim.failures, 1)
+	require.Equal(t, "call c1 settled", sim.failures[0].Want)
 }
 
 // played plays a stage that a test has set.
-func (s *stage) played(t *testing.T) Result {
+func (s *simulation) played(t *testing.T) Result {
 	t.Helper()
-	if err := s.clock.Run(s.play); err != nil {
-		s.broken(err)
+	if err := s.clock.Run(s.execute); err != nil {
+		s.reportSchedulerError(err)
 	}
-	return s.review()
+	return s.compareOutcome()
 }
