@@ -32,8 +32,8 @@ func pluginOf(book *permissionBook, p hook.Plugin) hook.Set {
 	return code
 }
 
-// A plugin that fails when a batch parks ends the run as any other end does: the backend cleans up, and nobody is asked for a run that is
-// over.
+// A plugin that fails when a batch parks ends the run as any other end does: the backend cleans up, and nobody is asked
+// for a run that is over.
 func TestPluginThatFailsAtAPark(t *testing.T) {
 	failing := hook.Plugin{RunEnd: func(context.Context, *hook.Moment) error { return errors.New("no more") }}
 	for mode, reason := range map[agent.PermissionMode]string{agent.ModeBlockAndRetry: "awaiting_permission", agent.ModeSuspendAndReplay: "cancelled"} {
@@ -53,7 +53,8 @@ func TestPluginThatFailsAtAPark(t *testing.T) {
 	}
 }
 
-// An attempt that has begun ends: also one that was woken, in which a plugin stops the run while a call is open, so that it parks again.
+// An attempt that has begun ends: also one that was woken, in which a plugin stops the run while a call is open, so
+// that it parks again.
 func TestPluginThatStopsAWokenRunWithOpenCalls(t *testing.T) {
 	var begun, ended int
 	code := func() hook.Set {

@@ -13,16 +13,17 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/match"
 	"github.com/countersign/countersign/internal/model/script"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/web/stream"
 )
 
-// notUnderCrash are the keys of want.json that a crash may change.
+// notUnderCrash lists the keys of want.json that are not compared in disturbed runs.
 var notUnderCrash = []string{"modelCalls", "events", "seq"}
 
-// compareOutcome compares what came of the run with what is wanted.
-func (s *simulation) compareOutcome() Result {
-	r := Result{Calls: s.faults.Calls()}
+// compareOutcome compares the runs with want.json, and checks that every scripted line and result was used.
+func (s *simulation) compareOutcome(r *Result) {
 	ctx := context.Background()
 	entries, err := s.journal.Entries(ctx, tenant, s.run, 0, 0)
 	if err == nil {
@@ -40,9 +41,15 @@ func (s *simulation) compareOutcome() Result {
 		s.addFailure(Failure{Path: "run", Got: err.Error(), Want: "a run"})
 	}
 	for _, rec := range runs {
-		rec.scripted.checkUsed()
+		for _, f := range rec.scripted.model.Failures() {
+			s.addFailure(Failure{Path: fmt.Sprintf("%s:%d: %s", f.File, f.Line, f.Path), Got: f.Got, Want: f.Want})
+		}
+		for _, n := range rec.scripted.model.Leftover() {
+			s.addFailure(s.unusedLine(n, "reply"))
+		}
+		s.failures = append(s.failures, rec.scripted.effects.unusedResults()...)
 	}
-	// Find agents of the story that nobody has asked, though their script says something.
+	// Agents without a run leave their whole script unused.
 	for _, name := range slices.Sorted(maps.Keys(s.scenario.delegates)) {
 		if _, ok := findRunOfAgent(runs, name); !ok {
 			for _, n := range script.New(s.scenario.delegates[name].script).Leftover() {
@@ -54,37 +61,26 @@ func (s *simulation) compareOutcome() Result {
 		s.addFailure(s.unusedLine(l.number, l.do))
 	}
 	r.Failures = s.failures
-	return r
 }
 
-// checkUsed compares how the run's script and tools were used.
-func (sr *scriptedRun) checkUsed() {
-	for _, f := range sr.model.Failures() {
-		sr.sim.addFailure(Failure{Path: fmt.Sprintf("%s:%d: %s", f.File, f.Line, f.Path), Got: f.Got, Want: f.Want})
-	}
-	for _, n := range sr.model.Leftover() {
-		sr.sim.addFailure(sr.sim.unusedLine(n, "reply"))
-	}
-	sr.sim.failures = append(sr.sim.failures, sr.effects.unusedResults()...)
-}
-
-// compareChildren matches the runs that the run's calls were, and theirs, against what is wanted of them, and gives their journals.
+// compareChildren compares the delegated runs with the children of want.json, and returns their journals.
 func (s *simulation) compareChildren(ctx context.Context, children []recordedRun) ([][]run.Entry, error) {
 	var journals [][]run.Entry
 	seen := map[string]int{}
 	for _, rec := range children {
+		name := rec.scripted.agentName
 		entries, err := s.journal.Entries(ctx, tenant, rec.scripted.run, 0, 0)
 		if err != nil {
 			return nil, err
 		}
 		journals = append(journals, entries)
-		wanted, ok := s.scenario.children[rec.scripted.agentName]
-		n := seen[rec.scripted.agentName]
-		seen[rec.scripted.agentName]++
-		if !ok || n >= len(wanted) {
+		wanted, n := s.scenario.children[name], seen[name]
+		seen[name]++
+		if n >= len(wanted) {
 			continue
 		}
-		if err := rec.scripted.compareRun(ctx, fmt.Sprintf("children.%s[%d]", rec.scripted.agentName, n), wanted[n], run.AgentState{}, entries); err != nil {
+		err = rec.scripted.compareRun(ctx, fmt.Sprintf("children.%s[%d]", name, n), wanted[n], run.AgentState{}, entries)
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -100,7 +96,7 @@ func (s *simulation) unusedLine(line int, what string) Failure {
 	return Failure{Path: fmt.Sprintf("%s:%d: %s", s.scenario.archive, line, what), Got: "never its turn", Want: "every line used"}
 }
 
-// loadSeed is what the run's journal is folded from.
+// loadSeed returns the state from which the main run's journal is folded.
 func (s *simulation) loadSeed(ctx context.Context) (run.AgentState, error) {
 	if s.continues == "" {
 		return run.AgentState{}, nil
@@ -113,7 +109,7 @@ func (s *simulation) loadSeed(ctx context.Context) (run.AgentState, error) {
 	return run.Seed(past.State), err
 }
 
-// compareRun matches what is wanted of a run against the run as it is on record. at stands before the paths of what differs; "" = nothing does.
+// compareRun compares a run in the journal with the wanted values. It prefixes the paths of differences with at.
 func (sr *scriptedRun) compareRun(ctx context.Context, at string, wanted want, seed run.AgentState, entries []run.Entry) error {
 	state, err := run.Fold(seed, entries)
 	if err != nil {
@@ -125,7 +121,7 @@ func (sr *scriptedRun) compareRun(ctx context.Context, at string, wanted want, s
 	}
 	wanted = maps.Clone(wanted)
 	sr.expandNothingExecuted(wanted)
-	if sr.sim.crashing {
+	if sr.sim.isDisturbed() {
 		for _, key := range notUnderCrash {
 			delete(wanted, key)
 		}
@@ -143,7 +139,7 @@ func (sr *scriptedRun) compareRun(ctx context.Context, at string, wanted want, s
 	return nil
 }
 
-// prefixPath puts a key before a path of match's.
+// prefixPath puts a key before a path that match returned.
 func prefixPath(key, path string) string {
 	if path == "" || strings.HasPrefix(path, "[") {
 		return key + path
@@ -151,7 +147,7 @@ func prefixPath(key, path string) string {
 	return key + "." + path
 }
 
-// observe is the run in JSON by key, and what only a scenario knows of it.
+// observe returns the run's JSON by key, and the keys that only a scenario has.
 func (sr *scriptedRun) observe(ctx context.Context, wanted want, state *run.AgentState, entries []run.Entry) (map[string]json.RawMessage, error) {
 	raw, err := json.Marshal(state)
 	if err != nil {
@@ -164,21 +160,21 @@ func (sr *scriptedRun) observe(ctx context.Context, wanted want, state *run.Agen
 	if got["calls"], err = sr.addUndos(ctx, state, got["calls"]); err != nil {
 		return nil, err
 	}
-	// The requests to people in the order in which they were made, as they stand now.
+	// Approval requests in the order in which they were made, in their present state.
 	requests := []approval.Approval{}
 	for _, id := range requestIDs(entries) {
 		if slices.Contains(sr.sim.crashRequests, id) {
 			continue
 		}
 		a, err := approval.Get(ctx, sr.sim.table, tenant, id)
-		if isRefusal(err) { // an outcome that was settled in the very entry that found it unknown: nobody was asked
+		if isRefusal(err) { // the entry that found the outcome unknown settled it, too: no request was stored
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		if sr.sim.isDisturbed() && a.Kind == approval.KindOutcome && a.Status == approval.Voided { // what became of the call came late, and nobody had to say
-			continue
+		if sr.sim.isDisturbed() && a.Kind == approval.KindOutcome && a.Status == approval.Voided {
+			continue // the result came late and made the request unnecessary
 		}
 		requests = append(requests, a)
 	}
@@ -193,7 +189,7 @@ func (sr *scriptedRun) observe(ctx context.Context, wanted want, state *run.Agen
 	}
 	for key, v := range map[string]any{
 		"invoked":  append([]recordedInvoke{}, sr.effects.invokes...),
-		"executed": sr.effects.executionCounts(), "events": events, "checkpoints": checkpoints, "requests": requests, "emitted": sr.effects.emitted(),
+		"executed": sr.effects.executionCounts(), "events": events, "checkpoints": checkpoints, "requests": requests, "emitted": append([]policy.Outgoing{}, sr.effects.events...),
 		"notified": append([]notification{}, sr.sim.notifications...),
 	} {
 		if got[key], err = json.Marshal(v); err != nil {
@@ -203,7 +199,7 @@ func (sr *scriptedRun) observe(ctx context.Context, wanted want, state *run.Agen
 	return got, nil
 }
 
-// eventTypes are the types of the run's events: of its stream where those are wanted, else of its journal.
+// eventTypes returns the types of the stream's events if want.json lists those, and else of the journal's.
 func (sr *scriptedRun) eventTypes(wanted want, entries []run.Entry) ([]string, error) {
 	names := []string{}
 	if !areStreamEvents(wanted["events"]) {
@@ -228,7 +224,7 @@ func (sr *scriptedRun) eventTypes(wanted want, entries []run.Entry) ([]string, e
 	return names, nil
 }
 
-// requestIDs are the ids of the requests that entries make.
+// requestIDs returns the ids of the approval requests that entries make.
 func requestIDs(entries []run.Entry) []string {
 	var ids []string
 	for _, e := range entries {
@@ -248,7 +244,7 @@ func requestIDs(entries []run.Entry) []string {
 	return ids
 }
 
-// expandNothingExecuted makes "executed": {} mean that no tool was entered. As an object without keys it would match whatever was.
+// expandNothingExecuted makes "executed": {} mean that no tool ran. An object without keys would match anything.
 func (sr *scriptedRun) expandNothingExecuted(wanted want) {
 	var none map[string]json.RawMessage
 	if raw, ok := wanted["executed"]; !ok || json.Unmarshal(raw, &none) != nil || none == nil || len(none) > 0 {
@@ -260,12 +256,12 @@ func (sr *scriptedRun) expandNothingExecuted(wanted want) {
 	wanted["executed"] = mustMarshal(none)
 }
 
-// checkRelaxed compares what a crash may repeat by its bounds, and leaves the rest of what is wanted.
+// checkRelaxed compares the counts that a crash may change by their bounds, and returns the other wanted values.
 func (sr *scriptedRun) checkRelaxed(wanted want, state *run.AgentState) want {
 	if raw, ok := wanted["executed"]; ok {
 		counts := map[string]json.RawMessage{}
 		if json.Unmarshal(raw, &counts) != nil {
-			return wanted // a pattern or null: it is matched as it stands
+			return wanted // a pattern or null is matched as it is
 		}
 		got := sr.effects.executionCounts()
 		for name, n := range counts {
@@ -293,7 +289,8 @@ func (sr *scriptedRun) checkRelaxed(wanted want, state *run.AgentState) want {
 	return wanted
 }
 
-// checkAtLeast compares how often a call was executed, where a crash or a person may repeat it, and reports whether it did.
+// checkAtLeast compares the number of a call's executions by its lower bound. It reports false if the number must be
+// exact.
 func (sr *scriptedRun) checkAtLeast(path string, c run.Call, wanted json.RawMessage) bool {
 	n, err := strconv.Atoi(string(wanted))
 	t := sr.effects.tools[c.Tool]
@@ -306,13 +303,13 @@ func (sr *scriptedRun) checkAtLeast(path string, c run.Call, wanted json.RawMess
 	return true
 }
 
-// isRepeatable reports whether a crash may repeat the tool.
+// isRepeatable reports whether a crash may repeat calls of the tool.
 func (sr *scriptedRun) isRepeatable(name string) bool {
 	effect, ok := sr.scenario.effectOf(name)
 	return ok && effect != run.EffectNonIdempotent
 }
 
-// checkBound compares how often a tool was entered by its bound, if there is one, and reports whether it did.
+// checkBound compares how often a tool ran by its bound. It reports false if the number must be exact.
 func (sr *scriptedRun) checkBound(path, name string, wanted json.RawMessage, got int) bool {
 	n, err := strconv.Atoi(string(wanted))
 	if err != nil {
@@ -331,11 +328,69 @@ func (sr *scriptedRun) checkBound(path, name string, wanted json.RawMessage, got
 	return true
 }
 
-// mustMarshal writes what was just read.
+// mustMarshal marshals values that were read from JSON.
 func mustMarshal(v any) json.RawMessage {
 	raw, err := json.Marshal(v)
 	if err != nil {
 		panic("scenario: " + err.Error()) // raw JSON by key always marshals
 	}
 	return raw
+}
+
+// exportRuns returns all runs of the scenario: those of the earlier run first. A run that cannot be read breaks an
+// invariant already.
+func (s *simulation) exportRuns() []Run {
+	runs, err := s.loadRunTree()
+	if err != nil {
+		return nil
+	}
+	if s.continues != "" {
+		earlier, err := s.loadRunsBelow(s.scriptedRun, s.continues)
+		if err != nil {
+			return nil
+		}
+		runs = append(earlier, runs...)
+	}
+	var list []Run
+	for _, rec := range runs {
+		if rec.State.From != nil && rec.State.Run != s.run { // its seed is unknown
+			continue
+		}
+		entries, err := s.journal.Entries(context.Background(), tenant, rec.State.Run, 0, 0)
+		if err != nil {
+			continue
+		}
+		r := Run{State: rec.State, Journal: entries}
+		if rec.State.From != nil {
+			if r.Seed, err = s.loadSeed(context.Background()); err != nil {
+				continue
+			}
+		}
+		list = append(list, r)
+	}
+	return list
+}
+
+// addUndos adds to the calls in JSON how each can be undone, as the API shows it.
+func (sr *scriptedRun) addUndos(ctx context.Context, state *run.AgentState, calls json.RawMessage) (json.RawMessage, error) {
+	var shown []map[string]any
+	if err := json.Unmarshal(calls, &shown); err != nil {
+		return nil, err
+	}
+	var ids []string
+	for _, call := range shown {
+		id, _ := call["id"].(string) // run.AgentState marshals ids as strings
+		ids = append(ids, id)
+	}
+	ports := runtime.Ports{Journal: sr.sim.journal, Blobs: sr.sim.blobs}
+	undos, err := ports.Undos(ctx, state, &sr.scenario.agent, ids)
+	if err != nil || len(undos) == 0 { // return the original JSON, in which numbers keep their digits
+		return calls, err
+	}
+	for i, id := range ids {
+		if u := undos[id]; u != nil {
+			shown[i]["undo"] = u
+		}
+	}
+	return run.MarshalVerbatim(shown)
 }

@@ -16,19 +16,19 @@ import (
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
-// directory is people.yaml: the people whom channels reach, and what goes wrong with those channels.
+// directory is people.yaml: the people whom channels reach, and the failures of channels.
 type directory struct {
 	people []person.Person
-	fails  map[string]int // by channel: its first so many messages do not get through
+	fails  map[string]int // by channel: the number of first messages that are lost
 }
 
-// The channels of a scenario: whoever has an address of theirs is reached, and slack's messages can be updated.
+// The channels of a scenario. A channel reaches people with an address of its kind. Slack messages can be updated.
 const (
 	emailChannel = "email"
 	slackChannel = "slack"
 )
 
-// directoryForm is an element of people.yaml: a person, or what is wrong with a channel.
+// directoryForm is an element of people.yaml: a person, or a failing channel.
 type directoryForm struct {
 	ID      string    `json:"id"`
 	Groups  []string  `json:"groups"`
@@ -52,7 +52,7 @@ func (s *Scenario) loadDirectory(files map[string]section, ps *problems) {
 	for _, item := range list {
 		var form directoryForm
 		if err := (section{}).decode(item.JSON, 0, &form); err != nil {
-			p, _ := err.(agentfile.Problem) //nolint:errorlint // decode makes nothing else
+			p, _ := err.(agentfile.Problem) //nolint:errorlint // decode returns no other type
 			ps.add(agentfile.Problem{File: s.archive, Line: item.Line, Key: joinPath(item.Key, p.Key), Text: p.Text})
 			continue
 		}
@@ -62,7 +62,7 @@ func (s *Scenario) loadDirectory(files map[string]section, ps *problems) {
 	}
 }
 
-// addEntry takes an element in; text says what is wrong with it.
+// addEntry adds an element. If the element is invalid, text describes the problem.
 func (d *directory) addEntry(form directoryForm) (key, text string) {
 	channels := []string{emailChannel, slackChannel}
 	if form.Channel != "" {
@@ -87,7 +87,7 @@ func (d *directory) addEntry(form directoryForm) (key, text string) {
 	return "", ""
 }
 
-// sendsNotifications reports whether people of the story are told of requests, or others decide them after a while.
+// sendsNotifications reports whether the scenario has channels, reminders or escalations.
 func (s *Scenario) sendsNotifications() bool {
 	if s.directory != nil || hasTimedRules(&s.agent) {
 		return true
@@ -100,12 +100,12 @@ func (s *Scenario) sendsNotifications() bool {
 	return false
 }
 
-// hasTimedRules reports whether one of an agent's rules has something done at a time.
+// hasTimedRules reports whether a rule of the agent reminds or escalates.
 func hasTimedRules(d *agent.Definition) bool {
 	return slices.ContainsFunc(d.Permission.Rules, func(r agent.Rule) bool { return r.Remind > 0 || r.Escalate != nil })
 }
 
-// newNotifier tells the story's people; nil = it has none to tell.
+// newNotifier returns the notifier of the scenario's people; nil = nobody is notified.
 func (s *simulation) newNotifier() *notify.Notifier {
 	if !s.scenario.sendsNotifications() {
 		return nil
@@ -114,14 +114,14 @@ func (s *simulation) newNotifier() *notify.Notifier {
 	if d := s.scenario.directory; d != nil {
 		n.Directory = d
 		for _, name := range []string{emailChannel, slackChannel} {
-			n.Channels = append(n.Channels, s.faults.Channel(&fakeChannel{stage: s, name: name, fails: d.fails[name]}))
+			n.Channels = append(n.Channels, s.faults.Channel(&fakeChannel{sim: s, name: name, fails: d.fails[name]}))
 		}
 	}
 	return n
 }
 
-// hasDueWork reports whether anything is due about the story's requests, now or later. Where who would have looked then has crashed, it waits for a
-// process that begins.
+// hasDueWork reports whether a reminder or escalation is due, now or later, and a timer is set for it. After a crash
+// the work may have no timer: it then waits for the next process that starts.
 func (s *simulation) hasDueWork() bool {
 	if !s.scenario.sendsNotifications() || s.clock.Timers() == 0 {
 		return false
@@ -167,40 +167,41 @@ type notification struct {
 	Channel  string          `json:"channel"`
 }
 
-// errChannelDown is what a channel says of a message that does not get through.
+// errChannelDown is the error of a message that is lost.
 var errChannelDown = errors.New("the channel is down")
 
-// fakeChannel is a channel that keeps what it carries.
+// fakeChannel is a channel that records its messages.
 type fakeChannel struct {
-	stage *simulation
+	sim   *simulation
 	name  string
 	fails int
 }
 
-func (o *fakeChannel) Name() string { return o.name }
+func (c *fakeChannel) Name() string { return c.name }
 
-func (o *fakeChannel) Reaches(p person.Person) bool {
-	return o.name == emailChannel && p.Email != "" || o.name == slackChannel && p.Slack != ""
+func (c *fakeChannel) Reaches(p person.Person) bool {
+	return c.name == emailChannel && p.Email != "" || c.name == slackChannel && p.Slack != ""
 }
 
-func (o *fakeChannel) Send(_ context.Context, m notify.Message) (string, error) {
-	if o.fails > 0 {
-		o.fails--
+func (c *fakeChannel) Send(_ context.Context, m notify.Message) (string, error) {
+	if c.fails > 0 {
+		c.fails--
 		return "", errChannelDown
 	}
-	o.stage.notifications = append(o.stage.notifications, notification{m.To.ID, m.Occasion, o.name})
-	if o.name != slackChannel {
+	c.sim.notifications = append(c.sim.notifications, notification{m.To.ID, m.Occasion, c.name})
+	if c.name != slackChannel {
 		return "", nil
 	}
-	return fmt.Sprint(len(o.stage.notifications)), nil
+	return fmt.Sprint(len(c.sim.notifications)), nil
 }
 
-func (o *fakeChannel) Update(_ context.Context, _ string, m notify.Message) error {
-	o.stage.notifications = append(o.stage.notifications, notification{m.To.ID, m.Occasion, o.name})
+func (c *fakeChannel) Update(_ context.Context, _ string, m notify.Message) error {
+	c.sim.notifications = append(c.sim.notifications, notification{m.To.ID, m.Occasion, c.name})
 	return nil
 }
 
-// checkNotifiedAtLeast compares messages under a crash, which repeats some and moves others: each that is wanted came as often at least, and no other did.
+// checkNotifiedAtLeast compares the notifications of a disturbed simulation, in any order: each wanted one was sent at
+// least as often, and no other.
 func (s *simulation) checkNotifiedAtLeast(raw json.RawMessage) bool {
 	var wanted []notification
 	if json.Unmarshal(raw, &wanted) != nil {
@@ -225,10 +226,10 @@ func (s *simulation) checkNotifiedAtLeast(raw json.RawMessage) bool {
 	return true
 }
 
-// countMatching is how many fit.
-func countMatching(all []notification, fits func(notification) bool) (n int) {
+// countMatching counts the notifications for which matches is true.
+func countMatching(all []notification, matches func(notification) bool) (n int) {
 	for _, one := range all {
-		if fits(one) {
+		if matches(one) {
 			n++
 		}
 	}

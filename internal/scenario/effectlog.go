@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,58 +13,60 @@ import (
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/match"
 	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// effectLog is the world outside: what tools were entered, and what came of it. No crash of an invocation reaches it.
+// effectLog records the effects of a run outside the product: tool executions, events and invoked functions. No crash
+// changes it.
 type effectLog struct {
-	*scriptedRun  // whose run has these tools
+	*scriptedRun  // the run of the tools
 	tools         map[string]*toolScript
-	usedResults   map[string]int              // by tool: results given out
-	resultIndex   map[executionKey]int        // which result an execution gets; a repeated one gets the same
+	usedResults   map[string]int              // by tool: how many results were given
+	resultIndex   map[executionKey]int        // the index of an execution's result; a repetition gets the same result
 	executions    map[string][]*toolExecution // by tool
-	newestEffects map[string]*toolExecution   // by run and call: the newest that took effect
-	reruns        map[string]int              // by call: how often people, or the tool itself, had it run again
+	newestEffects map[string]*toolExecution   // by run and call: the newest execution that took effect
+	reruns        map[string]int              // by call: how often people had it run again
 	fences        map[string]fence            // by run and call
-	invokes       []recordedInvoke            // functions that answer later, each key once
-	events        []policy.Outgoing           // in the order in which they first went out, each id once
+	invokes       []recordedInvoke            // of functions that answer later, each key once
+	events        []policy.Outgoing           // in the order of their first delivery, each id once
 }
 
-// executionKey is the n-th of a call, as the journal counts.
+// executionKey is the n-th execution of a call, as the journal counts them.
 type executionKey struct {
 	call string
 	n    int
 }
 
-// toolExecution is one entering of a tool.
+// toolExecution is one execution of a tool.
 type toolExecution struct {
-	ctx             context.Context // of the invocation that entered it
+	ctx             context.Context // of the invocation that started it
 	run             string
 	key             executionKey
 	args            json.RawMessage
 	result          result
-	finished        bool // it took effect
-	returned        bool // its tool has returned, or its invocation is dead
-	void            bool // it had no effect and never will: its invocation died, or the same execution was begun again
-	resultLost      bool // nobody hears its result, crash or not: its server dies before it answers
-	repeatable      bool // its tool is
-	resultDelivered bool // the invocation that made it has ended well while the run was open: its result is on record
+	finished        bool // the tool has done its work
+	returned        bool // the tool has returned, or the invocation is dead
+	void            bool // without an effect for ever: the invocation died, or the execution was started again
+	resultLost      bool // the server dies before it answers
+	repeatable      bool // a crash may repeat the tool
+	resultDelivered bool // its invocation ended without an error while the run was open, so the journal must have the result
 }
 
 func newEffectLog(sr *scriptedRun, tools []toolScript) *effectLog {
 	l := &effectLog{
-		scriptedRun: sr, tools: map[string]*toolScript{}, usedResults: map[string]int{}, resultIndex: map[executionKey]int{}, executions: map[string][]*toolExecution{}, newestEffects: map[string]*toolExecution{}, reruns: map[string]int{},
-		fences: map[string]fence{},
+		scriptedRun: sr, tools: map[string]*toolScript{}, usedResults: map[string]int{}, resultIndex: map[executionKey]int{},
+		executions: map[string][]*toolExecution{}, newestEffects: map[string]*toolExecution{}, reruns: map[string]int{}, fences: map[string]fence{},
 	}
 	for i := range tools {
-		if name := tools[i].spec.Name; l.tools[name] == nil { // a server's tool never stands for one of the agent's own
+		if name := tools[i].spec.Name; l.tools[name] == nil { // the agent's own tools come before those of servers
 			l.tools[name] = &tools[i]
 		}
 	}
 	return l
 }
 
-// Emit takes an event of the run. A bus that sees an id again has the same event again.
+// Emit records an event. A repeated id must have the same event.
 func (l *effectLog) Emit(_ context.Context, e policy.Outgoing) error {
 	for _, seen := range l.events {
 		if seen.ID != e.ID {
@@ -81,23 +84,30 @@ func (l *effectLog) Emit(_ context.Context, e policy.Outgoing) error {
 	return nil
 }
 
-// executionCounts counts the enterings of each tool that was entered, less those that a crash undid, and what services and functions that answer later were asked.
+// executionCounts counts by tool the executions that a crash did not void, the calls of services and functions, and the
+// runs of delegates.
 func (l *effectLog) executionCounts() map[string]int {
 	counts := map[string]int{}
 	for _, e := range l.events {
-		if c, ok := l.loadCall(e.Call); ok {
+		if c, ok := l.sim.loadCall(l.run, e.Call); ok {
 			counts[c.Tool]++
 		}
 	}
 	for _, i := range l.invokes {
-		if c, ok := l.loadCall(i.call); ok {
+		if c, ok := l.sim.loadCall(l.run, i.call); ok {
 			counts[c.Tool]++
 		}
 	}
-	l.countChildren(counts)
-	for name, entries := range l.executions {
+	if run, err := l.sim.journal.Load(context.Background(), tenant, l.run); err == nil {
+		for _, c := range run.State.Calls() {
+			if _, err := l.sim.journal.Head(context.Background(), tenant, c.Child); c.Child != "" && err == nil {
+				counts[c.Tool]++
+			}
+		}
+	}
+	for name, executions := range l.executions {
 		n := 0
-		for _, e := range entries {
+		for _, e := range executions {
 			if !e.void {
 				n++
 			}
@@ -109,23 +119,7 @@ func (l *effectLog) executionCounts() map[string]int {
 	return counts
 }
 
-// countChildren counts the runs that calls are and that have begun.
-func (l *effectLog) countChildren(counts map[string]int) {
-	run, err := l.sim.journal.Load(context.Background(), tenant, l.run)
-	if err != nil {
-		return
-	}
-	for _, c := range run.State.Calls() {
-		if _, err := l.sim.journal.Head(context.Background(), tenant, c.Child); c.Child != "" && err == nil {
-			counts[c.Tool]++
-		}
-	}
-}
-
-// emitted are the events that went out.
-func (l *effectLog) emitted() []policy.Outgoing { return append([]policy.Outgoing{}, l.events...) }
-
-// unusedResults says which lists of results were not used up.
+// unusedResults reports the tools whose results were not all used.
 func (l *effectLog) unusedResults() []Failure {
 	var list []Failure
 	for _, c := range l.scenario.tools {
@@ -137,20 +131,20 @@ func (l *effectLog) unusedResults() []Failure {
 	return list
 }
 
-// fence is what a tool keeps of having said that a call did not happen and never will by the attempts of before: of the invocations that had begun
-// by then, only the one that it was said to may still make it.
+// fence is set when a tool reports that a call did not happen. Of the invocations that had started by then, only the
+// one that asked may still execute the call.
 type fence struct{ invocation, started int }
 
 func (f fence) excludes(invocation int) bool {
 	return invocation <= f.started && invocation != f.invocation
 }
 
-// isUnderWay reports whether somebody is still at it, and may yet bring about its effect.
+// isUnderWay reports whether the execution may still take effect.
 func (e *toolExecution) isUnderWay() bool {
 	return !e.finished && !e.returned && !e.void && !fault.Crashed(e.ctx)
 }
 
-// recordExecution records that a tool is entered.
+// recordExecution records that a tool is called. An unfinished earlier attempt becomes void.
 func (l *effectLog) recordExecution(ctx context.Context, c *toolScript, x executionKey, of tool.Call) *toolExecution {
 	name := c.spec.Name
 	if before := l.newestExecution(of.Run, name, x); before != nil && !before.finished {
@@ -159,19 +153,15 @@ func (l *effectLog) recordExecution(ctx context.Context, c *toolScript, x execut
 		}
 		before.void = true
 	}
-	e := &toolExecution{ctx: ctx, run: of.Run, key: x, args: of.Args, result: l.choose(c, x), repeatable: l.isRepeatable(name)}
+	e := &toolExecution{ctx: ctx, run: of.Run, key: x, args: of.Args, repeatable: l.isRepeatable(name)}
+	e.result = c.results[min(l.reserveResult(name, x), len(c.results)-1)]
 	l.sim.toolExecutions = append(l.sim.toolExecutions, e)
 	l.executions[name] = append(l.executions[name], e)
 	return e
 }
 
-// choose is the result of an execution.
-func (l *effectLog) choose(c *toolScript, x executionKey) result {
-	return c.results[min(l.reserveResult(c.spec.Name, x), len(c.results)-1)]
-}
-
-// reserveResult is the place of an execution among its tool's results. Executions of the call before it that never came to be
-// entered have theirs.
+// reserveResult returns the index of an execution's result. Earlier executions of the call have results, too, even if
+// they never reached the tool.
 func (l *effectLog) reserveResult(name string, x executionKey) int {
 	for i := 1; i <= x.n; i++ {
 		before := executionKey{x.call, i}
@@ -183,45 +173,44 @@ func (l *effectLog) reserveResult(name string, x executionKey) int {
 	return l.resultIndex[x]
 }
 
-// reuseResult makes the execution after x stand for x.
+// reuseResult gives the execution after x the result of x.
 func (l *effectLog) reuseResult(name string, x executionKey) {
 	l.resultIndex[executionKey{x.call, x.n + 1}] = l.reserveResult(name, x)
 }
 
-// fakeTool is a tool as the runtime sees it.
+// fakeTool is a scripted tool as the runtime sees it.
 type fakeTool struct {
-	ledger *effectLog
-	canned *toolScript
+	log    *effectLog
+	script *toolScript
 }
 
 var _ tool.Reconciler = (*fakeTool)(nil)
 
-func (t *fakeTool) Spec() agent.ToolSpec { return t.canned.spec }
+func (t *fakeTool) Spec() agent.ToolSpec { return t.script.spec }
 
-// Call enters the tool: people who wait for that act, time passes, and then it takes effect.
+// Call executes the tool: people with this trigger act, the scripted time passes, and then the tool takes effect.
 func (t *fakeTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
-	l := t.ledger
-	entered := c.Args
+	l := t.log
 	n, err := l.executionNumber(c.ID)
 	if err != nil {
 		return agent.ToolResultData{}, err
 	}
-	if len(t.canned.results) == 0 {
-		l.sim.addFailure(Failure{Path: t.canned.spec.Name, Got: "entered", Want: "never entered: it has no results"})
-		return tool.Errorf("%s has no results", t.canned.spec.Name), nil
+	if len(t.script.results) == 0 {
+		l.sim.addFailure(Failure{Path: t.script.spec.Name, Got: "entered", Want: "never entered: it has no results"})
+		return tool.Errorf("%s has no results", t.script.spec.Name), nil
 	}
 	if l.fences[c.Run+"/"+c.ID].excludes(fault.Number(ctx)) {
-		l.sim.diverged = true // it may be first to say that nothing came of the call
+		l.sim.diverged = true // this attempt may be the first to report the call as failed
 		return agent.ToolResultData{}, errAttemptFenced
 	}
-	e := l.recordExecution(ctx, t.canned, executionKey{c.ID, n + c.Attempt - 1}, c)
+	e := l.recordExecution(ctx, t.script, executionKey{c.ID, n + c.Attempt - 1}, c)
 	defer func() { e.returned = true }()
-	if c, ok := l.loadCall(c.ID); ok {
-		l.checkAuthorized(c, entered)
+	if call, ok := l.sim.loadCall(l.run, c.ID); ok {
+		l.checkAuthorized(call, c.Args)
 	}
-	l.checkToolInput(t.canned.spec.Name+".input", e.result.input, c.Args)
-	l.checkToolInput(t.canned.spec.Name+".resume", e.result.resume, c.Resume)
-	l.checkToolInput(t.canned.spec.Name+".state", e.result.state, c.State)
+	l.checkToolInput(t.script.spec.Name+".input", e.result.input, c.Args)
+	l.checkToolInput(t.script.spec.Name+".resume", e.result.resume, c.Resume)
+	l.checkToolInput(t.script.spec.Name+".state", e.result.state, c.State)
 	l.sim.actAt(trigger{"executing", c.ID, l.agentName})
 	if err := l.sim.clock.Sleep(ctx, e.result.sleep); err != nil {
 		e.void = fault.Crashed(ctx)
@@ -235,16 +224,16 @@ func (t *fakeTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultData,
 		e.finished = true
 		return agent.ToolResultData{}, e.result.failure
 	}
-	if e.finished = true; e.result.data.Suspend == nil { // who asks for input has done nothing yet
+	if e.finished = true; e.result.data.Suspend == nil { // a tool that asks for input has no effect yet
 		l.newestEffects[c.Run+"/"+c.ID] = e
 	}
 	return e.result.data, nil
 }
 
-// errAttemptFenced is what a tool says to an attempt of which it has said before that it will never happen.
+// errAttemptFenced refuses an attempt that a fence excludes.
 var errAttemptFenced = errors.New("this attempt was called off")
 
-// markResultLost notes that nobody hears what the tool's last entry for a call gives.
+// markResultLost marks the result of a call's last execution as lost.
 func (l *effectLog) markResultLost(name, call string) {
 	for _, e := range slices.Backward(l.executions[name]) {
 		if e.key.call == call {
@@ -254,34 +243,34 @@ func (l *effectLog) markResultLost(name, call string) {
 	}
 }
 
-// Reconcile tells what became of a call, truthfully or not at all. Where the lost execution asked for input, it says what. Of one that did not
-// happen it sees to it that it never will.
+// Reconcile reports what became of a call. It fences a call that did not happen.
 func (t *fakeTool) Reconcile(ctx context.Context, c tool.Call) (tool.Outcome, agent.ToolResultData, error) {
 	outcome, data, err := t.findOutcome(c)
 	if outcome == tool.OutcomeNotDone {
-		t.ledger.fences[c.Run+"/"+c.ID] = fence{fault.Number(ctx), t.ledger.sim.faults.Started()}
+		t.log.fences[c.Run+"/"+c.ID] = fence{fault.Number(ctx), t.log.sim.faults.Started()}
 	}
 	return outcome, data, err
 }
 
-// findOutcome is what Reconcile finds.
+// findOutcome returns what the log has of a call. The outcome is unknown for a tool with reconcile: false and for a
+// call that is under way.
 func (t *fakeTool) findOutcome(c tool.Call) (tool.Outcome, agent.ToolResultData, error) {
-	if !t.canned.reconciles {
+	if !t.script.reconciles {
 		return tool.OutcomeUnknown, agent.ToolResultData{}, nil
 	}
-	if e := t.ledger.newestEffects[c.Run+"/"+c.ID]; e != nil {
+	if e := t.log.newestEffects[c.Run+"/"+c.ID]; e != nil {
 		return tool.OutcomeDone, e.result.data, nil
 	}
-	n, err := t.ledger.executionNumber(c.ID)
+	n, err := t.log.executionNumber(c.ID)
 	if err != nil {
 		return "", agent.ToolResultData{}, err
 	}
-	e := t.ledger.newestExecution(c.Run, t.canned.spec.Name, executionKey{c.ID, n})
+	e := t.log.newestExecution(c.Run, t.script.spec.Name, executionKey{c.ID, n})
 	if e != nil && e.isUnderWay() {
 		return tool.OutcomeUnknown, agent.ToolResultData{}, nil
 	}
 	if e != nil && e.finished {
-		if e.result.failure != nil { // it was never carried out, and will not be
+		if e.result.failure != nil { // the execution failed without an effect
 			e.void = true
 			return tool.OutcomeNotDone, agent.ToolResultData{}, nil
 		}
@@ -290,7 +279,7 @@ func (t *fakeTool) findOutcome(c tool.Call) (tool.Outcome, agent.ToolResultData,
 	return tool.OutcomeNotDone, agent.ToolResultData{}, nil
 }
 
-// checkToolInput compares what a tool is entered with.
+// checkToolInput compares what a tool is called with.
 func (sr *scriptedRun) checkToolInput(path string, want, got json.RawMessage) {
 	if want == nil {
 		return
@@ -301,4 +290,44 @@ func (sr *scriptedRun) checkToolInput(path string, want, got json.RawMessage) {
 			sr.sim.addFailure(f)
 		}
 	}
+}
+
+// newestExecution returns the last attempt of an execution; nil if none reached the tool.
+func (l *effectLog) newestExecution(run, name string, x executionKey) *toolExecution {
+	for _, e := range slices.Backward(l.executions[name]) {
+		if e.run == run && e.key == x {
+			return e
+		}
+	}
+	return nil
+}
+
+// recordInvoke records the invocation of a function that answers later through people.jsonl. A repeated key must have
+// the same payload.
+func (l *effectLog) recordInvoke(i runtime.Invoke, c policy.FunctionCall) (runtime.Invoked, error) {
+	for _, seen := range l.invokes {
+		if seen.key != c.Key {
+			continue
+		}
+		if !bytes.Equal(seen.payload, i.Payload) {
+			l.sim.addFailure(Failure{Path: "invoked", Got: fmt.Sprintf("%s again, and not the same", c.Key), Want: "one payload for each key"})
+		}
+		return runtime.Invoked{}, nil
+	}
+	l.invokes = append(l.invokes, recordedInvoke{key: c.Key, call: c.Call, Function: i.Function, payload: i.Payload})
+	l.sim.actAt(trigger{"executing", c.Call, l.agentName})
+	return runtime.Invoked{}, nil
+}
+
+// recordedInvoke is the invocation of a function as want.json has it: the function and its payload.
+type recordedInvoke struct {
+	Function  string
+	key, call string
+	payload   json.RawMessage
+}
+
+// MarshalJSON returns the payload with the function's name in it.
+func (i recordedInvoke) MarshalJSON() ([]byte, error) {
+	name, err := json.Marshal(i.Function)
+	return append(append(append([]byte(`{"function":`), name...), ','), i.payload[1:]...), err
 }

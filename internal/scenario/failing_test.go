@@ -13,8 +13,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite what the scenarios of testdata/failing are told")
 
-// TestFailing: each scenario of testdata/failing fails, at Load or when it is run, with exactly the lines that stand before its
-// first file.
+// TestFailing: each scenario of testdata/failing fails, at Load or when it is run, with exactly the lines that stand
+// before its first file.
 func TestFailing(t *testing.T) {
 	files, err := filepath.Glob("testdata/failing/*.txtar")
 	require.NoError(t, err)

@@ -13,34 +13,35 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 )
 
-// InterventionKind is what somebody beside the story does at a call of a port: see Act.
+// InterventionKind is what happens in an Intervention.
 type InterventionKind string
 
-// The deeds. Those about a request are about the first that is open.
+// The kinds of interventions. Those about a request are about the first open one.
 const (
 	Approve        InterventionKind = "approve"   // approve a request, answer a question or a service's call
-	Deny           InterventionKind = "deny"      // deny it
+	Deny           InterventionKind = "deny"      // deny it, or answer with an error
 	DecideTwice    InterventionKind = "contest"   // two people decide at once: one approves, the other denies
-	SendMessage    InterventionKind = "message"   // send the run a message
-	CancelRun      InterventionKind = "cancel"    // call the run off
-	StartAgain     InterventionKind = "start"     // start the run again, as a client or a bus does that had no answer
-	Redeliver      InterventionKind = "redeliver" // start the owner's execution again by its name
-	Sweep          InterventionKind = "sweep"     // the scheduled sweep looks at every run
-	Expire         InterventionKind = "expire"    // the time of the earliest wait runs out
-	Abort          InterventionKind = "abort"     // the owner's execution ends, wherever it is: somebody stops it, or it is lost
-	RedeliverEvent InterventionKind = "event"     // the event that started the run is delivered again, to an execution of its own
+	SendMessage    InterventionKind = "message"   // send a message to the run
+	CancelRun      InterventionKind = "cancel"    // cancel the run
+	StartAgain     InterventionKind = "start"     // repeat the request that started the run, as a client without an answer does
+	Redeliver      InterventionKind = "redeliver" // start the owner's execution again under its name
+	Sweep          InterventionKind = "sweep"     // run the scheduled sweep over every run
+	Expire         InterventionKind = "expire"    // move the clock to the expiry of the earliest wait
+	Abort          InterventionKind = "abort"     // stop the owner's execution
+	RedeliverEvent InterventionKind = "event"     // deliver the event that started the run again, to an execution of its own
 )
 
-// InterventionKinds lists all deeds.
+// InterventionKinds returns all kinds.
 func InterventionKinds() []InterventionKind {
 	return []InterventionKind{Approve, Deny, DecideTwice, SendMessage, CancelRun, StartAgain, Redeliver, Sweep, Expire, Abort, RedeliverEvent}
 }
 
-// Intervention is a deed at a call of a port: it is done, whole, in the moment before the call is made. Its own calls are counted behind that one.
+// Intervention is something that happens just before a call of a port and is not in the scenario. Its own calls get
+// later numbers.
 type Intervention struct {
-	Call int
+	Call int // number of the call
 	Do   InterventionKind
-	Lost bool // whoever does it does not come back if they have no answer
+	Lost bool // the caller does not retry if the answer is lost
 }
 
 func (iv Intervention) String() string {
@@ -51,30 +52,24 @@ func (iv Intervention) String() string {
 	return s
 }
 
-// interveneBefore does what is to be done before a call.
+// interveneBefore makes the interventions that are due before a call.
 func (s *simulation) interveneBefore(c fault.Call) {
 	for i, iv := range s.interventions {
 		if iv.Call != c.Number || s.intervened[i] {
 			continue
 		}
 		s.intervened[i] = true
-		if !s.intervene(iv) { // then this is the run without it
+		if !s.intervene(iv) { // the run is the same as without it
 			s.ineffective++
-			s.prune()
+			if !s.invariantsOnly {
+				s.pruned = true
+				s.endSignal.Notify()
+			}
 		}
 	}
 }
 
-// prune leaves the run here, which is one that is known, unless what becomes of it is to be seen all the same.
-func (s *simulation) prune() {
-	if s.invariantsOnly {
-		return
-	}
-	s.pruned = true
-	s.endSignal.Notify()
-}
-
-// intervene does a deed, and reports whether there was anything to do.
+// intervene makes an intervention, and reports whether there was anything to do.
 func (s *simulation) intervene(iv Intervention) bool {
 	if _, err := s.journal.Head(context.Background(), tenant, s.run); err != nil {
 		return false
@@ -84,9 +79,9 @@ func (s *simulation) intervene(iv Intervention) bool {
 		return s.decideOpenRequest(iv)
 	case SendMessage:
 		id, runID := fmt.Sprintf("act-%d", iv.Call), s.run
-		said := []run.UserBlock{{Block: run.Text{Text: "And one more thing."}}}
+		message := []run.UserBlock{{Block: run.Text{Text: "And one more thing."}}}
 		err := s.tryIntervention(iv, func(ctx context.Context) error {
-			return s.machine.Inputs.Send(ctx, tenant, runID, id, localUser.ID, said)
+			return s.machine.Inputs.Send(ctx, tenant, runID, id, localUser.ID, message)
 		})
 		if s.wasAccepted(err) {
 			s.acceptedMessages[id] = runID
@@ -117,11 +112,11 @@ func (s *simulation) intervene(iv Intervention) bool {
 	case RedeliverEvent:
 		return s.redeliverEvent(iv)
 	default:
-		panic("scenario: deed " + string(iv.Do))
+		panic("scenario: intervention " + string(iv.Do))
 	}
 }
 
-// tryIntervention does something as an invocation of its own, and again if that has no answer, unless whoever does it is lost.
+// tryIntervention runs do as an invocation, with retries unless the caller is lost.
 func (s *simulation) tryIntervention(iv Intervention, do func(ctx context.Context) error) error {
 	if iv.Lost {
 		err := errCallerLost
@@ -132,10 +127,11 @@ func (s *simulation) tryIntervention(iv Intervention, do func(ctx context.Contex
 	return s.retry(string(iv.Do), do)
 }
 
-// errCallerLost is what is known of what somebody did who did not come back.
+// errCallerLost is the result of a lost caller, which nobody knows.
 var errCallerLost = errors.New("nobody knows")
 
-// wasAccepted reports whether something was taken. An error that is no considered no breaks a promise, but of who does not come back.
+// wasAccepted reports whether the product accepted an intervention. An error that is no refusal breaks an invariant,
+// unless a caller was lost.
 func (s *simulation) wasAccepted(err error) bool {
 	if err == nil {
 		return true
@@ -146,7 +142,8 @@ func (s *simulation) wasAccepted(err error) bool {
 	return false
 }
 
-// findOpenRequest is the first request, question or service's call that is open in the family.
+// findOpenRequest returns the first open approval request, question or service call of all runs. A service call has no
+// Approval.
 func (s *simulation) findOpenRequest() (*scriptedRun, run.Call, approval.Approval, bool) {
 	runs, err := s.loadRunTree()
 	if err != nil {
@@ -170,6 +167,7 @@ func (s *simulation) findOpenRequest() (*scriptedRun, run.Call, approval.Approva
 	return nil, run.Call{}, approval.Approval{}, false
 }
 
+// decideOpenRequest decides or answers the first open request.
 func (s *simulation) decideOpenRequest(iv Intervention) bool {
 	sr, c, asked, ok := s.findOpenRequest()
 	if !ok {
@@ -181,7 +179,7 @@ func (s *simulation) decideOpenRequest(iv Intervention) bool {
 			if err := s.machine.Inputs.Answer(ctx, answer); !errors.Is(err, runtime.ErrUnasked) {
 				return err
 			}
-			return nil // nobody waits for it any more, and it changes nothing
+			return nil // an answer that nobody waits for changes nothing
 		}))
 		return true
 	}
@@ -196,7 +194,7 @@ func (s *simulation) decideOpenRequest(iv Intervention) bool {
 	return true
 }
 
-// decideRequest has somebody who may decide do so, and reports whether it counts.
+// decideRequest decides a request as an approver, and reports whether the decision was accepted.
 func (s *simulation) decideRequest(iv Intervention, asked approval.Approval, action approval.Action) bool {
 	by := anyApprover(asked.Approvers)
 	by.Groups = slices.Concat(by.Groups, slices.Concat(asked.Above...))
@@ -204,17 +202,17 @@ func (s *simulation) decideRequest(iv Intervention, asked approval.Approval, act
 	if asked.Kind == approval.KindInput && action == approval.Approve {
 		r.Result = []byte(`"yes"`)
 	}
-	took := s.wasAccepted(s.tryIntervention(iv, func(ctx context.Context) error {
+	accepted := s.wasAccepted(s.tryIntervention(iv, func(ctx context.Context) error {
 		_, err := s.machine.Desk.Decide(ctx, r)
 		return err
 	}))
-	if took && asked.Kind == approval.KindCall && asked.Quorum <= 1 {
+	if accepted && asked.Kind == approval.KindCall && asked.Quorum <= 1 {
 		s.acceptedDecisions = append(s.acceptedDecisions, asked.ID)
 	}
-	return took
+	return accepted
 }
 
-// redeliverExecution starts the execution that owns the run again.
+// redeliverExecution starts the execution that owns the run a second time.
 func (s *simulation) redeliverExecution(iv Intervention) bool {
 	l, err := s.journal.Load(context.Background(), tenant, s.run)
 	if err != nil {
@@ -226,7 +224,7 @@ func (s *simulation) redeliverExecution(iv Intervention) bool {
 	return true
 }
 
-// abortExecution ends the execution that owns the run. Nobody is left to see to the run but the sweep.
+// abortExecution stops the execution that owns the run. Only the sweep can repair the run then.
 func (s *simulation) abortExecution(iv Intervention) bool {
 	l, err := s.journal.Load(context.Background(), tenant, s.run)
 	if err != nil || !s.isExecuting(recordedRun{Loaded: l}) {
@@ -239,10 +237,11 @@ func (s *simulation) abortExecution(iv Intervention) bool {
 	return true
 }
 
-// redeliverEvent has an execution begin by what the run was started by, as a bus does that delivers twice. It does not own the run, and ends.
+// redeliverEvent starts another execution with the event that started the run. That execution does not own the run and
+// must end.
 func (s *simulation) redeliverEvent(iv Intervention) bool {
 	in := s.scenario.start
-	if in.accessControl != "" { // no event says that
+	if in.accessControl != "" { // events have no access control
 		return false
 	}
 	body := map[string]any{"tenant": tenant, "agent": s.scenario.agent.Name, "key": in.key, "subject": in.subject}
@@ -258,20 +257,20 @@ func (s *simulation) redeliverEvent(iv Intervention) bool {
 		return true
 	}
 	var r runtime.Route
-	took := s.wasAccepted(s.tryIntervention(iv, func(ctx context.Context) error {
+	accepted := s.wasAccepted(s.tryIntervention(iv, func(ctx context.Context) error {
 		out, err := s.handlers(ctx, "step", payload)
 		if err != nil {
 			return err
 		}
 		return json.Unmarshal(out, &r)
 	}))
-	if took && r.Next != runtime.NextDone {
+	if accepted && r.Next != runtime.NextDone {
 		s.addViolation("owner", fmt.Sprintf("an execution that does not own the run was led to %q", r.Next), "its end")
 	}
 	return true
 }
 
-// expireEarliestWait lets the time of the earliest wait run out.
+// expireEarliestWait moves the clock to the expiry of the first wait that has one.
 func (s *simulation) expireEarliestWait() bool {
 	runs, err := s.loadRunTree()
 	if err != nil {
@@ -286,9 +285,10 @@ func (s *simulation) expireEarliestWait() bool {
 	return false
 }
 
-// sweepRuns looks at every run of the story as the scheduled sweep does, and counts what it repaired.
+// sweepRuns runs the scheduled sweep over every run, and counts the repaired runs.
 func (s *simulation) sweepRuns(iv Intervention) {
-	err := s.tryIntervention(iv, func(ctx context.Context) error {
+	// An error is ignored: the next sweep comes in five minutes.
+	_ = s.tryIntervention(iv, func(ctx context.Context) error {
 		runs, err := s.loadRunTree()
 		if err != nil {
 			return err
@@ -304,5 +304,4 @@ func (s *simulation) sweepRuns(iv Intervention) {
 		}
 		return s.machine.Sweeper.RepairEnds(ctx, tenant)
 	})
-	_ = err // it sweeps again in five minutes
 }

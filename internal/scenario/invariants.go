@@ -15,36 +15,36 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// What must hold whatever goes wrong and whoever acts (ARCHITECTURE.md, invariants). It is checked against what the world outside saw, never
-// against what the product says of itself alone.
+// The checks of this file hold under every fault and intervention (ARCHITECTURE.md, invariants). They compare the
+// journal with the effect logs and the requests that the fakes saw, never with the product's own view alone.
 
-// addViolation says that a promise was broken.
-func (s *simulation) addViolation(promise, got, want string) {
-	f := Failure{Path: promise, Got: got, Want: want}
+// addViolation records a broken invariant, each once.
+func (s *simulation) addViolation(invariant, got, want string) {
+	f := Failure{Path: invariant, Got: got, Want: want}
 	if !slices.Contains(s.violations, f) {
 		s.violations = append(s.violations, f)
 	}
 }
 
-// modelRequest is a request to a model that was answered.
+// modelRequest is an answered request to a model, with the sources of its messages.
 type modelRequest struct {
 	run      string
 	messages map[run.Source]bool
 }
 
-// requestMark is how a reply says which request it answers: its stop reason ends in it, unless that is one that decides something.
+// requestMark separates a reply's stop reason from the number of its request. Stop reasons with a meaning get no mark.
 const requestMark = "~"
 
-// meaningfulStops are the stop reasons that a definition may have people told of (agent.CutText).
+// meaningfulStops are the stop reasons that the product acts on (agent.CutText).
 var meaningfulStops = []string{"length", "max_tokens", "content_filter", "content_filtered", "guardrail_intervened"}
 
-// recordReply notes a request and has its reply say which it answers.
+// recordReply records a request, and marks its reply with the request's number.
 func (s *simulation) recordReply(r agent.Request, reply agent.Reply) agent.Reply {
-	held := map[run.Source]bool{}
+	messages := map[run.Source]bool{}
 	for _, m := range r.Messages {
-		held[m.Source] = true
+		messages[m.Source] = true
 	}
-	s.modelRequests = append(s.modelRequests, modelRequest{r.Run, held})
+	s.modelRequests = append(s.modelRequests, modelRequest{r.Run, messages})
 	if slices.Contains(meaningfulStops, reply.StopReason) {
 		return reply
 	}
@@ -52,7 +52,7 @@ func (s *simulation) recordReply(r agent.Request, reply agent.Reply) agent.Reply
 	return reply
 }
 
-// markedRequest is the request that a committed reply answers.
+// markedRequest returns the request that a committed reply answers.
 func (s *simulation) markedRequest(stop string) (modelRequest, bool) {
 	_, number, ok := strings.Cut(stop, requestMark)
 	n, err := strconv.Atoi(number)
@@ -62,14 +62,14 @@ func (s *simulation) markedRequest(stop string) (modelRequest, bool) {
 	return s.modelRequests[n], true
 }
 
-// checkInvariants checks everything that must hold once the story rests.
+// checkInvariants checks everything that must hold once all runs rest.
 func (s *simulation) checkInvariants() {
 	runs, err := s.loadRunTree()
 	if err != nil {
 		s.addViolation("run", err.Error(), "a run that can be read")
 		return
 	}
-	if s.doClaimantsLive() && len(s.crashRequests) > 0 {
+	if s.areClaimantsAlive() && len(s.crashRequests) > 0 {
 		s.addViolation("outcome", fmt.Sprintf("people had to say %d times what became of a call", len(s.crashRequests)), "never: its claimant lives and knows")
 	}
 	for _, id := range s.acceptedDecisions {
@@ -102,9 +102,9 @@ func (s *simulation) checkInvariants() {
 	}
 }
 
-// doClaimantsLive reports whether nothing went wrong but that the answer to a write was lost: then whoever claimed a call lives, and finds its
-// claim by its writer id (rule 9).
-func (s *simulation) doClaimantsLive() bool {
+// areClaimantsAlive reports whether the only fault is a lost answer to a write. Then the invocation that claimed a call
+// lives, and finds its claim by its writer id (protocol rule 9).
+func (s *simulation) areClaimantsAlive() bool {
 	calls := s.faults.Calls()
 	if len(s.interventions) > 0 || len(s.faultPoints) != 1 {
 		return false
@@ -113,7 +113,7 @@ func (s *simulation) doClaimantsLive() bool {
 	return p.Kind == fault.ErrorAfter && p.Call <= len(calls) && calls[p.Call-1].Port == "table.Write"
 }
 
-// checkFold: a journal gives the state that whoever loads the run sees, and the view of it says the same.
+// checkFold: the journal folds to the loaded state, and the head agrees with that state.
 func (s *simulation) checkFold(rec recordedRun, entries []run.Entry) {
 	if rec.State.From == nil {
 		folded, err := run.Fold(run.AgentState{}, entries)
@@ -138,9 +138,9 @@ func (s *simulation) checkFold(rec recordedRun, entries []run.Entry) {
 	}
 }
 
-// checkAppliedOnce: what was accepted is applied once, and in order (invariant 1).
+// checkAppliedOnce: every accepted input is applied once and in order (invariant 1).
 func (s *simulation) checkAppliedOnce(rec recordedRun, entries []run.Entry) {
-	heard, decided, slot := map[string]int{}, map[string]int{}, int64(0)
+	received, decided, slot := map[string]int{}, map[string]int{}, int64(0)
 	for _, e := range entries {
 		for _, ev := range e.Events {
 			if n := inboxSlot(ev); n != 0 {
@@ -151,22 +151,22 @@ func (s *simulation) checkAppliedOnce(rec recordedRun, entries []run.Entry) {
 			}
 			switch ev := ev.(type) {
 			case run.InputReceived:
-				heard[ev.ID]++
+				received[ev.ID]++
 			case run.Decided:
-				if ev.Approval != "" { // one about tools is decided for each of them
+				if ev.Approval != "" { // a request about tools is decided for each tool
 					decided[strings.TrimSpace(ev.Approval+" "+strings.Join(ev.Tools, " "))]++
 				}
 			}
 		}
 	}
-	for id, n := range heard {
+	for id, n := range received {
 		if n > 1 {
 			s.addViolation("inputs", fmt.Sprintf("%s applied %d times", id, n), "once")
 		}
 	}
 	for id, run := range s.acceptedMessages {
-		if run == rec.State.Run && heard[id] != 1 {
-			s.addViolation("inputs", fmt.Sprintf("%s was accepted and applied %d times", id, heard[id]), "once")
+		if run == rec.State.Run && received[id] != 1 {
+			s.addViolation("inputs", fmt.Sprintf("%s was accepted and applied %d times", id, received[id]), "once")
 		}
 	}
 	for id, n := range decided {
@@ -176,7 +176,7 @@ func (s *simulation) checkAppliedOnce(rec recordedRun, entries []run.Entry) {
 	}
 }
 
-// inboxSlot is the inbox slot that a fact came through; 0 = none.
+// inboxSlot returns the inbox slot that an event came through; 0 = none.
 func inboxSlot(ev run.Event) int64 {
 	switch ev := ev.(type) {
 	case run.InputReceived:
@@ -192,9 +192,10 @@ func inboxSlot(ev run.Event) int64 {
 	}
 }
 
-// checkSeenCounts: seenCount is the number of committed model calls the message was in, plus one if the model wrote it (invariant 6).
+// checkSeenCounts: seenCount is the number of committed model calls with the message, plus one if the model wrote it
+// (invariant 6).
 func (s *simulation) checkSeenCounts(rec recordedRun, entries []run.Entry) {
-	if rec.State.From != nil { // what it began from was counted elsewhere
+	if rec.State.From != nil { // the seed's messages were counted in another run
 		return
 	}
 	counted := map[run.Source]int64{}
@@ -206,7 +207,7 @@ func (s *simulation) checkSeenCounts(rec recordedRun, entries []run.Entry) {
 			}
 			asked, ok := s.markedRequest(r.Stop)
 			if !ok {
-				return // some of it was asked in another way
+				return // a reply without a mark: the requests cannot be counted
 			}
 			for from := range asked.messages {
 				counted[from]++
@@ -216,7 +217,7 @@ func (s *simulation) checkSeenCounts(rec recordedRun, entries []run.Entry) {
 	for i := range rec.State.Messages.Len() {
 		msg := rec.State.Messages.At(i)
 		from := originEvent(msg, entries)
-		if _, built := from.(run.ContextBuilt); built { // code says how often it was seen before
+		if _, built := from.(run.ContextBuilt); built { // context builders set the count themselves
 			continue
 		}
 		want := counted[msg.Source]
@@ -229,7 +230,7 @@ func (s *simulation) checkSeenCounts(rec recordedRun, entries []run.Entry) {
 	}
 }
 
-// originEvent is the fact that a message came from; nil = one of another run.
+// originEvent returns the event that a message came from; nil = an event of another run.
 func originEvent(msg run.Message, entries []run.Entry) run.Event {
 	from := msg.Source
 	if from.Run != "" || from.Seq >= int64(len(entries)) || from.Event >= len(entries[from.Seq].Events) {
@@ -238,7 +239,7 @@ func originEvent(msg run.Message, entries []run.Entry) run.Event {
 	return entries[from.Seq].Events[from.Event]
 }
 
-// isSynthetic reports whether a message of the assistant's is one that no model wrote: a text in place of one, or a call that a person has made.
+// isSynthetic reports whether no model wrote an assistant message: it is a static text, or a call that a person made.
 func isSynthetic(msg run.Message, ev run.Event) bool {
 	switch ev := ev.(type) {
 	case run.Finished, run.UndoOrdered:
@@ -252,9 +253,10 @@ func isSynthetic(msg run.Message, ev run.Event) bool {
 	}
 }
 
-// checkParkedOrDone: a run ends, or is parked on waits that have an expiry and that people can see, with nothing owed to it (invariants 5 and 7).
+// checkParkedOrDone: a run has ended, or it waits for requests that expire and can be decided, with an empty inbox
+// (invariants 5 and 7).
 func (s *simulation) checkParkedOrDone(rec recordedRun) {
-	if _, ok := s.findThrottledRun([]recordedRun{rec}); ok { // the story ends while its models are busy: the run is open
+	if _, ok := s.findThrottledRun([]recordedRun{rec}); ok { // the run stays open, since its models stay busy
 		return
 	}
 	ctx, st := context.Background(), &rec.State
@@ -274,7 +276,7 @@ func (s *simulation) checkParkedOrDone(rec recordedRun) {
 	}
 }
 
-// checkWaits: what a run waits for has an expiry and can be decided.
+// checkWaits: every wait of a run expires and can be decided.
 func (s *simulation) checkWaits(st *run.AgentState) {
 	if h, err := s.journal.Head(context.Background(), tenant, st.Run); err != nil || h.Token == "" {
 		s.addViolation("wait", "no task token", "one that is stored")
@@ -293,7 +295,7 @@ func (s *simulation) checkWaits(st *run.AgentState) {
 	}
 }
 
-// checkNothingPending: nobody is asked about a run that has ended.
+// checkNothingPending: a run that has ended has no pending request.
 func (s *simulation) checkNothingPending(run string) {
 	for cursor := ""; ; {
 		page, next, err := approval.List(context.Background(), s.table, tenant, approval.Pending, 0, cursor)
@@ -312,7 +314,7 @@ func (s *simulation) checkNothingPending(run string) {
 	}
 }
 
-// checkResults: every call of a run that has ended has its result (invariant 2).
+// checkResults: every call of a run that has ended has a result (invariant 2).
 func (s *simulation) checkResults(rec recordedRun) {
 	if rec.State.Status != run.RunDone {
 		return
@@ -324,7 +326,8 @@ func (s *simulation) checkResults(rec recordedRun) {
 	}
 }
 
-// checkEffectsOnce: a tool that may not be repeated takes effect once for a call, but where a person has it run again (invariant 3).
+// checkEffectsOnce: a tool that must not be repeated takes effect once for each call, and once more for each rerun by a
+// person (invariant 3).
 func (l *effectLog) checkEffectsOnce(st *run.AgentState) {
 	effects := map[string]int{}
 	for name, entries := range l.executions {
@@ -344,15 +347,16 @@ func (l *effectLog) checkEffectsOnce(st *run.AgentState) {
 	}
 }
 
-// recordReturned notes what an invocation that has ended well has learnt of tools that may not be repeated.
+// recordReturned marks the results that an invocation without an error has received from tools that must not be
+// repeated.
 func (s *simulation) recordReturned(ctx context.Context) {
 	if slices.ContainsFunc(s.faultPoints, func(p fault.Point) bool {
 		c, made := s.faults.Call(p.Call)
 		return made && c.Port == "tool.Call"
-	}) { // what it has learnt then is not what the tool said
+	}) { // the fault replaced the tool's result
 		return
 	}
-	if slices.ContainsFunc(s.interventions, func(iv Intervention) bool { return iv.Do == Expire }) { // days pass during it, and no invocation has so much time
+	if slices.ContainsFunc(s.interventions, func(iv Intervention) bool { return iv.Do == Expire }) { // the clock skips days, and the invocation times out
 		return
 	}
 	n := fault.Number(ctx)
@@ -365,33 +369,34 @@ func (s *simulation) recordReturned(ctx context.Context) {
 			continue
 		}
 		c, ok := l.State.Call(e.key.call)
-		e.resultDelivered = ok && c.Result == nil // else it is there, or somebody was first to say what became of it
+		e.resultDelivered = ok && c.Result == nil // otherwise it is recorded, or a person settled the call first
 	}
 }
 
-// checkResultsRecorded: what a tool answered to whoever lived to say so is on record, as the call's result or as a late one (rule 10).
+// checkResultsRecorded: the journal has every delivered result, as the call's result or as a late one (protocol rule
+// 10).
 func (s *simulation) checkResultsRecorded(rec recordedRun, entries []run.Entry) {
-	said := map[string]bool{}
+	recorded := map[string]bool{}
 	for _, e := range entries {
 		for _, ev := range e.Events {
 			switch ev := ev.(type) {
 			case run.CallFinished:
-				said[ev.Call] = true
+				recorded[ev.Call] = true
 			case run.LateResult:
-				said[ev.Call] = true
-			case run.Answered: // the tool, asked what became of it
-				said[ev.Call] = said[ev.Call] || ev.By == "reconcile"
+				recorded[ev.Call] = true
+			case run.Answered: // the tool's answer to Reconcile
+				recorded[ev.Call] = recorded[ev.Call] || ev.By == "reconcile"
 			}
 		}
 	}
 	for _, e := range s.toolExecutions {
-		if call := e.key.call; e.resultDelivered && e.run == rec.State.Run && !said[call] {
+		if call := e.key.call; e.resultDelivered && e.run == rec.State.Run && !recorded[call] {
 			s.addViolation("results", fmt.Sprintf("what call %s came to was learnt, and is nowhere on record", call), "its result, or a late one")
 		}
 	}
 }
 
-// checkApprovalsConsumed: an approval under which a call has run is used up (rule 9).
+// checkApprovalsConsumed: the approval under which a call ran is consumed (protocol rule 9).
 func (s *simulation) checkApprovalsConsumed(rec recordedRun) {
 	for _, e := range s.toolExecutions {
 		c, ok := rec.State.Call(e.key.call)
@@ -400,10 +405,10 @@ func (s *simulation) checkApprovalsConsumed(rec recordedRun) {
 		}
 		id := run.ApprovalID(rec.State.Run, c.ID, c.Asks)
 		a, err := approval.Get(context.Background(), s.table, tenant, id)
-		if err != nil || a.Kind != approval.KindCall || a.Status != approval.Approved { // another word has let it run
+		if err != nil || a.Kind != approval.KindCall || a.Status != approval.Approved { // another decision let it run
 			continue
 		}
-		used := slices.ContainsFunc(s.items.All(), func(it store.Item) bool {
+		used := slices.ContainsFunc(s.table.All(), func(it store.Item) bool {
 			return it.SK == "A" && strings.HasSuffix(it.PK, "#"+id) && it.Attrs["consumed"].Int() == 1
 		})
 		if !used {
@@ -412,12 +417,13 @@ func (s *simulation) checkApprovalsConsumed(rec recordedRun) {
 	}
 }
 
-// tookEffect reports whether the tool did what it is for: one that asked for input, or could not be carried out, has not.
+// tookEffect reports whether the tool did its work. A tool that asked for input, or failed, did not.
 func (e *toolExecution) tookEffect() bool {
 	return e.finished && e.result.data.Suspend == nil && e.result.failure == nil
 }
 
-// checkAuthorized: a call that people were asked about runs only under their word, with the arguments they saw (invariant 4).
+// checkAuthorized: a call with an approval request runs only when approved, with the arguments that the approver saw
+// (invariant 4).
 func (sr *scriptedRun) checkAuthorized(c run.Call, args json.RawMessage) {
 	if c.Asks == 0 || c.Undoes != "" {
 		return
@@ -433,9 +439,4 @@ func (sr *scriptedRun) checkAuthorized(c run.Call, args json.RawMessage) {
 	if string(a.Args) != string(args) {
 		s.addViolation("authority", fmt.Sprintf("call %s ran with other arguments than were approved", c.ID), "those of request "+a.ID)
 	}
-}
-
-// isAlone reports whether the handler that is about to begin is the only one, and nothing is owed to the script of faults.
-func (s *simulation) isAlone() bool {
-	return s.faults.Live() == 0 && s.faults.Spent() && len(s.intervened) == len(s.interventions)
 }

@@ -20,20 +20,20 @@ import (
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
-// server is an MCP server that lists and gives what mcp.yaml says.
+// server is an MCP server of mcp.yaml, with its tools, results and failures.
 type server struct {
 	name       string
 	protocol   string
 	tools      []serverTool
-	listFails  int        // so many attempts to list it fail, the first ones
-	downAfter  afterEvent // no attempt succeeds
+	listFails  int        // the number of first attempts to list it that fail
+	downAfter  afterEvent // from then on no attempt to list it succeeds
 	hang       string
-	diesAtCall int // which call of the server kills it before it can answer, from 1; 0 = none does
+	diesAtCall int // the call, from 1, that kills the server before it answers; 0 = none
 	changes    []change
-	unlocked   bool // mcp.lock does not have the server
+	unlocked   bool // mcp.lock has no entry for the server
 }
 
-// serverTool is a tool of a server, there from a moment on.
+// serverTool is a tool that a server lists after an event.
 type serverTool struct {
 	agent.ServerTool
 	canned toolScript
@@ -46,7 +46,7 @@ func (t serverTool) withDigest() agent.ServerTool {
 	return t.ServerTool
 }
 
-// change is another description of a tool, from a moment on.
+// change is another description of a tool, or its removal, after an event.
 type change struct {
 	after       afterEvent
 	tool        string
@@ -54,8 +54,8 @@ type change struct {
 	gone        bool
 }
 
-// afterEvent is a moment in the life of a server: "call N", once it has served so many calls; "run 1", once the first run has ended. The zero since
-// is the beginning.
+// afterEvent is an event of a server: "call N", once it has served N calls; "run 1", once the first run has ended. The
+// zero value is the start.
 type afterEvent struct {
 	event string
 	count int
@@ -90,8 +90,8 @@ type changeForm struct {
 	Gone        bool   `json:"gone"`
 }
 
-// loadServers reads mcp.yaml and wants it to have the agent's servers, each once. What they list in the beginning is
-// locked, as if mcp.lock pinned it.
+// loadServers reads mcp.yaml and checks that it has the agent's servers. The tools that they list at the start are
+// locked, as if mcp.lock pinned them.
 func (s *Scenario) loadServers(files map[string]section, ps *problems) {
 	f, ok := files[mcpFile]
 	if ok {
@@ -141,11 +141,11 @@ func parseServer(archive string, item agentfile.Value, ps *problems) server {
 	}
 	var form serverForm
 	if err := (section{}).decode(item.JSON, 0, &form); err != nil {
-		p, _ := err.(agentfile.Problem) //nolint:errorlint // decode makes nothing else
+		p, _ := err.(agentfile.Problem) //nolint:errorlint // decode returns no other type
 		bad(p.Key, p.Text)
 		return server{}
 	}
-	moment := func(key, text string) afterEvent {
+	parseAfter := func(key, text string) afterEvent {
 		m, err := parseAfterEvent(text)
 		if err != nil {
 			bad(key, err.Error())
@@ -155,18 +155,18 @@ func parseServer(archive string, item agentfile.Value, ps *problems) server {
 	v := server{name: form.Name, protocol: cmp.Or(form.Protocol, "2026-07-28"), listFails: form.ListFails, hang: form.Hang, diesAtCall: form.Dies,
 		unlocked: form.Locked != nil && !*form.Locked}
 	if form.Down != "" {
-		v.downAfter = moment("down", form.Down)
+		v.downAfter = parseAfter("down", form.Down)
 	}
 	for i, t := range form.Tools {
 		key := fmt.Sprintf("tools[%d]", i)
-		v.tools = append(v.tools, t.parse(v.name, moment(key+".after", t.After), item.Line, func(at, text string) { bad(joinPath(key, at), text) }))
+		v.tools = append(v.tools, t.parse(v.name, parseAfter(key+".after", t.After), item.Line, func(at, text string) { bad(joinPath(key, at), text) }))
 	}
 	for i, c := range form.Changes {
 		key := fmt.Sprintf("changes[%d]", i)
 		if !slices.ContainsFunc(form.Tools, func(t serverToolForm) bool { return t.Name == c.Tool }) {
 			bad(key+".tool", fmt.Sprintf("got %q, want a tool of the server", c.Tool))
 		}
-		v.changes = append(v.changes, change{moment(key+".after", c.After), c.Tool, c.Description, c.Gone})
+		v.changes = append(v.changes, change{parseAfter(key+".after", c.After), c.Tool, c.Description, c.Gone})
 	}
 	return v
 }
@@ -202,7 +202,7 @@ func parseAfterEvent(text string) (afterEvent, error) {
 	return afterEvent{what, n}, nil
 }
 
-// effectOf is the effect of a tool, which for a server's tool the agent's patterns say.
+// effectOf returns the effect of a tool. For a server's tool, it comes from the agent's patterns.
 func (s *Scenario) effectOf(name string) (run.Effect, bool) {
 	if t, ok := s.agent.Tool(name); ok {
 		return t.Effect, true
@@ -222,23 +222,23 @@ func (s *Scenario) effectOf(name string) (run.Effect, bool) {
 	return "", false
 }
 
-// fakeServers is what the world outside knows of the scenario's MCP servers. No crash of an invocation reaches it.
+// fakeServers are the scenario's MCP servers with their state. No crash of an invocation changes it.
 type fakeServers struct {
-	stage        *simulation
-	servedCalls  map[string]map[string]bool // by server: the calls it has served
-	listAttempts map[string]int             // by server: attempts to list it
+	sim          *simulation
+	servedCalls  map[string]map[string]bool // by server: the calls that it has answered
+	listAttempts map[string]int             // by server: the number of attempts to list it
 	fatalCall    map[string]string          // by server: the call that killed it
 }
 
 func newFakeServers(s *simulation) *fakeServers {
-	return &fakeServers{stage: s, servedCalls: map[string]map[string]bool{}, listAttempts: map[string]int{}, fatalCall: map[string]string{}}
+	return &fakeServers{sim: s, servedCalls: map[string]map[string]bool{}, listAttempts: map[string]int{}, fatalCall: map[string]string{}}
 }
 
-// hasReached reports whether a moment of a server has come, the call that asks not counted.
+// hasReached reports whether an event of a server has happened. The given call itself does not count.
 func (fs *fakeServers) hasReached(m afterEvent, server, call string) bool {
 	switch m.event {
 	case "run":
-		return fs.stage.continues != ""
+		return fs.sim.continues != ""
 	case "call":
 		n := len(fs.servedCalls[server])
 		if fs.servedCalls[server][call] {
@@ -250,7 +250,7 @@ func (fs *fakeServers) hasReached(m afterEvent, server, call string) bool {
 	}
 }
 
-// listTools is what a server has now, as it is for a call.
+// listTools returns the tools that a server has at a call.
 func (fs *fakeServers) listTools(s *server, call string) []agent.ServerTool {
 	var tools []agent.ServerTool
 	for _, t := range s.tools {
@@ -273,10 +273,10 @@ func (fs *fakeServers) Open(string, *agent.Definition) runtime.Session {
 	return &serverSession{servers: fs, dead: map[string]bool{}}
 }
 
-// serverSession is one invocation's connections.
+// serverSession is the connections of one invocation.
 type serverSession struct {
 	servers *fakeServers
-	dead    map[string]bool // servers that died in it
+	dead    map[string]bool // servers that died during the session
 	closed  bool
 }
 
@@ -291,13 +291,13 @@ func (s *serverSession) Close() { s.closed = true }
 
 // List implements runtime.Lister.
 func (s *serverSession) List(ctx context.Context, m agent.MCPServer) (agent.ServerTools, error) {
-	fs, canned := s.servers, s.servers.stage.scenario.server(m.Name)
+	fs, canned := s.servers, s.servers.sim.scenario.server(m.Name)
 	fs.listAttempts[m.Name]++
 	switch {
 	case s.closed:
 		return agent.ServerTools{}, errServerClosed
 	case canned.hang == "list":
-		return agent.ServerTools{}, fs.stage.clock.Sleep(ctx, 24*time.Hour)
+		return agent.ServerTools{}, fs.sim.clock.Sleep(ctx, 24*time.Hour)
 	case fs.listAttempts[m.Name] <= canned.listFails, canned.downAfter.event != "" && fs.hasReached(canned.downAfter, m.Name, ""):
 		return agent.ServerTools{}, errServerDown
 	}
@@ -314,18 +314,18 @@ type serverCall struct {
 
 func (t *serverCall) Spec() agent.ToolSpec { return t.spec }
 
-// Call checks that the tool is the pinned one, enters it, and answers if the server lives.
+// Call checks the pinned digest, executes the tool, and answers if the server lives.
 func (t *serverCall) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
 	s, fs := t.session, t.session.servers
 	pinned := t.spec.MCP
-	server := fs.stage.scenario.server(pinned.Server)
+	server := fs.sim.scenario.server(pinned.Server)
 	switch {
 	case s.closed:
 		return agent.ToolResultData{}, errServerClosed
 	case s.dead[server.name]:
 		return agent.ToolResultData{}, errServerDied
 	case server.hang == pinned.Tool:
-		return agent.ToolResultData{}, fs.stage.clock.Sleep(ctx, 24*time.Hour)
+		return agent.ToolResultData{}, fs.sim.clock.Sleep(ctx, 24*time.Hour)
 	}
 	now := ""
 	for _, has := range fs.listTools(server, c.ID) {
@@ -339,10 +339,10 @@ func (t *serverCall) Call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 	if server.diesAtCall > 0 && len(fs.servedCalls[server.name]) == server.diesAtCall-1 && fs.fatalCall[server.name] == "" {
 		fs.fatalCall[server.name] = c.ID
 	}
-	ledger := fs.stage.scriptedRunOf(c.Run).effects
-	res, err := (&fakeTool{ledger, ledger.tools[t.spec.Name]}).Call(ctx, c)
+	effects := fs.sim.scriptedRunOf(c.Run).effects
+	res, err := (&fakeTool{effects, effects.tools[t.spec.Name]}).Call(ctx, c)
 	if fs.fatalCall[server.name] == c.ID {
-		ledger.markResultLost(t.spec.Name, c.ID)
+		effects.markResultLost(t.spec.Name, c.ID)
 	}
 	if err != nil || fault.Crashed(ctx) {
 		return res, err

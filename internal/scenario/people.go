@@ -14,28 +14,28 @@ import (
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
-// line is one thing that a person or a service does.
+// line is a line of people.jsonl: an action of a person or a service.
 type line struct {
-	number  int     // in the archive
+	number  int     // of the line in the archive
 	trigger trigger // zero = it stands in the queue
 	do      string
-	agent   string // whose run it is about; "" = the one that the story is about
+	agent   string // whose run the line is about; "" = the main run
 	call    string
 	by      policy.Principal
 	args    json.RawMessage
-	result  json.RawMessage // answer, approve: to what a tool asked; nil = none
+	result  json.RawMessage // answer, approve: the answer to a tool's question; nil = none
 	failure *string         // answer: an error
 	rerun   bool            // answer: run it again
 	note    string
 	text    string
-	refused bool // the runtime must refuse it
+	refused bool // the product must refuse the action
 
 	wait time.Duration
 
-	grant *agent.GrantBounds // how far what is granted stands; nil = as far as the policy lets it
+	grant *agent.GrantBounds // the bounds of a grant; nil = those of the policy
 }
 
-// trigger is when a line outside the queue acts.
+// trigger is the moment at which a line outside the queue acts.
 type trigger struct {
 	event  string // start, inference, executing
 	target string // inference: the number of the request; executing: the call
@@ -60,7 +60,7 @@ type lineForm struct {
 	Grant *agent.GrantBounds `json:"grant"`
 }
 
-// lineKeys are what people can do: the keys that go with each, beside do, agent, at, by and refused. Those in upper case must be there.
+// lineKeys has the keys that each action takes besides do, agent, at, by and refused. Keys in upper case are required.
 var lineKeys = map[string][]string{
 	"approve":     {"CALL", "result", "note", "grant"},
 	"deny":        {"CALL", "note"},
@@ -126,9 +126,9 @@ func (s section) parseLine(raw []byte, n int) (line, error) {
 	return l, nil
 }
 
-// check finds keys that are missing and keys that do not go with the deed.
+// check finds missing keys and keys that do not belong to the action.
 func (f lineForm) check() agentfile.Problem {
-	takes, ok := lineKeys[f.Do]
+	keys, ok := lineKeys[f.Do]
 	if !ok {
 		var names []string
 		for name := range lineKeys {
@@ -138,11 +138,11 @@ func (f lineForm) check() agentfile.Problem {
 		return agentfile.Problem{Key: "do", Text: fmt.Sprintf("got %q, want one of %s", f.Do, strings.Join(names, ", "))}
 	}
 	for _, key := range f.presentKeys() {
-		if !slices.Contains(takes, key) && !slices.Contains(takes, strings.ToUpper(key)) {
+		if !slices.Contains(keys, key) && !slices.Contains(keys, strings.ToUpper(key)) {
 			return agentfile.Problem{Key: key, Text: "does not go with " + f.Do}
 		}
 	}
-	for _, key := range takes {
+	for _, key := range keys {
 		if key == strings.ToUpper(key) && !slices.Contains(f.presentKeys(), strings.ToLower(key)) {
 			return agentfile.Problem{Key: strings.ToLower(key), Text: "got nothing, " + f.Do + " wants it"}
 		}
@@ -153,28 +153,28 @@ func (f lineForm) check() agentfile.Problem {
 	return agentfile.Problem{}
 }
 
-// presentKeys are the keys that are there, beside those that go with everything.
+// presentKeys returns the keys that are set, without those that every action takes.
 func (f lineForm) presentKeys() []string {
 	var keys []string
 	for _, k := range []struct {
 		name  string
-		there bool
+		isSet bool
 	}{
 		{"call", f.Call != ""}, {"args", f.Args != nil}, {"result", f.Result != nil}, {"error", f.Error != nil}, {"rerun", f.Rerun},
 		{"note", f.Note != ""}, {"text", f.Text != ""},
 		{"grant", f.Grant != nil},
 	} {
-		if k.there {
+		if k.isSet {
 			keys = append(keys, k.name)
 		}
 	}
 	return keys
 }
 
-// localUser is who acts where a line does not say.
+// localUser acts if a line has no by.
 var localUser = policy.Principal{ID: "user:local", Groups: []string{"group:operators"}}
 
-// parsePrincipal reads by: one user and any number of groups, separated by commas or as a list.
+// parsePrincipal parses by: one user and any number of groups, separated by commas or as a list.
 func parsePrincipal(raw json.RawMessage) (policy.Principal, error) {
 	if raw == nil {
 		return localUser, nil

@@ -129,9 +129,9 @@ func deskOf(t *testing.T, permission, model, people, want string) *Scenario {
 	return with(s, hook.Set{})
 }
 
-// with gives the scenario the code that its agent names.
+// with sets the code that the scenario's agent names.
 func with(s *Scenario, code hook.Set) *Scenario {
-	s.hooks = code
+	s.options.Hooks = code
 	return s
 }
 
@@ -156,8 +156,8 @@ func everywhere(t *testing.T, s *Scenario, hooks func() hook.Set, after func(t *
 	}
 }
 
-// The backend is asked once for a round, about the tools alone that need a permission; hears of every decision; and cleans up before the
-// end (presets 4).
+// The backend is asked once for a round, about the tools alone that need a permission; hears of every decision; and
+// cleans up before the end (presets 4).
 func TestPermissionBackend(t *testing.T) {
 	s := deskOf(t, bookRules,
 		`{"calls": [{"id": "c1", "name": "refunds_create", "input": {}}, {"id": "c2", "name": "orders_get", "input": {}}, {"id": "c3", "name": "mails_send", "input": {}}, {"id": "c4", "name": "refunds_create", "input": {}}]}
@@ -200,7 +200,8 @@ func TestPermissionBackendKnows(t *testing.T) {
 	}
 }
 
-// What a backend says of a new round is the last word: one that forgets is asked for again, whatever the run was granted before.
+// What a backend says of a new round is the last word: one that forgets is asked for again, whatever the run was
+// granted before.
 func TestPermissionBackendForgets(t *testing.T) {
 	s := deskOf(t, bookRules, `{"calls": [{"id": "c1", "name": "refunds_create", "input": {}}]}
 {"calls": [{"id": "c2", "name": "refunds_create", "input": {}}]}
@@ -270,8 +271,8 @@ func TestPermissionBackendFails(t *testing.T) {
 	})
 }
 
-// Where the code is not there that would have to permit something, it is not permitted; a run that needs no permission goes on (presets
-// 4).
+// Where the code is not there that would have to permit something, it is not permitted; a run that needs no permission
+// goes on (presets 4).
 func TestMissingPermissionCodeFailsClosed(t *testing.T) {
 	const pay = `{"calls": [{"id": "c1", "name": "refunds_create", "input": {}}]}
 `
@@ -288,8 +289,8 @@ func TestMissingPermissionCodeFailsClosed(t *testing.T) {
 	}
 }
 
-// A policy function lists tools that ask beside those that rules name; deny rules win. It speaks when the run begins and whenever it is
-// woken, and what it says is in the journal (presets 4).
+// A policy function lists tools that ask beside those that rules name; deny rules win. It speaks when the run begins
+// and whenever it is woken, and what it says is in the journal (presets 4).
 func TestPermissionPolicy(t *testing.T) {
 	s := deskOf(t, `  policy: strict
   approvers: ["user:ana"]

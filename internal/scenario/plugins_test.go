@@ -18,9 +18,9 @@ import (
 	"github.com/countersign/countersign/internal/scenario"
 )
 
-// The scenarios of testdata/plugins name code that only this test has: one does what its configuration says, the other writes down
-// which phases it was in. What is wanted holds under every crash, too, but in those that are plain by name: there a crash may well keep
-// what was under way from being done.
+// The scenarios of testdata/plugins name code that only this test has: one does what its configuration says, the other
+// writes down which phases it was in. What is wanted holds under every crash, too, but in those that are plain by name:
+// there a crash may well keep what was under way from being done.
 func TestPlugins(t *testing.T) {
 	files, err := filepath.Glob("testdata/plugins/*.txtar")
 	require.NoError(t, err)

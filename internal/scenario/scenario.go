@@ -18,42 +18,41 @@ import (
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
-// Scenario is an archive that was read without complaint. It does not change by being run and is safe for concurrent use.
+// Scenario is a valid archive. Runs do not change it, and it is safe for concurrent use.
 type Scenario struct {
 	Name        string // the archive's file name without directory and extension
 	Description string // the text before the first file
 
 	archive    string
-	options    agentfile.Options // what the agent may name
-	hooks      hook.Set
+	options    agentfile.Options // hooks and tools that the agent may name
 	agent      agent.Definition
 	start      startInput
-	redeployed *agent.Definition // what the agent is deployed as from a line deploy on; nil = nothing else
-	then       *startInput       // what goes on with the run once it has ended; nil = nothing does
-	tools      []toolScript      // those of servers last
+	redeployed *agent.Definition // the definition from a line deploy on; nil = no other
+	then       *startInput       // continues or forks the run once it has ended; nil = nothing does
+	tools      []toolScript      // those of MCP servers come last
 	servers    []server
 	script     *script.Script
 	people     []line
-	directory  *directory // whom channels reach; nil = nobody
+	directory  *directory // of people.yaml; nil = no channel reaches anybody
 	want       want
 
-	delegates map[string]*Scenario // the other agents: of each, the agent, its tools and its script alone
-	children  map[string][]want    // of their runs, by agent
+	delegates map[string]*Scenario // the other agents, each with its definition, tools and script
+	children  map[string][]want    // the wanted values of their runs, by agent
 }
 
-// Load reads an archive. name is its file's, for messages. The error is everything that is wrong, a line a
-// problem, each with the archive's line and the key.
+// Load reads an archive. name is the file name for messages. The error lists every problem with the archive's line and
+// the key.
 func Load(name string, data []byte) (*Scenario, error) { return LoadWithHooks(name, data, hook.Set{}) }
 
-// LoadWithHooks is Load of a scenario whose agent may name code.
+// LoadWithHooks is Load for a scenario whose agent may name code.
 func LoadWithHooks(name string, data []byte, code hook.Set) (*Scenario, error) {
 	return LoadWithOptions(name, data, agentfile.Options{Hooks: code})
 }
 
-// LoadWithOptions is Load of a scenario whose agent may name code, and tools that have code: of these, tools.yaml gives the results alone.
-// What they would do is not done.
-func LoadWithOptions(name string, data []byte, known agentfile.Options) (*Scenario, error) {
-	s := &Scenario{Name: strings.TrimSuffix(path.Base(name), path.Ext(name)), archive: name, options: known, hooks: known.Hooks}
+// LoadWithOptions is Load for a scenario whose agent may name code and registered tools. Registered tools do not run:
+// tools.yaml has their results.
+func LoadWithOptions(name string, data []byte, options agentfile.Options) (*Scenario, error) {
+	s := &Scenario{Name: strings.TrimSuffix(path.Base(name), path.Ext(name)), archive: name, options: options}
 	var ps problems
 	var files map[string]section
 	s.Description, files = openArchive(name, data, &ps)
@@ -83,7 +82,7 @@ func LoadWithOptions(name string, data []byte, known agentfile.Options) (*Scenar
 	return s, nil
 }
 
-// Agents are the definitions of the scenario: first the one whose run it is about, then those that it may delegate to, by name.
+// Agents returns the definitions of the scenario: first the main run's agent, then its delegates by name.
 func (s *Scenario) Agents() []agent.Definition {
 	all := []agent.Definition{s.agent}
 	for _, name := range slices.Sorted(maps.Keys(s.delegates)) {
@@ -92,7 +91,7 @@ func (s *Scenario) Agents() []agent.Definition {
 	return all
 }
 
-// loadAgent reads the definition. Its models may be missing or lack a provider: the script answers in any case.
+// loadAgent reads the definition. Models and providers are optional, since the script replies in any case.
 func (s *Scenario) loadAgent(f section, ps *problems) {
 	opt := s.options
 	opt.Dir, opt.AllowUnknownTools, opt.ModelOptional = "", true, true
@@ -116,7 +115,7 @@ func (s *Scenario) loadAgent(f section, ps *problems) {
 	s.agent = d
 }
 
-// loadNow reads what the agent is deployed as later.
+// loadNow reads the definition that a line deploy puts in place. Its tools stay those of the first.
 func (s *Scenario) loadNow(f section, ps *problems) {
 	then := &Scenario{archive: s.archive, options: s.options}
 	then.loadAgent(f, ps)
@@ -124,7 +123,8 @@ func (s *Scenario) loadNow(f section, ps *problems) {
 	s.redeployed = &then.agent
 }
 
-// loadTools reads the canned tools and puts them into the definition. One that agent.yaml has, too, is laid over it in its place.
+// loadTools reads the tools with their results into the definition. A tool of tools.yaml replaces the one of that name
+// in agent.yaml.
 func (s *Scenario) loadTools(files map[string]section, ps *problems) {
 	f, ok := files[toolsFile]
 	if ok {
@@ -141,7 +141,7 @@ func (s *Scenario) loadTools(files map[string]section, ps *problems) {
 	if !ok {
 		f = files[agentFile]
 	}
-	// Add what is wrong with the agent and its tools as a whole, each by itself.
+	// Check the agent with its tools, and report each problem by itself.
 	err := s.agent.Check()
 	var found agent.Problems
 	if !errors.As(err, &found) {
@@ -190,10 +190,10 @@ type startInput struct {
 	key           string
 	subject       string
 	accessControl string
-	fork          string // then.json: it branches off at the entry of the first event of this type; "" = it goes on behind the end
+	fork          string // then.json: fork at the entry of the first event of this type; "" = continue from the end
 }
 
-// defaultKey makes the run's id the same every time.
+// The default idempotency keys make the run ids the same every time.
 const (
 	defaultKey = "scenario"
 	thenKey    = "scenario-then"
@@ -237,19 +237,19 @@ func loadStart(f section, key string, ps *problems) startInput {
 	return s
 }
 
-// checkFork wants a fork in then.json alone, with nothing that the parent has said, at an event that there is.
-func (s startInput) checkFork(f section, key string, says bool, ps *problems) {
+// checkFork accepts a fork only in then.json, without a message or input, and at an existing event type.
+func (s startInput) checkFork(f section, key string, hasMessage bool, ps *problems) {
 	switch {
 	case key != thenKey:
 		ps.add(f.problem(f.lineOf("fork"), "fork", "got a fork, want none: "+thenFile+" may branch off the run of "+inputFile))
-	case says:
+	case hasMessage:
 		ps.add(f.problem(f.lineOf("fork"), "fork", "got a message or input beside it, want none: a fork begins with what its parent has"))
 	case !slices.Contains(run.EventTypes(), s.fork):
 		ps.add(f.problem(f.lineOf("fork"), "fork", fmt.Sprintf("got %q, want the type of an event", s.fork)))
 	}
 }
 
-// loadDelegates reads the agents that the story's agent may ask, and those that they may.
+// loadDelegates reads the agents of agents/, and checks that delegation between all agents is possible.
 func (s *Scenario) loadDelegates(files map[string]section, ps *problems) {
 	s.delegates = map[string]*Scenario{}
 	for _, name := range delegateNames(files) {
@@ -262,7 +262,7 @@ func (s *Scenario) loadDelegates(files map[string]section, ps *problems) {
 				return
 			}
 		}
-		d := &Scenario{Name: s.Name, archive: s.archive, hooks: s.hooks, options: s.options}
+		d := &Scenario{Name: s.Name, archive: s.archive, options: s.options}
 		d.loadAgent(own[agentFile], ps)
 		d.loadTools(own, ps)
 		d.loadScript(own[modelFile], ps)
@@ -286,7 +286,7 @@ func (s *Scenario) loadDelegates(files map[string]section, ps *problems) {
 	}
 }
 
-// checkPeople refuses lines about agents that the story does not have.
+// checkPeople refuses lines about unknown agents.
 func (s *Scenario) checkPeople(f section, ps *problems) {
 	for _, l := range s.people {
 		if _, ok := s.delegates[l.agent]; l.agent != "" && !ok {

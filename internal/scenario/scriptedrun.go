@@ -16,26 +16,30 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// scriptedRun is what one run of a story is played with: its agent's script and tools, both read from their beginning, and what was seen of it.
+// scriptedRun is one run of a scenario with its scripted model and fake tools. Each run reads its script and results
+// from the beginning.
 type scriptedRun struct {
 	sim         *simulation
-	scenario    *Scenario // of its agent
+	scenario    *Scenario // the archive's files of its agent
 	run         string
-	agentName   string // of its agent, as lines of people name it; "" = the run that the story is about
+	agentName   string // as the lines of people.jsonl name it; "" = the main run
 	model       *script.Model
-	requests    map[requestKey]int // to the model, numbered as they first came
-	inputDuring map[int]bool       // requests to the model during which somebody said something
-	replied     map[int]bool       // requests to which the model has given a reply
+	requests    map[requestKey]int // to the model, numbered in the order of their first attempts
+	inputDuring map[int]bool       // requests to the model during which a person acted
+	replied     map[int]bool       // requests that the model has answered
 	effects     *effectLog
 }
 
 func newScriptedRun(sim *simulation, s *Scenario, run, name string) *scriptedRun {
-	sr := &scriptedRun{sim: sim, scenario: s, run: run, agentName: name, model: script.New(s.script), requests: map[requestKey]int{}, inputDuring: map[int]bool{}, replied: map[int]bool{}}
+	sr := &scriptedRun{
+		sim: sim, scenario: s, run: run, agentName: name, model: script.New(s.script),
+		requests: map[requestKey]int{}, inputDuring: map[int]bool{}, replied: map[int]bool{},
+	}
 	sr.effects = newEffectLog(sr, s.tools)
 	return sr
 }
 
-// scriptedRunOf is the part of a run: that of an agent of the story which another one asked, or else the one that the story is about.
+// scriptedRunOf returns the scripted run of a delegated run, and the main one for any other id.
 func (s *simulation) scriptedRunOf(run string) *scriptedRun {
 	if sr, ok := s.scriptedRuns[run]; ok {
 		return sr
@@ -50,28 +54,15 @@ func (s *simulation) scriptedRunOf(run string) *scriptedRun {
 	return sr
 }
 
-// recordedRun is a run of the story as it is on record.
+// recordedRun is a run of the scenario as the journal has it.
 type recordedRun struct {
 	scripted *scriptedRun
 	store.Loaded
 }
 
-// loadRunTree are the run that the story is about and all that are carried out for it, each behind the one whose call it is.
+// loadRunTree loads the main run and all runs that it delegated to, each after its parent.
 func (s *simulation) loadRunTree() ([]recordedRun, error) {
 	return s.loadRunsBelow(s.scriptedRun, s.run)
-}
-
-// loadAllRuns are all runs of the story: the family, behind that of the run which it goes on with.
-func (s *simulation) loadAllRuns() ([]recordedRun, error) {
-	var before []recordedRun
-	if s.continues != "" {
-		var err error
-		if before, err = s.loadRunsBelow(s.scriptedRun, s.continues); err != nil {
-			return nil, err
-		}
-	}
-	runs, err := s.loadRunTree()
-	return append(before, runs...), err
 }
 
 func (s *simulation) loadRunsBelow(sr *scriptedRun, run string) ([]recordedRun, error) {
@@ -81,7 +72,7 @@ func (s *simulation) loadRunsBelow(sr *scriptedRun, run string) ([]recordedRun, 
 	}
 	list := []recordedRun{{sr, l}}
 	for _, c := range l.State.Calls() {
-		if _, err := s.journal.Head(context.Background(), tenant, c.Child); c.Child == "" || err != nil { // claimed, and not yet begun
+		if _, err := s.journal.Head(context.Background(), tenant, c.Child); c.Child == "" || err != nil { // claimed and not yet started
 			continue
 		}
 		more, err := s.loadRunsBelow(s.scriptedRunOf(c.Child), c.Child)
@@ -93,7 +84,7 @@ func (s *simulation) loadRunsBelow(sr *scriptedRun, run string) ([]recordedRun, 
 	return list, nil
 }
 
-// findRunOfAgent is the member that a line is about: the first of its agent's runs that has not ended, else the last.
+// findRunOfAgent returns the agent's first run that has not ended, or else its last one.
 func findRunOfAgent(runs []recordedRun, name string) (recordedRun, bool) {
 	var found []recordedRun
 	for _, rec := range runs {
@@ -110,7 +101,7 @@ func findRunOfAgent(runs []recordedRun, name string) (recordedRun, bool) {
 	return found[len(found)-1], true
 }
 
-// scriptedRunForLine is the part of the run that a line is about.
+// scriptedRunForLine returns the run that a line of people.jsonl is about.
 func (s *simulation) scriptedRunForLine(l line) (*scriptedRun, error) {
 	if l.agent == "" {
 		return s.scriptedRun, nil
@@ -126,7 +117,7 @@ func (s *simulation) scriptedRunForLine(l line) (*scriptedRun, error) {
 	return rec.scripted, nil
 }
 
-// generateReply answers like the script, after those have acted who wait for that very request.
+// generateReply returns the next scripted reply. The people whose trigger is this request act first.
 func (sr *scriptedRun) generateReply(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	s := sr.sim
 	if sr == s.scriptedRun {
@@ -139,17 +130,17 @@ func (sr *scriptedRun) generateReply(ctx context.Context, r agent.Request) (agen
 		sr.requests[which] = n
 	}
 	s.diverged = s.diverged || repeated && sr.inputDuring[n]
-	if sr.replied[n] && !s.crashing { // nothing was lost: the reply was thrown away
+	if sr.replied[n] && !s.isDisturbed() { // no crash lost the reply: the product dropped it
 		s.addEndFailure(Failure{Path: fmt.Sprintf("inference:%d", n), Got: "a second request for the same reply", Want: "that the reply is kept"})
 	}
 	before := sr.inputDuring[n]
-	sr.inputDuring[n] = true // whoever asks again meanwhile has not waited for what is said
+	sr.inputDuring[n] = true // a retry that arrives while people act diverges, too
 	sr.inputDuring[n] = s.actAt(trigger{"inference", strconv.Itoa(n), sr.agentName}) || before
 	if _, err := s.provider.Generate(ctx, r); err != nil {
 		return agent.Reply{}, err
 	}
 	reply, err := sr.model.Generate(ctx, r)
-	if err != nil && s.mayDiffer() { // nobody wrote what is said then
+	if err != nil && s.mayDiffer() { // the script has no reply for this course
 		reply, err = agent.Reply{Model: r.Model.ID, Text: "That is all.", StopReason: "stop"}, nil
 	}
 	if err == nil && s.isDisturbed() {
@@ -159,7 +150,7 @@ func (sr *scriptedRun) generateReply(ctx context.Context, r agent.Request) (agen
 	return reply, err
 }
 
-// executionNumber is which execution of a call its tool is being entered for, from 1, as the journal counts them.
+// executionNumber returns the journal's number of the call's current execution, from 1.
 func (sr *scriptedRun) executionNumber(call string) (int, error) {
 	l, err := sr.sim.journal.Load(context.Background(), tenant, sr.run)
 	if err != nil {
@@ -169,17 +160,17 @@ func (sr *scriptedRun) executionNumber(call string) (int, error) {
 	return max(1, c.Executions), nil
 }
 
-// loadCall is a call as it is on record; ok is false for "" and for one that is not.
-func (sr *scriptedRun) loadCall(id string) (run.Call, bool) {
-	l, err := sr.sim.journal.Load(context.Background(), tenant, sr.run)
+// loadCall returns a call as the journal has it.
+func (s *simulation) loadCall(runID, id string) (run.Call, bool) {
+	l, err := s.journal.Load(context.Background(), tenant, runID)
 	if err != nil || id == "" {
 		return run.Call{}, false
 	}
 	return l.State.Call(id)
 }
 
-// fakePorts is what all parts of a stage have outside: each run its own tools, and one bus.
-type fakePorts struct{ stage *simulation }
+// fakePorts passes tool calls, events and function invocations on to the effect log of the run that makes them.
+type fakePorts struct{ sim *simulation }
 
 var (
 	_ runtime.ToolSource = fakePorts{}
@@ -189,13 +180,13 @@ var (
 
 // Lookup implements runtime.ToolSource.
 func (f fakePorts) Lookup(original string) (tool.Tool, bool) {
-	list := []*Scenario{f.stage.scenario}
-	for _, d := range f.stage.scenario.delegates {
+	list := []*Scenario{f.sim.scenario}
+	for _, d := range f.sim.scenario.delegates {
 		list = append(list, d)
 	}
 	for _, s := range list {
 		if slices.ContainsFunc(s.tools, func(c toolScript) bool { return c.spec.Name == original }) {
-			return toolByRun{f.stage, original}, true
+			return toolByRun{f.sim, original}, true
 		}
 	}
 	return nil, false
@@ -203,7 +194,7 @@ func (f fakePorts) Lookup(original string) (tool.Tool, bool) {
 
 // Emit implements runtime.Emitter.
 func (f fakePorts) Emit(ctx context.Context, e policy.Outgoing) error {
-	return f.stage.scriptedRunOf(e.Run).effects.Emit(ctx, e)
+	return f.sim.scriptedRunOf(e.Run).effects.Emit(ctx, e)
 }
 
 // Invoke implements runtime.Functions.
@@ -212,19 +203,19 @@ func (f fakePorts) Invoke(ctx context.Context, i runtime.Invoke) (runtime.Invoke
 	if err := json.Unmarshal(i.Payload, &c); err != nil {
 		return runtime.Invoked{}, err
 	}
-	return f.stage.scriptedRunOf(c.Run).effects.recordInvoke(i, c)
+	return f.sim.scriptedRunOf(c.Run).effects.recordInvoke(i, c)
 }
 
-// toolByRun is a tool of that name of whichever run calls it.
+// toolByRun is the tool of that name in the calling run.
 type toolByRun struct {
-	stage *simulation
-	name  string
+	sim  *simulation
+	name string
 }
 
 var _ tool.Reconciler = toolByRun{}
 
 func (t toolByRun) forRun(run string) *fakeTool {
-	l := t.stage.scriptedRunOf(run).effects
+	l := t.sim.scriptedRunOf(run).effects
 	c, ok := l.tools[t.name]
 	if !ok {
 		c = &toolScript{spec: agent.ToolSpec{Name: t.name}}
@@ -232,7 +223,7 @@ func (t toolByRun) forRun(run string) *fakeTool {
 	return &fakeTool{l, c}
 }
 
-func (t toolByRun) Spec() agent.ToolSpec { return t.forRun(t.stage.run).Spec() }
+func (t toolByRun) Spec() agent.ToolSpec { return t.forRun(t.sim.run).Spec() }
 
 func (t toolByRun) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
 	return t.forRun(c.Run).Call(ctx, c)
@@ -241,3 +232,18 @@ func (t toolByRun) Call(ctx context.Context, c tool.Call) (agent.ToolResultData,
 func (t toolByRun) Reconcile(ctx context.Context, c tool.Call) (tool.Outcome, agent.ToolResultData, error) {
 	return t.forRun(c.Run).Reconcile(ctx, c)
 }
+
+// fakeRemote is the fake of Lambda functions and HTTP servers. tools.yaml has their results.
+type fakeRemote struct{ tools runtime.ToolSource }
+
+// Open implements runtime.Remote.
+func (r fakeRemote) Open(string, *agent.Definition) runtime.Session { return r }
+
+// Tool implements runtime.Session.
+func (r fakeRemote) Tool(t agent.ToolSpec) tool.Tool {
+	found, _ := r.tools.Lookup(t.Name) // loadTools checks that every such tool has results
+	return found
+}
+
+// Close implements runtime.Session.
+func (fakeRemote) Close() {}

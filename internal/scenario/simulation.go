@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -20,76 +21,74 @@ import (
 	"github.com/countersign/countersign/internal/store/memory"
 )
 
-// tenant is everybody's here.
+// tenant is the tenant of every scenario.
 const tenant = "default"
 
-// maxInvocations is how many handlers a run may take before it is said not to end.
+// maxInvocations is the number of handler invocations after which a run counts as endless.
 const maxInvocations = 2000
 
-// maxSteps is how many turns of tasks and moves of time a run may take: a hundred times what the longest scenario takes.
+// maxSteps limits the task switches and clock moves of a run: a hundred times what the longest scenario takes.
 const maxSteps = 50_000
 
-// startTime is when every scenario begins.
+// startTime is the virtual time at which every scenario begins.
 var startTime = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// simulation is one run of a scenario: the product, the world around it, and what was seen.
+// simulation is one run of a scenario: the product, the fakes around it, and a record of what they saw.
 type simulation struct {
-	*scriptedRun                         // of the run that is played
-	scriptedRuns map[string]*scriptedRun // by run, as they were needed
-	crashing     bool
+	*scriptedRun                         // of the main run
+	scriptedRuns map[string]*scriptedRun // by run id, created on first use
 
-	invariantsOnly bool          // whatever the story is
-	handlers       local.Invoker // handlers, of no invocation yet
-	toolProcess    local.Invoker // nil = functions share one
+	invariantsOnly bool          // see Options.InvariantsOnly
+	handlers       local.Invoker // the handlers without fault injection
+	toolProcess    local.Invoker // the tool function's own process; nil = all functions share one
 
 	clock             *clock.Virtual
 	faults            *fault.Injector
 	machine           *local.Machine
-	journal           *store.Journal // the observer's own view, behind no fault
-	table             store.Table    // the same
-	items             *memory.Table  // the same
-	blobs             store.Blobs    // the same
-	provider          runtime.Model  // what would be asked in the script's place, behind what every provider's adapter is behind
+	journal           *store.Journal // no faults are injected into the simulation's own access
+	table             *memory.Table  // likewise
+	blobs             store.Blobs    // likewise
+	provider          runtime.Model  // the stub provider behind the media resolution that real providers have
 	servers           *fakeServers
 	people            *peopleQueue
-	continues         string // the one that it goes on with; empty = it began by itself
-	forkAt            int64  // the entry of that one behind which it branches off; -1 = its end
-	earlierInferences int64  // inferences that the script was asked for until then
+	continues         string // the run that the main run continues or undoes; empty = none
+	forkAt            int64  // the entry of that run behind which the main run branches off; -1 = its end
+	earlierInferences int64  // inferences of that run
 
-	started       bool         // the run is created and who acts at the start has acted
-	startSignal   clock.Signal // handlers wait here until then
+	started       bool         // the run exists and all lines with "at": "start" are done
+	startSignal   clock.Signal // handlers wait for it
 	endSignal     clock.Signal // the scenario is over
 	invocations   int
 	redeployed    bool     // the agent is now.yaml's from here on
-	crashRequests []string // requests to people that only a crash made
-	diverged      bool     // a request during which somebody said something was lost in a crash: what was said was heard at another time
+	crashRequests []string // approval requests that exist only because of a crash
+	diverged      bool     // a crash lost a model request during which a person acted, so the action now precedes its retry
 	notifications []notification
 	failures      []Failure
 
 	interventions     []Intervention
-	intervened        map[int]bool      // of acts, by place
-	ineffective       int               // acts that found nothing to do
-	callerLost        bool              // somebody did not come back for their answer
-	cancelled         bool              // the run was called off by an act
-	acceptedMessages  map[string]string // the runs of messages that acts had accepted, by the messages' ids
-	acceptedDecisions []string          // requests about calls of which somebody beside the story was told that their decision counts
+	intervened        map[int]bool      // interventions that were made, by index
+	ineffective       int               // interventions that found nothing to do
+	callerLost        bool              // a caller did not retry after a lost answer
+	cancelled         bool              // an intervention cancelled the run
+	acceptedMessages  map[string]string // run ids of the messages accepted from interventions, by message id
+	acceptedDecisions []string          // requests about calls for which an intervention's decision was accepted
 	repaired          int               // runs that a sweep repaired
-	sweeps            int               // how often one was needed
-	modelRequests     []modelRequest    // requests to models that were answered
-	violations        []Failure         // promises that were broken
-	toolExecutions    []*toolExecution  // of tools, in order
+	sweeps            int               // sweeps without which nothing would have moved
+	modelRequests     []modelRequest    // answered requests to models
+	violations        []Failure         // broken invariants
+	toolExecutions    []*toolExecution  // of all runs, in order
 	randomIDs         *recordedIDs
 	faultPoints       []fault.Point
-	endFailures       []Failure                 // ways in which the run came to no end
-	isKnownState      func(print [16]byte) bool // nil = nobody asks
+	endFailures       []Failure // reasons why the run did not end; reported even when nothing is compared
+	isKnownState      func(fingerprint [16]byte) bool
 	boundaries        []Boundary
 	pruned            bool
 }
 
-// requestKey is one request to a model, by position in the journal.
+// requestKey identifies a request to a model.
 type requestKey struct {
 	inference int64
-	forNotes  bool // asked for before the inference
+	forNotes  bool // the request for notes that precedes the inference
 	attempt   int
 }
 
@@ -102,8 +101,10 @@ func (s *Scenario) Run(o Options) Result {
 	if err := sim.clock.Run(sim.execute); err != nil {
 		sim.reportSchedulerError(err)
 	}
-	// What came of the run.
-	r := Result{Calls: sim.faults.Calls(), Boundaries: sim.boundaries, Ineffective: sim.ineffective, Repaired: sim.repaired, Sweeps: sim.sweeps, Diverged: sim.diverged}
+	r := Result{
+		Calls: sim.faults.Calls(), Boundaries: sim.boundaries, Ineffective: sim.ineffective, Repaired: sim.repaired,
+		Sweeps: sim.sweeps, Diverged: sim.diverged,
+	}
 	if sim.pruned {
 		r.Pruned = true
 		r.Violations = sim.violations
@@ -113,25 +114,24 @@ func (s *Scenario) Run(o Options) Result {
 		sim.checkInvariants()
 	}
 	if sim.invariantsOnly {
-		// Those of all tools so far.
-		var list []Effect
 		for _, e := range sim.toolExecutions {
 			if !e.tookEffect() {
 				continue
 			}
 			sr := sim.scriptedRunOf(e.run)
-			c, _ := sr.calledIn(e.run, e.key.call)
-			list = append(list, Effect{Run: e.run, Call: e.key.call, Tool: c.Tool, Args: string(e.args), Repeatable: sr.isRepeatable(c.Tool)})
+			c, _ := sim.loadCall(e.run, e.key.call)
+			r.Effects = append(r.Effects, Effect{
+				Run: e.run, Call: e.key.call, Tool: c.Tool, Args: string(e.args), Repeatable: sr.isRepeatable(c.Tool),
+			})
 		}
-		r.Effects, r.Runs = list, sim.exportRuns()
+		r.Runs = sim.exportRuns()
 	}
 	r.Violations = sim.violations
 	if sim.diverged || sim.mayDiffer() {
 		r.Failures = sim.endFailures
 		return r
 	}
-	reviewed := sim.compareOutcome()
-	r.Failures, r.Journal, r.Children, r.Seed = reviewed.Failures, reviewed.Journal, reviewed.Children, reviewed.Seed
+	sim.compareOutcome(&r)
 	return r
 }
 
@@ -140,8 +140,9 @@ func newSimulation(s *Scenario, o Options) (*simulation, error) {
 	v.SetLimit(maxSteps)
 	table := memory.New()
 	sim := &simulation{
-		scriptedRuns: map[string]*scriptedRun{}, crashing: o.InvariantsOnly || len(o.Faults)+len(o.Interventions) > 0, invariantsOnly: o.InvariantsOnly, clock: v, faults: fault.New(v, o.Faults...), table: table, items: table,
-		journal: store.NewJournal(table, 16), startSignal: v.NewSignal(), endSignal: v.NewSignal(), interventions: o.Interventions, intervened: map[int]bool{}, acceptedMessages: map[string]string{}, isKnownState: o.IsKnownState,
+		scriptedRuns: map[string]*scriptedRun{}, invariantsOnly: o.InvariantsOnly, clock: v, faults: fault.New(v, o.Faults...),
+		table: table, journal: store.NewJournal(table, 16), blobs: memory.NewBlobs(), startSignal: v.NewSignal(), endSignal: v.NewSignal(),
+		interventions: o.Interventions, intervened: map[int]bool{}, acceptedMessages: map[string]string{}, isKnownState: o.IsKnownState,
 		faultPoints: o.Faults, randomIDs: newRecordedIDs(ids.Seeded(v, 1)),
 	}
 	if len(o.Interventions) > 0 {
@@ -151,14 +152,17 @@ func newSimulation(s *Scenario, o Options) (*simulation, error) {
 	sim.servers = newFakeServers(sim)
 	sim.people = newPeopleQueue(sim, s.people)
 	v.SetIdle(sim.people.onIdle)
-	sim.blobs = memory.NewBlobs()
 	blobs := sim.faults.Blobs(sim.blobs)
 	sim.provider = runtime.WithMedia(stubProvider{}, blobs)
+	ports := fakePorts{sim}
+	tools := sim.faults.Tools(ports)
+	remotes := runtime.Remotes{agent.KindLambda: fakeRemote{tools}, agent.KindHTTP: fakeRemote{tools}}
+	maps.Copy(remotes, sim.faults.Remotes(runtime.Remotes{agent.KindMCP: sim.servers}))
 	config := local.Config{
-		Table: store.Resend(sim.faults.Table(table), v, sim.randomIDs.Jitter), Blobs: blobs, Model: sim.faults.Model(sim), Tools: sim.faults.Tools(fakePorts{sim}), Hooks: s.hooks, Emit: sim.faults.Emitter(fakePorts{sim}),
-		Remotes: sim.away(), Functions: sim.faults.Functions(fakePorts{sim}),
-		Agents: sim.findAgent, Current: sim.findAgent, Clock: sim.faults.Clock(), IDs: sim.randomIDs, Executions: &asl.MemoryStore{}, Wrap: sim.wrapInvoker, Waiter: sim.faults.Waiter,
-		Notify: sim.newNotifier(),
+		Table: store.Resend(sim.faults.Table(table), v, sim.randomIDs.Jitter), Blobs: blobs, Model: sim.faults.Model(sim),
+		Tools: tools, Hooks: s.options.Hooks, Emit: sim.faults.Emitter(ports), Remotes: remotes, Functions: sim.faults.Functions(ports),
+		Agents: sim.findAgent, Current: sim.findAgent, Clock: sim.faults.Clock(), IDs: sim.randomIDs,
+		Executions: &asl.MemoryStore{}, Wrap: sim.wrapInvoker, Waiter: sim.faults.Waiter, Notify: sim.newNotifier(),
 	}
 	if o.Warm {
 		config.Warm = maxWarmRuns
@@ -170,10 +174,11 @@ func newSimulation(s *Scenario, o Options) (*simulation, error) {
 	return sim, err
 }
 
-// maxWarmRuns is how many runs a process keeps.
+// maxWarmRuns is the number of runs that a warm process caches.
 const maxWarmRuns = 4
 
-// startToolProcess gives the tool function a process of its own, with what it keeps of runs, over the same store and the same executions.
+// startToolProcess gives the tool function a process with its own cache of runs, over the same store and the same
+// executions.
 func (s *simulation) startToolProcess(c local.Config) error {
 	c.Executions = &asl.MemoryStore{} // none is ever started there
 	c.Waiter = func(runtime.Waiter) runtime.Waiter { return s.machine.Ports.Waiter }
@@ -195,7 +200,8 @@ func (s *simulation) findAgent(name string) (*agent.Definition, bool) {
 	return &s.scenario.agent, name == s.scenario.agent.Name
 }
 
-// wrapInvoker makes each handler one invocation that can crash. None begins before the run is open.
+// wrapInvoker makes each handler call an invocation that can crash. No invocation begins before the simulation has
+// started.
 func (s *simulation) wrapInvoker(next local.Invoker) local.Invoker {
 	s.handlers = next
 	return func(ctx context.Context, function string, payload []byte) (out []byte, err error) {
@@ -203,7 +209,7 @@ func (s *simulation) wrapInvoker(next local.Invoker) local.Invoker {
 			if err := s.startSignal.Wait(ctx, 0); err != nil {
 				return nil, err
 			}
-			s.startSignal.Notify() // there may be another
+			s.startSignal.Notify() // another handler may wait
 		}
 		if s.invocations++; s.invocations > maxInvocations {
 			s.addEndFailure(Failure{Path: "run", Got: fmt.Sprintf("%d invocations", maxInvocations), Want: "an end or a wait"})
@@ -231,9 +237,9 @@ func (s *simulation) wrapInvoker(next local.Invoker) local.Invoker {
 	}
 }
 
-// execute is the scenario from its start to its end.
+// execute starts the run and waits for the end of the scenario.
 func (s *simulation) execute() {
-	if err := s.begin(); err != nil {
+	if err := s.startRun(s.scenario.start, ""); err != nil {
 		s.addFailure(Failure{Path: inputFile, Got: err.Error(), Want: "a run"})
 		return
 	}
@@ -245,12 +251,9 @@ func (s *simulation) execute() {
 	}
 }
 
-// begin starts the run, as often as it takes: a client that loses the answer asks again.
-func (s *simulation) begin() error { return s.startRun(s.scenario.start, "") }
-
-// startRequest is what starting the run asks for.
+// startRequest returns the request that starts the main run.
 func (s *simulation) startRequest(in startInput, continues string) runtime.Start {
-	var by []string // whom the story names started the run: nobody lies in a story
+	var by []string // the subject counts as authenticated
 	if strings.HasPrefix(in.subject, "user:") {
 		by = []string{in.subject}
 	}
@@ -269,25 +272,29 @@ func (s *simulation) startRun(in startInput, continues string) error {
 	})
 }
 
-// startThenRun begins the run that goes on with the one that has ended. The script is read on behind what that one asked for.
+// startThenRun starts the run of then.json, which continues or forks the run that has ended. The script continues where
+// that run stopped.
 func (s *simulation) startThenRun() {
 	for r := range s.requests {
 		s.earlierInferences = max(s.earlierInferences, r.inference)
 	}
 	s.continues, s.run = s.run, agent.RunID(tenant, s.scenario.agent.Name, s.scenario.then.key)
-	if err := s.startThen(*s.scenario.then); err != nil {
+	s.forkAt = -1
+	var err error
+	if s.scenario.then.fork == "" {
+		err = s.startRun(*s.scenario.then, s.continues)
+	} else {
+		err = s.forkRun(*s.scenario.then)
+	}
+	if err != nil {
 		s.continues, s.run = "", s.continues
 		s.addFailure(Failure{Path: thenFile, Got: err.Error(), Want: "a run"})
 		s.endSignal.Notify()
 	}
 }
 
-// startThen begins the run of then.json.
-func (s *simulation) startThen(in startInput) error {
-	s.forkAt = -1
-	if in.fork == "" {
-		return s.startRun(in, s.continues)
-	}
+// forkRun forks the ended run at the first event of the type that then.json names.
+func (s *simulation) forkRun(in startInput) error {
 	entries, err := s.journal.Entries(context.Background(), tenant, s.continues, 0, 0)
 	if err != nil {
 		return err
@@ -305,11 +312,10 @@ func (s *simulation) startThen(in startInput) error {
 	})
 }
 
-// maxTries is how often somebody who has no answer asks again.
+// maxTries is how often a caller repeats a request that had no answer.
 const maxTries = 10
 
-// retry does something as an invocation of its own, and again if that crashes, or ends in an error that is no considered no, as a client
-// does.
+// retry runs do as an invocation, and again after a crash or an error that is not a refusal, as a client does.
 func (s *simulation) retry(name string, do func(ctx context.Context) error) error {
 	for tries := 1; ; tries++ {
 		var err error
@@ -320,12 +326,13 @@ func (s *simulation) retry(name string, do func(ctx context.Context) error) erro
 	}
 }
 
-// Generate answers like the script of the run that asks.
+// Generate returns the next scripted reply of the run that the request is for.
 func (s *simulation) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	return s.scriptedRunOf(r.Run).generateReply(ctx, r)
 }
 
-// stubProvider is a provider's adapter that says nothing. Like every one it refuses media which nobody has read from their blob.
+// stubProvider is a provider that returns nothing. Like every provider it refuses media that were not read from their
+// blob.
 type stubProvider struct{}
 
 func (stubProvider) Generate(_ context.Context, r agent.Request) (agent.Reply, error) {
@@ -339,13 +346,13 @@ func (stubProvider) Generate(_ context.Context, r agent.Request) (agent.Reply, e
 
 func (s *simulation) addFailure(f Failure) { s.failures = append(s.failures, f) }
 
-// addEndFailure says that the run came to no end, whatever its story is.
+// addEndFailure records that the run did not end. This failure is reported even when nothing is compared.
 func (s *simulation) addEndFailure(f Failure) {
 	s.endFailures = append(s.endFailures, f)
 	s.addFailure(f)
 }
 
-// reportSchedulerError says how the scheduler stopped.
+// reportSchedulerError records why the scheduler stopped.
 func (s *simulation) reportSchedulerError(err error) {
 	var p *clock.PanicError
 	switch {
@@ -360,7 +367,7 @@ func (s *simulation) reportSchedulerError(err error) {
 	}
 }
 
-// describeRun is where the run stands while nothing can move it.
+// describeRun returns the status of the main run and its last entry, for messages.
 func (s *simulation) describeRun() string {
 	l, err := s.journal.Load(context.Background(), tenant, s.run)
 	if err != nil {

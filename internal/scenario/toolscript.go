@@ -12,22 +12,22 @@ import (
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
-// toolScript is a tool that gives what its file says.
+// toolScript is a tool with its scripted results.
 type toolScript struct {
 	spec        agent.ToolSpec
-	results     []result // in order of execution, the last one repeating; none = it must not be entered
+	results     []result // in order of execution; the last one repeats. None = the tool must not be called
 	reconciles  bool
-	resultsLine int // in the archive, of its results
+	resultsLine int // of the results in the archive
 }
 
-// result is what one execution gives.
+// result is the result of one execution.
 type result struct {
 	data    agent.ToolResultData
 	sleep   time.Duration
-	input   json.RawMessage // the arguments it must be entered with; nil = any
-	resume  json.RawMessage // the answer to its own question that it must be entered with; null = none, nil = any
-	state   json.RawMessage // the view of the run's state it must be entered with; nil = any
-	failure error           // it could not be carried out; nil = it could
+	input   json.RawMessage // the wanted arguments; nil = any
+	resume  json.RawMessage // the wanted answer to the tool's own question; null = none, nil = any
+	state   json.RawMessage // the wanted view of the run's state; nil = any
+	failure error           // the call fails with this error; nil = it does not fail
 }
 
 // resultForm is a result as it is written.
@@ -45,7 +45,7 @@ type resultForm struct {
 	Patch   []patchForm     `json:"patch"`
 }
 
-// patchForm is a change of the run's state as it is written: without a value, the member is taken out.
+// patchForm is a change of the run's state as it is written. Without a value, it removes the member.
 type patchForm struct {
 	Path  *string         `json:"path"`
 	Value json.RawMessage `json:"value"`
@@ -79,7 +79,7 @@ func loadToolScript(archive string, t agentfile.Tool, ps *problems) toolScript {
 	return c
 }
 
-// answeredLaterKind names what makes a tool one that is answered later.
+// answeredLaterKind names the key that makes a tool be answered later.
 func answeredLaterKind(t agent.ToolSpec) string {
 	if t.Kind == agent.KindLambda {
 		return "async"
@@ -97,7 +97,7 @@ func joinPath(path, key string) string {
 func parseResult(raw json.RawMessage) (result, agentfile.Problem) {
 	var f resultForm
 	if err := (section{}).decode(raw, 0, &f); err != nil {
-		p, _ := err.(agentfile.Problem) //nolint:errorlint // decode makes nothing else
+		p, _ := err.(agentfile.Problem) //nolint:errorlint // decode returns no other type
 		return result{}, agentfile.Problem{Key: p.Key, Text: p.Text}
 	}
 	if f.Suspend != nil {
@@ -125,7 +125,7 @@ func parseResult(raw json.RawMessage) (result, agentfile.Problem) {
 	return r, agentfile.Problem{}
 }
 
-// patches is what the tool changes of the run's state. Whether that fits is for the run to see.
+// patches returns the changes of the run's state. The run checks whether they apply.
 func (f resultForm) patches() ([]run.Patch, string) {
 	switch {
 	case f.Patch == nil:
@@ -145,28 +145,29 @@ func (f resultForm) patches() ([]run.Patch, string) {
 	return list, ""
 }
 
-// toolResult is what the tool gives. Media may stand beside a text; of the rest there is exactly one.
+// toolResult returns the tool's result. It has exactly one of text, json, error, fails and suspend; media may come with
+// it or alone.
 func (f resultForm) toolResult() (agent.ToolResultData, string) {
 	var d agent.ToolResultData
-	said := 0
+	count := 0
 	if f.Text != nil {
 		d.Content = *f.Text
-		said++
+		count++
 	}
 	if f.JSON != nil {
-		d.Content = string(f.JSON) // compact, as the reader of tools.yaml gives it
-		said++
+		d.Content = string(f.JSON) // compact, since agentfile made it from YAML
+		count++
 	}
 	if f.Error != nil {
 		d.Content, d.IsError = *f.Error, true
-		said++
+		count++
 	}
 	if f.Suspend != nil {
 		d.Suspend = f.Suspend
-		said++
+		count++
 	}
 	if f.Fails != nil {
-		said++
+		count++
 	}
 	if f.Media != nil {
 		d.Media = []run.Media{*f.Media}
@@ -174,8 +175,8 @@ func (f resultForm) toolResult() (agent.ToolResultData, string) {
 			return d, "media: want a mediaType, and either data or blob"
 		}
 	}
-	if said > 1 || said == 0 && f.Media == nil {
-		return d, fmt.Sprintf("got %d of text, json, error, fails and suspend, want one (or media)", said)
+	if count > 1 || count == 0 && f.Media == nil {
+		return d, fmt.Sprintf("got %d of text, json, error, fails and suspend, want one (or media)", count)
 	}
 	return d, ""
 }

@@ -17,14 +17,14 @@ import (
 // want is want.json by key.
 type want map[string]json.RawMessage
 
-// wantKeys are the keys of a run in JSON, and what only a scenario knows.
+// wantKeys are the keys of a run in JSON, and those that only a scenario has.
 var wantKeys = []string{
 	"id", "agent", "version", "status", "reason", "detail", "error", "output", "inferences", "interactions", "executionUnits", "usage", "cost", "messages",
 	"calls", "waiting", "summary", "seq", "subject", "parent", "parentCall", "root", "continues", "startedAt", "updatedAt", "endedAt", "modelCalls", "state",
 	"servers", "executed", "events", "checkpoints", "requests", "emitted", "invoked", "notified",
 }
 
-// loadWant reads want.json, and in it what is wanted of the runs of these other agents.
+// loadWant reads want.json: the values wanted of the main run, and of the delegates' runs by agent.
 func loadWant(f section, agents []string, ps *problems) (want, map[string][]want) {
 	w := want{}
 	if err := f.decode(f.data, 0, &w); err != nil {
@@ -40,7 +40,8 @@ func loadWant(f section, agents []string, ps *problems) (want, map[string][]want
 	return w, children
 }
 
-// children reads what is wanted of other agents' runs, by agent: of its one run, or of each in the order of their calls.
+// children reads the values wanted of the delegates' runs: by agent an object for one run, or a list in the order of
+// the calls.
 func (s section) children(raw json.RawMessage, agents []string, ps *problems) map[string][]want {
 	var byName map[string]json.RawMessage
 	if raw == nil {
@@ -69,7 +70,7 @@ func (s section) children(raw json.RawMessage, agents []string, ps *problems) ma
 	return children
 }
 
-// checkWant checks what is wanted of one run.
+// checkWant checks the keys and the event types wanted of one run.
 func (s section) checkWant(w want, ps *problems) {
 	for _, key := range slices.Sorted(maps.Keys(w)) {
 		if !slices.Contains(wantKeys, key) {
@@ -84,8 +85,8 @@ func (s section) checkWant(w want, ps *problems) {
 	}
 }
 
-// storedNames are wanted event types by their stored names: a type may also be written by its name in Go, CallFinished for
-// call_finished. What is no list of strings stays as it is, for the comparison to say so.
+// storedNames replaces Go names of event types by stored names: CallFinished becomes call_finished. A value that is no
+// list of strings stays as it is, and the comparison reports it.
 func storedNames(raw json.RawMessage) json.RawMessage {
 	var names []string
 	if json.Unmarshal(raw, &names) != nil {
@@ -103,13 +104,13 @@ func storedNames(raw json.RawMessage) json.RawMessage {
 	return out
 }
 
-// areStreamEvents reports whether wanted event types are those of a run's stream (docs/events.md): at least one of them is. Those of the
-// journal are other words, every one.
+// areStreamEvents reports whether a list has an event type of a run's stream (docs/events.md). The journal's types are
+// all different.
 func areStreamEvents(raw json.RawMessage) bool {
 	return slices.ContainsFunc(stringList(raw), func(name string) bool { return slices.Contains(stream.Types(), stream.Type(name)) })
 }
 
-// checkEventKinds refuses a list of which some types are the stream's and some the journal's.
+// checkEventKinds refuses a list that mixes types of the stream and of the journal.
 func checkEventKinds(raw json.RawMessage) error {
 	if !areStreamEvents(raw) {
 		return nil
@@ -122,7 +123,7 @@ func checkEventKinds(raw json.RawMessage) error {
 	return nil
 }
 
-// stringList are the names in a list; of anything else, none.
+// stringList returns the strings of a JSON list, and nil for any other value.
 func stringList(raw json.RawMessage) []string {
 	var names []string
 	if json.Unmarshal(raw, &names) != nil {
