@@ -141,7 +141,7 @@ func (f fence) excludes(invocation int) bool {
 
 // isUnderWay reports whether the execution may still take effect.
 func (e *toolExecution) isUnderWay() bool {
-	return !e.finished && !e.returned && !e.void && !fault.Crashed(e.ctx)
+	return !e.finished && !e.returned && !e.void && !fault.HasCrashed(e.ctx)
 }
 
 // recordExecution records that a tool is called. An unfinished earlier attempt becomes void.
@@ -199,7 +199,7 @@ func (t *fakeTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultData,
 		l.sim.addFailure(Failure{Path: t.script.spec.Name, Got: "entered", Want: "never entered: it has no results"})
 		return tool.Errorf("%s has no results", t.script.spec.Name), nil
 	}
-	if l.fences[c.Run+"/"+c.ID].excludes(fault.Number(ctx)) {
+	if l.fences[c.Run+"/"+c.ID].excludes(fault.InvocationNumber(ctx)) {
 		l.sim.diverged = true // this attempt may be the first to report the call as failed
 		return agent.ToolResultData{}, errAttemptFenced
 	}
@@ -213,10 +213,10 @@ func (t *fakeTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultData,
 	l.checkToolInput(t.script.spec.Name+".state", e.result.state, c.State)
 	l.sim.actAt(trigger{"executing", c.ID, l.agentName})
 	if err := l.sim.clock.Sleep(ctx, e.result.sleep); err != nil {
-		e.void = fault.Crashed(ctx)
+		e.void = fault.HasCrashed(ctx)
 		return agent.ToolResultData{}, err
 	}
-	if fault.Crashed(ctx) {
+	if fault.HasCrashed(ctx) {
 		e.void = true
 		return agent.ToolResultData{}, fault.ErrExit
 	}
@@ -247,7 +247,7 @@ func (l *effectLog) markResultLost(name, call string) {
 func (t *fakeTool) Reconcile(ctx context.Context, c tool.Call) (tool.Outcome, agent.ToolResultData, error) {
 	outcome, data, err := t.findOutcome(c)
 	if outcome == tool.OutcomeNotDone {
-		t.log.fences[c.Run+"/"+c.ID] = fence{fault.Number(ctx), t.log.sim.faults.Started()}
+		t.log.fences[c.Run+"/"+c.ID] = fence{fault.InvocationNumber(ctx), t.log.sim.faults.StartedInvocations()}
 	}
 	return outcome, data, err
 }

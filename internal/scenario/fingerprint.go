@@ -17,7 +17,7 @@ import (
 // recordBoundary records the state in which a handler begins alone, and reports whether the simulation ends there
 // because the state is known.
 func (s *simulation) recordBoundary(function string, payload []byte) bool {
-	isAlone := s.faults.Live() == 0 && s.faults.Spent() && len(s.intervened) == len(s.interventions)
+	isAlone := s.faults.LiveInvocations() == 0 && s.faults.IsSpent() && len(s.intervened) == len(s.interventions)
 	if s.isKnownState == nil || !isAlone {
 		return false
 	}

@@ -359,9 +359,9 @@ func (s *simulation) recordReturned(ctx context.Context) {
 	if slices.ContainsFunc(s.interventions, func(iv Intervention) bool { return iv.Do == Expire }) { // the clock skips days, and the invocation times out
 		return
 	}
-	n := fault.Number(ctx)
+	n := fault.InvocationNumber(ctx)
 	for _, e := range s.toolExecutions {
-		if fault.Number(e.ctx) != n || !e.tookEffect() || e.resultLost || e.repeatable {
+		if fault.InvocationNumber(e.ctx) != n || !e.tookEffect() || e.resultLost || e.repeatable {
 			continue
 		}
 		l, err := s.journal.Load(context.Background(), tenant, e.run)

@@ -344,7 +344,7 @@ func (t *serverCall) Call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 	if fs.fatalCall[server.name] == c.ID {
 		effects.markResultLost(t.spec.Name, c.ID)
 	}
-	if err != nil || fault.Crashed(ctx) {
+	if err != nil || fault.HasCrashed(ctx) {
 		return res, err
 	}
 	if fs.servedCalls[server.name] == nil {

@@ -58,10 +58,10 @@ func (q *peopleQueue) onIdle() bool {
 		q.sim.addFailure(Failure{Path: "run", Got: err.Error(), Want: "a run"})
 		return q.endSimulation()
 	}
-	if !q.sim.isProgressing(runs) && q.sim.faults.Release() {
+	if !q.sim.isProgressing(runs) && q.sim.faults.ReleaseZombies() {
 		return true
 	}
-	if rec, ok := q.sim.findThrottledRun(runs); ok && q.sim.faults.Live() == 0 {
+	if rec, ok := q.sim.findThrottledRun(runs); ok && q.sim.faults.LiveInvocations() == 0 {
 		if len(rec.scripted.model.Leftover()) == 0 { // the models never answer again
 			return q.endSimulation()
 		}
@@ -78,7 +78,7 @@ func (q *peopleQueue) onIdle() bool {
 	switch {
 	case !q.isResting(runs[0].Loaded):
 		return false
-	case q.sim.isDisturbed() && q.sim.faults.Live() > 0: // an abandoned invocation still runs
+	case q.sim.isDisturbed() && q.sim.faults.LiveInvocations() > 0: // an abandoned invocation still runs
 		return false
 	case slices.ContainsFunc(runs, func(rec recordedRun) bool {
 		return q.isResting(rec.Loaded) && rec.scripted.settleUnknownOutcome(rec.State.Waits())
@@ -153,7 +153,7 @@ func (q *peopleQueue) act(act func()) {
 
 // isQuiet reports whether all runs are over and no invocation is under way.
 func (s *simulation) isQuiet(runs []recordedRun) bool {
-	if s.faults.Live() > 0 {
+	if s.faults.LiveInvocations() > 0 {
 		return false
 	}
 	return !slices.ContainsFunc(runs, func(rec recordedRun) bool { return !s.isOver(rec) })

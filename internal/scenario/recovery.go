@@ -52,7 +52,7 @@ const maxSweeps = 5
 // needsSweep reports whether a run has no execution or an undrained inbox, and no run makes progress that could repair
 // it.
 func (s *simulation) needsSweep(runs []recordedRun) bool {
-	if !s.isDisturbed() || s.faults.Live() > 0 || s.sweeps > maxSweeps || s.isProgressing(runs) {
+	if !s.isDisturbed() || s.faults.LiveInvocations() > 0 || s.sweeps > maxSweeps || s.isProgressing(runs) {
 		return false
 	}
 	return slices.ContainsFunc(runs, func(rec recordedRun) bool {
@@ -114,11 +114,11 @@ func (s *simulation) hasDeadZombie() bool {
 	zombies := map[int]bool{}
 	for _, p := range s.faultPoints {
 		if c, made := s.faults.Call(p.Call); made && p.Kind == fault.Zombie {
-			zombies[c.By] = true
+			zombies[c.InvocationNumber] = true
 		}
 	}
 	return slices.ContainsFunc(s.faultPoints, func(p fault.Point) bool {
 		c, made := s.faults.Call(p.Call)
-		return made && zombies[c.By] && slices.Contains(fault.Crashes(), p.Kind)
+		return made && zombies[c.InvocationNumber] && slices.Contains(fault.Crashes(), p.Kind)
 	})
 }

@@ -22,8 +22,8 @@ func Corpus() []string {
 	}
 }
 
-// Slice names those of the corpus that `make test` sweeps.
-func Slice() []string {
+// QuickCorpus names those of the corpus that `make test` sweeps.
+func QuickCorpus() []string {
 	return []string{"approve", "cancel-parked", "tirea-suspend-replay", "arvo-permission", "delegate-child-asks", "service-gated"}
 }
 
@@ -41,15 +41,15 @@ func Load(dir, name string) (*scenario.Scenario, error) {
 	return s, nil
 }
 
-// Small names those of the corpus that are swept in every lane: short ones, that differ in who is asked and what can be
+// SmallCorpus names those of the corpus that are swept in every lane: short ones, that differ in who is asked and what can be
 // repeated.
-func Small() []string {
+func SmallCorpus() []string {
 	return []string{"approve", "cancel-parked", "cancel-during-tool", "outcome-of-a-crash", "expiry", "message-parked", "service-asked", "tirea-suspend-replay"}
 }
 
-// long names those of the corpus that make so many calls, or try again so often, that what grows with the square of
+// longScenarios names those of the corpus that make so many calls, or try again so often, that what grows with the square of
 // their calls takes too long.
-func long() []string {
+func longScenarios() []string {
 	return []string{
 		"standing-grant-uses", "notify-asked", "delegate-cancel-parent", "cowork-approval", "escalation", "policy-changed", "undo-approved", "precondition-changed",
 		"forge-mcp", "grant-once", "lambda-async", "service-gated",
@@ -71,19 +71,19 @@ func Lanes() []Lane {
 	lasting := []fault.Kind{fault.ErrorAfter, fault.CrashAfter, fault.Zombie}
 	return []Lane{
 		{"faults and people", "every fault with a decision and with a message", Scope{
-			Budget: Budget{1, 1}, Kinds: fault.Kinds(), Patience: 1, Deeds: []scenario.InterventionKind{scenario.Approve, scenario.SendMessage},
-		}, slices.DeleteFunc(Corpus(), func(name string) bool { return slices.Contains(long(), name) })},
+			Budget: Budget{1, 1}, Kinds: fault.Kinds(), Patience: 1, Interventions: []scenario.InterventionKind{scenario.Approve, scenario.SendMessage},
+		}, slices.DeleteFunc(Corpus(), func(name string) bool { return slices.Contains(longScenarios(), name) })},
 		{"faults and others", "lasting faults with every other act", Scope{
-			Budget: Budget{1, 1}, Kinds: lasting, Deeds: others,
-		}, Small()},
-		{"others", "every act", Scope{Budget: Budget{0, 1}, Deeds: scenario.InterventionKinds()}, Corpus()},
+			Budget: Budget{1, 1}, Kinds: lasting, Interventions: others,
+		}, SmallCorpus()},
+		{"others", "every act", Scope{Budget: Budget{0, 1}, Interventions: scenario.InterventionKinds()}, Corpus()},
 		{"lost people", "people and clients who crash and do not return", Scope{
-			Budget: Budget{1, 1}, Kinds: fault.Crashes(), Lost: true, Deeds: []scenario.InterventionKind{scenario.Approve, scenario.SendMessage, scenario.CancelRun, scenario.StartAgain},
-		}, Small()},
+			Budget: Budget{1, 1}, Kinds: fault.Crashes(), LostCallers: true, Interventions: []scenario.InterventionKind{scenario.Approve, scenario.SendMessage, scenario.CancelRun, scenario.StartAgain},
+		}, SmallCorpus()},
 		{"warm functions", "every fault; functions keep what they read", Scope{
 			Budget: Budget{1, 0}, Kinds: fault.Kinds(), Patience: 1, Warm: true,
 		}, Corpus()},
-		{"warm functions and others", "every act; functions keep what they read", Scope{Budget: Budget{0, 1}, Deeds: scenario.InterventionKinds(), Warm: true}, Corpus()},
+		{"warm functions and others", "every act; functions keep what they read", Scope{Budget: Budget{0, 1}, Interventions: scenario.InterventionKinds(), Warm: true}, Corpus()},
 		{"pairs of lasting faults", "all pairs within twelve calls", Scope{Budget: Budget{2, 0}, Kinds: lasting, Window: 12}, Corpus()},
 		{"pairs of all faults", "all pairs within twelve calls", Scope{Budget: Budget{2, 0}, Kinds: fault.Kinds(), Patience: 1, Window: 12}, []string{"approve", "cancel-parked"}},
 	}

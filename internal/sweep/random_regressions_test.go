@@ -31,9 +31,9 @@ func TestRegressions(t *testing.T) {
 			require.True(t, ok, "the text has a line that begins with script:")
 			script, err := parseScript(line)
 			require.NoError(t, err)
-			r := s.Run(scenario.Options{Faults: script.Faults, Interventions: script.Acts, InvariantsOnly: true})
+			r := s.Run(scenario.Options{Faults: script.Faults, Interventions: script.Interventions, InvariantsOnly: true})
 			require.Empty(t, slices.Concat(r.Violations, r.Failures))
-			require.GreaterOrEqual(t, len(r.Calls), script.last(), "every disturbance comes to happen")
+			require.GreaterOrEqual(t, len(r.Calls), script.lastCall(), "every disturbance comes to happen")
 			require.Zero(t, r.Ineffective, "and has something to do")
 		})
 	}
@@ -53,13 +53,13 @@ func parseScript(text string) (Script, error) {
 		case slices.Contains(fault.Kinds(), fault.Kind(what)):
 			p := fault.Point{Call: n, Kind: fault.Kind(what)}
 			if more != "" {
-				if p.More, err = strconv.Atoi(more); err != nil {
+				if p.Param, err = strconv.Atoi(more); err != nil {
 					return Script{}, fmt.Errorf("got %q, want a number behind the /", word)
 				}
 			}
 			s = s.withFault(p)
 		case slices.Contains(scenario.InterventionKinds(), scenario.InterventionKind(what)):
-			s = s.withAct(scenario.Intervention{Call: n, Do: scenario.InterventionKind(what), Lost: more == "lost"})
+			s = s.withIntervention(scenario.Intervention{Call: n, Do: scenario.InterventionKind(what), Lost: more == "lost"})
 		default:
 			return Script{}, fmt.Errorf("got %q, want a kind of fault or a deed", word)
 		}
@@ -69,8 +69,8 @@ func parseScript(text string) (Script, error) {
 
 func TestParseScript(t *testing.T) {
 	s := Script{
-		Faults: []fault.Point{{Call: 3, Kind: fault.CrashAfter}, {Call: 9, Kind: fault.Zombie, More: 2}},
-		Acts:   []scenario.Intervention{{Call: 4, Do: scenario.Approve}, {Call: 7, Do: scenario.CancelRun, Lost: true}},
+		Faults:        []fault.Point{{Call: 3, Kind: fault.CrashAfter}, {Call: 9, Kind: fault.Zombie, Param: 2}},
+		Interventions: []scenario.Intervention{{Call: 4, Do: scenario.Approve}, {Call: 7, Do: scenario.CancelRun, Lost: true}},
 	}
 	back, err := parseScript(s.String())
 	require.NoError(t, err)

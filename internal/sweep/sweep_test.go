@@ -37,16 +37,16 @@ func TestCorpus(t *testing.T) {
 	for _, p := range []agent.Preset{agent.PresetCountersign, agent.PresetArvo, agent.PresetRunner, agent.PresetTirea, agent.PresetCowork, agent.PresetForge} {
 		require.True(t, presets[p], "%s is swept", p)
 	}
-	require.Subset(t, sweep.Corpus(), sweep.Slice())
+	require.Subset(t, sweep.Corpus(), sweep.QuickCorpus())
 }
 
 // TestSlice sweeps a fixed part of the corpus: every fault at every call, and every deed at every call. `make sweep` sweeps all of it.
 func TestSlice(t *testing.T) {
-	for _, name := range sweep.Slice() {
+	for _, name := range sweep.QuickCorpus() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for _, budget := range []sweep.Budget{{Faults: 1}, {Acts: 1}} {
-				count, found := sweep.Explore(load(t, name), sweep.Scope{Budget: budget, Kinds: fault.Kinds(), Deeds: scenario.InterventionKinds(), Patience: 1})
+			for _, budget := range []sweep.Budget{{Faults: 1}, {Interventions: 1}} {
+				count, found := sweep.Explore(load(t, name), sweep.Scope{Budget: budget, Kinds: fault.Kinds(), Interventions: scenario.InterventionKinds(), Patience: 1})
 				for _, f := range found {
 					t.Errorf("%v", f)
 				}
@@ -60,8 +60,8 @@ func TestSlice(t *testing.T) {
 
 // TestWarmFunctions sweeps functions that keep what they have read, each in a process of its own.
 func TestWarmFunctions(t *testing.T) {
-	for _, budget := range []sweep.Budget{{Faults: 1}, {Acts: 1}} {
-		count, found := sweep.Explore(load(t, "approve"), sweep.Scope{Budget: budget, Kinds: fault.Kinds(), Deeds: scenario.InterventionKinds(), Patience: 1, Warm: true})
+	for _, budget := range []sweep.Budget{{Faults: 1}, {Interventions: 1}} {
+		count, found := sweep.Explore(load(t, "approve"), sweep.Scope{Budget: budget, Kinds: fault.Kinds(), Interventions: scenario.InterventionKinds(), Patience: 1, Warm: true})
 		for _, f := range found {
 			t.Errorf("%v", f)
 		}
@@ -80,10 +80,10 @@ func TestListingIsWholeOrNotAtAll(t *testing.T) {
 // TestPruningLosesNothing: what is found without leaving runs early is what is found with it, and much less is played.
 func TestPruningLosesNothing(t *testing.T) {
 	s := load(t, "cancel-parked")
-	scope := sweep.Scope{Budget: sweep.Budget{Faults: 1, Acts: 1}, Kinds: []fault.Kind{fault.CrashAfter}, Deeds: []scenario.InterventionKind{scenario.SendMessage}}
+	scope := sweep.Scope{Budget: sweep.Budget{Faults: 1, Interventions: 1}, Kinds: []fault.Kind{fault.CrashAfter}, Interventions: []scenario.InterventionKind{scenario.SendMessage}}
 	pruned, found := sweep.Explore(s, scope)
 	require.Empty(t, found)
-	scope.Whole = true
+	scope.NoPruning = true
 	whole, found := sweep.Explore(s, scope)
 	require.Empty(t, found)
 	require.Zero(t, whole.Pruned)

@@ -28,7 +28,7 @@ func section(results []result, total sweep.Count, failed int, took time.Duration
 	var b strings.Builder
 	b.WriteString("| lane | scenarios | I/O points | runs | left early | nothing to do | moved by a sweep | failures | seconds |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n")
 	row := func(name string, scenarios string, c sweep.Count, failed int, took time.Duration) {
-		fmt.Fprintf(&b, "| %s | %s | %d | %d | %d | %d | %d | %d | %.0f |\n", name, scenarios, c.Points, c.Runs, c.Pruned, c.Idle, c.Swept, failed, took.Seconds())
+		fmt.Fprintf(&b, "| %s | %s | %d | %d | %d | %d | %d | %d | %.0f |\n", name, scenarios, c.Points, c.Runs, c.Pruned, c.Ineffective, c.Swept, failed, took.Seconds())
 	}
 	for _, r := range results {
 		row(fmt.Sprintf("*%s*: %s", r.lane.Name, r.lane.About), fmt.Sprint(len(r.lane.Scenarios)), r.count, r.failed, r.took)
