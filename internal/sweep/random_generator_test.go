@@ -11,27 +11,27 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// generator writes whole programs at random: an agent, its tools and helpers, what the model says and what people do. What it draws first is what a
-// program shrinks to: the plainest of everything.
+// generator writes random programs: an agent with its tools and delegates, and the scripts of the model and the people.
+// The first option of each draw is the simplest, since rapid shrinks to it.
 type generator struct {
 	t    *rapid.T
-	tags map[string]bool // what the program has that not every program has
+	tags map[string]bool // optional features of the program
 
-	fixedResults bool // each tool gives the same every time, so that it does not matter which call comes first
+	fixedResults bool // every tool returns the same result each time, so the order of calls does not matter
 
 	xml        bool     // the model's calls are text in tags
 	tools      []object // of tools.yaml
 	agentTools []object // of agent.yaml
-	toolNames  []string // as the model calls them
-	callIDs    []string // ids that the model gives calls
+	toolNames  []string // as the model names them
+	callIDs    []string // the ids of the model's calls
 	delegates  []string
 	nextCall   int // number of the next call
 }
 
-// object is one in JSON, which YAML is as well.
+// object is a JSON object.
 type object = map[string]any
 
-// chance is true once in so many times. It shrinks to false.
+// chance is true with probability 1/in. It shrinks to false.
 func (g *generator) chance(label string, in int) bool {
 	yes := rapid.IntRange(0, in-1).Draw(g.t, label) == in-1
 	if yes {
@@ -49,7 +49,7 @@ func pick[T any](g *generator, label string, options ...T) T {
 	return v
 }
 
-// setMaybe sets a key to one of the options, once in so many times.
+// setMaybe sets a key to one of the options with probability 1/in.
 func setMaybe[T any](g *generator, in int, of object, at, key string, options ...T) {
 	if g.chance(at+key, in) {
 		of[key] = pick(g, at+key, options...)
@@ -58,7 +58,7 @@ func setMaybe[T any](g *generator, in int, of object, at, key string, options ..
 
 func (g *generator) drawUpTo(label string, n int) int { return rapid.IntRange(0, n).Draw(g.t, label) }
 
-// writeProgram writes one.
+// writeProgram returns a random archive.
 func (g *generator) writeProgram() string {
 	preset := pick(g, "preset", "countersign", "arvo", "runner", "tirea", "cowork", "forge")
 	d := object{"name": "agent", "preset": preset, "system": "You work."}
@@ -95,7 +95,7 @@ func (g *generator) writeProgram() string {
 	return b.String()
 }
 
-// drawInput is what the run begins with.
+// drawInput draws input.json.
 func (g *generator) drawInput() object {
 	in := object{"message": "Do the work."}
 	if g.chance("subject", 4) {
@@ -104,7 +104,7 @@ func (g *generator) drawInput() object {
 	return in
 }
 
-// addTools is the agent with those of its tools that agent.yaml has.
+// addTools adds the tools of agent.yaml to the agent.
 func (g *generator) addTools(d object) object {
 	if len(g.agentTools) > 0 {
 		d["tools"] = g.agentTools
@@ -112,7 +112,7 @@ func (g *generator) addTools(d object) object {
 	return d
 }
 
-// drawDirectory is people whom channels reach, and a channel that fails.
+// drawDirectory draws people.yaml: people with channels, and a failing channel.
 func (g *generator) drawDirectory() []object {
 	list := []object{
 		{"id": "user:ana", "groups": []string{"group:operators"}, "email": "ana@example.com", "slack": "U1"},
@@ -124,7 +124,7 @@ func (g *generator) drawDirectory() []object {
 	return list
 }
 
-// writeDelegates writes the agents that the agent may ask, as files of the archive.
+// writeDelegates returns the files of the agents that the agent may delegate to.
 func (g *generator) writeDelegates() string {
 	if !g.chance("delegates", 4) {
 		return ""
@@ -153,7 +153,7 @@ func (g *generator) writeDelegates() string {
 	return b.String()
 }
 
-// addAgentTool adds a tool that is another agent.
+// addAgentTool adds a tool that delegates to another agent.
 func (g *generator) addAgentTool(name string) {
 	t := object{"name": "ask." + name, "kind": "agent", "agent": name, "description": "Ask."}
 	if g.chance("history", 4) {
@@ -166,7 +166,7 @@ func (g *generator) addAgentTool(name string) {
 	g.toolNames = append(g.toolNames, "ask_"+name)
 }
 
-// writeTools writes what the agent's tools are, and what each execution of them gives.
+// writeTools draws the agent's tools with their results.
 func (g *generator) writeTools(preset string) {
 	for range 1 + g.drawUpTo("tools", 3) {
 		g.addTool()
@@ -190,7 +190,7 @@ func (g *generator) writeTools(preset string) {
 
 var prefixes = map[string]string{"read": "look", "idempotent": "note", "non_idempotent": "pay"}
 
-// addTool adds one of the agent's own.
+// addTool adds a tool of tools.yaml.
 func (g *generator) addTool() {
 	effect := pick(g, "effect", "non_idempotent", "read", "idempotent")
 	name := fmt.Sprintf("%s.n%d", prefixes[effect], len(g.tools)+1)
@@ -221,7 +221,7 @@ func (g *generator) addTool() {
 	g.tools, g.toolNames = append(g.tools, t), append(g.toolNames, strings.ReplaceAll(name, ".", "_"))
 }
 
-// addDependencies has a tool taken back by another one, or depend on what another one reads.
+// addDependencies gives a tool an undo tool or a precondition among the other tools.
 func (g *generator) addDependencies(t object, effect string) {
 	for _, o := range g.tools {
 		switch {
@@ -233,7 +233,7 @@ func (g *generator) addDependencies(t object, effect string) {
 	}
 }
 
-// drawResult is what an execution gives.
+// drawResult draws the result of an execution.
 func (g *generator) drawResult() object {
 	switch pick(g, "result", "text", "json", "error", "fails", "suspend", "sleep", "patch", "large", "media") {
 	case "json":
@@ -262,7 +262,7 @@ func (g *generator) drawResult() object {
 	}
 }
 
-// yamlOf is an agent's file: a key a line.
+// yamlOf formats an object as YAML with a key on each line.
 func yamlOf(o object) string {
 	var b strings.Builder
 	for _, key := range slices.Sorted(maps.Keys(o)) {
@@ -271,7 +271,7 @@ func yamlOf(o object) string {
 	return b.String()
 }
 
-// listOf is a file that is a list: an element a line.
+// listOf formats a YAML list with an element on each line.
 func listOf(list []object) string {
 	var b strings.Builder
 	for _, o := range list {
@@ -280,7 +280,7 @@ func listOf(list []object) string {
 	return b.String()
 }
 
-// lines are objects a line each.
+// lines formats JSON lines.
 func lines(list []object) string {
 	var b strings.Builder
 	for _, o := range list {
@@ -292,7 +292,7 @@ func lines(list []object) string {
 func jsonOf(v any) string {
 	raw, err := run.MarshalVerbatim(v)
 	if err != nil {
-		panic(err) // it is made of maps, lists and words
+		panic(err) // maps, lists and strings always marshal
 	}
 	return strings.TrimSpace(string(raw))
 }

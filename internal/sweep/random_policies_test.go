@@ -1,6 +1,6 @@
 package sweep
 
-// drawPolicies draws what an agent does otherwise than its preset.
+// drawPolicies draws settings that differ from the preset.
 func (a *generator) drawPolicies(d object, preset string) {
 	setMaybe(a, 4, d, "", "executor", "sequential", "parallel_batch_approval", "parallel_streaming")
 	setMaybe(a, 4, d, "", "wait", "any_external", "all_suspended")
@@ -38,7 +38,7 @@ func (a *generator) drawPolicies(d object, preset string) {
 	}
 }
 
-// drawSection draws an object of the agent's, once in so many times.
+// drawSection draws an object of agent.yaml with probability 1/in.
 func (g *generator) drawSection(d object, key string, in int, draw func(object)) {
 	if !g.chance(key, in) {
 		return
@@ -155,7 +155,7 @@ func (g *generator) drawModelPolicy(m, d object) {
 	}
 }
 
-// drawContext is so small a window that messages leave it.
+// drawContext draws a window that is so small that messages leave it.
 func (g *generator) drawContext(c object) {
 	if g.chance("context.window", 2) {
 		c["window"], c["evictBelow"], c["roundMinimum"], c["keep"] = 600, 300, pick(g, "roundMinimum", 20, 200), 2

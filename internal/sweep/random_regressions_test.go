@@ -15,8 +15,8 @@ import (
 	"github.com/countersign/countersign/internal/scenario"
 )
 
-// TestRegressions plays what random programs have found, each made as small as it gets: a scenario whose text has a line "script: " with what disturbs it,
-// as a failure prints it.
+// TestRegressions runs the shrunk findings of random programs: scenarios whose text has a line "script: " with the
+// disturbances, as a failure prints them.
 func TestRegressions(t *testing.T) {
 	files, err := filepath.Glob("testdata/regressions/*.txtar")
 	require.NoError(t, err)
@@ -39,7 +39,7 @@ func TestRegressions(t *testing.T) {
 	}
 }
 
-// parseScript reads what a Script's String writes.
+// parseScript parses the text of Script.String.
 func parseScript(text string) (Script, error) {
 	var s Script
 	for _, word := range strings.Fields(text) {

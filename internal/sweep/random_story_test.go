@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// writeModel writes what the model says: up to so many replies and errors. Ids of calls begin with the prefix.
+// writeModel draws the model's script with up to so many replies and errors. Call ids begin with the prefix.
 func (g *generator) writeModel(preset, prefix string, most int) []object {
 	var list []object
 	if g.tags["orchestrator"] && preset != "" {
@@ -19,7 +19,7 @@ func (g *generator) writeModel(preset, prefix string, most int) []object {
 	return append(list, g.drawFinalReply())
 }
 
-// drawFinalReply is a reply that ends a run, as far as it lies with the model.
+// drawFinalReply draws a reply without calls.
 func (g *generator) drawFinalReply() object {
 	if g.xml {
 		return object{"text": taggedCall("task_completion", object{"result": "All is done."})}
@@ -70,7 +70,7 @@ func taggedCall(name string, args any) string {
 	return fmt.Sprintf(`<tool>{"server_name": "local", "tool_name": %q, "arguments": %s}</tool>`, name, jsonOf(args))
 }
 
-// drawCall is one of the agent's tools, or now and then of none.
+// drawCall draws a call of one of the agent's tools, or rarely of an unknown tool.
 func (g *generator) drawCall(prefix string) object {
 	g.nextCall++
 	c := object{"name": pick(g, "name", append(slices.Clone(g.toolNames), "no_such")...), "input": object{}}
@@ -98,7 +98,7 @@ func (g *generator) drawCall(prefix string) object {
 	return c
 }
 
-// writePeople writes what people and services do.
+// writePeople draws people.jsonl.
 func (g *generator) writePeople() []object {
 	about := g.callIDs
 	if g.xml {
@@ -119,7 +119,7 @@ func (g *generator) writePeople() []object {
 	return list
 }
 
-// drawDecision is what somebody does about a call.
+// drawDecision draws a line about a call.
 func (g *generator) drawDecision(id string) object {
 	do := pick(g, "do", "approve", "approve", "answer", "deny", "edit", "expire", "cancel_call", "ask", "reply")
 	l := object{"do": do, "call": id}
@@ -151,7 +151,7 @@ func (g *generator) drawDecision(id string) object {
 	return l
 }
 
-// drawRunAction is what somebody does about the run.
+// drawRunAction draws a line about the run.
 func (g *generator) drawRunAction(about []string) object {
 	do := pick(g, "do", "message", "wait", "cancel_run", "undo", "deploy")
 	l := object{"do": do}

@@ -10,10 +10,11 @@ import (
 	"github.com/countersign/countersign/internal/scenario"
 )
 
-// tally counts what was played, for whoever wants to know whether it was everything. While rapid makes a failure smaller it counts on.
+// tally counts the features, disturbances and outcomes of random programs, to show their coverage. It counts shrinking
+// runs, too.
 type tally map[string]int
 
-// currentTally is that of the test that runs. Tests of this file do not run beside each other.
+// currentTally is the tally of the running test. The tests do not run in parallel.
 var currentTally = tally{}
 
 func (c tally) countProgram(tags map[string]bool) {
@@ -25,7 +26,7 @@ func (c tally) countProgram(tags map[string]bool) {
 	}
 }
 
-// countRun counts a run: what its script's last disturbance hit, and how the runs of the story stand.
+// countRun counts the last disturbance of a script, and the states of the runs.
 func (c tally) countRun(s Script, r scenario.Result) {
 	c["runs"]++
 	c["calls of ports"] += len(r.Calls)

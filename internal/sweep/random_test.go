@@ -19,11 +19,11 @@ import (
 	"github.com/countersign/countersign/internal/scenario"
 )
 
-// Whole programs at random, disturbed at random: whatever the agent, the model, the people and the faults are, every promise is kept and every run
-// comes to rest. COUNTERSIGN_RANDOM=n plays n of them (`make random`); a failure prints the seed, the program and what disturbed it, which
-// testdata/regressions takes as it stands.
+// These tests run random programs with random disturbances. Every invariant must hold and every run must come to rest.
+// COUNTERSIGN_RANDOM=n runs n programs (`make random`). A failure prints the seed, the program and its disturbances,
+// ready for testdata/regressions.
 
-// TestRandomPrograms plays programs with up to four faults and three acts.
+// TestRandomPrograms runs programs with up to four faults and three interventions.
 func TestRandomPrograms(t *testing.T) {
 	checkProperty(t, 150, func(t *rapid.T) {
 		p := drawProgram(t, false)
@@ -38,7 +38,7 @@ func TestRandomPrograms(t *testing.T) {
 	})
 }
 
-// TestRandomProgramsTwice: a program that is played again gives the same journals, to the byte, and so does one whose reads are repeated.
+// TestRandomProgramsTwice: a second run gives the same journals to the byte, and so does a run with repeated reads.
 func TestRandomProgramsTwice(t *testing.T) {
 	checkProperty(t, 40, func(t *rapid.T) {
 		p := drawProgram(t, false)
@@ -55,7 +55,7 @@ func TestRandomProgramsTwice(t *testing.T) {
 
 var readPorts = []string{"table.Get", "table.Query", "blobs.Get", "blobs.Size", "waiter.Status"}
 
-// TestRandomCrashes: a crash changes neither what tools did that may not be repeated, nor what became of calls.
+// TestRandomCrashes: a crash changes neither the effects that must not be repeated nor the status of calls.
 func TestRandomCrashes(t *testing.T) {
 	checkProperty(t, 60, func(t *rapid.T) {
 		p := drawProgram(t, true)
@@ -80,7 +80,7 @@ func TestRandomCrashes(t *testing.T) {
 	})
 }
 
-// TestRandomDuplicates: what is delivered twice changes nothing but how often things were tried.
+// TestRandomDuplicates: a second delivery changes nothing but the number of attempts.
 func TestRandomDuplicates(t *testing.T) {
 	checkProperty(t, 60, func(t *rapid.T) {
 		p := drawProgram(t, true)
@@ -107,7 +107,7 @@ func TestRandomDuplicates(t *testing.T) {
 	})
 }
 
-// checkProperty is rapid.Check with so many programs, or as many as COUNTERSIGN_RANDOM or -rapid.checks say.
+// checkProperty runs rapid.Check with few programs, or as many as COUNTERSIGN_RANDOM or -rapid.checks say.
 func checkProperty(t *testing.T, few int, property func(t *rapid.T)) {
 	t.Helper()
 	n := os.Getenv("COUNTERSIGN_RANDOM")
@@ -127,7 +127,7 @@ func checkProperty(t *testing.T, few int, property func(t *rapid.T)) {
 	rapid.Check(t, property)
 }
 
-// program is one that was written at random, and what disturbs it.
+// program is a random program with its disturbances.
 type program struct {
 	archive string
 	tags    map[string]bool
@@ -146,7 +146,7 @@ func drawProgram(t *rapid.T, steady bool) *program {
 	return p
 }
 
-// play plays the program under a script and wants every promise kept.
+// play runs the program under a script, and requires all invariants.
 func (p *program) play(t *rapid.T, s Script) scenario.Result {
 	p.script = s
 	r := p.Run(scenario.Options{Faults: s.Faults, Interventions: s.Interventions, InvariantsOnly: true})
@@ -162,7 +162,7 @@ func (p *program) play(t *rapid.T, s Script) scenario.Result {
 	return r
 }
 
-// disturbedCalls is the calls at which a script's disturbances were.
+// disturbedCalls lists the calls of a script's disturbances.
 func disturbedCalls(s Script, r scenario.Result) string {
 	var b strings.Builder
 	for _, c := range r.Calls {
@@ -175,7 +175,7 @@ func disturbedCalls(s Script, r scenario.Result) string {
 	return b.String()
 }
 
-// disturb draws what happens next, behind what has, and reports whether there is anything left that it could happen to.
+// disturb draws a disturbance after the last one. It reports false if no call is left.
 func (p *program) disturb(t *rapid.T, calls []fault.Call) (Script, bool) {
 	left := calls[min(p.script.lastCall(), len(calls)):]
 	if len(left) == 0 {
@@ -209,7 +209,8 @@ func (p *program) disturb(t *rapid.T, calls []fault.Call) (Script, bool) {
 	return p.script.withFault(rapid.SampledFrom(k.Variants(c, 5)).Draw(t, "variant")), true
 }
 
-// callsFor are the calls at which a deed may have something to do: those from the first on that are made while the run waits, for what is done about a wait.
+// callsFor returns the calls at which an intervention may have something to do. Those about a wait need calls from the
+// first wait on.
 func callsFor(do scenario.InterventionKind, calls []fault.Call) []fault.Call {
 	waits := slices.IndexFunc(calls, func(c fault.Call) bool { return c.Invocation == "approve" })
 	if waits < 0 || !slices.Contains([]scenario.InterventionKind{scenario.Approve, scenario.Deny, scenario.DecideTwice, scenario.Expire}, do) {
@@ -218,14 +219,15 @@ func callsFor(do scenario.InterventionKind, calls []fault.Call) []fault.Call {
 	return calls[waits:]
 }
 
-// isTimeDependent reports whether what comes of the program depends on when things happen, or on what else is under way: a crash or a duplicate may change
-// that. People of a program with helpers do, who act when nobody moves: that is at another moment of one run where another one is late.
+// isTimeDependent reports whether the outcome of the program depends on timing, which a crash or a duplicate may
+// change. With delegates it does: people act when all runs rest, so a late run moves their actions in the others.
 func (p *program) isTimeDependent() bool {
 	return slices.ContainsFunc([]string{"stop.timeout", "delegates", "do=deploy", "then=map[fork:replied]", "then=map[fork:call_suspended]"},
 		func(tag string) bool { return p.tags[tag] })
 }
 
-// requireFolds wants every prefix of every journal to fold, to a state that is JSON, the last of them the one on record; and entries to be read as they were written.
+// requireFolds requires that every prefix of every journal folds to a valid state, that the last state is the loaded
+// one, and that entries survive a round trip.
 func requireFolds(t *rapid.T, p *program, r scenario.Result) {
 	for _, one := range r.Runs {
 		st := one.Seed
@@ -244,7 +246,7 @@ func requireFolds(t *rapid.T, p *program, r scenario.Result) {
 	}
 }
 
-// requireRoundTrip: an entry that is stored and read is the entry.
+// requireRoundTrip requires that a stored entry is read unchanged.
 func requireRoundTrip(t *rapid.T, p *program, e run.Entry) {
 	raw, err := run.MarshalEntry(e)
 	require.NoError(t, err)
@@ -262,7 +264,7 @@ func marshalled(t *rapid.T, s run.AgentState) []byte {
 	return raw
 }
 
-// compactJSON is JSON that was read, digits and all, and written as it came.
+// compactJSON returns valid JSON in compact form.
 func compactJSON(t *rapid.T, raw []byte) []byte {
 	var b bytes.Buffer
 	require.NoError(t, json.Compact(&b, raw))
@@ -270,7 +272,7 @@ func compactJSON(t *rapid.T, raw []byte) []byte {
 	return b.Bytes()
 }
 
-// journalEntries are all of a story's, as they are stored.
+// journalEntries returns the stored entries of all runs.
 func journalEntries(t *rapid.T, r scenario.Result) []string {
 	var list []string
 	for _, one := range r.Runs {
@@ -283,7 +285,7 @@ func journalEntries(t *rapid.T, r scenario.Result) []string {
 	return list
 }
 
-// nonRepeatableEffects are what tools did that may do it only once, in no order.
+// nonRepeatableEffects counts the effects that must not be repeated.
 func nonRepeatableEffects(r scenario.Result) map[string]int {
 	n := map[string]int{}
 	for _, e := range r.Effects {
@@ -294,7 +296,7 @@ func nonRepeatableEffects(r scenario.Result) map[string]int {
 	return n
 }
 
-// callStatuses are what became of calls.
+// callStatuses lists the calls with their status.
 func callStatuses(r scenario.Result) []string {
 	var list []string
 	for _, run := range r.Runs {
@@ -305,7 +307,8 @@ func callStatuses(r scenario.Result) []string {
 	return list
 }
 
-// outcomeOf is what came of a story, without how often things were tried and when, in no order: of runs that go on beside each other, either may end first.
+// outcomeOf returns the sorted outcome of all runs, without times and numbers of attempts. Parallel runs may end in any
+// order.
 func outcomeOf(r scenario.Result) []string {
 	list := callStatuses(r)
 	for _, run := range r.Runs {

@@ -9,13 +9,13 @@ import (
 	"github.com/countersign/countersign/internal/sweep"
 )
 
-// The lines of a report between which a sweep writes.
+// The markers in a report between which a sweep writes.
 const (
 	begins = "<!-- written by make sweep -->"
 	ends   = "<!-- end of what make sweep writes -->"
 )
 
-// result is what came of a lane.
+// result is the result of a lane.
 type result struct {
 	lane   sweep.Lane
 	count  sweep.Count
@@ -23,7 +23,7 @@ type result struct {
 	took   time.Duration
 }
 
-// section is the results as people read them.
+// section formats the results as Markdown.
 func section(results []result, total sweep.Count, failed int, took time.Duration) string {
 	var b strings.Builder
 	b.WriteString("| lane | scenarios | I/O points | runs | left early | nothing to do | moved by a sweep | failures | seconds |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n")
@@ -37,7 +37,7 @@ func section(results []result, total sweep.Count, failed int, took time.Duration
 	return b.String()
 }
 
-// write puts a section into its place in a file.
+// write replaces the section of a file.
 func write(file, section string) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
