@@ -32,8 +32,9 @@ func (h *history) do(who int, in any, f func() (out any, uncertain bool)) {
 	h.add(porcupine.Operation{ClientId: who, Input: in, Output: out, Call: called, Return: h.now.Add(1)}, uncertain)
 }
 
-// add records an operation. A look that saw nothing says nothing. Where the same was tried several times, once is enough, and nobody knows which time did
-// it, one that may happen at any moment from the first on stands for all: each one more doubles what is to be searched.
+// add records an operation. A look that saw nothing says nothing. Where the same was tried several times, once is
+// enough, and nobody knows which time did it, one that may happen at any moment from the first on stands for all: each
+// one more doubles what is to be searched.
 func (h *history) add(op porcupine.Operation, uncertain bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -27,49 +27,49 @@ import (
 
 const tenant = "acme"
 
-// leap is the machine's clock until it is told that the requests' time is up. Safe for concurrent use.
-type leap struct {
+// jumpClock is the machine's clock until it is told that the requests' time is up. Safe for concurrent use.
+type jumpClock struct {
 	clock.Clock
 	ahead atomic.Int64
 }
 
-func (l *leap) Now() time.Time { return l.Clock.Now().Add(time.Duration(l.ahead.Load())) }
+func (l *jumpClock) Now() time.Time { return l.Clock.Now().Add(time.Duration(l.ahead.Load())) }
 
-func (l *leap) late() bool { return l.ahead.Load() > 0 }
+func (l *jumpClock) isExpired() bool { return l.ahead.Load() > 0 }
 
-func (l *leap) jump() { l.ahead.Add(int64(life + time.Minute)) }
+func (l *jumpClock) expire() { l.ahead.Add(int64(requestLifetime + time.Minute)) }
 
-// life is how long a request to people stands.
-const life = time.Hour
+// requestLifetime is how long a request to people stands.
+const requestLifetime = time.Hour
 
 // world is one run, the real code over it, and what stands in for the state machine.
 type world struct {
-	t      *testing.T
-	plain  store.Table // below the faults
-	faulty *faulty
-	clock  *leap
-	ports  runtime.Ports
-	desk   *approval.Desk
-	def    *agent.Definition
-	model  *model
-	run    string
-	woken  chan string // tokens that were completed
-	fail   atomic.Int64
+	t           *testing.T
+	plain       store.Table // below the faults
+	faulty      *faultyTable
+	clock       *jumpClock
+	ports       runtime.Ports
+	desk        *approval.Desk
+	def         *agent.Definition
+	model       *model
+	run         string
+	wokenTokens chan string // tokens that were completed
+	fail        atomic.Int64
 
 	zombies sync.WaitGroup
 
-	mu   sync.Mutex
-	rng  *rand.Rand
-	paid map[string][]string // arguments with which a call's effect happened, by call
+	mu      sync.Mutex
+	rng     *rand.Rand
+	refunds map[string][]string // arguments with which a call's effect happened, by call
 }
 
 // newWorld makes a world whose desk and runtime have the table that wrap makes of the plain one.
 func newWorld(t *testing.T, plain store.Table, seed int64, def *agent.Definition, m *model, wrap func(store.Table) store.Table) *world {
 	w := &world{
-		t: t, plain: plain, def: def, model: m, clock: &leap{Clock: clock.System()}, woken: make(chan string, 1000),
-		rng: rand.New(rand.NewPCG(uint64(seed), 1)), paid: map[string][]string{},
+		t: t, plain: plain, def: def, model: m, clock: &jumpClock{Clock: clock.System()}, wokenTokens: make(chan string, 1000),
+		rng: rand.New(rand.NewPCG(uint64(seed), 1)), refunds: map[string][]string{},
 	}
-	w.faulty = newFaulty(plain, seed)
+	w.faulty = newFaultyTable(plain, seed)
 	w.faulty.fine.Store(true)
 	var table store.Table = w.faulty
 	if wrap != nil {
@@ -98,8 +98,8 @@ func (w *world) definition(context.Context, string, string) (*agent.Definition, 
 	return w.def, nil
 }
 
-// clerk is an agent whose refunds take so many people, and who looks things up without asking.
-func clerk(t *testing.T, quorum int) *agent.Definition {
+// refundAgent is an agent whose refunds take so many people, and who looks things up without asking.
+func refundAgent(t *testing.T, quorum int) *agent.Definition {
 	t.Helper()
 	d, err := agent.PresetDefaults(agent.PresetCountersign)
 	require.NoError(t, err)
@@ -116,7 +116,7 @@ func clerk(t *testing.T, quorum int) *agent.Definition {
 		},
 	}
 	d.Permission.Rules = []agent.Rule{
-		{Tool: "refund", Verdict: agent.VerdictAsk, Quorum: quorum, Expires: life}, {Tool: "look", Verdict: agent.VerdictAllow},
+		{Tool: "refund", Verdict: agent.VerdictAsk, Quorum: quorum, Expires: requestLifetime}, {Tool: "look", Verdict: agent.VerdictAllow},
 	}
 	require.NoError(t, d.Check())
 	return &d
@@ -133,32 +133,32 @@ func (m *model) Ask(_ context.Context, q agent.Request) (agent.Reply, int, error
 }
 
 // Lookup finds the tools; what is paid is noted.
-func (w *world) Lookup(name string) (tool.Tool, bool) { return effect{w, name}, true }
+func (w *world) Lookup(name string) (tool.Tool, bool) { return fakeTool{w, name}, true }
 
-type effect struct {
+type fakeTool struct {
 	w    *world
 	name string
 }
 
-func (e effect) Spec() agent.ToolSpec { return agent.ToolSpec{Name: e.name} }
+func (e fakeTool) Spec() agent.ToolSpec { return agent.ToolSpec{Name: e.name} }
 
-func (e effect) Call(_ context.Context, c tool.Call) (agent.ToolResultData, error) {
+func (e fakeTool) Call(_ context.Context, c tool.Call) (agent.ToolResultData, error) {
 	if e.name == "refund" {
 		e.w.mu.Lock()
 		defer e.w.mu.Unlock()
-		e.w.paid[c.ID] = append(e.w.paid[c.ID], string(c.Args))
+		e.w.refunds[c.ID] = append(e.w.refunds[c.ID], string(c.Args))
 	}
 	return agent.ToolResultData{Content: "done"}, nil
 }
 
-// calm ends the bad day and whatever it has left behind.
-func (w *world) calm() {
+// waitZombies ends the bad day and whatever it has left behind.
+func (w *world) waitZombies() {
 	w.zombies.Wait()
-	w.faulty.calm()
+	w.faulty.stopFaults()
 }
 
-// chance draws a number from 0 to n-1.
-func (w *world) chance(n int) int {
+// drawN draws a number from 0 to n-1.
+func (w *world) drawN(n int) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.rng.IntN(n)
@@ -168,8 +168,8 @@ var errAnswer = errors.New("the state machine's answer was lost")
 
 // Success completes a task token, and is sometimes unheard.
 func (w *world) Success(_ context.Context, token string) error {
-	w.woken <- token
-	if !w.faulty.fine.Load() && w.chance(20) == 0 {
+	w.wokenTokens <- token
+	if !w.faulty.fine.Load() && w.drawN(20) == 0 {
 		return errAnswer
 	}
 	return nil
@@ -183,21 +183,21 @@ func (w *world) Status(context.Context, string) (runtime.ExecutionStatus, error)
 	return runtime.ExecutionRunning, nil
 }
 
-// machine is the state machine: it follows routes, lets attempts that failed be made again, and now and then lets two overlap. Each attempt
-// is told to around before it is made.
-type machine struct {
+// fakeMachine is the state machine: it follows routes, lets attempts that failed be made again, and now and then lets
+// two overlap. Each attempt is told to around before it is made.
+type fakeMachine struct {
 	*world
 	around func(attempt func() (runtime.Route, error)) (runtime.Route, error)
 }
 
 // follow carries the run on until it waits for something that has not come, or is over. It reports whether it is over.
-func (m *machine) follow(ctx context.Context, r runtime.Route, patience time.Duration) (last runtime.Route, over bool) {
+func (m *fakeMachine) follow(ctx context.Context, r runtime.Route, patience time.Duration) (last runtime.Route, over bool) {
 	for ctx.Err() == nil {
 		switch r.Next {
 		case runtime.NextStep, runtime.NextTools:
-			r = m.attempts(ctx, r)
+			r = m.retryAttempt(ctx, r)
 		case runtime.NextWait:
-			if !m.wait(ctx, r, patience) {
+			if !m.waitForToken(ctx, r, patience) {
 				return r, false
 			}
 			r.Next = runtime.NextStep
@@ -208,12 +208,12 @@ func (m *machine) follow(ctx context.Context, r runtime.Route, patience time.Dur
 	return r, false
 }
 
-// attempts makes one state's attempts until one answers.
-func (m *machine) attempts(ctx context.Context, r runtime.Route) runtime.Route {
+// retryAttempt makes one state's attempts until one answers.
+func (m *fakeMachine) retryAttempt(ctx context.Context, r runtime.Route) runtime.Route {
 	during := ctx
 	ctx = context.WithoutCancel(ctx)
 	for {
-		if m.chance(4) == 0 { // a zombie, whose answer nobody reads
+		if m.drawN(4) == 0 { // a zombie, whose answer nobody reads
 			m.zombies.Go(func() { _, _ = m.around(func() (runtime.Route, error) { return m.attempt(ctx, r) }) })
 		}
 		if next, err := m.around(func() (runtime.Route, error) { return m.attempt(ctx, r) }); err == nil {
@@ -229,7 +229,7 @@ func (m *machine) attempts(ctx context.Context, r runtime.Route) runtime.Route {
 	}
 }
 
-func (m *machine) attempt(ctx context.Context, r runtime.Route) (runtime.Route, error) {
+func (m *fakeMachine) attempt(ctx context.Context, r runtime.Route) (runtime.Route, error) {
 	inv := runtime.Invocation{Tenant: tenant, Run: m.run, Execution: runtime.ExecutionName(m.run, 0), Woken: r.Woken, At: r.At, Writer: m.ports.IDs.Writer()}
 	if r.Next == runtime.NextTools {
 		return (&runtime.Batch{Ports: m.ports, Definitions: m.definition, Waits: &runtime.Waits{Ports: m.ports}}).Run(ctx, inv)
@@ -237,8 +237,8 @@ func (m *machine) attempt(ctx context.Context, r runtime.Route) (runtime.Route, 
 	return (&runtime.Stepper{Ports: m.ports, Definitions: m.definition}).Step(ctx, inv)
 }
 
-// wait stores a token and waits until that is completed, or the time of the wait is up.
-func (m *machine) wait(ctx context.Context, r runtime.Route, patience time.Duration) bool {
+// waitForToken stores a token and waits until that is completed, or the time of the wait is up.
+func (m *fakeMachine) waitForToken(ctx context.Context, r runtime.Route, patience time.Duration) bool {
 	token := fmt.Sprintf("%d-%s", r.Woken, m.ports.IDs.Writer())
 	for attempt := int64(1); ctx.Err() == nil; attempt++ {
 		err := (&runtime.Waits{Ports: m.ports}).Park(ctx, runtime.Ticket{
@@ -253,12 +253,12 @@ func (m *machine) wait(ctx context.Context, r runtime.Route, patience time.Durat
 	left := time.After(patience)
 	for {
 		select {
-		case got := <-m.woken:
+		case got := <-m.wokenTokens:
 			if got == token {
 				return true
 			}
 		case <-tick.C:
-			if m.clock.late() {
+			if m.clock.isExpired() {
 				return true
 			}
 		case <-left:
