@@ -9,8 +9,8 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 )
 
-// The sequential specification of a run's requests to people. A request is pending with the approvals it has, until it
-// is decided, expires, or its run is called off; nothing follows that. Whoever comes later is told what stands there.
+// The sequential specification of a run's approval requests. A request is pending until it is decided, expires, or its
+// run is cancelled. That state is final, and later operations return it.
 
 // requests is the number of requests that the run makes at once.
 const requests = 3
@@ -87,9 +87,8 @@ func deskModel(quorum int, initial string) porcupine.Model {
 	return m.ToModel()
 }
 
-// statesAfter are the states in which the specification may be once an operation was answered so; none = it never
-// answers so. The requests that an end leaves open decide nothing, and are closed one by one behind it: each may be
-// closed by then, or not yet.
+// statesAfter returns the possible states after an operation with this answer; none = the answer is impossible. The end
+// of a run closes its open requests one by one, so each of them may be closed or not yet.
 func (d desk) statesAfter(in any, out outcome, quorum int) []desk {
 	if d.over == "" {
 		return d.statesAnswered(in, out, quorum)
@@ -110,8 +109,7 @@ func (d desk) statesAfter(in any, out outcome, quorum int) []desk {
 	return next
 }
 
-// statesAnswered are the states in which the specification may be once an operation was answered so, and no request was
-// closed meanwhile.
+// statesAnswered is statesAfter while no request is closed.
 func (d desk) statesAnswered(in any, out outcome, quorum int) []desk {
 	switch in := in.(type) {
 	case get:

@@ -19,20 +19,20 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// The sequential specification of what is said to a run: a log that grows at its end, takes each id once, and is closed
-// for ever by the run's end.
+// inbox is the sequential specification of messages to a run: a log that accepts each id once, until the run's end
+// closes it.
 type inbox struct {
 	log    string // the messages in order, each as id/text and a space
 	closed bool
 }
 
-// The operations, beside cancel and finish.
+// The operations besides cancel and finish.
 type (
 	send struct{ id, text string }
 	read struct{}
 )
 
-// readResult is what an operation on the inbox answered.
+// readResult is the answer to an operation on the inbox.
 type readResult struct {
 	answer answer // of send: taken, finished, other, uncertain
 	log    string // of read
@@ -97,7 +97,7 @@ func (b inbox) sent(in send, out answer) []inbox {
 	}
 }
 
-// text is what the message with that id says; "" = there is none.
+// text returns the text of the message with that id; "" = there is none.
 func (b inbox) text(id string) string {
 	for _, m := range strings.Fields(b.log) {
 		if text, ok := strings.CutPrefix(m, id+"/"); ok {
@@ -107,7 +107,7 @@ func (b inbox) text(id string) string {
 	return ""
 }
 
-// inboxFixture is a world whose run looks at things while people talk to it.
+// inboxFixture is a world whose run calls tools while people send messages.
 type inboxFixture struct {
 	*world
 	*history
@@ -126,7 +126,7 @@ func newInboxFixture(t *testing.T, plain store.Table, seed int64, wrap func(stor
 	return &inboxFixture{world: w, history: &history{}, inputs: &runtime.Inputs{Ports: w.ports, Waits: &runtime.Waits{Ports: w.ports}}}
 }
 
-// send sends a message, and says it again under the same id, or something else under it, where the draw has it so.
+// send sends a message, and sometimes repeats it, or another text under its id.
 func (p *inboxFixture) send(who int, in send) {
 	p.do(who, in, func() (any, bool) {
 		err := p.inputs.Send(p.t.Context(), tenant, p.run, in.id, "user:ana", []run.UserBlock{{Block: run.Text{Text: "#" + in.id + "/" + in.text}}})
@@ -143,7 +143,7 @@ func (p *inboxFixture) send(who int, in send) {
 	})
 }
 
-// read reads the run: what it has drained, and what lies in its inbox. Of one that has ended, everything is drained.
+// read reads the run's drained messages and its inbox. A run that has ended has drained everything.
 func (p *inboxFixture) read(who int, journal *store.Journal) {
 	p.do(who, read{}, func() (any, bool) {
 		l, err := journal.Load(p.t.Context(), tenant, p.run)
@@ -163,8 +163,7 @@ func (p *inboxFixture) read(who int, journal *store.Journal) {
 	})
 }
 
-// drained are the messages of people that a run has drained, in order. The entries that it was folded from do not
-// change.
+// drained returns the messages of people that a run has drained, in order.
 func (p *inboxFixture) drained(s *run.AgentState) string {
 	entries, err := store.NewJournal(p.plain, 0).Entries(p.t.Context(), tenant, p.run, 0, int(s.Entries))
 	if err != nil {
@@ -186,7 +185,7 @@ func content(in run.InputReceived) string {
 	return strings.TrimPrefix(text.Text, "#") + " "
 }
 
-// modelMessages are the messages of people that the model was given, in order.
+// modelMessages returns the messages of people that the model was given, in order.
 func modelMessages(s *run.AgentState) (log string) {
 	for _, m := range s.Messages.All() {
 		if text, ok := m.Block.(run.Text); ok && m.Role == run.RoleUser && strings.HasPrefix(text.Text, "#") {
@@ -205,7 +204,7 @@ func (p *inboxFixture) recordAttempt(attempt func() (runtime.Route, error)) (run
 	return r, err
 }
 
-// runToEnd is a rush after which the run is carried to its end.
+// runToEnd runs all operations concurrently, and then the run to its end.
 func (p *inboxFixture) runToEnd() {
 	last, over := p.runConcurrently(), false
 	if last.Next != runtime.NextWait {
@@ -228,7 +227,7 @@ func (p *inboxFixture) runToEnd() {
 	}
 }
 
-// runConcurrently is everybody at once: who talk, often twice, who read, the run, and who calls it off.
+// runConcurrently runs sends, reads, the run itself and a cancel concurrently.
 func (p *inboxFixture) runConcurrently() runtime.Route {
 	p.faulty.fine.Store(false)
 	ctx, stop := context.WithCancel(p.t.Context())
@@ -276,7 +275,7 @@ func (p *inboxFixture) runConcurrently() runtime.Route {
 	return last
 }
 
-// TestInboxIsLinearizable: what is said is accepted once, in one order, by all who look, and the end closes it.
+// TestInboxIsLinearizable: messages are accepted once and in one order for all readers, and the end closes the inbox.
 func TestInboxIsLinearizable(t *testing.T) {
 	for _, table := range tables {
 		t.Run(table.name, func(t *testing.T) {

@@ -16,10 +16,10 @@ import (
 	"github.com/countersign/countersign/internal/store/memory"
 )
 
-// maxHistories is how many histories a wrong variant is given to be found. Most are found by the first few.
+// maxHistories is the largest number of histories in which the check must find a mutant. Most need only a few.
 const maxHistories = 200
 
-// wrongTable is a table that does something else with operations.
+// wrongTable is a table that changes operations.
 type wrongTable struct {
 	store.Table
 	ops func([]store.Op) []store.Op
@@ -32,7 +32,7 @@ func (w wrongTable) Write(ctx context.Context, ops ...store.Op) error {
 	return w.Table.Write(ctx, ops...)
 }
 
-// dropConditions drops the conditions on attributes of requests' items that fit.
+// dropConditions drops the matching conditions on attributes of requests' items.
 func dropConditions(t store.Table, drop func(store.Op, store.Cond) bool) store.Table {
 	return wrongTable{t, func(ops []store.Op) []store.Op {
 		for i := range ops {

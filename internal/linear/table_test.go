@@ -51,8 +51,8 @@ var (
 	errBefore = errors.New("connection refused, as nobody can tell from the above")
 )
 
-// faultyTable is a table on a bad day: it is late, refuses, loses requests, loses answers, and carries requests out
-// long after it said that they were lost. Safe for concurrent use.
+// faultyTable is a table that delays, throttles, loses requests and answers, and applies writes long after it reported
+// them as lost. It is safe for concurrent use.
 type faultyTable struct {
 	store.Table
 	mu    sync.Mutex
@@ -65,7 +65,7 @@ func newFaultyTable(t store.Table, seed int64) *faultyTable {
 	return &faultyTable{Table: t, rng: rand.New(rand.NewPCG(uint64(seed), 7))}
 }
 
-// draw says what happens: a number from 0 to 99, and a delay of up to a millisecond, mostly none.
+// draw draws a fault: a number from 0 to 99, and a delay of up to a millisecond, mostly none.
 func (f *faultyTable) draw() (fate int, delay time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -138,7 +138,7 @@ func pause(d time.Duration) {
 	}
 }
 
-// stopFaults ends the bad day: what was late has been carried out when it returns.
+// stopFaults ends the faults, and returns once all late writes are applied.
 func (f *faultyTable) stopFaults() {
 	f.fine.Store(true)
 	f.later.Wait()

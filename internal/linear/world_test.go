@@ -27,7 +27,8 @@ import (
 
 const tenant = "acme"
 
-// jumpClock is the machine's clock until it is told that the requests' time is up. Safe for concurrent use.
+// jumpClock is the system clock until expire makes it jump past the lifetime of requests. It is safe for concurrent
+// use.
 type jumpClock struct {
 	clock.Clock
 	ahead atomic.Int64
@@ -39,10 +40,10 @@ func (l *jumpClock) isExpired() bool { return l.ahead.Load() > 0 }
 
 func (l *jumpClock) expire() { l.ahead.Add(int64(requestLifetime + time.Minute)) }
 
-// requestLifetime is how long a request to people stands.
+// requestLifetime is the time until a request expires.
 const requestLifetime = time.Hour
 
-// world is one run, the real code over it, and what stands in for the state machine.
+// world is one run with the real desk and runtime, and a fake state machine.
 type world struct {
 	t           *testing.T
 	plain       store.Table // below the faults
@@ -53,17 +54,17 @@ type world struct {
 	def         *agent.Definition
 	model       *model
 	run         string
-	wokenTokens chan string // tokens that were completed
+	wokenTokens chan string // completed task tokens
 	fail        atomic.Int64
 
 	zombies sync.WaitGroup
 
 	mu      sync.Mutex
 	rng     *rand.Rand
-	refunds map[string][]string // arguments with which a call's effect happened, by call
+	refunds map[string][]string // the arguments of each effect, by call
 }
 
-// newWorld makes a world whose desk and runtime have the table that wrap makes of the plain one.
+// newWorld returns a world. wrap, if any, changes the table of its desk and runtime.
 func newWorld(t *testing.T, plain store.Table, seed int64, def *agent.Definition, m *model, wrap func(store.Table) store.Table) *world {
 	w := &world{
 		t: t, plain: plain, def: def, model: m, clock: &jumpClock{Clock: clock.System()}, wokenTokens: make(chan string, 1000),
@@ -76,7 +77,7 @@ func newWorld(t *testing.T, plain store.Table, seed int64, def *agent.Definition
 		table = wrap(table)
 	}
 	draw := ids.Seeded(w.clock, uint64(seed))
-	if seed%2 == 0 { // as in a deployment: what was throttled is sent again below everything else
+	if seed%2 == 0 { // as in a deployment, the lowest layer retries throttled requests
 		table = store.Resend(table, w.clock, func(limit time.Duration) time.Duration { return draw.Jitter(limit) / 25 })
 	}
 	w.ports = runtime.Ports{
@@ -98,7 +99,7 @@ func (w *world) definition(context.Context, string, string) (*agent.Definition, 
 	return w.def, nil
 }
 
-// refundAgent is an agent whose refunds take so many people, and who looks things up without asking.
+// refundAgent returns an agent whose refunds need quorum approvals. Its lookups need none.
 func refundAgent(t *testing.T, quorum int) *agent.Definition {
 	t.Helper()
 	d, err := agent.PresetDefaults(agent.PresetCountersign)
@@ -122,7 +123,7 @@ func refundAgent(t *testing.T, quorum int) *agent.Definition {
 	return &d
 }
 
-// model gives the scripted replies, each at its inference, and then says good-bye.
+// model returns the scripted replies, each at its inference, and then a final one.
 type model struct{ replies []agent.Reply }
 
 func (m *model) Ask(_ context.Context, q agent.Request) (agent.Reply, int, error) {
@@ -132,7 +133,7 @@ func (m *model) Ask(_ context.Context, q agent.Request) (agent.Reply, int, error
 	return agent.Reply{Model: "m", Text: "Done."}, 1, nil
 }
 
-// Lookup finds the tools; what is paid is noted.
+// Lookup implements runtime.ToolSource. The tools record refunds.
 func (w *world) Lookup(name string) (tool.Tool, bool) { return fakeTool{w, name}, true }
 
 type fakeTool struct {
@@ -151,7 +152,7 @@ func (e fakeTool) Call(_ context.Context, c tool.Call) (agent.ToolResultData, er
 	return agent.ToolResultData{Content: "done"}, nil
 }
 
-// waitZombies ends the bad day and whatever it has left behind.
+// waitZombies waits for all zombies, and stops the faults.
 func (w *world) waitZombies() {
 	w.zombies.Wait()
 	w.faulty.stopFaults()
@@ -166,7 +167,7 @@ func (w *world) drawN(n int) int {
 
 var errAnswer = errors.New("the state machine's answer was lost")
 
-// Success completes a task token, and is sometimes unheard.
+// Success completes a task token. Its answer is sometimes lost.
 func (w *world) Success(_ context.Context, token string) error {
 	w.wokenTokens <- token
 	if !w.faulty.fine.Load() && w.drawN(20) == 0 {
@@ -183,14 +184,14 @@ func (w *world) Status(context.Context, string) (runtime.ExecutionStatus, error)
 	return runtime.ExecutionRunning, nil
 }
 
-// fakeMachine is the state machine: it follows routes, lets attempts that failed be made again, and now and then lets
-// two overlap. Each attempt is told to around before it is made.
+// fakeMachine is the state machine: it follows routes, repeats failed attempts, and sometimes lets two attempts
+// overlap. It makes every attempt through around.
 type fakeMachine struct {
 	*world
 	around func(attempt func() (runtime.Route, error)) (runtime.Route, error)
 }
 
-// follow carries the run on until it waits for something that has not come, or is over. It reports whether it is over.
+// follow runs the run until it waits longer than patience or is over, and reports whether it is over.
 func (m *fakeMachine) follow(ctx context.Context, r runtime.Route, patience time.Duration) (last runtime.Route, over bool) {
 	for ctx.Err() == nil {
 		switch r.Next {
@@ -208,12 +209,12 @@ func (m *fakeMachine) follow(ctx context.Context, r runtime.Route, patience time
 	return r, false
 }
 
-// retryAttempt makes one state's attempts until one answers.
+// retryAttempt repeats the attempts of one state until one succeeds.
 func (m *fakeMachine) retryAttempt(ctx context.Context, r runtime.Route) runtime.Route {
 	during := ctx
 	ctx = context.WithoutCancel(ctx)
 	for {
-		if m.drawN(4) == 0 { // a zombie, whose answer nobody reads
+		if m.drawN(4) == 0 { // a zombie, whose answer is ignored
 			m.zombies.Go(func() { _, _ = m.around(func() (runtime.Route, error) { return m.attempt(ctx, r) }) })
 		}
 		if next, err := m.around(func() (runtime.Route, error) { return m.attempt(ctx, r) }); err == nil {
@@ -237,7 +238,7 @@ func (m *fakeMachine) attempt(ctx context.Context, r runtime.Route) (runtime.Rou
 	return (&runtime.Stepper{Ports: m.ports, Definitions: m.definition}).Step(ctx, inv)
 }
 
-// waitForToken stores a token and waits until that is completed, or the time of the wait is up.
+// waitForToken stores a token, and waits until it is completed or the requests expire. It reports false after patience.
 func (m *fakeMachine) waitForToken(ctx context.Context, r runtime.Route, patience time.Duration) bool {
 	token := fmt.Sprintf("%d-%s", r.Woken, m.ports.IDs.Writer())
 	for attempt := int64(1); ctx.Err() == nil; attempt++ {
