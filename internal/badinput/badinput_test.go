@@ -35,21 +35,21 @@ func TestTheJudgeHasTeeth(t *testing.T) {
 		log    string
 		fails  string
 	}{
-		"right":                 {got: badinput.Answer{Code: "400", Says: "amount: want a number"}},
+		"right":                 {got: badinput.Answer{Code: "400", Message: "amount: want a number"}},
 		"taken":                 {got: badinput.Answer{}, fails: `got ""`},
-		"another error":         {got: badinput.Answer{Code: "500", Says: "amount"}, fails: `got "500"`},
-		"a write":               {got: badinput.Answer{Code: "400", Says: "amount"}, writes: true, fails: "something was written"},
-		"no key":                {got: badinput.Answer{Code: "400", Says: "bad"}, fails: "does not name the key"},
-		"an echo in the error":  {got: badinput.Answer{Code: "400", Says: "amount: got " + badinput.Canary}, fails: "the error has it"},
-		"an echo in a header":   {got: badinput.Answer{Code: "400", Says: "amount", More: "X: " + badinput.Canary}, fails: "what is sent back has it"},
-		"an echo in a log":      {got: badinput.Answer{Code: "400", Says: "amount"}, log: "read " + badinput.Canary, fails: "a log or a metric has it"},
-		"words of the program":  {got: badinput.Answer{Code: "400", Says: "amount: cannot unmarshal into Go value"}, fails: "tells of the program"},
-		"a quotation too long ": {got: badinput.Answer{Code: "400", Says: "amount: " + badinput.Canary + strings.Repeat("x", 400)}, fails: "bytes"},
+		"another error":         {got: badinput.Answer{Code: "500", Message: "amount"}, fails: `got "500"`},
+		"a write":               {got: badinput.Answer{Code: "400", Message: "amount"}, writes: true, fails: "something was written"},
+		"no key":                {got: badinput.Answer{Code: "400", Message: "bad"}, fails: "does not name the key"},
+		"an echo in the error":  {got: badinput.Answer{Code: "400", Message: "amount: got " + badinput.Canary}, fails: "the error has it"},
+		"an echo in a header":   {got: badinput.Answer{Code: "400", Message: "amount", Other: "X: " + badinput.Canary}, fails: "what is sent back has it"},
+		"an echo in a log":      {got: badinput.Answer{Code: "400", Message: "amount"}, log: "read " + badinput.Canary, fails: "a log or a metric has it"},
+		"words of the program":  {got: badinput.Answer{Code: "400", Message: "amount: cannot unmarshal into Go value"}, fails: "tells of the program"},
+		"a quotation too long ": {got: badinput.Answer{Code: "400", Message: "amount: " + badinput.Canary + strings.Repeat("x", 400)}, fails: "bytes"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			h, state := &heard{TB: t}, ""
 			e := &badinput.Edge{
-				Code: "400", State: func() string { return state }, Heard: func() string { return c.log },
+				Code: "400", State: func() string { return state }, Observed: func() string { return c.log },
 				Send: func(badinput.Case) badinput.Answer {
 					if c.writes {
 						state = "row"
@@ -57,7 +57,7 @@ func TestTheJudgeHasTeeth(t *testing.T) {
 					return c.got
 				},
 			}
-			e.Refuses(h, badinput.Case{Key: "/amount"})
+			e.RequireRefused(h, badinput.Case{Key: "/amount"})
 			if c.fails == "" {
 				require.Empty(t, h.failures)
 				return
@@ -72,7 +72,7 @@ func TestCases(t *testing.T) {
 	const good = `{"a":"x","list":[{"n":1}]}`
 	table := map[string]badinput.Field{"/a": {Takes: "s", Required: true, Max: 20, Bad: map[string]string{`""`: "404"}}, "/list": {Takes: "a"}, "/list/0/n": {Takes: "i"}}
 	seen := map[string]bool{}
-	for _, c := range append(badinput.Of(good, table), badinput.Whole(good)...) {
+	for _, c := range append(badinput.Cases(good, table), badinput.WholeCases(good)...) {
 		require.NotEqual(t, good, string(c.Body), c.String())
 		seen[c.String()] = true
 	}

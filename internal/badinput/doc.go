@@ -1,12 +1,11 @@
-// Package badinput makes bad input out of good: of a JSON text that an edge takes, every way in which each of its keys
-// can be wrong, and of a text that is read in another form, what breaks its reader. What a key may hold is a line of a
-// table (Field); the ways in which it can be wrong are not: a new key needs a line, and a new way is met by every key
-// of every edge.
+// Package badinput makes invalid inputs from a valid one, for the tests of every edge of the program. It varies each
+// key of a JSON text in every invalid way, and the text as a whole. A table of Fields says what each key may hold: a
+// new key needs a line in the table, and a new variation applies to every key of every edge.
 //
-// An Edge says how input comes in, and what can be seen of what it did. Refuses is the one judge of all kinds of input:
-// the error that is due, which names what is wrong, nothing written or sent, and nothing of the input told to anybody
-// but whoever sent it.
+// An Edge sends an input and observes what it did. Edge.RequireRefused checks every kind of input alike: the edge
+// returns the right error, the error names the key, nothing is written or sent, and only the sender sees anything of
+// the input.
 package badinput
 
-// Canary stands in every value that a case makes up. What a log, a metric, a header or an error has of it is an echo.
+// Canary is part of every made-up value. Where it appears in a log, a metric, a header or an error, input has leaked.
 const Canary = "canary-7d0f3a91"

@@ -9,19 +9,19 @@ import (
 	"strings"
 )
 
-// Case is an input that is wrong in one way.
+// Case is an input with one error.
 type Case struct {
-	Key  string // JSON Pointer of the key that is wrong; "" = the whole text
-	What string // is wrong
-	Body []byte
-	Code string // of the error that it must give; "" = the edge's own for what cannot be read
-	Says string // what the error names; "" = the key
-	Mute bool   // the error need not name the key: the text cannot be read as far as that
+	Key         string // JSON Pointer of the invalid key; "" = the whole text
+	What        string // describes the error
+	Body        []byte
+	Code        string // of the wanted error; "" = the edge's code for unreadable input
+	Says        string // what the error must name; "" = the key
+	KeyNotNamed bool   // the error need not name the key, since the parser stops before it
 }
 
 func (c Case) String() string { return c.Key + ": " + c.What }
 
-// Name is what the error names: the key, without where it stands.
+// Name returns what the error must name: by default the key without its path.
 func (c Case) Name() string {
 	if c.Says != "" {
 		return c.Says
@@ -29,35 +29,34 @@ func (c Case) Name() string {
 	return c.Key[strings.LastIndexByte(c.Key, '/')+1:]
 }
 
-// Field says what a key may hold. The zero value takes nothing but null, or to be left out.
+// Field says what a key may hold. The zero value accepts only null or a missing key.
 type Field struct {
 	Takes    string            // kinds of JSON: s(tring), n(umber), i(nteger), b(oolean), a(rray), o(bject)
-	Required bool              // neither left out nor null
-	Max      int               // longest text, in bytes; 0 = the whole input is bounded, and that is enough
-	Bad      map[string]string // what is of a kind that it takes and is yet refused, in JSON, and the code of the error; "" = the edge's own
-	Good     []string          // what stands for the example's value as well, in JSON
-	Code     string            // of the error that every text of the wrong form gives; "" = the edge's own
-	Opaque   bool              // what is below it is another table's
-	Says     string            // what the error names in place of the key; "" = the key
-	Kinds    string            // the code of the error for what is of another kind; "" = the edge's own
-	Loose    bool              // of a reader that does not look at kinds: none of them is refused
+	Required bool              // neither missing nor null
+	Max      int               // longest text in bytes; 0 = only the input as a whole is bounded
+	Bad      map[string]string // refused JSON values of an accepted kind, with the error's code; "" = the edge's code
+	Good     []string          // other accepted JSON values
+	Code     string            // of the error for texts of the wrong form; "" = the edge's code
+	Opaque   bool              // another table has the keys below it
+	Says     string            // what the error must name; "" = the key
+	Kinds    string            // the error's code for values of another kind; "" = the edge's code
+	Loose    bool              // the parser accepts values of every kind
 }
 
-// values are one of each kind of JSON.
+// values has one value of each JSON kind.
 var values = map[byte]string{'s': `"` + Canary + `"`, 'n': `7`, 'b': `true`, 'a': `["` + Canary + `"]`, 'o': `{"` + Canary + `":1}`}
 
-// numbers are those that no integer holds.
+// numbers are JSON numbers that no integer can hold.
 var numbers = []string{`1e999`, `1.5`, `-0.1`, `9223372036854775808`, `-9223372036854775809`, `1E400`}
 
-// noNumbers are no JSON at all.
+// noNumbers look like numbers and are not JSON.
 var noNumbers = []string{`01`, `+1`, `1.`, `.5`, `NaN`, `Infinity`}
 
-// Depth is an array in an array and so on, so many deep.
+// Depth returns n nested arrays.
 func Depth(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 
-// Of are the cases of a good text, by the table of its keys. Keys that are not in it have none. It panics where the
-// text is not JSON.
-func Of(good string, table map[string]Field) []Case {
+// Cases returns the invalid variations of a valid text, by the table of its keys. It panics if the text is not JSON.
+func Cases(good string, table map[string]Field) []Case {
 	var all []Case
 	for key, f := range sorted(table) {
 		n := mustParse(good)
@@ -65,7 +64,7 @@ func Of(good string, table map[string]Field) []Case {
 			all = append(all, f.cases(good, key)...)
 		}
 	}
-	return append(all, siblings(good, table)...)
+	return append(all, unknownKeyCases(good, table)...)
 }
 
 // Has reports whether a text has a key.
@@ -74,12 +73,12 @@ func Has(good, key string) bool {
 	return ok
 }
 
-// With is a text with another value for a key.
+// With returns the text with another value for a key.
 func With(good, key, value string) string {
 	return edit(good, key, func(m *member) { m.val = &node{raw: value} })
 }
 
-// Without is a text without a key.
+// Without returns the text without a key.
 func Without(good, key string) string {
 	n := mustParse(good)
 	parent, at, _ := n.find(key)
@@ -105,22 +104,22 @@ func edit(good, key string, change func(*member)) string {
 	return n.String()
 }
 
-func (f Field) takes(kind byte) bool {
+func (f Field) accepts(kind byte) bool {
 	return strings.IndexByte(f.Takes, kind) >= 0 || kind == 'n' && strings.Contains(f.Takes, "i")
 }
 
-// cases are the ways in which a key is wrong.
+// cases returns the invalid variations of a key.
 func (f Field) cases(good, key string) []Case {
 	var all []Case
 	add := func(what, body, code string, mute bool) {
-		all = append(all, Case{Key: key, What: what, Body: []byte(body), Code: code, Says: f.Says, Mute: mute})
+		all = append(all, Case{Key: key, What: what, Body: []byte(body), Code: code, Says: f.Says, KeyNotNamed: mute})
 	}
 	if f.Required {
 		add("left out", Without(good, key), "", false)
 		add("null", With(good, key, "null"), "", false)
 	}
 	for kind, value := range values {
-		if !f.takes(kind) && !f.Loose {
+		if !f.accepts(kind) && !f.Loose {
 			add("of kind "+string(kind), With(good, key, value), f.Kinds, false)
 		}
 	}
@@ -135,11 +134,11 @@ func (f Field) cases(good, key string) []Case {
 	for value, code := range sorted(f.Bad) {
 		add("the value "+short(value), With(good, key, value), code, false)
 	}
-	return append(all, unread(good, key)...)
+	return append(all, unreadableCases(good, key)...)
 }
 
-// unread are those that break the text itself (R13), whatever the key may hold.
-func unread(good, key string) []Case {
+// unreadableCases returns the variations that make the text itself invalid, whatever the key may hold.
+func unreadableCases(good, key string) []Case {
 	n := mustParse(good)
 	parent, at, _ := n.find(key)
 	var all []Case
@@ -156,30 +155,30 @@ func unread(good, key string) []Case {
 		add("no number, "+no, With(good, key, no))
 	}
 	for _, no := range []string{"0x1", "1_000", "1 2"} { // numbers, and then something
-		all = append(all, Case{Key: key, What: "no number, " + no, Body: []byte(With(good, key, no)), Mute: true})
+		all = append(all, Case{Key: key, What: "no number, " + no, Body: []byte(With(good, key, no)), KeyNotNamed: true})
 	}
 	if parent.open == '{' {
 		m := parent.members[at]
-		add("given twice", twice(good, key, m.key, m.val.String()))
-		add("given twice, spelled otherwise", twice(good, key, escaped(m.key), m.val.String()))
-		add("given twice, null first", twice(With(good, key, "null"), key, m.key, m.val.String()))
+		add("given twice", withDuplicateKey(good, key, m.key, m.val.String()))
+		add("given twice, spelled otherwise", withDuplicateKey(good, key, escapeKey(m.key), m.val.String()))
+		add("given twice, null first", withDuplicateKey(With(good, key, "null"), key, m.key, m.val.String()))
 		add("in capitals", edit(good, key, func(m *member) { m.key = strings.ToUpper(m.key) }))
 	}
 	return all
 }
 
-func twice(good, key, again, value string) string {
+func withDuplicateKey(good, key, again, value string) string {
 	n := mustParse(good)
 	parent, at, _ := n.find(key)
 	parent.members = slices.Insert(parent.members, at+1, member{again, &node{raw: value}})
 	return n.String()
 }
 
-// escaped is a key whose first character is written as an escape.
-func escaped(key string) string { return fmt.Sprintf(`"\u%04x%s`, key[1], key[2:]) }
+// escapeKey returns a key whose first character is an escape.
+func escapeKey(key string) string { return fmt.Sprintf(`"\u%04x%s`, key[1], key[2:]) }
 
-// siblings are unknown keys in each object that the table knows the keys of.
-func siblings(good string, table map[string]Field) []Case {
+// unknownKeyCases adds an unknown key to each object whose keys the table has.
+func unknownKeyCases(good string, table map[string]Field) []Case {
 	objects := []string{""}
 	for key := range sorted(table) {
 		if Has(good, key) {
@@ -208,7 +207,7 @@ func siblings(good string, table map[string]Field) []Case {
 	return all
 }
 
-// unknownKey is no edge's.
+// unknownKey is a key that no edge has.
 const unknownKey = "zzz"
 
 func hasBelow(table map[string]Field, key string) bool {
@@ -226,8 +225,8 @@ func isElement(pointer string) bool {
 	return err == nil
 }
 
-// Whole are the ways in which a text is wrong as a whole: those that no key is to blame for.
-func Whole(good string) []Case {
+// WholeCases returns the invalid variations of the text as a whole.
+func WholeCases(good string) []Case {
 	var all []Case
 	for what, body := range map[string]string{
 		"an array": "[" + good + "]", "a string": strconv.Quote(Canary), "a number": "7", "true": "true", "null": "null", "an empty array": "[]",
@@ -238,23 +237,23 @@ func Whole(good string) []Case {
 		"another protocol": `{"jsonrpc":"2.0","method":"x"}`,
 	} {
 		if body != good {
-			all = append(all, Case{What: "the text: " + what, Body: []byte(body), Mute: true})
+			all = append(all, Case{What: "the text: " + what, Body: []byte(body), KeyNotNamed: true})
 		}
 	}
 	return all
 }
 
-// Text is a JSON string of so many bytes.
+// Text returns a JSON string of n bytes.
 func Text(n int) string {
 	return `"` + Canary + strings.Repeat("x", max(0, n-len(Canary))) + `"`
 }
 
-// Padded is a text made so many bytes long by white space.
+// Padded returns a text padded to n bytes with white space.
 func Padded(good string, n int) []byte {
 	return append([]byte(good), bytes.Repeat([]byte(" "), n-len(good))...)
 }
 
-// Gzip is a text compressed.
+// Gzip returns the compressed text.
 func Gzip(text string) []byte {
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Keys are the JSON Pointers of every key that a type is decoded from, those of the first element of a list among them.
-// Types that decode themselves, and those that are named, are not looked into.
+// Keys returns the JSON Pointers of all keys that a type is decoded from, with those of a list's first element. It does
+// not look into opaque types and types with their own UnmarshalJSON.
 func Keys(t reflect.Type, opaque ...reflect.Type) []string {
 	var all []string
 	keys(t, "", opaque, func(key string) { all = append(all, key) })
@@ -42,7 +42,7 @@ func keys(t reflect.Type, at string, opaque []reflect.Type, found func(string)) 
 	}
 }
 
-// sorted goes through a map in the order of its keys.
+// sorted iterates over a map in the order of its keys.
 func sorted[V any](m map[string]V) iter.Seq2[string, V] {
 	return func(yield func(string, V) bool) {
 		for _, k := range slices.Sorted(maps.Keys(m)) {

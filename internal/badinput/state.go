@@ -12,18 +12,18 @@ import (
 	"github.com/countersign/countersign/internal/store/memory"
 )
 
-// State is all that the given things hold, byte by byte: tables in memory, blobs in memory, folders by their path, and
-// whatever else as JSON. It panics where one of them cannot be read.
+// State formats the content of memory tables, memory blobs, folders (by path) and other values (as JSON). It panics if
+// one of them cannot be read.
 func State(all ...any) string {
 	out := ""
 	for _, one := range all {
 		switch held := one.(type) {
 		case *memory.Table:
-			out += rows(held.All())
+			out += formatItems(held.All())
 		case *memory.Blobs:
 			out += strings.Join(held.Names(), "\n")
 		case string:
-			out += files(held)
+			out += formatFiles(held)
 		default:
 			data, err := json.Marshal(held)
 			must(err)
@@ -34,7 +34,7 @@ func State(all ...any) string {
 	return out
 }
 
-func rows(all []store.Item) string {
+func formatItems(all []store.Item) string {
 	out := ""
 	for _, it := range all {
 		out += fmt.Sprintf("%v %v %v %v %q\n", it.Key, it.Attrs, it.Index, it.IndexSort, it.Body)
@@ -42,7 +42,7 @@ func rows(all []store.Item) string {
 	return out
 }
 
-func files(dir string) string {
+func formatFiles(dir string) string {
 	out := ""
 	must(filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// node is a JSON value whose spelling is kept: what is not changed of a text stays as it is, and what is wrong in it
-// can be written.
+// node is a JSON value that keeps its spelling. It can hold invalid JSON, and unchanged parts of a text stay as they
+// are.
 type node struct {
-	open    byte   // { or [, or 0 of a scalar
-	raw     string // of a scalar, as it is spelled
+	open    byte   // { or [; 0 = a scalar
+	raw     string // the text of a scalar
 	members []member
 }
 
-// member is a value of an object, with its key as it is spelled, or of an array.
+// member is a value of an object, with the spelling of its key, or of an array.
 type member struct {
 	key string
 	val *node
 }
 
-// parse reads good JSON.
+// parse parses valid JSON.
 func parse(text []byte) (*node, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	var raw json.RawMessage
@@ -78,11 +78,11 @@ func (n *node) String() string {
 	return string(n.open) + strings.Join(parts, ",") + string(n.open+2) // ] and } stand two behind [ and {
 }
 
-// find is where a JSON Pointer leads: the value that holds it, and its place there.
+// find returns the parent of the value at a JSON Pointer, and its index there.
 func (n *node) find(pointer string) (parent *node, at int, ok bool) {
 	steps := strings.Split(strings.TrimPrefix(pointer, "/"), "/")
 	for i, step := range steps {
-		at, ok = n.place(step)
+		at, ok = n.indexOf(step)
 		if !ok {
 			return nil, 0, false
 		}
@@ -94,7 +94,7 @@ func (n *node) find(pointer string) (parent *node, at int, ok bool) {
 	return nil, 0, false
 }
 
-func (n *node) place(step string) (int, bool) {
+func (n *node) indexOf(step string) (int, bool) {
 	for i, m := range n.members {
 		if n.open == '{' && m.key == strconv.Quote(step) || n.open == '[' && strconv.Itoa(i) == step {
 			return i, true

@@ -17,8 +17,8 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// responder is a model that looks, rolls back, looks again and wakes a person. What it does next it takes from the conversation alone.
-func responder(t *testing.T) *bedrockfake.Server {
+// incidentModel is a model that looks, rolls back, looks again and wakes a person. What it does next it takes from the conversation alone.
+func incidentModel(t *testing.T) *bedrockfake.Server {
 	t.Helper()
 	turns := []bedrockfake.Block{
 		bedrockfake.ToolUse("t1", "metrics_query", `{"service":"checkout","metric":"errors_percent"}`),
@@ -38,9 +38,9 @@ func responder(t *testing.T) *bedrockfake.Server {
 // An alarm of CloudWatch starts a run of the incident agent by the template's rule, delivered three times one run. The rollback waits for the
 // people on call and for nobody else, the service is asked over the bus, and the run ends.
 func TestAlarmStartsTheResponder(t *testing.T) {
-	c := &courier{}
+	c := &fakeCourier{}
 	state := filepath.Join(t.TempDir(), "state")
-	d := deploy(t, responder(t), func(d *deployment) {
+	d := deploy(t, incidentModel(t), func(d *deployment) {
 		d.bus.Deliveries, d.bus.Rules, d.env = 3, []awsfake.Rule{c.rule()}, []string{"INCIDENT_STATE=" + state}
 	})
 	raw, err := os.ReadFile("../../agents/incident/alarm.json")
@@ -52,29 +52,29 @@ func TestAlarmStartsTheResponder(t *testing.T) {
 	id := d.bus.Put(t.Context(), "aws.cloudwatch", "CloudWatch Alarm State Change", alarm.Detail)
 	runID := agent.RunID(eventTenant, "incident", id)
 
-	s := d.until(eventTenant, runID, parked)
+	s := d.waitFor(eventTenant, runID, isParked)
 	require.NoDirExists(t, state, "nothing is done before a person says so")
 	wait := s.Waits()[0].Wait.Approval
-	_, err = d.as(eventTenant, "ana", "operators").Decide(t.Context(), wait, api.Verdict{Action: approval.Approve})
+	_, err = d.client(eventTenant, "ana", "operators").Decide(t.Context(), wait, api.Verdict{Action: approval.Approve})
 	requireProblem(t, err, 403, api.NotAllowed)
-	ben := d.as(eventTenant, "ben", "oncall")
+	ben := d.client(eventTenant, "ben", "oncall")
 	page, err := ben.Runs(t.Context(), api.RunQuery{})
 	require.NoError(t, err)
 	require.Len(t, page.Runs, 1, "three deliveries, and an alarm that is over")
 	d.approve(ben, s)
 
-	asked := func(s *run.AgentState) bool { return parked(s) && s.Waits()[0].Wait.For == run.ForAnswer }
-	s = d.until(eventTenant, runID, asked)
-	event := c.of(t, runID+"/t4")
+	asked := func(s *run.AgentState) bool { return isParked(s) && s.Waits()[0].Wait.For == run.ForAnswer }
+	s = d.waitFor(eventTenant, runID, asked)
+	event := c.received(t, runID+"/t4")
 	require.NotEmpty(t, event)
 	require.Equal(t, "page.human", event[0].Type)
-	d.answer(runID, "t4", `"result":"I mend v42. Ben"`)
-	s = d.until(eventTenant, runID, done)
+	d.sendAnswer(runID, "t4", `"result":"I mend v42. Ben"`)
+	s = d.waitFor(eventTenant, runID, isDone)
 	require.Equal(t, run.ReasonNaturalEnd, s.Reason, "%+v", s.Error)
 	require.Equal(t, `"Rolled back; Ben mends v42."`, string(s.Output))
 	kept, err := os.ReadDir(state)
 	require.NoError(t, err)
 	require.Len(t, kept, 1, "rolled back once")
 	require.Empty(t, d.bus.Undelivered())
-	d.atRest()
+	d.waitAtRest()
 }

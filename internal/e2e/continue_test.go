@@ -34,12 +34,12 @@ func TestLongRunContinuesInANewExecution(t *testing.T) {
 	st := runtime.Starter{Ports: d.ports}
 	s, err := st.Start(t.Context(), runtime.Start{Tenant: acme, Agent: &def, Key: "long", Message: []run.UserBlock{{Block: run.Text{Text: "Look 1001 up."}}}})
 	require.NoError(t, err)
-	last := d.longUntil(acme, s.Run, done)
+	last := d.waitLongFor(acme, s.Run, isDone)
 	require.Equal(t, run.ReasonNaturalEnd, last.Reason, "%+v", last.Error)
 	require.EqualValues(t, iterations+1, last.Inferences)
 	require.EqualValues(t, 1, last.Generation)
 	require.Equal(t, runtime.ExecutionName(s.Run, 1), last.Owner)
-	d.atRest()
+	d.waitAtRest()
 	all := d.engine.List(t.Context(), "")
 	require.Len(t, all, 2)
 	for _, x := range all {

@@ -83,9 +83,9 @@ type deployment struct {
 	issuer    *awsfake.JWT
 	ledger    string // the folder of refunds
 	relay     *relay
-	log       lines    // what the functions print
-	env       []string // what their environment has besides
-	vault     vault    // the values in Secrets Manager, by name
+	log       syncBuffer  // what the functions print
+	env       []string    // what their environment has besides
+	vault     fakeSecrets // the values in Secrets Manager, by name
 
 	mu      sync.Mutex
 	deliver func(function string, payload []byte) ([]byte, error) // how the state machine's events reach a function
@@ -133,12 +133,12 @@ func deploy(t *testing.T, model *bedrockfake.Server, options ...option) *deploym
 	d.ports = runtime.Ports{
 		Table: tbl, Journal: store.NewJournal(tbl, 0), Blobs: s3.New(objects, bucket), Waiter: w, Clock: clk, IDs: draw,
 	}
-	d.openDoors(static, bus)
+	d.startTriggers(static, bus)
 	return d
 }
 
-// openDoors is what runs start by: the HTTP API with its authorizer, and the event bus with the template's rules.
-func (d *deployment) openDoors(cfg aws.Config, bus string) {
+// startTriggers is what runs start by: the HTTP API with its authorizer, and the event bus with the template's rules.
+func (d *deployment) startTriggers(cfg aws.Config, bus string) {
 	d.t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	require.NoError(d.t, err)
@@ -146,7 +146,7 @@ func (d *deployment) openDoors(cfg aws.Config, bus string) {
 	d.apiURL = serve(d.t, &awsfake.HTTPAPI{Function: d.functions["http"].Invoke, Authorizer: d.issuer, Clock: d.clock,
 		Open: []string{link.Path},
 	})
-	d.bus.Rules = append(d.rules(), d.bus.Rules...)
+	d.bus.Rules = append(d.eventRules(), d.bus.Rules...)
 	d.events = eventbridge.NewFromConfig(cfg, func(o *eventbridge.Options) { o.BaseEndpoint = aws.String(bus) })
 }
 
@@ -156,7 +156,7 @@ func (d *deployment) startEngine(draw *ids.Source) {
 	def, err := asl.Parse(statemachine.Agent, map[string]string{"StepFunctionArn": "step", "ToolFunctionArn": "tool", "ApproveFunctionArn": "approve"})
 	require.NoError(d.t, err)
 	d.engine, err = asl.New(asl.Config{
-		Definition: def, ARN: machine, Clock: d.clock, Store: &asl.MemoryStore{}, IDs: draw.Token, Ended: d.ended,
+		Definition: def, ARN: machine, Clock: d.clock, Store: &asl.MemoryStore{}, IDs: draw.Token, Ended: d.announceEnd,
 		Jitter: func(limit time.Duration) time.Duration { return draw.Jitter(limit / 20) }, // crashes are many here, and none of them is load
 		Invoke: func(_ context.Context, function string, payload []byte) ([]byte, error) {
 			d.mu.Lock()
@@ -169,8 +169,8 @@ func (d *deployment) startEngine(draw *ids.Source) {
 	d.t.Cleanup(func() { require.NoError(d.t, d.engine.Close()) })
 }
 
-// ended tells the event bus of an execution that ended badly.
-func (d *deployment) ended(ctx context.Context, x asl.Description) {
+// announceEnd tells the event bus of an execution that ended badly.
+func (d *deployment) announceEnd(ctx context.Context, x asl.Description) {
 	if x.Status == asl.Succeeded {
 		return
 	}
@@ -245,9 +245,9 @@ func (d *deployment) refunds(run string) (n int) {
 	return n
 }
 
-// clerk is a model on Bedrock that works the refund desk: it looks the order up, refunds 120 of it and says so. What it does next it
+// refundModel is a model on Bedrock that works the refund desk: it looks the order up, refunds 120 of it and says so. What it does next it
 // takes from the conversation alone, so a request that is made again gets the same reply.
-func clerk() *bedrockfake.Server {
+func refundModel() *bedrockfake.Server {
 	return bedrockfake.NewFunc(func(r bedrockfake.Request) bedrockfake.Turn {
 		results := strings.Count(string(r.Body), `"toolResult"`)
 		var b bedrockfake.Block
@@ -263,15 +263,15 @@ func clerk() *bedrockfake.Server {
 	})
 }
 
-func newClerk(t *testing.T) *bedrockfake.Server {
+func newRefundModel(t *testing.T) *bedrockfake.Server {
 	t.Helper()
-	s := clerk()
+	s := refundModel()
 	t.Cleanup(s.Close)
 	return s
 }
 
-// sayInits prints how long the functions' processes took to start: to be read, never asserted.
-func (d *deployment) sayInits() {
+// logInitTimes prints how long the functions' processes took to start: to be read, never asserted.
+func (d *deployment) logInitTimes() {
 	for _, name := range functions {
 		if all := d.functions[name].Inits(); len(all) > 0 {
 			d.t.Logf("init of %s: %s", name, fmt.Sprint(all))
@@ -279,19 +279,19 @@ func (d *deployment) sayInits() {
 	}
 }
 
-// lines is a log that several processes write to.
-type lines struct {
+// syncBuffer is a log that several processes write to.
+type syncBuffer struct {
 	mu   sync.Mutex
 	text strings.Builder
 }
 
-func (l *lines) Write(p []byte) (int, error) {
+func (l *syncBuffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(p)
 }
 
-func (l *lines) String() string {
+func (l *syncBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()

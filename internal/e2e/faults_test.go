@@ -26,26 +26,26 @@ import (
 // refundRun takes a refund run from its start to its end, whatever happens on the way.
 func (d *deployment) refundRun(key string) {
 	d.t.Helper()
-	ana := d.ana()
-	started := insist(d.t, func() (api.Accepted, error) { return ana.Start(d.t.Context(), refund(key)) })
-	d.approve(ana, d.until(acme, started.ID, parked))
-	d.whole(d.until(acme, started.ID, done))
-	d.atRest()
+	ana := d.anaClient()
+	started := retryUntilAnswered(d.t, func() (api.Accepted, error) { return ana.Start(d.t.Context(), refundStart(key)) })
+	d.approve(ana, d.waitFor(acme, started.ID, isParked))
+	d.requireWholeRefund(d.waitFor(acme, started.ID, isDone))
+	d.waitAtRest()
 }
 
 // At each write of a run, by whichever function, the process that makes it is ended, once before the table has the write and once
 // after: the outcome is the same each time.
 func TestKilledAtEveryWrite(t *testing.T) {
-	d := deploy(t, newClerk(t))
-	d.relay.next(nil)
+	d := deploy(t, newRefundModel(t))
+	d.relay.setKillPoint(nil)
 	d.refundRun("plain")
 	writes := d.relay.count(true)
 	require.GreaterOrEqual(t, writes, 9, "start, two plain rounds, park, token, decide, resume, result, end")
 	met := map[string]int{}
 	for n := 1; n <= writes; n++ {
 		for _, after := range []bool{false, true} {
-			s := &strike{n: n, writes: true, after: after}
-			d.relay.next(s)
+			s := &killPoint{n: n, writes: true, after: after}
+			d.relay.setKillPoint(s)
 			d.refundRun(fmt.Sprintf("write-%d-%t", n, after))
 			require.NotEmpty(t, s.struck, "write %d was not made", n)
 			met[s.struck]++
@@ -60,8 +60,8 @@ func TestKilledAtEveryWrite(t *testing.T) {
 // At each request of the table, reads among them, the process that makes it is ended, before the table has the request and after it has answered. What
 // a read finds depends on nobody, so a few of them, others each time the number of requests changes, stand for all where COUNTERSIGN_KILLS is not set.
 func TestKilledAtEveryRequest(t *testing.T) {
-	d := deploy(t, newClerk(t))
-	d.relay.next(nil)
+	d := deploy(t, newRefundModel(t))
+	d.relay.setKillPoint(nil)
 	d.refundRun("plain")
 	requests := d.relay.count(false)
 	step := 1
@@ -75,10 +75,10 @@ func TestKilledAtEveryRequest(t *testing.T) {
 			if step > 1 && after != (n/step%2 == 0) {
 				continue
 			}
-			s := &strike{n: n, after: after}
-			d.relay.next(s)
+			s := &killPoint{n: n, after: after}
+			d.relay.setKillPoint(s)
 			d.refundRun(fmt.Sprintf("request-%d-%t", n, after))
-			d.relay.next(nil)
+			d.relay.setKillPoint(nil)
 			if s.struck != "" { // who looks whether something has come, looks more or less often
 				met[s.struck]++
 				kills++
@@ -134,7 +134,7 @@ func TestDeliveredTwice(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := deploy(t, newClerk(t), func(d *deployment) {
+			d := deploy(t, newRefundModel(t), func(d *deployment) {
 				d.deliver = func(function string, payload []byte) ([]byte, error) { return deliver(d, function, payload) }
 			})
 			for i := range 3 {
@@ -147,43 +147,43 @@ func TestDeliveredTwice(t *testing.T) {
 // Someone stops the execution of a parked run. The event that this makes reaches functions/sweep by the template's rule; the run goes on in
 // another execution and is approved there.
 func TestExecutionStoppedFromOutside(t *testing.T) {
-	d := deploy(t, newClerk(t))
-	ana := d.ana()
-	started, err := ana.Start(t.Context(), refund("k"))
+	d := deploy(t, newRefundModel(t))
+	ana := d.anaClient()
+	started, err := ana.Start(t.Context(), refundStart("k"))
 	require.NoError(t, err)
-	s := d.until(acme, started.ID, parked)
+	s := d.waitFor(acme, started.ID, isParked)
 	_, err = d.sfn.StopExecution(t.Context(), &sdksfn.StopExecutionInput{
 		ExecutionArn: aws.String("arn:aws:states:" + region + ":" + account + ":execution:" + name + ":" + s.Owner),
 	})
 	require.NoError(t, err)
-	next := d.until(acme, started.ID, func(now *run.AgentState) bool { return parked(now) && now.Owner != s.Owner })
+	next := d.waitFor(acme, started.ID, func(now *run.AgentState) bool { return isParked(now) && now.Owner != s.Owner })
 	require.EqualValues(t, s.Generation+1, next.Generation)
 	d.approve(ana, next)
-	d.whole(d.until(acme, started.ID, done))
-	d.atRest()
+	d.requireWholeRefund(d.waitFor(acme, started.ID, isDone))
+	d.waitAtRest()
 	require.NoError(t, errors.Join(d.bus.Undelivered()...))
 }
 
-// earlier is a clock that is behind.
-type earlier struct{ clock.Clock }
+// pastClock is a clock that is behind.
+type pastClock struct{ clock.Clock }
 
-func (c earlier) Now() time.Time { return c.Clock.Now().Add(-10 * time.Minute) }
+func (c pastClock) Now() time.Time { return c.Clock.Now().Add(-10 * time.Minute) }
 
-// mute is a state machine that cannot be reached.
-type mute struct{ runtime.Waiter }
+// unreachableWaiter is a state machine that cannot be reached.
+type unreachableWaiter struct{ runtime.Waiter }
 
 var errMute = errors.New("nobody answers")
 
-func (mute) Start(context.Context, string, string, string) error { return errMute }
+func (unreachableWaiter) Start(context.Context, string, string, string) error { return errMute }
 
 // Ten minutes ago somebody wrote a run and died before its execution was started, and nobody asked again. The scheduled sweep finds the run,
 // starts it, and says so in its report and in a metric; the next one finds nothing.
 func TestSweepStartsWhatWasNeverStarted(t *testing.T) {
-	d := deploy(t, newClerk(t))
+	d := deploy(t, newRefundModel(t))
 	known, ok := agents.Registry().Agent("refunds")
 	require.True(t, ok)
 	past := d.ports
-	past.Clock, past.Waiter = earlier{d.clock}, mute{d.ports.Waiter}
+	past.Clock, past.Waiter = pastClock{d.clock}, unreachableWaiter{d.ports.Waiter}
 	st := runtime.Starter{Ports: past}
 	_, err := st.Start(t.Context(), runtime.Start{Tenant: acme, Agent: known, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Order 1002."}}}})
 	require.ErrorIs(t, err, errMute)
@@ -193,10 +193,10 @@ func TestSweepStartsWhatWasNeverStarted(t *testing.T) {
 	require.Equal(t, map[runtime.Repair]int64{runtime.RepairStarted: 1}, report.Repaired)
 	require.True(t, report.Complete)
 	run := agent.RunID(acme, "refunds", "k")
-	s := d.until(acme, run, parked)
+	s := d.waitFor(acme, run, isParked)
 	require.Empty(t, d.sweep().Repaired)
-	d.approve(d.ana(), s)
-	d.whole(d.until(acme, run, done))
+	d.approve(d.anaClient(), s)
+	d.requireWholeRefund(d.waitFor(acme, run, isDone))
 	require.Contains(t, d.log.String(), `"RunsRepaired":1,"StateMachine":"`+name+`"`)
 }
 

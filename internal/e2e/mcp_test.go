@@ -28,10 +28,10 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// vault is Secrets Manager: values by their full names.
-type vault map[string]string
+// fakeSecrets is Secrets Manager: values by their full names.
+type fakeSecrets map[string]string
 
-func (v vault) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (v fakeSecrets) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var in struct {
 		SecretID string `json:"SecretId"`
 	}
@@ -47,45 +47,45 @@ func (v vault) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(out) // a function that is gone by now does not miss it
 }
 
-// watched is a way to an MCP server that lets through whoever has the key, and knows which function speaks to it: the state machine invokes
+// mcpProxy is a way to an MCP server that lets through whoever has the key, and knows which function speaks to it: the state machine invokes
 // one at a time.
-type watched struct {
+type mcpProxy struct {
 	t   *testing.T
 	url string // in place of the server's own
 	key string
 
 	mu       sync.Mutex
-	visits   []visit
+	visits   []mcpInvocation
 	now      string // the function that is invoked; "" = none
 	sockets  map[net.Conn]bool
 	sessions map[string]bool // that the server has opened; false = it has ended it
 }
 
-// visit is one invocation of a function and what the server was told meanwhile.
-type visit struct {
+// mcpInvocation is one invocation of a function and what the server was told meanwhile.
+type mcpInvocation struct {
 	function string
 	told     []string // methods; of calls also the tool
 }
 
-func watch(t *testing.T, server, key string) *watched {
+func newMCPProxy(t *testing.T, server, key string) *mcpProxy {
 	t.Helper()
 	to, err := url.Parse(server)
 	require.NoError(t, err)
-	w := &watched{t: t, key: key, sockets: map[net.Conn]bool{}, sessions: map[string]bool{}}
+	w := &mcpProxy{t: t, key: key, sockets: map[net.Conn]bool{}, sessions: map[string]bool{}}
 	proxy := &httputil.ReverseProxy{
 		Rewrite:        func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = to.Scheme, to.Host },
-		ModifyResponse: w.answered, FlushInterval: -1,
+		ModifyResponse: w.recordSession, FlushInterval: -1,
 	}
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { w.pass(proxy, rw, r) }))
-	srv.Config.ConnState = w.connection
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { w.forward(proxy, rw, r) }))
+	srv.Config.ConnState = w.trackConnection
 	srv.Start()
 	t.Cleanup(srv.Close)
 	w.url = srv.URL + to.Path
 	return w
 }
 
-// connection keeps the sockets that are open.
-func (w *watched) connection(c net.Conn, s http.ConnState) {
+// trackConnection keeps the sockets that are open.
+func (w *mcpProxy) trackConnection(c net.Conn, s http.ConnState) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if s == http.StateClosed {
@@ -95,7 +95,7 @@ func (w *watched) connection(c net.Conn, s http.ConnState) {
 	w.sockets[c] = true
 }
 
-func (w *watched) pass(to http.Handler, rw http.ResponseWriter, r *http.Request) {
+func (w *mcpProxy) forward(to http.Handler, rw http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return // the function is gone
@@ -105,12 +105,12 @@ func (w *watched) pass(to http.Handler, rw http.ResponseWriter, r *http.Request)
 		http.Error(rw, "wrong key", http.StatusUnauthorized)
 		return
 	}
-	w.note(r.Method, body)
+	w.recordMessage(r.Method, body)
 	to.ServeHTTP(rw, r)
 }
 
-// note keeps what the server is told, in the visit of the function that is invoked.
-func (w *watched) note(method string, body []byte) {
+// recordMessage keeps what the server is told, in the visit of the function that is invoked.
+func (w *mcpProxy) recordMessage(method string, body []byte) {
 	var message struct {
 		Method string
 		Params struct{ Name string }
@@ -132,8 +132,8 @@ func (w *watched) note(method string, body []byte) {
 	last.told = append(last.told, method)
 }
 
-// answered keeps which sessions the server has.
-func (w *watched) answered(r *http.Response) error {
+// recordSession keeps which sessions the server has.
+func (w *mcpProxy) recordSession(r *http.Response) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if id := r.Header.Get("Mcp-Session-Id"); id != "" && !w.sessions[id] && r.Request.Header.Get("Mcp-Session-Id") == "" {
@@ -145,12 +145,12 @@ func (w *watched) answered(r *http.Response) error {
 	return nil
 }
 
-// delivering is a deployment's way to deliver the state machine's events, with the watch told of them. When a function has answered, its
+// deliverWatched is a deployment's way to deliver the state machine's events, with the watch told of them. When a function has answered, its
 // process lives on: the session must be over by then, and soon after no socket is open.
-func (w *watched) delivering(d *deployment) func(function string, payload []byte) ([]byte, error) {
+func (w *mcpProxy) deliverWatched(d *deployment) func(function string, payload []byte) ([]byte, error) {
 	return func(function string, payload []byte) ([]byte, error) {
 		w.mu.Lock()
-		w.now, w.visits = function, append(w.visits, visit{function: function})
+		w.now, w.visits = function, append(w.visits, mcpInvocation{function: function})
 		w.mu.Unlock()
 		out, err := d.functions[function].Invoke(w.t.Context(), payload)
 		w.mu.Lock()
@@ -161,13 +161,13 @@ func (w *watched) delivering(d *deployment) func(function string, payload []byte
 			}
 		}
 		w.mu.Unlock()
-		w.unplugged(function)
+		w.requireNoConnections(function)
 		return out, err
 	}
 }
 
-// unplugged wants every socket closed, while the function's process is still there.
-func (w *watched) unplugged(function string) {
+// requireNoConnections wants every socket closed, while the function's process is still there.
+func (w *mcpProxy) requireNoConnections(function string) {
 	assert.Eventually(w.t, func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -175,8 +175,8 @@ func (w *watched) unplugged(function string) {
 	}, 5*time.Second, 5*time.Millisecond, "functions/%s has answered and leaves sockets open", function)
 }
 
-// answeredBy waits until a function has answered and no other has been invoked since.
-func (w *watched) answeredBy(function string) {
+// waitAnswered waits until a function has answered and no other has been invoked since.
+func (w *mcpProxy) waitAnswered(function string) {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool {
 		w.mu.Lock()
@@ -185,15 +185,15 @@ func (w *watched) answeredBy(function string) {
 	}, 20*time.Second, 10*time.Millisecond)
 }
 
-// seen are the visits so far.
-func (w *watched) seen() []visit {
+// seenInvocations are the visits so far.
+func (w *mcpProxy) seenInvocations() []mcpInvocation {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.visits)
 }
 
-// adder is a model that says hello to the server, has it add two numbers and repeats its answer.
-func adder(t *testing.T) *bedrockfake.Server {
+// addingModel is a model that says hello to the server, has it add two numbers and repeats its answer.
+func addingModel(t *testing.T) *bedrockfake.Server {
 	t.Helper()
 	s := bedrockfake.NewFunc(func(r bedrockfake.Request) bedrockfake.Turn {
 		b := bedrockfake.Text("It is 42.")
@@ -214,9 +214,9 @@ const (
 	keySecret = "countersign-dev/tools/" + acme + "/EVERYTHING_KEY"
 )
 
-// add starts a run whose agent has the server's tools but for its environment. Whatever the server says of them, to echo is to read, and
+// startAddRun starts a run whose agent has the server's tools but for its environment. Whatever the server says of them, to echo is to read, and
 // the sum is countersigned.
-func (d *deployment) add(server string, locked map[string]string) run.AgentState {
+func (d *deployment) startAddRun(server string, locked map[string]string) run.AgentState {
 	d.t.Helper()
 	def, err := agent.Definition{
 		Name: "sums", System: "You add.", Model: agent.ModelSpec{Provider: "bedrock", ID: "m"},
@@ -234,8 +234,8 @@ func (d *deployment) add(server string, locked map[string]string) run.AgentState
 	return s
 }
 
-// lock lists a server as mcp.lock is written: the digests of its tools by their names.
-func lock(t *testing.T, server string) map[string]string {
+// lockTools lists a server as mcp.lock is written: the digests of its tools by their names.
+func lockTools(t *testing.T, server string) map[string]string {
 	t.Helper()
 	remote, err := mcp.New(mcp.Config{
 		Clock: clock.System(), Client: func(*url.URL) (*http.Client, error) { return &http.Client{}, nil },
@@ -258,17 +258,17 @@ func lock(t *testing.T, server string) map[string]string {
 // function and no connection there, and is made once. Only functions/tool ever speaks to the server, and hangs up with each batch.
 func TestToolsOfAnMCPServer(t *testing.T) {
 	server := mcppeer.Everything(t)
-	w := watch(t, server.URL, theKey)
+	w := newMCPProxy(t, server.URL, theKey)
 	at, err := url.Parse(w.url)
 	require.NoError(t, err)
-	model, c := adder(t), &collector{}
+	model, c := addingModel(t), &collector{}
 	d := deploy(t, model, func(d *deployment) {
 		d.env = []string{"COUNTERSIGN_PRIVATE_HOSTS=" + at.Host, "COUNTERSIGN_SECRETS_PREFIX=countersign-dev/tools/"}
 		d.env = append(d.env, "OTEL_EXPORTER_OTLP_ENDPOINT="+serve(t, c), "OTEL_EXPORTER_OTLP_PROTOCOL=http/json", "OTEL_EXPORTER_OTLP_COMPRESSION=none")
-		d.vault = vault{keySecret: theKey}
-		d.deliver = w.delivering(d)
+		d.vault = fakeSecrets{keySecret: theKey}
+		d.deliver = w.deliverWatched(d)
 	})
-	locked := lock(t, server.URL)
+	locked := lockTools(t, server.URL)
 	var unlocked string
 	for tool := range locked {
 		if !slices.Contains([]string{"echo", "get-sum", "get-env"}, tool) {
@@ -276,10 +276,10 @@ func TestToolsOfAnMCPServer(t *testing.T) {
 		}
 	}
 	delete(locked, unlocked)
-	started := d.add(w.url, locked)
-	s := d.until(acme, started.Run, parked)
-	ana := d.ana()
-	def := d.pinned(ana, started.Definition, s, locked, unlocked)
+	started := d.startAddRun(w.url, locked)
+	s := d.waitFor(acme, started.Run, isParked)
+	ana := d.anaClient()
+	def := d.requirePinned(ana, started.Definition, s, locked, unlocked)
 	waiting, err := ana.Run(t.Context(), s.Run)
 	require.NoError(t, err)
 	require.Equal(t, run.StatusSucceeded, waiting.Calls[0].Status, "the author's word is that echo reads")
@@ -287,13 +287,13 @@ func TestToolsOfAnMCPServer(t *testing.T) {
 	require.Contains(t, string(model.Requests()[0].Body), `"everything_get-sum"`)
 	require.NotContains(t, string(model.Requests()[0].Body), `"everything_get-env"`)
 
-	w.answeredBy("approve") // which has kept the task token
+	w.waitAnswered("approve") // which has kept the task token
 	for name, f := range d.functions {
 		require.NoError(t, f.Kill(), name)
 	}
 	d.approve(ana, s)
-	s = d.until(acme, s.Run, done)
-	d.atRest()
+	s = d.waitFor(acme, s.Run, isDone)
+	d.waitAtRest()
 	require.Equal(t, run.ReasonNaturalEnd, s.Reason, "%+v", s.Error)
 	require.Equal(t, `"It is 42."`, string(s.Output))
 	calls := s.Calls()
@@ -302,17 +302,17 @@ func TestToolsOfAnMCPServer(t *testing.T) {
 	require.Equal(t, "The sum of 19 and 23 is 42.", calls[1].Result.Content)
 	require.Equal(t, []int{1, 1}, []int{calls[0].Executions, calls[1].Executions})
 
-	d.spoke(w, server)
+	d.requireMCPTraffic(w, server)
 	kept, err := json.Marshal([]any{s, def})
 	require.NoError(t, err)
 	require.Contains(t, string(kept), "${secret:EVERYTHING_KEY}")
 	require.NotContains(t, string(kept)+d.log.String(), theKey)
-	d.recorded(c)
-	d.sayInits()
+	d.requireCallSpans(c)
+	d.logInitTimes()
 }
 
-// pinned checks what a run and its agent know of the server, and gives the definition the run goes on with.
-func (d *deployment) pinned(ana *api.Client, written string, s run.AgentState, locked map[string]string, unlocked string) *agent.Definition {
+// requirePinned checks what a run and its agent know of the server, and gives the definition the run goes on with.
+func (d *deployment) requirePinned(ana *api.Client, written string, s run.AgentState, locked map[string]string, unlocked string) *agent.Definition {
 	d.t.Helper()
 	run, err := ana.Run(d.t.Context(), s.Run)
 	require.NoError(d.t, err)
@@ -340,28 +340,30 @@ func (d *deployment) pinned(ana *api.Client, written string, s run.AgentState, l
 	return def
 }
 
-// spoke checks what the server was told, by whom and when.
-func (d *deployment) spoke(w *watched, server *mcppeer.Server) {
+// requireMCPTraffic checks what the server was told, by whom and when.
+func (d *deployment) requireMCPTraffic(w *mcpProxy, server *mcppeer.Server) {
 	d.t.Helper()
 	// The server does not know the first, a newer protocol's: then the handshake of its own is made. To ask people, nobody has to connect.
 	hello := []string{"server/discover", "initialize", "notifications/initialized", "tools/list"}
-	talk := func(more ...string) visit { return visit{"tool", slices.Concat(hello, more, []string{"DELETE"})} }
-	step := visit{function: "step"}
-	require.Equal(d.t, []visit{
+	talk := func(more ...string) mcpInvocation {
+		return mcpInvocation{"tool", slices.Concat(hello, more, []string{"DELETE"})}
+	}
+	step := mcpInvocation{function: "step"}
+	require.Equal(d.t, []mcpInvocation{
 		step, talk(), step, talk("tools/call echo"), step, {function: "tool"}, step, {function: "approve"}, // and all functions are gone
 		step, talk("tools/call get-sum"), step,
-	}, w.seen())
+	}, w.seenInvocations())
 	said := server.Said()
 	require.Equal(d.t, 4, strings.Count(said, "Session initialized"), "one of them to write mcp.lock")
 	require.Equal(d.t, 4, strings.Count(said, "Transport closed for session"), "the server itself has ended them")
 	require.NotContains(d.t, said, "Error")
 }
 
-// recorded checks that each call is a span and a measurement, and that no span holds the key.
-func (d *deployment) recorded(c *collector) {
+// requireCallSpans checks that each call is a span and a measurement, and that no span holds the key.
+func (d *deployment) requireCallSpans(c *collector) {
 	d.t.Helper()
 	var names []string
-	for _, s := range c.all() {
+	for _, s := range c.allSpans() {
 		if s.attribute("openinference.span.kind") == "TOOL" {
 			names = append(names, s.attribute("gen_ai.tool.name"))
 		}

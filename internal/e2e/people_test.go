@@ -22,18 +22,18 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// as is a client of the HTTP API that acts for somebody of a tenant.
-func (d *deployment) as(tenant, user string, groups ...string) *api.Client {
+// client is a client of the HTTP API that acts for somebody of a tenant.
+func (d *deployment) client(tenant, user string, groups ...string) *api.Client {
 	d.t.Helper()
 	token, err := d.issuer.Token(map[string]any{"sub": user, "tenant": tenant, "groups": groups})
 	require.NoError(d.t, err)
 	return api.NewURLClient(d.apiURL, &http.Client{Transport: bearer{token}})
 }
 
-func (d *deployment) ana() *api.Client { return d.as(acme, "ana", "operators") }
+func (d *deployment) anaClient() *api.Client { return d.client(acme, "ana", "operators") }
 
-// insist repeats a request until somebody has answered it: what a client does whose gateway says 5xx.
-func insist[T any](t *testing.T, f func() (T, error)) T {
+// retryUntilAnswered repeats a request until somebody has answered it: what a client does whose gateway says 5xx.
+func retryUntilAnswered[T any](t *testing.T, f func() (T, error)) T {
 	t.Helper()
 	var out T
 	var err error
@@ -46,18 +46,18 @@ func insist[T any](t *testing.T, f func() (T, error)) T {
 	return out
 }
 
-// until reads a run until it is as wanted, past the functions.
-func (d *deployment) until(tenant, run string, ok func(*run.AgentState) bool) run.AgentState {
+// waitFor reads a run until it is as wanted, past the functions.
+func (d *deployment) waitFor(tenant, run string, ok func(*run.AgentState) bool) run.AgentState {
 	d.t.Helper()
-	return d.within(40*time.Second, 10*time.Millisecond, tenant, run, ok)
+	return d.waitWithin(40*time.Second, 10*time.Millisecond, tenant, run, ok)
 }
 
-func (d *deployment) longUntil(tenant, run string, ok func(*run.AgentState) bool) run.AgentState {
+func (d *deployment) waitLongFor(tenant, run string, ok func(*run.AgentState) bool) run.AgentState {
 	d.t.Helper()
-	return d.within(4*time.Minute, time.Second, tenant, run, ok)
+	return d.waitWithin(4*time.Minute, time.Second, tenant, run, ok)
 }
 
-func (d *deployment) within(patience, tick time.Duration, tenant, runID string, ok func(*run.AgentState) bool) run.AgentState {
+func (d *deployment) waitWithin(patience, tick time.Duration, tenant, runID string, ok func(*run.AgentState) bool) run.AgentState {
 	d.t.Helper()
 	var s run.AgentState
 	require.Eventually(d.t, func() bool {
@@ -68,25 +68,25 @@ func (d *deployment) within(patience, tick time.Duration, tenant, runID string, 
 	return s
 }
 
-func parked(s *run.AgentState) bool { return s.Status == run.RunWaiting }
+func isParked(s *run.AgentState) bool { return s.Status == run.RunWaiting }
 
-func done(s *run.AgentState) bool { return s.Status == run.RunDone }
+func isDone(s *run.AgentState) bool { return s.Status == run.RunDone }
 
-// refund starts a run that asks for a refund of 120.
-func refund(key string) api.Start {
+// refundStart starts a run that asks for a refund of 120.
+func refundStart(key string) api.Start {
 	return api.Start{Agent: "refunds", Message: []byte(`"A wheel of my chair is broken. Order 1002."`), Key: key}
 }
 
 // approve countersigns what a parked run waits for.
 func (d *deployment) approve(c *api.Client, s run.AgentState) {
 	d.t.Helper()
-	insist(d.t, func() (approval.Approval, error) {
+	retryUntilAnswered(d.t, func() (approval.Approval, error) {
 		return c.Decide(d.t.Context(), s.Waits()[0].Wait.Approval, api.Verdict{Action: approval.Approve})
 	})
 }
 
-// whole checks what every refund run must be in the end, whatever happened on the way.
-func (d *deployment) whole(s run.AgentState) {
+// requireWholeRefund checks what every refund run must be in the end, whatever happened on the way.
+func (d *deployment) requireWholeRefund(s run.AgentState) {
 	d.t.Helper()
 	require.Equal(d.t, run.ReasonNaturalEnd, s.Reason, "%+v", s.Error)
 	require.Equal(d.t, `"Refunded."`, string(s.Output))

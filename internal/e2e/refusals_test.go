@@ -14,14 +14,14 @@ import (
 
 // What cannot be carried out is refused with a problem document, through the gateway and the real function, and nothing is written.
 func TestRefusedByTheAPI(t *testing.T) {
-	d := deploy(t, newClerk(t))
+	d := deploy(t, newRefundModel(t))
 	token := func(claims map[string]any) string {
 		text, err := d.issuer.Token(claims)
 		require.NoError(t, err)
 		return "Bearer " + text
 	}
 	ana := token(map[string]any{"sub": "ana", "tenant": acme, "groups": []string{"operators"}})
-	d.relay.next(nil)
+	d.relay.setKillPoint(nil)
 	for name, c := range map[string]struct {
 		method, path, body, auth string
 		status                   int
@@ -76,8 +76,8 @@ func TestRefusedByTheAPI(t *testing.T) {
 
 // Events that are not a function's are errors that name what is wrong; nothing is written.
 func TestRefusedByTheFunctions(t *testing.T) {
-	d := deploy(t, newClerk(t))
-	d.relay.next(nil)
+	d := deploy(t, newRefundModel(t))
+	d.relay.setKillPoint(nil)
 	const frame = `{"execution":"arn:aws:states:eu-central-1:000000000000:execution:countersign:x","name":"x","state":%}`
 	for name, c := range map[string]struct{ function, payload, kind string }{
 		"step: not JSON's shape":   {"step", `[]`, "Countersign.Invalid"},

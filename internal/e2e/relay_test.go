@@ -35,7 +35,7 @@ type relay struct {
 
 	mu     sync.Mutex
 	made   map[bool]int // requests of the table since next: all, and those that write
-	strike *strike
+	strike *killPoint
 }
 
 type target struct {
@@ -43,8 +43,8 @@ type target struct {
 	client aws.HTTPClient
 }
 
-// strike ends the process that makes the n-th request of the table from now on, before the table has it or after.
-type strike struct {
+// killPoint ends the process that makes the n-th request of the table from now on, before the table has it or after.
+type killPoint struct {
 	n      int
 	writes bool // the n-th that writes
 	after  bool
@@ -78,8 +78,8 @@ func (r *relay) environment(function string) []string {
 	}
 }
 
-// next sets a strike, in place of one before it, and starts counting anew.
-func (r *relay) next(s *strike) {
+// setKillPoint sets a strike, in place of one before it, and starts counting anew.
+func (r *relay) setKillPoint(s *killPoint) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.made, r.strike = map[bool]int{}, s
@@ -92,8 +92,8 @@ func (r *relay) count(writes bool) int {
 	return r.made[writes]
 }
 
-// permitted checks a request against the function's role.
-func (r *relay) permitted(function, service string, q *http.Request, body []byte) bool {
+// isPermitted checks a request against the function's role.
+func (r *relay) isPermitted(function, service string, q *http.Request, body []byte) bool {
 	ok := true
 	for _, action := range actions(service, q, body) {
 		name, on, _ := strings.Cut(action, " ")
@@ -152,8 +152,8 @@ func inTransaction(body []byte) (all []string) {
 	return all
 }
 
-// due counts a request of the table and reports whether the strike is on it.
-func (r *relay) due(service string, q *http.Request, function string) (before, after bool) {
+// countRequest counts a request of the table and reports whether the strike is on it.
+func (r *relay) countRequest(service string, q *http.Request, function string) (before, after bool) {
 	if service != "dynamodb" {
 		return false, false
 	}
@@ -178,21 +178,21 @@ func (r *relay) forward(w http.ResponseWriter, q *http.Request, function, servic
 	if err != nil {
 		return // the function is gone
 	}
-	if !r.permitted(function, service, q, body) {
+	if !r.isPermitted(function, service, q, body) {
 		w.WriteHeader(http.StatusForbidden)
 		_, _ = io.WriteString(w, `{"__type":"AccessDeniedException","message":"no policy allows it"}`)
 		return
 	}
-	before, after := r.due(service, q, function)
+	before, after := r.countRequest(service, q, function)
 	if before {
-		r.end(function)
+		r.killProcess(function)
 		return
 	}
-	r.pass(w, q, body, function, service, after)
+	r.forwardRequest(w, q, body, function, service, after)
 }
 
-// pass hands a request on. What a process has sent reaches the service even if the process ends.
-func (r *relay) pass(w http.ResponseWriter, q *http.Request, body []byte, function, service string, thenEnd bool) {
+// forwardRequest hands a request on. What a process has sent reaches the service even if the process ends.
+func (r *relay) forwardRequest(w http.ResponseWriter, q *http.Request, body []byte, function, service string, thenEnd bool) {
 	to := r.targets[service]
 	out, err := http.NewRequest(q.Method, to.url+q.URL.RequestURI(), bytes.NewReader(body)) //nolint:noctx // see above
 	if err != nil {
@@ -207,7 +207,7 @@ func (r *relay) pass(w http.ResponseWriter, q *http.Request, body []byte, functi
 	}
 	defer resp.Body.Close()
 	if thenEnd {
-		r.end(function)
+		r.killProcess(function)
 		return
 	}
 	for k, v := range resp.Header {
@@ -217,7 +217,7 @@ func (r *relay) pass(w http.ResponseWriter, q *http.Request, body []byte, functi
 	_, _ = io.Copy(w, resp.Body) // a function that is gone by now does not miss it
 }
 
-func (r *relay) end(function string) {
+func (r *relay) killProcess(function string) {
 	if err := r.kill(function); err != nil {
 		r.t.Errorf("end %s: %v", function, err)
 	}

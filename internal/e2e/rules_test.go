@@ -15,8 +15,8 @@ const (
 	eventTenant = "default"
 )
 
-// rules are the event rules of template.yaml, with its parameters' defaults, aimed at what stands for their targets here.
-func (d *deployment) rules() []awsfake.Rule {
+// eventRules are the event rules of template.yaml, with its parameters' defaults, aimed at what stands for their targets here.
+func (d *deployment) eventRules() []awsfake.Rule {
 	d.t.Helper()
 	p, err := samtest.Read("../..", nil)
 	require.NoError(d.t, err)

@@ -24,19 +24,19 @@ import (
 
 // A run by the HTTP API: started, followed as a stream, parked, all functions gone, approved, done.
 func TestRunByTheAPI(t *testing.T) {
-	d := deploy(t, newClerk(t))
-	ana := d.ana()
-	started, err := ana.Start(t.Context(), refund("k"))
+	d := deploy(t, newRefundModel(t))
+	ana := d.anaClient()
+	started, err := ana.Start(t.Context(), refundStart("k"))
 	require.NoError(t, err)
-	again, err := ana.Start(t.Context(), refund("k"))
+	again, err := ana.Start(t.Context(), refundStart("k"))
 	require.NoError(t, err)
 	require.Equal(t, started.ID, again.ID, "the same key and body are the same run")
-	other := refund("k")
+	other := refundStart("k")
 	other.Message = json.RawMessage(`"Another."`)
 	_, err = ana.Start(t.Context(), other)
 	requireProblem(t, err, 409, api.KeyReused)
 
-	s := d.until(acme, started.ID, parked)
+	s := d.waitFor(acme, started.ID, isParked)
 	require.Zero(t, d.refunds(s.Run))
 	for name, f := range d.functions {
 		require.NoError(t, f.Kill(), name) // waiting costs nothing: nobody has to be there
@@ -45,19 +45,19 @@ func TestRunByTheAPI(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, page.Approvals, 1)
 	require.JSONEq(t, `{"order":"1002","amount":120,"reason":"A wheel is broken."}`, string(page.Approvals[0].Args))
-	_, err = d.as(acme, "ben", "sales").Decide(t.Context(), page.Approvals[0].ID, api.Verdict{Action: approval.Approve})
+	_, err = d.client(acme, "ben", "sales").Decide(t.Context(), page.Approvals[0].ID, api.Verdict{Action: approval.Approve})
 	requireProblem(t, err, 403, api.NotAllowed)
-	_, err = d.as("other", "eve", "operators").Decide(t.Context(), page.Approvals[0].ID, api.Verdict{Action: approval.Approve})
+	_, err = d.client("other", "eve", "operators").Decide(t.Context(), page.Approvals[0].ID, api.Verdict{Action: approval.Approve})
 	requireProblem(t, err, 404, api.ApprovalNotFound)
 
 	d.approve(ana, s)
-	d.whole(d.until(acme, s.Run, done))
+	d.requireWholeRefund(d.waitFor(acme, s.Run, isDone))
 	one, err := ana.Run(t.Context(), s.Run)
 	require.NoError(t, err)
 	require.Equal(t, run.RunDone, one.Status)
 	require.Equal(t, "user:ana", mustApproval(t, ana, page.Approvals[0].ID).Decisions[0].By)
 	require.Empty(t, d.bus.Undelivered())
-	d.sayInits()
+	d.logInitTimes()
 }
 
 func mustApproval(t *testing.T, c *api.Client, id string) approval.Approval {
@@ -78,9 +78,9 @@ func requireProblem(t *testing.T, err error, status int, kind api.ProblemType) {
 // A stream through a gateway that cannot stream: each answer ends, and the client goes on behind the last event it has. It sees every
 // event once, in order.
 func TestFollowThroughTheGateway(t *testing.T) {
-	d := deploy(t, newClerk(t))
-	ana := d.ana()
-	started, err := ana.Start(t.Context(), refund("k"))
+	d := deploy(t, newRefundModel(t))
+	ana := d.anaClient()
+	started, err := ana.Start(t.Context(), refundStart("k"))
 	require.NoError(t, err)
 	var ids, kinds []string
 	deadline := d.clock.Now().Add(40 * time.Second)
@@ -95,7 +95,7 @@ func TestFollowThroughTheGateway(t *testing.T) {
 			return nil
 		}))
 		if slices.Contains(kinds, "parked") && !slices.Contains(kinds, "decided") {
-			d.approve(ana, d.until(acme, started.ID, parked))
+			d.approve(ana, d.waitFor(acme, started.ID, isParked))
 		}
 	}
 	all, err := ana.Events(t.Context(), started.ID, "", 200)
@@ -114,7 +114,7 @@ func TestRunByAnEvent(t *testing.T) {
 		"by data":      `{"agent":"refunds","order":"1002","complaint":"A wheel is broken."}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := deploy(t, newClerk(t), func(d *deployment) { d.bus.Deliveries = 3 })
+			d := deploy(t, newRefundModel(t), func(d *deployment) { d.bus.Deliveries = 3 })
 			out, err := d.events.PutEvents(t.Context(), &eventbridge.PutEventsInput{Entries: []types.PutEventsRequestEntry{
 				{Source: aws.String(eventSource), DetailType: aws.String("Countersign Run Requested"), Detail: aws.String(detail)},
 			}})
@@ -122,34 +122,34 @@ func TestRunByAnEvent(t *testing.T) {
 			require.Zero(t, out.FailedEntryCount)
 			require.Empty(t, d.bus.Undelivered())
 			run := agent.RunID(eventTenant, "refunds", *out.Entries[0].EventId)
-			s := d.until(eventTenant, run, parked)
-			ana := d.as(eventTenant, "ana", "operators")
+			s := d.waitFor(eventTenant, run, isParked)
+			ana := d.client(eventTenant, "ana", "operators")
 			d.approve(ana, s)
-			d.whole(d.until(eventTenant, run, done))
+			d.requireWholeRefund(d.waitFor(eventTenant, run, isDone))
 			page, err := ana.Runs(t.Context(), api.RunQuery{})
 			require.NoError(t, err)
 			require.Len(t, page.Runs, 1)
-			d.atRest()
+			d.waitAtRest()
 		})
 	}
 }
 
-// atRest waits until no execution runs.
-func (d *deployment) atRest() {
+// waitAtRest waits until no execution runs.
+func (d *deployment) waitAtRest() {
 	d.t.Helper()
 	require.Eventually(d.t, func() bool { return len(d.engine.List(d.t.Context(), "RUNNING")) == 0 }, 20*time.Second, 10*time.Millisecond)
 }
 
 // An operator's own start-execution is the fourth door.
 func TestRunByStartExecution(t *testing.T) {
-	d := deploy(t, newClerk(t))
+	d := deploy(t, newRefundModel(t))
 	_, err := d.sfn.StartExecution(t.Context(), &sdksfn.StartExecutionInput{
 		StateMachineArn: aws.String(machine), Name: aws.String("by-hand"), Input: aws.String(`{"agent":"refunds","message":"Order 1002, please.","tenant":"acme"}`),
 	})
 	require.NoError(t, err)
 	run := agent.RunID(acme, "refunds", "by-hand")
-	d.approve(d.ana(), d.until(acme, run, parked))
-	d.whole(d.until(acme, run, done))
+	d.approve(d.anaClient(), d.waitFor(acme, run, isParked))
+	d.requireWholeRefund(d.waitFor(acme, run, isDone))
 }
 
 // A function that dies while the model is asked is invoked again by the state machine; the reply that nobody stored counts for nothing.
@@ -165,12 +165,12 @@ func TestFunctionDiesDuringAnInference(t *testing.T) {
 	})
 	t.Cleanup(model.Close)
 	d := deploy(t, model)
-	started, err := d.ana().Start(t.Context(), refund("k"))
+	started, err := d.anaClient().Start(t.Context(), refundStart("k"))
 	require.NoError(t, err)
 	<-asked
 	require.NoError(t, d.functions["step"].Kill())
 	close(died)
-	s := d.until(acme, started.ID, done)
+	s := d.waitFor(acme, started.ID, isDone)
 	require.Equal(t, run.ReasonNaturalEnd, s.Reason, "%+v", s.Error)
 	require.EqualValues(t, 1, s.Inferences)
 	require.GreaterOrEqual(t, requests.Load(), int32(2))

@@ -75,9 +75,9 @@ func TestSampleEvents(t *testing.T) {
 	route("tool", "batch.json", runtime.NextStep)
 	route("step", "after-tools.json", runtime.NextWait)
 	require.JSONEq(t, `{}`, string(give("approve", "wait.json")))
-	s := d.until("default", runID, parked)
+	s := d.waitFor("default", runID, isParked)
 	require.Zero(t, d.refunds(runID))
-	_, err := d.as("default", "ana", "operators").Decide(t.Context(), s.Waits()[0].Wait.Approval, api.Verdict{Action: approval.Approve})
+	_, err := d.client("default", "ana", "operators").Decide(t.Context(), s.Waits()[0].Wait.Approval, api.Verdict{Action: approval.Approve})
 	require.NoError(t, err)
 	on := give("step", "woken.json") // to the tools: what travels says which wait has ended
 	batch := fmt.Appendf(nil, `{"execution":"x","name":"%s-0","state":%s}`, runID, on)
@@ -86,7 +86,7 @@ func TestSampleEvents(t *testing.T) {
 	require.Equal(t, 1, d.refunds(runID))
 	route("step", "after-tools.json", runtime.NextDone)
 	route("step", "failure.json", runtime.NextFailed) // too late: the execution fails, and the run has ended well
-	require.Equal(t, run.ReasonNaturalEnd, d.until("default", runID, done).Reason)
+	require.Equal(t, run.ReasonNaturalEnd, d.waitFor("default", runID, isDone).Reason)
 
 	http("start-jwt.json", 202)
 	http("get-run.json", 404) // acme has no run of that id

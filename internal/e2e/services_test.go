@@ -23,15 +23,15 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// courier is a service on the other side of the bus: it sees what it is asked, by id, and whatever else is said there.
-type courier struct {
+// fakeCourier is a service on the other side of the bus: it sees what it is asked, by id, and whatever else is said there.
+type fakeCourier struct {
 	heard func(e policy.Outgoing, first bool) // what it does as it is asked; nil = nothing
 
 	mu   sync.Mutex
 	seen map[string][]policy.Outgoing
 }
 
-func (c *courier) rule() awsfake.Rule {
+func (c *fakeCourier) rule() awsfake.Rule {
 	return awsfake.Rule{Name: "Courier", Pattern: json.RawMessage(`{"source": ["countersign"]}`), Target: func(_ context.Context, _ string, input []byte) error {
 		var event struct {
 			Type   string `json:"detail-type"`
@@ -57,8 +57,8 @@ func (c *courier) rule() awsfake.Rule {
 	}}
 }
 
-// of is what came under an id, each time the same.
-func (c *courier) of(t *testing.T, id string) []policy.Outgoing {
+// received is what came under an id, each time the same.
+func (c *fakeCourier) received(t *testing.T, id string) []policy.Outgoing {
 	t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,8 +68,8 @@ func (c *courier) of(t *testing.T, id string) []policy.Outgoing {
 	return append([]policy.Outgoing(nil), c.seen[id]...)
 }
 
-// booker is a model that books a courier and says what came of it.
-func booker(t *testing.T) *bedrockfake.Server {
+// bookingModel is a model that books a courier and says what came of it.
+func bookingModel(t *testing.T) *bedrockfake.Server {
 	t.Helper()
 	s := bedrockfake.NewFunc(func(r bedrockfake.Request) bedrockfake.Turn {
 		b := bedrockfake.ToolUse("t1", "courier_book", `{"order":"1002"}`)
@@ -82,8 +82,8 @@ func booker(t *testing.T) *bedrockfake.Server {
 	return s
 }
 
-// book starts a run that asks the courier.
-func (d *deployment) book(tenant string) run.AgentState {
+// startBooking starts a run that asks the courier.
+func (d *deployment) startBooking(tenant string) run.AgentState {
 	d.t.Helper()
 	def, err := agent.Definition{
 		Name: "deliveries", System: "You book couriers.", Model: agent.ModelSpec{Provider: "bedrock", ID: "m"}, Permission: agent.Permission{Default: agent.DefaultAllow},
@@ -102,8 +102,8 @@ func (d *deployment) book(tenant string) run.AgentState {
 	return s
 }
 
-// answer puts a service's answer on the bus.
-func (d *deployment) answer(run, call, rest string) {
+// sendAnswer puts a service's answer on the bus.
+func (d *deployment) sendAnswer(run, call, rest string) {
 	d.t.Helper()
 	out, err := d.events.PutEvents(context.Background(), &eventbridge.PutEventsInput{Entries: []types.PutEventsRequestEntry{{
 		Source: aws.String(eventSource), DetailType: aws.String("Countersign Call Answered"), Detail: aws.String(fmt.Sprintf(`{"run":%q,"call":%q,%s}`, run, call, rest)),
@@ -112,8 +112,8 @@ func (d *deployment) answer(run, call, rest string) {
 	require.Zero(d.t, out.FailedEntryCount)
 }
 
-// booked wants a run whose service was asked once, answered once and whose end was announced.
-func (d *deployment) booked(c *courier, s run.AgentState, result string) {
+// requireBooked wants a run whose service was asked once, answered once and whose end was announced.
+func (d *deployment) requireBooked(c *fakeCourier, s run.AgentState, result string) {
 	d.t.Helper()
 	require.Equal(d.t, run.ReasonNaturalEnd, s.Reason, "%+v", s.Error)
 	calls := s.Calls()
@@ -122,13 +122,13 @@ func (d *deployment) booked(c *courier, s run.AgentState, result string) {
 	require.Equal(d.t, 1, calls[0].Executions)
 	require.Equal(d.t, result, calls[0].Result.Content)
 	require.EqualValues(d.t, 2, s.Inferences)
-	asked := c.of(d.t, s.Run+"/"+calls[0].ID)
+	asked := c.received(d.t, s.Run+"/"+calls[0].ID)
 	require.NotEmpty(d.t, asked)
 	require.JSONEq(d.t, `{"order":"1002","parentSubject$$":"order 1002"}`, string(asked[0].Data))
 	require.Equal(d.t, []string{"courier.book", "eu", "order 1002", s.Tenant, calls[0].ID}, []string{asked[0].Type, asked[0].Domain, asked[0].Subject, asked[0].Tenant, asked[0].Call})
 	require.EqualValues(d.t, 120, asked[0].ExecutionUnits)
-	require.Eventually(d.t, func() bool { return len(c.of(d.t, s.Run+"#end")) > 0 }, 20*time.Second, 10*time.Millisecond)
-	end := c.of(d.t, s.Run+"#end")[0]
+	require.Eventually(d.t, func() bool { return len(c.received(d.t, s.Run+"#end")) > 0 }, 20*time.Second, 10*time.Millisecond)
+	end := c.received(d.t, s.Run+"#end")[0]
 	require.Equal(d.t, policy.TypeRunCompleted, end.Type)
 	require.EqualValues(d.t, 240, end.ExecutionUnits)
 	require.JSONEq(d.t, `{"reason":"natural_end","output":"Booked."}`, string(end.Data))
@@ -136,39 +136,39 @@ func (d *deployment) booked(c *courier, s run.AgentState, result string) {
 
 // A service is asked over the bus and answers over it, three times each, once the run is parked and all functions are gone.
 func TestServiceAnswersByEvent(t *testing.T) {
-	c := &courier{}
-	d := deploy(t, booker(t), func(d *deployment) { d.bus.Deliveries, d.bus.Rules = 3, []awsfake.Rule{c.rule()} })
-	s := d.until(eventTenant, d.book(eventTenant).Run, parked)
+	c := &fakeCourier{}
+	d := deploy(t, bookingModel(t), func(d *deployment) { d.bus.Deliveries, d.bus.Rules = 3, []awsfake.Rule{c.rule()} })
+	s := d.waitFor(eventTenant, d.startBooking(eventTenant).Run, isParked)
 	require.Equal(t, run.ForAnswer, s.Waits()[0].Wait.For)
 	for name, f := range d.functions {
 		require.NoError(t, f.Kill(), name)
 	}
-	d.answer(s.Run, "t1", `"result":{"at":10.50}`)
-	d.booked(c, d.until(eventTenant, s.Run, done), `{"at":10.50}`)
-	d.answer(s.Run, "t1", `"error":"too late"`)
+	d.sendAnswer(s.Run, "t1", `"result":{"at":10.50}`)
+	d.requireBooked(c, d.waitFor(eventTenant, s.Run, isDone), `{"at":10.50}`)
+	d.sendAnswer(s.Run, "t1", `"error":"too late"`)
 	require.Empty(t, d.bus.Undelivered(), "a late answer is taken and changes nothing")
-	d.atRest()
+	d.waitAtRest()
 }
 
 // An answer that is on the bus before the event's own request has been answered finds the call claimed, and settles it.
 func TestServiceAnswersBeforeTheRunParks(t *testing.T) {
-	c := &courier{}
-	d := deploy(t, booker(t), func(d *deployment) { d.bus.Deliveries, d.bus.Rules = 3, []awsfake.Rule{c.rule()} })
+	c := &fakeCourier{}
+	d := deploy(t, bookingModel(t), func(d *deployment) { d.bus.Deliveries, d.bus.Rules = 3, []awsfake.Rule{c.rule()} })
 	c.heard = func(e policy.Outgoing, first bool) {
 		if e.Call != "" {
-			d.answer(e.Run, e.Call, `"result":"10:50"`)
+			d.sendAnswer(e.Run, e.Call, `"result":"10:50"`)
 		}
 	}
-	d.booked(c, d.until(eventTenant, d.book(eventTenant).Run, done), "10:50")
+	d.requireBooked(c, d.waitFor(eventTenant, d.startBooking(eventTenant).Run, isDone), "10:50")
 	require.Empty(t, d.bus.Undelivered())
 }
 
 // Answers by the API: the first one counts, and who says it again, or something else, is told whether it did.
 func TestServiceAnswersByTheAPI(t *testing.T) {
-	c := &courier{}
-	d := deploy(t, booker(t), func(d *deployment) { d.bus.Rules = []awsfake.Rule{c.rule()} })
-	s := d.until(acme, d.book(acme).Run, parked)
-	ana := d.ana()
+	c := &fakeCourier{}
+	d := deploy(t, bookingModel(t), func(d *deployment) { d.bus.Rules = []awsfake.Rule{c.rule()} })
+	s := d.waitFor(acme, d.startBooking(acme).Run, isParked)
+	ana := d.anaClient()
 	one, err := ana.Run(t.Context(), s.Run)
 	require.NoError(t, err)
 	require.Equal(t, run.ForAnswer, one.Waiting[0].For)
@@ -180,29 +180,29 @@ func TestServiceAnswersByTheAPI(t *testing.T) {
 	}
 	require.True(t, say(`"10:50"`))
 	require.False(t, say(`"11:50"`))
-	d.booked(c, d.until(acme, s.Run, done), "10:50")
+	d.requireBooked(c, d.waitFor(acme, s.Run, isDone), "10:50")
 	require.False(t, say(`"10:50"`))
 	_, err = ana.Input(t.Context(), "r2222222222222222222222222", api.Input{Answers: []api.Answer{{Call: "t1", Result: json.RawMessage(`1`)}}}, "")
 	requireProblem(t, err, 404, api.RunNotFound)
-	_, err = d.as("other", "eve", "operators").Input(t.Context(), s.Run, api.Input{Answers: []api.Answer{{Call: "t1", Result: json.RawMessage(`1`)}}}, "")
+	_, err = d.client("other", "eve", "operators").Input(t.Context(), s.Run, api.Input{Answers: []api.Answer{{Call: "t1", Result: json.RawMessage(`1`)}}}, "")
 	requireProblem(t, err, 404, api.RunNotFound)
 }
 
 // An answer for a run that is not there, or is another tenant's, is refused, and so is one of no form: they end in the dead-letter queue.
 func TestAnswersThatAreRefused(t *testing.T) {
-	d := deploy(t, booker(t))
-	s := d.until(acme, d.book(acme).Run, parked)
+	d := deploy(t, bookingModel(t))
+	s := d.waitFor(acme, d.startBooking(acme).Run, isParked)
 	for _, rest := range []string{`"result":1`, `"result":1,"error":"x"`, `"tenant":"acme"`} {
-		d.answer(s.Run, "t1", rest) // by the rule it is one of the tenant default
+		d.sendAnswer(s.Run, "t1", rest) // by the rule it is one of the tenant default
 	}
 	require.Len(t, d.bus.Undelivered(), 3)
-	require.Equal(t, run.RunWaiting, d.until(acme, s.Run, parked).Status)
+	require.Equal(t, run.RunWaiting, d.waitFor(acme, s.Run, isParked).Status)
 }
 
 // A function that dies while it asks leaves its claim; the next one asks again, under the same id.
 func TestFunctionDiesWhileItAsks(t *testing.T) {
-	c := &courier{}
-	d := deploy(t, booker(t), func(d *deployment) { d.bus.Rules = []awsfake.Rule{c.rule()} })
+	c := &fakeCourier{}
+	d := deploy(t, bookingModel(t), func(d *deployment) { d.bus.Rules = []awsfake.Rule{c.rule()} })
 	c.heard = func(e policy.Outgoing, first bool) {
 		if first && e.Call != "" {
 			if err := d.functions["tool"].Kill(); err != nil {
@@ -210,8 +210,8 @@ func TestFunctionDiesWhileItAsks(t *testing.T) {
 			}
 		}
 	}
-	s := d.until(eventTenant, d.book(eventTenant).Run, parked)
-	require.Len(t, c.of(t, s.Run+"/t1"), 2)
-	d.answer(s.Run, "t1", `"result":"10:50"`)
-	d.booked(c, d.until(eventTenant, s.Run, done), "10:50")
+	s := d.waitFor(eventTenant, d.startBooking(eventTenant).Run, isParked)
+	require.Len(t, c.received(t, s.Run+"/t1"), 2)
+	d.sendAnswer(s.Run, "t1", `"result":"10:50"`)
+	d.requireBooked(c, d.waitFor(eventTenant, s.Run, isDone), "10:50")
 }

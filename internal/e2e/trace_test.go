@@ -29,8 +29,8 @@ type span struct {
 	}
 }
 
-// failed: its status is OTLP's STATUS_CODE_ERROR.
-func (s span) failed() bool { return s.Status.Code == 2 }
+// hasFailed: its status is OTLP's STATUS_CODE_ERROR.
+func (s span) hasFailed() bool { return s.Status.Code == 2 }
 
 func (s span) attribute(key string) string {
 	for _, a := range s.Attributes {
@@ -51,7 +51,7 @@ type collector struct {
 func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err == nil && r.URL.Path == "/v1/metrics" {
-		err = c.measured(body)
+		err = c.recordMetrics(body)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 		}
@@ -81,7 +81,7 @@ func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, `{}`)
 }
 
-func (c *collector) measured(body []byte) error {
+func (c *collector) recordMetrics(body []byte) error {
 	var sent colmetricspb.ExportMetricsServiceRequest
 	if err := proto.Unmarshal(body, &sent); err != nil {
 		return err
@@ -101,7 +101,7 @@ func (c *collector) measured(body []byte) error {
 	return nil
 }
 
-func (c *collector) all() []span {
+func (c *collector) allSpans() []span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append([]span(nil), c.spans...)
@@ -112,22 +112,22 @@ func (c *collector) all() []span {
 func TestOneTraceAcrossFunctions(t *testing.T) {
 	c := &collector{}
 	url := serve(t, c)
-	d := deploy(t, newClerk(t), func(d *deployment) {
+	d := deploy(t, newRefundModel(t), func(d *deployment) {
 		d.env = []string{
 			"OTEL_EXPORTER_OTLP_ENDPOINT=" + url, "OTEL_EXPORTER_OTLP_PROTOCOL=http/json", "OTEL_EXPORTER_OTLP_COMPRESSION=none",
 			"OPENINFERENCE_HIDE_INPUTS=true", "OPENINFERENCE_HIDE_OUTPUTS=true",
 		}
 	})
-	ana := d.ana()
-	started, err := ana.Start(t.Context(), refund("k"))
+	ana := d.anaClient()
+	started, err := ana.Start(t.Context(), refundStart("k"))
 	require.NoError(t, err)
-	d.approve(ana, d.until(acme, started.ID, parked))
-	d.whole(d.until(acme, started.ID, done))
-	d.atRest()
+	d.approve(ana, d.waitFor(acme, started.ID, isParked))
+	d.requireWholeRefund(d.waitFor(acme, started.ID, isDone))
+	d.waitAtRest()
 
 	var root span
 	require.Eventually(t, func() bool {
-		for _, s := range c.all() {
+		for _, s := range c.allSpans() {
 			if s.attribute("openinference.span.kind") == "AGENT" {
 				root = s
 			}
@@ -136,14 +136,14 @@ func TestOneTraceAcrossFunctions(t *testing.T) {
 	}, 10*time.Second, 10*time.Millisecond)
 	require.Equal(t, started.ID, root.attribute("session.id"))
 	byID, kinds := map[string]span{}, map[string]int{}
-	for _, s := range c.all() {
+	for _, s := range c.allSpans() {
 		byID[s.SpanID] = s
 	}
-	for _, s := range c.all() {
+	for _, s := range c.allSpans() {
 		if s.attribute("session.id") != started.ID {
 			continue // a look at a list is of no run
 		}
-		if !s.failed() { // a request to the model that met a broken connection is a span of its own, and is made again
+		if !s.hasFailed() { // a request to the model that met a broken connection is a span of its own, and is made again
 			kinds[s.attribute("openinference.span.kind")]++
 		}
 		require.Equal(t, root.TraceID, s.TraceID, s.Name)
@@ -152,7 +152,7 @@ func TestOneTraceAcrossFunctions(t *testing.T) {
 		}
 	}
 	require.Equal(t, 1, kinds["AGENT"])
-	require.Equal(t, 3, kinds["LLM"], "%+v", c.all())
+	require.Equal(t, 3, kinds["LLM"], "%+v", c.allSpans())
 	require.Equal(t, 4, kinds["TOOL"], "two calls, and the order that the refund depends on, read twice")
 	require.GreaterOrEqual(t, kinds["CHAIN"], 6)
 	require.GreaterOrEqual(t, kinds["GUARDRAIL"], 2, "the gate and the decision")
@@ -171,7 +171,7 @@ func TestOneTraceAcrossFunctions(t *testing.T) {
 	for _, secret := range []string{"wheel", "Order 1002"} { // the bare number would meet a time or an id by chance
 		require.NotContains(t, d.log.String(), secret)
 	}
-	for _, s := range c.all() {
+	for _, s := range c.allSpans() {
 		for _, a := range s.Attributes {
 			require.NotRegexp(t, `wheel|\b1002\b`, a.Value.StringValue, "%s of %s", a.Key, s.Name)
 		}

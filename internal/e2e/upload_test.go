@@ -21,10 +21,10 @@ func TestPictureByUpload(t *testing.T) {
 	model := bedrockfake.New(bedrockfake.Reply{Blocks: []bedrockfake.Block{bedrockfake.Text("A chair.")}})
 	t.Cleanup(model.Close)
 	d := deploy(t, model)
-	ana := d.ana()
+	ana := d.anaClient()
 	picture := append([]byte("\x89PNG\r\n\x1a\n"), bytes.Repeat([]byte{7}, 300<<10)...)
 	b := api.Blob{MediaType: "image/png", Bytes: int64(len(picture)), SHA256: store.BlobDigest(picture)}
-	start := refund("k")
+	start := refundStart("k")
 	start.Message = json.RawMessage(fmt.Sprintf(`[{"type":"text","text":"What is this?"},{"type":"media","name":"a.png","mediaType":"image/png","blob":%q}]`, b.SHA256))
 	_, err := ana.Start(t.Context(), start)
 	requireProblem(t, err, 400, api.UnknownBlob)
@@ -34,10 +34,10 @@ func TestPictureByUpload(t *testing.T) {
 	require.Equal(t, b.SHA256, named)
 	started, err := ana.Start(t.Context(), start)
 	require.NoError(t, err)
-	s := d.until(acme, started.ID, done)
+	s := d.waitFor(acme, started.ID, isDone)
 	require.Equal(t, run.ReasonNaturalEnd, s.Reason, "%+v", s.Error)
 	require.Contains(t, string(model.Requests()[0].Body), base64.StdEncoding.EncodeToString(picture))
 
-	_, err = d.as("other", "eve").Start(t.Context(), start)
+	_, err = d.client("other", "eve").Start(t.Context(), start)
 	requireProblem(t, err, 400, api.UnknownBlob)
 }

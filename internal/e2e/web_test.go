@@ -19,29 +19,29 @@ import (
 
 // A link opens its page and decides with nothing running meanwhile: every function was killed since the run parked.
 func TestA1A5LinksOverRestarts(t *testing.T) {
-	d := deploy(t, newClerk(t))
-	started, err := d.ana().Start(t.Context(), refund("k1"))
+	d := deploy(t, newRefundModel(t))
+	started, err := d.anaClient().Start(t.Context(), refundStart("k1"))
 	require.NoError(t, err)
-	s := d.until(acme, started.ID, parked)
+	s := d.waitFor(acme, started.ID, isParked)
 	a, err := approval.Get(t.Context(), d.ports.Table, acme, s.Waits()[0].Wait.Approval)
 	require.NoError(t, err)
-	at := d.link(a, "user:ana")
+	at := d.signedLink(a, "user:ana")
 	for _, f := range d.functions {
 		_ = f.Kill() // one that is not running has nothing to kill
 	}
-	status, page := d.open(at)
+	status, page := d.openPage(at)
 	require.Equal(t, http.StatusOK, status, page)
 	require.Contains(t, page, "Ana Lima")
 	require.Contains(t, page, "refunds.create")
 	require.Contains(t, page, "A wheel is broken.")
-	status, _ = d.open(at[:len(at)-2] + "AA")
+	status, _ = d.openPage(at[:len(at)-2] + "AA")
 	require.Equal(t, http.StatusNotFound, status)
-	status, page = d.open(d.link(a, "user:eve"))
+	status, page = d.openPage(d.signedLink(a, "user:eve"))
 	require.Equal(t, http.StatusOK, status)
 	require.NotContains(t, page, `value="approve"`, "a guest may look")
 	require.Zero(t, d.refunds(started.ID))
 
-	_, page = d.open(at)
+	_, page = d.openPage(at)
 	form := regexp.MustCompile(`name="form" value="([^"]+)"`).FindStringSubmatch(page)
 	require.NotNil(t, form, page)
 	last := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -52,17 +52,17 @@ func TestA1A5LinksOverRestarts(t *testing.T) {
 	require.NoError(t, resp.Body.Close())
 	require.Equal(t, http.StatusSeeOther, resp.StatusCode)
 	require.Equal(t, strings.TrimPrefix(at, d.apiURL), resp.Header.Get("Location"))
-	d.whole(d.until(acme, started.ID, done))
+	d.requireWholeRefund(d.waitFor(acme, started.ID, isDone))
 	require.Equal(t, 1, d.refunds(started.ID))
-	_, page = d.open(at)
+	_, page = d.openPage(at)
 	require.Contains(t, page, "<strong>Approved</strong> by user:ana")
 	require.Contains(t, page, "by link")
 	require.NotContains(t, d.log.String(), strings.TrimPrefix(at, d.apiURL+link.Path), "no link is in a log")
-	d.sayInits()
+	d.logInitTimes()
 }
 
-// link is the address of a request's page for somebody, as the functions that tell people make it.
-func (d *deployment) link(a approval.Approval, to string) string {
+// signedLink is the address of a request's page for somebody, as the functions that tell people make it.
+func (d *deployment) signedLink(a approval.Approval, to string) string {
 	d.t.Helper()
 	ring, err := keyring.Parse(linkKeys)
 	require.NoError(d.t, err)
@@ -75,7 +75,7 @@ func (d *deployment) link(a approval.Approval, to string) string {
 	return at
 }
 
-func (d *deployment) open(at string) (status int, page string) {
+func (d *deployment) openPage(at string) (status int, page string) {
 	d.t.Helper()
 	resp, err := http.Get(at)
 	require.NoError(d.t, err)

@@ -1,9 +1,9 @@
-// Package fault stands between a program and its ports, numbers every call in the order it is made, and lets some of
-// them go wrong (docs/reliability.md, fault sweep). Under a deterministic clock the n-th call of one run is the n-th
-// call of the next, so a run that only counts says where the others can be hit.
+// Package fault wraps the ports of a program, numbers their calls in order, and injects faults into some of them
+// (docs/reliability.md, fault sweep). Under a deterministic clock the n-th call of one run is the n-th call of the
+// next, so a run without faults shows where faults can be injected.
 //
-// A crash takes a whole invocation: a function's handler, or one thing a person or client does. What the invocation had
-// started besides, tools above all, dies at its next call of a port and has no effect any more.
+// A crash ends a whole invocation: a function's handler, or one action of a person or client. Goroutines of the
+// invocation, tools above all, end at their next call of a port and have no effect any more.
 package fault
 
 import (
@@ -15,52 +15,52 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 )
 
-// Point is one fault: at which call, from 1, what goes wrong.
+// Point is one fault at a call.
 type Point struct {
-	Call int
-	Kind Kind
-	More int // what the kind says it is
+	Call  int // number of the call, from 1
+	Kind  Kind
+	Param int // a parameter of the kind; see the kinds
 }
 
 func (p Point) String() string {
 	s := fmt.Sprintf("%s@%d", string(p.Kind), p.Call)
-	if p.More != 0 {
-		s += fmt.Sprintf("/%d", p.More)
+	if p.Param != 0 {
+		s += fmt.Sprintf("/%d", p.Param)
 	}
 	return s
 }
 
 // Call is one call of a port as it was made.
 type Call struct {
-	Number     int    // from 1
-	Port       string // table.Write, model.Generate, ...
-	What       string // of that port: a key, a tool, a call
-	Invocation string // who made it
-	By         int    // that invocation's place, as Number has it
-	Once       bool   // made twice it would be done twice, and the port says so: nobody may deliver it again
-	Lags       bool   // what it reads may be late
-	First      bool   // of its invocation
+	Number           int    // from 1
+	Port             string // table.Write, model.Generate, ...
+	Target           string // what the call is about: a key, a tool, a call id
+	Invocation       string // name of the invocation that made it
+	InvocationNumber int    // as the function InvocationNumber has it
+	NotRepeatable    bool   // the effect must not happen twice, so the call is never delivered twice
+	MayLag           bool   // the read may be stale
+	IsFirst          bool   // the first call of its invocation
 }
 
 func (c Call) String() string {
-	return fmt.Sprintf("call %d, %s %s by %s", c.Number, c.Port, c.What, c.Invocation)
+	return fmt.Sprintf("call %d, %s %s by %s", c.Number, c.Port, c.Target, c.Invocation)
 }
 
-// Injector numbers calls and lets those of its points go wrong, each once. Safe for concurrent use.
+// Injector numbers calls and injects each of its faults once. It is safe for concurrent use.
 type Injector struct {
-	clock  clock.Clock
-	points map[int]Point
-	before func(Call)
+	clock      clock.Clock
+	points     map[int]Point
+	beforeCall func(Call)
 
-	mu      sync.Mutex
-	calls   []Call
-	live    int           // invocations under way
-	started int           // invocations so far
-	frozen  []*invocation // those that were given up and have yet to go on
-	current *invocation   // whose task runs, under a clock of Clock
+	mu           sync.Mutex
+	calls        []Call
+	liveCount    int           // invocations under way
+	startedCount int           // invocations so far
+	frozen       []*invocation // zombies that have not resumed yet
+	running      *invocation   // the invocation whose task runs, under the clock of Clock
 }
 
-// New makes an injector for one run, with what is to go wrong. Of points at one call the last counts. None only counts.
+// New returns an injector for one run. Of several points at one call the last one counts.
 func New(c clock.Clock, points ...Point) *Injector {
 	in := &Injector{clock: c, points: map[int]Point{}}
 	for _, p := range points {
@@ -69,18 +69,18 @@ func New(c clock.Clock, points ...Point) *Injector {
 	return in
 }
 
-// Before has f called before each call that is counted, in the task that makes it: what others do at just that moment.
-// Calls that f makes are counted behind it. Set it before the run.
-func (in *Injector) Before(f func(Call)) { in.before = f }
+// Before makes the injector call f before each counted call, in the task of that call. Calls that f makes get later
+// numbers. Set it before the run.
+func (in *Injector) Before(f func(Call)) { in.beforeCall = f }
 
-// Calls is every call so far, in order.
+// Calls returns all calls so far, in order.
 func (in *Injector) Calls() []Call {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return append([]Call(nil), in.calls...)
 }
 
-// Call is the call of that number; ok is false where it has not been made.
+// Call returns the call of that number; ok is false if it was not made yet.
 func (in *Injector) Call(n int) (c Call, ok bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -90,8 +90,8 @@ func (in *Injector) Call(n int) (c Call, ok bool) {
 	return in.calls[n-1], true
 }
 
-// Spent reports whether everything that was to go wrong has, and nobody who was given up is still to go on.
-func (in *Injector) Spent() bool {
+// IsSpent reports whether all faults were injected and all zombies have resumed.
+func (in *Injector) IsSpent() bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	for n := range in.points {
@@ -102,55 +102,54 @@ func (in *Injector) Spent() bool {
 	return len(in.frozen) == 0
 }
 
-// through makes one call of a port. A call that belongs to no invocation is the observer's: it is neither counted nor
-// hit.
-func (in *Injector) through(ctx context.Context, c Call, call func() error) error {
+// intercept makes one call of a port. A call outside any invocation is a test's own: it is neither counted nor faulty.
+func (in *Injector) intercept(ctx context.Context, c Call, call func() error) error {
 	i := invocationOf(ctx)
 	if i == nil {
 		return call()
 	}
-	i.mustLive()
-	in.thaw(i)
+	i.exitIfDead()
+	in.waitForResume(i)
 	c.Invocation = i.name
-	c, point, due := in.next(i, c)
+	c, point, due := in.register(i, c)
 	for _, z := range due {
-		z.goOn()
+		z.resume()
 	}
-	if in.before != nil {
-		in.before(c)
-		i.mustLive()
+	if in.beforeCall != nil {
+		in.beforeCall(c)
+		i.exitIfDead()
 	}
 	var err error
 	switch {
 	case point.Kind != "":
-		err = in.hit(ctx, i, point, c, call)
-	case i.refused == c.Port:
-		err = refusal(c)
+		err = in.inject(ctx, i, point, c, call)
+	case i.throttledPort == c.Port:
+		err = throttleError(c)
 	default:
 		err = call()
 	}
-	i.mustLive()
+	i.exitIfDead()
 	return err
 }
 
-// next numbers a call, says what is to go wrong with it, and which zombies go on now.
-func (in *Injector) next(i *invocation, c Call) (Call, Point, []*invocation) {
+// register numbers a call, and returns its fault and the zombies that resume now.
+func (in *Injector) register(i *invocation, c Call) (Call, Point, []*invocation) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	c.Number, c.By, c.First = len(in.calls)+1, i.number, !i.begun
-	i.begun = true
+	c.Number, c.InvocationNumber, c.IsFirst = len(in.calls)+1, i.number, !i.hasCalled
+	i.hasCalled = true
 	in.calls = append(in.calls, c)
 	var due []*invocation
 	in.frozen = slices.DeleteFunc(in.frozen, func(z *invocation) bool {
-		z.patience--
-		if z.patience == 0 {
+		z.callsUntilResume--
+		if z.callsUntilResume == 0 {
 			due = append(due, z)
 		}
-		return z.patience == 0
+		return z.callsUntilResume == 0
 	})
 	p := in.points[c.Number]
-	if p.Kind == Skewed && c.First {
-		i.skew = skews[p.More%len(skews)]
+	if p.Kind == Skewed && c.IsFirst {
+		i.skew = skews[p.Param%len(skews)]
 	}
 	return c, p, due
 }

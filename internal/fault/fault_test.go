@@ -63,8 +63,8 @@ func TestCrash(t *testing.T) {
 			require.Equal(t, c.lived, lived)
 			require.Equal(t, c.lived, seen, "what crashed sees no answer")
 			require.Equal(t, c.stored, stored(t, inner))
-			require.Equal(t, []fault.Call{{Number: 1, Port: "table.Write", What: "S", Invocation: "one", By: 1, First: true}}, in.Calls())
-			require.Zero(t, in.Live())
+			require.Equal(t, []fault.Call{{Number: 1, Port: "table.Write", Target: "S", Invocation: "one", InvocationNumber: 1, IsFirst: true}}, in.Calls())
+			require.Zero(t, in.LiveInvocations())
 		})
 	}
 }
@@ -79,7 +79,7 @@ func TestCrashTakesTheWholeInvocation(t *testing.T) {
 		lived := in.Run(context.Background(), "one", func(ctx context.Context) {
 			v.Go(func() {
 				woke = v.Sleep(ctx, time.Hour)
-				dead = fault.Crashed(ctx)
+				dead = fault.HasCrashed(ctx)
 				_ = table.Write(context.WithoutCancel(ctx), put()) // it does not return
 				t.Error("it went on after its invocation had crashed")
 			})
@@ -173,6 +173,6 @@ func TestTools(t *testing.T) {
 			require.Equal(t, "done", r.Content)
 		}))
 		calls := in.Calls()
-		require.Equal(t, []string{"tool.Call c1", "tool.Reconcile c2"}, []string{calls[0].Port + " " + calls[0].What, calls[1].Port + " " + calls[1].What})
+		require.Equal(t, []string{"tool.Call c1", "tool.Reconcile c2"}, []string{calls[0].Port + " " + calls[0].Target, calls[1].Port + " " + calls[1].Target})
 	})
 }

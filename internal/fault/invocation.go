@@ -10,7 +10,7 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 )
 
-// ErrExit is what a function's caller sees of an invocation that crashed. Its type is the name Lambda gives it.
+// ErrExit is the error of an invocation that crashed. Its type has Lambda's name.
 var ErrExit error = exitError{}
 
 type exitError struct{}
@@ -18,35 +18,35 @@ type exitError struct{}
 func (exitError) Error() string     { return "the invocation crashed" }
 func (exitError) ErrorType() string { return "Runtime.ExitError" }
 
-// invocation is what dies together.
+// invocation is a unit that crashes as a whole.
 type invocation struct {
-	name   string
-	number int // in the order in which they began, from 1
-	dead   atomic.Bool
-	ended  atomic.Bool  // its handler has returned: what goes on is the process's
-	over   clock.Signal // it has returned, died or was given up
-	cancel context.CancelFunc
-	life   *lifetime
+	name     string
+	number   int // in the order of their starts, from 1
+	dead     atomic.Bool
+	returned atomic.Bool  // the handler has returned; tasks that go on belong to the process
+	done     clock.Signal // the invocation has returned, crashed or was abandoned
+	cancel   context.CancelFunc
+	ctx      *invocationContext
 
-	begun   bool          // it has made a call
-	refused string        // the port that refuses it from now on; "" = none
-	lag     int           // how many writes its reads that may be late do not see
-	skew    time.Duration // of its clock
+	hasCalled     bool          // it has made a call of a port
+	throttledPort string        // the port whose calls are throttled from now on; "" = none
+	lagWrites     int           // the number of last writes that its stale reads miss
+	skew          time.Duration // of its clock
 
-	frozen   bool // its caller has given it up, and it does not move
-	gone     bool // its caller has given it up
-	patience int  // calls of others until it goes on; 0 or less = until nothing else moves
-	waiting  []clock.Signal
+	frozen           bool // it is a zombie that has not resumed yet
+	abandoned        bool // its caller has retried without it
+	callsUntilResume int  // calls of others until it resumes; 0 or less = until nothing else moves
+	waiters          []clock.Signal
 }
 
-// lifetime is an invocation's context. It can end as if the invocation's time were up.
-type lifetime struct {
+// invocationContext is the context of an invocation. It can end with a timeout.
+type invocationContext struct {
 	context.Context
-	up atomic.Bool
+	timedOut atomic.Bool
 }
 
-func (l *lifetime) Err() error {
-	if err := l.Context.Err(); err == nil || !l.up.Load() {
+func (l *invocationContext) Err() error {
+	if err := l.Context.Err(); err == nil || !l.timedOut.Load() {
 		return err
 	}
 	return context.DeadlineExceeded
@@ -59,123 +59,121 @@ func invocationOf(ctx context.Context) *invocation {
 	return i
 }
 
-// Crashed reports whether the invocation that ctx belongs to has crashed.
-func Crashed(ctx context.Context) bool {
+// HasCrashed reports whether the invocation of ctx has crashed.
+func HasCrashed(ctx context.Context) bool {
 	i := invocationOf(ctx)
 	return i != nil && i.dead.Load()
 }
 
-// Number is the place of the invocation that ctx belongs to in the order in which they began, from 1; 0 = it belongs to
-// none.
-func Number(ctx context.Context) int {
+// InvocationNumber returns the number of the invocation of ctx in the order of starts, from 1; 0 = ctx has none.
+func InvocationNumber(ctx context.Context) int {
 	if i := invocationOf(ctx); i != nil {
 		return i.number
 	}
 	return 0
 }
 
-// Run runs f as one invocation and reports whether it lived to its end. It returns as soon as the invocation dies or is
-// given up, from whichever goroutine; the context of what is left of one that died is done by then.
+// Run runs f as one invocation and reports whether f returned. Run returns as soon as the invocation crashes or is
+// abandoned, in whichever goroutine. The context of a crashed invocation is done by then.
 func (in *Injector) Run(ctx context.Context, name string, f func(ctx context.Context)) (lived bool) {
 	ctx, cancel := context.WithCancel(ctx)
-	i := &invocation{name: name, number: in.begin(), over: in.clock.NewSignal(), cancel: cancel, life: &lifetime{Context: ctx}}
-	by := in.whose()
+	i := &invocation{name: name, number: in.countStart(), done: in.clock.NewSignal(), cancel: cancel, ctx: &invocationContext{Context: ctx}}
+	by := in.runningInvocation()
 	in.clock.Go(func() {
 		defer cancel()
-		defer in.end()
-		defer i.ended.Store(true)
-		defer i.over.Notify()
-		in.enter(i)
-		f(context.WithValue(context.Context(i.life), invocationKey{}, i))
-		i.skew = 0 // what goes on is the process's, which has the right time
+		defer in.countEnd()
+		defer i.returned.Store(true)
+		defer i.done.Notify()
+		in.setRunning(i)
+		f(context.WithValue(context.Context(i.ctx), invocationKey{}, i))
+		i.skew = 0 // later tasks belong to the process, whose clock is right
 	})
-	ended := i.over.Wait(context.WithoutCancel(ctx), 0)
-	in.enter(by)
-	return ended == nil && !i.dead.Load() && !i.gone
+	ended := i.done.Wait(context.WithoutCancel(ctx), 0)
+	in.setRunning(by)
+	return ended == nil && !i.dead.Load() && !i.abandoned
 }
 
-// Live is how many invocations are under way.
-func (in *Injector) Live() int {
+// LiveInvocations returns the number of invocations under way.
+func (in *Injector) LiveInvocations() int {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	return in.live
+	return in.liveCount
 }
 
-// Started is how many invocations have begun.
-func (in *Injector) Started() int {
+// StartedInvocations returns the number of invocations so far.
+func (in *Injector) StartedInvocations() int {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	return in.started
+	return in.startedCount
 }
 
-// begin counts an invocation that begins.
-func (in *Injector) begin() int {
+// countStart counts an invocation that starts, and returns its number.
+func (in *Injector) countStart() int {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.live++
-	in.started++
-	return in.started
+	in.liveCount++
+	in.startedCount++
+	return in.startedCount
 }
 
-// end counts one that has ended.
-func (in *Injector) end() {
+// countEnd counts an invocation that has ended.
+func (in *Injector) countEnd() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.live--
+	in.liveCount--
 }
 
 // crash ends the invocation, and the goroutine that calls it.
 func (i *invocation) crash() {
 	i.dead.Store(true)
 	i.cancel()
-	i.over.Notify()
+	i.done.Notify()
 	runtime.Goexit()
 }
 
-// mustLive ends the goroutine that calls it if its invocation is dead.
-func (i *invocation) mustLive() {
+// exitIfDead ends the goroutine that calls it if its invocation is dead.
+func (i *invocation) exitIfDead() {
 	if i.dead.Load() {
 		runtime.Goexit()
 	}
 }
 
-// abandon has the caller of an invocation give it up and stops it where it is, until others have made so many calls, or
-// nothing else moves.
+// abandon makes an invocation a zombie: its caller sees it end, and the invocation stops until others have made so many
+// calls, or until nothing else moves.
 func (in *Injector) abandon(i *invocation, patience int) {
 	in.mu.Lock()
-	i.frozen, i.gone, i.patience = true, true, patience
+	i.frozen, i.abandoned, i.callsUntilResume = true, true, patience
 	in.frozen = append(in.frozen, i)
 	in.mu.Unlock()
-	i.over.Notify()
-	in.thaw(i)
+	i.done.Notify()
+	in.waitForResume(i)
 }
 
-// thaw returns once the invocation may move.
-func (in *Injector) thaw(i *invocation) {
+// waitForResume returns once the invocation is no stopped zombie.
+func (in *Injector) waitForResume(i *invocation) {
 	in.mu.Lock()
 	if !i.frozen {
 		in.mu.Unlock()
 		return
 	}
 	s := in.clock.NewSignal()
-	i.waiting = append(i.waiting, s)
+	i.waiters = append(i.waiters, s)
 	in.mu.Unlock()
 	err := s.Wait(context.Background(), 0)
-	in.enter(i)
+	in.setRunning(i)
 	if err != nil { // the run is over
 		i.dead.Store(true)
-		i.mustLive()
+		i.exitIfDead()
 	}
 }
 
-// Release lets every invocation go on that was given up, and reports whether there was one. It is for when nothing else
-// moves.
-func (in *Injector) Release() bool {
+// ReleaseZombies resumes all zombies, and reports whether there was one. Call it when nothing else moves.
+func (in *Injector) ReleaseZombies() bool {
 	in.mu.Lock()
 	all := slices.Clone(in.frozen)
 	in.mu.Unlock()
 	for _, z := range all {
-		z.goOn()
+		z.resume()
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -183,10 +181,10 @@ func (in *Injector) Release() bool {
 	return len(all) > 0
 }
 
-func (i *invocation) goOn() {
+func (i *invocation) resume() {
 	i.frozen = false
-	for _, s := range i.waiting {
+	for _, s := range i.waiters {
 		s.Notify()
 	}
-	i.waiting = nil
+	i.waiters = nil
 }

@@ -10,73 +10,79 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// Kind is what goes wrong. The names are those of docs/reliability.md.
+// Kind is a kind of fault. The names are those of docs/reliability.md.
 type Kind string
 
-// The kinds.
+// The kinds. Param is Point.Param.
 const (
-	ErrorBefore Kind = "F1"  // an error, and the call was not made
-	ErrorAfter  Kind = "F2"  // the call was made, and then there was an error: the answer is lost
-	CrashBefore Kind = "F3"  // the invocation ends before the call is made
-	CrashAfter  Kind = "F4"  // it ends after the call was made and before its answer is seen
-	Zombie      Kind = "F5"  // its caller gives it up and tries again, and it goes on with this call beside the one after it. More is how many calls are made first
-	Twice       Kind = "F6"  // the call is delivered twice; the second answer is seen
-	Deadline    Kind = "F7"  // the invocation's time is up at this call. More: 0 = the call was not made, and it is told so; 1 = it was, and the process is ended before it hears
-	Throttled   Kind = "F8"  // the call is refused for now. More: 0 = once, 1 = every one of the invocation to this port from here on
-	Stale       Kind = "F9"  // a read that may be stale is: it sees nothing of the last writes. More is how many they are; 0 = 1
-	Skewed      Kind = "F10" // the clock of the invocation that begins with this call is wrong. More: 0 = five minutes fast, 1 = five minutes slow
+	ErrorBefore Kind = "F1" // the call fails and was not made
+	ErrorAfter  Kind = "F2" // the call was made and fails: the answer is lost
+	CrashBefore Kind = "F3" // the invocation ends before the call is made
+	CrashAfter  Kind = "F4" // the invocation ends after the call was made and before the answer arrives
+	// The caller abandons the invocation and retries. The invocation goes on beside the retry after Param calls of
+	// others; with 0, when nothing else moves.
+	Zombie Kind = "F5"
+	Twice  Kind = "F6" // the call is delivered twice, and the second answer counts
+	// The invocation times out. Param: 0 = the call was not made and returns the timeout; 1 = it was made, and the
+	// process ends before the answer.
+	Deadline  Kind = "F7"
+	Throttled Kind = "F8" // the call is throttled. Param: 0 = once; 1 = all later calls of the invocation to this port as well
+	Stale     Kind = "F9" // the read misses the last writes. Param is their number; 0 = 1
+	// The clock of the invocation that begins with this call is wrong. Param: 0 = five minutes fast, 1 = five minutes
+	// slow.
+	Skewed Kind = "F10"
 )
 
-// Kinds lists all kinds.
+// Kinds returns all kinds.
 func Kinds() []Kind {
 	return []Kind{ErrorBefore, ErrorAfter, CrashBefore, CrashAfter, Zombie, Twice, Deadline, Throttled, Stale, Skewed}
 }
 
-// Crashes lists the kinds after which the invocation is begun again and nothing else is different.
+// Crashes returns the kinds after which the invocation is repeated and nothing else differs.
 func Crashes() []Kind { return []Kind{CrashBefore, CrashAfter} }
 
-var meanings = map[Kind]string{
+var kindNames = map[Kind]string{
 	ErrorBefore: "error before", ErrorAfter: "error after", CrashBefore: "crash before", CrashAfter: "crash after", Zombie: "zombie",
 	Twice: "delivered twice", Deadline: "past its deadline", Throttled: "throttled", Stale: "stale read", Skewed: "skewed clock",
 }
 
-// String says what the kind means.
+// String returns the kind in words.
 func (k Kind) String() string {
-	if m, ok := meanings[k]; ok {
+	if m, ok := kindNames[k]; ok {
 		return m
 	}
 	return string(k)
 }
 
-// Variants lists the faults of this kind that can happen at a call. Of zombies, patience says how many calls others
-// make at most before it goes on; one that goes on when nothing else moves is always among them.
+// Variants returns the faults of this kind that are possible at a call. Zombies resume after 1 to patience calls of
+// others, or when nothing else moves.
 func (k Kind) Variants(c Call, patience int) []Point {
 	at := func(more ...int) []Point {
 		var list []Point
 		for _, m := range more {
-			list = append(list, Point{Call: c.Number, Kind: k, More: m})
+			list = append(list, Point{Call: c.Number, Kind: k, Param: m})
 		}
 		return list
 	}
 	switch k {
 	case Zombie:
-		list := at(forEver)
+		list := at(untilIdle)
 		for i := 1; i <= patience; i++ {
 			list = append(list, at(i)...)
 		}
 		return list
 	case Twice:
-		if c.Once {
+		if c.NotRepeatable {
 			return nil
 		}
 		return at(0)
 	case Stale:
-		if !c.Lags {
+		if !c.MayLag {
 			return nil
 		}
 		return at(1, 3)
 	case Skewed:
-		if !c.First {
+		if !c.IsFirst {
 			return nil
 		}
 		return at(0, 1)
@@ -87,14 +93,14 @@ func (k Kind) Variants(c Call, patience int) []Point {
 	}
 }
 
-// forEver is the patience of a zombie that goes on when nothing else moves.
-const forEver = 0
+// untilIdle is the Param of a zombie that resumes when nothing else moves.
+const untilIdle = 0
 
-// errInjected is an error on the way to or from whatever is behind a port.
+// errInjected is a connection error of a port.
 var errInjected = errors.New("connection reset")
 
-// failure is the error of a call that was not answered, as its port has it.
-func failure(c Call, made bool) error {
+// faultError returns the error of a call without an answer, in the type of its port.
+func faultError(c Call, made bool) error {
 	switch c.Port {
 	case portModel:
 		return &agent.ModelError{Class: agent.ModelConnection, Message: errInjected.Error()}
@@ -103,18 +109,18 @@ func failure(c Call, made bool) error {
 			return &tool.LostError{Err: errInjected}
 		}
 	}
-	return fmt.Errorf("%s %s: %w", c.Port, c.What, errInjected)
+	return fmt.Errorf("%s %s: %w", c.Port, c.Target, errInjected)
 }
 
-// refusal is the error of a call that was refused for now, as its port has it.
-func refusal(c Call) error {
+// throttleError returns the error of a throttled call, in the type of its port.
+func throttleError(c Call) error {
 	switch c.Port {
 	case "table.Get", "table.Query", "table.Write":
 		return store.ErrThrottled
 	case portModel:
 		return &agent.ModelError{Class: agent.ModelThrottled, Message: "throttled"}
 	default:
-		return fmt.Errorf("%s %s: throttled", c.Port, c.What)
+		return fmt.Errorf("%s %s: throttled", c.Port, c.Target)
 	}
 }
 
@@ -125,55 +131,55 @@ const (
 	portFunctions = "functions.Invoke"
 )
 
-// hit lets one call go wrong and returns what its caller sees.
-func (in *Injector) hit(ctx context.Context, i *invocation, p Point, c Call, call func() error) error {
+// inject injects a fault into a call, and returns the error that the caller sees.
+func (in *Injector) inject(ctx context.Context, i *invocation, p Point, c Call, call func() error) error {
 	switch p.Kind {
 	case ErrorBefore:
-		return failure(c, false)
+		return faultError(c, false)
 	case ErrorAfter:
 		if err := call(); err != nil {
 			return err
 		}
-		return failure(c, true)
+		return faultError(c, true)
 	case CrashBefore:
 		i.crash()
 	case CrashAfter:
-		return i.unheard(call)
+		return i.callAndCrash(call)
 	case Zombie:
-		in.abandon(i, p.More)
+		in.abandon(i, p.Param)
 	case Twice:
 		if err := call(); err != nil {
 			return err
 		}
-		i.mustLive()
+		i.exitIfDead()
 	case Deadline:
-		return in.timeUp(ctx, i, p.More, call)
+		return in.exceedDeadline(ctx, i, p.Param, call)
 	case Throttled:
-		if p.More == 1 {
-			i.refused = c.Port
+		if p.Param == 1 {
+			i.throttledPort = c.Port
 		}
-		return refusal(c)
+		return throttleError(c)
 	case Stale:
-		i.lag = max(1, p.More)
-		defer func() { i.lag = 0 }()
+		i.lagWrites = max(1, p.Param)
+		defer func() { i.lagWrites = 0 }()
 	}
 	return call()
 }
 
-// timeUp ends the time that the invocation has.
-func (in *Injector) timeUp(_ context.Context, i *invocation, more int, call func() error) error {
+// exceedDeadline times the invocation out.
+func (in *Injector) exceedDeadline(_ context.Context, i *invocation, more int, call func() error) error {
 	if more == 0 {
-		i.life.up.Store(true)
+		i.ctx.timedOut.Store(true)
 		i.cancel()
 		return context.DeadlineExceeded
 	}
-	return i.unheard(call)
+	return i.callAndCrash(call)
 }
 
-// unheard makes the call, and ends the invocation before it hears what came of it.
-func (i *invocation) unheard(call func() error) error {
-	_ = call() // nobody hears it
-	i.mustLive()
+// callAndCrash makes the call, and ends the invocation before it gets the answer.
+func (i *invocation) callAndCrash(call func() error) error {
+	_ = call() // the answer is lost
+	i.exitIfDead()
 	i.crash()
 	return ErrExit // not reached: the goroutine has ended
 }

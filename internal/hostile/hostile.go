@@ -1,6 +1,6 @@
 // Package hostile is a corpus of strings that hide, forge or break what people are shown, for the tests of every
-// channel, and what judges whether a channel has shown one: harmlessly (Harmless) and completely (Original). Both judge
-// by rules of their own, not by those of package show.
+// channel. CheckHarmless checks that a shown text is harmless, and Unescape that it is complete. Both have their own
+// rules and do not use package show.
 package hostile
 
 import (
@@ -15,23 +15,23 @@ import (
 //go:embed strings.txt
 var corpus string
 
-// Case is one of the strings.
+// Case is one string of the corpus.
 type Case struct {
-	Comment string          // what it is
-	Text    string          // half a surrogate pair stands in the three bytes that UTF-8 would give it
-	JSON    json.RawMessage // as a JSON string; nil where no JSON can hold it
+	Comment string          // describes the string
+	Text    string          // half a surrogate pair is written in the three bytes that UTF-8 would give it
+	JSON    json.RawMessage // as a JSON string; nil if JSON cannot hold it
 }
 
-// Stored reports whether the string can be in stored arguments: CompactJSON refuses half a surrogate pair and bytes
-// that are no UTF-8.
-func (c Case) Stored() bool { return utf8.ValidString(c.Text) }
+// IsStorable reports whether stored arguments can have the string. CompactJSON refuses half a surrogate pair and
+// invalid UTF-8.
+func (c Case) IsStorable() bool { return utf8.ValidString(c.Text) }
 
-// Args are arguments with the string as the value of text. They are JSON where the string is.
+// Args returns arguments with the string as the value of text. They are JSON if the string is.
 func (c Case) Args() json.RawMessage {
 	return json.RawMessage(`{"text":` + string(c.JSON) + `}`)
 }
 
-// All are the strings, in the order of the file. A file that cannot be read is a panic: it is part of the program.
+// All returns the strings in the order of the file. It panics if the embedded file is invalid.
 func All() []Case {
 	var all []Case
 	comment := ""
@@ -42,7 +42,7 @@ func All() []Case {
 		case strings.HasPrefix(line, "# "):
 			comment = strings.TrimPrefix(line, "# ")
 		default:
-			c, err := read(line)
+			c, err := parseCase(line)
 			if err != nil || comment == "" {
 				panic(fmt.Sprintf("hostile: strings.txt:%d: want a comment, and below it a string: %v", i+1, err))
 			}
@@ -53,7 +53,7 @@ func All() []Case {
 	return all
 }
 
-func read(line string) (Case, error) {
+func parseCase(line string) (Case, error) {
 	if quoted, ok := strings.CutPrefix(line, "bytes "); ok {
 		text, err := strconv.Unquote(quoted)
 		return Case{Text: text}, err
@@ -73,8 +73,8 @@ func read(line string) (Case, error) {
 	return Case{Text: decode(inner), JSON: json.RawMessage(`"` + inner + `"`)}, nil
 }
 
-// decode is the text of a JSON string without its quotes. encoding/json would put the replacement character for half a
-// surrogate pair.
+// decode decodes a JSON string without its quotes. encoding/json would replace half a surrogate pair by the replacement
+// character.
 func decode(in string) string {
 	var b strings.Builder
 	for in != "" {
@@ -115,7 +115,7 @@ func hex(in, prefix string, digits int) (uint64, bool) {
 	return u, err == nil
 }
 
-// surrogate is half a pair in the bytes that UTF-8 would give it.
+// surrogate returns half a surrogate pair in the bytes that UTF-8 would give it.
 func surrogate(u uint64) []byte {
 	return []byte{byte(0xE0 | u>>12), byte(0x80 | u>>6&0x3F), byte(0x80 | u&0x3F)}
 }

@@ -17,7 +17,7 @@ func TestTheCorpusIsLargeAndEveryStringIsItsOwn(t *testing.T) {
 		require.NotEmpty(t, c.Comment)
 		require.Empty(t, seen[c.Text], "%s is %s", c.Comment, seen[c.Text])
 		seen[c.Text] = c.Comment
-		if c.Stored() {
+		if c.IsStorable() {
 			stored++
 			var text string
 			require.NoError(t, json.Unmarshal(c.JSON, &text))
@@ -29,9 +29,9 @@ func TestTheCorpusIsLargeAndEveryStringIsItsOwn(t *testing.T) {
 }
 
 func TestWhatIsHarmless(t *testing.T) {
-	require.NoError(t, hostile.Harmless("Zoë <b> \\u{202E} שלום 東京\nnext"))
+	require.NoError(t, hostile.CheckHarmless("Zoë <b> \\u{202E} שלום 東京\nnext"))
 	for _, s := range []string{"\u202e", "a\u200b", "\x00", "\x1b[2J", "\u00a0", "\u2800", "\u3164", "\ufe0f", "\U000e0041", "\xff", "\ue000", "a\u0300\u0300\u0300\u0300", "\u0301", "\ufffd"} {
-		require.Error(t, hostile.Harmless(s), "%q", s)
+		require.Error(t, hostile.CheckHarmless(s), "%q", s)
 	}
 }
 
@@ -40,12 +40,12 @@ func TestOriginalReadsEscapes(t *testing.T) {
 		`plain`: "plain", `\\u{202E}`: `\u{202E}`, `\u{202E}x`: "\u202ex", `\x{FF}`: "\xff", `a\{4 spaces}b`: "a    b", `\{3 line ends}`: "\n\n\n",
 		`\{4 times \u{200B}\s}`: "\u200b \u200b \u200b \u200b ", `\rtl{שלום}`: "שלום", `x\{mixed scripts}y`: "xy", `\"\n\r\t`: "\"\n\r\t", `\u{D800}`: "\xed\xa0\x80",
 	} {
-		got, err := hostile.Original(shown)
+		got, err := hostile.Unescape(shown)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	}
 	for _, shown := range []string{`\`, `\q`, `\{masked, up to 16 characters}`, `\u{`, `\{x spaces}`} {
-		_, err := hostile.Original(shown)
+		_, err := hostile.Unescape(shown)
 		require.Error(t, err, shown)
 	}
 }

@@ -8,10 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// Harmless says what in a shown text a person cannot see, or what moves what stands beside it: nil where there is
-// nothing. Line ends are the channel's own and pass. It does not judge mark-up: a channel that has any must show that
-// it escapes for that.
-func Harmless(shown string) error {
+// CheckHarmless returns an error if a shown text has characters that a person cannot see, or that change the text
+// beside them. Line ends pass. Mark-up is not checked: channels with mark-up test their own escapes.
+func CheckHarmless(shown string) error {
 	if !utf8.ValidString(shown) {
 		return fmt.Errorf("bytes that are no UTF-8 in %.60q", shown)
 	}
@@ -32,10 +31,10 @@ func Harmless(shown string) error {
 	return nil
 }
 
-// Original is the string that a shown text stands for: \u{202E}, \x{FF}, \{12 spaces}, \{3 times \n\s}, \n, \" and \\
-// are read, \rtl{…} is its text, and marks like \{mixed scripts} are left out. The error says what cannot be read, and
-// that something is masked.
-func Original(shown string) (string, error) {
+// Unescape returns the string that a shown text stands for. It reads \u{202E}, \x{FF}, \{12 spaces}, \{3 times \n\s},
+// \n, \" and \\, replaces \rtl{…} by its text, and drops marks like \{mixed scripts}. Unknown escapes and masks are
+// errors.
+func Unescape(shown string) (string, error) {
 	var b strings.Builder
 	for shown != "" {
 		if shown[0] != '\\' {
@@ -43,7 +42,7 @@ func Original(shown string) (string, error) {
 			shown = shown[1:]
 			continue
 		}
-		text, n, err := escape(shown)
+		text, n, err := readEscape(shown)
 		if err != nil {
 			return "", err
 		}
@@ -55,12 +54,12 @@ func Original(shown string) (string, error) {
 
 var simple = map[byte]string{'n': "\n", 'r': "\r", 't': "\t", '"': `"`, '\\': `\`, 's': " "}
 
-// escape reads one escape, and says how long it is.
-func escape(s string) (text string, n int, err error) {
+// readEscape reads one escape, and returns its text and its length.
+func readEscape(s string) (text string, n int, err error) {
 	if len(s) < 2 {
 		return "", 0, fmt.Errorf("a backslash at the end")
 	}
-	end := closing(s)
+	end := closingBrace(s)
 	switch {
 	case end > 0 && strings.HasPrefix(s, `\u{`):
 		u, err := strconv.ParseUint(s[3:end], 16, 32)
@@ -74,7 +73,7 @@ func escape(s string) (text string, n int, err error) {
 	case end > 0 && strings.HasPrefix(s, `\rtl{`):
 		return s[5:end], end + 1, nil
 	case end > 0 && strings.HasPrefix(s, `\{`):
-		text, err := counted(s[2:end])
+		text, err := expandCount(s[2:end])
 		return text, end + 1, err
 	}
 	if text, ok := simple[s[1]]; ok {
@@ -83,8 +82,8 @@ func escape(s string) (text string, n int, err error) {
 	return "", 0, fmt.Errorf("no escape: %.20q", s)
 }
 
-// closing is where the brace closes that the escape opens; 0 where it opens none.
-func closing(s string) int {
+// closingBrace returns the index of the brace that closes the escape; 0 = it opens none.
+func closingBrace(s string) int {
 	open := strings.IndexByte(s, '{')
 	if open < 0 || strings.Trim(s[1:open], "ultrx") != "" {
 		return 0
@@ -103,7 +102,7 @@ func closing(s string) int {
 	return 0
 }
 
-func counted(what string) (string, error) {
+func expandCount(what string) (string, error) {
 	switch what {
 	case "mixed scripts", "looks like Latin", "odd letters", "digits of another script":
 		return "", nil
@@ -119,7 +118,7 @@ func counted(what string) (string, error) {
 	case of == "line ends":
 		return strings.Repeat("\n", n), nil
 	case strings.HasPrefix(of, "times "):
-		unit, err := Original(strings.TrimPrefix(of, "times "))
+		unit, err := Unescape(strings.TrimPrefix(of, "times "))
 		return strings.Repeat(unit, n), err
 	}
 	return "", fmt.Errorf("not to be undone: %q", what)

@@ -73,12 +73,12 @@ func (d *deployed) functionEdge(call func(payload []byte) error) *badinput.Edge 
 			case err == nil:
 				return badinput.Answer{}
 			case !errors.As(err, &known):
-				return badinput.Answer{Code: "an error of no kind", Says: err.Error()}
+				return badinput.Answer{Code: "an error of no kind", Message: err.Error()}
 			}
-			return badinput.Answer{Code: string(known.Kind), Says: err.Error()}
+			return badinput.Answer{Code: string(known.Kind), Message: err.Error()}
 		},
-		State: func() string { return badinput.State(d.rows, d.blobs, d.asked, d.paid, d.woken) },
-		Heard: func() string { return "" },
+		State:    func() string { return badinput.State(d.rows, d.blobs, d.asked, d.paid, d.woken) },
+		Observed: func() string { return "" },
 	}
 }
 
@@ -96,17 +96,17 @@ func TestBadTasks(t *testing.T) {
 		} {
 			e := d.functionEdge(func(payload []byte) error { _, err := d.Invoke(t.Context(), c.function, payload); return err })
 			good := strings.ReplaceAll(c.good, "RUN", run)
-			for _, bad := range append(badinput.Of(good, c.keys), badinput.Whole(good)...) {
+			for _, bad := range append(badinput.Cases(good, c.keys), badinput.WholeCases(good)...) {
 				if strings.HasSuffix(bad.Key, "/zzz") && (bad.Key != "/state/zzz" || c.good == aimed || c.good == waiting) {
 					continue // of a newer version
 				}
 				if bad.What == "the text: another protocol" || bad.What == "the text: null" || bad.Key == "/state" {
-					bad.Mute = true
+					bad.KeyNotNamed = true
 				}
-				e.Refuses(t, bad)
+				e.RequireRefused(t, bad)
 				count++
 			}
-			e.Refuses(t, badinput.Case{What: "260 KiB and a byte", Body: badinput.Padded(good, runtime.MaxStart+1)})
+			e.RequireRefused(t, badinput.Case{What: "260 KiB and a byte", Body: badinput.Padded(good, runtime.MaxStart+1)})
 		}
 		t.Logf("%d tasks", count)
 	})
@@ -152,16 +152,16 @@ func TestBadAnswers(t *testing.T) {
 		var have []string
 		count := 0
 		for _, good := range []string{`{"tenant":"default","answer":{"run":"RUN","call":"c1","result":{"n":1}}}`, `{"tenant":"default","answer":{"run":"RUN","call":"c1","error":"no"}}`} {
-			for _, c := range badinput.Of(strings.ReplaceAll(good, "RUN", run), answerKeys) {
+			for _, c := range badinput.Cases(strings.ReplaceAll(good, "RUN", run), answerKeys) {
 				if strings.HasSuffix(c.Key, "/zzz") { // an event may say more
 					continue
 				}
-				c.Mute = !json.Valid(c.Body)
-				e.Refuses(t, c)
+				c.KeyNotNamed = !json.Valid(c.Body)
+				e.RequireRefused(t, c)
 				count++
 			}
-			for _, c := range badinput.Whole(good) {
-				e.Refuses(t, c)
+			for _, c := range badinput.WholeCases(good) {
+				e.RequireRefused(t, c)
 				count++
 			}
 		}
@@ -200,21 +200,21 @@ func TestBadTriggers(t *testing.T) {
 		d.Log = testLog(log)
 		s := d.Sweep(d.blobs, nil, "arn:machine", noMetrics{})
 		e := d.functionEdge(func(payload []byte) error { _, err := s(t.Context(), payload); return err })
-		e.Heard = log.String
+		e.Observed = log.String
 		const good = `{"source":"aws.states","detail-type":"Step Functions Execution Status Change","detail":{"name":"x","stateMachineArn":"arn:machine","status":"FAILED","input":"{}"}}`
 		count := 0
-		for _, c := range append(badinput.Of(good, triggerKeys), badinput.Whole(good)...) {
+		for _, c := range append(badinput.Cases(good, triggerKeys), badinput.WholeCases(good)...) {
 			if strings.HasSuffix(c.Key, "/zzz") {
 				continue
 			}
-			c.Mute = true
+			c.KeyNotNamed = true
 			send := e.Send
 			e.Send = func(c badinput.Case) badinput.Answer {
 				got := send(c)
-				require.True(t, elsewhere.MatchString(got.Says), "%s: %s", c, got.Says)
+				require.True(t, elsewhere.MatchString(got.Message), "%s: %s", c, got.Message)
 				return got
 			}
-			e.Refuses(t, c)
+			e.RequireRefused(t, c)
 			e.Send = send
 			count++
 		}
@@ -234,7 +234,7 @@ func TestBadTriggers(t *testing.T) {
 // What started an execution is read by the sweep as the execution itself reads it: of what that refuses, there is no run.
 func TestStartedRunsAreReadAlike(t *testing.T) {
 	inBubble(t, func(t *testing.T, d *deployed) {
-		for _, c := range badinput.Of(`{"tenant":"default","agent":"clerk","key":"k9","message":"x"}`, fields{
+		for _, c := range badinput.Cases(`{"tenant":"default","agent":"clerk","key":"k9","message":"x"}`, fields{
 			"/tenant": {Takes: "s", Bad: map[string]string{`"A"`: ""}}, "/agent": {Takes: "s", Bad: map[string]string{`""`: ""}}, "/key": {Takes: "s"},
 		}) {
 			if strings.HasSuffix(c.Key, "/zzz") {

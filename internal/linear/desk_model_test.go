@@ -9,13 +9,13 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 )
 
-// The sequential specification of a run's requests to people. A request is pending with the approvals it has, until it is decided, expires, or its run
-// is called off; nothing follows that. Whoever comes later is told what stands there.
+// The sequential specification of a run's approval requests. A request is pending until it is decided, expires, or its
+// run is cancelled. That state is final, and later operations return it.
 
-// requests is how many a run makes at once.
+// requests is the number of requests that the run makes at once.
 const requests = 3
 
-// request is one as it stands.
+// request is the state of one request.
 type request struct {
 	status approval.Status
 	args   string // what an approval lets run
@@ -30,40 +30,40 @@ type desk struct {
 
 // The operations.
 type (
-	// decide is what a person says. Shown is what the arguments were when they looked; "" = they did not.
+	// decide is a decision of a person. shown is the arguments that the person has read; "" = none.
 	decide struct {
 		of     int
 		by     string
 		action approval.Action
 		args   string
 		shown  string
-		late   bool // the time was up before they began
+		late   bool // the request had expired before the call
 	}
 	get    struct{ of int }
 	cancel struct{}
-	// work is an attempt of the run's own; finish, that it may have ended the run as well.
+	// work is an attempt of the run itself; finish is one that may have ended the run.
 	work   struct{}
 	finish struct{}
 )
 
-// answer is how a person's word was answered.
+// answer is the answer to a decision.
 type answer string
 
 const (
-	taken     answer = "taken"    // it, or the same before
-	beaten    answer = "beaten"   // another came first
-	tooLate   answer = "too late" // the time was up
+	taken     answer = "taken"    // the decision counts, or an equal one before it
+	beaten    answer = "beaten"   // another decision came first
+	tooLate   answer = "too late" // the request had expired
 	finished  answer = "finished" // the run has ended
-	stale     answer = "stale"    // it is about other arguments than were shown
+	stale     answer = "stale"    // the arguments have changed since they were shown
 	uncertain answer = "uncertain"
 )
 
-// outcome is what an operation answered.
+// outcome is the answer to an operation.
 type outcome struct {
 	answer answer
 	shows  request // of taken, beaten, stale and get
-	over   string  // of cancel: how the run has ended
-	late   bool    // the time may have been up before it returned
+	over   string  // of cancel: how the run ended
+	late   bool    // the request may have expired before the return
 }
 
 func deskModel(quorum int, initial string) porcupine.Model {
@@ -78,7 +78,7 @@ func deskModel(quorum int, initial string) porcupine.Model {
 		},
 		Step: func(state, in, out any) []any {
 			var next []any
-			for _, d := range state.(desk).after(in, out.(outcome), quorum) {
+			for _, d := range state.(desk).statesAfter(in, out.(outcome), quorum) {
 				next = append(next, d)
 			}
 			return next
@@ -87,11 +87,11 @@ func deskModel(quorum int, initial string) porcupine.Model {
 	return m.ToModel()
 }
 
-// after are the states in which the specification may be once an operation was answered so; none = it never answers so. The requests that
-// an end leaves open decide nothing, and are closed one by one behind it: each may be closed by then, or not yet.
-func (d desk) after(in any, out outcome, quorum int) []desk {
+// statesAfter returns the possible states after an operation with this answer; none = the answer is impossible. The end
+// of a run closes its open requests one by one, so each of them may be closed or not yet.
+func (d desk) statesAfter(in any, out outcome, quorum int) []desk {
 	if d.over == "" {
-		return d.answered(in, out, quorum)
+		return d.statesAnswered(in, out, quorum)
 	}
 	states := []desk{d}
 	for i := range d.of {
@@ -104,13 +104,13 @@ func (d desk) after(in any, out outcome, quorum int) []desk {
 	}
 	var next []desk
 	for _, s := range states {
-		next = append(next, s.answered(in, out, quorum)...)
+		next = append(next, s.statesAnswered(in, out, quorum)...)
 	}
 	return next
 }
 
-// answered are the states in which the specification may be once an operation was answered so, and no request was closed meanwhile.
-func (d desk) answered(in any, out outcome, quorum int) []desk {
+// statesAnswered is statesAfter while no request is closed.
+func (d desk) statesAnswered(in any, out outcome, quorum int) []desk {
 	switch in := in.(type) {
 	case get:
 		if out.answer == uncertain || d.of[in.of] == out.shows {
@@ -167,10 +167,10 @@ func (d desk) cancelled(out outcome) []desk {
 	}
 }
 
-// decided is what a person's word makes of the requests.
+// decided returns the possible states after a decision.
 func (d desk) decided(in decide, out outcome, quorum int) []desk {
 	r := d.of[in.of]
-	will, now := r.word(in, quorum)
+	will, now := r.applyDecision(in, quorum)
 	changed := d
 	changed.of[in.of] = now
 	open := r.status == approval.Pending && !in.late
@@ -192,7 +192,8 @@ func (d desk) decided(in decide, out outcome, quorum int) []desk {
 		return is(d.over != "")
 	}
 	next := is(will == out.answer && out.shows == r && now == r)
-	// After a lost answer they are shown what stands there by then, which is checked as a look of its own: their word, and who has overtaken it.
+	// After a lost answer they are shown what stands there by then, which is checked as a look of its own: their word,
+	// and who has overtaken it.
 	if open && will == taken && now != r && d.over == "" && strings.HasPrefix(out.shows.said, now.said) &&
 		(out.answer == taken || out.answer == beaten && out.shows != now) {
 		next = append(next, changed)
@@ -200,15 +201,15 @@ func (d desk) decided(in decide, out outcome, quorum int) []desk {
 	return next
 }
 
-// word is how a request answers what a person says about it, and how it stands then.
-func (r request) word(in decide, quorum int) (answer, request) {
+// applyDecision returns a request's answer to a decision, and its state after it.
+func (r request) applyDecision(in decide, quorum int) (answer, request) {
 	if r.status != approval.Pending {
-		if r.says(in) {
+		if r.agreesWith(in) {
 			return taken, r
 		}
 		return beaten, r
 	}
-	counted := r.counted()
+	counted := r.countedApprovals()
 	switch {
 	case in.action == approval.Edit && len(counted) > 0 && counted[0] == in.by+":edit:"+in.args:
 		return taken, r // they have said it
@@ -228,25 +229,25 @@ func (r request) word(in decide, quorum int) (answer, request) {
 		now.args = in.args
 		fallthrough
 	default:
-		if len(now.counted()) >= quorum {
+		if len(now.countedApprovals()) >= quorum {
 			now.status = approval.Approved
 		}
 	}
 	return taken, now
 }
 
-// words are the decisions, each as who:action:args.
-func (r request) words() []string {
+// decisions returns the decisions, each as who:action:args.
+func (r request) decisions() []string {
 	if r.said == "" {
 		return nil
 	}
 	return strings.Split(strings.TrimSuffix(r.said, ";"), ";")
 }
 
-// counted are the approvals that count: those since the arguments were last changed.
-func (r request) counted() []string {
+// countedApprovals returns the approvals since the last change of the arguments.
+func (r request) countedApprovals() []string {
 	var of []string
-	for _, s := range r.words() {
+	for _, s := range r.decisions() {
 		switch strings.Split(s, ":")[1] {
 		case "edit":
 			of = []string{s}
@@ -257,11 +258,11 @@ func (r request) counted() []string {
 	return of
 }
 
-// says reports whether a request that is settled came out as somebody says: of one that several approved, what any of them said. Of one that nobody
-// has decided, what they had said themselves.
-func (r request) says(in decide) bool {
-	of := r.counted()
-	if words := r.words(); r.status == approval.Denied || r.status == approval.Cancelled && len(words) > 0 && strings.Contains(words[len(words)-1], ":cancel:") {
+// agreesWith reports whether a settled request agrees with a decision: one of its decisions is the same. If nobody has
+// decided it, the person's own earlier decision counts.
+func (r request) agreesWith(in decide) bool {
+	of := r.countedApprovals()
+	if words := r.decisions(); r.status == approval.Denied || r.status == approval.Cancelled && len(words) > 0 && strings.Contains(words[len(words)-1], ":cancel:") {
 		of = words[len(words)-1:]
 	} else if r.status != approval.Approved {
 		of = slices.DeleteFunc(of, func(s string) bool { return !strings.HasPrefix(s, in.by+":") })

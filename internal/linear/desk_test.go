@@ -27,34 +27,34 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// initial are the arguments that the model asks with.
+// initial is the arguments of the model's calls.
 const initial = `{"amount":100}`
 
-// office is a world whose run has asked people about several refunds at once.
-type office struct {
+// deskFixture is a world whose run waits for approval of several refunds.
+type deskFixture struct {
 	*world
 	*history
 	quorum int
 	api    http.Handler
 	decide func(ctx context.Context, r approval.Request) (approval.Approval, error)
 	parked runtime.Route
-	lags   bool // where people decide, time is never up
+	lags   bool // the desk's clock is slow, so requests never expire for a decision
 }
 
-// variant changes the code that is under test.
+// variant changes the code under test.
 type variant struct {
 	table  func(store.Table) store.Table
-	change func(*office)
+	change func(*deskFixture)
 }
 
-func newOffice(t *testing.T, plain store.Table, seed int64, v variant) *office {
+func newDeskFixture(t *testing.T, plain store.Table, seed int64, v variant) *deskFixture {
 	m := &model{replies: []agent.Reply{{}}}
 	for i := range requests {
 		m.replies[0].Calls = append(m.replies[0].Calls, agent.ReplyCall{ID: call(i), Name: "refund", Input: json.RawMessage(initial)})
 	}
 	quorum := 1 + int(seed%3)
-	w := newWorld(t, plain, seed, clerk(t, quorum), m, v.table)
-	o := &office{world: w, history: &history{}, quorum: quorum, decide: w.desk.Decide}
+	w := newWorld(t, plain, seed, refundAgent(t, quorum), m, v.table)
+	o := &deskFixture{world: w, history: &history{}, quorum: quorum, decide: w.desk.Decide}
 	o.api = api.Handler(api.Backend{
 		Desk: w.desk, Journal: w.ports.Journal, Table: w.ports.Table, Clock: w.clock, Definitions: w.definition,
 		Canceller: o.canceller(),
@@ -63,24 +63,24 @@ func newOffice(t *testing.T, plain store.Table, seed int64, v variant) *office {
 		},
 	})
 	if seed%4 == 3 {
-		o.lag()
+		o.slowDownClock()
 	}
 	if v.change != nil {
 		v.change(o)
 	}
 	var over bool
-	o.parked, over = (&machine{w, plainly}).follow(t.Context(), runtime.Route{Next: runtime.NextStep}, 0)
+	o.parked, over = (&fakeMachine{w, attemptDirectly}).follow(t.Context(), runtime.Route{Next: runtime.NextStep}, 0)
 	require.False(t, over)
 	return o
 }
 
-// lag lets the clock be slow by which people decide (F10).
-func (o *office) lag() { o.desk.Clock, o.lags = clock.System(), true }
+// slowDownClock makes the desk's clock slow (fault F10).
+func (o *deskFixture) slowDownClock() { o.desk.Clock, o.lags = clock.System(), true }
 
-// late reports whether time is up where people decide.
-func (o *office) late() bool { return o.clock.late() && !o.lags }
+// isExpired reports whether the requests have expired by the desk's clock.
+func (o *deskFixture) isExpired() bool { return o.clock.isExpired() && !o.lags }
 
-func plainly(attempt func() (runtime.Route, error)) (runtime.Route, error) { return attempt() }
+func attemptDirectly(attempt func() (runtime.Route, error)) (runtime.Route, error) { return attempt() }
 
 func call(i int) string { return fmt.Sprint("c", i) }
 
@@ -88,14 +88,14 @@ func person(name string) policy.Principal {
 	return policy.Principal{ID: "user:" + name, Groups: []string{"group:operators"}}
 }
 
-func (o *office) id(i int) string { return run.ApprovalID(o.run, call(i), 1) }
+func (o *deskFixture) id(i int) string { return run.ApprovalID(o.run, call(i), 1) }
 
-func (o *office) canceller() *runtime.Canceller {
+func (o *deskFixture) canceller() *runtime.Canceller {
 	return &runtime.Canceller{Ports: o.ports, Definitions: o.definition}
 }
 
-// seen is a request as people are shown it.
-func seen(a approval.Approval) request {
+// shownRequest returns a request as people are shown it.
+func shownRequest(a approval.Approval) request {
 	r := request{status: a.Status, args: string(a.Args)}
 	for _, d := range a.Decisions {
 		args := ""
@@ -107,32 +107,32 @@ func seen(a approval.Approval) request {
 	return r
 }
 
-// look reads a request, and gives its digest for who decides about what they see.
-func (o *office) look(who, i int) (r request, digest string) {
+// readRequest reads a request, and returns its digest for a decision.
+func (o *deskFixture) readRequest(who, i int) (r request, digest string) {
 	o.do(who, get{i}, func() (any, bool) {
 		a, err := approval.Get(o.t.Context(), o.ports.Table, tenant, o.id(i))
 		if err != nil {
 			return outcome{answer: uncertain}, true
 		}
-		r, digest = seen(a), a.Digest
+		r, digest = shownRequest(a), a.Digest
 		return outcome{shows: r}, false
 	})
 	return r, digest
 }
 
-// lookByAPI is look by the HTTP API.
-func (o *office) lookByAPI(who, i int) {
+// readByAPI reads a request by the HTTP API.
+func (o *deskFixture) readByAPI(who, i int) {
 	o.do(who, get{i}, func() (any, bool) {
 		var a approval.Approval
 		if status := o.http(http.MethodGet, "/v1/approvals/"+o.id(i), "ana", nil, &a); status != http.StatusOK {
 			return outcome{answer: uncertain}, true
 		}
-		return outcome{shows: seen(a)}, false
+		return outcome{shows: shownRequest(a)}, false
 	})
 }
 
-// http makes a request of the API and reads its answer.
-func (o *office) http(method, path, who string, body, into any) (status int) {
+// http sends a request to the API and reads the answer.
+func (o *deskFixture) http(method, path, who string, body, into any) (status int) {
 	var data []byte
 	if body != nil {
 		var err error
@@ -155,18 +155,18 @@ func (o *office) http(method, path, who string, body, into any) (status int) {
 	return w.Code
 }
 
-// say has a person decide, about what they have looked at or about whatever is there.
-func (o *office) say(who int, name string, d decide) {
+// submitDecision has a person decide the request that they have read, or the current one.
+func (o *deskFixture) submitDecision(who int, name string, d decide) {
 	d.by = name
 	digest := ""
-	if o.chance(2) == 0 {
+	if o.drawN(2) == 0 {
 		var r request
-		if r, digest = o.look(who, d.of); digest == "" {
+		if r, digest = o.readRequest(who, d.of); digest == "" {
 			return
 		}
 		d.shown = r.args
 	}
-	d.late = o.late()
+	d.late = o.isExpired()
 	called := o.now.Add(1)
 	var out outcome
 	o.do(who, d, func() (any, bool) {
@@ -175,8 +175,8 @@ func (o *office) say(who int, name string, d decide) {
 			q.Args = json.RawMessage(d.args)
 		}
 		a, err := o.decide(o.t.Context(), q)
-		out = told(a, err)
-		out.late = o.late()
+		out = outcomeOf(a, err)
+		out.late = o.isExpired()
 		return out, out.answer == uncertain
 	})
 	if out.answer == taken || out.answer == beaten { // after a lost answer, they are shown what stands there by then
@@ -184,17 +184,17 @@ func (o *office) say(who int, name string, d decide) {
 	}
 }
 
-// told is what a person hears.
-func told(a approval.Approval, err error) outcome {
+// outcomeOf returns the outcome of a decision.
+func outcomeOf(a approval.Approval, err error) outcome {
 	var decided *approval.DecidedError
 	var other *approval.StaleError
 	switch {
 	case err == nil:
-		return outcome{answer: taken, shows: seen(a)}
+		return outcome{answer: taken, shows: shownRequest(a)}
 	case errors.As(err, &decided):
-		return outcome{answer: beaten, shows: seen(decided.Approval)}
+		return outcome{answer: beaten, shows: shownRequest(decided.Approval)}
 	case errors.As(err, &other):
-		return outcome{answer: stale, shows: seen(other.Approval)}
+		return outcome{answer: stale, shows: shownRequest(other.Approval)}
 	case errors.Is(err, approval.ErrExpired):
 		return outcome{answer: tooLate}
 	case errors.Is(err, approval.ErrFinished):
@@ -204,8 +204,8 @@ func told(a approval.Approval, err error) outcome {
 	}
 }
 
-// callOff cancels the run, by the API or past it.
-func (o *office) callOff(who int) {
+// cancel cancels the run, by the API or directly.
+func (o *deskFixture) cancel(who int) {
 	o.do(who, cancel{}, func() (any, bool) {
 		s, err := o.canceller().Cancel(o.t.Context(), tenant, o.run, "user:boss", "enough")
 		if err != nil {
@@ -218,12 +218,12 @@ func (o *office) callOff(who int) {
 	})
 }
 
-// recorded makes an attempt of the run's own. It may let the requests expire, and may end the run.
-func (o *office) recorded(who int) func(func() (runtime.Route, error)) (runtime.Route, error) {
+// recordAttempt records an attempt of the run itself, which may expire requests and end the run.
+func (o *deskFixture) recordAttempt(who int) func(func() (runtime.Route, error)) (runtime.Route, error) {
 	return func(attempt func() (runtime.Route, error)) (runtime.Route, error) {
 		called := o.now.Add(1)
 		r, err := attempt()
-		late, returned := o.clock.late(), o.now.Add(1)
+		late, returned := o.clock.isExpired(), o.now.Add(1)
 		if late {
 			o.add(porcupine.Operation{ClientId: who, Input: work{}, Output: outcome{late: true}, Call: called, Return: returned}, err != nil)
 		}
@@ -234,78 +234,78 @@ func (o *office) recorded(who int) func(func() (runtime.Route, error)) (runtime.
 	}
 }
 
-// storm is a rush after which the run is carried to its end.
-func (o *office) storm() {
-	last := o.rush()
-	o.settle(last)
+// runToEnd runs all operations concurrently, and then the run to its end.
+func (o *deskFixture) runToEnd() {
+	last := o.runConcurrently()
+	o.finishRun(last)
 }
 
-// rush is everybody at once: people, readers, the run itself, time, and who calls it off.
-func (o *office) rush() runtime.Route {
+// runConcurrently runs decisions, reads, the run itself, expiry and a cancel concurrently.
+func (o *deskFixture) runConcurrently() runtime.Route {
 	o.faulty.fine.Store(false)
 	ctx, stop := context.WithCancel(o.t.Context())
 	var people, carried sync.WaitGroup
 	last := o.parked
-	carried.Go(func() { last, _ = (&machine{o.world, o.recorded(0)}).follow(ctx, o.parked, time.Minute) })
+	carried.Go(func() { last, _ = (&fakeMachine{o.world, o.recordAttempt(0)}).follow(ctx, o.parked, time.Minute) })
 	for who, name := range []string{"ana", "ben", "cem", "dan"} {
 		people.Go(func() {
 			for range 4 {
-				pause(time.Duration(o.chance(3)) * time.Millisecond)
-				o.say(who+1, name, o.word())
+				pause(time.Duration(o.drawN(3)) * time.Millisecond)
+				o.submitDecision(who+1, name, o.drawDecision())
 			}
 		})
 	}
 	for who := 5; who < 7; who++ {
 		people.Go(func() {
 			for range 6 {
-				pause(time.Duration(o.chance(2)) * time.Millisecond)
+				pause(time.Duration(o.drawN(2)) * time.Millisecond)
 				if who == 5 {
-					o.look(who, o.chance(requests))
+					o.readRequest(who, o.drawN(requests))
 				} else {
-					o.lookByAPI(who, o.chance(requests))
+					o.readByAPI(who, o.drawN(requests))
 				}
 			}
 		})
 	}
-	if o.chance(2) == 0 {
+	if o.drawN(2) == 0 {
 		people.Go(func() {
-			pause(time.Duration(o.chance(8)) * time.Millisecond)
-			o.clock.jump()
+			pause(time.Duration(o.drawN(8)) * time.Millisecond)
+			o.clock.expire()
 		})
 	}
-	if o.chance(3) == 0 {
+	if o.drawN(3) == 0 {
 		people.Go(func() {
-			pause(time.Duration(o.chance(8)) * time.Millisecond)
-			o.callOff(7)
+			pause(time.Duration(o.drawN(8)) * time.Millisecond)
+			o.cancel(7)
 		})
 	}
 	people.Wait()
 	stop()
 	carried.Wait()
-	o.calm()
+	o.waitZombies()
 	for i := range requests {
-		o.look(8, i)
+		o.readRequest(8, i)
 	}
 	return last
 }
 
-// word draws what somebody says.
-func (o *office) word() decide {
-	d := decide{of: o.chance(requests), action: approval.Approve}
-	switch o.chance(10) {
+// drawDecision draws a decision.
+func (o *deskFixture) drawDecision() decide {
+	d := decide{of: o.drawN(requests), action: approval.Approve}
+	switch o.drawN(10) {
 	case 0, 1:
 		d.action = approval.Deny
 	case 2, 3, 4:
-		d.action, d.args = approval.Edit, fmt.Sprintf(`{"amount":%d}`, 1+o.chance(2))
+		d.action, d.args = approval.Edit, fmt.Sprintf(`{"amount":%d}`, 1+o.drawN(2))
 	case 5:
 		d.action = approval.Cancel
 	}
 	return d
 }
 
-// settle lets the run come to its end when the day is fine again, and the time of whatever nobody has decided is up.
-func (o *office) settle(last runtime.Route) {
-	m := &machine{o.world, o.recorded(0)}
+// finishRun stops the faults, expires open requests and runs the run to its end.
+func (o *deskFixture) finishRun(last runtime.Route) {
+	m := &fakeMachine{o.world, o.recordAttempt(0)}
 	if last.Next != runtime.NextWait { // somebody was in the middle of something
 		last = runtime.Route{Next: runtime.NextStep, Woken: last.Woken}
 	}
@@ -314,23 +314,23 @@ func (o *office) settle(last runtime.Route) {
 		if last, over = m.follow(o.t.Context(), last, 20*time.Millisecond); over {
 			break
 		}
-		o.clock.jump()
+		o.clock.expire()
 	}
-	o.calm()
+	o.waitZombies()
 	require.True(o.t, over, "the run has not come to its end: %+v", last)
 	for i := range requests {
-		o.look(8, i)
+		o.readRequest(8, i)
 	}
-	o.wholeAndOnce()
+	o.requireEffectsMatch()
 }
 
-// wholeAndOnce checks what the run has done against what people have said.
-func (o *office) wholeAndOnce() {
+// requireEffectsMatch compares the run's effects with the decisions.
+func (o *deskFixture) requireEffectsMatch() {
 	for i := range requests {
 		a, err := approval.Get(o.t.Context(), o.plain, tenant, o.id(i))
 		require.NoError(o.t, err)
 		require.NotEqual(o.t, approval.Pending, a.Status)
-		paid := o.paid[call(i)]
+		paid := o.refunds[call(i)]
 		require.LessOrEqual(o.t, len(paid), 1, "call %d was paid more than once", i)
 		if len(paid) == 1 {
 			require.Equal(o.t, approval.Approved, a.Status)
@@ -339,14 +339,14 @@ func (o *office) wholeAndOnce() {
 	}
 }
 
-// TestDeskIsLinearizable: decide, expire, cancel and get by many at once, over each table.
+// TestDeskIsLinearizable: concurrent decide, expire, cancel and get are linearizable over each table.
 func TestDeskIsLinearizable(t *testing.T) {
 	for _, table := range tables {
 		t.Run(table.name, func(t *testing.T) {
 			open := table.open(t)
 			for seed := range int64(histories(t, table.few)) {
-				o := newOffice(t, open(), seed, variant{})
-				o.storm()
+				o := newDeskFixture(t, open(), seed, variant{})
+				o.runToEnd()
 				o.require(t, deskModel(o.quorum, initial), seed)
 			}
 		})

@@ -18,22 +18,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// history records operations as those who make them see them. Safe for concurrent use.
+// history records operations as their callers see them. It is safe for concurrent use.
 type history struct {
 	now atomic.Int64
 	mu  sync.Mutex
 	ops []porcupine.Operation
 }
 
-// do makes an operation. Uncertain says that nobody knows whether it happened: then it may at any later moment.
+// do makes and records an operation. An uncertain one may take effect at any later moment, or never.
 func (h *history) do(who int, in any, f func() (out any, uncertain bool)) {
 	called := h.now.Add(1)
 	out, uncertain := f()
 	h.add(porcupine.Operation{ClientId: who, Input: in, Output: out, Call: called, Return: h.now.Add(1)}, uncertain)
 }
 
-// add records an operation. A look that saw nothing says nothing. Where the same was tried several times, once is enough, and nobody knows which time did
-// it, one that may happen at any moment from the first on stands for all: each one more doubles what is to be searched.
+// add records an operation. Uncertain reads are dropped. Of equal uncertain operations only the earliest is kept, since
+// each further one doubles the search.
 func (h *history) add(op porcupine.Operation, uncertain bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -58,13 +58,13 @@ func (h *history) add(op porcupine.Operation, uncertain bool) {
 
 var seedOfHashes = maphash.MakeSeed()
 
-// hash is a state's, for the checker to find it again.
+// hash hashes a state for the checker.
 func hash[S comparable](state any) uint64 { return maphash.Comparable(seedOfHashes, state.(S)) }
 
 // limit is how long one history may take to be checked. It takes milliseconds; one that nobody can decide is a failure.
 const limit = 30 * time.Second
 
-// check looks for an order in which the operations are those of the specification, one after the other.
+// check searches for a sequential order of the operations that the specification allows.
 func (h *history) check(m porcupine.Model) porcupine.CheckResult {
 	return porcupine.CheckOperationsTimeout(m, h.ops, limit)
 }

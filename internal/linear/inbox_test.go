@@ -19,20 +19,21 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// The sequential specification of what is said to a run: a log that grows at its end, takes each id once, and is closed for ever by the run's end.
+// inbox is the sequential specification of messages to a run: a log that accepts each id once, until the run's end
+// closes it.
 type inbox struct {
 	log    string // the messages in order, each as id/text and a space
 	closed bool
 }
 
-// The operations, beside cancel and finish.
+// The operations besides cancel and finish.
 type (
 	send struct{ id, text string }
 	read struct{}
 )
 
-// found is what an operation on the inbox answered.
-type found struct {
+// readResult is the answer to an operation on the inbox.
+type readResult struct {
 	answer answer // of send: taken, finished, other, uncertain
 	log    string // of read
 	closed bool
@@ -47,7 +48,7 @@ func inboxModel() porcupine.Model {
 		Init: func() []any { return []any{inbox{log: "first "}} },
 		Step: func(state, in, out any) []any {
 			var next []any
-			for _, b := range state.(inbox).after(in, out.(found)) {
+			for _, b := range state.(inbox).statesAfter(in, out.(readResult)) {
 				next = append(next, b)
 			}
 			return next
@@ -56,7 +57,7 @@ func inboxModel() porcupine.Model {
 	return m.ToModel()
 }
 
-func (b inbox) after(in any, out found) []inbox {
+func (b inbox) statesAfter(in any, out readResult) []inbox {
 	switch in := in.(type) {
 	case send:
 		return b.sent(in, out.answer)
@@ -96,7 +97,7 @@ func (b inbox) sent(in send, out answer) []inbox {
 	}
 }
 
-// text is what the message with that id says; "" = there is none.
+// text returns the text of the message with that id; "" = there is none.
 func (b inbox) text(id string) string {
 	for _, m := range strings.Fields(b.log) {
 		if text, ok := strings.CutPrefix(m, id+"/"); ok {
@@ -106,14 +107,14 @@ func (b inbox) text(id string) string {
 	return ""
 }
 
-// post is a world whose run looks at things while people talk to it.
-type post struct {
+// inboxFixture is a world whose run calls tools while people send messages.
+type inboxFixture struct {
 	*world
 	*history
 	inputs *runtime.Inputs
 }
 
-func newPost(t *testing.T, plain store.Table, seed int64, wrap func(store.Table) store.Table) *post {
+func newInboxFixture(t *testing.T, plain store.Table, seed int64, wrap func(store.Table) store.Table) *inboxFixture {
 	m := &model{}
 	for i := range 1 + seed%4 {
 		m.replies = append(m.replies, agent.Reply{Calls: []agent.ReplyCall{{ID: call(int(i)), Name: "look", Input: json.RawMessage(fmt.Sprintf(`{"at":%d}`, i))}}})
@@ -121,35 +122,35 @@ func newPost(t *testing.T, plain store.Table, seed int64, wrap func(store.Table)
 	if seed%3 == 0 { // it is parked meanwhile
 		m.replies = append(m.replies, agent.Reply{Calls: []agent.ReplyCall{{ID: "p", Name: "refund", Input: json.RawMessage(initial)}}})
 	}
-	w := newWorld(t, plain, seed, clerk(t, 1), m, wrap)
-	return &post{world: w, history: &history{}, inputs: &runtime.Inputs{Ports: w.ports, Waits: &runtime.Waits{Ports: w.ports}}}
+	w := newWorld(t, plain, seed, refundAgent(t, 1), m, wrap)
+	return &inboxFixture{world: w, history: &history{}, inputs: &runtime.Inputs{Ports: w.ports, Waits: &runtime.Waits{Ports: w.ports}}}
 }
 
-// say sends a message, and says it again under the same id, or something else under it, where the draw has it so.
-func (p *post) say(who int, in send) {
+// send sends a message, and sometimes repeats it, or another text under its id.
+func (p *inboxFixture) send(who int, in send) {
 	p.do(who, in, func() (any, bool) {
 		err := p.inputs.Send(p.t.Context(), tenant, p.run, in.id, "user:ana", []run.UserBlock{{Block: run.Text{Text: "#" + in.id + "/" + in.text}}})
 		switch {
 		case err == nil:
-			return found{answer: taken}, false
+			return readResult{answer: taken}, false
 		case errors.Is(err, runtime.ErrRunFinished):
-			return found{answer: finished}, false
+			return readResult{answer: finished}, false
 		case errors.Is(err, store.ErrOtherInput):
-			return found{answer: other}, false
+			return readResult{answer: other}, false
 		default:
-			return found{answer: uncertain}, true
+			return readResult{answer: uncertain}, true
 		}
 	})
 }
 
-// read reads the run: what it has drained, and what lies in its inbox. Of one that has ended, everything is drained.
-func (p *post) read(who int, journal *store.Journal) {
+// read reads the run's drained messages and its inbox. A run that has ended has drained everything.
+func (p *inboxFixture) read(who int, journal *store.Journal) {
 	p.do(who, read{}, func() (any, bool) {
 		l, err := journal.Load(p.t.Context(), tenant, p.run)
 		if err != nil {
-			return found{answer: uncertain}, true
+			return readResult{answer: uncertain}, true
 		}
-		out := found{log: p.drained(&l.State), closed: l.State.Status == run.RunDone}
+		out := readResult{log: p.drained(&l.State), closed: l.State.Status == run.RunDone}
 		for _, e := range l.Inbox {
 			in, ok := e.(run.InputReceived)
 			if !ok {
@@ -162,8 +163,8 @@ func (p *post) read(who int, journal *store.Journal) {
 	})
 }
 
-// drained are the messages of people that a run has drained, in order. The entries that it was folded from do not change.
-func (p *post) drained(s *run.AgentState) string {
+// drained returns the messages of people that a run has drained, in order.
+func (p *inboxFixture) drained(s *run.AgentState) string {
 	entries, err := store.NewJournal(p.plain, 0).Entries(p.t.Context(), tenant, p.run, 0, int(s.Entries))
 	if err != nil {
 		p.t.Error(err)
@@ -184,8 +185,8 @@ func content(in run.InputReceived) string {
 	return strings.TrimPrefix(text.Text, "#") + " "
 }
 
-// heard are the messages of people that the model was given, in order.
-func heard(s *run.AgentState) (log string) {
+// modelMessages returns the messages of people that the model was given, in order.
+func modelMessages(s *run.AgentState) (log string) {
 	for _, m := range s.Messages.All() {
 		if text, ok := m.Block.(run.Text); ok && m.Role == run.RoleUser && strings.HasPrefix(text.Text, "#") {
 			log += text.Text[1:] + " "
@@ -194,51 +195,51 @@ func heard(s *run.AgentState) (log string) {
 	return log
 }
 
-func (p *post) recorded(attempt func() (runtime.Route, error)) (runtime.Route, error) {
+func (p *inboxFixture) recordAttempt(attempt func() (runtime.Route, error)) (runtime.Route, error) {
 	called := p.now.Add(1)
 	r, err := attempt()
 	if err != nil || r.Next == runtime.NextDone || r.Next == runtime.NextFailed {
-		p.add(porcupine.Operation{Input: finish{}, Output: found{}, Call: called, Return: p.now.Add(1)}, err != nil)
+		p.add(porcupine.Operation{Input: finish{}, Output: readResult{}, Call: called, Return: p.now.Add(1)}, err != nil)
 	}
 	return r, err
 }
 
-// storm is a rush after which the run is carried to its end.
-func (p *post) storm() {
-	last, over := p.rush(), false
+// runToEnd runs all operations concurrently, and then the run to its end.
+func (p *inboxFixture) runToEnd() {
+	last, over := p.runConcurrently(), false
 	if last.Next != runtime.NextWait {
 		last = runtime.Route{Next: runtime.NextStep, Woken: last.Woken}
 	}
-	m := &machine{p.world, p.recorded}
+	m := &fakeMachine{p.world, p.recordAttempt}
 	for i := 0; i < 3 && !over; i++ {
 		if last, over = m.follow(p.t.Context(), last, 20*time.Millisecond); !over {
-			p.clock.jump()
+			p.clock.expire()
 		}
 	}
-	p.calm()
+	p.waitZombies()
 	require.True(p.t, over, "the run has not come to its end: %+v", last)
-	p.say(8, send{"late", "hello"})
+	p.send(8, send{"late", "hello"})
 	p.read(8, store.NewJournal(p.plain, 0))
 	l, err := store.NewJournal(p.plain, 0).Load(p.t.Context(), tenant, p.run)
 	require.NoError(p.t, err)
 	if l.State.Reason == run.ReasonNaturalEnd {
-		require.Equal(p.t, p.drained(&l.State), heard(&l.State), "the model has heard all of it, once and in order")
+		require.Equal(p.t, p.drained(&l.State), modelMessages(&l.State), "the model has heard all of it, once and in order")
 	}
 }
 
-// rush is everybody at once: who talk, often twice, who read, the run, and who calls it off.
-func (p *post) rush() runtime.Route {
+// runConcurrently runs sends, reads, the run itself and a cancel concurrently.
+func (p *inboxFixture) runConcurrently() runtime.Route {
 	p.faulty.fine.Store(false)
 	ctx, stop := context.WithCancel(p.t.Context())
 	var people, carried sync.WaitGroup
 	last := runtime.Route{Next: runtime.NextStep}
-	m := &machine{p.world, p.recorded}
+	m := &fakeMachine{p.world, p.recordAttempt}
 	carried.Go(func() { last, _ = m.follow(ctx, last, time.Minute) })
 	for who := range 4 {
 		people.Go(func() {
 			for range 4 {
-				pause(time.Duration(p.chance(3)) * time.Millisecond)
-				p.say(who+1, send{fmt.Sprint("m", p.chance(7)), []string{"hello", "hello", "hello", "bye"}[p.chance(4)]})
+				pause(time.Duration(p.drawN(3)) * time.Millisecond)
+				p.send(who+1, send{fmt.Sprint("m", p.drawN(7)), []string{"hello", "hello", "hello", "bye"}[p.drawN(4)]})
 			}
 		})
 	}
@@ -249,39 +250,39 @@ func (p *post) rush() runtime.Route {
 		}
 		people.Go(func() {
 			for range 5 {
-				pause(time.Duration(p.chance(3)) * time.Millisecond)
+				pause(time.Duration(p.drawN(3)) * time.Millisecond)
 				p.read(who, journal)
 			}
 		})
 	}
-	if p.chance(4) == 0 {
+	if p.drawN(4) == 0 {
 		people.Go(func() {
-			pause(time.Duration(p.chance(8)) * time.Millisecond)
+			pause(time.Duration(p.drawN(8)) * time.Millisecond)
 			p.do(7, cancel{}, func() (any, bool) {
 				_, err := (&runtime.Canceller{Ports: p.ports, Definitions: p.definition}).Cancel(p.t.Context(), tenant, p.run, "user:boss", "enough")
 				if err != nil {
-					return found{answer: uncertain}, true
+					return readResult{answer: uncertain}, true
 				}
-				return found{}, false
+				return readResult{}, false
 			})
 		})
 	}
 	people.Wait()
 	stop()
 	carried.Wait()
-	p.calm()
+	p.waitZombies()
 	p.read(8, store.NewJournal(p.plain, 0))
 	return last
 }
 
-// TestInboxIsLinearizable: what is said is accepted once, in one order, by all who look, and the end closes it.
+// TestInboxIsLinearizable: messages are accepted once and in one order for all readers, and the end closes the inbox.
 func TestInboxIsLinearizable(t *testing.T) {
 	for _, table := range tables {
 		t.Run(table.name, func(t *testing.T) {
 			open := table.open(t)
 			for seed := range int64(histories(t, table.few)) {
-				p := newPost(t, open(), seed, nil)
-				p.storm()
+				p := newInboxFixture(t, open(), seed, nil)
+				p.runToEnd()
 				p.require(t, inboxModel(), seed)
 			}
 		})

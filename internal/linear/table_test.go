@@ -51,9 +51,9 @@ var (
 	errBefore = errors.New("connection refused, as nobody can tell from the above")
 )
 
-// faulty is a table on a bad day: it is late, refuses, loses requests, loses answers, and carries requests out long after it said that they were
-// lost. Safe for concurrent use.
-type faulty struct {
+// faultyTable is a table that delays, throttles, loses requests and answers, and applies writes long after it reported
+// them as lost. It is safe for concurrent use.
+type faultyTable struct {
 	store.Table
 	mu    sync.Mutex
 	rng   *rand.Rand
@@ -61,12 +61,12 @@ type faulty struct {
 	later sync.WaitGroup
 }
 
-func newFaulty(t store.Table, seed int64) *faulty {
-	return &faulty{Table: t, rng: rand.New(rand.NewPCG(uint64(seed), 7))}
+func newFaultyTable(t store.Table, seed int64) *faultyTable {
+	return &faultyTable{Table: t, rng: rand.New(rand.NewPCG(uint64(seed), 7))}
 }
 
-// draw says what happens: a number from 0 to 99, and a delay of up to a millisecond, mostly none.
-func (f *faulty) draw() (fate int, delay time.Duration) {
+// draw draws a fault: a number from 0 to 99, and a delay of up to a millisecond, mostly none.
+func (f *faultyTable) draw() (fate int, delay time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.rng.IntN(3) == 0 {
@@ -79,7 +79,7 @@ func (f *faulty) draw() (fate int, delay time.Duration) {
 	return fate, delay
 }
 
-func (f *faulty) Get(ctx context.Context, k store.Key) (it store.Item, found bool, err error) {
+func (f *faultyTable) Get(ctx context.Context, k store.Key) (it store.Item, found bool, err error) {
 	err = f.read(func() error {
 		it, found, err = f.Table.Get(ctx, k)
 		return err
@@ -87,7 +87,7 @@ func (f *faulty) Get(ctx context.Context, k store.Key) (it store.Item, found boo
 	return it, found, err
 }
 
-func (f *faulty) Query(ctx context.Context, r store.Range) (p store.Page, err error) {
+func (f *faultyTable) Query(ctx context.Context, r store.Range) (p store.Page, err error) {
 	err = f.read(func() error {
 		p, err = f.Table.Query(ctx, r)
 		return err
@@ -95,7 +95,7 @@ func (f *faulty) Query(ctx context.Context, r store.Range) (p store.Page, err er
 	return p, err
 }
 
-func (f *faulty) read(call func() error) error {
+func (f *faultyTable) read(call func() error) error {
 	fate, delay := f.draw()
 	pause(delay)
 	switch {
@@ -108,7 +108,7 @@ func (f *faulty) read(call func() error) error {
 	return call()
 }
 
-func (f *faulty) Write(ctx context.Context, ops ...store.Op) error {
+func (f *faultyTable) Write(ctx context.Context, ops ...store.Op) error {
 	fate, delay := f.draw()
 	pause(delay)
 	switch {
@@ -138,8 +138,8 @@ func pause(d time.Duration) {
 	}
 }
 
-// calm ends the bad day: what was late has been carried out when it returns.
-func (f *faulty) calm() {
+// stopFaults ends the faults, and returns once all late writes are applied.
+func (f *faultyTable) stopFaults() {
 	f.fine.Store(true)
 	f.later.Wait()
 }

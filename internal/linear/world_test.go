@@ -27,56 +27,57 @@ import (
 
 const tenant = "acme"
 
-// leap is the machine's clock until it is told that the requests' time is up. Safe for concurrent use.
-type leap struct {
+// jumpClock is the system clock until expire makes it jump past the lifetime of requests. It is safe for concurrent
+// use.
+type jumpClock struct {
 	clock.Clock
 	ahead atomic.Int64
 }
 
-func (l *leap) Now() time.Time { return l.Clock.Now().Add(time.Duration(l.ahead.Load())) }
+func (l *jumpClock) Now() time.Time { return l.Clock.Now().Add(time.Duration(l.ahead.Load())) }
 
-func (l *leap) late() bool { return l.ahead.Load() > 0 }
+func (l *jumpClock) isExpired() bool { return l.ahead.Load() > 0 }
 
-func (l *leap) jump() { l.ahead.Add(int64(life + time.Minute)) }
+func (l *jumpClock) expire() { l.ahead.Add(int64(requestLifetime + time.Minute)) }
 
-// life is how long a request to people stands.
-const life = time.Hour
+// requestLifetime is the time until a request expires.
+const requestLifetime = time.Hour
 
-// world is one run, the real code over it, and what stands in for the state machine.
+// world is one run with the real desk and runtime, and a fake state machine.
 type world struct {
-	t      *testing.T
-	plain  store.Table // below the faults
-	faulty *faulty
-	clock  *leap
-	ports  runtime.Ports
-	desk   *approval.Desk
-	def    *agent.Definition
-	model  *model
-	run    string
-	woken  chan string // tokens that were completed
-	fail   atomic.Int64
+	t           *testing.T
+	plain       store.Table // below the faults
+	faulty      *faultyTable
+	clock       *jumpClock
+	ports       runtime.Ports
+	desk        *approval.Desk
+	def         *agent.Definition
+	model       *model
+	run         string
+	wokenTokens chan string // completed task tokens
+	fail        atomic.Int64
 
 	zombies sync.WaitGroup
 
-	mu   sync.Mutex
-	rng  *rand.Rand
-	paid map[string][]string // arguments with which a call's effect happened, by call
+	mu      sync.Mutex
+	rng     *rand.Rand
+	refunds map[string][]string // the arguments of each effect, by call
 }
 
-// newWorld makes a world whose desk and runtime have the table that wrap makes of the plain one.
+// newWorld returns a world. wrap, if any, changes the table of its desk and runtime.
 func newWorld(t *testing.T, plain store.Table, seed int64, def *agent.Definition, m *model, wrap func(store.Table) store.Table) *world {
 	w := &world{
-		t: t, plain: plain, def: def, model: m, clock: &leap{Clock: clock.System()}, woken: make(chan string, 1000),
-		rng: rand.New(rand.NewPCG(uint64(seed), 1)), paid: map[string][]string{},
+		t: t, plain: plain, def: def, model: m, clock: &jumpClock{Clock: clock.System()}, wokenTokens: make(chan string, 1000),
+		rng: rand.New(rand.NewPCG(uint64(seed), 1)), refunds: map[string][]string{},
 	}
-	w.faulty = newFaulty(plain, seed)
+	w.faulty = newFaultyTable(plain, seed)
 	w.faulty.fine.Store(true)
 	var table store.Table = w.faulty
 	if wrap != nil {
 		table = wrap(table)
 	}
 	draw := ids.Seeded(w.clock, uint64(seed))
-	if seed%2 == 0 { // as in a deployment: what was throttled is sent again below everything else
+	if seed%2 == 0 { // as in a deployment, the lowest layer retries throttled requests
 		table = store.Resend(table, w.clock, func(limit time.Duration) time.Duration { return draw.Jitter(limit) / 25 })
 	}
 	w.ports = runtime.Ports{
@@ -98,8 +99,8 @@ func (w *world) definition(context.Context, string, string) (*agent.Definition, 
 	return w.def, nil
 }
 
-// clerk is an agent whose refunds take so many people, and who looks things up without asking.
-func clerk(t *testing.T, quorum int) *agent.Definition {
+// refundAgent returns an agent whose refunds need quorum approvals. Its lookups need none.
+func refundAgent(t *testing.T, quorum int) *agent.Definition {
 	t.Helper()
 	d, err := agent.PresetDefaults(agent.PresetCountersign)
 	require.NoError(t, err)
@@ -116,13 +117,13 @@ func clerk(t *testing.T, quorum int) *agent.Definition {
 		},
 	}
 	d.Permission.Rules = []agent.Rule{
-		{Tool: "refund", Verdict: agent.VerdictAsk, Quorum: quorum, Expires: life}, {Tool: "look", Verdict: agent.VerdictAllow},
+		{Tool: "refund", Verdict: agent.VerdictAsk, Quorum: quorum, Expires: requestLifetime}, {Tool: "look", Verdict: agent.VerdictAllow},
 	}
 	require.NoError(t, d.Check())
 	return &d
 }
 
-// model gives the scripted replies, each at its inference, and then says good-bye.
+// model returns the scripted replies, each at its inference, and then a final one.
 type model struct{ replies []agent.Reply }
 
 func (m *model) Ask(_ context.Context, q agent.Request) (agent.Reply, int, error) {
@@ -132,33 +133,33 @@ func (m *model) Ask(_ context.Context, q agent.Request) (agent.Reply, int, error
 	return agent.Reply{Model: "m", Text: "Done."}, 1, nil
 }
 
-// Lookup finds the tools; what is paid is noted.
-func (w *world) Lookup(name string) (tool.Tool, bool) { return effect{w, name}, true }
+// Lookup implements runtime.ToolSource. The tools record refunds.
+func (w *world) Lookup(name string) (tool.Tool, bool) { return fakeTool{w, name}, true }
 
-type effect struct {
+type fakeTool struct {
 	w    *world
 	name string
 }
 
-func (e effect) Spec() agent.ToolSpec { return agent.ToolSpec{Name: e.name} }
+func (e fakeTool) Spec() agent.ToolSpec { return agent.ToolSpec{Name: e.name} }
 
-func (e effect) Call(_ context.Context, c tool.Call) (agent.ToolResultData, error) {
+func (e fakeTool) Call(_ context.Context, c tool.Call) (agent.ToolResultData, error) {
 	if e.name == "refund" {
 		e.w.mu.Lock()
 		defer e.w.mu.Unlock()
-		e.w.paid[c.ID] = append(e.w.paid[c.ID], string(c.Args))
+		e.w.refunds[c.ID] = append(e.w.refunds[c.ID], string(c.Args))
 	}
 	return agent.ToolResultData{Content: "done"}, nil
 }
 
-// calm ends the bad day and whatever it has left behind.
-func (w *world) calm() {
+// waitZombies waits for all zombies, and stops the faults.
+func (w *world) waitZombies() {
 	w.zombies.Wait()
-	w.faulty.calm()
+	w.faulty.stopFaults()
 }
 
-// chance draws a number from 0 to n-1.
-func (w *world) chance(n int) int {
+// drawN draws a number from 0 to n-1.
+func (w *world) drawN(n int) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.rng.IntN(n)
@@ -166,10 +167,10 @@ func (w *world) chance(n int) int {
 
 var errAnswer = errors.New("the state machine's answer was lost")
 
-// Success completes a task token, and is sometimes unheard.
+// Success completes a task token. Its answer is sometimes lost.
 func (w *world) Success(_ context.Context, token string) error {
-	w.woken <- token
-	if !w.faulty.fine.Load() && w.chance(20) == 0 {
+	w.wokenTokens <- token
+	if !w.faulty.fine.Load() && w.drawN(20) == 0 {
 		return errAnswer
 	}
 	return nil
@@ -183,21 +184,21 @@ func (w *world) Status(context.Context, string) (runtime.ExecutionStatus, error)
 	return runtime.ExecutionRunning, nil
 }
 
-// machine is the state machine: it follows routes, lets attempts that failed be made again, and now and then lets two overlap. Each attempt
-// is told to around before it is made.
-type machine struct {
+// fakeMachine is the state machine: it follows routes, repeats failed attempts, and sometimes lets two attempts
+// overlap. It makes every attempt through around.
+type fakeMachine struct {
 	*world
 	around func(attempt func() (runtime.Route, error)) (runtime.Route, error)
 }
 
-// follow carries the run on until it waits for something that has not come, or is over. It reports whether it is over.
-func (m *machine) follow(ctx context.Context, r runtime.Route, patience time.Duration) (last runtime.Route, over bool) {
+// follow runs the run until it waits longer than patience or is over, and reports whether it is over.
+func (m *fakeMachine) follow(ctx context.Context, r runtime.Route, patience time.Duration) (last runtime.Route, over bool) {
 	for ctx.Err() == nil {
 		switch r.Next {
 		case runtime.NextStep, runtime.NextTools:
-			r = m.attempts(ctx, r)
+			r = m.retryAttempt(ctx, r)
 		case runtime.NextWait:
-			if !m.wait(ctx, r, patience) {
+			if !m.waitForToken(ctx, r, patience) {
 				return r, false
 			}
 			r.Next = runtime.NextStep
@@ -208,12 +209,12 @@ func (m *machine) follow(ctx context.Context, r runtime.Route, patience time.Dur
 	return r, false
 }
 
-// attempts makes one state's attempts until one answers.
-func (m *machine) attempts(ctx context.Context, r runtime.Route) runtime.Route {
+// retryAttempt repeats the attempts of one state until one succeeds.
+func (m *fakeMachine) retryAttempt(ctx context.Context, r runtime.Route) runtime.Route {
 	during := ctx
 	ctx = context.WithoutCancel(ctx)
 	for {
-		if m.chance(4) == 0 { // a zombie, whose answer nobody reads
+		if m.drawN(4) == 0 { // a zombie, whose answer is ignored
 			m.zombies.Go(func() { _, _ = m.around(func() (runtime.Route, error) { return m.attempt(ctx, r) }) })
 		}
 		if next, err := m.around(func() (runtime.Route, error) { return m.attempt(ctx, r) }); err == nil {
@@ -229,7 +230,7 @@ func (m *machine) attempts(ctx context.Context, r runtime.Route) runtime.Route {
 	}
 }
 
-func (m *machine) attempt(ctx context.Context, r runtime.Route) (runtime.Route, error) {
+func (m *fakeMachine) attempt(ctx context.Context, r runtime.Route) (runtime.Route, error) {
 	inv := runtime.Invocation{Tenant: tenant, Run: m.run, Execution: runtime.ExecutionName(m.run, 0), Woken: r.Woken, At: r.At, Writer: m.ports.IDs.Writer()}
 	if r.Next == runtime.NextTools {
 		return (&runtime.Batch{Ports: m.ports, Definitions: m.definition, Waits: &runtime.Waits{Ports: m.ports}}).Run(ctx, inv)
@@ -237,8 +238,8 @@ func (m *machine) attempt(ctx context.Context, r runtime.Route) (runtime.Route, 
 	return (&runtime.Stepper{Ports: m.ports, Definitions: m.definition}).Step(ctx, inv)
 }
 
-// wait stores a token and waits until that is completed, or the time of the wait is up.
-func (m *machine) wait(ctx context.Context, r runtime.Route, patience time.Duration) bool {
+// waitForToken stores a token, and waits until it is completed or the requests expire. It reports false after patience.
+func (m *fakeMachine) waitForToken(ctx context.Context, r runtime.Route, patience time.Duration) bool {
 	token := fmt.Sprintf("%d-%s", r.Woken, m.ports.IDs.Writer())
 	for attempt := int64(1); ctx.Err() == nil; attempt++ {
 		err := (&runtime.Waits{Ports: m.ports}).Park(ctx, runtime.Ticket{
@@ -253,12 +254,12 @@ func (m *machine) wait(ctx context.Context, r runtime.Route, patience time.Durat
 	left := time.After(patience)
 	for {
 		select {
-		case got := <-m.woken:
+		case got := <-m.wokenTokens:
 			if got == token {
 				return true
 			}
 		case <-tick.C:
-			if m.clock.late() {
+			if m.clock.isExpired() {
 				return true
 			}
 		case <-left:

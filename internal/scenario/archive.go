@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,32 +10,33 @@ import (
 
 	"golang.org/x/tools/txtar"
 
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
 // The files of an archive.
 const (
-	agentFile  = "agent.yaml"
-	inputFile  = "input.json"
-	thenFile   = "then.json"
-	toolsFile  = "tools.yaml"
-	mcpFile    = "mcp.yaml"
-	modelFile  = "model.jsonl"
-	peopleFile = "people.jsonl"
-	townFile   = "people.yaml"
-	wantFile   = "want.json"
-	nowFile    = "now.yaml" // agent.yaml as it is deployed from a line deploy on; tools are those of tools.yaml
+	agentFile     = "agent.yaml"
+	inputFile     = "input.json"
+	thenFile      = "then.json"
+	toolsFile     = "tools.yaml"
+	mcpFile       = "mcp.yaml"
+	modelFile     = "model.jsonl"
+	peopleFile    = "people.jsonl"
+	directoryFile = "people.yaml"
+	wantFile      = "want.json"
+	nowFile       = "now.yaml" // agent.yaml after a line deploy; the tools stay those of tools.yaml
 )
 
-var allFiles = []string{agentFile, inputFile, thenFile, toolsFile, mcpFile, modelFile, peopleFile, townFile, wantFile, nowFile}
+var allFiles = []string{agentFile, inputFile, thenFile, toolsFile, mcpFile, modelFile, peopleFile, directoryFile, wantFile, nowFile}
 
-// agentsFolder holds, by name, the files of the other agents.
+// agentsFolder holds the files of the other agents, by name.
 const agentsFolder = "agents/"
 
 var delegateFiles = []string{agentFile, toolsFile, modelFile}
 
-// delegateFile is the name of the agent whose file that is; "" = it is none.
-func delegateFile(name string) string {
+// delegateOf returns the agent of a file below agents/; "" = another file.
+func delegateOf(name string) string {
 	rest, ok := strings.CutPrefix(name, agentsFolder)
 	of, file, found := strings.Cut(rest, "/")
 	if !ok || !found || of == "" || !slices.Contains(delegateFiles, file) {
@@ -43,11 +45,11 @@ func delegateFile(name string) string {
 	return of
 }
 
-// delegatesIn are the names of the other agents that have files, sorted.
-func delegatesIn(files map[string]section) []string {
+// delegateNames returns the agents that have files below agents/, sorted.
+func delegateNames(files map[string]section) []string {
 	var names []string
 	for name := range files {
-		if of := delegateFile(name); of != "" && !slices.Contains(names, of) {
+		if of := delegateOf(name); of != "" && !slices.Contains(names, of) {
 			names = append(names, of)
 		}
 	}
@@ -57,25 +59,26 @@ func delegatesIn(files map[string]section) []string {
 
 var requiredFiles = []string{agentFile, inputFile, modelFile, wantFile}
 
-// section is one file of the archive. Lines are counted in the archive, because that is what people have open.
+// section is one file of the archive. Line numbers are those of the archive, since that is the file that people edit.
 type section struct {
 	archive string
 	before  int // lines of the archive before its first
 	data    []byte
 }
 
-// padded is the content behind as many empty lines as the archive has before it: its readers then count the archive's lines.
+// padded returns the content behind as many empty lines as precede it in the archive, so that parsers report the
+// archive's lines.
 func (s section) padded() []byte {
 	return append(bytes.Repeat([]byte("\n"), s.before), s.data...)
 }
 
-// problem is one that stands in the section's n-th line, from 0.
+// problem returns a problem in the section's n-th line, from 0.
 func (s section) problem(n int, key, text string) agentfile.Problem {
 	return agentfile.Problem{File: s.archive, Line: s.before + n + 1, Key: key, Text: text}
 }
 
-// at is the section's line, from 0, in which the key first stands; 0 where it does not.
-func (s section) at(key string) int {
+// lineOf returns the line, from 0, of the first occurrence of a key; 0 if there is none.
+func (s section) lineOf(key string) int {
 	i := bytes.Index(s.data, fmt.Appendf(nil, "%q", key))
 	if i < 0 {
 		return 0
@@ -94,8 +97,8 @@ func (ps *problems) add(err error) {
 
 func (ps *problems) err() error { return errors.Join(ps.found...) }
 
-// open splits the archive and finds the files that should not be there, and those that should.
-func open(name string, data []byte, ps *problems) (promise string, files map[string]section) {
+// openArchive splits the archive and reports unknown, repeated and missing files.
+func openArchive(name string, data []byte, ps *problems) (description string, files map[string]section) {
 	a := txtar.Parse(data)
 	files = map[string]section{}
 	line := bytes.Count(a.Comment, []byte("\n"))
@@ -104,7 +107,7 @@ func open(name string, data []byte, ps *problems) (promise string, files map[str
 		marker := agentfile.Problem{File: name, Line: line + 1, Key: f.Name}
 		_, twice := files[f.Name]
 		switch {
-		case !slices.Contains(allFiles, f.Name) && delegateFile(f.Name) == "":
+		case !slices.Contains(allFiles, f.Name) && delegateOf(f.Name) == "":
 			marker.Text = "got an unknown file, want one of " + strings.Join(allFiles, ", ") + ", or agents/NAME/ with one of " + strings.Join(delegateFiles, ", ")
 			ps.add(marker)
 		case twice:
@@ -121,4 +124,44 @@ func open(name string, data []byte, ps *problems) (promise string, files map[str
 		}
 	}
 	return strings.TrimSpace(string(a.Comment)), files
+}
+
+// decode decodes JSON that begins in the section's n-th line. Unknown and repeated keys are errors.
+func (s section) decode(data []byte, n int, v any) error {
+	err := jsonx.DecodeStrict(data, v)
+	var where *jsonx.JSONError
+	if !errors.As(err, &where) {
+		if err != nil {
+			return s.problem(n, "", err.Error())
+		}
+		return nil
+	}
+	key := keyOf(where.Pointer)
+	if where.Offset > 0 && where.Offset <= len(data) {
+		return s.problem(n+bytes.Count(data[:where.Offset], []byte("\n")), key, "want "+where.Want)
+	}
+	last := key[strings.LastIndex(key, ".")+1:]
+	part := section{data: data}
+	return s.problem(n+part.lineOf(last), key, "want "+where.Want)
+}
+
+// keyOf turns a JSON Pointer into a key path: /calls/0/id becomes calls.0.id.
+func keyOf(pointer string) string {
+	return strings.ReplaceAll(strings.TrimPrefix(pointer, "/"), "/", ".")
+}
+
+// isNull reports whether a value is missing or null.
+func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
+
+// textOf returns the text of a string, and any other value as compact JSON.
+func textOf(raw json.RawMessage) string {
+	var s string
+	if json.Unmarshal(raw, &s) == nil && !isNull(raw) {
+		return s
+	}
+	var b bytes.Buffer
+	if err := json.Compact(&b, raw); err != nil {
+		return string(raw)
+	}
+	return b.String()
 }

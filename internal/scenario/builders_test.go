@@ -16,8 +16,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// desk is the code that the agents of testdata/builders name.
-var desk = hook.Set{Builders: map[string]hook.Builder{
+// deskHooks is the code that the agents of testdata/builders name.
+var deskHooks = hook.Set{Builders: map[string]hook.Builder{
 	"desk.order": func(_ context.Context, in hook.BuildInput) (hook.Built, error) {
 		var data struct{ Order json.Number }
 		if err := json.Unmarshal(in.Input, &data); err != nil {
@@ -55,11 +55,11 @@ var desk = hook.Set{Builders: map[string]hook.Builder{
 }}
 
 // TestBuilders runs the scenarios of agents that name code.
-func TestBuilders(t *testing.T) { playWith(t, "builders", desk, "context builder") }
+func TestBuilders(t *testing.T) { runFolder(t, "builders", deskHooks, "context builder") }
 
-// playWith runs the scenarios of a folder that name code, as they are and with a crash at every call of a port. Without
-// the code they are refused, for what.
-func playWith(t *testing.T, folder string, code hook.Set, what string) {
+// runFolder runs the scenarios of a folder that name code, as they are and with a crash at every call of a port.
+// Without the code they are refused, for what.
+func runFolder(t *testing.T, folder string, code hook.Set, what string) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/" + folder + "/*.txtar")
 	require.NoError(t, err)
@@ -71,7 +71,7 @@ func playWith(t *testing.T, folder string, code hook.Set, what string) {
 			require.NoError(t, err)
 			_, err = Load(filepath.Base(file), data)
 			require.ErrorContains(t, err, "want a registered "+what+": there is none")
-			s, err := LoadWith(filepath.Base(file), data, code)
+			s, err := LoadWithHooks(filepath.Base(file), data, code)
 			require.NoError(t, err)
 			r := s.Crash(CrashesInTests())
 			require.Empty(t, r.Plain.Failures)
@@ -87,7 +87,7 @@ func playWith(t *testing.T, folder string, code hook.Set, what string) {
 func TestLargeSystemTextIsABlob(t *testing.T) {
 	data, err := os.ReadFile("testdata/builders/large.txtar")
 	require.NoError(t, err)
-	s, err := LoadWith("large.txtar", data, desk)
+	s, err := LoadWithHooks("large.txtar", data, deskHooks)
 	require.NoError(t, err)
 	counts := map[string]int{}
 	for _, c := range s.Run(Options{}).Calls {

@@ -21,7 +21,7 @@ func corpus(t *testing.T) []*Scenario {
 		require.NoError(t, err)
 		s, err := Load(filepath.Base(f), data)
 		require.NoError(t, err)
-		require.NotEmpty(t, s.Promise, "%s says what promise it keeps", f)
+		require.NotEmpty(t, s.Description, "%s says what promise it keeps", f)
 		list = append(list, s)
 	}
 	return list

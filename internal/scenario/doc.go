@@ -1,20 +1,23 @@
-// Package scenario runs scenarios: an agent, what the model and the people will say, and what must come of it, in one txtar archive
-// (docs/scenarios.md). A scenario runs in memory through the deployed state machine and the deployed handlers,
-// under one deterministic scheduler and virtual time, so that the same scenario always leaves the same trace.
+// Package scenario runs scenarios. A scenario is one txtar archive with an agent, the scripts of its model and its
+// people, and the wanted outcome (docs/scenarios.md).
 //
-//	s, err := scenario.Load("refund.txtar", data)    // strict: file, line and key of everything that is wrong
-//	r := s.Run(scenario.Options{})                   // what is not as wanted
-//	c := s.Crash(0)                                   // the same with a crash at every call of a port
+// A simulation runs the deployed state machine and handlers in memory. Models, tools, people and channels are fakes.
+// One deterministic scheduler and a virtual clock make every simulation of a scenario leave the same trace.
+//
+//	s, err := scenario.Load("refund.txtar", data)    // strict: file, line and key of every problem
+//	r := s.Run(scenario.Options{})                   // compare the run with want.json
+//	c := s.Crash(0)                                  // the same with a crash at every call of a port
+//
+// Faults (package fault) and interventions disturb a simulation at calls of ports. Invariants are checked in every
+// disturbed simulation. The wanted outcome is compared unless a disturbance may change it.
 //
 // # Under a crash
 //
-//   - modelCalls, events and seq of want.json are not compared. Retries take time, so instants are better wanted as patterns.
-//   - How often a tool was entered, and a call executed, is exact for a non_idempotent tool and a lower bound for the
-//     others, which may be repeated.
-//   - A tool with `reconcile: false` leaves it to people to say what became of a call. Where it was the crash that made them be
-//     asked, somebody who knows answers, and the request is not compared; how often such a tool was entered is an upper
-//     bound, because people may settle a call that a crash kept from being entered at all. The result then comes after those
-//     of its round that were known before.
-//   - A crash that loses a request to the model during which somebody acted (`"at": "inference:N"`) moves what they said before that
-//     inference, which is another story: such a run must come to rest and is not compared further.
+//   - modelCalls, events and seq of want.json are not compared. Retries take time, so use patterns for instants.
+//   - The number of executions is exact for a non_idempotent tool and a lower bound for others, which may be repeated.
+//   - With `reconcile: false`, people settle unknown outcomes. If only the crash made the outcome unknown, an approver
+//     settles it from the effect log, and the request is not compared. The number of executions is then an upper bound,
+//     since the crash may have kept the call from its tool. The result comes after those of its round that were known before.
+//   - A crash may lose a model request during which a person acted (`"at": "inference:N"`). The action then precedes the
+//     retry of that request. Such a simulation has diverged: it must come to rest and is not compared.
 package scenario

@@ -13,8 +13,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite what the scenarios of testdata/failing are told")
 
-// TestFailing: each scenario of testdata/failing fails, at Load or when it is run, with exactly the lines that stand before its
-// first file.
+// TestFailing: each scenario of testdata/failing fails, at Load or when it is run, with exactly the lines that stand
+// before its first file.
 func TestFailing(t *testing.T) {
 	files, err := filepath.Glob("testdata/failing/*.txtar")
 	require.NoError(t, err)
@@ -24,28 +24,28 @@ func TestFailing(t *testing.T) {
 			data, err := os.ReadFile(file)
 			require.NoError(t, err)
 			a := txtar.Parse(data)
-			told := complaints(filepath.Base(file), data)
-			require.NotEmpty(t, told, "it must fail")
+			got := problemsOf(filepath.Base(file), data)
+			require.NotEmpty(t, got, "it must fail")
 			if *update {
-				a.Comment = []byte(told)
+				a.Comment = []byte(got)
 				require.NoError(t, os.WriteFile(file, txtar.Format(a), 0o600))
 			}
-			require.Equal(t, string(a.Comment), told)
+			require.Equal(t, string(a.Comment), got)
 		})
 	}
 }
 
-// complaints are what people are told about a scenario, a line each.
-func complaints(name string, data []byte) string {
+// problemsOf returns the problems of a scenario, a line each.
+func problemsOf(name string, data []byte) string {
 	s, err := Load(name, data)
 	if err != nil {
 		return err.Error() + "\n"
 	}
-	told := ""
+	got := ""
 	for _, f := range s.Run(Options{}).Failures {
-		told += f.String() + "\n"
+		got += f.String() + "\n"
 	}
-	return told
+	return got
 }
 
 // TestFailingUnderCrash: what fails as it is is not repeated with crashes.

@@ -20,45 +20,45 @@ import (
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
-// server is an MCP server that lists and gives what mcp.yaml says.
+// server is an MCP server of mcp.yaml, with its tools, results and failures.
 type server struct {
-	name      string
-	protocol  string
-	tools     []serverTool
-	listFails int   // so many attempts to list it fail, the first ones
-	down      since // no attempt succeeds
-	hang      string
-	dies      int // which call of the server kills it before it can answer, from 1; 0 = none does
-	changes   []change
-	unlocked  bool // mcp.lock does not have the server
+	name       string
+	protocol   string
+	tools      []serverTool
+	listFails  int        // the number of first attempts to list it that fail
+	downAfter  afterEvent // from then on no attempt to list it succeeds
+	hang       string
+	diesAtCall int // the call, from 1, that kills the server before it answers; 0 = none
+	changes    []change
+	unlocked   bool // mcp.lock has no entry for the server
 }
 
-// serverTool is a tool of a server, there from a moment on.
+// serverTool is a tool that a server lists after an event.
 type serverTool struct {
 	agent.ServerTool
-	canned canned
-	since  since
+	canned toolScript
+	after  afterEvent
 }
 
-// define returns the tool with the digest of its definition.
-func (t serverTool) define() agent.ServerTool {
+// withDigest returns the tool with the digest of its definition.
+func (t serverTool) withDigest() agent.ServerTool {
 	t.Digest = store.BlobDigest(fmt.Appendf(nil, "%s\n%s\n%s\n%v", t.Name, t.Description, t.Schema, t.Hints))
 	return t.ServerTool
 }
 
-// change is another description of a tool, from a moment on.
+// change is another description of a tool, or its removal, after an event.
 type change struct {
-	since       since
+	after       afterEvent
 	tool        string
 	description string
 	gone        bool
 }
 
-// since is a moment in the life of a server: "call N", once it has served so many calls; "run 1", once the first run has ended. The zero since
-// is the beginning.
-type since struct {
-	what string
-	n    int
+// afterEvent is an event of a server: "call N", once it has served N calls; "run 1", once the first run has ended. The
+// zero value is the start.
+type afterEvent struct {
+	event string
+	count int
 }
 
 // serverForm is an element of mcp.yaml.
@@ -90,15 +90,15 @@ type changeForm struct {
 	Gone        bool   `json:"gone"`
 }
 
-// loadServers reads mcp.yaml and wants it to have the agent's servers, each once. What they list in the beginning is
-// locked, as if mcp.lock pinned it.
+// loadServers reads mcp.yaml and checks that it has the agent's servers. The tools that they list at the start are
+// locked, as if mcp.lock pinned them.
 func (s *Scenario) loadServers(files map[string]section, ps *problems) {
 	f, ok := files[mcpFile]
 	if ok {
 		list, err := agentfile.ParseList(s.archive, f.padded())
 		ps.add(err)
 		for _, item := range list {
-			s.servers = append(s.servers, loadServer(s.archive, item, ps))
+			s.servers = append(s.servers, parseServer(s.archive, item, ps))
 		}
 	}
 	for i, m := range s.agent.MCP {
@@ -112,8 +112,8 @@ func (s *Scenario) loadServers(files map[string]section, ps *problems) {
 		}
 		s.agent.MCP[i].Locked = map[string]string{}
 		for _, t := range v.tools {
-			if t.since == (since{}) {
-				s.agent.MCP[i].Locked[t.Name] = t.define().Digest
+			if t.after == (afterEvent{}) {
+				s.agent.MCP[i].Locked[t.Name] = t.withDigest().Digest
 			}
 		}
 	}
@@ -135,48 +135,48 @@ func (s *Scenario) server(name string) *server {
 	return &s.servers[i]
 }
 
-func loadServer(archive string, item agentfile.Value, ps *problems) server {
+func parseServer(archive string, item agentfile.Value, ps *problems) server {
 	bad := func(key, text string) {
-		ps.add(agentfile.Problem{File: archive, Line: item.Line, Key: under(item.Key, key), Text: text})
+		ps.add(agentfile.Problem{File: archive, Line: item.Line, Key: joinPath(item.Key, key), Text: text})
 	}
 	var form serverForm
 	if err := (section{}).decode(item.JSON, 0, &form); err != nil {
-		p, _ := err.(agentfile.Problem) //nolint:errorlint // decode makes nothing else
+		p, _ := err.(agentfile.Problem) //nolint:errorlint // decode returns no other type
 		bad(p.Key, p.Text)
 		return server{}
 	}
-	moment := func(key, text string) since {
-		m, err := parseSince(text)
+	parseAfter := func(key, text string) afterEvent {
+		m, err := parseAfterEvent(text)
 		if err != nil {
 			bad(key, err.Error())
 		}
 		return m
 	}
-	v := server{name: form.Name, protocol: cmp.Or(form.Protocol, "2026-07-28"), listFails: form.ListFails, hang: form.Hang, dies: form.Dies,
+	v := server{name: form.Name, protocol: cmp.Or(form.Protocol, "2026-07-28"), listFails: form.ListFails, hang: form.Hang, diesAtCall: form.Dies,
 		unlocked: form.Locked != nil && !*form.Locked}
 	if form.Down != "" {
-		v.down = moment("down", form.Down)
+		v.downAfter = parseAfter("down", form.Down)
 	}
 	for i, t := range form.Tools {
 		key := fmt.Sprintf("tools[%d]", i)
-		v.tools = append(v.tools, t.read(v.name, moment(key+".after", t.After), item.Line, func(at, text string) { bad(under(key, at), text) }))
+		v.tools = append(v.tools, t.parse(v.name, parseAfter(key+".after", t.After), item.Line, func(at, text string) { bad(joinPath(key, at), text) }))
 	}
 	for i, c := range form.Changes {
 		key := fmt.Sprintf("changes[%d]", i)
 		if !slices.ContainsFunc(form.Tools, func(t serverToolForm) bool { return t.Name == c.Tool }) {
 			bad(key+".tool", fmt.Sprintf("got %q, want a tool of the server", c.Tool))
 		}
-		v.changes = append(v.changes, change{moment(key+".after", c.After), c.Tool, c.Description, c.Gone})
+		v.changes = append(v.changes, change{parseAfter(key+".after", c.After), c.Tool, c.Description, c.Gone})
 	}
 	return v
 }
 
-func (t serverToolForm) read(server string, from since, line int, bad func(key, text string)) serverTool {
-	c := canned{spec: agent.ToolSpec{Name: server + "." + t.Name, Kind: agent.KindMCP}, line: line}
+func (t serverToolForm) parse(server string, from afterEvent, line int, bad func(key, text string)) serverTool {
+	c := toolScript{spec: agent.ToolSpec{Name: server + "." + t.Name, Kind: agent.KindMCP}, resultsLine: line}
 	for i, raw := range t.Results {
-		r, p := readResult(raw)
+		r, p := parseResult(raw)
 		if p.Text != "" {
-			bad(under(fmt.Sprintf("results[%d]", i), p.Key), p.Text)
+			bad(joinPath(fmt.Sprintf("results[%d]", i), p.Key), p.Text)
 		}
 		c.results = append(c.results, r)
 	}
@@ -190,19 +190,19 @@ func (t serverToolForm) read(server string, from since, line int, bad func(key, 
 	return serverTool{agent.ServerTool{Name: t.Name, Description: t.Description, Schema: schema, Hints: t.Annotations}, c, from}
 }
 
-func parseSince(text string) (since, error) {
+func parseAfterEvent(text string) (afterEvent, error) {
 	if text == "" {
-		return since{}, nil
+		return afterEvent{}, nil
 	}
 	what, of, _ := strings.Cut(text, " ")
 	n, err := strconv.Atoi(of)
 	if err != nil || n < 1 || what != "call" && text != "run 1" {
-		return since{}, fmt.Errorf("got %q, want call N or run 1", text)
+		return afterEvent{}, fmt.Errorf("got %q, want call N or run 1", text)
 	}
-	return since{what, n}, nil
+	return afterEvent{what, n}, nil
 }
 
-// effectOf is the effect of a tool, which for a server's tool the agent's patterns say.
+// effectOf returns the effect of a tool. For a server's tool, it comes from the agent's patterns.
 func (s *Scenario) effectOf(name string) (run.Effect, bool) {
 	if t, ok := s.agent.Tool(name); ok {
 		return t.Effect, true
@@ -222,61 +222,61 @@ func (s *Scenario) effectOf(name string) (run.Effect, bool) {
 	return "", false
 }
 
-// servers is what the world outside knows of the scenario's MCP servers. No crash of an invocation reaches it.
-type servers struct {
-	stage  *stage
-	served map[string]map[string]bool // by server: the calls it has served
-	listed map[string]int             // by server: attempts to list it
-	killer map[string]string          // by server: the call that killed it
+// fakeServers are the scenario's MCP servers with their state. No crash of an invocation changes it.
+type fakeServers struct {
+	sim          *simulation
+	servedCalls  map[string]map[string]bool // by server: the calls that it has answered
+	listAttempts map[string]int             // by server: the number of attempts to list it
+	fatalCall    map[string]string          // by server: the call that killed it
 }
 
-func newServers(s *stage) *servers {
-	return &servers{stage: s, served: map[string]map[string]bool{}, listed: map[string]int{}, killer: map[string]string{}}
+func newFakeServers(s *simulation) *fakeServers {
+	return &fakeServers{sim: s, servedCalls: map[string]map[string]bool{}, listAttempts: map[string]int{}, fatalCall: map[string]string{}}
 }
 
-// reached reports whether a moment of a server has come, the call that asks not counted.
-func (v *servers) reached(m since, server, call string) bool {
-	switch m.what {
+// hasReached reports whether an event of a server has happened. The given call itself does not count.
+func (fs *fakeServers) hasReached(m afterEvent, server, call string) bool {
+	switch m.event {
 	case "run":
-		return v.stage.first != ""
+		return fs.sim.continues != ""
 	case "call":
-		n := len(v.served[server])
-		if v.served[server][call] {
+		n := len(fs.servedCalls[server])
+		if fs.servedCalls[server][call] {
 			n--
 		}
-		return n >= m.n
+		return n >= m.count
 	default:
 		return true
 	}
 }
 
-// has is what a server has now, as it is for a call.
-func (v *servers) has(s *server, call string) []agent.ServerTool {
+// listTools returns the tools that a server has at a call.
+func (fs *fakeServers) listTools(s *server, call string) []agent.ServerTool {
 	var tools []agent.ServerTool
 	for _, t := range s.tools {
-		gone := !v.reached(t.since, s.name, call)
+		gone := !fs.hasReached(t.after, s.name, call)
 		for _, c := range s.changes {
-			if c.tool == t.Name && v.reached(c.since, s.name, call) {
+			if c.tool == t.Name && fs.hasReached(c.after, s.name, call) {
 				t.Description, gone = c.description, c.gone
 			}
 		}
 		if gone {
 			continue
 		}
-		tools = append(tools, t.define())
+		tools = append(tools, t.withDigest())
 	}
 	return tools
 }
 
 // Open implements runtime.Remote.
-func (v *servers) Open(string, *agent.Definition) runtime.Session {
-	return &serverSession{servers: v, dead: map[string]bool{}}
+func (fs *fakeServers) Open(string, *agent.Definition) runtime.Session {
+	return &serverSession{servers: fs, dead: map[string]bool{}}
 }
 
-// serverSession is one invocation's connections.
+// serverSession is the connections of one invocation.
 type serverSession struct {
-	servers *servers
-	dead    map[string]bool // servers that died in it
+	servers *fakeServers
+	dead    map[string]bool // servers that died during the session
 	closed  bool
 }
 
@@ -291,17 +291,17 @@ func (s *serverSession) Close() { s.closed = true }
 
 // List implements runtime.Lister.
 func (s *serverSession) List(ctx context.Context, m agent.MCPServer) (agent.ServerTools, error) {
-	v, canned := s.servers, s.servers.stage.scenario.server(m.Name)
-	v.listed[m.Name]++
+	fs, canned := s.servers, s.servers.sim.scenario.server(m.Name)
+	fs.listAttempts[m.Name]++
 	switch {
 	case s.closed:
 		return agent.ServerTools{}, errServerClosed
 	case canned.hang == "list":
-		return agent.ServerTools{}, v.stage.clock.Sleep(ctx, 24*time.Hour)
-	case v.listed[m.Name] <= canned.listFails, canned.down.what != "" && v.reached(canned.down, m.Name, ""):
+		return agent.ServerTools{}, fs.sim.clock.Sleep(ctx, 24*time.Hour)
+	case fs.listAttempts[m.Name] <= canned.listFails, canned.downAfter.event != "" && fs.hasReached(canned.downAfter, m.Name, ""):
 		return agent.ServerTools{}, errServerDown
 	}
-	return agent.ServerTools{Protocol: canned.protocol, Tools: v.has(canned, "")}, nil
+	return agent.ServerTools{Protocol: canned.protocol, Tools: fs.listTools(canned, "")}, nil
 }
 
 // Tool implements runtime.Session.
@@ -314,21 +314,21 @@ type serverCall struct {
 
 func (t *serverCall) Spec() agent.ToolSpec { return t.spec }
 
-// Call checks that the tool is the pinned one, enters it, and answers if the server lives.
+// Call checks the pinned digest, executes the tool, and answers if the server lives.
 func (t *serverCall) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
-	s, v := t.session, t.session.servers
+	s, fs := t.session, t.session.servers
 	pinned := t.spec.MCP
-	server := v.stage.scenario.server(pinned.Server)
+	server := fs.sim.scenario.server(pinned.Server)
 	switch {
 	case s.closed:
 		return agent.ToolResultData{}, errServerClosed
 	case s.dead[server.name]:
 		return agent.ToolResultData{}, errServerDied
 	case server.hang == pinned.Tool:
-		return agent.ToolResultData{}, v.stage.clock.Sleep(ctx, 24*time.Hour)
+		return agent.ToolResultData{}, fs.sim.clock.Sleep(ctx, 24*time.Hour)
 	}
 	now := ""
-	for _, has := range v.has(server, c.ID) {
+	for _, has := range fs.listTools(server, c.ID) {
 		if has.Name == pinned.Tool {
 			now = has.Digest
 		}
@@ -336,22 +336,22 @@ func (t *serverCall) Call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 	if now != pinned.Digest {
 		return agent.ToolResultData{}, &tool.ChangedError{Server: pinned.Server, Tool: pinned.Tool, Want: pinned.Digest, Got: now}
 	}
-	if server.dies > 0 && len(v.served[server.name]) == server.dies-1 && v.killer[server.name] == "" {
-		v.killer[server.name] = c.ID
+	if server.diesAtCall > 0 && len(fs.servedCalls[server.name]) == server.diesAtCall-1 && fs.fatalCall[server.name] == "" {
+		fs.fatalCall[server.name] = c.ID
 	}
-	ledger := v.stage.partOf(c.Run).ledger
-	res, err := (&cannedTool{ledger, ledger.tools[t.spec.Name]}).Call(ctx, c)
-	if v.killer[server.name] == c.ID {
-		ledger.lose(t.spec.Name, c.ID)
+	effects := fs.sim.scriptedRunOf(c.Run).effects
+	res, err := (&fakeTool{effects, effects.tools[t.spec.Name]}).Call(ctx, c)
+	if fs.fatalCall[server.name] == c.ID {
+		effects.markResultLost(t.spec.Name, c.ID)
 	}
-	if err != nil || fault.Crashed(ctx) {
+	if err != nil || fault.HasCrashed(ctx) {
 		return res, err
 	}
-	if v.served[server.name] == nil {
-		v.served[server.name] = map[string]bool{}
+	if fs.servedCalls[server.name] == nil {
+		fs.servedCalls[server.name] = map[string]bool{}
 	}
-	v.served[server.name][c.ID] = true
-	if v.killer[server.name] == c.ID {
+	fs.servedCalls[server.name][c.ID] = true
+	if fs.fatalCall[server.name] == c.ID {
 		s.dead[server.name] = true
 		return agent.ToolResultData{}, &tool.LostError{Err: errServerDied}
 	}

@@ -14,32 +14,32 @@ import (
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
-// line is one thing that a person or a service does.
+// line is a line of people.jsonl: an action of a person or a service.
 type line struct {
-	number  int    // in the archive
-	at      moment // zero = it stands in the queue
+	number  int     // of the line in the archive
+	trigger trigger // zero = it stands in the queue
 	do      string
-	agent   string // whose run it is about; "" = the one that the story is about
+	agent   string // whose run the line is about; "" = the main run
 	call    string
 	by      policy.Principal
 	args    json.RawMessage
-	result  json.RawMessage // answer, approve: to what a tool asked; nil = none
+	result  json.RawMessage // answer, approve: the answer to a tool's question; nil = none
 	failure *string         // answer: an error
 	rerun   bool            // answer: run it again
 	note    string
 	text    string
-	refused bool // the runtime must refuse it
+	refused bool // the product must refuse the action
 
 	wait time.Duration
 
-	grant *agent.GrantBounds // how far what is granted stands; nil = as far as the policy lets it
+	grant *agent.GrantBounds // the bounds of a grant; nil = those of the policy
 }
 
-// moment is when a line outside the queue acts.
-type moment struct {
-	what  string // start, inference, executing
-	of    string // inference: the number of the request; executing: the call
-	agent string // whose run it is about; "" = the one that the story is about
+// trigger is the moment at which a line outside the queue acts.
+type trigger struct {
+	event  string // start, inference, executing
+	target string // inference: the number of the request; executing: the call
+	agent  string // whose run it is about; "" = the one that the story is about
 }
 
 // lineForm is a line as it is written.
@@ -60,8 +60,8 @@ type lineForm struct {
 	Grant *agent.GrantBounds `json:"grant"`
 }
 
-// deeds are what people can do: the keys that go with each, beside do, agent, at, by and refused. Those in upper case must be there.
-var deeds = map[string][]string{
+// lineKeys has the keys that each action takes besides do, agent, at, by and refused. Keys in upper case are required.
+var lineKeys = map[string][]string{
 	"approve":     {"CALL", "result", "note", "grant"},
 	"deny":        {"CALL", "note"},
 	"edit":        {"CALL", "ARGS", "note", "grant"},
@@ -84,7 +84,7 @@ func loadPeople(f section, ps *problems) []line {
 		if len(bytes.TrimSpace(raw)) == 0 {
 			continue
 		}
-		l, err := f.line(raw, n)
+		l, err := f.parseLine(raw, n)
 		if err != nil {
 			ps.add(err)
 			continue
@@ -94,7 +94,7 @@ func loadPeople(f section, ps *problems) []line {
 	return list
 }
 
-func (s section) line(raw []byte, n int) (line, error) {
+func (s section) parseLine(raw []byte, n int) (line, error) {
 	var form lineForm
 	if err := s.decode(raw, n, &form); err != nil {
 		return line{}, err
@@ -108,7 +108,7 @@ func (s section) line(raw []byte, n int) (line, error) {
 		grant: form.Grant,
 	}
 	var err error
-	if l.by, err = principal(form.By); err != nil {
+	if l.by, err = parsePrincipal(form.By); err != nil {
 		return line{}, s.problem(n, "by", err.Error())
 	}
 	if form.Do == "wait" {
@@ -119,63 +119,63 @@ func (s section) line(raw []byte, n int) (line, error) {
 	if form.At == nil {
 		return l, nil
 	}
-	if l.at, err = parseMoment(*form.At); err != nil {
+	if l.trigger, err = parseTrigger(*form.At); err != nil {
 		return line{}, s.problem(n, "at", err.Error())
 	}
-	l.at.agent = form.Agent
+	l.trigger.agent = form.Agent
 	return l, nil
 }
 
-// check finds keys that are missing and keys that do not go with the deed.
+// check finds missing keys and keys that do not belong to the action.
 func (f lineForm) check() agentfile.Problem {
-	takes, ok := deeds[f.Do]
+	keys, ok := lineKeys[f.Do]
 	if !ok {
 		var names []string
-		for name := range deeds {
+		for name := range lineKeys {
 			names = append(names, name)
 		}
 		slices.Sort(names)
 		return agentfile.Problem{Key: "do", Text: fmt.Sprintf("got %q, want one of %s", f.Do, strings.Join(names, ", "))}
 	}
-	for _, key := range f.present() {
-		if !slices.Contains(takes, key) && !slices.Contains(takes, strings.ToUpper(key)) {
+	for _, key := range f.presentKeys() {
+		if !slices.Contains(keys, key) && !slices.Contains(keys, strings.ToUpper(key)) {
 			return agentfile.Problem{Key: key, Text: "does not go with " + f.Do}
 		}
 	}
-	for _, key := range takes {
-		if key == strings.ToUpper(key) && !slices.Contains(f.present(), strings.ToLower(key)) {
+	for _, key := range keys {
+		if key == strings.ToUpper(key) && !slices.Contains(f.presentKeys(), strings.ToLower(key)) {
 			return agentfile.Problem{Key: strings.ToLower(key), Text: "got nothing, " + f.Do + " wants it"}
 		}
 	}
-	if f.Do == "answer" && len(f.present()) != 2 {
+	if f.Do == "answer" && len(f.presentKeys()) != 2 {
 		return agentfile.Problem{Key: "result", Text: "want exactly one of result, error and rerun"}
 	}
 	return agentfile.Problem{}
 }
 
-// present are the keys that are there, beside those that go with everything.
-func (f lineForm) present() []string {
+// presentKeys returns the keys that are set, without those that every action takes.
+func (f lineForm) presentKeys() []string {
 	var keys []string
 	for _, k := range []struct {
 		name  string
-		there bool
+		isSet bool
 	}{
 		{"call", f.Call != ""}, {"args", f.Args != nil}, {"result", f.Result != nil}, {"error", f.Error != nil}, {"rerun", f.Rerun},
 		{"note", f.Note != ""}, {"text", f.Text != ""},
 		{"grant", f.Grant != nil},
 	} {
-		if k.there {
+		if k.isSet {
 			keys = append(keys, k.name)
 		}
 	}
 	return keys
 }
 
-// localUser is who acts where a line does not say.
+// localUser acts if a line has no by.
 var localUser = policy.Principal{ID: "user:local", Groups: []string{"group:operators"}}
 
-// principal reads by: one user and any number of groups, separated by commas or as a list.
-func principal(raw json.RawMessage) (policy.Principal, error) {
+// parsePrincipal parses by: one user and any number of groups, separated by commas or as a list.
+func parsePrincipal(raw json.RawMessage) (policy.Principal, error) {
 	if raw == nil {
 		return localUser, nil
 	}
@@ -186,17 +186,17 @@ func principal(raw json.RawMessage) (policy.Principal, error) {
 	return policy.ParsePrincipal(textOf(raw))
 }
 
-func parseMoment(s string) (moment, error) {
+func parseTrigger(s string) (trigger, error) {
 	what, of, _ := strings.Cut(s, ":")
 	n, err := strconv.Atoi(of)
 	switch {
 	case s == "start":
-		return moment{what: "start"}, nil
+		return trigger{event: "start"}, nil
 	case what == "inference" && err == nil && n > 0:
-		return moment{what: "inference", of: strconv.Itoa(n)}, nil
+		return trigger{event: "inference", target: strconv.Itoa(n)}, nil
 	case what == "executing" && of != "":
-		return moment{what: "executing", of: of}, nil
+		return trigger{event: "executing", target: of}, nil
 	default:
-		return moment{}, fmt.Errorf("got %q, want start, inference:N or executing:CALL", s)
+		return trigger{}, fmt.Errorf("got %q, want start, inference:N or executing:CALL", s)
 	}
 }

@@ -26,7 +26,7 @@ type permissionBook struct {
 	reason string
 }
 
-func (b *permissionBook) hear(method, about string) error {
+func (b *permissionBook) record(method, about string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.heard = append(b.heard, strings.TrimSpace(method+" "+about))
@@ -52,7 +52,7 @@ func namesOf(tools []hook.PermissionTool) string {
 }
 
 func (b *permissionBook) Get(_ context.Context, c hook.PermissionContext, tools []hook.PermissionTool) (map[string]run.PermissionStatus, error) {
-	if err := b.hear("get", namesOf(tools)); err != nil {
+	if err := b.record("get", namesOf(tools)); err != nil {
 		return nil, err
 	}
 	b.mu.Lock()
@@ -67,7 +67,7 @@ func (b *permissionBook) Get(_ context.Context, c hook.PermissionContext, tools 
 }
 
 func (b *permissionBook) Set(_ context.Context, c hook.PermissionContext, said hook.PermissionWord) error {
-	if err := b.hear("set", fmt.Sprintf("%v %v by %s", said.Granted, said.Denied, said.By)); err != nil {
+	if err := b.record("set", fmt.Sprintf("%v %v by %s", said.Granted, said.Denied, said.By)); err != nil {
 		return err
 	}
 	b.mu.Lock()
@@ -82,11 +82,11 @@ func (b *permissionBook) Set(_ context.Context, c hook.PermissionContext, said h
 }
 
 func (b *permissionBook) Request(_ context.Context, _ hook.PermissionContext, tools []hook.PermissionTool) (string, error) {
-	return b.reason, b.hear("request", namesOf(tools))
+	return b.reason, b.record("request", namesOf(tools))
 }
 
 func (b *permissionBook) Cleanup(_ context.Context, c hook.PermissionContext) error {
-	if err := b.hear("cleanup", ""); err != nil {
+	if err := b.record("cleanup", ""); err != nil {
 		return err
 	}
 	b.mu.Lock()
@@ -114,8 +114,8 @@ const deskTools = `-- tools.yaml --
 - {name: mails.send, kind: internal, effect: non_idempotent, description: Write., schema: {type: object}, results: [{text: sent}]}
 `
 
-// deskOf reads a scenario about an agent with these lines of permission.
-func deskOf(t *testing.T, permission, model, people, want string) *Scenario {
+// newDesk reads a scenario about an agent with these lines of permission.
+func newDesk(t *testing.T, permission, model, people, want string) *Scenario {
 	t.Helper()
 	text := "A promise.\n-- agent.yaml --\nname: desk\npreset: arvo\nsystem: You run the desk.\npermission:\n" + permission +
 		"-- input.json --\n{\"message\": \"Settle order 7.\", \"subject\": \"order 7\"}\n" + deskTools + "-- model.jsonl --\n" + model
@@ -124,14 +124,14 @@ func deskOf(t *testing.T, permission, model, people, want string) *Scenario {
 	}
 	known := newBook().hooks()
 	known.Policies = map[string]hook.Policy{"strict": func(context.Context, hook.PolicyInput) ([]string, error) { return nil, nil }}
-	s, err := LoadWith("desk.txtar", []byte(text+"-- want.json --\n"+want), known)
+	s, err := LoadWithHooks("desk.txtar", []byte(text+"-- want.json --\n"+want), known)
 	require.NoError(t, err)
-	return with(s, hook.Set{})
+	return withHooks(s, hook.Set{})
 }
 
-// with gives the scenario the code that its agent names.
-func with(s *Scenario, code hook.Set) *Scenario {
-	s.hooks = code
+// withHooks sets the code that the scenario's agent names.
+func withHooks(s *Scenario, code hook.Set) *Scenario {
+	s.options.Hooks = code
 	return s
 }
 
@@ -141,25 +141,25 @@ const bookRules = `  backend: book
     - {tool: mails.send, verdict: ask, approvers: ["user:ana"]}
 `
 
-// everywhere runs the scenario as it is and with a crash at every call of a port, each time with code of its own.
-func everywhere(t *testing.T, s *Scenario, hooks func() hook.Set, after func(t *testing.T, crashed bool)) {
+// runWithCrashes runs the scenario as it is and with a crash at every call of a port, each time with code of its own.
+func runWithCrashes(t *testing.T, s *Scenario, hooks func() hook.Set, after func(t *testing.T, crashed bool)) {
 	t.Helper()
-	r := with(s, hooks()).Run(Options{})
+	r := withHooks(s, hooks()).Run(Options{})
 	require.Empty(t, r.Failures)
 	after(t, false)
 	for _, c := range r.Calls {
 		for _, k := range fault.Crashes() {
-			got := with(s, hooks()).Run(Options{Faults: []fault.Point{{Call: c.Number, Kind: k}}})
+			got := withHooks(s, hooks()).Run(Options{Faults: []fault.Point{{Call: c.Number, Kind: k}}})
 			require.Empty(t, got.Failures, "%s, %v", k, c)
 			after(t, true)
 		}
 	}
 }
 
-// The backend is asked once for a round, about the tools alone that need a permission; hears of every decision; and cleans up before the
-// end (presets 4).
+// The backend is asked once for a round, about the tools alone that need a permission; hears of every decision; and
+// cleans up before the end (presets 4).
 func TestPermissionBackend(t *testing.T) {
-	s := deskOf(t, bookRules,
+	s := newDesk(t, bookRules,
 		`{"calls": [{"id": "c1", "name": "refunds_create", "input": {}}, {"id": "c2", "name": "orders_get", "input": {}}, {"id": "c3", "name": "mails_send", "input": {}}, {"id": "c4", "name": "refunds_create", "input": {}}]}
 {"calls": [{"id": "c5", "name": "refunds_create", "input": {}}, {"id": "c6", "name": "mails_send", "input": {}}]}
 {"calls": [{"id": "c7", "name": "orders_get", "input": {}}]}
@@ -172,7 +172,7 @@ func TestPermissionBackend(t *testing.T) {
  "requests": [{"tools": ["refunds.create", "mails.send"], "note": "to settle the order"}], "executed": {"refunds.create": 1, "orders.get": 2}}
 `)
 	var book *permissionBook
-	everywhere(t, s, func() hook.Set { book = newBook(); return book.hooks() }, func(t *testing.T, crashed bool) {
+	runWithCrashes(t, s, func() hook.Set { book = newBook(); return book.hooks() }, func(t *testing.T, crashed bool) {
 		require.Empty(t, book.known, "it cleaned up")
 		require.Equal(t, "cleanup", book.heard[len(book.heard)-1])
 		if crashed {
@@ -189,10 +189,10 @@ func TestPermissionBackend(t *testing.T) {
 func TestPermissionBackendKnows(t *testing.T) {
 	for _, mode := range []agent.PermissionMode{agent.ModeBlockAndRetry, agent.ModeSuspendAndReplay} {
 		want := `{"status": "done", "calls": [{"id": "c1", "status": "succeeded"}, {"id": "c2", "status": "failed", "reason": "denied"}], "requests": [], "executed": {"refunds.create": 1}}`
-		s := deskOf(t, "  mode: "+string(mode)+"\n"+bookRules, `{"calls": [{"id": "c1", "name": "refunds_create", "input": {}}, {"id": "c2", "name": "mails_send", "input": {}}]}
+		s := newDesk(t, "  mode: "+string(mode)+"\n"+bookRules, `{"calls": [{"id": "c1", "name": "refunds_create", "input": {}}, {"id": "c2", "name": "mails_send", "input": {}}]}
 {"text": "Done."}
 `, "", want)
-		everywhere(t, s, func() hook.Set {
+		runWithCrashes(t, s, func() hook.Set {
 			book := newBook()
 			book.known["order 7/refunds.create"], book.known["order 7/mails.send"] = run.PermissionApproved, run.PermissionDenied
 			return book.hooks()
@@ -200,30 +200,31 @@ func TestPermissionBackendKnows(t *testing.T) {
 	}
 }
 
-// What a backend says of a new round is the last word: one that forgets is asked for again, whatever the run was granted before.
+// What a backend says of a new round is the last word: one that forgets is asked for again, whatever the run was
+// granted before.
 func TestPermissionBackendForgets(t *testing.T) {
-	s := deskOf(t, bookRules, `{"calls": [{"id": "c1", "name": "refunds_create", "input": {}}]}
+	s := newDesk(t, bookRules, `{"calls": [{"id": "c1", "name": "refunds_create", "input": {}}]}
 {"calls": [{"id": "c2", "name": "refunds_create", "input": {}}]}
 {"text": "Done."}
 `, `{"do": "approve", "call": "c1", "by": "user:ana"}
 {"do": "deny", "call": "c2", "by": "user:ana"}
 `, `{"status": "done", "calls": [{"reason": "awaiting_permission"}, {"reason": "awaiting_permission"}], "requests": [{"calls": ["c1"]}, {"calls": ["c2"]}], "executed": {}}`)
-	require.Empty(t, with(s, hook.Set{Backends: map[string]hook.PermissionBackend{"book": forgetful{newBook()}}}).Run(Options{}).Failures)
+	require.Empty(t, withHooks(s, hook.Set{Backends: map[string]hook.PermissionBackend{"book": forgetfulBackend{newBook()}}}).Run(Options{}).Failures)
 }
 
-// forgetful knows nothing.
-type forgetful struct{ *permissionBook }
+// forgetfulBackend knows nothing.
+type forgetfulBackend struct{ *permissionBook }
 
-func (forgetful) Get(context.Context, hook.PermissionContext, []hook.PermissionTool) (map[string]run.PermissionStatus, error) {
+func (forgetfulBackend) Get(context.Context, hook.PermissionContext, []hook.PermissionTool) (map[string]run.PermissionStatus, error) {
 	return nil, nil
 }
 
 // A run that waits has not ended: nothing is cleaned up.
 func TestPermissionBackendKeepsWhileTheRunWaits(t *testing.T) {
-	s := deskOf(t, bookRules, `{"calls": [{"id": "c1", "name": "refunds_create", "input": {}}]}
+	s := newDesk(t, bookRules, `{"calls": [{"id": "c1", "name": "refunds_create", "input": {}}]}
 `, "", `{"status": "waiting"}`)
 	book := newBook()
-	require.Empty(t, with(s, book.hooks()).Run(Options{}).Failures)
+	require.Empty(t, withHooks(s, book.hooks()).Run(Options{}).Failures)
 	require.Zero(t, book.count("cleanup"))
 }
 
@@ -245,7 +246,7 @@ func TestPermissionBackendFails(t *testing.T) {
 `, "", failed("clean up")},
 	} {
 		t.Run(method, func(t *testing.T) {
-			everywhere(t, deskOf(t, bookRules, c.model, c.people, c.want), func() hook.Set {
+			runWithCrashes(t, newDesk(t, bookRules, c.model, c.people, c.want), func() hook.Set {
 				book := newBook()
 				book.errs[method] = errors.New("it is away")
 				return book.hooks()
@@ -253,25 +254,25 @@ func TestPermissionBackendFails(t *testing.T) {
 		})
 	}
 	t.Run("cleanup of a run that fails", func(t *testing.T) {
-		s := deskOf(t, bookRules, `{"error": "auth"}
+		s := newDesk(t, bookRules, `{"error": "auth"}
 `, "", `{"status": "done", "error": {"code": "model_failed", "message": "~auth.*; clean up.*it is away"}}`)
 		book := newBook()
 		book.errs["cleanup"] = errors.New("it is away")
-		require.Empty(t, with(s, book.hooks()).Run(Options{}).Failures)
+		require.Empty(t, withHooks(s, book.hooks()).Run(Options{}).Failures)
 	})
 	t.Run("cleanup of a run that is cancelled", func(t *testing.T) {
-		s := deskOf(t, bookRules, calls, `{"do": "cancel_run"}
+		s := newDesk(t, bookRules, calls, `{"do": "cancel_run"}
 `, `{"status": "done", "reason": "cancelled", "requests": [{"status": "cancelled"}]}`)
 		var book *permissionBook
-		everywhere(t, s, func() hook.Set { book = newBook(); return book.hooks() }, func(t *testing.T, crashed bool) {
+		runWithCrashes(t, s, func() hook.Set { book = newBook(); return book.hooks() }, func(t *testing.T, crashed bool) {
 			require.NotZero(t, book.count("cleanup"))
 			require.True(t, crashed || book.count("cleanup") == 1)
 		})
 	})
 }
 
-// Where the code is not there that would have to permit something, it is not permitted; a run that needs no permission goes on (presets
-// 4).
+// Where the code is not there that would have to permit something, it is not permitted; a run that needs no permission
+// goes on (presets 4).
 func TestMissingPermissionCodeFailsClosed(t *testing.T) {
 	const pay = `{"calls": [{"id": "c1", "name": "refunds_create", "input": {}}]}
 `
@@ -282,16 +283,16 @@ func TestMissingPermissionCodeFailsClosed(t *testing.T) {
 		"a backend nobody asks": {bookRules, `{"calls": [{"id": "c1", "name": "orders_get", "input": {}}]}` + "\n" + `{"text": "Done."}` + "\n", `{"status": "done", "reason": "natural_end"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := deskOf(t, c.permission, c.model, "", c.want)
+			s := newDesk(t, c.permission, c.model, "", c.want)
 			require.Empty(t, s.Run(Options{}).Failures)
 		})
 	}
 }
 
-// A policy function lists tools that ask beside those that rules name; deny rules win. It speaks when the run begins and whenever it is
-// woken, and what it says is in the journal (presets 4).
+// A policy function lists tools that ask beside those that rules name; deny rules win. It speaks when the run begins
+// and whenever it is woken, and what it says is in the journal (presets 4).
 func TestPermissionPolicy(t *testing.T) {
-	s := deskOf(t, `  policy: strict
+	s := newDesk(t, `  policy: strict
   approvers: ["user:ana"]
   rules:
     - {tool: mails.send, verdict: deny}
@@ -318,7 +319,7 @@ func TestPermissionPolicy(t *testing.T) {
 		}
 		return []string{"refunds.create", "mails_send"}, nil
 	}
-	require.Empty(t, with(s, hook.Set{Policies: map[string]hook.Policy{"strict": policy}}).Run(Options{}).Failures)
+	require.Empty(t, withHooks(s, hook.Set{Policies: map[string]hook.Policy{"strict": policy}}).Run(Options{}).Failures)
 	require.Len(t, inputs, 3)
 	require.Equal(t, "desk", inputs[0].Agent)
 	require.Equal(t, "order 7", inputs[0].Subject)
@@ -327,14 +328,14 @@ func TestPermissionPolicy(t *testing.T) {
 
 // The same list each time comes to the same end wherever the run is interrupted.
 func TestPermissionPolicyUnderCrash(t *testing.T) {
-	s := deskOf(t, "  policy: strict\n  approvers: [\"user:ana\"]\n",
+	s := newDesk(t, "  policy: strict\n  approvers: [\"user:ana\"]\n",
 		`{"calls": [{"id": "c1", "name": "refunds_create", "input": {}}]}
 {"calls": [{"id": "c2", "name": "refunds_create", "input": {}}]}
 {"text": "Done."}
 `, `{"do": "approve", "call": "c1", "by": "user:ana"}
 `, `{"status": "done", "reason": "natural_end", "calls": [{"reason": "awaiting_permission"}, {"status": "succeeded"}], "requests": [{"tools": ["refunds.create"]}], "executed": {"refunds.create": 1}}`)
 	policy := func(context.Context, hook.PolicyInput) ([]string, error) { return []string{"refunds.create"}, nil }
-	everywhere(t, s, func() hook.Set { return hook.Set{Policies: map[string]hook.Policy{"strict": policy}} }, func(*testing.T, bool) {})
+	runWithCrashes(t, s, func() hook.Set { return hook.Set{Policies: map[string]hook.Policy{"strict": policy}} }, func(*testing.T, bool) {})
 }
 
 // A list that cannot be taken at its word lets nothing run.
@@ -348,9 +349,9 @@ func TestPermissionPolicyFails(t *testing.T) {
 		"unknown tool": {[]string{"refunds.creat"}, nil, `lists .refunds.creat., which is no tool`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := deskOf(t, "  policy: strict\n", "", "", fmt.Sprintf(`{"status": "done", "error": {"code": "permission_failed", "message": "~strict: .*%s"}, "modelCalls": 0}`, c.says))
+			s := newDesk(t, "  policy: strict\n", "", "", fmt.Sprintf(`{"status": "done", "error": {"code": "permission_failed", "message": "~strict: .*%s"}, "modelCalls": 0}`, c.says))
 			policy := func(context.Context, hook.PolicyInput) ([]string, error) { return slices.Clone(c.list), c.err }
-			require.Empty(t, with(s, hook.Set{Policies: map[string]hook.Policy{"strict": policy}}).Run(Options{}).Failures)
+			require.Empty(t, withHooks(s, hook.Set{Policies: map[string]hook.Policy{"strict": policy}}).Run(Options{}).Failures)
 		})
 	}
 }

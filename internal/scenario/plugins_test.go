@@ -18,20 +18,20 @@ import (
 	"github.com/countersign/countersign/internal/scenario"
 )
 
-// The scenarios of testdata/plugins name code that only this test has: one does what its configuration says, the other writes down
-// which phases it was in. What is wanted holds under every crash, too, but in those that are plain by name: there a crash may well keep
-// what was under way from being done.
+// The scenarios of testdata/plugins name code that only this test has: one does what its configuration says, the other
+// writes down which phases it was in. What is wanted holds under every crash, too, but in those that are plain by name:
+// there a crash may well keep what was under way from being done.
 func TestPlugins(t *testing.T) {
 	files, err := filepath.Glob("testdata/plugins/*.txtar")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
-	code := hook.Set{Plugins: map[string]hook.Factory{"first": deed, "second": deed, "third": deed, "log": logging}}
+	code := hook.Set{Plugins: map[string]hook.Factory{"first": newOrderPlugin, "second": newOrderPlugin, "third": newOrderPlugin, "log": logging}}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 			t.Parallel()
 			data, err := os.ReadFile(file)
 			require.NoError(t, err)
-			s, err := scenario.LoadWith(file, data, code)
+			s, err := scenario.LoadWithHooks(file, data, code)
 			require.NoError(t, err)
 			if testing.Short() || strings.HasPrefix(s.Name, "plain-") {
 				require.Empty(t, s.Run(scenario.Options{}).Failures)
@@ -65,29 +65,31 @@ type order struct {
 	Value     json.RawMessage `json:"value"`
 }
 
-func deed(config json.RawMessage) (hook.Plugin, error) {
+func newOrderPlugin(config json.RawMessage) (hook.Plugin, error) {
 	var orders []order
 	if err := jsonx.DecodeStrict(config, &orders); err != nil {
 		return hook.Plugin{}, err
 	}
 	state := func(phase run.Phase) func(context.Context, *hook.Moment) error {
-		return func(_ context.Context, m *hook.Moment) error { return each(orders, phase, m.Run(), nil, m.Patch, nil) }
+		return func(_ context.Context, m *hook.Moment) error {
+			return applyOrders(orders, phase, m.Run(), nil, m.Patch, nil)
+		}
 	}
 	return hook.Plugin{
 		RunStart: state(run.PhaseRunStart), StepStart: state(run.PhaseStepStart), StepEnd: state(run.PhaseStepEnd), RunEnd: state(run.PhaseRunEnd),
 		BeforeInference: func(_ context.Context, m *hook.BeforeInference) error {
-			return each(orders, run.PhaseBeforeInference, m.Run(), nil, m.Patch, func(o order) { beforeInference(m, o) })
+			return applyOrders(orders, run.PhaseBeforeInference, m.Run(), nil, m.Patch, func(o order) { beforeInference(m, o) })
 		},
 		AfterInference: func(_ context.Context, m *hook.AfterInference) error {
-			return each(orders, run.PhaseAfterInference, m.Run(), nil, m.Patch, func(o order) { endBy(o, m.End, m.Stop) })
+			return applyOrders(orders, run.PhaseAfterInference, m.Run(), nil, m.Patch, func(o order) { endRun(o, m.End, m.Stop) })
 		},
 		BeforeTool: func(_ context.Context, m *hook.BeforeTool) error {
 			c := m.Call()
-			return each(orders, run.PhaseBeforeTool, m.Run(), &c, m.Patch, func(o order) { beforeTool(m, o) })
+			return applyOrders(orders, run.PhaseBeforeTool, m.Run(), &c, m.Patch, func(o order) { beforeTool(m, o) })
 		},
 		AfterTool: func(_ context.Context, m *hook.AfterTool) error {
 			c := m.Call()
-			return each(orders, run.PhaseAfterTool, m.Run(), &c, m.Patch, func(o order) {
+			return applyOrders(orders, run.PhaseAfterTool, m.Run(), &c, m.Patch, func(o order) {
 				switch o.Do {
 				case "remind":
 					m.AddReminder(o.Text)
@@ -99,7 +101,7 @@ func deed(config json.RawMessage) (hook.Plugin, error) {
 	}, nil
 }
 
-func each(orders []order, phase run.Phase, state *run.AgentState, c *run.Call, patch func(string, any), do func(order)) error {
+func applyOrders(orders []order, phase run.Phase, state *run.AgentState, c *run.Call, patch func(string, any), do func(order)) error {
 	inference := state.Inferences
 	if phase == run.PhaseBeforeInference || phase == run.PhaseStepStart {
 		inference++
@@ -141,11 +143,11 @@ func beforeInference(m *hook.BeforeInference, o order) {
 			return r
 		})
 	default:
-		endBy(o, m.End, m.Stop)
+		endRun(o, m.End, m.Stop)
 	}
 }
 
-func endBy(o order, end func(), stop func(string)) {
+func endRun(o order, end func(), stop func(string)) {
 	switch o.Do {
 	case "end":
 		end()

@@ -10,87 +10,89 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Failure is one thing that is not as wanted.
+// Failure is one difference from the wanted values, or one broken invariant.
 type Failure struct {
-	Path string // where: a path into want.json, or file and line of what else was wanted
+	Path string // a path into want.json, or a file and line
 	Got  string
 	Want string
 }
 
 func (f Failure) String() string { return fmt.Sprintf("%s: got %s, want %s", f.Path, f.Got, f.Want) }
 
-// Result is what came of one run of a scenario. No failures means that everything was as wanted.
+// Result is the outcome of one simulation. It passed if there are no failures and no violations.
 type Result struct {
 	Failures []Failure
-	Calls    []fault.Call // of ports, in order: the points at which a fault can be put
+	Calls    []fault.Call // of ports, in order: the points for faults and interventions
 	Journal  []run.Entry
-	Children [][]run.Entry  // the journals of the runs that calls were, each behind the one whose call it was
-	Seed     run.AgentState // what Journal is folded from: the run that it goes on with, where there is one
-	Diverged bool           // under a crash: what somebody said during an inference came before its repetition, so nothing is compared
+	Children [][]run.Entry  // the journals of delegated runs, each after its parent
+	Seed     run.AgentState // the state from which Journal is folded: that of the continued run, if any
+	Diverged bool           // a crash lost a model request during which a person acted, so nothing is compared
 
-	Violations []Failure  // promises that were broken, whatever the story
-	Idle       int        // acts that found nothing to do
-	Repaired   int        // runs that a sweep repaired
-	Sweeps     int        // sweeps without which nothing would have moved
-	Boundaries []Boundary // once nothing more was to go wrong: the states in which handlers began alone
-	Pruned     bool       // it came to a state that was seen before, and was left there
+	Violations  []Failure  // broken invariants
+	Ineffective int        // interventions that found nothing to do
+	Repaired    int        // runs that a sweep repaired
+	Sweeps      int        // sweeps without which nothing would have moved
+	Boundaries  []Boundary // states in which a handler began alone after the last disturbance
+	Pruned      bool       // it reached a known state, and ended there
 
-	Effects []Effect // of tools, in the order in which they came about
-	Runs    []Run    // under Options.PromisesOnly: every run of the story
+	Effects []Effect // under Options.InvariantsOnly: effects of tools, in order
+	Runs    []Run    // under Options.InvariantsOnly: every run of the scenario
 }
 
 // Effect is one time that a tool took effect.
 type Effect struct {
 	Run, Call, Tool string
 	Args            string // JSON
-	Repeatable      bool   // it may come about more than once for a call
+	Repeatable      bool   // it may happen more than once for a call
 }
 
-// Run is one run of a story, as it is on record.
+// Run is one run of a scenario, as the journal has it.
 type Run struct {
-	Seed    run.AgentState // what its journal is folded from
+	Seed    run.AgentState // the state from which its journal is folded
 	State   run.AgentState // at the end of it
 	Journal []run.Entry
 }
 
-// Boundary is a state of everything, as a handler begins that is the only one.
+// Boundary is a state of the simulation in which a handler begins alone.
 type Boundary struct {
-	Call  int      // the number that its first call will have
-	Print [16]byte // of the state, by which equal ones are known: random ids and instants do not count
+	Call        int      // the number of its first call of a port
+	Fingerprint [16]byte // of the state, regardless of random ids and instants
 }
 
-// Options says how a scenario is run. The zero value runs it as it is.
+// Options configures a simulation. The zero value runs the scenario as written.
 type Options struct {
-	Faults []fault.Point             // what goes wrong
-	Acts   []Act                     // what others do meanwhile
-	Seen   func(print [16]byte) bool // asked at each boundary; true ends the run there. Nil = none is known
+	Faults        []fault.Point                   // injected at calls of ports
+	Interventions []Intervention                  // made before calls of ports
+	IsKnownState  func(fingerprint [16]byte) bool // true ends the simulation at the boundary; nil = no state is known
 
-	// Warm keeps the runs that functions have read, step's and tool's each in a process of its own. A crash does not empty them. What a function knows is
-	// no part of a print: Seen is of no use then.
+	// Warm lets functions cache the runs that they have read, step and tool each in a process of its own. A crash does
+	// not empty the caches. A fingerprint does not include them: do not combine Warm with IsKnownState.
 	Warm bool
 
-	// PromisesOnly checks what must hold of every story, and nothing that is wanted of this one: nobody knows what comes of it. A script that runs out
-	// ends the run, and people who find nothing to do are no failure; but what they do is taken or refused, and nothing else.
-	PromisesOnly bool
+	// InvariantsOnly checks invariants and compares nothing with want.json, for programs whose outcome is not known. An
+	// exhausted script ends the run, and lines that find nothing to do are no failures. An action must still be either
+	// taken or refused.
+	InvariantsOnly bool
 }
 
-// CrashFailure is a run with a crash that did not come to what is wanted.
+// CrashFailure is a simulation with a crash that failed.
 type CrashFailure struct {
 	At       fault.Call
 	Kind     fault.Kind
 	Failures []Failure
 }
 
-// CrashResult is what came of a scenario and all its crashes.
+// CrashResult is the outcome of a scenario as written and with crashes.
 type CrashResult struct {
 	Plain    Result
 	Points   int // calls of ports in the plain run
-	Runs     int // runs with a crash
-	Diverged int // of these, runs in which a crash moved what somebody said to another inference: they only had to come to rest
+	Runs     int // simulations with a crash
+	Diverged int // of these, diverged ones: they only had to come to rest
 	Failures []CrashFailure
 }
 
-// CrashesInTests is how many runs with a crash the tests of this repository make of each scenario; 0 = all, as `make crash` wants.
+// CrashesInTests returns the number of crashes for each scenario in this repository's tests; 0 = all, as in `make
+// crash`.
 func CrashesInTests() int {
 	if os.Getenv("COUNTERSIGN_CRASHES") == "all" {
 		return 0
@@ -98,9 +100,9 @@ func CrashesInTests() int {
 	return 12
 }
 
-// Crash runs the scenario as it is, to count the calls of ports, and then once for each of them and each kind of crash. With most > 0
-// it makes at most that many of these runs, spread evenly over the story and always the same ones. Where the plain run fails there are
-// no others.
+// Crash runs the scenario as written to count its calls of ports, and then once for each call and each kind of crash.
+// With most > 0 it makes at most that many crashes, spread evenly and always the same ones. If the plain run fails,
+// there are no crashes.
 func (s *Scenario) Crash(most int) CrashResult {
 	r := CrashResult{Plain: s.Run(Options{})}
 	if len(r.Plain.Failures) > 0 {
@@ -112,7 +114,7 @@ func (s *Scenario) Crash(most int) CrashResult {
 	if most <= 0 || most > all {
 		most = all
 	}
-	offset := crc32.ChecksumIEEE([]byte(s.Name)) // else every story would be disturbed at the same places
+	offset := crc32.ChecksumIEEE([]byte(s.Name)) // scenarios crash at different places
 	for i := range most {
 		n := (int(offset%uint32(all)) + i*all/most) % all
 		at, kind := r.Plain.Calls[n/len(kinds)], kinds[n%len(kinds)]

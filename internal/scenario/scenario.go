@@ -18,45 +18,44 @@ import (
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
-// Scenario is an archive that was read without complaint. It does not change by being run and is safe for concurrent use.
+// Scenario is a valid archive. Runs do not change it, and it is safe for concurrent use.
 type Scenario struct {
-	Name    string // the archive's file name without directory and extension
-	Promise string // the text before the first file
+	Name        string // the archive's file name without directory and extension
+	Description string // the text before the first file
 
-	archive string
-	known   agentfile.Options // what the agent may name
-	hooks   hook.Set
-	agent   agent.Definition
-	start   start
-	now     *agent.Definition // what the agent is deployed as from a line deploy on; nil = nothing else
-	then    *start            // what goes on with the run once it has ended; nil = nothing does
-	tools   []canned          // those of servers last
-	servers []server
-	script  *script.Script
-	people  []line
-	town    *town // whom channels reach; nil = nobody
-	want    want
+	archive    string
+	options    agentfile.Options // hooks and tools that the agent may name
+	agent      agent.Definition
+	start      startInput
+	redeployed *agent.Definition // the definition from a line deploy on; nil = no other
+	then       *startInput       // continues or forks the run once it has ended; nil = nothing does
+	tools      []toolScript      // those of MCP servers come last
+	servers    []server
+	script     *script.Script
+	people     []line
+	directory  *directory // of people.yaml; nil = no channel reaches anybody
+	want       want
 
-	delegates map[string]*Scenario // the other agents: of each, the agent, its tools and its script alone
-	children  map[string][]want    // of their runs, by agent
+	delegates map[string]*Scenario // the other agents, each with its definition, tools and script
+	children  map[string][]want    // the wanted values of their runs, by agent
 }
 
-// Load reads an archive. name is its file's, for messages. The error is everything that is wrong, a line a
-// problem, each with the archive's line and the key.
-func Load(name string, data []byte) (*Scenario, error) { return LoadWith(name, data, hook.Set{}) }
+// Load reads an archive. name is the file name for messages. The error lists every problem with the archive's line and
+// the key.
+func Load(name string, data []byte) (*Scenario, error) { return LoadWithHooks(name, data, hook.Set{}) }
 
-// LoadWith is Load of a scenario whose agent may name code.
-func LoadWith(name string, data []byte, code hook.Set) (*Scenario, error) {
-	return LoadKnowing(name, data, agentfile.Options{Hooks: code})
+// LoadWithHooks is Load for a scenario whose agent may name code.
+func LoadWithHooks(name string, data []byte, code hook.Set) (*Scenario, error) {
+	return LoadWithOptions(name, data, agentfile.Options{Hooks: code})
 }
 
-// LoadKnowing is Load of a scenario whose agent may name code, and tools that have code: of these, tools.yaml gives the results alone.
-// What they would do is not done.
-func LoadKnowing(name string, data []byte, known agentfile.Options) (*Scenario, error) {
-	s := &Scenario{Name: strings.TrimSuffix(path.Base(name), path.Ext(name)), archive: name, known: known, hooks: known.Hooks}
+// LoadWithOptions is Load for a scenario whose agent may name code and registered tools. Registered tools do not run:
+// tools.yaml has their results.
+func LoadWithOptions(name string, data []byte, options agentfile.Options) (*Scenario, error) {
+	s := &Scenario{Name: strings.TrimSuffix(path.Base(name), path.Ext(name)), archive: name, options: options}
 	var ps problems
 	var files map[string]section
-	s.Promise, files = open(name, data, &ps)
+	s.Description, files = openArchive(name, data, &ps)
 	if ps.err() != nil {
 		return nil, ps.err()
 	}
@@ -75,7 +74,7 @@ func LoadKnowing(name string, data []byte, known agentfile.Options) (*Scenario, 
 	}
 	s.people = loadPeople(files[peopleFile], &ps)
 	s.checkPeople(files[peopleFile], &ps)
-	s.loadTown(files, &ps)
+	s.loadDirectory(files, &ps)
 	s.want, s.children = loadWant(files[wantFile], slices.Sorted(maps.Keys(s.delegates)), &ps)
 	if err := ps.err(); err != nil {
 		return nil, err
@@ -83,7 +82,7 @@ func LoadKnowing(name string, data []byte, known agentfile.Options) (*Scenario, 
 	return s, nil
 }
 
-// Agents are the definitions of the scenario: first the one whose run it is about, then those that it may delegate to, by name.
+// Agents returns the definitions of the scenario: first the main run's agent, then its delegates by name.
 func (s *Scenario) Agents() []agent.Definition {
 	all := []agent.Definition{s.agent}
 	for _, name := range slices.Sorted(maps.Keys(s.delegates)) {
@@ -92,9 +91,9 @@ func (s *Scenario) Agents() []agent.Definition {
 	return all
 }
 
-// loadAgent reads the definition. Its models may be missing or lack a provider: the script answers in any case.
+// loadAgent reads the definition. Models and providers are optional, since the script replies in any case.
 func (s *Scenario) loadAgent(f section, ps *problems) {
-	opt := s.known
+	opt := s.options
 	opt.Dir, opt.AllowUnknownTools, opt.ModelOptional = "", true, true
 	d, err := agentfile.Parse(s.archive, f.padded(), opt)
 	if err != nil {
@@ -116,32 +115,33 @@ func (s *Scenario) loadAgent(f section, ps *problems) {
 	s.agent = d
 }
 
-// loadNow reads what the agent is deployed as later.
+// loadNow reads the definition that a line deploy puts in place. Its tools stay those of the first.
 func (s *Scenario) loadNow(f section, ps *problems) {
-	then := &Scenario{archive: s.archive, known: s.known}
+	then := &Scenario{archive: s.archive, options: s.options}
 	then.loadAgent(f, ps)
 	then.agent.Tools = s.agent.Tools
-	s.now = &then.agent
+	s.redeployed = &then.agent
 }
 
-// loadTools reads the canned tools and puts them into the definition. One that agent.yaml has, too, is laid over it in its place.
+// loadTools reads the tools with their results into the definition. A tool of tools.yaml replaces the one of that name
+// in agent.yaml.
 func (s *Scenario) loadTools(files map[string]section, ps *problems) {
 	f, ok := files[toolsFile]
 	if ok {
-		s.readTools(f, ps)
+		s.parseTools(f, ps)
 	}
 	if len(ps.found) > 0 {
 		return
 	}
 	for _, t := range s.agent.Tools {
-		if !t.AnsweredLater() && !slices.ContainsFunc(s.tools, func(c canned) bool { return c.spec.Name == t.Name }) {
+		if !t.AnsweredLater() && !slices.ContainsFunc(s.tools, func(c toolScript) bool { return c.spec.Name == t.Name }) {
 			ps.add(files[agentFile].problem(0, "tools", "got "+t.Name+", want it in "+toolsFile+" with its results"))
 		}
 	}
 	if !ok {
 		f = files[agentFile]
 	}
-	// Add what is wrong with the agent and its tools as a whole, each by itself.
+	// Check the agent with its tools, and report each problem by itself.
 	err := s.agent.Check()
 	var found agent.Problems
 	if !errors.As(err, &found) {
@@ -155,7 +155,7 @@ func (s *Scenario) loadTools(files map[string]section, ps *problems) {
 	}
 }
 
-func (s *Scenario) readTools(f section, ps *problems) {
+func (s *Scenario) parseTools(f section, ps *problems) {
 	known := func(name string) (agent.ToolSpec, bool) { return s.agent.Tool(name) }
 	list, err := agentfile.ParseTools(s.archive, f.padded(), agentfile.Options{Tools: known, AllowUnknownTools: true}, "results", "reconcile")
 	if err != nil {
@@ -163,7 +163,7 @@ func (s *Scenario) readTools(f section, ps *problems) {
 		return
 	}
 	for _, t := range list {
-		c := loadCanned(s.archive, t, ps)
+		c := loadToolScript(s.archive, t, ps)
 		if have, ok := known(c.spec.Name); ok && have.Kind.Remote() && !reflect.DeepEqual(have, c.spec) {
 			ps.add(agentfile.Problem{File: s.archive, Line: t.Line, Key: t.Key, Text: "got more of " + have.Name + ", want its name and results alone: " + agentFile + " says what it is"})
 		}
@@ -183,23 +183,23 @@ func (s *Scenario) loadScript(f section, ps *problems) {
 	ps.add(err)
 }
 
-// start is input.json or then.json: the body of POST /v1/runs without agent and continues.
-type start struct {
+// startInput is input.json or then.json: the body of POST /v1/runs without agent and continues.
+type startInput struct {
 	message       []run.UserBlock
 	input         json.RawMessage
 	key           string
 	subject       string
 	accessControl string
-	fork          string // then.json: it branches off at the entry of the first event of this type; "" = it goes on behind the end
+	fork          string // then.json: fork at the entry of the first event of this type; "" = continue from the end
 }
 
-// defaultKey makes the run's id the same every time.
+// The default idempotency keys make the run ids the same every time.
 const (
 	defaultKey = "scenario"
 	thenKey    = "scenario-then"
 )
 
-func loadStart(f section, key string, ps *problems) start {
+func loadStart(f section, key string, ps *problems) startInput {
 	var form struct {
 		Message       json.RawMessage `json:"message"`
 		Input         json.RawMessage `json:"input"`
@@ -211,14 +211,14 @@ func loadStart(f section, key string, ps *problems) start {
 	}
 	if err := f.decode(f.data, 0, &form); err != nil {
 		ps.add(err)
-		return start{}
+		return startInput{}
 	}
-	s := start{input: form.Input, key: form.Key, subject: form.Subject, accessControl: form.AccessControl, fork: form.Fork}
+	s := startInput{input: form.Input, key: form.Key, subject: form.Subject, accessControl: form.AccessControl, fork: form.Fork}
 	if s.key == "" {
 		s.key = key
 	}
 	if form.Continues != "" {
-		ps.add(f.problem(f.at("continues"), "continues", "got a run, want none: "+thenFile+" goes on with the run of "+inputFile))
+		ps.add(f.problem(f.lineOf("continues"), "continues", "got a run, want none: "+thenFile+" goes on with the run of "+inputFile))
 	}
 	if form.Fork != "" {
 		s.checkFork(f, key, form.Message != nil || form.Input != nil, ps)
@@ -227,7 +227,7 @@ func loadStart(f section, key string, ps *problems) start {
 	if form.Message != nil {
 		var err error
 		if s.message, err = policy.ParseMessage(form.Message); err != nil {
-			ps.add(f.problem(f.at("message"), "message", err.Error()))
+			ps.add(f.problem(f.lineOf("message"), "message", err.Error()))
 			return s
 		}
 	}
@@ -237,22 +237,22 @@ func loadStart(f section, key string, ps *problems) start {
 	return s
 }
 
-// checkFork wants a fork in then.json alone, with nothing that the parent has said, at an event that there is.
-func (s start) checkFork(f section, key string, says bool, ps *problems) {
+// checkFork accepts a fork only in then.json, without a message or input, and at an existing event type.
+func (s startInput) checkFork(f section, key string, hasMessage bool, ps *problems) {
 	switch {
 	case key != thenKey:
-		ps.add(f.problem(f.at("fork"), "fork", "got a fork, want none: "+thenFile+" may branch off the run of "+inputFile))
-	case says:
-		ps.add(f.problem(f.at("fork"), "fork", "got a message or input beside it, want none: a fork begins with what its parent has"))
+		ps.add(f.problem(f.lineOf("fork"), "fork", "got a fork, want none: "+thenFile+" may branch off the run of "+inputFile))
+	case hasMessage:
+		ps.add(f.problem(f.lineOf("fork"), "fork", "got a message or input beside it, want none: a fork begins with what its parent has"))
 	case !slices.Contains(run.EventTypes(), s.fork):
-		ps.add(f.problem(f.at("fork"), "fork", fmt.Sprintf("got %q, want the type of an event", s.fork)))
+		ps.add(f.problem(f.lineOf("fork"), "fork", fmt.Sprintf("got %q, want the type of an event", s.fork)))
 	}
 }
 
-// loadDelegates reads the agents that the story's agent may ask, and those that they may.
+// loadDelegates reads the agents of agents/, and checks that delegation between all agents is possible.
 func (s *Scenario) loadDelegates(files map[string]section, ps *problems) {
 	s.delegates = map[string]*Scenario{}
-	for _, name := range delegatesIn(files) {
+	for _, name := range delegateNames(files) {
 		own := map[string]section{}
 		for _, f := range delegateFiles {
 			if sec, ok := files[agentsFolder+name+"/"+f]; ok {
@@ -262,12 +262,12 @@ func (s *Scenario) loadDelegates(files map[string]section, ps *problems) {
 				return
 			}
 		}
-		d := &Scenario{Name: s.Name, archive: s.archive, hooks: s.hooks, known: s.known}
+		d := &Scenario{Name: s.Name, archive: s.archive, options: s.options}
 		d.loadAgent(own[agentFile], ps)
 		d.loadTools(own, ps)
 		d.loadScript(own[modelFile], ps)
 		if d.agent.Name != "" && d.agent.Name != name {
-			ps.add(own[agentFile].problem(own[agentFile].at("name"), "name", fmt.Sprintf("got %q, want %q as its folder", d.agent.Name, name)))
+			ps.add(own[agentFile].problem(own[agentFile].lineOf("name"), "name", fmt.Sprintf("got %q, want %q as its folder", d.agent.Name, name)))
 		}
 		s.delegates[name] = d
 	}
@@ -286,7 +286,7 @@ func (s *Scenario) loadDelegates(files map[string]section, ps *problems) {
 	}
 }
 
-// checkPeople refuses lines about agents that the story does not have.
+// checkPeople refuses lines about unknown agents.
 func (s *Scenario) checkPeople(f section, ps *problems) {
 	for _, l := range s.people {
 		if _, ok := s.delegates[l.agent]; l.agent != "" && !ok {

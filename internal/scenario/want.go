@@ -17,14 +17,14 @@ import (
 // want is want.json by key.
 type want map[string]json.RawMessage
 
-// wantKeys are the keys of a run in JSON, and what only a scenario knows.
+// wantKeys are the keys of a run in JSON, and those that only a scenario has.
 var wantKeys = []string{
 	"id", "agent", "version", "status", "reason", "detail", "error", "output", "inferences", "interactions", "executionUnits", "usage", "cost", "messages",
 	"calls", "waiting", "summary", "seq", "subject", "parent", "parentCall", "root", "continues", "startedAt", "updatedAt", "endedAt", "modelCalls", "state",
 	"servers", "executed", "events", "checkpoints", "requests", "emitted", "invoked", "notified",
 }
 
-// loadWant reads want.json, and in it what is wanted of the runs of these other agents.
+// loadWant reads want.json: the values wanted of the main run, and of the delegates' runs by agent.
 func loadWant(f section, agents []string, ps *problems) (want, map[string][]want) {
 	w := want{}
 	if err := f.decode(f.data, 0, &w); err != nil {
@@ -40,14 +40,15 @@ func loadWant(f section, agents []string, ps *problems) (want, map[string][]want
 	return w, children
 }
 
-// children reads what is wanted of other agents' runs, by agent: of its one run, or of each in the order of their calls.
+// children reads the values wanted of the delegates' runs: by agent an object for one run, or a list in the order of
+// the calls.
 func (s section) children(raw json.RawMessage, agents []string, ps *problems) map[string][]want {
 	var byName map[string]json.RawMessage
 	if raw == nil {
 		return nil
 	}
 	if json.Unmarshal(raw, &byName) != nil {
-		ps.add(s.problem(s.at("children"), "children", "want an object, by agent"))
+		ps.add(s.problem(s.lineOf("children"), "children", "want an object, by agent"))
 	}
 	children := map[string][]want{}
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
@@ -55,11 +56,11 @@ func (s section) children(raw json.RawMessage, agents []string, ps *problems) ma
 		if json.Unmarshal(byName[name], &list) != nil {
 			list = []want{{}}
 			if json.Unmarshal(byName[name], &list[0]) != nil {
-				ps.add(s.problem(s.at(name), "children."+name, "want what is wanted of a run, or a list of that"))
+				ps.add(s.problem(s.lineOf(name), "children."+name, "want what is wanted of a run, or a list of that"))
 			}
 		}
 		if !slices.Contains(agents, name) {
-			ps.add(s.problem(s.at(name), "children."+name, "got another agent, want one of agents/: "+cmp.Or(strings.Join(agents, ", "), "there is none")))
+			ps.add(s.problem(s.lineOf(name), "children."+name, "got another agent, want one of agents/: "+cmp.Or(strings.Join(agents, ", "), "there is none")))
 		}
 		for _, w := range list {
 			s.checkWant(w, ps)
@@ -69,23 +70,23 @@ func (s section) children(raw json.RawMessage, agents []string, ps *problems) ma
 	return children
 }
 
-// checkWant checks what is wanted of one run.
+// checkWant checks the keys and the event types wanted of one run.
 func (s section) checkWant(w want, ps *problems) {
 	for _, key := range slices.Sorted(maps.Keys(w)) {
 		if !slices.Contains(wantKeys, key) {
-			ps.add(s.problem(s.at(key), key, "got an unknown key, want one of "+strings.Join(wantKeys, ", ")))
+			ps.add(s.problem(s.lineOf(key), key, "got an unknown key, want one of "+strings.Join(wantKeys, ", ")))
 		}
 	}
 	if events, ok := w["events"]; ok {
 		w["events"] = storedNames(events)
-		if err := oneKind(w["events"]); err != nil {
-			ps.add(s.problem(s.at("events"), "events", err.Error()))
+		if err := checkEventKinds(w["events"]); err != nil {
+			ps.add(s.problem(s.lineOf("events"), "events", err.Error()))
 		}
 	}
 }
 
-// storedNames are wanted event types by their stored names: a type may also be written by its name in Go, CallFinished for
-// call_finished. What is no list of strings stays as it is, for the comparison to say so.
+// storedNames replaces Go names of event types by stored names: CallFinished becomes call_finished. A value that is no
+// list of strings stays as it is, and the comparison reports it.
 func storedNames(raw json.RawMessage) json.RawMessage {
 	var names []string
 	if json.Unmarshal(raw, &names) != nil {
@@ -103,18 +104,18 @@ func storedNames(raw json.RawMessage) json.RawMessage {
 	return out
 }
 
-// streamed reports whether wanted event types are those of a run's stream (docs/events.md): at least one of them is. Those of the
-// journal are other words, every one.
-func streamed(raw json.RawMessage) bool {
-	return slices.ContainsFunc(listed(raw), func(name string) bool { return slices.Contains(stream.Types(), stream.Type(name)) })
+// areStreamEvents reports whether a list has an event type of a run's stream (docs/events.md). The journal's types are
+// all different.
+func areStreamEvents(raw json.RawMessage) bool {
+	return slices.ContainsFunc(stringList(raw), func(name string) bool { return slices.Contains(stream.Types(), stream.Type(name)) })
 }
 
-// oneKind refuses a list of which some types are the stream's and some the journal's.
-func oneKind(raw json.RawMessage) error {
-	if !streamed(raw) {
+// checkEventKinds refuses a list that mixes types of the stream and of the journal.
+func checkEventKinds(raw json.RawMessage) error {
+	if !areStreamEvents(raw) {
 		return nil
 	}
-	for _, name := range listed(raw) {
+	for _, name := range stringList(raw) {
 		if slices.Contains(run.EventTypes(), name) {
 			return fmt.Errorf("got %s, which the journal has, beside events of the stream: want either", name)
 		}
@@ -122,8 +123,8 @@ func oneKind(raw json.RawMessage) error {
 	return nil
 }
 
-// listed are the names in a list; of anything else, none.
-func listed(raw json.RawMessage) []string {
+// stringList returns the strings of a JSON list, and nil for any other value.
+func stringList(raw json.RawMessage) []string {
 	var names []string
 	if json.Unmarshal(raw, &names) != nil {
 		return nil

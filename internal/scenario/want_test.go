@@ -22,9 +22,9 @@ func TestEventsOfOneKind(t *testing.T) {
 		`["run_started","replied"]`: false, `[]`: false, `null`: false, `"run_start"`: false, `["~x"]`: false,
 		`["run_start","step_start"]`: true, `["~^run", "run_finish"]`: true,
 	} {
-		require.Equal(t, want, streamed(json.RawMessage(in)), in)
-		require.NoError(t, oneKind(json.RawMessage(in)), in)
+		require.Equal(t, want, areStreamEvents(json.RawMessage(in)), in)
+		require.NoError(t, checkEventKinds(json.RawMessage(in)), in)
 	}
-	require.EqualError(t, oneKind(json.RawMessage(`["run_start", "replied"]`)),
+	require.EqualError(t, checkEventKinds(json.RawMessage(`["run_start", "replied"]`)),
 		"got replied, which the journal has, beside events of the stream: want either")
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/countersign/countersign/internal/scenario"
 )
 
-// Corpus names the scenarios that are swept: every preset, and every way in which a run waits, is answered, ends or
-// asks another one.
+// Corpus returns the names of the scenarios that are swept: every preset, and every way in which a run waits, resumes,
+// ends or delegates.
 func Corpus() []string {
 	return []string{
 		"approve", "edit", "expiry", "cancel-parked", "cancel-during-tool", "outcome-of-a-crash", "quorum", "escalation", "grant-once", "standing-grant-uses",
@@ -22,12 +22,12 @@ func Corpus() []string {
 	}
 }
 
-// Slice names those of the corpus that `make test` sweeps.
-func Slice() []string {
+// QuickCorpus returns the scenarios that `make test` sweeps.
+func QuickCorpus() []string {
 	return []string{"approve", "cancel-parked", "tirea-suspend-replay", "arvo-permission", "delegate-child-asks", "service-gated"}
 }
 
-// Load reads a scenario of a folder.
+// Load reads a scenario from a folder.
 func Load(dir, name string) (*scenario.Scenario, error) {
 	file := filepath.Join(dir, name+".txtar")
 	data, err := os.ReadFile(file)
@@ -41,15 +41,14 @@ func Load(dir, name string) (*scenario.Scenario, error) {
 	return s, nil
 }
 
-// Small names those of the corpus that are swept in every lane: short ones, that differ in who is asked and what can be
-// repeated.
-func Small() []string {
+// SmallCorpus returns the scenarios that every lane sweeps: short ones that differ in approvers and in repeatable
+// effects.
+func SmallCorpus() []string {
 	return []string{"approve", "cancel-parked", "cancel-during-tool", "outcome-of-a-crash", "expiry", "message-parked", "service-asked", "tirea-suspend-replay"}
 }
 
-// long names those of the corpus that make so many calls, or try again so often, that what grows with the square of
-// their calls takes too long.
-func long() []string {
+// longScenarios returns the scenarios with too many calls for a sweep whose cost grows with the square of the calls.
+func longScenarios() []string {
 	return []string{
 		"standing-grant-uses", "notify-asked", "delegate-cancel-parent", "cowork-approval", "escalation", "policy-changed", "undo-approved", "precondition-changed",
 		"forge-mcp", "grant-once", "lambda-async", "service-gated",
@@ -61,29 +60,29 @@ type Lane struct {
 	Name      string
 	About     string
 	Scope     Scope
-	Scenarios []string // of the corpus
+	Scenarios []string // names from the corpus
 }
 
-// Lanes are all ways, as `make sweep` goes. On two cores they take half an hour at most: the number of runs grows with
-// the square of how many calls there are, and what is swept in pairs is chosen by that.
+// Lanes returns the lanes of `make sweep`. On two cores they take at most half an hour. The number of runs grows with
+// the square of the calls, so pairs of faults use a small corpus or window.
 func Lanes() []Lane {
-	others := slices.DeleteFunc(scenario.Deeds(), func(d scenario.Deed) bool { return d == scenario.Approve || d == scenario.Say })
+	others := slices.DeleteFunc(scenario.InterventionKinds(), func(d scenario.InterventionKind) bool { return d == scenario.Approve || d == scenario.SendMessage })
 	lasting := []fault.Kind{fault.ErrorAfter, fault.CrashAfter, fault.Zombie}
 	return []Lane{
 		{"faults and people", "every fault with a decision and with a message", Scope{
-			Budget: Budget{1, 1}, Kinds: fault.Kinds(), Patience: 1, Deeds: []scenario.Deed{scenario.Approve, scenario.Say},
-		}, slices.DeleteFunc(Corpus(), func(name string) bool { return slices.Contains(long(), name) })},
+			Budget: Budget{1, 1}, Kinds: fault.Kinds(), Patience: 1, Interventions: []scenario.InterventionKind{scenario.Approve, scenario.SendMessage},
+		}, slices.DeleteFunc(Corpus(), func(name string) bool { return slices.Contains(longScenarios(), name) })},
 		{"faults and others", "lasting faults with every other act", Scope{
-			Budget: Budget{1, 1}, Kinds: lasting, Deeds: others,
-		}, Small()},
-		{"others", "every act", Scope{Budget: Budget{0, 1}, Deeds: scenario.Deeds()}, Corpus()},
+			Budget: Budget{1, 1}, Kinds: lasting, Interventions: others,
+		}, SmallCorpus()},
+		{"others", "every act", Scope{Budget: Budget{0, 1}, Interventions: scenario.InterventionKinds()}, Corpus()},
 		{"lost people", "people and clients who crash and do not return", Scope{
-			Budget: Budget{1, 1}, Kinds: fault.Crashes(), Lost: true, Deeds: []scenario.Deed{scenario.Approve, scenario.Say, scenario.CancelRun, scenario.Again},
-		}, Small()},
+			Budget: Budget{1, 1}, Kinds: fault.Crashes(), LostCallers: true, Interventions: []scenario.InterventionKind{scenario.Approve, scenario.SendMessage, scenario.CancelRun, scenario.StartAgain},
+		}, SmallCorpus()},
 		{"warm functions", "every fault; functions keep what they read", Scope{
 			Budget: Budget{1, 0}, Kinds: fault.Kinds(), Patience: 1, Warm: true,
 		}, Corpus()},
-		{"warm functions and others", "every act; functions keep what they read", Scope{Budget: Budget{0, 1}, Deeds: scenario.Deeds(), Warm: true}, Corpus()},
+		{"warm functions and others", "every act; functions keep what they read", Scope{Budget: Budget{0, 1}, Interventions: scenario.InterventionKinds(), Warm: true}, Corpus()},
 		{"pairs of lasting faults", "all pairs within twelve calls", Scope{Budget: Budget{2, 0}, Kinds: lasting, Window: 12}, Corpus()},
 		{"pairs of all faults", "all pairs within twelve calls", Scope{Budget: Budget{2, 0}, Kinds: fault.Kinds(), Patience: 1, Window: 12}, []string{"approve", "cancel-parked"}},
 	}

@@ -1,6 +1,6 @@
-// Package sweep explores what becomes of scenarios when things go wrong and others act meanwhile (docs/reliability.md,
-// fault sweep): every call of a port is a place for a fault, or for somebody to act, and every story is played again
-// for each of them. Runs that come to a state which was seen before with the same still to come are left there.
+// Package sweep runs scenarios with faults and interventions (docs/reliability.md, fault sweep). Every call of a port
+// is a point for a fault or an intervention, and the scenario is run again for each of them. A run ends early when it
+// reaches a state that was explored with the same budget.
 package sweep
 
 import (
@@ -12,10 +12,10 @@ import (
 	"github.com/countersign/countersign/internal/scenario"
 )
 
-// Script is what happens in one run beside its story, in order.
+// Script is the disturbances of one run, in order.
 type Script struct {
-	Faults []fault.Point
-	Acts   []scenario.Act
+	Faults        []fault.Point
+	Interventions []scenario.Intervention
 }
 
 func (s Script) String() string {
@@ -23,60 +23,60 @@ func (s Script) String() string {
 	for _, f := range s.Faults {
 		all = append(all, f.String())
 	}
-	for _, a := range s.Acts {
+	for _, a := range s.Interventions {
 		all = append(all, a.String())
 	}
 	return strings.Join(all, " ")
 }
 
 func (s Script) withFault(p fault.Point) Script {
-	return Script{Faults: append(slices.Clone(s.Faults), p), Acts: s.Acts}
+	return Script{Faults: append(slices.Clone(s.Faults), p), Interventions: s.Interventions}
 }
 
-func (s Script) withAct(a scenario.Act) Script {
-	return Script{Faults: s.Faults, Acts: append(slices.Clone(s.Acts), a)}
+func (s Script) withIntervention(a scenario.Intervention) Script {
+	return Script{Faults: s.Faults, Interventions: append(slices.Clone(s.Interventions), a)}
 }
 
-// last is the call of the script's last disturbance.
-func (s Script) last() int {
+// lastCall returns the call of the script's last disturbance; 0 = there is none.
+func (s Script) lastCall() int {
 	n := 0
 	for _, f := range s.Faults {
 		n = max(n, f.Call)
 	}
-	for _, a := range s.Acts {
+	for _, a := range s.Interventions {
 		n = max(n, a.Call)
 	}
 	return n
 }
 
-// Budget is how much may still happen in a run.
+// Budget is how many disturbances a run may still have.
 type Budget struct {
-	Faults, Acts int
+	Faults, Interventions int
 }
 
-func (b Budget) none() bool { return b.Faults == 0 && b.Acts == 0 }
+func (b Budget) isEmpty() bool { return b.Faults == 0 && b.Interventions == 0 }
 
-// Scope says what is explored of a scenario.
+// Scope configures an exploration.
 type Scope struct {
-	Budget Budget
-	Kinds  []fault.Kind
-	Deeds  []scenario.Deed
-	// Patience is how many calls others make at most before a zombie goes on; it is tried with each number up to that, and
-	// with as many as there are.
+	Budget        Budget
+	Kinds         []fault.Kind
+	Interventions []scenario.InterventionKind
+	// Patience is the largest number of other calls before a zombie resumes. Every number up to it is tried, and a
+	// zombie that resumes when nothing else moves.
 	Patience int
-	// Window is how many calls lie at most between two faults; 0 = any number. Of a fault and an act it is not asked.
-	Window int
-	Lost   bool // people who crash do not come back, too
-	Limit  int  // runs at most; 0 = no limit
-	Whole  bool // no run is left early
-	Warm   bool // functions keep the runs that they have read, each in a process of its own; no run is left early
+	// Window is the largest distance of two faults in calls; 0 = any. It does not limit interventions.
+	Window      int
+	LostCallers bool // also try interventions whose caller does not retry
+	Limit       int  // the largest number of runs; 0 = no limit
+	NoPruning   bool // no run ends early
+	Warm        bool // functions cache the runs that they have read (scenario.Options.Warm); no run ends early
 }
 
-// Finding is a run in which a promise was broken.
+// Finding is a run that broke an invariant or differs from the wanted outcome.
 type Finding struct {
 	Scenario string
 	Script   Script
-	Call     fault.Call // at which the last disturbance was
+	Call     fault.Call // the call of the last disturbance
 	Failures []scenario.Failure
 }
 
@@ -84,30 +84,30 @@ func (f Finding) String() string {
 	return fmt.Sprintf("%s, %s (last at %v): %v", f.Scenario, f.Script, f.Call, f.Failures)
 }
 
-// Count is what was explored.
+// Count counts the runs of explorations.
 type Count struct {
-	Points   int // calls of ports in the plain run
-	Runs     int
-	Pruned   int // runs that were left at a state which was seen before
-	Idle     int // runs whose act found nothing to do: they are the run without it
-	Diverged int // runs whose story a fault changed, so that promises alone were checked
-	Swept    int // runs that only a sweep moved
-	Skipped  int // disturbances that were not played, because the limit was reached
+	Points      int // calls of ports in the plain run
+	Runs        int
+	Pruned      int // runs that ended early at a known state
+	Ineffective int // runs whose intervention found nothing to do: they equal the run without it
+	Diverged    int // runs in which a fault moved an action, so that only invariants were checked
+	Swept       int // runs that only a sweep moved
+	Skipped     int // disturbances that were not run because of the limit
 }
 
-// Add adds what another exploration counted.
+// Add adds the counts of another exploration.
 func (c *Count) Add(o Count) {
 	c.Points += o.Points
 	c.Runs += o.Runs
 	c.Pruned += o.Pruned
-	c.Idle += o.Idle
+	c.Ineffective += o.Ineffective
 	c.Diverged += o.Diverged
 	c.Swept += o.Swept
 	c.Skipped += o.Skipped
 }
 
 func (c Count) String() string {
-	s := fmt.Sprintf("%d I/O points, %d runs, %d pruned, %d with nothing to do", c.Points, c.Runs, c.Pruned, c.Idle)
+	s := fmt.Sprintf("%d I/O points, %d runs, %d pruned, %d with nothing to do", c.Points, c.Runs, c.Pruned, c.Ineffective)
 	if c.Swept > 0 {
 		s += fmt.Sprintf(", %d moved by a sweep", c.Swept)
 	}
@@ -126,36 +126,36 @@ type explorer struct {
 	findings []Finding
 }
 
-// state is one in which so much may still happen.
+// state is a state of a simulation with the budget left in it.
 type state struct {
-	print [16]byte
-	left  Budget
+	fingerprint [16]byte
+	budget      Budget
 }
 
-// Explore plays a scenario with everything that the scope allows. The plain run must be as wanted.
+// Explore runs a scenario with all disturbances that the scope allows. The plain run must pass.
 func Explore(s *scenario.Scenario, scope Scope) (Count, []Finding) {
 	x := &explorer{Scenario: s, scope: scope, seen: map[state]bool{}}
 	x.explore(Script{}, scope.Budget)
 	return x.count, x.findings
 }
 
-// explore plays a script, and then every script that goes on from it with one disturbance more.
+// explore runs a script, and then every script that extends it by one disturbance.
 func (x *explorer) explore(s Script, left Budget) {
-	r := x.play(s, left)
+	r := x.simulate(s, left)
 	x.count.Runs++
-	if s.last() == 0 {
+	if s.lastCall() == 0 {
 		x.count.Points = len(r.Calls)
 	}
 	if bad := slices.Concat(r.Violations, r.Failures); len(bad) > 0 {
 		f := Finding{Scenario: x.Name, Script: s, Failures: bad}
-		if n := s.last(); n > 0 && n <= len(r.Calls) {
+		if n := s.lastCall(); n > 0 && n <= len(r.Calls) {
 			f.Call = r.Calls[n-1]
 		}
 		x.findings = append(x.findings, f)
-		return // what goes on from here is the same mistake
+		return // extensions of the script would repeat the finding
 	}
-	if r.Idle > 0 {
-		x.count.Idle++
+	if r.Ineffective > 0 {
+		x.count.Ineffective++
 		return
 	}
 	if r.Diverged {
@@ -169,37 +169,37 @@ func (x *explorer) explore(s Script, left Budget) {
 		x.count.Pruned++
 		until = r.Boundaries[len(r.Boundaries)-1].Call - 1
 	}
-	for _, b := range r.Boundaries { // none where nobody asked
-		x.seen[state{b.Print, left}] = true
+	for _, b := range r.Boundaries { // none without pruning
+		x.seen[state{b.Fingerprint, left}] = true
 	}
-	if left.none() {
+	if left.isEmpty() {
 		return
 	}
-	for _, c := range r.Calls[s.last():until] {
-		x.from(s, left, c)
+	for _, c := range r.Calls[s.lastCall():until] {
+		x.disturbAt(s, left, c)
 	}
 }
 
-// from goes on with a script by each disturbance that there can be at a call.
-func (x *explorer) from(s Script, left Budget, c fault.Call) {
-	if left.Faults > 0 && x.near(s, c) {
+// disturbAt extends a script by each disturbance that is possible at a call.
+func (x *explorer) disturbAt(s Script, left Budget, c fault.Call) {
+	if left.Faults > 0 && x.isWithinWindow(s, c) {
 		for _, k := range x.scope.Kinds {
 			for _, p := range k.Variants(c, x.scope.Patience) {
-				x.next(s.withFault(p), Budget{left.Faults - 1, left.Acts})
+				x.exploreNext(s.withFault(p), Budget{left.Faults - 1, left.Interventions})
 			}
 		}
 	}
-	if left.Acts > 0 {
-		for _, d := range x.scope.Deeds {
-			x.next(s.withAct(scenario.Act{Call: c.Number, Do: d}), Budget{left.Faults, left.Acts - 1})
-			if x.scope.Lost && left.Faults > 0 {
-				x.next(s.withAct(scenario.Act{Call: c.Number, Do: d, Lost: true}), Budget{left.Faults, left.Acts - 1})
+	if left.Interventions > 0 {
+		for _, d := range x.scope.Interventions {
+			x.exploreNext(s.withIntervention(scenario.Intervention{Call: c.Number, Do: d}), Budget{left.Faults, left.Interventions - 1})
+			if x.scope.LostCallers && left.Faults > 0 {
+				x.exploreNext(s.withIntervention(scenario.Intervention{Call: c.Number, Do: d, Lost: true}), Budget{left.Faults, left.Interventions - 1})
 			}
 		}
 	}
 }
 
-func (x *explorer) next(s Script, left Budget) {
+func (x *explorer) exploreNext(s Script, left Budget) {
 	if x.scope.Limit > 0 && x.count.Runs >= x.scope.Limit {
 		x.count.Skipped++
 		return
@@ -207,18 +207,18 @@ func (x *explorer) next(s Script, left Budget) {
 	x.explore(s, left)
 }
 
-// near reports whether a call lies within the window behind the script's last fault.
-func (x *explorer) near(s Script, c fault.Call) bool {
+// isWithinWindow reports whether a call is within the window after the script's last fault.
+func (x *explorer) isWithinWindow(s Script, c fault.Call) bool {
 	if x.scope.Window == 0 || len(s.Faults) == 0 {
 		return true
 	}
 	return c.Number-s.Faults[len(s.Faults)-1].Call <= x.scope.Window
 }
 
-func (x *explorer) play(s Script, left Budget) scenario.Result {
-	o := scenario.Options{Faults: s.Faults, Acts: s.Acts, Warm: x.scope.Warm}
-	if !x.scope.Whole && !x.scope.Warm {
-		o.Seen = func(print [16]byte) bool { return x.seen[state{print, left}] }
+func (x *explorer) simulate(s Script, left Budget) scenario.Result {
+	o := scenario.Options{Faults: s.Faults, Interventions: s.Interventions, Warm: x.scope.Warm}
+	if !x.scope.NoPruning && !x.scope.Warm {
+		o.IsKnownState = func(fingerprint [16]byte) bool { return x.seen[state{fingerprint, left}] }
 	}
 	return x.Run(o)
 }

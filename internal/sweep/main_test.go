@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The sweep makes many thousand small worlds and drops each: collecting less often halves what that costs.
+// TestMain collects garbage less often: a sweep makes many thousand short-lived simulations, and that halves the cost.
 func TestMain(m *testing.M) {
 	debug.SetGCPercent(800)
 	os.Exit(m.Run())

@@ -1,35 +1,35 @@
 package sweep
 
-// policies draws what an agent does otherwise than its preset.
-func (a *author) policies(d object, preset string) {
-	set(a, 4, d, "", "executor", "sequential", "parallel_batch_approval", "parallel_streaming")
-	set(a, 4, d, "", "wait", "any_external", "all_suspended")
-	set(a, 4, d, "", "resume", "each", "all_answered", "batch_all")
-	set(a, 4, d, "", "batch", "all", "highest_priority", "first")
-	set(a, 8, d, "", "textBesideCalls", "keep", "drop")
-	set(a, 8, d, "", "dropped", "silent", "notify")
-	set(a, 8, d, "", "systemPrompt", "once", "every_inference")
-	set(a, 8, d, "", "corrections", "persist", "ephemeral")
-	set(a, 8, d, "", "cutText", "plain", "notice")
-	set(a, 8, d, "", "text", "final", "heuristic", "require_tool")
-	a.part(d, "permission", 2, func(p object) { a.permission(p, preset) })
-	a.part(d, "limits", 3, a.limits)
-	a.part(d, "model", 3, func(m object) { a.modelPolicy(m, d) })
-	a.part(d, "guards", 5, func(g object) {
-		set(a, 2, g, "guards.", "duplicateCalls", true, false)
-		set(a, 2, g, "guards.", "failedRounds", 1, 2)
-		set(a, 2, g, "guards.", "toolFailures", 1, 2)
+// drawPolicies draws settings that differ from the preset.
+func (a *generator) drawPolicies(d object, preset string) {
+	setMaybe(a, 4, d, "", "executor", "sequential", "parallel_batch_approval", "parallel_streaming")
+	setMaybe(a, 4, d, "", "wait", "any_external", "all_suspended")
+	setMaybe(a, 4, d, "", "resume", "each", "all_answered", "batch_all")
+	setMaybe(a, 4, d, "", "batch", "all", "highest_priority", "first")
+	setMaybe(a, 8, d, "", "textBesideCalls", "keep", "drop")
+	setMaybe(a, 8, d, "", "dropped", "silent", "notify")
+	setMaybe(a, 8, d, "", "systemPrompt", "once", "every_inference")
+	setMaybe(a, 8, d, "", "corrections", "persist", "ephemeral")
+	setMaybe(a, 8, d, "", "cutText", "plain", "notice")
+	setMaybe(a, 8, d, "", "text", "final", "heuristic", "require_tool")
+	a.drawSection(d, "permission", 2, func(p object) { a.drawPermission(p, preset) })
+	a.drawSection(d, "limits", 3, a.drawLimits)
+	a.drawSection(d, "model", 3, func(m object) { a.drawModelPolicy(m, d) })
+	a.drawSection(d, "guards", 5, func(g object) {
+		setMaybe(a, 2, g, "guards.", "duplicateCalls", true, false)
+		setMaybe(a, 2, g, "guards.", "failedRounds", 1, 2)
+		setMaybe(a, 2, g, "guards.", "toolFailures", 1, 2)
 	})
-	a.part(d, "context", 4, a.context)
-	a.part(d, "output", 5, func(o object) {
+	a.drawSection(d, "context", 4, a.drawContext)
+	a.drawSection(d, "output", 5, func(o object) {
 		o["format"] = "json"
 		if a.chance("output.schema", 2) {
 			o["schema"] = object{"type": "object", "required": []string{"v"}}
 		}
-		set(a, 3, o, "output.", "history", true)
+		setMaybe(a, 3, o, "output.", "history", true)
 	})
-	a.part(d, "stop", 5, a.stop)
-	a.plugins(d)
+	a.drawSection(d, "stop", 5, a.drawStop)
+	a.drawPlugins(d)
 	if a.chance("prefilter", 12) {
 		d["prefilter"] = object{"topK": 1}
 	}
@@ -38,9 +38,9 @@ func (a *author) policies(d object, preset string) {
 	}
 }
 
-// part draws an object of the agent's, once in so many times.
-func (a *author) part(d object, key string, in int, draw func(object)) {
-	if !a.chance(key, in) {
+// drawSection draws an object of agent.yaml with probability 1/in.
+func (g *generator) drawSection(d object, key string, in int, draw func(object)) {
+	if !g.chance(key, in) {
 		return
 	}
 	o := object{}
@@ -49,34 +49,34 @@ func (a *author) part(d object, key string, in int, draw func(object)) {
 	}
 }
 
-func (a *author) permission(p object, preset string) {
-	set(a, 2, p, "permission.", "default", "ask", "by_effect", "allow", "deny")
-	set(a, 3, p, "permission.", "early", "keep", "refuse")
+func (g *generator) drawPermission(p object, preset string) {
+	setMaybe(g, 2, p, "permission.", "default", "ask", "by_effect", "allow", "deny")
+	setMaybe(g, 3, p, "permission.", "early", "keep", "refuse")
 	mode := preset2mode[preset]
-	if a.chance("permission.mode", 6) {
-		mode = pick(a, "permission.mode", "suspend_and_replay", "block_and_retry", "advisory")
+	if g.chance("permission.mode", 6) {
+		mode = pick(g, "permission.mode", "suspend_and_replay", "block_and_retry", "advisory")
 		p["mode"] = mode
 	}
-	if a.tags["approvalTool"] && mode == "advisory" {
+	if g.tags["approvalTool"] && mode == "advisory" {
 		p["approvalTool"] = "tool_approval"
 	}
-	set(a, 2, p, "permission.", "approvers", []string{"user:ana", "group:operators"}, []string{"group:operators", "group:board"})
-	tool := a.chance("permission.scope", 4)
+	setMaybe(g, 2, p, "permission.", "approvers", []string{"user:ana", "group:operators"}, []string{"group:operators", "group:board"})
+	tool := g.chance("permission.scope", 4)
 	if tool {
 		p["scope"] = "tool"
 	}
 	switch {
-	case mode != "advisory" && a.chance("grants standing", 5):
+	case mode != "advisory" && g.chance("grants standing", 5):
 		p["grants"] = "standing"
-		if a.chance("permission.standing", 2) {
-			p["standing"] = object{"uses": 1 + a.upTo("uses", 2)}
+		if g.chance("permission.standing", 2) {
+			p["standing"] = object{"uses": 1 + g.drawUpTo("uses", 2)}
 		}
-	case tool && a.chance("grants once", 3):
+	case tool && g.chance("grants once", 3):
 		p["grants"] = "once"
 	}
 	var rules []object
-	for range a.upTo("rules", 3) {
-		rules = append(rules, a.rule())
+	for range g.drawUpTo("rules", 3) {
+		rules = append(rules, g.drawRule())
 	}
 	if len(rules) > 0 {
 		p["rules"] = rules
@@ -85,66 +85,66 @@ func (a *author) permission(p object, preset string) {
 
 var preset2mode = map[string]string{"arvo": "block_and_retry", "runner": "advisory"}
 
-func (a *author) rule() object {
+func (g *generator) drawRule() object {
 	r := object{
-		"tool":    pick(a, "rule.tool", "pay.*", "look.*", "note.*", "*.n1", "*.n2"),
-		"verdict": pick(a, "rule.verdict", "ask", "ask", "allow", "deny"),
+		"tool":    pick(g, "rule.tool", "pay.*", "look.*", "note.*", "*.n1", "*.n2"),
+		"verdict": pick(g, "rule.verdict", "ask", "ask", "allow", "deny"),
 	}
-	if a.chance("rule.when", 3) {
-		r["when"] = []object{pick(a, "rule.when", object{"path": "/n", "gt": 1}, object{"path": "/n", "eq": 1}, object{"path": "/n", "in": []int{0, 1}})}
+	if g.chance("rule.when", 3) {
+		r["when"] = []object{pick(g, "rule.when", object{"path": "/n", "gt": 1}, object{"path": "/n", "eq": 1}, object{"path": "/n", "in": []int{0, 1}})}
 	}
-	set(a, 5, r, "rule.", "note", "Careful.")
+	setMaybe(g, 5, r, "rule.", "note", "Careful.")
 	if r["verdict"] != "ask" {
 		return r
 	}
-	set(a, 3, r, "rule.", "quorum", 2, 1, 3)
-	set(a, 4, r, "rule.", "fourEyes", true)
-	set(a, 3, r, "rule.", "expires", "1h", "5m", "48h")
-	set(a, 4, r, "rule.", "approvers", []string{"user:ana", "user:ben", "user:cleo"}, []string{"group:operators"})
-	if a.chance("rule.remind", 6) {
+	setMaybe(g, 3, r, "rule.", "quorum", 2, 1, 3)
+	setMaybe(g, 4, r, "rule.", "fourEyes", true)
+	setMaybe(g, 3, r, "rule.", "expires", "1h", "5m", "48h")
+	setMaybe(g, 4, r, "rule.", "approvers", []string{"user:ana", "user:ben", "user:cleo"}, []string{"group:operators"})
+	if g.chance("rule.remind", 6) {
 		r["remind"] = "20m"
 		r["expires"] = "2h"
-		a.tag("town")
+		g.tag("town")
 	}
-	if a.chance("rule.escalate", 6) {
+	if g.chance("rule.escalate", 6) {
 		r["escalate"] = object{"after": "30m", "to": []string{"group:board"}}
 		r["expires"] = "2h"
-		a.tag("town")
+		g.tag("town")
 	}
 	return r
 }
 
-func (a *author) limits(l object) {
-	set(a, 2, l, "limits.", "interactions", 3, 1, 2)
-	set(a, 3, l, "limits.", "onLimit", "summarise", "stop", "error")
-	set(a, 4, l, "limits.", "grace", 1, 2)
-	set(a, 6, l, "limits.", "tokens", 60, 20)
-	set(a, 6, l, "limits.", "asks", 1, 2)
-	set(a, 6, l, "limits.", "parallel", 1, 2)
-	set(a, 6, l, "limits.", "children", 1, 2)
-	set(a, 8, l, "limits.", "validators", "not_exhausted", "always")
+func (g *generator) drawLimits(l object) {
+	setMaybe(g, 2, l, "limits.", "interactions", 3, 1, 2)
+	setMaybe(g, 3, l, "limits.", "onLimit", "summarise", "stop", "error")
+	setMaybe(g, 4, l, "limits.", "grace", 1, 2)
+	setMaybe(g, 6, l, "limits.", "tokens", 60, 20)
+	setMaybe(g, 6, l, "limits.", "asks", 1, 2)
+	setMaybe(g, 6, l, "limits.", "parallel", 1, 2)
+	setMaybe(g, 6, l, "limits.", "children", 1, 2)
+	setMaybe(g, 8, l, "limits.", "validators", "not_exhausted", "always")
 }
 
-func (a *author) modelPolicy(m, d object) {
+func (g *generator) drawModelPolicy(m, d object) {
 	m["id"] = "first"
-	set(a, 2, m, "model.", "retry", object{"attempts": 2, "backoff": "1s", "maxBackoff": "2s"}, object{"attempts": 3, "backoff": "0s", "maxBackoff": "2s", "window": "5s"})
-	if a.chance("model.fallbacks", 3) {
+	setMaybe(g, 2, m, "model.", "retry", object{"attempts": 2, "backoff": "1s", "maxBackoff": "2s"}, object{"attempts": 3, "backoff": "0s", "maxBackoff": "2s", "window": "5s"})
+	if g.chance("model.fallbacks", 3) {
 		m["fallbacks"] = []object{{"id": "second"}}
 	}
-	if a.chance("model.staticText", 5) {
+	if g.chance("model.staticText", 5) {
 		m["staticText"] = `{"v": 0}`
 	}
-	set(a, 6, m, "model.", "timeout", "1m")
-	set(a, 5, m, "model.", "continuations", 1, 2)
-	set(a, 5, m, "model.", "cutStream", "keep", "fail")
-	set(a, 6, m, "model.", "repair", "on", "off")
-	if a.chance("model.dialect", 6) {
-		m["dialect"] = pick(a, "model.dialect", "xml", "native")
-		a.xml = m["dialect"] == "xml"
+	setMaybe(g, 6, m, "model.", "timeout", "1m")
+	setMaybe(g, 5, m, "model.", "continuations", 1, 2)
+	setMaybe(g, 5, m, "model.", "cutStream", "keep", "fail")
+	setMaybe(g, 6, m, "model.", "repair", "on", "off")
+	if g.chance("model.dialect", 6) {
+		m["dialect"] = pick(g, "model.dialect", "xml", "native")
+		g.xml = m["dialect"] == "xml"
 	}
-	if a.chance("model.price", 6) {
+	if g.chance("model.price", 6) {
 		m["price"] = object{"input": 100000, "output": 200000}
-		if m["fallbacks"] == nil && len(a.helpers) == 0 && a.chance("limits.usd", 2) {
+		if m["fallbacks"] == nil && len(g.delegates) == 0 && g.chance("limits.usd", 2) {
 			l, _ := d["limits"].(object)
 			if l == nil {
 				l = object{}
@@ -155,43 +155,43 @@ func (a *author) modelPolicy(m, d object) {
 	}
 }
 
-// context is so small a window that messages leave it.
-func (a *author) context(c object) {
-	if a.chance("context.window", 2) {
-		c["window"], c["evictBelow"], c["roundMinimum"], c["keep"] = 600, 300, pick(a, "roundMinimum", 20, 200), 2
+// drawContext draws a window that is so small that messages leave it.
+func (g *generator) drawContext(c object) {
+	if g.chance("context.window", 2) {
+		c["window"], c["evictBelow"], c["roundMinimum"], c["keep"] = 600, 300, pick(g, "roundMinimum", 20, 200), 2
 		c["reserve"] = object{"system": 0, "tools": 0, "active": 0, "output": 0, "safety": 0}
-		set(a, 2, c, "context.", "summary", "model", "mechanical")
+		setMaybe(g, 2, c, "context.", "summary", "model", "mechanical")
 	}
-	if a.chance("context.truncateResult", 2) {
+	if g.chance("context.truncateResult", 2) {
 		c["truncateResult"] = 100
-		set(a, 2, c, "context.", "keepWhole", true, false)
+		setMaybe(g, 2, c, "context.", "keepWhole", true, false)
 	}
-	set(a, 4, c, "context.", "compressAfter", 2)
-	set(a, 4, c, "context.", "prune", 100)
-	set(a, 4, c, "context.", "mask", true, false)
+	setMaybe(g, 4, c, "context.", "compressAfter", 2)
+	setMaybe(g, 4, c, "context.", "prune", 100)
+	setMaybe(g, 4, c, "context.", "mask", true, false)
 }
 
-func (a *author) stop(s object) {
-	set(a, 3, s, "stop.", "rounds", 2, 1)
-	set(a, 4, s, "stop.", "timeout", "5m", "30s")
-	set(a, 4, s, "stop.", "tokens", 50, 20)
-	set(a, 4, s, "stop.", "consecutiveErrors", 1, 2)
-	set(a, 4, s, "stop.", "contains", "done")
-	set(a, 4, s, "stop.", "loopWindow", 2)
-	if a.chance("stop.onTool", 4) && len(a.tools) > 0 {
-		s["onTool"] = []any{a.tools[0]["name"]}
+func (g *generator) drawStop(s object) {
+	setMaybe(g, 3, s, "stop.", "rounds", 2, 1)
+	setMaybe(g, 4, s, "stop.", "timeout", "5m", "30s")
+	setMaybe(g, 4, s, "stop.", "tokens", 50, 20)
+	setMaybe(g, 4, s, "stop.", "consecutiveErrors", 1, 2)
+	setMaybe(g, 4, s, "stop.", "contains", "done")
+	setMaybe(g, 4, s, "stop.", "loopWindow", 2)
+	if g.chance("stop.onTool", 4) && len(g.tools) > 0 {
+		s["onTool"] = []any{g.tools[0]["name"]}
 	}
 }
 
-func (a *author) plugins(d object) {
+func (g *generator) drawPlugins(d object) {
 	var list []object
-	if a.chance("plugin.reminder", 8) {
+	if g.chance("plugin.reminder", 8) {
 		list = append(list, object{"name": "reminder", "config": object{"texts": []string{"Be brief."}}})
 	}
-	if a.chance("plugin.permission", 8) {
-		list = append(list, object{"name": "permission", "config": object{"default": pick(a, "plugin.default", "ask", "allow", "deny")}})
+	if g.chance("plugin.permission", 8) {
+		list = append(list, object{"name": "permission", "config": object{"default": pick(g, "plugin.default", "ask", "allow", "deny")}})
 	}
-	if a.chance("plugin.tool-policy", 10) {
+	if g.chance("plugin.tool-policy", 10) {
 		list = append(list, object{"name": "tool-policy", "config": object{"exclude": []string{"*.n2"}}})
 	}
 	if len(list) > 0 {

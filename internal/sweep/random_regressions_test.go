@@ -15,8 +15,8 @@ import (
 	"github.com/countersign/countersign/internal/scenario"
 )
 
-// TestRegressions plays what random programs have found, each made as small as it gets: a scenario whose text has a line "script: " with what disturbs it,
-// as a failure prints it.
+// TestRegressions runs the shrunk findings of random programs: scenarios whose text has a line "script: " with the
+// disturbances, as a failure prints them.
 func TestRegressions(t *testing.T) {
 	files, err := filepath.Glob("testdata/regressions/*.txtar")
 	require.NoError(t, err)
@@ -27,19 +27,19 @@ func TestRegressions(t *testing.T) {
 			require.NoError(t, err)
 			s, err := scenario.Load(file, data)
 			require.NoError(t, err)
-			_, line, ok := strings.Cut(s.Promise, "\nscript:")
+			_, line, ok := strings.Cut(s.Description, "\nscript:")
 			require.True(t, ok, "the text has a line that begins with script:")
 			script, err := parseScript(line)
 			require.NoError(t, err)
-			r := s.Run(scenario.Options{Faults: script.Faults, Acts: script.Acts, PromisesOnly: true})
+			r := s.Run(scenario.Options{Faults: script.Faults, Interventions: script.Interventions, InvariantsOnly: true})
 			require.Empty(t, slices.Concat(r.Violations, r.Failures))
-			require.GreaterOrEqual(t, len(r.Calls), script.last(), "every disturbance comes to happen")
-			require.Zero(t, r.Idle, "and has something to do")
+			require.GreaterOrEqual(t, len(r.Calls), script.lastCall(), "every disturbance comes to happen")
+			require.Zero(t, r.Ineffective, "and has something to do")
 		})
 	}
 }
 
-// parseScript reads what a Script's String writes.
+// parseScript parses the text of Script.String.
 func parseScript(text string) (Script, error) {
 	var s Script
 	for _, word := range strings.Fields(text) {
@@ -53,13 +53,13 @@ func parseScript(text string) (Script, error) {
 		case slices.Contains(fault.Kinds(), fault.Kind(what)):
 			p := fault.Point{Call: n, Kind: fault.Kind(what)}
 			if more != "" {
-				if p.More, err = strconv.Atoi(more); err != nil {
+				if p.Param, err = strconv.Atoi(more); err != nil {
 					return Script{}, fmt.Errorf("got %q, want a number behind the /", word)
 				}
 			}
 			s = s.withFault(p)
-		case slices.Contains(scenario.Deeds(), scenario.Deed(what)):
-			s = s.withAct(scenario.Act{Call: n, Do: scenario.Deed(what), Lost: more == "lost"})
+		case slices.Contains(scenario.InterventionKinds(), scenario.InterventionKind(what)):
+			s = s.withIntervention(scenario.Intervention{Call: n, Do: scenario.InterventionKind(what), Lost: more == "lost"})
 		default:
 			return Script{}, fmt.Errorf("got %q, want a kind of fault or a deed", word)
 		}
@@ -69,8 +69,8 @@ func parseScript(text string) (Script, error) {
 
 func TestParseScript(t *testing.T) {
 	s := Script{
-		Faults: []fault.Point{{Call: 3, Kind: fault.CrashAfter}, {Call: 9, Kind: fault.Zombie, More: 2}},
-		Acts:   []scenario.Act{{Call: 4, Do: scenario.Approve}, {Call: 7, Do: scenario.CancelRun, Lost: true}},
+		Faults:        []fault.Point{{Call: 3, Kind: fault.CrashAfter}, {Call: 9, Kind: fault.Zombie, Param: 2}},
+		Interventions: []scenario.Intervention{{Call: 4, Do: scenario.Approve}, {Call: 7, Do: scenario.CancelRun, Lost: true}},
 	}
 	back, err := parseScript(s.String())
 	require.NoError(t, err)

@@ -10,13 +10,14 @@ import (
 	"github.com/countersign/countersign/internal/scenario"
 )
 
-// tally counts what was played, for whoever wants to know whether it was everything. While rapid makes a failure smaller it counts on.
+// tally counts the features, disturbances and outcomes of random programs, to show their coverage. It counts shrinking
+// runs, too.
 type tally map[string]int
 
-// counting is that of the test that runs. Tests of this file do not run beside each other.
-var counting = tally{}
+// currentTally is the tally of the running test. The tests do not run in parallel.
+var currentTally = tally{}
 
-func (c tally) program(tags map[string]bool) {
+func (c tally) countProgram(tags map[string]bool) {
 	c["programs"]++
 	for tag := range tags {
 		if len(tag) < 48 && !strings.Contains(tag, "map[") {
@@ -25,8 +26,8 @@ func (c tally) program(tags map[string]bool) {
 	}
 }
 
-// played counts a run: what its script's last disturbance hit, and how the runs of the story stand.
-func (c tally) played(s Script, r scenario.Result) {
+// countRun counts the last disturbance of a script, and the states of the runs.
+func (c tally) countRun(s Script, r scenario.Result) {
 	c["runs"]++
 	c["calls of ports"] += len(r.Calls)
 	if r.Sweeps > 0 {
@@ -45,19 +46,19 @@ func (c tally) played(s Script, r scenario.Result) {
 		}
 	}
 	for i, f := range s.Faults {
-		if i == len(s.Faults)-1 && f.Call == s.last() && f.Call <= len(r.Calls) {
+		if i == len(s.Faults)-1 && f.Call == s.lastCall() && f.Call <= len(r.Calls) {
 			c[fmt.Sprintf("fault %s at %s", f.Kind, r.Calls[f.Call-1].Port)]++
 			c["faults"]++
 		}
 	}
-	if n := len(s.Acts); n > 0 && s.Acts[n-1].Call == s.last() {
-		a := s.Acts[n-1]
+	if n := len(s.Interventions); n > 0 && s.Interventions[n-1].Call == s.lastCall() {
+		a := s.Interventions[n-1]
 		c["acts"]++
 		name := "act " + string(a.Do)
 		if a.Lost {
 			name += " lost"
 		}
-		if r.Idle == 0 {
+		if r.Ineffective == 0 {
 			c[name+" did something"]++
 		} else {
 			c[name]++

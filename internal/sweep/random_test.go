@@ -19,14 +19,14 @@ import (
 	"github.com/countersign/countersign/internal/scenario"
 )
 
-// Whole programs at random, disturbed at random: whatever the agent, the model, the people and the faults are, every promise is kept and every run
-// comes to rest. COUNTERSIGN_RANDOM=n plays n of them (`make random`); a failure prints the seed, the program and what disturbed it, which
-// testdata/regressions takes as it stands.
+// These tests run random programs with random disturbances. Every invariant must hold and every run must come to rest.
+// COUNTERSIGN_RANDOM=n runs n programs (`make random`). A failure prints the seed, the program and its disturbances,
+// ready for testdata/regressions.
 
-// TestRandomPrograms plays programs with up to four faults and three acts.
+// TestRandomPrograms runs programs with up to four faults and three interventions.
 func TestRandomPrograms(t *testing.T) {
-	check(t, 150, func(t *rapid.T) {
-		p := draw(t, false)
+	checkProperty(t, 150, func(t *rapid.T) {
+		p := drawProgram(t, false)
 		r := p.play(t, Script{})
 		for range rapid.IntRange(0, 7).Draw(t, "disturbances") {
 			next, ok := p.disturb(t, r.Calls)
@@ -38,34 +38,34 @@ func TestRandomPrograms(t *testing.T) {
 	})
 }
 
-// TestRandomProgramsTwice: a program that is played again gives the same journals, to the byte, and so does one whose reads are repeated.
+// TestRandomProgramsTwice: a second run gives the same journals to the byte, and so does a run with repeated reads.
 func TestRandomProgramsTwice(t *testing.T) {
-	check(t, 40, func(t *rapid.T) {
-		p := draw(t, false)
+	checkProperty(t, 40, func(t *rapid.T) {
+		p := drawProgram(t, false)
 		first := p.play(t, Script{})
-		require.Equal(t, journals(t, first), journals(t, p.play(t, Script{})), "again\n%s", p.archive)
+		require.Equal(t, journalEntries(t, first), journalEntries(t, p.play(t, Script{})), "again\n%s", p.archive)
 		reads := slices.DeleteFunc(slices.Clone(first.Calls), func(c fault.Call) bool { return !slices.Contains(readPorts, c.Port) })
 		var s Script
 		for _, c := range rapid.SliceOfN(rapid.SampledFrom(reads), 1, 6).Draw(t, "reads") {
 			s = s.withFault(fault.Point{Call: c.Number, Kind: fault.Twice})
 		}
-		require.Equal(t, journals(t, first), journals(t, p.play(t, s)), "with reads repeated: %s\n%s", s, p.archive)
+		require.Equal(t, journalEntries(t, first), journalEntries(t, p.play(t, s)), "with reads repeated: %s\n%s", s, p.archive)
 	})
 }
 
 var readPorts = []string{"table.Get", "table.Query", "blobs.Get", "blobs.Size", "waiter.Status"}
 
-// TestRandomCrashes: a crash changes neither what tools did that may not be repeated, nor what became of calls.
+// TestRandomCrashes: a crash changes neither the effects that must not be repeated nor the status of calls.
 func TestRandomCrashes(t *testing.T) {
-	check(t, 60, func(t *rapid.T) {
-		p := draw(t, true)
+	checkProperty(t, 60, func(t *rapid.T) {
+		p := drawProgram(t, true)
 		plain := p.play(t, Script{})
-		if p.tellsTime() {
+		if p.isTimeDependent() {
 			return
 		}
 		r := plain
 		for range rapid.IntRange(1, 3).Draw(t, "crashes") {
-			left := r.Calls[min(p.script.last(), len(r.Calls)):]
+			left := r.Calls[min(p.script.lastCall(), len(r.Calls)):]
 			if len(left) == 0 {
 				return
 			}
@@ -74,41 +74,41 @@ func TestRandomCrashes(t *testing.T) {
 			if r = p.play(t, p.script.withFault(fault.Point{Call: c.Number, Kind: k})); r.Diverged {
 				return
 			}
-			require.Equal(t, effectsOf(plain), effectsOf(r), "effects, %s\n%s", p.script, p.archive)
-			require.Equal(t, statuses(plain), statuses(r), "calls, %s\n%s", p.script, p.archive)
+			require.Equal(t, nonRepeatableEffects(plain), nonRepeatableEffects(r), "effects, %s\n%s", p.script, p.archive)
+			require.Equal(t, callStatuses(plain), callStatuses(r), "calls, %s\n%s", p.script, p.archive)
 		}
 	})
 }
 
-// TestRandomDuplicates: what is delivered twice changes nothing but how often things were tried.
+// TestRandomDuplicates: a second delivery changes nothing but the number of attempts.
 func TestRandomDuplicates(t *testing.T) {
-	check(t, 60, func(t *rapid.T) {
-		p := draw(t, true)
+	checkProperty(t, 60, func(t *rapid.T) {
+		p := drawProgram(t, true)
 		plain := p.play(t, Script{})
-		if p.tellsTime() {
+		if p.isTimeDependent() {
 			return
 		}
 		r := plain
 		for range rapid.IntRange(1, 4).Draw(t, "duplicates") {
-			left := slices.DeleteFunc(slices.Clone(r.Calls[min(p.script.last(), len(r.Calls)):]), func(c fault.Call) bool { return c.Once })
+			left := slices.DeleteFunc(slices.Clone(r.Calls[min(p.script.lastCall(), len(r.Calls)):]), func(c fault.Call) bool { return c.NotRepeatable })
 			if len(left) == 0 {
 				return
 			}
 			c := rapid.SampledFrom(left).Draw(t, "at")
 			next := p.script.withFault(fault.Point{Call: c.Number, Kind: fault.Twice})
-			if do := rapid.SampledFrom([]scenario.Deed{"", "", scenario.Again, scenario.Redeliver}).Draw(t, "do"); do != "" {
-				next = p.script.withAct(scenario.Act{Call: c.Number, Do: do})
+			if do := rapid.SampledFrom([]scenario.InterventionKind{"", "", scenario.StartAgain, scenario.Redeliver}).Draw(t, "do"); do != "" {
+				next = p.script.withIntervention(scenario.Intervention{Call: c.Number, Do: do})
 			}
 			if r = p.play(t, next); r.Diverged {
 				return
 			}
-			require.Equal(t, outcome(plain), outcome(r), "what came of it, %s\n%s", p.script, p.archive)
+			require.Equal(t, outcomeOf(plain), outcomeOf(r), "what came of it, %s\n%s", p.script, p.archive)
 		}
 	})
 }
 
-// check is rapid.Check with so many programs, or as many as COUNTERSIGN_RANDOM or -rapid.checks say.
-func check(t *testing.T, few int, property func(t *rapid.T)) {
+// checkProperty runs rapid.Check with few programs, or as many as COUNTERSIGN_RANDOM or -rapid.checks say.
+func checkProperty(t *testing.T, few int, property func(t *rapid.T)) {
 	t.Helper()
 	n := os.Getenv("COUNTERSIGN_RANDOM")
 	given := false
@@ -122,12 +122,12 @@ func check(t *testing.T, few int, property func(t *rapid.T)) {
 		defer func() { _ = flag.Lookup("rapid.checks").Value.Set(before) }()
 	}
 	counts := tally{}
-	counting = counts
+	currentTally = counts
 	defer func() { t.Log(counts.String()) }()
 	rapid.Check(t, property)
 }
 
-// program is one that was written at random, and what disturbs it.
+// program is a random program with its disturbances.
 type program struct {
 	archive string
 	tags    map[string]bool
@@ -135,39 +135,39 @@ type program struct {
 	script Script
 }
 
-func draw(t *rapid.T, steady bool) *program {
-	a := &author{t: t, tags: map[string]bool{}, steady: steady}
-	p := &program{archive: a.program(), tags: a.tags}
+func drawProgram(t *rapid.T, steady bool) *program {
+	g := &generator{t: t, tags: map[string]bool{}, fixedResults: steady}
+	p := &program{archive: g.writeProgram(), tags: g.tags}
 	var err error
 	if p.Scenario, err = scenario.Load("random.txtar", []byte(p.archive)); err != nil {
 		t.Fatalf("what was written cannot be read: %v\n%s", err, p.archive)
 	}
-	counting.program(a.tags)
+	currentTally.countProgram(g.tags)
 	return p
 }
 
-// play plays the program under a script and wants every promise kept.
+// play runs the program under a script, and requires all invariants.
 func (p *program) play(t *rapid.T, s Script) scenario.Result {
 	p.script = s
-	r := p.Run(scenario.Options{Faults: s.Faults, Acts: s.Acts, PromisesOnly: true})
-	counting.played(s, r)
+	r := p.Run(scenario.Options{Faults: s.Faults, Interventions: s.Interventions, InvariantsOnly: true})
+	currentTally.countRun(s, r)
 	if bad := slices.Concat(r.Violations, r.Failures); len(bad) > 0 {
 		var b strings.Builder
 		for _, f := range bad {
 			fmt.Fprintf(&b, "%s\n", f)
 		}
-		t.Fatalf("promises broken\n%s\nscript: %s\n%s\n%s", &b, s, near(s, r), p.archive)
+		t.Fatalf("promises broken\n%s\nscript: %s\n%s\n%s", &b, s, disturbedCalls(s, r), p.archive)
 	}
-	folds(t, p, r)
+	requireFolds(t, p, r)
 	return r
 }
 
-// near is the calls at which a script's disturbances were.
-func near(s Script, r scenario.Result) string {
+// disturbedCalls lists the calls of a script's disturbances.
+func disturbedCalls(s Script, r scenario.Result) string {
 	var b strings.Builder
 	for _, c := range r.Calls {
 		hit := slices.ContainsFunc(s.Faults, func(f fault.Point) bool { return f.Call == c.Number }) ||
-			slices.ContainsFunc(s.Acts, func(a scenario.Act) bool { return a.Call == c.Number })
+			slices.ContainsFunc(s.Interventions, func(a scenario.Intervention) bool { return a.Call == c.Number })
 		if hit {
 			fmt.Fprintf(&b, "%s\n", c)
 		}
@@ -175,17 +175,17 @@ func near(s Script, r scenario.Result) string {
 	return b.String()
 }
 
-// disturb draws what happens next, behind what has, and reports whether there is anything left that it could happen to.
+// disturb draws a disturbance after the last one. It reports false if no call is left.
 func (p *program) disturb(t *rapid.T, calls []fault.Call) (Script, bool) {
-	left := calls[min(p.script.last(), len(calls)):]
+	left := calls[min(p.script.lastCall(), len(calls)):]
 	if len(left) == 0 {
 		return p.script, false
 	}
-	if len(p.script.Acts) < 3 && rapid.IntRange(0, 2).Draw(t, "act") == 2 {
-		do := rapid.SampledFrom(scenario.Deeds()).Draw(t, "do")
-		c := rapid.SampledFrom(asked(do, left)).Draw(t, "at")
+	if len(p.script.Interventions) < 3 && rapid.IntRange(0, 2).Draw(t, "act") == 2 {
+		do := rapid.SampledFrom(scenario.InterventionKinds()).Draw(t, "do")
+		c := rapid.SampledFrom(callsFor(do, left)).Draw(t, "at")
 		lost := rapid.IntRange(0, 3).Draw(t, "lost") == 3
-		return p.script.withAct(scenario.Act{Call: c.Number, Do: do, Lost: lost}), true
+		return p.script.withIntervention(scenario.Intervention{Call: c.Number, Do: do, Lost: lost}), true
 	}
 	if len(p.script.Faults) >= 4 {
 		return p.script, false
@@ -209,24 +209,26 @@ func (p *program) disturb(t *rapid.T, calls []fault.Call) (Script, bool) {
 	return p.script.withFault(rapid.SampledFrom(k.Variants(c, 5)).Draw(t, "variant")), true
 }
 
-// asked are the calls at which a deed may have something to do: those from the first on that are made while the run waits, for what is done about a wait.
-func asked(do scenario.Deed, calls []fault.Call) []fault.Call {
+// callsFor returns the calls at which an intervention may have something to do. Those about a wait need calls from the
+// first wait on.
+func callsFor(do scenario.InterventionKind, calls []fault.Call) []fault.Call {
 	waits := slices.IndexFunc(calls, func(c fault.Call) bool { return c.Invocation == "approve" })
-	if waits < 0 || !slices.Contains([]scenario.Deed{scenario.Approve, scenario.Deny, scenario.Contest, scenario.Expire}, do) {
+	if waits < 0 || !slices.Contains([]scenario.InterventionKind{scenario.Approve, scenario.Deny, scenario.DecideTwice, scenario.Expire}, do) {
 		return calls
 	}
 	return calls[waits:]
 }
 
-// tellsTime reports whether what comes of the program depends on when things happen, or on what else is under way: a crash or a duplicate may change
-// that. People of a program with helpers do, who act when nobody moves: that is at another moment of one run where another one is late.
-func (p *program) tellsTime() bool {
+// isTimeDependent reports whether the outcome of the program depends on timing, which a crash or a duplicate may
+// change. With delegates it does: people act when all runs rest, so a late run moves their actions in the others.
+func (p *program) isTimeDependent() bool {
 	return slices.ContainsFunc([]string{"stop.timeout", "delegates", "do=deploy", "then=map[fork:replied]", "then=map[fork:call_suspended]"},
 		func(tag string) bool { return p.tags[tag] })
 }
 
-// folds wants every prefix of every journal to fold, to a state that is JSON, the last of them the one on record; and entries to be read as they were written.
-func folds(t *rapid.T, p *program, r scenario.Result) {
+// requireFolds requires that every prefix of every journal folds to a valid state, that the last state is the loaded
+// one, and that entries survive a round trip.
+func requireFolds(t *rapid.T, p *program, r scenario.Result) {
 	for _, one := range r.Runs {
 		st := one.Seed
 		var err error
@@ -237,15 +239,15 @@ func folds(t *rapid.T, p *program, r scenario.Result) {
 			require.NoError(t, err)
 			shown := marshalled(t, prefix)
 			require.Equal(t, string(marshalled(t, st)), string(shown), "entry %d folds as it applies, %s\n%s", i, p.script, p.archive)
-			require.Equal(t, string(shown), string(again(t, shown)), "JSON")
-			readsAsWritten(t, p, e)
+			require.Equal(t, string(shown), string(compactJSON(t, shown)), "JSON")
+			requireRoundTrip(t, p, e)
 		}
 		require.Equal(t, string(marshalled(t, one.State)), string(marshalled(t, st)), "%s\n%s", p.script, p.archive)
 	}
 }
 
-// readsAsWritten: an entry that is stored and read is the entry.
-func readsAsWritten(t *rapid.T, p *program, e run.Entry) {
+// requireRoundTrip requires that a stored entry is read unchanged.
+func requireRoundTrip(t *rapid.T, p *program, e run.Entry) {
 	raw, err := run.MarshalEntry(e)
 	require.NoError(t, err)
 	back, err := run.UnmarshalEntry(raw)
@@ -262,16 +264,16 @@ func marshalled(t *rapid.T, s run.AgentState) []byte {
 	return raw
 }
 
-// again is JSON that was read, digits and all, and written as it came.
-func again(t *rapid.T, raw []byte) []byte {
+// compactJSON returns valid JSON in compact form.
+func compactJSON(t *rapid.T, raw []byte) []byte {
 	var b bytes.Buffer
 	require.NoError(t, json.Compact(&b, raw))
 	require.True(t, json.Valid(raw))
 	return b.Bytes()
 }
 
-// journals are all of a story's, as they are stored.
-func journals(t *rapid.T, r scenario.Result) []string {
+// journalEntries returns the stored entries of all runs.
+func journalEntries(t *rapid.T, r scenario.Result) []string {
 	var list []string
 	for _, one := range r.Runs {
 		for _, e := range one.Journal {
@@ -283,8 +285,8 @@ func journals(t *rapid.T, r scenario.Result) []string {
 	return list
 }
 
-// effectsOf are what tools did that may do it only once, in no order.
-func effectsOf(r scenario.Result) map[string]int {
+// nonRepeatableEffects counts the effects that must not be repeated.
+func nonRepeatableEffects(r scenario.Result) map[string]int {
 	n := map[string]int{}
 	for _, e := range r.Effects {
 		if !e.Repeatable {
@@ -294,8 +296,8 @@ func effectsOf(r scenario.Result) map[string]int {
 	return n
 }
 
-// statuses are what became of calls.
-func statuses(r scenario.Result) []string {
+// callStatuses lists the calls with their status.
+func callStatuses(r scenario.Result) []string {
 	var list []string
 	for _, run := range r.Runs {
 		for _, c := range run.State.Calls() {
@@ -305,9 +307,10 @@ func statuses(r scenario.Result) []string {
 	return list
 }
 
-// outcome is what came of a story, without how often things were tried and when, in no order: of runs that go on beside each other, either may end first.
-func outcome(r scenario.Result) []string {
-	list := statuses(r)
+// outcomeOf returns the sorted outcome of all runs, without times and numbers of attempts. Parallel runs may end in any
+// order.
+func outcomeOf(r scenario.Result) []string {
+	list := callStatuses(r)
 	for _, run := range r.Runs {
 		s := run.State
 		raw, err := json.Marshal(s)

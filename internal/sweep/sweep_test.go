@@ -20,7 +20,7 @@ func load(t *testing.T, name string) *scenario.Scenario {
 	return s
 }
 
-// TestCorpus: the widest lane has every preset, and what others sweep is of the corpus.
+// TestCorpus: the first lane has every preset, and all lanes sweep scenarios of the corpus.
 func TestCorpus(t *testing.T) {
 	presets := map[agent.Preset]bool{}
 	for i, lane := range sweep.Lanes() {
@@ -37,16 +37,17 @@ func TestCorpus(t *testing.T) {
 	for _, p := range []agent.Preset{agent.PresetCountersign, agent.PresetArvo, agent.PresetRunner, agent.PresetTirea, agent.PresetCowork, agent.PresetForge} {
 		require.True(t, presets[p], "%s is swept", p)
 	}
-	require.Subset(t, sweep.Corpus(), sweep.Slice())
+	require.Subset(t, sweep.Corpus(), sweep.QuickCorpus())
 }
 
-// TestSlice sweeps a fixed part of the corpus: every fault at every call, and every deed at every call. `make sweep` sweeps all of it.
-func TestSlice(t *testing.T) {
-	for _, name := range sweep.Slice() {
+// TestQuickCorpus sweeps a part of the corpus: every fault and every intervention at every call. `make sweep` sweeps
+// all of it.
+func TestQuickCorpus(t *testing.T) {
+	for _, name := range sweep.QuickCorpus() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for _, budget := range []sweep.Budget{{Faults: 1}, {Acts: 1}} {
-				count, found := sweep.Explore(load(t, name), sweep.Scope{Budget: budget, Kinds: fault.Kinds(), Deeds: scenario.Deeds(), Patience: 1})
+			for _, budget := range []sweep.Budget{{Faults: 1}, {Interventions: 1}} {
+				count, found := sweep.Explore(load(t, name), sweep.Scope{Budget: budget, Kinds: fault.Kinds(), Interventions: scenario.InterventionKinds(), Patience: 1})
 				for _, f := range found {
 					t.Errorf("%v", f)
 				}
@@ -58,10 +59,10 @@ func TestSlice(t *testing.T) {
 	}
 }
 
-// TestWarmFunctions sweeps functions that keep what they have read, each in a process of its own.
+// TestWarmFunctions sweeps functions that cache the runs that they have read.
 func TestWarmFunctions(t *testing.T) {
-	for _, budget := range []sweep.Budget{{Faults: 1}, {Acts: 1}} {
-		count, found := sweep.Explore(load(t, "approve"), sweep.Scope{Budget: budget, Kinds: fault.Kinds(), Deeds: scenario.Deeds(), Patience: 1, Warm: true})
+	for _, budget := range []sweep.Budget{{Faults: 1}, {Interventions: 1}} {
+		count, found := sweep.Explore(load(t, "approve"), sweep.Scope{Budget: budget, Kinds: fault.Kinds(), Interventions: scenario.InterventionKinds(), Patience: 1, Warm: true})
 		for _, f := range found {
 			t.Errorf("%v", f)
 		}
@@ -77,13 +78,13 @@ func TestListingIsWholeOrNotAtAll(t *testing.T) {
 	require.Empty(t, found)
 }
 
-// TestPruningLosesNothing: what is found without leaving runs early is what is found with it, and much less is played.
+// TestPruningLosesNothing: pruning finds the same with fewer runs.
 func TestPruningLosesNothing(t *testing.T) {
 	s := load(t, "cancel-parked")
-	scope := sweep.Scope{Budget: sweep.Budget{Faults: 1, Acts: 1}, Kinds: []fault.Kind{fault.CrashAfter}, Deeds: []scenario.Deed{scenario.Say}}
+	scope := sweep.Scope{Budget: sweep.Budget{Faults: 1, Interventions: 1}, Kinds: []fault.Kind{fault.CrashAfter}, Interventions: []scenario.InterventionKind{scenario.SendMessage}}
 	pruned, found := sweep.Explore(s, scope)
 	require.Empty(t, found)
-	scope.Whole = true
+	scope.NoPruning = true
 	whole, found := sweep.Explore(s, scope)
 	require.Empty(t, found)
 	require.Zero(t, whole.Pruned)

@@ -38,7 +38,7 @@ func TestBadForms(t *testing.T) {
 	w.clk.advance(60e9) // the rate of a link
 	count := 0
 	e := &badinput.Edge{
-		State: func() string { return badinput.State(w.rows, len(w.paid)) }, Heard: func() string { return fmt.Sprint(len(w.paid)) },
+		State: func() string { return badinput.State(w.rows, len(w.paid)) }, Observed: func() string { return fmt.Sprint(len(w.paid)) },
 	}
 	send := func(what, body string, status int, headers ...string) {
 		t.Helper()
@@ -47,9 +47,9 @@ func TestBadForms(t *testing.T) {
 		e.Code = fmt.Sprint(status)
 		e.Send = func(badinput.Case) badinput.Answer {
 			got := w.post(at, body, headers...)
-			return badinput.Answer{Code: fmt.Sprint(got.status), More: fmt.Sprint(got.header)}
+			return badinput.Answer{Code: fmt.Sprint(got.status), Other: fmt.Sprint(got.header)}
 		}
-		e.Refuses(t, badinput.Case{What: what})
+		e.RequireRefused(t, badinput.Case{What: what})
 	}
 	good := w.fillForm(page.body, "action", "approve", "note", "n", "args", "{}", "result", "r", "tool", "", "text", "t")
 	require.ElementsMatch(t, []string{"form", "action", "note", "args", "result", "tool", "text"}, keys(good))

@@ -126,8 +126,8 @@ func TestB4AnApproverUncoversOnRecord(t *testing.T) {
 
 // No name and no form hides what runs, or who is paid.
 func TestB4NothingThatRunsIsMasked(t *testing.T) {
-	for _, behind := range hostile.Behind() {
-		w := newHarness(t, asks(string(hostile.BehindArgs(behind))), func(d *agent.Definition) { d.Tools[0].Schema = json.RawMessage(`{"type":"object"}`) }).useRealRenderer()
+	for _, behind := range hostile.UnmaskableTexts() {
+		w := newHarness(t, asks(string(hostile.UnmaskableArgs(behind))), func(d *agent.Definition) { d.Tools[0].Schema = json.RawMessage(`{"type":"object"}`) }).useRealRenderer()
 		page := w.do("GET", w.newLink(w.pendingRequest(), "user:ana"), nil).body
 		story, _, _ := strings.Cut(page, `<section class="answer"`)
 		got := html.UnescapeString(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(story, ""))
@@ -162,7 +162,7 @@ func TestB3TheCorpusInABrowser(t *testing.T) {
 		}
 		require.Equal(t, texts, dom[len(dom)-len(texts):], "batch %d", i)
 		for _, shown := range dom {
-			require.NoError(t, hostile.Harmless(strings.ReplaceAll(shown, "\u00a0", " ")), "%q", shown)
+			require.NoError(t, hostile.CheckHarmless(strings.ReplaceAll(shown, "\u00a0", " ")), "%q", shown)
 		}
 		l := p.Log()
 		require.Empty(t, l.Dialogs)

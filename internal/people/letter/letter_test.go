@@ -250,9 +250,9 @@ func TestValidAddress(t *testing.T) {
 
 // No name and no form hides what runs, or who is paid.
 func TestB4NothingThatRunsIsMasked(t *testing.T) {
-	for _, behind := range hostile.Behind() {
+	for _, behind := range hostile.UnmaskableTexts() {
 		m := message("")
-		m.Approval.Args, m.Approval.Tools = hostile.BehindArgs(behind), []string{"deploy"}
+		m.Approval.Args, m.Approval.Tools = hostile.UnmaskableArgs(behind), []string{"deploy"}
 		m.Shown = show.Of(m.Approval, show.View{Says: behind})
 		mail := letter.Of(m).AsMail()
 		for _, got := range []string{mail.Text, seen(mail.HTML)} {

@@ -94,7 +94,7 @@ func TestB3TheCorpusIsShownHarmlesslyAndCompletely(t *testing.T) {
 		for _, shown := range []show.Text{show.Quoted(c.Text), show.Bare(c.Text)} {
 			harmless(t, shown, c.Comment)
 		}
-		got, err := hostile.Original(show.Bare(c.Text).String())
+		got, err := hostile.Unescape(show.Bare(c.Text).String())
 		require.NoError(t, err, c.Comment)
 		require.Equal(t, c.Text, got, c.Comment)
 	}
@@ -113,7 +113,7 @@ func harmless(t require.TestingT, shown show.Text, of string) {
 			require.False(t, i > 0 && shown[i-1].Kind == show.Plain, "%s: two plain spans", of)
 		}
 	}
-	require.NoError(t, hostile.Harmless(shown.String()), of)
+	require.NoError(t, hostile.CheckHarmless(shown.String()), of)
 }
 
 // anything are strings rich in what escaping is about.
@@ -145,7 +145,7 @@ func TestB3NoTwoStringsAreShownAlike(t *testing.T) {
 func whole(t require.TestingT, s string) {
 	shown := show.Bare(s)
 	harmless(t, shown, s)
-	got, err := hostile.Original(shown.String())
+	got, err := hostile.Unescape(shown.String())
 	require.NoError(t, err, "%s", shown)
 	require.Equal(t, s, got, "%s", shown)
 }
@@ -172,7 +172,7 @@ func TestB3QuotesMayStayAsTheyAre(t *testing.T) {
 	} {
 		shown := show.PlainQuotes(show.Bare(in)).String()
 		require.Equal(t, want, shown)
-		back, err := hostile.Original(shown)
+		back, err := hostile.Unescape(shown)
 		require.NoError(t, err)
 		require.Equal(t, in, back)
 	}

@@ -31,25 +31,25 @@ func TestBadPayloads(t *testing.T) {
 	good := form.Get("payload")
 	count := 0
 	e := &badinput.Edge{
-		Code: "400", State: func() string { return badinput.State(o.desk.got, o.slack.Messages(), o.slack.Answers()) }, Heard: o.log.String,
+		Code: "400", State: func() string { return badinput.State(o.desk.got, o.slack.Messages(), o.slack.Answers()) }, Observed: o.log.String,
 		Send: func(c badinput.Case) badinput.Answer {
 			body := []byte(url.Values{"payload": {string(c.Body)}}.Encode())
 			return badinput.Answer{Code: fmt.Sprint(post(o.in, slackfake.Headers(secret, time.Now(), body), body))}
 		},
 	}
-	for _, c := range badinput.Of(good, payloadKeys) {
+	for _, c := range badinput.Cases(good, payloadKeys) {
 		if strings.HasSuffix(c.Key, "/zzz") {
 			continue
 		}
-		c.Mute = true
-		e.Refuses(t, c)
+		c.KeyNotNamed = true
+		e.RequireRefused(t, c)
 		count++
 	}
-	for _, c := range badinput.Whole(good) {
+	for _, c := range badinput.WholeCases(good) {
 		if c.What == "the text: another protocol" {
 			c.Code = fmt.Sprint(http.StatusOK)
 		}
-		e.Refuses(t, c)
+		e.RequireRefused(t, c)
 		count++
 	}
 	require.Empty(t, o.desk.got)

@@ -80,10 +80,10 @@ func TestC1HostileText(t *testing.T) {
 
 // No name and no form hides what runs, or who is paid.
 func TestB4NothingThatRunsIsMasked(t *testing.T) {
-	for _, behind := range hostile.Behind() {
+	for _, behind := range hostile.UnmaskableTexts() {
 		s, c, _ := workspace(t)
 		m := about(ana, "")
-		m.Approval.Args = hostile.BehindArgs(behind)
+		m.Approval.Args = hostile.UnmaskableArgs(behind)
 		m.Shown = show.Of(m.Approval, show.View{})
 		_, err := c.Send(t.Context(), m)
 		require.NoError(t, err)

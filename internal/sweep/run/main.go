@@ -25,7 +25,7 @@ func main() {
 	most := flag.Int("print", 5, "findings to print of each scenario in each lane")
 	report := flag.String("report", "", "a Markdown file to write the results into, between its lines "+begins+" and "+ends+"; empty = none")
 	flag.Parse()
-	debug.SetGCPercent(800) // every run is a small world that is dropped
+	debug.SetGCPercent(800) // every run is a short-lived simulation
 	began := clock.System().Now()
 	failed := 0
 	var total sweep.Count
@@ -62,7 +62,7 @@ func main() {
 	}
 }
 
-// outcome is what came of one scenario in one lane.
+// outcome is the result of one scenario in one lane.
 type outcome struct {
 	name  string
 	count sweep.Count

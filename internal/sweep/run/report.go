@@ -9,13 +9,13 @@ import (
 	"github.com/countersign/countersign/internal/sweep"
 )
 
-// The lines of a report between which a sweep writes.
+// The markers in a report between which a sweep writes.
 const (
 	begins = "<!-- written by make sweep -->"
 	ends   = "<!-- end of what make sweep writes -->"
 )
 
-// result is what came of a lane.
+// result is the result of a lane.
 type result struct {
 	lane   sweep.Lane
 	count  sweep.Count
@@ -23,12 +23,12 @@ type result struct {
 	took   time.Duration
 }
 
-// section is the results as people read them.
+// section formats the results as Markdown.
 func section(results []result, total sweep.Count, failed int, took time.Duration) string {
 	var b strings.Builder
 	b.WriteString("| lane | scenarios | I/O points | runs | left early | nothing to do | moved by a sweep | failures | seconds |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n")
 	row := func(name string, scenarios string, c sweep.Count, failed int, took time.Duration) {
-		fmt.Fprintf(&b, "| %s | %s | %d | %d | %d | %d | %d | %d | %.0f |\n", name, scenarios, c.Points, c.Runs, c.Pruned, c.Idle, c.Swept, failed, took.Seconds())
+		fmt.Fprintf(&b, "| %s | %s | %d | %d | %d | %d | %d | %d | %.0f |\n", name, scenarios, c.Points, c.Runs, c.Pruned, c.Ineffective, c.Swept, failed, took.Seconds())
 	}
 	for _, r := range results {
 		row(fmt.Sprintf("*%s*: %s", r.lane.Name, r.lane.About), fmt.Sprint(len(r.lane.Scenarios)), r.count, r.failed, r.took)
@@ -37,7 +37,7 @@ func section(results []result, total sweep.Count, failed int, took time.Duration
 	return b.String()
 }
 
-// write puts a section into its place in a file.
+// write replaces the section of a file.
 func write(file, section string) error {
 	data, err := os.ReadFile(file)
 	if err != nil {

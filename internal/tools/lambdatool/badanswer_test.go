@@ -16,12 +16,12 @@ import (
 func TestBadResults(t *testing.T) {
 	const asIs, taken, wrong = "as it is", "taken", "an error"
 	anything := badinput.Field{Takes: "snbao"}
-	e := &badinput.Edge{State: func() string { return "" }, Heard: func() string { return "" }}
+	e := &badinput.Edge{State: func() string { return "" }, Observed: func() string { return "" }}
 	e.Send = func(c badinput.Case) badinput.Answer {
 		d := readResult(c.Body)
 		switch {
 		case d.IsError && strings.HasPrefix(d.Content, "the function ran, but its result cannot be read: "):
-			return badinput.Answer{Code: wrong, Says: d.Content}
+			return badinput.Answer{Code: wrong, Message: d.Content}
 		case d.Content == string(c.Body):
 			return badinput.Answer{Code: asIs}
 		}
@@ -41,7 +41,7 @@ func TestBadResults(t *testing.T) {
 			"/suspend/parameters": anything, "/suspend/responseSchema": anything, "/suspend/mode": {Takes: "s", Says: "suspend"}, "/suspend/memo": {Takes: "s", Says: "suspend"},
 		},
 	} {
-		for _, c := range badinput.Of(good, keys) {
+		for _, c := range badinput.Cases(good, keys) {
 			top := strings.Count(c.Key, "/") == 1
 			switch {
 			case strings.HasPrefix(c.What, "a raw "), strings.HasPrefix(c.What, "no number, "), top && c.What == "in capitals", top && c.What == "an unknown key":
@@ -57,8 +57,8 @@ func TestBadResults(t *testing.T) {
 			default:
 				c.Code, c.Says = wrong, strings.Split(c.Key, "/")[1]
 			}
-			c.Mute = c.Code != wrong
-			e.Refuses(t, c)
+			c.KeyNotNamed = c.Code != wrong
+			e.RequireRefused(t, c)
 			many++
 		}
 	}
@@ -87,7 +87,7 @@ func TestNulls(t *testing.T) {
 func TestBadFailures(t *testing.T) {
 	const good = `{"errorType":"ValueError","errorMessage":"no","stackTrace":["at canary"],"requestId":"r"}`
 	keys := map[string]badinput.Field{"/errorType": {}, "/errorMessage": {}, "/stackTrace": {}, "/requestId": {}}
-	for _, c := range append(badinput.Of(good, keys), badinput.Whole(good)...) {
+	for _, c := range append(badinput.Cases(good, keys), badinput.WholeCases(good)...) {
 		d, err := functionError(c.Body)
 		require.NoError(t, err, c)
 		require.True(t, d.IsError, c)

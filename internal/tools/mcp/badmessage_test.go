@@ -63,7 +63,7 @@ func (all rules) of(good, otherwise, garbled string) []badinput.Case {
 	for key, r := range all {
 		fields[key] = r.Field
 	}
-	cases := badinput.Of(good, fields)
+	cases := badinput.Cases(good, fields)
 	for i := range cases {
 		c := &cases[i]
 		if c.Code == "" {
@@ -73,7 +73,7 @@ func (all rules) of(good, otherwise, garbled string) []badinput.Case {
 		c.Says = cmp.Or(c.Says, r.Says)
 		switch {
 		case broken(c.What):
-			c.Code, c.Mute = garbled, true
+			c.Code, c.KeyNotNamed = garbled, true
 		case r.unread && otherwise != left, c.What == "an unknown key", r.unread && (c.What == "65 deep" || c.What == "in capitals"):
 			c.Code = ok
 		}
@@ -151,9 +151,9 @@ func (f *front) lists(s script) badinput.Answer {
 	tools, err := session.(runtime.Lister).List(context.Background(), f.server)
 	switch {
 	case err != nil:
-		return badinput.Answer{Code: refused, Says: err.Error()}
+		return badinput.Answer{Code: refused, Message: err.Error()}
 	case len(tools.Left) > 0:
-		return badinput.Answer{Code: left, Says: tools.Left[0].Why, More: ""}
+		return badinput.Answer{Code: left, Message: tools.Left[0].Why, Other: ""}
 	case len(tools.Tools) == 0:
 		return badinput.Answer{Code: none}
 	case tools.Protocol != "2026-07-28" && !s.old:
@@ -169,7 +169,7 @@ func (f *front) call(s script) badinput.Answer {
 	defer session.Close()
 	tools, err := session.(runtime.Lister).List(context.Background(), f.server)
 	if err != nil || len(tools.Tools) != 1 {
-		return badinput.Answer{Code: "not listed", Says: fmt.Sprint(tools, err)}
+		return badinput.Answer{Code: "not listed", Message: fmt.Sprint(tools, err)}
 	}
 	spec := agent.ToolSpec{Name: "s.echo", Kind: agent.KindMCP, MCP: &agent.MCPTool{Server: "s", Tool: "echo", Digest: tools.Tools[0].Digest}}
 	before := len(f.calls("tools/call"))
@@ -185,13 +185,13 @@ func outcome(res agent.ToolResultData, err error) badinput.Answer {
 	var gone *tool.LostError
 	switch {
 	case errors.As(err, &gone):
-		return badinput.Answer{Code: lost, Says: err.Error()}
+		return badinput.Answer{Code: lost, Message: err.Error()}
 	case err != nil:
-		return badinput.Answer{Code: failed, Says: err.Error()}
+		return badinput.Answer{Code: failed, Message: err.Error()}
 	case res.Suspend != nil:
 		return badinput.Answer{Code: asking}
 	case res.IsError:
-		return badinput.Answer{Code: theirs, Says: res.Content}
+		return badinput.Answer{Code: theirs, Message: res.Content}
 	case strings.Contains(res.Content, "[meanwhile the server "):
 		return badinput.Answer{Code: wanted}
 	case strings.Contains(res.Content, "left out") || strings.Contains(res.Content, "not a result of the protocol"):
@@ -205,23 +205,23 @@ func outcome(res agent.ToolResultData, err error) badinput.Answer {
 func meets(t *testing.T, f *front, cases []badinput.Case, send func(badinput.Case) badinput.Answer) {
 	t.Helper()
 	e := &badinput.Edge{
-		State: func() string { return "" }, // calls are counted where they are made, and pins where there are some: TestRefusedListings
-		Heard: func() string { return "" },
+		State:    func() string { return "" }, // calls are counted where they are made, and pins where there are some: TestRefusedListings
+		Observed: func() string { return "" },
 	}
 	e.Send = func(c badinput.Case) badinput.Answer {
 		got := send(c)
 		if got.Code == refused || got.Code == lost || got.Code == failed {
-			require.Contains(t, got.Says, "MCP server s: ", c)
+			require.Contains(t, got.Message, "MCP server s: ", c)
 		}
-		require.NotContains(t, got.Says, strings.TrimPrefix(f.server.URL, "http://"), c)
-		require.NotContains(t, got.Says, "127.0.0.1", c)
-		require.Less(t, len(got.Says), 2200, c)
+		require.NotContains(t, got.Message, strings.TrimPrefix(f.server.URL, "http://"), c)
+		require.NotContains(t, got.Message, "127.0.0.1", c)
+		require.Less(t, len(got.Message), 2200, c)
 		return got
 	}
 	for _, c := range cases {
 		e.Quotes = strings.HasPrefix(c.Key, "/error") // what a server says to people is handed on
-		c.Mute = c.Mute || c.Key == "/tools" && c.Code == left || c.Code == ok || c.Code == none || c.Code == older || c.Code == noted || c.Code == theirs || c.Code == asking
-		e.Refuses(t, c)
+		c.KeyNotNamed = c.KeyNotNamed || c.Key == "/tools" && c.Code == left || c.Code == ok || c.Code == none || c.Code == older || c.Code == noted || c.Code == theirs || c.Code == asking
+		e.RequireRefused(t, c)
 	}
 	t.Logf("%d messages", len(cases))
 }
@@ -341,7 +341,7 @@ func TestBadEnvelopes(t *testing.T) {
 		// In a function encoding/json reads envelopes, which takes keys in other capitals; nobody else reads them.
 		cases = slices.DeleteFunc(cases, func(c badinput.Case) bool { return c.What == "in capitals" })
 		for i := range cases {
-			if cases[i].Mute = true; cases[i].What == "an unknown key" && strings.Contains(string(cases[i].Body), `"error"`) {
+			if cases[i].KeyNotNamed = true; cases[i].What == "an unknown key" && strings.Contains(string(cases[i].Body), `"error"`) {
 				cases[i].Code = c.no
 			}
 		}
@@ -454,10 +454,10 @@ func TestBadMessagesUnasked(t *testing.T) {
 		many++
 		event := func(answer string) string { return "data: " + message + "\n\ndata: " + answer + "\n\n" }
 		if got := f.lists(script{method: "tools/list", stream: true, body: event(result(`{"tools":[` + echo + `]}`))}); got.Code != ofList {
-			t.Errorf("%.300s before a list: got %s (%s), want %s", message, got.Code, got.Says, ofList)
+			t.Errorf("%.300s before a list: got %s (%s), want %s", message, got.Code, got.Message, ofList)
 		}
 		if got := f.call(script{method: "tools/call", stream: true, body: event(result(`{"content":[]}`))}); got.Code != ofCall {
-			t.Errorf("%.300s before a result: got %s (%s), want %s", message, got.Code, got.Says, ofCall)
+			t.Errorf("%.300s before a result: got %s (%s), want %s", message, got.Code, got.Message, ofCall)
 		}
 	}
 	for _, with := range params {
@@ -515,14 +515,14 @@ func TestBadAnswersOnTheWire(t *testing.T) {
 		got = append(got, f.call(script{}))
 		for i, want := range []string{refused, lost} {
 			require.Equal(t, want, got[i].Code, "%.100q: %v", sent, got[i])
-			require.Contains(t, got[i].Says, "MCP server s: ")
-			require.NotContains(t, got[i].Says, badinput.Canary)
-			require.NotContains(t, got[i].Says, "127.0.0.1")
+			require.Contains(t, got[i].Message, "MCP server s: ")
+			require.NotContains(t, got[i].Message, badinput.Canary)
+			require.NotContains(t, got[i].Message, "127.0.0.1")
 		}
 	}
 	method.Store("tools/call")
 	wire.Store("HTTP/1.1 302 Found\r\nLocation: http://" + badinput.Canary + ":x@[::1\r\nContent-Length: 0\r\n\r\n")
 	got := f.call(script{})
 	require.Contains(t, []string{failed, lost}, got.Code)
-	require.NotContains(t, got.Says, badinput.Canary)
+	require.NotContains(t, got.Message, badinput.Canary)
 }

@@ -251,13 +251,13 @@ func (b *badBench) edge(op string) *badinput.Edge {
 			require.NoError(b.t, err)
 			return badinput.State(b.table, b.blobs, records, len(b.paid))
 		},
-		Heard: b.log.String,
+		Observed: b.log.String,
 	}
 }
 
 // answered is an answer as an edge gives it.
 func (b *badBench) answered(got answer) badinput.Answer {
-	a := badinput.Answer{More: fmt.Sprint(got.header)}
+	a := badinput.Answer{Other: fmt.Sprint(got.header)}
 	if got.status < 300 {
 		return a
 	}
@@ -265,7 +265,7 @@ func (b *badBench) answered(got answer) badinput.Answer {
 	require.NoError(b.t, json.Unmarshal([]byte(got.body), &p), got.body)
 	require.Equal(b.t, got.status, p.Status)
 	require.Equal(b.t, "application/problem+json", got.header.Get("Content-Type"))
-	a.Code, a.Says = fmt.Sprintf("%d %s", p.Status, p.Type), p.Detail
+	a.Code, a.Message = fmt.Sprintf("%d %s", p.Status, p.Type), p.Detail
 	return a
 }
 
@@ -276,21 +276,21 @@ func TestBadBodies(t *testing.T) {
 	for _, op := range slices.Sorted(maps.Keys(bodies)) {
 		of, e := bodies[op], b.edge(op)
 		for _, example := range of.examples {
-			for _, c := range badinput.Of(b.good(example), of.keys) {
-				e.Refuses(t, c)
+			for _, c := range badinput.Cases(b.good(example), of.keys) {
+				e.RequireRefused(t, c)
 				count++
 			}
 		}
 		good := b.good(of.examples[0])
-		for _, c := range badinput.Whole(good) {
+		for _, c := range badinput.WholeCases(good) {
 			if len(bytes.TrimSpace(c.Body)) == 0 && of.optional {
 				continue
 			}
-			e.Refuses(t, c)
+			e.RequireRefused(t, c)
 			count++
 		}
 		if of.fits == "" {
-			e.Refuses(t, badinput.Case{What: "an empty object", Body: []byte(`{}`), Mute: true, Code: emptyCode[op]})
+			e.RequireRefused(t, badinput.Case{What: "an empty object", Body: []byte(`{}`), KeyNotNamed: true, Code: emptyCode[op]})
 		}
 	}
 	require.Equal(t, b.wait, b.waitUntilParked(b.wait.ID))
@@ -308,12 +308,12 @@ func TestGoodBodies(t *testing.T) {
 				continue
 			}
 			b := newBadBench(t)
-			b.edge(op).Takes(t, op+" "+example, b.good(example))
+			b.edge(op).RequireAccepted(t, op+" "+example, b.good(example))
 			for key, f := range of.keys {
 				for _, value := range f.Good {
 					if badinput.Has(b.good(example), key) {
 						b := newBadBench(t)
-						b.edge(op).Takes(t, op+" "+key+" "+value, badinput.With(b.good(example), key, value))
+						b.edge(op).RequireAccepted(t, op+" "+key+" "+value, badinput.With(b.good(example), key, value))
 					}
 				}
 			}

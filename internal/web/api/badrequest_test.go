@@ -66,11 +66,11 @@ func TestBadPathsAndQueries(t *testing.T) {
 		e.Send = func(c badinput.Case) badinput.Answer {
 			got := b.raw(op, target, d.example(op))
 			if slices.Contains(allowed, got.status) {
-				return badinput.Answer{Code: invalidProblem, More: fmt.Sprint(got.header)}
+				return badinput.Answer{Code: invalidProblem, Other: fmt.Sprint(got.header)}
 			}
 			return badinput.Answer{Code: fmt.Sprintf("%d %.300s", got.status, got.body)}
 		}
-		e.Refuses(t, badinput.Case{What: op + " as " + target})
+		e.RequireRefused(t, badinput.Case{What: op + " as " + target})
 	}
 	for _, op := range api.Routes() {
 		_, path, _ := strings.Cut(op, " ")
@@ -177,9 +177,9 @@ func TestBadHeaders(t *testing.T) {
 				e.Code = c.status
 				e.Send = func(badinput.Case) badinput.Answer {
 					got := b.read(text)
-					return badinput.Answer{Code: fmt.Sprint(got.status), More: fmt.Sprint(got.header)}
+					return badinput.Answer{Code: fmt.Sprint(got.status), Other: fmt.Sprint(got.header)}
 				}
-				e.Refuses(t, badinput.Case{What: op + ": " + c.what + how})
+				e.RequireRefused(t, badinput.Case{What: op + ": " + c.what + how})
 			}
 			method, _, _ := strings.Cut(op, " ")
 			head := method + " " + target + " HTTP/1.1\r\nHost: x\r\n" + strings.Join(c.headers, "\r\n") + "\r\n"
@@ -194,7 +194,7 @@ func TestBadHeaders(t *testing.T) {
 			continue
 		}
 		for what, value := range map[string]string{"no UTF-8": "\xff", "too long": strings.Repeat("k", 257), "cut": "\xe2\x82"} {
-			key.Refuses(t, badinput.Case{Key: "/key", What: op + ": a key that is " + what, Body: []byte(value)})
+			key.RequireRefused(t, badinput.Case{Key: "/key", What: op + ": a key that is " + what, Body: []byte(value)})
 			count++
 		}
 	}
@@ -209,7 +209,7 @@ func TestBadHeaders(t *testing.T) {
 		e.Send = func(badinput.Case) badinput.Answer {
 			return b.answered(b.raw("GET", events, "", "Accept: text/event-stream", "Last-Event-ID: "+id))
 		}
-		e.Refuses(t, badinput.Case{Key: "/Last-Event-ID", What: fmt.Sprintf("Last-Event-ID %.40q", id)})
+		e.RequireRefused(t, badinput.Case{Key: "/Last-Event-ID", What: fmt.Sprintf("Last-Event-ID %.40q", id)})
 		count++
 	}
 	t.Logf("%d headers", count)
@@ -244,9 +244,9 @@ func TestBadWire(t *testing.T) {
 			}
 			require.GreaterOrEqual(t, got.status, 400, what)
 			require.Less(t, got.status, 506, what)
-			return badinput.Answer{Code: invalidProblem, More: fmt.Sprint(got.header)}
+			return badinput.Answer{Code: invalidProblem, Other: fmt.Sprint(got.header)}
 		}
-		e.Refuses(t, badinput.Case{What: what})
+		e.RequireRefused(t, badinput.Case{What: what})
 	}
 	require.NotContains(t, b.log.String(), "panic")
 }

@@ -36,7 +36,7 @@ func Scenarios(t *testing.T, r *agent.Registry, pattern string) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s, err := scenario.LoadKnowing(file, data, r.Options())
+			s, err := scenario.LoadWithOptions(file, data, r.Options())
 			if err != nil {
 				t.Fatal(err)
 			}

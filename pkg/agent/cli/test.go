@@ -86,7 +86,7 @@ func (c *testCommand) runScenario(file string, known agentfile.Options) (scenari
 	if err != nil {
 		return t, err
 	}
-	s, err := scenario.LoadKnowing(file, data, known)
+	s, err := scenario.LoadWithOptions(file, data, known)
 	if err != nil {
 		return t, err
 	}

@@ -23,8 +23,8 @@ func load(t *testing.T, name string) *Scenario {
 	return s
 }
 
-// TestSameTrace: the same scenario makes the same calls and leaves the same journal, writers and times included, crash or not. Every
-// eighth scenario of the corpus is tried.
+// TestSameTrace: the same scenario makes the same calls and leaves the same journal, writers and times included, crash
+// or not. Every eighth scenario of the corpus is tried.
 func TestSameTrace(t *testing.T) {
 	for _, o := range []Options{{}, {Faults: []fault.Point{{Call: 20, Kind: fault.CrashAfter}}}} {
 		for i, s := range corpus(t) {
@@ -38,7 +38,7 @@ func TestSameTrace(t *testing.T) {
 	}
 }
 
-// TestCrashIsOne: a point hits its call, and what follows differs from the plain run.
+// TestCrashIsOne: a crash hits the call of its point and changes nothing before it.
 func TestCrashIsOne(t *testing.T) {
 	s := load(t, "approve")
 	plain := s.Run(Options{})
@@ -49,61 +49,63 @@ func TestCrashIsOne(t *testing.T) {
 	}
 }
 
-// asleep is a waiter that never starts anything.
-type asleep struct{ runtime.Waiter }
+// idleWaiter is a waiter that never starts an execution.
+type idleWaiter struct{ runtime.Waiter }
 
-func (asleep) Start(context.Context, string, string, string) error { return nil }
+func (idleWaiter) Start(context.Context, string, string, string) error { return nil }
 
 func TestRunThatNeverMoves(t *testing.T) {
 	s := load(t, "approve")
-	st, err := newStage(s, Options{})
+	sim, err := newSimulation(s, Options{})
 	require.NoError(t, err)
-	st.machine.Starter.Waiter = asleep{st.machine.Starter.Waiter}
-	r := st.played(t)
+	sim.machine.Starter.Waiter = idleWaiter{sim.machine.Starter.Waiter}
+	r := sim.playAndCompare(t)
 	require.Contains(t, r.Failures, Failure{Path: "run", Got: "a run that is running after entry 0, and nothing that could move it", Want: "an end or a wait"})
 }
 
 func TestRunThatNeverEnds(t *testing.T) {
 	s := load(t, "approve")
-	st, err := newStage(s, Options{})
+	sim, err := newSimulation(s, Options{})
 	require.NoError(t, err)
-	st.invocations = maxInvocations
-	r := st.played(t)
+	sim.invocations = maxInvocations
+	r := sim.playAndCompare(t)
 	require.Contains(t, r.Failures, Failure{Path: "run", Got: "2000 invocations", Want: "an end or a wait"})
 }
 
-// A scenario that goes round in circles without an invocation ends, too, and says where it stood.
+// A scenario that loops without an invocation ends, too, and reports the state of its run.
 func TestRunThatGoesRound(t *testing.T) {
-	st, err := newStage(load(t, "wrong-approver"), Options{})
+	sim, err := newSimulation(load(t, "wrong-approver"), Options{})
 	require.NoError(t, err)
-	st.cast.busy = true // nobody ever gets their turn
-	st.clock.Go(func() {
-		for st.clock.Sleep(t.Context(), time.Millisecond) == nil {
+	sim.people.busy = true // no queued line is ever performed
+	sim.clock.Go(func() {
+		for sim.clock.Sleep(t.Context(), time.Millisecond) == nil {
 		}
 	})
-	r := st.played(t)
+	r := sim.playAndCompare(t)
 	require.Contains(t, r.Failures, Failure{Path: "run", Got: "50000 steps and no end: a run that is waiting after entry 2", Want: "an end or a wait"})
 }
 
-// What a crash left open is said by somebody who may say it, whoever the approvers are. If nobody is heard, that is the end.
-func TestTruthIsHeard(t *testing.T) {
-	require.Equal(t, "user:bo", oneOf([]string{"group:x", "user:bo"}).ID)
-	require.True(t, policy.MayDecide([]string{"group:x"}, oneOf([]string{"group:x"})))
-	st, err := newStage(load(t, "approve"), Options{})
+// An outcome that a crash made unknown is settled by a person who may decide. If the product refuses, the simulation
+// ends.
+func TestUnknownOutcomeIsSettledByAnApprover(t *testing.T) {
+	require.Equal(t, "user:bo", anyApprover([]string{"group:x", "user:bo"}).ID)
+	require.True(t, policy.MayDecide([]string{"group:x"}, anyApprover([]string{"group:x"})))
+	sim, err := newSimulation(load(t, "approve"), Options{})
 	require.NoError(t, err)
-	require.NoError(t, st.clock.Run(func() {
-		st.clock.Go(func() { st.tell(approval.Outcome{ID: "none", Call: "c1"}) })
-		require.NoError(t, st.curtain.Wait(t.Context(), 0))
+	require.NoError(t, sim.clock.Run(func() {
+		sim.clock.Go(func() { sim.settleOutcome(approval.Outcome{ID: "none", Call: "c1"}) })
+		require.NoError(t, sim.endSignal.Wait(t.Context(), 0))
 	}))
-	require.Len(t, st.failures, 1)
-	require.Equal(t, "call c1 settled", st.failures[0].Want)
+	require.Len(t, sim.failures, 1)
+	require.Equal(t, "call c1 settled", sim.failures[0].Want)
 }
 
-// played plays a stage that a test has set.
-func (s *stage) played(t *testing.T) Result {
+// playAndCompare runs a simulation that a test has prepared.
+func (s *simulation) playAndCompare(t *testing.T) (r Result) {
 	t.Helper()
-	if err := s.clock.Run(s.play); err != nil {
-		s.broken(err)
+	if err := s.clock.Run(s.execute); err != nil {
+		s.reportSchedulerError(err)
 	}
-	return s.review()
+	s.compareOutcome(&r)
+	return r
 }

@@ -16,25 +16,25 @@ import (
 	"github.com/countersign/countersign/internal/store/memory"
 )
 
-// patience is how many histories a wrong variant is given to be found. Most are found by the first few.
-const patience = 200
+// maxHistories is the largest number of histories in which the check must find a mutant. Most need only a few.
+const maxHistories = 200
 
-// wrong is a table that does something else with operations.
-type wrong struct {
+// wrongTable is a table that changes operations.
+type wrongTable struct {
 	store.Table
 	ops func([]store.Op) []store.Op
 }
 
-func (w wrong) Write(ctx context.Context, ops ...store.Op) error {
+func (w wrongTable) Write(ctx context.Context, ops ...store.Op) error {
 	if ops = w.ops(slices.Clone(ops)); len(ops) == 0 {
 		return nil
 	}
 	return w.Table.Write(ctx, ops...)
 }
 
-// unless drops the conditions on attributes of requests' items that fit.
-func unless(t store.Table, drop func(store.Op, store.Cond) bool) store.Table {
-	return wrong{t, func(ops []store.Op) []store.Op {
+// dropConditions drops the matching conditions on attributes of requests' items.
+func dropConditions(t store.Table, drop func(store.Op, store.Cond) bool) store.Table {
+	return wrongTable{t, func(ops []store.Op) []store.Op {
 		for i := range ops {
 			if strings.Contains(ops[i].Item.PK, "#APPROVAL#") {
 				ops[i].If = slices.DeleteFunc(slices.Clone(ops[i].If), func(c store.Cond) bool { return drop(ops[i], c) })
@@ -72,35 +72,35 @@ func overTable(f func(store.Table) store.Table) variant { return variant{table: 
 // wrongDesks are the ways in which a desk could be wrong that a history shows.
 var wrongDesks = map[string]variant{
 	"a decision does not ask whether somebody was first": overTable(func(t store.Table) store.Table {
-		return unless(t, func(op store.Op, _ store.Cond) bool {
+		return dropConditions(t, func(op store.Op, _ store.Cond) bool {
 			return op.Kind == store.Put && len(op.If) > 0 && op.If[0].Op != store.ItemAbsent
 		})
 	}),
 	"an approval writes over another that came between": overTable(func(t store.Table) store.Table {
-		return unless(t, func(_ store.Op, c store.Cond) bool { return c.Attr == "rev" })
+		return dropConditions(t, func(_ store.Op, c store.Cond) bool { return c.Attr == "rev" })
 	}),
 	"expiry writes over a decision": {
 		table: func(t store.Table) store.Table {
-			return unless(t, func(op store.Op, _ store.Cond) bool { return op.Kind == store.Update && op.Item.Index != "" })
+			return dropConditions(t, func(op store.Op, _ store.Cond) bool { return op.Kind == store.Update && op.Item.Index != "" })
 		},
-		change: (*office).lag,
+		change: (*deskFixture).slowDownClock,
 	},
 	"reads are older than what was read before": overTable(func(t store.Table) store.Table {
 		return &outdated{Table: t, seen: map[store.Key]store.Item{}}
 	}),
 	"a decision is taken after its time": {
 		table: func(t store.Table) store.Table {
-			return unless(t, func(op store.Op, c store.Cond) bool { return op.Kind == store.Put && c.Attr == "expires" })
+			return dropConditions(t, func(op store.Op, c store.Cond) bool { return op.Kind == store.Put && c.Attr == "expires" })
 		},
-		change: func(o *office) { o.desk.Clock, o.lags = clock.System(), false },
+		change: func(o *deskFixture) { o.desk.Clock, o.lags = clock.System(), false },
 	},
-	"nobody compares what was shown": {change: func(o *office) {
+	"nobody compares what was shown": {change: func(o *deskFixture) {
 		o.decide = func(ctx context.Context, r approval.Request) (approval.Approval, error) {
 			r.Digest = ""
 			return o.desk.Decide(ctx, r)
 		}
 	}},
-	"who came too late is told that they won": {change: func(o *office) {
+	"who came too late is told that they won": {change: func(o *deskFixture) {
 		o.decide = func(ctx context.Context, r approval.Request) (approval.Approval, error) {
 			a, err := o.desk.Decide(ctx, r)
 			var decided *approval.DecidedError
@@ -110,10 +110,10 @@ var wrongDesks = map[string]variant{
 			return a, err
 		}
 	}},
-	"a lost answer is an answer": {change: func(o *office) {
+	"a lost answer is an answer": {change: func(o *deskFixture) {
 		o.decide = func(ctx context.Context, r approval.Request) (approval.Approval, error) {
 			a, err := o.desk.Decide(ctx, r)
-			if err != nil && told(a, err).answer == uncertain {
+			if err != nil && outcomeOf(a, err).answer == uncertain {
 				return approval.Get(ctx, o.plain, r.Tenant, r.ID)
 			}
 			return a, err
@@ -126,8 +126,8 @@ func TestWrongDesksAreFound(t *testing.T) {
 	for name, v := range wrongDesks {
 		t.Run(name, func(t *testing.T) {
 			unexplained(t, func(t *testing.T, seed int64) porcupine.CheckResult {
-				o := newOffice(t, memory.New(), seed, v)
-				o.rush()
+				o := newDeskFixture(t, memory.New(), seed, v)
+				o.runConcurrently()
 				return o.check(deskModel(o.quorum, initial))
 			})
 		})
@@ -136,19 +136,19 @@ func TestWrongDesksAreFound(t *testing.T) {
 
 func unexplained(t *testing.T, history func(t *testing.T, seed int64) porcupine.CheckResult) {
 	t.Helper()
-	for seed := range int64(patience) {
+	for seed := range int64(maxHistories) {
 		if history(t, seed) == porcupine.Illegal {
 			t.Logf("found by history %d", seed+1)
 			return
 		}
 	}
-	t.Fatalf("%d histories, and each can be explained", patience)
+	t.Fatalf("%d histories, and each can be explained", maxHistories)
 }
 
 // wrongInboxes are the ways in which an inbox could be wrong.
 var wrongInboxes = map[string]func(store.Table) store.Table{
 	"the same message is taken twice": func(t store.Table) store.Table {
-		return wrong{t, func(ops []store.Op) []store.Op {
+		return wrongTable{t, func(ops []store.Op) []store.Op {
 			for i := range ops {
 				if strings.HasPrefix(ops[i].Item.SK, "I#") {
 					ops[i].If = nil
@@ -158,7 +158,7 @@ var wrongInboxes = map[string]func(store.Table) store.Table{
 		}}
 	},
 	"a message takes the place of another": func(t store.Table) store.Table {
-		return wrong{t, func(ops []store.Op) []store.Op {
+		return wrongTable{t, func(ops []store.Op) []store.Op {
 			for i := range ops {
 				if strings.HasPrefix(ops[i].Item.SK, "K#") && ops[i].Item.Attrs["closed"].Int() == 0 {
 					ops[i].If = nil
@@ -168,12 +168,12 @@ var wrongInboxes = map[string]func(store.Table) store.Table{
 		}}
 	},
 	"the end leaves the inbox open": func(t store.Table) store.Table {
-		return wrong{t, func(ops []store.Op) []store.Op {
+		return wrongTable{t, func(ops []store.Op) []store.Op {
 			return slices.DeleteFunc(ops, func(op store.Op) bool { return op.Item.Attrs["closed"].Int() == 1 })
 		}}
 	},
 	"the end does not look whether something came": func(t store.Table) store.Table {
-		return wrong{t, func(ops []store.Op) []store.Op {
+		return wrongTable{t, func(ops []store.Op) []store.Op {
 			for i := range ops {
 				if ops[i].Item.Attrs["closed"].Int() == 1 {
 					ops[i].If = nil
@@ -189,8 +189,8 @@ func TestWrongInboxesAreFound(t *testing.T) {
 	for name, wrap := range wrongInboxes {
 		t.Run(name, func(t *testing.T) {
 			unexplained(t, func(t *testing.T, seed int64) porcupine.CheckResult {
-				p := newPost(t, memory.New(), seed, wrap)
-				p.rush()
+				p := newInboxFixture(t, memory.New(), seed, wrap)
+				p.runConcurrently()
 				return p.check(inboxModel())
 			})
 		})

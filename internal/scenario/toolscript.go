@@ -12,22 +12,22 @@ import (
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
-// canned is a tool that gives what its file says.
-type canned struct {
-	spec       agent.ToolSpec
-	results    []result // in order of execution, the last one repeating; none = it must not be entered
-	reconciles bool
-	line       int // in the archive, of its results
+// toolScript is a tool with its scripted results.
+type toolScript struct {
+	spec        agent.ToolSpec
+	results     []result // in order of execution; the last one repeats. None = the tool must not be called
+	reconciles  bool
+	resultsLine int // of the results in the archive
 }
 
-// result is what one execution gives.
+// result is the result of one execution.
 type result struct {
-	data  agent.ToolResultData
-	sleep time.Duration
-	input json.RawMessage // the arguments it must be entered with; nil = any
-	heard json.RawMessage // the answer to its own question that it must be entered with; null = none, nil = any
-	state json.RawMessage // the view of the run's state it must be entered with; nil = any
-	fails error           // it could not be carried out; nil = it could
+	data    agent.ToolResultData
+	sleep   time.Duration
+	input   json.RawMessage // the wanted arguments; nil = any
+	resume  json.RawMessage // the wanted answer to the tool's own question; null = none, nil = any
+	state   json.RawMessage // the wanted view of the run's state; nil = any
+	failure error           // the call fails with this error; nil = it does not fail
 }
 
 // resultForm is a result as it is written.
@@ -45,14 +45,14 @@ type resultForm struct {
 	Patch   []patchForm     `json:"patch"`
 }
 
-// patchForm is a change of the run's state as it is written: without a value, the member is taken out.
+// patchForm is a change of the run's state as it is written. Without a value, it removes the member.
 type patchForm struct {
 	Path  *string         `json:"path"`
 	Value json.RawMessage `json:"value"`
 }
 
-func loadCanned(archive string, t agentfile.Tool, ps *problems) canned {
-	c := canned{spec: t.Spec, reconciles: true, line: t.Line}
+func loadToolScript(archive string, t agentfile.Tool, ps *problems) toolScript {
+	c := toolScript{spec: t.Spec, reconciles: true, resultsLine: t.Line}
 	if v, ok := t.Extra["reconcile"]; ok {
 		if json.Unmarshal(v.JSON, &c.reconciles) != nil || isNull(v.JSON) {
 			ps.add(agentfile.Problem{File: archive, Line: v.Line, Key: v.Key, Text: "want true or false"})
@@ -63,41 +63,41 @@ func loadCanned(archive string, t agentfile.Tool, ps *problems) canned {
 		return c
 	}
 	if t.Spec.AnsweredLater() {
-		ps.add(agentfile.Problem{File: archive, Line: v.Line, Key: v.Key, Text: "does not go with " + laterKind(t.Spec) + ": people answer"})
+		ps.add(agentfile.Problem{File: archive, Line: v.Line, Key: v.Key, Text: "does not go with " + answeredLaterKind(t.Spec) + ": people answer"})
 	}
-	c.line = v.Line
+	c.resultsLine = v.Line
 	if len(v.Items) == 0 {
 		ps.add(agentfile.Problem{File: archive, Line: v.Line, Key: v.Key, Text: "want a list of one or more"})
 	}
 	for _, item := range v.Items {
-		r, p := readResult(item.JSON)
+		r, p := parseResult(item.JSON)
 		if p.Text != "" {
-			ps.add(agentfile.Problem{File: archive, Line: item.Line, Key: under(item.Key, p.Key), Text: p.Text})
+			ps.add(agentfile.Problem{File: archive, Line: item.Line, Key: joinPath(item.Key, p.Key), Text: p.Text})
 		}
 		c.results = append(c.results, r)
 	}
 	return c
 }
 
-// laterKind names what makes a tool one that is answered later.
-func laterKind(t agent.ToolSpec) string {
+// answeredLaterKind names the key that makes a tool be answered later.
+func answeredLaterKind(t agent.ToolSpec) string {
 	if t.Kind == agent.KindLambda {
 		return "async"
 	}
 	return "kind " + string(t.Kind)
 }
 
-func under(path, key string) string {
+func joinPath(path, key string) string {
 	if key == "" {
 		return path
 	}
 	return path + "." + key
 }
 
-func readResult(raw json.RawMessage) (result, agentfile.Problem) {
+func parseResult(raw json.RawMessage) (result, agentfile.Problem) {
 	var f resultForm
 	if err := (section{}).decode(raw, 0, &f); err != nil {
-		p, _ := err.(agentfile.Problem) //nolint:errorlint // decode makes nothing else
+		p, _ := err.(agentfile.Problem) //nolint:errorlint // decode returns no other type
 		return result{}, agentfile.Problem{Key: p.Key, Text: p.Text}
 	}
 	if f.Suspend != nil {
@@ -105,9 +105,9 @@ func readResult(raw json.RawMessage) (result, agentfile.Problem) {
 			return result{}, agentfile.Problem{Key: "suspend", Text: err.Error()}
 		}
 	}
-	r := result{input: f.Input, heard: f.Resume, state: f.State}
+	r := result{input: f.Input, resume: f.Resume, state: f.State}
 	if f.Fails != nil {
-		r.fails = errors.New(*f.Fails)
+		r.failure = errors.New(*f.Fails)
 	}
 	if f.Sleep != "" {
 		var err error
@@ -116,7 +116,7 @@ func readResult(raw json.RawMessage) (result, agentfile.Problem) {
 		}
 	}
 	var problem string
-	if r.data, problem = f.data(); problem != "" {
+	if r.data, problem = f.toolResult(); problem != "" {
 		return r, agentfile.Problem{Text: problem}
 	}
 	if r.data.Patch, problem = f.patches(); problem != "" {
@@ -125,7 +125,7 @@ func readResult(raw json.RawMessage) (result, agentfile.Problem) {
 	return r, agentfile.Problem{}
 }
 
-// patches is what the tool changes of the run's state. Whether that fits is for the run to see.
+// patches returns the changes of the run's state. The run checks whether they apply.
 func (f resultForm) patches() ([]run.Patch, string) {
 	switch {
 	case f.Patch == nil:
@@ -145,28 +145,29 @@ func (f resultForm) patches() ([]run.Patch, string) {
 	return list, ""
 }
 
-// data is what the tool gives. Media may stand beside a text; of the rest there is exactly one.
-func (f resultForm) data() (agent.ToolResultData, string) {
+// toolResult returns the tool's result. It has exactly one of text, json, error, fails and suspend; media may come with
+// it or alone.
+func (f resultForm) toolResult() (agent.ToolResultData, string) {
 	var d agent.ToolResultData
-	said := 0
+	count := 0
 	if f.Text != nil {
 		d.Content = *f.Text
-		said++
+		count++
 	}
 	if f.JSON != nil {
-		d.Content = string(f.JSON) // compact, as the reader of tools.yaml gives it
-		said++
+		d.Content = string(f.JSON) // compact, since agentfile made it from YAML
+		count++
 	}
 	if f.Error != nil {
 		d.Content, d.IsError = *f.Error, true
-		said++
+		count++
 	}
 	if f.Suspend != nil {
 		d.Suspend = f.Suspend
-		said++
+		count++
 	}
 	if f.Fails != nil {
-		said++
+		count++
 	}
 	if f.Media != nil {
 		d.Media = []run.Media{*f.Media}
@@ -174,8 +175,8 @@ func (f resultForm) data() (agent.ToolResultData, string) {
 			return d, "media: want a mediaType, and either data or blob"
 		}
 	}
-	if said > 1 || said == 0 && f.Media == nil {
-		return d, fmt.Sprintf("got %d of text, json, error, fails and suspend, want one (or media)", said)
+	if count > 1 || count == 0 && f.Media == nil {
+		return d, fmt.Sprintf("got %d of text, json, error, fails and suspend, want one (or media)", count)
 	}
 	return d, ""
 }

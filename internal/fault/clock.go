@@ -7,11 +7,11 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 )
 
-// skews are by how much clocks are wrong.
+// skews are the errors of skewed clocks.
 var skews = []time.Duration{5 * time.Minute, -5 * time.Minute}
 
-// Clock is the clock of a program behind the injector: it says the time that the invocation's host has whose task reads
-// it. Only a deterministic clock, which runs one task at a time, can be told apart like that.
+// Clock returns the clock for the program behind the injector. It has the skew of the invocation whose task reads it.
+// That needs a deterministic clock, which runs one task at a time.
 func (in *Injector) Clock() clock.Clock { return &skewed{in.clock, in} }
 
 type skewed struct {
@@ -21,22 +21,22 @@ type skewed struct {
 
 func (s *skewed) Now() time.Time {
 	now := s.Clock.Now()
-	if i := s.in.whose(); i != nil && !i.ended.Load() {
+	if i := s.in.runningInvocation(); i != nil && !i.returned.Load() {
 		now = now.Add(i.skew)
 	}
 	return now
 }
 
 func (s *skewed) Sleep(ctx context.Context, d time.Duration) error {
-	i := s.in.whose()
-	defer s.in.enter(i)
+	i := s.in.runningInvocation()
+	defer s.in.setRunning(i)
 	return s.Clock.Sleep(ctx, d)
 }
 
 func (s *skewed) Go(f func()) {
-	i := s.in.whose()
+	i := s.in.runningInvocation()
 	s.Clock.Go(func() {
-		s.in.enter(i)
+		s.in.setRunning(i)
 		f()
 	})
 }
@@ -49,21 +49,21 @@ type skewedSignal struct {
 }
 
 func (s *skewedSignal) Wait(ctx context.Context, d time.Duration) error {
-	i := s.in.whose()
-	defer s.in.enter(i)
+	i := s.in.runningInvocation()
+	defer s.in.setRunning(i)
 	return s.Signal.Wait(ctx, d)
 }
 
-// whose is the invocation whose task runs; nil = nobody's.
-func (in *Injector) whose() *invocation {
+// runningInvocation returns the invocation whose task runs; nil = none.
+func (in *Injector) runningInvocation() *invocation {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	return in.current
+	return in.running
 }
 
-// enter says whose task runs from here on.
-func (in *Injector) enter(i *invocation) {
+// setRunning sets the invocation whose task runs.
+func (in *Injector) setRunning(i *invocation) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.current = i
+	in.running = i
 }

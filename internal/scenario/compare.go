@@ -1,0 +1,396 @@
+package scenario
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/match"
+	"github.com/countersign/countersign/internal/model/script"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/web/stream"
+)
+
+// notUnderCrash lists the keys of want.json that are not compared in disturbed runs.
+var notUnderCrash = []string{"modelCalls", "events", "seq"}
+
+// compareOutcome compares the runs with want.json, and checks that every scripted line and result was used.
+func (s *simulation) compareOutcome(r *Result) {
+	ctx := context.Background()
+	entries, err := s.journal.Entries(ctx, tenant, s.run, 0, 0)
+	if err == nil {
+		r.Journal = entries
+		r.Seed, err = s.loadSeed(ctx)
+	}
+	if err == nil {
+		err = s.compareRun(ctx, "", s.scenario.want, r.Seed, entries)
+	}
+	runs, lost := s.loadRunTree()
+	if err == nil && lost == nil {
+		r.Children, err = s.compareChildren(ctx, runs[1:])
+	}
+	if err = errors.Join(err, lost); err != nil {
+		s.addFailure(Failure{Path: "run", Got: err.Error(), Want: "a run"})
+	}
+	for _, rec := range runs {
+		for _, f := range rec.scripted.model.Failures() {
+			s.addFailure(Failure{Path: fmt.Sprintf("%s:%d: %s", f.File, f.Line, f.Path), Got: f.Got, Want: f.Want})
+		}
+		for _, n := range rec.scripted.model.Leftover() {
+			s.addFailure(s.unusedLine(n, "reply"))
+		}
+		s.failures = append(s.failures, rec.scripted.effects.unusedResults()...)
+	}
+	// Agents without a run leave their whole script unused.
+	for _, name := range slices.Sorted(maps.Keys(s.scenario.delegates)) {
+		if _, ok := findRunOfAgent(runs, name); !ok {
+			for _, n := range script.New(s.scenario.delegates[name].script).Leftover() {
+				s.addFailure(s.unusedLine(n, "reply"))
+			}
+		}
+	}
+	for _, l := range append(s.people.queued, s.people.triggered...) {
+		s.addFailure(s.unusedLine(l.number, l.do))
+	}
+	r.Failures = s.failures
+}
+
+// compareChildren compares the delegated runs with the children of want.json, and returns their journals.
+func (s *simulation) compareChildren(ctx context.Context, children []recordedRun) ([][]run.Entry, error) {
+	var journals [][]run.Entry
+	seen := map[string]int{}
+	for _, rec := range children {
+		name := rec.scripted.agentName
+		entries, err := s.journal.Entries(ctx, tenant, rec.scripted.run, 0, 0)
+		if err != nil {
+			return nil, err
+		}
+		journals = append(journals, entries)
+		wanted, n := s.scenario.children[name], seen[name]
+		seen[name]++
+		if n >= len(wanted) {
+			continue
+		}
+		err = rec.scripted.compareRun(ctx, fmt.Sprintf("children.%s[%d]", name, n), wanted[n], run.AgentState{}, entries)
+		if err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.scenario.children)) {
+		if want, got := len(s.scenario.children[name]), seen[name]; want != got {
+			s.addFailure(Failure{Path: "children." + name, Got: fmt.Sprintf("%d runs", got), Want: fmt.Sprint(want)})
+		}
+	}
+	return journals, nil
+}
+
+func (s *simulation) unusedLine(line int, what string) Failure {
+	return Failure{Path: fmt.Sprintf("%s:%d: %s", s.scenario.archive, line, what), Got: "never its turn", Want: "every line used"}
+}
+
+// loadSeed returns the state from which the main run's journal is folded.
+func (s *simulation) loadSeed(ctx context.Context) (run.AgentState, error) {
+	if s.continues == "" {
+		return run.AgentState{}, nil
+	}
+	if s.forkAt >= 0 {
+		past, err := s.journal.At(ctx, tenant, s.continues, s.forkAt)
+		return run.Seed(past), err
+	}
+	past, err := s.journal.Load(ctx, tenant, s.continues)
+	return run.Seed(past.State), err
+}
+
+// compareRun compares a run in the journal with the wanted values. It prefixes the paths of differences with at.
+func (sr *scriptedRun) compareRun(ctx context.Context, at string, wanted want, seed run.AgentState, entries []run.Entry) error {
+	state, err := run.Fold(seed, entries)
+	if err != nil {
+		return err
+	}
+	got, err := sr.observe(ctx, wanted, &state, entries)
+	if err != nil {
+		return err
+	}
+	wanted = maps.Clone(wanted)
+	sr.expandNothingExecuted(wanted)
+	if sr.sim.isDisturbed() {
+		for _, key := range notUnderCrash {
+			delete(wanted, key)
+		}
+		wanted = sr.checkRelaxed(wanted, &state)
+	}
+	for _, key := range slices.Sorted(maps.Keys(wanted)) {
+		for _, m := range match.Match(wanted[key], got[key]) {
+			path := prefixPath(key, m.Path)
+			if at != "" {
+				path = at + "." + path
+			}
+			sr.sim.addFailure(Failure{Path: path, Got: m.Got, Want: m.Want})
+		}
+	}
+	return nil
+}
+
+// prefixPath puts a key before a path that match returned.
+func prefixPath(key, path string) string {
+	if path == "" || strings.HasPrefix(path, "[") {
+		return key + path
+	}
+	return key + "." + path
+}
+
+// observe returns the run's JSON by key, and the keys that only a scenario has.
+func (sr *scriptedRun) observe(ctx context.Context, wanted want, state *run.AgentState, entries []run.Entry) (map[string]json.RawMessage, error) {
+	raw, err := json.Marshal(state)
+	if err != nil {
+		return nil, err
+	}
+	got := map[string]json.RawMessage{}
+	if err := json.Unmarshal(raw, &got); err != nil {
+		return nil, err
+	}
+	if got["calls"], err = sr.addUndos(ctx, state, got["calls"]); err != nil {
+		return nil, err
+	}
+	// Approval requests in the order in which they were made, in their present state.
+	requests := []approval.Approval{}
+	for _, id := range requestIDs(entries) {
+		if slices.Contains(sr.sim.crashRequests, id) {
+			continue
+		}
+		a, err := approval.Get(ctx, sr.sim.table, tenant, id)
+		if isRefusal(err) { // the entry that found the outcome unknown settled it, too: no request was stored
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if sr.sim.isDisturbed() && a.Kind == approval.KindOutcome && a.Status == approval.Voided {
+			continue // the result came late and made the request unnecessary
+		}
+		requests = append(requests, a)
+	}
+
+	events, err := sr.eventTypes(wanted, entries)
+	if err != nil {
+		return nil, err
+	}
+	checkpoints := []run.Checkpoint{}
+	for _, e := range entries {
+		checkpoints = append(checkpoints, e.Kinds...)
+	}
+	for key, v := range map[string]any{
+		"invoked":  append([]recordedInvoke{}, sr.effects.invokes...),
+		"executed": sr.effects.executionCounts(), "events": events, "checkpoints": checkpoints, "requests": requests, "emitted": append([]policy.Outgoing{}, sr.effects.events...),
+		"notified": append([]notification{}, sr.sim.notifications...),
+	} {
+		if got[key], err = json.Marshal(v); err != nil {
+			return nil, err
+		}
+	}
+	return got, nil
+}
+
+// eventTypes returns the types of the stream's events if want.json lists those, and else of the journal's.
+func (sr *scriptedRun) eventTypes(wanted want, entries []run.Entry) ([]string, error) {
+	names := []string{}
+	if !areStreamEvents(wanted["events"]) {
+		for _, e := range entries {
+			for _, ev := range e.Events {
+				names = append(names, run.EventType(ev))
+			}
+		}
+		return names, nil
+	}
+	state := run.AgentState{}
+	for _, e := range entries {
+		var events []stream.Event
+		var err error
+		if events, state, err = stream.Events(&sr.scenario.agent, state, e); err != nil {
+			return nil, err
+		}
+		for _, ev := range events {
+			names = append(names, string(ev.Type))
+		}
+	}
+	return names, nil
+}
+
+// requestIDs returns the ids of the approval requests that entries make.
+func requestIDs(entries []run.Entry) []string {
+	var ids []string
+	for _, e := range entries {
+		for _, ev := range e.Events {
+			switch ev := ev.(type) {
+			case run.CallSuspended:
+				if ev.For != run.ForAnswer {
+					ids = append(ids, ev.Approval)
+				}
+			case run.PermissionRequested:
+				ids = append(ids, ev.Approval)
+			case run.CallUnknown:
+				ids = append(ids, ev.Approval)
+			}
+		}
+	}
+	return ids
+}
+
+// expandNothingExecuted makes "executed": {} mean that no tool ran. An object without keys would match anything.
+func (sr *scriptedRun) expandNothingExecuted(wanted want) {
+	var none map[string]json.RawMessage
+	if raw, ok := wanted["executed"]; !ok || json.Unmarshal(raw, &none) != nil || none == nil || len(none) > 0 {
+		return
+	}
+	for name := range sr.effects.executionCounts() {
+		none[name] = json.RawMessage("null")
+	}
+	wanted["executed"] = mustMarshal(none)
+}
+
+// checkRelaxed compares the counts that a crash may change by their bounds, and returns the other wanted values.
+func (sr *scriptedRun) checkRelaxed(wanted want, state *run.AgentState) want {
+	if raw, ok := wanted["executed"]; ok {
+		counts := map[string]json.RawMessage{}
+		if json.Unmarshal(raw, &counts) != nil {
+			return wanted // a pattern or null is matched as it is
+		}
+		got := sr.effects.executionCounts()
+		for name, n := range counts {
+			if sr.checkBound("executed."+name, name, n, got[name]) {
+				delete(counts, name)
+			}
+		}
+		wanted["executed"] = mustMarshal(counts)
+	}
+	if raw, ok := wanted["notified"]; ok && sr.sim.checkNotifiedAtLeast(raw) {
+		delete(wanted, "notified")
+	}
+	var calls []map[string]json.RawMessage
+	if raw, ok := wanted["calls"]; !ok || json.Unmarshal(raw, &calls) != nil {
+		return wanted
+	}
+	got := state.Calls()
+	for i, c := range calls {
+		n, ok := c["executions"]
+		if ok && i < len(got) && sr.checkAtLeast(fmt.Sprintf("calls[%d].executions", i), got[i], n) {
+			delete(c, "executions")
+		}
+	}
+	wanted["calls"] = mustMarshal(calls)
+	return wanted
+}
+
+// checkAtLeast compares the number of a call's executions by its lower bound. It reports false if the number must be
+// exact.
+func (sr *scriptedRun) checkAtLeast(path string, c run.Call, wanted json.RawMessage) bool {
+	n, err := strconv.Atoi(string(wanted))
+	t := sr.effects.tools[c.Tool]
+	if err != nil || t == nil || t.reconciles && !sr.isRepeatable(c.Tool) {
+		return false
+	}
+	if c.Executions < n {
+		sr.sim.addFailure(Failure{Path: path, Got: strconv.Itoa(c.Executions), Want: fmt.Sprintf("at least %d", n)})
+	}
+	return true
+}
+
+// isRepeatable reports whether a crash may repeat calls of the tool.
+func (sr *scriptedRun) isRepeatable(name string) bool {
+	effect, ok := sr.scenario.effectOf(name)
+	return ok && effect != run.EffectNonIdempotent
+}
+
+// checkBound compares how often a tool ran by its bound. It reports false if the number must be exact.
+func (sr *scriptedRun) checkBound(path, name string, wanted json.RawMessage, got int) bool {
+	n, err := strconv.Atoi(string(wanted))
+	if err != nil {
+		return false
+	}
+	t := sr.effects.tools[name]
+	if t == nil || t.reconciles && !sr.isRepeatable(name) {
+		return false
+	}
+	switch {
+	case sr.isRepeatable(name) && got < n:
+		sr.sim.addFailure(Failure{Path: path, Got: strconv.Itoa(got), Want: fmt.Sprintf("at least %d", n)})
+	case !sr.isRepeatable(name) && got > n:
+		sr.sim.addFailure(Failure{Path: path, Got: strconv.Itoa(got), Want: fmt.Sprintf("at most %d", n)})
+	}
+	return true
+}
+
+// mustMarshal marshals values that were read from JSON.
+func mustMarshal(v any) json.RawMessage {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		panic("scenario: " + err.Error()) // raw JSON by key always marshals
+	}
+	return raw
+}
+
+// exportRuns returns all runs of the scenario: those of the earlier run first. A run that cannot be read breaks an
+// invariant already.
+func (s *simulation) exportRuns() []Run {
+	runs, err := s.loadRunTree()
+	if err != nil {
+		return nil
+	}
+	if s.continues != "" {
+		earlier, err := s.loadRunsBelow(s.scriptedRun, s.continues)
+		if err != nil {
+			return nil
+		}
+		runs = append(earlier, runs...)
+	}
+	var list []Run
+	for _, rec := range runs {
+		if rec.State.From != nil && rec.State.Run != s.run { // its seed is unknown
+			continue
+		}
+		entries, err := s.journal.Entries(context.Background(), tenant, rec.State.Run, 0, 0)
+		if err != nil {
+			continue
+		}
+		r := Run{State: rec.State, Journal: entries}
+		if rec.State.From != nil {
+			if r.Seed, err = s.loadSeed(context.Background()); err != nil {
+				continue
+			}
+		}
+		list = append(list, r)
+	}
+	return list
+}
+
+// addUndos adds to the calls in JSON how each can be undone, as the API shows it.
+func (sr *scriptedRun) addUndos(ctx context.Context, state *run.AgentState, calls json.RawMessage) (json.RawMessage, error) {
+	var shown []map[string]any
+	if err := json.Unmarshal(calls, &shown); err != nil {
+		return nil, err
+	}
+	var ids []string
+	for _, call := range shown {
+		id, _ := call["id"].(string) // run.AgentState marshals ids as strings
+		ids = append(ids, id)
+	}
+	ports := runtime.Ports{Journal: sr.sim.journal, Blobs: sr.sim.blobs}
+	undos, err := ports.Undos(ctx, state, &sr.scenario.agent, ids)
+	if err != nil || len(undos) == 0 { // return the original JSON, in which numbers keep their digits
+		return calls, err
+	}
+	for i, id := range ids {
+		if u := undos[id]; u != nil {
+			shown[i]["undo"] = u
+		}
+	}
+	return run.MarshalVerbatim(shown)
+}

@@ -1,0 +1,237 @@
+package scenario
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/people/notify"
+	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/pkg/agent/agentfile"
+)
+
+// directory is people.yaml: the people whom channels reach, and the failures of channels.
+type directory struct {
+	people []person.Person
+	fails  map[string]int // by channel: the number of first messages that are lost
+}
+
+// The channels of a scenario. A channel reaches people with an address of its kind. Slack messages can be updated.
+const (
+	emailChannel = "email"
+	slackChannel = "slack"
+)
+
+// directoryForm is an element of people.yaml: a person, or a failing channel.
+type directoryForm struct {
+	ID      string    `json:"id"`
+	Groups  []string  `json:"groups"`
+	Name    string    `json:"name"`
+	Email   string    `json:"email"`
+	Slack   string    `json:"slack"`
+	Notify  *[]string `json:"notify"`
+	Channel string    `json:"channel"`
+	Fails   int       `json:"fails"`
+}
+
+// loadDirectory reads people.yaml.
+func (s *Scenario) loadDirectory(files map[string]section, ps *problems) {
+	f, ok := files[directoryFile]
+	if !ok {
+		return
+	}
+	list, err := agentfile.ParseList(s.archive, f.padded())
+	ps.add(err)
+	s.directory = &directory{fails: map[string]int{}}
+	for _, item := range list {
+		var form directoryForm
+		if err := (section{}).decode(item.JSON, 0, &form); err != nil {
+			p, _ := err.(agentfile.Problem) //nolint:errorlint // decode returns no other type
+			ps.add(agentfile.Problem{File: s.archive, Line: item.Line, Key: joinPath(item.Key, p.Key), Text: p.Text})
+			continue
+		}
+		if key, text := s.directory.addEntry(form); text != "" {
+			ps.add(agentfile.Problem{File: s.archive, Line: item.Line, Key: joinPath(item.Key, key), Text: text})
+		}
+	}
+}
+
+// addEntry adds an element. If the element is invalid, text describes the problem.
+func (d *directory) addEntry(form directoryForm) (key, text string) {
+	channels := []string{emailChannel, slackChannel}
+	if form.Channel != "" {
+		if !slices.Contains(channels, form.Channel) {
+			return "channel", fmt.Sprintf("got %q, want email or slack", form.Channel)
+		}
+		d.fails[form.Channel] = form.Fails
+		return "", ""
+	}
+	who, err := policy.ParsePrincipal(strings.Join(append([]string{form.ID}, form.Groups...), ","))
+	if err != nil {
+		return "id", "want user:NAME, and group:NAME in groups"
+	}
+	p := person.Person{ID: who.ID, Groups: who.Groups, Name: form.Name, Email: form.Email, Slack: form.Slack}
+	if form.Notify != nil {
+		p.Notify = slices.Concat([]string{}, *form.Notify)
+		if i := slices.IndexFunc(p.Notify, func(c string) bool { return !slices.Contains(channels, c) }); i >= 0 {
+			return "notify", fmt.Sprintf("got %q, want email or slack", p.Notify[i])
+		}
+	}
+	d.people = append(d.people, p)
+	return "", ""
+}
+
+// sendsNotifications reports whether the scenario has channels, reminders or escalations.
+func (s *Scenario) sendsNotifications() bool {
+	if s.directory != nil || hasTimedRules(&s.agent) {
+		return true
+	}
+	for _, d := range s.delegates {
+		if hasTimedRules(&d.agent) {
+			return true
+		}
+	}
+	return false
+}
+
+// hasTimedRules reports whether a rule of the agent reminds or escalates.
+func hasTimedRules(d *agent.Definition) bool {
+	return slices.ContainsFunc(d.Permission.Rules, func(r agent.Rule) bool { return r.Remind > 0 || r.Escalate != nil })
+}
+
+// newNotifier returns the notifier of the scenario's people; nil = nobody is notified.
+func (s *simulation) newNotifier() *notify.Notifier {
+	if !s.scenario.sendsNotifications() {
+		return nil
+	}
+	n := &notify.Notifier{}
+	if d := s.scenario.directory; d != nil {
+		n.Directory = d
+		for _, name := range []string{emailChannel, slackChannel} {
+			n.Channels = append(n.Channels, s.faults.Channel(&fakeChannel{sim: s, name: name, fails: d.fails[name]}))
+		}
+	}
+	return n
+}
+
+// hasDueWork reports whether a reminder or escalation is due, now or later, and a timer is set for it. After a crash
+// the work may have no timer: it then waits for the next process that starts.
+func (s *simulation) hasDueWork() bool {
+	if !s.scenario.sendsNotifications() || s.clock.Timers() == 0 {
+		return false
+	}
+	p, err := s.table.Query(context.Background(), store.Range{PK: "DUE", Index: true, Limit: 1})
+	return err == nil && len(p.Items) > 0
+}
+
+// Person implements person.Directory.
+func (d *directory) Person(_ context.Context, _, id string) (person.Person, bool, error) {
+	i := slices.IndexFunc(d.people, func(p person.Person) bool { return p.ID == id })
+	if i < 0 {
+		return person.Person{}, false, nil
+	}
+	return d.people[i], true, nil
+}
+
+// Members implements person.Directory.
+func (d *directory) Members(_ context.Context, _ string, principals []string) ([]person.Person, error) {
+	var out []person.Person
+	for _, p := range d.people {
+		if slices.Contains(principals, p.ID) || slices.ContainsFunc(p.Groups, func(g string) bool { return slices.Contains(principals, g) }) {
+			out = append(out, p)
+		}
+	}
+	slices.SortFunc(out, func(a, b person.Person) int { return strings.Compare(a.ID, b.ID) })
+	return out, nil
+}
+
+// Slack implements person.Directory.
+func (d *directory) Slack(_ context.Context, _, member string) (string, person.Person, bool, error) {
+	i := slices.IndexFunc(d.people, func(p person.Person) bool { return p.Slack == member && member != "" })
+	if i < 0 {
+		return "", person.Person{}, false, nil
+	}
+	return tenant, d.people[i], true, nil
+}
+
+// notification is one message as want.json has it.
+type notification struct {
+	To       string          `json:"to"`
+	Occasion notify.Occasion `json:"occasion"`
+	Channel  string          `json:"channel"`
+}
+
+// errChannelDown is the error of a message that is lost.
+var errChannelDown = errors.New("the channel is down")
+
+// fakeChannel is a channel that records its messages.
+type fakeChannel struct {
+	sim   *simulation
+	name  string
+	fails int
+}
+
+func (c *fakeChannel) Name() string { return c.name }
+
+func (c *fakeChannel) Reaches(p person.Person) bool {
+	return c.name == emailChannel && p.Email != "" || c.name == slackChannel && p.Slack != ""
+}
+
+func (c *fakeChannel) Send(_ context.Context, m notify.Message) (string, error) {
+	if c.fails > 0 {
+		c.fails--
+		return "", errChannelDown
+	}
+	c.sim.notifications = append(c.sim.notifications, notification{m.To.ID, m.Occasion, c.name})
+	if c.name != slackChannel {
+		return "", nil
+	}
+	return fmt.Sprint(len(c.sim.notifications)), nil
+}
+
+func (c *fakeChannel) Update(_ context.Context, _ string, m notify.Message) error {
+	c.sim.notifications = append(c.sim.notifications, notification{m.To.ID, m.Occasion, c.name})
+	return nil
+}
+
+// checkNotifiedAtLeast compares the notifications of a disturbed simulation, in any order: each wanted one was sent at
+// least as often, and no other.
+func (s *simulation) checkNotifiedAtLeast(raw json.RawMessage) bool {
+	var wanted []notification
+	if json.Unmarshal(raw, &wanted) != nil {
+		return false
+	}
+	fits := func(w notification) func(notification) bool {
+		return func(g notification) bool {
+			return w.To == g.To && w.Occasion == g.Occasion && (w.Channel == "" || w.Channel == g.Channel)
+		}
+	}
+	for _, g := range s.notifications {
+		if !slices.ContainsFunc(wanted, func(w notification) bool { return fits(w)(g) }) {
+			s.addFailure(Failure{Path: "notified", Got: fmt.Sprint(g), Want: "no such message"})
+		}
+	}
+	for _, w := range wanted {
+		want, got := countMatching(wanted, func(o notification) bool { return o == w }), countMatching(s.notifications, fits(w))
+		if got < want {
+			s.addFailure(Failure{Path: "notified", Got: fmt.Sprintf("%d of %v", got, w), Want: fmt.Sprintf("at least %d", want)})
+		}
+	}
+	return true
+}
+
+// countMatching counts the notifications for which matches is true.
+func countMatching(all []notification, matches func(notification) bool) (n int) {
+	for _, one := range all {
+		if matches(one) {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,307 @@
+package scenario
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/fault"
+	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/runtime"
+)
+
+// InterventionKind is what happens in an Intervention.
+type InterventionKind string
+
+// The kinds of interventions. Those about a request are about the first open one.
+const (
+	Approve        InterventionKind = "approve"   // approve a request, answer a question or a service's call
+	Deny           InterventionKind = "deny"      // deny it, or answer with an error
+	DecideTwice    InterventionKind = "contest"   // two people decide at once: one approves, the other denies
+	SendMessage    InterventionKind = "message"   // send a message to the run
+	CancelRun      InterventionKind = "cancel"    // cancel the run
+	StartAgain     InterventionKind = "start"     // repeat the request that started the run, as a client without an answer does
+	Redeliver      InterventionKind = "redeliver" // start the owner's execution again under its name
+	Sweep          InterventionKind = "sweep"     // run the scheduled sweep over every run
+	Expire         InterventionKind = "expire"    // move the clock to the expiry of the earliest wait
+	Abort          InterventionKind = "abort"     // stop the owner's execution
+	RedeliverEvent InterventionKind = "event"     // deliver the event that started the run again, to an execution of its own
+)
+
+// InterventionKinds returns all kinds.
+func InterventionKinds() []InterventionKind {
+	return []InterventionKind{Approve, Deny, DecideTwice, SendMessage, CancelRun, StartAgain, Redeliver, Sweep, Expire, Abort, RedeliverEvent}
+}
+
+// Intervention is something that happens just before a call of a port and is not in the scenario. Its own calls get
+// later numbers.
+type Intervention struct {
+	Call int // number of the call
+	Do   InterventionKind
+	Lost bool // the caller does not retry if the answer is lost
+}
+
+func (iv Intervention) String() string {
+	s := fmt.Sprintf("%s@%d", iv.Do, iv.Call)
+	if iv.Lost {
+		s += "/lost"
+	}
+	return s
+}
+
+// interveneBefore makes the interventions that are due before a call.
+func (s *simulation) interveneBefore(c fault.Call) {
+	for i, iv := range s.interventions {
+		if iv.Call != c.Number || s.intervened[i] {
+			continue
+		}
+		s.intervened[i] = true
+		if !s.intervene(iv) { // the run is the same as without it
+			s.ineffective++
+			if !s.invariantsOnly {
+				s.pruned = true
+				s.endSignal.Notify()
+			}
+		}
+	}
+}
+
+// intervene makes an intervention, and reports whether there was anything to do.
+func (s *simulation) intervene(iv Intervention) bool {
+	if _, err := s.journal.Head(context.Background(), tenant, s.run); err != nil {
+		return false
+	}
+	switch iv.Do {
+	case Approve, Deny, DecideTwice:
+		return s.decideOpenRequest(iv)
+	case SendMessage:
+		id, runID := fmt.Sprintf("act-%d", iv.Call), s.run
+		message := []run.UserBlock{{Block: run.Text{Text: "And one more thing."}}}
+		err := s.tryIntervention(iv, func(ctx context.Context) error {
+			return s.machine.Inputs.Send(ctx, tenant, runID, id, localUser.ID, message)
+		})
+		if s.wasAccepted(err) {
+			s.acceptedMessages[id] = runID
+		}
+		return true
+	case CancelRun:
+		err := s.tryIntervention(iv, func(ctx context.Context) error {
+			_, err := s.machine.Canceller.Cancel(ctx, tenant, s.run, localUser.ID, "")
+			return err
+		})
+		s.cancelled = s.wasAccepted(err) || s.cancelled
+		return true
+	case StartAgain:
+		s.wasAccepted(s.tryIntervention(iv, func(ctx context.Context) error {
+			_, err := s.machine.Starter.Start(ctx, s.startRequest(s.scenario.start, ""))
+			return err
+		}))
+		return true
+	case Redeliver:
+		return s.redeliverExecution(iv)
+	case Sweep:
+		s.sweepRuns(iv)
+		return true
+	case Expire:
+		return s.expireEarliestWait()
+	case Abort:
+		return s.abortExecution(iv)
+	case RedeliverEvent:
+		return s.redeliverEvent(iv)
+	default:
+		panic("scenario: intervention " + string(iv.Do))
+	}
+}
+
+// tryIntervention runs do as an invocation, with retries unless the caller is lost.
+func (s *simulation) tryIntervention(iv Intervention, do func(ctx context.Context) error) error {
+	if iv.Lost {
+		err := errCallerLost
+		s.faults.Run(context.Background(), string(iv.Do), func(ctx context.Context) { err = do(ctx) })
+		s.callerLost = s.callerLost || err != nil && !isRefusal(err)
+		return err
+	}
+	return s.retry(string(iv.Do), do)
+}
+
+// errCallerLost is the result of a lost caller, which nobody knows.
+var errCallerLost = errors.New("nobody knows")
+
+// wasAccepted reports whether the product accepted an intervention. An error that is no refusal breaks an invariant,
+// unless a caller was lost.
+func (s *simulation) wasAccepted(err error) bool {
+	if err == nil {
+		return true
+	}
+	if !isRefusal(err) && !s.callerLost {
+		s.addViolation("act", err.Error(), "taken or refused")
+	}
+	return false
+}
+
+// findOpenRequest returns the first open approval request, question or service call of all runs. A service call has no
+// Approval.
+func (s *simulation) findOpenRequest() (*scriptedRun, run.Call, approval.Approval, bool) {
+	runs, err := s.loadRunTree()
+	if err != nil {
+		return nil, run.Call{}, approval.Approval{}, false
+	}
+	for _, rec := range runs {
+		for _, c := range rec.State.Waits() {
+			if c.Wait.For == run.ForAnswer && c.Child == "" {
+				return rec.scripted, c, approval.Approval{}, true
+			}
+			if a, err := approval.Get(context.Background(), s.table, tenant, c.Wait.Approval); err == nil && a.Status == approval.Pending && a.Kind != approval.KindOutcome {
+				return rec.scripted, c, a, true
+			}
+		}
+		for _, r := range rec.State.OpenRequests() {
+			if a, err := approval.Get(context.Background(), s.table, tenant, r.Approval); err == nil && a.Status == approval.Pending {
+				return rec.scripted, run.Call{}, a, true
+			}
+		}
+	}
+	return nil, run.Call{}, approval.Approval{}, false
+}
+
+// decideOpenRequest decides or answers the first open request.
+func (s *simulation) decideOpenRequest(iv Intervention) bool {
+	sr, c, asked, ok := s.findOpenRequest()
+	if !ok {
+		return false
+	}
+	if asked.ID == "" {
+		answer := runtime.Answer{Tenant: tenant, Run: sr.run, Call: c.ID, By: localUser.ID, Content: "answered", IsError: iv.Do == Deny}
+		s.wasAccepted(s.tryIntervention(iv, func(ctx context.Context) error {
+			if err := s.machine.Inputs.Answer(ctx, answer); !errors.Is(err, runtime.ErrUnasked) {
+				return err
+			}
+			return nil // an answer that nobody waits for changes nothing
+		}))
+		return true
+	}
+	first, second := approval.Approve, approval.Deny
+	if iv.Do == Deny {
+		first = approval.Deny
+	}
+	won := s.decideRequest(iv, asked, first)
+	if iv.Do == DecideTwice && s.decideRequest(iv, asked, second) && won && asked.Quorum <= 1 {
+		s.addViolation("act", "two people decided "+asked.ID, "one")
+	}
+	return true
+}
+
+// decideRequest decides a request as an approver, and reports whether the decision was accepted.
+func (s *simulation) decideRequest(iv Intervention, asked approval.Approval, action approval.Action) bool {
+	by := anyApprover(asked.Approvers)
+	by.Groups = slices.Concat(by.Groups, slices.Concat(asked.Above...))
+	r := approval.Request{Tenant: tenant, ID: asked.ID, Action: action, By: by}
+	if asked.Kind == approval.KindInput && action == approval.Approve {
+		r.Result = []byte(`"yes"`)
+	}
+	accepted := s.wasAccepted(s.tryIntervention(iv, func(ctx context.Context) error {
+		_, err := s.machine.Desk.Decide(ctx, r)
+		return err
+	}))
+	if accepted && asked.Kind == approval.KindCall && asked.Quorum <= 1 {
+		s.acceptedDecisions = append(s.acceptedDecisions, asked.ID)
+	}
+	return accepted
+}
+
+// redeliverExecution starts the execution that owns the run a second time.
+func (s *simulation) redeliverExecution(iv Intervention) bool {
+	l, err := s.journal.Load(context.Background(), tenant, s.run)
+	if err != nil {
+		return false
+	}
+	s.wasAccepted(s.tryIntervention(iv, func(ctx context.Context) error {
+		return s.machine.Ports.Waiter.Start(ctx, tenant, s.run, l.State.Owner)
+	}))
+	return true
+}
+
+// abortExecution stops the execution that owns the run. Only the sweep can repair the run then.
+func (s *simulation) abortExecution(iv Intervention) bool {
+	l, err := s.journal.Load(context.Background(), tenant, s.run)
+	if err != nil || !s.isExecuting(recordedRun{Loaded: l}) {
+		return false
+	}
+	s.callerLost = true
+	s.wasAccepted(s.tryIntervention(iv, func(ctx context.Context) error {
+		return s.machine.Ports.Waiter.Stop(ctx, l.State.Owner, "stopped by an operator")
+	}))
+	return true
+}
+
+// redeliverEvent starts another execution with the event that started the run. That execution does not own the run and
+// must end.
+func (s *simulation) redeliverEvent(iv Intervention) bool {
+	in := s.scenario.start
+	if in.accessControl != "" { // events have no access control
+		return false
+	}
+	body := map[string]any{"tenant": tenant, "agent": s.scenario.agent.Name, "key": in.key, "subject": in.subject}
+	if in.input != nil {
+		body["input"] = in.input
+	} else {
+		body["message"] = in.message
+	}
+	name := fmt.Sprintf("event-%d", iv.Call)
+	payload, err := json.Marshal(map[string]any{"execution": name, "name": name, "state": body})
+	if err != nil {
+		s.addViolation("act", err.Error(), "an event")
+		return true
+	}
+	var r runtime.Route
+	accepted := s.wasAccepted(s.tryIntervention(iv, func(ctx context.Context) error {
+		out, err := s.handlers(ctx, "step", payload)
+		if err != nil {
+			return err
+		}
+		return json.Unmarshal(out, &r)
+	}))
+	if accepted && r.Next != runtime.NextDone {
+		s.addViolation("owner", fmt.Sprintf("an execution that does not own the run was led to %q", r.Next), "its end")
+	}
+	return true
+}
+
+// expireEarliestWait moves the clock to the expiry of the first wait that has one.
+func (s *simulation) expireEarliestWait() bool {
+	runs, err := s.loadRunTree()
+	if err != nil {
+		return false
+	}
+	for _, rec := range runs {
+		if at := rec.State.EarliestExpiry(); rec.State.Status != run.RunDone && !at.IsZero() && at.After(s.clock.Now()) {
+			s.clock.AdvanceTo(at)
+			return true
+		}
+	}
+	return false
+}
+
+// sweepRuns runs the scheduled sweep over every run, and counts the repaired runs.
+func (s *simulation) sweepRuns(iv Intervention) {
+	// An error is ignored: the next sweep comes in five minutes.
+	_ = s.tryIntervention(iv, func(ctx context.Context) error {
+		runs, err := s.loadRunTree()
+		if err != nil {
+			return err
+		}
+		for _, rec := range runs {
+			r, err := s.machine.Sweeper.Repair(ctx, tenant, rec.State.Run)
+			if err != nil {
+				return err
+			}
+			if r != runtime.RepairNone {
+				s.repaired++
+			}
+		}
+		return s.machine.Sweeper.RepairEnds(ctx, tenant)
+	})
+}

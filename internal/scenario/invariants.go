@@ -1,0 +1,442 @@
+package scenario
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/fault"
+	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// The checks of this file hold under every fault and intervention (ARCHITECTURE.md, invariants). They compare the
+// journal with the effect logs and the requests that the fakes saw, never with the product's own view alone.
+
+// addViolation records a broken invariant, each once.
+func (s *simulation) addViolation(invariant, got, want string) {
+	f := Failure{Path: invariant, Got: got, Want: want}
+	if !slices.Contains(s.violations, f) {
+		s.violations = append(s.violations, f)
+	}
+}
+
+// modelRequest is an answered request to a model, with the sources of its messages.
+type modelRequest struct {
+	run      string
+	messages map[run.Source]bool
+}
+
+// requestMark separates a reply's stop reason from the number of its request. Stop reasons with a meaning get no mark.
+const requestMark = "~"
+
+// meaningfulStops are the stop reasons that the product acts on (agent.CutText).
+var meaningfulStops = []string{"length", "max_tokens", "content_filter", "content_filtered", "guardrail_intervened"}
+
+// recordReply records a request, and marks its reply with the request's number.
+func (s *simulation) recordReply(r agent.Request, reply agent.Reply) agent.Reply {
+	messages := map[run.Source]bool{}
+	for _, m := range r.Messages {
+		messages[m.Source] = true
+	}
+	s.modelRequests = append(s.modelRequests, modelRequest{r.Run, messages})
+	if slices.Contains(meaningfulStops, reply.StopReason) {
+		return reply
+	}
+	reply.StopReason += requestMark + strconv.Itoa(len(s.modelRequests)-1)
+	return reply
+}
+
+// markedRequest returns the request that a committed reply answers.
+func (s *simulation) markedRequest(stop string) (modelRequest, bool) {
+	_, number, ok := strings.Cut(stop, requestMark)
+	n, err := strconv.Atoi(number)
+	if !ok || err != nil || n >= len(s.modelRequests) {
+		return modelRequest{}, false
+	}
+	return s.modelRequests[n], true
+}
+
+// checkInvariants checks everything that must hold once all runs rest.
+func (s *simulation) checkInvariants() {
+	runs, err := s.loadRunTree()
+	if err != nil {
+		s.addViolation("run", err.Error(), "a run that can be read")
+		return
+	}
+	if s.areClaimantsAlive() && len(s.crashRequests) > 0 {
+		s.addViolation("outcome", fmt.Sprintf("people had to say %d times what became of a call", len(s.crashRequests)), "never: its claimant lives and knows")
+	}
+	for _, id := range s.acceptedDecisions {
+		if a, err := approval.Get(context.Background(), s.table, tenant, id); err != nil || a.Status == approval.Expired || a.Status == approval.Pending {
+			s.addViolation("decisions", fmt.Sprintf("request %s is %s (%v), though somebody was told that they decided it", id, a.Status, err), "decided")
+		}
+	}
+	if s.continues != "" {
+		l, err := s.journal.Load(context.Background(), tenant, s.continues)
+		if err != nil {
+			s.addViolation("run", err.Error(), "a run that can be read")
+			return
+		}
+		runs = append(runs, recordedRun{s.scriptedRun, l})
+	}
+	for _, rec := range runs {
+		entries, err := s.journal.Entries(context.Background(), tenant, rec.State.Run, 0, 0)
+		if err != nil {
+			s.addViolation("journal", err.Error(), "a journal that can be read")
+			continue
+		}
+		s.checkFold(rec, entries)
+		s.checkAppliedOnce(rec, entries)
+		s.checkSeenCounts(rec, entries)
+		s.checkParkedOrDone(rec)
+		s.checkResults(rec)
+		rec.scripted.effects.checkEffectsOnce(&rec.State)
+		s.checkResultsRecorded(rec, entries)
+		s.checkApprovalsConsumed(rec)
+	}
+}
+
+// areClaimantsAlive reports whether the only fault is a lost answer to a write. Then the invocation that claimed a call
+// lives, and finds its claim by its writer id (protocol rule 9).
+func (s *simulation) areClaimantsAlive() bool {
+	calls := s.faults.Calls()
+	if len(s.interventions) > 0 || len(s.faultPoints) != 1 {
+		return false
+	}
+	p := s.faultPoints[0]
+	return p.Kind == fault.ErrorAfter && p.Call <= len(calls) && calls[p.Call-1].Port == "table.Write"
+}
+
+// checkFold: the journal folds to the loaded state, and the head agrees with that state.
+func (s *simulation) checkFold(rec recordedRun, entries []run.Entry) {
+	if rec.State.From == nil {
+		folded, err := run.Fold(run.AgentState{}, entries)
+		if err != nil {
+			s.addViolation("journal", err.Error(), "entries that fold")
+			return
+		}
+		want, got := mustMarshal(&folded), mustMarshal(&rec.State)
+		if string(want) != string(got) {
+			s.addViolation("journal", "a state that differs from the loaded one", "the same")
+		}
+	}
+	h, err := s.journal.Head(context.Background(), tenant, rec.State.Run)
+	if err != nil {
+		s.addViolation("head", err.Error(), "a view of the run")
+		return
+	}
+	st := &rec.State
+	if h.Status != st.Status || h.Owner != st.Owner || st.Status == run.RunWaiting && (h.WaitSeq != st.WaitSeq || h.Drained != st.Drained) {
+		s.addViolation("head", fmt.Sprintf("%s, owner %s, wait %d, drained %d", h.Status, h.Owner, h.WaitSeq, h.Drained),
+			fmt.Sprintf("%s, owner %s, wait %d, drained %d", st.Status, st.Owner, st.WaitSeq, st.Drained))
+	}
+}
+
+// checkAppliedOnce: every accepted input is applied once and in order (invariant 1).
+func (s *simulation) checkAppliedOnce(rec recordedRun, entries []run.Entry) {
+	received, decided, slot := map[string]int{}, map[string]int{}, int64(0)
+	for _, e := range entries {
+		for _, ev := range e.Events {
+			if n := inboxSlot(ev); n != 0 {
+				if n <= slot {
+					s.addViolation("order", fmt.Sprintf("slot %d after slot %d", n, slot), "slots in order, each once")
+				}
+				slot = n
+			}
+			switch ev := ev.(type) {
+			case run.InputReceived:
+				received[ev.ID]++
+			case run.Decided:
+				if ev.Approval != "" { // a request about tools is decided for each tool
+					decided[strings.TrimSpace(ev.Approval+" "+strings.Join(ev.Tools, " "))]++
+				}
+			}
+		}
+	}
+	for id, n := range received {
+		if n > 1 {
+			s.addViolation("inputs", fmt.Sprintf("%s applied %d times", id, n), "once")
+		}
+	}
+	for id, run := range s.acceptedMessages {
+		if run == rec.State.Run && received[id] != 1 {
+			s.addViolation("inputs", fmt.Sprintf("%s was accepted and applied %d times", id, received[id]), "once")
+		}
+	}
+	for id, n := range decided {
+		if n > 1 {
+			s.addViolation("decisions", fmt.Sprintf("%s applied %d times", id, n), "once")
+		}
+	}
+}
+
+// inboxSlot returns the inbox slot that an event came through; 0 = none.
+func inboxSlot(ev run.Event) int64 {
+	switch ev := ev.(type) {
+	case run.InputReceived:
+		return ev.Slot
+	case run.Decided:
+		return ev.Slot
+	case run.Answered:
+		return ev.Slot
+	case run.LateResult:
+		return ev.Slot
+	default:
+		return 0
+	}
+}
+
+// checkSeenCounts: seenCount is the number of committed model calls with the message, plus one if the model wrote it
+// (invariant 6).
+func (s *simulation) checkSeenCounts(rec recordedRun, entries []run.Entry) {
+	if rec.State.From != nil { // the seed's messages were counted in another run
+		return
+	}
+	counted := map[run.Source]int64{}
+	for _, e := range entries {
+		for _, ev := range e.Events {
+			r, ok := ev.(run.Replied)
+			if !ok {
+				continue
+			}
+			asked, ok := s.markedRequest(r.Stop)
+			if !ok {
+				return // a reply without a mark: the requests cannot be counted
+			}
+			for from := range asked.messages {
+				counted[from]++
+			}
+		}
+	}
+	for i := range rec.State.Messages.Len() {
+		msg := rec.State.Messages.At(i)
+		from := originEvent(msg, entries)
+		if _, built := from.(run.ContextBuilt); built { // context builders set the count themselves
+			continue
+		}
+		want := counted[msg.Source]
+		if msg.Role == run.RoleAssistant && !isSynthetic(msg, from) {
+			want++
+		}
+		if got := msg.Seen(rec.State.Inferences); got != want {
+			s.addViolation("seenCount", fmt.Sprintf("%d for message %d (%s)", got, i, msg.Role), strconv.FormatInt(want, 10))
+		}
+	}
+}
+
+// originEvent returns the event that a message came from; nil = an event of another run.
+func originEvent(msg run.Message, entries []run.Entry) run.Event {
+	from := msg.Source
+	if from.Run != "" || from.Seq >= int64(len(entries)) || from.Event >= len(entries[from.Seq].Events) {
+		return nil
+	}
+	return entries[from.Seq].Events[from.Event]
+}
+
+// isSynthetic reports whether no model wrote an assistant message: it is a static text, or a call that a person made.
+func isSynthetic(msg run.Message, ev run.Event) bool {
+	switch ev := ev.(type) {
+	case run.Finished, run.UndoOrdered:
+		return true
+	case run.Synthesised:
+		return ev.Static != ""
+	case run.Replied:
+		return ev.Static != "" && msg.Block == run.Block(run.Text{Text: ev.Static})
+	default:
+		return false
+	}
+}
+
+// checkParkedOrDone: a run has ended, or it waits for requests that expire and can be decided, with an empty inbox
+// (invariants 5 and 7).
+func (s *simulation) checkParkedOrDone(rec recordedRun) {
+	if _, ok := s.findThrottledRun([]recordedRun{rec}); ok { // the run stays open, since its models stay busy
+		return
+	}
+	ctx, st := context.Background(), &rec.State
+	if len(rec.Inbox) > 0 {
+		s.addViolation("rest", fmt.Sprintf("%d inputs that nobody drained", len(rec.Inbox)), "none")
+	}
+	switch st.Status {
+	case run.RunDone:
+		if taken, err := s.journal.SlotTaken(ctx, tenant, st.Run, st.Drained+1); err != nil || !taken {
+			s.addViolation("end", "an inbox that is open", "closed")
+		}
+		s.checkNothingPending(st.Run)
+	case run.RunWaiting:
+		s.checkWaits(st)
+	default:
+		s.addViolation("rest", "a run that is "+string(st.Status), "done or waiting")
+	}
+}
+
+// checkWaits: every wait of a run expires and can be decided.
+func (s *simulation) checkWaits(st *run.AgentState) {
+	if h, err := s.journal.Head(context.Background(), tenant, st.Run); err != nil || h.Token == "" {
+		s.addViolation("wait", "no task token", "one that is stored")
+	}
+	for _, c := range st.Waits() {
+		if c.Wait.Expires.IsZero() {
+			s.addViolation("wait", "call "+c.ID+" waits for ever", "an expiry")
+		}
+		if c.Wait.Approval == "" {
+			continue
+		}
+		a, err := approval.Get(context.Background(), s.table, tenant, c.Wait.Approval)
+		if err != nil || a.Status != approval.Pending {
+			s.addViolation("wait", fmt.Sprintf("call %s waits for request %s, which is %s (%v)", c.ID, c.Wait.Approval, a.Status, err), "pending")
+		}
+	}
+}
+
+// checkNothingPending: a run that has ended has no pending request.
+func (s *simulation) checkNothingPending(run string) {
+	for cursor := ""; ; {
+		page, next, err := approval.List(context.Background(), s.table, tenant, approval.Pending, 0, cursor)
+		if err != nil {
+			s.addViolation("end", err.Error(), "requests that can be listed")
+			return
+		}
+		for _, a := range page {
+			if a.Run == run {
+				s.addViolation("end", "request "+a.ID+" is pending", "settled with its run")
+			}
+		}
+		if cursor = next; cursor == "" {
+			return
+		}
+	}
+}
+
+// checkResults: every call of a run that has ended has a result (invariant 2).
+func (s *simulation) checkResults(rec recordedRun) {
+	if rec.State.Status != run.RunDone {
+		return
+	}
+	for _, c := range rec.State.Calls() {
+		if c.Result == nil && c.Status != run.StatusCancelled {
+			s.addViolation("results", fmt.Sprintf("call %s is %s and has none", c.ID, c.Status), "a result")
+		}
+	}
+}
+
+// checkEffectsOnce: a tool that must not be repeated takes effect once for each call, and once more for each rerun by a
+// person (invariant 3).
+func (l *effectLog) checkEffectsOnce(st *run.AgentState) {
+	effects := map[string]int{}
+	for name, entries := range l.executions {
+		if l.isRepeatable(name) {
+			continue
+		}
+		for _, e := range entries {
+			if e.run == st.Run && e.tookEffect() {
+				effects[e.key.call]++
+			}
+		}
+	}
+	for id, n := range effects {
+		if allowed := 1 + l.reruns[id]; n > allowed {
+			l.sim.addViolation("effects", fmt.Sprintf("call %s took effect %d times", id, n), strconv.Itoa(allowed))
+		}
+	}
+}
+
+// recordReturned marks the results that an invocation without an error has received from tools that must not be
+// repeated.
+func (s *simulation) recordReturned(ctx context.Context) {
+	if slices.ContainsFunc(s.faultPoints, func(p fault.Point) bool {
+		c, made := s.faults.Call(p.Call)
+		return made && c.Port == "tool.Call"
+	}) { // the fault replaced the tool's result
+		return
+	}
+	if slices.ContainsFunc(s.interventions, func(iv Intervention) bool { return iv.Do == Expire }) { // the clock skips days, and the invocation times out
+		return
+	}
+	n := fault.InvocationNumber(ctx)
+	for _, e := range s.toolExecutions {
+		if fault.InvocationNumber(e.ctx) != n || !e.tookEffect() || e.resultLost || e.repeatable {
+			continue
+		}
+		l, err := s.journal.Load(context.Background(), tenant, e.run)
+		if err != nil || l.State.Status == run.RunDone {
+			continue
+		}
+		c, ok := l.State.Call(e.key.call)
+		e.resultDelivered = ok && c.Result == nil // otherwise it is recorded, or a person settled the call first
+	}
+}
+
+// checkResultsRecorded: the journal has every delivered result, as the call's result or as a late one (protocol rule
+// 10).
+func (s *simulation) checkResultsRecorded(rec recordedRun, entries []run.Entry) {
+	recorded := map[string]bool{}
+	for _, e := range entries {
+		for _, ev := range e.Events {
+			switch ev := ev.(type) {
+			case run.CallFinished:
+				recorded[ev.Call] = true
+			case run.LateResult:
+				recorded[ev.Call] = true
+			case run.Answered: // the tool's answer to Reconcile
+				recorded[ev.Call] = recorded[ev.Call] || ev.By == "reconcile"
+			}
+		}
+	}
+	for _, e := range s.toolExecutions {
+		if call := e.key.call; e.resultDelivered && e.run == rec.State.Run && !recorded[call] {
+			s.addViolation("results", fmt.Sprintf("what call %s came to was learnt, and is nowhere on record", call), "its result, or a late one")
+		}
+	}
+}
+
+// checkApprovalsConsumed: the approval under which a call ran is consumed (protocol rule 9).
+func (s *simulation) checkApprovalsConsumed(rec recordedRun) {
+	for _, e := range s.toolExecutions {
+		c, ok := rec.State.Call(e.key.call)
+		if !ok || e.run != rec.State.Run || c.Asks == 0 {
+			continue
+		}
+		id := run.ApprovalID(rec.State.Run, c.ID, c.Asks)
+		a, err := approval.Get(context.Background(), s.table, tenant, id)
+		if err != nil || a.Kind != approval.KindCall || a.Status != approval.Approved { // another decision let it run
+			continue
+		}
+		used := slices.ContainsFunc(s.table.All(), func(it store.Item) bool {
+			return it.SK == "A" && strings.HasSuffix(it.PK, "#"+id) && it.Attrs["consumed"].Int() == 1
+		})
+		if !used {
+			s.addViolation("authority", fmt.Sprintf("call %s ran under request %s, which may be used again", c.ID, id), "used up")
+		}
+	}
+}
+
+// tookEffect reports whether the tool did its work. A tool that asked for input, or failed, did not.
+func (e *toolExecution) tookEffect() bool {
+	return e.finished && e.result.data.Suspend == nil && e.result.failure == nil
+}
+
+// checkAuthorized: a call with an approval request runs only when approved, with the arguments that the approver saw
+// (invariant 4).
+func (sr *scriptedRun) checkAuthorized(c run.Call, args json.RawMessage) {
+	if c.Asks == 0 || c.Undoes != "" {
+		return
+	}
+	s := sr.sim
+	a, err := approval.Get(context.Background(), s.table, tenant, run.ApprovalID(sr.run, c.ID, c.Asks))
+	if err != nil || a.Kind != approval.KindCall {
+		return
+	}
+	if a.Status == approval.Pending || a.Status == approval.Denied || a.Status == approval.Expired {
+		s.addViolation("authority", fmt.Sprintf("call %s ran while request %s is %s", c.ID, a.ID, a.Status), "approved")
+	}
+	if string(a.Args) != string(args) {
+		s.addViolation("authority", fmt.Sprintf("call %s ran with other arguments than were approved", c.ID), "those of request "+a.ID)
+	}
+}

@@ -1,0 +1,377 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/asl"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/fault"
+	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/store/memory"
+)
+
+// tenant is the tenant of every scenario.
+const tenant = "default"
+
+// maxInvocations is the number of handler invocations after which a run counts as endless.
+const maxInvocations = 2000
+
+// maxSteps limits the task switches and clock moves of a run: a hundred times what the longest scenario takes.
+const maxSteps = 50_000
+
+// startTime is the virtual time at which every scenario begins.
+var startTime = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// simulation is one run of a scenario: the product, the fakes around it, and a record of what they saw.
+type simulation struct {
+	*scriptedRun                         // of the main run
+	scriptedRuns map[string]*scriptedRun // by run id, created on first use
+
+	invariantsOnly bool          // see Options.InvariantsOnly
+	handlers       local.Invoker // the handlers without fault injection
+	toolProcess    local.Invoker // the tool function's own process; nil = all functions share one
+
+	clock             *clock.Virtual
+	faults            *fault.Injector
+	machine           *local.Machine
+	journal           *store.Journal // no faults are injected into the simulation's own access
+	table             *memory.Table  // likewise
+	blobs             store.Blobs    // likewise
+	provider          runtime.Model  // the stub provider behind the media resolution that real providers have
+	servers           *fakeServers
+	people            *peopleQueue
+	continues         string // the run that the main run continues or undoes; empty = none
+	forkAt            int64  // the entry of that run behind which the main run branches off; -1 = its end
+	earlierInferences int64  // inferences of that run
+
+	started       bool         // the run exists and all lines with "at": "start" are done
+	startSignal   clock.Signal // handlers wait for it
+	endSignal     clock.Signal // the scenario is over
+	invocations   int
+	redeployed    bool     // the agent is now.yaml's from here on
+	crashRequests []string // approval requests that exist only because of a crash
+	diverged      bool     // a crash lost a model request during which a person acted, so the action now precedes its retry
+	notifications []notification
+	failures      []Failure
+
+	interventions     []Intervention
+	intervened        map[int]bool      // interventions that were made, by index
+	ineffective       int               // interventions that found nothing to do
+	callerLost        bool              // a caller did not retry after a lost answer
+	cancelled         bool              // an intervention cancelled the run
+	acceptedMessages  map[string]string // run ids of the messages accepted from interventions, by message id
+	acceptedDecisions []string          // requests about calls for which an intervention's decision was accepted
+	repaired          int               // runs that a sweep repaired
+	sweeps            int               // sweeps without which nothing would have moved
+	modelRequests     []modelRequest    // answered requests to models
+	violations        []Failure         // broken invariants
+	toolExecutions    []*toolExecution  // of all runs, in order
+	randomIDs         *recordedIDs
+	faultPoints       []fault.Point
+	endFailures       []Failure // reasons why the run did not end; reported even when nothing is compared
+	isKnownState      func(fingerprint [16]byte) bool
+	boundaries        []Boundary
+	pruned            bool
+}
+
+// requestKey identifies a request to a model.
+type requestKey struct {
+	inference int64
+	forNotes  bool // the request for notes that precedes the inference
+	attempt   int
+}
+
+// Run runs the scenario once.
+func (s *Scenario) Run(o Options) Result {
+	sim, err := newSimulation(s, o)
+	if err != nil {
+		return Result{Failures: []Failure{{Path: "machine", Got: err.Error(), Want: "a machine"}}}
+	}
+	if err := sim.clock.Run(sim.execute); err != nil {
+		sim.reportSchedulerError(err)
+	}
+	r := Result{
+		Calls: sim.faults.Calls(), Boundaries: sim.boundaries, Ineffective: sim.ineffective, Repaired: sim.repaired,
+		Sweeps: sim.sweeps, Diverged: sim.diverged,
+	}
+	if sim.pruned {
+		r.Pruned = true
+		r.Violations = sim.violations
+		return r
+	}
+	if len(sim.failures) == 0 || sim.isDisturbed() {
+		sim.checkInvariants()
+	}
+	if sim.invariantsOnly {
+		for _, e := range sim.toolExecutions {
+			if !e.tookEffect() {
+				continue
+			}
+			sr := sim.scriptedRunOf(e.run)
+			c, _ := sim.loadCall(e.run, e.key.call)
+			r.Effects = append(r.Effects, Effect{
+				Run: e.run, Call: e.key.call, Tool: c.Tool, Args: string(e.args), Repeatable: sr.isRepeatable(c.Tool),
+			})
+		}
+		r.Runs = sim.exportRuns()
+	}
+	r.Violations = sim.violations
+	if sim.diverged || sim.mayDiffer() {
+		r.Failures = sim.endFailures
+		return r
+	}
+	sim.compareOutcome(&r)
+	return r
+}
+
+func newSimulation(s *Scenario, o Options) (*simulation, error) {
+	v := clock.NewVirtual(startTime)
+	v.SetLimit(maxSteps)
+	table := memory.New()
+	sim := &simulation{
+		scriptedRuns: map[string]*scriptedRun{}, invariantsOnly: o.InvariantsOnly, clock: v, faults: fault.New(v, o.Faults...),
+		table: table, journal: store.NewJournal(table, 16), blobs: memory.NewBlobs(), startSignal: v.NewSignal(), endSignal: v.NewSignal(),
+		interventions: o.Interventions, intervened: map[int]bool{}, acceptedMessages: map[string]string{}, isKnownState: o.IsKnownState,
+		faultPoints: o.Faults, randomIDs: newRecordedIDs(ids.Seeded(v, 1)),
+	}
+	if len(o.Interventions) > 0 {
+		sim.faults.Before(sim.interveneBefore)
+	}
+	sim.scriptedRun = newScriptedRun(sim, s, agent.RunID(tenant, s.agent.Name, s.start.key), "")
+	sim.servers = newFakeServers(sim)
+	sim.people = newPeopleQueue(sim, s.people)
+	v.SetIdle(sim.people.onIdle)
+	blobs := sim.faults.Blobs(sim.blobs)
+	sim.provider = runtime.WithMedia(stubProvider{}, blobs)
+	ports := fakePorts{sim}
+	tools := sim.faults.Tools(ports)
+	remotes := runtime.Remotes{agent.KindLambda: fakeRemote{tools}, agent.KindHTTP: fakeRemote{tools}}
+	maps.Copy(remotes, sim.faults.Remotes(runtime.Remotes{agent.KindMCP: sim.servers}))
+	config := local.Config{
+		Table: store.Resend(sim.faults.Table(table), v, sim.randomIDs.Jitter), Blobs: blobs, Model: sim.faults.Model(sim),
+		Tools: tools, Hooks: s.options.Hooks, Emit: sim.faults.Emitter(ports), Remotes: remotes, Functions: sim.faults.Functions(ports),
+		Agents: sim.findAgent, Current: sim.findAgent, Clock: sim.faults.Clock(), IDs: sim.randomIDs,
+		Executions: &asl.MemoryStore{}, Wrap: sim.wrapInvoker, Waiter: sim.faults.Waiter, Notify: sim.newNotifier(),
+	}
+	if o.Warm {
+		config.Warm = maxWarmRuns
+	}
+	var err error
+	if sim.machine, err = local.New(config); err == nil && o.Warm {
+		err = sim.startToolProcess(config)
+	}
+	return sim, err
+}
+
+// maxWarmRuns is the number of runs that a warm process caches.
+const maxWarmRuns = 4
+
+// startToolProcess gives the tool function a process with its own cache of runs, over the same store and the same
+// executions.
+func (s *simulation) startToolProcess(c local.Config) error {
+	c.Executions = &asl.MemoryStore{} // none is ever started there
+	c.Waiter = func(runtime.Waiter) runtime.Waiter { return s.machine.Ports.Waiter }
+	c.Wrap = func(own local.Invoker) local.Invoker {
+		s.toolProcess = own
+		return own
+	}
+	_, err := local.New(c)
+	return err
+}
+
+func (s *simulation) findAgent(name string) (*agent.Definition, bool) {
+	if d, ok := s.scenario.delegates[name]; ok {
+		return &d.agent, true
+	}
+	if s.redeployed && s.scenario.redeployed != nil {
+		return s.scenario.redeployed, name == s.scenario.redeployed.Name
+	}
+	return &s.scenario.agent, name == s.scenario.agent.Name
+}
+
+// wrapInvoker makes each handler call an invocation that can crash. No invocation begins before the simulation has
+// started.
+func (s *simulation) wrapInvoker(next local.Invoker) local.Invoker {
+	s.handlers = next
+	return func(ctx context.Context, function string, payload []byte) (out []byte, err error) {
+		if !s.started {
+			if err := s.startSignal.Wait(ctx, 0); err != nil {
+				return nil, err
+			}
+			s.startSignal.Notify() // another handler may wait
+		}
+		if s.invocations++; s.invocations > maxInvocations {
+			s.addEndFailure(Failure{Path: "run", Got: fmt.Sprintf("%d invocations", maxInvocations), Want: "an end or a wait"})
+			s.endSignal.Notify()
+			return nil, fault.ErrExit
+		}
+		if s.recordBoundary(function, payload) {
+			return nil, fault.ErrExit
+		}
+		handler := next
+		if function == "tool" && s.toolProcess != nil {
+			handler = s.toolProcess
+		}
+		if !s.faults.Run(ctx, function, func(ctx context.Context) {
+			if out, err = handler(ctx, function, payload); err == nil {
+				s.recordReturned(ctx)
+			}
+			if run := local.RunOf(payload); errors.Is(err, runtime.ErrModelBusy) {
+				s.scriptedRunOf(run).model.GiveUp(run)
+			}
+		}) {
+			return nil, fault.ErrExit
+		}
+		return out, err
+	}
+}
+
+// execute starts the run and waits for the end of the scenario.
+func (s *simulation) execute() {
+	if err := s.startRun(s.scenario.start, ""); err != nil {
+		s.addFailure(Failure{Path: inputFile, Got: err.Error(), Want: "a run"})
+		return
+	}
+	s.actAt(trigger{event: "start"})
+	s.started = true
+	s.startSignal.Notify()
+	if err := s.endSignal.Wait(context.Background(), 0); err != nil {
+		s.addFailure(Failure{Path: "run", Got: err.Error(), Want: "an end or a wait"})
+	}
+}
+
+// startRequest returns the request that starts the main run.
+func (s *simulation) startRequest(in startInput, continues string) runtime.Start {
+	var by []string // the subject counts as authenticated
+	if strings.HasPrefix(in.subject, "user:") {
+		by = []string{in.subject}
+	}
+	return runtime.Start{
+		Tenant: tenant, Agent: &s.scenario.agent, Key: in.key, Message: in.message, Input: in.input, Subject: in.subject, By: by,
+		AccessControl: in.accessControl,
+		Continues:     continues,
+	}
+}
+
+func (s *simulation) startRun(in startInput, continues string) error {
+	r := s.startRequest(in, continues)
+	return s.retry("start", func(ctx context.Context) error {
+		_, err := s.machine.Starter.Start(ctx, r)
+		return err
+	})
+}
+
+// startThenRun starts the run of then.json, which continues or forks the run that has ended. The script continues where
+// that run stopped.
+func (s *simulation) startThenRun() {
+	for r := range s.requests {
+		s.earlierInferences = max(s.earlierInferences, r.inference)
+	}
+	s.continues, s.run = s.run, agent.RunID(tenant, s.scenario.agent.Name, s.scenario.then.key)
+	s.forkAt = -1
+	var err error
+	if s.scenario.then.fork == "" {
+		err = s.startRun(*s.scenario.then, s.continues)
+	} else {
+		err = s.forkRun(*s.scenario.then)
+	}
+	if err != nil {
+		s.continues, s.run = "", s.continues
+		s.addFailure(Failure{Path: thenFile, Got: err.Error(), Want: "a run"})
+		s.endSignal.Notify()
+	}
+}
+
+// forkRun forks the ended run at the first event of the type that then.json names.
+func (s *simulation) forkRun(in startInput) error {
+	entries, err := s.journal.Entries(context.Background(), tenant, s.continues, 0, 0)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(entries, func(e run.Entry) bool {
+		return slices.ContainsFunc(e.Events, func(ev run.Event) bool { return run.EventType(ev) == in.fork })
+	})
+	if at < 0 {
+		return fmt.Errorf("the run has no event %s to fork at", in.fork)
+	}
+	s.forkAt = int64(at)
+	return s.retry("fork", func(ctx context.Context) error {
+		_, err := s.machine.Starter.Fork(ctx, runtime.Fork{Tenant: tenant, Run: s.continues, At: s.forkAt, Key: in.key})
+		return err
+	})
+}
+
+// maxTries is how often a caller repeats a request that had no answer.
+const maxTries = 10
+
+// retry runs do as an invocation, and again after a crash or an error that is not a refusal, as a client does.
+func (s *simulation) retry(name string, do func(ctx context.Context) error) error {
+	for tries := 1; ; tries++ {
+		var err error
+		lived := s.faults.Run(context.Background(), name, func(ctx context.Context) { err = do(ctx) })
+		if lived && (err == nil || !s.isDisturbed() || isRefusal(err) || tries == maxTries) {
+			return err
+		}
+	}
+}
+
+// Generate returns the next scripted reply of the run that the request is for.
+func (s *simulation) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
+	return s.scriptedRunOf(r.Run).generateReply(ctx, r)
+}
+
+// stubProvider is a provider that returns nothing. Like every provider it refuses media that were not read from their
+// blob.
+type stubProvider struct{}
+
+func (stubProvider) Generate(_ context.Context, r agent.Request) (agent.Reply, error) {
+	for i, m := range r.Messages {
+		if b, ok := m.Block.(run.Media); ok && b.Data == "" {
+			return agent.Reply{}, &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID, Message: fmt.Sprintf("message %d was not resolved", i)}
+		}
+	}
+	return agent.Reply{}, nil
+}
+
+func (s *simulation) addFailure(f Failure) { s.failures = append(s.failures, f) }
+
+// addEndFailure records that the run did not end. This failure is reported even when nothing is compared.
+func (s *simulation) addEndFailure(f Failure) {
+	s.endFailures = append(s.endFailures, f)
+	s.addFailure(f)
+}
+
+// reportSchedulerError records why the scheduler stopped.
+func (s *simulation) reportSchedulerError(err error) {
+	var p *clock.PanicError
+	switch {
+	case errors.Is(err, clock.ErrDeadlock):
+		s.addEndFailure(Failure{Path: "run", Got: s.describeRun() + ", and nothing that could move it", Want: "an end or a wait"})
+	case errors.Is(err, clock.ErrRunaway):
+		s.addEndFailure(Failure{Path: "run", Got: fmt.Sprintf("%d steps and no end: %s", maxSteps, s.describeRun()), Want: "an end or a wait"})
+	case errors.As(err, &p):
+		s.addEndFailure(Failure{Path: "run", Got: p.Error(), Want: "no panic"})
+	default:
+		s.addEndFailure(Failure{Path: "run", Got: err.Error(), Want: "an end or a wait"})
+	}
+}
+
+// describeRun returns the status of the main run and its last entry, for messages.
+func (s *simulation) describeRun() string {
+	l, err := s.journal.Load(context.Background(), tenant, s.run)
+	if err != nil {
+		return "no run: " + err.Error()
+	}
+	return fmt.Sprintf("a run that is %s after entry %d", l.State.Status, l.State.Seq())
+}
