@@ -10,42 +10,42 @@ import (
 	"github.com/countersign/countersign/internal/policy"
 )
 
-// Deciders are those among whom a person who decides has to be at that time: the approvers, and each set above. Of KindTools, see Permissions.
-func (a Approval) Deciders(now time.Time) (approvers []string, above [][]string) {
-	if !a.escalated(now) {
+// ApproversAt are those among whom a person who decides has to be at that time: the approvers, and each set above. Of KindTools, see Permissions.
+func (a Approval) ApproversAt(now time.Time) (approvers []string, above [][]string) {
+	if !a.hasEscalated(now) {
 		return a.Approvers, a.Above
 	}
 	return slices.Concat(a.Approvers, a.EscalateTo), policy.Widened(a.Above, a.AboveTo)
 }
 
-// escalated is a matter of time alone: nobody has to have noticed.
-func (a Approval) escalated(now time.Time) bool {
+// hasEscalated is a matter of time alone: nobody has to have noticed.
+func (a Approval) hasEscalated(now time.Time) bool {
 	return !a.EscalatesAt.IsZero() && !now.Before(a.EscalatesAt)
 }
 
-// MayDecide reports whether p is among the approvers at that time. Whom four eyes or a former decision keep from
+// CanDecide reports whether p is among the approvers at that time. Whom four eyes or a former decision keep from
 // approving is not looked at. Empty sets mean nobody.
-func (a Approval) MayDecide(p policy.Principal, now time.Time) bool {
-	approvers, above := a.Deciders(now)
+func (a Approval) CanDecide(p policy.Principal, now time.Time) bool {
+	approvers, above := a.ApproversAt(now)
 	return policy.MayDecideEach(p, approvers, above)
 }
 
-// mayDecideCall is MayDecide of a call among those of a request about tools.
-func (a Approval) mayDecideCall(p policy.Principal, b Blocked, now time.Time) bool {
-	if !a.escalated(now) {
+// canDecideCall is MayDecide of a call among those of a request about tools.
+func (a Approval) canDecideCall(p policy.Principal, b BlockedCall, now time.Time) bool {
+	if !a.hasEscalated(now) {
 		return policy.MayDecideEach(p, b.Approvers, b.Above)
 	}
 	return policy.MayDecideEach(p, slices.Concat(b.Approvers, b.EscalateTo), policy.Widened(b.Above, b.AboveTo))
 }
 
-// Counted are the approvals that count towards the quorum, in order: those behind the last edit, which is one itself. Of what a tool asks they are
+// CountedApprovals are the approvals that count towards the quorum, in order: those behind the last edit, which is one itself. Of what a tool asks they are
 // the newest answers of those who have answered alike most recently; of a rerun, the orders to do it. Of KindTools, see Granting.
-func (a Approval) Counted() []Decision {
+func (a Approval) CountedApprovals() []Decision {
 	switch a.Kind {
 	case KindInput:
-		return a.alike(a.lastAnswer())
+		return a.matchingAnswers(a.lastAnswer())
 	case KindOutcome:
-		return onceEach(by(a.Decisions, rerun))
+		return firstPerPerson(filterByAction(a.Decisions, actionRerun))
 	default:
 		from := 0
 		for i, d := range a.Decisions {
@@ -53,20 +53,20 @@ func (a Approval) Counted() []Decision {
 				from = i
 			}
 		}
-		return onceEach(by(a.Decisions[from:], Approve, Edit))
+		return firstPerPerson(filterByAction(a.Decisions[from:], Approve, Edit))
 	}
 }
 
-// Granting are the approvals of the tool at a place of a request about tools, in order.
-func (a Approval) Granting(place int) []Decision {
-	return a.grantors(a.Permissions[place].Tool)
+// ToolApprovals are the approvals of the tool at a place of a request about tools, in order.
+func (a Approval) ToolApprovals(place int) []Decision {
+	return a.approvalsOfTool(a.Permissions[place].Tool)
 }
 
-func (a Approval) grantors(tool string) []Decision {
-	return onceEach(slices.DeleteFunc(by(a.Decisions, Approve), func(d Decision) bool { return !slices.Contains(d.Tools, tool) }))
+func (a Approval) approvalsOfTool(tool string) []Decision {
+	return firstPerPerson(slices.DeleteFunc(filterByAction(a.Decisions, Approve), func(d Decision) bool { return !slices.Contains(d.Tools, tool) }))
 }
 
-func by(all []Decision, actions ...Action) []Decision {
+func filterByAction(all []Decision, actions ...Action) []Decision {
 	var counted []Decision
 	for _, d := range all {
 		if slices.Contains(actions, d.Action) {
@@ -76,8 +76,8 @@ func by(all []Decision, actions ...Action) []Decision {
 	return counted
 }
 
-// onceEach are the first decisions of each person.
-func onceEach(all []Decision) []Decision {
+// firstPerPerson are the first decisions of each person.
+func firstPerPerson(all []Decision) []Decision {
 	var first []Decision
 	for _, d := range all {
 		if !slices.ContainsFunc(first, func(have Decision) bool { return have.By == d.By }) {
@@ -97,26 +97,26 @@ func (a Approval) lastAnswer() json.RawMessage {
 	return nil
 }
 
-// alike are the newest answers of people that are this one.
-func (a Approval) alike(answer json.RawMessage) []Decision {
+// matchingAnswers are the newest answers of people that are this one.
+func (a Approval) matchingAnswers(answer json.RawMessage) []Decision {
 	var newest []Decision
-	for _, d := range by(a.Decisions, Approve) {
+	for _, d := range filterByAction(a.Decisions, Approve) {
 		newest = slices.DeleteFunc(newest, func(have Decision) bool { return have.By == d.By })
 		newest = append(newest, d)
 	}
 	return slices.DeleteFunc(newest, func(d Decision) bool { return !bytes.Equal(d.Args, answer) })
 }
 
-// approves reports whether an action is one that four eyes keep from the people for whom the run acts.
-func approves(a Action) bool { return a == Approve || a == Edit || a == rerun }
+// isApproving reports whether an action is one that four eyes keep from the people for whom the run acts.
+func isApproving(a Action) bool { return a == Approve || a == Edit || a == actionRerun }
 
 // authorizePerson refuses a person who may not make such a decision. among reports whether somebody is an approver of
 // all that is decided.
-func (a Approval) authorizePerson(r Request, among func(policy.Principal) bool) error {
+func (a Approval) authorizePerson(r DecisionInput, among func(policy.Principal) bool) error {
 	switch {
 	case !policy.MayDecide([]string{r.By.ID}, r.By): // nobody
 		return fmt.Errorf("decide approval %s as %q: %w", a.ID, r.By.ID, ErrForbidden)
-	case approves(r.Action) && a.FourEyes && slices.Contains(a.Requesters, r.By.ID):
+	case isApproving(r.Action) && a.FourEyes && slices.Contains(a.Requesters, r.By.ID):
 		return fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrRequester)
 	case !among(r.By):
 		return fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrForbidden)

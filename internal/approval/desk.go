@@ -68,7 +68,7 @@ func (e *PolicyError) Error() string {
 type DecidedError struct{ Approval Approval }
 
 func (e *DecidedError) Error() string {
-	if e.Approval.byPeople() {
+	if e.Approval.wasDecidedByPeople() {
 		d := e.Approval.Decisions[len(e.Approval.Decisions)-1]
 		return fmt.Sprintf("approval %s is %s: %s by %s", e.Approval.ID, e.Approval.Status, d.Action, d.By)
 	}
@@ -82,24 +82,24 @@ func (e *EditError) Error() string { return "edited arguments refused: " + e.Pro
 
 // Desk records decisions. All fields but Able, Decided, Noted, Woken, Said and Log are required. Safe for concurrent use.
 type Desk struct {
-	Table       store.Table
-	Journal     *store.Journal
-	Clock       clock.Clock
-	Definitions func(ctx context.Context, tenant, digest string) (*agent.Definition, error)
-	Valid       agent.Validator
-	Wake        func(ctx context.Context, tenant, run string) error // completes the parked run's task token, if it has one
+	Table        store.Table
+	Journal      *store.Journal
+	Clock        clock.Clock
+	Definitions  func(ctx context.Context, tenant, digest string) (*agent.Definition, error)
+	ValidateArgs agent.Validator
+	ResumeRun    func(ctx context.Context, tenant, run string) error // completes the parked run's task token, if it has one
 
 	// Able refuses decisions that this process could not carry out, by an ErrNotLinked. Nil = it is not this process that does.
-	Able func(ctx context.Context, a Approval) error
+	CheckLinked func(ctx context.Context, a Approval) error
 	// Decided is told of a decision once it is recorded, before the run is woken. Nil = nobody is.
-	Decided func(ctx context.Context, a Approval)
+	OnDecided func(ctx context.Context, a Approval)
 	// Noted is told of an approval that is recorded and not the last one that it takes. The run hears nothing. Nil = nobody is.
-	Noted func(ctx context.Context, a Approval)
+	OnPartialApproval func(ctx context.Context, a Approval)
 	// Woken is told of a decision once the run was woken, for what may take its time, and of a request that a change of policy has voided. Nil =
 	// nobody is.
-	Woken func(ctx context.Context, a Approval)
+	OnResumed func(ctx context.Context, a Approval)
 	// Said is told of a remark once it is recorded. Nil = nobody is.
-	Said func(ctx context.Context, a Approval)
+	OnRemark func(ctx context.Context, a Approval)
 	// Log is told who was refused, and who took standing grants back. Nil = nobody is.
 	Log *slog.Logger
 }
@@ -117,9 +117,9 @@ func (d *Desk) logRefusal(err error, by policy.Principal, what ...any) {
 	}
 }
 
-// Request is one person's decision as it reaches the choke point. By comes from what authenticated the person, never from
+// DecisionInput is one person's decision as it reaches the choke point. By comes from what authenticated the person, never from
 // what they sent.
-type Request struct {
+type DecisionInput struct {
 	Tenant, ID string
 	Action     Action
 	Tool       string          // of a request about tools: the one it decides, by either name; "" = all that nobody has decided about
@@ -141,7 +141,7 @@ const maxRaces = 64
 // request stays pending, and the run hears nothing. The same decision again gives the same answer and wakes again; another one is
 // a *DecidedError. Nothing is changed by any error but an uncertain one of the table, after which Decide may be repeated, and by *PolicyError,
 // which has the run ask again.
-func (d *Desk) Decide(ctx context.Context, r Request) (_ Approval, err error) {
+func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err error) {
 	defer func() { d.logRefusal(err, r.By, "tenant", r.Tenant, "approval", r.ID, "via", string(r.Via)) }()
 	lost := Approval{rev: -1} // what stood where a condition failed
 	for races := 0; ; races++ {
@@ -149,44 +149,44 @@ func (d *Desk) Decide(ctx context.Context, r Request) (_ Approval, err error) {
 		if err != nil {
 			return Approval{}, err
 		}
-		if a.Status == Pending && lost.rev >= 0 && a.stands(lost) { // nobody was first: it was the time
+		if a.Status == Pending && lost.rev >= 0 && a.isUnchangedSince(lost) { // nobody was first: it was the time
 			return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, ErrExpired)
 		}
-		if a, err = d.withStarters(ctx, a, r.Action); err != nil {
+		if a, err = d.addRunStarters(ctx, a, r.Action); err != nil {
 			return Approval{}, err
 		}
-		if err = authorise(a, r, d.Clock.Now()); err != nil {
+		if err = authorizeDecision(a, r, d.Clock.Now()); err != nil {
 			return Approval{}, err
 		}
-		ended, same := a.ended(r)
+		ended, same := a.isDecided(r)
 		switch {
 		case ended && same:
-			return a, d.wake(ctx, a)
+			return a, d.resumeRun(ctx, a)
 		case ended:
-			return Approval{}, d.first(ctx, a)
+			return Approval{}, d.rejectDecided(ctx, a)
 		}
-		if d.Able != nil {
-			if err := d.Able(ctx, a); err != nil {
+		if d.CheckLinked != nil {
+			if err := d.CheckLinked(ctx, a); err != nil {
 				return Approval{}, err
 			}
 		}
-		if r.Digest, err = a.meant(r); err != nil {
+		if r.Digest, err = a.decisionDigest(r); err != nil {
 			return Approval{}, err
 		}
-		if a.heard(r) {
+		if a.hasRecorded(r) {
 			return a, nil
 		}
-		decided, hears, err := d.record(ctx, a, r)
+		decided, hears, err := d.commitDecision(ctx, a, r)
 		var write writeError
 		switch {
 		case err == nil:
-			return decided, d.tell(ctx, decided, hears)
+			return decided, d.notifyDecision(ctx, decided, hears)
 		case errors.Is(err, ErrFinished): // by what somebody else said of the request, maybe
-			return d.uncertain(ctx, r, err)
+			return d.resolveUncertainWrite(ctx, r, err)
 		case !errors.As(err, &write):
 			return Approval{}, err
-		case !raced(err):
-			return d.uncertain(ctx, r, err)
+		case !lostRace(err):
+			return d.resolveUncertainWrite(ctx, r, err)
 		case races == maxRaces:
 			return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, err)
 		}
@@ -196,10 +196,10 @@ func (d *Desk) Decide(ctx context.Context, r Request) (_ Approval, err error) {
 	}
 }
 
-// withStarters is a request that four eyes are about, with all who have started its run by now: who starts it a
+// addRunStarters is a request that four eyes are about, with all who have started its run by now: who starts it a
 // second time under its key, after the call has asked, wants what comes of it like the first.
-func (d *Desk) withStarters(ctx context.Context, a Approval, by Action) (Approval, error) {
-	if !a.FourEyes || a.Status != Pending || !approves(by) {
+func (d *Desk) addRunStarters(ctx context.Context, a Approval, by Action) (Approval, error) {
+	if !a.FourEyes || a.Status != Pending || !isApproving(by) {
 		return a, nil
 	}
 	l, err := d.Journal.Load(ctx, a.Tenant, a.Run)
@@ -221,108 +221,108 @@ func (d *Desk) withStarters(ctx context.Context, a Approval, by Action) (Approva
 	return a, nil
 }
 
-// meant is the digest of the arguments that a decision is about: what stands now, for whoever names none. Nobody approves unseen what another has
+// decisionDigest is the digest of the arguments that a decision is about: what stands now, for whoever names none. Nobody approves unseen what another has
 // put in its place meanwhile.
-func (a Approval) meant(r Request) (string, error) {
+func (a Approval) decisionDigest(r DecisionInput) (string, error) {
 	switch {
 	case r.Digest != "":
 		return r.Digest, nil
-	case r.Action == Approve && a.changed() && !a.heard(r):
+	case r.Action == Approve && a.isEdited() && !a.hasRecorded(r):
 		return "", &StaleError{Approval: a}
 	default:
 		return a.Digest, nil
 	}
 }
 
-// stands reports whether nobody has written the request since it was as before, nor used up what it grants, which writes no revision.
-func (a Approval) stands(before Approval) bool {
+// isUnchangedSince reports whether nobody has written the request since it was as before, nor used up what it grants, which writes no revision.
+func (a Approval) isUnchangedSince(before Approval) bool {
 	return a.rev == before.rev &&
-		slices.EqualFunc(a.Permissions, before.Permissions, func(p, q Permission) bool { return p.recorded() == q.recorded() })
+		slices.EqualFunc(a.Permissions, before.Permissions, func(p, q Permission) bool { return p.storedVerdict() == q.storedVerdict() })
 }
 
-// tell tells of what was recorded, and wakes the run where it hears of that.
-func (d *Desk) tell(ctx context.Context, a Approval, hears bool) error {
+// notifyDecision tells of what was recorded, and wakes the run where it hears of that.
+func (d *Desk) notifyDecision(ctx context.Context, a Approval, hears bool) error {
 	if !hears {
-		if d.Noted != nil {
-			d.Noted(ctx, a)
+		if d.OnPartialApproval != nil {
+			d.OnPartialApproval(ctx, a)
 		}
 		return nil
 	}
-	if d.Decided != nil {
-		d.Decided(ctx, a)
+	if d.OnDecided != nil {
+		d.OnDecided(ctx, a)
 	}
-	err := d.wake(ctx, a)
-	d.tellWoken(ctx, a)
+	err := d.resumeRun(ctx, a)
+	d.notifyResumed(ctx, a)
 	return err
 }
 
-func (d *Desk) tellWoken(ctx context.Context, a Approval) {
-	if d.Woken != nil {
-		d.Woken(ctx, a)
+func (d *Desk) notifyResumed(ctx context.Context, a Approval) {
+	if d.OnResumed != nil {
+		d.OnResumed(ctx, a)
 	}
 }
 
-// uncertain looks what became of a write of which nobody knows whether it was done.
-func (d *Desk) uncertain(ctx context.Context, r Request, cause error) (Approval, error) {
+// resolveUncertainWrite looks what became of a write of which nobody knows whether it was done.
+func (d *Desk) resolveUncertainWrite(ctx context.Context, r DecisionInput, cause error) (Approval, error) {
 	a, err := Get(ctx, d.Table, r.Tenant, r.ID)
 	if err != nil {
 		return Approval{}, errors.Join(cause, err)
 	}
-	ended, same := a.ended(r)
+	ended, same := a.isDecided(r)
 	switch {
 	case ended && same:
-		return a, d.wake(ctx, a)
+		return a, d.resumeRun(ctx, a)
 	case ended:
-		return Approval{}, d.first(ctx, a)
-	case a.heard(r):
+		return Approval{}, d.rejectDecided(ctx, a)
+	case a.hasRecorded(r):
 		return a, nil
 	case errors.Is(cause, ErrFinished):
-		return Approval{}, d.finished(ctx, a)
+		return Approval{}, d.closeFinished(ctx, a)
 	default:
 		return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, cause)
 	}
 }
 
-// finished refuses a decision about a run that has ended, and closes the request: whoever ended the run has not come
+// closeFinished refuses a decision about a run that has ended, and closes the request: whoever ended the run has not come
 // to that yet.
-func (d *Desk) finished(ctx context.Context, a Approval) error {
+func (d *Desk) closeFinished(ctx context.Context, a Approval) error {
 	err := fmt.Errorf("decide approval %s: %w", a.ID, ErrFinished)
-	return errors.Join(err, CloseEnded(ctx, d.Table, a.Tenant, []Open{{ID: a.ID, Since: a.RequestedAt}}))
+	return errors.Join(err, CloseRequests(ctx, d.Table, a.Tenant, []OpenRequest{{ID: a.ID, Since: a.RequestedAt}}))
 }
 
-// first says who was first. A request that nobody has decided was voided by somebody who decided under a policy that had changed: they may have
+// rejectDecided says who was first. A request that nobody has decided was voided by somebody who decided under a policy that had changed: they may have
 // had no answer, and nobody else wakes the run for what they put into its inbox.
-func (d *Desk) first(ctx context.Context, a Approval) error {
+func (d *Desk) rejectDecided(ctx context.Context, a Approval) error {
 	if a.Status == Voided {
-		if err := d.wake(ctx, a); err != nil {
+		if err := d.resumeRun(ctx, a); err != nil {
 			return err
 		}
 	}
 	return &DecidedError{Approval: a}
 }
 
-// authorise is the one place that says who may decide what (A9).
-func authorise(a Approval, r Request, now time.Time) error {
+// authorizeDecision is the one place that says who may decide what (A9).
+func authorizeDecision(a Approval, r DecisionInput, now time.Time) error {
 	if !r.Action.Valid() {
 		return fmt.Errorf("decide approval %s: action %q: %w", a.ID, r.Action, ErrKind)
 	}
-	if err := a.authorizePerson(r, a.among(r, now)); err != nil {
+	if err := a.authorizePerson(r, a.approverOfAll(r, now)); err != nil {
 		return err
 	}
-	return a.takes(r)
+	return a.validateDecision(r)
 }
 
-// among says whether somebody is an approver of all that r decides. To fail a request is to decide all that is open of it.
-func (a Approval) among(r Request, now time.Time) func(policy.Principal) bool {
+// approverOfAll says whether somebody is an approver of all that r decides. To fail a request is to decide all that is open of it.
+func (a Approval) approverOfAll(r DecisionInput, now time.Time) func(policy.Principal) bool {
 	if r.Action == Fail {
 		r.Tool = ""
 	}
 	return func(p policy.Principal) bool {
-		if !a.MayDecide(p, now) {
+		if !a.CanDecide(p, now) {
 			return false
 		}
-		for _, i := range a.named(r) {
-			if slices.ContainsFunc(a.Permissions[i].Calls, func(b Blocked) bool { return !a.mayDecideCall(p, b, now) }) {
+		for _, i := range a.toolPlaces(r) {
+			if slices.ContainsFunc(a.Permissions[i].Calls, func(b BlockedCall) bool { return !a.canDecideCall(p, b, now) }) {
 				return false
 			}
 		}
@@ -330,27 +330,27 @@ func (a Approval) among(r Request, now time.Time) func(policy.Principal) bool {
 	}
 }
 
-// countedWith are the approvals beside which r is to count. An edit is the first of its own.
-func (a Approval) countedWith(r Request) []Decision {
+// approvalsCountedWith are the approvals beside which r is to count. An edit is the first of its own.
+func (a Approval) approvalsCountedWith(r DecisionInput) []Decision {
 	switch {
 	case r.Action == Edit:
 		return nil
 	case a.Kind == KindTools:
 		var all []Decision
-		for _, i := range a.named(r) {
-			all = append(all, a.Granting(i)...)
+		for _, i := range a.toolPlaces(r) {
+			all = append(all, a.ToolApprovals(i)...)
 		}
 		return all
 	case a.Kind == KindInput:
 		answer, _ := policy.CompactAnswer(r.Result) // an answer that is none is refused later
-		return a.alike(answer)
+		return a.matchingAnswers(answer)
 	default:
-		return a.Counted()
+		return a.CountedApprovals()
 	}
 }
 
-// takes refuses a decision that the kind of request does not take.
-func (a Approval) takes(r Request) error {
+// validateDecision refuses a decision that the kind of request does not take.
+func (a Approval) validateDecision(r DecisionInput) error {
 	if a.Kind == KindOutcome {
 		return fmt.Errorf("decide approval %s: it asks what became of call %s; answer it with a result, an error or a rerun: %w", a.ID, a.Call(), ErrKind)
 	}
@@ -369,15 +369,15 @@ func (a Approval) takes(r Request) error {
 	if a.Kind == KindTools && r.Action == Edit {
 		return fmt.Errorf("decide approval %s: it is about tools, so no arguments can be edited: %w", a.ID, ErrKind)
 	}
-	if a.Kind == KindTools && r.Tool != "" && len(a.named(r)) == 0 {
+	if a.Kind == KindTools && r.Tool != "" && len(a.toolPlaces(r)) == 0 {
 		return fmt.Errorf("decide approval %s: it does not ask about tool %q: %w", a.ID, r.Tool, ErrKind)
 	}
 	return nil
 }
 
-// record writes the decision into the request, and, where that decides it, into the run's inbox at once (rules 3 and 8). Hears is
+// commitDecision writes the decision into the request, and, where that decides it, into the run's inbox at once (rules 3 and 8). Hears is
 // false where the run is to hear nothing yet.
-func (d *Desk) record(ctx context.Context, a Approval, r Request) (decided Approval, hears bool, err error) {
+func (d *Desk) commitDecision(ctx context.Context, a Approval, r DecisionInput) (decided Approval, hears bool, err error) {
 	now := d.Clock.Now().UTC().Truncate(time.Millisecond)
 	if !now.Before(a.ExpiresAt) {
 		return Approval{}, false, fmt.Errorf("decide approval %s: %w", a.ID, ErrExpired)
@@ -385,63 +385,63 @@ func (d *Desk) record(ctx context.Context, a Approval, r Request) (decided Appro
 	if r.Digest != a.Digest {
 		return Approval{}, false, &StaleError{Approval: a}
 	}
-	fact, decided, err := d.plan(ctx, a, r, now)
+	fact, decided, err := d.tallyDecision(ctx, a, r, now)
 	if err != nil {
 		return Approval{}, false, err
 	}
-	if err := d.readable(ctx, decided, r); err != nil {
+	if err := d.validatePattern(ctx, decided, r); err != nil {
 		return Approval{}, false, err
 	}
-	op, err := SettleOp(decided, now)
+	op, err := DecideOp(decided, now)
 	if err != nil {
 		return Approval{}, false, err
 	}
 	if a.Kind == KindTools {
 		for i, p := range a.Permissions {
-			op.If = append(op.If, isVerdict(i, p.recorded()))
+			op.If = append(op.If, verdictCond(i, p.storedVerdict()))
 		}
 	}
 	ops := []store.Op{op}
 	decided.rev = max(0, decided.rev) + 1
-	if approves(r.Action) && (fact == nil || decided.Status == Pending) {
-		if op, err = voiceOp(decided, r.By); err != nil {
+	if isApproving(r.Action) && (fact == nil || decided.Status == Pending) {
+		if op, err = approvalRecordOp(decided, r.By); err != nil {
 			return Approval{}, false, err
 		}
 		ops = append(ops, op)
 	}
 	if fact == nil {
-		return decided, false, d.recordAlone(ctx, decided, ops)
+		return decided, false, d.commitPartialApproval(ctx, decided, ops)
 	}
 	if fact.Action == run.ActionApprove {
-		if fact.Voices, err = d.voices(ctx, decided, r.By, fact.With); err != nil {
+		if fact.Voices, err = d.loadVoices(ctx, decided, r.By, fact.With); err != nil {
 			return Approval{}, false, err
 		}
 	}
-	grants, err := d.grants(ctx, decided, fact.Voices)
+	grants, err := d.prepareGrantOps(ctx, decided, fact.Voices)
 	if err != nil {
 		return Approval{}, false, err
 	}
 	got, err := d.Journal.Accept(ctx, a.Tenant, a.Run, r.Key, *fact, append(ops, grants...)...)
 	if err != nil {
-		return Approval{}, false, written(err)
+		return Approval{}, false, asWriteError(err)
 	}
 	if got.Closed {
 		return Approval{}, false, ErrFinished
 	}
 	if fact.Action == run.ActionAskAgain {
-		if err := d.wake(ctx, decided); err != nil {
+		if err := d.resumeRun(ctx, decided); err != nil {
 			return Approval{}, false, err // who hears no word of the policy comes again, and has the run woken: see first
 		}
-		d.tellWoken(ctx, decided)
+		d.notifyResumed(ctx, decided)
 		return Approval{}, false, &PolicyError{Approval: decided}
 	}
 	return decided, true, nil
 }
 
-// recordAlone writes an approval of which the run is to hear nothing yet, as long as the run goes on: behind its end a request may still
+// commitPartialApproval writes an approval of which the run is to hear nothing yet, as long as the run goes on: behind its end a request may still
 // be open, and takes no more approvals.
-func (d *Desk) recordAlone(ctx context.Context, a Approval, ops []store.Op) error {
-	for range maxMoves {
+func (d *Desk) commitPartialApproval(ctx context.Context, a Approval, ops []store.Op) error {
+	for range maxHeadRaces {
 		h, err := d.Journal.Head(ctx, a.Tenant, a.Run)
 		if err != nil {
 			return err
@@ -451,28 +451,28 @@ func (d *Desk) recordAlone(ctx context.Context, a Approval, ops []store.Op) erro
 		}
 		err = d.Table.Write(ctx, append(slices.Clip(ops), h.StillOp())...)
 		if moved := store.FailedOp(err, len(ops)) && !store.FailedOp(err, 0); !moved {
-			return written(err)
+			return asWriteError(err)
 		}
 	}
-	return written(fmt.Errorf("decide approval %s: run %s does not come to rest", a.ID, a.Run))
+	return asWriteError(fmt.Errorf("decide approval %s: run %s does not come to rest", a.ID, a.Run))
 }
 
-// maxMoves is how often the run may go on or come to rest while an approval is written.
-const maxMoves = 10
+// maxHeadRaces is how often the run may go on or come to rest while an approval is written.
+const maxHeadRaces = 10
 
 // writeError is an error of a write, after which what is on record is to be looked at.
 type writeError struct{ error }
 
 func (e writeError) Unwrap() error { return e.error }
 
-func written(err error) error {
+func asWriteError(err error) error {
 	if err == nil || errors.Is(err, store.ErrOtherInput) {
 		return err
 	}
 	return writeError{err}
 }
 
-// said is the decision as it is kept.
-func (r Request) said(now time.Time) Decision {
+// decision is the decision as it is kept.
+func (r DecisionInput) decision(now time.Time) Decision {
 	return Decision{By: r.By.ID, Via: r.Via, Action: r.Action, At: now, Note: r.Note, Grant: r.Grant}
 }

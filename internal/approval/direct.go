@@ -10,9 +10,9 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Directive is a decision aimed at a call, a suspension or a pending call (seed 001, ToolCallDecision). By comes from what authenticated
+// CallDecision is a decision aimed at a call, a suspension or a pending call (seed 001, ToolCallDecision). By comes from what authenticated
 // the person.
-type Directive struct {
+type CallDecision struct {
 	Tenant, Run string
 	Target      string
 	ID          string          // idempotency key: it is decided under it once in the run; empty = the target is
@@ -23,7 +23,7 @@ type Directive struct {
 	Via         Via // for the record
 }
 
-// Direct finds what a decision on s, the newest state of its run, is about, and gives the way to carry it out:
+// PrepareDecision finds what a decision on s, the newest state of its run, is about, and gives the way to carry it out:
 //
 //	a suspended call                the decision on its request, like every other (Decide)
 //	a blocked call, its request     the decision on its tool, on all of the request's tools
@@ -32,9 +32,9 @@ type Directive struct {
 //	anything else, early: refuse    ErrNothing: nothing was shown; ErrNoCall where the run has no such call
 //
 // Carrying it out may be repeated. Its errors are those of Decide, and ErrFinished where the run has ended.
-func (d *Desk) Direct(ctx context.Context, s *run.AgentState, r Directive) (func(ctx context.Context) error, error) {
-	if id, tool, ok := requestOf(s, r.Target); ok {
-		req := Request{Tenant: r.Tenant, ID: id, Tool: tool, Action: r.Action, Result: r.Result, Note: r.Note, By: r.By, Via: r.Via, Key: marker(r.ID)}
+func (d *Desk) PrepareDecision(ctx context.Context, s *run.AgentState, r CallDecision) (func(ctx context.Context) error, error) {
+	if id, tool, ok := findRequest(s, r.Target); ok {
+		req := DecisionInput{Tenant: r.Tenant, ID: id, Tool: tool, Action: r.Action, Result: r.Result, Note: r.Note, By: r.By, Via: r.Via, Key: inboxKey(r.ID)}
 		return func(ctx context.Context) error {
 			_, err := d.Decide(ctx, req)
 			return err
@@ -49,7 +49,7 @@ func (d *Desk) Direct(ctx context.Context, s *run.AgentState, r Directive) (func
 	case keep && known && !c.Open():
 		return nil, fmt.Errorf("decide call %s: %w", r.Target, ErrIgnored)
 	case keep:
-		return d.keeping(s, r)
+		return d.prepareEarlyDecision(s, r)
 	case known:
 		return nil, fmt.Errorf("decide call %s: nothing was shown: %w", r.Target, ErrNothing)
 	default:
@@ -57,9 +57,9 @@ func (d *Desk) Direct(ctx context.Context, s *run.AgentState, r Directive) (func
 	}
 }
 
-// requestOf is the request that a target names: of the suspended call, else of the call of that id, or of one that waited under it. What is
+// findRequest is the request that a target names: of the suspended call, else of the call of that id, or of one that waited under it. What is
 // decided about a blocked call is its tool; about its request, all of it.
-func requestOf(s *run.AgentState, target string) (id, tool string, ok bool) {
+func findRequest(s *run.AgentState, target string) (id, tool string, ok bool) {
 	if c, ok := s.Waiting(target); ok {
 		return c.Wait.Approval, "", true
 	}
@@ -80,9 +80,9 @@ func requestOf(s *run.AgentState, target string) (id, tool string, ok bool) {
 	return "", "", false
 }
 
-// keeping puts a decision into the run's inbox for when its target is suspended. Whether the person may decide shows only then; a person
+// prepareEarlyDecision puts a decision into the run's inbox for when its target is suspended. Whether the person may decide shows only then; a person
 // who is nobody is refused here.
-func (d *Desk) keeping(s *run.AgentState, r Directive) (func(ctx context.Context) error, error) {
+func (d *Desk) prepareEarlyDecision(s *run.AgentState, r CallDecision) (func(ctx context.Context) error, error) {
 	fact := run.DecisionKept{ID: r.ID, Target: r.Target, Action: run.ActionApprove, Note: r.Note, By: r.By.ID, Groups: r.By.Groups}
 	switch r.Action {
 	case Deny:
@@ -106,19 +106,19 @@ func (d *Desk) keeping(s *run.AgentState, r Directive) (func(ctx context.Context
 		return nil, fmt.Errorf("decide %s of run %s: %d: %w", r.Target, r.Run, len(s.Kept), ErrKept)
 	}
 	return func(ctx context.Context) error {
-		got, err := d.Journal.Accept(ctx, r.Tenant, r.Run, marker(r.ID), fact)
+		got, err := d.Journal.Accept(ctx, r.Tenant, r.Run, inboxKey(r.ID), fact)
 		if err != nil {
 			return err
 		}
 		if got.Closed {
 			return fmt.Errorf("decide %s: %w", r.Target, ErrFinished)
 		}
-		return d.Wake(ctx, r.Tenant, r.Run)
+		return d.ResumeRun(ctx, r.Tenant, r.Run)
 	}, nil
 }
 
-// marker is the id under which the inbox knows a decision; empty where the client gave none.
-func marker(id string) string {
+// inboxKey is the id under which the inbox knows a decision; empty where the client gave none.
+func inboxKey(id string) string {
 	if id == "" {
 		return ""
 	}

@@ -13,8 +13,8 @@ type form Approval
 // MarshalJSON writes the stored bytes of arguments as they are.
 func (a Approval) MarshalJSON() ([]byte, error) {
 	f := form(a)
-	if a.Asked != nil {
-		f.Args, f.Asked = a.Asked, a.Args
+	if a.OriginalArgs != nil {
+		f.Args, f.OriginalArgs = a.OriginalArgs, a.Args
 	}
 	return run.MarshalVerbatim(f)
 }
@@ -32,8 +32,8 @@ func (a *Approval) UnmarshalJSON(data []byte) error {
 
 func (f form) approval() Approval {
 	a := Approval(f)
-	if f.Asked != nil {
-		a.Args, a.Asked = f.Asked, f.Args
+	if f.OriginalArgs != nil {
+		a.Args, a.OriginalArgs = f.OriginalArgs, f.Args
 	}
 	return a
 }

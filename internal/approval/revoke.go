@@ -36,7 +36,7 @@ func (d *Desk) Revoke(ctx context.Context, r Revocation) (err error) {
 	}()
 	what := fmt.Sprintf("revoke standing grant of %s for %s", r.Tool, r.Agent)
 	for range maxRaces {
-		ops, left, err := d.revocation(ctx, r)
+		ops, left, err := d.planRevocation(ctx, r)
 		if err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}
@@ -58,9 +58,9 @@ func (d *Desk) Revoke(ctx context.Context, r Revocation) (err error) {
 	return fmt.Errorf("%s: %w", what, store.ErrConflict)
 }
 
-// revocation are the writes that are left to do, none where all is revoked already; and left, what cannot be read of what is to be revoked.
-func (d *Desk) revocation(ctx context.Context, r Revocation) (ops []store.Op, left, err error) {
-	from, to := below(r.Tool)
+// planRevocation are the writes that are left to do, none where all is revoked already; and left, what cannot be read of what is to be revoked.
+func (d *Desk) planRevocation(ctx context.Context, r Revocation) (ops []store.Op, left, err error) {
+	from, to := prefixRange(r.Tool)
 	if r.Digest != "" {
 		key := standingKey(r.Tenant, r.Agent, r.Tool, r.Digest)
 		if store.CheckKey(key) != nil { // a digest of nothing
@@ -68,13 +68,13 @@ func (d *Desk) revocation(ctx context.Context, r Revocation) (ops []store.Op, le
 		}
 		from, to = key.SK, key.SK
 	}
-	all, left := standingBetween(ctx, d.Table, r.Tenant, r.Agent, r.Tool, store.Range{From: from, To: to}, math.MaxInt)
+	all, left := readStandingRange(ctx, d.Table, r.Tenant, r.Agent, r.Tool, store.Range{From: from, To: to}, math.MaxInt)
 	if left != nil && !errors.Is(left, store.ErrDamaged) {
 		return nil, nil, left
 	}
 	now := d.Clock.Now().UTC().Truncate(time.Millisecond)
-	all = slices.DeleteFunc(all, func(g Standing) bool { return g.expired(now) })
-	live := slices.DeleteFunc(slices.Clone(all), func(g Standing) bool { return g.RevokedBy != "" }) // one that is used up, too: a call of it may run again
+	all = slices.DeleteFunc(all, func(g StandingGrant) bool { return g.isExpired(now) })
+	live := slices.DeleteFunc(slices.Clone(all), func(g StandingGrant) bool { return g.RevokedBy != "" }) // one that is used up, too: a call of it may run again
 	if len(all) == 0 {
 		return nil, left, cmp.Or(left, ErrNoGrant)
 	}
@@ -88,11 +88,11 @@ func (d *Desk) revocation(ctx context.Context, r Revocation) (ops []store.Op, le
 		}
 	}
 	for _, g := range live {
-		op, err := g.revoked(r.Tenant, r.By, now)
+		op, err := g.markRevokedOp(r.Tenant, r.By, now)
 		if err != nil {
 			return nil, nil, err
 		}
-		trace, err := g.revokedOp(r.Tenant, now)
+		trace, err := g.revocationOp(r.Tenant, now)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -101,10 +101,10 @@ func (d *Desk) revocation(ctx context.Context, r Revocation) (ops []store.Op, le
 	return ops, left, nil
 }
 
-// revoked writes the record of a live grant as revoked. It fails where that is not what is on record any more.
-func (g Standing) revoked(tenant string, by policy.Principal, now time.Time) (store.Op, error) {
+// markRevokedOp writes the record of a live grant as revoked. It fails where that is not what is on record any more.
+func (g StandingGrant) markRevokedOp(tenant string, by policy.Principal, now time.Time) (store.Op, error) {
 	g.RevokedBy, g.RevokedAt = by.ID, now
-	op, err := g.op(tenant)
+	op, err := g.putOp(tenant)
 	op.If = []store.Cond{
 		{Attr: "approval", Op: store.Equal, Value: store.Str(g.Approval)},
 		{Attr: "revoked", Op: store.Equal, Value: store.Num(0)},

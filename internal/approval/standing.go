@@ -17,11 +17,11 @@ import (
 // ErrNoGrant says that the tenant has no standing grant of the tool for the agent. It is the answer for another tenant's, too.
 var ErrNoGrant = errors.New("no such standing grant")
 
-// Standing is one standing grant on record: people's permission for an agent to call a tool in every run (grants: standing). There is one
+// StandingGrant is one standing grant on record: people's permission for an agent to call a tool in every run (grants: standing). There is one
 // record for a tool under one list of approvers, and under scope call for the arguments, and one more that is counted, and one for each
 // pattern, under PK T#tenant#GRANT#agent, SK tool#digest; the newest grant replaces the one before. A revoked one is kept, and holds for
 // nothing; so is one that is used up.
-type Standing struct {
+type StandingGrant struct {
 	Agent     string     `json:"agent"`
 	Tool      string     `json:"tool"`               // original name
 	Digest    string     `json:"digest"`             // of what it covers, by agent.StandingDigest
@@ -52,11 +52,11 @@ func standingKey(tenant, agentName, tool, digest string) store.Key {
 
 func standingIndex(tenant string) string { return "T#" + tenant + "#GRANTS" }
 
-// below are the bounds of the sort keys that begin with name and #. No name has a #, and $ is the character behind it.
-func below(name string) (from, to string) { return name + "#", name + "$" }
+// prefixRange are the bounds of the sort keys that begin with name and #. No name has a #, and $ is the character behind it.
+func prefixRange(name string) (from, to string) { return name + "#", name + "$" }
 
-// op writes the whole record. A live one is listed.
-func (g Standing) op(tenant string) (store.Op, error) {
+// putOp writes the whole record. A live one is listed.
+func (g StandingGrant) putOp(tenant string) (store.Op, error) {
 	body, err := run.MarshalVerbatim(g)
 	if err != nil {
 		return store.Op{}, fmt.Errorf("marshal standing grant of %s for %s: %w", g.Tool, g.Agent, err)
@@ -72,33 +72,33 @@ func (g Standing) op(tenant string) (store.Op, error) {
 	return store.Op{Kind: store.Put, Item: it}, nil
 }
 
-// grantOps are the records of the standing grants that the newest decision of a request gives; they ride in its transaction. None where
+// standingGrantOps are the records of the standing grants that the newest decision of a request gives; they ride in its transaction. None where
 // grants do not outlive the run.
-func (d *Desk) grantOps(ctx context.Context, decided Approval) ([]store.Op, error) {
+func (d *Desk) standingGrantOps(ctx context.Context, decided Approval) ([]store.Op, error) {
 	if decided.Grants != agent.GrantsStanding || len(decided.Decisions) == 0 {
 		return nil, nil
 	}
 	said := decided.Decisions[len(decided.Decisions)-1]
 	var ops []store.Op
-	text := d.masked(ctx, decided)
+	text := d.argsMasker(ctx, decided)
 	for _, p := range decided.Permissions {
 		if p.Verdict != run.ToolGranted || decided.Kind == KindTools && !slices.Contains(said.Tools, p.Tool) {
 			continue
 		}
 		for _, c := range p.Standing {
-			g := Standing{
+			g := StandingGrant{
 				Agent: decided.Agent, Tool: p.Tool, Digest: c.Digest, Approval: decided.ID, Run: decided.Run, By: said.By, Note: said.Note,
 				At: said.At, Approvers: c.Approvers, Above: c.Above,
-				With: decided.givers(p, said.By),
+				With: decided.otherGrantors(p, said.By),
 			}
-			stands, err := g.bound(decided, p, c, text)
+			stands, err := g.applyBounds(decided, p, c, text)
 			if err != nil {
 				return nil, err
 			}
 			if !stands {
 				continue
 			}
-			op, err := g.op(decided.Tenant)
+			op, err := g.putOp(decided.Tenant)
 			if err != nil {
 				return nil, err
 			}
@@ -110,11 +110,11 @@ func (d *Desk) grantOps(ctx context.Context, decided Approval) ([]store.Op, erro
 	return ops, nil
 }
 
-// givers are those who grant a permission beside one of them, each once: who approved.
-func (a Approval) givers(p Permission, beside string) []string {
-	said := a.Counted()
+// otherGrantors are those who grant a permission beside one of them, each once: who approved.
+func (a Approval) otherGrantors(p Permission, beside string) []string {
+	said := a.CountedApprovals()
 	if a.Kind == KindTools {
-		said = a.grantors(p.Tool)
+		said = a.approvalsOfTool(p.Tool)
 	}
 	var all []string
 	for _, d := range said {
@@ -125,8 +125,8 @@ func (a Approval) givers(p Permission, beside string) []string {
 	return all
 }
 
-// masked reads arguments of a request's run with secrets masked, as its definition says what is one. That is read once, and only where it is wanted.
-func (d *Desk) masked(ctx context.Context, a Approval) func(tool string, args json.RawMessage) (string, error) {
+// argsMasker reads arguments of a request's run with secrets masked, as its definition says what is one. That is read once, and only where it is wanted.
+func (d *Desk) argsMasker(ctx context.Context, a Approval) func(tool string, args json.RawMessage) (string, error) {
 	var def *agent.Definition
 	return func(tool string, args json.RawMessage) (string, error) {
 		if def == nil {
@@ -161,9 +161,9 @@ func StandingOp(tenant, agentName string, g run.StandingGrant, claims int, now t
 	return op
 }
 
-// StandingLive reports whether such a grant is on record and holds, used up or not: the conditions of StandingOp without claims, read
+// IsStandingLive reports whether such a grant is on record and holds, used up or not: the conditions of StandingOp without claims, read
 // consistently.
-func StandingLive(ctx context.Context, t store.Table, tenant, agentName string, g run.StandingGrant, now time.Time) (bool, error) {
+func IsStandingLive(ctx context.Context, t store.Table, tenant, agentName string, g run.StandingGrant, now time.Time) (bool, error) {
 	it, found, err := t.Get(ctx, standingKey(tenant, agentName, g.Tool, g.Digest))
 	if err != nil {
 		return false, fmt.Errorf("read standing grant of %s for %s: %w", g.Tool, agentName, err)
@@ -171,40 +171,40 @@ func StandingLive(ctx context.Context, t store.Table, tenant, agentName string, 
 	return store.Holds(StandingOp(tenant, agentName, g, 0, now).If, it, found), nil
 }
 
-// StandingOf reads the standing grants of these tools and digests consistently: those that are neither revoked nor expired nor
+// LiveStanding reads the standing grants of these tools and digests consistently: those that are neither revoked nor expired nor
 // used up, in order.
-func StandingOf(ctx context.Context, t store.Table, tenant, agentName string, of []run.StandingGrant, now time.Time) ([]run.StandingGrant, error) {
+func LiveStanding(ctx context.Context, t store.Table, tenant, agentName string, of []run.StandingGrant, now time.Time) ([]run.StandingGrant, error) {
 	var live []run.StandingGrant
 	for _, want := range of {
 		it, found, err := t.Get(ctx, standingKey(tenant, agentName, want.Tool, want.Digest))
-		var g Standing
+		var g StandingGrant
 		if err == nil && found {
 			g, err = readStanding(tenant, it)
 		}
 		if err != nil {
 			return nil, err
 		}
-		if found && g.live(now) {
-			live = append(live, g.read())
+		if found && g.isLive(now) {
+			live = append(live, g.toRunGrant())
 		}
 	}
 	return live, nil
 }
 
-func (g Standing) expired(now time.Time) bool { return !now.Before(g.Expires) }
+func (g StandingGrant) isExpired(now time.Time) bool { return !now.Before(g.Expires) }
 
-func (g Standing) live(now time.Time) bool {
-	return g.RevokedBy == "" && !g.expired(now) && !g.exhausted()
+func (g StandingGrant) isLive(now time.Time) bool {
+	return g.RevokedBy == "" && !g.isExpired(now) && !g.isExhausted()
 }
 
-// standingBetween are the records of a tool in a range, live or not, of so many pages. Beside those that cannot be
+// readStandingRange are the records of a tool in a range, live or not, of so many pages. Beside those that cannot be
 // read, an error, it gives the others: whoever revokes grants revokes what can be.
-func standingBetween(ctx context.Context, t store.Table, tenant, agentName, tool string, r store.Range, pages int) ([]Standing, error) {
-	var all []Standing
+func readStandingRange(ctx context.Context, t store.Table, tenant, agentName, tool string, r store.Range, pages int) ([]StandingGrant, error) {
+	var all []StandingGrant
 	var unread error
 	r.PK = standingPartition(tenant, agentName)
 	for ; ; pages-- {
-		page, next, err := store.ReadPage(ctx, t, r, func(it store.Item) (Standing, error) { return readStanding(tenant, it) })
+		page, next, err := store.ReadPage(ctx, t, r, func(it store.Item) (StandingGrant, error) { return readStanding(tenant, it) })
 		if err != nil && !errors.Is(err, store.ErrDamaged) {
 			return nil, fmt.Errorf("read standing grants of %s for %s: %w", tool, agentName, err)
 		}
@@ -216,16 +216,16 @@ func standingBetween(ctx context.Context, t store.Table, tenant, agentName, tool
 }
 
 // readStanding reads a record of a tenant, which must be the one that its key says, and what its attributes say, which claims are held to.
-func readStanding(tenant string, it store.Item) (Standing, error) {
+func readStanding(tenant string, it store.Item) (StandingGrant, error) {
 	g, err := decodeStanding(tenant, it)
 	if err != nil {
-		return Standing{}, fmt.Errorf("read standing grant %s %s: %w", it.PK, it.SK, err)
+		return StandingGrant{}, fmt.Errorf("read standing grant %s %s: %w", it.PK, it.SK, err)
 	}
 	return g, nil
 }
 
-func decodeStanding(tenant string, it store.Item) (Standing, error) {
-	var g Standing
+func decodeStanding(tenant string, it store.Item) (StandingGrant, error) {
+	var g StandingGrant
 	if err := run.ReadStored("standing grant", it.Body, &g); err != nil {
 		return g, store.Damaged(it.Key, "%w", err)
 	}
@@ -261,8 +261,8 @@ func decodeStanding(tenant string, it store.Item) (Standing, error) {
 	return g, nil
 }
 
-// Grants narrows a list of standing grants. The zero value lists a page of all.
-type Grants struct {
+// StandingQuery narrows a list of standing grants. The zero value lists a page of all.
+type StandingQuery struct {
 	Agent  string // "" = of every agent
 	Limit  int    // 0 = 50
 	Cursor string // where a former page ended
@@ -270,17 +270,17 @@ type Grants struct {
 
 // ListStanding pages through a tenant's standing grants that are neither revoked nor expired nor used up, by agent and tool. A page may hold fewer than
 // the limit, and none, as it leaves out what has ended. It may be late; no gate reads it.
-func ListStanding(ctx context.Context, t store.Table, tenant string, q Grants, now time.Time) (list []Standing, next string, err error) {
+func ListStanding(ctx context.Context, t store.Table, tenant string, q StandingQuery, now time.Time) (list []StandingGrant, next string, err error) {
 	if q.Limit == 0 {
 		q.Limit = 50
 	}
 	r := store.Range{PK: standingIndex(tenant), Index: true, Limit: q.Limit, Cursor: q.Cursor}
 	if q.Agent != "" {
-		r.From, r.To = below(q.Agent)
+		r.From, r.To = prefixRange(q.Agent)
 	}
-	list, next, err = store.ReadPage(ctx, t, r, func(it store.Item) (Standing, error) { return readStanding(tenant, it) })
+	list, next, err = store.ReadPage(ctx, t, r, func(it store.Item) (StandingGrant, error) { return readStanding(tenant, it) })
 	if err != nil {
 		err = fmt.Errorf("list standing grants: %w", err)
 	}
-	return slices.DeleteFunc(list, func(g Standing) bool { return !g.live(now) }), next, err
+	return slices.DeleteFunc(list, func(g StandingGrant) bool { return !g.isLive(now) }), next, err
 }

@@ -16,16 +16,16 @@ import (
 // what people see, and lets nothing run: the fact that lets a call run names those whose approvals stand beside the
 // run, and who they are. The claim counts them against the policy (agent.Grant, ToolPermit, StandingGrant).
 
-// recorded is an approval as it stands beside its run.
-type recorded struct {
+// approvalRecord is an approval as it stands beside its run.
+type approvalRecord struct {
 	run.Voice
 	About string `json:"about"` // what was approved: see about
 }
 
 func runPartition(tenant, run string) string { return "T#" + tenant + "#RUN#" + run }
 
-// about is what an approval of a request is of: the action, or the answer, or the tools, and how far the grant goes.
-func about(a Approval, said Decision) (string, error) {
+// subjectDigest is what an approval of a request is of: the action, or the answer, or the tools, and how far the grant goes.
+func subjectDigest(a Approval, said Decision) (string, error) {
 	digest := a.Digest
 	if a.Kind == KindInput { // the answer stands in its place
 		digest = ""
@@ -37,19 +37,19 @@ func about(a Approval, said Decision) (string, error) {
 	return store.BlobDigest(of), nil
 }
 
-// newest is a person's voice in the newest decision of a request.
-func newest(decided Approval, by policy.Principal) run.Voice {
+// newestVoice is a person's voice in the newest decision of a request.
+func newestVoice(decided Approval, by policy.Principal) run.Voice {
 	said := decided.Decisions[len(decided.Decisions)-1]
 	return run.Voice{By: by.ID, Groups: by.Groups, At: said.At, Tools: said.Tools}
 }
 
-// voiceOp records the newest approval of a request that goes on.
-func voiceOp(decided Approval, by policy.Principal) (store.Op, error) {
-	of, err := about(decided, decided.Decisions[len(decided.Decisions)-1])
+// approvalRecordOp records the newest approval of a request that goes on.
+func approvalRecordOp(decided Approval, by policy.Principal) (store.Op, error) {
+	of, err := subjectDigest(decided, decided.Decisions[len(decided.Decisions)-1])
 	if err != nil {
 		return store.Op{}, err
 	}
-	body, err := json.Marshal(recorded{newest(decided, by), of})
+	body, err := json.Marshal(approvalRecord{newestVoice(decided, by), of})
 	if err != nil {
 		return store.Op{}, fmt.Errorf("record the approval of %s: %w", by.ID, err)
 	}
@@ -59,21 +59,21 @@ func voiceOp(decided Approval, by policy.Principal) (store.Op, error) {
 	return store.Op{Kind: store.Put, Item: store.Item{Key: key, Body: body}}, nil
 }
 
-// voices are those of the people who have decided a request: the newest, and of those with whom it is decided, what is
+// loadVoices are those of the people who have decided a request: the newest, and of those with whom it is decided, what is
 // recorded beside the run.
-func (d *Desk) voices(ctx context.Context, decided Approval, by policy.Principal, with []string) ([]run.Voice, error) {
-	last := newest(decided, by)
+func (d *Desk) loadVoices(ctx context.Context, decided Approval, by policy.Principal, with []string) ([]run.Voice, error) {
+	last := newestVoice(decided, by)
 	if len(with) == 0 {
 		return []run.Voice{last}, nil
 	}
-	from, to := below("V#" + decided.ID)
+	from, to := prefixRange("V#" + decided.ID)
 	p, err := d.Table.Query(ctx, store.Range{PK: runPartition(decided.Tenant, decided.Run), From: from, To: to})
 	if err != nil {
 		return nil, fmt.Errorf("read the approvals of %s: %w", decided.ID, err)
 	}
 	said := map[string]bool{} // by whom, about what
 	for _, of := range decided.Decisions[:len(decided.Decisions)-1] {
-		what, err := about(decided, of)
+		what, err := subjectDigest(decided, of)
 		if err != nil {
 			return nil, err
 		}
@@ -81,7 +81,7 @@ func (d *Desk) voices(ctx context.Context, decided Approval, by policy.Principal
 	}
 	var all []run.Voice
 	for _, it := range p.Items {
-		var r recorded
+		var r approvalRecord
 		if err := json.Unmarshal(it.Body, &r); err != nil {
 			return nil, fmt.Errorf("read the approvals of %s: %w", decided.ID, store.Damaged(it.Key, "%w", err))
 		}

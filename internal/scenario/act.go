@@ -200,7 +200,7 @@ func (s *stage) interfereWith(a Act) bool {
 func (s *stage) decided(a Act, asked approval.Approval, action approval.Action) bool {
 	by := oneOf(asked.Approvers)
 	by.Groups = slices.Concat(by.Groups, slices.Concat(asked.Above...))
-	r := approval.Request{Tenant: tenant, ID: asked.ID, Action: action, By: by}
+	r := approval.DecisionInput{Tenant: tenant, ID: asked.ID, Action: action, By: by}
 	if asked.Kind == approval.KindInput && action == approval.Approve {
 		r.Result = []byte(`"yes"`)
 	}

@@ -303,12 +303,12 @@ func (p *part) decide(l line, a approval.Action, note string) (action, error) {
 		if err != nil {
 			return nil, err
 		}
-		r := approval.Directive{
+		r := approval.CallDecision{
 			Tenant: tenant, Run: p.run, Target: l.call, ID: fmt.Sprintf("line-%d", l.number), Action: a, Result: l.result, Note: note, By: l.by,
 		}
-		return p.stage.machine.Desk.Direct(context.Background(), &l0.State, r)
+		return p.stage.machine.Desk.PrepareDecision(context.Background(), &l0.State, r)
 	}
-	r := approval.Request{Tenant: tenant, ID: id, Action: a, Args: l.args, Result: l.result, Note: note, By: l.by, Grant: l.grant}
+	r := approval.DecisionInput{Tenant: tenant, ID: id, Action: a, Args: l.args, Result: l.result, Note: note, By: l.by, Grant: l.grant}
 	if c.Request != "" { // what is decided about a blocked call is its tool
 		r.Tool = c.Tool
 	}
@@ -368,7 +368,7 @@ func (p *part) answerService(l line) action {
 func (p *part) settle(o approval.Outcome) action {
 	counted := false
 	return func(ctx context.Context) error {
-		_, err := p.stage.machine.Desk.Settle(ctx, o)
+		_, err := p.stage.machine.Desk.SettleOutcome(ctx, o)
 		if err == nil && o.Rerun && !counted {
 			counted = true
 			p.ledger.rerun[o.Call]++

@@ -12,10 +12,10 @@ func (p *part) talk(l line) (action, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := approval.Word{Tenant: tenant, ID: id, Text: l.note, By: l.by}
-	say := p.stage.machine.Desk.Ask
+	w := approval.RemarkInput{Tenant: tenant, ID: id, Text: l.note, By: l.by}
+	say := p.stage.machine.Desk.AskQuestion
 	if l.do == "reply" {
-		say = p.stage.machine.Desk.Reply
+		say = p.stage.machine.Desk.ReplyToQuestion
 	}
 	return func(ctx context.Context) error {
 		_, err := say(ctx, w)

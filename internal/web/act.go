@@ -62,7 +62,7 @@ func (s *server) uncover(w http.ResponseWriter, r *http.Request, v visit, form m
 		s.refuse(w, r, v, form, err)
 		return
 	}
-	if err := s.Desk.Uncover(r.Context(), v.link.Tenant, v.a.ID, v.by, v.via); err != nil {
+	if err := s.Desk.RecordUnmasking(r.Context(), v.link.Tenant, v.a.ID, v.by, v.via); err != nil {
 		s.fails(w, r, fmt.Errorf("record that masked values were uncovered: %w", err))
 		return
 	}
@@ -90,7 +90,7 @@ func (e *formError) Error() string { return e.problem }
 
 // act does what the pressed button says, as the person, through the desk (A9).
 func (s *server) act(ctx context.Context, v visit, form map[string]string) error {
-	r := approval.Request{
+	r := approval.DecisionInput{
 		Tenant: v.link.Tenant, ID: v.link.Approval, Action: approval.Action(form["action"]), Note: form["note"], Tool: form["tool"], By: v.by, Via: v.via,
 		Digest: v.a.Digest,
 	}
@@ -120,7 +120,7 @@ func (s *server) act(ctx context.Context, v visit, form map[string]string) error
 }
 
 // answer adds what somebody gives a tool that asks; nothing typed is nothing but a yes.
-func (s *server) answer(a approval.Approval, form map[string]string, r *approval.Request) error {
+func (s *server) answer(a approval.Approval, form map[string]string, r *approval.DecisionInput) error {
 	text := strings.TrimSpace(form["result"])
 	if a.Kind != approval.KindInput || form["action"] != "approve" || text == "" {
 		return nil
@@ -159,7 +159,7 @@ func (s *server) settle(ctx context.Context, v visit, form map[string]string) er
 	case strings.TrimSpace(o.Content) == "":
 		return &formError{"say what came of the call"}
 	}
-	_, err := s.Desk.Settle(ctx, o)
+	_, err := s.Desk.SettleOutcome(ctx, o)
 	return err
 }
 

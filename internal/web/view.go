@@ -124,7 +124,7 @@ func (s *server) offers(v visit) (m may) {
 
 // decides reports what the page offers the visitor at this time. The desk decides.
 func (s *server) decides(v visit) (approve, deny bool) {
-	deny = v.a.MayDecide(v.by, s.Clock.Now())
+	deny = v.a.CanDecide(v.by, s.Clock.Now())
 	return deny && (!v.a.FourEyes || !slices.Contains(v.a.Requesters, v.by.ID)), deny
 }
 

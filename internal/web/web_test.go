@@ -99,7 +99,7 @@ func TestA5SecondVisitShowsTheOutcome(t *testing.T) {
 	require.Equal(t, run.RunDone, w.end())
 	require.Empty(t, w.paid)
 
-	w.clk.advance(a.ExpiresAt.Sub(w.clk.Now()) + link.Afterlife - time.Hour)
+	w.clk.advance(a.ExpiresAt.Sub(w.clk.Now()) + link.OpenAfterExpiry - time.Hour)
 	require.Contains(t, w.do("GET", ana, nil).body, "<strong>Denied</strong> by user:ana", "long after")
 	w.clk.advance(2 * time.Hour)
 	require.Equal(t, http.StatusNotFound, w.do("GET", ana, nil).status)
@@ -113,7 +113,7 @@ func TestA9DecisionsGoThroughTheDesk(t *testing.T) {
 	w.pages.Desk = desk
 	w.server.Config.Handler = w.pages.Handler()
 	require.Equal(t, http.StatusSeeOther, w.press(w.url(a, "user:ana"), "approve", "note", "fine").status)
-	require.Equal(t, []approval.Request{{
+	require.Equal(t, []approval.DecisionInput{{
 		Tenant: local.Tenant, ID: a.ID, Action: approval.Approve, Note: "fine", By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
 		Via: approval.ViaPage, Digest: a.Digest,
 	}}, desk.asked)
@@ -123,10 +123,10 @@ func TestA9DecisionsGoThroughTheDesk(t *testing.T) {
 // listening is a desk that remembers what it was asked.
 type listening struct {
 	web.Desk
-	asked []approval.Request
+	asked []approval.DecisionInput
 }
 
-func (l *listening) Decide(ctx context.Context, r approval.Request) (approval.Approval, error) {
+func (l *listening) Decide(ctx context.Context, r approval.DecisionInput) (approval.Approval, error) {
 	l.asked = append(l.asked, r)
 	return l.Desk.Decide(ctx, r)
 }
@@ -370,7 +370,7 @@ func TestB6UnknownAndForeignAnswerAlike(t *testing.T) {
 			w.clk.advance(10 * time.Second)
 		}
 	}
-	w.clk.advance(a.ExpiresAt.Sub(w.clk.Now()) + link.Afterlife)
+	w.clk.advance(a.ExpiresAt.Sub(w.clk.Now()) + link.OpenAfterExpiry)
 	got := w.do("GET", at, nil)
 	got.header.Del("Date")
 	require.Equal(t, want, got, "over")
@@ -605,15 +605,15 @@ func TestFailures(t *testing.T) {
 // unsure is a desk of which nobody knows whether it has recorded anything.
 type unsure struct{}
 
-func (unsure) Decide(context.Context, approval.Request) (approval.Approval, error) {
+func (unsure) Decide(context.Context, approval.DecisionInput) (approval.Approval, error) {
 	return approval.Approval{}, context.DeadlineExceeded
 }
 
-func (unsure) Uncover(context.Context, string, string, policy.Principal, approval.Via) error {
+func (unsure) RecordUnmasking(context.Context, string, string, policy.Principal, approval.Via) error {
 	return context.DeadlineExceeded
 }
 
-func (unsure) Settle(context.Context, approval.Outcome) (approval.Approval, error) {
+func (unsure) SettleOutcome(context.Context, approval.Outcome) (approval.Approval, error) {
 	return approval.Approval{}, context.DeadlineExceeded
 }
 
@@ -623,7 +623,7 @@ type settling struct {
 	got *[]approval.Outcome
 }
 
-func (s settling) Settle(_ context.Context, o approval.Outcome) (approval.Approval, error) {
+func (s settling) SettleOutcome(_ context.Context, o approval.Outcome) (approval.Approval, error) {
 	*s.got = append(*s.got, o)
 	return approval.Approval{}, nil
 }

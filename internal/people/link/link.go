@@ -15,8 +15,8 @@ import (
 // Path is where the pages are; the token follows.
 const Path = "/a/"
 
-// Afterlife is how long a link can be opened once its request has expired: whoever comes too late is shown what became of it. Nothing can be decided then.
-const Afterlife = 7 * 24 * time.Hour
+// OpenAfterExpiry is how long a link can be opened once its request has expired: whoever comes too late is shown what became of it. Nothing can be decided then.
+const OpenAfterExpiry = 7 * 24 * time.Hour
 
 // Link is what a link stands for: one person's view of one request, and the right to decide it as that person.
 type Link struct {

@@ -51,7 +51,7 @@ func (l *Links) URL(ctx context.Context, a approval.Approval, to, channel string
 func (l *Links) Mint(ctx context.Context, a approval.Approval, to, channel string) (string, error) {
 	made := Link{
 		Tenant: a.Tenant, Approval: a.ID, Run: a.Run, Call: a.Call(), Digest: a.Digest, To: to, Channel: channel, Nonce: l.IDs.Token(),
-		Expires: a.ExpiresAt.Add(Afterlife).Truncate(time.Second).UTC(),
+		Expires: a.ExpiresAt.Add(OpenAfterExpiry).Truncate(time.Second).UTC(),
 	}
 	made.ID = made.digest(version)
 	body, err := run.MarshalVerbatim(made)

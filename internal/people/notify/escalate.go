@@ -8,13 +8,13 @@ import (
 	"github.com/countersign/countersign/internal/policy"
 )
 
-// escalates reports whether the time has come, and nobody has said so.
-func escalates(a approval.Approval, now time.Time) bool {
+// isEscalationDue reports whether the time has come, and nobody has said so.
+func isEscalationDue(a approval.Approval, now time.Time) bool {
 	return a.Status == approval.Pending && !a.EscalatesAt.IsZero() && a.EscalatedAt.IsZero() && !now.Before(a.EscalatesAt) && now.Before(a.ExpiresAt)
 }
 
-// late are those who decide as well by now.
-func late(a approval.Approval) []string {
+// escalatedApprovers are those who decide as well by now.
+func escalatedApprovers(a approval.Approval) []string {
 	if a.EscalatedAt.IsZero() {
 		return nil
 	}
@@ -23,11 +23,11 @@ func late(a approval.Approval) []string {
 
 // mayDecide reports whether who is among those who decide.
 func mayDecide(a approval.Approval, who policy.Principal, now time.Time) bool {
-	return a.MayDecide(who, now)
+	return a.CanDecide(who, now)
 }
 
 // mayDecideCall is mayDecide of a call among those of a request about tools.
-func mayDecideCall(a approval.Approval, c approval.Blocked, who policy.Principal, _ time.Time) bool {
+func mayDecideCall(a approval.Approval, c approval.BlockedCall, who policy.Principal, _ time.Time) bool {
 	if a.EscalatedAt.IsZero() {
 		return policy.MayDecideEach(who, c.Approvers, c.Above)
 	}

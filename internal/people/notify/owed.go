@@ -19,19 +19,19 @@ const (
 	lastRetry  = 10 * time.Minute
 	// soonestLook and rarestLook bound how often a request is looked at only because its messages would have to be updated: a request that is
 	// called off says so to nobody.
-	soonestLook = 5 * time.Minute
-	rarestLook  = 6 * time.Hour
+	minUpdateCheck = 5 * time.Minute
+	maxUpdateCheck = 6 * time.Hour
 	// settling is how long a run has to say that a request has expired.
-	settling = time.Minute
+	expiryGrace = time.Minute
 )
 
-// pause is the time between the n-th failure, from 1, and the next try.
-func pause(n int) time.Duration {
+// retryDelay is the time between the n-th failure, from 1, and the next try.
+func retryDelay(n int) time.Duration {
 	return min(firstRetry<<min(n-1, 10), lastRetry)
 }
 
-// round is how many reminders of a request have become due by now. Those that nobody sent in time are one with the newest.
-func round(a approval.Approval, now time.Time) int64 {
+// remindersDue is how many reminders of a request have become due by now. Those that nobody sent in time are one with the newest.
+func remindersDue(a approval.Approval, now time.Time) int64 {
 	if a.RemindSeconds <= 0 || now.Before(a.RequestedAt) {
 		return 0
 	}
@@ -57,24 +57,24 @@ type sent struct {
 	err error
 }
 
-// seat is a person on a channel by which they want to be told.
-type seat struct {
-	who person.Person
-	by  Channel
+// recipient is a person on a channel by which they want to be told.
+type recipient struct {
+	person  person.Person
+	channel Channel
 }
 
-// asking are the messages that a pending request owes to those who decide it, in their order.
-func (n *notice) asking(a approval.Approval, seats []seat, now time.Time) []delivery {
+// requestDeliveries are the messages that a pending request owes to those who decide it, in their order.
+func (n *notice) requestDeliveries(a approval.Approval, seats []recipient, now time.Time) []delivery {
 	var out []delivery
-	at := round(a, now)
+	at := remindersDue(a, now)
 	for _, s := range seats {
-		d := delivery{to: s.who, channel: s.by, occasion: first(a, s.who), round: at}
-		if t := n.of(s.who.ID, s.by.Name()); t != nil {
-			d.edited = !t.At.IsZero() && t.Asks != "" && t.Asks != a.Digest // an edit is a new action, of which they have seen nothing (A8)
+		d := delivery{to: s.person, channel: s.channel, occasion: firstOccasion(a, s.person), round: at}
+		if t := n.contact(s.person.ID, s.channel.Name()); t != nil {
+			d.edited = !t.At.IsZero() && t.AskedDigest != "" && t.AskedDigest != a.Digest // an edit is a new action, of which they have seen nothing (A8)
 			if t.Round >= at && !d.edited || now.Before(t.Next) {
 				continue
 			}
-			if d.occasion = t.As; !t.At.IsZero() && !d.edited {
+			if d.occasion = t.First; !t.At.IsZero() && !d.edited {
 				d.occasion = Reminder
 			}
 		}
@@ -83,19 +83,19 @@ func (n *notice) asking(a approval.Approval, seats []seat, now time.Time) []deli
 	return out
 }
 
-// first is the occasion of a person's first message.
-func first(a approval.Approval, p person.Person) Occasion {
-	if policy.MayDecide(late(a), policy.Principal{ID: p.ID, Groups: p.Groups}) {
+// firstOccasion is the occasion of a person's first message.
+func firstOccasion(a approval.Approval, p person.Person) Occasion {
+	if policy.MayDecide(escalatedApprovers(a), policy.Principal{ID: p.ID, Groups: p.Groups}) {
 		return Escalated
 	}
 	return Asked
 }
 
-// updating are the messages whose request is pending no more, and that do not say so yet. One of a channel that is gone stays as it is.
-func (n *notice) updating(a approval.Approval, channel func(name string) Channel, now time.Time) []delivery {
+// updateDeliveries are the messages whose request is pending no more, and that do not say so yet. One of a channel that is gone stays as it is.
+func (n *notice) updateDeliveries(a approval.Approval, channel func(name string) Channel, now time.Time) []delivery {
 	var out []delivery
-	for i := range n.Told {
-		t := &n.Told[i]
+	for i := range n.Contacts {
+		t := &n.Contacts[i]
 		if t.Shows == a.Status || now.Before(t.Next) {
 			continue
 		}
@@ -124,26 +124,26 @@ func (n *notice) apply(a approval.Approval, all []sent) {
 		case s.updates != "":
 			continue
 		default:
-			n.told(a, s)
+			n.applyRequestSent(a, s)
 		}
 	}
 	if remarked > 0 {
-		n.hear(remarked, failed, all[len(all)-1].at)
+		n.applyRemarksSent(remarked, failed, all[len(all)-1].at)
 	}
-	n.shown(a, all)
+	n.applyUpdatesSent(a, all)
 }
 
-// told takes in a message to one who decides.
-func (n *notice) told(a approval.Approval, s sent) {
-	t := n.of(s.to.ID, s.channel.Name())
+// applyRequestSent takes in a message to one who decides.
+func (n *notice) applyRequestSent(a approval.Approval, s sent) {
+	t := n.contact(s.to.ID, s.channel.Name())
 	if t == nil {
-		n.Told = append(n.Told, telling{To: s.to.ID, Channel: s.channel.Name(), As: s.occasion, Round: -1})
-		t = &n.Told[len(n.Told)-1]
+		n.Contacts = append(n.Contacts, contact{To: s.to.ID, Channel: s.channel.Name(), First: s.occasion, Round: -1})
+		t = &n.Contacts[len(n.Contacts)-1]
 	}
 	if s.err == nil {
-		t.At, t.Round, t.Tries, t.Next, t.Asks = s.at, max(t.Round, s.round), 0, time.Time{}, a.Digest
+		t.At, t.Round, t.Tries, t.Next, t.AskedDigest = s.at, max(t.Round, s.round), 0, time.Time{}, a.Digest
 		if s.ref != "" { // and this one asks, whatever the others show
-			t.keep(s.ref)
+			t.addRef(s.ref)
 			t.Shows = ""
 		}
 		if s.occasion == Reminder {
@@ -152,27 +152,27 @@ func (n *notice) told(a approval.Approval, s sent) {
 		return
 	}
 	if t.Tries++; t.Tries < maxTries {
-		t.Next = s.at.Add(pause(t.Tries))
+		t.Next = s.at.Add(retryDelay(t.Tries))
 		return
 	}
-	t.Round, t.Tries, t.Next, t.Asks = max(t.Round, s.round), 0, time.Time{}, a.Digest
+	t.Round, t.Tries, t.Next, t.AskedDigest = max(t.Round, s.round), 0, time.Time{}, a.Digest
 }
 
-// hear takes in that remarks were told of.
-func (n *notice) hear(upTo, failed int, at time.Time) {
+// applyRemarksSent takes in that remarks were told of.
+func (n *notice) applyRemarksSent(upTo, failed int, at time.Time) {
 	if failed > 0 {
-		if n.Heard++; n.Heard < maxTries {
-			n.HearNext = at.Add(pause(n.Heard))
+		if n.RemarkTries++; n.RemarkTries < maxTries {
+			n.NextRemarkTry = at.Add(retryDelay(n.RemarkTries))
 			return
 		}
 	}
-	n.Remarks, n.Heard, n.HearNext = max(n.Remarks, upTo), 0, time.Time{}
+	n.Remarks, n.RemarkTries, n.NextRemarkTry = max(n.Remarks, upTo), 0, time.Time{}
 }
 
-// shown takes in updates: of a telling all of whose messages show the outcome, or that was tried too often, nothing is owed.
-func (n *notice) shown(a approval.Approval, all []sent) {
-	for i := range n.Told {
-		t := &n.Told[i]
+// applyUpdatesSent takes in updates: of a telling all of whose messages show the outcome, or that was tried too often, nothing is owed.
+func (n *notice) applyUpdatesSent(a approval.Approval, all []sent) {
+	for i := range n.Contacts {
+		t := &n.Contacts[i]
 		tried, failed := false, false
 		var at time.Time
 		for _, s := range all {
@@ -184,20 +184,20 @@ func (n *notice) shown(a approval.Approval, all []sent) {
 		case !tried:
 		case failed && t.Tries+1 < maxTries:
 			t.Tries++
-			t.Next = at.Add(pause(t.Tries))
+			t.Next = at.Add(retryDelay(t.Tries))
 		default:
 			t.Shows, t.Tries, t.Next = a.Status, 0, time.Time{}
 		}
 	}
 }
 
-// next is when to look at the request again; zero = never. Nothing of it is before now, and all that is owed by now has been tried.
-func (n *notice) next(a approval.Approval, seats []seat, now time.Time) time.Time {
+// nextCheck is when to look at the request again; zero = never. Nothing of it is before now, and all that is owed by now has been tried.
+func (n *notice) nextCheck(a approval.Approval, seats []recipient, now time.Time) time.Time {
 	if a.Status != approval.Pending {
 		return n.nextUpdate(a)
 	}
 	if !now.Before(a.ExpiresAt) {
-		return now.Add(min(max(now.Sub(a.ExpiresAt), settling), rarestLook))
+		return now.Add(min(max(now.Sub(a.ExpiresAt), expiryGrace), maxUpdateCheck))
 	}
 	at := a.ExpiresAt
 	sooner := func(t time.Time) {
@@ -209,25 +209,25 @@ func (n *notice) next(a approval.Approval, seats []seat, now time.Time) time.Tim
 		sooner(a.EscalatesAt)
 	}
 	if a.RemindSeconds > 0 && len(seats) > 0 {
-		sooner(a.RequestedAt.Add(time.Duration(round(a, now)+1) * time.Duration(a.RemindSeconds) * time.Second))
+		sooner(a.RequestedAt.Add(time.Duration(remindersDue(a, now)+1) * time.Duration(a.RemindSeconds) * time.Second))
 	}
 	for _, s := range seats {
-		if t := n.of(s.who.ID, s.by.Name()); t != nil {
+		if t := n.contact(s.person.ID, s.channel.Name()); t != nil {
 			sooner(t.Next)
 		}
 	}
 	if n.Remarks < len(a.Thread) {
-		sooner(n.HearNext)
+		sooner(n.NextRemarkTry)
 	}
-	if n.changeable() {
-		sooner(now.Add(min(max(now.Sub(a.RequestedAt)/2, soonestLook), rarestLook)))
+	if n.hasUpdatable() {
+		sooner(now.Add(min(max(now.Sub(a.RequestedAt)/2, minUpdateCheck), maxUpdateCheck)))
 	}
 	return at
 }
 
 // nextUpdate is the next try of those updates that have failed.
 func (n *notice) nextUpdate(a approval.Approval) (at time.Time) {
-	for _, t := range n.Told {
+	for _, t := range n.Contacts {
 		if t.Shows != a.Status && (at.IsZero() || t.Next.Before(at)) {
 			at = t.Next
 		}
@@ -235,9 +235,9 @@ func (n *notice) nextUpdate(a approval.Approval) (at time.Time) {
 	return at
 }
 
-// changeable reports whether there is a message that would have to be updated.
-func (n *notice) changeable() bool {
-	for _, t := range n.Told {
+// hasUpdatable reports whether there is a message that would have to be updated.
+func (n *notice) hasUpdatable() bool {
+	for _, t := range n.Contacts {
 		if len(t.Refs) > 0 {
 			return true
 		}

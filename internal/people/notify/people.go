@@ -11,8 +11,8 @@ import (
 	"github.com/countersign/countersign/internal/policy"
 )
 
-// maxPeople is how many people are told of one request: the notice is one item, and a request to more of them is one to nobody.
-const maxPeople = 500
+// maxRecipients is how many people are told of one request: the notice is one item, and a request to more of them is one to nobody.
+const maxRecipients = 500
 
 // approvers are the people who may decide a request as it stands, and have not had their say yet.
 func (n *Notifier) approvers(ctx context.Context, a approval.Approval) ([]person.Person, error) {
@@ -20,35 +20,35 @@ func (n *Notifier) approvers(ctx context.Context, a approval.Approval) ([]person
 		return nil, nil
 	}
 	now := n.Clock.Now()
-	approvers, _ := a.Deciders(now)
+	approvers, _ := a.ApproversAt(now)
 	all, err := n.Directory.Members(ctx, a.Tenant, approvers)
 	if err != nil {
 		return nil, fmt.Errorf("find the approvers of approval %s: %w", a.ID, err)
 	}
-	all = slices.DeleteFunc(slices.Clone(all), func(p person.Person) bool { return !asks(a, p, now) })
-	if len(all) > maxPeople {
-		n.warn(fmt.Sprintf("tell everybody of approval %s: it asks %d people, of whom %d are told", a.ID, len(all), maxPeople), nil)
-		all = all[:maxPeople]
+	all = slices.DeleteFunc(slices.Clone(all), func(p person.Person) bool { return !isAwaited(a, p, now) })
+	if len(all) > maxRecipients {
+		n.warn(fmt.Sprintf("tell everybody of approval %s: it asks %d people, of whom %d are told", a.ID, len(all), maxRecipients), nil)
+		all = all[:maxRecipients]
 	}
 	return all, nil
 }
 
-// asks reports whether a request waits for that person's word: they may approve it, and have not decided it.
-func asks(a approval.Approval, p person.Person, now time.Time) bool {
+// isAwaited reports whether a request waits for that person's word: they may approve it, and have not decided it.
+func isAwaited(a approval.Approval, p person.Person, now time.Time) bool {
 	if a.FourEyes && slices.Contains(a.Requesters, p.ID) { // who can only deny is not asked
 		return false
 	}
 	who := policy.Principal{ID: p.ID, Groups: p.Groups}
 	if a.Kind != approval.KindTools {
-		return !said(a, p.ID) && mayDecide(a, who, now)
+		return !hasDecided(a, p.ID) && mayDecide(a, who, now)
 	}
 	return slices.ContainsFunc(a.Permissions, func(t approval.Permission) bool {
-		return t.Verdict == "" && !slices.ContainsFunc(t.Calls, func(c approval.Blocked) bool { return !mayDecideCall(a, c, who, now) })
+		return t.Verdict == "" && !slices.ContainsFunc(t.Calls, func(c approval.BlockedCall) bool { return !mayDecideCall(a, c, who, now) })
 	})
 }
 
-// said reports whether a person has decided. What was said of a call before somebody changed its arguments counts no more (A8).
-func said(a approval.Approval, id string) bool {
+// hasDecided reports whether a person has decided. What was said of a call before somebody changed its arguments counts no more (A8).
+func hasDecided(a approval.Approval, id string) bool {
 	all := a.Decisions
 	for i, d := range a.Decisions {
 		if d.Action == approval.Edit {
@@ -58,8 +58,8 @@ func said(a approval.Approval, id string) bool {
 	return slices.ContainsFunc(all, func(d approval.Decision) bool { return d.By == id })
 }
 
-// audience are the people whom a remark of the thread is for: the requesters of a question, those who asked of an answer.
-func (n *Notifier) audience(ctx context.Context, a approval.Approval, i int) ([]person.Person, Occasion, error) {
+// remarkRecipients are the people whom a remark of the thread is for: the requesters of a question, those who asked of an answer.
+func (n *Notifier) remarkRecipients(ctx context.Context, a approval.Approval, i int) ([]person.Person, Occasion, error) {
 	if n.Directory == nil {
 		return nil, Question, nil
 	}
@@ -80,8 +80,8 @@ func (n *Notifier) audience(ctx context.Context, a approval.Approval, i int) ([]
 	return slices.DeleteFunc(slices.Clone(people), func(p person.Person) bool { return p.ID == by }), occasion, nil
 }
 
-// channels are those by which a person wants to be told, in their order.
-func (n *Notifier) channels(p person.Person) []Channel {
+// channelsOf are those by which a person wants to be told, in their order.
+func (n *Notifier) channelsOf(p person.Person) []Channel {
 	var out []Channel
 	if p.Notify == nil {
 		for _, c := range n.Channels {
@@ -92,15 +92,15 @@ func (n *Notifier) channels(p person.Person) []Channel {
 		return out
 	}
 	for _, name := range p.Notify {
-		if c := n.channel(name); c != nil && c.Reaches(p) && !slices.Contains(out, c) {
+		if c := n.findChannel(name); c != nil && c.Reaches(p) && !slices.Contains(out, c) {
 			out = append(out, c)
 		}
 	}
 	return out
 }
 
-// channel is the one of that name; nil = this deployment has none.
-func (n *Notifier) channel(name string) Channel {
+// findChannel is the one of that name; nil = this deployment has none.
+func (n *Notifier) findChannel(name string) Channel {
 	i := slices.IndexFunc(n.Channels, func(c Channel) bool { return c.Name() == name })
 	if i < 0 {
 		return nil

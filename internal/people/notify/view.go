@@ -36,7 +36,7 @@ func (v Viewer) View(ctx context.Context, a approval.Approval) (show.View, error
 	if err != nil {
 		return show.View{}, err
 	}
-	return show.View{Definition: def, Says: beside(&l.State, a.Call())}, nil
+	return show.View{Definition: def, ModelText: textBesideCall(&l.State, a.Call())}, nil
 }
 
 // Show is what people are shown of a request.
@@ -45,12 +45,12 @@ func (v Viewer) Show(ctx context.Context, a approval.Approval) (show.Request, er
 	if err != nil {
 		return show.Request{}, err
 	}
-	return show.Of(a, view), nil
+	return show.BuildRequest(a, view), nil
 }
 
-// beside is what the model said in the reply that made a call: its texts between what others said. Live messages alone are looked at: of a call that
+// textBesideCall is what the model said in the reply that made a call: its texts between what others said. Live messages alone are looked at: of a call that
 // waits, the reply is one of them.
-func beside(s *run.AgentState, call string) string {
+func textBesideCall(s *run.AgentState, call string) string {
 	var texts []string
 	made := false
 	for _, m := range s.Messages.All() {

@@ -17,7 +17,7 @@ func Editable(args, schema json.RawMessage) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	return replaced(v, "", holding(v).placeholders), nil
+	return replaceValues(v, "", findMasked(v).placeholders), nil
 }
 
 // EditError says why edited arguments are not taken. It quotes nothing of what is stored.
@@ -42,7 +42,7 @@ func Restore(edited, args, schema json.RawMessage) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := holding(stored)
+	h := findMasked(stored)
 	v, err := mask.Read(edited, nil)
 	if err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func Restore(edited, args, schema json.RawMessage) (json.RawMessage, error) {
 	if err := h.restore(v, "", back); err != nil {
 		return nil, err
 	}
-	return jsonx.CompactJSON(replaced(v, "", back), jsonx.JSONLimits{})
+	return jsonx.CompactJSON(replaceValues(v, "", back), jsonx.JSONLimits{})
 }
 
 // What placeholders begin and end with. Between them is a number.
@@ -60,24 +60,24 @@ const (
 	placeholderEnds   = ": kept as it is]"
 )
 
-// holding finds the values of stored arguments that are held back.
-func holding(v *mask.Value) holder {
-	h := holder{map[string]json.RawMessage{}, map[string]json.RawMessage{}, map[string]string{}, map[string]bool{}}
-	h.find(v, "")
+// findMasked finds the values of stored arguments that are held back.
+func findMasked(v *mask.Value) maskedValues {
+	h := maskedValues{map[string]json.RawMessage{}, map[string]json.RawMessage{}, map[string]string{}, map[string]bool{}}
+	h.collect(v, "")
 	return h
 }
 
-// holder knows the values that are held back, by their pointers.
-type holder struct {
+// maskedValues knows the values that are held back, by their pointers.
+type maskedValues struct {
 	placeholders map[string]json.RawMessage // JSON strings
 	stored       map[string]json.RawMessage // the values they stand for
 	texts        map[string]string          // the stored texts that are not held back and look like placeholders
 	keys         map[string]bool            // the members whose keys do
 }
 
-// find finds what is held back in v and below.
-func (h *holder) find(v *mask.Value, at string) {
-	if held(v) {
+// collect finds what is held back in v and below.
+func (h *maskedValues) collect(v *mask.Value, at string) {
+	if isMasked(v) {
 		h.placeholders[at] = json.RawMessage(fmt.Sprintf(`"%s%d%s"`, placeholderBegins, len(h.placeholders)+1, placeholderEnds))
 		h.stored[at] = v.Raw
 		return
@@ -90,12 +90,12 @@ func (h *holder) find(v *mask.Value, at string) {
 		if strings.Contains(m.Key, placeholderBegins) {
 			h.keys[under] = true
 		}
-		h.find(m.Value, under)
+		h.collect(m.Value, under)
 	}
 }
 
-// held reports whether a value is held back as a whole.
-func held(v *mask.Value) bool {
+// isMasked reports whether a value is held back as a whole.
+func isMasked(v *mask.Value) bool {
 	if v.Secret != "" || len(v.Hidden) > 0 {
 		return true
 	}
@@ -115,7 +115,7 @@ func pointer(at string, of mask.Kind, i int, key string) string {
 }
 
 // restore collects what stands at the places of v where placeholders are.
-func (h *holder) restore(v *mask.Value, at string, back map[string]json.RawMessage) error {
+func (h *maskedValues) restore(v *mask.Value, at string, back map[string]json.RawMessage) error {
 	if v.Kind == mask.String && strings.Contains(v.Text, placeholderBegins) {
 		switch want, held := h.placeholders[at]; {
 		case held && string(want) == string(v.Raw):
@@ -138,8 +138,8 @@ func (h *holder) restore(v *mask.Value, at string, back map[string]json.RawMessa
 	return nil
 }
 
-// replaced is v with other values at some places. Keys and what is between stay as they are spelled.
-func replaced(v *mask.Value, at string, by map[string]json.RawMessage) json.RawMessage {
+// replaceValues is v with other values at some places. Keys and what is between stay as they are spelled.
+func replaceValues(v *mask.Value, at string, by map[string]json.RawMessage) json.RawMessage {
 	if other, ok := by[at]; ok {
 		return other
 	}
@@ -158,7 +158,7 @@ func replaced(v *mask.Value, at string, by map[string]json.RawMessage) json.RawM
 		if v.Kind == mask.Object {
 			out = append(append(out, m.RawKey...), ':')
 		}
-		out = append(out, replaced(m.Value, pointer(at, v.Kind, i, m.Key), by)...)
+		out = append(out, replaceValues(m.Value, pointer(at, v.Kind, i, m.Key), by)...)
 	}
 	return append(out, brackets[1])
 }

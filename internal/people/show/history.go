@@ -9,17 +9,17 @@ import (
 )
 
 // history is what has happened with a request, in order of time.
-func (s *shower) history(t agent.ToolSpec) []Event {
+func (s *builder) history(t agent.ToolSpec) []Event {
 	a := s.a
-	all := []Event{{At: a.RequestedAt, What: "asked", Who: bare(a.Agent, nil)}}
+	all := []Event{{At: a.RequestedAt, What: "asked", Who: bareText(a.Agent, nil)}}
 	if !a.EscalatedAt.IsZero() {
-		all = append(all, Event{At: a.EscalatedAt, What: "escalated", Who: names(a.EscalateTo)})
+		all = append(all, Event{At: a.EscalatedAt, What: "escalated", Who: namesText(a.EscalateTo)})
 	}
 	for _, r := range a.Thread {
-		all = append(all, Event{At: r.At, Who: s.foreign(r.By), What: EventSaid, Note: s.foreign(r.Text), Via: string(r.Via)})
+		all = append(all, Event{At: r.At, Who: s.foreignText(r.By), What: EventRemark, Note: s.foreignText(r.Text), Via: string(r.Via)})
 	}
 	for _, d := range a.Decisions {
-		e := Event{At: d.At, Who: s.foreign(d.By), What: string(d.Action), Note: s.foreign(d.Note), Via: string(d.Via), Tools: names(d.Tools), Grant: s.granted(d.Grant)}
+		e := Event{At: d.At, Who: s.foreignText(d.By), What: string(d.Action), Note: s.foreignText(d.Note), Via: string(d.Via), Tools: namesText(d.Tools), Grant: s.decisionGrantText(d.Grant)}
 		switch {
 		case d.Action == approval.Edit:
 			e.Arguments = s.arguments(d.Args, t.Schema)

@@ -16,8 +16,8 @@ import (
 type View struct {
 	Definition *agent.Definition // the run's; nil = see Tools
 	Tools      []agent.ToolSpec  // of the agent, where there is no definition
-	Says       string            // what the model said beside the call; "" = nothing
-	Uncovered  bool              // nothing is masked: for an approver who has asked for it, on record
+	ModelText  string            // what the model said beside the call; "" = nothing
+	Unmasked   bool              // nothing is masked: for an approver who has asked for it, on record
 }
 
 // tool is the description of a tool, by its original name; the zero one of a tool that is not known.
@@ -43,34 +43,34 @@ func (v View) Schema(a approval.Approval) json.RawMessage {
 	return t.Schema
 }
 
-// Of is what people are shown of a request: the same on every channel. It reads nothing and has no error: what cannot be read as JSON is
+// BuildRequest is what people are shown of a request: the same on every channel. It reads nothing and has no error: what cannot be read as JSON is
 // shown as the bytes it is.
-func Of(a approval.Approval, v View) Request {
-	s := shower{a: a, v: v}
-	r := Request{ID: a.ID, Status: string(a.Status), Title: s.title(), Facts: s.facts(), Bytes: len(a.Args)}
+func BuildRequest(a approval.Approval, v View) Request {
+	s := builder{a: a, view: v}
+	r := Request{ID: a.ID, Status: string(a.Status), Title: s.titleText(), Facts: s.facts(), Bytes: len(a.Args)}
 	t := v.tool(first(a.Tools))
 	if a.Kind == approval.KindTools {
 		for _, p := range a.Permissions {
-			tool := s.tool(p)
-			r.Tools, r.Risk = append(r.Tools, tool), higher(r.Risk, tool.Risk)
+			tool := s.buildTool(p)
+			r.Tools, r.Risk = append(r.Tools, tool), higherRisk(r.Risk, tool.Risk)
 		}
 	} else {
 		r.Arguments, r.Risk = s.arguments(a.Args, t.Schema), RiskOf(a.Effect, t.Undo != nil)
 	}
 	if a.Ticket != nil {
-		r.Question, r.Asked = s.question(*a.Ticket)
+		r.Question, r.Asked = s.questionText(*a.Ticket)
 	}
-	r.Changed = s.changed()
-	r.Note, r.Claim, r.Says = s.foreign(a.RuleNote), s.foreign(a.Claimed), s.foreign(v.Says)
+	r.Changed = s.preconditionChange()
+	r.Note, r.Claim, r.Says = s.foreignText(a.RuleNote), s.foreignText(a.ClaimedSubject), s.foreignText(v.ModelText)
 	r.History = s.history(t)
 	r.Masked = s.masked
 	return r
 }
 
-// shower makes a request for people, and remembers whether anything was masked.
-type shower struct {
+// builder makes a request for people, and remembers whether anything was masked.
+type builder struct {
 	a      approval.Approval
-	v      View
+	view   View
 	masked bool
 }
 
@@ -81,65 +81,65 @@ func first(of []string) string {
 	return of[0]
 }
 
-// title says what is asked, with names of the definition alone.
-func (s *shower) title() Text {
-	tools := names(s.a.Tools)
+// titleText says what is asked, with names of the definition alone.
+func (s *builder) titleText() Text {
+	tools := namesText(s.a.Tools)
 	switch s.a.Kind {
 	case approval.KindTools:
-		return slices.Concat(word("May "), bare(s.a.Agent, nil), word(" call "), tools, word("?"))
+		return slices.Concat(ownText("May "), bareText(s.a.Agent, nil), ownText(" call "), tools, ownText("?"))
 	case approval.KindOutcome:
-		return slices.Concat(word("What became of "), tools, word(" of "), bare(s.a.Agent, nil), word("?"))
+		return slices.Concat(ownText("What became of "), tools, ownText(" of "), bareText(s.a.Agent, nil), ownText("?"))
 	case approval.KindInput:
-		return slices.Concat(bare(s.a.Agent, nil), word(" waits for an answer to "), tools)
+		return slices.Concat(bareText(s.a.Agent, nil), ownText(" waits for an answer to "), tools)
 	}
-	return slices.Concat(word("May "), bare(s.a.Agent, nil), word(" carry out "), tools, word("?"))
+	return slices.Concat(ownText("May "), bareText(s.a.Agent, nil), ownText(" carry out "), tools, ownText("?"))
 }
 
-// names are names of the definition, which Check has read: it lets nothing odd pass, and neither does this.
-func names(of []string) Text {
+// namesText are names of the definition, which Check has read: it lets nothing odd pass, and neither does this.
+func namesText(of []string) Text {
 	var t Text
 	for i, n := range of {
 		if i > 0 {
 			t = append(t, Span{Text: ", "})
 		}
-		t = append(t, bare(n, nil)...)
+		t = append(t, bareText(n, nil)...)
 	}
-	return t.joined()
+	return t.merged()
 }
 
-// Stamp is a moment as people are shown it.
-func Stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
+// FormatTime is a moment as people are shown it.
+func FormatTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
 
 // The names of facts, in the order in which they are shown. A fact that has nothing to say is left out.
 const (
-	FactTool      = "tool"
-	FactDoes      = "does" // what the definition says of the tool; of an MCP server's, which says it itself, nothing
-	FactEffect    = "effect"
-	FactTarget    = "target"
-	FactRisk      = "risk"
-	FactAgent     = "agent"
-	FactRun       = "run"
-	FactBelow     = "below"
-	FactUndoes    = "undoes"
-	FactRequester = "requester"
-	FactWhy       = "why" // the rule's note
-	FactDepends   = "depends"
-	FactEdited    = "edited"
-	FactAsks      = "asks"
-	FactApprovers = "approvers"
-	FactQuorum    = "quorum"
-	FactFourEyes  = "four eyes"
-	FactAsked     = "asked"
-	FactExpires   = "expires"
-	FactEscalates = "escalates"
-	FactGranted   = "if granted"
-	FactStands    = "stands" // how far a grant goes at most
-	FactDenied    = "if denied"
-	FactBinds     = "binds" // of one of several tools
+	FactTool        = "tool"
+	FactDescription = "does" // what the definition says of the tool; of an MCP server's, which says it itself, nothing
+	FactEffect      = "effect"
+	FactTarget      = "target"
+	FactRisk        = "risk"
+	FactAgent       = "agent"
+	FactRun         = "run"
+	FactParent      = "below"
+	FactUndoes      = "undoes"
+	FactRequester   = "requester"
+	FactWhy         = "why" // the rule's note
+	FactDepends     = "depends"
+	FactEdited      = "edited"
+	FactAsks        = "asks"
+	FactApprovers   = "approvers"
+	FactQuorum      = "quorum"
+	FactFourEyes    = "four eyes"
+	FactAsked       = "asked"
+	FactExpires     = "expires"
+	FactEscalates   = "escalates"
+	FactGranted     = "if granted"
+	FactGrantLimits = "stands" // how far a grant goes at most
+	FactDenied      = "if denied"
+	FactBinds       = "binds" // of one of several tools
 )
 
 // facts are B1's, in order.
-func (s *shower) facts() []Fact {
+func (s *builder) facts() []Fact {
 	a := s.a
 	var all []Fact
 	add := func(name string, value Text) {
@@ -147,114 +147,114 @@ func (s *shower) facts() []Fact {
 			all = append(all, Fact{Name: name, Label: labels[name], Value: value})
 		}
 	}
-	t := s.v.tool(first(a.Tools))
-	add(FactTool, names(a.Tools))
+	t := s.view.tool(first(a.Tools))
+	add(FactTool, namesText(a.Tools))
 	if a.Kind != approval.KindTools {
-		add(FactDoes, s.does(t))
-		add(FactEffect, word(effectOf(a.Effect)))
-		add(FactTarget, s.target(t))
-		add(FactRisk, word(s.risk(a.Effect, t)))
+		add(FactDescription, s.descriptionText(t))
+		add(FactEffect, ownText(effectText(a.Effect)))
+		add(FactTarget, s.targetText(t))
+		add(FactRisk, ownText(s.riskText(a.Effect, t)))
 	}
-	add(FactAgent, bare(strings.TrimSpace(a.Agent+" "+a.Version), nil))
-	add(FactRun, s.run())
-	add(FactBelow, s.below())
-	add(FactUndoes, s.undoes())
-	add(FactRequester, s.requester())
-	add(FactWhy, s.foreign(a.RuleNote))
-	add(FactDepends, s.depends())
-	add(FactEdited, s.edited())
-	add(FactAsks, word(asks(a)))
-	add(FactApprovers, Deciders(a.Approvers, a.Above))
-	add(FactQuorum, s.quorum())
+	add(FactAgent, bareText(strings.TrimSpace(a.Agent+" "+a.Version), nil))
+	add(FactRun, s.runText())
+	add(FactParent, s.parentText())
+	add(FactUndoes, s.undoesText())
+	add(FactRequester, s.requesterText())
+	add(FactWhy, s.foreignText(a.RuleNote))
+	add(FactDepends, s.preconditionText())
+	add(FactEdited, s.editedText())
+	add(FactAsks, ownText(decisionSubject(a)))
+	add(FactApprovers, ApproversText(a.Approvers, a.Above))
+	add(FactQuorum, s.quorumText())
 	if a.FourEyes {
-		add(FactFourEyes, s.fourEyes())
+		add(FactFourEyes, s.fourEyesText())
 	}
-	add(FactAsked, word(Stamp(a.RequestedAt)))
-	add(FactExpires, word(Stamp(a.ExpiresAt)+", then it is refused"))
-	add(FactEscalates, s.escalates())
-	add(FactGranted, granted(a))
-	add(FactStands, s.stands())
-	add(FactDenied, word(denied(a)))
+	add(FactAsked, ownText(FormatTime(a.RequestedAt)))
+	add(FactExpires, ownText(FormatTime(a.ExpiresAt)+", then it is refused"))
+	add(FactEscalates, s.escalationText())
+	add(FactGranted, grantText(a))
+	add(FactGrantLimits, s.grantLimits())
+	add(FactDenied, ownText(denialText(a)))
 	return all
 }
 
 var labels = map[string]string{
-	FactTool: "tool", FactDoes: "does", FactEffect: "effect", FactTarget: "goes to", FactRisk: "risk", FactAgent: "agent", FactRun: "run",
-	FactBelow: "below", FactUndoes: "undoes", FactRequester: "started by", FactWhy: "policy", FactAsks: "asks", FactDepends: "depends on", FactEdited: "edited", FactApprovers: "approvers",
+	FactTool: "tool", FactDescription: "does", FactEffect: "effect", FactTarget: "goes to", FactRisk: "risk", FactAgent: "agent", FactRun: "run",
+	FactParent: "below", FactUndoes: "undoes", FactRequester: "started by", FactWhy: "policy", FactAsks: "asks", FactDepends: "depends on", FactEdited: "edited", FactApprovers: "approvers",
 	FactQuorum: "quorum", FactFourEyes: "four eyes", FactAsked: "asked", FactExpires: "expires", FactEscalates: "escalates",
-	FactGranted: "if granted", FactStands: "it stands", FactDenied: "if denied", FactBinds: "binds",
+	FactGranted: "if granted", FactGrantLimits: "it stands", FactDenied: "if denied", FactBinds: "binds",
 }
 
-// does is the description of a tool by whoever has written the agent. An MCP server describes its tools itself: that is no fact.
-func (s *shower) does(t agent.ToolSpec) Text {
+// descriptionText is the description of a tool by whoever has written the agent. An MCP server describes its tools itself: that is no fact.
+func (s *builder) descriptionText(t agent.ToolSpec) Text {
 	if t.MCP != nil {
 		return nil
 	}
-	return s.foreign(t.Description)
+	return s.foreignText(t.Description)
 }
 
-func (s *shower) run() Text {
-	t := bare(s.a.Run, nil)
+func (s *builder) runText() Text {
+	t := bareText(s.a.Run, nil)
 	if s.a.Kind != approval.KindTools && len(s.a.Calls) > 0 {
-		t = slices.Concat(t, word(", call "), bare(s.a.Call(), nil))
+		t = slices.Concat(t, ownText(", call "), bareText(s.a.Call(), nil))
 	}
-	return t.joined()
+	return t.merged()
 }
 
-func (s *shower) below() Text {
+func (s *builder) parentText() Text {
 	if s.a.Root == "" {
 		return nil
 	}
-	return slices.Concat(word("call "), bare(s.a.ParentCall, nil), word(" of run "), bare(s.a.Parent, nil), word(", for run "), bare(s.a.Root, nil)).joined()
+	return slices.Concat(ownText("call "), bareText(s.a.ParentCall, nil), ownText(" of run "), bareText(s.a.Parent, nil), ownText(", for run "), bareText(s.a.Root, nil)).merged()
 }
 
-func (s *shower) undoes() Text {
+func (s *builder) undoesText() Text {
 	u := s.a.Undoes
 	if u == nil {
 		return nil
 	}
-	return slices.Concat(word("call "), bare(u.Call, nil), word(" of run "), bare(u.Run, nil)).joined()
+	return slices.Concat(ownText("call "), bareText(u.Call, nil), ownText(" of run "), bareText(u.Run, nil)).merged()
 }
 
-// requester is who started the run, as they were authenticated. Whom the run is for by the word of the API's caller is
+// requesterText is who started the run, as they were authenticated. Whom the run is for by the word of the API's caller is
 // no fact: it is Request.Claim.
-func (s *shower) requester() Text {
-	claimed := func(id string) bool { return id == s.a.Claimed }
-	return s.list(slices.DeleteFunc(slices.Clone(s.a.Requesters), claimed))
+func (s *builder) requesterText() Text {
+	claimed := func(id string) bool { return id == s.a.ClaimedSubject }
+	return s.listText(slices.DeleteFunc(slices.Clone(s.a.Requesters), claimed))
 }
 
-// fourEyes says whom four eyes keep from approving.
-func (s *shower) fourEyes() Text {
-	if s.a.NoStarter {
-		return word("nobody is known to have started the run: two different people approve")
+// fourEyesText says whom four eyes keep from approving.
+func (s *builder) fourEyesText() Text {
+	if s.a.StarterUnknown {
+		return ownText("nobody is known to have started the run: two different people approve")
 	}
-	return word("whoever started the run, is said to have it act for them, or told it what to do, may deny and not approve")
+	return ownText("whoever started the run, is said to have it act for them, or told it what to do, may deny and not approve")
 }
 
-func (s *shower) list(of []string) Text {
+func (s *builder) listText(of []string) Text {
 	var t Text
 	for i, one := range of {
 		if i > 0 {
 			t = append(t, Span{Text: ", "})
 		}
-		t = append(t, s.foreign(one)...)
+		t = append(t, s.foreignText(one)...)
 	}
-	return t.joined()
+	return t.merged()
 }
 
-func (s *shower) escalates() Text {
+func (s *builder) escalationText() Text {
 	a := s.a
 	switch {
 	case len(a.EscalateTo) == 0:
 		return nil
 	case !a.EscalatedAt.IsZero():
-		return slices.Concat(word("since "+Stamp(a.EscalatedAt)+" these decide as well: "), names(a.EscalateTo)).joined()
+		return slices.Concat(ownText("since "+FormatTime(a.EscalatedAt)+" these decide as well: "), namesText(a.EscalateTo)).merged()
 	}
-	return slices.Concat(word("at "+Stamp(a.EscalatesAt)+", then these decide as well: "), names(a.EscalateTo)).joined()
+	return slices.Concat(ownText("at "+FormatTime(a.EscalatesAt)+", then these decide as well: "), namesText(a.EscalateTo)).merged()
 }
 
-// Deciders names who may decide: the approvers, and whom they must be among as well where agents that delegated the run have it asked.
-func Deciders(approvers []string, above [][]string) Text {
+// ApproversText names who may decide: the approvers, and whom they must be among as well where agents that delegated the run have it asked.
+func ApproversText(approvers []string, above [][]string) Text {
 	sets := []string{}
 	var all Text
 	for i, set := range append([][]string{approvers}, above...) {
@@ -269,13 +269,13 @@ func Deciders(approvers []string, above [][]string) Text {
 		if len(set) == 0 {
 			all = append(all, Span{Text: "nobody"})
 		}
-		all = append(all, names(set)...)
+		all = append(all, namesText(set)...)
 	}
-	return all.joined()
+	return all.merged()
 }
 
-// quorum says how many different people approve, and who has.
-func (s *shower) quorum() Text {
+// quorumText says how many different people approve, and who has.
+func (s *builder) quorumText() Text {
 	a := s.a
 	if a.Quorum < 2 {
 		return nil
@@ -289,9 +289,9 @@ func (s *shower) quorum() Text {
 			have = append(have, who)
 		}
 	}
-	t := word(fmt.Sprintf("%d different people approve, and one who denies is enough; %d of %d so far", a.Quorum, len(have), a.Quorum))
+	t := ownText(fmt.Sprintf("%d different people approve, and one who denies is enough; %d of %d so far", a.Quorum, len(have), a.Quorum))
 	if len(have) > 0 {
-		t = slices.Concat(t, word(": "), names(have))
+		t = slices.Concat(t, ownText(": "), namesText(have))
 	}
-	return t.joined()
+	return t.merged()
 }

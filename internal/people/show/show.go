@@ -59,8 +59,8 @@ type Argument struct {
 	Kind  string // string, number, boolean, null, object, array; unreadable = it is no JSON, and shown as the text it is
 }
 
-// EventSaid is what an Event of the thread is: a question about the request, or an answer to one.
-const EventSaid = "said"
+// EventRemark is what an Event of the thread is: a question about the request, or an answer to one.
+const EventRemark = "said"
 
 // Event is one line of a request's history.
 type Event struct {
@@ -101,12 +101,12 @@ type Tool struct {
 	Verdict string // "" = nobody has decided about it
 	Facts   []Fact
 	Risk    Risk
-	Calls   [][]Argument // the arguments of the calls that ask; they do not bind the model unless a grant is of these alone
-	Blocked []Blocked    // and what else there is to say of those, one by one
+	Calls   [][]Argument  // the arguments of the calls that ask; they do not bind the model unless a grant is of these alone
+	Blocked []BlockedCall // and what else there is to say of those, one by one
 }
 
-// Blocked is a call that asks for the permission of its tool.
-type Blocked struct {
+// BlockedCall is a call that asks for the permission of its tool.
+type BlockedCall struct {
 	ID        Text
 	Approvers Text
 	Note      Text // the rule's

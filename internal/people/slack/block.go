@@ -19,7 +19,7 @@ const (
 
 	// maxAll bounds all blocks of a message as JSON. Slack refuses somewhat above 12,000 characters in all (msg_blocks_too_long), says nowhere how it
 	// counts, and adds to what it counts.
-	maxAll = 10_000
+	maxMessage = 10_000
 )
 
 // block is a block of Block Kit as far as we use it.
@@ -42,8 +42,8 @@ type text struct {
 	Emoji bool   `json:"emoji"` // false: :name: stays what it is
 }
 
-// rich is rich text: the block's element, and the one in it.
-type rich struct {
+// richTextBlock is rich text: the block's element, and the one in it.
+type richTextBlock struct {
 	Type     string     `json:"type"`
 	Elements []richText `json:"elements"`
 }
@@ -74,22 +74,22 @@ type confirm struct {
 	Style   string `json:"style,omitempty"`
 }
 
-func plain(t string) text { return text{Type: "plain_text", Text: verbatim(t)} }
+func plainText(t string) text { return text{Type: "plain_text", Text: verbatim(t)} }
 
 func header(t string) block {
-	p := plain(t)
+	p := plainText(t)
 	return block{Type: "header", Text: &p}
 }
 
 func section(t string) block {
-	p := plain(t)
+	p := plainText(t)
 	return block{Type: "section", Text: &p}
 }
 
 // preformatted shows text as it is, in one typeface.
 func preformatted(t string) block {
 	return block{Type: "rich_text", Elements: []any{
-		rich{Type: "rich_text_preformatted", Elements: []richText{{Type: "text", Text: verbatim(t)}}},
+		richTextBlock{Type: "rich_text_preformatted", Elements: []richText{{Type: "text", Text: verbatim(t)}}},
 	}}
 }
 
@@ -99,11 +99,11 @@ func verbatim(t string) string {
 	return strings.NewReplacer("&amp;", `\u{26}amp;`, "&lt;", `\u{26}lt;`, "&gt;", `\u{26}gt;`).Replace(t)
 }
 
-// length is a text's in characters as Slack counts them.
-func length(t string) int { return len(utf16.Encode([]rune(t))) }
+// utf16Length is a text's in characters as Slack counts them.
+func utf16Length(t string) int { return len(utf16.Encode([]rune(t))) }
 
-// fitAll reports whether Slack accepts these blocks.
-func fitAll(blocks []block) bool {
+// fitsSlack reports whether Slack accepts these blocks.
+func fitsSlack(blocks []block) bool {
 	if len(blocks) > maxBlocks {
 		return false
 	}
@@ -113,7 +113,7 @@ func fitAll(blocks []block) bool {
 		}
 	}
 	all, err := run.MarshalVerbatim(blocks)
-	return err == nil && length(string(all)) <= maxAll
+	return err == nil && utf16Length(string(all)) <= maxMessage
 }
 
 func (b block) fits() bool {
@@ -121,25 +121,25 @@ func (b block) fits() bool {
 	if b.Type == "header" {
 		limit = maxHeader
 	}
-	if b.Text != nil && (b.Text.Text == "" || length(b.Text.Text) > limit) || len(b.Fields) > maxFields {
+	if b.Text != nil && (b.Text.Text == "" || utf16Length(b.Text.Text) > limit) || len(b.Fields) > maxFields {
 		return false
 	}
-	if b.Accessory != nil && length(b.Accessory.URL) > maxAddress {
+	if b.Accessory != nil && utf16Length(b.Accessory.URL) > maxAddress {
 		return false
 	}
 	for _, f := range b.Fields {
-		if f.Text == "" || length(f.Text) > maxField {
+		if f.Text == "" || utf16Length(f.Text) > maxField {
 			return false
 		}
 	}
 	for _, e := range b.Elements {
 		switch e := e.(type) {
-		case rich:
-			if length(e.Elements[0].Text) > maxText {
+		case richTextBlock:
+			if utf16Length(e.Elements[0].Text) > maxText {
 				return false
 			}
 		case element:
-			if length(e.URL) > maxAddress {
+			if utf16Length(e.URL) > maxAddress {
 				return false
 			}
 		}

@@ -19,8 +19,8 @@ const Path = "/slack/interactions"
 
 // Slack wants an answer within three seconds, and nothing runs after it in a function: so long may a decision take, and so long all of it.
 const (
-	decideIn = 2 * time.Second
-	answerIn = 2600 * time.Millisecond
+	decideTimeout = 2 * time.Second
+	answerTimeout = 2600 * time.Millisecond
 )
 
 // Interactions takes decisions from the buttons of messages: POST of Path, behind nothing that authenticates. A request that no signing secret
@@ -31,14 +31,14 @@ type Interactions struct {
 	Secrets   []string // the app's signing secrets: any of them signs; none = every request is refused
 	Directory person.Directory
 	// Decide is the desk's. It is given what the message showed, and refuses a decision about anything else.
-	Decide func(ctx context.Context, r approval.Request) (approval.Approval, error)
+	Decide func(ctx context.Context, r approval.DecisionInput) (approval.Approval, error)
 	// Updated has the messages about a request say what is so now. It runs while who clicked is told, is waited for while there is time, and goes on
 	// after that if the process does: what it does has to be due already. Nil = nobody updates them.
-	Updated func(ctx context.Context, a approval.Approval)
-	Clock   clock.Clock
-	HTTP    *http.Client // for answers; nil = Go's own
-	Hooks   string       // scheme and host that answers are posted to; "" = https://hooks.slack.com
-	Log     *slog.Logger
+	UpdateMessages func(ctx context.Context, a approval.Approval)
+	Clock          clock.Clock
+	HTTP           *http.Client // for answers; nil = Go's own
+	Hooks          string       // scheme and host that answers are posted to; "" = https://hooks.slack.com
+	Log            *slog.Logger
 }
 
 // ServeHTTP implements http.Handler.
@@ -61,7 +61,7 @@ func (in *Interactions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusUnauthorized)
 		return
 	}
-	p, err := read(r.Header, body)
+	p, err := readPayload(r.Header, body)
 	if err != nil {
 		w.WriteHeader(http.StatusBadRequest)
 		return
@@ -74,15 +74,15 @@ func (in *Interactions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // handleClick carries out a click and posts the result to the person who clicked.
 func (in *Interactions) handleClick(ctx context.Context, c click) {
-	ctx, cancel := in.Clock.WithTimeout(ctx, answerIn)
+	ctx, cancel := in.Clock.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	now, told := in.decide(ctx, c)
+	now, told := in.decideClick(ctx, c)
 	updated := in.Clock.NewSignal()
-	if now.ID == "" || in.Updated == nil {
+	if now.ID == "" || in.UpdateMessages == nil {
 		updated.Notify()
 	} else {
 		in.Clock.Go(func() {
-			in.Updated(context.WithoutCancel(ctx), now)
+			in.UpdateMessages(context.WithoutCancel(ctx), now)
 			updated.Notify()
 		})
 	}
@@ -92,19 +92,19 @@ func (in *Interactions) handleClick(ctx context.Context, c click) {
 	_ = updated.Wait(ctx, 0) // what is not updated in time is due
 }
 
-// decide is what becomes of a click, in words for who clicked, and the request where it is known that its messages are out of date.
-func (in *Interactions) decide(ctx context.Context, c click) (approval.Approval, string) {
-	ctx, cancel := in.Clock.WithTimeout(ctx, decideIn)
+// decideClick is what becomes of a click, in words for who clicked, and the request where it is known that its messages are out of date.
+func (in *Interactions) decideClick(ctx context.Context, c click) (approval.Approval, string) {
+	ctx, cancel := in.Clock.WithTimeout(ctx, decideTimeout)
 	defer cancel()
 	tenant, p, found, err := in.Directory.Slack(ctx, c.team, c.member)
 	switch {
 	case err != nil:
 		in.Log.Error("could not find who clicked in Slack", "approval", c.shown.Approval, "kind", err)
-		return approval.Approval{}, saidUncertain
+		return approval.Approval{}, textUncertain
 	case !found:
-		return approval.Approval{}, saidStranger
+		return approval.Approval{}, textStranger
 	}
-	a, err := in.Decide(ctx, approval.Request{
+	a, err := in.Decide(ctx, approval.DecisionInput{
 		Tenant: tenant, ID: c.shown.Approval, Action: c.action, Note: c.note, Digest: c.shown.Digest,
 		By: policy.Principal{ID: p.ID, Groups: p.Groups}, Via: approval.ViaSlack,
 	})
@@ -122,19 +122,19 @@ func (in *Interactions) failureText(c click, err error) (approval.Approval, stri
 	}
 	var changed *approval.PolicyError
 	if errors.As(err, &changed) {
-		return changed.Approval, saidPolicy
+		return changed.Approval, textPolicyChanged
 	}
 	for _, f := range []struct {
 		err  error
 		told string
 	}{
-		{approval.ErrForbidden, saidForbidden}, {approval.ErrStale, saidChanged}, {approval.ErrExpired, saidExpired}, {approval.ErrFinished, saidFinished},
-		{approval.ErrNothing, saidFinished}, {approval.ErrKind, saidKind}, {approval.ErrNotFound, saidUnknown},
+		{approval.ErrForbidden, textForbidden}, {approval.ErrStale, textChanged}, {approval.ErrExpired, textExpired}, {approval.ErrFinished, textFinished},
+		{approval.ErrNothing, textFinished}, {approval.ErrKind, textWrongKind}, {approval.ErrNotFound, textUnknown},
 	} {
 		if errors.Is(err, f.err) {
 			return approval.Approval{}, f.told
 		}
 	}
 	in.Log.Error("could not decide from Slack", "approval", c.shown.Approval, "kind", err)
-	return approval.Approval{}, saidUncertain
+	return approval.Approval{}, textUncertain
 }

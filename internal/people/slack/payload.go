@@ -45,7 +45,7 @@ type action struct {
 type click struct {
 	team, member string // who: of the signed payload
 	action       approval.Action
-	shown        showing
+	shown        buttonValue
 	note         string
 	answer       string // where to tell them what became of it
 }
@@ -53,8 +53,8 @@ type click struct {
 // errForm is all that is said of a body that Slack does not send.
 var errForm = errors.New("want a form with one payload of JSON")
 
-// read reads the payload of a signed request's body.
-func read(h http.Header, body []byte) (payload, error) {
+// readPayload reads the payload of a signed request's body.
+func readPayload(h http.Header, body []byte) (payload, error) {
 	var p payload
 	if t, _, err := mime.ParseMediaType(h.Get("Content-Type")); err != nil || t != "application/x-www-form-urlencoded" {
 		return p, errForm
@@ -75,7 +75,7 @@ func (p payload) parseClick() (click, bool) {
 	if p.Type != "block_actions" || len(p.Actions) != 1 || p.Actions[0].Type != "button" {
 		return click{}, false
 	}
-	c := click{member: p.User.ID, team: p.User.Team, answer: p.ResponseURL, note: p.note()}
+	c := click{member: p.User.ID, team: p.User.Team, answer: p.ResponseURL, note: p.typedNote()}
 	if c.team == "" && p.Team != nil {
 		c.team = p.Team.ID
 	}
@@ -91,8 +91,8 @@ func (p payload) parseClick() (click, bool) {
 	return c, err == nil && c.shown.V == 1 && c.shown.Approval != "" && c.shown.Digest != "" && c.team != "" && c.member != ""
 }
 
-// note is what was typed beside the buttons.
-func (p payload) note() string {
+// typedNote is what was typed beside the buttons.
+func (p payload) typedNote() string {
 	if v := p.State.Values[blockNote][actionNote].Value; v != nil {
 		return *v
 	}

@@ -13,8 +13,8 @@ import (
 // EnvSigningSecret names the signing secrets of a deployment, with commas between several.
 const EnvSigningSecret = "COUNTERSIGN_SLACK_SIGNING_SECRET"
 
-// window is how far the time of a signature may be from now, either way.
-const window = 300 * time.Second
+// maxClockSkew is how far the time of a signature may be from now, either way.
+const maxClockSkew = 300 * time.Second
 
 // The headers of a signed request.
 const (
@@ -37,7 +37,7 @@ func isVerified(secrets []string, h http.Header, body []byte, now time.Time) boo
 	if err != nil || len(h.Values(headerTime)) != 1 || len(h.Values(headerSignature)) != 1 {
 		return false
 	}
-	if off := now.Sub(time.Unix(int64(seconds), 0)); off > window || off < -window {
+	if off := now.Sub(time.Unix(int64(seconds), 0)); off > maxClockSkew || off < -maxClockSkew {
 		return false
 	}
 	signed := false
@@ -48,9 +48,9 @@ func isVerified(secrets []string, h http.Header, body []byte, now time.Time) boo
 	return signed
 }
 
-// Secrets reads the signing secrets of an app from one text: with commas between them, so that a new one can be put beside the one it
+// ParseSecrets reads the signing secrets of an app from one text: with commas between them, so that a new one can be put beside the one it
 // replaces. Empty ones are left out.
-func Secrets(text string) []string {
+func ParseSecrets(text string) []string {
 	var out []string
 	for s := range strings.SplitSeq(text, ",") {
 		if s = strings.TrimSpace(s); s != "" {

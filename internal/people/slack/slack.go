@@ -34,8 +34,8 @@ const Base = "https://slack.com/api/"
 // Times of one attempt, how often one is made, the longest pause before the next that Slack may ask for, and what is read of an answer, in bytes.
 const (
 	attemptTimeout = 5 * time.Second
-	attempts       = 3
-	pause          = 200 * time.Millisecond
+	maxAttempts    = 3
+	retryDelay     = 200 * time.Millisecond
 	maxPause       = 3 * time.Second
 	maxAnswer      = 256 << 10
 )
@@ -58,12 +58,12 @@ type Channel struct {
 // New makes a channel. Nothing follows redirects: the token is Slack's alone.
 func New(o Options) *Channel {
 	c := &Channel{token: o.Token, base: strings.TrimSuffix(cmp.Or(o.Base, Base), "/") + "/", clock: o.Clock}
-	c.http = client(o.HTTP, attemptTimeout)
+	c.http = newHTTPClient(o.HTTP, attemptTimeout)
 	return c
 }
 
-// client is h, or Go's own, with a timeout and without redirects.
-func client(h *http.Client, timeout time.Duration) *http.Client {
+// newHTTPClient is h, or Go's own, with a timeout and without redirects.
+func newHTTPClient(h *http.Client, timeout time.Duration) *http.Client {
 	c := http.Client{}
 	if h != nil {
 		c = *h
@@ -168,10 +168,10 @@ func (c *Channel) call(ctx context.Context, method string, m message) (response,
 	for attempt := 1; ; attempt++ {
 		got, err := c.attempt(ctx, method, body)
 		var refused *RefusedError
-		if err == nil || attempt == attempts || ctx.Err() != nil || errors.As(err, &refused) && (refused.Permanent() || refused.After > maxPause) {
+		if err == nil || attempt == maxAttempts || ctx.Err() != nil || errors.As(err, &refused) && (refused.Permanent() || refused.After > maxPause) {
 			return got, err
 		}
-		wait := pause * time.Duration(attempt)
+		wait := retryDelay * time.Duration(attempt)
 		if refused != nil {
 			wait = max(wait, refused.After)
 		}
@@ -223,7 +223,7 @@ func readResponse(method string, resp *http.Response) (response, error) {
 func retryAfter(resp *http.Response) time.Duration {
 	n, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 16)
 	if err != nil {
-		return pause
+		return retryDelay
 	}
 	return time.Duration(n) * time.Second
 }

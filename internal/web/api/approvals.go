@@ -153,7 +153,7 @@ func (s *server) decide(w http.ResponseWriter, r *http.Request, c Caller) (int, 
 	if b.Grant != nil && b.Action == approval.Deny {
 		return 0, nil, invalid("grant: it goes with approve and edit")
 	}
-	a, err := s.Desk.Decide(r.Context(), approval.Request{
+	a, err := s.Desk.Decide(r.Context(), approval.DecisionInput{
 		Tenant: c.Tenant, ID: id, Action: b.Action, Args: b.Args, Result: b.Result, Note: b.Note, Tool: b.Tool, Digest: b.Digest, By: c.Principal, Via: s.via(),
 		Grant: b.Grant,
 	})
@@ -165,10 +165,10 @@ func (s *server) talk(r *http.Request, c Caller, id string, b Verdict) (int, any
 	if b.Args != nil || b.Result != nil || b.Tool != "" {
 		return 0, nil, invalid("action: %s goes with a note and with nothing else", b.Action)
 	}
-	w := approval.Word{Tenant: c.Tenant, ID: id, Text: b.Note, By: c.Principal, Via: s.via()}
-	say := s.Desk.Ask
+	w := approval.RemarkInput{Tenant: c.Tenant, ID: id, Text: b.Note, By: c.Principal, Via: s.via()}
+	say := s.Desk.AskQuestion
 	if b.Action == Reply {
-		say = s.Desk.Reply
+		say = s.Desk.ReplyToQuestion
 	}
 	a, err := say(r.Context(), w)
 	return http.StatusOK, a, err

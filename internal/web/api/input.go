@@ -161,7 +161,7 @@ func do(ctx context.Context, steps []step) (applied, already bool, err error) {
 }
 
 func (s *server) planDecision(ctx context.Context, state *run.AgentState, d Decision, c Caller) (step, error) {
-	r := approval.Directive{Tenant: state.Tenant, Run: state.Run, Target: d.Target, ID: d.ID, Result: d.Result, Note: d.Reason, By: c.Principal, Via: s.via()}
+	r := approval.CallDecision{Tenant: state.Tenant, Run: state.Run, Target: d.Target, ID: d.ID, Result: d.Result, Note: d.Reason, By: c.Principal, Via: s.via()}
 	switch d.Action {
 	case "resume":
 		r.Action = approval.Approve
@@ -185,7 +185,7 @@ func (s *server) planDecision(ctx context.Context, state *run.AgentState, d Deci
 	if state.Status == run.RunDone {
 		return func(context.Context) error { return approval.ErrFinished }, nil
 	}
-	step, err := s.Desk.Direct(ctx, state, r)
+	step, err := s.Desk.PrepareDecision(ctx, state, r)
 	if errors.Is(err, approval.ErrIgnored) {
 		return func(context.Context) error { return err }, nil
 	}
@@ -195,7 +195,7 @@ func (s *server) planDecision(ctx context.Context, state *run.AgentState, d Deci
 	return step, nil
 }
 
-func (s *server) deciding(req approval.Request) step {
+func (s *server) deciding(req approval.DecisionInput) step {
 	return func(ctx context.Context) error {
 		_, err := s.Desk.Decide(ctx, req)
 		return err
@@ -226,10 +226,10 @@ func (s *server) planAnswer(ctx context.Context, state *run.AgentState, a Answer
 		return nil, problem(CallNotFound, "call: run %s has no call %.64q", state.Run, a.Call)
 	}
 	if id := state.RequestOf(call); id != "" {
-		return s.answeredDecision(state, a, c, approval.Request{ID: id, Tool: call.Tool}, run.ForApproval)
+		return s.answeredDecision(state, a, c, approval.DecisionInput{ID: id, Tool: call.Tool}, run.ForApproval)
 	}
 	if w := call.Wait; w != nil && (w.For == run.ForApproval || w.For == run.ForInput) {
-		return s.answeredDecision(state, a, c, approval.Request{ID: w.Approval}, w.For)
+		return s.answeredDecision(state, a, c, approval.DecisionInput{ID: w.Approval}, w.For)
 	}
 	if call.Service && (call.Wait == nil || call.Wait.For == run.ForAnswer) {
 		if a.Rerun {
@@ -273,8 +273,8 @@ func (s *server) settling(run *run.AgentState, a Answer, c Caller) step {
 		o.Content = policy.ResultText(a.Result)
 	}
 	return func(ctx context.Context) error {
-		answered, err := s.Desk.Settle(ctx, o)
-		if err == nil && answered.Repeated() {
+		answered, err := s.Desk.SettleOutcome(ctx, o)
+		if err == nil && answered.IsRepeated() {
 			return errAlready
 		}
 		return err
@@ -294,7 +294,7 @@ func (s *server) serviceAnswer(run *run.AgentState, a Answer, c Caller) step {
 
 // answeredDecision takes an answer to a call that waits for a decision, or for the permission of its tool, as what it means. An error in
 // answer to a request for permission says that the request itself has failed.
-func (s *server) answeredDecision(state *run.AgentState, a Answer, c Caller, req approval.Request, what run.WaitFor) (step, error) {
+func (s *server) answeredDecision(state *run.AgentState, a Answer, c Caller, req approval.DecisionInput, what run.WaitFor) (step, error) {
 	req.Tenant, req.Action, req.By = state.Tenant, approval.Deny, c.Principal
 	switch {
 	case a.Rerun:

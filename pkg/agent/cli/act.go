@@ -156,12 +156,12 @@ func takesMore(a approval.Approval, v api.Verdict) bool {
 // progressOf says how many of the people whom a request takes have approved it, and who.
 func progressOf(a approval.Approval) string {
 	if a.Kind != approval.KindTools {
-		return approvedBy(a.Counted(), a.Quorum)
+		return approvedBy(a.CountedApprovals(), a.Quorum)
 	}
 	var each []string
 	for i, p := range a.Permissions {
 		if p.Verdict == "" && p.Quorum > 1 {
-			each = append(each, line(p.Tool)+": "+approvedBy(a.Granting(i), p.Quorum))
+			each = append(each, line(p.Tool)+": "+approvedBy(a.ToolApprovals(i), p.Quorum))
 		}
 	}
 	return strings.Join(each, "; ")

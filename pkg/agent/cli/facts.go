@@ -9,12 +9,12 @@ import (
 
 // writeApproval shows a request: facts first, made by the runtime, then the complete arguments (B1, B2), and what is not to be trusted last.
 func writeApproval(w io.Writer, a approval.Approval, v show.View) error {
-	return show.WriteText(w, show.Of(a, v), 0)
+	return show.WriteText(w, show.BuildRequest(a, v), 0)
 }
 
 // deciders names who may decide.
 func deciders(approvers []string, above [][]string) string {
-	return show.Deciders(approvers, above).String()
+	return show.ApproversText(approvers, above).String()
 }
 
 func noteOf(note string) string {

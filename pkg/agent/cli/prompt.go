@@ -35,7 +35,7 @@ func (s *session) ask(ctx context.Context, a approval.Approval) (*api.Verdict, e
 	if err != nil {
 		return nil, err
 	}
-	if v.Says, err = s.said(ctx, a); err != nil {
+	if v.ModelText, err = s.said(ctx, a); err != nil {
 		return nil, err
 	}
 	if err := writeApproval(s.p.stderr, a, v); err != nil {

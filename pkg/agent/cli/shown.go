@@ -8,7 +8,7 @@ import (
 var (
 	line  = show.Line
 	lines = show.Lines
-	stamp = show.Stamp
+	stamp = show.FormatTime
 )
 
 // text is foreign text as a value: in quotes, unambiguous, with secrets masked.
