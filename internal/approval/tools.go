@@ -14,25 +14,25 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// Permission is one tool of a request, with a verdict of its own. What it grants holds for the tool, whatever it is called with: the
-// arguments that are shown are those of the calls that asked, and nothing binds them (A18). But with grants: standing under scope call it
-// holds for these very arguments, and no others.
+// Permission is one tool of a request about tools, with a verdict of its own. A grant covers the tool with any
+// arguments: those shown are of the calls that asked, and do not bind later calls (A18). With grants: standing under
+// scope call, a grant covers exactly these arguments.
 type Permission struct {
 	Tool     string          `json:"tool"` // original name
 	Name     string          `json:"name"` // the model's
 	Effect   run.Effect      `json:"effect"`
-	Calls    []BlockedCall   `json:"calls"` // that ask
+	Calls    []BlockedCall   `json:"calls"` // the calls that ask
 	Digests  []string        `json:"digests"`
 	Standing []Cover         `json:"standing,omitempty"` // with grants: standing, what a grant covers in other runs
 	Verdict  run.ToolVerdict `json:"verdict,omitempty"`  // "" = none yet
-	Quorum   int             `json:"quorum,omitempty"`   // so many different people grant it; 0 and 1 = one
+	Quorum   int             `json:"quorum,omitempty"`   // how many different people must grant it; 0 = 1
 
-	Bounds *agent.GrantBounds `json:"bounds,omitempty"` // with grants: standing, how far a grant goes at most; nil = no policy says
+	Bounds *agent.GrantBounds `json:"bounds,omitempty"` // with grants: standing, the policy's bounds; nil = none
 
 	usedUp bool // a claim has used up what was granted
 }
 
-// storedVerdict is the verdict as the item keeps it.
+// storedVerdict is the verdict as the item's attribute keeps it.
 func (p Permission) storedVerdict() string {
 	if p.usedUp {
 		return verdictUsed
@@ -40,16 +40,16 @@ func (p Permission) storedVerdict() string {
 	return string(p.Verdict)
 }
 
-// Cover is what a standing grant holds for: a tool as it is defined, under a policy and its approvers.
+// Cover is what a standing grant covers: a tool under its definition, its policy and its approvers.
 type Cover struct {
 	Digest    string     `json:"digest"`          // by agent.StandingDigest
-	Approvers []string   `json:"approvers"`       // who decide about such calls, and may take the grant back
-	Above     [][]string `json:"above,omitempty"` // and are among each of these as well
-	Call      string     `json:"call,omitempty"`  // it holds for the very arguments of this call; "" = whatever the tool is called with
-	Base      string     `json:"base,omitempty"`  // beside Call: a grant may be of a pattern, whose digest is made of this; "" = it may not
+	Approvers []string   `json:"approvers"`       // who decide such calls, and may revoke the grant
+	Above     [][]string `json:"above,omitempty"` // sets that such an approver must be in as well
+	Call      string     `json:"call,omitempty"`  // it covers the arguments of this call; "" = any
+	Base      string     `json:"base,omitempty"`  // with Call: base of pattern digests; "" = no patterns
 }
 
-// coveredArgs are the arguments that a cover holds for; false where it does whatever the tool is called with.
+// coveredArgs returns the arguments that a cover is limited to; false = it covers any arguments.
 func (p Permission) coveredArgs(c Cover) (json.RawMessage, bool) {
 	i := slices.IndexFunc(p.Calls, func(b BlockedCall) bool { return b.Call == c.Call })
 	if c.Call == "" || i < 0 {
@@ -58,19 +58,18 @@ func (p Permission) coveredArgs(c Cover) (json.RawMessage, bool) {
 	return p.Calls[i].Args, true
 }
 
-// BlockedCall is a call that asks for the permission of its tool.
+// BlockedCall is a call that was blocked and asks for the permission of its tool.
 type BlockedCall struct {
 	Call      string          `json:"call"`
 	Args      json.RawMessage `json:"args"`            // the stored bytes, complete
-	Approvers []string        `json:"approvers"`       // who decides about the tool is among those of every call of it
-	Above     [][]string      `json:"above,omitempty"` // and among each of these
+	Approvers []string        `json:"approvers"`       // a tool's approver is in those of all its calls
+	Above     [][]string      `json:"above,omitempty"` // and in each of these sets
 	RuleNote  string          `json:"note,omitempty"`
 
-	EscalateTo []string   `json:"escalateTo,omitempty"` // who is among the approvers as well once the request escalates
-	AboveTo    [][]string `json:"aboveTo,omitempty"`    // and among each of Above
+	EscalateTo []string   `json:"escalateTo,omitempty"` // approvers after the escalation
+	AboveTo    [][]string `json:"aboveTo,omitempty"`    // who joins each set of Above then
 }
 
-// newBlockedCall is a call that asks, as policy has it.
 func newBlockedCall(c run.Call, dec policy.Decision) BlockedCall {
 	b := BlockedCall{Call: c.ID, Args: c.Input, Approvers: dec.Approvers, Above: dec.Above, RuleNote: dec.Note}
 	if dec.Escalate != nil {
@@ -79,16 +78,17 @@ func newBlockedCall(c run.Call, dec policy.Decision) BlockedCall {
 	return b
 }
 
-// NewToolsRequest is the request that blocked calls make together, as the entry that blocks them writes it.
+// NewToolsRequest builds the request that several blocked calls share. It is written with the entry that blocks them.
 func NewToolsRequest(def *agent.Definition, s *run.AgentState, r run.PermissionRequest) Approval {
 	a := Approval{
-		Tenant: s.Tenant, ID: r.Approval, Run: s.Run, Agent: s.Agent, Kind: KindTools, Args: json.RawMessage("null"), Effect: run.EffectRead,
-		Status: Pending, RequestedAt: r.Since, ExpiresAt: r.Expires, Decisions: []Decision{}, Grants: grantDuration(policy.Granting(def)), RuleNote: r.Reason,
+		Tenant: s.Tenant, ID: r.Approval, Run: s.Run, Agent: s.Agent, Kind: KindTools, Args: json.RawMessage("null"),
+		Effect: run.EffectRead, Status: Pending, RequestedAt: r.Since, ExpiresAt: r.Expires, Decisions: []Decision{},
+		Grants: grantDuration(policy.Granting(def)), RuleNote: r.Reason,
 	}.withParent(s.Parent)
 	if def.Permission.Scope == agent.ScopeTool {
 		a.Scope = agent.ScopeTool
 	}
-	var asks policy.Decision // what all of them ask of people, of whom the strictest counts
+	var asks policy.Decision // the strictest of what the tools' rules ask
 	for _, asked := range r.Tools {
 		t, _ := def.Tool(asked.Tool)
 		p := Permission{Tool: asked.Tool, Name: asked.Name, Effect: t.Effect, Digests: asked.Digests}
@@ -129,8 +129,8 @@ func (p *Permission) addStandingCover(def *agent.Definition, s *run.AgentState, 
 	}
 }
 
-// grantDuration says how long a grant of a tool does. Where decisions are of calls, it is for the one call that the model makes again, unless it
-// stands for that very call for good.
+// grantDuration returns how long a grant of a tool lasts. Under scope call it lasts for the one repeated call, unless
+// it is a standing grant of that call.
 func grantDuration(p agent.Permission) agent.Grants {
 	if p.Scope != agent.ScopeTool && !p.Standing() {
 		return agent.GrantsOnce
@@ -138,7 +138,6 @@ func grantDuration(p agent.Permission) agent.Grants {
 	return p.Grants
 }
 
-// worseEffect is the effect that takes more care.
 func worseEffect(a, b run.Effect) run.Effect {
 	for _, e := range []run.Effect{run.EffectNonIdempotent, run.EffectIdempotent} {
 		if a == e || b == e {
@@ -148,14 +147,13 @@ func worseEffect(a, b run.Effect) run.Effect {
 	return run.EffectRead
 }
 
-// verdictAttr and digestAttr are where an item keeps what conditions compare of the tool at a place.
+// verdictAttr and digestAttr name the item's attributes that conditions compare for the tool at a place.
 func verdictAttr(place int) string { return "v" + strconv.Itoa(place) }
 func digestAttr(place int) string  { return "d" + strconv.Itoa(place) }
 
 // verdictUsed is the stored verdict of a grant that a claim has used up.
 const verdictUsed = "used"
 
-// toolAttrs are the attributes of a request's tools.
 func toolAttrs(a Approval) map[string]store.Value {
 	attrs := map[string]store.Value{}
 	for i, p := range a.Permissions {
@@ -164,25 +162,25 @@ func toolAttrs(a Approval) map[string]store.Value {
 	return attrs
 }
 
-// verdictCond is the condition that the tool at a place has that verdict on record.
+// verdictCond is the condition that the tool at a place has that stored verdict.
 func verdictCond(place int, recorded string) store.Cond {
 	return store.Cond{Attr: verdictAttr(place), Op: store.Equal, Value: store.Str(recorded)}
 }
 
-// CloseToolsOp ends a pending request about tools of which no more was decided than the run knows; it rides in the transaction of the
-// entry that ends it. It fails where somebody decided since.
+// CloseToolsOp ends a pending request about tools in the transaction of the entry that ends it. It fails if somebody
+// has decided a tool that the run has no verdict for.
 func CloseToolsOp(tenant string, r run.PermissionRequest, as Status) store.Op {
 	op := CloseOp(tenant, run.Wait{Approval: r.Approval, Since: r.Since}, as)
 	for i, t := range r.Tools {
-		if t.Verdict == "" { // the others are decided for good, and may be used up
+		if t.Verdict == "" { // the others are decided, and may be used up
 			op.If = append(op.If, verdictCond(i, ""))
 		}
 	}
 	return op
 }
 
-// PermitOp holds a claim to the grant of its tool; it rides in the transaction of the claim (A18). It fails unless that very permission was
-// granted and is not used up; once uses it up.
+// PermitOp makes a claim depend on the grant of its tool, in the claim's transaction (A18). It fails unless that
+// permission was granted and is not used up. Once uses it up.
 func PermitOp(tenant string, p run.ToolPermit, once bool) store.Op {
 	op := store.Op{Kind: store.Check, Item: store.Item{Key: itemKey(tenant, p.Approval)}, If: []store.Cond{
 		{Attr: verdictAttr(p.Place), Op: store.Equal, Value: store.Str(string(run.ToolGranted))},
@@ -194,7 +192,7 @@ func PermitOp(tenant string, p run.ToolPermit, once bool) store.Op {
 	return op
 }
 
-// IsPermitLive reports whether the grant still holds: the conditions of PermitOp, read consistently.
+// IsPermitLive reports whether the grant still holds, by a consistent read of the conditions of PermitOp.
 func IsPermitLive(ctx context.Context, t store.Table, tenant string, p run.ToolPermit) (bool, error) {
 	it, found, err := t.Get(ctx, itemKey(tenant, p.Approval))
 	if err != nil {
@@ -203,14 +201,8 @@ func IsPermitLive(ctx context.Context, t store.Table, tenant string, p run.ToolP
 	return store.Holds(PermitOp(tenant, p, false).If, it, found), nil
 }
 
-func (d *Desk) resumeRun(ctx context.Context, a Approval) error {
-	if err := d.ResumeRun(ctx, a.Tenant, a.Run); err != nil {
-		return fmt.Errorf("wake run %s: %w", a.Run, err)
-	}
-	return nil
-}
-
-// toolPlaces are the places of the tools that a decision is about: the tool it names, or all; of a pending request, all that have no verdict.
+// toolPlaces returns the indexes in Permissions of the tools that r decides: the tool it names, or all. If r names none
+// and the request is pending, they are the undecided tools.
 func (a Approval) toolPlaces(r DecisionInput) []int {
 	var places []int
 	for i, p := range a.Permissions {
@@ -222,15 +214,18 @@ func (a Approval) toolPlaces(r DecisionInput) []int {
 	return places
 }
 
-// undecidedPlaces are those of the places whose tools have no verdict.
+// undecidedPlaces keeps the places whose tools have no verdict.
 func (a Approval) undecidedPlaces(places []int) []int {
 	return slices.DeleteFunc(slices.Clone(places), func(i int) bool { return a.Permissions[i].Verdict != "" })
 }
 
-// hasSameVerdicts reports whether the request says of the tools what r says. One that named none says it of those that nobody had decided.
+// hasSameVerdicts reports whether the tools at these places have the verdict that r gives. If r names no tool, an equal
+// earlier decision of the same person counts as well.
 func hasSameVerdicts(a Approval, r DecisionInput, places []int) bool {
 	if r.Action == Fail || r.Tool == "" {
-		if slices.ContainsFunc(a.Decisions, func(d Decision) bool { return d.Action == r.Action && d.By == r.By.ID && equalBounds(d.Grant, r.Grant) }) {
+		if slices.ContainsFunc(a.Decisions, func(d Decision) bool {
+			return d.Action == r.Action && d.By == r.By.ID && equalBounds(d.Grant, r.Grant)
+		}) {
 			return true
 		}
 		if r.Action == Fail {
@@ -252,14 +247,15 @@ func verdictFor(a Action) run.ToolVerdict {
 	}
 }
 
-// tallyTools is the fact for the run and the request as it will stand. The fact is nil where every tool takes more people than have granted it.
+// tallyTools returns the request with r's verdicts, and the fact for the run. The fact is nil if every tool takes more
+// approvals.
 func (a Approval) tallyTools(r DecisionInput, open []int, now time.Time) (*run.Decided, Approval) {
 	fact := run.Decided{Approval: a.ID, Action: run.ActionFail, By: r.By.ID, Note: r.Note}
-	said := r.decision(now)
+	decision := r.decision(now)
 	for _, i := range open {
-		said.Tools = append(said.Tools, a.Permissions[i].Tool)
+		decision.Tools = append(decision.Tools, a.Permissions[i].Tool)
 	}
-	a.Decisions = append(slices.Clip(a.Decisions), said)
+	a.Decisions = append(slices.Clip(a.Decisions), decision)
 	a.Permissions = slices.Clone(a.Permissions)
 	for _, i := range open {
 		p := &a.Permissions[i]
@@ -290,7 +286,7 @@ func (a Approval) tallyTools(r DecisionInput, open []int, now time.Time) (*run.D
 	return &fact, a
 }
 
-// toolsStatus is where a request about tools stands once the verdicts are what they are.
+// toolsStatus returns the status of a request about tools after an action.
 func (a Approval) toolsStatus(by Action) Status {
 	has := func(v run.ToolVerdict) bool {
 		return slices.ContainsFunc(a.Permissions, func(p Permission) bool { return p.Verdict == v })

@@ -63,7 +63,7 @@ func TestB4EditsKeepWhatIsMasked(t *testing.T) {
 // unrecorded is a desk that can record nothing.
 type unrecorded struct{ web.Desk }
 
-func (unrecorded) Uncover(context.Context, string, string, policy.Principal, approval.Via) error {
+func (unrecorded) RecordUnmasking(context.Context, string, string, policy.Principal, approval.Via) error {
 	return errors.New("no table")
 }
 

@@ -10,31 +10,37 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// CallDecision is a decision aimed at a call, a suspension or a pending call (seed 001, ToolCallDecision). By comes from what authenticated
-// the person.
+// CallDecision is a decision that names a call or a request of a run (seed 001, ToolCallDecision). By comes from what
+// authenticated the person.
 type CallDecision struct {
 	Tenant, Run string
 	Target      string
-	ID          string          // idempotency key: it is decided under it once in the run; empty = the target is
-	Action      Action          // Approve resumes; Deny and Cancel cancel
-	Result      json.RawMessage // Approve; nil and null are true
+	ID          string          // idempotency key in the run; empty = none
+	Action      Action          // Approve, Deny or Cancel
+	Result      json.RawMessage // Approve; nil and null mean true
 	Note        string
 	By          policy.Principal
 	Via         Via // for the record
 }
 
-// PrepareDecision finds what a decision on s, the newest state of its run, is about, and gives the way to carry it out:
+// PrepareDecision finds what a decision on s, the newest state of its run, refers to, and returns the function that
+// commits it:
 //
-//	a suspended call                the decision on its request, like every other (Decide)
-//	a blocked call, its request     the decision on its tool, on all of the request's tools
-//	a call that waited              its request is decided: the same answer for the same decision, *DecidedError for another
-//	anything else, early: keep      kept until the target is suspended, and judged then; ErrIgnored where the call has ended
-//	anything else, early: refuse    ErrNothing: nothing was shown; ErrNoCall where the run has no such call
+//	a suspended call                the decision on its request (Decide)
+//	a blocked call, or its request  the decision on its tool, or on all tools of the request
+//	a call that waited              its request is decided: the same result for the same decision, else *DecidedError
+//	anything else, early: keep      kept until the target is suspended, and authorized then; ErrIgnored if the call has ended
+//	anything else, early: refuse    ErrNothing: the person was shown nothing; ErrNoCall if the run has no such call
 //
-// Carrying it out may be repeated. Its errors are those of Decide, and ErrFinished where the run has ended.
-func (d *Desk) PrepareDecision(ctx context.Context, s *run.AgentState, r CallDecision) (func(ctx context.Context) error, error) {
+// The function may be called again. Its errors are those of Decide, and ErrFinished if the run has ended.
+func (d *Desk) PrepareDecision(
+	ctx context.Context, s *run.AgentState, r CallDecision,
+) (func(ctx context.Context) error, error) {
 	if id, tool, ok := findRequest(s, r.Target); ok {
-		req := DecisionInput{Tenant: r.Tenant, ID: id, Tool: tool, Action: r.Action, Result: r.Result, Note: r.Note, By: r.By, Via: r.Via, Key: inboxKey(r.ID)}
+		req := DecisionInput{
+			Tenant: r.Tenant, ID: id, Tool: tool, Action: r.Action, Result: r.Result, Note: r.Note, By: r.By, Via: r.Via,
+			Key: inboxKey(r.ID),
+		}
 		return func(ctx context.Context) error {
 			_, err := d.Decide(ctx, req)
 			return err
@@ -57,8 +63,9 @@ func (d *Desk) PrepareDecision(ctx context.Context, s *run.AgentState, r CallDec
 	}
 }
 
-// findRequest is the request that a target names: of the suspended call, else of the call of that id, or of one that waited under it. What is
-// decided about a blocked call is its tool; about its request, all of it.
+// findRequest returns the request that a target names: that of the suspended call, else of the call with that id, or of
+// one that waited under it. For a blocked call it returns the tool as well; for the call's request it does not, because
+// all of its tools are meant.
 func findRequest(s *run.AgentState, target string) (id, tool string, ok bool) {
 	if c, ok := s.Waiting(target); ok {
 		return c.Wait.Approval, "", true
@@ -80,10 +87,12 @@ func findRequest(s *run.AgentState, target string) (id, tool string, ok bool) {
 	return "", "", false
 }
 
-// prepareEarlyDecision puts a decision into the run's inbox for when its target is suspended. Whether the person may decide shows only then; a person
-// who is nobody is refused here.
+// prepareEarlyDecision keeps a decision in the run's inbox until its target is suspended. The person is authorized
+// then; an unauthenticated one is refused here.
 func (d *Desk) prepareEarlyDecision(s *run.AgentState, r CallDecision) (func(ctx context.Context) error, error) {
-	fact := run.DecisionKept{ID: r.ID, Target: r.Target, Action: run.ActionApprove, Note: r.Note, By: r.By.ID, Groups: r.By.Groups}
+	fact := run.DecisionKept{
+		ID: r.ID, Target: r.Target, Action: run.ActionApprove, Note: r.Note, By: r.By.ID, Groups: r.By.Groups,
+	}
 	switch r.Action {
 	case Deny:
 		fact.Action = run.ActionDeny
@@ -117,7 +126,7 @@ func (d *Desk) prepareEarlyDecision(s *run.AgentState, r CallDecision) (func(ctx
 	}, nil
 }
 
-// inboxKey is the id under which the inbox knows a decision; empty where the client gave none.
+// inboxKey is the idempotency key of a decision in the run's inbox; empty if the client sent none.
 func inboxKey(id string) string {
 	if id == "" {
 		return ""
