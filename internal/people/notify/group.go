@@ -7,22 +7,23 @@ import (
 	"time"
 )
 
-// maxSingle is how many messages of one kind a person gets on one channel about requests of one run, each by itself. More of
-// them are one message.
+// maxSingle is how many separate messages of one kind a person gets on one channel about requests of one run. More of
+// them become one message.
 const maxSingle = 3
 
-// groupKey is who gets messages of one kind.
+// groupKey identifies the messages that can be grouped.
 type groupKey struct {
 	to, channel string
 	occasion    Occasion
 }
 
-// sendGroups sends one message in place of more than few of one kind to a person on a channel, and records it in the notice
-// of each request. It returns the requests that go on; what they still owe is sent one by one.
+// sendGroups sends one message in place of more than maxSingle of one kind to a person on a channel, and records it in
+// the notice of each request. It returns the requests that are still leased; their remaining messages are sent one by
+// one.
 func (p *pass) sendGroups(ctx context.Context, open []*leasedRequest) []*leasedRequest {
 	done := map[*leasedRequest][]sent{}
-	// Those to whom more than few requests owe a message of one kind, in order, and these requests.
-	// Updates, remarks and requests that cannot be shown stay by themselves.
+	// Requests by the group that their messages belong to. Updates, remarks and requests that cannot be shown are sent
+	// alone.
 	of := map[groupKey][]*leasedRequest{}
 	var order []groupKey
 	for _, r := range open {
@@ -54,13 +55,13 @@ func (p *pass) sendGroups(ctx context.Context, open []*leasedRequest) []*leasedR
 	return p.recordAllSent(ctx, open, done)
 }
 
-// isNewRequest reports whether the delivery is a new message to one who decides.
+// isNewRequest reports whether the delivery is a new message to an approver.
 func (d delivery) isNewRequest() bool { return d.remark == 0 && d.updates == "" }
 
 func (d delivery) groupKey() groupKey { return groupKey{d.to.ID, d.channel.Name(), d.occasion} }
 
-// sendGroup sends one message about several requests, and takes what became of it in for each. The message has no ref: it is
-// not updated when one of its requests is decided.
+// sendGroup sends one message about several requests and adds the result to done for each. The message has no ref: it
+// is not updated when one of its requests is decided.
 func (p *pass) sendGroup(ctx context.Context, to groupKey, of []*leasedRequest, done map[*leasedRequest][]sent) {
 	var m Message
 	var err error
@@ -92,7 +93,7 @@ func (p *pass) sendGroup(ctx context.Context, to groupKey, of []*leasedRequest, 
 	addCounts(p.counts, done[of[0]][len(done[of[0]])-1:])
 }
 
-// recordAllSent records what was sent, and returns the requests whose notice nobody else wrote meanwhile.
+// recordAllSent records what was sent, and returns the requests whose notice nobody else has written.
 func (p *pass) recordAllSent(ctx context.Context, open []*leasedRequest, done map[*leasedRequest][]sent) []*leasedRequest {
 	return slices.DeleteFunc(open, func(r *leasedRequest) bool {
 		if len(done[r]) == 0 {

@@ -15,40 +15,42 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// Notifier tells people of requests and does what is to be done at a time of them: reminders, escalation, messages that did not get through,
-// messages whose request is decided. Table and Clock are required. Without channels nobody is told, and requests that escalate do so all the
-// same. Nothing here runs between calls: what is due later is listed in the table's index, and Due does it. Safe for concurrent use, in any
-// number of processes: a message may be sent twice, and no duty is lost.
+// Notifier tells people of requests and does the timed work: reminders, escalation, retries of messages, and updates of
+// the messages of decided requests. Table and Clock are required. Without channels nobody is told, but requests still
+// escalate. The Notifier runs nothing between calls: the table's index lists what is due later, and ProcessDue does it.
+// Safe for concurrent use, in any number of processes: a message may be sent twice, and none is lost.
 type Notifier struct {
 	Table     store.Table
 	Journal   *store.Journal // nil = one of its own over Table
 	Clock     clock.Clock
 	Directory person.Directory // nil = nobody is known
 	Channels  []Channel
-	Links     Links                                                                // nil = messages have none
-	Show      func(ctx context.Context, a approval.Approval) (show.Request, error) // nil = messages show nothing but the request's id
-	Warn      func(what string, err error)                                         // is told of what went wrong and is tried again, or given up; nil = nobody is
+	Links     Links // nil = messages have none
+	// Show returns what a message shows of a request; nil = only its id.
+	Show func(ctx context.Context, a approval.Approval) (show.Request, error)
+	// Warn is called for failures, which are retried or given up; nil = not called.
+	Warn func(what string, err error)
 }
 
-// What Due counts.
+// What ProcessDue counts.
 const (
-	CountNotified  = "notified"  // messages to people who were not told before, and about remarks
+	CountNotified  = "notified"  // first messages, and those about remarks
 	CountReminded  = "reminded"  // messages
 	CountEscalated = "escalated" // requests
 	CountUpdated   = "updated"   // messages
 )
 
-// recordReserve is what is left of a deadline to record what was sent.
+// recordReserve is the part of a deadline that is kept for recording what was sent.
 const recordReserve = 5 * time.Second
 
-// updateTimeout bounds what a decision waits for until people's messages are updated. What is not done by then is due.
+// updateTimeout bounds how long a decision waits for its messages to be updated. The rest is done when it is due.
 const updateTimeout = 3 * time.Second
 
-// batchSize is how many messages are sent before it is recorded that they were.
+// batchSize is how many messages are sent before that is recorded.
 const batchSize = 20
 
-// NotifyRun tells the people of every pending request that a run waits for, each of them who was not told before, where nobody is at it already. What
-// cannot be done now is due later; the error says what not even that could be recorded of.
+// NotifyRun tells the approvers of every pending request of a run, each person once, unless another process is doing
+// so. What fails is due later; the error says what could not even be recorded.
 func (n *Notifier) NotifyRun(ctx context.Context, tenant, run string) error {
 	l, err := n.runJournal().Load(ctx, tenant, run)
 	if err != nil {
@@ -65,7 +67,7 @@ func (n *Notifier) runJournal() *store.Journal {
 	return store.NewJournal(n.Table, 0)
 }
 
-// waitingRequests are the requests to people that a run waits for.
+// waitingRequests returns the requests to people that a run waits for.
 func waitingRequests(s *run.AgentState) []string {
 	var ids []string
 	for _, c := range s.Waits() {
@@ -79,7 +81,8 @@ func waitingRequests(s *run.AgentState) []string {
 	return ids
 }
 
-// EnsureNotified does what Asked does for the run of a pending request of which there is no notice, and nothing for any other.
+// EnsureNotified does what NotifyRun does for the run of a pending request that has no notice, and nothing for any
+// other.
 func (n *Notifier) EnsureNotified(ctx context.Context, a approval.Approval) (map[string]int64, error) {
 	if !n.needsNotice(a) {
 		return nil, nil
@@ -98,36 +101,35 @@ func (n *Notifier) EnsureNotified(ctx context.Context, a approval.Approval) (map
 	return n.notifyFirst(ctx, a.Tenant, ids...)
 }
 
-// notifyFirst tells the people of requests of a run of which there may be no notice yet. Where somebody is at one, it is left
-// to them.
+// notifyFirst tells the people of requests that may have no notice yet.
 func (n *Notifier) notifyFirst(ctx context.Context, tenant string, ids ...string) (map[string]int64, error) {
 	return n.processRequests(ctx, tenant, passOptions{createsNotice: true}, ids...)
 }
 
-// needsNotice reports whether anything will have to be done about a request while it is pending.
+// needsNotice reports whether a pending request has work that is due later.
 func (n *Notifier) needsNotice(a approval.Approval) bool {
 	return a.Status == approval.Pending && (len(n.Channels) > 0 || !a.EscalatesAt.IsZero())
 }
 
-// UpdateMessages updates the messages of a request that has just been decided, as far as that is quickly done. It is an approval.Desk's Decided.
+// UpdateMessages updates the messages of a decided request within updateTimeout. It is an approval.Desk's OnDecided.
 func (n *Notifier) UpdateMessages(ctx context.Context, a approval.Approval) {
 	n.processNow(ctx, a, passOptions{ignoresDue: true})
 }
 
-// NotifyEdit asks again whoever has to look at a request again because somebody has changed its arguments and it takes more people: all who were asked
-// before, and have not approved the new ones. It is an approval.Desk's Noted.
+// NotifyEdit tells the approvers again after an edit that does not complete the quorum: all who were told before and
+// have not approved the new arguments. It is an approval.Desk's OnPartialApproval.
 func (n *Notifier) NotifyEdit(ctx context.Context, a approval.Approval) {
 	if last := len(a.Decisions) - 1; last >= 0 && a.Decisions[last].Action == approval.Edit {
 		n.processNow(ctx, a, passOptions{ignoresDue: true})
 	}
 }
 
-// NotifyRemarks tells those whom the newest remarks on a request are for.
+// NotifyRemarks tells people of the newest remarks on a request.
 func (n *Notifier) NotifyRemarks(ctx context.Context, a approval.Approval) {
 	n.processNow(ctx, a, passOptions{ignoresDue: true, createsNotice: len(n.Channels) > 0})
 }
 
-// processNow attends to a request after it was made due, so that what fails is done later.
+// processNow makes a request's notice due and processes it, so that what fails is retried.
 func (n *Notifier) processNow(ctx context.Context, a approval.Approval, v passOptions) {
 	bounded, cancel := n.Clock.WithTimeout(ctx, recordReserve+updateTimeout)
 	defer cancel()
@@ -140,7 +142,7 @@ func (n *Notifier) processNow(ctx context.Context, a approval.Approval, v passOp
 	}
 }
 
-// makeDue makes a notice due. One that is not there, or has left the index for good, stays as it is.
+// makeDue makes a notice due now. It does nothing if there is none, or if it has left the index.
 func (n *Notifier) makeDue(ctx context.Context, tenant, id string) error {
 	for {
 		have, err := loadNotice(ctx, n.Table, tenant, id)
@@ -154,18 +156,18 @@ func (n *Notifier) makeDue(ctx context.Context, tenant, id string) error {
 	}
 }
 
-// groupWindow is how close to each other requests of a run have to be due to be told of by one message: those of one reply
-// are made one after the other.
+// groupWindow is how close to each other requests of a run must be due to be sent as one message. The requests of one
+// model reply are made one after the other.
 const groupWindow = 10 * time.Second
 
-// ProcessDue does what is due by now of at most limit requests of all tenants, and what is due soon of the same runs, and
-// counts what it did. What goes wrong with one request stops no other, and is due again later; the error joins all of
-// it.
+// ProcessDue does what is due of at most limit requests of all tenants, and what is due soon of the same runs. It
+// returns counts of what it did. A failure of one request does not stop the others and is due again later; the error
+// joins all failures.
 func (n *Notifier) ProcessDue(ctx context.Context, limit int) (map[string]int64, error) {
 	did := map[string]int64{}
 	due, all := n.listDue(ctx, limit)
 	for _, of := range due {
-		if n.isOutOfTime(ctx) { // the next sweep goes on
+		if n.isOutOfTime(ctx) { // the next sweep continues
 			break
 		}
 		done, err := n.processRequests(ctx, of.tenant, passOptions{ahead: groupWindow}, of.ids...)
@@ -177,13 +179,13 @@ func (n *Notifier) ProcessDue(ctx context.Context, limit int) (map[string]int64,
 	return did, errors.Join(all...)
 }
 
-// dueRun is what is due of a run.
+// dueRun lists the requests of a run that are due.
 type dueRun struct {
 	tenant, run string
 	ids         []string // of requests
 }
 
-// listDue lists what is due by now, and what is due soon of the same runs: at most limit requests.
+// listDue lists at most limit requests that are due, or due soon in a run that has one due.
 func (n *Notifier) listDue(ctx context.Context, limit int) (due []*dueRun, all []error) {
 	now := n.Clock.Now()
 	of := map[[2]string]*dueRun{}
@@ -193,7 +195,7 @@ func (n *Notifier) listDue(ctx context.Context, limit int) (due []*dueRun, all [
 		if err != nil {
 			all = append(all, fmt.Errorf("list what is due: %w", err))
 		}
-		if err != nil && !errors.Is(err, store.ErrDamaged) { // behind an item that cannot be read it goes on
+		if err != nil && !errors.Is(err, store.ErrDamaged) { // skip an item that cannot be read
 			return due, all
 		}
 		for _, it := range p.Items {
@@ -220,7 +222,7 @@ func (n *Notifier) listDue(ctx context.Context, limit int) (due []*dueRun, all [
 	return due, all
 }
 
-// postpone makes a notice that could not be attended to due later, each time later.
+// postpone makes a notice that failed due later, with a growing delay.
 func (n *Notifier) postpone(ctx context.Context, tenant, id string) error {
 	have, err := loadNotice(ctx, n.Table, tenant, id)
 	if err != nil || have.rev == 0 || have.Due.After(n.Clock.Now()) {
@@ -234,7 +236,7 @@ func (n *Notifier) postpone(ctx context.Context, tenant, id string) error {
 	return err
 }
 
-// NextDue is when something is due next; false where nothing is, ever. It may be late as the index is.
+// NextDue returns when something is due next; false if nothing is. It may be as stale as the index.
 func (n *Notifier) NextDue(ctx context.Context) (time.Time, bool, error) {
 	p, err := n.Table.Query(ctx, store.Range{PK: duePartition, Index: true, Limit: 1})
 	if err != nil || len(p.Items) == 0 {
@@ -244,7 +246,7 @@ func (n *Notifier) NextDue(ctx context.Context) (time.Time, bool, error) {
 	return at, err == nil, err
 }
 
-// isOutOfTime reports whether the deadline leaves no time but to record what was done.
+// isOutOfTime reports whether the deadline leaves time only to record what was done.
 func (n *Notifier) isOutOfTime(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
 	return ctx.Err() != nil || ok && deadline.Sub(n.Clock.Now()) < recordReserve

@@ -13,8 +13,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Arguments are the lines of a JSON value: complete, in stored order, numbers with their own digits (B2). Secrets are masked; the schema
-// may be nil. An object's members are lines of their own, and so are those of any other value the value itself.
+// Arguments returns the lines of a JSON value: complete, in stored order, numbers with their own digits (B2). Secrets
+// are masked; the schema may be nil. Each member of an object is a line, and so is any other value.
 func Arguments(raw, schema json.RawMessage) (lines []Argument, masked bool) {
 	var s builder
 	return s.arguments(raw, schema), s.masked
@@ -51,7 +51,7 @@ func (s *builder) members(all []Argument, of *mask.Value, depth int) []Argument 
 	return all
 }
 
-// valueText is a value's text. One that has members has none of its own.
+// valueText is a value's text. A value with members has none of its own.
 func (s *builder) valueText(v *mask.Value) Text {
 	switch {
 	case v.Secret != "" && !s.view.Unmasked:
@@ -69,7 +69,7 @@ func (s *builder) valueText(v *mask.Value) Text {
 	return ownText(string(v.Raw))
 }
 
-// keyText is a member's name; one that is not a plain word stands in quotes.
+// keyText is a member's name, in quotes if it is not a plain word.
 func (s *builder) keyText(k string) Text {
 	odd := func(r rune) bool {
 		return r != '_' && r != '-' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
@@ -80,10 +80,10 @@ func (s *builder) keyText(k string) Text {
 	return ownText(k)
 }
 
-// foreignText is a text on one line that is not quoted.
+// foreignText is a text on one line, not quoted.
 func (s *builder) foreignText(text string) Text { return bareText(text, s.findSecrets(text)) }
 
-// findSecrets are the parts of a text that have the form of a secret.
+// findSecrets finds the parts of a text that have the form of a secret.
 func (s *builder) findSecrets(text string) []hidden {
 	if s.view.Unmasked {
 		return nil
@@ -91,7 +91,7 @@ func (s *builder) findSecrets(text string) []hidden {
 	return s.maskedRanges(text, mask.Secrets(text))
 }
 
-// maskedRanges are the parts of a text that are not shown; none where all is uncovered.
+// maskedRanges returns the parts of a text to mask; none if the view is unmasked.
 func (s *builder) maskedRanges(text string, parts []mask.Range) []hidden {
 	if s.view.Unmasked || len(parts) == 0 {
 		return nil
@@ -104,10 +104,9 @@ func (s *builder) maskedRanges(text string, parts []mask.Range) []hidden {
 	return all
 }
 
-// maskText is what is shown for a secret: nothing of it, and how long it is, so that nothing long can be put out of sight.
+// maskText replaces a secret. It shows only the secret's length, so that long text cannot be hidden.
 func maskText(characters int) string { return `\{` + mask.Words(characters) + `}` }
 
-// buildTool is what is shown of one of the tools that a request is about.
 func (s *builder) buildTool(p approval.Permission) Tool {
 	spec := s.view.tool(p.Tool)
 	t := Tool{Name: bareText(p.Tool, nil), Risk: RiskOf(p.Effect, spec.Undo != nil)}
@@ -129,7 +128,7 @@ func (s *builder) buildTool(p approval.Permission) Tool {
 	return t
 }
 
-// bindsText says what the arguments of a blocked call are to a grant.
+// bindsText says how the arguments of a blocked call limit a grant.
 func (s *builder) bindsText() string {
 	if s.a.Grants == agent.GrantsStanding && s.a.Scope != agent.ScopeTool {
 		return "a grant is of these arguments alone"
@@ -137,7 +136,7 @@ func (s *builder) bindsText() string {
 	return "a grant is of the tool; the arguments do not bind the model"
 }
 
-// questionText is what a tool asks, complete, in its own words: the action that it names, and its message.
+// questionText is what a tool asks, complete and in its own words: the action that it names, and its message.
 func (s *builder) questionText(t run.Ticket) (Text, []Part) {
 	q := quotedText(t.Action, s.findSecrets(t.Action))
 	if t.Message != "" {
@@ -155,11 +154,11 @@ func (s *builder) questionText(t run.Ticket) (Text, []Part) {
 	return q, parts
 }
 
-// OneLine is a JSON value on one line, for lists and progress: masked, and with nothing that cannot be seen. It is not cut.
+// OneLine is a JSON value on one line, for lists and progress: masked, without invisible characters, not cut.
 func OneLine(raw, schema json.RawMessage) string { return Line(mask.JSON(raw, schema)) }
 
-// MaskedLines is text for people that may have several lines, with what has the form of a secret masked and nothing that cannot be seen. It is
-// for conversations; what is decided on is shown by Of.
+// MaskedLines is text of several lines with secrets masked and without invisible characters. It is for conversations;
+// BuildRequest shows what people decide on.
 func MaskedLines(text string) string {
 	var b strings.Builder
 	at := 0

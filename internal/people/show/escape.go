@@ -41,7 +41,7 @@ func PlainQuotes(t Text) Text {
 	return all.merged()
 }
 
-// Foreign is Bare with what has the form of a secret masked: what people are shown of a note, a word of the model or any other text.
+// Foreign is Bare with secrets masked by form: it shows notes, the model's text and any other foreign text.
 func Foreign(s string) Text {
 	var one builder
 	return one.foreignText(s)
@@ -72,7 +72,7 @@ func quotedText(s string, secrets []hidden) Text {
 	return append(t, Span{Text: `"`}).merged()
 }
 
-// hidden is a part of a text, in bytes, that is not shown, and what is shown for it.
+// hidden is a part of a text, in bytes, that is masked, and its replacement.
 type hidden struct {
 	from, to int
 	as       string
@@ -80,7 +80,7 @@ type hidden struct {
 
 func bareText(s string, secrets []hidden) Text { return escapeMasked(s, secrets, true) }
 
-// escapeMasked is the text of s. Open says that nothing stands around it by which its ends show.
+// escapeMasked is the text of s with the secrets masked. Open says that nothing around it shows where it ends.
 func escapeMasked(s string, secrets []hidden, open bool) Text {
 	var t Text
 	at := 0
@@ -92,7 +92,7 @@ func escapeMasked(s string, secrets []hidden, open bool) Text {
 	return append(t, escapeText(s[at:], open && at == 0, open)...).merged()
 }
 
-// escapeText is the text of a piece of foreign text. First and last say that it begins or ends a text whose ends are open.
+// escapeText escapes a piece of foreign text. First and last say that the piece begins or ends an open text.
 func escapeText(s string, first, last bool) Text {
 	e := escaper{all: s, first: first, last: last}
 	return e.text()
@@ -107,26 +107,26 @@ func (e *escaper) text() Text {
 	return e.out
 }
 
-// escaper goes through a text from the left to the right.
+// escaper scans a text from left to right.
 type escaper struct {
 	all   string
 	at    int             // in bytes
-	plain strings.Builder // the span that goes on
-	out   Text            // those before it
+	plain strings.Builder // the current plain span
+	out   Text            // the spans before it
 
-	first, last bool // it begins, or ends, with nothing around it
+	first, last bool // the text begins, or ends, open
 	words       bool // see Words
 
-	ownScripts map[*unicode.RangeTable]bool // see scriptsOf; nil = not looked for yet
+	ownScripts map[*unicode.RangeTable]bool // by scriptsOf; nil = not computed yet
 
-	inside bool // a word goes on
+	inside bool // in a word
 	word   int  // where it began
-	base   rune // the letter to which marks belong; 0 = none
-	before rune // the character before, where it is shown as it is; else 0
-	marks  int  // behind base
+	base   rune // the letter that carries marks; 0 = none
+	before rune // the character before, if it is not escaped; else 0
+	marks  int  // after base
 }
 
-// step shows what stands at the place, and goes behind it.
+// step writes the next unit.
 func (e *escaper) step() {
 	if as, n := e.conversationSpace(); n > 0 {
 		e.endWord()
@@ -168,13 +168,13 @@ func (e *escaper) step() {
 	e.at += u.bytes
 }
 
-// The white space that Words leaves as it is: so much at once, and so many line ends in it.
+// Bounds of the white space that Words leaves unescaped: its length, and its line ends.
 const (
 	maxSpace    = 120
 	maxLineEnds = 4
 )
 
-// conversationSpace is what stands here as it is in Words alone, and the bytes it takes; 0 = nothing.
+// conversationSpace returns what Words alone leaves unescaped here, and its bytes; 0 = nothing.
 func (e *escaper) conversationSpace() (as string, bytes int) {
 	if !e.words {
 		return "", 0
@@ -191,7 +191,7 @@ func (e *escaper) conversationSpace() (as string, bytes int) {
 	return as, n
 }
 
-// addSpan ends the plain span and puts another one behind it.
+// addSpan ends the plain span and appends another one.
 func (e *escaper) addSpan(s Span) {
 	e.endPlain()
 	e.out = append(e.out, s)
@@ -204,7 +204,7 @@ func (e *escaper) endPlain() {
 	}
 }
 
-// edgeSpaces is how many spaces stand here, at an end of the text that nothing shows; 0 for none, or none there.
+// edgeSpaces counts the spaces here if they are at an open end of the text; else 0.
 func (e *escaper) edgeSpaces() int {
 	rest := e.all[e.at:]
 	n := len(rest) - len(strings.TrimLeft(rest, " "))
@@ -214,7 +214,7 @@ func (e *escaper) edgeSpaces() int {
 	return 0
 }
 
-// addSpecial shows what is not shown as it is.
+// addSpecial appends a span that replaces text.
 func (e *escaper) addSpecial(s Span, bytes int) {
 	e.endWord()
 	e.base, e.before, e.marks = 0, 0, 0
@@ -222,7 +222,7 @@ func (e *escaper) addSpecial(s Span, bytes int) {
 	e.at += bytes
 }
 
-// addRightToLeft shows text that is written so; the words in it are judged like others.
+// addRightToLeft appends right-to-left text. Its words are checked like others.
 func (e *escaper) addRightToLeft(text string, bytes int) {
 	if !e.inside {
 		e.inside, e.word = true, e.at
@@ -235,13 +235,13 @@ func (e *escaper) addRightToLeft(text string, bytes int) {
 	}
 }
 
-// canShowMark reports whether the mark may stand here as it is.
+// canShowMark reports whether the mark may be shown here unescaped.
 func (e *escaper) canShowMark(r rune) bool {
 	e.marks++
 	return e.marks <= maxMarks && e.base != 0 && canCarryMark(e.base, e.before, r)
 }
 
-// endWord marks the word that ends here, if it needs a mark.
+// endWord ends the current word and appends a warning if it looks like another word.
 func (e *escaper) endWord() {
 	if !e.inside {
 		return
@@ -252,7 +252,6 @@ func (e *escaper) endWord() {
 	}
 }
 
-// textScripts are the scripts of the whole text, by scriptsOf.
 func (e *escaper) textScripts() map[*unicode.RangeTable]bool {
 	if e.ownScripts == nil {
 		e.ownScripts = scriptsOf(e.all)
@@ -260,7 +259,7 @@ func (e *escaper) textScripts() map[*unicode.RangeTable]bool {
 	return e.ownScripts
 }
 
-// unit is a character, or a byte that is none, and how it is shown.
+// unit is a character, or an invalid byte, and how it is shown.
 type unit struct {
 	r     rune
 	bytes int
@@ -268,7 +267,7 @@ type unit struct {
 	kind  Kind
 }
 
-// unitAt is the first unit of a text that has one.
+// unitAt is the first unit of a text that is not empty.
 func unitAt(s string) unit {
 	r, n := utf8.DecodeRuneInString(s)
 	switch {
@@ -291,7 +290,7 @@ func unitAt(s string) unit {
 	return unit{r: r, bytes: n, shown: string(r)}
 }
 
-// surrogateAt is half a character, as JSON can name it and UTF-8 cannot: in the three bytes that UTF-8 would give it.
+// surrogateAt is half a surrogate pair, as JSON can name it, in the three bytes that UTF-8 would give it.
 func surrogateAt(s string) (rune, bool) {
 	if len(s) < 3 || s[0] != 0xED || s[1] < 0xA0 || s[1] > 0xBF || s[2] < 0x80 || s[2] > 0xBF {
 		return 0, false
@@ -306,7 +305,7 @@ const (
 	longestUnit   = 4
 )
 
-// repeatedRun is the count of a run that s begins with, and the bytes it takes; 0 if there is none.
+// repeatedRun is the count of a repeated invisible run that s begins with, and its bytes; 0 if there is none.
 func repeatedRun(s string) (Span, int) {
 	var units []unit
 	size := 0
@@ -329,7 +328,7 @@ func repeatedRun(s string) (Span, int) {
 	return Span{}, 0
 }
 
-// isBlank reports whether nothing of the unit can be seen.
+// isBlank reports whether the unit is invisible.
 func isBlank(u unit) bool {
 	if u.r == utf8.RuneError && u.bytes == 1 {
 		return true
@@ -358,8 +357,8 @@ func countText(of []unit, times int) string {
 	return fmt.Sprintf(`\{%d times %s}`, times, b.String())
 }
 
-// rightToLeftAt is the text written from right to left that s begins with, whose first unit is u, and the bytes it takes; 0 if there is
-// none. Spaces and stops between two such characters belong to it. Digits do not, since they would be moved.
+// rightToLeftAt is the right-to-left text that s begins with, whose first unit is u, and its bytes; 0 if there is none.
+// It includes spaces and stops between two such characters, but no digits, which would be moved.
 func rightToLeftAt(s string, u unit) (string, int) {
 	if !startsRightToLeft(u) {
 		return "", 0
@@ -392,7 +391,7 @@ func startsRightToLeft(u unit) bool {
 	return u.kind == Plain && unicode.Is(rightToLeft, u.r) && !unicode.IsMark(u.r) && !unicode.IsNumber(u.r)
 }
 
-// merged is the text with neighbours that are plain made one.
+// merged joins adjacent plain spans.
 func (t Text) merged() Text {
 	var all Text
 	for _, s := range t {
@@ -405,7 +404,7 @@ func (t Text) merged() Text {
 	return all
 }
 
-// ownText is text of the runtime's making, which has nothing to be escaped.
+// ownText is text of the runtime, which needs no escaping.
 func ownText(s string) Text {
 	if s == "" {
 		return nil

@@ -11,17 +11,17 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// grantLimits says how far a grant on the request goes at most, beside what is said anyway; nothing where no policy bounds it further.
+// grantLimits says how far a grant on the request can go; empty if no policy bounds it.
 func (s *builder) grantLimits() Text {
 	for _, p := range s.a.Permissions {
-		if p.Bounds != nil { // they are the agent's: the same for each of its tools
+		if p.Bounds != nil { // the same for each of the agent's tools
 			return s.boundsText(*p.Bounds, " at most")
 		}
 	}
 	return nil
 }
 
-// decisionGrantText says how far the standing grant of a decision goes; nothing where nobody bounded it.
+// decisionGrantText says how far the standing grant of a decision goes; empty if nobody bounded it.
 func (s *builder) decisionGrantText(b *agent.GrantBounds) Text {
 	if b == nil || b.Zero() {
 		return nil
@@ -29,32 +29,32 @@ func (s *builder) decisionGrantText(b *agent.GrantBounds) Text {
 	return slices.Concat(ownText("to stand "), s.boundsText(*b, "")).merged()
 }
 
-// boundsText are how far a grant goes, in words: for which arguments, how often, and how long. Most follows the time.
+// boundsText is the bounds of a grant in words: which arguments, how often, how long. Most follows the time.
 func (s *builder) boundsText(b agent.GrantBounds, most string) Text {
-	var said []Text
+	var parts []Text
 	for i, c := range b.When {
 		before := "and "
 		if i == 0 {
 			before = "where "
 		}
-		said = append(said, slices.Concat(ownText(before), s.conditionText(c)))
+		parts = append(parts, slices.Concat(ownText(before), s.conditionText(c)))
 	}
 	switch {
 	case b.Uses == 1:
-		said = append(said, ownText("for one further call"))
+		parts = append(parts, ownText("for one further call"))
 	case b.Uses > 1:
-		said = append(said, ownText(fmt.Sprintf("for %d further calls", b.Uses)))
+		parts = append(parts, ownText(fmt.Sprintf("for %d further calls", b.Uses)))
 	}
 	if b.Seconds > 0 {
-		said = append(said, ownText("for "+(time.Duration(b.Seconds)*time.Second).String()+most))
+		parts = append(parts, ownText("for "+(time.Duration(b.Seconds)*time.Second).String()+most))
 	}
 	if !b.Until.IsZero() {
-		said = append(said, ownText("until "+FormatTime(b.Until)))
+		parts = append(parts, ownText("until "+FormatTime(b.Until)))
 	}
-	return joinTexts(said)
+	return joinTexts(parts)
 }
 
-// conditionText is a condition as agent.Condition.Words has it, with values as those of arguments.
+// conditionText writes a condition like agent.Condition.Words, with values written like those of arguments.
 func (s *builder) conditionText(c run.Condition) Text {
 	op, values := c.Operator()
 	all := make([]Text, len(values))
@@ -76,7 +76,7 @@ func (s *builder) operandText(raw json.RawMessage) Text {
 	return s.valueText(v)
 }
 
-// joinTexts are texts with commas between them.
+// joinTexts joins texts with commas.
 func joinTexts(of []Text) Text {
 	var all Text
 	for i, t := range of {

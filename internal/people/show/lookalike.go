@@ -5,7 +5,7 @@ import (
 	"unicode"
 )
 
-// The marks behind words.
+// The warnings after words.
 const (
 	mixedScripts   = `\{mixed scripts}`
 	looksLikeLatin = `\{looks like Latin}`
@@ -13,8 +13,8 @@ const (
 	otherDigits    = `\{digits of another script}`
 )
 
-// mixableScripts are the scripts whose letters stand beside Latin ones in words that nobody has forged. Letters of no script in particular are
-// not among them, but judged as odd or not.
+// mixableScripts are the scripts whose letters occur together with Latin ones in genuine words. Letters of no script
+// are not among them; they are checked as odd letters.
 var mixableScripts = []*unicode.RangeTable{unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul, unicode.Bopomofo, unicode.Common, unicode.Inherited}
 
 // lookalikes are letters of other scripts that look like Latin ones, by script.
@@ -34,7 +34,7 @@ var lookalikes = []struct {
 	{unicode.Old_Italic, "𐌀𐌁𐌂𐌄𐌉𐌊𐌌𐌍𐌏𐌓𐌕𐌖𐌗"},
 }
 
-// oddLetterRanges are letters by which Latin words are spelled so that they look like others: full-width, mathematical, phonetic and the like.
+// oddLetterRanges are letters that imitate Latin ones: full-width, mathematical, phonetic and the like.
 var oddLetterRanges = &unicode.RangeTable{
 	R16: []unicode.Range16{
 		{Lo: 0x0251, Hi: 0x0251, Stride: 1}, {Lo: 0x0261, Hi: 0x0262, Stride: 1}, {Lo: 0x0269, Hi: 0x026A, Stride: 1}, {Lo: 0x0274, Hi: 0x0274, Stride: 1},
@@ -49,7 +49,7 @@ var oddLetterRanges = &unicode.RangeTable{
 	R32: []unicode.Range32{{Lo: 0x1D400, Hi: 0x1D7FF, Stride: 1}, {Lo: 0x1F130, Hi: 0x1F189, Stride: 1}, {Lo: 0x1FBF0, Hi: 0x1FBF9, Stride: 1}},
 }
 
-// inWord reports whether a character goes on with a word: letters, their marks, digits, and letters in a frame.
+// inWord reports whether a character belongs to a word: letters, their marks, digits, and enclosed letters.
 func inWord(r rune) bool {
 	return unicode.In(r, unicode.L, unicode.M, unicode.N) || unicode.Is(oddLetterRanges, r)
 }
@@ -103,7 +103,7 @@ func isASCII(word string) bool {
 	return true
 }
 
-// otherScript stands for every script that has no list of its own here.
+// otherScript stands for every script that lookalikes does not list.
 var otherScript = &unicode.RangeTable{}
 
 func scriptOf(r rune) *unicode.RangeTable {
@@ -127,7 +127,6 @@ func isLookalike(r rune) bool {
 	return false
 }
 
-// onlyScript is the one script of a word.
 func onlyScript(scripts map[*unicode.RangeTable]bool) *unicode.RangeTable {
 	for s := range scripts {
 		return s
@@ -135,7 +134,7 @@ func onlyScript(scripts map[*unicode.RangeTable]bool) *unicode.RangeTable {
 	return nil
 }
 
-// scriptsOf are the scripts of which a text has letters that look like no Latin ones: a text is written in those.
+// scriptsOf returns the scripts a text is written in: those of its letters that do not look Latin.
 func scriptsOf(text string) map[*unicode.RangeTable]bool {
 	of := map[*unicode.RangeTable]bool{}
 	for _, r := range text {

@@ -8,9 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// WriteText writes a request as plain text, for terminals and mails: facts first, then the complete arguments, then what is not to be
-// trusted. Width is how many characters a line may have, 0 = as many as it takes; a line that begins with spaces and "+ " goes on
-// with the one above behind a space, and one that begins with "++ " in the middle of it. No other line begins so. The error is w's.
+// WriteText writes a request as plain text, for terminals and mails: facts, then the complete arguments, then what is
+// not to be trusted. Width is the longest line in characters, 0 = unlimited. A line that begins with spaces and "+ "
+// continues the one above after a space; one that begins with "++ " continues a word. No other line begins so. The
+// error is w's.
 func WriteText(w io.Writer, r Request, width int) error {
 	t := &writer{w: w, width: width}
 	t.writeLine("", Bare("approval "+r.ID+" ("+r.Status+")"))
@@ -45,7 +46,7 @@ func WriteText(w io.Writer, r Request, width int) error {
 	return t.err
 }
 
-// maskedNote says of the arguments' heading that there are secrets.
+// maskedNote says in the heading of the arguments that secrets are masked.
 func maskedNote(r Request) string {
 	if !r.Masked {
 		return ""
@@ -53,7 +54,7 @@ func maskedNote(r Request) string {
 	return " (secrets are masked; the decision is on what is stored, with them)"
 }
 
-// WriteArguments writes the lines of arguments as plain text, behind indent. The error is w's.
+// WriteArguments writes the lines of arguments as plain text after indent. The error is w's.
 func WriteArguments(w io.Writer, indent string, lines []Argument) error {
 	t := &writer{w: w}
 	t.writeLines(indent, lines)
@@ -68,7 +69,7 @@ type writer struct {
 
 func (t *writer) writeFact(f Fact) { t.writeLine(fmt.Sprintf("  %-10s ", f.Label), f.Value) }
 
-// writeEvent writes what has happened; what a fact says already is left out.
+// writeEvent writes an event, unless a fact says it already.
 func (t *writer) writeEvent(e Event) {
 	var value Text
 	label := "decided"
@@ -146,7 +147,7 @@ func (t *writer) writeLines(indent string, lines []Argument) {
 	}
 }
 
-// writeLine writes one line, over several where the width wants it.
+// writeLine writes one line and wraps it at the width.
 func (t *writer) writeLine(before string, text Text) {
 	if t.err != nil {
 		return
@@ -181,21 +182,21 @@ func (t *writer) writeLine(before string, text Text) {
 	_, t.err = io.WriteString(t.w, b.String())
 }
 
-// What lines begin with that go on with the one above. A space at the end of a line would be lost on the way.
+// The prefixes of continued lines. A space at the end of a line could be lost.
 const (
 	behindSpace = "+ "  // in place of a space
 	withinWord  = "++ " // in place of nothing
 	minRoom     = 16
 )
 
-// piece is a part of a text that stands on one line.
+// piece is a part of a text that is not broken over lines.
 type piece struct {
 	text  string
 	space bool // a space stands before it
 }
 
-// splitPieces are the parts of a text between which a line may end: at single spaces, and within words that are longer than a line. What is put
-// in place of something else stays whole. Other spaces begin a piece, and end none.
+// splitPieces splits a text where a line may end: at single spaces, and within words that are longer than a line. A
+// replacement span is never split. Other spaces begin a piece, and end none.
 func splitPieces(text Text, longest int) []piece {
 	var all []piece
 	var p piece
@@ -229,7 +230,7 @@ func splitPieces(text Text, longest int) []piece {
 	return all
 }
 
-// isSingleSpace reports whether the space at a place has something that is none on both sides.
+// isSingleSpace reports whether the space at i has no space next to it.
 func isSingleSpace(s string, i int) bool {
 	return i > 0 && i+1 < len(s) && s[i-1] != ' ' && s[i+1] != ' '
 }

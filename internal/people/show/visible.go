@@ -58,7 +58,7 @@ var signs = &unicode.RangeTable{
 	LatinOffset: 1,
 }
 
-// equivalents are characters that are shown exactly like another one, or like two: Unicode holds both to be the same text.
+// equivalents are characters that look exactly like one or two others; Unicode treats both as the same text.
 var equivalents = &unicode.RangeTable{
 	R16: []unicode.Range16{
 		{Lo: 0x0340, Hi: 0x0345, Stride: 1}, {Lo: 0x0374, Hi: 0x0374, Stride: 1}, {Lo: 0x037E, Hi: 0x037E, Stride: 1}, {Lo: 0x0387, Hi: 0x0387, Stride: 1},
@@ -90,11 +90,12 @@ func Visible(r rune) bool {
 	return unicode.In(r, unicode.L, unicode.M, unicode.N, unicode.P, unicode.S) && !unicode.In(r, invisible...)
 }
 
-// maxMarks is how many marks may stand behind one letter. More of them run over the lines above and below.
+// maxMarks is how many marks may follow a letter. More would overlap the lines above and below.
 const maxMarks = 3
 
-// canCarryMark reports whether mark may stand behind the character before, which belongs to the letter base. An accent, which is of no script
-// in particular, may behind letters of few: for nearly all others there is a letter that has it and is shown alike. Enclosing marks never may.
+// canCarryMark reports whether mark may follow the character before, which belongs to the letter base. An accent of no
+// script may follow letters of few scripts: nearly all others have a letter of their own that looks the same. Enclosing
+// marks may never.
 func canCarryMark(base, before, mark rune) bool {
 	switch {
 	case unicode.Is(unicode.Me, mark) || !unicode.IsLetter(base):
@@ -107,7 +108,7 @@ func canCarryMark(base, before, mark rune) bool {
 	return true
 }
 
-// joinedPairs are signs, pair by pair, that are shown like a single one.
+// joinedPairs are pairs of signs that look like a single one.
 const joinedPairs = "\u09c7\u09be \u09c7\u09d7 \u0b47\u0b56 \u0b47\u0b3e \u0b47\u0b57 \u0b92\u0bd7 \u0bc6\u0bbe \u0bc7\u0bbe \u0bc6\u0bd7 \u0c46\u0c56 " +
 	"\u0cbf\u0cd5 \u0cc6\u0cd5 \u0cc6\u0cd6 \u0cc6\u0cc2 \u0cca\u0cd5 \u0d46\u0d3e \u0d47\u0d3e \u0d46\u0d57 \u0dd9\u0dca \u0dd9\u0dcf \u0ddc\u0dca \u0dd9\u0ddf " +
 	"\u0928\u093c \u0930\u093c \u0933\u093c \u0f71\u0f72 \u0f71\u0f74 \u0f71\u0f80 \u0fb2\u0f80 \u0fb3\u0f80 \u1025\u102e \u1b05\u1b35 \u1b07\u1b35 \u1b09\u1b35 " +

@@ -16,7 +16,7 @@ import (
 // hooksBase is where Slack takes answers to clicks.
 const hooksBase = "https://hooks.slack.com"
 
-// What who clicked is told. None of it holds anything of a request but who decided it.
+// The answers to a person who clicked. They hold nothing of a request but who decided it.
 const (
 	textStranger      = "Nothing was decided: Countersign does not know you. Ask whoever runs it to put your Slack member id into its directory of people."
 	textForbidden     = "Nothing was decided: you are not one of those who may decide about this request."
@@ -29,7 +29,7 @@ const (
 	textUncertain     = "It is not certain whether this was recorded. Click again: it is recorded once, however often you do."
 )
 
-// recordedText is the answer to a decision that counts.
+// recordedText is the answer to a decision that was recorded.
 func recordedText(a approval.Approval, did approval.Action) string {
 	word := "Your approval is recorded. "
 	if did == approval.Deny {
@@ -46,7 +46,7 @@ func alreadyDecidedText(a approval.Approval) string {
 	return "Nothing was decided: this request is decided already. " + letter.Outcome(a)
 }
 
-// ephemeral is an answer that who clicked alone sees.
+// ephemeral is an answer that only the person who clicked sees.
 type ephemeral struct {
 	ResponseType    string  `json:"response_type"`
 	ReplaceOriginal bool    `json:"replace_original"`
@@ -57,7 +57,7 @@ type ephemeral struct {
 // errAnswer is all that is said of an answer that was not delivered.
 var errAnswer = errors.New("the answer could not be delivered")
 
-// postAnswer posts the result of a click to the address that Slack sent, if the address is one of Slack's.
+// postAnswer posts the result of a click to the address that Slack sent, if it is an address of Slack.
 func (in *Interactions) postAnswer(ctx context.Context, address, text string) error {
 	if !in.isSlackHook(address) {
 		return errAnswer

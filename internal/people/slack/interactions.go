@@ -17,23 +17,24 @@ import (
 // Path is where Slack sends what is clicked.
 const Path = "/slack/interactions"
 
-// Slack wants an answer within three seconds, and nothing runs after it in a function: so long may a decision take, and so long all of it.
+// Slack wants a response within three seconds, and a function stops after it. These bound the decision, and all of it.
 const (
 	decideTimeout = 2 * time.Second
 	answerTimeout = 2600 * time.Millisecond
 )
 
-// Interactions takes decisions from the buttons of messages: POST of Path, behind nothing that authenticates. A request that no signing secret
-// has signed within five minutes is refused before anything of it is read. Who clicked is who Slack says, mapped by the directory to a tenant
-// and a person; what they may decide, the desk says. They are told what became of it in a message that they alone see; the messages about the
-// request are updated by whoever sent them. Logs hold no content. Safe for concurrent use.
+// Interactions takes decisions from the buttons of messages: POST of Path, without other authentication. A request
+// without a valid signature of the last five minutes is refused before it is parsed. The directory maps the Slack user
+// of the signed payload to a tenant and a person; the desk authorizes the decision. The person sees the result in an
+// ephemeral message; UpdateMessages updates the messages about the request. Logs hold no content. Safe for concurrent
+// use.
 type Interactions struct {
-	Secrets   []string // the app's signing secrets: any of them signs; none = every request is refused
+	Secrets   []string // the app's signing secrets, any of which may sign; none = every request is refused
 	Directory person.Directory
-	// Decide is the desk's. It is given what the message showed, and refuses a decision about anything else.
+	// Decide is the desk's. It gets the digest that the message showed, and refuses a decision about another one.
 	Decide func(ctx context.Context, r approval.DecisionInput) (approval.Approval, error)
-	// Updated has the messages about a request say what is so now. It runs while who clicked is told, is waited for while there is time, and goes on
-	// after that if the process does: what it does has to be due already. Nil = nobody updates them.
+	// UpdateMessages updates the messages about a request. It runs while the person who clicked is answered. The handler
+	// waits for it until answerTimeout, so its work must be due already. Nil = the messages are not updated here.
 	UpdateMessages func(ctx context.Context, a approval.Approval)
 	Clock          clock.Clock
 	HTTP           *http.Client // for answers; nil = Go's own
@@ -69,30 +70,31 @@ func (in *Interactions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if c, ok := p.parseClick(); ok {
 		in.handleClick(r.Context(), c)
 	}
-	w.WriteHeader(http.StatusOK) // what came of a click is told in an answer of its own
+	w.WriteHeader(http.StatusOK) // the result of a click is posted separately
 }
 
 // handleClick carries out a click and posts the result to the person who clicked.
 func (in *Interactions) handleClick(ctx context.Context, c click) {
 	ctx, cancel := in.Clock.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	now, told := in.decideClick(ctx, c)
+	decided, answer := in.decideClick(ctx, c)
 	updated := in.Clock.NewSignal()
-	if now.ID == "" || in.UpdateMessages == nil {
+	if decided.ID == "" || in.UpdateMessages == nil {
 		updated.Notify()
 	} else {
 		in.Clock.Go(func() {
-			in.UpdateMessages(context.WithoutCancel(ctx), now)
+			in.UpdateMessages(context.WithoutCancel(ctx), decided)
 			updated.Notify()
 		})
 	}
-	if err := in.postAnswer(ctx, c.answer, told); err != nil {
+	if err := in.postAnswer(ctx, c.answer, answer); err != nil {
 		in.Log.Warn("could not tell who clicked in Slack", "approval", c.shown.Approval, "kind", err)
 	}
-	_ = updated.Wait(ctx, 0) // what is not updated in time is due
+	_ = updated.Wait(ctx, 0) // the rest is due
 }
 
-// decideClick is what becomes of a click, in words for who clicked, and the request where it is known that its messages are out of date.
+// decideClick carries out the decision of a click. It returns the answer for the person, and the request if its
+// messages are out of date.
 func (in *Interactions) decideClick(ctx context.Context, c click) (approval.Approval, string) {
 	ctx, cancel := in.Clock.WithTimeout(ctx, decideTimeout)
 	defer cancel()
@@ -126,13 +128,13 @@ func (in *Interactions) failureText(c click, err error) (approval.Approval, stri
 	}
 	for _, f := range []struct {
 		err  error
-		told string
+		text string
 	}{
 		{approval.ErrForbidden, textForbidden}, {approval.ErrStale, textChanged}, {approval.ErrExpired, textExpired}, {approval.ErrFinished, textFinished},
 		{approval.ErrNothing, textFinished}, {approval.ErrKind, textWrongKind}, {approval.ErrNotFound, textUnknown},
 	} {
 		if errors.Is(err, f.err) {
-			return approval.Approval{}, f.told
+			return approval.Approval{}, f.text
 		}
 	}
 	in.Log.Error("could not decide from Slack", "approval", c.shown.Approval, "kind", err)

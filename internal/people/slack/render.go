@@ -18,19 +18,21 @@ const (
 	actionNote    = "note"
 )
 
-// tooLong stands in place of what Slack has no room for. There are no buttons then: who decides has seen all of it.
+// tooLong replaces the arguments if Slack has no room for them. The message has no buttons then, because an approver
+// must see all arguments.
 const tooLong = "This request is too long for Slack. Its arguments are left out of this message, all of them. See the complete request on its page and decide there."
 
-// decideOnPage is what a message without buttons says of a request that a button does not answer.
+// decideOnPage is shown without buttons, for a request that a button cannot decide.
 const decideOnPage = "This request cannot be decided from Slack. See it and decide on its page."
 
-// tooLongNoPage and byNothing stand in their place where there is no page.
+// tooLongNoPage and decideElsewhere replace them if there is no page.
 const (
 	tooLongNoPage   = "This request is too long for Slack. Its arguments are left out of this message, all of them. See the complete request with `countersign approvals` or by the API and decide there."
 	decideElsewhere = "This request cannot be decided from Slack. Decide it with `countersign approvals` or by the API."
 )
 
-// render is a letter as a message: its line for notifications, in words of ours alone, and its blocks. It is whole, or says that it is not.
+// render writes a letter as a message: the notification text, which quotes nothing, and the blocks. The blocks show all
+// of the letter, or say that they do not.
 func render(l letter.Letter, a approval.Approval, why notify.Occasion) (line string, blocks []block) {
 	line, l = "Countersign: "+l.Opening, fitSubject(l)
 	if l.IsMany() {
@@ -44,13 +46,13 @@ func render(l letter.Letter, a approval.Approval, why notify.Occasion) (line str
 	}
 	bare := l.Bare()
 	if !fitsSlack(renderBlocks(bare, a, why)) {
-		bare.Link = "" // an address of thousands of characters is none of ours
+		bare.Link = "" // only an address of thousands of characters does not fit
 	}
 	return line, renderBlocks(bare, a, why)
 }
 
-// renderList is a letter about many requests: each has a line with its page, as many as there is room for. People decide on
-// the pages.
+// renderList writes a letter about several requests: a line and a link to the page for each, as many as fit. People
+// decide on the pages.
 func renderList(l letter.Letter) []block {
 	for n := min(len(l.Entries), maxBlocks); ; n-- {
 		some := l.First(n)
@@ -76,7 +78,7 @@ func openPageLabel() *text {
 	return &t
 }
 
-// fitSubject gives a letter whose subject is too long for a header another one; its facts say what it is about.
+// fitSubject replaces a subject that is too long for a header; the facts say what the letter is about.
 func fitSubject(l letter.Letter) letter.Letter {
 	if utf16Length(verbatim(l.Subject)) > maxHeader {
 		l.Subject = "Countersign"
@@ -84,7 +86,7 @@ func fitSubject(l letter.Letter) letter.Letter {
 	return l
 }
 
-// renderBlocks is a letter in blocks, whatever their size.
+// renderBlocks writes a letter in blocks of any size.
 func renderBlocks(l letter.Letter, a approval.Approval, why notify.Occasion) []block {
 	blocks := []block{header(l.Subject), section(l.Opening)}
 	for _, s := range l.Sections {
@@ -120,7 +122,7 @@ func isDecidable(a approval.Approval, why notify.Occasion) bool {
 	return a.Kind == approval.KindCall && a.Digest != "" && why != notify.Question
 }
 
-// factBlocks are facts, side by side where there is room.
+// factBlocks are the facts in columns.
 func factBlocks(all []letter.Line) []block {
 	var blocks []block
 	for i, l := range all {
@@ -133,7 +135,8 @@ func factBlocks(all []letter.Line) []block {
 	return blocks
 }
 
-// textBlocks are foreign text, one line a line, in as few blocks as hold them. A line that is too long for a block makes one that does not fit.
+// textBlocks are lines of foreign text in as few blocks as hold them. A line that is too long makes a block that does
+// not fit.
 func textBlocks(all []letter.Line) []block {
 	var blocks []block
 	var held []string
@@ -159,7 +162,7 @@ func textBlocks(all []letter.Line) []block {
 	return blocks
 }
 
-// noteInput is where a reason may be typed. What is in it comes with whichever button is clicked.
+// noteInput is the input of a note. Slack sends its text with either button.
 func noteInput() block {
 	label := plainText("Note (optional; the agent is told of it as your word)")
 	return block{Type: "input", ID: blockNote, Label: &label, Optional: true, Element: &element{
@@ -167,7 +170,7 @@ func noteInput() block {
 	}}
 }
 
-// actionRow are the buttons and the link to the page.
+// actionRow is the buttons and the link to the page.
 func actionRow(l letter.Letter, a approval.Approval, buttons bool) []any {
 	var row []any
 	if buttons {
@@ -189,16 +192,15 @@ func newButton(action, label, style, value, title, question string) element {
 	}}
 }
 
-// buttonValue is a button's value: which request the message shows, and the digest of the action in it (A6). A click on a message that shows what
-// was changed since decides nothing.
+// buttonValue is the value of a button: the request, and the digest of the action that the message shows (A6). A click
+// on a message that shows an older action decides nothing.
 type buttonValue struct {
 	V        int    `json:"v"`
 	Approval string `json:"approval"`
 	Digest   string `json:"digest"`
 }
 
-// String is the value.
 func (s buttonValue) String() string {
-	out, _ := json.Marshal(s) // two texts and a number: it cannot fail
+	out, _ := json.Marshal(s) // it cannot fail
 	return string(out)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/countersign/countersign/internal/people/show"
 )
 
-// sender sends messages about one request as it was read.
+// sender sends messages about one request.
 type sender struct {
 	*Notifier
 	a       approval.Approval
@@ -27,7 +27,7 @@ func (n *Notifier) newSender(ctx context.Context, a approval.Approval) sender {
 	return p
 }
 
-// send sends messages one after the other, and warns of those that did not go.
+// send sends messages one after the other, and warns of failures.
 func (p sender) send(ctx context.Context, all []delivery) []sent {
 	var done []sent
 	for _, d := range all {
@@ -41,7 +41,7 @@ func (p sender) send(ctx context.Context, all []delivery) []sent {
 	return done
 }
 
-// sendOne sends a message or updates one.
+// sendOne sends or updates one message.
 func (p sender) sendOne(ctx context.Context, d delivery) (ref string, err error) {
 	m, err := p.buildMessage(ctx, d)
 	switch {
@@ -53,7 +53,7 @@ func (p sender) sendOne(ctx context.Context, d delivery) (ref string, err error)
 	return d.channel.Send(ctx, m)
 }
 
-// buildMessage is what the person of a delivery is told.
+// buildMessage builds the message of a delivery.
 func (p sender) buildMessage(ctx context.Context, d delivery) (Message, error) {
 	if p.showErr != nil {
 		return Message{}, p.showErr

@@ -1,6 +1,7 @@
 package show
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -9,18 +10,19 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/people/mask"
 )
 
-// View is what is known of a request beside what is stored with it. The zero View knows nothing: then nothing is said of where calls go,
-// and secrets are found by name and form alone.
+// View is what is known of a request besides what is stored with it. With the zero View, targets are not shown, and
+// secrets are found by name and form alone.
 type View struct {
 	Definition *agent.Definition // the run's; nil = see Tools
 	Tools      []agent.ToolSpec  // of the agent, where there is no definition
-	ModelText  string            // what the model said beside the call; "" = nothing
-	Unmasked   bool              // nothing is masked: for an approver who has asked for it, on record
+	ModelText  string            // the model's text beside the call; "" = none
+	Unmasked   bool              // nothing is masked; this is recorded (Desk.RecordUnmasking)
 }
 
-// tool is the description of a tool, by its original name; the zero one of a tool that is not known.
+// tool is the description of a tool by its original name; the zero ToolSpec if the tool is not known.
 func (v View) tool(name string) agent.ToolSpec {
 	if v.Definition != nil {
 		t, _ := v.Definition.Tool(name)
@@ -34,7 +36,7 @@ func (v View) tool(name string) agent.ToolSpec {
 	return agent.ToolSpec{}
 }
 
-// Schema is the schema of the arguments that a request is about; nil where it is not known, or the request is about tools.
+// Schema is the schema of the arguments of a request; nil if it is not known, or the request is about tools.
 func (v View) Schema(a approval.Approval) json.RawMessage {
 	if a.Kind == approval.KindTools {
 		return nil
@@ -43,8 +45,8 @@ func (v View) Schema(a approval.Approval) json.RawMessage {
 	return t.Schema
 }
 
-// BuildRequest is what people are shown of a request: the same on every channel. It reads nothing and has no error: what cannot be read as JSON is
-// shown as the bytes it is.
+// BuildRequest returns what people are shown of a request, the same on every channel. It reads nothing and has no
+// error: invalid JSON is shown as the bytes it is.
 func BuildRequest(a approval.Approval, v View) Request {
 	s := builder{a: a, view: v}
 	r := Request{ID: a.ID, Status: string(a.Status), Title: s.titleText(), Facts: s.facts(), Bytes: len(a.Args)}
@@ -67,7 +69,7 @@ func BuildRequest(a approval.Approval, v View) Request {
 	return r
 }
 
-// builder makes a request for people, and remembers whether anything was masked.
+// builder builds a Request and records whether anything was masked.
 type builder struct {
 	a      approval.Approval
 	view   View
@@ -107,13 +109,13 @@ func namesText(of []string) Text {
 	return t.merged()
 }
 
-// FormatTime is a moment as people are shown it.
+// FormatTime is a time as people are shown it.
 func FormatTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
 
-// The names of facts, in the order in which they are shown. A fact that has nothing to say is left out.
+// The names of facts, in the order in which they are shown. An empty fact is left out.
 const (
 	FactTool        = "tool"
-	FactDescription = "does" // what the definition says of the tool; of an MCP server's, which says it itself, nothing
+	FactDescription = "does" // the description of the tool; none for MCP tools
 	FactEffect      = "effect"
 	FactTarget      = "target"
 	FactRisk        = "risk"
@@ -138,7 +140,7 @@ const (
 	FactBinds       = "binds" // of one of several tools
 )
 
-// facts are B1's, in order.
+// facts are the facts of approvals.md, B1, in order.
 func (s *builder) facts() []Fact {
 	a := s.a
 	var all []Fact
@@ -185,7 +187,7 @@ var labels = map[string]string{
 	FactGranted: "if granted", FactGrantLimits: "it stands", FactDenied: "if denied", FactBinds: "binds",
 }
 
-// descriptionText is the description of a tool by whoever has written the agent. An MCP server describes its tools itself: that is no fact.
+// descriptionText is the description of a tool by the agent's author. An MCP server's own description is no fact.
 func (s *builder) descriptionText(t agent.ToolSpec) Text {
 	if t.MCP != nil {
 		return nil
@@ -216,14 +218,14 @@ func (s *builder) undoesText() Text {
 	return slices.Concat(ownText("call "), bareText(u.Call, nil), ownText(" of run "), bareText(u.Run, nil)).merged()
 }
 
-// requesterText is who started the run, as they were authenticated. Whom the run is for by the word of the API's caller is
-// no fact: it is Request.Claim.
+// requesterText is the authenticated people who started the run. The subject that the API's caller claims is no fact:
+// it is Request.Claim.
 func (s *builder) requesterText() Text {
 	claimed := func(id string) bool { return id == s.a.ClaimedSubject }
 	return s.listText(slices.DeleteFunc(slices.Clone(s.a.Requesters), claimed))
 }
 
-// fourEyesText says whom four eyes keep from approving.
+// fourEyesText says who may not approve because of four eyes.
 func (s *builder) fourEyesText() Text {
 	if s.a.StarterUnknown {
 		return ownText("nobody is known to have started the run: two different people approve")
@@ -253,7 +255,7 @@ func (s *builder) escalationText() Text {
 	return slices.Concat(ownText("at "+FormatTime(a.EscalatesAt)+", then these decide as well: "), namesText(a.EscalateTo)).merged()
 }
 
-// ApproversText names who may decide: the approvers, and whom they must be among as well where agents that delegated the run have it asked.
+// ApproversText names who may decide: the approvers, and the sets of delegating agents that they must be in as well.
 func ApproversText(approvers []string, above [][]string) Text {
 	sets := []string{}
 	var all Text
@@ -274,7 +276,7 @@ func ApproversText(approvers []string, above [][]string) Text {
 	return all.merged()
 }
 
-// quorumText says how many different people approve, and who has.
+// quorumText says how many different people must approve, and who has.
 func (s *builder) quorumText() Text {
 	a := s.a
 	if a.Quorum < 2 {
@@ -294,4 +296,88 @@ func (s *builder) quorumText() Text {
 		t = slices.Concat(t, ownText(": "), namesText(have))
 	}
 	return t.merged()
+}
+
+// history is the history of a request, in order of time.
+func (s *builder) history(t agent.ToolSpec) []Event {
+	a := s.a
+	all := []Event{{At: a.RequestedAt, What: "asked", Who: bareText(a.Agent, nil)}}
+	if !a.EscalatedAt.IsZero() {
+		all = append(all, Event{At: a.EscalatedAt, What: "escalated", Who: namesText(a.EscalateTo)})
+	}
+	for _, r := range a.Thread {
+		all = append(all, Event{At: r.At, Who: s.foreignText(r.By), What: EventRemark, Note: s.foreignText(r.Text), Via: string(r.Via)})
+	}
+	for _, d := range a.Decisions {
+		e := Event{At: d.At, Who: s.foreignText(d.By), What: string(d.Action), Note: s.foreignText(d.Note), Via: string(d.Via), Tools: namesText(d.Tools), Grant: s.decisionGrantText(d.Grant)}
+		switch {
+		case d.Action == approval.Edit:
+			e.Arguments = s.arguments(d.Args, t.Schema)
+		case a.Kind == approval.KindInput:
+			e.Arguments = s.arguments(d.Args, nil)
+		}
+		all = append(all, e)
+	}
+	if a.Status == approval.Expired {
+		all = append(all, Event{At: a.ExpiresAt, What: "expired"})
+	}
+	slices.SortStableFunc(all, func(a, b Event) int { return cmp.Compare(a.At.UnixMilli(), b.At.UnixMilli()) })
+	return all
+}
+
+// preconditionText says what the call's precondition returned when people were asked.
+func (s *builder) preconditionText() Text {
+	k := s.a.Precondition
+	if k == nil {
+		return nil
+	}
+	return slices.Concat(namesText([]string{k.Tool}), ownText(" of "), s.jsonText(k.Args, s.view.tool(k.Tool).Schema), ownText(resultVerb(k.IsError)), s.contentText(k.Content, k.IsError),
+		ownText(", at "+FormatTime(k.At)+"; read again before the call runs")).merged()
+}
+
+// preconditionChange says what the precondition returned when people were asked before, if that is why they are asked
+// again.
+func (s *builder) preconditionChange() []Fact {
+	k := s.a.Precondition
+	if k == nil || k.Was == nil {
+		return nil
+	}
+	w := k.Was
+	before := slices.Concat(namesText([]string{k.Tool}), ownText(" of "), s.jsonText(w.Args, s.view.tool(k.Tool).Schema), ownText(resultVerb(w.IsError)), s.contentText(w.Content, w.IsError), ownText(", at "+FormatTime(w.At)))
+	return []Fact{
+		{Name: "was", Label: "was", Value: before.merged()},
+		{Name: "is", Label: "is", Value: slices.Concat(ownText(resultVerb(k.IsError)[1:]), s.contentText(k.Content, k.IsError)).merged()},
+	}
+}
+
+func resultVerb(failed bool) string {
+	if failed {
+		return " failed: "
+	}
+	return " says "
+}
+
+// contentText is a tool's result: JSON with secrets masked, or a text.
+func (s *builder) contentText(content string, failed bool) Text {
+	if !failed && json.Valid([]byte(content)) {
+		return s.jsonText(json.RawMessage(content), nil)
+	}
+	return s.foreignText(content)
+}
+
+// jsonText is a JSON value with secrets masked by its schema and by form; the schema may be nil.
+func (s *builder) jsonText(raw, schema json.RawMessage) Text {
+	text := string(raw)
+	if masked := mask.JSON(raw, schema); masked != text && !s.view.Unmasked {
+		s.masked, text = true, masked
+	}
+	return PlainQuotes(s.foreignText(text))
+}
+
+// editedText says that a person has edited the arguments.
+func (s *builder) editedText() Text {
+	if s.a.OriginalArgs == nil {
+		return nil
+	}
+	return slices.Concat(ownText("the arguments are a person's; the model asked for "), s.jsonText(s.a.OriginalArgs, s.view.tool(first(s.a.Tools)).Schema)).merged()
 }

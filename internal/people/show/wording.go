@@ -9,7 +9,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// effects say what an effect means to who decides. One that is not known is as grave as any.
+// effects say what an effect means to an approver. An unknown effect counts as the worst.
 var effects = map[run.Effect]string{
 	run.EffectRead:          "read: it changes nothing",
 	run.EffectIdempotent:    "idempotent: doing it twice is the same as once",
@@ -39,7 +39,7 @@ const (
 	High   Risk = "high"
 )
 
-// RiskOf is the class of a call of that effect; undo says that a tool takes it back.
+// RiskOf is the class of a call of that effect; undo says that a tool can reverse it.
 func RiskOf(e run.Effect, undo bool) Risk {
 	switch {
 	case e == run.EffectRead:
@@ -71,7 +71,7 @@ func (s *builder) riskText(e run.Effect, t agent.ToolSpec) string {
 	return "high: it cannot be undone or repeated safely"
 }
 
-// targetText is where the call goes, by the definition; nothing of a tool whose definition is not known.
+// targetText is where the call goes, by the definition; empty if the tool's definition is not known.
 func (s *builder) targetText(t agent.ToolSpec) Text {
 	switch {
 	case t.MCP != nil:
@@ -97,7 +97,8 @@ func eventName(t agent.ToolSpec) string {
 	return t.Name
 }
 
-// hostText names the host that a request goes to, which no argument changes. The path has arguments in it, and is none of a fact.
+// hostText names the host that a request goes to, which no argument changes. It leaves out the path, which contains
+// arguments.
 func (s *builder) hostText(t agent.HTTPTool) Text {
 	u, err := url.Parse(t.URL)
 	if err != nil || u.Host == "" {
@@ -106,7 +107,7 @@ func (s *builder) hostText(t agent.HTTPTool) Text {
 	return slices.Concat(ownText(t.Method+" to "), bareText(u.Scheme+"://"+u.Host, nil)).merged()
 }
 
-// decisionSubject says what a decision is about, where that is not whether the call may be carried out.
+// decisionSubject says what a decision is about, if that is not whether the call may run.
 func decisionSubject(a approval.Approval) string {
 	switch a.Kind {
 	case approval.KindTools:
@@ -123,7 +124,7 @@ func decisionSubject(a approval.Approval) string {
 	return ""
 }
 
-// answerEffects says what an answer does. A ticket that says nothing replays.
+// answerEffects say what an answer does. A ticket without a mode replays.
 var answerEffects = map[run.TicketMode]string{
 	"":               "runs again with the answer",
 	run.TicketReplay: "runs again with the answer",
@@ -131,7 +132,7 @@ var answerEffects = map[run.TicketMode]string{
 	run.TicketPass:   "runs with the answer for its arguments, unless that is true or false",
 }
 
-// grantText says what an approval grants beside the call; nothing where it is of the call alone.
+// grantText says what an approval grants besides the call; empty if nothing.
 func grantText(a approval.Approval) Text {
 	of := "the tool may be called for the rest of the run"
 	switch {

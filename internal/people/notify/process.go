@@ -11,45 +11,44 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// passOptions is how requests are attended to.
+// passOptions says how requests are processed.
 type passOptions struct {
-	createsNotice bool          // where there is no notice yet, one is begun
-	ignoresDue    bool          // whether it is due or not
-	ahead         time.Duration // what is due so soon is attended to as well, as if its time had come
+	createsNotice bool          // a request without a notice gets one
+	ignoresDue    bool          // process the request even if it is not due
+	ahead         time.Duration // what is due so soon counts as due
 }
 
 const (
-	// maxVisits bounds how often one call reads a request again because somebody else wrote its notice.
+	// maxRereads bounds how often a pass reads a request again because another process wrote its notice.
 	maxRereads = 5
-	// maxPass bounds the requests that are open in one pass, and so what it holds in memory.
+	// maxOpen bounds the leased requests of one round, and so its memory.
 	maxOpen = 500
 )
 
-// pass attends to requests of one run: it opens them, sends what they owe, and records it in the notice of each.
+// pass processes requests of one run: it leases them, sends their messages and records that in the notice of each.
 type pass struct {
 	*Notifier
 	tenant  string
 	opts    passOptions
 	counts  map[string]int64
-	rereads map[string]int // to each request that somebody else wrote meanwhile
+	rereads map[string]int // by request
 	reread  []string       // requests to read again
 	failed  []error
 }
 
-// leasedRequest is a request that a pass has made its own for a while.
+// leasedRequest is a request whose notice a pass has leased.
 type leasedRequest struct {
 	notice     notice
 	a          approval.Approval
-	asOf       time.Time // as of when it is attended to: now, or when it was to be due
+	asOf       time.Time // now, or its due time if that is ahead
 	recipients []recipient
 	deliveries []delivery
 	sender     sender
 }
 
-// processRequests does what is owed of requests of one run, whatever that is. It reads a notice, then the request, and only then
-// makes the notice its own for a while by a conditional write: whoever decides a request makes the notice due after
-// that, so that either this visit sees the decision, or its write fails, or the notice stays due. What goes wrong with
-// one request stops no other.
+// processRequests sends what is due of requests of one run. It reads the notice, then the request, and only then leases
+// the notice by a conditional write. A decision makes the notice due after it is committed. So either this pass reads
+// the decision, or its write fails, or the notice stays due. A failure of one request does not stop the others.
 func (n *Notifier) processRequests(ctx context.Context, tenant string, v passOptions, ids ...string) (map[string]int64, error) {
 	p := &pass{Notifier: n, tenant: tenant, opts: v, counts: map[string]int64{}, rereads: map[string]int{}}
 	for todo := ids; len(todo) > 0; {
@@ -65,17 +64,16 @@ func (n *Notifier) processRequests(ctx context.Context, tenant string, v passOpt
 	return p.counts, errors.Join(p.failed...)
 }
 
-// leaseAll makes requests the pass's own, and leaves the others for the next one: what is open is sent while half of the
-// time is left.
+// leaseAll leases requests until half of the time is over, and returns the others, which the next round leases.
 func (p *pass) leaseAll(ctx context.Context, ids []string) (open []*leasedRequest, rest []string) {
 	var half time.Time
 	if deadline, ok := ctx.Deadline(); ok {
 		now := p.Clock.Now()
 		half = now.Add(deadline.Sub(now) / 2)
 	}
-	until := p.Clock.Now().Add(lease) // one time for all: those that are not told of are due again together
+	until := p.Clock.Now().Add(lease) // one time for all, so that unsent ones are due together again
 	for i, id := range ids {
-		if p.isSweep() && p.isOutOfTime(ctx) { // the next sweep goes on
+		if p.isSweep() && p.isOutOfTime(ctx) { // the next sweep continues
 			return open, nil
 		}
 		if len(open) == maxOpen || len(open) > 0 && !half.IsZero() && p.Clock.Now().After(half) {
@@ -89,19 +87,19 @@ func (p *pass) leaseAll(ctx context.Context, ids []string) (open []*leasedReques
 	return open, nil
 }
 
-// isSweep reports whether the pass attends to what is due alone.
+// isSweep reports whether the pass processes only what is due.
 func (p *pass) isSweep() bool { return !p.opts.createsNotice && !p.opts.ignoresDue }
 
-// recordResult takes in how a visit ended. What goes wrong in a sweep is put off, so that it does not stand before everything
-// else for ever.
+// recordResult records how the processing of a request ended. A failed request of a sweep is postponed, so that it does
+// not block the others.
 func (p *pass) recordResult(ctx context.Context, id string, again bool, err error) {
 	overtaken := errors.Is(err, errStaleNotice)
 	switch {
 	case again, overtaken && p.opts.ignoresDue:
-		if p.rereads[id]++; p.rereads[id] < maxRereads { // else it is due: the next one goes on
+		if p.rereads[id]++; p.rereads[id] < maxRereads { // else it stays due for the next pass
 			p.reread = append(p.reread, id)
 		}
-	case overtaken, err == nil: // by another sweep, which goes on
+	case overtaken, err == nil: // another sweep has leased it
 	default:
 		if p.failed = append(p.failed, err); p.isSweep() && ctx.Err() == nil {
 			p.failed = append(p.failed, p.postpone(ctx, p.tenant, id))
@@ -109,7 +107,7 @@ func (p *pass) recordResult(ctx context.Context, id string, again bool, err erro
 	}
 }
 
-// leaseRequest opens a request; nil = nothing is owed of it now.
+// leaseRequest leases a request; nil = it has nothing to send now.
 func (p *pass) leaseRequest(ctx context.Context, id string, until time.Time) (*leasedRequest, error) {
 	have, err := loadNotice(ctx, p.Table, p.tenant, id)
 	if err != nil || have.rev == 0 && !p.opts.createsNotice || have.rev > 0 && have.Due.IsZero() {
@@ -156,8 +154,8 @@ func (p *pass) leaseRequest(ctx context.Context, id string, until time.Time) (*l
 	return &leasedRequest{notice: have, a: a, asOf: at, recipients: seats, deliveries: owed, sender: p.newSender(ctx, a)}, nil
 }
 
-// createNotice writes the notice of a request before anybody is told, so that the duty is on record, and reads the request again behind that. A request
-// that needs no notice gets none.
+// createNotice writes a request's notice before anybody is told, so that a crash loses nothing, and then reads the
+// request again. A request that needs no notice gets none.
 func (n *Notifier) createNotice(
 	ctx context.Context, have *notice, a approval.Approval, until time.Time,
 ) (approval.Approval, error) {
@@ -171,14 +169,14 @@ func (n *Notifier) createNotice(
 	return approval.Get(ctx, n.Table, a.Tenant, a.ID)
 }
 
-// listDeliveries is what a request owes by now, and where those sit who decide it.
+// listDeliveries returns the messages that a request owes now, and the recipients who decide it.
 func (n *Notifier) listDeliveries(
 	ctx context.Context, have *notice, a approval.Approval, now time.Time,
 ) ([]recipient, []delivery, error) {
 	switch {
 	case a.Status != approval.Pending:
 		return nil, have.updateDeliveries(a, n.findChannel, now), nil
-	case !now.Before(a.ExpiresAt): // the run is about to say so
+	case !now.Before(a.ExpiresAt): // the run will expire it
 		return nil, nil, nil
 	}
 	people, err := n.approvers(ctx, a)
@@ -200,7 +198,7 @@ func (n *Notifier) listRecipients(people []person.Person) []recipient {
 	return out
 }
 
-// remarkDeliveries are the messages about remarks of which nobody was told.
+// remarkDeliveries returns the messages about remarks that nobody was told of.
 func (n *Notifier) remarkDeliveries(ctx context.Context, have *notice, a approval.Approval, now time.Time) ([]delivery, error) {
 	if have.Remarks >= len(a.Thread) || now.Before(have.NextRemarkTry) {
 		return nil, nil
@@ -215,16 +213,16 @@ func (n *Notifier) remarkDeliveries(ctx context.Context, have *notice, a approva
 			out = append(out, delivery{to: s.person, channel: s.channel, occasion: occasion, remark: i + 1})
 		}
 	}
-	if len(out) == 0 { // nobody is there to be told
+	if len(out) == 0 { // nobody to tell
 		have.Remarks = len(a.Thread)
 	}
 	return out, nil
 }
 
-// sendAll sends what is owed and records it, a few messages at a time, and says when to look at the request next.
+// sendAll sends the deliveries in batches, and records each batch.
 func (p *pass) sendAll(ctx context.Context, r *leasedRequest) (again bool, err error) {
 	for len(r.deliveries) > 0 {
-		if p.isOutOfTime(ctx) { // somebody else goes on
+		if p.isOutOfTime(ctx) { // another pass continues
 			r.notice.Due = p.Clock.Now()
 			return false, r.notice.save(ctx, p.Table)
 		}
@@ -239,8 +237,7 @@ func (p *pass) sendAll(ctx context.Context, r *leasedRequest) (again bool, err e
 	return false, nil
 }
 
-// recordSent records what was sent of what a request owes. Where nothing is left, it says when to look at the
-// request next.
+// recordSent records what was sent. After the last delivery it sets when to check the request next.
 func (p *pass) recordSent(ctx context.Context, r *leasedRequest, done []sent) (again bool, err error) {
 	r.notice.apply(r.a, done)
 	now := p.Clock.Now()
@@ -257,7 +254,7 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// scheduleNext says when to look at a request next that owes nothing now. A look that is to come anyway does as well as a later one.
+// scheduleNext sets when to check a request that owes nothing now. An earlier check that is scheduled already is kept.
 func (n *Notifier) scheduleNext(
 	ctx context.Context, have *notice, a approval.Approval, now time.Time, seats []recipient, begun bool,
 ) error {
@@ -269,8 +266,8 @@ func (n *Notifier) scheduleNext(
 	return have.save(ctx, n.Table)
 }
 
-// saveSent keeps what was sent. Where somebody else has written the notice meanwhile, it is kept with theirs, and the request is read again: they
-// may have said that it is decided.
+// saveSent writes the notice after a send. If another process has written it meanwhile, saveSent merges both and has
+// the request read again, because it may be decided.
 func (n *Notifier) saveSent(ctx context.Context, have *notice, a approval.Approval, done []sent) (again bool, err error) {
 	for {
 		err = have.save(ctx, n.Table)
@@ -285,13 +282,12 @@ func (n *Notifier) saveSent(ctx context.Context, have *notice, a approval.Approv
 	}
 }
 
-// removeFromIndex takes a notice out of the index for good.
+// removeFromIndex takes the notice out of the index for good.
 func (n *notice) removeFromIndex(ctx context.Context, t store.Table) error {
 	n.Due = time.Time{}
 	return n.save(ctx, t)
 }
 
-// addCounts adds up what was sent.
 func addCounts(did map[string]int64, done []sent) {
 	for _, s := range done {
 		switch {
@@ -306,11 +302,12 @@ func addCounts(did map[string]int64, done []sent) {
 	}
 }
 
-// markEscalated lets others decide as well once it is time.
+// markEscalated records the escalation of a request once it is due.
 func (n *Notifier) markEscalated(
 	ctx context.Context, a approval.Approval, now time.Time, did map[string]int64,
 ) (approval.Approval, error) {
-	if !isEscalationDue(a, now) {
+	due := a.Status == approval.Pending && !a.EscalatesAt.IsZero() && !now.Before(a.EscalatesAt)
+	if !due || !a.EscalatedAt.IsZero() || !now.Before(a.ExpiresAt) {
 		return a, nil
 	}
 	after, changed, err := approval.MarkEscalated(ctx, n.Table, a.Tenant, a.ID, now)

@@ -36,7 +36,7 @@ func values(r show.Request) map[string]string {
 	return all
 }
 
-func namesText(r show.Request) (all []string) {
+func factNames(r show.Request) (all []string) {
 	for _, f := range r.Facts {
 		all = append(all, f.Name)
 	}
@@ -59,7 +59,7 @@ func TestB1FactsFirstMadeByTheRuntime(t *testing.T) {
 	require.Equal(t, "May refunds carry out payments.refund?", r.Title.String())
 	require.Equal(t, []string{
 		"tool", "does", "effect", "target", "risk", "agent", "run", "below", "requester", "why", "approvers", "quorum", "four eyes", "asked", "expires", "escalates", "if denied",
-	}, namesText(r))
+	}, factNames(r))
 	got := values(r)
 	for name, want := range map[string]string{
 		"tool": "payments.refund", "does": "Pays money back.", "effect": "non_idempotent: it changes something, and doing it twice is not the same as once",

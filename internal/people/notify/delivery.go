@@ -10,27 +10,27 @@ import (
 
 // The times of notices.
 const (
-	// lease is how long whoever sends has to say that it has; then the next one sends again.
+	// lease is how long a process has to record what it sent; then another process sends again.
 	lease = time.Minute
-	// maxTries is how often a message is tried; then it is left to the next reminder.
+	// maxTries is how often a message is tried; after that only the next reminder is.
 	maxTries = 5
-	// firstRetry and lastRetry bound the pauses between tries, which double.
+	// firstRetry and lastRetry bound the delays between tries, which double.
 	firstRetry = 30 * time.Second
 	lastRetry  = 10 * time.Minute
-	// soonestLook and rarestLook bound how often a request is looked at only because its messages would have to be updated: a request that is
-	// called off says so to nobody.
+	// minUpdateCheck and maxUpdateCheck bound how often a request is checked only for updates of its messages. A cancelled
+	// request makes nothing due.
 	minUpdateCheck = 5 * time.Minute
 	maxUpdateCheck = 6 * time.Hour
-	// settling is how long a run has to say that a request has expired.
+	// expiryGrace is how long a run has to record that a request has expired.
 	expiryGrace = time.Minute
 )
 
-// retryDelay is the time between the n-th failure, from 1, and the next try.
+// retryDelay is the delay after the n-th failure in a row, n from 1.
 func retryDelay(n int) time.Duration {
 	return min(firstRetry<<min(n-1, 10), lastRetry)
 }
 
-// remindersDue is how many reminders of a request have become due by now. Those that nobody sent in time are one with the newest.
+// remindersDue is how many reminders of a request have become due by now. Missed reminders are sent as one.
 func remindersDue(a approval.Approval, now time.Time) int64 {
 	if a.RemindSeconds <= 0 || now.Before(a.RequestedAt) {
 		return 0
@@ -38,39 +38,39 @@ func remindersDue(a approval.Approval, now time.Time) int64 {
 	return int64(now.Sub(a.RequestedAt) / (time.Duration(a.RemindSeconds) * time.Second))
 }
 
-// delivery is one message that is owed, or the update of one.
+// delivery is a message to send, or an update of one that was sent.
 type delivery struct {
 	to       person.Person
 	channel  Channel
 	occasion Occasion
-	round    int64  // that it settles
-	remark   int    // of the thread, from 1, that it tells of; 0 = of none
-	updates  string // the message that it updates, by its ref; "" = it is a new one
-	edited   bool   // they were asked before about arguments that somebody has changed since
+	round    int64  // the newest reminder that it covers
+	remark   int    // number of the remark, from 1; 0 = none
+	updates  string // ref of the message to update; "" = a new message
+	edited   bool   // the person was told of other arguments before
 }
 
-// sent is what became of a delivery.
+// sent is the result of a delivery.
 type sent struct {
 	delivery
 	at  time.Time
-	ref string // that the channel gave to a new message
+	ref string // of a new message
 	err error
 }
 
-// recipient is a person on a channel by which they want to be told.
+// recipient is a person on one of the channels that the person wants.
 type recipient struct {
 	person  person.Person
 	channel Channel
 }
 
-// requestDeliveries are the messages that a pending request owes to those who decide it, in their order.
+// requestDeliveries returns the messages that a pending request owes to its approvers, in order.
 func (n *notice) requestDeliveries(a approval.Approval, seats []recipient, now time.Time) []delivery {
 	var out []delivery
 	at := remindersDue(a, now)
 	for _, s := range seats {
 		d := delivery{to: s.person, channel: s.channel, occasion: firstOccasion(a, s.person), round: at}
 		if t := n.contact(s.person.ID, s.channel.Name()); t != nil {
-			d.edited = !t.At.IsZero() && t.AskedDigest != "" && t.AskedDigest != a.Digest // an edit is a new action, of which they have seen nothing (A8)
+			d.edited = !t.At.IsZero() && t.AskedDigest != "" && t.AskedDigest != a.Digest // an edit is a new action that they have not seen (A8)
 			if t.Round >= at && !d.edited || now.Before(t.Next) {
 				continue
 			}
@@ -91,7 +91,8 @@ func firstOccasion(a approval.Approval, p person.Person) Occasion {
 	return Asked
 }
 
-// updateDeliveries are the messages whose request is pending no more, and that do not say so yet. One of a channel that is gone stays as it is.
+// updateDeliveries returns the updates of messages that do not show the request's outcome yet. A message on a channel
+// that no longer exists is not updated.
 func (n *notice) updateDeliveries(a approval.Approval, channel func(name string) Channel, now time.Time) []delivery {
 	var out []delivery
 	for i := range n.Contacts {
@@ -111,7 +112,7 @@ func (n *notice) updateDeliveries(a approval.Approval, channel func(name string)
 	return out
 }
 
-// apply takes in what became of deliveries.
+// apply records the results of deliveries.
 func (n *notice) apply(a approval.Approval, all []sent) {
 	failed, remarked := 0, 0
 	for _, s := range all {
@@ -133,7 +134,7 @@ func (n *notice) apply(a approval.Approval, all []sent) {
 	n.applyUpdatesSent(a, all)
 }
 
-// applyRequestSent takes in a message to one who decides.
+// applyRequestSent records the result of a message to an approver.
 func (n *notice) applyRequestSent(a approval.Approval, s sent) {
 	t := n.contact(s.to.ID, s.channel.Name())
 	if t == nil {
@@ -142,7 +143,7 @@ func (n *notice) applyRequestSent(a approval.Approval, s sent) {
 	}
 	if s.err == nil {
 		t.At, t.Round, t.Tries, t.Next, t.AskedDigest = s.at, max(t.Round, s.round), 0, time.Time{}, a.Digest
-		if s.ref != "" { // and this one asks, whatever the others show
+		if s.ref != "" { // the newest message shows the request as pending
 			t.addRef(s.ref)
 			t.Shows = ""
 		}
@@ -158,7 +159,7 @@ func (n *notice) applyRequestSent(a approval.Approval, s sent) {
 	t.Round, t.Tries, t.Next, t.AskedDigest = max(t.Round, s.round), 0, time.Time{}, a.Digest
 }
 
-// applyRemarksSent takes in that remarks were told of.
+// applyRemarksSent records the result of messages about remarks.
 func (n *notice) applyRemarksSent(upTo, failed int, at time.Time) {
 	if failed > 0 {
 		if n.RemarkTries++; n.RemarkTries < maxTries {
@@ -169,7 +170,8 @@ func (n *notice) applyRemarksSent(upTo, failed int, at time.Time) {
 	n.Remarks, n.RemarkTries, n.NextRemarkTry = max(n.Remarks, upTo), 0, time.Time{}
 }
 
-// applyUpdatesSent takes in updates: of a telling all of whose messages show the outcome, or that was tried too often, nothing is owed.
+// applyUpdatesSent records the results of updates. A contact is done if all of its messages were updated, or after
+// maxTries.
 func (n *notice) applyUpdatesSent(a approval.Approval, all []sent) {
 	for i := range n.Contacts {
 		t := &n.Contacts[i]
@@ -191,7 +193,7 @@ func (n *notice) applyUpdatesSent(a approval.Approval, all []sent) {
 	}
 }
 
-// nextCheck is when to look at the request again; zero = never. Nothing of it is before now, and all that is owed by now has been tried.
+// nextCheck is when to check the request again; zero = never. It assumes that everything due by now has been tried.
 func (n *notice) nextCheck(a approval.Approval, seats []recipient, now time.Time) time.Time {
 	if a.Status != approval.Pending {
 		return n.nextUpdate(a)
@@ -225,7 +227,7 @@ func (n *notice) nextCheck(a approval.Approval, seats []recipient, now time.Time
 	return at
 }
 
-// nextUpdate is the next try of those updates that have failed.
+// nextUpdate is the next retry of a failed update.
 func (n *notice) nextUpdate(a approval.Approval) (at time.Time) {
 	for _, t := range n.Contacts {
 		if t.Shows != a.Status && (at.IsZero() || t.Next.Before(at)) {
@@ -235,7 +237,7 @@ func (n *notice) nextUpdate(a approval.Approval) (at time.Time) {
 	return at
 }
 
-// hasUpdatable reports whether there is a message that would have to be updated.
+// hasUpdatable reports whether the request has messages that can be updated.
 func (n *notice) hasUpdatable() bool {
 	for _, t := range n.Contacts {
 		if len(t.Refs) > 0 {

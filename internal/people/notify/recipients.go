@@ -11,10 +11,10 @@ import (
 	"github.com/countersign/countersign/internal/policy"
 )
 
-// maxRecipients is how many people are told of one request: the notice is one item, and a request to more of them is one to nobody.
+// maxRecipients is how many people are told of one request. The notice is one item, so it cannot hold more.
 const maxRecipients = 500
 
-// approvers are the people who may decide a request as it stands, and have not had their say yet.
+// approvers returns the people who may decide a request now and have not decided it yet.
 func (n *Notifier) approvers(ctx context.Context, a approval.Approval) ([]person.Person, error) {
 	if n.Directory == nil {
 		return nil, nil
@@ -33,21 +33,21 @@ func (n *Notifier) approvers(ctx context.Context, a approval.Approval) ([]person
 	return all, nil
 }
 
-// isAwaited reports whether a request waits for that person's word: they may approve it, and have not decided it.
+// isAwaited reports whether the request waits for the person: the person may approve it and has not decided it.
 func isAwaited(a approval.Approval, p person.Person, now time.Time) bool {
-	if a.FourEyes && slices.Contains(a.Requesters, p.ID) { // who can only deny is not asked
+	if a.FourEyes && slices.Contains(a.Requesters, p.ID) { // a requester can only deny
 		return false
 	}
 	who := policy.Principal{ID: p.ID, Groups: p.Groups}
 	if a.Kind != approval.KindTools {
-		return !hasDecided(a, p.ID) && mayDecide(a, who, now)
+		return !hasDecided(a, p.ID) && a.CanDecide(who, now)
 	}
 	return slices.ContainsFunc(a.Permissions, func(t approval.Permission) bool {
-		return t.Verdict == "" && !slices.ContainsFunc(t.Calls, func(c approval.BlockedCall) bool { return !mayDecideCall(a, c, who, now) })
+		return t.Verdict == "" && !slices.ContainsFunc(t.Calls, func(c approval.BlockedCall) bool { return !mayDecideCall(a, c, who) })
 	})
 }
 
-// hasDecided reports whether a person has decided. What was said of a call before somebody changed its arguments counts no more (A8).
+// hasDecided reports whether a person has decided since the last edit. An edit resets earlier approvals (A8).
 func hasDecided(a approval.Approval, id string) bool {
 	all := a.Decisions
 	for i, d := range a.Decisions {
@@ -58,7 +58,8 @@ func hasDecided(a approval.Approval, id string) bool {
 	return slices.ContainsFunc(all, func(d approval.Decision) bool { return d.By == id })
 }
 
-// remarkRecipients are the people whom a remark of the thread is for: the requesters of a question, those who asked of an answer.
+// remarkRecipients returns the people whom a remark is for: the requesters for a question, those who asked for an
+// answer.
 func (n *Notifier) remarkRecipients(ctx context.Context, a approval.Approval, i int) ([]person.Person, Occasion, error) {
 	if n.Directory == nil {
 		return nil, Question, nil
@@ -80,7 +81,7 @@ func (n *Notifier) remarkRecipients(ctx context.Context, a approval.Approval, i 
 	return slices.DeleteFunc(slices.Clone(people), func(p person.Person) bool { return p.ID == by }), occasion, nil
 }
 
-// channelsOf are those by which a person wants to be told, in their order.
+// channelsOf returns the channels by which a person wants to be told, in the person's order.
 func (n *Notifier) channelsOf(p person.Person) []Channel {
 	var out []Channel
 	if p.Notify == nil {
@@ -99,11 +100,27 @@ func (n *Notifier) channelsOf(p person.Person) []Channel {
 	return out
 }
 
-// findChannel is the one of that name; nil = this deployment has none.
+// findChannel returns the channel of that name; nil = this deployment has none.
 func (n *Notifier) findChannel(name string) Channel {
 	i := slices.IndexFunc(n.Channels, func(c Channel) bool { return c.Name() == name })
 	if i < 0 {
 		return nil
 	}
 	return n.Channels[i]
+}
+
+// mayDecideCall reports whether the person is an approver of one call of a request about tools.
+func mayDecideCall(a approval.Approval, c approval.BlockedCall, who policy.Principal) bool {
+	if a.EscalatedAt.IsZero() {
+		return policy.MayDecideEach(who, c.Approvers, c.Above)
+	}
+	return policy.MayDecideEach(who, slices.Concat(c.Approvers, c.EscalateTo), policy.Widened(c.Above, c.AboveTo))
+}
+
+// escalatedApprovers returns who became an approver by the recorded escalation.
+func escalatedApprovers(a approval.Approval) []string {
+	if a.EscalatedAt.IsZero() {
+		return nil
+	}
+	return a.EscalateTo
 }
