@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -21,7 +22,7 @@ func itemKey(tenant, id string) store.Key {
 
 func indexKey(tenant string, s Status) string { return "T#" + tenant + "#APPROVALS#" + string(s) }
 
-func indexSortKey(a Approval) string { return fmt.Sprintf("%013d#%s", a.RequestedAt.UnixMilli(), a.ID) }
+func indexSortKey(at time.Time, id string) string { return fmt.Sprintf("%013d#%s", at.UnixMilli(), id) }
 
 // putOp writes the whole item.
 func putOp(a Approval) (store.Op, error) {
@@ -29,12 +30,15 @@ func putOp(a Approval) (store.Op, error) {
 	if err != nil {
 		return store.Op{}, fmt.Errorf("marshal approval %s: %w", a.ID, err)
 	}
-	attrs := toolAttrs(a)
+	attrs := map[string]store.Value{}
+	for i, p := range a.Permissions {
+		attrs[verdictAttr(i)], attrs[digestAttr(i)] = store.Str(p.storedVerdict()), store.Str(policy.PermitDigest(p.Digests))
+	}
 	attrs["status"], attrs["digest"] = store.Str(string(a.Status)), store.Str(digestOrNone(a.Digest))
 	attrs["expires"], attrs["consumed"] = store.Num(a.ExpiresAt.UnixMilli()), store.Num(0)
 	attrs["rev"], attrs["seal"] = store.Num(a.rev), store.Str(store.BlobDigest(body))
 	return store.Op{Kind: store.Put, Item: store.Item{
-		Key: itemKey(a.Tenant, a.ID), Body: body, Index: indexKey(a.Tenant, a.Status), IndexSort: indexSortKey(a), Attrs: attrs,
+		Key: itemKey(a.Tenant, a.ID), Body: body, Index: indexKey(a.Tenant, a.Status), IndexSort: indexSortKey(a.RequestedAt, a.ID), Attrs: attrs,
 	}}, nil
 }
 
@@ -58,7 +62,7 @@ func CloseOp(tenant string, w run.Wait, as Status) store.Op {
 	return store.Op{Kind: store.Update,
 		Item: store.Item{
 			Key: itemKey(tenant, w.Approval), Attrs: map[string]store.Value{"status": store.Str(string(as))},
-			Index: indexKey(tenant, as), IndexSort: fmt.Sprintf("%013d#%s", w.Since.UnixMilli(), w.Approval),
+			Index: indexKey(tenant, as), IndexSort: indexSortKey(w.Since, w.Approval),
 		},
 		If: []store.Cond{{Attr: "status", Op: store.Equal, Value: store.Str(string(Pending))}},
 	}

@@ -31,8 +31,6 @@ const maxPatternPages = 4
 // usedAttr is the attribute that counts the claims under a standing grant.
 const usedAttr = "used"
 
-func (g StandingGrant) isExhausted() bool { return g.Uses > 0 && g.Used >= g.Uses }
-
 // RemainingUses is how many more claims the grant covers; 0 if its uses are not counted.
 func (g StandingGrant) RemainingUses() int { return max(0, g.Uses-g.Used) }
 
@@ -139,14 +137,6 @@ func (a Approval) checkGrantBounds(r DecisionInput, now time.Time) error {
 		return errNoStandingGrant(a)
 	default:
 		return nil
-	}
-}
-
-// dropRecordOnlyPermit removes from the fact of an approval a grant that only its stored record can express, such as a
-// pattern. The run learns of the approval alone; later calls are covered by the record.
-func (a Approval) dropRecordOnlyPermit(fact *run.Decided) {
-	if fact.Standing && a.grantBounds(a.Permissions[0]).RecordAlone() {
-		fact.Permit, fact.Standing = "", false
 	}
 }
 

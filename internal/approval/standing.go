@@ -204,7 +204,7 @@ func LiveStanding(
 func (g StandingGrant) isExpired(now time.Time) bool { return !now.Before(g.Expires) }
 
 func (g StandingGrant) isLive(now time.Time) bool {
-	return g.RevokedBy == "" && !g.isExpired(now) && !g.isExhausted()
+	return g.RevokedBy == "" && !g.isExpired(now) && (g.Uses == 0 || g.Used < g.Uses)
 }
 
 // readStandingRange reads at most so many pages of records of a tool, live or not. If some records are damaged, it

@@ -196,7 +196,9 @@ func (d *Desk) tallyApproval(
 		a.addPermit(&fact)
 	}
 	decided := before.withDecision(fact, decision)
-	decided.dropRecordOnlyPermit(&fact)
+	if fact.Standing && decided.grantBounds(decided.Permissions[0]).RecordAlone() {
+		fact.Permit, fact.Standing = "", false // only the stored record can express the grant; later calls are covered by it
+	}
 	return &fact, decided, nil
 }
 

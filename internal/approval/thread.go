@@ -58,7 +58,8 @@ func (d *Desk) addRemark(ctx context.Context, w RemarkInput, reply bool) (Approv
 	}
 	a, _, err := UpdatePending(ctx, d.Table, w.Tenant, w.ID, func(a *Approval) (bool, error) {
 		now := d.Clock.Now().UTC().Truncate(time.Millisecond)
-		if !a.canRemark(w.By, reply, now) {
+		isRequester := w.By.ID != "" && slices.Contains(a.Requesters, w.By.ID)
+		if !a.CanDecide(w.By, now) && !(reply && isRequester) {
 			return false, fmt.Errorf("say something of approval %s as %s: %w", a.ID, w.By.ID, ErrForbidden)
 		}
 		return a.appendRemark(w, now)
@@ -73,11 +74,6 @@ func (d *Desk) addRemark(ctx context.Context, w RemarkInput, reply bool) (Approv
 		d.OnRemark(ctx, a)
 	}
 	return a, nil
-}
-
-// canRemark reports whether a person may add a remark: every approver may, and requesters may reply.
-func (a *Approval) canRemark(by policy.Principal, reply bool, now time.Time) bool {
-	return reply && by.ID != "" && slices.Contains(a.Requesters, by.ID) || a.CanDecide(by, now)
 }
 
 // appendRemark appends the remark to the thread; false = it is there already.

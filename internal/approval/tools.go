@@ -154,14 +154,6 @@ func digestAttr(place int) string  { return "d" + strconv.Itoa(place) }
 // verdictUsed is the stored verdict of a grant that a claim has used up.
 const verdictUsed = "used"
 
-func toolAttrs(a Approval) map[string]store.Value {
-	attrs := map[string]store.Value{}
-	for i, p := range a.Permissions {
-		attrs[verdictAttr(i)], attrs[digestAttr(i)] = store.Str(p.storedVerdict()), store.Str(policy.PermitDigest(p.Digests))
-	}
-	return attrs
-}
-
 // verdictCond is the condition that the tool at a place has that stored verdict.
 func verdictCond(place int, recorded string) store.Cond {
 	return store.Cond{Attr: verdictAttr(place), Op: store.Equal, Value: store.Str(recorded)}

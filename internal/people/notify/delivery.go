@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"slices"
 	"time"
 
 	"github.com/countersign/countersign/internal/approval"
@@ -85,7 +86,7 @@ func (n *notice) requestDeliveries(a approval.Approval, seats []recipient, now t
 
 // firstOccasion is the occasion of a person's first message.
 func firstOccasion(a approval.Approval, p person.Person) Occasion {
-	if policy.MayDecide(escalatedApprovers(a), policy.Principal{ID: p.ID, Groups: p.Groups}) {
+	if !a.EscalatedAt.IsZero() && policy.MayDecide(a.EscalateTo, policy.Principal{ID: p.ID, Groups: p.Groups}) {
 		return Escalated
 	}
 	return Asked
@@ -221,7 +222,7 @@ func (n *notice) nextCheck(a approval.Approval, seats []recipient, now time.Time
 	if n.Remarks < len(a.Thread) {
 		sooner(n.NextRemarkTry)
 	}
-	if n.hasUpdatable() {
+	if slices.ContainsFunc(n.Contacts, func(c contact) bool { return len(c.Refs) > 0 }) {
 		sooner(now.Add(min(max(now.Sub(a.RequestedAt)/2, minUpdateCheck), maxUpdateCheck)))
 	}
 	return at
@@ -235,14 +236,4 @@ func (n *notice) nextUpdate(a approval.Approval) (at time.Time) {
 		}
 	}
 	return at
-}
-
-// hasUpdatable reports whether the request has messages that can be updated.
-func (n *notice) hasUpdatable() bool {
-	for _, t := range n.Contacts {
-		if len(t.Refs) > 0 {
-			return true
-		}
-	}
-	return false
 }

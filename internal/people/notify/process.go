@@ -8,7 +8,6 @@ import (
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/person"
-	"github.com/countersign/countersign/internal/store"
 )
 
 // passOptions says how requests are processed.
@@ -122,7 +121,8 @@ func (p *pass) leaseRequest(ctx context.Context, id string, until time.Time) (*l
 	}
 	a, err := approval.Get(ctx, p.Table, p.tenant, id)
 	if errors.Is(err, approval.ErrNotFound) && have.rev > 0 {
-		return nil, have.removeFromIndex(ctx, p.Table)
+		have.Due = time.Time{} // the notice leaves the index for good
+		return nil, have.save(ctx, p.Table)
 	}
 	if err != nil {
 		return nil, err
@@ -242,16 +242,9 @@ func (p *pass) recordSent(ctx context.Context, r *leasedRequest, done []sent) (a
 	r.notice.apply(r.a, done)
 	now := p.Clock.Now()
 	if r.notice.Due = now.Add(lease); len(r.deliveries) == 0 {
-		r.notice.Due = r.notice.nextCheck(r.a, r.recipients, latest(now, r.asOf))
+		r.notice.Due = r.notice.nextCheck(r.a, r.recipients, slices.MaxFunc([]time.Time{now, r.asOf}, time.Time.Compare))
 	}
 	return p.saveSent(ctx, &r.notice, r.a, done)
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // scheduleNext sets when to check a request that owes nothing now. An earlier check that is scheduled already is kept.
@@ -280,12 +273,6 @@ func (n *Notifier) saveSent(ctx context.Context, have *notice, a approval.Approv
 		have.apply(a, done)
 		have.Run, have.Due, again = a.Run, n.Clock.Now(), true
 	}
-}
-
-// removeFromIndex takes the notice out of the index for good.
-func (n *notice) removeFromIndex(ctx context.Context, t store.Table) error {
-	n.Due = time.Time{}
-	return n.save(ctx, t)
 }
 
 func addCounts(did map[string]int64, done []sent) {

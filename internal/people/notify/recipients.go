@@ -116,11 +116,3 @@ func mayDecideCall(a approval.Approval, c approval.BlockedCall, who policy.Princ
 	}
 	return policy.MayDecideEach(who, slices.Concat(c.Approvers, c.EscalateTo), policy.Widened(c.Above, c.AboveTo))
 }
-
-// escalatedApprovers returns who became an approver by the recorded escalation.
-func escalatedApprovers(a approval.Approval) []string {
-	if a.EscalatedAt.IsZero() {
-		return nil
-	}
-	return a.EscalateTo
-}

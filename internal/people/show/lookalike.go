@@ -64,7 +64,7 @@ func inWord(r rune) bool {
 //	script
 func markOf(word string, in func() map[*unicode.RangeTable]bool) string {
 	scripts := map[*unicode.RangeTable]bool{}
-	if isASCII(word) {
+	if !strings.ContainsFunc(word, func(r rune) bool { return r > unicode.MaxASCII }) {
 		return ""
 	}
 	letters, twin, mark := 0, 0, ""
@@ -92,15 +92,6 @@ func markOf(word string, in func() map[*unicode.RangeTable]bool) string {
 		return looksLikeLatin
 	}
 	return mark
-}
-
-func isASCII(word string) bool {
-	for i := range len(word) {
-		if word[i] > unicode.MaxASCII {
-			return false
-		}
-	}
-	return true
 }
 
 // otherScript stands for every script that lookalikes does not list.

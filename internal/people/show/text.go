@@ -16,7 +16,7 @@ func WriteText(w io.Writer, r Request, width int) error {
 	t := &writer{w: w, width: width}
 	t.writeLine("", Bare("approval "+r.ID+" ("+r.Status+")"))
 	for _, f := range r.Facts {
-		t.writeFact(f)
+		t.writeLine(fmt.Sprintf("  %-10s ", f.Label), f.Value)
 	}
 	for _, e := range r.History {
 		t.writeEvent(e)
@@ -28,7 +28,11 @@ func WriteText(w io.Writer, r Request, width int) error {
 		t.writeTool(tool)
 	}
 	if len(r.Tools) == 0 {
-		t.writeArguments("  ", ownText("arguments"+maskedNote(r)), r.Arguments)
+		heading := "arguments"
+		if r.Masked {
+			heading += " (secrets are masked; the decision is on what is stored, with them)"
+		}
+		t.writeArguments("  ", ownText(heading), r.Arguments)
 	}
 	if len(r.Claim) > 0 {
 		t.writeLine("  the caller says (not checked): the run is for ", quoteText(r.Claim))
@@ -46,14 +50,6 @@ func WriteText(w io.Writer, r Request, width int) error {
 	return t.err
 }
 
-// maskedNote says in the heading of the arguments that secrets are masked.
-func maskedNote(r Request) string {
-	if !r.Masked {
-		return ""
-	}
-	return " (secrets are masked; the decision is on what is stored, with them)"
-}
-
 // WriteArguments writes the lines of arguments as plain text after indent. The error is w's.
 func WriteArguments(w io.Writer, indent string, lines []Argument) error {
 	t := &writer{w: w}
@@ -66,8 +62,6 @@ type writer struct {
 	width int
 	err   error
 }
-
-func (t *writer) writeFact(f Fact) { t.writeLine(fmt.Sprintf("  %-10s ", f.Label), f.Value) }
 
 // writeEvent writes an event, unless a fact says it already.
 func (t *writer) writeEvent(e Event) {
@@ -213,7 +207,7 @@ func splitPieces(text Text, longest int) []piece {
 			continue
 		}
 		for i, r := range s.Text {
-			if r == ' ' && isSingleSpace(s.Text, i) {
+			if r == ' ' && i > 0 && i+1 < len(s.Text) && s.Text[i-1] != ' ' && s.Text[i+1] != ' ' { // a single space
 				end()
 				p = piece{text: p.text, space: true}
 				continue
@@ -228,9 +222,4 @@ func splitPieces(text Text, longest int) []piece {
 		all = append(all, p)
 	}
 	return all
-}
-
-// isSingleSpace reports whether the space at i has no space next to it.
-func isSingleSpace(s string, i int) bool {
-	return i > 0 && i+1 < len(s) && s[i-1] != ' ' && s[i+1] != ' '
 }

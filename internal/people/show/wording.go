@@ -1,6 +1,7 @@
 package show
 
 import (
+	"cmp"
 	"net/url"
 	"slices"
 
@@ -83,18 +84,11 @@ func (s *builder) targetText(t agent.ToolSpec) Text {
 	case t.Agent != nil:
 		return slices.Concat(ownText("agent "), bareText(t.Agent.Agent, nil), ownText(", in a run of its own")).merged()
 	case t.Kind == agent.KindService:
-		return slices.Concat(ownText("a service, by event "), bareText(eventName(t), nil)).merged()
+		return slices.Concat(ownText("a service, by event "), bareText(cmp.Or(t.Event, t.Name), nil)).merged()
 	case t.Kind == agent.KindInternal:
 		return ownText("code of this deployment")
 	}
 	return nil
-}
-
-func eventName(t agent.ToolSpec) string {
-	if t.Event != "" {
-		return t.Event
-	}
-	return t.Name
 }
 
 // hostText names the host that a request goes to, which no argument changes. It leaves out the path, which contains

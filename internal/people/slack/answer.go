@@ -41,11 +41,6 @@ func recordedText(a approval.Approval, did approval.Action) string {
 	return word + letter.Outcome(a)
 }
 
-// alreadyDecidedText is the answer to a decision that came too late.
-func alreadyDecidedText(a approval.Approval) string {
-	return "Nothing was decided: this request is decided already. " + letter.Outcome(a)
-}
-
 // ephemeral is an answer that only the person who clicked sees.
 type ephemeral struct {
 	ResponseType    string  `json:"response_type"`
