@@ -12,7 +12,7 @@ import (
 
 // TestA12EditIsSaidAgain: whoever got no answer to an edit that takes others besides says it again, about what they were shown, and is told how it stands.
 func TestA12EditIsSaidAgain(t *testing.T) {
-	asking(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *room) {
+	withRule(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *fixture) {
 		q := r.request(approval.Edit, ana)
 		q.Args, q.Digest = json.RawMessage(`{"amount":1,"to":"x"}`), r.approval().Digest
 		for range 2 {

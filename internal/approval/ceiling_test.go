@@ -16,11 +16,11 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// bossAlone decides where a policy above asks, and nowhere else.
-var bossAlone = policy.Principal{ID: "user:chief", Groups: []string{"group:bosses"}}
+// bossOnly decides where a policy above asks, and nowhere else.
+var bossOnly = policy.Principal{ID: "user:chief", Groups: []string{"group:bosses"}}
 
-// ceiling is the policy of an agent that delegates: bosses decide.
-func ceiling(change ...func(*agent.Permission)) agent.Permission {
+// delegatingPolicy is the policy of an agent that delegates: bosses decide.
+func delegatingPolicy(change ...func(*agent.Permission)) agent.Permission {
 	p := agent.Permission{
 		Mode: agent.ModeSuspendAndReplay, Default: agent.DefaultAsk, Approvers: []string{"group:bosses"}, Expires: time.Hour,
 		Scope: agent.ScopeTool, Grants: agent.GrantsStanding,
@@ -31,41 +31,41 @@ func ceiling(change ...func(*agent.Permission)) agent.Permission {
 	return p
 }
 
-// inDelegated runs a test with a run that somebody delegated under a ceiling, and that is parked on its calls.
-func inDelegated(t *testing.T, change func(r *room), f func(t *testing.T, r *room)) {
+// withDelegatedRun runs a test with a run that somebody delegated under a ceiling, and that is parked on its calls.
+func withDelegatedRun(t *testing.T, change func(r *fixture), f func(t *testing.T, r *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRoom(t)
-		r.def.Ceilings = []agent.Permission{ceiling()}
+		r := newFixture(t)
+		r.def.Ceilings = []agent.Permission{delegatingPolicy()}
 		if change != nil {
 			change(r)
 		}
-		r.startBelow()
+		r.startDelegatedRun()
 		f(t, r)
 	})
 }
 
-var above = run.Parent{Run: "rparent", Call: "c7", Root: "rroot", Depth: 2}
+var parentOfRun = run.Parent{Run: "rparent", Call: "c7", Root: "rroot", Depth: 2}
 
-// startAbove writes a run that waits for the run of its call. What its definition says is of no importance.
-func (r *room) startAbove(definition string) {
+// writeParentRun writes a run that waits for the run of its call. What its definition says is of no importance.
+func (r *fixture) writeParentRun(definition string) {
 	r.t.Helper()
 	d := run.NewDraft(run.AgentState{}, r.ports.IDs.Writer(), r.ports.Clock.Now())
 	require.NoError(r.t, d.Add(
 		run.RunStarted{
-			Tenant: tenant, Run: above.Run, Agent: "desk", Definition: definition, Owner: runtime.ExecutionName(above.Run, 0), MaxInteractions: 5, BodyDigest: "b",
+			Tenant: tenant, Run: parentOfRun.Run, Agent: "desk", Definition: definition, Owner: runtime.ExecutionName(parentOfRun.Run, 0), MaxInteractions: 5, BodyDigest: "b",
 			Messages: []run.UserBlock{{Block: run.Text{Text: "Pay Ana back."}}},
 		},
 		run.Replied{Inference: 1, Model: "m", Requests: 1, Calls: []run.RepliedCall{
-			{ID: above.Call, Name: "ask", Effect: run.EffectIdempotent, Input: json.RawMessage(`{}`), Service: true},
+			{ID: parentOfRun.Call, Name: "ask", Effect: run.EffectIdempotent, Input: json.RawMessage(`{}`), Service: true},
 		}},
-		run.CallClaimed{Call: above.Call, Child: &run.Child{Run: r.run}},
+		run.CallClaimed{Call: parentOfRun.Call, Child: &run.Child{Run: r.run}},
 	))
 	require.NoError(r.t, r.ports.Journal.Append(r.ctx, run.AgentState{}, d))
 }
 
-// startBelow writes the first entry of a run that carries out a call of another, and drives it.
-func (r *room) startBelow() {
+// startDelegatedRun writes the first entry of a run that carries out a call of another, and drives it.
+func (r *fixture) startDelegatedRun() {
 	r.t.Helper()
 	if r.replies == nil {
 		r.replies = []agent.Reply{{Calls: []agent.ReplyCall{{ID: "c1", Name: "refund", Input: json.RawMessage(args)}}}}
@@ -74,14 +74,14 @@ func (r *room) startBelow() {
 	require.NoError(r.t, err)
 	r.run = agent.RunID(tenant, r.def.Name, "below")
 	require.NoError(r.t, r.ports.Blobs.Put(r.ctx, tenant, store.BlobDigest(pinned), pinned))
-	r.startAbove(store.BlobDigest(pinned))
+	r.writeParentRun(store.BlobDigest(pinned))
 	d := run.NewDraft(run.AgentState{}, r.ports.IDs.Writer(), r.ports.Clock.Now())
 	require.NoError(r.t, d.Add(run.RunStarted{
-		Tenant: tenant, Run: r.run, Agent: r.def.Name, Definition: store.BlobDigest(pinned), Owner: runtime.ExecutionName(r.run, 0), Parent: &above,
+		Tenant: tenant, Run: r.run, Agent: r.def.Name, Definition: store.BlobDigest(pinned), Owner: runtime.ExecutionName(r.run, 0), Parent: &parentOfRun,
 		MaxInteractions: r.def.Limits.Interactions, BodyDigest: "b", Messages: []run.UserBlock{{Block: run.Text{Text: "Pay Ana back."}}},
 	}))
 	require.NoError(r.t, r.ports.Journal.Append(r.ctx, run.AgentState{}, d))
-	require.Equal(r.t, runtime.NextWait, r.drive(0).Next)
+	require.Equal(r.t, runtime.NextWait, r.driveRun(0).Next)
 }
 
 // A9, A10: who decides is an approver under the run's own policy and under each above that asks, whatever they decide.
@@ -91,11 +91,11 @@ func TestDelegatedCallsTakeApproversOfEachPolicy(t *testing.T) {
 			by policy.Principal
 			ok bool
 		}{
-			"of the run's own alone": {ana, false}, "of the one above alone": {bossAlone, false}, "of both": {boss, true}, "of none": {stranger, false},
+			"of the run's own alone": {ana, false}, "of the one above alone": {bossOnly, false}, "of both": {boss, true}, "of none": {stranger, false},
 			"nobody": {policy.Principal{}, false},
 		} {
 			t.Run(string(action)+" by one "+name, func(t *testing.T) {
-				inDelegated(t, nil, func(t *testing.T, r *room) {
+				withDelegatedRun(t, nil, func(t *testing.T, r *fixture) {
 					a := r.approval()
 					require.Equal(t, []string{"group:operators"}, a.Approvers)
 					require.Equal(t, [][]string{{"group:bosses"}}, a.Above)
@@ -137,7 +137,7 @@ func TestA6ChangedCeilingStopsTheCall(t *testing.T) {
 	} {
 		for _, early := range []bool{true, false} {
 			t.Run(name, func(t *testing.T) {
-				inDelegated(t, nil, func(t *testing.T, r *room) {
+				withDelegatedRun(t, nil, func(t *testing.T, r *fixture) {
 					change := func() {
 						r.tamper(func(d *agent.Definition) {
 							d.Ceilings = append([]agent.Permission(nil), d.Ceilings...)
@@ -179,11 +179,11 @@ func TestDelegatedToolsAreGrantedBelowTheirCeilings(t *testing.T) {
 		"of calls for good": {agent.ScopeCall, agent.GrantsStanding, agent.GrantsOnce, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inDelegated(t, func(r *room) {
+			withDelegatedRun(t, func(r *fixture) {
 				p := &r.def.Permission
 				p.Mode, p.Scope, p.Grants, p.Default = agent.ModeBlockAndRetry, agent.ScopeTool, agent.GrantsStanding, agent.DefaultAllow
 				r.def.Ceilings[0].Scope, r.def.Ceilings[0].Grants = c.scope, c.grants
-			}, func(t *testing.T, r *room) {
+			}, func(t *testing.T, r *fixture) {
 				a := r.approval()
 				require.Equal(t, approval.KindTools, a.Kind)
 				require.Equal(t, "rroot", a.Root)
@@ -191,7 +191,7 @@ func TestDelegatedToolsAreGrantedBelowTheirCeilings(t *testing.T) {
 				require.Equal(t, []string{"group:bosses"}, a.Permissions[0].Calls[0].Approvers, "its own policy allows the call")
 				_, err := r.decideTool(approval.Approve, "refund", ana)
 				require.ErrorIs(t, err, approval.ErrForbidden)
-				_, err = r.decideTool(approval.Approve, "refund", bossAlone)
+				_, err = r.decideTool(approval.Approve, "refund", bossOnly)
 				require.NoError(t, err)
 				call := func(id string) agent.Reply {
 					return agent.Reply{Calls: []agent.ReplyCall{{ID: id, Name: "refund", Input: json.RawMessage(args)}}}
@@ -206,12 +206,12 @@ func TestDelegatedToolsAreGrantedBelowTheirCeilings(t *testing.T) {
 
 // Both policies ask for a tool: who grants it is of both.
 func TestDelegatedToolsTakeApproversOfEachPolicy(t *testing.T) {
-	inDelegated(t, func(r *room) {
+	withDelegatedRun(t, func(r *fixture) {
 		r.def.Permission.Mode, r.def.Permission.Scope, r.def.Permission.Default = agent.ModeBlockAndRetry, agent.ScopeTool, agent.DefaultAsk
-	}, func(t *testing.T, r *room) {
+	}, func(t *testing.T, r *fixture) {
 		require.Equal(t, []string{"group:bosses", "group:operators"}, r.approval().Approvers)
 		require.Equal(t, [][]string{{"group:bosses"}}, r.approval().Permissions[0].Calls[0].Above)
-		for _, by := range []policy.Principal{ana, bossAlone, stranger} {
+		for _, by := range []policy.Principal{ana, bossOnly, stranger} {
 			_, err := r.decideTool(approval.Approve, "refund", by)
 			require.ErrorIs(t, err, approval.ErrForbidden)
 		}
@@ -223,20 +223,20 @@ func TestDelegatedToolsTakeApproversOfEachPolicy(t *testing.T) {
 // A standing grant that was given below a ceiling is on record with all who had to agree: who is one of them alone takes nothing back. It
 // holds for no run of the agent that nobody delegated, or that others did.
 func TestStandingGrantsBelowACeiling(t *testing.T) {
-	inDelegated(t, func(r *room) {
+	withDelegatedRun(t, func(r *fixture) {
 		r.def.Permission.Scope, r.def.Permission.Grants = agent.ScopeTool, agent.GrantsStanding
-	}, func(t *testing.T, r *room) {
+	}, func(t *testing.T, r *fixture) {
 		_, err := r.decide(approval.Approve, boss)
 		require.NoError(t, err)
 		r.resume()
 		require.Len(t, r.refund.paid, 1)
-		list, _, err := approval.ListStanding(r.ctx, r.table, tenant, approval.Grants{}, r.ports.Clock.Now())
+		list, _, err := approval.ListStanding(r.ctx, r.table, tenant, approval.StandingQuery{}, r.ports.Clock.Now())
 		require.NoError(t, err)
 		require.Len(t, list, 1)
 		require.Equal(t, [][]string{{"group:bosses"}}, list[0].Above)
 		s, c := r.state(), r.call()
 		require.Equal(t, list[0].Digest, policy.StandingOf(r.def, &s, c))
-		for _, other := range [][]agent.Permission{nil, {ceiling(), ceiling()}, {ceiling(func(p *agent.Permission) { p.Expires++ })}} {
+		for _, other := range [][]agent.Permission{nil, {delegatingPolicy(), delegatingPolicy()}, {delegatingPolicy(func(p *agent.Permission) { p.Expires++ })}} {
 			d := *r.def
 			d.Ceilings = other
 			require.NotEqual(t, list[0].Digest, policy.StandingOf(&d, &s, c))
@@ -245,24 +245,24 @@ func TestStandingGrantsBelowACeiling(t *testing.T) {
 			return r.desk().Revoke(r.ctx, approval.Revocation{Tenant: tenant, Agent: "clerk", Tool: "refund", By: by})
 		}
 		require.ErrorIs(t, revoke(ana), approval.ErrForbidden)
-		require.ErrorIs(t, revoke(bossAlone), approval.ErrForbidden)
+		require.ErrorIs(t, revoke(bossOnly), approval.ErrForbidden)
 		require.NoError(t, revoke(boss))
 	})
 }
 
 // A policy above that lets nobody's word outlive a run leaves no record.
 func TestNoStandingGrantWhereACeilingHasNone(t *testing.T) {
-	inDelegated(t, func(r *room) {
+	withDelegatedRun(t, func(r *fixture) {
 		r.def.Permission.Scope, r.def.Permission.Grants = agent.ScopeTool, agent.GrantsStanding
 		r.def.Ceilings[0].Grants = agent.GrantsRun
-	}, func(t *testing.T, r *room) {
+	}, func(t *testing.T, r *fixture) {
 		require.Equal(t, agent.GrantsRun, r.approval().Grants)
 		require.Empty(t, r.approval().Permissions[0].Standing)
 		_, err := r.decide(approval.Approve, boss)
 		require.NoError(t, err)
 		r.resume()
 		require.Len(t, r.refund.paid, 1)
-		list, _, err := approval.ListStanding(r.ctx, r.table, tenant, approval.Grants{}, r.ports.Clock.Now())
+		list, _, err := approval.ListStanding(r.ctx, r.table, tenant, approval.StandingQuery{}, r.ports.Clock.Now())
 		require.NoError(t, err)
 		require.Empty(t, list)
 	})
@@ -271,7 +271,7 @@ func TestNoStandingGrantWhereACeilingHasNone(t *testing.T) {
 // What became of a delegated call, and what its tool asks, surfaces at the root like every request, and takes the same people.
 func TestDelegatedQuestionsTakeApproversOfEachPolicy(t *testing.T) {
 	t.Run("what became of it", func(t *testing.T) {
-		inDelegated(t, func(r *room) { r.refund.hang(true) }, func(t *testing.T, r *room) {
+		withDelegatedRun(t, func(r *fixture) { r.refund.setHanging(true) }, func(t *testing.T, r *fixture) {
 			_, err := r.decide(approval.Approve, boss)
 			require.NoError(t, err)
 			r.resume()
@@ -279,29 +279,29 @@ func TestDelegatedQuestionsTakeApproversOfEachPolicy(t *testing.T) {
 			a, err := approval.Get(r.ctx, r.table, tenant, r.call().Wait.Approval)
 			require.NoError(t, err)
 			require.Equal(t, []string{string(approval.KindOutcome), "rroot"}, []string{string(a.Kind), a.Root})
-			r.refund.hang(false)
+			r.refund.setHanging(false)
 			again := approval.Outcome{Tenant: tenant, Run: r.run, Call: "c1", Rerun: true}
-			for _, by := range []policy.Principal{ana, bossAlone, stranger} {
+			for _, by := range []policy.Principal{ana, bossOnly, stranger} {
 				again.By = by
-				_, err := r.desk().Settle(r.ctx, again)
+				_, err := r.desk().SettleOutcome(r.ctx, again)
 				require.ErrorIs(t, err, approval.ErrForbidden)
 			}
 			again.By = boss
-			_, err = r.desk().Settle(r.ctx, again)
+			_, err = r.desk().SettleOutcome(r.ctx, again)
 			require.NoError(t, err)
 		})
 	})
 	t.Run("what its tool asks", func(t *testing.T) {
-		inDelegated(t, func(r *room) {
+		withDelegatedRun(t, func(r *fixture) {
 			r.refund.tickets = []run.Ticket{{ID: "why", Message: "Why?", Mode: run.TicketReplay}}
-		}, func(t *testing.T, r *room) {
+		}, func(t *testing.T, r *fixture) {
 			_, err := r.decide(approval.Approve, boss)
 			require.NoError(t, err)
 			r.resume()
 			a, err := approval.Get(r.ctx, r.table, tenant, r.call().Wait.Approval)
 			require.NoError(t, err)
 			require.Equal(t, []string{string(approval.KindInput), "rroot"}, []string{string(a.Kind), a.Root})
-			for _, by := range []policy.Principal{ana, bossAlone, stranger} {
+			for _, by := range []policy.Principal{ana, bossOnly, stranger} {
 				require.ErrorIs(t, r.answer(2, `"so"`, by), approval.ErrForbidden)
 			}
 			require.NoError(t, r.answer(2, `"so"`, boss))
@@ -314,10 +314,10 @@ func TestDelegatedQuestionsTakeApproversOfEachPolicy(t *testing.T) {
 // A delegated call that a policy above denies is never asked about, and the model is told whose policy it was.
 func TestDeniedAbove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRoom(t)
-		r.def.Ceilings = []agent.Permission{ceiling(func(p *agent.Permission) { p.Default = agent.DefaultDeny })}
-		r.begin(args)
-		require.Equal(t, runtime.NextDone, r.drive(0).Next)
+		r := newFixture(t)
+		r.def.Ceilings = []agent.Permission{delegatingPolicy(func(p *agent.Permission) { p.Default = agent.DefaultDeny })}
+		r.startRun(args)
+		require.Equal(t, runtime.NextDone, r.driveRun(0).Next)
 		require.Equal(t, run.WhyDenied, r.call().Reason)
 		require.Contains(t, r.call().Result.Content, "The policy of the agent that delegated this task denies calling refund")
 		list, _, err := approval.List(r.ctx, r.table, tenant, approval.Pending, 0, "")

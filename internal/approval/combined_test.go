@@ -29,7 +29,7 @@ func TestA8EditKeepsWhoIsLetInLater(t *testing.T) {
 		"the same are let in": {&agent.Escalation{After: time.Hour, To: []string{"group:guests"}}, []policy.Principal{auditor}, guest},
 	} {
 		t.Run(name, func(t *testing.T) {
-			asking(t, agent.Rule{Quorum: 2, Escalate: &agent.Escalation{After: time.Hour, To: []string{"group:guests"}}}, func(t *testing.T, r *room) {
+			withRule(t, agent.Rule{Quorum: 2, Escalate: &agent.Escalation{After: time.Hour, To: []string{"group:guests"}}}, func(t *testing.T, r *fixture) {
 				time.Sleep(time.Hour)
 				_, err := r.edit(large, ana)
 				require.NoError(t, err)
@@ -41,7 +41,7 @@ func TestA8EditKeepsWhoIsLetInLater(t *testing.T) {
 				require.NoError(t, err)
 				r.resume()
 				require.Equal(t, []string{large}, r.refund.paid)
-			}, func(r *room) {
+			}, func(r *fixture) {
 				over := run.Condition{Path: "/amount", Gt: json.RawMessage("600")}
 				rules := &r.def.Permission.Rules
 				*rules = append([]agent.Rule{(*rules)[0], {Tool: "refund", When: []run.Condition{over, {Path: "/amount", Lte: json.RawMessage("1000")}}, Verdict: agent.VerdictAsk, Quorum: 2, Escalate: c.escalate}}, (*rules)[1:]...)
@@ -52,7 +52,7 @@ func TestA8EditKeepsWhoIsLetInLater(t *testing.T) {
 
 // TestA9FailingARequestTakesAnApproverOfAllOfIt: to fail a request ends what it asks of every tool, whichever one is named.
 func TestA9FailingARequestTakesAnApproverOfAllOfIt(t *testing.T) {
-	inRoomOfTools(t, func(t *testing.T, r *room) {
+	withToolsRequest(t, func(t *testing.T, r *fixture) {
 		_, err := r.decideTool(approval.Fail, "refund", ana)
 		require.ErrorIs(t, err, approval.ErrForbidden)
 		require.Equal(t, approval.Pending, r.approval().Status)
@@ -61,11 +61,11 @@ func TestA9FailingARequestTakesAnApproverOfAllOfIt(t *testing.T) {
 
 // TestDecidingWhileAGrantBesideIsUsedUp: a claim that uses up the grant of one tool between a decision on another and its write takes nothing from it.
 func TestDecidingWhileAGrantBesideIsUsedUp(t *testing.T) {
-	inRoomOfTools(t, func(t *testing.T, r *room) {
+	withToolsRequest(t, func(t *testing.T, r *fixture) {
 		_, err := r.decideTool(approval.Approve, "refund", boss)
 		require.NoError(t, err)
 		granted := run.ToolPermit{Tool: "refund", Approval: r.approval().ID, Digests: r.approval().Permissions[0].Digests}
-		r.table.on("A", func() error { return r.table.Table.Write(r.ctx, approval.PermitOp(tenant, granted, true)) }, nil)
+		r.table.setHook("A", func() error { return r.table.Table.Write(r.ctx, approval.PermitOp(tenant, granted, true)) }, nil)
 		a, err := r.decideTool(approval.Approve, "wire", boss)
 		require.NoError(t, err)
 		require.Equal(t, approval.Approved, a.Status)

@@ -16,8 +16,8 @@ import (
 
 var damagedAt = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-func standingFor(tool, digest string) Standing {
-	return Standing{
+func newStandingGrant(tool, digest string) StandingGrant {
+	return StandingGrant{
 		Agent: "clerk", Tool: tool, Digest: digest, Approval: "a1", Run: "r1", By: "user:ana", At: damagedAt, Expires: damagedAt.Add(time.Hour),
 		Approvers: []string{"user:ana"}, Uses: 3,
 	}
@@ -34,7 +34,7 @@ func TestItemsThatAreNotWhatTheirKeySays(t *testing.T) {
 		Tenant: "acme", ID: "a1", Run: "r1", Agent: "clerk", Kind: KindCall, Calls: []string{"c1"}, Tools: []string{"refund"},
 		Digest: store.BlobDigest(nil), Status: Pending, Approvers: []string{"group:desk"}, RequestedAt: damagedAt, ExpiresAt: damagedAt.Add(time.Hour),
 	}))
-	grant := op(standingFor("refund", "d1").op("acme"))
+	grant := op(newStandingGrant("refund", "d1").putOp("acme"))
 	for name, c := range map[string]struct {
 		good  store.Item
 		other store.Key
@@ -42,7 +42,7 @@ func TestItemsThatAreNotWhatTheirKeySays(t *testing.T) {
 		read  func(ctx context.Context, t store.Table, other bool) error
 	}{
 		"request": {
-			request, key("acme", "a2"),
+			request, itemKey("acme", "a2"),
 			map[string]store.Value{"digest": store.Str("x"), "expires": store.Num(1), "status": store.Str("asleep"), "seal": store.Str("x"), "consumed": store.Str("no")},
 			func(ctx context.Context, t store.Table, other bool) error {
 				id := map[bool]string{false: "a1", true: "a2"}[other]
@@ -55,7 +55,7 @@ func TestItemsThatAreNotWhatTheirKeySays(t *testing.T) {
 			map[string]store.Value{"approval": store.Str("a2"), "expires": store.Num(1), "revoked": store.Num(1), usedAttr: store.Num(-1)},
 			func(ctx context.Context, t store.Table, other bool) error {
 				digest := map[bool]string{false: "d1", true: "d2"}[other]
-				_, err := StandingOf(ctx, t, "acme", "clerk", []run.StandingGrant{{Tool: "refund", Digest: digest}}, damagedAt)
+				_, err := LiveStanding(ctx, t, "acme", "clerk", []run.StandingGrant{{Tool: "refund", Digest: digest}}, damagedAt)
 				return err
 			},
 		},
@@ -101,7 +101,7 @@ func TestItemsThatAreNotWhatTheirKeySays(t *testing.T) {
 func TestRevokingBesideAGrantThatCannotBeRead(t *testing.T) {
 	table := memory.New()
 	for _, digest := range []string{"d1", "d2", "d3"} {
-		op, err := standingFor("refund", digest).op("acme")
+		op, err := newStandingGrant("refund", digest).putOp("acme")
 		require.NoError(t, err)
 		if digest == "d2" {
 			op.Item.Body = op.Item.Body[1:]

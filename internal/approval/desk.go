@@ -16,7 +16,7 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// The errors of Decide and Settle beside a table's.
+// The errors of Decide and SettleOutcome, besides those of the table.
 var (
 	ErrForbidden = errors.New("not one of the approvers")
 	ErrExpired   = errors.New("the request has expired")
@@ -33,7 +33,8 @@ var (
 	ErrPolicyChanged = errors.New("the policy that applies has changed since") // each *PolicyError is one
 )
 
-// StaleError says that the request is not about what the person was shown any more: somebody has changed the arguments meanwhile.
+// StaleError says that the request is about another action than the person was shown, because somebody has edited the
+// arguments meanwhile.
 type StaleError struct{ Approval Approval }
 
 // Is makes e an ErrStale.
@@ -42,69 +43,75 @@ func (e *StaleError) Is(target error) bool { return target == ErrStale }
 func (e *StaleError) Error() string {
 	for _, d := range slices.Backward(e.Approval.Decisions) {
 		if d.Action == Edit {
-			return fmt.Sprintf("approval %s is about other arguments than were shown: %s has changed them; look at it again", e.Approval.ID, d.By)
+			return fmt.Sprintf("approval %s is about other arguments than were shown: %s has changed them; look at it again",
+				e.Approval.ID, d.By)
 		}
 	}
 	if e.Approval.Kind == KindOutcome {
-		return fmt.Sprintf("answer call %s: it was asked about before and has run again since; want approval: the id of the request you answer, which is %s now",
-			e.Approval.Call(), e.Approval.ID)
+		return fmt.Sprintf("answer call %s: it was asked about before and has run again since; "+
+			"want approval: the id of the request you answer, which is %s now", e.Approval.Call(), e.Approval.ID)
 	}
 	return fmt.Sprintf("approval %s is about another action than was shown: look at it again", e.Approval.ID)
 }
 
-// PolicyError says that a request is void: the policy that applies to its call has changed since it was made, or the
-// request does not show the arguments of the call. The call is asked about again, or denied.
+// PolicyError says that a request is void. Either the policy that applies to its call has changed since it was made, or
+// the request does not show the arguments of the call. The run requests approval again, or denies the call.
 type PolicyError struct{ Approval Approval }
 
 // Is makes e an ErrPolicyChanged.
 func (e *PolicyError) Is(target error) bool { return target == ErrPolicyChanged }
 
 func (e *PolicyError) Error() string {
-	return fmt.Sprintf("approval %s is void: the policy that applies to call %s has changed since, or the request does not show that call; it is asked about again",
-		e.Approval.ID, e.Approval.Call())
+	return fmt.Sprintf("approval %s is void: the policy that applies to call %s has changed since, "+
+		"or the request does not show that call; it is asked about again", e.Approval.ID, e.Approval.Call())
 }
 
-// DecidedError says that somebody else's other decision came first (A12).
+// DecidedError says that another, different decision was recorded first (A12).
 type DecidedError struct{ Approval Approval }
 
 func (e *DecidedError) Error() string {
-	if e.Approval.byPeople() {
+	if e.Approval.wasDecidedByPeople() {
 		d := e.Approval.Decisions[len(e.Approval.Decisions)-1]
 		return fmt.Sprintf("approval %s is %s: %s by %s", e.Approval.ID, e.Approval.Status, d.Action, d.By)
 	}
 	return fmt.Sprintf("approval %s is %s", e.Approval.ID, e.Approval.Status)
 }
 
-// EditError says why edited arguments are not taken; Problem is fit to be shown.
+// EditError says why edited arguments are rejected. Problem can be shown to the person.
 type EditError struct{ Problem string }
 
 func (e *EditError) Error() string { return "edited arguments refused: " + e.Problem }
 
-// Desk records decisions. All fields but Able, Decided, Noted, Woken, Said and Log are required. Safe for concurrent use.
+// Desk records decisions. All fields are required but CheckLinked, Log and those that begin with On. Safe for concurrent
+// use.
+//
+// Decide takes a decision through five steps: authorize, validate, tally, commit, notify.
 type Desk struct {
-	Table       store.Table
-	Journal     *store.Journal
-	Clock       clock.Clock
-	Definitions func(ctx context.Context, tenant, digest string) (*agent.Definition, error)
-	Valid       agent.Validator
-	Wake        func(ctx context.Context, tenant, run string) error // completes the parked run's task token, if it has one
+	Table        store.Table
+	Journal      *store.Journal
+	Clock        clock.Clock
+	Definitions  func(ctx context.Context, tenant, digest string) (*agent.Definition, error)
+	ValidateArgs agent.Validator
+	ResumeRun    func(ctx context.Context, tenant, run string) error // completes the parked run's task token, if it has one
 
-	// Able refuses decisions that this process could not carry out, by an ErrNotLinked. Nil = it is not this process that does.
-	Able func(ctx context.Context, a Approval) error
-	// Decided is told of a decision once it is recorded, before the run is woken. Nil = nobody is.
-	Decided func(ctx context.Context, a Approval)
-	// Noted is told of an approval that is recorded and not the last one that it takes. The run hears nothing. Nil = nobody is.
-	Noted func(ctx context.Context, a Approval)
-	// Woken is told of a decision once the run was woken, for what may take its time, and of a request that a change of policy has voided. Nil =
-	// nobody is.
-	Woken func(ctx context.Context, a Approval)
-	// Said is told of a remark once it is recorded. Nil = nobody is.
-	Said func(ctx context.Context, a Approval)
-	// Log is told who was refused, and who took standing grants back. Nil = nobody is.
+	// CheckLinked refuses, with ErrNotLinked, decisions that this process could not carry out. Nil = every decision is
+	// accepted, because another process carries it out.
+	CheckLinked func(ctx context.Context, a Approval) error
+	// OnDecided is called when a decision is committed, before the run is resumed. Nil = not called.
+	OnDecided func(ctx context.Context, a Approval)
+	// OnPartialApproval is called when an approval is committed that does not complete the quorum. The run is not resumed.
+	// Nil = not called.
+	OnPartialApproval func(ctx context.Context, a Approval)
+	// OnResumed is called when the run was resumed after a decision, and when a policy change has voided a request. It may
+	// be slow. Nil = not called.
+	OnResumed func(ctx context.Context, a Approval)
+	// OnRemark is called when a remark is stored. Nil = not called.
+	OnRemark func(ctx context.Context, a Approval)
+	// Log receives refusals and revocations of standing grants. Nil = nothing is logged.
 	Log *slog.Logger
 }
 
-// logRefusal logs who was refused what: names and values of ids.
+// logRefusal logs who was refused what: names and ids only.
 func (d *Desk) logRefusal(err error, by policy.Principal, what ...any) {
 	if d.Log == nil {
 		return
@@ -117,76 +124,89 @@ func (d *Desk) logRefusal(err error, by policy.Principal, what ...any) {
 	}
 }
 
-// Request is one person's decision as it reaches the choke point. By comes from what authenticated the person, never from
-// what they sent.
-type Request struct {
+// DecisionInput is one person's decision on a request. By comes from what authenticated the person, never from what the
+// person sent.
+type DecisionInput struct {
 	Tenant, ID string
 	Action     Action
-	Tool       string          // of a request about tools: the one it decides, by either name; "" = all that nobody has decided about
+	Tool       string          // of KindTools: the tool to decide, by either name; "" = every undecided tool
 	Args       json.RawMessage // Edit
-	Result     json.RawMessage // Approve, of KindInput: the answer; nil and null are true
+	Result     json.RawMessage // Approve, of KindInput: the answer; nil and null mean true
 	Note       string
-	Digest     string // of the action that the person was shown: another one is a *StaleError; "" = the one that people were asked about
+	Digest     string // of the action that the person was shown; another one is a *StaleError; "" = see decisionDigest
 	By         policy.Principal
 	Via        Via                // for the record
-	Key        string             // under which the run's inbox takes it once, on whatever request; empty = none. Another use is store.ErrOtherInput
-	Grant      *agent.GrantBounds // Approve and Edit, where what is granted stands: how far it goes; nil = as far as the policy lets it
+	Key        string             // idempotency key in the run's inbox; empty = none; reuse for another decision is store.ErrOtherInput
+	Grant      *agent.GrantBounds // Approve and Edit: bounds of the standing grant; nil = the policy's own
 }
 
-// maxRaces is how often a decision is tried again because somebody else wrote the request meanwhile. More people than a quorum have seldom
-// anything to say that does not decide it.
+// decision is the record of the decision as the request keeps it.
+func (r DecisionInput) decision(now time.Time) Decision {
+	return Decision{By: r.By.ID, Via: r.Via, Action: r.Action, At: now, Note: r.Note, Grant: r.Grant}
+}
+
+// maxRaces is how often a decision is retried because somebody else wrote the request meanwhile. It is far above the
+// number of people of any quorum.
 const maxRaces = 64
 
-// Decide records a decision once and wakes the run; where it takes several people, an approval that is not the last is recorded alone, the
-// request stays pending, and the run hears nothing. The same decision again gives the same answer and wakes again; another one is
-// a *DecidedError. Nothing is changed by any error but an uncertain one of the table, after which Decide may be repeated, and by *PolicyError,
-// which has the run ask again.
-func (d *Desk) Decide(ctx context.Context, r Request) (_ Approval, err error) {
+// Decide records a decision once and resumes the run. An approval that does not complete the quorum is recorded alone:
+// the request stays pending, and the run is not resumed. The same decision again returns the same result and resumes
+// the run again; a different decision is a *DecidedError.
+//
+// An error means that nothing was changed, with two exceptions. After an error of the table the outcome may be unknown;
+// the caller may repeat Decide. After a *PolicyError the run requests approval again.
+func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err error) {
 	defer func() { d.logRefusal(err, r.By, "tenant", r.Tenant, "approval", r.ID, "via", string(r.Via)) }()
-	lost := Approval{rev: -1} // what stood where a condition failed
+	lost := Approval{rev: -1} // the request as it was when a condition of the last write failed
 	for races := 0; ; races++ {
 		a, err := Get(ctx, d.Table, r.Tenant, r.ID)
 		if err != nil {
 			return Approval{}, err
 		}
-		if a.Status == Pending && lost.rev >= 0 && a.stands(lost) { // nobody was first: it was the time
+		if a.Status == Pending && lost.rev >= 0 && a.isUnchangedSince(lost) { // so the condition on the expiry failed
 			return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, ErrExpired)
 		}
-		if a, err = d.withStarters(ctx, a, r.Action); err != nil {
+		if a, err = d.addRunStarters(ctx, a, r.Action); err != nil {
 			return Approval{}, err
 		}
-		if err = authorise(a, r, d.Clock.Now()); err != nil {
+		if err = a.authorizeDecision(r, d.Clock.Now()); err != nil {
 			return Approval{}, err
 		}
-		ended, same := a.ended(r)
-		switch {
+		if err = a.validateDecision(r); err != nil {
+			return Approval{}, err
+		}
+		switch ended, same := a.isDecided(r); {
 		case ended && same:
-			return a, d.wake(ctx, a)
+			return a, d.resumeRun(ctx, a)
 		case ended:
-			return Approval{}, d.first(ctx, a)
+			return Approval{}, d.rejectDecided(ctx, a)
 		}
-		if d.Able != nil {
-			if err := d.Able(ctx, a); err != nil {
+		if d.CheckLinked != nil {
+			if err := d.CheckLinked(ctx, a); err != nil {
 				return Approval{}, err
 			}
 		}
-		if r.Digest, err = a.meant(r); err != nil {
+		if r.Digest, err = a.decisionDigest(r); err != nil {
 			return Approval{}, err
 		}
-		if a.heard(r) {
+		if a.hasRecorded(r) {
 			return a, nil
 		}
-		decided, hears, err := d.record(ctx, a, r)
+		now := d.Clock.Now().UTC().Truncate(time.Millisecond)
+		fact, decided, err := d.tallyDecision(ctx, a, r, now)
+		if err == nil {
+			decided, err = d.commitDecision(ctx, a, decided, fact, r, now)
+		}
 		var write writeError
 		switch {
 		case err == nil:
-			return decided, d.tell(ctx, decided, hears)
-		case errors.Is(err, ErrFinished): // by what somebody else said of the request, maybe
-			return d.uncertain(ctx, r, err)
+			return decided, d.notifyDecision(ctx, decided, fact != nil)
+		case errors.Is(err, ErrFinished): // perhaps another decision on this request ended the run
+			return d.resolveUncertainWrite(ctx, r, err)
 		case !errors.As(err, &write):
 			return Approval{}, err
-		case !raced(err):
-			return d.uncertain(ctx, r, err)
+		case !lostRace(err):
+			return d.resolveUncertainWrite(ctx, r, err)
 		case races == maxRaces:
 			return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, err)
 		}
@@ -196,24 +216,24 @@ func (d *Desk) Decide(ctx context.Context, r Request) (_ Approval, err error) {
 	}
 }
 
-// withStarters is a request that four eyes are about, with all who have started its run by now: who starts it a
-// second time under its key, after the call has asked, wants what comes of it like the first.
-func (d *Desk) withStarters(ctx context.Context, a Approval, by Action) (Approval, error) {
-	if !a.FourEyes || a.Status != Pending || !approves(by) {
+// addRunStarters adds everybody who has started the run to the requesters of a four-eyes request. A person who started
+// the run a second time under the same key, after the request was made, may not approve it either.
+func (d *Desk) addRunStarters(ctx context.Context, a Approval, by Action) (Approval, error) {
+	if !a.FourEyes || a.Status != Pending || !isApproving(by) {
 		return a, nil
 	}
 	l, err := d.Journal.Load(ctx, a.Tenant, a.Run)
 	if err != nil {
 		return a, err
 	}
-	who := slices.Concat(l.State.By, l.State.Again)
+	starters := slices.Concat(l.State.By, l.State.Again)
 	for _, fact := range l.Inbox {
 		if e, ok := fact.(run.InputReceived); ok && e.Starts {
-			who = append(who, e.By)
+			starters = append(starters, e.By)
 		}
 	}
 	a.Requesters = slices.Clone(a.Requesters)
-	for _, id := range who {
+	for _, id := range starters {
 		if !slices.Contains(a.Requesters, id) {
 			a.Requesters = append(a.Requesters, id)
 		}
@@ -221,227 +241,82 @@ func (d *Desk) withStarters(ctx context.Context, a Approval, by Action) (Approva
 	return a, nil
 }
 
-// meant is the digest of the arguments that a decision is about: what stands now, for whoever names none. Nobody approves unseen what another has
-// put in its place meanwhile.
-func (a Approval) meant(r Request) (string, error) {
+// decisionDigest returns the digest that the decision refers to. If the caller sent none, it is the digest of the current
+// arguments. An approval without a digest is refused if somebody has edited the arguments.
+func (a Approval) decisionDigest(r DecisionInput) (string, error) {
 	switch {
 	case r.Digest != "":
 		return r.Digest, nil
-	case r.Action == Approve && a.changed() && !a.heard(r):
+	case r.Action == Approve && a.isEdited() && !a.hasRecorded(r):
 		return "", &StaleError{Approval: a}
 	default:
 		return a.Digest, nil
 	}
 }
 
-// stands reports whether nobody has written the request since it was as before, nor used up what it grants, which writes no revision.
-func (a Approval) stands(before Approval) bool {
-	return a.rev == before.rev &&
-		slices.EqualFunc(a.Permissions, before.Permissions, func(p, q Permission) bool { return p.recorded() == q.recorded() })
+// isUnchangedSince reports whether nobody has written the request since it was read as before. A claim that uses a grant
+// up writes no revision, so the verdicts are compared as well.
+func (a Approval) isUnchangedSince(before Approval) bool {
+	return a.rev == before.rev && slices.EqualFunc(a.Permissions, before.Permissions, func(p, q Permission) bool {
+		return p.storedVerdict() == q.storedVerdict()
+	})
 }
 
-// tell tells of what was recorded, and wakes the run where it hears of that.
-func (d *Desk) tell(ctx context.Context, a Approval, hears bool) error {
-	if !hears {
-		if d.Noted != nil {
-			d.Noted(ctx, a)
-		}
-		return nil
-	}
-	if d.Decided != nil {
-		d.Decided(ctx, a)
-	}
-	err := d.wake(ctx, a)
-	d.tellWoken(ctx, a)
-	return err
-}
-
-func (d *Desk) tellWoken(ctx context.Context, a Approval) {
-	if d.Woken != nil {
-		d.Woken(ctx, a)
-	}
-}
-
-// uncertain looks what became of a write of which nobody knows whether it was done.
-func (d *Desk) uncertain(ctx context.Context, r Request, cause error) (Approval, error) {
-	a, err := Get(ctx, d.Table, r.Tenant, r.ID)
+// commitDecision writes the decided request in place of a, which was read. If fact is not nil, the same transaction adds
+// fact to the run's inbox (rules 3 and 8) and writes the standing grants that the decision gives.
+func (d *Desk) commitDecision(
+	ctx context.Context, a, decided Approval, fact *run.Decided, r DecisionInput, now time.Time,
+) (Approval, error) {
+	op, err := DecideOp(decided, now)
 	if err != nil {
-		return Approval{}, errors.Join(cause, err)
-	}
-	ended, same := a.ended(r)
-	switch {
-	case ended && same:
-		return a, d.wake(ctx, a)
-	case ended:
-		return Approval{}, d.first(ctx, a)
-	case a.heard(r):
-		return a, nil
-	case errors.Is(cause, ErrFinished):
-		return Approval{}, d.finished(ctx, a)
-	default:
-		return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, cause)
-	}
-}
-
-// finished refuses a decision about a run that has ended, and closes the request: whoever ended the run has not come
-// to that yet.
-func (d *Desk) finished(ctx context.Context, a Approval) error {
-	err := fmt.Errorf("decide approval %s: %w", a.ID, ErrFinished)
-	return errors.Join(err, CloseEnded(ctx, d.Table, a.Tenant, []Open{{ID: a.ID, Since: a.RequestedAt}}))
-}
-
-// first says who was first. A request that nobody has decided was voided by somebody who decided under a policy that had changed: they may have
-// had no answer, and nobody else wakes the run for what they put into its inbox.
-func (d *Desk) first(ctx context.Context, a Approval) error {
-	if a.Status == Voided {
-		if err := d.wake(ctx, a); err != nil {
-			return err
-		}
-	}
-	return &DecidedError{Approval: a}
-}
-
-// authorise is the one place that says who may decide what (A9).
-func authorise(a Approval, r Request, now time.Time) error {
-	if !r.Action.Valid() {
-		return fmt.Errorf("decide approval %s: action %q: %w", a.ID, r.Action, ErrKind)
-	}
-	if err := a.authorizePerson(r, a.among(r, now)); err != nil {
-		return err
-	}
-	return a.takes(r)
-}
-
-// among says whether somebody is an approver of all that r decides. To fail a request is to decide all that is open of it.
-func (a Approval) among(r Request, now time.Time) func(policy.Principal) bool {
-	if r.Action == Fail {
-		r.Tool = ""
-	}
-	return func(p policy.Principal) bool {
-		if !a.MayDecide(p, now) {
-			return false
-		}
-		for _, i := range a.named(r) {
-			if slices.ContainsFunc(a.Permissions[i].Calls, func(b Blocked) bool { return !a.mayDecideCall(p, b, now) }) {
-				return false
-			}
-		}
-		return true
-	}
-}
-
-// countedWith are the approvals beside which r is to count. An edit is the first of its own.
-func (a Approval) countedWith(r Request) []Decision {
-	switch {
-	case r.Action == Edit:
-		return nil
-	case a.Kind == KindTools:
-		var all []Decision
-		for _, i := range a.named(r) {
-			all = append(all, a.Granting(i)...)
-		}
-		return all
-	case a.Kind == KindInput:
-		answer, _ := policy.CompactAnswer(r.Result) // an answer that is none is refused later
-		return a.alike(answer)
-	default:
-		return a.Counted()
-	}
-}
-
-// takes refuses a decision that the kind of request does not take.
-func (a Approval) takes(r Request) error {
-	if a.Kind == KindOutcome {
-		return fmt.Errorf("decide approval %s: it asks what became of call %s; answer it with a result, an error or a rerun: %w", a.ID, a.Call(), ErrKind)
-	}
-	if a.Kind == KindInput && r.Action == Edit {
-		return fmt.Errorf("decide approval %s: it asks for input, which is no edit: approve it with a result: %w", a.ID, ErrKind)
-	}
-	if r.Result != nil && (r.Action != Approve || a.Kind != KindInput && string(r.Result) != "true") {
-		return fmt.Errorf("decide approval %s: a result answers what a tool asks and goes with nothing else: %w", a.ID, ErrKind)
-	}
-	if a.Kind != KindTools && (r.Action == Fail || r.Tool != "") {
-		return fmt.Errorf("decide approval %s: it is about call %s, not about tools: %w", a.ID, a.Call(), ErrKind)
-	}
-	if (r.Action == Edit) != (r.Args != nil) {
-		return fmt.Errorf("decide approval %s: arguments go with an edit and with nothing else: %w", a.ID, ErrKind)
-	}
-	if a.Kind == KindTools && r.Action == Edit {
-		return fmt.Errorf("decide approval %s: it is about tools, so no arguments can be edited: %w", a.ID, ErrKind)
-	}
-	if a.Kind == KindTools && r.Tool != "" && len(a.named(r)) == 0 {
-		return fmt.Errorf("decide approval %s: it does not ask about tool %q: %w", a.ID, r.Tool, ErrKind)
-	}
-	return nil
-}
-
-// record writes the decision into the request, and, where that decides it, into the run's inbox at once (rules 3 and 8). Hears is
-// false where the run is to hear nothing yet.
-func (d *Desk) record(ctx context.Context, a Approval, r Request) (decided Approval, hears bool, err error) {
-	now := d.Clock.Now().UTC().Truncate(time.Millisecond)
-	if !now.Before(a.ExpiresAt) {
-		return Approval{}, false, fmt.Errorf("decide approval %s: %w", a.ID, ErrExpired)
-	}
-	if r.Digest != a.Digest {
-		return Approval{}, false, &StaleError{Approval: a}
-	}
-	fact, decided, err := d.plan(ctx, a, r, now)
-	if err != nil {
-		return Approval{}, false, err
-	}
-	if err := d.readable(ctx, decided, r); err != nil {
-		return Approval{}, false, err
-	}
-	op, err := SettleOp(decided, now)
-	if err != nil {
-		return Approval{}, false, err
+		return Approval{}, err
 	}
 	if a.Kind == KindTools {
 		for i, p := range a.Permissions {
-			op.If = append(op.If, isVerdict(i, p.recorded()))
+			op.If = append(op.If, verdictCond(i, p.storedVerdict()))
 		}
 	}
 	ops := []store.Op{op}
 	decided.rev = max(0, decided.rev) + 1
-	if approves(r.Action) && (fact == nil || decided.Status == Pending) {
-		if op, err = voiceOp(decided, r.By); err != nil {
-			return Approval{}, false, err
+	if isApproving(r.Action) && (fact == nil || decided.Status == Pending) {
+		if op, err = approvalRecordOp(decided, r.By); err != nil {
+			return Approval{}, err
 		}
 		ops = append(ops, op)
 	}
 	if fact == nil {
-		return decided, false, d.recordAlone(ctx, decided, ops)
+		return decided, d.commitPartialApproval(ctx, decided, ops)
 	}
 	if fact.Action == run.ActionApprove {
-		if fact.Voices, err = d.voices(ctx, decided, r.By, fact.With); err != nil {
-			return Approval{}, false, err
+		if fact.Voices, err = d.loadVoices(ctx, decided, r.By, fact.With); err != nil {
+			return Approval{}, err
 		}
 	}
-	grants, err := d.grants(ctx, decided, fact.Voices)
+	grants, err := d.prepareGrantOps(ctx, decided, fact.Voices)
 	if err != nil {
-		return Approval{}, false, err
+		return Approval{}, err
 	}
 	got, err := d.Journal.Accept(ctx, a.Tenant, a.Run, r.Key, *fact, append(ops, grants...)...)
 	if err != nil {
-		return Approval{}, false, written(err)
+		return Approval{}, asWriteError(err)
 	}
 	if got.Closed {
-		return Approval{}, false, ErrFinished
+		return Approval{}, ErrFinished
 	}
 	if fact.Action == run.ActionAskAgain {
-		if err := d.wake(ctx, decided); err != nil {
-			return Approval{}, false, err // who hears no word of the policy comes again, and has the run woken: see first
+		if err := d.resumeRun(ctx, decided); err != nil {
+			return Approval{}, err // a retry of the decision resumes the run: see rejectDecided
 		}
-		d.tellWoken(ctx, decided)
-		return Approval{}, false, &PolicyError{Approval: decided}
+		d.notifyResumed(ctx, decided)
+		return Approval{}, &PolicyError{Approval: decided}
 	}
-	return decided, true, nil
+	return decided, nil
 }
 
-// recordAlone writes an approval of which the run is to hear nothing yet, as long as the run goes on: behind its end a request may still
-// be open, and takes no more approvals.
-func (d *Desk) recordAlone(ctx context.Context, a Approval, ops []store.Op) error {
-	for range maxMoves {
+// commitPartialApproval writes an approval that does not complete the quorum, on the condition that the run has not
+// ended. The request of a run that has ended may still be pending, and takes no more approvals.
+func (d *Desk) commitPartialApproval(ctx context.Context, a Approval, ops []store.Op) error {
+	for range maxHeadRaces {
 		h, err := d.Journal.Head(ctx, a.Tenant, a.Run)
 		if err != nil {
 			return err
@@ -451,28 +326,90 @@ func (d *Desk) recordAlone(ctx context.Context, a Approval, ops []store.Op) erro
 		}
 		err = d.Table.Write(ctx, append(slices.Clip(ops), h.StillOp())...)
 		if moved := store.FailedOp(err, len(ops)) && !store.FailedOp(err, 0); !moved {
-			return written(err)
+			return asWriteError(err)
 		}
 	}
-	return written(fmt.Errorf("decide approval %s: run %s does not come to rest", a.ID, a.Run))
+	return asWriteError(fmt.Errorf("decide approval %s: run %s does not come to rest", a.ID, a.Run))
 }
 
-// maxMoves is how often the run may go on or come to rest while an approval is written.
-const maxMoves = 10
+// maxHeadRaces is how often a partial approval is retried because the run's head changed meanwhile.
+const maxHeadRaces = 10
 
-// writeError is an error of a write, after which what is on record is to be looked at.
+// writeError is an error of a write. The outcome may be unknown, so that the caller reads the request again.
 type writeError struct{ error }
 
 func (e writeError) Unwrap() error { return e.error }
 
-func written(err error) error {
+func asWriteError(err error) error {
 	if err == nil || errors.Is(err, store.ErrOtherInput) {
 		return err
 	}
 	return writeError{err}
 }
 
-// said is the decision as it is kept.
-func (r Request) said(now time.Time) Decision {
-	return Decision{By: r.By.ID, Via: r.Via, Action: r.Action, At: now, Note: r.Note, Grant: r.Grant}
+// notifyDecision calls the hooks for a committed decision. If the decision is complete, it resumes the run.
+func (d *Desk) notifyDecision(ctx context.Context, a Approval, complete bool) error {
+	if !complete {
+		if d.OnPartialApproval != nil {
+			d.OnPartialApproval(ctx, a)
+		}
+		return nil
+	}
+	if d.OnDecided != nil {
+		d.OnDecided(ctx, a)
+	}
+	err := d.resumeRun(ctx, a)
+	d.notifyResumed(ctx, a)
+	return err
+}
+
+func (d *Desk) notifyResumed(ctx context.Context, a Approval) {
+	if d.OnResumed != nil {
+		d.OnResumed(ctx, a)
+	}
+}
+
+func (d *Desk) resumeRun(ctx context.Context, a Approval) error {
+	if err := d.ResumeRun(ctx, a.Tenant, a.Run); err != nil {
+		return fmt.Errorf("wake run %s: %w", a.Run, err)
+	}
+	return nil
+}
+
+// resolveUncertainWrite reads the request after a write whose outcome is unknown, and reports what became of it.
+func (d *Desk) resolveUncertainWrite(ctx context.Context, r DecisionInput, cause error) (Approval, error) {
+	a, err := Get(ctx, d.Table, r.Tenant, r.ID)
+	if err != nil {
+		return Approval{}, errors.Join(cause, err)
+	}
+	ended, same := a.isDecided(r)
+	switch {
+	case ended && same:
+		return a, d.resumeRun(ctx, a)
+	case ended:
+		return Approval{}, d.rejectDecided(ctx, a)
+	case a.hasRecorded(r):
+		return a, nil
+	case errors.Is(cause, ErrFinished):
+		return Approval{}, d.closeFinished(ctx, a)
+	default:
+		return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, cause)
+	}
+}
+
+// closeFinished refuses a decision on the request of a run that has ended, and closes the request.
+func (d *Desk) closeFinished(ctx context.Context, a Approval) error {
+	err := fmt.Errorf("decide approval %s: %w", a.ID, ErrFinished)
+	return errors.Join(err, CloseRequests(ctx, d.Table, a.Tenant, []OpenRequest{{ID: a.ID, Since: a.RequestedAt}}))
+}
+
+// rejectDecided returns the *DecidedError of a decided request. If a policy change voided the request, rejectDecided
+// resumes the run first: the process that voided it may have crashed before it did.
+func (d *Desk) rejectDecided(ctx context.Context, a Approval) error {
+	if a.Status == Voided {
+		if err := d.resumeRun(ctx, a); err != nil {
+			return err
+		}
+	}
+	return &DecidedError{Approval: a}
 }

@@ -83,7 +83,7 @@ func TestA6ChangedDefinitionStopsTheCall(t *testing.T) {
 	for name, tamper := range tampers {
 		for _, early := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, before deciding %t", name, early), func(t *testing.T) {
-				inBubble(t, func(t *testing.T, r *room) {
+				withParkedRun(t, func(t *testing.T, r *fixture) {
 					if early {
 						r.tamper(tamper)
 					}
@@ -106,7 +106,7 @@ func TestA6ChangedDefinitionStopsTheCall(t *testing.T) {
 }
 
 // tamper changes a copy: the run's own memory of its definition is not what is attacked.
-func (r *room) tamper(f func(*agent.Definition)) {
+func (r *fixture) tamper(f func(*agent.Definition)) {
 	d := *r.def
 	d.Tools = append([]agent.ToolSpec(nil), d.Tools...)
 	d.Permission.Rules = append([]agent.Rule(nil), d.Permission.Rules...)
@@ -121,11 +121,11 @@ func (r *room) tamper(f func(*agent.Definition)) {
 func TestA6ChangedArgumentsStopTheCall(t *testing.T) {
 	for i := range len(args) {
 		for _, early := range []bool{true, false} {
-			inBubble(t, func(t *testing.T, r *room) {
+			withParkedRun(t, func(t *testing.T, r *fixture) {
 				changed := []byte(args)
 				changed[i] ^= 1
 				if early {
-					r.rewrite(args, string(changed))
+					r.tamperJournal(args, string(changed))
 				}
 				_, err := r.decide(approval.Approve, ana)
 				if early { // the desk sees it already
@@ -134,7 +134,7 @@ func TestA6ChangedArgumentsStopTheCall(t *testing.T) {
 					return
 				}
 				require.NoError(t, err)
-				r.rewrite(args, string(changed))
+				r.tamperJournal(args, string(changed))
 				l, err := r.ports.Journal.Load(r.ctx, tenant, r.run)
 				if err == nil { // else the journal cannot be read any more, which stops the call, too
 					_, err = r.try(l.State.WaitSeq)
@@ -148,8 +148,8 @@ func TestA6ChangedArgumentsStopTheCall(t *testing.T) {
 	}
 }
 
-// rewrite changes a journal entry past all rules.
-func (r *room) rewrite(from, to string) {
+// tamperJournal changes a journal entry past all rules.
+func (r *fixture) tamperJournal(from, to string) {
 	r.t.Helper()
 	p, err := r.table.Table.Query(r.ctx, store.Range{PK: "T#" + tenant + "#RUN#" + r.run, From: "J#", To: "J#~"})
 	require.NoError(r.t, err)
@@ -171,10 +171,10 @@ func TestA6ForgedRequestStopsTheCall(t *testing.T) {
 		"digest": store.Str("forged"), "status": store.Str(string(approval.Voided)), "consumed": store.Num(1), "expires": store.Num(1),
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, r *room) {
+			withParkedRun(t, func(t *testing.T, r *fixture) {
 				_, err := r.decide(approval.Approve, ana)
 				require.NoError(t, err)
-				r.set(name, v)
+				r.tamperAttr(name, v)
 				_, err = r.try(r.state().WaitSeq)
 				require.NoError(t, err)
 				require.Empty(t, r.refund.paid)
@@ -187,16 +187,16 @@ func TestA6ForgedRequestStopsTheCall(t *testing.T) {
 	}
 }
 
-// set changes an attribute of the request past all rules.
-func (r *room) set(name string, v store.Value) {
+// tamperAttr changes an attribute of the request past all rules.
+func (r *fixture) tamperAttr(name string, v store.Value) {
 	r.t.Helper()
 	require.NoError(r.t, r.table.Table.Write(r.ctx, store.Op{
 		Kind: store.Update, Item: store.Item{Key: r.key(), Attrs: map[string]store.Value{name: v}},
 	}))
 }
 
-// expires has the request expire at that time, as if it had been written so.
-func (r *room) expires(at time.Time) {
+// setExpiry has the request expire at that time, as if it had been written so.
+func (r *fixture) setExpiry(at time.Time) {
 	r.t.Helper()
 	it := r.item()
 	var body map[string]json.RawMessage
@@ -216,10 +216,10 @@ func TestA6NumbersKeepTheirDigits(t *testing.T) {
 	seen := map[string]string{}
 	for _, amount := range spellings {
 		synctest.Test(t, func(t *testing.T) {
-			r := newRoom(t)
+			r := newFixture(t)
 			r.def.Permission.Rules = nil
 			in := `{"amount":` + amount + `,"to":"x"}`
-			r.start(in)
+			r.startAndPark(in)
 			a := r.approval()
 			require.NotContains(t, seen, a.Digest, amount)
 			seen[a.Digest] = amount
@@ -235,11 +235,11 @@ func TestA6NumbersKeepTheirDigits(t *testing.T) {
 // TestA6ConsumedOnce: an approval is used by one claim.
 func TestA6ConsumedOnce(t *testing.T) {
 	t.Run("two invocations at once", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, r *room) {
+		withParkedRun(t, func(t *testing.T, r *fixture) {
 			_, err := r.decide(approval.Approve, ana)
 			require.NoError(t, err)
 			woken := r.state().WaitSeq
-			r.table.on("J#", func() error { _, err := r.batch(woken); return err }, nil)
+			r.table.setHook("J#", func() error { _, err := r.batch(woken); return err }, nil)
 			_, err = r.batch(woken)
 			require.NoError(t, err)
 			require.Len(t, r.refund.paid, 1)
@@ -247,16 +247,16 @@ func TestA6ConsumedOnce(t *testing.T) {
 		})
 	})
 	t.Run("the claim's answer lost", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, r *room) {
+		withParkedRun(t, func(t *testing.T, r *fixture) {
 			_, err := r.decide(approval.Approve, ana)
 			require.NoError(t, err)
-			r.table.on("A", nil, func() error { return errBlown })
+			r.table.setHook("A", nil, func() error { return errReset })
 			r.resume()
 			require.Len(t, r.refund.paid, 1)
 		})
 	})
 	t.Run("the operation itself", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, r *room) {
+		withParkedRun(t, func(t *testing.T, r *fixture) {
 			a, err := r.decide(approval.Approve, ana)
 			require.NoError(t, err)
 			use := approval.ConsumeOp(tenant, run.Grant{Approval: a.ID, Digest: a.Digest}, r.ports.Clock.Now())
@@ -269,13 +269,13 @@ func TestA6ConsumedOnce(t *testing.T) {
 // TestA8EditIsANewAction: it is checked like the model's, runs instead of it, and nobody is left in doubt who changed what.
 func TestA8EditIsANewAction(t *testing.T) {
 	const edited = `{"amount":50.0,"to":"ana@example.com"}`
-	inBubble(t, func(t *testing.T, r *room) {
+	withParkedRun(t, func(t *testing.T, r *fixture) {
 		asked := r.approval()
 		a, err := r.edit(" "+edited+"\n", ben)
 		require.NoError(t, err)
 		require.NotEqual(t, asked.Digest, a.Digest, "a new digest")
 		stored := r.approval()
-		require.Equal(t, []string{args, edited}, []string{string(stored.Asked), string(stored.Args)}, "both versions are kept")
+		require.Equal(t, []string{args, edited}, []string{string(stored.OriginalArgs), string(stored.Args)}, "both versions are kept")
 		require.Equal(t, edited, string(stored.Decisions[0].Args))
 		require.Equal(t, "user:ben", stored.Decisions[0].By, "the editor's own")
 		r.resume()
@@ -284,7 +284,7 @@ func TestA8EditIsANewAction(t *testing.T) {
 		require.Contains(t, said, "user:ben changed the arguments")
 		require.Contains(t, said, edited)
 		require.True(t, strings.HasSuffix(said, "paid"))
-		last := r.asked[len(r.asked)-1]
+		last := r.modelRequests[len(r.modelRequests)-1]
 		heard := last.Messages[len(last.Messages)-1].Block.(run.ToolResult)
 		require.Equal(t, said, heard.Content, "the model is told")
 		use := last.Messages[1].Block.(run.ToolUse)
@@ -306,7 +306,7 @@ func TestA8EditRefused(t *testing.T) {
 		"not JSON":         {`{"amount":`, ana, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, r *room) {
+			withParkedRun(t, func(t *testing.T, r *fixture) {
 				_, err := r.edit(c.args, c.by)
 				var refused *approval.EditError
 				require.ErrorAs(t, err, &refused)
@@ -316,7 +316,7 @@ func TestA8EditRefused(t *testing.T) {
 		})
 	}
 	t.Run("other approvers", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, r *room) {
+		withParkedRun(t, func(t *testing.T, r *fixture) {
 			_, err := r.edit(`{"amount":1001,"to":"x"}`, ana)
 			require.ErrorIs(t, err, approval.ErrForbidden)
 			_, err = r.edit(`{"amount":1001,"to":"x"}`, boss)
@@ -326,7 +326,7 @@ func TestA8EditRefused(t *testing.T) {
 		})
 	})
 	t.Run("arguments go with an edit alone", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, r *room) {
+		withParkedRun(t, func(t *testing.T, r *fixture) {
 			q := r.request(approval.Approve, ana)
 			q.Args = json.RawMessage(args)
 			_, err := r.desk().Decide(r.ctx, q)
@@ -357,9 +357,9 @@ func TestA9ApproversFailClosed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRoom(t)
+				r := newFixture(t)
 				r.def.Permission.Approvers = c.approvers
-				r.start(args)
+				r.startAndPark(args)
 				for _, a := range []approval.Action{approval.Approve, approval.Deny, approval.Cancel} {
 					_, err := r.decide(a, c.by)
 					if c.allowed {
@@ -376,7 +376,7 @@ func TestA9ApproversFailClosed(t *testing.T) {
 		})
 	}
 	t.Run("another tenant's", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, r *room) {
+		withParkedRun(t, func(t *testing.T, r *fixture) {
 			q := r.request(approval.Approve, ana)
 			q.Tenant = "rival"
 			_, err := r.desk().Decide(r.ctx, q)
@@ -384,7 +384,7 @@ func TestA9ApproversFailClosed(t *testing.T) {
 		})
 	})
 	t.Run("no such action", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, r *room) {
+		withParkedRun(t, func(t *testing.T, r *fixture) {
 			_, err := r.decide("shrug", ana)
 			require.ErrorIs(t, err, approval.ErrKind)
 		})
@@ -393,7 +393,7 @@ func TestA9ApproversFailClosed(t *testing.T) {
 
 // TestA12FirstDecisionWins: of a hundred people at once one decides; who says the same hears the same, all others hear who won.
 func TestA12FirstDecisionWins(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *room) {
+	withParkedRun(t, func(t *testing.T, r *fixture) {
 		actions := []approval.Action{approval.Approve, approval.Deny, approval.Cancel}
 		errs := make([]error, 100)
 		var wg sync.WaitGroup
@@ -425,8 +425,8 @@ func TestA12FirstDecisionWins(t *testing.T) {
 
 // TestA12SameAndOther: also when the first answer was lost, and after the run has gone on.
 func TestA12SameAndOther(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *room) {
-		r.table.on("A", nil, func() error { return errBlown })
+	withParkedRun(t, func(t *testing.T, r *fixture) {
+		r.table.setHook("A", nil, func() error { return errReset })
 		first, err := r.decide(approval.Deny, ana)
 		require.NoError(t, err, "executed, then error: it looks who won, and it did")
 		r.resume()
@@ -439,7 +439,7 @@ func TestA12SameAndOther(t *testing.T) {
 		require.Equal(t, run.WhyDenied, r.call().Reason)
 	})
 	t.Run("an edit is another decision than an approval, and than another edit", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, r *room) {
+		withParkedRun(t, func(t *testing.T, r *fixture) {
 			_, err := r.edit(`{"amount":1,"to":"x"}`, ana)
 			require.NoError(t, err)
 			_, err = r.edit(`{ "amount": 1, "to": "x" }`, ben)
@@ -452,17 +452,17 @@ func TestA12SameAndOther(t *testing.T) {
 		})
 	})
 	t.Run("not written at all", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, r *room) {
-			r.table.on("A", func() error { return errBlown }, nil)
+		withParkedRun(t, func(t *testing.T, r *fixture) {
+			r.table.setHook("A", func() error { return errReset }, nil)
 			_, err := r.decide(approval.Deny, ana)
-			require.ErrorIs(t, err, errBlown)
+			require.ErrorIs(t, err, errReset)
 			require.Equal(t, approval.Pending, r.approval().Status)
 			_, err = r.decide(approval.Deny, ana)
 			require.NoError(t, err, "it may be repeated")
 		})
 	})
 	t.Run("somebody else was first, and the run has ended by it", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, r *room) {
+		withParkedRun(t, func(t *testing.T, r *fixture) {
 			d := r.desk()
 			d.Definitions = func(ctx context.Context, tenant, digest string) (*agent.Definition, error) { // ben's request has been read by then
 				_, err := r.decide(approval.Deny, ana)
@@ -475,8 +475,8 @@ func TestA12SameAndOther(t *testing.T) {
 		})
 	})
 	t.Run("a run that has ended", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, r *room) {
-			c := runtime.Canceller{Ports: r.ports, Definitions: r.pinned}
+		withParkedRun(t, func(t *testing.T, r *fixture) {
+			c := runtime.Canceller{Ports: r.ports, Definitions: r.loadDefinition}
 			_, err := c.Cancel(r.ctx, tenant, r.run, "user:ana", "")
 			require.NoError(t, err)
 			var decided *approval.DecidedError
@@ -489,47 +489,47 @@ func TestA12SameAndOther(t *testing.T) {
 
 // TestA13RecordedBeforeOrAfterTheToken: whichever side comes second wakes the run.
 func TestA13RecordedBeforeOrAfterTheToken(t *testing.T) {
-	for name, order := range map[string]func(r *room, decide func() error){
-		"before": func(r *room, decide func() error) {
+	for name, order := range map[string]func(r *fixture, decide func() error){
+		"before": func(r *fixture, decide func() error) {
 			require.NoError(r.t, decide())
-			require.Empty(r.t, r.woken)
+			require.Empty(r.t, r.resumedTokens)
 			r.park()
 		},
-		"after": func(r *room, decide func() error) {
+		"after": func(r *fixture, decide func() error) {
 			r.park()
-			require.Empty(r.t, r.woken)
+			require.Empty(r.t, r.resumedTokens)
 			require.NoError(r.t, decide())
 		},
-		"right before": func(r *room, decide func() error) {
-			r.table.on("HEAD", decide, nil)
+		"right before": func(r *fixture, decide func() error) {
+			r.table.setHook("HEAD", decide, nil)
 			r.park()
 		},
-		"right after": func(r *room, decide func() error) {
-			r.table.on("HEAD", nil, decide)
+		"right after": func(r *fixture, decide func() error) {
+			r.table.setHook("HEAD", nil, decide)
 			r.park()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, r *room) {
+			withParkedRun(t, func(t *testing.T, r *fixture) {
 				order(r, func() error { _, err := r.decide(approval.Approve, ana); return err })
-				require.NotEmpty(t, r.woken)
-				require.Equal(t, "t1", r.woken[0])
+				require.NotEmpty(t, r.resumedTokens)
+				require.Equal(t, "t1", r.resumedTokens[0])
 				r.resume()
 				require.Len(t, r.refund.paid, 1)
 			})
 		})
 	}
 	t.Run("a lost wake is repeated with the decision", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, r *room) {
+		withParkedRun(t, func(t *testing.T, r *fixture) {
 			r.park()
-			r.wakeErr = errBlown
+			r.resumeErr = errReset
 			_, err := r.decide(approval.Approve, ana)
-			require.ErrorIs(t, err, errBlown)
+			require.ErrorIs(t, err, errReset)
 			require.Equal(t, approval.Approved, r.approval().Status, "recorded all the same")
-			r.wakeErr = nil
+			r.resumeErr = nil
 			_, err = r.decide(approval.Approve, ana)
 			require.NoError(t, err)
-			require.Equal(t, []string{"t1"}, r.woken)
+			require.Equal(t, []string{"t1"}, r.resumedTokens)
 			require.Len(t, r.inbox(), 1, "once")
 		})
 	})
@@ -538,31 +538,31 @@ func TestA13RecordedBeforeOrAfterTheToken(t *testing.T) {
 // TestA14ExpiryBoundary: at the very millisecond it is too late, one earlier it is not.
 func TestA14ExpiryBoundary(t *testing.T) {
 	t.Run("deciding", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, r *room) {
+		withParkedRun(t, func(t *testing.T, r *fixture) {
 			r.untilExpiry(0)
-			r.table.on("A", func() error { return errBlown }, nil)
+			r.table.setHook("A", func() error { return errReset }, nil)
 			for _, a := range []approval.Action{approval.Approve, approval.Deny, approval.Cancel} {
 				_, err := r.decide(a, ana)
 				require.ErrorIs(t, err, approval.ErrExpired, "it is not even tried")
 			}
 			require.Empty(t, r.inbox())
 		})
-		inBubble(t, func(t *testing.T, r *room) {
+		withParkedRun(t, func(t *testing.T, r *fixture) {
 			r.untilExpiry(time.Millisecond)
 			_, err := r.decide(approval.Approve, ana)
 			require.NoError(t, err)
 		})
 	})
 	t.Run("the condition, not the look before it, decides", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, r *room) {
-			r.table.on("A", func() error { r.expires(r.ports.Clock.Now()); return nil }, nil)
+		withParkedRun(t, func(t *testing.T, r *fixture) {
+			r.table.setHook("A", func() error { r.setExpiry(r.ports.Clock.Now()); return nil }, nil)
 			_, err := r.decide(approval.Approve, ana)
 			require.ErrorIs(t, err, approval.ErrExpired)
 			require.Empty(t, r.inbox())
 		})
 	})
 	t.Run("using", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, r *room) {
+		withParkedRun(t, func(t *testing.T, r *fixture) {
 			a, err := r.decide(approval.Approve, ana)
 			require.NoError(t, err)
 			g := run.Grant{Approval: a.ID, Digest: a.Digest}
@@ -574,7 +574,7 @@ func TestA14ExpiryBoundary(t *testing.T) {
 
 // TestA14TimeoutNeverApproves: nobody decided, so it did not run, and the model hears that this is not a denial.
 func TestA14TimeoutNeverApproves(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *room) {
+	withParkedRun(t, func(t *testing.T, r *fixture) {
 		r.untilExpiry(time.Millisecond)
 		r.resume()
 		require.Equal(t, run.StatusSuspended, r.call().Status, "woken a millisecond early: it waits on")
@@ -595,7 +595,7 @@ func TestA14TimeoutNeverApproves(t *testing.T) {
 
 // TestA14ExpiredGrantIsNotUsed: approved in time, claimed too late.
 func TestA14ExpiredGrantIsNotUsed(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *room) {
+	withParkedRun(t, func(t *testing.T, r *fixture) {
 		_, err := r.decide(approval.Approve, ana)
 		require.NoError(t, err)
 		r.untilExpiry(0)
@@ -604,7 +604,7 @@ func TestA14ExpiredGrantIsNotUsed(t *testing.T) {
 		require.Equal(t, run.WhyExpired, r.call().Reason)
 		require.Zero(t, r.item().Attrs["consumed"].Int())
 	})
-	inBubble(t, func(t *testing.T, r *room) {
+	withParkedRun(t, func(t *testing.T, r *fixture) {
 		_, err := r.decide(approval.Approve, ana)
 		require.NoError(t, err)
 		r.untilExpiry(time.Millisecond)
@@ -616,17 +616,17 @@ func TestA14ExpiredGrantIsNotUsed(t *testing.T) {
 // TestA14FourOutcomesAreToldApart: denied, called off, expired and failed are different words to the model.
 func TestA14FourOutcomesAreToldApart(t *testing.T) {
 	told := map[string]bool{}
-	for _, f := range []func(r *room){
-		func(r *room) { _, err := r.decide(approval.Deny, ana); require.NoError(r.t, err) },
-		func(r *room) { _, err := r.decide(approval.Cancel, ana); require.NoError(r.t, err) },
-		func(r *room) { r.untilExpiry(0) },
-		func(r *room) {
+	for _, f := range []func(r *fixture){
+		func(r *fixture) { _, err := r.decide(approval.Deny, ana); require.NoError(r.t, err) },
+		func(r *fixture) { _, err := r.decide(approval.Cancel, ana); require.NoError(r.t, err) },
+		func(r *fixture) { r.untilExpiry(0) },
+		func(r *fixture) {
 			_, err := r.decide(approval.Approve, ana)
 			require.NoError(r.t, err)
 			r.tamper(func(d *agent.Definition) { d.Tools[0].Description = "Takes." })
 		},
 	} {
-		inBubble(t, func(t *testing.T, r *room) {
+		withParkedRun(t, func(t *testing.T, r *fixture) {
 			f(r)
 			r.resume()
 			require.Empty(t, r.refund.paid)
@@ -638,13 +638,13 @@ func TestA14FourOutcomesAreToldApart(t *testing.T) {
 
 // TestA19TheRequestIsThereWhenTheCallIsSuspended: one write makes both, so no crash can leave a suspended call nobody can see.
 func TestA19TheRequestIsThereWhenTheCallIsSuspended(t *testing.T) {
-	for name, fault := range map[string]func(tb *table, die func() error){
-		"dies before the write": func(tb *table, die func() error) { tb.on("A", die, nil) },
-		"dies after it":         func(tb *table, die func() error) { tb.on("A", nil, die) },
+	for name, fault := range map[string]func(tb *hookedTable, die func() error){
+		"dies before the write": func(tb *hookedTable, die func() error) { tb.setHook("A", die, nil) },
+		"dies after it":         func(tb *hookedTable, die func() error) { tb.setHook("A", nil, die) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRoom(t)
+				r := newFixture(t)
 				ctx, cancel := context.WithCancel(r.ctx)
 				defer cancel()
 				r.ctx = ctx
@@ -663,7 +663,7 @@ func TestA19TheRequestIsThereWhenTheCallIsSuspended(t *testing.T) {
 				require.NoError(t, err)
 				suspended := r.call().Status == run.StatusSuspended
 				require.Equal(t, suspended, len(visible) == 1, "both or neither")
-				require.Equal(t, runtime.NextWait, r.drive(0).Next, "the next attempt goes on")
+				require.Equal(t, runtime.NextWait, r.driveRun(0).Next, "the next attempt goes on")
 				_, err = r.decide(approval.Approve, ana)
 				require.NoError(t, err)
 				r.resume()
@@ -675,7 +675,7 @@ func TestA19TheRequestIsThereWhenTheCallIsSuspended(t *testing.T) {
 
 // TestA19WhatPeopleSee: the request holds the complete call and is listed under its status.
 func TestA19WhatPeopleSee(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *room) {
+	withParkedRun(t, func(t *testing.T, r *fixture) {
 		a := r.approval()
 		c := r.call()
 		require.Equal(t, approval.Approval{
@@ -695,17 +695,17 @@ func TestA19WhatPeopleSee(t *testing.T) {
 
 // Who is told of a decision and may take long over it is told once the run is awake.
 func TestWokenComesBehindTheWake(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *room) {
+	withParkedRun(t, func(t *testing.T, r *fixture) {
 		r.park()
 		var order []string
 		d := r.desk()
-		wake := d.Wake
-		d.Wake = func(ctx context.Context, tenant, run string) error {
+		wake := d.ResumeRun
+		d.ResumeRun = func(ctx context.Context, tenant, run string) error {
 			order = append(order, "wake")
 			return wake(ctx, tenant, run)
 		}
-		d.Decided = func(context.Context, approval.Approval) { order = append(order, "decided") }
-		d.Woken = func(context.Context, approval.Approval) { order = append(order, "woken") }
+		d.OnDecided = func(context.Context, approval.Approval) { order = append(order, "decided") }
+		d.OnResumed = func(context.Context, approval.Approval) { order = append(order, "woken") }
 		_, err := d.Decide(r.ctx, r.request(approval.Approve, ana))
 		require.NoError(t, err)
 		require.Equal(t, []string{"decided", "wake", "woken"}, order)
@@ -714,26 +714,26 @@ func TestWokenComesBehindTheWake(t *testing.T) {
 
 // Messages that ask what became of a call, or about a request that a change of policy has voided, have to say that nobody is asked any more.
 func TestWokenIsToldOfOutcomesAndOfVoidRequests(t *testing.T) {
-	told := func(r *room) (*approval.Desk, *[]approval.Status) {
+	told := func(r *fixture) (*approval.Desk, *[]approval.Status) {
 		d, all := r.desk(), &[]approval.Status{}
-		wake := d.Wake
-		d.Wake = func(ctx context.Context, tenant, run string) error {
+		wake := d.ResumeRun
+		d.ResumeRun = func(ctx context.Context, tenant, run string) error {
 			require.Empty(r.t, *all, "behind the wake")
 			return wake(ctx, tenant, run)
 		}
-		d.Woken = func(_ context.Context, a approval.Approval) { *all = append(*all, a.Status) }
+		d.OnResumed = func(_ context.Context, a approval.Approval) { *all = append(*all, a.Status) }
 		return d, all
 	}
 	synctest.Test(t, func(t *testing.T) {
-		r := newRoom(t)
+		r := newFixture(t)
 		r.interrupted()
 		d, all := told(r)
-		a, err := d.Settle(r.ctx, approval.Outcome{Tenant: tenant, Run: r.run, Call: "c1", Content: "paid", By: ben})
+		a, err := d.SettleOutcome(r.ctx, approval.Outcome{Tenant: tenant, Run: r.run, Call: "c1", Content: "paid", By: ben})
 		require.NoError(t, err)
 		require.Equal(t, []approval.Status{a.Status}, *all)
 	})
-	asking(t, agent.Rule{}, func(t *testing.T, r *room) {
-		r.now(func(d *agent.Definition) { d.Permission.Approvers = []string{"group:bosses"} })
+	withRule(t, agent.Rule{}, func(t *testing.T, r *fixture) {
+		r.deploy(func(d *agent.Definition) { d.Permission.Approvers = []string{"group:bosses"} })
 		d, all := told(r)
 		_, err := d.Decide(r.ctx, r.request(approval.Approve, ana))
 		require.ErrorIs(t, err, approval.ErrPolicyChanged)

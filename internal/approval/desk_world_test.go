@@ -32,42 +32,42 @@ var (
 	ben      = policy.Principal{ID: "user:ben", Groups: []string{"group:operators"}}
 	boss     = policy.Principal{ID: "user:boss", Groups: []string{"group:operators", "group:bosses"}}
 	stranger = policy.Principal{ID: "user:eve", Groups: []string{"group:guests"}}
-	errBlown = errors.New("connection reset")
+	errReset = errors.New("connection reset")
 )
 
-// room is a run that asks for refunds, the desk where people decide about them, and the runtime that carries them out.
-type room struct {
-	t       *testing.T
-	ctx     context.Context
-	table   *table
-	ports   runtime.Ports
-	def     *agent.Definition // as the run is pinned to it; a test may tamper with it
-	refund  *refund
-	replies []agent.Reply
-	asked   []agent.Request
-	woken   []string
-	run     string
-	wakeErr error
-	by      []string          // who starts the run
-	subject string            // whom it is about
-	current *agent.Definition // what the deployment says now of its agents; nil = nobody knows
+// fixture is a run that asks for refunds, the desk where people decide about them, and the runtime that carries them out.
+type fixture struct {
+	t             *testing.T
+	ctx           context.Context
+	table         *hookedTable
+	ports         runtime.Ports
+	def           *agent.Definition // as the run is pinned to it; a test may tamper with it
+	refund        *refundTool
+	replies       []agent.Reply
+	modelRequests []agent.Request
+	resumedTokens []string
+	run           string
+	resumeErr     error
+	starters      []string          // who starts the run
+	subject       string            // whom it is about
+	deployed      *agent.Definition // what the deployment says now of its agents; nil = nobody knows
 }
 
 const args = `{"amount":100,"to":"ana@example.com"}`
 
-// inBubble runs a test in a synctest bubble with a run that is parked on its call c1, a refund with args.
-func inBubble(t *testing.T, f func(t *testing.T, r *room)) {
+// withParkedRun runs a test in a synctest bubble with a run that is parked on its call c1, a refund with args.
+func withParkedRun(t *testing.T, f func(t *testing.T, r *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRoom(t)
-		r.start(args)
+		r := newFixture(t)
+		r.startAndPark(args)
 		f(t, r)
 	})
 }
 
-func newRoom(t *testing.T) *room {
+func newFixture(t *testing.T) *fixture {
 	c := clock.System()
-	r := &room{t: t, ctx: context.Background(), table: &table{Table: memory.New()}, refund: &refund{}}
+	r := &fixture{t: t, ctx: context.Background(), table: &hookedTable{Table: memory.New()}, refund: &refundTool{}}
 	d, err := agent.PresetDefaults(agent.PresetCountersign)
 	require.NoError(t, err)
 	d.Name, d.System = "clerk", "You work."
@@ -89,14 +89,14 @@ func newRoom(t *testing.T) *room {
 	return r
 }
 
-func (r *room) start(args string, change ...func()) {
+func (r *fixture) startAndPark(args string, change ...func()) {
 	r.t.Helper()
-	r.begin(args, change...)
-	require.Equal(r.t, runtime.NextWait, r.drive(0).Next)
+	r.startRun(args, change...)
+	require.Equal(r.t, runtime.NextWait, r.driveRun(0).Next)
 }
 
-// begin starts the run and does none of its steps.
-func (r *room) begin(args string, change ...func()) {
+// startRun starts the run and does none of its steps.
+func (r *fixture) startRun(args string, change ...func()) {
 	r.t.Helper()
 	r.replies = []agent.Reply{{Calls: []agent.ReplyCall{{ID: "c1", Name: "refund", Input: json.RawMessage(args)}}}}
 	for _, f := range change {
@@ -104,39 +104,39 @@ func (r *room) begin(args string, change ...func()) {
 	}
 	s, err := (&runtime.Starter{Ports: r.ports}).Start(r.ctx, runtime.Start{
 		Tenant: tenant, Agent: r.def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Pay Ana back."}}},
-		By: r.by, Subject: r.subject,
+		By: r.starters, Subject: r.subject,
 	})
 	require.NoError(r.t, err)
 	r.run = s.Run
 }
 
-// pinned gives the definition as it is now, which is how somebody who tampers with the stored one would have it.
-func (r *room) pinned(ctx context.Context, tenant, digest string) (*agent.Definition, error) {
+// loadDefinition gives the definition as it is now, which is how somebody who tampers with the stored one would have it.
+func (r *fixture) loadDefinition(ctx context.Context, tenant, digest string) (*agent.Definition, error) {
 	pinned := func(context.Context, string, string) (*agent.Definition, error) { return r.def, nil }
-	if r.current == nil {
+	if r.deployed == nil {
 		return r.def, nil
 	}
-	return runtime.Tightened(pinned, func(name string) (*agent.Definition, bool) { return r.current, name == r.current.Name })(ctx, tenant, digest)
+	return runtime.Tightened(pinned, func(name string) (*agent.Definition, bool) { return r.deployed, name == r.deployed.Name })(ctx, tenant, digest)
 }
 
-func (r *room) inv(woken int64) runtime.Invocation {
+func (r *fixture) invocation(woken int64) runtime.Invocation {
 	return runtime.Invocation{Tenant: tenant, Run: r.run, Execution: runtime.ExecutionName(r.run, 0), Woken: woken, Writer: r.ports.IDs.Writer()}
 }
 
-// drive follows routes until the run waits or is over.
-func (r *room) drive(woken int64) runtime.Route {
+// driveRun follows routes until the run waits or is over.
+func (r *fixture) driveRun(woken int64) runtime.Route {
 	r.t.Helper()
 	route, err := r.try(woken)
 	require.NoError(r.t, err)
 	return route
 }
 
-func (r *room) try(woken int64) (route runtime.Route, err error) {
+func (r *fixture) try(woken int64) (route runtime.Route, err error) {
 	route.Next, route.Woken = runtime.NextStep, woken
 	for err == nil {
 		switch route.Next {
 		case runtime.NextStep:
-			route, err = (&runtime.Stepper{Ports: r.ports, Definitions: r.pinned}).Step(r.ctx, r.inv(route.Woken))
+			route, err = (&runtime.Stepper{Ports: r.ports, Definitions: r.loadDefinition}).Step(r.ctx, r.invocation(route.Woken))
 		case runtime.NextTools:
 			route, err = r.batch(route.Woken)
 		default:
@@ -146,61 +146,61 @@ func (r *room) try(woken int64) (route runtime.Route, err error) {
 	return route, err
 }
 
-func (r *room) batch(woken int64) (runtime.Route, error) {
-	return (&runtime.Batch{Ports: r.ports, Definitions: r.pinned, Waits: r.waits()}).Run(r.ctx, r.inv(woken))
+func (r *fixture) batch(woken int64) (runtime.Route, error) {
+	return (&runtime.Batch{Ports: r.ports, Definitions: r.loadDefinition, Waits: r.waits()}).Run(r.ctx, r.invocation(woken))
 }
 
-func (r *room) waits() *runtime.Waits { return &runtime.Waits{Ports: r.ports} }
+func (r *fixture) waits() *runtime.Waits { return &runtime.Waits{Ports: r.ports} }
 
 // resume goes on as the woken attempt.
-func (r *room) resume() {
+func (r *fixture) resume() {
 	r.t.Helper()
-	r.drive(r.state().WaitSeq)
+	r.driveRun(r.state().WaitSeq)
 }
 
 // park stores a task token, as the waiter does.
-func (r *room) park() {
+func (r *fixture) park() {
 	r.t.Helper()
 	require.NoError(r.t, r.waits().Park(r.ctx, runtime.Ticket{
 		Tenant: tenant, Run: r.run, Execution: runtime.ExecutionName(r.run, 0), WaitSeq: r.state().WaitSeq, Token: "t1",
 	}))
 }
 
-func (r *room) desk() *approval.Desk {
+func (r *fixture) desk() *approval.Desk {
 	return &approval.Desk{
-		Table: r.table, Journal: r.ports.Journal, Clock: r.ports.Clock, Definitions: r.pinned, Valid: schema.Validate, Wake: r.waits().Wake,
+		Table: r.table, Journal: r.ports.Journal, Clock: r.ports.Clock, Definitions: r.loadDefinition, ValidateArgs: schema.Validate, ResumeRun: r.waits().Wake,
 	}
 }
 
-func (r *room) request(a approval.Action, by policy.Principal) approval.Request {
-	return approval.Request{Tenant: tenant, ID: run.ApprovalID(r.run, "c1", 1), Action: a, By: by}
+func (r *fixture) request(a approval.Action, by policy.Principal) approval.DecisionInput {
+	return approval.DecisionInput{Tenant: tenant, ID: run.ApprovalID(r.run, "c1", 1), Action: a, By: by}
 }
 
-func (r *room) decide(a approval.Action, by policy.Principal) (approval.Approval, error) {
+func (r *fixture) decide(a approval.Action, by policy.Principal) (approval.Approval, error) {
 	return r.desk().Decide(r.ctx, r.request(a, by))
 }
 
 // approveShown approves the action that the request is about now.
-func (r *room) approveShown(by policy.Principal) (approval.Approval, error) {
+func (r *fixture) approveShown(by policy.Principal) (approval.Approval, error) {
 	q := r.request(approval.Approve, by)
 	q.Digest = r.approval().Digest
 	return r.desk().Decide(r.ctx, q)
 }
 
-func (r *room) edit(args string, by policy.Principal) (approval.Approval, error) {
+func (r *fixture) edit(args string, by policy.Principal) (approval.Approval, error) {
 	q := r.request(approval.Edit, by)
 	q.Args = json.RawMessage(args)
 	return r.desk().Decide(r.ctx, q)
 }
 
-func (r *room) approval() approval.Approval {
+func (r *fixture) approval() approval.Approval {
 	r.t.Helper()
 	a, err := approval.Get(r.ctx, r.table, tenant, run.ApprovalID(r.run, "c1", 1))
 	require.NoError(r.t, err)
 	return a
 }
 
-func (r *room) item() store.Item {
+func (r *fixture) item() store.Item {
 	r.t.Helper()
 	it, found, err := r.table.Table.Get(r.ctx, r.key())
 	require.NoError(r.t, err)
@@ -208,18 +208,18 @@ func (r *room) item() store.Item {
 	return it
 }
 
-func (r *room) key() store.Key {
+func (r *fixture) key() store.Key {
 	return store.Key{PK: "T#" + tenant + "#APPROVAL#" + run.ApprovalID(r.run, "c1", 1), SK: "A"}
 }
 
-func (r *room) state() run.AgentState {
+func (r *fixture) state() run.AgentState {
 	r.t.Helper()
 	l, err := r.ports.Journal.Load(r.ctx, tenant, r.run)
 	require.NoError(r.t, err)
 	return l.State
 }
 
-func (r *room) call() run.Call {
+func (r *fixture) call() run.Call {
 	r.t.Helper()
 	s := r.state()
 	c, ok := s.Call("c1")
@@ -227,7 +227,7 @@ func (r *room) call() run.Call {
 	return c
 }
 
-func (r *room) inbox() []run.Event {
+func (r *fixture) inbox() []run.Event {
 	r.t.Helper()
 	l, err := r.ports.Journal.Load(r.ctx, tenant, r.run)
 	require.NoError(r.t, err)
@@ -235,60 +235,60 @@ func (r *room) inbox() []run.Event {
 }
 
 // untilExpiry lets the time pass until so long before the request expires.
-func (r *room) untilExpiry(before time.Duration) {
+func (r *fixture) untilExpiry(before time.Duration) {
 	r.t.Helper()
 	left := r.approval().ExpiresAt.Add(-before).Sub(r.ports.Clock.Now())
 	require.NoError(r.t, r.ports.Clock.Sleep(r.ctx, left))
 }
 
 // Ask is the model: the scripted replies, then a farewell.
-func (r *room) Ask(_ context.Context, q agent.Request) (agent.Reply, int, error) {
-	r.asked = append(r.asked, q)
+func (r *fixture) Ask(_ context.Context, q agent.Request) (agent.Reply, int, error) {
+	r.modelRequests = append(r.modelRequests, q)
 	if i := int(q.Inference) - 1; i < len(r.replies) {
 		return r.replies[i], 1, nil
 	}
 	return agent.Reply{Model: "m", Text: "Done."}, 1, nil
 }
 
-func (r *room) Lookup(name string) (tool.Tool, bool) { return r.refund, name == "refund" }
+func (r *fixture) Lookup(name string) (tool.Tool, bool) { return r.refund, name == "refund" }
 
-func (r *room) Success(_ context.Context, token string) error {
-	if r.wakeErr != nil {
-		return r.wakeErr
+func (r *fixture) Success(_ context.Context, token string) error {
+	if r.resumeErr != nil {
+		return r.resumeErr
 	}
-	r.woken = append(r.woken, token)
+	r.resumedTokens = append(r.resumedTokens, token)
 	return nil
 }
 
-func (r *room) Start(context.Context, string, string, string) error { return nil }
+func (r *fixture) Start(context.Context, string, string, string) error { return nil }
 
-func (r *room) Stop(context.Context, string, string) error { return nil }
+func (r *fixture) Stop(context.Context, string, string) error { return nil }
 
-func (r *room) Status(context.Context, string) (runtime.ExecutionStatus, error) {
+func (r *fixture) Status(context.Context, string) (runtime.ExecutionStatus, error) {
 	return runtime.ExecutionRunning, nil
 }
 
-// refund records what it was called with. Hanging, it pays and does not answer.
-type refund struct {
+// refundTool records what it was called with. Hanging, it pays and does not answer.
+type refundTool struct {
 	mu      sync.Mutex
 	paid    []string
 	hanging bool
 	tickets []run.Ticket // what it asks for, one an entering, before it pays
 	resumes []string     // the answers it was entered with
-	entered func()       // is told of each entering; nil = nobody is
+	onCall  func()       // is told of each entering; nil = nobody is
 }
 
-// hang sets whether it hangs and says how often it has paid. An attempt that nobody waits for any more may still be under way.
-func (f *refund) hang(yes bool) int {
+// setHanging sets whether it hangs and says how often it has paid. An attempt that nobody waits for any more may still be under way.
+func (f *refundTool) setHanging(yes bool) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.hanging = yes
 	return len(f.paid)
 }
 
-func (*refund) Spec() agent.ToolSpec { return agent.ToolSpec{Name: "refund"} }
+func (*refundTool) Spec() agent.ToolSpec { return agent.ToolSpec{Name: "refund"} }
 
-func (f *refund) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
+func (f *refundTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
 	f.mu.Lock()
 	f.resumes = append(f.resumes, string(c.Resume))
 	if len(f.tickets) > 0 {
@@ -298,7 +298,7 @@ func (f *refund) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, e
 		return agent.ToolResultData{Suspend: &t}, nil
 	}
 	f.paid = append(f.paid, string(c.Args))
-	hanging, entered := f.hanging, f.entered
+	hanging, entered := f.hanging, f.onCall
 	f.mu.Unlock()
 	if entered != nil {
 		entered()
@@ -310,8 +310,8 @@ func (f *refund) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, e
 	return agent.ToolResultData{Content: "paid"}, nil
 }
 
-// table lets somebody act right before or after the next write that touches a key with that prefix.
-type table struct {
+// hookedTable lets somebody act right before or after the next write that touches a key with that prefix.
+type hookedTable struct {
 	store.Table
 	mu     sync.Mutex
 	prefix string
@@ -319,14 +319,14 @@ type table struct {
 	after  func() error
 }
 
-func (f *table) on(prefix string, before, after func() error) {
+func (f *hookedTable) setHook(prefix string, before, after func() error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.prefix, f.before, f.after = prefix, before, after
 }
 
-func (f *table) Write(ctx context.Context, ops ...store.Op) error {
-	before, after := f.snap(ops)
+func (f *hookedTable) Write(ctx context.Context, ops ...store.Op) error {
+	before, after := f.takeHook(ops)
 	if before != nil {
 		if err := before(); err != nil {
 			return err
@@ -339,7 +339,7 @@ func (f *table) Write(ctx context.Context, ops ...store.Op) error {
 	return err
 }
 
-func (f *table) snap(ops []store.Op) (before, after func() error) {
+func (f *hookedTable) takeHook(ops []store.Op) (before, after func() error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, op := range ops {

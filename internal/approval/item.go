@@ -2,80 +2,84 @@ package approval
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
-// ErrNotFound says that the tenant has no such request. It is the answer for another tenant's, too.
+// ErrNotFound says that the tenant has no such request. A request of another tenant is not found either.
 var ErrNotFound = errors.New("no such approval")
 
-func key(tenant, id string) store.Key {
+func itemKey(tenant, id string) store.Key {
 	return store.Key{PK: "T#" + tenant + "#APPROVAL#" + id, SK: "A"}
 }
 
-func index(tenant string, s Status) string { return "T#" + tenant + "#APPROVALS#" + string(s) }
+func indexKey(tenant string, s Status) string { return "T#" + tenant + "#APPROVALS#" + string(s) }
 
-func indexSort(a Approval) string { return fmt.Sprintf("%013d#%s", a.RequestedAt.UnixMilli(), a.ID) }
+func indexSortKey(at time.Time, id string) string { return fmt.Sprintf("%013d#%s", at.UnixMilli(), id) }
 
-// put is the whole item.
-func put(a Approval) (store.Op, error) {
+// putOp writes the whole item.
+func putOp(a Approval) (store.Op, error) {
 	body, err := run.MarshalVerbatim(a)
 	if err != nil {
 		return store.Op{}, fmt.Errorf("marshal approval %s: %w", a.ID, err)
 	}
-	attrs := toolAttrs(a)
-	attrs["status"], attrs["digest"] = store.Str(string(a.Status)), store.Str(orNone(a.Digest))
+	attrs := map[string]store.Value{}
+	for i, p := range a.Permissions {
+		attrs[verdictAttr(i)], attrs[digestAttr(i)] = store.Str(p.storedVerdict()), store.Str(policy.PermitDigest(p.Digests))
+	}
+	attrs["status"], attrs["digest"] = store.Str(string(a.Status)), store.Str(digestOrNone(a.Digest))
 	attrs["expires"], attrs["consumed"] = store.Num(a.ExpiresAt.UnixMilli()), store.Num(0)
 	attrs["rev"], attrs["seal"] = store.Num(a.rev), store.Str(store.BlobDigest(body))
 	return store.Op{Kind: store.Put, Item: store.Item{
-		Key: key(a.Tenant, a.ID), Body: body, Index: index(a.Tenant, a.Status), IndexSort: indexSort(a), Attrs: attrs,
+		Key: itemKey(a.Tenant, a.ID), Body: body, Index: indexKey(a.Tenant, a.Status), IndexSort: indexSortKey(a.RequestedAt, a.ID), Attrs: attrs,
 	}}, nil
 }
 
-func orNone(digest string) string {
+func digestOrNone(digest string) string {
 	if digest == "" {
 		return "none"
 	}
 	return digest
 }
 
-// CreateOp writes a new request; it rides in the transaction of the entry that suspends its call (A19).
+// CreateOp writes a new request, in the transaction of the entry that suspends its call (A19).
 func CreateOp(a Approval) (store.Op, error) {
-	op, err := put(a)
+	op, err := putOp(a)
 	op.If = []store.Cond{{Op: store.ItemAbsent}}
 	return op, err
 }
 
-// CloseOp ends a pending request without a decision; it rides in the transaction of the entry that settles its call,
-// or stands behind the one that ends the run. It fails where somebody decided first.
+// CloseOp ends a pending request without a decision, in the transaction of the entry that settles its call or after the
+// entry that ends the run. It fails if somebody has decided the request.
 func CloseOp(tenant string, w run.Wait, as Status) store.Op {
 	return store.Op{Kind: store.Update,
 		Item: store.Item{
-			Key: key(tenant, w.Approval), Attrs: map[string]store.Value{"status": store.Str(string(as))},
-			Index: index(tenant, as), IndexSort: fmt.Sprintf("%013d#%s", w.Since.UnixMilli(), w.Approval),
+			Key: itemKey(tenant, w.Approval), Attrs: map[string]store.Value{"status": store.Str(string(as))},
+			Index: indexKey(tenant, as), IndexSort: indexSortKey(w.Since, w.Approval),
 		},
 		If: []store.Cond{{Attr: "status", Op: store.Equal, Value: store.Str(string(Pending))}},
 	}
 }
 
-// Open is a request that the end of its run has left open, and when it was made.
-type Open struct {
+// OpenRequest is a request that was pending when its run ended.
+type OpenRequest struct {
 	ID    string    `json:"id"`
 	Since time.Time `json:"since"`
 }
 
-// closedAtOnce is how many requests one transaction closes.
-const closedAtOnce = 90
+// maxClosesPerWrite is how many requests one transaction closes.
+const maxClosesPerWrite = 90
 
-// CloseEnded closes those of the requests that are pending, as their run has ended: nothing can be decided about them
-// any more. It may be repeated.
-func CloseEnded(ctx context.Context, t store.Table, tenant string, open []Open) error {
-	for some := range slices.Chunk(open, closedAtOnce) {
+// CloseRequests cancels the requests of an ended run that are still pending. It may be repeated.
+func CloseRequests(ctx context.Context, t store.Table, tenant string, open []OpenRequest) error {
+	for some := range slices.Chunk(open, maxClosesPerWrite) {
 		var ops []store.Op
 		for _, o := range some {
 			ops = append(ops, CloseOp(tenant, run.Wait{Approval: o.ID, Since: o.Since}, Cancelled))
@@ -89,7 +93,7 @@ func CloseEnded(ctx context.Context, t store.Table, tenant string, open []Open) 
 			if !errors.As(err, &failed) {
 				return fmt.Errorf("close %d requests of a run that has ended: %w", len(ops), err)
 			}
-			for _, i := range slices.Backward(failed.Failed) { // it is not pending any more
+			for _, i := range slices.Backward(failed.Failed) { // not pending any more
 				ops = slices.Delete(ops, i, i+1)
 			}
 		}
@@ -97,41 +101,45 @@ func CloseEnded(ctx context.Context, t store.Table, tenant string, open []Open) 
 	return nil
 }
 
-// SettleOp writes a pending request that a decided one replaces; it rides in the transaction of the fact that decides it. It fails where
-// somebody decided first, or the request has expired by then.
-func SettleOp(decided Approval, now time.Time) (store.Op, error) {
-	op, err := over(decided, Pending)
+// DecideOp writes a decided request in place of the pending one, in the transaction of the decision. It fails if
+// somebody has decided it first, or if it has expired.
+func DecideOp(decided Approval, now time.Time) (store.Op, error) {
+	op, err := overwriteOp(decided, Pending)
 	op.If = append(op.If, store.Cond{Attr: "expires", Op: store.Above, Value: store.Num(now.UnixMilli())})
 	return op, err
 }
 
-// over writes a request over the one it was read as, which has that status still. It fails where anybody wrote first: no approval of several, no
-// question and no escalation is lost.
-func over(a Approval, was Status) (store.Op, error) {
+// overwriteOp writes a request in place of the one that was read, which must still have that status. It fails if
+// anybody has written the request since, so that no approval, remark or escalation is lost.
+func overwriteOp(a Approval, was Status) (store.Op, error) {
 	read := a.rev
 	a.rev = max(0, read) + 1
-	op, err := put(a)
+	op, err := putOp(a)
 	op.If = []store.Cond{{Attr: "status", Op: store.Equal, Value: store.Str(string(was))}}
-	if read >= 0 { // else it is of before requests were written over while pending
+	if read >= 0 { // older items have no revision
 		op.If = append(op.If, store.Cond{Attr: "rev", Op: store.Equal, Value: store.Num(read)})
 	}
 	return op, err
 }
 
-// VoidOp takes back an approval that no claim has used, as the policy that applies (A17) or what the call depends on has changed since; it rides in the transaction of the
-// entry that asks again.
+// VoidOp voids an approval that no claim has used, because the policy that applies (A17) or the call's precondition has
+// changed. It joins the transaction of the entry that requests approval again.
 func VoidOp(a Approval) (store.Op, error) {
 	a.Status = Voided
-	op, err := over(a, Approved)
+	op, err := overwriteOp(a, Approved)
 	op.If = append(op.If, store.Cond{Attr: "consumed", Op: store.Equal, Value: store.Num(0)})
 	return op, err
 }
 
-// Rewrite changes a pending request, however many write at once: change is given the request as it stands, and says false where there is nothing
-// to change. It is called again where somebody else wrote first. What it changes is never the digest, nor who may decide.
+// UpdatePending changes a pending request under concurrent writes. Change gets the current request and returns false if
+// there is nothing to change; it is called again if somebody else wrote first. It never changes the digest or the
+// approvers.
 //
-// Errors: ErrNotFound; *DecidedError where the request is not pending; change's own; store.ErrConflict where others keep writing.
-func Rewrite(ctx context.Context, t store.Table, tenant, id string, change func(a *Approval) (bool, error)) (a Approval, changed bool, err error) {
+// Errors: ErrNotFound; *DecidedError if the request is not pending; those of change; store.ErrConflict if others keep
+// writing.
+func UpdatePending(
+	ctx context.Context, t store.Table, tenant, id string, change func(a *Approval) (bool, error),
+) (a Approval, changed bool, err error) {
 	for range maxRaces {
 		if a, err = Get(ctx, t, tenant, id); err != nil {
 			return Approval{}, false, err
@@ -142,35 +150,38 @@ func Rewrite(ctx context.Context, t store.Table, tenant, id string, change func(
 		if changed, err = change(&a); err != nil || !changed {
 			return a, false, err
 		}
-		op, err := over(a, Pending)
+		op, err := overwriteOp(a, Pending)
 		if err != nil {
 			return Approval{}, false, err
 		}
-		for i, p := range a.Permissions { // a claim that uses a grant up changes that alone
-			op.If = append(op.If, isVerdict(i, p.recorded()))
+		for i, p := range a.Permissions { // a claim that uses a grant up changes only this
+			op.If = append(op.If, verdictCond(i, p.storedVerdict()))
 		}
 		err = t.Write(ctx, op)
 		if err == nil {
 			return a, true, nil
 		}
-		if !raced(err) {
+		if !lostRace(err) {
 			return Approval{}, false, fmt.Errorf("write approval %s: %w", id, err)
 		}
 	}
 	return Approval{}, false, fmt.Errorf("write approval %s: %w", id, store.ErrConflict)
 }
 
-// raced reports whether a write came to nothing because somebody else's was first.
-func raced(err error) bool {
+// lostRace reports whether a write failed because somebody else wrote first.
+func lostRace(err error) bool {
 	var failed *store.ConditionError
 	return errors.As(err, &failed) || errors.Is(err, store.ErrGuardFailed) || errors.Is(err, store.ErrConflict)
 }
 
-// Escalate records that those of EscalateTo have become approvers, once, for who tells them; what they may do follows from the time alone. It
-// changes nothing where the request is decided, does not escalate, is not due yet, or has escalated.
-func Escalate(ctx context.Context, t store.Table, tenant, id string, now time.Time) (a Approval, changed bool, err error) {
+// MarkEscalated records once that a request has escalated, so that its new approvers are notified. Their permission
+// follows from the time alone. It changes nothing if the request is decided, does not escalate, is not due yet, or has
+// escalated.
+func MarkEscalated(
+	ctx context.Context, t store.Table, tenant, id string, now time.Time,
+) (a Approval, changed bool, err error) {
 	now = now.UTC().Truncate(time.Millisecond)
-	a, changed, err = Rewrite(ctx, t, tenant, id, func(a *Approval) (bool, error) {
+	a, changed, err = UpdatePending(ctx, t, tenant, id, func(a *Approval) (bool, error) {
 		if a.EscalatesAt.IsZero() || now.Before(a.EscalatesAt) || !a.EscalatedAt.IsZero() || !now.Before(a.ExpiresAt) {
 			return false, nil
 		}
@@ -184,11 +195,11 @@ func Escalate(ctx context.Context, t store.Table, tenant, id string, now time.Ti
 	return a, changed, err
 }
 
-// ConsumeOp uses an approval up; it rides in the transaction of the claim (A6). It fails unless the approval is live and of that
-// very action.
+// ConsumeOp uses an approval up, in the transaction of the claim (A6). It fails unless the approval is live and of
+// exactly that action.
 func ConsumeOp(tenant string, g run.Grant, now time.Time) store.Op {
 	return store.Op{Kind: store.Update,
-		Item: store.Item{Key: key(tenant, g.Approval), Attrs: map[string]store.Value{"consumed": store.Num(1)}},
+		Item: store.Item{Key: itemKey(tenant, g.Approval), Attrs: map[string]store.Value{"consumed": store.Num(1)}},
 		If: []store.Cond{
 			{Attr: "status", Op: store.Equal, Value: store.Str(string(Approved))},
 			{Attr: "digest", Op: store.Equal, Value: store.Str(g.Digest)},
@@ -198,9 +209,10 @@ func ConsumeOp(tenant string, g run.Grant, now time.Time) store.Op {
 	}
 }
 
-// Live reports whether the approval still holds for the grant at that time: the conditions of ConsumeOp, read consistently.
-func Live(ctx context.Context, t store.Table, tenant string, g run.Grant, now time.Time) (bool, error) {
-	it, found, err := t.Get(ctx, key(tenant, g.Approval))
+// IsGrantLive reports whether the approval still holds for the grant at that time, by a consistent read of the
+// conditions of ConsumeOp.
+func IsGrantLive(ctx context.Context, t store.Table, tenant string, g run.Grant, now time.Time) (bool, error) {
+	it, found, err := t.Get(ctx, itemKey(tenant, g.Approval))
 	if err != nil {
 		return false, fmt.Errorf("read approval %s: %w", g.Approval, err)
 	}
@@ -209,30 +221,30 @@ func Live(ctx context.Context, t store.Table, tenant string, g run.Grant, now ti
 
 // Get reads one request consistently.
 func Get(ctx context.Context, t store.Table, tenant, id string) (Approval, error) {
-	it, found, err := t.Get(ctx, key(tenant, id))
+	it, found, err := t.Get(ctx, itemKey(tenant, id))
 	if err != nil {
 		return Approval{}, fmt.Errorf("read approval %s: %w", id, err)
 	}
 	if !found {
 		return Approval{}, fmt.Errorf("read approval %s: %w", id, ErrNotFound)
 	}
-	return read(tenant, it)
+	return readItem(tenant, it)
 }
 
-// read reads a request, which must be the one that its key says. One that is not what was written is shown to nobody,
-// and nobody decides about it: store.ErrDamaged.
-func read(tenant string, it store.Item) (Approval, error) {
-	id := it.PK[min(len(key(tenant, "").PK), len(it.PK)):]
-	a, err := decode(tenant, id, it)
+// readItem decodes a request, which must match its key. A damaged one is store.ErrDamaged: nobody is shown it or
+// decides it.
+func readItem(tenant string, it store.Item) (Approval, error) {
+	id := it.PK[min(len(itemKey(tenant, "").PK), len(it.PK)):]
+	a, err := decodeItem(tenant, id, it)
 	if err != nil {
 		return Approval{}, fmt.Errorf("read approval %s: %w", id, err)
 	}
 	return a, nil
 }
 
-func decode(tenant, id string, it store.Item) (Approval, error) {
+func decodeItem(tenant, id string, it store.Item) (Approval, error) {
 	var a Approval
-	if seal, ok := it.Attrs["seal"]; ok && seal.String() != store.BlobDigest(it.Body) { // older ones have none
+	if seal, ok := it.Attrs["seal"]; ok && seal.String() != store.BlobDigest(it.Body) { // older items have none
 		return a, store.Damaged(it.Key, "seal: its body is not what was written")
 	}
 	var f form
@@ -241,17 +253,17 @@ func decode(tenant, id string, it store.Item) (Approval, error) {
 	}
 	a = f.approval()
 	a.Tenant, a.rev = tenant, -1
-	if err := a.fits(id, it); err != nil {
+	if err := a.checkItem(id, it); err != nil {
 		return a, err
 	}
 	for i := range a.Permissions {
-		a.Permissions[i].spent = it.Attrs[verdictAttr(i)].String() == used
+		a.Permissions[i].usedUp = it.Attrs[verdictAttr(i)].String() == verdictUsed
 	}
 	return a, nil
 }
 
-// fits holds a request to its key and to what its attributes say, which conditions are about.
-func (a *Approval) fits(id string, it store.Item) error {
+// checkItem compares a request with its key and with the attributes that conditions compare.
+func (a *Approval) checkItem(id string, it store.Item) error {
 	status, err := it.Text("status")
 	if err != nil {
 		return err
@@ -274,7 +286,7 @@ func (a *Approval) fits(id string, it store.Item) error {
 	}
 	a.Status = Status(status)
 	switch {
-	case it.Key != key(a.Tenant, id) || a.ID != id:
+	case it.Key != itemKey(a.Tenant, id) || a.ID != id:
 		return store.Damaged(it.Key, "id: want that of the request under whose key it stands")
 	case !a.Status.Valid():
 		return store.Damaged(it.Key, "status: want pending, approved, denied, expired, cancelled or voided")
@@ -282,7 +294,7 @@ func (a *Approval) fits(id string, it store.Item) error {
 		return store.Damaged(it.Key, "kind: want call, tools, outcome or input")
 	case a.Run == "" || a.Kind != KindTools && len(a.Calls) == 0:
 		return store.Damaged(it.Key, "run and calls: got nothing, want what asks")
-	case orNone(a.Digest) != digest:
+	case digestOrNone(a.Digest) != digest:
 		return store.Damaged(it.Key, "digest: it is not the one that conditions compare")
 	case a.ExpiresAt.UnixMilli() != expires:
 		return store.Damaged(it.Key, "expiresAt: it is not the one that conditions compare")
@@ -290,38 +302,72 @@ func (a *Approval) fits(id string, it store.Item) error {
 	return nil
 }
 
-// Query narrows a list of requests. The zero value but for its status lists a page of all.
+// Query narrows a list of requests. With a status alone it lists the first page of all.
 type Query struct {
 	Status Status
-	Run    string    // that this run asks
-	Root   string    // that this run asks, or one that is carried out for it, however far below
-	Since  time.Time // that were made since then; whoever names a run leaves out by its start what cannot be of it
-	Limit  int       // of the requests looked at; 0 = 50
-	Cursor string    // where a former page ended
+	Run    string    // only requests of this run
+	Root   string    // only requests of this run and of the runs delegated below it
+	Since  time.Time // only requests made since then; the start of a named run saves reads
+	Limit  int       // of the requests read; 0 = 50
+	Cursor string    // where the last page ended
 }
 
-func (q Query) fits(a Approval) bool {
+func (q Query) matches(a Approval) bool {
 	return (q.Run == "" || q.Run == a.Run) && (q.Root == "" || q.Root == a.Run || q.Root == a.Root)
 }
 
-// List pages through a tenant's requests of one status, oldest first. Limit 0 is 50. It may be late; no gate reads it.
-func List(ctx context.Context, t store.Table, tenant string, s Status, limit int, cursor string) (list []Approval, next string, err error) {
+// List pages through a tenant's requests of one status, oldest first. Limit 0 is 50. The list may lag behind; no gate
+// reads it.
+func List(
+	ctx context.Context, t store.Table, tenant string, s Status, limit int, cursor string,
+) (list []Approval, next string, err error) {
 	return Find(ctx, t, tenant, Query{Status: s, Limit: limit, Cursor: cursor})
 }
 
-// Find is List of the requests that fit. Where a run is named, a page may hold fewer than the limit, and none, and yet
-// not be the last. See store.ReadPage for requests that cannot be read.
+// Find is List of the requests that match a query. If the query names a run, a page may hold fewer requests than the
+// limit, even none, and not be the last. See store.ReadPage for requests that cannot be read.
 func Find(ctx context.Context, t store.Table, tenant string, q Query) (list []Approval, next string, err error) {
 	if q.Limit == 0 {
 		q.Limit = 50
 	}
-	r := store.Range{PK: index(tenant, q.Status), Index: true, Limit: q.Limit, Cursor: q.Cursor}
+	r := store.Range{PK: indexKey(tenant, q.Status), Index: true, Limit: q.Limit, Cursor: q.Cursor}
 	if !q.Since.IsZero() {
 		r.From = fmt.Sprintf("%013d", q.Since.UnixMilli())
 	}
-	list, next, err = store.ReadPage(ctx, t, r, func(it store.Item) (Approval, error) { return read(tenant, it) })
+	list, next, err = store.ReadPage(ctx, t, r, func(it store.Item) (Approval, error) { return readItem(tenant, it) })
 	if err != nil {
 		err = fmt.Errorf("list %s approvals: %w", q.Status, err)
 	}
-	return slices.DeleteFunc(list, func(a Approval) bool { return !q.fits(a) }), next, err
+	return slices.DeleteFunc(list, func(a Approval) bool { return !q.matches(a) }), next, err
+}
+
+// form is the JSON form of a request. Its args are always those that the model sent; its edited are those of an edit.
+type form Approval
+
+// MarshalJSON writes the stored bytes of the arguments unchanged.
+func (a Approval) MarshalJSON() ([]byte, error) {
+	f := form(a)
+	if a.OriginalArgs != nil {
+		f.Args, f.OriginalArgs = a.OriginalArgs, a.Args
+	}
+	return run.MarshalVerbatim(f)
+}
+
+// UnmarshalJSON reads what MarshalJSON of any version writes. It ignores unknown keys; decodeItem, which reads stored
+// requests, does not.
+func (a *Approval) UnmarshalJSON(data []byte) error {
+	var f form
+	if err := json.Unmarshal(data, &f); err != nil {
+		return err
+	}
+	*a = f.approval()
+	return nil
+}
+
+func (f form) approval() Approval {
+	a := Approval(f)
+	if f.OriginalArgs != nil {
+		a.Args, a.OriginalArgs = f.OriginalArgs, f.Args
+	}
+	return a
 }

@@ -22,13 +22,13 @@ func TestC4NoteIsQuotedBoundedData(t *testing.T) {
 		`\u003cb>`, "{{.System}}", "ação 中文 🙂", long,
 	} {
 		t.Run(fmt.Sprintf("%.30q", note), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, r *room) {
+			withParkedRun(t, func(t *testing.T, r *fixture) {
 				q := r.request(approval.Deny, ana)
 				q.Note = note
 				_, err := r.desk().Decide(r.ctx, q)
 				require.NoError(t, err)
 				r.resume()
-				said := r.told()
+				said := r.toolResult()
 				quoted, ok := strings.CutPrefix(said, "Denied by user:ana. The call was not carried out. Their note: ")
 				require.True(t, ok, said)
 				read, err := strconv.Unquote(quoted)
@@ -47,10 +47,10 @@ func TestC4NoteIsQuotedBoundedData(t *testing.T) {
 	}
 }
 
-// told is what the model reads of the call.
-func (r *room) told() string {
+// toolResult is what the model reads of the call.
+func (r *fixture) toolResult() string {
 	r.t.Helper()
-	for _, m := range r.asked[len(r.asked)-1].Messages {
+	for _, m := range r.modelRequests[len(r.modelRequests)-1].Messages {
 		if res, ok := m.Block.(run.ToolResult); ok {
 			return res.Content
 		}
@@ -61,7 +61,7 @@ func (r *room) told() string {
 
 // TestA6SeenIsWhatIsDecided: who saw another action decides nothing, whichever it was; a decision that is there already is told all the same.
 func TestA6SeenIsWhatIsDecided(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *room) {
+	withParkedRun(t, func(t *testing.T, r *fixture) {
 		for _, action := range []approval.Action{approval.Approve, approval.Deny, approval.Cancel} {
 			q := r.request(action, ana)
 			q.Digest = strings.Repeat("0", 64)

@@ -18,12 +18,12 @@ func TestA8AnsweredArgumentsAreNeverWeaker(t *testing.T) {
 	const large = `{"amount":700,"to":"x"}`
 	for name, early := range map[string]string{"asked": "", "by several": "user:ben", "four eyes": "user:ana"} {
 		t.Run(name, func(t *testing.T) {
-			asking(t, agent.Rule{}, func(t *testing.T, r *room) {
+			withRule(t, agent.Rule{}, func(t *testing.T, r *fixture) {
 				r.refund.tickets = []run.Ticket{{ID: "which", Mode: run.TicketPass}}
 				if early != "" {
-					kept := r.directive("which", approval.Approve, policy.Principal{ID: early, Groups: ben.Groups})
+					kept := r.callDecision("which", approval.Approve, policy.Principal{ID: early, Groups: ben.Groups})
 					kept.Result = json.RawMessage(large)
-					require.NoError(t, r.direct(kept))
+					require.NoError(t, r.decideCall(kept))
 				}
 				_, err := r.decide(approval.Approve, ben)
 				require.NoError(t, err)
@@ -31,7 +31,7 @@ func TestA8AnsweredArgumentsAreNeverWeaker(t *testing.T) {
 				require.Equal(t, run.ForInput, r.call().Wait.For)
 				require.Empty(t, r.state().Kept)
 				answer := func(by policy.Principal) (approval.Approval, error) {
-					return r.desk().Decide(r.ctx, approval.Request{
+					return r.desk().Decide(r.ctx, approval.DecisionInput{
 						Tenant: tenant, ID: run.ApprovalID(r.run, "c1", 2), Action: approval.Approve, Result: json.RawMessage(large), By: by,
 					})
 				}
@@ -46,8 +46,8 @@ func TestA8AnsweredArgumentsAreNeverWeaker(t *testing.T) {
 				require.Equal(t, approval.Approved, a.Status)
 				r.resume()
 				require.Equal(t, []string{large}, r.refund.paid)
-			}, func(r *room) {
-				r.by, r.def.Early = []string{"user:ana"}, agent.EarlyKeep
+			}, func(r *fixture) {
+				r.starters, r.def.Early = []string{"user:ana"}, agent.EarlyKeep
 				strict := agent.Rule{
 					Tool: "refund", When: []run.Condition{{Path: "/amount", Gt: json.RawMessage("600")}}, Verdict: agent.VerdictAsk, Quorum: 2, FourEyes: true,
 				}

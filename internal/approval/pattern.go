@@ -16,35 +16,35 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// GrantError says why a grant is not given as somebody bounds it; Problem is fit to be shown.
+// GrantError says why a standing grant with these bounds is refused. Problem can be shown to the person.
 type GrantError struct{ Problem string }
 
 func (e *GrantError) Error() string { return "grant refused: " + e.Problem }
 
-// MaxPatterns is how many grants of patterns of a tool an agent has at a time. All of them are read for a round that asks.
+// MaxPatterns is how many pattern grants of a tool an agent can have at a time. A round that asks reads all of them.
 const MaxPatterns = 100
 
-// maxPatternPages bounds what is read of a tool's grants of patterns, ended ones included. What lies behind covers nothing.
+// maxPatternPages bounds how much is read of a tool's pattern grants, ended ones included. Grants after that cover
+// nothing.
 const maxPatternPages = 4
 
 // usedAttr is the attribute that counts the claims under a standing grant.
 const usedAttr = "used"
 
-func (g Standing) exhausted() bool { return g.Uses > 0 && g.Used >= g.Uses }
+// RemainingUses is how many more claims the grant covers; 0 if its uses are not counted.
+func (g StandingGrant) RemainingUses() int { return max(0, g.Uses-g.Used) }
 
-// Left is how many claims the grant still covers; of one that is not counted, 0.
-func (g Standing) Left() int { return max(0, g.Uses-g.Used) }
-
-// read is the grant as a run reads it.
-func (g Standing) read() run.StandingGrant {
+// toRunGrant is the grant as the run's state holds it.
+func (g StandingGrant) toRunGrant() run.StandingGrant {
 	return run.StandingGrant{
 		Tool: g.Tool, Approval: g.Approval, Digest: g.Digest, By: g.By, Note: g.Note, Expires: g.Expires, When: g.When,
 		Uses: g.Uses, Used: g.Used, Run: g.Run,
 	}
 }
 
-// bound adds to a cover and its permission how far a grant may go.
-func (p *Permission) bound(def *agent.Definition, s *run.AgentState, c run.Call, dec policy.Decision, covers *Cover) {
+// setBounds sets the policy's bounds on a standing grant of c, and the base of pattern digests if the policy allows
+// patterns.
+func (p *Permission) setBounds(def *agent.Definition, s *run.AgentState, c run.Call, dec policy.Decision, covers *Cover) {
 	granting := policy.Granting(def)
 	if covers.Call != "" && granting.Patterns() {
 		t, _ := def.Tool(c.Tool)
@@ -55,26 +55,26 @@ func (p *Permission) bound(def *agent.Definition, s *run.AgentState, c run.Call,
 	}
 }
 
-// pattern is the digest of which those of patterns are made; "" = a grant may be of none.
-func (c Cover) pattern() string {
+// patternBase is what the digests of patterns are derived from; "" = patterns are not allowed.
+func (c Cover) patternBase() string {
 	if c.Call == "" {
 		return c.Digest
 	}
 	return c.Base
 }
 
-// bounds is how far the grant of a tool goes: the narrowest of what the policy and everybody who approved said. Where somebody approved the
-// very arguments, no pattern is what all of them said: it is of those. An edit is the word of who made it alone.
-func (a Approval) bounds(p Permission) agent.GrantBounds {
+// grantBounds returns the bounds of the grant of a tool: the narrowest of what the policy and every approver said. If
+// one of them approved the exact arguments, the grant has no pattern. An edit counts as its editor's decision alone.
+func (a Approval) grantBounds(p Permission) agent.GrantBounds {
 	var out agent.GrantBounds
 	if p.Bounds != nil {
 		out = *p.Bounds
 	}
-	said, exact := a.Counted(), false
+	approvals, exact := a.CountedApprovals(), false
 	if a.Kind == KindTools {
-		said = a.grantors(p.Tool)
+		approvals = a.approvalsOfTool(p.Tool)
 	}
-	for _, d := range said {
+	for _, d := range approvals {
 		var by agent.GrantBounds
 		if d.Grant != nil {
 			by = *d.Grant
@@ -82,27 +82,30 @@ func (a Approval) bounds(p Permission) agent.GrantBounds {
 		exact = exact || len(by.When) == 0
 		out = policy.NarrowGrant(out, by)
 	}
-	if of := slices.ContainsFunc(p.Standing, func(c Cover) bool { return c.Call != "" }); of && exact {
+	if exact && slices.ContainsFunc(p.Standing, func(c Cover) bool { return c.Call != "" }) {
 		out.When = nil
 	}
 	return out
 }
 
-// bound makes the record of what a decided permission grants of a cover; false = it grants nothing that stands, as the policy's conditions do
-// not hold for the call. Text is how arguments of a tool are read, with secrets masked.
-func (g *Standing) bound(decided Approval, p Permission, c Cover, text func(tool string, args json.RawMessage) (string, error)) (bool, error) {
-	b := decided.bounds(p)
+// applyBounds completes the record of the grant that a decided permission gives of a cover; false = it gives none,
+// because the call does not meet the policy's conditions. MaskedText returns arguments of a tool as text with secrets
+// masked.
+func (g *StandingGrant) applyBounds(
+	decided Approval, p Permission, c Cover, maskedText func(tool string, args json.RawMessage) (string, error),
+) (bool, error) {
+	b := decided.grantBounds(p)
 	g.Uses, g.Expires = b.Uses, b.Expires(g.At)
-	if p.Bounds != nil && !p.fit(p.Bounds.When, c.Call) {
+	if p.Bounds != nil && !p.argsMatch(p.Bounds.When, c.Call) {
 		return false, nil
 	}
-	args, of := p.boundBy(c)
+	args, exact := p.coveredArgs(c)
 	switch {
 	case len(b.When) > 0:
-		g.Digest, g.When = policy.PatternDigest(c.pattern(), b.When), b.When
+		g.Digest, g.When = policy.PatternDigest(c.patternBase(), b.When), b.When
 		return true, nil
-	case of:
-		shown, err := text(p.Tool, args)
+	case exact:
+		shown, err := maskedText(p.Tool, args)
 		if err != nil {
 			return false, err
 		}
@@ -114,41 +117,35 @@ func (g *Standing) bound(decided Approval, p Permission, c Cover, text func(tool
 	return true, nil
 }
 
-// fit reports whether the arguments of the call that asks fit all conditions; "" = those of every call that does.
-func (p Permission) fit(when []run.Condition, call string) bool {
-	return !slices.ContainsFunc(p.Calls, func(b Blocked) bool { return (call == "" || b.Call == call) && !run.Fits(when, b.Args) })
+// argsMatch reports whether the arguments of the call match all conditions; call "" = those of every call that asks.
+func (p Permission) argsMatch(when []run.Condition, call string) bool {
+	return !slices.ContainsFunc(p.Calls, func(b BlockedCall) bool {
+		return (call == "" || b.Call == call) && !run.Fits(when, b.Args)
+	})
 }
 
-// bounded finds what is wrong with how r, which is a's newest decision, bounds what an approval of a call grants.
-func (a Approval) bounded(r Request, now time.Time) error {
+// checkGrantBounds validates the bounds that r, the newest decision, sets on what an approval of a call grants.
+func (a Approval) checkGrantBounds(r DecisionInput, now time.Time) error {
 	var fact run.Decided
 	if len(a.Permissions) == 1 {
-		a.permit(&fact)
+		a.addPermit(&fact)
 	}
 	switch {
 	case fact.Standing:
 		return a.checkGrant(a.Permissions[0], r.Grant, now)
 	case r.Grant != nil:
-		return nothingStands(a)
+		return errNoStandingGrant(a)
 	default:
 		return nil
 	}
 }
 
-// byRecord takes from the fact of an approval of a call what holds by its record alone. That is nothing to the run: the approval is of the call,
-// and the next one is covered by the record.
-func (a Approval) byRecord(fact *run.Decided) {
-	if fact.Standing && a.bounds(a.Permissions[0]).RecordAlone() {
-		fact.Permit, fact.Standing = "", false
-	}
-}
-
-// boundTools finds what is wrong with how r, which is a's newest decision, bounds what it grants of the tools at these places, and says in
-// the fact for the run what holds by its record alone. Nil = the run is to hear nothing yet.
-func (a Approval) boundTools(fact *run.Decided, r Request, open []int, now time.Time) error {
+// checkToolGrantBounds validates the bounds that r, the newest decision, sets on the grants of the tools at these
+// places. It marks the fact as holding once if a grant holds by its stored record alone. Fact may be nil.
+func (a Approval) checkToolGrantBounds(fact *run.Decided, r DecisionInput, open []int, now time.Time) error {
 	if r.Action != Approve || a.Grants != agent.GrantsStanding {
 		if r.Grant != nil {
-			return nothingStands(a)
+			return errNoStandingGrant(a)
 		}
 		return nil
 	}
@@ -160,28 +157,33 @@ func (a Approval) boundTools(fact *run.Decided, r Request, open []int, now time.
 		if err := a.checkGrant(p, r.Grant, now); err != nil {
 			return err
 		}
-		if p.Verdict == run.ToolGranted && a.bounds(p).RecordAlone() {
+		if p.Verdict == run.ToolGranted && a.grantBounds(p).RecordAlone() {
 			fact.Once = true
 		}
 	}
 	return nil
 }
 
-// otherwise reports whether the person has approved already, with other bounds than r gives. One that gives none says nothing new.
-func (a Approval) otherwise(r Request) bool {
-	return r.Grant != nil && slices.ContainsFunc(a.countedWith(r), func(d Decision) bool { return d.By == r.By.ID && !sameGrant(d.Grant, r.Grant) })
+// hasOtherBounds reports whether the person has approved already, with other bounds than r sets. A decision without
+// bounds sets no others.
+func (a Approval) hasOtherBounds(r DecisionInput) bool {
+	return r.Grant != nil && slices.ContainsFunc(a.approvalsCountedWith(r), func(d Decision) bool {
+		return d.By == r.By.ID && !equalBounds(d.Grant, r.Grant)
+	})
 }
 
-func nothingStands(a Approval) error {
-	return &GrantError{Problem: fmt.Sprintf("grant: got bounds of a standing grant, and this decision on approval %s gives none", a.ID)}
+func errNoStandingGrant(a Approval) error {
+	return &GrantError{Problem: fmt.Sprintf(
+		"grant: got bounds of a standing grant, and this decision on approval %s gives none", a.ID)}
 }
 
-// readable refuses a pattern over what is a secret in the request's arguments: patterns are kept as they are, for people to read.
-func (d *Desk) readable(ctx context.Context, a Approval, r Request) error {
+// validatePattern refuses a pattern over a secret in the request's arguments, because patterns are stored and shown
+// unmasked.
+func (d *Desk) validatePattern(ctx context.Context, a Approval, r DecisionInput) error {
 	if r.Grant == nil || len(r.Grant.When) == 0 {
 		return nil
 	}
-	masked := d.masked(ctx, a)
+	masked := d.argsMasker(ctx, a)
 	for _, p := range a.Permissions {
 		if a.Kind == KindTools && r.Tool != "" && r.Tool != p.Tool && r.Tool != p.Name {
 			continue
@@ -192,7 +194,7 @@ func (d *Desk) readable(ctx context.Context, a Approval, r Request) error {
 				return err
 			}
 			for _, c := range r.Grant.When {
-				is, _, _ := jsonx.Lookup(b.Args, c.Path) // read before, as it fits
+				is, _, _ := jsonx.Lookup(b.Args, c.Path) // no error: argsMatch has read it
 				if seen, _, err := jsonx.Lookup(json.RawMessage(text), c.Path); err != nil || !bytes.Equal(is, seen) {
 					return &GrantError{Problem: fmt.Sprintf("grant.when: got a condition on %s, which holds a secret", c.Path)}
 				}
@@ -202,35 +204,36 @@ func (d *Desk) readable(ctx context.Context, a Approval, r Request) error {
 	return nil
 }
 
-// checkGrant finds what is wrong with the bounds that a decision gives.
+// checkGrant validates the bounds that a decision sets for one permission.
 func (a Approval) checkGrant(p Permission, b *agent.GrantBounds, now time.Time) error {
 	if b == nil {
 		return nil
 	}
-	for _, of := range []agent.GrantBounds{*b, a.bounds(p)} {
+	for _, of := range []agent.GrantBounds{*b, a.grantBounds(p)} {
 		if err := agent.CheckGrant(of); err != nil {
 			return &GrantError{Problem: err.Error()}
 		}
 	}
-	if err := wider(*b, p.Bounds, now); err != nil {
+	if err := checkWithinPolicy(*b, p.Bounds, now); err != nil {
 		return err
 	}
 	if len(b.When) == 0 {
 		return nil
 	}
-	if slices.ContainsFunc(p.Standing, func(c Cover) bool { return c.pattern() == "" }) {
-		return &GrantError{Problem: "grant.when: got conditions, and the agent's policy grants calls with their very arguments alone (permission.standing.pattern)"}
+	if slices.ContainsFunc(p.Standing, func(c Cover) bool { return c.patternBase() == "" }) {
+		return &GrantError{Problem: "grant.when: got conditions, and the agent's policy grants calls with their very arguments " +
+			"alone (permission.standing.pattern)"}
 	}
 	for _, c := range b.When {
-		if !p.fit([]run.Condition{c}, "") {
+		if !p.argsMatch([]run.Condition{c}, "") {
 			return &GrantError{Problem: fmt.Sprintf("grant.when: the arguments of the request itself do not fit %s", c.Words())}
 		}
 	}
 	return nil
 }
 
-// wider refuses what goes further than the policy, or is over already.
-func wider(b agent.GrantBounds, policy *agent.GrantBounds, now time.Time) error {
+// checkWithinPolicy refuses bounds that go beyond those of the policy, or that have expired already.
+func checkWithinPolicy(b agent.GrantBounds, policy *agent.GrantBounds, now time.Time) error {
 	most := agent.GrantBounds{}
 	if policy != nil {
 		most = *policy
@@ -249,30 +252,30 @@ func wider(b agent.GrantBounds, policy *agent.GrantBounds, now time.Time) error 
 	return nil
 }
 
-// sameGrant reports whether both bound a grant alike.
-func sameGrant(a, b *agent.GrantBounds) bool {
+func equalBounds(a, b *agent.GrantBounds) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
 	return a.Same(*b)
 }
 
-// sameGrants reports whether somebody has decided so about each of the tools at these places, with the bounds that r gives.
-func (a Approval) sameGrants(r Request, places []int) bool {
+// decidedWithSameBounds reports whether each of the tools at these places has a decision with r's action and bounds.
+func (a Approval) decidedWithSameBounds(r DecisionInput, places []int) bool {
 	return !slices.ContainsFunc(places, func(i int) bool {
 		return !slices.ContainsFunc(a.Decisions, func(d Decision) bool {
-			return d.Action == r.Action && slices.Contains(d.Tools, a.Permissions[i].Tool) && sameGrant(d.Grant, r.Grant)
+			return d.Action == r.Action && slices.Contains(d.Tools, a.Permissions[i].Tool) && equalBounds(d.Grant, r.Grant)
 		})
 	})
 }
 
-// grants are the records of the standing grants that the newest decision gives, for which there is room.
-func (d *Desk) grants(ctx context.Context, decided Approval, voices []run.Voice) ([]store.Op, error) {
-	ops, err := d.grantOps(ctx, decided)
+// prepareGrantOps returns the writes of the standing grants that the newest decision gives. It fails if the agent has
+// too many patterns for a tool.
+func (d *Desk) prepareGrantOps(ctx context.Context, decided Approval, voices []run.Voice) ([]store.Op, error) {
+	ops, err := d.standingGrantOps(ctx, decided)
 	if err != nil || len(ops) == 0 {
 		return nil, err
 	}
-	given, err := givenOp(decided, voices, ops)
+	given, err := traceOp(decided, voices, ops)
 	if err != nil {
 		return nil, err
 	}
@@ -281,38 +284,41 @@ func (d *Desk) grants(ctx context.Context, decided Approval, voices []run.Voice)
 		if !strings.HasPrefix(digest, policy.PatternPrefix) {
 			continue
 		}
-		have, err := patterns(ctx, d.Table, decided.Tenant, decided.Agent, tool)
+		have, err := readPatterns(ctx, d.Table, decided.Tenant, decided.Agent, tool)
 		if err != nil {
 			return nil, err
 		}
 		now := d.Clock.Now()
-		have = slices.DeleteFunc(have, func(g Standing) bool { return !g.live(now) || g.Digest == digest })
+		have = slices.DeleteFunc(have, func(g StandingGrant) bool { return !g.isLive(now) || g.Digest == digest })
 		if len(have) >= MaxPatterns {
-			return nil, &GrantError{Problem: fmt.Sprintf("grant.when: %s has %d grants of patterns for %s, want some to be revoked first", decided.Agent, len(have), tool)}
+			return nil, &GrantError{Problem: fmt.Sprintf(
+				"grant.when: %s has %d grants of patterns for %s, want some to be revoked first", decided.Agent, len(have), tool)}
 		}
 	}
 	return append(ops, given), nil
 }
 
-// PatternsOf reads the standing grants of patterns of these tools consistently: those that are neither revoked nor expired nor used up.
-func PatternsOf(ctx context.Context, t store.Table, tenant, agentName string, tools []string, now time.Time) ([]run.StandingGrant, error) {
+// LivePatterns reads consistently the live pattern grants of these tools: not revoked, not expired, not used up.
+func LivePatterns(
+	ctx context.Context, t store.Table, tenant, agentName string, tools []string, now time.Time,
+) ([]run.StandingGrant, error) {
 	var live []run.StandingGrant
 	for _, tool := range tools {
-		all, err := patterns(ctx, t, tenant, agentName, tool)
+		all, err := readPatterns(ctx, t, tenant, agentName, tool)
 		if err != nil {
 			return nil, err
 		}
 		for _, g := range all {
-			if g.live(now) {
-				live = append(live, g.read())
+			if g.isLive(now) {
+				live = append(live, g.toRunGrant())
 			}
 		}
 	}
 	return live, nil
 }
 
-// patterns are the records of grants of patterns of a tool, live or not.
-func patterns(ctx context.Context, t store.Table, tenant, agentName, tool string) ([]Standing, error) {
+// readPatterns reads the pattern grants of a tool, live or not.
+func readPatterns(ctx context.Context, t store.Table, tenant, agentName, tool string) ([]StandingGrant, error) {
 	from := tool + "#" + policy.PatternPrefix
-	return standingBetween(ctx, t, tenant, agentName, tool, store.Range{From: from, To: from + "~"}, maxPatternPages)
+	return readStandingRange(ctx, t, tenant, agentName, tool, store.Range{From: from, To: from + "~"}, maxPatternPages)
 }

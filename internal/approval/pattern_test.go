@@ -25,20 +25,20 @@ func atMost(amount string) []run.Condition {
 	return []run.Condition{{Path: "/amount", Lte: json.RawMessage(amount)}}
 }
 
-// grantedWith runs a test in a bubble after a run in which ana has granted refund with these bounds; its policy lets grants be of patterns.
-func grantedWith(t *testing.T, under policyOf, b *agent.GrantBounds, f func(t *testing.T, r *room)) {
+// withBoundedGrant runs a test in a bubble after a run in which ana has granted refund with these bounds; its policy lets grants be of patterns.
+func withBoundedGrant(t *testing.T, under policyMode, b *agent.GrantBounds, f func(t *testing.T, r *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRoom(t)
-		r.stands(under)
-		r.start(args)
+		r := newFixture(t)
+		r.allowStandingGrants(under)
+		r.startAndPark(args)
 		_, err := r.grant(b, ana)
 		require.NoError(t, err)
 		f(t, r)
 	})
 }
 
-func (r *room) stands(under policyOf) {
+func (r *fixture) allowStandingGrants(under policyMode) {
 	r.t.Helper()
 	p := &r.def.Permission
 	p.Mode, p.Scope, p.Grants = under.mode, under.scope, agent.GrantsStanding
@@ -46,17 +46,17 @@ func (r *room) stands(under policyOf) {
 	require.NoError(r.t, r.def.Check())
 }
 
-func (r *room) grant(b *agent.GrantBounds, by policy.Principal) (approval.Approval, error) {
+func (r *fixture) grant(b *agent.GrantBounds, by policy.Principal) (approval.Approval, error) {
 	q := r.request(approval.Approve, by)
 	q.Grant = b
 	return r.desk().Decide(r.ctx, q)
 }
 
-// callWith starts another run that calls refund with these arguments, and reports whether it waits for a person.
-func (r *room) callWith(key, args string) bool {
+// startRunWithArgs starts another run that calls refund with these arguments, and reports whether it waits for a person.
+func (r *fixture) startRunWithArgs(key, args string) bool {
 	r.t.Helper()
 	r.replies = []agent.Reply{{Calls: []agent.ReplyCall{{ID: "c1", Name: "refund", Input: json.RawMessage(args)}}}}
-	return r.again(key)
+	return r.startNextRun(key)
 }
 
 // A grant of a pattern is of the arguments that fit it, whatever else they hold, and of no others.
@@ -75,15 +75,15 @@ func TestA11StandingGrantOfAPattern(t *testing.T) {
 	} {
 		for _, under := range policies {
 			t.Run(name+" "+under.String(), func(t *testing.T) {
-				grantedWith(t, under, &agent.GrantBounds{When: atMost("200")}, func(t *testing.T, r *room) {
+				withBoundedGrant(t, under, &agent.GrantBounds{When: atMost("200")}, func(t *testing.T, r *fixture) {
 					before := len(r.refund.paid)
-					require.Equal(t, c.asks, r.callWith("k2", c.args))
+					require.Equal(t, c.asks, r.startRunWithArgs("k2", c.args))
 					if c.asks {
 						require.Equal(t, before, len(r.refund.paid))
 						return
 					}
 					require.Equal(t, []string{c.args}, r.refund.paid[before:])
-					require.Equal(t, r.standing()[0].Approval, r.call().Grant.Approval, "it says who granted it")
+					require.Equal(t, r.listStanding()[0].Approval, r.call().Grant.Approval, "it says who granted it")
 				})
 			})
 		}
@@ -106,20 +106,20 @@ func TestA11StandingGrantIsUsedUp(t *testing.T) {
 	for _, under := range policies {
 		for _, when := range [][]run.Condition{nil, atMost("200")} {
 			t.Run(fmt.Sprint(under, when != nil), func(t *testing.T) {
-				grantedWith(t, under, &agent.GrantBounds{When: when, Uses: 2}, func(t *testing.T, r *room) {
-					left := func() int { return r.standing()[0].Left() }
+				withBoundedGrant(t, under, &agent.GrantBounds{When: when, Uses: 2}, func(t *testing.T, r *fixture) {
+					left := func() int { return r.listStanding()[0].RemainingUses() }
 					require.Equal(t, 2, left())
-					require.False(t, r.callWith("k2", args))
+					require.False(t, r.startRunWithArgs("k2", args))
 					require.Equal(t, 1, left())
-					require.False(t, r.callWith("k3", args))
-					require.Empty(t, r.standing(), "what is used up holds no more")
+					require.False(t, r.startRunWithArgs("k3", args))
+					require.Empty(t, r.listStanding(), "what is used up holds no more")
 					before := len(r.refund.paid)
-					require.True(t, r.callWith("k4", args))
+					require.True(t, r.startRunWithArgs("k4", args))
 					require.Equal(t, before, len(r.refund.paid))
 					_, err := r.grant(&agent.GrantBounds{When: when, Uses: 1}, ben)
 					require.NoError(t, err)
-					require.False(t, r.callWith("k5", args), "it may be given again")
-					require.True(t, r.callWith("k6", args))
+					require.False(t, r.startRunWithArgs("k5", args), "it may be given again")
+					require.True(t, r.startRunWithArgs("k6", args))
 				})
 			})
 		}
@@ -131,13 +131,13 @@ func TestA11UsesOfOneRound(t *testing.T) {
 	for _, under := range policies {
 		for _, executor := range []agent.Executor{agent.ExecutorSequential, agent.ExecutorParallelBatch, agent.ExecutorParallelStreaming} {
 			t.Run(fmt.Sprint(under, executor), func(t *testing.T) {
-				grantedWith(t, under, &agent.GrantBounds{When: atMost("200"), Uses: 2}, func(t *testing.T, r *room) {
+				withBoundedGrant(t, under, &agent.GrantBounds{When: atMost("200"), Uses: 2}, func(t *testing.T, r *fixture) {
 					r.def.Executor, r.def.Guards.DuplicateCalls = executor, false
-					r.calling(1, 3)
+					r.scriptCalls(1, 3)
 					before := len(r.refund.paid)
-					require.True(t, r.again("k2"))
+					require.True(t, r.startNextRun("k2"))
 					require.Equal(t, before+2, len(r.refund.paid))
-					require.Empty(t, r.standing())
+					require.Empty(t, r.listStanding())
 				})
 			})
 		}
@@ -147,16 +147,16 @@ func TestA11UsesOfOneRound(t *testing.T) {
 // Of two runs that reach for the last use at once, one has it and the other is asked.
 func TestA11TheLastUseIsOneRuns(t *testing.T) {
 	for _, under := range policies {
-		grantedWith(t, under, &agent.GrantBounds{Uses: 1}, func(t *testing.T, r *room) {
+		withBoundedGrant(t, under, &agent.GrantBounds{Uses: 1}, func(t *testing.T, r *fixture) {
 			before, met := len(r.refund.paid), false
-			r.table.on("refund#", func() error {
+			r.table.setHook("refund#", func() error {
 				met = true
 				ours := r.run
-				require.False(t, r.callWith("k3", args))
+				require.False(t, r.startRunWithArgs("k3", args))
 				r.run = ours
 				return nil
 			}, nil)
-			require.True(t, r.callWith("k2", args))
+			require.True(t, r.startRunWithArgs("k2", args))
 			require.True(t, met)
 			require.Equal(t, before+1, len(r.refund.paid))
 		})
@@ -165,24 +165,24 @@ func TestA11TheLastUseIsOneRuns(t *testing.T) {
 
 // A run that takes uses one by one goes on with what another has left it.
 func TestA11UsesBetweenTwoCallsOfARound(t *testing.T) {
-	for _, under := range []policyOf{replaysTool, replaysCall} { // elsewhere a round is judged before any call of it runs
+	for _, under := range []policyMode{replaysTool, replaysCall} { // elsewhere a round is judged before any call of it runs
 		for uses, paid := range map[int]int{2: 2, 3: 3} {
-			grantedWith(t, under, &agent.GrantBounds{When: atMost("200"), Uses: uses}, func(t *testing.T, r *room) {
+			withBoundedGrant(t, under, &agent.GrantBounds{When: atMost("200"), Uses: uses}, func(t *testing.T, r *fixture) {
 				r.def.Executor, r.def.Guards.DuplicateCalls = agent.ExecutorSequential, false
 				before := len(r.refund.paid)
-				r.table.on("refund#", func() error { // the first claim; the second meets another run
-					r.table.on("refund#", func() error {
+				r.table.setHook("refund#", func() error { // the first claim; the second meets another run
+					r.table.setHook("refund#", func() error {
 						ours := r.run
-						require.False(t, r.callWith("k3", args))
+						require.False(t, r.startRunWithArgs("k3", args))
 						r.run = ours
 						return nil
 					}, nil)
 					return nil
 				}, nil)
-				r.calling(1, 2)
-				require.Equal(t, uses == 2, r.again("k2"))
+				r.scriptCalls(1, 2)
+				require.Equal(t, uses == 2, r.startNextRun("k2"))
 				require.Equal(t, before+paid, len(r.refund.paid))
-				require.Empty(t, r.standing())
+				require.Empty(t, r.listStanding())
 			})
 		}
 	}
@@ -191,37 +191,37 @@ func TestA11UsesBetweenTwoCallsOfARound(t *testing.T) {
 // A claim of which nobody knows whether it was written is one use, and so is a call that runs again.
 func TestA11AUseIsCountedOnce(t *testing.T) {
 	for _, under := range policies {
-		grantedWith(t, under, &agent.GrantBounds{When: atMost("200"), Uses: 3}, func(t *testing.T, r *room) {
-			r.table.on("refund#", nil, func() error { return errBlown })
-			require.False(t, r.callWith("k2", args))
-			require.Equal(t, 2, r.standing()[0].Left())
+		withBoundedGrant(t, under, &agent.GrantBounds{When: atMost("200"), Uses: 3}, func(t *testing.T, r *fixture) {
+			r.table.setHook("refund#", nil, func() error { return errReset })
+			require.False(t, r.startRunWithArgs("k2", args))
+			require.Equal(t, 2, r.listStanding()[0].RemainingUses())
 		})
 	}
-	for _, under := range []policyOf{replaysTool, replaysCall} {
+	for _, under := range []policyMode{replaysTool, replaysCall} {
 		for _, revoked := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRoom(t)
+				r := newFixture(t)
 				r.def.Tools[0].Effect, r.def.Permission.Default = run.EffectIdempotent, agent.DefaultAsk
-				r.stands(under)
-				r.start(args)
+				r.allowStandingGrants(under)
+				r.startAndPark(args)
 				_, err := r.grant(&agent.GrantBounds{When: atMost("200"), Uses: 1}, ana)
 				require.NoError(t, err)
-				before := r.refund.hang(true)
+				before := r.refund.setHanging(true)
 				ctx, stop := context.WithCancel(context.Background())
 				r.ctx = ctx
-				r.refund.entered = stop
-				s, err := r.begun("k2")
+				r.refund.onCall = stop
+				s, err := r.beginNextRun("k2")
 				require.NoError(t, err)
 				_, err = r.try(0)
 				require.ErrorIs(t, err, context.Canceled)
 				r.ctx, r.run = context.Background(), s.Run
-				r.refund.hang(false)
+				r.refund.setHanging(false)
 				want := run.StatusSucceeded
 				if revoked {
 					require.NoError(t, r.revoke(ana), "used up, it still lets its call run again")
 					want = run.StatusFailed
 				}
-				r.drive(0)
+				r.driveRun(0)
 				require.Equal(t, want, r.call().Status)
 				require.Equal(t, revoked, len(r.refund.paid) == before+1, "the first attempt had paid")
 			})
@@ -242,14 +242,14 @@ func TestA11StandingGrantEnds(t *testing.T) {
 	} {
 		for _, under := range policies {
 			t.Run(name+" "+under.String(), func(t *testing.T) {
-				grantedWith(t, under, &c.bounds, func(t *testing.T, r *room) {
-					left := r.standing()[0].Expires.Sub(r.ports.Clock.Now())
+				withBoundedGrant(t, under, &c.bounds, func(t *testing.T, r *fixture) {
+					left := r.listStanding()[0].Expires.Sub(r.ports.Clock.Now())
 					require.LessOrEqual(t, left, c.ends)
 					time.Sleep(left - time.Second)
-					require.False(t, r.callWith("k2", args))
+					require.False(t, r.startRunWithArgs("k2", args))
 					time.Sleep(time.Second)
-					require.Empty(t, r.standing())
-					require.True(t, r.callWith("k3", args))
+					require.Empty(t, r.listStanding())
+					require.True(t, r.startRunWithArgs("k3", args))
 				})
 			})
 		}
@@ -259,20 +259,20 @@ func TestA11StandingGrantEnds(t *testing.T) {
 // One of several grants is revoked by its digest, and all of the tool without.
 func TestA11RevokeAPattern(t *testing.T) {
 	for _, under := range policies {
-		grantedWith(t, under, &agent.GrantBounds{When: atMost("200")}, func(t *testing.T, r *room) {
-			require.True(t, r.callWith("k2", `{"amount":300,"to":"x"}`))
+		withBoundedGrant(t, under, &agent.GrantBounds{When: atMost("200")}, func(t *testing.T, r *fixture) {
+			require.True(t, r.startRunWithArgs("k2", `{"amount":300,"to":"x"}`))
 			_, err := r.grant(&agent.GrantBounds{When: atMost("400")}, ana)
 			require.NoError(t, err)
-			require.Len(t, r.standing(), 2)
-			for _, g := range r.standing() {
+			require.Len(t, r.listStanding(), 2)
+			for _, g := range r.listStanding() {
 				if string(g.When[0].Lte) == "400" {
 					require.NoError(t, r.desk().Revoke(r.ctx, approval.Revocation{Tenant: tenant, Agent: "clerk", Tool: "refund", Digest: g.Digest, By: ben}))
 				}
 			}
-			require.False(t, r.callWith("k3", args))
-			require.True(t, r.callWith("k4", `{"amount":300,"to":"x"}`))
+			require.False(t, r.startRunWithArgs("k3", args))
+			require.True(t, r.startRunWithArgs("k4", `{"amount":300,"to":"x"}`))
 			require.NoError(t, r.revoke(ben))
-			require.True(t, r.callWith("k5", args))
+			require.True(t, r.startRunWithArgs("k5", args))
 		})
 	}
 }
@@ -281,10 +281,10 @@ func TestA11RevokeAPattern(t *testing.T) {
 func TestA11RevokedBeforeTheClaim(t *testing.T) {
 	for _, under := range policies {
 		for _, uses := range []int{0, 5} {
-			grantedWith(t, under, &agent.GrantBounds{When: atMost("200"), Uses: uses}, func(t *testing.T, r *room) {
+			withBoundedGrant(t, under, &agent.GrantBounds{When: atMost("200"), Uses: uses}, func(t *testing.T, r *fixture) {
 				before := len(r.refund.paid)
-				r.table.on("refund#", func() error { return r.revoke(ana) }, nil)
-				require.True(t, r.callWith("k2", args))
+				r.table.setHook("refund#", func() error { return r.revoke(ana) }, nil)
+				require.True(t, r.startRunWithArgs("k2", args))
 				require.Equal(t, before, len(r.refund.paid))
 			})
 		}
@@ -293,46 +293,48 @@ func TestA11RevokedBeforeTheClaim(t *testing.T) {
 
 // Deny wins over every grant, whichever way it is said.
 func TestA11DenyWinsOverAPattern(t *testing.T) {
-	refused := func(why run.CallReason) func(t *testing.T, r *room) {
-		return func(t *testing.T, r *room) { require.Equal(t, why, r.call().Reason) }
+	refused := func(why run.CallReason) func(t *testing.T, r *fixture) {
+		return func(t *testing.T, r *fixture) { require.Equal(t, why, r.call().Reason) }
 	}
-	asked := func(t *testing.T, r *room) { require.True(t, r.state().Status == run.RunWaiting, "people are asked") }
+	asked := func(t *testing.T, r *fixture) {
+		require.True(t, r.state().Status == run.RunWaiting, "people are asked")
+	}
 	for name, c := range map[string]struct {
-		since func(r *room)
-		then  func(t *testing.T, r *room)
+		since func(r *fixture)
+		then  func(t *testing.T, r *fixture)
 	}{
-		"a rule": {func(r *room) {
+		"a rule": {func(r *fixture) {
 			r.def.Permission.Rules = append(r.def.Permission.Rules, agent.Rule{Tool: "refund", Verdict: agent.VerdictDeny})
 		}, refused(run.WhyDenied)},
-		"a rule about the arguments": {func(r *room) {
+		"a rule about the arguments": {func(r *fixture) {
 			r.def.Permission.Rules = append(r.def.Permission.Rules, agent.Rule{Tool: "refund", Verdict: agent.VerdictDeny, When: atMost("100")})
 		}, refused(run.WhyDenied)},
-		"the default": {func(r *room) { r.def.Permission.Default = agent.DefaultDeny }, refused(run.WhyDenied)},
-		"an agent above denies": {func(r *room) {
+		"the default": {func(r *fixture) { r.def.Permission.Default = agent.DefaultDeny }, refused(run.WhyDenied)},
+		"an agent above denies": {func(r *fixture) {
 			above := r.def.Permission
 			above.Rules = []agent.Rule{{Tool: "refund", Verdict: agent.VerdictDeny}}
 			r.def.Ceilings = []agent.Permission{above}
 		}, refused(run.WhyDenied)},
-		"an agent above asks": {func(r *room) {
+		"an agent above asks": {func(r *fixture) {
 			above := r.def.Permission
 			above.Default = agent.DefaultAsk
 			r.def.Ceilings = []agent.Permission{above}
 		}, asked},
-		"another policy":      {func(r *room) { r.def.Permission.Expires += time.Hour }, asked},
-		"fewer uses":          {func(r *room) { r.def.Permission.Bounds.Uses = 1 }, asked},
-		"another tool":        {func(r *room) { r.def.Tools[0].Description = "Pays twice." }, asked},
-		"a tool that is gone": {func(r *room) { r.def.Tools[0].Name = "repay" }, refused(run.WhyUnknownTool)},
-		"others decide":       {func(r *room) { r.def.Permission.Approvers = []string{"group:bosses"} }, asked},
-		"nothing stands now": {func(r *room) {
+		"another policy":      {func(r *fixture) { r.def.Permission.Expires += time.Hour }, asked},
+		"fewer uses":          {func(r *fixture) { r.def.Permission.Bounds.Uses = 1 }, asked},
+		"another tool":        {func(r *fixture) { r.def.Tools[0].Description = "Pays twice." }, asked},
+		"a tool that is gone": {func(r *fixture) { r.def.Tools[0].Name = "repay" }, refused(run.WhyUnknownTool)},
+		"others decide":       {func(r *fixture) { r.def.Permission.Approvers = []string{"group:bosses"} }, asked},
+		"nothing stands now": {func(r *fixture) {
 			r.def.Permission.Grants, r.def.Permission.Bounds = agent.GrantsRun, agent.StandingBounds{}
 		}, asked},
 	} {
 		for _, under := range policies {
 			t.Run(name+" "+under.String(), func(t *testing.T) {
-				grantedWith(t, under, &agent.GrantBounds{When: atMost("200"), Uses: 5}, func(t *testing.T, r *room) {
+				withBoundedGrant(t, under, &agent.GrantBounds{When: atMost("200"), Uses: 5}, func(t *testing.T, r *fixture) {
 					c.since(r)
 					before := len(r.refund.paid)
-					r.callWith("k2", args)
+					r.startRunWithArgs("k2", args)
 					require.Equal(t, before, len(r.refund.paid))
 					c.then(t, r)
 				})
@@ -343,12 +345,12 @@ func TestA11DenyWinsOverAPattern(t *testing.T) {
 
 // A person's denial of the tool in the run wins over the grant as well (scope tool).
 func TestA11DeniedToolWinsOverAPattern(t *testing.T) {
-	grantedWith(t, replaysTool, &agent.GrantBounds{When: atMost("200")}, func(t *testing.T, r *room) {
+	withBoundedGrant(t, replaysTool, &agent.GrantBounds{When: atMost("200")}, func(t *testing.T, r *fixture) {
 		call := func(id, args string) agent.Reply {
 			return agent.Reply{Calls: []agent.ReplyCall{{ID: id, Name: "refund", Input: json.RawMessage(args)}}}
 		}
 		r.replies = []agent.Reply{call("c1", `{"amount":300,"to":"x"}`), call("c2", args)}
-		require.True(t, r.again("k2"))
+		require.True(t, r.startNextRun("k2"))
 		before := len(r.refund.paid)
 		_, err := r.decide(approval.Deny, ana)
 		require.NoError(t, err)
@@ -366,7 +368,7 @@ func TestA11BoundsAreRefused(t *testing.T) {
 	bounds := func(b agent.GrantBounds) *agent.GrantBounds { return &b }
 	for want, c := range map[string]struct {
 		bounds *agent.GrantBounds
-		change func(p *agent.Permission, q *approval.Request)
+		change func(p *agent.Permission, q *approval.DecisionInput)
 	}{
 		"grant.when: the arguments of the request itself do not fit /amount lte 99": {bounds(agent.GrantBounds{When: atMost("99")}), nil},
 		`grant.when: the arguments of the request itself do not fit /note ne "no"`:  {bounds(agent.GrantBounds{When: []run.Condition{{Path: "/note", Ne: json.RawMessage(`"no"`)}}}), nil},
@@ -378,25 +380,25 @@ func TestA11BoundsAreRefused(t *testing.T) {
 		"grant.seconds: got 2592001, want at most 2592000":                {bounds(agent.GrantBounds{Seconds: 2592001}), nil},
 		"grant.until: got 1999-12-31T00:00:00Z, which is over":            {bounds(agent.GrantBounds{Until: past}), nil},
 		"grant.until: got 2100-12-31T00:00:00Z, want":                     {bounds(agent.GrantBounds{Until: past.AddDate(101, 0, 0)}), nil},
-		"grant.uses: got 6, want at most 5":                               {bounds(agent.GrantBounds{Uses: 6}), func(p *agent.Permission, _ *approval.Request) { p.Bounds.Uses = 5 }},
-		"grant.seconds: got 61, want at most 60":                          {bounds(agent.GrantBounds{Seconds: 61}), func(p *agent.Permission, _ *approval.Request) { p.Bounds.Expires = time.Minute }},
-		"the agent's policy grants calls with their very arguments alone": {bounds(agent.GrantBounds{When: atMost("200")}), func(p *agent.Permission, _ *approval.Request) { p.Bounds.Pattern = false }},
-		"got bounds of a standing grant, and this decision on approval": {bounds(agent.GrantBounds{Uses: 1}), func(p *agent.Permission, _ *approval.Request) {
+		"grant.uses: got 6, want at most 5":                               {bounds(agent.GrantBounds{Uses: 6}), func(p *agent.Permission, _ *approval.DecisionInput) { p.Bounds.Uses = 5 }},
+		"grant.seconds: got 61, want at most 60":                          {bounds(agent.GrantBounds{Seconds: 61}), func(p *agent.Permission, _ *approval.DecisionInput) { p.Bounds.Expires = time.Minute }},
+		"the agent's policy grants calls with their very arguments alone": {bounds(agent.GrantBounds{When: atMost("200")}), func(p *agent.Permission, _ *approval.DecisionInput) { p.Bounds.Pattern = false }},
+		"got bounds of a standing grant, and this decision on approval": {bounds(agent.GrantBounds{Uses: 1}), func(p *agent.Permission, _ *approval.DecisionInput) {
 			p.Grants, p.Bounds = agent.GrantsRun, agent.StandingBounds{}
 		}},
-		"got bounds of a standing grant, and this decision": {bounds(agent.GrantBounds{Uses: 1}), func(_ *agent.Permission, q *approval.Request) { q.Action = approval.Deny }},
+		"got bounds of a standing grant, and this decision": {bounds(agent.GrantBounds{Uses: 1}), func(_ *agent.Permission, q *approval.DecisionInput) { q.Action = approval.Deny }},
 	} {
-		for _, under := range []policyOf{replaysCall, blocksCall} {
+		for _, under := range []policyMode{replaysCall, blocksCall} {
 			t.Run(want+" "+under.String(), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					r := newRoom(t)
-					r.stands(under)
-					var q approval.Request
+					r := newFixture(t)
+					r.allowStandingGrants(under)
+					var q approval.DecisionInput
 					if c.change != nil {
 						c.change(&r.def.Permission, &q)
 					}
 					require.NoError(t, r.def.Check())
-					r.start(args)
+					r.startAndPark(args)
 					action := q.Action
 					if action == "" {
 						action = approval.Approve
@@ -408,7 +410,7 @@ func TestA11BoundsAreRefused(t *testing.T) {
 					require.ErrorAs(t, err, &refused)
 					require.Contains(t, refused.Problem, want)
 					require.Equal(t, approval.Pending, r.approval().Status)
-					require.Empty(t, r.standing())
+					require.Empty(t, r.listStanding())
 				})
 			})
 		}
@@ -419,35 +421,35 @@ func TestA11BoundsAreRefused(t *testing.T) {
 func TestA11PolicyBoundsGrants(t *testing.T) {
 	for _, under := range policies {
 		synctest.Test(t, func(t *testing.T) {
-			r := newRoom(t)
-			r.stands(under)
+			r := newFixture(t)
+			r.allowStandingGrants(under)
 			r.def.Permission.Bounds.Uses, r.def.Permission.Bounds.Expires = 1, time.Hour
 			require.NoError(t, r.def.Check())
-			r.start(args)
+			r.startAndPark(args)
 			_, err := r.decide(approval.Approve, ana)
 			require.NoError(t, err)
-			require.Equal(t, time.Hour, r.standing()[0].Expires.Sub(r.standing()[0].At))
-			require.False(t, r.callWith("k2", args))
-			require.True(t, r.callWith("k3", args))
+			require.Equal(t, time.Hour, r.listStanding()[0].Expires.Sub(r.listStanding()[0].At))
+			require.False(t, r.startRunWithArgs("k2", args))
+			require.True(t, r.startRunWithArgs("k3", args))
 		})
 	}
-	for _, under := range []policyOf{replaysTool, replaysCall} {
+	for _, under := range []policyMode{replaysTool, replaysCall} {
 		synctest.Test(t, func(t *testing.T) {
-			r := newRoom(t)
-			r.stands(under)
+			r := newFixture(t)
+			r.allowStandingGrants(under)
 			r.def.Permission.Bounds.When = atMost("50")
 			require.NoError(t, r.def.Check())
-			r.start(args)
+			r.startAndPark(args)
 			_, err := r.decide(approval.Approve, ana)
 			require.NoError(t, err)
 			r.resume()
 			require.Equal(t, []string{args}, r.refund.paid)
-			require.Empty(t, r.standing())
-			require.True(t, r.callWith("k2", `{"amount":50,"to":"x"}`))
+			require.Empty(t, r.listStanding())
+			require.True(t, r.startRunWithArgs("k2", `{"amount":50,"to":"x"}`))
 			_, err = r.decide(approval.Approve, ana)
 			require.NoError(t, err)
-			require.Len(t, r.standing(), 1)
-			require.Equal(t, under.scope == agent.ScopeCall, r.callWith("k3", `{"amount":49,"to":"x"}`))
+			require.Len(t, r.listStanding(), 1)
+			require.Equal(t, under.scope == agent.ScopeCall, r.startRunWithArgs("k3", `{"amount":49,"to":"x"}`))
 		})
 	}
 }
@@ -455,7 +457,7 @@ func TestA11PolicyBoundsGrants(t *testing.T) {
 // The same decision with the same bounds is one decision; with others it is another (A12).
 func TestA11SameDecisionSameBounds(t *testing.T) {
 	for _, under := range policies {
-		grantedWith(t, under, &agent.GrantBounds{When: atMost("200"), Uses: 2}, func(t *testing.T, r *room) {
+		withBoundedGrant(t, under, &agent.GrantBounds{When: atMost("200"), Uses: 2}, func(t *testing.T, r *fixture) {
 			_, err := r.grant(&agent.GrantBounds{When: atMost("200"), Uses: 2}, ana)
 			require.NoError(t, err)
 			for _, other := range []*agent.GrantBounds{nil, {Uses: 2}, {When: atMost("200"), Uses: 3}} {
@@ -463,15 +465,15 @@ func TestA11SameDecisionSameBounds(t *testing.T) {
 				var decided *approval.DecidedError
 				require.ErrorAs(t, err, &decided)
 			}
-			require.Len(t, r.standing(), 1)
-			require.Equal(t, 2, r.standing()[0].Uses)
+			require.Len(t, r.listStanding(), 1)
+			require.Equal(t, 2, r.listStanding()[0].Uses)
 		})
 	}
 }
 
 // There is a bound on the patterns of a tool that hold at a time.
 func TestA11TooManyPatterns(t *testing.T) {
-	grantedWith(t, replaysTool, &agent.GrantBounds{When: atMost("200")}, func(t *testing.T, r *room) {
+	withBoundedGrant(t, replaysTool, &agent.GrantBounds{When: atMost("200")}, func(t *testing.T, r *fixture) {
 		it, err := r.table.Query(r.ctx, store.Range{PK: "T#" + tenant + "#GRANT#clerk"})
 		require.NoError(t, err)
 		for i := range approval.MaxPatterns - 1 {
@@ -479,7 +481,7 @@ func TestA11TooManyPatterns(t *testing.T) {
 			other.SK, other.Body = "refund#"+digest, bytes.ReplaceAll(other.Body, []byte(strings.TrimPrefix(other.SK, "refund#")), []byte(digest))
 			require.NoError(t, r.table.Write(r.ctx, store.Op{Kind: store.Put, Item: other}))
 		}
-		require.True(t, r.callWith("k2", `{"amount":300,"to":"x"}`))
+		require.True(t, r.startRunWithArgs("k2", `{"amount":300,"to":"x"}`))
 		_, err = r.grant(&agent.GrantBounds{When: atMost("400")}, ana)
 		require.ErrorContains(t, err, "100 grants of patterns")
 		require.Equal(t, approval.Pending, r.approval().Status)
@@ -501,9 +503,9 @@ func TestA11StandingGrantsHold(t *testing.T) {
 		}), 3, 12).Draw(rt, "steps")
 		var problem error
 		synctest.Test(t, func(t *testing.T) {
-			r := newRoom(t)
-			r.stands(under)
-			problem = (&grantsModel{room: r, given: map[string]*given{}}).walk(steps)
+			r := newFixture(t)
+			r.allowStandingGrants(under)
+			problem = (&grantsModel{fixture: r, given: map[string]*modelGrant{}}).play(steps)
 		})
 		if problem != nil {
 			rt.Fatal(problem)
@@ -516,8 +518,8 @@ type step struct {
 	amount, most, uses, hours int
 }
 
-// given is a grant as the model of the property knows it.
-type given struct {
+// modelGrant is a grant as the model of the property knows it.
+type modelGrant struct {
 	args    string // "" = whatever fits
 	most    int    // 0 = no condition
 	left    int    // -1 = not counted
@@ -526,33 +528,33 @@ type given struct {
 	digest  string
 }
 
-func (g *given) covers(args string, amount int, now time.Time) bool {
+func (g *modelGrant) covers(args string, amount int, now time.Time) bool {
 	return !g.revoked && now.Before(g.ends) && g.left != 0 && (g.args == "" || g.args == args) && (g.most == 0 || amount <= g.most)
 }
 
 type grantsModel struct {
-	*room
-	given map[string]*given // by request
+	*fixture
+	given map[string]*modelGrant // by request
 	n     int
 }
 
-func (m *grantsModel) walk(steps []step) error {
+func (m *grantsModel) play(steps []step) error {
 	for i, s := range steps {
 		var err error
 		switch args := fmt.Sprintf(`{"amount":%d,"to":"x"}`, s.amount); s.do {
 		case "grant", "call":
-			err = m.call(args, s)
+			err = m.playCall(args, s)
 		case "meet": // two runs at once
-			m.table.on("refund#", func() error {
+			m.table.setHook("refund#", func() error {
 				ours := m.run
-				inner := m.call(args, s)
+				inner := m.playCall(args, s)
 				m.run = ours
 				err = errors.Join(err, inner)
 				return nil
 			}, nil)
-			outer := m.call(args, s)
+			outer := m.playCall(args, s)
 			err = errors.Join(err, outer)
-			m.table.on("", nil, nil)
+			m.table.setHook("", nil, nil)
 		case "revoke":
 			if revoke := m.revoke(boss); revoke != nil && !errors.Is(revoke, approval.ErrNoGrant) {
 				err = revoke
@@ -570,15 +572,15 @@ func (m *grantsModel) walk(steps []step) error {
 	return nil
 }
 
-// call has a run call refund, and grants it where that is the step and it asks.
-func (m *grantsModel) call(args string, s step) error {
+// playCall has a run call refund, and grants it where that is the step and it asks.
+func (m *grantsModel) playCall(args string, s step) error {
 	m.n++
 	before := len(m.refund.paid)
 	now := m.ports.Clock.Now()
 	met := m.n
-	asked := m.callWith(fmt.Sprintf("k%d", m.n), args)
+	asked := m.startRunWithArgs(fmt.Sprintf("k%d", m.n), args)
 	paid := m.refund.paid[before:]
-	c := m.room.call()
+	c := m.fixture.call()
 	switch {
 	case s.amount > 10000:
 		if asked || len(paid) > 0 || c.Reason != run.WhyDenied {
@@ -609,16 +611,16 @@ func (m *grantsModel) call(args string, s step) error {
 	if err != nil {
 		return err
 	}
-	return m.note(a, b, args)
+	return m.recordGrant(a, b, args)
 }
 
-// note takes a grant over into the model. It replaces what has its digest.
-func (m *grantsModel) note(a approval.Approval, b *agent.GrantBounds, args string) error {
-	g := &given{left: -1, ends: b.Expires(m.ports.Clock.Now())}
+// recordGrant takes a grant over into the model. It replaces what has its digest.
+func (m *grantsModel) recordGrant(a approval.Approval, b *agent.GrantBounds, args string) error {
+	g := &modelGrant{left: -1, ends: b.Expires(m.ports.Clock.Now())}
 	if b.Uses > 0 {
 		g.left = b.Uses
 	}
-	for _, have := range m.standing() {
+	for _, have := range m.listStanding() {
 		if have.Approval == a.ID {
 			g.digest = have.Digest
 		}

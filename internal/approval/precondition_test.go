@@ -18,51 +18,51 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// orders is a tool that reads, and what it gives next.
-type orders struct {
-	gives string
-	fails error
-	reads int
+// ordersTool is a tool that reads, and what it gives next.
+type ordersTool struct {
+	content string
+	err     error
+	reads   int
 }
 
-func (o *orders) Spec() agent.ToolSpec {
+func (o *ordersTool) Spec() agent.ToolSpec {
 	return agent.ToolSpec{
 		Name: "orders.get", Kind: agent.KindInternal, Description: "Reads.", Effect: run.EffectRead,
 		Schema: json.RawMessage(`{"type":"object","properties":{"of":{"type":"string"}},"required":["of"]}`),
 	}
 }
 
-func (o *orders) Call(_ context.Context, c tool.Call) (agent.ToolResultData, error) {
+func (o *ordersTool) Call(_ context.Context, c tool.Call) (agent.ToolResultData, error) {
 	o.reads++
 	if string(c.Args) != `{"of":"ana@example.com"}` {
 		return agent.ToolResultData{Content: "of " + string(c.Args)}, nil
 	}
-	return agent.ToolResultData{Content: o.gives}, o.fails
+	return agent.ToolResultData{Content: o.content}, o.err
 }
 
-// withOrders are the room's tools and one that reads.
-type withOrders struct {
-	*room
-	*orders
+// toolsWithOrders are the room's tools and one that reads.
+type toolsWithOrders struct {
+	*fixture
+	*ordersTool
 }
 
-func (w withOrders) Lookup(name string) (tool.Tool, bool) {
+func (w toolsWithOrders) Lookup(name string) (tool.Tool, bool) {
 	if name == "orders.get" {
-		return w.orders, true
+		return w.ordersTool, true
 	}
-	return w.room.Lookup(name)
+	return w.fixture.Lookup(name)
 }
 
-// inStill runs a test with a run that is parked on a refund that depends on an order.
-func inStill(t *testing.T, f func(t *testing.T, r *room, o *orders)) {
+// withPrecondition runs a test with a run that is parked on a refund that depends on an order.
+func withPrecondition(t *testing.T, f func(t *testing.T, r *fixture, o *ordersTool)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r, o := newRoom(t), &orders{gives: `{"status":"paid"}`}
+		r, o := newFixture(t), &ordersTool{content: `{"status":"paid"}`}
 		r.def.Tools[0].Precondition = &agent.Precondition{Tool: "orders.get", Args: json.RawMessage(`{"of":{"args":"/to"}}`)}
 		r.def.Tools = append(r.def.Tools, o.Spec())
 		require.NoError(t, r.def.Check())
-		r.ports.Tools = withOrders{r, o}
-		r.start(args)
+		r.ports.Tools = toolsWithOrders{r, o}
+		r.startAndPark(args)
 		f(t, r, o)
 	})
 }
@@ -72,12 +72,12 @@ func TestA6ChangedPreconditionStopsTheCall(t *testing.T) {
 	shown := `{\"status\":\"paid\"}`
 	for i := range len(shown) {
 		for _, early := range []bool{true, false} {
-			inStill(t, func(t *testing.T, r *room, o *orders) {
+			withPrecondition(t, func(t *testing.T, r *fixture, o *ordersTool) {
 				require.Equal(t, `{"status":"paid"}`, r.approval().Precondition.Content)
 				changed := []byte(shown)
 				changed[i] ^= 1
 				if early {
-					r.rewrite(shown, string(changed))
+					r.tamperJournal(shown, string(changed))
 				}
 				_, err := r.decide(approval.Approve, ana)
 				if early { // the desk sees it already
@@ -86,7 +86,7 @@ func TestA6ChangedPreconditionStopsTheCall(t *testing.T) {
 					return
 				}
 				require.NoError(t, err)
-				r.rewrite(shown, string(changed))
+				r.tamperJournal(shown, string(changed))
 				if l, err := r.ports.Journal.Load(r.ctx, tenant, r.run); err == nil {
 					_, _ = r.try(l.State.WaitSeq) // a journal that cannot be read stops the call, too
 				}
@@ -99,20 +99,20 @@ func TestA6ChangedPreconditionStopsTheCall(t *testing.T) {
 // What was approved runs only as long as it is as it was; else people are asked again, and told what it was. What nobody can read runs never.
 func TestPreconditionIsReadAgain(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(o *orders)
+		change func(o *ordersTool)
 		paid   int
 		reason run.CallReason
 		again  bool
 	}{
-		"as it was":             {func(*orders) {}, 1, "", false},
-		"in another spelling":   {func(o *orders) { o.gives = "{ \"status\" : \"p\\u0061id\" }" }, 1, "", false},
-		"changed":               {func(o *orders) { o.gives = `{"status":"refunded"}` }, 0, "", true},
-		"more of it":            {func(o *orders) { o.gives = `{"status":"paid","open":true}` }, 0, "", true},
-		"cannot be read":        {func(o *orders) { o.fails = errors.New("connection reset") }, 0, run.WhyPrecondition, false},
-		"more than can be seen": {func(o *orders) { o.gives = strings.Repeat("x", policy.MaxChecked+1) }, 0, run.WhyPrecondition, false},
+		"as it was":             {func(*ordersTool) {}, 1, "", false},
+		"in another spelling":   {func(o *ordersTool) { o.content = "{ \"status\" : \"p\\u0061id\" }" }, 1, "", false},
+		"changed":               {func(o *ordersTool) { o.content = `{"status":"refunded"}` }, 0, "", true},
+		"more of it":            {func(o *ordersTool) { o.content = `{"status":"paid","open":true}` }, 0, "", true},
+		"cannot be read":        {func(o *ordersTool) { o.err = errors.New("connection reset") }, 0, run.WhyPrecondition, false},
+		"more than can be seen": {func(o *ordersTool) { o.content = strings.Repeat("x", policy.MaxChecked+1) }, 0, run.WhyPrecondition, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inStill(t, func(t *testing.T, r *room, o *orders) {
+			withPrecondition(t, func(t *testing.T, r *fixture, o *ordersTool) {
 				_, err := r.decide(approval.Approve, ana)
 				require.NoError(t, err)
 				c.change(o)
@@ -126,7 +126,7 @@ func TestPreconditionIsReadAgain(t *testing.T) {
 				require.Equal(t, approval.Voided, r.approval().Status)
 				again, err := approval.Get(r.ctx, r.table, tenant, run.ApprovalID(r.run, "c1", 2))
 				require.NoError(t, err)
-				require.Equal(t, o.gives, again.Precondition.Content)
+				require.Equal(t, o.content, again.Precondition.Content)
 				require.Equal(t, `{"status":"paid"}`, again.Precondition.Was.Content)
 				q := r.request(approval.Approve, ben)
 				q.ID = again.ID
@@ -142,12 +142,12 @@ func TestPreconditionIsReadAgain(t *testing.T) {
 
 // Asking again and again ends where the definition says so.
 func TestPreconditionThatNeverHolds(t *testing.T) {
-	inStill(t, func(t *testing.T, r *room, o *orders) {
+	withPrecondition(t, func(t *testing.T, r *fixture, o *ordersTool) {
 		r.def.Limits.Asks = 3
 		for asks := 1; r.call().Status == run.StatusSuspended; asks++ {
 			require.LessOrEqual(t, asks, 3)
-			o.gives += " "
-			o.gives = strings.Replace(o.gives, "paid", "paid again", 1)
+			o.content += " "
+			o.content = strings.Replace(o.content, "paid", "paid again", 1)
 			q := r.request(approval.Approve, ana)
 			q.ID = run.ApprovalID(r.run, "c1", asks)
 			_, err := r.desk().Decide(r.ctx, q)
@@ -162,10 +162,10 @@ func TestPreconditionThatNeverHolds(t *testing.T) {
 
 // An approval that was overtaken by a change is of no use any more, to nobody.
 func TestVoidedByAChangeIsNotConsumed(t *testing.T) {
-	inStill(t, func(t *testing.T, r *room, o *orders) {
+	withPrecondition(t, func(t *testing.T, r *fixture, o *ordersTool) {
 		a, err := r.decide(approval.Approve, ana)
 		require.NoError(t, err)
-		o.gives = "gone"
+		o.content = "gone"
 		r.resume()
 		use := approval.ConsumeOp(tenant, run.Grant{Approval: a.ID, Digest: a.Digest}, r.ports.Clock.Now())
 		require.True(t, store.FailedOp(r.table.Write(r.ctx, use), 0))

@@ -23,33 +23,33 @@ import (
 var cem = policy.Principal{ID: "user:cem", Groups: []string{"group:operators"}}
 
 // ruled is a rule about every refund that no other rule is about.
-func ruled(rule agent.Rule) func(*room) {
-	return func(r *room) {
+func ruled(rule agent.Rule) func(*fixture) {
+	return func(r *fixture) {
 		rule.Tool, rule.Verdict = "refund", agent.VerdictAsk
 		r.def.Permission.Rules = append(r.def.Permission.Rules, rule)
 	}
 }
 
-// asking runs a test with a run that is parked on its call c1, under a rule.
-func asking(t *testing.T, rule agent.Rule, f func(t *testing.T, r *room), with ...func(*room)) {
+// withRule runs a test with a run that is parked on its call c1, under a rule.
+func withRule(t *testing.T, rule agent.Rule, f func(t *testing.T, r *fixture), with ...func(*fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRoom(t)
+		r := newFixture(t)
 		ruled(rule)(r)
 		for _, w := range with {
 			w(r)
 		}
-		r.start(args)
+		r.startAndPark(args)
 		f(t, r)
 	})
 }
 
 // TestA10QuorumTakesSoManyPeople: until the last of them the request stays pending and the run hears nothing; nobody counts twice.
 func TestA10QuorumTakesSoManyPeople(t *testing.T) {
-	asking(t, agent.Rule{Quorum: 3}, func(t *testing.T, r *room) {
+	withRule(t, agent.Rule{Quorum: 3}, func(t *testing.T, r *fixture) {
 		var noted []int
 		desk := r.desk()
-		desk.Noted = func(_ context.Context, a approval.Approval) { noted = append(noted, len(a.Counted())) }
+		desk.OnPartialApproval = func(_ context.Context, a approval.Approval) { noted = append(noted, len(a.CountedApprovals())) }
 		for i, by := range []policy.Principal{ana, ben, ana, ben, {ID: "user:ana", Groups: []string{"group:bosses", "group:operators"}}} {
 			a, err := desk.Decide(r.ctx, r.request(approval.Approve, by))
 			require.NoError(t, err)
@@ -57,7 +57,7 @@ func TestA10QuorumTakesSoManyPeople(t *testing.T) {
 			require.Equal(t, r.approval(), a)
 			require.Len(t, a.Decisions, min(i+1, 2))
 			require.Empty(t, r.inbox(), "the run hears nothing")
-			require.Empty(t, r.woken)
+			require.Empty(t, r.resumedTokens)
 		}
 		require.Equal(t, []int{1, 2}, noted)
 		r.park()
@@ -65,7 +65,7 @@ func TestA10QuorumTakesSoManyPeople(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, approval.Approved, a.Status)
 		require.Len(t, r.inbox(), 1)
-		require.Equal(t, []string{"t1"}, r.woken)
+		require.Equal(t, []string{"t1"}, r.resumedTokens)
 		fact := r.inbox()[0].(run.Decided)
 		require.Equal(t, "user:cem", fact.By)
 		require.Equal(t, []string{"user:ana", "user:ben"}, fact.With)
@@ -83,18 +83,18 @@ func TestA10QuorumTakesSoManyPeople(t *testing.T) {
 // TestA12ApprovedByHalfAndOver: a request of several people that expired, or was called off with its run, after one of them had approved was decided by
 // nobody. Who approved hears how it ended; nobody else hears that they have approved it.
 func TestA12ApprovedByHalfAndOver(t *testing.T) {
-	for status, end := range map[approval.Status]func(r *room){
-		approval.Expired: func(r *room) {
+	for status, end := range map[approval.Status]func(r *fixture){
+		approval.Expired: func(r *fixture) {
 			r.untilExpiry(0)
 			r.resume()
 		},
-		approval.Cancelled: func(r *room) {
-			_, err := (&runtime.Canceller{Ports: r.ports, Definitions: r.pinned}).Cancel(r.ctx, tenant, r.run, "user:boss", "")
+		approval.Cancelled: func(r *fixture) {
+			_, err := (&runtime.Canceller{Ports: r.ports, Definitions: r.loadDefinition}).Cancel(r.ctx, tenant, r.run, "user:boss", "")
 			require.NoError(r.t, err)
 		},
 	} {
 		t.Run(string(status), func(t *testing.T) {
-			asking(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *room) {
+			withRule(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *fixture) {
 				_, err := r.decide(approval.Approve, ana)
 				require.NoError(t, err)
 				end(r)
@@ -117,17 +117,17 @@ func TestA12ApprovedByHalfAndOver(t *testing.T) {
 // TestA10NoApprovalIsLost: whoever writes between another's look and write, both are on record.
 func TestA10NoApprovalIsLost(t *testing.T) {
 	rule := agent.Rule{Quorum: 3, Escalate: &agent.Escalation{After: time.Hour, To: []string{"group:guests"}}}
-	asking(t, rule, func(t *testing.T, r *room) {
+	withRule(t, rule, func(t *testing.T, r *fixture) {
 		require.NoError(t, r.ports.Clock.Sleep(r.ctx, time.Hour))
-		r.table.on("A", func() error {
+		r.table.setHook("A", func() error {
 			_, err := r.decide(approval.Approve, ben)
 			return err
 		}, nil)
 		_, err := r.decide(approval.Approve, ana)
 		require.NoError(t, err)
-		require.Len(t, r.approval().Counted(), 2)
-		r.table.on("A", func() error {
-			_, changed, err := approval.Escalate(r.ctx, r.table, tenant, r.approval().ID, r.ports.Clock.Now())
+		require.Len(t, r.approval().CountedApprovals(), 2)
+		r.table.setHook("A", func() error {
+			_, changed, err := approval.MarkEscalated(r.ctx, r.table, tenant, r.approval().ID, r.ports.Clock.Now())
 			require.True(t, changed)
 			return err
 		}, nil)
@@ -143,7 +143,7 @@ func TestA10NoApprovalIsLost(t *testing.T) {
 func TestA10OneDenialVetoes(t *testing.T) {
 	for _, action := range []approval.Action{approval.Deny, approval.Cancel} {
 		for _, by := range []policy.Principal{ana, cem} {
-			asking(t, agent.Rule{Quorum: 3}, func(t *testing.T, r *room) {
+			withRule(t, agent.Rule{Quorum: 3}, func(t *testing.T, r *fixture) {
 				for _, who := range []policy.Principal{ana, ben} {
 					_, err := r.decide(approval.Approve, who)
 					require.NoError(t, err)
@@ -164,15 +164,15 @@ func TestA10OneDenialVetoes(t *testing.T) {
 // TestA8EditLapsesEarlierApprovals: they were of another action. Both versions are kept, and later approvals are for the edited arguments.
 func TestA8EditLapsesEarlierApprovals(t *testing.T) {
 	const edited = `{"amount":50,"to":"ana@example.com"}`
-	asking(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *room) {
+	withRule(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *fixture) {
 		shown := r.approval()
 		_, err := r.decide(approval.Approve, ana)
 		require.NoError(t, err)
 		a, err := r.edit(edited, ben)
 		require.NoError(t, err)
 		require.Equal(t, approval.Pending, a.Status)
-		require.Len(t, a.Counted(), 1, "the editor's own")
-		require.Equal(t, []string{args, edited}, []string{string(a.Asked), string(a.Args)})
+		require.Len(t, a.CountedApprovals(), 1, "the editor's own")
+		require.Equal(t, []string{args, edited}, []string{string(a.OriginalArgs), string(a.Args)})
 		require.NotEqual(t, shown.Digest, a.Digest)
 		require.Empty(t, r.inbox())
 
@@ -202,7 +202,7 @@ func TestA8EditLapsesEarlierApprovals(t *testing.T) {
 
 // TestA8EditIsNeverWeaker: who decides about an edit is an approver of both, and it takes as many people as either wants.
 func TestA8EditIsNeverWeaker(t *testing.T) {
-	asking(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *room) { // more than 1000 is for the bosses, one of whom is enough
+	withRule(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *fixture) { // more than 1000 is for the bosses, one of whom is enough
 		_, err := r.edit(`{"amount":2000,"to":"x"}`, ana)
 		require.ErrorIs(t, err, approval.ErrForbidden)
 		a, err := r.edit(`{"amount":2000,"to":"x"}`, boss)
@@ -230,7 +230,7 @@ func TestA10FourEyes(t *testing.T) {
 		subject string
 	}{"who started it": {by: []string{"user:ana"}}, "its subject": {subject: "user:ana"}, "both": {by: []string{"user:ben"}, subject: "user:ana"}} {
 		t.Run(name, func(t *testing.T) {
-			asking(t, agent.Rule{FourEyes: true}, func(t *testing.T, r *room) {
+			withRule(t, agent.Rule{FourEyes: true}, func(t *testing.T, r *fixture) {
 				require.Contains(t, r.approval().Requesters, "user:ana")
 				_, err := r.decide(approval.Approve, ana)
 				require.ErrorIs(t, err, approval.ErrRequester)
@@ -241,29 +241,29 @@ func TestA10FourEyes(t *testing.T) {
 				a, err := r.decide(approval.Deny, ana)
 				require.NoError(t, err)
 				require.Equal(t, approval.Denied, a.Status)
-			}, func(r *room) { r.by, r.subject = c.by, c.subject })
+			}, func(r *fixture) { r.starters, r.subject = c.by, c.subject })
 		})
 	}
-	asking(t, agent.Rule{FourEyes: true}, func(t *testing.T, r *room) {
+	withRule(t, agent.Rule{FourEyes: true}, func(t *testing.T, r *fixture) {
 		_, err := r.decide(approval.Approve, cem)
 		require.NoError(t, err)
 		r.resume()
 		require.Len(t, r.refund.paid, 1)
-	}, func(r *room) { r.by = []string{"user:ana"} })
+	}, func(r *fixture) { r.starters = []string{"user:ana"} })
 }
 
 // TestA15EscalationIsATimeAlone: others are approvers from then on, whether or not anybody has noticed.
 func TestA15EscalationIsATimeAlone(t *testing.T) {
 	rule := agent.Rule{Escalate: &agent.Escalation{After: time.Hour, To: []string{"group:guests"}}, Remind: 10 * time.Minute}
 	for _, noticed := range []bool{true, false} {
-		asking(t, rule, func(t *testing.T, r *room) {
+		withRule(t, rule, func(t *testing.T, r *fixture) {
 			a := r.approval()
 			require.Equal(t, a.RequestedAt.Add(time.Hour), a.EscalatesAt)
 			require.Equal(t, int64(600), a.RemindSeconds)
 			require.NoError(t, r.ports.Clock.Sleep(r.ctx, time.Hour-time.Millisecond))
 			_, err := r.decide(approval.Approve, stranger)
 			require.ErrorIs(t, err, approval.ErrForbidden)
-			_, changed, err := approval.Escalate(r.ctx, r.table, tenant, a.ID, r.ports.Clock.Now())
+			_, changed, err := approval.MarkEscalated(r.ctx, r.table, tenant, a.ID, r.ports.Clock.Now())
 			require.NoError(t, err)
 			require.False(t, changed)
 			require.NoError(t, r.ports.Clock.Sleep(r.ctx, time.Millisecond))
@@ -271,14 +271,14 @@ func TestA15EscalationIsATimeAlone(t *testing.T) {
 				if !noticed {
 					break
 				}
-				a, changed, err = approval.Escalate(r.ctx, r.table, tenant, a.ID, r.ports.Clock.Now())
+				a, changed, err = approval.MarkEscalated(r.ctx, r.table, tenant, a.ID, r.ports.Clock.Now())
 				require.NoError(t, err)
 				require.Equal(t, first, changed, "once")
 				require.Equal(t, r.ports.Clock.Now().UTC(), a.EscalatedAt)
 			}
 			_, err = r.decide(approval.Approve, stranger)
 			require.NoError(t, err)
-			_, changed, err = approval.Escalate(r.ctx, r.table, tenant, a.ID, r.ports.Clock.Now())
+			_, changed, err = approval.MarkEscalated(r.ctx, r.table, tenant, a.ID, r.ports.Clock.Now())
 			require.NoError(t, err)
 			require.False(t, changed, "it is decided")
 			r.resume()
@@ -297,15 +297,15 @@ func TestA9EmptySetsMeanNobody(t *testing.T) {
 		"aboveTo":      {Approvers: []string{"user:ana"}, Above: [][]string{{"user:ben"}}, EscalatesAt: now, EscalateTo: []string{"user:cem"}, AboveTo: [][]string{nil}},
 		"not yet time": {EscalatesAt: now.Add(1), EscalateTo: []string{"user:ana"}},
 	} {
-		require.False(t, a.MayDecide(ana, now), name)
+		require.False(t, a.CanDecide(ana, now), name)
 	}
 	both := approval.Approval{Approvers: []string{"user:ben"}, Above: [][]string{{"user:ben"}}, EscalatesAt: now, EscalateTo: []string{"user:ana"}, AboveTo: [][]string{{"user:ana"}}}
-	require.True(t, both.MayDecide(ana, now))
+	require.True(t, both.CanDecide(ana, now))
 }
 
 // TestA9EveryWayGoesThroughTheChokePoint: whatever a stranger calls, and however, nothing is recorded.
 func TestA9EveryWayGoesThroughTheChokePoint(t *testing.T) {
-	asking(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *room) {
+	withRule(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *fixture) {
 		before := r.item()
 		s := r.state()
 		for _, who := range []policy.Principal{stranger, {}, {ID: "group:operators"}, {Groups: []string{"group:operators"}}} {
@@ -316,13 +316,13 @@ func TestA9EveryWayGoesThroughTheChokePoint(t *testing.T) {
 				}
 				_, err := r.desk().Decide(r.ctx, q)
 				require.ErrorIs(t, err, approval.ErrForbidden, "%s as %v", action, who)
-				carry, err := r.desk().Direct(r.ctx, &s, approval.Directive{Tenant: tenant, Run: r.run, Target: "c1", Action: action, By: who})
+				carry, err := r.desk().PrepareDecision(r.ctx, &s, approval.CallDecision{Tenant: tenant, Run: r.run, Target: "c1", Action: action, By: who})
 				if err == nil {
 					err = carry(r.ctx)
 				}
 				require.Error(t, err)
 			}
-			_, err := r.desk().Settle(r.ctx, approval.Outcome{Tenant: tenant, Run: r.run, Call: "c1", Rerun: true, By: who})
+			_, err := r.desk().SettleOutcome(r.ctx, approval.Outcome{Tenant: tenant, Run: r.run, Call: "c1", Rerun: true, By: who})
 			require.Error(t, err)
 			require.Error(t, r.desk().Revoke(r.ctx, approval.Revocation{Tenant: tenant, Agent: "clerk", Tool: "refund", By: who}))
 		}
@@ -335,7 +335,7 @@ func TestA9EveryWayGoesThroughTheChokePoint(t *testing.T) {
 func TestA12ThousandDeciders(t *testing.T) {
 	for _, quorum := range []int{1, 3} {
 		t.Run(fmt.Sprint(quorum), func(t *testing.T) {
-			asking(t, agent.Rule{Quorum: quorum}, func(t *testing.T, r *room) {
+			withRule(t, agent.Rule{Quorum: quorum}, func(t *testing.T, r *fixture) {
 				var mu sync.Mutex
 				var wg sync.WaitGroup
 				errs := map[string]error{}
@@ -367,7 +367,7 @@ func TestA12ThousandDeciders(t *testing.T) {
 					}
 				}
 				if a.Status == approval.Approved {
-					require.Len(t, a.Counted(), quorum)
+					require.Len(t, a.CountedApprovals(), quorum)
 				}
 			})
 		})
@@ -376,10 +376,10 @@ func TestA12ThousandDeciders(t *testing.T) {
 
 // TestA10ToolsTakeTheirQuorumEach: of a request about tools, each tool is granted by as many people.
 func TestA10ToolsTakeTheirQuorumEach(t *testing.T) {
-	asking(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *room) {
+	withRule(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *fixture) {
 		id := r.state().Permissions.Asked[0].Approval
 		decide := func(action approval.Action, by policy.Principal) (approval.Approval, error) {
-			return r.desk().Decide(r.ctx, approval.Request{Tenant: tenant, ID: id, Action: action, By: by})
+			return r.desk().Decide(r.ctx, approval.DecisionInput{Tenant: tenant, ID: id, Action: action, By: by})
 		}
 		for range 2 {
 			a, err := decide(approval.Approve, ana)
@@ -392,14 +392,14 @@ func TestA10ToolsTakeTheirQuorumEach(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []any{approval.Approved, run.ToolGranted}, []any{a.Status, a.Permissions[0].Verdict})
 		require.Equal(t, []string{"user:ana"}, r.inbox()[0].(run.Decided).With)
-	}, func(r *room) {
+	}, func(r *fixture) {
 		r.def.Permission.Mode, r.def.Permission.Scope = agent.ModeBlockAndRetry, agent.ScopeTool
 	})
 }
 
 // TestA10AnswersOfSeveral: what a tool asks under a quorum takes as many people who give the same answer; of each, the newest counts.
 func TestA10AnswersOfSeveral(t *testing.T) {
-	asking(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *room) {
+	withRule(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *fixture) {
 		r.refund.tickets = []run.Ticket{{Message: "Which?"}}
 		for _, by := range []policy.Principal{ana, ben} {
 			_, err := r.decide(approval.Approve, by)
@@ -407,7 +407,7 @@ func TestA10AnswersOfSeveral(t *testing.T) {
 		}
 		r.resume()
 		answer := func(by policy.Principal, is string) approval.Approval {
-			a, err := r.desk().Decide(r.ctx, approval.Request{
+			a, err := r.desk().Decide(r.ctx, approval.DecisionInput{
 				Tenant: tenant, ID: run.ApprovalID(r.run, "c1", 2), Action: approval.Approve, Result: json.RawMessage(is), By: by,
 			})
 			require.NoError(t, err)
@@ -426,17 +426,17 @@ func TestA10AnswersOfSeveral(t *testing.T) {
 
 // TestA10RerunOfWhatSeveralApproved: a call that was approved by several runs again when as many order it, none of them a requester.
 func TestA10RerunOfWhatSeveralApproved(t *testing.T) {
-	asking(t, agent.Rule{Quorum: 2, FourEyes: true}, func(t *testing.T, r *room) {
+	withRule(t, agent.Rule{Quorum: 2, FourEyes: true}, func(t *testing.T, r *fixture) {
 		for _, by := range []policy.Principal{ana, ben} {
 			_, err := r.decide(approval.Approve, by)
 			require.NoError(t, err)
 		}
-		r.refund.hang(true)
+		r.refund.setHanging(true)
 		r.resume()
 		require.Equal(t, run.ForOutcome, r.call().Wait.For)
-		r.refund.hang(false)
+		r.refund.setHanging(false)
 		again := func(by policy.Principal) (approval.Approval, error) {
-			return r.desk().Settle(r.ctx, approval.Outcome{Tenant: tenant, Run: r.run, Call: "c1", Rerun: true, By: by})
+			return r.desk().SettleOutcome(r.ctx, approval.Outcome{Tenant: tenant, Run: r.run, Call: "c1", Rerun: true, By: by})
 		}
 		_, err := again(policy.Principal{ID: "user:req", Groups: []string{"group:operators"}})
 		require.ErrorIs(t, err, approval.ErrRequester)
@@ -450,15 +450,15 @@ func TestA10RerunOfWhatSeveralApproved(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, approval.Approved, a.Status)
 		require.Equal(t, []string{"user:ana"}, r.inbox()[0].(run.Answered).With)
-	}, func(r *room) { r.by = []string{"user:req"} })
+	}, func(r *fixture) { r.starters = []string{"user:req"} })
 }
 
-// now has the deployment say something else of the agent from then on.
-func (r *room) now(change func(d *agent.Definition)) {
+// deploy has the deployment say something else of the agent from then on.
+func (r *fixture) deploy(change func(d *agent.Definition)) {
 	d := *r.def
 	d.Permission.Rules = append([]agent.Rule(nil), r.def.Permission.Rules...)
 	change(&d)
-	r.current = &d
+	r.deployed = &d
 }
 
 // TestA17PolicyTightenedWhileParked: what the deployment says of the agent when somebody decides, and when the call is to run, holds as well.
@@ -482,9 +482,9 @@ func TestA17PolicyTightenedWhileParked(t *testing.T) {
 	for name, c := range changes {
 		for _, early := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, before deciding %t", name, early), func(t *testing.T) {
-				asking(t, agent.Rule{}, func(t *testing.T, r *room) {
+				withRule(t, agent.Rule{}, func(t *testing.T, r *fixture) {
 					if early {
-						r.now(c.change)
+						r.deploy(c.change)
 					}
 					a, err := r.decide(approval.Approve, ana)
 					if early {
@@ -493,7 +493,7 @@ func TestA17PolicyTightenedWhileParked(t *testing.T) {
 					} else {
 						require.NoError(t, err)
 						require.Equal(t, approval.Approved, a.Status)
-						r.now(c.change)
+						r.deploy(c.change)
 					}
 					r.resume()
 					require.Empty(t, r.refund.paid)
@@ -506,7 +506,7 @@ func TestA17PolicyTightenedWhileParked(t *testing.T) {
 					again := r.call().Wait
 					require.Equal(t, run.ApprovalID(r.run, "c1", 2), again.Approval)
 					for i, by := range c.next {
-						a, err := r.desk().Decide(r.ctx, approval.Request{Tenant: tenant, ID: again.Approval, Action: approval.Approve, By: by})
+						a, err := r.desk().Decide(r.ctx, approval.DecisionInput{Tenant: tenant, ID: again.Approval, Action: approval.Approve, By: by})
 						require.NoError(t, err)
 						require.Equal(t, i == len(c.next)-1, a.Status == approval.Approved)
 					}
@@ -514,10 +514,10 @@ func TestA17PolicyTightenedWhileParked(t *testing.T) {
 						r.resume()
 						require.Equal(t, []string{args}, r.refund.paid)
 					} else {
-						_, err := r.desk().Decide(r.ctx, approval.Request{Tenant: tenant, ID: again.Approval, Action: approval.Approve, By: ana})
+						_, err := r.desk().Decide(r.ctx, approval.DecisionInput{Tenant: tenant, ID: again.Approval, Action: approval.Approve, By: ana})
 						require.ErrorIs(t, err, approval.ErrForbidden)
 					}
-				}, func(r *room) { r.by = []string{"user:ana"} })
+				}, func(r *fixture) { r.starters = []string{"user:ana"} })
 			})
 		}
 	}
@@ -533,8 +533,8 @@ func TestA17LooserPolicyChangesNothing(t *testing.T) {
 		"a tool more": func(d *agent.Definition) { d.Tools = append(d.Tools[:1:1], agent.ToolSpec{Name: "more"}) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			asking(t, agent.Rule{}, func(t *testing.T, r *room) {
-				r.now(change)
+			withRule(t, agent.Rule{}, func(t *testing.T, r *fixture) {
+				r.deploy(change)
 				_, err := r.decide(approval.Approve, stranger)
 				require.ErrorIs(t, err, approval.ErrForbidden)
 				_, err = r.decide(approval.Approve, ana)
@@ -548,9 +548,9 @@ func TestA17LooserPolicyChangesNothing(t *testing.T) {
 
 // TestA17TightenedTwice: an approval under a policy that was tightened before it was asked is void when that is tightened again.
 func TestA17TightenedTwice(t *testing.T) {
-	asking(t, agent.Rule{}, func(t *testing.T, r *room) {
+	withRule(t, agent.Rule{}, func(t *testing.T, r *fixture) {
 		quorum := func(n int) {
-			r.now(func(d *agent.Definition) { d.Permission.Rules[len(d.Permission.Rules)-1].Quorum = n })
+			r.deploy(func(d *agent.Definition) { d.Permission.Rules[len(d.Permission.Rules)-1].Quorum = n })
 		}
 		quorum(2)
 		_, err := r.decide(approval.Approve, ana)
@@ -558,7 +558,7 @@ func TestA17TightenedTwice(t *testing.T) {
 		r.resume()
 		second := r.call().Wait.Approval
 		for _, by := range []policy.Principal{ana, ben} {
-			_, err := r.desk().Decide(r.ctx, approval.Request{Tenant: tenant, ID: second, Action: approval.Approve, By: by})
+			_, err := r.desk().Decide(r.ctx, approval.DecisionInput{Tenant: tenant, ID: second, Action: approval.Approve, By: by})
 			require.NoError(t, err)
 		}
 		quorum(3)
@@ -574,7 +574,7 @@ func TestA17TightenedTwice(t *testing.T) {
 // TestA6AnyByteOfTheStoredDefinition: whichever byte of it is changed, as long as it can still be read, the call does not run.
 func TestA6AnyByteOfTheStoredDefinition(t *testing.T) {
 	for _, early := range []bool{true, false} {
-		inBubble(t, func(t *testing.T, r *room) {
+		withParkedRun(t, func(t *testing.T, r *fixture) {
 			stored, err := json.Marshal(r.def)
 			require.NoError(t, err)
 			if !early {
@@ -622,9 +622,9 @@ func sameAgent(t *testing.T, a, b *agent.Definition) bool {
 // TestA6AnyByteOfTheRequest: whatever is changed in the stored request, nobody decides about what they were not asked.
 func TestA6AnyByteOfTheRequest(t *testing.T) {
 	size := 0
-	inBubble(t, func(t *testing.T, r *room) { size = len(r.item().Body) })
+	withParkedRun(t, func(t *testing.T, r *fixture) { size = len(r.item().Body) })
 	for i := range size {
-		inBubble(t, func(t *testing.T, r *room) {
+		withParkedRun(t, func(t *testing.T, r *fixture) {
 			it := r.item()
 			it.Body[i] ^= 1
 			require.NoError(t, r.table.Table.Write(r.ctx, store.Op{Kind: store.Put, Item: it}))

@@ -22,19 +22,19 @@ func TestA11QuorumNarrowsGrants(t *testing.T) {
 	for _, under := range policies {
 		for _, order := range [][]*agent.GrantBounds{{few, wide}, {wide, few}} {
 			t.Run(under.String(), func(t *testing.T) {
-				asking(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *room) {
+				withRule(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *fixture) {
 					a, err := r.grant(order[0], ana)
 					require.NoError(t, err)
 					require.Equal(t, approval.Pending, a.Status)
 					require.Equal(t, order[0], a.Decisions[0].Grant)
-					require.Empty(t, r.standing(), "nothing stands before the last of them")
+					require.Empty(t, r.listStanding(), "nothing stands before the last of them")
 					require.Empty(t, r.inbox())
 
 					a, err = r.grant(order[1], ben)
 					require.NoError(t, err)
 					require.Equal(t, approval.Approved, a.Status)
 					require.Equal(t, order, []*agent.GrantBounds{a.Decisions[0].Grant, a.Decisions[1].Grant})
-					g := r.standing()
+					g := r.listStanding()
 					require.Len(t, g, 1)
 					require.Equal(t, 2, g[0].Uses)
 					require.Equal(t, time.Hour, g[0].Expires.Sub(g[0].At))
@@ -42,14 +42,14 @@ func TestA11QuorumNarrowsGrants(t *testing.T) {
 					for i, by := range []policy.Principal{ana, ben} { // whoever says the same again has said it (A12)
 						_, err = r.grant(order[i], by)
 						require.NoError(t, err)
-						require.Equal(t, g, r.standing())
+						require.Equal(t, g, r.listStanding())
 					}
 					r.resume()
-					require.True(t, r.callWith("k2", `{"amount":151,"to":"x"}`), "one of them has not granted this")
-					require.False(t, r.callWith("k3", `{"amount":150,"to":"x"}`))
-					require.False(t, r.callWith("k4", `{"amount":149,"to":"x"}`))
-					require.True(t, r.callWith("k5", `{"amount":148,"to":"x"}`), "it is used up")
-				}, func(r *room) { r.stands(under) })
+					require.True(t, r.startRunWithArgs("k2", `{"amount":151,"to":"x"}`), "one of them has not granted this")
+					require.False(t, r.startRunWithArgs("k3", `{"amount":150,"to":"x"}`))
+					require.False(t, r.startRunWithArgs("k4", `{"amount":149,"to":"x"}`))
+					require.True(t, r.startRunWithArgs("k5", `{"amount":148,"to":"x"}`), "it is used up")
+				}, func(r *fixture) { r.allowStandingGrants(under) })
 			})
 		}
 	}
@@ -58,17 +58,17 @@ func TestA11QuorumNarrowsGrants(t *testing.T) {
 // TestA11QuorumOfOneExact: where one of several approves the very arguments, no pattern is what all of them granted.
 func TestA11QuorumOfOneExact(t *testing.T) {
 	for _, order := range [][]*agent.GrantBounds{{{When: atMost("200")}, nil}, {nil, {When: atMost("200")}}} {
-		asking(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *room) {
+		withRule(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *fixture) {
 			for i, by := range []policy.Principal{ana, ben} {
 				_, err := r.grant(order[i], by)
 				require.NoError(t, err)
 			}
-			require.Len(t, r.standing(), 1)
-			require.Empty(t, r.standing()[0].When)
+			require.Len(t, r.listStanding(), 1)
+			require.Empty(t, r.listStanding()[0].When)
 			r.resume()
-			require.False(t, r.callWith("k2", args))
-			require.True(t, r.callWith("k3", `{"amount":49,"to":"x"}`))
-		}, func(r *room) { r.stands(policyOf{agent.ModeSuspendAndReplay, agent.ScopeCall}) })
+			require.False(t, r.startRunWithArgs("k2", args))
+			require.True(t, r.startRunWithArgs("k3", `{"amount":49,"to":"x"}`))
+		}, func(r *fixture) { r.allowStandingGrants(policyMode{agent.ModeSuspendAndReplay, agent.ScopeCall}) })
 	}
 }
 
@@ -76,7 +76,7 @@ func TestA11QuorumOfOneExact(t *testing.T) {
 func TestA11QuorumOneWordEach(t *testing.T) {
 	for _, under := range policies {
 		t.Run(under.String(), func(t *testing.T) {
-			asking(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *room) {
+			withRule(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *fixture) {
 				var refused *approval.GrantError
 				_, err := r.grant(&agent.GrantBounds{When: atMost("1")}, ana)
 				require.ErrorAs(t, err, &refused)
@@ -93,15 +93,15 @@ func TestA11QuorumOneWordEach(t *testing.T) {
 				require.Equal(t, &agent.GrantBounds{Uses: 3}, r.approval().Decisions[0].Grant)
 				_, err = r.grant(nil, ben)
 				require.NoError(t, err)
-				require.Equal(t, 3, r.standing()[0].Uses)
-			}, func(r *room) { r.stands(under) })
+				require.Equal(t, 3, r.listStanding()[0].Uses)
+			}, func(r *fixture) { r.allowStandingGrants(under) })
 		})
 	}
 }
 
 // TestA11QuorumEditResetsGrants: an edit is another action, and nothing that was granted of the first holds for it.
 func TestA11QuorumEditResetsGrants(t *testing.T) {
-	asking(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *room) {
+	withRule(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *fixture) {
 		_, err := r.grant(&agent.GrantBounds{Uses: 1}, ana)
 		require.NoError(t, err)
 		q := r.request(approval.Edit, ben)
@@ -112,31 +112,31 @@ func TestA11QuorumEditResetsGrants(t *testing.T) {
 		q.Grant, q.Digest = &agent.GrantBounds{When: atMost("100"), Uses: 7}, r.approval().Digest
 		_, err = r.desk().Decide(r.ctx, q)
 		require.NoError(t, err)
-		g := r.standing()
+		g := r.listStanding()
 		require.Len(t, g, 1)
 		require.Equal(t, 7, g[0].Uses)
 		require.ElementsMatch(t, append(atMost("45"), atMost("100")...), g[0].When)
 		r.resume()
-		require.False(t, r.callWith("k2", `{"amount":45,"to":"y"}`))
-		require.True(t, r.callWith("k3", `{"amount":46,"to":"y"}`))
-	}, func(r *room) { r.stands(policyOf{agent.ModeSuspendAndReplay, agent.ScopeCall}) })
+		require.False(t, r.startRunWithArgs("k2", `{"amount":45,"to":"y"}`))
+		require.True(t, r.startRunWithArgs("k3", `{"amount":46,"to":"y"}`))
+	}, func(r *fixture) { r.allowStandingGrants(policyMode{agent.ModeSuspendAndReplay, agent.ScopeCall}) })
 }
 
 // TestA11NoPatternOfSecrets: what people must not read is in no pattern, which is kept for them to read.
 func TestA11NoPatternOfSecrets(t *testing.T) {
 	for _, under := range policies {
-		asking(t, agent.Rule{}, func(t *testing.T, r *room) {
+		withRule(t, agent.Rule{}, func(t *testing.T, r *fixture) {
 			var refused *approval.GrantError
 			_, err := r.grant(&agent.GrantBounds{When: []run.Condition{{Path: "/to", Eq: json.RawMessage(`"ana@example.com"`)}}}, ana)
 			require.ErrorAs(t, err, &refused)
 			require.NotContains(t, err.Error(), "ana@example.com")
 			require.Contains(t, err.Error(), "/to, which holds a secret")
 			require.Equal(t, approval.Pending, r.approval().Status)
-			require.Empty(t, r.standing())
+			require.Empty(t, r.listStanding())
 			_, err = r.grant(&agent.GrantBounds{When: atMost("200")}, ana)
 			require.NoError(t, err)
-		}, func(r *room) {
-			r.stands(under)
+		}, func(r *fixture) {
+			r.allowStandingGrants(under)
 			r.def.Tools[0].Schema = json.RawMessage(strings.Replace(string(r.def.Tools[0].Schema), `"to":{"type":"string"}`, `"to":{"type":"string","writeOnly":true}`, 1))
 			require.Contains(t, string(r.def.Tools[0].Schema), "writeOnly")
 		})

@@ -18,8 +18,8 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// calling lets every reply of the model call refund so often, and the last one end the run.
-func (r *room) calling(rounds, calls int) {
+// scriptCalls lets every reply of the model call refund so often, and the last one end the run.
+func (r *fixture) scriptCalls(rounds, calls int) {
 	r.replies = nil
 	for i := range rounds {
 		var reply agent.Reply
@@ -30,9 +30,9 @@ func (r *room) calling(rounds, calls int) {
 	}
 }
 
-// onCall acts when the tool is entered for the nth time, from now on.
-func (r *room) onCall(n int, f func()) {
-	r.refund.entered = func() {
+// onToolCall acts when the tool is entered for the nth time, from now on.
+func (r *fixture) onToolCall(n int, f func()) {
+	r.refund.onCall = func() {
 		if n--; n == 0 {
 			f()
 		}
@@ -43,12 +43,12 @@ func (r *room) onCall(n int, f func()) {
 func TestStandingGrantRevokedBetweenTwoEntries(t *testing.T) {
 	for _, under := range policies {
 		t.Run(under.String(), func(t *testing.T) {
-			inRoomOfStandingGrants(t, under, func(t *testing.T, r *room) {
+			withStandingGrant(t, under, func(t *testing.T, r *fixture) {
 				r.def.Executor = agent.ExecutorSequential
-				r.calling(1, 2)
+				r.scriptCalls(1, 2)
 				before := len(r.refund.paid)
-				r.onCall(1, func() { require.NoError(t, r.revoke(ben)) })
-				require.True(t, r.again("k2"))
+				r.onToolCall(1, func() { require.NoError(t, r.revoke(ben)) })
+				require.True(t, r.startNextRun("k2"))
 				require.Equal(t, before+1, len(r.refund.paid))
 				s := r.state()
 				require.Empty(t, s.Permissions.Checked.Standing)
@@ -63,11 +63,11 @@ func TestStandingGrantRevokedBetweenTwoEntries(t *testing.T) {
 	}
 }
 
-// grantAgain starts another run, in which ana grants refund for good.
-func (r *room) grantAgain(key string) error {
+// grantInNewRun starts another run, in which ana grants refund for good.
+func (r *fixture) grantInNewRun(key string) error {
 	r.t.Helper()
-	r.calling(1, 1)
-	require.True(r.t, r.again(key))
+	r.scriptCalls(1, 1)
+	require.True(r.t, r.startNextRun(key))
 	_, err := r.decide(approval.Approve, ana)
 	return err
 }
@@ -76,22 +76,22 @@ func (r *room) grantAgain(key string) error {
 func TestStandingGrantRevokedInItsOwnRun(t *testing.T) {
 	for _, under := range policies {
 		t.Run(under.String(), func(t *testing.T) {
-			inRoomOfStandingGrants(t, under, func(t *testing.T, r *room) {
-				r.calling(4, 1)
+			withStandingGrant(t, under, func(t *testing.T, r *fixture) {
+				r.scriptCalls(4, 1)
 				before := len(r.refund.paid)
-				r.onCall(1, func() { require.NoError(t, r.revoke(ben)) })
+				r.onToolCall(1, func() { require.NoError(t, r.revoke(ben)) })
 				r.resume() // calls under the grant, and again once it is revoked
 				require.Equal(t, before+1, len(r.refund.paid))
 				s := r.state()
 				require.Equal(t, run.RunWaiting, s.Status)
 				require.Empty(t, s.Permissions.Tools)
-				require.Empty(t, r.standing())
+				require.Empty(t, r.listStanding())
 				q := r.request(approval.Approve, ben)
 				q.ID = pendingOf(&s)
 				_, err := r.desk().Decide(r.ctx, q)
 				require.NoError(t, err)
 				r.resume()
-				require.Len(t, r.standing(), 1)
+				require.Len(t, r.listStanding(), 1)
 				require.Equal(t, run.RunDone, r.state().Status)
 				require.Greater(t, len(r.refund.paid), before+1)
 			})
@@ -110,36 +110,36 @@ func pendingOf(s *run.AgentState) string {
 // A call whose claimant died is run again under its grant, unless that has been revoked since.
 func TestStandingGrantOfACallThatRunsAgain(t *testing.T) {
 	for name, c := range map[string]struct {
-		since func(r *room) error
+		since func(r *fixture) error
 		paid  int
 		as    run.CallStatus
 	}{
-		"still granted": {func(*room) error { return nil }, 2, run.StatusSucceeded},
-		"revoked":       {func(r *room) error { return r.revoke(ana) }, 1, run.StatusFailed},
+		"still granted": {func(*fixture) error { return nil }, 2, run.StatusSucceeded},
+		"revoked":       {func(r *fixture) error { return r.revoke(ana) }, 1, run.StatusFailed},
 	} {
 		for _, scope := range []agent.Scope{agent.ScopeTool, agent.ScopeCall} {
 			t.Run(name+" "+string(scope), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					r := newRoom(t)
+					r := newFixture(t)
 					r.def.Tools[0].Effect = run.EffectIdempotent
 					r.def.Permission.Default = agent.DefaultAsk
 					r.def.Permission.Scope, r.def.Permission.Grants = scope, agent.GrantsStanding
-					r.start(args)
+					r.startAndPark(args)
 					_, err := r.decide(approval.Approve, ana)
 					require.NoError(t, err)
-					before := r.refund.hang(true)
+					before := r.refund.setHanging(true)
 					ctx, stop := context.WithCancel(context.Background())
 					r.ctx = ctx
-					r.onCall(1, stop)
-					s, err := r.begun("k2")
+					r.onToolCall(1, stop)
+					s, err := r.beginNextRun("k2")
 					require.NoError(t, err)
 					_, err = r.try(0)
 					require.ErrorIs(t, err, context.Canceled)
 					r.ctx, r.run = context.Background(), s.Run
 					require.Equal(t, run.StatusRunning, r.call().Status)
-					r.refund.hang(false)
+					r.refund.setHanging(false)
 					require.NoError(t, c.since(r))
-					r.drive(0)
+					r.driveRun(0)
 					require.Equal(t, before+c.paid, len(r.refund.paid))
 					require.Equal(t, c.as, r.call().Status)
 				})
@@ -151,23 +151,23 @@ func TestStandingGrantOfACallThatRunsAgain(t *testing.T) {
 // Of a tool about whose calls different people decide, there is a grant for each of them: to give one leaves the other as it is. Only who
 // is an approver of both revokes them.
 func TestStandingGrantsOfSeveralApprovers(t *testing.T) {
-	for _, under := range []policyOf{replaysTool, replaysCall} {
-		inRoomOfStandingGrants(t, under, func(t *testing.T, r *room) {
+	for _, under := range []policyMode{replaysTool, replaysCall} {
+		withStandingGrant(t, under, func(t *testing.T, r *fixture) {
 			r.replies[0].Calls[0].Input = []byte(`{"amount":2000,"to":"a"}`)
-			require.True(t, r.again("k2"))
+			require.True(t, r.startNextRun("k2"))
 			_, err := r.decide(approval.Approve, ana)
 			require.ErrorIs(t, err, approval.ErrForbidden)
 			_, err = r.decide(approval.Approve, boss)
 			require.NoError(t, err)
-			require.Len(t, r.standing(), 2)
-			require.False(t, r.again("k3"), "large ones are granted")
+			require.Len(t, r.listStanding(), 2)
+			require.False(t, r.startNextRun("k3"), "large ones are granted")
 			r.replies[0].Calls[0].Input = []byte(args)
-			require.False(t, r.again("k4"), "and small ones still are")
+			require.False(t, r.startNextRun("k4"), "and small ones still are")
 			require.ErrorIs(t, r.revoke(ana), approval.ErrForbidden)
-			require.Len(t, r.standing(), 2)
+			require.Len(t, r.listStanding(), 2)
 			require.NoError(t, r.revoke(boss))
-			require.Empty(t, r.standing())
-			require.True(t, r.again("k5"))
+			require.Empty(t, r.listStanding())
+			require.True(t, r.startNextRun("k5"))
 		})
 	}
 }
@@ -175,32 +175,32 @@ func TestStandingGrantsOfSeveralApprovers(t *testing.T) {
 // A revocation that meets another one, or a new grant, takes back what is there then.
 func TestRevocationsRace(t *testing.T) {
 	for name, c := range map[string]struct {
-		meanwhile func(r *room) error
+		meanwhile func(r *fixture) error
 		by        string // who is on record for it
 	}{
-		"another revocation":        {func(r *room) error { return r.revoke(ben) }, "user:ben"},
-		"revoked and granted again": {func(r *room) error { return errors.Join(r.revoke(ben), r.grantAgain("k2")) }, "user:ana"},
+		"another revocation":        {func(r *fixture) error { return r.revoke(ben) }, "user:ben"},
+		"revoked and granted again": {func(r *fixture) error { return errors.Join(r.revoke(ben), r.grantInNewRun("k2")) }, "user:ana"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inRoomOfStandingGrants(t, replaysTool, func(t *testing.T, r *room) {
-				r.table.on("refund#", func() error { return c.meanwhile(r) }, nil)
+			withStandingGrant(t, replaysTool, func(t *testing.T, r *fixture) {
+				r.table.setHook("refund#", func() error { return c.meanwhile(r) }, nil)
 				require.NoError(t, r.revoke(ana))
-				require.Empty(t, r.standing())
+				require.Empty(t, r.listStanding())
 				g := r.onRecord()
 				require.Equal(t, []string{r.run, c.by}, []string{g.Run, g.RevokedBy})
 			})
 		})
 	}
-	inRoomOfStandingGrants(t, replaysTool, func(t *testing.T, r *room) { // nobody knows whether it was written
-		r.table.on("refund#", nil, func() error { return errBlown })
-		require.ErrorIs(t, r.revoke(ana), errBlown)
+	withStandingGrant(t, replaysTool, func(t *testing.T, r *fixture) { // nobody knows whether it was written
+		r.table.setHook("refund#", nil, func() error { return errReset })
+		require.ErrorIs(t, r.revoke(ana), errReset)
 		require.NoError(t, r.revoke(ana))
-		require.Empty(t, r.standing())
+		require.Empty(t, r.listStanding())
 	})
 }
 
 // onRecord is the record of the standing grant as it is stored.
-func (r *room) onRecord() (g approval.Standing) {
+func (r *fixture) onRecord() (g approval.StandingGrant) {
 	r.t.Helper()
 	p, err := r.table.Table.Query(r.ctx, store.Range{PK: "T#" + tenant + "#GRANT#clerk"})
 	require.NoError(r.t, err)
@@ -211,46 +211,46 @@ func (r *room) onRecord() (g approval.Standing) {
 
 // A claim names the grant that holds when it is made: one that was revoked and given again since the gate is the new one.
 func TestStandingGrantGivenAgainBeforeTheClaim(t *testing.T) {
-	inRoomOfStandingGrants(t, replaysTool, func(t *testing.T, r *room) {
+	withStandingGrant(t, replaysTool, func(t *testing.T, r *fixture) {
 		old := r.onRecord()
-		v := &revoker{Table: r.table, now: func() {
+		v := &revokingTable{Table: r.table, revoke: func() {
 			run := r.run
-			require.NoError(t, errors.Join(r.revoke(ana), r.grantAgain("k2")))
+			require.NoError(t, errors.Join(r.revoke(ana), r.grantInNewRun("k2")))
 			r.run = run
 		}}
 		r.ports.Table, r.ports.Journal = v, store.NewJournal(v, 0)
-		require.False(t, r.again("k3"))
+		require.False(t, r.startNextRun("k3"))
 		require.NotEqual(t, old.Approval, r.onRecord().Approval)
 		require.Equal(t, r.onRecord().Approval, r.call().Grant.Approval)
 	})
 }
 
-// ledger counts what is asked of a table, and lets somebody act before one of them.
-type ledger struct {
+// countingTable counts what is asked of a table, and lets somebody act before one of them.
+type countingTable struct {
 	store.Table
 	left    int
-	act     func()
+	action  func()
 	entries int // of journals, that were written before the act was over
 }
 
-func (l *ledger) tick() {
+func (l *countingTable) countOp() {
 	if l.left--; l.left == 0 {
-		l.act()
+		l.action()
 	}
 }
 
-func (l *ledger) Get(ctx context.Context, k store.Key) (store.Item, bool, error) {
-	l.tick()
+func (l *countingTable) Get(ctx context.Context, k store.Key) (store.Item, bool, error) {
+	l.countOp()
 	return l.Table.Get(ctx, k)
 }
 
-func (l *ledger) Query(ctx context.Context, r store.Range) (store.Page, error) {
-	l.tick()
+func (l *countingTable) Query(ctx context.Context, r store.Range) (store.Page, error) {
+	l.countOp()
 	return l.Table.Query(ctx, r)
 }
 
-func (l *ledger) Write(ctx context.Context, ops ...store.Op) error {
-	l.tick()
+func (l *countingTable) Write(ctx context.Context, ops ...store.Op) error {
+	l.countOp()
 	err := l.Table.Write(ctx, ops...)
 	for _, op := range ops {
 		if err == nil && l.left > 0 && op.Kind == store.Put && strings.HasPrefix(op.Item.SK, "J#") {
@@ -268,10 +268,10 @@ func TestRevokedGrantsLetNoLaterClaimThrough(t *testing.T) {
 		rounds, calls := rapid.IntRange(1, 3).Draw(rt, "rounds"), rapid.IntRange(1, 3).Draw(rt, "calls")
 		own, at := rapid.Bool().Draw(rt, "in its own run"), rapid.IntRange(1, 60).Draw(rt, "at")
 		var problem error
-		inRoomOfStandingGrants(t, under, func(t *testing.T, r *room) {
+		withStandingGrant(t, under, func(t *testing.T, r *fixture) {
 			r.def.Executor = executor
-			r.calling(rounds, calls)
-			l := &ledger{Table: r.table.Table, left: at, act: func() { require.NoError(t, r.revoke(boss)) }}
+			r.scriptCalls(rounds, calls)
+			l := &countingTable{Table: r.table.Table, left: at, action: func() { require.NoError(t, r.revoke(boss)) }}
 			start := 0
 			if own {
 				start = len(r.entries())
@@ -280,7 +280,7 @@ func TestRevokedGrantsLetNoLaterClaimThrough(t *testing.T) {
 			if own {
 				r.resume()
 			} else {
-				r.again("k2")
+				r.startNextRun("k2")
 			}
 			if l.left > 0 { // it was over before
 				return
@@ -299,7 +299,7 @@ func TestRevokedGrantsLetNoLaterClaimThrough(t *testing.T) {
 	})
 }
 
-func (r *room) entries() []run.Entry {
+func (r *fixture) entries() []run.Entry {
 	r.t.Helper()
 	all, err := store.NewJournal(r.table, 0).Entries(r.ctx, tenant, r.run, 0, 100)
 	require.NoError(r.t, err)

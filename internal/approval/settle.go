@@ -14,11 +14,11 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// Outcome is somebody's word on what became of a call that was interrupted: a result, an error, or the order to run it again.
+// Outcome is a person's report on an interrupted call: a result, an error, or the order to run it again.
 type Outcome struct {
 	Tenant, Run, Call string
-	ID                string // the request it answers; empty = the only one of this kind there has been about the call
-	Key               string // the client's own id of the answer: without ID, the same key is the same answer to the same request; empty = none
+	ID                string // the request it answers; empty = the only outcome request about the call so far
+	Key               string // idempotency key: without ID, the same key is the same answer to the same request; empty = none
 	Content           string
 	IsError           bool
 	Rerun             bool
@@ -27,13 +27,14 @@ type Outcome struct {
 	Via Via // for the record
 }
 
-// Settle records what became of a call, once, and wakes the run. It is data, not a decision: whoever may act for the tenant may
-// say it; but running a call again that was approved is approved as it was: by as many different approvers, none of whom is one the run acts for
-// where that takes four eyes. An order that is not the last is recorded, and the request stays pending. The same answer to the same request gives
-// the first answer (see Approval.Repeated), changes nothing and wakes again; another one is a *DecidedError. A call that waits for no outcome is
-// ErrNothing. A call that was asked about before is asked about under a new request: an answer without ID is a *StaleError then, unless Key says
-// which it was.
-func (d *Desk) Settle(ctx context.Context, o Outcome) (_ Approval, err error) {
+// SettleOutcome records the outcome of an interrupted call once, and resumes the run. Anybody who may act for the
+// tenant may report a result or an error. A rerun of a call that was approved takes the same quorum and four eyes as
+// the approval. A rerun order that does not complete the quorum is recorded, and the request stays pending.
+//
+// The same answer to the same request returns the first answer (see Approval.IsRepeated), changes nothing and resumes
+// the run again. A different answer is a *DecidedError. A call that waits for no outcome is ErrNothing. If the call has
+// several such requests, an answer without ID is a *StaleError, unless Key identifies an earlier answer.
+func (d *Desk) SettleOutcome(ctx context.Context, o Outcome) (_ Approval, err error) {
 	defer func() { d.logRefusal(err, o.By, "tenant", o.Tenant, "run", o.Run, "via", string(o.Via)) }()
 	l, err := d.Journal.Load(ctx, o.Tenant, o.Run)
 	if err != nil {
@@ -45,88 +46,89 @@ func (d *Desk) Settle(ctx context.Context, o Outcome) (_ Approval, err error) {
 	}
 	var a Approval
 	for races := 0; ; races++ {
-		if a, err = d.question(ctx, o, c); err != nil {
+		if a, err = d.findOutcomeRequest(ctx, o, c); err != nil {
 			return Approval{}, err
 		}
-		if err = d.mayRerun(ctx, a, c, o); err != nil {
+		if err = d.authorizeRerun(ctx, a, c, o); err != nil {
 			return Approval{}, err
 		}
 		if a.Status != Pending {
-			if !sameAnswer(a, o) {
+			if !isSameOutcome(a, o) {
 				return Approval{}, &DecidedError{Approval: a}
 			}
 			a.repeated = true
 			break
 		}
 		if l.State.Status == run.RunDone {
-			return Approval{}, d.finished(ctx, a)
+			return Approval{}, d.closeFinished(ctx, a)
 		}
-		if d.Able != nil {
-			if err := d.Able(ctx, a); err != nil {
+		if d.CheckLinked != nil {
+			if err := d.CheckLinked(ctx, a); err != nil {
 				return Approval{}, err
 			}
 		}
-		if o.Rerun && c.Grant != nil && saidBy(a.Counted(), Request{By: o.By}) {
+		if o.Rerun && c.Grant != nil && hasDecisionBy(a.CountedApprovals(), o.By.ID) {
 			a.repeated = true
 			return a, nil
 		}
-		if a, err = d.settle(ctx, a, l.State.Definition, c, o); err == nil {
+		if a, err = d.commitOutcome(ctx, a, l.State.Definition, c, o); err == nil {
 			break
 		}
-		if !raced(err) || races == maxRaces {
+		if !lostRace(err) || races == maxRaces {
 			return Approval{}, err
 		}
 	}
 	if a.Status == Pending {
 		return a, nil
 	}
-	err = d.Wake(ctx, a.Tenant, a.Run)
-	d.tellWoken(ctx, a)
+	err = d.resumeRun(ctx, a)
+	d.notifyResumed(ctx, a)
 	if err != nil {
-		return Approval{}, fmt.Errorf("wake run %s: %w", a.Run, err)
+		return Approval{}, err
 	}
 	return a, nil
 }
 
-// mayRerun refuses a person who may not order an approved call to be run again.
-func (d *Desk) mayRerun(ctx context.Context, a Approval, c run.Call, o Outcome) error {
+// authorizeRerun refuses a person who may not order an approved call to be run again.
+func (d *Desk) authorizeRerun(ctx context.Context, a Approval, c run.Call, o Outcome) error {
 	if !o.Rerun || c.Grant == nil {
 		return nil
 	}
-	a, err := d.withStarters(ctx, a, rerun)
+	a, err := d.addRunStarters(ctx, a, actionRerun)
 	if err != nil {
 		return err
 	}
-	r, now := Request{Tenant: o.Tenant, ID: a.ID, Action: rerun, By: o.By}, d.Clock.Now()
-	if err := a.authorizePerson(r, func(p policy.Principal) bool { return a.MayDecide(p, now) }); err != nil {
+	r, now := DecisionInput{Tenant: o.Tenant, ID: a.ID, Action: actionRerun, By: o.By}, d.Clock.Now()
+	if err := a.authorizePerson(r, a.CanDecide(o.By, now)); err != nil {
 		return fmt.Errorf("run call %s again: it was approved once and takes its approvers again: %w", o.Call, err)
 	}
 	return nil
 }
 
-// question is the request that an answer is to.
-func (d *Desk) question(ctx context.Context, o Outcome, c run.Call) (Approval, error) {
+// findOutcomeRequest returns the request that an answer is for.
+func (d *Desk) findOutcomeRequest(ctx context.Context, o Outcome, c run.Call) (Approval, error) {
 	if o.ID == "" {
-		return d.unnamed(ctx, o, c)
+		return d.inferOutcomeRequest(ctx, o, c)
 	}
 	a, err := Get(ctx, d.Table, o.Tenant, o.ID)
-	if err == nil && !a.asksOutcome(o) {
+	if err == nil && !a.asksOutcomeOf(o) {
 		err = fmt.Errorf("answer call %s: approval %s: %w", o.Call, o.ID, ErrNothing)
 	}
 	return a, err
 }
 
-// unnamed is the request that an answer is to which names none: the one that was answered under the same key, else the newest about the call where
-// it is the first. What was said of an earlier attempt, and comes again, is not said of a later one.
-func (d *Desk) unnamed(ctx context.Context, o Outcome, c run.Call) (Approval, error) {
+// inferOutcomeRequest finds the request of an answer without ID: the one that was answered under the same key, else the
+// newest about the call if the call has no earlier one. A repeated answer about an earlier attempt is never taken for a
+// later attempt.
+func (d *Desk) inferOutcomeRequest(ctx context.Context, o Outcome, c run.Call) (Approval, error) {
 	newest, err := Get(ctx, d.Table, o.Tenant, run.ApprovalID(o.Run, c.ID, c.Asks))
 	if err != nil {
 		return Approval{}, err
 	}
 	earlier := false
 	for ask, a := c.Asks, newest; ; {
-		if a.asksOutcome(o) {
-			if a.answeredUnder(o.Key) {
+		if a.asksOutcomeOf(o) {
+			if o.Key != "" && slices.ContainsFunc(a.Decisions, func(d Decision) bool { return d.Key == o.Key }) {
 				return a, nil
 			}
 			earlier = earlier || ask < c.Asks
@@ -139,7 +141,7 @@ func (d *Desk) unnamed(ctx context.Context, o Outcome, c run.Call) (Approval, er
 		}
 	}
 	switch {
-	case !newest.asksOutcome(o):
+	case !newest.asksOutcomeOf(o):
 		return Approval{}, fmt.Errorf("answer call %s: %w", o.Call, ErrNothing)
 	case earlier && newest.Status == Pending:
 		return Approval{}, &StaleError{Approval: newest}
@@ -147,42 +149,37 @@ func (d *Desk) unnamed(ctx context.Context, o Outcome, c run.Call) (Approval, er
 	return newest, nil
 }
 
-// asksOutcome reports whether the request asks what became of the call that o is about.
-func (a Approval) asksOutcome(o Outcome) bool {
+// asksOutcomeOf reports whether the request asks for the outcome of o's call.
+func (a Approval) asksOutcomeOf(o Outcome) bool {
 	return a.Kind == KindOutcome && a.Run == o.Run && a.Call() == o.Call
 }
 
-// answeredUnder reports whether somebody has answered the request under a key.
-func (a Approval) answeredUnder(key string) bool {
-	return key != "" && slices.ContainsFunc(a.Decisions, func(d Decision) bool { return d.Key == key })
-}
-
-// settle records the answer in the request and the run's inbox at once. The model is told what the person said and, where somebody had
-// changed the call's arguments, that (A8).
-func (d *Desk) settle(ctx context.Context, a Approval, definition string, c run.Call, o Outcome) (Approval, error) {
-	said, err := o.said(d.Clock.Now().Truncate(time.Millisecond))
+// commitOutcome writes the answer into the request and the run's inbox in one transaction. The model is told the answer
+// and, if somebody had edited the call's arguments, the edited arguments (A8).
+func (d *Desk) commitOutcome(ctx context.Context, a Approval, definition string, c run.Call, o Outcome) (Approval, error) {
+	answer, err := o.decision(d.Clock.Now().Truncate(time.Millisecond))
 	if err != nil {
 		return Approval{}, err
 	}
 	a.Status = Approved
-	a.Decisions = append(slices.Clip(a.Decisions), said)
-	counted := a.Counted()
+	a.Decisions = append(slices.Clip(a.Decisions), answer)
+	counted := a.CountedApprovals()
 	partial := o.Rerun && c.Grant != nil && len(counted) < a.Quorum
 	if partial {
 		a.Status = Pending
 	}
-	op, err := over(a, Pending)
+	op, err := overwriteOp(a, Pending)
 	if err != nil {
 		return Approval{}, err
 	}
 	if a.rev = max(0, a.rev) + 1; partial {
-		voice, err := voiceOp(a, o.By)
+		record, err := approvalRecordOp(a, o.By)
 		if err != nil {
 			return Approval{}, err
 		}
-		return a, d.Table.Write(ctx, op, voice)
+		return a, d.Table.Write(ctx, op, record)
 	}
-	content, err := d.short(ctx, a.Tenant, definition, o)
+	content, err := d.truncateContent(ctx, a.Tenant, definition, o)
 	if err != nil {
 		return Approval{}, err
 	}
@@ -191,7 +188,7 @@ func (d *Desk) settle(ctx context.Context, a Approval, definition string, c run.
 		for _, v := range counted[:len(counted)-1] {
 			fact.With = append(fact.With, v.By)
 		}
-		if fact.Voices, err = d.voices(ctx, a, o.By, fact.With); err != nil {
+		if fact.Voices, err = d.loadVoices(ctx, a, o.By, fact.With); err != nil {
 			return Approval{}, err
 		}
 	}
@@ -200,7 +197,7 @@ func (d *Desk) settle(ctx context.Context, a Approval, definition string, c run.
 	}
 	got, err := d.Journal.Accept(ctx, a.Tenant, a.Run, "", fact, op)
 	if err != nil {
-		return d.racedAnswer(ctx, a, o, err)
+		return d.resolveOutcomeRace(ctx, a, o, err)
 	}
 	if got.Closed {
 		return Approval{}, fmt.Errorf("answer call %s: %w", o.Call, ErrFinished)
@@ -208,8 +205,8 @@ func (d *Desk) settle(ctx context.Context, a Approval, definition string, c run.
 	return a, nil
 }
 
-// short is what somebody said in place of a tool, as the agent's context takes it. All of it is kept with the request.
-func (d *Desk) short(ctx context.Context, tenant, definition string, o Outcome) (string, error) {
+// truncateContent shortens a person's answer as a tool result of the agent is shortened. The request keeps all of it.
+func (d *Desk) truncateContent(ctx context.Context, tenant, definition string, o Outcome) (string, error) {
 	if o.Rerun {
 		return "", nil
 	}
@@ -224,15 +221,16 @@ func (d *Desk) short(ctx context.Context, tenant, definition string, o Outcome) 
 	return head, nil
 }
 
-// racedAnswer looks who won where the write failed or nobody knows whether it did.
-func (d *Desk) racedAnswer(ctx context.Context, a Approval, o Outcome, cause error) (Approval, error) {
+// resolveOutcomeRace reads the request after a write that failed or whose outcome is unknown, and reports the answer on
+// record.
+func (d *Desk) resolveOutcomeRace(ctx context.Context, a Approval, o Outcome, cause error) (Approval, error) {
 	now, err := Get(ctx, d.Table, a.Tenant, a.ID)
 	switch {
 	case err != nil:
 		return Approval{}, errors.Join(cause, err)
 	case now.Status == Pending:
 		return Approval{}, fmt.Errorf("answer call %s: %w", o.Call, cause)
-	case sameAnswer(now, o):
+	case isSameOutcome(now, o):
 		now.repeated = true
 		return now, nil
 	default:
@@ -240,35 +238,27 @@ func (d *Desk) racedAnswer(ctx context.Context, a Approval, o Outcome, cause err
 	}
 }
 
-// said is the answer as it is kept with the request: the text stands as a JSON string where an edit's arguments stand.
-func (o Outcome) said(now time.Time) (Decision, error) {
-	d := Decision{By: o.By.ID, Via: o.Via, Action: o.action(), At: now, Key: o.Key}
+// decision is the record of the answer as the request keeps it. Args holds the text as a JSON string.
+func (o Outcome) decision(now time.Time) (Decision, error) {
+	d := Decision{By: o.By.ID, Via: o.Via, Action: "result", At: now, Key: o.Key}
 	if o.Rerun {
+		d.Action = actionRerun
 		return d, nil
+	}
+	if o.IsError {
+		d.Action = "error"
 	}
 	text, err := run.MarshalVerbatim(o.Content)
 	d.Args = text
 	return d, err
 }
 
-// sameAnswer reports whether o says what the request's own answer said.
-func sameAnswer(a Approval, o Outcome) bool {
+// isSameOutcome reports whether o repeats the answer on record.
+func isSameOutcome(a Approval, o Outcome) bool {
 	if len(a.Decisions) == 0 {
 		return false
 	}
 	d := a.Decisions[len(a.Decisions)-1]
-	again, err := o.said(d.At)
+	again, err := o.decision(d.At)
 	return err == nil && d.Action == again.Action && bytes.Equal(d.Args, again.Args)
-}
-
-// action is how the answer is recorded with the request.
-func (o Outcome) action() Action {
-	switch {
-	case o.Rerun:
-		return rerun
-	case o.IsError:
-		return "error"
-	default:
-		return "result"
-	}
 }

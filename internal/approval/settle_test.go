@@ -13,17 +13,17 @@ import (
 )
 
 // interrupted parks the run on the unknown outcome of its refund, which ana approved where it takes an approval.
-func (r *room) interrupted() {
+func (r *fixture) interrupted() {
 	r.t.Helper()
-	r.refund.hang(true)
-	r.start(args)
+	r.refund.setHanging(true)
+	r.startAndPark(args)
 	if r.call().Wait.For == run.ForApproval {
 		_, err := r.decide(approval.Approve, ana)
 		require.NoError(r.t, err)
 		r.resume()
 	}
 	require.Equal(r.t, run.ForOutcome, r.call().Wait.For)
-	require.Equal(r.t, 1, r.refund.hang(false))
+	require.Equal(r.t, 1, r.refund.setHanging(false))
 }
 
 // Whoever may act for the tenant may say what became of a call; to run one again that was approved takes one of its approvers.
@@ -45,14 +45,14 @@ func TestSettleTakesAnApproverToRunAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRoom(t)
+				r := newFixture(t)
 				if c.allowed {
 					r.def.Permission.Rules = []agent.Rule{{Tool: "refund", Verdict: agent.VerdictAllow}}
 				}
 				r.interrupted()
 				says := c.says
 				says.Tenant, says.Run, says.Call, says.By = tenant, r.run, "c1", c.by
-				_, err := r.desk().Settle(r.ctx, says)
+				_, err := r.desk().SettleOutcome(r.ctx, says)
 				if c.refused {
 					require.ErrorIs(t, err, approval.ErrForbidden)
 					require.Empty(t, r.inbox(), "nothing was said")
@@ -80,16 +80,16 @@ func TestSettleOfAnEditedCallTellsOfTheEdit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRoom(t)
-				r.refund.hang(true)
-				r.start(args)
-				_, err := r.desk().Decide(r.ctx, approval.Request{Tenant: tenant, ID: r.call().Wait.Approval, Action: approval.Edit, Args: []byte(edited), By: ana})
+				r := newFixture(t)
+				r.refund.setHanging(true)
+				r.startAndPark(args)
+				_, err := r.desk().Decide(r.ctx, approval.DecisionInput{Tenant: tenant, ID: r.call().Wait.Approval, Action: approval.Edit, Args: []byte(edited), By: ana})
 				require.NoError(t, err)
 				r.resume()
-				require.Equal(t, 1, r.refund.hang(false))
+				require.Equal(t, 1, r.refund.setHanging(false))
 				says.Tenant, says.Run, says.Call, says.By = tenant, r.run, "c1", ben
 				for range 2 { // said again, it is the same answer
-					_, err = r.desk().Settle(r.ctx, says)
+					_, err = r.desk().SettleOutcome(r.ctx, says)
 					require.NoError(t, err)
 				}
 				r.resume()

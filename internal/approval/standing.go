@@ -1,47 +1,50 @@
 package approval
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/people/mask"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
 
-// ErrNoGrant says that the tenant has no standing grant of the tool for the agent. It is the answer for another tenant's, too.
+// ErrNoGrant says that the tenant has no standing grant of the tool for the agent.
 var ErrNoGrant = errors.New("no such standing grant")
 
-// Standing is one standing grant on record: people's permission for an agent to call a tool in every run (grants: standing). There is one
-// record for a tool under one list of approvers, and under scope call for the arguments, and one more that is counted, and one for each
-// pattern, under PK T#tenant#GRANT#agent, SK tool#digest; the newest grant replaces the one before. A revoked one is kept, and holds for
-// nothing; so is one that is used up.
-type Standing struct {
+// StandingGrant is the record of a standing grant: people permit an agent to call a tool in every run (grants:
+// standing). There is one record for each tool and list of approvers. Under scope call there is one for each argument
+// value, one more if uses are counted, and one for each pattern. The key is PK T#tenant#GRANT#agent, SK tool#digest; a
+// newer grant replaces the older one. A revoked or used-up record is kept, and covers nothing.
+type StandingGrant struct {
 	Agent     string     `json:"agent"`
 	Tool      string     `json:"tool"`               // original name
 	Digest    string     `json:"digest"`             // of what it covers, by agent.StandingDigest
-	ArgsHash  string     `json:"argsHash,omitempty"` // of the arguments it is of, by agent.GrantedArgs; "" = whatever the tool is called with
-	Args      string     `json:"args,omitempty"`     // them, to be read: the text of their JSON with secrets masked (package mask), cut by agent.Bounded
+	ArgsHash  string     `json:"argsHash,omitempty"` // of the only arguments it covers, by agent.GrantedArgs; "" = any arguments
+	Args      string     `json:"args,omitempty"`     // these arguments for people to read: masked, cut by agent.Bounded
 	Approval  string     `json:"approval"`
 	Run       string     `json:"run"` // in which it was given
 	By        string     `json:"by"`
 	Note      string     `json:"note,omitempty"`
 	At        time.Time  `json:"at"`
 	Expires   time.Time  `json:"expiresAt"`
-	Approvers []string   `json:"approvers"`       // of the calls it covers: one of them takes it back
-	Above     [][]string `json:"above,omitempty"` // who is among each of these as well
+	Approvers []string   `json:"approvers"`       // of the calls it covers; each of them may revoke it
+	Above     [][]string `json:"above,omitempty"` // sets that such an approver must be in as well
 	RevokedBy string     `json:"revokedBy,omitempty"`
 	RevokedAt time.Time  `json:"revokedAt,omitzero"`
 
-	When []run.Condition `json:"when,omitempty"` // it is of a pattern: of arguments that fit all of these
-	With []string        `json:"with,omitempty"` // who gave it beside By
-	Uses int             `json:"uses,omitempty"` // claims that it covers in all; 0 = they are not counted
-	Used int             `json:"-"`              // of them, those that are made
+	When []run.Condition `json:"when,omitempty"` // pattern: it covers arguments that match all of these
+	With []string        `json:"with,omitempty"` // who gave it together with By
+	Uses int             `json:"uses,omitempty"` // how many claims it covers in all; 0 = any number
+	Used int             `json:"-"`              // claims made so far
 }
 
 func standingPartition(tenant, agentName string) string { return "T#" + tenant + "#GRANT#" + agentName }
@@ -52,11 +55,12 @@ func standingKey(tenant, agentName, tool, digest string) store.Key {
 
 func standingIndex(tenant string) string { return "T#" + tenant + "#GRANTS" }
 
-// below are the bounds of the sort keys that begin with name and #. No name has a #, and $ is the character behind it.
-func below(name string) (from, to string) { return name + "#", name + "$" }
+// prefixRange returns the bounds of the sort keys that begin with name and #. No name contains #, and $ is the next
+// character after it.
+func prefixRange(name string) (from, to string) { return name + "#", name + "$" }
 
-// op writes the whole record. A live one is listed.
-func (g Standing) op(tenant string) (store.Op, error) {
+// putOp writes the whole record. Only a grant that is not revoked is in the index.
+func (g StandingGrant) putOp(tenant string) (store.Op, error) {
 	body, err := run.MarshalVerbatim(g)
 	if err != nil {
 		return store.Op{}, fmt.Errorf("marshal standing grant of %s for %s: %w", g.Tool, g.Agent, err)
@@ -72,37 +76,38 @@ func (g Standing) op(tenant string) (store.Op, error) {
 	return store.Op{Kind: store.Put, Item: it}, nil
 }
 
-// grantOps are the records of the standing grants that the newest decision of a request gives; they ride in its transaction. None where
-// grants do not outlive the run.
-func (d *Desk) grantOps(ctx context.Context, decided Approval) ([]store.Op, error) {
+// standingGrantOps returns the writes of the standing grants that the newest decision of a request gives. They join the
+// decision's transaction. There are none if the policy's grants end with the run.
+func (d *Desk) standingGrantOps(ctx context.Context, decided Approval) ([]store.Op, error) {
 	if decided.Grants != agent.GrantsStanding || len(decided.Decisions) == 0 {
 		return nil, nil
 	}
-	said := decided.Decisions[len(decided.Decisions)-1]
+	newest := decided.Decisions[len(decided.Decisions)-1]
 	var ops []store.Op
-	text := d.masked(ctx, decided)
+	text := d.argsMasker(ctx, decided)
 	for _, p := range decided.Permissions {
-		if p.Verdict != run.ToolGranted || decided.Kind == KindTools && !slices.Contains(said.Tools, p.Tool) {
+		if p.Verdict != run.ToolGranted || decided.Kind == KindTools && !slices.Contains(newest.Tools, p.Tool) {
 			continue
 		}
 		for _, c := range p.Standing {
-			g := Standing{
-				Agent: decided.Agent, Tool: p.Tool, Digest: c.Digest, Approval: decided.ID, Run: decided.Run, By: said.By, Note: said.Note,
-				At: said.At, Approvers: c.Approvers, Above: c.Above,
-				With: decided.givers(p, said.By),
+			g := StandingGrant{
+				Agent: decided.Agent, Tool: p.Tool, Digest: c.Digest, Approval: decided.ID, Run: decided.Run,
+				By: newest.By, With: decided.otherGrantors(p, newest.By), Note: newest.Note, At: newest.At,
+				Approvers: c.Approvers, Above: c.Above,
 			}
-			stands, err := g.bound(decided, p, c, text)
+			holds, err := g.applyBounds(decided, p, c, text)
 			if err != nil {
 				return nil, err
 			}
-			if !stands {
+			if !holds {
 				continue
 			}
-			op, err := g.op(decided.Tenant)
+			op, err := g.putOp(decided.Tenant)
 			if err != nil {
 				return nil, err
 			}
-			if !slices.ContainsFunc(ops, func(have store.Op) bool { return have.Item.Key == op.Item.Key }) { // calls of one pattern
+			sameKey := func(have store.Op) bool { return have.Item.Key == op.Item.Key }
+			if !slices.ContainsFunc(ops, sameKey) { // several calls may have one pattern
 				ops = append(ops, op)
 			}
 		}
@@ -110,23 +115,24 @@ func (d *Desk) grantOps(ctx context.Context, decided Approval) ([]store.Op, erro
 	return ops, nil
 }
 
-// givers are those who grant a permission beside one of them, each once: who approved.
-func (a Approval) givers(p Permission, beside string) []string {
-	said := a.Counted()
+// otherGrantors returns everybody who approved a permission except one person, each once.
+func (a Approval) otherGrantors(p Permission, except string) []string {
+	approvals := a.CountedApprovals()
 	if a.Kind == KindTools {
-		said = a.grantors(p.Tool)
+		approvals = a.approvalsOfTool(p.Tool)
 	}
 	var all []string
-	for _, d := range said {
-		if d.By != beside && !slices.Contains(all, d.By) {
+	for _, d := range approvals {
+		if d.By != except && !slices.Contains(all, d.By) {
 			all = append(all, d.By)
 		}
 	}
 	return all
 }
 
-// masked reads arguments of a request's run with secrets masked, as its definition says what is one. That is read once, and only where it is wanted.
-func (d *Desk) masked(ctx context.Context, a Approval) func(tool string, args json.RawMessage) (string, error) {
+// argsMasker returns a function that masks secrets in arguments, by the definition of the request's run. It loads the
+// definition on first use.
+func (d *Desk) argsMasker(ctx context.Context, a Approval) func(tool string, args json.RawMessage) (string, error) {
 	var def *agent.Definition
 	return func(tool string, args json.RawMessage) (string, error) {
 		if def == nil {
@@ -143,9 +149,9 @@ func (d *Desk) masked(ctx context.Context, a Approval) func(tool string, args js
 	}
 }
 
-// StandingOp holds claims to the standing grant they are made under; it rides in the transaction of the claims. It fails unless one of the
-// tool and digest is on record, not revoked and not expired; and that very one, where the approval is named. Of one that is counted, it fails
-// unless it is used as g says it is with these claims, but for them; and uses it so.
+// StandingOp makes claims depend on their standing grant, in the claims' transaction. It fails unless a grant of the
+// tool and digest is on record, neither revoked nor expired; if g names an approval, it must be that very grant. If the
+// grant counts its uses, StandingOp fails unless g.Used is the stored count plus these claims, and stores g.Used.
 func StandingOp(tenant, agentName string, g run.StandingGrant, claims int, now time.Time) store.Op {
 	op := store.Op{Kind: store.Check, Item: store.Item{Key: standingKey(tenant, agentName, g.Tool, g.Digest)}, If: []store.Cond{
 		{Attr: "revoked", Op: store.Equal, Value: store.Num(0)},
@@ -161,9 +167,11 @@ func StandingOp(tenant, agentName string, g run.StandingGrant, claims int, now t
 	return op
 }
 
-// StandingLive reports whether such a grant is on record and holds, used up or not: the conditions of StandingOp without claims, read
-// consistently.
-func StandingLive(ctx context.Context, t store.Table, tenant, agentName string, g run.StandingGrant, now time.Time) (bool, error) {
+// IsStandingLive reports whether the grant is on record and holds, used up or not: a consistent read of the conditions
+// of StandingOp without claims.
+func IsStandingLive(
+	ctx context.Context, t store.Table, tenant, agentName string, g run.StandingGrant, now time.Time,
+) (bool, error) {
 	it, found, err := t.Get(ctx, standingKey(tenant, agentName, g.Tool, g.Digest))
 	if err != nil {
 		return false, fmt.Errorf("read standing grant of %s for %s: %w", g.Tool, agentName, err)
@@ -171,40 +179,44 @@ func StandingLive(ctx context.Context, t store.Table, tenant, agentName string, 
 	return store.Holds(StandingOp(tenant, agentName, g, 0, now).If, it, found), nil
 }
 
-// StandingOf reads the standing grants of these tools and digests consistently: those that are neither revoked nor expired nor
-// used up, in order.
-func StandingOf(ctx context.Context, t store.Table, tenant, agentName string, of []run.StandingGrant, now time.Time) ([]run.StandingGrant, error) {
+// LiveStanding reads consistently the live standing grants of these tools and digests, in order: not revoked, not
+// expired, not used up.
+func LiveStanding(
+	ctx context.Context, t store.Table, tenant, agentName string, of []run.StandingGrant, now time.Time,
+) ([]run.StandingGrant, error) {
 	var live []run.StandingGrant
 	for _, want := range of {
 		it, found, err := t.Get(ctx, standingKey(tenant, agentName, want.Tool, want.Digest))
-		var g Standing
+		var g StandingGrant
 		if err == nil && found {
 			g, err = readStanding(tenant, it)
 		}
 		if err != nil {
 			return nil, err
 		}
-		if found && g.live(now) {
-			live = append(live, g.read())
+		if found && g.isLive(now) {
+			live = append(live, g.toRunGrant())
 		}
 	}
 	return live, nil
 }
 
-func (g Standing) expired(now time.Time) bool { return !now.Before(g.Expires) }
+func (g StandingGrant) isExpired(now time.Time) bool { return !now.Before(g.Expires) }
 
-func (g Standing) live(now time.Time) bool {
-	return g.RevokedBy == "" && !g.expired(now) && !g.exhausted()
+func (g StandingGrant) isLive(now time.Time) bool {
+	return g.RevokedBy == "" && !g.isExpired(now) && (g.Uses == 0 || g.Used < g.Uses)
 }
 
-// standingBetween are the records of a tool in a range, live or not, of so many pages. Beside those that cannot be
-// read, an error, it gives the others: whoever revokes grants revokes what can be.
-func standingBetween(ctx context.Context, t store.Table, tenant, agentName, tool string, r store.Range, pages int) ([]Standing, error) {
-	var all []Standing
+// readStandingRange reads at most so many pages of records of a tool, live or not. If some records are damaged, it
+// returns the others with an error, so that a revocation can revoke them.
+func readStandingRange(
+	ctx context.Context, t store.Table, tenant, agentName, tool string, r store.Range, pages int,
+) ([]StandingGrant, error) {
+	var all []StandingGrant
 	var unread error
 	r.PK = standingPartition(tenant, agentName)
 	for ; ; pages-- {
-		page, next, err := store.ReadPage(ctx, t, r, func(it store.Item) (Standing, error) { return readStanding(tenant, it) })
+		page, next, err := store.ReadPage(ctx, t, r, func(it store.Item) (StandingGrant, error) { return readStanding(tenant, it) })
 		if err != nil && !errors.Is(err, store.ErrDamaged) {
 			return nil, fmt.Errorf("read standing grants of %s for %s: %w", tool, agentName, err)
 		}
@@ -215,17 +227,17 @@ func standingBetween(ctx context.Context, t store.Table, tenant, agentName, tool
 	}
 }
 
-// readStanding reads a record of a tenant, which must be the one that its key says, and what its attributes say, which claims are held to.
-func readStanding(tenant string, it store.Item) (Standing, error) {
+// readStanding decodes a record of a tenant. The record must match its key and the attributes that claims compare.
+func readStanding(tenant string, it store.Item) (StandingGrant, error) {
 	g, err := decodeStanding(tenant, it)
 	if err != nil {
-		return Standing{}, fmt.Errorf("read standing grant %s %s: %w", it.PK, it.SK, err)
+		return StandingGrant{}, fmt.Errorf("read standing grant %s %s: %w", it.PK, it.SK, err)
 	}
 	return g, nil
 }
 
-func decodeStanding(tenant string, it store.Item) (Standing, error) {
-	var g Standing
+func decodeStanding(tenant string, it store.Item) (StandingGrant, error) {
+	var g StandingGrant
 	if err := run.ReadStored("standing grant", it.Body, &g); err != nil {
 		return g, store.Damaged(it.Key, "%w", err)
 	}
@@ -261,26 +273,134 @@ func decodeStanding(tenant string, it store.Item) (Standing, error) {
 	return g, nil
 }
 
-// Grants narrows a list of standing grants. The zero value lists a page of all.
-type Grants struct {
+// StandingQuery narrows a list of standing grants. The zero value lists the first page of all.
+type StandingQuery struct {
 	Agent  string // "" = of every agent
 	Limit  int    // 0 = 50
-	Cursor string // where a former page ended
+	Cursor string // where the last page ended
 }
 
-// ListStanding pages through a tenant's standing grants that are neither revoked nor expired nor used up, by agent and tool. A page may hold fewer than
-// the limit, and none, as it leaves out what has ended. It may be late; no gate reads it.
-func ListStanding(ctx context.Context, t store.Table, tenant string, q Grants, now time.Time) (list []Standing, next string, err error) {
+// ListStanding pages through a tenant's live standing grants, by agent and tool. A page may hold fewer grants than the
+// limit, even none, and not be the last: grants that have ended are left out. The list may lag behind; no gate reads
+// it.
+func ListStanding(
+	ctx context.Context, t store.Table, tenant string, q StandingQuery, now time.Time,
+) (list []StandingGrant, next string, err error) {
 	if q.Limit == 0 {
 		q.Limit = 50
 	}
 	r := store.Range{PK: standingIndex(tenant), Index: true, Limit: q.Limit, Cursor: q.Cursor}
 	if q.Agent != "" {
-		r.From, r.To = below(q.Agent)
+		r.From, r.To = prefixRange(q.Agent)
 	}
-	list, next, err = store.ReadPage(ctx, t, r, func(it store.Item) (Standing, error) { return readStanding(tenant, it) })
+	list, next, err = store.ReadPage(ctx, t, r, func(it store.Item) (StandingGrant, error) { return readStanding(tenant, it) })
 	if err != nil {
 		err = fmt.Errorf("list standing grants: %w", err)
 	}
-	return slices.DeleteFunc(list, func(g Standing) bool { return !g.live(now) }), next, err
+	return slices.DeleteFunc(list, func(g StandingGrant) bool { return !g.isLive(now) }), next, err
+}
+
+// Revocation is one person's order to revoke a tool's standing grants for an agent. By comes from what authenticated
+// the person.
+type Revocation struct {
+	Tenant, Agent string
+	Tool          string // original name
+	Digest        string // of the one grant to revoke; "" = all grants of the tool
+	By            policy.Principal
+}
+
+// Revoke revokes the standing grants of a tool for an agent: from then on no claim under one commits, in any run. The
+// person must be an approver of every one of them. Grants that are revoked already are no error. If there are more than
+// store.MaxOps of them, an error may leave some; a repeated call revokes the rest.
+//
+// Errors: ErrNoGrant if there is none, or it has expired; ErrForbidden; store.ErrConflict if others keep writing. After
+// any other error the outcome is unknown, and the caller may repeat the call.
+func (d *Desk) Revoke(ctx context.Context, r Revocation) (err error) {
+	defer func() {
+		d.logRefusal(err, r.By, "tenant", r.Tenant, "agent", r.Agent, "tool", r.Tool)
+		if err == nil && d.Log != nil {
+			d.Log.Info("standing grants revoked",
+				"tenant", r.Tenant, "agent", r.Agent, "tool", r.Tool, "digest", r.Digest, "by", r.By.ID)
+		}
+	}()
+	what := fmt.Sprintf("revoke standing grant of %s for %s", r.Tool, r.Agent)
+	for range maxRaces {
+		ops, unread, err := d.planRevocation(ctx, r)
+		if err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		for chunk := range slices.Chunk(ops, store.MaxOps) {
+			if err = d.Table.Write(ctx, chunk...); err != nil {
+				break
+			}
+		}
+		var raced *store.ConditionError
+		switch {
+		case err == nil && unread != nil:
+			return fmt.Errorf("%s: all but what cannot be read: %w", what, unread)
+		case err == nil:
+			return nil
+		case !errors.As(err, &raced): // else somebody granted or revoked meanwhile: read the records again
+			return fmt.Errorf("%s: %w", what, err)
+		}
+	}
+	return fmt.Errorf("%s: %w", what, store.ErrConflict)
+}
+
+// planRevocation returns the writes that are left to do, none if all grants are revoked already. Unread reports grants
+// to be revoked that cannot be read.
+func (d *Desk) planRevocation(ctx context.Context, r Revocation) (ops []store.Op, unread, err error) {
+	from, to := prefixRange(r.Tool)
+	if r.Digest != "" {
+		key := standingKey(r.Tenant, r.Agent, r.Tool, r.Digest)
+		if store.CheckKey(key) != nil { // no grant has such a digest
+			return nil, nil, ErrNoGrant
+		}
+		from, to = key.SK, key.SK
+	}
+	all, unread := readStandingRange(
+		ctx, d.Table, r.Tenant, r.Agent, r.Tool, store.Range{From: from, To: to}, math.MaxInt,
+	)
+	if unread != nil && !errors.Is(unread, store.ErrDamaged) {
+		return nil, nil, unread
+	}
+	now := d.Clock.Now().UTC().Truncate(time.Millisecond)
+	all = slices.DeleteFunc(all, func(g StandingGrant) bool { return g.isExpired(now) })
+	// A used-up grant is revoked as well, because a call under it may run again.
+	live := slices.DeleteFunc(slices.Clone(all), func(g StandingGrant) bool { return g.RevokedBy != "" })
+	if len(all) == 0 {
+		return nil, unread, cmp.Or(unread, ErrNoGrant)
+	}
+	toAuthorize := live
+	if len(toAuthorize) == 0 {
+		toAuthorize = all
+	}
+	for _, g := range toAuthorize {
+		if !policy.MayDecideEach(r.By, g.Approvers, g.Above) {
+			return nil, nil, fmt.Errorf("as %s: %w", r.By.ID, ErrForbidden)
+		}
+	}
+	for _, g := range live {
+		op, err := g.markRevokedOp(r.Tenant, r.By, now)
+		if err != nil {
+			return nil, nil, err
+		}
+		record, err := g.revocationOp(r.Tenant, now)
+		if err != nil {
+			return nil, nil, err
+		}
+		ops = append(ops, op, record)
+	}
+	return ops, unread, nil
+}
+
+// markRevokedOp writes the record as revoked. It fails if another grant has replaced the record.
+func (g StandingGrant) markRevokedOp(tenant string, by policy.Principal, now time.Time) (store.Op, error) {
+	g.RevokedBy, g.RevokedAt = by.ID, now
+	op, err := g.putOp(tenant)
+	op.If = []store.Cond{
+		{Attr: "approval", Op: store.Equal, Value: store.Str(g.Approval)},
+		{Attr: "revoked", Op: store.Equal, Value: store.Num(0)},
+	}
+	return op, err
 }

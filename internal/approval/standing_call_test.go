@@ -33,11 +33,11 @@ func TestStandingGrantOfACall(t *testing.T) {
 	} {
 		for _, under := range policies {
 			t.Run(name+" "+under.String(), func(t *testing.T) {
-				inRoomOfStandingGrants(t, under, func(t *testing.T, r *room) {
+				withStandingGrant(t, under, func(t *testing.T, r *fixture) {
 					before := len(r.refund.paid)
 					r.replies[0].Calls[0].Input = []byte(c.args)
 					asks := c.asks && under.scope == agent.ScopeCall
-					require.Equal(t, asks, r.again("k2"))
+					require.Equal(t, asks, r.startNextRun("k2"))
 					if asks {
 						require.Equal(t, before, len(r.refund.paid))
 						return
@@ -51,24 +51,24 @@ func TestStandingGrantOfACall(t *testing.T) {
 
 // The record names the arguments by their digest, and shows them to who lists it, bounded.
 func TestStandingGrantOfACallIsOnRecord(t *testing.T) {
-	for _, under := range []policyOf{replaysCall, blocksCall} {
-		inRoomOfStandingGrants(t, under, func(t *testing.T, r *room) {
+	for _, under := range []policyMode{replaysCall, blocksCall} {
+		withStandingGrant(t, under, func(t *testing.T, r *fixture) {
 			g := r.onRecord()
 			require.Equal(t, []string{args, policy.GrantedArgs([]byte(args))}, []string{g.Args, g.ArgsHash})
 			long := `{"amount":7,"to":"` + strings.Repeat("ü", 5000) + `"}`
 			r.replies[0].Calls[0].Input = []byte(long)
-			require.True(t, r.again("k2"))
+			require.True(t, r.startNextRun("k2"))
 			_, err := r.decide(approval.Approve, ana)
 			require.NoError(t, err)
 			shown := map[string]bool{}
-			for _, g := range r.standing() {
+			for _, g := range r.listStanding() {
 				shown[g.Args] = true
 			}
 			require.Equal(t, map[string]bool{args: true, run.Bounded(long): true}, shown)
-			require.False(t, r.again("k3"), "what is shown is cut, what is granted is not")
+			require.False(t, r.startNextRun("k3"), "what is shown is cut, what is granted is not")
 		})
 	}
-	inRoomOfStandingGrants(t, replaysTool, func(t *testing.T, r *room) {
+	withStandingGrant(t, replaysTool, func(t *testing.T, r *fixture) {
 		g := r.onRecord()
 		require.Empty(t, g.Args+g.ArgsHash, "it is of the tool, whatever it is called with")
 	})
@@ -79,25 +79,25 @@ func TestEditedApprovalStandsForItsArguments(t *testing.T) {
 	const edited, small = `{"amount":50,"to":"ana@example.com"}`, `{"amount":1,"to":"x"}`
 	for to, stands := range map[string]bool{edited: true, small: false} {
 		synctest.Test(t, func(t *testing.T) {
-			r := newRoom(t)
+			r := newFixture(t)
 			p := &r.def.Permission
 			p.Grants = agent.GrantsStanding
 			r.def.Guards.DuplicateCalls = false // the very call again is what this is about
 			p.Rules = append(p.Rules, agent.Rule{Tool: "refund", Verdict: agent.VerdictAllow, When: []run.Condition{{Path: "/amount", Lte: json.RawMessage("1")}}})
-			r.start(args)
+			r.startAndPark(args)
 			_, err := r.edit(to, ana)
 			require.NoError(t, err)
 			r.replies = []agent.Reply{r.replies[0], {Calls: []agent.ReplyCall{{ID: "c2", Name: "refund", Input: json.RawMessage(to)}}}}
 			r.resume() // also what is like it in the same run
 			require.Equal(t, []string{to, to}, r.refund.paid)
-			require.Equal(t, stands, len(r.standing()) == 1)
+			require.Equal(t, stands, len(r.listStanding()) == 1)
 			if stands {
 				require.Equal(t, to, r.onRecord().Args)
 			}
-			r.calling(1, 1)
-			require.True(t, r.again("k2"), "what was edited is not granted")
+			r.scriptCalls(1, 1)
+			require.True(t, r.startNextRun("k2"), "what was edited is not granted")
 			r.replies[0].Calls[0].Input = []byte(to)
-			require.False(t, r.again("k3"))
+			require.False(t, r.startNextRun("k3"))
 		})
 	}
 }
@@ -106,15 +106,15 @@ func TestEditedApprovalStandsForItsArguments(t *testing.T) {
 // is not like it waits.
 func TestStandingGrantOfACallInItsOwnRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRoom(t)
+		r := newFixture(t)
 		r.def.Permission.Grants = agent.GrantsStanding
-		r.begin(args, func() {
+		r.startRun(args, func() {
 			call := func(id, args string) agent.ReplyCall {
 				return agent.ReplyCall{ID: id, Name: "refund", Input: json.RawMessage(args)}
 			}
 			r.replies = []agent.Reply{{Calls: []agent.ReplyCall{call("c1", args), call("c2", args), call("c3", `{"amount":7,"to":"x"}`)}}, {Calls: []agent.ReplyCall{call("c4", args)}}}
 		})
-		require.Equal(t, runtime.NextWait, r.drive(0).Next)
+		require.Equal(t, runtime.NextWait, r.driveRun(0).Next)
 		_, err := r.decide(approval.Approve, ana)
 		require.NoError(t, err)
 		r.resume()
@@ -131,7 +131,7 @@ func TestStandingGrantOfACallInItsOwnRun(t *testing.T) {
 		require.NoError(t, err)
 		r.resume()
 		require.Equal(t, []string{args, args, args}, r.refund.paid)
-		require.Len(t, r.standing(), 1, "what was denied is not on record")
+		require.Len(t, r.listStanding(), 1, "what was denied is not on record")
 	})
 }
 
@@ -140,16 +140,16 @@ func TestApprovalOfACallStandsForNothingElse(t *testing.T) {
 	for _, grants := range []agent.Grants{"", agent.GrantsRun, agent.GrantsOnce} {
 		for _, mode := range []agent.PermissionMode{agent.ModeSuspendAndReplay, agent.ModeBlockAndRetry} {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRoom(t)
+				r := newFixture(t)
 				r.def.Permission.Grants, r.def.Permission.Mode = grants, mode
-				r.begin(args, func() { r.calling(3, 1) })
-				require.Equal(t, runtime.NextWait, r.drive(0).Next)
+				r.startRun(args, func() { r.scriptCalls(3, 1) })
+				require.Equal(t, runtime.NextWait, r.driveRun(0).Next)
 				_, err := r.decide(approval.Approve, ana)
 				require.NoError(t, err)
 				r.resume()
 				require.Equal(t, run.RunWaiting, r.state().Status, "it asks again")
 				require.Equal(t, []string{args}, r.refund.paid)
-				require.Empty(t, r.standing())
+				require.Empty(t, r.listStanding())
 			})
 		}
 	}
@@ -158,31 +158,31 @@ func TestApprovalOfACallStandsForNothingElse(t *testing.T) {
 // Word on what became of a call, also that it is to run again, makes no grant; nor does a decision that was made before anything was shown.
 func TestWhatMakesNoStandingGrantOfACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRoom(t)
+		r := newFixture(t)
 		r.def.Permission.Grants = agent.GrantsStanding
 		r.def.Permission.Rules = append(r.def.Permission.Rules, agent.Rule{Tool: "refund", Verdict: agent.VerdictAllow})
 		r.interrupted()
-		_, err := r.desk().Settle(r.ctx, approval.Outcome{Tenant: tenant, Run: r.run, Call: "c1", Rerun: true, By: ana})
+		_, err := r.desk().SettleOutcome(r.ctx, approval.Outcome{Tenant: tenant, Run: r.run, Call: "c1", Rerun: true, By: ana})
 		require.NoError(t, err)
 		r.resume()
 		require.Equal(t, run.StatusSucceeded, r.call().Status)
-		require.Empty(t, r.standing())
+		require.Empty(t, r.listStanding())
 	})
-	early(t, func(t *testing.T, r *room) {
+	withEarlyDecisions(t, func(t *testing.T, r *fixture) {
 		r.def.Permission.Grants = agent.GrantsStanding
-		require.NoError(t, r.direct(r.directive("c1", approval.Approve, ana)))
-		r.drive(0)
+		require.NoError(t, r.decideCall(r.callDecision("c1", approval.Approve, ana)))
+		r.driveRun(0)
 		require.Equal(t, run.StatusSucceeded, r.call().Status)
-		require.Empty(t, r.standing())
+		require.Empty(t, r.listStanding())
 	})
 }
 
 // One grant of several is revoked by its digest, by an approver of that one.
 func TestRevokeOneStandingGrant(t *testing.T) {
-	inRoomOfStandingGrants(t, replaysCall, func(t *testing.T, r *room) {
+	withStandingGrant(t, replaysCall, func(t *testing.T, r *fixture) {
 		small := r.onRecord()
 		r.replies[0].Calls[0].Input = []byte(`{"amount":2000,"to":"a"}`)
-		require.True(t, r.again("k2"))
+		require.True(t, r.startNextRun("k2"))
 		_, err := r.decide(approval.Approve, boss)
 		require.NoError(t, err)
 		one := approval.Revocation{Tenant: tenant, Agent: r.def.Name, Tool: "refund", Digest: small.Digest, By: ana}
@@ -194,17 +194,17 @@ func TestRevokeOneStandingGrant(t *testing.T) {
 		require.ErrorIs(t, r.revoke(ana), approval.ErrForbidden, "not of both")
 		require.NoError(t, r.desk().Revoke(r.ctx, one))
 		require.NoError(t, r.desk().Revoke(r.ctx, one), "it is revoked already")
-		require.Len(t, r.standing(), 1)
-		require.NotEqual(t, small.Digest, r.standing()[0].Digest)
-		require.False(t, r.again("k3"), "the other still holds")
-		r.calling(1, 1)
-		require.True(t, r.again("k4"))
+		require.Len(t, r.listStanding(), 1)
+		require.NotEqual(t, small.Digest, r.listStanding()[0].Digest)
+		require.False(t, r.startNextRun("k3"), "the other still holds")
+		r.scriptCalls(1, 1)
+		require.True(t, r.startNextRun("k4"))
 	})
 }
 
 // More grants than fit into one write are revoked as well; where that breaks off, to say it again revokes the rest.
 func TestRevokeManyStandingGrants(t *testing.T) {
-	inRoomOfStandingGrants(t, replaysCall, func(t *testing.T, r *room) {
+	withStandingGrant(t, replaysCall, func(t *testing.T, r *fixture) {
 		of := r.onRecord()
 		for i := range 2 * store.MaxOps {
 			of.Digest = fmt.Sprintf("%064x", i)
@@ -216,29 +216,29 @@ func TestRevokeManyStandingGrants(t *testing.T) {
 				Attrs: map[string]store.Value{"approval": store.Str(of.Approval), "expires": store.Num(of.Expires.UnixMilli()), "revoked": store.Num(0), "used": store.Num(0)},
 			}}))
 		}
-		require.Len(t, r.standing(), 2*store.MaxOps+1)
-		r.table.on("refund#", nil, func() error { return errBlown })
-		require.ErrorIs(t, r.revoke(ana), errBlown)
-		require.Len(t, r.standing(), 2*store.MaxOps+1-store.MaxOps/2, "each takes two writes")
+		require.Len(t, r.listStanding(), 2*store.MaxOps+1)
+		r.table.setHook("refund#", nil, func() error { return errReset })
+		require.ErrorIs(t, r.revoke(ana), errReset)
+		require.Len(t, r.listStanding(), 2*store.MaxOps+1-store.MaxOps/2, "each takes two writes")
 		require.NoError(t, r.revoke(ana))
-		require.Empty(t, r.standing())
+		require.Empty(t, r.listStanding())
 	})
 }
 
 // What a standing grant on record says of its arguments has no secret in it, by name or by the schema of the tool; what it holds for has.
 func TestB4StandingGrantsShowNoSecret(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRoom(t)
+		r := newFixture(t)
 		p := &r.def.Permission
 		p.Mode, p.Scope, p.Grants = replaysCall.mode, replaysCall.scope, agent.GrantsStanding
 		r.def.Tools[0].Schema = json.RawMessage(strings.Replace(string(r.def.Tools[0].Schema), `"to":{"type":"string"}`, `"to":{"type":"string","writeOnly":true}`, 1))
 		require.Contains(t, string(r.def.Tools[0].Schema), "writeOnly")
 		secret := `{"amount":7,"to":"the account","password":"hunter2"}`
-		r.start(secret)
+		r.startAndPark(secret)
 		_, err := r.decide(approval.Approve, ana)
 		require.NoError(t, err)
-		require.Len(t, r.standing(), 1)
-		require.Equal(t, `{"amount":7,"to":"[masked, 11 characters]","password":"[masked, 7 characters]"}`, r.standing()[0].Args)
-		require.Equal(t, policy.GrantedArgs([]byte(secret)), r.standing()[0].ArgsHash)
+		require.Len(t, r.listStanding(), 1)
+		require.Equal(t, `{"amount":7,"to":"[masked, 11 characters]","password":"[masked, 7 characters]"}`, r.listStanding()[0].Args)
+		require.Equal(t, policy.GrantedArgs([]byte(secret)), r.listStanding()[0].ArgsHash)
 	})
 }

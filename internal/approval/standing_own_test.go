@@ -14,32 +14,32 @@ import (
 // runs go on where that takes four eyes.
 func TestA10StandingGrantIsNoApprovalOfOnesOwnRun(t *testing.T) {
 	rule := agent.Rule{FourEyes: true, Quorum: 2}
-	standing := func(r *room) {
+	standing := func(r *fixture) {
 		r.def.Permission.Grants = agent.GrantsStanding
-		r.by = []string{"user:zoe"}
+		r.starters = []string{"user:zoe"}
 	}
 	for _, scope := range []agent.Scope{agent.ScopeCall, agent.ScopeTool} {
-		asking(t, rule, func(t *testing.T, r *room) {
+		withRule(t, rule, func(t *testing.T, r *fixture) {
 			for _, p := range []policy.Principal{ana, cem} {
 				_, err := r.decide(approval.Approve, p)
 				require.NoError(t, err)
 			}
-			require.Len(t, r.standing(), 1)
-			require.False(t, r.again("zoe"), "others are covered")
+			require.Len(t, r.listStanding(), 1)
+			require.False(t, r.startNextRun("zoe"), "others are covered")
 			for _, own := range []policy.Principal{ana, cem} {
-				r.by = []string{own.ID}
-				require.True(t, r.again("own "+own.ID), "%s: %s gave it", scope, own.ID)
+				r.starters = []string{own.ID}
+				require.True(t, r.startNextRun("own "+own.ID), "%s: %s gave it", scope, own.ID)
 				_, err := r.decide(approval.Approve, own)
 				require.ErrorIs(t, err, approval.ErrForbidden)
 			}
-		}, standing, func(r *room) { r.def.Permission.Scope = scope })
+		}, standing, func(r *fixture) { r.def.Permission.Scope = scope })
 	}
-	asking(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *room) {
+	withRule(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *fixture) {
 		for _, p := range []policy.Principal{ana, ben} {
 			_, err := r.decide(approval.Approve, p)
 			require.NoError(t, err)
 		}
-		r.by = []string{"user:ana"}
-		require.False(t, r.again("ana"), "nobody asked for four eyes")
+		r.starters = []string{"user:ana"}
+		require.False(t, r.startNextRun("ana"), "nobody asked for four eyes")
 	}, standing)
 }

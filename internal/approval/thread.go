@@ -13,49 +13,56 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// The bounds of a thread. MaxSpoken leaves room in the request's item for what is decided about it.
+// The bounds of a thread. maxRequestBytes leaves room in the request's item for the decisions.
 const (
-	MaxRemarks = 50
-	MaxRemark  = 4000      // characters of a remark
-	maxSpoken  = 256 << 10 // bytes of a request with its thread
+	MaxRemarks      = 50
+	MaxRemarkChars  = 4000      // characters of a remark
+	maxRequestBytes = 256 << 10 // bytes of a request with its thread
 )
 
-// The errors of Ask and Reply beside those of Decide.
+// The errors of AskQuestion and ReplyToQuestion, besides those of Decide.
 var (
-	ErrRemark     = fmt.Errorf("a remark has 1 to %d characters", MaxRemark)
+	ErrRemark     = fmt.Errorf("a remark has 1 to %d characters", MaxRemarkChars)
 	ErrThreadFull = errors.New("the request takes no more remarks")
 )
 
-// Word is what somebody says of a request without deciding it. By comes from what authenticated the person.
-type Word struct {
+// RemarkInput is a person's remark on a request. By comes from what authenticated the person.
+type RemarkInput struct {
 	Tenant, ID string
 	Text       string // 1 to MaxRemark characters
 	By         policy.Principal
 	Via        Via // for the record
 }
 
-// Ask appends a question of somebody who could decide the request; it decides nothing, and the request goes on waiting and expires as before
-// (A15). The same words of the same person again, with none between, are said once.
+// AskQuestion appends the question of an approver to the request's thread. It decides nothing: the request stays
+// pending and expires as before (A15). If the newest remark is the same text of the same person, nothing is added.
 //
-// Errors: ErrNotFound; ErrForbidden; ErrRemark; ErrThreadFull; ErrExpired; *DecidedError where it waits no more; store.ErrConflict where others
-// keep writing. An error of any other kind is uncertain, and the same may be said again.
-func (d *Desk) Ask(ctx context.Context, w Word) (Approval, error) { return d.say(ctx, w, false) }
+// Errors: ErrNotFound; ErrForbidden; ErrRemark; ErrThreadFull; ErrExpired; *DecidedError if the request is not pending;
+// store.ErrConflict if others keep writing. After any other error the outcome is unknown, and the caller may repeat the
+// call.
+func (d *Desk) AskQuestion(ctx context.Context, w RemarkInput) (Approval, error) {
+	return d.addRemark(ctx, w, false)
+}
 
-// Reply appends an answer: of somebody who could decide the request, or of a person for whom its run acts. Otherwise it is like Ask.
+// ReplyToQuestion appends an answer of an approver, or of a person for whom the run acts. Otherwise it is like
+// AskQuestion.
 //
-// A thread is the request's own. Where the request is asked anew, as after a change of policy, the new one has none.
-func (d *Desk) Reply(ctx context.Context, w Word) (Approval, error) { return d.say(ctx, w, true) }
+// The thread belongs to one request. A request that replaces it, as after a change of policy, has an empty thread.
+func (d *Desk) ReplyToQuestion(ctx context.Context, w RemarkInput) (Approval, error) {
+	return d.addRemark(ctx, w, true)
+}
 
-func (d *Desk) say(ctx context.Context, w Word, reply bool) (Approval, error) {
-	if n := utf8.RuneCountInString(w.Text); strings.TrimSpace(w.Text) == "" || n > MaxRemark {
+func (d *Desk) addRemark(ctx context.Context, w RemarkInput, reply bool) (Approval, error) {
+	if n := utf8.RuneCountInString(w.Text); strings.TrimSpace(w.Text) == "" || n > MaxRemarkChars {
 		return Approval{}, fmt.Errorf("say something of approval %s: got %d: %w", w.ID, n, ErrRemark)
 	}
-	a, _, err := Rewrite(ctx, d.Table, w.Tenant, w.ID, func(a *Approval) (bool, error) {
+	a, _, err := UpdatePending(ctx, d.Table, w.Tenant, w.ID, func(a *Approval) (bool, error) {
 		now := d.Clock.Now().UTC().Truncate(time.Millisecond)
-		if !a.mayTalk(w.By, reply, now) {
+		isRequester := w.By.ID != "" && slices.Contains(a.Requesters, w.By.ID)
+		if !a.CanDecide(w.By, now) && !(reply && isRequester) {
 			return false, fmt.Errorf("say something of approval %s as %s: %w", a.ID, w.By.ID, ErrForbidden)
 		}
-		return a.hear(w, now)
+		return a.appendRemark(w, now)
 	})
 	var decided *DecidedError
 	switch {
@@ -63,50 +70,45 @@ func (d *Desk) say(ctx context.Context, w Word, reply bool) (Approval, error) {
 		return Approval{}, fmt.Errorf("say something of approval %s: %w", w.ID, ErrExpired)
 	case err != nil:
 		return Approval{}, err
-	case d.Said != nil:
-		d.Said(ctx, a)
+	case d.OnRemark != nil:
+		d.OnRemark(ctx, a)
 	}
 	return a, nil
 }
 
-// mayTalk says whether somebody may say something of the request: who could decide it, and to reply those for whom the
-// run acts.
-func (a *Approval) mayTalk(by policy.Principal, reply bool, now time.Time) bool {
-	return reply && by.ID != "" && slices.Contains(a.Requesters, by.ID) || a.MayDecide(by, now)
-}
-
-// hear appends the words to the thread; false where they are there.
-func (a *Approval) hear(w Word, now time.Time) (bool, error) {
+// appendRemark appends the remark to the thread; false = it is there already.
+func (a *Approval) appendRemark(w RemarkInput, now time.Time) (bool, error) {
 	switch n := len(a.Thread); {
 	case !now.Before(a.ExpiresAt):
 		return false, fmt.Errorf("say something of approval %s: %w", a.ID, ErrExpired)
-	case n > 0 && a.Thread[n-1].By == w.By.ID && a.Thread[n-1].Text == w.Text: // whoever got no answer says it again
+	case n > 0 && a.Thread[n-1].By == w.By.ID && a.Thread[n-1].Text == w.Text: // a client that got no answer sends it again
 		return false, nil
 	case n >= MaxRemarks:
 		return false, fmt.Errorf("say something of approval %s: it has %d: %w", a.ID, n, ErrThreadFull)
 	}
 	a.Thread = append(slices.Clip(a.Thread), Remark{By: w.By.ID, At: now, Text: w.Text, Via: w.Via})
 	body, err := run.MarshalVerbatim(a)
-	if err == nil && len(body) > maxSpoken {
-		err = fmt.Errorf("say something of approval %s: it would have %d bytes, at most %d: %w", a.ID, len(body), maxSpoken, ErrThreadFull)
+	if err == nil && len(body) > maxRequestBytes {
+		err = fmt.Errorf("say something of approval %s: it would have %d bytes, at most %d: %w", a.ID, len(body), maxRequestBytes, ErrThreadFull)
 	}
 	return true, err
 }
 
-// Uncover records that a person is shown what is masked of a request; it is called before they are. The first time of each person and way is
-// kept.
+// RecordUnmasking records that a person is shown the masked values of a request. It must be called before they are
+// shown. The first time of each person and channel is kept.
 //
-// Errors: ErrNotFound; ErrForbidden; *DecidedError where the request waits no more; store.ErrConflict where others keep writing.
-func (d *Desk) Uncover(ctx context.Context, tenant, id string, by policy.Principal, via Via) error {
+// Errors: ErrNotFound; ErrForbidden; *DecidedError if the request is not pending; store.ErrConflict if others keep
+// writing.
+func (d *Desk) RecordUnmasking(ctx context.Context, tenant, id string, by policy.Principal, via Via) error {
 	now := d.Clock.Now().UTC().Truncate(time.Millisecond)
-	_, _, err := Rewrite(ctx, d.Table, tenant, id, func(a *Approval) (bool, error) {
-		if !a.MayDecide(by, now) {
+	_, _, err := UpdatePending(ctx, d.Table, tenant, id, func(a *Approval) (bool, error) {
+		if !a.CanDecide(by, now) {
 			return false, fmt.Errorf("uncover approval %s as %s: %w", a.ID, by.ID, ErrForbidden)
 		}
-		if slices.ContainsFunc(a.Uncovered, func(u Uncovering) bool { return u.By == by.ID && u.Via == via }) {
+		if slices.ContainsFunc(a.Unmaskings, func(u Unmasking) bool { return u.By == by.ID && u.Via == via }) {
 			return false, nil
 		}
-		a.Uncovered = append(slices.Clip(a.Uncovered), Uncovering{By: by.ID, At: now, Via: via})
+		a.Unmaskings = append(slices.Clip(a.Unmaskings), Unmasking{By: by.ID, At: now, Via: via})
 		return true, nil
 	})
 	return err

@@ -20,16 +20,16 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-func (r *room) word(text string, by policy.Principal) approval.Word {
-	return approval.Word{Tenant: tenant, ID: run.ApprovalID(r.run, "c1", 1), Text: text, By: by, Via: approval.ViaAPI}
+func (r *fixture) remark(text string, by policy.Principal) approval.RemarkInput {
+	return approval.RemarkInput{Tenant: tenant, ID: run.ApprovalID(r.run, "c1", 1), Text: text, By: by, Via: approval.ViaAPI}
 }
 
-func (r *room) ask(text string, by policy.Principal) (approval.Approval, error) {
-	return r.desk().Ask(r.ctx, r.word(text, by))
+func (r *fixture) askQuestion(text string, by policy.Principal) (approval.Approval, error) {
+	return r.desk().AskQuestion(r.ctx, r.remark(text, by))
 }
 
-// spoken is the thread as NAME: TEXT.
-func spoken(a approval.Approval) []string {
+// threadText is the thread as NAME: TEXT.
+func threadText(a approval.Approval) []string {
 	var out []string
 	for _, m := range a.Thread {
 		out = append(out, strings.TrimPrefix(m.By, "user:")+": "+m.Text)
@@ -39,27 +39,27 @@ func spoken(a approval.Approval) []string {
 
 // TestA15AskDecidesNothing: a question and its answer are kept with the request, which waits and expires as before; the model hears of neither.
 func TestA15AskDecidesNothing(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *room) {
+	withParkedRun(t, func(t *testing.T, r *fixture) {
 		before, inbox := r.approval(), r.inbox()
 		var told []string
 		desk := r.desk()
-		desk.Said = func(_ context.Context, a approval.Approval) { told = append(told, spoken(a)[len(a.Thread)-1]) }
-		a, err := desk.Ask(r.ctx, r.word("Which order is it?", ana))
+		desk.OnRemark = func(_ context.Context, a approval.Approval) { told = append(told, threadText(a)[len(a.Thread)-1]) }
+		a, err := desk.AskQuestion(r.ctx, r.remark("Which order is it?", ana))
 		require.NoError(t, err)
-		require.Equal(t, []string{"ana: Which order is it?"}, spoken(a))
-		_, err = desk.Reply(r.ctx, r.word("Order 7.", ben))
+		require.Equal(t, []string{"ana: Which order is it?"}, threadText(a))
+		_, err = desk.ReplyToQuestion(r.ctx, r.remark("Order 7.", ben))
 		require.NoError(t, err)
 		require.Equal(t, []string{"ana: Which order is it?", "ben: Order 7."}, told)
 
 		now := r.approval()
-		require.Equal(t, told, spoken(now))
+		require.Equal(t, told, threadText(now))
 		require.Equal(t, approval.ViaAPI, now.Thread[0].Via)
 		require.False(t, now.Thread[0].At.IsZero())
 		require.Equal(t, approval.Pending, now.Status)
 		require.Empty(t, now.Decisions)
 		require.Equal(t, before.ExpiresAt, now.ExpiresAt)
 		require.Equal(t, inbox, r.inbox(), "the run is told nothing")
-		require.Empty(t, r.woken)
+		require.Empty(t, r.resumedTokens)
 		listed, _, err := approval.List(r.ctx, r.table, tenant, approval.Pending, 0, "")
 		require.NoError(t, err)
 		require.Len(t, listed, 1)
@@ -68,8 +68,8 @@ func TestA15AskDecidesNothing(t *testing.T) {
 		require.NoError(t, err)
 		r.resume()
 		require.Equal(t, []string{args}, r.refund.paid)
-		require.Equal(t, told, spoken(r.approval()), "it stays with the request")
-		require.NotContains(t, fmt.Sprintf("%+v", r.asked), "Which order", "the model never sees it")
+		require.Equal(t, told, threadText(r.approval()), "it stays with the request")
+		require.NotContains(t, fmt.Sprintf("%+v", r.modelRequests), "Which order", "the model never sees it")
 	})
 }
 
@@ -86,33 +86,33 @@ func TestA15WhoMayTalk(t *testing.T) {
 		"a group is no person": {policy.Principal{ID: "group:operators"}, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, r *room) {
-				r.change(func(a *approval.Approval) { a.Requesters = []string{"user:rita"} })
+			withParkedRun(t, func(t *testing.T, r *fixture) {
+				r.updateStored(func(a *approval.Approval) { a.Requesters = []string{"user:rita"} })
 				desk := r.desk()
 				for _, do := range []struct {
-					say     func(context.Context, approval.Word) (approval.Approval, error)
+					say     func(context.Context, approval.RemarkInput) (approval.Approval, error)
 					allowed bool
 					text    string
-				}{{desk.Ask, c.asks, "What?"}, {desk.Reply, c.says, "That."}} {
-					_, err := do.say(r.ctx, r.word(do.text, c.by))
+				}{{desk.AskQuestion, c.asks, "What?"}, {desk.ReplyToQuestion, c.says, "That."}} {
+					_, err := do.say(r.ctx, r.remark(do.text, c.by))
 					if do.allowed {
 						require.NoError(t, err)
 						continue
 					}
 					require.ErrorIs(t, err, approval.ErrForbidden)
-					require.NotContains(t, strings.Join(spoken(r.approval()), "\n"), do.text)
+					require.NotContains(t, strings.Join(threadText(r.approval()), "\n"), do.text)
 				}
 			})
 		})
 	}
 }
 
-// change rewrites the stored request, as an entry of the run would have written it.
-func (r *room) change(f func(a *approval.Approval)) {
+// updateStored rewrites the stored request, as an entry of the run would have written it.
+func (r *fixture) updateStored(f func(a *approval.Approval)) {
 	r.t.Helper()
 	a := r.approval()
 	f(&a)
-	op, err := approval.SettleOp(a, r.ports.Clock.Now())
+	op, err := approval.DecideOp(a, r.ports.Clock.Now())
 	require.NoError(r.t, err)
 	require.NoError(r.t, r.table.Write(r.ctx, op))
 }
@@ -120,17 +120,17 @@ func (r *room) change(f func(a *approval.Approval)) {
 // TestA15RemarkAndDecisionKeepBoth: a remark that is written while a decision is on its way is kept, and so is the decision.
 func TestA15RemarkAndDecisionKeepBoth(t *testing.T) {
 	for _, action := range []approval.Action{approval.Approve, approval.Deny, approval.Cancel, approval.Edit} {
-		inBubble(t, func(t *testing.T, r *room) {
-			r.table.on("A", func() error { _, err := r.ask("Sure?", ben); return err }, nil)
+		withParkedRun(t, func(t *testing.T, r *fixture) {
+			r.table.setHook("A", func() error { _, err := r.askQuestion("Sure?", ben); return err }, nil)
 			q := r.request(action, ana)
 			if action == approval.Edit {
 				q.Args = []byte(`{"amount":1,"to":"x"}`)
 			}
 			got, err := r.desk().Decide(r.ctx, q)
 			require.NoError(t, err, action)
-			require.Equal(t, []string{"ben: Sure?"}, spoken(got))
+			require.Equal(t, []string{"ben: Sure?"}, threadText(got))
 			a := r.approval()
-			require.Equal(t, []string{"ben: Sure?"}, spoken(a))
+			require.Equal(t, []string{"ben: Sure?"}, threadText(a))
 			require.Len(t, a.Decisions, 1)
 			require.Equal(t, action, a.Decisions[0].Action)
 			require.Len(t, r.inbox(), 1, "it is decided once")
@@ -140,52 +140,52 @@ func TestA15RemarkAndDecisionKeepBoth(t *testing.T) {
 
 // The same where tools are decided about one by one.
 func TestA15RemarkAndVerdictsKeepBoth(t *testing.T) {
-	inRoomOfTools(t, func(t *testing.T, r *room) {
-		r.table.on("A", func() error { _, err := r.ask("Sure?", ben); return err }, nil)
+	withToolsRequest(t, func(t *testing.T, r *fixture) {
+		r.table.setHook("A", func() error { _, err := r.askQuestion("Sure?", ben); return err }, nil)
 		_, err := r.decideTool(approval.Approve, "refund", ana)
 		require.NoError(t, err)
-		r.table.on("A", func() error { _, err := r.decideTool(approval.Deny, "wire", boss); return err }, nil)
-		_, err = r.ask("And the other?", ben)
+		r.table.setHook("A", func() error { _, err := r.decideTool(approval.Deny, "wire", boss); return err }, nil)
+		_, err = r.askQuestion("And the other?", ben)
 		var decided *approval.DecidedError
 		require.ErrorAs(t, err, &decided, "it was decided first")
-		require.Equal(t, []string{"ben: Sure?"}, spoken(r.approval()))
+		require.Equal(t, []string{"ben: Sure?"}, threadText(r.approval()))
 		require.Equal(t, []run.ToolVerdict{run.ToolGranted, run.ToolDenied}, verdicts(r.approval()))
 	})
 }
 
 // A claim may use a grant up while somebody talks about the request's other tools: it stays used.
 func TestA15RemarkGivesNoGrantBack(t *testing.T) {
-	inRoomOfTools(t, func(t *testing.T, r *room) {
+	withToolsRequest(t, func(t *testing.T, r *fixture) {
 		_, err := r.decideTool(approval.Approve, "refund", ana)
 		require.NoError(t, err)
 		p := r.approval()
 		use := approval.PermitOp(tenant, run.ToolPermit{Approval: p.ID, Place: 0, Digests: p.Permissions[0].Digests}, true)
-		r.table.on("A", func() error { return r.table.Table.Write(r.ctx, use) }, nil)
-		_, err = r.ask("And the other?", ben)
+		r.table.setHook("A", func() error { return r.table.Table.Write(r.ctx, use) }, nil)
+		_, err = r.askQuestion("And the other?", ben)
 		require.NoError(t, err)
 		require.Equal(t, "used", r.item().Attrs["v0"].String())
-		require.Equal(t, []string{"ben: And the other?"}, spoken(r.approval()))
+		require.Equal(t, []string{"ben: And the other?"}, threadText(r.approval()))
 	})
 }
 
 // The same where somebody says what became of a call.
 func TestA15RemarkAndOutcomeKeepBoth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRoom(t)
+		r := newFixture(t)
 		r.interrupted()
 		id := r.call().Wait.Approval
 		ask := func() error {
-			w := r.word("Did it?", ben)
+			w := r.remark("Did it?", ben)
 			w.ID = id
-			_, err := r.desk().Ask(r.ctx, w)
+			_, err := r.desk().AskQuestion(r.ctx, w)
 			return err
 		}
-		r.table.on("A", ask, nil)
-		_, err := r.desk().Settle(r.ctx, approval.Outcome{Tenant: tenant, Run: r.run, Call: "c1", Content: "paid", By: ana})
+		r.table.setHook("A", ask, nil)
+		_, err := r.desk().SettleOutcome(r.ctx, approval.Outcome{Tenant: tenant, Run: r.run, Call: "c1", Content: "paid", By: ana})
 		require.NoError(t, err)
 		a, err := approval.Get(r.ctx, r.table, tenant, id)
 		require.NoError(t, err)
-		require.Equal(t, []string{"ben: Did it?"}, spoken(a))
+		require.Equal(t, []string{"ben: Did it?"}, threadText(a))
 		require.Len(t, a.Decisions, 1)
 	})
 }
@@ -193,21 +193,21 @@ func TestA15RemarkAndOutcomeKeepBoth(t *testing.T) {
 // The same where a decision was kept before the call asked, and is judged after somebody has seen the request; whenever the remark comes.
 func TestA15RemarkAndKeptDecisionKeepBoth(t *testing.T) {
 	for _, late := range []bool{true, false} {
-		early(t, func(t *testing.T, r *room) {
+		withEarlyDecisions(t, func(t *testing.T, r *fixture) {
 			before := r.state()
-			r.drive(0)
-			step, err := r.desk().Direct(r.ctx, &before, r.directive("c1", approval.Approve, ana))
+			r.driveRun(0)
+			step, err := r.desk().PrepareDecision(r.ctx, &before, r.callDecision("c1", approval.Approve, ana))
 			require.NoError(t, err)
 			require.NoError(t, step(r.ctx))
-			ask := func() error { _, err := r.ask("Sure?", ben); return err }
+			ask := func() error { _, err := r.askQuestion("Sure?", ben); return err }
 			if late {
-				r.table.on("A", ask, nil)
+				r.table.setHook("A", ask, nil)
 			} else {
 				require.NoError(t, ask())
 			}
 			r.resume()
 			require.Equal(t, []string{args}, r.refund.paid)
-			require.Equal(t, []string{"ben: Sure?"}, spoken(r.approval()))
+			require.Equal(t, []string{"ben: Sure?"}, threadText(r.approval()))
 			require.Equal(t, "user:ana", r.approval().Decisions[0].By)
 		})
 	}
@@ -215,52 +215,52 @@ func TestA15RemarkAndKeptDecisionKeepBoth(t *testing.T) {
 
 // TestA15RemarksEndWithTheRequest: nothing is said of a request that waits for nobody any more.
 func TestA15RemarksEndWithTheRequest(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *room) {
-		r.table.on("A", func() error { _, err := r.decide(approval.Deny, ana); return err }, nil)
-		_, err := r.ask("Sure?", ben)
+	withParkedRun(t, func(t *testing.T, r *fixture) {
+		r.table.setHook("A", func() error { _, err := r.decide(approval.Deny, ana); return err }, nil)
+		_, err := r.askQuestion("Sure?", ben)
 		var decided *approval.DecidedError
 		require.ErrorAs(t, err, &decided)
 		require.Equal(t, "user:ana", decided.Approval.Decisions[0].By)
 		require.Empty(t, r.approval().Thread)
 	})
-	inBubble(t, func(t *testing.T, r *room) {
+	withParkedRun(t, func(t *testing.T, r *fixture) {
 		r.untilExpiry(time.Millisecond)
-		_, err := r.ask("Sure?", ben)
+		_, err := r.askQuestion("Sure?", ben)
 		require.NoError(t, err)
 		r.untilExpiry(0)
-		_, err = r.ask("And now?", ben)
+		_, err = r.askQuestion("And now?", ben)
 		require.ErrorIs(t, err, approval.ErrExpired)
 		require.Len(t, r.approval().Thread, 1)
 	})
-	inBubble(t, func(t *testing.T, r *room) {
-		w := r.word("Sure?", ben)
+	withParkedRun(t, func(t *testing.T, r *fixture) {
+		w := r.remark("Sure?", ben)
 		w.Tenant = "other"
-		_, err := r.desk().Ask(r.ctx, w)
+		_, err := r.desk().AskQuestion(r.ctx, w)
 		require.ErrorIs(t, err, approval.ErrNotFound)
 	})
 }
 
 // TestA15ThreadsAreBounded: in number, in length, and so that there is room for the decision.
 func TestA15ThreadsAreBounded(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *room) {
-		for _, text := range []string{"", " \n", strings.Repeat("é", approval.MaxRemark+1)} {
-			_, err := r.ask(text, ana)
+	withParkedRun(t, func(t *testing.T, r *fixture) {
+		for _, text := range []string{"", " \n", strings.Repeat("é", approval.MaxRemarkChars+1)} {
+			_, err := r.askQuestion(text, ana)
 			require.ErrorIs(t, err, approval.ErrRemark)
 		}
 		for i := range approval.MaxRemarks {
-			_, err := r.ask(fmt.Sprintf("%04d", i)+strings.Repeat("x", approval.MaxRemark-4), ana)
+			_, err := r.askQuestion(fmt.Sprintf("%04d", i)+strings.Repeat("x", approval.MaxRemarkChars-4), ana)
 			require.NoError(t, err)
 		}
-		_, err := r.ask("one more", ana)
+		_, err := r.askQuestion("one more", ana)
 		require.ErrorIs(t, err, approval.ErrThreadFull)
 		require.Len(t, r.approval().Thread, approval.MaxRemarks)
 		_, err = r.decide(approval.Approve, ana)
 		require.NoError(t, err)
 	})
-	inBubble(t, func(t *testing.T, r *room) {
+	withParkedRun(t, func(t *testing.T, r *fixture) {
 		var err error
 		for i := 0; err == nil; i++ {
-			_, err = r.ask(fmt.Sprintf("%04d", i)+strings.Repeat("語", approval.MaxRemark-4), ana)
+			_, err = r.askQuestion(fmt.Sprintf("%04d", i)+strings.Repeat("語", approval.MaxRemarkChars-4), ana)
 		}
 		require.ErrorIs(t, err, approval.ErrThreadFull)
 		require.Less(t, len(r.item().Body), store.MaxItem/2+store.MaxItem/4)
@@ -273,12 +273,12 @@ func TestA15ThreadsAreBounded(t *testing.T) {
 
 // Of remarks that come at once none is lost and none is doubled; the same words again are said once.
 func TestA15RemarksAtOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *room) {
+	withParkedRun(t, func(t *testing.T, r *fixture) {
 		var wg sync.WaitGroup
 		for i := range 20 {
 			wg.Go(func() {
 				for {
-					_, err := r.ask(fmt.Sprint(i), ana)
+					_, err := r.askQuestion(fmt.Sprint(i), ana)
 					if !errors.Is(err, store.ErrConflict) {
 						require.NoError(t, err)
 						return
@@ -287,21 +287,21 @@ func TestA15RemarksAtOnce(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		said := spoken(r.approval())
+		said := threadText(r.approval())
 		require.Len(t, said, 20)
 		slices.Sort(said)
 		require.Len(t, slices.Compact(said), 20)
 	})
-	inBubble(t, func(t *testing.T, r *room) {
-		r.table.on("A", nil, func() error { return errBlown })
-		_, err := r.ask("Sure?", ana)
-		require.ErrorIs(t, err, errBlown, "nobody knows")
+	withParkedRun(t, func(t *testing.T, r *fixture) {
+		r.table.setHook("A", nil, func() error { return errReset })
+		_, err := r.askQuestion("Sure?", ana)
+		require.ErrorIs(t, err, errReset, "nobody knows")
 		for range 2 {
-			_, err = r.ask("Sure?", ana)
+			_, err = r.askQuestion("Sure?", ana)
 			require.NoError(t, err)
 		}
-		require.Equal(t, []string{"ana: Sure?"}, spoken(r.approval()))
-		_, err = r.ask("Sure?", ben)
+		require.Equal(t, []string{"ana: Sure?"}, threadText(r.approval()))
+		_, err = r.askQuestion("Sure?", ben)
 		require.NoError(t, err)
 		require.Len(t, r.approval().Thread, 2, "another person says it for themself")
 	})
@@ -309,48 +309,48 @@ func TestA15RemarksAtOnce(t *testing.T) {
 
 // A request that was written before bodies had revisions is talked about and decided like any other.
 func TestA15RequestsOfBefore(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *room) {
+	withParkedRun(t, func(t *testing.T, r *fixture) {
 		it := r.item()
 		delete(it.Attrs, "rev")
 		require.NoError(t, r.table.Table.Write(r.ctx, store.Op{Kind: store.Put, Item: it}))
-		_, err := r.ask("Sure?", ben)
+		_, err := r.askQuestion("Sure?", ben)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, r.item().Attrs["rev"].Int())
-		r.table.on("A", func() error { _, err := r.ask("Quite?", ben); return err }, nil)
+		r.table.setHook("A", func() error { _, err := r.askQuestion("Quite?", ben); return err }, nil)
 		_, err = r.decide(approval.Approve, ana)
 		require.NoError(t, err)
-		require.Equal(t, []string{"ben: Sure?", "ben: Quite?"}, spoken(r.approval()))
+		require.Equal(t, []string{"ben: Sure?", "ben: Quite?"}, threadText(r.approval()))
 	})
 }
 
 // B4: who is shown what is masked is on record, once a person and way, while the request waits; nobody else may be shown it.
 func TestB4UncoveringIsOnRecord(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *room) {
+	withParkedRun(t, func(t *testing.T, r *fixture) {
 		id, before := run.ApprovalID(r.run, "c1", 1), r.approval()
-		require.ErrorIs(t, r.desk().Uncover(r.ctx, tenant, id, stranger, approval.ViaPage), approval.ErrForbidden)
-		require.Empty(t, r.approval().Uncovered)
+		require.ErrorIs(t, r.desk().RecordUnmasking(r.ctx, tenant, id, stranger, approval.ViaPage), approval.ErrForbidden)
+		require.Empty(t, r.approval().Unmaskings)
 		for range 2 {
-			require.NoError(t, r.desk().Uncover(r.ctx, tenant, id, ana, approval.ViaPage))
+			require.NoError(t, r.desk().RecordUnmasking(r.ctx, tenant, id, ana, approval.ViaPage))
 		}
-		require.NoError(t, r.desk().Uncover(r.ctx, tenant, id, ana, approval.ViaConsole))
+		require.NoError(t, r.desk().RecordUnmasking(r.ctx, tenant, id, ana, approval.ViaConsole))
 		now := r.approval()
-		require.Len(t, now.Uncovered, 2)
-		require.Equal(t, []string{ana.ID, string(approval.ViaPage)}, []string{now.Uncovered[0].By, string(now.Uncovered[0].Via)})
+		require.Len(t, now.Unmaskings, 2)
+		require.Equal(t, []string{ana.ID, string(approval.ViaPage)}, []string{now.Unmaskings[0].By, string(now.Unmaskings[0].Via)})
 		require.Equal(t, before.Digest, now.Digest)
-		_, err := r.desk().Decide(r.ctx, approval.Request{Tenant: tenant, ID: id, Action: approval.Deny, By: ana})
+		_, err := r.desk().Decide(r.ctx, approval.DecisionInput{Tenant: tenant, ID: id, Action: approval.Deny, By: ana})
 		require.NoError(t, err)
 		var decided *approval.DecidedError
-		require.ErrorAs(t, r.desk().Uncover(r.ctx, tenant, id, ana, approval.ViaPage), &decided)
+		require.ErrorAs(t, r.desk().RecordUnmasking(r.ctx, tenant, id, ana, approval.ViaPage), &decided)
 	})
 }
 
 // C5: who is refused is logged, with nothing of what they said.
 func TestC5RefusalsAreLogged(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *room) {
+	withParkedRun(t, func(t *testing.T, r *fixture) {
 		var log strings.Builder
 		desk := r.desk()
 		desk.Log = slog.New(slog.NewTextHandler(&log, nil))
-		_, err := desk.Decide(r.ctx, approval.Request{
+		_, err := desk.Decide(r.ctx, approval.DecisionInput{
 			Tenant: tenant, ID: run.ApprovalID(r.run, "c1", 1), Action: approval.Approve, By: stranger, Via: approval.ViaSlack, Note: "let me",
 		})
 		require.ErrorIs(t, err, approval.ErrForbidden)

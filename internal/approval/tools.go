@@ -14,90 +14,90 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// Permission is one tool of a request, with a verdict of its own. What it grants holds for the tool, whatever it is called with: the
-// arguments that are shown are those of the calls that asked, and nothing binds them (A18). But with grants: standing under scope call it
-// holds for these very arguments, and no others.
+// Permission is one tool of a request about tools, with a verdict of its own. A grant covers the tool with any
+// arguments: those shown are of the calls that asked, and do not bind later calls (A18). With grants: standing under
+// scope call, a grant covers exactly these arguments.
 type Permission struct {
 	Tool     string          `json:"tool"` // original name
 	Name     string          `json:"name"` // the model's
 	Effect   run.Effect      `json:"effect"`
-	Calls    []Blocked       `json:"calls"` // that ask
+	Calls    []BlockedCall   `json:"calls"` // the calls that ask
 	Digests  []string        `json:"digests"`
 	Standing []Cover         `json:"standing,omitempty"` // with grants: standing, what a grant covers in other runs
 	Verdict  run.ToolVerdict `json:"verdict,omitempty"`  // "" = none yet
-	Quorum   int             `json:"quorum,omitempty"`   // so many different people grant it; 0 and 1 = one
+	Quorum   int             `json:"quorum,omitempty"`   // how many different people must grant it; 0 = 1
 
-	Bounds *agent.GrantBounds `json:"bounds,omitempty"` // with grants: standing, how far a grant goes at most; nil = no policy says
+	Bounds *agent.GrantBounds `json:"bounds,omitempty"` // with grants: standing, the policy's bounds; nil = none
 
-	spent bool // a claim has used up what was granted
+	usedUp bool // a claim has used up what was granted
 }
 
-// recorded is the verdict as the item keeps it.
-func (p Permission) recorded() string {
-	if p.spent {
-		return used
+// storedVerdict is the verdict as the item's attribute keeps it.
+func (p Permission) storedVerdict() string {
+	if p.usedUp {
+		return verdictUsed
 	}
 	return string(p.Verdict)
 }
 
-// Cover is what a standing grant holds for: a tool as it is defined, under a policy and its approvers.
+// Cover is what a standing grant covers: a tool under its definition, its policy and its approvers.
 type Cover struct {
 	Digest    string     `json:"digest"`          // by agent.StandingDigest
-	Approvers []string   `json:"approvers"`       // who decide about such calls, and may take the grant back
-	Above     [][]string `json:"above,omitempty"` // and are among each of these as well
-	Call      string     `json:"call,omitempty"`  // it holds for the very arguments of this call; "" = whatever the tool is called with
-	Base      string     `json:"base,omitempty"`  // beside Call: a grant may be of a pattern, whose digest is made of this; "" = it may not
+	Approvers []string   `json:"approvers"`       // who decide such calls, and may revoke the grant
+	Above     [][]string `json:"above,omitempty"` // sets that such an approver must be in as well
+	Call      string     `json:"call,omitempty"`  // it covers the arguments of this call; "" = any
+	Base      string     `json:"base,omitempty"`  // with Call: base of pattern digests; "" = no patterns
 }
 
-// boundBy are the arguments that a cover holds for; false where it does whatever the tool is called with.
-func (p Permission) boundBy(c Cover) (json.RawMessage, bool) {
-	i := slices.IndexFunc(p.Calls, func(b Blocked) bool { return b.Call == c.Call })
+// coveredArgs returns the arguments that a cover is limited to; false = it covers any arguments.
+func (p Permission) coveredArgs(c Cover) (json.RawMessage, bool) {
+	i := slices.IndexFunc(p.Calls, func(b BlockedCall) bool { return b.Call == c.Call })
 	if c.Call == "" || i < 0 {
 		return nil, false
 	}
 	return p.Calls[i].Args, true
 }
 
-// Blocked is a call that asks for the permission of its tool.
-type Blocked struct {
+// BlockedCall is a call that was blocked and asks for the permission of its tool.
+type BlockedCall struct {
 	Call      string          `json:"call"`
 	Args      json.RawMessage `json:"args"`            // the stored bytes, complete
-	Approvers []string        `json:"approvers"`       // who decides about the tool is among those of every call of it
-	Above     [][]string      `json:"above,omitempty"` // and among each of these
+	Approvers []string        `json:"approvers"`       // a tool's approver is in those of all its calls
+	Above     [][]string      `json:"above,omitempty"` // and in each of these sets
 	RuleNote  string          `json:"note,omitempty"`
 
-	EscalateTo []string   `json:"escalateTo,omitempty"` // who is among the approvers as well once the request escalates
-	AboveTo    [][]string `json:"aboveTo,omitempty"`    // and among each of Above
+	EscalateTo []string   `json:"escalateTo,omitempty"` // approvers after the escalation
+	AboveTo    [][]string `json:"aboveTo,omitempty"`    // who joins each set of Above then
 }
 
-// blocked is a call that asks, as policy has it.
-func blocked(c run.Call, dec policy.Decision) Blocked {
-	b := Blocked{Call: c.ID, Args: c.Input, Approvers: dec.Approvers, Above: dec.Above, RuleNote: dec.Note}
+func newBlockedCall(c run.Call, dec policy.Decision) BlockedCall {
+	b := BlockedCall{Call: c.ID, Args: c.Input, Approvers: dec.Approvers, Above: dec.Above, RuleNote: dec.Note}
 	if dec.Escalate != nil {
 		b.EscalateTo, b.AboveTo = dec.Escalate.To, dec.AboveTo
 	}
 	return b
 }
 
-// ForTools is the request that blocked calls make together, as the entry that blocks them writes it.
-func ForTools(def *agent.Definition, s *run.AgentState, r run.PermissionRequest) Approval {
+// NewToolsRequest builds the request that several blocked calls share. It is written with the entry that blocks them.
+func NewToolsRequest(def *agent.Definition, s *run.AgentState, r run.PermissionRequest) Approval {
 	a := Approval{
-		Tenant: s.Tenant, ID: r.Approval, Run: s.Run, Agent: s.Agent, Kind: KindTools, Args: json.RawMessage("null"), Effect: run.EffectRead,
-		Status: Pending, RequestedAt: r.Since, ExpiresAt: r.Expires, Decisions: []Decision{}, Grants: holds(policy.Granting(def)), RuleNote: r.Reason,
-	}.below(s.Parent)
+		Tenant: s.Tenant, ID: r.Approval, Run: s.Run, Agent: s.Agent, Kind: KindTools, Args: json.RawMessage("null"),
+		Effect: run.EffectRead, Status: Pending, RequestedAt: r.Since, ExpiresAt: r.Expires, Decisions: []Decision{},
+		Grants: grantDuration(policy.Granting(def)), RuleNote: r.Reason,
+	}.withParent(s.Parent)
 	if def.Permission.Scope == agent.ScopeTool {
 		a.Scope = agent.ScopeTool
 	}
-	var asks policy.Decision // what all of them ask of people, of whom the strictest counts
+	var asks policy.Decision // the strictest of what the tools' rules ask
 	for _, asked := range r.Tools {
 		t, _ := def.Tool(asked.Tool)
 		p := Permission{Tool: asked.Tool, Name: asked.Name, Effect: t.Effect, Digests: asked.Digests}
 		for _, id := range asked.Calls {
 			c, _ := s.Call(id)
 			dec := policy.DecideIn(def, s, t, c.Input)
-			p.Calls = append(p.Calls, blocked(c, dec))
+			p.Calls = append(p.Calls, newBlockedCall(c, dec))
 			p.Quorum, asks = max(p.Quorum, dec.Quorum), asks.Together(dec)
-			p.outlive(def, s, c, dec)
+			p.addStandingCover(def, s, c, dec)
 			a.Calls = append(a.Calls, id)
 			a.Approvers = slices.Concat(a.Approvers, dec.Approvers, slices.Concat(dec.Above...))
 			if dec.Escalate != nil {
@@ -105,16 +105,16 @@ func ForTools(def *agent.Definition, s *run.AgentState, r run.PermissionRequest)
 			}
 		}
 		a.Tools, a.Permissions = append(a.Tools, asked.Tool), append(a.Permissions, p)
-		a.Effect = graver(a.Effect, t.Effect)
+		a.Effect = worseEffect(a.Effect, t.Effect)
 	}
-	a.Approvers, a.EscalateTo = set(a.Approvers), set(a.EscalateTo)
-	return a.under(def, s, asks)
+	a.Approvers, a.EscalateTo = sortedSet(a.Approvers), sortedSet(a.EscalateTo)
+	return a.withPolicy(def, s, asks)
 }
 
-func set(of []string) []string { return slices.Compact(slices.Sorted(slices.Values(of))) }
+func sortedSet(of []string) []string { return slices.Compact(slices.Sorted(slices.Values(of))) }
 
-// outlive adds what a standing grant would cover of a call.
-func (p *Permission) outlive(def *agent.Definition, s *run.AgentState, c run.Call, dec policy.Decision) {
+// addStandingCover adds what a standing grant would cover of a call.
+func (p *Permission) addStandingCover(def *agent.Definition, s *run.AgentState, c run.Call, dec policy.Decision) {
 	granting := policy.Granting(def)
 	if !granting.Standing() {
 		return
@@ -123,23 +123,22 @@ func (p *Permission) outlive(def *agent.Definition, s *run.AgentState, c run.Cal
 	if granting.OfArguments() {
 		covers.Call = c.ID
 	}
-	p.bound(def, s, c, dec, &covers)
+	p.setBounds(def, s, c, dec, &covers)
 	if !slices.ContainsFunc(p.Standing, func(have Cover) bool { return have.Digest == covers.Digest }) {
 		p.Standing = append(p.Standing, covers)
 	}
 }
 
-// holds says how long a grant of a tool does. Where decisions are of calls, it is for the one call that the model makes again, unless it
-// stands for that very call for good.
-func holds(p agent.Permission) agent.Grants {
+// grantDuration returns how long a grant of a tool lasts. Under scope call it lasts for the one repeated call, unless
+// it is a standing grant of that call.
+func grantDuration(p agent.Permission) agent.Grants {
 	if p.Scope != agent.ScopeTool && !p.Standing() {
 		return agent.GrantsOnce
 	}
 	return p.Grants
 }
 
-// graver is the effect that takes more care.
-func graver(a, b run.Effect) run.Effect {
+func worseEffect(a, b run.Effect) run.Effect {
 	for _, e := range []run.Effect{run.EffectNonIdempotent, run.EffectIdempotent} {
 		if a == e || b == e {
 			return e
@@ -148,70 +147,55 @@ func graver(a, b run.Effect) run.Effect {
 	return run.EffectRead
 }
 
-// verdictAttr and digestAttr are where an item keeps what conditions compare of the tool at a place.
+// verdictAttr and digestAttr name the item's attributes that conditions compare for the tool at a place.
 func verdictAttr(place int) string { return "v" + strconv.Itoa(place) }
 func digestAttr(place int) string  { return "d" + strconv.Itoa(place) }
 
-// used is the stored verdict of a grant that a claim has used up.
-const used = "used"
+// verdictUsed is the stored verdict of a grant that a claim has used up.
+const verdictUsed = "used"
 
-// toolAttrs are the attributes of a request's tools.
-func toolAttrs(a Approval) map[string]store.Value {
-	attrs := map[string]store.Value{}
-	for i, p := range a.Permissions {
-		attrs[verdictAttr(i)], attrs[digestAttr(i)] = store.Str(p.recorded()), store.Str(policy.PermitDigest(p.Digests))
-	}
-	return attrs
-}
-
-// isVerdict is the condition that the tool at a place has that verdict on record.
-func isVerdict(place int, recorded string) store.Cond {
+// verdictCond is the condition that the tool at a place has that stored verdict.
+func verdictCond(place int, recorded string) store.Cond {
 	return store.Cond{Attr: verdictAttr(place), Op: store.Equal, Value: store.Str(recorded)}
 }
 
-// CloseToolsOp ends a pending request about tools of which no more was decided than the run knows; it rides in the transaction of the
-// entry that ends it. It fails where somebody decided since.
+// CloseToolsOp ends a pending request about tools in the transaction of the entry that ends it. It fails if somebody
+// has decided a tool that the run has no verdict for.
 func CloseToolsOp(tenant string, r run.PermissionRequest, as Status) store.Op {
 	op := CloseOp(tenant, run.Wait{Approval: r.Approval, Since: r.Since}, as)
 	for i, t := range r.Tools {
-		if t.Verdict == "" { // the others are decided for good, and may be used up
-			op.If = append(op.If, isVerdict(i, ""))
+		if t.Verdict == "" { // the others are decided, and may be used up
+			op.If = append(op.If, verdictCond(i, ""))
 		}
 	}
 	return op
 }
 
-// PermitOp holds a claim to the grant of its tool; it rides in the transaction of the claim (A18). It fails unless that very permission was
-// granted and is not used up; once uses it up.
+// PermitOp makes a claim depend on the grant of its tool, in the claim's transaction (A18). It fails unless that
+// permission was granted and is not used up. Once uses it up.
 func PermitOp(tenant string, p run.ToolPermit, once bool) store.Op {
-	op := store.Op{Kind: store.Check, Item: store.Item{Key: key(tenant, p.Approval)}, If: []store.Cond{
+	op := store.Op{Kind: store.Check, Item: store.Item{Key: itemKey(tenant, p.Approval)}, If: []store.Cond{
 		{Attr: verdictAttr(p.Place), Op: store.Equal, Value: store.Str(string(run.ToolGranted))},
 		{Attr: digestAttr(p.Place), Op: store.Equal, Value: store.Str(policy.PermitDigest(p.Digests))},
 	}}
 	if once {
-		op.Kind, op.Item.Attrs = store.Update, map[string]store.Value{verdictAttr(p.Place): store.Str(used)}
+		op.Kind, op.Item.Attrs = store.Update, map[string]store.Value{verdictAttr(p.Place): store.Str(verdictUsed)}
 	}
 	return op
 }
 
-// PermitLive reports whether the grant still holds: the conditions of PermitOp, read consistently.
-func PermitLive(ctx context.Context, t store.Table, tenant string, p run.ToolPermit) (bool, error) {
-	it, found, err := t.Get(ctx, key(tenant, p.Approval))
+// IsPermitLive reports whether the grant still holds, by a consistent read of the conditions of PermitOp.
+func IsPermitLive(ctx context.Context, t store.Table, tenant string, p run.ToolPermit) (bool, error) {
+	it, found, err := t.Get(ctx, itemKey(tenant, p.Approval))
 	if err != nil {
 		return false, fmt.Errorf("read approval %s: %w", p.Approval, err)
 	}
 	return store.Holds(PermitOp(tenant, p, false).If, it, found), nil
 }
 
-func (d *Desk) wake(ctx context.Context, a Approval) error {
-	if err := d.Wake(ctx, a.Tenant, a.Run); err != nil {
-		return fmt.Errorf("wake run %s: %w", a.Run, err)
-	}
-	return nil
-}
-
-// named are the places of the tools that a decision is about: the tool it names, or all; of a pending request, all that have no verdict.
-func (a Approval) named(r Request) []int {
+// toolPlaces returns the indexes in Permissions of the tools that r decides: the tool it names, or all. If r names none
+// and the request is pending, they are the undecided tools.
+func (a Approval) toolPlaces(r DecisionInput) []int {
 	var places []int
 	for i, p := range a.Permissions {
 		if a.Kind != KindTools || r.Tool != "" && r.Tool != p.Tool && r.Tool != p.Name || r.Tool == "" && p.Verdict != "" && a.Status == Pending {
@@ -222,26 +206,29 @@ func (a Approval) named(r Request) []int {
 	return places
 }
 
-// open are those of the places whose tools have no verdict.
-func (a Approval) open(places []int) []int {
+// undecidedPlaces keeps the places whose tools have no verdict.
+func (a Approval) undecidedPlaces(places []int) []int {
 	return slices.DeleteFunc(slices.Clone(places), func(i int) bool { return a.Permissions[i].Verdict != "" })
 }
 
-// sameVerdicts reports whether the request says of the tools what r says. One that named none says it of those that nobody had decided.
-func sameVerdicts(a Approval, r Request, places []int) bool {
+// hasSameVerdicts reports whether the tools at these places have the verdict that r gives. If r names no tool, an equal
+// earlier decision of the same person counts as well.
+func hasSameVerdicts(a Approval, r DecisionInput, places []int) bool {
 	if r.Action == Fail || r.Tool == "" {
-		if slices.ContainsFunc(a.Decisions, func(d Decision) bool { return d.Action == r.Action && d.By == r.By.ID && sameGrant(d.Grant, r.Grant) }) {
+		if slices.ContainsFunc(a.Decisions, func(d Decision) bool {
+			return d.Action == r.Action && d.By == r.By.ID && equalBounds(d.Grant, r.Grant)
+		}) {
 			return true
 		}
 		if r.Action == Fail {
 			return false
 		}
 	}
-	return len(places) > 0 && !slices.ContainsFunc(places, func(i int) bool { return a.Permissions[i].Verdict != verdictOf(r.Action) }) &&
-		a.sameGrants(r, places)
+	return len(places) > 0 && !slices.ContainsFunc(places, func(i int) bool { return a.Permissions[i].Verdict != verdictFor(r.Action) }) &&
+		a.decidedWithSameBounds(r, places)
 }
 
-func verdictOf(a Action) run.ToolVerdict {
+func verdictFor(a Action) run.ToolVerdict {
 	switch a {
 	case Approve:
 		return run.ToolGranted
@@ -252,22 +239,23 @@ func verdictOf(a Action) run.ToolVerdict {
 	}
 }
 
-// verdict is the fact for the run and the request as it will stand. The fact is nil where every tool takes more people than have granted it.
-func (a Approval) verdict(r Request, open []int, now time.Time) (*run.Decided, Approval) {
+// tallyTools returns the request with r's verdicts, and the fact for the run. The fact is nil if every tool takes more
+// approvals.
+func (a Approval) tallyTools(r DecisionInput, open []int, now time.Time) (*run.Decided, Approval) {
 	fact := run.Decided{Approval: a.ID, Action: run.ActionFail, By: r.By.ID, Note: r.Note}
-	said := r.said(now)
+	decision := r.decision(now)
 	for _, i := range open {
-		said.Tools = append(said.Tools, a.Permissions[i].Tool)
+		decision.Tools = append(decision.Tools, a.Permissions[i].Tool)
 	}
-	a.Decisions = append(slices.Clip(a.Decisions), said)
+	a.Decisions = append(slices.Clip(a.Decisions), decision)
 	a.Permissions = slices.Clone(a.Permissions)
 	for _, i := range open {
 		p := &a.Permissions[i]
-		granting := a.Granting(i)
+		granting := a.ToolApprovals(i)
 		if r.Action == Approve && len(granting) < p.Quorum {
 			continue
 		}
-		p.Verdict = verdictOf(r.Action)
+		p.Verdict = verdictFor(r.Action)
 		fact.Tools = append(fact.Tools, p.Tool)
 		for _, v := range granting {
 			if r.Action == Approve && v.By != r.By.ID && !slices.Contains(fact.With, v.By) {
@@ -286,12 +274,12 @@ func (a Approval) verdict(r Request, open []int, now time.Time) (*run.Decided, A
 	case Cancel:
 		fact.Action = run.ActionCancel
 	}
-	a.Status = a.outcome(r.Action)
+	a.Status = a.toolsStatus(r.Action)
 	return &fact, a
 }
 
-// outcome is where a request about tools stands once the verdicts are what they are.
-func (a Approval) outcome(by Action) Status {
+// toolsStatus returns the status of a request about tools after an action.
+func (a Approval) toolsStatus(by Action) Status {
 	has := func(v run.ToolVerdict) bool {
 		return slices.ContainsFunc(a.Permissions, func(p Permission) bool { return p.Verdict == v })
 	}

@@ -17,29 +17,29 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// inRoomOfTools runs a test in a bubble with a run that is parked on one request: for refund, about which ana and ben decide, and for
+// withToolsRequest runs a test in a bubble with a run that is parked on one request: for refund, about which ana and ben decide, and for
 // wire, about which boss does.
-func inRoomOfTools(t *testing.T, f func(t *testing.T, r *room)) {
+func withToolsRequest(t *testing.T, f func(t *testing.T, r *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRoom(t)
+		r := newFixture(t)
 		p := &r.def.Permission
 		p.Mode, p.Scope = agent.ModeBlockAndRetry, agent.ScopeTool
 		wire := r.def.Tools[0]
 		wire.Name = "wire"
 		r.def.Tools = append(r.def.Tools, wire)
 		p.Rules = []agent.Rule{{Tool: "wire", Verdict: agent.VerdictAsk, Approvers: []string{"group:bosses"}}}
-		r.asks(`{"c1":"refund","c2":"wire"}`)
+		r.startWithCalls(`{"c1":"refund","c2":"wire"}`)
 		f(t, r)
 	})
 }
 
-// asks starts the run with these calls.
-func (r *room) asks(calls string) {
+// startWithCalls starts the run with these calls.
+func (r *fixture) startWithCalls(calls string) {
 	r.t.Helper()
 	var tools map[string]string
 	require.NoError(r.t, json.Unmarshal([]byte(calls), &tools))
-	r.start(args, func() {
+	r.startAndPark(args, func() {
 		r.replies[0].Calls = nil
 		for _, id := range []string{"c1", "c2"} {
 			r.replies[0].Calls = append(r.replies[0].Calls, agent.ReplyCall{ID: id, Name: tools[id], Input: json.RawMessage(args)})
@@ -47,7 +47,7 @@ func (r *room) asks(calls string) {
 	})
 }
 
-func (r *room) decideTool(a approval.Action, tool string, by policy.Principal) (approval.Approval, error) {
+func (r *fixture) decideTool(a approval.Action, tool string, by policy.Principal) (approval.Approval, error) {
 	q := r.request(a, by)
 	q.Tool = tool
 	return r.desk().Decide(r.ctx, q)
@@ -56,17 +56,17 @@ func (r *room) decideTool(a approval.Action, tool string, by policy.Principal) (
 // A decision aimed at a blocked call is one on its tool; one aimed at the request is one on all that is open. Neither is kept.
 func TestDirectDecisionsAboutTools(t *testing.T) {
 	for _, early := range []agent.EarlyDecision{agent.EarlyKeep, agent.EarlyRefuse} {
-		inRoomOfTools(t, func(t *testing.T, r *room) {
+		withToolsRequest(t, func(t *testing.T, r *fixture) {
 			r.def.Early = early
-			require.NoError(t, r.direct(r.directive("c2", approval.Deny, boss)))
+			require.NoError(t, r.decideCall(r.callDecision("c2", approval.Deny, boss)))
 			require.Equal(t, []run.ToolVerdict{"", run.ToolDenied}, verdicts(r.approval()))
-			require.ErrorIs(t, r.direct(r.directive("c1", approval.Approve, stranger)), approval.ErrForbidden)
-			d := r.directive(r.approval().ID, approval.Approve, boss)
+			require.ErrorIs(t, r.decideCall(r.callDecision("c1", approval.Approve, stranger)), approval.ErrForbidden)
+			d := r.callDecision(r.approval().ID, approval.Approve, boss)
 			d.ID = "d1"
-			require.NoError(t, r.direct(d))
+			require.NoError(t, r.decideCall(d))
 			require.Equal(t, []run.ToolVerdict{run.ToolGranted, run.ToolDenied}, verdicts(r.approval()))
 			d.Action = approval.Cancel
-			require.Error(t, r.direct(d))
+			require.Error(t, r.decideCall(d))
 			require.Len(t, r.inbox(), 2)
 			r.resume()
 			require.Len(t, r.state().Permissions.Tools, 2)
@@ -123,7 +123,7 @@ func TestDecideTools(t *testing.T) {
 		"called off": {{approval.Cancel, "", boss, nil, []run.ToolVerdict{run.ToolCancelled, run.ToolCancelled}, approval.Cancelled}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inRoomOfTools(t, func(t *testing.T, r *room) {
+			withToolsRequest(t, func(t *testing.T, r *fixture) {
 				for i, s := range story {
 					_, err := r.decideTool(s.do, s.tool, s.by)
 					switch {
@@ -144,7 +144,7 @@ func TestDecideTools(t *testing.T) {
 
 // An edit has nothing to edit: what is granted is the tool, whatever it is called with.
 func TestToolsAreNotEdited(t *testing.T) {
-	inRoomOfTools(t, func(t *testing.T, r *room) {
+	withToolsRequest(t, func(t *testing.T, r *fixture) {
 		_, err := r.edit(args, boss)
 		require.ErrorIs(t, err, approval.ErrKind)
 		require.Empty(t, r.inbox())
@@ -153,8 +153,8 @@ func TestToolsAreNotEdited(t *testing.T) {
 
 // Who decides about a tool while somebody decides about another of the request loses neither.
 func TestDecideToolsAtOnce(t *testing.T) {
-	inRoomOfTools(t, func(t *testing.T, r *room) {
-		r.table.on("A", func() error {
+	withToolsRequest(t, func(t *testing.T, r *fixture) {
+		r.table.setHook("A", func() error {
 			_, err := r.decideTool(approval.Deny, "wire", boss)
 			require.NoError(t, err)
 			return nil
@@ -169,8 +169,8 @@ func TestDecideToolsAtOnce(t *testing.T) {
 
 // Two who decide otherwise about the same tool: the second one is told who was first.
 func TestDecideToolRaces(t *testing.T) {
-	inRoomOfTools(t, func(t *testing.T, r *room) {
-		r.table.on("A", func() error {
+	withToolsRequest(t, func(t *testing.T, r *fixture) {
+		r.table.setHook("A", func() error {
 			_, err := r.decideTool(approval.Deny, "refund", ben)
 			require.NoError(t, err)
 			return nil
@@ -185,8 +185,8 @@ func TestDecideToolRaces(t *testing.T) {
 
 // A decision whose answer was lost is the same decision when it is made again, and is there once.
 func TestDecideToolsLostAnswer(t *testing.T) {
-	inRoomOfTools(t, func(t *testing.T, r *room) {
-		r.table.on("A", nil, func() error { return errBlown })
+	withToolsRequest(t, func(t *testing.T, r *fixture) {
+		r.table.setHook("A", nil, func() error { return errReset })
 		_, err := r.decideTool(approval.Deny, "", boss)
 		require.NoError(t, err, "it was found on record")
 		_, err = r.decideTool(approval.Deny, "", boss)
@@ -197,7 +197,7 @@ func TestDecideToolsLostAnswer(t *testing.T) {
 
 // A13, A14: a verdict that was given in time counts, though the time was up before the run heard of it; the others are not granted.
 func TestToolsExpire(t *testing.T) {
-	inRoomOfTools(t, func(t *testing.T, r *room) {
+	withToolsRequest(t, func(t *testing.T, r *fixture) {
 		r.untilExpiry(time.Second)
 		_, err := r.decideTool(approval.Approve, "refund", ana)
 		require.NoError(t, err)
@@ -217,11 +217,11 @@ func TestToolsExpire(t *testing.T) {
 
 // Rule 8: between a decision and the expiry there is one winner. Who was told that it counts, it counts.
 func TestToolExpiryLosesToADecision(t *testing.T) {
-	inRoomOfTools(t, func(t *testing.T, r *room) {
+	withToolsRequest(t, func(t *testing.T, r *fixture) {
 		waiting := r.state().WaitSeq
 		r.untilExpiry(time.Millisecond)
 		late := false
-		r.table.on("J#", func() error { // the entry that says expired is on its way
+		r.table.setHook("J#", func() error { // the entry that says expired is on its way
 			if late {
 				return nil
 			}
@@ -229,7 +229,7 @@ func TestToolExpiryLosesToADecision(t *testing.T) {
 			it := r.item()
 			require.Equal(t, store.Str(""), it.Attrs["v0"])
 			d := r.desk()
-			d.Clock = behind{d.Clock} // a desk whose clock is behind
+			d.Clock = slowClock{d.Clock} // a desk whose clock is behind
 			q := r.request(approval.Approve, ana)
 			q.Tool = "refund"
 			_, err := d.Decide(r.ctx, q)
@@ -237,21 +237,21 @@ func TestToolExpiryLosesToADecision(t *testing.T) {
 			return nil
 		}, nil)
 		r.untilExpiry(0)
-		r.drive(waiting)
+		r.driveRun(waiting)
 		require.True(t, late)
 		require.Equal(t, []run.ToolVerdict{run.ToolGranted, ""}, verdicts(r.approval()))
 		require.Len(t, r.state().Permissions.Tools, 1, "the journal says what the person was told")
 	})
 }
 
-// behind is a clock a minute behind.
-type behind struct{ clock.Clock }
+// slowClock is a clock a minute behind.
+type slowClock struct{ clock.Clock }
 
-func (e behind) Now() time.Time { return e.Clock.Now().Add(-time.Minute) }
+func (e slowClock) Now() time.Time { return e.Clock.Now().Add(-time.Minute) }
 
 // A18: a claim is held to the record. A grant that is not there any more lets nothing run.
 func TestClaimIsHeldToTheGrant(t *testing.T) {
-	inRoomOfTools(t, func(t *testing.T, r *room) {
+	withToolsRequest(t, func(t *testing.T, r *fixture) {
 		_, err := r.decideTool(approval.Approve, "refund", ana)
 		require.NoError(t, err)
 		_, err = r.decideTool(approval.Deny, "wire", boss)
@@ -271,10 +271,10 @@ func TestClaimIsHeldToTheGrant(t *testing.T) {
 // Without that the tool runs, once for a grant that is for once.
 func TestClaimUsesTheGrantUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRoom(t)
+		r := newFixture(t)
 		p := &r.def.Permission
 		p.Mode, p.Scope, p.Grants = agent.ModeBlockAndRetry, agent.ScopeTool, agent.GrantsOnce
-		r.start(args)
+		r.startAndPark(args)
 		_, err := r.decideTool(approval.Approve, "refund", ana)
 		require.NoError(t, err)
 		r.replies = append(r.replies, agent.Reply{Calls: []agent.ReplyCall{{ID: "c3", Name: "refund", Input: json.RawMessage(args)}}})
@@ -286,7 +286,7 @@ func TestClaimUsesTheGrantUp(t *testing.T) {
 
 // A grant that was used up while others of its request were undecided stays used up, and they can still be decided, or expire.
 func TestDecidingBesideAGrantThatIsUsedUp(t *testing.T) {
-	inRoomOfTools(t, func(t *testing.T, r *room) {
+	withToolsRequest(t, func(t *testing.T, r *fixture) {
 		_, err := r.decideTool(approval.Approve, "refund", boss)
 		require.NoError(t, err)
 		granted := run.ToolPermit{Tool: "refund", Approval: r.approval().ID, Digests: r.approval().Permissions[0].Digests}
@@ -297,7 +297,7 @@ func TestDecidingBesideAGrantThatIsUsedUp(t *testing.T) {
 		_, err = r.decideTool(approval.Approve, "wire", boss)
 		require.NoError(t, err)
 		require.False(t, store.Holds(approval.CloseToolsOp(tenant, known, approval.Expired).If, r.item(), true))
-		live, err := approval.PermitLive(r.ctx, r.table, tenant, granted)
+		live, err := approval.IsPermitLive(r.ctx, r.table, tenant, granted)
 		require.NoError(t, err)
 		require.False(t, live)
 	})

@@ -244,7 +244,7 @@ func (b *bench) wait(ctx context.Context) (m measurement, err error) {
 	}
 	before := l.table.Snapshot()
 	began := b.clock.Now()
-	_, err = l.Desk.Decide(ctx, approval.Request{
+	_, err = l.Desk.Decide(ctx, approval.DecisionInput{
 		Tenant: local.Tenant, ID: parked.Waits()[0].Wait.Approval, Action: approval.Approve,
 		By: policy.Principal{ID: "user:local", Groups: []string{"group:operators"}},
 	})

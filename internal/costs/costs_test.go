@@ -201,7 +201,7 @@ func runAgent(t *testing.T, n int, toolName string, warm int) (row Row) {
 				break
 			}
 			require.Equal(t, run.RunWaiting, state.Status)
-			_, err = l.Desk.Decide(t.Context(), approval.Request{
+			_, err = l.Desk.Decide(t.Context(), approval.DecisionInput{
 				Tenant: local.Tenant, ID: state.Waits()[0].Wait.Approval, Action: approval.Approve,
 				By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
 			})

@@ -88,7 +88,7 @@ func slackURL(getenv func(string) string) (string, error) {
 // SlackApp is the app whose clicks are taken; nil = the environment has no signing secret. An error names the variable
 // and no secret.
 func SlackApp(getenv func(string) string) (*slack.Interactions, error) {
-	secrets := slack.Secrets(getenv(envSlackSecret))
+	secrets := slack.ParseSecrets(getenv(envSlackSecret))
 	if len(secrets) == 0 {
 		return nil, nil
 	}

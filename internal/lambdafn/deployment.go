@@ -53,9 +53,9 @@ type Deployment struct {
 
 // notifies is what tells people of decisions and remarks, among what tells them that they are asked.
 type notifies interface {
-	Noted(ctx context.Context, a approval.Approval)
-	Decided(ctx context.Context, a approval.Approval)
-	Thread(ctx context.Context, a approval.Approval)
+	NotifyEdit(ctx context.Context, a approval.Approval)
+	UpdateMessages(ctx context.Context, a approval.Approval)
+	NotifyRemarks(ctx context.Context, a approval.Approval)
 }
 
 // Compose makes the use cases over the ports, and returns d.
@@ -65,11 +65,11 @@ func (d *Deployment) Compose() *Deployment {
 	d.Inputs = &runtime.Inputs{Ports: p, Waits: d.Waits, Definitions: d.Definitions}
 	d.Canceller = &runtime.Canceller{Ports: p, Definitions: d.Definitions}
 	d.Desk = &approval.Desk{
-		Table: p.Table, Journal: p.Journal, Clock: p.Clock, Definitions: d.Definitions, Valid: p.Valid, Wake: d.Waits.Wake, Log: d.Log,
-		Decided: d.Trace.Decided(p.Journal),
+		Table: p.Table, Journal: p.Journal, Clock: p.Clock, Definitions: d.Definitions, ValidateArgs: p.Valid, ResumeRun: d.Waits.Wake, Log: d.Log,
+		OnDecided: d.Trace.Decided(p.Journal),
 	}
 	if tells, ok := p.Notify.(notifies); ok {
-		d.Desk.Noted, d.Desk.Woken, d.Desk.Said = tells.Noted, tells.Decided, tells.Thread
+		d.Desk.OnPartialApproval, d.Desk.OnResumed, d.Desk.OnRemark = tells.NotifyEdit, tells.UpdateMessages, tells.NotifyRemarks
 	}
 	return d
 }
@@ -97,7 +97,7 @@ func (d *Deployment) PagesHandler() http.Handler {
 		return pages
 	}
 	clicks := *d.Slack
-	clicks.Directory, clicks.Decide, clicks.Updated = d.People, d.Desk.Decide, d.Desk.Woken
+	clicks.Directory, clicks.Decide, clicks.UpdateMessages = d.People, d.Desk.Decide, d.Desk.OnResumed
 	clicks.Clock, clicks.Log = d.Ports.Clock, d.Log
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == slack.Path {
@@ -129,10 +129,10 @@ func (d *Deployment) remark(ctx context.Context, r web.Remark) error {
 	if err != nil {
 		return err
 	}
-	say := d.Desk.Ask
+	say := d.Desk.AskQuestion
 	if slices.Contains(a.Requesters, r.By.ID) {
-		say = d.Desk.Reply
+		say = d.Desk.ReplyToQuestion
 	}
-	_, err = say(ctx, approval.Word{Tenant: r.Tenant, ID: r.ID, Text: r.Text, By: r.By, Via: r.Via})
+	_, err = say(ctx, approval.RemarkInput{Tenant: r.Tenant, ID: r.ID, Text: r.Text, By: r.By, Via: r.Via})
 	return err
 }

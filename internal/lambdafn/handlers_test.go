@@ -178,7 +178,7 @@ func TestAnEventsSubjectIsNoStarter(t *testing.T) {
 		d.must("tool", "exec-1", asState(t, r))
 		asked, err := approval.Get(t.Context(), d.table, "default", run.ApprovalID(r.Run, "c1", 1))
 		require.NoError(t, err)
-		require.True(t, asked.NoStarter)
+		require.True(t, asked.StarterUnknown)
 		require.Equal(t, 2, asked.Quorum)
 		require.Equal(t, []string{"user:nobody"}, asked.Requesters)
 	})

@@ -119,13 +119,13 @@ func TestA15SweepReportsWhatItTold(t *testing.T) {
 // notices has done something and failed at something.
 type notices struct{}
 
-func (notices) Asked(context.Context, string, string) error { return nil }
+func (notices) NotifyRun(context.Context, string, string) error { return nil }
 
-func (notices) Due(context.Context, int) (map[string]int64, error) {
+func (notices) ProcessDue(context.Context, int) (map[string]int64, error) {
 	return map[string]int64{"reminded": 2, "escalated": 1}, errors.New("sk-canary")
 }
 
-func (notices) Ensure(context.Context, approval.Approval) (map[string]int64, error) {
+func (notices) EnsureNotified(context.Context, approval.Approval) (map[string]int64, error) {
 	return map[string]int64{"notified": 3}, nil
 }
 

@@ -36,7 +36,7 @@ type deskFixture struct {
 	*history
 	quorum int
 	api    http.Handler
-	decide func(ctx context.Context, r approval.Request) (approval.Approval, error)
+	decide func(ctx context.Context, r approval.DecisionInput) (approval.Approval, error)
 	parked runtime.Route
 	lags   bool // the desk's clock is slow, so requests never expire for a decision
 }
@@ -170,7 +170,7 @@ func (o *deskFixture) submitDecision(who int, name string, d decide) {
 	called := o.now.Add(1)
 	var out outcome
 	o.do(who, d, func() (any, bool) {
-		q := approval.Request{Tenant: tenant, ID: o.id(d.of), Action: d.action, Digest: digest, By: person(name)}
+		q := approval.DecisionInput{Tenant: tenant, ID: o.id(d.of), Action: d.action, Digest: digest, By: person(name)}
 		if d.action == approval.Edit {
 			q.Args = json.RawMessage(d.args)
 		}

@@ -95,13 +95,13 @@ var wrongDesks = map[string]variant{
 		change: func(o *deskFixture) { o.desk.Clock, o.lags = clock.System(), false },
 	},
 	"nobody compares what was shown": {change: func(o *deskFixture) {
-		o.decide = func(ctx context.Context, r approval.Request) (approval.Approval, error) {
+		o.decide = func(ctx context.Context, r approval.DecisionInput) (approval.Approval, error) {
 			r.Digest = ""
 			return o.desk.Decide(ctx, r)
 		}
 	}},
 	"who came too late is told that they won": {change: func(o *deskFixture) {
-		o.decide = func(ctx context.Context, r approval.Request) (approval.Approval, error) {
+		o.decide = func(ctx context.Context, r approval.DecisionInput) (approval.Approval, error) {
 			a, err := o.desk.Decide(ctx, r)
 			var decided *approval.DecidedError
 			if errors.As(err, &decided) {
@@ -111,7 +111,7 @@ var wrongDesks = map[string]variant{
 		}
 	}},
 	"a lost answer is an answer": {change: func(o *deskFixture) {
-		o.decide = func(ctx context.Context, r approval.Request) (approval.Approval, error) {
+		o.decide = func(ctx context.Context, r approval.DecisionInput) (approval.Approval, error) {
 			a, err := o.desk.Decide(ctx, r)
 			if err != nil && outcomeOf(a, err).answer == uncertain {
 				return approval.Get(ctx, o.plain, r.Tenant, r.ID)

@@ -85,7 +85,7 @@ func newWorld(t *testing.T, plain store.Table, seed int64, def *agent.Definition
 	}
 	waits := &runtime.Waits{Ports: w.ports}
 	w.desk = &approval.Desk{
-		Table: table, Journal: w.ports.Journal, Clock: w.clock, Definitions: w.definition, Valid: schema.Validate, Wake: waits.Wake,
+		Table: table, Journal: w.ports.Journal, Clock: w.clock, Definitions: w.definition, ValidateArgs: schema.Validate, ResumeRun: waits.Wake,
 	}
 	s, err := (&runtime.Starter{Ports: w.ports}).Start(t.Context(), runtime.Start{
 		Tenant: tenant, Agent: def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "#first"}}},

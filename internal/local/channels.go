@@ -42,7 +42,7 @@ func Channels(ctx context.Context, dir string, secret Secret, clk clock.Clock) (
 // SlackSecrets are the signing secrets of a laptop; none = no click is taken.
 func SlackSecrets(ctx context.Context, secret Secret) ([]string, error) {
 	text, err := optionalSecret(ctx, secret, SlackSecret)
-	return slack.Secrets(text), err
+	return slack.ParseSecrets(text), err
 }
 
 // optionalSecret is a secret; "" where there is none.

@@ -239,7 +239,7 @@ func (r *rolledBack) payload(failed bool) []byte {
 
 func (r *rolledBack) decide(want error) {
 	r.t.Helper()
-	_, err := r.machine.Desk.Decide(context.Background(), approval.Request{
+	_, err := r.machine.Desk.Decide(context.Background(), approval.DecisionInput{
 		Tenant: "default", ID: r.asked, Action: approval.Approve, By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
 	})
 	require.True(r.t, errors.Is(err, want), "%v", err)

@@ -107,7 +107,7 @@ func TestRunParksIsApprovedInAnotherProcessAndEnds(t *testing.T) {
 		waits++
 		require.NoError(t, h.Close())
 		h = open(t, home)
-		_, err := h.Desk.Decide(t.Context(), approval.Request{
+		_, err := h.Desk.Decide(t.Context(), approval.DecisionInput{
 			Tenant: Tenant, ID: s.Waits()[0].Wait.Approval, Action: approval.Approve,
 			By: policy.Principal{ID: "user:local", Groups: []string{"group:operators"}},
 		})

@@ -112,7 +112,7 @@ func (p payment) pay(ctx context.Context, h *Home) error {
 				return nil
 			}
 			by := policy.Principal{ID: "user:local", Groups: []string{"group:operators"}}
-			if _, err := h.Desk.Decide(ctx, approval.Request{Tenant: Tenant, ID: a.ID, Action: approval.Approve, By: by}); err != nil {
+			if _, err := h.Desk.Decide(ctx, approval.DecisionInput{Tenant: Tenant, ID: a.ID, Action: approval.Approve, By: by}); err != nil {
 				return err
 			}
 		}

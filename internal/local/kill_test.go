@@ -215,7 +215,7 @@ func approveAll(ctx context.Context, m *Machine) error {
 		if a.Kind == approval.KindOutcome {
 			return fmt.Errorf("outcome of call %s is unknown: move_file can always tell", a.Call())
 		}
-		if _, err := m.Desk.Decide(ctx, approval.Request{Tenant: Tenant, ID: a.ID, Action: approval.Approve, By: by}); err != nil {
+		if _, err := m.Desk.Decide(ctx, approval.DecisionInput{Tenant: Tenant, ID: a.ID, Action: approval.Approve, By: by}); err != nil {
 			return err
 		}
 	}

@@ -103,13 +103,13 @@ func approve(ctx context.Context, m told, _ string, pending []approval.Approval)
 	for _, a := range pending {
 		var err error
 		if a.Kind != approval.KindOutcome {
-			_, err = m.Desk.Decide(ctx, approval.Request{Tenant: Tenant, ID: a.ID, Action: approval.Approve, By: clerks})
+			_, err = m.Desk.Decide(ctx, approval.DecisionInput{Tenant: Tenant, ID: a.ID, Action: approval.Approve, By: clerks})
 		} else {
 			o := approval.Outcome{Tenant: Tenant, Run: a.Run, Call: a.Call(), ID: a.ID, By: clerks, Content: "paid"}
 			if len(m.books("pay")) == 0 {
 				o.Content, o.Rerun = "", true
 			}
-			_, err = m.Desk.Settle(ctx, o)
+			_, err = m.Desk.SettleOutcome(ctx, o)
 		}
 		var decided *approval.DecidedError
 		if err != nil && !errors.As(err, &decided) { // the list may be late

@@ -181,7 +181,7 @@ func New(c Config) (*Machine, error) {
 	m.Canceller.CleansUp = true
 	m.Sweeper = &runtime.Sweeper{Ports: m.Ports, Definitions: m.Definitions, LeaveWoken: true}
 	if c.LeavesUnknown {
-		m.Desk.Able = m.canCarryOut
+		m.Desk.CheckLinked = m.canCarryOut
 	}
 	return m, nil
 }

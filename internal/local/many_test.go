@@ -244,7 +244,7 @@ func TestFewRequestsAreToldOfOneByOne(t *testing.T) {
 		require.Len(t, read(t, mails), 2)
 		open, _, err := approval.List(t.Context(), o.Ports.Table, Tenant, approval.Pending, 200, "")
 		require.NoError(t, err)
-		_, err = o.Desk.Decide(t.Context(), approval.Request{
+		_, err = o.Desk.Decide(t.Context(), approval.DecisionInput{
 			Tenant: Tenant, ID: open[0].ID, Action: approval.Deny,
 			By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
 		})

@@ -66,11 +66,11 @@ func (m *Machine) withNotices(c Config) {
 	m.Ports.Notify = m.notices
 }
 
-// Asked is runtime.Notify's: what it makes due is waited for.
-func (n *notices) Asked(ctx context.Context, tenant, run string) error {
+// NotifyRun is runtime.Notify's: what it makes due is waited for.
+func (n *notices) NotifyRun(ctx context.Context, tenant, run string) error {
 	ctx = context.WithoutCancel(ctx) // a process that ends because the run waits has people told of it first
 	defer n.schedule(ctx)
-	return n.serialize(run, func() error { return n.Notifier.Asked(ctx, tenant, run) })
+	return n.serialize(run, func() error { return n.Notifier.NotifyRun(ctx, tenant, run) })
 }
 
 // serialize notifies people of a run's requests, one caller at a time for each run: two at once would split them and
@@ -107,27 +107,27 @@ func (n *notices) serialize(run string, tell func() error) error {
 	}
 }
 
-// Decided is approval.Desk's.
-func (n *notices) Decided(ctx context.Context, a approval.Approval) {
-	n.Notifier.Decided(ctx, a)
+// UpdateMessages is approval.Desk's.
+func (n *notices) UpdateMessages(ctx context.Context, a approval.Approval) {
+	n.Notifier.UpdateMessages(ctx, a)
 	n.schedule(ctx)
 }
 
-// Noted is approval.Desk's, of an approval that is not the last one that it takes.
-func (n *notices) Noted(ctx context.Context, a approval.Approval) {
-	n.Notifier.Noted(ctx, a)
+// NotifyEdit is approval.Desk's, of an approval that is not the last one that it takes.
+func (n *notices) NotifyEdit(ctx context.Context, a approval.Approval) {
+	n.Notifier.NotifyEdit(ctx, a)
 	n.schedule(ctx)
 }
 
-// Thread is approval.Desk's, of a remark.
-func (n *notices) Thread(ctx context.Context, a approval.Approval) {
-	n.Notifier.Thread(ctx, a)
+// NotifyRemarks is approval.Desk's, of a remark.
+func (n *notices) NotifyRemarks(ctx context.Context, a approval.Approval) {
+	n.Notifier.NotifyRemarks(ctx, a)
 	n.schedule(ctx)
 }
 
 // schedule sets the timer to what is due next, unless it rings before.
 func (n *notices) schedule(ctx context.Context) {
-	at, found, err := n.Next(ctx)
+	at, found, err := n.NextDue(ctx)
 	if err != nil {
 		if ctx.Err() == nil { // not just called off, as with a process that ends while the run waits
 			n.report(err)
@@ -217,7 +217,7 @@ func (n *notices) interceptAlarm(next Invoker) Invoker {
 		if function != dueFunction {
 			return next(ctx, function, payload)
 		}
-		did, err := n.Due(ctx, maxDue)
+		did, err := n.ProcessDue(ctx, maxDue)
 		if err != nil {
 			return nil, err
 		}
@@ -240,7 +240,7 @@ func (n *notices) catchUp(ctx context.Context, tenant string) error {
 		}
 		for _, a := range asked {
 			err := n.serialize(a.Run, func() error {
-				_, err := n.Ensure(ctx, a)
+				_, err := n.EnsureNotified(ctx, a)
 				return err
 			})
 			if err != nil {

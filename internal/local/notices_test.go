@@ -159,13 +159,13 @@ func TestA15WhatIsDueIsDoneAtItsTime(t *testing.T) {
 		require.Equal(t, []string{"asked"}, d.said())
 		l, err := o.Ports.Journal.Load(t.Context(), Tenant, run)
 		require.NoError(t, err)
-		_, err = o.Desk.Decide(t.Context(), approval.Request{
+		_, err = o.Desk.Decide(t.Context(), approval.DecisionInput{
 			Tenant: Tenant, ID: l.State.Waits()[0].Wait.Approval, Action: approval.Approve, By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
 		})
 		require.NoError(t, err)
 		synctest.Wait()
 		require.Equal(t, []string{"asked", "approved"}, d.said())
-		_, due, err := o.notices.Next(t.Context())
+		_, due, err := o.notices.NextDue(t.Context())
 		require.NoError(t, err)
 		require.False(t, due)
 		require.NoError(t, o.Close())

@@ -25,7 +25,7 @@ func TestForkIsCarriedOnByAnotherProcess(t *testing.T) {
 	h = open(t, dir)
 	defer func() { require.NoError(t, h.Close()) }()
 	for forked.Status != run.RunDone {
-		_, err := h.Desk.Decide(t.Context(), approval.Request{
+		_, err := h.Desk.Decide(t.Context(), approval.DecisionInput{
 			Tenant: Tenant, ID: forked.Waits()[0].Wait.Approval, Action: approval.Approve,
 			By: policy.Principal{ID: "user:local", Groups: []string{"group:operators"}},
 		})

@@ -96,7 +96,7 @@ func weather(ctx context.Context, t *testing.T, m *Machine, key string, i int) {
 					t.Error(err)
 				}
 				if i%4 != 0 { // else time decides
-					_, err = m.Desk.Decide(ctx, approval.Request{Tenant: Tenant, ID: id, Action: action, By: by})
+					_, err = m.Desk.Decide(ctx, approval.DecisionInput{Tenant: Tenant, ID: id, Action: action, By: by})
 				}
 				if i%6 == 5 && said == 3 {
 					_, err = m.Canceller.Cancel(ctx, Tenant, runID, by.ID, "")

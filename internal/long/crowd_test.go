@@ -113,7 +113,7 @@ func TestCrowd(t *testing.T) {
 			ids := pending(t, l, 50)
 			require.Len(t, ids, n)
 			each(t, 50, n, func(i int) error {
-				_, err := l.Desk.Decide(t.Context(), approval.Request{Tenant: local.Tenant, ID: ids[i], Action: approval.Approve, By: ana})
+				_, err := l.Desk.Decide(t.Context(), approval.DecisionInput{Tenant: local.Tenant, ID: ids[i], Action: approval.Approve, By: ana})
 				return err
 			})
 			l.ended.untilDone(t, n)
@@ -281,7 +281,7 @@ func TestApprovalStorm(t *testing.T) {
 	approved := storm.assertDecided(t)
 	l.ended.assertAll(t, n, approved)
 	for range 20 { // what is left to be told is due
-		did, err := due.Due(t.Context(), 1000)
+		did, err := due.ProcessDue(t.Context(), 1000)
 		require.NoError(t, err)
 		if len(did) == 0 {
 			break
@@ -313,7 +313,7 @@ func (s *storm) decideAll(p int) error {
 	}
 	for _, i := range rand.New(rand.NewPCG(1, uint64(p))).Perm(len(s.ids)) { //nolint:gosec // an order, not a secret
 		for range 1 + (i+p)%10/9 {
-			_, err := s.lab.Desk.Decide(context.Background(), approval.Request{Tenant: local.Tenant, ID: s.ids[i], Action: action, By: by})
+			_, err := s.lab.Desk.Decide(context.Background(), approval.DecisionInput{Tenant: local.Tenant, ID: s.ids[i], Action: action, By: by})
 			var first *approval.DecidedError
 			if err != nil && !errors.As(err, &first) {
 				return fmt.Errorf("%s: %w", s.ids[i], err)
@@ -375,7 +375,7 @@ func (s *storm) pause(t *testing.T) {
 func (s *storm) remind(t *testing.T, n *notify.Notifier, stop <-chan struct{}) {
 	t.Helper()
 	for !over(stop) {
-		if _, err := n.Due(context.Background(), 100); err != nil {
+		if _, err := n.ProcessDue(context.Background(), 100); err != nil {
 			t.Error(err)
 		}
 		s.pause(t)

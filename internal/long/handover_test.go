@@ -295,7 +295,7 @@ func (e eve) deny(t *testing.T, l *lab) bool {
 		return false
 	}
 	for _, a := range asked {
-		if _, err := l.Desk.Decide(t.Context(), approval.Request{Tenant: local.Tenant, ID: a.ID, Action: approval.Deny, By: ana}); err != nil {
+		if _, err := l.Desk.Decide(t.Context(), approval.DecisionInput{Tenant: local.Tenant, ID: a.ID, Action: approval.Deny, By: ana}); err != nil {
 			requireExcused(t, err)
 			return false
 		}

@@ -53,7 +53,7 @@ func (o *operator) work(ctx context.Context, l *lab) error {
 		o.parked = nil
 		o.mu.Unlock()
 		for _, p := range all {
-			_, err := l.Desk.Decide(ctx, approval.Request{Tenant: local.Tenant, ID: p.approval, Action: o.action(n), By: ana})
+			_, err := l.Desk.Decide(ctx, approval.DecisionInput{Tenant: local.Tenant, ID: p.approval, Action: o.action(n), By: ana})
 			if err != nil {
 				return err
 			}

@@ -43,7 +43,7 @@ func TestAWaitOutlivesItsExecution(t *testing.T) {
 				if c.ends == approval.Approved {
 					require.Len(t, asked, 1)
 					require.Equal(t, c.hands, l.state(t, runID).Generation)
-					_, err := l.Desk.Decide(t.Context(), approval.Request{Tenant: local.Tenant, ID: asked[0].ID, Action: approval.Approve, By: ana})
+					_, err := l.Desk.Decide(t.Context(), approval.DecisionInput{Tenant: local.Tenant, ID: asked[0].ID, Action: approval.Approve, By: ana})
 					require.NoError(t, err)
 				}
 				synctest.Wait()

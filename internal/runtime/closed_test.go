@@ -57,7 +57,7 @@ func TestRequestsOfAnEndedRunAreClosed(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			request := ended(t, w)
 			for _, a := range []approval.Action{approval.Approve, approval.Deny} {
-				_, err := w.desk().Decide(w.ctx, approval.Request{Tenant: tenant, ID: request, Action: a, By: ana})
+				_, err := w.desk().Decide(w.ctx, approval.DecisionInput{Tenant: tenant, ID: request, Action: a, By: ana})
 				require.Error(t, err)
 				if a == approval.Approve {
 					require.ErrorIs(t, err, approval.ErrFinished)

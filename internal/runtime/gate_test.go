@@ -32,7 +32,7 @@ func (w *world) guarded(say func(m *hook.BeforeTool)) {
 func (w *world) answers(r runtime.Route, result string) runtime.Route {
 	w.t.Helper()
 	require.Equal(w.t, runtime.NextWait, r.Next)
-	_, err := w.desk().Decide(w.ctx, approval.Request{
+	_, err := w.desk().Decide(w.ctx, approval.DecisionInput{
 		Tenant: tenant, ID: w.call("c1").Wait.Approval, Action: approval.Approve, Result: json.RawMessage(result), By: ana,
 	})
 	require.NoError(w.t, err)
@@ -124,7 +124,7 @@ func TestInDoubtAtTheGate(t *testing.T) {
 				w.interrupt("pay", 0)
 				r := w.drive(0)
 				require.Equal(t, run.ForOutcome, w.call("c1").Wait.For)
-				_, err := w.desk().Settle(w.ctx, approval.Outcome{Tenant: tenant, Run: w.run, Call: "c1", Rerun: true, By: ana})
+				_, err := w.desk().SettleOutcome(w.ctx, approval.Outcome{Tenant: tenant, Run: w.run, Call: "c1", Rerun: true, By: ana})
 				require.NoError(t, err)
 				require.Equal(t, runtime.NextWait, w.drive(r.Woken).Next)
 				require.Equal(t, run.ForInput, w.call("c1").Wait.For)

@@ -63,7 +63,7 @@ type asks struct {
 	err  error
 }
 
-func (a *asks) Asked(_ context.Context, _, run string) error {
+func (a *asks) NotifyRun(_ context.Context, _, run string) error {
 	a.runs = append(a.runs, run)
 	return a.err
 }
@@ -152,9 +152,9 @@ func TestA15SweepDoesWhatIsDue(t *testing.T) {
 
 type broken struct{}
 
-func (broken) Due(context.Context, int) (map[string]int64, error) { return nil, errBlown }
+func (broken) ProcessDue(context.Context, int) (map[string]int64, error) { return nil, errBlown }
 
-func (broken) Ensure(context.Context, approval.Approval) (map[string]int64, error) {
+func (broken) EnsureNotified(context.Context, approval.Approval) (map[string]int64, error) {
 	return nil, errors.Join(errBlown)
 }
 
@@ -176,11 +176,13 @@ func TestC3SlowChannelsLeaveTimeToRepair(t *testing.T) {
 
 type slow struct{ w *world }
 
-func (s slow) Due(ctx context.Context, _ int) (map[string]int64, error) {
+func (s slow) ProcessDue(ctx context.Context, _ int) (map[string]int64, error) {
 	return nil, s.w.ports.Clock.Sleep(ctx, time.Hour)
 }
 
-func (slow) Ensure(context.Context, approval.Approval) (map[string]int64, error) { return nil, nil }
+func (slow) EnsureNotified(context.Context, approval.Approval) (map[string]int64, error) {
+	return nil, nil
+}
 
 // What telling people costs: nothing where there is nobody to tell. Else a request takes, beside the messages, the run's journal, the notice and
 // twice the request to read, and two writes.

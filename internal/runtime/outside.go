@@ -50,7 +50,7 @@ func (w *Waits) notify(ctx context.Context, t Ticket) {
 	if w.Notify == nil {
 		return
 	}
-	if err := w.Notify.Asked(ctx, t.Tenant, t.Run); err != nil {
+	if err := w.Notify.NotifyRun(ctx, t.Tenant, t.Run); err != nil {
 		w.warn("tell people of run "+t.Run, err)
 	}
 }

@@ -29,11 +29,11 @@ func owedIndex(tenant string) string { return "T#" + tenant + "#ENDS" }
 
 // owedEnd is the record of an end, less its time. The zero value owes nothing.
 type owedEnd struct {
-	listed   bool            // something is owed: the announcement, if nothing else
-	cleaning bool            // cleaning up is owed
-	requests []approval.Open // that are to be closed
-	notified bool            // the announcement is not owed, or not any more
-	tries    int64           // executions that were started to clean up and ended without
+	listed   bool                   // something is owed: the announcement, if nothing else
+	cleaning bool                   // cleaning up is owed
+	requests []approval.OpenRequest // that are to be closed
+	notified bool                   // the announcement is not owed, or not any more
+	tries    int64                  // executions that were started to clean up and ended without
 }
 
 // The attributes of a record. "at" is when its newest execution was, or was to be, started, in milliseconds.
@@ -129,20 +129,20 @@ func owedOp(s *run.AgentState, attrs map[string]store.Value) store.Op {
 }
 
 // openRequests are the requests to people that the draft's end leaves open.
-func openRequests(before *run.AgentState, d *run.Draft) []approval.Open {
+func openRequests(before *run.AgentState, d *run.Draft) []approval.OpenRequest {
 	ids := d.State.LeftRequests()
 	if len(ids) == 0 {
 		return nil
 	}
-	var left []approval.Open
+	var left []approval.OpenRequest
 	for _, c := range before.Waits() {
 		if c.Wait.For != run.ForAnswer && slices.Contains(ids, c.Wait.Approval) {
-			left = append(left, approval.Open{ID: c.Wait.Approval, Since: c.Wait.Since})
+			left = append(left, approval.OpenRequest{ID: c.Wait.Approval, Since: c.Wait.Since})
 		}
 	}
 	for _, r := range before.Permissions.Asked {
 		if slices.Contains(ids, r.Approval) {
-			left = append(left, approval.Open{ID: r.Approval, Since: r.Since})
+			left = append(left, approval.OpenRequest{ID: r.Approval, Since: r.Since})
 		}
 	}
 	return left
@@ -150,7 +150,7 @@ func openRequests(before *run.AgentState, d *run.Draft) []approval.Open {
 
 // addOwedRequests notes in the record of an end which requests are to be closed. The record is in the transaction, or
 // is added to it.
-func addOwedRequests(d *run.Draft, left []approval.Open, beside []store.Op) ([]store.Op, error) {
+func addOwedRequests(d *run.Draft, left []approval.OpenRequest, beside []store.Op) ([]store.Op, error) {
 	body, err := json.Marshal(left)
 	if err != nil {
 		return nil, fmt.Errorf("end run %s: %w", d.State.Run, err)
@@ -178,7 +178,7 @@ func (p Ports) closeRequests(ctx context.Context, s *run.AgentState) error {
 	if err != nil || len(owed.requests) == 0 {
 		return err
 	}
-	if err := approval.CloseEnded(ctx, p.Table, s.Tenant, owed.requests); err != nil {
+	if err := approval.CloseRequests(ctx, p.Table, s.Tenant, owed.requests); err != nil {
 		return fmt.Errorf("end run %s: %w", s.Run, err)
 	}
 	if owed.notified && !owed.cleaning {

@@ -322,7 +322,7 @@ func toolRequestOps(before *run.AgentState, d *run.Draft, def *agent.Definition)
 		if asked {
 			continue
 		}
-		a := approval.ForTools(def, &d.State, r)
+		a := approval.NewToolsRequest(def, &d.State, r)
 		if d.State.Status == run.RunDone { // by the very entry: nobody is waited for
 			a.Status = approval.Cancelled
 		}

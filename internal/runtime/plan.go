@@ -293,7 +293,7 @@ func (r *round) isLive(ctx context.Context, p *batchPlan, c run.Call, g policy.G
 	if c.Grant == nil || c.Grant.Consumed {
 		return true, nil
 	}
-	return approval.Live(ctx, r.Table, r.inv.Tenant, *c.Grant, p.draft.Entry.Time)
+	return approval.IsGrantLive(ctx, r.Table, r.inv.Tenant, *c.Grant, p.draft.Entry.Time)
 }
 
 func (r *round) isPermitLive(ctx context.Context, p *batchPlan, c run.Call, claim run.CallClaimed) (bool, error) {
@@ -302,7 +302,7 @@ func (r *round) isPermitLive(ctx context.Context, p *batchPlan, c run.Call, clai
 	}
 	for _, t := range p.draft.State.Permissions.Tools {
 		if t.Tool == c.Tool && t.Approval == claim.Under && !t.Denied {
-			return approval.PermitLive(ctx, r.Table, r.inv.Tenant, t)
+			return approval.IsPermitLive(ctx, r.Table, r.inv.Tenant, t)
 		}
 	}
 	return false, nil

@@ -155,7 +155,7 @@ type Definitions func(ctx context.Context, tenant, digest string) (*agent.Defini
 // Notify tells people that they are asked. Safe for concurrent use.
 type Notify interface {
 	// Asked tells the people of every pending request that a run waits for, each of them who was not told before.
-	Asked(ctx context.Context, tenant, run string) error
+	NotifyRun(ctx context.Context, tenant, run string) error
 }
 
 // Notices does what is to be done at a time of requests to people: it reminds, lets others decide as well, tells again
@@ -164,7 +164,7 @@ type Notify interface {
 type Notices interface {
 	// Due does what is due by now, of at most limit requests of all tenants. An error says what could not be done; the
 	// rest was.
-	Due(ctx context.Context, limit int) (did map[string]int64, err error)
+	ProcessDue(ctx context.Context, limit int) (did map[string]int64, err error)
 	// Ensure tells the people of a pending request if nobody has begun to.
-	Ensure(ctx context.Context, a approval.Approval) (did map[string]int64, err error)
+	EnsureNotified(ctx context.Context, a approval.Approval) (did map[string]int64, err error)
 }

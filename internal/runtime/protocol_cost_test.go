@@ -160,7 +160,7 @@ func TestCost(t *testing.T) {
 // approve decides by the request's id, as a person does, and reads nothing else.
 func (w *world) approve(call string, a approval.Action) {
 	w.t.Helper()
-	_, err := w.desk().Decide(w.ctx, approval.Request{Tenant: tenant, ID: run.ApprovalID(w.run, call, 1), Action: a, By: ana})
+	_, err := w.desk().Decide(w.ctx, approval.DecisionInput{Tenant: tenant, ID: run.ApprovalID(w.run, call, 1), Action: a, By: ana})
 	require.NoError(w.t, err)
 }
 

@@ -406,7 +406,7 @@ func TestRule08OneArbiter(t *testing.T) {
 	slow := func(w *world) error {
 		d := w.desk()
 		d.Clock = late{w.ports.Clock, time.Hour}
-		_, err := d.Decide(w.ctx, approval.Request{Tenant: tenant, ID: run.ApprovalID(w.run, "c1", 1), Action: approval.Deny, By: ana})
+		_, err := d.Decide(w.ctx, approval.DecisionInput{Tenant: tenant, ID: run.ApprovalID(w.run, "c1", 1), Action: approval.Deny, By: ana})
 		return err
 	}
 	t.Run("decided first", func(t *testing.T) {
@@ -583,7 +583,7 @@ func TestRule10UnknownAndLate(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			r := w.lateResult(func() runtime.Route {
 				r := w.batchRun(0)
-				_, err := w.desk().Settle(w.ctx, approval.Outcome{Tenant: tenant, Run: w.run, Call: "c1", Content: "refunded", By: ana})
+				_, err := w.desk().SettleOutcome(w.ctx, approval.Outcome{Tenant: tenant, Run: w.run, Call: "c1", Content: "refunded", By: ana})
 				require.NoError(t, err)
 				return r
 			})
@@ -594,7 +594,7 @@ func TestRule10UnknownAndLate(t *testing.T) {
 	t.Run("and so does one whose result lies behind it", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			r := w.lateResult(func() runtime.Route { return w.batchRun(0) })
-			_, err := w.desk().Settle(w.ctx, approval.Outcome{Tenant: tenant, Run: w.run, Call: "c1", Content: "refunded", By: ana})
+			_, err := w.desk().SettleOutcome(w.ctx, approval.Outcome{Tenant: tenant, Run: w.run, Call: "c1", Content: "refunded", By: ana})
 			require.NoError(t, err)
 			w.drive(r.Woken)
 			require.Equal(t, "ok c1", w.call("c1").Result.Content, "the inbox is an order")
@@ -646,7 +646,7 @@ func TestRule10LateTickets(t *testing.T) {
 		}
 	}
 	answered := func(w *world, approvalID, with string) {
-		_, err := w.desk().Decide(w.ctx, approval.Request{Tenant: tenant, ID: approvalID, Action: approval.Approve, Result: json.RawMessage(with), By: ana})
+		_, err := w.desk().Decide(w.ctx, approval.DecisionInput{Tenant: tenant, ID: approvalID, Action: approval.Approve, Result: json.RawMessage(with), By: ana})
 		require.NoError(w.t, err)
 	}
 	status := func(w *world, n int) approval.Status {
@@ -704,7 +704,7 @@ func TestRule10LateTickets(t *testing.T) {
 			asks(w)
 			r := w.lateResult(func() runtime.Route {
 				r := w.batchRun(0)
-				_, err := w.desk().Settle(w.ctx, approval.Outcome{Tenant: tenant, Run: w.run, Call: "c1", Rerun: true, By: ana})
+				_, err := w.desk().SettleOutcome(w.ctx, approval.Outcome{Tenant: tenant, Run: w.run, Call: "c1", Rerun: true, By: ana})
 				require.NoError(t, err)
 				return r
 			})

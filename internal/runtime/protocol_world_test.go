@@ -194,13 +194,13 @@ func (w *world) sweep() runtime.Repair {
 
 func (w *world) desk() *approval.Desk {
 	return &approval.Desk{
-		Table: w.table, Journal: w.ports.Journal, Clock: w.ports.Clock, Definitions: w.pinned, Valid: schema.Validate, Wake: w.waits().Wake,
+		Table: w.table, Journal: w.ports.Journal, Clock: w.ports.Clock, Definitions: w.pinned, ValidateArgs: schema.Validate, ResumeRun: w.waits().Wake,
 	}
 }
 
 func (w *world) decide(call string, a approval.Action) (approval.Approval, error) {
 	c := w.call(call)
-	return w.desk().Decide(w.ctx, approval.Request{Tenant: tenant, ID: c.Wait.Approval, Action: a, By: ana})
+	return w.desk().Decide(w.ctx, approval.DecisionInput{Tenant: tenant, ID: c.Wait.Approval, Action: a, By: ana})
 }
 
 // state is a cold fold of the journal, past every cache.

@@ -72,8 +72,8 @@ var troubles = map[string]trouble{
 		func(t *testing.T, w *world) {
 			w.parked("k")
 			d := w.desk()
-			d.Wake = func(context.Context, string, string) error { return errBlown }
-			_, err := d.Decide(w.ctx, approval.Request{Tenant: tenant, ID: w.call("c1").Wait.Approval, Action: approval.Approve, By: ana})
+			d.ResumeRun = func(context.Context, string, string) error { return errBlown }
+			_, err := d.Decide(w.ctx, approval.DecisionInput{Tenant: tenant, ID: w.call("c1").Wait.Approval, Action: approval.Approve, By: ana})
 			require.ErrorIs(t, err, errBlown)
 		}, runtime.RepairWoke, nil,
 	},

@@ -251,7 +251,7 @@ func (p Ports) requestOps(ctx context.Context, before *run.AgentState, d *run.Dr
 		if was, ok := before.Call(c.ID); c.Wait.For == run.ForAnswer || ok && was.Wait != nil && was.Wait.Approval == c.Wait.Approval {
 			continue
 		}
-		op, err := approval.CreateOp(approval.ForCall(def, &d.State, c))
+		op, err := approval.CreateOp(approval.NewCallRequest(def, &d.State, c))
 		if err != nil {
 			return nil, err
 		}
@@ -297,7 +297,7 @@ func (p Ports) earlyDecisionOps(ctx context.Context, before *run.AgentState, d *
 		var op store.Op
 		var err error
 		if c.Wait == nil || c.Wait.Approval != fact.Approval {
-			op, err = approval.CreateOp(approval.ForCall(def, &d.State, suspendedCall(d, c)).Settled(fact, d.Entry.Time))
+			op, err = approval.CreateOp(approval.NewCallRequest(def, &d.State, suspendedCall(d, c)).WithDecision(fact, d.Entry.Time))
 		} else {
 			op, err = p.earlyDecisionOp(ctx, before.Tenant, fact, d.Entry.Time)
 		}
@@ -315,7 +315,7 @@ func (p Ports) earlyDecisionOp(ctx context.Context, tenant string, fact run.Deci
 	if err != nil {
 		return store.Op{}, err
 	}
-	return approval.SettleOp(asked.Settled(fact, now), now)
+	return approval.DecideOp(asked.WithDecision(fact, now), now)
 }
 
 // voidOps void the approvals of calls that are asked about again because the policy (A17) or a precondition has

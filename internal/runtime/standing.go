@@ -57,18 +57,18 @@ func claimsByGrant(d *run.Draft) bool {
 func (a *permissions) recordedGrants(ctx context.Context, def *agent.Definition, d *run.Draft, asked []run.StandingGrant, doubt bool) ([]run.StandingGrant, error) {
 	s := &d.State
 	if a.checked == nil || a.checked.Inference != s.Round.Inference || doubt {
-		live, err := approval.StandingOf(ctx, a.table, s.Tenant, s.Agent, asked, d.Entry.Time)
+		live, err := approval.LiveStanding(ctx, a.table, s.Tenant, s.Agent, asked, d.Entry.Time)
 		if err != nil {
 			return nil, err
 		}
 		if s.Permissions.Checked.Inference != s.Round.Inference && policy.Granting(def).Patterns() {
-			patterns, err := approval.PatternsOf(ctx, a.table, s.Tenant, s.Agent, policy.ToolsOf(asked), d.Entry.Time)
+			patterns, err := approval.LivePatterns(ctx, a.table, s.Tenant, s.Agent, policy.ToolsOf(asked), d.Entry.Time)
 			if err != nil {
 				return nil, err
 			}
 			live = append(live, policy.CoveringPatterns(def, s, patterns)...)
 		}
-		if live, err = approval.Traced(ctx, a.table, s.Tenant, s.Agent, live); err != nil {
+		if live, err = approval.TraceGrants(ctx, a.table, s.Tenant, s.Agent, live); err != nil {
 			return nil, err
 		}
 		a.checked = &run.PermissionChecked{Inference: s.Round.Inference, Standing: live}
@@ -82,7 +82,7 @@ func (a *permissions) revokedGrants(ctx context.Context, def *agent.Definition, 
 	s := &d.State
 	var gone []run.PermitRef
 	for _, h := range policy.HeldStanding(def, s) {
-		live, err := approval.StandingLive(ctx, a.table, s.Tenant, s.Agent, run.StandingGrant{Tool: h.Tool, Digest: h.Digest}, d.Entry.Time)
+		live, err := approval.IsStandingLive(ctx, a.table, s.Tenant, s.Agent, run.StandingGrant{Tool: h.Tool, Digest: h.Digest}, d.Entry.Time)
 		if err != nil {
 			return nil, err
 		}
@@ -106,5 +106,5 @@ func standingGrantOf(def *agent.Definition, s *run.AgentState, c run.Call, claim
 // isStandingLive reports whether the standing grant for a claim is still on record.
 func (r *round) isStandingLive(ctx context.Context, p *batchPlan, c run.Call, claim run.CallClaimed) (bool, error) {
 	g, _ := standingGrantOf(r.def, &p.draft.State, c, claim)
-	return approval.StandingLive(ctx, r.Table, r.inv.Tenant, p.draft.State.Agent, g, p.draft.Entry.Time)
+	return approval.IsStandingLive(ctx, r.Table, r.inv.Tenant, p.draft.State.Agent, g, p.draft.Entry.Time)
 }

@@ -317,7 +317,7 @@ func (p *pass) sweepRequests(ctx context.Context) (next string, err error) {
 		if p.Notices == nil || p.Sweeper.Clock.Now().Sub(a.RequestedAt) < settleTime { // whoever made it tells
 			continue
 		}
-		if p.addNotified(p.Notices.Ensure(ctx, a)); ctx.Err() != nil {
+		if p.addNotified(p.Notices.EnsureNotified(ctx, a)); ctx.Err() != nil {
 			return "", ctx.Err()
 		}
 	}
@@ -406,7 +406,7 @@ func (p *pass) notifyDue(ctx context.Context) {
 		defer cancel()
 		ctx = half
 	}
-	p.addNotified(p.Notices.Due(ctx, maxDue))
+	p.addNotified(p.Notices.ProcessDue(ctx, maxDue))
 }
 
 // addNotified adds up the notifications. Failures among them stop nothing.

@@ -179,9 +179,9 @@ func (w *world) approved() {
 func (w *world) decide(id, group string) error {
 	desk := &approval.Desk{
 		Table: w.table, Journal: w.ports.Journal, Clock: w.ports.Clock, Definitions: runtime.PinnedDefinitions(w.ports.Blobs),
-		Valid: schema.Validate, Wake: (&runtime.Waits{Ports: w.ports}).Wake,
+		ValidateArgs: schema.Validate, ResumeRun: (&runtime.Waits{Ports: w.ports}).Wake,
 	}
-	_, err := desk.Decide(context.Background(), approval.Request{
+	_, err := desk.Decide(context.Background(), approval.DecisionInput{
 		Tenant: tenant, ID: id, Action: approval.Approve, By: policy.Principal{ID: "user:ana", Groups: []string{group}},
 	})
 	return err

@@ -105,12 +105,12 @@ func (sr *scriptedRun) decideAction(l line, a approval.Action, note string) (act
 		if err != nil {
 			return nil, err
 		}
-		r := approval.Directive{
+		r := approval.CallDecision{
 			Tenant: tenant, Run: sr.run, Target: l.call, ID: fmt.Sprintf("line-%d", l.number), Action: a, Result: l.result, Note: note, By: l.by,
 		}
-		return sr.sim.machine.Desk.Direct(context.Background(), &l0.State, r)
+		return sr.sim.machine.Desk.PrepareDecision(context.Background(), &l0.State, r)
 	}
-	r := approval.Request{Tenant: tenant, ID: id, Action: a, Args: l.args, Result: l.result, Note: note, By: l.by, Grant: l.grant}
+	r := approval.DecisionInput{Tenant: tenant, ID: id, Action: a, Args: l.args, Result: l.result, Note: note, By: l.by, Grant: l.grant}
 	if c.Request != "" { // the decision about a blocked call is about its tool
 		r.Tool = c.Tool
 	}
@@ -172,7 +172,7 @@ func (sr *scriptedRun) answerServiceAction(l line) action {
 func (sr *scriptedRun) settleAction(o approval.Outcome) action {
 	counted := false
 	return func(ctx context.Context) error {
-		_, err := sr.sim.machine.Desk.Settle(ctx, o)
+		_, err := sr.sim.machine.Desk.SettleOutcome(ctx, o)
 		if err == nil && o.Rerun && !counted {
 			counted = true
 			sr.effects.reruns[o.Call]++
@@ -246,10 +246,10 @@ func (sr *scriptedRun) commentAction(l line) (action, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := approval.Word{Tenant: tenant, ID: id, Text: l.note, By: l.by}
-	comment := sr.sim.machine.Desk.Ask
+	w := approval.RemarkInput{Tenant: tenant, ID: id, Text: l.note, By: l.by}
+	comment := sr.sim.machine.Desk.AskQuestion
 	if l.do == "reply" {
-		comment = sr.sim.machine.Desk.Reply
+		comment = sr.sim.machine.Desk.ReplyToQuestion
 	}
 	return func(ctx context.Context) error {
 		_, err := comment(ctx, w)

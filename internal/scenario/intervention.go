@@ -198,7 +198,7 @@ func (s *simulation) decideOpenRequest(iv Intervention) bool {
 func (s *simulation) decideRequest(iv Intervention, asked approval.Approval, action approval.Action) bool {
 	by := anyApprover(asked.Approvers)
 	by.Groups = slices.Concat(by.Groups, slices.Concat(asked.Above...))
-	r := approval.Request{Tenant: tenant, ID: asked.ID, Action: action, By: by}
+	r := approval.DecisionInput{Tenant: tenant, ID: asked.ID, Action: action, By: by}
 	if asked.Kind == approval.KindInput && action == approval.Approve {
 		r.Result = []byte(`"yes"`)
 	}

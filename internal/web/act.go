@@ -67,7 +67,7 @@ func (s *server) showUncovered(w http.ResponseWriter, r *http.Request, v visit, 
 		s.refuseForm(w, r, v, form, err)
 		return
 	}
-	if err := s.Desk.Uncover(r.Context(), v.link.Tenant, v.a.ID, v.by, v.via); err != nil {
+	if err := s.Desk.RecordUnmasking(r.Context(), v.link.Tenant, v.a.ID, v.by, v.via); err != nil {
 		s.writeFailure(w, r, fmt.Errorf("record that masked values were uncovered: %w", err))
 		return
 	}
@@ -96,7 +96,7 @@ func (e *formError) Error() string { return e.problem }
 
 // applyForm applies the pressed button as the person, through the desk (A9).
 func (s *server) applyForm(ctx context.Context, v visit, form map[string]string) error {
-	r := approval.Request{
+	r := approval.DecisionInput{
 		Tenant: v.link.Tenant, ID: v.link.Approval, Action: approval.Action(form["action"]), Note: form["note"], Tool: form["tool"], By: v.by, Via: v.via,
 		Digest: v.a.Digest,
 	}
@@ -126,7 +126,7 @@ func (s *server) applyForm(ctx context.Context, v visit, form map[string]string)
 }
 
 // setResult adds the typed input for a tool that asks. No text is a plain yes.
-func (s *server) setResult(a approval.Approval, form map[string]string, r *approval.Request) error {
+func (s *server) setResult(a approval.Approval, form map[string]string, r *approval.DecisionInput) error {
 	text := strings.TrimSpace(form["result"])
 	if a.Kind != approval.KindInput || form["action"] != "approve" || text == "" {
 		return nil
@@ -165,7 +165,7 @@ func (s *server) settleOutcome(ctx context.Context, v visit, form map[string]str
 	case strings.TrimSpace(o.Content) == "":
 		return &formError{"say what came of the call"}
 	}
-	_, err := s.Desk.Settle(ctx, o)
+	_, err := s.Desk.SettleOutcome(ctx, o)
 	return err
 }
 

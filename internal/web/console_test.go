@@ -36,10 +36,10 @@ func (r runs) FindApprovals(context.Context, approval.Query) (api.ApprovalPage, 
 // asked notes what the desk is asked.
 type asked struct {
 	web.Desk
-	requests []approval.Request
+	requests []approval.DecisionInput
 }
 
-func (a *asked) Decide(ctx context.Context, r approval.Request) (approval.Approval, error) {
+func (a *asked) Decide(ctx context.Context, r approval.DecisionInput) (approval.Approval, error) {
 	a.requests = append(a.requests, r)
 	return a.Desk.Decide(ctx, r)
 }
@@ -72,7 +72,7 @@ func TestA9TheConsoleDecidesByTheDesk(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, w.pressButton(at, "remark", "key", "key", "text", "Which invoice?").status)
 	require.Equal(t, []web.Remark{{Tenant: local.Tenant, ID: a.ID, Text: "Which invoice?", By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}}, Via: approval.ViaConsole}}, remarks)
 	require.Equal(t, http.StatusSeeOther, w.pressButton(at, "approve", "key", "token", "note", "Paid before.").status)
-	require.Equal(t, []approval.Request{{
+	require.Equal(t, []approval.DecisionInput{{
 		Tenant: local.Tenant, ID: a.ID, Action: approval.Approve, Note: "Paid before.", By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}}, Via: approval.ViaConsole, Digest: a.Digest,
 	}}, desk.requests)
 	require.Equal(t, run.RunDone, w.finish())

@@ -20,8 +20,8 @@ func NewRenderer(runs notify.Runs, definitions func(ctx context.Context, tenant,
 		Of:   v.Show,
 		Uncovered: func(ctx context.Context, a approval.Approval) (show.Request, error) {
 			view, err := v.View(ctx, a)
-			view.Uncovered = true
-			return show.Of(a, view), err
+			view.Unmasked = true
+			return show.BuildRequest(a, view), err
 		},
 		Editable: func(ctx context.Context, a approval.Approval) (string, error) {
 			schema, err := argumentSchema(ctx, v, a)

@@ -63,7 +63,7 @@ func TestB4EditsKeepWhatIsMasked(t *testing.T) {
 // unrecorded is a desk that can record nothing.
 type unrecorded struct{ web.Desk }
 
-func (unrecorded) Uncover(context.Context, string, string, policy.Principal, approval.Via) error {
+func (unrecorded) RecordUnmasking(context.Context, string, string, policy.Principal, approval.Via) error {
 	return errors.New("no table")
 }
 
@@ -83,7 +83,7 @@ func TestB4AnApproverUncoversOnRecord(t *testing.T) {
 	refused := w.pressButton(eve, "uncover")
 	require.Equal(t, http.StatusForbidden, refused.status)
 	require.NotContains(t, refused.body, secret)
-	require.Empty(t, w.reload(a).Uncovered, "nobody has seen anything")
+	require.Empty(t, w.reload(a).Unmaskings, "nobody has seen anything")
 	w.pages.Desk = unrecorded{w.m.Desk}
 	w.server.Config.Handler = w.pages.Handler()
 	failed := w.pressButton(ana, "uncover")
@@ -97,7 +97,7 @@ func TestB4AnApproverUncoversOnRecord(t *testing.T) {
 	require.Contains(t, uncovered.body, secret)
 	require.NotContains(t, uncovered.body, "Secrets are masked")
 	require.Equal(t, "no-store", uncovered.header.Get("Cache-Control"))
-	on := w.reload(a).Uncovered
+	on := w.reload(a).Unmaskings
 	require.Len(t, on, 1)
 	require.Equal(t, "user:ana", on[0].By)
 	require.Equal(t, approval.ViaPage, on[0].Via)
@@ -111,7 +111,7 @@ func TestB4AnApproverUncoversOnRecord(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, unproved.status, "who may look has not shown that they may decide")
 	require.NotContains(t, unproved.body, secret)
 	require.Contains(t, w.pressButton(inConsole, "uncover", "key", "key").body, secret)
-	require.Equal(t, approval.ViaConsole, w.reload(a).Uncovered[1].Via)
+	require.Equal(t, approval.ViaConsole, w.reload(a).Unmaskings[1].Via)
 	w.server = httptest.NewServer(w.pages.Handler())
 	t.Cleanup(w.server.Close)
 	ana = w.newLink(a, "user:ana")

@@ -124,7 +124,7 @@ func (s *server) findAllowedActions(v visit) (m allowedActions) {
 
 // canDecide reports what the page offers the visitor. The desk authorizes the decision itself.
 func (s *server) canDecide(v visit) (approve, deny bool) {
-	deny = v.a.MayDecide(v.by, s.Clock.Now())
+	deny = v.a.CanDecide(v.by, s.Clock.Now())
 	return deny && (!v.a.FourEyes || !slices.Contains(v.a.Requesters, v.by.ID)), deny
 }
 

@@ -24,9 +24,9 @@ import (
 
 // Desk records decisions; *approval.Desk implements it.
 type Desk interface {
-	Decide(ctx context.Context, r approval.Request) (approval.Approval, error)
-	Settle(ctx context.Context, o approval.Outcome) (approval.Approval, error)
-	Uncover(ctx context.Context, tenant, id string, by policy.Principal, via approval.Via) error
+	Decide(ctx context.Context, r approval.DecisionInput) (approval.Approval, error)
+	SettleOutcome(ctx context.Context, o approval.Outcome) (approval.Approval, error)
+	RecordUnmasking(ctx context.Context, tenant, id string, by policy.Principal, via approval.Via) error
 }
 
 // Links reads links; *link.Links implements it. Verify checks the MAC of a token without reading the store.

@@ -99,7 +99,7 @@ func TestA5SecondVisitShowsTheOutcome(t *testing.T) {
 	require.Equal(t, run.RunDone, w.finish())
 	require.Empty(t, w.paid)
 
-	w.clk.advance(a.ExpiresAt.Sub(w.clk.Now()) + link.Afterlife - time.Hour)
+	w.clk.advance(a.ExpiresAt.Sub(w.clk.Now()) + link.OpenAfterExpiry - time.Hour)
 	require.Contains(t, w.do("GET", ana, nil).body, "<strong>Denied</strong> by user:ana", "long after")
 	w.clk.advance(2 * time.Hour)
 	require.Equal(t, http.StatusNotFound, w.do("GET", ana, nil).status)
@@ -113,7 +113,7 @@ func TestA9DecisionsGoThroughTheDesk(t *testing.T) {
 	w.pages.Desk = desk
 	w.server.Config.Handler = w.pages.Handler()
 	require.Equal(t, http.StatusSeeOther, w.pressButton(w.newLink(a, "user:ana"), "approve", "note", "fine").status)
-	require.Equal(t, []approval.Request{{
+	require.Equal(t, []approval.DecisionInput{{
 		Tenant: local.Tenant, ID: a.ID, Action: approval.Approve, Note: "fine", By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
 		Via: approval.ViaPage, Digest: a.Digest,
 	}}, desk.asked)
@@ -123,10 +123,10 @@ func TestA9DecisionsGoThroughTheDesk(t *testing.T) {
 // listeningDesk is a desk that remembers what it was asked.
 type listeningDesk struct {
 	web.Desk
-	asked []approval.Request
+	asked []approval.DecisionInput
 }
 
-func (l *listeningDesk) Decide(ctx context.Context, r approval.Request) (approval.Approval, error) {
+func (l *listeningDesk) Decide(ctx context.Context, r approval.DecisionInput) (approval.Approval, error) {
 	l.asked = append(l.asked, r)
 	return l.Desk.Decide(ctx, r)
 }
@@ -370,7 +370,7 @@ func TestB6UnknownAndForeignAnswerAlike(t *testing.T) {
 			w.clk.advance(10 * time.Second)
 		}
 	}
-	w.clk.advance(a.ExpiresAt.Sub(w.clk.Now()) + link.Afterlife)
+	w.clk.advance(a.ExpiresAt.Sub(w.clk.Now()) + link.OpenAfterExpiry)
 	got := w.do("GET", at, nil)
 	got.header.Del("Date")
 	require.Equal(t, want, got, "over")
@@ -605,15 +605,15 @@ func TestFailures(t *testing.T) {
 // unsureDesk is a desk of which nobody knows whether it has recorded anything.
 type unsureDesk struct{}
 
-func (unsureDesk) Decide(context.Context, approval.Request) (approval.Approval, error) {
+func (unsureDesk) Decide(context.Context, approval.DecisionInput) (approval.Approval, error) {
 	return approval.Approval{}, context.DeadlineExceeded
 }
 
-func (unsureDesk) Uncover(context.Context, string, string, policy.Principal, approval.Via) error {
+func (unsureDesk) RecordUnmasking(context.Context, string, string, policy.Principal, approval.Via) error {
 	return context.DeadlineExceeded
 }
 
-func (unsureDesk) Settle(context.Context, approval.Outcome) (approval.Approval, error) {
+func (unsureDesk) SettleOutcome(context.Context, approval.Outcome) (approval.Approval, error) {
 	return approval.Approval{}, context.DeadlineExceeded
 }
 
@@ -623,7 +623,7 @@ type settlingDesk struct {
 	got *[]approval.Outcome
 }
 
-func (s settlingDesk) Settle(_ context.Context, o approval.Outcome) (approval.Approval, error) {
+func (s settlingDesk) SettleOutcome(_ context.Context, o approval.Outcome) (approval.Approval, error) {
 	*s.got = append(*s.got, o)
 	return approval.Approval{}, nil
 }

@@ -189,10 +189,10 @@ func (w *world) decide2(t *testing.T) {
 	require.Len(t, a.Decisions, 1)
 	api := w.fn("api")
 	desk := &approval.Desk{
-		Table: w.table, Journal: api.Ports.Journal, Clock: w.clock, Definitions: api.Definitions, Valid: schema.Validate,
-		Wake: (&runtime.Waits{Ports: api.Ports}).Wake, Decided: api.watch.Trace.Decided(api.Ports.Journal),
+		Table: w.table, Journal: api.Ports.Journal, Clock: w.clock, Definitions: api.Definitions, ValidateArgs: schema.Validate,
+		ResumeRun: (&runtime.Waits{Ports: api.Ports}).Wake, OnDecided: api.watch.Trace.Decided(api.Ports.Journal),
 	}
-	_, err = desk.Decide(context.Background(), approval.Request{
+	_, err = desk.Decide(context.Background(), approval.DecisionInput{
 		Tenant: "default", ID: a.ID, Action: approval.Approve, By: policy.Principal{ID: "user:boss", Groups: []string{"group:operators"}},
 	})
 	require.NoError(t, err)

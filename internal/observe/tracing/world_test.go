@@ -195,13 +195,13 @@ func (w *world) decide(action approval.Action) {
 	api := w.fn("api")
 	waits := &runtime.Waits{Ports: api.Ports}
 	desk := &approval.Desk{
-		Table: w.table, Journal: api.Ports.Journal, Clock: w.clock, Definitions: api.Definitions, Valid: schema.Validate, Wake: waits.Wake,
-		Decided: api.watch.Trace.Decided(api.Ports.Journal),
+		Table: w.table, Journal: api.Ports.Journal, Clock: w.clock, Definitions: api.Definitions, ValidateArgs: schema.Validate, ResumeRun: waits.Wake,
+		OnDecided: api.watch.Trace.Decided(api.Ports.Journal),
 	}
 	s := w.state()
 	id := s.Waits()[0].Wait.Approval
 	h := api.watch.Trace.HTTP(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, err := desk.Decide(r.Context(), approval.Request{
+		_, err := desk.Decide(r.Context(), approval.DecisionInput{
 			Tenant: "default", ID: id, Action: action, Note: "note " + canary, By: policy.Principal{ID: "user:boss", Groups: []string{"group:operators"}},
 		})
 		require.NoError(w.t, err)

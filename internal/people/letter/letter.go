@@ -180,7 +180,7 @@ func remark(m notify.Message) []Line {
 		return nil
 	}
 	for _, e := range slices.Backward(m.Shown.History) {
-		if e.What == show.EventSaid && len(e.Note) > 0 {
+		if e.What == show.EventRemark && len(e.Note) > 0 {
 			return []Line{{Label: e.Who, Value: e.Note}}
 		}
 	}

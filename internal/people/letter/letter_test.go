@@ -207,7 +207,7 @@ func TestRemark(t *testing.T) {
 	m := message("x")
 	m.Occasion = notify.Question
 	m.Approval.Thread = []approval.Remark{{By: "user:ben", At: asked, Text: "old?"}, {By: "user:ana", At: asked.Add(time.Minute), Text: "which chair?"}}
-	m.Shown.History = show.Of(m.Approval, show.View{}).History
+	m.Shown.History = show.BuildRequest(m.Approval, show.View{}).History
 	l := letter.Of(m)
 	require.Equal(t, letter.Remark, l.Sections[0].Name)
 	require.Equal(t, "  user:ana: which chair?", l.Sections[0].Lines[0].String())
@@ -253,7 +253,7 @@ func TestB4NothingThatRunsIsMasked(t *testing.T) {
 	for _, behind := range hostile.UnmaskableTexts() {
 		m := message("")
 		m.Approval.Args, m.Approval.Tools = hostile.UnmaskableArgs(behind), []string{"deploy"}
-		m.Shown = show.Of(m.Approval, show.View{Says: behind})
+		m.Shown = show.BuildRequest(m.Approval, show.View{ModelText: behind})
 		mail := letter.Of(m).AsMail()
 		for _, got := range []string{mail.Text, seen(mail.HTML)} {
 			require.GreaterOrEqual(t, strings.Count(got, show.Quoted(behind).String()), 3, "%q:\n%s", behind, got)

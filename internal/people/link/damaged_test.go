@@ -13,8 +13,8 @@ import (
 
 // A link opens what was signed, or nothing: what it stands for cannot be changed in the table.
 func TestDamagedLinks(t *testing.T) {
-	w := newWorld(t, both)
-	text := w.mint(t, asked, "user:ana")
+	w := newFixture(t, both)
+	text := w.mint(t, testRequest, "user:ana")
 	want, err := w.read(t.Context(), text)
 	require.NoError(t, err)
 	key := store.Key{PK: "LINK#" + want.ID, SK: "L"}

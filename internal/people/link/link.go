@@ -1,8 +1,8 @@
-// Package link makes the addresses of requests' pages, one for each person who is told, and reads them (approvals.md,
-// A2 to A5). An address holds a version, the id of a key, the link's id and a MAC of these. The id is a digest of what
-// the link stands for, a random nonce among it, so that the MAC covers all of that and is checked without reading
-// anything. What the link stands for is kept in the table, under PK LINK#id, SK L: nothing of it can be read off the
-// address. Links are never deleted to decide: a second visit shows the outcome.
+// Package link makes and reads the addresses of requests' pages, one for each person who is told (approvals.md, A2 to A5).
+// An address holds a version, the id of a key, the link's id and a MAC of these. The id is a digest of the link's fields,
+// among them a random nonce, so that the MAC covers all of them and is checked without reading anything. The fields are
+// stored under PK LINK#id, SK L, and cannot be read off the address. A decision does not delete a link: a second visit
+// shows the outcome.
 package link
 
 import (
@@ -15,31 +15,32 @@ import (
 // Path is where the pages are; the token follows.
 const Path = "/a/"
 
-// Afterlife is how long a link can be opened once its request has expired: whoever comes too late is shown what became of it. Nothing can be decided then.
-const Afterlife = 7 * 24 * time.Hour
+// OpenAfterExpiry is how long a link opens after its request has expired. A late visitor sees the outcome and can
+// decide nothing.
+const OpenAfterExpiry = 7 * 24 * time.Hour
 
-// Link is what a link stands for: one person's view of one request, and the right to decide it as that person.
+// Link is what an address stands for: one person's view of one request, and the right to decide it as that person.
 type Link struct {
-	ID       string    `json:"id"` // a digest of the other fields; all that the address says beside its MAC and the key's id
+	ID       string    `json:"id"` // digest of the other fields, and the only one in the address
 	Tenant   string    `json:"tenant"`
 	Approval string    `json:"approval"`
 	Run      string    `json:"run"`
 	Call     string    `json:"call"`
-	Digest   string    `json:"digest"`  // of the action as it was asked
+	Digest   string    `json:"digest"`  // of the action in the request
 	To       string    `json:"to"`      // a person's id
-	Channel  string    `json:"channel"` // that it was sent by
+	Channel  string    `json:"channel"` // that sent it
 	Nonce    string    `json:"nonce"`   // random, and in no address
-	Expires  time.Time `json:"expires"` // in whole seconds: the request's expiry and Afterlife
+	Expires  time.Time `json:"expires"` // the request's expiry and OpenAfterExpiry, in whole seconds
 }
 
-// audience keeps signatures apart from those of anything else that the same keys sign.
+// audience separates these signatures from others made with the same keys.
 const audience = "approval-page"
 
-// algorithm is what every version of a token signs with so far. It is signed, too.
+// algorithm is the signature algorithm of every token version so far. It is signed as well.
 const algorithm = "HMAC-SHA-256"
 
-// digest is the link's id: of the version and of every field, each with its length (A3). It has 128 bits: whoever could
-// change the table would need another link of the very same digest.
+// digest is the link's id: a digest of the version and of every field with its length (A3). It has 128 bits, so that
+// nobody who can write the table can forge another link with the same id.
 func (l Link) digest(version byte) string {
 	sum := sha256.New()
 	for _, field := range []string{

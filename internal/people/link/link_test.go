@@ -30,15 +30,15 @@ const (
 	both   = "[" + newKey + "," + oldKey + "]"
 )
 
-func ring(t testing.TB, text string) link.Ring {
+func newRing(t testing.TB, text string) link.Ring {
 	t.Helper()
 	r, err := keyring.Parse(text)
 	require.NoError(t, err)
 	return func() (*keyring.Ring, error) { return r, nil }
 }
 
-// world is a deployment whose clock the test moves.
-type world struct {
+// fixture is a deployment whose clock the test moves.
+type fixture struct {
 	links *link.Links
 	table *memory.Table
 	now   time.Time
@@ -46,28 +46,28 @@ type world struct {
 
 var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
-func newWorld(t testing.TB, keys string) *world {
+func newFixture(t testing.TB, keys string) *fixture {
 	t.Helper()
-	w := &world{table: memory.New(), now: noon}
-	clk := at{clock.System(), &w.now}
-	w.links = &link.Links{Table: w.table, Signer: ring(t, keys), Clock: clk, IDs: ids.Seeded(clk, 1), Base: func() string { return "https://api.example.com/" }}
+	w := &fixture{table: memory.New(), now: noon}
+	clk := fixedClock{clock.System(), &w.now}
+	w.links = &link.Links{Table: w.table, Signer: newRing(t, keys), Clock: clk, IDs: ids.Seeded(clk, 1), Base: func() string { return "https://api.example.com/" }}
 	return w
 }
 
-// at is a clock that stands still.
-type at struct {
+// fixedClock is a clock that stands still.
+type fixedClock struct {
 	clock.Clock
 	now *time.Time
 }
 
-func (a at) Now() time.Time { return *a.now }
+func (a fixedClock) Now() time.Time { return *a.now }
 
-var asked = approval.Approval{
+var testRequest = approval.Approval{
 	Tenant: "acme", ID: "ap1", Run: "rabcdefghijklmnopqrstuvwxy", Calls: []string{"c1"}, Tools: []string{"refund"}, Kind: approval.KindCall,
 	Args: json.RawMessage(`{"iban":"DE89370400440532013000","to":"bob@example.com"}`), Digest: "sha256:abc", Status: approval.Pending, ExpiresAt: noon.Add(time.Hour + 300*time.Millisecond),
 }
 
-func (w *world) mint(t testing.TB, a approval.Approval, to string) string {
+func (w *fixture) mint(t testing.TB, a approval.Approval, to string) string {
 	t.Helper()
 	text, err := w.links.Mint(t.Context(), a, to, "email")
 	require.NoError(t, err)
@@ -75,7 +75,7 @@ func (w *world) mint(t testing.TB, a approval.Approval, to string) string {
 }
 
 // read is the link of a token, as the pages read it.
-func (w *world) read(ctx context.Context, text string) (link.Link, error) {
+func (w *fixture) read(ctx context.Context, text string) (link.Link, error) {
 	id, err := w.links.Verify(ctx, text)
 	if err != nil {
 		return link.Link{}, err
@@ -85,15 +85,15 @@ func (w *world) read(ctx context.Context, text string) (link.Link, error) {
 
 // A link is an opaque id and a MAC, one for each person who is told: what it stands for is in the table alone.
 func TestA2AddressesSayNothing(t *testing.T) {
-	w := newWorld(t, newKey)
-	url, err := w.links.URL(t.Context(), asked, "user:ana", "email")
+	w := newFixture(t, newKey)
+	url, err := w.links.URL(t.Context(), testRequest, "user:ana", "email")
 	require.NoError(t, err)
 	text, ours := strings.CutPrefix(url, "https://api.example.com/a/")
 	require.True(t, ours, url)
 	raw, err := base64.RawURLEncoding.DecodeString(text)
 	require.NoError(t, err)
 	require.Len(t, raw, 2+len("2026")+16+32)
-	for _, said := range []string{"acme", "ap1", asked.Run, "c1", "refund", "ana", "email", "DE89", "bob", "sha256", "abc"} {
+	for _, said := range []string{"acme", "ap1", testRequest.Run, "c1", "refund", "ana", "email", "DE89", "bob", "sha256", "abc"} {
 		require.NotContains(t, string(raw), said)
 		require.NotContains(t, text, said)
 	}
@@ -102,25 +102,25 @@ func TestA2AddressesSayNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, got.Nonce, 52)
 	require.Equal(t, link.Link{
-		ID: got.ID, Tenant: "acme", Approval: "ap1", Run: asked.Run, Call: "c1", Digest: "sha256:abc", To: "user:ana", Channel: "email", Nonce: got.Nonce,
-		Expires: noon.Add(time.Hour + link.Afterlife),
+		ID: got.ID, Tenant: "acme", Approval: "ap1", Run: testRequest.Run, Call: "c1", Digest: "sha256:abc", To: "user:ana", Channel: "email", Nonce: got.Nonce,
+		Expires: noon.Add(time.Hour + link.OpenAfterExpiry),
 	}, got)
 
 	seen := map[string]bool{}
 	for range 3 {
 		for _, to := range []string{"user:ana", "user:bob"} {
-			seen[w.mint(t, asked, to)] = true
+			seen[w.mint(t, testRequest, to)] = true
 		}
 	}
 	require.Len(t, seen, 6, "one for each who is told, and a new one each time")
 	w.links.Base = func() string { return "" }
-	url, err = w.links.URL(t.Context(), asked, "user:ana", "email")
+	url, err = w.links.URL(t.Context(), testRequest, "user:ana", "email")
 	require.NoError(t, err)
 	require.Empty(t, url, "of a deployment that nobody reaches")
 }
 
-// kept changes what the table keeps of the one link there is.
-func (w *world) kept(t *testing.T, id string, change func(*link.Link)) {
+// rewriteStored changes what the table keeps of the one link there is.
+func (w *fixture) rewriteStored(t *testing.T, id string, change func(*link.Link)) {
 	t.Helper()
 	it, found, err := w.table.Get(t.Context(), store.Key{PK: "LINK#" + id, SK: "L"})
 	require.NoError(t, err)
@@ -143,14 +143,14 @@ func TestA3TheMACCoversEveryField(t *testing.T) {
 		"two that read alike": func(l *link.Link) { l.Run, l.Call = l.Run+"c", "1" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, newKey)
-			text := w.mint(t, asked, "user:ana")
+			w := newFixture(t, newKey)
+			text := w.mint(t, testRequest, "user:ana")
 			got, err := w.read(t.Context(), text)
 			require.NoError(t, err)
-			w.kept(t, got.ID, func(*link.Link) {})
+			w.rewriteStored(t, got.ID, func(*link.Link) {})
 			_, err = w.read(t.Context(), text)
 			require.NoError(t, err, "as it was")
-			w.kept(t, got.ID, change)
+			w.rewriteStored(t, got.ID, change)
 			_, err = w.read(t.Context(), text)
 			require.ErrorIs(t, err, link.ErrInvalid)
 		})
@@ -159,25 +159,25 @@ func TestA3TheMACCoversEveryField(t *testing.T) {
 
 // The keys sign for other audiences as well: what was signed for one of those, over the very same fields, is no link.
 func TestA3AnotherAudienceIsNoLink(t *testing.T) {
-	w := newWorld(t, newKey)
-	w.links.Signer = elsewhere{w.links.Signer}
-	text := w.mint(t, asked, "user:ana")
-	w.links.Signer = ring(t, newKey)
+	w := newFixture(t, newKey)
+	w.links.Signer = otherAudience{w.links.Signer}
+	text := w.mint(t, testRequest, "user:ana")
+	w.links.Signer = newRing(t, newKey)
 	_, err := w.read(t.Context(), text)
 	require.ErrorIs(t, err, link.ErrInvalid)
 }
 
-type elsewhere struct{ link.Signer }
+type otherAudience struct{ link.Signer }
 
-func (e elsewhere) Sign(ctx context.Context, _ string, fields ...string) (string, []byte, error) {
+func (e otherAudience) Sign(ctx context.Context, _ string, fields ...string) (string, []byte, error) {
 	return e.Signer.Sign(ctx, "callback", fields...)
 }
 
 // Each bit of a token counts, and so does each character: nothing that differs from what was made is a link, not even another way to write it.
 func TestA3NoTokenButTheOneMade(t *testing.T) {
-	w := newWorld(t, newKey)
-	text := w.mint(t, asked, "user:ana")
-	other := w.mint(t, asked, "user:bob")
+	w := newFixture(t, newKey)
+	text := w.mint(t, testRequest, "user:ana")
+	other := w.mint(t, testRequest, "user:bob")
 	raw, err := base64.RawURLEncoding.DecodeString(text)
 	require.NoError(t, err)
 	refused := func(bad string, why ...any) {
@@ -213,72 +213,72 @@ func TestA3NoTokenButTheOneMade(t *testing.T) {
 
 // A link outlives the rotation of the keys for as long as its key is kept, and not longer; new ones are signed with the newest.
 func TestA4RotationWithALinkOutstanding(t *testing.T) {
-	w := newWorld(t, oldKey)
-	outstanding := w.mint(t, asked, "user:ana")
+	w := newFixture(t, oldKey)
+	outstanding := w.mint(t, testRequest, "user:ana")
 	for _, c := range []struct {
 		keys string
 		ok   bool
 	}{{oldKey, true}, {both, true}, {"[" + oldKey + "," + newKey + "]", true}, {newKey, false}} {
-		w.links.Signer = ring(t, c.keys)
+		w.links.Signer = newRing(t, c.keys)
 		_, err := w.read(t.Context(), outstanding)
 		require.Equal(t, c.ok, err == nil, "%s: %v", c.keys, err)
 		if !c.ok {
 			require.ErrorIs(t, err, link.ErrInvalid)
 		}
 	}
-	w.links.Signer = ring(t, both)
-	fresh := w.mint(t, asked, "user:ana")
-	w.links.Signer = ring(t, newKey)
+	w.links.Signer = newRing(t, both)
+	fresh := w.mint(t, testRequest, "user:ana")
+	w.links.Signer = newRing(t, newKey)
 	_, err := w.read(t.Context(), fresh)
 	require.NoError(t, err, "the newest key signs")
 
 	same := strings.Replace(newKey, "2026", "2025", 1) // another key of the same id is another key
-	w.links.Signer = ring(t, same)
+	w.links.Signer = newRing(t, same)
 	_, err = w.read(t.Context(), outstanding)
 	require.ErrorIs(t, err, link.ErrInvalid)
 }
 
 // A link works after the request was decided or edited, until a while after it has expired; then it is like any other that is none.
 func TestA5LinksOutliveTheirRequest(t *testing.T) {
-	w := newWorld(t, newKey)
-	text := w.mint(t, asked, "user:ana")
-	for _, later := range []time.Duration{0, time.Hour, time.Hour + link.Afterlife - time.Nanosecond} {
+	w := newFixture(t, newKey)
+	text := w.mint(t, testRequest, "user:ana")
+	for _, later := range []time.Duration{0, time.Hour, time.Hour + link.OpenAfterExpiry - time.Nanosecond} {
 		w.now = noon.Add(later)
 		_, err := w.read(t.Context(), text)
 		require.NoError(t, err, later)
 	}
-	w.now = noon.Add(time.Hour + link.Afterlife)
+	w.now = noon.Add(time.Hour + link.OpenAfterExpiry)
 	_, err := w.read(t.Context(), text)
 	require.EqualError(t, err, link.ErrInvalid.Error())
 }
 
 // A table or a ring that fails is said to fail: nobody takes that for a link that is none.
 func TestFailures(t *testing.T) {
-	w := newWorld(t, newKey)
-	text := w.mint(t, asked, "user:ana")
+	w := newFixture(t, newKey)
+	text := w.mint(t, testRequest, "user:ana")
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := w.read(cancelled, text)
 	require.ErrorIs(t, err, context.Canceled)
-	_, err = w.links.Mint(cancelled, asked, "user:ana", "email")
+	_, err = w.links.Mint(cancelled, testRequest, "user:ana", "email")
 	require.ErrorIs(t, err, context.Canceled)
 	w.links.Signer = link.Ring(func() (*keyring.Ring, error) { return nil, errors.New("no ring") })
 	_, err = w.read(t.Context(), text)
 	require.ErrorContains(t, err, "no ring")
 	require.NotErrorIs(t, err, link.ErrInvalid)
-	_, err = w.links.URL(t.Context(), asked, "user:ana", "email")
+	_, err = w.links.URL(t.Context(), testRequest, "user:ana", "email")
 	require.ErrorContains(t, err, "no ring")
 }
 
 // Whatever a request is like, its link says what it was made for, and two links never read alike.
 func TestLinksSayWhatTheyWereMadeFor(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{table: memory.New(), now: noon}
-		clk := at{clock.System(), &w.now}
+		w := &fixture{table: memory.New(), now: noon}
+		clk := fixedClock{clock.System(), &w.now}
 		r, err := keyring.Parse(rapid.SampledFrom([]string{oldKey, newKey, both}).Draw(t, "ring"))
 		require.NoError(t, err)
 		w.links = &link.Links{Table: w.table, Signer: link.Ring(func() (*keyring.Ring, error) { return r, nil }), Clock: clk, IDs: ids.Seeded(clk, rapid.Uint64().Draw(t, "seed"))}
-		a := asked
+		a := testRequest
 		a.ID, a.Run, a.Calls = rapid.String().Draw(t, "id"), rapid.String().Draw(t, "run"), []string{rapid.String().Draw(t, "call")}
 		to := rapid.String().Draw(t, "to")
 		text, err := w.links.Mint(context.Background(), a, to, "slack")
@@ -291,8 +291,8 @@ func TestLinksSayWhatTheyWereMadeFor(t *testing.T) {
 
 // Whatever comes, reading does not panic, and only what was made is a link.
 func FuzzRead(f *testing.F) {
-	w := newWorld(f, both)
-	made := w.mint(f, asked, "user:ana")
+	w := newFixture(f, both)
+	made := w.mint(f, testRequest, "user:ana")
 	f.Add(made)
 	f.Add("")
 	f.Add(base64.RawURLEncoding.EncodeToString(append([]byte{1, 1, 'x'}, make([]byte, 48)...)))

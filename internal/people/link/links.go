@@ -14,22 +14,23 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// ErrInvalid says that a token is not one of ours, or no longer. It is the answer to whatever is wrong with one.
+// ErrInvalid says that a token is not valid, or no longer. It covers every defect of a token.
 var ErrInvalid = errors.New("there is no such link")
 
-// Links makes and reads the links of one deployment; it is a notify.Links. All fields are required. Safe for concurrent use.
+// Links makes and reads the links of one deployment; it implements notify.Links. All fields are required. Safe for
+// concurrent use.
 type Links struct {
 	Table  store.Table
 	Signer Signer
 	Clock  clock.Clock
 	IDs    *ids.Source
-	Base   func() string // where pages are reached, as https://api.example.com; "" = nowhere, so that there are no links
+	Base   func() string // address of the pages, as https://api.example.com; "" = no links
 }
 
 // The item of a link.
 const (
 	itemSK  = "L"
-	ttlAttr = "TTL" // in epoch seconds: the table may forget it then. No gate reads it (A14)
+	ttlAttr = "TTL" // in epoch seconds, when the table may delete the item; no gate reads it (A14)
 )
 
 func itemKey(id string) store.Key { return store.Key{PK: "LINK#" + id, SK: itemSK} }
@@ -47,27 +48,27 @@ func (l *Links) URL(ctx context.Context, a approval.Approval, to, channel string
 	return strings.TrimSuffix(base, "/") + Path + text, nil
 }
 
-// Mint is the token of a new link, which is kept first.
+// Mint stores a new link and returns its token.
 func (l *Links) Mint(ctx context.Context, a approval.Approval, to, channel string) (string, error) {
-	made := Link{
+	link := Link{
 		Tenant: a.Tenant, Approval: a.ID, Run: a.Run, Call: a.Call(), Digest: a.Digest, To: to, Channel: channel, Nonce: l.IDs.Token(),
-		Expires: a.ExpiresAt.Add(Afterlife).Truncate(time.Second).UTC(),
+		Expires: a.ExpiresAt.Add(OpenAfterExpiry).Truncate(time.Second).UTC(),
 	}
-	made.ID = made.digest(version)
-	body, err := run.MarshalVerbatim(made)
+	link.ID = link.digest(version)
+	body, err := run.MarshalVerbatim(link)
 	if err != nil {
 		return "", fmt.Errorf("marshal a link of approval %s: %w", a.ID, err)
 	}
-	key, mac, err := l.Signer.Sign(ctx, audience, signedFields(version, made.ID)...)
+	key, mac, err := l.Signer.Sign(ctx, audience, signedFields(version, link.ID)...)
 	if err != nil {
 		return "", fmt.Errorf("sign a link of approval %s: %w", a.ID, err)
 	}
-	t := token{version: version, key: key, id: made.ID, mac: mac}
+	t := token{version: version, key: key, id: link.ID, mac: mac}
 	if !ValidKeyID(t.key) || len(mac) != macSize {
 		return "", fmt.Errorf("sign a link of approval %s: want the id of a key and a MAC of %d bytes", a.ID, macSize)
 	}
 	op := store.Op{Kind: store.Put, If: []store.Cond{{Op: store.ItemAbsent}}, Item: store.Item{
-		Key: itemKey(made.ID), Body: body, Attrs: map[string]store.Value{ttlAttr: store.Num(made.Expires.Unix())},
+		Key: itemKey(link.ID), Body: body, Attrs: map[string]store.Value{ttlAttr: store.Num(link.Expires.Unix())},
 	}}
 	if err := l.Table.Write(ctx, op); err != nil {
 		return "", fmt.Errorf("keep a link of approval %s: %w", a.ID, err)
@@ -75,25 +76,25 @@ func (l *Links) Mint(ctx context.Context, a approval.Approval, to, channel strin
 	return t.String(), nil
 }
 
-// Verify is the id of the link whose token a text is, by the token's MAC alone: it reads nothing. ErrInvalid says that
-// the text is no token of ours; any other error is the signer's.
+// Verify returns the link id of a token with a valid MAC, without reading the table. ErrInvalid says that the token is
+// not valid; any other error is the signer's.
 func (l *Links) Verify(ctx context.Context, text string) (id string, err error) {
-	t, formed := readToken(text)
-	if !formed {
+	t, ok := readToken(text)
+	if !ok {
 		return "", ErrInvalid
 	}
-	right, err := l.Signer.Verify(ctx, t.mac, t.key, audience, signedFields(t.version, t.id)...)
+	valid, err := l.Signer.Verify(ctx, t.mac, t.key, audience, signedFields(t.version, t.id)...)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("verify a link: %w", err)
-	case !right:
+	case !valid:
 		return "", ErrInvalid
 	}
 	return t.id, nil
 }
 
-// Read is the link of an id that Verify gave. A link that is over, or is kept otherwise than it was made, is ErrInvalid;
-// any other error is the table's. Whether the request can still be decided is the desk's to say.
+// Read returns the link with an id that Verify returned. ErrInvalid says that the link has expired, or that its record
+// was changed; any other error is the table's. The desk decides whether the request can still be decided.
 func (l *Links) Read(ctx context.Context, id string) (Link, error) {
 	it, found, err := l.Table.Get(ctx, itemKey(id))
 	if err != nil {
@@ -102,12 +103,12 @@ func (l *Links) Read(ctx context.Context, id string) (Link, error) {
 	if !found {
 		return Link{}, ErrInvalid
 	}
-	var kept Link
-	if err := run.ReadStored("link", it.Body, &kept); err != nil {
+	var stored Link
+	if err := run.ReadStored("link", it.Body, &stored); err != nil {
 		return Link{}, fmt.Errorf("read a link: %w", store.Damaged(it.Key, "%w", err))
 	}
-	if kept.ID != id || kept.digest(version) != id || !l.Clock.Now().Before(kept.Expires) {
+	if stored.ID != id || stored.digest(version) != id || !l.Clock.Now().Before(stored.Expires) {
 		return Link{}, ErrInvalid
 	}
-	return kept, nil
+	return stored, nil
 }

@@ -7,16 +7,17 @@ import (
 	"github.com/countersign/countersign/internal/tools/keyring"
 )
 
-// Signer makes and checks MACs: HMAC-SHA-256 over an audience, a key's id and fields, each with its length. Ring is one.
-// Safe for concurrent use.
+// Signer makes and checks MACs: HMAC-SHA-256 over an audience, a key's id and fields, each with its length. Ring
+// implements it. Safe for concurrent use.
 type Signer interface {
-	// Sign is the MAC, of 32 bytes, by the newest key, whose id is 1 to 64 letters, digits, - and _.
+	// Sign returns the MAC, of 32 bytes, by the newest key, whose id is 1 to 64 letters, digits, - and _.
 	Sign(ctx context.Context, audience string, fields ...string) (key string, mac []byte, err error)
-	// Verify reports whether mac is the one that the key of that id makes. A key that is not there verifies nothing, which is no error.
+	// Verify reports whether mac is the one that the key of that id makes. An unknown key is no error.
 	Verify(ctx context.Context, mac []byte, key, audience string, fields ...string) (bool, error)
 }
 
-// Ring signs with a ring of keys: the newest signs, all of them verify, so that a link outlives a rotation for as long as its key is kept (A4).
+// Ring signs with the newest key of a ring and verifies with all, so that a link outlives a rotation as long as its key
+// is kept (A4).
 type Ring func() (*keyring.Ring, error)
 
 // Sign implements Signer.

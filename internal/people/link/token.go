@@ -17,7 +17,8 @@ const (
 	maxToken = 2 * (1 + 1 + maxKeyID + idSize + macSize)
 )
 
-// token is an address's last segment: base64url, without padding, of the version, the key's id with its length, the link's id and the MAC.
+// token is the last segment of an address: unpadded base64url of the version, the length and text of the key's id, the
+// link's id and the MAC.
 type token struct {
 	version byte
 	key     string
@@ -37,12 +38,12 @@ func ValidKeyID(id string) bool {
 }
 
 func (t token) String() string {
-	id, _ := hex.DecodeString(t.id) // newID made it
+	id, _ := hex.DecodeString(t.id) // the id is a digest in hexadecimal
 	raw := append([]byte{t.version, byte(len(t.key))}, t.key...)
 	return base64.RawURLEncoding.EncodeToString(append(append(raw, id...), t.mac...))
 }
 
-// readToken is the one reading of a text, or none: no two texts are the same token.
+// readToken parses a text. No two texts are the same token.
 func readToken(text string) (t token, ok bool) {
 	if len(text) > maxToken || strings.ContainsAny(text, "\r\n") { // the decoder skips line ends
 		return token{}, false

@@ -12,11 +12,11 @@ func FuzzDueItem(f *testing.F) {
 	f.Add("5000#acme#r#a#1")
 	f.Add("-1###")
 	f.Fuzz(func(t *testing.T, sort string) {
-		at, tenant, run, id, err := dueItem(sort)
+		at, tenant, run, id, err := parseDueSortKey(sort)
 		if err != nil {
 			return
 		}
-		again, sameTenant, sameRun, sameID, err := dueItem(dueSort(at, tenant, run, id))
+		again, sameTenant, sameRun, sameID, err := parseDueSortKey(dueSortKey(at, tenant, run, id))
 		require.NoError(t, err)
 		require.Equal(t, []any{at, tenant, run, id}, []any{again, sameTenant, sameRun, sameID})
 	})

@@ -7,73 +7,74 @@ import (
 	"time"
 )
 
-// few is how many messages of one kind a person gets on one channel about requests of one run, each by itself. More of
-// them are one message.
-const few = 3
+// maxSingle is how many separate messages of one kind a person gets on one channel about requests of one run. More of
+// them become one message.
+const maxSingle = 3
 
-// recipient is who gets messages of one kind.
-type recipient struct {
+// groupKey identifies the messages that can be grouped.
+type groupKey struct {
 	to, channel string
 	occasion    Occasion
 }
 
-// group sends one message in place of more than few of one kind to a person on a channel, and records it in the notice
-// of each request. It returns the requests that go on; what they still owe is sent one by one.
-func (p *pass) group(ctx context.Context, open []*opened) []*opened {
-	done := map[*opened][]sent{}
-	// Those to whom more than few requests owe a message of one kind, in order, and these requests.
-	// Updates, remarks and requests that cannot be shown stay by themselves.
-	of := map[recipient][]*opened{}
-	var order []recipient
+// sendGroups sends one message in place of more than maxSingle of one kind to a person on a channel, and records it in
+// the notice of each request. It returns the requests that are still leased; their remaining messages are sent one by
+// one.
+func (p *pass) sendGroups(ctx context.Context, open []*leasedRequest) []*leasedRequest {
+	done := map[*leasedRequest][]sent{}
+	// Requests by the group that their messages belong to. Updates, remarks and requests that cannot be shown are sent
+	// alone.
+	of := map[groupKey][]*leasedRequest{}
+	var order []groupKey
 	for _, r := range open {
-		for _, d := range r.owed {
-			if !d.asks() || r.post.broken != nil {
+		for _, d := range r.deliveries {
+			if !d.isNewRequest() || r.sender.showErr != nil {
 				continue
 			}
-			to := d.recipient()
+			to := d.groupKey()
 			if of[to] == nil {
 				order = append(order, to)
 			}
 			of[to] = append(of[to], r)
 		}
 	}
-	all := slices.DeleteFunc(order, func(to recipient) bool { return len(of[to]) <= few })
+	all := slices.DeleteFunc(order, func(to groupKey) bool { return len(of[to]) <= maxSingle })
 	for i, to := range all {
-		if p.short(ctx) {
+		if p.isOutOfTime(ctx) {
 			break
 		}
-		if i > 0 && i%batch == 0 {
-			open = p.keepAll(ctx, open, done)
+		if i > 0 && i%batchSize == 0 {
+			open = p.recordAllSent(ctx, open, done)
 			clear(done)
 		}
-		left := slices.DeleteFunc(of[to], func(r *opened) bool { return !slices.Contains(open, r) })
-		if len(left) > few {
-			p.tell(ctx, to, left, done)
+		left := slices.DeleteFunc(of[to], func(r *leasedRequest) bool { return !slices.Contains(open, r) })
+		if len(left) > maxSingle {
+			p.sendGroup(ctx, to, left, done)
 		}
 	}
-	return p.keepAll(ctx, open, done)
+	return p.recordAllSent(ctx, open, done)
 }
 
-// asks reports whether the delivery is a new message to one who decides.
-func (d delivery) asks() bool { return d.remark == 0 && d.updates == "" }
+// isNewRequest reports whether the delivery is a new message to an approver.
+func (d delivery) isNewRequest() bool { return d.remark == 0 && d.updates == "" }
 
-func (d delivery) recipient() recipient { return recipient{d.to.ID, d.channel.Name(), d.occasion} }
+func (d delivery) groupKey() groupKey { return groupKey{d.to.ID, d.channel.Name(), d.occasion} }
 
-// tell sends one message about several requests, and takes what became of it in for each. The message has no ref: it is
-// not updated when one of its requests is decided.
-func (p *pass) tell(ctx context.Context, to recipient, of []*opened, done map[*opened][]sent) {
+// sendGroup sends one message about several requests and adds the result to done for each. The message has no ref: it
+// is not updated when one of its requests is decided.
+func (p *pass) sendGroup(ctx context.Context, to groupKey, of []*leasedRequest, done map[*leasedRequest][]sent) {
 	var m Message
 	var err error
 	deliveries := make([]delivery, len(of))
 	for i, r := range of {
-		at := slices.IndexFunc(r.owed, func(d delivery) bool { return d.asks() && d.recipient() == to })
-		deliveries[i] = r.owed[at]
-		r.owed = slices.Delete(r.owed, at, at+1)
+		at := slices.IndexFunc(r.deliveries, func(d delivery) bool { return d.isNewRequest() && d.groupKey() == to })
+		deliveries[i] = r.deliveries[at]
+		r.deliveries = slices.Delete(r.deliveries, at, at+1)
 		if err != nil {
 			continue
 		}
 		var one Message
-		if one, err = r.post.message(ctx, deliveries[i]); i == 0 {
+		if one, err = r.sender.buildMessage(ctx, deliveries[i]); i == 0 {
 			m = one
 		} else {
 			m.Others = append(m.Others, Other{one.Approval, one.Shown, one.Link})
@@ -89,17 +90,17 @@ func (p *pass) tell(ctx context.Context, to recipient, of []*opened, done map[*o
 	for i, r := range of {
 		done[r] = append(done[r], sent{delivery: deliveries[i], at: at, err: err})
 	}
-	count(p.did, done[of[0]][len(done[of[0]])-1:])
+	addCounts(p.counts, done[of[0]][len(done[of[0]])-1:])
 }
 
-// keepAll records what was sent, and returns the requests whose notice nobody else wrote meanwhile.
-func (p *pass) keepAll(ctx context.Context, open []*opened, done map[*opened][]sent) []*opened {
-	return slices.DeleteFunc(open, func(r *opened) bool {
+// recordAllSent records what was sent, and returns the requests whose notice nobody else has written.
+func (p *pass) recordAllSent(ctx context.Context, open []*leasedRequest, done map[*leasedRequest][]sent) []*leasedRequest {
+	return slices.DeleteFunc(open, func(r *leasedRequest) bool {
 		if len(done[r]) == 0 {
 			return false
 		}
-		again, err := p.keep(ctx, r, done[r])
-		p.take(ctx, r.a.ID, again, err)
+		again, err := p.recordSent(ctx, r, done[r])
+		p.recordResult(ctx, r.a.ID, again, err)
 		return again || err != nil
 	})
 }

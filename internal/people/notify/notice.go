@@ -14,41 +14,42 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// notice is the record of who was told of one request. It stands beside the request, under SK "N", and is listed in the index's partition DUE for
-// as long as anything is to be done at a time. It holds people's ids and the names that channels gave to messages, and no word of the request (A2).
+// notice records who was told of one request. Its key is the request's PK and SK "N". It is in the index partition DUE
+// as long as it has timed work. It holds people's ids and the channels' message ids, and no content of the request
+// (A2).
 type notice struct {
-	Tenant   string    `json:"-"`
-	ID       string    `json:"-"` // of the request
-	Run      string    `json:"-"` // of the request; stands in the place in the index
-	Told     []telling `json:"told,omitempty"`
-	Remarks  int       `json:"remarks,omitempty"`   // of the request's thread: so many have been told of
-	Heard    int       `json:"heard,omitempty"`     // attempts in a row to tell of the next one
-	HearNext time.Time `json:"hearNext,omitzero"`   // no attempt before
-	Troubles int       `json:"troubles,omitempty"`  // attempts in a row at the whole notice that failed
-	Reminded int64     `json:"reminders,omitempty"` // messages that were reminders, for people who read the item
-	Due      time.Time `json:"due,omitzero"`        // when to look at the request next; zero = never again, and the notice has left the index
-	rev      int64     // of the item as it was read; 0 = there is none
-	stored   time.Time // Due as it was read
+	Tenant        string    `json:"-"`
+	ID            string    `json:"-"` // of the request
+	Run           string    `json:"-"` // of the request; part of the index key
+	Contacts      []contact `json:"told,omitempty"`
+	Remarks       int       `json:"remarks,omitempty"`   // how many remarks of the thread people were told of
+	RemarkTries   int       `json:"heard,omitempty"`     // failed attempts in a row to tell of the next remark
+	NextRemarkTry time.Time `json:"hearNext,omitzero"`   // no attempt before this time
+	Failures      int       `json:"troubles,omitempty"`  // failed attempts in a row at the whole notice
+	Reminded      int64     `json:"reminders,omitempty"` // reminders sent; for people who read the item
+	Due           time.Time `json:"due,omitzero"`        // next check; zero = never, and the notice is not in the index
+	rev           int64     // revision of the item as read; 0 = there is none
+	stored        time.Time // Due as it was read
 }
 
-// telling is one person on one channel.
-type telling struct {
-	To      string          `json:"to"`
-	Channel string          `json:"channel"`
-	As      Occasion        `json:"as"`             // asked, or escalated
-	Refs    []string        `json:"refs,omitempty"` // of messages that can be updated: the first and the newest
-	At      time.Time       `json:"at,omitzero"`    // of the newest message; zero = none got through yet
-	Round   int64           `json:"round"`          // of reminders, up to which nothing is owed; -1 = not even the first message was sent
-	Tries   int             `json:"tries,omitempty"`
-	Next    time.Time       `json:"next,omitzero"`   // after a failure, no attempt before
-	Shows   approval.Status `json:"shows,omitempty"` // the outcome that the messages show; "" = they ask
-	Asks    string          `json:"asks,omitempty"`  // the digest of the action that the newest message asks about, or was to; "" = none that anything is owed for
+// contact is the state of one person on one channel.
+type contact struct {
+	To          string          `json:"to"`
+	Channel     string          `json:"channel"`
+	First       Occasion        `json:"as"`             // asked, or escalated
+	Refs        []string        `json:"refs,omitempty"` // updatable messages: the first and the newest
+	At          time.Time       `json:"at,omitzero"`    // of the newest message; zero = none was sent yet
+	Round       int64           `json:"round"`          // newest reminder that was sent; -1 = not even the first message
+	Tries       int             `json:"tries,omitempty"`
+	Next        time.Time       `json:"next,omitzero"`   // no retry before this time
+	Shows       approval.Status `json:"shows,omitempty"` // outcome that the messages show; "" = pending
+	AskedDigest string          `json:"asks,omitempty"`  // digest of the action in the newest message
 }
 
 const (
-	// maxRefs bounds the messages of one telling that are updated: the first one and those that came last.
+	// maxRefs bounds the updatable messages of a contact: the first one and the newest.
 	maxRefs = 4
-	// duePartition is the index's, for all tenants.
+	// duePartition is the index partition of all tenants.
 	duePartition = "DUE"
 	revAttr      = "rev"
 )
@@ -57,8 +58,9 @@ func noticeKey(tenant, id string) store.Key {
 	return store.Key{PK: "T#" + tenant + "#APPROVAL#" + id, SK: "N"}
 }
 
-// load reads a notice consistently; where there is none, an empty one of rev 0. One that cannot be read begins anew: who was told is told again.
-func load(ctx context.Context, t store.Table, tenant, id string) (notice, error) {
+// loadNotice reads a notice consistently; if there is none, it returns an empty one of rev 0. A notice that cannot be
+// read starts anew, and people are told again.
+func loadNotice(ctx context.Context, t store.Table, tenant, id string) (notice, error) {
 	it, found, err := t.Get(ctx, noticeKey(tenant, id))
 	if err != nil {
 		return notice{}, fmt.Errorf("read the notice of approval %s: %w", id, err)
@@ -71,7 +73,7 @@ func load(ctx context.Context, t store.Table, tenant, id string) (notice, error)
 	if err != nil {
 		return notice{}, fmt.Errorf("read the notice of approval %s: %w", id, err)
 	}
-	at, _, run, _, err := dueItem(it.IndexSort)
+	at, _, run, _, err := parseDueSortKey(it.IndexSort)
 	if json.Unmarshal(it.Body, &n) != nil {
 		if n = (notice{Tenant: tenant, ID: id}); err == nil {
 			n.Due = at
@@ -84,13 +86,13 @@ func load(ctx context.Context, t store.Table, tenant, id string) (notice, error)
 	return n, nil
 }
 
-// errOvertaken says that somebody else has written the notice since it was read.
-var errOvertaken = errors.New("the notice was written by somebody else")
+// errStaleNotice says that another process has written the notice since it was read.
+var errStaleNotice = errors.New("the notice was written by somebody else")
 
-// save writes the notice if it is as it was read. A write of which nobody knows whether it was done is an error like any other: whoever comes
-// next finds what is due.
+// save writes the notice if nobody has written it since it was read. After an error the outcome may be unknown; the
+// next pass finds what is due.
 func (n *notice) save(ctx context.Context, t store.Table) error {
-	if up := n.Due.Truncate(time.Millisecond); !up.Equal(n.Due) { // the index has milliseconds: whoever finds it due there finds it due here
+	if up := n.Due.Truncate(time.Millisecond); !up.Equal(n.Due) { // the index has milliseconds; both must agree on what is due
 		n.Due = up.Add(time.Millisecond)
 	}
 	body, err := json.Marshal(n)
@@ -99,7 +101,7 @@ func (n *notice) save(ctx context.Context, t store.Table) error {
 	}
 	it := store.Item{Key: noticeKey(n.Tenant, n.ID), Body: body, Attrs: map[string]store.Value{revAttr: store.Num(n.rev + 1)}}
 	if !n.Due.IsZero() {
-		it.Index, it.IndexSort = duePartition, dueSort(n.Due, n.Tenant, n.Run, n.ID)
+		it.Index, it.IndexSort = duePartition, dueSortKey(n.Due, n.Tenant, n.Run, n.ID)
 	}
 	op := store.Op{Kind: store.Put, Item: it, If: []store.Cond{{Attr: revAttr, Op: store.Equal, Value: store.Num(n.rev)}}}
 	if n.rev == 0 {
@@ -107,7 +109,7 @@ func (n *notice) save(ctx context.Context, t store.Table) error {
 	}
 	err = t.Write(ctx, op)
 	if store.FailedOp(err, 0) {
-		return errOvertaken
+		return errStaleNotice
 	}
 	if err != nil {
 		return fmt.Errorf("write the notice of approval %s: %w", n.ID, err)
@@ -116,13 +118,12 @@ func (n *notice) save(ctx context.Context, t store.Table) error {
 	return nil
 }
 
-// dueSort orders the index by time, and names the run so that its requests are told of together.
-func dueSort(at time.Time, tenant, run, id string) string {
+// dueSortKey orders the index by time. It names the run so that its requests are grouped.
+func dueSortKey(at time.Time, tenant, run, id string) string {
 	return fmt.Sprintf("%013d#%s#%s#%s", max(0, at.UnixMilli()), tenant, run, id)
 }
 
-// dueItem reads what a place in the index is about.
-func dueItem(sort string) (at time.Time, tenant, run, id string, err error) {
+func parseDueSortKey(sort string) (at time.Time, tenant, run, id string, err error) {
 	parts := strings.SplitN(sort, "#", 4)
 	if len(parts) != 4 {
 		return time.Time{}, "", "", "", fmt.Errorf("read the index DUE: %q is no place of it", sort)
@@ -134,17 +135,17 @@ func dueItem(sort string) (at time.Time, tenant, run, id string, err error) {
 	return time.UnixMilli(ms).UTC(), parts[1], parts[2], parts[3], nil
 }
 
-// of is the telling of a person on a channel; nil = nobody tried yet. It is good until the next one is added.
-func (n *notice) of(to, channel string) *telling {
-	i := slices.IndexFunc(n.Told, func(t telling) bool { return t.To == to && t.Channel == channel })
+// contact returns the state of a person on a channel; nil = none. The pointer is valid until a contact is added.
+func (n *notice) contact(to, channel string) *contact {
+	i := slices.IndexFunc(n.Contacts, func(t contact) bool { return t.To == to && t.Channel == channel })
 	if i < 0 {
 		return nil
 	}
-	return &n.Told[i]
+	return &n.Contacts[i]
 }
 
-// keep adds the name of a message that can be updated.
-func (t *telling) keep(ref string) {
+// addRef adds the id of a message that can be updated.
+func (t *contact) addRef(ref string) {
 	if t.Refs = append(t.Refs, ref); len(t.Refs) > maxRefs {
 		t.Refs = slices.Delete(t.Refs, 1, 2)
 	}

@@ -15,58 +15,60 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// Notifier tells people of requests and does what is to be done at a time of them: reminders, escalation, messages that did not get through,
-// messages whose request is decided. Table and Clock are required. Without channels nobody is told, and requests that escalate do so all the
-// same. Nothing here runs between calls: what is due later is listed in the table's index, and Due does it. Safe for concurrent use, in any
-// number of processes: a message may be sent twice, and no duty is lost.
+// Notifier tells people of requests and does the timed work: reminders, escalation, retries of messages, and updates of
+// the messages of decided requests. Table and Clock are required. Without channels nobody is told, but requests still
+// escalate. The Notifier runs nothing between calls: the table's index lists what is due later, and ProcessDue does it.
+// Safe for concurrent use, in any number of processes: a message may be sent twice, and none is lost.
 type Notifier struct {
 	Table     store.Table
 	Journal   *store.Journal // nil = one of its own over Table
 	Clock     clock.Clock
 	Directory person.Directory // nil = nobody is known
 	Channels  []Channel
-	Links     Links                                                                // nil = messages have none
-	Show      func(ctx context.Context, a approval.Approval) (show.Request, error) // nil = messages show nothing but the request's id
-	Warn      func(what string, err error)                                         // is told of what went wrong and is tried again, or given up; nil = nobody is
+	Links     Links // nil = messages have none
+	// Show returns what a message shows of a request; nil = only its id.
+	Show func(ctx context.Context, a approval.Approval) (show.Request, error)
+	// Warn is called for failures, which are retried or given up; nil = not called.
+	Warn func(what string, err error)
 }
 
-// What Due counts.
+// What ProcessDue counts.
 const (
-	DidNotify   = "notified"  // messages to people who were not told before, and about remarks
-	DidRemind   = "reminded"  // messages
-	DidEscalate = "escalated" // requests
-	DidUpdate   = "updated"   // messages
+	CountNotified  = "notified"  // first messages, and those about remarks
+	CountReminded  = "reminded"  // messages
+	CountEscalated = "escalated" // requests
+	CountUpdated   = "updated"   // messages
 )
 
-// answering is what is left of a deadline to record what was sent.
-const answering = 5 * time.Second
+// recordReserve is the part of a deadline that is kept for recording what was sent.
+const recordReserve = 5 * time.Second
 
-// atOnce bounds what a decision waits for until people's messages are updated. What is not done by then is due.
-const atOnce = 3 * time.Second
+// updateTimeout bounds how long a decision waits for its messages to be updated. The rest is done when it is due.
+const updateTimeout = 3 * time.Second
 
-// batch is how many messages are sent before it is recorded that they were.
-const batch = 20
+// batchSize is how many messages are sent before that is recorded.
+const batchSize = 20
 
-// Asked tells the people of every pending request that a run waits for, each of them who was not told before, where nobody is at it already. What
-// cannot be done now is due later; the error says what not even that could be recorded of.
-func (n *Notifier) Asked(ctx context.Context, tenant, run string) error {
-	l, err := n.journal().Load(ctx, tenant, run)
+// NotifyRun tells the approvers of every pending request of a run, each person once, unless another process is doing
+// so. What fails is due later; the error says what could not even be recorded.
+func (n *Notifier) NotifyRun(ctx context.Context, tenant, run string) error {
+	l, err := n.runJournal().Load(ctx, tenant, run)
 	if err != nil {
 		return fmt.Errorf("tell of the requests of run %s: %w", run, err)
 	}
-	_, err = n.first(ctx, tenant, requests(&l.State)...)
+	_, err = n.notifyFirst(ctx, tenant, waitingRequests(&l.State)...)
 	return err
 }
 
-func (n *Notifier) journal() *store.Journal {
+func (n *Notifier) runJournal() *store.Journal {
 	if n.Journal != nil {
 		return n.Journal
 	}
 	return store.NewJournal(n.Table, 0)
 }
 
-// requests are the requests to people that a run waits for.
-func requests(s *run.AgentState) []string {
+// waitingRequests returns the requests to people that a run waits for.
+func waitingRequests(s *run.AgentState) []string {
 	var ids []string
 	for _, c := range s.Waits() {
 		if c.Wait.For != run.ForAnswer {
@@ -79,96 +81,96 @@ func requests(s *run.AgentState) []string {
 	return ids
 }
 
-// Ensure does what Asked does for the run of a pending request of which there is no notice, and nothing for any other.
-func (n *Notifier) Ensure(ctx context.Context, a approval.Approval) (map[string]int64, error) {
-	if !n.concerns(a) {
+// EnsureNotified does what NotifyRun does for the run of a pending request that has no notice, and nothing for any
+// other.
+func (n *Notifier) EnsureNotified(ctx context.Context, a approval.Approval) (map[string]int64, error) {
+	if !n.needsNotice(a) {
 		return nil, nil
 	}
-	have, err := load(ctx, n.Table, a.Tenant, a.ID)
+	have, err := loadNotice(ctx, n.Table, a.Tenant, a.ID)
 	if err != nil || have.rev > 0 {
 		return nil, err
 	}
 	ids := []string{a.ID}
-	l, err := n.journal().Load(ctx, a.Tenant, a.Run)
+	l, err := n.runJournal().Load(ctx, a.Tenant, a.Run)
 	if err == nil {
-		ids = append(ids, slices.DeleteFunc(requests(&l.State), func(id string) bool { return id == a.ID })...)
+		ids = append(ids, slices.DeleteFunc(waitingRequests(&l.State), func(id string) bool { return id == a.ID })...)
 	} else if !errors.Is(err, store.ErrNoRun) {
 		n.warn("find the other requests of run "+a.Run, err)
 	}
-	return n.first(ctx, a.Tenant, ids...)
+	return n.notifyFirst(ctx, a.Tenant, ids...)
 }
 
-// first tells the people of requests of a run of which there may be no notice yet. Where somebody is at one, it is left
-// to them.
-func (n *Notifier) first(ctx context.Context, tenant string, ids ...string) (map[string]int64, error) {
-	return n.attend(ctx, tenant, visit{begins: true}, ids...)
+// notifyFirst tells the people of requests that may have no notice yet.
+func (n *Notifier) notifyFirst(ctx context.Context, tenant string, ids ...string) (map[string]int64, error) {
+	return n.processRequests(ctx, tenant, passOptions{createsNotice: true}, ids...)
 }
 
-// concerns reports whether anything will have to be done about a request while it is pending.
-func (n *Notifier) concerns(a approval.Approval) bool {
+// needsNotice reports whether a pending request has work that is due later.
+func (n *Notifier) needsNotice(a approval.Approval) bool {
 	return a.Status == approval.Pending && (len(n.Channels) > 0 || !a.EscalatesAt.IsZero())
 }
 
-// Decided updates the messages of a request that has just been decided, as far as that is quickly done. It is an approval.Desk's Decided.
-func (n *Notifier) Decided(ctx context.Context, a approval.Approval) {
-	n.now(ctx, a, visit{forced: true})
+// UpdateMessages updates the messages of a decided request within updateTimeout. It is an approval.Desk's OnDecided.
+func (n *Notifier) UpdateMessages(ctx context.Context, a approval.Approval) {
+	n.processNow(ctx, a, passOptions{ignoresDue: true})
 }
 
-// Noted asks again whoever has to look at a request again because somebody has changed its arguments and it takes more people: all who were asked
-// before, and have not approved the new ones. It is an approval.Desk's Noted.
-func (n *Notifier) Noted(ctx context.Context, a approval.Approval) {
+// NotifyEdit tells the approvers again after an edit that does not complete the quorum: all who were told before and
+// have not approved the new arguments. It is an approval.Desk's OnPartialApproval.
+func (n *Notifier) NotifyEdit(ctx context.Context, a approval.Approval) {
 	if last := len(a.Decisions) - 1; last >= 0 && a.Decisions[last].Action == approval.Edit {
-		n.now(ctx, a, visit{forced: true})
+		n.processNow(ctx, a, passOptions{ignoresDue: true})
 	}
 }
 
-// Thread tells those whom the newest remarks on a request are for.
-func (n *Notifier) Thread(ctx context.Context, a approval.Approval) {
-	n.now(ctx, a, visit{forced: true, begins: len(n.Channels) > 0})
+// NotifyRemarks tells people of the newest remarks on a request.
+func (n *Notifier) NotifyRemarks(ctx context.Context, a approval.Approval) {
+	n.processNow(ctx, a, passOptions{ignoresDue: true, createsNotice: len(n.Channels) > 0})
 }
 
-// now attends to a request after it was made due, so that what fails is done later.
-func (n *Notifier) now(ctx context.Context, a approval.Approval, v visit) {
-	bounded, cancel := n.Clock.WithTimeout(ctx, answering+atOnce)
+// processNow makes a request's notice due and processes it, so that what fails is retried.
+func (n *Notifier) processNow(ctx context.Context, a approval.Approval, v passOptions) {
+	bounded, cancel := n.Clock.WithTimeout(ctx, recordReserve+updateTimeout)
 	defer cancel()
-	err := n.call(bounded, a.Tenant, a.ID)
+	err := n.makeDue(bounded, a.Tenant, a.ID)
 	if err == nil {
-		_, err = n.attend(bounded, a.Tenant, v, a.ID)
+		_, err = n.processRequests(bounded, a.Tenant, v, a.ID)
 	}
 	if err != nil {
 		n.warn("tell of approval "+a.ID, err)
 	}
 }
 
-// call makes a notice due. One that is not there, or has left the index for good, stays as it is.
-func (n *Notifier) call(ctx context.Context, tenant, id string) error {
+// makeDue makes a notice due now. It does nothing if there is none, or if it has left the index.
+func (n *Notifier) makeDue(ctx context.Context, tenant, id string) error {
 	for {
-		have, err := load(ctx, n.Table, tenant, id)
+		have, err := loadNotice(ctx, n.Table, tenant, id)
 		if err != nil || have.rev == 0 || have.Due.IsZero() {
 			return err
 		}
 		have.Due = n.Clock.Now()
-		if err = have.save(ctx, n.Table); !errors.Is(err, errOvertaken) {
+		if err = have.save(ctx, n.Table); !errors.Is(err, errStaleNotice) {
 			return err
 		}
 	}
 }
 
-// together is how close to each other requests of a run have to be due to be told of by one message: those of one reply
-// are made one after the other.
-const together = 10 * time.Second
+// groupWindow is how close to each other requests of a run must be due to be sent as one message. The requests of one
+// model reply are made one after the other.
+const groupWindow = 10 * time.Second
 
-// Due does what is due by now of at most limit requests of all tenants, and what is due soon of the same runs, and
-// counts what it did. What goes wrong with one request stops no other, and is due again later; the error joins all of
-// it.
-func (n *Notifier) Due(ctx context.Context, limit int) (map[string]int64, error) {
+// ProcessDue does what is due of at most limit requests of all tenants, and what is due soon of the same runs. It
+// returns counts of what it did. A failure of one request does not stop the others and is due again later; the error
+// joins all failures.
+func (n *Notifier) ProcessDue(ctx context.Context, limit int) (map[string]int64, error) {
 	did := map[string]int64{}
-	due, all := n.due(ctx, limit)
+	due, all := n.listDue(ctx, limit)
 	for _, of := range due {
-		if n.short(ctx) { // the next sweep goes on
+		if n.isOutOfTime(ctx) { // the next sweep continues
 			break
 		}
-		done, err := n.attend(ctx, of.tenant, visit{ahead: together}, of.ids...)
+		done, err := n.processRequests(ctx, of.tenant, passOptions{ahead: groupWindow}, of.ids...)
 		for what, count := range done {
 			did[what] += count
 		}
@@ -177,28 +179,28 @@ func (n *Notifier) Due(ctx context.Context, limit int) (map[string]int64, error)
 	return did, errors.Join(all...)
 }
 
-// dueRun is what is due of a run.
+// dueRun lists the requests of a run that are due.
 type dueRun struct {
 	tenant, run string
 	ids         []string // of requests
 }
 
-// due lists what is due by now, and what is due soon of the same runs: at most limit requests.
-func (n *Notifier) due(ctx context.Context, limit int) (due []*dueRun, all []error) {
+// listDue lists at most limit requests that are due, or due soon in a run that has one due.
+func (n *Notifier) listDue(ctx context.Context, limit int) (due []*dueRun, all []error) {
 	now := n.Clock.Now()
 	of := map[[2]string]*dueRun{}
-	r := store.Range{PK: duePartition, Index: true, To: fmt.Sprintf("%013d~", now.Add(together).UnixMilli()), Limit: limit}
+	r := store.Range{PK: duePartition, Index: true, To: fmt.Sprintf("%013d~", now.Add(groupWindow).UnixMilli()), Limit: limit}
 	for seen := 0; seen < limit; {
 		p, err := n.Table.Query(ctx, r)
 		if err != nil {
 			all = append(all, fmt.Errorf("list what is due: %w", err))
 		}
-		if err != nil && !errors.Is(err, store.ErrDamaged) { // behind an item that cannot be read it goes on
+		if err != nil && !errors.Is(err, store.ErrDamaged) { // skip an item that cannot be read
 			return due, all
 		}
 		for _, it := range p.Items {
 			seen++
-			at, tenant, run, id, err := dueItem(it.IndexSort)
+			at, tenant, run, id, err := parseDueSortKey(it.IndexSort)
 			if err != nil {
 				all = append(all, err)
 				continue
@@ -220,34 +222,34 @@ func (n *Notifier) due(ctx context.Context, limit int) (due []*dueRun, all []err
 	return due, all
 }
 
-// putOff makes a notice that could not be attended to due later, each time later.
-func (n *Notifier) putOff(ctx context.Context, tenant, id string) error {
-	have, err := load(ctx, n.Table, tenant, id)
+// postpone makes a notice that failed due later, with a growing delay.
+func (n *Notifier) postpone(ctx context.Context, tenant, id string) error {
+	have, err := loadNotice(ctx, n.Table, tenant, id)
 	if err != nil || have.rev == 0 || have.Due.After(n.Clock.Now()) {
 		return err
 	}
-	have.Troubles++
-	have.Due = n.Clock.Now().Add(pause(have.Troubles))
-	if err = have.save(ctx, n.Table); errors.Is(err, errOvertaken) {
+	have.Failures++
+	have.Due = n.Clock.Now().Add(retryDelay(have.Failures))
+	if err = have.save(ctx, n.Table); errors.Is(err, errStaleNotice) {
 		return nil
 	}
 	return err
 }
 
-// Next is when something is due next; false where nothing is, ever. It may be late as the index is.
-func (n *Notifier) Next(ctx context.Context) (time.Time, bool, error) {
+// NextDue returns when something is due next; false if nothing is. It may be as stale as the index.
+func (n *Notifier) NextDue(ctx context.Context) (time.Time, bool, error) {
 	p, err := n.Table.Query(ctx, store.Range{PK: duePartition, Index: true, Limit: 1})
 	if err != nil || len(p.Items) == 0 {
 		return time.Time{}, false, err
 	}
-	at, _, _, _, err := dueItem(p.Items[0].IndexSort)
+	at, _, _, _, err := parseDueSortKey(p.Items[0].IndexSort)
 	return at, err == nil, err
 }
 
-// short reports whether the deadline leaves no time but to record what was done.
-func (n *Notifier) short(ctx context.Context) bool {
+// isOutOfTime reports whether the deadline leaves time only to record what was done.
+func (n *Notifier) isOutOfTime(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
-	return ctx.Err() != nil || ok && deadline.Sub(n.Clock.Now()) < answering
+	return ctx.Err() != nil || ok && deadline.Sub(n.Clock.Now()) < recordReserve
 }
 
 func (n *Notifier) warn(what string, err error) {

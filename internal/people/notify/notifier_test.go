@@ -18,18 +18,18 @@ import (
 
 // Whoever may decide is told, on each channel that reaches them, once: whoever asks again tells those who were not.
 func TestApproversAreTold(t *testing.T) {
-	w := newWorld(t)
-	w.ask(request())
-	w.tell()
+	w := newFixture(t)
+	w.store(newRequest())
+	w.notifyPeople()
 	require.Equal(t, "https://countersign.example/a1/user:ana/email", w.sent[0].link)
 	require.Equal(t, "a1", w.sent[0].shown)
-	require.Equal(t, []string{"ana email asked", "ana slack asked", "ben email asked"}, w.drain())
-	w.tell()
-	require.Empty(t, w.drain())
+	require.Equal(t, []string{"ana email asked", "ana slack asked", "ben email asked"}, w.takeSent())
+	w.notifyPeople()
+	require.Empty(t, w.takeSent())
 	w.people.people = append(w.people.people, w.people.people[3])
 	w.people.people[4].ID, w.people.people[4].Groups = "user:eve", []string{"group:finance"}
-	w.tell()
-	require.Equal(t, []string{"eve email asked"}, w.drain(), "who joined since")
+	w.notifyPeople()
+	require.Equal(t, []string{"eve email asked"}, w.takeSent(), "who joined since")
 	require.Empty(t, w.warned)
 }
 
@@ -37,7 +37,7 @@ func TestApproversAreTold(t *testing.T) {
 func TestWhoIsTold(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(a *approval.Approval)
-		town   func(d *town)
+		town   func(d *testDirectory)
 		want   string
 	}{
 		"a person":                    {change: func(a *approval.Approval) { a.Approvers = []string{"user:dan"} }, want: "dan email"},
@@ -48,10 +48,10 @@ func TestWhoIsTold(t *testing.T) {
 		"four eyes":                   {change: func(a *approval.Approval) { a.FourEyes, a.Requesters = true, []string{"user:ana"} }, want: "ben email"},
 		"a requester who may decide":  {change: func(a *approval.Approval) { a.Requesters = []string{"user:ben"} }, want: "ana email, ana slack, ben email"},
 		"who has had their say":       {change: func(a *approval.Approval) { a.Decisions, a.Quorum = []approval.Decision{{By: "user:ana"}}, 2 }, want: "ben email"},
-		"who wants one channel":       {town: func(d *town) { d.people[0].Notify = []string{"slack"} }, want: "ana slack, ben email"},
-		"who wants them in order":     {town: func(d *town) { d.people[0].Notify = []string{"slack", "email", "pager"} }, want: "ana slack, ana email, ben email"},
-		"who wants none":              {town: func(d *town) { d.people[0].Notify = []string{} }, want: "ben email"},
-		"whom the channel misses":     {town: func(d *town) { d.people[0].Notify, d.people[0].Slack = []string{"slack"}, "" }, want: "ben email"},
+		"who wants one channel":       {town: func(d *testDirectory) { d.people[0].Notify = []string{"slack"} }, want: "ana slack, ben email"},
+		"who wants them in order":     {town: func(d *testDirectory) { d.people[0].Notify = []string{"slack", "email", "pager"} }, want: "ana slack, ana email, ben email"},
+		"who wants none":              {town: func(d *testDirectory) { d.people[0].Notify = []string{} }, want: "ben email"},
+		"whom the channel misses":     {town: func(d *testDirectory) { d.people[0].Notify, d.people[0].Slack = []string{"slack"}, "" }, want: "ben email"},
 		"another tenant's":            {change: func(a *approval.Approval) { a.Approvers = []string{"group:elsewhere"} }},
 		"tools, any of which is open": {change: tools("group:finance", "group:board"), want: "ana email, ana slack, ben email, cleo slack"},
 		"tools, of which one is decided": {change: func(a *approval.Approval) {
@@ -60,17 +60,17 @@ func TestWhoIsTold(t *testing.T) {
 		}, want: "cleo slack"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			if c.town != nil {
 				c.town(w.people)
 			}
-			a := request()
+			a := newRequest()
 			if c.change != nil {
 				c.change(&a)
 			}
-			w.ask(a)
-			w.tell()
-			require.Equal(t, c.want, strings.ReplaceAll(strings.Join(w.drain(), ", "), " asked", ""))
+			w.store(a)
+			w.notifyPeople()
+			require.Equal(t, c.want, strings.ReplaceAll(strings.Join(w.takeSent(), ", "), " asked", ""))
 		})
 	}
 }
@@ -81,7 +81,7 @@ func tools(first, second string) func(a *approval.Approval) {
 		a.Kind, a.Approvers, a.Tools = approval.KindTools, []string{first, second}, []string{"t0", "t1"}
 		for i, who := range []string{first, second} {
 			a.Permissions = append(a.Permissions, approval.Permission{
-				Tool: fmt.Sprint("t", i), Calls: []approval.Blocked{{Call: fmt.Sprint("c", i), Args: []byte("{}"), Approvers: []string{who}}},
+				Tool: fmt.Sprint("t", i), Calls: []approval.BlockedCall{{Call: fmt.Sprint("c", i), Args: []byte("{}"), Approvers: []string{who}}},
 			})
 		}
 	}
@@ -89,171 +89,171 @@ func tools(first, second string) func(a *approval.Approval) {
 
 // A15: who has not decided is reminded as often as the rule says, until it is decided, and not after.
 func TestA15RemindersComeUntilSomebodyDecides(t *testing.T) {
-	w := newWorld(t)
-	w.ask(request(reminds(4 * time.Hour)))
-	w.tell()
-	w.drain()
-	require.Empty(t, w.sweep(3 * time.Hour)[DidRemind])
-	require.Equal(t, map[string]int64{DidRemind: 3}, w.sweep(4*time.Hour))
-	require.Equal(t, []string{"ana email reminder", "ana slack reminder", "ben email reminder"}, w.drain())
+	w := newFixture(t)
+	w.store(newRequest(remindEvery(4 * time.Hour)))
+	w.notifyPeople()
+	w.takeSent()
+	require.Empty(t, w.sweep(3 * time.Hour)[CountReminded])
+	require.Equal(t, map[string]int64{CountReminded: 3}, w.sweep(4*time.Hour))
+	require.Equal(t, []string{"ana email reminder", "ana slack reminder", "ben email reminder"}, w.takeSent())
 	require.Empty(t, w.sweep(4*time.Hour))
-	require.Equal(t, map[string]int64{DidRemind: 3}, w.sweep(15*time.Hour), "those that nobody sent are one")
-	require.Equal(t, map[string]int64{DidRemind: 3}, w.sweep(16*time.Hour), "and the next one keeps its hour")
-	w.drain()
-	w.become(approval.Denied)
-	require.Equal(t, map[string]int64{DidUpdate: 4}, w.sweep(20*time.Hour))
-	require.Empty(t, w.drain())
+	require.Equal(t, map[string]int64{CountReminded: 3}, w.sweep(15*time.Hour), "those that nobody sent are one")
+	require.Equal(t, map[string]int64{CountReminded: 3}, w.sweep(16*time.Hour), "and the next one keeps its hour")
+	w.takeSent()
+	w.closeAs(approval.Denied)
+	require.Equal(t, map[string]int64{CountUpdated: 4}, w.sweep(20*time.Hour))
+	require.Empty(t, w.takeSent())
 	require.Equal(t, []string{"C1 denied", "C2 denied", "C3 denied", "C4 denied"}, w.updated)
-	require.Equal(t, time.Duration(-1), w.due())
+	require.Equal(t, time.Duration(-1), w.nextDue())
 }
 
 // A15: with a quorum, who has approved is not reminded.
 func TestA15RemindersSkipWhoHasDecided(t *testing.T) {
-	w := newWorld(t)
-	w.ask(request(reminds(4*time.Hour), func(a *approval.Approval) { a.Quorum = 2 }))
-	w.tell()
-	w.drain()
-	w.rewrite(func(a *approval.Approval) {
+	w := newFixture(t)
+	w.store(newRequest(remindEvery(4*time.Hour), func(a *approval.Approval) { a.Quorum = 2 }))
+	w.notifyPeople()
+	w.takeSent()
+	w.update(func(a *approval.Approval) {
 		a.Decisions = []approval.Decision{{By: "user:ana", Action: approval.Approve}}
 	})
 	w.sweep(4 * time.Hour)
-	require.Equal(t, []string{"ben email reminder"}, w.drain())
+	require.Equal(t, []string{"ben email reminder"}, w.takeSent())
 }
 
 // A15: when nobody has decided for a while, others may as well, and are told; who was asked first still may, and is reminded.
 func TestA15EscalationAsksTheSecondGroup(t *testing.T) {
-	w := newWorld(t)
-	w.ask(request(escalatesTo(6*time.Hour, "group:board"), reminds(4*time.Hour)))
-	w.tell()
-	w.drain()
-	require.Empty(t, w.sweep(5 * time.Hour)[DidEscalate])
-	w.drain()
-	require.EqualValues(t, 1, w.sweep(6 * time.Hour)[DidEscalate])
-	require.Equal(t, []string{"cleo slack escalated"}, w.drain())
-	require.Equal(t, day.Add(6*time.Hour), w.stands().EscalatedAt)
-	require.Empty(t, w.sweep(7 * time.Hour)[DidEscalate], "once")
-	w.drain()
+	w := newFixture(t)
+	w.store(newRequest(escalatesTo(6*time.Hour, "group:board"), remindEvery(4*time.Hour)))
+	w.notifyPeople()
+	w.takeSent()
+	require.Empty(t, w.sweep(5 * time.Hour)[CountEscalated])
+	w.takeSent()
+	require.EqualValues(t, 1, w.sweep(6 * time.Hour)[CountEscalated])
+	require.Equal(t, []string{"cleo slack escalated"}, w.takeSent())
+	require.Equal(t, day.Add(6*time.Hour), w.load().EscalatedAt)
+	require.Empty(t, w.sweep(7 * time.Hour)[CountEscalated], "once")
+	w.takeSent()
 	w.sweep(8 * time.Hour)
-	require.Equal(t, []string{"ana email reminder", "ana slack reminder", "ben email reminder", "cleo slack reminder"}, w.drain())
+	require.Equal(t, []string{"ana email reminder", "ana slack reminder", "ben email reminder", "cleo slack reminder"}, w.takeSent())
 }
 
 // A15: escalation needs nobody who could be told.
 func TestA15EscalationWithoutChannels(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.n.Channels, w.n.Directory = nil, nil
-	w.ask(request(escalatesTo(6*time.Hour, "group:board")))
-	w.tell()
-	require.Equal(t, 6*time.Hour, w.due())
-	require.Equal(t, map[string]int64{DidEscalate: 1}, w.sweep(6*time.Hour))
-	require.Equal(t, day.Add(6*time.Hour), w.stands().EscalatedAt)
-	w.become(approval.Approved)
+	w.store(newRequest(escalatesTo(6*time.Hour, "group:board")))
+	w.notifyPeople()
+	require.Equal(t, 6*time.Hour, w.nextDue())
+	require.Equal(t, map[string]int64{CountEscalated: 1}, w.sweep(6*time.Hour))
+	require.Equal(t, day.Add(6*time.Hour), w.load().EscalatedAt)
+	w.closeAs(approval.Approved)
 	w.sweep(24 * time.Hour)
-	require.Equal(t, time.Duration(-1), w.due())
+	require.Equal(t, time.Duration(-1), w.nextDue())
 }
 
 // A15: what was decided does not escalate.
 func TestA15NoEscalationAfterADecision(t *testing.T) {
-	w := newWorld(t)
-	w.ask(request(escalatesTo(6*time.Hour, "group:board")))
-	w.tell()
-	w.drain()
-	w.become(approval.Approved)
-	require.Empty(t, w.sweep(6 * time.Hour)[DidEscalate])
-	require.Empty(t, w.drain())
-	require.Zero(t, w.stands().EscalatedAt)
+	w := newFixture(t)
+	w.store(newRequest(escalatesTo(6*time.Hour, "group:board")))
+	w.notifyPeople()
+	w.takeSent()
+	w.closeAs(approval.Approved)
+	require.Empty(t, w.sweep(6 * time.Hour)[CountEscalated])
+	require.Empty(t, w.takeSent())
+	require.Zero(t, w.load().EscalatedAt)
 }
 
 // C3: a message that does not get through is tried again, each time later, and then left to the next reminder.
 func TestC3AMessageIsTriedAgain(t *testing.T) {
-	w := newWorld(t)
-	w.slack.fails = 2
-	w.ask(request())
-	w.tell()
-	require.Equal(t, []string{"ana email asked", "ben email asked"}, w.drain())
+	w := newFixture(t)
+	w.slack.failures = 2
+	w.store(newRequest())
+	w.notifyPeople()
+	require.Equal(t, []string{"ana email asked", "ben email asked"}, w.takeSent())
 	require.Equal(t, []string{"tell somebody of approval a1 by slack"}, w.warned)
-	require.Equal(t, 30*time.Second, w.due())
+	require.Equal(t, 30*time.Second, w.nextDue())
 	require.Empty(t, w.sweep(29*time.Second))
 	require.Empty(t, w.sweep(30*time.Second))
-	require.Equal(t, 90*time.Second, w.due())
-	require.Equal(t, map[string]int64{DidNotify: 1}, w.sweep(90*time.Second))
-	require.Equal(t, []string{"ana slack asked"}, w.drain())
+	require.Equal(t, 90*time.Second, w.nextDue())
+	require.Equal(t, map[string]int64{CountNotified: 1}, w.sweep(90*time.Second))
+	require.Equal(t, []string{"ana slack asked"}, w.takeSent())
 
-	w = newWorld(t)
-	w.slack.fails = maxTries
-	w.ask(request(reminds(4 * time.Hour)))
-	w.tell()
+	w = newFixture(t)
+	w.slack.failures = maxTries
+	w.store(newRequest(remindEvery(4 * time.Hour)))
+	w.notifyPeople()
 	for range 20 {
-		if w.due() >= 4*time.Hour {
+		if w.nextDue() >= 4*time.Hour {
 			break
 		}
-		w.sweep(w.due())
+		w.sweep(w.nextDue())
 	}
 	require.Len(t, w.warned, maxTries)
-	w.drain()
+	w.takeSent()
 	w.sweep(4 * time.Hour)
-	require.Equal(t, []string{"ana email reminder", "ana slack asked", "ben email reminder"}, w.drain())
+	require.Equal(t, []string{"ana email reminder", "ana slack asked", "ben email reminder"}, w.takeSent())
 }
 
 // C3: a directory that cannot be asked is asked again.
 func TestC3TheDirectoryIsAskedAgain(t *testing.T) {
-	w := newWorld(t)
-	w.people.gone = true
-	w.ask(request())
-	_, err := w.n.attend(context.Background(), acme, visit{begins: true, forced: true}, "a1")
-	require.ErrorIs(t, err, errBlown)
+	w := newFixture(t)
+	w.people.failing = true
+	w.store(newRequest())
+	_, err := w.n.processRequests(context.Background(), acme, passOptions{createsNotice: true, ignoresDue: true}, "a1")
+	require.ErrorIs(t, err, errReset)
 	for _, after := range []time.Duration{time.Minute, 90 * time.Second, 3 * time.Minute} {
 		w.clock.AdvanceTo(day.Add(after))
-		_, err = w.n.Due(context.Background(), 10)
-		if w.due() > after {
+		_, err = w.n.ProcessDue(context.Background(), 10)
+		if w.nextDue() > after {
 			continue
 		}
 	}
-	require.ErrorIs(t, err, errBlown)
-	w.people.gone = false
-	w.sweep(w.due())
-	require.Len(t, w.drain(), 3)
+	require.ErrorIs(t, err, errReset)
+	w.people.failing = false
+	w.sweep(w.nextDue())
+	require.Len(t, w.takeSent(), 3)
 }
 
 // C3: nothing is told of, and nothing is written for, a request that needs no notice.
 func TestC3NothingToTellIsNothingToWrite(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.n.Channels = nil
-	a := w.ask(request(reminds(time.Hour)))
-	w.tell()
-	_, err := w.n.Ensure(context.Background(), a)
+	a := w.store(newRequest(remindEvery(time.Hour)))
+	w.notifyPeople()
+	_, err := w.n.EnsureNotified(context.Background(), a)
 	require.NoError(t, err)
-	w.n.Decided(context.Background(), a)
-	w.n.Thread(context.Background(), a)
+	w.n.UpdateMessages(context.Background(), a)
+	w.n.NotifyRemarks(context.Background(), a)
 	require.Zero(t, w.table.writes)
-	require.Equal(t, time.Duration(-1), w.due())
+	require.Equal(t, time.Duration(-1), w.nextDue())
 }
 
 // C3: of a request of which nobody was told, the sweep tells.
 func TestC3EnsureTellsOnce(t *testing.T) {
-	w := newWorld(t)
-	a := w.ask(request())
-	did, err := w.n.Ensure(context.Background(), a)
+	w := newFixture(t)
+	a := w.store(newRequest())
+	did, err := w.n.EnsureNotified(context.Background(), a)
 	require.NoError(t, err)
-	require.Equal(t, map[string]int64{DidNotify: 3}, did)
-	w.drain()
+	require.Equal(t, map[string]int64{CountNotified: 3}, did)
+	w.takeSent()
 	before := w.table.writes
-	did, err = w.n.Ensure(context.Background(), a)
+	did, err = w.n.EnsureNotified(context.Background(), a)
 	require.NoError(t, err)
 	require.Empty(t, did)
-	require.Empty(t, w.drain())
+	require.Empty(t, w.takeSent())
 	require.Equal(t, before, w.table.writes)
 	a.Status = approval.Approved
-	_, err = w.n.Ensure(context.Background(), a)
+	_, err = w.n.EnsureNotified(context.Background(), a)
 	require.NoError(t, err)
 }
 
 // C3: whatever the notice holds, a word of the request is not among it.
 func TestC3TheNoticeSaysNothingOfTheRequest(t *testing.T) {
-	w := newWorld(t)
-	w.ask(request(reminds(time.Hour), func(a *approval.Approval) {
+	w := newFixture(t)
+	w.store(newRequest(remindEvery(time.Hour), func(a *approval.Approval) {
 		a.Thread = []approval.Remark{{By: "user:ana", Text: "Whose account is it?"}}
 	}))
-	w.tell()
+	w.notifyPeople()
 	w.sweep(time.Hour)
 	it, found, err := w.table.Get(context.Background(), noticeKey(acme, "a1"))
 	require.NoError(t, err)
@@ -266,208 +266,208 @@ func TestC3TheNoticeSaysNothingOfTheRequest(t *testing.T) {
 // Messages of a request that was decided, expired or called off say so, and then nothing is due any more.
 func TestMessagesShowTheOutcome(t *testing.T) {
 	for _, as := range []approval.Status{approval.Approved, approval.Denied, approval.Expired, approval.Cancelled, approval.Voided} {
-		w := newWorld(t)
-		w.ask(request())
-		w.tell()
-		w.drain()
-		w.n.Decided(context.Background(), w.become(as))
+		w := newFixture(t)
+		w.store(newRequest())
+		w.notifyPeople()
+		w.takeSent()
+		w.n.UpdateMessages(context.Background(), w.closeAs(as))
 		require.Equal(t, []string{"C1 " + string(as)}, w.updated)
-		require.Equal(t, time.Duration(-1), w.due())
-		w.n.Decided(context.Background(), w.stands())
+		require.Equal(t, time.Duration(-1), w.nextDue())
+		w.n.UpdateMessages(context.Background(), w.load())
 		require.Len(t, w.updated, 1, "once")
-		require.Empty(t, w.drain(), "nobody else is told")
+		require.Empty(t, w.takeSent(), "nobody else is told")
 	}
 }
 
 // C3: who took a decision and died before anybody's message was updated has made it due.
 func TestC3ADecisionIsDueAtOnce(t *testing.T) {
-	w := newWorld(t)
-	w.ask(request())
-	w.tell()
+	w := newFixture(t)
+	w.store(newRequest())
+	w.notifyPeople()
 	w.table.after = func([]store.Op) error { return errDied }
-	w.n.Decided(context.Background(), w.become(approval.Approved))
+	w.n.UpdateMessages(context.Background(), w.closeAs(approval.Approved))
 	w.table.after = nil
 	require.Empty(t, w.updated)
 	require.Equal(t, []string{"tell of approval a1"}, w.warned)
-	require.Equal(t, map[string]int64{DidUpdate: 1}, w.sweep(0))
+	require.Equal(t, map[string]int64{CountUpdated: 1}, w.sweep(0))
 }
 
 // A15: who was told late is reminded with the others, not at once.
 func TestA15WhoIsToldLateIsNotRemindedAtOnce(t *testing.T) {
-	w := newWorld(t)
-	w.ask(request(reminds(time.Hour)))
-	w.tell()
-	w.drain()
+	w := newFixture(t)
+	w.store(newRequest(remindEvery(time.Hour)))
+	w.notifyPeople()
+	w.takeSent()
 	w.people.people[3].Groups = []string{"group:finance"}
 	w.sweep(9*time.Hour + time.Minute)
-	require.Equal(t, []string{"ana email reminder", "ana slack reminder", "ben email reminder", "dan email asked"}, w.drain())
-	w.tell()
-	require.Empty(t, w.drain())
-	require.Equal(t, 10*time.Hour, w.due())
+	require.Equal(t, []string{"ana email reminder", "ana slack reminder", "ben email reminder", "dan email asked"}, w.takeSent())
+	w.notifyPeople()
+	require.Empty(t, w.takeSent())
+	require.Equal(t, 10*time.Hour, w.nextDue())
 }
 
 // An update that does not get through is tried again, and given up.
 func TestUpdatesAreTriedAgain(t *testing.T) {
-	w := newWorld(t)
-	w.ask(request())
-	w.tell()
-	w.slack.fails = 1
-	w.n.Decided(context.Background(), w.become(approval.Approved))
+	w := newFixture(t)
+	w.store(newRequest())
+	w.notifyPeople()
+	w.slack.failures = 1
+	w.n.UpdateMessages(context.Background(), w.closeAs(approval.Approved))
 	require.Empty(t, w.updated)
 	w.sweep(30 * time.Second)
 	require.Equal(t, []string{"C1 approved"}, w.updated)
-	require.Equal(t, time.Duration(-1), w.due())
+	require.Equal(t, time.Duration(-1), w.nextDue())
 
-	w = newWorld(t)
-	w.ask(request())
-	w.tell()
-	w.slack.fails = 99
-	w.n.Decided(context.Background(), w.become(approval.Approved))
-	for i := 0; w.due() >= 0; i++ {
+	w = newFixture(t)
+	w.store(newRequest())
+	w.notifyPeople()
+	w.slack.failures = 99
+	w.n.UpdateMessages(context.Background(), w.closeAs(approval.Approved))
+	for i := 0; w.nextDue() >= 0; i++ {
 		require.Less(t, i, 20)
-		w.sweep(w.due())
+		w.sweep(w.nextDue())
 	}
-	require.Equal(t, 99-maxTries, w.slack.fails)
+	require.Equal(t, 99-maxTries, w.slack.failures)
 }
 
 // A request that is called off tells nobody: its messages are looked after all the same, before it would have expired.
 func TestARequestThatIsCalledOffIsNoticed(t *testing.T) {
-	w := newWorld(t)
-	w.ask(request())
-	w.tell()
-	w.become(approval.Cancelled)
-	require.Less(t, w.due(), time.Hour)
-	w.sweep(w.due())
+	w := newFixture(t)
+	w.store(newRequest())
+	w.notifyPeople()
+	w.closeAs(approval.Cancelled)
+	require.Less(t, w.nextDue(), time.Hour)
+	w.sweep(w.nextDue())
 	require.Equal(t, []string{"C1 cancelled"}, w.updated)
 }
 
 // An expiry is the run's word: the notice waits for it.
 func TestA15ExpiryUpdates(t *testing.T) {
-	w := newWorld(t)
-	w.ask(request(reminds(8 * time.Hour)))
-	w.tell()
+	w := newFixture(t)
+	w.store(newRequest(remindEvery(8 * time.Hour)))
+	w.notifyPeople()
 	w.sweep(8 * time.Hour)
-	w.drain()
+	w.takeSent()
 	require.Empty(t, w.sweep(24*time.Hour), "no reminder at the very end")
-	require.Equal(t, 24*time.Hour+time.Minute, w.due())
-	w.become(approval.Expired)
-	require.Equal(t, map[string]int64{DidUpdate: 2}, w.sweep(24*time.Hour+time.Minute))
-	require.Equal(t, time.Duration(-1), w.due())
+	require.Equal(t, 24*time.Hour+time.Minute, w.nextDue())
+	w.closeAs(approval.Expired)
+	require.Equal(t, map[string]int64{CountUpdated: 2}, w.sweep(24*time.Hour+time.Minute))
+	require.Equal(t, time.Duration(-1), w.nextDue())
 }
 
 // A question is for the requesters, an answer for who asked.
 func TestThreadTellsWhoIsMeant(t *testing.T) {
-	w := newWorld(t)
-	w.ask(request())
-	w.tell()
-	w.drain()
+	w := newFixture(t)
+	w.store(newRequest())
+	w.notifyPeople()
+	w.takeSent()
 	say := func(by string) {
-		a := w.rewrite(func(a *approval.Approval) {
+		a := w.update(func(a *approval.Approval) {
 			a.Thread = append(a.Thread, approval.Remark{By: by, At: w.clock.Now(), Text: "?"})
 		})
-		w.n.Thread(context.Background(), a)
+		w.n.NotifyRemarks(context.Background(), a)
 	}
 	say("user:ben")
-	require.Equal(t, []string{"dan email question"}, w.drain())
+	require.Equal(t, []string{"dan email question"}, w.takeSent())
 	say("user:dan")
-	require.Equal(t, []string{"ben email answer"}, w.drain())
-	w.email.fails = 1
+	require.Equal(t, []string{"ben email answer"}, w.takeSent())
+	w.email.failures = 1
 	say("user:ana")
-	require.Empty(t, w.drain())
+	require.Empty(t, w.takeSent())
 	w.sweep(30 * time.Second)
-	require.Equal(t, []string{"dan email question"}, w.drain())
+	require.Equal(t, []string{"dan email question"}, w.takeSent())
 	w.sweep(time.Hour)
-	require.Empty(t, w.drain())
+	require.Empty(t, w.takeSent())
 }
 
 // What one request's notice does wrong stops no other one.
 func TestOneBrokenNoticeStopsNoOther(t *testing.T) {
-	w := newWorld(t)
-	w.ask(request(reminds(time.Hour)))
-	w.tell()
-	w.drain()
+	w := newFixture(t)
+	w.store(newRequest(remindEvery(time.Hour)))
+	w.notifyPeople()
+	w.takeSent()
 	for key, it := range map[string]store.Item{"A": {}, "N": {
-		Attrs: map[string]store.Value{revAttr: store.Num(1)}, Index: duePartition, IndexSort: dueSort(day, acme, "r0", "a0"),
+		Attrs: map[string]store.Value{revAttr: store.Num(1)}, Index: duePartition, IndexSort: dueSortKey(day, acme, "r0", "a0"),
 	}} {
 		it.PK, it.SK, it.Body = "T#acme#APPROVAL#a0", key, []byte("broken")
 		require.NoError(t, w.table.Table.Write(context.Background(), store.Op{Kind: store.Put, Item: it}))
 	}
 	w.clock.AdvanceTo(day.Add(time.Hour))
-	did, err := w.n.Due(context.Background(), 1)
+	did, err := w.n.ProcessDue(context.Background(), 1)
 	require.ErrorContains(t, err, "a0")
 	require.Empty(t, did)
-	did, err = w.n.Due(context.Background(), 1)
+	did, err = w.n.ProcessDue(context.Background(), 1)
 	require.NoError(t, err, "it is due later")
-	require.EqualValues(t, 3, did[DidRemind])
+	require.EqualValues(t, 3, did[CountReminded])
 }
 
 // An item that the index lists and that cannot be read stops nothing that is due behind it.
 func TestWhatIsDueBehindAnUnreadableItemIsDone(t *testing.T) {
-	w := newWorld(t)
-	w.ask(request(reminds(time.Hour)))
-	w.tell()
-	w.drain()
-	bad := store.Item{Key: store.Key{PK: "T#acme#APPROVAL#a0", SK: "N"}, Index: duePartition, IndexSort: dueSort(day, acme, "r0", "a0")}
+	w := newFixture(t)
+	w.store(newRequest(remindEvery(time.Hour)))
+	w.notifyPeople()
+	w.takeSent()
+	bad := store.Item{Key: store.Key{PK: "T#acme#APPROVAL#a0", SK: "N"}, Index: duePartition, IndexSort: dueSortKey(day, acme, "r0", "a0")}
 	require.NoError(t, w.table.Table.Write(context.Background(), store.Op{Kind: store.Put, Item: bad}))
 	w.n.Table = storetest.Unreadable{Table: w.n.Table, Key: bad.Key}
 	w.clock.AdvanceTo(day.Add(time.Hour))
-	did, err := w.n.Due(context.Background(), 1)
+	did, err := w.n.ProcessDue(context.Background(), 1)
 	require.ErrorIs(t, err, store.ErrDamaged)
 	require.ErrorContains(t, err, "a0")
-	require.EqualValues(t, 3, did[DidRemind])
+	require.EqualValues(t, 3, did[CountReminded])
 }
 
 // A notice is due when the index says so, whatever fraction of a millisecond it was written at.
 func TestDueIsInMilliseconds(t *testing.T) {
-	w := newWorld(t)
-	w.slack.fails = 1
+	w := newFixture(t)
+	w.slack.failures = 1
 	w.clock.AdvanceTo(day.Add(time.Hour + 300*time.Nanosecond))
-	w.ask(request())
-	w.tell()
-	w.drain()
-	w.sweep(w.due())
-	require.Equal(t, []string{"ana slack asked"}, w.drain())
+	w.store(newRequest())
+	w.notifyPeople()
+	w.takeSent()
+	w.sweep(w.nextDue())
+	require.Equal(t, []string{"ana slack asked"}, w.takeSent())
 }
 
 // A8: who was asked about other arguments is asked about the new ones at once, once, and whoever had approved those has to approve again.
 func TestA8AnEditAsksAgain(t *testing.T) {
-	w := newWorld(t)
-	w.ask(request(func(a *approval.Approval) { a.Quorum = 2 }, reminds(4*time.Hour)))
-	w.tell()
-	require.Equal(t, []string{"ana email asked", "ana slack asked", "ben email asked"}, w.drain())
-	w.n.Noted(context.Background(), w.rewrite(func(a *approval.Approval) {
+	w := newFixture(t)
+	w.store(newRequest(func(a *approval.Approval) { a.Quorum = 2 }, remindEvery(4*time.Hour)))
+	w.notifyPeople()
+	require.Equal(t, []string{"ana email asked", "ana slack asked", "ben email asked"}, w.takeSent())
+	w.n.NotifyEdit(context.Background(), w.update(func(a *approval.Approval) {
 		a.Decisions = append(a.Decisions, approval.Decision{By: "user:ana", Action: approval.Approve, At: w.clock.Now()})
 	}))
-	require.Empty(t, w.drain(), "an approval asks nobody again")
-	edited := w.rewrite(func(a *approval.Approval) {
-		a.Asked, a.Args, a.Digest = a.Args, json.RawMessage(`{"iban":"DE02"}`), "d2"
+	require.Empty(t, w.takeSent(), "an approval asks nobody again")
+	edited := w.update(func(a *approval.Approval) {
+		a.OriginalArgs, a.Args, a.Digest = a.Args, json.RawMessage(`{"iban":"DE02"}`), "d2"
 		a.Decisions = append(a.Decisions, approval.Decision{By: "user:ben", Action: approval.Edit, Args: a.Args, At: w.clock.Now()})
 	})
 	for range 2 {
-		w.n.Noted(context.Background(), edited)
+		w.n.NotifyEdit(context.Background(), edited)
 	}
-	require.Equal(t, []string{"ana email asked", "ana slack asked"}, w.drain(), "her approval was of something else; the editor has approved his own")
+	require.Equal(t, []string{"ana email asked", "ana slack asked"}, w.takeSent(), "her approval was of something else; the editor has approved his own")
 	w.sweep(4 * time.Hour)
-	require.Equal(t, []string{"ana email reminder", "ana slack reminder"}, w.drain())
+	require.Equal(t, []string{"ana email reminder", "ana slack reminder"}, w.takeSent())
 }
 
 // A8: a message about an edit that does not get through is tried again as any other, and not for ever.
 func TestA8AnEditIsToldOfByTheSweepToo(t *testing.T) {
-	w := newWorld(t)
-	w.ask(request(func(a *approval.Approval) { a.Quorum = 2 }))
-	w.tell()
-	w.drain()
-	w.email.fails, w.slack.fails = 1, 100
-	w.n.Noted(context.Background(), w.rewrite(func(a *approval.Approval) {
+	w := newFixture(t)
+	w.store(newRequest(func(a *approval.Approval) { a.Quorum = 2 }))
+	w.notifyPeople()
+	w.takeSent()
+	w.email.failures, w.slack.failures = 1, 100
+	w.n.NotifyEdit(context.Background(), w.update(func(a *approval.Approval) {
 		a.Digest = "d2"
 		a.Decisions = append(a.Decisions, approval.Decision{By: "user:ben", Action: approval.Edit, At: w.clock.Now()})
 	}))
-	require.Empty(t, w.drain())
+	require.Empty(t, w.takeSent())
 	for at := time.Minute; at < 2*time.Hour; at += time.Minute {
 		w.sweep(at)
 	}
-	require.Equal(t, []string{"ana email asked"}, w.drain())
-	require.Equal(t, 100-maxTries, w.slack.fails, "then it is left")
+	require.Equal(t, []string{"ana email asked"}, w.takeSent())
+	require.Equal(t, 100-maxTries, w.slack.failures, "then it is left")
 }
 
 // meanwhile is a channel during whose first message something else happens.
@@ -487,17 +487,17 @@ func (m *meanwhile) Send(ctx context.Context, message Message) (string, error) {
 // C3: who begins to tell people while somebody else does, as a process that comes back parks its runs and looks for those that nobody was told of,
 // sends nothing twice.
 func TestC3WhoeverIsAtItIsLeftToIt(t *testing.T) {
-	w := newWorld(t)
-	a := w.ask(request())
+	w := newFixture(t)
+	a := w.store(newRequest())
 	for i := range w.n.Channels {
 		w.n.Channels[i] = &meanwhile{w.n.Channels[i], func() {
-			_, err := w.n.first(context.Background(), acme, a.ID)
+			_, err := w.n.notifyFirst(context.Background(), acme, a.ID)
 			require.NoError(t, err)
 		}}
 	}
-	_, err := w.n.Ensure(context.Background(), a)
+	_, err := w.n.EnsureNotified(context.Background(), a)
 	require.NoError(t, err)
-	require.Equal(t, []string{"ana email asked", "ana slack asked", "ben email asked"}, w.drain())
+	require.Equal(t, []string{"ana email asked", "ana slack asked", "ben email asked"}, w.takeSent())
 	w.sweep(2 * time.Minute)
-	require.Empty(t, w.drain())
+	require.Empty(t, w.takeSent())
 }

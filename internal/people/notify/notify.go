@@ -1,5 +1,5 @@
-// Package notify tells people of requests: when they are asked, reminded, asked in place of others, asked something or answered, and when it is
-// decided. A message that is lost or comes twice does no harm (approvals.md, C3).
+// Package notify tells people of approval requests: new ones, reminders, escalations, questions and answers, and the
+// decision. A message that is lost or sent twice does no harm (approvals.md, C3).
 package notify
 
 import (
@@ -17,10 +17,10 @@ type Occasion string
 const (
 	Asked     Occasion = "asked"
 	Reminder  Occasion = "reminder"
-	Escalated Occasion = "escalated" // to those who may decide as well from now on
-	Question  Occasion = "question"  // to the requesters: an approver asks for information
-	Answer    Occasion = "answer"    // to who asked
-	Decided   Occasion = "decided"   // decided, expired or called off: a message that was sent before is updated
+	Escalated Occasion = "escalated" // to the approvers that the escalation added
+	Question  Occasion = "question"  // to the requesters: an approver asks something
+	Answer    Occasion = "answer"    // to the approvers who asked
+	Decided   Occasion = "decided"   // decided, expired or cancelled: a sent message is updated
 )
 
 // Message is what one person is told.
@@ -31,12 +31,12 @@ type Message struct {
 	To       person.Person
 	Link     string // the page of the request, signed for To; "" = there is none
 
-	// Others are further requests of the same run about which the person is told by the same message, for the same
-	// occasion. A message that has any lists all of its requests, each with its link, and is not updated.
+	// Others are further requests of the same run in the same message, for the same occasion. Such a message lists all of
+	// its requests, each with its link, and is not updated.
 	Others []Other
 }
 
-// Other is a further request that a message tells of.
+// Other is a further request in the same message.
 type Other struct {
 	Approval approval.Approval
 	Shown    show.Request
@@ -47,17 +47,17 @@ type Other struct {
 type Channel interface {
 	// Name is email or slack.
 	Name() string
-	// Reaches reports whether the channel has an address of the person's.
+	// Reaches reports whether the channel can reach the person.
 	Reaches(p person.Person) bool
-	// Send delivers m. Ref names the message for Update; "" where this channel changes none. To send again may send twice.
+	// Send delivers m. Ref names the message for Update; "" if the channel cannot update. A retry may send twice.
 	Send(ctx context.Context, m Message) (ref string, err error)
-	// Update changes a message that was sent to what is so now: decided, expired or called off.
+	// Update changes a sent message to show the outcome of its request.
 	Update(ctx context.Context, ref string, m Message) error
 }
 
 // Links makes the addresses of pages. Safe for concurrent use.
 type Links interface {
-	// URL is the address at which to, a person's id, sees the request and may decide it, for a message of that channel; "" = there is none.
-	// The same request, person and channel may be given several, each of which works.
+	// URL returns the address at which the person with the id to sees the request and may decide it, for a message of that
+	// channel; "" = there is none. Several calls may return different addresses; each works.
 	URL(ctx context.Context, a approval.Approval, to, channel string) (string, error)
 }

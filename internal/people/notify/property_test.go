@@ -20,7 +20,7 @@ import (
 var errDied = errors.New("the process died")
 
 // dies has the table or the channels fail from their n-th call on, as a process that is gone. It gives what brings the next one up.
-func (w *world) dies(n int) (restart func()) {
+func (w *fixture) dies(n int) (restart func()) {
 	calls := 0
 	gone := func() error {
 		if calls++; calls >= n {
@@ -29,37 +29,39 @@ func (w *world) dies(n int) (restart func()) {
 		return nil
 	}
 	w.table.before = func([]store.Op) error { return gone() }
-	w.email.meets, w.slack.meets = gone, gone
-	return func() { w.table.before, w.email.meets, w.slack.meets = nil, nil, nil }
+	w.email.beforeSend, w.slack.beforeSend = gone, gone
+	return func() { w.table.before, w.email.beforeSend, w.slack.beforeSend = nil, nil, nil }
 }
 
 // TestA15EveryDutyIsDone: whatever is decided, expires or escalates, in whatever order, and whoever dies at what point, every approver is told
 // and reminded, escalation happens, no message asks for what its sender had read to be decided, and in the end nothing is due.
 func TestA15EveryDutyIsDone(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		w := newWorld(t)
-		a := request()
+		w := newFixture(t)
+		a := newRequest()
 		if rapid.Bool().Draw(r, "reminds") {
-			reminds(time.Duration(rapid.IntRange(1, 12).Draw(r, "every")) * time.Hour)(&a)
+			remindEvery(time.Duration(rapid.IntRange(1, 12).Draw(r, "every")) * time.Hour)(&a)
 		}
 		if rapid.Bool().Draw(r, "escalates") {
 			escalatesTo(time.Duration(rapid.IntRange(1, 23).Draw(r, "after"))*time.Hour, "group:board")(&a)
 		}
-		w.ask(a)
+		w.store(a)
 		deeds := map[string]func(r *rapid.T){
-			"asked": func(*rapid.T) { _, _ = w.n.attend(context.Background(), acme, visit{begins: true, forced: true}, "a1") },
-			"sweep": func(*rapid.T) { _, _ = w.n.Due(context.Background(), 100) },
+			"asked": func(*rapid.T) {
+				_, _ = w.n.processRequests(context.Background(), acme, passOptions{createsNotice: true, ignoresDue: true}, "a1")
+			},
+			"sweep": func(*rapid.T) { _, _ = w.n.ProcessDue(context.Background(), 100) },
 			"time": func(r *rapid.T) {
 				w.clock.AdvanceTo(w.clock.Now().Add(time.Duration(rapid.IntRange(1, 300).Draw(r, "minutes")) * time.Minute))
 			},
 			"dies": func(r *rapid.T) {
 				restart := w.dies(rapid.IntRange(1, 12).Draw(r, "at"))
-				_, _ = w.n.Due(context.Background(), 100)
+				_, _ = w.n.ProcessDue(context.Background(), 100)
 				restart()
 			},
 			"dies asking": func(r *rapid.T) {
 				restart := w.dies(rapid.IntRange(1, 12).Draw(r, "at"))
-				_, _ = w.n.attend(context.Background(), acme, visit{begins: true, forced: true}, "a1")
+				_, _ = w.n.processRequests(context.Background(), acme, passOptions{createsNotice: true, ignoresDue: true}, "a1")
 				restart()
 			},
 			"another sweeps meanwhile": func(r *rapid.T) {
@@ -67,27 +69,27 @@ func TestA15EveryDutyIsDone(t *testing.T) {
 				other := w.notifier()
 				w.table.before = func([]store.Op) error {
 					if n++; n == at {
-						_, err := other.Due(context.Background(), 100)
+						_, err := other.ProcessDue(context.Background(), 100)
 						return err
 					}
 					return nil
 				}
-				_, _ = w.n.Due(context.Background(), 100)
+				_, _ = w.n.ProcessDue(context.Background(), 100)
 				w.table.before = nil
 			},
-			"fails": func(r *rapid.T) { w.slack.fails = rapid.IntRange(0, 2).Draw(r, "fails") },
+			"fails": func(r *rapid.T) { w.slack.failures = rapid.IntRange(0, 2).Draw(r, "fails") },
 			"decide": func(r *rapid.T) {
-				if w.stands().Status != approval.Pending {
+				if w.load().Status != approval.Pending {
 					return
 				}
 				as := rapid.SampledFrom([]approval.Status{approval.Approved, approval.Denied, approval.Cancelled, approval.Voided}).Draw(r, "as")
 				if !w.clock.Now().Before(a.ExpiresAt) {
 					as = approval.Expired
 				}
-				a := w.become(as)
+				a := w.closeAs(as)
 				if rapid.Bool().Draw(r, "told") {
 					restart := w.dies(rapid.IntRange(1, 12).Draw(r, "at"))
-					w.n.Decided(context.Background(), a)
+					w.n.UpdateMessages(context.Background(), a)
 					restart()
 				}
 			},
@@ -95,47 +97,47 @@ func TestA15EveryDutyIsDone(t *testing.T) {
 		for _, deed := range rapid.SliceOfN(rapid.SampledFrom(names(deeds)), 0, 20).Draw(r, "deeds") {
 			deeds[deed](r)
 		}
-		w.slack.fails = 0
-		if s := w.stands(); s.Status == approval.Pending {
-			_, err := w.n.Ensure(context.Background(), s)
+		w.slack.failures = 0
+		if s := w.load(); s.Status == approval.Pending {
+			_, err := w.n.EnsureNotified(context.Background(), s)
 			require.NoError(r, err)
 			sweepUntil(r, w, a.ExpiresAt.Add(-time.Second))
-			w.everyDuty(r, w.stands())
+			w.everyDuty(r, w.load())
 			w.clock.AdvanceTo(a.ExpiresAt)
-			w.become(approval.Expired)
+			w.closeAs(approval.Expired)
 		}
 		sweepUntil(r, w, w.clock.Now().Add(48*time.Hour))
-		require.Equal(r, time.Duration(-1), w.due(), "nothing is due in the end")
+		require.Equal(r, time.Duration(-1), w.nextDue(), "nothing is due in the end")
 		for _, m := range w.sent {
 			require.Equal(r, approval.Pending, m.status, "%v", m)
 		}
-		w.everyMessageShows(r, w.stands().Status)
+		w.everyMessageShows(r, w.load().Status)
 	})
 }
 
 // sweepUntil sweeps every five minutes, as the schedule does, where anything is due.
-func sweepUntil(r *rapid.T, w *world, end time.Time) {
+func sweepUntil(r *rapid.T, w *fixture, end time.Time) {
 	for w.clock.Now().Before(end) {
 		next := min(w.clock.Now().Add(5*time.Minute).Sub(day), end.Sub(day))
-		if due := w.due(); due > next {
+		if due := w.nextDue(); due > next {
 			next = min(due, end.Sub(day))
 		} else if due < 0 {
 			return
 		}
 		w.clock.AdvanceTo(day.Add(next))
-		_, err := w.n.Due(context.Background(), 100)
+		_, err := w.n.ProcessDue(context.Background(), 100)
 		require.NoError(r, err)
 	}
 }
 
 // everyDuty wants of a request that was pending until its end that everybody was told and reminded, and that it has escalated.
-func (w *world) everyDuty(r *rapid.T, a approval.Approval) {
+func (w *fixture) everyDuty(r *rapid.T, a approval.Approval) {
 	require.Equal(r, a.EscalatesAt.IsZero(), a.EscalatedAt.IsZero())
 	seats := map[string]time.Time{"user:ana email": a.RequestedAt, "user:ana slack": a.RequestedAt, "user:ben email": a.RequestedAt}
 	if !a.EscalatedAt.IsZero() {
 		seats["user:cleo slack"] = a.EscalatedAt
 	}
-	last := round(a, w.clock.Now())
+	last := remindersDue(a, w.clock.Now())
 	for seat := range seats {
 		var got []message
 		for _, m := range w.sent {
@@ -145,23 +147,23 @@ func (w *world) everyDuty(r *rapid.T, a approval.Approval) {
 		}
 		require.NotEmpty(r, got, seat)
 		require.NotEqual(r, Reminder, got[0].occasion, seat)
-		require.Equal(r, last, round(a, got[len(got)-1].at), "%s has the newest reminder", seat)
+		require.Equal(r, last, remindersDue(a, got[len(got)-1].at), "%s has the newest reminder", seat)
 	}
 }
 
 // everyMessageShows wants every message that can be updated to show the outcome.
-func (w *world) everyMessageShows(r *rapid.T, status approval.Status) {
+func (w *fixture) everyMessageShows(r *rapid.T, status approval.Status) {
 	for _, ref := range w.refsKept(r) {
 		require.True(r, slices.Contains(w.updated, ref+" "+string(status)), "%s shows %s: %v", ref, status, w.updated)
 	}
 }
 
 // refsKept are the messages that the notice knows of. One of a process that died before it said so is nobody's.
-func (w *world) refsKept(r *rapid.T) []string {
-	n, err := load(context.Background(), w.table, acme, "a1")
+func (w *fixture) refsKept(r *rapid.T) []string {
+	n, err := loadNotice(context.Background(), w.table, acme, "a1")
 	require.NoError(r, err)
 	var refs []string
-	for _, t := range n.Told {
+	for _, t := range n.Contacts {
 		refs = append(refs, t.Refs...)
 	}
 	return refs
@@ -178,35 +180,35 @@ func names[V any](m map[string]V) []string {
 
 // TestC3TwoAtOnce: two sweeps at once send what is due once, unless one of them was dead; a decision in the middle is heard.
 func TestC3TwoAtOnce(t *testing.T) {
-	w := newWorld(t)
-	w.ask(request(reminds(time.Hour)))
-	w.tell()
-	w.drain()
+	w := newFixture(t)
+	w.store(newRequest(remindEvery(time.Hour)))
+	w.notifyPeople()
+	w.takeSent()
 	w.clock.AdvanceTo(day.Add(time.Hour))
 	other, n := w.notifier(), 0
 	w.table.before = func([]store.Op) error {
 		if n++; n == 1 { // right before the first one's claim
-			_, err := other.Due(context.Background(), 10)
+			_, err := other.ProcessDue(context.Background(), 10)
 			return err
 		}
 		return nil
 	}
-	did, err := w.n.Due(context.Background(), 10)
+	did, err := w.n.ProcessDue(context.Background(), 10)
 	require.NoError(t, err)
 	require.Empty(t, did)
 	w.table.before = nil
-	require.Len(t, w.drain(), 3)
+	require.Len(t, w.takeSent(), 3)
 
 	w.clock.AdvanceTo(day.Add(2 * time.Hour))
-	w.slack.meets = func() error { // while messages go out
-		w.slack.meets = nil
-		other.Decided(context.Background(), w.become(approval.Approved))
+	w.slack.beforeSend = func() error { // while messages go out
+		w.slack.beforeSend = nil
+		other.UpdateMessages(context.Background(), w.closeAs(approval.Approved))
 		return nil
 	}
-	_, err = w.n.Due(context.Background(), 10)
+	_, err = w.n.ProcessDue(context.Background(), 10)
 	require.NoError(t, err)
 	for ref := 1; ref <= w.refs; ref++ {
 		require.Contains(t, w.updated, fmt.Sprintf("C%d approved", ref))
 	}
-	require.Equal(t, time.Duration(-1), w.due())
+	require.Equal(t, time.Duration(-1), w.nextDue())
 }

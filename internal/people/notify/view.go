@@ -12,18 +12,19 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// Viewer finds what is known of requests beside what is stored with them. Both fields are required.
+// Viewer loads what people are shown of requests besides what is stored with them. Both fields are required.
 type Viewer struct {
 	Runs        Runs
 	Definitions func(ctx context.Context, tenant, digest string) (*agent.Definition, error)
 }
 
-// Runs reads the runs that requests are of; *store.Journal does.
+// Runs loads the runs of requests; *store.Journal implements it.
 type Runs interface {
 	Load(ctx context.Context, tenant, run string) (store.Loaded, error)
 }
 
-// View is what is known of a request: the definition that its run is pinned to, and what the model said beside the call. Of a run that is not there any more nothing is.
+// View returns the definition that a request's run is pinned to, and the model's text beside the call. It is empty if
+// the run no longer exists.
 func (v Viewer) View(ctx context.Context, a approval.Approval) (show.View, error) {
 	l, err := v.Runs.Load(ctx, a.Tenant, a.Run)
 	if errors.Is(err, store.ErrNoRun) {
@@ -36,21 +37,21 @@ func (v Viewer) View(ctx context.Context, a approval.Approval) (show.View, error
 	if err != nil {
 		return show.View{}, err
 	}
-	return show.View{Definition: def, Says: beside(&l.State, a.Call())}, nil
+	return show.View{Definition: def, ModelText: textBesideCall(&l.State, a.Call())}, nil
 }
 
-// Show is what people are shown of a request.
+// Show returns what people are shown of a request.
 func (v Viewer) Show(ctx context.Context, a approval.Approval) (show.Request, error) {
 	view, err := v.View(ctx, a)
 	if err != nil {
 		return show.Request{}, err
 	}
-	return show.Of(a, view), nil
+	return show.BuildRequest(a, view), nil
 }
 
-// beside is what the model said in the reply that made a call: its texts between what others said. Live messages alone are looked at: of a call that
-// waits, the reply is one of them.
-func beside(s *run.AgentState, call string) string {
+// textBesideCall returns the model's text in the reply that made a call. It searches only live messages, which include
+// the reply of a waiting call.
+func textBesideCall(s *run.AgentState, call string) string {
 	var texts []string
 	made := false
 	for _, m := range s.Messages.All() {

@@ -24,31 +24,31 @@ const acme = "acme"
 
 var day = time.Date(2026, 3, 2, 9, 0, 0, 0, time.UTC)
 
-// errBlown is what a channel says that does not get through.
-var errBlown = errors.New("connection reset")
+// errReset is what a channel says that does not get through.
+var errReset = errors.New("connection reset")
 
-// town is a directory of people.
-type town struct {
-	people []person.Person
-	gone   bool
+// testDirectory is a directory of people.
+type testDirectory struct {
+	people  []person.Person
+	failing bool
 }
 
-func (d *town) Person(_ context.Context, _, id string) (person.Person, bool, error) {
+func (d *testDirectory) Person(_ context.Context, _, id string) (person.Person, bool, error) {
 	i := slices.IndexFunc(d.people, func(p person.Person) bool { return p.ID == id })
-	if d.gone || i < 0 {
+	if d.failing || i < 0 {
 		return person.Person{}, false, d.err()
 	}
 	return d.people[i], true, nil
 }
 
-func (d *town) err() error {
-	if d.gone {
-		return errBlown
+func (d *testDirectory) err() error {
+	if d.failing {
+		return errReset
 	}
 	return nil
 }
 
-func (d *town) Members(_ context.Context, tenant string, principals []string) ([]person.Person, error) {
+func (d *testDirectory) Members(_ context.Context, tenant string, principals []string) ([]person.Person, error) {
 	var out []person.Person
 	for _, p := range d.people {
 		if tenant == acme && slices.ContainsFunc(append([]string{p.ID}, p.Groups...), func(s string) bool { return slices.Contains(principals, s) }) {
@@ -58,26 +58,26 @@ func (d *town) Members(_ context.Context, tenant string, principals []string) ([
 	return out, d.err()
 }
 
-func (d *town) Slack(context.Context, string, string) (string, person.Person, bool, error) {
+func (d *testDirectory) Slack(context.Context, string, string) (string, person.Person, bool, error) {
 	return "", person.Person{}, false, d.err()
 }
 
-// box is a channel that keeps what it is given.
-type box struct {
-	name  string
-	w     *world
-	fails int          // so many messages do not get through
-	meets func() error // is called before each message
+// testChannel is a channel that keeps what it is given.
+type testChannel struct {
+	name       string
+	w          *fixture
+	failures   int          // so many messages do not get through
+	beforeSend func() error // is called before each message
 }
 
-func (b *box) Name() string { return b.name }
+func (b *testChannel) Name() string { return b.name }
 
-func (b *box) Reaches(p person.Person) bool {
+func (b *testChannel) Reaches(p person.Person) bool {
 	return b.name == "email" && p.Email != "" || b.name == "slack" && p.Slack != ""
 }
 
-func (b *box) Send(_ context.Context, m Message) (string, error) {
-	if err := b.try(); err != nil {
+func (b *testChannel) Send(_ context.Context, m Message) (string, error) {
+	if err := b.deliver(); err != nil {
 		return "", err
 	}
 	b.w.sent = append(b.w.sent, message{m.To.ID, b.name, m.Occasion, b.w.clock.Now(), m.Link, m.Shown.ID, m.Approval.Status})
@@ -88,23 +88,23 @@ func (b *box) Send(_ context.Context, m Message) (string, error) {
 	return fmt.Sprintf("C%d", b.w.refs), nil
 }
 
-func (b *box) Update(_ context.Context, ref string, m Message) error {
-	if err := b.try(); err != nil {
+func (b *testChannel) Update(_ context.Context, ref string, m Message) error {
+	if err := b.deliver(); err != nil {
 		return err
 	}
 	b.w.updated = append(b.w.updated, ref+" "+string(m.Approval.Status))
 	return nil
 }
 
-func (b *box) try() error {
-	if b.meets != nil {
-		if err := b.meets(); err != nil {
+func (b *testChannel) deliver() error {
+	if b.beforeSend != nil {
+		if err := b.beforeSend(); err != nil {
 			return err
 		}
 	}
-	if b.fails > 0 {
-		b.fails--
-		return errBlown
+	if b.failures > 0 {
+		b.failures--
+		return errReset
 	}
 	return nil
 }
@@ -118,14 +118,14 @@ type message struct {
 	status      approval.Status // as whoever sent it had read it
 }
 
-// world is the people of acme, and the table.
-type world struct {
+// fixture is the people of acme, and the table.
+type fixture struct {
 	t       *testing.T
-	table   *faulty
+	table   *faultyTable
 	clock   *clock.Virtual
-	people  *town
-	email   *box
-	slack   *box
+	people  *testDirectory
+	email   *testChannel
+	slack   *testChannel
 	sent    []message
 	updated []string
 	refs    int
@@ -133,8 +133,8 @@ type world struct {
 	n       *Notifier
 }
 
-// faulty is a table that goes wrong when it is told to.
-type faulty struct {
+// faultyTable is a table that goes wrong when it is told to.
+type faultyTable struct {
 	store.Table
 	before func(ops []store.Op) error
 	after  func(ops []store.Op) error
@@ -142,17 +142,17 @@ type faulty struct {
 	reads  int
 }
 
-func (f *faulty) Get(ctx context.Context, k store.Key) (store.Item, bool, error) {
+func (f *faultyTable) Get(ctx context.Context, k store.Key) (store.Item, bool, error) {
 	f.reads++
 	return f.Table.Get(ctx, k)
 }
 
-func (f *faulty) Query(ctx context.Context, r store.Range) (store.Page, error) {
+func (f *faultyTable) Query(ctx context.Context, r store.Range) (store.Page, error) {
 	f.reads++
 	return f.Table.Query(ctx, r)
 }
 
-func (f *faulty) Write(ctx context.Context, ops ...store.Op) error {
+func (f *faultyTable) Write(ctx context.Context, ops ...store.Op) error {
 	f.writes++
 	if f.before != nil {
 		if err := f.before(ops); err != nil {
@@ -166,35 +166,35 @@ func (f *faulty) Write(ctx context.Context, ops ...store.Op) error {
 	return err
 }
 
-func newWorld(t *testing.T) *world {
-	w := &world{t: t, table: &faulty{Table: memory.New()}, clock: clock.NewVirtual(day), people: &town{people: []person.Person{
+func newFixture(t *testing.T) *fixture {
+	w := &fixture{t: t, table: &faultyTable{Table: memory.New()}, clock: clock.NewVirtual(day), people: &testDirectory{people: []person.Person{
 		{ID: "user:ana", Groups: []string{"group:finance"}, Email: "ana@acme.example", Slack: "U1"},
 		{ID: "user:ben", Groups: []string{"group:finance"}, Email: "ben@acme.example"},
 		{ID: "user:cleo", Groups: []string{"group:board"}, Slack: "U3"},
 		{ID: "user:dan", Groups: []string{"group:sales"}, Email: "dan@acme.example"},
 	}}}
-	w.email, w.slack = &box{name: "email", w: w}, &box{name: "slack", w: w}
+	w.email, w.slack = &testChannel{name: "email", w: w}, &testChannel{name: "slack", w: w}
 	w.n = w.notifier()
 	return w
 }
 
 // notifier is one as another process has it.
-func (w *world) notifier() *Notifier {
+func (w *fixture) notifier() *Notifier {
 	return &Notifier{
-		Table: w.table, Clock: w.clock, Directory: w.people, Channels: []Channel{w.email, w.slack}, Links: links{},
+		Table: w.table, Clock: w.clock, Directory: w.people, Channels: []Channel{w.email, w.slack}, Links: testLinks{},
 		Show: func(_ context.Context, a approval.Approval) (show.Request, error) { return show.Request{ID: a.ID}, nil },
 		Warn: func(what string, _ error) { w.warned = append(w.warned, what) },
 	}
 }
 
-type links struct{}
+type testLinks struct{}
 
-func (links) URL(_ context.Context, a approval.Approval, to, channel string) (string, error) {
+func (testLinks) URL(_ context.Context, a approval.Approval, to, channel string) (string, error) {
 	return "https://countersign.example/" + a.ID + "/" + to + "/" + channel, nil
 }
 
-// request is one of finance that lives for a day.
-func request(change ...func(a *approval.Approval)) approval.Approval {
+// newRequest is one of finance that lives for a day.
+func newRequest(change ...func(a *approval.Approval)) approval.Approval {
 	a := approval.Approval{
 		Tenant: acme, ID: "a1", Run: "r1", Agent: "clerk", Kind: approval.KindCall, Calls: []string{"c1"}, Tools: []string{"refunds.pay"},
 		Args: json.RawMessage(`{"iban":"DE89 3704 0044"}`), Digest: "d1", Effect: run.EffectNonIdempotent, Status: approval.Pending,
@@ -207,7 +207,7 @@ func request(change ...func(a *approval.Approval)) approval.Approval {
 	return a
 }
 
-func reminds(every time.Duration) func(a *approval.Approval) {
+func remindEvery(every time.Duration) func(a *approval.Approval) {
 	return func(a *approval.Approval) { a.RemindSeconds = int64(every / time.Second) }
 }
 
@@ -215,31 +215,31 @@ func escalatesTo(after time.Duration, to ...string) func(a *approval.Approval) {
 	return func(a *approval.Approval) { a.EscalatesAt, a.EscalateTo = a.RequestedAt.Add(after), to }
 }
 
-// ask writes a request.
-func (w *world) ask(a approval.Approval) approval.Approval {
+// store writes a request.
+func (w *fixture) store(a approval.Approval) approval.Approval {
 	op, err := approval.CreateOp(a)
 	require.NoError(w.t, err)
 	require.NoError(w.t, w.table.Table.Write(context.Background(), op))
 	return a
 }
 
-// become ends a request as its run does, telling nobody.
-func (w *world) become(as approval.Status) approval.Approval {
+// closeAs ends a request as its run does, telling nobody.
+func (w *fixture) closeAs(as approval.Status) approval.Approval {
 	op := approval.CloseOp(acme, run.Wait{Approval: "a1", Since: day}, as)
 	require.NoError(w.t, w.table.Table.Write(context.Background(), op))
-	return w.stands()
+	return w.load()
 }
 
-// stands is the request as it stands.
-func (w *world) stands() approval.Approval {
+// load is the request as it stands.
+func (w *fixture) load() approval.Approval {
 	a, err := approval.Get(context.Background(), w.table.Table, acme, "a1")
 	require.NoError(w.t, err)
 	return a
 }
 
-// rewrite changes a request's body.
-func (w *world) rewrite(change func(a *approval.Approval)) approval.Approval {
-	a, _, err := approval.Rewrite(context.Background(), w.table.Table, acme, "a1", func(a *approval.Approval) (bool, error) {
+// update changes a request's body.
+func (w *fixture) update(change func(a *approval.Approval)) approval.Approval {
+	a, _, err := approval.UpdatePending(context.Background(), w.table.Table, acme, "a1", func(a *approval.Approval) (bool, error) {
 		change(a)
 		return true, nil
 	})
@@ -247,26 +247,26 @@ func (w *world) rewrite(change func(a *approval.Approval)) approval.Approval {
 	return a
 }
 
-// tell tells of the request as the state machine's waiter does, whose runs are tested elsewhere.
-func (w *world) tell() {
+// notifyPeople tells of the request as the state machine's waiter does, whose runs are tested elsewhere.
+func (w *fixture) notifyPeople() {
 	w.t.Helper()
-	_, err := w.n.attend(context.Background(), acme, visit{begins: true, forced: true}, "a1")
+	_, err := w.n.processRequests(context.Background(), acme, passOptions{createsNotice: true, ignoresDue: true}, "a1")
 	require.NoError(w.t, err)
 }
 
 // sweep is a sweep at that time of the request's life.
-func (w *world) sweep(after time.Duration) map[string]int64 {
+func (w *fixture) sweep(after time.Duration) map[string]int64 {
 	w.t.Helper()
 	w.clock.AdvanceTo(day.Add(after))
-	did, err := w.n.Due(context.Background(), 100)
+	did, err := w.n.ProcessDue(context.Background(), 100)
 	require.NoError(w.t, err)
 	return did
 }
 
-// due is when the request is looked at next, since it was made; -1 = never.
-func (w *world) due() time.Duration {
+// nextDue is when the request is looked at next, since it was made; -1 = never.
+func (w *fixture) nextDue() time.Duration {
 	w.t.Helper()
-	at, found, err := w.n.Next(context.Background())
+	at, found, err := w.n.NextDue(context.Background())
 	require.NoError(w.t, err)
 	if !found {
 		return -1
@@ -274,8 +274,8 @@ func (w *world) due() time.Duration {
 	return at.Sub(day)
 }
 
-// drain gives what was sent since it was asked last.
-func (w *world) drain() []string {
+// takeSent gives what was sent since it was asked last.
+func (w *fixture) takeSent() []string {
 	out := []string{}
 	for _, m := range w.sent {
 		out = append(out, fmt.Sprintf("%s %s %s", m.to[5:], m.channel, m.occasion))

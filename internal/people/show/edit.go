@@ -9,18 +9,18 @@ import (
 	"github.com/countersign/countersign/internal/people/mask"
 )
 
-// Editable is a call's arguments for somebody to edit: compact JSON in which a placeholder stands for every value that has a secret in it.
-// A text is such a value as a whole, even where a part of it is the secret; so is an object one of whose keys has the form of one. Restore
-// reads what has become of it. The error says that the arguments are no JSON.
+// Editable returns a call's arguments for a person to edit: compact JSON with a placeholder for every value that has a
+// secret in it. The placeholder replaces a whole text, even if only a part of it is secret, and a whole object if one
+// of its keys has the form of a secret. Restore reads the edited JSON. The error says that the arguments are not JSON.
 func Editable(args, schema json.RawMessage) (json.RawMessage, error) {
 	v, err := mask.Read(args, schema)
 	if err != nil {
 		return nil, err
 	}
-	return replaced(v, "", holding(v).placeholders), nil
+	return replaceValues(v, "", findMasked(v).placeholders), nil
 }
 
-// EditError says why edited arguments are not taken. It quotes nothing of what is stored.
+// EditError says why edited arguments are rejected. It quotes nothing of what is stored.
 type EditError struct {
 	Pointer string // RFC 6901, into what was edited
 	Problem string
@@ -30,9 +30,10 @@ func (e *EditError) Error() string {
 	return fmt.Sprintf("edited arguments at %q: %s", e.Pointer, e.Problem)
 }
 
-// Restore puts the stored values back where what Editable gave is unchanged: a placeholder at the very place for which it was made, which
-// is numbered, so that a value does not move with its neighbours. A placeholder anywhere else is refused, be it a part of a text or a key,
-// unless that very text is stored there. The errors are agent.CompactJSON's, of what was edited, and *EditError; the result is compact.
+// Restore puts the stored values back in place of the placeholders of Editable. A placeholder must stay where Editable
+// put it; placeholders are numbered, so that values cannot swap places. A placeholder anywhere else, even as a part of
+// a text or a key, is rejected, unless that very text is stored there. The errors are those of agent.CompactJSON for
+// the edited JSON, and *EditError. The result is compact.
 func Restore(edited, args, schema json.RawMessage) (json.RawMessage, error) {
 	edited, err := jsonx.CompactJSON(edited, jsonx.JSONLimits{})
 	if err != nil {
@@ -42,7 +43,7 @@ func Restore(edited, args, schema json.RawMessage) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := holding(stored)
+	h := findMasked(stored)
 	v, err := mask.Read(edited, nil)
 	if err != nil {
 		return nil, err
@@ -51,7 +52,7 @@ func Restore(edited, args, schema json.RawMessage) (json.RawMessage, error) {
 	if err := h.restore(v, "", back); err != nil {
 		return nil, err
 	}
-	return jsonx.CompactJSON(replaced(v, "", back), jsonx.JSONLimits{})
+	return jsonx.CompactJSON(replaceValues(v, "", back), jsonx.JSONLimits{})
 }
 
 // What placeholders begin and end with. Between them is a number.
@@ -60,24 +61,24 @@ const (
 	placeholderEnds   = ": kept as it is]"
 )
 
-// holding finds the values of stored arguments that are held back.
-func holding(v *mask.Value) holder {
-	h := holder{map[string]json.RawMessage{}, map[string]json.RawMessage{}, map[string]string{}, map[string]bool{}}
-	h.find(v, "")
+// findMasked finds the masked values of stored arguments.
+func findMasked(v *mask.Value) maskedValues {
+	h := maskedValues{map[string]json.RawMessage{}, map[string]json.RawMessage{}, map[string]string{}, map[string]bool{}}
+	h.collect(v, "")
 	return h
 }
 
-// holder knows the values that are held back, by their pointers.
-type holder struct {
+// maskedValues holds the masked values by their JSON pointers.
+type maskedValues struct {
 	placeholders map[string]json.RawMessage // JSON strings
 	stored       map[string]json.RawMessage // the values they stand for
 	texts        map[string]string          // the stored texts that are not held back and look like placeholders
 	keys         map[string]bool            // the members whose keys do
 }
 
-// find finds what is held back in v and below.
-func (h *holder) find(v *mask.Value, at string) {
-	if held(v) {
+// collect finds the masked values in v.
+func (h *maskedValues) collect(v *mask.Value, at string) {
+	if isMasked(v) {
 		h.placeholders[at] = json.RawMessage(fmt.Sprintf(`"%s%d%s"`, placeholderBegins, len(h.placeholders)+1, placeholderEnds))
 		h.stored[at] = v.Raw
 		return
@@ -90,12 +91,12 @@ func (h *holder) find(v *mask.Value, at string) {
 		if strings.Contains(m.Key, placeholderBegins) {
 			h.keys[under] = true
 		}
-		h.find(m.Value, under)
+		h.collect(m.Value, under)
 	}
 }
 
-// held reports whether a value is held back as a whole.
-func held(v *mask.Value) bool {
+// isMasked reports whether a value is masked as a whole.
+func isMasked(v *mask.Value) bool {
 	if v.Secret != "" || len(v.Hidden) > 0 {
 		return true
 	}
@@ -114,8 +115,8 @@ func pointer(at string, of mask.Kind, i int, key string) string {
 	return at + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(key)
 }
 
-// restore collects what stands at the places of v where placeholders are.
-func (h *holder) restore(v *mask.Value, at string, back map[string]json.RawMessage) error {
+// restore collects the stored values for the placeholders in v.
+func (h *maskedValues) restore(v *mask.Value, at string, back map[string]json.RawMessage) error {
 	if v.Kind == mask.String && strings.Contains(v.Text, placeholderBegins) {
 		switch want, held := h.placeholders[at]; {
 		case held && string(want) == string(v.Raw):
@@ -138,8 +139,8 @@ func (h *holder) restore(v *mask.Value, at string, back map[string]json.RawMessa
 	return nil
 }
 
-// replaced is v with other values at some places. Keys and what is between stay as they are spelled.
-func replaced(v *mask.Value, at string, by map[string]json.RawMessage) json.RawMessage {
+// replaceValues returns v with other values at some pointers. Keys and white space keep their spelling.
+func replaceValues(v *mask.Value, at string, by map[string]json.RawMessage) json.RawMessage {
 	if other, ok := by[at]; ok {
 		return other
 	}
@@ -158,7 +159,7 @@ func replaced(v *mask.Value, at string, by map[string]json.RawMessage) json.RawM
 		if v.Kind == mask.Object {
 			out = append(append(out, m.RawKey...), ':')
 		}
-		out = append(out, replaced(m.Value, pointer(at, v.Kind, i, m.Key), by)...)
+		out = append(out, replaceValues(m.Value, pointer(at, v.Kind, i, m.Key), by)...)
 	}
 	return append(out, brackets[1])
 }

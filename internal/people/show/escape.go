@@ -21,12 +21,12 @@ import (
 //
 // What begins with a backslash is in spans of a Kind of its own. Up to three spaces in a row stay as they are, so what renders a Text must
 // keep them.
-func Quoted(s string) Text { return quoted(s, nil) }
+func Quoted(s string) Text { return quotedText(s, nil) }
 
 // Bare is Quoted without the quotes, for a text whose ends show otherwise. It is as unambiguous. Neither masks anything: Foreign does.
 //
 // Spaces at its ends are counted, be it one: \{1 space}.
-func Bare(s string) Text { return bare(s, nil) }
+func Bare(s string) Text { return bareText(s, nil) }
 
 // PlainQuotes is a Bare text in which quotes are as they are, for a place where nothing stands in quotes around it, such as JSON. A backslash
 // is still written as two, so that it is as unambiguous.
@@ -38,62 +38,62 @@ func PlainQuotes(t Text) Text {
 		}
 		all[i] = s
 	}
-	return all.joined()
+	return all.merged()
 }
 
-// Foreign is Bare with what has the form of a secret masked: what people are shown of a note, a word of the model or any other text.
+// Foreign is Bare with secrets masked by form: it shows notes, the model's text and any other foreign text.
 func Foreign(s string) Text {
-	var one shower
-	return one.foreign(s)
+	var one builder
+	return one.foreignText(s)
 }
 
 // Words is foreign text as people read it in a conversation: lines end where it ends them, indents, quotes and
 // backslashes are themselves. What has the form of a secret is masked, and what cannot be seen, or puts the rest out of
 // sight, is written out as by Foreign. Its spans may therefore hold line ends and tabs; nothing is decided on by it.
 func Words(s string) Text {
-	var one shower
+	var one builder
 	var t Text
 	at := 0
-	for _, h := range one.secrets(s) {
-		t = append(append(t, spoken(s[at:h.from])...), Span{Text: h.as, Kind: Masked})
+	for _, h := range one.findSecrets(s) {
+		t = append(append(t, conversationText(s[at:h.from])...), Span{Text: h.as, Kind: Masked})
 		at = h.to
 	}
-	return append(t, spoken(s[at:])...).joined()
+	return append(t, conversationText(s[at:])...).merged()
 }
 
-func spoken(s string) Text {
+func conversationText(s string) Text {
 	e := escaper{all: s, words: true}
 	return e.text()
 }
 
-func quoted(s string, secrets []hidden) Text {
+func quotedText(s string, secrets []hidden) Text {
 	t := Text{{Text: `"`}}
-	t = append(t, within(s, secrets, false)...)
-	return append(t, Span{Text: `"`}).joined()
+	t = append(t, escapeMasked(s, secrets, false)...)
+	return append(t, Span{Text: `"`}).merged()
 }
 
-// hidden is a part of a text, in bytes, that is not shown, and what is shown for it.
+// hidden is a part of a text, in bytes, that is masked, and its replacement.
 type hidden struct {
 	from, to int
 	as       string
 }
 
-func bare(s string, secrets []hidden) Text { return within(s, secrets, true) }
+func bareText(s string, secrets []hidden) Text { return escapeMasked(s, secrets, true) }
 
-// within is the text of s. Open says that nothing stands around it by which its ends show.
-func within(s string, secrets []hidden, open bool) Text {
+// escapeMasked is the text of s with the secrets masked. Open says that nothing around it shows where it ends.
+func escapeMasked(s string, secrets []hidden, open bool) Text {
 	var t Text
 	at := 0
 	for _, h := range secrets {
-		t = append(t, escaped(s[at:h.from], open && at == 0, false)...)
+		t = append(t, escapeText(s[at:h.from], open && at == 0, false)...)
 		t = append(t, Span{Text: h.as, Kind: Masked})
 		at = h.to
 	}
-	return append(t, escaped(s[at:], open && at == 0, open)...).joined()
+	return append(t, escapeText(s[at:], open && at == 0, open)...).merged()
 }
 
-// escaped is the text of a piece of foreign text. First and last say that it begins or ends a text whose ends are open.
-func escaped(s string, first, last bool) Text {
+// escapeText escapes a piece of foreign text. First and last say that the piece begins or ends an open text.
+func escapeText(s string, first, last bool) Text {
 	e := escaper{all: s, first: first, last: last}
 	return e.text()
 }
@@ -107,52 +107,52 @@ func (e *escaper) text() Text {
 	return e.out
 }
 
-// escaper goes through a text from the left to the right.
+// escaper scans a text from left to right.
 type escaper struct {
 	all   string
 	at    int             // in bytes
-	plain strings.Builder // the span that goes on
-	out   Text            // those before it
+	plain strings.Builder // the current plain span
+	out   Text            // the spans before it
 
-	first, last bool // it begins, or ends, with nothing around it
+	first, last bool // the text begins, or ends, open
 	words       bool // see Words
 
-	own map[*unicode.RangeTable]bool // see scriptsOf; nil = not looked for yet
+	ownScripts map[*unicode.RangeTable]bool // by scriptsOf; nil = not computed yet
 
-	inside bool // a word goes on
+	inside bool // in a word
 	word   int  // where it began
-	base   rune // the letter to which marks belong; 0 = none
-	before rune // the character before, where it is shown as it is; else 0
-	marks  int  // behind base
+	base   rune // the letter that carries marks; 0 = none
+	before rune // the character before, if it is not escaped; else 0
+	marks  int  // after base
 }
 
-// step shows what stands at the place, and goes behind it.
+// step writes the next unit.
 func (e *escaper) step() {
-	if as, n := e.layout(); n > 0 {
+	if as, n := e.conversationSpace(); n > 0 {
 		e.endWord()
 		e.base, e.before, e.marks = 0, 0, 0
 		e.plain.WriteString(as)
 		e.at += n
 		return
 	}
-	if t, n := repeated(e.all[e.at:]); n > 0 {
-		e.special(t, n)
+	if t, n := repeatedRun(e.all[e.at:]); n > 0 {
+		e.addSpecial(t, n)
 		return
 	}
-	if n := e.atEnd(); n > 0 {
-		e.special(Span{Text: count([]unit{{r: ' '}}, n), Kind: Count}, n)
+	if n := e.edgeSpaces(); n > 0 {
+		e.addSpecial(Span{Text: countText([]unit{{r: ' '}}, n), Kind: Count}, n)
 		return
 	}
 	u := unitAt(e.all[e.at:])
 	if t, n := rightToLeftAt(e.all[e.at:], u); n > 0 {
-		e.rightToLeft(t, n)
+		e.addRightToLeft(t, n)
 		return
 	}
-	if unicode.IsMark(u.r) && u.kind == Plain && !e.mark(u.r) {
+	if unicode.IsMark(u.r) && u.kind == Plain && !e.canShowMark(u.r) {
 		u.shown, u.kind = fmt.Sprintf(`\u{%04X}`, u.r), Escape
 	}
 	if u.kind != Plain {
-		e.special(Span{Text: u.shown, Kind: u.kind}, u.bytes)
+		e.addSpecial(Span{Text: u.shown, Kind: u.kind}, u.bytes)
 		return
 	}
 	if !inWord(u.r) {
@@ -168,14 +168,14 @@ func (e *escaper) step() {
 	e.at += u.bytes
 }
 
-// The white space that Words leaves as it is: so much at once, and so many line ends in it.
+// Bounds of the white space that Words leaves unescaped: its length, and its line ends.
 const (
-	mostSpace    = 120
-	mostLineEnds = 4
+	maxSpace    = 120
+	maxLineEnds = 4
 )
 
-// layout is what stands here as it is in Words alone, and the bytes it takes; 0 = nothing.
-func (e *escaper) layout() (as string, bytes int) {
+// conversationSpace returns what Words alone leaves unescaped here, and its bytes; 0 = nothing.
+func (e *escaper) conversationSpace() (as string, bytes int) {
 	if !e.words {
 		return "", 0
 	}
@@ -185,14 +185,14 @@ func (e *escaper) layout() (as string, bytes int) {
 	}
 	n := len(rest) - len(strings.TrimLeft(rest, " \t\r\n"))
 	as = strings.ReplaceAll(rest[:n], "\r\n", "\n")
-	if n > mostSpace || strings.Count(as, "\n") > mostLineEnds || strings.Contains(as, "\r") {
+	if n > maxSpace || strings.Count(as, "\n") > maxLineEnds || strings.Contains(as, "\r") {
 		return "", 0
 	}
 	return as, n
 }
 
-// put ends the plain span and puts another one behind it.
-func (e *escaper) put(s Span) {
+// addSpan ends the plain span and appends another one.
+func (e *escaper) addSpan(s Span) {
 	e.endPlain()
 	e.out = append(e.out, s)
 }
@@ -204,8 +204,8 @@ func (e *escaper) endPlain() {
 	}
 }
 
-// atEnd is how many spaces stand here, at an end of the text that nothing shows; 0 for none, or none there.
-func (e *escaper) atEnd() int {
+// edgeSpaces counts the spaces here if they are at an open end of the text; else 0.
+func (e *escaper) edgeSpaces() int {
 	rest := e.all[e.at:]
 	n := len(rest) - len(strings.TrimLeft(rest, " "))
 	if e.first && e.at == 0 || e.last && n == len(rest) {
@@ -214,53 +214,52 @@ func (e *escaper) atEnd() int {
 	return 0
 }
 
-// special shows what is not shown as it is.
-func (e *escaper) special(s Span, bytes int) {
+// addSpecial appends a span that replaces text.
+func (e *escaper) addSpecial(s Span, bytes int) {
 	e.endWord()
 	e.base, e.before, e.marks = 0, 0, 0
-	e.put(s)
+	e.addSpan(s)
 	e.at += bytes
 }
 
-// rightToLeft shows text that is written so; the words in it are judged like others.
-func (e *escaper) rightToLeft(text string, bytes int) {
+// addRightToLeft appends right-to-left text. Its words are checked like others.
+func (e *escaper) addRightToLeft(text string, bytes int) {
 	if !e.inside {
 		e.inside, e.word = true, e.at
 	}
 	e.base, e.before, e.marks = 0, 0, 0
-	e.put(Span{Text: text, Kind: RightToLeft})
+	e.addSpan(Span{Text: text, Kind: RightToLeft})
 	e.at += bytes
 	if next, _ := utf8.DecodeRuneInString(e.all[e.at:]); !inWord(next) {
 		e.endWord()
 	}
 }
 
-// mark reports whether the mark may stand here as it is.
-func (e *escaper) mark(r rune) bool {
+// canShowMark reports whether the mark may be shown here unescaped.
+func (e *escaper) canShowMark(r rune) bool {
 	e.marks++
-	return e.marks <= marks && e.base != 0 && carries(e.base, e.before, r)
+	return e.marks <= maxMarks && e.base != 0 && canCarryMark(e.base, e.before, r)
 }
 
-// endWord marks the word that ends here, if it needs a mark.
+// endWord ends the current word and appends a warning if it looks like another word.
 func (e *escaper) endWord() {
 	if !e.inside {
 		return
 	}
 	e.inside = false
-	if m := markOf(e.all[e.word:e.at], e.scripts); m != "" {
-		e.put(Span{Text: m, Kind: Mixed})
+	if m := markOf(e.all[e.word:e.at], e.textScripts); m != "" {
+		e.addSpan(Span{Text: m, Kind: Mixed})
 	}
 }
 
-// scripts are the scripts of the whole text, by scriptsOf.
-func (e *escaper) scripts() map[*unicode.RangeTable]bool {
-	if e.own == nil {
-		e.own = scriptsOf(e.all)
+func (e *escaper) textScripts() map[*unicode.RangeTable]bool {
+	if e.ownScripts == nil {
+		e.ownScripts = scriptsOf(e.all)
 	}
-	return e.own
+	return e.ownScripts
 }
 
-// unit is a character, or a byte that is none, and how it is shown.
+// unit is a character, or an invalid byte, and how it is shown.
 type unit struct {
 	r     rune
 	bytes int
@@ -268,7 +267,7 @@ type unit struct {
 	kind  Kind
 }
 
-// unitAt is the first unit of a text that has one.
+// unitAt is the first unit of a text that is not empty.
 func unitAt(s string) unit {
 	r, n := utf8.DecodeRuneInString(s)
 	switch {
@@ -291,7 +290,7 @@ func unitAt(s string) unit {
 	return unit{r: r, bytes: n, shown: string(r)}
 }
 
-// surrogateAt is half a character, as JSON can name it and UTF-8 cannot: in the three bytes that UTF-8 would give it.
+// surrogateAt is half a surrogate pair, as JSON can name it, in the three bytes that UTF-8 would give it.
 func surrogateAt(s string) (rune, bool) {
 	if len(s) < 3 || s[0] != 0xED || s[1] < 0xA0 || s[1] > 0xBF || s[2] < 0x80 || s[2] > 0xBF {
 		return 0, false
@@ -306,13 +305,13 @@ const (
 	longestUnit   = 4
 )
 
-// repeated is the count of a run that s begins with, and the bytes it takes; 0 if there is none.
-func repeated(s string) (Span, int) {
+// repeatedRun is the count of a repeated invisible run that s begins with, and its bytes; 0 if there is none.
+func repeatedRun(s string) (Span, int) {
 	var units []unit
 	size := 0
 	for len(units) < longestUnit && size < len(s) {
 		u := unitAt(s[size:])
-		if !blank(u) {
+		if !isBlank(u) {
 			break
 		}
 		units = append(units, u)
@@ -323,21 +322,21 @@ func repeated(s string) (Span, int) {
 			times++
 		}
 		if times >= leastRepeated || first == "\n" && times >= leastLineEnds {
-			return Span{Text: count(units, times), Kind: Count}, times * size
+			return Span{Text: countText(units, times), Kind: Count}, times * size
 		}
 	}
 	return Span{}, 0
 }
 
-// blank reports whether nothing of the unit can be seen.
-func blank(u unit) bool {
+// isBlank reports whether the unit is invisible.
+func isBlank(u unit) bool {
 	if u.r == utf8.RuneError && u.bytes == 1 {
 		return true
 	}
-	return u.r == ' ' || u.kind == Escape && u.r != '"' && u.r != '\\' && !unicode.In(u.r, signs, spelledTwice)
+	return u.r == ' ' || u.kind == Escape && u.r != '"' && u.r != '\\' && !unicode.In(u.r, signs, equivalents)
 }
 
-func count(of []unit, times int) string {
+func countText(of []unit, times int) string {
 	if len(of) == 1 && of[0].r == ' ' && times == 1 {
 		return `\{1 space}`
 	}
@@ -358,8 +357,8 @@ func count(of []unit, times int) string {
 	return fmt.Sprintf(`\{%d times %s}`, times, b.String())
 }
 
-// rightToLeftAt is the text written from right to left that s begins with, whose first unit is u, and the bytes it takes; 0 if there is
-// none. Spaces and stops between two such characters belong to it. Digits do not, since they would be moved.
+// rightToLeftAt is the right-to-left text that s begins with, whose first unit is u, and its bytes; 0 if there is none.
+// It includes spaces and stops between two such characters, but no digits, which would be moved.
 func rightToLeftAt(s string, u unit) (string, int) {
 	if !startsRightToLeft(u) {
 		return "", 0
@@ -371,9 +370,9 @@ func rightToLeftAt(s string, u unit) (string, int) {
 		switch {
 		case startsRightToLeft(u):
 			base, count, between = u.r, 0, 0
-		case u.kind == Plain && unicode.IsMark(u.r) && count < marks && between == 0 && carries(base, before, u.r):
+		case u.kind == Plain && unicode.IsMark(u.r) && count < maxMarks && between == 0 && canCarryMark(base, before, u.r):
 			count++
-		case strings.ContainsRune(" ,.-'", u.r) && between < mostBetween:
+		case strings.ContainsRune(" ,.-'", u.r) && between < maxBetween:
 			between++
 			continue
 		default:
@@ -385,15 +384,15 @@ func rightToLeftAt(s string, u unit) (string, int) {
 	return s[:end], end
 }
 
-// mostBetween is how many spaces and stops may stand between two characters of a text that is written from right to left.
-const mostBetween = 2
+// maxBetween is how many spaces and stops may stand between two characters of a text that is written from right to left.
+const maxBetween = 2
 
 func startsRightToLeft(u unit) bool {
 	return u.kind == Plain && unicode.Is(rightToLeft, u.r) && !unicode.IsMark(u.r) && !unicode.IsNumber(u.r)
 }
 
-// joined is the text with neighbours that are plain made one.
-func (t Text) joined() Text {
+// merged joins adjacent plain spans.
+func (t Text) merged() Text {
 	var all Text
 	for _, s := range t {
 		if n := len(all); n > 0 && s.Kind == Plain && all[n-1].Kind == Plain {
@@ -405,8 +404,8 @@ func (t Text) joined() Text {
 	return all
 }
 
-// word is text of the runtime's making, which has nothing to be escaped.
-func word(s string) Text {
+// ownText is text of the runtime, which needs no escaping.
+func ownText(s string) Text {
 	if s == "" {
 		return nil
 	}
@@ -416,12 +415,12 @@ func word(s string) Text {
 // Line is foreign text on one line in which every character that is not Visible is escaped, and nothing else. It is for messages of the
 // program's own, which quote what they name: a backslash stays one, so that a text with escapes in it is shown like one without.
 func Line(s string) string {
-	return harmless(s, func(r rune) bool { return false })
+	return escapeInvisible(s, func(r rune) bool { return false })
 }
 
 // Lines is Line of a text that may have several lines.
 func Lines(s string) string {
-	return harmless(s, func(r rune) bool { return r == '\n' })
+	return escapeInvisible(s, func(r rune) bool { return r == '\n' })
 }
 
 // JSON is a JSON text in which every character that is not Visible is spelled \uXXXX, but for the white space between its values. It means
@@ -444,7 +443,7 @@ func JSON(text []byte) []byte {
 	return out
 }
 
-func harmless(s string, keep func(rune) bool) string {
+func escapeInvisible(s string, keep func(rune) bool) string {
 	var b strings.Builder
 	for len(s) > 0 {
 		u := unitAt(s)

@@ -92,7 +92,7 @@ func TestB3HeapsOfMarksAreTakenApart(t *testing.T) {
 func TestB3TheCorpusIsShownHarmlesslyAndCompletely(t *testing.T) {
 	for _, c := range hostile.All() {
 		for _, shown := range []show.Text{show.Quoted(c.Text), show.Bare(c.Text)} {
-			harmless(t, shown, c.Comment)
+			escapeInvisible(t, shown, c.Comment)
 		}
 		got, err := hostile.Unescape(show.Bare(c.Text).String())
 		require.NoError(t, err, c.Comment)
@@ -100,8 +100,8 @@ func TestB3TheCorpusIsShownHarmlesslyAndCompletely(t *testing.T) {
 	}
 }
 
-// harmless holds a text to what every channel relies on.
-func harmless(t require.TestingT, shown show.Text, of string) {
+// escapeInvisible holds a text to what every channel relies on.
+func escapeInvisible(t require.TestingT, shown show.Text, of string) {
 	for i, s := range shown {
 		require.NotEmpty(t, s.Text, of)
 		require.NotContains(t, s.Text, "\n", of)
@@ -144,7 +144,7 @@ func TestB3NoTwoStringsAreShownAlike(t *testing.T) {
 // whole holds that a string is shown harmlessly, and can be had back from what is shown.
 func whole(t require.TestingT, s string) {
 	shown := show.Bare(s)
-	harmless(t, shown, s)
+	escapeInvisible(t, shown, s)
 	got, err := hostile.Unescape(shown.String())
 	require.NoError(t, err, "%s", shown)
 	require.Equal(t, s, got, "%s", shown)

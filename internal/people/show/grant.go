@@ -11,73 +11,73 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// stands says how far a grant on the request goes at most, beside what is said anyway; nothing where no policy bounds it further.
-func (s *shower) stands() Text {
+// grantLimits says how far a grant on the request can go; empty if no policy bounds it.
+func (s *builder) grantLimits() Text {
 	for _, p := range s.a.Permissions {
-		if p.Bounds != nil { // they are the agent's: the same for each of its tools
-			return s.bounds(*p.Bounds, " at most")
+		if p.Bounds != nil { // the same for each of the agent's tools
+			return s.boundsText(*p.Bounds, " at most")
 		}
 	}
 	return nil
 }
 
-// granted says how far the standing grant of a decision goes; nothing where nobody bounded it.
-func (s *shower) granted(b *agent.GrantBounds) Text {
+// decisionGrantText says how far the standing grant of a decision goes; empty if nobody bounded it.
+func (s *builder) decisionGrantText(b *agent.GrantBounds) Text {
 	if b == nil || b.Zero() {
 		return nil
 	}
-	return slices.Concat(word("to stand "), s.bounds(*b, "")).joined()
+	return slices.Concat(ownText("to stand "), s.boundsText(*b, "")).merged()
 }
 
-// bounds are how far a grant goes, in words: for which arguments, how often, and how long. Most follows the time.
-func (s *shower) bounds(b agent.GrantBounds, most string) Text {
-	var said []Text
+// boundsText is the bounds of a grant in words: which arguments, how often, how long. Most follows the time.
+func (s *builder) boundsText(b agent.GrantBounds, most string) Text {
+	var parts []Text
 	for i, c := range b.When {
 		before := "and "
 		if i == 0 {
 			before = "where "
 		}
-		said = append(said, slices.Concat(word(before), s.condition(c)))
+		parts = append(parts, slices.Concat(ownText(before), s.conditionText(c)))
 	}
 	switch {
 	case b.Uses == 1:
-		said = append(said, word("for one further call"))
+		parts = append(parts, ownText("for one further call"))
 	case b.Uses > 1:
-		said = append(said, word(fmt.Sprintf("for %d further calls", b.Uses)))
+		parts = append(parts, ownText(fmt.Sprintf("for %d further calls", b.Uses)))
 	}
 	if b.Seconds > 0 {
-		said = append(said, word("for "+(time.Duration(b.Seconds)*time.Second).String()+most))
+		parts = append(parts, ownText("for "+(time.Duration(b.Seconds)*time.Second).String()+most))
 	}
 	if !b.Until.IsZero() {
-		said = append(said, word("until "+Stamp(b.Until)))
+		parts = append(parts, ownText("until "+FormatTime(b.Until)))
 	}
-	return listed(said)
+	return joinTexts(parts)
 }
 
-// condition is a condition as agent.Condition.Words has it, with values as those of arguments.
-func (s *shower) condition(c run.Condition) Text {
+// conditionText writes a condition like agent.Condition.Words, with values written like those of arguments.
+func (s *builder) conditionText(c run.Condition) Text {
 	op, values := c.Operator()
 	all := make([]Text, len(values))
 	for i, v := range values {
-		all[i] = s.operand(v)
+		all[i] = s.operandText(v)
 	}
-	value := listed(all)
+	value := joinTexts(all)
 	if op == "in" {
-		value = slices.Concat(word("["), value, word("]"))
+		value = slices.Concat(ownText("["), value, ownText("]"))
 	}
-	return slices.Concat(s.foreign(c.Path), word(" "+op+" "), value)
+	return slices.Concat(s.foreignText(c.Path), ownText(" "+op+" "), value)
 }
 
-func (s *shower) operand(raw json.RawMessage) Text {
+func (s *builder) operandText(raw json.RawMessage) Text {
 	v, err := mask.Read(raw, nil)
 	if err != nil {
-		return s.foreign(string(raw))
+		return s.foreignText(string(raw))
 	}
-	return s.value(v)
+	return s.valueText(v)
 }
 
-// listed are texts with commas between them.
-func listed(of []Text) Text {
+// joinTexts joins texts with commas.
+func joinTexts(of []Text) Text {
 	var all Text
 	for i, t := range of {
 		if i > 0 {
@@ -85,5 +85,5 @@ func listed(of []Text) Text {
 		}
 		all = append(all, t...)
 	}
-	return all.joined()
+	return all.merged()
 }

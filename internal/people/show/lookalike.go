@@ -5,7 +5,7 @@ import (
 	"unicode"
 )
 
-// The marks behind words.
+// The warnings after words.
 const (
 	mixedScripts   = `\{mixed scripts}`
 	looksLikeLatin = `\{looks like Latin}`
@@ -13,12 +13,12 @@ const (
 	otherDigits    = `\{digits of another script}`
 )
 
-// together are the scripts whose letters stand beside Latin ones in words that nobody has forged. Letters of no script in particular are
-// not among them, but judged as odd or not.
-var together = []*unicode.RangeTable{unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul, unicode.Bopomofo, unicode.Common, unicode.Inherited}
+// mixableScripts are the scripts whose letters occur together with Latin ones in genuine words. Letters of no script
+// are not among them; they are checked as odd letters.
+var mixableScripts = []*unicode.RangeTable{unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul, unicode.Bopomofo, unicode.Common, unicode.Inherited}
 
-// twins are letters of other scripts that look like Latin ones, by script.
-var twins = []struct {
+// lookalikes are letters of other scripts that look like Latin ones, by script.
+var lookalikes = []struct {
 	script  *unicode.RangeTable
 	letters string
 }{
@@ -34,8 +34,8 @@ var twins = []struct {
 	{unicode.Old_Italic, "𐌀𐌁𐌂𐌄𐌉𐌊𐌌𐌍𐌏𐌓𐌕𐌖𐌗"},
 }
 
-// odd are letters by which Latin words are spelled so that they look like others: full-width, mathematical, phonetic and the like.
-var odd = &unicode.RangeTable{
+// oddLetterRanges are letters that imitate Latin ones: full-width, mathematical, phonetic and the like.
+var oddLetterRanges = &unicode.RangeTable{
 	R16: []unicode.Range16{
 		{Lo: 0x0251, Hi: 0x0251, Stride: 1}, {Lo: 0x0261, Hi: 0x0262, Stride: 1}, {Lo: 0x0269, Hi: 0x026A, Stride: 1}, {Lo: 0x0274, Hi: 0x0274, Stride: 1},
 		{Lo: 0x0280, Hi: 0x0280, Stride: 1}, {Lo: 0x028F, Hi: 0x028F, Stride: 1}, {Lo: 0x0299, Hi: 0x0299, Stride: 1}, {Lo: 0x029C, Hi: 0x029C, Stride: 1}, {Lo: 0x029F, Hi: 0x029F, Stride: 1},
@@ -49,8 +49,10 @@ var odd = &unicode.RangeTable{
 	R32: []unicode.Range32{{Lo: 0x1D400, Hi: 0x1D7FF, Stride: 1}, {Lo: 0x1F130, Hi: 0x1F189, Stride: 1}, {Lo: 0x1FBF0, Hi: 0x1FBF9, Stride: 1}},
 }
 
-// inWord reports whether a character goes on with a word: letters, their marks, digits, and letters in a frame.
-func inWord(r rune) bool { return unicode.In(r, unicode.L, unicode.M, unicode.N) || unicode.Is(odd, r) }
+// inWord reports whether a character belongs to a word: letters, their marks, digits, and enclosed letters.
+func inWord(r rune) bool {
+	return unicode.In(r, unicode.L, unicode.M, unicode.N) || unicode.Is(oddLetterRanges, r)
+}
 
 // markOf is the mark that a word needs, "" for none. In are the scripts of the text it stands in.
 //
@@ -62,53 +64,44 @@ func inWord(r rune) bool { return unicode.In(r, unicode.L, unicode.M, unicode.N)
 //	script
 func markOf(word string, in func() map[*unicode.RangeTable]bool) string {
 	scripts := map[*unicode.RangeTable]bool{}
-	if isASCII(word) {
+	if !strings.ContainsFunc(word, func(r rune) bool { return r > unicode.MaxASCII }) {
 		return ""
 	}
 	letters, twin, mark := 0, 0, ""
 	for _, r := range word {
-		if unicode.Is(odd, r) {
+		if unicode.Is(oddLetterRanges, r) {
 			return oddLetters
 		}
 		if r > unicode.MaxASCII && (unicode.IsDigit(r) || unicode.IsNumber(r) && strings.ContainsFunc(word, unicode.IsDigit)) {
 			mark = otherDigits
 		}
-		if !unicode.IsLetter(r) || unicode.In(r, together...) {
+		if !unicode.IsLetter(r) || unicode.In(r, mixableScripts...) {
 			continue
 		}
 		letters++
 		of := scriptOf(r)
 		scripts[of] = true
-		if of != unicode.Latin && isTwin(r) {
+		if of != unicode.Latin && isLookalike(r) {
 			twin++
 		}
 	}
 	switch {
 	case len(scripts) > 1:
 		return mixedScripts
-	case letters > 0 && twin == letters && (letters > 2 || !in()[only(scripts)]):
+	case letters > 0 && twin == letters && (letters > 2 || !in()[onlyScript(scripts)]):
 		return looksLikeLatin
 	}
 	return mark
 }
 
-func isASCII(word string) bool {
-	for i := range len(word) {
-		if word[i] > unicode.MaxASCII {
-			return false
-		}
-	}
-	return true
-}
-
-// otherScript stands for every script that has no list of its own here.
+// otherScript stands for every script that lookalikes does not list.
 var otherScript = &unicode.RangeTable{}
 
 func scriptOf(r rune) *unicode.RangeTable {
 	if unicode.Is(unicode.Latin, r) {
 		return unicode.Latin
 	}
-	for _, t := range twins {
+	for _, t := range lookalikes {
 		if unicode.Is(t.script, r) {
 			return t.script
 		}
@@ -116,8 +109,8 @@ func scriptOf(r rune) *unicode.RangeTable {
 	return otherScript
 }
 
-func isTwin(r rune) bool {
-	for _, t := range twins {
+func isLookalike(r rune) bool {
+	for _, t := range lookalikes {
 		if strings.ContainsRune(t.letters, r) {
 			return true
 		}
@@ -125,19 +118,18 @@ func isTwin(r rune) bool {
 	return false
 }
 
-// only is the one script of a word.
-func only(scripts map[*unicode.RangeTable]bool) *unicode.RangeTable {
+func onlyScript(scripts map[*unicode.RangeTable]bool) *unicode.RangeTable {
 	for s := range scripts {
 		return s
 	}
 	return nil
 }
 
-// scriptsOf are the scripts of which a text has letters that look like no Latin ones: a text is written in those.
+// scriptsOf returns the scripts a text is written in: those of its letters that do not look Latin.
 func scriptsOf(text string) map[*unicode.RangeTable]bool {
 	of := map[*unicode.RangeTable]bool{}
 	for _, r := range text {
-		if unicode.IsLetter(r) && !isTwin(r) {
+		if unicode.IsLetter(r) && !isLookalike(r) {
 			of[scriptOf(r)] = true
 		}
 	}

@@ -1,6 +1,6 @@
-// Package show makes of a request to people what they are shown of it, on every channel alike: facts first, the complete arguments with every odd
-// character escaped and every secret masked, and what the model said last, labelled as its word (approvals.md, B1 to B4). It renders nothing: pages,
-// mails, messages and terminals do, from the same Request.
+// Package show turns a request into what people are shown of it, the same on every channel: facts first, then the complete
+// arguments with every odd character escaped and every secret masked, and last what the model said, marked as untrusted
+// (approvals.md, B1 to B4). Pages, mails, messages and terminals render the same Request.
 package show
 
 import (
@@ -11,14 +11,14 @@ import (
 // Kind says how a span is to be read.
 type Kind string
 
-// The kinds. Whatever is not Plain was put in place of something else.
+// The kinds. A span of a kind other than Plain replaces text.
 const (
 	Plain       Kind = ""
 	Escape      Kind = "escape" // \u{202E}: a character that cannot be seen, or is taken for another
 	Count       Kind = "count"  // \{12 spaces}: a run of what cannot be seen
 	Mixed       Kind = "mixed"  // \{mixed scripts}: a mark behind a word that is not what it looks like
 	Masked      Kind = "masked" // \{masked, …}: in place of a secret
-	RightToLeft Kind = "rtl"    // written from right to left: to be isolated (<bdi>), so that it moves nothing beside it; String writes \rtl{…}
+	RightToLeft Kind = "rtl"    // right-to-left text, to be isolated (<bdi>); String writes \rtl{…}
 )
 
 // Span is a piece of text that holds visible characters alone: no control, no format character, no line end.
@@ -27,11 +27,11 @@ type Span struct {
 	Kind Kind
 }
 
-// Text is foreign text made harmless, in pieces.
+// Text is foreign text in harmless spans.
 type Text []Span
 
-// String is the text of all spans, for channels that know of nothing but text. What is written from right to left stands in \rtl{…}:
-// the letters of that keep it where it is, with nothing that cannot be seen.
+// String joins the text of all spans, for channels of plain text. It writes right-to-left text in \rtl{…}: the Latin
+// letters around it keep it in place without invisible characters.
 func (t Text) String() string {
 	var all strings.Builder
 	for _, s := range t {
@@ -44,23 +44,24 @@ func (t Text) String() string {
 	return all.String()
 }
 
-// Fact is one line that the runtime vouches for.
+// Fact is a line that the runtime vouches for.
 type Fact struct {
 	Name  string // stable, for programs: tool, effect, requester, expires, …
 	Label string // for people
 	Value Text
 }
 
-// Argument is one line of a call's arguments. A mapping or a list is a line of its own, and its members follow, one deeper.
+// Argument is a line of a call's arguments. An object or array is a line of its own; its members follow, one level
+// deeper.
 type Argument struct {
 	Depth int
 	Key   Text   // of a member; "[0]" of an element
-	Value Text   // empty of a mapping or list that has members
-	Kind  string // string, number, boolean, null, object, array; unreadable = it is no JSON, and shown as the text it is
+	Value Text   // empty for an object or array with members
+	Kind  string // string, number, boolean, null, object, array; unreadable = not JSON, shown as text
 }
 
-// EventSaid is what an Event of the thread is: a question about the request, or an answer to one.
-const EventSaid = "said"
+// EventRemark is the What of an Event of the thread: a question about the request, or an answer.
+const EventRemark = "said"
 
 // Event is one line of a request's history.
 type Event struct {
@@ -69,50 +70,50 @@ type Event struct {
 	What string // asked, escalated, said (a question or an answer), approve, deny, edit, cancel, fail, expired
 	Note Text
 
-	Via       string     // the way it came by; "" = not recorded
-	Tools     Text       // of a decision on some of a request's tools
-	Grant     Text       // of an approval, how far the standing grant goes that it gives; none = as far as the policy lets it
-	Arguments []Argument // an edit's, or the answer to a tool's question
+	Via       string     // the channel; "" = not recorded
+	Tools     Text       // of a decision on some of the tools
+	Grant     Text       // of an approval: bounds of its standing grant; empty = the policy's own
+	Arguments []Argument // of an edit, or of the answer to a tool's question
 }
 
-// Request is what people are shown.
+// Request is what people are shown of a request.
 type Request struct {
 	ID        string
 	Status    string
-	Title     Text       // one line, of the runtime's making: no word of the model's
+	Title     Text       // one line by the runtime, without text of the model
 	Facts     []Fact     // B1, in order
 	Arguments []Argument // complete
 	Tools     []Tool     // of a request about tools; else none
 	Risk      Risk       // the class of what is asked; of several tools the highest
-	Changed   []Fact     // what a precondition gives now, where it is not what it gave; label, before → after
-	Question  Text       // of a tool that asks something itself; not to be trusted
-	Asked     []Part     // and what it asks that with
+	Changed   []Fact     // what a precondition returned before and returns now
+	Question  Text       // what a tool asks; untrusted
+	Asked     []Part     // the parameters of its question
 	Note      Text       // the rule's
-	Claim     Text       // whom the run is for by the word of the API's caller, which nobody checked
-	Says      Text       // what the model said beside the call; not to be trusted, and shown last
+	Claim     Text       // whom the API's caller says the run is for; unverified
+	Says      Text       // the model's text beside the call; untrusted, and shown last
 	History   []Event
 	Masked    bool // something was masked
 	Bytes     int  // of the arguments as they are stored
 }
 
-// Tool is one of the tools that a request is about.
+// Tool is one of the tools of a request about tools.
 type Tool struct {
 	Name    Text
 	Verdict string // "" = nobody has decided about it
 	Facts   []Fact
 	Risk    Risk
-	Calls   [][]Argument // the arguments of the calls that ask; they do not bind the model unless a grant is of these alone
-	Blocked []Blocked    // and what else there is to say of those, one by one
+	Calls   [][]Argument  // arguments of the calls that ask; see Facts for what a grant covers
+	Blocked []BlockedCall // the same calls, in order
 }
 
-// Blocked is a call that asks for the permission of its tool.
-type Blocked struct {
+// BlockedCall is a call that asks for the permission of its tool.
+type BlockedCall struct {
 	ID        Text
 	Approvers Text
 	Note      Text // the rule's
 }
 
-// Part is a JSON value that a tool asks people something with.
+// Part is a JSON value of a tool's question.
 type Part struct {
 	Label string
 	Lines []Argument

@@ -8,55 +8,52 @@ import (
 	"unicode/utf8"
 )
 
-// WriteText writes a request as plain text, for terminals and mails: facts first, then the complete arguments, then what is not to be
-// trusted. Width is how many characters a line may have, 0 = as many as it takes; a line that begins with spaces and "+ " goes on
-// with the one above behind a space, and one that begins with "++ " in the middle of it. No other line begins so. The error is w's.
+// WriteText writes a request as plain text, for terminals and mails: facts, then the complete arguments, then what is
+// not to be trusted. Width is the longest line in characters, 0 = unlimited. A line that begins with spaces and "+ "
+// continues the one above after a space; one that begins with "++ " continues a word. No other line begins so. The
+// error is w's.
 func WriteText(w io.Writer, r Request, width int) error {
 	t := &writer{w: w, width: width}
-	t.line("", Bare("approval "+r.ID+" ("+r.Status+")"))
+	t.writeLine("", Bare("approval "+r.ID+" ("+r.Status+")"))
 	for _, f := range r.Facts {
-		t.fact(f)
+		t.writeLine(fmt.Sprintf("  %-10s ", f.Label), f.Value)
 	}
 	for _, e := range r.History {
-		t.event(e)
+		t.writeEvent(e)
 	}
 	for _, f := range r.Changed {
-		t.line("  changed    "+f.Label+" ", f.Value)
+		t.writeLine("  changed    "+f.Label+" ", f.Value)
 	}
 	for _, tool := range r.Tools {
-		t.tool(tool)
+		t.writeTool(tool)
 	}
 	if len(r.Tools) == 0 {
-		t.arguments("  ", word("arguments"+masked(r)), r.Arguments)
+		heading := "arguments"
+		if r.Masked {
+			heading += " (secrets are masked; the decision is on what is stored, with them)"
+		}
+		t.writeArguments("  ", ownText(heading), r.Arguments)
 	}
 	if len(r.Claim) > 0 {
-		t.line("  the caller says (not checked): the run is for ", inQuotes(r.Claim))
+		t.writeLine("  the caller says (not checked): the run is for ", quoteText(r.Claim))
 	}
 	if len(r.Question) > 0 {
-		t.line("  the tool asks (not to be trusted): ", r.Question)
+		t.writeLine("  the tool asks (not to be trusted): ", r.Question)
 	}
 	for _, p := range r.Asked {
-		t.arguments("  ", word(p.Label), p.Lines)
+		t.writeArguments("  ", ownText(p.Label), p.Lines)
 	}
 	if len(r.Says) > 0 {
-		t.line("  the model says (not to be trusted)", nil)
-		t.line(`    `, inQuotes(r.Says))
+		t.writeLine("  the model says (not to be trusted)", nil)
+		t.writeLine(`    `, quoteText(r.Says))
 	}
 	return t.err
 }
 
-// masked says of the arguments' heading that there are secrets.
-func masked(r Request) string {
-	if !r.Masked {
-		return ""
-	}
-	return " (secrets are masked; the decision is on what is stored, with them)"
-}
-
-// WriteArguments writes the lines of arguments as plain text, behind indent. The error is w's.
+// WriteArguments writes the lines of arguments as plain text after indent. The error is w's.
 func WriteArguments(w io.Writer, indent string, lines []Argument) error {
 	t := &writer{w: w}
-	t.lines(indent, lines)
+	t.writeLines(indent, lines)
 	return t.err
 }
 
@@ -66,71 +63,69 @@ type writer struct {
 	err   error
 }
 
-func (t *writer) fact(f Fact) { t.line(fmt.Sprintf("  %-10s ", f.Label), f.Value) }
-
-// event writes what has happened; what a fact says already is left out.
-func (t *writer) event(e Event) {
+// writeEvent writes an event, unless a fact says it already.
+func (t *writer) writeEvent(e Event) {
 	var value Text
 	label := "decided"
 	switch e.What {
 	case "asked", "escalated", "expired":
 		return
-	case EventSaid:
+	case EventRemark:
 		label = e.What
-		value = append(append(append(value, Span{Text: "by "}), e.Who...), Span{Text: " at " + Stamp(e.At)})
+		value = append(append(append(value, Span{Text: "by "}), e.Who...), Span{Text: " at " + FormatTime(e.At)})
 	default:
 		value = append(value, Span{Text: e.What})
 		if len(e.Tools) > 0 {
 			value = append(append(value, Span{Text: " of "}), e.Tools...)
 		}
-		value = append(append(append(value, Span{Text: " by "}), e.Who...), Span{Text: " at " + Stamp(e.At)})
+		value = append(append(append(value, Span{Text: " by "}), e.Who...), Span{Text: " at " + FormatTime(e.At)})
 	}
 	if len(e.Note) > 0 {
-		value = append(append(value, Span{Text: ": "}), inQuotes(e.Note)...)
+		value = append(append(value, Span{Text: ": "}), quoteText(e.Note)...)
 	}
 	if len(e.Grant) > 0 {
 		value = append(append(value, Span{Text: ", "}), e.Grant...)
 	}
-	t.line(fmt.Sprintf("  %-10s ", label), value.joined())
+	t.writeLine(fmt.Sprintf("  %-10s ", label), value.merged())
 	if len(e.Arguments) > 0 {
-		t.arguments("    ", word("with"), e.Arguments)
+		t.writeArguments("    ", ownText("with"), e.Arguments)
 	}
 }
 
-func inQuotes(s Text) Text {
-	return append(append(Text{{Text: `"`}}, s...), Span{Text: `"`}).joined()
+func quoteText(s Text) Text {
+	return append(append(Text{{Text: `"`}}, s...), Span{Text: `"`}).merged()
 }
 
-func (t *writer) tool(tool Tool) {
+func (t *writer) writeTool(tool Tool) {
 	head := append(Text{}, tool.Name...)
 	if tool.Verdict != "" {
 		head = append(head, Span{Text: ": " + tool.Verdict})
 	}
-	t.line("  ", head.joined())
+	t.writeLine("  ", head.merged())
 	for _, f := range tool.Facts {
-		t.line(fmt.Sprintf("    %-8s ", f.Label), f.Value)
+		t.writeLine(fmt.Sprintf("    %-8s ", f.Label), f.Value)
 	}
 	for i, c := range tool.Calls {
-		head := word("call arguments")
+		head := ownText("call arguments")
 		if i < len(tool.Blocked) {
 			b := tool.Blocked[i]
-			head = append(append(append(word("call "), b.ID...), Span{Text: ", decided by "}), b.Approvers...)
+			head = append(append(append(ownText("call "), b.ID...), Span{Text: ", decided by "}), b.Approvers...)
 			if len(b.Note) > 0 {
-				head = append(append(head, Span{Text: ", policy "}), inQuotes(b.Note)...)
+				head = append(append(head, Span{Text: ", policy "}), quoteText(b.Note)...)
 			}
-			head = append(head, Span{Text: ", arguments"}).joined()
+			head = append(head, Span{Text: ", arguments"}).merged()
 		}
-		t.arguments("    ", head, c)
+		t.writeArguments("    ", head, c)
 	}
 }
 
-// arguments writes a heading and the lines below it.
-func (t *writer) arguments(indent string, head Text, lines []Argument) {
-	t.line(indent, head)
-	t.lines(indent+"  ", lines)
+// writeArguments writes a heading and the lines below it.
+func (t *writer) writeArguments(indent string, head Text, lines []Argument) {
+	t.writeLine(indent, head)
+	t.writeLines(indent+"  ", lines)
 }
 
-func (t *writer) lines(indent string, lines []Argument) {
+func (t *writer) writeLines(indent string, lines []Argument) {
 	for _, a := range lines {
 		line := append(Text{}, a.Key...)
 		if len(a.Key) > 0 {
@@ -139,15 +134,15 @@ func (t *writer) lines(indent string, lines []Argument) {
 				line = append(line, Span{Text: " "})
 			}
 		}
-		t.line(indent+strings.Repeat("  ", a.Depth), append(line, a.Value...).joined())
+		t.writeLine(indent+strings.Repeat("  ", a.Depth), append(line, a.Value...).merged())
 	}
 	if len(lines) == 0 {
-		t.line(indent+"(none)", nil)
+		t.writeLine(indent+"(none)", nil)
 	}
 }
 
-// line writes one line, over several where the width wants it.
-func (t *writer) line(before string, text Text) {
+// writeLine writes one line and wraps it at the width.
+func (t *writer) writeLine(before string, text Text) {
 	if t.err != nil {
 		return
 	}
@@ -155,9 +150,9 @@ func (t *writer) line(before string, text Text) {
 	var b strings.Builder
 	b.WriteString(before)
 	left := t.width - utf8.RuneCountInString(before)
-	room := max(t.width-len(indent)-len(withinWord)-2, leastRoom)
+	room := max(t.width-len(indent)-len(withinWord)-2, minRoom)
 	fresh := true
-	for _, p := range pieces(text, room) {
+	for _, p := range splitPieces(text, room) {
 		n := utf8.RuneCountInString(p.text)
 		if p.space {
 			n++
@@ -181,22 +176,22 @@ func (t *writer) line(before string, text Text) {
 	_, t.err = io.WriteString(t.w, b.String())
 }
 
-// What lines begin with that go on with the one above. A space at the end of a line would be lost on the way.
+// The prefixes of continued lines. A space at the end of a line could be lost.
 const (
 	behindSpace = "+ "  // in place of a space
 	withinWord  = "++ " // in place of nothing
-	leastRoom   = 16
+	minRoom     = 16
 )
 
-// piece is a part of a text that stands on one line.
+// piece is a part of a text that is not broken over lines.
 type piece struct {
 	text  string
 	space bool // a space stands before it
 }
 
-// pieces are the parts of a text between which a line may end: at single spaces, and within words that are longer than a line. What is put
-// in place of something else stays whole. Other spaces begin a piece, and end none.
-func pieces(text Text, longest int) []piece {
+// splitPieces splits a text where a line may end: at single spaces, and within words that are longer than a line. A
+// replacement span is never split. Other spaces begin a piece, and end none.
+func splitPieces(text Text, longest int) []piece {
 	var all []piece
 	var p piece
 	end := func() {
@@ -212,7 +207,7 @@ func pieces(text Text, longest int) []piece {
 			continue
 		}
 		for i, r := range s.Text {
-			if r == ' ' && single(s.Text, i) {
+			if r == ' ' && i > 0 && i+1 < len(s.Text) && s.Text[i-1] != ' ' && s.Text[i+1] != ' ' { // a single space
 				end()
 				p = piece{text: p.text, space: true}
 				continue
@@ -227,9 +222,4 @@ func pieces(text Text, longest int) []piece {
 		all = append(all, p)
 	}
 	return all
-}
-
-// single reports whether the space at a place has something that is none on both sides.
-func single(s string, i int) bool {
-	return i > 0 && i+1 < len(s) && s[i-1] != ' ' && s[i+1] != ' '
 }

@@ -5,9 +5,9 @@ import (
 	"unicode"
 )
 
-// unseen is what a person cannot see, or would take for something else, though it is a letter, mark, number, punctuation or symbol.
-var unseen = []*unicode.RangeTable{
-	unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector, signs, spelledTwice,
+// invisible is what a person cannot see, or would take for something else, though it is a letter, mark, number, punctuation or symbol.
+var invisible = []*unicode.RangeTable{
+	unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector, signs, equivalents,
 	{
 		R16: []unicode.Range16{
 			{Lo: 0x2800, Hi: 0x2800, Stride: 1}, // an empty Braille cell
@@ -58,8 +58,8 @@ var signs = &unicode.RangeTable{
 	LatinOffset: 1,
 }
 
-// spelledTwice are characters that are shown exactly like another one, or like two: Unicode holds both to be the same text.
-var spelledTwice = &unicode.RangeTable{
+// equivalents are characters that look exactly like one or two others; Unicode treats both as the same text.
+var equivalents = &unicode.RangeTable{
 	R16: []unicode.Range16{
 		{Lo: 0x0340, Hi: 0x0345, Stride: 1}, {Lo: 0x0374, Hi: 0x0374, Stride: 1}, {Lo: 0x037E, Hi: 0x037E, Stride: 1}, {Lo: 0x0387, Hi: 0x0387, Stride: 1},
 		{Lo: 0x0958, Hi: 0x095F, Stride: 1}, {Lo: 0x09DC, Hi: 0x09DD, Stride: 1}, {Lo: 0x09DF, Hi: 0x09DF, Stride: 1}, // of India and Tibet
@@ -87,19 +87,20 @@ func Visible(r rune) bool {
 	if ' ' <= r && r <= '~' {
 		return true
 	}
-	return unicode.In(r, unicode.L, unicode.M, unicode.N, unicode.P, unicode.S) && !unicode.In(r, unseen...)
+	return unicode.In(r, unicode.L, unicode.M, unicode.N, unicode.P, unicode.S) && !unicode.In(r, invisible...)
 }
 
-// marks is how many marks may stand behind one letter. More of them run over the lines above and below.
-const marks = 3
+// maxMarks is how many marks may follow a letter. More would overlap the lines above and below.
+const maxMarks = 3
 
-// carries reports whether mark may stand behind the character before, which belongs to the letter base. An accent, which is of no script
-// in particular, may behind letters of few: for nearly all others there is a letter that has it and is shown alike. Enclosing marks never may.
-func carries(base, before, mark rune) bool {
+// canCarryMark reports whether mark may follow the character before, which belongs to the letter base. An accent of no
+// script may follow letters of few scripts: nearly all others have a letter of their own that looks the same. Enclosing
+// marks may never.
+func canCarryMark(base, before, mark rune) bool {
 	switch {
 	case unicode.Is(unicode.Me, mark) || !unicode.IsLetter(base):
 		return false
-	case strings.Contains(joined, string(before)+string(mark)):
+	case strings.Contains(joinedPairs, string(before)+string(mark)):
 		return false
 	case unicode.Is(unicode.Inherited, mark):
 		return unicode.In(base, unicode.Arabic, unicode.Syriac, unicode.Devanagari) && (mark < 0x0653 || mark > 0x0655)
@@ -107,8 +108,8 @@ func carries(base, before, mark rune) bool {
 	return true
 }
 
-// joined are signs, pair by pair, that are shown like a single one.
-const joined = "\u09c7\u09be \u09c7\u09d7 \u0b47\u0b56 \u0b47\u0b3e \u0b47\u0b57 \u0b92\u0bd7 \u0bc6\u0bbe \u0bc7\u0bbe \u0bc6\u0bd7 \u0c46\u0c56 " +
+// joinedPairs are pairs of signs that look like a single one.
+const joinedPairs = "\u09c7\u09be \u09c7\u09d7 \u0b47\u0b56 \u0b47\u0b3e \u0b47\u0b57 \u0b92\u0bd7 \u0bc6\u0bbe \u0bc7\u0bbe \u0bc6\u0bd7 \u0c46\u0c56 " +
 	"\u0cbf\u0cd5 \u0cc6\u0cd5 \u0cc6\u0cd6 \u0cc6\u0cc2 \u0cca\u0cd5 \u0d46\u0d3e \u0d47\u0d3e \u0d46\u0d57 \u0dd9\u0dca \u0dd9\u0dcf \u0ddc\u0dca \u0dd9\u0ddf " +
 	"\u0928\u093c \u0930\u093c \u0933\u093c \u0f71\u0f72 \u0f71\u0f74 \u0f71\u0f80 \u0fb2\u0f80 \u0fb3\u0f80 \u1025\u102e \u1b05\u1b35 \u1b07\u1b35 \u1b09\u1b35 " +
 	"\u1b0b\u1b35 \u1b0d\u1b35 \u1b11\u1b35 \u1b3a\u1b35 \u1b3c\u1b35 \u1b3e\u1b35 \u1b3f\u1b35 \u1b42\u1b35"

@@ -13,23 +13,23 @@ import (
 	"github.com/countersign/countersign/internal/people/letter"
 )
 
-// hooks is where Slack takes answers to clicks.
-const hooks = "https://hooks.slack.com"
+// hooksBase is where Slack takes answers to clicks.
+const hooksBase = "https://hooks.slack.com"
 
-// What who clicked is told. None of it holds anything of a request but who decided it.
+// The answers to a person who clicked. They hold nothing of a request but who decided it.
 const (
-	saidStranger  = "Nothing was decided: Countersign does not know you. Ask whoever runs it to put your Slack member id into its directory of people."
-	saidForbidden = "Nothing was decided: you are not one of those who may decide about this request."
-	saidExpired   = "Nothing was decided: the request has expired. It was not carried out."
-	saidFinished  = "Nothing was decided: the run has gone on or ended without it. Nobody has to decide any more."
-	saidKind      = "Nothing was decided: this request cannot be decided like that. See its page."
-	saidUnknown   = "Nothing was decided: there is no such request."
-	saidChanged   = "Nothing was decided: the request was changed since this message showed it. See its page, or the newest message about it."
-	saidPolicy    = "Nothing was decided: the policy that applies has changed since this was asked. Whoever may decide by now is asked again."
-	saidUncertain = "It is not certain whether this was recorded. Click again: it is recorded once, however often you do."
+	textStranger      = "Nothing was decided: Countersign does not know you. Ask whoever runs it to put your Slack member id into its directory of people."
+	textForbidden     = "Nothing was decided: you are not one of those who may decide about this request."
+	textExpired       = "Nothing was decided: the request has expired. It was not carried out."
+	textFinished      = "Nothing was decided: the run has gone on or ended without it. Nobody has to decide any more."
+	textWrongKind     = "Nothing was decided: this request cannot be decided like that. See its page."
+	textUnknown       = "Nothing was decided: there is no such request."
+	textChanged       = "Nothing was decided: the request was changed since this message showed it. See its page, or the newest message about it."
+	textPolicyChanged = "Nothing was decided: the policy that applies has changed since this was asked. Whoever may decide by now is asked again."
+	textUncertain     = "It is not certain whether this was recorded. Click again: it is recorded once, however often you do."
 )
 
-// recordedText is the answer to a decision that counts.
+// recordedText is the answer to a decision that was recorded.
 func recordedText(a approval.Approval, did approval.Action) string {
 	word := "Your approval is recorded. "
 	if did == approval.Deny {
@@ -41,12 +41,7 @@ func recordedText(a approval.Approval, did approval.Action) string {
 	return word + letter.Outcome(a)
 }
 
-// alreadyDecidedText is the answer to a decision that came too late.
-func alreadyDecidedText(a approval.Approval) string {
-	return "Nothing was decided: this request is decided already. " + letter.Outcome(a)
-}
-
-// ephemeral is an answer that who clicked alone sees.
+// ephemeral is an answer that only the person who clicked sees.
 type ephemeral struct {
 	ResponseType    string  `json:"response_type"`
 	ReplaceOriginal bool    `json:"replace_original"`
@@ -57,7 +52,7 @@ type ephemeral struct {
 // errAnswer is all that is said of an answer that was not delivered.
 var errAnswer = errors.New("the answer could not be delivered")
 
-// postAnswer posts the result of a click to the address that Slack sent, if the address is one of Slack's.
+// postAnswer posts the result of a click to the address that Slack sent, if it is an address of Slack.
 func (in *Interactions) postAnswer(ctx context.Context, address, text string) error {
 	if !in.isSlackHook(address) {
 		return errAnswer
@@ -72,7 +67,7 @@ func (in *Interactions) postAnswer(ctx context.Context, address, text string) er
 	}
 	r.Header.Set("Content-Type", "application/json; charset=utf-8")
 	r.Header.Set("User-Agent", "countersign")
-	resp, err := client(in.HTTP, answerIn).Do(r)
+	resp, err := newHTTPClient(in.HTTP, answerTimeout).Do(r)
 	if err != nil {
 		return errAnswer
 	}
@@ -85,7 +80,7 @@ func (in *Interactions) postAnswer(ctx context.Context, address, text string) er
 
 // isSlackHook reports whether an address is at the host of Slack's hooks.
 func (in *Interactions) isSlackHook(address string) bool {
-	want, err := url.Parse(cmp.Or(in.Hooks, hooks))
+	want, err := url.Parse(cmp.Or(in.Hooks, hooksBase))
 	if err != nil {
 		return false
 	}

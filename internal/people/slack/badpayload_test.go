@@ -34,7 +34,7 @@ func TestBadPayloads(t *testing.T) {
 		Code: "400", State: func() string { return badinput.State(o.desk.got, o.slack.Messages(), o.slack.Answers()) }, Observed: o.log.String,
 		Send: func(c badinput.Case) badinput.Answer {
 			body := []byte(url.Values{"payload": {string(c.Body)}}.Encode())
-			return badinput.Answer{Code: fmt.Sprint(post(o.in, slackfake.Headers(secret, time.Now(), body), body))}
+			return badinput.Answer{Code: fmt.Sprint(postBody(o.in, slackfake.Headers(secret, time.Now(), body), body))}
 		},
 	}
 	for _, c := range badinput.Cases(good, payloadKeys) {

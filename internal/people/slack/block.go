@@ -15,20 +15,20 @@ const (
 	maxField   = 2000
 	maxFields  = 10
 	maxAddress = 3000
-	maxNote    = 1000 // of a note, of our own: so much of it reaches the model
+	maxNote    = 1000 // our own limit on what reaches the model
 
-	// maxAll bounds all blocks of a message as JSON. Slack refuses somewhat above 12,000 characters in all (msg_blocks_too_long), says nowhere how it
-	// counts, and adds to what it counts.
-	maxAll = 10_000
+	// maxMessage bounds all blocks of a message as JSON. Slack refuses somewhat above 12,000 characters
+	// (msg_blocks_too_long), and does not document how it counts.
+	maxMessage = 10_000
 )
 
-// block is a block of Block Kit as far as we use it.
+// block is a Block Kit block with the fields that this package uses.
 type block struct {
 	Type      string   `json:"type"`
 	ID        string   `json:"block_id,omitempty"`
 	Text      *text    `json:"text,omitempty"`
 	Fields    []text   `json:"fields,omitempty"`
-	Accessory *element `json:"accessory,omitempty"` // of a section: a link beside it
+	Accessory *element `json:"accessory,omitempty"` // of a section: a link
 	Elements  []any    `json:"elements,omitempty"`
 	Label     *text    `json:"label,omitempty"`   // of an input
 	Element   *element `json:"element,omitempty"` // of an input
@@ -39,11 +39,11 @@ type block struct {
 type text struct {
 	Type  string `json:"type"`
 	Text  string `json:"text"`
-	Emoji bool   `json:"emoji"` // false: :name: stays what it is
+	Emoji bool   `json:"emoji"` // false: :name: is no emoji
 }
 
-// rich is rich text: the block's element, and the one in it.
-type rich struct {
+// richTextBlock is a rich text block, and the element in it.
+type richTextBlock struct {
 	Type     string     `json:"type"`
 	Elements []richText `json:"elements"`
 }
@@ -53,7 +53,7 @@ type richText struct {
 	Text string `json:"text"`
 }
 
-// element is a button or a field to type in.
+// element is a button or an input field.
 type element struct {
 	Type      string   `json:"type"`
 	Action    string   `json:"action_id"`
@@ -65,7 +65,7 @@ type element struct {
 	MaxLength int      `json:"max_length,omitempty"`
 }
 
-// confirm is the dialog before a button's click counts.
+// confirm is the dialog that a click on a button opens.
 type confirm struct {
 	Title   text   `json:"title"`
 	Text    text   `json:"text"`
@@ -74,36 +74,36 @@ type confirm struct {
 	Style   string `json:"style,omitempty"`
 }
 
-func plain(t string) text { return text{Type: "plain_text", Text: verbatim(t)} }
+func plainText(t string) text { return text{Type: "plain_text", Text: verbatim(t)} }
 
 func header(t string) block {
-	p := plain(t)
+	p := plainText(t)
 	return block{Type: "header", Text: &p}
 }
 
 func section(t string) block {
-	p := plain(t)
+	p := plainText(t)
 	return block{Type: "section", Text: &p}
 }
 
-// preformatted shows text as it is, in one typeface.
+// preformatted shows text unchanged in a fixed-width font.
 func preformatted(t string) block {
 	return block{Type: "rich_text", Elements: []any{
-		rich{Type: "rich_text_preformatted", Elements: []richText{{Type: "text", Text: verbatim(t)}}},
+		richTextBlock{Type: "rich_text_preformatted", Elements: []richText{{Type: "text", Text: verbatim(t)}}},
 	}}
 }
 
-// verbatim shows an ampersand that Slack could read as the beginning of one of its three escapes as the character's number: whether Slack
-// takes &lt; in a plain text for < is said nowhere.
+// verbatim replaces ampersands that Slack could read as the start of one of its three escapes. Slack does not document
+// whether it unescapes &lt; in plain text.
 func verbatim(t string) string {
 	return strings.NewReplacer("&amp;", `\u{26}amp;`, "&lt;", `\u{26}lt;`, "&gt;", `\u{26}gt;`).Replace(t)
 }
 
-// length is a text's in characters as Slack counts them.
-func length(t string) int { return len(utf16.Encode([]rune(t))) }
+// utf16Length is the length of a text in characters as Slack counts them.
+func utf16Length(t string) int { return len(utf16.Encode([]rune(t))) }
 
-// fitAll reports whether Slack accepts these blocks.
-func fitAll(blocks []block) bool {
+// fitsSlack reports whether Slack accepts these blocks.
+func fitsSlack(blocks []block) bool {
 	if len(blocks) > maxBlocks {
 		return false
 	}
@@ -113,7 +113,7 @@ func fitAll(blocks []block) bool {
 		}
 	}
 	all, err := run.MarshalVerbatim(blocks)
-	return err == nil && length(string(all)) <= maxAll
+	return err == nil && utf16Length(string(all)) <= maxMessage
 }
 
 func (b block) fits() bool {
@@ -121,25 +121,25 @@ func (b block) fits() bool {
 	if b.Type == "header" {
 		limit = maxHeader
 	}
-	if b.Text != nil && (b.Text.Text == "" || length(b.Text.Text) > limit) || len(b.Fields) > maxFields {
+	if b.Text != nil && (b.Text.Text == "" || utf16Length(b.Text.Text) > limit) || len(b.Fields) > maxFields {
 		return false
 	}
-	if b.Accessory != nil && length(b.Accessory.URL) > maxAddress {
+	if b.Accessory != nil && utf16Length(b.Accessory.URL) > maxAddress {
 		return false
 	}
 	for _, f := range b.Fields {
-		if f.Text == "" || length(f.Text) > maxField {
+		if f.Text == "" || utf16Length(f.Text) > maxField {
 			return false
 		}
 	}
 	for _, e := range b.Elements {
 		switch e := e.(type) {
-		case rich:
-			if length(e.Elements[0].Text) > maxText {
+		case richTextBlock:
+			if utf16Length(e.Elements[0].Text) > maxText {
 				return false
 			}
 		case element:
-			if length(e.URL) > maxAddress {
+			if utf16Length(e.URL) > maxAddress {
 				return false
 			}
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/people/letter"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/policy"
 )
@@ -17,28 +18,29 @@ import (
 // Path is where Slack sends what is clicked.
 const Path = "/slack/interactions"
 
-// Slack wants an answer within three seconds, and nothing runs after it in a function: so long may a decision take, and so long all of it.
+// Slack wants a response within three seconds, and a function stops after it. These bound the decision, and all of it.
 const (
-	decideIn = 2 * time.Second
-	answerIn = 2600 * time.Millisecond
+	decideTimeout = 2 * time.Second
+	answerTimeout = 2600 * time.Millisecond
 )
 
-// Interactions takes decisions from the buttons of messages: POST of Path, behind nothing that authenticates. A request that no signing secret
-// has signed within five minutes is refused before anything of it is read. Who clicked is who Slack says, mapped by the directory to a tenant
-// and a person; what they may decide, the desk says. They are told what became of it in a message that they alone see; the messages about the
-// request are updated by whoever sent them. Logs hold no content. Safe for concurrent use.
+// Interactions takes decisions from the buttons of messages: POST of Path, without other authentication. A request
+// without a valid signature of the last five minutes is refused before it is parsed. The directory maps the Slack user
+// of the signed payload to a tenant and a person; the desk authorizes the decision. The person sees the result in an
+// ephemeral message; UpdateMessages updates the messages about the request. Logs hold no content. Safe for concurrent
+// use.
 type Interactions struct {
-	Secrets   []string // the app's signing secrets: any of them signs; none = every request is refused
+	Secrets   []string // the app's signing secrets, any of which may sign; none = every request is refused
 	Directory person.Directory
-	// Decide is the desk's. It is given what the message showed, and refuses a decision about anything else.
-	Decide func(ctx context.Context, r approval.Request) (approval.Approval, error)
-	// Updated has the messages about a request say what is so now. It runs while who clicked is told, is waited for while there is time, and goes on
-	// after that if the process does: what it does has to be due already. Nil = nobody updates them.
-	Updated func(ctx context.Context, a approval.Approval)
-	Clock   clock.Clock
-	HTTP    *http.Client // for answers; nil = Go's own
-	Hooks   string       // scheme and host that answers are posted to; "" = https://hooks.slack.com
-	Log     *slog.Logger
+	// Decide is the desk's. It gets the digest that the message showed, and refuses a decision about another one.
+	Decide func(ctx context.Context, r approval.DecisionInput) (approval.Approval, error)
+	// UpdateMessages updates the messages about a request. It runs while the person who clicked is answered. The handler
+	// waits for it until answerTimeout, so its work must be due already. Nil = the messages are not updated here.
+	UpdateMessages func(ctx context.Context, a approval.Approval)
+	Clock          clock.Clock
+	HTTP           *http.Client // for answers; nil = Go's own
+	Hooks          string       // scheme and host that answers are posted to; "" = https://hooks.slack.com
+	Log            *slog.Logger
 }
 
 // ServeHTTP implements http.Handler.
@@ -61,7 +63,7 @@ func (in *Interactions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusUnauthorized)
 		return
 	}
-	p, err := read(r.Header, body)
+	p, err := readPayload(r.Header, body)
 	if err != nil {
 		w.WriteHeader(http.StatusBadRequest)
 		return
@@ -69,42 +71,43 @@ func (in *Interactions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if c, ok := p.parseClick(); ok {
 		in.handleClick(r.Context(), c)
 	}
-	w.WriteHeader(http.StatusOK) // what came of a click is told in an answer of its own
+	w.WriteHeader(http.StatusOK) // the result of a click is posted separately
 }
 
 // handleClick carries out a click and posts the result to the person who clicked.
 func (in *Interactions) handleClick(ctx context.Context, c click) {
-	ctx, cancel := in.Clock.WithTimeout(ctx, answerIn)
+	ctx, cancel := in.Clock.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	now, told := in.decide(ctx, c)
+	decided, answer := in.decideClick(ctx, c)
 	updated := in.Clock.NewSignal()
-	if now.ID == "" || in.Updated == nil {
+	if decided.ID == "" || in.UpdateMessages == nil {
 		updated.Notify()
 	} else {
 		in.Clock.Go(func() {
-			in.Updated(context.WithoutCancel(ctx), now)
+			in.UpdateMessages(context.WithoutCancel(ctx), decided)
 			updated.Notify()
 		})
 	}
-	if err := in.postAnswer(ctx, c.answer, told); err != nil {
+	if err := in.postAnswer(ctx, c.answer, answer); err != nil {
 		in.Log.Warn("could not tell who clicked in Slack", "approval", c.shown.Approval, "kind", err)
 	}
-	_ = updated.Wait(ctx, 0) // what is not updated in time is due
+	_ = updated.Wait(ctx, 0) // the rest is due
 }
 
-// decide is what becomes of a click, in words for who clicked, and the request where it is known that its messages are out of date.
-func (in *Interactions) decide(ctx context.Context, c click) (approval.Approval, string) {
-	ctx, cancel := in.Clock.WithTimeout(ctx, decideIn)
+// decideClick carries out the decision of a click. It returns the answer for the person, and the request if its
+// messages are out of date.
+func (in *Interactions) decideClick(ctx context.Context, c click) (approval.Approval, string) {
+	ctx, cancel := in.Clock.WithTimeout(ctx, decideTimeout)
 	defer cancel()
 	tenant, p, found, err := in.Directory.Slack(ctx, c.team, c.member)
 	switch {
 	case err != nil:
 		in.Log.Error("could not find who clicked in Slack", "approval", c.shown.Approval, "kind", err)
-		return approval.Approval{}, saidUncertain
+		return approval.Approval{}, textUncertain
 	case !found:
-		return approval.Approval{}, saidStranger
+		return approval.Approval{}, textStranger
 	}
-	a, err := in.Decide(ctx, approval.Request{
+	a, err := in.Decide(ctx, approval.DecisionInput{
 		Tenant: tenant, ID: c.shown.Approval, Action: c.action, Note: c.note, Digest: c.shown.Digest,
 		By: policy.Principal{ID: p.ID, Groups: p.Groups}, Via: approval.ViaSlack,
 	})
@@ -118,23 +121,23 @@ func (in *Interactions) decide(ctx context.Context, c click) (approval.Approval,
 func (in *Interactions) failureText(c click, err error) (approval.Approval, string) {
 	var decided *approval.DecidedError
 	if errors.As(err, &decided) {
-		return decided.Approval, alreadyDecidedText(decided.Approval)
+		return decided.Approval, "Nothing was decided: this request is decided already. " + letter.Outcome(decided.Approval)
 	}
 	var changed *approval.PolicyError
 	if errors.As(err, &changed) {
-		return changed.Approval, saidPolicy
+		return changed.Approval, textPolicyChanged
 	}
 	for _, f := range []struct {
 		err  error
-		told string
+		text string
 	}{
-		{approval.ErrForbidden, saidForbidden}, {approval.ErrStale, saidChanged}, {approval.ErrExpired, saidExpired}, {approval.ErrFinished, saidFinished},
-		{approval.ErrNothing, saidFinished}, {approval.ErrKind, saidKind}, {approval.ErrNotFound, saidUnknown},
+		{approval.ErrForbidden, textForbidden}, {approval.ErrStale, textChanged}, {approval.ErrExpired, textExpired}, {approval.ErrFinished, textFinished},
+		{approval.ErrNothing, textFinished}, {approval.ErrKind, textWrongKind}, {approval.ErrNotFound, textUnknown},
 	} {
 		if errors.Is(err, f.err) {
-			return approval.Approval{}, f.told
+			return approval.Approval{}, f.text
 		}
 	}
 	in.Log.Error("could not decide from Slack", "approval", c.shown.Approval, "kind", err)
-	return approval.Approval{}, saidUncertain
+	return approval.Approval{}, textUncertain
 }

@@ -33,20 +33,20 @@ type office struct {
 	slack *slackfake.Server
 	url   string
 	ref   string
-	desk  *desk
+	desk  *fakeDesk
 	in    *slack.Interactions
 	log   *bytes.Buffer
 }
 
 func newOffice(t *testing.T) *office {
 	t.Helper()
-	s, c, at := workspace(t)
-	m := about(ana, "broken chair")
+	s, c, at := newWorkspace(t)
+	m := newMessage(ana, "broken chair")
 	ref, err := c.Send(t.Context(), m)
 	require.NoError(t, err)
-	o := &office{t: t, slack: s, url: at, ref: ref, desk: &desk{now: m.Approval}, log: &bytes.Buffer{}}
+	o := &office{t: t, slack: s, url: at, ref: ref, desk: &fakeDesk{now: m.Approval}, log: &bytes.Buffer{}}
 	o.in = &slack.Interactions{
-		Secrets: []string{secret}, Directory: directory{}, Decide: o.desk.Decide, Clock: clock.System(), Hooks: at, Log: safelog.New(o.log),
+		Secrets: []string{secret}, Directory: fakeDirectory{}, Decide: o.desk.Decide, Clock: clock.System(), Hooks: at, Log: safelog.New(o.log),
 	}
 	return o
 }
@@ -54,7 +54,7 @@ func newOffice(t *testing.T) *office {
 // click clicks, signed as it should be, and gives the status of the answer.
 func (o *office) click(member, action, note string) int {
 	body := o.body(member, action, note)
-	return post(o.in, slackfake.Headers(secret, time.Now(), body), body)
+	return postBody(o.in, slackfake.Headers(secret, time.Now(), body), body)
 }
 
 func (o *office) body(member, action, note string) []byte {
@@ -77,15 +77,15 @@ func TestC1Click(t *testing.T) {
 		require.Equal(t, http.StatusOK, o.click(ana.Slack, action, "seen <it> & checked"))
 		require.Len(t, o.desk.got, 1)
 		r := o.desk.got[0]
-		require.Equal(t, approval.Request{
+		require.Equal(t, approval.DecisionInput{
 			Tenant: "acme", ID: "aabcdefghijklmnopqrstuvwxy", Action: c.want, Note: "seen <it> & checked", Via: approval.ViaSlack, Digest: digest, By: r.By,
 		}, r)
 		require.Equal(t, ana.ID, r.By.ID)
 		require.Equal(t, ana.Groups, r.By.Groups)
-		require.Equal(t, c.told, told(t, o.slack))
+		require.Equal(t, c.told, lastAnswer(t, o.slack))
 
 		require.Equal(t, http.StatusOK, o.click(ana.Slack, action, ""), "the same click again")
-		require.Equal(t, c.told, told(t, o.slack))
+		require.Equal(t, c.told, lastAnswer(t, o.slack))
 		require.Len(t, o.desk.now.Decisions, 1)
 	}
 }
@@ -126,24 +126,24 @@ func TestC1Signature(t *testing.T) {
 		"empty":                {with("X-Slack-Signature", ""), body},
 		"only v0=":             {with("X-Slack-Signature", "v0="), body},
 	} {
-		require.Equal(t, http.StatusUnauthorized, post(o.in, c.headers, c.body), name)
+		require.Equal(t, http.StatusUnauthorized, postBody(o.in, c.headers, c.body), name)
 		require.Empty(t, o.desk.got, name)
 		require.Empty(t, o.slack.Answers(), name)
 	}
 	unsigned := *o.in
 	unsigned.Secrets = nil
-	require.Equal(t, http.StatusUnauthorized, post(&unsigned, good, body), "without a secret nothing is taken")
+	require.Equal(t, http.StatusUnauthorized, postBody(&unsigned, good, body), "without a secret nothing is taken")
 	unsigned.Secrets = []string{""}
-	require.Equal(t, http.StatusUnauthorized, post(&unsigned, slackfake.Headers("", now, body), body))
+	require.Equal(t, http.StatusUnauthorized, postBody(&unsigned, slackfake.Headers("", now, body), body))
 
 	for i := range good["X-Slack-Signature"] {
 		sig := []byte(good["X-Slack-Signature"])
 		sig[i] ^= 1
-		require.Equal(t, http.StatusUnauthorized, post(o.in, with("X-Slack-Signature", string(sig)), body), "byte %d", i)
+		require.Equal(t, http.StatusUnauthorized, postBody(o.in, with("X-Slack-Signature", string(sig)), body), "byte %d", i)
 	}
 	require.Empty(t, o.desk.got)
 	for _, off := range []time.Duration{-299 * time.Second, 0, 299 * time.Second} {
-		require.Equal(t, http.StatusOK, post(o.in, slackfake.Headers(secret, time.Now().Add(off), body), body), off)
+		require.Equal(t, http.StatusOK, postBody(o.in, slackfake.Headers(secret, time.Now().Add(off), body), body), off)
 	}
 	require.Len(t, o.desk.got, 3)
 }
@@ -157,15 +157,15 @@ func TestC1SignatureOfTheDocumentation(t *testing.T) {
 // A secret can be replaced while messages are about: both sign until the old one is taken away.
 func TestC1SecretRotation(t *testing.T) {
 	o := newOffice(t)
-	o.in.Secrets = slack.Secrets(" new-secret , " + secret + ",, ")
+	o.in.Secrets = slack.ParseSecrets(" new-secret , " + secret + ",, ")
 	require.Len(t, o.in.Secrets, 2)
 	body := o.body(ana.Slack, "approve", "")
 	for _, s := range []string{"new-secret", secret} {
-		require.Equal(t, http.StatusOK, post(o.in, slackfake.Headers(s, time.Now(), body), body))
+		require.Equal(t, http.StatusOK, postBody(o.in, slackfake.Headers(s, time.Now(), body), body))
 	}
-	o.in.Secrets = slack.Secrets("new-secret")
-	require.Equal(t, http.StatusUnauthorized, post(o.in, slackfake.Headers(secret, time.Now(), body), body))
-	require.Empty(t, slack.Secrets(" , "))
+	o.in.Secrets = slack.ParseSecrets("new-secret")
+	require.Equal(t, http.StatusUnauthorized, postBody(o.in, slackfake.Headers(secret, time.Now(), body), body))
+	require.Empty(t, slack.ParseSecrets(" , "))
 }
 
 // What Slack does not send is refused, and what it sends and we do not ask for is taken without a word.
@@ -198,14 +198,14 @@ func TestC1Payloads(t *testing.T) {
 		"another version":   {form(strings.ReplaceAll(p, `{\"v\":1`, `{\"v\":2`)), 200},
 		"more in the value": {form(strings.ReplaceAll(p, `{\"v\":1`, `{\"x\":1,\"v\":1`)), 200},
 	} {
-		require.Equal(t, c.want, post(o.in, slackfake.Headers(secret, time.Now(), []byte(c.body)), []byte(c.body)), name)
+		require.Equal(t, c.want, postBody(o.in, slackfake.Headers(secret, time.Now(), []byte(c.body)), []byte(c.body)), name)
 		require.Empty(t, o.desk.got, name)
 	}
 	h := slackfake.Headers(secret, time.Now(), []byte(form(p)))
 	h["Content-Type"] = "application/json"
-	require.Equal(t, 400, post(o.in, h, []byte(form(p))))
+	require.Equal(t, 400, postBody(o.in, h, []byte(form(p))))
 	large := bytes.Repeat([]byte("x"), 1<<20+1)
-	require.Equal(t, 413, post(o.in, slackfake.Headers(secret, time.Now(), large), large))
+	require.Equal(t, 413, postBody(o.in, slackfake.Headers(secret, time.Now(), large), large))
 	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodPut} {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(method, slack.Path, strings.NewReader(form(p)))
@@ -216,7 +216,7 @@ func TestC1Payloads(t *testing.T) {
 		require.Equal(t, http.StatusMethodNotAllowed, w.Code, method)
 	}
 	require.Empty(t, o.desk.got)
-	require.Equal(t, 200, post(o.in, slackfake.Headers(secret, time.Now(), []byte(form(p))), []byte(form(p))), "the body they were made of decides")
+	require.Equal(t, 200, postBody(o.in, slackfake.Headers(secret, time.Now(), []byte(form(p))), []byte(form(p))), "the body they were made of decides")
 	require.Len(t, o.desk.got, 1)
 }
 
@@ -224,17 +224,17 @@ func TestC1Payloads(t *testing.T) {
 func TestC1WhoClicks(t *testing.T) {
 	o := newOffice(t)
 	require.Equal(t, 200, o.click("U0EVE", "approve", ""))
-	require.Contains(t, told(t, o.slack), "Countersign does not know you")
+	require.Contains(t, lastAnswer(t, o.slack), "Countersign does not know you")
 	require.Empty(t, o.desk.got)
 
 	body := []byte(strings.ReplaceAll(string(o.body(ana.Slack, "approve", "")), "%22team_id%22%3A%22T0001%22", "%22team_id%22%3A%22T0666%22"))
 	require.Contains(t, string(body), "T0666")
-	require.Equal(t, 200, post(o.in, slackfake.Headers(secret, time.Now(), body), body))
-	require.Contains(t, told(t, o.slack), "does not know you")
+	require.Equal(t, 200, postBody(o.in, slackfake.Headers(secret, time.Now(), body), body))
+	require.Contains(t, lastAnswer(t, o.slack), "does not know you")
 	require.Empty(t, o.desk.got, "the same member id in another workspace is another person")
 
 	require.Equal(t, 200, o.click(ben.Slack, "approve", ""))
-	require.Contains(t, told(t, o.slack), "not one of those who may decide")
+	require.Contains(t, lastAnswer(t, o.slack), "not one of those who may decide")
 	require.Equal(t, approval.Pending, o.desk.now.Status)
 }
 
@@ -243,13 +243,13 @@ func TestC1OldButton(t *testing.T) {
 	o := newOffice(t)
 	o.desk.now.Digest = strings.Repeat("2", 64)
 	require.Equal(t, 200, o.click(ana.Slack, "approve", ""))
-	require.Contains(t, told(t, o.slack), "was changed since this message showed it")
+	require.Contains(t, lastAnswer(t, o.slack), "was changed since this message showed it")
 	require.Equal(t, approval.Pending, o.desk.now.Status)
 }
 
 // Whatever becomes of a click, who clicked is told, and neither they nor the log are told more than that.
 func TestC1Errors(t *testing.T) {
-	decided, _ := request("x")
+	decided, _ := newRequest("x")
 	decided.Status, decided.Decisions = approval.Denied, []approval.Decision{{By: "user:ben", Action: approval.Deny, At: asked, Note: "s3cret note"}}
 	for name, c := range map[string]struct {
 		err  error
@@ -268,24 +268,24 @@ func TestC1Errors(t *testing.T) {
 			o := newOffice(t)
 			o.desk.fail = c.err
 			require.Equal(t, 200, o.click(ana.Slack, "approve", ""))
-			require.Contains(t, told(t, o.slack), c.want)
-			require.NotContains(t, told(t, o.slack)+o.log.String(), "s3cret")
+			require.Contains(t, lastAnswer(t, o.slack), c.want)
+			require.NotContains(t, lastAnswer(t, o.slack)+o.log.String(), "s3cret")
 			require.Equal(t, c.logs, o.log.Len() > 0)
 		})
 	}
 	t.Run("the directory", func(t *testing.T) {
 		o := newOffice(t)
-		o.in.Directory = directory{fail: errors.New("s3cret")}
+		o.in.Directory = fakeDirectory{fail: errors.New("s3cret")}
 		require.Equal(t, 200, o.click(ana.Slack, "approve", ""))
-		require.Contains(t, told(t, o.slack), "not certain")
+		require.Contains(t, lastAnswer(t, o.slack), "not certain")
 		require.Empty(t, o.desk.got)
 		require.NotContains(t, o.log.String(), "s3cret")
 	})
 	t.Run("one of several", func(t *testing.T) {
 		o := newOffice(t)
-		o.in.Decide = func(context.Context, approval.Request) (approval.Approval, error) { return o.desk.now, nil }
+		o.in.Decide = func(context.Context, approval.DecisionInput) (approval.Approval, error) { return o.desk.now, nil }
 		require.Equal(t, 200, o.click(ana.Slack, "approve", ""))
-		require.Equal(t, "Your approval is recorded. More people have to approve before it is carried out.", told(t, o.slack))
+		require.Equal(t, "Your approval is recorded. More people have to approve before it is carried out.", lastAnswer(t, o.slack))
 	})
 }
 
@@ -293,7 +293,7 @@ func TestC1Errors(t *testing.T) {
 func TestC1Updated(t *testing.T) {
 	o := newOffice(t)
 	updated := make(chan approval.Approval, 4)
-	o.in.Updated = func(ctx context.Context, a approval.Approval) {
+	o.in.UpdateMessages = func(ctx context.Context, a approval.Approval) {
 		if _, ok := ctx.Deadline(); ok || ctx.Err() != nil {
 			t.Error("it is not the answer's time that it has")
 		}
@@ -307,19 +307,19 @@ func TestC1Updated(t *testing.T) {
 	require.Equal(t, approval.Denied, (<-updated).Status, "the message was out of date: somebody clicked")
 
 	s := &slackfake.Server{Token: token, Team: team, Members: []string{ana.Slack}}
-	ref, err := slack.New(slack.Options{Token: token, HTTP: &http.Client{Transport: direct{s}}, Clock: clock.System()}).Send(t.Context(), about(ana, "x"))
+	ref, err := slack.New(slack.Options{Token: token, HTTP: &http.Client{Transport: direct{s}}, Clock: clock.System()}).Send(t.Context(), newMessage(ana, "x"))
 	require.NoError(t, err)
 	body, err := s.Request(slackfake.Click{Member: ana.Slack, Ref: ref, Action: "approve"})
 	require.NoError(t, err)
 	synctest.Test(t, func(t *testing.T) {
-		a, _ := request("x")
+		a, _ := newRequest("x")
 		finished := false
 		in := &slack.Interactions{
-			Secrets: []string{secret}, Directory: directory{}, Decide: (&desk{now: a}).Decide, Clock: clock.System(), Log: safelog.New(&bytes.Buffer{}),
-			Updated: func(context.Context, approval.Approval) { time.Sleep(10 * time.Second); finished = true },
+			Secrets: []string{secret}, Directory: fakeDirectory{}, Decide: (&fakeDesk{now: a}).Decide, Clock: clock.System(), Log: safelog.New(&bytes.Buffer{}),
+			UpdateMessages: func(context.Context, approval.Approval) { time.Sleep(10 * time.Second); finished = true },
 		}
 		began := time.Now()
-		require.Equal(t, 200, post(in, slackfake.Headers(secret, began, body), body))
+		require.Equal(t, 200, postBody(in, slackfake.Headers(secret, began, body), body))
 		require.Less(t, time.Since(began), 3*time.Second)
 		require.False(t, finished)
 		time.Sleep(time.Minute)
@@ -346,13 +346,13 @@ func TestC1AnswersGoToSlackAlone(t *testing.T) {
 	} {
 		body, err := o.slack.Request(slackfake.Click{Member: ana.Slack, Ref: o.ref, Action: "approve", Answer: address})
 		require.NoError(t, err)
-		require.Equal(t, 200, post(o.in, slackfake.Headers(secret, time.Now(), body), body))
+		require.Equal(t, 200, postBody(o.in, slackfake.Headers(secret, time.Now(), body), body))
 		require.Empty(t, asked, address)
 	}
 	const good = "https://hooks.slack.com/actions/T0001/1/x"
 	body, err := o.slack.Request(slackfake.Click{Member: ana.Slack, Ref: o.ref, Action: "approve", Answer: good})
 	require.NoError(t, err)
-	require.Equal(t, 200, post(o.in, slackfake.Headers(secret, time.Now(), body), body))
+	require.Equal(t, 200, postBody(o.in, slackfake.Headers(secret, time.Now(), body), body))
 	require.Equal(t, []string{good}, asked, "and no redirect is followed")
 }
 
@@ -363,15 +363,15 @@ func (f trip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 // Slack waits for three seconds, and so does nobody longer, however slow the desk and Slack's own hooks are.
 func TestC1AnswersWithinThreeSeconds(t *testing.T) {
 	s := &slackfake.Server{Token: token, Team: team, Members: []string{ana.Slack}}
-	ref, err := slack.New(slack.Options{Token: token, HTTP: &http.Client{Transport: direct{s}}, Clock: clock.System()}).Send(t.Context(), about(ana, "x"))
+	ref, err := slack.New(slack.Options{Token: token, HTTP: &http.Client{Transport: direct{s}}, Clock: clock.System()}).Send(t.Context(), newMessage(ana, "x"))
 	require.NoError(t, err)
 	for name, slowHooks := range map[string]bool{"a slow desk": false, "slow hooks as well": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var said string
 				in := &slack.Interactions{
-					Secrets: []string{secret}, Directory: directory{}, Clock: clock.System(), Log: safelog.New(&bytes.Buffer{}),
-					Decide: func(ctx context.Context, _ approval.Request) (approval.Approval, error) {
+					Secrets: []string{secret}, Directory: fakeDirectory{}, Clock: clock.System(), Log: safelog.New(&bytes.Buffer{}),
+					Decide: func(ctx context.Context, _ approval.DecisionInput) (approval.Approval, error) {
 						<-ctx.Done()
 						return approval.Approval{}, ctx.Err()
 					},
@@ -389,7 +389,7 @@ func TestC1AnswersWithinThreeSeconds(t *testing.T) {
 				body, err := s.Request(slackfake.Click{Member: ana.Slack, Ref: ref, Action: "approve", Answer: "https://hooks.slack.com/x"})
 				require.NoError(t, err)
 				began := time.Now()
-				require.Equal(t, 200, post(in, slackfake.Headers(secret, began, body), body))
+				require.Equal(t, 200, postBody(in, slackfake.Headers(secret, began, body), body))
 				require.Less(t, time.Since(began), 3*time.Second)
 				require.Equal(t, !slowHooks, strings.Contains(said, "Click again"))
 			})
@@ -400,7 +400,7 @@ func TestC1AnswersWithinThreeSeconds(t *testing.T) {
 // Whatever is sent, nothing panics, and nothing is decided that is not signed.
 func FuzzInteractions(f *testing.F) {
 	s := &slackfake.Server{Token: token, Team: team, Members: []string{ana.Slack}}
-	ref, err := slack.New(slack.Options{Token: token, HTTP: &http.Client{Transport: direct{s}}, Clock: clock.System()}).Send(f.Context(), about(ana, "x"))
+	ref, err := slack.New(slack.Options{Token: token, HTTP: &http.Client{Transport: direct{s}}, Clock: clock.System()}).Send(f.Context(), newMessage(ana, "x"))
 	require.NoError(f, err)
 	for _, action := range []string{"approve", "deny", "open"} {
 		body, err := s.Request(slackfake.Click{Member: ana.Slack, Ref: ref, Action: action, Note: "n"})
@@ -410,14 +410,14 @@ func FuzzInteractions(f *testing.F) {
 	f.Add([]byte("payload=null"), "", "")
 	f.Add([]byte(`payload={"type":"block_actions","actions":[{"type":"button","action_id":"deny","value":"null"}]}`), "v0=", "1")
 	f.Fuzz(func(t *testing.T, body []byte, signature, at string) {
-		a, _ := request("x")
-		d := &desk{now: a}
-		in := &slack.Interactions{Secrets: []string{secret}, Directory: directory{}, Decide: d.Decide, Clock: clock.System(), Log: safelog.New(&bytes.Buffer{})}
+		a, _ := newRequest("x")
+		d := &fakeDesk{now: a}
+		in := &slack.Interactions{Secrets: []string{secret}, Directory: fakeDirectory{}, Decide: d.Decide, Clock: clock.System(), Log: safelog.New(&bytes.Buffer{})}
 		h := map[string]string{"Content-Type": "application/x-www-form-urlencoded", "X-Slack-Signature": signature, "X-Slack-Request-Timestamp": at}
-		if code := post(in, h, body); code != http.StatusUnauthorized || len(d.got) > 0 {
+		if code := postBody(in, h, body); code != http.StatusUnauthorized || len(d.got) > 0 {
 			t.Fatalf("an unsigned body was answered %d, decided %d", code, len(d.got))
 		}
-		switch code := post(in, slackfake.Headers(secret, time.Now(), body), body); code {
+		switch code := postBody(in, slackfake.Headers(secret, time.Now(), body), body); code {
 		case http.StatusOK, http.StatusBadRequest:
 		default:
 			t.Fatalf("a signed body was answered %d", code)
@@ -433,7 +433,7 @@ func FuzzInteractions(f *testing.F) {
 var (
 	_ notify.Channel   = (*slack.Channel)(nil)
 	_ http.Handler     = (*slack.Interactions)(nil)
-	_ person.Directory = directory{}
+	_ person.Directory = fakeDirectory{}
 )
 
 // Who clicks first after the policy has changed has every message about the request say that it is void.
@@ -442,7 +442,7 @@ func TestC1VoidedByPolicyIsUpdated(t *testing.T) {
 	void := o.desk.now
 	void.Status = approval.Voided
 	updated := make(chan approval.Approval, 1)
-	o.in.Updated = func(_ context.Context, a approval.Approval) { updated <- a }
+	o.in.UpdateMessages = func(_ context.Context, a approval.Approval) { updated <- a }
 	o.desk.fail = &approval.PolicyError{Approval: void}
 	require.Equal(t, 200, o.click(ana.Slack, "approve", ""))
 	require.Equal(t, approval.Voided, (<-updated).Status)

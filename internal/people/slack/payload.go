@@ -15,7 +15,7 @@ import (
 // maxBody bounds the body of an interaction, in bytes.
 const maxBody = 1 << 20
 
-// payload is what Slack says of a click, as far as we read it.
+// payload is Slack's description of a click, with the fields that this package reads.
 type payload struct {
 	Type string `json:"type"`
 	User struct {
@@ -34,27 +34,27 @@ type payload struct {
 	} `json:"state"`
 }
 
-// action is what was clicked.
+// action is the element that was clicked.
 type action struct {
 	ID    string `json:"action_id"`
 	Type  string `json:"type"`
 	Value string `json:"value"`
 }
 
-// click is a decision that somebody made in Slack.
+// click is a decision by a click in Slack.
 type click struct {
-	team, member string // who: of the signed payload
+	team, member string // of the signed payload
 	action       approval.Action
-	shown        showing
+	shown        buttonValue
 	note         string
-	answer       string // where to tell them what became of it
+	answer       string // address for the answer
 }
 
-// errForm is all that is said of a body that Slack does not send.
+// errForm is the only error of a body that is not Slack's.
 var errForm = errors.New("want a form with one payload of JSON")
 
-// read reads the payload of a signed request's body.
-func read(h http.Header, body []byte) (payload, error) {
+// readPayload reads the payload of a signed request's body.
+func readPayload(h http.Header, body []byte) (payload, error) {
 	var p payload
 	if t, _, err := mime.ParseMediaType(h.Get("Content-Type")); err != nil || t != "application/x-www-form-urlencoded" {
 		return p, errForm
@@ -75,7 +75,7 @@ func (p payload) parseClick() (click, bool) {
 	if p.Type != "block_actions" || len(p.Actions) != 1 || p.Actions[0].Type != "button" {
 		return click{}, false
 	}
-	c := click{member: p.User.ID, team: p.User.Team, answer: p.ResponseURL, note: p.note()}
+	c := click{member: p.User.ID, team: p.User.Team, answer: p.ResponseURL, note: p.typedNote()}
 	if c.team == "" && p.Team != nil {
 		c.team = p.Team.ID
 	}
@@ -91,8 +91,8 @@ func (p payload) parseClick() (click, bool) {
 	return c, err == nil && c.shown.V == 1 && c.shown.Approval != "" && c.shown.Digest != "" && c.team != "" && c.member != ""
 }
 
-// note is what was typed beside the buttons.
-func (p payload) note() string {
+// typedNote is the text of the note input.
+func (p payload) typedNote() string {
 	if v := p.State.Values[blockNote][actionNote].Value; v != nil {
 		return *v
 	}

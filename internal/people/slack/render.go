@@ -18,82 +18,84 @@ const (
 	actionNote    = "note"
 )
 
-// tooLong stands in place of what Slack has no room for. There are no buttons then: who decides has seen all of it.
+// tooLong replaces the arguments if Slack has no room for them. The message has no buttons then, because an approver
+// must see all arguments.
 const tooLong = "This request is too long for Slack. Its arguments are left out of this message, all of them. See the complete request on its page and decide there."
 
-// byPage is what a message without buttons says of a request that a button does not answer.
-const byPage = "This request cannot be decided from Slack. See it and decide on its page."
+// decideOnPage is shown without buttons, for a request that a button cannot decide.
+const decideOnPage = "This request cannot be decided from Slack. See it and decide on its page."
 
-// tooLongNoPage and byNothing stand in their place where there is no page.
+// tooLongNoPage and decideElsewhere replace them if there is no page.
 const (
-	tooLongNoPage = "This request is too long for Slack. Its arguments are left out of this message, all of them. See the complete request with `countersign approvals` or by the API and decide there."
-	byNothing     = "This request cannot be decided from Slack. Decide it with `countersign approvals` or by the API."
+	tooLongNoPage   = "This request is too long for Slack. Its arguments are left out of this message, all of them. See the complete request with `countersign approvals` or by the API and decide there."
+	decideElsewhere = "This request cannot be decided from Slack. Decide it with `countersign approvals` or by the API."
 )
 
-// render is a letter as a message: its line for notifications, in words of ours alone, and its blocks. It is whole, or says that it is not.
+// render writes a letter as a message: the notification text, which quotes nothing, and the blocks. The blocks show all
+// of the letter, or say that they do not.
 func render(l letter.Letter, a approval.Approval, why notify.Occasion) (line string, blocks []block) {
-	line, l = "Countersign: "+l.Opening, heading(l)
+	line, l = "Countersign: "+l.Opening, fitSubject(l)
 	if l.IsMany() {
-		return line, list(l)
+		return line, renderList(l)
 	}
-	if whole := layout(l, a, why); fitAll(whole) {
+	if whole := renderBlocks(l, a, why); fitsSlack(whole) {
 		return line, whole
 	}
-	if brief := layout(l.Brief(), a, why); fitAll(brief) {
+	if brief := renderBlocks(l.Brief(), a, why); fitsSlack(brief) {
 		return line, brief
 	}
 	bare := l.Bare()
-	if !fitAll(layout(bare, a, why)) {
-		bare.Link = "" // an address of thousands of characters is none of ours
+	if !fitsSlack(renderBlocks(bare, a, why)) {
+		bare.Link = "" // only an address of thousands of characters does not fit
 	}
-	return line, layout(bare, a, why)
+	return line, renderBlocks(bare, a, why)
 }
 
-// list is a letter about many requests: each has a line with its page, as many as there is room for. People decide on
-// the pages.
-func list(l letter.Letter) []block {
+// renderList writes a letter about several requests: a line and a link to the page for each, as many as fit. People
+// decide on the pages.
+func renderList(l letter.Letter) []block {
 	for n := min(len(l.Entries), maxBlocks); ; n-- {
 		some := l.First(n)
 		blocks := []block{header(some.Subject), section(some.Opening)}
 		for _, e := range some.Entries {
 			b := section(e.String())
 			if e.Link != "" {
-				b.Accessory = &element{Type: "button", Action: actionOpen, Text: openPage(), URL: e.Link}
+				b.Accessory = &element{Type: "button", Action: actionOpen, Text: openPageLabel(), URL: e.Link}
 			}
 			blocks = append(blocks, b)
 		}
 		if rest := some.Elsewhere(); rest != "" {
 			blocks = append(blocks, section(rest))
 		}
-		if n == 0 || fitAll(blocks) {
+		if n == 0 || fitsSlack(blocks) {
 			return blocks
 		}
 	}
 }
 
-func openPage() *text {
-	t := plain("Open page")
+func openPageLabel() *text {
+	t := plainText("Open page")
 	return &t
 }
 
-// heading gives a letter whose subject is too long for a header another one; its facts say what it is about.
-func heading(l letter.Letter) letter.Letter {
-	if length(verbatim(l.Subject)) > maxHeader {
+// fitSubject replaces a subject that is too long for a header; the facts say what the letter is about.
+func fitSubject(l letter.Letter) letter.Letter {
+	if utf16Length(verbatim(l.Subject)) > maxHeader {
 		l.Subject = "Countersign"
 	}
 	return l
 }
 
-// layout is a letter in blocks, whatever their size.
-func layout(l letter.Letter, a approval.Approval, why notify.Occasion) []block {
+// renderBlocks writes a letter in blocks of any size.
+func renderBlocks(l letter.Letter, a approval.Approval, why notify.Occasion) []block {
 	blocks := []block{header(l.Subject), section(l.Opening)}
 	for _, s := range l.Sections {
 		blocks = append(blocks, section(s.Title))
 		if s.Name == letter.Facts {
-			blocks = append(blocks, fields(s.Lines)...)
+			blocks = append(blocks, factBlocks(s.Lines)...)
 			continue
 		}
-		blocks = append(blocks, lines(s.Lines)...)
+		blocks = append(blocks, textBlocks(s.Lines)...)
 	}
 	buttons := l.Pending && !l.Short && isDecidable(a, why)
 	switch {
@@ -102,14 +104,14 @@ func layout(l letter.Letter, a approval.Approval, why notify.Occasion) []block {
 	case l.Short:
 		blocks = append(blocks, section(tooLong))
 	case l.Pending && !buttons && why != notify.Question && l.Link == "":
-		blocks = append(blocks, section(byNothing))
+		blocks = append(blocks, section(decideElsewhere))
 	case l.Pending && !buttons && why != notify.Question:
-		blocks = append(blocks, section(byPage))
+		blocks = append(blocks, section(decideOnPage))
 	}
 	if buttons {
-		blocks = append(blocks, note())
+		blocks = append(blocks, noteInput())
 	}
-	if row := actions(l, a, buttons); len(row) > 0 {
+	if row := actionRow(l, a, buttons); len(row) > 0 {
 		blocks = append(blocks, block{Type: "actions", ID: "decide", Elements: row})
 	}
 	return blocks
@@ -120,21 +122,22 @@ func isDecidable(a approval.Approval, why notify.Occasion) bool {
 	return a.Kind == approval.KindCall && a.Digest != "" && why != notify.Question
 }
 
-// fields are facts, side by side where there is room.
-func fields(all []letter.Line) []block {
+// factBlocks are the facts in columns.
+func factBlocks(all []letter.Line) []block {
 	var blocks []block
 	for i, l := range all {
 		if i%maxFields == 0 {
 			blocks = append(blocks, block{Type: "section"})
 		}
 		last := &blocks[len(blocks)-1]
-		last.Fields = append(last.Fields, plain(strings.TrimLeft(l.String(), " ")))
+		last.Fields = append(last.Fields, plainText(strings.TrimLeft(l.String(), " ")))
 	}
 	return blocks
 }
 
-// lines are foreign text, one line a line, in as few blocks as hold them. A line that is too long for a block makes one that does not fit.
-func lines(all []letter.Line) []block {
+// textBlocks are lines of foreign text in as few blocks as hold them. A line that is too long makes a block that does
+// not fit.
+func textBlocks(all []letter.Line) []block {
 	var blocks []block
 	var held []string
 	size := 0
@@ -149,7 +152,7 @@ func lines(all []letter.Line) []block {
 		if t == "" {
 			t = "(empty)"
 		}
-		n := length(verbatim(t)) + 1
+		n := utf16Length(verbatim(t)) + 1
 		if size+n > maxText {
 			flush()
 		}
@@ -159,46 +162,45 @@ func lines(all []letter.Line) []block {
 	return blocks
 }
 
-// note is where a reason may be typed. What is in it comes with whichever button is clicked.
-func note() block {
-	label := plain("Note (optional; the agent is told of it as your word)")
+// noteInput is the input of a note. Slack sends its text with either button.
+func noteInput() block {
+	label := plainText("Note (optional; the agent is told of it as your word)")
 	return block{Type: "input", ID: blockNote, Label: &label, Optional: true, Element: &element{
 		Type: "plain_text_input", Action: actionNote, MaxLength: maxNote,
 	}}
 }
 
-// actions are the buttons and the link to the page.
-func actions(l letter.Letter, a approval.Approval, buttons bool) []any {
+// actionRow is the buttons and the link to the page.
+func actionRow(l letter.Letter, a approval.Approval, buttons bool) []any {
 	var row []any
 	if buttons {
-		value := showing{V: 1, Approval: a.ID, Digest: a.Digest}.String()
+		value := buttonValue{V: 1, Approval: a.ID, Digest: a.Digest}.String()
 		row = append(row,
-			button(actionApprove, "Approve", "primary", value, "Approve this call?", "It will be carried out exactly as this message shows it."),
-			button(actionDeny, "Deny", "danger", value, "Deny this call?", "It will not be carried out. The agent is told so, with your note."))
+			newButton(actionApprove, "Approve", "primary", value, "Approve this call?", "It will be carried out exactly as this message shows it."),
+			newButton(actionDeny, "Deny", "danger", value, "Deny this call?", "It will not be carried out. The agent is told so, with your note."))
 	}
 	if l.Link != "" {
-		row = append(row, element{Type: "button", Action: actionOpen, Text: openPage(), URL: l.Link})
+		row = append(row, element{Type: "button", Action: actionOpen, Text: openPageLabel(), URL: l.Link})
 	}
 	return row
 }
 
-func button(action, label, style, value, title, question string) element {
-	t := plain(label)
+func newButton(action, label, style, value, title, question string) element {
+	t := plainText(label)
 	return element{Type: "button", Action: action, Text: &t, Style: style, Value: value, Confirm: &confirm{
-		Title: plain(title), Text: plain(question), Confirm: plain(label), Deny: plain("Back"), Style: style,
+		Title: plainText(title), Text: plainText(question), Confirm: plainText(label), Deny: plainText("Back"), Style: style,
 	}}
 }
 
-// showing is a button's value: which request the message shows, and the digest of the action in it (A6). A click on a message that shows what
-// was changed since decides nothing.
-type showing struct {
+// buttonValue is the value of a button: the request, and the digest of the action that the message shows (A6). A click
+// on a message that shows an older action decides nothing.
+type buttonValue struct {
 	V        int    `json:"v"`
 	Approval string `json:"approval"`
 	Digest   string `json:"digest"`
 }
 
-// String is the value.
-func (s showing) String() string {
-	out, _ := json.Marshal(s) // two texts and a number: it cannot fail
+func (s buttonValue) String() string {
+	out, _ := json.Marshal(s) // it cannot fail
 	return string(out)
 }

@@ -13,8 +13,8 @@ import (
 // EnvSigningSecret names the signing secrets of a deployment, with commas between several.
 const EnvSigningSecret = "COUNTERSIGN_SLACK_SIGNING_SECRET"
 
-// window is how far the time of a signature may be from now, either way.
-const window = 300 * time.Second
+// maxClockSkew is how far the time of a signature may be from now, either way.
+const maxClockSkew = 300 * time.Second
 
 // The headers of a signed request.
 const (
@@ -22,7 +22,7 @@ const (
 	headerTime      = "X-Slack-Request-Timestamp"
 )
 
-// Sign is Slack's signature of a body at a time, given in seconds since 1970: v0= and the HMAC-SHA-256 of v0:time:body in hex.
+// Sign is Slack's signature of a body: v0= and the HMAC-SHA-256 of v0:seconds:body in hex. Seconds is Unix time.
 func Sign(secret, seconds string, body []byte) string {
 	mac := hmac.New(sha256.New, []byte(secret))
 	mac.Write([]byte("v0:" + seconds + ":"))
@@ -30,14 +30,15 @@ func Sign(secret, seconds string, body []byte) string {
 	return "v0=" + hex.EncodeToString(mac.Sum(nil))
 }
 
-// isVerified reports whether a secret signed the body within the window, in the same time for each secret.
+// isVerified reports whether one of the secrets signed the body within maxClockSkew. The comparison takes constant
+// time.
 func isVerified(secrets []string, h http.Header, body []byte, now time.Time) bool {
 	at, given := h.Get(headerTime), h.Get(headerSignature)
 	seconds, err := strconv.ParseUint(at, 10, 40)
 	if err != nil || len(h.Values(headerTime)) != 1 || len(h.Values(headerSignature)) != 1 {
 		return false
 	}
-	if off := now.Sub(time.Unix(int64(seconds), 0)); off > window || off < -window {
+	if off := now.Sub(time.Unix(int64(seconds), 0)); off > maxClockSkew || off < -maxClockSkew {
 		return false
 	}
 	signed := false
@@ -48,9 +49,9 @@ func isVerified(secrets []string, h http.Header, body []byte, now time.Time) boo
 	return signed
 }
 
-// Secrets reads the signing secrets of an app from one text: with commas between them, so that a new one can be put beside the one it
-// replaces. Empty ones are left out.
-func Secrets(text string) []string {
+// ParseSecrets reads the signing secrets of an app, separated by commas, so that a new one can be added before the old
+// one is removed. It skips empty ones.
+func ParseSecrets(text string) []string {
 	var out []string
 	for s := range strings.SplitSeq(text, ",") {
 		if s = strings.TrimSpace(s); s != "" {

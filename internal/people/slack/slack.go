@@ -1,8 +1,9 @@
-// Package slack tells people of requests as direct messages of a Slack app, and takes their decisions from its buttons.
+// Package slack sends requests as direct messages of a Slack app, and takes decisions from its buttons.
 //
-// A message shows all of a request, or says that it has no room for it and has no buttons (B2). Foreign text stands in plain_text and in text
-// elements of rich_text alone, never in mrkdwn; nothing is unfurled (C1). A button's value names the request and the digest of the action that
-// the message showed. Who clicked is read from Slack's signed payload and found in the directory of people.
+// A message shows all of a request, or says that it has no room for it and has no buttons (B2). Foreign text is only in
+// plain_text and in text elements of rich_text, never in mrkdwn, and nothing is unfurled (C1). A button's value names the
+// request and the digest of the action that the message showed. Slack's signed payload says who clicked; the directory
+// maps that user to a person.
 package slack
 
 import (
@@ -31,11 +32,11 @@ const Name = "slack"
 // Base is where Slack's Web API is.
 const Base = "https://slack.com/api/"
 
-// Times of one attempt, how often one is made, the longest pause before the next that Slack may ask for, and what is read of an answer, in bytes.
+// Limits of a request to Slack. maxPause bounds the delay that Slack may ask for; maxAnswer is in bytes.
 const (
 	attemptTimeout = 5 * time.Second
-	attempts       = 3
-	pause          = 200 * time.Millisecond
+	maxAttempts    = 3
+	retryDelay     = 200 * time.Millisecond
 	maxPause       = 3 * time.Second
 	maxAnswer      = 256 << 10
 )
@@ -48,22 +49,22 @@ type Options struct {
 	Clock clock.Clock
 }
 
-// Channel is the direct messages of one app in one workspace. Make one with New. Safe for concurrent use.
+// Channel sends direct messages of one app in one workspace. Make one with New. Safe for concurrent use.
 type Channel struct {
 	token, base string
 	http        *http.Client
 	clock       clock.Clock
 }
 
-// New makes a channel. Nothing follows redirects: the token is Slack's alone.
+// New makes a channel. Its client follows no redirects, so that only Slack gets the token.
 func New(o Options) *Channel {
 	c := &Channel{token: o.Token, base: strings.TrimSuffix(cmp.Or(o.Base, Base), "/") + "/", clock: o.Clock}
-	c.http = client(o.HTTP, attemptTimeout)
+	c.http = newHTTPClient(o.HTTP, attemptTimeout)
 	return c
 }
 
-// client is h, or Go's own, with a timeout and without redirects.
-func client(h *http.Client, timeout time.Duration) *http.Client {
+// newHTTPClient returns h, or a default client, with a timeout and without redirects.
+func newHTTPClient(h *http.Client, timeout time.Duration) *http.Client {
 	c := http.Client{}
 	if h != nil {
 		c = *h
@@ -73,11 +74,12 @@ func client(h *http.Client, timeout time.Duration) *http.Client {
 	return &c
 }
 
-// RefusedError is Slack's word for why it did not take a message: its code alone, for what else it says may repeat the message.
+// RefusedError is Slack's error code for a message. It holds nothing else of Slack's response, which may repeat the
+// message.
 type RefusedError struct {
 	Method string
-	Code   string        // as channel_not_found; "unknown" where it is none
-	After  time.Duration // ask again no sooner; 0 = Slack does not say
+	Code   string        // as channel_not_found; "unknown" if Slack sent none
+	After  time.Duration // wait before a retry; 0 = Slack does not say
 }
 
 func (e *RefusedError) Error() string { return "slack " + e.Method + ": refused: " + e.Code }
@@ -97,24 +99,24 @@ func (*Channel) Name() string { return Name }
 // Reaches implements notify.Channel: p has a member's id.
 func (*Channel) Reaches(p person.Person) bool { return validMember(p.Slack) }
 
-// ValidToken reports whether a token is of a bot and fit for a header.
+// ValidToken reports whether a token is a bot token without characters that a header cannot hold.
 func ValidToken(token string) bool {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
 	rest, ok := strings.CutPrefix(token, "xoxb-")
 	return ok && rest != "" && len(rest) <= 400 && strings.Trim(rest, letters) == ""
 }
 
-// validMember reports whether id is a member's: U or W, and capitals and digits.
+// validMember reports whether id has the form of a member id: U or W, then capitals and digits.
 func validMember(id string) bool {
 	return len(id) >= 2 && len(id) <= 40 && (id[0] == 'U' || id[0] == 'W') &&
 		strings.Trim(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") == ""
 }
 
-// message is what chat.postMessage and chat.update take.
+// message is the body of chat.postMessage and chat.update.
 type message struct {
 	Channel     string  `json:"channel"`
 	TS          string  `json:"ts,omitempty"` // chat.update's
-	Text        string  `json:"text"`         // of notifications: words of ours alone
+	Text        string  `json:"text"`         // of notifications; quotes nothing
 	Blocks      []block `json:"blocks"`
 	UnfurlLinks bool    `json:"unfurl_links"`
 	UnfurlMedia bool    `json:"unfurl_media"`
@@ -128,14 +130,14 @@ func (c *Channel) Send(ctx context.Context, m notify.Message) (string, error) {
 		return "", fmt.Errorf("send request %s: the person has no member's id of Slack", m.Approval.ID)
 	}
 	text, blocks := render(letter.Of(m), m.Approval, m.Occasion)
-	said, err := c.call(ctx, "chat.postMessage", message{Channel: m.To.Slack, Text: text, Blocks: blocks, Parse: "none"})
+	sent, err := c.call(ctx, "chat.postMessage", message{Channel: m.To.Slack, Text: text, Blocks: blocks, Parse: "none"})
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("send request %s: %w", m.Approval.ID, err)
-	case said.Channel == "" || said.TS == "":
+	case sent.Channel == "" || sent.TS == "":
 		return "", fmt.Errorf("send request %s: %w", m.Approval.ID, &RefusedError{Method: "chat.postMessage", Code: "unknown"})
 	}
-	return said.Channel + "/" + said.TS, nil
+	return sent.Channel + "/" + sent.TS, nil
 }
 
 // Update implements notify.Channel.
@@ -159,7 +161,7 @@ type response struct {
 	TS      string `json:"ts"`
 }
 
-// call asks until it is answered, cannot be, or has asked often enough.
+// call sends a request until Slack answers it, refuses it for good, or maxAttempts is reached.
 func (c *Channel) call(ctx context.Context, method string, m message) (response, error) {
 	body, err := run.MarshalVerbatim(m)
 	if err != nil {
@@ -168,10 +170,10 @@ func (c *Channel) call(ctx context.Context, method string, m message) (response,
 	for attempt := 1; ; attempt++ {
 		got, err := c.attempt(ctx, method, body)
 		var refused *RefusedError
-		if err == nil || attempt == attempts || ctx.Err() != nil || errors.As(err, &refused) && (refused.Permanent() || refused.After > maxPause) {
+		if err == nil || attempt == maxAttempts || ctx.Err() != nil || errors.As(err, &refused) && (refused.Permanent() || refused.After > maxPause) {
 			return got, err
 		}
-		wait := pause * time.Duration(attempt)
+		wait := retryDelay * time.Duration(attempt)
 		if refused != nil {
 			wait = max(wait, refused.After)
 		}
@@ -181,7 +183,7 @@ func (c *Channel) call(ctx context.Context, method string, m message) (response,
 	}
 }
 
-// attempt makes one request. Neither the token nor the message is in its errors.
+// attempt sends one request. Its errors hold neither the token nor the message.
 func (c *Channel) attempt(ctx context.Context, method string, body []byte) (response, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+method, bytes.NewReader(body))
 	if err != nil {
@@ -198,7 +200,6 @@ func (c *Channel) attempt(ctx context.Context, method string, body []byte) (resp
 	return readResponse(method, resp)
 }
 
-// readResponse reads the response to a request.
 func readResponse(method string, resp *http.Response) (response, error) {
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
@@ -219,16 +220,16 @@ func readResponse(method string, resp *http.Response) (response, error) {
 	return got, nil
 }
 
-// retryAfter is how long Slack wants to be left alone.
+// retryAfter is how long Slack asks to wait.
 func retryAfter(resp *http.Response) time.Duration {
 	n, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 16)
 	if err != nil {
-		return pause
+		return retryDelay
 	}
 	return time.Duration(n) * time.Second
 }
 
-// errorCode returns Slack's name for an error if it has the form of one.
+// errorCode returns Slack's error code if it has the form of one.
 func errorCode(name string) string {
 	if name == "" || len(name) > 64 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" {
 		return "unknown"

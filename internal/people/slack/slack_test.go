@@ -26,15 +26,15 @@ import (
 
 // A message has the facts first, then all arguments, then what the model said, and two buttons and a link. The fake refuses mrkdwn, emoji and unfurling.
 func TestC1Message(t *testing.T) {
-	s, c, _ := workspace(t)
-	ref, err := c.Send(t.Context(), about(ana, "broken chair"))
+	s, c, _ := newWorkspace(t)
+	ref, err := c.Send(t.Context(), newMessage(ana, "broken chair"))
 	require.NoError(t, err)
 	all := s.Messages()
 	require.Len(t, all, 1)
 	m := all[0]
 	require.Equal(t, ref, m.Ref)
 	require.Equal(t, ana.Slack, m.To)
-	require.Equal(t, []string{"approve", "deny", "open"}, buttons(m))
+	require.Equal(t, []string{"approve", "deny", "open"}, buttonIDs(m))
 	require.Equal(t, strings.TrimSpace(`
 Approval needed: refund of agent clerk
 You are asked to decide about this. Nothing of it is carried out before it is approved.
@@ -59,10 +59,10 @@ Open page`), shown(m))
 
 // What stands in an argument is shown as it is, once, and changes nothing else of the message.
 func TestC1HostileText(t *testing.T) {
-	for _, h := range odd {
+	for _, h := range confusables {
 		t.Run(h, func(t *testing.T) {
-			s, c, _ := workspace(t)
-			m := about(ana, h)
+			s, c, _ := newWorkspace(t)
+			m := newMessage(ana, h)
 			m.Shown.Title, m.Shown.Says, m.Shown.Note, m.Shown.Question = text("tool "+h), text(h), text(h), text(h)
 			m.Shown.Facts[0].Value, m.Shown.Arguments[0].Key, m.Shown.History[0].Who = text(h), text(h), text(h)
 			_, err := c.Send(t.Context(), m)
@@ -71,7 +71,7 @@ func TestC1HostileText(t *testing.T) {
 			want := strings.NewReplacer("&amp;", `\u{26}amp;`, "&lt;", `\u{26}lt;`, "&gt;", `\u{26}gt;`).Replace(h)
 			ours := strings.Count("Facts\nTool Approve\nDeny", h)
 			require.Equal(t, 8+ours, strings.Count(shown(got), want), "all eight places, complete:\n%s", shown(got))
-			require.Equal(t, []string{"approve", "deny", "open"}, buttons(got))
+			require.Equal(t, []string{"approve", "deny", "open"}, buttonIDs(got))
 			require.NotContains(t, string(got.Raw), "mrkdwn")
 			require.NotContains(t, got.Text, h)
 		})
@@ -81,10 +81,10 @@ func TestC1HostileText(t *testing.T) {
 // No name and no form hides what runs, or who is paid.
 func TestB4NothingThatRunsIsMasked(t *testing.T) {
 	for _, behind := range hostile.UnmaskableTexts() {
-		s, c, _ := workspace(t)
-		m := about(ana, "")
+		s, c, _ := newWorkspace(t)
+		m := newMessage(ana, "")
 		m.Approval.Args = hostile.UnmaskableArgs(behind)
-		m.Shown = show.Of(m.Approval, show.View{})
+		m.Shown = show.BuildRequest(m.Approval, show.View{})
 		_, err := c.Send(t.Context(), m)
 		require.NoError(t, err)
 		got := shown(s.Messages()[0])
@@ -100,7 +100,7 @@ func TestB2NeverCut(t *testing.T) {
 		srv := httptest.NewServer(s)
 		defer srv.Close()
 		c := slack.New(slack.Options{Token: token, Base: srv.URL + "/api/", Clock: clock.System()})
-		m := about(ana, "")
+		m := newMessage(ana, "")
 		m.Shown.Arguments = nil
 		for i := range rapid.IntRange(0, 120).Draw(t, "arguments") {
 			n := rapid.SampledFrom([]int{1, 10, 100, 1400, 2990, 3000, 3100}).Draw(t, "length")
@@ -126,9 +126,9 @@ func TestB2NeverCut(t *testing.T) {
 		for _, f := range m.Shown.Facts {
 			whole = whole && strings.Contains(shown(got), f.Label+": "+f.Value.String())
 		}
-		decides := strings.Contains(strings.Join(buttons(got), " "), "approve")
+		decides := strings.Contains(strings.Join(buttonIDs(got), " "), "approve")
 		if decides != whole {
-			t.Fatalf("buttons %v, all shown %v", buttons(got), whole)
+			t.Fatalf("buttons %v, all shown %v", buttonIDs(got), whole)
 		}
 		if !whole && (strings.Contains(shown(got), "key0:") || !strings.Contains(shown(got), "too long for Slack")) {
 			t.Fatalf("part of it is shown, or nobody says so: %.300s", shown(got))
@@ -137,11 +137,11 @@ func TestB2NeverCut(t *testing.T) {
 }
 
 func TestB2TooLongLeadsToThePage(t *testing.T) {
-	s, c, _ := workspace(t)
-	_, err := c.Send(t.Context(), about(ana, strings.Repeat("word ", 4000)))
+	s, c, _ := newWorkspace(t)
+	_, err := c.Send(t.Context(), newMessage(ana, strings.Repeat("word ", 4000)))
 	require.NoError(t, err)
 	got := s.Messages()[0]
-	require.Equal(t, []string{"open"}, buttons(got))
+	require.Equal(t, []string{"open"}, buttonIDs(got))
 	require.Contains(t, shown(got), "Tool: refund", "the facts are there")
 	require.NotContains(t, shown(got), "word")
 	require.NotContains(t, shown(got), "Trust me")
@@ -150,8 +150,8 @@ func TestB2TooLongLeadsToThePage(t *testing.T) {
 
 // Once it is decided, the message says by whom and when, and there is nothing left to click but the page.
 func TestC1UpdatedWhenDecided(t *testing.T) {
-	s, c, _ := workspace(t)
-	m := about(ana, "broken chair")
+	s, c, _ := newWorkspace(t)
+	m := newMessage(ana, "broken chair")
 	ref, err := c.Send(t.Context(), m)
 	require.NoError(t, err)
 	m.Occasion = notify.Decided
@@ -167,7 +167,7 @@ func TestC1UpdatedWhenDecided(t *testing.T) {
 		require.NoError(t, c.Update(t.Context(), ref, m))
 		got := s.Messages()[0]
 		require.Contains(t, shown(got), want)
-		require.Equal(t, []string{"open"}, buttons(got), status)
+		require.Equal(t, []string{"open"}, buttonIDs(got), status)
 		require.Contains(t, shown(got), "reason: broken chair")
 		require.NotContains(t, string(got.Raw), "plain_text_input")
 	}
@@ -196,22 +196,22 @@ func TestC1Buttons(t *testing.T) {
 		"decided":        {func(m *notify.Message) { m.Approval.Status = approval.Denied }, []string{"open"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, ch, _ := workspace(t)
-			m := about(ana, "x")
+			s, ch, _ := newWorkspace(t)
+			m := newMessage(ana, "x")
 			c.change(&m)
 			_, err := ch.Send(t.Context(), m)
 			require.NoError(t, err)
-			require.Equal(t, c.want, buttons(s.Messages()[0]))
+			require.Equal(t, c.want, buttonIDs(s.Messages()[0]))
 		})
 	}
 }
 
 func TestReaches(t *testing.T) {
-	_, c, _ := workspace(t)
+	_, c, _ := newWorkspace(t)
 	for id, want := range map[string]bool{"U0ANA": true, "W012": true, "": false, "U": false, "C012": false, "u0ana": false, "U0 A": false, "U/..": false} {
 		require.Equal(t, want, c.Reaches(person.Person{Slack: id}), id)
 	}
-	_, err := c.Send(t.Context(), about(person.Person{ID: "user:dan"}, "x"))
+	_, err := c.Send(t.Context(), newMessage(person.Person{ID: "user:dan"}, "x"))
 	require.ErrorContains(t, err, "no member's id")
 }
 
@@ -242,7 +242,7 @@ func TestC1Refused(t *testing.T) {
 				s := &slackfake.Server{Token: token, Members: []string{ana.Slack}, Refuse: c.refuse}
 				ch := slack.New(slack.Options{Token: token, HTTP: &http.Client{Transport: direct{s}}, Clock: clock.System()})
 				began := time.Now()
-				_, err := ch.Send(t.Context(), about(ana, "broken chair"))
+				_, err := ch.Send(t.Context(), newMessage(ana, "broken chair"))
 				require.Equal(t, c.asked, s.Requests())
 				require.Equal(t, c.waits, time.Since(began))
 				if c.ok {
@@ -259,21 +259,21 @@ func TestC1Refused(t *testing.T) {
 		})
 	}
 	t.Run("another app's token", func(t *testing.T) {
-		s, _, url := workspace(t)
-		_, err := slack.New(slack.Options{Token: "xoxb-other", Base: url + "/api/", Clock: clock.System()}).Send(t.Context(), about(ana, "x"))
+		s, _, url := newWorkspace(t)
+		_, err := slack.New(slack.Options{Token: "xoxb-other", Base: url + "/api/", Clock: clock.System()}).Send(t.Context(), newMessage(ana, "x"))
 		require.ErrorContains(t, err, "invalid_auth")
 		require.NotContains(t, err.Error(), "xoxb")
 		require.Empty(t, s.Messages())
 	})
 	t.Run("nobody there", func(t *testing.T) {
-		_, err := slack.New(slack.Options{Token: token, Base: "http://127.0.0.1:1/", Clock: clock.System()}).Send(t.Context(), about(ana, "x"))
+		_, err := slack.New(slack.Options{Token: token, Base: "http://127.0.0.1:1/", Clock: clock.System()}).Send(t.Context(), newMessage(ana, "x"))
 		require.Error(t, err)
 		require.NotContains(t, err.Error(), token)
 	})
 	t.Run("a message that is not there", func(t *testing.T) {
-		_, c, _ := workspace(t)
-		require.ErrorContains(t, c.Update(t.Context(), "D1/17.1", about(ana, "x")), "channel_not_found")
-		require.ErrorContains(t, c.Update(t.Context(), "", about(ana, "x")), "no message of Slack")
+		_, c, _ := newWorkspace(t)
+		require.ErrorContains(t, c.Update(t.Context(), "D1/17.1", newMessage(ana, "x")), "channel_not_found")
+		require.ErrorContains(t, c.Update(t.Context(), "", newMessage(ana, "x")), "no message of Slack")
 	})
 }
 
@@ -300,7 +300,7 @@ func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // The fake is no friend: it refuses what Slack does.
 func TestFakeRefuses(t *testing.T) {
-	s, _, url := workspace(t)
+	s, _, url := newWorkspace(t)
 	for name, blocks := range map[string]string{
 		"mrkdwn":      `[{"type":"section","text":{"type":"mrkdwn","text":"x"}}]`,
 		"emoji":       `[{"type":"section","text":{"type":"plain_text","text":"x","emoji":true}}]`,

@@ -34,16 +34,16 @@ var (
 	asked = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 )
 
-// odd are texts of visible characters that Slack or a reader could take for something else.
-var odd = []string{
+// confusables are texts of visible characters that Slack or a reader could take for something else.
+var confusables = []string{
 	"<!channel> <!here> <@U0ANA> <#C1|general>", "<https://evil.example|https://bank.example>", "https://evil.example/login", "*bold* _it_ ~no~ `code` ```pre```",
 	":white_check_mark: Approved by user:ana", "&lt;script&gt; &amp; &amp;lt;", "<script>alert(1)</script>", `{"type":"button","text":"Approve"}`,
 	`","blocks":[{"type":"section"}],"x":"`, `\u{202E}txt.exe`, `\{12 spaces}`, "'\"; DROP TABLE approvals; --", "${jndi:ldap://x}", "{{7*7}} %s %n", "\\n\\r\\0",
 	"Facts", "Approve this call?", "  indented", "🙂🙂🙂", "ação 中文 עברית", "&", "<", ">",
 }
 
-// request is a request as show makes it, whose one argument has this value.
-func request(value string) (approval.Approval, show.Request) {
+// newRequest is a request as show makes it, whose one argument has this value.
+func newRequest(value string) (approval.Approval, show.Request) {
 	a := approval.Approval{
 		Tenant: "acme", ID: "aabcdefghijklmnopqrstuvwxy", Run: "r1", Kind: approval.KindCall, Calls: []string{"c1"}, Tools: []string{"refund"}, Digest: digest,
 		Status: approval.Pending, Approvers: []string{"group:finance"}, Quorum: 1, RequestedAt: asked, ExpiresAt: asked.Add(time.Hour), Decisions: []approval.Decision{},
@@ -66,13 +66,13 @@ func request(value string) (approval.Approval, show.Request) {
 
 func text(s string) show.Text { return show.Text{{Text: s}} }
 
-func about(to person.Person, value string) notify.Message {
-	a, shown := request(value)
+func newMessage(to person.Person, value string) notify.Message {
+	a, shown := newRequest(value)
 	return notify.Message{Occasion: notify.Asked, Approval: a, Shown: shown, To: to, Link: page}
 }
 
-// workspace is a fake Slack on the loopback interface, and a channel to it.
-func workspace(t *testing.T) (*slackfake.Server, *slack.Channel, string) {
+// newWorkspace is a fake Slack on the loopback interface, and a channel to it.
+func newWorkspace(t *testing.T) (*slackfake.Server, *slack.Channel, string) {
 	t.Helper()
 	s := &slackfake.Server{Token: token, Team: team, Members: []string{ana.Slack, ben.Slack}}
 	srv := httptest.NewServer(s)
@@ -89,8 +89,8 @@ func shown(m slackfake.Message) string {
 	return strings.Join(all, "\n")
 }
 
-// buttons are the ids of what can be clicked.
-func buttons(m slackfake.Message) (ids []string) {
+// buttonIDs are the ids of what can be clicked.
+func buttonIDs(m slackfake.Message) (ids []string) {
 	for _, b := range m.Blocks {
 		for _, e := range b.Elements {
 			if b.Type == "actions" {
@@ -101,14 +101,14 @@ func buttons(m slackfake.Message) (ids []string) {
 	return ids
 }
 
-// desk is an approval desk that takes one approval's decisions: the rules of the real one that clicks meet.
-type desk struct {
+// fakeDesk is an approval desk that takes one approval's decisions: the rules of the real one that clicks meet.
+type fakeDesk struct {
 	now  approval.Approval
 	fail error
-	got  []approval.Request
+	got  []approval.DecisionInput
 }
 
-func (d *desk) Decide(ctx context.Context, r approval.Request) (approval.Approval, error) {
+func (d *fakeDesk) Decide(ctx context.Context, r approval.DecisionInput) (approval.Approval, error) {
 	d.got = append(d.got, r)
 	if d.fail != nil {
 		return approval.Approval{}, d.fail
@@ -136,13 +136,13 @@ func (d *desk) Decide(ctx context.Context, r approval.Request) (approval.Approva
 	return d.now, nil
 }
 
-// directory knows ana and ben of one workspace.
-type directory struct {
+// fakeDirectory knows ana and ben of one workspace.
+type fakeDirectory struct {
 	person.Directory // the rest is not asked
 	fail             error
 }
 
-func (d directory) Slack(_ context.Context, in, member string) (string, person.Person, bool, error) {
+func (d fakeDirectory) Slack(_ context.Context, in, member string) (string, person.Person, bool, error) {
 	if d.fail != nil {
 		return "", person.Person{}, false, d.fail
 	}
@@ -154,8 +154,8 @@ func (d directory) Slack(_ context.Context, in, member string) (string, person.P
 	return "", person.Person{}, false, nil
 }
 
-// post sends a body to the interactions as Slack would.
-func post(h http.Handler, headers map[string]string, body []byte) int {
+// postBody sends a body to the interactions as Slack would.
+func postBody(h http.Handler, headers map[string]string, body []byte) int {
 	r := httptest.NewRequest(http.MethodPost, slack.Path, strings.NewReader(string(body)))
 	for k, v := range headers {
 		r.Header.Set(k, v)
@@ -165,8 +165,8 @@ func post(h http.Handler, headers map[string]string, body []byte) int {
 	return w.Code
 }
 
-// told is what who clicked was told last.
-func told(t *testing.T, s *slackfake.Server) string {
+// lastAnswer is what who clicked was told last.
+func lastAnswer(t *testing.T, s *slackfake.Server) string {
 	t.Helper()
 	all := s.Answers()
 	require.NotEmpty(t, all)

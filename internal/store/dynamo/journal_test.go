@@ -207,7 +207,7 @@ func TestRunParksIsApprovedInAnotherProcessAndEnds(t *testing.T) {
 		require.NoError(t, m.Engine.Close())
 		m = d.machine(standin.Model{}, 0)
 		require.NoError(t, m.Resume(t.Context(), tenant))
-		_, err := m.Desk.Decide(t.Context(), approval.Request{
+		_, err := m.Desk.Decide(t.Context(), approval.DecisionInput{
 			Tenant: tenant, ID: s.Waits()[0].Wait.Approval, Action: approval.Approve,
 			By: policy.Principal{ID: "user:local", Groups: []string{"group:operators"}},
 		})

@@ -30,7 +30,7 @@ func TestForkAndContinue(t *testing.T) {
 	require.NoError(t, err)
 	forked := d.settled(f.Run)
 	require.NotEqual(t, parent.Waits()[0].Wait.Approval, forked.Waits()[0].Wait.Approval)
-	_, err = m.Desk.Decide(t.Context(), approval.Request{
+	_, err = m.Desk.Decide(t.Context(), approval.DecisionInput{
 		Tenant: tenant, ID: forked.Waits()[0].Wait.Approval, Action: approval.Approve, By: policy.Principal{ID: "user:local", Groups: []string{"group:operators"}},
 	})
 	require.NoError(t, err)

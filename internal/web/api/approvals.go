@@ -154,7 +154,7 @@ func (s *server) decideApproval(w http.ResponseWriter, r *http.Request, c Caller
 	if b.Grant != nil && b.Action == approval.Deny {
 		return 0, nil, invalidProblem("grant: it goes with approve and edit")
 	}
-	a, err := s.Desk.Decide(r.Context(), approval.Request{
+	a, err := s.Desk.Decide(r.Context(), approval.DecisionInput{
 		Tenant: c.Tenant, ID: id, Action: b.Action, Args: b.Args, Result: b.Result, Note: b.Note, Tool: b.Tool, Digest: b.Digest, By: c.Principal, Via: s.decisionChannel(),
 		Grant: b.Grant,
 	})
@@ -166,10 +166,10 @@ func (s *server) sendThreadMessage(r *http.Request, c Caller, id string, b Verdi
 	if b.Args != nil || b.Result != nil || b.Tool != "" {
 		return 0, nil, invalidProblem("action: %s goes with a note and with nothing else", b.Action)
 	}
-	w := approval.Word{Tenant: c.Tenant, ID: id, Text: b.Note, By: c.Principal, Via: s.decisionChannel()}
-	say := s.Desk.Ask
+	w := approval.RemarkInput{Tenant: c.Tenant, ID: id, Text: b.Note, By: c.Principal, Via: s.decisionChannel()}
+	say := s.Desk.AskQuestion
 	if b.Action == Reply {
-		say = s.Desk.Reply
+		say = s.Desk.ReplyToQuestion
 	}
 	a, err := say(r.Context(), w)
 	return http.StatusOK, a, err

@@ -90,17 +90,17 @@ type Canceller interface {
 // Desk records decisions and outcomes, and revokes standing grants; *approval.Desk implements it and documents the
 // errors.
 type Desk interface {
-	Decide(ctx context.Context, r approval.Request) (approval.Approval, error)
-	Settle(ctx context.Context, o approval.Outcome) (approval.Approval, error)
-	Direct(ctx context.Context, s *run.AgentState, r approval.Directive) (func(ctx context.Context) error, error)
+	Decide(ctx context.Context, r approval.DecisionInput) (approval.Approval, error)
+	SettleOutcome(ctx context.Context, o approval.Outcome) (approval.Approval, error)
+	PrepareDecision(ctx context.Context, s *run.AgentState, r approval.CallDecision) (func(ctx context.Context) error, error)
 	Revoke(ctx context.Context, r approval.Revocation) error
 	Thread
 }
 
 // Thread records messages about a request; *approval.Desk implements it and documents the errors.
 type Thread interface {
-	Ask(ctx context.Context, w approval.Word) (approval.Approval, error)
-	Reply(ctx context.Context, w approval.Word) (approval.Approval, error)
+	AskQuestion(ctx context.Context, w approval.RemarkInput) (approval.Approval, error)
+	ReplyToQuestion(ctx context.Context, w approval.RemarkInput) (approval.Approval, error)
 }
 
 // Journal reads runs; *store.Journal implements it and documents the errors.

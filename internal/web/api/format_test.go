@@ -219,7 +219,7 @@ func TestEntriesAreToldAtOnce(t *testing.T) {
 			b.feed.ReceiveDelta(agent.Request{Tenant: "default", Run: state.Run, Inference: 2}, agent.Delta{Kind: agent.DeltaText, Text: "Pai"}) // a wake-up without an entry
 			synctest.Wait()
 			begin := time.Now()
-			_, err = b.backend.Desk.Decide(t.Context(), approval.Request{
+			_, err = b.backend.Desk.Decide(t.Context(), approval.DecisionInput{
 				Tenant: "default", ID: run.ApprovalID(state.Run, "c1", 1), Action: approval.Approve,
 				By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
 			})

@@ -43,7 +43,7 @@ type GrantPage struct {
 	Cursor string  `json:"cursor,omitempty"`
 }
 
-func newGrant(g approval.Standing) Grant {
+func newGrant(g approval.StandingGrant) Grant {
 	scope := agent.ScopeTool
 	switch {
 	case len(g.When) > 0:
@@ -53,7 +53,7 @@ func newGrant(g approval.Standing) Grant {
 	}
 	return Grant{
 		g.Agent, g.Tool, scope, g.ArgsHash, g.Args, g.Digest, g.Approval, g.Run, g.By, g.With, g.Note, g.At, g.Expires, g.Approvers, g.Above,
-		g.When, agent.ConditionWords(g.When), g.Uses, g.Left(),
+		g.When, agent.ConditionWords(g.When), g.Uses, g.RemainingUses(),
 	}
 }
 
@@ -74,8 +74,8 @@ func (s *server) listGrants(_ http.ResponseWriter, r *http.Request, c Caller) (i
 	p := GrantPage{Grants: []Grant{}, Cursor: q.Get("cursor")}
 	for looks := 0; len(p.Grants) < n && looks < maxStorePages; looks++ {
 		at := p.Cursor
-		want := approval.Grants{Agent: q.Get("agent"), Limit: n - len(p.Grants), Cursor: at}
-		var list []approval.Standing
+		want := approval.StandingQuery{Agent: q.Get("agent"), Limit: n - len(p.Grants), Cursor: at}
+		var list []approval.StandingGrant
 		list, p.Cursor, err = approval.ListStanding(r.Context(), s.Table, c.Tenant, want, s.Clock.Now())
 		if err != nil {
 			return 0, nil, badCursor(at, err)

@@ -162,7 +162,7 @@ func applySteps(ctx context.Context, steps []inputStep) (applied, already bool, 
 }
 
 func (s *server) planDecision(ctx context.Context, state *run.AgentState, d Decision, c Caller) (inputStep, error) {
-	r := approval.Directive{Tenant: state.Tenant, Run: state.Run, Target: d.Target, ID: d.ID, Result: d.Result,
+	r := approval.CallDecision{Tenant: state.Tenant, Run: state.Run, Target: d.Target, ID: d.ID, Result: d.Result,
 		Note: d.Reason, By: c.Principal, Via: s.decisionChannel()}
 	switch d.Action {
 	case "resume":
@@ -187,7 +187,7 @@ func (s *server) planDecision(ctx context.Context, state *run.AgentState, d Deci
 	if state.Status == run.RunDone {
 		return func(context.Context) error { return approval.ErrFinished }, nil
 	}
-	step, err := s.Desk.Direct(ctx, state, r)
+	step, err := s.Desk.PrepareDecision(ctx, state, r)
 	if errors.Is(err, approval.ErrIgnored) {
 		return func(context.Context) error { return err }, nil
 	}
@@ -221,10 +221,10 @@ func (s *server) planAnswer(ctx context.Context, state *run.AgentState, a Answer
 		return nil, problem(CallNotFound, "call: run %s has no call %.64q", state.Run, a.Call)
 	}
 	if id := state.RequestOf(call); id != "" {
-		return s.planAnsweredDecision(state, a, c, approval.Request{ID: id, Tool: call.Tool}, run.ForApproval)
+		return s.planAnsweredDecision(state, a, c, approval.DecisionInput{ID: id, Tool: call.Tool}, run.ForApproval)
 	}
 	if w := call.Wait; w != nil && (w.For == run.ForApproval || w.For == run.ForInput) {
-		return s.planAnsweredDecision(state, a, c, approval.Request{ID: w.Approval}, w.For)
+		return s.planAnsweredDecision(state, a, c, approval.DecisionInput{ID: w.Approval}, w.For)
 	}
 	if call.Service && (call.Wait == nil || call.Wait.For == run.ForAnswer) {
 		if a.Rerun {
@@ -268,8 +268,8 @@ func (s *server) outcomeStep(run *run.AgentState, a Answer, c Caller) inputStep 
 		o.Content = policy.ResultText(a.Result)
 	}
 	return func(ctx context.Context) error {
-		answered, err := s.Desk.Settle(ctx, o)
-		if err == nil && answered.Repeated() {
+		answered, err := s.Desk.SettleOutcome(ctx, o)
+		if err == nil && answered.IsRepeated() {
 			return errRepeated
 		}
 		return err
@@ -289,7 +289,7 @@ func (s *server) serviceStep(run *run.AgentState, a Answer, c Caller) inputStep 
 
 // planAnsweredDecision plans an answer as a decision on a call that waits for one. An error in answer to a permission
 // request says that the request itself has failed.
-func (s *server) planAnsweredDecision(state *run.AgentState, a Answer, c Caller, req approval.Request, what run.WaitFor) (inputStep, error) {
+func (s *server) planAnsweredDecision(state *run.AgentState, a Answer, c Caller, req approval.DecisionInput, what run.WaitFor) (inputStep, error) {
 	req.Tenant, req.Action, req.By = state.Tenant, approval.Deny, c.Principal
 	switch {
 	case a.Rerun:

@@ -474,13 +474,13 @@ var goTypes = map[string]any{
 	"RunPage": api.RunPage{}, "MessagePage": api.MessagePage{}, "CallPage": api.CallPage{}, "ApprovalPage": api.ApprovalPage{},
 	"EncodedPage": api.EncodedPage{}, "CanonicalEvent": stream.Event{}, "CanonicalTextData": stream.DeltaData{},
 	"EventPage": api.EventPage{}, "Event": api.Event{}, "Replay": api.Replay{}, "Difference": api.Difference{}, "Approval": approval.Approval{},
-	"Decided": approval.Decision{}, "Remark": approval.Remark{}, "Uncovering": approval.Uncovering{}, "Checked": run.Checked{}, "Was": run.Was{}, "Ticket": run.Ticket{}, "Pending": run.Pending{}, "Problem": api.Problem{}, "Fork": api.Fork{}, "CallbackAnswer": api.CallbackAnswer{}, "Applied": api.Applied{}, "ForkModel": api.ForkModel{},
+	"Decided": approval.Decision{}, "Remark": approval.Remark{}, "Uncovering": approval.Unmasking{}, "Checked": run.Checked{}, "Was": run.Was{}, "Ticket": run.Ticket{}, "Pending": run.Pending{}, "Problem": api.Problem{}, "Fork": api.Fork{}, "CallbackAnswer": api.CallbackAnswer{}, "Applied": api.Applied{}, "ForkModel": api.ForkModel{},
 	"Whole": run.Whole{},
 
 	"GrantBounds": agent.GrantBounds{}, "Condition": run.Condition{},
 
 	"CallUndo": api.CallUndo{}, "Undone": api.Undone{},
-	"Permission": approval.Permission{}, "Blocked": approval.Blocked{}, "Cover": approval.Cover{}, "Grant": api.Grant{}, "GrantPage": api.GrantPage{},
+	"Permission": approval.Permission{}, "Blocked": approval.BlockedCall{}, "Cover": approval.Cover{}, "Grant": api.Grant{}, "GrantPage": api.GrantPage{},
 	"ServerState": run.ServerState{}, "DisabledTool": run.DisabledTool{},
 	"RepairPage": api.RepairPage{}, "Repaired": runtime.Repaired{},
 	"Blob": api.Blob{}, "Upload": api.Upload{}, "Uploaded": api.Uploaded{}, "Uploading": api.Uploading{},

@@ -146,7 +146,7 @@ func TestStreamPolls(t *testing.T) {
 		synctest.Wait()
 		go func() {
 			time.Sleep(10 * time.Second)
-			_, err := b.backend.Desk.Decide(t.Context(), approval.Request{
+			_, err := b.backend.Desk.Decide(t.Context(), approval.DecisionInput{
 				Tenant: "default", ID: run.ApprovalID(s.Run, "c1", 1), Action: approval.Approve,
 				By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
 			})

@@ -15,7 +15,7 @@ import (
 var (
 	line  = show.Line
 	lines = show.Lines
-	stamp = show.Stamp
+	stamp = show.FormatTime
 )
 
 // quoteText returns foreign text as a quoted value with secrets masked.
@@ -33,12 +33,12 @@ func truncate(s string, limit int) string {
 // writeApproval prints a request: facts of the runtime first, then the complete arguments, and untrusted text last
 // (B1, B2).
 func writeApproval(w io.Writer, a approval.Approval, v show.View) error {
-	return show.WriteText(w, show.Of(a, v), 0)
+	return show.WriteText(w, show.BuildRequest(a, v), 0)
 }
 
 // formatDeciders returns who may decide.
 func formatDeciders(approvers []string, above [][]string) string {
-	return show.Deciders(approvers, above).String()
+	return show.ApproversText(approvers, above).String()
 }
 
 func noteSuffix(note string) string {

@@ -37,7 +37,7 @@ func (s *session) promptDecision(ctx context.Context, a approval.Approval) (*api
 	if err != nil {
 		return nil, err
 	}
-	if v.Says, err = s.loadModelText(ctx, a); err != nil {
+	if v.ModelText, err = s.loadModelText(ctx, a); err != nil {
 		return nil, err
 	}
 	if err := writeApproval(s.p.stderr, a, v); err != nil {

@@ -214,17 +214,17 @@ func (p *program) printMessages(ctx context.Context, definitions *definitionCach
 		shown := ""
 		switch b.Type {
 		case "text":
-			shown = show.Said(b.Text)
+			shown = show.MaskedLines(b.Text)
 		case "media":
 			shown = line(strings.TrimSpace(b.Name + " (" + b.MediaType + ") " + b.Blob))
 		case "reasoning":
-			if shown = show.Said(b.Text); shown == "" {
+			if shown = show.MaskedLines(b.Text); shown == "" {
 				shown = "(not shown by the provider)"
 			}
 		case "tool_use":
 			shown = line(b.ID + " " + b.Name + " " + definitions.maskInput(ctx, r.ID, b.Name, b.Input))
 		case "tool_result":
-			shown = show.Said(b.ID + " " + b.Content)
+			shown = show.MaskedLines(b.ID + " " + b.Content)
 		}
 		gone := ""
 		if m.Evicted {

@@ -158,12 +158,12 @@ func needsMoreApprovals(a approval.Approval, v api.Verdict) bool {
 // formatQuorum returns how many approvals are counted and who gave them.
 func formatQuorum(a approval.Approval) string {
 	if a.Kind != approval.KindTools {
-		return formatApprovers(a.Counted(), a.Quorum)
+		return formatApprovers(a.CountedApprovals(), a.Quorum)
 	}
 	var each []string
 	for i, p := range a.Permissions {
 		if p.Verdict == "" && p.Quorum > 1 {
-			each = append(each, line(p.Tool)+": "+formatApprovers(a.Granting(i), p.Quorum))
+			each = append(each, line(p.Tool)+": "+formatApprovers(a.ToolApprovals(i), p.Quorum))
 		}
 	}
 	return strings.Join(each, "; ")

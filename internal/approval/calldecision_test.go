@@ -16,33 +16,33 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// early runs a test with a run that keeps early decisions and has not taken a step.
-func early(t *testing.T, f func(t *testing.T, r *room)) {
+// withEarlyDecisions runs a test with a run that keeps early decisions and has not taken a step.
+func withEarlyDecisions(t *testing.T, f func(t *testing.T, r *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRoom(t)
+		r := newFixture(t)
 		r.def.Early = agent.EarlyKeep
-		r.begin(args)
+		r.startRun(args)
 		f(t, r)
 	})
 }
 
-func (r *room) directive(target string, a approval.Action, by policy.Principal) approval.Directive {
-	return approval.Directive{Tenant: tenant, Run: r.run, Target: target, Action: a, By: by}
+func (r *fixture) callDecision(target string, a approval.Action, by policy.Principal) approval.CallDecision {
+	return approval.CallDecision{Tenant: tenant, Run: r.run, Target: target, Action: a, By: by}
 }
 
-// direct decides on a target of the run as it is now.
-func (r *room) direct(d approval.Directive) error {
+// decideCall decides on a target of the run as it is now.
+func (r *fixture) decideCall(d approval.CallDecision) error {
 	s := r.state()
-	step, err := r.desk().Direct(r.ctx, &s, d)
+	step, err := r.desk().PrepareDecision(r.ctx, &s, d)
 	if err != nil {
 		return err
 	}
 	return step(r.ctx)
 }
 
-func (r *room) answer(n int, result string, by policy.Principal) error {
-	q := approval.Request{Tenant: tenant, ID: run.ApprovalID(r.run, "c1", n), Action: approval.Approve, By: by}
+func (r *fixture) answer(n int, result string, by policy.Principal) error {
+	q := approval.DecisionInput{Tenant: tenant, ID: run.ApprovalID(r.run, "c1", n), Action: approval.Approve, By: by}
 	if result != "" {
 		q.Result = json.RawMessage(result)
 	}
@@ -53,14 +53,14 @@ func (r *room) answer(n int, result string, by policy.Principal) error {
 // A decision that was kept because its call was not suspended yet when it was looked at, and is by the time it is accepted, is applied all
 // the same: through the request that people see by then.
 func TestKeptDecisionThatIsLate(t *testing.T) {
-	early(t, func(t *testing.T, r *room) {
+	withEarlyDecisions(t, func(t *testing.T, r *fixture) {
 		before := r.state()
-		r.drive(0)
-		step, err := r.desk().Direct(r.ctx, &before, r.directive("c1", approval.Approve, ana))
+		r.driveRun(0)
+		step, err := r.desk().PrepareDecision(r.ctx, &before, r.callDecision("c1", approval.Approve, ana))
 		require.NoError(t, err)
 		r.park()
 		require.NoError(t, step(r.ctx))
-		require.Equal(t, []string{"t1"}, r.woken, "it wakes the run")
+		require.Equal(t, []string{"t1"}, r.resumedTokens, "it wakes the run")
 		require.Equal(t, approval.Pending, r.approval().Status, "nobody has judged it yet")
 		r.resume()
 		require.Equal(t, []string{args}, r.refund.paid)
@@ -75,14 +75,14 @@ func TestKeptDecisionThatIsLate(t *testing.T) {
 // What such a decision grants of a tool lets nothing run in the entry that writes its request: the claim holds to what is on record by then.
 func TestKeptGrantOfAToolIsHeldTo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRoom(t)
+		r := newFixture(t)
 		r.def.Early, r.def.Wait, r.def.Permission.Scope = agent.EarlyKeep, run.WaitAllSuspended, agent.ScopeTool
-		r.begin(args)
+		r.startRun(args)
 		r.replies[0].Calls = append(r.replies[0].Calls, agent.ReplyCall{ID: "c2", Name: "ghost", Input: json.RawMessage(`{}`)})
 		r.replies = append(r.replies, agent.Reply{Calls: []agent.ReplyCall{{ID: "c3", Name: "refund", Input: json.RawMessage(args)}}})
 		before := r.state()
 		infer := func() (runtime.Route, error) {
-			return (&runtime.Stepper{Ports: r.ports, Definitions: r.pinned}).Step(r.ctx, r.inv(0))
+			return (&runtime.Stepper{Ports: r.ports, Definitions: r.loadDefinition}).Step(r.ctx, r.invocation(0))
 		}
 		for _, do := range []func() (runtime.Route, error){infer, func() (runtime.Route, error) { return r.batch(0) }, infer} {
 			_, err := do()
@@ -91,10 +91,10 @@ func TestKeptGrantOfAToolIsHeldTo(t *testing.T) {
 		s := r.state()
 		c3, _ := s.Call("c3")
 		require.Equal(t, run.StatusNew, c3.Status)
-		step, err := r.desk().Direct(r.ctx, &before, r.directive("c1", approval.Approve, ana))
+		step, err := r.desk().PrepareDecision(r.ctx, &before, r.callDecision("c1", approval.Approve, ana))
 		require.NoError(t, err)
 		require.NoError(t, step(r.ctx))
-		r.drive(0)
+		r.driveRun(0)
 		require.Equal(t, []string{args, args}, r.refund.paid)
 		require.Equal(t, run.RunDone, r.state().Status)
 		require.Equal(t, run.ToolGranted, r.approval().Permissions[0].Verdict)
@@ -103,13 +103,13 @@ func TestKeptGrantOfAToolIsHeldTo(t *testing.T) {
 
 // Somebody decides on the request while an early decision is on its way: the request is decided once, by who was first.
 func TestKeptDecisionThatIsOvertaken(t *testing.T) {
-	early(t, func(t *testing.T, r *room) {
+	withEarlyDecisions(t, func(t *testing.T, r *fixture) {
 		before := r.state()
-		r.drive(0)
-		step, err := r.desk().Direct(r.ctx, &before, r.directive("c1", approval.Approve, ana))
+		r.driveRun(0)
+		step, err := r.desk().PrepareDecision(r.ctx, &before, r.callDecision("c1", approval.Approve, ana))
 		require.NoError(t, err)
 		require.NoError(t, step(r.ctx))
-		r.table.on("A", func() error { _, err := r.decide(approval.Deny, ben); return err }, nil)
+		r.table.setHook("A", func() error { _, err := r.decide(approval.Deny, ben); return err }, nil)
 		r.resume()
 		require.Empty(t, r.refund.paid)
 		require.Equal(t, run.WhyDenied, r.call().Reason)
@@ -133,11 +133,11 @@ func TestA6EarlyApprovalIsBound(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRoom(t)
+				r := newFixture(t)
 				r.def.Early = agent.EarlyKeep
-				r.begin(tt.args)
-				require.NoError(t, r.direct(r.directive("c1", approval.Approve, tt.by)))
-				r.drive(0)
+				r.startRun(tt.args)
+				require.NoError(t, r.decideCall(r.callDecision("c1", approval.Approve, tt.by)))
+				r.driveRun(0)
 				require.Len(t, r.refund.paid, tt.paid)
 				if tt.paid > 0 {
 					require.EqualValues(t, 1, r.item().Attrs["consumed"].Int())
@@ -152,64 +152,64 @@ func TestA6EarlyApprovalIsBound(t *testing.T) {
 
 // The claim that follows an early approval reads the request itself: a request that was withdrawn behind the run's back lets nothing run.
 func TestA6EarlyApprovalIsConsumed(t *testing.T) {
-	early(t, func(t *testing.T, r *room) {
-		require.NoError(t, r.direct(r.directive("c1", approval.Approve, ana)))
-		r.table.on("A", nil, func() error { // the entry that suspends and decides
+	withEarlyDecisions(t, func(t *testing.T, r *fixture) {
+		require.NoError(t, r.decideCall(r.callDecision("c1", approval.Approve, ana)))
+		r.table.setHook("A", nil, func() error { // the entry that suspends and decides
 			return r.table.Table.Write(r.ctx, store.Op{Kind: store.Update, Item: store.Item{Key: r.key(), Attrs: map[string]store.Value{"consumed": store.Num(1)}}})
 		})
-		r.drive(0)
+		r.driveRun(0)
 		require.Empty(t, r.refund.paid)
 		require.Equal(t, run.WhyVoided, r.call().Reason)
 	})
 }
 
 func TestKeptDecisionsAtTheDoor(t *testing.T) {
-	early(t, func(t *testing.T, r *room) {
-		withID := func(a approval.Action) approval.Directive {
-			d := r.directive("c1", a, ana)
+	withEarlyDecisions(t, func(t *testing.T, r *fixture) {
+		withID := func(a approval.Action) approval.CallDecision {
+			d := r.callDecision("c1", a, ana)
 			d.ID = "d1"
 			return d
 		}
-		require.NoError(t, r.direct(withID(approval.Approve)))
-		require.NoError(t, r.direct(withID(approval.Approve)), "the same again")
+		require.NoError(t, r.decideCall(withID(approval.Approve)))
+		require.NoError(t, r.decideCall(withID(approval.Approve)), "the same again")
 		require.Len(t, r.inbox(), 1)
-		require.ErrorIs(t, r.direct(withID(approval.Cancel)), store.ErrOtherInput)
-		require.ErrorIs(t, r.direct(r.directive("c1", approval.Edit, ana)), approval.ErrKind)
-		require.ErrorIs(t, r.direct(r.directive("", approval.Approve, ana)), approval.ErrNoCall)
-		require.ErrorIs(t, r.direct(r.directive("c1", approval.Approve, policy.Principal{ID: "ana"})), approval.ErrForbidden)
-		bad := r.directive("c1", approval.Approve, ana)
+		require.ErrorIs(t, r.decideCall(withID(approval.Cancel)), store.ErrOtherInput)
+		require.ErrorIs(t, r.decideCall(r.callDecision("c1", approval.Edit, ana)), approval.ErrKind)
+		require.ErrorIs(t, r.decideCall(r.callDecision("", approval.Approve, ana)), approval.ErrNoCall)
+		require.ErrorIs(t, r.decideCall(r.callDecision("c1", approval.Approve, policy.Principal{ID: "ana"})), approval.ErrForbidden)
+		bad := r.callDecision("c1", approval.Approve, ana)
 		bad.Result = json.RawMessage(`{"a":1,"a":2}`)
 		var refused *policy.AnswerError
-		require.ErrorAs(t, r.direct(bad), &refused)
+		require.ErrorAs(t, r.decideCall(bad), &refused)
 
 		s := r.state()
 		for i := range policy.MaxKept {
 			s.Kept = append(s.Kept, run.DecisionKept{Target: fmt.Sprint(i)})
 		}
-		_, err := r.desk().Direct(r.ctx, &s, r.directive("c9", approval.Approve, ana))
+		_, err := r.desk().PrepareDecision(r.ctx, &s, r.callDecision("c9", approval.Approve, ana))
 		require.ErrorIs(t, err, approval.ErrKept)
 	})
-	inBubble(t, func(t *testing.T, r *room) { // early: refuse
-		require.ErrorIs(t, r.direct(r.directive("c9", approval.Approve, ana)), approval.ErrNoCall)
-		require.NoError(t, r.direct(r.directive("fc_c1", approval.Deny, ana)), "the pending id of an approval")
+	withParkedRun(t, func(t *testing.T, r *fixture) { // early: refuse
+		require.ErrorIs(t, r.decideCall(r.callDecision("c9", approval.Approve, ana)), approval.ErrNoCall)
+		require.NoError(t, r.decideCall(r.callDecision("fc_c1", approval.Deny, ana)), "the pending id of an approval")
 		r.resume()
-		require.NoError(t, r.direct(r.directive("c1", approval.Deny, ana)), "the same decision again")
+		require.NoError(t, r.decideCall(r.callDecision("c1", approval.Deny, ana)), "the same decision again")
 		var decided *approval.DecidedError
-		require.ErrorAs(t, r.direct(r.directive(run.ApprovalID(r.run, "c1", 1), approval.Approve, ana)), &decided)
+		require.ErrorAs(t, r.decideCall(r.callDecision(run.ApprovalID(r.run, "c1", 1), approval.Approve, ana)), &decided)
 	})
 }
 
 // A decision on a call that has ended without ever waiting changes nothing; on a run that has ended neither.
 func TestIllegalDecisionsAreIgnored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRoom(t)
+		r := newFixture(t)
 		r.def.Early = agent.EarlyKeep
-		r.begin(`{"amount":-1,"to":"x"}`) // refused at the gate
+		r.startRun(`{"amount":-1,"to":"x"}`) // refused at the gate
 		before := r.state()
-		r.drive(0)
+		r.driveRun(0)
 		entries := r.state().Entries
-		require.ErrorIs(t, r.direct(r.directive("c1", approval.Approve, ana)), approval.ErrIgnored)
-		step, err := r.desk().Direct(r.ctx, &before, r.directive("c1", approval.Approve, ana))
+		require.ErrorIs(t, r.decideCall(r.callDecision("c1", approval.Approve, ana)), approval.ErrIgnored)
+		step, err := r.desk().PrepareDecision(r.ctx, &before, r.callDecision("c1", approval.Approve, ana))
 		require.NoError(t, err)
 		require.ErrorIs(t, step(r.ctx), approval.ErrFinished)
 		require.Equal(t, entries, r.state().Entries)
@@ -219,9 +219,9 @@ func TestIllegalDecisionsAreIgnored(t *testing.T) {
 // Every answer lets an approved call run exactly once more, consumed in the claim like the approval was; nothing else does.
 func TestA6AnswersAreConsumedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRoom(t)
+		r := newFixture(t)
 		r.refund.tickets = []run.Ticket{{Message: "From where?"}, {}}
-		r.start(args)
+		r.startAndPark(args)
 		_, err := r.decide(approval.Approve, ana)
 		require.NoError(t, err)
 		r.resume()
@@ -238,10 +238,10 @@ func TestA6AnswersAreConsumedOnce(t *testing.T) {
 		var decided *approval.DecidedError
 		require.ErrorAs(t, r.answer(2, `"checking"`, ana), &decided)
 		woken := r.state().WaitSeq
-		r.table.on("J#", func() error { _, err := r.batch(woken); return err }, nil)
+		r.table.setHook("J#", func() error { _, err := r.batch(woken); return err }, nil)
 		_, err = r.batch(woken)
 		require.NoError(t, err)
-		r.drive(0)
+		r.driveRun(0)
 		require.Equal(t, []string{"", `"savings"`}, r.refund.resumes, "two invocations, one entering")
 
 		require.NoError(t, r.answer(3, "", boss))
@@ -260,30 +260,30 @@ func TestA6AnswersAreConsumedOnce(t *testing.T) {
 // A decision that is sent again, by whatever name of its target and under its own id, never answers a later question.
 func TestRepeatedDecisionAnswersNothingElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRoom(t)
+		r := newFixture(t)
 		r.def.Early = agent.EarlyKeep
 		r.def.Permission.Default = agent.DefaultAllow
 		r.refund.tickets = []run.Ticket{{ID: "confirm", Pending: run.Pending{ID: "p"}}, {ID: "confirm", Pending: run.Pending{ID: "p"}}}
-		r.start(args)
-		yes := r.directive("confirm", approval.Approve, ana)
+		r.startAndPark(args)
+		yes := r.callDecision("confirm", approval.Approve, ana)
 		yes.ID, yes.Result = "d1", json.RawMessage(`"first"`)
-		require.NoError(t, r.direct(yes))
+		require.NoError(t, r.decideCall(yes))
 		for _, again := range []string{"confirm", "p", "c1"} {
 			yes.Target = again
-			require.NoError(t, r.direct(yes), "answered and not drained: known as %s", again)
+			require.NoError(t, r.decideCall(yes), "answered and not drained: known as %s", again)
 		}
 		require.Len(t, r.inbox(), 1)
 		r.resume()
 		require.Equal(t, run.ForInput, r.call().Wait.For, "it asks again")
 		yes.Target = "confirm"
-		require.ErrorIs(t, r.direct(yes), store.ErrOtherInput, "the same decision is none on another question")
+		require.ErrorIs(t, r.decideCall(yes), store.ErrOtherInput, "the same decision is none on another question")
 		require.Equal(t, run.StatusSuspended, r.call().Status)
 		yes.ID = "d2"
-		require.NoError(t, r.direct(yes))
+		require.NoError(t, r.decideCall(yes))
 		r.resume()
 		for _, again := range []string{"confirm", "p", "c1"} {
 			yes.Target = again
-			require.NoError(t, r.direct(yes), "settled: known as %s", again)
+			require.NoError(t, r.decideCall(yes), "settled: known as %s", again)
 		}
 		require.Equal(t, []string{"", `"first"`, `"first"`}, r.refund.resumes)
 		require.Empty(t, r.state().Kept)
@@ -294,9 +294,9 @@ func TestRepeatedDecisionAnswersNothingElse(t *testing.T) {
 // others approve is theirs.
 func TestA8AnswerInTheArgumentsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRoom(t)
+		r := newFixture(t)
 		r.refund.tickets = []run.Ticket{{Mode: run.TicketPass}}
-		r.start(args)
+		r.startAndPark(args)
 		_, err := r.decide(approval.Approve, ana)
 		require.NoError(t, err)
 		r.resume()
@@ -319,7 +319,7 @@ func TestQuestionThatCannotBeAsked(t *testing.T) {
 		"JSON":     {Parameters: json.RawMessage(`{`)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, r *room) {
+			withParkedRun(t, func(t *testing.T, r *fixture) {
 				r.refund.tickets = []run.Ticket{ticket}
 				_, err := r.decide(approval.Approve, ana)
 				require.NoError(t, err)

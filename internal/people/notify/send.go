@@ -9,30 +9,30 @@ import (
 	"github.com/countersign/countersign/internal/people/show"
 )
 
-// post sends messages about one request as it was read.
-type post struct {
+// sender sends messages about one request.
+type sender struct {
 	*Notifier
-	a      approval.Approval
-	shown  show.Request
-	broken error // why the request cannot be shown; nil = it can
+	a       approval.Approval
+	shown   show.Request
+	showErr error // why the request cannot be shown; nil = it can
 }
 
-func (n *Notifier) post(ctx context.Context, a approval.Approval) post {
-	p := post{Notifier: n, a: a}
+func (n *Notifier) newSender(ctx context.Context, a approval.Approval) sender {
+	p := sender{Notifier: n, a: a}
 	if n.Show != nil {
-		if p.shown, p.broken = n.Show(ctx, a); p.broken != nil {
-			p.broken = fmt.Errorf("show approval %s: %w", a.ID, p.broken)
+		if p.shown, p.showErr = n.Show(ctx, a); p.showErr != nil {
+			p.showErr = fmt.Errorf("show approval %s: %w", a.ID, p.showErr)
 		}
 	}
 	return p
 }
 
-// send sends messages one after the other, and warns of those that did not go.
-func (p post) send(ctx context.Context, all []delivery) []sent {
+// send sends messages one after the other, and warns of failures.
+func (p sender) send(ctx context.Context, all []delivery) []sent {
 	var done []sent
 	for _, d := range all {
 		s := sent{delivery: d}
-		s.ref, s.err = p.one(ctx, d)
+		s.ref, s.err = p.sendOne(ctx, d)
 		if s.at = p.Clock.Now().Truncate(time.Millisecond); s.err != nil {
 			p.warn(fmt.Sprintf("tell somebody of approval %s by %s", p.a.ID, d.channel.Name()), s.err)
 		}
@@ -41,9 +41,9 @@ func (p post) send(ctx context.Context, all []delivery) []sent {
 	return done
 }
 
-// one sends a message or updates one.
-func (p post) one(ctx context.Context, d delivery) (ref string, err error) {
-	m, err := p.message(ctx, d)
+// sendOne sends or updates one message.
+func (p sender) sendOne(ctx context.Context, d delivery) (ref string, err error) {
+	m, err := p.buildMessage(ctx, d)
 	switch {
 	case err != nil:
 		return "", err
@@ -53,10 +53,10 @@ func (p post) one(ctx context.Context, d delivery) (ref string, err error) {
 	return d.channel.Send(ctx, m)
 }
 
-// message is what the person of a delivery is told.
-func (p post) message(ctx context.Context, d delivery) (Message, error) {
-	if p.broken != nil {
-		return Message{}, p.broken
+// buildMessage builds the message of a delivery.
+func (p sender) buildMessage(ctx context.Context, d delivery) (Message, error) {
+	if p.showErr != nil {
+		return Message{}, p.showErr
 	}
 	m := Message{Occasion: d.occasion, Approval: p.a, Shown: p.shown, To: d.to}
 	if d.updates != "" && p.Directory != nil {

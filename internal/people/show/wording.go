@@ -1,6 +1,7 @@
 package show
 
 import (
+	"cmp"
 	"net/url"
 	"slices"
 
@@ -9,14 +10,14 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// effects say what an effect means to who decides. One that is not known is as grave as any.
+// effects say what an effect means to an approver. An unknown effect counts as the worst.
 var effects = map[run.Effect]string{
 	run.EffectRead:          "read: it changes nothing",
 	run.EffectIdempotent:    "idempotent: doing it twice is the same as once",
 	run.EffectNonIdempotent: "non_idempotent: it changes something, and doing it twice is not the same as once",
 }
 
-func effectOf(e run.Effect) string {
+func effectText(e run.Effect) string {
 	if text, ok := effects[e]; ok {
 		return text
 	}
@@ -39,7 +40,7 @@ const (
 	High   Risk = "high"
 )
 
-// RiskOf is the class of a call of that effect; undo says that a tool takes it back.
+// RiskOf is the class of a call of that effect; undo says that a tool can reverse it.
 func RiskOf(e run.Effect, undo bool) Risk {
 	switch {
 	case e == run.EffectRead:
@@ -50,13 +51,13 @@ func RiskOf(e run.Effect, undo bool) Risk {
 	return High
 }
 
-// higher is the higher of two classes; "" is below all of them.
-func higher(a, b Risk) Risk {
+// higherRisk is the higher of two classes; "" is below all of them.
+func higherRisk(a, b Risk) Risk {
 	scale := []Risk{"", Low, Medium, High}
 	return scale[max(slices.Index(scale, a), slices.Index(scale, b))]
 }
 
-func (s *shower) risk(e run.Effect, t agent.ToolSpec) string {
+func (s *builder) riskText(e run.Effect, t agent.ToolSpec) string {
 	r := RiskOf(e, t.Undo != nil)
 	switch {
 	case r == Low:
@@ -71,43 +72,37 @@ func (s *shower) risk(e run.Effect, t agent.ToolSpec) string {
 	return "high: it cannot be undone or repeated safely"
 }
 
-// target is where the call goes, by the definition; nothing of a tool whose definition is not known.
-func (s *shower) target(t agent.ToolSpec) Text {
+// targetText is where the call goes, by the definition; empty if the tool's definition is not known.
+func (s *builder) targetText(t agent.ToolSpec) Text {
 	switch {
 	case t.MCP != nil:
-		return slices.Concat(word("MCP server "), bare(t.MCP.Server, nil), word(", its tool "), bare(t.MCP.Tool, nil)).joined()
+		return slices.Concat(ownText("MCP server "), bareText(t.MCP.Server, nil), ownText(", its tool "), bareText(t.MCP.Tool, nil)).merged()
 	case t.HTTP != nil:
-		return s.host(*t.HTTP)
+		return s.hostText(*t.HTTP)
 	case t.Lambda != nil:
-		return slices.Concat(word("function "), bare(t.Lambda.Function, nil)).joined()
+		return slices.Concat(ownText("function "), bareText(t.Lambda.Function, nil)).merged()
 	case t.Agent != nil:
-		return slices.Concat(word("agent "), bare(t.Agent.Agent, nil), word(", in a run of its own")).joined()
+		return slices.Concat(ownText("agent "), bareText(t.Agent.Agent, nil), ownText(", in a run of its own")).merged()
 	case t.Kind == agent.KindService:
-		return slices.Concat(word("a service, by event "), bare(eventOf(t), nil)).joined()
+		return slices.Concat(ownText("a service, by event "), bareText(cmp.Or(t.Event, t.Name), nil)).merged()
 	case t.Kind == agent.KindInternal:
-		return word("code of this deployment")
+		return ownText("code of this deployment")
 	}
 	return nil
 }
 
-func eventOf(t agent.ToolSpec) string {
-	if t.Event != "" {
-		return t.Event
-	}
-	return t.Name
-}
-
-// host names the host that a request goes to, which no argument changes. The path has arguments in it, and is none of a fact.
-func (s *shower) host(t agent.HTTPTool) Text {
+// hostText names the host that a request goes to, which no argument changes. It leaves out the path, which contains
+// arguments.
+func (s *builder) hostText(t agent.HTTPTool) Text {
 	u, err := url.Parse(t.URL)
 	if err != nil || u.Host == "" {
-		return slices.Concat(word(t.Method+" of "), s.foreign(t.URL)).joined()
+		return slices.Concat(ownText(t.Method+" of "), s.foreignText(t.URL)).merged()
 	}
-	return slices.Concat(word(t.Method+" to "), bare(u.Scheme+"://"+u.Host, nil)).joined()
+	return slices.Concat(ownText(t.Method+" to "), bareText(u.Scheme+"://"+u.Host, nil)).merged()
 }
 
-// asks says what a decision is about, where that is not whether the call may be carried out.
-func asks(a approval.Approval) string {
+// decisionSubject says what a decision is about, if that is not whether the call may run.
+func decisionSubject(a approval.Approval) string {
 	switch a.Kind {
 	case approval.KindTools:
 		return "whether these tools may be called; their calls were blocked and are not carried out"
@@ -118,40 +113,40 @@ func asks(a approval.Approval) string {
 		if a.Ticket != nil {
 			mode = a.Ticket.Mode
 		}
-		return "for input: its tool has done nothing yet, and " + answering[mode]
+		return "for input: its tool has done nothing yet, and " + answerEffects[mode]
 	}
 	return ""
 }
 
-// answering says what an answer does. A ticket that says nothing replays.
-var answering = map[run.TicketMode]string{
+// answerEffects say what an answer does. A ticket without a mode replays.
+var answerEffects = map[run.TicketMode]string{
 	"":               "runs again with the answer",
 	run.TicketReplay: "runs again with the answer",
 	run.TicketResult: "does not run again: the answer is its result",
 	run.TicketPass:   "runs with the answer for its arguments, unless that is true or false",
 }
 
-// granted says what an approval grants beside the call; nothing where it is of the call alone.
-func granted(a approval.Approval) Text {
+// grantText says what an approval grants besides the call; empty if nothing.
+func grantText(a approval.Approval) Text {
 	of := "the tool may be called for the rest of the run"
 	switch {
 	case a.Kind == approval.KindOutcome || a.Kind == approval.KindInput:
 		return nil
 	case a.Grants == agent.GrantsRun && (a.Scope == agent.ScopeTool || a.Kind == approval.KindTools):
-		return word(of + ", whatever it is called with")
+		return ownText(of + ", whatever it is called with")
 	case a.Grants == agent.GrantsStanding && a.Scope == agent.ScopeTool:
-		return slices.Concat(word(of+", and in every run of "), bare(a.Agent, nil), word(" for 30 days or until it is revoked, whatever it is called with")).joined()
+		return slices.Concat(ownText(of+", and in every run of "), bareText(a.Agent, nil), ownText(" for 30 days or until it is revoked, whatever it is called with")).merged()
 	case a.Grants == agent.GrantsStanding:
-		return slices.Concat(word("the tool may be called with these very arguments for the rest of the run, and in every run of "), bare(a.Agent, nil),
-			word(" for 30 days or until it is revoked")).joined()
+		return slices.Concat(ownText("the tool may be called with these very arguments for the rest of the run, and in every run of "), bareText(a.Agent, nil),
+			ownText(" for 30 days or until it is revoked")).merged()
 	case a.Kind == approval.KindTools:
-		return word("the tool may be called once, whatever it is called with")
+		return ownText("the tool may be called once, whatever it is called with")
 	}
 	return nil
 }
 
-// denied says what a denial does.
-func denied(a approval.Approval) string {
+// denialText says what a denial does.
+func denialText(a approval.Approval) string {
 	switch {
 	case a.Kind == approval.KindOutcome:
 		return "nothing: say what became of it"

@@ -36,7 +36,7 @@ func values(r show.Request) map[string]string {
 	return all
 }
 
-func names(r show.Request) (all []string) {
+func factNames(r show.Request) (all []string) {
 	for _, f := range r.Facts {
 		all = append(all, f.Name)
 	}
@@ -50,16 +50,16 @@ func TestB1FactsFirstMadeByTheRuntime(t *testing.T) {
 	a.EscalateTo, a.EscalatesAt = []string{"group:heads"}, noon.Add(2*time.Hour)
 	a.Parent, a.ParentCall, a.Root = "r0", "c9", "r0"
 	a.Above = [][]string{{"group:support"}}
-	a.Claimed, a.Requesters = "user:cy; approved by legal", append(a.Requesters, "user:cy; approved by legal")
-	v := show.View{Says: "The customer asked. Approve it.", Tools: []agent.ToolSpec{{
+	a.ClaimedSubject, a.Requesters = "user:cy; approved by legal", append(a.Requesters, "user:cy; approved by legal")
+	v := show.View{ModelText: "The customer asked. Approve it.", Tools: []agent.ToolSpec{{
 		Name: "payments.refund", Kind: agent.KindHTTP, Description: "Pays money back.", HTTP: &agent.HTTPTool{Method: "POST", URL: "https://pay.example/v1/{order}"},
 		Undo: &agent.Undo{Tool: "payments.take_back"},
 	}}}
-	r := show.Of(a, v)
+	r := show.BuildRequest(a, v)
 	require.Equal(t, "May refunds carry out payments.refund?", r.Title.String())
 	require.Equal(t, []string{
 		"tool", "does", "effect", "target", "risk", "agent", "run", "below", "requester", "why", "approvers", "quorum", "four eyes", "asked", "expires", "escalates", "if denied",
-	}, names(r))
+	}, factNames(r))
 	got := values(r)
 	for name, want := range map[string]string{
 		"tool": "payments.refund", "does": "Pays money back.", "effect": "non_idempotent: it changes something, and doing it twice is not the same as once",
@@ -80,20 +80,20 @@ func TestB1FactsFirstMadeByTheRuntime(t *testing.T) {
 	require.Equal(t, []string{"asked", "approve"}, []string{r.History[0].What, r.History[1].What})
 	require.Equal(t, "slack", r.History[1].Via)
 	a.Decisions = append(a.Decisions, approval.Decision{By: "user:di", Action: approval.Edit, At: noon.Add(2 * time.Hour), Args: json.RawMessage(`{"amount":5}`)})
-	r = show.Of(a, v)
+	r = show.BuildRequest(a, v)
 	require.Contains(t, values(r)["quorum"], "1 of 2 so far: user:di", "an edit is another action: what was said before is not of it")
 	require.Equal(t, "amount", r.History[2].Arguments[0].Key.String())
 }
 
 func TestB1NothingIsNeededBesideTheRequest(t *testing.T) {
-	require.NotPanics(t, func() { show.Of(approval.Approval{}, show.View{}) })
-	got := values(show.Of(request(), show.View{}))
+	require.NotPanics(t, func() { show.BuildRequest(approval.Approval{}, show.View{}) })
+	got := values(show.BuildRequest(request(), show.View{}))
 	require.Equal(t, "high: it cannot be repeated safely", got["risk"])
 	require.NotContains(t, got, "target")
 	require.NotContains(t, got, "requester")
 	a := request()
 	a.Approvers = nil
-	require.Equal(t, "nobody", values(show.Of(a, show.View{}))["approvers"])
+	require.Equal(t, "nobody", values(show.BuildRequest(a, show.View{}))["approvers"])
 }
 
 func TestB1WhereCallsGo(t *testing.T) {
@@ -106,7 +106,7 @@ func TestB1WhereCallsGo(t *testing.T) {
 		"GET to http://10.0.0.1:8080":          {Kind: agent.KindHTTP, HTTP: &agent.HTTPTool{Method: "GET", URL: "http://user:hunter2@10.0.0.1:8080/{order}"}},
 	} {
 		spec.Name = "payments.refund"
-		r := show.Of(request(), show.View{Tools: []agent.ToolSpec{spec}})
+		r := show.BuildRequest(request(), show.View{Tools: []agent.ToolSpec{spec}})
 		require.Equal(t, want, values(r)["target"])
 		require.NotContains(t, fmt.Sprint(r), "hunter2")
 		require.NotContains(t, fmt.Sprint(r), "Trust me", "a server's word of itself is no fact")
@@ -140,11 +140,11 @@ func TestB1WhatADecisionDoes(t *testing.T) {
 		{func(a *approval.Approval) {
 			a.Kind, a.Ticket = approval.KindInput, &run.Ticket{Mode: run.TicketResult}
 		}, "", "the call is not carried out, and the model is told so", "for input: its tool has done nothing yet, and does not run again: the answer is its result"},
-		{func(a *approval.Approval) { a.Undoes = &approval.Undone{Run: "r0", Call: "c0"} }, "", "the call is not carried out, and the model is told so", ""},
+		{func(a *approval.Approval) { a.Undoes = &approval.UndoneCall{Run: "r0", Call: "c0"} }, "", "the call is not carried out, and the model is told so", ""},
 	} {
 		a := request()
 		c.change(&a)
-		got := values(show.Of(a, show.View{}))
+		got := values(show.BuildRequest(a, show.View{}))
 		require.Equal(t, []string{c.granted, c.denied, c.asked}, []string{got["if granted"], got["if denied"], got["asks"]})
 		require.Equal(t, a.Undoes != nil, got["undoes"] == "call c0 of run r0")
 	}
@@ -184,11 +184,11 @@ func TestB3TheCorpusChangesNothingBesideIt(t *testing.T) {
 		a.RuleNote = c.Text
 		a.Decisions = []approval.Decision{{By: "user:bo", Action: approval.Deny, At: noon, Note: c.Text}}
 		a.Thread = []approval.Remark{{By: "user:bo", At: noon, Text: c.Text}}
-		a.Claimed = c.Text
-		r := show.Of(a, show.View{Says: c.Text})
+		a.ClaimedSubject = c.Text
+		r := show.BuildRequest(a, show.View{ModelText: c.Text})
 		require.Len(t, r.Arguments, 1, c.Comment)
 		shown := r.Arguments[0].Value.String()
-		harmless(t, r.Arguments[0].Value, c.Comment)
+		escapeInvisible(t, r.Arguments[0].Value, c.Comment)
 		if !r.Masked {
 			got, err := hostile.Unescape(shown[1 : len(shown)-1])
 			require.NoError(t, err)
@@ -198,9 +198,9 @@ func TestB3TheCorpusChangesNothingBesideIt(t *testing.T) {
 		require.NoError(t, show.WriteText(&text, r, 0))
 		require.NoError(t, hostile.CheckHarmless(text.String()), c.Comment)
 		a.Args, a.RuleNote, a.Decisions[0].Note, a.Thread[0].Text = json.RawMessage(`{"text":"plain"}`), "plain", "plain", "plain"
-		a.Claimed = "plain"
+		a.ClaimedSubject = "plain"
 		var plain strings.Builder
-		require.NoError(t, show.WriteText(&plain, show.Of(a, show.View{Says: "plain"}), 0))
+		require.NoError(t, show.WriteText(&plain, show.BuildRequest(a, show.View{ModelText: "plain"}), 0))
 		more := 0
 		for _, optional := range []bool{c.Text == "", c.Text == "", c.Text == "", c.Text == ""} { // subject, note and two lines of words are left out
 			if optional {
@@ -219,13 +219,13 @@ func TestB4SecretsAreMaskedEverywhere(t *testing.T) {
 	a.Thread = []approval.Remark{{By: "user:x", At: noon, Text: "is " + secret + " right?"}}
 	a.Decisions = []approval.Decision{{By: "user:x", Action: approval.Edit, At: noon, Note: secret, Args: json.RawMessage(`{"password":"hunter2"}`)}}
 	a.Ticket = &run.Ticket{Action: "tool:x", Message: "is it " + secret + "?", Parameters: json.RawMessage(`{"apiKey":"hunter2"}`)}
-	v := show.View{Says: "I use " + secret, Tools: []agent.ToolSpec{{Name: "payments.refund", Description: "not " + secret, Schema: json.RawMessage(`{"properties":{"pin":{"writeOnly":true}}}`)}}}
-	a.Asked = json.RawMessage(`{"pin":1234,"password":"hunter2"}`)
+	v := show.View{ModelText: "I use " + secret, Tools: []agent.ToolSpec{{Name: "payments.refund", Description: "not " + secret, Schema: json.RawMessage(`{"properties":{"pin":{"writeOnly":true}}}`)}}}
+	a.OriginalArgs = json.RawMessage(`{"pin":1234,"password":"hunter2"}`)
 	a.Precondition = &run.Checked{
 		Tool: "payments.refund", Args: json.RawMessage(`{"pin":1234}`), Content: "{}", At: noon,
 		Was: &run.Was{Args: json.RawMessage(`{"pin":1234}`), Content: "{}", At: noon},
 	}
-	r := show.Of(a, v)
+	r := show.BuildRequest(a, v)
 	require.True(t, r.Masked)
 	all := fmt.Sprintf("%v", r)
 	var text strings.Builder
@@ -254,15 +254,15 @@ func TestB4SecretsAreMaskedEverywhere(t *testing.T) {
 		shown = append(shown, l.Key.String()+" "+l.Value.String())
 	}
 	require.Equal(t, []string{"whole ", `user \{masked, 3 characters}`, "list ", `[0] \{masked, 1 character}`, "after 1"}, shown, "an object is never masked as a whole")
-	a.Kind, a.Permissions = approval.KindTools, []approval.Permission{{Tool: "payments.refund", Calls: []approval.Blocked{{Call: "c1", Args: a.Args, RuleNote: secret}}}}
+	a.Kind, a.Permissions = approval.KindTools, []approval.Permission{{Tool: "payments.refund", Calls: []approval.BlockedCall{{Call: "c1", Args: a.Args, RuleNote: secret}}}}
 	a.Ticket = nil
-	r = show.Of(a, v)
+	r = show.BuildRequest(a, v)
 	require.True(t, r.Masked)
 	require.NotContains(t, fmt.Sprintf("%v", r), "hunter2")
 	require.NotContains(t, fmt.Sprintf("%v", r), secret)
-	require.False(t, show.Of(request(), show.View{}).Masked)
+	require.False(t, show.BuildRequest(request(), show.View{}).Masked)
 	require.Equal(t, `{"password":"[masked, 1 character]","a":1}`, show.OneLine([]byte(`{"password":"x","a":1}`), nil))
-	require.Equal(t, "a\n"+`\{masked, 20 characters}\u{202E}`, show.Said("a\n"+secret+"\u202e"))
+	require.Equal(t, "a\n"+`\{masked, 20 characters}\u{202E}`, show.MaskedLines("a\n"+secret+"\u202e"))
 }
 
 func TestB4AnEditorKeepsWhatTheyCannotSee(t *testing.T) {
@@ -371,7 +371,7 @@ func TestWrappedTextIsTheSame(t *testing.T) {
 		args, err := json.Marshal(map[string]string{anything().Draw(t, "key"): anything().Draw(t, "value") + strings.Repeat("word ", rapid.IntRange(0, 40).Draw(t, "n"))})
 		require.NoError(t, err)
 		a.Args, a.RuleNote = args, anything().Draw(t, "note")
-		r := show.Of(a, show.View{Says: anything().Draw(t, "says")})
+		r := show.BuildRequest(a, show.View{ModelText: anything().Draw(t, "says")})
 		var whole, wrapped strings.Builder
 		require.NoError(t, show.WriteText(&whole, r, 0))
 		require.NoError(t, show.WriteText(&wrapped, r, rapid.IntRange(30, 100).Draw(t, "width")))

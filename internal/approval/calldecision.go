@@ -1,0 +1,135 @@
+package approval
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
+)
+
+// CallDecision is a decision that names a call or a request of a run (seed 001, ToolCallDecision). By comes from what
+// authenticated the person.
+type CallDecision struct {
+	Tenant, Run string
+	Target      string
+	ID          string          // idempotency key in the run; empty = none
+	Action      Action          // Approve, Deny or Cancel
+	Result      json.RawMessage // Approve; nil and null mean true
+	Note        string
+	By          policy.Principal
+	Via         Via // for the record
+}
+
+// PrepareDecision finds what a decision on s, the newest state of its run, refers to, and returns the function that
+// commits it:
+//
+//	a suspended call                the decision on its request (Decide)
+//	a blocked call, or its request  the decision on its tool, or on all tools of the request
+//	a call that waited              its request is decided: the same result for the same decision, else *DecidedError
+//	anything else, early: keep      kept until the target is suspended, and authorized then; ErrIgnored if the call has ended
+//	anything else, early: refuse    ErrNothing: the person was shown nothing; ErrNoCall if the run has no such call
+//
+// The function may be called again. Its errors are those of Decide, and ErrFinished if the run has ended.
+func (d *Desk) PrepareDecision(
+	ctx context.Context, s *run.AgentState, r CallDecision,
+) (func(ctx context.Context) error, error) {
+	if id, tool, ok := findRequest(s, r.Target); ok {
+		req := DecisionInput{
+			Tenant: r.Tenant, ID: id, Tool: tool, Action: r.Action, Result: r.Result, Note: r.Note, By: r.By, Via: r.Via,
+			Key: inboxKey(r.ID),
+		}
+		return func(ctx context.Context) error {
+			_, err := d.Decide(ctx, req)
+			return err
+		}, nil
+	}
+	def, err := d.Definitions(ctx, r.Tenant, s.Definition)
+	if err != nil {
+		return nil, fmt.Errorf("decide %s of run %s: %w", r.Target, r.Run, err)
+	}
+	c, known := s.Call(r.Target)
+	switch keep := def.Early == agent.EarlyKeep; {
+	case keep && known && !c.Open():
+		return nil, fmt.Errorf("decide call %s: %w", r.Target, ErrIgnored)
+	case keep:
+		return d.prepareEarlyDecision(s, r)
+	case known:
+		return nil, fmt.Errorf("decide call %s: nothing was shown: %w", r.Target, ErrNothing)
+	default:
+		return nil, fmt.Errorf("decide %q of run %s: %w", r.Target, r.Run, ErrNoCall)
+	}
+}
+
+// findRequest returns the request that a target names: that of the suspended call, else of the call with that id, or of
+// one that waited under it. For a blocked call it returns the tool as well; for the call's request it does not, because
+// all of its tools are meant.
+func findRequest(s *run.AgentState, target string) (id, tool string, ok bool) {
+	if c, ok := s.Waiting(target); ok {
+		return c.Wait.Approval, "", true
+	}
+	if c, ok := s.Call(target); ok && s.RequestOf(c) != "" {
+		return s.RequestOf(c), c.Tool, true
+	}
+	if c, ok := s.Call(target); ok && c.Asks > 0 {
+		return run.ApprovalID(s.Run, c.ID, c.Asks), "", true
+	}
+	for _, c := range s.Calls() {
+		if id := s.RequestOf(c); id != "" && id == target {
+			return id, "", true
+		}
+		if id := run.ApprovalID(s.Run, c.ID, c.Asks); c.Asks > 0 && (id == target || c.WaitedUnder(target)) {
+			return id, "", true
+		}
+	}
+	return "", "", false
+}
+
+// prepareEarlyDecision keeps a decision in the run's inbox until its target is suspended. The person is authorized
+// then; an unauthenticated one is refused here.
+func (d *Desk) prepareEarlyDecision(s *run.AgentState, r CallDecision) (func(ctx context.Context) error, error) {
+	fact := run.DecisionKept{
+		ID: r.ID, Target: r.Target, Action: run.ActionApprove, Note: r.Note, By: r.By.ID, Groups: r.By.Groups,
+	}
+	switch r.Action {
+	case Deny:
+		fact.Action = run.ActionDeny
+	case Cancel:
+		fact.Action = run.ActionCancel
+	case Approve:
+		var err error
+		if fact.Result, err = policy.CompactAnswer(r.Result); err != nil {
+			return nil, err
+		}
+	default:
+		return nil, fmt.Errorf("decide %s: action %q: %w", r.Target, r.Action, ErrKind)
+	}
+	switch {
+	case r.Target == "":
+		return nil, fmt.Errorf("decide nothing of run %s: %w", r.Run, ErrNoCall)
+	case !policy.MayDecide([]string{r.By.ID}, r.By):
+		return nil, fmt.Errorf("decide %s as %q: %w", r.Target, r.By.ID, ErrForbidden)
+	case len(s.Kept) >= policy.MaxKept:
+		return nil, fmt.Errorf("decide %s of run %s: %d: %w", r.Target, r.Run, len(s.Kept), ErrKept)
+	}
+	return func(ctx context.Context) error {
+		got, err := d.Journal.Accept(ctx, r.Tenant, r.Run, inboxKey(r.ID), fact)
+		if err != nil {
+			return err
+		}
+		if got.Closed {
+			return fmt.Errorf("decide %s: %w", r.Target, ErrFinished)
+		}
+		return d.ResumeRun(ctx, r.Tenant, r.Run)
+	}, nil
+}
+
+// inboxKey is the idempotency key of a decision in the run's inbox; empty if the client sent none.
+func inboxKey(id string) string {
+	if id == "" {
+		return ""
+	}
+	return "decision/" + id
+}

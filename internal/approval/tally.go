@@ -1,0 +1,458 @@
+package approval
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// CountedApprovals returns the approvals that count towards the quorum, in order. Of a call they are those since the last
+// edit, and the edit counts itself. Of KindInput they are the newest answers of the people who gave the same answer most
+// recently; of KindOutcome, the rerun orders. Of KindTools, see ToolApprovals.
+func (a Approval) CountedApprovals() []Decision {
+	switch a.Kind {
+	case KindInput:
+		var answer json.RawMessage
+		if answers := filterByAction(a.Decisions, Approve); len(answers) > 0 {
+			answer = answers[len(answers)-1].Args
+		}
+		return a.matchingAnswers(answer)
+	case KindOutcome:
+		return firstPerPerson(filterByAction(a.Decisions, actionRerun))
+	default:
+		from := 0
+		for i, d := range a.Decisions {
+			if d.Action == Edit {
+				from = i
+			}
+		}
+		return firstPerPerson(filterByAction(a.Decisions[from:], Approve, Edit))
+	}
+}
+
+// ToolApprovals returns the approvals of one tool of a request about tools, in order. Place is the tool's index in
+// Permissions.
+func (a Approval) ToolApprovals(place int) []Decision {
+	return a.approvalsOfTool(a.Permissions[place].Tool)
+}
+
+func (a Approval) approvalsOfTool(tool string) []Decision {
+	return firstPerPerson(slices.DeleteFunc(filterByAction(a.Decisions, Approve), func(d Decision) bool {
+		return !slices.Contains(d.Tools, tool)
+	}))
+}
+
+// approvalsCountedWith returns the approvals that r would be counted with. An edit starts a new count.
+func (a Approval) approvalsCountedWith(r DecisionInput) []Decision {
+	switch {
+	case r.Action == Edit:
+		return nil
+	case a.Kind == KindTools:
+		var all []Decision
+		for _, i := range a.toolPlaces(r) {
+			all = append(all, a.ToolApprovals(i)...)
+		}
+		return all
+	case a.Kind == KindInput:
+		answer, _ := policy.CompactAnswer(r.Result) // tallyAnswer refuses an answer that is not valid
+		return a.matchingAnswers(answer)
+	default:
+		return a.CountedApprovals()
+	}
+}
+
+func filterByAction(all []Decision, actions ...Action) []Decision {
+	var counted []Decision
+	for _, d := range all {
+		if slices.Contains(actions, d.Action) {
+			counted = append(counted, d)
+		}
+	}
+	return counted
+}
+
+// firstPerPerson returns the first decision of each person.
+func firstPerPerson(all []Decision) []Decision {
+	var first []Decision
+	for _, d := range all {
+		if !hasDecisionBy(first, d.By) {
+			first = append(first, d)
+		}
+	}
+	return first
+}
+
+// matchingAnswers returns the newest answer of each person if it equals answer.
+func (a Approval) matchingAnswers(answer json.RawMessage) []Decision {
+	var newest []Decision
+	for _, d := range filterByAction(a.Decisions, Approve) {
+		newest = slices.DeleteFunc(newest, func(have Decision) bool { return have.By == d.By })
+		newest = append(newest, d)
+	}
+	return slices.DeleteFunc(newest, func(d Decision) bool { return !bytes.Equal(d.Args, answer) })
+}
+
+// tallyDecision returns the request with the decision r, and the fact for the run. The fact is nil if the quorum takes
+// more people.
+func (d *Desk) tallyDecision(
+	ctx context.Context, a Approval, r DecisionInput, now time.Time,
+) (fact *run.Decided, decided Approval, err error) {
+	switch {
+	case !now.Before(a.ExpiresAt):
+		return nil, a, fmt.Errorf("decide approval %s: %w", a.ID, ErrExpired)
+	case r.Digest != a.Digest:
+		return nil, a, &StaleError{Approval: a}
+	case a.hasOtherBounds(r):
+		return nil, a, &GrantError{Problem: "grant: got other bounds than those with which you have approved already"}
+	case r.Grant != nil && (!isApproving(r.Action) || a.Kind == KindInput):
+		return nil, a, errNoStandingGrant(a)
+	case a.Kind == KindTools:
+		if a, err = d.withCurrentToolGrants(ctx, a, r); err != nil {
+			return nil, a, err
+		}
+		open := a.undecidedPlaces(a.toolPlaces(r))
+		fact, decided = a.tallyTools(r, open, now)
+		err = decided.checkToolGrantBounds(fact, r, open, now)
+	default:
+		fact, decided, err = d.tallyCall(ctx, a, r, now)
+	}
+	if err == nil {
+		err = d.validatePattern(ctx, decided, r)
+	}
+	return fact, decided, err
+}
+
+// tallyCall is tallyDecision of a request about one call.
+func (d *Desk) tallyCall(
+	ctx context.Context, a Approval, r DecisionInput, now time.Time,
+) (*run.Decided, Approval, error) {
+	decision := r.decision(now)
+	fact := run.Decided{
+		Call: a.Call(), Approval: a.ID, Action: run.ActionApprove, By: r.By.ID, Digest: a.Digest, Note: r.Note,
+	}
+	switch {
+	case r.Action == Deny:
+		fact.Action, fact.Text = run.ActionDeny, agent.TextDenied(r.By.ID, r.Note)
+	case r.Action == Cancel:
+		fact.Action, fact.Text = run.ActionCancel, agent.TextCallCancelled(r.By.ID, r.Note)
+	case a.Kind == KindInput:
+		return d.tallyAnswer(ctx, a, r, decision)
+	default:
+		return d.tallyApproval(ctx, a, r, decision, fact)
+	}
+	if a.Scope == agent.ScopeTool && len(a.Permissions) == 1 && r.Action == Deny {
+		fact.Permit = a.Permissions[0].Digests[0]
+	}
+	return &fact, a.withDecision(fact, decision), nil
+}
+
+// tallyApproval is tallyCall of an approval or an edit. If decisions are about tools, an approval covers the call's tool,
+// and an edit only its own arguments. If an approval grants the exact arguments, an edit grants the edited ones.
+func (d *Desk) tallyApproval(
+	ctx context.Context, a Approval, r DecisionInput, decision Decision, fact run.Decided,
+) (*run.Decided, Approval, error) {
+	on, err := d.loadAction(ctx, a)
+	if err != nil {
+		return nil, a, err
+	}
+	if on.changed {
+		fact = run.Decided{Call: a.Call(), Approval: a.ID, Action: run.ActionAskAgain, By: "policy"}
+		a.Status = Voided
+		return &fact, a, nil
+	}
+	policyName, a := on.policy, a.withCurrentGrant(on)
+	if r.Action == Edit {
+		if a, decision.Args, policyName, err = d.applyEdit(a, r, on); err != nil {
+			return nil, a, err
+		}
+	}
+	before := a
+	a.Decisions = append(slices.Clip(a.Decisions), decision)
+	counted := a.CountedApprovals()
+	if err := a.checkGrantBounds(r, decision.At); err != nil || len(counted) < a.Quorum {
+		return nil, a, err
+	}
+	fact.Digest = a.Digest
+	for _, v := range counted[:len(counted)-1] {
+		fact.With = append(fact.With, v.By)
+	}
+	if a.OriginalArgs != nil {
+		fact.Args, fact.Policy = a.Args, policyName
+		if counted[0].By != r.By.ID {
+			fact.Editor = counted[0].By
+		}
+	}
+	if len(a.Permissions) == 1 {
+		a.addPermit(&fact)
+	}
+	decided := before.withDecision(fact, decision)
+	if fact.Standing && decided.grantBounds(decided.Permissions[0]).RecordAlone() {
+		fact.Permit, fact.Standing = "", false // only the stored record can express the grant; later calls are covered by it
+	}
+	return &fact, decided, nil
+}
+
+// pendingAction is the call that an approval would let run, under its run and the current policy.
+type pendingAction struct {
+	def    *agent.Definition
+	s      *run.AgentState
+	c      run.Call
+	policy string // as in agent.CallSuspended
+
+	// changed says that people were shown another action than would run: either the policy has changed (A17), or the
+	// request's arguments are not the call's (A22).
+	changed bool
+}
+
+// loadAction reads the call of a request and compares it with the request. If they differ, the people were shown
+// another action than would run.
+func (d *Desk) loadAction(ctx context.Context, a Approval) (pendingAction, error) {
+	def, s, c, err := d.loadCall(ctx, a)
+	if errors.Is(err, store.ErrNoBlob) { // the run cannot go on, whatever is decided
+		return pendingAction{}, nil
+	}
+	if err != nil {
+		return pendingAction{}, err
+	}
+	on := pendingAction{def: def, s: s, c: c}
+	if c.Wait == nil || c.Wait.Approval != a.ID { // a journal entry that is being written has decided the call
+		return on, nil
+	}
+	now := policy.ActionNow(def, s, c, a.Args)
+	sameArgs := a.OriginalArgs != nil || bytes.Equal(a.Args, c.Input) // the digest alone binds edited arguments
+	on.policy, on.changed = now.Policy, !sameArgs || now.Digest != a.Digest || now.Rule.Verdict == agent.VerdictDeny
+	return on, nil
+}
+
+// withCurrentGrant recomputes from the run and its definition what an approval grants besides its call. The stored item
+// is not trusted for that. A call that no longer waits for this request grants nothing else.
+func (a Approval) withCurrentGrant(on pendingAction) Approval {
+	if len(a.Permissions) == 0 {
+		return a
+	}
+	a.Permissions = nil
+	c := on.c
+	if c.Wait == nil || c.Wait.Approval != a.ID || policy.ActionNow(on.def, on.s, c, a.Args).Digest != a.Digest {
+		return a
+	}
+	a.origin = requestOrigin{at: c.Wait.Since, requesters: on.s.RequestersOnce(c.Wait.Heard), edited: a.OriginalArgs != nil}
+	c.Input = a.Args
+	current := NewCallRequest(on.def, on.s, c)
+	a.Scope, a.Grants, a.Permissions = current.Scope, current.Grants, current.Permissions
+	return a
+}
+
+// withCurrentToolGrants is withCurrentGrant of a request about tools that gives standing grants.
+func (d *Desk) withCurrentToolGrants(ctx context.Context, a Approval, r DecisionInput) (Approval, error) {
+	if r.Action != Approve || a.Grants != agent.GrantsStanding {
+		return a, nil
+	}
+	def, s, _, err := d.loadCall(ctx, a)
+	if err != nil {
+		return a, err
+	}
+	var current Approval
+	for _, open := range s.OpenRequests() {
+		if open.Approval == a.ID {
+			current = NewToolsRequest(def, s, open)
+			a.origin = requestOrigin{at: open.Since, requesters: s.RequestersOnce(open.Heard)}
+		}
+	}
+	a.Permissions = slices.Clone(a.Permissions)
+	for i := range a.Permissions {
+		p := &a.Permissions[i]
+		p.Standing = nil
+		for _, real := range current.Permissions {
+			if real.Tool == p.Tool {
+				p.Calls, p.Standing, p.Bounds = real.Calls, real.Standing, real.Bounds
+			}
+		}
+	}
+	return a, nil
+}
+
+// addPermit adds to the fact what an approval of a call grants besides the call.
+func (a Approval) addPermit(fact *run.Decided) {
+	switch {
+	case a.Scope != agent.ScopeTool:
+		fact.Permit, fact.Standing = a.Permissions[0].Digests[0], true
+	case a.OriginalArgs == nil:
+		fact.Permit, fact.Once = a.Permissions[0].Digests[0], a.Grants == agent.GrantsOnce
+		fact.Standing = a.Grants == agent.GrantsStanding
+	}
+}
+
+// applyEdit replaces the call's arguments. They are checked against the schema and the deny rules as if the model had
+// sent them, and get a digest of their own (A8). Editing resets all approvals. The quorum never gets smaller, and the
+// approver must belong to the approvers of both actions.
+func (d *Desk) applyEdit(
+	a Approval, r DecisionInput, on pendingAction,
+) (edited Approval, args json.RawMessage, policyName string, err error) {
+	if args, err = jsonx.CompactJSON(r.Args, jsonx.JSONLimits{}); err != nil {
+		return a, nil, "", &EditError{Problem: err.Error()}
+	}
+	amended, err := policy.Amend(on.def, on.s, on.c, args, d.canDecideUnder(a, r), d.ValidateArgs)
+	if err != nil {
+		return a, nil, "", amendError(a, r, err)
+	}
+	a = a.withArgs(args)
+	a.Digest = amended.Digest
+	asks := amended.Rule.Verdict == agent.VerdictAsk
+	if asks {
+		a = a.alsoRequiring(amended.Rule)
+	}
+	a.Quorum = policy.FourEyesEdit(a.Quorum, a.FourEyes)
+	if a.FourEyes && slices.Contains(a.Requesters, r.By.ID) {
+		return a, nil, "", fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrRequester)
+	}
+	if a.Scope == agent.ScopeTool || len(a.Permissions) == 0 {
+		return a, args, amended.Policy, nil
+	}
+	a.Permissions = nil
+	if asks { // else these arguments need no approval, and so nobody grants them
+		on.c.Input = args
+		a.Permissions = []Permission{callPermission(on.def, on.s, on.c)}
+	}
+	return a, args, amended.Policy, nil
+}
+
+// alsoRequiring returns the request with the requirements of a second policy decision added. No requirement gets
+// weaker: two equal sets of approvers are different if they escalate to different people.
+func (a Approval) alsoRequiring(dec policy.Decision) Approval {
+	a.Quorum, a.FourEyes = max(a.Quorum, dec.People()), a.FourEyes || dec.FourEyes
+	a.Above, a.AboveTo = slices.Clone(a.Above), slices.Clone(a.AboveTo)
+	sameSet := func(x, y []string) bool { return slices.Equal(sortedSet(x), sortedSet(y)) }
+	require := func(approvers, to []string) {
+		same := func(have, later []string) bool {
+			return sameSet(have, approvers) && (a.EscalatesAt.IsZero() || sameSet(later, to))
+		}
+		if same(a.Approvers, a.EscalateTo) {
+			return
+		}
+		for i, have := range a.Above {
+			var later []string
+			if i < len(a.AboveTo) {
+				later = a.AboveTo[i]
+			}
+			if same(have, later) {
+				return
+			}
+		}
+		a.Above = append(a.Above, approvers)
+		if len(to) > 0 && !a.EscalatesAt.IsZero() {
+			a.AboveTo = append(append(a.AboveTo, make([][]string, len(a.Above)-1-len(a.AboveTo))...), to)
+		}
+	}
+	var to []string
+	if dec.Escalate != nil {
+		to = dec.Escalate.To
+		if at := a.RequestedAt.Add(dec.Escalate.After); !a.EscalatesAt.IsZero() && at.After(a.EscalatesAt) {
+			a.EscalatesAt = at
+		}
+	}
+	require(dec.Approvers, to)
+	for i, approvers := range dec.Above {
+		to = nil
+		if i < len(dec.AboveTo) {
+			to = dec.AboveTo[i]
+		}
+		require(approvers, to)
+	}
+	return a
+}
+
+// canDecideUnder returns a function that reports whether r's person may decide a call under a policy decision.
+func (d *Desk) canDecideUnder(a Approval, r DecisionInput) func(policy.Decision) bool {
+	waited := d.Clock.Now().Sub(a.RequestedAt)
+	return func(dec policy.Decision) bool { return dec.MayAfter(r.By, waited) }
+}
+
+// tallyAnswer is tallyCall of an answer to what a call's tool asks. The quorum is that of an approval of the call, and
+// all of its people must give the same answer. Of each person the newest answer counts.
+func (d *Desk) tallyAnswer(
+	ctx context.Context, a Approval, r DecisionInput, decision Decision,
+) (*run.Decided, Approval, error) {
+	def, s, c, err := d.loadCall(ctx, a)
+	if err != nil {
+		return nil, a, err
+	}
+	if c.Wait == nil || c.Wait.Approval != a.ID { // a journal entry that is being written has decided the call
+		return nil, a, fmt.Errorf("decide approval %s: call %s: %w", a.ID, a.Call(), ErrNothing)
+	}
+	fact, err := policy.ResumeInput(def, s, c, r.Result, r.By.ID, d.canDecideUnder(a, r), d.ValidateArgs)
+	if err != nil {
+		return nil, a, amendError(a, r, err)
+	}
+	quorum := a.Quorum
+	if fact.Args != nil { // a new action, whose own rule applies as well (A8)
+		if quorum, err = a.answerQuorum(r, policy.ActionNow(def, s, c, fact.Args).Rule); err != nil {
+			return nil, a, err
+		}
+	}
+	decision.Args, fact.Note = fact.Result, r.Note
+	decided := a.withDecision(fact, decision)
+	counted := decided.CountedApprovals()
+	if len(counted) < quorum {
+		a.Decisions = decided.Decisions
+		return nil, a, nil
+	}
+	for _, v := range counted[:len(counted)-1] {
+		fact.With = append(fact.With, v.By)
+	}
+	return &fact, decided, nil
+}
+
+// answerQuorum returns how many people must give an answer that replaces the call's arguments. Dec is what the policy
+// says of the new arguments.
+func (a Approval) answerQuorum(r DecisionInput, dec policy.Decision) (quorum int, err error) {
+	if dec.Verdict == agent.VerdictAsk {
+		a = a.alsoRequiring(dec)
+	}
+	if a.FourEyes && slices.Contains(a.Requesters, r.By.ID) {
+		return 0, fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrRequester)
+	}
+	return policy.FourEyesEdit(a.Quorum, a.FourEyes), nil
+}
+
+// loadCall loads the call of a request with its run and its definition.
+func (d *Desk) loadCall(ctx context.Context, a Approval) (*agent.Definition, *run.AgentState, run.Call, error) {
+	l, err := d.Journal.Load(ctx, a.Tenant, a.Run)
+	if err != nil {
+		return nil, nil, run.Call{}, err
+	}
+	def, err := d.Definitions(ctx, a.Tenant, l.State.Definition)
+	if err != nil {
+		return nil, nil, run.Call{}, fmt.Errorf("decide approval %s: %w", a.ID, err)
+	}
+	if l.State.Status == run.RunDone {
+		return nil, nil, run.Call{}, ErrFinished
+	}
+	c, ok := l.State.Call(a.Call())
+	if !ok {
+		return nil, nil, run.Call{}, fmt.Errorf("decide approval %s: call %s: %w", a.ID, a.Call(), ErrNothing)
+	}
+	return def, &l.State, c, nil
+}
+
+// amendError translates an error of package policy about changed arguments into the desk's.
+func amendError(a Approval, r DecisionInput, err error) error {
+	var refused *policy.AmendError
+	switch {
+	case errors.As(err, &refused):
+		return &EditError{Problem: refused.Problem}
+	case errors.Is(err, policy.ErrOtherApprovers):
+		return fmt.Errorf("decide approval %s as %s: %w: %w", a.ID, r.By.ID, err, ErrForbidden)
+	default:
+		return err
+	}
+}

@@ -1,0 +1,239 @@
+package notify
+
+import (
+	"slices"
+	"time"
+
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/policy"
+)
+
+// The times of notices.
+const (
+	// lease is how long a process has to record what it sent; then another process sends again.
+	lease = time.Minute
+	// maxTries is how often a message is tried; after that only the next reminder is.
+	maxTries = 5
+	// firstRetry and lastRetry bound the delays between tries, which double.
+	firstRetry = 30 * time.Second
+	lastRetry  = 10 * time.Minute
+	// minUpdateCheck and maxUpdateCheck bound how often a request is checked only for updates of its messages. A cancelled
+	// request makes nothing due.
+	minUpdateCheck = 5 * time.Minute
+	maxUpdateCheck = 6 * time.Hour
+	// expiryGrace is how long a run has to record that a request has expired.
+	expiryGrace = time.Minute
+)
+
+// retryDelay is the delay after the n-th failure in a row, n from 1.
+func retryDelay(n int) time.Duration {
+	return min(firstRetry<<min(n-1, 10), lastRetry)
+}
+
+// remindersDue is how many reminders of a request have become due by now. Missed reminders are sent as one.
+func remindersDue(a approval.Approval, now time.Time) int64 {
+	if a.RemindSeconds <= 0 || now.Before(a.RequestedAt) {
+		return 0
+	}
+	return int64(now.Sub(a.RequestedAt) / (time.Duration(a.RemindSeconds) * time.Second))
+}
+
+// delivery is a message to send, or an update of one that was sent.
+type delivery struct {
+	to       person.Person
+	channel  Channel
+	occasion Occasion
+	round    int64  // the newest reminder that it covers
+	remark   int    // number of the remark, from 1; 0 = none
+	updates  string // ref of the message to update; "" = a new message
+	edited   bool   // the person was told of other arguments before
+}
+
+// sent is the result of a delivery.
+type sent struct {
+	delivery
+	at  time.Time
+	ref string // of a new message
+	err error
+}
+
+// recipient is a person on one of the channels that the person wants.
+type recipient struct {
+	person  person.Person
+	channel Channel
+}
+
+// requestDeliveries returns the messages that a pending request owes to its approvers, in order.
+func (n *notice) requestDeliveries(a approval.Approval, seats []recipient, now time.Time) []delivery {
+	var out []delivery
+	at := remindersDue(a, now)
+	for _, s := range seats {
+		d := delivery{to: s.person, channel: s.channel, occasion: firstOccasion(a, s.person), round: at}
+		if t := n.contact(s.person.ID, s.channel.Name()); t != nil {
+			d.edited = !t.At.IsZero() && t.AskedDigest != "" && t.AskedDigest != a.Digest // an edit is a new action that they have not seen (A8)
+			if t.Round >= at && !d.edited || now.Before(t.Next) {
+				continue
+			}
+			if d.occasion = t.First; !t.At.IsZero() && !d.edited {
+				d.occasion = Reminder
+			}
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// firstOccasion is the occasion of a person's first message.
+func firstOccasion(a approval.Approval, p person.Person) Occasion {
+	if !a.EscalatedAt.IsZero() && policy.MayDecide(a.EscalateTo, policy.Principal{ID: p.ID, Groups: p.Groups}) {
+		return Escalated
+	}
+	return Asked
+}
+
+// updateDeliveries returns the updates of messages that do not show the request's outcome yet. A message on a channel
+// that no longer exists is not updated.
+func (n *notice) updateDeliveries(a approval.Approval, channel func(name string) Channel, now time.Time) []delivery {
+	var out []delivery
+	for i := range n.Contacts {
+		t := &n.Contacts[i]
+		if t.Shows == a.Status || now.Before(t.Next) {
+			continue
+		}
+		c := channel(t.Channel)
+		if c == nil || len(t.Refs) == 0 {
+			t.Shows = a.Status
+			continue
+		}
+		for _, ref := range t.Refs {
+			out = append(out, delivery{to: person.Person{ID: t.To}, channel: c, occasion: Decided, updates: ref})
+		}
+	}
+	return out
+}
+
+// apply records the results of deliveries.
+func (n *notice) apply(a approval.Approval, all []sent) {
+	failed, remarked := 0, 0
+	for _, s := range all {
+		switch {
+		case s.remark > 0:
+			remarked = max(remarked, s.remark)
+			if s.err != nil {
+				failed++
+			}
+		case s.updates != "":
+			continue
+		default:
+			n.applyRequestSent(a, s)
+		}
+	}
+	if remarked > 0 {
+		n.applyRemarksSent(remarked, failed, all[len(all)-1].at)
+	}
+	n.applyUpdatesSent(a, all)
+}
+
+// applyRequestSent records the result of a message to an approver.
+func (n *notice) applyRequestSent(a approval.Approval, s sent) {
+	t := n.contact(s.to.ID, s.channel.Name())
+	if t == nil {
+		n.Contacts = append(n.Contacts, contact{To: s.to.ID, Channel: s.channel.Name(), First: s.occasion, Round: -1})
+		t = &n.Contacts[len(n.Contacts)-1]
+	}
+	if s.err == nil {
+		t.At, t.Round, t.Tries, t.Next, t.AskedDigest = s.at, max(t.Round, s.round), 0, time.Time{}, a.Digest
+		if s.ref != "" { // the newest message shows the request as pending
+			t.addRef(s.ref)
+			t.Shows = ""
+		}
+		if s.occasion == Reminder {
+			n.Reminded++
+		}
+		return
+	}
+	if t.Tries++; t.Tries < maxTries {
+		t.Next = s.at.Add(retryDelay(t.Tries))
+		return
+	}
+	t.Round, t.Tries, t.Next, t.AskedDigest = max(t.Round, s.round), 0, time.Time{}, a.Digest
+}
+
+// applyRemarksSent records the result of messages about remarks.
+func (n *notice) applyRemarksSent(upTo, failed int, at time.Time) {
+	if failed > 0 {
+		if n.RemarkTries++; n.RemarkTries < maxTries {
+			n.NextRemarkTry = at.Add(retryDelay(n.RemarkTries))
+			return
+		}
+	}
+	n.Remarks, n.RemarkTries, n.NextRemarkTry = max(n.Remarks, upTo), 0, time.Time{}
+}
+
+// applyUpdatesSent records the results of updates. A contact is done if all of its messages were updated, or after
+// maxTries.
+func (n *notice) applyUpdatesSent(a approval.Approval, all []sent) {
+	for i := range n.Contacts {
+		t := &n.Contacts[i]
+		tried, failed := false, false
+		var at time.Time
+		for _, s := range all {
+			if s.updates != "" && s.to.ID == t.To && s.channel.Name() == t.Channel {
+				tried, failed, at = true, failed || s.err != nil, s.at
+			}
+		}
+		switch {
+		case !tried:
+		case failed && t.Tries+1 < maxTries:
+			t.Tries++
+			t.Next = at.Add(retryDelay(t.Tries))
+		default:
+			t.Shows, t.Tries, t.Next = a.Status, 0, time.Time{}
+		}
+	}
+}
+
+// nextCheck is when to check the request again; zero = never. It assumes that everything due by now has been tried.
+func (n *notice) nextCheck(a approval.Approval, seats []recipient, now time.Time) time.Time {
+	if a.Status != approval.Pending {
+		return n.nextUpdate(a)
+	}
+	if !now.Before(a.ExpiresAt) {
+		return now.Add(min(max(now.Sub(a.ExpiresAt), expiryGrace), maxUpdateCheck))
+	}
+	at := a.ExpiresAt
+	sooner := func(t time.Time) {
+		if t.After(now) && t.Before(at) {
+			at = t
+		}
+	}
+	if a.EscalatedAt.IsZero() {
+		sooner(a.EscalatesAt)
+	}
+	if a.RemindSeconds > 0 && len(seats) > 0 {
+		sooner(a.RequestedAt.Add(time.Duration(remindersDue(a, now)+1) * time.Duration(a.RemindSeconds) * time.Second))
+	}
+	for _, s := range seats {
+		if t := n.contact(s.person.ID, s.channel.Name()); t != nil {
+			sooner(t.Next)
+		}
+	}
+	if n.Remarks < len(a.Thread) {
+		sooner(n.NextRemarkTry)
+	}
+	if slices.ContainsFunc(n.Contacts, func(c contact) bool { return len(c.Refs) > 0 }) {
+		sooner(now.Add(min(max(now.Sub(a.RequestedAt)/2, minUpdateCheck), maxUpdateCheck)))
+	}
+	return at
+}
+
+// nextUpdate is the next retry of a failed update.
+func (n *notice) nextUpdate(a approval.Approval) (at time.Time) {
+	for _, t := range n.Contacts {
+		if t.Shows != a.Status && (at.IsZero() || t.Next.Before(at)) {
+			at = t.Next
+		}
+	}
+	return at
+}

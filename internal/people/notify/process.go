@@ -1,0 +1,305 @@
+package notify
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/people/person"
+)
+
+// passOptions says how requests are processed.
+type passOptions struct {
+	createsNotice bool          // a request without a notice gets one
+	ignoresDue    bool          // process the request even if it is not due
+	ahead         time.Duration // what is due so soon counts as due
+}
+
+const (
+	// maxRereads bounds how often a pass reads a request again because another process wrote its notice.
+	maxRereads = 5
+	// maxOpen bounds the leased requests of one round, and so its memory.
+	maxOpen = 500
+)
+
+// pass processes requests of one run: it leases them, sends their messages and records that in the notice of each.
+type pass struct {
+	*Notifier
+	tenant  string
+	opts    passOptions
+	counts  map[string]int64
+	rereads map[string]int // by request
+	reread  []string       // requests to read again
+	failed  []error
+}
+
+// leasedRequest is a request whose notice a pass has leased.
+type leasedRequest struct {
+	notice     notice
+	a          approval.Approval
+	asOf       time.Time // now, or its due time if that is ahead
+	recipients []recipient
+	deliveries []delivery
+	sender     sender
+}
+
+// processRequests sends what is due of requests of one run. It reads the notice, then the request, and only then leases
+// the notice by a conditional write. A decision makes the notice due after it is committed. So either this pass reads
+// the decision, or its write fails, or the notice stays due. A failure of one request does not stop the others.
+func (n *Notifier) processRequests(ctx context.Context, tenant string, v passOptions, ids ...string) (map[string]int64, error) {
+	p := &pass{Notifier: n, tenant: tenant, opts: v, counts: map[string]int64{}, rereads: map[string]int{}}
+	for todo := ids; len(todo) > 0; {
+		var open []*leasedRequest
+		open, todo = p.leaseAll(ctx, todo)
+		open = p.sendGroups(ctx, open)
+		for _, r := range open {
+			again, err := p.sendAll(ctx, r)
+			p.recordResult(ctx, r.a.ID, again, err)
+		}
+		todo, p.reread = append(todo, p.reread...), nil
+	}
+	return p.counts, errors.Join(p.failed...)
+}
+
+// leaseAll leases requests until half of the time is over, and returns the others, which the next round leases.
+func (p *pass) leaseAll(ctx context.Context, ids []string) (open []*leasedRequest, rest []string) {
+	var half time.Time
+	if deadline, ok := ctx.Deadline(); ok {
+		now := p.Clock.Now()
+		half = now.Add(deadline.Sub(now) / 2)
+	}
+	until := p.Clock.Now().Add(lease) // one time for all, so that unsent ones are due together again
+	for i, id := range ids {
+		if p.isSweep() && p.isOutOfTime(ctx) { // the next sweep continues
+			return open, nil
+		}
+		if len(open) == maxOpen || len(open) > 0 && !half.IsZero() && p.Clock.Now().After(half) {
+			return open, ids[i:]
+		}
+		r, err := p.leaseRequest(ctx, id, until)
+		if p.recordResult(ctx, id, false, err); r != nil {
+			open = append(open, r)
+		}
+	}
+	return open, nil
+}
+
+// isSweep reports whether the pass processes only what is due.
+func (p *pass) isSweep() bool { return !p.opts.createsNotice && !p.opts.ignoresDue }
+
+// recordResult records how the processing of a request ended. A failed request of a sweep is postponed, so that it does
+// not block the others.
+func (p *pass) recordResult(ctx context.Context, id string, again bool, err error) {
+	overtaken := errors.Is(err, errStaleNotice)
+	switch {
+	case again, overtaken && p.opts.ignoresDue:
+		if p.rereads[id]++; p.rereads[id] < maxRereads { // else it stays due for the next pass
+			p.reread = append(p.reread, id)
+		}
+	case overtaken, err == nil: // another sweep has leased it
+	default:
+		if p.failed = append(p.failed, err); p.isSweep() && ctx.Err() == nil {
+			p.failed = append(p.failed, p.postpone(ctx, p.tenant, id))
+		}
+	}
+}
+
+// leaseRequest leases a request; nil = it has nothing to send now.
+func (p *pass) leaseRequest(ctx context.Context, id string, until time.Time) (*leasedRequest, error) {
+	have, err := loadNotice(ctx, p.Table, p.tenant, id)
+	if err != nil || have.rev == 0 && !p.opts.createsNotice || have.rev > 0 && have.Due.IsZero() {
+		return nil, err
+	}
+	at := p.Clock.Now()
+	if !p.opts.ignoresDue && have.Due.After(at) {
+		if have.Due.After(at.Add(p.opts.ahead)) {
+			return nil, nil
+		}
+		at = have.Due
+	}
+	a, err := approval.Get(ctx, p.Table, p.tenant, id)
+	if errors.Is(err, approval.ErrNotFound) && have.rev > 0 {
+		have.Due = time.Time{} // the notice leaves the index for good
+		return nil, have.save(ctx, p.Table)
+	}
+	if err != nil {
+		return nil, err
+	}
+	begun := have.rev == 0
+	if begun {
+		if a, err = p.createNotice(ctx, &have, a, until); err != nil || have.rev == 0 {
+			return nil, err
+		}
+	}
+	if a, err = p.markEscalated(ctx, a, at, p.counts); err != nil {
+		return nil, err
+	}
+	have.Run = a.Run
+	seats, owed, err := p.listDeliveries(ctx, &have, a, at)
+	if err != nil {
+		return nil, err
+	}
+	if len(owed) == 0 {
+		return nil, p.scheduleNext(ctx, &have, a, at, seats, begun)
+	}
+	if !begun {
+		have.Due = until
+		if err := have.save(ctx, p.Table); err != nil {
+			return nil, err
+		}
+	}
+	have.Failures = 0
+	return &leasedRequest{notice: have, a: a, asOf: at, recipients: seats, deliveries: owed, sender: p.newSender(ctx, a)}, nil
+}
+
+// createNotice writes a request's notice before anybody is told, so that a crash loses nothing, and then reads the
+// request again. A request that needs no notice gets none.
+func (n *Notifier) createNotice(
+	ctx context.Context, have *notice, a approval.Approval, until time.Time,
+) (approval.Approval, error) {
+	if !n.needsNotice(a) {
+		return a, nil
+	}
+	have.Run, have.Due = a.Run, until
+	if err := have.save(ctx, n.Table); err != nil {
+		return a, err
+	}
+	return approval.Get(ctx, n.Table, a.Tenant, a.ID)
+}
+
+// listDeliveries returns the messages that a request owes now, and the recipients who decide it.
+func (n *Notifier) listDeliveries(
+	ctx context.Context, have *notice, a approval.Approval, now time.Time,
+) ([]recipient, []delivery, error) {
+	switch {
+	case a.Status != approval.Pending:
+		return nil, have.updateDeliveries(a, n.findChannel, now), nil
+	case !now.Before(a.ExpiresAt): // the run will expire it
+		return nil, nil, nil
+	}
+	people, err := n.approvers(ctx, a)
+	if err != nil {
+		return nil, nil, err
+	}
+	seats := n.listRecipients(people)
+	remarks, err := n.remarkDeliveries(ctx, have, a, now)
+	return seats, slices.Concat(have.requestDeliveries(a, seats, now), remarks), err
+}
+
+func (n *Notifier) listRecipients(people []person.Person) []recipient {
+	var out []recipient
+	for _, p := range people {
+		for _, c := range n.channelsOf(p) {
+			out = append(out, recipient{p, c})
+		}
+	}
+	return out
+}
+
+// remarkDeliveries returns the messages about remarks that nobody was told of.
+func (n *Notifier) remarkDeliveries(ctx context.Context, have *notice, a approval.Approval, now time.Time) ([]delivery, error) {
+	if have.Remarks >= len(a.Thread) || now.Before(have.NextRemarkTry) {
+		return nil, nil
+	}
+	var out []delivery
+	for i := have.Remarks; i < len(a.Thread); i++ {
+		people, occasion, err := n.remarkRecipients(ctx, a, i)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range n.listRecipients(people) {
+			out = append(out, delivery{to: s.person, channel: s.channel, occasion: occasion, remark: i + 1})
+		}
+	}
+	if len(out) == 0 { // nobody to tell
+		have.Remarks = len(a.Thread)
+	}
+	return out, nil
+}
+
+// sendAll sends the deliveries in batches, and records each batch.
+func (p *pass) sendAll(ctx context.Context, r *leasedRequest) (again bool, err error) {
+	for len(r.deliveries) > 0 {
+		if p.isOutOfTime(ctx) { // another pass continues
+			r.notice.Due = p.Clock.Now()
+			return false, r.notice.save(ctx, p.Table)
+		}
+		some := r.deliveries[:min(batchSize, len(r.deliveries))]
+		r.deliveries = r.deliveries[len(some):]
+		done := r.sender.send(ctx, some)
+		addCounts(p.counts, done)
+		if again, err := p.recordSent(ctx, r, done); again || err != nil {
+			return again, err
+		}
+	}
+	return false, nil
+}
+
+// recordSent records what was sent. After the last delivery it sets when to check the request next.
+func (p *pass) recordSent(ctx context.Context, r *leasedRequest, done []sent) (again bool, err error) {
+	r.notice.apply(r.a, done)
+	now := p.Clock.Now()
+	if r.notice.Due = now.Add(lease); len(r.deliveries) == 0 {
+		r.notice.Due = r.notice.nextCheck(r.a, r.recipients, slices.MaxFunc([]time.Time{now, r.asOf}, time.Time.Compare))
+	}
+	return p.saveSent(ctx, &r.notice, r.a, done)
+}
+
+// scheduleNext sets when to check a request that owes nothing now. An earlier check that is scheduled already is kept.
+func (n *Notifier) scheduleNext(
+	ctx context.Context, have *notice, a approval.Approval, now time.Time, seats []recipient, begun bool,
+) error {
+	at := have.nextCheck(a, seats, now)
+	if !begun && have.stored.After(now) && !have.stored.After(at) {
+		return nil
+	}
+	have.Due, have.Failures = at, 0
+	return have.save(ctx, n.Table)
+}
+
+// saveSent writes the notice after a send. If another process has written it meanwhile, saveSent merges both and has
+// the request read again, because it may be decided.
+func (n *Notifier) saveSent(ctx context.Context, have *notice, a approval.Approval, done []sent) (again bool, err error) {
+	for {
+		err = have.save(ctx, n.Table)
+		if !errors.Is(err, errStaleNotice) {
+			return again, err
+		}
+		if *have, err = loadNotice(ctx, n.Table, a.Tenant, a.ID); err != nil {
+			return false, err
+		}
+		have.apply(a, done)
+		have.Run, have.Due, again = a.Run, n.Clock.Now(), true
+	}
+}
+
+func addCounts(did map[string]int64, done []sent) {
+	for _, s := range done {
+		switch {
+		case s.err != nil:
+		case s.updates != "":
+			did[CountUpdated]++
+		case s.occasion == Reminder:
+			did[CountReminded]++
+		default:
+			did[CountNotified]++
+		}
+	}
+}
+
+// markEscalated records the escalation of a request once it is due.
+func (n *Notifier) markEscalated(
+	ctx context.Context, a approval.Approval, now time.Time, did map[string]int64,
+) (approval.Approval, error) {
+	due := a.Status == approval.Pending && !a.EscalatesAt.IsZero() && !now.Before(a.EscalatesAt)
+	if !due || !a.EscalatedAt.IsZero() || !now.Before(a.ExpiresAt) {
+		return a, nil
+	}
+	after, changed, err := approval.MarkEscalated(ctx, n.Table, a.Tenant, a.ID, now)
+	if changed {
+		did[CountEscalated]++
+	}
+	return after, err
+}

@@ -1,0 +1,383 @@
+package show
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/people/mask"
+)
+
+// View is what is known of a request besides what is stored with it. With the zero View, targets are not shown, and
+// secrets are found by name and form alone.
+type View struct {
+	Definition *agent.Definition // the run's; nil = see Tools
+	Tools      []agent.ToolSpec  // of the agent, where there is no definition
+	ModelText  string            // the model's text beside the call; "" = none
+	Unmasked   bool              // nothing is masked; this is recorded (Desk.RecordUnmasking)
+}
+
+// tool is the description of a tool by its original name; the zero ToolSpec if the tool is not known.
+func (v View) tool(name string) agent.ToolSpec {
+	if v.Definition != nil {
+		t, _ := v.Definition.Tool(name)
+		return t
+	}
+	for _, t := range v.Tools {
+		if t.Name == name {
+			return t
+		}
+	}
+	return agent.ToolSpec{}
+}
+
+// Schema is the schema of the arguments of a request; nil if it is not known, or the request is about tools.
+func (v View) Schema(a approval.Approval) json.RawMessage {
+	if a.Kind == approval.KindTools {
+		return nil
+	}
+	t := v.tool(first(a.Tools))
+	return t.Schema
+}
+
+// BuildRequest returns what people are shown of a request, the same on every channel. It reads nothing and has no
+// error: invalid JSON is shown as the bytes it is.
+func BuildRequest(a approval.Approval, v View) Request {
+	s := builder{a: a, view: v}
+	r := Request{ID: a.ID, Status: string(a.Status), Title: s.titleText(), Facts: s.facts(), Bytes: len(a.Args)}
+	t := v.tool(first(a.Tools))
+	if a.Kind == approval.KindTools {
+		for _, p := range a.Permissions {
+			tool := s.buildTool(p)
+			r.Tools, r.Risk = append(r.Tools, tool), higherRisk(r.Risk, tool.Risk)
+		}
+	} else {
+		r.Arguments, r.Risk = s.arguments(a.Args, t.Schema), RiskOf(a.Effect, t.Undo != nil)
+	}
+	if a.Ticket != nil {
+		r.Question, r.Asked = s.questionText(*a.Ticket)
+	}
+	r.Changed = s.preconditionChange()
+	r.Note, r.Claim, r.Says = s.foreignText(a.RuleNote), s.foreignText(a.ClaimedSubject), s.foreignText(v.ModelText)
+	r.History = s.history(t)
+	r.Masked = s.masked
+	return r
+}
+
+// builder builds a Request and records whether anything was masked.
+type builder struct {
+	a      approval.Approval
+	view   View
+	masked bool
+}
+
+func first(of []string) string {
+	if len(of) == 0 {
+		return ""
+	}
+	return of[0]
+}
+
+// titleText says what is asked, with names of the definition alone.
+func (s *builder) titleText() Text {
+	tools := namesText(s.a.Tools)
+	switch s.a.Kind {
+	case approval.KindTools:
+		return slices.Concat(ownText("May "), bareText(s.a.Agent, nil), ownText(" call "), tools, ownText("?"))
+	case approval.KindOutcome:
+		return slices.Concat(ownText("What became of "), tools, ownText(" of "), bareText(s.a.Agent, nil), ownText("?"))
+	case approval.KindInput:
+		return slices.Concat(bareText(s.a.Agent, nil), ownText(" waits for an answer to "), tools)
+	}
+	return slices.Concat(ownText("May "), bareText(s.a.Agent, nil), ownText(" carry out "), tools, ownText("?"))
+}
+
+// namesText are names of the definition, which Check has read: it lets nothing odd pass, and neither does this.
+func namesText(of []string) Text {
+	var t Text
+	for i, n := range of {
+		if i > 0 {
+			t = append(t, Span{Text: ", "})
+		}
+		t = append(t, bareText(n, nil)...)
+	}
+	return t.merged()
+}
+
+// FormatTime is a time as people are shown it.
+func FormatTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
+
+// The names of facts, in the order in which they are shown. An empty fact is left out.
+const (
+	FactTool        = "tool"
+	FactDescription = "does" // the description of the tool; none for MCP tools
+	FactEffect      = "effect"
+	FactTarget      = "target"
+	FactRisk        = "risk"
+	FactAgent       = "agent"
+	FactRun         = "run"
+	FactParent      = "below"
+	FactUndoes      = "undoes"
+	FactRequester   = "requester"
+	FactWhy         = "why" // the rule's note
+	FactDepends     = "depends"
+	FactEdited      = "edited"
+	FactAsks        = "asks"
+	FactApprovers   = "approvers"
+	FactQuorum      = "quorum"
+	FactFourEyes    = "four eyes"
+	FactAsked       = "asked"
+	FactExpires     = "expires"
+	FactEscalates   = "escalates"
+	FactGranted     = "if granted"
+	FactGrantLimits = "stands" // how far a grant goes at most
+	FactDenied      = "if denied"
+	FactBinds       = "binds" // of one of several tools
+)
+
+// facts are the facts of approvals.md, B1, in order.
+func (s *builder) facts() []Fact {
+	a := s.a
+	var all []Fact
+	add := func(name string, value Text) {
+		if len(value) > 0 {
+			all = append(all, Fact{Name: name, Label: labels[name], Value: value})
+		}
+	}
+	t := s.view.tool(first(a.Tools))
+	add(FactTool, namesText(a.Tools))
+	if a.Kind != approval.KindTools {
+		add(FactDescription, s.descriptionText(t))
+		add(FactEffect, ownText(effectText(a.Effect)))
+		add(FactTarget, s.targetText(t))
+		add(FactRisk, ownText(s.riskText(a.Effect, t)))
+	}
+	add(FactAgent, bareText(strings.TrimSpace(a.Agent+" "+a.Version), nil))
+	add(FactRun, s.runText())
+	add(FactParent, s.parentText())
+	add(FactUndoes, s.undoesText())
+	add(FactRequester, s.requesterText())
+	add(FactWhy, s.foreignText(a.RuleNote))
+	add(FactDepends, s.preconditionText())
+	add(FactEdited, s.editedText())
+	add(FactAsks, ownText(decisionSubject(a)))
+	add(FactApprovers, ApproversText(a.Approvers, a.Above))
+	add(FactQuorum, s.quorumText())
+	if a.FourEyes {
+		add(FactFourEyes, s.fourEyesText())
+	}
+	add(FactAsked, ownText(FormatTime(a.RequestedAt)))
+	add(FactExpires, ownText(FormatTime(a.ExpiresAt)+", then it is refused"))
+	add(FactEscalates, s.escalationText())
+	add(FactGranted, grantText(a))
+	add(FactGrantLimits, s.grantLimits())
+	add(FactDenied, ownText(denialText(a)))
+	return all
+}
+
+var labels = map[string]string{
+	FactTool: "tool", FactDescription: "does", FactEffect: "effect", FactTarget: "goes to", FactRisk: "risk", FactAgent: "agent", FactRun: "run",
+	FactParent: "below", FactUndoes: "undoes", FactRequester: "started by", FactWhy: "policy", FactAsks: "asks", FactDepends: "depends on", FactEdited: "edited", FactApprovers: "approvers",
+	FactQuorum: "quorum", FactFourEyes: "four eyes", FactAsked: "asked", FactExpires: "expires", FactEscalates: "escalates",
+	FactGranted: "if granted", FactGrantLimits: "it stands", FactDenied: "if denied", FactBinds: "binds",
+}
+
+// descriptionText is the description of a tool by the agent's author. An MCP server's own description is no fact.
+func (s *builder) descriptionText(t agent.ToolSpec) Text {
+	if t.MCP != nil {
+		return nil
+	}
+	return s.foreignText(t.Description)
+}
+
+func (s *builder) runText() Text {
+	t := bareText(s.a.Run, nil)
+	if s.a.Kind != approval.KindTools && len(s.a.Calls) > 0 {
+		t = slices.Concat(t, ownText(", call "), bareText(s.a.Call(), nil))
+	}
+	return t.merged()
+}
+
+func (s *builder) parentText() Text {
+	if s.a.Root == "" {
+		return nil
+	}
+	return slices.Concat(ownText("call "), bareText(s.a.ParentCall, nil), ownText(" of run "), bareText(s.a.Parent, nil), ownText(", for run "), bareText(s.a.Root, nil)).merged()
+}
+
+func (s *builder) undoesText() Text {
+	u := s.a.Undoes
+	if u == nil {
+		return nil
+	}
+	return slices.Concat(ownText("call "), bareText(u.Call, nil), ownText(" of run "), bareText(u.Run, nil)).merged()
+}
+
+// requesterText is the authenticated people who started the run. The subject that the API's caller claims is no fact:
+// it is Request.Claim.
+func (s *builder) requesterText() Text {
+	claimed := func(id string) bool { return id == s.a.ClaimedSubject }
+	return s.listText(slices.DeleteFunc(slices.Clone(s.a.Requesters), claimed))
+}
+
+// fourEyesText says who may not approve because of four eyes.
+func (s *builder) fourEyesText() Text {
+	if s.a.StarterUnknown {
+		return ownText("nobody is known to have started the run: two different people approve")
+	}
+	return ownText("whoever started the run, is said to have it act for them, or told it what to do, may deny and not approve")
+}
+
+func (s *builder) listText(of []string) Text {
+	var t Text
+	for i, one := range of {
+		if i > 0 {
+			t = append(t, Span{Text: ", "})
+		}
+		t = append(t, s.foreignText(one)...)
+	}
+	return t.merged()
+}
+
+func (s *builder) escalationText() Text {
+	a := s.a
+	switch {
+	case len(a.EscalateTo) == 0:
+		return nil
+	case !a.EscalatedAt.IsZero():
+		return slices.Concat(ownText("since "+FormatTime(a.EscalatedAt)+" these decide as well: "), namesText(a.EscalateTo)).merged()
+	}
+	return slices.Concat(ownText("at "+FormatTime(a.EscalatesAt)+", then these decide as well: "), namesText(a.EscalateTo)).merged()
+}
+
+// ApproversText names who may decide: the approvers, and the sets of delegating agents that they must be in as well.
+func ApproversText(approvers []string, above [][]string) Text {
+	sets := []string{}
+	var all Text
+	for i, set := range append([][]string{approvers}, above...) {
+		if key := strings.Join(set, ", "); i == 0 || !slices.Contains(sets, key) {
+			sets = append(sets, key)
+		} else {
+			continue
+		}
+		if i > 0 {
+			all = append(all, Span{Text: "; and at once "})
+		}
+		if len(set) == 0 {
+			all = append(all, Span{Text: "nobody"})
+		}
+		all = append(all, namesText(set)...)
+	}
+	return all.merged()
+}
+
+// quorumText says how many different people must approve, and who has.
+func (s *builder) quorumText() Text {
+	a := s.a
+	if a.Quorum < 2 {
+		return nil
+	}
+	var have []string
+	for _, d := range a.Decisions {
+		if d.Action == approval.Edit { // a new action: what others said was of another one
+			have = nil
+		}
+		if who := d.By; (d.Action == approval.Approve || d.Action == approval.Edit) && !slices.Contains(have, who) {
+			have = append(have, who)
+		}
+	}
+	t := ownText(fmt.Sprintf("%d different people approve, and one who denies is enough; %d of %d so far", a.Quorum, len(have), a.Quorum))
+	if len(have) > 0 {
+		t = slices.Concat(t, ownText(": "), namesText(have))
+	}
+	return t.merged()
+}
+
+// history is the history of a request, in order of time.
+func (s *builder) history(t agent.ToolSpec) []Event {
+	a := s.a
+	all := []Event{{At: a.RequestedAt, What: "asked", Who: bareText(a.Agent, nil)}}
+	if !a.EscalatedAt.IsZero() {
+		all = append(all, Event{At: a.EscalatedAt, What: "escalated", Who: namesText(a.EscalateTo)})
+	}
+	for _, r := range a.Thread {
+		all = append(all, Event{At: r.At, Who: s.foreignText(r.By), What: EventRemark, Note: s.foreignText(r.Text), Via: string(r.Via)})
+	}
+	for _, d := range a.Decisions {
+		e := Event{At: d.At, Who: s.foreignText(d.By), What: string(d.Action), Note: s.foreignText(d.Note), Via: string(d.Via), Tools: namesText(d.Tools), Grant: s.decisionGrantText(d.Grant)}
+		switch {
+		case d.Action == approval.Edit:
+			e.Arguments = s.arguments(d.Args, t.Schema)
+		case a.Kind == approval.KindInput:
+			e.Arguments = s.arguments(d.Args, nil)
+		}
+		all = append(all, e)
+	}
+	if a.Status == approval.Expired {
+		all = append(all, Event{At: a.ExpiresAt, What: "expired"})
+	}
+	slices.SortStableFunc(all, func(a, b Event) int { return cmp.Compare(a.At.UnixMilli(), b.At.UnixMilli()) })
+	return all
+}
+
+// preconditionText says what the call's precondition returned when people were asked.
+func (s *builder) preconditionText() Text {
+	k := s.a.Precondition
+	if k == nil {
+		return nil
+	}
+	return slices.Concat(namesText([]string{k.Tool}), ownText(" of "), s.jsonText(k.Args, s.view.tool(k.Tool).Schema), ownText(resultVerb(k.IsError)), s.contentText(k.Content, k.IsError),
+		ownText(", at "+FormatTime(k.At)+"; read again before the call runs")).merged()
+}
+
+// preconditionChange says what the precondition returned when people were asked before, if that is why they are asked
+// again.
+func (s *builder) preconditionChange() []Fact {
+	k := s.a.Precondition
+	if k == nil || k.Was == nil {
+		return nil
+	}
+	w := k.Was
+	before := slices.Concat(namesText([]string{k.Tool}), ownText(" of "), s.jsonText(w.Args, s.view.tool(k.Tool).Schema), ownText(resultVerb(w.IsError)), s.contentText(w.Content, w.IsError), ownText(", at "+FormatTime(w.At)))
+	return []Fact{
+		{Name: "was", Label: "was", Value: before.merged()},
+		{Name: "is", Label: "is", Value: slices.Concat(ownText(resultVerb(k.IsError)[1:]), s.contentText(k.Content, k.IsError)).merged()},
+	}
+}
+
+func resultVerb(failed bool) string {
+	if failed {
+		return " failed: "
+	}
+	return " says "
+}
+
+// contentText is a tool's result: JSON with secrets masked, or a text.
+func (s *builder) contentText(content string, failed bool) Text {
+	if !failed && json.Valid([]byte(content)) {
+		return s.jsonText(json.RawMessage(content), nil)
+	}
+	return s.foreignText(content)
+}
+
+// jsonText is a JSON value with secrets masked by its schema and by form; the schema may be nil.
+func (s *builder) jsonText(raw, schema json.RawMessage) Text {
+	text := string(raw)
+	if masked := mask.JSON(raw, schema); masked != text && !s.view.Unmasked {
+		s.masked, text = true, masked
+	}
+	return PlainQuotes(s.foreignText(text))
+}
+
+// editedText says that a person has edited the arguments.
+func (s *builder) editedText() Text {
+	if s.a.OriginalArgs == nil {
+		return nil
+	}
+	return slices.Concat(ownText("the arguments are a person's; the model asked for "), s.jsonText(s.a.OriginalArgs, s.view.tool(first(s.a.Tools)).Schema)).merged()
+}
