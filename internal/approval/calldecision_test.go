@@ -16,7 +16,7 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// withEarlyDecisions runs a test with a run that keeps early decisions and has not taken a step.
+// withEarlyDecisions runs a test with a run that keeps early decisions and has taken no step.
 func withEarlyDecisions(t *testing.T, f func(t *testing.T, r *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -31,7 +31,7 @@ func (r *fixture) callDecision(target string, a approval.Action, by policy.Princ
 	return approval.CallDecision{Tenant: tenant, Run: r.run, Target: target, Action: a, By: by}
 }
 
-// decideCall decides on a target of the run as it is now.
+// decideCall decides a target of the run in its current state.
 func (r *fixture) decideCall(d approval.CallDecision) error {
 	s := r.state()
 	step, err := r.desk().PrepareDecision(r.ctx, &s, d)

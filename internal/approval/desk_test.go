@@ -148,7 +148,7 @@ func TestA6ChangedArgumentsStopTheCall(t *testing.T) {
 	}
 }
 
-// tamperJournal changes a journal entry past all rules.
+// tamperJournal changes a stored journal entry.
 func (r *fixture) tamperJournal(from, to string) {
 	r.t.Helper()
 	p, err := r.table.Table.Query(r.ctx, store.Range{PK: "T#" + tenant + "#RUN#" + r.run, From: "J#", To: "J#~"})
@@ -187,7 +187,7 @@ func TestA6ForgedRequestStopsTheCall(t *testing.T) {
 	}
 }
 
-// tamperAttr changes an attribute of the request past all rules.
+// tamperAttr changes a stored attribute of the request.
 func (r *fixture) tamperAttr(name string, v store.Value) {
 	r.t.Helper()
 	require.NoError(r.t, r.table.Table.Write(r.ctx, store.Op{
@@ -195,7 +195,7 @@ func (r *fixture) tamperAttr(name string, v store.Value) {
 	}))
 }
 
-// setExpiry has the request expire at that time, as if it had been written so.
+// setExpiry changes when the stored request expires.
 func (r *fixture) setExpiry(at time.Time) {
 	r.t.Helper()
 	it := r.item()

@@ -47,7 +47,7 @@ func TestC4NoteIsQuotedBoundedData(t *testing.T) {
 	}
 }
 
-// toolResult is what the model reads of the call.
+// toolResult is the tool result that the model is sent.
 func (r *fixture) toolResult() string {
 	r.t.Helper()
 	for _, m := range r.modelRequests[len(r.modelRequests)-1].Messages {

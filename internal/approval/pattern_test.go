@@ -25,7 +25,8 @@ func atMost(amount string) []run.Condition {
 	return []run.Condition{{Path: "/amount", Lte: json.RawMessage(amount)}}
 }
 
-// withBoundedGrant runs a test in a bubble after a run in which ana has granted refund with these bounds; its policy lets grants be of patterns.
+// withBoundedGrant runs a test in a bubble after a run in which ana gave a standing grant of refund with these bounds.
+// The policy allows patterns.
 func withBoundedGrant(t *testing.T, under policyMode, b *agent.GrantBounds, f func(t *testing.T, r *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -52,7 +53,8 @@ func (r *fixture) grant(b *agent.GrantBounds, by policy.Principal) (approval.App
 	return r.desk().Decide(r.ctx, q)
 }
 
-// startRunWithArgs starts another run that calls refund with these arguments, and reports whether it waits for a person.
+// startRunWithArgs starts another run that calls refund with these arguments, and reports whether it waits for a
+// person.
 func (r *fixture) startRunWithArgs(key, args string) bool {
 	r.t.Helper()
 	r.replies = []agent.Reply{{Calls: []agent.ReplyCall{{ID: "c1", Name: "refund", Input: json.RawMessage(args)}}}}
@@ -518,7 +520,7 @@ type step struct {
 	amount, most, uses, hours int
 }
 
-// modelGrant is a grant as the model of the property knows it.
+// modelGrant is a grant in the model of the property test.
 type modelGrant struct {
 	args    string // "" = whatever fits
 	most    int    // 0 = no condition
@@ -572,7 +574,7 @@ func (m *grantsModel) play(steps []step) error {
 	return nil
 }
 
-// playCall has a run call refund, and grants it where that is the step and it asks.
+// playCall has a run call refund. If the run asks and the step grants, it gives the grant.
 func (m *grantsModel) playCall(args string, s step) error {
 	m.n++
 	before := len(m.refund.paid)
@@ -614,7 +616,7 @@ func (m *grantsModel) playCall(args string, s step) error {
 	return m.recordGrant(a, b, args)
 }
 
-// recordGrant takes a grant over into the model. It replaces what has its digest.
+// recordGrant adds a grant to the model. It replaces a grant with the same digest.
 func (m *grantsModel) recordGrant(a approval.Approval, b *agent.GrantBounds, args string) error {
 	g := &modelGrant{left: -1, ends: b.Expires(m.ports.Clock.Now())}
 	if b.Uses > 0 {

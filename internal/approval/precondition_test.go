@@ -18,7 +18,7 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// ordersTool is a tool that reads, and what it gives next.
+// ordersTool is a tool that reads orders, with the content of its next result.
 type ordersTool struct {
 	content string
 	err     error
@@ -40,7 +40,7 @@ func (o *ordersTool) Call(_ context.Context, c tool.Call) (agent.ToolResultData,
 	return agent.ToolResultData{Content: o.content}, o.err
 }
 
-// toolsWithOrders are the room's tools and one that reads.
+// toolsWithOrders are the fixture's tools and ordersTool.
 type toolsWithOrders struct {
 	*fixture
 	*ordersTool

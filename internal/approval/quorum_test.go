@@ -453,7 +453,7 @@ func TestA10RerunOfWhatSeveralApproved(t *testing.T) {
 	}, func(r *fixture) { r.starters = []string{"user:req"} })
 }
 
-// deploy has the deployment say something else of the agent from then on.
+// deploy changes the deployment's definition of the agent from now on.
 func (r *fixture) deploy(change func(d *agent.Definition)) {
 	d := *r.def
 	d.Permission.Rules = append([]agent.Rule(nil), r.def.Permission.Rules...)

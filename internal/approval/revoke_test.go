@@ -18,7 +18,7 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// scriptCalls lets every reply of the model call refund so often, and the last one end the run.
+// scriptCalls scripts so many replies with so many refund calls each, and a last one that ends the run.
 func (r *fixture) scriptCalls(rounds, calls int) {
 	r.replies = nil
 	for i := range rounds {
@@ -30,7 +30,7 @@ func (r *fixture) scriptCalls(rounds, calls int) {
 	}
 }
 
-// onToolCall acts when the tool is entered for the nth time, from now on.
+// onToolCall calls f in the nth call of the tool from now on.
 func (r *fixture) onToolCall(n int, f func()) {
 	r.refund.onCall = func() {
 		if n--; n == 0 {
@@ -63,7 +63,7 @@ func TestStandingGrantRevokedBetweenTwoEntries(t *testing.T) {
 	}
 }
 
-// grantInNewRun starts another run, in which ana grants refund for good.
+// grantInNewRun starts another run, in which ana gives a standing grant of refund.
 func (r *fixture) grantInNewRun(key string) error {
 	r.t.Helper()
 	r.scriptCalls(1, 1)
@@ -225,7 +225,7 @@ func TestStandingGrantGivenAgainBeforeTheClaim(t *testing.T) {
 	})
 }
 
-// countingTable counts what is asked of a table, and lets somebody act before one of them.
+// countingTable counts the operations on a table and calls action before one of them.
 type countingTable struct {
 	store.Table
 	left    int

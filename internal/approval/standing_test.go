@@ -17,7 +17,7 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// policy is how people are asked, and how far what they grant for good goes.
+// policyMode is the mode and scope of a permission policy.
 type policyMode struct {
 	mode  agent.PermissionMode
 	scope agent.Scope
@@ -33,7 +33,8 @@ var (
 	policies    = []policyMode{replaysTool, replaysCall, blocksTool, blocksCall}
 )
 
-// withStandingGrant runs a test in a bubble after a run in which ana has granted refund for good: under scope call, with args.
+// withStandingGrant runs a test in a bubble after a run in which ana gave a standing grant of refund, under scope call
+// for args.
 func withStandingGrant(t *testing.T, under policyMode, f func(t *testing.T, r *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -56,7 +57,7 @@ func (r *fixture) startNextRun(key string) bool {
 	return r.driveRun(0).Next == runtime.NextWait
 }
 
-// beginNextRun starts another run and does none of its steps.
+// beginNextRun starts another run without any step.
 func (r *fixture) beginNextRun(key string) (run.AgentState, error) {
 	s, err := (&runtime.Starter{Ports: r.ports}).Start(r.ctx, runtime.Start{
 		Tenant: tenant, Agent: r.def, Key: key, Message: []run.UserBlock{{Block: run.Text{Text: "Pay Ana back."}}}, By: r.starters,
@@ -65,7 +66,7 @@ func (r *fixture) beginNextRun(key string) (run.AgentState, error) {
 	return s, err
 }
 
-// listStanding are the grants that hold.
+// listStanding lists the live standing grants.
 func (r *fixture) listStanding() []approval.StandingGrant {
 	r.t.Helper()
 	got, next, err := approval.ListStanding(r.ctx, r.table, tenant, approval.StandingQuery{Agent: r.def.Name, Limit: 1000}, r.ports.Clock.Now())
@@ -129,7 +130,7 @@ func TestDenyBeatsStandingGrant(t *testing.T) {
 	}
 }
 
-// revokingTable takes the grant back between the gate's look at it and the claim's transaction.
+// revokingTable revokes the grant between the gate's read of it and the claim's transaction.
 type revokingTable struct {
 	store.Table
 	revoke func()

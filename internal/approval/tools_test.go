@@ -17,8 +17,8 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// withToolsRequest runs a test in a bubble with a run that is parked on one request: for refund, about which ana and ben decide, and for
-// wire, about which boss does.
+// withToolsRequest runs a test in a bubble with a run that is parked on one request about two tools: refund, which ana
+// and ben decide, and wire, which boss decides.
 func withToolsRequest(t *testing.T, f func(t *testing.T, r *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -244,7 +244,7 @@ func TestToolExpiryLosesToADecision(t *testing.T) {
 	})
 }
 
-// slowClock is a clock a minute behind.
+// slowClock is a minute slow.
 type slowClock struct{ clock.Clock }
 
 func (e slowClock) Now() time.Time { return e.Clock.Now().Add(-time.Minute) }

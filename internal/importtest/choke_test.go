@@ -26,7 +26,7 @@ var decisionFacts = map[string][]string{
 // ask, overtake and use requests, which decide nothing but what was kept.
 var requestWrites = map[string][]string{
 	"CreateOp":     {"internal/runtime/runtime.go", "internal/runtime/permissions.go"},
-	"SettleOp":     {"internal/runtime/runtime.go"}, // settledEarly
+	"DecideOp":     {"internal/runtime/runtime.go"}, // settledEarly
 	"CloseOp":      {"internal/runtime/runtime.go"},
 	"CloseToolsOp": {"internal/runtime/permissions.go"},
 	"ConsumeOp":    {"internal/runtime/runtime.go"},
@@ -38,7 +38,7 @@ var requestWrites = map[string][]string{
 var requestKeys = []string{chokePoint, "internal/people/notify"}
 
 // accepting are the methods of the desk that put people's words into runs.
-var accepting = []string{"Decide", "Settle", "Direct"}
+var accepting = []string{"Decide", "SettleOutcome", "PrepareDecision"}
 
 // sources parses what is no test of a package.
 func sources(t *testing.T, p pkg) map[string]*ast.File {
@@ -141,16 +141,14 @@ func TestA9TheDeskAuthorisesFirst(t *testing.T) {
 	}
 	require.ElementsMatch(t, accepting, roots, "these put words into runs")
 	decide := calls["Decide"]
-	authorised := slices.Index(decide, "authorise")
+	authorised := slices.Index(decide, "authorizeDecision")
 	require.GreaterOrEqual(t, authorised, 0)
+	require.Contains(t, decide, "commitDecision")
 	for i, callee := range decide {
 		require.False(t, i < authorised && reaches(calls, callee, "Accept", map[string]bool{}), "Decide calls %s before it authorises", callee)
 	}
 	for name, callees := range calls { // nobody else records
-		for _, way := range []string{"record", "decideTools"} {
-			require.True(t, name == "Decide" || !slices.Contains(callees, way), "%s calls %s past Decide", name, way)
-		}
-		require.True(t, name == "decideTools" || !slices.Contains(callees, "recordTools"), "%s calls recordTools past decideTools", name)
+		require.True(t, name == "Decide" || !slices.Contains(callees, "commitDecision"), "%s calls commitDecision past Decide", name)
 	}
 }
 

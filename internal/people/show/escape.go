@@ -23,13 +23,14 @@ import (
 // keep them.
 func Quoted(s string) Text { return quotedText(s, nil) }
 
-// Bare is Quoted without the quotes, for a text whose ends show otherwise. It is as unambiguous. Neither masks anything: Foreign does.
+// Bare is Quoted without the quotes, for a text whose ends are visible otherwise. It is as unambiguous. Neither masks
+// secrets: Foreign does.
 //
-// Spaces at its ends are counted, be it one: \{1 space}.
+// Spaces at the ends are counted, even a single one: \{1 space}.
 func Bare(s string) Text { return bareText(s, nil) }
 
-// PlainQuotes is a Bare text in which quotes are as they are, for a place where nothing stands in quotes around it, such as JSON. A backslash
-// is still written as two, so that it is as unambiguous.
+// PlainQuotes leaves the quotes of a Bare text unescaped, for a place without quotes around it, such as JSON. A
+// backslash is still doubled, so that the text stays unambiguous.
 func PlainQuotes(t Text) Text {
 	all := make(Text, len(t))
 	for i, s := range t {
@@ -47,9 +48,9 @@ func Foreign(s string) Text {
 	return one.foreignText(s)
 }
 
-// Words is foreign text as people read it in a conversation: lines end where it ends them, indents, quotes and
-// backslashes are themselves. What has the form of a secret is masked, and what cannot be seen, or puts the rest out of
-// sight, is written out as by Foreign. Its spans may therefore hold line ends and tabs; nothing is decided on by it.
+// Words is foreign text of a conversation: line ends, indents, quotes and backslashes are kept. Secrets are masked by
+// form, and invisible characters are escaped as by Foreign. Its spans may hold line ends and tabs, so it must not show
+// what people decide on.
 func Words(s string) Text {
 	var one builder
 	var t Text
@@ -412,19 +413,19 @@ func ownText(s string) Text {
 	return Text{{Text: s}}
 }
 
-// Line is foreign text on one line in which every character that is not Visible is escaped, and nothing else. It is for messages of the
-// program's own, which quote what they name: a backslash stays one, so that a text with escapes in it is shown like one without.
+// Line is foreign text on one line with every character that is not Visible escaped, and nothing else. It is for the
+// program's own messages: a backslash is not doubled, so that escaped text stays as it is.
 func Line(s string) string {
 	return escapeInvisible(s, func(r rune) bool { return false })
 }
 
-// Lines is Line of a text that may have several lines.
+// Lines is Line for text of several lines.
 func Lines(s string) string {
 	return escapeInvisible(s, func(r rune) bool { return r == '\n' })
 }
 
-// JSON is a JSON text in which every character that is not Visible is spelled \uXXXX, but for the white space between its values. It means
-// the same.
+// JSON spells every character of a JSON text that is not Visible as \uXXXX, except the white space between values. The
+// meaning stays the same.
 func JSON(text []byte) []byte {
 	out := make([]byte, 0, len(text))
 	for len(text) > 0 {

@@ -80,9 +80,9 @@ var equivalents = &unicode.RangeTable{
 	R32: []unicode.Range32{{Lo: 0x1D15E, Hi: 0x1D164, Stride: 1}, {Lo: 0x1D1BB, Hi: 0x1D1C0, Stride: 1}, {Lo: 0x2F800, Hi: 0x2FA1F, Stride: 1}},
 }
 
-// Visible reports whether a character is on the allow-list of what may stand in a span: letters, marks, digits, punctuation and symbols
-// that show and are not taken for others, and the plain space. unicode.IsPrint is not that list (approvals.md, B3). A mark is visible only
-// behind what it belongs to, and a letter that looks like one of another script is visible and marked; String knows of both.
+// Visible reports whether a character may stand in a span: letters, marks, digits, punctuation and symbols that are
+// visible and not taken for others, and the plain space. unicode.IsPrint accepts more (approvals.md, B3). String also
+// checks what a mark follows, and marks letters that look like those of another script.
 func Visible(r rune) bool {
 	if ' ' <= r && r <= '~' {
 		return true

@@ -42,7 +42,7 @@ var confusables = []string{
 	"Facts", "Approve this call?", "  indented", "🙂🙂🙂", "ação 中文 עברית", "&", "<", ">",
 }
 
-// newRequest is a request as show makes it, whose one argument has this value.
+// newRequest is a request by package show, with one argument of this value.
 func newRequest(value string) (approval.Approval, show.Request) {
 	a := approval.Approval{
 		Tenant: "acme", ID: "aabcdefghijklmnopqrstuvwxy", Run: "r1", Kind: approval.KindCall, Calls: []string{"c1"}, Tools: []string{"refund"}, Digest: digest,
@@ -80,7 +80,7 @@ func newWorkspace(t *testing.T) (*slackfake.Server, *slack.Channel, string) {
 	return s, slack.New(slack.Options{Token: token, Base: srv.URL + "/api", Clock: clock.System()}), srv.URL
 }
 
-// shown is all text of a message that people see.
+// shown is all visible text of a message.
 func shown(m slackfake.Message) string {
 	var all []string
 	for _, b := range m.Blocks {
@@ -101,7 +101,7 @@ func buttonIDs(m slackfake.Message) (ids []string) {
 	return ids
 }
 
-// fakeDesk is an approval desk that takes one approval's decisions: the rules of the real one that clicks meet.
+// fakeDesk decides one approval by the rules of the real desk that clicks meet.
 type fakeDesk struct {
 	now  approval.Approval
 	fail error
@@ -165,7 +165,7 @@ func postBody(h http.Handler, headers map[string]string, body []byte) int {
 	return w.Code
 }
 
-// lastAnswer is what who clicked was told last.
+// lastAnswer is the last answer to a person who clicked.
 func lastAnswer(t *testing.T, s *slackfake.Server) string {
 	t.Helper()
 	all := s.Answers()

@@ -24,7 +24,7 @@ const acme = "acme"
 
 var day = time.Date(2026, 3, 2, 9, 0, 0, 0, time.UTC)
 
-// errReset is what a channel says that does not get through.
+// errReset is the error of a failed delivery.
 var errReset = errors.New("connection reset")
 
 // testDirectory is a directory of people.
@@ -62,7 +62,7 @@ func (d *testDirectory) Slack(context.Context, string, string) (string, person.P
 	return "", person.Person{}, false, d.err()
 }
 
-// testChannel is a channel that keeps what it is given.
+// testChannel is a channel that records its messages.
 type testChannel struct {
 	name       string
 	w          *fixture
@@ -109,7 +109,7 @@ func (b *testChannel) deliver() error {
 	return nil
 }
 
-// message is one that got through.
+// message is a message that was delivered.
 type message struct {
 	to, channel string
 	occasion    Occasion
@@ -133,7 +133,7 @@ type fixture struct {
 	n       *Notifier
 }
 
-// faultyTable is a table that goes wrong when it is told to.
+// faultyTable is a table with injected failures.
 type faultyTable struct {
 	store.Table
 	before func(ops []store.Op) error
@@ -178,7 +178,7 @@ func newFixture(t *testing.T) *fixture {
 	return w
 }
 
-// notifier is one as another process has it.
+// notifier returns a notifier of another process.
 func (w *fixture) notifier() *Notifier {
 	return &Notifier{
 		Table: w.table, Clock: w.clock, Directory: w.people, Channels: []Channel{w.email, w.slack}, Links: testLinks{},
@@ -193,7 +193,7 @@ func (testLinks) URL(_ context.Context, a approval.Approval, to, channel string)
 	return "https://countersign.example/" + a.ID + "/" + to + "/" + channel, nil
 }
 
-// newRequest is one of finance that lives for a day.
+// newRequest is a request to finance that expires after a day.
 func newRequest(change ...func(a *approval.Approval)) approval.Approval {
 	a := approval.Approval{
 		Tenant: acme, ID: "a1", Run: "r1", Agent: "clerk", Kind: approval.KindCall, Calls: []string{"c1"}, Tools: []string{"refunds.pay"},
@@ -215,7 +215,7 @@ func escalatesTo(after time.Duration, to ...string) func(a *approval.Approval) {
 	return func(a *approval.Approval) { a.EscalatesAt, a.EscalateTo = a.RequestedAt.Add(after), to }
 }
 
-// store writes a request.
+// store stores a request.
 func (w *fixture) store(a approval.Approval) approval.Approval {
 	op, err := approval.CreateOp(a)
 	require.NoError(w.t, err)
@@ -223,21 +223,21 @@ func (w *fixture) store(a approval.Approval) approval.Approval {
 	return a
 }
 
-// closeAs ends a request as its run does, telling nobody.
+// closeAs ends a request as its run does, without notice.
 func (w *fixture) closeAs(as approval.Status) approval.Approval {
 	op := approval.CloseOp(acme, run.Wait{Approval: "a1", Since: day}, as)
 	require.NoError(w.t, w.table.Table.Write(context.Background(), op))
 	return w.load()
 }
 
-// load is the request as it stands.
+// load reads the stored request.
 func (w *fixture) load() approval.Approval {
 	a, err := approval.Get(context.Background(), w.table.Table, acme, "a1")
 	require.NoError(w.t, err)
 	return a
 }
 
-// update changes a request's body.
+// update changes the stored request.
 func (w *fixture) update(change func(a *approval.Approval)) approval.Approval {
 	a, _, err := approval.UpdatePending(context.Background(), w.table.Table, acme, "a1", func(a *approval.Approval) (bool, error) {
 		change(a)
@@ -247,14 +247,14 @@ func (w *fixture) update(change func(a *approval.Approval)) approval.Approval {
 	return a
 }
 
-// notifyPeople tells of the request as the state machine's waiter does, whose runs are tested elsewhere.
+// notifyPeople tells people of the request, as the state machine's waiter does.
 func (w *fixture) notifyPeople() {
 	w.t.Helper()
 	_, err := w.n.processRequests(context.Background(), acme, passOptions{createsNotice: true, ignoresDue: true}, "a1")
 	require.NoError(w.t, err)
 }
 
-// sweep is a sweep at that time of the request's life.
+// sweep runs a sweep at that time after the request.
 func (w *fixture) sweep(after time.Duration) map[string]int64 {
 	w.t.Helper()
 	w.clock.AdvanceTo(day.Add(after))
@@ -263,7 +263,7 @@ func (w *fixture) sweep(after time.Duration) map[string]int64 {
 	return did
 }
 
-// nextDue is when the request is looked at next, since it was made; -1 = never.
+// nextDue is when the request is checked next, after it was made; -1 = never.
 func (w *fixture) nextDue() time.Duration {
 	w.t.Helper()
 	at, found, err := w.n.NextDue(context.Background())
@@ -274,7 +274,7 @@ func (w *fixture) nextDue() time.Duration {
 	return at.Sub(day)
 }
 
-// takeSent gives what was sent since it was asked last.
+// takeSent returns what was sent since its last call.
 func (w *fixture) takeSent() []string {
 	out := []string{}
 	for _, m := range w.sent {

@@ -16,7 +16,7 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// bossOnly decides where a policy above asks, and nowhere else.
+// bossOnly is an approver of the delegating policy only.
 var bossOnly = policy.Principal{ID: "user:chief", Groups: []string{"group:bosses"}}
 
 // delegatingPolicy is the policy of an agent that delegates: bosses decide.
@@ -31,7 +31,7 @@ func delegatingPolicy(change ...func(*agent.Permission)) agent.Permission {
 	return p
 }
 
-// withDelegatedRun runs a test with a run that somebody delegated under a ceiling, and that is parked on its calls.
+// withDelegatedRun runs a test with a run that was delegated under delegatingPolicy and is parked on its calls.
 func withDelegatedRun(t *testing.T, change func(r *fixture), f func(t *testing.T, r *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -47,7 +47,7 @@ func withDelegatedRun(t *testing.T, change func(r *fixture), f func(t *testing.T
 
 var parentOfRun = run.Parent{Run: "rparent", Call: "c7", Root: "rroot", Depth: 2}
 
-// writeParentRun writes a run that waits for the run of its call. What its definition says is of no importance.
+// writeParentRun writes a run that waits for the delegated run. Its definition does not matter.
 func (r *fixture) writeParentRun(definition string) {
 	r.t.Helper()
 	d := run.NewDraft(run.AgentState{}, r.ports.IDs.Writer(), r.ports.Clock.Now())
@@ -64,7 +64,7 @@ func (r *fixture) writeParentRun(definition string) {
 	require.NoError(r.t, r.ports.Journal.Append(r.ctx, run.AgentState{}, d))
 }
 
-// startDelegatedRun writes the first entry of a run that carries out a call of another, and drives it.
+// startDelegatedRun writes the first entry of a delegated run, and drives it.
 func (r *fixture) startDelegatedRun() {
 	r.t.Helper()
 	if r.replies == nil {

@@ -35,7 +35,7 @@ var (
 	errReset = errors.New("connection reset")
 )
 
-// fixture is a run that asks for refunds, the desk where people decide about them, and the runtime that carries them out.
+// fixture is a run that asks for refunds, the desk that decides them, and the runtime that carries them out.
 type fixture struct {
 	t             *testing.T
 	ctx           context.Context
@@ -95,7 +95,7 @@ func (r *fixture) startAndPark(args string, change ...func()) {
 	require.Equal(r.t, runtime.NextWait, r.driveRun(0).Next)
 }
 
-// startRun starts the run and does none of its steps.
+// startRun starts the run without any step.
 func (r *fixture) startRun(args string, change ...func()) {
 	r.t.Helper()
 	r.replies = []agent.Reply{{Calls: []agent.ReplyCall{{ID: "c1", Name: "refund", Input: json.RawMessage(args)}}}}
@@ -110,7 +110,7 @@ func (r *fixture) startRun(args string, change ...func()) {
 	r.run = s.Run
 }
 
-// loadDefinition gives the definition as it is now, which is how somebody who tampers with the stored one would have it.
+// loadDefinition returns the current r.def, which a test may tamper with.
 func (r *fixture) loadDefinition(ctx context.Context, tenant, digest string) (*agent.Definition, error) {
 	pinned := func(context.Context, string, string) (*agent.Definition, error) { return r.def, nil }
 	if r.deployed == nil {
@@ -123,7 +123,7 @@ func (r *fixture) invocation(woken int64) runtime.Invocation {
 	return runtime.Invocation{Tenant: tenant, Run: r.run, Execution: runtime.ExecutionName(r.run, 0), Woken: woken, Writer: r.ports.IDs.Writer()}
 }
 
-// driveRun follows routes until the run waits or is over.
+// driveRun follows routes until the run waits or has ended.
 func (r *fixture) driveRun(woken int64) runtime.Route {
 	r.t.Helper()
 	route, err := r.try(woken)
@@ -152,7 +152,7 @@ func (r *fixture) batch(woken int64) (runtime.Route, error) {
 
 func (r *fixture) waits() *runtime.Waits { return &runtime.Waits{Ports: r.ports} }
 
-// resume goes on as the woken attempt.
+// resume continues the run as the resumed attempt does.
 func (r *fixture) resume() {
 	r.t.Helper()
 	r.driveRun(r.state().WaitSeq)
@@ -180,7 +180,7 @@ func (r *fixture) decide(a approval.Action, by policy.Principal) (approval.Appro
 	return r.desk().Decide(r.ctx, r.request(a, by))
 }
 
-// approveShown approves the action that the request is about now.
+// approveShown approves the request's current action.
 func (r *fixture) approveShown(by policy.Principal) (approval.Approval, error) {
 	q := r.request(approval.Approve, by)
 	q.Digest = r.approval().Digest
@@ -234,14 +234,14 @@ func (r *fixture) inbox() []run.Event {
 	return l.Inbox
 }
 
-// untilExpiry lets the time pass until so long before the request expires.
+// untilExpiry sleeps until so long before the request expires.
 func (r *fixture) untilExpiry(before time.Duration) {
 	r.t.Helper()
 	left := r.approval().ExpiresAt.Add(-before).Sub(r.ports.Clock.Now())
 	require.NoError(r.t, r.ports.Clock.Sleep(r.ctx, left))
 }
 
-// Ask is the model: the scripted replies, then a farewell.
+// Ask is the model: the scripted replies, then a last text.
 func (r *fixture) Ask(_ context.Context, q agent.Request) (agent.Reply, int, error) {
 	r.modelRequests = append(r.modelRequests, q)
 	if i := int(q.Inference) - 1; i < len(r.replies) {
@@ -268,7 +268,7 @@ func (r *fixture) Status(context.Context, string) (runtime.ExecutionStatus, erro
 	return runtime.ExecutionRunning, nil
 }
 
-// refundTool records what it was called with. Hanging, it pays and does not answer.
+// refundTool records its arguments. If hanging, it pays and does not return.
 type refundTool struct {
 	mu      sync.Mutex
 	paid    []string
@@ -278,7 +278,7 @@ type refundTool struct {
 	onCall  func()       // is told of each entering; nil = nobody is
 }
 
-// setHanging sets whether it hangs and says how often it has paid. An attempt that nobody waits for any more may still be under way.
+// setHanging sets whether the tool hangs and returns how often it has paid. An abandoned attempt may still be running.
 func (f *refundTool) setHanging(yes bool) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -310,7 +310,7 @@ func (f *refundTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 	return agent.ToolResultData{Content: "paid"}, nil
 }
 
-// hookedTable lets somebody act right before or after the next write that touches a key with that prefix.
+// hookedTable calls hooks before or after the next write that touches a key with a prefix.
 type hookedTable struct {
 	store.Table
 	mu     sync.Mutex
