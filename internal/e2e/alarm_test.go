@@ -17,7 +17,8 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// incidentModel is a model that looks, rolls back, looks again and wakes a person. What it does next it takes from the conversation alone.
+// incidentModel is a model that checks, rolls back, checks again and calls a person. The conversation alone determines
+// its next reply.
 func incidentModel(t *testing.T) *bedrockfake.Server {
 	t.Helper()
 	turns := []bedrockfake.Block{
@@ -35,8 +36,8 @@ func incidentModel(t *testing.T) *bedrockfake.Server {
 	return s
 }
 
-// An alarm of CloudWatch starts a run of the incident agent by the template's rule, delivered three times one run. The rollback waits for the
-// people on call and for nobody else, the service is asked over the bus, and the run ends.
+// An alarm of CloudWatch starts a run of the incident agent by the template's rule, delivered three times one run. The
+// rollback waits for the people on call and for nobody else, the service is asked over the bus, and the run ends.
 func TestAlarmStartsTheResponder(t *testing.T) {
 	c := &fakeCourier{}
 	state := filepath.Join(t.TempDir(), "state")

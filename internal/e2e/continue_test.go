@@ -13,7 +13,8 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 )
 
-// A run too long for one execution goes on in another before the history is full: the state machine starts the successor itself.
+// A run too long for one execution goes on in another before the history is full: the state machine starts the
+// successor itself.
 func TestLongRunContinuesInANewExecution(t *testing.T) {
 	const iterations = 650
 	model := bedrockfake.NewFunc(func(r bedrockfake.Request) bedrockfake.Turn {

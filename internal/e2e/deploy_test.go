@@ -1,6 +1,7 @@
-// Package e2e runs the real bootstraps as Lambda does: the five functions that are deployed, each behind a small Runtime API, with
-// DynamoDB Local as the table, an S3 and a Bedrock on loopback, the Step Functions wire API in front of the local engine, an HTTP API
-// and an event bus with the template's own rules. All through real SDK clients and HTTP.
+// Package e2e runs the real bootstraps as Lambda does: the five functions that are deployed, each behind a small
+// Runtime API, with DynamoDB Local as the table, an S3 and a Bedrock on loopback, the Step Functions wire API in front
+// of the local engine, an HTTP API and an event bus with the template's own rules. All through real SDK clients and
+// HTTP.
 package e2e
 
 import (
@@ -69,7 +70,7 @@ const (
 // The functions, as their folders are named.
 var functions = []string{"step", "tool", "approve", "http", "sweep"}
 
-// deployment is everything a run needs, as deployed as this machine allows.
+// deployment is all functions and services that a run needs, as close to AWS as one machine allows.
 type deployment struct {
 	t         *testing.T
 	clock     clock.Clock
@@ -91,7 +92,7 @@ type deployment struct {
 	deliver func(function string, payload []byte) ([]byte, error) // how the state machine's events reach a function
 }
 
-// option changes a deployment before its functions are there.
+// option changes a deployment before its functions start.
 type option func(*deployment)
 
 func deploy(t *testing.T, model *bedrockfake.Server, options ...option) *deployment {
@@ -137,7 +138,7 @@ func deploy(t *testing.T, model *bedrockfake.Server, options ...option) *deploym
 	return d
 }
 
-// startTriggers is what runs start by: the HTTP API with its authorizer, and the event bus with the template's rules.
+// startTriggers starts the HTTP API with its authorizer, and the event bus with the template's rules.
 func (d *deployment) startTriggers(cfg aws.Config, bus string) {
 	d.t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -150,7 +151,7 @@ func (d *deployment) startTriggers(cfg aws.Config, bus string) {
 	d.events = eventbridge.NewFromConfig(cfg, func(o *eventbridge.Options) { o.BaseEndpoint = aws.String(bus) })
 }
 
-// startEngine interprets the deployed state machine and invokes the real bootstraps.
+// startEngine starts the interpreter of the deployed state machine, which invokes the real bootstraps.
 func (d *deployment) startEngine(draw *ids.Source) {
 	d.t.Helper()
 	def, err := asl.Parse(statemachine.Agent, map[string]string{"StepFunctionArn": "step", "ToolFunctionArn": "tool", "ApproveFunctionArn": "approve"})
@@ -169,7 +170,7 @@ func (d *deployment) startEngine(draw *ids.Source) {
 	d.t.Cleanup(func() { require.NoError(d.t, d.engine.Close()) })
 }
 
-// announceEnd tells the event bus of an execution that ended badly.
+// announceEnd sends the event of an execution that failed.
 func (d *deployment) announceEnd(ctx context.Context, x asl.Description) {
 	if x.Status == asl.Succeeded {
 		return
@@ -201,7 +202,7 @@ func fakeS3(t *testing.T) string {
 	return srv.URL
 }
 
-// built are the bootstraps, made once for all tests.
+// built holds the bootstraps, built once for all tests.
 var built struct {
 	sync.Mutex
 	dir  string
@@ -245,8 +246,8 @@ func (d *deployment) refunds(run string) (n int) {
 	return n
 }
 
-// refundModel is a model on Bedrock that works the refund desk: it looks the order up, refunds 120 of it and says so. What it does next it
-// takes from the conversation alone, so a request that is made again gets the same reply.
+// refundModel is a model on Bedrock that works the refund desk: it looks the order up, refunds 120 of it and says so.
+// What it does next it takes from the conversation alone, so a request that is made again gets the same reply.
 func refundModel() *bedrockfake.Server {
 	return bedrockfake.NewFunc(func(r bedrockfake.Request) bedrockfake.Turn {
 		results := strings.Count(string(r.Body), `"toolResult"`)
@@ -270,7 +271,7 @@ func newRefundModel(t *testing.T) *bedrockfake.Server {
 	return s
 }
 
-// logInitTimes prints how long the functions' processes took to start: to be read, never asserted.
+// logInitTimes logs how long the functions' processes took to start.
 func (d *deployment) logInitTimes() {
 	for _, name := range functions {
 		if all := d.functions[name].Inits(); len(all) > 0 {

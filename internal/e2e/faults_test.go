@@ -23,7 +23,7 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// refundRun takes a refund run from its start to its end, whatever happens on the way.
+// refundRun runs a refund from its start to its end under any fault.
 func (d *deployment) refundRun(key string) {
 	d.t.Helper()
 	ana := d.anaClient()
@@ -33,8 +33,8 @@ func (d *deployment) refundRun(key string) {
 	d.waitAtRest()
 }
 
-// At each write of a run, by whichever function, the process that makes it is ended, once before the table has the write and once
-// after: the outcome is the same each time.
+// At each write of a run, by whichever function, the process that makes it is ended, once before the table has the
+// write and once after: the outcome is the same each time.
 func TestKilledAtEveryWrite(t *testing.T) {
 	d := deploy(t, newRefundModel(t))
 	d.relay.setKillPoint(nil)
@@ -57,8 +57,9 @@ func TestKilledAtEveryWrite(t *testing.T) {
 	t.Logf("%d writes, ended before and after each: %v", writes, met)
 }
 
-// At each request of the table, reads among them, the process that makes it is ended, before the table has the request and after it has answered. What
-// a read finds depends on nobody, so a few of them, others each time the number of requests changes, stand for all where COUNTERSIGN_KILLS is not set.
+// At each request of the table, reads among them, the process that makes it is ended, before the table has the request
+// and after it has answered. What a read finds depends on nobody, so a few of them, others each time the number of
+// requests changes, stand for all where COUNTERSIGN_KILLS is not set.
 func TestKilledAtEveryRequest(t *testing.T) {
 	d := deploy(t, newRefundModel(t))
 	d.relay.setKillPoint(nil)
@@ -94,8 +95,8 @@ func TestKilledAtEveryRequest(t *testing.T) {
 	t.Logf("%d requests, ended before and after, %d times: %v", requests, kills, met)
 }
 
-// Every event of the state machine comes to its function twice, one after the other or both at once, as when a retry overlaps the
-// attempt it replaces: the outcome is the same, and the state machine may get either answer.
+// Every event of the state machine comes to its function twice, one after the other or both at once, as when a retry
+// overlaps the attempt it replaces: the outcome is the same, and the state machine may get either answer.
 func TestDeliveredTwice(t *testing.T) {
 	once := func(d *deployment, function string, payload []byte) ([]byte, error) {
 		return d.functions[function].Invoke(d.t.Context(), payload)
@@ -144,8 +145,8 @@ func TestDeliveredTwice(t *testing.T) {
 	}
 }
 
-// Someone stops the execution of a parked run. The event that this makes reaches functions/sweep by the template's rule; the run goes on in
-// another execution and is approved there.
+// Someone stops the execution of a parked run. The event that this makes reaches functions/sweep by the template's
+// rule; the run goes on in another execution and is approved there.
 func TestExecutionStoppedFromOutside(t *testing.T) {
 	d := deploy(t, newRefundModel(t))
 	ana := d.anaClient()
@@ -164,7 +165,7 @@ func TestExecutionStoppedFromOutside(t *testing.T) {
 	require.NoError(t, errors.Join(d.bus.Undelivered()...))
 }
 
-// pastClock is a clock that is behind.
+// pastClock is a slow clock.
 type pastClock struct{ clock.Clock }
 
 func (c pastClock) Now() time.Time { return c.Clock.Now().Add(-10 * time.Minute) }
@@ -176,8 +177,8 @@ var errMute = errors.New("nobody answers")
 
 func (unreachableWaiter) Start(context.Context, string, string, string) error { return errMute }
 
-// Ten minutes ago somebody wrote a run and died before its execution was started, and nobody asked again. The scheduled sweep finds the run,
-// starts it, and says so in its report and in a metric; the next one finds nothing.
+// Ten minutes ago somebody wrote a run and died before its execution was started, and nobody asked again. The scheduled
+// sweep finds the run, starts it, and says so in its report and in a metric; the next one finds nothing.
 func TestSweepStartsWhatWasNeverStarted(t *testing.T) {
 	d := deploy(t, newRefundModel(t))
 	known, ok := agents.Registry().Agent("refunds")

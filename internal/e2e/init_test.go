@@ -10,8 +10,8 @@ import (
 	"github.com/countersign/countersign/internal/lambdart"
 )
 
-// Every function starts from Lambda's environment alone, and asks nobody anything before its first event. `make bench` says how long that
-// takes.
+// Every function starts from Lambda's environment alone, and asks nobody anything before its first event. `make bench`
+// says how long that takes.
 func TestColdStart(t *testing.T) {
 	for _, name := range functions {
 		f := lambdart.Start(lambdart.Config{

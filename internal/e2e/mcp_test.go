@@ -28,7 +28,7 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// fakeSecrets is Secrets Manager: values by their full names.
+// fakeSecrets is a fake Secrets Manager: values by their full names.
 type fakeSecrets map[string]string
 
 func (v fakeSecrets) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -47,8 +47,8 @@ func (v fakeSecrets) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(out) // a function that is gone by now does not miss it
 }
 
-// mcpProxy is a way to an MCP server that lets through whoever has the key, and knows which function speaks to it: the state machine invokes
-// one at a time.
+// mcpProxy is a way to an MCP server that lets through whoever has the key, and knows which function speaks to it: the
+// state machine invokes one at a time.
 type mcpProxy struct {
 	t   *testing.T
 	url string // in place of the server's own
@@ -61,7 +61,7 @@ type mcpProxy struct {
 	sessions map[string]bool // that the server has opened; false = it has ended it
 }
 
-// mcpInvocation is one invocation of a function and what the server was told meanwhile.
+// mcpInvocation is one invocation of a function, with its messages to the server.
 type mcpInvocation struct {
 	function string
 	told     []string // methods; of calls also the tool
@@ -84,7 +84,7 @@ func newMCPProxy(t *testing.T, server, key string) *mcpProxy {
 	return w
 }
 
-// trackConnection keeps the sockets that are open.
+// trackConnection records the open sockets.
 func (w *mcpProxy) trackConnection(c net.Conn, s http.ConnState) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -109,7 +109,7 @@ func (w *mcpProxy) forward(to http.Handler, rw http.ResponseWriter, r *http.Requ
 	to.ServeHTTP(rw, r)
 }
 
-// recordMessage keeps what the server is told, in the visit of the function that is invoked.
+// recordMessage records a message to the server, under the invoked function.
 func (w *mcpProxy) recordMessage(method string, body []byte) {
 	var message struct {
 		Method string
@@ -132,7 +132,7 @@ func (w *mcpProxy) recordMessage(method string, body []byte) {
 	last.told = append(last.told, method)
 }
 
-// recordSession keeps which sessions the server has.
+// recordSession records the server's sessions.
 func (w *mcpProxy) recordSession(r *http.Response) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -145,8 +145,8 @@ func (w *mcpProxy) recordSession(r *http.Response) error {
 	return nil
 }
 
-// deliverWatched is a deployment's way to deliver the state machine's events, with the watch told of them. When a function has answered, its
-// process lives on: the session must be over by then, and soon after no socket is open.
+// deliverWatched is a deployment's way to deliver the state machine's events, with the watch told of them. When a
+// function has answered, its process lives on: the session must be over by then, and soon after no socket is open.
 func (w *mcpProxy) deliverWatched(d *deployment) func(function string, payload []byte) ([]byte, error) {
 	return func(function string, payload []byte) ([]byte, error) {
 		w.mu.Lock()
@@ -166,7 +166,7 @@ func (w *mcpProxy) deliverWatched(d *deployment) func(function string, payload [
 	}
 }
 
-// requireNoConnections wants every socket closed, while the function's process is still there.
+// requireNoConnections requires that all sockets are closed while the function's process lives on.
 func (w *mcpProxy) requireNoConnections(function string) {
 	assert.Eventually(w.t, func() bool {
 		w.mu.Lock()
@@ -185,7 +185,7 @@ func (w *mcpProxy) waitAnswered(function string) {
 	}, 20*time.Second, 10*time.Millisecond)
 }
 
-// seenInvocations are the visits so far.
+// seenInvocations returns the invocations so far.
 func (w *mcpProxy) seenInvocations() []mcpInvocation {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -214,8 +214,8 @@ const (
 	keySecret = "countersign-dev/tools/" + acme + "/EVERYTHING_KEY"
 )
 
-// startAddRun starts a run whose agent has the server's tools but for its environment. Whatever the server says of them, to echo is to read, and
-// the sum is countersigned.
+// startAddRun starts a run whose agent has the server's tools but for its environment. Whatever the server says of
+// them, to echo is to read, and the sum is countersigned.
 func (d *deployment) startAddRun(server string, locked map[string]string) run.AgentState {
 	d.t.Helper()
 	def, err := agent.Definition{
@@ -254,8 +254,9 @@ func lockTools(t *testing.T, server string) map[string]string {
 	return digests
 }
 
-// Tools of a real MCP server, over HTTP, with a key from Secrets Manager: they are as mcp.lock pins them, one that it does not have is disabled, a call waits for people with no
-// function and no connection there, and is made once. Only functions/tool ever speaks to the server, and hangs up with each batch.
+// Tools of a real MCP server, over HTTP, with a key from Secrets Manager: they are as mcp.lock pins them, one that it
+// does not have is disabled, a call waits for people with no function and no connection there, and is made once. Only
+// functions/tool ever speaks to the server, and hangs up with each batch.
 func TestToolsOfAnMCPServer(t *testing.T) {
 	server := mcppeer.Everything(t)
 	w := newMCPProxy(t, server.URL, theKey)
@@ -340,10 +341,11 @@ func (d *deployment) requirePinned(ana *api.Client, written string, s run.AgentS
 	return def
 }
 
-// requireMCPTraffic checks what the server was told, by whom and when.
+// requireMCPTraffic checks the messages to the server, with their senders and order.
 func (d *deployment) requireMCPTraffic(w *mcpProxy, server *mcppeer.Server) {
 	d.t.Helper()
-	// The server does not know the first, a newer protocol's: then the handshake of its own is made. To ask people, nobody has to connect.
+	// The server does not know the first, a newer protocol's: then the handshake of its own is made. To ask people,
+	// nobody has to connect.
 	hello := []string{"server/discover", "initialize", "notifications/initialized", "tools/list"}
 	talk := func(more ...string) mcpInvocation {
 		return mcpInvocation{"tool", slices.Concat(hello, more, []string{"DELETE"})}

@@ -22,7 +22,7 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// client is a client of the HTTP API that acts for somebody of a tenant.
+// client returns a client of the HTTP API for a user of a tenant.
 func (d *deployment) client(tenant, user string, groups ...string) *api.Client {
 	d.t.Helper()
 	token, err := d.issuer.Token(map[string]any{"sub": user, "tenant": tenant, "groups": groups})
@@ -32,7 +32,7 @@ func (d *deployment) client(tenant, user string, groups ...string) *api.Client {
 
 func (d *deployment) anaClient() *api.Client { return d.client(acme, "ana", "operators") }
 
-// retryUntilAnswered repeats a request until somebody has answered it: what a client does whose gateway says 5xx.
+// retryUntilAnswered repeats a request until it is answered, as clients do after 5xx.
 func retryUntilAnswered[T any](t *testing.T, f func() (T, error)) T {
 	t.Helper()
 	var out T
@@ -46,7 +46,7 @@ func retryUntilAnswered[T any](t *testing.T, f func() (T, error)) T {
 	return out
 }
 
-// waitFor reads a run until it is as wanted, past the functions.
+// waitFor reads a run from the table until ok is true.
 func (d *deployment) waitFor(tenant, run string, ok func(*run.AgentState) bool) run.AgentState {
 	d.t.Helper()
 	return d.waitWithin(40*time.Second, 10*time.Millisecond, tenant, run, ok)
@@ -72,12 +72,12 @@ func isParked(s *run.AgentState) bool { return s.Status == run.RunWaiting }
 
 func isDone(s *run.AgentState) bool { return s.Status == run.RunDone }
 
-// refundStart starts a run that asks for a refund of 120.
+// refundStart returns the request that starts a run with a refund of 120.
 func refundStart(key string) api.Start {
 	return api.Start{Agent: "refunds", Message: []byte(`"A wheel of my chair is broken. Order 1002."`), Key: key}
 }
 
-// approve countersigns what a parked run waits for.
+// approve approves what a parked run waits for.
 func (d *deployment) approve(c *api.Client, s run.AgentState) {
 	d.t.Helper()
 	retryUntilAnswered(d.t, func() (approval.Approval, error) {
@@ -85,7 +85,7 @@ func (d *deployment) approve(c *api.Client, s run.AgentState) {
 	})
 }
 
-// requireWholeRefund checks what every refund run must be in the end, whatever happened on the way.
+// requireWholeRefund checks the final state that every refund run must have.
 func (d *deployment) requireWholeRefund(s run.AgentState) {
 	d.t.Helper()
 	require.Equal(d.t, run.ReasonNaturalEnd, s.Reason, "%+v", s.Error)

@@ -12,7 +12,8 @@ import (
 	"github.com/countersign/countersign/internal/lambdart"
 )
 
-// What cannot be carried out is refused with a problem document, through the gateway and the real function, and nothing is written.
+// What cannot be carried out is refused with a problem document, through the gateway and the real function, and nothing
+// is written.
 func TestRefusedByTheAPI(t *testing.T) {
 	d := deploy(t, newRefundModel(t))
 	token := func(claims map[string]any) string {

@@ -24,9 +24,9 @@ func serve(t *testing.T, h http.Handler) string {
 	return srv.URL
 }
 
-// relay stands between the functions and the services. It knows which function asks: it refuses what the function's role in the template does
-// not grant, counts what is written to the table, and can end a function's process at a write. It also reaches DynamoDB Local, which is
-// contained and answers this process's own HTTP client alone.
+// relay stands between the functions and the services. It knows which function asks: it refuses what the function's
+// role in the template does not grant, counts what is written to the table, and can end a function's process at a
+// write. It also reaches DynamoDB Local, which is contained and answers this process's own HTTP client alone.
 type relay struct {
 	t       *testing.T
 	targets map[string]target // by service
@@ -43,7 +43,7 @@ type target struct {
 	client aws.HTTPClient
 }
 
-// killPoint ends the process that makes the n-th request of the table from now on, before the table has it or after.
+// killPoint kills the process of the n-th table request from now on, before or after the table has it.
 type killPoint struct {
 	n      int
 	writes bool // the n-th that writes
@@ -67,7 +67,7 @@ func newRelay(t *testing.T, dynamo aws.Config, s3, sfn, bedrock, bus, secrets st
 	return r
 }
 
-// environment is where a function finds the services.
+// environment returns a function's environment variables with the addresses of the services.
 func (r *relay) environment(function string) []string {
 	at := func(variable, service string) string {
 		return "AWS_ENDPOINT_URL_" + variable + "=" + serve(r.t, http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { r.forward(w, q, function, service) }))
@@ -78,7 +78,7 @@ func (r *relay) environment(function string) []string {
 	}
 }
 
-// setKillPoint sets a strike, in place of one before it, and starts counting anew.
+// setKillPoint replaces the kill point, and restarts the count of requests.
 func (r *relay) setKillPoint(s *killPoint) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -92,7 +92,7 @@ func (r *relay) count(writes bool) int {
 	return r.made[writes]
 }
 
-// isPermitted checks a request against the function's role.
+// isPermitted reports whether the function's role permits a request.
 func (r *relay) isPermitted(function, service string, q *http.Request, body []byte) bool {
 	ok := true
 	for _, action := range actions(service, q, body) {
@@ -108,7 +108,7 @@ func (r *relay) isPermitted(function, service string, q *http.Request, body []by
 	return ok
 }
 
-// actions are what a policy must allow for a request.
+// actions returns the actions that a policy must allow for a request.
 func actions(service string, q *http.Request, body []byte) []string {
 	switch service {
 	case "dynamodb", "states", "events", "secretsmanager":
@@ -152,7 +152,7 @@ func inTransaction(body []byte) (all []string) {
 	return all
 }
 
-// countRequest counts a request of the table and reports whether the strike is on it.
+// countRequest counts a request of the table, and reports whether it is the kill point.
 func (r *relay) countRequest(service string, q *http.Request, function string) (before, after bool) {
 	if service != "dynamodb" {
 		return false, false
@@ -191,7 +191,7 @@ func (r *relay) forward(w http.ResponseWriter, q *http.Request, function, servic
 	r.forwardRequest(w, q, body, function, service, after)
 }
 
-// forwardRequest hands a request on. What a process has sent reaches the service even if the process ends.
+// forwardRequest forwards a request. It reaches the service even if the process ends.
 func (r *relay) forwardRequest(w http.ResponseWriter, q *http.Request, body []byte, function, service string, thenEnd bool) {
 	to := r.targets[service]
 	out, err := http.NewRequest(q.Method, to.url+q.URL.RequestURI(), bytes.NewReader(body)) //nolint:noctx // see above

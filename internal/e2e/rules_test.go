@@ -15,7 +15,8 @@ const (
 	eventTenant = "default"
 )
 
-// eventRules are the event rules of template.yaml, with its parameters' defaults, aimed at what stands for their targets here.
+// eventRules are the event rules of template.yaml, with its parameters' defaults, aimed at what stands for their
+// targets here.
 func (d *deployment) eventRules() []awsfake.Rule {
 	d.t.Helper()
 	p, err := samtest.Read("../..", nil)

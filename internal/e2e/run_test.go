@@ -75,8 +75,8 @@ func requireProblem(t *testing.T, err error, status int, kind api.ProblemType) {
 	require.Contains(t, p.Type, string(kind))
 }
 
-// A stream through a gateway that cannot stream: each answer ends, and the client goes on behind the last event it has. It sees every
-// event once, in order.
+// A stream through a gateway that cannot stream: each answer ends, and the client goes on behind the last event it has.
+// It sees every event once, in order.
 func TestFollowThroughTheGateway(t *testing.T) {
 	d := deploy(t, newRefundModel(t))
 	ana := d.anaClient()
@@ -152,7 +152,8 @@ func TestRunByStartExecution(t *testing.T) {
 	d.requireWholeRefund(d.waitFor(acme, run, isDone))
 }
 
-// A function that dies while the model is asked is invoked again by the state machine; the reply that nobody stored counts for nothing.
+// A function that dies while the model is asked is invoked again by the state machine; the reply that nobody stored
+// counts for nothing.
 func TestFunctionDiesDuringAnInference(t *testing.T) {
 	asked, died := make(chan struct{}), make(chan struct{})
 	var requests atomic.Int32
@@ -179,7 +180,7 @@ func TestFunctionDiesDuringAnInference(t *testing.T) {
 	}
 }
 
-// sample is a function's sample event.
+// sample returns a function's sample event.
 func sample(t *testing.T, function, name string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("..", "..", "functions", function, "events", name))

@@ -22,8 +22,8 @@ import (
 // sampleKey is the key of the run that the samples are about.
 const sampleKey = "order-1002"
 
-// Every sample event is what its function takes: each is given to the real bootstrap, in the order in which a run meets them, and all of them
-// are tried.
+// Every sample event is what its function takes: each is given to the real bootstrap, in the order in which a run meets
+// them, and all of them are tried.
 func TestSampleEvents(t *testing.T) {
 	both := []bedrockfake.Block{
 		bedrockfake.ToolUse("c1", "orders_get", `{"order":"1002"}`), bedrockfake.ToolUse("c2", "refunds_create", `{"order":"1002","amount":120,"reason":"A wheel is broken."}`),

@@ -23,7 +23,7 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// fakeCourier is a service on the other side of the bus: it sees what it is asked, by id, and whatever else is said there.
+// fakeCourier is a service behind the bus. It records its requests by id, and all other events.
 type fakeCourier struct {
 	heard func(e policy.Outgoing, first bool) // what it does as it is asked; nil = nothing
 
@@ -57,7 +57,7 @@ func (c *fakeCourier) rule() awsfake.Rule {
 	}}
 }
 
-// received is what came under an id, each time the same.
+// received returns the events with an id, and requires them to be equal.
 func (c *fakeCourier) received(t *testing.T, id string) []policy.Outgoing {
 	t.Helper()
 	c.mu.Lock()
@@ -68,7 +68,7 @@ func (c *fakeCourier) received(t *testing.T, id string) []policy.Outgoing {
 	return append([]policy.Outgoing(nil), c.seen[id]...)
 }
 
-// bookingModel is a model that books a courier and says what came of it.
+// bookingModel is a model that books a courier and reports the result.
 func bookingModel(t *testing.T) *bedrockfake.Server {
 	t.Helper()
 	s := bedrockfake.NewFunc(func(r bedrockfake.Request) bedrockfake.Turn {
@@ -82,7 +82,7 @@ func bookingModel(t *testing.T) *bedrockfake.Server {
 	return s
 }
 
-// startBooking starts a run that asks the courier.
+// startBooking starts a run that calls the courier.
 func (d *deployment) startBooking(tenant string) run.AgentState {
 	d.t.Helper()
 	def, err := agent.Definition{
@@ -102,7 +102,7 @@ func (d *deployment) startBooking(tenant string) run.AgentState {
 	return s
 }
 
-// sendAnswer puts a service's answer on the bus.
+// sendAnswer sends a service's answer over the bus.
 func (d *deployment) sendAnswer(run, call, rest string) {
 	d.t.Helper()
 	out, err := d.events.PutEvents(context.Background(), &eventbridge.PutEventsInput{Entries: []types.PutEventsRequestEntry{{
@@ -112,7 +112,7 @@ func (d *deployment) sendAnswer(run, call, rest string) {
 	require.Zero(d.t, out.FailedEntryCount)
 }
 
-// requireBooked wants a run whose service was asked once, answered once and whose end was announced.
+// requireBooked requires one request to the service, one answer, and the event of the run's end.
 func (d *deployment) requireBooked(c *fakeCourier, s run.AgentState, result string) {
 	d.t.Helper()
 	require.Equal(d.t, run.ReasonNaturalEnd, s.Reason, "%+v", s.Error)
@@ -134,7 +134,8 @@ func (d *deployment) requireBooked(c *fakeCourier, s run.AgentState, result stri
 	require.JSONEq(d.t, `{"reason":"natural_end","output":"Booked."}`, string(end.Data))
 }
 
-// A service is asked over the bus and answers over it, three times each, once the run is parked and all functions are gone.
+// A service is asked over the bus and answers over it, three times each, once the run is parked and all functions are
+// gone.
 func TestServiceAnswersByEvent(t *testing.T) {
 	c := &fakeCourier{}
 	d := deploy(t, bookingModel(t), func(d *deployment) { d.bus.Deliveries, d.bus.Rules = 3, []awsfake.Rule{c.rule()} })
@@ -188,7 +189,8 @@ func TestServiceAnswersByTheAPI(t *testing.T) {
 	requireProblem(t, err, 404, api.RunNotFound)
 }
 
-// An answer for a run that is not there, or is another tenant's, is refused, and so is one of no form: they end in the dead-letter queue.
+// An answer for a run that is not there, or is another tenant's, is refused, and so is one of no form: they end in the
+// dead-letter queue.
 func TestAnswersThatAreRefused(t *testing.T) {
 	d := deploy(t, bookingModel(t))
 	s := d.waitFor(acme, d.startBooking(acme).Run, isParked)

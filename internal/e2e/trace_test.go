@@ -29,7 +29,7 @@ type span struct {
 	}
 }
 
-// hasFailed: its status is OTLP's STATUS_CODE_ERROR.
+// hasFailed reports whether the status is OTLP's STATUS_CODE_ERROR.
 func (s span) hasFailed() bool { return s.Status.Code == 2 }
 
 func (s span) attribute(key string) string {
@@ -41,7 +41,7 @@ func (s span) attribute(key string) string {
 	return ""
 }
 
-// collector keeps the spans it is sent, each once, and the names of metrics.
+// collector is an OTLP endpoint that records spans, each once, and the names of metrics.
 type collector struct {
 	mu      sync.Mutex
 	spans   []span
@@ -107,8 +107,8 @@ func (c *collector) allSpans() []span {
 	return append([]span(nil), c.spans...)
 }
 
-// A run on five functions, parked and approved, is one trace: every span is beneath the run's own, and all were sent before their function
-// could be frozen. Neither spans nor logs hold what was said; the metrics are there.
+// A run on five functions, parked and approved, is one trace: every span is beneath the run's own, and all were sent
+// before their function could be frozen. Neither spans nor logs hold what was said; the metrics are there.
 func TestOneTraceAcrossFunctions(t *testing.T) {
 	c := &collector{}
 	url := serve(t, c)

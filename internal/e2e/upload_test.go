@@ -16,7 +16,8 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// A picture too large for a request is put where the API says, straight into the bucket, and named by its digest; the model sees it.
+// A picture too large for a request is put where the API says, straight into the bucket, and named by its digest; the
+// model sees it.
 func TestPictureByUpload(t *testing.T) {
 	model := bedrockfake.New(bedrockfake.Reply{Blocks: []bedrockfake.Block{bedrockfake.Text("A chair.")}})
 	t.Cleanup(model.Close)

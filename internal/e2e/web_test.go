@@ -61,7 +61,7 @@ func TestA1A5LinksOverRestarts(t *testing.T) {
 	d.logInitTimes()
 }
 
-// signedLink is the address of a request's page for somebody, as the functions that tell people make it.
+// signedLink returns the link to a request's page for a person, as the functions make it.
 func (d *deployment) signedLink(a approval.Approval, to string) string {
 	d.t.Helper()
 	ring, err := keyring.Parse(linkKeys)

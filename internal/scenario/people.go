@@ -17,7 +17,7 @@ import (
 // line is a line of people.jsonl: an action of a person or a service.
 type line struct {
 	number  int     // of the line in the archive
-	trigger trigger // zero = it stands in the queue
+	trigger trigger // zero = the line is queued
 	do      string
 	agent   string // whose run the line is about; "" = the main run
 	call    string
