@@ -32,6 +32,7 @@ const (
 // Statuses returns all statuses.
 func Statuses() []Status { return []Status{Pending, Approved, Denied, Expired, Cancelled, Voided} }
 
+// Valid reports whether s is one of the statuses.
 func (s Status) Valid() bool { return slices.Contains(Statuses(), s) }
 
 // Kind is what a request asks of people.

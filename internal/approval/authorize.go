@@ -74,7 +74,7 @@ func (a Approval) authorizePerson(r DecisionInput, isApprover bool) error {
 
 // validateDecision refuses a decision that does not go with the kind of request.
 func (a Approval) validateDecision(r DecisionInput) error {
-	problem := ""
+	var problem string
 	switch {
 	case a.Kind == KindOutcome:
 		problem = fmt.Sprintf("it asks what became of call %s; answer it with a result, an error or a rerun", a.Call())

@@ -488,3 +488,41 @@ func (s *AgentState) appendResult(id string, r Result) {
 		s.appendMessage(RoleUser, m, 0, from)
 	}
 }
+
+// applyLateSuspended parks a call whose tool asks. What people may decide about is the same as if its claimant had
+// stored it itself.
+func (s *AgentState) applyLateSuspended(e LateSuspended) error {
+	if e.Ticket == nil || e.Writer == "" || e.Expires.IsZero() {
+		return &ApplyError{Event: "late_suspended", Call: e.Call, Problem: "a writer, a ticket and an expiry are required"}
+	}
+	c, ok := s.Call(e.Call)
+	if !ok || c.Service {
+		return nil
+	}
+	var path []CallStatus
+	switch {
+	case c.Status == StatusRunning && c.Claim == e.Writer:
+		path = []CallStatus{StatusSuspended}
+	case c.Status == StatusSuspended && c.Wait.For == ForOutcome && c.Wait.Claim == e.Writer:
+		path = []CallStatus{StatusResuming, StatusSuspended}
+	default:
+		return nil
+	}
+	return s.changeCall(e.Call, "late_suspended", func(c *Call) error {
+		if err := c.transition("late_suspended", path...); err != nil {
+			return err
+		}
+		c.countEntered(e.Entered)
+		c.waitForInput(e.Ticket, nil, Wait{For: ForInput, Approval: ApprovalID(s.Run, c.ID, c.Asks+1), Digest: e.Digest, Since: s.head.time, Expires: e.Expires, Heard: len(s.Heard)})
+		return nil
+	})
+}
+
+// waitForInput makes a suspended call wait. It clears earlier decisions and answers, but not who edited the arguments.
+func (c *Call) waitForInput(t *Ticket, at *AtGate, w Wait) {
+	c.Asks++
+	c.EditedBy, c.AtGate = c.Editor(), at
+	c.Grant, c.Ticket, c.Resume = nil, t, nil
+	c.Gated = false // at its gate it is asked about again
+	c.Wait = &w
+}

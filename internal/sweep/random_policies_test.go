@@ -1,39 +1,39 @@
 package sweep
 
 // drawPolicies draws settings that differ from the preset.
-func (a *generator) drawPolicies(d object, preset string) {
-	setMaybe(a, 4, d, "", "executor", "sequential", "parallel_batch_approval", "parallel_streaming")
-	setMaybe(a, 4, d, "", "wait", "any_external", "all_suspended")
-	setMaybe(a, 4, d, "", "resume", "each", "all_answered", "batch_all")
-	setMaybe(a, 4, d, "", "batch", "all", "highest_priority", "first")
-	setMaybe(a, 8, d, "", "textBesideCalls", "keep", "drop")
-	setMaybe(a, 8, d, "", "dropped", "silent", "notify")
-	setMaybe(a, 8, d, "", "systemPrompt", "once", "every_inference")
-	setMaybe(a, 8, d, "", "corrections", "persist", "ephemeral")
-	setMaybe(a, 8, d, "", "cutText", "plain", "notice")
-	setMaybe(a, 8, d, "", "text", "final", "heuristic", "require_tool")
-	a.drawSection(d, "permission", 2, func(p object) { a.drawPermission(p, preset) })
-	a.drawSection(d, "limits", 3, a.drawLimits)
-	a.drawSection(d, "model", 3, func(m object) { a.drawModelPolicy(m, d) })
-	a.drawSection(d, "guards", 5, func(g object) {
-		setMaybe(a, 2, g, "guards.", "duplicateCalls", true, false)
-		setMaybe(a, 2, g, "guards.", "failedRounds", 1, 2)
-		setMaybe(a, 2, g, "guards.", "toolFailures", 1, 2)
+func (g *generator) drawPolicies(d object, preset string) {
+	setMaybe(g, 4, d, "", "executor", "sequential", "parallel_batch_approval", "parallel_streaming")
+	setMaybe(g, 4, d, "", "wait", "any_external", "all_suspended")
+	setMaybe(g, 4, d, "", "resume", "each", "all_answered", "batch_all")
+	setMaybe(g, 4, d, "", "batch", "all", "highest_priority", "first")
+	setMaybe(g, 8, d, "", "textBesideCalls", "keep", "drop")
+	setMaybe(g, 8, d, "", "dropped", "silent", "notify")
+	setMaybe(g, 8, d, "", "systemPrompt", "once", "every_inference")
+	setMaybe(g, 8, d, "", "corrections", "persist", "ephemeral")
+	setMaybe(g, 8, d, "", "cutText", "plain", "notice")
+	setMaybe(g, 8, d, "", "text", "final", "heuristic", "require_tool")
+	g.drawSection(d, "permission", 2, func(p object) { g.drawPermission(p, preset) })
+	g.drawSection(d, "limits", 3, g.drawLimits)
+	g.drawSection(d, "model", 3, func(m object) { g.drawModelPolicy(m, d) })
+	g.drawSection(d, "guards", 5, func(guards object) {
+		setMaybe(g, 2, guards, "guards.", "duplicateCalls", true, false)
+		setMaybe(g, 2, guards, "guards.", "failedRounds", 1, 2)
+		setMaybe(g, 2, guards, "guards.", "toolFailures", 1, 2)
 	})
-	a.drawSection(d, "context", 4, a.drawContext)
-	a.drawSection(d, "output", 5, func(o object) {
+	g.drawSection(d, "context", 4, g.drawContext)
+	g.drawSection(d, "output", 5, func(o object) {
 		o["format"] = "json"
-		if a.chance("output.schema", 2) {
+		if g.chance("output.schema", 2) {
 			o["schema"] = object{"type": "object", "required": []string{"v"}}
 		}
-		setMaybe(a, 3, o, "output.", "history", true)
+		setMaybe(g, 3, o, "output.", "history", true)
 	})
-	a.drawSection(d, "stop", 5, a.drawStop)
-	a.drawPlugins(d)
-	if a.chance("prefilter", 12) {
+	g.drawSection(d, "stop", 5, g.drawStop)
+	g.drawPlugins(d)
+	if g.chance("prefilter", 12) {
 		d["prefilter"] = object{"topK": 1}
 	}
-	if l, _ := d["limits"].(object); preset == "cowork" && d["output"] == nil && l["usd"] == nil && a.chance("orchestrator", 4) {
+	if l, _ := d["limits"].(object); preset == "cowork" && d["output"] == nil && l["usd"] == nil && g.chance("orchestrator", 4) {
 		d["orchestrator"] = object{"enabled": true, "planner": object{"id": "big"}, "router": object{"id": "small"}}
 	}
 }

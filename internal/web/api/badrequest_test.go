@@ -46,10 +46,10 @@ var queries = map[string][]string{
 
 // Of runs and of servers a filter that fits nothing finds nothing; a first page has no cursor.
 func finds(op, name, value string) bool {
-	switch {
-	case name == "agent":
+	switch name {
+	case "agent":
 		return op == "GET /v1/runs"
-	case name == "cursor":
+	case "cursor":
 		return strings.HasPrefix(value, "waiting:") && op == "GET /v1/runs"
 	}
 	return false
