@@ -132,6 +132,7 @@ func (d *deployment) requireBooked(c *fakeCourier, s run.AgentState, result stri
 	require.Equal(d.t, policy.TypeRunCompleted, end.Type)
 	require.EqualValues(d.t, 240, end.ExecutionUnits)
 	require.JSONEq(d.t, `{"reason":"natural_end","output":"Booked."}`, string(end.Data))
+	require.Equal(d.t, &policy.JournalHead{Seq: s.Seq(), Hash: s.Hash()}, end.Journal)
 }
 
 // A service is asked over the bus and answers over it, three times each, once the run is parked and all functions are

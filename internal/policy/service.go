@@ -89,6 +89,13 @@ type Outgoing struct {
 	// of a service, where the answer goes; nil = by an event or by the API
 	Callback *Callback       `json:"callback,omitempty"`
 	Data     json.RawMessage `json:"data"`
+	Journal  *JournalHead    `json:"journal,omitempty"` // of a run's end; else nil
+}
+
+// JournalHead is a run's last entry. A journal that has another one was changed since.
+type JournalHead struct {
+	Seq  int64  `json:"seq"`
+	Hash string `json:"hash"`
 }
 
 // withTrace adds the run's trace to e.
@@ -175,8 +182,6 @@ type endData struct {
 	Output  json.RawMessage `json:"output,omitempty"`
 	Omitted bool            `json:"outputOmitted,omitempty"` // it is too long for an event: read the run
 	Error   *run.RunError   `json:"error,omitempty"`
-	Seq     int64           `json:"seq"`  // of the run's last entry
-	Hash    string          `json:"hash"` // of that entry: the journal that says otherwise was changed since
 }
 
 // Announcement is the event that tells whoever started the run that it has ended: one whose input names a parent's
@@ -193,7 +198,7 @@ func Announcement(s *run.AgentState) (e Outgoing, owed bool, err error) {
 	if s.Parent != nil {
 		parent = cmp.Or(s.Subject, s.Parent.Run)
 	}
-	said := endData{Reason: s.Reason, Error: s.Error, Seq: s.Seq(), Hash: s.Hash()}
+	said := endData{Reason: s.Reason, Error: s.Error}
 	if said.Output, err = s.OutputJSON(); err != nil {
 		return Outgoing{}, false, err
 	}
@@ -211,6 +216,7 @@ func Announcement(s *run.AgentState) (e Outgoing, owed bool, err error) {
 	return withTrace(s, Outgoing{
 		ID: s.Run + "#end", Type: kind, Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Subject: subjectOf(s), ParentSubject: parent,
 		AccessControl: s.AccessControl, Domain: domain, ExecutionUnits: s.ExecutionUnits, Data: data,
+		Journal: &JournalHead{Seq: s.Seq(), Hash: s.Hash()},
 	}), true, nil
 }
 

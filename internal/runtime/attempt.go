@@ -118,7 +118,8 @@ func (st *Stepper) route(ctx context.Context, inv Invocation, s *run.AgentState,
 	case owns && s.Status == run.RunDone && hasFamily(s) && inv.Woken != s.Seq():
 		r.Next, r.Woken = NextTools, 0
 		return r, nil
-	case owns && s.Status == run.RunWaiting && len(policy.Abandoned(s)) > 0 && r.Next == NextWait:
+	case owns && s.Status == run.RunWaiting && len(policy.Abandoned(s)) > 0 && r.Next == NextWait &&
+		inv.Woken != cancelledMark(s):
 		r.Next, r.Woken = NextTools, 0
 		return r, nil
 	default:

@@ -231,6 +231,9 @@ func (r *round) finishWithoutRun(ctx context.Context, route Route) (Route, bool,
 		if _, err := r.Ports.dropAbandoned(ctx, s); err != nil {
 			return Route{}, false, err
 		}
+		if route.Next == NextWait && len(policy.Abandoned(s)) > 0 {
+			route.Woken = cancelledMark(s)
+		}
 	}
 	for {
 		for _, f := range r.inflight.results() {

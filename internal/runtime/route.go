@@ -70,6 +70,10 @@ func routeAway(i Invocation, s *run.AgentState, now time.Time) (Route, bool) {
 	}
 }
 
+// cancelledMark is what a batch says in place of the wait that has ended, once it has cancelled the children that nobody
+// waits for: the run parks then, though their answers, which take them off, are still to come. No sequence is so large.
+func cancelledMark(s *run.AgentState) int64 { return s.WaitSeq + 1<<40 }
+
 func doneRoute(s *run.AgentState) string {
 	if s.Reason == run.ReasonError {
 		return NextFailed
