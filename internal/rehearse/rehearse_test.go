@@ -222,6 +222,7 @@ func (w *world) pinTo(raw []byte) {
 	})
 }
 
+// rewrite changes an entry, and the hashes of those behind it: the journal is one that another version wrote.
 func (w *world) rewrite(sk string, change func(map[string]any)) {
 	w.t.Helper()
 	key := store.Key{PK: "T#" + tenant + "#RUN#" + w.run, SK: sk}
@@ -234,6 +235,11 @@ func (w *world) rewrite(sk string, change func(map[string]any)) {
 	it.Body, err = json.Marshal(e)
 	require.NoError(w.t, err)
 	require.NoError(w.t, w.table.Write(context.Background(), store.Op{Kind: store.Put, Item: it}))
+	behind, err := w.table.Query(context.Background(), store.Range{PK: key.PK, From: sk + "0", To: "J#9999999999"})
+	require.NoError(w.t, err)
+	if len(behind.Items) > 0 {
+		w.rewrite(behind.Items[0].SK, func(e map[string]any) { e["h"] = run.HashBody(it.Body) })
+	}
 }
 
 // TestWhatThisBuildDoesNotRead breaks.
