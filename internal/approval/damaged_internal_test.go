@@ -61,7 +61,7 @@ func TestItemsThatAreNotWhatTheirKeySays(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			table := memory.New()
+			table := memory.NewMemory()
 			refused := func(it store.Item, other bool, what string) {
 				t.Helper()
 				require.NoError(t, table.Write(t.Context(), store.Op{Kind: store.Put, Item: it}))
@@ -99,7 +99,7 @@ func TestItemsThatAreNotWhatTheirKeySays(t *testing.T) {
 
 // TestRevokingBesideAGrantThatCannotBeRead: the others are revoked, and the error names the one that is left.
 func TestRevokingBesideAGrantThatCannotBeRead(t *testing.T) {
-	table := memory.New()
+	table := memory.NewMemory()
 	for _, digest := range []string{"d1", "d2", "d3"} {
 		op, err := newStandingGrant("refund", digest).putOp("acme")
 		require.NoError(t, err)

@@ -67,7 +67,7 @@ func withParkedRun(t *testing.T, f func(t *testing.T, r *fixture)) {
 
 func newFixture(t *testing.T) *fixture {
 	c := clock.System()
-	r := &fixture{t: t, ctx: context.Background(), table: &hookedTable{Table: memory.New()}, refund: &refundTool{}}
+	r := &fixture{t: t, ctx: context.Background(), table: &hookedTable{Table: memory.NewMemory()}, refund: &refundTool{}}
 	d, err := agent.PresetDefaults(agent.PresetCountersign)
 	require.NoError(t, err)
 	d.Name, d.System = "clerk", "You work."
@@ -83,7 +83,7 @@ func newFixture(t *testing.T) *fixture {
 	require.NoError(t, d.Check())
 	r.def = &d
 	r.ports = runtime.Ports{
-		Table: r.table, Journal: store.NewJournal(r.table, 0), Blobs: memory.NewBlobs(), Model: r, Tools: r,
+		Table: r.table, Journal: store.NewJournal(r.table, 0), Blobs: memory.NewMemoryBlobs(), Model: r, Tools: r,
 		Valid: schema.Validate, Waiter: r, Clock: c, IDs: ids.Seeded(c, 1),
 	}
 	return r

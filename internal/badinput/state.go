@@ -18,9 +18,9 @@ func State(all ...any) string {
 	out := ""
 	for _, one := range all {
 		switch held := one.(type) {
-		case *memory.Table:
+		case *memory.Memory:
 			out += formatItems(held.All())
-		case *memory.Blobs:
+		case *memory.MemoryBlobs:
 			out += strings.Join(held.Names(), "\n")
 		case string:
 			out += formatFiles(held)

@@ -56,7 +56,7 @@ func (b *bench) open(m runtime.Model) (*lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	blobs, err := folder.Open(filepath.Join(dir, "blobs"))
+	blobs, err := folder.OpenFolder(filepath.Join(dir, "blobs"))
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}

@@ -31,15 +31,15 @@ type Browser struct {
 	out *bufio.Reader
 }
 
-// Start starts a browser, which ends with the test. Where something that it takes is missing the test is skipped, and
+// StartBrowser starts a browser, which ends with the test. Where something that it takes is missing the test is skipped, and
 // says what.
-func Start(t *testing.T) *Browser {
+func StartBrowser(t *testing.T) *Browser {
 	t.Helper()
 	node, err := exec.LookPath("node")
 	if err != nil {
 		t.Skip("no node in PATH: what drives the browser is JavaScript")
 	}
-	dir := filepath.Join(root(t), "tools", "browser")
+	dir := filepath.Join(browserRoot(t), "tools", "browser")
 	if _, err := os.Stat(filepath.Join(dir, "node_modules", "playwright-core")); err != nil {
 		t.Skip("tools/browser is not installed; run npm ci in it, as make deps does")
 	}
@@ -90,8 +90,8 @@ func chromium(t *testing.T) string {
 	return ""
 }
 
-// root is the folder of the module, above the one that tests run in.
-func root(t *testing.T) string {
+// browserRoot is the folder of the module, above the one that tests run in.
+func browserRoot(t *testing.T) string {
 	t.Helper()
 	dir, err := os.Getwd()
 	require.NoError(t, err)

@@ -14,7 +14,7 @@ import (
 // says how long that takes.
 func TestColdStart(t *testing.T) {
 	for _, name := range functions {
-		f := lambdart.Start(lambdart.Config{
+		f := lambdart.StartLambda(lambdart.LambdaConfig{
 			Name: name, Bootstrap: bootstrap(t, name), Timeout: time.Minute, Clock: clock.System(),
 			Env: append(environment("runs", t.TempDir()), "AWS_ENDPOINT_URL=http://127.0.0.1:1"),
 		})

@@ -92,7 +92,7 @@ func TestRefusedByTheFunctions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := d.functions[c.function].Invoke(t.Context(), []byte(c.payload))
-			var reported *lambdart.Error
+			var reported *lambdart.LambdaError
 			require.ErrorAs(t, err, &reported)
 			require.Equal(t, c.kind, reported.Type, reported.Message)
 		})

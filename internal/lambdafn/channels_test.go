@@ -107,7 +107,7 @@ func TestC1InteractionsOfAnEnvironment(t *testing.T) {
 	app, err := SlackApp(environment{}.with(envSlackSecret, "another-secret-of-the-app,"+signingSecret, envSlackURL, srv.URL).get)
 	require.NoError(t, err)
 	d := &Deployment{
-		Ports: runtime.Ports{Table: memory.New(), Clock: clock.System()}, People: oneMember{}, Slack: app, Log: safelog.New(&log),
+		Ports: runtime.Ports{Table: memory.NewMemory(), Clock: clock.System()}, People: oneMember{}, Slack: app, Log: safelog.NewLogger(&log),
 	}
 	body, err := workspace.Request(slackfake.Click{Member: "U1", Ref: ref, Action: "approve", Answer: srv.URL + "/actions/1"})
 	require.NoError(t, err)

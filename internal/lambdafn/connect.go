@@ -60,11 +60,11 @@ func connect(cfg aws.Config, getenv func(string) string) (runtime.Ports, error) 
 	if err := checkEnv(cfg, getenv, envTable, envBucket, envMachine); err != nil {
 		return runtime.Ports{}, err
 	}
-	w, err := sfn.New(cfg, getenv(envMachine))
+	w, err := sfn.NewWaiter(cfg, getenv(envMachine))
 	if err != nil {
 		return runtime.Ports{}, fmt.Errorf("%s: %w", envMachine, err)
 	}
-	w.Trace = tracing.XRay
+	w.Trace = tracing.XRayHeader
 	clk := clock.System()
 	draw := ids.System(clk)
 	blobs := s3.New(cfg, getenv(envBucket))
@@ -74,7 +74,7 @@ func connect(cfg aws.Config, getenv func(string) string) (runtime.Ports, error) 
 		Waiter: w, Clock: clk, IDs: draw,
 	}
 	if name := getenv(envBus); name != "" {
-		p.Emit = eventbridge.New(cfg, name)
+		p.Emit = eventbridge.NewBus(cfg, name)
 	}
 	return p, nil
 }

@@ -84,7 +84,7 @@ func inStack(t *testing.T, model string, f func(t *testing.T, s *stack)) {
 // deploy makes a deployment whose agent names the plugins of code; functions/http and functions/sweep have none of it.
 func deploy(t *testing.T, model string, code map[string]hook.Factory) *stack {
 	t.Helper()
-	s := &stack{t: t, counts: counting.Wrap(memory.New()), metrics: &metrics{}, logs: &lines{}, paid: make(chan payment, 10)}
+	s := &stack{t: t, counts: counting.Wrap(memory.NewMemory()), metrics: &metrics{}, logs: &lines{}, paid: make(chan payment, 10)}
 	s.table = &breakable{Table: s.counts}
 	payTool := tool.Must(tool.New("pay", "Pays.", run.EffectNonIdempotent, func(_ context.Context, _ tool.Call, in payment) (agent.ToolResultData, error) {
 		s.paid <- in
@@ -102,7 +102,7 @@ func deploy(t *testing.T, model string, code map[string]hook.Factory) *stack {
 	require.NoError(t, reg.Add(def))
 	lines, err := script.Parse("model.jsonl", []byte(model))
 	require.NoError(t, err)
-	blobs := memory.NewBlobs()
+	blobs := memory.NewMemoryBlobs()
 	c := clock.System()
 	s.machine, err = local.New(local.Config{
 		Table: s.counts, Blobs: blobs, Model: script.New(lines), Tools: reg.Tools(), Agents: reg.Agent, Clock: c, IDs: ids.System(c),
@@ -129,7 +129,7 @@ func (s *stack) deployment(p runtime.Ports) *lambdafn.Deployment {
 	return d.Compose()
 }
 
-func (s *stack) log() *slog.Logger { return safelog.New(s.logs, store.ErrThrottled) }
+func (s *stack) log() *slog.Logger { return safelog.NewLogger(s.logs, store.ErrThrottled) }
 
 const (
 	machineARN   = "arn:aws:states:local:000000000000:stateMachine:countersign"

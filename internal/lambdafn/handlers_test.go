@@ -27,8 +27,8 @@ import (
 type deployed struct {
 	*Deployment
 	t      *testing.T
-	rows   *memory.Table
-	blobs  *memory.Blobs
+	rows   *memory.Memory
+	blobs  *memory.MemoryBlobs
 	table  *table
 	replys []agent.Reply
 	asked  int
@@ -40,7 +40,7 @@ func inBubble(t *testing.T, f func(t *testing.T, d *deployed)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := clock.System()
-		d := &deployed{t: t, rows: memory.New(), blobs: memory.NewBlobs()}
+		d := &deployed{t: t, rows: memory.NewMemory(), blobs: memory.NewMemoryBlobs()}
 		d.table = &table{Table: d.rows}
 		blobs := d.blobs
 		def, err := agent.PresetDefaults(agent.PresetCountersign)

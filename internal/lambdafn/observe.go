@@ -25,7 +25,7 @@ const envMetrics = "COUNTERSIGN_METRICS"
 // which is when the process may be frozen. Safe for concurrent use.
 type Observer struct {
 	Trace   *tracing.Tracer      // nil = runs are not traced
-	Metrics *emf.Sink            // nil = no metrics for CloudWatch
+	Metrics *emf.EMF             // nil = no metrics for CloudWatch
 	OTel    *metrics.OTel        // nil = no metrics by OpenTelemetry
 	Send    *telemetry.Telemetry // sends what Trace and OTel record before a function answers; nil = somebody else does
 	Clock   clock.Clock
@@ -38,7 +38,7 @@ func Watch(
 	getenv func(string) string, x telemetry.Exporters, c clock.Clock, log func(text string),
 ) (*Observer, *telemetry.Telemetry, error) {
 	o := &Observer{Clock: c}
-	sends, err := telemetry.FromEnv(context.Background(), getenv, x, telemetry.Config{
+	sends, err := telemetry.TelemetryFromEnv(context.Background(), getenv, x, telemetry.TelemetryConfig{
 		Clock: c, Random: ids.System(c).Fill, Log: log,
 	})
 	if err != nil || sends == nil {
@@ -52,7 +52,7 @@ func Watch(
 		sends.Shutdown(context.Background())
 		return o, nil, err
 	}
-	o.Trace = tracing.New(sends.Tracers, c, hide)
+	o.Trace = tracing.NewTracer(sends.Tracers, c, hide)
 	return o, sends, nil
 }
 
@@ -70,7 +70,7 @@ func observe(getenv func(string) string, out, log io.Writer) (*Observer, error) 
 	o.Send, o.Log = sends, warn
 	switch got := getenv(envMetrics); got {
 	case "", "on":
-		o.Metrics = emf.New(out, clk, metrics.Namespace, metrics.Dimension, path.Base(strings.ReplaceAll(getenv(envMachine), ":", "/")))
+		o.Metrics = emf.NewEMF(out, clk, metrics.Namespace, metrics.Dimension, path.Base(strings.ReplaceAll(getenv(envMachine), ":", "/")))
 	case "off":
 	default:
 		return nil, fmt.Errorf("%s: got %q, want on or off", envMetrics, got)
@@ -94,7 +94,7 @@ func (o *Observer) disablePart(part string, err error) {
 // Model watches every request to a model. It stands below the retries: each try is one.
 func (o *Observer) Model(next runtime.Model) runtime.Model {
 	if o.Metrics != nil {
-		next = metrics.Model(next, o.Metrics, o.Clock)
+		next = metrics.MeterModel(next, o.Metrics, o.Clock)
 	}
 	return o.Trace.Model(o.OTel.Model(next, o.Clock))
 }
@@ -118,7 +118,7 @@ func (o *Observer) Ports(p runtime.Ports) runtime.Ports {
 		sinks = append(sinks, p.Sink)
 	}
 	if m := o.meters(); m != nil {
-		sinks = append(sinks, metrics.Sink(m))
+		sinks = append(sinks, metrics.MeterEvents(m))
 	}
 	if o.Trace != nil {
 		p.Trace, sinks = o.Trace, append(sinks, o.Trace)
@@ -137,7 +137,7 @@ func (o *Observer) Ports(p runtime.Ports) runtime.Ports {
 
 func (o *Observer) tools(next runtime.ToolSource) runtime.ToolSource {
 	if m := o.meters(); m != nil {
-		next = metrics.Tools(next, m, o.Clock)
+		next = metrics.MeterTools(next, m, o.Clock)
 	}
 	if o.Trace != nil {
 		next = o.Trace.Tools(next)
@@ -149,7 +149,7 @@ func (o *Observer) tools(next runtime.ToolSource) runtime.ToolSource {
 // which run no tools do not link it.
 func (o *Observer) Remotes(next runtime.Remotes) runtime.Remotes {
 	if m := o.meters(); m != nil {
-		next = metrics.Remotes(next, m, o.Clock)
+		next = metrics.MeterRemotes(next, m, o.Clock)
 	}
 	return o.Trace.Remotes(next)
 }

@@ -123,7 +123,7 @@ func (l endLog) Committed(_ context.Context, _ run.Entry, s *run.AgentState) {
 
 // newLog logs to the function's standard error, without content (R17).
 func newLog() *slog.Logger {
-	return safelog.New(os.Stderr,
+	return safelog.NewLogger(os.Stderr,
 		store.ErrThrottled, store.ErrConflict, store.ErrTooLarge, store.ErrInvalid, store.ErrNoRun, store.ErrNoBlob, store.ErrGuardFailed,
 		runtime.ErrContention, runtime.ErrSweepStopped, runtime.ErrSweepTooShort, context.Canceled, context.DeadlineExceeded,
 	)

@@ -9,7 +9,7 @@ import (
 
 // ColdStart starts one more process, waits until it asks for its first event, and ends it. It says how long that took
 // from the process's start.
-func (f *Function) ColdStart(ctx context.Context) (took time.Duration, err error) {
+func (f *Lambda) ColdStart(ctx context.Context) (took time.Duration, err error) {
 	asked := make(chan time.Duration, 1)
 	p, err := startProcess(f.cfg, func(d time.Duration) { asked <- d })
 	if err != nil {
@@ -22,7 +22,7 @@ func (f *Function) ColdStart(ctx context.Context) (took time.Duration, err error
 	case took = <-asked:
 		return took, nil
 	case <-p.died:
-		return 0, fmt.Errorf("cold start of %s: %w", f.cfg.Name, &Error{Type: "Runtime.ExitError", Message: "it ended"})
+		return 0, fmt.Errorf("cold start of %s: %w", f.cfg.Name, &LambdaError{Type: "Runtime.ExitError", Message: "it ended"})
 	case <-ctx.Done():
 		return 0, fmt.Errorf("cold start of %s: %w", f.cfg.Name, ctx.Err())
 	}

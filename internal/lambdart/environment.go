@@ -9,7 +9,7 @@ import (
 // environment is one execution environment: the place of one process at a time. A process that has ended is started
 // again with the next event. handle is called for one event at a time.
 type environment struct {
-	cfg         Config
+	cfg         LambdaConfig
 	initialised func(time.Duration)
 	busy        bool // guarded by the function
 
@@ -21,41 +21,41 @@ type event struct {
 	id       string
 	payload  []byte
 	deadline time.Time
-	answer   chan answer
+	answer   chan lambdaAnswer
 }
 
-type answer struct {
+type lambdaAnswer struct {
 	payload []byte
 	err     error
 }
 
 // handle gives the process one event and waits for its answer, its end or its timeout.
-func (e *environment) handle(id string, payload []byte) answer {
+func (e *environment) handle(id string, payload []byte) lambdaAnswer {
 	p, err := e.alive()
 	if err != nil {
-		return answer{err: err}
+		return lambdaAnswer{err: err}
 	}
 	// The invocation has the function's timeout, however long its caller waits.
 	ctx, cancel := e.cfg.Clock.WithTimeout(context.Background(), e.cfg.Timeout)
 	defer cancel()
-	ev := event{id: id, payload: payload, deadline: e.cfg.Clock.Now().Add(e.cfg.Timeout), answer: make(chan answer, 1)}
+	ev := event{id: id, payload: payload, deadline: e.cfg.Clock.Now().Add(e.cfg.Timeout), answer: make(chan lambdaAnswer, 1)}
 	select {
 	case p.events <- ev:
 		select {
 		case a := <-ev.answer:
 			return a
 		case <-p.died:
-			return answer{err: &Error{Type: "Runtime.ExitError", Message: e.cfg.Name + " ended"}}
+			return lambdaAnswer{err: &LambdaError{Type: "Runtime.ExitError", Message: e.cfg.Name + " ended"}}
 		case <-ctx.Done():
 		}
 	case <-p.died:
-		return answer{err: &Error{Type: "Runtime.ExitError", Message: e.cfg.Name + " ended at cold start"}}
+		return lambdaAnswer{err: &LambdaError{Type: "Runtime.ExitError", Message: e.cfg.Name + " ended at cold start"}}
 	case <-ctx.Done():
 	}
 	if err := e.kill(); err != nil {
-		return answer{err: err}
+		return lambdaAnswer{err: err}
 	}
-	return answer{err: &Error{Type: "Sandbox.Timedout", Message: e.cfg.Name + " timed out"}}
+	return lambdaAnswer{err: &LambdaError{Type: "Sandbox.Timedout", Message: e.cfg.Name + " timed out"}}
 }
 
 // alive starts the process if there is none.

@@ -27,7 +27,7 @@ type process struct {
 	initialised func() // at its first request; nil from then on
 }
 
-func startProcess(cfg Config, initialised func(time.Duration)) (*process, error) {
+func startProcess(cfg LambdaConfig, initialised func(time.Duration)) (*process, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("serve runtime API of %s: %w", cfg.Name, err)
@@ -57,17 +57,17 @@ func (p *process) api() http.Handler {
 	mux.HandleFunc("POST /2018-06-01/runtime/invocation/{id}/response", func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		w.WriteHeader(http.StatusAccepted)
-		p.finish(r.PathValue("id"), answer{payload: body, err: err})
+		p.finish(r.PathValue("id"), lambdaAnswer{payload: body, err: err})
 	})
 	mux.HandleFunc("POST /2018-06-01/runtime/invocation/{id}/error", func(w http.ResponseWriter, r *http.Request) {
 		err := reported(r.Body)
 		w.WriteHeader(http.StatusAccepted)
-		p.finish(r.PathValue("id"), answer{err: err})
+		p.finish(r.PathValue("id"), lambdaAnswer{err: err})
 	})
 	return mux
 }
 
-func (p *process) finish(id string, a answer) {
+func (p *process) finish(id string, a lambdaAnswer) {
 	p.mu.Lock()
 	ev := p.running
 	if ev != nil && ev.id == id {
@@ -103,9 +103,9 @@ func (p *process) next(w http.ResponseWriter, r *http.Request) {
 func reported(body io.Reader) error {
 	var e struct{ ErrorType, ErrorMessage string }
 	if err := json.NewDecoder(body).Decode(&e); err != nil {
-		return &Error{Type: "Runtime.Unknown", Message: "the function reported an error that cannot be read"}
+		return &LambdaError{Type: "Runtime.Unknown", Message: "the function reported an error that cannot be read"}
 	}
-	return &Error{Type: e.ErrorType, Message: e.ErrorMessage}
+	return &LambdaError{Type: e.ErrorType, Message: e.ErrorMessage}
 }
 
 // kill ends the process and waits until it is gone.

@@ -17,8 +17,8 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 )
 
-// Config is a function as it is deployed.
-type Config struct {
+// LambdaConfig is a function as it is deployed.
+type LambdaConfig struct {
 	Name      string        // of the function
 	Bootstrap string        // path of its binary
 	Env       []string      // NAME=value; nothing else of this process's environment is handed on
@@ -29,17 +29,17 @@ type Config struct {
 	Log         io.Writer // what the processes print, safe for concurrent use; nil = standard error
 }
 
-// Error is what a function reported, or what became of its process.
-type Error struct{ Type, Message string }
+// LambdaError is what a function reported, or what became of its process.
+type LambdaError struct{ Type, Message string }
 
-func (e *Error) Error() string { return e.Type + ": " + e.Message }
+func (e *LambdaError) Error() string { return e.Type + ": " + e.Message }
 
 // ErrorType is the name that a state machine's Retry looks for.
-func (e *Error) ErrorType() string { return e.Type }
+func (e *LambdaError) ErrorType() string { return e.Type }
 
-// Function is one deployed function. Safe for concurrent use.
-type Function struct {
-	cfg Config
+// Lambda is one deployed function. Safe for concurrent use.
+type Lambda struct {
+	cfg LambdaConfig
 
 	mu           sync.Mutex
 	environments []*environment // busy and idle ones
@@ -48,26 +48,26 @@ type Function struct {
 	closed       bool
 }
 
-// Start deploys a function; its processes are started with its events. Close ends them.
-func Start(cfg Config) *Function {
+// StartLambda deploys a function; its processes are started with its events. Close ends them.
+func StartLambda(cfg LambdaConfig) *Lambda {
 	if cfg.Concurrency == 0 {
 		cfg.Concurrency = 10
 	}
 	if cfg.Log == nil {
 		cfg.Log = os.Stderr
 	}
-	return &Function{cfg: cfg}
+	return &Lambda{cfg: cfg}
 }
 
 // Invoke gives the function one event and waits for its answer. A process that ends is Runtime.ExitError; one that
 // takes longer than the function's timeout is ended and Sandbox.Timedout. Where ctx ends first, the caller no longer
 // waits and the invocation goes on, as Lambda's does.
-func (f *Function) Invoke(ctx context.Context, payload []byte) ([]byte, error) {
+func (f *Lambda) Invoke(ctx context.Context, payload []byte) ([]byte, error) {
 	e, id, err := f.take()
 	if err != nil {
 		return nil, err
 	}
-	done := make(chan answer, 1)
+	done := make(chan lambdaAnswer, 1)
 	f.cfg.Clock.Go(func() {
 		a := e.handle(id, payload)
 		f.release(e)
@@ -82,7 +82,7 @@ func (f *Function) Invoke(ctx context.Context, payload []byte) ([]byte, error) {
 }
 
 // take finds an idle environment, or makes one.
-func (f *Function) take() (*environment, string, error) {
+func (f *Lambda) take() (*environment, string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
@@ -97,34 +97,34 @@ func (f *Function) take() (*environment, string, error) {
 		}
 	}
 	if len(f.environments) >= f.cfg.Concurrency {
-		return nil, "", &Error{Type: "Lambda.TooManyRequestsException", Message: f.cfg.Name + " has no environment left"}
+		return nil, "", &LambdaError{Type: "Lambda.TooManyRequestsException", Message: f.cfg.Name + " has no environment left"}
 	}
 	e := &environment{cfg: f.cfg, initialised: f.initialised, busy: true}
 	f.environments = append(f.environments, e)
 	return e, id, nil
 }
 
-func (f *Function) release(e *environment) {
+func (f *Lambda) release(e *environment) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	e.busy = false
 }
 
-func (f *Function) initialised(took time.Duration) {
+func (f *Lambda) initialised(took time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.inits = append(f.inits, took)
 }
 
 // Inits are how long the processes took so far from their start to their first request for an event, in order.
-func (f *Function) Inits() []time.Duration {
+func (f *Lambda) Inits() []time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.inits)
 }
 
 // Invocations counts the events so far.
-func (f *Function) Invocations() int {
+func (f *Lambda) Invocations() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.count
@@ -132,7 +132,7 @@ func (f *Function) Invocations() int {
 
 // Kill ends every process with SIGKILL, as a crash would, and waits until they are gone. Without a process it does
 // nothing.
-func (f *Function) Kill() error {
+func (f *Lambda) Kill() error {
 	f.mu.Lock()
 	all := slices.Clone(f.environments)
 	f.mu.Unlock()
@@ -144,7 +144,7 @@ func (f *Function) Kill() error {
 }
 
 // Close ends the processes.
-func (f *Function) Close() error {
+func (f *Lambda) Close() error {
 	f.mu.Lock()
 	f.closed = true
 	all := f.environments

@@ -23,11 +23,11 @@ func TestMain(m *testing.M) {
 	if os.Getenv(folder) == "" {
 		os.Exit(m.Run())
 	}
-	lambda.Start(serve)
+	lambda.Start(serveEvents)
 }
 
-// serve does what its event says; "wait" ends when the file of that name is there.
-func serve(_ context.Context, e struct{ Do, File string }) (string, error) {
+// serveEvents does what its event says; "wait" ends when the file of that name is there.
+func serveEvents(_ context.Context, e struct{ Do, File string }) (string, error) {
 	switch e.Do {
 	case "exit":
 		os.Exit(3)
@@ -50,10 +50,10 @@ func serve(_ context.Context, e struct{ Do, File string }) (string, error) {
 	return fmt.Sprint(os.Getpid()), nil
 }
 
-func start(t *testing.T, timeout time.Duration, concurrency int) (f *lambdart.Function, dir string) {
+func startFunction(t *testing.T, timeout time.Duration, concurrency int) (f *lambdart.Lambda, dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	f = lambdart.Start(lambdart.Config{
+	f = lambdart.StartLambda(lambdart.LambdaConfig{
 		Name: "f", Bootstrap: os.Args[0], Env: []string{folder + "=" + dir}, Timeout: timeout, Concurrency: concurrency,
 		Clock: clock.System(), Log: io.Discard,
 	})
@@ -61,10 +61,10 @@ func start(t *testing.T, timeout time.Duration, concurrency int) (f *lambdart.Fu
 	return f, dir
 }
 
-func invoke(t *testing.T, f *lambdart.Function, do, file string) (string, string) {
+func invoke(t *testing.T, f *lambdart.Lambda, do, file string) (string, string) {
 	t.Helper()
 	out, err := f.Invoke(t.Context(), fmt.Appendf(nil, `{"do":%q,"file":%q}`, do, file))
-	var reported *lambdart.Error
+	var reported *lambdart.LambdaError
 	if errors.As(err, &reported) {
 		return "", reported.Type
 	}
@@ -78,7 +78,7 @@ func exists(t *testing.T, path string) {
 }
 
 func TestOneEnvironmentServesEventAfterEvent(t *testing.T) {
-	f, _ := start(t, time.Minute, 0)
+	f, _ := startFunction(t, time.Minute, 0)
 	first, problem := invoke(t, f, "pid", "")
 	require.Empty(t, problem)
 	second, _ := invoke(t, f, "pid", "")
@@ -101,7 +101,7 @@ func TestOneEnvironmentServesEventAfterEvent(t *testing.T) {
 
 // Events that come together have an environment each, up to the function's concurrency.
 func TestEventsAtOnce(t *testing.T) {
-	f, dir := start(t, time.Minute, 2)
+	f, dir := startFunction(t, time.Minute, 2)
 	go func() { _, _ = f.Invoke(context.Background(), fmt.Appendf(nil, `{"do":"wait","file":%q}`, dir+"/a")) }()
 	exists(t, dir+"/a.waits")
 	_, problem := invoke(t, f, "pid", "")
@@ -115,7 +115,7 @@ func TestEventsAtOnce(t *testing.T) {
 
 // A caller that stops waiting leaves a zombie behind: the invocation goes on.
 func TestInvocationOutlivesItsCaller(t *testing.T) {
-	f, dir := start(t, time.Minute, 0)
+	f, dir := startFunction(t, time.Minute, 0)
 	ctx, cancel := context.WithCancel(t.Context())
 	gone := make(chan error, 1)
 	go func() {
@@ -130,7 +130,7 @@ func TestInvocationOutlivesItsCaller(t *testing.T) {
 }
 
 func TestTimeoutEndsTheProcess(t *testing.T) {
-	f, dir := start(t, 200*time.Millisecond, 0)
+	f, dir := startFunction(t, 200*time.Millisecond, 0)
 	_, problem := invoke(t, f, "wait", dir+"/a")
 	require.Equal(t, "Sandbox.Timedout", problem)
 	require.NoError(t, os.WriteFile(dir+"/a", nil, 0o600))
@@ -142,7 +142,7 @@ func TestTimeoutEndsTheProcess(t *testing.T) {
 
 // A process that is killed between two events cannot take the second one with it.
 func TestKilledBetweenEvents(t *testing.T) {
-	f, _ := start(t, 5*time.Second, 0)
+	f, _ := startFunction(t, 5*time.Second, 0)
 	for range 40 {
 		_, problem := invoke(t, f, "pid", "")
 		require.Empty(t, problem)

@@ -126,7 +126,7 @@ func TestWrongDesksAreFound(t *testing.T) {
 	for name, v := range wrongDesks {
 		t.Run(name, func(t *testing.T) {
 			unexplained(t, func(t *testing.T, seed int64) porcupine.CheckResult {
-				o := newDeskFixture(t, memory.New(), seed, v)
+				o := newDeskFixture(t, memory.NewMemory(), seed, v)
 				o.runConcurrently()
 				return o.check(deskModel(o.quorum, initial))
 			})
@@ -189,7 +189,7 @@ func TestWrongInboxesAreFound(t *testing.T) {
 	for name, wrap := range wrongInboxes {
 		t.Run(name, func(t *testing.T) {
 			unexplained(t, func(t *testing.T, seed int64) porcupine.CheckResult {
-				p := newInboxFixture(t, memory.New(), seed, wrap)
+				p := newInboxFixture(t, memory.NewMemory(), seed, wrap)
 				p.runConcurrently()
 				return p.check(inboxModel())
 			})

@@ -29,7 +29,7 @@ var tables = []struct {
 	few  int // histories that `go test` checks
 	open func(t *testing.T) func() store.Table
 }{
-	{"memory", 20, func(*testing.T) func() store.Table { return func() store.Table { return memory.New() } }},
+	{"memory", 20, func(*testing.T) func() store.Table { return func() store.Table { return memory.NewMemory() } }},
 	{"bolt", 6, func(t *testing.T) func() store.Table {
 		return func() store.Table {
 			b, err := bolt.Open(filepath.Join(t.TempDir(), "store.db"), bolt.Options{})

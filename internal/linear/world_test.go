@@ -81,7 +81,7 @@ func newWorld(t *testing.T, plain store.Table, seed int64, def *agent.Definition
 		table = store.Resend(table, w.clock, func(limit time.Duration) time.Duration { return draw.Jitter(limit) / 25 })
 	}
 	w.ports = runtime.Ports{
-		Table: table, Journal: store.NewJournal(table, 4), Blobs: memory.NewBlobs(), Model: m, Tools: w, Valid: schema.Validate, Waiter: w, Clock: w.clock, IDs: draw,
+		Table: table, Journal: store.NewJournal(table, 4), Blobs: memory.NewMemoryBlobs(), Model: m, Tools: w, Valid: schema.Validate, Waiter: w, Clock: w.clock, IDs: draw,
 	}
 	waits := &runtime.Waits{Ports: w.ports}
 	w.desk = &approval.Desk{

@@ -90,7 +90,7 @@ func Adapter(
 		}
 		return bedrock.New(bedrock.Config{Client: from.bedrock, Stream: true, OnDelta: heard}), nil
 	case "demo":
-		return standin.Model{}, nil
+		return standin.DemoModel{}, nil
 	default:
 		return nil, fmt.Errorf("model provider %q: want bedrock, openai, script or demo", m.Provider)
 	}

@@ -99,7 +99,7 @@ func OpenTable(dir string) (*bolt.Table, error) {
 }
 
 func (o Options) machine(t *bolt.Table) (*Machine, error) {
-	blobs, err := folder.Open(filepath.Join(o.Dir, "blobs"))
+	blobs, err := folder.OpenFolder(filepath.Join(o.Dir, "blobs"))
 	if err != nil {
 		return nil, err
 	}

@@ -322,7 +322,7 @@ func (l telling) machine(db *bolt.Table, k *marks) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	blobs, err := folder.Open(filepath.Join(l.Home, "blobs"))
+	blobs, err := folder.OpenFolder(filepath.Join(l.Home, "blobs"))
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ func (c *counter) CountTokens(_ context.Context, r agent.Request) (int64, error)
 
 // Tokens are counted by the request's own model, of all that it would be sent. A model that counts none says so.
 func TestModelsCountTokens(t *testing.T) {
-	ctx, blobs := context.Background(), memory.NewBlobs()
+	ctx, blobs := context.Background(), memory.NewMemoryBlobs()
 	digest := store.BlobDigest([]byte("shot"))
 	require.NoError(t, blobs.Put(ctx, Tenant, digest, []byte("shot")))
 	c := &counter{}
@@ -57,7 +57,7 @@ func TestModelsCountTokens(t *testing.T) {
 
 // An adapter gets the content of blobs; a script is matched against the request as it is on record.
 func TestAdaptersGetTheContentOfBlobs(t *testing.T) {
-	ctx, blobs := context.Background(), memory.NewBlobs()
+	ctx, blobs := context.Background(), memory.NewMemoryBlobs()
 	digest := store.BlobDigest([]byte("shot"))
 	require.NoError(t, blobs.Put(ctx, Tenant, digest, []byte("shot")))
 	named := run.Media{MediaType: "image/png", Blob: digest}

@@ -39,7 +39,7 @@ func inSlack(t *testing.T) (o *office, workspace *slackfake.Server, pages http.H
 	t.Cleanup(at.Close)
 	people, err := person.Read([]byte(`{"tenants": {"` + Tenant + `": {"user:ana": {"groups": ["group:operators"], "slack": "U0ANA"}}}, "slack": {"T0ACME": "` + Tenant + `"}}`))
 	require.NoError(t, err)
-	c, table := clock.System(), memory.New()
+	c, table := clock.System(), memory.NewMemory()
 	ring, err := keyring.Parse(minted(t))
 	require.NoError(t, err)
 	links := &link.Links{
@@ -51,7 +51,7 @@ func inSlack(t *testing.T) (o *office, workspace *slackfake.Server, pages http.H
 		Warn: func(what string, err error) { t.Errorf("%s: %v", what, err) },
 	}
 	o = newOfficeOf(t, Config{
-		Table: table, Blobs: memory.NewBlobs(), Executions: &asl.MemoryStore{}, Notify: tells, People: people,
+		Table: table, Blobs: memory.NewMemoryBlobs(), Executions: &asl.MemoryStore{}, Notify: tells, People: people,
 		Trouble: func(function string, err error) { t.Errorf("%s: %v", function, err) },
 	})
 	t.Cleanup(func() { require.NoError(t, o.Close()) })

@@ -248,7 +248,7 @@ func (w *world) endedAndRepaired(c *endCode, end func(context.Context, *world, r
 		w.sleep(2 * time.Minute)
 		in.Run(w.ctx, "sweep", func(ctx context.Context) {
 			_, err := (&runtime.Sweep{
-				Sweeper: &runtime.Sweeper{Ports: p, Definitions: w.pinned}, Tenants: w.ports.Blobs.(*memory.Blobs), Executions: w.waiter,
+				Sweeper: &runtime.Sweeper{Ports: p, Definitions: w.pinned}, Tenants: w.ports.Blobs.(*memory.MemoryBlobs), Executions: w.waiter,
 			}).Run(ctx)
 			require.NoError(t, err)
 		})

@@ -60,9 +60,9 @@ func inBubble(t *testing.T, f func(t *testing.T, w *world)) {
 }
 
 func newWorld(t *testing.T, c clock.Clock, warm int) *world {
-	counts := counting.Wrap(memory.New())
+	counts := counting.Wrap(memory.NewMemory())
 	table := &faulty{Table: counts}
-	blobs := memory.NewBlobs()
+	blobs := memory.NewMemoryBlobs()
 	w := &world{
 		t: t, ctx: context.Background(), counts: counts, table: table, ids: ids.Seeded(c, 1), model: &scripted{}, tools: tools{},
 		waiter: &executions{

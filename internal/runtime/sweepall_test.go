@@ -22,7 +22,7 @@ import (
 // sweeper is the deployed sweep over the world's ports.
 func (w *world) sweeper() *runtime.Sweep {
 	return &runtime.Sweep{
-		Sweeper: &runtime.Sweeper{Ports: w.ports, Definitions: w.pinned}, Tenants: w.ports.Blobs.(*memory.Blobs), Executions: w.waiter,
+		Sweeper: &runtime.Sweeper{Ports: w.ports, Definitions: w.pinned}, Tenants: w.ports.Blobs.(*memory.MemoryBlobs), Executions: w.waiter,
 	}
 }
 

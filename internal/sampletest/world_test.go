@@ -30,17 +30,17 @@ import (
 )
 
 const (
-	root   = "../.."
-	tenant = "default"
-	agentN = "refunds"
-	key    = "order-1002" // of the run that the samples are about
+	sampleRoot = "../.."
+	tenant     = "default"
+	agentN     = "refunds"
+	key        = "order-1002" // of the run that the samples are about
 )
 
 var runSample = agent.RunID(tenant, agentN, key)
 
-func read(t *testing.T, file string) []byte {
+func readSample(t *testing.T, file string) []byte {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(root, "functions", file))
+	b, err := os.ReadFile(filepath.Join(sampleRoot, "functions", file))
 	require.NoError(t, err)
 	return b
 }
@@ -48,11 +48,11 @@ func read(t *testing.T, file string) []byte {
 // samples lists the files of functions, as step/events/first-step.json.
 func samples(t *testing.T, functions ...string) []string {
 	t.Helper()
-	found, err := filepath.Glob(filepath.Join(root, "functions/*/events/*"))
+	found, err := filepath.Glob(filepath.Join(sampleRoot, "functions/*/events/*"))
 	require.NoError(t, err)
 	var out []string
 	for _, path := range found {
-		file, err := filepath.Rel(filepath.Join(root, "functions"), path)
+		file, err := filepath.Rel(filepath.Join(sampleRoot, "functions"), path)
 		require.NoError(t, err)
 		if slices.Contains(functions, strings.Split(file, "/")[0]) {
 			out = append(out, filepath.ToSlash(file))
@@ -64,7 +64,7 @@ func samples(t *testing.T, functions ...string) []string {
 // world is a deployment in memory. Each function may do what its role in template.yaml allows, and nothing else.
 type world struct {
 	t         *testing.T
-	table     *memory.Table
+	table     *memory.Memory
 	ports     runtime.Ports
 	functions map[string]*lambdafn.Deployment
 	replies   []agent.Reply
@@ -77,11 +77,11 @@ type world struct {
 func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		project, err := samtest.Read(root, nil)
+		project, err := samtest.Read(sampleRoot, nil)
 		require.NoError(t, err)
 		c := clock.System()
-		w := &world{t: t, table: memory.New(), functions: map[string]*lambdafn.Deployment{}, replies: replies()}
-		blobs := memory.NewBlobs()
+		w := &world{t: t, table: memory.NewMemory(), functions: map[string]*lambdafn.Deployment{}, replies: replies()}
+		blobs := memory.NewMemoryBlobs()
 		w.ports = w.at(w.table, blobs, c)
 		for _, name := range []string{"step", "tool", "approve"} {
 			allowed := grants(project.Grants(strings.ToUpper(name[:1]) + name[1:] + "Role"))
@@ -191,7 +191,7 @@ func (w *world) decide(id, group string) error {
 func (w *world) feed(file string) []byte {
 	w.t.Helper()
 	function := strings.Split(file, "/")[0]
-	out, err := w.functions[function].Invoke(context.Background(), function, read(w.t, file))
+	out, err := w.functions[function].Invoke(context.Background(), function, readSample(w.t, file))
 	require.NoError(w.t, err, file)
 	return out
 }

@@ -602,7 +602,7 @@ func alarms(p *Project) []string {
 			want[namespace+" "+name+" of "+dimensions] = true
 		}
 	}
-	add(metrics.Namespace, metrics.Dimension+"=AgentStateMachine.Name", metrics.All()...)
+	add(metrics.Namespace, metrics.Dimension+"=AgentStateMachine.Name", metrics.AlarmMetrics()...)
 	add("AWS/States", "StateMachineArn=AgentStateMachine", "ExecutionsFailed", "ExecutionsTimedOut")
 	for _, f := range p.Resources(functionType) {
 		add("AWS/Lambda", "FunctionName="+f.ID, "Errors", "Throttles")

@@ -20,8 +20,8 @@ const target = "AWSStepFunctions."
 // maxBody is the largest request body, in bytes: an input of 256 KiB, escaped, and its frame.
 const maxBody = 1 << 20
 
-// Handler serves an engine. Operations other than those of package sfn are UnknownOperationException.
-func Handler(e *asl.Engine) http.Handler {
+// StepFunctions serves an engine. Operations other than those of package sfn are UnknownOperationException.
+func StepFunctions(e *asl.Engine) http.Handler {
 	ops := map[string]func(context.Context, []byte) (any, error){
 		"StartExecution": op(func(ctx context.Context, in startInput) (any, error) {
 			r, err := e.Start(ctx, in.Name, []byte(in.Input))
@@ -58,19 +58,19 @@ func Handler(e *asl.Engine) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f, ok := ops[strings.TrimPrefix(r.Header.Get("X-Amz-Target"), target)]
 		if !ok {
-			fail(w, "UnknownOperationException", r.Header.Get("X-Amz-Target"))
+			failExecution(w, "UnknownOperationException", r.Header.Get("X-Amz-Target"))
 			return
 		}
 		body, err := io.ReadAll(io.LimitReader(r.Body, maxBody))
 		if err != nil {
-			fail(w, "SerializationException", err.Error())
+			failExecution(w, "SerializationException", err.Error())
 			return
 		}
 		out, err := f(r.Context(), body)
 		var refused *asl.Error
 		switch {
 		case errors.As(err, &refused):
-			fail(w, refused.Name, refused.Cause)
+			failExecution(w, refused.Name, refused.Cause)
 		case err != nil:
 			http.Error(w, `{"__type":"InternalFailure"}`, http.StatusInternalServerError)
 		default:
@@ -128,7 +128,7 @@ func listed(e *asl.Engine, all []asl.Description, in listInput) (any, error) {
 	return out, nil
 }
 
-func fail(w http.ResponseWriter, name, message string) {
+func failExecution(w http.ResponseWriter, name, message string) {
 	w.Header().Set("Content-Type", "application/x-amz-json-1.0")
 	w.WriteHeader(http.StatusBadRequest)
 	_ = json.NewEncoder(w).Encode(map[string]string{"__type": name, "message": message})

@@ -39,12 +39,12 @@ func start(t *testing.T) (*adapter.Waiter, *asl.Engine, chan string) {
 			return []byte("{}"), nil
 		}})
 	require.NoError(t, err)
-	srv := httptest.NewServer(sfnwire.Handler(e))
+	srv := httptest.NewServer(sfnwire.StepFunctions(e))
 	t.Cleanup(func() {
 		srv.Close()
 		require.NoError(t, e.Close())
 	})
-	w, err := adapter.New(aws.Config{
+	w, err := adapter.NewWaiter(aws.Config{
 		Region: "local", Credentials: credentials.NewStaticCredentialsProvider("a", "b", ""), BaseEndpoint: &srv.URL,
 	}, machine)
 	require.NoError(t, err)
@@ -84,7 +84,7 @@ func TestWaiterOverTheWire(t *testing.T) {
 
 func TestNewWantsAStateMachine(t *testing.T) {
 	for _, arn := range []string{"", "countersign", "arn:aws:states:eu:1:execution:x", "arn:aws:states:eu:1:stateMachine:"} {
-		_, err := adapter.New(aws.Config{}, arn)
+		_, err := adapter.NewWaiter(aws.Config{}, arn)
 		require.ErrorContains(t, err, "want arn:aws:states", arn)
 	}
 }

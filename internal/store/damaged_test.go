@@ -54,7 +54,7 @@ func TestARunIsNotReadAroundAnItem(t *testing.T) {
 		"a view of another run":  {"HEAD", to(of("r2", "HEAD")), head},
 	} {
 		t.Run(name, func(t *testing.T) {
-			table := memory.New()
+			table := memory.NewMemory()
 			j := store.NewJournal(table, 0)
 			st := begin(t, j, runID)
 			begin(t, j, "r2").commit(run.HandedOver{Owner: "r2-1"})

@@ -128,7 +128,7 @@ func TestListPages(t *testing.T) {
 }
 
 func TestListDefaultLimit(t *testing.T) {
-	j := store.NewJournal(memory.New(), 0)
+	j := store.NewJournal(memory.NewMemory(), 0)
 	for i := range 60 {
 		begin(t, j, fmt.Sprintf("r%02d", i))
 	}

@@ -43,7 +43,7 @@ func evicting(t *testing.T, j *store.Journal, n int) run.AgentState {
 // A cold reader with the hint reads what is alive; its cost does not grow with the run's age, and it ends where everybody does.
 func TestLoadAtReadsOnlyWhatIsAlive(t *testing.T) {
 	read := func(n int) (counting.Counts, store.Loaded, run.AgentState) {
-		table := counting.Wrap(memory.New())
+		table := counting.Wrap(memory.NewMemory())
 		s := evicting(t, store.NewJournal(table, 0), n)
 		table.Reset()
 		l, err := store.NewJournal(table, 0).LoadAt(t.Context(), "default", "r1", s.ReadFrom())
@@ -66,7 +66,7 @@ func TestLoadAtReadsOnlyWhatIsAlive(t *testing.T) {
 
 // A stale hint costs a second query; whoever wants the whole run gets it, also from a journal that knows a part.
 func TestStaleHintAndWholeRun(t *testing.T) {
-	table := counting.Wrap(memory.New())
+	table := counting.Wrap(memory.NewMemory())
 	s := evicting(t, store.NewJournal(table, 0), 40)
 	j := store.NewJournal(table, 8)
 	table.Reset()
@@ -86,7 +86,7 @@ func TestStaleHintAndWholeRun(t *testing.T) {
 
 // A run as it was before any of its entries is the fold of those before it, at a cost that does not grow with its age.
 func TestBefore(t *testing.T) {
-	table := counting.Wrap(memory.New())
+	table := counting.Wrap(memory.NewMemory())
 	j := store.NewJournal(table, 0)
 	last := evicting(t, j, 200)
 	entries, err := j.Entries(t.Context(), "default", "r1", 0, 0)

@@ -21,7 +21,7 @@ import (
 // What opens links before people do decides nothing in a real browser either: a scanner that runs all scripts and follows all it finds, with and without
 // the header that says so.
 func TestA1ScannersInABrowser(t *testing.T) {
-	b := browsertest.Start(t)
+	b := browsertest.StartBrowser(t)
 	w := newHarness(t, asks(five))
 	a := w.pendingRequest()
 	before := w.reload(a)
@@ -49,7 +49,7 @@ func TestA1ScannersInABrowser(t *testing.T) {
 
 // Nobody frames the page, and no other site's form is taken, whatever it has got hold of.
 func TestB6OtherSitesInABrowser(t *testing.T) {
-	b := browsertest.Start(t)
+	b := browsertest.StartBrowser(t)
 	w := newHarness(t, asks(five))
 	a := w.pendingRequest()
 	at := w.newLink(a, "user:ana")
@@ -77,7 +77,7 @@ func TestB6OtherSitesInABrowser(t *testing.T) {
 
 // By keyboard alone: skip, reach the answer, write a note, approve. A second press of the same form, from the browser's own history, is refused.
 func TestB5KeyboardAlone(t *testing.T) {
-	b := browsertest.Start(t)
+	b := browsertest.StartBrowser(t)
 	w := newHarness(t, asks(five))
 	a := w.pendingRequest()
 	at := w.newLink(a, "user:ana")
@@ -117,7 +117,7 @@ func TestB5KeyboardAlone(t *testing.T) {
 
 // All of it works where scripts do not run.
 func TestB5WithoutJavaScript(t *testing.T) {
-	b := browsertest.Start(t)
+	b := browsertest.StartBrowser(t)
 	w := newHarness(t, asks(five))
 	a := w.pendingRequest()
 	p := b.Open("plain", browsertest.Options{NoJavaScript: true, Width: 360, Height: 640})
@@ -144,7 +144,7 @@ var attacks = []string{
 // What was written to do something does nothing but stand there: no dialog, no request, no element of its own, and the text that is read is the text
 // that was to be shown.
 func TestB5AttacksAreInert(t *testing.T) {
-	b := browsertest.Start(t)
+	b := browsertest.StartBrowser(t)
 	w := newHarness(t, asks(five))
 	a := w.pendingRequest()
 	of := w.pages.Show.Of
@@ -198,7 +198,7 @@ func TestB5AttacksAreInert(t *testing.T) {
 
 // The page passes axe-core on a desktop and on a phone, light and dark, in all of its states.
 func TestB5Axe(t *testing.T) {
-	b := browsertest.Start(t)
+	b := browsertest.StartBrowser(t)
 	for state, w := range states(t) {
 		a := w.pendingRequest()
 		at := w.newLink(a, "user:ana")

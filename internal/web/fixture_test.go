@@ -55,7 +55,7 @@ type harness struct {
 	people people
 	server *httptest.Server
 	run    string
-	rows   *memory.Table
+	rows   *memory.Memory
 }
 
 // shiftedClock is the system's clock, moved by the test.
@@ -97,7 +97,7 @@ func asks(input string) string {
 
 func newHarness(t testing.TB, lines string, change ...func(*agent.Definition)) *harness {
 	t.Helper()
-	w := &harness{t: t, paid: make(chan payment, 10), clk: &shiftedClock{Clock: clock.System()}, rows: memory.New()}
+	w := &harness{t: t, paid: make(chan payment, 10), clk: &shiftedClock{Clock: clock.System()}, rows: memory.NewMemory()}
 	w.people = people{
 		"user:ana": {ID: "user:ana", Name: "Ana Lima", Groups: []string{"group:operators"}},
 		"user:bob": {ID: "user:bob", Groups: []string{"group:operators"}},
@@ -125,7 +125,7 @@ func newHarness(t testing.TB, lines string, change ...func(*agent.Definition)) *
 	require.NoError(t, reg.Add(def))
 	s, err := script.Parse("model.jsonl", []byte(lines))
 	require.NoError(t, err)
-	blobs, err := folder.Open(t.TempDir())
+	blobs, err := folder.OpenFolder(t.TempDir())
 	require.NoError(t, err)
 	w.m, err = local.New(local.Config{
 		Table: w.rows, Blobs: blobs, Model: script.New(s), Tools: reg.Tools(), Agents: reg.Agent, Clock: w.clk, IDs: ids.System(w.clk),

@@ -31,9 +31,9 @@ const Source = "countersign"
 
 // How long one attempt may take, and how often and with what pause at most an event is put.
 const (
-	attemptTimeout = 8 * time.Second
-	attempts       = 4
-	backoff        = time.Second
+	busTimeout = 8 * time.Second
+	attempts   = 4
+	backoff    = time.Second
 )
 
 // maxEntry is the largest entry that EventBridge takes, in bytes: source, type and detail together.
@@ -45,10 +45,10 @@ type Bus struct {
 	put  awsconfig.Operation[eventbridge.PutEventsInput, eventbridge.PutEventsOutput, eventbridge.Options]
 }
 
-// New makes the bus of that name, or ARN.
-func New(cfg aws.Config, name string) *Bus {
+// NewBus makes the bus of that name, or ARN.
+func NewBus(cfg aws.Config, name string) *Bus {
 	client := eventbridge.NewFromConfig(cfg, func(o *eventbridge.Options) {
-		o.HTTPClient = awsconfig.WithTimeout(o.HTTPClient, attemptTimeout)
+		o.HTTPClient = awsconfig.WithTimeout(o.HTTPClient, busTimeout)
 		o.Retryer = retry.NewStandard(func(s *retry.StandardOptions) {
 			s.MaxAttempts, s.MaxBackoff = attempts, backoff
 			passing := map[string]struct{}{"InternalException": {}, "InternalFailure": {}}

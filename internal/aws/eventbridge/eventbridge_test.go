@@ -24,8 +24,8 @@ func config(url string) aws.Config {
 	}
 }
 
-// answer is what a service at the other end says to one request.
-type answer struct {
+// busAnswer is what a service at the other end says to one request.
+type busAnswer struct {
 	status int
 	body   string
 }
@@ -33,7 +33,7 @@ type answer struct {
 const taken = `{"FailedEntryCount":0,"Entries":[{"EventId":"e1"}]}`
 
 // bus answers in order, the last one repeating, and keeps what it was asked.
-func bus(t *testing.T, answers ...answer) (b *eventbridge.Bus, asked *[]*http.Request, bodies *[]string) {
+func bus(t *testing.T, answers ...busAnswer) (b *eventbridge.Bus, asked *[]*http.Request, bodies *[]string) {
 	t.Helper()
 	asked, bodies = new([]*http.Request), new([]string)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -47,13 +47,13 @@ func bus(t *testing.T, answers ...answer) (b *eventbridge.Bus, asked *[]*http.Re
 		_, _ = w.Write([]byte(a.body))
 	}))
 	t.Cleanup(srv.Close)
-	return eventbridge.New(config(srv.URL), "orders"), asked, bodies
+	return eventbridge.NewBus(config(srv.URL), "orders"), asked, bodies
 }
 
 var event = policy.Outgoing{ID: "r1/c1", Type: "com.weather", Tenant: "acme", Run: "r1", Agent: "clerk", Call: "c1", Subject: "r1", Data: json.RawMessage(`{"city":"<Oslo>","n":1.0}`)}
 
 func TestEmit(t *testing.T) {
-	b, asked, bodies := bus(t, answer{200, taken})
+	b, asked, bodies := bus(t, busAnswer{200, taken})
 	require.NoError(t, b.Emit(t.Context(), event))
 	require.Len(t, *asked, 1)
 	r := (*asked)[0]
@@ -75,25 +75,25 @@ func TestEmit(t *testing.T) {
 
 // What may pass is tried again, under the same id; what will not is said to be undeliverable; and nothing of the event is in an error.
 func TestEmitFails(t *testing.T) {
-	refused := func(code string) answer {
-		return answer{200, fmt.Sprintf(`{"FailedEntryCount":1,"Entries":[{"ErrorCode":%q,"ErrorMessage":"secret <Oslo>"}]}`, code)}
+	refused := func(code string) busAnswer {
+		return busAnswer{200, fmt.Sprintf(`{"FailedEntryCount":1,"Entries":[{"ErrorCode":%q,"ErrorMessage":"secret <Oslo>"}]}`, code)}
 	}
 	for name, c := range map[string]struct {
-		answers       []answer
+		answers       []busAnswer
 		asked         int
 		ok, permanent bool
 	}{
-		"throttled once":       {answers: []answer{{400, `{"__type":"com.amazonaws#ThrottlingException","message":"secret <Oslo>"}`}, {200, taken}}, asked: 2, ok: true},
-		"the entry throttled":  {answers: []answer{refused("ThrottlingException"), {200, taken}}, asked: 2, ok: true},
-		"failing":              {answers: []answer{refused("InternalFailure")}, asked: 4},
-		"unavailable":          {answers: []answer{{503, `secret <Oslo>`}}, asked: 4},
-		"no answer to it":      {answers: []answer{{200, `{}`}}, asked: 4},
-		"no JSON":              {answers: []answer{{200, `<html>secret`}}, asked: 1},
-		"forbidden":            {answers: []answer{{400, `{"__type":"AccessDeniedException","message":"secret <Oslo>"}`}}, asked: 1},
-		"malformed":            {answers: []answer{refused("MalformedDetail")}, asked: 1, permanent: true},
-		"refused as it is":     {answers: []answer{{400, `{"__type":"ValidationException"}`}}, asked: 1, permanent: true},
-		"too large for it":     {answers: []answer{{413, ``}}, asked: 1, permanent: true},
-		"redirected elsewhere": {answers: []answer{{307, ``}}, asked: 1},
+		"throttled once":       {answers: []busAnswer{{400, `{"__type":"com.amazonaws#ThrottlingException","message":"secret <Oslo>"}`}, {200, taken}}, asked: 2, ok: true},
+		"the entry throttled":  {answers: []busAnswer{refused("ThrottlingException"), {200, taken}}, asked: 2, ok: true},
+		"failing":              {answers: []busAnswer{refused("InternalFailure")}, asked: 4},
+		"unavailable":          {answers: []busAnswer{{503, `secret <Oslo>`}}, asked: 4},
+		"no answer to it":      {answers: []busAnswer{{200, `{}`}}, asked: 4},
+		"no JSON":              {answers: []busAnswer{{200, `<html>secret`}}, asked: 1},
+		"forbidden":            {answers: []busAnswer{{400, `{"__type":"AccessDeniedException","message":"secret <Oslo>"}`}}, asked: 1},
+		"malformed":            {answers: []busAnswer{refused("MalformedDetail")}, asked: 1, permanent: true},
+		"refused as it is":     {answers: []busAnswer{{400, `{"__type":"ValidationException"}`}}, asked: 1, permanent: true},
+		"too large for it":     {answers: []busAnswer{{413, ``}}, asked: 1, permanent: true},
+		"redirected elsewhere": {answers: []busAnswer{{307, ``}}, asked: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // some wait before they ask again
@@ -111,14 +111,14 @@ func TestEmitFails(t *testing.T) {
 		})
 	}
 	t.Run("too large", func(t *testing.T) {
-		b, asked, _ := bus(t, answer{200, taken})
+		b, asked, _ := bus(t, busAnswer{200, taken})
 		large := event
 		large.Data = json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)
 		require.ErrorIs(t, b.Emit(t.Context(), large), runtime.ErrUndeliverable)
 		require.Empty(t, *asked)
 	})
 	t.Run("nobody there", func(t *testing.T) {
-		b := eventbridge.New(config("http://127.0.0.1:1"), "orders")
+		b := eventbridge.NewBus(config("http://127.0.0.1:1"), "orders")
 		err := b.Emit(t.Context(), event)
 		require.Error(t, err)
 		require.False(t, isUndeliverable(err))

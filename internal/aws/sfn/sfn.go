@@ -45,10 +45,10 @@ var (
 	_ runtime.Executions = (*Waiter)(nil)
 )
 
-// New makes a waiter for the state machine of that ARN, with cfg's retries. Every operation may be sent again:
+// NewWaiter makes a waiter for the state machine of that ARN, with cfg's retries. Every operation may be sent again:
 // executions are started by name, and a token's wait ends once. An attempt takes 8 s at most, unless cfg has an HTTP
 // client that is not the SDK's own.
-func New(cfg aws.Config, machine string) (*Waiter, error) {
+func NewWaiter(cfg aws.Config, machine string) (*Waiter, error) {
 	parts := strings.Split(machine, ":")
 	if len(parts) != 7 || parts[0] != "arn" || parts[2] != "states" || parts[5] != "stateMachine" || parts[6] == "" {
 		return nil, fmt.Errorf("state machine %q: want arn:aws:states:REGION:ACCOUNT:stateMachine:NAME", machine)

@@ -59,7 +59,7 @@ func (s *states) Do(r *http.Request) (*http.Response, error) {
 // waiter asks s.
 func waiter(t *testing.T, s *states) *sfn.Waiter {
 	t.Helper()
-	w, err := sfn.New(aws.Config{Region: "eu-central-1", Credentials: static, HTTPClient: s}, machine)
+	w, err := sfn.NewWaiter(aws.Config{Region: "eu-central-1", Credentials: static, HTTPClient: s}, machine)
 	require.NoError(t, err)
 	return w
 }
@@ -191,7 +191,7 @@ func TestAttempts(t *testing.T) {
 			cfg := aws.Config{
 				Region: "eu-central-1", Credentials: static, HTTPClient: s, RetryMaxAttempts: 5, RetryMode: mode,
 			}
-			w, err := sfn.New(cfg, machine)
+			w, err := sfn.NewWaiter(cfg, machine)
 			require.NoError(t, err)
 			require.Error(t, w.Success(t.Context(), "token"))
 			require.Len(t, s.asked, 5)

@@ -28,8 +28,8 @@ const (
 // unknown stands where a dimension has no value, which the format does not allow.
 const unknown = "none"
 
-// Sink gathers metrics until Flush. Safe for concurrent use.
-type Sink struct {
+// EMF gathers metrics until Flush. Safe for concurrent use.
+type EMF struct {
 	out       io.Writer
 	clock     clock.Clock
 	namespace string
@@ -57,14 +57,14 @@ const (
 	unitSeconds = "Seconds"
 )
 
-// New makes a sink that writes to w, one line at a time. The namespace is CloudWatch's; base are dimensions that every
+// NewEMF makes a sink that writes to w, one line at a time. The namespace is CloudWatch's; base are dimensions that every
 // metric has, names and values in turn.
-func New(w io.Writer, c clock.Clock, namespace string, base ...string) *Sink {
-	return &Sink{out: w, clock: c, namespace: namespace, base: base}
+func NewEMF(w io.Writer, c clock.Clock, namespace string, base ...string) *EMF {
+	return &EMF{out: w, clock: c, namespace: namespace, base: base}
 }
 
 // Count adds n to a counter. Dims are names and values of dimensions in turn.
-func (s *Sink) Count(name string, n int64, dims ...string) {
+func (s *EMF) Count(name string, n int64, dims ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := s.set(dims).metric(name, unitCount)
@@ -75,7 +75,7 @@ func (s *Sink) Count(name string, n int64, dims ...string) {
 }
 
 // Millis notes a duration, in milliseconds. CloudWatch makes percentiles of them.
-func (s *Sink) Millis(name string, d time.Duration, dims ...string) {
+func (s *EMF) Millis(name string, d time.Duration, dims ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := s.set(dims).metric(name, unitMillis)
@@ -83,7 +83,7 @@ func (s *Sink) Millis(name string, d time.Duration, dims ...string) {
 }
 
 // Seconds notes a span of time, in whole seconds: what alarms compare with days and hours.
-func (s *Sink) Seconds(name string, d time.Duration, dims ...string) {
+func (s *EMF) Seconds(name string, d time.Duration, dims ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := s.set(dims).metric(name, unitSeconds)
@@ -91,7 +91,7 @@ func (s *Sink) Seconds(name string, d time.Duration, dims ...string) {
 }
 
 // set finds or makes the set of these dimensions and the base, whatever their order.
-func (s *Sink) set(dims []string) *set {
+func (s *EMF) set(dims []string) *set {
 	next := &set{}
 	dims = append(slices.Clone(s.base), dims...)
 	for i := 0; i < len(dims) && len(next.names) < maxDimensions; i += 2 {
@@ -126,7 +126,7 @@ func (t *set) metric(name, unit string) *metric {
 }
 
 // Flush writes what was gathered and forgets it, also where writing fails.
-func (s *Sink) Flush() error {
+func (s *EMF) Flush() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sets := s.sets
@@ -181,7 +181,7 @@ type (
 	}
 )
 
-func (s *Sink) document(t *set, metrics []metric) map[string]any {
+func (s *EMF) document(t *set, metrics []metric) map[string]any {
 	d := directive{Namespace: s.namespace, Dimensions: [][]string{append([]string{}, t.names...)}}
 	doc := map[string]any{}
 	for i, name := range t.names {

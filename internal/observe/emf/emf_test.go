@@ -16,17 +16,17 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 )
 
-func inBubble(t *testing.T, f func(t *testing.T, s *Sink, out *bytes.Buffer)) {
+func inBubble(t *testing.T, f func(t *testing.T, s *EMF, out *bytes.Buffer)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		out := &bytes.Buffer{}
-		f(t, New(out, clock.System(), "Countersign"), out)
+		f(t, NewEMF(out, clock.System(), "Countersign"), out)
 	})
 }
 
 // A line is a document of CloudWatch's format: counters summed, durations kept one by one, a set of dimensions each.
 func TestDocuments(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *Sink, out *bytes.Buffer) {
+	inBubble(t, func(t *testing.T, s *EMF, out *bytes.Buffer) {
 		s.Count("Runs", 1, "Agent", "clerk")
 		s.Count("Runs", 2, "Agent", "clerk")
 		s.Millis("Latency", 1500*time.Microsecond, "Agent", "clerk")
@@ -51,7 +51,7 @@ func TestDocuments(t *testing.T) {
 
 // The format's bounds hold whatever is measured: 100 metrics a document, 100 values a metric, 30 dimensions, each with a value.
 func TestBounds(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *Sink, out *bytes.Buffer) {
+	inBubble(t, func(t *testing.T, s *EMF, out *bytes.Buffer) {
 		for i := range 250 {
 			s.Count(fmt.Sprintf("M%d", i), 1, "Agent", "a")
 			s.Millis("L", time.Duration(i)*time.Millisecond, "Agent", "b")
@@ -128,7 +128,7 @@ type broken struct{}
 func (broken) Write([]byte) (int, error) { return 0, errors.New("disk full") }
 
 func TestFlushSaysWhatFailed(t *testing.T) {
-	s := New(broken{}, clock.System(), "N")
+	s := NewEMF(broken{}, clock.System(), "N")
 	s.Count("A", 1)
 	require.EqualError(t, s.Flush(), "write metrics: disk full")
 	require.NoError(t, s.Flush(), "what could not be written is not kept")
@@ -136,7 +136,7 @@ func TestFlushSaysWhatFailed(t *testing.T) {
 
 func TestConcurrentUse(t *testing.T) {
 	out := &bytes.Buffer{}
-	s := New(out, clock.System(), "N")
+	s := NewEMF(out, clock.System(), "N")
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -154,7 +154,7 @@ func TestConcurrentUse(t *testing.T) {
 func TestBaseAndSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &bytes.Buffer{}
-		s := New(out, clock.System(), "Countersign", "StateMachine", "m")
+		s := NewEMF(out, clock.System(), "Countersign", "StateMachine", "m")
 		s.Count("Runs", 1)
 		s.Seconds("Oldest", 90*time.Minute+time.Millisecond, "Agent", "clerk")
 		require.NoError(t, s.Flush())

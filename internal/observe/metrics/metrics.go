@@ -49,8 +49,8 @@ const (
 	dimTool    = "Tool"
 )
 
-// Sink counts facts as they are committed: a runtime.EventSink.
-func Sink(m Meter) runtime.EventSink { return sink{m} }
+// MeterEvents counts facts as they are committed: a runtime.EventSink.
+func MeterEvents(m Meter) runtime.EventSink { return sink{m} }
 
 type sink struct{ meter Meter }
 
@@ -113,17 +113,19 @@ func outcome(f run.CallFinished) string {
 	return string(f.Reason)
 }
 
-// Model measures every request to next. It belongs below the retries.
-func Model(next runtime.Model, m Meter, c clock.Clock) runtime.Model { return model{next, m, c} }
+// MeterModel measures every request to next. It belongs below the retries.
+func MeterModel(next runtime.Model, m Meter, c clock.Clock) runtime.Model {
+	return meteredModel{next, m, c}
+}
 
-type model struct {
+type meteredModel struct {
 	next  runtime.Model
 	meter Meter
 	clock clock.Clock
 }
 
 // Generate asks next.
-func (m model) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
+func (m meteredModel) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	from := m.clock.Now()
 	reply, err := m.next.Generate(ctx, r)
 	var failed *agent.ModelError
@@ -137,28 +139,28 @@ func (m model) Generate(ctx context.Context, r agent.Request) (agent.Reply, erro
 }
 
 // CountTokens counts with next. It is no request to a model and is not measured.
-func (m model) CountTokens(ctx context.Context, r agent.Request) (int64, error) {
+func (m meteredModel) CountTokens(ctx context.Context, r agent.Request) (int64, error) {
 	return runtime.CountWith(ctx, m.next, r)
 }
 
-// Tools measures every entering of a tool of next.
-func Tools(next runtime.ToolSource, m Meter, c clock.Clock) runtime.ToolSource {
-	return tools{next, m, c}
+// MeterTools measures every entering of a tool of next.
+func MeterTools(next runtime.ToolSource, m Meter, c clock.Clock) runtime.ToolSource {
+	return meteredTools{next, m, c}
 }
 
-// Remotes measures every entering of a tool of next.
-func Remotes(next runtime.Remotes, m Meter, c clock.Clock) runtime.Remotes {
+// MeterRemotes measures every entering of a tool of next.
+func MeterRemotes(next runtime.Remotes, m Meter, c clock.Clock) runtime.Remotes {
 	return next.Around(func(found tool.Tool) tool.Tool { return measureTool(found, m, c) })
 }
 
-type tools struct {
+type meteredTools struct {
 	next  runtime.ToolSource
 	meter Meter
 	clock clock.Clock
 }
 
 // Lookup finds a tool of next.
-func (s tools) Lookup(original string) (tool.Tool, bool) {
+func (s meteredTools) Lookup(original string) (tool.Tool, bool) {
 	found, ok := s.next.Lookup(original)
 	if !ok {
 		return nil, false
@@ -170,7 +172,7 @@ func (s tools) Lookup(original string) (tool.Tool, bool) {
 func measureTool(found tool.Tool, m Meter, c clock.Clock) tool.Tool {
 	timed := measuredTool{found, m, c}
 	if r, ok := found.(tool.Reconciler); ok {
-		return reconcilingTool{timed, r}
+		return meteredReconcilingTool{timed, r}
 	}
 	return timed
 }
@@ -181,8 +183,8 @@ type measuredTool struct {
 	clock clock.Clock
 }
 
-// reconcilingTool can also tell what became of a call.
-type reconcilingTool struct {
+// meteredReconcilingTool can also tell what became of a call.
+type meteredReconcilingTool struct {
 	measuredTool
 	tool.Reconciler
 }

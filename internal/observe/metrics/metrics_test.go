@@ -51,15 +51,15 @@ func TestFacts(t *testing.T) {
 		{run.CallClaimed{}, nil},
 	} {
 		var m meter
-		metrics.Sink(&m).Committed(context.Background(), run.Entry{Time: at.Add(10 * time.Second), Events: []run.Event{c.fact}},
+		metrics.MeterEvents(&m).Committed(context.Background(), run.Entry{Time: at.Add(10 * time.Second), Events: []run.Event{c.fact}},
 			&run.AgentState{Agent: "clerk", StartedAt: at})
 		require.Equal(t, meter(c.want), m, "%T", c.fact)
 	}
 }
 
-type model struct{ err error }
+type meteredModel struct{ err error }
 
-func (m model) Generate(context.Context, agent.Request) (agent.Reply, error) {
+func (m meteredModel) Generate(context.Context, agent.Request) (agent.Reply, error) {
 	time.Sleep(2 * time.Second)
 	return agent.Reply{}, m.err
 }
@@ -75,7 +75,7 @@ func TestModel(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var m meter
-			_, err := metrics.Model(model{c.err}, &m, clock.System()).Generate(context.Background(), agent.Request{Agent: "clerk"})
+			_, err := metrics.MeterModel(meteredModel{c.err}, &m, clock.System()).Generate(context.Background(), agent.Request{Agent: "clerk"})
 			require.Equal(t, c.err, err)
 			require.Equal(t, meter(c.want), m)
 		})
@@ -103,31 +103,31 @@ func (reconciling) Reconcile(context.Context, tool.Call) (tool.Outcome, agent.To
 func TestTools(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m meter
-		_, ok := metrics.Tools(box{pay{}}, &m, clock.System()).Lookup("other")
+		_, ok := metrics.MeterTools(box{pay{}}, &m, clock.System()).Lookup("other")
 		require.False(t, ok)
-		found, _ := metrics.Tools(box{pay{}}, &m, clock.System()).Lookup("pay")
+		found, _ := metrics.MeterTools(box{pay{}}, &m, clock.System()).Lookup("pay")
 		_, err := found.Call(context.Background(), tool.Call{Name: "pay"})
 		require.Error(t, err)
 		require.Equal(t, meter{"ToolLatency 1s Tool=pay"}, m)
 		_, ok = found.(tool.Reconciler)
 		require.False(t, ok)
-		found, _ = metrics.Tools(box{reconciling{}}, &m, clock.System()).Lookup("pay")
+		found, _ = metrics.MeterTools(box{reconciling{}}, &m, clock.System()).Lookup("pay")
 		require.Implements(t, (*tool.Reconciler)(nil), found)
 	})
 }
 
-// away is a Remote of one tool, and the session of it.
-type away struct{ its tool.Tool }
+// meterAway is a Remote of one tool, and the session of it.
+type meterAway struct{ its tool.Tool }
 
-func (a away) Open(string, *agent.Definition) runtime.Session { return a }
-func (a away) Tool(agent.ToolSpec) tool.Tool                  { return a.its }
-func (a away) Close()                                         {}
+func (a meterAway) Open(string, *agent.Definition) runtime.Session { return a }
+func (a meterAway) Tool(agent.ToolSpec) tool.Tool                  { return a.its }
+func (a meterAway) Close()                                         {}
 
 // A tool that is somewhere else is measured like any other.
 func TestRemotes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m meter
-		all := metrics.Remotes(runtime.Remotes{agent.KindHTTP: away{pay{}}, agent.KindLambda: away{reconciling{}}}, &m, clock.System())
+		all := metrics.MeterRemotes(runtime.Remotes{agent.KindHTTP: meterAway{pay{}}, agent.KindLambda: meterAway{reconciling{}}}, &m, clock.System())
 		found := all[agent.KindHTTP].Open("acme", nil).Tool(agent.ToolSpec{})
 		_, err := found.Call(context.Background(), tool.Call{Name: "pay"})
 		require.Error(t, err)

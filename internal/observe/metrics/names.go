@@ -27,8 +27,8 @@ const (
 // and requests escalated. No alarm watches it.
 const RequestsTold = "RequestsTold"
 
-// All lists those that alarms watch.
-func All() []string {
+// AlarmMetrics lists those that alarms watch.
+func AlarmMetrics() []string {
 	return []string{
 		RunsRepaired, SweepFailures, OutcomesUnknown, WaitsOpen, OldestWaitSeconds, Misconfigured,
 	}

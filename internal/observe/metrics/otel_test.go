@@ -36,7 +36,7 @@ func (a answers) Generate(context.Context, agent.Request) (agent.Reply, error) {
 func TestOTelMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clk, reader := clock.System(), sdkmetric.NewManualReader()
-		otel, err := metrics.NewOTel(telemetry.New(telemetry.Config{Clock: clk, Metrics: reader}).Meters)
+		otel, err := metrics.NewOTel(telemetry.NewTelemetry(telemetry.TelemetryConfig{Clock: clk, Metrics: reader}).Meters)
 		require.NoError(t, err)
 		r := agent.Request{Agent: "clerk", Model: agent.ModelSpec{Provider: "bedrock", ID: "m-1"}}
 		_, err = otel.Model(answers{}, clk).Generate(t.Context(), r)

@@ -19,9 +19,9 @@ var allowed = []string{
 	"reason", "seq", "hash", "agent", "tool", "digest", "by", "via",
 }
 
-// New makes a logger that writes lines of JSON to w. known are errors whose own text is fit for a log, wherever they
+// NewLogger makes a logger that writes lines of JSON to w. known are errors whose own text is fit for a log, wherever they
 // stand in another error; constants, that is.
-func New(w io.Writer, known ...error) *slog.Logger {
+func NewLogger(w io.Writer, known ...error) *slog.Logger {
 	return slog.New(&handler{next: slog.NewJSONHandler(w, nil), known: known})
 }
 
@@ -59,7 +59,7 @@ func (h *handler) WithGroup(name string) slog.Handler {
 func (h *handler) safe(a slog.Attr) []slog.Attr {
 	v := a.Value.Resolve()
 	if err, ok := v.Any().(error); ok {
-		return []slog.Attr{slog.Any(a.Key, Kinds(err, h.known...))}
+		return []slog.Attr{slog.Any(a.Key, ErrorKinds(err, h.known...))}
 	}
 	if slices.Contains(allowed, a.Key) && v.Kind() != slog.KindAny && v.Kind() != slog.KindGroup {
 		return []slog.Attr{{Key: a.Key, Value: v}}
@@ -79,9 +79,9 @@ func isCode(c string) bool {
 	return c != "" && len(c) <= 64 && c[0] != '.' && strings.Trim(c, letters+".") == ""
 }
 
-// Kinds says what an error is without saying what it says: its Go types and codes from the outside in, and the text of
+// ErrorKinds says what an error is without saying what it says: its Go types and codes from the outside in, and the text of
 // each of known that is in it.
-func Kinds(err error, known ...error) []string {
+func ErrorKinds(err error, known ...error) []string {
 	var out []string
 	for _, k := range known {
 		if errors.Is(err, k) {

@@ -17,21 +17,21 @@ import (
 	"github.com/countersign/countersign/internal/observe/safelog"
 )
 
-const canary = "sk-canary-7331"
+const logCanary = "sk-canary-7331"
 
 var errKnown = errors.New("table throttled")
 
 // throttled is an error as the SDK has them.
 type throttled struct{ code string }
 
-func (e *throttled) Error() string     { return "service said " + canary }
+func (e *throttled) Error() string     { return "service said " + logCanary }
 func (e *throttled) ErrorCode() string { return e.code }
 
 func line(t *testing.T, log func(l *slog.Logger)) map[string]any {
 	t.Helper()
 	var out bytes.Buffer
-	log(safelog.New(&out, errKnown))
-	require.NotContains(t, out.String(), canary)
+	log(safelog.NewLogger(&out, errKnown))
+	require.NotContains(t, out.String(), logCanary)
 	var m map[string]any
 	require.NoError(t, json.Unmarshal(out.Bytes(), &m))
 	delete(m, "time")
@@ -40,13 +40,13 @@ func line(t *testing.T, log func(l *slog.Logger)) map[string]any {
 
 func TestOnlyWhatIsAllowedIsWritten(t *testing.T) {
 	require.Equal(t, map[string]any{"level": "INFO", "msg": "m", "run": "r1", "count": 3.0}, line(t, func(l *slog.Logger) {
-		l.Info("m", "run", "r1", "count", 3, "arguments", canary, "header", http(canary), "tenant", []string{canary})
+		l.Info("m", "run", "r1", "count", 3, "arguments", logCanary, "header", http(logCanary), "tenant", []string{logCanary})
 	}))
 	require.Equal(t, map[string]any{"level": "WARN", "msg": "m", "tenant": "acme", "run": "r1"}, line(t, func(l *slog.Logger) {
-		l.With("tenant", "acme", "token", canary).Warn("m", "run", "r1", slog.Group("run", "x", canary))
+		l.With("tenant", "acme", "token", logCanary).Warn("m", "run", "r1", slog.Group("run", "x", logCanary))
 	}))
 	require.Equal(t, map[string]any{"level": "INFO", "msg": "m", "g": map[string]any{"run": "r1"}}, line(t, func(l *slog.Logger) {
-		l.WithGroup("g").Info("m", "run", "r1", "body", canary)
+		l.WithGroup("g").Info("m", "run", "r1", "body", logCanary)
 	}))
 	require.Equal(t, map[string]any{"level": "INFO", "msg": "m"}, line(t, func(l *slog.Logger) { l.Info("m", "run", late{}) }))
 }
@@ -57,7 +57,7 @@ type http string
 // late resolves to what is not allowed.
 type late struct{}
 
-func (late) LogValue() slog.Value { return slog.AnyValue([]string{canary}) }
+func (late) LogValue() slog.Value { return slog.AnyValue([]string{logCanary}) }
 
 // kinded is an error with a name for the state machine, as those of functions.
 type kinded struct{ error }
@@ -70,13 +70,13 @@ func TestErrorsSayTheirKinds(t *testing.T) {
 		err  error
 		want []any
 	}{
-		"text":         {errors.New(canary), []any{"*errors.errorString"}},
-		"a known one":  {fmt.Errorf("read %s: %w", canary, errKnown), []any{"table throttled"}},
+		"text":         {errors.New(logCanary), []any{"*errors.errorString"}},
+		"a known one":  {fmt.Errorf("read %s: %w", logCanary, errKnown), []any{"table throttled"}},
 		"a code":       {fmt.Errorf("x: %w", &throttled{"ThrottlingException"}), []any{"*safelog_test.throttled", "ThrottlingException"}},
-		"no code":      {&throttled{canary}, []any{"*safelog_test.throttled"}},
-		"a kind":       {kinded{errors.New(canary)}, []any{"safelog_test.kinded", "Countersign.Invalid"}},
+		"no code":      {&throttled{logCanary}, []any{"*safelog_test.throttled"}},
+		"a kind":       {kinded{errors.New(logCanary)}, []any{"safelog_test.kinded", "Countersign.Invalid"}},
 		"several":      {fmt.Errorf("%w and %w", errKnown, &throttled{"A"}), []any{"table throttled", "*safelog_test.throttled", "A"}},
-		"of a library": {&net.OpError{Op: canary, Err: errors.New(canary)}, []any{"*net.OpError"}},
+		"of a library": {&net.OpError{Op: logCanary, Err: errors.New(logCanary)}, []any{"*net.OpError"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := line(t, func(l *slog.Logger) { l.Error("failed", "error", c.err) })
@@ -95,6 +95,6 @@ func TestCodes(t *testing.T) {
 		"ThrottlingException": true, "Countersign.Throttled": true, "a": true, strings.Repeat("a", 64): true,
 		"": false, ".a": false, strings.Repeat("a", 65): false, "a b": false, "a1": false, "ä": false, "sk-canary": false, "a\n": false,
 	} {
-		require.Equal(t, is, slices.Contains(safelog.Kinds(&throttled{code}), code), "%q", code)
+		require.Equal(t, is, slices.Contains(safelog.ErrorKinds(&throttled{code}), code), "%q", code)
 	}
 }

@@ -66,11 +66,11 @@ func (OTLP) Metrics(ctx context.Context, name string) (sdkmetric.Reader, error) 
 
 var errExporter = errors.New("want otlp or none")
 
-// FromEnv makes telemetry by OpenTelemetry's environment variables, which the SDK reads; of c it needs Clock, Random
+// TelemetryFromEnv makes telemetry by OpenTelemetry's environment variables, which the SDK reads; of c it needs Clock, Random
 // and Log. Spans are exported if OTEL_TRACES_EXPORTER names an exporter other than none or, unless it is set, if an
 // endpoint of OTLP is named; likewise metrics. FromEnv returns nil if neither is. An error names a variable and what it
 // wants, never its value where that may be a secret.
-func FromEnv(ctx context.Context, getenv func(string) string, x Exporters, c Config) (*Telemetry, error) {
+func TelemetryFromEnv(ctx context.Context, getenv func(string) string, x Exporters, c TelemetryConfig) (*Telemetry, error) {
 	spans, metrics := isExported(getenv, "TRACES"), isExported(getenv, "METRICS")
 	if strings.EqualFold(getenv("OTEL_SDK_DISABLED"), "true") || !spans && !metrics {
 		return nil, nil
@@ -104,7 +104,7 @@ func FromEnv(ctx context.Context, getenv func(string) string, x Exporters, c Con
 			return nil, fmt.Errorf("OTEL_METRICS_EXPORTER: got %q: %w", name, err)
 		}
 	}
-	t := New(c)
+	t := NewTelemetry(c)
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(t.logFailure))
 	return t, nil
 }
@@ -135,8 +135,8 @@ func checkEndpoints(getenv func(string) string) error {
 	return nil
 }
 
-// Protocol is the protocol of OTLP that the environment names for a signal, and the variable that does.
-func Protocol(getenv func(string) string, signal string) (variable, protocol string) {
+// ExporterProtocol is the protocol of OTLP that the environment names for a signal, and the variable that does.
+func ExporterProtocol(getenv func(string) string, signal string) (variable, protocol string) {
 	variable = "OTEL_EXPORTER_OTLP_" + signal + "_PROTOCOL"
 	if v := getenv(variable); v != "" {
 		return variable, v
@@ -145,7 +145,7 @@ func Protocol(getenv func(string) string, signal string) (variable, protocol str
 }
 
 func warnOfProtocol(getenv func(string) string, signal string, x Exporters, warn func(text string)) {
-	name, v := Protocol(getenv, signal)
+	name, v := ExporterProtocol(getenv, signal)
 	if known := x.Protocols(signal); v != "" && !slices.Contains(known, v) {
 		warn(fmt.Sprintf("%s: got %q, want %s; %s are sent as http/protobuf", name, v, strings.Join(known, " or "),
 			strings.ToLower(signal)))

@@ -22,8 +22,8 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 )
 
-// Config is what telemetry is made of. Clock and Random are required.
-type Config struct {
+// TelemetryConfig is what telemetry is made of. Clock and Random are required.
+type TelemetryConfig struct {
 	Clock  clock.Clock
 	Random func([]byte) // fills with random bytes
 
@@ -53,8 +53,8 @@ type signal struct {
 	resting         time.Time // until then nothing is sent; zero = the last time that it was sent, it was taken
 }
 
-// New makes telemetry. The processor and the reader are its own from now on: see Shutdown.
-func New(c Config) *Telemetry {
+// NewTelemetry makes telemetry. The processor and the reader are its own from now on: see Shutdown.
+func NewTelemetry(c TelemetryConfig) *Telemetry {
 	t := &Telemetry{clock: c.Clock, log: c.Log}
 	if t.log == nil {
 		t.log = func(string) {}

@@ -47,7 +47,7 @@ func inBubble(t *testing.T, f func(t *testing.T, c *collector, tel *telemetry.Te
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		clk, col, log := clock.System(), &collector{}, []string{}
-		tel := telemetry.New(telemetry.Config{
+		tel := telemetry.NewTelemetry(telemetry.TelemetryConfig{
 			Clock: clk, Random: ids.Seeded(clk, 1).Fill, Log: func(text string) { log = append(log, text) },
 			// Nothing is sent in the background meanwhile.
 			Spans: sdktrace.NewBatchSpanProcessor(col, sdktrace.WithBatchTimeout(24*time.Hour)),
@@ -130,7 +130,7 @@ func TestNilTelemetry(t *testing.T) {
 	var none *telemetry.Telemetry
 	none.Flush(t.Context())
 	none.Shutdown(t.Context())
-	empty := telemetry.New(telemetry.Config{Clock: clock.System(), Metrics: sdkmetric.NewManualReader()})
+	empty := telemetry.NewTelemetry(telemetry.TelemetryConfig{Clock: clock.System(), Metrics: sdkmetric.NewManualReader()})
 	require.Nil(t, empty.Tracers)
 	require.NotNil(t, empty.Meters)
 }
@@ -162,7 +162,7 @@ func TestFromEnvOfAFunction(t *testing.T) {
 			}
 			var log strings.Builder
 			clk := clock.System()
-			tel, err := telemetry.FromEnv(t.Context(), func(name string) string { return c.env[name] }, telemetry.OTLP{}, telemetry.Config{
+			tel, err := telemetry.TelemetryFromEnv(t.Context(), func(name string) string { return c.env[name] }, telemetry.OTLP{}, telemetry.TelemetryConfig{
 				Clock: clk, Random: ids.System(clk).Fill, Log: func(text string) { log.WriteString(text) },
 			})
 			if c.err != "" {
@@ -183,7 +183,7 @@ func TestFromEnvOfAFunction(t *testing.T) {
 func TestOneOfTwoSignalsFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clk, col, log := clock.System(), &collector{err: errors.New("502")}, []string{}
-		tel := telemetry.New(telemetry.Config{
+		tel := telemetry.NewTelemetry(telemetry.TelemetryConfig{
 			Clock: clk, Random: ids.Seeded(clk, 1).Fill, Log: func(text string) { log = append(log, text) },
 			Spans: sdktrace.NewBatchSpanProcessor(col, sdktrace.WithBatchTimeout(24*time.Hour)), Metrics: sdkmetric.NewManualReader(),
 		})

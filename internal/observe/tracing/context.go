@@ -22,17 +22,17 @@ const (
 // maxTracestate bounds, in bytes, what callers make a run remember; the specification asks for at least so much.
 const maxTracestate = 512
 
-// Carrier is the context of ctx's span as it goes out with an event or a request: traceparent, and tracestate where
+// TraceCarrier is the context of ctx's span as it goes out with an event or a request: traceparent, and tracestate where
 // there is one. It is empty where ctx is in no trace, and it is there also where the trace is not sampled.
-func Carrier(ctx context.Context) map[string]string {
+func TraceCarrier(ctx context.Context) map[string]string {
 	c := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, c)
 	return c
 }
 
-// Extract is ctx with the trace that a W3C carrier names. A carrier that names none, or makes no sense, leaves ctx as
+// ExtractTrace is ctx with the trace that a W3C carrier names. A carrier that names none, or makes no sense, leaves ctx as
 // it is.
-func Extract(ctx context.Context, carrier map[string]string) context.Context {
+func ExtractTrace(ctx context.Context, carrier map[string]string) context.Context {
 	if len(carrier[headerState]) > maxTracestate {
 		carrier = map[string]string{headerParent: carrier[headerParent]}
 	}
@@ -44,18 +44,18 @@ func spanContextOf(t *run.Trace) trace.SpanContext {
 	if t == nil {
 		return trace.SpanContext{}
 	}
-	ctx := Extract(context.Background(), map[string]string{headerParent: t.Traceparent, headerState: t.Tracestate})
+	ctx := ExtractTrace(context.Background(), map[string]string{headerParent: t.Traceparent, headerState: t.Tracestate})
 	return trace.SpanContextFromContext(ctx)
 }
 
 // traceparent writes a context; empty where it is not valid.
 func traceparent(sc trace.SpanContext) string {
-	return Carrier(trace.ContextWithSpanContext(context.Background(), sc))[headerParent]
+	return TraceCarrier(trace.ContextWithSpanContext(context.Background(), sc))[headerParent]
 }
 
-// XRay is the context of ctx's span as X-Ray's services take it, such as StartExecution's traceHeader; empty where ctx
+// XRayHeader is the context of ctx's span as X-Ray's services take it, such as StartExecution's traceHeader; empty where ctx
 // is in no trace.
-func XRay(ctx context.Context) string {
+func XRayHeader(ctx context.Context) string {
 	sc := trace.SpanContextFromContext(ctx)
 	if !sc.IsValid() {
 		return ""

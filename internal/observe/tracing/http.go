@@ -13,7 +13,7 @@ func (t *Tracer) HTTP(next http.Handler) http.Handler {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx := Extract(r.Context(), map[string]string{headerParent: r.Header.Get(headerParent), headerState: r.Header.Get(headerState)})
+		ctx := ExtractTrace(r.Context(), map[string]string{headerParent: r.Header.Get(headerParent), headerState: r.Header.Get(headerState)})
 		if !trace.SpanContextFromContext(ctx).IsValid() {
 			ctx = trace.ContextWithRemoteSpanContext(ctx, parseXRay(r.Header.Get(headerXRay)))
 		}

@@ -276,7 +276,7 @@ func TestUnsampledTraceIsPassedOn(t *testing.T) {
 				w.sampler = c.sampler
 				var seen []string
 				w.payroll = func(ctx context.Context, _ tool.Call) (agent.ToolResultData, error) {
-					seen = append(seen, tracing.Carrier(ctx)["traceparent"])
+					seen = append(seen, tracing.TraceCarrier(ctx)["traceparent"])
 					return agent.ToolResultData{Content: "paid"}, nil
 				}
 				w.payAna()

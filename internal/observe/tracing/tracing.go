@@ -31,9 +31,9 @@ type Tracer struct {
 	hide  Hide
 }
 
-// New makes a tracer whose spans p records; it must be a telemetry.Telemetry's, which knows the ids that a run's own
+// NewTracer makes a tracer whose spans p records; it must be a telemetry.Telemetry's, which knows the ids that a run's own
 // span was promised. A nil p makes a nil Tracer.
-func New(p trace.TracerProvider, c clock.Clock, hide Hide) *Tracer {
+func NewTracer(p trace.TracerProvider, c clock.Clock, hide Hide) *Tracer {
 	if p == nil {
 		return nil
 	}

@@ -91,19 +91,19 @@ func TestHideSwitches(t *testing.T) {
 
 // What goes out is what comes in; what makes no sense is nothing.
 func TestCarrier(t *testing.T) {
-	require.Empty(t, tracing.Carrier(context.Background()))
-	require.Empty(t, tracing.XRay(context.Background()))
+	require.Empty(t, tracing.TraceCarrier(context.Background()))
+	require.Empty(t, tracing.XRayHeader(context.Background()))
 	in := map[string]string{"traceparent": callerHeader, "tracestate": "a=1,b=2"}
-	ctx := tracing.Extract(context.Background(), in)
-	require.Equal(t, in, tracing.Carrier(ctx))
-	require.Equal(t, "Root=1-4bf92f35-77b34da6a3ce929d0e0e4736;Parent="+callerSpan+";Sampled=1", tracing.XRay(ctx))
+	ctx := tracing.ExtractTrace(context.Background(), in)
+	require.Equal(t, in, tracing.TraceCarrier(ctx))
+	require.Equal(t, "Root=1-4bf92f35-77b34da6a3ce929d0e0e4736;Parent="+callerSpan+";Sampled=1", tracing.XRayHeader(ctx))
 	off := strings.TrimSuffix(callerHeader, "01") + "00"
-	require.Equal(t, off, tracing.Carrier(tracing.Extract(context.Background(), map[string]string{"traceparent": off}))["traceparent"])
+	require.Equal(t, off, tracing.TraceCarrier(tracing.ExtractTrace(context.Background(), map[string]string{"traceparent": off}))["traceparent"])
 	for _, bad := range []string{"", "x", "00-0-0-01", "00-" + strings.Repeat("0", 32) + "-" + callerSpan + "-01", strings.ToUpper(callerHeader)} {
-		require.Empty(t, tracing.Carrier(tracing.Extract(context.Background(), map[string]string{"traceparent": bad})), bad)
+		require.Empty(t, tracing.TraceCarrier(tracing.ExtractTrace(context.Background(), map[string]string{"traceparent": bad})), bad)
 	}
 	long := map[string]string{"traceparent": callerHeader, "tracestate": "a=" + strings.Repeat("x", 600)}
-	require.Equal(t, map[string]string{"traceparent": callerHeader}, tracing.Carrier(tracing.Extract(context.Background(), long)), "nobody makes a run remember so much")
+	require.Equal(t, map[string]string{"traceparent": callerHeader}, tracing.TraceCarrier(tracing.ExtractTrace(context.Background(), long)), "nobody makes a run remember so much")
 }
 
 // A request's X-Ray header counts where it brings no traceparent.

@@ -77,7 +77,7 @@ func inWorld(t *testing.T, f func(w *world)) {
 func newWorld(t *testing.T) *world {
 	c := clock.System()
 	w := &world{t: t, collector: tracetest.NewInMemoryExporter(), clock: c, ids: ids.Seeded(c, 7), functions: map[string]*function{}, script: &script{}}
-	w.table, w.blobs = &loseTable{Table: memory.New()}, memory.NewBlobs()
+	w.table, w.blobs = &loseTable{Table: memory.NewMemory()}, memory.NewMemoryBlobs()
 	def, err := agent.PresetDefaults(agent.PresetCountersign)
 	require.NoError(t, err)
 	def.Name, def.System = "clerk", "You work."
@@ -102,11 +102,11 @@ func (w *world) fn(name string) *function {
 	if f := w.functions[name]; f != nil {
 		return f
 	}
-	sends := telemetry.New(telemetry.Config{
+	sends := telemetry.NewTelemetry(telemetry.TelemetryConfig{
 		Clock: w.clock, Random: w.ids.Fill, Sampler: w.sampler, Spans: sdktrace.NewSimpleSpanProcessor(w.collector),
 	})
 	w.functions[name] = w.start(&lambdafn.Observer{
-		Trace: tracing.New(sends.Tracers, w.clock, w.hide), Metrics: emf.New(&w.metrics, w.clock, "Countersign"), Clock: w.clock, Log: func(text string) { w.t.Error(text) },
+		Trace: tracing.NewTracer(sends.Tracers, w.clock, w.hide), Metrics: emf.NewEMF(&w.metrics, w.clock, "Countersign"), Clock: w.clock, Log: func(text string) { w.t.Error(text) },
 	})
 	return w.functions[name]
 }

@@ -40,7 +40,7 @@ func newRing(t testing.TB, text string) link.Ring {
 // fixture is a deployment whose clock the test moves.
 type fixture struct {
 	links *link.Links
-	table *memory.Table
+	table *memory.Memory
 	now   time.Time
 }
 
@@ -48,7 +48,7 @@ var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
 func newFixture(t testing.TB, keys string) *fixture {
 	t.Helper()
-	w := &fixture{table: memory.New(), now: noon}
+	w := &fixture{table: memory.NewMemory(), now: noon}
 	clk := fixedClock{clock.System(), &w.now}
 	w.links = &link.Links{Table: w.table, Signer: newRing(t, keys), Clock: clk, IDs: ids.Seeded(clk, 1), Base: func() string { return "https://api.example.com/" }}
 	return w
@@ -273,7 +273,7 @@ func TestFailures(t *testing.T) {
 // Whatever a request is like, its link says what it was made for, and two links never read alike.
 func TestLinksSayWhatTheyWereMadeFor(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &fixture{table: memory.New(), now: noon}
+		w := &fixture{table: memory.NewMemory(), now: noon}
 		clk := fixedClock{clock.System(), &w.now}
 		r, err := keyring.Parse(rapid.SampledFrom([]string{oldKey, newKey, both}).Draw(t, "ring"))
 		require.NoError(t, err)

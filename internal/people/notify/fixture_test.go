@@ -167,7 +167,7 @@ func (f *faultyTable) Write(ctx context.Context, ops ...store.Op) error {
 }
 
 func newFixture(t *testing.T) *fixture {
-	w := &fixture{t: t, table: &faultyTable{Table: memory.New()}, clock: clock.NewVirtual(day), people: &testDirectory{people: []person.Person{
+	w := &fixture{t: t, table: &faultyTable{Table: memory.NewMemory()}, clock: clock.NewVirtual(day), people: &testDirectory{people: []person.Person{
 		{ID: "user:ana", Groups: []string{"group:finance"}, Email: "ana@acme.example", Slack: "U1"},
 		{ID: "user:ben", Groups: []string{"group:finance"}, Email: "ben@acme.example"},
 		{ID: "user:cleo", Groups: []string{"group:board"}, Slack: "U3"},

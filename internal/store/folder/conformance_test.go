@@ -7,16 +7,16 @@ import (
 	"github.com/countersign/countersign/internal/store/storetest"
 )
 
-func TestConformance(t *testing.T) {
+func TestFolderConformance(t *testing.T) {
 	storetest.Blobs(t, func(t *testing.T) store.Blobs {
-		b, _ := open(t)
+		b, _ := openFolder(t)
 		return b
 	})
 }
 
 func TestIntakeConformance(t *testing.T) {
 	storetest.Intake(t, func(t *testing.T) storetest.Taking {
-		b, _ := open(t)
+		b, _ := openFolder(t)
 		return b
 	})
 }

@@ -26,8 +26,8 @@ var (
 	_ store.Intake = (*Blobs)(nil)
 )
 
-// Open uses the folder dir and makes it if it is not there.
-func Open(dir string) (*Blobs, error) {
+// OpenFolder uses the folder dir and makes it if it is not there.
+func OpenFolder(dir string) (*Blobs, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "T"), 0o700); err != nil {
 		return nil, fmt.Errorf("open blobs: %w", err)
 	}

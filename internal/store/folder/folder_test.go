@@ -19,20 +19,20 @@ import (
 
 var content = []byte("content")
 
-func open(t *testing.T) (*folder.Blobs, string) {
+func openFolder(t *testing.T) (*folder.Blobs, string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "blobs")
-	b, err := folder.Open(dir)
+	b, err := folder.OpenFolder(dir)
 	require.NoError(t, err)
 	return b, dir
 }
 
 func TestPutGet(t *testing.T) {
-	b, dir := open(t)
+	b, dir := openFolder(t)
 	ctx, digest := context.Background(), store.BlobDigest(content)
 	require.NoError(t, b.Put(ctx, "acme", digest, content))
 	require.NoError(t, b.Put(ctx, "acme", digest, content), "put is idempotent")
-	reopened, err := folder.Open(dir)
+	reopened, err := folder.OpenFolder(dir)
 	require.NoError(t, err)
 	got, err := reopened.Get(ctx, "acme", digest)
 	require.NoError(t, err)
@@ -46,7 +46,7 @@ func TestPutGet(t *testing.T) {
 
 // No name leads out of the folder.
 func TestNamesAreChecked(t *testing.T) {
-	b, _ := open(t)
+	b, _ := openFolder(t)
 	ctx, digest := context.Background(), store.BlobDigest(content)
 	for _, tenant := range []string{"", "..", "../x", "a/b", "A", "-a", "a\x00b"} {
 		require.Error(t, b.Put(ctx, tenant, digest, content), tenant)
@@ -64,7 +64,7 @@ func TestNamesAreChecked(t *testing.T) {
 
 // Content that is not its name's is neither taken nor given.
 func TestContentIsChecked(t *testing.T) {
-	b, dir := open(t)
+	b, dir := openFolder(t)
 	ctx, digest := context.Background(), store.BlobDigest(content)
 	require.ErrorIs(t, b.Put(ctx, "acme", digest, []byte("other")), store.ErrBlobContent)
 	require.NoError(t, b.Put(ctx, "acme", digest, content))
@@ -79,7 +79,7 @@ func TestContentIsChecked(t *testing.T) {
 
 // What a stream leaves when it breaks, lies or does not end is nothing, on disk either.
 func TestStreamsLeaveNothingBehind(t *testing.T) {
-	b, dir := open(t)
+	b, dir := openFolder(t)
 	ctx, digest := context.Background(), store.BlobDigest(content)
 	require.ErrorIs(t, b.PutFrom(ctx, "acme", digest, iotest.ErrReader(io.ErrUnexpectedEOF)), io.ErrUnexpectedEOF)
 	require.ErrorIs(t, b.PutFrom(ctx, "acme", digest, strings.NewReader("contenT")), store.ErrBlobContent)
@@ -99,7 +99,7 @@ type readerFunc func(p []byte) (int, error)
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 func TestConcurrentPutsLeaveOneFile(t *testing.T) {
-	b, dir := open(t)
+	b, dir := openFolder(t)
 	var wg sync.WaitGroup
 	for range 20 {
 		wg.Go(func() {
@@ -115,7 +115,7 @@ func TestConcurrentPutsLeaveOneFile(t *testing.T) {
 }
 
 func TestEndedContext(t *testing.T) {
-	b, _ := open(t)
+	b, _ := openFolder(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	require.ErrorIs(t, b.Put(ctx, "acme", store.BlobDigest(content), content), context.Canceled)
@@ -126,6 +126,6 @@ func TestEndedContext(t *testing.T) {
 func TestOpenRefuses(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	_, err := folder.Open(file)
+	_, err := folder.OpenFolder(file)
 	require.ErrorContains(t, err, "open blobs")
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// Blobs is a store.Blobs and a store.Intake in memory. Make one with NewBlobs. Safe for concurrent use.
-type Blobs struct {
+// MemoryBlobs is a store.Blobs and a store.Intake in memory. Make one with NewBlobs. Safe for concurrent use.
+type MemoryBlobs struct {
 	mu   sync.RWMutex
 	data map[blobKey][]byte
 }
@@ -21,8 +21,8 @@ type Blobs struct {
 type blobKey struct{ tenant, digest string }
 
 var (
-	_ store.Blobs  = (*Blobs)(nil)
-	_ store.Intake = (*Blobs)(nil)
+	_ store.Blobs  = (*MemoryBlobs)(nil)
+	_ store.Intake = (*MemoryBlobs)(nil)
 )
 
 // nameOf is the name of a blob, while ctx has not ended.
@@ -33,11 +33,11 @@ func nameOf(ctx context.Context, tenant, digest string) (blobKey, error) {
 	return blobKey{tenant, digest}, ctx.Err()
 }
 
-// NewBlobs makes an empty store of blobs.
-func NewBlobs() *Blobs { return &Blobs{data: map[blobKey][]byte{}} }
+// NewMemoryBlobs makes an empty store of blobs.
+func NewMemoryBlobs() *MemoryBlobs { return &MemoryBlobs{data: map[blobKey][]byte{}} }
 
 // Put implements store.Blobs.
-func (b *Blobs) Put(ctx context.Context, tenant, digest string, data []byte) error {
+func (b *MemoryBlobs) Put(ctx context.Context, tenant, digest string, data []byte) error {
 	key, err := nameOf(ctx, tenant, digest)
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func (b *Blobs) Put(ctx context.Context, tenant, digest string, data []byte) err
 }
 
 // PutFrom implements store.Intake.
-func (b *Blobs) PutFrom(ctx context.Context, tenant, digest string, content io.Reader) error {
+func (b *MemoryBlobs) PutFrom(ctx context.Context, tenant, digest string, content io.Reader) error {
 	data, err := io.ReadAll(io.LimitReader(content, store.MaxBlob+1))
 	if err != nil {
 		return fmt.Errorf("put blob %s: %w", digest, err)
@@ -64,7 +64,7 @@ func (b *Blobs) PutFrom(ctx context.Context, tenant, digest string, content io.R
 }
 
 // Get implements store.Blobs.
-func (b *Blobs) Get(ctx context.Context, tenant, digest string) ([]byte, error) {
+func (b *MemoryBlobs) Get(ctx context.Context, tenant, digest string) ([]byte, error) {
 	key, err := nameOf(ctx, tenant, digest)
 	if err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func (b *Blobs) Get(ctx context.Context, tenant, digest string) ([]byte, error) 
 }
 
 // Size implements store.Blobs.
-func (b *Blobs) Size(ctx context.Context, tenant, digest string) (int64, error) {
+func (b *MemoryBlobs) Size(ctx context.Context, tenant, digest string) (int64, error) {
 	key, err := nameOf(ctx, tenant, digest)
 	if err != nil {
 		return 0, err
@@ -94,7 +94,7 @@ func (b *Blobs) Size(ctx context.Context, tenant, digest string) (int64, error) 
 }
 
 // Names are the tenants and digests of all blobs, sorted: for whoever has to show that nothing was written.
-func (b *Blobs) Names() []string {
+func (b *MemoryBlobs) Names() []string {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	var out []string
@@ -106,7 +106,7 @@ func (b *Blobs) Names() []string {
 }
 
 // Tenants lists every tenant that has a blob, sorted. It fails only with context errors.
-func (b *Blobs) Tenants(ctx context.Context) ([]string, error) {
+func (b *MemoryBlobs) Tenants(ctx context.Context) ([]string, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func (b *Blobs) Tenants(ctx context.Context) ([]string, error) {
 }
 
 // All are copies of a tenant's blobs, by digest: for whoever compares or keeps them.
-func (b *Blobs) All(tenant string) map[string][]byte {
+func (b *MemoryBlobs) All(tenant string) map[string][]byte {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	all := map[string][]byte{}

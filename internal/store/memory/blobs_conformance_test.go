@@ -9,9 +9,9 @@ import (
 )
 
 func TestBlobsConformance(t *testing.T) {
-	storetest.Blobs(t, func(*testing.T) store.Blobs { return memory.NewBlobs() })
+	storetest.Blobs(t, func(*testing.T) store.Blobs { return memory.NewMemoryBlobs() })
 }
 
 func TestIntakeConformance(t *testing.T) {
-	storetest.Intake(t, func(*testing.T) storetest.Taking { return memory.NewBlobs() })
+	storetest.Intake(t, func(*testing.T) storetest.Taking { return memory.NewMemoryBlobs() })
 }

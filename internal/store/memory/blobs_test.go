@@ -11,7 +11,7 @@ import (
 )
 
 func TestBlobs(t *testing.T) {
-	ctx, b := context.Background(), memory.NewBlobs()
+	ctx, b := context.Background(), memory.NewMemoryBlobs()
 	data := []byte("content")
 	digest := store.BlobDigest(data)
 	require.NoError(t, b.Put(ctx, "a", digest, data))
@@ -27,7 +27,7 @@ func TestBlobs(t *testing.T) {
 }
 
 func TestBlobsRefuse(t *testing.T) {
-	ctx, b := context.Background(), memory.NewBlobs()
+	ctx, b := context.Background(), memory.NewMemoryBlobs()
 	digest := store.BlobDigest([]byte("content"))
 	require.ErrorIs(t, b.Put(ctx, "a", digest, []byte("other")), store.ErrBlobContent)
 	require.NoError(t, b.Put(ctx, "a", digest, []byte("content")))

@@ -11,22 +11,22 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// Table is a store.Table in memory. Make one with New. Safe for concurrent use.
-type Table struct {
+// Memory is a store.Table in memory. Make one with New. Safe for concurrent use.
+type Memory struct {
 	mu         sync.RWMutex
 	partitions map[string]rows // by PK
 	indexes    map[string]rows // by Index
 }
 
-var _ store.Table = (*Table)(nil)
+var _ store.Table = (*Memory)(nil)
 
-// New makes an empty table.
-func New() *Table {
-	return &Table{partitions: map[string]rows{}, indexes: map[string]rows{}}
+// NewMemory makes an empty table.
+func NewMemory() *Memory {
+	return &Memory{partitions: map[string]rows{}, indexes: map[string]rows{}}
 }
 
 // Get implements store.Table. It fails only with store.ErrInvalid and context errors.
-func (t *Table) Get(ctx context.Context, k store.Key) (store.Item, bool, error) {
+func (t *Memory) Get(ctx context.Context, k store.Key) (store.Item, bool, error) {
 	if err := ctx.Err(); err != nil {
 		return store.Item{}, false, err
 	}
@@ -40,7 +40,7 @@ func (t *Table) Get(ctx context.Context, k store.Key) (store.Item, bool, error) 
 }
 
 // Query implements store.Table. It fails only with store.ErrInvalid and context errors.
-func (t *Table) Query(ctx context.Context, r store.Range) (store.Page, error) {
+func (t *Memory) Query(ctx context.Context, r store.Range) (store.Page, error) {
 	if err := ctx.Err(); err != nil {
 		return store.Page{}, err
 	}
@@ -64,7 +64,7 @@ func (t *Table) Query(ctx context.Context, r store.Range) (store.Page, error) {
 }
 
 // Write implements store.Table. No error it returns is uncertain.
-func (t *Table) Write(ctx context.Context, ops ...store.Op) error {
+func (t *Memory) Write(ctx context.Context, ops ...store.Op) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (t *Table) Write(ctx context.Context, ops ...store.Op) error {
 }
 
 // lookup gives the stored item itself, which is never modified.
-func (t *Table) lookup(k store.Key) (store.Item, bool) {
+func (t *Memory) lookup(k store.Key) (store.Item, bool) {
 	rs := t.partitions[k.PK]
 	i, found := rs.find(k.SK)
 	if !found {
@@ -103,7 +103,7 @@ func (t *Table) lookup(k store.Key) (store.Item, bool) {
 	return rs[i].item, true
 }
 
-func (t *Table) unlist(it store.Item) {
+func (t *Memory) unlist(it store.Item) {
 	left := t.indexes[it.Index].without(store.Position(it, true))
 	if len(left) == 0 {
 		delete(t.indexes, it.Index)
@@ -119,7 +119,7 @@ func clone(it store.Item) store.Item {
 }
 
 // All are copies of all items, by partition and sort key: for whoever compares or keeps a whole table.
-func (t *Table) All() []store.Item {
+func (t *Memory) All() []store.Item {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	var all []store.Item

@@ -9,5 +9,5 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	storetest.Table(t, func(*testing.T) store.Table { return memory.New() })
+	storetest.Table(t, func(*testing.T) store.Table { return memory.NewMemory() })
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// Tools returns list_directory and read_text (effect read) and move_file (non_idempotent, a tool.Reconciler), confined
+// FileTools returns list_directory and read_text (effect read) and move_file (non_idempotent, a tool.Reconciler), confined
 // to the folder at root, an absolute path that need not exist yet.
 //
 // list_directory lists a folder, an entry a line, at most 1000 of them. read_text returns up to 256 KiB of a UTF-8
 // file. Both say what they left out. move_file moves or renames one file; it never replaces anything and makes no
 // folders.
-func Tools(root string) ([]tool.Tool, error) {
+func FileTools(root string) ([]tool.Tool, error) {
 	r, err := NewRoot(root)
 	if err != nil {
 		return nil, err

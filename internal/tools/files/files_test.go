@@ -32,7 +32,7 @@ func newFolder(t *testing.T) folder {
 		require.NoError(t, os.Mkdir(dir, 0o755))
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(f.outside, "secret.txt"), []byte("secret"), 0o644))
-	tools, err := Tools(f.root)
+	tools, err := FileTools(f.root)
 	require.NoError(t, err)
 	f.set, err = tool.NewSet(tools...)
 	require.NoError(t, err)
@@ -118,7 +118,7 @@ func TestSpecs(t *testing.T) {
 }
 
 func TestRootIsAbsoluteAndOpenedPerCall(t *testing.T) {
-	_, err := Tools("inbox")
+	_, err := FileTools("inbox")
 	require.ErrorContains(t, err, `root "inbox" of the file tools is not an absolute path`)
 
 	f := newFolder(t)

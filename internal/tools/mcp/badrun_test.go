@@ -26,8 +26,8 @@ import (
 // house is a deployment whose agent has one server, which answers one method as a test says.
 type house struct {
 	t     *testing.T
-	table *memory.Table
-	blobs *memory.Blobs
+	table *memory.Memory
+	blobs *memory.MemoryBlobs
 	ports runtime.Ports
 	def   agent.Definition
 	ids   *ids.Source
@@ -61,7 +61,7 @@ func (sleepers) Status(context.Context, string) (runtime.ExecutionStatus, error)
 }
 
 func newHouse(t *testing.T, effect run.Effect) *house {
-	h := &house{t: t, table: memory.New(), blobs: memory.NewBlobs()}
+	h := &house{t: t, table: memory.NewMemory(), blobs: memory.NewMemoryBlobs()}
 	c := clock.System()
 	remote, err := mcp.New(mcp.Config{Clock: c, Start: piped(func(a ask) (string, bool) {
 		if a.Method == "tools/call" {

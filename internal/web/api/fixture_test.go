@@ -49,7 +49,7 @@ type bench struct {
 	server  *httptest.Server
 	client  *api.Client
 
-	table      *memory.Table
+	table      *memory.Memory
 	blobs      string // a folder
 	executions *asl.MemoryStore
 }
@@ -69,7 +69,7 @@ func newBench(t *testing.T, lines string, change ...func(*agent.Definition)) *be
 // newUnserved is a bench without a server.
 func newUnserved(t *testing.T, lines string, change ...func(*agent.Definition)) *bench {
 	t.Helper()
-	b := &bench{t: t, paid: make(chan int, 10), table: memory.New(), blobs: t.TempDir(), executions: &asl.MemoryStore{}}
+	b := &bench{t: t, paid: make(chan int, 10), table: memory.NewMemory(), blobs: t.TempDir(), executions: &asl.MemoryStore{}}
 	payTool := tool.Must(tool.New("pay", "Pays.", run.EffectNonIdempotent, func(ctx context.Context, c tool.Call, in payment) (agent.ToolResultData, error) {
 		if in.Amount == 7 && c.Resume == nil {
 			return agent.ToolResultData{Suspend: &run.Ticket{ID: "from-where", Message: "From where?", ResponseSchema: json.RawMessage(`{"type":"string"}`)}}, nil
@@ -89,7 +89,7 @@ func newUnserved(t *testing.T, lines string, change ...func(*agent.Definition)) 
 	require.NoError(t, reg.Add(def))
 	s, err := script.Parse("model.jsonl", []byte(lines))
 	require.NoError(t, err)
-	blobs, err := folder.Open(b.blobs)
+	blobs, err := folder.OpenFolder(b.blobs)
 	require.NoError(t, err)
 	c := clock.System()
 	b.feed = api.NewFeed(c)

@@ -314,12 +314,12 @@ func TestBadListenersHurtNoRun(t *testing.T) {
 	c, throws := clock.System(), &bad{}
 	s, err := script.Parse("model.jsonl", []byte(`{"text": "Done."}`))
 	require.NoError(t, err)
-	blobs, err := folder.Open(t.TempDir())
+	blobs, err := folder.OpenFolder(t.TempDir())
 	require.NoError(t, err)
 	feed := api.NewFeed(c)
 	d := definition(t)
 	m, err := local.New(local.Config{
-		Table: memory.New(), Blobs: blobs, Model: script.New(s), Tools: noTools{}, Clock: c, IDs: ids.System(c),
+		Table: memory.NewMemory(), Blobs: blobs, Model: script.New(s), Tools: noTools{}, Clock: c, IDs: ids.System(c),
 		Agents:     func(string) (*agent.Definition, bool) { return &d, true },
 		Executions: &asl.MemoryStore{}, Sink: runtime.Sinks{throws, feed},
 	})

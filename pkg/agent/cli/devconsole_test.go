@@ -380,7 +380,7 @@ func waitForScript(t *testing.T, p *browsertest.Page, code string) {
 
 // A run appears by itself, its story goes on by itself while somebody decides in another tab, and none of these pages is ever loaded again.
 func TestConsoleIsLive(t *testing.T) {
-	b := browsertest.Start(t)
+	b := browsertest.StartBrowser(t)
 	d := newHarness(t, renamingAgent, movingModel)
 	t.Chdir(d.dir)
 	s, stop, ended := d.startDev()
@@ -432,7 +432,7 @@ func TestConsoleIsLive(t *testing.T) {
 
 // Without scripts all of it works, with a token typed; and Enter in its field decides nothing.
 func TestConsoleWithoutJavaScript(t *testing.T) {
-	b := browsertest.Start(t)
+	b := browsertest.StartBrowser(t)
 	_, s, run := startParkedRun(t)
 	p := b.Open("plain", browsertest.Options{NoJavaScript: true, Width: 360, Height: 740})
 	require.Equal(t, http.StatusOK, p.Goto(s.Open))
@@ -467,7 +467,7 @@ var hostile = []string{
 
 // What models, tools and people wrote stands there as text on every page, also where it comes in by a live update.
 func TestConsoleAttacksAreInert(t *testing.T) {
-	b := browsertest.Start(t)
+	b := browsertest.StartBrowser(t)
 	all := strings.Join(hostile, "\n")
 	quoted, err := json.Marshal(all)
 	require.NoError(t, err)
@@ -530,7 +530,7 @@ func TestConsoleAttacksAreInert(t *testing.T) {
 
 // Every page passes axe-core on a desktop and on a phone, light and dark.
 func TestConsoleAxe(t *testing.T) {
-	b := browsertest.Start(t)
+	b := browsertest.StartBrowser(t)
 	o := newDelegationHarness(t)
 	t.Chdir(o.dir)
 	s, stop, ended := o.startDev()
@@ -709,7 +709,7 @@ func TestConsoleSignIn(t *testing.T) {
 
 // By hand: the token is typed, the page that was asked for comes, and a decision there needs no token again.
 func TestConsoleSignInInABrowser(t *testing.T) {
-	b := browsertest.Start(t)
+	b := browsertest.StartBrowser(t)
 	_, s, _ := startParkedRun(t)
 	path := "/approvals/" + s.pendingApproval()
 	for size, opts := range map[string]browsertest.Options{
@@ -751,7 +751,7 @@ const layout = `{"text": "The plan:\n\n    1. move \"a.txt\"\n    2. tell you", 
 // Cards and pages show the arguments before whatever else there is to say, and the risk once. The headings count along
 // while a page is open.
 func TestConsoleReadsLikeAConversation(t *testing.T) {
-	b := browsertest.Start(t)
+	b := browsertest.StartBrowser(t)
 	d := newHarness(t, renamingAgent, layout)
 	t.Chdir(d.dir)
 	s, stop, ended := d.startDev()
@@ -823,7 +823,7 @@ func TestConsoleReadsLikeAConversation(t *testing.T) {
 
 // Red is the highest class of risk alone: what can be done again, or be taken back, is not.
 func TestConsoleIsRedForHighRiskAlone(t *testing.T) {
-	b := browsertest.Start(t)
+	b := browsertest.StartBrowser(t)
 	for effect, want := range map[string]struct {
 		label string
 		red   bool

@@ -119,7 +119,7 @@ func (c *rehearseCommand) openStore(p *program) (table rehearse.Reader, blobs re
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	b, err := folder.Open(filepath.Join(p.home, "blobs"))
+	b, err := folder.OpenFolder(filepath.Join(p.home, "blobs"))
 	if err != nil {
 		return nil, nil, nil, errors.Join(err, t.Close())
 	}

@@ -51,6 +51,6 @@ func (x exporters) Metrics(ctx context.Context, name string) (sdkmetric.Reader, 
 // usesAutoexport reports whether autoexport creates the exporter of a signal. For OTLP it knows two protocols;
 // telemetry.OTLP replaces the others.
 func (x exporters) usesAutoexport(name, signal string) bool {
-	_, protocol := telemetry.Protocol(x.getenv, signal)
+	_, protocol := telemetry.ExporterProtocol(x.getenv, signal)
 	return name != "" && name != "otlp" || slices.Contains([]string{"", "grpc", "http/protobuf"}, protocol)
 }
