@@ -28,7 +28,7 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/counting"
-	"github.com/countersign/countersign/internal/store/memory"
+
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -123,12 +123,12 @@ type lab struct {
 func newLab(t *testing.T, m runtime.Model, warm int) *lab {
 	t.Helper()
 	c := clock.System()
-	l := &lab{index: &index{Table: memory.NewMemory(), at: map[store.Key]string{}}, executions: &asl.MemoryStore{}}
+	l := &lab{index: &index{Table: store.NewMemory(), at: map[store.Key]string{}}, executions: &asl.MemoryStore{}}
 	l.table = counting.Wrap(l.index)
 	tools, err := tool.NewSet(work{"work.read", run.EffectRead}, work{"work.pay", run.EffectNonIdempotent})
 	require.NoError(t, err)
 	l.Machine, err = local.New(local.Config{
-		Table: l.table, Blobs: memory.NewMemoryBlobs(), Model: m, Tools: tools, Agents: func(string) (*agent.Definition, bool) { return nil, false },
+		Table: l.table, Blobs: store.NewMemoryBlobs(), Model: m, Tools: tools, Agents: func(string) (*agent.Definition, bool) { return nil, false },
 		Clock: c, IDs: ids.Seeded(c, 1), Executions: l.executions, Wrap: func(local.Invoker) local.Invoker { return l.invoke },
 	})
 	require.NoError(t, err)

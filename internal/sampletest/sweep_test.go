@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/lambdafn"
-	"github.com/countersign/countersign/internal/observe/safelog"
+	"github.com/countersign/countersign/internal/observe"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/samtest"
 )
@@ -67,7 +67,7 @@ func TestSweepWithinItsRole(t *testing.T) {
 			p := w.at(permitted{w.table, allowed}, permittedBlobs{w.ports.Blobs, allowed}, w.ports.Clock)
 			o := outside{permittedWaiter{w, allowed}, w.ports.Blobs.(runtime.Tenants)}
 			p.Waiter = o
-			d := &lambdafn.Deployment{Ports: p, Definitions: runtime.PinnedDefinitions(p.Blobs), Log: safelog.NewLogger(io.Discard)}
+			d := &lambdafn.Deployment{Ports: p, Definitions: runtime.PinnedDefinitions(p.Blobs), Log: observe.NewLogger(io.Discard)}
 			const machine = "arn:aws:states:eu-central-1:123456789012:stateMachine:countersign-dev-agent"
 			out, err := d.Compose().Sweep(o, o, machine, uncounted{})(t.Context(), readSample(t, c.file))
 			require.NoError(t, err, c.file)

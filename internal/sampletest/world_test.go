@@ -24,9 +24,8 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/samtest"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/memory"
+
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/tools/schema"
 )
 
 const (
@@ -64,7 +63,7 @@ func samples(t *testing.T, functions ...string) []string {
 // world is a deployment in memory. Each function may do what its role in template.yaml allows, and nothing else.
 type world struct {
 	t         *testing.T
-	table     *memory.Memory
+	table     *store.Memory
 	ports     runtime.Ports
 	functions map[string]*lambdafn.Deployment
 	replies   []agent.Reply
@@ -80,8 +79,8 @@ func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
 		project, err := samtest.Read(sampleRoot, nil)
 		require.NoError(t, err)
 		c := clock.System()
-		w := &world{t: t, table: memory.NewMemory(), functions: map[string]*lambdafn.Deployment{}, replies: replies()}
-		blobs := memory.NewMemoryBlobs()
+		w := &world{t: t, table: store.NewMemory(), functions: map[string]*lambdafn.Deployment{}, replies: replies()}
+		blobs := store.NewMemoryBlobs()
 		w.ports = w.at(w.table, blobs, c)
 		for _, name := range []string{"step", "tool", "approve"} {
 			allowed := grants(project.Grants(strings.ToUpper(name[:1]) + name[1:] + "Role"))
@@ -97,7 +96,7 @@ func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
 
 func (w *world) at(table store.Table, blobs store.Blobs, c clock.Clock) runtime.Ports {
 	return runtime.Ports{
-		Table: table, Journal: store.NewJournal(table, 0), Blobs: blobs, Model: w, Tools: w, Valid: schema.Validate, Waiter: w, Clock: c, IDs: ids.Seeded(c, 1),
+		Table: table, Journal: store.NewJournal(table, 0), Blobs: blobs, Model: w, Tools: w, Valid: tool.Validate, Waiter: w, Clock: c, IDs: ids.Seeded(c, 1),
 		Hooks: agents.Registry().Hooks(), Emit: w,
 	}
 }
@@ -179,7 +178,7 @@ func (w *world) approved() {
 func (w *world) decide(id, group string) error {
 	desk := &approval.Desk{
 		Table: w.table, Journal: w.ports.Journal, Clock: w.ports.Clock, Definitions: runtime.PinnedDefinitions(w.ports.Blobs),
-		ValidateArgs: schema.Validate, ResumeRun: (&runtime.Waits{Ports: w.ports}).Wake,
+		ValidateArgs: tool.Validate, ResumeRun: (&runtime.Waits{Ports: w.ports}).Wake,
 	}
 	_, err := desk.Decide(context.Background(), approval.DecisionInput{
 		Tenant: tenant, ID: id, Action: approval.Approve, By: policy.Principal{ID: "user:ana", Groups: []string{group}},

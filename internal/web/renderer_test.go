@@ -17,8 +17,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/browsertest"
 	"github.com/countersign/countersign/internal/hostile"
+	"github.com/countersign/countersign/internal/npmtest"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
@@ -138,8 +138,8 @@ func TestB4NothingThatRunsIsMasked(t *testing.T) {
 
 // Every string of the corpus, in a real browser: what is read is what package show makes of it, and nothing is done.
 func TestB3TheCorpusInABrowser(t *testing.T) {
-	b := browsertest.StartBrowser(t)
-	p := b.Open("corpus", browsertest.Options{Width: 360, Height: 740})
+	b := npmtest.StartBrowser(t)
+	p := b.Open("corpus", npmtest.Options{Width: 360, Height: 740})
 	for i, batch := range batches(hostile.Texts(), 40) {
 		w := newHarness(t, asks(five)).useRealRenderer()
 		a := w.pendingRequest()

@@ -30,7 +30,7 @@ import (
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/counting"
 	"github.com/countersign/countersign/internal/store/dynamo"
-	"github.com/countersign/countersign/internal/store/memory"
+
 	"github.com/countersign/countersign/internal/tools/builtin"
 )
 
@@ -85,8 +85,8 @@ type deployment struct {
 	table      *counting.Table
 	meter      *meter
 	watch      *store.Journal // reads beside the meter
-	blobs      *memory.MemoryBlobs
-	executions *memory.Memory
+	blobs      *store.MemoryBlobs
+	executions *store.Memory
 	dir        string
 	def        *agent.Definition
 }
@@ -104,7 +104,7 @@ func deployOver(t *testing.T, between func(aws.HTTPClient) aws.HTTPClient) *depl
 	m := &meter{next: between(cfg.HTTPClient), sent: map[string]int64{}}
 	cfg.HTTPClient = m
 	d := &deployment{
-		t: t, meter: m, blobs: memory.NewMemoryBlobs(), executions: memory.NewMemory(), dir: t.TempDir(),
+		t: t, meter: m, blobs: store.NewMemoryBlobs(), executions: store.NewMemory(), dir: t.TempDir(),
 		table: counting.Wrap(dynamo.New(cfg, name, token)),
 		watch: store.NewJournal(dynamo.New(direct, name, token), 0),
 	}
