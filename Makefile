@@ -54,7 +54,7 @@ deps: ## fetch what only tests need: DynamoDB Local, whose licence keeps it out 
 
 .PHONY: check-template
 check-template: deps ## what is deployed, against itself, the code and the validators of AWS
-	$(GO) test ./internal/samtest ./internal/sampletest
+	$(GO) test ./internal/repotest
 
 .PHONY: test
 test: build deps ## every test: unit, property, scenario (plain and with some crashes), kill -9; the lanes below go deeper
@@ -124,7 +124,7 @@ $(LINT):
 .PHONY: generate
 generate: deps ## write the generated diagrams and lists again
 	$(GO) test ./internal/run -run TestDiagrams -update
-	node tools/template/names.mjs > internal/samtest/names.new && mv internal/samtest/names.new internal/samtest/names.json
+	node tools/template/names.mjs > internal/repotest/names.new && mv internal/repotest/names.new internal/repotest/names.json
 
 # What `sam build` calls: one bootstrap a function.
 LAMBDA_ARCH ?= arm64

@@ -1,8 +1,9 @@
-// Package lambdart is a small Lambda service: it runs a function's real bootstrap as processes behind the Runtime API
+package awsfake
+
+// This file is a small Lambda service: it runs a function's real bootstrap as processes behind the Runtime API
 // and invokes them as Lambda does, so that tests exercise the binaries that are deployed. An execution environment is
 // one process that takes one event at a time; events that come while all are busy get one more environment, up to the
 // function's concurrency.
-package awsfake
 
 import (
 	"context"

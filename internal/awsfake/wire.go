@@ -1,6 +1,7 @@
-// Package sfnwire puts the wire API of Step Functions, awsJson1.0, in front of the local engine, so that real SDK
-// clients can drive it in tests.
 package awsfake
+
+// This file puts the wire API of Step Functions, awsJson1.0, in front of the local engine, so that real SDK
+// clients can drive it in tests.
 
 import (
 	"context"
@@ -20,7 +21,7 @@ const target = "AWSStepFunctions."
 // maxBody is the largest request body, in bytes: an input of 256 KiB, escaped, and its frame.
 const maxBody = 1 << 20
 
-// StepFunctions serves an engine. Operations other than those of package sfn are UnknownOperationException.
+// StepFunctions serves an engine. Operations other than those of awssdk.Waiter are UnknownOperationException.
 func StepFunctions(e *asl.Engine) http.Handler {
 	ops := map[string]func(context.Context, []byte) (any, error){
 		"StartExecution": op(func(ctx context.Context, in startInput) (any, error) {

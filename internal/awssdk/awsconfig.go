@@ -1,5 +1,6 @@
-// Package awsconfig loads the configuration that all clients of the AWS SDK in a process share.
 package awssdk
+
+// This file loads the configuration that all clients of the AWS SDK in a process share.
 
 import (
 	"context"

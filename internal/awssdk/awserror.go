@@ -1,6 +1,7 @@
-// Package awserror reads the errors of the SDK's clients, and leaves out of them what may repeat a request: a service's
-// message and the text of an answer that could not be read.
 package awssdk
+
+// This file reads the errors of the SDK's clients, and leaves out of them what may repeat a request: a service's
+// message and the text of an answer that could not be read.
 
 import (
 	"errors"

@@ -1,5 +1,6 @@
-// Package sfn drives executions on AWS Step Functions: the Waiter of package runtime.
 package awssdk
+
+// This file drives executions on AWS Step Functions: the Waiter of package runtime.
 
 import (
 	"context"

@@ -38,8 +38,8 @@ import (
 	"github.com/countersign/countersign/internal/ids"
 
 	"github.com/countersign/countersign/internal/people/link"
+	"github.com/countersign/countersign/internal/repotest"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/samtest"
 
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/dynamo"
@@ -301,7 +301,7 @@ func (l *syncBuffer) String() string {
 // timeouts are those of the template.
 func timeouts(t *testing.T) map[string]time.Duration {
 	t.Helper()
-	p, err := samtest.Read("../..", nil)
+	p, err := repotest.Read("../..", nil)
 	require.NoError(t, err)
 	out := map[string]time.Duration{}
 	for _, r := range p.Resources("AWS::Serverless::Function") {

@@ -14,7 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/samtest"
+	"github.com/countersign/countersign/internal/repotest"
 )
 
 func serve(t *testing.T, h http.Handler) string {
@@ -53,7 +53,7 @@ type killPoint struct {
 
 func newRelay(t *testing.T, dynamo aws.Config, s3, sfn, bedrock, bus, secrets string, kill func(function string) error) *relay {
 	t.Helper()
-	p, err := samtest.Read("../..", nil)
+	p, err := repotest.Read("../..", nil)
 	require.NoError(t, err)
 	r := &relay{t: t, kill: kill, made: map[bool]int{}, grants: map[string][]string{}, targets: map[string]target{
 		"dynamodb": {aws.ToString(dynamo.BaseEndpoint), dynamo.HTTPClient}, "s3": {s3, http.DefaultClient}, "states": {sfn, http.DefaultClient},

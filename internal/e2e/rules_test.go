@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/awsfake"
-	"github.com/countersign/countersign/internal/samtest"
+	"github.com/countersign/countersign/internal/repotest"
 )
 
 // What the template's parameters are by default.
@@ -19,7 +19,7 @@ const (
 // targets here.
 func (d *deployment) eventRules() []awsfake.Rule {
 	d.t.Helper()
-	p, err := samtest.Read("../..", nil)
+	p, err := repotest.Read("../..", nil)
 	require.NoError(d.t, err)
 	all, err := p.EventRules(map[string]string{"AgentStateMachine": machine})
 	require.NoError(d.t, err)

@@ -41,7 +41,7 @@ func addRemotes(f *function) error {
 // the answers.
 const (
 	envCallbackURL = "COUNTERSIGN_CALLBACK_URL" // where the API is reached from outside, as https://api.example.com; empty = no address is handed out
-	envKeyRing     = "COUNTERSIGN_KEYRING"      // package keyring says what it looks like; empty = there are no callbacks
+	envKeyRing     = "COUNTERSIGN_KEYRING"      // secrets.Parse says what it looks like; empty = there are no callbacks
 )
 
 // envLinkKeyRing is another ring, which signs the links to requests. Functions that run tools do not have it: nothing

@@ -19,7 +19,7 @@ import (
 	"github.com/countersign/countersign/internal/model/script"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/secrets"
-	"github.com/countersign/countersign/internal/standin"
+
 	"github.com/countersign/countersign/internal/tools/lambdatool"
 )
 
@@ -90,7 +90,7 @@ func Adapter(
 		}
 		return bedrock.New(bedrock.Config{Client: from.bedrock, Stream: true, OnDelta: heard}), nil
 	case "demo":
-		return standin.DemoModel{}, nil
+		return DemoModel{}, nil
 	default:
 		return nil, fmt.Errorf("model provider %q: want bedrock, openai, script or demo", m.Provider)
 	}

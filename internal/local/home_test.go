@@ -17,7 +17,7 @@ import (
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/standin"
+
 	"github.com/countersign/countersign/internal/tools/builtin"
 )
 
@@ -65,7 +65,7 @@ func open(t *testing.T, dir string) *Home {
 	require.NoError(t, err)
 	h, err := Open(Options{
 		Dir: dir, Registry: reg, Clock: clock.System(),
-		Model: func(agent.ModelSpec) (runtime.Model, error) { return standin.DemoModel{}, nil },
+		Model: func(agent.ModelSpec) (runtime.Model, error) { return DemoModel{}, nil },
 	})
 	require.NoError(t, err)
 	require.NoError(t, h.Resume(t.Context(), Tenant))

@@ -26,7 +26,7 @@ import (
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/standin"
+
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/bolt"
 
@@ -170,7 +170,7 @@ func mortalMachine(db *bolt.Table, home string, r *reaper) (*Machine, error) {
 	}
 	t, clk := mortalTable{db, r}, clock.System()
 	return New(Config{
-		Table: t, Blobs: blobs, Model: standin.DemoModel{}, Tools: mortalTools{set, filepath.Join(home, "ledger"), r},
+		Table: t, Blobs: blobs, Model: DemoModel{}, Tools: mortalTools{set, filepath.Join(home, "ledger"), r},
 		Agents: func(string) (*agent.Definition, bool) { return nil, false }, Clock: clk, IDs: ids.System(clk), Executions: NewExecutions(t), Warm: 4,
 	})
 }

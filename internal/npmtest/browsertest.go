@@ -1,6 +1,7 @@
-// Package browsertest drives a real browser over the pages, for tests: the machine's own Chromium, by playwright-core
-// (tools/browser). Both are development dependencies, never vendored and never shipped.
 package npmtest
+
+// This file drives a real browser over the pages, for tests: the machine's own Chromium, by playwright-core
+// (tools/browser). Both are development dependencies, never vendored and never shipped.
 
 import (
 	"bufio"

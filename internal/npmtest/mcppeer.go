@@ -1,6 +1,7 @@
-// Package mcppeer runs the MCP servers of others for tests, as processes of their own: those that npm fetches
-// (tools/mcp). They are development dependencies, never vendored and never shipped.
 package npmtest
+
+// This file runs the MCP servers of others for tests, as processes of their own: those that npm fetches
+// (tools/mcp). They are development dependencies, never vendored and never shipped.
 
 import (
 	"bufio"

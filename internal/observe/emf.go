@@ -1,9 +1,10 @@
-// Package emf writes metrics in CloudWatch's embedded metric format: lines of JSON that a Lambda function prints and
+package observe
+
+// This file writes metrics in CloudWatch's embedded metric format: lines of JSON that a Lambda function prints and
 // CloudWatch Logs turns into metrics, with no call and no agent.
 //
 // A line is one document: one set of dimensions and the metrics under it. Dimensions must be of low cardinality,
 // because every set of values is a metric of its own that is paid for: never the id of a run, a call or a person.
-package observe
 
 import (
 	"encoding/json"

@@ -1,7 +1,8 @@
-// Package metrics counts what runs do, from decorators over the ports of package runtime, and names what a deployment
+package observe
+
+// This file counts what runs do, from decorators over the ports of package runtime, and names what a deployment
 // measures of itself, once for the code that emits it and for the alarms in template.yaml: an alarm on a name that
 // nobody emits would be silent for ever. Counters are per agent, never per run.
-package observe
 
 import (
 	"context"

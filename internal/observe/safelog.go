@@ -1,7 +1,8 @@
-// Package safelog writes logs that hold no content (R17): attributes of an allow-list of names, and of an error its
+package observe
+
+// This file writes logs that hold no content (R17): attributes of an allow-list of names, and of an error its
 // kinds, never its text. What a caller, a model or a tool said may stand in an error's text; it does not stand in a
 // log.
-package observe
 
 import (
 	"context"

@@ -1,6 +1,7 @@
-// Package telemetry sets up OpenTelemetry's SDK: what records spans and metrics, which ids spans get, and when they are
-// sent. Packages tracing and metrics say what is recorded.
 package observe
+
+// This file sets up OpenTelemetry's SDK: what records spans and metrics, which ids spans get, and when they are
+// sent. Tracer and the Meter functions say what is recorded.
 
 import (
 	"context"

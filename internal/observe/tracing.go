@@ -1,4 +1,6 @@
-// Package tracing records runs as OpenTelemetry spans, from decorators over the ports of package runtime. Spans have
+package observe
+
+// This file records runs as OpenTelemetry spans, from decorators over the ports of package runtime. Spans have
 // the attributes of OpenInference and, beside them, those of OpenTelemetry's GenAI conventions.
 //
 //	AGENT      the run, from its start to its end; written once, by whoever commits the end
@@ -12,8 +14,7 @@
 // span under the promised id with its true start. A run is one trace, however long it waits.
 //
 // Content is hidden unless it is asked for: see Hide. Errors are told by their class, never by their text.
-// Package telemetry sends the spans.
-package observe
+// Telemetry sends the spans.
 
 import (
 	"go.opentelemetry.io/otel/trace"

@@ -11,8 +11,8 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/match"
 	"github.com/countersign/countersign/internal/model/script"
+
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
@@ -128,7 +128,7 @@ func (sr *scriptedRun) compareRun(ctx context.Context, at string, wanted want, s
 		wanted = sr.checkRelaxed(wanted, &state)
 	}
 	for _, key := range slices.Sorted(maps.Keys(wanted)) {
-		for _, m := range match.Match(wanted[key], got[key]) {
+		for _, m := range script.Match(wanted[key], got[key]) {
 			path := prefixPath(key, m.Path)
 			if at != "" {
 				path = at + "." + path

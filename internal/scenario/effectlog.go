@@ -11,7 +11,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/fault"
-	"github.com/countersign/countersign/internal/match"
+	"github.com/countersign/countersign/internal/model/script"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
@@ -284,8 +284,8 @@ func (sr *scriptedRun) checkToolInput(path string, want, got json.RawMessage) {
 	if want == nil {
 		return
 	}
-	for _, m := range match.Match(want, got) {
-		f := Failure{Path: match.Join(path, m.Path), Got: m.Got, Want: m.Want}
+	for _, m := range script.Match(want, got) {
+		f := Failure{Path: script.Join(path, m.Path), Got: m.Got, Want: m.Want}
 		if !slices.Contains(sr.sim.failures, f) {
 			sr.sim.addFailure(f)
 		}

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign/countersign/internal/match"
+	"github.com/countersign/countersign/internal/model/script"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web/stream"
 )
@@ -34,7 +34,7 @@ func loadWant(f section, agents []string, ps *problems) (want, map[string][]want
 	children := f.children(w["children"], agents, ps)
 	delete(w, "children")
 	f.checkWant(w, ps)
-	if err := match.Check(f.data); err != nil {
+	if err := script.Check(f.data); err != nil {
 		ps.add(f.problem(0, "", err.Error()))
 	}
 	return w, children

@@ -1,10 +1,11 @@
-// Package callback makes addresses that a call is answered at by whoever was asked, and reads them.
+package secrets
+
+// This file makes addresses that a call is answered at by whoever was asked, and reads them.
 //
 // The last segment of the path is the token: base64url of a version, tenant, run, call, expiry and key id, and of a
 // signature of them all. Whoever has it may answer that call and nothing else, until the expiry; it is a secret, and
 // nothing else is needed. The same call has the same token however often it is sent out, as long as the ring's newest
 // key stays.
-package secrets
 
 import (
 	"encoding/base64"

@@ -1,7 +1,8 @@
-// Package keyring signs what a deployment hands out and takes back, such as addresses that need no other
+package secrets
+
+// This file signs what a deployment hands out and takes back, such as addresses that need no other
 // authentication, with several keys: the first one signs, all of them verify, so that a new one can be put in front
 // while what the others signed is still about.
-package secrets
 
 import (
 	"crypto/hmac"

@@ -1,6 +1,7 @@
-// Package secrets is where the secrets of tools are kept: a file and the environment of a laptop (Local), and AWS
-// Secrets Manager (Vault).
 package secrets
+
+// This file is where the secrets of tools are kept: a file and the environment of a laptop (Local), and AWS
+// Secrets Manager (Vault).
 
 import (
 	"cmp"

@@ -1,6 +1,7 @@
-// Package memory keeps a store.Table in memory, for tests and for the fault sweep. Everything is lost with the Table.
-// Its index never lags.
 package store
+
+// This file keeps a store.Table in memory, for tests and for the fault sweep. Everything is lost with the Table.
+// Its index never lags.
 
 import (
 	"context"

@@ -1,6 +1,7 @@
-// Package schema checks values against JSON Schema 2020-12, exactly and within bounds: schemas and values alike may
-// come from strangers.
 package tool
+
+// This file checks values against JSON Schema 2020-12, exactly and within bounds: schemas and values alike may
+// come from strangers.
 
 import (
 	"encoding/json"

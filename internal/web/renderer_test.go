@@ -17,7 +17,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/hostile"
+	"github.com/countersign/countersign/internal/badinput"
 	"github.com/countersign/countersign/internal/npmtest"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/policy"
@@ -126,8 +126,8 @@ func TestB4AnApproverUncoversOnRecord(t *testing.T) {
 
 // No name and no form hides what runs, or who is paid.
 func TestB4NothingThatRunsIsMasked(t *testing.T) {
-	for _, behind := range hostile.UnmaskableTexts() {
-		w := newHarness(t, asks(string(hostile.UnmaskableArgs(behind))), func(d *agent.Definition) { d.Tools[0].Schema = json.RawMessage(`{"type":"object"}`) }).useRealRenderer()
+	for _, behind := range badinput.UnmaskableTexts() {
+		w := newHarness(t, asks(string(badinput.UnmaskableArgs(behind))), func(d *agent.Definition) { d.Tools[0].Schema = json.RawMessage(`{"type":"object"}`) }).useRealRenderer()
 		page := w.do("GET", w.newLink(w.pendingRequest(), "user:ana"), nil).body
 		story, _, _ := strings.Cut(page, `<section class="answer"`)
 		got := html.UnescapeString(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(story, ""))
@@ -140,7 +140,7 @@ func TestB4NothingThatRunsIsMasked(t *testing.T) {
 func TestB3TheCorpusInABrowser(t *testing.T) {
 	b := npmtest.StartBrowser(t)
 	p := b.Open("corpus", npmtest.Options{Width: 360, Height: 740})
-	for i, batch := range batches(hostile.Texts(), 40) {
+	for i, batch := range batches(badinput.HostileTexts(), 40) {
 		w := newHarness(t, asks(five)).useRealRenderer()
 		a := w.pendingRequest()
 		var texts []string
@@ -162,7 +162,7 @@ func TestB3TheCorpusInABrowser(t *testing.T) {
 		}
 		require.Equal(t, texts, dom[len(dom)-len(texts):], "batch %d", i)
 		for _, shown := range dom {
-			require.NoError(t, hostile.CheckHarmless(strings.ReplaceAll(shown, "\u00a0", " ")), "%q", shown)
+			require.NoError(t, badinput.CheckHarmless(strings.ReplaceAll(shown, "\u00a0", " ")), "%q", shown)
 		}
 		l := p.Log()
 		require.Empty(t, l.Dialogs)
@@ -172,7 +172,7 @@ func TestB3TheCorpusInABrowser(t *testing.T) {
 	}
 }
 
-func batches(all []hostile.Text, size int) (out [][]hostile.Text) {
+func batches(all []badinput.Hostile, size int) (out [][]badinput.Hostile) {
 	for chunk := range slices.Chunk(all, size) {
 		out = append(out, chunk)
 	}
@@ -180,7 +180,7 @@ func batches(all []hostile.Text, size int) (out [][]hostile.Text) {
 }
 
 // showAlso shows the strings as arguments besides, and says what of them is to be read: what stands in <bdi> is isolated by the element, not by letters.
-func showAlso(of func(context.Context, approval.Approval) (show.Request, error), batch []hostile.Text, texts *[]string) func(context.Context, approval.Approval) (show.Request, error) {
+func showAlso(of func(context.Context, approval.Approval) (show.Request, error), batch []badinput.Hostile, texts *[]string) func(context.Context, approval.Approval) (show.Request, error) {
 	return func(ctx context.Context, a approval.Approval) (show.Request, error) {
 		r, err := of(ctx, a)
 		for _, c := range batch {

@@ -1,5 +1,5 @@
-// Writes internal/samtest/names.json: the names that the Go checker needs of AWS's resource specification, and nothing else of it.
-//   node tools/template/names.mjs > internal/samtest/names.json
+// Writes internal/repotest/names.json: the names that the Go checker needs of AWS's resource specification, and nothing else of it.
+//   node tools/template/names.mjs > internal/repotest/names.json
 import { createRequire } from "node:module";
 
 const require = createRequire(import.meta.url);

@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/match"
+
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
@@ -74,7 +74,7 @@ func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, err
 		if r.Lifecycle == run.LifecycleNotes {
 			got = fmt.Sprintf("a request for notes before inference %d", r.Inference)
 		}
-		return agent.Reply{}, m.recordFailures(r, m.script.end, []match.Mismatch{{Path: "model.jsonl", Got: got, Want: "no more requests"}})
+		return agent.Reply{}, m.recordFailures(r, m.script.end, []Mismatch{{Path: "model.jsonl", Got: got, Want: "no more requests"}})
 	}
 	if found := l.check(r); len(found) > 0 {
 		return agent.Reply{}, m.recordFailures(r, l.number, found)
@@ -126,20 +126,20 @@ func (l line) failureClass() agent.ModelErrorClass {
 }
 
 // check lists everything that is wrong with a request for this line.
-func (l line) check(r agent.Request) []match.Mismatch {
+func (l line) check(r agent.Request) []Mismatch {
 	found := malformed(r.Messages)
 	if l.model != "" && l.model != r.Model.ID {
-		found = append(found, match.Mismatch{Path: "model", Got: r.Model.ID, Want: l.model})
+		found = append(found, Mismatch{Path: "model", Got: r.Model.ID, Want: l.model})
 	}
 	different, err := differences(l.want, r)
 	if err != nil {
-		return append(found, match.Mismatch{Path: "request", Got: err.Error(), Want: "a request that is JSON"})
+		return append(found, Mismatch{Path: "request", Got: err.Error(), Want: "a request that is JSON"})
 	}
 	return append(found, different...)
 }
 
 // recordFailures records the failures and returns the first one as the call's error.
-func (m *Model) recordFailures(r agent.Request, number int, found []match.Mismatch) error {
+func (m *Model) recordFailures(r agent.Request, number int, found []Mismatch) error {
 	m.markUsed(number)
 	m.mu.Lock()
 	defer m.mu.Unlock()

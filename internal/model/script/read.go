@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/match"
+
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -271,7 +271,7 @@ func checkWant(raw json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	return match.Check(raw)
+	return Check(raw)
 }
 
 func checkLifecycle(raw json.RawMessage) error {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/match"
+
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -39,7 +39,7 @@ type toolView struct {
 }
 
 // differences lists where r is not what want wants. An error means that r cannot be written as JSON.
-func differences(want json.RawMessage, r agent.Request) ([]match.Mismatch, error) {
+func differences(want json.RawMessage, r agent.Request) ([]Mismatch, error) {
 	if len(want) == 0 {
 		return nil, nil
 	}
@@ -63,7 +63,7 @@ func differences(want json.RawMessage, r agent.Request) ([]match.Mismatch, error
 	if err != nil {
 		return nil, fmt.Errorf("write request: %w", err)
 	}
-	return match.Match(want, got), nil
+	return Match(want, got), nil
 }
 
 // viewTools shows each tool as want speaks of it: as an object where it has an object in that place, else as its name.
@@ -98,8 +98,8 @@ func wantedTools(want json.RawMessage) []json.RawMessage {
 
 // malformed lists what no provider would take: a tool_result without its tool_use before it, a tool_use without exactly
 // one result, a result that does not stand behind the turn of its tool_use.
-func malformed(messages []run.Message) []match.Mismatch {
-	var found []match.Mismatch
+func malformed(messages []run.Message) []Mismatch {
+	var found []Mismatch
 	type use struct{ at, turn, results int }
 	uses := map[string]*use{}
 	var order []string
@@ -134,6 +134,6 @@ func malformed(messages []run.Message) []match.Mismatch {
 	return found
 }
 
-func mismatchAt(message int, got, want string) match.Mismatch {
-	return match.Mismatch{Path: fmt.Sprintf("messages[%d]", message), Got: got, Want: want}
+func mismatchAt(message int, got, want string) Mismatch {
+	return Mismatch{Path: fmt.Sprintf("messages[%d]", message), Got: got, Want: want}
 }

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/hostile"
+	"github.com/countersign/countersign/internal/badinput"
 	"github.com/countersign/countersign/internal/people/letter"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
@@ -250,9 +250,9 @@ func TestValidAddress(t *testing.T) {
 
 // No name and no form hides what runs, or who is paid.
 func TestB4NothingThatRunsIsMasked(t *testing.T) {
-	for _, behind := range hostile.UnmaskableTexts() {
+	for _, behind := range badinput.UnmaskableTexts() {
 		m := message("")
-		m.Approval.Args, m.Approval.Tools = hostile.UnmaskableArgs(behind), []string{"deploy"}
+		m.Approval.Args, m.Approval.Tools = badinput.UnmaskableArgs(behind), []string{"deploy"}
 		m.Shown = show.BuildRequest(m.Approval, show.View{ModelText: behind})
 		mail := letter.Of(m).AsMail()
 		for _, got := range []string{mail.Text, seen(mail.HTML)} {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/countersign/countersign/internal/hostile"
+	"github.com/countersign/countersign/internal/badinput"
 	"github.com/countersign/countersign/internal/people/mask"
 )
 
@@ -268,7 +268,7 @@ func TestSchemasThatNameThemselves(t *testing.T) {
 }
 
 func TestTheCorpusIsReadAsItIs(t *testing.T) {
-	for _, c := range hostile.Texts() {
+	for _, c := range badinput.HostileTexts() {
 		if c.JSON == nil {
 			continue
 		}

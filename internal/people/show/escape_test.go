@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/countersign/countersign/internal/hostile"
+	"github.com/countersign/countersign/internal/badinput"
 	"github.com/countersign/countersign/internal/people/show"
 )
 
@@ -90,11 +90,11 @@ func TestB3HeapsOfMarksAreTakenApart(t *testing.T) {
 
 // Every string of the corpus is shown with visible characters alone, and all of it.
 func TestB3TheCorpusIsShownHarmlesslyAndCompletely(t *testing.T) {
-	for _, c := range hostile.Texts() {
+	for _, c := range badinput.HostileTexts() {
 		for _, shown := range []show.Text{show.Quoted(c.Text), show.Bare(c.Text)} {
 			escapeInvisible(t, shown, c.Comment)
 		}
-		got, err := hostile.Unescape(show.Bare(c.Text).String())
+		got, err := badinput.Unescape(show.Bare(c.Text).String())
 		require.NoError(t, err, c.Comment)
 		require.Equal(t, c.Text, got, c.Comment)
 	}
@@ -113,7 +113,7 @@ func escapeInvisible(t require.TestingT, shown show.Text, of string) {
 			require.False(t, i > 0 && shown[i-1].Kind == show.Plain, "%s: two plain spans", of)
 		}
 	}
-	require.NoError(t, hostile.CheckHarmless(shown.String()), of)
+	require.NoError(t, badinput.CheckHarmless(shown.String()), of)
 }
 
 // anything are strings rich in what escaping is about.
@@ -145,13 +145,13 @@ func TestB3NoTwoStringsAreShownAlike(t *testing.T) {
 func whole(t require.TestingT, s string) {
 	shown := show.Bare(s)
 	escapeInvisible(t, shown, s)
-	got, err := hostile.Unescape(shown.String())
+	got, err := badinput.Unescape(shown.String())
 	require.NoError(t, err, "%s", shown)
 	require.Equal(t, s, got, "%s", shown)
 }
 
 func FuzzEscape(f *testing.F) {
-	for _, c := range hostile.Texts() {
+	for _, c := range badinput.HostileTexts() {
 		if len(c.Text) < 1000 {
 			f.Add(c.Text)
 		}
@@ -172,7 +172,7 @@ func TestB3QuotesMayStayAsTheyAre(t *testing.T) {
 	} {
 		shown := show.PlainQuotes(show.Bare(in)).String()
 		require.Equal(t, want, shown)
-		back, err := hostile.Unescape(shown)
+		back, err := badinput.Unescape(shown)
 		require.NoError(t, err)
 		require.Equal(t, in, back)
 	}

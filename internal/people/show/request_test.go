@@ -12,7 +12,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/hostile"
+	"github.com/countersign/countersign/internal/badinput"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/run"
@@ -175,7 +175,7 @@ func TestB2ArgumentsAreCompleteAndInOrder(t *testing.T) {
 
 // Every string of the corpus, as a value, as a key, as a note and in the model's words, on the plain channel.
 func TestB3TheCorpusChangesNothingBesideIt(t *testing.T) {
-	for _, c := range hostile.Texts() {
+	for _, c := range badinput.HostileTexts() {
 		if !c.IsStorable() {
 			continue
 		}
@@ -190,13 +190,13 @@ func TestB3TheCorpusChangesNothingBesideIt(t *testing.T) {
 		shown := r.Arguments[0].Value.String()
 		escapeInvisible(t, r.Arguments[0].Value, c.Comment)
 		if !r.Masked {
-			got, err := hostile.Unescape(shown[1 : len(shown)-1])
+			got, err := badinput.Unescape(shown[1 : len(shown)-1])
 			require.NoError(t, err)
 			require.Equal(t, c.Text, got, c.Comment)
 		}
 		var text strings.Builder
 		require.NoError(t, show.WriteText(&text, r, 0))
-		require.NoError(t, hostile.CheckHarmless(text.String()), c.Comment)
+		require.NoError(t, badinput.CheckHarmless(text.String()), c.Comment)
 		a.Args, a.RuleNote, a.Decisions[0].Note, a.Thread[0].Text = json.RawMessage(`{"text":"plain"}`), "plain", "plain", "plain"
 		a.ClaimedSubject = "plain"
 		var plain strings.Builder

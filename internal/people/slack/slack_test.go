@@ -15,8 +15,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/badinput"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/hostile"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/show"
@@ -80,10 +80,10 @@ func TestC1HostileText(t *testing.T) {
 
 // No name and no form hides what runs, or who is paid.
 func TestB4NothingThatRunsIsMasked(t *testing.T) {
-	for _, behind := range hostile.UnmaskableTexts() {
+	for _, behind := range badinput.UnmaskableTexts() {
 		s, c, _ := newWorkspace(t)
 		m := newMessage(ana, "")
-		m.Approval.Args = hostile.UnmaskableArgs(behind)
+		m.Approval.Args = badinput.UnmaskableArgs(behind)
 		m.Shown = show.BuildRequest(m.Approval, show.View{})
 		_, err := c.Send(t.Context(), m)
 		require.NoError(t, err)

@@ -1,5 +1,6 @@
-// Package folder keeps blobs as files: T/<tenant>/<digest> under one folder.
 package bolt
+
+// This file keeps blobs as files: T/<tenant>/<digest> under one folder.
 
 import (
 	"bytes"

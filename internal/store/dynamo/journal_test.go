@@ -26,7 +26,7 @@ import (
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/standin"
+
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/counting"
 	"github.com/countersign/countersign/internal/store/dynamo"
@@ -198,14 +198,14 @@ func TestRunParksIsApprovedInAnotherProcessAndEnds(t *testing.T) {
 	d := deploy(t)
 	require.NoError(t, os.WriteFile(filepath.Join(d.dir, "a.txt"), []byte("Team meeting\nTuesday"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(d.dir, "b.txt"), []byte("Shopping list\nmilk"), 0o600))
-	m := d.machine(standin.DemoModel{}, 0)
+	m := d.machine(local.DemoModel{}, 0)
 	s, err := d.start(m, "k")
 	require.NoError(t, err)
 	waits := 0
 	for s = d.settled(s.Run); s.Status != run.RunDone; s = d.settled(s.Run) {
 		waits++
 		require.NoError(t, m.Engine.Close())
-		m = d.machine(standin.DemoModel{}, 0)
+		m = d.machine(local.DemoModel{}, 0)
 		require.NoError(t, m.Resume(t.Context(), tenant))
 		_, err := m.Desk.Decide(t.Context(), approval.DecisionInput{
 			Tenant: tenant, ID: s.Waits()[0].Wait.Approval, Action: approval.Approve,
@@ -225,7 +225,7 @@ func TestRunParksIsApprovedInAnotherProcessAndEnds(t *testing.T) {
 // TestConcurrentStarts is R1: a hundred clients with one key, half of them in another process, make one run and get one answer.
 func TestConcurrentStarts(t *testing.T) {
 	d := deploy(t)
-	machines := []*local.Machine{d.machine(standin.DemoModel{}, 8), d.machine(standin.DemoModel{}, 8)}
+	machines := []*local.Machine{d.machine(local.DemoModel{}, 8), d.machine(local.DemoModel{}, 8)}
 	const clients = 100
 	answers := make([]run.AgentState, clients)
 	errs := make([]error, clients)

@@ -8,10 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/standin"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -20,7 +20,7 @@ import (
 func TestForkAndContinue(t *testing.T) {
 	d := deploy(t)
 	require.NoError(t, os.WriteFile(filepath.Join(d.dir, "a.txt"), []byte("Team meeting\nTuesday"), 0o600))
-	m := d.machine(standin.DemoModel{}, 0)
+	m := d.machine(local.DemoModel{}, 0)
 	s, err := d.start(m, "k")
 	require.NoError(t, err)
 	parent := d.settled(s.Run)

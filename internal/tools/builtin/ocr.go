@@ -1,9 +1,10 @@
-// Package ocr has the built-in tool extract_text: the text in a picture, read by tesseract where that is installed.
+package builtin
+
+// This file has the built-in tool extract_text: the text in a picture, read by tesseract where that is installed.
 //
 // The picture is opened through files.Root, so it is confined to a folder as the file tools are, recognised by its
 // first bytes and handed to tesseract as standard input: no path is ever an argument, no shell is involved, and nothing
 // is written.
-package builtin
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package files
+package builtin
 
 // Where there are no pipes in the file system no flags are needed.
 const (

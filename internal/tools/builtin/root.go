@@ -1,4 +1,6 @@
-// Package files has the built-in tools that work on a folder: list_directory, read_text and move_file.
+package builtin
+
+// This file has the built-in tools that work on a folder: list_directory, read_text and move_file.
 //
 // Nothing they do leaves the folder: every path is resolved by os.Root, component by component on open directories, so
 // neither "..", nor an absolute path, nor a symbolic link, nor a directory swapped for a link in mid-call leads out.
@@ -8,7 +10,6 @@
 // What a model is told is a function of the folder's contents alone, names it by paths relative to the folder, and
 // never shows where the folder is. On Windows and other systems os.Root's own documentation says how far the
 // confinement holds.
-package builtin
 
 import (
 	"errors"

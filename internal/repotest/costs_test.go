@@ -1,0 +1,260 @@
+package repotest
+
+// This file counts what a run asks of AWS and writes docs/costs.md of it: its test fails when the document is no
+// longer true.
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"text/template"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/asl"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/lambdafn"
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/store/counting"
+
+	"github.com/countersign/countersign/internal/tool"
+)
+
+var update = flag.Bool("update", false, "write docs/costs.md again")
+
+const document = "../../docs/costs.md"
+
+// The work of docs/performance.md: arguments of 200 bytes, a result of 2,048.
+const (
+	argsBytes   = 200
+	resultBytes = 2048
+)
+
+// Row is what one run costs, from its start by the API to its end.
+type Row struct {
+	N, Inferences, Transitions, Invocations int
+	Writes, Transactions, Reads             int64 // requests
+	WCU, IndexWCU                           int64
+	RCU                                     float64
+	StoredKB                                int64
+	Dollars, PerIteration                   float64
+}
+
+// List prices in USD, us-east-1, on demand, arm64; docs/costs.md says so. What one has to check before believing a bill.
+const (
+	perTransition = 25.0 / 1e6
+	perWCU        = 0.625 / 1e6
+	perRCU        = 0.125 / 1e6
+	perInvocation = 0.20 / 1e6
+	perGBSecond   = 0.0000133334
+	memoryGB      = 0.25
+	ownSeconds    = 0.010 // of an invocation, less the wait for the model or the tool
+)
+
+func (r *Row) price() {
+	r.Dollars = float64(r.Transitions)*perTransition + float64(r.WCU+r.IndexWCU)*perWCU + r.RCU*perRCU +
+		float64(r.Invocations)*(perInvocation+memoryGB*ownSeconds*perGBSecond)
+	r.PerIteration = r.Dollars / float64(r.N)
+}
+
+// index counts what the list index costs: a new or changed entry is written, and one whose place changes is also deleted.
+type index struct {
+	store.Table
+	mu  sync.Mutex
+	at  map[store.Key]string
+	wcu int64
+}
+
+func (x *index) Write(ctx context.Context, ops ...store.Op) error {
+	if err := x.Table.Write(ctx, ops...); err != nil {
+		return err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, op := range ops {
+		before, known := x.at[op.Item.Key]
+		switch op.Kind {
+		case store.Put:
+			if op.Item.Index != "" {
+				x.at[op.Item.Key] = op.Item.Index + "\x00" + op.Item.IndexSort
+			}
+		case store.Update:
+			if !known {
+				continue
+			}
+		default:
+			continue
+		}
+		now, is := x.at[op.Item.Key]
+		if !is {
+			continue
+		}
+		x.wcu++
+		if known && before != now {
+			x.wcu++
+		}
+	}
+	return nil
+}
+
+// lab is a deployment whose functions each keep a cache of their own, as processes do.
+type lab struct {
+	*local.Machine
+	table       *counting.Table
+	index       *index
+	executions  *asl.MemoryStore
+	handlers    map[string]*lambdafn.Deployment
+	invocations int
+	mu          sync.Mutex
+}
+
+func newLab(t *testing.T, m runtime.Model, warm int) *lab {
+	t.Helper()
+	c := clock.System()
+	l := &lab{index: &index{Table: store.NewMemory(), at: map[store.Key]string{}}, executions: &asl.MemoryStore{}}
+	l.table = counting.Wrap(l.index)
+	tools, err := tool.NewSet(work{"work.read", run.EffectRead}, work{"work.pay", run.EffectNonIdempotent})
+	require.NoError(t, err)
+	l.Machine, err = local.New(local.Config{
+		Table: l.table, Blobs: store.NewMemoryBlobs(), Model: m, Tools: tools, Agents: func(string) (*agent.Definition, bool) { return nil, false },
+		Clock: c, IDs: ids.Seeded(c, 1), Executions: l.executions, Wrap: func(local.Invoker) local.Invoker { return l.invoke },
+	})
+	require.NoError(t, err)
+	l.handlers = map[string]*lambdafn.Deployment{}
+	for _, name := range []string{"step", "tool", "approve"} {
+		p := l.Ports
+		p.Journal = store.NewJournal(l.table, warm)
+		l.handlers[name] = (&lambdafn.Deployment{Ports: p, Definitions: l.Definitions, Agents: l.Agents}).Compose()
+	}
+	return l
+}
+
+func (l *lab) invoke(ctx context.Context, function string, payload []byte) ([]byte, error) {
+	l.mu.Lock()
+	l.invocations++
+	l.mu.Unlock()
+	return l.handlers[function].Invoke(ctx, function, payload)
+}
+
+type work struct {
+	name   string
+	effect run.Effect
+}
+
+func (w work) Spec() agent.ToolSpec {
+	return agent.ToolSpec{Name: w.name, Kind: agent.KindInternal, Effect: w.effect, Description: "Work.", Schema: json.RawMessage(`{"type":"object"}`)}
+}
+
+func (w work) Call(context.Context, tool.Call) (agent.ToolResultData, error) {
+	return agent.ToolResultData{Content: strings.Repeat("r", resultBytes)}, nil
+}
+
+// costReplies answers with one call of a tool for n inferences, then with a text.
+type costReplies struct {
+	n    int
+	tool string
+}
+
+func (r costReplies) Generate(_ context.Context, req agent.Request) (agent.Reply, error) {
+	reply := agent.Reply{Model: "instant", Usage: run.Usage{Input: 10, Output: 10}}
+	if req.Inference > int64(r.n) {
+		reply.Text = "Done."
+		return reply, nil
+	}
+	args := fmt.Sprintf(`{"q":"%s"}`, strings.Repeat("a", argsBytes-8))
+	reply.Calls = []agent.ReplyCall{{ID: fmt.Sprintf("toolu_%06d", req.Inference), Name: r.tool, Input: json.RawMessage(args)}}
+	return reply, nil
+}
+
+// run counts a whole run; every wait is approved.
+func runAgent(t *testing.T, n int, toolName string, warm int) (row Row) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t, costReplies{n, toolName}, warm)
+		d, err := agent.PresetDefaults(agent.PresetCountersign)
+		require.NoError(t, err)
+		d.Name, d.System, d.Model.Provider, d.Model.ID, d.Limits.Interactions = "costs", "You work.", "demo", "instant", n+10
+		d.Guards.DuplicateCalls = false // its model does one thing over and over
+		d.Tools = []agent.ToolSpec{work{"work.read", run.EffectRead}.Spec(), work{"work.pay", run.EffectNonIdempotent}.Spec()}
+		require.NoError(t, d.Check())
+		s, err := l.Starter.Start(t.Context(), runtime.Start{Tenant: local.Tenant, Agent: &d, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Work."}}}})
+		require.NoError(t, err)
+		reader := store.NewJournal(l.index, 0) // not counted
+		var state run.AgentState
+		for {
+			synctest.Wait()
+			loaded, err := reader.Load(t.Context(), local.Tenant, s.Run)
+			require.NoError(t, err)
+			if state = loaded.State; state.Status == run.RunDone {
+				break
+			}
+			require.Equal(t, run.RunWaiting, state.Status)
+			_, err = l.Desk.Decide(t.Context(), approval.DecisionInput{
+				Tenant: local.Tenant, ID: state.Waits()[0].Wait.Approval, Action: approval.Approve,
+				By: policy.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
+			})
+			require.NoError(t, err)
+		}
+		require.Equal(t, run.ReasonNaturalEnd, state.Reason)
+		c := l.table.Snapshot()
+		row = Row{
+			N: n, Inferences: int(state.Inferences), Invocations: l.invocations, Writes: c.Writes, Transactions: c.Transactions,
+			Reads: c.Gets + c.Queries, WCU: c.WCU, IndexWCU: l.index.wcu, RCU: c.RCU, StoredKB: (c.BytesWritten + 1023) / 1024,
+		}
+		for _, x := range l.Engine.List(t.Context(), "") {
+			row.Transitions += x.Transitions
+		}
+		row.price()
+		require.NoError(t, l.Engine.Close())
+	})
+	return row
+}
+
+//go:embed costs.md.tmpl
+var text string
+
+// The document says what is counted; -update writes it.
+func TestDocument(t *testing.T) {
+	var data struct{ Cold, Warm, Approved []Row }
+	for _, n := range []int{10, 50, 200} {
+		data.Cold = append(data.Cold, runAgent(t, n, "work_read", 0))
+		data.Warm = append(data.Warm, runAgent(t, n, "work_read", 8))
+	}
+	data.Approved = append(data.Approved, runAgent(t, 1, "work_pay", 8), runAgent(t, 10, "work_pay", 8))
+	var out bytes.Buffer
+	require.NoError(t, template.Must(template.New("costs").Parse(text)).Execute(&out, data))
+	if *update {
+		require.NoError(t, os.WriteFile(document, out.Bytes(), 0o600))
+	}
+	got, err := os.ReadFile(document)
+	require.NoError(t, err)
+	require.Equal(t, out.String(), string(got), "docs/costs.md is not what is counted; go test ./internal/repotest -update writes it, and its diff is read")
+}
+
+// A plain iteration is three transitions, two writes, at most four units, and no transaction; none grows with the run.
+func TestPlainIteration(t *testing.T) {
+	short, long := runAgent(t, 10, "work_read", 8), runAgent(t, 60, "work_read", 8)
+	per := func(a, b int64) float64 { return float64(b-a) / 50 }
+	require.InDelta(t, 3, per(int64(short.Transitions), int64(long.Transitions)), 0)
+	require.InDelta(t, 2, per(short.Writes, long.Writes), 0)
+	require.LessOrEqual(t, per(short.WCU, long.WCU), 4.0)
+	require.Equal(t, short.Transactions, long.Transactions)
+	require.Equal(t, short.IndexWCU, long.IndexWCU)
+	require.InDelta(t, 2, per(short.Reads, long.Reads), 0, "one for each function, warm")
+	require.LessOrEqual(t, (long.RCU-short.RCU)/50, 2.0, "a warm function reads only what is new")
+}

@@ -1,0 +1,117 @@
+package repotest
+
+// This file reads what is deployed: template.yaml, the state machine and the Makefile. Tests of other
+// packages take roles, rules and timeouts from here. Its own tests check what the validators of tools/template do
+// not see: above all what stands in Globals and in AWS::Serverless resources, and what template, Makefile and code
+// must agree on.
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Files of a project, beneath its root.
+const (
+	TemplateFile = "template.yaml"
+	MachineFile  = "statemachine/agent.asl.json"
+	MakefileName = "Makefile"
+)
+
+// Project is the files that are deployed together.
+type Project struct {
+	Template    *Node
+	MachineText string
+	Machine     Machine
+	Makefile    string
+}
+
+// Machine is what tests read of the state machine's definition.
+type Machine struct {
+	States map[string]struct {
+		Parameters         map[string]any
+		TimeoutSeconds     int
+		TimeoutSecondsPath string
+	}
+}
+
+// Read reads a project's files from its root. Replace, where it is not nil, changes each file's text before it is read.
+func Read(root string, replace func(file, text string) string) (*Project, error) {
+	texts := map[string]string{}
+	for _, file := range []string{TemplateFile, MachineFile, MakefileName} {
+		b, err := os.ReadFile(filepath.Join(root, file))
+		if err != nil {
+			return nil, fmt.Errorf("read project: %w", err)
+		}
+		texts[file] = string(b)
+		if replace != nil {
+			texts[file] = replace(file, texts[file])
+		}
+	}
+	template, err := ParseYAML([]byte(texts[TemplateFile]))
+	if err != nil {
+		return nil, err
+	}
+	p := &Project{Template: template, MachineText: texts[MachineFile], Makefile: texts[MakefileName]}
+	if err := json.Unmarshal([]byte(p.MachineText), &p.Machine); err != nil {
+		return nil, fmt.Errorf("read state machine: %w", err)
+	}
+	return p, nil
+}
+
+// Resource is a resource of the template.
+type Resource struct {
+	ID         string
+	Type       string
+	Node       *Node
+	Properties *Node
+}
+
+// Resources gives the resources of the types, or all of them, in order of the file.
+func (p *Project) Resources(types ...string) []Resource {
+	var out []Resource
+	for _, e := range p.Template.Get("Resources").entries() {
+		r := Resource{ID: e.Key, Type: e.Value.Get("Type").String(), Node: e.Value, Properties: e.Value.Get("Properties")}
+		if len(types) == 0 || slices.Contains(types, r.Type) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// Property is a function's property, its own or that of Globals.
+func (p *Project) Property(r Resource, path ...string) *Node {
+	if own := r.Properties.Get(path...); own != nil {
+		return own
+	}
+	section, _ := strings.CutPrefix(r.Type, "AWS::Serverless::")
+	return p.Template.Get(append([]string{"Globals", section}, path...)...)
+}
+
+// Grants are what a role allows, as "action on resource if condition", sorted. A statement that is not a plain Allow of
+// actions on resources gives its text.
+func (p *Project) Grants(role string) []string {
+	var out []string
+	policies := p.Template.Get("Resources", role, "Properties", "Policies")
+	for _, policy := range policies.Each() {
+		for _, s := range policy.Get("PolicyDocument", "Statement").Each() {
+			actions, resources, condition := s.Get("Action").Each(), s.Get("Resource").Each(), ""
+			if s.Get("Effect").String() != "Allow" || len(actions) == 0 || len(resources) == 0 {
+				out = append(out, s.Short())
+			}
+			if c := s.Get("Condition"); c != nil {
+				condition = " if " + c.Short()
+			}
+			for _, a := range actions {
+				for _, r := range resources {
+					out = append(out, a.String()+" on "+r.Short()+condition)
+				}
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}

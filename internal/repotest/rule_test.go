@@ -1,0 +1,50 @@
+package repotest
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/awsfake"
+)
+
+// rule is an EventBridge rule of the template with the parameters' defaults.
+type rule struct {
+	t *testing.T
+	EventRule
+}
+
+func newRule(t *testing.T, id string) rule {
+	t.Helper()
+	p, err := Read(sampleRoot, nil)
+	require.NoError(t, err)
+	all, err := p.EventRules(map[string]string{
+		"AgentStateMachine": "arn:aws:states:eu-central-1:123456789012:stateMachine:countersign-dev-agent",
+	})
+	require.NoError(t, err)
+	i := slices.IndexFunc(all, func(r EventRule) bool { return r.ID == id })
+	require.GreaterOrEqual(t, i, 0, id)
+	return rule{t, all[i]}
+}
+
+func (r rule) matches(event map[string]any) bool {
+	r.t.Helper()
+	b, err := json.Marshal(event)
+	require.NoError(r.t, err)
+	ok, err := awsfake.Matches(r.Pattern, b)
+	require.NoError(r.t, err)
+	return ok
+}
+
+// transform is the target's input. A path that leads nowhere fails the test: what EventBridge makes of one is not said
+// clearly anywhere.
+func (r rule) transform(t *testing.T, event map[string]any) string {
+	t.Helper()
+	b, err := json.Marshal(event)
+	require.NoError(t, err)
+	input, err := (&awsfake.InputTransformer{Paths: r.Paths, Template: r.Template}).Apply(b)
+	require.NoError(t, err)
+	return string(input)
+}

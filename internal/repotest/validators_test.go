@@ -1,0 +1,85 @@
+package repotest
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// node runs a script of tools/template with what make deps has fetched. It skips, and says why, where that is not
+// there.
+func node(t *testing.T, script string, args ...string) (out string, err error) {
+	t.Helper()
+	if _, err := exec.LookPath("node"); err != nil {
+		t.Skip("no node in PATH: the template's validators need it")
+	}
+	tools := filepath.Join(root, "tools/template")
+	if _, err := os.Stat(filepath.Join(tools, "node_modules/asl-validator")); err != nil {
+		t.Skip("tools/template is not installed; run npm ci in it, as make deps does")
+	}
+	b, err := exec.CommandContext(t.Context(), "node", append([]string{filepath.Join(tools, script)},
+		args...)...).CombinedOutput()
+	return string(b), err
+}
+
+// spoiled writes a file of the project with one place of it changed.
+func spoiled(t *testing.T, file string, pairs ...string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(root, file))
+	require.NoError(t, err)
+	text := string(b)
+	for i := 0; i < len(pairs); i += 2 {
+		require.Contains(t, text, pairs[i])
+		text = strings.Replace(text, pairs[i], pairs[i+1], 1)
+	}
+	path := filepath.Join(t.TempDir(), filepath.Base(file))
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+// aside are rules of the validator that a resource or parameter is excused from.
+var aside = []string{
+	"W2509:OpenAiSecret", "W2509:SlackSecret", // they hold a secret's name, not a secret
+}
+
+func TestCloudFormationValidate(t *testing.T) {
+	out, err := node(t, "validate.mjs", append([]string{filepath.Join(root, TemplateFile)}, aside...)...)
+	require.NoError(t, err, out)
+	require.Empty(t, out)
+}
+
+func TestCloudFormationValidateBites(t *testing.T) {
+	file := spoiled(t, TemplateFile,
+		"TargetKeyId: !Ref DataKey", "TargetKeyId: !Ref Key",
+		"EnableKeyRotation: true", "KeyRotation: true",
+	)
+	out, err := node(t, "validate.mjs", append([]string{file}, aside...)...)
+	require.NoError(t, err, out)
+	require.Contains(t, out, `"of":"DataKeyAlias"`)
+	require.Contains(t, out, "KeyRotation")
+}
+
+func TestASLValidator(t *testing.T) {
+	const script = "node_modules/asl-validator/dist/bin/asl-validator.js"
+	out, err := node(t, script, "--json-path", filepath.Join(root, MachineFile))
+	require.NoError(t, err, out)
+	for old, replaced := range map[string]string{
+		`"Next": "Tools"`:                `"Next": "Tool"`,
+		`"StringEquals": "tools"`:        `"StringsEqual": "tools"`,
+		`"TimeoutSecondsPath": "$.waitS`: `"TimeoutSeconds": 1, "TimeoutSecondsPath": "$.waitS`,
+	} {
+		out, err := node(t, script, "--json-path", spoiled(t, MachineFile, old, replaced))
+		require.Error(t, err, "%s\n%s", replaced, out)
+	}
+}
+
+// The list of names is the one that its script writes.
+func TestNamesAreCurrent(t *testing.T) {
+	out, err := node(t, "names.mjs")
+	require.NoError(t, err, out)
+	require.JSONEq(t, out, string(namesJSON), "run make generate")
+}
