@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/aws/smithy-go"
@@ -29,12 +28,8 @@ import (
 // Source is the source of every event.
 const Source = "countersign"
 
-// How long one attempt may take, and how often and with what pause at most an event is put.
-const (
-	attemptTimeout = 8 * time.Second
-	attempts       = 4
-	backoff        = time.Second
-)
+// attemptTimeout is how long one attempt may take.
+const attemptTimeout = 8 * time.Second
 
 // maxEntry is the largest entry that EventBridge takes, in bytes: source, type and detail together.
 const maxEntry = 1 << 20
@@ -49,11 +44,7 @@ type Bus struct {
 func New(cfg aws.Config, name string) *Bus {
 	client := eventbridge.NewFromConfig(cfg, func(o *eventbridge.Options) {
 		o.HTTPClient = awsconfig.WithTimeout(o.HTTPClient, attemptTimeout)
-		o.Retryer = retry.NewStandard(func(s *retry.StandardOptions) {
-			s.MaxAttempts, s.MaxBackoff = attempts, backoff
-			passing := map[string]struct{}{"InternalException": {}, "InternalFailure": {}}
-			s.Retryables = append(s.Retryables, retry.RetryableErrorCode{Codes: passing})
-		})
+		o.Retryer = awsconfig.Retryer("InternalException", "InternalFailure")
 		o.APIOptions = append(o.APIOptions, func(s *middleware.Stack) error {
 			return s.Finalize.Insert(middleware.FinalizeMiddlewareFunc("entry", checkEntry), "Retry", middleware.After)
 		})
