@@ -33,8 +33,8 @@ func ShowResult(d *agent.Definition, t agent.ToolSpec, call, text string, kept b
 	text = agent.ValidText(text)
 	if total > most || int64(len(text)) > most {
 		text = text[:policy.RuneStart(text, int(most))]
-		r.Lost = fmt.Sprintf("[The first %d of %d bytes of this result were taken, and the rest is lost: %s gives at most %d.]",
-			len(text), total, t.Name, most)
+		r.Lost = fmt.Sprintf("[The first %d of %d bytes of this result were taken, and the rest is lost: "+
+			"%s gives at most %d.]", len(text), total, t.Name, most)
 	}
 	shown, chars := d.Context.TruncateResult, utf8.RuneCountInString(text)
 	if shown <= 0 || chars <= shown {
@@ -53,7 +53,7 @@ func ShowResult(d *agent.Definition, t agent.ToolSpec, call, text string, kept b
 
 // ShowMessages is a conversation as a request shows it. A text stands in the place of media that an inference has
 // carried, so that each is shown to one successful call, and results before the newest compressAfter messages are
-// shortened (presets 6). No message is changed in place, and no seenCount: what is left out is in the call all the same.
+// shortened (presets 6). No message is changed in place, and no seenCount: the call has what is left out.
 func ShowMessages(d *agent.Definition, s *run.AgentState, messages []run.Message) []run.Message {
 	old := 0
 	if d.Context.CompressAfter > 0 {

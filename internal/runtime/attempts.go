@@ -69,7 +69,8 @@ func (r *round) enterUntilDone(ctx context.Context, t tool.Tool, c run.Call, ent
 	var a entries
 	_ = clock.Retry(r.retries.ctx, r.Clock, func(n int) (time.Duration, bool) { // a has what the last try gave
 		once := entered // a tool has its own copies, to do with as it likes
-		once.Attempt, once.Args, once.State, once.Resume = n, bytes.Clone(entered.Args), bytes.Clone(entered.State), bytes.Clone(entered.Resume)
+		once.Attempt, once.Args = n, bytes.Clone(entered.Args)
+		once.State, once.Resume = bytes.Clone(entered.State), bytes.Clone(entered.Resume)
 		a.n = n
 		r.enterOnce(ctx, t, c, once, &a)
 		wait, again := spec.Retry.Again(c.Effect, n)

@@ -23,7 +23,8 @@ func (p Ports) showResult(
 	}
 	w := &run.Whole{Blob: store.BlobDigest([]byte(shown.Whole)), Chars: shown.Chars}
 	if err := p.Blobs.Put(ctx, tenant, w.Blob, []byte(shown.Whole)); err != nil {
-		return prompt.ShowResult(def, spec, c.ID, text, false), nil, fmt.Errorf("store the whole result of call %s: %w", c.ID, err)
+		shown = prompt.ShowResult(def, spec, c.ID, text, false)
+		return shown, nil, fmt.Errorf("store the whole result of call %s: %w", c.ID, err)
 	}
 	return shown, w, nil
 }
