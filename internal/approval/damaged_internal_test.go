@@ -11,7 +11,6 @@ import (
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/memory"
 )
 
 var damagedAt = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -61,7 +60,7 @@ func TestItemsThatAreNotWhatTheirKeySays(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			table := memory.New()
+			table := store.NewMemory()
 			refused := func(it store.Item, other bool, what string) {
 				t.Helper()
 				require.NoError(t, table.Write(t.Context(), store.Op{Kind: store.Put, Item: it}))
@@ -99,7 +98,7 @@ func TestItemsThatAreNotWhatTheirKeySays(t *testing.T) {
 
 // TestRevokingBesideAGrantThatCannotBeRead: the others are revoked, and the error names the one that is left.
 func TestRevokingBesideAGrantThatCannotBeRead(t *testing.T) {
-	table := memory.New()
+	table := store.NewMemory()
 	for _, digest := range []string{"d1", "d2", "d3"} {
 		op, err := newStandingGrant("refund", digest).putOp("acme")
 		require.NoError(t, err)

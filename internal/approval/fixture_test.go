@@ -20,9 +20,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/memory"
+
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/tools/schema"
 )
 
 const tenant = "acme"
@@ -67,7 +66,7 @@ func withParkedRun(t *testing.T, f func(t *testing.T, r *fixture)) {
 
 func newFixture(t *testing.T) *fixture {
 	c := clock.System()
-	r := &fixture{t: t, ctx: context.Background(), table: &hookedTable{Table: memory.New()}, refund: &refundTool{}}
+	r := &fixture{t: t, ctx: context.Background(), table: &hookedTable{Table: store.NewMemory()}, refund: &refundTool{}}
 	d, err := agent.PresetDefaults(agent.PresetCountersign)
 	require.NoError(t, err)
 	d.Name, d.System = "clerk", "You work."
@@ -83,8 +82,8 @@ func newFixture(t *testing.T) *fixture {
 	require.NoError(t, d.Check())
 	r.def = &d
 	r.ports = runtime.Ports{
-		Table: r.table, Journal: store.NewJournal(r.table, 0), Blobs: memory.NewBlobs(), Model: r, Tools: r,
-		Valid: schema.Validate, Waiter: r, Clock: c, IDs: ids.Seeded(c, 1),
+		Table: r.table, Journal: store.NewJournal(r.table, 0), Blobs: store.NewMemoryBlobs(), Model: r, Tools: r,
+		Valid: tool.Validate, Waiter: r, Clock: c, IDs: ids.Seeded(c, 1),
 	}
 	return r
 }
@@ -168,7 +167,7 @@ func (r *fixture) park() {
 
 func (r *fixture) desk() *approval.Desk {
 	return &approval.Desk{
-		Table: r.table, Journal: r.ports.Journal, Clock: r.ports.Clock, Definitions: r.loadDefinition, ValidateArgs: schema.Validate, ResumeRun: r.waits().Wake,
+		Table: r.table, Journal: r.ports.Journal, Clock: r.ports.Clock, Definitions: r.loadDefinition, ValidateArgs: tool.Validate, ResumeRun: r.waits().Wake,
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/memory"
 )
 
 // State formats the content of memory tables, memory blobs, folders (by path) and other values (as JSON). It panics if
@@ -18,9 +17,9 @@ func State(all ...any) string {
 	out := ""
 	for _, one := range all {
 		switch held := one.(type) {
-		case *memory.Table:
+		case *store.Memory:
 			out += formatItems(held.All())
-		case *memory.Blobs:
+		case *store.MemoryBlobs:
 			out += strings.Join(held.Names(), "\n")
 		case string:
 			out += formatFiles(held)

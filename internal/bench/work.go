@@ -21,7 +21,7 @@ import (
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/bolt"
 	"github.com/countersign/countersign/internal/store/counting"
-	"github.com/countersign/countersign/internal/store/folder"
+
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -56,7 +56,7 @@ func (b *bench) open(m runtime.Model) (*lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	blobs, err := folder.Open(filepath.Join(dir, "blobs"))
+	blobs, err := bolt.OpenFolder(filepath.Join(dir, "blobs"))
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}

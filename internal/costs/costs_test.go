@@ -28,7 +28,7 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/counting"
-	"github.com/countersign/countersign/internal/store/memory"
+
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -123,12 +123,12 @@ type lab struct {
 func newLab(t *testing.T, m runtime.Model, warm int) *lab {
 	t.Helper()
 	c := clock.System()
-	l := &lab{index: &index{Table: memory.New(), at: map[store.Key]string{}}, executions: &asl.MemoryStore{}}
+	l := &lab{index: &index{Table: store.NewMemory(), at: map[store.Key]string{}}, executions: &asl.MemoryStore{}}
 	l.table = counting.Wrap(l.index)
 	tools, err := tool.NewSet(work{"work.read", run.EffectRead}, work{"work.pay", run.EffectNonIdempotent})
 	require.NoError(t, err)
 	l.Machine, err = local.New(local.Config{
-		Table: l.table, Blobs: memory.NewBlobs(), Model: m, Tools: tools, Agents: func(string) (*agent.Definition, bool) { return nil, false },
+		Table: l.table, Blobs: store.NewMemoryBlobs(), Model: m, Tools: tools, Agents: func(string) (*agent.Definition, bool) { return nil, false },
 		Clock: c, IDs: ids.Seeded(c, 1), Executions: l.executions, Wrap: func(local.Invoker) local.Invoker { return l.invoke },
 	})
 	require.NoError(t, err)
@@ -161,13 +161,13 @@ func (w work) Call(context.Context, tool.Call) (agent.ToolResultData, error) {
 	return agent.ToolResultData{Content: strings.Repeat("r", resultBytes)}, nil
 }
 
-// replies answers with one call of a tool for n inferences, then with a text.
-type replies struct {
+// costReplies answers with one call of a tool for n inferences, then with a text.
+type costReplies struct {
 	n    int
 	tool string
 }
 
-func (r replies) Generate(_ context.Context, req agent.Request) (agent.Reply, error) {
+func (r costReplies) Generate(_ context.Context, req agent.Request) (agent.Reply, error) {
 	reply := agent.Reply{Model: "instant", Usage: run.Usage{Input: 10, Output: 10}}
 	if req.Inference > int64(r.n) {
 		reply.Text = "Done."
@@ -182,7 +182,7 @@ func (r replies) Generate(_ context.Context, req agent.Request) (agent.Reply, er
 func runAgent(t *testing.T, n int, toolName string, warm int) (row Row) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		l := newLab(t, replies{n, toolName}, warm)
+		l := newLab(t, costReplies{n, toolName}, warm)
 		d, err := agent.PresetDefaults(agent.PresetCountersign)
 		require.NoError(t, err)
 		d.Name, d.System, d.Model.Provider, d.Model.ID, d.Limits.Interactions = "costs", "You work.", "demo", "instant", n+10

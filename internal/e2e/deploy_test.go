@@ -30,17 +30,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/asl"
-	"github.com/countersign/countersign/internal/aws/sfn"
 	"github.com/countersign/countersign/internal/awsfake"
+	"github.com/countersign/countersign/internal/awssdk"
 	"github.com/countersign/countersign/internal/bedrockfake"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/dynamolocal"
 	"github.com/countersign/countersign/internal/ids"
-	"github.com/countersign/countersign/internal/lambdart"
+
 	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/samtest"
-	"github.com/countersign/countersign/internal/sfnwire"
+
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/dynamo"
 	"github.com/countersign/countersign/internal/store/s3"
@@ -74,7 +74,7 @@ var functions = []string{"step", "tool", "approve", "http", "sweep"}
 type deployment struct {
 	t         *testing.T
 	clock     clock.Clock
-	functions map[string]*lambdart.Function
+	functions map[string]*awsfake.Lambda
 	engine    *asl.Engine
 	ports     runtime.Ports // past the functions
 	sfn       *sdksfn.Client
@@ -101,7 +101,7 @@ func deploy(t *testing.T, model *bedrockfake.Server, options ...option) *deploym
 	clk := clock.System()
 	draw := ids.System(clk)
 	table := dynamolocal.Table(t, cfg, dynamo.IndexName)
-	d := &deployment{t: t, clock: clk, functions: map[string]*lambdart.Function{}, ledger: t.TempDir() + "/ledger"}
+	d := &deployment{t: t, clock: clk, functions: map[string]*awsfake.Lambda{}, ledger: t.TempDir() + "/ledger"}
 	d.deliver = func(function string, payload []byte) ([]byte, error) {
 		return d.functions[function].Invoke(t.Context(), payload)
 	}
@@ -110,7 +110,7 @@ func deploy(t *testing.T, model *bedrockfake.Server, options ...option) *deploym
 		o(d)
 	}
 	d.startEngine(draw)
-	wire := serve(t, sfnwire.Handler(d.engine))
+	wire := serve(t, awsfake.StepFunctions(d.engine))
 	s3url := fakeS3(t)
 	static := aws.Config{Region: region, Credentials: credentials.NewStaticCredentialsProvider("a", "b", "")}
 	bus := serve(t, d.bus)
@@ -119,14 +119,14 @@ func deploy(t *testing.T, model *bedrockfake.Server, options ...option) *deploym
 	timeouts := timeouts(t)
 	for _, name := range functions {
 		env := append(d.relay.environment(name), common...)
-		f := lambdart.Start(lambdart.Config{Name: name, Bootstrap: bootstrap(t, name), Env: env, Timeout: timeouts[name], Clock: clk, Log: &d.log})
+		f := awsfake.StartLambda(awsfake.LambdaConfig{Name: name, Bootstrap: bootstrap(t, name), Env: env, Timeout: timeouts[name], Clock: clk, Log: &d.log})
 		t.Cleanup(func() { require.NoError(t, f.Close()) })
 		d.functions[name] = f
 	}
 	states := static
 	states.BaseEndpoint = &wire
 	d.sfn = sdksfn.NewFromConfig(states)
-	w, err := sfn.New(states, machine)
+	w, err := awssdk.NewWaiter(states, machine)
 	require.NoError(t, err)
 	tbl := store.Resend(dynamo.New(cfg, table, draw.Key), clk, draw.Jitter)
 	objects := static.Copy()

@@ -6,15 +6,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/awsfake"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/lambdart"
 )
 
 // Every function starts from Lambda's environment alone, and asks nobody anything before its first event. `make bench`
 // says how long that takes.
 func TestColdStart(t *testing.T) {
 	for _, name := range functions {
-		f := lambdart.Start(lambdart.Config{
+		f := awsfake.StartLambda(awsfake.LambdaConfig{
 			Name: name, Bootstrap: bootstrap(t, name), Timeout: time.Minute, Clock: clock.System(),
 			Env: append(environment("runs", t.TempDir()), "AWS_ENDPOINT_URL=http://127.0.0.1:1"),
 		})

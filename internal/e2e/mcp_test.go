@@ -21,7 +21,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/bedrockfake"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/mcppeer"
+	"github.com/countersign/countersign/internal/npmtest"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tools/mcp"
@@ -258,7 +258,7 @@ func lockTools(t *testing.T, server string) map[string]string {
 // does not have is disabled, a call waits for people with no function and no connection there, and is made once. Only
 // functions/tool ever speaks to the server, and hangs up with each batch.
 func TestToolsOfAnMCPServer(t *testing.T) {
-	server := mcppeer.Everything(t)
+	server := npmtest.Everything(t)
 	w := newMCPProxy(t, server.URL, theKey)
 	at, err := url.Parse(w.url)
 	require.NoError(t, err)
@@ -342,7 +342,7 @@ func (d *deployment) requirePinned(ana *api.Client, written string, s run.AgentS
 }
 
 // requireMCPTraffic checks the messages to the server, with their senders and order.
-func (d *deployment) requireMCPTraffic(w *mcpProxy, server *mcppeer.Server) {
+func (d *deployment) requireMCPTraffic(w *mcpProxy, server *npmtest.Server) {
 	d.t.Helper()
 	// The server does not know the first, a newer protocol's: then the handshake of its own is made. To ask people,
 	// nobody has to connect.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/lambdart"
+	"github.com/countersign/countersign/internal/awsfake"
 )
 
 // What cannot be carried out is refused with a problem document, through the gateway and the real function, and nothing
@@ -92,7 +92,7 @@ func TestRefusedByTheFunctions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := d.functions[c.function].Invoke(t.Context(), []byte(c.payload))
-			var reported *lambdart.Error
+			var reported *awsfake.LambdaError
 			require.ErrorAs(t, err, &reported)
 			require.Equal(t, c.kind, reported.Type, reported.Message)
 		})

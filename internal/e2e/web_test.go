@@ -14,7 +14,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/people/link"
-	"github.com/countersign/countersign/internal/tools/keyring"
+	"github.com/countersign/countersign/internal/secrets"
 )
 
 // A link opens its page and decides with nothing running meanwhile: every function was killed since the run parked.
@@ -64,10 +64,10 @@ func TestA1A5LinksOverRestarts(t *testing.T) {
 // signedLink returns the link to a request's page for a person, as the functions make it.
 func (d *deployment) signedLink(a approval.Approval, to string) string {
 	d.t.Helper()
-	ring, err := keyring.Parse(linkKeys)
+	ring, err := secrets.Parse(linkKeys)
 	require.NoError(d.t, err)
 	links := &link.Links{
-		Table: d.ports.Table, Signer: link.Ring(func() (*keyring.Ring, error) { return ring, nil }),
+		Table: d.ports.Table, Signer: link.Ring(func() (*secrets.Ring, error) { return ring, nil }),
 		Clock: d.clock, IDs: ids.System(d.clock), Base: func() string { return d.apiURL },
 	}
 	at, err := links.URL(d.t.Context(), a, to, "email")

@@ -12,7 +12,7 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/memory"
+
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -53,7 +53,7 @@ func TestCrash(t *testing.T) {
 		{&fault.Point{Call: 2, Kind: fault.CrashBefore}, true, true},
 	} {
 		play(t, c.point, func(in *fault.Injector, _ *clock.Virtual) {
-			inner := memory.New()
+			inner := store.NewMemory()
 			table := in.Table(inner)
 			seen := false
 			lived := in.Run(context.Background(), "one", func(ctx context.Context) {
@@ -72,7 +72,7 @@ func TestCrash(t *testing.T) {
 // TestCrashTakesTheWholeInvocation: what it has started besides does not come to its next call.
 func TestCrashTakesTheWholeInvocation(t *testing.T) {
 	play(t, &fault.Point{Call: 1, Kind: fault.CrashAfter}, func(in *fault.Injector, v *clock.Virtual) {
-		inner := memory.New()
+		inner := store.NewMemory()
 		table := in.Table(inner)
 		var woke error
 		dead := false
@@ -99,7 +99,7 @@ func TestCrashTakesTheWholeInvocation(t *testing.T) {
 // TestCrashBesideTheHandler: the invocation is over at once, wherever in it the crash was.
 func TestCrashBesideTheHandler(t *testing.T) {
 	play(t, &fault.Point{Call: 1, Kind: fault.CrashBefore}, func(in *fault.Injector, v *clock.Virtual) {
-		table := in.Table(memory.New())
+		table := in.Table(store.NewMemory())
 		lived := in.Run(context.Background(), "one", func(ctx context.Context) {
 			v.Go(func() { _, _, _ = table.Get(ctx, key) })
 			_ = v.Sleep(context.WithoutCancel(ctx), time.Hour)
@@ -111,7 +111,7 @@ func TestCrashBesideTheHandler(t *testing.T) {
 
 func TestInvocationsAreApart(t *testing.T) {
 	play(t, &fault.Point{Call: 1, Kind: fault.CrashBefore}, func(in *fault.Injector, _ *clock.Virtual) {
-		table := in.Table(memory.New())
+		table := in.Table(store.NewMemory())
 		write := func(ctx context.Context) { _ = table.Write(ctx, put()) }
 		require.False(t, in.Run(context.Background(), "one", write))
 		require.True(t, in.Run(context.Background(), "two", write), "a point hits once")
@@ -120,7 +120,7 @@ func TestInvocationsAreApart(t *testing.T) {
 
 func TestObserverIsNotCounted(t *testing.T) {
 	play(t, &fault.Point{Call: 1, Kind: fault.CrashBefore}, func(in *fault.Injector, _ *clock.Virtual) {
-		require.NoError(t, in.Table(memory.New()).Write(context.Background(), put()))
+		require.NoError(t, in.Table(store.NewMemory()).Write(context.Background(), put()))
 		require.Empty(t, in.Calls())
 	})
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/memory"
+
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -301,7 +301,7 @@ func (t *table) Write(ctx context.Context, ops ...store.Op) error {
 func (t *table) olderTable(ctx context.Context, writes int) (store.Table, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	old := memory.New()
+	old := store.NewMemory()
 	for _, ops := range t.written[:max(0, len(t.written)-writes)] {
 		ops = slices.Clone(ops)
 		for i := range ops {

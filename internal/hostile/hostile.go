@@ -15,8 +15,8 @@ import (
 //go:embed strings.txt
 var corpus string
 
-// Case is one string of the corpus.
-type Case struct {
+// Text is one string of the corpus.
+type Text struct {
 	Comment string          // describes the string
 	Text    string          // half a surrogate pair is written in the three bytes that UTF-8 would give it
 	JSON    json.RawMessage // as a JSON string; nil if JSON cannot hold it
@@ -24,16 +24,16 @@ type Case struct {
 
 // IsStorable reports whether stored arguments can have the string. CompactJSON refuses half a surrogate pair and
 // invalid UTF-8.
-func (c Case) IsStorable() bool { return utf8.ValidString(c.Text) }
+func (c Text) IsStorable() bool { return utf8.ValidString(c.Text) }
 
 // Args returns arguments with the string as the value of text. They are JSON if the string is.
-func (c Case) Args() json.RawMessage {
+func (c Text) Args() json.RawMessage {
 	return json.RawMessage(`{"text":` + string(c.JSON) + `}`)
 }
 
-// All returns the strings in the order of the file. It panics if the embedded file is invalid.
-func All() []Case {
-	var all []Case
+// Texts returns the strings in the order of the file. It panics if the embedded file is invalid.
+func Texts() []Text {
+	var all []Text
 	comment := ""
 	for i, line := range strings.Split(corpus, "\n") {
 		switch {
@@ -53,24 +53,24 @@ func All() []Case {
 	return all
 }
 
-func parseCase(line string) (Case, error) {
+func parseCase(line string) (Text, error) {
 	if quoted, ok := strings.CutPrefix(line, "bytes "); ok {
 		text, err := strconv.Unquote(quoted)
-		return Case{Text: text}, err
+		return Text{Text: text}, err
 	}
 	times := 1
 	if n, rest, ok := strings.Cut(line, "*"); ok && n != "" && !strings.HasPrefix(line, `"`) {
 		var err error
 		if times, err = strconv.Atoi(n); err != nil {
-			return Case{}, err
+			return Text{}, err
 		}
 		line = rest
 	}
 	if !json.Valid([]byte(line)) || line[0] != '"' {
-		return Case{}, fmt.Errorf("%.40q is no JSON string", line)
+		return Text{}, fmt.Errorf("%.40q is no JSON string", line)
 	}
 	inner := strings.Repeat(line[1:len(line)-1], times)
-	return Case{Text: decode(inner), JSON: json.RawMessage(`"` + inner + `"`)}, nil
+	return Text{Text: decode(inner), JSON: json.RawMessage(`"` + inner + `"`)}, nil
 }
 
 // decode decodes a JSON string without its quotes. encoding/json would replace half a surrogate pair by the replacement

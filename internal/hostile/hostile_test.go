@@ -10,7 +10,7 @@ import (
 )
 
 func TestTheCorpusIsLargeAndEveryStringIsItsOwn(t *testing.T) {
-	all := hostile.All()
+	all := hostile.Texts()
 	require.GreaterOrEqual(t, len(all), 200)
 	seen, stored := map[string]string{}, 0
 	for _, c := range all {

@@ -14,8 +14,8 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/tools/callback"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -92,9 +92,9 @@ func (s *stack) foreign() (theirs, strange withErrorName) {
 	secret := []byte("acme's own")
 	require.NoError(s.t, s.machine.Ports.Blobs.Put(s.t.Context(), "acme", store.BlobDigest(secret), secret))
 	// It says acme's run, and is not acme's.
-	theirs = withErrorName{one.ID, one.Waiting[0].Approval, store.BlobDigest(secret), "payer", callback.Path + addressed("globex", one.ID)}
+	theirs = withErrorName{one.ID, one.Waiting[0].Approval, store.BlobDigest(secret), "payer", secrets.Path + addressed("globex", one.ID)}
 	other := agent.RunID("nobody", "payer", "k")
-	strange = withErrorName{other, run.ApprovalID(other, "c1", 1), store.BlobDigest([]byte("nobody's")), "payex", callback.Path + addressed("globex", other)}
+	strange = withErrorName{other, run.ApprovalID(other, "c1", 1), store.BlobDigest([]byte("nobody's")), "payex", secrets.Path + addressed("globex", other)}
 	return theirs, strange
 }
 
@@ -211,7 +211,7 @@ func (s *stack) as(caller func([]byte) []byte, n withErrorName, method string, r
 func TestA9EveryRouteAsksWhoCalls(t *testing.T) {
 	for route, asked := range rows {
 		for _, r := range asked {
-			path := withErrorName{token: callback.Path + "x"}.fill(r.path)
+			path := withErrorName{token: secrets.Path + "x"}.fill(r.path)
 			require.Equal(t, route == "POST /v1/callbacks/{token}", api.IsPublic(httptest.NewRequest(http.MethodPost, path, nil)), route)
 			require.Equal(t, route == "POST /v1/callbacks/{token}", r.open, route)
 		}

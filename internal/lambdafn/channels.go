@@ -16,7 +16,7 @@ import (
 	"github.com/countersign/countersign/internal/people/ses"
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/tools/keyring"
+	"github.com/countersign/countersign/internal/secrets"
 )
 
 // The environment of the functions that tell people: functions/approve, functions/sweep, and functions/http, which
@@ -155,7 +155,7 @@ func directory(getenv func(string) string, watch *Observer) *person.Book {
 }
 
 // links are the links to requests, signed by a key ring; nil without one.
-func links(p runtime.Ports, ring func() (*keyring.Ring, error), getenv func(string) string) *link.Links {
+func links(p runtime.Ports, ring func() (*secrets.Ring, error), getenv func(string) string) *link.Links {
 	if ring == nil {
 		return nil
 	}

@@ -14,13 +14,13 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/awsfake"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/observe/safelog"
+	"github.com/countersign/countersign/internal/observe"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/slackfake"
-	"github.com/countersign/countersign/internal/store/memory"
+	"github.com/countersign/countersign/internal/store"
 )
 
 const (
@@ -107,7 +107,7 @@ func TestC1InteractionsOfAnEnvironment(t *testing.T) {
 	app, err := SlackApp(environment{}.with(envSlackSecret, "another-secret-of-the-app,"+signingSecret, envSlackURL, srv.URL).get)
 	require.NoError(t, err)
 	d := &Deployment{
-		Ports: runtime.Ports{Table: memory.New(), Clock: clock.System()}, People: oneMember{}, Slack: app, Log: safelog.New(&log),
+		Ports: runtime.Ports{Table: store.NewMemory(), Clock: clock.System()}, People: oneMember{}, Slack: app, Log: observe.NewLogger(&log),
 	}
 	body, err := workspace.Request(slackfake.Click{Member: "U1", Ref: ref, Action: "approve", Answer: srv.URL + "/actions/1"})
 	require.NoError(t, err)

@@ -17,7 +17,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
-	"github.com/countersign/countersign/internal/observe/safelog"
+	"github.com/countersign/countersign/internal/observe"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/run"
 )
@@ -201,7 +201,7 @@ func TestIAMCallersAreOfTheOwnAccount(t *testing.T) {
 // C5: a run's end is logged with the hash of its last entry.
 func TestC5EndsAreLogged(t *testing.T) {
 	var out bytes.Buffer
-	sink := endLog{safelog.New(&out)}
+	sink := endLog{observe.NewLogger(&out)}
 	d := run.NewDraft(run.AgentState{}, "w", time.Unix(100, 0))
 	require.NoError(t, d.Add(run.RunStarted{Tenant: "acme", Run: "r1", Agent: "payer", Owner: "r1-0", MaxInteractions: 5}))
 	s := d.Committed()

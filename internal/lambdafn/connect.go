@@ -6,11 +6,11 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 
-	"github.com/countersign/countersign/internal/aws/eventbridge"
-	"github.com/countersign/countersign/internal/aws/sfn"
+	"github.com/countersign/countersign/internal/awssdk"
+
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
-	"github.com/countersign/countersign/internal/observe/tracing"
+	"github.com/countersign/countersign/internal/observe"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/dynamo"
@@ -60,11 +60,11 @@ func connect(cfg aws.Config, getenv func(string) string) (runtime.Ports, error) 
 	if err := checkEnv(cfg, getenv, envTable, envBucket, envMachine); err != nil {
 		return runtime.Ports{}, err
 	}
-	w, err := sfn.New(cfg, getenv(envMachine))
+	w, err := awssdk.NewWaiter(cfg, getenv(envMachine))
 	if err != nil {
 		return runtime.Ports{}, fmt.Errorf("%s: %w", envMachine, err)
 	}
-	w.Trace = tracing.XRay
+	w.Trace = observe.XRayHeader
 	clk := clock.System()
 	draw := ids.System(clk)
 	blobs := s3.New(cfg, getenv(envBucket))
@@ -74,7 +74,7 @@ func connect(cfg aws.Config, getenv func(string) string) (runtime.Ports, error) 
 		Waiter: w, Clock: clk, IDs: draw,
 	}
 	if name := getenv(envBus); name != "" {
-		p.Emit = eventbridge.New(cfg, name)
+		p.Emit = awssdk.NewBus(cfg, name)
 	}
 	return p, nil
 }

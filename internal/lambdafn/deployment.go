@@ -9,13 +9,13 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/observe/tracing"
+	"github.com/countersign/countersign/internal/observe"
 	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/tools/keyring"
+	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/web"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -38,10 +38,10 @@ type Deployment struct {
 	Invoked func(ctx context.Context, function string) (context.Context, func(error))
 
 	People person.Directory              // nil = nobody is known
-	Ring   func() (*keyring.Ring, error) // verifies callbacks; nil = there are none
+	Ring   func() (*secrets.Ring, error) // verifies callbacks; nil = there are none
 	Links  *link.Links                   // nil = the pages are behind no link: a console serves them
 	Slack  *slack.Interactions           // Secrets and Hooks of the app whose clicks are taken; nil = none is
-	Trace  *tracing.Tracer               // nil = runs are not traced
+	Trace  *observe.Tracer               // nil = runs are not traced
 	Log    *slog.Logger                  // nil = nothing is logged; Sweep needs one
 
 	Starter   *runtime.Starter

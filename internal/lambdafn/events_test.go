@@ -26,16 +26,16 @@ import (
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/model/script"
-	"github.com/countersign/countersign/internal/observe/safelog"
+	"github.com/countersign/countersign/internal/observe"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/counting"
-	"github.com/countersign/countersign/internal/store/memory"
+
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/tools/callback"
-	"github.com/countersign/countersign/internal/tools/keyring"
+
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -84,7 +84,7 @@ func inStack(t *testing.T, model string, f func(t *testing.T, s *stack)) {
 // deploy makes a deployment whose agent names the plugins of code; functions/http and functions/sweep have none of it.
 func deploy(t *testing.T, model string, code map[string]hook.Factory) *stack {
 	t.Helper()
-	s := &stack{t: t, counts: counting.Wrap(memory.New()), metrics: &metrics{}, logs: &lines{}, paid: make(chan payment, 10)}
+	s := &stack{t: t, counts: counting.Wrap(store.NewMemory()), metrics: &metrics{}, logs: &lines{}, paid: make(chan payment, 10)}
 	s.table = &breakable{Table: s.counts}
 	payTool := tool.Must(tool.New("pay", "Pays.", run.EffectNonIdempotent, func(_ context.Context, _ tool.Call, in payment) (agent.ToolResultData, error) {
 		s.paid <- in
@@ -102,7 +102,7 @@ func deploy(t *testing.T, model string, code map[string]hook.Factory) *stack {
 	require.NoError(t, reg.Add(def))
 	lines, err := script.Parse("model.jsonl", []byte(model))
 	require.NoError(t, err)
-	blobs := memory.NewBlobs()
+	blobs := store.NewMemoryBlobs()
 	c := clock.System()
 	s.machine, err = local.New(local.Config{
 		Table: s.counts, Blobs: blobs, Model: script.New(lines), Tools: reg.Tools(), Agents: reg.Agent, Clock: c, IDs: ids.System(c),
@@ -124,12 +124,12 @@ func deploy(t *testing.T, model string, code map[string]hook.Factory) *stack {
 func (s *stack) deployment(p runtime.Ports) *lambdafn.Deployment {
 	d := &lambdafn.Deployment{
 		Ports: p, Definitions: runtime.Tightened(runtime.PinnedDefinitions(p.Blobs), s.machine.Agents), Agents: s.machine.Agents,
-		Ring: func() (*keyring.Ring, error) { return ring, nil }, Log: s.log(),
+		Ring: func() (*secrets.Ring, error) { return ring, nil }, Log: s.log(),
 	}
 	return d.Compose()
 }
 
-func (s *stack) log() *slog.Logger { return safelog.New(s.logs, store.ErrThrottled) }
+func (s *stack) log() *slog.Logger { return observe.NewLogger(s.logs, store.ErrThrottled) }
 
 const (
 	machineARN   = "arn:aws:states:local:000000000000:stateMachine:countersign"
@@ -467,8 +467,8 @@ func TestStreamBehindAGateway(t *testing.T) {
 }
 
 // ring is the stacks'.
-var ring = func() *keyring.Ring {
-	r, err := keyring.Parse(`{"id":"1","key":"0123456789abcdef0123456789abcdef"}`)
+var ring = func() *secrets.Ring {
+	r, err := secrets.Parse(`{"id":"1","key":"0123456789abcdef0123456789abcdef"}`)
 	if err != nil {
 		panic(err)
 	}
@@ -477,7 +477,7 @@ var ring = func() *keyring.Ring {
 
 // addressed is a token for the run's call c1.
 func addressed(tenant, run string) string {
-	return callback.Token(ring, callback.Claim{Tenant: tenant, Run: run, Call: "c1", Expires: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)})
+	return secrets.Token(ring, secrets.Claim{Tenant: tenant, Run: run, Call: "c1", Expires: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)})
 }
 
 // Who calls stands in the token: the note of who cancelled, who decided and who said something is the token's user.

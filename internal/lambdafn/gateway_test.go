@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/lambdafn"
-	"github.com/countersign/countersign/internal/observe/safelog"
+	"github.com/countersign/countersign/internal/observe"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -185,7 +185,7 @@ func TestPanic(t *testing.T) {
 	g := lambdafn.Gateway(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "half an answer")
 		panic(errors.New("sk-canary"))
-	}), safelog.New(&logged))
+	}), observe.NewLogger(&logged))
 	out, err := g(t.Context(), []byte(get))
 	require.NoError(t, err)
 	var a events.APIGatewayV2HTTPResponse

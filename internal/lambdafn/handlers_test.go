@@ -18,17 +18,16 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/memory"
+
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/tools/schema"
 )
 
 // deployed is the functions over honest fakes.
 type deployed struct {
 	*Deployment
 	t      *testing.T
-	rows   *memory.Table
-	blobs  *memory.Blobs
+	rows   *store.Memory
+	blobs  *store.MemoryBlobs
 	table  *table
 	replys []agent.Reply
 	asked  int
@@ -40,7 +39,7 @@ func inBubble(t *testing.T, f func(t *testing.T, d *deployed)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := clock.System()
-		d := &deployed{t: t, rows: memory.New(), blobs: memory.NewBlobs()}
+		d := &deployed{t: t, rows: store.NewMemory(), blobs: store.NewMemoryBlobs()}
 		d.table = &table{Table: d.rows}
 		blobs := d.blobs
 		def, err := agent.PresetDefaults(agent.PresetCountersign)
@@ -53,7 +52,7 @@ func inBubble(t *testing.T, f func(t *testing.T, d *deployed)) {
 		d.Deployment = &Deployment{
 			Ports: runtime.Ports{
 				Table: d.table, Journal: store.NewJournal(d.table, 0), Blobs: blobs, Model: d, Tools: d,
-				Valid: schema.Validate, Waiter: d, Clock: c, IDs: ids.Seeded(c, 1),
+				Valid: tool.Validate, Waiter: d, Clock: c, IDs: ids.Seeded(c, 1),
 			},
 			Definitions: runtime.PinnedDefinitions(blobs),
 			Agents: func(name string) (*agent.Definition, bool) {

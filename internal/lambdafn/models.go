@@ -12,7 +12,7 @@ import (
 	"github.com/countersign/countersign/internal/model/modelretry"
 	"github.com/countersign/countersign/internal/model/openai"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/tools/secrets"
+	"github.com/countersign/countersign/internal/secrets"
 )
 
 // envOpenAI is the key of OpenAI itself. It goes to no other server.

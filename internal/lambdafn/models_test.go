@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/aws/awsconfig"
+	"github.com/countersign/countersign/internal/awssdk"
 	"github.com/countersign/countersign/internal/bedrockfake"
 	"github.com/countersign/countersign/internal/run"
 )
@@ -128,7 +128,7 @@ func TestEmbedderAsksWhereModelsAre(t *testing.T) {
 	} {
 		t.Setenv(name, value)
 	}
-	cfg, err := awsconfig.Load(t.Context())
+	cfg, err := awssdk.Load(t.Context())
 	require.NoError(t, err)
 	m := NewModels(cfg, func(string) string { return "" })
 	by := agent.Embeddings{Provider: agent.EmbeddingsBedrock, ID: "amazon.titan-embed-text-v2:0"}

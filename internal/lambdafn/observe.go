@@ -11,10 +11,8 @@ import (
 
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
-	"github.com/countersign/countersign/internal/observe/emf"
-	"github.com/countersign/countersign/internal/observe/metrics"
-	"github.com/countersign/countersign/internal/observe/telemetry"
-	"github.com/countersign/countersign/internal/observe/tracing"
+	"github.com/countersign/countersign/internal/observe"
+
 	"github.com/countersign/countersign/internal/runtime"
 )
 
@@ -24,10 +22,10 @@ const envMetrics = "COUNTERSIGN_METRICS"
 // Observer is what watches a function: its traces and its metrics. It writes both out before the function answers,
 // which is when the process may be frozen. Safe for concurrent use.
 type Observer struct {
-	Trace   *tracing.Tracer      // nil = runs are not traced
-	Metrics *emf.Sink            // nil = no metrics for CloudWatch
-	OTel    *metrics.OTel        // nil = no metrics by OpenTelemetry
-	Send    *telemetry.Telemetry // sends what Trace and OTel record before a function answers; nil = somebody else does
+	Trace   *observe.Tracer    // nil = runs are not traced
+	Metrics *observe.EMF       // nil = no metrics for CloudWatch
+	OTel    *observe.OTel      // nil = no metrics by OpenTelemetry
+	Send    *observe.Telemetry // sends what Trace and OTel record before a function answers; nil = somebody else does
 	Clock   clock.Clock
 	Log     func(text string) // is told of metrics that could not be written
 }
@@ -35,30 +33,30 @@ type Observer struct {
 // Watch makes an observer of runs by OpenTelemetry's environment variables and OPENINFERENCE_HIDE_*, and what sends
 // what it records. Both record nothing if the environment names no exporter.
 func Watch(
-	getenv func(string) string, x telemetry.Exporters, c clock.Clock, log func(text string),
-) (*Observer, *telemetry.Telemetry, error) {
+	getenv func(string) string, x observe.Exporters, c clock.Clock, log func(text string),
+) (*Observer, *observe.Telemetry, error) {
 	o := &Observer{Clock: c}
-	sends, err := telemetry.FromEnv(context.Background(), getenv, x, telemetry.Config{
+	sends, err := observe.TelemetryFromEnv(context.Background(), getenv, x, observe.TelemetryConfig{
 		Clock: c, Random: ids.System(c).Fill, Log: log,
 	})
 	if err != nil || sends == nil {
 		return o, nil, err
 	}
-	hide, err := tracing.HideFromEnv(getenv)
+	hide, err := observe.HideFromEnv(getenv)
 	if err == nil {
-		o.OTel, err = metrics.NewOTel(sends.Meters)
+		o.OTel, err = observe.NewOTel(sends.Meters)
 	}
 	if err != nil {
 		sends.Shutdown(context.Background())
 		return o, nil, err
 	}
-	o.Trace = tracing.New(sends.Tracers, c, hide)
+	o.Trace = observe.NewTracer(sends.Tracers, c, hide)
 	return o, sends, nil
 }
 
-// observe makes a function's observer from its environment; metrics are written to out, troubles to log. A function
+// newObserver makes a function's observer from its environment; metrics are written to out, troubles to log. A function
 // goes on without traces and metrics by OpenTelemetry if they are misconfigured.
-func observe(getenv func(string) string, out, log io.Writer) (*Observer, error) {
+func newObserver(getenv func(string) string, out, log io.Writer) (*Observer, error) {
 	clk := clock.System()
 	warn := func(text string) { // Write one line of the function's log.
 		line, err := json.Marshal(map[string]string{"level": "WARN", "message": text})
@@ -66,11 +64,11 @@ func observe(getenv func(string) string, out, log io.Writer) (*Observer, error) 
 			_, _ = fmt.Fprintf(log, "%s\n", line) // a log that cannot be written has nobody to be told to
 		}
 	}
-	o, sends, misconfigured := Watch(getenv, telemetry.OTLP{}, clk, warn)
+	o, sends, misconfigured := Watch(getenv, observe.OTLP{}, clk, warn)
 	o.Send, o.Log = sends, warn
 	switch got := getenv(envMetrics); got {
 	case "", "on":
-		o.Metrics = emf.New(out, clk, metrics.Namespace, metrics.Dimension, path.Base(strings.ReplaceAll(getenv(envMachine), ":", "/")))
+		o.Metrics = observe.NewEMF(out, clk, observe.Namespace, observe.Dimension, path.Base(strings.ReplaceAll(getenv(envMachine), ":", "/")))
 	case "off":
 	default:
 		return nil, fmt.Errorf("%s: got %q, want on or off", envMetrics, got)
@@ -87,21 +85,21 @@ func (o *Observer) disablePart(part string, err error) {
 	}
 	o.Log("goes on without " + part + ": " + err.Error())
 	if o.Metrics != nil {
-		o.Metrics.Count(metrics.Misconfigured, 1)
+		o.Metrics.Count(observe.Misconfigured, 1)
 	}
 }
 
 // Model watches every request to a model. It stands below the retries: each try is one.
 func (o *Observer) Model(next runtime.Model) runtime.Model {
 	if o.Metrics != nil {
-		next = metrics.Model(next, o.Metrics, o.Clock)
+		next = observe.MeterModel(next, o.Metrics, o.Clock)
 	}
 	return o.Trace.Model(o.OTel.Model(next, o.Clock))
 }
 
 // meters are all that measure.
-func (o *Observer) meters() metrics.Meters {
-	var all metrics.Meters
+func (o *Observer) meters() observe.Meters {
+	var all observe.Meters
 	if o.Metrics != nil {
 		all = append(all, o.Metrics)
 	}
@@ -118,7 +116,7 @@ func (o *Observer) Ports(p runtime.Ports) runtime.Ports {
 		sinks = append(sinks, p.Sink)
 	}
 	if m := o.meters(); m != nil {
-		sinks = append(sinks, metrics.Sink(m))
+		sinks = append(sinks, observe.MeterEvents(m))
 	}
 	if o.Trace != nil {
 		p.Trace, sinks = o.Trace, append(sinks, o.Trace)
@@ -137,7 +135,7 @@ func (o *Observer) Ports(p runtime.Ports) runtime.Ports {
 
 func (o *Observer) tools(next runtime.ToolSource) runtime.ToolSource {
 	if m := o.meters(); m != nil {
-		next = metrics.Tools(next, m, o.Clock)
+		next = observe.MeterTools(next, m, o.Clock)
 	}
 	if o.Trace != nil {
 		next = o.Trace.Tools(next)
@@ -149,7 +147,7 @@ func (o *Observer) tools(next runtime.ToolSource) runtime.ToolSource {
 // which run no tools do not link it.
 func (o *Observer) Remotes(next runtime.Remotes) runtime.Remotes {
 	if m := o.meters(); m != nil {
-		next = metrics.Remotes(next, m, o.Clock)
+		next = observe.MeterRemotes(next, m, o.Clock)
 	}
 	return o.Trace.Remotes(next)
 }

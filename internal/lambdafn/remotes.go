@@ -11,14 +11,13 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/tools/callback"
 	"github.com/countersign/countersign/internal/tools/egress"
 	"github.com/countersign/countersign/internal/tools/httptool"
-	"github.com/countersign/countersign/internal/tools/keyring"
+
 	"github.com/countersign/countersign/internal/tools/lambdatool"
 	"github.com/countersign/countersign/internal/tools/mcp"
-	"github.com/countersign/countersign/internal/tools/secrets"
 )
 
 // addRemotes adds the ports that carry out the calls of tools outside the program: HTTP requests, MCP servers and
@@ -50,16 +49,16 @@ const (
 const envLinkKeyRing = "COUNTERSIGN_LINK_KEYRING"
 
 // keyRing is the ring of a variable; nil = it is empty. No key is in its error.
-func keyRing(getenv func(string) string, name string) (func() (*keyring.Ring, error), error) {
+func keyRing(getenv func(string) string, name string) (func() (*secrets.Ring, error), error) {
 	text := getenv(name)
 	if text == "" {
 		return nil, nil
 	}
-	ring, err := keyring.Parse(text)
+	ring, err := secrets.Parse(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return func() (*keyring.Ring, error) { return ring, nil }, nil
+	return func() (*secrets.Ring, error) { return ring, nil }, nil
 }
 
 // callbackURLs are the addresses that a function hands out for answers; nil = none.
@@ -75,7 +74,7 @@ func callbackURLs(getenv func(string) string) (runtime.Callbacks, error) {
 	case ring == nil:
 		return nil, fmt.Errorf("%s: want a ring of keys beside %s, got none", envKeyRing, envCallbackURL)
 	}
-	return callback.Addresses{Ring: ring, Base: func() string { return base }}, nil
+	return secrets.Addresses{Ring: ring, Base: func() string { return base }}, nil
 }
 
 // Reach is what the calls of tools that are HTTP requests or tools of MCP servers may use.

@@ -15,8 +15,8 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/tools/secrets"
 )
 
 // site answers with the key it was sent.

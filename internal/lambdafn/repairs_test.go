@@ -13,7 +13,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/observe/metrics"
+	"github.com/countersign/countersign/internal/observe"
 	"github.com/countersign/countersign/internal/runtime"
 )
 
@@ -30,21 +30,21 @@ func (m meter) Seconds(string, time.Duration, ...string) {}
 // nothing else is.
 func TestEveryRepairIsCountedAndAlarmed(t *testing.T) {
 	m, found := meter{}, map[runtime.Repair]int64{}
-	want := meter{metrics.RunsRepaired: 0}
+	want := meter{observe.RunsRepaired: 0}
 	for i, kind := range runtime.Repairs() {
 		found[kind] = int64(i + 1)
-		want[metrics.RunsRepaired+" Repair "+string(kind)] = int64(i + 1)
-		want[metrics.RunsRepaired] += int64(i + 1)
+		want[observe.RunsRepaired+" Repair "+string(kind)] = int64(i + 1)
+		want[observe.RunsRepaired] += int64(i + 1)
 	}
 	(&sweeping{metrics: m, log: slog.New(slog.NewTextHandler(io.Discard, nil))}).countRepaired(found)
 	require.Equal(t, want, m)
 
 	template, err := os.ReadFile("../../template.yaml")
 	require.NoError(t, err)
-	for _, name := range metrics.All() {
+	for _, name := range observe.AlarmMetrics() {
 		require.Contains(t, string(template), "MetricName: "+name+"\n")
 	}
-	require.Contains(t, metrics.All(), metrics.RunsRepaired)
+	require.Contains(t, observe.AlarmMetrics(), observe.RunsRepaired)
 
 	var doc struct {
 		Components struct {

@@ -12,13 +12,13 @@ import (
 	"github.com/aws/aws-lambda-go/lambda/messages"
 	"github.com/aws/aws-sdk-go-v2/aws"
 
-	"github.com/countersign/countersign/internal/aws/awsconfig"
-	"github.com/countersign/countersign/internal/observe/safelog"
+	"github.com/countersign/countersign/internal/awssdk"
+	"github.com/countersign/countersign/internal/observe"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/tools/schema"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // Step is the main of functions/step, which asks models. It serves until the process is ended.
@@ -49,7 +49,7 @@ type Invoke func(ctx context.Context, payload []byte) ([]byte, error)
 // listen starts a function with the configuration of its AWS clients and its environment, and serves its events. Bad
 // configuration ends it before any event.
 func listen(start func(cfg aws.Config, getenv func(string) string) (Invoke, error)) {
-	cfg, err := awsconfig.Load(context.Background())
+	cfg, err := awssdk.Load(context.Background())
 	var f Invoke
 	if err == nil {
 		f, err = start(cfg, os.Getenv)
@@ -79,7 +79,7 @@ type wiring func(f *function) error
 
 // start wires a function from its agents and its environment. Bad configuration ends it here, before any event.
 func start(r *registry.Registry, cfg aws.Config, getenv func(string) string, needs ...wiring) (*function, error) {
-	watch, err := observe(getenv, os.Stdout, os.Stderr)
+	watch, err := newObserver(getenv, os.Stdout, os.Stderr)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func start(r *registry.Registry, cfg aws.Config, getenv func(string) string, nee
 		return nil, err
 	}
 	able, log := fitAgents(r, watch.Log), newLog()
-	ports.Agents, ports.Valid, ports.Sink = able.Agent, schema.Validate, endLog{log}
+	ports.Agents, ports.Valid, ports.Sink = able.Agent, tool.Validate, endLog{log}
 	f := &function{cfg: cfg, getenv: getenv, registry: r, agents: able, watch: watch, Deployment: &Deployment{
 		Ports: ports, Definitions: runtime.Tightened(runtime.PinnedDefinitions(ports.Blobs), able.Agent),
 		Agents: able.Agent, Unfit: able.Unfit, Invoked: watch.Invoked, Trace: watch.Trace, Log: log,
@@ -105,7 +105,7 @@ func start(r *registry.Registry, cfg aws.Config, getenv func(string) string, nee
 
 // addCode adds the tools and the other code of the program.
 func addCode(f *function) error {
-	f.Ports.Tools, f.Ports.Schema, f.Ports.Hooks = f.registry.Tools(), schema.Fits, f.registry.Hooks()
+	f.Ports.Tools, f.Ports.Schema, f.Ports.Hooks = f.registry.Tools(), tool.Fits, f.registry.Hooks()
 	return nil
 }
 
@@ -123,7 +123,7 @@ func (l endLog) Committed(_ context.Context, _ run.Entry, s *run.AgentState) {
 
 // newLog logs to the function's standard error, without content (R17).
 func newLog() *slog.Logger {
-	return safelog.New(os.Stderr,
+	return observe.NewLogger(os.Stderr,
 		store.ErrThrottled, store.ErrConflict, store.ErrTooLarge, store.ErrInvalid, store.ErrNoRun, store.ErrNoBlob, store.ErrGuardFailed,
 		runtime.ErrContention, runtime.ErrSweepStopped, runtime.ErrSweepTooShort, context.Canceled, context.DeadlineExceeded,
 	)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/jsonx"
-	"github.com/countersign/countersign/internal/observe/metrics"
+	"github.com/countersign/countersign/internal/observe"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
@@ -159,10 +159,10 @@ func (s *sweeping) sweepAll(ctx context.Context) ([]byte, error) {
 	s.countRepaired(out.Repaired)
 	if err != nil {
 		s.log.Error("sweep stopped", "kind", string(kindOf(err)), "error", err)
-		s.metrics.Count(metrics.SweepFailures, out.Failures+1)
+		s.metrics.Count(observe.SweepFailures, out.Failures+1)
 		return nil, withPublicText(err, "the sweep could not be carried out; its log says why")
 	}
-	s.metrics.Count(metrics.SweepFailures, out.Failures)
+	s.metrics.Count(observe.SweepFailures, out.Failures)
 	if retried != nil {
 		return nil, withPublicText(retried, fmt.Sprintf("%d runs could not be checked; the log says which", out.Failures))
 	}
@@ -181,7 +181,7 @@ func (s *sweeping) addNotified(out *Swept, r runtime.Report) {
 		out.Told = r.Told
 	}
 	for what, n := range r.Told {
-		s.metrics.Count(metrics.RequestsTold, n, "Did", what)
+		s.metrics.Count(observe.RequestsTold, n, "Did", what)
 	}
 }
 
@@ -219,20 +219,20 @@ func (s *sweeping) countRepaired(by map[runtime.Repair]int64) {
 	all := int64(0)
 	for kind, n := range by {
 		s.log.Warn("runs repaired", "repair", string(kind), "count", n)
-		s.metrics.Count(metrics.RunsRepaired, n, "Repair", string(kind))
+		s.metrics.Count(observe.RunsRepaired, n, "Repair", string(kind))
 		all += n
 	}
-	s.metrics.Count(metrics.RunsRepaired, all)
+	s.metrics.Count(observe.RunsRepaired, all)
 }
 
 func (s *sweeping) gauges(w runtime.Waiting) {
-	s.metrics.Count(metrics.WaitsOpen, w.Runs)
+	s.metrics.Count(observe.WaitsOpen, w.Runs)
 	oldest := time.Duration(0)
 	if !w.Since.IsZero() {
 		oldest = s.clock.Now().Sub(w.Since)
 	}
-	s.metrics.Seconds(metrics.OldestWaitSeconds, oldest)
-	s.metrics.Count(metrics.OutcomesUnknown, w.OutcomesUnknown)
+	s.metrics.Seconds(observe.OldestWaitSeconds, oldest)
+	s.metrics.Count(observe.OutcomesUnknown, w.OutcomesUnknown)
 }
 
 // executionEnd is the detail of an execution's change of status. A large input is missing in it.
@@ -264,7 +264,7 @@ func (s *sweeping) reap(ctx context.Context, detail []byte) ([]byte, error) {
 	out, err := s.reapOne(ctx, e)
 	if err != nil {
 		s.log.Error("run could not be repaired", "execution", e.Name, "kind", string(kindOf(err)), "error", err)
-		s.metrics.Count(metrics.SweepFailures, 1)
+		s.metrics.Count(observe.SweepFailures, 1)
 		return nil, withPublicText(err, "the run of an execution that ended could not be repaired; the log says why")
 	}
 	s.countRepaired(out.Repaired)

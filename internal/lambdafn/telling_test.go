@@ -22,7 +22,7 @@ func TestMisconfiguredTelemetryIsLeftOut(t *testing.T) {
 			env := map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
 			env[variable] = bad
 			var metered, logged bytes.Buffer
-			watch, err := observe(func(name string) string { return env[name] }, &metered, &logged)
+			watch, err := newObserver(func(name string) string { return env[name] }, &metered, &logged)
 			require.NoError(t, err)
 			require.Nil(t, watch.Trace)
 			watch.flush(t.Context())
@@ -49,7 +49,7 @@ func TestAMisconfiguredChannelIsLeftOut(t *testing.T) {
 		t.Run(variable, func(t *testing.T) {
 			var metered, logged bytes.Buffer
 			getenv := env.with(variable, c.bad).get
-			watch, err := observe(getenv, &metered, &logged)
+			watch, err := newObserver(getenv, &metered, &logged)
 			require.NoError(t, err)
 			f := &function{getenv: getenv, cfg: testAWS, watch: watch, Deployment: &Deployment{Ports: runtime.Ports{Clock: clock.System()}}}
 			require.NoError(t, addNotifier(f))

@@ -13,7 +13,6 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/memory"
 )
 
 // maxHistories is the largest number of histories in which the check must find a mutant. Most need only a few.
@@ -126,7 +125,7 @@ func TestWrongDesksAreFound(t *testing.T) {
 	for name, v := range wrongDesks {
 		t.Run(name, func(t *testing.T) {
 			unexplained(t, func(t *testing.T, seed int64) porcupine.CheckResult {
-				o := newDeskFixture(t, memory.New(), seed, v)
+				o := newDeskFixture(t, store.NewMemory(), seed, v)
 				o.runConcurrently()
 				return o.check(deskModel(o.quorum, initial))
 			})
@@ -189,7 +188,7 @@ func TestWrongInboxesAreFound(t *testing.T) {
 	for name, wrap := range wrongInboxes {
 		t.Run(name, func(t *testing.T) {
 			unexplained(t, func(t *testing.T, seed int64) porcupine.CheckResult {
-				p := newInboxFixture(t, memory.New(), seed, wrap)
+				p := newInboxFixture(t, store.NewMemory(), seed, wrap)
 				p.runConcurrently()
 				return p.check(inboxModel())
 			})

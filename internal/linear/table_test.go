@@ -18,7 +18,6 @@ import (
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/bolt"
 	"github.com/countersign/countersign/internal/store/dynamo"
-	"github.com/countersign/countersign/internal/store/memory"
 )
 
 func TestMain(m *testing.M) { dynamolocal.Main(m) }
@@ -29,7 +28,7 @@ var tables = []struct {
 	few  int // histories that `go test` checks
 	open func(t *testing.T) func() store.Table
 }{
-	{"memory", 20, func(*testing.T) func() store.Table { return func() store.Table { return memory.New() } }},
+	{"memory", 20, func(*testing.T) func() store.Table { return func() store.Table { return store.NewMemory() } }},
 	{"bolt", 6, func(t *testing.T) func() store.Table {
 		return func() store.Table {
 			b, err := bolt.Open(filepath.Join(t.TempDir(), "store.db"), bolt.Options{})

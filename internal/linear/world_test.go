@@ -20,9 +20,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/memory"
+
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/tools/schema"
 )
 
 const tenant = "acme"
@@ -81,11 +80,11 @@ func newWorld(t *testing.T, plain store.Table, seed int64, def *agent.Definition
 		table = store.Resend(table, w.clock, func(limit time.Duration) time.Duration { return draw.Jitter(limit) / 25 })
 	}
 	w.ports = runtime.Ports{
-		Table: table, Journal: store.NewJournal(table, 4), Blobs: memory.NewBlobs(), Model: m, Tools: w, Valid: schema.Validate, Waiter: w, Clock: w.clock, IDs: draw,
+		Table: table, Journal: store.NewJournal(table, 4), Blobs: store.NewMemoryBlobs(), Model: m, Tools: w, Valid: tool.Validate, Waiter: w, Clock: w.clock, IDs: draw,
 	}
 	waits := &runtime.Waits{Ports: w.ports}
 	w.desk = &approval.Desk{
-		Table: table, Journal: w.ports.Journal, Clock: w.clock, Definitions: w.definition, ValidateArgs: schema.Validate, ResumeRun: waits.Wake,
+		Table: table, Journal: w.ports.Journal, Clock: w.clock, Definitions: w.definition, ValidateArgs: tool.Validate, ResumeRun: waits.Wake,
 	}
 	s, err := (&runtime.Starter{Ports: w.ports}).Start(t.Context(), runtime.Start{
 		Tenant: tenant, Agent: def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "#first"}}},

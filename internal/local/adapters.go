@@ -12,15 +12,15 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/aws/awsconfig"
+	"github.com/countersign/countersign/internal/awssdk"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/model/bedrock"
 	"github.com/countersign/countersign/internal/model/openai"
 	"github.com/countersign/countersign/internal/model/script"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/standin"
 	"github.com/countersign/countersign/internal/tools/lambdatool"
-	"github.com/countersign/countersign/internal/tools/secrets"
 )
 
 // EnvOpenAIKey is the variable with the key of OpenAI itself. It goes to no other server.
@@ -44,7 +44,7 @@ func (a *AWS) Config() (aws.Config, error) {
 	a.once.Do(func() {
 		ctx, cancel := clock.System().WithTimeout(context.Background(), configureWithin)
 		defer cancel()
-		if a.config, a.err = awsconfig.Load(ctx); a.err == nil {
+		if a.config, a.err = awssdk.Load(ctx); a.err == nil {
 			a.bedrock, a.lambda = bedrock.NewClient(a.config, ""), lambdatool.New(a.config)
 		}
 	})
@@ -90,7 +90,7 @@ func Adapter(
 		}
 		return bedrock.New(bedrock.Config{Client: from.bedrock, Stream: true, OnDelta: heard}), nil
 	case "demo":
-		return standin.Model{}, nil
+		return standin.DemoModel{}, nil
 	default:
 		return nil, fmt.Errorf("model provider %q: want bedrock, openai, script or demo", m.Provider)
 	}

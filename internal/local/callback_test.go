@@ -26,8 +26,8 @@ import (
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/tools/callback"
-	"github.com/countersign/countersign/internal/tools/keyring"
+	"github.com/countersign/countersign/internal/secrets"
+
 	"github.com/countersign/countersign/internal/tools/lambdatool"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -78,9 +78,9 @@ func newWarehouse(t *testing.T, refuse func(n int) (int, string)) *warehouse {
 // open opens a home whose functions are the warehouse's, and serves its API as dev does.
 func (w *warehouse) open(t *testing.T, dir string, log *slog.Logger) (*Home, *httptest.Server) {
 	t.Helper()
-	ring, err := keyring.Parse(`{"id":"1","key":"0123456789abcdef0123456789abcdef"}`)
+	ring, err := secrets.Parse(`{"id":"1","key":"0123456789abcdef0123456789abcdef"}`)
 	require.NoError(t, err)
-	rings := func() (*keyring.Ring, error) { return ring, nil }
+	rings := func() (*secrets.Ring, error) { return ring, nil }
 	functions := lambdatool.New(aws.Config{
 		Region: w.Region, Credentials: credentials.StaticCredentialsProvider{Value: w.Credentials}, BaseEndpoint: &w.url,
 	})
@@ -89,7 +89,7 @@ func (w *warehouse) open(t *testing.T, dir string, log *slog.Logger) (*Home, *ht
 	h, err := Open(Options{
 		Dir: dir, Registry: reg, Clock: clock.System(), Sink: feed, Functions: functions,
 		Remotes:   runtime.Remotes{agent.KindLambda: lambdatool.Remote{Functions: functions}},
-		Callbacks: callback.Addresses{Ring: rings, Base: func() string { return "https://api.example.com" }},
+		Callbacks: secrets.Addresses{Ring: rings, Base: func() string { return "https://api.example.com" }},
 		Model:     func(agent.ModelSpec) (runtime.Model, error) { return stockkeeper{}, nil },
 		Trouble:   func(function string, err error) { log.Error(function, "error", err) },
 	})
@@ -169,7 +169,7 @@ func TestFunctionAnswersAtItsAddressAfterARestart(t *testing.T) {
 	require.JSONEq(t, `"Counted: {\"n\":10.0}"`, string(s.Output))
 	require.JSONEq(t, `{"applied":false}`, post(`{"error":"late"}`))
 
-	token := strings.TrimPrefix(path, callback.Path)
+	token := strings.TrimPrefix(path, secrets.Path)
 	entries, err := h.Ports.Journal.Entries(t.Context(), Tenant, s.Run, 0, 100)
 	require.NoError(t, err)
 	require.NotEmpty(t, entries)

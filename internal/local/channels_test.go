@@ -13,7 +13,7 @@ import (
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
-	"github.com/countersign/countersign/internal/tools/secrets"
+	"github.com/countersign/countersign/internal/secrets"
 )
 
 // On a laptop mails are files of the store directory, and Slack is on where its token is among the secrets.

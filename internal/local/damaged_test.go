@@ -23,7 +23,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/memory"
+
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -31,8 +31,8 @@ import (
 type rolledBack struct {
 	executions asl.MemoryStore // of all its machines
 	t          *testing.T
-	table      *memory.Table
-	blobs      *memory.Blobs
+	table      *store.Memory
+	blobs      *store.MemoryBlobs
 	clock      *clock.Virtual
 	machine    *local.Machine
 	def        agent.Definition
@@ -70,7 +70,7 @@ func withParkedRun(t *testing.T, f func(r *rolledBack)) {
 		Schema: json.RawMessage(`{"type":"object","properties":{"amount":{"type":"number"}},"required":["amount"]}`),
 	}}
 	d.Permission.Default, d.Permission.Approvers = agent.DefaultAsk, []string{"group:operators"}
-	r := &rolledBack{t: t, table: memory.New(), blobs: memory.NewBlobs(), clock: clock.NewVirtual(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)), def: d}
+	r := &rolledBack{t: t, table: store.NewMemory(), blobs: store.NewMemoryBlobs(), clock: clock.NewVirtual(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)), def: d}
 	require.NoError(t, r.clock.Run(func() {
 		r.open()
 		s, err := r.machine.Starter.Start(context.Background(), runtime.Start{Tenant: "default", Agent: &r.def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Pay."}}}})

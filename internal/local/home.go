@@ -16,7 +16,6 @@ import (
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store/bolt"
-	"github.com/countersign/countersign/internal/store/folder"
 )
 
 // Tenant is the tenant of everything on a laptop.
@@ -99,7 +98,7 @@ func OpenTable(dir string) (*bolt.Table, error) {
 }
 
 func (o Options) machine(t *bolt.Table) (*Machine, error) {
-	blobs, err := folder.Open(filepath.Join(o.Dir, "blobs"))
+	blobs, err := bolt.OpenFolder(filepath.Join(o.Dir, "blobs"))
 	if err != nil {
 		return nil, err
 	}

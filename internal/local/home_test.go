@@ -65,7 +65,7 @@ func open(t *testing.T, dir string) *Home {
 	require.NoError(t, err)
 	h, err := Open(Options{
 		Dir: dir, Registry: reg, Clock: clock.System(),
-		Model: func(agent.ModelSpec) (runtime.Model, error) { return standin.Model{}, nil },
+		Model: func(agent.ModelSpec) (runtime.Model, error) { return standin.DemoModel{}, nil },
 	})
 	require.NoError(t, err)
 	require.NoError(t, h.Resume(t.Context(), Tenant))

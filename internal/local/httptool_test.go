@@ -26,8 +26,8 @@ import (
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/tools/egress"
-	"github.com/countersign/countersign/internal/tools/secrets"
 )
 
 // payerVar starts this test binary again as a process that pays, until it is killed: a payment as JSON.

@@ -29,7 +29,7 @@ import (
 	"github.com/countersign/countersign/internal/standin"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/bolt"
-	"github.com/countersign/countersign/internal/store/folder"
+
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/builtin"
 )
@@ -156,7 +156,7 @@ func victim(plan string) error {
 }
 
 func mortalMachine(db *bolt.Table, home string, r *reaper) (*Machine, error) {
-	blobs, err := folder.Open(filepath.Join(home, "blobs"))
+	blobs, err := bolt.OpenFolder(filepath.Join(home, "blobs"))
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +170,7 @@ func mortalMachine(db *bolt.Table, home string, r *reaper) (*Machine, error) {
 	}
 	t, clk := mortalTable{db, r}, clock.System()
 	return New(Config{
-		Table: t, Blobs: blobs, Model: standin.Model{}, Tools: mortalTools{set, filepath.Join(home, "ledger"), r},
+		Table: t, Blobs: blobs, Model: standin.DemoModel{}, Tools: mortalTools{set, filepath.Join(home, "ledger"), r},
 		Agents: func(string) (*agent.Definition, bool) { return nil, false }, Clock: clk, IDs: ids.System(clk), Executions: NewExecutions(t), Warm: 4,
 	})
 }

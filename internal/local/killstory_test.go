@@ -26,7 +26,7 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/bolt"
-	"github.com/countersign/countersign/internal/store/folder"
+
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -322,7 +322,7 @@ func (l telling) machine(db *bolt.Table, k *marks) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	blobs, err := folder.Open(filepath.Join(l.Home, "blobs"))
+	blobs, err := bolt.OpenFolder(filepath.Join(l.Home, "blobs"))
 	if err != nil {
 		return nil, err
 	}

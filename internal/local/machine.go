@@ -24,7 +24,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/tools/schema"
+	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/statemachine"
 )
 
@@ -138,7 +138,7 @@ func New(c Config) (*Machine, error) {
 	}
 	journal := store.NewJournal(c.Table, c.Warm)
 	m.Ports = watch.Ports(runtime.Ports{
-		Table: c.Table, Journal: journal, Blobs: c.Blobs, Tools: c.Tools, Agents: c.Agents, Valid: schema.Validate, Schema: schema.Fits, Clock: c.Clock, IDs: c.IDs, Sink: c.Sink, Hooks: c.Hooks, Emit: cmp.Or[runtime.Emitter](c.Emit, noBus{}),
+		Table: c.Table, Journal: journal, Blobs: c.Blobs, Tools: c.Tools, Agents: c.Agents, Valid: tool.Validate, Schema: tool.Fits, Clock: c.Clock, IDs: c.IDs, Sink: c.Sink, Hooks: c.Hooks, Emit: cmp.Or[runtime.Emitter](c.Emit, noBus{}),
 		Model: modelretry.New(watch.Model(c.Model), c.Clock, c.IDs.Jitter), Remotes: watch.Remotes(c.Remotes), Functions: c.Functions, Callbacks: c.Callbacks,
 		LeavesUnknown: c.LeavesUnknown, Trusts: c.Trusts,
 	})

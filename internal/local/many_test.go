@@ -34,10 +34,9 @@ import (
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/slackfake"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/memory"
-	"github.com/countersign/countersign/internal/tools/keyring"
 )
 
 // paying is a model that asks for so many payments in its first reply, then in its second one, and so on.
@@ -145,14 +144,14 @@ func crew(t *testing.T, table store.Table, blobs store.Blobs, p notify.Channel, 
 		"user:ben": {"groups": ["group:operators"], "email": "ben@acme.example"},
 		"user:cleo": {"groups": ["group:operators"], "slack": "U0CLEO"}}}}`))
 	require.NoError(t, err)
-	ring, err := keyring.Parse(minted(t))
+	ring, err := secrets.Parse(minted(t))
 	require.NoError(t, err)
 	c := clock.System()
 	mails = filepath.Join(t.TempDir(), outbox.Dir)
 	o = newOfficeOf(t, Config{
 		Table: table, Blobs: blobs, Executions: &asl.MemoryStore{}, People: people, Model: paying(asks),
 		Notify: &notify.Notifier{Channels: []notify.Channel{outbox.Channel{Path: mails, Clock: c}, p}, Links: &link.Links{
-			Table: table, Signer: link.Ring(func() (*keyring.Ring, error) { return ring, nil }), Clock: c, IDs: ids.System(c),
+			Table: table, Signer: link.Ring(func() (*secrets.Ring, error) { return ring, nil }), Clock: c, IDs: ids.System(c),
 			Base: func() string { return "https://countersign.example" },
 		}},
 	})
@@ -192,7 +191,7 @@ var anyPage = regexp.MustCompile(`https://countersign\.example/\S+`)
 func TestOneMessageTellsOfManyRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pager{}
-		o, mails := crew(t, &slow{Table: memory.New()}, memory.NewBlobs(), p, 180)
+		o, mails := crew(t, &slow{Table: store.NewMemory()}, store.NewMemoryBlobs(), p, 180)
 		s, err := o.startRun(t)
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
@@ -227,7 +226,7 @@ func TestOneMessageTellsOfManyRequests(t *testing.T) {
 func TestFewRequestsAreToldOfOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pager{}
-		o, mails := crew(t, &slow{Table: memory.New()}, memory.NewBlobs(), p, 3)
+		o, mails := crew(t, &slow{Table: store.NewMemory()}, store.NewMemoryBlobs(), p, 3)
 		o.start(t)
 		time.Sleep(time.Minute)
 		require.Equal(t, slices.Repeat([]string{"user:ana asked 1", "user:cleo asked 1"}, 3), p.drain())
@@ -236,7 +235,7 @@ func TestFewRequestsAreToldOfOneByOne(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		p := &pager{}
-		o, mails := crew(t, &slow{Table: memory.New()}, memory.NewBlobs(), p, 4, 1)
+		o, mails := crew(t, &slow{Table: store.NewMemory()}, store.NewMemoryBlobs(), p, 4, 1)
 		o.def.Wait, o.def.Resume = run.WaitAllSuspended, run.ResumeEach // the model goes on while calls wait
 		o.start(t)
 		time.Sleep(time.Minute)
@@ -284,7 +283,7 @@ func TestAMessageAboutManyRequestsIsSentAgain(t *testing.T) {
 			}
 			return nil
 		}}
-		o, mails := crew(t, &slow{Table: memory.New()}, memory.NewBlobs(), p, 40)
+		o, mails := crew(t, &slow{Table: store.NewMemory()}, store.NewMemoryBlobs(), p, 40)
 		o.start(t)
 		time.Sleep(30 * time.Minute)
 		everybody(t, p)
@@ -293,14 +292,14 @@ func TestAMessageAboutManyRequestsIsSentAgain(t *testing.T) {
 		require.NoError(t, o.Close())
 	})
 	synctest.Test(t, func(t *testing.T) {
-		table, p := &slow{Table: memory.New()}, &pager{}
+		table, p := &slow{Table: store.NewMemory()}, &pager{}
 		p.meets = func(n int) error {
 			if n == 2 { // the last message: nothing that was sent is recorded
 				table.die(true)
 			}
 			return nil
 		}
-		o, _ := crew(t, table, memory.NewBlobs(), p, 40)
+		o, _ := crew(t, table, store.NewMemoryBlobs(), p, 40)
 		_, err := o.startRun(t)
 		require.NoError(t, err)
 		time.Sleep(20 * time.Second)
@@ -316,7 +315,7 @@ func TestAMessageAboutManyRequestsIsSentAgain(t *testing.T) {
 // Of requests of which nobody began to tell, the next process tells by one message.
 func TestResumeTellsOfManyRequestsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		table, blobs, p := memory.New(), memory.NewBlobs(), &pager{}
+		table, blobs, p := store.NewMemory(), store.NewMemoryBlobs(), &pager{}
 		o, _ := crew(t, table, blobs, p, 40)
 		o.notices.Notifier.Channels = nil // it tells nobody, as one that died would
 		o.start(t)
@@ -338,7 +337,7 @@ func TestSlackListsManyRequests(t *testing.T) {
 	at := httptest.NewServer(workspace)
 	t.Cleanup(at.Close)
 	channel := slack.New(slack.Options{Token: slackToken, Base: at.URL + "/api/", Clock: clock.System()})
-	o, mails := crew(t, memory.New(), memory.NewBlobs(), channel, 180)
+	o, mails := crew(t, store.NewMemory(), store.NewMemoryBlobs(), channel, 180)
 	s, err := o.startRun(t)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return len(workspace.Messages()) == 2 }, 30*time.Second, 5*time.Millisecond)

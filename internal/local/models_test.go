@@ -10,7 +10,6 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/memory"
 )
 
 // listener keeps what an adapter was given.
@@ -31,7 +30,7 @@ func (c *counter) CountTokens(_ context.Context, r agent.Request) (int64, error)
 
 // Tokens are counted by the request's own model, of all that it would be sent. A model that counts none says so.
 func TestModelsCountTokens(t *testing.T) {
-	ctx, blobs := context.Background(), memory.NewBlobs()
+	ctx, blobs := context.Background(), store.NewMemoryBlobs()
 	digest := store.BlobDigest([]byte("shot"))
 	require.NoError(t, blobs.Put(ctx, Tenant, digest, []byte("shot")))
 	c := &counter{}
@@ -57,7 +56,7 @@ func TestModelsCountTokens(t *testing.T) {
 
 // An adapter gets the content of blobs; a script is matched against the request as it is on record.
 func TestAdaptersGetTheContentOfBlobs(t *testing.T) {
-	ctx, blobs := context.Background(), memory.NewBlobs()
+	ctx, blobs := context.Background(), store.NewMemoryBlobs()
 	digest := store.BlobDigest([]byte("shot"))
 	require.NoError(t, blobs.Put(ctx, Tenant, digest, []byte("shot")))
 	named := run.Media{MediaType: "image/png", Blob: digest}

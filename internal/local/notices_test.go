@@ -24,7 +24,7 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/counting"
-	"github.com/countersign/countersign/internal/store/memory"
+
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -144,8 +144,8 @@ func (o *office) startRun(t *testing.T) (run.AgentState, error) {
 func TestA15WhatIsDueIsDoneAtItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &desk{fails: 2}
-		counts := counting.Wrap(memory.New())
-		o := newOffice(t, counts, memory.NewBlobs(), &asl.MemoryStore{}, d)
+		counts := counting.Wrap(store.NewMemory())
+		o := newOffice(t, counts, store.NewMemoryBlobs(), &asl.MemoryStore{}, d)
 		run := o.start(t)
 		require.Empty(t, d.said())
 		before := counts.Snapshot()
@@ -176,7 +176,7 @@ func TestA15WhatIsDueIsDoneAtItsTime(t *testing.T) {
 func TestC3ResumeDoesWhatIsOverdue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &desk{fails: 1}
-		table, blobs, x := memory.New(), memory.NewBlobs(), &asl.MemoryStore{}
+		table, blobs, x := store.NewMemory(), store.NewMemoryBlobs(), &asl.MemoryStore{}
 		first := newOffice(t, table, blobs, x, d)
 		first.start(t)
 		require.NoError(t, first.Close())
@@ -190,7 +190,7 @@ func TestC3ResumeDoesWhatIsOverdue(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		d := &desk{}
-		table, blobs, x := memory.New(), memory.NewBlobs(), &asl.MemoryStore{}
+		table, blobs, x := store.NewMemory(), store.NewMemoryBlobs(), &asl.MemoryStore{}
 		first := newOffice(t, table, blobs, x, d)
 		first.notices.Notifier.Channels = nil // it tells nobody, as one that died would
 		first.start(t)
@@ -207,7 +207,7 @@ func TestC3ResumeDoesWhatIsOverdue(t *testing.T) {
 func TestC3NobodyLeavesBeforePeopleAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &desk{}
-		table, blobs, x := memory.New(), memory.NewBlobs(), &asl.MemoryStore{}
+		table, blobs, x := store.NewMemory(), store.NewMemoryBlobs(), &asl.MemoryStore{}
 		o := newOffice(t, table, blobs, x, d)
 		channels := o.notices.Notifier.Channels
 		o.notices.Notifier.Channels = nil
@@ -225,7 +225,7 @@ func TestC3NobodyLeavesBeforePeopleAreTold(t *testing.T) {
 func TestCloseWaitsForAMessageOnItsWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &desk{fails: 1, takes: 3 * time.Second}
-		o := newOffice(t, memory.New(), memory.NewBlobs(), &asl.MemoryStore{}, d)
+		o := newOffice(t, store.NewMemory(), store.NewMemoryBlobs(), &asl.MemoryStore{}, d)
 		o.start(t)
 		time.Sleep(4 * time.Second) // the first attempt fails
 		o.notices.Warn = func(what string, err error) { t.Errorf("%s: %v", what, err) }
@@ -239,8 +239,8 @@ func TestCloseWaitsForAMessageOnItsWay(t *testing.T) {
 func TestC3TheTimerOutlivesTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &desk{fails: 1}
-		table := &sick{Table: memory.New()}
-		o := newOffice(t, table, memory.NewBlobs(), &asl.MemoryStore{}, d)
+		table := &sick{Table: store.NewMemory()}
+		o := newOffice(t, table, store.NewMemoryBlobs(), &asl.MemoryStore{}, d)
 		o.start(t)
 		table.set(true)
 		time.Sleep(5 * time.Minute)

@@ -20,9 +20,9 @@ import (
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/slackfake"
-	"github.com/countersign/countersign/internal/store/memory"
-	"github.com/countersign/countersign/internal/tools/keyring"
+	"github.com/countersign/countersign/internal/store"
 )
 
 const (
@@ -39,11 +39,11 @@ func inSlack(t *testing.T) (o *office, workspace *slackfake.Server, pages http.H
 	t.Cleanup(at.Close)
 	people, err := person.Read([]byte(`{"tenants": {"` + Tenant + `": {"user:ana": {"groups": ["group:operators"], "slack": "U0ANA"}}}, "slack": {"T0ACME": "` + Tenant + `"}}`))
 	require.NoError(t, err)
-	c, table := clock.System(), memory.New()
-	ring, err := keyring.Parse(minted(t))
+	c, table := clock.System(), store.NewMemory()
+	ring, err := secrets.Parse(minted(t))
 	require.NoError(t, err)
 	links := &link.Links{
-		Table: table, Signer: link.Ring(func() (*keyring.Ring, error) { return ring, nil }), Clock: c, IDs: ids.System(c),
+		Table: table, Signer: link.Ring(func() (*secrets.Ring, error) { return ring, nil }), Clock: c, IDs: ids.System(c),
 		Base: func() string { return "https://countersign.example" },
 	}
 	tells := &notify.Notifier{
@@ -51,7 +51,7 @@ func inSlack(t *testing.T) (o *office, workspace *slackfake.Server, pages http.H
 		Warn: func(what string, err error) { t.Errorf("%s: %v", what, err) },
 	}
 	o = newOfficeOf(t, Config{
-		Table: table, Blobs: memory.NewBlobs(), Executions: &asl.MemoryStore{}, Notify: tells, People: people,
+		Table: table, Blobs: store.NewMemoryBlobs(), Executions: &asl.MemoryStore{}, Notify: tells, People: people,
 		Trouble: func(function string, err error) { t.Errorf("%s: %v", function, err) },
 	})
 	t.Cleanup(func() { require.NoError(t, o.Close()) })
@@ -64,7 +64,7 @@ func inSlack(t *testing.T) (o *office, workspace *slackfake.Server, pages http.H
 
 func minted(t *testing.T) string {
 	t.Helper()
-	ring, err := keyring.Mint(strings.Repeat("k", 32))
+	ring, err := secrets.Mint(strings.Repeat("k", 32))
 	require.NoError(t, err)
 	return ring
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/store/memory"
+	"github.com/countersign/countersign/internal/store"
 )
 
 // TestStorm: many runs in one process, each with people who approve, and deny the same payment at once, say the same things twice, cancel, and with a
@@ -31,12 +31,12 @@ func TestStorm(t *testing.T) {
 	agents["clerk"].Permission.Rules = []agent.Rule{
 		{Tool: "pay", Verdict: agent.VerdictAsk, Expires: time.Minute}, {Tool: "*", Verdict: agent.VerdictAllow},
 	}
-	table, k := memory.New(), &marks{of: map[string]int{}}
+	table, k := store.NewMemory(), &marks{of: map[string]int{}}
 	books := killable{k, filepath.Join(t.TempDir(), "ledger")}
 	system := clock.System()
 	c := fast{system, system.Now(), 100}
 	m, err := New(Config{
-		Table: table, Blobs: memory.NewBlobs(), Model: killableModel{s, k, agents}, Tools: books,
+		Table: table, Blobs: store.NewMemoryBlobs(), Model: killableModel{s, k, agents}, Tools: books,
 		Agents: func(name string) (*agent.Definition, bool) { d, ok := agents[name]; return d, ok },
 		Clock:  c, IDs: ids.System(c), Executions: NewExecutions(table), Warm: 4,
 	})

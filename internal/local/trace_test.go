@@ -20,8 +20,8 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/lambdafn"
-	"github.com/countersign/countersign/internal/observe/telemetry"
-	"github.com/countersign/countersign/internal/observe/tracing"
+	"github.com/countersign/countersign/internal/observe"
+
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/run"
@@ -96,7 +96,7 @@ func TestToolsAreToldTheTrace(t *testing.T) {
 	srv := httptest.NewServer(p)
 	defer srv.Close()
 	dir, clk, seen := filepath.Join(t.TempDir(), "home"), clock.System(), tracetest.NewInMemoryExporter()
-	sends := telemetry.New(telemetry.Config{
+	sends := observe.NewTelemetry(observe.TelemetryConfig{
 		Clock: clk, Random: ids.System(clk).Fill, Spans: sdktrace.NewSimpleSpanProcessor(seen),
 	})
 	remotes, err := Remotes(dir, func(name string) string {
@@ -105,7 +105,7 @@ func TestToolsAreToldTheTrace(t *testing.T) {
 	require.NoError(t, err)
 	h, err := Open(Options{
 		Dir: dir, Registry: registry.Must(registry.New()), Clock: clk,
-		Watch:   &lambdafn.Observer{Clock: clk, Trace: tracing.New(sends.Tracers, clk, tracing.Hide{})},
+		Watch:   &lambdafn.Observer{Clock: clk, Trace: observe.NewTracer(sends.Tracers, clk, observe.Hide{})},
 		Remotes: remotes, Functions: p,
 		Model:  func(agent.ModelSpec) (runtime.Model, error) { return buyer{}, nil },
 		Trusts: func(string, string) {},

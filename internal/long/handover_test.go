@@ -19,7 +19,6 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/memory"
 )
 
 // disturbed is a table whose n-th request something happens at.
@@ -131,9 +130,9 @@ func (r *recorded) items(t *testing.T) []store.Item {
 	return all
 }
 
-func tableOf(t *testing.T, items []store.Item) *memory.Table {
+func tableOf(t *testing.T, items []store.Item) *store.Memory {
 	t.Helper()
-	table := memory.New()
+	table := store.NewMemory()
 	for _, it := range items {
 		require.NoError(t, table.Write(t.Context(), store.Op{Kind: store.Put, Item: it}))
 	}
@@ -143,7 +142,7 @@ func tableOf(t *testing.T, items []store.Item) *memory.Table {
 // eve is a run that is about to hand over: its process has died a few entries before.
 type eve struct {
 	items []store.Item
-	blobs *memory.Blobs
+	blobs *store.MemoryBlobs
 	run   string
 	tool  string
 	n     int // iterations of the whole run
@@ -157,8 +156,8 @@ const (
 
 func newEve(t *testing.T, toolName string, perIteration int) eve {
 	t.Helper()
-	table := &recorded{Table: memory.New(), pks: map[string]bool{}}
-	e := eve{blobs: memory.NewBlobs(), tool: toolName, n: limit/perIteration + 4}
+	table := &recorded{Table: store.NewMemory(), pks: map[string]bool{}}
+	e := eve{blobs: store.NewMemoryBlobs(), tool: toolName, n: limit/perIteration + 4}
 	var l *lab
 	var once sync.Once
 	stopped := make(chan struct{})

@@ -26,7 +26,7 @@ import (
 	"github.com/countersign/countersign/internal/store/bolt"
 	"github.com/countersign/countersign/internal/store/counting"
 	"github.com/countersign/countersign/internal/store/dynamo"
-	"github.com/countersign/countersign/internal/store/memory"
+
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -53,7 +53,7 @@ func onlyWhole(t *testing.T) {
 
 // stores are where a lab's run may live.
 var stores = map[string]func(t *testing.T) store.Table{
-	"memory": func(*testing.T) store.Table { return memory.New() },
+	"memory": func(*testing.T) store.Table { return store.NewMemory() },
 	"bolt": func(t *testing.T) store.Table {
 		t.Helper()
 		db, err := bolt.Open(filepath.Join(t.TempDir(), "store.db"), bolt.Options{})
@@ -100,7 +100,7 @@ func newLab(t *testing.T, s setup) *lab {
 		s.clock = clock.System()
 	}
 	if l.blobs = s.blobs; l.blobs == nil {
-		l.blobs = memory.NewBlobs()
+		l.blobs = store.NewMemoryBlobs()
 	}
 	tools := []tool.Tool{work{"work.read", run.EffectRead, s.result, l.ended}, work{"work.pay", run.EffectNonIdempotent, s.result, l.ended}}
 	set, err := tool.NewSet(tools...)

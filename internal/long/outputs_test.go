@@ -16,7 +16,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/memory"
+
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -82,7 +82,7 @@ func TestLargeOutputs(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			a := &asked{}
 			content := strings.Repeat("All work and no play. ", c.size/22+1)[:c.size]
-			blobs := &counted{Blobs: memory.NewBlobs()}
+			blobs := &counted{MemoryBlobs: store.NewMemoryBlobs()}
 			l := newLab(t, setup{
 				table: stores["memory"](t), model: calls{n: int64(c.n), tool: "work_read", seen: a.see}, define: c.define, blobs: blobs,
 				result: func(c tool.Call) string { return c.Key + content },
@@ -110,7 +110,7 @@ func TestLargeOutputs(t *testing.T) {
 
 // counted counts the blobs that are put.
 type counted struct {
-	*memory.Blobs
+	*store.MemoryBlobs
 	mu       sync.Mutex
 	n, bytes int
 }
@@ -120,7 +120,7 @@ func (b *counted) Put(ctx context.Context, tenant, digest string, data []byte) e
 	b.n++
 	b.bytes += len(data)
 	b.mu.Unlock()
-	return b.Blobs.Put(ctx, tenant, digest, data)
+	return b.MemoryBlobs.Put(ctx, tenant, digest, data)
 }
 
 // mostAnswer is what a Lambda function may answer, in bytes.

@@ -13,7 +13,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/tools/schema"
+
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
@@ -51,7 +51,7 @@ func (r *Registry) Add(d agent.Definition) error {
 		return fmt.Errorf("register agent %s: %w", d.Name, err)
 	}
 	if d.Output.Schema != nil {
-		if _, err := schema.Compile(d.Output.Schema); err != nil {
+		if _, err := tool.Compile(d.Output.Schema); err != nil {
 			return fmt.Errorf("register agent %s: output.schema: %w", d.Name, err)
 		}
 	}

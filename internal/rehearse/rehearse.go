@@ -23,7 +23,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/tools/schema"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // Reader is the half of a store.Table that writes nothing.
@@ -193,7 +193,7 @@ func (r *Rehearsal) linked(run *Run, def *agent.Definition, s *run.AgentState) {
 			}
 			if !ok {
 				run.breaks("tool %s is not in this build, and call %s is open", t.Name, c.ID)
-			} else if now := code.Spec(); len(now.Schema) > 0 && schema.Validate(now, c.Input) != nil {
+			} else if now := code.Spec(); len(now.Schema) > 0 && tool.Validate(now, c.Input) != nil {
 				run.breaks("the arguments of call %s are not what tool %s takes in this build", c.ID, t.Name)
 			}
 		}
@@ -267,7 +267,7 @@ func (r *Rehearsal) next(d *agent.Definition, s *run.AgentState, c run.Call) ste
 		return step{does: fmt.Sprintf("%s waits for an %s", c.Tool, c.Wait.For)}
 	}
 	c.Status, c.Grant, c.Resume = run.StatusNew, nil, nil
-	g := policy.GateCall(d, s, c, schema.Validate, r.Now)
+	g := policy.GateCall(d, s, c, tool.Validate, r.Now)
 	switch {
 	case g.Refuse != nil && g.Refuse.Reason == run.WhyTooManyOpen, g.Suspend != nil, g.Block != nil: // its own request is one of those that are open
 		return step{does: "people are asked about " + c.Tool + asked(g.Rule)}

@@ -18,7 +18,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/memory"
+
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -29,8 +29,8 @@ var opening = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // world is a store in which runs are parked.
 type world struct {
 	t     *testing.T
-	table *memory.Table
-	blobs *memory.Blobs
+	table *store.Memory
+	blobs *store.MemoryBlobs
 	tools map[string]agent.ToolSpec
 	run   string
 }
@@ -90,7 +90,7 @@ func payer() agent.Definition {
 // parkedRun is a world in which one run of the agent waits, for whatever its calls wait for.
 func parkedRun(t *testing.T, def agent.Definition, calls ...agent.ReplyCall) *world {
 	t.Helper()
-	w := &world{t: t, table: memory.New(), blobs: memory.NewBlobs(), tools: map[string]agent.ToolSpec{"pay": payTool()}}
+	w := &world{t: t, table: store.NewMemory(), blobs: store.NewMemoryBlobs(), tools: map[string]agent.ToolSpec{"pay": payTool()}}
 	v := clock.NewVirtual(opening)
 	asked := false
 	m, err := local.New(local.Config{

@@ -21,7 +21,6 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/memory"
 )
 
 // endCode is the code that an agent names for the end of its runs: a permission backend and a plugin. It is also the bus, so that it knows
@@ -248,7 +247,7 @@ func (w *world) endedAndRepaired(c *endCode, end func(context.Context, *world, r
 		w.sleep(2 * time.Minute)
 		in.Run(w.ctx, "sweep", func(ctx context.Context) {
 			_, err := (&runtime.Sweep{
-				Sweeper: &runtime.Sweeper{Ports: p, Definitions: w.pinned}, Tenants: w.ports.Blobs.(*memory.Blobs), Executions: w.waiter,
+				Sweeper: &runtime.Sweeper{Ports: p, Definitions: w.pinned}, Tenants: w.ports.Blobs.(*store.MemoryBlobs), Executions: w.waiter,
 			}).Run(ctx)
 			require.NoError(t, err)
 		})

@@ -16,7 +16,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/memory"
+
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -315,7 +315,7 @@ func blobMessage(digest string) run.Message {
 }
 
 func TestWithMedia(t *testing.T) {
-	ctx, blobs, next := context.Background(), memory.NewBlobs(), &asked{t: t}
+	ctx, blobs, next := context.Background(), store.NewMemoryBlobs(), &asked{t: t}
 	m := runtime.WithMedia(next, blobs)
 	put := func(content []byte) string {
 		digest := store.BlobDigest(content)
@@ -342,7 +342,7 @@ func TestWithMedia(t *testing.T) {
 
 // A blob that is gone, or another tenant's, is the end of the request, and no adapter is asked.
 func TestWithMediaOfNobody(t *testing.T) {
-	ctx, blobs, next := context.Background(), memory.NewBlobs(), &asked{t: t}
+	ctx, blobs, next := context.Background(), store.NewMemoryBlobs(), &asked{t: t}
 	digest := store.BlobDigest([]byte("x"))
 	require.NoError(t, blobs.Put(ctx, "rival", digest, []byte("x")))
 	_, err := runtime.WithMedia(next, blobs).Generate(ctx, agent.Request{Tenant: tenant, Messages: []run.Message{blobMessage(digest)}})
@@ -378,7 +378,7 @@ func TestRunWithMediaInBlobs(t *testing.T) {
 	t.Run("lost", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			_, b := begin(w, "shot")
-			b.Blobs = memory.NewBlobs()
+			b.Blobs = store.NewMemoryBlobs()
 			r, err := w.stepper().Step(w.ctx, w.inv(0))
 			require.NoError(t, err)
 			require.Equal(t, runtime.NextFailed, r.Next)

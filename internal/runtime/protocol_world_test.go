@@ -24,9 +24,8 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/counting"
-	"github.com/countersign/countersign/internal/store/memory"
+
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/tools/schema"
 )
 
 const tenant = "acme"
@@ -60,9 +59,9 @@ func inBubble(t *testing.T, f func(t *testing.T, w *world)) {
 }
 
 func newWorld(t *testing.T, c clock.Clock, warm int) *world {
-	counts := counting.Wrap(memory.New())
+	counts := counting.Wrap(store.NewMemory())
 	table := &faulty{Table: counts}
-	blobs := memory.NewBlobs()
+	blobs := store.NewMemoryBlobs()
 	w := &world{
 		t: t, ctx: context.Background(), counts: counts, table: table, ids: ids.Seeded(c, 1), model: &scripted{}, tools: tools{},
 		waiter: &executions{
@@ -71,7 +70,7 @@ func newWorld(t *testing.T, c clock.Clock, warm int) *world {
 		pinned: runtime.PinnedDefinitions(blobs),
 	}
 	w.ports = runtime.Ports{
-		Table: table, Journal: store.NewJournal(table, warm), Blobs: blobs, Model: w.model, Tools: w.tools, Valid: schema.Validate,
+		Table: table, Journal: store.NewJournal(table, warm), Blobs: blobs, Model: w.model, Tools: w.tools, Valid: tool.Validate,
 		Waiter: w.waiter, Clock: c, IDs: w.ids,
 	}
 	w.def = definition(t)
@@ -194,7 +193,7 @@ func (w *world) sweep() runtime.Repair {
 
 func (w *world) desk() *approval.Desk {
 	return &approval.Desk{
-		Table: w.table, Journal: w.ports.Journal, Clock: w.ports.Clock, Definitions: w.pinned, ValidateArgs: schema.Validate, ResumeRun: w.waits().Wake,
+		Table: w.table, Journal: w.ports.Journal, Clock: w.ports.Clock, Definitions: w.pinned, ValidateArgs: tool.Validate, ResumeRun: w.waits().Wake,
 	}
 }
 

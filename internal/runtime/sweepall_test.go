@@ -15,14 +15,14 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/memory"
+
 	"github.com/countersign/countersign/internal/store/storetest"
 )
 
 // sweeper is the deployed sweep over the world's ports.
 func (w *world) sweeper() *runtime.Sweep {
 	return &runtime.Sweep{
-		Sweeper: &runtime.Sweeper{Ports: w.ports, Definitions: w.pinned}, Tenants: w.ports.Blobs.(*memory.Blobs), Executions: w.waiter,
+		Sweeper: &runtime.Sweeper{Ports: w.ports, Definitions: w.pinned}, Tenants: w.ports.Blobs.(*store.MemoryBlobs), Executions: w.waiter,
 	}
 }
 

@@ -25,7 +25,7 @@ var alarmRun = agent.RunID(tenant, "incident", "2dde0eb1-528b-d2d5-9ca6-6d590caf
 
 func incidentFile(t *testing.T, name string) []byte {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(root, "agents", "incident", name))
+	b, err := os.ReadFile(filepath.Join(sampleRoot, "agents", "incident", name))
 	require.NoError(t, err)
 	return b
 }
@@ -121,7 +121,7 @@ func TestAlarmToItsEnd(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.alarmed()
 		first := requireNext(t, runtime.NextTools, w.feed(alarmFile))
-		again := strings.ReplaceAll(string(read(t, alarmFile)), `"name": "2dde`, `"name": "again-2dde`)
+		again := strings.ReplaceAll(string(readSample(t, alarmFile)), `"name": "2dde`, `"name": "again-2dde`)
 		out, err := w.functions["step"].Step(context.Background(), []byte(again))
 		require.NoError(t, err)
 		require.Equal(t, first.Run, requireNext(t, runtime.NextDone, out).Run)

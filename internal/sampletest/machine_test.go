@@ -179,7 +179,7 @@ func TestSamplesFollowEachOther(t *testing.T) {
 
 // A sample has the keys that the state machine's Parameters give the function, and its execution's name is that of the ARN.
 func TestSamplesHaveTheMachinesKeys(t *testing.T) {
-	p, err := samtest.Read(root, nil)
+	p, err := samtest.Read(sampleRoot, nil)
 	require.NoError(t, err)
 	for _, file := range samples(t, "step", "tool", "approve") {
 		got := decode(t, file)
@@ -209,7 +209,7 @@ func TestSamplesHaveTheMachinesKeys(t *testing.T) {
 func decode(t *testing.T, file string) map[string]json.RawMessage {
 	t.Helper()
 	var out map[string]json.RawMessage
-	require.NoError(t, json.Unmarshal(read(t, file), &out), file)
+	require.NoError(t, json.Unmarshal(readSample(t, file), &out), file)
 	return out
 }
 
@@ -256,7 +256,7 @@ func TestRedeliveredEventStartsNothing(t *testing.T) {
 			}
 			first := requireNext(t, runtime.NextTools, w.feed(file))
 			entries := w.state(first.Run).Entries
-			again := bytes.Replace(read(t, file), []byte(`"name": "`), []byte(`"name": "again-`), 1)
+			again := bytes.Replace(readSample(t, file), []byte(`"name": "`), []byte(`"name": "again-`), 1)
 			out, err := w.functions["step"].Step(context.Background(), again)
 			require.NoError(t, err)
 			r := requireNext(t, runtime.NextDone, out)

@@ -20,7 +20,7 @@ import (
 func strictly[T any](t *testing.T, file string) T {
 	t.Helper()
 	var out T
-	d := json.NewDecoder(bytes.NewReader(read(t, file)))
+	d := json.NewDecoder(bytes.NewReader(readSample(t, file)))
 	d.DisallowUnknownFields()
 	require.NoError(t, d.Decode(&out), file)
 	return out
@@ -39,7 +39,7 @@ var ofTheAPI = []struct {
 }
 
 func TestSamplesOfTheAPI(t *testing.T) {
-	p, err := samtest.Read(root, nil)
+	p, err := samtest.Read(sampleRoot, nil)
 	require.NoError(t, err)
 	claim := func(parameter string) string { return p.Template.Get("Parameters", parameter, "Default").String() }
 	var files []string
@@ -106,7 +106,7 @@ func TestSampleOfAnAnswer(t *testing.T) {
 	}
 	r := newRule(t, "AnswerRule")
 	require.True(t, r.matches(event))
-	require.JSONEq(t, string(read(t, answerFile)), r.transform(t, event))
+	require.JSONEq(t, string(readSample(t, answerFile)), r.transform(t, event))
 	for _, other := range []string{"MessageRule", "InputRule"} {
 		require.False(t, newRule(t, other).matches(event), "%s takes it too", other)
 	}
@@ -147,7 +147,7 @@ func TestSamplesOfTheSweep(t *testing.T) {
 			continue
 		}
 		var event map[string]any
-		require.NoError(t, json.Unmarshal(read(t, s.file), &event))
+		require.NoError(t, json.Unmarshal(readSample(t, s.file), &event))
 		require.True(t, newRule(t, s.rule).matches(event), s.file)
 		requireExecution(t, e)
 	}
@@ -170,7 +170,7 @@ func TestExecutionEndedRule(t *testing.T) {
 	r := newRule(t, "ExecutionEndedRule")
 	for status, want := range map[string]bool{"FAILED": true, "TIMED_OUT": true, "ABORTED": true, "SUCCEEDED": false, "RUNNING": false} {
 		var event map[string]any
-		require.NoError(t, json.Unmarshal(read(t, "sweep/events/execution-status.json"), &event))
+		require.NoError(t, json.Unmarshal(readSample(t, "sweep/events/execution-status.json"), &event))
 		detail, ok := event["detail"].(map[string]any)
 		require.True(t, ok)
 		detail["status"] = status

@@ -19,7 +19,7 @@ type rule struct {
 
 func newRule(t *testing.T, id string) rule {
 	t.Helper()
-	p, err := samtest.Read(root, nil)
+	p, err := samtest.Read(sampleRoot, nil)
 	require.NoError(t, err)
 	all, err := p.EventRules(map[string]string{
 		"AgentStateMachine": "arn:aws:states:eu-central-1:123456789012:stateMachine:countersign-dev-agent",

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/lambdafn"
-	"github.com/countersign/countersign/internal/observe/safelog"
+	"github.com/countersign/countersign/internal/observe"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/samtest"
 )
@@ -59,7 +59,7 @@ func (uncounted) Seconds(string, time.Duration, ...string) {}
 func TestSweepWithinItsRole(t *testing.T) {
 	for _, c := range ofTheSweep {
 		inWorld(t, func(t *testing.T, w *world) {
-			project, err := samtest.Read(root, nil)
+			project, err := samtest.Read(sampleRoot, nil)
 			require.NoError(t, err)
 			w.started()
 			time.Sleep(2 * time.Minute)
@@ -67,9 +67,9 @@ func TestSweepWithinItsRole(t *testing.T) {
 			p := w.at(permitted{w.table, allowed}, permittedBlobs{w.ports.Blobs, allowed}, w.ports.Clock)
 			o := outside{permittedWaiter{w, allowed}, w.ports.Blobs.(runtime.Tenants)}
 			p.Waiter = o
-			d := &lambdafn.Deployment{Ports: p, Definitions: runtime.PinnedDefinitions(p.Blobs), Log: safelog.New(io.Discard)}
+			d := &lambdafn.Deployment{Ports: p, Definitions: runtime.PinnedDefinitions(p.Blobs), Log: observe.NewLogger(io.Discard)}
 			const machine = "arn:aws:states:eu-central-1:123456789012:stateMachine:countersign-dev-agent"
-			out, err := d.Compose().Sweep(o, o, machine, uncounted{})(t.Context(), read(t, c.file))
+			out, err := d.Compose().Sweep(o, o, machine, uncounted{})(t.Context(), readSample(t, c.file))
 			require.NoError(t, err, c.file)
 			var r lambdafn.Swept
 			require.NoError(t, json.Unmarshal(out, &r))

@@ -24,23 +24,22 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/samtest"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/memory"
+
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/tools/schema"
 )
 
 const (
-	root   = "../.."
-	tenant = "default"
-	agentN = "refunds"
-	key    = "order-1002" // of the run that the samples are about
+	sampleRoot = "../.."
+	tenant     = "default"
+	agentN     = "refunds"
+	key        = "order-1002" // of the run that the samples are about
 )
 
 var runSample = agent.RunID(tenant, agentN, key)
 
-func read(t *testing.T, file string) []byte {
+func readSample(t *testing.T, file string) []byte {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(root, "functions", file))
+	b, err := os.ReadFile(filepath.Join(sampleRoot, "functions", file))
 	require.NoError(t, err)
 	return b
 }
@@ -48,11 +47,11 @@ func read(t *testing.T, file string) []byte {
 // samples lists the files of functions, as step/events/first-step.json.
 func samples(t *testing.T, functions ...string) []string {
 	t.Helper()
-	found, err := filepath.Glob(filepath.Join(root, "functions/*/events/*"))
+	found, err := filepath.Glob(filepath.Join(sampleRoot, "functions/*/events/*"))
 	require.NoError(t, err)
 	var out []string
 	for _, path := range found {
-		file, err := filepath.Rel(filepath.Join(root, "functions"), path)
+		file, err := filepath.Rel(filepath.Join(sampleRoot, "functions"), path)
 		require.NoError(t, err)
 		if slices.Contains(functions, strings.Split(file, "/")[0]) {
 			out = append(out, filepath.ToSlash(file))
@@ -64,7 +63,7 @@ func samples(t *testing.T, functions ...string) []string {
 // world is a deployment in memory. Each function may do what its role in template.yaml allows, and nothing else.
 type world struct {
 	t         *testing.T
-	table     *memory.Table
+	table     *store.Memory
 	ports     runtime.Ports
 	functions map[string]*lambdafn.Deployment
 	replies   []agent.Reply
@@ -77,11 +76,11 @@ type world struct {
 func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		project, err := samtest.Read(root, nil)
+		project, err := samtest.Read(sampleRoot, nil)
 		require.NoError(t, err)
 		c := clock.System()
-		w := &world{t: t, table: memory.New(), functions: map[string]*lambdafn.Deployment{}, replies: replies()}
-		blobs := memory.NewBlobs()
+		w := &world{t: t, table: store.NewMemory(), functions: map[string]*lambdafn.Deployment{}, replies: replies()}
+		blobs := store.NewMemoryBlobs()
 		w.ports = w.at(w.table, blobs, c)
 		for _, name := range []string{"step", "tool", "approve"} {
 			allowed := grants(project.Grants(strings.ToUpper(name[:1]) + name[1:] + "Role"))
@@ -97,7 +96,7 @@ func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
 
 func (w *world) at(table store.Table, blobs store.Blobs, c clock.Clock) runtime.Ports {
 	return runtime.Ports{
-		Table: table, Journal: store.NewJournal(table, 0), Blobs: blobs, Model: w, Tools: w, Valid: schema.Validate, Waiter: w, Clock: c, IDs: ids.Seeded(c, 1),
+		Table: table, Journal: store.NewJournal(table, 0), Blobs: blobs, Model: w, Tools: w, Valid: tool.Validate, Waiter: w, Clock: c, IDs: ids.Seeded(c, 1),
 		Hooks: agents.Registry().Hooks(), Emit: w,
 	}
 }
@@ -179,7 +178,7 @@ func (w *world) approved() {
 func (w *world) decide(id, group string) error {
 	desk := &approval.Desk{
 		Table: w.table, Journal: w.ports.Journal, Clock: w.ports.Clock, Definitions: runtime.PinnedDefinitions(w.ports.Blobs),
-		ValidateArgs: schema.Validate, ResumeRun: (&runtime.Waits{Ports: w.ports}).Wake,
+		ValidateArgs: tool.Validate, ResumeRun: (&runtime.Waits{Ports: w.ports}).Wake,
 	}
 	_, err := desk.Decide(context.Background(), approval.DecisionInput{
 		Tenant: tenant, ID: id, Action: approval.Approve, By: policy.Principal{ID: "user:ana", Groups: []string{group}},
@@ -191,7 +190,7 @@ func (w *world) decide(id, group string) error {
 func (w *world) feed(file string) []byte {
 	w.t.Helper()
 	function := strings.Split(file, "/")[0]
-	out, err := w.functions[function].Invoke(context.Background(), function, read(w.t, file))
+	out, err := w.functions[function].Invoke(context.Background(), function, readSample(w.t, file))
 	require.NoError(w.t, err, file)
 	return out
 }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/observe/metrics"
+	"github.com/countersign/countersign/internal/observe"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/dynamo"
 )
@@ -602,7 +602,7 @@ func alarms(p *Project) []string {
 			want[namespace+" "+name+" of "+dimensions] = true
 		}
 	}
-	add(metrics.Namespace, metrics.Dimension+"=AgentStateMachine.Name", metrics.All()...)
+	add(observe.Namespace, observe.Dimension+"=AgentStateMachine.Name", observe.AlarmMetrics()...)
 	add("AWS/States", "StateMachineArn=AgentStateMachine", "ExecutionsFailed", "ExecutionsTimedOut")
 	for _, f := range p.Resources(functionType) {
 		add("AWS/Lambda", "FunctionName="+f.ID, "Errors", "Throttles")

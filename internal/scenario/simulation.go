@@ -18,7 +18,6 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/memory"
 )
 
 // tenant is the tenant of every scenario.
@@ -46,7 +45,7 @@ type simulation struct {
 	faults            *fault.Injector
 	machine           *local.Machine
 	journal           *store.Journal // no faults are injected into the simulation's own access
-	table             *memory.Table  // likewise
+	table             *store.Memory  // likewise
 	blobs             store.Blobs    // likewise
 	provider          runtime.Model  // the stub provider behind the media resolution that real providers have
 	servers           *fakeServers
@@ -138,10 +137,10 @@ func (s *Scenario) Run(o Options) Result {
 func newSimulation(s *Scenario, o Options) (*simulation, error) {
 	v := clock.NewVirtual(startTime)
 	v.SetLimit(maxSteps)
-	table := memory.New()
+	table := store.NewMemory()
 	sim := &simulation{
 		scriptedRuns: map[string]*scriptedRun{}, invariantsOnly: o.InvariantsOnly, clock: v, faults: fault.New(v, o.Faults...),
-		table: table, journal: store.NewJournal(table, 16), blobs: memory.NewBlobs(), startSignal: v.NewSignal(), endSignal: v.NewSignal(),
+		table: table, journal: store.NewJournal(table, 16), blobs: store.NewMemoryBlobs(), startSignal: v.NewSignal(), endSignal: v.NewSignal(),
 		interventions: o.Interventions, intervened: map[int]bool{}, acceptedMessages: map[string]string{}, isKnownState: o.IsKnownState,
 		faultPoints: o.Faults, randomIDs: newRecordedIDs(ids.Seeded(v, 1)),
 	}

@@ -17,8 +17,8 @@ import (
 // Hello is how the first text of each conversation begins.
 const Hello = "I am the demo's stand-in, a small program and no model."
 
-// Model answers by rule. The zero Model is ready and safe for concurrent use.
-type Model struct{}
+// DemoModel answers by rule. The zero Model is ready and safe for concurrent use.
+type DemoModel struct{}
 
 // job is one thing that the stand-in can do, by the conversation alone, so that a run picked up by another process goes
 // on where it was.
@@ -32,7 +32,7 @@ type job struct {
 var jobs = []job{tidying, tidyingServed, refunding}
 
 // Generate decides the next call. A request without the tools of any job is refused.
-func (Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
+func (DemoModel) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	if err := ctx.Err(); err != nil {
 		return agent.Reply{}, err
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 func TestGenerateNeedsTheToolsOfAJob(t *testing.T) {
-	_, err := Model{}.Generate(t.Context(), agent.Request{Tools: []agent.ToolSpec{{Name: "deploys.rollback"}}})
+	_, err := DemoModel{}.Generate(t.Context(), agent.Request{Tools: []agent.ToolSpec{{Name: "deploys.rollback"}}})
 	var failed *agent.ModelError
 	require.ErrorAs(t, err, &failed)
 	require.Equal(t, agent.ModelInvalid, failed.Class)
@@ -64,7 +64,7 @@ func TestJobs(t *testing.T) {
 				r.Tools = append(r.Tools, agent.ToolSpec{Name: name})
 			}
 			for i, step := range j.turns {
-				reply, err := Model{}.Generate(t.Context(), r)
+				reply, err := DemoModel{}.Generate(t.Context(), r)
 				require.NoError(t, err)
 				require.Len(t, reply.Calls, 1, reply.Text)
 				require.Equal(t, step.tool, reply.Calls[0].Name)
@@ -73,7 +73,7 @@ func TestJobs(t *testing.T) {
 				id := string(rune('a' + i))
 				r.Messages = append(r.Messages, use(id, step.tool, step.input), result(id, step.result, step.failed))
 			}
-			reply, err := Model{}.Generate(t.Context(), r)
+			reply, err := DemoModel{}.Generate(t.Context(), r)
 			require.NoError(t, err)
 			require.Empty(t, reply.Calls)
 			require.Contains(t, reply.Text, j.end)

@@ -12,7 +12,7 @@ import (
 )
 
 // tidying is the job of agents/screenshots: look through a folder, find out what each file is about, and rename it.
-var tidying = job{"screenshots", []string{listTool, readTool, ocrTool, moveTool}, tidy}
+var tidying = job{"screenshots", []string{listTool, readTool, ocrTool, moveTool}, tidyJob}
 
 // the tools the job takes, by their model-facing names.
 const (
@@ -32,14 +32,14 @@ type file struct {
 	left    string // why it was left as it was
 }
 
-// story is the job as far as the conversation has come.
-type story struct {
+// demoStory is the job as far as the conversation has come.
+type demoStory struct {
 	listed  bool
 	problem string
 	files   []*file
 }
 
-func (s *story) find(name string) *file {
+func (s *demoStory) find(name string) *file {
 	for _, f := range s.files {
 		if f.name == name {
 			return f
@@ -48,9 +48,9 @@ func (s *story) find(name string) *file {
 	return &file{}
 }
 
-// read follows the conversation: every call together with its result.
-func read(messages []run.Message) *story {
-	s := &story{}
+// readTurn follows the conversation: every call together with its result.
+func readTurn(messages []run.Message) *demoStory {
+	s := &demoStory{}
 	calls := map[string]run.ToolUse{}
 	for _, m := range messages {
 		switch b := m.Block.(type) {
@@ -70,7 +70,7 @@ type arguments struct {
 	Destination string `json:"destination,omitempty"`
 }
 
-func (s *story) learn(call run.ToolUse, r run.ToolResult) {
+func (s *demoStory) learn(call run.ToolUse, r run.ToolResult) {
 	var args arguments
 	if json.Unmarshal(call.Input, &args) != nil {
 		return
@@ -124,8 +124,8 @@ func listing(text string) []*file {
 	return files
 }
 
-func tidy(r agent.Request) agent.Reply {
-	s := read(r.Messages)
+func tidyJob(r agent.Request) agent.Reply {
+	s := readTurn(r.Messages)
 	if !offers(r, ocrTool) {
 		s.leavePictures()
 	}
@@ -134,7 +134,7 @@ func tidy(r agent.Request) agent.Reply {
 
 // leavePictures leaves the pictures that nobody has looked into, for the reason that the last one could not be read:
 // their reader is offered no more.
-func (s *story) leavePictures() {
+func (s *demoStory) leavePictures() {
 	why := ocrTool + " is not offered any more"
 	for _, f := range s.files {
 		if f.left != "" && reader(f.name) == ocrTool {
@@ -149,7 +149,7 @@ func (s *story) leavePictures() {
 }
 
 // decide is the next call: list, then for each file look into it and rename it, then say what was done.
-func decide(s *story) agent.Reply {
+func decide(s *demoStory) agent.Reply {
 	if !s.listed {
 		return call(Hello+" I will look at the folder first.", listTool, arguments{Path: "."})
 	}

@@ -41,13 +41,13 @@ func TestDecideFollowsTheConversation(t *testing.T) {
 		use("5", moveTool, `{"source":"b c.png","destination":"flight_booked.png"}`), result("5", "Denied by user:ana.", true),
 	}
 	for i := 0; i < len(talk); i += 2 {
-		reply := decide(read(talk[:i]))
+		reply := decide(readTurn(talk[:i]))
 		require.Len(t, reply.Calls, 1)
 		want := talk[i].Block.(run.ToolUse)
 		require.Equal(t, want.Name, reply.Calls[0].Name)
 		require.JSONEq(t, string(want.Input), string(reply.Calls[0].Input))
 	}
-	last := decide(read(talk))
+	last := decide(readTurn(talk))
 	require.Empty(t, last.Calls)
 	require.Contains(t, last.Text, "a.txt is now team_meeting.txt")
 	require.Contains(t, last.Text, "b c.png (Denied by user:ana.)")

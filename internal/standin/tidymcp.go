@@ -10,7 +10,7 @@ import (
 // tidyingServed is the job of agents/screenshots-mcp: the same one, where an MCP server has the files.
 var tidyingServed = job{"screenshots-mcp", []string{served[listTool], served[readTool], ocrTool, served[moveTool]}, func(r agent.Request) agent.Reply {
 	r.Messages = asBuiltIn(r.Messages)
-	reply := tidy(r)
+	reply := tidyJob(r)
 	for i, c := range reply.Calls {
 		if name, ok := served[c.Name]; ok {
 			reply.Calls[i].Name = name

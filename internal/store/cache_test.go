@@ -12,7 +12,6 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/counting"
-	"github.com/countersign/countersign/internal/store/memory"
 )
 
 // warmRun is a run of five entries that its journal knows.
@@ -34,7 +33,7 @@ func (st *story) load() store.Loaded {
 
 // A warm run is read from its newest known entry on, that one included.
 func TestWarmLoadReadsWhatCameAfter(t *testing.T) {
-	counts := counting.Wrap(memory.New())
+	counts := counting.Wrap(store.NewMemory())
 	st := warmRun(t, counts)
 	counts.Reset()
 	requireState(t, st.s, st.load().State)
@@ -59,7 +58,7 @@ func TestCacheHoldsNoPhantom(t *testing.T) {
 		"written":     func(f *flaky) { f.after = blown },
 	} {
 		t.Run(name, func(t *testing.T) {
-			counts := counting.Wrap(memory.New())
+			counts := counting.Wrap(store.NewMemory())
 			table := &flaky{Table: counts}
 			st := warmRun(t, table)
 			d := st.draft(run.Replied{Inference: 5, Model: "m", Text: "Phantom?"})
@@ -74,7 +73,7 @@ func TestCacheHoldsNoPhantom(t *testing.T) {
 		})
 	}
 	t.Run("lost the race", func(t *testing.T) {
-		table := memory.New()
+		table := store.NewMemory()
 		st := warmRun(t, table)
 		other := *st
 		other.j = store.NewJournal(table, 0)
@@ -88,7 +87,7 @@ func TestCacheHoldsNoPhantom(t *testing.T) {
 // What is warm and not what the journal holds is forgotten: another writer's entry in its place, or none at all.
 func TestCacheIsCheckedAgainstTheJournal(t *testing.T) {
 	t.Run("another writer", func(t *testing.T) {
-		table := memory.New()
+		table := store.NewMemory()
 		st := warmRun(t, table)
 		newest := st.s.Seq()
 		body, err := run.MarshalEntry(run.Entry{
@@ -101,13 +100,13 @@ func TestCacheIsCheckedAgainstTheJournal(t *testing.T) {
 		requireState(t, load(t, table).State, got)
 	})
 	t.Run("no tail", func(t *testing.T) {
-		long, short := memory.New(), memory.New()
+		long, short := store.NewMemory(), store.NewMemory()
 		swap := &swapped{Table: long}
 		st := warmRun(t, swap)
 		restored := begin(t, store.NewJournal(short, 0), runID)
 		swap.Table = short
 		requireState(t, restored.s, st.load().State)
-		swap.Table = memory.New()
+		swap.Table = store.NewMemory()
 		_, err := st.j.Load(context.Background(), acme, runID)
 		require.ErrorIs(t, err, store.ErrNoRun)
 	})
@@ -119,7 +118,7 @@ type swapped struct{ store.Table }
 // No more runs are kept than asked for, the least recently used goes first, and a journal without a cache reads everything.
 func TestCacheLimit(t *testing.T) {
 	for _, c := range []struct{ limit, a, b, c int64 }{{0, 3, 3, 3}, {2, 1, 3, 1}, {9, 1, 1, 1}} {
-		counts := counting.Wrap(memory.New())
+		counts := counting.Wrap(store.NewMemory())
 		j := store.NewJournal(counts, int(c.limit))
 		stories := map[string]*story{}
 		for _, run := range []string{"a", "b", "c"} {
@@ -141,7 +140,7 @@ func TestCacheLimit(t *testing.T) {
 
 // Readers and writers of one warm run, all at once, see prefixes of the one journal.
 func TestCacheConcurrently(t *testing.T) {
-	table := memory.New()
+	table := store.NewMemory()
 	st := warmRun(t, table)
 	var wg sync.WaitGroup
 	for w := range 8 {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/memory"
 )
 
 // TestARunIsNotReadAroundAnItem: an entry, an input or a view that is cut off, has a key of another version or is
@@ -54,7 +53,7 @@ func TestARunIsNotReadAroundAnItem(t *testing.T) {
 		"a view of another run":  {"HEAD", to(of("r2", "HEAD")), head},
 	} {
 		t.Run(name, func(t *testing.T) {
-			table := memory.New()
+			table := store.NewMemory()
 			j := store.NewJournal(table, 0)
 			st := begin(t, j, runID)
 			begin(t, j, "r2").commit(run.HandedOver{Owner: "r2-1"})

@@ -10,7 +10,6 @@ import (
 
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/memory"
 )
 
 // HEAD follows the entries that move the run, and no others.
@@ -128,7 +127,7 @@ func TestListPages(t *testing.T) {
 }
 
 func TestListDefaultLimit(t *testing.T) {
-	j := store.NewJournal(memory.New(), 0)
+	j := store.NewJournal(store.NewMemory(), 0)
 	for i := range 60 {
 		begin(t, j, fmt.Sprintf("r%02d", i))
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/memory"
 )
 
 // Slots are numbered in the order of acceptance, whatever the ids.
@@ -54,7 +53,7 @@ func TestAcceptDuplicates(t *testing.T) {
 // Executed, then error: the same id again finds that it was accepted.
 func TestAcceptUncertain(t *testing.T) {
 	blown := errors.New("connection reset")
-	table := &flaky{Table: memory.New()}
+	table := &flaky{Table: store.NewMemory()}
 	st := begin(t, store.NewJournal(table, 0), runID)
 	table.after = blown
 	_, err := st.j.Accept(context.Background(), acme, runID, "m1", said("m1", "Hello."))
@@ -83,7 +82,7 @@ func TestAcceptGuards(t *testing.T) {
 
 // What is no input, and what no entry could hold, is not accepted: it would stay in the inbox for ever.
 func TestAcceptRefuses(t *testing.T) {
-	st := begin(t, store.NewJournal(memory.New(), 0), runID)
+	st := begin(t, store.NewJournal(store.NewMemory(), 0), runID)
 	_, err := st.j.Accept(context.Background(), acme, runID, "x", run.Resumed{})
 	require.ErrorContains(t, err, "does not come through the inbox")
 	_, err = st.j.Accept(context.Background(), acme, runID, "x", said("x", strings.Repeat("x", store.MaxItem-2000)))
@@ -93,7 +92,7 @@ func TestAcceptRefuses(t *testing.T) {
 
 // A slot that does not hold its own fact is a broken record.
 func TestInboxOfAnotherSlot(t *testing.T) {
-	table := memory.New()
+	table := store.NewMemory()
 	begin(t, store.NewJournal(table, 0), runID)
 	fact, err := run.MarshalEvent(run.InputReceived{Slot: 7, ID: "x"})
 	require.NoError(t, err)
@@ -117,7 +116,7 @@ func TestFullInbox(t *testing.T) {
 		"several large":    {[]int{270 * kb, 270 * kb, 1 * kb}, []int{1, 2}, []bool{true, true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			table := memory.New()
+			table := store.NewMemory()
 			st := begin(t, store.NewJournal(table, 0), runID)
 			for i, n := range c.sizes {
 				st.accept(fmt.Sprint("m", i), strings.Repeat("x", n))

@@ -15,7 +15,6 @@ import (
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/bolt"
 	"github.com/countersign/countersign/internal/store/counting"
-	"github.com/countersign/countersign/internal/store/memory"
 )
 
 const (
@@ -97,7 +96,7 @@ func said(id, text string) run.InputReceived {
 
 // onEach runs a test over the tables a run is kept in.
 func onEach(t *testing.T, f func(t *testing.T, table store.Table)) {
-	t.Run("memory", func(t *testing.T) { f(t, memory.New()) })
+	t.Run("memory", func(t *testing.T) { f(t, store.NewMemory()) })
 	t.Run("bolt", func(t *testing.T) {
 		b, err := bolt.Open(filepath.Join(t.TempDir(), "store.db"), bolt.Options{})
 		require.NoError(t, err)
@@ -180,7 +179,7 @@ func TestLoadPages(t *testing.T) {
 }
 
 func TestLoadRefuses(t *testing.T) {
-	table := memory.New()
+	table := store.NewMemory()
 	_, err := store.NewJournal(table, 0).Load(context.Background(), acme, "nobody")
 	require.ErrorIs(t, err, store.ErrNoRun)
 	_, err = store.NewJournal(table, 0).Load(context.Background(), "rival", runID)
@@ -250,7 +249,7 @@ func TestEndClosesTheInbox(t *testing.T) {
 // An error of the table is passed on: nobody knows what became of the entry.
 func TestAppendUncertain(t *testing.T) {
 	blown := errors.New("connection reset")
-	table := &flaky{Table: memory.New()}
+	table := &flaky{Table: store.NewMemory()}
 	st := begin(t, store.NewJournal(table, 0), runID)
 	table.before = blown
 	err := st.j.Append(context.Background(), st.s, st.draft(run.Resumed{}))

@@ -17,14 +17,13 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/counting"
-	"github.com/countersign/countersign/internal/store/memory"
 )
 
 // A run's reader pays for what is alive, however long the line it comes from: a run up the line that is itself the child of a long one is
 // read no further back than its own hint says.
 func TestLoadAtOfAGrandchildReadsOnlyWhatIsAlive(t *testing.T) {
 	read := func(n int) counting.Counts {
-		table := counting.Wrap(memory.New())
+		table := counting.Wrap(store.NewMemory())
 		j := store.NewJournal(table, 0)
 		st := &story{t: t, j: j, s: evicting(t, j, n)}
 		for _, run := range []string{"r2", "r3"} {
@@ -60,7 +59,7 @@ type lineage struct {
 func TestEveryReaderOfAFamilyAgrees(t *testing.T) {
 	kinds := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
-		table := memory.New()
+		table := store.NewMemory()
 		f := &lineage{T: t, table: table, warm: store.NewJournal(table, rapid.IntRange(0, 3).Draw(t, "warm")), past: map[string][]run.AgentState{}, kinds: kinds}
 		f.begin(run.AgentState{}, nil)
 		for range rapid.IntRange(5, 40).Draw(t, "facts") {

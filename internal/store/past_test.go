@@ -12,7 +12,6 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/counting"
-	"github.com/countersign/countersign/internal/store/memory"
 )
 
 // next begins a run that continues the story's, which it ends first.
@@ -107,7 +106,7 @@ func TestLoadOfAForkOfALiveRun(t *testing.T) {
 
 func TestAtRefuses(t *testing.T) {
 	ctx := context.Background()
-	st := begin(t, store.NewJournal(memory.New(), 0), runID)
+	st := begin(t, store.NewJournal(store.NewMemory(), 0), runID)
 	_, err := st.j.At(ctx, acme, runID, 1)
 	require.ErrorIs(t, err, store.ErrNoEntry)
 	require.ErrorContains(t, err, "entries 0 to 0")
@@ -119,10 +118,10 @@ func TestAtRefuses(t *testing.T) {
 
 // A run whose past is gone is a broken record: it is not taken for one that does not exist.
 func TestLoadWithoutItsPast(t *testing.T) {
-	st := begin(t, store.NewJournal(memory.New(), 0), runID)
+	st := begin(t, store.NewJournal(store.NewMemory(), 0), runID)
 	st.inference("One.")
 	c := st.next("r2")
-	other := store.NewJournal(memory.New(), 0)
+	other := store.NewJournal(store.NewMemory(), 0)
 	require.NoError(t, other.Append(context.Background(), run.AgentState{}, c.firstEntry()))
 	_, err := other.Load(context.Background(), acme, "r2")
 	require.ErrorContains(t, err, "what it began from")
@@ -143,7 +142,7 @@ func (st *story) firstEntry() *run.Draft {
 // However old the run that is continued, a cold reader with the hint reads what is alive of it; and nothing, once the child has let go of it.
 func TestLoadAtOfAChildReadsOnlyWhatIsAlive(t *testing.T) {
 	read := func(n, own int) (counting.Counts, run.AgentState, run.AgentState) {
-		table := counting.Wrap(memory.New())
+		table := counting.Wrap(store.NewMemory())
 		j := store.NewJournal(table, 0)
 		s := evicting(t, j, n)
 		from, err := policy.ForkFrom(&s, "r2", day)
@@ -177,7 +176,7 @@ func TestLoadAtOfAChildReadsOnlyWhatIsAlive(t *testing.T) {
 
 // Who wants a whole child gets it, also from a journal that knows a part of the run it began from.
 func TestWholeChildOfAPartialParent(t *testing.T) {
-	table := memory.New()
+	table := store.NewMemory()
 	j := store.NewJournal(table, 0)
 	s := evicting(t, j, 40)
 	from, err := policy.ForkFrom(&s, "r2", day)

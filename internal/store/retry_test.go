@@ -11,7 +11,7 @@ import (
 
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/memory"
+
 	"github.com/countersign/countersign/internal/store/storetest"
 )
 
@@ -66,7 +66,7 @@ func (r *reluctant) Write(ctx context.Context, ops ...store.Op) error {
 func resending(t *testing.T, jitter func(time.Duration) time.Duration, errs []error, body func(store.Table, *reluctant, *clock.Virtual)) {
 	t.Helper()
 	c := clock.NewVirtual(resendStart)
-	r := &reluctant{Table: memory.New(), clock: c}
+	r := &reluctant{Table: store.NewMemory(), clock: c}
 	for _, err := range errs {
 		r.errs = append(r.errs, fmt.Errorf("write: %w", err))
 	}
@@ -84,7 +84,7 @@ var resent = store.Op{Kind: store.Put, Item: store.Item{Key: store.Key{PK: "P", 
 
 func TestResendConformance(t *testing.T) {
 	storetest.Table(t, func(*testing.T) store.Table {
-		return store.Resend(memory.New(), clock.System(), none)
+		return store.Resend(store.NewMemory(), clock.System(), none)
 	})
 }
 

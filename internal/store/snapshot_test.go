@@ -11,7 +11,6 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/counting"
-	"github.com/countersign/countersign/internal/store/memory"
 )
 
 // evicting writes a run of n inferences that keeps its newest four messages alive.
@@ -43,7 +42,7 @@ func evicting(t *testing.T, j *store.Journal, n int) run.AgentState {
 // A cold reader with the hint reads what is alive; its cost does not grow with the run's age, and it ends where everybody does.
 func TestLoadAtReadsOnlyWhatIsAlive(t *testing.T) {
 	read := func(n int) (counting.Counts, store.Loaded, run.AgentState) {
-		table := counting.Wrap(memory.New())
+		table := counting.Wrap(store.NewMemory())
 		s := evicting(t, store.NewJournal(table, 0), n)
 		table.Reset()
 		l, err := store.NewJournal(table, 0).LoadAt(t.Context(), "default", "r1", s.ReadFrom())
@@ -66,7 +65,7 @@ func TestLoadAtReadsOnlyWhatIsAlive(t *testing.T) {
 
 // A stale hint costs a second query; whoever wants the whole run gets it, also from a journal that knows a part.
 func TestStaleHintAndWholeRun(t *testing.T) {
-	table := counting.Wrap(memory.New())
+	table := counting.Wrap(store.NewMemory())
 	s := evicting(t, store.NewJournal(table, 0), 40)
 	j := store.NewJournal(table, 8)
 	table.Reset()
@@ -86,7 +85,7 @@ func TestStaleHintAndWholeRun(t *testing.T) {
 
 // A run as it was before any of its entries is the fold of those before it, at a cost that does not grow with its age.
 func TestBefore(t *testing.T) {
-	table := counting.Wrap(memory.New())
+	table := counting.Wrap(store.NewMemory())
 	j := store.NewJournal(table, 0)
 	last := evicting(t, j, 200)
 	entries, err := j.Entries(t.Context(), "default", "r1", 0, 0)

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/tools/schema"
 )
 
 // Set is the tools of one registry, by original name. It does not change once made and is safe for concurrent use; the
@@ -49,7 +48,7 @@ func (s *Set) Lookup(original string) (Tool, bool) {
 
 // Valid checks arguments against a tool's schema, as Validate does: that of a run's own definition, whatever the set's
 // tool says today.
-func (s *Set) Valid(t agent.ToolSpec, args json.RawMessage) error { return schema.Validate(t, args) }
+func (s *Set) Valid(t agent.ToolSpec, args json.RawMessage) error { return Validate(t, args) }
 
 // Specs returns copies of the specs in order of registration.
 func (s *Set) Specs() []agent.ToolSpec {

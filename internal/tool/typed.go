@@ -13,7 +13,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/tools/schema"
 )
 
 // modelName is what every provider takes as a tool's name (reliability.md R14).
@@ -83,7 +82,7 @@ func Must(t Tool, err error) Tool {
 }
 
 // checkSpec refuses a spec no run could use, and returns its compiled schema.
-func checkSpec(s agent.ToolSpec) (*schema.Schema, error) {
+func checkSpec(s agent.ToolSpec) (*Schema, error) {
 	switch {
 	case !modelName.MatchString(s.ModelName()):
 		return nil, fmt.Errorf("the name must be 1 to 64 of A-Z a-z 0-9 _ - and dots")
@@ -94,7 +93,7 @@ func checkSpec(s agent.ToolSpec) (*schema.Schema, error) {
 	case s.Timeout < 0:
 		return nil, fmt.Errorf("timeout %s is negative", s.Timeout)
 	}
-	compiled, err := schema.Compile(s.Schema)
+	compiled, err := Compile(s.Schema)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +106,7 @@ func checkSpec(s agent.ToolSpec) (*schema.Schema, error) {
 // typed is a tool whose arguments are an In.
 type typed[In any] struct {
 	spec   agent.ToolSpec
-	schema *schema.Schema
+	schema *Schema
 	run    func(context.Context, Call, In) (agent.ToolResultData, error)
 }
 
@@ -145,7 +144,7 @@ func (t *typed[In]) decode(args json.RawMessage) (In, error) {
 	err := dec.Decode(&in)
 	var mismatch *json.UnmarshalTypeError
 	if errors.As(err, &mismatch) {
-		return in, fmt.Errorf("at /%s: the %s cannot be used here", strings.ReplaceAll(mismatch.Field, ".", "/"), schema.Quoted(mismatch.Value))
+		return in, fmt.Errorf("at /%s: the %s cannot be used here", strings.ReplaceAll(mismatch.Field, ".", "/"), Quoted(mismatch.Value))
 	}
 	return in, err
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/tools/schema"
 )
 
 type address struct {
@@ -206,7 +205,7 @@ func FuzzTypedDecode(f *testing.F) {
 	f.Add(`{"id":"A-1","kind":"full","to":{"street":"x","zip":-0},"amounts":[1e400],"any":{"a":[1.10]}}`)
 	f.Add(`{"id":"A-1","kind":"full","to":{"street":"\ud800"},"count":128,"extra":{"a":1}}`)
 	tl := Must(New("orders.get", "d", run.EffectRead, repeat[orderIn], nil))
-	compiled, err := schema.Compile(tl.Spec().Schema)
+	compiled, err := Compile(tl.Spec().Schema)
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, args string) {
 		r, err := tl.Call(t.Context(), Call{Args: json.RawMessage(args)})

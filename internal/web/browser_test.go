@@ -12,7 +12,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/browsertest"
+	"github.com/countersign/countersign/internal/npmtest"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/web"
@@ -21,13 +21,13 @@ import (
 // What opens links before people do decides nothing in a real browser either: a scanner that runs all scripts and follows all it finds, with and without
 // the header that says so.
 func TestA1ScannersInABrowser(t *testing.T) {
-	b := browsertest.Start(t)
+	b := npmtest.StartBrowser(t)
 	w := newHarness(t, asks(five))
 	a := w.pendingRequest()
 	before := w.reload(a)
 	for name, headers := range map[string]map[string]string{"scanner": nil, "prefetch": {"Sec-Purpose": "prefetch"}, "prerender": {"Sec-Purpose": "prefetch;prerender"}} {
 		at := w.newLink(a, "user:ana")
-		p := b.Open(name, browsertest.Options{Headers: headers})
+		p := b.Open(name, npmtest.Options{Headers: headers})
 		require.Equal(t, http.StatusOK, p.Goto(at))
 		// What a sandbox does to see what a page is up to: hover, focus, scroll, fire every event but a click, follow every link, open what is folded.
 		p.Eval(`(async () => {
@@ -49,13 +49,13 @@ func TestA1ScannersInABrowser(t *testing.T) {
 
 // Nobody frames the page, and no other site's form is taken, whatever it has got hold of.
 func TestB6OtherSitesInABrowser(t *testing.T) {
-	b := browsertest.Start(t)
+	b := npmtest.StartBrowser(t)
 	w := newHarness(t, asks(five))
 	a := w.pendingRequest()
 	at := w.newLink(a, "user:ana")
 	form := w.fillForm(w.do("GET", at, nil).body, "action", "approve")
 
-	p := b.Open("frame", browsertest.Options{})
+	p := b.Open("frame", npmtest.Options{})
 	p.Elsewhere("http://evil.example/", `<iframe id="f" src="`+at+`"></iframe>`)
 	p.Settle()
 	frames := p.Frames()
@@ -63,7 +63,7 @@ func TestB6OtherSitesInABrowser(t *testing.T) {
 	require.NotContains(t, strings.Join(frames, "\n"), "pay", "the browser shows nothing in it")
 	p.Close()
 
-	p = b.Open("cross", browsertest.Options{})
+	p = b.Open("cross", npmtest.Options{})
 	p.Elsewhere("http://evil.example/", `<form method="post" action="`+at+`"><input name="form" value="`+form.Get("form")+`"><button id="go" name="action" value="approve">Win</button></form>`)
 	p.Click("#go")
 	p.Settle()
@@ -77,11 +77,11 @@ func TestB6OtherSitesInABrowser(t *testing.T) {
 
 // By keyboard alone: skip, reach the answer, write a note, approve. A second press of the same form, from the browser's own history, is refused.
 func TestB5KeyboardAlone(t *testing.T) {
-	b := browsertest.Start(t)
+	b := npmtest.StartBrowser(t)
 	w := newHarness(t, asks(five))
 	a := w.pendingRequest()
 	at := w.newLink(a, "user:ana")
-	p := b.Open("keys", browsertest.Options{})
+	p := b.Open("keys", npmtest.Options{})
 	require.Equal(t, http.StatusOK, p.Goto(at))
 	form := w.fillForm(w.do("GET", at, nil).body, "action", "deny")
 	reach := func(what string) {
@@ -117,10 +117,10 @@ func TestB5KeyboardAlone(t *testing.T) {
 
 // All of it works where scripts do not run.
 func TestB5WithoutJavaScript(t *testing.T) {
-	b := browsertest.Start(t)
+	b := npmtest.StartBrowser(t)
 	w := newHarness(t, asks(five))
 	a := w.pendingRequest()
-	p := b.Open("plain", browsertest.Options{NoJavaScript: true, Width: 360, Height: 640})
+	p := b.Open("plain", npmtest.Options{NoJavaScript: true, Width: 360, Height: 640})
 	require.Equal(t, http.StatusOK, p.Goto(w.newLink(a, "user:ana")))
 	p.Click("summary")
 	p.Fill("#args", `{"amount": 2, "to": "eva"}`)
@@ -144,7 +144,7 @@ var attacks = []string{
 // What was written to do something does nothing but stand there: no dialog, no request, no element of its own, and the text that is read is the text
 // that was to be shown.
 func TestB5AttacksAreInert(t *testing.T) {
-	b := browsertest.Start(t)
+	b := npmtest.StartBrowser(t)
 	w := newHarness(t, asks(five))
 	a := w.pendingRequest()
 	of := w.pages.Show.Of
@@ -165,7 +165,7 @@ func TestB5AttacksAreInert(t *testing.T) {
 	w.server.Config.Handler = w.pages.Handler()
 	for name, width := range map[string]int{"wide": 1280, "phone": 360} {
 		at := w.newLink(a, "user:ana")
-		p := b.Open(name, browsertest.Options{Width: width, Height: 800})
+		p := b.Open(name, npmtest.Options{Width: width, Height: 800})
 		require.Equal(t, http.StatusOK, p.Goto(at))
 		p.Settle()
 		var dom struct {
@@ -198,7 +198,7 @@ func TestB5AttacksAreInert(t *testing.T) {
 
 // The page passes axe-core on a desktop and on a phone, light and dark, in all of its states.
 func TestB5Axe(t *testing.T) {
-	b := browsertest.Start(t)
+	b := npmtest.StartBrowser(t)
 	for state, w := range states(t) {
 		a := w.pendingRequest()
 		at := w.newLink(a, "user:ana")
@@ -207,10 +207,10 @@ func TestB5Axe(t *testing.T) {
 		}
 		for _, o := range []struct {
 			name string
-			browsertest.Options
+			npmtest.Options
 		}{
-			{"desktop", browsertest.Options{Width: 1280, Height: 900}}, {"desktop-dark", browsertest.Options{Width: 1280, Height: 900, Dark: true}},
-			{"phone", browsertest.Options{Width: 360, Height: 740}}, {"phone-dark", browsertest.Options{Width: 360, Height: 740, Dark: true}},
+			{"desktop", npmtest.Options{Width: 1280, Height: 900}}, {"desktop-dark", npmtest.Options{Width: 1280, Height: 900, Dark: true}},
+			{"phone", npmtest.Options{Width: 360, Height: 740}}, {"phone-dark", npmtest.Options{Width: 360, Height: 740, Dark: true}},
 		} {
 			name := state + "-" + o.name
 			p := b.Open(name, o.Options)
@@ -227,7 +227,7 @@ func TestB5Axe(t *testing.T) {
 			w.clk.advance(5 * time.Second)
 		}
 	}
-	p := b.Open("none", browsertest.Options{Width: 360, Height: 740})
+	p := b.Open("none", npmtest.Options{Width: 360, Height: 740})
 	w := newHarness(t, asks(five))
 	require.Equal(t, http.StatusNotFound, p.Goto(w.server.URL+"/a/none"))
 	violations, unsure := p.Axe()

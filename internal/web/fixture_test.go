@@ -31,10 +31,10 @@ import (
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/store/folder"
-	"github.com/countersign/countersign/internal/store/memory"
+	"github.com/countersign/countersign/internal/secrets"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/store/bolt"
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/tools/keyring"
 	"github.com/countersign/countersign/internal/web"
 )
 
@@ -55,7 +55,7 @@ type harness struct {
 	people people
 	server *httptest.Server
 	run    string
-	rows   *memory.Table
+	rows   *store.Memory
 }
 
 // shiftedClock is the system's clock, moved by the test.
@@ -97,7 +97,7 @@ func asks(input string) string {
 
 func newHarness(t testing.TB, lines string, change ...func(*agent.Definition)) *harness {
 	t.Helper()
-	w := &harness{t: t, paid: make(chan payment, 10), clk: &shiftedClock{Clock: clock.System()}, rows: memory.New()}
+	w := &harness{t: t, paid: make(chan payment, 10), clk: &shiftedClock{Clock: clock.System()}, rows: store.NewMemory()}
 	w.people = people{
 		"user:ana": {ID: "user:ana", Name: "Ana Lima", Groups: []string{"group:operators"}},
 		"user:bob": {ID: "user:bob", Groups: []string{"group:operators"}},
@@ -125,7 +125,7 @@ func newHarness(t testing.TB, lines string, change ...func(*agent.Definition)) *
 	require.NoError(t, reg.Add(def))
 	s, err := script.Parse("model.jsonl", []byte(lines))
 	require.NoError(t, err)
-	blobs, err := folder.Open(t.TempDir())
+	blobs, err := bolt.OpenFolder(t.TempDir())
 	require.NoError(t, err)
 	w.m, err = local.New(local.Config{
 		Table: w.rows, Blobs: blobs, Model: script.New(s), Tools: reg.Tools(), Agents: reg.Agent, Clock: w.clk, IDs: ids.System(w.clk),
@@ -141,10 +141,10 @@ func newHarness(t testing.TB, lines string, change ...func(*agent.Definition)) *
 }
 
 func (w *harness) servePages() {
-	ring, err := keyring.Parse(`{"id":"1","key":"0123456789abcdef0123456789abcdef"}`)
+	ring, err := secrets.Parse(`{"id":"1","key":"0123456789abcdef0123456789abcdef"}`)
 	require.NoError(w.t, err)
 	w.links = &link.Links{
-		Table: w.m.Ports.Table, Signer: link.Ring(func() (*keyring.Ring, error) { return ring, nil }), Clock: w.clk, IDs: ids.System(w.clk),
+		Table: w.m.Ports.Table, Signer: link.Ring(func() (*secrets.Ring, error) { return ring, nil }), Clock: w.clk, IDs: ids.System(w.clk),
 		Base: func() string { return w.server.URL },
 	}
 	w.pages = &web.Pages{

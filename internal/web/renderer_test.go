@@ -17,8 +17,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/browsertest"
 	"github.com/countersign/countersign/internal/hostile"
+	"github.com/countersign/countersign/internal/npmtest"
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
@@ -138,9 +138,9 @@ func TestB4NothingThatRunsIsMasked(t *testing.T) {
 
 // Every string of the corpus, in a real browser: what is read is what package show makes of it, and nothing is done.
 func TestB3TheCorpusInABrowser(t *testing.T) {
-	b := browsertest.Start(t)
-	p := b.Open("corpus", browsertest.Options{Width: 360, Height: 740})
-	for i, batch := range batches(hostile.All(), 40) {
+	b := npmtest.StartBrowser(t)
+	p := b.Open("corpus", npmtest.Options{Width: 360, Height: 740})
+	for i, batch := range batches(hostile.Texts(), 40) {
 		w := newHarness(t, asks(five)).useRealRenderer()
 		a := w.pendingRequest()
 		var texts []string
@@ -172,7 +172,7 @@ func TestB3TheCorpusInABrowser(t *testing.T) {
 	}
 }
 
-func batches(all []hostile.Case, size int) (out [][]hostile.Case) {
+func batches(all []hostile.Text, size int) (out [][]hostile.Text) {
 	for chunk := range slices.Chunk(all, size) {
 		out = append(out, chunk)
 	}
@@ -180,7 +180,7 @@ func batches(all []hostile.Case, size int) (out [][]hostile.Case) {
 }
 
 // showAlso shows the strings as arguments besides, and says what of them is to be read: what stands in <bdi> is isolated by the element, not by letters.
-func showAlso(of func(context.Context, approval.Approval) (show.Request, error), batch []hostile.Case, texts *[]string) func(context.Context, approval.Approval) (show.Request, error) {
+func showAlso(of func(context.Context, approval.Approval) (show.Request, error), batch []hostile.Text, texts *[]string) func(context.Context, approval.Approval) (show.Request, error) {
 	return func(ctx context.Context, a approval.Approval) (show.Request, error) {
 		r, err := of(ctx, a)
 		for _, c := range batch {

@@ -17,9 +17,8 @@ import (
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/notify"
+	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/memory"
-	"github.com/countersign/countersign/internal/tools/keyring"
 )
 
 var _ notify.Links = (*link.Links)(nil)
@@ -32,15 +31,15 @@ const (
 
 func newRing(t testing.TB, text string) link.Ring {
 	t.Helper()
-	r, err := keyring.Parse(text)
+	r, err := secrets.Parse(text)
 	require.NoError(t, err)
-	return func() (*keyring.Ring, error) { return r, nil }
+	return func() (*secrets.Ring, error) { return r, nil }
 }
 
 // fixture is a deployment whose clock the test moves.
 type fixture struct {
 	links *link.Links
-	table *memory.Table
+	table *store.Memory
 	now   time.Time
 }
 
@@ -48,7 +47,7 @@ var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
 func newFixture(t testing.TB, keys string) *fixture {
 	t.Helper()
-	w := &fixture{table: memory.New(), now: noon}
+	w := &fixture{table: store.NewMemory(), now: noon}
 	clk := fixedClock{clock.System(), &w.now}
 	w.links = &link.Links{Table: w.table, Signer: newRing(t, keys), Clock: clk, IDs: ids.Seeded(clk, 1), Base: func() string { return "https://api.example.com/" }}
 	return w
@@ -262,7 +261,7 @@ func TestFailures(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	_, err = w.links.Mint(cancelled, testRequest, "user:ana", "email")
 	require.ErrorIs(t, err, context.Canceled)
-	w.links.Signer = link.Ring(func() (*keyring.Ring, error) { return nil, errors.New("no ring") })
+	w.links.Signer = link.Ring(func() (*secrets.Ring, error) { return nil, errors.New("no ring") })
 	_, err = w.read(t.Context(), text)
 	require.ErrorContains(t, err, "no ring")
 	require.NotErrorIs(t, err, link.ErrInvalid)
@@ -273,11 +272,11 @@ func TestFailures(t *testing.T) {
 // Whatever a request is like, its link says what it was made for, and two links never read alike.
 func TestLinksSayWhatTheyWereMadeFor(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &fixture{table: memory.New(), now: noon}
+		w := &fixture{table: store.NewMemory(), now: noon}
 		clk := fixedClock{clock.System(), &w.now}
-		r, err := keyring.Parse(rapid.SampledFrom([]string{oldKey, newKey, both}).Draw(t, "ring"))
+		r, err := secrets.Parse(rapid.SampledFrom([]string{oldKey, newKey, both}).Draw(t, "ring"))
 		require.NoError(t, err)
-		w.links = &link.Links{Table: w.table, Signer: link.Ring(func() (*keyring.Ring, error) { return r, nil }), Clock: clk, IDs: ids.Seeded(clk, rapid.Uint64().Draw(t, "seed"))}
+		w.links = &link.Links{Table: w.table, Signer: link.Ring(func() (*secrets.Ring, error) { return r, nil }), Clock: clk, IDs: ids.Seeded(clk, rapid.Uint64().Draw(t, "seed"))}
 		a := testRequest
 		a.ID, a.Run, a.Calls = rapid.String().Draw(t, "id"), rapid.String().Draw(t, "run"), []string{rapid.String().Draw(t, "call")}
 		to := rapid.String().Draw(t, "to")

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/countersign/countersign/internal/tools/keyring"
+	"github.com/countersign/countersign/internal/secrets"
 )
 
 // Signer makes and checks MACs: HMAC-SHA-256 over an audience, a key's id and fields, each with its length. Ring
@@ -18,7 +18,7 @@ type Signer interface {
 
 // Ring signs with the newest key of a ring and verifies with all, so that a link outlives a rotation as long as its key
 // is kept (A4).
-type Ring func() (*keyring.Ring, error)
+type Ring func() (*secrets.Ring, error)
 
 // Sign implements Signer.
 func (r Ring) Sign(_ context.Context, audience string, fields ...string) (key string, mac []byte, err error) {

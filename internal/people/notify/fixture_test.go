@@ -17,7 +17,6 @@ import (
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/memory"
 )
 
 const acme = "acme"
@@ -167,7 +166,7 @@ func (f *faultyTable) Write(ctx context.Context, ops ...store.Op) error {
 }
 
 func newFixture(t *testing.T) *fixture {
-	w := &fixture{t: t, table: &faultyTable{Table: memory.New()}, clock: clock.NewVirtual(day), people: &testDirectory{people: []person.Person{
+	w := &fixture{t: t, table: &faultyTable{Table: store.NewMemory()}, clock: clock.NewVirtual(day), people: &testDirectory{people: []person.Person{
 		{ID: "user:ana", Groups: []string{"group:finance"}, Email: "ana@acme.example", Slack: "U1"},
 		{ID: "user:ben", Groups: []string{"group:finance"}, Email: "ben@acme.example"},
 		{ID: "user:cleo", Groups: []string{"group:board"}, Slack: "U3"},

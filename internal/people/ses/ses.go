@@ -12,8 +12,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sesv2"
 	"github.com/aws/aws-sdk-go-v2/service/sesv2/types"
 
-	"github.com/countersign/countersign/internal/aws/awsconfig"
-	"github.com/countersign/countersign/internal/aws/awserror"
+	"github.com/countersign/countersign/internal/awssdk"
+
 	"github.com/countersign/countersign/internal/people/letter"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
@@ -25,7 +25,7 @@ const attemptTimeout = 8 * time.Second
 // Channel sends mails from one address. Make one with New. Safe for concurrent use.
 type Channel struct {
 	from string
-	send awsconfig.Operation[sesv2.SendEmailInput, sesv2.SendEmailOutput, sesv2.Options]
+	send awssdk.Operation[sesv2.SendEmailInput, sesv2.SendEmailOutput, sesv2.Options]
 }
 
 // New makes a channel that sends from an address of an identity that SES has verified. A mail whose answer was lost
@@ -35,8 +35,8 @@ func New(cfg aws.Config, from string) (*Channel, error) {
 		return nil, fmt.Errorf("the sender of mails: want an address such as approvals@example.com, got %q", from)
 	}
 	client := sesv2.NewFromConfig(cfg, func(o *sesv2.Options) {
-		o.HTTPClient = awsconfig.WithTimeout(o.HTTPClient, attemptTimeout)
-		o.Retryer = awsconfig.Retryer()
+		o.HTTPClient = awssdk.WithTimeout(o.HTTPClient, attemptTimeout)
+		o.Retryer = awssdk.Retryer()
 	})
 	return &Channel{from: from, send: client.SendEmail}, nil
 }
@@ -64,7 +64,7 @@ func (c *Channel) Send(ctx context.Context, m notify.Message) (string, error) {
 		err = errors.New("SES does not say that it took the mail")
 	}
 	if err != nil {
-		return "", fmt.Errorf("mail request %s: %w", m.Approval.ID, awserror.Bare(err))
+		return "", fmt.Errorf("mail request %s: %w", m.Approval.ID, awssdk.Bare(err))
 	}
 	return "", nil
 }

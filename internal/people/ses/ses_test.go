@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/aws/awserror"
 	"github.com/countersign/countersign/internal/awsfake"
+	"github.com/countersign/countersign/internal/awssdk"
 	"github.com/countersign/countersign/internal/people/letter"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
@@ -139,7 +139,7 @@ func TestC2Refused(t *testing.T) {
 				require.Len(t, s.Sent(), 1)
 				return
 			}
-			var refused *awserror.Refusal
+			var refused *awssdk.Refusal
 			require.True(t, errors.As(err, &refused), "%v", err)
 			require.Equal(t, c.code, refused.Code)
 			require.NotContains(t, err.Error(), "s3cret")

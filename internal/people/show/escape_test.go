@@ -90,7 +90,7 @@ func TestB3HeapsOfMarksAreTakenApart(t *testing.T) {
 
 // Every string of the corpus is shown with visible characters alone, and all of it.
 func TestB3TheCorpusIsShownHarmlesslyAndCompletely(t *testing.T) {
-	for _, c := range hostile.All() {
+	for _, c := range hostile.Texts() {
 		for _, shown := range []show.Text{show.Quoted(c.Text), show.Bare(c.Text)} {
 			escapeInvisible(t, shown, c.Comment)
 		}
@@ -151,7 +151,7 @@ func whole(t require.TestingT, s string) {
 }
 
 func FuzzEscape(f *testing.F) {
-	for _, c := range hostile.All() {
+	for _, c := range hostile.Texts() {
 		if len(c.Text) < 1000 {
 			f.Add(c.Text)
 		}

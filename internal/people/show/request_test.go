@@ -175,7 +175,7 @@ func TestB2ArgumentsAreCompleteAndInOrder(t *testing.T) {
 
 // Every string of the corpus, as a value, as a key, as a note and in the model's words, on the plain channel.
 func TestB3TheCorpusChangesNothingBesideIt(t *testing.T) {
-	for _, c := range hostile.All() {
+	for _, c := range hostile.Texts() {
 		if !c.IsStorable() {
 			continue
 		}

@@ -18,7 +18,7 @@ import (
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/observe/safelog"
+	"github.com/countersign/countersign/internal/observe"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/slack"
@@ -46,7 +46,7 @@ func newOffice(t *testing.T) *office {
 	require.NoError(t, err)
 	o := &office{t: t, slack: s, url: at, ref: ref, desk: &fakeDesk{now: m.Approval}, log: &bytes.Buffer{}}
 	o.in = &slack.Interactions{
-		Secrets: []string{secret}, Directory: fakeDirectory{}, Decide: o.desk.Decide, Clock: clock.System(), Hooks: at, Log: safelog.New(o.log),
+		Secrets: []string{secret}, Directory: fakeDirectory{}, Decide: o.desk.Decide, Clock: clock.System(), Hooks: at, Log: observe.NewLogger(o.log),
 	}
 	return o
 }
@@ -315,7 +315,7 @@ func TestC1Updated(t *testing.T) {
 		a, _ := newRequest("x")
 		finished := false
 		in := &slack.Interactions{
-			Secrets: []string{secret}, Directory: fakeDirectory{}, Decide: (&fakeDesk{now: a}).Decide, Clock: clock.System(), Log: safelog.New(&bytes.Buffer{}),
+			Secrets: []string{secret}, Directory: fakeDirectory{}, Decide: (&fakeDesk{now: a}).Decide, Clock: clock.System(), Log: observe.NewLogger(&bytes.Buffer{}),
 			UpdateMessages: func(context.Context, approval.Approval) { time.Sleep(10 * time.Second); finished = true },
 		}
 		began := time.Now()
@@ -370,7 +370,7 @@ func TestC1AnswersWithinThreeSeconds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var said string
 				in := &slack.Interactions{
-					Secrets: []string{secret}, Directory: fakeDirectory{}, Clock: clock.System(), Log: safelog.New(&bytes.Buffer{}),
+					Secrets: []string{secret}, Directory: fakeDirectory{}, Clock: clock.System(), Log: observe.NewLogger(&bytes.Buffer{}),
 					Decide: func(ctx context.Context, _ approval.DecisionInput) (approval.Approval, error) {
 						<-ctx.Done()
 						return approval.Approval{}, ctx.Err()
@@ -412,7 +412,7 @@ func FuzzInteractions(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte, signature, at string) {
 		a, _ := newRequest("x")
 		d := &fakeDesk{now: a}
-		in := &slack.Interactions{Secrets: []string{secret}, Directory: fakeDirectory{}, Decide: d.Decide, Clock: clock.System(), Log: safelog.New(&bytes.Buffer{})}
+		in := &slack.Interactions{Secrets: []string{secret}, Directory: fakeDirectory{}, Decide: d.Decide, Clock: clock.System(), Log: observe.NewLogger(&bytes.Buffer{})}
 		h := map[string]string{"Content-Type": "application/x-www-form-urlencoded", "X-Slack-Signature": signature, "X-Slack-Request-Timestamp": at}
 		if code := postBody(in, h, body); code != http.StatusUnauthorized || len(d.got) > 0 {
 			t.Fatalf("an unsigned body was answered %d, decided %d", code, len(d.got))

@@ -9,12 +9,12 @@ import (
 
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/counting"
-	"github.com/countersign/countersign/internal/store/memory"
+
 	"github.com/countersign/countersign/internal/store/storetest"
 )
 
 func TestConformance(t *testing.T) {
-	storetest.Table(t, func(*testing.T) store.Table { return counting.Wrap(memory.New()) })
+	storetest.Table(t, func(*testing.T) store.Table { return counting.Wrap(store.NewMemory()) })
 }
 
 // sized makes an item of exactly n bytes.
@@ -54,7 +54,7 @@ func TestCounts(t *testing.T) {
 		{"refused", []store.Op{put(store.Item{})}, counting.Counts{Writes: 1}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			tb := counting.Wrap(memory.New())
+			tb := counting.Wrap(store.NewMemory())
 			require.NoError(t, tb.Write(context.Background(), put(sized("a", 100))))
 			before := tb.Snapshot()
 			err := tb.Write(context.Background(), c.ops...)
@@ -66,7 +66,7 @@ func TestCounts(t *testing.T) {
 
 func TestReads(t *testing.T) {
 	ctx := context.Background()
-	inner := memory.New()
+	inner := store.NewMemory()
 	listed := sized("c", 100)
 	listed.Index, listed.IndexSort = "I", "1"
 	require.NoError(t, inner.Write(ctx, put(sized("a", 4096)), put(sized("b", 100)), put(listed)))

@@ -30,7 +30,7 @@ import (
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/counting"
 	"github.com/countersign/countersign/internal/store/dynamo"
-	"github.com/countersign/countersign/internal/store/memory"
+
 	"github.com/countersign/countersign/internal/tools/builtin"
 )
 
@@ -85,8 +85,8 @@ type deployment struct {
 	table      *counting.Table
 	meter      *meter
 	watch      *store.Journal // reads beside the meter
-	blobs      *memory.Blobs
-	executions *memory.Table
+	blobs      *store.MemoryBlobs
+	executions *store.Memory
 	dir        string
 	def        *agent.Definition
 }
@@ -104,7 +104,7 @@ func deployOver(t *testing.T, between func(aws.HTTPClient) aws.HTTPClient) *depl
 	m := &meter{next: between(cfg.HTTPClient), sent: map[string]int64{}}
 	cfg.HTTPClient = m
 	d := &deployment{
-		t: t, meter: m, blobs: memory.NewBlobs(), executions: memory.New(), dir: t.TempDir(),
+		t: t, meter: m, blobs: store.NewMemoryBlobs(), executions: store.NewMemory(), dir: t.TempDir(),
 		table: counting.Wrap(dynamo.New(cfg, name, token)),
 		watch: store.NewJournal(dynamo.New(direct, name, token), 0),
 	}
@@ -198,14 +198,14 @@ func TestRunParksIsApprovedInAnotherProcessAndEnds(t *testing.T) {
 	d := deploy(t)
 	require.NoError(t, os.WriteFile(filepath.Join(d.dir, "a.txt"), []byte("Team meeting\nTuesday"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(d.dir, "b.txt"), []byte("Shopping list\nmilk"), 0o600))
-	m := d.machine(standin.Model{}, 0)
+	m := d.machine(standin.DemoModel{}, 0)
 	s, err := d.start(m, "k")
 	require.NoError(t, err)
 	waits := 0
 	for s = d.settled(s.Run); s.Status != run.RunDone; s = d.settled(s.Run) {
 		waits++
 		require.NoError(t, m.Engine.Close())
-		m = d.machine(standin.Model{}, 0)
+		m = d.machine(standin.DemoModel{}, 0)
 		require.NoError(t, m.Resume(t.Context(), tenant))
 		_, err := m.Desk.Decide(t.Context(), approval.DecisionInput{
 			Tenant: tenant, ID: s.Waits()[0].Wait.Approval, Action: approval.Approve,
@@ -225,7 +225,7 @@ func TestRunParksIsApprovedInAnotherProcessAndEnds(t *testing.T) {
 // TestConcurrentStarts is R1: a hundred clients with one key, half of them in another process, make one run and get one answer.
 func TestConcurrentStarts(t *testing.T) {
 	d := deploy(t)
-	machines := []*local.Machine{d.machine(standin.Model{}, 8), d.machine(standin.Model{}, 8)}
+	machines := []*local.Machine{d.machine(standin.DemoModel{}, 8), d.machine(standin.DemoModel{}, 8)}
 	const clients = 100
 	answers := make([]run.AgentState, clients)
 	errs := make([]error, clients)

@@ -20,7 +20,7 @@ import (
 func TestForkAndContinue(t *testing.T) {
 	d := deploy(t)
 	require.NoError(t, os.WriteFile(filepath.Join(d.dir, "a.txt"), []byte("Team meeting\nTuesday"), 0o600))
-	m := d.machine(standin.Model{}, 0)
+	m := d.machine(standin.DemoModel{}, 0)
 	s, err := d.start(m, "k")
 	require.NoError(t, err)
 	parent := d.settled(s.Run)

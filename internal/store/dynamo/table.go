@@ -27,7 +27,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
 
-	"github.com/countersign/countersign/internal/aws/awsconfig"
+	"github.com/countersign/countersign/internal/awssdk"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -46,11 +46,11 @@ const (
 
 // Table is a store.Table in DynamoDB. Make one with New. Safe for concurrent use.
 type Table struct {
-	getItem            awsconfig.Operation[dynamodb.GetItemInput, dynamodb.GetItemOutput, dynamodb.Options]
-	query              awsconfig.Operation[dynamodb.QueryInput, dynamodb.QueryOutput, dynamodb.Options]
-	putItem            awsconfig.Operation[dynamodb.PutItemInput, dynamodb.PutItemOutput, dynamodb.Options]
-	updateItem         awsconfig.Operation[dynamodb.UpdateItemInput, dynamodb.UpdateItemOutput, dynamodb.Options]
-	transactWriteItems awsconfig.Operation[dynamodb.TransactWriteItemsInput, dynamodb.TransactWriteItemsOutput, dynamodb.Options]
+	getItem            awssdk.Operation[dynamodb.GetItemInput, dynamodb.GetItemOutput, dynamodb.Options]
+	query              awssdk.Operation[dynamodb.QueryInput, dynamodb.QueryOutput, dynamodb.Options]
+	putItem            awssdk.Operation[dynamodb.PutItemInput, dynamodb.PutItemOutput, dynamodb.Options]
+	updateItem         awssdk.Operation[dynamodb.UpdateItemInput, dynamodb.UpdateItemOutput, dynamodb.Options]
+	transactWriteItems awssdk.Operation[dynamodb.TransactWriteItemsInput, dynamodb.TransactWriteItemsOutput, dynamodb.Options]
 
 	reads func(*dynamodb.Options) // of a request that reads
 	name  string
@@ -65,7 +65,7 @@ var _ store.Table = (*Table)(nil)
 // apply.
 func New(cfg aws.Config, table string, token func() string) *Table {
 	client := dynamodb.NewFromConfig(cfg, func(o *dynamodb.Options) {
-		o.HTTPClient = awsconfig.WithTimeout(o.HTTPClient, attemptTimeout)
+		o.HTTPClient = awssdk.WithTimeout(o.HTTPClient, attemptTimeout)
 		o.Retryer, o.RetryMaxAttempts = aws.NopRetryer{}, 0
 		o.AccountIDEndpointMode = aws.AccountIDEndpointModeDisabled
 	})

@@ -23,7 +23,7 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/aws/awsconfig"
+	"github.com/countersign/countersign/internal/awssdk"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
@@ -54,13 +54,13 @@ var (
 // bucket is part of the path.
 func New(cfg aws.Config, bucket string) *Blobs {
 	client := s3.NewFromConfig(cfg, func(o *s3.Options) {
-		o.HTTPClient = awsconfig.WithTimeout(o.HTTPClient, attemptTimeout)
+		o.HTTPClient = awssdk.WithTimeout(o.HTTPClient, attemptTimeout)
 		o.UsePathStyle = o.BaseEndpoint != nil
 		// The digest is checked in both directions; a second checksum would guard nothing.
 		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
 		// S3's answer to one of several conditional uploads of a key at the same time.
-		o.Retryer = awsconfig.Retryer("ConditionalRequestConflict")
+		o.Retryer = awssdk.Retryer("ConditionalRequestConflict")
 	})
 	return &Blobs{client: client, bucket: bucket}
 }

@@ -5,18 +5,16 @@ import (
 	"fmt"
 
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/tools/files"
-	"github.com/countersign/countersign/internal/tools/ocr"
 )
 
 // Tools returns list_directory, read_text, move_file and extract_text, all confined to the folder at root, an absolute
 // path. ocrEnv is the environment of tesseract, NAME=value, usually none; see ocr.Tool.
 func Tools(root string, ocrEnv ...string) ([]tool.Tool, error) {
-	onFiles, err := files.Tools(root)
+	onFiles, err := FileTools(root)
 	if err != nil {
 		return nil, fmt.Errorf("make built-in tools: %w", err)
 	}
-	extract, err := ocr.Tool(root, ocrEnv...)
+	extract, err := Tool(root, ocrEnv...)
 	if err != nil {
 		return nil, fmt.Errorf("make built-in tools: %w", err)
 	}

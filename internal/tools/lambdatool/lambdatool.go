@@ -22,8 +22,8 @@ import (
 	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
-	"github.com/countersign/countersign/internal/aws/awsconfig"
-	"github.com/countersign/countersign/internal/aws/awserror"
+	"github.com/countersign/countersign/internal/awssdk"
+
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
@@ -44,7 +44,7 @@ const (
 
 // Client invokes functions, a runtime.Functions. Make one with New. Safe for concurrent use.
 type Client struct {
-	invoke awsconfig.Operation[lambda.InvokeInput, lambda.InvokeOutput, lambda.Options]
+	invoke awssdk.Operation[lambda.InvokeInput, lambda.InvokeOutput, lambda.Options]
 	pause  *retry.ExponentialJitterBackoff
 	clock  clock.Clock
 }
@@ -53,7 +53,7 @@ type Client struct {
 // sends nothing again by itself: what may be sent again depends on the call.
 func New(cfg aws.Config) *Client {
 	client := lambda.NewFromConfig(cfg, func(o *lambda.Options) {
-		o.HTTPClient = awsconfig.WithTimeout(o.HTTPClient, 0)
+		o.HTTPClient = awssdk.WithTimeout(o.HTTPClient, 0)
 		o.Retryer = aws.NopRetryer{}
 	})
 	return &Client{invoke: client.Invoke, pause: retry.NewExponentialJitterBackoff(backoff), clock: clock.System()}
@@ -91,7 +91,7 @@ func shouldRetry(err error, once bool) bool {
 	if errors.As(err, &lost) {
 		return !once
 	}
-	var r *awserror.Refusal
+	var r *awssdk.Refusal
 	return !errors.Is(err, runtime.ErrUndeliverable) && (errors.Is(err, errUnreached) || errors.As(err, &r) && isTransient(r))
 }
 
@@ -125,14 +125,14 @@ func (c *Client) attempt(ctx context.Context, i runtime.Invoke) (runtime.Invoked
 // outcomeError says what an attempt's error means for the function: not invoked, never to be invoked, or unknown.
 func outcomeError(ctx context.Context, err error) error {
 	var dialled *net.OpError
-	var refused *awserror.Refusal
+	var refused *awssdk.Refusal
 	var unsent *smithyhttp.RequestSendError
 	var ended *smithy.CanceledError
 	var answer *smithyhttp.ResponseError
 	switch {
 	case errors.As(err, &dialled) && dialled.Op == "dial":
 		return errUnreached
-	case errors.As(awserror.Bare(err), &refused):
+	case errors.As(awssdk.Bare(err), &refused):
 		return classifyRefusal(refused)
 	case errors.As(err, &unsent), errors.As(err, &ended), errors.As(err, &answer):
 		return &tool.LostError{Err: connectionError(ctx)}
@@ -168,12 +168,12 @@ var never = map[string]bool{
 }
 
 // isTransient reports whether a function that was not entered may be entered later.
-func isTransient(r *awserror.Refusal) bool {
+func isTransient(r *awssdk.Refusal) bool {
 	return later[r.Code] || r.Status == http.StatusTooManyRequests
 }
 
 // classifyRefusal returns the error of a refusal.
-func classifyRefusal(r *awserror.Refusal) error {
+func classifyRefusal(r *awssdk.Refusal) error {
 	switch {
 	case isTransient(r):
 		return r

@@ -17,17 +17,16 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/memory"
+
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/mcp"
-	"github.com/countersign/countersign/internal/tools/schema"
 )
 
 // house is a deployment whose agent has one server, which answers one method as a test says.
 type house struct {
 	t     *testing.T
-	table *memory.Table
-	blobs *memory.Blobs
+	table *store.Memory
+	blobs *store.MemoryBlobs
 	ports runtime.Ports
 	def   agent.Definition
 	ids   *ids.Source
@@ -61,7 +60,7 @@ func (sleepers) Status(context.Context, string) (runtime.ExecutionStatus, error)
 }
 
 func newHouse(t *testing.T, effect run.Effect) *house {
-	h := &house{t: t, table: memory.New(), blobs: memory.NewBlobs()}
+	h := &house{t: t, table: store.NewMemory(), blobs: store.NewMemoryBlobs()}
 	c := clock.System()
 	remote, err := mcp.New(mcp.Config{Clock: c, Start: piped(func(a ask) (string, bool) {
 		if a.Method == "tools/call" {
@@ -75,7 +74,7 @@ func newHouse(t *testing.T, effect run.Effect) *house {
 	require.NoError(t, err)
 	h.ids = ids.Seeded(c, 1)
 	h.ports = runtime.Ports{
-		Table: h.table, Journal: store.NewJournal(h.table, 0), Blobs: h.blobs, Model: h, Tools: h, Valid: schema.Validate, Waiter: sleepers{}, Clock: c, IDs: h.ids,
+		Table: h.table, Journal: store.NewJournal(h.table, 0), Blobs: h.blobs, Model: h, Tools: h, Valid: tool.Validate, Waiter: sleepers{}, Clock: c, IDs: h.ids,
 		Remotes: runtime.Remotes{agent.KindMCP: remote}, Trusts: func(string, string) {},
 	}
 	h.def, err = agent.PresetDefaults(agent.PresetCountersign)

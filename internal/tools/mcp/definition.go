@@ -11,7 +11,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/tools/schema"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // definition is a tool as its server describes it, word for word.
@@ -137,7 +137,7 @@ func argumentSchema(raw json.RawMessage) (json.RawMessage, error) {
 	if compact, err = shown(compact); err != nil {
 		return nil, err
 	}
-	if _, err := schema.Compile(compact); err != nil {
+	if _, err := tool.Compile(compact); err != nil {
 		return nil, errors.New(run.Bounded(visible(err.Error())))
 	}
 	return compact, nil

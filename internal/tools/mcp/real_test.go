@@ -14,7 +14,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/mcppeer"
+	"github.com/countersign/countersign/internal/npmtest"
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/mcp"
 	"github.com/countersign/countersign/internal/tools/mcp/program"
@@ -27,7 +27,7 @@ func programs() mcp.Start {
 
 // The file system server, over its standard streams: real files are written and read, and it is gone afterwards.
 func TestTheRealFilesystemServer(t *testing.T) {
-	node, file := mcppeer.Installed(t, "server-filesystem")
+	node, file := npmtest.Installed(t, "server-filesystem")
 	before := goleak.IgnoreCurrent()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
@@ -61,7 +61,7 @@ func TestTheRealFilesystemServer(t *testing.T) {
 
 // The server that has everything, over HTTP.
 func TestTheRealEverythingServer(t *testing.T) {
-	server := mcppeer.Everything(t)
+	server := npmtest.Everything(t)
 	before := goleak.IgnoreCurrent()
 	transport := &http.Transport{}
 	r := open(t, mcp.Config{Clock: clock.System(), Client: as(&http.Client{Transport: transport})}, agent.MCPServer{Name: "s", URL: server.URL})

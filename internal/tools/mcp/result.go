@@ -12,7 +12,6 @@ import (
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/tools/schema"
 )
 
 // callResult is a server's answer to a call, of any protocol.
@@ -285,7 +284,7 @@ func (r callResult) unfit(d definition) string {
 	if r.StructuredContent == nil {
 		return "there is no structured content"
 	}
-	promised, err := schema.Compile(d.OutputSchema)
+	promised, err := tool.Compile(d.OutputSchema)
 	if err != nil || len(r.StructuredContent) > maxStructured {
 		return ""
 	}

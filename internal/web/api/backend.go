@@ -12,8 +12,8 @@ import (
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/tools/keyring"
 )
 
 // Backend is what a Handler serves. Required are all fields but Uploads, Intake, Callbacks, Local, Via, Ready, Tool,
@@ -34,7 +34,7 @@ type Backend struct {
 	Intake      store.Intake  // stores files sent to this API; only with Local
 
 	// Callbacks returns the keyring of callbacks; nil = no callbacks.
-	Callbacks func() (*keyring.Ring, error)
+	Callbacks func() (*secrets.Ring, error)
 
 	// Caller returns the authenticated caller of a request, never from its body. Its error refuses the request: a *Problem as
 	// it is, any other as NotAllowed with the error's text.

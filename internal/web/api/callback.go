@@ -9,12 +9,12 @@ import (
 	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/tools/callback"
 )
 
 // callbackPath is the one path without a caller. The token in it names the call to answer.
-const callbackPath = callback.Path + "{token}"
+const callbackPath = secrets.Path + "{token}"
 
 // isCallbackPattern reports whether requests for a route have no caller.
 func isCallbackPattern(pattern string) bool { return pattern == callbackPath }
@@ -22,7 +22,7 @@ func isCallbackPattern(pattern string) bool { return pattern == callbackPath }
 // IsPublic reports whether a request authenticates itself by its path or signature, so that no handler in front needs
 // to.
 func IsPublic(r *http.Request) bool {
-	for _, path := range []string{callback.Path, link.Path} {
+	for _, path := range []string{secrets.Path, link.Path} {
 		if token, ok := strings.CutPrefix(r.URL.Path, path); ok && token != "" && !strings.Contains(token, "/") {
 			return true
 		}
@@ -84,23 +84,23 @@ func (s *server) receiveCallback(w http.ResponseWriter, r *http.Request, _ Calle
 }
 
 // readClaim verifies the token and returns its claim.
-func (s *server) readClaim(r *http.Request) (callback.Claim, error) {
+func (s *server) readClaim(r *http.Request) (secrets.Claim, error) {
 	if s.Callbacks == nil {
-		return callback.Claim{}, errCallbackNotFound()
+		return secrets.Claim{}, errCallbackNotFound()
 	}
 	ring, err := s.Callbacks()
 	switch {
 	case err != nil:
-		return callback.Claim{}, err
+		return secrets.Claim{}, err
 	case ring == nil: // nothing was ever signed
-		return callback.Claim{}, errCallbackNotFound()
+		return secrets.Claim{}, errCallbackNotFound()
 	}
-	c, err := callback.Read(ring, r.PathValue("token"), s.Clock.Now())
+	c, err := secrets.Read(ring, r.PathValue("token"), s.Clock.Now())
 	switch {
-	case errors.Is(err, callback.ErrExpired):
-		return callback.Claim{}, problem(CallbackExpired, "the time to answer is over")
+	case errors.Is(err, secrets.ErrExpired):
+		return secrets.Claim{}, problem(CallbackExpired, "the time to answer is over")
 	case err != nil:
-		return callback.Claim{}, errCallbackNotFound()
+		return secrets.Claim{}, errCallbackNotFound()
 	}
 	return c, nil
 }

@@ -14,13 +14,12 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/tools/callback"
-	"github.com/countersign/countersign/internal/tools/keyring"
+	"github.com/countersign/countersign/internal/secrets"
 )
 
 // ring is the benches'.
-var ring = func() *keyring.Ring {
-	r, err := keyring.Parse(`{"id":"k1","key":"0123456789abcdef0123456789abcdef"}`)
+var ring = func() *secrets.Ring {
+	r, err := secrets.Parse(`{"id":"k1","key":"0123456789abcdef0123456789abcdef"}`)
 	if err != nil {
 		panic(err)
 	}
@@ -29,7 +28,7 @@ var ring = func() *keyring.Ring {
 
 // bearer lets its bearer answer a call for so long.
 func bearer(run, call string, left time.Duration) string {
-	return callback.Token(ring, callback.Claim{Tenant: local.Tenant, Run: run, Call: call, Expires: clock.System().Now().Add(left)})
+	return secrets.Token(ring, secrets.Claim{Tenant: local.Tenant, Run: run, Call: call, Expires: clock.System().Now().Add(left)})
 }
 
 const asks = `{"calls": [{"id": "c1", "name": "ask", "input": {}}]}
@@ -47,7 +46,7 @@ func TestCallback(t *testing.T) {
 	b := newBench(t, asks, asksService)
 	one := b.start("k")
 	require.Equal(t, run.ForAnswer, one.Waiting[0].For)
-	at := callback.Path + bearer(one.ID, "c1", time.Hour)
+	at := secrets.Path + bearer(one.ID, "c1", time.Hour)
 	post := func(body string) answer { return b.do("POST "+at, body, "X-Countersign-As", "nobody") }
 	for _, bad := range []string{`{}`, `{"result":1,"error":"x"}`, `{"result":1,"result":2}`, `{"rerun":true}`, `[]`, `{"result":1} x`} {
 		require.Equal(t, http.StatusBadRequest, post(bad).status, bad)
@@ -78,11 +77,11 @@ func TestCallbacksThatAreNotRight(t *testing.T) {
 	b.serve()
 	run := b.start("k")
 	good := bearer(run.ID, "c1", time.Hour)
-	elsewhere := callback.Token(ring, callback.Claim{Tenant: "other", Run: run.ID, Call: "c1", Expires: clock.System().Now().Add(time.Hour)})
-	stranger, err := keyring.Parse(`{"id":"k1","key":"ffffffffffffffffffffffffffffffff"}`)
+	elsewhere := secrets.Token(ring, secrets.Claim{Tenant: "other", Run: run.ID, Call: "c1", Expires: clock.System().Now().Add(time.Hour)})
+	stranger, err := secrets.Parse(`{"id":"k1","key":"ffffffffffffffffffffffffffffffff"}`)
 	require.NoError(t, err)
 	forged := func(left time.Duration) string {
-		return callback.Token(stranger, callback.Claim{Tenant: local.Tenant, Run: run.ID, Call: "c1", Expires: clock.System().Now().Add(left)})
+		return secrets.Token(stranger, secrets.Claim{Tenant: local.Tenant, Run: run.ID, Call: "c1", Expires: clock.System().Now().Add(left)})
 	}
 	bad := []string{"x", good[:len(good)-1], good + "A", good[1:], forged(time.Hour), forged(-time.Hour), bearer(noRun, "c1", time.Hour), elsewhere, good + "=", strings.Repeat("A", 513)}
 	for i := range good {
@@ -92,21 +91,21 @@ func TestCallbacksThatAreNotRight(t *testing.T) {
 			bad = append(bad, string(changed))
 		}
 	}
-	first := b.do("POST "+callback.Path+bad[0], `{"result":1}`)
+	first := b.do("POST "+secrets.Path+bad[0], `{"result":1}`)
 	require.Equal(t, http.StatusNotFound, first.status)
 	for _, wrong := range bad {
-		got := b.do("POST "+callback.Path+wrong, `{"result":1}`)
+		got := b.do("POST "+secrets.Path+wrong, `{"result":1}`)
 		require.Equal(t, []any{first.status, first.body}, []any{got.status, got.body}, wrong)
 	}
-	gone := b.do("POST "+callback.Path+bearer(run.ID, "c1", -time.Second), `{"result":1}`)
+	gone := b.do("POST "+secrets.Path+bearer(run.ID, "c1", -time.Second), `{"result":1}`)
 	require.Equal(t, http.StatusGone, gone.status)
 	require.NotContains(t, gone.body, run.ID)
-	other := b.do("POST "+callback.Path+bearer(run.ID, "c9", time.Hour), `{"result":1}`)
+	other := b.do("POST "+secrets.Path+bearer(run.ID, "c9", time.Hour), `{"result":1}`)
 	require.JSONEq(t, `{"applied":false}`, other.body, "a right token of a call that waits for nothing")
 	require.Equal(t, run, b.waitUntilParked(run.ID))
 	b.backend.Callbacks = nil
 	b.serve()
-	got := b.do("POST "+callback.Path+good, `{"result":1}`)
+	got := b.do("POST "+secrets.Path+good, `{"result":1}`)
 	require.Equal(t, []any{first.status, first.body}, []any{got.status, got.body}, "a deployment without a ring")
 	require.NotContains(t, log.String(), good[:40])
 }

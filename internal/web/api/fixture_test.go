@@ -22,10 +22,10 @@ import (
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/store/folder"
-	"github.com/countersign/countersign/internal/store/memory"
+	"github.com/countersign/countersign/internal/secrets"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/store/bolt"
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/tools/keyring"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -49,7 +49,7 @@ type bench struct {
 	server  *httptest.Server
 	client  *api.Client
 
-	table      *memory.Table
+	table      *store.Memory
 	blobs      string // a folder
 	executions *asl.MemoryStore
 }
@@ -69,7 +69,7 @@ func newBench(t *testing.T, lines string, change ...func(*agent.Definition)) *be
 // newUnserved is a bench without a server.
 func newUnserved(t *testing.T, lines string, change ...func(*agent.Definition)) *bench {
 	t.Helper()
-	b := &bench{t: t, paid: make(chan int, 10), table: memory.New(), blobs: t.TempDir(), executions: &asl.MemoryStore{}}
+	b := &bench{t: t, paid: make(chan int, 10), table: store.NewMemory(), blobs: t.TempDir(), executions: &asl.MemoryStore{}}
 	payTool := tool.Must(tool.New("pay", "Pays.", run.EffectNonIdempotent, func(ctx context.Context, c tool.Call, in payment) (agent.ToolResultData, error) {
 		if in.Amount == 7 && c.Resume == nil {
 			return agent.ToolResultData{Suspend: &run.Ticket{ID: "from-where", Message: "From where?", ResponseSchema: json.RawMessage(`{"type":"string"}`)}}, nil
@@ -89,7 +89,7 @@ func newUnserved(t *testing.T, lines string, change ...func(*agent.Definition)) 
 	require.NoError(t, reg.Add(def))
 	s, err := script.Parse("model.jsonl", []byte(lines))
 	require.NoError(t, err)
-	blobs, err := folder.Open(b.blobs)
+	blobs, err := bolt.OpenFolder(b.blobs)
 	require.NoError(t, err)
 	c := clock.System()
 	b.feed = api.NewFeed(c)
@@ -106,7 +106,7 @@ func newUnserved(t *testing.T, lines string, change ...func(*agent.Definition)) 
 		p, err := policy.ParsePrincipal(who)
 		return api.Caller{Tenant: local.Tenant, Principal: p}, err
 	}})
-	b.backend.Callbacks = func() (*keyring.Ring, error) { return ring, nil }
+	b.backend.Callbacks = func() (*secrets.Ring, error) { return ring, nil }
 	t.Cleanup(func() { require.NoError(t, b.Engine.Close()) })
 	return b
 }

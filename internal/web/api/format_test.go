@@ -25,8 +25,8 @@ import (
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/folder"
-	"github.com/countersign/countersign/internal/store/memory"
+	"github.com/countersign/countersign/internal/store/bolt"
+
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/web/api"
 	"github.com/countersign/countersign/internal/web/stream"
@@ -314,12 +314,12 @@ func TestBadListenersHurtNoRun(t *testing.T) {
 	c, throws := clock.System(), &bad{}
 	s, err := script.Parse("model.jsonl", []byte(`{"text": "Done."}`))
 	require.NoError(t, err)
-	blobs, err := folder.Open(t.TempDir())
+	blobs, err := bolt.OpenFolder(t.TempDir())
 	require.NoError(t, err)
 	feed := api.NewFeed(c)
 	d := definition(t)
 	m, err := local.New(local.Config{
-		Table: memory.New(), Blobs: blobs, Model: script.New(s), Tools: noTools{}, Clock: c, IDs: ids.System(c),
+		Table: store.NewMemory(), Blobs: blobs, Model: script.New(s), Tools: noTools{}, Clock: c, IDs: ids.System(c),
 		Agents:     func(string) (*agent.Definition, bool) { return &d, true },
 		Executions: &asl.MemoryStore{}, Sink: runtime.Sinks{throws, feed},
 	})

@@ -31,8 +31,8 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/tools/callback"
 	"github.com/countersign/countersign/internal/web/api"
 	"github.com/countersign/countersign/internal/web/stream"
 )
@@ -395,7 +395,7 @@ func (d *document) ends(t *testing.T) {
 			ask(op, nowhere, d.example(op), http.StatusNotFound, kind)
 		}
 	}
-	gone := b.do("POST "+callback.Path+bearer(one.ID, "c1", -time.Hour), `{"result":1}`)
+	gone := b.do("POST "+secrets.Path+bearer(one.ID, "c1", -time.Hour), `{"result":1}`)
 	require.Equal(t, http.StatusGone, gone.status, gone.body)
 	d.check(t, "POST /v1/callbacks/{token}", gone)
 	ask("POST /v1/callbacks/{token}", nowhere, `{"result":1}`, http.StatusNotFound, "no-such-path")

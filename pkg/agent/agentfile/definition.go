@@ -10,7 +10,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/tools/schema"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // definition reads a whole file over its preset's values.
@@ -216,7 +216,7 @@ func (r *reader) outputSchema(dst *json.RawMessage) read {
 			return
 		}
 		*dst = f.json()
-		if _, err := schema.Compile(*dst); err != nil {
+		if _, err := tool.Compile(*dst); err != nil {
 			r.add(f.path, err.Error())
 		}
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/tools/schema"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // asJSON is a file as the schema sees it.
@@ -22,7 +22,7 @@ func asJSON(t *testing.T, text string) json.RawMessage {
 
 // The schema takes every key at a value that works, and every sample; what Parse refuses of a key by itself, it refuses.
 func TestTheSchemaTakesWhatIsRead(t *testing.T) {
-	fits, err := schema.Fits(Schema())
+	fits, err := tool.Fits(Schema())
 	require.NoError(t, err)
 	for path, value := range working {
 		require.NoError(t, fits(asJSON(t, nested(path, value))), path)

@@ -22,8 +22,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/browsertest"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/npmtest"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -364,7 +364,7 @@ func TestConsoleKeysEndWithTheServer(t *testing.T) {
 }
 
 // waitForScript waits until an expression in a page is true.
-func waitForScript(t *testing.T, p *browsertest.Page, code string) {
+func waitForScript(t *testing.T, p *npmtest.Page, code string) {
 	t.Helper()
 	var is bool
 	for range 100 {
@@ -380,7 +380,7 @@ func waitForScript(t *testing.T, p *browsertest.Page, code string) {
 
 // A run appears by itself, its story goes on by itself while somebody decides in another tab, and none of these pages is ever loaded again.
 func TestConsoleIsLive(t *testing.T) {
-	b := browsertest.Start(t)
+	b := npmtest.StartBrowser(t)
 	d := newHarness(t, renamingAgent, movingModel)
 	t.Chdir(d.dir)
 	s, stop, ended := d.startDev()
@@ -388,7 +388,7 @@ func TestConsoleIsLive(t *testing.T) {
 		stop()
 		require.Equal(t, 0, (<-ended).code)
 	}()
-	home := b.Open("home", browsertest.Options{})
+	home := b.Open("home", npmtest.Options{})
 	require.Equal(t, http.StatusOK, home.Goto(s.Open))
 	require.Equal(t, s.URL+"/", home.Where(), "neither token nor key is left in the address")
 	home.Eval(`window.loaded = "once"`, nil)
@@ -397,7 +397,7 @@ func TestConsoleIsLive(t *testing.T) {
 	run := s.startRun("tidy")
 	waitForScript(t, home, `!!document.querySelector(".requests a[href^='/approvals/']") && !!document.querySelector(".runs a[href='/runs/`+run+`']")`)
 	waitForScript(t, home, `document.getElementById("said").textContent === "1 request waits for a decision."`)
-	story := b.Open("story", browsertest.Options{})
+	story := b.Open("story", npmtest.Options{})
 	require.Equal(t, http.StatusOK, story.Goto(s.Open))
 	require.Equal(t, http.StatusOK, story.Goto(s.URL+"/runs/"+run))
 	story.Eval(`window.loaded = "once"; document.querySelector("#events-list").open = true; for (let i = 1; i < 10000; i++) clearInterval(i)`, nil) // the stream alone tells it
@@ -432,9 +432,9 @@ func TestConsoleIsLive(t *testing.T) {
 
 // Without scripts all of it works, with a token typed; and Enter in its field decides nothing.
 func TestConsoleWithoutJavaScript(t *testing.T) {
-	b := browsertest.Start(t)
+	b := npmtest.StartBrowser(t)
 	_, s, run := startParkedRun(t)
-	p := b.Open("plain", browsertest.Options{NoJavaScript: true, Width: 360, Height: 740})
+	p := b.Open("plain", npmtest.Options{NoJavaScript: true, Width: 360, Height: 740})
 	require.Equal(t, http.StatusOK, p.Goto(s.Open))
 	p.Click(".requests h3 a")
 	p.Settle()
@@ -467,7 +467,7 @@ var hostile = []string{
 
 // What models, tools and people wrote stands there as text on every page, also where it comes in by a live update.
 func TestConsoleAttacksAreInert(t *testing.T) {
-	b := browsertest.Start(t)
+	b := npmtest.StartBrowser(t)
 	all := strings.Join(hostile, "\n")
 	quoted, err := json.Marshal(all)
 	require.NoError(t, err)
@@ -484,7 +484,7 @@ func TestConsoleAttacksAreInert(t *testing.T) {
 	var a api.Accepted
 	require.NoError(t, json.Unmarshal([]byte(body), &a))
 	s.waitForEvent(a.ID, "parked")
-	inert := func(p *browsertest.Page, holds string) {
+	inert := func(p *npmtest.Page, holds string) {
 		t.Helper()
 		var dom struct {
 			Elements  []string
@@ -511,7 +511,7 @@ func TestConsoleAttacksAreInert(t *testing.T) {
 	}
 	request := s.pendingApproval()
 	for name, width := range map[string]int{"wide": 1280, "phone": 360} {
-		p := b.Open(name, browsertest.Options{Width: width, Height: 800})
+		p := b.Open(name, npmtest.Options{Width: width, Height: 800})
 		require.Equal(t, http.StatusOK, p.Goto(s.Open))
 		inert(p, hostile[0])
 		require.Equal(t, http.StatusOK, p.Goto(s.URL+"/approvals/"+request))
@@ -520,7 +520,7 @@ func TestConsoleAttacksAreInert(t *testing.T) {
 		inert(p, `\u{200B}zero`)
 	}
 	v := s.newVisitor()
-	p := b.Open("live", browsertest.Options{})
+	p := b.Open("live", npmtest.Options{})
 	p.Goto(s.Open)
 	p.Goto(s.URL + "/runs/" + a.ID)
 	require.Equal(t, http.StatusSeeOther, v.send("POST", "/approvals/"+request, v.fillForm("/approvals/"+request, "deny", "key", v.key, "note", hostile[0])).StatusCode)
@@ -530,7 +530,7 @@ func TestConsoleAttacksAreInert(t *testing.T) {
 
 // Every page passes axe-core on a desktop and on a phone, light and dark.
 func TestConsoleAxe(t *testing.T) {
-	b := browsertest.Start(t)
+	b := npmtest.StartBrowser(t)
 	o := newDelegationHarness(t)
 	t.Chdir(o.dir)
 	s, stop, ended := o.startDev()
@@ -566,7 +566,7 @@ func TestConsoleAxe(t *testing.T) {
 		"home": "/", "none": "/?agent=nobody", "root": "/runs/" + last.Root, "child": "/runs/" + last.Run, "ended": "/runs/" + waiting.Approvals[0].Run,
 		"request": "/approvals/" + last.ID, "missing": "/runs/none",
 	} {
-		for size, opts := range map[string]browsertest.Options{
+		for size, opts := range map[string]npmtest.Options{
 			"desktop": {Width: 1280, Height: 900}, "desktop-dark": {Width: 1280, Height: 900, Dark: true}, "phone": {Width: 360, Height: 740}, "phone-dark": {Width: 360, Height: 740, Dark: true},
 		} {
 			p := b.Open(name+size, opts)
@@ -709,10 +709,10 @@ func TestConsoleSignIn(t *testing.T) {
 
 // By hand: the token is typed, the page that was asked for comes, and a decision there needs no token again.
 func TestConsoleSignInInABrowser(t *testing.T) {
-	b := browsertest.Start(t)
+	b := npmtest.StartBrowser(t)
 	_, s, _ := startParkedRun(t)
 	path := "/approvals/" + s.pendingApproval()
-	for size, opts := range map[string]browsertest.Options{
+	for size, opts := range map[string]npmtest.Options{
 		"desktop": {}, "desktop-dark": {Dark: true}, "phone": {Width: 360, Height: 740}, "phone-dark": {Width: 360, Height: 740, Dark: true},
 	} {
 		p := b.Open(size, opts)
@@ -726,7 +726,7 @@ func TestConsoleSignInInABrowser(t *testing.T) {
 		require.LessOrEqual(t, over, 0, "%s: nothing is wider than the screen", size)
 		p.Close()
 	}
-	p := b.Open("sign-in", browsertest.Options{})
+	p := b.Open("sign-in", npmtest.Options{})
 	require.Equal(t, http.StatusUnauthorized, p.Goto(s.URL+path))
 	p.Fill("#token", "wrong")
 	p.Key("Enter")
@@ -751,7 +751,7 @@ const layout = `{"text": "The plan:\n\n    1. move \"a.txt\"\n    2. tell you", 
 // Cards and pages show the arguments before whatever else there is to say, and the risk once. The headings count along
 // while a page is open.
 func TestConsoleReadsLikeAConversation(t *testing.T) {
-	b := browsertest.Start(t)
+	b := npmtest.StartBrowser(t)
 	d := newHarness(t, renamingAgent, layout)
 	t.Chdir(d.dir)
 	s, stop, ended := d.startDev()
@@ -764,7 +764,7 @@ func TestConsoleReadsLikeAConversation(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(body), &run))
 	s.waitForEvent(run.ID, "parked")
 
-	home := b.Open("home", browsertest.Options{})
+	home := b.Open("home", npmtest.Options{})
 	require.Equal(t, http.StatusOK, home.Goto(s.Open))
 	var card struct {
 		Parts []string
@@ -777,7 +777,7 @@ func TestConsoleReadsLikeAConversation(t *testing.T) {
 	require.Equal(t, []string{"h3", "args"}, card.Parts[:2], "the arguments come first")
 	require.Equal(t, 1, card.Risks, "the risk is said once")
 
-	story := b.Open("story", browsertest.Options{})
+	story := b.Open("story", npmtest.Options{})
 	require.Equal(t, http.StatusOK, story.Goto(s.Open))
 	require.Equal(t, http.StatusOK, story.Goto(s.URL+"/runs/"+run.ID))
 	var said []string
@@ -791,7 +791,7 @@ func TestConsoleReadsLikeAConversation(t *testing.T) {
 	waitForScript(t, story, heading+` === "Conversation 3 messages"`)
 	story.Eval(`window.loaded = "once"`, nil)
 
-	request := b.Open("request", browsertest.Options{})
+	request := b.Open("request", npmtest.Options{})
 	require.Equal(t, http.StatusOK, request.Goto(s.Open))
 	require.Equal(t, http.StatusOK, request.Goto(s.URL+"/approvals/"+s.pendingApproval()))
 	var page struct {
@@ -823,7 +823,7 @@ func TestConsoleReadsLikeAConversation(t *testing.T) {
 
 // Red is the highest class of risk alone: what can be done again, or be taken back, is not.
 func TestConsoleIsRedForHighRiskAlone(t *testing.T) {
-	b := browsertest.Start(t)
+	b := npmtest.StartBrowser(t)
 	for effect, want := range map[string]struct {
 		label string
 		red   bool
@@ -832,7 +832,7 @@ func TestConsoleIsRedForHighRiskAlone(t *testing.T) {
 		t.Chdir(d.dir)
 		s, stop, ended := d.startDev()
 		s.waitForEvent(s.startRun("tidy"), "parked")
-		p := b.Open(effect, browsertest.Options{})
+		p := b.Open(effect, npmtest.Options{})
 		require.Equal(t, http.StatusOK, p.Goto(s.Open))
 		for _, path := range []string{"/", "/approvals/" + s.pendingApproval()} {
 			require.Equal(t, http.StatusOK, p.Goto(s.URL+path))

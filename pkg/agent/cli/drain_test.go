@@ -104,15 +104,19 @@ func TestACommandThatEndsCutsOffNoOthers(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(d.dir, "says.jsonl"), []byte(`{"calls": [{"id": "h1", "name": "hold"}]}`+"\n"+`{"text": "Held."}`), 0o600))
 	require.NoError(t, os.MkdirAll(filepath.Join(d.dir, "short"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(d.dir, "short", "agent.yaml"), []byte(strings.Replace(holdingAgent, "model.jsonl", "../says.jsonl", 1)), 0o600))
-	first := d.start(t.Context(), "run", filepath.Join(d.dir, "short"), "--message", "x")
+	program, output := d.newProgram("")
+	first := make(chan int, 1)
+	go func() {
+		first <- program.run(t.Context(), []string{"run", filepath.Join(d.dir, "short"), "--message", "x"})
+	}()
 	<-d.entered
 	second := d.start(t.Context(), "run", d.dir, "--message", "x", "--json")
 	<-b.entered // the first command's process makes the payment
 	d.release <- struct{}{}
-	for !strings.Contains(d.run(t.Context(), "", "runs", "--status", "done").stdout.String(), "holder") {
-	}
+	require.Eventually(t, func() bool { return strings.Contains(output.stderr.String(), "what is under way of run") },
+		time.Minute, 5*time.Millisecond, "the first command begins nothing more")
 	b.release <- struct{}{}
-	require.Equal(t, 0, (<-first).code)
+	require.Equal(t, 0, <-first)
 	<-b.entered // the other one's makes the next
 	b.release <- struct{}{}
 	who := <-second

@@ -18,13 +18,13 @@ import (
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/internal/observe/telemetry"
+	"github.com/countersign/countersign/internal/observe"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/tools/callback"
-	"github.com/countersign/countersign/internal/tools/secrets"
+	"github.com/countersign/countersign/internal/secrets"
+
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -36,7 +36,7 @@ type engine struct {
 	pipe      *local.Pipe
 	backend   api.Backend
 	observer  *lambdafn.Observer
-	telemetry *telemetry.Telemetry // sends what observer records; nil = no exporter
+	telemetry *observe.Telemetry // sends what observer records; nil = no exporter
 	server    *http.Server
 	web       *webServer             // of dev; nil in every other command
 	url       atomic.Pointer[string] // of web
@@ -65,7 +65,7 @@ func (p *program) openEngine(who principals) (*engine, error) {
 	home, err := local.Open(local.Options{
 		Remotes: remotes, Trusts: p.newTrustNotice(), Functions: &p.aws, Embedder: local.Embedder{Dir: p.home,
 			Getenv: p.getenv, From: &p.aws},
-		Callbacks: callback.Addresses{Ring: ring.loadOrCreate, Base: e.callbackBase},
+		Callbacks: secrets.Addresses{Ring: ring.loadOrCreate, Base: e.callbackBase},
 		Notify:    notifier,
 		Dir:       p.home, Registry: p.registry, Model: model, Sink: feed, Watch: e.observer, Trouble: p.logFailure, Busy: p.logBusyModel, Clock: p.clock, People: who.Book,
 	})

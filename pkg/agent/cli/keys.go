@@ -10,7 +10,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/countersign/countersign/internal/tools/keyring"
+	"github.com/countersign/countersign/internal/secrets"
 )
 
 // keyringFile is the keyring in HOME/keyring, created on first use. Only the process with the store uses it. Safe for
@@ -20,16 +20,16 @@ type keyringFile struct {
 	newKey func() string // returns a random key
 
 	mu   sync.Mutex
-	ring *keyring.Ring
+	ring *secrets.Ring
 }
 
 // loadOrCreate reads the keyring or creates one. Its error contains no key.
-func (k *keyringFile) loadOrCreate() (*keyring.Ring, error) { return k.read(true) }
+func (k *keyringFile) loadOrCreate() (*secrets.Ring, error) { return k.read(true) }
 
 // load reads the keyring. It returns nil if none was created, which means that nothing was ever signed.
-func (k *keyringFile) load() (*keyring.Ring, error) { return k.read(false) }
+func (k *keyringFile) load() (*secrets.Ring, error) { return k.read(false) }
 
-func (k *keyringFile) read(minting bool) (*keyring.Ring, error) {
+func (k *keyringFile) read(minting bool) (*secrets.Ring, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.ring != nil {
@@ -41,14 +41,14 @@ func (k *keyringFile) read(minting bool) (*keyring.Ring, error) {
 		if !minting {
 			return nil, nil
 		}
-		if text, err = keyring.Mint(k.newKey()); err == nil {
+		if text, err = secrets.Mint(k.newKey()); err == nil {
 			text, err = writePrivate(name, text)
 		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the ring of keys: %w", err)
 	}
-	if k.ring, err = keyring.Parse(text); err != nil {
+	if k.ring, err = secrets.Parse(text); err != nil {
 		return nil, fmt.Errorf("%s: %w; remove it, and a new one is made", name, err)
 	}
 	return k.ring, nil

@@ -9,7 +9,7 @@ import (
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/model/openai"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/tools/secrets"
+	"github.com/countersign/countersign/internal/secrets"
 )
 
 // modelWithAdvice adds to a provider's errors the URL that was tried and what to do. It is only for people at a

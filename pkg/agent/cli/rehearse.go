@@ -14,7 +14,7 @@ import (
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/rehearse"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/folder"
+	"github.com/countersign/countersign/internal/store/bolt"
 )
 
 // rehearseCommand reports what a deployment of this build would do to the open runs.
@@ -119,7 +119,7 @@ func (c *rehearseCommand) openStore(p *program) (table rehearse.Reader, blobs re
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	b, err := folder.Open(filepath.Join(p.home, "blobs"))
+	b, err := bolt.OpenFolder(filepath.Join(p.home, "blobs"))
 	if err != nil {
 		return nil, nil, nil, errors.Join(err, t.Close())
 	}

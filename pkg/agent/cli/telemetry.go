@@ -9,12 +9,12 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/countersign/countersign/internal/lambdafn"
-	"github.com/countersign/countersign/internal/observe/telemetry"
+	"github.com/countersign/countersign/internal/observe"
 )
 
 // newObserver observes runs if the environment names an OpenTelemetry exporter. The Telemetry sends what the observer
 // records.
-func (p *program) newObserver() (*lambdafn.Observer, *telemetry.Telemetry, error) {
+func (p *program) newObserver() (*lambdafn.Observer, *observe.Telemetry, error) {
 	return lambdafn.Watch(p.getenv, exporters{p.getenv}, p.clock, func(text string) {
 		p.logLine("%-8s %s", "trouble", line(text))
 	})
@@ -25,13 +25,13 @@ type exporters struct{ getenv func(string) string }
 
 // Protocols returns the HTTP protocols and gRPC.
 func (exporters) Protocols(signal string) []string {
-	return append(telemetry.OTLP{}.Protocols(signal), "grpc")
+	return append(observe.OTLP{}.Protocols(signal), "grpc")
 }
 
 // Spans sends spans in batches.
 func (x exporters) Spans(ctx context.Context, name string) (sdktrace.SpanProcessor, error) {
 	if !x.usesAutoexport(name, "TRACES") {
-		return telemetry.OTLP{}.Spans(ctx, name)
+		return observe.OTLP{}.Spans(ctx, name)
 	}
 	e, err := autoexport.NewSpanExporter(ctx)
 	if err != nil {
@@ -43,7 +43,7 @@ func (x exporters) Spans(ctx context.Context, name string) (sdktrace.SpanProcess
 // Metrics sends metrics every minute and at the end, or serves them.
 func (x exporters) Metrics(ctx context.Context, name string) (sdkmetric.Reader, error) {
 	if !x.usesAutoexport(name, "METRICS") {
-		return telemetry.OTLP{}.Metrics(ctx, name)
+		return observe.OTLP{}.Metrics(ctx, name)
 	}
 	return autoexport.NewMetricReader(ctx)
 }
@@ -51,6 +51,6 @@ func (x exporters) Metrics(ctx context.Context, name string) (sdkmetric.Reader, 
 // usesAutoexport reports whether autoexport creates the exporter of a signal. For OTLP it knows two protocols;
 // telemetry.OTLP replaces the others.
 func (x exporters) usesAutoexport(name, signal string) bool {
-	_, protocol := telemetry.Protocol(x.getenv, signal)
+	_, protocol := observe.ExporterProtocol(x.getenv, signal)
 	return name != "" && name != "otlp" || slices.Contains([]string{"", "grpc", "http/protobuf"}, protocol)
 }

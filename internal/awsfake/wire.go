@@ -1,0 +1,135 @@
+// Package sfnwire puts the wire API of Step Functions, awsJson1.0, in front of the local engine, so that real SDK
+// clients can drive it in tests.
+package awsfake
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/countersign/countersign/internal/asl"
+)
+
+// target is what every operation's header begins with.
+const target = "AWSStepFunctions."
+
+// maxBody is the largest request body, in bytes: an input of 256 KiB, escaped, and its frame.
+const maxBody = 1 << 20
+
+// StepFunctions serves an engine. Operations other than those of package sfn are UnknownOperationException.
+func StepFunctions(e *asl.Engine) http.Handler {
+	ops := map[string]func(context.Context, []byte) (any, error){
+		"StartExecution": op(func(ctx context.Context, in startInput) (any, error) {
+			r, err := e.Start(ctx, in.Name, []byte(in.Input))
+			return map[string]any{"executionArn": r.ExecutionARN, "startDate": float64(r.StartDate.UnixMilli()) / 1000}, err
+		}),
+		"StopExecution": op(func(ctx context.Context, in stopInput) (any, error) {
+			if err := e.Stop(ctx, in.ExecutionArn, in.Error, in.Cause); err != nil {
+				return nil, err
+			}
+			d, err := e.Describe(ctx, in.ExecutionArn)
+			return map[string]any{"stopDate": float64(d.StopDate.UnixMilli()) / 1000}, err
+		}),
+		"DescribeExecution": op(func(ctx context.Context, in describeInput) (any, error) {
+			d, err := e.Describe(ctx, in.ExecutionArn)
+			out := map[string]any{
+				"executionArn": d.ExecutionARN, "name": d.Name, "status": string(d.Status), "input": string(d.Input),
+				"startDate": float64(d.StartDate.UnixMilli()) / 1000,
+			}
+			if d.Status.Terminal() {
+				out["stopDate"] = float64(d.StopDate.UnixMilli()) / 1000
+			}
+			if d.Output != nil {
+				out["output"] = string(d.Output)
+			}
+			return out, err
+		}),
+		"ListExecutions": op(func(ctx context.Context, in listInput) (any, error) {
+			return listed(e, e.List(ctx, asl.Status(in.StatusFilter)), in)
+		}),
+		"SendTaskSuccess": op(func(ctx context.Context, in successInput) (any, error) {
+			return struct{}{}, e.SendTaskSuccess(ctx, in.TaskToken, []byte(in.Output))
+		}),
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f, ok := ops[strings.TrimPrefix(r.Header.Get("X-Amz-Target"), target)]
+		if !ok {
+			failExecution(w, "UnknownOperationException", r.Header.Get("X-Amz-Target"))
+			return
+		}
+		body, err := io.ReadAll(io.LimitReader(r.Body, maxBody))
+		if err != nil {
+			failExecution(w, "SerializationException", err.Error())
+			return
+		}
+		out, err := f(r.Context(), body)
+		var refused *asl.Error
+		switch {
+		case errors.As(err, &refused):
+			failExecution(w, refused.Name, refused.Cause)
+		case err != nil:
+			http.Error(w, `{"__type":"InternalFailure"}`, http.StatusInternalServerError)
+		default:
+			w.Header().Set("Content-Type", "application/x-amz-json-1.0")
+			_ = json.NewEncoder(w).Encode(out) // the client is gone if this fails
+		}
+	})
+}
+
+type (
+	startInput    struct{ StateMachineArn, Name, Input string }
+	stopInput     struct{ ExecutionArn, Error, Cause string }
+	describeInput struct{ ExecutionArn string }
+	listInput     struct {
+		StateMachineArn, StatusFilter, NextToken string
+		MaxResults                               int
+	}
+	successInput struct{ TaskToken, Output string }
+)
+
+func op[In any](f func(context.Context, In) (any, error)) func(context.Context, []byte) (any, error) {
+	return func(ctx context.Context, body []byte) (any, error) {
+		var in In
+		if err := json.Unmarshal(body, &in); err != nil {
+			return nil, &asl.Error{Name: "SerializationException", Cause: err.Error()}
+		}
+		return f(ctx, in)
+	}
+}
+
+// listed is a page of executions, newest first. Its token is how many came before.
+func listed(e *asl.Engine, all []asl.Description, in listInput) (any, error) {
+	from := 0
+	if in.NextToken != "" {
+		var err error
+		if from, err = strconv.Atoi(in.NextToken); err != nil || from < 0 || from > len(all) {
+			return nil, &asl.Error{Name: "InvalidToken", Cause: "the token is not one of a page"}
+		}
+	}
+	to := len(all)
+	if in.MaxResults > 0 {
+		to = min(from+in.MaxResults, to)
+	}
+	page := []any{}
+	for _, d := range all[from:to] {
+		page = append(page, map[string]any{
+			"executionArn": d.ExecutionARN, "stateMachineArn": e.ARN, "name": d.Name, "status": string(d.Status),
+			"startDate": float64(d.StartDate.UnixMilli()) / 1000,
+		})
+	}
+	out := map[string]any{"executions": page}
+	if to < len(all) {
+		out["nextToken"] = strconv.Itoa(to)
+	}
+	return out, nil
+}
+
+func failExecution(w http.ResponseWriter, name, message string) {
+	w.Header().Set("Content-Type", "application/x-amz-json-1.0")
+	w.WriteHeader(http.StatusBadRequest)
+	_ = json.NewEncoder(w).Encode(map[string]string{"__type": name, "message": message})
+}

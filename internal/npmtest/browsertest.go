@@ -1,0 +1,265 @@
+// Package browsertest drives a real browser over the pages, for tests: the machine's own Chromium, by playwright-core
+// (tools/browser). Both are development dependencies, never vendored and never shipped.
+package npmtest
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// EnvChromium names the browser, where it is not found on its own.
+const EnvChromium = "COUNTERSIGN_TEST_CHROMIUM"
+
+// EnvShots is the folder where pictures of pages are kept. Empty = with the test's temporary files.
+const EnvShots = "COUNTERSIGN_TEST_SHOTS"
+
+// Browser is a browser that runs. Safe for concurrent use; it does one thing at a time.
+type Browser struct {
+	t     *testing.T
+	shots string
+
+	mu  sync.Mutex
+	in  *json.Encoder
+	out *bufio.Reader
+}
+
+// StartBrowser starts a browser, which ends with the test. Where something that it takes is missing the test is skipped, and
+// says what.
+func StartBrowser(t *testing.T) *Browser {
+	t.Helper()
+	node, err := exec.LookPath("node")
+	if err != nil {
+		t.Skip("no node in PATH: what drives the browser is JavaScript")
+	}
+	dir := filepath.Join(browserRoot(t), "tools", "browser")
+	if _, err := os.Stat(filepath.Join(dir, "node_modules", "playwright-core")); err != nil {
+		t.Skip("tools/browser is not installed; run npm ci in it, as make deps does")
+	}
+	b := &Browser{t: t, shots: os.Getenv(EnvShots)}
+	if b.shots == "" {
+		b.shots = t.TempDir()
+	}
+	cmd := exec.Command(node, "drive.mjs", chromium(t))
+	cmd.Dir, cmd.Stderr = dir, os.Stderr
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		require.NoError(t, in.Close())
+		require.NoError(t, cmd.Wait())
+	})
+	b.in, b.out = json.NewEncoder(in), bufio.NewReaderSize(out, 1<<20)
+	b.read(nil)
+	return b
+}
+
+// chromium is the machine's browser.
+func chromium(t *testing.T) string {
+	t.Helper()
+	if named := os.Getenv(EnvChromium); named != "" {
+		return named
+	}
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"} {
+		if at, err := exec.LookPath(name); err == nil {
+			return at
+		}
+	}
+	cache := os.Getenv("PLAYWRIGHT_BROWSERS_PATH")
+	if home, err := os.UserHomeDir(); err == nil && cache == "" {
+		cache = filepath.Join(home, ".cache", "ms-playwright")
+	}
+	found, err := filepath.Glob(filepath.Join(cache, "chromium*", "chrome-linux*", "*chrom*"))
+	require.NoError(t, err)
+	slices.Sort(found)
+	for _, at := range slices.Backward(found) {
+		if info, err := os.Stat(at); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return at
+		}
+	}
+	t.Skip("no Chromium in PATH, and none that playwright fetched; name one in " + EnvChromium)
+	return ""
+}
+
+// browserRoot is the folder of the module, above the one that tests run in.
+func browserRoot(t *testing.T) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	require.NoError(t, err)
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		require.NotEqual(t, filepath.Dir(dir), dir, "no go.mod above the test")
+		dir = filepath.Dir(dir)
+	}
+}
+
+// read reads an answer into out, if it is not nil.
+func (b *Browser) read(out any) {
+	b.t.Helper()
+	line, err := b.out.ReadBytes('\n')
+	require.NoError(b.t, err, "the browser's driver ended")
+	var said struct {
+		OK    json.RawMessage `json:"ok"`
+		Error string          `json:"error"`
+	}
+	require.NoError(b.t, json.Unmarshal(line, &said))
+	require.Empty(b.t, said.Error)
+	if out != nil {
+		require.NoError(b.t, json.Unmarshal(said.OK, out))
+	}
+}
+
+// do has the driver do something.
+func (b *Browser) do(out any, op string, with map[string]any) {
+	b.t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	command := map[string]any{"op": op}
+	for k, v := range with {
+		command[k] = v
+	}
+	require.NoError(b.t, b.in.Encode(command))
+	b.read(out)
+}
+
+// Options are of a page. The zero value is a desktop's, light, with JavaScript.
+type Options struct {
+	Width, Height int // 0 = 1280 by 800
+	NoJavaScript  bool
+	Dark          bool
+	Headers       map[string]string // on every request
+}
+
+// Page is a page of its own: it shares nothing with others.
+type Page struct {
+	b    *Browser
+	name string
+}
+
+// Log is what a page did beside what the test had it do.
+type Log struct {
+	Requests []string // METHOD URL, in order
+	Dialogs  []string
+	Console  []string
+	Popups   int
+}
+
+// Finding is a rule of axe-core that a page breaks.
+type Finding struct {
+	ID, Help string
+	Nodes    []string
+}
+
+// Open opens a page under a name.
+func (b *Browser) Open(name string, o Options) *Page {
+	b.t.Helper()
+	with := map[string]any{"page": name, "js": !o.NoJavaScript, "dark": o.Dark, "headers": o.Headers}
+	if o.Headers == nil {
+		with["headers"] = map[string]string{}
+	}
+	if o.Width > 0 {
+		with["width"], with["height"] = o.Width, o.Height
+	}
+	b.do(nil, "open", with)
+	return &Page{b, name}
+}
+
+func (p *Page) do(out any, op string, pairs ...any) {
+	p.b.t.Helper()
+	with := map[string]any{"page": p.name}
+	for i := 0; i < len(pairs); i += 2 {
+		with[pairs[i].(string)] = pairs[i+1]
+	}
+	p.b.do(out, op, with)
+}
+
+// Close closes the page.
+func (p *Page) Close() { p.b.t.Helper(); p.do(nil, "close") }
+
+// Goto opens an address, and gives the answer's status.
+func (p *Page) Goto(url string) (status int) {
+	p.b.t.Helper()
+	var got struct{ Status int }
+	p.do(&got, "goto", "url", url)
+	return got.Status
+}
+
+// Elsewhere opens a page of somebody else's: HTML that the browser takes for what is at url.
+func (p *Page) Elsewhere(url, html string) {
+	p.b.t.Helper()
+	p.do(nil, "content", "url", url, "html", html)
+}
+
+// Eval evaluates JavaScript in the page, which works where the page's own does not, and reads what it gives into out,
+// if that is not nil.
+func (p *Page) Eval(code string, out any) { p.b.t.Helper(); p.do(out, "evaluate", "code", code) }
+
+// Key presses a key, as Tab, Enter or Space.
+func (p *Page) Key(key string) { p.b.t.Helper(); p.do(nil, "key", "key", key) }
+
+// Type types a text.
+func (p *Page) Type(text string) { p.b.t.Helper(); p.do(nil, "type", "text", text) }
+
+// Click clicks what a selector finds.
+func (p *Page) Click(selector string) { p.b.t.Helper(); p.do(nil, "click", "selector", selector) }
+
+// Fill puts a text into a field.
+func (p *Page) Fill(selector, text string) {
+	p.b.t.Helper()
+	p.do(nil, "fill", "selector", selector, "text", text)
+}
+
+// Settle waits until the page that is on its way is there.
+func (p *Page) Settle() { p.b.t.Helper(); p.do(nil, "settle") }
+
+// Where is the page's address.
+func (p *Page) Where() (url string) {
+	p.b.t.Helper()
+	p.do(&url, "where")
+	return url
+}
+
+// Frames are the texts of the page and of what it frames.
+func (p *Page) Frames() (texts []string) {
+	p.b.t.Helper()
+	p.do(&texts, "frames")
+	return texts
+}
+
+// Log is what the page did so far.
+func (p *Page) Log() (l Log) {
+	p.b.t.Helper()
+	p.do(&l, "log")
+	return l
+}
+
+// Shot keeps a picture of the whole page, and gives its file.
+func (p *Page) Shot(name string) (file string) {
+	p.b.t.Helper()
+	file = filepath.Join(p.b.shots, name+".png")
+	p.do(nil, "shot", "path", file)
+	return file
+}
+
+// Axe judges the page by axe-core. Unsure are rules that it cannot judge.
+func (p *Page) Axe() (violations, unsure []Finding) {
+	p.b.t.Helper()
+	var got struct {
+		Violations, Incomplete []Finding
+		Passes                 int
+	}
+	p.do(&got, "axe")
+	require.Greater(p.b.t, got.Passes, 10, "axe judged the page")
+	return got.Violations, got.Incomplete
+}

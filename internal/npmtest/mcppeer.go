@@ -1,0 +1,96 @@
+// Package mcppeer runs the MCP servers of others for tests, as processes of their own: those that npm fetches
+// (tools/mcp). They are development dependencies, never vendored and never shipped.
+package npmtest
+
+import (
+	"bufio"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Installed finds node and the main file of a server from tools/mcp, for tests that run in a folder of this module.
+// Where one of them is missing the test is skipped, and says why.
+func Installed(t *testing.T, server string) (node, file string) {
+	t.Helper()
+	node, err := exec.LookPath("node")
+	if err != nil {
+		t.Skip("no node in PATH: the real MCP servers are JavaScript")
+	}
+	file = filepath.Join(root(t), "tools", "mcp", "node_modules", "@modelcontextprotocol", server, "dist", "index.js")
+	if _, err := os.Stat(file); err != nil {
+		t.Skip("tools/mcp is not installed; run npm ci in it, as make deps does")
+	}
+	return node, file
+}
+
+// root is the folder of the module, above the one that tests run in.
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	require.NoError(t, err)
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		require.NotEqual(t, filepath.Dir(dir), dir, "no go.mod above the test")
+		dir = filepath.Dir(dir)
+	}
+}
+
+// Server is a server that runs. Safe for concurrent use.
+type Server struct {
+	URL string // of its endpoint, on loopback
+
+	mu   sync.Mutex
+	said strings.Builder
+}
+
+// Said is what it has printed since it listens.
+func (s *Server) Said() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.said.String()
+}
+
+// Write takes what it prints.
+func (s *Server) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.said.Write(p)
+}
+
+// onLoopback has a program of node listen on loopback alone: the server would listen everywhere.
+const onLoopback = `import net from "node:net"; const l = net.Server.prototype.listen; net.Server.prototype.listen = function (p, ...a) { return l.call(this, p, "127.0.0.1", ...a) }`
+
+// Everything starts server-everything over streamable HTTP. It ends with the test.
+func Everything(t *testing.T) *Server {
+	t.Helper()
+	node, file := Installed(t, "server-everything")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	_, at, err := net.SplitHostPort(l.Addr().String())
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	s := &Server{URL: "http://127.0.0.1:" + at + "/mcp"}
+	cmd := exec.Command(node, "--import", "data:text/javascript,"+url.PathEscape(onLoopback), file, "streamableHttp")
+	cmd.Env, cmd.Stdout = []string{"PATH=" + os.Getenv("PATH"), "PORT=" + at}, s
+	listens, err := cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	for lines := bufio.NewScanner(listens); lines.Scan(); {
+		if strings.Contains(lines.Text(), at) {
+			return s
+		}
+	}
+	t.Fatal("server-everything did not start")
+	return nil
+}

@@ -1,0 +1,198 @@
+// Package emf writes metrics in CloudWatch's embedded metric format: lines of JSON that a Lambda function prints and
+// CloudWatch Logs turns into metrics, with no call and no agent.
+//
+// A line is one document: one set of dimensions and the metrics under it. Dimensions must be of low cardinality,
+// because every set of values is a metric of its own that is paid for: never the id of a run, a call or a person.
+package observe
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/countersign/countersign/internal/clock"
+)
+
+// The bounds of the format: metrics a document, values a metric, dimensions a set, characters of a dimension's value.
+const (
+	maxMetrics    = 100
+	maxValues     = 100
+	maxDimensions = 30
+	maxDimension  = 1024
+)
+
+// unknown stands where a dimension has no value, which the format does not allow.
+const unknown = "none"
+
+// EMF gathers metrics until Flush. Safe for concurrent use.
+type EMF struct {
+	out       io.Writer
+	clock     clock.Clock
+	namespace string
+	base      []string
+
+	mu   sync.Mutex
+	sets []*set // in the order in which they came up
+}
+
+// set is what was measured under one set of dimensions.
+type set struct {
+	names, values []string
+	metrics       []*emfMetric
+}
+
+type emfMetric struct {
+	name, unit string
+	values     []float64
+}
+
+// The units of CloudWatch that are used.
+const (
+	unitCount   = "Count"
+	unitMillis  = "Milliseconds"
+	unitSeconds = "Seconds"
+)
+
+// NewEMF makes a sink that writes to w, one line at a time. The namespace is CloudWatch's; base are dimensions that every
+// metric has, names and values in turn.
+func NewEMF(w io.Writer, c clock.Clock, namespace string, base ...string) *EMF {
+	return &EMF{out: w, clock: c, namespace: namespace, base: base}
+}
+
+// Count adds n to a counter. Dims are names and values of dimensions in turn.
+func (s *EMF) Count(name string, n int64, dims ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.set(dims).metric(name, unitCount)
+	if len(m.values) == 0 {
+		m.values = []float64{0}
+	}
+	m.values[0] += float64(n)
+}
+
+// Millis notes a duration, in milliseconds. CloudWatch makes percentiles of them.
+func (s *EMF) Millis(name string, d time.Duration, dims ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.set(dims).metric(name, unitMillis)
+	m.values = append(m.values, float64(d.Microseconds())/1000)
+}
+
+// Seconds notes a span of time, in whole seconds: what alarms compare with days and hours.
+func (s *EMF) Seconds(name string, d time.Duration, dims ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.set(dims).metric(name, unitSeconds)
+	m.values = append(m.values, float64(d/time.Second))
+}
+
+// set finds or makes the set of these dimensions and the base, whatever their order.
+func (s *EMF) set(dims []string) *set {
+	next := &set{}
+	dims = append(slices.Clone(s.base), dims...)
+	for i := 0; i < len(dims) && len(next.names) < maxDimensions; i += 2 {
+		value := unknown
+		if i+1 < len(dims) && strings.TrimSpace(dims[i+1]) != "" {
+			value = strings.ToValidUTF8(dims[i+1][:min(len(dims[i+1]), maxDimension)], "")
+		}
+		at, taken := slices.BinarySearch(next.names, dims[i])
+		if taken {
+			next.values[at] = value
+			continue
+		}
+		next.names, next.values = slices.Insert(next.names, at, dims[i]), slices.Insert(next.values, at, value)
+	}
+	for _, have := range s.sets {
+		if slices.Equal(have.names, next.names) && slices.Equal(have.values, next.values) {
+			return have
+		}
+	}
+	s.sets = append(s.sets, next)
+	return next
+}
+
+func (t *set) metric(name, unit string) *emfMetric {
+	for _, m := range t.metrics {
+		if m.name == name && m.unit == unit {
+			return m
+		}
+	}
+	t.metrics = append(t.metrics, &emfMetric{name: name, unit: unit})
+	return t.metrics[len(t.metrics)-1]
+}
+
+// Flush writes what was gathered and forgets it, also where writing fails.
+func (s *EMF) Flush() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sets := s.sets
+	s.sets = nil
+	for _, t := range sets {
+		for len(t.metrics) > 0 {
+			line, err := json.Marshal(s.document(t, t.takeMetrics()))
+			if err != nil {
+				return fmt.Errorf("write metrics: %w", err)
+			}
+			if _, err := s.out.Write(append(line, '\n')); err != nil {
+				return fmt.Errorf("write metrics: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// takeMetrics removes as many metrics, and of each as many values, as one document may hold.
+func (t *set) takeMetrics() []emfMetric {
+	var out []emfMetric
+	var rest []*emfMetric
+	for _, m := range t.metrics {
+		if len(out) == maxMetrics {
+			rest = append(rest, m)
+			continue
+		}
+		n := min(len(m.values), maxValues)
+		out = append(out, emfMetric{m.name, m.unit, m.values[:n]})
+		if n < len(m.values) {
+			rest = append(rest, &emfMetric{m.name, m.unit, m.values[n:]})
+		}
+	}
+	t.metrics = rest
+	return out
+}
+
+// The head of a document, as CloudWatch specifies it.
+type (
+	head struct {
+		Timestamp         int64       `json:"Timestamp"` // milliseconds since 1970
+		CloudWatchMetrics []directive `json:"CloudWatchMetrics"`
+	}
+	directive struct {
+		Namespace  string       `json:"Namespace"`
+		Dimensions [][]string   `json:"Dimensions"`
+		Metrics    []definition `json:"Metrics"`
+	}
+	definition struct {
+		Name string `json:"Name"`
+		Unit string `json:"Unit"`
+	}
+)
+
+func (s *EMF) document(t *set, metrics []emfMetric) map[string]any {
+	d := directive{Namespace: s.namespace, Dimensions: [][]string{append([]string{}, t.names...)}}
+	doc := map[string]any{}
+	for i, name := range t.names {
+		doc[name] = t.values[i]
+	}
+	for _, m := range metrics {
+		d.Metrics = append(d.Metrics, definition{m.name, m.unit})
+		if doc[m.name] = any(m.values); len(m.values) == 1 {
+			doc[m.name] = m.values[0]
+		}
+	}
+	doc["_aws"] = head{Timestamp: s.clock.Now().UnixMilli(), CloudWatchMetrics: []directive{d}}
+	return doc
+}

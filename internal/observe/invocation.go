@@ -1,0 +1,165 @@
+package observe
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
+)
+
+// invocation is one invocation of a function: a CHAIN span that begins before anybody knows whose run it is, and is
+// therefore made once the run has been read.
+type invocation struct {
+	function string
+	start    time.Time
+	xray     trace.SpanContext // of the Lambda service; invalid = none that is sampled
+
+	mu   sync.Mutex
+	span trace.Span // nil until the run is known
+	run  string
+	open map[any]func() // ends the spans of tools that nobody waits for any more
+}
+
+type invocationKey struct{}
+
+func current(ctx context.Context) *invocation {
+	inv, _ := ctx.Value(invocationKey{}).(*invocation)
+	return inv
+}
+
+// onEnd registers a function that ends a span before the invocation itself ends. The returned function removes it.
+func (inv *invocation) onEnd(key any, end func()) (forget func()) {
+	if inv == nil {
+		return func() {}
+	}
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	if inv.open == nil {
+		inv.open = map[any]func(){}
+	}
+	inv.open[key] = end
+	return func() {
+		inv.mu.Lock()
+		defer inv.mu.Unlock()
+		delete(inv.open, key)
+	}
+}
+
+// Invoked begins an invocation of a function; what it returns ends it.
+func (t *Tracer) Invoked(ctx context.Context, function string) (context.Context, func(error)) {
+	if t == nil {
+		return ctx, func(error) {}
+	}
+	inv := &invocation{function: function, start: t.clock.Now(), xray: lambdaXRay(ctx)}
+	return context.WithValue(ctx, invocationKey{}, inv), func(err error) { t.endInvocation(ctx, inv, err) }
+}
+
+func (t *Tracer) endInvocation(ctx context.Context, inv *invocation, err error) {
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	for _, end := range inv.open {
+		end()
+	}
+	if inv.span == nil { // nobody learned which run it was for
+		t.startInvocation(ctx, inv, &run.AgentState{})
+	}
+	if err != nil {
+		markFailed(inv.span, errorClass(err))
+	}
+	inv.span.End(trace.WithTimestamp(t.clock.Now()))
+}
+
+// markFailed marks a span as ended by an error of a class.
+func markFailed(s trace.Span, class string) {
+	s.SetStatus(codes.Error, class)
+	s.SetAttributes(semconv.ErrorTypeKey.String(class))
+}
+
+// errorClass returns the name of an error, without its text.
+func errorClass(err error) string {
+	var known interface{ ErrorType() string } // as the functions' errors have it
+	var model *agent.ModelError
+	switch {
+	case errors.As(err, &known):
+		return known.ErrorType()
+	case errors.As(err, &model):
+		return string(model.Class)
+	case errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	case errors.Is(err, context.Canceled):
+		return "cancelled"
+	default:
+		return "error"
+	}
+}
+
+// startInvocation makes the CHAIN span: a child of the run's AGENT span; where the run has none, of what invoked the
+// function.
+func (t *Tracer) startInvocation(ctx context.Context, inv *invocation, s *run.AgentState) {
+	parent := spanContextOf(s.Trace)
+	opts := []trace.SpanStartOption{
+		trace.WithTimestamp(inv.start), trace.WithAttributes(append(identityAttributes(s), keyKind.String(kindChain))...),
+	}
+	switch {
+	case parent.IsValid() && inv.xray.IsValid():
+		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: inv.xray}))
+	case !parent.IsValid() && inv.xray.IsValid():
+		parent = inv.xray
+	}
+	_, inv.span = t.spans.Start(trace.ContextWithRemoteSpanContext(context.WithoutCancel(ctx), parent), inv.function, opts...)
+	inv.run = s.Run
+}
+
+// Within is ctx inside the run: the invocation's CHAIN span, or the run's own where no function was invoked.
+func (t *Tracer) Within(ctx context.Context, s *run.AgentState) context.Context {
+	ctx = context.WithValue(ctx, identityKey{}, identityAttributes(s))
+	inv := current(ctx)
+	if inv == nil {
+		return trace.ContextWithRemoteSpanContext(ctx, spanContextOf(s.Trace))
+	}
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	if inv.span == nil {
+		t.startInvocation(ctx, inv, s)
+	}
+	if inv.run != s.Run {
+		return trace.ContextWithRemoteSpanContext(ctx, spanContextOf(s.Trace))
+	}
+	return trace.ContextWithSpan(ctx, inv.span)
+}
+
+type identityKey struct{}
+
+// identityAttributes returns the attributes that say which run a span belongs to.
+func identityAttributes(s *run.AgentState) []attribute.KeyValue {
+	var out []attribute.KeyValue
+	for _, kv := range []attribute.KeyValue{
+		keySession.String(s.Run), semconv.GenAIConversationID(s.Run), keyUser.String(s.Subject),
+		keyAgent.String(s.Agent), semconv.GenAIAgentName(s.Agent),
+	} {
+		if kv.Value.AsString() != "" {
+			out = append(out, kv)
+		}
+	}
+	return out
+}
+
+// span starts a child of ctx's span.
+func (t *Tracer) span(
+	ctx context.Context, name string, kind trace.SpanKind, kvs ...attribute.KeyValue,
+) (context.Context, trace.Span) {
+	who, _ := ctx.Value(identityKey{}).([]attribute.KeyValue)
+	return t.spans.Start(ctx, name, trace.WithTimestamp(t.clock.Now()), trace.WithSpanKind(kind),
+		trace.WithAttributes(kvs...), trace.WithAttributes(who...))
+}
+
+// end ends a span now.
+func (t *Tracer) end(s trace.Span) { s.End(trace.WithTimestamp(t.clock.Now())) }

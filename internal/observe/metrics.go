@@ -1,0 +1,197 @@
+// Package metrics counts what runs do, from decorators over the ports of package runtime, and names what a deployment
+// measures of itself, once for the code that emits it and for the alarms in template.yaml: an alarm on a name that
+// nobody emits would be silent for ever. Counters are per agent, never per run.
+package observe
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/tool"
+)
+
+// Meter takes measurements. Dims are names and values of dimensions in turn. *emf.Sink is one. Safe for concurrent use.
+type Meter interface {
+	Count(name string, n int64, dims ...string)
+	Millis(name string, d time.Duration, dims ...string)
+}
+
+// The metrics of runs. Those of facts are counted once, by whoever commits the fact.
+const (
+	RunsStarted  = "RunsStarted"  // Agent
+	RunsEnded    = "RunsEnded"    // Agent, Reason
+	RunTime      = "RunTime"      // Agent: from start to end, waits included
+	Inferences   = "Inferences"   // Agent
+	InputTokens  = "InputTokens"  // Agent: those of the cache included
+	OutputTokens = "OutputTokens" // Agent
+	ToolCalls    = "ToolCalls"    // Agent, Outcome: succeeded, or the reason why not
+
+	ApprovalsAsked   = "ApprovalsAsked"   // Agent
+	ApprovalsDecided = "ApprovalsDecided" // Agent, Outcome: approve, deny, cancel, expired
+	CallsUnknown     = "CallsUnknown"     // Agent: calls that have come to need somebody who says what became of them
+
+	ModelErrors  = "ModelErrors"  // Agent, Class: each request that failed, retried or not
+	ModelLatency = "ModelLatency" // Agent: of one request that was answered
+	ToolLatency  = "ToolLatency"  // Tool: of one entering
+)
+
+// The dimensions.
+const (
+	dimAgent   = "Agent"
+	dimReason  = "Reason"
+	dimOutcome = "Outcome"
+	dimClass   = "Class"
+	dimTool    = "Tool"
+)
+
+// MeterEvents counts facts as they are committed: a runtime.EventSink.
+func MeterEvents(m Meter) runtime.EventSink { return sink{m} }
+
+type sink struct{ meter Meter }
+
+// Committed counts the facts of an entry.
+func (k sink) Committed(_ context.Context, e run.Entry, s *run.AgentState) {
+	for _, fact := range e.Events {
+		k.countFact(fact, e, s)
+	}
+}
+
+func (k sink) countFact(fact run.Event, e run.Entry, s *run.AgentState) {
+	switch fact := fact.(type) {
+	case run.RunStarted:
+		k.meter.Count(RunsStarted, 1, dimAgent, s.Agent)
+		if fact.From != nil && len(fact.From.Unknown) > 0 {
+			k.meter.Count(CallsUnknown, int64(len(fact.From.Unknown)), dimAgent, s.Agent)
+		}
+	case run.Replied:
+		k.meter.Count(Inferences, 1, dimAgent, s.Agent)
+		k.countTokens(fact.Usage, s)
+	case run.PlanEvent:
+		k.countTokens(fact.Fact().Usage, s)
+	case run.CallFinished:
+		k.meter.Count(ToolCalls, 1, dimAgent, s.Agent, dimOutcome, outcome(fact))
+	case run.PermissionRequested:
+		k.meter.Count(ApprovalsAsked, 1, dimAgent, s.Agent)
+	case run.CallSuspended:
+		if fact.For != run.ForAnswer {
+			k.meter.Count(ApprovalsAsked, 1, dimAgent, s.Agent)
+		}
+	case run.CallUnknown:
+		k.meter.Count(CallsUnknown, 1, dimAgent, s.Agent)
+	case run.Decided:
+		k.meter.Count(ApprovalsDecided, 1, dimAgent, s.Agent, dimOutcome, string(fact.Action))
+	case run.PermissionAnswered:
+		if fact.Expired {
+			k.meter.Count(ApprovalsDecided, 1, dimAgent, s.Agent, dimOutcome, string(run.WhyExpired))
+		}
+	case run.CallCancelled:
+		c, _ := s.Call(fact.Call)
+		asked := c.Service && c.Executions > 0 // a service did not answer: no approval expired
+		if fact.Reason == run.WhyExpired && !asked {
+			k.meter.Count(ApprovalsDecided, 1, dimAgent, s.Agent, dimOutcome, string(fact.Reason))
+		}
+	case run.Finished:
+		k.meter.Count(RunsEnded, 1, dimAgent, s.Agent, dimReason, string(fact.Reason))
+		k.meter.Millis(RunTime, e.Time.Sub(s.StartedAt), dimAgent, s.Agent)
+	}
+}
+
+func (k sink) countTokens(u run.Usage, s *run.AgentState) {
+	k.meter.Count(InputTokens, u.Input+u.CacheRead+u.CacheWrite, dimAgent, s.Agent)
+	k.meter.Count(OutputTokens, u.Output, dimAgent, s.Agent)
+}
+
+func outcome(f run.CallFinished) string {
+	if !f.IsError {
+		return string(run.StatusSucceeded)
+	}
+	return string(f.Reason)
+}
+
+// MeterModel measures every request to next. It belongs below the retries.
+func MeterModel(next runtime.Model, m Meter, c clock.Clock) runtime.Model {
+	return meteredModel{next, m, c}
+}
+
+type meteredModel struct {
+	next  runtime.Model
+	meter Meter
+	clock clock.Clock
+}
+
+// Generate asks next.
+func (m meteredModel) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
+	from := m.clock.Now()
+	reply, err := m.next.Generate(ctx, r)
+	var failed *agent.ModelError
+	switch {
+	case err == nil:
+		m.meter.Millis(ModelLatency, m.clock.Now().Sub(from), dimAgent, r.Agent)
+	case errors.As(err, &failed):
+		m.meter.Count(ModelErrors, 1, dimAgent, r.Agent, dimClass, string(failed.Class))
+	}
+	return reply, err
+}
+
+// CountTokens counts with next. It is no request to a model and is not measured.
+func (m meteredModel) CountTokens(ctx context.Context, r agent.Request) (int64, error) {
+	return runtime.CountWith(ctx, m.next, r)
+}
+
+// MeterTools measures every entering of a tool of next.
+func MeterTools(next runtime.ToolSource, m Meter, c clock.Clock) runtime.ToolSource {
+	return meteredTools{next, m, c}
+}
+
+// MeterRemotes measures every entering of a tool of next.
+func MeterRemotes(next runtime.Remotes, m Meter, c clock.Clock) runtime.Remotes {
+	return next.Around(func(found tool.Tool) tool.Tool { return measureTool(found, m, c) })
+}
+
+type meteredTools struct {
+	next  runtime.ToolSource
+	meter Meter
+	clock clock.Clock
+}
+
+// Lookup finds a tool of next.
+func (s meteredTools) Lookup(original string) (tool.Tool, bool) {
+	found, ok := s.next.Lookup(original)
+	if !ok {
+		return nil, false
+	}
+	return measureTool(found, s.meter, s.clock), true
+}
+
+// measureTool wraps a tool and measures its calls. A tool that can reconcile still can.
+func measureTool(found tool.Tool, m Meter, c clock.Clock) tool.Tool {
+	timed := measuredTool{found, m, c}
+	if r, ok := found.(tool.Reconciler); ok {
+		return meteredReconcilingTool{timed, r}
+	}
+	return timed
+}
+
+type measuredTool struct {
+	tool.Tool
+	meter Meter
+	clock clock.Clock
+}
+
+// meteredReconcilingTool can also tell what became of a call.
+type meteredReconcilingTool struct {
+	measuredTool
+	tool.Reconciler
+}
+
+// Call enters the tool.
+func (t measuredTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
+	from := t.clock.Now()
+	defer func() { t.meter.Millis(ToolLatency, t.clock.Now().Sub(from), dimTool, c.Name) }()
+	return t.Tool.Call(ctx, c)
+}

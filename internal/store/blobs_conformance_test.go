@@ -1,0 +1,17 @@
+package store_test
+
+import (
+	"testing"
+
+	"github.com/countersign/countersign/internal/store"
+
+	"github.com/countersign/countersign/internal/store/storetest"
+)
+
+func TestBlobsConformance(t *testing.T) {
+	storetest.Blobs(t, func(*testing.T) store.Blobs { return store.NewMemoryBlobs() })
+}
+
+func TestIntakeConformance(t *testing.T) {
+	storetest.Intake(t, func(*testing.T) storetest.Taking { return store.NewMemoryBlobs() })
+}

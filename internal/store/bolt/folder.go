@@ -1,0 +1,169 @@
+// Package folder keeps blobs as files: T/<tenant>/<digest> under one folder.
+package bolt
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// Blobs is a store.Blobs and a store.Intake over a folder. Safe for concurrent use, by several processes too.
+type Blobs struct{ dir string }
+
+var (
+	_ store.Blobs  = (*Blobs)(nil)
+	_ store.Intake = (*Blobs)(nil)
+)
+
+// OpenFolder uses the folder dir and makes it if it is not there.
+func OpenFolder(dir string) (*Blobs, error) {
+	if err := os.MkdirAll(filepath.Join(dir, "T"), 0o700); err != nil {
+		return nil, fmt.Errorf("open blobs: %w", err)
+	}
+	return &Blobs{dir: dir}, nil
+}
+
+func (b *Blobs) path(tenant, digest string) (string, error) {
+	if !agent.ValidTenant(tenant) || !run.ValidDigest(digest) {
+		return "", fmt.Errorf("blob %q of tenant %q: want a SHA-256 in hex and a tenant's name: %w", digest, tenant, store.ErrInvalid)
+	}
+	return filepath.Join(b.dir, "T", tenant, digest), nil
+}
+
+// Put implements store.Blobs.
+func (b *Blobs) Put(ctx context.Context, tenant, digest string, data []byte) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	path, err := b.path(tenant, digest)
+	if err != nil {
+		return err
+	}
+	if store.BlobDigest(data) != digest {
+		return fmt.Errorf("put blob %s: %w", digest, store.ErrBlobContent)
+	}
+	if _, err := os.Stat(path); err == nil {
+		return nil
+	}
+	return b.PutFrom(ctx, tenant, digest, bytes.NewReader(data))
+}
+
+// PutFrom implements store.Intake. The blob is either there whole and durable, or not at all.
+func (b *Blobs) PutFrom(ctx context.Context, tenant, digest string, content io.Reader) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	path, err := b.path(tenant, digest)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("put blob %s: %w", digest, err)
+	}
+	if err := write(ctx, path, digest, content); err != nil {
+		return fmt.Errorf("put blob %s: %w", digest, err)
+	}
+	return nil
+}
+
+// write makes a synced file beside path and, if it is what it should be, renames it there.
+func write(ctx context.Context, path, digest string, content io.Reader) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "put-*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+	}()
+	err = fill(f, digest, content)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close(), ctx.Err()); err != nil {
+		return err
+	}
+	if err = os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// fill copies the content and checks it on the way.
+func fill(w io.Writer, digest string, content io.Reader) error {
+	h := sha256.New()
+	n, err := io.Copy(io.MultiWriter(w, h), io.LimitReader(content, store.MaxBlob+1))
+	switch {
+	case err != nil:
+		return err
+	case n > store.MaxBlob:
+		return store.ErrBlobTooLarge
+	case hex.EncodeToString(h.Sum(nil)) != digest:
+		return store.ErrBlobContent
+	default:
+		return nil
+	}
+}
+
+// syncDir makes the name durable, not only the content.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// Get reads a blob and checks that it is what its name says.
+func (b *Blobs) Get(ctx context.Context, tenant, digest string) ([]byte, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	path, err := b.path(tenant, digest)
+	if err != nil {
+		return nil, err
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, missing("get", digest, err)
+	}
+	if store.BlobDigest(data) != digest {
+		return nil, fmt.Errorf("get blob %s: the file is damaged", digest)
+	}
+	return data, nil
+}
+
+// Size implements store.Blobs.
+func (b *Blobs) Size(ctx context.Context, tenant, digest string) (int64, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	path, err := b.path(tenant, digest)
+	if err != nil {
+		return 0, err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0, missing("look for", digest, err)
+	}
+	return info.Size(), nil
+}
+
+func missing(what, digest string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		err = store.ErrNoBlob
+	}
+	return fmt.Errorf("%s blob %s: %w", what, digest, err)
+}

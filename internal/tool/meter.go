@@ -1,0 +1,136 @@
+package tool
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+	"slices"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// Limits of one check. The budget lets every sensible schema check 256 KiB of arguments, and ends a hostile one
+// (references that double at each level) after a fraction of a second.
+const (
+	checkBudget     = 500_000
+	bytesPerUnit    = 64 // of text compared, or of pattern instructions times text
+	maxPatternBytes = 1024
+	maxPatternInsts = 10_000 // instructions of the compiled pattern
+)
+
+var errSpent = errors.New("budget spent")
+
+// meter bounds the work of one check. Every subschema pays, when it is entered, for itself and for the visits it will
+// cause; once the budget is spent every further visit ends at once, and the outcome counts for nothing.
+type meter struct{ left int }
+
+func newMeter() *meter { return &meter{left: checkBudget} }
+
+func (m *meter) reset()        { m.left = checkBudget }
+func (m *meter) isSpent() bool { return m.left < 0 }
+
+func (m *meter) pay(units int) error {
+	if m.left >= 0 {
+		m.left -= units
+	}
+	if m.isSpent() {
+		return errSpent
+	}
+	return nil
+}
+
+// install puts the meter at the entrance of every schema reachable from root. The library calls a schema's format
+// before it descends, on every visit; formats are annotations here, which leaves the place free. It refuses what cannot
+// be metered.
+func (m *meter) install(root *jsonschema.Schema) error {
+	// List root and every schema under it, each once.
+	seen := map[*jsonschema.Schema]bool{root: true}
+	all := []*jsonschema.Schema{root}
+	for i := 0; i < len(all); i++ {
+		for _, s := range slices.Concat(inPlace(all[i]), named(all[i]), elements(all[i])) {
+			if !seen[s] {
+				seen[s] = true
+				all = append(all, s)
+			}
+		}
+	}
+	for _, s := range all {
+		if s.DynamicRef != nil || s.RecursiveRef != nil {
+			return errors.New("$dynamicRef and $recursiveRef are not supported in a tool's schema")
+		}
+	}
+	if isCircular(all) {
+		return errors.New("a $ref leads in a circle")
+	}
+	for _, s := range all {
+		p := price{once: 1}
+		for _, c := range append(inPlace(s), named(s)...) {
+			p.once += weight(c)
+		}
+		for _, c := range elements(s) {
+			p.each += weight(c)
+		}
+		s.Format = &jsonschema.Format{Name: "checked", Validate: func(v any) error { return m.pay(p.units(v)) }}
+	}
+	return nil
+}
+
+// price is what a visit of a schema costs: once for itself and its alternatives, and again for each element of the
+// value.
+type price struct{ once, each int }
+
+// weight is what happens in a schema before its own meter is asked: the enum is compared.
+func weight(s *jsonschema.Schema) int {
+	if s.Enum == nil {
+		return 1
+	}
+	return 1 + len(s.Enum.Values)
+}
+
+func (p price) units(v any) int {
+	switch v := v.(type) {
+	case map[string]any:
+		return p.once + p.each*len(v)
+	case []any:
+		return p.once + (p.each+1)*len(v)
+	case string:
+		return p.once + len(v)/bytesPerUnit
+	default:
+		return p.once
+	}
+}
+
+// pattern is the regular expression engine: RE2, linear in the text, with the compiled size bounded and metered.
+func (m *meter) pattern(expr string) (jsonschema.Regexp, error) {
+	if len(expr) > maxPatternBytes {
+		return nil, fmt.Errorf("a pattern of %d bytes, at most %d are read", len(expr), maxPatternBytes)
+	}
+	parsed, err := syntax.Parse(expr, syntax.Perl)
+	if err != nil {
+		return nil, err
+	}
+	prog, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		return nil, err
+	}
+	if len(prog.Inst) > maxPatternInsts {
+		return nil, fmt.Errorf("the pattern compiles to %d instructions, at most %d are run", len(prog.Inst), maxPatternInsts)
+	}
+	re, err := regexp.Compile(expr)
+	if err != nil {
+		return nil, err
+	}
+	return &meteredPattern{Regexp: re, size: len(prog.Inst), meter: m}, nil
+}
+
+// meteredPattern pays for the text it is matched against.
+type meteredPattern struct {
+	*regexp.Regexp
+	size  int
+	meter *meter
+}
+
+func (p *meteredPattern) MatchString(s string) bool {
+	return p.meter.pay(1+p.size*len(s)/bytesPerUnit) == nil && p.Regexp.MatchString(s)
+}

@@ -1,0 +1,142 @@
+// Package schema checks values against JSON Schema 2020-12, exactly and within bounds: schemas and values alike may
+// come from strangers.
+package tool
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
+)
+
+// What a schema and the arguments checked against it may measure. Schemas come from MCP servers too and are not trusted
+// (reliability.md R14); arguments come from a model (R13).
+const (
+	maxSchemaBytes  = 64 << 10
+	maxSchemaDepth  = 32
+	maxSchemaValues = 8192
+
+	maxArgsBytes = 256 << 10
+	maxArgsDepth = 64
+)
+
+// schemaURL is the name a schema is compiled under. Nothing is ever fetched; .invalid makes sure of it (RFC 2606).
+const schemaURL = "https://schema.invalid/tool"
+
+// Schema is a compiled JSON Schema of a tool's arguments. It is safe for concurrent use; checks against one Schema run
+// one after the other.
+type Schema struct {
+	mu    sync.Mutex // the meter belongs to one check at a time
+	meter *meter
+	root  *jsonschema.Schema
+}
+
+// Compile compiles a JSON Schema, draft 2020-12 unless it names another draft with $schema. Formats are annotations in
+// every draft. Equal bytes usually return the same *Schema: a bounded cache stands in front, safe for concurrent use.
+//
+// It refuses a schema over 64 KiB, 32 levels or 8192 values; one that is invalid, names anything outside itself, has
+// $dynamicRef or $recursiveRef, a $ref that leads in a circle without descending into the arguments, or a pattern RE2
+// does not know or that is too large.
+func Compile(raw json.RawMessage) (*Schema, error) {
+	return schemas.get(raw, compileSchema)
+}
+
+func compileSchema(raw []byte) (*Schema, error) {
+	x := exactJSON{maxBytes: maxSchemaBytes, maxDepth: maxSchemaDepth, maxValues: maxSchemaValues}
+	doc, err := x.decode(raw)
+	if err != nil {
+		return nil, fmt.Errorf("compile schema: %w", err)
+	}
+	m := newMeter()
+	root, err := compiler(m, doc)
+	if err != nil {
+		return nil, fmt.Errorf("compile schema: %w", err)
+	}
+	if err := m.install(root); err != nil {
+		return nil, fmt.Errorf("compile schema: %w", err)
+	}
+	return &Schema{meter: m, root: root}, nil
+}
+
+// compiler compiles doc with nothing to load from and metered patterns.
+func compiler(m *meter, doc any) (*jsonschema.Schema, error) {
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft2020)
+	c.UseLoader(noLoader{})
+	c.UseRegexpEngine(m.pattern)
+	if err := c.AddResource(schemaURL, doc); err != nil {
+		return nil, err
+	}
+	root, err := c.Compile(schemaURL)
+	var invalid *jsonschema.SchemaValidationError
+	var detail *jsonschema.ValidationError
+	if errors.As(err, &invalid) && errors.As(invalid.Err, &detail) {
+		return nil, errors.New("not a valid JSON Schema: " + report(detail))
+	}
+	return root, err
+}
+
+// noLoader refuses every document but the schema itself.
+type noLoader struct{}
+
+func (noLoader) Load(string) (any, error) {
+	return nil, errors.New("a tool's schema must not name documents outside itself")
+}
+
+// Validate checks arguments: nil, or an error whose text is meant for the model that wrote them, a line a violation in
+// the form `at /amount: must be at most 100, is 120`, sorted, at most 20 lines and about 4 KiB. Numbers are compared
+// exactly. Arguments over 256 KiB or 64 levels, with a key twice in one object, or that cost too much to check are
+// refused as well.
+func (s *Schema) Validate(args json.RawMessage) error {
+	x := exactJSON{maxBytes: maxArgsBytes, maxDepth: maxArgsDepth, maxValues: maxArgsBytes}
+	doc, err := x.decode(args)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.meter.reset()
+	err = s.root.Validate(doc)
+	if s.meter.isSpent() {
+		return errors.New("the arguments are too large or too deeply nested to be checked, give fewer or simpler ones")
+	}
+	var invalid *jsonschema.ValidationError
+	if errors.As(err, &invalid) {
+		return errors.New(report(invalid))
+	}
+	return err
+}
+
+// Validate checks arguments against a tool's schema. It is an agent.Validator; its error is Schema.Validate's, or says
+// that the schema itself cannot be used.
+func Validate(t agent.ToolSpec, args json.RawMessage) error {
+	s, err := Compile(t.Schema)
+	if err != nil {
+		return &policy.SchemaError{Tool: t.ModelName(), Err: err}
+	}
+	return s.Validate(args)
+}
+
+// Fits makes the check of a schema of any value: a runtime.Schemas. Its errors are Compile's, those of the check
+// Schema.Validate's.
+func Fits(schema json.RawMessage) (func(value json.RawMessage) error, error) {
+	s, err := Compile(schema)
+	if err != nil {
+		return nil, err
+	}
+	return s.Validate, nil
+}
+
+// ObjectOnly reports whether the schema says type: object at its top, and nothing else.
+func (s *Schema) ObjectOnly() bool {
+	if s.root.Types == nil {
+		return false
+	}
+	types := s.root.Types.ToStrings()
+	return len(types) == 1 && types[0] == "object"
+}

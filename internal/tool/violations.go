@@ -1,0 +1,251 @@
+package tool
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+)
+
+// Bounds of what a model is told about its arguments.
+const (
+	maxViolations   = 20  // lines
+	maxLineRunes    = 200 // of a line
+	maxQuotedRunes  = 60  // of a value or a name quoted in a line
+	maxAlternatives = 5   // of anyOf and oneOf, and values of an enum times four
+)
+
+// violation is one thing wrong at one place.
+type violation struct {
+	at   []string // tokens of the JSON Pointer
+	text string
+}
+
+func (v violation) String() string { return truncate("at "+pointer(v.at)+": "+v.text, maxLineRunes) }
+
+// report says every violation on a line of its own, sorted, without repetition. The library's own texts are not used:
+// they group digits, round numbers and speak of schemas.
+func report(e *jsonschema.ValidationError) string {
+	var lines []string
+	for _, v := range violations(e) {
+		lines = append(lines, v.String())
+	}
+	slices.Sort(lines)
+	lines = slices.Compact(lines)
+	if more := len(lines) - maxViolations; more > 0 {
+		lines = append(lines[:maxViolations], fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// violations flattens the tree of causes to what a writer of arguments can act upon.
+func violations(e *jsonschema.ValidationError) []violation {
+	switch k := e.ErrorKind.(type) {
+	case *kind.Required:
+		return eachViolation(e, k.Missing, "the property %s is missing")
+	case *kind.AdditionalProperties:
+		return eachViolation(e, k.Properties, "the property %s is not known")
+	case *kind.DependentRequired:
+		return eachViolation(e, k.Missing, "the property %s is missing, which "+shortQuote(k.Prop)+" needs")
+	case *kind.Dependency:
+		return eachViolation(e, k.Missing, "the property %s is missing, which "+shortQuote(k.Prop)+" needs")
+	case *kind.AnyOf:
+		return []violation{{e.InstanceLocation, "fits none of the allowed forms" + alternatives(e)}}
+	case *kind.OneOf:
+		if len(k.Subschemas) > 0 {
+			return []violation{{e.InstanceLocation, "fits more than one of the allowed forms"}}
+		}
+		return []violation{{e.InstanceLocation, "fits none of the allowed forms" + alternatives(e)}}
+	case nil, *kind.Schema, *kind.Group, *kind.AllOf, *kind.Reference:
+		var out []violation
+		for _, c := range e.Causes {
+			out = append(out, violations(c)...)
+		}
+		return out
+	default:
+		return []violation{{e.InstanceLocation, describe(e.ErrorKind)}}
+	}
+}
+
+func eachViolation(e *jsonschema.ValidationError, names []string, format string) []violation {
+	var out []violation
+	for _, n := range names {
+		out = append(out, violation{e.InstanceLocation, fmt.Sprintf(format, shortQuote(n))})
+	}
+	return out
+}
+
+// alternatives says in brackets why each form did not fit.
+func alternatives(e *jsonschema.ValidationError) string {
+	var forms []string
+	for _, c := range e.Causes {
+		if len(forms) == maxAlternatives {
+			forms = append(forms, "...")
+			break
+		}
+		forms = append(forms, form(e, c))
+	}
+	if len(forms) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(forms, "; or ") + ")"
+}
+
+// form joins what is wrong with one alternative; places are named where they differ from the alternative's own.
+func form(parent, e *jsonschema.ValidationError) string {
+	var parts []string
+	for _, v := range violations(e) {
+		if slices.Equal(v.at, parent.InstanceLocation) {
+			parts = append(parts, v.text)
+		} else {
+			parts = append(parts, v.String())
+		}
+	}
+	slices.Sort(parts)
+	return truncate(strings.Join(slices.Compact(parts), ", "), maxLineRunes)
+}
+
+// describe words the violations that need only their own numbers and names.
+func describe(k jsonschema.ErrorKind) string {
+	if text, ok := describeNumber(k); ok {
+		return text
+	}
+	if text, ok := describeSize(k); ok {
+		return text
+	}
+	switch k := k.(type) {
+	case *kind.Type:
+		return fmt.Sprintf("must be %s, is %s", strings.Join(k.Want, " or "), k.Got)
+	case *kind.Enum:
+		return "must be one of " + values(k.Want)
+	case *kind.Const:
+		return "must be " + value(k.Want)
+	case *kind.Pattern:
+		return fmt.Sprintf("%s does not match the pattern %s", shortQuote(k.Got), shortQuote(k.Want))
+	case *kind.PropertyNames:
+		return fmt.Sprintf("the property name %s is not allowed", shortQuote(k.Property))
+	case *kind.Format: // only in a schema: of arguments, formats are not checked
+		return fmt.Sprintf("is not a valid %s: %v", k.Want, k.Err)
+	case *kind.Not:
+		return "has a form that is not allowed"
+	case *kind.FalseSchema:
+		return "is not allowed"
+	default:
+		return "does not fit the schema"
+	}
+}
+
+func describeNumber(k jsonschema.ErrorKind) (string, bool) {
+	switch k := k.(type) {
+	case *kind.Minimum:
+		return fmt.Sprintf("must be at least %s, is %s", decimal(k.Want), decimal(k.Got)), true
+	case *kind.Maximum:
+		return fmt.Sprintf("must be at most %s, is %s", decimal(k.Want), decimal(k.Got)), true
+	case *kind.ExclusiveMinimum:
+		return fmt.Sprintf("must be more than %s, is %s", decimal(k.Want), decimal(k.Got)), true
+	case *kind.ExclusiveMaximum:
+		return fmt.Sprintf("must be less than %s, is %s", decimal(k.Want), decimal(k.Got)), true
+	case *kind.MultipleOf:
+		return fmt.Sprintf("must be a multiple of %s, is %s", decimal(k.Want), decimal(k.Got)), true
+	default:
+		return "", false
+	}
+}
+
+func describeSize(k jsonschema.ErrorKind) (string, bool) {
+	switch k := k.(type) {
+	case *kind.MinLength:
+		return fmt.Sprintf("must have at least %d characters, has %d", k.Want, k.Got), true
+	case *kind.MaxLength:
+		return fmt.Sprintf("must have at most %d characters, has %d", k.Want, k.Got), true
+	case *kind.MinItems:
+		return fmt.Sprintf("must have at least %d items, has %d", k.Want, k.Got), true
+	case *kind.MaxItems:
+		return fmt.Sprintf("must have at most %d items, has %d", k.Want, k.Got), true
+	case *kind.MinProperties:
+		return fmt.Sprintf("must have at least %d properties, has %d", k.Want, k.Got), true
+	case *kind.MaxProperties:
+		return fmt.Sprintf("must have at most %d properties, has %d", k.Want, k.Got), true
+	case *kind.AdditionalItems:
+		return fmt.Sprintf("has %d items too many", k.Count), true
+	case *kind.UniqueItems:
+		return fmt.Sprintf("items %d and %d are equal", k.Duplicates[0], k.Duplicates[1]), true
+	case *kind.Contains:
+		return "lacks an item of the required form", true
+	case *kind.MinContains:
+		return fmt.Sprintf("must have at least %d items of the required form, has %d", k.Want, len(k.Got)), true
+	case *kind.MaxContains:
+		return fmt.Sprintf("must have at most %d items of the required form, has %d", k.Want, len(k.Got)), true
+	default:
+		return "", false
+	}
+}
+
+// decimal writes r exactly. Every number in JSON has finitely many decimals.
+func decimal(r *big.Rat) string {
+	digits, _ := r.FloatPrec()
+	return truncate(r.FloatString(digits), maxQuotedRunes)
+}
+
+func values(all []any) string {
+	shown := all[:min(len(all), 4*maxAlternatives)]
+	var out []string
+	for _, v := range shown {
+		out = append(out, value(v))
+	}
+	if len(shown) < len(all) {
+		out = append(out, fmt.Sprintf("and %d more", len(all)-len(shown)))
+	}
+	return strings.Join(out, ", ")
+}
+
+// value writes a value of the schema as JSON.
+func value(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return "a value of the schema"
+	}
+	return truncate(string(b), maxQuotedRunes)
+}
+
+// pointer is the JSON Pointer of a place, unprintable characters escaped; the top is "/".
+func pointer(at []string) string {
+	if len(at) == 0 {
+		return "/"
+	}
+	var b strings.Builder
+	for _, token := range at {
+		b.WriteByte('/')
+		b.WriteString(strings.NewReplacer("~", "~0", "/", "~1").Replace(plain(token)))
+	}
+	return truncate(b.String(), 2*maxQuotedRunes)
+}
+
+// plain escapes a string that could break or disguise the line it stands in.
+func plain(s string) string {
+	if strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
+		return s
+	}
+	quoted := strconv.Quote(s)
+	return quoted[1 : len(quoted)-1]
+}
+
+// Quoted is a text of a stranger, cut and in plain characters, to be part of an error.
+func Quoted(text string) string { return plain(truncate(text, maxQuotedRunes)) }
+
+func shortQuote(s string) string { return strconv.Quote(truncate(s, maxQuotedRunes)) }
+
+// truncate shortens s to n runes and marks the cut with three dots.
+func truncate(s string, n int) string {
+	if utf8.RuneCountInString(s) <= n {
+		return s
+	}
+	return string([]rune(s)[:n-3]) + "..."
+}

@@ -1,0 +1,243 @@
+package builtin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/tool"
+)
+
+// folder is a root with tools on it, and a place outside that must stay as it is.
+type folder struct {
+	t       *testing.T
+	root    string
+	outside string
+	set     *tool.Set
+}
+
+func newFolder(t *testing.T) folder {
+	t.Helper()
+	top := t.TempDir()
+	f := folder{t: t, root: filepath.Join(top, "folder"), outside: filepath.Join(top, "outside")}
+	for _, dir := range []string{f.root, f.outside} {
+		require.NoError(t, os.Mkdir(dir, 0o755))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(f.outside, "secret.txt"), []byte("secret"), 0o644))
+	tools, err := FileTools(f.root)
+	require.NoError(t, err)
+	f.set, err = tool.NewSet(tools...)
+	require.NoError(t, err)
+	return f
+}
+
+// write makes a file and the folders it is in.
+func (f folder) write(name, content string) {
+	f.t.Helper()
+	p := filepath.Join(f.root, name)
+	require.NoError(f.t, os.MkdirAll(filepath.Dir(p), 0o755))
+	require.NoError(f.t, os.WriteFile(p, []byte(content), 0o644))
+}
+
+func (f folder) link(target, name string) {
+	f.t.Helper()
+	require.NoError(f.t, os.Symlink(target, filepath.Join(f.root, name)))
+}
+
+func (f folder) call(name string, args any) agent.ToolResultData {
+	f.t.Helper()
+	r, err := f.try(f.t.Context(), name, args)
+	require.NoError(f.t, err)
+	return r
+}
+
+func (f folder) try(ctx context.Context, name string, args any) (agent.ToolResultData, error) {
+	f.t.Helper()
+	raw, err := json.Marshal(args)
+	require.NoError(f.t, err)
+	tl, ok := f.set.Lookup(name)
+	require.True(f.t, ok)
+	return tl.Call(ctx, tool.Call{Name: name, Args: raw})
+}
+
+func (f folder) reconcile(source, destination string) (tool.Outcome, string) {
+	f.t.Helper()
+	raw, err := json.Marshal(moveInput{source, destination})
+	require.NoError(f.t, err)
+	tl, _ := f.set.Lookup("move_file")
+	outcome, r, err := tl.(tool.Reconciler).Reconcile(f.t.Context(), tool.Call{Args: raw})
+	require.NoError(f.t, err)
+	return outcome, r.Content
+}
+
+// tree is every path under the root with the content of the files, and what is outside.
+func (f folder) tree() map[string]string {
+	f.t.Helper()
+	out := map[string]string{}
+	for _, top := range []string{f.root, f.outside} {
+		require.NoError(f.t, filepath.WalkDir(top, func(p string, d os.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			name := strings.TrimPrefix(p, filepath.Dir(top))
+			out[name] = d.Type().String()
+			if d.Type().IsRegular() {
+				b, err := os.ReadFile(p)
+				out[name] = string(b)
+				return err
+			}
+			return nil
+		}))
+	}
+	return out
+}
+
+type pathArg struct {
+	Path string `json:"path"`
+}
+
+func TestSpecs(t *testing.T) {
+	var got []string
+	for _, s := range newFolder(t).set.Specs() {
+		got = append(got, fmt.Sprintf("%s %s %s", s.Name, s.Effect, s.Kind))
+	}
+	require.Equal(t, []string{"list_directory read internal", "read_text read internal", "move_file non_idempotent internal"}, got)
+	for name, want := range map[string]bool{"list_directory": false, "read_text": false, "move_file": true} {
+		tl, _ := newFolder(t).set.Lookup(name)
+		_, ok := tl.(tool.Reconciler)
+		require.Equal(t, want, ok, name)
+	}
+}
+
+func TestRootIsAbsoluteAndOpenedPerCall(t *testing.T) {
+	_, err := FileTools("inbox")
+	require.ErrorContains(t, err, `root "inbox" of the file tools is not an absolute path`)
+
+	f := newFolder(t)
+	t.Chdir(t.TempDir())
+	f.write("a.txt", "one")
+	require.Equal(t, tool.Text("one"), f.call("read_text", pathArg{"a.txt"}))
+	require.NoError(t, os.RemoveAll(f.root))
+	_, err = f.try(t.Context(), "read_text", pathArg{"a.txt"})
+	require.EqualError(t, err, "open root of the file tools: no such file or directory", "and it does not say where it is")
+	f.write("a.txt", "two")
+	require.Equal(t, tool.Text("two"), f.call("read_text", pathArg{"a.txt"}))
+
+	_, _, err = Root{}.OpenFile("a.txt")
+	require.EqualError(t, err, "open root of the file tools: none is set")
+}
+
+// Every path that could leave the folder is refused by every tool, as source and as destination, with an answer for the model.
+func TestNothingLeavesTheFolder(t *testing.T) {
+	f := newFolder(t)
+	f.write("ok.txt", "ok")
+	f.write("sub/in.txt", "in")
+	f.link("../outside", "out")
+	f.link("../outside/secret.txt", "leak.txt")
+	f.link(filepath.Join(f.root, "sub"), "absolute")
+	f.link("../../outside", "sub/up")
+	f.link("loop", "loop")
+	const leads = "goes through a symbolic link that leads outside of the folder or in a circle"
+	const tooLong = "is too long"
+	for path, want := range map[string]string{
+		"":                               "the path is empty",
+		"/etc/passwd":                    "is absolute",
+		"//etc/passwd":                   "is absolute",
+		filepath.Join(f.outside, "x"):    "is absolute",
+		"..":                             "could lead outside",
+		"../outside/secret.txt":          "could lead outside",
+		"sub/../../outside/secret.txt":   "could lead outside",
+		"sub/..":                         "could lead outside",
+		"./../outside":                   "could lead outside",
+		"out/secret.txt":                 leads,
+		"sub/up/secret.txt":              leads,
+		"absolute/in.txt":                leads,
+		"loop/x":                         leads,
+		"a\x00b":                         "has control characters",
+		"a\nb":                           "has control characters",
+		"a\u0085b":                       "has control characters",
+		"gpj.\u202Etxt":                  "has control characters",
+		strings.Repeat("n", 256):         tooLong,
+		strings.Repeat("n/", 2049) + "n": tooLong,
+	} {
+		t.Run(clip(quotePath(path)), func(t *testing.T) {
+			before := f.tree()
+			for name, r := range map[string]agent.ToolResultData{
+				"read":             f.call("read_text", pathArg{path}),
+				"move from":        f.call("move_file", moveInput{path, "moved.txt"}),
+				"move to":          f.call("move_file", moveInput{"ok.txt", path}),
+				"move to under it": f.call("move_file", moveInput{"ok.txt", path + "/x"}),
+			} {
+				require.True(t, r.IsError, name)
+				if name != "move to under it" {
+					require.Contains(t, r.Content, want, name)
+				}
+				if !strings.HasPrefix(path, f.outside) {
+					require.NotContains(t, r.Content, filepath.Dir(f.root), "%s tells where the folder is", name)
+				}
+			}
+			if path != "" { // the default
+				require.True(t, f.call("list_directory", pathArg{path}).IsError)
+			}
+			require.Equal(t, before, f.tree())
+		})
+	}
+	for _, path := range []string{"out", "leak.txt", "absolute", "sub/up", "loop"} {
+		for _, r := range []agent.ToolResultData{f.call("read_text", pathArg{path}), f.call("list_directory", pathArg{path})} {
+			require.True(t, r.IsError)
+			require.Contains(t, r.Content, leads)
+		}
+		require.Equal(t, tool.Errorf("%q is a symbolic link, not a file", path), f.call("move_file", moveInput{path, "moved"}))
+		require.Contains(t, f.call("move_file", moveInput{"ok.txt", path}).Content, "already exists")
+	}
+}
+
+func TestLinksThatStayInsideAreFollowed(t *testing.T) {
+	f := newFolder(t)
+	f.write("sub/a.txt", "a")
+	f.write("b.txt", "b")
+	f.link("sub", "alias")
+	f.link("../b.txt", "sub/b.txt")
+	require.Equal(t, tool.Text("a"), f.call("read_text", pathArg{"alias/a.txt"}))
+	require.Equal(t, tool.Text("b"), f.call("read_text", pathArg{"alias/b.txt"}))
+	require.Equal(t, tool.Text("file 1 a.txt\nlink - b.txt"), f.call("list_directory", pathArg{"alias"}))
+	require.Equal(t, tool.Text(`Moved "b.txt" to "alias/c.txt".`), f.call("move_file", moveInput{"b.txt", "alias/c.txt"}))
+	require.Equal(t, "b", f.tree()["/folder/sub/c.txt"])
+	require.Contains(t, f.call("read_text", pathArg{"sub/b.txt"}).Content, "does not exist", "a dangling link")
+}
+
+// Whatever the path, what is read is never what is outside, and an accepted path is local and clean.
+func FuzzPath(fz *testing.F) {
+	for _, seed := range []string{"out/secret.txt", "a/../../outside/secret.txt", "./ok.txt", "sub/up/secret.txt", "..", "\x00", "ok.txt/", "%2e%2e/outside"} {
+		fz.Add(seed)
+	}
+	top := fz.TempDir()
+	root := filepath.Join(top, "folder")
+	require.NoError(fz, os.MkdirAll(filepath.Join(root, "sub"), 0o755))
+	require.NoError(fz, os.Mkdir(filepath.Join(top, "outside"), 0o755))
+	require.NoError(fz, os.WriteFile(filepath.Join(top, "outside", "secret.txt"), []byte("secret"), 0o600))
+	require.NoError(fz, os.WriteFile(filepath.Join(root, "ok.txt"), []byte("ok"), 0o600))
+	require.NoError(fz, os.Symlink("../outside", filepath.Join(root, "out")))
+	require.NoError(fz, os.Symlink("../../outside", filepath.Join(root, "sub", "up")))
+	r, err := NewRoot(root)
+	require.NoError(fz, err)
+	fz.Fuzz(func(t *testing.T, path string) {
+		if clean, err := checkPath(path); err == nil {
+			require.True(t, filepath.IsLocal(clean))
+			again, err := checkPath(clean)
+			require.NoError(t, err)
+			require.Equal(t, clean, again)
+		}
+		text, err := r.read(t.Context(), readInput{Path: path})
+		var refused tool.Refusal
+		require.True(t, err == nil && text == "ok" || errors.As(err, &refused), "%q: %q, %v", path, text, err)
+	})
+}

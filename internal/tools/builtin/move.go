@@ -1,0 +1,133 @@
+package builtin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"syscall"
+
+	"github.com/countersign/countersign/internal/tool"
+)
+
+type moveInput struct {
+	Source      string `json:"source" jsonschema_description:"The file to move or rename, relative to the top folder."`
+	Destination string `json:"destination" jsonschema_description:"Its new path, file name included, relative to the top folder. Nothing may be there yet, and the folder it is in must exist."`
+}
+
+// move renames one regular file. Folders and links are refused: a person who approves a call should see what it moves,
+// and a relative link means something else elsewhere. The rename is one step of the file system that fails if anything
+// is at the destination, and both folders are flushed to the disk before the result is given.
+func (r Root) move(ctx context.Context, in moveInput) (string, error) {
+	m, err := checkMove(in)
+	if err != nil {
+		return "", err
+	}
+	root, err := r.open()
+	if err != nil {
+		return "", err
+	}
+	defer root.Close()
+	info, err := root.Lstat(m.source)
+	if err != nil {
+		return "", explain(root, m.source, err)
+	}
+	if err := wantRegular(m.source, info); err != nil {
+		return "", err
+	}
+	if err := m.rename(ctx, root); err != nil {
+		return "", err
+	}
+	return m.resultText(), nil
+}
+
+// movement is a move with clean paths.
+type movement struct{ source, destination string }
+
+func checkMove(in moveInput) (movement, error) {
+	source, err := checkPath(in.Source)
+	if err != nil {
+		return movement{}, err
+	}
+	destination, err := checkPath(in.Destination)
+	if err != nil {
+		return movement{}, err
+	}
+	if source == "." || destination == "." {
+		return movement{}, tool.Refusef("the top folder itself cannot be moved or replaced")
+	}
+	if source == destination {
+		return movement{}, tool.Refusef("the source and the destination are both %s, there is nothing to move", quotePath(source))
+	}
+	return movement{source: source, destination: destination}, nil
+}
+
+// resultText is the result of a move, for the call that made it and for one that finds it done.
+func (m movement) resultText() string {
+	return fmt.Sprintf("Moved %s to %s.", quotePath(m.source), quotePath(m.destination))
+}
+
+// rename works on the two open folders, so a folder swapped for a link meanwhile changes nothing.
+func (m movement) rename(ctx context.Context, root *os.Root) error {
+	from, err := openDirectory(root, parent(m.source))
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := openDirectory(root, parent(m.destination))
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	if err := ctx.Err(); err != nil { // nothing has happened yet: the last moment to stop
+		return fmt.Errorf("move %s: %w", quotePath(m.source), err)
+	}
+	err = renameExclusive(from, path.Base(m.source), to, path.Base(m.destination))
+	if errors.Is(err, errors.ErrUnsupported) {
+		err = linkThenRemove(root, m)
+	}
+	if err != nil {
+		return m.explain(err)
+	}
+	// Make the move outlive a power failure. Where folders cannot be flushed there is nothing to wait for.
+	for _, d := range []*os.File{to, from} {
+		err := d.Sync()
+		if err == nil || errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) || errors.Is(err, fs.ErrPermission) {
+			continue
+		}
+		return fmt.Errorf("moved %s to %s, but its folder could not be flushed to the disk: %w", quotePath(m.source), quotePath(m.destination), withoutPaths(err))
+	}
+	return nil
+}
+
+func (m movement) explain(err error) error {
+	var refused tool.Refusal
+	switch {
+	case errors.As(err, &refused):
+		return err
+	case errors.Is(err, fs.ErrExist):
+		return tool.Refusef("%s already exists, nothing was moved; the destination is a path with a new file name", quotePath(m.destination))
+	case errors.Is(err, fs.ErrNotExist):
+		return tool.Refusef("%s does not exist", quotePath(m.source))
+	case errors.Is(err, fs.ErrPermission):
+		return tool.Refusef("moving %s to %s: permission denied", quotePath(m.source), quotePath(m.destination))
+	case errors.Is(err, syscall.EXDEV):
+		return tool.Refusef("%s and %s are on different disks, a file cannot be moved between them", quotePath(m.source), quotePath(m.destination))
+	default:
+		return fmt.Errorf("move %s to %s: %w", quotePath(m.source), quotePath(m.destination), withoutPaths(err))
+	}
+}
+
+// linkThenRemove moves a file where the system has no exclusive rename: the link fails if anything is at the
+// destination. A crash between the two steps leaves one file under both names, which reconcile leaves to a person.
+func linkThenRemove(root *os.Root, m movement) error {
+	if err := root.Link(m.source, m.destination); err != nil {
+		return err
+	}
+	if err := root.Remove(m.source); err != nil {
+		return tool.Refusef("%s is now at %s as well, but could not be removed from its old place: %v", quotePath(m.source), quotePath(m.destination), withoutPaths(err))
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+package builtin
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/tool"
+)
+
+// inbox is the demo material; its screenshots are what these tests read.
+const inbox = "../../../agents/screenshots/inbox"
+
+const flight = "Screenshot 2026-02-11 at 10.15.42.png"
+
+func extract(ctx context.Context, t *testing.T, root, path string, env ...string) (agent.ToolResultData, error) {
+	t.Helper()
+	tl, err := Tool(root, env...)
+	require.NoError(t, err)
+	args, err := json.Marshal(input{path})
+	require.NoError(t, err)
+	return tl.Call(ctx, tool.Call{Args: args})
+}
+
+func absolute(t *testing.T, dir string) string {
+	t.Helper()
+	abs, err := filepath.Abs(dir)
+	require.NoError(t, err)
+	return abs
+}
+
+func TestSpec(t *testing.T) {
+	tl, err := Tool(t.TempDir())
+	require.NoError(t, err)
+	spec := tl.Spec()
+	require.Equal(t, "extract_text", spec.Name)
+	require.Equal(t, run.EffectRead, spec.Effect)
+	require.Equal(t, timeout, spec.Timeout)
+	_, err = Tool("relative")
+	require.ErrorContains(t, err, "not an absolute path")
+}
+
+func TestReadsScreenshots(t *testing.T) {
+	if _, err := exec.LookPath("tesseract"); err != nil {
+		t.Skip("tesseract is not installed: apt-get install tesseract-ocr")
+	}
+	for name, words := range map[string][]string{
+		flight:                                  {"Your flight is booked", "QK7TZ4", "Lisbon (LIS)", "184.60 EUR"},
+		"Screenshot 2026-02-12 at 17.03.08.png": {"ERROR: no space left on device", "Backup FAILED"},
+		"Screenshot 2026-02-13 at 08.47.55.png": {"Messages: Jonas", "tennis court is free from 18:00"},
+	} {
+		r, err := extract(t.Context(), t, absolute(t, inbox), name)
+		require.NoError(t, err)
+		require.False(t, r.IsError, r.Content)
+		for _, w := range words {
+			require.Contains(t, r.Content, w, name)
+		}
+		again, err := extract(t.Context(), t, absolute(t, inbox), name)
+		require.NoError(t, err)
+		require.Equal(t, r, again)
+	}
+}
+
+func TestBrokenPicture(t *testing.T) {
+	if _, err := exec.LookPath("tesseract"); err != nil {
+		t.Skip("tesseract is not installed: apt-get install tesseract-ocr")
+	}
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "broken.png"), []byte("\x89PNG\r\n\x1a\nnot really"), 0o600))
+	r, err := extract(t.Context(), t, dir, "broken.png")
+	require.NoError(t, err)
+	require.True(t, r.IsError)
+	require.Contains(t, r.Content, "tesseract could not read the picture (exit status 1): ")
+}
+
+func TestNotInstalled(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	r, err := extract(t.Context(), t, absolute(t, inbox), flight)
+	require.NoError(t, err)
+	require.Equal(t, tool.Errorf(notInstalled), r)
+	require.Contains(t, r.Content, "apt-get install tesseract-ocr")
+}
+
+func TestOnlyPicturesInTheFolder(t *testing.T) {
+	t.Setenv("PATH", t.TempDir()) // none of these gets as far as tesseract
+	top := t.TempDir()
+	dir := filepath.Join(top, "root")
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	png := []byte("\x89PNG\r\n\x1a\n")
+	require.NoError(t, os.WriteFile(filepath.Join(top, "out.png"), png, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "text.png"), []byte("hello"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "empty.png"), nil, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "large.png"), png, 0o600))
+	require.NoError(t, os.Truncate(filepath.Join(dir, "large.png"), maxPicture+1))
+	require.NoError(t, os.Symlink("../out.png", filepath.Join(dir, "link.png")))
+	for path, want := range map[string]string{
+		"text.png":   "not a picture",
+		"empty.png":  "not a picture",
+		"large.png":  "pictures of at most 20971520 are read",
+		"link.png":   "leads outside",
+		"../out.png": "lead outside",
+		".":          "is a folder",
+		"none.png":   "does not exist",
+	} {
+		r, err := extract(t.Context(), t, dir, path)
+		require.NoError(t, err)
+		require.True(t, r.IsError, path)
+		require.Contains(t, r.Content, want, path)
+	}
+}
+
+func TestPicturesAreKnownByTheirFirstBytes(t *testing.T) {
+	for head, want := range map[string]bool{
+		"\x89PNG\r\n\x1a\n....": true, "\xFF\xD8\xFF\xE0": true, "GIF89a": true, "BM....": true, "II*\x00": true, "MM\x00*": true,
+		"RIFF\x00\x00\x00\x00WEBPVP8 ": true, "RIFF\x00\x00\x00\x00WAVEfmt ": false, "RIFF": false,
+		"": false, "PNG": false, "%PDF-1.7": false, "/etc/passwd": false,
+	} {
+		require.Equal(t, want, isPicture([]byte(head)), "%q", head)
+	}
+}
+
+func TestCappedDropsTheRest(t *testing.T) {
+	full := 0
+	c := &capped{most: 5, full: func() { full++ }}
+	for _, s := range []string{"abc", "de", "", "f", "ghi"} {
+		n, err := c.Write([]byte(s))
+		require.NoError(t, err)
+		require.Equal(t, len(s), n)
+	}
+	require.Equal(t, "abcde", c.kept.String())
+	require.True(t, c.cut)
+	require.Equal(t, 1, full)
+}
+
+func TestClean(t *testing.T) {
+	require.Equal(t, "a\n\nb", clean(" \n a\n\fb \f\n"))
+	require.Equal(t, "a\uFFFDb", clean("a\xffb"))
+	require.Equal(t, "second", lastLine("first\nsecond\n\n"))
+	require.Len(t, lastLine(strings.Repeat("x", 1000)), 200)
+	require.Empty(t, lastLine("\n"))
+}
