@@ -331,17 +331,24 @@ func (r ToolRetry) Again(e run.Effect, n int) (time.Duration, bool) {
 	if n >= r.Attempts || e != run.EffectRead && e != run.EffectIdempotent {
 		return 0, false
 	}
-	wait := r.Backoff
-	for range n - 1 {
-		if wait > math.MaxInt64/2 || r.MaxBackoff > 0 && wait >= r.MaxBackoff {
-			break
+	return Backoff(r.Backoff, r.MaxBackoff, n), true
+}
+
+// Backoff is the wait after the n-th failure, from 1: first, doubled n-1 times, at most longest (0 = no bound). It
+// leaves room to add as much jitter.
+func Backoff(first, longest time.Duration, n int) time.Duration {
+	limit := time.Duration(math.MaxInt64 / 2)
+	if longest > 0 {
+		limit = min(limit, longest)
+	}
+	d := first
+	for i := 1; i < n && d < limit; i++ {
+		if d > limit/2 {
+			return limit
 		}
-		wait *= 2
+		d *= 2
 	}
-	if r.MaxBackoff > 0 {
-		wait = min(wait, r.MaxBackoff)
-	}
-	return wait, true
+	return max(0, min(d, limit))
 }
 
 // ReadMore is the name of the built-in tool by which a model reads on in a result that was cut.

@@ -214,11 +214,7 @@ func (d *Desk) truncateContent(ctx context.Context, tenant, definition string, o
 	if err != nil {
 		return "", err
 	}
-	head, chars, cut := prompt.CutResult(def, o.Content)
-	if cut {
-		head += prompt.CutNotice(def, o.Call, chars, false)
-	}
-	return head, nil
+	return prompt.ShowResult(def, agent.ToolSpec{}, o.Call, o.Content, false).Text, nil
 }
 
 // resolveOutcomeRace reads the request after a write that failed or whose outcome is unknown, and reports the answer on

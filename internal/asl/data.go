@@ -105,7 +105,6 @@ func place(path json.RawMessage, in, result any) (any, error) {
 const (
 	All                    = "States.ALL"
 	Timeout                = "States.Timeout"
-	HeartbeatTimeout       = "States.HeartbeatTimeout"
 	Runtime                = "States.Runtime"
 	DataLimitExceeded      = "States.DataLimitExceeded"
 	ResultPathMatchFailure = "States.ResultPathMatchFailure"
@@ -143,12 +142,12 @@ func (e *Error) Error() string { return e.Name + ": " + e.Cause }
 func (e *Error) Unwrap() error { return e.err }
 
 // matches tells whether ErrorEquals covers e. States.Runtime is never covered, States.DataLimitExceeded only by its own
-// name, and a heartbeat timeout by States.Timeout too.
+// name.
 func (e *Error) matches(names []string) bool {
 	if e.Name == Runtime || e.status != "" {
 		return false
 	}
 	return slices.ContainsFunc(names, func(name string) bool {
-		return name == e.Name || name == All && e.Name != DataLimitExceeded || name == Timeout && e.Name == HeartbeatTimeout
+		return name == e.Name || name == All && e.Name != DataLimitExceeded
 	})
 }

@@ -32,7 +32,6 @@ type state struct {
 	OutputPath         string          // empty = $
 	TimeoutSeconds     int
 	TimeoutSecondsPath string // used when TimeoutSeconds is 0
-	HeartbeatSeconds   int    // 0 = none
 	Retry              []retrier
 	Catch              []struct {
 		ErrorEquals []string
@@ -62,7 +61,7 @@ func (r retrier) delay(n int) time.Duration {
 // fields are the keys that the interpreter supports, by Type.
 var fields = map[string][]string{
 	"Task": {"Type", "Comment", "Next", "Resource", "Parameters", "ResultPath", "OutputPath", "TimeoutSeconds",
-		"TimeoutSecondsPath", "HeartbeatSeconds", "Retry", "Catch"},
+		"TimeoutSecondsPath", "Retry", "Catch"},
 	"Choice":  {"Type", "Comment", "Choices", "Default"},
 	"Succeed": {"Type", "Comment"},
 	"Fail":    {"Type", "Comment", "Error", "Cause"},

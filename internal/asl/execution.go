@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/countersign/countersign/internal/clock"
 )
 
 // MaxEvents is the longest history of an execution. The event that fills it is the execution's failure, which nothing
@@ -119,18 +121,19 @@ func (x *execution) save(change func(*Record)) error {
 	r := x.describe().Record
 	change(&r)
 	var err error
-	for i := range saveAttempts {
-		if i > 0 && e.Clock.Sleep(e.ctx, saveDelay<<i) != nil || e.ctx.Err() != nil {
-			return ErrClosed
+	ended := clock.Retry(e.ctx, e.Clock, func(n int) (time.Duration, bool) {
+		if err = e.ctx.Err(); err == nil {
+			err = e.Store.Save(e.ctx, r)
 		}
-		if err = e.Store.Save(e.ctx, r); err == nil {
-			e.mu.Lock()
-			x.rec = r
-			e.mu.Unlock()
-			return nil
-		}
-	}
-	if e.ctx.Err() != nil {
+		return saveDelay << n, err != nil && n < saveAttempts
+	})
+	switch {
+	case err == nil:
+		e.mu.Lock()
+		x.rec = r
+		e.mu.Unlock()
+		return nil
+	case ended != nil || e.ctx.Err() != nil:
 		return ErrClosed
 	}
 	return fmt.Errorf("save execution %s: %w", x.arn, err)

@@ -83,7 +83,7 @@ func (x *execution) try(s *state, in any) (any, error) {
 		}
 		x.count(2, 0) // scheduled, started
 	}
-	result, err := x.await(a, time.Duration(s.HeartbeatSeconds)*time.Second)
+	result, err := x.await(a)
 	var failed *Error
 	if err == nil || errors.As(err, &failed) {
 		x.count(1, 0)
@@ -128,17 +128,14 @@ type attempt struct {
 	open     *counter     // zero when the attempt has ended
 
 	// Guarded by engine.mu.
-	beat     time.Time // of the last heartbeat
-	returned bool      // the call did, with output or err
+	returned bool // the call did, with output or err
 	output   any
 	err      error
 	sent     json.RawMessage // to the token
 }
 
 func (e *Engine) newAttempt(deadline time.Time) *attempt {
-	return &attempt{
-		deadline: deadline, beat: e.Clock.Now(), signal: e.Clock.NewSignal(), open: &counter{clock: e.Clock, n: 1},
-	}
+	return &attempt{deadline: deadline, signal: e.Clock.NewSignal(), open: &counter{clock: e.Clock, n: 1}}
 }
 
 // park writes that the execution waits for the attempt's token, before anyone can know the token.
@@ -198,7 +195,7 @@ func (x *execution) call(a *attempt, resource string, params any) bool {
 
 // await is the attempt's result, or the *Error it ended with, or what stopped the execution. The result is what the
 // call returned; for a Task with a token, what was sent to that.
-func (x *execution) await(a *attempt, heartbeat time.Duration) (any, error) {
+func (x *execution) await(a *attempt) (any, error) {
 	for {
 		if a.wait != nil && a.wait.Output != nil {
 			return jsonx.DecodeNumbers(a.wait.Output)
@@ -228,12 +225,9 @@ func (x *execution) await(a *attempt, heartbeat time.Duration) (any, error) {
 			}
 			continue
 		}
-		left, failed := a.deadline.Sub(x.engine.Clock.Now()), errorf(Timeout, "the task ran longer than its timeout")
-		if d := now.beat.Add(heartbeat).Sub(x.engine.Clock.Now()); heartbeat > 0 && d < left {
-			left, failed = d, errorf(HeartbeatTimeout, "no heartbeat for %s", heartbeat)
-		}
+		left := a.deadline.Sub(x.engine.Clock.Now())
 		if left <= 0 {
-			return nil, failed
+			return nil, errorf(Timeout, "the task ran longer than its timeout")
 		}
 		err := a.signal.Wait(x.ctx, left)
 		if err != nil && !errors.Is(err, clock.ErrTimeout) && x.ctx.Err() == nil {
@@ -322,15 +316,17 @@ func (e *Engine) SendTaskSuccess(ctx context.Context, token string, output []byt
 	if !json.Valid(output) || len(output) > MaxData {
 		return errorf(InvalidOutput, "the output must be JSON of at most %d bytes", MaxData)
 	}
-	first := false
-	a, err := e.send(token, func(a *attempt) {
-		if first = a.sent == nil && !a.open.isZero(); first {
-			a.sent = slices.Clone(output)
-		}
-	})
-	if err != nil {
-		return err
+	e.mu.Lock()
+	a := e.tokens[token]
+	first := a != nil && a.sent == nil && !a.open.isZero()
+	if first {
+		a.sent = slices.Clone(output)
 	}
+	e.mu.Unlock()
+	if a == nil {
+		return errorf(TaskDoesNotExist, "there is no task with this token")
+	}
+	a.signal.Notify()
 	if err := a.open.wait(ctx); err != nil {
 		return err
 	}
@@ -343,34 +339,6 @@ func (e *Engine) SendTaskSuccess(ctx context.Context, token string, output []byt
 		return ErrClosed
 	}
 	return errorf(TaskTimedOut, "the task has ended")
-}
-
-// SendTaskHeartbeat starts the time of HeartbeatSeconds anew; heartbeats are not durable, so Resume does too. Errors as
-// SendTaskSuccess.
-func (e *Engine) SendTaskHeartbeat(_ context.Context, token string) error {
-	a, err := e.send(token, func(a *attempt) { a.beat = e.Clock.Now() })
-	switch {
-	case err != nil || !a.open.isZero():
-		return err
-	case e.ctx.Err() != nil:
-		return ErrClosed
-	}
-	return errorf(TaskTimedOut, "the task has ended")
-}
-
-// send changes the attempt that has a token.
-func (e *Engine) send(token string, change func(*attempt)) (*attempt, error) {
-	e.mu.Lock()
-	a := e.tokens[token]
-	if a != nil {
-		change(a)
-	}
-	e.mu.Unlock()
-	if a == nil {
-		return nil, errorf(TaskDoesNotExist, "there is no task with this token")
-	}
-	a.signal.Notify()
-	return a, nil
 }
 
 // Waits reports whether a task waits for a token: it was given out, and its output has not come.

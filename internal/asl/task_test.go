@@ -18,8 +18,7 @@ const caughtAt = `, "Catch": [{"ErrorEquals": ["States.ALL"], "ResultPath": "$.e
 func TestMatching(t *testing.T) {
 	for name, patterns := range map[string]map[string]bool{
 		"Custom":          {"Custom": true, All: true, Timeout: false, "Other": false},
-		Timeout:           {Timeout: true, All: true, HeartbeatTimeout: false},
-		HeartbeatTimeout:  {Timeout: true, HeartbeatTimeout: true, All: true},
+		Timeout:           {Timeout: true, All: true, "Other": false},
 		DataLimitExceeded: {DataLimitExceeded: true, All: false},
 		Runtime:           {Runtime: false, All: false},
 	} {
@@ -192,7 +191,6 @@ func TestTokenSucceeds(t *testing.T) {
 		require.NoError(t, r.SendTaskSuccess(bg, tokens[0], []byte(`{"yes": 1.0}`)))
 		require.False(t, r.Waits(tokens[0]))
 		isRefused(t, r.SendTaskSuccess(bg, tokens[0], []byte(`{}`)), TaskTimedOut)
-		isRefused(t, r.SendTaskHeartbeat(bg, tokens[0]), TaskTimedOut)
 		d := r.settled(arn)
 		require.Equal(t, `{"a":1,"answer":{"yes":1.0}}`, string(d.Output))
 		require.Equal(t, 1+6+2+1, d.Events)
@@ -259,30 +257,4 @@ func TestTokenTimesOut(t *testing.T) {
 		require.Equal(t, 30*time.Second, d.StopDate.Sub(d.StartDate))
 		isRefused(t, r.SendTaskSuccess(bg, tokens[0], []byte(`{}`)), TaskTimedOut)
 	})
-}
-
-func TestHeartbeat(t *testing.T) {
-	for _, c := range []struct {
-		fields string
-		beats  int
-		want   string
-		after  time.Duration
-	}{
-		{`, "TimeoutSeconds": 100, "HeartbeatSeconds": 10`, 3, HeartbeatTimeout, 37 * time.Second},
-		{`, "TimeoutSeconds": 20, "HeartbeatSeconds": 10`, 2, Timeout, 20 * time.Second},
-	} {
-		r := newRig(t, waiting(c.fields))
-		var tokens []string
-		r.hand(&tokens)
-		r.run(func() {
-			arn := r.start("x", `{}`)
-			for range c.beats {
-				r.sleep(9 * time.Second)
-				require.NoError(t, r.SendTaskHeartbeat(bg, tokens[0]))
-			}
-			d := r.settled(arn)
-			require.Equal(t, c.want, d.Error)
-			require.Equal(t, c.after, d.StopDate.Sub(d.StartDate))
-		})
-	}
 }

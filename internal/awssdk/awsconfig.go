@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 )
@@ -40,4 +41,17 @@ func WithTimeout(client aws.HTTPClient, attempt time.Duration) aws.HTTPClient {
 		return client
 	}
 	return b.WithTimeout(attempt).WithDialerOptions(func(d *net.Dialer) { d.Timeout = connectTimeout })
+}
+
+// Retryer has a request sent four times at most, with pauses of up to a second, after what the SDK takes for passing
+// and after an answer with one of codes.
+func Retryer(codes ...string) aws.Retryer {
+	passing := map[string]struct{}{}
+	for _, code := range codes {
+		passing[code] = struct{}{}
+	}
+	return retry.NewStandard(func(o *retry.StandardOptions) {
+		o.MaxAttempts, o.MaxBackoff = 4, time.Second
+		o.Retryables = append(o.Retryables, retry.RetryableErrorCode{Codes: passing})
+	})
 }

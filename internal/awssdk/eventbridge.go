@@ -11,10 +11,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/aws/smithy-go"
@@ -28,13 +26,6 @@ import (
 // Source is the source of every event.
 const Source = "countersign"
 
-// How long one attempt may take, and how often and with what pause at most an event is put.
-const (
-	busTimeout = 8 * time.Second
-	attempts   = 4
-	backoff    = time.Second
-)
-
 // maxEntry is the largest entry that EventBridge takes, in bytes: source, type and detail together.
 const maxEntry = 1 << 20
 
@@ -47,12 +38,8 @@ type Bus struct {
 // NewBus makes the bus of that name, or ARN.
 func NewBus(cfg aws.Config, name string) *Bus {
 	client := eventbridge.NewFromConfig(cfg, func(o *eventbridge.Options) {
-		o.HTTPClient = WithTimeout(o.HTTPClient, busTimeout)
-		o.Retryer = retry.NewStandard(func(s *retry.StandardOptions) {
-			s.MaxAttempts, s.MaxBackoff = attempts, backoff
-			passing := map[string]struct{}{"InternalException": {}, "InternalFailure": {}}
-			s.Retryables = append(s.Retryables, retry.RetryableErrorCode{Codes: passing})
-		})
+		o.HTTPClient = WithTimeout(o.HTTPClient, attemptTimeout)
+		o.Retryer = Retryer("InternalException", "InternalFailure")
 		o.APIOptions = append(o.APIOptions, func(s *middleware.Stack) error {
 			return s.Finalize.Insert(middleware.FinalizeMiddlewareFunc("entry", checkEntry), "Retry", middleware.After)
 		})

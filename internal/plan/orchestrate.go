@@ -156,10 +156,7 @@ func (b planBuilder) planSystem(a run.Action) string {
 // planMessages are the newest messages of the conversation before what is to be planned, that, and where the plan is
 // made again, the first one and why.
 func (b planBuilder) planMessages(r agent.Request) []run.Message {
-	all := b.s.Messages.All()
-	for _, t := range prompt.Transforms {
-		all = t(b.d, b.s, all)
-	}
+	all := prompt.ShowMessages(b.d, b.s, b.s.Messages.All())
 	from := b.said(all)
 	history := quoted(all[:from])
 	history = history[max(0, len(history)-planHistory):]

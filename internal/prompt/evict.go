@@ -28,9 +28,12 @@ func MakeRoom(d *agent.Definition, s *run.AgentState, a run.Action, m Measured) 
 		g.applyEviction(&after, e)
 		facts = append(facts, e)
 	}
-	leave(pruneOldest(&after, d, m))
-	if x := d.Context; x.Window > 0 && g.budget.Remaining < x.EvictBelow {
-		leave(evictAllButNewest(&after, d))
+	x := d.Context
+	if x.Prune > 0 {
+		leave(evict(&after, d, pruneCount(&after, d, m), 0))
+	}
+	if x.Window > 0 && g.budget.Remaining < x.EvictBelow {
+		leave(evict(&after, d, after.Messages.Len()-x.Keep, x.Summary))
 	}
 	if g.isFull() {
 		facts = append(facts, run.ContextFull{Left: g.budget.Remaining, Of: g.budget.Window})
@@ -67,13 +70,9 @@ func (g *gauge) isFull() bool {
 	return x.Window > 0 && g.a.Lifecycle != run.LifecycleSummary && g.budget.Remaining < x.RoundMinimum
 }
 
-// pruneOldest evicts the oldest messages until the rest fits, the system text included (seed 004). It keeps the newest
-// until one does not fit. Evicted messages get no summary.
-func pruneOldest(s *run.AgentState, d *agent.Definition, m Measured) run.Evicted {
-	e := run.Evicted{Total: s.EvictedMessages, Summary: s.Summary, Files: s.Files}
-	if d.Context.Prune == 0 {
-		return e
-	}
+// pruneCount returns how many of the oldest messages do not fit, the system text included (seed 004): the newest are
+// kept until one does not fit.
+func pruneCount(s *run.AgentState, d *agent.Definition, m Measured) int {
 	all, left := s.Messages.All(), d.Context.Prune-len(m.System)/pruneBytes
 	first := len(all)
 	for ; first > 0; first-- {
@@ -81,8 +80,7 @@ func pruneOldest(s *run.AgentState, d *agent.Definition, m Measured) run.Evicted
 			break
 		}
 	}
-	e.Total += int64(evictionCount(s, first))
-	return e
+	return first
 }
 
 // pruneBytes are a token where seed 004 counts.
@@ -106,11 +104,12 @@ func messageBytes(m run.Message, bodies map[string]int) int {
 	}
 }
 
-// evictAllButNewest evicts all but the newest messages at once (seed 002) and adds a line for each to the summary.
-func evictAllButNewest(s *run.AgentState, d *agent.Definition) run.Evicted {
-	n := evictionCount(s, s.Messages.Len()-d.Context.Keep)
+// evict evicts so many of the oldest messages, in whole rounds. Each leaves a line in a summary of so many tokens; 0 =
+// they leave none.
+func evict(s *run.AgentState, d *agent.Definition, oldest, summary int) run.Evicted {
+	n := evictionCount(s, oldest)
 	e := run.Evicted{Total: s.EvictedMessages + int64(n), Summary: s.Summary, Files: s.Files}
-	if n == 0 || d.Context.Summary == 0 {
+	if n == 0 || summary == 0 {
 		return e
 	}
 	left := s.Messages.All()[:n]
@@ -118,8 +117,8 @@ func evictAllButNewest(s *run.AgentState, d *agent.Definition) run.Evicted {
 	if s.Summary == "" {
 		lines = lines[1:]
 	}
-	e.Summary = tailOf(strings.Join(lines, "\n"), d.Context.Summary, d.Word(agent.WordOmitted, nil))
-	e.Files = addFiles(s.Files, left, d.Context.Summary)
+	e.Summary = tailOf(strings.Join(lines, "\n"), summary, d.Word(agent.WordOmitted, nil))
+	e.Files = addFiles(s.Files, left, summary)
 	return e
 }
 

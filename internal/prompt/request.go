@@ -37,13 +37,10 @@ func BuildRequest(d *agent.Definition, s *run.AgentState, a run.Action, system s
 	return r, systemDigest
 }
 
-// requestMessages is the conversation as the request holds it: each call's result with it, through every transform, and
+// requestMessages is the conversation as the request holds it: each call's result with it, as ShowMessages has it, and
 // behind it what this request alone says, an ephemeral correction, the guards' hints or the order to summarise.
 func requestMessages(d *agent.Definition, s *run.AgentState, a run.Action) []run.Message {
-	messages := pairResults(s)
-	for _, t := range Transforms {
-		messages = t(d, s, messages)
-	}
+	messages := ShowMessages(d, s, pairResults(s))
 	once := func(text string) {
 		said := run.Message{Role: run.RoleUser, Block: run.Text{Text: text}, Base: -s.Inferences}
 		messages = append(messages[:len(messages):len(messages)], said) // never in place
@@ -64,41 +61,6 @@ func requestMessages(d *agent.Definition, s *run.AgentState, a run.Action) []run
 		once(text)
 	}
 	return messages
-}
-
-// transform makes of a request's messages those that it holds instead. It changes no message in place and no seenCount:
-// what it leaves out or shortens is in the call all the same.
-type transform func(d *agent.Definition, s *run.AgentState, messages []run.Message) []run.Message
-
-// Transforms in their order.
-var Transforms = []transform{maskMedia, compressResults}
-
-// maskMedia puts a text in the place of media that an inference has carried, so that each is shown to one successful
-// call. A call that failed has carried nothing.
-func maskMedia(d *agent.Definition, s *run.AgentState, messages []run.Message) []run.Message {
-	if !d.Context.Mask {
-		return messages
-	}
-	var out []run.Message
-	for i, m := range messages {
-		media, ok := m.Block.(run.Media)
-		if !ok || !isMasked(d, s, m) {
-			continue
-		}
-		if out == nil {
-			out = append([]run.Message(nil), messages...)
-		}
-		out[i].Block = run.Text{Text: agent.TextMediaSeen(d, media)}
-	}
-	if out == nil {
-		return messages
-	}
-	return out
-}
-
-// isMasked reports whether the next request shows a message's media as text.
-func isMasked(d *agent.Definition, s *run.AgentState, m run.Message) bool {
-	return d.Context.Mask && m.Seen(s.Inferences) > 0
 }
 
 // maxBuiltBytes bounds what a context builder gives, so that the entry that holds it also holds the first reply.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 
@@ -12,49 +13,79 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// CapResult is as much of a result's text as is taken of the tool t, in whole characters, as valid text; and, where
-// that is not all of it, what the model is told. It comes before everything else that is done with a result: what is
-// not taken is nowhere.
-func CapResult(t agent.ToolSpec, text string) (taken, notice string) {
-	most := cmp.Or(t.MaxResult, agent.MaxResult)
-	total := int64(len(text))
+// Shown is what the model is shown of a tool's result.
+type Shown struct {
+	Text  string // all of it, or its beginning and how to read on
+	Lost  string // says that the tool gave more than is taken, which is nowhere; "" = it did not
+	Whole string // the result of which Text has the beginning; "" = Text has all of it
+	Chars int    // of Whole
+}
+
+// ShowResult cuts the result of a call of t (presets 6): to t's maxResult, in bytes, beyond which it is lost, and then
+// to context.truncateResult, in characters. Kept says that the model can read on in Whole. No character is cut in two,
+// and invalid bytes are replaced.
+func ShowResult(d *agent.Definition, t agent.ToolSpec, call, text string, kept bool) Shown {
+	var r Shown
+	most, total := cmp.Or(t.MaxResult, agent.MaxResult), int64(len(text))
 	if total > 2*most+utf8.UTFMax { // what cannot be shown any more need not be looked at
 		text = text[:2*most+utf8.UTFMax]
 	}
 	text = agent.ValidText(text)
-	if int64(len(text)) <= most && total <= most {
-		return text, ""
+	if total > most || int64(len(text)) > most {
+		text = text[:policy.RuneStart(text, int(most))]
+		r.Lost = fmt.Sprintf("[The first %d of %d bytes of this result were taken, and the rest is lost: "+
+			"%s gives at most %d.]", len(text), total, t.Name, most)
 	}
-	cut := int(min(most, int64(len(text))))
-	for cut > 0 && cut < len(text) && !utf8.RuneStart(text[cut]) {
-		cut--
+	shown, chars := d.Context.TruncateResult, utf8.RuneCountInString(text)
+	if shown <= 0 || chars <= shown {
+		r.Text = text
+		return r
 	}
-	return text[:cut], fmt.Sprintf("[The first %d of %d bytes of this result were taken, and the rest is lost: %s gives at most %d.]", cut, total, t.Name, most)
+	r.Whole, r.Chars = text, chars
+	word, fields := agent.WordResultCut, map[string]any{"Shown": shown, "Total": chars}
+	if kept {
+		word = agent.WordResultKept
+		fields["Tool"], fields["Call"], fields["Arguments"] = agent.ReadMore, call, readMoreArguments(call, shown)
+	}
+	r.Text = text[:runeOffset(text, shown)] + "\n\n" + d.Word(word, fields)
+	return r
 }
 
-// compressResults shortens old results in a request (presets 6): those that stand before its newest compressAfter
-// messages. Each stays the result of its call. What was seen of it is in the call all the same.
-func compressResults(d *agent.Definition, _ *run.AgentState, messages []run.Message) []run.Message {
-	old := len(messages) - d.Context.CompressAfter
-	if d.Context.CompressAfter == 0 || old <= 0 {
-		return messages
+// ShowMessages is a conversation as a request shows it. A text stands in the place of media that an inference has
+// carried, so that each is shown to one successful call, and results before the newest compressAfter messages are
+// shortened (presets 6). No message is changed in place, and no seenCount: the call has what is left out.
+func ShowMessages(d *agent.Definition, s *run.AgentState, messages []run.Message) []run.Message {
+	old := 0
+	if d.Context.CompressAfter > 0 {
+		old = len(messages) - d.Context.CompressAfter
 	}
-	var out []run.Message
-	say := d.Saying(agent.WordCompressed)
-	for i, m := range messages[:old] {
-		r, ok := m.Block.(run.ToolResult)
-		if !ok {
+	out, say := messages, d.Saying(agent.WordCompressed)
+	for i, m := range messages {
+		var shown run.Block
+		switch b := m.Block.(type) {
+		case run.Media:
+			if isMasked(d, s, m) {
+				shown = run.Text{Text: agent.TextMediaSeen(d, b)}
+			}
+		case run.ToolResult:
+			if i < old {
+				shown = compressResult(b, say)
+			}
+		}
+		if shown == nil {
 			continue
 		}
-		if out == nil {
-			out = append([]run.Message(nil), messages...)
+		if &out[0] == &messages[0] {
+			out = slices.Clone(messages)
 		}
-		out[i].Block = compressResult(r, say)
-	}
-	if out == nil {
-		return messages
+		out[i].Block = shown
 	}
 	return out
+}
+
+// isMasked reports whether the next request shows a message's media as text. A call that failed has carried nothing.
+func isMasked(d *agent.Definition, s *run.AgentState, m run.Message) bool {
+	return d.Context.Mask && m.Seen(s.Inferences) > 0
 }
 
 // What of a result stands in its place: all of it up to so many tokens, else so many bytes of its beginning.
@@ -279,29 +310,6 @@ func PageText(d *agent.Definition, p Page, text string) (string, error) {
 	}
 	fields["Tool"], fields["Arguments"] = agent.ReadMore, readMoreArguments(p.Whole.Call, last)
 	return shown + "\n\n" + d.Word(agent.WordPage, fields), nil
-}
-
-// CutResult is as much of a tool's result as the agent's context takes, in whole characters, and how many it has in all
-// (presets 6). cut is false where that is all of it. What the bytes of text are no characters of is replaced.
-func CutResult(d *agent.Definition, text string) (head string, chars int, cut bool) {
-	text = agent.ValidText(text)
-	chars = utf8.RuneCountInString(text)
-	if most := d.Context.TruncateResult; most > 0 && chars > most {
-		return text[:runeOffset(text, most)], chars, true
-	}
-	return text, chars, false
-}
-
-// CutNotice stands behind what CutResult left of a call's result: how much is shown, and, where all of it is kept, how
-// the model reads on.
-func CutNotice(d *agent.Definition, call string, chars int, kept bool) string {
-	shown := d.Context.TruncateResult
-	fields := map[string]any{"Shown": shown, "Total": chars}
-	if !kept {
-		return "\n\n" + d.Word(agent.WordResultCut, fields)
-	}
-	fields["Tool"], fields["Call"], fields["Arguments"] = agent.ReadMore, call, readMoreArguments(call, shown)
-	return "\n\n" + d.Word(agent.WordResultKept, fields)
 }
 
 // runeOffset is where character number n of a text begins, from 0, in bytes; the text's length where it has no more

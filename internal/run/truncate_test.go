@@ -19,25 +19,28 @@ func cutting(most int, keep bool) *agent.Definition {
 	return &agent.Definition{Preset: agent.PresetCountersign, Context: agent.Context{TruncateResult: most, KeepWhole: keep}}
 }
 
-// requireCut holds of every result: no more characters than allowed, all of them the first of the text, valid, and a notice that says the
-// truth.
+// requireCut holds of every result: no more characters than allowed, all of them the first of the text, valid, and a
+// notice that says the truth.
 func requireCut(t require.TestingT, most int, text string) {
 	d := cutting(most, true)
-	shown, chars, cut := prompt.CutResult(d, text)
+	shown := prompt.ShowResult(d, agent.ToolSpec{}, "c1", text, true)
 	valid := strings.ToValidUTF8(text, "\uFFFD")
-	require.True(t, utf8.ValidString(shown))
-	require.True(t, strings.HasPrefix(valid, shown))
-	require.Equal(t, utf8.RuneCountInString(valid), chars)
-	require.Equal(t, cut, shown != valid)
-	require.Equal(t, cut, most > 0 && chars > most)
-	if cut {
-		require.Equal(t, most, utf8.RuneCountInString(shown))
-		require.Contains(t, prompt.CutNotice(d, "c1", chars, false), fmt.Sprintf("first %d of %d ", most, chars))
-		require.Contains(t, prompt.CutNotice(d, "c1", chars, true), fmt.Sprintf(`"from":%d}`, most))
+	chars := utf8.RuneCountInString(valid)
+	if most <= 0 || chars <= most {
+		require.Equal(t, prompt.Shown{Text: valid}, shown)
+		return
 	}
+	require.Equal(t, []any{valid, chars, ""}, []any{shown.Whole, shown.Chars, shown.Lost})
+	head := string([]rune(valid)[:most])
+	require.True(t, strings.HasPrefix(shown.Text, head+"\n\n["))
+	notice := strings.TrimPrefix(shown.Text, head)
+	require.Contains(t, notice, fmt.Sprintf(`"from":%d}`, most))
+	unkept := prompt.ShowResult(d, agent.ToolSpec{}, "c1", text, false)
+	require.Contains(t, strings.TrimPrefix(unkept.Text, head), fmt.Sprintf("first %d of %d ", most, chars))
+	require.NotContains(t, strings.TrimPrefix(unkept.Text, head), agent.ReadMore)
 }
 
-func FuzzCutResult(f *testing.F) {
+func FuzzShowResultCuts(f *testing.F) {
 	f.Add(6000, "日本")
 	f.Add(1, "a\xff\xfe\xe6\x97")
 	f.Add(-1, "a")
@@ -49,10 +52,11 @@ func TestPagesAreTheWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := cutting(rapid.IntRange(1, 9).Draw(t, "most"), true)
 		text := rapid.StringN(10, 60, -1).Draw(t, "text")
-		head, chars, cut := prompt.CutResult(d, text)
-		require.True(t, cut)
-		s := cutConversation(run.ToolResult{ID: "c1", Content: head, Whole: &run.Whole{Blob: "b", Chars: chars}})
-		read, notice := head, prompt.CutNotice(d, "c1", chars, true)
+		shown := prompt.ShowResult(d, agent.ToolSpec{}, "c1", text, true)
+		require.Equal(t, text, shown.Whole)
+		s := cutConversation(run.ToolResult{ID: "c1", Content: shown.Text, Whole: &run.Whole{Blob: "b", Chars: shown.Chars}})
+		at := strings.LastIndex(shown.Text, "\n\n[")
+		read, notice := shown.Text[:at], shown.Text[at:]
 		for strings.Contains(notice, "Read on") {
 			_, args, _ := strings.Cut(strings.TrimSuffix(notice, ".]"), "Read on with read_more ")
 			p, err := prompt.PageOf(d, &s, run.Call{Input: json.RawMessage(args)})
@@ -61,7 +65,7 @@ func TestPagesAreTheWhole(t *testing.T) {
 			require.NoError(t, err)
 			at := strings.LastIndex(page, "\n\n[")
 			require.LessOrEqual(t, utf8.RuneCountInString(page[:at]), d.Context.TruncateResult)
-			require.Contains(t, page[at:], fmt.Sprintf("[Characters %d to %d of %d ", p.From+1, p.From+utf8.RuneCountInString(page[:at]), chars))
+			require.Contains(t, page[at:], fmt.Sprintf("[Characters %d to %d of %d ", p.From+1, p.From+utf8.RuneCountInString(page[:at]), shown.Chars))
 			read, notice = read+page[:at], page[at:]
 		}
 		require.Equal(t, text, read)

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -63,25 +62,18 @@ func (in *Inputs) Answer(ctx context.Context, a Answer) error {
 // are read by a machine and stay whole.
 func (in *Inputs) answered(ctx context.Context, def *agent.Definition, a Answer, c run.Call) (run.Answered, error) {
 	fact := run.Answered{Call: a.Call, Content: strings.ToValidUTF8(a.Content, "\uFFFD"), IsError: a.IsError, By: a.By}
-	var notice string
+	lost := ""
 	if c.Tool != def.Permission.ApprovalTool {
-		var err error
-		spec, _ := def.Tool(c.Tool)
-		if fact.Content, notice = prompt.CapResult(spec, fact.Content); notice != "" {
-			notice = "\n" + notice
-		}
-		if fact.Content, fact.Whole, err = in.cutResult(ctx, a.Tenant, def, a.Call, fact.Content); err != nil {
+		shown, whole, err := in.showResult(ctx, a.Tenant, def, c, fact.Content)
+		if err != nil {
 			return run.Answered{}, err
 		}
+		fact.Content, fact.Whole = shown.Text, whole
+		if shown.Lost != "" {
+			lost = "\n" + shown.Lost
+		}
 	}
-	fact.Content = withEditNote(c, fact.Content) + notice
-	if run.StoredLen(fact.Content) <= maxInline {
-		return fact, nil
-	}
-	text := []byte(fact.Content)
-	fact.Content, fact.Blob = "", store.BlobDigest(text)
-	if err := in.Blobs.Put(ctx, a.Tenant, fact.Blob, text); err != nil {
-		return run.Answered{}, fmt.Errorf("store answer to call %s: %w", a.Call, err)
-	}
-	return fact, nil
+	var err error
+	fact.Content, fact.Blob, err = in.storeText(ctx, a.Tenant, a.Call, withEditNote(c, fact.Content)+lost)
+	return fact, err
 }

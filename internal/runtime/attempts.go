@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
@@ -66,16 +67,19 @@ func (a entries) errorText(said string) string {
 func (r *round) enterUntilDone(ctx context.Context, t tool.Tool, c run.Call, entered tool.Call) entries {
 	spec, _ := r.def.Tool(c.Tool)
 	var a entries
-	for {
-		a.n++
+	_ = clock.Retry(r.retries.ctx, r.Clock, func(n int) (time.Duration, bool) { // a has what the last try gave
 		once := entered // a tool has its own copies, to do with as it likes
-		once.Attempt, once.Args, once.State, once.Resume = a.n, bytes.Clone(entered.Args), bytes.Clone(entered.State), bytes.Clone(entered.Resume)
+		once.Attempt, once.Args = n, bytes.Clone(entered.Args)
+		once.State, once.Resume = bytes.Clone(entered.State), bytes.Clone(entered.Resume)
+		a.n = n
 		r.enterOnce(ctx, t, c, once, &a)
-		wait, again := spec.Retry.Again(c.Effect, a.n)
-		if a.err == nil || a.toolChanged() || !again || !r.waitToRetry(ctx, wait) {
-			return a
+		wait, again := spec.Retry.Again(c.Effect, n)
+		if at, ok := ctx.Deadline(); ok && at.Sub(r.Clock.Now())-wait < launchMargin { // no time to start another
+			again = false
 		}
-	}
+		return wait, again && a.err != nil && !a.toolChanged()
+	})
+	return a
 }
 
 func (r *round) enterOnce(ctx context.Context, t tool.Tool, c run.Call, entered tool.Call, a *entries) {
@@ -83,13 +87,4 @@ func (r *round) enterOnce(ctx context.Context, t tool.Tool, c run.Call, entered 
 	defer cancel()
 	a.result, a.err = callTool(ctx, r.Clock, t, entered)
 	a.timedOut = a.err != nil && ctx.Err() != nil
-}
-
-// waitToRetry waits before another attempt, and reports whether there is to be one: there must be time to start it, and
-// the run still be this invocation's.
-func (r *round) waitToRetry(ctx context.Context, wait time.Duration) bool {
-	if at, ok := ctx.Deadline(); ok && at.Sub(r.Clock.Now())-wait < launchMargin {
-		return false
-	}
-	return r.Clock.Sleep(r.retries.ctx, wait) == nil && r.retries.ctx.Err() == nil
 }

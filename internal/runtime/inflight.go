@@ -14,9 +14,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/policy"
-	"github.com/countersign/countersign/internal/prompt"
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -338,30 +336,21 @@ func (r *round) resultEvent(ctx context.Context, c run.Call, res agent.ToolResul
 	if err != nil {
 		return run.CallFinished{}, fmt.Errorf("store media of call %s: %w", c.ID, err)
 	}
-	spec, _ := r.def.Tool(c.Tool)
-	text, notice := prompt.CapResult(spec, res.Content)
-	if notice != "" {
-		k.notices = append([]string{notice}, k.notices...)
+	shown, whole, err := r.showResult(ctx, r.inv.Tenant, r.def, c, res.Content)
+	if err != nil { // the cut one is still shown
+		r.warn("keep a long result of run "+r.inv.Run, err)
 	}
-	text, whole := r.cutToolResult(ctx, c.ID, text)
-	e := run.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: res.IsError, Content: resultText(c, text, k), Media: k.media, Patch: res.Patch, Whole: whole}
+	if shown.Lost != "" {
+		k.notices = append([]string{shown.Lost}, k.notices...)
+	}
+	e := run.CallFinished{
+		Call: c.ID, Ran: c.Claim == "", IsError: res.IsError, Media: k.media, Patch: res.Patch, Whole: whole,
+	}
 	if res.IsError {
 		e.Reason = run.WhyToolError
 	}
-	return r.storeResult(ctx, c, e)
-}
-
-// storeResult moves a long text into a blob.
-func (r *round) storeResult(ctx context.Context, c run.Call, e run.CallFinished) (run.CallFinished, error) {
-	if run.StoredLen(e.Content) <= maxInline {
-		return e, nil
-	}
-	text := []byte(e.Content)
-	e.Content, e.Blob = "", store.BlobDigest(text)
-	if err := r.Blobs.Put(ctx, r.inv.Tenant, e.Blob, text); err != nil {
-		return run.CallFinished{}, fmt.Errorf("store result of call %s: %w", c.ID, err)
-	}
-	return e, nil
+	e.Content, e.Blob, err = r.storeText(ctx, r.inv.Tenant, c.ID, resultText(c, shown.Text, k))
+	return e, err
 }
 
 // resultText is what the model reads of a result: the tool's own words, or which media it gave; what a person changed

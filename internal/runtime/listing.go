@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/tool"
@@ -151,17 +153,11 @@ func (r *round) lister() (Lister, error) {
 
 // listOne lists a server, a few times where that fails.
 func (r *round) listOne(ctx context.Context, l Lister, server agent.MCPServer) (tools agent.ServerTools, err error) {
-	for attempt := range listAttempts {
-		if attempt > 0 {
-			if ended := r.Clock.Sleep(ctx, listBackoff<<(attempt-1)); ended != nil {
-				return tools, ended
-			}
-		}
-		if tools, err = r.listOnce(ctx, l, server); err == nil || ctx.Err() != nil {
-			return tools, err
-		}
-	}
-	return tools, err
+	ended := clock.Retry(ctx, r.Clock, func(n int) (time.Duration, bool) {
+		tools, err = r.listOnce(ctx, l, server)
+		return listBackoff << (n - 1), err != nil && ctx.Err() == nil && n < listAttempts
+	})
+	return tools, cmp.Or(ended, err)
 }
 
 // listOnce lists a server and gives up on it when its time is over, also if the session does not: what it says later is

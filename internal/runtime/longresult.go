@@ -11,32 +11,34 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// cutResult is a call's result as the agent's context takes it, and where all of it is, where it was cut and is kept:
-// in a blob, before the entry that points at it. An error is the store's.
-func (p Ports) cutResult(ctx context.Context, tenant string, def *agent.Definition, call, text string) (string, *run.Whole, error) {
-	head, chars, cut := prompt.CutResult(def, text)
-	switch {
-	case !cut:
-		return text, nil, nil
-	case !def.KeepsWhole():
-		return head + prompt.CutNotice(def, call, chars, false), nil, nil
+// showResult is what the model is shown of a call's result, and where all of it is, where it was cut and is kept: in a
+// blob, before the entry that points at it. An error is the store's; the result beside it is cut and not kept.
+func (p Ports) showResult(
+	ctx context.Context, tenant string, def *agent.Definition, c run.Call, text string,
+) (prompt.Shown, *run.Whole, error) {
+	spec, _ := def.Tool(c.Tool)
+	shown := prompt.ShowResult(def, spec, c.ID, text, def.KeepsWhole())
+	if shown.Whole == "" || !def.KeepsWhole() {
+		return shown, nil, nil
 	}
-	w := &run.Whole{Blob: store.BlobDigest([]byte(text)), Chars: chars}
-	if err := p.Blobs.Put(ctx, tenant, w.Blob, []byte(text)); err != nil {
-		return "", nil, fmt.Errorf("store the whole result of call %s: %w", call, err)
+	w := &run.Whole{Blob: store.BlobDigest([]byte(shown.Whole)), Chars: shown.Chars}
+	if err := p.Blobs.Put(ctx, tenant, w.Blob, []byte(shown.Whole)); err != nil {
+		shown = prompt.ShowResult(def, spec, c.ID, text, false)
+		return shown, nil, fmt.Errorf("store the whole result of call %s: %w", c.ID, err)
 	}
-	return head + prompt.CutNotice(def, call, chars, true), w, nil
+	return shown, w, nil
 }
 
-// cutToolResult is cutResult for a tool that has run: if the whole result cannot be kept, the cut one is still shown.
-func (r *round) cutToolResult(ctx context.Context, call, text string) (string, *run.Whole) {
-	short, whole, err := r.cutResult(ctx, r.inv.Tenant, r.def, call, text)
-	if err != nil {
-		r.warn("keep a long result of run "+r.inv.Run, err)
-		head, chars, _ := prompt.CutResult(r.def, text)
-		return head + prompt.CutNotice(r.def, call, chars, false), nil
+// storeText moves a result that is too long for the journal into a blob.
+func (p Ports) storeText(ctx context.Context, tenant, call, text string) (content, blob string, err error) {
+	if run.StoredLen(text) <= maxInline {
+		return text, "", nil
 	}
-	return short, whole
+	blob = store.BlobDigest([]byte(text))
+	if err := p.Blobs.Put(ctx, tenant, blob, []byte(text)); err != nil {
+		return "", "", fmt.Errorf("store result of call %s: %w", call, err)
+	}
+	return "", blob, nil
 }
 
 // pages is the built-in tool read_more as one call of it finds it: what the call asks for is known before it runs, of
@@ -92,5 +94,7 @@ func (r *round) toolEventOf(ctx context.Context, t tool.Tool, c run.Call, res ag
 		return e, nil
 	}
 	e.Whole = &p.page.Whole
-	return r.storeResult(ctx, c, e)
+	var err error
+	e.Content, e.Blob, err = r.storeText(ctx, r.inv.Tenant, c.ID, e.Content)
+	return e, err
 }

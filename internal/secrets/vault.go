@@ -9,11 +9,9 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
 	"github.com/countersign/countersign/internal/awssdk"
-
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/tool"
 )
@@ -22,11 +20,9 @@ import (
 // secret's name follow.
 const EnvPrefix = "COUNTERSIGN_SECRETS_PREFIX"
 
-// Times of one attempt, how often a secret is asked for, how long its value is kept, and how many values are.
+// Times of one attempt, how long a secret's value is kept, and how many values are.
 const (
 	attemptTimeout = 8 * time.Second
-	attempts       = 4
-	backoff        = time.Second
 	keepFor        = 5 * time.Minute
 	maxKept        = 1000
 )
@@ -63,9 +59,7 @@ func Deployed(cfg aws.Config, getenv func(string) string, clk clock.Clock) tool.
 func NewVault(cfg aws.Config, prefix string, clk clock.Clock) *Vault {
 	client := secretsmanager.NewFromConfig(cfg, func(o *secretsmanager.Options) {
 		o.HTTPClient = awssdk.WithTimeout(o.HTTPClient, attemptTimeout)
-		o.Retryer = retry.NewStandard(func(s *retry.StandardOptions) {
-			s.MaxAttempts, s.MaxBackoff = attempts, backoff
-		})
+		o.Retryer = awssdk.Retryer()
 	})
 	return &Vault{prefix: prefix, getSecretValue: client.GetSecretValue, clock: clk, kept: map[string]value{}}
 }

@@ -51,16 +51,17 @@ func (r *resender) Write(ctx context.Context, ops ...Op) error {
 	return r.resend(ctx, func() error { return r.table.Write(ctx, ops...) })
 }
 
-func (r *resender) resend(ctx context.Context, send func() error) error {
-	pause := resendFirst
-	for attempt := 1; ; attempt++ {
-		err := send()
-		if attempt == resendAttempts || !errors.Is(err, ErrThrottled) && !errors.Is(err, ErrConflict) {
-			return err
+func (r *resender) resend(ctx context.Context, send func() error) (err error) {
+	ended := clock.Retry(ctx, r.clock, func(n int) (time.Duration, bool) {
+		err = send()
+		if n == resendAttempts || !errors.Is(err, ErrThrottled) && !errors.Is(err, ErrConflict) {
+			return 0, false
 		}
-		if ended := r.clock.Sleep(ctx, pause/2+r.jitter(pause/2)); ended != nil {
-			return fmt.Errorf("%w, and before it was resent: %w", err, ended)
-		}
-		pause = min(2*pause, resendLast)
+		pause := min(resendFirst<<(n-1), resendLast)
+		return pause/2 + r.jitter(pause/2), true
+	})
+	if ended != nil {
+		return fmt.Errorf("%w, and before it was resent: %w", err, ended)
 	}
+	return err
 }

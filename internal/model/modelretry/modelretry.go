@@ -5,10 +5,10 @@
 package modelretry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -76,23 +76,27 @@ func (m *Model) Ask(ctx context.Context, r agent.Request) (reply agent.Reply, re
 
 // askModel asks one model of a chain whose first model was asked at began. It also returns the next request's Attempt.
 func (m *Model) askModel(ctx context.Context, r agent.Request, began time.Time) (reply agent.Reply, next int, err error) {
-	for requests := 1; ; requests++ {
+	var late error
+	ended := clock.Retry(ctx, m.clock, func(n int) (wait time.Duration, again bool) {
 		reply, err = m.generateOnce(ctx, r)
 		r.Attempt++
-		if ended := ctx.Err(); err != nil && ended != nil {
-			return agent.Reply{}, r.Attempt, fmt.Errorf("ask model %s: %w", r.Model.ID, ended)
+		if err != nil && ctx.Err() != nil {
+			return 0, false
 		}
 		if kept, ok := r.Model.Kept(failureOf(err)); ok {
-			return kept, r.Attempt, nil
+			reply, err = kept, nil
 		}
-		wait, again := m.nextRetry(r.Model.Retry, requests, err, began)
-		if !again {
-			return reply, r.Attempt, err
+		wait, again = m.nextRetry(r.Model.Retry, n, err, began)
+		// there is no point in paying for the time until the deadline
+		if deadline, ok := ctx.Deadline(); again && ok && !m.clock.Now().Add(wait).Before(deadline) {
+			late, again = context.DeadlineExceeded, false
 		}
-		if ended := m.sleep(ctx, wait); ended != nil {
-			return agent.Reply{}, r.Attempt, fmt.Errorf("wait to ask model %s again: %w", r.Model.ID, ended)
-		}
+		return wait, again
+	})
+	if ended = cmp.Or(late, ended, ctx.Err()); err != nil && ended != nil {
+		return agent.Reply{}, r.Attempt, fmt.Errorf("ask model %s: %w", r.Model.ID, ended)
 	}
+	return reply, r.Attempt, err
 }
 
 // generateOnce makes one request within the model's timeout, after which the model has failed and not the caller.
@@ -120,7 +124,7 @@ func (m *Model) nextRetry(retry agent.Retry, requests int, err error, began time
 		return 0, false
 	}
 	after := retryAfter(failure)
-	wait := backoff(retry, requests)
+	wait := agent.Backoff(retry.Backoff, retry.MaxBackoff, requests)
 	wait = max(after, wait+m.jitter(wait/100*time.Duration(retry.Jitter)))
 	late := retry.Window > 0 && m.clock.Now().Add(wait).Sub(began) > retry.Window
 	return wait, after <= MaxRetryAfter && !late
@@ -131,32 +135,6 @@ func failureOf(err error) *agent.ModelError {
 	var failure *agent.ModelError
 	errors.As(err, &failure)
 	return failure
-}
-
-// sleep waits, or fails at once if the context's deadline comes first: there is no point in paying for the time until
-// then.
-func (m *Model) sleep(ctx context.Context, d time.Duration) error {
-	if deadline, ok := ctx.Deadline(); ok && !m.clock.Now().Add(d).Before(deadline) {
-		return context.DeadlineExceeded
-	}
-	return m.clock.Sleep(ctx, d)
-}
-
-// backoff is the wait after the n-th request, before jitter: Backoff, doubled n-1 times, at most MaxBackoff (0 = no
-// cap).
-func backoff(retry agent.Retry, n int) time.Duration {
-	limit := time.Duration(math.MaxInt64 / 2) // leaves room for jitter
-	if retry.MaxBackoff > 0 {
-		limit = min(limit, retry.MaxBackoff)
-	}
-	d := retry.Backoff
-	for i := 1; i < n && d < limit; i++ {
-		if d > limit/2 {
-			return limit
-		}
-		d *= 2
-	}
-	return max(0, min(d, limit))
 }
 
 // retryAfter is what the server asked to wait: a cause may have a method RetryAfter() time.Duration; 0 = it did not

@@ -191,7 +191,7 @@ func TestPropertyBackoff(t *testing.T) {
 		}
 		former := time.Duration(0)
 		for n := 1; n < 70; n++ {
-			d := backoff(retry, n)
+			d := agent.Backoff(retry.Backoff, retry.MaxBackoff, n)
 			require.GreaterOrEqual(t, d, former)
 			require.GreaterOrEqual(t, d+d/5, d)
 			if retry.MaxBackoff > 0 {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/service/sesv2"
 	"github.com/aws/aws-sdk-go-v2/service/sesv2/types"
 
@@ -20,12 +19,8 @@ import (
 	"github.com/countersign/countersign/internal/people/person"
 )
 
-// Times of one attempt, and how often and with what pause at most a mail is sent.
-const (
-	attemptTimeout = 8 * time.Second
-	attempts       = 4
-	backoff        = time.Second
-)
+// attemptTimeout is how long one attempt may take.
+const attemptTimeout = 8 * time.Second
 
 // Channel sends mails from one address. Make one with New. Safe for concurrent use.
 type Channel struct {
@@ -41,9 +36,7 @@ func New(cfg aws.Config, from string) (*Channel, error) {
 	}
 	client := sesv2.NewFromConfig(cfg, func(o *sesv2.Options) {
 		o.HTTPClient = awssdk.WithTimeout(o.HTTPClient, attemptTimeout)
-		o.Retryer = retry.NewStandard(func(s *retry.StandardOptions) {
-			s.MaxAttempts, s.MaxBackoff = attempts, backoff
-		})
+		o.Retryer = awssdk.Retryer()
 	})
 	return &Channel{from: from, send: client.SendEmail}, nil
 }

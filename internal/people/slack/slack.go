@@ -167,20 +167,17 @@ func (c *Channel) call(ctx context.Context, method string, m message) (response,
 	if err != nil {
 		return response{}, err
 	}
-	for attempt := 1; ; attempt++ {
-		got, err := c.attempt(ctx, method, body)
+	var got response
+	ended := clock.Retry(ctx, c.clock, func(n int) (time.Duration, bool) {
+		got, err = c.attempt(ctx, method, body)
+		wait, again := retryDelay*time.Duration(n), err != nil && n < maxAttempts && ctx.Err() == nil
 		var refused *RefusedError
-		if err == nil || attempt == maxAttempts || ctx.Err() != nil || errors.As(err, &refused) && (refused.Permanent() || refused.After > maxPause) {
-			return got, err
+		if errors.As(err, &refused) {
+			wait, again = max(wait, refused.After), again && !refused.Permanent() && refused.After <= maxPause
 		}
-		wait := retryDelay * time.Duration(attempt)
-		if refused != nil {
-			wait = max(wait, refused.After)
-		}
-		if c.clock.Sleep(ctx, wait) != nil {
-			return response{}, err
-		}
-	}
+		return wait, again
+	})
+	return got, cmp.Or(err, ended)
 }
 
 // attempt sends one request. Its errors hold neither the token nor the message.

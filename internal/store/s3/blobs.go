@@ -29,13 +29,8 @@ import (
 	"github.com/countersign/countersign/internal/store"
 )
 
-// Times of one attempt, enough for store.MaxBlob at 4 MB/s, and how often and with what pause at most a request is
-// sent.
-const (
-	attemptTimeout = 26 * time.Second
-	attempts       = 4
-	backoff        = time.Second
-)
+// attemptTimeout is how long one attempt may take: enough for store.MaxBlob at 4 MB/s.
+const attemptTimeout = 26 * time.Second
 
 // uploadWithin is how long an upload is permitted; less where the credentials that sign it end sooner.
 const uploadWithin = 15 * time.Minute
@@ -64,12 +59,8 @@ func New(cfg aws.Config, bucket string) *Blobs {
 		// The digest is checked in both directions; a second checksum would guard nothing.
 		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
-		o.Retryer = retry.NewStandard(func(s *retry.StandardOptions) {
-			s.MaxAttempts, s.MaxBackoff = attempts, backoff
-			// S3's answer to one of several conditional uploads of a key at the same time.
-			conflict := map[string]struct{}{"ConditionalRequestConflict": {}}
-			s.Retryables = append(s.Retryables, retry.RetryableErrorCode{Codes: conflict})
-		})
+		// S3's answer to one of several conditional uploads of a key at the same time.
+		o.Retryer = awssdk.Retryer("ConditionalRequestConflict")
 	})
 	return &Blobs{client: client, bucket: bucket}
 }

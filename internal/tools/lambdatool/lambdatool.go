@@ -6,6 +6,7 @@
 package lambdatool
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -69,20 +70,19 @@ func (c *Client) Invoke(ctx context.Context, i runtime.Invoke) (runtime.Invoked,
 		return runtime.Invoked{}, fmt.Errorf(
 			"%w: it has %d bytes, and a function takes at most %d", runtime.ErrUndeliverable, n, limit)
 	}
-	for n := 1; ; n++ {
-		out, err := c.attempt(ctx, i)
-		if err == nil {
-			return out, nil
-		}
-		err = fmt.Errorf("invoke function %s: %w", i.Function, err)
-		if n == attempts || ctx.Err() != nil || !shouldRetry(err, i.Once) {
-			return runtime.Invoked{}, err
+	var out runtime.Invoked
+	var err error
+	ended := clock.Retry(ctx, c.clock, func(n int) (time.Duration, bool) {
+		if out, err = c.attempt(ctx, i); err == nil || n == attempts || ctx.Err() != nil || !shouldRetry(err, i.Once) {
+			return 0, false
 		}
 		pause, failed := c.pause.BackoffDelay(n, err)
-		if failed != nil || c.clock.Sleep(ctx, pause) != nil {
-			return runtime.Invoked{}, err
-		}
+		return pause, failed == nil
+	})
+	if err = cmp.Or(err, ended); err != nil {
+		return runtime.Invoked{}, fmt.Errorf("invoke function %s: %w", i.Function, err)
 	}
+	return out, nil
 }
 
 // shouldRetry reports whether a call that failed with err is to be sent again.

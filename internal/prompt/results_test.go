@@ -11,7 +11,7 @@ import (
 	"github.com/countersign/countersign/internal/prompt"
 )
 
-func TestCapResult(t *testing.T) {
+func TestShowResultTakes(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		most   int64
@@ -27,13 +27,12 @@ func TestCapResult(t *testing.T) {
 		{"garbage that grows", 5, "a\xffb\xffc", "a\uFFFDb", "[The first 5 of 5 bytes of this result were taken, and the rest is lost: logs.get gives at most 5.]"},
 		{"the runtime's own", 0, strings.Repeat("x", agent.MaxResult), strings.Repeat("x", agent.MaxResult), ""},
 	} {
-		taken, notice := prompt.CapResult(agent.ToolSpec{Name: "logs.get", MaxResult: c.most}, c.text)
-		require.Equal(t, c.taken, taken, c.name)
-		require.Equal(t, c.notice, notice, c.name)
+		got := prompt.ShowResult(&agent.Definition{}, agent.ToolSpec{Name: "logs.get", MaxResult: c.most}, "c1", c.text, true)
+		require.Equal(t, prompt.Shown{Text: c.taken, Lost: c.notice}, got, c.name)
 	}
 }
 
-func FuzzCapResult(f *testing.F) {
+func FuzzShowResultTakes(f *testing.F) {
 	f.Add("aéé\xff", int64(3))
 	f.Add(strings.Repeat("\xff", 40)+"é", int64(7))
 	f.Add("", int64(1))
@@ -41,7 +40,8 @@ func FuzzCapResult(f *testing.F) {
 		if most < 1 || most > agent.MaxResult {
 			most = agent.MaxResult
 		}
-		taken, notice := prompt.CapResult(agent.ToolSpec{Name: "t", MaxResult: most}, text)
+		shown := prompt.ShowResult(&agent.Definition{}, agent.ToolSpec{Name: "t", MaxResult: most}, "c1", text, true)
+		taken, notice := shown.Text, shown.Lost
 		switch {
 		case !utf8.ValidString(taken):
 			t.Fatal("no valid text")
