@@ -98,11 +98,6 @@ func TestRefusals(t *testing.T) {
 	require.Empty(t, b.paid)
 }
 
-func TestAllowNamesTheMethods(t *testing.T) {
-	b := newBench(t, pay)
-	require.Equal(t, "GET, POST", b.do("PUT /v1/runs", "").header.Get("Allow"))
-}
-
 func TestStart(t *testing.T) {
 	b := newBench(t, pay)
 	got := b.do("POST /v1/runs", `{"agent":"payer","message":"pay 5"}`, "Idempotency-Key", "k")
