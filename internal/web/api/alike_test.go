@@ -33,7 +33,7 @@ func TestTheSameFaultIsTheSameProblem(t *testing.T) {
 	d, b := readDocument(t), newBench(t, pay)
 	own := b.start("k")
 	foreign, err := b.Starter.Start(t.Context(), runtime.Start{
-		Tenant: "globex", Agent: b.agent("payer"), Message: []run.UserBlock{{Block: run.Text{Text: "x"}}},
+		Tenant: "globex", Agent: b.agent(), Message: []run.UserBlock{{Block: run.Text{Text: "x"}}},
 	})
 	require.NoError(t, err)
 	var asked []approval.Approval

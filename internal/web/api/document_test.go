@@ -83,8 +83,6 @@ func valid(s *base.Schema, raw []byte) error {
 	return errors.Join(all...)
 }
 
-var methods = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
-
 // operations lists what is documented, each as METHOD PATH, sorted.
 func (d *document) operations() []string {
 	var all []string

@@ -203,7 +203,7 @@ func TestNothingBehindTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newUnserved(t, `{"text": "Done."}`)
 		state, err := b.Starter.Start(t.Context(), runtime.Start{
-			Tenant: "default", Agent: b.agent("payer"), Message: []run.UserBlock{{Block: run.Text{Text: "x"}}},
+			Tenant: "default", Agent: b.agent(), Message: []run.UserBlock{{Block: run.Text{Text: "x"}}},
 		})
 		require.NoError(t, err)
 		synctest.Wait()

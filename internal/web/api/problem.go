@@ -199,13 +199,12 @@ func problemOf(err error) *Problem {
 			continue
 		}
 		p := problem(c.kind, "%v", found)
-		switch found := found.(type) {
-		case *approval.DecidedError:
-			p.Approval = &found.Approval
-		case *approval.StaleError:
-			p.Approval = &found.Approval
-		case *approval.PolicyError:
-			p.Approval = &found.Approval
+		if e, ok := errors.AsType[*approval.DecidedError](found); ok {
+			p.Approval = &e.Approval
+		} else if e, ok := errors.AsType[*approval.StaleError](found); ok {
+			p.Approval = &e.Approval
+		} else if e, ok := errors.AsType[*approval.PolicyError](found); ok {
+			p.Approval = &e.Approval
 		}
 		return p
 	}

@@ -99,7 +99,7 @@ func TestStreamEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newUnserved(t, pay)
 		run, err := b.Starter.Start(t.Context(), runtime.Start{
-			Tenant: "default", Agent: b.agent("payer"), Message: []run.UserBlock{{Block: run.Text{Text: "pay"}}},
+			Tenant: "default", Agent: b.agent(), Message: []run.UserBlock{{Block: run.Text{Text: "pay"}}},
 		})
 		require.NoError(t, err)
 		synctest.Wait()
@@ -118,8 +118,8 @@ func TestStreamEnds(t *testing.T) {
 	})
 }
 
-func (b *bench) agent(name string) *agent.Definition {
-	d, ok := b.Agents(name)
+func (b *bench) agent() *agent.Definition {
+	d, ok := b.Agents("payer")
 	require.True(b.t, ok)
 	return d
 }
@@ -140,7 +140,7 @@ func TestStreamPolls(t *testing.T) {
 		journal := store.NewJournal(counts, 0)
 		b.backend.Journal, b.backend.Feed = journal, api.NewPoll(journal, b.backend.Clock)
 		s, err := b.Starter.Start(t.Context(), runtime.Start{
-			Tenant: "default", Agent: b.agent("payer"), Message: []run.UserBlock{{Block: run.Text{Text: "pay"}}},
+			Tenant: "default", Agent: b.agent(), Message: []run.UserBlock{{Block: run.Text{Text: "pay"}}},
 		})
 		require.NoError(t, err)
 		synctest.Wait()

@@ -40,9 +40,10 @@ type (
 	Run = api.Run
 	// RunQuery is which runs are listed.
 	RunQuery = api.RunQuery
-	// Page is a page of a list. RunHead is a run in one.
+	// Page is a page of a list.
 	Page[T any] = api.Page[T]
-	RunHead     = api.RunHead
+	// RunHead is a run in a list.
+	RunHead = api.RunHead
 	// Message is a message of a run.
 	Message = api.Message
 	// Call is a tool call of a run.
