@@ -104,11 +104,11 @@ func (p *person) carryOn() {
 		out, err := p.command("approvals", "--json").Output()
 		require.NoError(p.t, err)
 		var list struct {
-			Approvals []struct{ ID, Kind string }
+			Items []struct{ ID, Kind string }
 		}
 		require.NoError(p.t, json.Unmarshal(out, &list), string(out))
-		require.NotEmpty(p.t, list.Approvals)
-		for _, a := range list.Approvals {
+		require.NotEmpty(p.t, list.Items)
+		for _, a := range list.Items {
 			require.Equal(p.t, "call", a.Kind, "move_file can always tell what became of it")
 			p.exit(p.command("approve", a.ID))
 		}

@@ -61,7 +61,7 @@ func TestAlarmStartsTheResponder(t *testing.T) {
 	ben := d.client(eventTenant, "ben", "oncall")
 	page, err := ben.Runs(t.Context(), api.RunQuery{})
 	require.NoError(t, err)
-	require.Len(t, page.Runs, 1, "three deliveries, and an alarm that is over")
+	require.Len(t, page.Items, 1, "three deliveries, and an alarm that is over")
 	d.approve(ben, s)
 
 	asked := func(s *run.AgentState) bool { return isParked(s) && s.Waits()[0].Wait.For == run.ForAnswer }

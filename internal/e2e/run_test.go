@@ -43,11 +43,11 @@ func TestRunByTheAPI(t *testing.T) {
 	}
 	page, err := ana.Approvals(t.Context(), "", "", 0)
 	require.NoError(t, err)
-	require.Len(t, page.Approvals, 1)
-	require.JSONEq(t, `{"order":"1002","amount":120,"reason":"A wheel is broken."}`, string(page.Approvals[0].Args))
-	_, err = d.client(acme, "ben", "sales").Decide(t.Context(), page.Approvals[0].ID, api.Verdict{Action: approval.Approve})
+	require.Len(t, page.Items, 1)
+	require.JSONEq(t, `{"order":"1002","amount":120,"reason":"A wheel is broken."}`, string(page.Items[0].Args))
+	_, err = d.client(acme, "ben", "sales").Decide(t.Context(), page.Items[0].ID, api.Verdict{Action: approval.Approve})
 	requireProblem(t, err, 403, api.NotAllowed)
-	_, err = d.client("other", "eve", "operators").Decide(t.Context(), page.Approvals[0].ID, api.Verdict{Action: approval.Approve})
+	_, err = d.client("other", "eve", "operators").Decide(t.Context(), page.Items[0].ID, api.Verdict{Action: approval.Approve})
 	requireProblem(t, err, 404, api.ApprovalNotFound)
 
 	d.approve(ana, s)
@@ -55,7 +55,7 @@ func TestRunByTheAPI(t *testing.T) {
 	one, err := ana.Run(t.Context(), s.Run)
 	require.NoError(t, err)
 	require.Equal(t, run.RunDone, one.Status)
-	require.Equal(t, "user:ana", mustApproval(t, ana, page.Approvals[0].ID).Decisions[0].By)
+	require.Equal(t, "user:ana", mustApproval(t, ana, page.Items[0].ID).Decisions[0].By)
 	require.Empty(t, d.bus.Undelivered())
 	d.logInitTimes()
 }
@@ -101,7 +101,7 @@ func TestFollowThroughTheGateway(t *testing.T) {
 	all, err := ana.Events(t.Context(), started.ID, "", 200)
 	require.NoError(t, err)
 	var want []string
-	for _, e := range all.Events {
+	for _, e := range all.Items {
 		want = append(want, e.ID)
 	}
 	require.Equal(t, want, ids)
@@ -128,7 +128,7 @@ func TestRunByAnEvent(t *testing.T) {
 			d.requireWholeRefund(d.waitFor(eventTenant, run, isDone))
 			page, err := ana.Runs(t.Context(), api.RunQuery{})
 			require.NoError(t, err)
-			require.Len(t, page.Runs, 1)
+			require.Len(t, page.Items, 1)
 			d.waitAtRest()
 		})
 	}

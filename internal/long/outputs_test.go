@@ -152,19 +152,14 @@ func (l *lab) assertPages(t *testing.T, run string, calls int) {
 		found := 0
 		for cursor, more := "", true; more; {
 			path := "/v1/runs/" + run + "/" + list + "?limit=100"
-			if cursor != "" && list == "events" {
-				path += "&after=" + cursor
-			} else if cursor != "" {
+			if cursor != "" {
 				path += "&cursor=" + cursor
 			}
 			body := l.get(t, path)
 			largest = max(largest, len(body))
-			var p struct {
-				Messages, Calls, Events []json.RawMessage
-				Cursor                  string
-			}
+			var p api.Page[json.RawMessage]
 			require.NoError(t, json.Unmarshal(body, &p))
-			found += len(p.Messages) + len(p.Calls) + len(p.Events)
+			found += len(p.Items)
 			cursor, more = p.Cursor, p.Cursor != ""
 		}
 		switch list {

@@ -33,8 +33,8 @@ func TestReadingAnOldRun(t *testing.T) {
 	}{
 		{path: "/v1/runs?limit=50", most: 50},
 		{path: "/v1/runs/" + run + "/events?limit=50", most: 60},
-		{path: "/v1/runs/" + run + "/events?limit=50&after=300", most: 60},
-		{path: "/v1/runs/" + run + "/events?after=" + strconv.FormatInt(s.Seq()-3, 10), stream: true, most: 10},
+		{path: "/v1/runs/" + run + "/events?limit=50&cursor=300", most: 60},
+		{path: "/v1/runs/" + run + "/events?cursor=" + strconv.FormatInt(s.Seq()-3, 10), stream: true, most: 10},
 		{path: "/v1/runs/" + run + "?messages=0"},
 		{path: "/v1/runs/" + run},
 		{path: "/v1/runs/" + run + "/calls?limit=50"},

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/countersign/countersign/internal/run"
@@ -52,9 +54,12 @@ func headOp(s *run.AgentState) Op {
 	}
 	return Op{Kind: Put, Item: Item{
 		Key: headKey(s.Tenant, s.Run), Attrs: attrs, Body: []byte(s.Run),
-		Index: runsIndex(s.Tenant, string(s.Status)), IndexSort: fmt.Sprintf("%013d#%s", s.StartedAt.UnixMilli(), s.Run),
+		Index: runsIndex(s.Tenant, string(s.Status)), IndexSort: Head{Run: s.Run, StartedAt: s.StartedAt}.indexSort(),
 	}}
 }
+
+// indexSort is where a run stands in the lists of its tenant.
+func (h Head) indexSort() string { return fmt.Sprintf("%013d#%s", h.StartedAt.UnixMilli(), h.Run) }
 
 // StillOp is a condition of a transaction: the run has the status with which h was read.
 func (h Head) StillOp() Op {
@@ -171,12 +176,15 @@ func (j *Journal) List(ctx context.Context, tenant string, status run.RunStatus,
 	return j.ListSince(ctx, tenant, status, time.Time{}, limit, cursor)
 }
 
-// ListSince is List of the runs that have started since then; the zero time lists all.
+// ListSince is List of the runs that have started since then; the zero time lists all. Status "" is any.
 func (j *Journal) ListSince(
 	ctx context.Context, tenant string, status run.RunStatus, since time.Time, limit int, cursor string,
 ) (heads []Head, next string, err error) {
 	if limit == 0 {
 		limit = 50
+	}
+	if status == "" {
+		return j.listAny(ctx, tenant, since, limit, cursor)
 	}
 	r := Range{PK: runsIndex(tenant, string(status)), Index: true, Reverse: true, Limit: limit, Cursor: cursor}
 	if !since.IsZero() {
@@ -187,4 +195,42 @@ func (j *Journal) ListSince(
 		err = fmt.Errorf("list %s runs: %w", status, err)
 	}
 	return heads, next, err
+}
+
+// listAny merges the lists of all statuses. A run has the same position in each, so one that changes its status between
+// two pages is in exactly one of them. Waiting runs are read again after the running ones: a page misses a run only if
+// the run changes its status twice while the page is read.
+func (j *Journal) listAny(
+	ctx context.Context, tenant string, since time.Time, limit int, cursor string,
+) (heads []Head, next string, err error) {
+	found, end := map[string]Head{}, "" // every list has been read down to the position end
+	for _, status := range []run.RunStatus{run.RunWaiting, run.RunRunning, run.RunWaiting, run.RunDone} {
+		list, more, err := j.ListSince(ctx, tenant, status, since, limit, cursor)
+		if err != nil {
+			return nil, "", err
+		}
+		for _, h := range list {
+			found[Position(Item{Key: headKey(tenant, h.Run), IndexSort: h.indexSort()}, true)] = h
+		}
+		if more != "" {
+			position, err := lastPosition(Range{Index: true, Cursor: more})
+			if err != nil {
+				return nil, "", err
+			}
+			end = max(end, position)
+		}
+	}
+	for _, position := range slices.Backward(slices.Sorted(maps.Keys(found))) {
+		if len(heads) == limit {
+			return heads, next, nil
+		}
+		if position < end {
+			break
+		}
+		heads, next = append(heads, found[position]), cursorAt(position)
+	}
+	if end == "" {
+		return heads, "", nil
+	}
+	return heads, cursorAt(end), nil
 }

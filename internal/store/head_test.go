@@ -182,3 +182,51 @@ func TestHeadsOfDelegatedRuns(t *testing.T) {
 		}
 	})
 }
+
+// shortPages is a table whose pages are full with one item.
+type shortPages struct{ store.Table }
+
+func (s shortPages) Query(ctx context.Context, r store.Range) (store.Page, error) {
+	r.Limit = 1
+	return s.Table.Query(ctx, r)
+}
+
+// A list of all runs has each run once, though the runs change their status between its pages.
+func TestAListOfAllRunsHasEachOnce(t *testing.T) {
+	listAll := func(t *testing.T, table store.Table) {
+		ctx, j := context.Background(), store.NewJournal(table, 0)
+		const count = 9
+		for i := range count {
+			d := run.NewDraft(run.AgentState{}, "w", day.Add(time.Duration(i)*time.Second))
+			require.NoError(t, d.Add(run.RunStarted{Tenant: acme, Run: fmt.Sprint("r", i), Agent: "clerk", Owner: "o", MaxInteractions: 5,
+				Definition: "d", Messages: []run.UserBlock{{Block: run.Text{Text: "Hello."}}}}))
+			require.NoError(t, j.Append(ctx, run.AgentState{}, d))
+		}
+		end := func(i int) {
+			l, err := j.Load(ctx, acme, fmt.Sprint("r", i))
+			require.NoError(t, err)
+			d := run.NewDraft(l.State, "w", day.Add(time.Minute))
+			require.NoError(t, d.Add(run.Finished{Reason: run.ReasonCancelled}))
+			require.NoError(t, j.Append(ctx, l.State, d))
+		}
+		end(4)
+		var got []string
+		for cursor, page := "", 0; ; page++ {
+			heads, next, err := j.ListSince(ctx, acme, "", time.Time{}, 2, cursor)
+			require.NoError(t, err)
+			for _, h := range heads {
+				got = append(got, h.Run)
+			}
+			if cursor = next; cursor == "" {
+				break
+			}
+			if page < 4 {
+				end(page)             // of a page to come
+				end(count - 1 - page) // of one that was read
+			}
+		}
+		require.Equal(t, []string{"r8", "r7", "r6", "r5", "r4", "r3", "r2", "r1", "r0"}, got)
+	}
+	onEach(t, listAll)
+	onEach(t, func(t *testing.T, table store.Table) { listAll(t, shortPages{table}) })
+}

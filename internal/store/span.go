@@ -83,8 +83,10 @@ func (p *Pager) Add(it Item) bool {
 
 // Skip ends the page behind a position: of its last item, or of one that cannot be read.
 func (p *Pager) Skip(position string) {
-	p.page.Cursor = base64.RawURLEncoding.EncodeToString([]byte(position))
+	p.page.Cursor = cursorAt(position)
 }
+
+func cursorAt(position string) string { return base64.RawURLEncoding.EncodeToString([]byte(position)) }
 
 // Page is what was collected.
 func (p *Pager) Page() Page { return p.page }

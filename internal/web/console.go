@@ -26,10 +26,10 @@ import (
 // Reader reads what the console shows, on behalf of the visitor; *api.Client implements it. Errors are *api.Problem
 // if the API refuses.
 type Reader interface {
-	Runs(ctx context.Context, q api.RunQuery) (api.RunPage, error)
+	Runs(ctx context.Context, q api.RunQuery) (api.Page[api.RunHead], error)
 	Run(ctx context.Context, run string) (api.Run, error)
-	Events(ctx context.Context, run, after string, limit int) (api.EventPage, error)
-	FindApprovals(ctx context.Context, q approval.Query) (api.ApprovalPage, error)
+	Events(ctx context.Context, run, after string, limit int) (api.Page[api.Event], error)
+	FindApprovals(ctx context.Context, q approval.Query) (api.Page[approval.Approval], error)
 }
 
 // Console serves the runs and requests of a tenant to one person. The handler in front of it must authenticate that

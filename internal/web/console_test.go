@@ -22,15 +22,15 @@ import (
 // runs is an API that has one run.
 type runs struct{ run api.Run }
 
-func (r runs) Runs(_ context.Context, q api.RunQuery) (api.RunPage, error) {
-	return api.RunPage{Runs: []api.RunHead{}}, nil
+func (r runs) Runs(_ context.Context, q api.RunQuery) (api.Page[api.RunHead], error) {
+	return api.Page[api.RunHead]{Items: []api.RunHead{}}, nil
 }
 func (r runs) Run(context.Context, string) (api.Run, error) { return r.run, nil }
-func (r runs) Events(context.Context, string, string, int) (api.EventPage, error) {
-	return api.EventPage{}, nil
+func (r runs) Events(context.Context, string, string, int) (api.Page[api.Event], error) {
+	return api.Page[api.Event]{}, nil
 }
-func (r runs) FindApprovals(context.Context, approval.Query) (api.ApprovalPage, error) {
-	return api.ApprovalPage{}, nil
+func (r runs) FindApprovals(context.Context, approval.Query) (api.Page[approval.Approval], error) {
+	return api.Page[approval.Approval]{}, nil
 }
 
 // asked notes what the desk is asked.

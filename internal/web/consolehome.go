@@ -74,12 +74,12 @@ func (c *console) newHomePage(r *http.Request) (page homePage, err error) {
 	if err != nil {
 		return page, err
 	}
-	requests, err := c.newRequestCards(r.Context(), waiting.Approvals)
+	requests, err := c.newRequestCards(r.Context(), waiting.Items)
 	if err != nil {
 		return page, err
 	}
 	var rows []runRow
-	for _, h := range runs.Runs {
+	for _, h := range runs.Items {
 		preview, err := c.loadPreview(r.Context(), h.ID)
 		if err != nil && !isNotFound(err) {
 			return page, err

@@ -244,7 +244,7 @@ func (s *pageBuilder) newWaitItems(ctx context.Context) ([]waitItem, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, a := range below.Approvals {
+	for _, a := range below.Items {
 		if a.Run != s.run.ID && s.isOpen(a) {
 			out = append(out, waitItem{
 				Tool: s.newText(strings.Join(a.Tools, ", ")), What: "of agent " + s.Show.Text(a.Agent).String() + " waits for people",
@@ -344,10 +344,10 @@ func (s *pageBuilder) loadTree(ctx context.Context) ([]treeNode, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, h := range p.Runs {
+		for _, h := range p.Items {
 			below[h.Parent] = append(below[h.Parent], h)
 		}
-		n += len(p.Runs)
+		n += len(p.Items)
 		if q.Cursor = p.Cursor; q.Cursor == "" {
 			break
 		}
@@ -394,7 +394,7 @@ func (s *pageBuilder) loadEvents(ctx context.Context) (out []api.Event, err erro
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, p.Events...)
+		out = append(out, p.Items...)
 		if after = p.Cursor; after == "" {
 			break
 		}

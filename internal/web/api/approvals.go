@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
-	"regexp"
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -30,59 +29,27 @@ const (
 	Reply approval.Action = "reply"
 )
 
-var approvalPattern = regexp.MustCompile(`^a[a-z2-7]{25}$`)
-
-func readApprovalID(r *http.Request) (string, error) {
-	id := r.PathValue("id")
-	if !approvalPattern.MatchString(id) {
-		return "", problem(ApprovalNotFound, "read approval %.64q: no such approval", id)
-	}
-	return id, nil
-}
-
-// listApprovals lists requests, by default pending ones. With the filters of a run it reads at most maxStorePages
-// pages of the store.
+// listApprovals lists requests, by default pending ones.
 func (s *server) listApprovals(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	q, err := readQuery(r, "status", "run", "root", "cursor", "limit")
-	if err != nil {
-		return 0, nil, err
-	}
-	n, err := readLimit(q)
-	if err != nil {
-		return 0, nil, err
-	}
-	status := approval.Pending
+	q := r.URL.Query()
+	find := approval.Query{Status: approval.Pending, Run: q.Get("run"), Root: q.Get("root")}
 	if q.Has("status") {
-		status = approval.Status(q.Get("status"))
+		find.Status = approval.Status(q.Get("status"))
 	}
-	if !status.Valid() {
-		return 0, nil, invalidProblem("status: got %.64q, want pending, approved, denied, expired, cancelled or voided", status)
+	if !find.Status.Valid() {
+		return 0, nil, invalidProblem("status: got %.64q, want pending, approved, denied, expired, cancelled or voided",
+			find.Status)
 	}
-	find := approval.Query{Status: status, Run: q.Get("run"), Root: q.Get("root"), Cursor: q.Get("cursor")}
+	var err error
 	for _, name := range []string{"run", "root"} {
 		if find.Since, err = s.earliestStart(r, c, q, name, find.Since); err != nil {
 			return 0, nil, err
 		}
 	}
-	p, err := s.findApprovals(r, c, find, n)
-	return http.StatusOK, p, err
-}
-
-// findApprovals returns a page of the requests that match.
-func (s *server) findApprovals(r *http.Request, c Caller, find approval.Query, n int) (ApprovalPage, error) {
-	p := ApprovalPage{Approvals: []approval.Approval{}}
-	for looks := 0; len(p.Approvals) < n && looks < maxStorePages; looks++ {
-		find.Limit = n - len(p.Approvals)
-		list, next, err := approval.Find(r.Context(), s.Table, c.Tenant, find)
-		if err != nil {
-			return p, badCursor(find.Cursor, err)
-		}
-		p.Approvals, p.Cursor, find.Cursor = append(p.Approvals, list...), next, next
-		if next == "" {
-			break
-		}
-	}
-	return p, nil
+	return readPage(r, func(limit int, cursor string) ([]approval.Approval, string, error) {
+		find.Limit, find.Cursor = limit, cursor
+		return approval.Find(r.Context(), s.Table, c.Tenant, find)
+	})
 }
 
 // clockSkew is the largest expected difference between the clocks of machines.
@@ -95,8 +62,8 @@ func (s *server) earliestStart(r *http.Request, c Caller, q url.Values, name str
 		return at, nil
 	}
 	id := q.Get(name)
-	if !runPattern.MatchString(id) {
-		return at, problem(RunNotFound, "%s: read run %.64q: no such run", name, id)
+	if err := checkRunID(name+":", id); err != nil {
+		return at, err
 	}
 	h, err := s.Journal.Head(r.Context(), c.Tenant, id)
 	if err != nil {
@@ -109,14 +76,7 @@ func (s *server) earliestStart(r *http.Request, c Caller, q url.Values, name str
 }
 
 func (s *server) showApproval(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	if _, err := readQuery(r); err != nil {
-		return 0, nil, err
-	}
-	id, err := readApprovalID(r)
-	if err != nil {
-		return 0, nil, err
-	}
-	a, err := approval.Get(r.Context(), s.Table, c.Tenant, id)
+	a, err := approval.Get(r.Context(), s.Table, c.Tenant, r.PathValue("id"))
 	return http.StatusOK, a, err
 }
 
@@ -124,13 +84,7 @@ func (s *server) showApproval(_ http.ResponseWriter, r *http.Request, c Caller) 
 func (s *server) decisionChannel() approval.Via { return cmp.Or(s.Via, approval.ViaAPI) }
 
 func (s *server) decideApproval(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	if _, err := readQuery(r); err != nil {
-		return 0, nil, err
-	}
-	id, err := readApprovalID(r)
-	if err != nil {
-		return 0, nil, err
-	}
+	id := r.PathValue("id")
 	var b Verdict
 	if err := readBody(w, r, &b, false); err != nil {
 		return 0, nil, err

@@ -375,8 +375,8 @@ func decodes(t *testing.T) map[string]string {
 		ast.Inspect(f, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.CompositeLit:
-				if len(n.Elts) == 3 {
-					if of := endpointOf(n.Elts[2]); of != "" {
+				if len(n.Elts) == 4 {
+					if of := endpointOf(n.Elts[3]); of != "" {
 						endpoints[pathOf(t, n.Elts[0], n.Elts[1])] = of
 					}
 				}

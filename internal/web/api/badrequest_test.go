@@ -32,27 +32,14 @@ var anything = []string{"", "x", "%00", "%ff", "%0d%0aX:y", badinput.Canary, str
 // queries is the table: what each parameter of a query refuses, by its name.
 var queries = map[string][]string{
 	"limit":    slices.Concat(anything, []string{"0", "-1", "201", "1.5", "1e2", "%2B5", "05", "%205", "5%20", "0x10"}),
-	"cursor":   slices.Concat(anything[1:], []string{"-1", "done", "waiting:", "nothing:x", "%2B1"}),
+	"cursor":   slices.Concat(anything[1:], []string{"-2", "done", "+1", "%2B1", "01", ".1", "1.x", "1.-1", "1.2.3", "1.01"}),
 	"status":   slices.Concat(anything, []string{"Done", "waiting,done", "pending%20"}),
 	"agent":    {"A", "%00", "%ff", "a%2Fb", strings.Repeat("a", 41)},
 	"root":     slices.Concat(anything, hostileIDs[8:15]),
 	"run":      slices.Concat(anything, hostileIDs[8:15]),
 	"messages": slices.Concat(anything, []string{"2", "true", "00"}),
-	"after":    slices.Concat(anything, []string{"-2", "1.", ".1", "1.x", "1.-1", "1.2.3", "%2B1", "01", "1.01"}),
-	"from":     slices.Concat(anything, []string{"-2", "1.5", "%2B1", "01"}),
 	"format":   slices.Concat(anything[1:], []string{"JOURNAL", "journal%20", "journal,arvo"}),
 	"digest":   {""},
-}
-
-// Of runs and of servers a filter that fits nothing finds nothing; a first page has no cursor.
-func finds(op, name, value string) bool {
-	switch name {
-	case "agent":
-		return op == "GET /v1/runs"
-	case "cursor":
-		return strings.HasPrefix(value, "waiting:") && op == "GET /v1/runs"
-	}
-	return false
 }
 
 // Every parameter of every path and every query: refused for what it is, and nothing is written.
@@ -97,9 +84,7 @@ func TestBadPathsAndQueries(t *testing.T) {
 		for _, name := range known {
 			require.Contains(t, queries, name, "a parameter without a table")
 			for _, value := range queries[name] {
-				if !finds(op, name, value) {
-					send(op, good+"?"+name+"="+value, 400, map[bool]int{true: 404, false: 400}[name == "root" || name == "run"])
-				}
+				send(op, good+"?"+name+"="+value, 400, map[bool]int{true: 404, false: 400}[name == "root" || name == "run"])
 			}
 			send(op, good+"?"+name+"=1&"+name+"=1", 400)
 		}
@@ -199,7 +184,7 @@ func TestBadHeaders(t *testing.T) {
 		}
 	}
 	events := "/v1/runs/" + b.wait.ID + "/events"
-	for _, id := range append(slices.Clone(queries["after"][1:]), "0 1", "0,1", "1;2", " ") {
+	for _, id := range append(slices.Clone(queries["cursor"]), "0 1", "0,1", "1;2", " ") {
 		id, err := url.PathUnescape(id)
 		require.NoError(t, err)
 		if strings.ContainsAny(id, "\x00\r\n") || !utf8.ValidString(id) || strings.TrimSpace(id) == "" {

@@ -38,9 +38,6 @@ type Uploaded struct {
 
 // announceUpload permits an upload: to the store itself, or on a laptop to this API. It writes nothing.
 func (s *server) announceUpload(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	if _, err := readQuery(r); err != nil {
-		return 0, nil, err
-	}
 	if s.Uploads == nil && !s.acceptsUploads() {
 		return 0, nil, problem(NoSuchPath, "%.200s: there is nothing here", r.URL.Path)
 	}
@@ -82,9 +79,6 @@ func (s *server) acceptsUploads() bool { return s.Local && s.Intake != nil }
 
 // receiveUpload stores a file while it arrives: completely or not at all.
 func (s *server) receiveUpload(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	if _, err := readQuery(r); err != nil {
-		return 0, nil, err
-	}
 	if !s.acceptsUploads() {
 		return 0, nil, problem(NoSuchPath, "%.200s: there is nothing here", r.URL.Path)
 	}

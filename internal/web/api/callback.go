@@ -16,9 +16,6 @@ import (
 // callbackPath is the one path without a caller. The token in it names the call to answer.
 const callbackPath = secrets.Path + "{token}"
 
-// isCallbackPattern reports whether requests for a route have no caller.
-func isCallbackPattern(pattern string) bool { return pattern == callbackPath }
-
 // IsPublic reports whether a request authenticates itself by its path or signature, so that no handler in front needs
 // to.
 func IsPublic(r *http.Request) bool {
@@ -55,9 +52,6 @@ func errCallbackNotFound() error { return problem(NoSuchPath, "there is nothing 
 func (s *server) receiveCallback(w http.ResponseWriter, r *http.Request, _ Caller) (int, any, error) {
 	claim, err := s.readClaim(r)
 	if err != nil {
-		return 0, nil, err
-	}
-	if _, err := readQuery(r); err != nil {
 		return 0, nil, err
 	}
 	var b CallbackAnswer

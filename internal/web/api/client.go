@@ -73,8 +73,8 @@ type RunQuery struct {
 }
 
 // Runs lists a page of runs.
-func (c *Client) Runs(ctx context.Context, q RunQuery) (RunPage, error) {
-	return get[RunPage](ctx, c, "/v1/runs", values("status", q.Status, "agent", q.Agent, "root", q.Root, "cursor",
+func (c *Client) Runs(ctx context.Context, q RunQuery) (Page[RunHead], error) {
+	return get[Page[RunHead]](ctx, c, "/v1/runs", values("status", q.Status, "agent", q.Agent, "root", q.Root, "cursor",
 		q.Cursor, "limit", number(q.Limit)))
 }
 
@@ -89,27 +89,27 @@ func (c *Client) RunWithoutMessages(ctx context.Context, run string) (Run, error
 }
 
 // Messages reads a page of a run's messages.
-func (c *Client) Messages(ctx context.Context, run, cursor string, limit int) (MessagePage, error) {
-	return get[MessagePage](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/messages", values("cursor", cursor, "limit",
+func (c *Client) Messages(ctx context.Context, run, cursor string, limit int) (Page[Message], error) {
+	return get[Page[Message]](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/messages", values("cursor", cursor, "limit",
 		number(limit)))
 }
 
 // Calls reads a page of a run's calls.
-func (c *Client) Calls(ctx context.Context, run, cursor string, limit int) (CallPage, error) {
-	return get[CallPage](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/calls", values("cursor", cursor, "limit",
+func (c *Client) Calls(ctx context.Context, run, cursor string, limit int) (Page[Call], error) {
+	return get[Page[Call]](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/calls", values("cursor", cursor, "limit",
 		number(limit)))
 }
 
 // Events reads a page of a run's events behind after: SEQ, SEQ.INDEX, or "" for all.
-func (c *Client) Events(ctx context.Context, run, after string, limit int) (EventPage, error) {
-	return get[EventPage](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/events", values("after", after, "limit",
+func (c *Client) Events(ctx context.Context, run, after string, limit int) (Page[Event], error) {
+	return get[Page[Event]](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/events", values("cursor", after, "limit",
 		number(limit)))
 }
 
 // EncodedEvents reads a page of a run's events in a format of package stream, behind after: SEQ, SEQ.INDEX, or "" for all.
-func (c *Client) EncodedEvents(ctx context.Context, run, format, after string, limit int) (EncodedPage, error) {
-	q := values("format", format, "after", after, "limit", number(limit))
-	return get[EncodedPage](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/events", q)
+func (c *Client) EncodedEvents(ctx context.Context, run, format, after string, limit int) (Page[json.RawMessage], error) {
+	q := values("format", format, "cursor", after, "limit", number(limit))
+	return get[Page[json.RawMessage]](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/events", q)
 }
 
 // Replay folds a run's journal again.
@@ -128,13 +128,13 @@ func (c *Client) Cancel(ctx context.Context, run, note string) (Accepted, error)
 }
 
 // Approvals lists a page of requests of a status; "" = pending.
-func (c *Client) Approvals(ctx context.Context, status approval.Status, cursor string, limit int) (ApprovalPage, error) {
+func (c *Client) Approvals(ctx context.Context, status approval.Status, cursor string, limit int) (Page[approval.Approval], error) {
 	return c.FindApprovals(ctx, approval.Query{Status: status, Cursor: cursor, Limit: limit})
 }
 
 // FindApprovals lists a page of the requests that match; pending ones if no status is set. The server computes Since.
-func (c *Client) FindApprovals(ctx context.Context, q approval.Query) (ApprovalPage, error) {
-	return get[ApprovalPage](ctx, c, "/v1/approvals",
+func (c *Client) FindApprovals(ctx context.Context, q approval.Query) (Page[approval.Approval], error) {
+	return get[Page[approval.Approval]](ctx, c, "/v1/approvals",
 		values("status", string(q.Status), "run", q.Run, "root", q.Root, "cursor", q.Cursor, "limit", number(q.Limit)))
 }
 
@@ -149,8 +149,8 @@ func (c *Client) Decide(ctx context.Context, id string, v Verdict) (approval.App
 }
 
 // Grants lists a page of the standing grants of an agent; "" = of all.
-func (c *Client) Grants(ctx context.Context, agent, cursor string, limit int) (GrantPage, error) {
-	return get[GrantPage](ctx, c, "/v1/grants", values("agent", agent, "cursor", cursor, "limit", number(limit)))
+func (c *Client) Grants(ctx context.Context, agent, cursor string, limit int) (Page[Grant], error) {
+	return get[Page[Grant]](ctx, c, "/v1/grants", values("agent", agent, "cursor", cursor, "limit", number(limit)))
 }
 
 // Revoke revokes the standing grant of a digest for an agent's tool; "" = all grants of the tool.

@@ -72,9 +72,9 @@ func (b *bench) askedOf(q approval.Query) (runs []string, pages int) {
 	for {
 		p, err := b.client.FindApprovals(b.t.Context(), q)
 		require.NoError(b.t, err)
-		require.LessOrEqual(b.t, len(p.Approvals), cmp.Or(q.Limit, 50))
+		require.LessOrEqual(b.t, len(p.Items), cmp.Or(q.Limit, 50))
 		pages++
-		for _, a := range p.Approvals {
+		for _, a := range p.Items {
 			runs = append(runs, a.Run)
 		}
 		if q.Cursor = p.Cursor; q.Cursor == "" {
@@ -123,8 +123,8 @@ func TestRequestsSurfaceAtTheRoot(t *testing.T) {
 	require.Equal(t, []string{root.ID, child.ID}, left)
 	settled, err := b.client.FindApprovals(t.Context(), approval.Query{Status: approval.Approved, Root: root.ID})
 	require.NoError(t, err)
-	require.Len(t, settled.Approvals, 1)
-	require.Equal(t, root.ID, settled.Approvals[0].Root)
+	require.Len(t, settled.Items, 1)
+	require.Equal(t, root.ID, settled.Items[0].Root)
 }
 
 // A list of what a run asks is looked through from the run's beginning, and no further than so many pages: it goes on at its cursor.
@@ -151,7 +151,7 @@ func TestRunsBelowARun(t *testing.T) {
 		for {
 			p, err := b.client.Runs(t.Context(), q)
 			require.NoError(t, err)
-			for _, h := range p.Runs {
+			for _, h := range p.Items {
 				ids = append(ids, h.ID)
 				require.Equal(t, root.ID, h.Root)
 				require.NotEmpty(t, h.Parent)
@@ -170,7 +170,7 @@ func TestRunsBelowARun(t *testing.T) {
 	}
 	all, err := b.client.Runs(t.Context(), api.RunQuery{})
 	require.NoError(t, err)
-	require.Len(t, all.Runs, 4)
+	require.Len(t, all.Items, 4)
 }
 
 // Another tenant's run is no run to ask about, and answers as one that is not there does.
@@ -197,7 +197,7 @@ func TestRequestsBelowAnotherTenantsRun(t *testing.T) {
 	}
 	p, err := b.client.FindApprovals(t.Context(), approval.Query{})
 	require.NoError(t, err)
-	require.Empty(t, p.Approvals)
+	require.Empty(t, p.Items)
 }
 
 // Who decides is an approver of the run's own policy and of each above that asks; a person who is one of them alone is refused.

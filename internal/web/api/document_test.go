@@ -83,8 +83,6 @@ func valid(s *base.Schema, raw []byte) error {
 	return errors.Join(all...)
 }
 
-var methods = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
-
 // operations lists what is documented, each as METHOD PATH, sorted.
 func (d *document) operations() []string {
 	var all []string
@@ -171,7 +169,7 @@ func (d *document) parameters(op, in string) []string {
 	return names
 }
 
-// answers are the documented answers of an operation, as they are counted in seen.
+// answers are the documented answers of an operation other than errors, as they are counted in seen.
 func (d *document) answers(op string) []string {
 	var all []string
 	for status, r := range d.operation(op).Responses.Codes.FromOldest() {
@@ -188,19 +186,25 @@ func (d *document) answers(op string) []string {
 // check holds an answer to what is documented for the operation.
 func (d *document) check(t *testing.T, op string, a answer) {
 	t.Helper()
-	mediaType := d.checkAnswer(t, d.operation(op).Responses.FindResponseByCode(a.status), a)
+	responses := d.operation(op).Responses
+	documented := responses.FindResponseByCode(a.status)
+	if a.status >= http.StatusBadRequest {
+		documented = responses.Default
+	}
+	mediaType := d.checkAnswer(t, documented, a)
 	d.seen[fmt.Sprintf("%s %d %s", op, a.status, mediaType)] = true
 }
 
 // ordinary are the headers of every HTTP answer, and those that Guard adds to each of its port.
 var ordinary = []string{
-	"Content-Type", "Content-Length", "Date", "X-Content-Type-Options", "Cross-Origin-Resource-Policy", "Referrer-Policy", "X-Frame-Options",
+	"Content-Type", "Content-Length", "Date", "Cache-Control", "X-Content-Type-Options", "Cross-Origin-Resource-Policy", "Referrer-Policy", "X-Frame-Options",
 }
 
 // checkAnswer holds an answer to a documented response.
 func (d *document) checkAnswer(t *testing.T, documented *v3.Response, a answer) (mediaType string) {
 	t.Helper()
 	require.NotNil(t, documented, "status %d is not documented: %s", a.status, a.body)
+	require.Equal(t, "no-store", a.header.Get("Cache-Control"))
 	known := slices.Clone(ordinary)
 	for name, h := range documented.Headers.FromOldest() {
 		name = http.CanonicalHeaderKey(name)

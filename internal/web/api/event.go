@@ -20,12 +20,6 @@ type Event struct {
 	Data json.RawMessage `json:"data"`
 }
 
-// EventPage is a page of events in order.
-type EventPage struct {
-	Events []Event `json:"events"`
-	Cursor string  `json:"cursor,omitempty"` // for after; "" = there is no more now
-}
-
 // Fact decodes the event. A type that this build does not know is an error.
 func (e Event) Fact() (run.Event, error) {
 	return run.UnmarshalEvent([]byte(`{` + strconv.Quote(e.Type) + `:` + string(e.Data) + `}`))

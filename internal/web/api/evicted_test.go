@@ -37,7 +37,7 @@ func TestEvictedMessagesArePaged(t *testing.T) {
 	for cursor := ""; ; {
 		p, err := b.client.Messages(t.Context(), id, cursor, 1)
 		require.NoError(t, err)
-		all = append(all, p.Messages...)
+		all = append(all, p.Items...)
 		if cursor = p.Cursor; cursor == "" {
 			break
 		}

@@ -38,7 +38,7 @@ func (c *Client) followStream(ctx context.Context, run, format, after string, ea
 	defer cancel() // closes the stream when each returns an error
 	resp, err := c.do(ctx, request{
 		method: http.MethodGet, path: "/v1/runs/" + url.PathEscape(run) + "/events", query: values("format", format,
-			"after", after),
+			"cursor", after),
 		accept: "text/event-stream",
 	})
 	if err != nil {

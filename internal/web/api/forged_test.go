@@ -44,15 +44,15 @@ func (b *bench) approvedBy(who string, run api.Run, request string) api.Run {
 func (b *bench) pending(run api.Run) string {
 	b.t.Helper()
 	var page struct {
-		Approvals []struct {
+		Items []struct {
 			ID string `json:"id"`
-		} `json:"approvals"`
+		} `json:"items"`
 	}
 	got := b.do("GET /v1/approvals?run="+run.ID, "")
 	require.Equal(b.t, http.StatusOK, got.status, got.body)
 	require.NoError(b.t, json.Unmarshal([]byte(got.body), &page))
-	require.NotEmpty(b.t, page.Approvals, "people are asked")
-	return page.Approvals[0].ID
+	require.NotEmpty(b.t, page.Items, "people are asked")
+	return page.Items[0].ID
 }
 
 // forgeries are what is written into a request of pay's policy, and who decides then.
@@ -174,10 +174,10 @@ func compactLine(t *testing.T, line string) string {
 func TestAForgedOrderLetsNothingRun(t *testing.T) {
 	executions := func(b *bench, run api.Run) int {
 		b.t.Helper()
-		var page api.CallPage
+		var page api.Page[api.Call]
 		got := b.do("GET /v1/runs/"+run.ID+"/calls", "")
 		require.NoError(b.t, json.Unmarshal([]byte(got.body), &page))
-		return page.Calls[0].Executions
+		return page.Items[0].Executions
 	}
 	for name, c := range forgeries {
 		t.Run(name, func(t *testing.T) {

@@ -25,17 +25,11 @@ type ForkModel struct {
 }
 
 func (s *server) forkRun(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	if _, err := readQuery(r); err != nil {
-		return 0, nil, err
-	}
 	var b Fork
 	if err := readBody(w, r, &b, false); err != nil {
 		return 0, nil, err
 	}
-	id := r.PathValue("id")
 	switch {
-	case !runPattern.MatchString(id):
-		return 0, nil, problem(RunNotFound, "fork run %.64q: no such run", id)
 	case b.At == nil:
 		return 0, nil, invalidProblem("at: got nothing, want an entry's sequence")
 	case b.Model != nil && !s.Local: // a model may name a file or an address of this machine
@@ -45,7 +39,7 @@ func (s *server) forkRun(w http.ResponseWriter, r *http.Request, c Caller) (int,
 	if err != nil {
 		return 0, nil, err
 	}
-	f := runtime.Fork{Tenant: c.Tenant, Run: id, At: *b.At, Key: key, By: c.Principal.ID}
+	f := runtime.Fork{Tenant: c.Tenant, Run: r.PathValue("id"), At: *b.At, Key: key, By: c.Principal.ID}
 	if m := b.Model; m != nil {
 		f.Model = &agent.ModelSpec{Provider: m.Provider, ID: m.ID, BaseURL: m.BaseURL, File: m.File}
 	}

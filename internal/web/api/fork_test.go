@@ -46,11 +46,11 @@ func TestContinues(t *testing.T) {
 
 	page, err := b.client.Messages(t.Context(), r.ID, "", 200)
 	require.NoError(t, err)
-	require.Len(t, page.Messages, len(r.Messages))
+	require.Len(t, page.Items, len(r.Messages))
 	events, err := b.client.Events(t.Context(), r.ID, "", 200)
 	require.NoError(t, err)
-	require.Equal(t, "run_started", events.Events[0].Type, "its own events")
-	require.Contains(t, string(events.Events[0].Data), `"from":{"kind":"continues","run":"`+first.ID+`"`)
+	require.Equal(t, "run_started", events.Items[0].Type, "its own events")
+	require.Contains(t, string(events.Items[0].Data), `"from":{"kind":"continues","run":"`+first.ID+`"`)
 	found, err := b.client.Replay(t.Context(), r.ID)
 	require.NoError(t, err)
 	require.Empty(t, found.Differences)
@@ -121,7 +121,7 @@ func TestForkAndContinueRefuse(t *testing.T) {
 	}
 	list, err := b.client.Runs(t.Context(), api.RunQuery{})
 	require.NoError(t, err)
-	require.Len(t, list.Runs, 1, "nothing was started")
+	require.Len(t, list.Items, 1, "nothing was started")
 
 	b.backend.Local = false
 	b.serve()

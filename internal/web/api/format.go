@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"strings"
 	"time"
 
@@ -13,12 +12,6 @@ import (
 
 // journalFormat is the default format of events: as they are stored.
 const journalFormat = "journal"
-
-// EncodedPage is a page of events in order, in a format of package stream.
-type EncodedPage struct {
-	Events []json.RawMessage `json:"events"`
-	Cursor string            `json:"cursor,omitempty"` // for after; "" = there is no more now
-}
 
 // encodedEvent is one event in the format of its client, with one JSON value as data.
 type encodedEvent struct {
@@ -160,30 +153,4 @@ func (s *server) readEvents(ctx context.Context, v *journalReader, n int) ([]enc
 			return out, nil
 		}
 	}
-}
-
-// newPage returns a page of at most n events.
-func (v *journalReader) newPage(events []encodedEvent, n int) (any, error) {
-	cursor := ""
-	if len(events) > n {
-		events = events[:n]
-		cursor = events[n-1].at.String()
-	}
-	if v.format == "" {
-		p := EventPage{Events: []Event{}, Cursor: cursor}
-		for _, e := range events {
-			f, _ := e.data.(Event)
-			p.Events = append(p.Events, f)
-		}
-		return p, nil
-	}
-	p := EncodedPage{Events: []json.RawMessage{}, Cursor: cursor}
-	for _, e := range events {
-		data, err := run.MarshalVerbatim(e.data)
-		if err != nil {
-			return nil, err
-		}
-		p.Events = append(p.Events, data)
-	}
-	return p, nil
 }

@@ -92,8 +92,8 @@ func (b *bench) pages(run, format string, size int, from ...string) (all []strin
 	for after := strings.Join(from, ""); ; {
 		p, err := b.client.EncodedEvents(b.t.Context(), run, format, after, size)
 		require.NoError(b.t, err)
-		require.LessOrEqual(b.t, len(p.Events), size)
-		for _, e := range p.Events {
+		require.LessOrEqual(b.t, len(p.Items), size)
+		for _, e := range p.Items {
 			all = append(all, string(e))
 		}
 		if after = p.Cursor; after == "" {

@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -37,12 +38,6 @@ type Grant struct {
 // ScopePattern is the scope of a grant for arguments that match its conditions.
 const ScopePattern agent.Scope = "pattern"
 
-// GrantPage is a page of standing grants, by agent and tool.
-type GrantPage struct {
-	Grants []Grant `json:"grants"`
-	Cursor string  `json:"cursor,omitempty"`
-}
-
 func newGrant(g approval.StandingGrant) Grant {
 	scope := agent.ScopeTool
 	switch {
@@ -57,45 +52,34 @@ func newGrant(g approval.StandingGrant) Grant {
 	}
 }
 
-// listGrants lists the tenant's valid standing grants. It reads at most maxStorePages pages of the store, because
-// expired grants are left out.
+// listGrants lists the tenant's valid standing grants; expired ones are left out.
 func (s *server) listGrants(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	q, err := readQuery(r, "agent", "cursor", "limit")
+	of, err := readAgent(r.URL.Query())
 	if err != nil {
 		return 0, nil, err
 	}
-	n, err := readLimit(q)
-	if err != nil {
-		return 0, nil, err
-	}
-	if q.Has("agent") && !agent.ValidAgentName(q.Get("agent")) {
-		return 0, nil, invalidProblem("agent: got %.64q, want an agent's name", q.Get("agent"))
-	}
-	p := GrantPage{Grants: []Grant{}, Cursor: q.Get("cursor")}
-	for looks := 0; len(p.Grants) < n && looks < maxStorePages; looks++ {
-		at := p.Cursor
-		want := approval.StandingQuery{Agent: q.Get("agent"), Limit: n - len(p.Grants), Cursor: at}
-		var list []approval.StandingGrant
-		list, p.Cursor, err = approval.ListStanding(r.Context(), s.Table, c.Tenant, want, s.Clock.Now())
-		if err != nil {
-			return 0, nil, badCursor(at, err)
-		}
+	return readPage(r, func(limit int, cursor string) (shown []Grant, next string, err error) {
+		q := approval.StandingQuery{Agent: of, Limit: limit, Cursor: cursor}
+		list, next, err := approval.ListStanding(r.Context(), s.Table, c.Tenant, q, s.Clock.Now())
 		for _, g := range list {
-			p.Grants = append(p.Grants, newGrant(g))
+			shown = append(shown, newGrant(g))
 		}
-		if p.Cursor == "" {
-			break
-		}
+		return shown, next, err
+	})
+}
+
+// readAgent reads the filter by agent; "" = all agents.
+func readAgent(q url.Values) (string, error) {
+	of := q.Get("agent")
+	if q.Has("agent") && !agent.ValidAgentName(of) {
+		return "", invalidProblem("agent: got %.64q, want an agent's name", of)
 	}
-	return http.StatusOK, p, nil
+	return of, nil
 }
 
 // revokeGrant revokes the standing grants of a tool, or the one in the query.
 func (s *server) revokeGrant(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	q, err := readQuery(r, "digest")
-	if err != nil {
-		return 0, nil, err
-	}
+	q := r.URL.Query()
 	if q.Has("digest") && q.Get("digest") == "" { // an empty digest would mean all grants
 		return 0, nil, invalidProblem("digest: got nothing, want that of a grant")
 	}

@@ -53,8 +53,8 @@ func (b *bench) grants(of string) []string {
 	for {
 		p, err := b.client.Grants(b.t.Context(), of, cursor, 1)
 		require.NoError(b.t, err)
-		require.LessOrEqual(b.t, len(p.Grants), 1)
-		for _, g := range p.Grants {
+		require.LessOrEqual(b.t, len(p.Items), 1)
+		for _, g := range p.Items {
 			names = append(names, g.Agent+" "+g.Tool)
 		}
 		if cursor = p.Cursor; cursor == "" {
@@ -75,7 +75,7 @@ func TestGrantsAreListed(t *testing.T) {
 	require.Equal(t, []string{}, b.grants("paye"))
 	p, err := b.client.Grants(t.Context(), "payer", "", 0)
 	require.NoError(t, err)
-	g := p.Grants[0]
+	g := p.Items[0]
 	require.Equal(t, api.Grant{
 		Agent: "payer", Tool: "pay", Scope: agent.ScopeTool, Digest: g.Digest, Approval: g.Approval, Run: run.ID, By: "user:local", Note: "it is fine",
 		At: g.At, Expires: g.At.Add(agent.StandingLife), Approvers: []string{"group:operators"},
@@ -123,8 +123,8 @@ func TestGrantsOfCalls(t *testing.T) {
 	one := b.grant("payer")
 	p, err := b.client.Grants(t.Context(), "payer", "", 0)
 	require.NoError(t, err)
-	require.Len(t, p.Grants, 1)
-	g := p.Grants[0]
+	require.Len(t, p.Items, 1)
+	g := p.Items[0]
 	require.Equal(t, []any{agent.ScopeCall, `{"amount":5}`, policy.GrantedArgs([]byte(`{"amount":5}`))}, []any{g.Scope, g.Args, g.ArgsHash})
 	a, err := b.client.Approval(t.Context(), g.Approval)
 	require.NoError(t, err)
@@ -187,8 +187,8 @@ func TestGrantsOfPatterns(t *testing.T) {
 	require.Equal(t, http.StatusOK, got.status, got.body)
 	p, err := b.client.Grants(t.Context(), "payer", "", 0)
 	require.NoError(t, err)
-	require.Len(t, p.Grants, 1)
-	g := p.Grants[0]
+	require.Len(t, p.Items, 1)
+	g := p.Items[0]
 	require.Equal(t, []any{api.ScopePattern, "/amount lte 50", 5, 5, "", "", int64(3600)}, []any{g.Scope, g.Pattern, g.Uses, g.Left, g.Args, g.ArgsHash, int64(g.Expires.Sub(g.At).Seconds())})
 	require.Equal(t, `50`, string(g.When[0].Lte))
 	a, err := b.client.Approval(t.Context(), g.Approval)

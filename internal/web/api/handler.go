@@ -5,27 +5,22 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"net/url"
 	"os"
 	"path"
+	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/countersign/countersign/internal/jsonx"
-	"github.com/countersign/countersign/internal/store"
 )
 
-// Bounds of bodies and pages.
-const (
-	maxBody     = 256 << 10
-	maxPage     = 200
-	defaultPage = 50
-)
+// maxBody is the size of a JSON body in bytes.
+const maxBody = 256 << 10
 
 // server handles the requests of a backend.
 type server struct{ Backend }
@@ -33,44 +28,46 @@ type server struct{ Backend }
 // endpoint handles one route. Status 0 says that it has written its response itself.
 type endpoint func(s *server, w http.ResponseWriter, r *http.Request, c Caller) (status int, body any, err error)
 
-// routes is the route table of the API. A test compares it with docs/openapi.yaml.
-var routes = []struct {
-	method, path string
-	endpoint     endpoint
-}{
-	{http.MethodPost, "/v1/runs", (*server).startRun},
-	{http.MethodGet, "/v1/runs", (*server).listRuns},
-	{http.MethodGet, "/v1/runs/{id}", (*server).showRun},
-	{http.MethodGet, "/v1/runs/{id}/messages", (*server).listMessages},
-	{http.MethodGet, "/v1/runs/{id}/calls", (*server).listCalls},
-	{http.MethodGet, "/v1/runs/{id}/events", (*server).listEvents},
-	{http.MethodGet, "/v1/runs/{id}/journal", (*server).listJournal},
-	{http.MethodGet, "/v1/runs/{id}/replay", (*server).replayRun},
-	{http.MethodPost, "/v1/runs/{id}/input", (*server).receiveInput},
-	{http.MethodPost, "/v1/runs/{id}/cancel", (*server).cancelRun},
-	{http.MethodPost, "/v1/runs/{id}/fork", (*server).forkRun},
-	{http.MethodPost, "/v1/runs/{id}/calls/{call}/undo", (*server).undoCall},
-	{http.MethodPost, callbackPath, (*server).receiveCallback},
-	{http.MethodPost, "/v1/blobs", (*server).announceUpload},
-	{http.MethodPut, "/v1/blobs/{sha256}", (*server).receiveUpload},
-	{http.MethodGet, "/v1/approvals", (*server).listApprovals},
-	{http.MethodGet, "/v1/approvals/{id}", (*server).showApproval},
-	{http.MethodPost, "/v1/approvals/{id}/decision", (*server).decideApproval},
-	{http.MethodGet, "/v1/grants", (*server).listGrants},
-	{http.MethodDelete, "/v1/grants/{agent}/{tool}", (*server).revokeGrant},
-	{http.MethodGet, "/v1/repairs", (*server).listRepairs},
+// routes is the route table of the API, with the query parameters of each. A test compares it with docs/openapi.yaml.
+var routes = []route{
+	{http.MethodPost, "/v1/runs", "", (*server).startRun},
+	{http.MethodGet, "/v1/runs", "status agent root cursor limit", (*server).listRuns},
+	{http.MethodGet, "/v1/runs/{id}", "messages", (*server).showRun},
+	{http.MethodGet, "/v1/runs/{id}/messages", "cursor limit", (*server).listMessages},
+	{http.MethodGet, "/v1/runs/{id}/calls", "cursor limit", (*server).listCalls},
+	{http.MethodGet, "/v1/runs/{id}/events", "format cursor limit", (*server).listEvents},
+	{http.MethodGet, "/v1/runs/{id}/journal", "cursor limit", (*server).listJournal},
+	{http.MethodGet, "/v1/runs/{id}/replay", "", (*server).replayRun},
+	{http.MethodPost, "/v1/runs/{id}/input", "", (*server).receiveInput},
+	{http.MethodPost, "/v1/runs/{id}/cancel", "", (*server).cancelRun},
+	{http.MethodPost, "/v1/runs/{id}/fork", "", (*server).forkRun},
+	{http.MethodPost, "/v1/runs/{id}/calls/{call}/undo", "", (*server).undoCall},
+	{http.MethodPost, callbackPath, "", (*server).receiveCallback},
+	{http.MethodPost, "/v1/blobs", "", (*server).announceUpload},
+	{http.MethodPut, "/v1/blobs/{sha256}", "", (*server).receiveUpload},
+	{http.MethodGet, "/v1/approvals", "status run root cursor limit", (*server).listApprovals},
+	{http.MethodGet, "/v1/approvals/{id}", "", (*server).showApproval},
+	{http.MethodPost, "/v1/approvals/{id}/decision", "", (*server).decideApproval},
+	{http.MethodGet, "/v1/grants", "agent cursor limit", (*server).listGrants},
+	{http.MethodDelete, "/v1/grants/{agent}/{tool}", "digest", (*server).revokeGrant},
+	{http.MethodGet, "/v1/repairs", "cursor limit", (*server).listRepairs},
+}
+
+type route struct {
+	method, path, query string
+	endpoint            endpoint
 }
 
 // Handler serves the API. It keeps no state and is safe for concurrent use as far as b is.
 func Handler(b Backend) http.Handler {
 	s := &server{b}
 	mux := http.NewServeMux()
-	byPath := map[string]map[string]endpoint{}
+	byPath := map[string]map[string]route{}
 	for _, r := range routes {
 		if byPath[r.path] == nil {
-			byPath[r.path] = map[string]endpoint{}
+			byPath[r.path] = map[string]route{}
 		}
-		byPath[r.path][r.method] = r.endpoint
+		byPath[r.path][r.method] = r
 	}
 	for path, byMethod := range byPath {
 		mux.Handle(path, s.serveRoute(byMethod))
@@ -105,21 +102,17 @@ func Routes() []string {
 }
 
 // serveRoute calls the endpoint of the method and writes its result.
-func (s *server) serveRoute(byMethod map[string]endpoint) http.HandlerFunc {
+func (s *server) serveRoute(byMethod map[string]route) http.HandlerFunc {
+	allowed := slices.Sorted(maps.Keys(byMethod))
 	return func(w http.ResponseWriter, r *http.Request) {
-		e, ok := byMethod[r.Method]
+		to, ok := byMethod[r.Method]
 		if !ok {
-			var allowed []string
-			for m := range byMethod {
-				allowed = append(allowed, m)
-			}
-			slices.Sort(allowed)
 			w.Header().Set("Allow", strings.Join(allowed, ", "))
 			s.writeProblem(w, r, problem(BadMethod, "%.200s: got %.20s, want %s", r.URL.Path, r.Method,
 				strings.Join(allowed, " or ")))
 			return
 		}
-		status, body, err := s.callEndpoint(e, w, r)
+		status, body, err := s.callEndpoint(to, w, r)
 		switch {
 		case err != nil:
 			s.writeProblem(w, r, err)
@@ -129,31 +122,62 @@ func (s *server) serveRoute(byMethod map[string]endpoint) http.HandlerFunc {
 	}
 }
 
-// callEndpoint calls an endpoint on behalf of the caller. It waits until the backend is ready, except for GET, which
-// changes nothing, and DELETE, which only removes a permission.
-func (s *server) callEndpoint(e endpoint, w http.ResponseWriter, r *http.Request) (status int, body any, err error) {
-	var c Caller
-	if isCallbackPattern(r.Pattern) {
-		_, err = s.readClaim(r) // check the token before anything else
-	} else {
-		c, err = s.Caller(r)
+// callEndpoint calls an endpoint on behalf of the caller, once the path's id and the query are well formed. It waits
+// until the backend is ready, except for GET, which changes nothing, and DELETE, which only removes a permission.
+func (s *server) callEndpoint(to route, w http.ResponseWriter, r *http.Request) (status int, body any, err error) {
+	c, err := s.authenticate(r)
+	if err == nil {
+		err = checkPathID(r)
 	}
-	var refused *Problem
-	if errors.As(err, &refused) {
-		return 0, nil, refused
+	if err == nil {
+		err = checkQuery(r, strings.Fields(to.query))
 	}
-	if err != nil && !isCallbackPattern(r.Pattern) {
-		err = problem(NotAllowed, "%v", err)
+	if err == nil && s.Ready != nil && r.Method != http.MethodGet && r.Method != http.MethodDelete {
+		err = s.Ready(r.Context())
 	}
 	if err != nil {
 		return 0, nil, err
 	}
-	if s.Ready != nil && r.Method != http.MethodGet && r.Method != http.MethodDelete {
-		if err := s.Ready(r.Context()); err != nil {
-			return 0, nil, err
-		}
+	return to.endpoint(s, w, r, c)
+}
+
+// authenticate returns the caller. Of a callback it only checks the token.
+func (s *server) authenticate(r *http.Request) (Caller, error) {
+	if r.Pattern == callbackPath {
+		_, err := s.readClaim(r)
+		return Caller{}, err
 	}
-	return e(s, w, r, c)
+	c, err := s.Caller(r)
+	var refused *Problem
+	if err != nil && !errors.As(err, &refused) {
+		err = problem(NotAllowed, "%v", err)
+	}
+	return c, err
+}
+
+var (
+	runPattern      = regexp.MustCompile(`^r[a-z2-7]{25}$`)
+	approvalPattern = regexp.MustCompile(`^a[a-z2-7]{25}$`)
+)
+
+// checkPathID answers an id that cannot exist like one that does not.
+func checkPathID(r *http.Request) error {
+	id := r.PathValue("id")
+	switch {
+	case strings.HasPrefix(r.Pattern, "/v1/runs/{id}"):
+		return checkRunID("read", id)
+	case strings.HasPrefix(r.Pattern, "/v1/approvals/{id}") && !approvalPattern.MatchString(id):
+		return problem(ApprovalNotFound, "read approval %.64q: no such approval", id)
+	}
+	return nil
+}
+
+// checkRunID refuses what is not a run's id. key says where it was given.
+func checkRunID(key, id string) error {
+	if !runPattern.MatchString(id) {
+		return problem(RunNotFound, "%s run %.64q: no such run", key, id)
+	}
+	return nil
 }
 
 // writeProblem writes an error as a problem. Internal details go to the log, and to callers who own the machine.
@@ -250,21 +274,21 @@ func checkContentType(h http.Header) error {
 	return nil
 }
 
-// readQuery reads the query and refuses unknown and repeated parameters.
-func readQuery(r *http.Request, known ...string) (url.Values, error) {
+// checkQuery refuses unknown and repeated parameters of a query.
+func checkQuery(r *http.Request, known []string) error {
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, invalidProblem("the query: %v", err)
+		return invalidProblem("the query: %v", err)
 	}
 	for name, values := range q {
 		if !slices.Contains(known, name) {
-			return nil, invalidProblem("query parameter %.64q is not known, want %s", name, joinNames(known))
+			return invalidProblem("query parameter %.64q is not known, want %s", name, joinNames(known))
 		}
 		if len(values) > 1 {
-			return nil, invalidProblem("query parameter %.64q is given %d times", name, len(values))
+			return invalidProblem("query parameter %.64q is given %d times", name, len(values))
 		}
 	}
-	return q, nil
+	return nil
 }
 
 func joinNames(known []string) string {
@@ -272,51 +296,4 @@ func joinNames(known []string) string {
 		return "none"
 	}
 	return strings.Join(known, ", ")
-}
-
-// readLimit reads the size of a page.
-func readLimit(q url.Values) (int, error) {
-	if !q.Has("limit") {
-		return defaultPage, nil
-	}
-	n, ok := parseInteger(q.Get("limit"))
-	if !ok || n < 1 || n > maxPage {
-		return 0, invalidProblem("limit: got %.64q, want 1 to %d", q.Get("limit"), maxPage)
-	}
-	return int(n), nil
-}
-
-// parseInteger reads an integer in its canonical form: without a plus or leading zeros.
-func parseInteger(text string) (n int64, ok bool) {
-	n, err := strconv.ParseInt(text, 10, 64)
-	return n, err == nil && strconv.FormatInt(n, 10) == text
-}
-
-// badCursor turns the store's error about an invalid cursor into a problem.
-func badCursor(cursor string, err error) error {
-	if cursor != "" && errors.Is(err, store.ErrInvalid) {
-		return invalidProblem("cursor: got %.64q, want one that a page gave", cursor)
-	}
-	return err
-}
-
-// paginate returns a page of a complete list. The cursor is the number of elements before the page.
-func paginate[T any](q url.Values, all []T) (part []T, next string, err error) {
-	n, err := readLimit(q)
-	if err != nil {
-		return nil, "", err
-	}
-	at := int64(0)
-	if q.Get("cursor") != "" {
-		var ok bool
-		if at, ok = parseInteger(q.Get("cursor")); !ok || at < 0 {
-			return nil, "", invalidProblem("cursor: got %.64q, want one that a page gave", q.Get("cursor"))
-		}
-	}
-	from := int(min(at, int64(len(all))))
-	to := min(from+n, len(all))
-	if to < len(all) {
-		next = fmt.Sprint(to)
-	}
-	return all[from:to], next, nil
 }

@@ -54,9 +54,6 @@ type Answer struct {
 type inputStep func(ctx context.Context) error
 
 func (s *server) receiveInput(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	if _, err := readQuery(r); err != nil {
-		return 0, nil, err
-	}
 	var b Input
 	if err := readBody(w, r, &b, false); err != nil {
 		return 0, nil, err

@@ -23,25 +23,20 @@ func (s *server) listJournal(w http.ResponseWriter, r *http.Request, c Caller) (
 		return 0, nil, problem(NotAllowed, "read a journal as %s: want a member of %s", c.Principal.ID,
 			strings.Join(Auditors, " or "))
 	}
-	q, err := readQuery(r, "from", "limit")
-	if err != nil {
-		return 0, nil, err
-	}
+	q := r.URL.Query()
 	n, err := readLimit(q)
 	if err != nil {
 		return 0, nil, err
 	}
 	from := int64(0)
-	if q.Has("from") {
-		var ok bool
-		if from, ok = parseInteger(q.Get("from")); !ok || from < 0 || from > maxFrom {
-			return 0, nil, invalidProblem("from: got %.64q, want the sequence of an entry, from 0", q.Get("from"))
+	if cursor := q.Get("cursor"); cursor != "" {
+		last, ok := parseInteger(cursor)
+		if !ok || last < 0 || last > maxSequence {
+			return 0, nil, badCursor(cursor)
 		}
+		from = last + 1
 	}
 	id := r.PathValue("id")
-	if !runPattern.MatchString(id) {
-		return 0, nil, problem(RunNotFound, "read the journal of run %.64q: no such run", id)
-	}
 	if _, err := s.Journal.Head(r.Context(), c.Tenant, id); err != nil {
 		return 0, nil, err
 	}
@@ -65,14 +60,15 @@ func (s *server) listJournal(w http.ResponseWriter, r *http.Request, c Caller) (
 // maxJournal is the size of a response in bytes, unless one entry is larger. A function's response may have 6 MB.
 const maxJournal = 4 << 20
 
-// maxFrom is larger than any sequence.
-const maxFrom = 999_999_999_998
+// maxSequence is larger than any sequence.
+const maxSequence = 999_999_999_997
 
-// Journal reads up to limit stored entries of a run from a sequence on. It may return fewer; none = the end.
-func (c *Client) Journal(ctx context.Context, run string, from int64, limit int) ([][]byte, error) {
+// Journal reads up to limit stored entries of a run behind the one of sequence cursor; "" = from the first. It may
+// return fewer; none = the end.
+func (c *Client) Journal(ctx context.Context, run, cursor string, limit int) ([][]byte, error) {
 	resp, err := c.do(ctx, request{
-		method: http.MethodGet, path: "/v1/runs/" + url.PathEscape(run) + "/journal", query: values("from",
-			number(int(from)), "limit", number(limit)), accept: linesType,
+		method: http.MethodGet, path: "/v1/runs/" + url.PathEscape(run) + "/journal",
+		query: values("cursor", cursor, "limit", number(limit)), accept: linesType,
 	})
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
 
@@ -14,12 +15,12 @@ func (d *document) journal(t *testing.T) {
 	const op = "GET /v1/runs/{id}/journal"
 	b := newBench(t, pay)
 	at := "GET /v1/runs/" + b.waitUntilParked(b.start("k").ID).ID + "/journal"
-	for _, query := range []string{"", "?from=1", "?limit=1", "?from=100"} {
+	for _, query := range []string{"", "?cursor=1", "?limit=1", "?cursor=100"} {
 		got := b.do(at+query, "")
 		require.Equal(t, http.StatusOK, got.status, got.body)
 		d.check(t, op, got)
 	}
-	for _, bad := range []string{"from=-1", "from=x", "from=1000000000000", "limit=0", "from=", "from=1&from=2", "after=1"} {
+	for _, bad := range []string{"cursor=-1", "cursor=x", "cursor=1000000000000", "limit=0", "cursor=1&cursor=2", "from=1"} {
 		got := b.do(at+"?"+bad, "")
 		require.Equal(t, http.StatusBadRequest, got.status, bad)
 		d.check(t, op, got)
@@ -33,14 +34,14 @@ func TestC5JournalsAreReadAsTheyAreStored(t *testing.T) {
 	stored, err := b.Ports.Journal.Stored(t.Context(), "default", r.ID, 0, 100)
 	require.NoError(t, err)
 	var read [][]byte
-	for from := int64(0); ; {
-		page, err := b.client.Journal(t.Context(), r.ID, from, 1)
+	for cursor := ""; ; cursor = fmt.Sprint(len(read) - 1) {
+		page, err := b.client.Journal(t.Context(), r.ID, cursor, 1)
 		require.NoError(t, err)
 		if len(page) == 0 {
 			break
 		}
 		require.Len(t, page, 1)
-		read, from = append(read, page...), from+1
+		read = append(read, page...)
 	}
 	require.Equal(t, stored, read)
 	c := run.Chain{}

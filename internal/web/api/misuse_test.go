@@ -42,13 +42,13 @@ func TestForgedCursors(t *testing.T) {
 	b.serve()
 	three := base64.RawURLEncoding.EncodeToString([]byte("x\x00T#globex#RUN#r\x00HEAD"))
 	for _, cursor := range []string{"x", "%00", "!!", base64.RawURLEncoding.EncodeToString([]byte("a")), strings.Repeat("a", 5000)} {
-		for _, line := range []string{"GET /v1/runs?cursor=waiting:" + cursor, "GET /v1/runs?status=done&cursor=done:" + cursor, "GET /v1/approvals?cursor=" + cursor} {
+		for _, line := range []string{"GET /v1/runs?cursor=" + cursor, "GET /v1/runs?status=done&cursor=" + cursor, "GET /v1/approvals?cursor=" + cursor} {
 			p := problemIn(t, b.do(line, ""), 400, api.InvalidRequest)
 			require.Contains(t, p.Detail, "cursor: ")
 			require.NotContains(t, p.Detail, "T#", line)
 		}
 	}
-	got := b.do("GET /v1/runs?cursor=waiting:"+three, "")
+	got := b.do("GET /v1/runs?cursor="+three, "")
 	require.Equal(t, 200, got.status, "of the form, of another tenant: it bounds a list of one's own")
 	require.NotContains(t, got.body, "globex")
 }
@@ -192,7 +192,7 @@ func TestSearchingAListIsBounded(t *testing.T) {
 		journal.asked = 0
 		p, err := b.client.Runs(t.Context(), api.RunQuery{Agent: "payer", Limit: limit})
 		require.NoError(t, err)
-		require.Empty(t, p.Runs)
+		require.Empty(t, p.Items)
 		require.NotEmpty(t, p.Cursor)
 		require.LessOrEqual(t, journal.asked, 20)
 	}
@@ -203,7 +203,7 @@ func TestNothingBehindTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newUnserved(t, `{"text": "Done."}`)
 		state, err := b.Starter.Start(t.Context(), runtime.Start{
-			Tenant: "default", Agent: b.agent("payer"), Message: []run.UserBlock{{Block: run.Text{Text: "x"}}},
+			Tenant: "default", Agent: b.agent(), Message: []run.UserBlock{{Block: run.Text{Text: "x"}}},
 		})
 		require.NoError(t, err)
 		synctest.Wait()
@@ -215,12 +215,12 @@ func TestNothingBehindTheEnd(t *testing.T) {
 			at     string
 			status int
 		}{{"-1", 200}, {fmt.Sprint(last - 1), 200}, {fmt.Sprint(last), 204}, {fmt.Sprint(last + 1), 204}, {"99999.7", 204}} {
-			for _, how := range []string{"Last-Event-ID", "after"} {
+			for _, how := range []string{"Last-Event-ID", "cursor"} {
 				w := httptest.NewRecorder()
 				r := httptest.NewRequest(http.MethodGet, "/v1/runs/"+state.Run+"/events", nil)
 				r.Header.Set("Accept", "text/event-stream")
-				if how == "after" {
-					r.URL.RawQuery = "after=" + c.at
+				if how == "cursor" {
+					r.URL.RawQuery = "cursor=" + c.at
 				} else {
 					r.Header.Set(how, c.at)
 				}

@@ -120,104 +120,93 @@ func invalidProblem(format string, args ...any) error {
 	return problem(InvalidRequest, format, args...)
 }
 
-// problemCauses maps errors to problem types, in order of precedence.
+// problemCauses maps errors to problem types, in order of precedence. find returns the part of an error that is shown;
+// nil = the error is another one.
 var problemCauses = []struct {
-	is   error
+	find func(error) error
 	kind ProblemType
 }{
-	{store.ErrNoRun, RunNotFound},
-	{store.ErrNoEntry, InvalidRequest},
-	{policy.ErrNotFinished, RunNotFinished},
-	{policy.ErrCallRunning, CallRunning},
-	{policy.ErrUndoing, CallRunning},
-	{runtime.ErrNoSuchCall, CallNotFound},
-	{approval.ErrNotFound, ApprovalNotFound},
-	{approval.ErrNoGrant, GrantNotFound},
-	{approval.ErrRemark, InvalidRequest},
-	{approval.ErrThreadFull, TooLarge},
-	{runtime.ErrRunFinished, RunFinished},
-	{runtime.ErrKeyReused, KeyReused},
-	{runtime.ErrUnknownBlob, UnknownBlob},
-	{store.ErrOtherInput, KeyReused},
-	{approval.ErrForbidden, NotAllowed},
-	{approval.ErrExpired, ApprovalExpired},
-	{approval.ErrFinished, RunFinished},
-	{approval.ErrKind, WrongKind},
-	{approval.ErrNotLinked, NotLinked},
-	{approval.ErrNothing, NothingWaits},
-	{approval.ErrNoCall, CallNotFound},
-	{approval.ErrKept, TooLarge},
-	{store.ErrTooLarge, TooLarge},
-	{store.ErrThrottled, Unavailable},
-	{store.ErrConflict, Unavailable},
-	{runtime.ErrContention, Unavailable},
-	{context.Canceled, Unavailable},
-	{context.DeadlineExceeded, Unavailable},
+	{is(store.ErrDamaged), Damaged},
+	{as[*approval.DecidedError], AlreadyDecided},
+	{as[*approval.StaleError], RequestChanged},
+	{as[*approval.PolicyError], PolicyChanged},
+	{as[*runtime.BadStart], InvalidRequest},
+	{as[*policy.UndoError], NotUndoable},
+	{as[*runtime.BadFork], InvalidRequest},
+	{as[*run.ApplyError], InvalidRequest},
+	{as[*approval.EditError], EditRefused},
+	{as[*approval.GrantError], GrantRefused},
+	{as[*policy.AnswerError], AnswerRefused},
+	{is(store.ErrNoRun), RunNotFound},
+	{is(store.ErrNoEntry), InvalidRequest},
+	{is(policy.ErrNotFinished), RunNotFinished},
+	{is(policy.ErrCallRunning), CallRunning},
+	{is(policy.ErrUndoing), CallRunning},
+	{is(runtime.ErrNoSuchCall), CallNotFound},
+	{is(approval.ErrNotFound), ApprovalNotFound},
+	{is(approval.ErrNoGrant), GrantNotFound},
+	{is(approval.ErrRemark), InvalidRequest},
+	{is(approval.ErrThreadFull), TooLarge},
+	{is(runtime.ErrRunFinished), RunFinished},
+	{is(runtime.ErrKeyReused), KeyReused},
+	{is(runtime.ErrUnknownBlob), UnknownBlob},
+	{is(store.ErrOtherInput), KeyReused},
+	{is(approval.ErrForbidden), NotAllowed},
+	{is(approval.ErrExpired), ApprovalExpired},
+	{is(approval.ErrFinished), RunFinished},
+	{is(approval.ErrKind), WrongKind},
+	{is(approval.ErrNotLinked), NotLinked},
+	{is(approval.ErrNothing), NothingWaits},
+	{is(approval.ErrNoCall), CallNotFound},
+	{is(approval.ErrKept), TooLarge},
+	{is(store.ErrTooLarge), TooLarge},
+	{is(store.ErrThrottled), Unavailable},
+	{is(store.ErrConflict), Unavailable},
+	{is(runtime.ErrContention), Unavailable},
+	{is(context.Canceled), Unavailable},
+	{is(context.DeadlineExceeded), Unavailable},
 }
 
-// problemWithApproval adds the current request to a problem.
-func problemWithApproval(t ProblemType, err error, a approval.Approval) *Problem {
-	p := problem(t, "%v", err)
-	p.Approval = &a
-	return p
+func is(target error) func(error) error {
+	return func(err error) error {
+		if errors.Is(err, target) {
+			return err
+		}
+		return nil
+	}
+}
+
+func as[E error](err error) error {
+	if e, ok := errors.AsType[E](err); ok {
+		return e
+	}
+	return nil
 }
 
 // problemOf returns the problem of an error. An unknown error is internal.
 func problemOf(err error) *Problem {
-	var p *Problem
-	var decided *approval.DecidedError
-	var stale *approval.StaleError
-	var rules *approval.PolicyError
-	var start *runtime.BadStart
-	var fork *runtime.BadFork
-	var undo *policy.UndoError
-	var forbidden *run.ApplyError
-	switch {
-	case errors.As(err, &p):
+	if p, ok := errors.AsType[*Problem](err); ok {
 		return p
-	case errors.Is(err, store.ErrDamaged): // before any other error
-		return problem(Damaged, "%v", err)
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG):
-		return problem(Unavailable, "The disk that holds the store is full: free some space there, and send the request again (%v).", err)
-	case errors.As(err, &decided):
-		return problemWithApproval(AlreadyDecided, decided, decided.Approval)
-	case errors.As(err, &stale):
-		return problemWithApproval(RequestChanged, stale, stale.Approval)
-	case errors.As(err, &rules):
-		return problemWithApproval(PolicyChanged, rules, rules.Approval)
-	case errors.As(err, &start):
-		return problem(InvalidRequest, "%v", start)
-	case errors.As(err, &undo):
-		return problem(NotUndoable, "%v", undo)
-	case errors.As(err, &fork):
-		return problem(InvalidRequest, "%v", fork)
-	case errors.As(err, &forbidden):
-		return problem(InvalidRequest, "%v", forbidden)
 	}
-	if refused := refusedProblem(err); refused != nil {
-		return refused
-	}
-	for _, c := range problemCauses {
-		if errors.Is(err, c.is) {
-			return problem(c.kind, "%v", err)
+	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
+		if errors.Is(err, full) && !errors.Is(err, store.ErrDamaged) {
+			return problem(Unavailable, "The disk that holds the store is full: free some space there, and send the request again (%v).", err)
 		}
 	}
-	return problem(Internal, "%v", err)
-}
-
-// refusedProblem returns the problem of refused arguments, bounds or answers of a decision; nil for any other error.
-func refusedProblem(err error) *Problem {
-	var edit *approval.EditError
-	var grant *approval.GrantError
-	var answer *policy.AnswerError
-	switch {
-	case errors.As(err, &edit):
-		return problem(EditRefused, "%v", edit)
-	case errors.As(err, &grant):
-		return problem(GrantRefused, "%v", grant)
-	case errors.As(err, &answer):
-		return problem(AnswerRefused, "%v", answer)
-	default:
-		return nil
+	for _, c := range problemCauses {
+		found := c.find(err)
+		if found == nil {
+			continue
+		}
+		p := problem(c.kind, "%v", found)
+		if e, ok := errors.AsType[*approval.DecidedError](found); ok {
+			p.Approval = &e.Approval
+		} else if e, ok := errors.AsType[*approval.StaleError](found); ok {
+			p.Approval = &e.Approval
+		} else if e, ok := errors.AsType[*approval.PolicyError](found); ok {
+			p.Approval = &e.Approval
+		}
+		return p
 	}
+	return problem(Internal, "%v", err)
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -101,30 +100,6 @@ type RunHead struct {
 	Parent     string `json:"parent,omitempty"` // of a delegated run: the calling run and call
 	ParentCall string `json:"parentCall,omitempty"`
 	Root       string `json:"root,omitempty"` // the root run
-}
-
-// RunPage is a page of runs: waiting, then running, then done, each newest first.
-type RunPage struct {
-	Runs   []RunHead `json:"runs"`
-	Cursor string    `json:"cursor,omitempty"` // where the next page begins; "" = there is none
-}
-
-// MessagePage is a page of all messages of a run, evicted ones included, oldest first.
-type MessagePage struct {
-	Messages []Message `json:"messages"`
-	Cursor   string    `json:"cursor,omitempty"`
-}
-
-// CallPage is a page of a run's calls, in the order the model made them.
-type CallPage struct {
-	Calls  []Call `json:"calls"`
-	Cursor string `json:"cursor,omitempty"`
-}
-
-// ApprovalPage is a page of approvals of one status, oldest first.
-type ApprovalPage struct {
-	Approvals []approval.Approval `json:"approvals"`
-	Cursor    string              `json:"cursor,omitempty"`
 }
 
 // Accepted is the response to a start, input or cancellation.

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"regexp"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -56,15 +54,14 @@ func checkText(key, value string, most int) error {
 }
 
 func (s *server) startRun(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	if _, err := readQuery(r); err != nil {
-		return 0, nil, err
-	}
 	var b Start
 	if err := readBody(w, r, &b, false); err != nil {
 		return 0, nil, err
 	}
-	if b.Continues != "" && !runPattern.MatchString(b.Continues) {
-		return 0, nil, problem(RunNotFound, "continues: run %.64q: no such run", b.Continues)
+	if b.Continues != "" {
+		if err := checkRunID("continues:", b.Continues); err != nil {
+			return 0, nil, err
+		}
 	}
 	if err := b.check(); err != nil {
 		return 0, nil, err
@@ -173,119 +170,39 @@ func (s *server) findDefinition(b Start) (*agent.Definition, error) {
 	return b.Definition, nil
 }
 
-// maxStorePages is how many pages of the store are read for one page of results. A filtered page may therefore be
-// short or empty and still have a cursor.
-const maxStorePages = 20
-
-// statusOrder is the order of runs in a list without status.
-var statusOrder = []run.RunStatus{run.RunWaiting, run.RunRunning, run.RunDone}
-
 func (s *server) listRuns(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	q, err := readQuery(r, "status", "agent", "root", "cursor", "limit")
+	q := r.URL.Query()
+	status := run.RunStatus(q.Get("status"))
+	if q.Has("status") && !status.Valid() {
+		return 0, nil, invalidProblem("status: got %.64q, want running, waiting or done", status)
+	}
+	of, err := readAgent(q)
 	if err != nil {
 		return 0, nil, err
-	}
-	n, err := readLimit(q)
-	if err != nil {
-		return 0, nil, err
-	}
-	statuses := statusOrder
-	if q.Has("status") {
-		status := run.RunStatus(q.Get("status"))
-		if !status.Valid() {
-			return 0, nil, invalidProblem("status: got %.64q, want running, waiting or done", status)
-		}
-		statuses = []run.RunStatus{status}
 	}
 	since, err := s.earliestStart(r, c, q, "root", time.Time{})
 	if err != nil {
 		return 0, nil, err
 	}
-	at, err := readRunCursor(q.Get("cursor"), statuses)
-	if err != nil {
-		return 0, nil, err
-	}
-	p := RunPage{Runs: []RunHead{}}
-	for looks := 0; !at.isAtEnd() && len(p.Runs) < n && looks < maxStorePages; looks++ {
-		heads, next, err := s.Journal.ListSince(r.Context(), c.Tenant, at.status(), since, n-len(p.Runs), at.inner)
-		if err != nil {
-			return 0, nil, badCursor(at.inner, err)
-		}
+	return readPage(r, func(limit int, cursor string) (shown []RunHead, next string, err error) {
+		heads, next, err := s.Journal.ListSince(r.Context(), c.Tenant, status, since, limit, cursor)
 		for _, h := range heads {
-			shown := newHead(h)
-			if (!q.Has("agent") || h.Agent == q.Get("agent")) && (!q.Has("root") || shown.Root == q.Get("root")) {
-				p.Runs = append(p.Runs, shown)
+			head := newHead(h)
+			if (of == "" || h.Agent == of) && (!q.Has("root") || head.Root == q.Get("root")) {
+				shown = append(shown, head)
 			}
 		}
-		at.advance(next)
-	}
-	p.Cursor = at.String()
-	return http.StatusOK, p, nil
+		return shown, next, err
+	})
 }
-
-// runCursor is a position in the lists of several statuses, one after the other.
-type runCursor struct {
-	statuses []run.RunStatus
-	i        int
-	inner    string
-}
-
-// readRunCursor reads STATUS:CURSOR.
-func readRunCursor(s string, statuses []run.RunStatus) (*runCursor, error) {
-	c := &runCursor{statuses: statuses}
-	if s == "" {
-		return c, nil
-	}
-	status, inner, ok := strings.Cut(s, ":")
-	c.inner = inner
-	if c.i = slices.Index(statuses, run.RunStatus(status)); !ok || c.i < 0 {
-		return nil, invalidProblem("cursor: got %.64q, want one that a page gave", s)
-	}
-	return c, nil
-}
-
-func (c *runCursor) isAtEnd() bool { return c.i == len(c.statuses) }
-
-func (c *runCursor) status() run.RunStatus { return c.statuses[c.i] }
-
-func (c *runCursor) advance(next string) {
-	if c.inner = next; next == "" {
-		c.i++
-	}
-}
-
-func (c *runCursor) String() string {
-	if c.isAtEnd() {
-		return ""
-	}
-	return string(c.status()) + ":" + c.inner
-}
-
-var runPattern = regexp.MustCompile(`^r[a-z2-7]{25}$`)
 
 // loadRun reads the run in the path.
 func (s *server) loadRun(r *http.Request, c Caller) (store.Loaded, error) {
-	id, err := readRunID(r)
-	if err != nil {
-		return store.Loaded{}, err
-	}
-	return s.Journal.Load(r.Context(), c.Tenant, id)
-}
-
-// readRunID returns the run id in the path.
-func readRunID(r *http.Request) (string, error) {
-	id := r.PathValue("id")
-	if !runPattern.MatchString(id) {
-		return "", problem(RunNotFound, "load run %.64q: no such run", id)
-	}
-	return id, nil
+	return s.Journal.Load(r.Context(), c.Tenant, r.PathValue("id"))
 }
 
 func (s *server) showRun(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	q, err := readQuery(r, "messages")
-	if err != nil {
-		return 0, nil, err
-	}
+	q := r.URL.Query()
 	if q.Has("messages") && q.Get("messages") != "0" && q.Get("messages") != "1" {
 		return 0, nil, invalidProblem("messages: got %.64q, want 0 or 1", q.Get("messages"))
 	}
@@ -305,10 +222,6 @@ func (s *server) showRun(_ http.ResponseWriter, r *http.Request, c Caller) (int,
 }
 
 func (s *server) listMessages(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	q, err := readQuery(r, "cursor", "limit")
-	if err != nil {
-		return 0, nil, err
-	}
 	l, err := s.loadRun(r, c)
 	if err != nil {
 		return 0, nil, err
@@ -317,54 +230,45 @@ func (s *server) listMessages(_ http.ResponseWriter, r *http.Request, c Caller) 
 	if err != nil {
 		return 0, nil, err
 	}
-	part, next, err := paginate(q, all)
-	if err != nil {
-		return 0, nil, err
-	}
-	raw, err := policy.MarshalSpoken(part)
-	if err != nil {
-		return 0, nil, fmt.Errorf("show messages of run %s: %w", l.State.Run, err)
-	}
-	p := MessagePage{Cursor: next}
-	if err := json.Unmarshal(raw, &p.Messages); err != nil {
-		return 0, nil, fmt.Errorf("show messages of run %s: %w", l.State.Run, err)
-	}
-	return http.StatusOK, p, nil
+	read := fetchFrom(all)
+	return readPage(r, func(limit int, cursor string) (shown []Message, next string, err error) {
+		part, next, err := read(limit, cursor)
+		if err != nil {
+			return nil, "", err
+		}
+		raw, err := policy.MarshalSpoken(part)
+		if err == nil {
+			err = json.Unmarshal(raw, &shown)
+		}
+		if err != nil {
+			return nil, "", fmt.Errorf("show messages of run %s: %w", l.State.Run, err)
+		}
+		return shown, next, nil
+	})
 }
 
 func (s *server) listCalls(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	q, err := readQuery(r, "cursor", "limit")
-	if err != nil {
-		return 0, nil, err
-	}
 	l, err := s.loadRun(r, c)
 	if err != nil {
 		return 0, nil, err
 	}
-	part, next, err := paginate(q, l.State.Calls())
-	if err != nil {
-		return 0, nil, err
-	}
-	p := CallPage{Calls: []Call{}, Cursor: next}
-	for _, call := range part {
-		p.Calls = append(p.Calls, newCall(call))
-	}
-	s.addUndos(r.Context(), &l.State, p.Calls)
-	return http.StatusOK, p, nil
+	read := fetchFrom(l.State.Calls())
+	return readPage(r, func(limit int, cursor string) ([]Call, string, error) {
+		part, next, err := read(limit, cursor)
+		var shown []Call
+		for _, call := range part {
+			shown = append(shown, newCall(call))
+		}
+		s.addUndos(r.Context(), &l.State, shown)
+		return shown, next, err
+	})
 }
 
 func (s *server) replayRun(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	if _, err := readQuery(r); err != nil {
-		return 0, nil, err
-	}
 	if s.Replay == nil {
 		return 0, nil, problem(NotSupported, "replay: not supported yet")
 	}
-	id := r.PathValue("id")
-	if !runPattern.MatchString(id) {
-		return 0, nil, problem(RunNotFound, "replay run %.64q: no such run", id)
-	}
-	found, err := s.Replay(r.Context(), c.Tenant, id)
+	found, err := s.Replay(r.Context(), c.Tenant, r.PathValue("id"))
 	return http.StatusOK, found, err
 }
 
@@ -374,9 +278,6 @@ type Note struct {
 }
 
 func (s *server) cancelRun(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	if _, err := readQuery(r); err != nil {
-		return 0, nil, err
-	}
 	var b Note
 	if err := readBody(w, r, &b, true); err != nil {
 		return 0, nil, err

@@ -18,18 +18,15 @@ import (
 const streamWindow = 20 * time.Second
 
 func (s *server) listEvents(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	q, err := readQuery(r, "after", "limit", "format")
-	if err != nil {
-		return 0, nil, err
-	}
+	q := r.URL.Query()
 	form, err := readFormat(q.Get("format"))
 	if err != nil {
 		return 0, nil, err
 	}
 	from := journalStart
-	if q.Has("after") {
-		if from, err = readPosition(q.Get("after")); err != nil {
-			return 0, nil, invalidProblem("after: %v", err)
+	if cursor := q.Get("cursor"); cursor != "" {
+		if from, err = readPosition(cursor); err != nil {
+			return 0, nil, badCursor(cursor)
 		}
 	}
 	of, err := s.loadFollowed(r, c, form)
@@ -39,20 +36,26 @@ func (s *server) listEvents(w http.ResponseWriter, r *http.Request, c Caller) (i
 	if strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
 		return 0, nil, s.streamEvents(w, r, &of, from, form)
 	}
-	n, err := readLimit(q)
-	if err != nil {
-		return 0, nil, err
-	}
-	v, err := s.newJournalReader(r.Context(), &of, from, form)
-	if err != nil {
-		return 0, nil, err
-	}
-	events, err := s.readEvents(r.Context(), v, n+1)
-	if err != nil {
-		return 0, nil, err
-	}
-	p, err := v.newPage(events, n)
-	return http.StatusOK, p, err
+	return readPage(r, func(limit int, _ string) ([]any, string, error) {
+		v, err := s.newJournalReader(r.Context(), &of, from, form)
+		if err != nil {
+			return nil, "", err
+		}
+		events, err := s.readEvents(r.Context(), v, limit+1)
+		if err != nil {
+			return nil, "", err
+		}
+		next := ""
+		if len(events) > limit {
+			events = events[:limit]
+			next = events[limit-1].at.String()
+		}
+		data := make([]any, len(events))
+		for i, e := range events {
+			data[i] = e.data
+		}
+		return data, next, nil
+	})
 }
 
 // loadFollowed returns the run in the path. The journal format needs only its head, so that an old run costs no more;
@@ -62,10 +65,7 @@ func (s *server) loadFollowed(r *http.Request, c Caller, form stream.Format) (ru
 		l, err := s.loadRun(r, c)
 		return l.State, err
 	}
-	id, err := readRunID(r)
-	if err != nil {
-		return run.AgentState{}, err
-	}
+	id := r.PathValue("id")
 	h, err := s.Journal.Head(r.Context(), c.Tenant, id)
 	return run.AgentState{Tenant: c.Tenant, Run: id, Status: h.Status}, err
 }

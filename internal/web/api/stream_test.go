@@ -36,23 +36,23 @@ func TestEventsInPages(t *testing.T) {
 	one := b.start("k")
 	whole, err := b.client.Events(t.Context(), one.ID, "", 0)
 	require.NoError(t, err)
-	require.Equal(t, []string{"run_started", "replied", "call_suspended", "parked"}, types(whole.Events))
+	require.Equal(t, []string{"run_started", "replied", "call_suspended", "parked"}, types(whole.Items))
 	var all []api.Event
 	for after := ""; ; {
 		p, err := b.client.Events(t.Context(), one.ID, after, 1)
 		require.NoError(t, err)
-		all = append(all, p.Events...)
+		all = append(all, p.Items...)
 		if after = p.Cursor; after == "" {
 			break
 		}
 	}
-	require.Equal(t, whole.Events, all)
+	require.Equal(t, whole.Items, all)
 	fact, err := all[1].Fact()
 	require.NoError(t, err)
 	require.Equal(t, "I will pay.", fact.(run.Replied).Text)
 	after, err := b.client.Events(t.Context(), one.ID, "0", 0)
 	require.NoError(t, err)
-	require.Equal(t, whole.Events[1:], after.Events, "after an entry, none of its events")
+	require.Equal(t, whole.Items[1:], after.Items, "after an entry, none of its events")
 }
 
 var errEnough = errors.New("enough")
@@ -77,7 +77,7 @@ func TestStreamResumesWhereItEnded(t *testing.T) {
 	require.NoError(t, b.client.Follow(t.Context(), run.ID, got[len(got)-1].ID, collect("")), "the end of the run ends the stream")
 	whole, err := b.client.Events(t.Context(), run.ID, "", 200)
 	require.NoError(t, err)
-	require.Equal(t, whole.Events, got)
+	require.Equal(t, whole.Items, got)
 	require.Equal(t, "finished", got[len(got)-1].Type, "%v", types(got))
 	require.NoError(t, b.client.Follow(t.Context(), run.ID, got[len(got)-1].ID, collect("")), "of a run that is done, at once")
 }
@@ -99,7 +99,7 @@ func TestStreamEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newUnserved(t, pay)
 		run, err := b.Starter.Start(t.Context(), runtime.Start{
-			Tenant: "default", Agent: b.agent("payer"), Message: []run.UserBlock{{Block: run.Text{Text: "pay"}}},
+			Tenant: "default", Agent: b.agent(), Message: []run.UserBlock{{Block: run.Text{Text: "pay"}}},
 		})
 		require.NoError(t, err)
 		synctest.Wait()
@@ -118,8 +118,8 @@ func TestStreamEnds(t *testing.T) {
 	})
 }
 
-func (b *bench) agent(name string) *agent.Definition {
-	d, ok := b.Agents(name)
+func (b *bench) agent() *agent.Definition {
+	d, ok := b.Agents("payer")
 	require.True(b.t, ok)
 	return d
 }
@@ -140,7 +140,7 @@ func TestStreamPolls(t *testing.T) {
 		journal := store.NewJournal(counts, 0)
 		b.backend.Journal, b.backend.Feed = journal, api.NewPoll(journal, b.backend.Clock)
 		s, err := b.Starter.Start(t.Context(), runtime.Start{
-			Tenant: "default", Agent: b.agent("payer"), Message: []run.UserBlock{{Block: run.Text{Text: "pay"}}},
+			Tenant: "default", Agent: b.agent(), Message: []run.UserBlock{{Block: run.Text{Text: "pay"}}},
 		})
 		require.NoError(t, err)
 		synctest.Wait()

@@ -32,10 +32,10 @@ func TestTicket(t *testing.T) {
 		ID: "from-where", Action: "tool:pay", Message: "From where?", Parameters: json.RawMessage(`{"amount":7}`), ResponseSchema: json.RawMessage(`{"type":"string"}`),
 		Mode: run.TicketReplay, Pending: run.Pending{ID: "c1", Name: "pay", Arguments: json.RawMessage(`{"amount":7}`)},
 	}, *w.Ticket)
-	var page api.ApprovalPage
+	var page api.Page[approval.Approval]
 	require.NoError(t, json.Unmarshal([]byte(b.do("GET /v1/approvals", "").body), &page))
-	require.Equal(t, approval.KindInput, page.Approvals[0].Kind)
-	require.Equal(t, "From where?", page.Approvals[0].Ticket.Message)
+	require.Equal(t, approval.KindInput, page.Items[0].Kind)
+	require.Equal(t, "From where?", page.Items[0].Ticket.Message)
 
 	decide := "POST /v1/approvals/" + w.Approval + "/decision"
 	require.Contains(t, problemIn(t, b.do(decide, `{"action":"approve","result":7}`), 400, api.AnswerRefused).Detail, "does not fit the response schema of call c1")

@@ -26,18 +26,11 @@ type Undone struct {
 }
 
 func (s *server) undoCall(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	if _, err := readQuery(r); err != nil {
-		return 0, nil, err
-	}
 	var nothing struct{}
 	if err := readBody(w, r, &nothing, true); err != nil { // refuse unknown content
 		return 0, nil, err
 	}
-	id := r.PathValue("id")
-	if !runPattern.MatchString(id) {
-		return 0, nil, problem(RunNotFound, "undo a call of run %.64q: no such run", id)
-	}
-	by := runtime.Undo{Tenant: c.Tenant, Run: id, Call: r.PathValue("call"), By: c.Principal.ID}
+	by := runtime.Undo{Tenant: c.Tenant, Run: r.PathValue("id"), Call: r.PathValue("call"), By: c.Principal.ID}
 	run, again, err := s.Starter.Undo(r.Context(), by)
 	if err = s.ignoreUnstarted(r, "undo", err); err != nil { // a retry returns the same run
 		return 0, nil, err

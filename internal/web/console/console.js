@@ -73,7 +73,7 @@
   const listen = () => {
     if (document.visibilityState === "hidden" || source || pulse) return;
     if (main.dataset.run) {
-      source = new EventSource("/v1/runs/" + main.dataset.run + "/events?after=" + main.dataset.seq);
+      source = new EventSource("/v1/runs/" + main.dataset.run + "/events?cursor=" + main.dataset.seq);
       source.addEventListener("error", () => { // a stream that nothing can come by any more is closed; else the browser takes it up again
         if (source?.readyState === EventSource.CLOSED && !every) document.documentElement.classList.remove("is-live");
       });

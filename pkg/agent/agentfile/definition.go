@@ -71,45 +71,38 @@ func (r *reader) preset(f field) agent.Definition {
 }
 
 func (r *reader) model(m *agent.ModelSpec) read {
-	return func(f field) {
-		r.mapping(f, map[string]read{
-			"fallbacks":  r.fallbacks(&m.Fallbacks),
-			"staticText": r.text(&m.StaticText),
-			"price":      r.price(&m.Price),
-			"timeout":    r.duration(&m.Timeout),
+	return r.keys(map[string]read{
+		"fallbacks":  r.fallbacks(&m.Fallbacks),
+		"staticText": r.text(&m.StaticText),
+		"price":      r.price(&m.Price),
+		"timeout":    r.duration(&m.Timeout),
 
-			"continuations": r.whole(&m.Continuations),
+		"continuations": r.whole(&m.Continuations),
 
-			"moveOn":    r.classes(&m.MoveOn),
-			"cutStream": enum(r, &m.CutStream, []agent.CutStream{agent.CutStreamFail, agent.CutStreamKeep}),
-			"repair":    enum(r, &m.Repair, []agent.Repair{agent.RepairOff, agent.RepairOn}),
-			"busy":      enum(r, &m.Busy, []agent.Busy{agent.BusyWait, agent.BusyFail}),
+		"moveOn":    r.classes(&m.MoveOn),
+		"cutStream": enum(r, &m.CutStream, []agent.CutStream{agent.CutStreamFail, agent.CutStreamKeep}),
+		"repair":    enum(r, &m.Repair, []agent.Repair{agent.RepairOff, agent.RepairOn}),
+		"busy":      enum(r, &m.Busy, []agent.Busy{agent.BusyWait, agent.BusyFail}),
 
-			"provider":    enum(r, &m.Provider, []string{"bedrock", "openai", "script", "demo"}),
-			"id":          r.text(&m.ID),
-			"baseURL":     r.text(&m.BaseURL),
-			"key":         r.text(&m.Key),
-			"file":        r.text(&m.File),
-			"maxTokens":   r.whole(&m.MaxTokens),
-			"temperature": r.temperature(&m.Temperature),
-			"cache":       enum(r, &m.Cache, []agent.Cache{agent.CacheOff, agent.CacheFiveMinutes, agent.CacheOneHour}),
-			"options":     r.raw(&m.Options),
-			"retry":       r.retry(&m.Retry),
-			"dialect":     enum(r, &m.Dialect, []agent.Dialect{agent.DialectNative, agent.DialectXML}),
-		})
-	}
+		"provider":    enum(r, &m.Provider, []string{"bedrock", "openai", "script", "demo"}),
+		"id":          r.text(&m.ID),
+		"baseURL":     r.text(&m.BaseURL),
+		"key":         r.text(&m.Key),
+		"file":        r.text(&m.File),
+		"maxTokens":   r.whole(&m.MaxTokens),
+		"temperature": r.temperature(&m.Temperature),
+		"cache":       enum(r, &m.Cache, []agent.Cache{agent.CacheOff, agent.CacheFiveMinutes, agent.CacheOneHour}),
+		"options":     r.raw(&m.Options),
+		"retry":       r.retry(&m.Retry),
+		"dialect":     enum(r, &m.Dialect, []agent.Dialect{agent.DialectNative, agent.DialectXML}),
+	})
 }
 
 func (r *reader) fallbacks(dst *[]agent.ModelSpec) read {
 	return func(f field) {
-		if f.describe(object{"type": "array", "items": object{"$ref": "#/properties/model"}}) {
-			return
+		if !f.describe(object{"type": "array", "items": object{"$ref": "#/properties/model"}}) {
+			each(r, dst, r.model)(f)
 		}
-		r.list(f, func(item field) {
-			var m agent.ModelSpec
-			r.model(&m)(item)
-			*dst = append(*dst, m)
-		})
 	}
 }
 
@@ -117,11 +110,7 @@ func (r *reader) fallbacks(dst *[]agent.ModelSpec) read {
 func (r *reader) classes(dst *[]agent.ModelErrorClass) read {
 	return func(f field) {
 		*dst = []agent.ModelErrorClass{}
-		r.list(f, func(item field) {
-			var class agent.ModelErrorClass
-			enum(r, &class, agent.ModelErrorClasses())(item)
-			*dst = append(*dst, class)
-		})
+		each(r, dst, func(c *agent.ModelErrorClass) read { return enum(r, c, agent.ModelErrorClasses()) })(f)
 	}
 }
 
@@ -145,59 +134,51 @@ func (r *reader) price(dst **agent.Price) read {
 }
 
 func (r *reader) stop(s *agent.Stop) read {
-	return func(f field) {
-		r.mapping(f, map[string]read{
-			"rounds":            r.whole(&s.Rounds),
-			"timeout":           r.duration(&s.Timeout),
-			"tokens":            r.count(&s.Tokens),
-			"consecutiveErrors": r.whole(&s.ConsecutiveErrors),
-			"onTool":            r.names(&s.OnTool),
-			"contains":          r.text(&s.Contains),
-			"loopWindow":        r.whole(&s.LoopWindow),
-		})
-	}
+	return r.keys(map[string]read{
+		"rounds":            r.whole(&s.Rounds),
+		"timeout":           r.duration(&s.Timeout),
+		"tokens":            r.count(&s.Tokens),
+		"consecutiveErrors": r.whole(&s.ConsecutiveErrors),
+		"onTool":            r.names(&s.OnTool),
+		"contains":          r.text(&s.Contains),
+		"loopWindow":        r.whole(&s.LoopWindow),
+	})
 }
 
 func (r *reader) retry(t *agent.Retry) read {
-	return func(f field) {
-		r.mapping(f, map[string]read{
-			"attempts":   r.whole(&t.Attempts),
-			"backoff":    r.duration(&t.Backoff),
-			"maxBackoff": r.duration(&t.MaxBackoff),
-			"window":     r.duration(&t.Window),
-			"jitter":     r.whole(&t.Jitter),
-			"on":         r.classes(&t.On),
-		})
-	}
+	return r.keys(map[string]read{
+		"attempts":   r.whole(&t.Attempts),
+		"backoff":    r.duration(&t.Backoff),
+		"maxBackoff": r.duration(&t.MaxBackoff),
+		"window":     r.duration(&t.Window),
+		"jitter":     r.whole(&t.Jitter),
+		"on":         r.classes(&t.On),
+	})
 }
 
 func (r *reader) limits(l *agent.Limits) read {
-	return func(f field) {
-		r.mapping(f, map[string]read{
-			"interactions": r.whole(&l.Interactions),
-			"grace":        r.whole(&l.Grace),
-			"onLimit":      enum(r, &l.OnLimit, []agent.OnLimit{agent.OnLimitError, agent.OnLimitStop, agent.OnLimitSummarise}),
-			"validators":   enum(r, &l.Validators, []agent.Validators{agent.ValidatorsAlways, agent.ValidatorsNotExhausted}),
-			"tokens":       r.count(&l.Tokens),
-			"usd":          r.usd(&l.USD),
-			"asks":         r.whole(&l.Asks),
-			"parallel":     r.whole(&l.Parallel),
-			"depth":        r.whole(&l.Depth),
-			"children":     r.whole(&l.Children),
-			"open":         r.whole(&l.Open),
-		})
-	}
+	return r.keys(map[string]read{
+		"interactions": r.whole(&l.Interactions),
+		"grace":        r.whole(&l.Grace),
+		"onLimit":      enum(r, &l.OnLimit, []agent.OnLimit{agent.OnLimitError, agent.OnLimitStop, agent.OnLimitSummarise}),
+		"validators":   enum(r, &l.Validators, []agent.Validators{agent.ValidatorsAlways, agent.ValidatorsNotExhausted}),
+		"tokens":       r.count(&l.Tokens),
+		"usd":          r.usd(&l.USD),
+		"asks":         r.whole(&l.Asks),
+		"parallel":     r.whole(&l.Parallel),
+		"depth":        r.whole(&l.Depth),
+		"children":     r.whole(&l.Children),
+		"open":         r.whole(&l.Open),
+	})
 }
 
 func (r *reader) output(o *agent.Output) read {
-	return func(f field) {
-		r.mapping(f, map[string]read{
-			"format":  enum(r, &o.Format, []agent.OutputKind{agent.OutputText, agent.OutputJSON}),
-			"schema":  r.outputSchema(&o.Schema),
-			"history": r.boolean(&o.History),
-			"check":   r.codeName(&o.Check, "output check", r.opt.Hooks.OutputNames()),
-		})
-	}
+	return r.keys(map[string]read{
+		"format":  enum(r, &o.Format, []agent.OutputKind{agent.OutputText, agent.OutputJSON}),
+		"schema":  r.outputSchema(&o.Schema),
+		"history": r.boolean(&o.History),
+		"check":   r.codeName(&o.Check, "output check", r.opt.Hooks.OutputNames()),
+	})
 }
 
 // outputSchema reads a schema, or null for none. What is wrong with it as a schema is told here: the core checks its
@@ -240,6 +221,14 @@ func (r *reader) permission(d *agent.Definition) read {
 			"policy":       r.codeName(&p.Policy, "policy function", r.opt.Hooks.PolicyNames()),
 		})
 	}
+}
+
+// standing reads how far standing grants go at most.
+func (r *reader) standing(b *agent.StandingBounds) read {
+	return r.keys(map[string]read{
+		"uses": r.whole(&b.Uses), "expires": r.duration(&b.Expires),
+		"when": r.conditions(&b.When), "pattern": r.boolean(&b.Pattern),
+	})
 }
 
 // codeName reads the name of registered code.
@@ -305,27 +294,13 @@ func (r *reader) escalation(dst **agent.Escalation) read {
 }
 
 func (r *reader) conditions(dst *[]run.Condition) read {
-	return func(f field) {
-		r.list(f, func(item field) {
-			var c run.Condition
-			r.mapping(item, map[string]read{
-				"path": r.text(&c.Path),
-				"eq":   r.raw(&c.Eq), "ne": r.raw(&c.Ne),
-				"gt": r.raw(&c.Gt), "gte": r.raw(&c.Gte), "lt": r.raw(&c.Lt), "lte": r.raw(&c.Lte),
-				"in":      r.raws(&c.In),
-				"matches": r.text(&c.Matches),
-			})
-			*dst = append(*dst, c)
+	return each(r, dst, func(c *run.Condition) read {
+		return r.keys(map[string]read{
+			"path": r.text(&c.Path),
+			"eq":   r.raw(&c.Eq), "ne": r.raw(&c.Ne),
+			"gt": r.raw(&c.Gt), "gte": r.raw(&c.Gte), "lt": r.raw(&c.Lt), "lte": r.raw(&c.Lte),
+			"in":      each(r, &c.In, r.raw),
+			"matches": r.text(&c.Matches),
 		})
-	}
-}
-
-func (r *reader) raws(dst *[]json.RawMessage) read {
-	return func(f field) {
-		r.list(f, func(item field) {
-			var raw json.RawMessage
-			r.raw(&raw)(item)
-			*dst = append(*dst, raw)
-		})
-	}
+	})
 }

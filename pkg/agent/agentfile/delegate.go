@@ -34,6 +34,6 @@ func (r *reader) delegateKeys(readers map[string]read, t *agent.ToolSpec) {
 	readers["agent"] = of(func(d *agent.Delegate) read { return r.text(&d.Agent) })
 	readers["history"] = of(func(d *agent.Delegate) read { return r.boolean(&d.History) })
 	readers["budget"] = of(func(d *agent.Delegate) read {
-		return func(f field) { r.mapping(f, map[string]read{"tokens": r.count(&d.Tokens), "usd": r.usd(&d.USD)}) }
+		return r.keys(map[string]read{"tokens": r.count(&d.Tokens), "usd": r.usd(&d.USD)})
 	})
 }

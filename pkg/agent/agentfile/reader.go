@@ -92,6 +92,17 @@ func (r *reader) list(f field, take read) {
 	}
 }
 
+// each reads a list whose items one reads.
+func each[T any](r *reader, dst *[]T, one func(*T) read) read {
+	return func(f field) {
+		r.list(f, func(item field) {
+			var v T
+			one(&v)(item)
+			*dst = append(*dst, v)
+		})
+	}
+}
+
 // addWrongType adds a problem that names the type of f but not its value, unless f is reported as unreadable.
 func (r *reader) addWrongType(f field, want string) {
 	if !r.hasProblem(f.path) {
@@ -99,17 +110,30 @@ func (r *reader) addWrongType(f field, want string) {
 	}
 }
 
-func (r *reader) text(dst *string) read {
+// keys reads a mapping of these keys.
+func (r *reader) keys(readers map[string]read) read {
+	return func(f field) { r.mapping(f, readers) }
+}
+
+// scalar reads a value of one kind by its text. The schema describes it; want completes "want ...".
+func scalar[T any](r *reader, dst *T, k kind, want string, schema object, parse func(string) (T, error)) read {
 	return func(f field) {
-		if f.describe(object{"type": "string"}) {
+		if f.describe(schema) {
 			return
 		}
-		if f.kind != kindString {
-			r.addWrongType(f, "a string in quotes") // YAML takes 3 for a number and, in a flow list, user:ana for a mapping
+		v, err := parse(f.node.text)
+		if f.kind != k || err != nil {
+			r.addWrongType(f, want)
 			return
 		}
-		*dst = f.node.text
+		*dst = v
 	}
+}
+
+// text reads a string. YAML takes 3 for a number and, in a flow list, user:ana for a mapping.
+func (r *reader) text(dst *string) read {
+	return scalar(r, dst, kindString, "a string in quotes", object{"type": "string"},
+		func(s string) (string, error) { return s, nil })
 }
 
 func (r *reader) texts(dst *[]string) read {
@@ -119,11 +143,7 @@ func (r *reader) texts(dst *[]string) read {
 		if f.kind == kindList && len(f.items) == 0 {
 			r.add(f.path, "got an empty list, want at least one")
 		}
-		r.list(f, func(item field) {
-			var s string
-			r.text(&s)(item)
-			*dst = append(*dst, s)
-		})
+		each(r, dst, r.text)(f)
 	}
 }
 
@@ -138,86 +158,36 @@ func (r *reader) names(dst *[]string) read {
 }
 
 func (r *reader) count(dst *int64) read {
-	return func(f field) {
-		if f.describe(object{"type": "integer"}) {
-			return
-		}
-		n, err := strconv.ParseInt(f.node.text, 10, 64)
-		if f.kind != kindNumber || err != nil {
-			r.addWrongType(f, "a whole number")
-			return
-		}
-		*dst = n
-	}
-}
-
-func (r *reader) usd(dst *run.USD) read {
-	return func(f field) {
-		if f.describe(object{"type": "number", "minimum": 0, "maximum": 1000000}) {
-			return
-		}
-		u, err := agent.ParseUSD(f.node.text)
-		if f.kind != kindNumber || err != nil {
-			r.addWrongType(f, "US dollars from 0 to 1000000 with at most 6 decimals")
-			return
-		}
-		*dst = u
-	}
+	return scalar(r, dst, kindNumber, "a whole number", object{"type": "integer"},
+		func(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) })
 }
 
 func (r *reader) whole(dst *int) read {
-	return func(f field) {
-		if f.describe(object{"type": "integer"}) {
-			return
-		}
-		n, err := strconv.Atoi(f.node.text)
-		if f.kind != kindNumber || err != nil {
-			r.addWrongType(f, "a whole number")
-			return
-		}
-		*dst = n
-	}
+	return scalar(r, dst, kindNumber, "a whole number", object{"type": "integer"}, strconv.Atoi)
+}
+
+func (r *reader) usd(dst *run.USD) read {
+	return scalar(r, dst, kindNumber, "US dollars from 0 to 1000000 with at most 6 decimals",
+		object{"type": "number", "minimum": 0, "maximum": 1000000}, agent.ParseUSD)
 }
 
 func (r *reader) temperature(dst **float64) read {
-	return func(f field) {
-		if f.describe(object{"type": "number", "minimum": 0, "maximum": 2}) {
-			return
-		}
-		x, err := strconv.ParseFloat(f.node.text, 64)
-		if f.kind != kindNumber || err != nil {
-			r.addWrongType(f, "a number from 0 to 2")
-			return
-		}
-		*dst = &x
-	}
+	return scalar(r, dst, kindNumber, "a number from 0 to 2", object{"type": "number", "minimum": 0, "maximum": 2},
+		func(s string) (*float64, error) {
+			x, err := strconv.ParseFloat(s, 64)
+			return &x, err
+		})
 }
 
 func (r *reader) duration(dst *time.Duration) read {
-	return func(f field) {
-		if f.describe(object{"type": "string", "pattern": `^([0-9]+d)?([0-9.]+(ns|us|µs|ms|s|m|h))*$`, "examples": []string{"250ms", "30s", "24h", "7d"}}) {
-			return
-		}
-		d, err := ParseDuration(f.node.text)
-		if f.kind != kindString || err != nil {
-			r.addWrongType(f, strings.TrimPrefix(errDuration.Error(), "want "))
-			return
-		}
-		*dst = d
-	}
+	return scalar(r, dst, kindString, strings.TrimPrefix(errDuration.Error(), "want "), object{
+		"type": "string", "pattern": `^([0-9]+d)?([0-9.]+(ns|us|µs|ms|s|m|h))*$`,
+		"examples": []string{"250ms", "30s", "24h", "7d"},
+	}, ParseDuration)
 }
 
 func (r *reader) boolean(dst *bool) read {
-	return func(f field) {
-		if f.describe(object{"type": "boolean"}) {
-			return
-		}
-		if f.kind != kindBool {
-			r.addWrongType(f, "true or false")
-			return
-		}
-		*dst = f.node.text == "true"
-	}
+	return scalar(r, dst, kindBool, "true or false", object{"type": "boolean"}, strconv.ParseBool)
 }
 
 func (r *reader) raw(dst *json.RawMessage) read {

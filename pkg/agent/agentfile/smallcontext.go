@@ -6,34 +6,30 @@ import (
 
 // context reads how much of the conversation a request holds.
 func (r *reader) context(c *agent.Context) read {
-	return func(f field) {
-		r.mapping(f, map[string]read{
-			"mask":           r.boolean(&c.Mask),
-			"window":         r.whole(&c.Window),
-			"reserve":        r.reserve(&c.Reserve),
-			"evictBelow":     r.whole(&c.EvictBelow),
-			"roundMinimum":   r.whole(&c.RoundMinimum),
-			"keep":           r.whole(&c.Keep),
-			"summaryTokens":  r.whole(&c.Summary),
-			"summary":        enum(r, &c.SummaryBy, []agent.SummaryKind{agent.SummaryMechanical, agent.SummaryModel}),
-			"truncateResult": r.whole(&c.TruncateResult),
-			"keepWhole":      r.boolean(&c.KeepWhole),
-			"compressAfter":  r.whole(&c.CompressAfter),
-			"prune":          r.whole(&c.Prune),
-		})
-	}
+	return r.keys(map[string]read{
+		"mask":           r.boolean(&c.Mask),
+		"window":         r.whole(&c.Window),
+		"reserve":        r.reserve(&c.Reserve),
+		"evictBelow":     r.whole(&c.EvictBelow),
+		"roundMinimum":   r.whole(&c.RoundMinimum),
+		"keep":           r.whole(&c.Keep),
+		"summaryTokens":  r.whole(&c.Summary),
+		"summary":        enum(r, &c.SummaryBy, []agent.SummaryKind{agent.SummaryMechanical, agent.SummaryModel}),
+		"truncateResult": r.whole(&c.TruncateResult),
+		"keepWhole":      r.boolean(&c.KeepWhole),
+		"compressAfter":  r.whole(&c.CompressAfter),
+		"prune":          r.whole(&c.Prune),
+	})
 }
 
 func (r *reader) reserve(v *agent.Reserve) read {
-	return func(f field) {
-		r.mapping(f, map[string]read{
-			"system": r.measured(&v.System),
-			"tools":  r.measured(&v.Tools),
-			"active": r.whole(&v.Active),
-			"output": r.whole(&v.Output),
-			"safety": r.whole(&v.Safety),
-		})
-	}
+	return r.keys(map[string]read{
+		"system": r.measured(&v.System),
+		"tools":  r.measured(&v.Tools),
+		"active": r.whole(&v.Active),
+		"output": r.whole(&v.Output),
+		"safety": r.whole(&v.Safety),
+	})
 }
 
 // measured reads a number of tokens, or the word that has them counted.
@@ -53,60 +49,50 @@ func (r *reader) measured(dst **int) read {
 }
 
 func (r *reader) analysis(a *agent.Analysis) read {
-	return func(f field) {
-		r.mapping(f, map[string]read{
-			"incomplete":        r.names(&a.Incomplete),
-			"completion":        r.names(&a.Completion),
-			"deflection":        r.names(&a.Deflection),
-			"deflectionRetries": r.whole(&a.DeflectionRetries),
-			"emptyReplies":      r.whole(&a.EmptyReplies),
-			"trustGate":         r.whole(&a.TrustGate),
-		})
-	}
+	return r.keys(map[string]read{
+		"incomplete":        r.names(&a.Incomplete),
+		"completion":        r.names(&a.Completion),
+		"deflection":        r.names(&a.Deflection),
+		"deflectionRetries": r.whole(&a.DeflectionRetries),
+		"emptyReplies":      r.whole(&a.EmptyReplies),
+		"trustGate":         r.whole(&a.TrustGate),
+	})
 }
 
 func (r *reader) guards(g *agent.Guards) read {
-	return func(f field) {
-		r.mapping(f, map[string]read{
-			"duplicateCalls": r.boolean(&g.DuplicateCalls),
-			"failedRounds":   r.whole(&g.FailedRounds),
-			"toolFailures":   r.whole(&g.ToolFailures),
-		})
-	}
+	return r.keys(map[string]read{
+		"duplicateCalls": r.boolean(&g.DuplicateCalls),
+		"failedRounds":   r.whole(&g.FailedRounds),
+		"toolFailures":   r.whole(&g.ToolFailures),
+	})
 }
 
 func (r *reader) xml(x *agent.XML) read {
-	return func(f field) {
-		r.mapping(f, map[string]read{
-			"missingServer": enum(r, &x.MissingServer, []agent.MissingServer{agent.MissingServerError, agent.MissingServerLocal}),
-			"breaker":       r.whole(&x.Breaker),
-			"disable":       r.names(&x.Disable),
-		})
-	}
+	return r.keys(map[string]read{
+		"missingServer": enum(r, &x.MissingServer, []agent.MissingServer{agent.MissingServerError, agent.MissingServerLocal}),
+		"breaker":       r.whole(&x.Breaker),
+		"disable":       r.names(&x.Disable),
+	})
 }
 
 func (r *reader) prompt(p *agent.Prompt) read {
-	return func(f field) {
-		r.mapping(f, map[string]read{
-			"order":    enum(r, &p.Order, []agent.PromptOrder{agent.PromptSeed, agent.PromptCode}),
-			"sections": r.textsByKey(&p.Sections),
-			"planning": r.codeName(&p.Planning, "context source", r.opt.Hooks.ContextNames()),
-			"rag":      r.codeName(&p.RAG, "context source", r.opt.Hooks.ContextNames()),
-		})
-	}
+	return r.keys(map[string]read{
+		"order":    enum(r, &p.Order, []agent.PromptOrder{agent.PromptSeed, agent.PromptCode}),
+		"sections": r.textsByKey(&p.Sections),
+		"planning": r.codeName(&p.Planning, "context source", r.opt.Hooks.ContextNames()),
+		"rag":      r.codeName(&p.RAG, "context source", r.opt.Hooks.ContextNames()),
+	})
 }
 
 func (r *reader) orchestrator(o *agent.Orchestrator) read {
-	return func(f field) {
-		r.mapping(f, map[string]read{
-			"enabled":  r.boolean(&o.Enabled),
-			"planner":  r.otherModel(&o.Planner),
-			"router":   r.otherModel(&o.Router),
-			"topK":     r.whole(&o.TopK),
-			"maxSteps": r.whole(&o.MaxSteps),
-			"retries":  r.whole(&o.Retries),
-		})
-	}
+	return r.keys(map[string]read{
+		"enabled":  r.boolean(&o.Enabled),
+		"planner":  r.otherModel(&o.Planner),
+		"router":   r.otherModel(&o.Router),
+		"topK":     r.whole(&o.TopK),
+		"maxSteps": r.whole(&o.MaxSteps),
+		"retries":  r.whole(&o.Retries),
+	})
 }
 
 // otherModel reads a model beside the agent's own; one attempt where nothing is said.
@@ -118,20 +104,16 @@ func (r *reader) otherModel(dst **agent.ModelSpec) read {
 }
 
 func (r *reader) prefilter(p *agent.Prefilter) read {
-	return func(f field) {
-		r.mapping(f, map[string]read{"topK": r.whole(&p.TopK), "embeddings": r.embeddings(&p.Embeddings)})
-	}
+	return r.keys(map[string]read{"topK": r.whole(&p.TopK), "embeddings": r.embeddings(&p.Embeddings)})
 }
 
 func (r *reader) embeddings(e *agent.Embeddings) read {
-	return func(f field) {
-		r.mapping(f, map[string]read{
-			"provider": enum(r, &e.Provider, []agent.EmbeddingProvider{
-				agent.EmbeddingsBM25, agent.EmbeddingsOpenAI, agent.EmbeddingsBedrock,
-			}),
-			"id": r.text(&e.ID), "baseURL": r.text(&e.BaseURL), "key": r.text(&e.Key),
-		})
-	}
+	return r.keys(map[string]read{
+		"provider": enum(r, &e.Provider, []agent.EmbeddingProvider{
+			agent.EmbeddingsBM25, agent.EmbeddingsOpenAI, agent.EmbeddingsBedrock,
+		}),
+		"id": r.text(&e.ID), "baseURL": r.text(&e.BaseURL), "key": r.text(&e.Key),
+	})
 }
 
 // textsByKey reads a mapping of texts; which keys there are, Check says.

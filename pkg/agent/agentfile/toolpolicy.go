@@ -1,7 +1,6 @@
 package agentfile
 
 import (
-	"encoding/json"
 	"maps"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -20,21 +19,17 @@ func (r *reader) policyKeys(readers map[string]read, t *agent.ToolSpec) {
 }
 
 func (r *reader) toolRetry(t *agent.ToolRetry) read {
-	return func(f field) {
-		r.mapping(f, map[string]read{
-			"attempts":   r.whole(&t.Attempts),
-			"backoff":    r.duration(&t.Backoff),
-			"maxBackoff": r.duration(&t.MaxBackoff),
-		})
-	}
+	return r.keys(map[string]read{
+		"attempts":   r.whole(&t.Attempts),
+		"backoff":    r.duration(&t.Backoff),
+		"maxBackoff": r.duration(&t.MaxBackoff),
+	})
 }
 
 func (r *reader) undo(dst **agent.Undo) read {
 	return func(f field) {
 		var u agent.Undo
-		var args json.RawMessage
-		r.mapping(f, map[string]read{"tool": r.text(&u.Tool), "args": r.raw(&args)})
-		u.Args = args
+		r.mapping(f, map[string]read{"tool": r.text(&u.Tool), "args": r.raw(&u.Args)})
 		*dst = &u
 	}
 }
@@ -42,9 +37,7 @@ func (r *reader) undo(dst **agent.Undo) read {
 func (r *reader) precondition(dst **agent.Precondition) read {
 	return func(f field) {
 		var p agent.Precondition
-		var args json.RawMessage
-		r.mapping(f, map[string]read{"tool": r.text(&p.Tool), "args": r.raw(&args), "compare": r.texts(&p.Compare)})
-		p.Args = args
+		r.mapping(f, map[string]read{"tool": r.text(&p.Tool), "args": r.raw(&p.Args), "compare": r.texts(&p.Compare)})
 		*dst = &p
 	}
 }

@@ -175,7 +175,7 @@ func (r *reader) mappingNode(path string, values []*ast.MappingValueNode, depth 
 
 func (r *reader) key(path string, v *ast.MappingValueNode) (string, bool) {
 	if k, ok := v.Key.(*ast.StringNode); ok {
-		if s := scalar(k); s.kind == kindString {
+		if s := plainScalar(k); s.kind == kindString {
 			return s.text, true
 		}
 	}
@@ -196,7 +196,7 @@ func (r *reader) listNode(path string, list *ast.SequenceNode, depth int) *node 
 func (r *reader) scalarNode(path string, n ast.Node) *node {
 	switch n := n.(type) {
 	case *ast.StringNode:
-		return scalar(n)
+		return plainScalar(n)
 	case *ast.LiteralNode:
 		return &node{kind: kindString, text: n.Value.Value}
 	case *ast.BoolNode:
@@ -211,8 +211,8 @@ func (r *reader) scalarNode(path string, n ast.Node) *node {
 
 var jsonNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$`)
 
-// scalar tells numbers from strings, since the parser takes 1e3 and integers of more than 64 bits for strings.
-func scalar(n *ast.StringNode) *node {
+// plainScalar tells numbers from strings, since the parser takes 1e3 and integers of more than 64 bits for strings.
+func plainScalar(n *ast.StringNode) *node {
 	if n.Token.Type == token.StringType && jsonNumber.MatchString(n.Value) {
 		return &node{kind: kindNumber, text: n.Value}
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/countersign/countersign/internal/approval"
@@ -190,8 +191,8 @@ func (s *session) listAllApprovals(ctx context.Context) (all []approval.Approval
 
 // readJournal calls f with each stored entry of a run, in order.
 func (s *session) readJournal(ctx context.Context, id string, f func(entry []byte) error) error {
-	for from := int64(0); ; {
-		page, err := callAPI(ctx, s, func(c *api.Client) ([][]byte, error) { return c.Journal(ctx, id, from, pageSize) })
+	for n, cursor := 0, ""; ; cursor = strconv.Itoa(n - 1) {
+		page, err := callAPI(ctx, s, func(c *api.Client) ([][]byte, error) { return c.Journal(ctx, id, cursor, pageSize) })
 		if err != nil || len(page) == 0 {
 			return err
 		}
@@ -200,7 +201,7 @@ func (s *session) readJournal(ctx context.Context, id string, f func(entry []byt
 				return err
 			}
 		}
-		from += int64(len(page))
+		n += len(page)
 	}
 }
 

@@ -195,9 +195,9 @@ func TestShowsWhatIsBelow(t *testing.T) {
 	require.Equal(t, "no runs\n", out("runs", "--root", lone))
 	asked := func(flags ...string) (runs []string) {
 		t.Helper()
-		var page api.ApprovalPage
+		var page api.Page[approval.Approval]
 		require.NoError(t, json.Unmarshal([]byte(out(append([]string{"approvals", "--json"}, flags...)...)), &page))
-		for _, a := range page.Approvals {
+		for _, a := range page.Items {
 			require.Equal(t, o.root, a.Root)
 			runs = append(runs, a.Run)
 		}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/people/link"
@@ -113,10 +114,10 @@ func (s *devServer) waitForEvent(run, event string) {
 func (s *devServer) pendingApproval() string {
 	s.t.Helper()
 	_, body := s.do("GET", "/v1/approvals", "")
-	var p api.ApprovalPage
+	var p api.Page[approval.Approval]
 	require.NoError(s.t, json.Unmarshal([]byte(body), &p))
-	require.Len(s.t, p.Approvals, 1)
-	return p.Approvals[0].ID
+	require.Len(s.t, p.Items, 1)
+	return p.Items[0].ID
 }
 
 // startDev starts dev in this process; stop is its Ctrl-C.
@@ -256,7 +257,7 @@ func TestDevIsGuarded(t *testing.T) {
 	status, body := s.do("POST", "/v1/runs", `{"agent": "tidy", "message": "x"}`, "Origin", "http://evil.example")
 	require.Equal(t, http.StatusForbidden, status, body)
 	_, body = s.do("GET", "/v1/runs", "")
-	require.JSONEq(t, `{"runs": []}`, body)
+	require.JSONEq(t, `{"items": []}`, body)
 	stop()
 	require.Equal(t, 0, (<-ended).code)
 }

@@ -545,25 +545,25 @@ func TestConsoleAxe(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(body), &a))
 		s.waitForEvent(a.ID, "parked")
 	}
-	var waiting api.ApprovalPage
+	var waiting api.Page[approval.Approval]
 	for range 100 {
 		_, body := s.do("GET", "/v1/approvals", "")
 		require.NoError(t, json.Unmarshal([]byte(body), &waiting))
-		if len(waiting.Approvals) == 4 {
+		if len(waiting.Items) == 4 {
 			break
 		}
 		require.NoError(t, clock.System().Sleep(t.Context(), 50*time.Millisecond))
 	}
-	require.Len(t, waiting.Approvals, 4)
-	last := waiting.Approvals[3]
+	require.Len(t, waiting.Items, 4)
+	last := waiting.Items[3]
 	v := s.newVisitor()
-	for _, a := range waiting.Approvals[:2] {
+	for _, a := range waiting.Items[:2] {
 		path := "/approvals/" + a.ID
 		require.Equal(t, http.StatusSeeOther, v.send("POST", path, v.fillForm(path, "deny", "key", v.key, "note", "Not these.")).StatusCode)
 	}
-	s.waitForEvent(waiting.Approvals[0].Root, "finished")
+	s.waitForEvent(waiting.Items[0].Root, "finished")
 	for name, path := range map[string]string{
-		"home": "/", "none": "/?agent=nobody", "root": "/runs/" + last.Root, "child": "/runs/" + last.Run, "ended": "/runs/" + waiting.Approvals[0].Run,
+		"home": "/", "none": "/?agent=nobody", "root": "/runs/" + last.Root, "child": "/runs/" + last.Run, "ended": "/runs/" + waiting.Items[0].Run,
 		"request": "/approvals/" + last.ID, "missing": "/runs/none",
 	} {
 		for size, opts := range map[string]npmtest.Options{

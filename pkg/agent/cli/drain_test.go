@@ -145,7 +145,7 @@ func TestDevBoundsWhoeverIsSlow(t *testing.T) {
 	for name, c := range map[string]struct{ sent, want string }{
 		"slow header": {head, ""},
 		"slow body":   {head + "\r\n{", "it was not all there in time"},
-		"idle":        {"GET /v1/runs HTTP/1.1\r\nHost: " + host + "\r\nAuthorization: Bearer " + s.token + "\r\n\r\n", `"runs"`},
+		"idle":        {"GET /v1/runs HTTP/1.1\r\nHost: " + host + "\r\nAuthorization: Bearer " + s.token + "\r\n\r\n", `"items"`},
 	} {
 		for _, at := range []struct{ network, address string }{{"tcp", host}, {"unix", local.SocketPath(d.home())}} {
 			conn, err := net.Dial(at.network, at.address)

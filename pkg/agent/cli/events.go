@@ -38,9 +38,9 @@ func (to *eventPrinter) printEncoded(id string, e json.RawMessage) error {
 
 func (to *eventPrinter) printJSON() error {
 	if to.format == "" {
-		return to.p.printJSON(api.EventPage{Events: append([]api.Event{}, to.facts...)})
+		return to.p.printJSON(api.Page[api.Event]{Items: append([]api.Event{}, to.facts...)})
 	}
-	return to.p.printJSON(api.EncodedPage{Events: append([]json.RawMessage{}, to.encoded...)})
+	return to.p.printJSON(api.Page[json.RawMessage]{Items: append([]json.RawMessage{}, to.encoded...)})
 }
 
 // printPage prints a page of events behind an id and returns the cursor of the next page; "" = the last page.
@@ -48,11 +48,11 @@ func (to *eventPrinter) printPage(ctx context.Context, s *session, run, after st
 	if to.format != "" {
 		return to.printEncodedPage(ctx, s, run, after)
 	}
-	page, err := callAPI(ctx, s, func(c *api.Client) (api.EventPage, error) { return c.Events(ctx, run, after, 200) })
+	page, err := callAPI(ctx, s, func(c *api.Client) (api.Page[api.Event], error) { return c.Events(ctx, run, after, 200) })
 	if err != nil {
 		return "", err
 	}
-	for _, e := range page.Events {
+	for _, e := range page.Items {
 		if err := to.printFact(e); err != nil {
 			return "", err
 		}
@@ -61,11 +61,13 @@ func (to *eventPrinter) printPage(ctx context.Context, s *session, run, after st
 }
 
 func (to *eventPrinter) printEncodedPage(ctx context.Context, s *session, run, after string) (next string, err error) {
-	page, err := callAPI(ctx, s, func(c *api.Client) (api.EncodedPage, error) { return c.EncodedEvents(ctx, run, to.format, after, 200) })
+	page, err := callAPI(ctx, s, func(c *api.Client) (api.Page[json.RawMessage], error) {
+		return c.EncodedEvents(ctx, run, to.format, after, 200)
+	})
 	if err != nil {
 		return "", err
 	}
-	for _, e := range page.Events {
+	for _, e := range page.Items {
 		id, err := eventID(e)
 		if err != nil {
 			return "", err

@@ -19,9 +19,8 @@ func (c *grantsCommand) run(ctx context.Context, p *program) error {
 		return usageErrorf("--agent: got %q, want an agent's name", c.Agent)
 	}
 	return p.withReadSession(ctx, func(s *session) error {
-		all, err := listAll(ctx, s, func(cl *api.Client, cursor string) ([]api.Grant, string, error) {
-			page, err := cl.Grants(ctx, c.Agent, cursor, pageSize)
-			return page.Grants, page.Cursor, err
+		all, err := listAll(ctx, s, func(cl *api.Client, cursor string) (api.Page[api.Grant], error) {
+			return cl.Grants(ctx, c.Agent, cursor, pageSize)
 		})
 		if err != nil {
 			return err
@@ -32,7 +31,7 @@ func (c *grantsCommand) run(ctx context.Context, p *program) error {
 		if len(all) == 0 {
 			p.printText("no standing grants")
 		}
-		return p.printJSON(api.GrantPage{Grants: all})
+		return p.printJSON(api.Page[api.Grant]{Items: all})
 	})
 }
 

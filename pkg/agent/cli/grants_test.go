@@ -30,5 +30,5 @@ func TestRevokeThroughTheSocket(t *testing.T) {
 	require.Equal(t, 3, who.code, "the second move is asked about: %s", who.stderr.String())
 	require.NoFileExists(t, filepath.Join(d.dir, "e.txt"))
 	listed = d.run(t.Context(), "", "grants", "--json")
-	require.JSONEq(t, `{"grants":[]}`, listed.stdout.String())
+	require.JSONEq(t, `{"items":[]}`, listed.stdout.String())
 }

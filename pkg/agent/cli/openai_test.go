@@ -65,10 +65,10 @@ func newChatReply(message, finish string) chatResponse {
 // pendingApproval returns the one pending request.
 func (d *harness) pendingApproval(t *testing.T) string {
 	t.Helper()
-	var list struct{ Approvals []struct{ ID string } }
+	var list struct{ Items []struct{ ID string } }
 	require.NoError(t, json.Unmarshal([]byte(d.run(t.Context(), "", "approvals", "--json").stdout.String()), &list))
-	require.Len(t, list.Approvals, 1)
-	return list.Approvals[0].ID
+	require.Len(t, list.Items, 1)
+	return list.Items[0].ID
 }
 
 // messages returns the messages of a request, as JSON.
@@ -111,9 +111,9 @@ func TestReasoningGoesBackToItsModel(t *testing.T) {
 	require.NotContains(t, other[2], "reasoning_content")
 	require.NotContains(t, other[2], "extra_content")
 
-	var runs struct{ Runs []struct{ ID string } }
+	var runs struct{ Items []struct{ ID string } }
 	require.NoError(t, json.Unmarshal([]byte(d.run(t.Context(), "", "runs", "--json").stdout.String()), &runs))
-	who = d.run(t.Context(), "", "run", d.dir, "--message", "Thanks.", "--continue", runs.Runs[0].ID)
+	who = d.run(t.Context(), "", "run", d.dir, "--message", "Thanks.", "--continue", runs.Items[0].ID)
 	require.Equal(t, 0, who.code, who.stderr.String())
 	last := strings.Join(c.requests[3].messages(t), "\n")
 	require.Contains(t, last, `"reasoning_content":"Move it."`)

@@ -60,7 +60,7 @@ func (c *runsCommand) run(ctx context.Context, p *program) error {
 		if len(heads) == 0 {
 			p.printText("no runs")
 		}
-		return p.printJSON(api.RunPage{Runs: heads})
+		return p.printJSON(api.Page[api.RunHead]{Items: heads})
 	})
 }
 
@@ -94,7 +94,10 @@ func (c *showCommand) run(ctx context.Context, p *program) error {
 			return err
 		}
 		if c.Messages {
-			if r.Messages, err = listMessages(ctx, s, c.Run); err != nil {
+			r.Messages, err = listAll(ctx, s, func(cl *api.Client, cursor string) (api.Page[api.Message], error) {
+				return cl.Messages(ctx, c.Run, cursor, pageSize)
+			})
+			if err != nil {
 				return err
 			}
 		}
@@ -113,21 +116,6 @@ func (c *showCommand) run(ctx context.Context, p *program) error {
 		}
 		return nil
 	})
-}
-
-// listMessages returns all messages of a run, evicted ones included.
-func listMessages(ctx context.Context, s *session, run string) ([]api.Message, error) {
-	var all []api.Message
-	for cursor := ""; ; {
-		page, err := callAPI(ctx, s, func(cl *api.Client) (api.MessagePage, error) { return cl.Messages(ctx, run, cursor, pageSize) })
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, page.Messages...)
-		if cursor = page.Cursor; cursor == "" {
-			return all, nil
-		}
-	}
 }
 
 func (p *program) printRun(r api.Run) {
@@ -296,7 +284,7 @@ func (c *approvalsCommand) run(ctx context.Context, p *program) error {
 			return err
 		}
 		if p.json {
-			return p.writeJSON(api.ApprovalPage{Approvals: all})
+			return p.writeJSON(api.Page[approval.Approval]{Items: all})
 		}
 		definitions := s.newDefinitionCache()
 		for _, a := range all {

@@ -11,9 +11,8 @@ type repairsCommand struct{}
 
 func (*repairsCommand) run(ctx context.Context, p *program) error {
 	return p.withReadSession(ctx, func(s *session) error {
-		all, err := listAll(ctx, s, func(c *api.Client, cursor string) ([]runtime.Repaired, string, error) {
-			page, err := c.Repairs(ctx, cursor, pageSize)
-			return page.Repairs, page.Cursor, err
+		all, err := listAll(ctx, s, func(c *api.Client, cursor string) (api.Page[runtime.Repaired], error) {
+			return c.Repairs(ctx, cursor, pageSize)
 		})
 		if err != nil {
 			return err
@@ -24,6 +23,6 @@ func (*repairsCommand) run(ctx context.Context, p *program) error {
 		if len(all) == 0 {
 			p.printText("nothing was repaired")
 		}
-		return p.printJSON(api.RepairPage{Repairs: all})
+		return p.printJSON(api.Page[runtime.Repaired]{Items: all})
 	})
 }

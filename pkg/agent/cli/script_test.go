@@ -106,13 +106,13 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 func pending(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(ts.Exec("countersign", "approvals", "--json"))
 	var page struct {
-		Approvals []struct {
+		Items []struct {
 			ID, Run string
 			Calls   []string
 		}
 	}
 	ts.Check(json.Unmarshal([]byte(ts.ReadFile("stdout")), &page))
-	for _, a := range page.Approvals {
+	for _, a := range page.Items {
 		if len(args) == 0 || a.Calls[0] == args[0] {
 			ts.Setenv("APPROVAL", a.ID)
 			ts.Setenv("RUN", a.Run)

@@ -39,10 +39,10 @@ func newest(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: newest AGENT")
 	}
 	ts.Check(ts.Exec("countersign", "runs", "--agent", args[0], "--json"))
-	var page struct{ Runs []struct{ ID string } }
+	var page struct{ Items []struct{ ID string } }
 	ts.Check(json.Unmarshal([]byte(ts.ReadFile("stdout")), &page))
-	if len(page.Runs) == 0 {
+	if len(page.Items) == 0 {
 		ts.Fatalf("no run of %s", args[0])
 	}
-	ts.Setenv("RUN", page.Runs[0].ID)
+	ts.Setenv("RUN", page.Items[0].ID)
 }

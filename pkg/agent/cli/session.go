@@ -142,19 +142,15 @@ func (s *session) Close(ctx context.Context) error {
 const pageSize = 200
 
 // listAll reads all pages of a list. A nil session has no items.
-func listAll[T any](ctx context.Context, s *session, read func(c *api.Client, cursor string) ([]T, string, error)) ([]T, error) {
+func listAll[T any](ctx context.Context, s *session, read func(c *api.Client, cursor string) (api.Page[T], error)) ([]T, error) {
 	all, cursor := []T{}, ""
 	for s != nil {
-		next := ""
-		page, err := callAPI(ctx, s, func(c *api.Client) (page []T, err error) {
-			page, next, err = read(c, cursor)
-			return page, err
-		})
+		page, err := callAPI(ctx, s, func(c *api.Client) (api.Page[T], error) { return read(c, cursor) })
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, page...)
-		if cursor = next; cursor == "" {
+		all = append(all, page.Items...)
+		if cursor = page.Cursor; cursor == "" {
 			break
 		}
 	}
@@ -162,17 +158,15 @@ func listAll[T any](ctx context.Context, s *session, read func(c *api.Client, cu
 }
 
 func (s *session) listRuns(ctx context.Context, q api.RunQuery) ([]api.RunHead, error) {
-	return listAll(ctx, s, func(c *api.Client, cursor string) ([]api.RunHead, string, error) {
+	return listAll(ctx, s, func(c *api.Client, cursor string) (api.Page[api.RunHead], error) {
 		q.Cursor, q.Limit = cursor, pageSize
-		p, err := c.Runs(ctx, q)
-		return p.Runs, p.Cursor, err
+		return c.Runs(ctx, q)
 	})
 }
 
 func (s *session) listApprovals(ctx context.Context, q approval.Query) ([]approval.Approval, error) {
-	return listAll(ctx, s, func(c *api.Client, cursor string) ([]approval.Approval, string, error) {
+	return listAll(ctx, s, func(c *api.Client, cursor string) (api.Page[approval.Approval], error) {
 		q.Cursor, q.Limit = cursor, pageSize
-		p, err := c.FindApprovals(ctx, q)
-		return p.Approvals, p.Cursor, err
+		return c.FindApprovals(ctx, q)
 	})
 }

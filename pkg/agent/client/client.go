@@ -40,8 +40,10 @@ type (
 	Run = api.Run
 	// RunQuery is which runs are listed.
 	RunQuery = api.RunQuery
-	// RunPage is a page of runs.
-	RunPage = api.RunPage
+	// Page is a page of a list.
+	Page[T any] = api.Page[T]
+	// RunHead is a run in a list.
+	RunHead = api.RunHead
 	// Message is a message of a run.
 	Message = api.Message
 	// Call is a tool call of a run.
@@ -54,8 +56,6 @@ type (
 	Input = api.Input
 	// Approval is a request to people and what became of it.
 	Approval = approval.Approval
-	// ApprovalPage is a page of requests.
-	ApprovalPage = api.ApprovalPage
 	// Verdict is a decision about an approval.
 	Verdict = api.Verdict
 )
