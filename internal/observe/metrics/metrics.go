@@ -181,6 +181,9 @@ type measuredTool struct {
 	clock clock.Clock
 }
 
+// Unwrap returns the tool itself.
+func (t measuredTool) Unwrap() tool.Tool { return t.Tool }
+
 // reconcilingTool can also tell what became of a call.
 type reconcilingTool struct {
 	measuredTool

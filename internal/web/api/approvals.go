@@ -2,7 +2,9 @@ package api
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -10,6 +12,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/store"
 )
 
 // Verdict is the body of POST /v1/approvals/{id}/decision.
@@ -77,6 +81,11 @@ func (s *server) findApprovals(r *http.Request, c Caller, find approval.Query, n
 		if err != nil {
 			return p, badCursor(find.Cursor, err)
 		}
+		for i := range list {
+			if err := s.addSentence(r.Context(), &list[i]); err != nil {
+				return p, err
+			}
+		}
 		p.Approvals, p.Cursor, find.Cursor = append(p.Approvals, list...), next, next
 		if next == "" {
 			break
@@ -117,7 +126,23 @@ func (s *server) showApproval(_ http.ResponseWriter, r *http.Request, c Caller) 
 		return 0, nil, err
 	}
 	a, err := approval.Get(r.Context(), s.Table, c.Tenant, id)
+	if err == nil {
+		err = s.addSentence(r.Context(), &a)
+	}
 	return http.StatusOK, a, err
+}
+
+// addSentence adds what would happen, as people are shown it, from the definition that the request's run is pinned to.
+func (s *server) addSentence(ctx context.Context, a *approval.Approval) (err error) {
+	var v show.View
+	if a.Definition != "" {
+		v.Definition, err = s.Definitions(ctx, a.Tenant, a.Definition)
+	}
+	if errors.Is(err, store.ErrNoBlob) { // what marks secrets is lost: the request has no sentence
+		return nil
+	}
+	a.Sentence = show.Sentence(*a, v)
+	return err
 }
 
 // decisionChannel returns the channel that decisions of this API are recorded with.
@@ -158,6 +183,9 @@ func (s *server) decideApproval(w http.ResponseWriter, r *http.Request, c Caller
 		Tenant: c.Tenant, ID: id, Action: b.Action, Args: b.Args, Result: b.Result, Note: b.Note, Tool: b.Tool, Digest: b.Digest, By: c.Principal, Via: s.decisionChannel(),
 		Grant: b.Grant,
 	})
+	if err == nil {
+		err = s.addSentence(r.Context(), &a)
+	}
 	return http.StatusOK, a, err
 }
 
@@ -172,5 +200,8 @@ func (s *server) sendThreadMessage(r *http.Request, c Caller, id string, b Verdi
 		say = s.Desk.ReplyToQuestion
 	}
 	a, err := say(r.Context(), w)
+	if err == nil {
+		err = s.addSentence(r.Context(), &a)
+	}
 	return http.StatusOK, a, err
 }
