@@ -36,7 +36,8 @@ func (c channel) newMail(m notify.Message) (Mail, bool, error) {
 	return New(m), true, nil
 }
 
-// validAddress reports whether a is one mail address and nothing else: no name, no second one, nothing that is no ASCII. SES takes no others.
+// validAddress reports whether a is one mail address and nothing else: no name, no second one, nothing that is no
+// ASCII. SES takes no others.
 func validAddress(a string) bool {
 	const atext = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!#$%&'*+-/=?^_`{|}~."
 	const ldh = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-."

@@ -1,5 +1,5 @@
-// Package mail tells people of requests by mail: SES sends it, Outbox writes it into a directory. A mail is text and HTML
-// with the same facts, with one link and nothing that acts when it is opened, no text of a model in the subject, and
+// Package mail tells people of requests by mail: SES sends it, Outbox writes it into a directory. A mail is text and
+// HTML with the same facts, one link and nothing that acts when it is opened, no text of a model in the subject, and
 // nothing from elsewhere (approvals.md, C2).
 package mail
 

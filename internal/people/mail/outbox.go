@@ -24,9 +24,9 @@ const OutboxDir = "outbox"
 // outboxFrom is who the mails of an Outbox are from. The domain is reserved: nothing can be sent to it.
 const outboxFrom = "countersign@localhost.invalid"
 
-// Outbox is the mail of a laptop: it writes what would be sent into a directory, one file a mail, in the form that every
-// mail program opens (.eml). Nothing leaves the machine. The directory is made with the first mail. Safe for concurrent
-// use.
+// Outbox is the mail of a laptop: it writes what would be sent into a directory, one file a mail, in the form that
+// every mail program opens (.eml). Nothing leaves the machine. The directory is made with the first mail. Safe for
+// concurrent use.
 type Outbox struct {
 	channel
 	Path  string // of the directory

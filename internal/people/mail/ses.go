@@ -23,7 +23,8 @@ const (
 	backoff        = time.Second
 )
 
-// SES sends mails from one address, through Amazon SES and without tracking. Make one with NewSES. Safe for concurrent use.
+// SES sends mails from one address, through Amazon SES and without tracking. Make one with NewSES. Safe for concurrent
+// use.
 type SES struct {
 	channel
 	from string

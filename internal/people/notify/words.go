@@ -17,17 +17,21 @@ type words struct{ subject, opening, many string }
 const notBefore = " Nothing of it is carried out before it is approved."
 
 var occasionWords = map[Occasion]words{
-	Asked:     {"Approval needed", "You are asked to decide about this." + notBefore, "wait for your decision"},
-	Reminder:  {"Still waiting for approval", "This still waits for a decision." + notBefore, "still wait for a decision"},
-	Escalated: {"Approval needed from you as well", "This is not decided yet, so you are asked as well." + notBefore, "are not decided yet, so you are asked as well"},
-	Question:  {"Question about a request", "Who is to decide about this asks for information. Answering decides nothing.", ""},
-	Answer:    {"Answer about a request", "What you asked about this was answered. It still waits for a decision.", ""},
+	Asked:    {"Approval needed", "You are asked to decide about this." + notBefore, "wait for your decision"},
+	Reminder: {"Still waiting for approval", "This still waits for a decision." + notBefore, "still wait for a decision"},
+	Escalated: {
+		"Approval needed from you as well", "This is not decided yet, so you are asked as well." + notBefore,
+		"are not decided yet, so you are asked as well",
+	},
+	Question: {"Question about a request", "Who is to decide about this asks for information. Answering decides nothing.", ""},
+	Answer:   {"Answer about a request", "What you asked about this was answered. It still waits for a decision.", ""},
 }
 
 // The sentences of messages that are no facts.
 const (
-	TooLong = "The arguments are too long for this message and are left out of it, all of them. See the complete request before you decide."
-	noLink  = "Decide it with `countersign approvals`, the web console or the API."
+	TooLong = "The arguments are too long for this message and are left out of it, all of them. " +
+		"See the complete request before you decide."
+	noLink = "Decide it with `countersign approvals`, the web console or the API."
 )
 
 // maxSubject is how long a subject is at most, in characters: of a longer one, only our words stay.
@@ -54,8 +58,8 @@ func (m Message) Opening() string {
 	case m.Occasion == Decided:
 		return show.OutcomeText(m.Approval)
 	case len(m.Others) > 0:
-		return fmt.Sprintf("%s of run %s of agent %s %s. Nothing of them is carried out before it is approved. Each is decided by itself.",
-			m.count(), m.run(), show.Bare(m.Approval.Agent), occasionWords[m.Occasion].many)
+		return fmt.Sprintf("%s of run %s of agent %s %s. Nothing of them is carried out before it is approved. "+
+			"Each is decided by itself.", m.count(), m.run(), show.Bare(m.Approval.Agent), occasionWords[m.Occasion].many)
 	}
 	return occasionWords[m.Occasion].opening
 }
@@ -79,8 +83,8 @@ func (m Message) Document() show.Document {
 	d, title := m.Shown, map[Occasion]string{Question: "The question", Answer: "The answer"}[m.Occasion]
 	if n := len(m.Approval.Thread); n > 0 && title != "" {
 		r := m.Approval.Thread[n-1]
-		said := show.Section{Name: show.Remark, Title: title, Rows: []show.Row{{Label: show.Foreign(r.By), Value: show.Foreign(r.Text)}}}
-		d.Sections = slices.Insert(slices.Clone(d.Sections), 0, said)
+		said := []show.Row{{Label: show.Foreign(r.By), Value: show.Foreign(r.Text)}}
+		d.Sections = slices.Insert(slices.Clone(d.Sections), 0, show.Section{Name: show.Remark, Title: title, Rows: said})
 	}
 	return d
 }

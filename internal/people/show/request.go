@@ -65,7 +65,8 @@ func BuildDocument(a approval.Approval, v View) Document {
 	d.add(Section{Name: Who, Title: "Who decides, until when", Rows: s.whoRows()})
 	d.add(Section{Name: About, Title: "About this request", Rows: s.aboutRows(t)})
 	d.add(Section{Name: History, Title: "History", Rows: s.history(t)})
-	d.add(untrusted(Claim, "The caller says the run is for (nobody checked it)", aloneRow(s.foreignText(a.ClaimedSubject))))
+	claim := aloneRow(s.foreignText(a.ClaimedSubject))
+	d.add(untrusted(Claim, "The caller says the run is for (nobody checked it)", claim))
 	d.add(untrusted(Asks, "The tool asks (its own words, not checked)", s.questionRows()))
 	d.add(untrusted(Says, "The model says (its own words, not checked)", aloneRow(s.foreignText(v.ModelText))))
 	if d.Masked = s.masked; s.masked {
@@ -162,7 +163,8 @@ const (
 
 // labels are the labels of facts that are not their names.
 var labels = map[string]string{
-	FactTarget: "goes to", FactRequester: "started by", FactWhy: "policy", FactDepends: "depends on", FactWas: "changed", FactGrantLimits: "it stands",
+	FactTarget: "goes to", FactRequester: "started by", FactWhy: "policy", FactDepends: "depends on",
+	FactWas: "changed", FactGrantLimits: "it stands",
 }
 
 // facts collects the lines of a section.

@@ -38,8 +38,7 @@ func (s *builder) sentence() Text {
 // whole: pay(to: "ben", amount: 40).
 func (s *builder) callSentence(tool, described string, args json.RawMessage) Text {
 	if described != "" {
-		t, _ := PlainQuotes(s.foreignText(described)).Cut(maxSentence)
-		return t
+		return PlainQuotes(s.foreignText(described)).cut(maxSentence)
 	}
 	name := namesText([]string{tool})
 	v, err := mask.Read(args, s.view.tool(tool).Schema)
@@ -100,8 +99,8 @@ func fitTexts(of []Text, separator string, limit int) Text {
 	return all.merged()
 }
 
-// Cut returns the beginning of a text and whether it was cut. A replacement is left out whole.
-func (t Text) Cut(limit int) (begin Text, cut bool) {
+// cut returns the beginning of a text. A replacement is left out whole.
+func (t Text) cut(limit int) (begin Text) {
 	for _, s := range t {
 		r := []rune(s.Text)
 		if len(r) <= limit {
@@ -111,7 +110,7 @@ func (t Text) Cut(limit int) (begin Text, cut bool) {
 		if s.Kind == Plain {
 			begin = append(begin, Span{Text: string(r[:limit])})
 		}
-		return append(begin, Span{Text: "…"}).merged(), true
+		return append(begin, Span{Text: "…"}).merged()
 	}
-	return begin, false
+	return begin
 }

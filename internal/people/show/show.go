@@ -1,6 +1,7 @@
 // Package show turns a request into one Document: in one sentence what would happen, the complete arguments, what they
-// depend on, warnings, who decides until when, and last what the model said, marked as untrusted (approvals.md, B1 to B4).
-// Every odd character is escaped and every secret masked. Pages, mails, messages and terminals lay out the same Document.
+// depend on, warnings, who decides until when, and last what the model said, marked as untrusted (approvals.md, B1 to
+// B4). Every odd character is escaped and every secret masked. Pages, mails, messages and terminals lay out the same
+// Document.
 package show
 
 import (
@@ -118,7 +119,8 @@ func (d Document) Fact(name string) Text {
 
 // Only returns the document with the sections of these names alone, for a channel without room for all.
 func (d Document) Only(names ...Name) Document {
-	d.Sections = slices.DeleteFunc(slices.Clone(d.Sections), func(s Section) bool { return !slices.Contains(names, s.Name) })
+	other := func(s Section) bool { return !slices.Contains(names, s.Name) }
+	d.Sections = slices.DeleteFunc(slices.Clone(d.Sections), other)
 	return d
 }
 

@@ -54,7 +54,8 @@ func riskText(e run.Effect, t agent.ToolSpec) Text {
 	case e == run.EffectIdempotent:
 		return ownText("it changes something, and can be repeated safely")
 	case r == Medium:
-		return slices.Concat(ownText("it cannot be repeated safely; "), bareText(t.Undo.Tool, nil), ownText(" takes it back")).merged()
+		undo := bareText(t.Undo.Tool, nil)
+		return slices.Concat(ownText("it cannot be repeated safely; "), undo, ownText(" takes it back")).merged()
 	case t.Name == "":
 		return ownText("it cannot be repeated safely")
 	}
@@ -176,7 +177,8 @@ func StatusText(s approval.Status) string {
 func StandingText(a approval.Approval, now time.Time) string {
 	switch {
 	case a.Status == approval.Pending && now.Before(a.ExpiresAt):
-		return "Agent " + a.Agent + " asks. There is time for " + FormatDuration(a.ExpiresAt.Sub(now)) + ", until " + FormatTime(a.ExpiresAt) + "."
+		return "Agent " + a.Agent + " asks. There is time for " + FormatDuration(a.ExpiresAt.Sub(now)) +
+			", until " + FormatTime(a.ExpiresAt) + "."
 	case a.Status == approval.Pending:
 		a.Status = approval.Expired
 	}
