@@ -783,8 +783,8 @@ func TestConsoleReadsLikeAConversation(t *testing.T) {
 	var said []string
 	story.Eval(`[...document.querySelectorAll("#talk .words")].map((e) => e.innerText)`, &said)
 	require.Equal(t, []string{"Please\n\n\ttidy up.", "The plan:\n\n    1. move \"a.txt\"\n    2. tell you"}, said)
-	story.Eval(`[...document.querySelectorAll(".odd")].filter((e) => !e.closest(".args")).map((e) => e.innerText)`, &said)
-	require.Empty(t, said, "no marks outside arguments")
+	story.Eval(`[...document.querySelectorAll(".odd")].filter((e) => !e.closest(".args, .sentence")).map((e) => e.innerText)`, &said)
+	require.Empty(t, said, "no marks outside arguments and what is made of them")
 	story.Eval(`[...document.querySelectorAll("#talk .args .odd")].map((e) => e.innerText)`, &said)
 	require.Equal(t, []string{`\n`}, said, "in arguments it counts")
 	heading := `document.querySelector("#talk-head").innerText`
