@@ -53,7 +53,7 @@ func Tools(l ledger.Ledger) ([]agent.Tool, error) {
 	s := shop{orders, l}
 	get, noGet := agent.NewTool("orders.get", "Returns an order: customer, item, what was paid and what of it was refunded.", agent.EffectRead, s.order, nil)
 	create, noCreate := agent.NewTool("refunds.create", "Refunds an order, in whole or in part.", agent.EffectNonIdempotent, s.refund,
-		&agent.ToolOptions[refundInput]{Reconcile: s.refunded})
+		&agent.ToolOptions[refundInput]{Reconcile: s.refunded, Describe: s.describe})
 	cancel, noCancel := agent.NewTool("refunds.cancel", "Takes a refund back, by the key it was made under.", agent.EffectNonIdempotent, s.cancel,
 		&agent.ToolOptions[cancelInput]{Reconcile: s.cancelled})
 	if err := errors.Join(noGet, noCreate, noCancel); err != nil {
@@ -113,6 +113,15 @@ func (s shop) order(_ context.Context, _ agent.Call, in orderInput) (agent.Resul
 		return agent.Result{}, err
 	}
 	return agent.JSONResult(Standing{o, json.Number(decimal(back))})
+}
+
+// describe is what whoever approves a refund reads first.
+func (s shop) describe(in refundInput) string {
+	o, err := s.orders.find(in.Order)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("Refund %s of the %s that were paid for %s (order %s).", in.Amount, o.Paid, o.Item, o.ID)
 }
 
 // back is what was refunded of an order and not taken back since.

@@ -414,6 +414,9 @@ func (c *checker) toolPolicy(at string, t ToolSpec) {
 		fmt.Sprintf("got %d, want one: a tool of effect non_idempotent is entered at most once", r.Attempts))
 	c.that(r.Backoff >= 0, at+".retry.backoff", "got less than zero, want a duration")
 	c.that(r.MaxBackoff == 0 || r.MaxBackoff >= r.Backoff, at+".retry.maxBackoff", "got less than backoff, want at least as much")
+	if _, err := parseTemplate("describe", t.Describe); err != nil {
+		c.add(at+".describe", err.Error())
+	}
 	c.that(t.Concurrency >= 0, at+".concurrency", fmt.Sprintf("got %d, want zero or more", t.Concurrency))
 	c.that(t.MaxResult >= 0 && t.MaxResult <= MaxResult, at+".maxResult", fmt.Sprintf("got %d, want 0 to %d bytes", t.MaxResult, MaxResult))
 	if t.AnsweredLater() {

@@ -28,7 +28,7 @@ func ToolHash(t ToolSpec) string {
 		"name": t.Name, "kind": string(t.Kind), "description": t.Description, "schema": jsonx.CanonicalText(t.Schema),
 		"effect": string(t.Effect), "priority": strconv.Itoa(t.Priority), "timeout": t.Timeout.String(), "root": t.Root,
 	}
-	for key, value := range map[string]string{"event": t.Event, "domain": t.Domain} {
+	for key, value := range map[string]string{"event": t.Event, "domain": t.Domain, "describe": t.Describe} {
 		if value != "" { // a tool of before there were such keys keeps its hash
 			spec[key] = value
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -35,6 +36,9 @@ type ToolSpec struct {
 	Effect      run.Effect      `json:"effect"`
 	Priority    int             `json:"priority,omitempty"`
 	Timeout     time.Duration   `json:"timeout,omitempty"` // 0 = the runtime's default
+	// a text/template over the arguments: what a call would do, in one sentence, for who is asked to approve it. "" = the
+	// sentence of the tool's code, or the call itself
+	Describe string `json:"describe,omitempty"`
 	// absolute path of the folder a built-in file tool is confined to
 	Root  string `json:"root,omitempty"`
 	Event string `json:"event,omitempty"` // of a service: the type of its event; "" = Name
@@ -61,6 +65,20 @@ type ToolSpec struct {
 // the same id (ADR 3).
 func (t ToolSpec) AnsweredLater() bool {
 	return t.Kind == KindService || t.Kind == KindAgent || t.Kind == KindLambda && t.Lambda != nil && t.Lambda.Async
+}
+
+// DescribeCall is what Describe says of a call with these arguments. The error is that of the template: it names an
+// argument that is missing.
+func (t ToolSpec) DescribeCall(args json.RawMessage) (string, error) {
+	parsed, err := parseTemplate("describe", t.Describe)
+	if err != nil {
+		return "", err
+	}
+	dot, err := jsonx.DecodeNumbers(args)
+	if err != nil {
+		return "", err
+	}
+	return executeTemplate(parsed, dot)
 }
 
 // ModelName is the name the model knows: the original with '.' as '_', no prefixes, in every preset.

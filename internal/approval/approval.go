@@ -57,11 +57,13 @@ type Approval struct {
 	Root         string          `json:"root,omitempty"`       // of a delegated run: the top run, where people see the request
 	Kind         Kind            `json:"kind"`
 	Calls        []string        `json:"calls"`
-	Tools        []string        `json:"tools"`            // original names
-	Args         json.RawMessage `json:"args"`             // the stored bytes that Digest is of; null of KindTools, see Permissions
-	OriginalArgs json.RawMessage `json:"edited,omitempty"` // the bytes that the model sent, if an edit has replaced them; see form
-	Digest       string          `json:"digest,omitempty"` // of the action that an approval lets run
-	Ticket       *run.Ticket     `json:"ticket,omitempty"` // of KindInput: what the tool asks; untrusted
+	Tools        []string        `json:"tools"`               // original names
+	Args         json.RawMessage `json:"args"`                // the stored bytes that Digest is of; null of KindTools, see Permissions
+	OriginalArgs json.RawMessage `json:"edited,omitempty"`    // the bytes that the model sent, if an edit has replaced them; see form
+	Digest       string          `json:"digest,omitempty"`    // of the action that an approval lets run
+	Described    string          `json:"described,omitempty"` // the tool's own sentence about the call, as it was when it asked; "" = it gave none. No part of Digest
+	Sentence     string          `json:"sentence,omitempty"`  // what would happen, as people are shown it; never stored, set by the API
+	Ticket       *run.Ticket     `json:"ticket,omitempty"`    // of KindInput: what the tool asks; untrusted
 	Effect       run.Effect      `json:"effect"`
 	Status       Status          `json:"status"`
 	Approvers    []string        `json:"approvers"`       // nobody else may decide
@@ -283,12 +285,12 @@ func statusAfter(by run.DecisionAction) Status {
 	}
 }
 
-// withArgs replaces the arguments and keeps those that the model sent.
+// withArgs replaces the arguments and keeps those that the model sent. The tool's sentence was about those.
 func (a Approval) withArgs(args json.RawMessage) Approval {
 	if a.OriginalArgs == nil {
 		a.OriginalArgs = a.Args
 	}
-	a.Args = args
+	a.Args, a.Described = args, ""
 	return a
 }
 

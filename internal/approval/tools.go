@@ -61,9 +61,10 @@ func (p Permission) coveredArgs(c Cover) (json.RawMessage, bool) {
 // BlockedCall is a call that was blocked and asks for the permission of its tool.
 type BlockedCall struct {
 	Call      string          `json:"call"`
-	Args      json.RawMessage `json:"args"`            // the stored bytes, complete
-	Approvers []string        `json:"approvers"`       // a tool's approver is in those of all its calls
-	Above     [][]string      `json:"above,omitempty"` // and in each of these sets
+	Args      json.RawMessage `json:"args"`                // the stored bytes, complete
+	Described string          `json:"described,omitempty"` // as Approval.Described
+	Approvers []string        `json:"approvers"`           // a tool's approver is in those of all its calls
+	Above     [][]string      `json:"above,omitempty"`     // and in each of these sets
 	RuleNote  string          `json:"note,omitempty"`
 
 	EscalateTo []string   `json:"escalateTo,omitempty"` // approvers after the escalation

@@ -55,7 +55,7 @@ func TestA1A5LinksOverRestarts(t *testing.T) {
 	d.requireWholeRefund(d.waitFor(acme, started.ID, isDone))
 	require.Equal(t, 1, d.refunds(started.ID))
 	_, page = d.openPage(at)
-	require.Contains(t, page, "<strong>Approved</strong> by user:ana")
+	require.Contains(t, page, "Approved by user:ana at ")
 	require.Contains(t, page, "by link")
 	require.NotContains(t, d.log.String(), strings.TrimPrefix(at, d.apiURL+link.Path), "no link is in a log")
 	d.logInitTimes()

@@ -127,6 +127,9 @@ type faultyTool struct {
 	tool.Tool
 }
 
+// Unwrap returns the tool itself.
+func (t *faultyTool) Unwrap() tool.Tool { return t.Tool }
+
 func (t *faultyTool) Call(ctx context.Context, c tool.Call) (r agent.ToolResultData, err error) {
 	err = t.in.intercept(ctx, Call{Port: portTool, Target: c.ID, NotRepeatable: t.Spec().Effect == run.EffectNonIdempotent || t.Spec().Effect == ""}, func() (err error) {
 		r, err = t.Tool.Call(ctx, c)

@@ -11,9 +11,9 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/people/link"
+	"github.com/countersign/countersign/internal/people/mail"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
-	"github.com/countersign/countersign/internal/people/ses"
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/secrets"
@@ -47,7 +47,7 @@ func Channels(cfg aws.Config, getenv func(string) string, clk clock.Clock) ([]no
 		broken = append(broken, err)
 	}
 	if from := getenv(envMailFrom); from != "" {
-		c, err := ses.New(cfg, from)
+		c, err := mail.NewSES(cfg, from)
 		if err == nil {
 			all = append(all, c)
 		} else {

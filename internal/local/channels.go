@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/people/mail"
 	"github.com/countersign/countersign/internal/people/notify"
-	"github.com/countersign/countersign/internal/people/outbox"
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/tool"
 )
@@ -26,7 +26,7 @@ type Secret func(ctx context.Context, tenant, name string) (string, error)
 // Channels are the ways by which people are told of requests on a laptop: mails, which are files in the store
 // directory, and Slack where there is a token among the secrets. Errors name the secret and hold nothing of it.
 func Channels(ctx context.Context, dir string, secret Secret, clk clock.Clock) ([]notify.Channel, error) {
-	all := []notify.Channel{outbox.Channel{Path: filepath.Join(dir, outbox.Dir), Clock: clk}}
+	all := []notify.Channel{mail.Outbox{Path: filepath.Join(dir, mail.OutboxDir), Clock: clk}}
 	token, err := optionalSecret(ctx, secret, SlackToken)
 	switch {
 	case err != nil:

@@ -9,7 +9,7 @@ import (
 	"mime"
 	"mime/multipart"
 	"net/http/httptest"
-	"net/mail"
+	netmail "net/mail"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -28,8 +28,8 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/people/link"
+	"github.com/countersign/countersign/internal/people/mail"
 	"github.com/countersign/countersign/internal/people/notify"
-	"github.com/countersign/countersign/internal/people/outbox"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/policy"
@@ -147,10 +147,10 @@ func crew(t *testing.T, table store.Table, blobs store.Blobs, p notify.Channel, 
 	ring, err := secrets.Parse(minted(t))
 	require.NoError(t, err)
 	c := clock.System()
-	mails = filepath.Join(t.TempDir(), outbox.Dir)
+	mails = filepath.Join(t.TempDir(), mail.OutboxDir)
 	o = newOfficeOf(t, Config{
 		Table: table, Blobs: blobs, Executions: &asl.MemoryStore{}, People: people, Model: paying(asks),
-		Notify: &notify.Notifier{Channels: []notify.Channel{outbox.Channel{Path: mails, Clock: c}, p}, Links: &link.Links{
+		Notify: &notify.Notifier{Channels: []notify.Channel{mail.Outbox{Path: mails, Clock: c}, p}, Links: &link.Links{
 			Table: table, Signer: link.Ring(func() (*secrets.Ring, error) { return ring, nil }), Clock: c, IDs: ids.System(c),
 			Base: func() string { return "https://countersign.example" },
 		}},
@@ -170,7 +170,7 @@ func read(t *testing.T, dir string) (texts []string) {
 	for _, name := range all {
 		f, err := os.Open(name)
 		require.NoError(t, err)
-		m, err := mail.ReadMessage(f)
+		m, err := netmail.ReadMessage(f)
 		require.NoError(t, err)
 		_, params, err := mime.ParseMediaType(m.Header.Get("Content-Type"))
 		require.NoError(t, err)
@@ -200,7 +200,7 @@ func TestOneMessageTellsOfManyRequests(t *testing.T) {
 		require.Len(t, texts, 2, "ana and ben")
 		for _, text := range texts {
 			require.Contains(t, text, "180 calls of run "+s.Run)
-			require.Contains(t, text, `180. pay: to: "<payee 179>"`)
+			require.Contains(t, text, `180. pay(to: "<payee 179>")`)
 			links := anyPage.FindAllString(text, -1)
 			slices.Sort(links)
 			require.Len(t, slices.Compact(links), 180, "each request has a page of its own")
@@ -363,7 +363,7 @@ func TestSlackListsManyRequests(t *testing.T) {
 		require.Greater(t, lines, 10)
 		require.Len(t, links, lines)
 		require.Contains(t, shown[0], "180 calls of run "+s.Run)
-		require.Contains(t, all, `1. pay: to: "<payee 0>"`)
+		require.Contains(t, all, `1. pay(to: "<payee 0>")`)
 		require.Contains(t, all, fmt.Sprintf("And %d more: open the console, or `countersign approvals --run %s`.",
 			180-lines, s.Run))
 	}

@@ -184,6 +184,9 @@ type measuredTool struct {
 	clock clock.Clock
 }
 
+// Unwrap returns the tool itself.
+func (t measuredTool) Unwrap() tool.Tool { return t.Tool }
+
 // meteredReconcilingTool can also tell what became of a call.
 type meteredReconcilingTool struct {
 	measuredTool

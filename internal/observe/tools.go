@@ -58,6 +58,9 @@ type tracedTool struct {
 	t *Tracer
 }
 
+// Unwrap returns the tool itself.
+func (t *tracedTool) Unwrap() tool.Tool { return t.Tool }
+
 // reconcilingTool can also tell what became of a call.
 type reconcilingTool struct {
 	*tracedTool

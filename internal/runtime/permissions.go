@@ -315,7 +315,7 @@ func (p Ports) endAfterCleanup(ctx context.Context, def *agent.Definition, s *ru
 }
 
 // toolRequestOps are the writes to requests about tools that belong into the draft's transaction.
-func toolRequestOps(before *run.AgentState, d *run.Draft, def *agent.Definition) ([]store.Op, error) {
+func (p Ports) toolRequestOps(before *run.AgentState, d *run.Draft, def *agent.Definition) ([]store.Op, error) {
 	var ops []store.Op
 	for _, r := range d.State.Permissions.Asked {
 		asked := slices.ContainsFunc(before.Permissions.Asked, func(b run.PermissionRequest) bool { return b.Approval == r.Approval })
@@ -323,6 +323,11 @@ func toolRequestOps(before *run.AgentState, d *run.Draft, def *agent.Definition)
 			continue
 		}
 		a := approval.NewToolsRequest(def, &d.State, r)
+		for _, t := range a.Permissions {
+			for i, c := range t.Calls {
+				t.Calls[i].Described = p.describeCall(def, t.Tool, c.Args)
+			}
+		}
 		if d.State.Status == run.RunDone { // by the very entry: nobody is waited for
 			a.Status = approval.Cancelled
 		}

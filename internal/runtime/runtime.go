@@ -3,9 +3,11 @@ package runtime
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,9 +15,11 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/people/mask"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // Ports is everything a use case needs of the world. All but Uploads, Agents, Remotes, Emit, Functions, Callbacks,
@@ -251,7 +255,7 @@ func (p Ports) requestOps(ctx context.Context, before *run.AgentState, d *run.Dr
 		if was, ok := before.Call(c.ID); c.Wait.For == run.ForAnswer || ok && was.Wait != nil && was.Wait.Approval == c.Wait.Approval {
 			continue
 		}
-		op, err := approval.CreateOp(approval.NewCallRequest(def, &d.State, c))
+		op, err := approval.CreateOp(p.newCallRequest(def, &d.State, c))
 		if err != nil {
 			return nil, err
 		}
@@ -274,11 +278,40 @@ func (p Ports) requestOps(ctx context.Context, before *run.AgentState, d *run.Dr
 			ops = append(ops, approval.CloseOp(before.Tenant, *c.Wait, as))
 		}
 	}
-	about, err := toolRequestOps(before, d, def)
+	about, err := p.toolRequestOps(before, d, def)
 	if err != nil {
 		return nil, err
 	}
 	return mergeOps(slices.Concat(ops, about, consumeOps(before.Tenant, d), permitConditions(def, d))), nil
+}
+
+// newCallRequest is the request of a suspended call, with the tool's sentence about it.
+func (p Ports) newCallRequest(def *agent.Definition, s *run.AgentState, c run.Call) approval.Approval {
+	a := approval.NewCallRequest(def, s, c)
+	a.Described = p.describeCall(def, c.Tool, a.Args)
+	return a
+}
+
+// describeCall returns what the tool says in one sentence of a call, with secrets masked; "" if it says nothing. The
+// sentence is stored with the request: who shows it need not have the tool's code.
+func (p Ports) describeCall(def *agent.Definition, name string, args json.RawMessage) string {
+	t, _ := def.Tool(name)
+	args = json.RawMessage(mask.JSON(args, t.Schema))
+	if t.Describe != "" {
+		text, err := t.DescribeCall(args)
+		if err != nil { // an argument is missing: people are shown the call
+			return ""
+		}
+		return run.Bounded(strings.TrimSpace(text))
+	}
+	if t.Kind != agent.KindInternal || p.Tools == nil {
+		return ""
+	}
+	linked, ok := p.Tools.Lookup(name)
+	if !ok {
+		return ""
+	}
+	return tool.Describe(linked, args)
 }
 
 // earlyDecisionOps write the requests that kept decisions settle in this draft. A request that exists is decided unless
@@ -297,7 +330,7 @@ func (p Ports) earlyDecisionOps(ctx context.Context, before *run.AgentState, d *
 		var op store.Op
 		var err error
 		if c.Wait == nil || c.Wait.Approval != fact.Approval {
-			op, err = approval.CreateOp(approval.NewCallRequest(def, &d.State, suspendedCall(d, c)).WithDecision(fact, d.Entry.Time))
+			op, err = approval.CreateOp(p.newCallRequest(def, &d.State, suspendedCall(d, c)).WithDecision(fact, d.Entry.Time))
 		} else {
 			op, err = p.earlyDecisionOp(ctx, before.Tenant, fact, d.Entry.Time)
 		}

@@ -5,8 +5,10 @@ package tool
 import (
 	"context"
 	"encoding/json"
+	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Call is one call as a tool receives it.
@@ -34,6 +36,33 @@ type Call struct {
 type Tool interface {
 	Spec() agent.ToolSpec
 	Call(ctx context.Context, c Call) (agent.ToolResultData, error)
+}
+
+// Describer is implemented by tools that can say in one sentence what a call would do, for the people who are asked to
+// approve it. Secrets among the arguments are masked. "" = the tool has no sentence for this call. The sentence stands
+// above the arguments and is no part of what is approved; what it says is escaped and cut at its limit.
+type Describer interface {
+	Describe(args json.RawMessage) string
+}
+
+// Describe returns the sentence of a tool for a call, on one line; "" if the tool has none. A panic of the tool's code is
+// no sentence either: people are shown the call.
+func Describe(t Tool, args json.RawMessage) (sentence string) {
+	defer func() {
+		if recover() != nil {
+			sentence = ""
+		}
+	}()
+	for {
+		if d, ok := t.(Describer); ok {
+			return run.Bounded(strings.TrimSpace(strings.ToValidUTF8(d.Describe(args), "\uFFFD")))
+		}
+		wrapped, ok := t.(interface{ Unwrap() Tool })
+		if !ok {
+			return ""
+		}
+		t = wrapped.Unwrap()
+	}
 }
 
 // Outcome is what Reconcile found out.

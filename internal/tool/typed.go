@@ -23,6 +23,10 @@ type Options[In any] struct {
 	Timeout  time.Duration // of one call; 0 = the runtime's default
 	Priority int           // higher runs first where a batch is cut short; 0 is the default
 
+	// Describe says in one sentence what a call would do, for those who are asked to approve it, see Describer. nil = they
+	// are shown the call itself. It must be fast and have no effect.
+	Describe func(in In) string
+
 	// Reconcile says what became of a call whose claimant died, see Reconciler. nil = the tool cannot tell.
 	Reconcile func(ctx context.Context, c Call, in In) (Outcome, agent.ToolResultData, error)
 }
@@ -57,7 +61,7 @@ func New[In any](name, description string, effect run.Effect, f func(context.Con
 	if err != nil {
 		return nil, fmt.Errorf("make tool %q: %w", name, err)
 	}
-	t := &typed[In]{run: f, spec: agent.ToolSpec{
+	t := &typed[In]{run: f, describe: opts.Describe, spec: agent.ToolSpec{
 		Name: name, Kind: agent.KindInternal, Description: description, Schema: raw,
 		Effect: effect, Priority: opts.Priority, Timeout: opts.Timeout,
 	}}
@@ -108,6 +112,20 @@ type typed[In any] struct {
 	spec   agent.ToolSpec
 	schema *Schema
 	run    func(context.Context, Call, In) (agent.ToolResultData, error)
+
+	describe func(In) string // nil = the tool has no sentences
+}
+
+// Describe asks the tool's own function. Masked arguments that do not decode have no sentence.
+func (t *typed[In]) Describe(args json.RawMessage) string {
+	if t.describe == nil {
+		return ""
+	}
+	in, err := t.decode(args)
+	if err != nil {
+		return ""
+	}
+	return t.describe(in)
 }
 
 // Spec returns a copy.

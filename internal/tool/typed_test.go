@@ -219,3 +219,24 @@ func FuzzTypedDecode(f *testing.F) {
 		require.Equal(t, r, again)
 	})
 }
+
+// wrapped is what telemetry makes of a tool.
+type wrapped struct{ Tool }
+
+func (w wrapped) Unwrap() Tool { return w.Tool }
+
+func TestDescribe(t *testing.T) {
+	describe := func(in tree) string {
+		if in.Name == "" {
+			panic("no name")
+		}
+		return " Plant " + in.Name + "\xff.\n"
+	}
+	plant := Must(New("plant", "Plants a tree.", run.EffectRead, repeat[tree], &Options[tree]{Describe: describe}))
+	for _, one := range []Tool{plant, wrapped{wrapped{plant}}} {
+		require.Equal(t, "Plant an oak\uFFFD.", Describe(one, json.RawMessage(`{"name":"an oak"}`)))
+		require.Empty(t, Describe(one, json.RawMessage(`{"name":""}`)), "a panic is no sentence")
+		require.Empty(t, Describe(one, json.RawMessage(`{"name":7}`)), "masked arguments may not decode")
+	}
+	require.Empty(t, Describe(Must(New("plant", "Plants a tree.", run.EffectRead, repeat[tree], nil)), json.RawMessage(`{"name":"x"}`)))
+}

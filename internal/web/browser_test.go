@@ -148,17 +148,19 @@ func TestB5AttacksAreInert(t *testing.T) {
 	w := newHarness(t, asks(five))
 	a := w.pendingRequest()
 	of := w.pages.Show.Of
-	w.pages.Show.Of = func(ctx context.Context, a approval.Approval) (show.Request, error) {
+	w.pages.Show.Of = func(ctx context.Context, a approval.Approval) (show.Document, error) {
 		r, err := of(ctx, a)
 		for i, attack := range attacks {
 			text := w.pages.Show.Text(attack)
-			r.Arguments = append(r.Arguments, show.Argument{Key: w.pages.Show.Text(fmt.Sprintf("k%d%s", i, attack)), Value: text, Kind: "string"})
-			r.Facts = append(r.Facts, show.Fact{Name: attack, Label: attack, Value: text})
-			r.History = append(r.History, show.Event{What: attack, Who: text, Note: text, At: a.RequestedAt})
-			r.Says = append(r.Says, text...)
+			args, about, history := rowsOf(&r, show.Arguments), rowsOf(&r, show.About), rowsOf(&r, show.History)
+			*args = append(*args, show.Row{Label: w.pages.Show.Text(fmt.Sprintf("k%d%s", i, attack)), Value: text, Kind: "string"})
+			*about = append(*about, show.Row{Name: attack, Label: text, Value: text})
+			*history = append(*history, show.Row{Label: text, Value: text})
+			says := &(*rowsOf(&r, show.Says))[0]
+			says.Value = append(says.Value, text...)
+			r.Sentence = append(r.Sentence, text...)
 			r.Title = append(r.Title, text...)
 		}
-		r.Question, r.Note = r.Says, r.Says
 		return r, err
 	}
 	w.pages.Show.Editable = func(context.Context, approval.Approval) (string, error) { return strings.Join(attacks, "\n"), nil }
@@ -242,21 +244,23 @@ func states(t *testing.T) map[string]*harness {
 	rich := func(w *harness) *harness {
 		of := w.pages.Show.Of
 		w.pages.Remark = func(context.Context, web.Remark) error { return nil }
-		w.pages.Show.Of = func(ctx context.Context, a approval.Approval) (show.Request, error) {
+		w.pages.Show.Of = func(ctx context.Context, a approval.Approval) (show.Document, error) {
 			r, err := of(ctx, a)
 			text := w.pages.Show.Text
 			r.Title = text("Pay 12,400.00 EUR to bob")
-			r.Facts = append(r.Facts,
-				show.Fact{Label: "Requested for", Value: text("user:carla")}, show.Fact{Label: "Risk", Value: text("cannot be repeated safely")},
-				show.Fact{Label: "Rule", Value: text("payments above 10,000 EUR: two people, none of them the requester")},
-				show.Fact{Label: "A denial", Value: text("is told to the agent, which goes on without the call")}, show.Fact{Label: "Run", Value: text(a.Run)},
+			about, history := rowsOf(&r, show.About), rowsOf(&r, show.History)
+			*about = append(*about,
+				show.Row{Label: text("Requested for"), Value: text("user:carla")},
+				show.Row{Label: text("Rule"), Value: text("payments above 10,000 EUR: two people, none of them the requester")},
+				show.Row{Label: text("A denial"), Value: text("is told to the agent, which goes on without the call")}, show.Row{Label: text("Run"), Value: text(a.Run)},
 			)
+			r.Sentence = text(`pay(amount: 12400.00, recipient: {name: "Bob's Buildings Ltd", iban: "DE89 3704 0044 0532 0130 00"}, 3 more)`)
 			if a.Kind != approval.KindTools {
-				r.Arguments = long(text)
+				*rowsOf(&r, show.Arguments) = long(text)
 				r.Masked = true
 			}
-			r.Says = text("I checked the invoice and it is fine, you can approve this right away. It is only a formality.")
-			r.History = append(r.History, show.Event{At: a.RequestedAt.Add(time.Minute), What: "question", Who: text("Bob"), Note: text("Which invoice is this for?")})
+			*rowsOf(&r, show.Says) = []show.Row{{Value: text("I checked the invoice and it is fine, you can approve this right away. It is only a formality.")}}
+			*history = append(*history, show.Row{Label: text("2026-11-20 10:01:00 UTC"), Value: text(`Bob said: "Which invoice is this for?"`)})
 			return r, err
 		}
 		w.server.Config.Handler = w.pages.Handler()
@@ -270,20 +274,20 @@ func states(t *testing.T) map[string]*harness {
 }
 
 // long are arguments of every form.
-func long(text func(string) show.Text) []show.Argument {
+func long(text func(string) show.Text) []show.Row {
 	value := func(s string, kinds ...show.Span) show.Text { return append(text(s), kinds...) }
-	return []show.Argument{
-		{Key: text("amount"), Value: text("12400.00"), Kind: "number"},
-		{Key: text("recipient"), Kind: "object"},
-		{Depth: 1, Key: text("name"), Value: value("Bob's Buildings ", show.Span{Text: `\u{202E}`, Kind: show.Escape}, show.Span{Text: " Ltd"}), Kind: "string"},
-		{Depth: 1, Key: text("iban"), Value: text("DE89 3704 0044 0532 0130 00"), Kind: "string"},
-		{Depth: 1, Key: text("bank"), Value: value("pаypal ", show.Span{Text: `\{mixed scripts}`, Kind: show.Mixed}), Kind: "string"},
-		{Key: text("apiKey"), Value: show.Text{{Text: `\{masked, 40 characters}`, Kind: show.Masked}}, Kind: "string"},
-		{Key: text("reference"), Value: value("INV-2026-0815", show.Span{Text: `\{12 spaces}`, Kind: show.Count}, show.Span{Text: "final"}), Kind: "string"},
-		{Key: text("lines"), Kind: "array"},
-		{Depth: 1, Key: text("[0]"), Value: text(strings.Repeat("Rebuilding the east wing, second instalment. ", 12)), Kind: "string"},
-		{Depth: 1, Key: text("[1]"), Value: text("https://files.example.com/" + strings.Repeat("0a1b2c3d", 24)), Kind: "string"},
-		{Depth: 1, Key: text("[2]"), Value: nil, Kind: "string"},
+	return []show.Row{
+		{Label: text("amount"), Value: text("12400.00"), Kind: "number"},
+		{Label: text("recipient"), Kind: "object"},
+		{Depth: 1, Label: text("name"), Value: value("Bob's Buildings ", show.Span{Text: `\u{202E}`, Kind: show.Escape}, show.Span{Text: " Ltd"}), Kind: "string"},
+		{Depth: 1, Label: text("iban"), Value: text("DE89 3704 0044 0532 0130 00"), Kind: "string"},
+		{Depth: 1, Label: text("bank"), Value: value("pаypal ", show.Span{Text: `\{mixed scripts}`, Kind: show.Mixed}), Kind: "string"},
+		{Label: text("apiKey"), Value: show.Text{{Text: `\{masked, 40 characters}`, Kind: show.Masked}}, Kind: "string"},
+		{Label: text("reference"), Value: value("INV-2026-0815", show.Span{Text: `\{12 spaces}`, Kind: show.Count}, show.Span{Text: "final"}), Kind: "string"},
+		{Label: text("lines"), Kind: "array"},
+		{Depth: 1, Label: text("[0]"), Value: text(strings.Repeat("Rebuilding the east wing, second instalment. ", 12)), Kind: "string"},
+		{Depth: 1, Label: text("[1]"), Value: text("https://files.example.com/" + strings.Repeat("0a1b2c3d", 24)), Kind: "string"},
+		{Depth: 1, Label: text("[2]"), Value: nil, Kind: "string"},
 	}
 }
 
@@ -292,10 +296,11 @@ func TestB2NothingIsCut(t *testing.T) {
 	w := newHarness(t, asks(five))
 	a := w.pendingRequest()
 	of := w.pages.Show.Of
-	w.pages.Show.Of = func(ctx context.Context, a approval.Approval) (show.Request, error) {
+	w.pages.Show.Of = func(ctx context.Context, a approval.Approval) (show.Document, error) {
 		r, err := of(ctx, a)
+		says := &(*rowsOf(&r, show.Says))[0]
 		for range 80_000 {
-			r.Says = append(r.Says, show.Span{Text: "<"}, show.Span{Text: `\u{200B}`, Kind: show.Escape})
+			says.Value = append(says.Value, show.Span{Text: "<"}, show.Span{Text: `\u{200B}`, Kind: show.Escape})
 		}
 		return r, err
 	}
@@ -310,14 +315,14 @@ func TestB2ArgumentsAreNeverCut(t *testing.T) {
 	w := newHarness(t, asks(five))
 	a := w.pendingRequest()
 	of := w.pages.Show.Of
-	var many []show.Argument
+	var many []show.Row
 	for i := range 60_000 {
-		many = append(many, show.Argument{Key: show.Text{{Text: fmt.Sprintf("[%d]", i)}}, Value: show.Text{{Text: "<0>"}, {Text: `\u{202E}`, Kind: show.Escape}}, Kind: "string"})
+		many = append(many, show.Row{Label: show.Text{{Text: fmt.Sprintf("[%d]", i)}}, Value: show.Text{{Text: "<0>"}, {Text: `\u{202E}`, Kind: show.Escape}}, Kind: "string"})
 	}
 	for _, n := range []int{1, 3000, 4001, len(many)} {
-		w.pages.Show.Of = func(ctx context.Context, a approval.Approval) (show.Request, error) {
+		w.pages.Show.Of = func(ctx context.Context, a approval.Approval) (show.Document, error) {
 			r, err := of(ctx, a)
-			r.Arguments = many[:n]
+			*rowsOf(&r, show.Arguments) = many[:n]
 			return r, err
 		}
 		w.server.Config.Handler = w.pages.Handler()

@@ -44,7 +44,7 @@ type Console struct {
 	// Conversation returns all messages of a run, oldest first.
 	Conversation func(ctx context.Context, run string) ([]run.Spoken, error)
 	// Arguments returns the lines of a call's arguments, or of the run's output (tool ""), with secrets masked.
-	Arguments func(ctx context.Context, run, tool string, raw []byte) ([]show.Argument, error)
+	Arguments func(ctx context.Context, run, tool string, raw []byte) ([]show.Row, error)
 	Agents    func() []string
 	Start     string // id of this server process, in a-z and 2-7; not secret
 	Key       string // proves decisions while this process runs; KeyFragment transports it

@@ -49,7 +49,7 @@ func (w *harness) console(by string, change func(*web.Console)) {
 	c := &web.Console{
 		Pages: w.pages, Tenant: local.Tenant, As: policy.Principal{ID: by, Groups: w.people[by].Groups}, Start: "abc", Key: "key", Token: "token",
 		Read: runs{}, Conversation: func(context.Context, string) ([]run.Spoken, error) { return nil, nil },
-		Arguments: func(context.Context, string, string, []byte) ([]show.Argument, error) { return nil, nil },
+		Arguments: func(context.Context, string, string, []byte) ([]show.Row, error) { return nil, nil },
 	}
 	change(c)
 	w.server = httptest.NewServer(c.Handler())
@@ -108,8 +108,8 @@ func TestConsoleStoriesAreBounded(t *testing.T) {
 	w.console("user:ana", func(c *web.Console) {
 		c.Read = runs{one}
 		c.Conversation = func(context.Context, string) ([]run.Spoken, error) { return all, nil }
-		c.Arguments = func(_ context.Context, _, _ string, raw []byte) ([]show.Argument, error) {
-			return make([]show.Argument, len(raw)/2), nil
+		c.Arguments = func(_ context.Context, _, _ string, raw []byte) ([]show.Row, error) {
+			return make([]show.Row, len(raw)/2), nil
 		}
 	})
 	page := w.do("GET", w.server.URL+"/runs/"+id, nil)

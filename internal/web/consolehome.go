@@ -39,12 +39,9 @@ type homePage struct {
 // requestCard is a request on the home page.
 type requestCard struct {
 	approval.Approval
-	Shown        show.Request
-	Arguments    *arguments
-	More         bool // of the arguments
-	Risk         *risk
-	Left, Quorum string
-	By, Agent    show.Text // who may decide, and the asking agent
+	Shown show.Document
+	Left  string
+	Agent show.Text // the asking agent
 }
 
 // runRow is a run on the home page.
@@ -132,90 +129,9 @@ func (c *console) newRequestCards(ctx context.Context, list []approval.Approval)
 		if err != nil {
 			return nil, err
 		}
-		risky := findRisk(shown.Facts, shown.Risk)
-		if risky == nil && shown.Risk != "" { // of several tools: the highest risk
-			risky = &risk{Level: shown.Risk}
-		}
-		lines, more := cutArguments(requestArguments(shown))
-		out = append(out, requestCard{
-			Approval: a, Shown: shown, Arguments: lines, More: more, Risk: risky,
-			Left: formatDuration(a.ExpiresAt.Sub(now)), Quorum: formatQuorum(a), By: c.Show.Text(formatDeciders(a)), Agent: c.Show.Text(a.Agent),
-		})
+		out = append(out, requestCard{Approval: a, Shown: shown, Left: show.FormatDuration(a.ExpiresAt.Sub(now)), Agent: c.Show.Text(a.Agent)})
 	}
 	return out, nil
-}
-
-// Bounds of the arguments on a card, in lines and in characters of each. The request's own page shows all.
-const (
-	cardLines = 6
-	cardValue = 160
-)
-
-// requestArguments returns the arguments of a request. For several tools it returns those of each call, below the
-// tool's name.
-func requestArguments(r show.Request) []show.Argument {
-	all := r.Arguments
-	for _, t := range r.Tools {
-		for _, c := range t.Calls {
-			all = append(all, show.Argument{Key: t.Name, Kind: "object"})
-			for _, a := range c {
-				a.Depth++
-				all = append(all, a)
-			}
-		}
-	}
-	return all
-}
-
-// cutArguments returns the beginning of arguments; more reports that something was cut.
-func cutArguments(all []show.Argument) (begin *arguments, more bool) {
-	lines := slices.Clone(all[:min(len(all), cardLines)])
-	more = len(lines) < len(all)
-	for i, a := range lines {
-		var cut bool
-		lines[i].Value, cut = cutText(a.Value, cardValue)
-		more = more || cut
-	}
-	return newArguments(lines), more
-}
-
-// cutText returns the beginning of a text and whether it was cut.
-func cutText(t show.Text, limit int) (begin show.Text, cut bool) {
-	for _, s := range t {
-		r := []rune(s.Text)
-		if len(r) <= limit {
-			begin, limit = append(begin, s), limit-len(r)
-			continue
-		}
-		if s.Kind == show.Plain {
-			begin = append(begin, show.Span{Text: string(r[:limit])})
-		}
-		return append(begin, show.Span{Text: "…"}), true
-	}
-	return begin, false
-}
-
-// formatDeciders names who may decide: one of the approvers who is also an approver of each delegating agent's
-// policy.
-func formatDeciders(a approval.Approval) string {
-	if a.Kind == approval.KindTools {
-		return "different people for each tool"
-	}
-	first := a.Approvers
-	if !a.EscalatedAt.IsZero() {
-		first = slices.Concat(first, a.EscalateTo)
-	}
-	var sets []string
-	for _, set := range append([][]string{first}, a.Above...) {
-		names := strings.Join(set, ", ")
-		if len(set) == 0 {
-			names = "nobody"
-		}
-		if !slices.Contains(sets, names) {
-			sets = append(sets, names)
-		}
-	}
-	return strings.Join(sets, "; and at once ")
 }
 
 // loadPreview returns the beginning of a run's first text message, which never changes; nil = none.

@@ -43,7 +43,7 @@ type runPage struct {
 	NotNewest bool
 	Messages  []messageItem
 	Waits     []waitItem
-	Facts     []show.Fact
+	Facts     []show.Row
 	Output    *runOutput
 	Tree      []treeNode
 	CallCount string
@@ -56,10 +56,9 @@ type waitItem struct {
 	Tool       show.Text
 	What, Left string
 	Until      time.Time
-	Arguments  *arguments
-	More       bool   // of the arguments
-	Approval   string // the request; "" = there is none
-	Child      string // the run that asks or works; "" = there is none
+	Sentence   show.Text // of the request
+	Approval   string    // the request; "" = there is none
+	Child      string    // the run that asks or works; "" = there is none
 	ChildLabel string
 }
 
@@ -214,7 +213,7 @@ func (s *pageBuilder) fitText(shown show.Text) show.Text {
 }
 
 // fitArguments renders arguments line by line, or as one text if the page has too many spans.
-func (s *pageBuilder) fitArguments(all []show.Argument) *arguments {
+func (s *pageBuilder) fitArguments(all []show.Row) *arguments {
 	n := countSpans(all) + len(all)
 	if n > s.spans {
 		return &arguments{Plain: joinArguments(all)}
@@ -238,6 +237,19 @@ var waitLabels = map[run.WaitFor]string{
 	run.ForInput: "waits for an answer to what its tool asks", run.ForAnswer: "waits for its answer",
 }
 
+// loadSentence returns what a request asks, in one sentence; nil = there is no request.
+func (s *pageBuilder) loadSentence(ctx context.Context, id string) (show.Text, error) {
+	if id == "" {
+		return nil, nil
+	}
+	a, err := s.Get(ctx, s.Tenant, id)
+	if err != nil {
+		return nil, err
+	}
+	shown, err := s.Show.Of(ctx, a)
+	return s.fitText(shown.Sentence), err
+}
+
 func (s *pageBuilder) newWaitItems(ctx context.Context) ([]waitItem, error) {
 	var out []waitItem
 	below, err := s.Read.FindApprovals(ctx, approval.Query{Root: s.run.ID, Limit: homeApprovals})
@@ -254,14 +266,13 @@ func (s *pageBuilder) newWaitItems(ctx context.Context) ([]waitItem, error) {
 	}
 	for _, w := range s.run.Waiting {
 		_, call, _ := s.findCall(w.Call)
-		lines, err := s.Arguments(ctx, s.run.ID, call.Tool, call.Input)
+		sentence, err := s.loadSentence(ctx, w.Approval)
 		if err != nil {
 			return nil, err
 		}
-		begin, more := cutArguments(lines)
 		out = append(out, waitItem{
 			Tool: s.newText(cmp.Or(call.Tool, w.Call)), What: waitLabels[w.For], Until: w.Expires, Left: s.formatTimeLeft(w.Expires),
-			Arguments: begin, More: more, Approval: w.Approval,
+			Sentence: sentence, Approval: w.Approval,
 			Child: call.Run, ChildLabel: "The run that carries it out",
 		})
 	}
@@ -270,15 +281,15 @@ func (s *pageBuilder) newWaitItems(ctx context.Context) ([]waitItem, error) {
 
 func (s *pageBuilder) formatTimeLeft(until time.Time) string {
 	if left := until.Sub(s.Clock.Now()); left > 0 {
-		return formatDuration(left) + " left"
+		return show.FormatDuration(left) + " left"
 	}
 	return "its time is over"
 }
 
-func (s *pageBuilder) newFacts() (facts []show.Fact) {
+func (s *pageBuilder) newFacts() (facts []show.Row) {
 	add := func(label, value string) {
 		if value != "" {
-			facts = append(facts, show.Fact{Label: label, Value: show.Words(value)})
+			facts = append(facts, show.Row{Label: show.Text{{Text: label}}, Value: show.Words(value)})
 		}
 	}
 	r := s.run

@@ -18,9 +18,9 @@ var titles = map[show.Kind]string{
 
 // functions are the functions of the templates.
 var functions = template.FuncMap{
-	"spans": readableSpans, "exact": exactSpans, "arguments": newArguments, "facts": removeRisk, "risk": findRisk,
-	"moment": formatMinute, "second": formatSecond, "machine": formatDatetime, "size": formatSize, "short": shortID,
-	"happening": eventLabel, "verb": decisionLabel, "status": newStatusLabel, "times": formatTimes,
+	"spans": readableSpans, "exact": exactSpans, "arguments": newArguments,
+	"second": formatSecond, "machine": formatDatetime, "size": formatSize, "short": shortID,
+	"status": newStatusLabel, "times": formatTimes,
 	"nth": func(i int) int { return i + 1 },
 }
 
@@ -103,11 +103,11 @@ const (
 // arguments are a call's arguments: line by line, or as one text.
 type arguments struct {
 	Plain string
-	Lines []show.Argument
+	Lines []show.Row
 }
 
 // newArguments prepares arguments for the template "arguments"; nil for none.
-func newArguments(all []show.Argument) *arguments {
+func newArguments(all []show.Row) *arguments {
 	if len(all) == 0 {
 		return nil
 	}
@@ -122,18 +122,18 @@ func newArguments(all []show.Argument) *arguments {
 }
 
 // countSpans counts the spans of arguments.
-func countSpans(all []show.Argument) (n int) {
+func countSpans(all []show.Row) (n int) {
 	for _, a := range all {
-		n += len(a.Key) + len(a.Value)
+		n += len(a.Label) + len(a.Value)
 	}
 	return n
 }
 
-func joinArguments(all []show.Argument) string {
+func joinArguments(all []show.Row) string {
 	var out strings.Builder
 	for _, a := range all {
 		out.WriteString(strings.Repeat(" ", a.Depth))
-		out.WriteString(a.Key.String())
+		out.WriteString(a.Label.String())
 		out.WriteString(": ")
 		out.WriteString(a.Value.String())
 		out.WriteByte('\n')
@@ -149,22 +149,6 @@ func formatSecond(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04
 
 // formatDatetime formats a time for a datetime attribute.
 func formatDatetime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }
-
-// formatDuration formats a duration for people, in its largest unit.
-func formatDuration(d time.Duration) string {
-	for _, u := range []struct {
-		of   time.Duration
-		name string
-	}{{24 * time.Hour, "day"}, {time.Hour, "hour"}, {time.Minute, "minute"}} {
-		switch n := int(d / u.of); {
-		case n == 1:
-			return "1 " + u.name
-		case n > 1:
-			return fmt.Sprintf("%d %ss", n, u.name)
-		}
-	}
-	return "less than a minute"
-}
 
 // formatSize formats a number of bytes for people.
 func formatSize(n int) string {

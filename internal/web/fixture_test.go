@@ -44,6 +44,21 @@ type payment struct {
 	To     string `json:"to,omitempty"`
 }
 
+// describePayment has a sentence for some payments, and is broken for others.
+func describePayment(p payment) string {
+	switch p.Amount {
+	case 1:
+		return " Pay one coin to " + p.To + "."
+	case 2:
+		panic("no sentence for " + p.To)
+	case 3:
+		return strings.Repeat("<b>\u202e ", 500)
+	case 4:
+		return " \xff\n"
+	}
+	return ""
+}
+
 // harness is a machine with a parked call and its page, all of it real but the model and the people.
 type harness struct {
 	t      testing.TB
@@ -112,7 +127,7 @@ func newHarness(t testing.TB, lines string, change ...func(*agent.Definition)) *
 		}
 		w.paid <- in
 		return tool.Text("paid"), nil
-	}, nil))
+	}, &tool.Options[payment]{Describe: describePayment}))
 	reg := registry.Must(registry.New(pay))
 	def, err := agent.PresetDefaults(agent.PresetCountersign)
 	require.NoError(t, err)
@@ -269,15 +284,25 @@ func newTestRenderer() web.Renderer {
 	}
 	return web.Renderer{
 		Text: text,
-		Of: func(_ context.Context, a approval.Approval) (show.Request, error) {
-			r := show.Request{ID: a.ID, Status: string(a.Status), Title: text("Run tool " + a.Tools[0]), Bytes: len(a.Args), Says: text("I will pay.")}
-			r.Facts = []show.Fact{{Name: "tool", Label: "Tool", Value: text(a.Tools[0])}, {Name: "effect", Label: "Effect", Value: text(string(a.Effect))}}
+		Of: func(_ context.Context, a approval.Approval) (show.Document, error) {
+			r := show.Document{ID: a.ID, Status: string(a.Status), Title: text("Run tool " + a.Tools[0]), Sentence: text("pays"), Risk: show.High, RiskText: text("it pays")}
+			args := []show.Row{{Value: text("(none)")}}
 			var members map[string]json.RawMessage
 			_ = json.Unmarshal(a.Args, &members) // of null there are none
 			for _, k := range slices.Sorted(keysOf(members)) {
-				r.Arguments = append(r.Arguments, show.Argument{Key: text(k), Value: text(string(members[k])), Kind: "string"})
+				args = append(args, show.Row{Label: text(k), Value: text(string(members[k])), Kind: "string"})
 			}
-			r.History = []show.Event{{At: a.RequestedAt, What: "asked"}}
+			history := []show.Row{{Label: text("then"), Value: text("asked")}}
+			for _, d := range a.Decisions {
+				history = append(history, show.Row{Label: text("then"), Value: text(string(d.Action) + " by " + d.By + ": " + d.Note)})
+			}
+			r.Sections = []show.Section{
+				{Name: show.Arguments, Title: "Arguments", Rows: args},
+				{Name: show.Warnings, Title: "Warnings", Rows: []show.Row{{Name: "masked", Label: text("masked"), Value: text("secrets")}}},
+				{Name: show.About, Title: "About this request", Rows: []show.Row{{Name: "tool", Label: text("tool"), Value: text(a.Tools[0])}}},
+				{Name: show.History, Title: "History", Rows: history},
+				{Name: show.Says, Title: "The model says", Untrusted: true, Rows: []show.Row{{Value: text("I will pay.")}}},
+			}
 			return r, nil
 		},
 		Editable: func(_ context.Context, a approval.Approval) (string, error) { return string(a.Args), nil },
@@ -295,4 +320,10 @@ func keysOf(m map[string]json.RawMessage) func(func(string) bool) {
 			}
 		}
 	}
+}
+
+// rowsOf are the rows of a section, to be changed.
+func rowsOf(d *show.Document, name show.Name) *[]show.Row {
+	i := slices.IndexFunc(d.Sections, func(s show.Section) bool { return s.Name == name })
+	return &d.Sections[i].Rows
 }

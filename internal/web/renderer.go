@@ -18,10 +18,10 @@ func NewRenderer(runs notify.Runs, definitions func(ctx context.Context, tenant,
 	return Renderer{
 		Text: show.Foreign,
 		Of:   v.Show,
-		Uncovered: func(ctx context.Context, a approval.Approval) (show.Request, error) {
+		Uncovered: func(ctx context.Context, a approval.Approval) (show.Document, error) {
 			view, err := v.View(ctx, a)
 			view.Unmasked = true
-			return show.BuildRequest(a, view), err
+			return show.BuildDocument(a, view), err
 		},
 		Editable: func(ctx context.Context, a approval.Approval) (string, error) {
 			schema, err := argumentSchema(ctx, v, a)

@@ -33,15 +33,46 @@ func (w *harness) useRealRenderer() *harness {
 }
 
 // The page leads with the arguments, then says what the runtime knows, and what the model said last and labelled.
-func TestB1ArgumentsAndFactsFirst(t *testing.T) {
+func TestB1TheDocument(t *testing.T) {
 	w := newHarness(t, asks(five)).useRealRenderer()
 	page := w.do("GET", w.newLink(w.pendingRequest(), "user:ana"), nil).body
 	at := 0
-	for _, want := range []string{"<h1>", "High risk", "Arguments", "amount", "<dt>tool</dt>", "What the model says", "Nobody has checked them", "I will pay."} {
+	for _, want := range []string{"<h1>", "pay(amount: 5", "high risk", "Arguments", "amount", "Who decides", "<dt>tool</dt>", "The model says", "not checked", "I will pay."} {
 		i := strings.Index(page[at:], want)
 		require.GreaterOrEqual(t, i, 0, "%q, after what comes before it: %s", want, page)
 		at += i
 	}
+}
+
+// What a tool of this program says of a call stands above the arguments, escaped, masked and cut. Where its code breaks,
+// and where somebody edits what it was about, people are shown the call.
+func TestB1TheToolsOwnSentence(t *testing.T) {
+	const secret = "AKIAIOSFODNN7EXAMPLE"
+	sentence := func(page string) string {
+		found := regexp.MustCompile(`(?s)<p class="sentence">(.*?)</p>`).FindStringSubmatch(page)
+		require.NotNil(t, found)
+		return html.UnescapeString(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(found[1], ""))
+	}
+	for args, want := range map[string]string{
+		`{"amount": 1, "to": "ben"}`:                              "Pay one coin to ben.",
+		`{"amount": 1, "to": "` + secret + `"}`:                   "Pay one coin to [masked, 20 characters].",
+		`{"amount": 2, "to": "ben"}`:                              `pay(amount: 2, to: "ben")`,
+		`{"amount": 3, "to": "` + secret + `"}`:                   strings.Repeat(`<b>\u{202E} `, 20) + "…",
+		`{"amount": 4}`:                                           `\u{FFFD}`,
+		`{"amount": 5, "to": "\u202e<b>\"ben\""}`:                 `pay(amount: 5, to: "\u{202E}<b>\"ben\"")`,
+		`{"amount": 5, "to": "` + strings.Repeat("x", 300) + `"}`: "pay(amount: 5, 1 more)",
+	} {
+		w := newHarness(t, asks(args)).useRealRenderer()
+		page := w.do("GET", w.newLink(w.pendingRequest(), "user:ana"), nil).body
+		require.Equal(t, want, sentence(page), args)
+		require.NotContains(t, page, secret)
+	}
+	w := newHarness(t, asks(`{"amount": 1, "to": "ben"}`), func(d *agent.Definition) {
+		d.Permission.Rules = []agent.Rule{{Tool: "pay", Verdict: agent.VerdictAsk, Quorum: 2, Approvers: []string{"group:operators"}}}
+	}).useRealRenderer()
+	a := w.pendingRequest()
+	require.Equal(t, http.StatusSeeOther, w.pressButton(w.newLink(a, "user:ana"), "edit", "args", `{"amount": 1, "to": "bob"}`).status)
+	require.Equal(t, `pay(amount: 1, to: "bob")`, sentence(w.do("GET", w.newLink(a, "user:bob"), nil).body), "the sentence was about other arguments")
 }
 
 // What is masked stays as it is where somebody edits the rest (B4).
@@ -51,7 +82,7 @@ func TestB4EditsKeepWhatIsMasked(t *testing.T) {
 	at := w.newLink(a, "user:ana")
 	page := w.do("GET", at, nil).body
 	require.NotContains(t, page, "AKIAIOSFODNN7EXAMPLE")
-	require.Contains(t, page, "Secrets are masked")
+	require.Contains(t, page, "secrets are masked")
 	found := regexp.MustCompile(`(?s)<textarea id="args"[^>]*>(.*?)</textarea>`).FindStringSubmatch(page)
 	require.NotNil(t, found)
 	args := html.UnescapeString(found[1])
@@ -95,7 +126,7 @@ func TestB4AnApproverUncoversOnRecord(t *testing.T) {
 	uncovered := w.pressButton(ana, "uncover")
 	require.Equal(t, http.StatusOK, uncovered.status)
 	require.Contains(t, uncovered.body, secret)
-	require.NotContains(t, uncovered.body, "Secrets are masked")
+	require.NotContains(t, uncovered.body, "secrets are masked")
 	require.Equal(t, "no-store", uncovered.header.Get("Cache-Control"))
 	on := w.reload(a).Unmaskings
 	require.Len(t, on, 1)
@@ -131,7 +162,7 @@ func TestB4NothingThatRunsIsMasked(t *testing.T) {
 		page := w.do("GET", w.newLink(w.pendingRequest(), "user:ana"), nil).body
 		story, _, _ := strings.Cut(page, `<section class="answer"`)
 		got := html.UnescapeString(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(story, ""))
-		require.Equal(t, 3, strings.Count(got, show.Quoted(behind).String()), "%q:\n%s", behind, got)
+		require.GreaterOrEqual(t, strings.Count(got, show.Quoted(behind).String()), 3, "%q:\n%s", behind, got)
 		require.Contains(t, got, `"mallory"`)
 	}
 }
@@ -180,8 +211,8 @@ func batches(all []badinput.Hostile, size int) (out [][]badinput.Hostile) {
 }
 
 // showAlso shows the strings as arguments besides, and says what of them is to be read: what stands in <bdi> is isolated by the element, not by letters.
-func showAlso(of func(context.Context, approval.Approval) (show.Request, error), batch []badinput.Hostile, texts *[]string) func(context.Context, approval.Approval) (show.Request, error) {
-	return func(ctx context.Context, a approval.Approval) (show.Request, error) {
+func showAlso(of func(context.Context, approval.Approval) (show.Document, error), batch []badinput.Hostile, texts *[]string) func(context.Context, approval.Approval) (show.Document, error) {
+	return func(ctx context.Context, a approval.Approval) (show.Document, error) {
 		r, err := of(ctx, a)
 		for _, c := range batch {
 			text := show.Quoted(c.Text)
@@ -190,7 +221,8 @@ func showAlso(of func(context.Context, approval.Approval) (show.Request, error),
 				read.WriteString(s.Text)
 			}
 			*texts = append(*texts, read.String())
-			r.Arguments = append(r.Arguments, show.Argument{Key: show.Bare("text"), Value: text, Kind: "string"})
+			args := rowsOf(&r, show.Arguments)
+			*args = append(*args, show.Row{Label: show.Bare("text"), Value: text, Kind: "string"})
 		}
 		return r, err
 	}

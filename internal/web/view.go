@@ -5,8 +5,6 @@ import (
 	"context"
 	"net/http"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/show"
@@ -41,17 +39,14 @@ type crumb struct{ Run, Label string }
 // requestPage is the view of approval.html.
 type requestPage struct {
 	frame
-	Shown show.Request
+	Shown show.Document
 	ID    show.Text
 	Kind  approval.Kind
 
 	Open                            bool
 	Status                          approval.Status
 	StatusLabel, Lede               string
-	Risk                            *risk
 	Notice                          *notice
-	Decisions                       []decision
-	Quorum                          string
 	AnswerHead, AnswerText, Fine    string
 	Form                            string // signed state of the form
 	May                             allowedActions
@@ -65,31 +60,6 @@ type requestPage struct {
 type notice struct {
 	formResult
 	Text show.Text
-}
-
-// risk is a class of risk and its reason.
-type risk struct {
-	Level show.Risk
-	Text  string
-}
-
-// Label names the class. Pages are red for the highest class only.
-func (r risk) Label() string {
-	return map[show.Risk]string{show.Low: "Low", show.Medium: "Medium", show.High: "High"}[r.Level]
-}
-
-// decision is one person's decision.
-type decision struct {
-	approval.Decision
-	Who, Note show.Text
-}
-
-// Class is the style class of the decision.
-func (d decision) Class() approval.Action {
-	if d.Action == approval.Edit {
-		return approval.Approve
-	}
-	return d.Action
 }
 
 // eachTool is an undecided tool of a request for several tools.
@@ -164,25 +134,19 @@ func (s *server) newRequestPage(ctx context.Context, v visit, now formResult) (r
 			Title: shown.Title.String() + " · Countersign", Who: s.Show.Text(cmp.Or(v.who.Name, v.who.ID)),
 			Start: v.start, Trail: v.runTrail,
 		},
-		ID: s.Show.Text(v.a.ID), Kind: v.a.Kind, Risk: findRisk(shown.Facts, shown.Risk), Fine: v.fine,
+		ID: s.Show.Text(v.a.ID), Kind: v.a.Kind, Shown: shown, Fine: v.fine,
 		Note: now.typed["note"], Result: now.typed["result"], Remark: now.typed["text"], Arguments: now.typed["args"],
 		Editing: now.typed["action"] == "edit", Asking: now.typed["action"] == "remark",
 		Requester: slices.Contains(v.a.Requesters, v.by.ID),
 	}
-	shown.Facts = removeRisk(shown.Facts)
-	slices.SortStableFunc(shown.Facts, func(a, b show.Fact) int { return cmp.Compare(factOrder(a.Name), factOrder(b.Name)) })
-	shown.Tools = slices.Clone(shown.Tools)
-	for i := range shown.Tools {
-		shown.Tools[i].Verdict = ""
-		if i < len(v.a.Permissions) {
-			shown.Tools[i].Verdict = string(v.a.Permissions[i].Verdict)
-		}
-	}
-	page.Shown = shown
 	if now.Head != "" {
 		page.Notice = &notice{now, s.Show.Text(now.text)}
 	}
-	s.setStatus(&page, v.a)
+	page.Open, page.Status = s.isOpen(v.a), v.a.Status
+	if page.Status == approval.Pending && !page.Open {
+		page.Status = approval.Expired
+	}
+	page.StatusLabel, page.Lede = show.StatusText(page.Status), show.StandingText(v.a, s.Clock.Now())
 	page.May = s.findAllowedActions(v)
 	s.setAnswerSection(&page, v)
 	if page.May.Edit && page.Arguments == "" {
@@ -192,105 +156,6 @@ func (s *server) newRequestPage(ctx context.Context, v visit, now formResult) (r
 	}
 	page.Form, err = signForm(v.link, newFormState(v.a, v.by.ID))
 	return page, err
-}
-
-// factOrder sorts facts: the preconditions and reasons of a call first.
-func factOrder(fact string) int {
-	switch fact {
-	case show.FactAsks, show.FactEdited, show.FactDepends, show.FactWhy, show.FactUndoes:
-		return 0
-	}
-	return 1
-}
-
-// findRisk returns the risk among the facts ("high: it cannot be undone"); nil = none.
-func findRisk(all []show.Fact, level show.Risk) (r *risk) {
-	for _, f := range all {
-		if f.Name == show.FactRisk {
-			_, why, _ := strings.Cut(f.Value.String(), ": ")
-			r = &risk{level, why}
-		}
-	}
-	return r
-}
-
-// removeRisk removes the facts that the page shows as the risk: the class and the effect it follows from.
-func removeRisk(all []show.Fact) []show.Fact {
-	return slices.DeleteFunc(slices.Clone(all), func(f show.Fact) bool {
-		return f.Name == show.FactRisk || f.Name == show.FactEffect
-	})
-}
-
-// statusLabels are a request's statuses for people.
-var statusLabels = map[approval.Status]string{
-	approval.Pending: "Waiting for an answer", approval.Approved: "Approved", approval.Denied: "Denied", approval.Expired: "Expired",
-	approval.Cancelled: "Called off", approval.Voided: "Overtaken",
-}
-
-// setStatus sets the status of a request, its deadline and its decisions (A5).
-func (s *server) setStatus(page *requestPage, a approval.Approval) {
-	page.Open, page.Status, page.Quorum = s.isOpen(a), a.Status, formatQuorum(a)
-	if page.Status == approval.Pending && !page.Open {
-		page.Status = approval.Expired
-	}
-	page.StatusLabel = statusLabels[page.Status]
-	switch {
-	case page.Open:
-		page.Lede = "Agent " + a.Agent + " asks. There is time for " + formatDuration(a.ExpiresAt.Sub(s.Clock.Now())) +
-			", until " + formatMinute(a.ExpiresAt) + "."
-	case page.Status == approval.Expired:
-		page.Lede = "Nobody decided before " + formatMinute(a.ExpiresAt) + ". It was not carried out."
-	default:
-		page.Lede = "Asked by agent " + a.Agent + " on " + formatMinute(a.RequestedAt) + "."
-	}
-	for _, d := range a.Decisions {
-		page.Decisions = append(page.Decisions, decision{d, s.Show.Text(d.By), s.Show.Text(d.Note)})
-	}
-}
-
-func decisionLabel(a approval.Action, k approval.Kind) string {
-	switch {
-	case a == approval.Approve && (k == approval.KindInput || k == approval.KindOutcome):
-		return "Answered"
-	case a == approval.Approve:
-		return "Approved"
-	case a == approval.Edit:
-		return "Approved with other arguments"
-	case a == approval.Deny:
-		return "Denied"
-	default:
-		return "Called off"
-	}
-}
-
-// formatQuorum returns how many different people have approved since the last edit, of the number needed.
-func formatQuorum(a approval.Approval) string {
-	if a.Quorum < 2 {
-		return ""
-	}
-	people := map[string]bool{}
-	for _, d := range a.Decisions {
-		if d.Action == approval.Edit {
-			clear(people)
-		}
-		if d.Action == approval.Edit || d.Action == approval.Approve {
-			people[d.By] = true
-		}
-	}
-	return strconv.Itoa(len(people)) + " of the " + strconv.Itoa(a.Quorum) + " people that it takes."
-}
-
-// eventLabels are the labels of events in show.Event.
-var eventLabels = map[string]string{
-	"asked": "Asked", "reminded": "Reminded", "escalated": "Asked as well:", "question": "Question", "answer": "Answer", "approve": "Approved",
-	"deny": "Denied", "edit": "Approved with other arguments", "cancel": "Called off", "expired": "Expired",
-}
-
-func eventLabel(what string) string {
-	if words, ok := eventLabels[what]; ok {
-		return words
-	}
-	return what
 }
 
 // setAnswerSection sets what the visitor may answer, or why there is nothing to answer.

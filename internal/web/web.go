@@ -38,9 +38,9 @@ type Links interface {
 // Renderer renders requests for people. Without Editable and Restore no page offers to edit. NewRenderer uses package
 // show.
 type Renderer struct {
-	Of func(ctx context.Context, a approval.Approval) (show.Request, error)
+	Of func(ctx context.Context, a approval.Approval) (show.Document, error)
 	// Uncovered is Of with nothing masked; nil = not offered.
-	Uncovered func(ctx context.Context, a approval.Approval) (show.Request, error)
+	Uncovered func(ctx context.Context, a approval.Approval) (show.Document, error)
 	Text      func(text string) show.Text
 	// Editable returns the arguments as JSON with secrets masked. Restore unmasks the edited arguments; its
 	// *approval.EditError says what is wrong with them.

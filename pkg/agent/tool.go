@@ -73,6 +73,10 @@ type Ticket = run.Ticket
 // called again with it in Call.Resume.
 func AskPeople(t Ticket) Result { return tool.Ask(t) }
 
+// Describer is a Tool that can say in one sentence what a call would do, for those who are asked to approve it.
+// ToolOptions.Describe makes one.
+type Describer = tool.Describer
+
 // Reconciler is a Tool that can say what became of a call whose process died. ToolOptions.Reconcile makes one.
 type Reconciler = tool.Reconciler
 

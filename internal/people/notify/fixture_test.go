@@ -181,7 +181,9 @@ func newFixture(t *testing.T) *fixture {
 func (w *fixture) notifier() *Notifier {
 	return &Notifier{
 		Table: w.table, Clock: w.clock, Directory: w.people, Channels: []Channel{w.email, w.slack}, Links: testLinks{},
-		Show: func(_ context.Context, a approval.Approval) (show.Request, error) { return show.Request{ID: a.ID}, nil },
+		Show: func(_ context.Context, a approval.Approval) (show.Document, error) {
+			return show.Document{ID: a.ID}, nil
+		},
 		Warn: func(what string, _ error) { w.warned = append(w.warned, what) },
 	}
 }

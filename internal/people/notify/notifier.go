@@ -27,7 +27,7 @@ type Notifier struct {
 	Channels  []Channel
 	Links     Links // nil = messages have none
 	// Show returns what a message shows of a request; nil = only its id.
-	Show func(ctx context.Context, a approval.Approval) (show.Request, error)
+	Show func(ctx context.Context, a approval.Approval) (show.Document, error)
 	// Warn is called for failures, which are retried or given up; nil = not called.
 	Warn func(what string, err error)
 }

@@ -27,7 +27,7 @@ const (
 type Message struct {
 	Occasion Occasion
 	Approval approval.Approval
-	Shown    show.Request
+	Shown    show.Document
 	To       person.Person
 	Link     string // the page of the request, signed for To; "" = there is none
 
@@ -39,7 +39,7 @@ type Message struct {
 // Other is a further request in the same message.
 type Other struct {
 	Approval approval.Approval
-	Shown    show.Request
+	Shown    show.Document
 	Link     string // as Message's
 }
 

@@ -13,7 +13,7 @@ import (
 type sender struct {
 	*Notifier
 	a       approval.Approval
-	shown   show.Request
+	shown   show.Document
 	showErr error // why the request cannot be shown; nil = it can
 }
 

@@ -41,12 +41,12 @@ func (v Viewer) View(ctx context.Context, a approval.Approval) (show.View, error
 }
 
 // Show returns what people are shown of a request.
-func (v Viewer) Show(ctx context.Context, a approval.Approval) (show.Request, error) {
+func (v Viewer) Show(ctx context.Context, a approval.Approval) (show.Document, error) {
 	view, err := v.View(ctx, a)
 	if err != nil {
-		return show.Request{}, err
+		return show.Document{}, err
 	}
-	return show.BuildRequest(a, view), nil
+	return show.BuildDocument(a, view), nil
 }
 
 // textBesideCall returns the model's text in the reply that made a call. It searches only live messages, which include

@@ -10,41 +10,49 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/mask"
-	"github.com/countersign/countersign/internal/run"
 )
 
-// Arguments returns the lines of a JSON value: complete, in stored order, numbers with their own digits (B2). Secrets
+// ReadArguments returns the lines of a JSON value: complete, in stored order, numbers with their own digits (B2). Secrets
 // are masked; the schema may be nil. Each member of an object is a line, and so is any other value.
-func Arguments(raw, schema json.RawMessage) (lines []Argument, masked bool) {
+func ReadArguments(raw, schema json.RawMessage) (lines []Row, masked bool) {
 	var s builder
 	return s.arguments(raw, schema), s.masked
 }
 
-func (s *builder) arguments(raw, schema json.RawMessage) []Argument {
+// argumentsSection is a call's arguments, complete.
+func (s *builder) argumentsSection(title string, raw, schema json.RawMessage) Section {
+	lines := s.arguments(raw, schema)
+	if len(lines) == 0 {
+		lines = aloneRow(ownText("(none)"))
+	}
+	return Section{Name: Arguments, Title: title, Rows: lines}
+}
+
+func (s *builder) arguments(raw, schema json.RawMessage) []Row {
 	if len(raw) == 0 {
 		return nil
 	}
 	v, err := mask.Read(raw, schema)
 	if err != nil {
-		return []Argument{{Kind: "unreadable", Value: s.valueText(&mask.Value{Kind: mask.String, Text: string(raw)})}}
+		return []Row{{Kind: "unreadable", Value: s.valueText(&mask.Value{Kind: mask.String, Text: string(raw)})}}
 	}
 	if v.Kind == mask.Object {
 		return s.members(nil, v, 0)
 	}
-	return s.lines(nil, Argument{}, v)
+	return s.lines(nil, Row{}, v)
 }
 
 // lines adds the line of a value, and those of its members.
-func (s *builder) lines(all []Argument, at Argument, v *mask.Value) []Argument {
+func (s *builder) lines(all []Row, at Row, v *mask.Value) []Row {
 	at.Kind, at.Value = string(v.Kind), s.valueText(v)
 	return s.members(append(all, at), v, at.Depth+1)
 }
 
-func (s *builder) members(all []Argument, of *mask.Value, depth int) []Argument {
+func (s *builder) members(all []Row, of *mask.Value, depth int) []Row {
 	for i, m := range of.Members {
-		at := Argument{Depth: depth, Key: ownText(fmt.Sprintf("[%d]", i))}
+		at := Row{Depth: depth, Label: ownText(fmt.Sprintf("[%d]", i))}
 		if of.Kind == mask.Object {
-			at.Key = s.keyText(m.Key)
+			at.Label = s.keyText(m.Key)
 		}
 		all = s.lines(all, at, m.Value)
 	}
@@ -107,25 +115,31 @@ func (s *builder) maskedRanges(text string, parts []mask.Range) []hidden {
 // maskText replaces a secret. It shows only the secret's length, so that long text cannot be hidden.
 func maskText(characters int) string { return `\{` + mask.Words(characters) + `}` }
 
-func (s *builder) buildTool(p approval.Permission) Tool {
-	spec := s.view.tool(p.Tool)
-	t := Tool{Name: bareText(p.Tool, nil), Risk: RiskOf(p.Effect, spec.Undo != nil)}
-	add := func(name string, value Text) {
-		if len(value) > 0 {
-			t.Facts = append(t.Facts, Fact{Name: name, Label: labels[name], Value: value})
-		}
+// addTool adds one of the tools of a request about tools: the arguments of every call that asks, and its facts.
+func (s *builder) addTool(d *Document, p approval.Permission) {
+	t := s.view.tool(p.Tool)
+	risk := RiskOf(p.Effect, t.Undo != nil)
+	if d.Risk = higherRisk(d.Risk, risk); d.Risk == risk {
+		d.RiskText = riskText(p.Effect, t)
 	}
-	add(FactDescription, s.descriptionText(spec))
-	add(FactEffect, ownText(effectText(p.Effect)))
-	add(FactTarget, s.targetText(spec))
-	add(FactRisk, ownText(s.riskText(p.Effect, spec)))
-	add(FactBinds, ownText(s.bindsText()))
-	t.Verdict = string(p.Verdict)
+	name := bareText(p.Tool, nil).String()
+	var all facts
 	for _, c := range p.Calls {
-		t.Calls = append(t.Calls, s.arguments(c.Args, spec.Schema))
-		t.Blocked = append(t.Blocked, BlockedCall{ID: bareText(c.Call, nil), Approvers: ApproversText(c.Approvers, c.Above), Note: s.foreignText(c.RuleNote)})
+		call := bareText(c.Call, nil)
+		d.add(s.argumentsSection("Arguments of "+name+", call "+call.String()+", complete", c.Args, t.Schema))
+		decides := slices.Concat(ownText("call "), call, ownText(": "), ApproversText(c.Approvers, c.Above))
+		all.add(FactApprovers, decides.merged())
+		all.add(FactWhy, s.foreignText(c.RuleNote))
 	}
-	return t
+	all.add(FactDescription, s.descriptionText(t))
+	all.add(FactTarget, s.targetText(t))
+	all.add(FactRisk, slices.Concat(ownText(string(risk)+": "), riskText(p.Effect, t)).merged())
+	all.add(FactBinds, ownText(s.bindsText()))
+	title := "Tool " + name
+	if p.Verdict != "" {
+		title += ": " + string(p.Verdict)
+	}
+	d.add(Section{Name: Tool, Title: title, Rows: all})
 }
 
 // bindsText says how the arguments of a blocked call limit a grant.
@@ -136,22 +150,31 @@ func (s *builder) bindsText() string {
 	return "a grant is of the tool; the arguments do not bind the model"
 }
 
-// questionText is what a tool asks, complete and in its own words: the action that it names, and its message.
-func (s *builder) questionText(t run.Ticket) (Text, []Part) {
+// questionRows are what a tool asks, complete and in its own words: the action that it names, its message, and the
+// parameters of its question.
+func (s *builder) questionRows() []Row {
+	t := s.a.Ticket
+	if t == nil {
+		return nil
+	}
 	q := quotedText(t.Action, s.findSecrets(t.Action))
 	if t.Message != "" {
 		q = slices.Concat(q, ownText(" "), quotedText(t.Message, s.findSecrets(t.Message))).merged()
 	}
-	var parts []Part
+	lines := []Row{{Value: q}}
 	for _, p := range []struct {
 		label string
 		raw   json.RawMessage
 	}{{"with", t.Parameters}, {"the answer must fit", t.ResponseSchema}} {
 		if p.raw != nil && string(p.raw) != string(s.a.Args) {
-			parts = append(parts, Part{Label: p.label, Lines: s.arguments(p.raw, nil)})
+			lines = append(lines, Row{Label: ownText(p.label)})
+			for _, l := range s.arguments(p.raw, nil) {
+				l.Depth++
+				lines = append(lines, l)
+			}
 		}
 	}
-	return q, parts
+	return lines
 }
 
 // OneLine is a JSON value on one line, for lists and progress: masked, without invisible characters, not cut.

@@ -220,7 +220,7 @@ func TestB3DigitsOfOtherScriptsAreMarked(t *testing.T) {
 		require.Equal(t, want, show.Bare(in).String())
 		whole(t, in)
 	}
-	lines, _ := show.Arguments([]byte(`{"amount":"৪00","৪":1}`), nil)
-	require.Equal(t, `amount "৪00`+mark+`"`, lines[0].Key.String()+" "+lines[0].Value.String())
-	require.Equal(t, `"৪`+mark+`"`, lines[1].Key.String())
+	lines, _ := show.ReadArguments([]byte(`{"amount":"৪00","৪":1}`), nil)
+	require.Equal(t, `amount "৪00`+mark+`"`, lines[0].Label.String()+" "+lines[0].Value.String())
+	require.Equal(t, `"৪`+mark+`"`, lines[1].Label.String())
 }

@@ -3,6 +3,7 @@ package show
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -26,7 +27,7 @@ func (s *builder) decisionGrantText(b *agent.GrantBounds) Text {
 	if b == nil || b.Zero() {
 		return nil
 	}
-	return slices.Concat(ownText("to stand "), s.boundsText(*b, "")).merged()
+	return slices.Concat(ownText(", to stand "), s.boundsText(*b, "")).merged()
 }
 
 // boundsText is the bounds of a grant in words: which arguments, how often, how long. Most follows the time.
@@ -77,13 +78,4 @@ func (s *builder) operandText(raw json.RawMessage) Text {
 }
 
 // joinTexts joins texts with commas.
-func joinTexts(of []Text) Text {
-	var all Text
-	for i, t := range of {
-		if i > 0 {
-			all = append(all, Span{Text: ", "})
-		}
-		all = append(all, t...)
-	}
-	return all.merged()
-}
+func joinTexts(of []Text) Text { return fitTexts(of, ", ", math.MaxInt) }

@@ -45,31 +45,51 @@ func (v View) Schema(a approval.Approval) json.RawMessage {
 	return t.Schema
 }
 
-// BuildRequest returns what people are shown of a request, the same on every channel. It reads nothing and has no
+// BuildDocument returns what people are shown of a request, the same on every channel. It reads nothing and has no
 // error: invalid JSON is shown as the bytes it is.
-func BuildRequest(a approval.Approval, v View) Request {
+func BuildDocument(a approval.Approval, v View) Document {
 	s := builder{a: a, view: v}
-	r := Request{ID: a.ID, Status: string(a.Status), Title: s.titleText(), Facts: s.facts(), Bytes: len(a.Args)}
 	t := v.tool(first(a.Tools))
+	d := Document{ID: a.ID, Status: string(a.Status), Title: s.titleText(), Sentence: s.sentence()}
 	if a.Kind == approval.KindTools {
 		for _, p := range a.Permissions {
-			tool := s.buildTool(p)
-			r.Tools, r.Risk = append(r.Tools, tool), higherRisk(r.Risk, tool.Risk)
+			s.addTool(&d, p)
 		}
 	} else {
-		r.Arguments, r.Risk = s.arguments(a.Args, t.Schema), RiskOf(a.Effect, t.Undo != nil)
+		d.Risk, d.RiskText = RiskOf(a.Effect, t.Undo != nil), riskText(a.Effect, t)
+		d.add(s.argumentsSection("Arguments, complete", a.Args, t.Schema))
 	}
-	if a.Ticket != nil {
-		r.Question, r.Asked = s.questionText(*a.Ticket)
+	d.add(Section{Name: Depends, Title: "What it depends on", Rows: s.dependsRows()})
+	at := len(d.Sections)
+	warnings := s.warnings()
+	d.add(Section{Name: Who, Title: "Who decides, until when", Rows: s.whoRows()})
+	d.add(Section{Name: About, Title: "About this request", Rows: s.aboutRows(t)})
+	d.add(Section{Name: History, Title: "History", Rows: s.history(t)})
+	claim := aloneRow(s.foreignText(a.ClaimedSubject))
+	d.add(untrusted(Claim, "The caller says the run is for (nobody checked it)", claim))
+	d.add(untrusted(Asks, "The tool asks (its own words, not checked)", s.questionRows()))
+	d.add(untrusted(Says, "The model says (its own words, not checked)", aloneRow(s.foreignText(v.ModelText))))
+	if d.Masked = s.masked; s.masked {
+		warnings.add(FactMasked, ownText("secrets are masked; the decision is on what is stored, with them"))
 	}
-	r.Changed = s.preconditionChange()
-	r.Note, r.Claim, r.Says = s.foreignText(a.RuleNote), s.foreignText(a.ClaimedSubject), s.foreignText(v.ModelText)
-	r.History = s.history(t)
-	r.Masked = s.masked
-	return r
+	if len(warnings) > 0 {
+		d.Sections = slices.Insert(d.Sections, at, Section{Name: Warnings, Title: "Warnings", Rows: warnings})
+	}
+	return d
 }
 
-// builder builds a Request and records whether anything was masked.
+func untrusted(name Name, title string, lines []Row) Section {
+	return Section{Name: name, Title: title, Untrusted: true, Rows: lines}
+}
+
+func aloneRow(t Text) []Row {
+	if len(t) == 0 {
+		return nil
+	}
+	return []Row{{Value: t}}
+}
+
+// builder builds a Document and records whether anything was masked.
 type builder struct {
 	a      approval.Approval
 	view   View
@@ -112,13 +132,12 @@ func namesText(of []string) Text {
 // FormatTime is a time as people are shown it.
 func FormatTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
 
-// The names of facts, in the order in which they are shown. An empty fact is left out.
+// The names of facts. An empty fact is left out.
 const (
 	FactTool        = "tool"
 	FactDescription = "does" // the description of the tool; none for MCP tools
-	FactEffect      = "effect"
 	FactTarget      = "target"
-	FactRisk        = "risk"
+	FactRisk        = "risk" // of one of several tools
 	FactAgent       = "agent"
 	FactRun         = "run"
 	FactParent      = "below"
@@ -126,7 +145,9 @@ const (
 	FactRequester   = "requester"
 	FactWhy         = "why" // the rule's note
 	FactDepends     = "depends"
+	FactWas         = "was" // what the precondition gave before
 	FactEdited      = "edited"
+	FactMasked      = "masked"
 	FactAsks        = "asks"
 	FactApprovers   = "approvers"
 	FactQuorum      = "quorum"
@@ -140,51 +161,67 @@ const (
 	FactBinds       = "binds" // of one of several tools
 )
 
-// facts are the facts of approvals.md, B1, in order.
-func (s *builder) facts() []Fact {
-	a := s.a
-	var all []Fact
-	add := func(name string, value Text) {
-		if len(value) > 0 {
-			all = append(all, Fact{Name: name, Label: labels[name], Value: value})
-		}
+// labels are the labels of facts that are not their names.
+var labels = map[string]string{
+	FactTarget: "goes to", FactRequester: "started by", FactWhy: "policy", FactDepends: "depends on",
+	FactWas: "changed", FactGrantLimits: "it stands",
+}
+
+// facts collects the lines of a section.
+type facts []Row
+
+func (f *facts) add(name string, value Text) {
+	if len(value) > 0 {
+		*f = append(*f, Row{Name: name, Label: ownText(cmp.Or(labels[name], name)), Value: value})
 	}
-	t := s.view.tool(first(a.Tools))
-	add(FactTool, namesText(a.Tools))
-	if a.Kind != approval.KindTools {
-		add(FactDescription, s.descriptionText(t))
-		add(FactEffect, ownText(effectText(a.Effect)))
-		add(FactTarget, s.targetText(t))
-		add(FactRisk, ownText(s.riskText(a.Effect, t)))
-	}
-	add(FactAgent, bareText(strings.TrimSpace(a.Agent+" "+a.Version), nil))
-	add(FactRun, s.runText())
-	add(FactParent, s.parentText())
-	add(FactUndoes, s.undoesText())
-	add(FactRequester, s.requesterText())
-	add(FactWhy, s.foreignText(a.RuleNote))
-	add(FactDepends, s.preconditionText())
-	add(FactEdited, s.editedText())
-	add(FactAsks, ownText(decisionSubject(a)))
-	add(FactApprovers, ApproversText(a.Approvers, a.Above))
-	add(FactQuorum, s.quorumText())
-	if a.FourEyes {
-		add(FactFourEyes, s.fourEyesText())
-	}
-	add(FactAsked, ownText(FormatTime(a.RequestedAt)))
-	add(FactExpires, ownText(FormatTime(a.ExpiresAt)+", then it is refused"))
-	add(FactEscalates, s.escalationText())
-	add(FactGranted, grantText(a))
-	add(FactGrantLimits, s.grantLimits())
-	add(FactDenied, ownText(denialText(a)))
+}
+
+// dependsRows say what a decision is about besides the arguments.
+func (s *builder) dependsRows() (all facts) {
+	all.add(FactAsks, ownText(decisionSubject(s.a)))
+	all.add(FactDepends, s.preconditionText())
+	all.add(FactUndoes, s.undoesText())
+	all.add(FactWhy, s.foreignText(s.a.RuleNote))
 	return all
 }
 
-var labels = map[string]string{
-	FactTool: "tool", FactDescription: "does", FactEffect: "effect", FactTarget: "goes to", FactRisk: "risk", FactAgent: "agent", FactRun: "run",
-	FactParent: "below", FactUndoes: "undoes", FactRequester: "started by", FactWhy: "policy", FactAsks: "asks", FactDepends: "depends on", FactEdited: "edited", FactApprovers: "approvers",
-	FactQuorum: "quorum", FactFourEyes: "four eyes", FactAsked: "asked", FactExpires: "expires", FactEscalates: "escalates",
-	FactGranted: "if granted", FactGrantLimits: "it stands", FactDenied: "if denied", FactBinds: "binds",
+// warnings say what is not as it was.
+func (s *builder) warnings() (all facts) {
+	all.add(FactWas, s.preconditionChange())
+	all.add(FactEdited, s.editedText())
+	return all
+}
+
+// whoRows say who decides, and until when.
+func (s *builder) whoRows() (all facts) {
+	a := s.a
+	all.add(FactApprovers, ApproversText(a.Approvers, a.Above))
+	all.add(FactQuorum, s.quorumText())
+	if a.FourEyes {
+		all.add(FactFourEyes, s.fourEyesText())
+	}
+	all.add(FactExpires, ownText(FormatTime(a.ExpiresAt)+", then it is refused"))
+	all.add(FactEscalates, s.escalationText())
+	all.add(FactGranted, grantText(a))
+	all.add(FactGrantLimits, s.grantLimits())
+	all.add(FactDenied, ownText(denialText(a)))
+	return all
+}
+
+// aboutRows are the other facts of approvals.md, B1.
+func (s *builder) aboutRows(t agent.ToolSpec) (all facts) {
+	a := s.a
+	all.add(FactTool, namesText(a.Tools))
+	if a.Kind != approval.KindTools {
+		all.add(FactDescription, s.descriptionText(t))
+		all.add(FactTarget, s.targetText(t))
+	}
+	all.add(FactAgent, bareText(strings.TrimSpace(a.Agent+" "+a.Version), nil))
+	all.add(FactRun, s.runText())
+	all.add(FactParent, s.parentText())
+	all.add(FactRequester, s.requesterText())
+	all.add(FactAsked, ownText(FormatTime(a.RequestedAt)))
+	return all
 }
 
 // descriptionText is the description of a tool by the agent's author. An MCP server's own description is no fact.
@@ -299,30 +336,59 @@ func (s *builder) quorumText() Text {
 }
 
 // history is the history of a request, in order of time.
-func (s *builder) history(t agent.ToolSpec) []Event {
+func (s *builder) history(t agent.ToolSpec) []Row {
 	a := s.a
-	all := []Event{{At: a.RequestedAt, What: "asked", Who: bareText(a.Agent, nil)}}
+	type event struct {
+		at    time.Time
+		lines []Row
+	}
+	var all []event
+	add := func(at time.Time, args []Row, parts ...Text) {
+		lines := []Row{{Label: ownText(FormatTime(at)), Value: slices.Concat(parts...).merged()}}
+		for _, l := range args {
+			l.Depth++
+			lines = append(lines, l)
+		}
+		all = append(all, event{at, lines})
+	}
+	add(a.RequestedAt, nil, ownText("asked by "), bareText(a.Agent, nil))
 	if !a.EscalatedAt.IsZero() {
-		all = append(all, Event{At: a.EscalatedAt, What: "escalated", Who: namesText(a.EscalateTo)})
+		add(a.EscalatedAt, nil, ownText("asked as well: "), namesText(a.EscalateTo))
 	}
 	for _, r := range a.Thread {
-		all = append(all, Event{At: r.At, Who: s.foreignText(r.By), What: EventRemark, Note: s.foreignText(r.Text), Via: string(r.Via)})
+		add(r.At, nil, s.foreignText(r.By), ownText(" said"), s.noteText(r.Text))
 	}
 	for _, d := range a.Decisions {
-		e := Event{At: d.At, Who: s.foreignText(d.By), What: string(d.Action), Note: s.foreignText(d.Note), Via: string(d.Via), Tools: namesText(d.Tools), Grant: s.decisionGrantText(d.Grant)}
+		var args []Row
 		switch {
 		case d.Action == approval.Edit:
-			e.Arguments = s.arguments(d.Args, t.Schema)
+			args = s.arguments(d.Args, t.Schema)
 		case a.Kind == approval.KindInput:
-			e.Arguments = s.arguments(d.Args, nil)
+			args = s.arguments(d.Args, nil)
 		}
-		all = append(all, e)
+		verb := ownText(decisionVerb(d.Action, a.Kind))
+		if len(d.Tools) > 0 {
+			verb = slices.Concat(verb, ownText(" "), namesText(d.Tools))
+		}
+		add(d.At, args, verb, ownText(" by "), s.foreignText(d.By), s.noteText(d.Note), s.decisionGrantText(d.Grant))
 	}
 	if a.Status == approval.Expired {
-		all = append(all, Event{At: a.ExpiresAt, What: "expired"})
+		add(a.ExpiresAt, nil, ownText("expired"))
 	}
-	slices.SortStableFunc(all, func(a, b Event) int { return cmp.Compare(a.At.UnixMilli(), b.At.UnixMilli()) })
-	return all
+	slices.SortStableFunc(all, func(a, b event) int { return cmp.Compare(a.at.UnixMilli(), b.at.UnixMilli()) })
+	var lines []Row
+	for _, e := range all {
+		lines = append(lines, e.lines...)
+	}
+	return lines
+}
+
+// noteText is what a person wrote, behind the words before it.
+func (s *builder) noteText(text string) Text {
+	if text == "" {
+		return nil
+	}
+	return slices.Concat(ownText(`: "`), s.foreignText(text), ownText(`"`))
 }
 
 // preconditionText says what the call's precondition returned when people were asked.
@@ -337,17 +403,14 @@ func (s *builder) preconditionText() Text {
 
 // preconditionChange says what the precondition returned when people were asked before, if that is why they are asked
 // again.
-func (s *builder) preconditionChange() []Fact {
+func (s *builder) preconditionChange() Text {
 	k := s.a.Precondition
 	if k == nil || k.Was == nil {
 		return nil
 	}
 	w := k.Was
-	before := slices.Concat(namesText([]string{k.Tool}), ownText(" of "), s.jsonText(w.Args, s.view.tool(k.Tool).Schema), ownText(resultVerb(w.IsError)), s.contentText(w.Content, w.IsError), ownText(", at "+FormatTime(w.At)))
-	return []Fact{
-		{Name: "was", Label: "was", Value: before.merged()},
-		{Name: "is", Label: "is", Value: slices.Concat(ownText(resultVerb(k.IsError)[1:]), s.contentText(k.Content, k.IsError)).merged()},
-	}
+	return slices.Concat(ownText("when it was asked before, "), namesText([]string{k.Tool}), ownText(" of "), s.jsonText(w.Args, s.view.tool(k.Tool).Schema),
+		ownText(resultVerb(w.IsError)), s.contentText(w.Content, w.IsError), ownText(", at "+FormatTime(w.At))).merged()
 }
 
 func resultVerb(failed bool) string {

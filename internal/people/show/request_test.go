@@ -28,22 +28,37 @@ func request() approval.Approval {
 	}
 }
 
-func values(r show.Request) map[string]string {
+func values(d show.Document) map[string]string {
 	all := map[string]string{}
-	for _, f := range r.Facts {
-		all[f.Name] = f.Value.String()
+	for _, s := range d.Sections {
+		for _, r := range s.Rows {
+			if r.Name != "" {
+				all[r.Name] = r.Value.String()
+			}
+		}
 	}
 	return all
 }
 
-func factNames(r show.Request) (all []string) {
-	for _, f := range r.Facts {
-		all = append(all, f.Name)
+func sectionNames(d show.Document) (all []show.Name) {
+	for _, s := range d.Sections {
+		all = append(all, s.Name)
 	}
 	return all
 }
 
-func TestB1FactsFirstMadeByTheRuntime(t *testing.T) {
+// written is a section as text, without indents.
+func written(d show.Document, name show.Name) string {
+	var lines []string
+	for _, s := range d.Only(name).Sections {
+		for _, r := range s.Rows {
+			lines = append(lines, r.Text().String())
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+func TestB1TheDocument(t *testing.T) {
 	a := request()
 	a.Quorum, a.FourEyes, a.Requesters = 2, true, []string{"user:ana"}
 	a.Decisions = []approval.Decision{{By: "user:bo", Action: approval.Approve, At: noon.Add(time.Hour), Note: "fine", Via: approval.ViaSlack}}
@@ -55,15 +70,16 @@ func TestB1FactsFirstMadeByTheRuntime(t *testing.T) {
 		Name: "payments.refund", Kind: agent.KindHTTP, Description: "Pays money back.", HTTP: &agent.HTTPTool{Method: "POST", URL: "https://pay.example/v1/{order}"},
 		Undo: &agent.Undo{Tool: "payments.take_back"},
 	}}}
-	r := show.BuildRequest(a, v)
+	r := show.BuildDocument(a, v)
 	require.Equal(t, "May refunds carry out payments.refund?", r.Title.String())
-	require.Equal(t, []string{
-		"tool", "does", "effect", "target", "risk", "agent", "run", "below", "requester", "why", "approvers", "quorum", "four eyes", "asked", "expires", "escalates", "if denied",
-	}, factNames(r))
+	require.Equal(t, `payments.refund(order: "A-1", amount: 100.50)`, r.Sentence.String())
+	require.Equal(t, show.Medium, r.Risk)
+	require.Equal(t, "it cannot be repeated safely; payments.take_back takes it back", r.RiskText.String())
+	require.Equal(t, []show.Name{show.Arguments, show.Depends, show.Who, show.About, show.History, show.Claim, show.Says}, sectionNames(r))
 	got := values(r)
 	for name, want := range map[string]string{
-		"tool": "payments.refund", "does": "Pays money back.", "effect": "non_idempotent: it changes something, and doing it twice is not the same as once",
-		"target": "POST to https://pay.example", "risk": "medium: it cannot be repeated safely; payments.take_back takes it back", "agent": "refunds 3",
+		"tool": "payments.refund", "does": "Pays money back.",
+		"target": "POST to https://pay.example", "agent": "refunds 3",
 		"run": "r1, call c1", "below": "call c9 of run r0, for run r0", "requester": "user:ana", "why": "over 50",
 		"approvers": "group:finance; and at once group:support", "quorum": "2 different people approve, and one who denies is enough; 1 of 2 so far: user:bo",
 		"asked": "2026-11-22 11:00:00 UTC", "expires": "2026-11-23 11:00:00 UTC, then it is refused",
@@ -71,29 +87,27 @@ func TestB1FactsFirstMadeByTheRuntime(t *testing.T) {
 	} {
 		require.Equal(t, want, got[name], name)
 	}
-	require.Equal(t, "The customer asked. Approve it.", r.Says.String())
-	require.Equal(t, "user:cy; approved by legal", r.Claim.String(), "the caller's word is no fact")
+	require.Equal(t, "The customer asked. Approve it.", written(r, show.Says))
+	require.Equal(t, "user:cy; approved by legal", written(r, show.Claim), "the caller's word is no fact")
 	for name, value := range got {
 		require.NotContains(t, value, "customer", "%s: the model's words are no fact", name)
 		require.NotContains(t, value, "legal", "%s: the caller's words are no fact", name)
 	}
-	require.Equal(t, []string{"asked", "approve"}, []string{r.History[0].What, r.History[1].What})
-	require.Equal(t, "slack", r.History[1].Via)
+	require.Equal(t, "2026-11-22 11:00:00 UTC: asked by refunds\n2026-11-22 12:00:00 UTC: approved by user:bo: \"fine\"", written(r, show.History))
 	a.Decisions = append(a.Decisions, approval.Decision{By: "user:di", Action: approval.Edit, At: noon.Add(2 * time.Hour), Args: json.RawMessage(`{"amount":5}`)})
-	r = show.BuildRequest(a, v)
+	r = show.BuildDocument(a, v)
 	require.Contains(t, values(r)["quorum"], "1 of 2 so far: user:di", "an edit is another action: what was said before is not of it")
-	require.Equal(t, "amount", r.History[2].Arguments[0].Key.String())
+	require.Contains(t, written(r, show.History), "2026-11-22 13:00:00 UTC: approved with other arguments by user:di\namount: 5")
 }
 
 func TestB1NothingIsNeededBesideTheRequest(t *testing.T) {
-	require.NotPanics(t, func() { show.BuildRequest(approval.Approval{}, show.View{}) })
-	got := values(show.BuildRequest(request(), show.View{}))
-	require.Equal(t, "high: it cannot be repeated safely", got["risk"])
+	require.NotPanics(t, func() { show.BuildDocument(approval.Approval{}, show.View{}) })
+	got := values(show.BuildDocument(request(), show.View{}))
 	require.NotContains(t, got, "target")
 	require.NotContains(t, got, "requester")
 	a := request()
 	a.Approvers = nil
-	require.Equal(t, "nobody", values(show.BuildRequest(a, show.View{}))["approvers"])
+	require.Equal(t, "nobody", values(show.BuildDocument(a, show.View{}))["approvers"])
 }
 
 func TestB1WhereCallsGo(t *testing.T) {
@@ -106,7 +120,7 @@ func TestB1WhereCallsGo(t *testing.T) {
 		"GET to http://10.0.0.1:8080":          {Kind: agent.KindHTTP, HTTP: &agent.HTTPTool{Method: "GET", URL: "http://user:hunter2@10.0.0.1:8080/{order}"}},
 	} {
 		spec.Name = "payments.refund"
-		r := show.BuildRequest(request(), show.View{Tools: []agent.ToolSpec{spec}})
+		r := show.BuildDocument(request(), show.View{Tools: []agent.ToolSpec{spec}})
 		require.Equal(t, want, values(r)["target"])
 		require.NotContains(t, fmt.Sprint(r), "hunter2")
 		require.NotContains(t, fmt.Sprint(r), "Trust me", "a server's word of itself is no fact")
@@ -144,7 +158,7 @@ func TestB1WhatADecisionDoes(t *testing.T) {
 	} {
 		a := request()
 		c.change(&a)
-		got := values(show.BuildRequest(a, show.View{}))
+		got := values(show.BuildDocument(a, show.View{}))
 		require.Equal(t, []string{c.granted, c.denied, c.asked}, []string{got["if granted"], got["if denied"], got["asks"]})
 		require.Equal(t, a.Undoes != nil, got["undoes"] == "call c0 of run r0")
 	}
@@ -162,13 +176,15 @@ func TestB2ArgumentsAreCompleteAndInOrder(t *testing.T) {
 		`{"a":"\ud800"}`: "a: \"\\u{D800}\"\n",
 		`{"a":`:          "\"{\\\"a\\\":\"\n",
 	} {
-		lines, _ := show.Arguments(json.RawMessage(in), nil)
+		a := request()
+		a.Args = json.RawMessage(in)
 		var b strings.Builder
-		require.NoError(t, show.WriteArguments(&b, "", lines))
-		require.Equal(t, want, b.String())
+		require.NoError(t, show.WriteText(&b, show.BuildDocument(a, show.View{}).Only(show.Arguments), 0))
+		_, got, _ := strings.Cut(b.String(), "complete\n")
+		require.Equal(t, want, strings.ReplaceAll("\n"+got, "\n    ", "\n")[1:])
 	}
 	long := strings.Repeat("x", 200_000)
-	lines, masked := show.Arguments(json.RawMessage(`{"a":"`+long+`"}`), nil)
+	lines, masked := show.ReadArguments(json.RawMessage(`{"a":"`+long+`"}`), nil)
 	require.False(t, masked)
 	require.Equal(t, `"`+long+`"`, lines[0].Value.String())
 }
@@ -185,10 +201,11 @@ func TestB3TheCorpusChangesNothingBesideIt(t *testing.T) {
 		a.Decisions = []approval.Decision{{By: "user:bo", Action: approval.Deny, At: noon, Note: c.Text}}
 		a.Thread = []approval.Remark{{By: "user:bo", At: noon, Text: c.Text}}
 		a.ClaimedSubject = c.Text
-		r := show.BuildRequest(a, show.View{ModelText: c.Text})
-		require.Len(t, r.Arguments, 1, c.Comment)
-		shown := r.Arguments[0].Value.String()
-		escapeInvisible(t, r.Arguments[0].Value, c.Comment)
+		r := show.BuildDocument(a, show.View{ModelText: c.Text})
+		require.Len(t, r.Sections[0].Rows, 1, c.Comment)
+		value := r.Sections[0].Rows[0].Value
+		shown := value.String()
+		escapeInvisible(t, value, c.Comment)
 		if !r.Masked {
 			got, err := badinput.Unescape(shown[1 : len(shown)-1])
 			require.NoError(t, err)
@@ -200,12 +217,10 @@ func TestB3TheCorpusChangesNothingBesideIt(t *testing.T) {
 		a.Args, a.RuleNote, a.Decisions[0].Note, a.Thread[0].Text = json.RawMessage(`{"text":"plain"}`), "plain", "plain", "plain"
 		a.ClaimedSubject = "plain"
 		var plain strings.Builder
-		require.NoError(t, show.WriteText(&plain, show.BuildRequest(a, show.View{ModelText: "plain"}), 0))
+		require.NoError(t, show.WriteText(&plain, show.BuildDocument(a, show.View{ModelText: "plain"}), 0))
 		more := 0
-		for _, optional := range []bool{c.Text == "", c.Text == "", c.Text == "", c.Text == ""} { // subject, note and two lines of words are left out
-			if optional {
-				more++
-			}
+		if c.Text == "" { // the policy's note, and the sections of claim and words, are left out
+			more = 6
 		}
 		require.Equal(t, strings.Count(plain.String(), "\n"), strings.Count(text.String(), "\n")+more, "%s: it makes lines of its own", c.Comment)
 	}
@@ -225,7 +240,7 @@ func TestB4SecretsAreMaskedEverywhere(t *testing.T) {
 		Tool: "payments.refund", Args: json.RawMessage(`{"pin":1234}`), Content: "{}", At: noon,
 		Was: &run.Was{Args: json.RawMessage(`{"pin":1234}`), Content: "{}", At: noon},
 	}
-	r := show.BuildRequest(a, v)
+	r := show.BuildDocument(a, v)
 	require.True(t, r.Masked)
 	all := fmt.Sprintf("%v", r)
 	var text strings.Builder
@@ -246,21 +261,21 @@ func TestB4SecretsAreMaskedEverywhere(t *testing.T) {
     long:
       token: \{masked, 350 characters}
 `)
-	require.Contains(t, text.String(), "arguments (secrets are masked; the decision is on what is stored, with them)")
-	lines, masked := show.Arguments([]byte(`{"whole":{"user":"ana","list":[1]},"after":1}`), []byte(`{"properties":{"whole":{"writeOnly":true}}}`))
+	require.Contains(t, text.String(), "masked     secrets are masked; the decision is on what is stored, with them")
+	lines, masked := show.ReadArguments([]byte(`{"whole":{"user":"ana","list":[1]},"after":1}`), []byte(`{"properties":{"whole":{"writeOnly":true}}}`))
 	require.True(t, masked)
 	var shown []string
 	for _, l := range lines {
-		shown = append(shown, l.Key.String()+" "+l.Value.String())
+		shown = append(shown, l.Label.String()+" "+l.Value.String())
 	}
 	require.Equal(t, []string{"whole ", `user \{masked, 3 characters}`, "list ", `[0] \{masked, 1 character}`, "after 1"}, shown, "an object is never masked as a whole")
 	a.Kind, a.Permissions = approval.KindTools, []approval.Permission{{Tool: "payments.refund", Calls: []approval.BlockedCall{{Call: "c1", Args: a.Args, RuleNote: secret}}}}
 	a.Ticket = nil
-	r = show.BuildRequest(a, v)
+	r = show.BuildDocument(a, v)
 	require.True(t, r.Masked)
 	require.NotContains(t, fmt.Sprintf("%v", r), "hunter2")
 	require.NotContains(t, fmt.Sprintf("%v", r), secret)
-	require.False(t, show.BuildRequest(request(), show.View{}).Masked)
+	require.False(t, show.BuildDocument(request(), show.View{}).Masked)
 	require.Equal(t, `{"password":"[masked, 1 character]","a":1}`, show.OneLine([]byte(`{"password":"x","a":1}`), nil))
 	require.Equal(t, "a\n"+`\{masked, 20 characters}\u{202E}`, show.MaskedLines("a\n"+secret+"\u202e"))
 }
@@ -371,7 +386,7 @@ func TestWrappedTextIsTheSame(t *testing.T) {
 		args, err := json.Marshal(map[string]string{anything().Draw(t, "key"): anything().Draw(t, "value") + strings.Repeat("word ", rapid.IntRange(0, 40).Draw(t, "n"))})
 		require.NoError(t, err)
 		a.Args, a.RuleNote = args, anything().Draw(t, "note")
-		r := show.BuildRequest(a, show.View{ModelText: anything().Draw(t, "says")})
+		r := show.BuildDocument(a, show.View{ModelText: anything().Draw(t, "says")})
 		var whole, wrapped strings.Builder
 		require.NoError(t, show.WriteText(&whole, r, 0))
 		require.NoError(t, show.WriteText(&wrapped, r, rapid.IntRange(30, 100).Draw(t, "width")))

@@ -1,11 +1,12 @@
-// Package show turns a request into what people are shown of it, the same on every channel: facts first, then the complete
-// arguments with every odd character escaped and every secret masked, and last what the model said, marked as untrusted
-// (approvals.md, B1 to B4). Pages, mails, messages and terminals render the same Request.
+// Package show turns a request into one Document: in one sentence what would happen, the complete arguments, what they
+// depend on, warnings, who decides until when, and last what the model said, marked as untrusted (approvals.md, B1 to
+// B4). Every odd character is escaped and every secret masked. Pages, mails, messages and terminals lay out the same
+// Document.
 package show
 
 import (
+	"slices"
 	"strings"
-	"time"
 )
 
 // Kind says how a span is to be read.
@@ -44,77 +45,88 @@ func (t Text) String() string {
 	return all.String()
 }
 
-// Fact is a line that the runtime vouches for.
-type Fact struct {
-	Name  string // stable, for programs: tool, effect, requester, expires, …
-	Label string // for people
-	Value Text
+// Document is what people are shown of a request, the same on every channel. Backends lay its parts out in this order
+// and decide nothing.
+type Document struct {
+	ID       string
+	Status   string
+	Title    Text // what is asked, without text of the model: for headings and subjects
+	Sentence Text // what would happen, at most maxSentence characters; its values are the model's
+	Risk     Risk // the class of what is asked; of several tools the highest
+	RiskText Text // the reason of the class
+	Sections []Section
+	Masked   bool // something was masked
 }
 
-// Argument is a line of a call's arguments. An object or array is a line of its own; its members follow, one level
+// Section is some lines under a title.
+type Section struct {
+	Name      Name
+	Title     string // words of ours and names of the definition
+	Untrusted bool   // a model, a tool or the API's caller says so; nobody vouches for it
+	Rows      []Row
+}
+
+// Name says which section it is.
+type Name string
+
+// The sections, in order.
+const (
+	Remark    Name = "remark"    // what was asked or answered just now; of messages alone
+	Arguments Name = "arguments" // complete; of a request about tools, those of each call
+	Depends   Name = "depends"   // what the request depends on
+	Warnings  Name = "warnings"
+	Who       Name = "who"   // who decides, and until when
+	About     Name = "about" // the other facts that the runtime vouches for
+	Tool      Name = "tool"  // the facts about one of several tools
+	History   Name = "history"
+	Claim     Name = "claim" // what the API's caller says
+	Asks      Name = "asks"  // what a tool asks
+	Says      Name = "says"  // what the model said
+)
+
+// Row is one line of a section. An object or array among arguments is a line of its own; its members follow, one level
 // deeper.
-type Argument struct {
+type Row struct {
 	Depth int
-	Key   Text   // of a member; "[0]" of an element
+	Name  string // of a fact: stable, for programs
+	Label Text   // empty: the line is its value alone. Of an argument: the member's key, "[0]" of an element
 	Value Text   // empty for an object or array with members
-	Kind  string // string, number, boolean, null, object, array; unreadable = not JSON, shown as text
+	Kind  string // of an argument: string, number, boolean, null, object, array; unreadable = not JSON, shown as text
 }
 
-// EventRemark is the What of an Event of the thread: a question about the request, or an answer.
-const EventRemark = "said"
-
-// Event is one line of a request's history.
-type Event struct {
-	At   time.Time
-	Who  Text
-	What string // asked, escalated, said (a question or an answer), approve, deny, edit, cancel, fail, expired
-	Note Text
-
-	Via       string     // the channel; "" = not recorded
-	Tools     Text       // of a decision on some of the tools
-	Grant     Text       // of an approval: bounds of its standing grant; empty = the policy's own
-	Arguments []Argument // of an edit, or of the answer to a tool's question
+// Text is the row in one piece, without its indent.
+func (r Row) Text() Text {
+	switch {
+	case len(r.Label) == 0:
+		return r.Value
+	case len(r.Value) == 0:
+		return slices.Concat(r.Label, Text{{Text: ":"}}).merged()
+	}
+	return slices.Concat(r.Label, Text{{Text: ": "}}, r.Value).merged()
 }
 
-// Request is what people are shown of a request.
-type Request struct {
-	ID        string
-	Status    string
-	Title     Text       // one line by the runtime, without text of the model
-	Facts     []Fact     // B1, in order
-	Arguments []Argument // complete
-	Tools     []Tool     // of a request about tools; else none
-	Risk      Risk       // the class of what is asked; of several tools the highest
-	Changed   []Fact     // what a precondition returned before and returns now
-	Question  Text       // what a tool asks; untrusted
-	Asked     []Part     // the parameters of its question
-	Note      Text       // the rule's
-	Claim     Text       // whom the API's caller says the run is for; unverified
-	Says      Text       // the model's text beside the call; untrusted, and shown last
-	History   []Event
-	Masked    bool // something was masked
-	Bytes     int  // of the arguments as they are stored
+// Fact returns the value of a fact; empty if the document has none of that name.
+func (d Document) Fact(name string) Text {
+	for _, s := range d.Sections {
+		for _, l := range s.Rows {
+			if l.Name == name && s.Name != Tool {
+				return l.Value
+			}
+		}
+	}
+	return nil
 }
 
-// Tool is one of the tools of a request about tools.
-type Tool struct {
-	Name    Text
-	Verdict string // "" = nobody has decided about it
-	Facts   []Fact
-	Risk    Risk
-	Calls   [][]Argument  // arguments of the calls that ask; see Facts for what a grant covers
-	Blocked []BlockedCall // the same calls, in order
+// Only returns the document with the sections of these names alone, for a channel without room for all.
+func (d Document) Only(names ...Name) Document {
+	other := func(s Section) bool { return !slices.Contains(names, s.Name) }
+	d.Sections = slices.DeleteFunc(slices.Clone(d.Sections), other)
+	return d
 }
 
-// BlockedCall is a call that asks for the permission of its tool.
-type BlockedCall struct {
-	ID        Text
-	Approvers Text
-	Note      Text // the rule's
-}
-
-// Part is a JSON value of a tool's question.
-type Part struct {
-	Label string
-	Lines []Argument
+// add appends a section that has lines.
+func (d *Document) add(s Section) {
+	if len(s.Rows) > 0 {
+		d.Sections = append(d.Sections, s)
+	}
 }

@@ -2,27 +2,16 @@ package show
 
 import (
 	"cmp"
+	"fmt"
 	"net/url"
 	"slices"
+	"time"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
-
-// effects say what an effect means to an approver. An unknown effect counts as the worst.
-var effects = map[run.Effect]string{
-	run.EffectRead:          "read: it changes nothing",
-	run.EffectIdempotent:    "idempotent: doing it twice is the same as once",
-	run.EffectNonIdempotent: "non_idempotent: it changes something, and doing it twice is not the same as once",
-}
-
-func effectText(e run.Effect) string {
-	if text, ok := effects[e]; ok {
-		return text
-	}
-	return effects[run.EffectNonIdempotent]
-}
 
 // Risk is the class of what is asked. It is derived from what the definition says of the tool, never from what the model says:
 //
@@ -57,19 +46,20 @@ func higherRisk(a, b Risk) Risk {
 	return scale[max(slices.Index(scale, a), slices.Index(scale, b))]
 }
 
-func (s *builder) riskText(e run.Effect, t agent.ToolSpec) string {
-	r := RiskOf(e, t.Undo != nil)
-	switch {
+// riskText is the reason of a class of risk.
+func riskText(e run.Effect, t agent.ToolSpec) Text {
+	switch r := RiskOf(e, t.Undo != nil); {
 	case r == Low:
-		return "low: it reads"
+		return ownText("it changes nothing")
 	case e == run.EffectIdempotent:
-		return "medium: it changes something, and can be repeated safely"
+		return ownText("it changes something, and can be repeated safely")
 	case r == Medium:
-		return "medium: it cannot be repeated safely; " + t.Undo.Tool + " takes it back"
+		undo := bareText(t.Undo.Tool, nil)
+		return slices.Concat(ownText("it cannot be repeated safely; "), undo, ownText(" takes it back")).merged()
 	case t.Name == "":
-		return "high: it cannot be repeated safely"
+		return ownText("it cannot be repeated safely")
 	}
-	return "high: it cannot be undone or repeated safely"
+	return ownText("it cannot be undone or repeated safely")
 }
 
 // targetText is where the call goes, by the definition; empty if the tool's definition is not known.
@@ -156,4 +146,84 @@ func denialText(a approval.Approval) string {
 		return "the model is told so; its next call asks again"
 	}
 	return "the call is not carried out, and the model is told so"
+}
+
+// decisionVerb says what a person did.
+func decisionVerb(action approval.Action, kind approval.Kind) string {
+	switch {
+	case action == approval.Approve && (kind == approval.KindInput || kind == approval.KindOutcome):
+		return "answered"
+	case action == approval.Approve:
+		return "approved"
+	case action == approval.Edit:
+		return "approved with other arguments"
+	case action == approval.Deny:
+		return "denied"
+	case action == approval.Cancel:
+		return "cancelled"
+	}
+	return string(action)
+}
+
+// StatusText is a request's status for people.
+func StatusText(s approval.Status) string {
+	return map[approval.Status]string{
+		approval.Pending: "Waiting for a decision", approval.Approved: "Approved", approval.Denied: "Denied",
+		approval.Expired: "Expired", approval.Cancelled: "Cancelled", approval.Voided: "No longer needed",
+	}[s]
+}
+
+// StandingText says how a request stands: who asks and how much time is left, or what became of it.
+func StandingText(a approval.Approval, now time.Time) string {
+	switch {
+	case a.Status == approval.Pending && now.Before(a.ExpiresAt):
+		return "Agent " + a.Agent + " asks. There is time for " + FormatDuration(a.ExpiresAt.Sub(now)) +
+			", until " + FormatTime(a.ExpiresAt) + "."
+	case a.Status == approval.Pending:
+		a.Status = approval.Expired
+	}
+	return OutcomeText(a)
+}
+
+// OutcomeText says what became of a request, by whom and when, in words of ours and ids of people.
+func OutcomeText(a approval.Approval) string {
+	by := ""
+	if n := len(a.Decisions); n > 0 {
+		d := a.Decisions[n-1]
+		who := "somebody"
+		if p, err := policy.ParsePrincipal(d.By); err == nil && p.ID == d.By {
+			who = d.By
+		}
+		by = " by " + who + " at " + FormatTime(d.At)
+		if d.Action == approval.Edit && a.Status == approval.Approved {
+			return "Approved with other arguments" + by + "."
+		}
+	}
+	switch a.Status {
+	case approval.Pending:
+		return "It still waits for a decision."
+	case approval.Approved, approval.Denied:
+		return StatusText(a.Status) + by + "."
+	case approval.Expired:
+		return "Expired at " + FormatTime(a.ExpiresAt) + ": nobody decided in time. It was not carried out."
+	case approval.Cancelled:
+		return "Cancelled" + by + ". It was not carried out."
+	}
+	return "No longer needed: it was overtaken by what happened since. Nobody has to decide."
+}
+
+// FormatDuration formats a duration for people, in its largest unit.
+func FormatDuration(d time.Duration) string {
+	for _, u := range []struct {
+		of   time.Duration
+		name string
+	}{{24 * time.Hour, "day"}, {time.Hour, "hour"}, {time.Minute, "minute"}} {
+		switch n := int(d / u.of); {
+		case n == 1:
+			return "1 " + u.name
+		case n > 1:
+			return fmt.Sprintf("%d %ss", n, u.name)
+		}
+	}
+	return "less than a minute"
 }

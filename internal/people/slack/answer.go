@@ -10,7 +10,7 @@ import (
 	"net/url"
 
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/people/letter"
+	"github.com/countersign/countersign/internal/people/show"
 )
 
 // hooksBase is where Slack takes answers to clicks.
@@ -38,7 +38,7 @@ func recordedText(a approval.Approval, did approval.Action) string {
 	if a.Status == approval.Pending {
 		return word + "More people have to approve before it is carried out."
 	}
-	return word + letter.Outcome(a)
+	return word + show.OutcomeText(a)
 }
 
 // ephemeral is an answer that only the person who clicked sees.

@@ -39,28 +39,30 @@ var confusables = []string{
 	"<!channel> <!here> <@U0ANA> <#C1|general>", "<https://evil.example|https://bank.example>", "https://evil.example/login", "*bold* _it_ ~no~ `code` ```pre```",
 	":white_check_mark: Approved by user:ana", "&lt;script&gt; &amp; &amp;lt;", "<script>alert(1)</script>", `{"type":"button","text":"Approve"}`,
 	`","blocks":[{"type":"section"}],"x":"`, `\u{202E}txt.exe`, `\{12 spaces}`, "'\"; DROP TABLE approvals; --", "${jndi:ldap://x}", "{{7*7}} %s %n", "\\n\\r\\0",
-	"Facts", "Approve this call?", "  indented", "🙂🙂🙂", "ação 中文 עברית", "&", "<", ">",
+	"History", "Approve this call?", "  indented", "🙂🙂🙂", "ação 中文 עברית", "&", "<", ">",
 }
 
 // newRequest is a request by package show, with one argument of this value.
-func newRequest(value string) (approval.Approval, show.Request) {
+func newRequest(value string) (approval.Approval, show.Document) {
 	a := approval.Approval{
 		Tenant: "acme", ID: "aabcdefghijklmnopqrstuvwxy", Run: "r1", Kind: approval.KindCall, Calls: []string{"c1"}, Tools: []string{"refund"}, Digest: digest,
 		Status: approval.Pending, Approvers: []string{"group:finance"}, Quorum: 1, RequestedAt: asked, ExpiresAt: asked.Add(time.Hour), Decisions: []approval.Decision{},
 	}
-	return a, show.Request{
-		ID: a.ID, Status: "pending", Title: text("refund of agent clerk"),
-		Facts: []show.Fact{
-			{Name: "tool", Label: "Tool", Value: text("refund")}, {Name: "effect", Label: "Effect", Value: text("non_idempotent")},
-			{Name: "expires", Label: "Expires", Value: text("2026-11-20 11:00:00 UTC")},
+	return a, show.Document{
+		ID: a.ID, Status: "pending", Title: text("refund of agent clerk"), Sentence: text("refunds 1002"), Risk: show.High, RiskText: text("it cannot be undone"),
+		Sections: []show.Section{
+			{Name: show.Arguments, Title: "Arguments, complete", Rows: []show.Row{
+				{Label: text("order"), Kind: "object"},
+				{Depth: 1, Label: text("id"), Value: text("1002"), Kind: "number"},
+				{Label: text("reason"), Value: text(value), Kind: "string"},
+			}},
+			{Name: show.About, Title: "About this request", Rows: []show.Row{
+				{Name: "tool", Label: text("tool"), Value: text("refund")},
+				{Name: "expires", Label: text("expires"), Value: text("2026-11-20 11:00:00 UTC")},
+			}},
+			{Name: show.History, Title: "History", Rows: []show.Row{{Label: text("2026-11-20 10:00:00 UTC"), Value: text("asked by user:carl")}}},
+			{Name: show.Says, Title: "The model says (its own words, not checked)", Untrusted: true, Rows: []show.Row{{Value: text("Trust me: this is approved already.")}}},
 		},
-		Arguments: []show.Argument{
-			{Key: text("order"), Kind: "object"},
-			{Depth: 1, Key: text("id"), Value: text("1002"), Kind: "number"},
-			{Key: text("reason"), Value: text(value), Kind: "string"},
-		},
-		Says:    text("Trust me: this is approved already."),
-		History: []show.Event{{At: asked, Who: text("user:carl"), What: "asked"}},
 	}
 }
 

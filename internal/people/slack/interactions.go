@@ -10,8 +10,8 @@ import (
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/people/letter"
 	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/policy"
 )
 
@@ -121,7 +121,7 @@ func (in *Interactions) decideClick(ctx context.Context, c click) (approval.Appr
 func (in *Interactions) failureText(c click, err error) (approval.Approval, string) {
 	var decided *approval.DecidedError
 	if errors.As(err, &decided) {
-		return decided.Approval, "Nothing was decided: this request is decided already. " + letter.Outcome(decided.Approval)
+		return decided.Approval, "Nothing was decided: this request is decided already. " + show.OutcomeText(decided.Approval)
 	}
 	var changed *approval.PolicyError
 	if errors.As(err, &changed) {

@@ -70,8 +70,8 @@ func TestC1Click(t *testing.T) {
 		want approval.Action
 		told string
 	}{
-		"approve": {approval.Approve, "Your approval is recorded. Approved by user:ana on 20 Nov 2026, 10:00:00 UTC."},
-		"deny":    {approval.Deny, "Your denial is recorded. Denied by user:ana on 20 Nov 2026, 10:00:00 UTC."},
+		"approve": {approval.Approve, "Your approval is recorded. Approved by user:ana at 2026-11-20 10:00:00 UTC."},
+		"deny":    {approval.Deny, "Your denial is recorded. Denied by user:ana at 2026-11-20 10:00:00 UTC."},
 	} {
 		o := newOffice(t)
 		require.Equal(t, http.StatusOK, o.click(ana.Slack, action, "seen <it> & checked"))
@@ -256,7 +256,7 @@ func TestC1Errors(t *testing.T) {
 		want string
 		logs bool
 	}{
-		"decided": {fmt.Errorf("x: %w", &approval.DecidedError{Approval: decided}), "decided already. Denied by user:ben on 20 Nov 2026, 10:00:00 UTC.", false},
+		"decided": {fmt.Errorf("x: %w", &approval.DecidedError{Approval: decided}), "decided already. Denied by user:ben at 2026-11-20 10:00:00 UTC.", false},
 		"expired": {fmt.Errorf("x: %w", approval.ErrExpired), "has expired", false},
 		"ended":   {approval.ErrFinished, "ended without it", false},
 		"void":    {errors.Join(&approval.PolicyError{Approval: decided}, errors.New("s3cret")), "policy that applies has changed", false},

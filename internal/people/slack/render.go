@@ -2,11 +2,12 @@ package slack
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
 
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/people/letter"
 	"github.com/countersign/countersign/internal/people/notify"
+	"github.com/countersign/countersign/internal/people/show"
 )
 
 // The ids of what can be clicked and typed in.
@@ -18,53 +19,41 @@ const (
 	actionNote    = "note"
 )
 
-// tooLong replaces the arguments if Slack has no room for them. The message has no buttons then, because an approver
-// must see all arguments.
-const tooLong = "This request is too long for Slack. Its arguments are left out of this message, all of them. See the complete request on its page and decide there."
-
-// decideOnPage is shown without buttons, for a request that a button cannot decide.
-const decideOnPage = "This request cannot be decided from Slack. See it and decide on its page."
-
-// tooLongNoPage and decideElsewhere replace them if there is no page.
-const (
-	tooLongNoPage   = "This request is too long for Slack. Its arguments are left out of this message, all of them. See the complete request with `countersign approvals` or by the API and decide there."
-	decideElsewhere = "This request cannot be decided from Slack. Decide it with `countersign approvals` or by the API."
-)
-
-// render writes a letter as a message: the notification text, which quotes nothing, and the blocks. The blocks show all
-// of the letter, or say that they do not.
-func render(l letter.Letter, a approval.Approval, why notify.Occasion) (line string, blocks []block) {
-	line, l = "Countersign: "+l.Opening, fitSubject(l)
-	if l.IsMany() {
-		return line, renderList(l)
+// render writes a message: the notification text, which quotes nothing, and the blocks. The blocks show all of the
+// request, or say that they do not and have no buttons (B2).
+func render(m notify.Message) (line string, blocks []block) {
+	line = "Countersign: " + m.Opening()
+	if len(m.Others) > 0 {
+		return line, renderList(m)
 	}
-	if whole := renderBlocks(l, a, why); fitsSlack(whole) {
+	d := m.Document()
+	if whole := renderBlocks(m, d, false); fitsSlack(whole) {
 		return line, whole
 	}
-	if brief := renderBlocks(l.Brief(), a, why); fitsSlack(brief) {
+	if brief := renderBlocks(m, d.Only(show.Who, show.About), true); fitsSlack(brief) {
 		return line, brief
 	}
-	bare := l.Bare()
-	if !fitsSlack(renderBlocks(bare, a, why)) {
-		bare.Link = "" // only an address of thousands of characters does not fit
+	bare := d.Only()
+	if !fitsSlack(renderBlocks(m, bare, true)) {
+		m.Link = "" // only an address of thousands of characters does not fit
 	}
-	return line, renderBlocks(bare, a, why)
+	return line, renderBlocks(m, bare, true)
 }
 
-// renderList writes a letter about several requests: a line and a link to the page for each, as many as fit. People
+// renderList writes a message about several requests: a line and a link to the page for each, as many as fit. People
 // decide on the pages.
-func renderList(l letter.Letter) []block {
-	for n := min(len(l.Entries), maxBlocks); ; n-- {
-		some := l.First(n)
-		blocks := []block{header(some.Subject), section(some.Opening)}
-		for _, e := range some.Entries {
-			b := section(e.String())
-			if e.Link != "" {
-				b.Accessory = &element{Type: "button", Action: actionOpen, Text: openPageLabel(), URL: e.Link}
+func renderList(m notify.Message) []block {
+	all := m.Requests()
+	for n := min(len(all), maxBlocks); ; n-- {
+		blocks := []block{subjectHeader(m), section(m.Opening())}
+		for i, r := range all[:n] {
+			b := section(strconv.Itoa(i+1) + ". " + r.Shown.Sentence.String())
+			if r.Link != "" {
+				b.Accessory = &element{Type: "button", Action: actionOpen, Text: openPageLabel(), URL: r.Link}
 			}
 			blocks = append(blocks, b)
 		}
-		if rest := some.Elsewhere(); rest != "" {
+		if rest := m.Elsewhere(n); rest != "" {
 			blocks = append(blocks, section(rest))
 		}
 		if n == 0 || fitsSlack(blocks) {
@@ -78,40 +67,40 @@ func openPageLabel() *text {
 	return &t
 }
 
-// fitSubject replaces a subject that is too long for a header; the facts say what the letter is about.
-func fitSubject(l letter.Letter) letter.Letter {
-	if utf16Length(verbatim(l.Subject)) > maxHeader {
-		l.Subject = "Countersign"
+// subjectHeader is a message's subject, if it is not too long for a header; the facts say what the message is about.
+func subjectHeader(m notify.Message) block {
+	if h := header(m.Subject()); h.fits() {
+		return h
 	}
-	return l
+	return header("Countersign")
 }
 
-// renderBlocks writes a letter in blocks of any size.
-func renderBlocks(l letter.Letter, a approval.Approval, why notify.Occasion) []block {
-	blocks := []block{header(l.Subject), section(l.Opening)}
-	for _, s := range l.Sections {
+// renderBlocks writes a document in blocks of any size. Short says that it is not complete.
+func renderBlocks(m notify.Message, d show.Document, short bool) []block {
+	blocks := []block{subjectHeader(m)}
+	if len(d.Sentence) > 0 {
+		blocks = append(blocks, section(d.Sentence.String()), section(string(d.Risk)+" risk: "+d.RiskText.String()))
+	}
+	blocks = append(blocks, section(m.Opening()))
+	for _, s := range d.Sections {
 		blocks = append(blocks, section(s.Title))
-		if s.Name == letter.Facts {
-			blocks = append(blocks, factBlocks(s.Lines)...)
+		if s.Rows[0].Name != "" {
+			blocks = append(blocks, factBlocks(s.Rows)...)
 			continue
 		}
-		blocks = append(blocks, textBlocks(s.Lines)...)
+		blocks = append(blocks, textBlocks(s.Rows)...)
 	}
-	buttons := l.Pending && !l.Short && isDecidable(a, why)
-	switch {
-	case l.Short && l.Link == "":
-		blocks = append(blocks, section(tooLongNoPage))
-	case l.Short:
-		blocks = append(blocks, section(tooLong))
-	case l.Pending && !buttons && why != notify.Question && l.Link == "":
-		blocks = append(blocks, section(decideElsewhere))
-	case l.Pending && !buttons && why != notify.Question:
-		blocks = append(blocks, section(decideOnPage))
+	buttons := m.IsPending() && !short && isDecidable(m.Approval, m.Occasion)
+	if short {
+		blocks = append(blocks, section(notify.TooLong))
+	}
+	if m.IsPending() && !buttons && m.Occasion != notify.Question {
+		blocks = append(blocks, section(m.Invitation()))
 	}
 	if buttons {
 		blocks = append(blocks, noteInput())
 	}
-	if row := actionRow(l, a, buttons); len(row) > 0 {
+	if row := actionRow(m, buttons); len(row) > 0 {
 		blocks = append(blocks, block{Type: "actions", ID: "decide", Elements: row})
 	}
 	return blocks
@@ -123,21 +112,21 @@ func isDecidable(a approval.Approval, why notify.Occasion) bool {
 }
 
 // factBlocks are the facts in columns.
-func factBlocks(all []letter.Line) []block {
+func factBlocks(all []show.Row) []block {
 	var blocks []block
 	for i, l := range all {
 		if i%maxFields == 0 {
 			blocks = append(blocks, block{Type: "section"})
 		}
 		last := &blocks[len(blocks)-1]
-		last.Fields = append(last.Fields, plainText(strings.TrimLeft(l.String(), " ")))
+		last.Fields = append(last.Fields, plainText(l.Text().String()))
 	}
 	return blocks
 }
 
 // textBlocks are lines of foreign text in as few blocks as hold them. A line that is too long makes a block that does
 // not fit.
-func textBlocks(all []letter.Line) []block {
+func textBlocks(all []show.Row) []block {
 	var blocks []block
 	var held []string
 	size := 0
@@ -148,7 +137,7 @@ func textBlocks(all []letter.Line) []block {
 		held, size = nil, 0
 	}
 	for _, l := range all {
-		t := strings.TrimPrefix(l.String(), "  ")
+		t := strings.Repeat("  ", l.Depth) + l.Text().String()
 		if t == "" {
 			t = "(empty)"
 		}
@@ -171,16 +160,16 @@ func noteInput() block {
 }
 
 // actionRow is the buttons and the link to the page.
-func actionRow(l letter.Letter, a approval.Approval, buttons bool) []any {
+func actionRow(m notify.Message, buttons bool) []any {
 	var row []any
 	if buttons {
-		value := buttonValue{V: 1, Approval: a.ID, Digest: a.Digest}.String()
+		value := buttonValue{V: 1, Approval: m.Approval.ID, Digest: m.Approval.Digest}.String()
 		row = append(row,
 			newButton(actionApprove, "Approve", "primary", value, "Approve this call?", "It will be carried out exactly as this message shows it."),
 			newButton(actionDeny, "Deny", "danger", value, "Deny this call?", "It will not be carried out. The agent is told so, with your note."))
 	}
-	if l.Link != "" {
-		row = append(row, element{Type: "button", Action: actionOpen, Text: openPageLabel(), URL: l.Link})
+	if m.Link != "" {
+		row = append(row, element{Type: "button", Action: actionOpen, Text: openPageLabel(), URL: m.Link})
 	}
 	return row
 }

@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/people/letter"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/run"
@@ -129,7 +128,7 @@ func (c *Channel) Send(ctx context.Context, m notify.Message) (string, error) {
 	if !c.Reaches(m.To) {
 		return "", fmt.Errorf("send request %s: the person has no member's id of Slack", m.Approval.ID)
 	}
-	text, blocks := render(letter.Of(m), m.Approval, m.Occasion)
+	text, blocks := render(m)
 	sent, err := c.call(ctx, "chat.postMessage", message{Channel: m.To.Slack, Text: text, Blocks: blocks, Parse: "none"})
 	switch {
 	case err != nil:
@@ -146,7 +145,7 @@ func (c *Channel) Update(ctx context.Context, ref string, m notify.Message) erro
 	if !ok {
 		return fmt.Errorf("update request %s: %q is no message of Slack", m.Approval.ID, ref)
 	}
-	text, blocks := render(letter.Of(m), m.Approval, m.Occasion)
+	text, blocks := render(m)
 	if _, err := c.call(ctx, "chat.update", message{Channel: conversation, TS: ts, Text: text, Blocks: blocks, Parse: "none"}); err != nil {
 		return fmt.Errorf("update request %s: %w", m.Approval.ID, err)
 	}

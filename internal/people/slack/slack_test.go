@@ -24,7 +24,7 @@ import (
 	"github.com/countersign/countersign/internal/slackfake"
 )
 
-// A message has the facts first, then all arguments, then what the model said, and two buttons and a link. The fake refuses mrkdwn, emoji and unfurling.
+// A message has the sentence first, then all arguments, the facts and what the model said, and two buttons and a link. The fake refuses mrkdwn, emoji and unfurling.
 func TestC1Message(t *testing.T) {
 	s, c, _ := newWorkspace(t)
 	ref, err := c.Send(t.Context(), newMessage(ana, "broken chair"))
@@ -37,19 +37,20 @@ func TestC1Message(t *testing.T) {
 	require.Equal(t, []string{"approve", "deny", "open"}, buttonIDs(m))
 	require.Equal(t, strings.TrimSpace(`
 Approval needed: refund of agent clerk
+refunds 1002
+high risk: it cannot be undone
 You are asked to decide about this. Nothing of it is carried out before it is approved.
-Facts
-Tool: refund
-Effect: non_idempotent
-Expires: 2026-11-20 11:00:00 UTC
 Arguments, complete
 order:
   id: 1002
 reason: broken chair
+About this request
+tool: refund
+expires: 2026-11-20 11:00:00 UTC
+History
+2026-11-20 10:00:00 UTC: asked by user:carl
 The model says (its own words, not checked)
 Trust me: this is approved already.
-History
-20 Nov 2026, 10:00:00 UTC: asked by user:carl
 Approve
 Deny
 Open page`), shown(m))
@@ -63,14 +64,15 @@ func TestC1HostileText(t *testing.T) {
 		t.Run(h, func(t *testing.T) {
 			s, c, _ := newWorkspace(t)
 			m := newMessage(ana, h)
-			m.Shown.Title, m.Shown.Says, m.Shown.Note, m.Shown.Question = text("tool "+h), text(h), text(h), text(h)
-			m.Shown.Facts[0].Value, m.Shown.Arguments[0].Key, m.Shown.History[0].Who = text(h), text(h), text(h)
+			m.Shown.Title, m.Shown.Sentence = text("tool "+h), text(h)
+			of := m.Shown.Sections
+			of[0].Rows[0].Label, of[1].Rows[0].Value, of[2].Rows[0].Value, of[3].Rows[0].Value = text(h), text(h), text(h), text(h)
 			_, err := c.Send(t.Context(), m)
 			require.NoError(t, err)
 			got := s.Messages()[0]
 			want := strings.NewReplacer("&amp;", `\u{26}amp;`, "&lt;", `\u{26}lt;`, "&gt;", `\u{26}gt;`).Replace(h)
-			ours := strings.Count("Facts\nTool Approve\nDeny", h)
-			require.Equal(t, 8+ours, strings.Count(shown(got), want), "all eight places, complete:\n%s", shown(got))
+			ours := strings.Count("History\nTool Approve\nDeny", h)
+			require.Equal(t, 7+ours, strings.Count(shown(got), want), "all seven places, complete:\n%s", shown(got))
 			require.Equal(t, []string{"approve", "deny", "open"}, buttonIDs(got))
 			require.NotContains(t, string(got.Raw), "mrkdwn")
 			require.NotContains(t, got.Text, h)
@@ -84,11 +86,11 @@ func TestB4NothingThatRunsIsMasked(t *testing.T) {
 		s, c, _ := newWorkspace(t)
 		m := newMessage(ana, "")
 		m.Approval.Args = badinput.UnmaskableArgs(behind)
-		m.Shown = show.BuildRequest(m.Approval, show.View{})
+		m.Shown = show.BuildDocument(m.Approval, show.View{})
 		_, err := c.Send(t.Context(), m)
 		require.NoError(t, err)
 		got := shown(s.Messages()[0])
-		require.Equal(t, 3, strings.Count(got, show.Quoted(behind).String()), "%q:\n%s", behind, got)
+		require.GreaterOrEqual(t, strings.Count(got, show.Quoted(behind).String()), 3, "%q:\n%s", behind, got)
 		require.Contains(t, got, `"mallory"`)
 	}
 }
@@ -101,17 +103,18 @@ func TestB2NeverCut(t *testing.T) {
 		defer srv.Close()
 		c := slack.New(slack.Options{Token: token, Base: srv.URL + "/api/", Clock: clock.System()})
 		m := newMessage(ana, "")
-		m.Shown.Arguments = nil
+		args, about := []show.Row{{Value: text("(none)")}}, &m.Shown.Sections[1]
 		for i := range rapid.IntRange(0, 120).Draw(t, "arguments") {
 			n := rapid.SampledFrom([]int{1, 10, 100, 1400, 2990, 3000, 3100}).Draw(t, "length")
 			letters := rapid.SampledFrom([]string{"x", "é", "🙂", "\"", "&lt;"}).Draw(t, "letters")
-			m.Shown.Arguments = append(m.Shown.Arguments, show.Argument{
-				Depth: rapid.IntRange(0, 5).Draw(t, "depth"), Key: text(fmt.Sprintf("key%d", i)), Value: text(strings.Repeat(letters, n)), Kind: "string",
+			args = append(args, show.Row{
+				Depth: rapid.IntRange(0, 5).Draw(t, "depth"), Label: text(fmt.Sprintf("key%d", i)), Value: text(strings.Repeat(letters, n)), Kind: "string",
 			})
 		}
 		for i := range rapid.IntRange(0, 25).Draw(t, "facts") {
-			m.Shown.Facts = append(m.Shown.Facts, show.Fact{Label: fmt.Sprintf("Fact %d", i), Value: text(strings.Repeat("y", rapid.SampledFrom([]int{1, 50, 1980, 2100}).Draw(t, "fact")))})
+			about.Rows = append(about.Rows, show.Row{Label: text(fmt.Sprintf("Fact %d", i)), Name: "fact", Value: text(strings.Repeat("y", rapid.SampledFrom([]int{1, 50, 1980, 2100}).Draw(t, "fact")))})
 		}
+		m.Shown.Sections[0].Rows = args
 		if rapid.Bool().Draw(t, "no page") {
 			m.Link = ""
 		}
@@ -120,17 +123,17 @@ func TestB2NeverCut(t *testing.T) {
 		}
 		got := s.Messages()[0]
 		whole := true
-		for _, a := range m.Shown.Arguments {
-			whole = whole && strings.Contains(shown(got), a.Key.String()+": "+strings.ReplaceAll(a.Value.String(), "&lt;", `\u{26}lt;`))
+		for _, a := range args[1:] {
+			whole = whole && strings.Contains(shown(got), a.Label.String()+": "+strings.ReplaceAll(a.Value.String(), "&lt;", `\u{26}lt;`))
 		}
-		for _, f := range m.Shown.Facts {
-			whole = whole && strings.Contains(shown(got), f.Label+": "+f.Value.String())
+		for _, f := range about.Rows {
+			whole = whole && strings.Contains(shown(got), f.Text().String())
 		}
 		decides := strings.Contains(strings.Join(buttonIDs(got), " "), "approve")
 		if decides != whole {
 			t.Fatalf("buttons %v, all shown %v", buttonIDs(got), whole)
 		}
-		if !whole && (strings.Contains(shown(got), "key0:") || !strings.Contains(shown(got), "too long for Slack")) {
+		if !whole && (strings.Contains(shown(got), "key0:") || !strings.Contains(shown(got), "too long for this message")) {
 			t.Fatalf("part of it is shown, or nobody says so: %.300s", shown(got))
 		}
 	})
@@ -142,7 +145,7 @@ func TestB2TooLongLeadsToThePage(t *testing.T) {
 	require.NoError(t, err)
 	got := s.Messages()[0]
 	require.Equal(t, []string{"open"}, buttonIDs(got))
-	require.Contains(t, shown(got), "Tool: refund", "the facts are there")
+	require.Contains(t, shown(got), "tool: refund", "the facts are there")
 	require.NotContains(t, shown(got), "word")
 	require.NotContains(t, shown(got), "Trust me")
 	require.Contains(t, string(got.Raw), page)
@@ -156,10 +159,10 @@ func TestC1UpdatedWhenDecided(t *testing.T) {
 	require.NoError(t, err)
 	m.Occasion = notify.Decided
 	for status, want := range map[approval.Status]string{
-		approval.Approved:  "Approved by user:ana on 20 Nov 2026, 10:05:00 UTC.",
-		approval.Denied:    "Denied by user:ana on 20 Nov 2026, 10:05:00 UTC.",
-		approval.Expired:   "Expired on 20 Nov 2026, 11:00:00 UTC: nobody decided in time. It was not carried out.",
-		approval.Cancelled: "Called off by user:ana on 20 Nov 2026, 10:05:00 UTC. It was not carried out.",
+		approval.Approved:  "Approved by user:ana at 2026-11-20 10:05:00 UTC.",
+		approval.Denied:    "Denied by user:ana at 2026-11-20 10:05:00 UTC.",
+		approval.Expired:   "Expired at 2026-11-20 11:00:00 UTC: nobody decided in time. It was not carried out.",
+		approval.Cancelled: "Cancelled by user:ana at 2026-11-20 10:05:00 UTC. It was not carried out.",
 		approval.Voided:    "No longer needed: it was overtaken by what happened since. Nobody has to decide.",
 	} {
 		m.Approval.Status = status
@@ -175,7 +178,7 @@ func TestC1UpdatedWhenDecided(t *testing.T) {
 	m.Approval.Decisions[0] = approval.Decision{By: "user:<!channel>", At: asked}
 	m.Approval.Status = approval.Denied
 	require.NoError(t, c.Update(t.Context(), ref, m))
-	require.Contains(t, shown(s.Messages()[0]), "Denied by somebody on")
+	require.Contains(t, shown(s.Messages()[0]), "Denied by somebody at")
 }
 
 // Buttons are for requests that a click answers, and for those who are to answer.

@@ -2,13 +2,17 @@ package api
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/url"
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/store"
 )
 
 // Verdict is the body of POST /v1/approvals/{id}/decision.
@@ -48,7 +52,13 @@ func (s *server) listApprovals(_ http.ResponseWriter, r *http.Request, c Caller)
 	}
 	return readPage(r, func(limit int, cursor string) ([]approval.Approval, string, error) {
 		find.Limit, find.Cursor = limit, cursor
-		return approval.Find(r.Context(), s.Table, c.Tenant, find)
+		list, next, err := approval.Find(r.Context(), s.Table, c.Tenant, find)
+		for i := range list {
+			if err == nil {
+				err = s.addSentence(r.Context(), &list[i])
+			}
+		}
+		return list, next, err
 	})
 }
 
@@ -77,7 +87,23 @@ func (s *server) earliestStart(r *http.Request, c Caller, q url.Values, name str
 
 func (s *server) showApproval(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
 	a, err := approval.Get(r.Context(), s.Table, c.Tenant, r.PathValue("id"))
+	if err == nil {
+		err = s.addSentence(r.Context(), &a)
+	}
 	return http.StatusOK, a, err
+}
+
+// addSentence adds what would happen, as people are shown it, from the definition that the request's run is pinned to.
+func (s *server) addSentence(ctx context.Context, a *approval.Approval) (err error) {
+	var v show.View
+	if a.Definition != "" {
+		v.Definition, err = s.Definitions(ctx, a.Tenant, a.Definition)
+	}
+	if errors.Is(err, store.ErrNoBlob) { // what marks secrets is lost: the request has no sentence
+		return nil
+	}
+	a.Sentence = show.Sentence(*a, v)
+	return err
 }
 
 // decisionChannel returns the channel that decisions of this API are recorded with.
@@ -112,6 +138,9 @@ func (s *server) decideApproval(w http.ResponseWriter, r *http.Request, c Caller
 		Tenant: c.Tenant, ID: id, Action: b.Action, Args: b.Args, Result: b.Result, Note: b.Note, Tool: b.Tool, Digest: b.Digest, By: c.Principal, Via: s.decisionChannel(),
 		Grant: b.Grant,
 	})
+	if err == nil {
+		err = s.addSentence(r.Context(), &a)
+	}
 	return http.StatusOK, a, err
 }
 
@@ -126,5 +155,8 @@ func (s *server) sendThreadMessage(r *http.Request, c Caller, id string, b Verdi
 		say = s.Desk.ReplyToQuestion
 	}
 	a, err := say(r.Context(), w)
+	if err == nil {
+		err = s.addSentence(r.Context(), &a)
+	}
 	return http.StatusOK, a, err
 }

@@ -215,7 +215,7 @@ func TestParseToolsRefuses(t *testing.T) {
 	for _, tt := range []struct{ in, want string }{
 		{"a: 1\n", "tools.yaml:1: got a mapping, want a list"},
 		{"", "tools.yaml:1: got nothing, want a list"},
-		{"- name: a\n  resluts: []\n", "tools.yaml:2: [0].resluts: got an unknown key, want one of agent, allowHosts, async, body, budget, concurrency, description, domain, effect, event, function, headers, history, kind, maxResult, method, name, openapi, operation, precondition, priority, query, results, retry, root, schema, server, timeout, undo, url; did you mean results?"},
+		{"- name: a\n  resluts: []\n", "tools.yaml:2: [0].resluts: got an unknown key, want one of agent, allowHosts, async, body, budget, concurrency, describe, description, domain, effect, event, function, headers, history, kind, maxResult, method, name, openapi, operation, precondition, priority, query, results, retry, root, schema, server, timeout, undo, url; did you mean results?"},
 		{"- name: a\n- name: b\n- name: a\n", "tools.yaml:3: [2].name: got a tool a second time, want each once"},
 		{"- 5\n", "tools.yaml:1: [0]: got a number, want a mapping"},
 	} {

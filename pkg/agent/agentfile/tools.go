@@ -64,6 +64,7 @@ func (r *reader) tool(f field, readers map[string]read) agent.ToolSpec {
 	readers["name"] = r.text(&t.Name)
 	readers["kind"] = r.noServerTool(enum(r, &t.Kind, []agent.ToolKind{agent.KindInternal, agent.KindService, agent.KindLambda, agent.KindHTTP, agent.KindAgent}))
 	readers["description"] = r.text(&t.Description)
+	readers["describe"] = r.text(&t.Describe)
 	readers["schema"] = schema
 	readers["effect"] = enum(r, &t.Effect, []run.Effect{run.EffectRead, run.EffectIdempotent, run.EffectNonIdempotent})
 	readers["priority"] = r.whole(&t.Priority)

@@ -233,7 +233,7 @@ func TestDeciders(t *testing.T) {
 		Kind: approval.KindTools, Calls: []string{"c1"}, Agent: "x\u202e", Root: "r1", Parent: "r0", ParentCall: "c0", Args: json.RawMessage("null"),
 		Permissions: []approval.Permission{{Tool: "t", Calls: []approval.BlockedCall{{Call: "c1", Args: json.RawMessage(`{}`), Approvers: []string{"group:a"}, Above: [][]string{{"group:b"}}}}}},
 	}, show.View{}))
-	require.Contains(t, b.String(), "decided by group:a; and at once group:b, arguments")
+	require.Contains(t, b.String(), "    approvers  call c1: group:a; and at once group:b\n")
 	require.Contains(t, b.String(), "  below      call c0 of run r0, for run r1\n")
 	require.NotContains(t, b.String(), "\u202e")
 }

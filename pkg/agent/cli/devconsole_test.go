@@ -620,7 +620,7 @@ people: {"user:ana": {groups: ["group:operators"], email: ana@example.com}}
 	text := regexp.MustCompile(`<[^>]*>`)
 	page := text.ReplaceAllString(v.send("GET", "/approvals/"+s.pendingApproval(), nil).body, "\n")
 	require.Regexp(t, `(?i)started by\s+user:ana\s`, page)
-	require.Regexp(t, `The caller says the run is for\s+In the words of whoever started the run. Nobody has checked them.\s+`+claim, page)
+	require.Regexp(t, `The caller says the run is for \(nobody checked it\)\s+`+claim, page)
 	require.Equal(t, 1, strings.Count(page, claim))
 	story := text.ReplaceAllString(v.send("GET", "/runs/"+run.ID, nil).body, "\n")
 	require.Regexp(t, `(?i)started by\s+user:ana\s`, story)
@@ -630,9 +630,9 @@ people: {"user:ana": {groups: ["group:operators"], email: ana@example.com}}
 	for _, args := range [][]string{{"approvals"}, {"show", run.ID}} {
 		shown := d.run(t.Context(), "", args...)
 		require.Equal(t, 0, shown.code, shown.stderr.String())
-		require.Contains(t, shown.stdout.String(), `the caller says (not checked): the run is for "`+claim+`"`, args)
+		require.Regexp(t, `the caller says \(not checked\): the run is for "`+claim+`"|The caller says the run is for \(nobody checked it\)\s+"`+claim+`"`, shown.stdout.String(), args)
 		require.Equal(t, 1, strings.Count(shown.stdout.String(), claim), args)
-		require.Regexp(t, `(?m)^(  started by|by) +user:ana$`, shown.stdout.String(), args)
+		require.Regexp(t, `(?m)^( +started by|by) +user:ana$`, shown.stdout.String(), args)
 	}
 
 	var mails []string
@@ -648,8 +648,8 @@ people: {"user:ana": {groups: ["group:operators"], email: ana@example.com}}
 	require.NoError(t, err)
 	mail, err := io.ReadAll(quotedprintable.NewReader(strings.NewReader(string(data))))
 	require.NoError(t, err)
-	require.Contains(t, string(mail), "The caller says (nobody checked it)\r\n  the run is for: "+claim)
-	require.Contains(t, string(mail), "  started by: user:ana\r\n")
+	require.Contains(t, string(mail), "  The caller says the run is for (nobody checked it)\r\n    \""+claim+"\"\r\n")
+	require.Contains(t, string(mail), "    started by user:ana\r\n")
 	require.Equal(t, 2, strings.Count(string(mail), claim), "once in its text and once in its HTML")
 }
 
@@ -774,7 +774,7 @@ func TestConsoleReadsLikeAConversation(t *testing.T) {
 		parts: [...document.querySelector(".request-card").children].map((e) => e.className || e.localName),
 		risks: document.querySelector(".request-card").innerText.match(/risk/gi).length,
 	})`, &card)
-	require.Equal(t, []string{"h3", "args"}, card.Parts[:2], "the arguments come first")
+	require.Equal(t, []string{"h3", "sentence"}, card.Parts[:2], "what would happen comes first")
 	require.Equal(t, 1, card.Risks, "the risk is said once")
 
 	story := b.Open("story", npmtest.Options{})
@@ -783,8 +783,8 @@ func TestConsoleReadsLikeAConversation(t *testing.T) {
 	var said []string
 	story.Eval(`[...document.querySelectorAll("#talk .words")].map((e) => e.innerText)`, &said)
 	require.Equal(t, []string{"Please\n\n\ttidy up.", "The plan:\n\n    1. move \"a.txt\"\n    2. tell you"}, said)
-	story.Eval(`[...document.querySelectorAll(".odd")].filter((e) => !e.closest(".args")).map((e) => e.innerText)`, &said)
-	require.Empty(t, said, "no marks outside arguments")
+	story.Eval(`[...document.querySelectorAll(".odd")].filter((e) => !e.closest(".args, .sentence")).map((e) => e.innerText)`, &said)
+	require.Empty(t, said, "no marks outside arguments and what is made of them")
 	story.Eval(`[...document.querySelectorAll("#talk .args .odd")].map((e) => e.innerText)`, &said)
 	require.Equal(t, []string{`\n`}, said, "in arguments it counts")
 	heading := `document.querySelector("#talk-head").innerText`
@@ -799,10 +799,10 @@ func TestConsoleReadsLikeAConversation(t *testing.T) {
 		Risks    int
 	}
 	request.Eval(`({
-		sections: [...document.querySelectorAll(".story > section")].map((e) => e.getAttribute("aria-labelledby")),
+		sections: [...document.querySelectorAll(".story > section")].map((e) => e.className),
 		risks: document.querySelectorAll(".risk").length,
 	})`, &page)
-	require.Equal(t, []string{"args-head", "facts-head"}, page.Sections[:2])
+	require.Equal(t, []string{"of-arguments", "of-who", "of-about"}, page.Sections[:3])
 	require.Equal(t, 1, page.Risks)
 	var facts string
 	request.Eval(`document.querySelector(".facts").innerText.toLowerCase()`, &facts)

@@ -63,7 +63,7 @@ func TestA1A5DevServesLinks(t *testing.T) {
 	require.Equal(t, localUser, now.Decisions[0].By)
 	require.Equal(t, approval.ViaPage, now.Decisions[0].Via)
 	_, page = getPage(t, at)
-	require.Contains(t, page, "<strong>Denied</strong> by "+localUser)
+	require.Contains(t, page, "Denied by "+localUser+" at ")
 }
 
 func getPage(t *testing.T, at string) (status int, page string) {

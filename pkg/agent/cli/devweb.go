@@ -153,12 +153,12 @@ func newConsole(e *engine, b api.Backend, token string, as policy.Principal) *we
 			}
 			return b.Journal.Conversation(ctx, local.Tenant, &l.State)
 		},
-		Arguments: func(ctx context.Context, run, tool string, raw []byte) ([]show.Argument, error) {
+		Arguments: func(ctx context.Context, run, tool string, raw []byte) ([]show.Row, error) {
 			schema, err := argumentSchema(ctx, b, run, tool)
 			if err != nil {
 				return nil, err
 			}
-			lines, _ := show.Arguments(raw, schema)
+			lines, _ := show.ReadArguments(raw, schema)
 			return lines, nil
 		},
 	}

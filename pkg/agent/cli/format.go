@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -30,10 +31,12 @@ func truncate(s string, limit int) string {
 	return string(r[:limit]) + "…"
 }
 
-// writeApproval prints a request: facts of the runtime first, then the complete arguments, and untrusted text last
-// (B1, B2).
+// writeApproval prints the document of a request.
 func writeApproval(w io.Writer, a approval.Approval, v show.View) error {
-	return show.WriteText(w, show.BuildRequest(a, v), 0)
+	if _, err := fmt.Fprintf(w, "approval %s (%s)\n", a.ID, a.Status); err != nil {
+		return err
+	}
+	return show.WriteText(w, show.BuildDocument(a, v), 0)
 }
 
 // formatDeciders returns who may decide.

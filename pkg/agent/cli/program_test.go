@@ -143,14 +143,14 @@ func TestApprovalsAreAskedAtTheTerminal(t *testing.T) {
 	require.Equal(t, "Done.\n", who.stdout.String())
 	shown := who.stderr.String()
 	for _, want := range []string{
-		"  tool       move_file\n", "  effect     non_idempotent: it changes something", "  approvers  group:operators\n", "  expires    ",
-		"  if denied  the call is not carried out", `    source: "a.txt"` + "\n" + `    destination: "\u{202E}b.txt"` + "\n",
-		`the model says (not to be trusted)` + "\n" + `    "I rename \u{202E}it."`, "that is not taken: json at offset", "edited arguments refused",
+		`  move_file(source: "a.txt", destination: "\u{202E}b.txt")` + "\n  high risk: ", "    tool       move_file\n", "    approvers  group:operators\n", "    expires    ",
+		"    if denied  the call is not carried out", `    source: "a.txt"` + "\n" + `    destination: "\u{202E}b.txt"` + "\n",
+		`  The model says (its own words, not checked)` + "\n" + `    "I rename \u{202E}it."`, "that is not taken: json at offset", "edited arguments refused",
 	} {
 		require.Contains(t, shown, want)
 	}
 	require.NotContains(t, shown, "\u202e")
-	require.Less(t, strings.Index(shown, "arguments\n"), strings.Index(shown, "the model says"), "facts first")
+	require.Less(t, strings.Index(shown, "Arguments, complete\n"), strings.Index(shown, "The model says"), "arguments first")
 	require.FileExists(t, filepath.Join(d.dir, "c.txt"))
 	require.FileExists(t, filepath.Join(d.dir, "d.txt"))
 }
@@ -171,8 +171,8 @@ func TestA15AskedAtTheTerminal(t *testing.T) {
 	require.Equal(t, 3, who.code, who.stderr.String())
 	require.Contains(t, who.stderr.String(), "it waits until somebody decides")
 	shown := d.run(t.Context(), "", "approvals").stdout.String()
-	require.Equal(t, 1, strings.Count(shown, "  said       by user:local at "), shown)
-	require.Contains(t, shown, `UTC: "Which \u{202E}file?"`)
+	require.Equal(t, 1, strings.Count(shown, "UTC: user:local said: "), shown)
+	require.Contains(t, shown, `said: "Which \u{202E}file?"`)
 	require.Equal(t, 2, strings.Count(shown, "(pending)"))
 }
 

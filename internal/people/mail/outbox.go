@@ -1,9 +1,8 @@
-// Package outbox is the mail of a laptop: what would be sent is written into a directory, one file a mail, in the
-// form that every mail program opens (.eml). Nothing leaves the machine.
-package outbox
+package mail
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,43 +14,30 @@ import (
 	"github.com/wneessen/go-mail"
 
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/people/letter"
 	"github.com/countersign/countersign/internal/people/notify"
-	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/policy"
 )
 
-// Dir is the name of the directory in a store directory.
-const Dir = "outbox"
+// OutboxDir is the name of the directory of mails in a store directory.
+const OutboxDir = "outbox"
 
-// from is who such mails are from. The domain is reserved: nothing can be sent to it.
-const from = "countersign@localhost.invalid"
+// outboxFrom is who the mails of an Outbox are from. The domain is reserved: nothing can be sent to it.
+const outboxFrom = "countersign@localhost.invalid"
 
-// Channel writes mails into a directory, which is made with the first one. Safe for concurrent use.
-type Channel struct {
+// Outbox is the mail of a laptop: it writes what would be sent into a directory, one file a mail, in the form that
+// every mail program opens (.eml). Nothing leaves the machine. The directory is made with the first mail. Safe for
+// concurrent use.
+type Outbox struct {
+	channel
 	Path  string // of the directory
 	Clock clock.Clock
 }
 
-// Name implements notify.Channel.
-func (Channel) Name() string { return letter.MailChannel }
-
-// Reaches implements notify.Channel.
-func (Channel) Reaches(p person.Person) bool { return letter.ValidAddress(p.Email) }
-
-// Update implements notify.Channel: a mail stays as it is.
-func (Channel) Update(context.Context, string, notify.Message) error { return nil }
-
 // Send implements notify.Channel. The file is there whole or not at all, and only its owner may read it. What is
 // decided is not mailed.
-func (c Channel) Send(ctx context.Context, m notify.Message) (string, error) {
-	if m.Occasion == notify.Decided {
-		return "", nil
-	}
-	if !c.Reaches(m.To) {
-		return "", fmt.Errorf("mail request %s: the person has no address", m.Approval.ID)
-	}
-	if err := ctx.Err(); err != nil {
+func (c Outbox) Send(ctx context.Context, m notify.Message) (string, error) {
+	text, ok, err := c.newMail(m)
+	if err = cmp.Or(err, ctx.Err()); !ok || err != nil {
 		return "", err
 	}
 	now := c.Clock.Now()
@@ -59,7 +45,7 @@ func (c Channel) Send(ctx context.Context, m notify.Message) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("mail request: %w", err)
 	}
-	data, err := render(m, now)
+	data, err := render(m, text, now)
 	if err != nil {
 		return "", fmt.Errorf("mail request %s: %w", m.Approval.ID, err)
 	}
@@ -84,7 +70,7 @@ func fileName(m notify.Message, now time.Time) (string, error) {
 }
 
 // write puts the file into its place by renaming it.
-func (c Channel) write(name string, data []byte) (err error) {
+func (c Outbox) write(name string, data []byte) (err error) {
 	if err := os.MkdirAll(c.Path, 0o700); err != nil {
 		return err
 	}
@@ -106,17 +92,16 @@ func (c Channel) write(name string, data []byte) (err error) {
 }
 
 // render is a mail as it travels.
-func render(m notify.Message, now time.Time) ([]byte, error) {
-	text := letter.Of(m).AsMail()
+func render(m notify.Message, text Mail, now time.Time) ([]byte, error) {
 	msg := mail.NewMsg(mail.WithNoDefaultUserAgent())
-	if err := errors.Join(msg.From(from), msg.To(m.To.Email)); err != nil {
+	if err := errors.Join(msg.From(outboxFrom), msg.To(m.To.Email)); err != nil {
 		return nil, err
 	}
 	msg.SetDateWithValue(now.UTC())
 	msg.SetMessageIDWithValue(fmt.Sprintf("%s.%s.%d@localhost.invalid", m.Approval.ID, m.Occasion, now.UnixNano()))
 	msg.Subject(text.Subject)
-	for _, h := range letter.Headers() {
-		msg.SetGenHeader(mail.Header(h.Name), h.Value)
+	for _, h := range headers {
+		msg.SetGenHeader(mail.Header(h[0]), h[1])
 	}
 	msg.SetBodyString(mail.TypeTextPlain, text.Text)
 	msg.AddAlternativeString(mail.TypeTextHTML, text.HTML)

@@ -1,4 +1,4 @@
-package ses_test
+package mail_test
 
 import (
 	"errors"
@@ -6,27 +6,22 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/awsfake"
 	"github.com/countersign/countersign/internal/awssdk"
-	"github.com/countersign/countersign/internal/people/letter"
+	"github.com/countersign/countersign/internal/people/mail"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
-	"github.com/countersign/countersign/internal/people/ses"
-	"github.com/countersign/countersign/internal/people/show"
 )
 
 const from = "approvals@example.com"
 
 var (
 	keys = aws.Credentials{AccessKeyID: "AKID", SecretAccessKey: "SECRET", SessionToken: "SESSION"}
-	ana  = person.Person{ID: "user:ana", Email: "ana@example.com"}
 )
 
 func config(url string) aws.Config {
@@ -35,26 +30,14 @@ func config(url string) aws.Config {
 	}
 }
 
-func service(t *testing.T, refuse func(n int) (int, string)) (*awsfake.Mail, *ses.Channel) {
+func service(t *testing.T, refuse func(n int) (int, string)) (*awsfake.Mail, *mail.SES) {
 	t.Helper()
 	m := &awsfake.Mail{Credentials: keys, Region: "eu-central-1", Identities: []string{from}, Refuse: refuse}
 	srv := httptest.NewServer(m)
 	t.Cleanup(srv.Close)
-	c, err := ses.New(config(srv.URL+"/"), from)
+	c, err := mail.NewSES(config(srv.URL+"/"), from)
 	require.NoError(t, err)
 	return m, c
-}
-
-func message(value string) notify.Message {
-	text := func(s string) show.Text { return show.Text{{Text: s}} }
-	return notify.Message{
-		Occasion: notify.Asked, To: ana, Link: "https://approve.example.com/a/abc",
-		Approval: approval.Approval{Tenant: "acme", ID: "aabc", Status: approval.Pending, Kind: approval.KindCall, ExpiresAt: time.Unix(2e9, 0)},
-		Shown: show.Request{
-			Title: text("refund of agent clerk"), Facts: []show.Fact{{Label: "Tool", Value: text("refund")}},
-			Arguments: []show.Argument{{Key: text("reason"), Value: text(value), Kind: "string"}}, Says: text("trust me"),
-		},
-	}
 }
 
 // A mail arrives as it was laid out, for one person, marked as what it is, and the fake refuses it where it would be tracked.
@@ -65,7 +48,7 @@ func TestC2Send(t *testing.T) {
 	ref, err := c.Send(t.Context(), m)
 	require.NoError(t, err)
 	require.Empty(t, ref, "no mail is changed later")
-	want := letter.Of(m).AsMail()
+	want := mail.New(m)
 	require.Equal(t, []awsfake.Sent{{
 		From: from, To: "ana@example.com", Subject: "Approval needed: refund of agent clerk", Text: want.Text, HTML: want.HTML,
 		Headers: map[string]string{"Auto-Submitted": "auto-generated", "X-Auto-Response-Suppress": "All"},
@@ -84,7 +67,7 @@ func TestC2LongMail(t *testing.T) {
 	s, c := service(t, nil)
 	_, err := c.Send(t.Context(), message(strings.Repeat("x", 300_000)))
 	require.NoError(t, err)
-	require.Contains(t, s.Sent()[0].Text, letter.TooLong)
+	require.Contains(t, s.Sent()[0].Text, notify.TooLong)
 }
 
 func TestC2Reaches(t *testing.T) {
@@ -99,7 +82,7 @@ func TestC2Reaches(t *testing.T) {
 	require.NotContains(t, err.Error(), "eve")
 	require.Zero(t, s.Requests())
 	for _, bad := range []string{"", "nobody", "A <a@example.com>", "a@example.com\r\nX: y"} {
-		_, err := ses.New(config("http://127.0.0.1:1"), bad)
+		_, err := mail.NewSES(config("http://127.0.0.1:1"), bad)
 		require.ErrorContains(t, err, "want an address", bad)
 	}
 }
@@ -157,7 +140,7 @@ func TestC2Refused(t *testing.T) {
 			}
 		}))
 		t.Cleanup(srv.Close)
-		c, err := ses.New(config(srv.URL), from)
+		c, err := mail.NewSES(config(srv.URL), from)
 		require.NoError(t, err)
 		_, err = c.Send(t.Context(), message("x"))
 		require.NoError(t, err)
@@ -167,7 +150,7 @@ func TestC2Refused(t *testing.T) {
 		s, _ := service(t, nil)
 		srv := httptest.NewServer(s)
 		t.Cleanup(srv.Close)
-		c, err := ses.New(config(srv.URL), "other@example.com")
+		c, err := mail.NewSES(config(srv.URL), "other@example.com")
 		require.NoError(t, err)
 		_, err = c.Send(t.Context(), message("x"))
 		require.ErrorContains(t, err, "MailFromDomainNotVerifiedException")
@@ -175,11 +158,11 @@ func TestC2Refused(t *testing.T) {
 	t.Run("no answer to it", func(t *testing.T) {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) }))
 		t.Cleanup(srv.Close)
-		c, err := ses.New(config(srv.URL), from)
+		c, err := mail.NewSES(config(srv.URL), from)
 		require.NoError(t, err)
 		_, err = c.Send(t.Context(), message("x"))
 		require.ErrorContains(t, err, "does not say that it took the mail")
 	})
 }
 
-var _ notify.Channel = (*ses.Channel)(nil)
+var _ notify.Channel = (*mail.SES)(nil)

@@ -1,4 +1,4 @@
-package outbox_test
+package mail_test
 
 import (
 	"bytes"
@@ -6,7 +6,7 @@ import (
 	"mime"
 	"mime/multipart"
 	"mime/quotedprintable"
-	"net/mail"
+	netmail "net/mail"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -14,31 +14,21 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/people/letter"
+	"github.com/countersign/countersign/internal/people/mail"
 	"github.com/countersign/countersign/internal/people/notify"
-	"github.com/countersign/countersign/internal/people/outbox"
-	"github.com/countersign/countersign/internal/people/person"
-	"github.com/countersign/countersign/internal/people/show"
 )
 
-func message() notify.Message {
-	text := func(s string) show.Text { return show.Text{{Text: s}} }
-	return notify.Message{
-		Occasion: notify.Asked, To: person.Person{ID: "user:ana", Email: "ana@example.com"}, Link: "http://127.0.0.1:8080/a/abc",
-		Approval: approval.Approval{ID: "aabc", Status: approval.Pending},
-		Shown: show.Request{
-			Title: text("réfund of agent clerk"), Facts: []show.Fact{{Label: "Tool", Value: text("refund")}},
-			Arguments: []show.Argument{{Key: text("reason"), Value: text("--=_countersign\r\n.\n<b>&=3D é 🙂"), Kind: "string"}},
-		},
-	}
+func oddMessage() notify.Message {
+	m := message("--=_countersign\r\n.\n<b>&=3D é 🙂")
+	m.Shown.Title = text("réfund of agent clerk")
+	return m
 }
 
 // A mail is a file that mail programs open, with both halves as they were laid out; only its owner may read it.
 func TestC2Outbox(t *testing.T) {
-	c := outbox.Channel{Path: filepath.Join(t.TempDir(), "home", "outbox"), Clock: clock.System()}
-	m := message()
+	c := mail.Outbox{Path: filepath.Join(t.TempDir(), "home", "outbox"), Clock: clock.System()}
+	m := oddMessage()
 	ref, err := c.Send(t.Context(), m)
 	require.NoError(t, err)
 	require.Empty(t, ref)
@@ -54,14 +44,14 @@ func TestC2Outbox(t *testing.T) {
 	}
 	data, err := os.ReadFile(files[0])
 	require.NoError(t, err)
-	read, err := mail.ReadMessage(bytes.NewReader(data))
+	read, err := netmail.ReadMessage(bytes.NewReader(data))
 	require.NoError(t, err)
 	subject, err := new(mime.WordDecoder).DecodeHeader(read.Header.Get("Subject"))
 	require.NoError(t, err)
 	require.Equal(t, "Approval needed: réfund of agent clerk", subject)
 	to, err := read.Header.AddressList("To")
 	require.NoError(t, err)
-	require.Equal(t, []*mail.Address{{Address: "ana@example.com"}}, to)
+	require.Equal(t, []*netmail.Address{{Address: "ana@example.com"}}, to)
 	require.Empty(t, read.Header.Get("Bcc"))
 	require.Equal(t, "auto-generated", read.Header.Get("Auto-Submitted"))
 	_, err = read.Header.Date()
@@ -70,7 +60,7 @@ func TestC2Outbox(t *testing.T) {
 	kind, params, err := mime.ParseMediaType(read.Header.Get("Content-Type"))
 	require.NoError(t, err)
 	require.Equal(t, "multipart/alternative", kind)
-	want := letter.Of(m).AsMail()
+	want := mail.New(m)
 	parts := multipart.NewReader(read.Body, params["boundary"])
 	for _, half := range []string{want.Text, want.HTML} {
 		p, err := parts.NextRawPart()
@@ -96,22 +86,22 @@ func TestC2OutboxRefuses(t *testing.T) {
 		"no address":      func(m *notify.Message) { m.To.Email = "" },
 		"an odd occasion": func(m *notify.Message) { m.Occasion = "../asked" },
 	} {
-		c := outbox.Channel{Path: filepath.Join(t.TempDir(), "outbox"), Clock: clock.System()}
-		m := message()
+		c := mail.Outbox{Path: filepath.Join(t.TempDir(), "outbox"), Clock: clock.System()}
+		m := oddMessage()
 		change(&m)
 		_, err := c.Send(t.Context(), m)
 		require.Error(t, err, name)
 		require.NoDirExists(t, c.Path, name)
 	}
-	m := message()
+	m := oddMessage()
 	m.Occasion = notify.Decided
-	c := outbox.Channel{Path: filepath.Join(t.TempDir(), "outbox"), Clock: clock.System()}
+	c := mail.Outbox{Path: filepath.Join(t.TempDir(), "outbox"), Clock: clock.System()}
 	_, err := c.Send(t.Context(), m)
 	require.NoError(t, err)
 	require.NoDirExists(t, c.Path, "what is decided is not mailed")
 
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	_, err = outbox.Channel{Path: file, Clock: clock.System()}.Send(t.Context(), message())
+	_, err = mail.Outbox{Path: file, Clock: clock.System()}.Send(t.Context(), oddMessage())
 	require.Error(t, err)
 }

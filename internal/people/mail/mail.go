@@ -1,0 +1,109 @@
+// Package mail tells people of requests by mail: SES sends it, Outbox writes it into a directory. A mail is text and
+// HTML with the same facts, one link and nothing that acts when it is opened, no text of a model in the subject, and
+// nothing from elsewhere (approvals.md, C2).
+package mail
+
+import (
+	_ "embed"
+	"html/template"
+	"strconv"
+	"strings"
+
+	"github.com/countersign/countersign/internal/people/notify"
+	"github.com/countersign/countersign/internal/people/show"
+)
+
+// Mail is a message as a mail.
+type Mail struct {
+	Subject string
+	Text    string
+	HTML    string
+}
+
+// maxMail is how long the text and the HTML of a mail are together at most, in bytes: a longer one leaves the arguments
+// out.
+const maxMail = 200 << 10
+
+const footer = "This message was sent by Countersign because you may decide about this request or it is yours. " +
+	"Opening a link changes nothing: decisions are made on the page."
+
+//go:embed mail.html
+var mailHTML string
+
+// mailTemplate is a mail as a document of its own, readable on a phone, with inline styles alone.
+var mailTemplate = template.Must(template.New("mail.html").Funcs(template.FuncMap{
+	"alone":  func(s show.Span) string { return show.Text{s}.String() },
+	"indent": func(depth int) int { return 16 * depth },
+	"nth":    func(i int) int { return i + 1 },
+}).Parse(mailHTML))
+
+// layout is a mail before it is written.
+type layout struct {
+	Subject, Opening string
+	Shown            show.Document // of a mail about one request
+	Short            string        // why the arguments are not there; "" = they are
+	Requests         []notify.Other
+	Elsewhere        string
+	Invitation, Link string
+	About, Footer    string
+}
+
+// New makes the mail of a message: whole, or where it would be too long without the arguments. A mail about several
+// requests lists as many as there is room for.
+func New(m notify.Message) Mail {
+	l := layout{Subject: m.Subject(), Opening: m.Opening(), Footer: footer}
+	if len(m.Others) > 0 {
+		l.About = "Run " + show.Bare(m.Approval.Run).String()
+		for n := len(m.Requests()); ; n -= (n + 9) / 10 {
+			l.Requests, l.Elsewhere = m.Requests()[:n], m.Elsewhere(n)
+			if mail := l.mail(); n == 0 || mail.size() <= maxMail {
+				return mail
+			}
+		}
+	}
+	l.Shown, l.Invitation, l.Link, l.About = m.Document(), m.Invitation(), m.Link, "Request "+m.Approval.ID
+	mail := l.mail()
+	for _, names := range [][]show.Name{{show.Who, show.About}, {}} {
+		if mail.size() > maxMail {
+			l.Short, l.Shown = notify.TooLong, l.Shown.Only(names...)
+			mail = l.mail()
+		}
+	}
+	return mail
+}
+
+func (m Mail) size() int { return len(m.Text) + len(m.HTML) }
+
+// mail writes the mail. It panics where the template does not fit the layout: both are part of the program.
+func (l layout) mail() Mail {
+	var html strings.Builder
+	if err := mailTemplate.Execute(&html, l); err != nil {
+		panic("mail: " + err.Error())
+	}
+	return Mail{Subject: l.Subject, Text: l.text(), HTML: strings.TrimSpace(html.String()) + "\n"}
+}
+
+func (l layout) text() string {
+	var b strings.Builder
+	paragraph := func(lines ...string) {
+		for _, line := range lines {
+			if line != "" {
+				b.WriteString(line + "\n")
+			}
+		}
+		b.WriteString("\n")
+	}
+	paragraph(l.Subject)
+	paragraph(l.Opening)
+	_ = show.WriteText(&b, l.Shown, 0) // a strings.Builder takes all
+	b.WriteString("\n")
+	if l.Short != "" {
+		paragraph(l.Short)
+	}
+	for i, r := range l.Requests {
+		paragraph("  "+strconv.Itoa(i+1)+". "+r.Shown.Sentence.String(), r.Link)
+	}
+	paragraph(l.Elsewhere, l.Invitation, l.Link)
+	b.WriteString(l.About + "\n-- \n" + l.Footer + "\n")
+	return b.String()
+}

@@ -1,0 +1,223 @@
+package mail_test
+
+import (
+	"html"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/badinput"
+	"github.com/countersign/countersign/internal/people/mail"
+	"github.com/countersign/countersign/internal/people/notify"
+	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people/show"
+)
+
+const page = "https://approve.example.com/a/abc.def?x=1&y=2"
+
+var asked = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
+
+// odd are texts of visible characters that a mail program or a reader could take for something else.
+var odd = []string{
+	"<script>alert(1)</script>", `" onmouseover="alert(1)`, "' style='x", "</div></body></html>", "<a href=https://evil.example>Approve</a>", "<!-- ", "-->", "<![CDATA[", "]]>",
+	"<img src=x onerror=alert(1)>", "<style>*{display:none}</style>", "&lt;b&gt; &amp;amp; &#x3c;", "&", "<", ">", "https://evil.example/approve?id=1", "javascript:alert(1)",
+	"Facts", "Subject: Approved", "Bcc: everybody@example.com", ".", "--", "=3D=0A", "=_countersign", "{{.}} ${x} %s", `\u{202E}gpj.exe`, `\{40 spaces}`, "ação 中文 עברית 🙂", "=?utf-8?q?x?=",
+	`{"Approve": true}`, "  two  spaces  within",
+}
+
+func text(s string) show.Text { return show.Text{{Text: s}} }
+
+func message(value string) notify.Message {
+	return notify.Message{
+		Occasion: notify.Asked, Link: page, To: person.Person{ID: "user:ana", Email: "ana@example.com"},
+		Approval: approval.Approval{ID: "aabc", Status: approval.Pending, Kind: approval.KindCall, ExpiresAt: asked.Add(time.Hour)},
+		Shown: show.Document{
+			ID: "aabc", Title: text("refund of agent clerk"), Sentence: text("refunds " + value), Risk: show.High, RiskText: text("it cannot be undone"),
+			Sections: []show.Section{
+				{Name: show.Arguments, Title: "Arguments, complete", Rows: []show.Row{{Label: text("order")}, {Depth: 1, Label: text("id"), Value: text("7")}, {Label: text("reason"), Value: text(value)}}},
+				{Name: show.Warnings, Title: "Warnings", Rows: []show.Row{{Name: "was", Label: text("changed"), Value: text("3 → " + value)}}},
+				{Name: show.Who, Title: "Who decides", Rows: []show.Row{{Name: "approvers", Label: text("approvers"), Value: text("group:finance")}}},
+				{Name: show.History, Title: "History", Rows: []show.Row{{Label: text("2026-11-20"), Value: text("h " + value)}}},
+				{Name: show.Says, Title: "The model says", Untrusted: true, Rows: []show.Row{{Value: text("s " + value)}}},
+			},
+		},
+	}
+}
+
+// places is how often message's value stands in it.
+const places = 5
+
+var tag = regexp.MustCompile(`<[^>]*>`)
+
+// seen is the text of a document that a person sees.
+func seen(document string) string {
+	_, body, _ := strings.Cut(document, "<body")
+	return html.UnescapeString(tag.ReplaceAllString("<body"+body, ""))
+}
+
+// Both halves of a mail say the same, in the same order: the runtime's facts first and what a model says last, labelled.
+func TestC2TextAndHTMLSayTheSame(t *testing.T) {
+	m := mail.New(message("broken chair"))
+	require.Equal(t, "Approval needed: refund of agent clerk", m.Subject)
+	require.Equal(t, strings.TrimLeft(`
+Approval needed: refund of agent clerk
+
+You are asked to decide about this. Nothing of it is carried out before it is approved.
+
+  refunds broken chair
+  high risk: it cannot be undone
+  Arguments, complete
+    order:
+      id: 7
+    reason: broken chair
+  Warnings
+    changed    3 → broken chair
+  Who decides
+    approvers  group:finance
+  History
+    2026-11-20: h broken chair
+  The model says
+    "s broken chair"
+
+See it and decide on its page.
+`+page+`
+
+Request aabc
+-- 
+This message was sent by Countersign because you may decide about this request or it is yours. Opening a link changes nothing: decisions are made on the page.
+`, "\n"), m.Text)
+	words := func(s string) string {
+		return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune(" \n:\"", r) }), "")
+	}
+	plain := strings.NewReplacer(page+"\n", "", "-- \n", "").Replace(m.Text)
+	require.Equal(t, words(plain), words(seen(m.HTML)))
+}
+
+// Whatever stands in a request, a mail's elements are ours, it has one link and nothing from elsewhere, and the text is there in full.
+func TestC2HostileText(t *testing.T) {
+	elements := tag.FindAllString(mail.New(message("x")).HTML, -1)
+	for _, h := range odd {
+		got := mail.New(message(h))
+		require.Equal(t, elements, tag.FindAllString(got.HTML, -1), h)
+		ours := strings.Count(mail.New(message("")).Text, h)
+		require.Equal(t, places+ours, strings.Count(got.Text, h), h)
+		require.GreaterOrEqual(t, strings.Count(seen(got.HTML), h), places, h)
+		require.NotContains(t, got.Subject, h)
+		require.Equal(t, 1, strings.Count(got.HTML, "<a "), h)
+	}
+}
+
+// No remote asset, no form, no script, no action: one link to the page, which nothing tracks.
+func TestC2NothingActs(t *testing.T) {
+	got := mail.New(message("x"))
+	require.Contains(t, got.HTML, `<a ses:no-track href="https://approve.example.com/a/abc.def?x=1&amp;y=2" rel="noreferrer"`)
+	for _, never := range []string{"<img", "<form", "<script", "<link", "<iframe", "<style", "src=", "url(", "@import", "action=", "http-equiv", "onclick"} {
+		require.NotContains(t, got.HTML, never)
+	}
+	require.Equal(t, 1, strings.Count(got.HTML, "https://"))
+	require.Equal(t, 1, strings.Count(got.Text, "https://"))
+	require.Contains(t, got.HTML, `<meta name="viewport" content="width=device-width, initial-scale=1">`)
+	require.Contains(t, got.HTML, `<meta name="color-scheme" content="light dark">`)
+	require.NotRegexp(t, `[^-]color:|background`, strings.ReplaceAll(got.HTML, "color-scheme", ""), "colours of ours would not read on both light and dark")
+
+	m := message("x")
+	m.Link = ""
+	got = mail.New(m)
+	require.NotContains(t, got.HTML, "<a ")
+	require.Contains(t, got.Text, "Decide it with")
+}
+
+// A subject is words of ours and the title, on one line, whatever the title.
+func TestC2Subject(t *testing.T) {
+	for occasion, want := range map[notify.Occasion]string{
+		notify.Asked: "Approval needed: T", notify.Reminder: "Still waiting for approval: T", notify.Escalated: "Approval needed from you as well: T",
+		notify.Question: "Question about a request: T", notify.Answer: "Answer about a request: T", notify.Decided: "Denied: T",
+	} {
+		m := message("x")
+		m.Occasion, m.Shown.Title, m.Approval.Status = occasion, text("T"), approval.Denied
+		require.Equal(t, want, m.Subject())
+	}
+	m := message("x")
+	m.Shown.Title = text(strings.Repeat("long ", 30))
+	require.Equal(t, "Approval needed", m.Subject(), "a long title is left out whole")
+}
+
+// A mail is whole, or says that it is not and has none of the arguments.
+func TestB2MailIsNeverCut(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		value := strings.Repeat(rapid.SampledFrom([]string{"x", "&", "é"}).Draw(t, "letter"), rapid.SampledFrom([]int{1, 20_000, 33_000, 60_000, 200_000}).Draw(t, "length"))
+		m := message("")
+		m.Shown.Sections[0].Rows[2].Value = text(value)
+		if rapid.Bool().Draw(t, "many facts") {
+			m.Shown.Sections[2].Rows[0].Value = text(strings.Repeat("f", 150_000))
+		}
+		got := mail.New(m)
+		if len(got.Text)+len(got.HTML) > 200<<10 {
+			t.Fatalf("%d bytes", len(got.Text)+len(got.HTML))
+		}
+		short := strings.Contains(got.Text, notify.TooLong)
+		if short != strings.Contains(seen(got.HTML), notify.TooLong) || short == strings.Contains(got.Text, "reason: "+value+"\n") || short == strings.Contains(seen(got.HTML), "reason: "+value) {
+			t.Fatalf("short %v", short)
+		}
+		if short && (strings.Contains(got.Text, "reason") || strings.Contains(got.HTML, "reason") || !strings.Contains(got.Text, page)) {
+			t.Fatal("part of the arguments is there, or the page is not")
+		}
+	})
+}
+
+// What became of a request is said in words of ours.
+func TestOutcome(t *testing.T) {
+	at := asked.Add(time.Minute)
+	for want, a := range map[string]approval.Approval{
+		"Approved by user:ana at 2026-11-20 10:01:00 UTC.":                                    {Status: approval.Approved, Decisions: []approval.Decision{{By: "user:ben", Action: approval.Approve}, {By: "user:ana", Action: approval.Approve, At: at}}},
+		"Approved with other arguments by user:ana at 2026-11-20 10:01:00 UTC.":               {Status: approval.Approved, Decisions: []approval.Decision{{By: "user:ana", Action: approval.Edit, At: at}}},
+		"Denied by user:ana at 2026-11-20 10:01:00 UTC.":                                      {Status: approval.Denied, Decisions: []approval.Decision{{By: "user:ana", At: at}}},
+		"Denied by somebody at 2026-11-20 10:01:00 UTC.":                                      {Status: approval.Denied, Decisions: []approval.Decision{{By: "user:x\n<b>", At: at}}},
+		"Cancelled. It was not carried out.":                                                  {Status: approval.Cancelled},
+		"Expired at 2026-11-20 10:01:00 UTC: nobody decided in time. It was not carried out.": {Status: approval.Expired, ExpiresAt: at},
+		"It still waits for a decision.":                                                      {Status: approval.Pending},
+	} {
+		require.Equal(t, want, show.OutcomeText(a))
+	}
+}
+
+// A question or an answer stands before everything else.
+func TestRemark(t *testing.T) {
+	m := message("x")
+	m.Occasion = notify.Question
+	m.Approval.Thread = []approval.Remark{{By: "user:ben", At: asked, Text: "old?"}, {By: "user:ana", At: asked.Add(time.Minute), Text: "which chair?"}}
+	d := m.Document()
+	require.Equal(t, show.Remark, d.Sections[0].Name)
+	require.Equal(t, "user:ana: which chair?", d.Sections[0].Rows[0].Text().String())
+	require.True(t, m.IsPending())
+}
+
+func TestValidAddress(t *testing.T) {
+	for a, want := range map[string]bool{
+		"ana@example.com": true, "a.b+c@mail.example.co.uk": true, "": false, "ana": false, "@example.com": false, "ana@": false, "ana@localhost": false,
+		"a@b@example.com": false, "ana@example.com, eve@example.com": false, "Ana <ana@example.com>": false, "ana@example.com\r\nBcc: eve@example.com": false,
+		"ana@exämple.com": false, "ana.@example.com": false, "a..b@example.com": false, "ana@.example.com": false, "ana@example.com.": false, "\"a b\"@example.com": false,
+		strings.Repeat("x", 65) + "@example.com": false, "ana@" + strings.Repeat("x.", 130) + "com": false,
+	} {
+		require.Equal(t, want, mail.SES{}.Reaches(person.Person{Email: a}), a)
+	}
+}
+
+// No name and no form hides what runs, or who is paid.
+func TestB4NothingThatRunsIsMasked(t *testing.T) {
+	for _, behind := range badinput.UnmaskableTexts() {
+		m := message("")
+		m.Approval.Args, m.Approval.Tools = badinput.UnmaskableArgs(behind), []string{"deploy"}
+		m.Shown = show.BuildDocument(m.Approval, show.View{ModelText: behind})
+		got := mail.New(m)
+		for _, got := range []string{got.Text, seen(got.HTML)} {
+			require.GreaterOrEqual(t, strings.Count(got, show.Quoted(behind).String()), 3, "%q:\n%s", behind, got)
+			require.Contains(t, got, `"mallory"`)
+		}
+	}
+}
