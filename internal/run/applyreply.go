@@ -7,32 +7,32 @@ import (
 	"unicode/utf8"
 )
 
-// applyReplied counts the inference, which raises every live message's seenCount by one, then adds the model's turn.
-func (s *AgentState) applyReplied(e Replied) error {
+// apply counts the inference, which raises every live message's seenCount by one, then adds the model's turn.
+func (e Replied) apply(s *AgentState) error {
 	if e.Inference <= s.Inferences {
 		return nil
 	}
 	if e.Inference != s.Inferences+1 {
-		return &ApplyError{Event: "replied", Problem: fmt.Sprintf("inference %d after %d", e.Inference, s.Inferences)}
+		return &ApplyError{Problem: fmt.Sprintf("inference %d after %d", e.Inference, s.Inferences)}
 	}
 	if s.Status != RunRunning {
-		return &ApplyError{Event: "replied", Problem: "the run is " + string(s.Status)}
+		return &ApplyError{Problem: "the run is " + string(s.Status)}
 	}
 	if s.Plan.Active() {
-		return &ApplyError{Event: "replied", Problem: "the run's plan is not carried out"}
+		return &ApplyError{Problem: "the run's plan is not carried out"}
 	}
 	if i := slices.IndexFunc(s.Live, s.mustSettle); i >= 0 {
-		return &ApplyError{Event: "replied", Call: s.Live[i].ID, Problem: "still " + string(s.Live[i].Status)}
+		return &ApplyError{Call: s.Live[i].ID, Problem: "still " + string(s.Live[i].Status)}
 	}
 	turn, ok := e.turnBlocks()
 	if !ok {
-		return &ApplyError{Event: "replied", Problem: "reasoning has a place that does not exist"}
+		return &ApplyError{Problem: "reasoning has a place that does not exist"}
 	}
 	if problem := e.verdictProblem(); problem != "" {
-		return &ApplyError{Event: "replied", Problem: problem}
+		return &ApplyError{Problem: problem}
 	}
 	if s.mergePatches(); len(s.Patches) > 0 {
-		return &ApplyError{Event: "replied", Problem: "what calls changed of the run's state does not go together"}
+		return &ApplyError{Problem: "what calls changed of the run's state does not go together"}
 	}
 	s.countInference(e)
 	hidden := s.Hidden
@@ -101,18 +101,18 @@ func (s *AgentState) askedFor(e Replied, hidden []string) error {
 	s.Round = Round{Inference: s.Prior + e.Inference, Sequential: e.Sequential}
 	for _, rc := range e.Calls {
 		if _, used := s.Call(rc.ID); used {
-			return &ApplyError{Event: "replied", Call: rc.ID, Problem: "the id is used already"}
+			return &ApplyError{Call: rc.ID, Problem: "the id is used already"}
 		}
 		c := rc.call(s.Prior + e.Inference)
 		c.Hidden = rc.Unoffered || slices.Contains(hidden, c.Tool)
-		if err := c.transition("replied", StatusNew); err != nil {
+		if err := c.transition(StatusNew); err != nil {
 			return err
 		}
 		s.Live = append(s.Live, c)
 	}
 	if e.Dropped != "" {
 		turn, _ := e.turnBlocks()
-		s.Queued = append(s.Queued[:len(s.Queued):len(s.Queued)], queued{block: Text{Text: e.Dropped}, source: s.nextSource(len(turn))})
+		s.Queued = append(s.Queued[:len(s.Queued):len(s.Queued)], queued{Block: Text{Text: e.Dropped}, Source: s.nextSource(len(turn))})
 	}
 	return nil
 }

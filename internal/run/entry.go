@@ -160,13 +160,14 @@ func (d *Draft) Committed() AgentState {
 // Empty reports whether nothing has been added.
 func (d *Draft) Empty() bool { return len(d.Entry.Events) == 0 }
 
-// entryForm is the stored form. Keys are short because every iteration pays for them.
+// entryForm is the stored form. Keys are short because every iteration pays for them. What every entry has is a pointer,
+// so that a reader sees where it is missing.
 type entryForm struct {
-	Version    int               `json:"v"`
-	Seq        int64             `json:"s"`
+	Version    *int              `json:"v"`
+	Seq        *int64            `json:"s"`
 	Generation int64             `json:"g,omitempty"`
-	Writer     string            `json:"w"`
-	Time       int64             `json:"t"` // milliseconds since 1970
+	Writer     *string           `json:"w"`
+	Time       *int64            `json:"t"` // milliseconds since 1970
 	Kinds      []string          `json:"k,omitempty"`
 	Events     []json.RawMessage `json:"e"`
 	Snapshot   json.RawMessage   `json:"p,omitempty"`
@@ -182,7 +183,11 @@ var kindForms = map[Checkpoint]string{
 
 // MarshalEntry writes the stored form.
 func MarshalEntry(e Entry) ([]byte, error) {
-	f := entryForm{Version: entryVersion, Seq: e.Seq, Generation: e.Generation, Writer: e.Writer, Time: e.Time.UnixMilli(), Snapshot: e.Snapshot, Prev: e.Prev, Events: []json.RawMessage{}}
+	version, at := entryVersion, e.Time.UnixMilli()
+	f := entryForm{
+		Version: &version, Seq: &e.Seq, Generation: e.Generation, Writer: &e.Writer, Time: &at,
+		Snapshot: e.Snapshot, Prev: e.Prev, Events: []json.RawMessage{},
+	}
 	for _, k := range e.Kinds {
 		form, ok := kindForms[k]
 		if !ok {
@@ -245,22 +250,9 @@ func UnmarshalEntry(data []byte) (Entry, error) {
 	return e, nil
 }
 
-// storedEntry is entryForm as it is read: what every entry has must be there.
-type storedEntry struct {
-	Version    *int              `json:"v"`
-	Seq        *int64            `json:"s"`
-	Generation int64             `json:"g"`
-	Writer     *string           `json:"w"`
-	Time       *int64            `json:"t"`
-	Kinds      []string          `json:"k"`
-	Events     []json.RawMessage `json:"e"`
-	Snapshot   json.RawMessage   `json:"p"`
-	Prev       string            `json:"h"`
-}
-
 // decodeEntry reads the form and nothing else.
-func decodeEntry(data []byte) (storedEntry, error) {
-	var f storedEntry
+func decodeEntry(data []byte) (entryForm, error) {
+	var f entryForm
 	if _, err := jsonx.CompactJSON(data, storedLimits(data)); err != nil {
 		return f, fmt.Errorf("unmarshal entry: %w", err)
 	}
@@ -282,7 +274,7 @@ func decodeEntry(data []byte) (storedEntry, error) {
 }
 
 // complete refuses an entry that lacks what every entry has.
-func (f *storedEntry) complete() error {
+func (f *entryForm) complete() error {
 	for _, part := range []struct {
 		key   string
 		there bool

@@ -82,19 +82,19 @@ func (e ContextBuilt) Problem() string {
 	return ""
 }
 
-// applyContextBuilt puts the builder's messages before what was said to this run, whose words they introduce.
-func (s *AgentState) applyContextBuilt(e ContextBuilt) error {
+// apply puts the builder's messages before what was said to this run, whose words they introduce.
+func (e ContextBuilt) apply(s *AgentState) error {
 	if s.Built {
 		return nil
 	}
-	if err := s.requireAwake("context_built"); err != nil {
+	if err := s.requireAwake(); err != nil {
 		return err
 	}
 	if s.Inferences > 0 {
-		return &ApplyError{Event: "context_built", Problem: "the run has made an inference"}
+		return &ApplyError{Problem: "the run has made an inference"}
 	}
 	if problem := e.Problem(); problem != "" {
-		return &ApplyError{Event: "context_built", Problem: problem}
+		return &ApplyError{Problem: problem}
 	}
 	before := s.Messages.All()
 	own := slices.IndexFunc(before, func(m Message) bool { return m.Source.Run == "" })

@@ -1,7 +1,6 @@
 package run
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -91,11 +90,6 @@ const (
 	PermissionDenied      PermissionStatus = "DENIED"
 	PermissionRequestable PermissionStatus = "REQUESTABLE"
 )
-
-// zero reports whether nothing is known.
-func (p *Permissions) zero() bool {
-	return len(p.Asked) == 0 && len(p.Tools) == 0 && len(p.Policy) == 0 && !p.Evaluated && p.Checked.Inference == 0 && p.Failed == ""
-}
 
 // First is the first call that the request blocked.
 func (r PermissionRequest) First() string { return r.Tools[0].Calls[0] }
@@ -234,8 +228,8 @@ func (a Advice) With(tools []ToolApproval) Advice {
 	return a
 }
 
-func (s *AgentState) applyToolsJudged(e ToolsJudged) error {
-	if err := s.requireAwake("tools_judged"); err != nil {
+func (e ToolsJudged) apply(s *AgentState) error {
+	if err := s.requireAwake(); err != nil {
 		return err
 	}
 	s.Advice = s.Advice.With(e.Tools)
@@ -319,12 +313,6 @@ func (p *Permissions) revoke(refs []PermitRef) {
 	if len(p.Tools) == 0 {
 		p.Tools = nil
 	}
-}
-
-// Fits reports whether arguments that CompactJSON has accepted fit all conditions. A value that is missing, or of
-// another type, fits none.
-func Fits(when []Condition, args json.RawMessage) bool {
-	return !slices.ContainsFunc(when, func(c Condition) bool { return c.Test(args) != Holds })
 }
 
 // Left reports whether the grant covers another claim.

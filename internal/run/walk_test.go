@@ -743,7 +743,7 @@ func (a *arrowsTaken) observe(before, after run.AgentState, e run.Event) error {
 	a.seen[kind] = true
 	if before.Status != after.Status {
 		a.runs[[2]run.RunStatus{before.Status, after.Status}] = true
-		if !slices.ContainsFunc(run.RunArrows(), func(r run.RunArrow) bool { return r.From == before.Status && r.To == after.Status }) {
+		if !slices.ContainsFunc(run.RunArrows(), func(r run.Arrow[run.RunStatus]) bool { return r.From == before.Status && r.To == after.Status }) {
 			return fmt.Errorf("the run went from %q to %q past the table", before.Status, after.Status)
 		}
 	}
