@@ -270,9 +270,8 @@ func (e Resumed) apply(s *AgentState) error {
 	if s.Status == RunRunning {
 		return nil
 	}
-	s.Advice.Read = false
 	s.Waited += time.Duration(max(0, e.Waited)) * time.Millisecond
-	s.Permissions.Evaluated, s.Full = false, ContextFull{}
+	s.Memory, s.Full = s.Memory.stale(), ContextFull{}
 	return s.setRunStatus(RunRunning)
 }
 

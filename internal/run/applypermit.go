@@ -195,14 +195,6 @@ func (p *Permissions) setFailure(why string) {
 	}
 }
 
-func (e PolicyEvaluated) apply(s *AgentState) error {
-	if err := s.requireAwake(); err != nil {
-		return err
-	}
-	s.Permissions.Policy, s.Permissions.Evaluated = e.Tools, true
-	return nil
-}
-
 func (e PermissionChecked) apply(s *AgentState) error {
 	if err := s.requireAwake(); err != nil {
 		return err

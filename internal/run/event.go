@@ -370,12 +370,10 @@ type DecisionDropped struct {
 	Why    string `json:"why"`
 }
 
-// ToolsJudged is what is known of the approvals of an agent's tools under an advisory policy: read from the agent's
-// record when an attempt begins (Call is ""; no tools is an answer as well), or said by the answer to a call of its
-// approval tool.
-type ToolsJudged struct {
-	Call  string         `json:"call,omitempty"`
-	Tools []ToolApproval `json:"tools,omitempty"` // each once
+// Remembered replaces what one policy remembers of the run.
+type Remembered struct {
+	Policy string          `json:"policy"`
+	Value  json.RawMessage `json:"value"` // kept as it is, and not read here
 }
 
 // PermissionRequested is the one request that a batch's blocked calls make (block_and_retry). Each of them finishes
@@ -408,12 +406,6 @@ type PermissionAnswered struct {
 type CallPermitted struct {
 	Call     string `json:"call"`
 	Approval string `json:"approval"` // that request
-}
-
-// PolicyEvaluated is what the agent's policy function listed: the original names of tools that need a permission. It
-// replaces what it listed before.
-type PolicyEvaluated struct {
-	Tools []string `json:"tools,omitempty"`
 }
 
 // PermissionChecked is what the agent's permission backend said of the tools of a round that need a permission, or

@@ -16,8 +16,8 @@ var eventTypes = func() map[string]reflect.Type {
 	for _, e := range []Event{
 		RunStarted{}, InputReceived{}, Decided{}, Answered{}, LateResult{}, Replied{}, Evicted{}, CallClaimed{},
 		CallFinished{}, CallSuspended{}, CallUnknown{}, CallCancelled{}, Resumed{}, Parked{}, HandedOver{},
-		Finished{}, DecisionKept{}, DecisionDropped{}, ContextBuilt{}, ToolsJudged{}, Hooked{},
-		PermissionRequested{}, PermissionAnswered{}, CallPermitted{}, PolicyEvaluated{}, PermissionChecked{},
+		Finished{}, DecisionKept{}, DecisionDropped{}, ContextBuilt{}, Remembered{}, Hooked{},
+		PermissionRequested{}, PermissionAnswered{}, CallPermitted{}, PermissionChecked{},
 		PermissionFailed{}, ContextFull{}, LateSuspended{}, Planned{}, StepRouted{}, Synthesised{}, PlanLeft{},
 		UndoOrdered{}, ToolsListed{}, ToolsDisabled{},
 	} {

@@ -3,10 +3,55 @@ package run
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
+
+// Memory is what policies remember of a run, each under its own name. The machine keeps it and does not interpret it.
+// The zero value is empty. It is never written in place.
+type Memory map[string]Slot
+
+// Slot is what one policy remembers.
+type Slot struct {
+	Value json.RawMessage
+	Fresh bool `json:",omitempty"` // it was remembered since the run began or was last resumed
+}
+
+// Remember is the fact that a policy remembers v, which is JSON, from here on.
+func Remember(policy string, v any) Remembered {
+	raw, err := MarshalVerbatim(v)
+	if err != nil { // Apply refuses a fact without a value
+		return Remembered{Policy: policy}
+	}
+	return Remembered{Policy: policy, Value: raw}
+}
+
+func (e Remembered) apply(s *AgentState) error {
+	if err := s.requireAwake(); err != nil {
+		return err
+	}
+	if e.Policy == "" || e.Value == nil {
+		return &ApplyError{Problem: "a policy and a value are required"}
+	}
+	memory := Memory{}
+	maps.Copy(memory, s.Memory)
+	memory[e.Policy] = Slot{Value: e.Value, Fresh: true}
+	s.Memory = memory
+	return nil
+}
+
+// stale is the memory of a run that goes on after it was parked.
+func (m Memory) stale() Memory {
+	old := maps.Clone(m)
+	for name, slot := range old {
+		slot.Fresh = false
+		old[name] = slot
+	}
+	return old
+}
 
 // CorrectionKind is what a policy found in a reply that is not the last word, for who shows it. "" = it was cut short,
 // or is no output.

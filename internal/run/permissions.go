@@ -11,10 +11,7 @@ import (
 type Permissions struct {
 	Asked []PermissionRequest `json:"asked,omitempty"` // open requests about tools, oldest first
 	// what people said of tools for the rest of the run, oldest first
-	Tools  []ToolPermit `json:"tools,omitempty"`
-	Policy []string     `json:"policy,omitempty"` // original names of the tools that the policy function lists
-	// the policy function has spoken since the run began or was last woken
-	Evaluated bool `json:"policed,omitempty"`
+	Tools []ToolPermit `json:"tools,omitempty"`
 	// what the permission backend says of a round's tools; zero = it was not asked
 	Checked PermissionChecked `json:"checked,omitzero"`
 	Failed  string            `json:"failed,omitempty"` // why the run cannot go on (permission_failed); "" = it can
@@ -188,53 +185,6 @@ func (s *AgentState) Overdue(now time.Time) []Event {
 		}
 	}
 	return due
-}
-
-// Advice is what a run knows of the approvals of its agent's tools under an advisory policy (seed 003, approval cache).
-// The zero Advice knows nothing.
-type Advice struct {
-	Tools []ToolApproval `json:"tools,omitempty"` // sorted by tool, each once; never written in place
-	Read  bool           `json:"read,omitempty"`  // the agent's record was read since the run began or was last resumed
-}
-
-// ToolApproval is somebody's word on a tool: it may be used as it is, or an approval is to be asked for first.
-type ToolApproval struct {
-	Tool     string `json:"tool"` // the name the model uses
-	Value    bool   `json:"value"`
-	Comments string `json:"comments,omitempty"`
-}
-
-// Of is what is known of a tool.
-func (a Advice) Of(tool string) (ToolApproval, bool) {
-	i, ok := slices.BinarySearchFunc(a.Tools, tool, func(t ToolApproval, name string) int { return strings.Compare(t.Tool, name) })
-	if !ok {
-		return ToolApproval{}, false
-	}
-	return a.Tools[i], true
-}
-
-// With is the advice after somebody's words, of which the newer count.
-func (a Advice) With(tools []ToolApproval) Advice {
-	known := slices.Clone(a.Tools)
-	for _, t := range tools {
-		i, ok := slices.BinarySearchFunc(known, t.Tool, func(t ToolApproval, name string) int { return strings.Compare(t.Tool, name) })
-		if ok {
-			known[i] = t
-		} else {
-			known = slices.Insert(known, i, t)
-		}
-	}
-	a.Tools = known
-	return a
-}
-
-func (e ToolsJudged) apply(s *AgentState) error {
-	if err := s.requireAwake(); err != nil {
-		return err
-	}
-	s.Advice = s.Advice.With(e.Tools)
-	s.Advice.Read = s.Advice.Read || e.Call == ""
-	return nil
 }
 
 // StandingGrant is a person's grant of a tool, or of a tool with its very arguments, that outlives its run, as a later

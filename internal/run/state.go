@@ -102,7 +102,7 @@ type AgentState struct {
 
 	Children Children // the runs that its calls are
 
-	Advice      Advice      // what is known of the approvals of tools, under an advisory policy
+	Memory      Memory      // what policies remember
 	Plan        Plan        // how far the run has come with its plan
 	Permissions Permissions // of tools
 
