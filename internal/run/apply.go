@@ -129,13 +129,16 @@ func (e InputReceived) apply(s *AgentState) error {
 	if err := UserMaySay("input_received", e.Blocks); err != nil {
 		return err
 	}
-	said := make([]queued, len(e.Blocks))
 	for i, b := range e.Blocks {
-		said[i] = queued{Block: b.Block, Source: s.nextSource(i)}
+		s.queue(b.Block, i)
 	}
-	s.Queued = append(s.Queued[:len(s.Queued):len(s.Queued)], said...)
 	s.flushQueued()
 	return nil
+}
+
+// queue keeps a block, which is number part of its event, until it may be said.
+func (s *AgentState) queue(b Block, part int) {
+	s.Queued = append(slices.Clip(s.Queued), queued{Block: b, Source: s.nextSource(part)})
 }
 
 // flushQueued appends what users said once no call owes a result, and under all_suspended once the round has said what

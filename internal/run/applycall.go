@@ -57,6 +57,9 @@ func (s *AgentState) settleCall(c *Call, r Result, why CallReason, path ...CallS
 	if err := c.transition(path...); err != nil {
 		return err
 	}
+	if why = cmp.Or(why, WhyToolError); !r.IsError {
+		why = ""
+	}
 	r.Source = s.nextSource(0)
 	c.Result, c.Reason = &r, why
 	if c.Status == StatusSucceeded {
@@ -73,14 +76,25 @@ func outcome(isError bool) CallStatus {
 	return StatusSucceeded
 }
 
-func errorReason(isError bool, why CallReason) CallReason {
-	if !isError {
-		return ""
+func (e CallFinished) result() Result {
+	return Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Whole: e.Whole}
+}
+
+func (e LateResult) result() Result {
+	return Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Whole: e.Whole}
+}
+
+func (e Answered) result() Result {
+	return Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Whole: e.Whole}
+}
+
+// blocks are the result as the conversation has it, and behind it the media that the tool gave.
+func (r Result) blocks(id string) []Block {
+	blocks := []Block{ToolResult{ID: id, Content: r.Content, Blob: r.Blob, IsError: r.IsError, Whole: r.Whole}}
+	for _, m := range r.Media {
+		blocks = append(blocks, m)
 	}
-	if why == "" {
-		return WhyToolError
-	}
-	return why
+	return blocks
 }
 
 func (e CallClaimed) apply(s *AgentState) error {
@@ -112,8 +126,6 @@ func (e CallClaimed) apply(s *AgentState) error {
 // apply stores a result. A call under a claim takes it from its claimant alone (rule 9).
 func (e CallFinished) apply(s *AgentState) error {
 	return s.changeCall(e.Call, func(c *Call) error {
-		r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Whole: e.Whole}
-		why := errorReason(e.IsError, e.Reason)
 		s.notePatches(c.ID, e.Patch, e.IsError)
 		switch {
 		case c.Status == StatusRunning && c.Claim != s.head.writer:
@@ -123,7 +135,7 @@ func (e CallFinished) apply(s *AgentState) error {
 		case c.Status == StatusNew && e.Ran:
 			c.Executions++
 			c.countEntered(e.Entered)
-			return s.settleCall(c, r, why, StatusRunning, outcome(e.IsError))
+			return s.settleCall(c, e.result(), e.Reason, StatusRunning, outcome(e.IsError))
 		case c.Status == StatusSuspended:
 			return &ApplyError{Call: c.ID, Problem: "the call is suspended"}
 		default:
@@ -131,7 +143,7 @@ func (e CallFinished) apply(s *AgentState) error {
 			if c.Status == StatusRunning { // a child that could not be begun: its claimant knows
 				s.abandonChild(c.ID)
 			}
-			return s.settleCall(c, r, why, outcome(e.IsError))
+			return s.settleCall(c, e.result(), e.Reason, outcome(e.IsError))
 		}
 	})
 }
@@ -287,7 +299,9 @@ func (e Decided) apply(s *AgentState) error {
 		}
 		if e.Args != nil {
 			c.Input = e.Args
-			c.clearAnswers()
+			if c.AtGate != nil && c.AtGate.Answer != nil { // what people answered the tool was about other arguments
+				c.AtGate = &AtGate{Entered: c.AtGate.Entered}
+			}
 		}
 		return nil
 	})
@@ -303,13 +317,6 @@ func (s *AgentState) notApproved(c *Call, e Decided) error {
 		why = WhyCancelled
 	}
 	return s.settleCall(c, Result{Content: e.Text, IsError: true}, why, StatusCancelled)
-}
-
-// clearAnswers removes what people answered the tool about other arguments.
-func (c *Call) clearAnswers() {
-	if c.AtGate != nil && c.AtGate.Answer != nil {
-		c.AtGate = &AtGate{Entered: c.AtGate.Entered}
-	}
 }
 
 // apply settles an unknown outcome or a service's call. An answer to anything else has been overtaken and is
@@ -337,8 +344,7 @@ func (e Answered) apply(s *AgentState) error {
 	return s.changeCall(e.Call, func(c *Call) error {
 		if !e.Rerun {
 			s.notePatches(c.ID, e.Patch, e.IsError)
-			r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Whole: e.Whole}
-			return s.settleCall(c, r, errorReason(e.IsError, ""), append(path, outcome(e.IsError))...)
+			return s.settleCall(c, e.result(), "", append(path, outcome(e.IsError))...)
 		}
 		if e.NotRun && c.Executions > 0 {
 			c.Executions--
@@ -370,8 +376,7 @@ func (e LateResult) apply(s *AgentState) error {
 	return s.changeCall(e.Call, func(c *Call) error {
 		c.countEntered(e.Entered)
 		s.notePatches(c.ID, e.Patch, e.IsError)
-		r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Whole: e.Whole}
-		return s.settleCall(c, r, errorReason(e.IsError, ""), path...)
+		return s.settleCall(c, e.result(), "", path...)
 	})
 }
 
@@ -481,11 +486,10 @@ func (s *AgentState) unshownCalls(first int) []int {
 
 // appendResult appends a result and, after it, the media that the tool gave.
 func (s *AgentState) appendResult(id string, r Result) {
-	s.appendMessage(RoleUser, ToolResult{ID: id, Content: r.Content, Blob: r.Blob, IsError: r.IsError, Whole: r.Whole}, 0, r.Source)
-	for i, m := range r.Media {
+	for i, b := range r.blocks(id) {
 		from := r.Source
-		from.Part = i + 1
-		s.appendMessage(RoleUser, m, 0, from)
+		from.Part += i
+		s.appendMessage(RoleUser, b, 0, from)
 	}
 }
 

@@ -201,7 +201,14 @@ func (e PermissionChecked) apply(s *AgentState) error {
 	}
 	switch known := s.Permissions.Checked.Inference; {
 	case known == e.Inference:
-		s.Permissions.narrowStanding(e)
+		var left []StandingGrant
+		for _, g := range s.Permissions.Checked.Standing {
+			if i := slices.IndexFunc(e.Standing, g.Same); i >= 0 {
+				g.Used = e.Standing[i].Used
+				left = append(left, g)
+			}
+		}
+		s.Permissions.Checked.Standing = left
 	case known > e.Inference:
 		return nil
 	case e.Inference != s.Round.Inference:

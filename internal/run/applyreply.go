@@ -39,7 +39,12 @@ func (e Replied) apply(s *AgentState) error {
 	s.Hidden = nil
 	s.markCut(e)
 	s.applyHalt(e.Halt)
-	s.applyMemory(e)
+	if e.Tally != nil {
+		s.Tally = *e.Tally
+	}
+	if e.Streaks != nil {
+		s.Streaks = append(Streaks(nil), e.Streaks...)
+	}
 	for part, b := range turn {
 		if t, isText := b.(Text); !isText || t.Text != "" {
 			s.appendMessage(RoleAssistant, b, 1, s.nextSource(part))
@@ -62,7 +67,10 @@ func (s *AgentState) countInference(e Replied) {
 	s.Usage = s.Usage.Add(e.Usage)
 	s.ExecutionUnits += e.Units
 	s.Cost = s.Cost.Add(e.Cost)
-	s.Counted = s.requestCount(e.Usage)
+	s.Counted = Counted{}
+	if tokens := e.Usage.Input + e.Usage.CacheRead + e.Usage.CacheWrite; tokens > 0 {
+		s.Counted = Counted{Tokens: tokens, Through: s.EvictedMessages + int64(s.Messages.Len())}
+	}
 	s.Unseen, s.Plan.Answered, s.Plan.Failed = 0, 0, 0
 	if e.System != "" {
 		s.System, s.SystemText, s.SystemBlob = e.System, e.SystemText, e.SystemBlob
@@ -73,16 +81,6 @@ func (s *AgentState) countInference(e Replied) {
 func (s *AgentState) applyHalt(h *Halt) {
 	if h != nil && s.Ending == "" {
 		s.Ending, s.EndingDetail = Stopped(h.Code), h.Detail
-	}
-}
-
-// applyMemory stores the policies' memory.
-func (s *AgentState) applyMemory(e Replied) {
-	if e.Tally != nil {
-		s.Tally = *e.Tally
-	}
-	if e.Streaks != nil {
-		s.Streaks = append(Streaks(nil), e.Streaks...)
 	}
 }
 
@@ -112,10 +110,13 @@ func (s *AgentState) askedFor(e Replied, hidden []string) error {
 	}
 	if e.Dropped != "" {
 		turn, _ := e.turnBlocks()
-		s.Queued = append(s.Queued[:len(s.Queued):len(s.Queued)], queued{Block: Text{Text: e.Dropped}, Source: s.nextSource(len(turn))})
+		s.queue(Text{Text: e.Dropped}, len(turn))
 	}
 	return nil
 }
+
+// use is the call as it stands in the conversation.
+func (rc RepliedCall) use() ToolUse { return ToolUse{ID: rc.ID, Name: rc.Name, Input: rc.Input} }
 
 func (rc RepliedCall) call(inference int64) Call {
 	c := Call{
@@ -169,7 +170,7 @@ func (r RepliedReasoning) block() Block {
 
 func appendUses(blocks []Block, calls []RepliedCall) []Block {
 	for _, c := range calls {
-		blocks = append(blocks, ToolUse{ID: c.ID, Name: c.Name, Input: c.Input})
+		blocks = append(blocks, c.use())
 	}
 	return blocks
 }
@@ -193,19 +194,16 @@ func (e Replied) trailingBlock() (unseen, bool) {
 	}
 }
 
-// blockAt returns block n of those that the reply adds.
-func (e Replied) blockAt(n int) (Block, bool) {
-	turn, ok := e.turnBlocks()
+// blocks are the blocks that the reply adds: the model's turn, and what stands behind it.
+func (e Replied) blocks() []Block {
+	blocks, _ := e.turnBlocks()
 	if said, more := e.trailingBlock(); more {
-		turn = append(turn, said.block)
+		blocks = append(blocks, said.block)
 	}
 	if e.Dropped != "" {
-		turn = append(turn, Text{Text: e.Dropped})
+		blocks = append(blocks, Text{Text: e.Dropped})
 	}
-	if !ok || n < 0 || n >= len(turn) {
-		return nil, false
-	}
-	return turn[n], true
+	return blocks
 }
 
 // verdictProblem says what is wrong with the reply's verdict, "" when nothing is: calls owe results and end nothing,

@@ -447,7 +447,7 @@ func (e UndoOrdered) apply(s *AgentState) error {
 		return err
 	}
 	s.Live[len(s.Live)-1].Undoes = e.Of // askedFor has made the list
-	s.appendMessage(RoleAssistant, ToolUse{ID: e.Call.ID, Name: e.Call.Name, Input: e.Call.Input}, 0, s.nextSource(0))
+	s.appendMessage(RoleAssistant, e.Call.use(), 0, s.nextSource(0))
 	return nil
 }
 

@@ -93,15 +93,6 @@ type Counted struct {
 	Through int64 `json:"through"`
 }
 
-// requestCount returns the provider's count of the request that a reply answers.
-func (s *AgentState) requestCount(u Usage) Counted {
-	tokens := u.Input + u.CacheRead + u.CacheWrite
-	if tokens <= 0 {
-		return Counted{}
-	}
-	return Counted{Tokens: tokens, Through: s.EvictedMessages + int64(s.Messages.Len())}
-}
-
 // maxBuiltMessages bounds how many messages a context builder gives.
 const maxBuiltMessages = 200
 

@@ -157,12 +157,11 @@ func (e PlanFact) apply(s *AgentState) error {
 	case e.Call != nil:
 		return s.stepCalls(e, hidden)
 	case e.Stage == PlanDone:
-		b, _ := e.blockAt(0)
 		seen := int64(1)
 		if e.Static != "" {
 			seen = 0
 		}
-		s.appendMessage(RoleAssistant, b, seen, s.nextSource(0))
+		s.appendMessage(RoleAssistant, e.block(), seen, s.nextSource(0))
 		p.Answered = p.Heard
 		s.flushQueued()
 	case e.Stage == PlanGone:
@@ -209,12 +208,12 @@ func (s *AgentState) stepCalls(e PlanFact, hidden []string) error {
 	return nil
 }
 
-// blockAt returns the block with index part of those that the fact adds.
-func (e PlanFact) blockAt(part int) (Block, bool) {
+// block is the block that the fact adds: the call of a step, or the plan's answer.
+func (e PlanFact) block() Block {
 	if e.Call != nil {
-		return ToolUse{ID: e.Call.ID, Name: e.Call.Name, Input: e.Call.Input}, part == 0
+		return e.Call.use()
 	}
-	return Text{Text: e.Text + e.Static}, part == 0 && e.Stage == PlanDone
+	return Text{Text: e.Text + e.Static}
 }
 
 // leavePlan says what the plan has done, each call with its result, so that the loop's model does not do it again.

@@ -343,8 +343,7 @@ func (s *AgentState) applyChildAnswer(e Answered) error {
 		if c.Status == StatusSuspended {
 			path = []CallStatus{StatusResuming, outcome(e.IsError)}
 		}
-		r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Whole: e.Whole}
-		return s.settleCall(c, r, errorReason(e.IsError, ""), path...)
+		return s.settleCall(c, e.result(), "", path...)
 	})
 }
 

@@ -239,19 +239,6 @@ func (s *AgentState) StandingUnder(c Call, e CallClaimed) (StandingGrant, bool) 
 	return g, ok && e.Under != "" && g.Approval == e.Under
 }
 
-// narrowStanding takes away the standing grants that a second look has not found any more, and takes over how much the
-// others are used. It never adds one.
-func (p *Permissions) narrowStanding(e PermissionChecked) {
-	var left []StandingGrant
-	for _, g := range p.Checked.Standing {
-		if i := slices.IndexFunc(e.Standing, g.Same); i >= 0 {
-			g.Used = e.Standing[i].Used
-			left = append(left, g)
-		}
-	}
-	p.Checked.Standing = left
-}
-
 // revoke takes away what people granted in this run and have taken back since. A denial stays.
 func (p *Permissions) revoke(refs []PermitRef) {
 	if len(refs) == 0 {

@@ -132,7 +132,12 @@ func (e Hooked) apply(s *AgentState) error {
 	case e.Phase == PhaseBeforeInference:
 		s.Hidden = e.Hidden
 	}
-	s.queueHookMessages(e)
+	for i, m := range e.Says {
+		s.queue(m.block(), i)
+	}
+	if len(e.Says) > 0 {
+		s.flushQueued()
+	}
 	return nil
 }
 
@@ -157,30 +162,9 @@ func (s *AgentState) markGateAsked(e Hooked) error {
 	})
 }
 
-// queueHookMessages keeps messages of plugins until the round has its results.
-func (s *AgentState) queueHookMessages(e Hooked) {
-	if len(e.Says) == 0 {
-		return
-	}
-	said := make([]queued, len(e.Says))
-	for i, m := range e.Says {
-		said[i] = queued{Block: m.block(), Source: s.nextSource(i)}
-	}
-	s.Queued = append(s.Queued[:len(s.Queued):len(s.Queued)], said...)
-	s.flushQueued()
-}
-
 func (m Said) block() Block {
 	if m.Reminder {
 		return Text{Text: TextFromSystem(m.Text)}
 	}
 	return Text{Text: m.Text}
-}
-
-// hookedPart is message number n of those the fact adds.
-func (e Hooked) blockAt(n int) (Block, bool) {
-	if n < 0 || n >= len(e.Says) {
-		return nil, false
-	}
-	return e.Says[n].block(), true
 }

@@ -136,60 +136,56 @@ func bodyAt(entries []Entry, from Source) (Block, bool) {
 	if from.Run != "" || i < 0 || i >= int64(len(entries)) || from.Event >= len(entries[i].Events) {
 		return nil, false
 	}
-	return blockOf(entries[i].Events[from.Event], from.Part)
+	blocks := blocksOf(entries[i].Events[from.Event])
+	if from.Part < 0 || from.Part >= len(blocks) {
+		return nil, false
+	}
+	return blocks[from.Part], true
 }
 
-// blockOf returns the block with index part of those that an event adds to the conversation, as Apply counts them.
-func blockOf(e Event, part int) (Block, bool) {
+// blocksOf are the blocks that an event adds to the conversation, in the order in which Apply counts them.
+func blocksOf(e Event) (blocks []Block) {
 	switch e := e.(type) {
 	case RunStarted:
-		return userPart(e.Messages, part)
+		return userBlocks(e.Messages)
 	case InputReceived:
-		return userPart(e.Blocks, part)
+		return userBlocks(e.Blocks)
 	case Replied:
-		return e.blockAt(part)
+		return e.blocks()
 	case ContextBuilt:
-		if part >= len(e.Messages) {
-			return nil, false
+		for _, m := range e.Messages {
+			blocks = append(blocks, m.Content.Block)
 		}
-		return e.Messages[part].Content.Block, true
+		return blocks
 	case CallFinished:
-		return resultPart(ToolResult{ID: e.Call, Content: e.Content, Blob: e.Blob, IsError: e.IsError, Whole: e.Whole}, e.Media, part)
+		return e.result().blocks(e.Call)
 	case LateResult:
-		return resultPart(ToolResult{ID: e.Call, Content: e.Content, Blob: e.Blob, IsError: e.IsError, Whole: e.Whole}, e.Media, part)
+		return e.result().blocks(e.Call)
 	case Answered:
-		return resultPart(ToolResult{ID: e.Call, Content: e.Content, Blob: e.Blob, IsError: e.IsError, Whole: e.Whole}, e.Media, part)
+		return e.result().blocks(e.Call)
 	case Decided:
-		return resultPart(ToolResult{ID: e.Call, Content: e.Text, IsError: true}, nil, part)
-	case Hooked:
-		return e.blockAt(part)
+		return Result{Content: e.Text, IsError: true}.blocks(e.Call)
 	case CallCancelled:
-		return resultPart(ToolResult{ID: e.Call, Content: e.Content, IsError: true}, nil, part)
+		return Result{Content: e.Content, IsError: true}.blocks(e.Call)
+	case Hooked:
+		for _, m := range e.Says {
+			blocks = append(blocks, m.block())
+		}
+		return blocks
 	case PermissionAnswered:
-		return Text{Text: e.Text}, part == 0
+		return []Block{Text{Text: e.Text}}
 	case UndoOrdered:
-		return ToolUse{ID: e.Call.ID, Name: e.Call.Name, Input: e.Call.Input}, part == 0
+		return []Block{e.Call.use()}
 	case PlanEvent:
-		return e.Fact().blockAt(part)
+		return []Block{e.Fact().block()}
 	default:
-		return nil, false
+		return nil
 	}
 }
 
-func userPart(blocks []UserBlock, part int) (Block, bool) {
-	if part >= len(blocks) {
-		return nil, false
+func userBlocks(said []UserBlock) (blocks []Block) {
+	for _, b := range said {
+		blocks = append(blocks, b.Block)
 	}
-	return blocks[part].Block, true
-}
-
-func resultPart(r ToolResult, media []Media, part int) (Block, bool) {
-	switch {
-	case part == 0:
-		return r, true
-	case part <= len(media):
-		return media[part-1], true
-	default:
-		return nil, false
-	}
+	return blocks
 }
