@@ -1,6 +1,7 @@
 package run
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -49,7 +50,8 @@ func Apply(s AgentState, e Event) (AgentState, error) {
 		err = e.apply(&n)
 	}
 	if err != nil {
-		if forbidden, ok := err.(*ApplyError); ok {
+		var forbidden *ApplyError
+		if errors.As(err, &forbidden) {
 			forbidden.Event = EventType(e)
 		}
 		return s, err
