@@ -123,7 +123,7 @@ $(LINT):
 
 .PHONY: generate
 generate: deps ## write the generated diagrams and lists again
-	$(GO) test ./internal/run -run TestDiagrams -update
+	$(GO) test ./pkg/agent/cli -run TestDiagrams -update
 	node tools/template/names.mjs > internal/repotest/names.new && mv internal/repotest/names.new internal/repotest/names.json
 
 # What `sam build` calls: one bootstrap a function.

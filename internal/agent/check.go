@@ -265,7 +265,7 @@ func (c *checker) price(at string, p *Price) {
 		key   string
 		price *run.USD
 	}{{"input", &p.Input}, {"output", &p.Output}, {"cacheRead", p.CacheRead}, {"cacheWrite", p.CacheWrite}} {
-		c.that(part.price == nil || *part.price >= 0 && *part.price%1_000_000 == 0, at+"."+part.key, "got another amount, "+run.ErrUSD.Error())
+		c.that(part.price == nil || *part.price >= 0 && *part.price%1_000_000 == 0, at+"."+part.key, "got another amount, "+jsonx.ErrUSD.Error())
 	}
 }
 

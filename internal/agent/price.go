@@ -1,14 +1,15 @@
 package agent
 
 import (
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/run"
 )
 
 // ParseUSD reads a price or a limit: a JSON number from 0 to 1000000 with at most six decimals. It never rounds.
 func ParseUSD(s string) (run.USD, error) {
-	u, ok := run.ParseUSD(s)
-	if !ok || u > 1_000_000*run.UsdUnit || u%(run.UsdUnit/1_000_000) != 0 {
-		return 0, run.ErrUSD
+	u, ok := jsonx.ParseUSD(s)
+	if !ok || u > 1_000_000*jsonx.UsdUnit || u%(jsonx.UsdUnit/1_000_000) != 0 {
+		return 0, jsonx.ErrUSD
 	}
 	return u, nil
 }

@@ -39,10 +39,10 @@ func (r Rule) Matches(tool string, args json.RawMessage) bool {
 	}
 	for _, c := range r.When {
 		held := c.Test(args)
-		if held == run.Incomparable && r.Verdict != VerdictAllow {
+		if held == jsonx.Incomparable && r.Verdict != VerdictAllow {
 			continue
 		}
-		if held != run.Holds {
+		if held != jsonx.Holds {
 			return false
 		}
 	}
@@ -128,7 +128,7 @@ func (c *checker) condition(at string, cond run.Condition) {
 	}
 }
 
-func (c *checker) operands(at string, op run.Operator) {
+func (c *checker) operands(at string, op jsonx.Operator) {
 	want := "a string, number, boolean or null"
 	accepted := `"0bn`
 	if op.Name[0] == 'g' || op.Name[0] == 'l' {

@@ -237,7 +237,7 @@ func parseUndoPlace(raw json.RawMessage) (UndoPlace, bool) {
 		return UndoPlace{}, false
 	}
 	for _, from := range []string{"result", "args"} {
-		if pointer, ok := run.JSONString(members[from]); ok {
+		if pointer, ok := jsonx.JSONString(members[from]); ok {
 			return UndoPlace{from, pointer}, true
 		}
 	}

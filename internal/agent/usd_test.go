@@ -10,12 +10,13 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/run"
 )
 
 func TestParseUSD(t *testing.T) {
 	for text, want := range map[string]run.USD{
-		"0": 0, "0.0": 0, "1": run.UsdUnit, "0.25": 25e10, "3.000001": 3_000001e6, "1e-6": 1e6, "15e0": 15e12, "1000000": 1e18, "0.30": 3e11,
+		"0": 0, "0.0": 0, "1": jsonx.UsdUnit, "0.25": 25e10, "3.000001": 3_000001e6, "1e-6": 1e6, "15e0": 15e12, "1000000": 1e18, "0.30": 3e11,
 	} {
 		got, err := agent.ParseUSD(text)
 		require.NoError(t, err, text)
@@ -35,7 +36,7 @@ func TestUSDInJSON(t *testing.T) {
 		require.NoError(t, err)
 		exact, ok := new(big.Rat).SetString(string(text))
 		require.True(t, ok)
-		require.Zero(t, exact.Cmp(big.NewRat(int64(u), run.UsdUnit)), string(text))
+		require.Zero(t, exact.Cmp(big.NewRat(int64(u), jsonx.UsdUnit)), string(text))
 		var back run.USD
 		require.NoError(t, json.Unmarshal(text, &back))
 		require.Equal(t, u, back)
@@ -67,5 +68,5 @@ func TestPriceIsExact(t *testing.T) {
 		require.Equal(t, want.Int64(), int64(p.Of(u)))
 	})
 	require.Zero(t, (*agent.Price)(nil).Of(run.Usage{Input: 1}))
-	require.Zero(t, (&agent.Price{Input: run.MaxUSD}).Of(run.Usage{Input: -1}), "nobody is paid for asking")
+	require.Zero(t, (&agent.Price{Input: jsonx.MaxUSD}).Of(run.Usage{Input: -1}), "nobody is paid for asking")
 }

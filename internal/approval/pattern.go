@@ -120,7 +120,7 @@ func (g *StandingGrant) applyBounds(
 // argsMatch reports whether the arguments of the call match all conditions; call "" = those of every call that asks.
 func (p Permission) argsMatch(when []run.Condition, call string) bool {
 	return !slices.ContainsFunc(p.Calls, func(b BlockedCall) bool {
-		return (call == "" || b.Call == call) && !run.Fits(when, b.Args)
+		return (call == "" || b.Call == call) && !jsonx.Fits(when, b.Args)
 	})
 }
 

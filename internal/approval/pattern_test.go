@@ -16,6 +16,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/store"
@@ -97,10 +98,10 @@ func TestA11PatternOfWhatIsNotThere(t *testing.T) {
 	for _, when := range [][]run.Condition{
 		{{Path: "/note", Ne: json.RawMessage(`"no"`)}}, {{Path: "/to", Lte: json.RawMessage("5")}}, {{Path: "/amount", Matches: "1"}}, {{Path: "/to/0", Eq: json.RawMessage(`"a"`)}},
 	} {
-		require.False(t, run.Fits(when, json.RawMessage(args)))
-		require.False(t, run.Fits(append(atMost("200"), when...), json.RawMessage(args)))
+		require.False(t, jsonx.Fits(when, json.RawMessage(args)))
+		require.False(t, jsonx.Fits(append(atMost("200"), when...), json.RawMessage(args)))
 	}
-	require.True(t, run.Fits(nil, json.RawMessage(args)))
+	require.True(t, jsonx.Fits(nil, json.RawMessage(args)))
 }
 
 // So many calls are covered, in whichever runs, and the next one asks. What the grant was given on does not count.
@@ -667,7 +668,7 @@ func TestA11NarrowGrant(t *testing.T) {
 		require.True(t, a.Same(policy.NarrowGrant(a, agent.GrantBounds{})))
 		for amount := range 5 {
 			args := json.RawMessage(fmt.Sprintf(`{"amount":%d}`, amount))
-			require.Equal(t, run.Fits(a.When, args) && run.Fits(b.When, args), run.Fits(n.When, args))
+			require.Equal(t, jsonx.Fits(a.When, args) && jsonx.Fits(b.When, args), jsonx.Fits(n.When, args))
 		}
 		first := a.Expires(at)
 		if b.Expires(at).Before(first) {

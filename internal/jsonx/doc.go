@@ -2,5 +2,5 @@
 // JSON that models write.
 //
 // Duplicate keys, unknown keys and inputs beyond their limits are errors. Numbers are compared as decimals, never as
-// floats.
+// floats, amounts of money included. Conditions test a value at a pointer, patches change one.
 package jsonx

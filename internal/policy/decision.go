@@ -78,7 +78,7 @@ func DecisionFromJSON(raw json.RawMessage) (resume bool, reason string) {
 	case 'b':
 		return string(raw) == "true", ""
 	case '"':
-		s, ok := run.JSONString(raw)
+		s, ok := jsonx.JSONString(raw)
 		return ok && !isDenialWord(s), s
 	case '{':
 		return decisionFromObject(raw)
@@ -92,7 +92,7 @@ func decisionFromObject(raw json.RawMessage) (resume bool, reason string) {
 		return false, ""
 	}
 	for _, key := range []string{"reason", "message", "error"} {
-		if s, ok := run.JSONString(o[key]); ok && s != "" {
+		if s, ok := jsonx.JSONString(o[key]); ok && s != "" {
 			reason = s
 			break
 		}
@@ -108,7 +108,7 @@ func deniesObject(o map[string]json.RawMessage) bool {
 		return true
 	}
 	return slices.ContainsFunc([]string{"approved", "status", "decision", "action"}, func(key string) bool {
-		s, ok := run.JSONString(o[key])
+		s, ok := jsonx.JSONString(o[key])
 		return ok && isDenialWord(s)
 	})
 }
@@ -406,7 +406,7 @@ func Amend(d *agent.Definition, s *run.AgentState, c run.Call, args json.RawMess
 // ResultText is what the model reads of a JSON value given as a result: a string stands for its text, anything else for
 // its JSON.
 func ResultText(raw json.RawMessage) string {
-	if text, ok := run.JSONString(raw); ok {
+	if text, ok := jsonx.JSONString(raw); ok {
 		return text
 	}
 	return string(raw)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -213,7 +214,7 @@ func delegatedMessage(t agent.ToolSpec, c run.Call) (string, bool) {
 	if string(t.Schema) != string(DelegateSchema) || json.Unmarshal(c.Input, &in) != nil || len(in) != 1 {
 		return "", false
 	}
-	text, ok := run.JSONString(in["message"])
+	text, ok := jsonx.JSONString(in["message"])
 	return text, ok && text != ""
 }
 

@@ -175,7 +175,7 @@ func coversCall(
 	dec Decision,
 ) bool {
 	if len(when) > 0 {
-		return run.Fits(when, c.Input) && digest == PatternDigest(StandingBase(d, s, t, dec), when)
+		return jsonx.Fits(when, c.Input) && digest == PatternDigest(StandingBase(d, s, t, dec), when)
 	}
 	return strings.TrimPrefix(digest, CountedPrefix) == StandingDigest(d, s, t, c.Input, dec)
 }

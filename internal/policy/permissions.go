@@ -2,6 +2,7 @@ package policy
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -31,7 +32,7 @@ func DecideIn(d *agent.Definition, s *run.AgentState, t agent.ToolSpec, args jso
 		return Decision{Verdict: agent.VerdictAllow}
 	}
 	dec := Decide(d.Permission, t, args)
-	if dec.Verdict == agent.VerdictAllow && slices.Contains(s.Permissions.Policy, t.Name) {
+	if dec.Verdict == agent.VerdictAllow && isListed(s, t.Name) {
 		dec.Verdict = agent.VerdictAsk
 	}
 	return withUnknownStarter(s, withCeilings(d, dec, t, args))
@@ -180,9 +181,12 @@ func flaggedTools(d *agent.Definition, s *run.AgentState) []agent.ToolSpec {
 	if len(names) == 0 {
 		return d.Tools
 	}
-	tools := slices.Clone(d.Tools)
+	tools, known := slices.Clone(d.Tools), map[string]ToolApproval{}
+	for _, said := range approvals(s) {
+		known[said.Tool] = said
+	}
 	for i, t := range tools {
-		said, _ := s.Advice.Of(t.ModelName())
+		said := known[t.ModelName()]
 		if slices.Contains(names, t.ModelName()) && !said.Value {
 			tools[i].Description = strings.TrimSpace(t.Description + " " + agent.TextAskApproval(agent.ModelName(d.Permission.ApprovalTool), said.Comments))
 		}
@@ -192,7 +196,7 @@ func flaggedTools(d *agent.Definition, s *run.AgentState) []agent.ToolSpec {
 
 // ReadApprovals reads the answer of an approval tool: {"approvals": [{"tool", "value", "comments"?}]}. Of a tool that
 // is named twice the last word counts. ok is false for anything else: it is an answer like any other.
-func ReadApprovals(answer []byte) (tools []run.ToolApproval, ok bool) {
+func ReadApprovals(answer []byte) (tools []ToolApproval, ok bool) {
 	var form struct {
 		Approvals []struct {
 			Tool     string `json:"tool"`
@@ -203,12 +207,54 @@ func ReadApprovals(answer []byte) (tools []run.ToolApproval, ok bool) {
 	if json.Unmarshal(answer, &form) != nil || len(form.Approvals) == 0 {
 		return nil, false
 	}
-	var a run.Advice
 	for _, said := range form.Approvals {
 		if !agent.ValidWord(said.Tool) || said.Value == nil {
 			return nil, false
 		}
-		a = a.With([]run.ToolApproval{{Tool: said.Tool, Value: *said.Value, Comments: agent.ValidText(said.Comments)}})
+		tools = append(tools, ToolApproval{Tool: said.Tool, Value: *said.Value, Comments: agent.ValidText(said.Comments)})
 	}
-	return a.Tools, true
+	return newest(tools), true
+}
+
+// What the permission policies remember of a run (run.Memory).
+const (
+	ListedMemory    = "listed"    // original names of the tools that the policy function lists
+	ApprovalsMemory = "approvals" // []ToolApproval, each tool once, under an advisory policy
+)
+
+// isListed reports whether the policy function lists a tool. A list that cannot be read holds every tool.
+func isListed(s *run.AgentState, tool string) bool {
+	slot, ok := s.Memory[ListedMemory]
+	var tools []string
+	return ok && (json.Unmarshal(slot.Value, &tools) != nil || slices.Contains(tools, tool))
+}
+
+// ToolApproval is somebody's word on a tool: it may be used as it is, or an approval is to be asked for first.
+type ToolApproval struct {
+	Tool     string `json:"tool"` // the name the model uses
+	Value    bool   `json:"value"`
+	Comments string `json:"comments,omitempty"`
+}
+
+// approvals are what the run knows of its tools. Where that cannot be read, no tool has an approval.
+func approvals(s *run.AgentState) (known []ToolApproval) {
+	if json.Unmarshal(s.Memory[ApprovalsMemory].Value, &known) != nil {
+		return nil
+	}
+	return known
+}
+
+// RememberApprovals is the fact of somebody's words on tools, of which the newer count. No words are an answer as well.
+func RememberApprovals(s *run.AgentState, said []ToolApproval) run.Remembered {
+	return run.Remember(ApprovalsMemory, newest(slices.Concat(approvals(s), said)))
+}
+
+// newest are the last words on each tool, sorted by tool.
+func newest(said []ToolApproval) []ToolApproval {
+	by := map[string]ToolApproval{}
+	for _, t := range said {
+		by[t.Tool] = t
+	}
+	byName := func(a, b ToolApproval) int { return strings.Compare(a.Tool, b.Tool) }
+	return slices.SortedFunc(maps.Values(by), byName)
 }

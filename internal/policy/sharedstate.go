@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -21,7 +22,7 @@ func CheckPatch(view json.RawMessage, patches []run.Patch) error {
 	}
 	for _, p := range patches {
 		if err := p.Check(); err != nil {
-			return fmt.Errorf("at %s: %w", run.ShownPath(p.Path), err)
+			return fmt.Errorf("at %s: %w", jsonx.ShownPath(p.Path), err)
 		}
 	}
 	if n := PatchSize(patches); n > maxPatch {

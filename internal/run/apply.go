@@ -1,6 +1,7 @@
 package run
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -31,193 +32,115 @@ func (e *ApplyError) Error() string {
 // Apply is the only function that changes a run. It returns the state after e and leaves s as it was. A fact that is
 // already known changes nothing; a forbidden one is an *ApplyError.
 func Apply(s AgentState, e Event) (AgentState, error) {
-	if first, ok := e.(RunStarted); ok {
-		return s.applyStarted(first)
+	n, slot := s, InboxSlot(e)
+	_, starts := e.(RunStarted)
+	var err error
+	switch {
+	case starts:
+		err = e.apply(&n)
+	case s.Status == "":
+		err = &ApplyError{Problem: "the run has not started"}
+	case slot != 0 && slot <= s.Drained:
+		return s, nil
+	case slot != 0 && slot != s.Drained+1:
+		err = &ApplyError{Problem: fmt.Sprintf("slot %d after %d", slot, s.Drained)}
+	case s.Status == RunDone:
+		err = n.checkAfterEnd(e)
+	default:
+		err = e.apply(&n)
 	}
-	if s.Status == "" {
-		return s, &ApplyError{Event: EventType(e), Problem: "the run has not started"}
-	}
-	if slot := InboxSlot(e); slot != 0 {
-		if slot <= s.Drained {
-			return s, nil
-		}
-		if slot != s.Drained+1 {
-			return s, &ApplyError{Event: EventType(e), Problem: fmt.Sprintf("slot %d after %d", slot, s.Drained)}
-		}
-	}
-	before := s
-	err := s.apply(e)
 	if err != nil {
-		return before, err
-	}
-	if slot := InboxSlot(e); slot != 0 {
-		s.Drained = slot
-	}
-	s.noteRequesters(e)
-	return s, nil
-}
-
-// apply changes s, which is the caller's own copy; what it shares with other versions is never written in place.
-func (s *AgentState) apply(e Event) error {
-	if s.Status == RunDone {
-		return s.checkAfterEnd(e)
-	}
-	switch e := e.(type) {
-	case InputReceived:
-		return s.applyInputReceived(e)
-	case Decided:
-		return s.applyDecided(e)
-	case Answered:
-		return s.applyAnswered(e)
-	case LateResult:
-		return s.applyLateResult(e)
-	case Replied:
-		return s.applyReplied(e)
-	case Evicted:
-		return s.applyEvicted(e)
-	case CallClaimed:
-		return s.applyClaimed(e)
-	case CallFinished:
-		return s.applyCallFinished(e)
-	case CallSuspended:
-		return s.applySuspended(e)
-	case CallUnknown:
-		return s.applyCallUnknown(e)
-	case CallCancelled:
-		return s.applyCallCancelled(e)
-	case Resumed:
-		return s.applyResumed(e)
-	case Parked:
-		return s.applyParked()
-	case HandedOver:
-		return s.applyHandedOver(e)
-	case Finished:
-		return s.applyFinished(e)
-	default:
-		return s.applyCode(e)
-	}
-}
-
-// applyCode applies the facts that come of code and people beside the loop: builders, plugins, decisions ahead of their
-// request.
-func (s *AgentState) applyCode(e Event) error {
-	switch e := e.(type) {
-	case ContextBuilt:
-		return s.applyContextBuilt(e)
-	case ToolsJudged:
-		return s.applyToolsJudged(e)
-	case Hooked:
-		return s.applyHooked(e)
-	case ContextFull:
-		return s.applyContextFull(e)
-	case LateSuspended:
-		return s.applyLateSuspended(e)
-	case UndoOrdered:
-		return s.applyUndoOrdered(e)
-	case PlanEvent:
-		return s.applyPlan(EventType(e), e.Fact())
-	default:
-		if known, err := s.applyListing(e); known {
-			return err
+		var forbidden *ApplyError
+		if errors.As(err, &forbidden) {
+			forbidden.Event = EventType(e)
 		}
-		return s.applyPermission(e)
+		return s, err
 	}
+	if slot != 0 {
+		n.Drained = slot
+	}
+	n.noteRequesters(e)
+	return n, nil
 }
 
 // checkAfterEnd refuses facts after the run's end, except those that were accepted before it or are repeated.
 func (s *AgentState) checkAfterEnd(e Event) error {
+	known := false
 	switch e := e.(type) {
+	case CallFinished, CallClaimed, CallSuspended, CallUnknown, CallCancelled, CallPermitted, UndoOrdered, Replied, PlanEvent, ToolsListed:
+		return e.apply(s) // of a run that is done, they take only what is known
 	case Finished:
-		if e.Reason == s.Reason {
-			return nil
-		}
-	case CallFinished, CallClaimed, CallSuspended, CallUnknown, CallCancelled, CallPermitted, UndoOrdered:
-		if s.isKnownFact(e) {
-			return nil
-		}
-	case Replied:
-		if e.Inference <= s.Inferences {
-			return nil
-		}
-	case PlanEvent:
-		if e.Fact().N <= s.Plan.Facts {
-			return nil
-		}
+		known = e.Reason == s.Reason
 	case HandedOver:
-		if e.Owner == s.Owner {
-			return nil
-		}
+		known = e.Owner == s.Owner
 	case ContextBuilt:
-		if s.Built {
-			return nil
-		}
-	case ToolsListed, ToolsDisabled:
-		if s.knownListing(e) {
-			return nil
-		}
+		known = s.Built
+	case ToolsDisabled:
+		known = s.Lacks(e.Server, e.Tool)
 	}
-	return &ApplyError{Event: EventType(e), Problem: "the run is done"}
+	if !known {
+		return &ApplyError{Problem: "the run is done"}
+	}
+	return nil
 }
 
-// isKnownFact reports whether a fact about a call was applied before the run ended.
-func (s *AgentState) isKnownFact(e Event) bool {
-	id := callOf(e)
-	c, ok := s.Call(id)
-	return ok && c.Status.Terminal()
-}
-
-func (s AgentState) applyStarted(e RunStarted) (AgentState, error) {
+// apply begins the run, on what its origin held where it has one.
+func (e RunStarted) apply(s *AgentState) error {
 	if s.Status != "" {
 		if s.Tenant == e.Tenant && s.Run == e.Run && s.BodyDigest == e.BodyDigest {
-			return s, nil
+			return nil
 		}
-		return s, &ApplyError{Event: "run_started", Problem: "the run has started with something else"}
+		return &ApplyError{Problem: "the run has started with something else"}
 	}
 	if e.Tenant == "" || e.Run == "" || e.Owner == "" || e.MaxInteractions < 0 {
-		return s, &ApplyError{Event: "run_started", Problem: "tenant, run and owner are required"}
+		return &ApplyError{Problem: "tenant, run and owner are required"}
 	}
 	if e.Wait != WaitAllSuspended && (e.Wait != "" || e.Resume != "") {
-		return s, &ApplyError{Event: "run_started", Problem: "it waits in a way that is not known"}
+		return &ApplyError{Problem: "it waits in a way that is not known"}
 	}
 	if err := UserMaySay("run_started", e.Messages); err != nil {
-		return s, err
+		return err
 	}
-	n := AgentState{
+	past := s.past
+	*s = AgentState{
 		Tenant: e.Tenant, Run: e.Run, Agent: e.Agent, Version: e.Version, Definition: e.Definition, HooksVersion: e.HooksVersion,
 		Subject: e.Subject, By: e.By, Heard: e.Heard, AccessControl: e.AccessControl, Input: e.Input, BodyDigest: e.BodyDigest, Trace: e.Trace,
-		StartedAt: s.head.time, UpdatedAt: s.head.time, Owner: e.Owner, OwnedSince: s.head.seq, ownedAt: s.head.time,
+		StartedAt: s.head.time, UpdatedAt: s.head.time, Owner: e.Owner, OwnedSince: s.head.seq, OwnedAt: s.head.time,
 		Interactions: Interactions{Max: e.MaxInteractions}, Entries: s.Entries, From: e.From, Parent: e.Parent, Wait: e.Wait, Resume: e.Resume, head: s.head,
 		Unsaid: e.Input != nil && len(e.Messages) == 0,
 	}
-	if err := n.inherit(s.past); err != nil {
-		return s, err
+	if err := s.inherit(past); err != nil {
+		return err
 	}
-	if err := n.setRunStatus(RunRunning, "run_started"); err != nil {
-		return s, err
+	if err := s.setRunStatus(RunRunning); err != nil {
+		return err
 	}
 	for i, b := range e.Messages {
-		n.appendMessage(RoleUser, b.Block, 0, n.nextSource(i))
+		s.appendMessage(RoleUser, b.Block, 0, s.nextSource(i))
 	}
-	return n, nil
+	return nil
 }
 
-func (s *AgentState) applyInputReceived(e InputReceived) error {
-	if err := s.requireAwake("input_received"); err != nil {
+func (e InputReceived) apply(s *AgentState) error {
+	if err := s.requireAwake(); err != nil {
 		return err
 	}
 	if e.Slot < 1 {
-		return &ApplyError{Event: "input_received", Problem: "without a slot a duplicate could not be told"}
+		return &ApplyError{Problem: "without a slot a duplicate could not be told"}
 	}
 	if err := UserMaySay("input_received", e.Blocks); err != nil {
 		return err
 	}
-	said := make([]queued, len(e.Blocks))
 	for i, b := range e.Blocks {
-		said[i] = queued{block: b.Block, source: s.nextSource(i)}
+		s.queue(b.Block, i)
 	}
-	s.Queued = append(s.Queued[:len(s.Queued):len(s.Queued)], said...)
 	s.flushQueued()
 	return nil
+}
+
+// queue keeps a block, which is number part of its event, until it may be said.
+func (s *AgentState) queue(b Block, part int) {
+	s.Queued = append(slices.Clip(s.Queued), queued{Block: b, Source: s.nextSource(part)})
 }
 
 // flushQueued appends what users said once no call owes a result, and under all_suspended once the round has said what
@@ -237,7 +160,7 @@ func (s *AgentState) flushQueued() {
 		heard = s.permissionTexts()
 	}
 	for _, q := range s.Queued[:heard] {
-		s.appendMessage(RoleUser, q.block, 0, q.source)
+		s.appendMessage(RoleUser, q.Block, 0, q.Source)
 	}
 	s.Queued = s.Queued[heard:]
 	if len(s.Queued) == 0 {
@@ -251,16 +174,16 @@ func UserMaySay(event string, blocks []UserBlock) error {
 		switch b.Block.(type) {
 		case Text, Media:
 		default:
-			return &ApplyError{Event: event, Problem: fmt.Sprintf("a user does not say %T", b.Block)}
+			return &ApplyError{Problem: fmt.Sprintf("a user does not say %T", b.Block)}
 		}
 	}
 	return nil
 }
 
 // requireAwake refuses facts that only a woken attempt may add to a parked run (rule 7).
-func (s *AgentState) requireAwake(event string) error {
+func (s *AgentState) requireAwake() error {
 	if s.Status == RunWaiting {
-		return &ApplyError{Event: event, Problem: "the run waits and has not been resumed"}
+		return &ApplyError{Problem: "the run waits and has not been resumed"}
 	}
 	return nil
 }
@@ -291,21 +214,21 @@ func (s *AgentState) nextSource(part int) Source {
 	return Source{Seq: s.head.seq, Event: s.head.event, Part: part}
 }
 
-// applyEvicted drops the oldest messages, each of which the model has seen and none of which is half of an open pair.
-func (s *AgentState) applyEvicted(e Evicted) error {
+// apply drops the oldest messages, each of which the model has seen and none of which is half of an open pair.
+func (e Evicted) apply(s *AgentState) error {
 	leave := e.Total - s.EvictedMessages
 	if leave <= 0 {
 		return nil
 	}
 	if leave > int64(s.Messages.Len()) {
-		return &ApplyError{Event: "evicted", Problem: fmt.Sprintf("%d of %d messages", leave, s.Messages.Len())}
+		return &ApplyError{Problem: fmt.Sprintf("%d of %d messages", leave, s.Messages.Len())}
 	}
 	if c, ok := s.findPinningCall(s.Messages.All()[:leave]); ok {
-		return &ApplyError{Event: "evicted", Call: c.ID, Problem: "still " + string(c.Status)}
+		return &ApplyError{Call: c.ID, Problem: "still " + string(c.Status)}
 	}
 	for _, m := range s.Messages.All()[:leave] {
 		if m.Seen(s.Inferences) == 0 {
-			return &ApplyError{Event: "evicted", Problem: "a message that no inference has carried"}
+			return &ApplyError{Problem: "a message that no inference has carried"}
 		}
 		if isInBlob(m.Block) {
 			s.BlobMessages--
@@ -321,16 +244,16 @@ func (s *AgentState) applyEvicted(e Evicted) error {
 	return nil
 }
 
-// applyContextFull allows no further inference but a forced summary until the run parks.
-func (s *AgentState) applyContextFull(e ContextFull) error {
+// apply allows no further inference but a forced summary until the run parks.
+func (e ContextFull) apply(s *AgentState) error {
 	if s.Full.Said() {
 		return nil
 	}
 	if s.Status != RunRunning {
-		return &ApplyError{Event: "context_full", Problem: "the run is " + string(s.Status)}
+		return &ApplyError{Problem: "the run is " + string(s.Status)}
 	}
 	if e.Of <= 0 || e.Left < 0 || e.Left > e.Of {
-		return &ApplyError{Event: "context_full", Problem: "what is left is no part of the window"}
+		return &ApplyError{Problem: "what is left is no part of the window"}
 	}
 	s.Full = e
 	return nil
@@ -348,33 +271,32 @@ func (s *AgentState) findPinningCall(oldest []Message) (Call, bool) {
 	return Call{}, false
 }
 
-func (s *AgentState) applyResumed(e Resumed) error {
+func (e Resumed) apply(s *AgentState) error {
 	if s.Status == RunRunning {
 		return nil
 	}
-	s.Advice.Read = false
 	s.Waited += time.Duration(max(0, e.Waited)) * time.Millisecond
-	s.Permissions.Evaluated, s.Full = false, ContextFull{}
-	return s.setRunStatus(RunRunning, "resumed")
+	s.Memory, s.Full = s.Memory.stale(), ContextFull{}
+	return s.setRunStatus(RunRunning)
 }
 
-func (s *AgentState) applyParked() error {
+func (Parked) apply(s *AgentState) error {
 	if s.Status == RunWaiting && s.WaitSeq == s.head.seq {
 		return nil
 	}
 	if !s.AwaitsAnyone() {
-		return &ApplyError{Event: "parked", Problem: "no call waits for anyone"}
+		return &ApplyError{Problem: "no call waits for anyone"}
 	}
 	if slices.ContainsFunc(s.Permissions.Asked, PermissionRequest.Complete) {
-		return &ApplyError{Event: "parked", Problem: "a request about tools is answered, and the model has not been told"}
+		return &ApplyError{Problem: "a request about tools is answered, and the model has not been told"}
 	}
-	return s.setRunStatus(RunWaiting, "parked")
+	return s.setRunStatus(RunWaiting)
 }
 
 // setRunStatus makes one transition of the run's table.
-func (s *AgentState) setRunStatus(to RunStatus, event string) error {
-	if !runArrowAllowed(s.Status, to) {
-		return &ApplyError{Event: event, Problem: fmt.Sprintf("a run does not go from %q to %q", s.Status, to)}
+func (s *AgentState) setRunStatus(to RunStatus) error {
+	if !allows(runArrows[:], s.Status, to) {
+		return &ApplyError{Problem: fmt.Sprintf("a run does not go from %q to %q", s.Status, to)}
 	}
 	s.Status, s.Reason, s.WaitSeq = to, "", 0
 	if to == RunRunning {
@@ -386,28 +308,28 @@ func (s *AgentState) setRunStatus(to RunStatus, event string) error {
 	return nil
 }
 
-func (s *AgentState) applyHandedOver(e HandedOver) error {
+func (e HandedOver) apply(s *AgentState) error {
 	if e.Owner == s.Owner {
 		return nil
 	}
 	if e.Owner == "" {
-		return &ApplyError{Event: "handed_over", Problem: "no owner named"}
+		return &ApplyError{Problem: "no owner named"}
 	}
 	s.FormerOwner, s.Owner = s.Owner, e.Owner
 	s.Generation++
-	s.OwnedSince, s.ownedAt = s.head.seq, s.head.time
+	s.OwnedSince, s.OwnedAt = s.head.seq, s.head.time
 	return nil
 }
 
-// applyFinished ends the run and closes every call that is open, so that each has exactly one result.
-func (s *AgentState) applyFinished(e Finished) error {
+// apply ends the run and closes every call that is open, so that each has exactly one result.
+func (e Finished) apply(s *AgentState) error {
 	if e.Reason == "" || e.Reason == ReasonSuspended || (e.Reason == ReasonError) != (e.Error != nil) {
-		return &ApplyError{Event: "finished", Problem: "an ending reason is required, and an error exactly where it is error"}
+		return &ApplyError{Problem: "an ending reason is required, and an error exactly where it is error"}
 	}
 	if err := s.checkNaturalEnd(e); err != nil {
 		return err
 	}
-	if err := s.setRunStatus(RunDone, "finished"); err != nil {
+	if err := s.setRunStatus(RunDone); err != nil {
 		return err
 	}
 	for i, c := range s.Live {
@@ -440,10 +362,10 @@ func (s *AgentState) applyFinished(e Finished) error {
 func (s *AgentState) checkNaturalEnd(e Finished) error {
 	switch {
 	case e.Static != "" && (e.Reason != ReasonNaturalEnd || e.Note != ""):
-		return &ApplyError{Event: "finished", Problem: "only a natural end has a text that stands for the model"}
+		return &ApplyError{Problem: "only a natural end has a text that stands for the model"}
 	case e.Static != "":
 		if c := s.OpenCall(); c != nil {
-			return &ApplyError{Event: "finished", Call: c.ID, Problem: "still " + string(c.Status)}
+			return &ApplyError{Call: c.ID, Problem: "still " + string(c.Status)}
 		}
 	case e.Reason == ReasonNaturalEnd:
 		return s.checkNothingOwed()
@@ -454,10 +376,10 @@ func (s *AgentState) checkNaturalEnd(e Finished) error {
 // checkNothingOwed refuses an end unless every call has its result and the model has seen everything.
 func (s *AgentState) checkNothingOwed() error {
 	if i := slices.IndexFunc(s.Live, Call.Open); i >= 0 {
-		return &ApplyError{Event: "finished", Call: s.Live[i].ID, Problem: "still " + string(s.Live[i].Status)}
+		return &ApplyError{Call: s.Live[i].ID, Problem: "still " + string(s.Live[i].Status)}
 	}
 	if len(s.Permissions.Asked) > 0 {
-		return &ApplyError{Event: "finished", Problem: "a permission is requested"}
+		return &ApplyError{Problem: "a permission is requested"}
 	}
 	if _, exits := s.Exit(); exits {
 		return nil
@@ -466,13 +388,13 @@ func (s *AgentState) checkNothingOwed() error {
 		return nil
 	}
 	if s.Plan.Active() {
-		return &ApplyError{Event: "finished", Problem: "the run's plan is not carried out"}
+		return &ApplyError{Problem: "the run's plan is not carried out"}
 	}
 	if s.Unseen > s.Plan.Answered || s.Unsaid {
-		return &ApplyError{Event: "finished", Problem: "the model has not seen everything that was said"}
+		return &ApplyError{Problem: "the model has not seen everything that was said"}
 	}
 	if s.Correction != nil {
-		return &ApplyError{Event: "finished", Problem: "the model's last word was refused"}
+		return &ApplyError{Problem: "the model's last word was refused"}
 	}
 	return nil
 }

@@ -9,18 +9,18 @@ import (
 
 // changeCall applies f to one open call, in a copy of the live calls. A call that is settled already stays as it is
 // (the fact is known); a call that the run does not have is an error.
-func (s *AgentState) changeCall(id, event string, f func(*Call) error) error {
+func (s *AgentState) changeCall(id string, f func(*Call) error) error {
 	i := slices.IndexFunc(s.Live, func(c Call) bool { return c.ID == id })
 	if i < 0 {
 		if _, settled := s.Settled.Find(id); settled {
 			return nil
 		}
-		return &ApplyError{Event: event, Call: id, Problem: "the run has no such call"}
+		return &ApplyError{Call: id, Problem: "the run has no such call"}
 	}
 	if s.Live[i].Status.Terminal() {
 		return nil
 	}
-	if err := s.requireAwake(event); err != nil {
+	if err := s.requireAwake(); err != nil {
 		return err
 	}
 	c := s.Live[i]
@@ -36,10 +36,10 @@ func (s *AgentState) changeCall(id, event string, f func(*Call) error) error {
 }
 
 // transition makes transitions of the call's table, one after the other.
-func (c *Call) transition(event string, path ...CallStatus) error {
+func (c *Call) transition(path ...CallStatus) error {
 	for _, to := range path {
-		if !callArrowAllowed(c.Status, to) {
-			return &ApplyError{Event: event, Call: c.ID, Problem: fmt.Sprintf("a call does not go from %q to %q", c.Status, to)}
+		if !allows(callArrows[:], c.Status, to) {
+			return &ApplyError{Call: c.ID, Problem: fmt.Sprintf("a call does not go from %q to %q", c.Status, to)}
 		}
 		c.Status = to
 	}
@@ -53,11 +53,14 @@ func (c *Call) transition(event string, path ...CallStatus) error {
 }
 
 // settleCall ends a call with what the model will be told.
-func (s *AgentState) settleCall(c *Call, r Result, why CallReason, event string, path ...CallStatus) error {
-	if err := c.transition(event, path...); err != nil {
+func (s *AgentState) settleCall(c *Call, r Result, why CallReason, path ...CallStatus) error {
+	if err := c.transition(path...); err != nil {
 		return err
 	}
-	r.source = s.nextSource(0)
+	if why = cmp.Or(why, WhyToolError); !r.IsError {
+		why = ""
+	}
+	r.Source = s.nextSource(0)
 	c.Result, c.Reason = &r, why
 	if c.Status == StatusSucceeded {
 		s.Streaks = s.Streaks.Next(SameMistake, "")
@@ -73,22 +76,33 @@ func outcome(isError bool) CallStatus {
 	return StatusSucceeded
 }
 
-func errorReason(isError bool, why CallReason) CallReason {
-	if !isError {
-		return ""
-	}
-	if why == "" {
-		return WhyToolError
-	}
-	return why
+func (e CallFinished) result() Result {
+	return Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Whole: e.Whole}
 }
 
-func (s *AgentState) applyClaimed(e CallClaimed) error {
-	return s.changeCall(e.Call, "call_claimed", func(c *Call) error {
+func (e LateResult) result() Result {
+	return Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Whole: e.Whole}
+}
+
+func (e Answered) result() Result {
+	return Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Whole: e.Whole}
+}
+
+// blocks are the result as the conversation has it, and behind it the media that the tool gave.
+func (r Result) blocks(id string) []Block {
+	blocks := []Block{ToolResult{ID: id, Content: r.Content, Blob: r.Blob, IsError: r.IsError, Whole: r.Whole}}
+	for _, m := range r.Media {
+		blocks = append(blocks, m)
+	}
+	return blocks
+}
+
+func (e CallClaimed) apply(s *AgentState) error {
+	return s.changeCall(e.Call, func(c *Call) error {
 		if c.Status == StatusRunning && c.Claim == s.head.writer {
 			return nil
 		}
-		if err := c.transition("call_claimed", StatusRunning); err != nil {
+		if err := c.transition(StatusRunning); err != nil {
 			return err
 		}
 		c.Claim = s.head.writer
@@ -109,29 +123,27 @@ func (s *AgentState) applyClaimed(e CallClaimed) error {
 	})
 }
 
-// applyCallFinished stores a result. A call under a claim takes it from its claimant alone (rule 9).
-func (s *AgentState) applyCallFinished(e CallFinished) error {
-	return s.changeCall(e.Call, "call_finished", func(c *Call) error {
-		r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Whole: e.Whole}
-		why := errorReason(e.IsError, e.Reason)
+// apply stores a result. A call under a claim takes it from its claimant alone (rule 9).
+func (e CallFinished) apply(s *AgentState) error {
+	return s.changeCall(e.Call, func(c *Call) error {
 		s.notePatches(c.ID, e.Patch, e.IsError)
 		switch {
 		case c.Status == StatusRunning && c.Claim != s.head.writer:
-			return &ApplyError{Event: "call_finished", Call: c.ID, Problem: "another writer has the claim"}
+			return &ApplyError{Call: c.ID, Problem: "another writer has the claim"}
 		case c.Status != StatusRunning && e.Ran && c.NeedsClaim():
-			return &ApplyError{Event: "call_finished", Call: c.ID, Problem: "it ran without a claim"}
+			return &ApplyError{Call: c.ID, Problem: "it ran without a claim"}
 		case c.Status == StatusNew && e.Ran:
 			c.Executions++
 			c.countEntered(e.Entered)
-			return s.settleCall(c, r, why, "call_finished", StatusRunning, outcome(e.IsError))
+			return s.settleCall(c, e.result(), e.Reason, StatusRunning, outcome(e.IsError))
 		case c.Status == StatusSuspended:
-			return &ApplyError{Event: "call_finished", Call: c.ID, Problem: "the call is suspended"}
+			return &ApplyError{Call: c.ID, Problem: "the call is suspended"}
 		default:
 			c.countEntered(e.Entered)
 			if c.Status == StatusRunning { // a child that could not be begun: its claimant knows
 				s.abandonChild(c.ID)
 			}
-			return s.settleCall(c, r, why, "call_finished", outcome(e.IsError))
+			return s.settleCall(c, e.result(), e.Reason, outcome(e.IsError))
 		}
 	})
 }
@@ -139,9 +151,9 @@ func (s *AgentState) applyCallFinished(e CallFinished) error {
 // countEntered counts the executions of an attempt beyond its first, which is counted when the attempt begins.
 func (c *Call) countEntered(entered int) { c.Executions += max(0, entered-1) }
 
-// applySuspended parks a call.
-func (s *AgentState) applySuspended(e CallSuspended) error {
-	return s.changeCall(e.Call, "call_suspended", func(c *Call) error {
+// apply parks a call.
+func (e CallSuspended) apply(s *AgentState) error {
+	return s.changeCall(e.Call, func(c *Call) error {
 		if c.Status == StatusSuspended && c.Wait.Approval == e.Approval && c.Wait.For == cmp.Or(e.For, ForApproval) {
 			return nil
 		}
@@ -153,7 +165,7 @@ func (s *AgentState) applySuspended(e CallSuspended) error {
 			problem = "a precondition is shown with what is to be approved, and with nothing else"
 		}
 		if problem != "" {
-			return &ApplyError{Event: "call_suspended", Call: c.ID, Problem: problem}
+			return &ApplyError{Call: c.ID, Problem: problem}
 		}
 		var at *AtGate
 		if e.Gate {
@@ -165,7 +177,7 @@ func (s *AgentState) applySuspended(e CallSuspended) error {
 			c.Executions++
 		}
 		c.countEntered(e.Entered)
-		if err := c.transition("call_suspended", path...); err != nil {
+		if err := c.transition(path...); err != nil {
 			return err
 		}
 		if e.For == "" || e.For == ForApproval {
@@ -203,31 +215,31 @@ func (s *AgentState) suspensionProblem(e CallSuspended, c *Call) string {
 func (s *AgentState) applyEmitted(c *Call, e CallSuspended) error {
 	switch {
 	case !c.Service || c.Status != StatusRunning:
-		return &ApplyError{Event: "call_suspended", Call: c.ID, Problem: "no event of the call is out"}
+		return &ApplyError{Call: c.ID, Problem: "no event of the call is out"}
 	case c.Claim != s.head.writer:
-		return &ApplyError{Event: "call_suspended", Call: c.ID, Problem: "another writer has the claim"}
+		return &ApplyError{Call: c.ID, Problem: "another writer has the claim"}
 	case e.Expires.IsZero():
-		return &ApplyError{Event: "call_suspended", Call: c.ID, Problem: "a wait needs an expiry"}
+		return &ApplyError{Call: c.ID, Problem: "a wait needs an expiry"}
 	}
-	if err := c.transition("call_suspended", StatusSuspended); err != nil {
+	if err := c.transition(StatusSuspended); err != nil {
 		return err
 	}
 	c.Wait = &Wait{For: ForAnswer, Since: s.head.time, Expires: e.Expires}
 	return nil
 }
 
-func (s *AgentState) applyCallUnknown(e CallUnknown) error {
-	return s.changeCall(e.Call, "call_unknown", func(c *Call) error {
+func (e CallUnknown) apply(s *AgentState) error {
+	return s.changeCall(e.Call, func(c *Call) error {
 		if c.Status == StatusSuspended && c.Wait.Approval == e.Approval {
 			return nil
 		}
 		if again := c.Status == StatusResuming && c.Grant != nil && c.Grant.Again; c.Status != StatusRunning && !again {
-			return &ApplyError{Event: "call_unknown", Call: c.ID, Problem: "the call is " + string(c.Status)}
+			return &ApplyError{Call: c.ID, Problem: "the call is " + string(c.Status)}
 		}
 		if e.Approval == "" || e.Expires.IsZero() {
-			return &ApplyError{Event: "call_unknown", Call: c.ID, Problem: "a wait needs a request that people see and an expiry"}
+			return &ApplyError{Call: c.ID, Problem: "a wait needs a request that people see and an expiry"}
 		}
-		if err := c.transition("call_unknown", StatusSuspended); err != nil {
+		if err := c.transition(StatusSuspended); err != nil {
 			return err
 		}
 		c.Asks++
@@ -239,11 +251,11 @@ func (s *AgentState) applyCallUnknown(e CallUnknown) error {
 	})
 }
 
-// applyDecided applies a decision to the request it was made on; a decision on anything else has been overtaken and is
+// apply applies a decision to the request it was made on; a decision on anything else has been overtaken and is
 // ignored. One that was kept until now is kept no more.
-func (s *AgentState) applyDecided(e Decided) error {
+func (e Decided) apply(s *AgentState) error {
 	if e.Early != "" {
-		if err := s.requireAwake("decided"); err != nil {
+		if err := s.requireAwake(); err != nil {
 			return err
 		}
 		s.dropKept(e.Early)
@@ -256,7 +268,7 @@ func (s *AgentState) applyDecided(e Decided) error {
 		return nil
 	}
 	if c.Asks > 0 && e.Approval == ApprovalID(s.Run, c.ID, c.Asks) || c.Wait != nil && e.Approval == c.Wait.Approval {
-		if err := s.requireAwake("decided"); err != nil {
+		if err := s.requireAwake(); err != nil {
 			return err
 		}
 		s.applyToolDecision(c, e)
@@ -264,7 +276,7 @@ func (s *AgentState) applyDecided(e Decided) error {
 	if c.Status != StatusSuspended || !c.Wait.decidable() || c.Wait.Approval != e.Approval {
 		return nil
 	}
-	return s.changeCall(e.Call, "decided", func(c *Call) error {
+	return s.changeCall(e.Call, func(c *Call) error {
 		if e.Action != ActionApprove {
 			return s.notApproved(c, e)
 		}
@@ -278,7 +290,7 @@ func (s *AgentState) applyDecided(e Decided) error {
 				c.Resume = json.RawMessage("true")
 			}
 		}
-		if err := c.transition("decided", StatusResuming); err != nil {
+		if err := c.transition(StatusResuming); err != nil {
 			return err
 		}
 		c.Grant = &Grant{Approval: e.Approval, Digest: e.Digest, By: e.By, Note: e.Note, Edited: e.Args != nil, Editor: e.Editor, Policy: policy, Expires: expires}
@@ -287,7 +299,9 @@ func (s *AgentState) applyDecided(e Decided) error {
 		}
 		if e.Args != nil {
 			c.Input = e.Args
-			c.clearAnswers()
+			if c.AtGate != nil && c.AtGate.Answer != nil { // what people answered the tool was about other arguments
+				c.AtGate = &AtGate{Entered: c.AtGate.Entered}
+			}
 		}
 		return nil
 	})
@@ -298,23 +312,16 @@ func (s *AgentState) notApproved(c *Call, e Decided) error {
 	why := WhyDenied
 	switch e.Action {
 	case ActionAskAgain:
-		return c.transition("decided", StatusResuming)
+		return c.transition(StatusResuming)
 	case ActionCancel:
 		why = WhyCancelled
 	}
-	return s.settleCall(c, Result{Content: e.Text, IsError: true}, why, "decided", StatusCancelled)
+	return s.settleCall(c, Result{Content: e.Text, IsError: true}, why, StatusCancelled)
 }
 
-// clearAnswers removes what people answered the tool about other arguments.
-func (c *Call) clearAnswers() {
-	if c.AtGate != nil && c.AtGate.Answer != nil {
-		c.AtGate = &AtGate{Entered: c.AtGate.Entered}
-	}
-}
-
-// applyAnswered settles an unknown outcome or a service's call. An answer to anything else has been overtaken and is
+// apply settles an unknown outcome or a service's call. An answer to anything else has been overtaken and is
 // ignored.
-func (s *AgentState) applyAnswered(e Answered) error {
+func (e Answered) apply(s *AgentState) error {
 	if e.Used != nil {
 		return s.applyChildAnswer(e)
 	}
@@ -334,11 +341,10 @@ func (s *AgentState) applyAnswered(e Answered) error {
 	default:
 		return nil
 	}
-	return s.changeCall(e.Call, "answered", func(c *Call) error {
+	return s.changeCall(e.Call, func(c *Call) error {
 		if !e.Rerun {
 			s.notePatches(c.ID, e.Patch, e.IsError)
-			r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Whole: e.Whole}
-			return s.settleCall(c, r, errorReason(e.IsError, ""), "answered", append(path, outcome(e.IsError))...)
+			return s.settleCall(c, e.result(), "", append(path, outcome(e.IsError))...)
 		}
 		if e.NotRun && c.Executions > 0 {
 			c.Executions--
@@ -348,12 +354,12 @@ func (s *AgentState) applyAnswered(e Answered) error {
 			g.Voices, g.Asked, g.Heard, g.Again = e.Voices, c.Wait.Since, c.Wait.Heard, true
 			c.Grant = &g
 		}
-		return c.transition("answered", path...)
+		return c.transition(path...)
 	})
 }
 
-// applyLateResult settles a call that is claimed or unknown; a settled call ignores it (rule 10).
-func (s *AgentState) applyLateResult(e LateResult) error {
+// apply settles a call that is claimed or unknown; a settled call ignores it (rule 10).
+func (e LateResult) apply(s *AgentState) error {
 	c, ok := s.Call(e.Call)
 	if !ok {
 		return nil
@@ -367,20 +373,19 @@ func (s *AgentState) applyLateResult(e LateResult) error {
 	default:
 		return nil
 	}
-	return s.changeCall(e.Call, "late_result", func(c *Call) error {
+	return s.changeCall(e.Call, func(c *Call) error {
 		c.countEntered(e.Entered)
 		s.notePatches(c.ID, e.Patch, e.IsError)
-		r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Whole: e.Whole}
-		return s.settleCall(c, r, errorReason(e.IsError, ""), "late_result", path...)
+		return s.settleCall(c, e.result(), "", path...)
 	})
 }
 
-func (s *AgentState) applyCallCancelled(e CallCancelled) error {
-	return s.changeCall(e.Call, "call_cancelled", func(c *Call) error {
+func (e CallCancelled) apply(s *AgentState) error {
+	return s.changeCall(e.Call, func(c *Call) error {
 		if c.Status != StatusSuspended && (e.Reason != WhySkipped || !s.Skipped(*c)) {
-			return &ApplyError{Event: "call_cancelled", Call: c.ID, Problem: "the call is " + string(c.Status)}
+			return &ApplyError{Call: c.ID, Problem: "the call is " + string(c.Status)}
 		}
-		return s.settleCall(c, Result{Content: e.Content, IsError: true}, e.Reason, "call_cancelled", StatusCancelled)
+		return s.settleCall(c, Result{Content: e.Content, IsError: true}, e.Reason, StatusCancelled)
 	})
 }
 
@@ -388,14 +393,14 @@ func (s *AgentState) applyCallCancelled(e CallCancelled) error {
 // that it waits for input first; the others have not. Several results come from one event, so each says where it
 // stands.
 func (s *AgentState) closeCall(id string, e Finished, at Source) error {
-	return s.changeCall(id, "finished", func(c *Call) error {
+	return s.changeCall(id, func(c *Call) error {
 		r, why := Result{Content: e.OpenText, IsError: true}, WhyCancelled
 		if c.Entered() {
 			r.Content, why = e.UnknownText, WhyOutcomeUnknown
 		}
-		err := s.settleCall(c, r, why, "finished", StatusCancelled)
+		err := s.settleCall(c, r, why, StatusCancelled)
 		if err == nil {
-			c.Result.source = at
+			c.Result.Source = at
 		}
 		return err
 	})
@@ -481,19 +486,18 @@ func (s *AgentState) unshownCalls(first int) []int {
 
 // appendResult appends a result and, after it, the media that the tool gave.
 func (s *AgentState) appendResult(id string, r Result) {
-	s.appendMessage(RoleUser, ToolResult{ID: id, Content: r.Content, Blob: r.Blob, IsError: r.IsError, Whole: r.Whole}, 0, r.source)
-	for i, m := range r.Media {
-		from := r.source
-		from.Part = i + 1
-		s.appendMessage(RoleUser, m, 0, from)
+	for i, b := range r.blocks(id) {
+		from := r.Source
+		from.Part += i
+		s.appendMessage(RoleUser, b, 0, from)
 	}
 }
 
-// applyLateSuspended parks a call whose tool asks. What people may decide about is the same as if its claimant had
+// apply parks a call whose tool asks. What people may decide about is the same as if its claimant had
 // stored it itself.
-func (s *AgentState) applyLateSuspended(e LateSuspended) error {
+func (e LateSuspended) apply(s *AgentState) error {
 	if e.Ticket == nil || e.Writer == "" || e.Expires.IsZero() {
-		return &ApplyError{Event: "late_suspended", Call: e.Call, Problem: "a writer, a ticket and an expiry are required"}
+		return &ApplyError{Call: e.Call, Problem: "a writer, a ticket and an expiry are required"}
 	}
 	c, ok := s.Call(e.Call)
 	if !ok || c.Service {
@@ -508,8 +512,8 @@ func (s *AgentState) applyLateSuspended(e LateSuspended) error {
 	default:
 		return nil
 	}
-	return s.changeCall(e.Call, "late_suspended", func(c *Call) error {
-		if err := c.transition("late_suspended", path...); err != nil {
+	return s.changeCall(e.Call, func(c *Call) error {
+		if err := c.transition(path...); err != nil {
 			return err
 		}
 		c.countEntered(e.Entered)

@@ -2,42 +2,20 @@ package run
 
 import (
 	"slices"
+
+	"github.com/countersign/countersign/internal/jsonx"
 )
 
-// applyPermission is apply for what concerns permissions of tools, and decisions that are kept.
-func (s *AgentState) applyPermission(e Event) error {
-	switch e := e.(type) {
-	case DecisionKept:
-		return s.applyDecisionKept(e)
-	case DecisionDropped:
-		return s.applyDecisionDropped(e)
-	case PermissionRequested:
-		return s.applyPermissionRequested(e)
-	case PermissionAnswered:
-		return s.applyPermissionAnswered(e)
-	case CallPermitted:
-		return s.applyPermitted(e)
-	case PolicyEvaluated:
-		return s.applyPolicyEvaluated(e)
-	case PermissionChecked:
-		return s.applyPermissionChecked(e)
-	case PermissionFailed:
-		return s.applyPermissionFailed(e)
-	default:
-		return &ApplyError{Event: EventType(e), Problem: "not a known event"}
-	}
-}
-
-// applyPermissionRequested opens a request about tools. The calls it names fail in the same entry.
-func (s *AgentState) applyPermissionRequested(e PermissionRequested) error {
+// apply opens a request about tools. The calls it names fail in the same entry.
+func (e PermissionRequested) apply(s *AgentState) error {
 	if s.Permissions.Request(e.Approval) >= 0 || s.askedBefore(e) {
 		return nil
 	}
-	if err := s.requireAwake("permission_requested"); err != nil {
+	if err := s.requireAwake(); err != nil {
 		return err
 	}
 	if e.Approval == "" || e.Expires.IsZero() || len(e.Tools) == 0 {
-		return &ApplyError{Event: "permission_requested", Problem: "a request needs an id that people see, an expiry and tools"}
+		return &ApplyError{Problem: "a request needs an id that people see, an expiry and tools"}
 	}
 	live := slices.Clone(s.Live)
 	r := PermissionRequest{
@@ -45,12 +23,12 @@ func (s *AgentState) applyPermissionRequested(e PermissionRequested) error {
 	}
 	for _, t := range e.Tools {
 		if len(t.Calls) == 0 {
-			return &ApplyError{Event: "permission_requested", Problem: "tool " + t.Tool + " has no call"}
+			return &ApplyError{Problem: "tool " + t.Tool + " has no call"}
 		}
 		for _, id := range t.Calls {
 			i := slices.IndexFunc(live, func(c Call) bool { return c.ID == id })
 			if i < 0 || live[i].Tool != t.Tool || live[i].Status != StatusNew && live[i].Status != StatusResuming {
-				return &ApplyError{Event: "permission_requested", Call: id, Problem: "it is no call of the tool that could be blocked"}
+				return &ApplyError{Call: id, Problem: "it is no call of the tool that could be blocked"}
 			}
 			live[i].Request = e.Approval
 		}
@@ -72,7 +50,7 @@ func (s *AgentState) askedBefore(e PermissionRequested) bool {
 
 // applyToolDecisions gives tools of an open request their verdicts, each its first.
 func (s *AgentState) applyToolDecisions(at int, e Decided) error {
-	if err := s.requireAwake("decided"); err != nil {
+	if err := s.requireAwake(); err != nil {
 		return err
 	}
 	if e.Action == ActionFail {
@@ -128,17 +106,17 @@ func (s *AgentState) applyToolDecision(c Call, e Decided) {
 	}
 }
 
-// applyPermissionAnswered closes a request, and tells the model once the turn's results stand before it.
-func (s *AgentState) applyPermissionAnswered(e PermissionAnswered) error {
+// apply closes a request, and tells the model once the turn's results stand before it.
+func (e PermissionAnswered) apply(s *AgentState) error {
 	i := s.Permissions.Request(e.Approval)
 	if i < 0 {
 		return nil
 	}
-	if err := s.requireAwake("permission_answered"); err != nil {
+	if err := s.requireAwake(); err != nil {
 		return err
 	}
 	if !s.Permissions.Asked[i].Complete() && !e.Expired {
-		return &ApplyError{Event: "permission_answered", Problem: "a tool has no verdict and the request has not expired"}
+		return &ApplyError{Problem: "a tool has no verdict and the request has not expired"}
 	}
 	s.Permissions.close(i)
 	s.Queued = slices.Insert(slices.Clone(s.Queued), s.permissionTexts(), queued{Text{Text: e.Text}, s.nextSource(0), true})
@@ -149,22 +127,22 @@ func (s *AgentState) applyPermissionAnswered(e PermissionAnswered) error {
 // permissionTexts is how many of the queued blocks are answers to requests already: they come before what users said.
 func (s *AgentState) permissionTexts() int {
 	n := 0
-	for n < len(s.Queued) && s.Queued[n].permission {
+	for n < len(s.Queued) && s.Queued[n].Permission {
 		n++
 	}
 	return n
 }
 
-// applyPermitted lets a suspended call go on under a grant of its tool from another request.
-func (s *AgentState) applyPermitted(e CallPermitted) error {
-	return s.changeCall(e.Call, "call_permitted", func(c *Call) error {
+// apply lets a suspended call go on under a grant of its tool from another request.
+func (e CallPermitted) apply(s *AgentState) error {
+	return s.changeCall(e.Call, func(c *Call) error {
 		if c.Status == StatusResuming && c.Grant == nil {
 			return nil
 		}
 		if c.Status != StatusSuspended || c.Wait.For != ForApproval {
-			return &ApplyError{Event: "call_permitted", Call: c.ID, Problem: "the call is " + string(c.Status)}
+			return &ApplyError{Call: c.ID, Problem: "the call is " + string(c.Status)}
 		}
-		return c.transition("call_permitted", StatusResuming)
+		return c.transition(StatusResuming)
 	})
 }
 
@@ -175,8 +153,8 @@ func (s *AgentState) grantClaim(c *Call, e CallClaimed) error {
 	})
 	if i < 0 {
 		g, ok := s.StandingUnder(*c, e)
-		if _, denied := s.Permissions.Denied(c.Tool); !ok || denied || !g.Left() || !Fits(g.When, c.Input) {
-			return &ApplyError{Event: "call_claimed", Call: c.ID, Problem: "no permission of its tool covers it"}
+		if _, denied := s.Permissions.Denied(c.Tool); !ok || denied || !g.Left() || !jsonx.Fits(g.When, c.Input) {
+			return &ApplyError{Call: c.ID, Problem: "no permission of its tool covers it"}
 		}
 		c.Grant = &Grant{Approval: g.Approval, Digest: e.Digest, By: g.By, Note: g.Note, Consumed: true, Tool: true, Standing: true, When: g.When}
 		s.Permissions.Count(c.Tool, e.Digest)
@@ -217,25 +195,24 @@ func (p *Permissions) setFailure(why string) {
 	}
 }
 
-func (s *AgentState) applyPolicyEvaluated(e PolicyEvaluated) error {
-	if err := s.requireAwake("policy_evaluated"); err != nil {
-		return err
-	}
-	s.Permissions.Policy, s.Permissions.Evaluated = e.Tools, true
-	return nil
-}
-
-func (s *AgentState) applyPermissionChecked(e PermissionChecked) error {
-	if err := s.requireAwake("permission_checked"); err != nil {
+func (e PermissionChecked) apply(s *AgentState) error {
+	if err := s.requireAwake(); err != nil {
 		return err
 	}
 	switch known := s.Permissions.Checked.Inference; {
 	case known == e.Inference:
-		s.Permissions.narrowStanding(e)
+		var left []StandingGrant
+		for _, g := range s.Permissions.Checked.Standing {
+			if i := slices.IndexFunc(e.Standing, g.Same); i >= 0 {
+				g.Used = e.Standing[i].Used
+				left = append(left, g)
+			}
+		}
+		s.Permissions.Checked.Standing = left
 	case known > e.Inference:
 		return nil
 	case e.Inference != s.Round.Inference:
-		return &ApplyError{Event: "permission_checked", Problem: "it is not about the newest round"}
+		return &ApplyError{Problem: "it is not about the newest round"}
 	default:
 		s.Permissions.Checked = e
 	}
@@ -243,8 +220,8 @@ func (s *AgentState) applyPermissionChecked(e PermissionChecked) error {
 	return nil
 }
 
-func (s *AgentState) applyPermissionFailed(e PermissionFailed) error {
-	if err := s.requireAwake("permission_failed"); err != nil {
+func (e PermissionFailed) apply(s *AgentState) error {
+	if err := s.requireAwake(); err != nil {
 		return err
 	}
 	s.Permissions.setFailure(e.Message)

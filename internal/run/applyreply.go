@@ -7,39 +7,44 @@ import (
 	"unicode/utf8"
 )
 
-// applyReplied counts the inference, which raises every live message's seenCount by one, then adds the model's turn.
-func (s *AgentState) applyReplied(e Replied) error {
+// apply counts the inference, which raises every live message's seenCount by one, then adds the model's turn.
+func (e Replied) apply(s *AgentState) error {
 	if e.Inference <= s.Inferences {
 		return nil
 	}
 	if e.Inference != s.Inferences+1 {
-		return &ApplyError{Event: "replied", Problem: fmt.Sprintf("inference %d after %d", e.Inference, s.Inferences)}
+		return &ApplyError{Problem: fmt.Sprintf("inference %d after %d", e.Inference, s.Inferences)}
 	}
 	if s.Status != RunRunning {
-		return &ApplyError{Event: "replied", Problem: "the run is " + string(s.Status)}
+		return &ApplyError{Problem: "the run is " + string(s.Status)}
 	}
 	if s.Plan.Active() {
-		return &ApplyError{Event: "replied", Problem: "the run's plan is not carried out"}
+		return &ApplyError{Problem: "the run's plan is not carried out"}
 	}
 	if i := slices.IndexFunc(s.Live, s.mustSettle); i >= 0 {
-		return &ApplyError{Event: "replied", Call: s.Live[i].ID, Problem: "still " + string(s.Live[i].Status)}
+		return &ApplyError{Call: s.Live[i].ID, Problem: "still " + string(s.Live[i].Status)}
 	}
 	turn, ok := e.turnBlocks()
 	if !ok {
-		return &ApplyError{Event: "replied", Problem: "reasoning has a place that does not exist"}
+		return &ApplyError{Problem: "reasoning has a place that does not exist"}
 	}
 	if problem := e.verdictProblem(); problem != "" {
-		return &ApplyError{Event: "replied", Problem: problem}
+		return &ApplyError{Problem: problem}
 	}
 	if s.mergePatches(); len(s.Patches) > 0 {
-		return &ApplyError{Event: "replied", Problem: "what calls changed of the run's state does not go together"}
+		return &ApplyError{Problem: "what calls changed of the run's state does not go together"}
 	}
 	s.countInference(e)
 	hidden := s.Hidden
 	s.Hidden = nil
 	s.markCut(e)
 	s.applyHalt(e.Halt)
-	s.applyMemory(e)
+	if e.Tally != nil {
+		s.Tally = *e.Tally
+	}
+	if e.Streaks != nil {
+		s.Streaks = append(Streaks(nil), e.Streaks...)
+	}
 	for part, b := range turn {
 		if t, isText := b.(Text); !isText || t.Text != "" {
 			s.appendMessage(RoleAssistant, b, 1, s.nextSource(part))
@@ -62,7 +67,10 @@ func (s *AgentState) countInference(e Replied) {
 	s.Usage = s.Usage.Add(e.Usage)
 	s.ExecutionUnits += e.Units
 	s.Cost = s.Cost.Add(e.Cost)
-	s.Counted = s.requestCount(e.Usage)
+	s.Counted = Counted{}
+	if tokens := e.Usage.Input + e.Usage.CacheRead + e.Usage.CacheWrite; tokens > 0 {
+		s.Counted = Counted{Tokens: tokens, Through: s.EvictedMessages + int64(s.Messages.Len())}
+	}
 	s.Unseen, s.Plan.Answered, s.Plan.Failed = 0, 0, 0
 	if e.System != "" {
 		s.System, s.SystemText, s.SystemBlob = e.System, e.SystemText, e.SystemBlob
@@ -73,16 +81,6 @@ func (s *AgentState) countInference(e Replied) {
 func (s *AgentState) applyHalt(h *Halt) {
 	if h != nil && s.Ending == "" {
 		s.Ending, s.EndingDetail = Stopped(h.Code), h.Detail
-	}
-}
-
-// applyMemory stores the policies' memory.
-func (s *AgentState) applyMemory(e Replied) {
-	if e.Tally != nil {
-		s.Tally = *e.Tally
-	}
-	if e.Streaks != nil {
-		s.Streaks = append(Streaks(nil), e.Streaks...)
 	}
 }
 
@@ -101,21 +99,24 @@ func (s *AgentState) askedFor(e Replied, hidden []string) error {
 	s.Round = Round{Inference: s.Prior + e.Inference, Sequential: e.Sequential}
 	for _, rc := range e.Calls {
 		if _, used := s.Call(rc.ID); used {
-			return &ApplyError{Event: "replied", Call: rc.ID, Problem: "the id is used already"}
+			return &ApplyError{Call: rc.ID, Problem: "the id is used already"}
 		}
 		c := rc.call(s.Prior + e.Inference)
 		c.Hidden = rc.Unoffered || slices.Contains(hidden, c.Tool)
-		if err := c.transition("replied", StatusNew); err != nil {
+		if err := c.transition(StatusNew); err != nil {
 			return err
 		}
 		s.Live = append(s.Live, c)
 	}
 	if e.Dropped != "" {
 		turn, _ := e.turnBlocks()
-		s.Queued = append(s.Queued[:len(s.Queued):len(s.Queued)], queued{block: Text{Text: e.Dropped}, source: s.nextSource(len(turn))})
+		s.queue(Text{Text: e.Dropped}, len(turn))
 	}
 	return nil
 }
+
+// use is the call as it stands in the conversation.
+func (rc RepliedCall) use() ToolUse { return ToolUse{ID: rc.ID, Name: rc.Name, Input: rc.Input} }
 
 func (rc RepliedCall) call(inference int64) Call {
 	c := Call{
@@ -169,7 +170,7 @@ func (r RepliedReasoning) block() Block {
 
 func appendUses(blocks []Block, calls []RepliedCall) []Block {
 	for _, c := range calls {
-		blocks = append(blocks, ToolUse{ID: c.ID, Name: c.Name, Input: c.Input})
+		blocks = append(blocks, c.use())
 	}
 	return blocks
 }
@@ -193,19 +194,16 @@ func (e Replied) trailingBlock() (unseen, bool) {
 	}
 }
 
-// blockAt returns block n of those that the reply adds.
-func (e Replied) blockAt(n int) (Block, bool) {
-	turn, ok := e.turnBlocks()
+// blocks are the blocks that the reply adds: the model's turn, and what stands behind it.
+func (e Replied) blocks() []Block {
+	blocks, _ := e.turnBlocks()
 	if said, more := e.trailingBlock(); more {
-		turn = append(turn, said.block)
+		blocks = append(blocks, said.block)
 	}
 	if e.Dropped != "" {
-		turn = append(turn, Text{Text: e.Dropped})
+		blocks = append(blocks, Text{Text: e.Dropped})
 	}
-	if !ok || n < 0 || n >= len(turn) {
-		return nil, false
-	}
-	return turn[n], true
+	return blocks
 }
 
 // verdictProblem says what is wrong with the reply's verdict, "" when nothing is: calls owe results and end nothing,

@@ -191,7 +191,7 @@ type Result struct {
 	Media   []Media
 	Whole   *Whole `json:",omitempty"` // where all of it is; nil = here, or nowhere. Never written in place
 	Shown   bool
-	source  Source
+	Source  Source // where it was written
 }
 
 // Open reports whether the call still owes the model a result.
@@ -264,14 +264,14 @@ func indexCalls(calls []Call) *callIndex {
 	return ix
 }
 
-// applyDecisionKept keeps a decision whose target is not suspended yet; the last one on a target counts (presets 3). A
+// apply keeps a decision whose target is not suspended yet; the last one on a target counts (presets 3). A
 // decision on a call that has ended is ignored.
-func (s *AgentState) applyDecisionKept(e DecisionKept) error {
-	if err := s.requireAwake("decision_kept"); err != nil {
+func (e DecisionKept) apply(s *AgentState) error {
+	if err := s.requireAwake(); err != nil {
 		return err
 	}
 	if e.Slot < 1 || e.Target == "" {
-		return &ApplyError{Event: "decision_kept", Problem: "a slot and a target are required"}
+		return &ApplyError{Problem: "a slot and a target are required"}
 	}
 	if c, ok := s.Call(e.Target); ok && c.Status.Terminal() {
 		return nil
@@ -281,9 +281,9 @@ func (s *AgentState) applyDecisionKept(e DecisionKept) error {
 	return nil
 }
 
-// applyDecisionDropped removes a kept decision that did not apply.
-func (s *AgentState) applyDecisionDropped(e DecisionDropped) error {
-	if err := s.requireAwake("decision_dropped"); err != nil {
+// apply removes a kept decision that did not apply.
+func (e DecisionDropped) apply(s *AgentState) error {
+	if err := s.requireAwake(); err != nil {
 		return err
 	}
 	s.dropKept(e.Target)
@@ -425,14 +425,12 @@ type UndoOrdered struct {
 	By   string      `json:"by"`
 }
 
-func (UndoOrdered) event() {}
-
-func (s *AgentState) applyUndoOrdered(e UndoOrdered) error {
+func (e UndoOrdered) apply(s *AgentState) error {
 	if c, again := s.Call(e.Call.ID); again && c.Undoes == e.Of && e.Of != "" {
 		return nil
 	}
 	forbid := func(problem string) error {
-		return &ApplyError{Event: "undo_ordered", Call: e.Of, Problem: problem}
+		return &ApplyError{Call: e.Of, Problem: problem}
 	}
 	of, ok := s.Settled.Find(e.Of)
 	switch {
@@ -449,7 +447,7 @@ func (s *AgentState) applyUndoOrdered(e UndoOrdered) error {
 		return err
 	}
 	s.Live[len(s.Live)-1].Undoes = e.Of // askedFor has made the list
-	s.appendMessage(RoleAssistant, ToolUse{ID: e.Call.ID, Name: e.Call.Name, Input: e.Call.Input}, 0, s.nextSource(0))
+	s.appendMessage(RoleAssistant, e.Call.use(), 0, s.nextSource(0))
 	return nil
 }
 

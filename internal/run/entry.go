@@ -5,8 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/countersign/countersign/internal/jsonx"
@@ -138,11 +138,7 @@ func (d *Draft) Before() *AgentState { return &d.before }
 // Mark says which checkpoints the entry is. A kind is marked once.
 func (d *Draft) Mark(kinds ...Checkpoint) {
 	for _, k := range kinds {
-		seen := false
-		for _, have := range d.Entry.Kinds {
-			seen = seen || have == k
-		}
-		if !seen {
+		if !slices.Contains(d.Entry.Kinds, k) {
 			d.Entry.Kinds = append(d.Entry.Kinds, k)
 		}
 	}
@@ -160,13 +156,14 @@ func (d *Draft) Committed() AgentState {
 // Empty reports whether nothing has been added.
 func (d *Draft) Empty() bool { return len(d.Entry.Events) == 0 }
 
-// entryForm is the stored form. Keys are short because every iteration pays for them.
+// entryForm is the stored form. Keys are short because every iteration pays for them. What every entry has is a pointer,
+// so that a reader sees where it is missing.
 type entryForm struct {
-	Version    int               `json:"v"`
-	Seq        int64             `json:"s"`
+	Version    *int              `json:"v"`
+	Seq        *int64            `json:"s"`
 	Generation int64             `json:"g,omitempty"`
-	Writer     string            `json:"w"`
-	Time       int64             `json:"t"` // milliseconds since 1970
+	Writer     *string           `json:"w"`
+	Time       *int64            `json:"t"` // milliseconds since 1970
 	Kinds      []string          `json:"k,omitempty"`
 	Events     []json.RawMessage `json:"e"`
 	Snapshot   json.RawMessage   `json:"p,omitempty"`
@@ -176,16 +173,20 @@ type entryForm struct {
 // entryVersion is the form of entries.
 const entryVersion = 1
 
-var kindForms = map[Checkpoint]string{
-	CheckpointUserMessage: "U", CheckpointAssistantTurn: "A", CheckpointToolResults: "T", CheckpointRunFinished: "F",
+var formKinds = map[string]Checkpoint{
+	"U": CheckpointUserMessage, "A": CheckpointAssistantTurn, "T": CheckpointToolResults, "R": CheckpointRunFinished,
 }
 
 // MarshalEntry writes the stored form.
 func MarshalEntry(e Entry) ([]byte, error) {
-	f := entryForm{Version: entryVersion, Seq: e.Seq, Generation: e.Generation, Writer: e.Writer, Time: e.Time.UnixMilli(), Snapshot: e.Snapshot, Prev: e.Prev, Events: []json.RawMessage{}}
+	version, at := entryVersion, e.Time.UnixMilli()
+	f := entryForm{
+		Version: &version, Seq: &e.Seq, Generation: e.Generation, Writer: &e.Writer, Time: &at,
+		Snapshot: e.Snapshot, Prev: e.Prev, Events: []json.RawMessage{},
+	}
 	for _, k := range e.Kinds {
-		form, ok := kindForms[k]
-		if !ok {
+		form := string(k)[:min(1, len(k))]
+		if kind, ok := formKinds[form]; !ok || kind != k {
 			return nil, fmt.Errorf("marshal entry %d: %q is no checkpoint", e.Seq, k)
 		}
 		f.Kinds = append(f.Kinds, form)
@@ -229,9 +230,9 @@ func UnmarshalEntry(data []byte) (Entry, error) {
 	}
 	e := Entry{Seq: *f.Seq, Generation: f.Generation, Writer: *f.Writer, Time: time.UnixMilli(*f.Time).UTC(), Snapshot: f.Snapshot, Prev: f.Prev, hash: HashBody(data)}
 	for _, form := range f.Kinds {
-		k, err := kindOf(form)
-		if err != nil {
-			return Entry{}, fmt.Errorf("unmarshal entry %d: %w", e.Seq, err)
+		k, ok := formKinds[form]
+		if !ok {
+			return Entry{}, fmt.Errorf("unmarshal entry %d: checkpoint: want one of: U, A, T, R", e.Seq)
 		}
 		e.Kinds = append(e.Kinds, k)
 	}
@@ -245,31 +246,23 @@ func UnmarshalEntry(data []byte) (Entry, error) {
 	return e, nil
 }
 
-// storedEntry is entryForm as it is read: what every entry has must be there.
-type storedEntry struct {
-	Version    *int              `json:"v"`
-	Seq        *int64            `json:"s"`
-	Generation int64             `json:"g"`
-	Writer     *string           `json:"w"`
-	Time       *int64            `json:"t"`
-	Kinds      []string          `json:"k"`
-	Events     []json.RawMessage `json:"e"`
-	Snapshot   json.RawMessage   `json:"p"`
-	Prev       string            `json:"h"`
-}
-
 // decodeEntry reads the form and nothing else.
-func decodeEntry(data []byte) (storedEntry, error) {
-	var f storedEntry
+func decodeEntry(data []byte) (entryForm, error) {
+	var f entryForm
 	if _, err := jsonx.CompactJSON(data, storedLimits(data)); err != nil {
 		return f, fmt.Errorf("unmarshal entry: %w", err)
 	}
 	err := readKnown("entry", data, &f)
-	if f.Version != nil && *f.Version > entryVersion { // first: another form may have any keys
+	if f.Version != nil && *f.Version != entryVersion { // first: another form may have any keys
 		err = fmt.Errorf("v: got %d, want %d", *f.Version, entryVersion)
 	}
-	if err == nil {
-		err = f.complete()
+	for _, part := range []struct {
+		key     string
+		missing bool
+	}{{"v", f.Version == nil}, {"s", f.Seq == nil}, {"w", f.Writer == nil}, {"t", f.Time == nil}, {"e", f.Events == nil}} {
+		if err == nil && part.missing {
+			err = fmt.Errorf("%s: got nothing, want what every entry has", part.key)
+		}
 	}
 	switch {
 	case err == nil:
@@ -279,29 +272,4 @@ func decodeEntry(data []byte) (storedEntry, error) {
 	default:
 		return f, fmt.Errorf("unmarshal entry %d: %w", *f.Seq, err)
 	}
-}
-
-// complete refuses an entry that lacks what every entry has.
-func (f *storedEntry) complete() error {
-	for _, part := range []struct {
-		key   string
-		there bool
-	}{{"v", f.Version != nil}, {"s", f.Seq != nil}, {"w", f.Writer != nil}, {"t", f.Time != nil}, {"e", f.Events != nil}} {
-		if !part.there {
-			return fmt.Errorf("%s: got nothing, want what every entry has", part.key)
-		}
-	}
-	if *f.Version != entryVersion {
-		return fmt.Errorf("v: got %d, want %d", *f.Version, entryVersion)
-	}
-	return nil
-}
-
-func kindOf(form string) (Checkpoint, error) {
-	for k, f := range kindForms {
-		if f == form {
-			return k, nil
-		}
-	}
-	return "", errors.New("checkpoint: want one of: U, A, T, F")
 }

@@ -2,6 +2,7 @@ package run
 
 import (
 	"encoding/json"
+	"reflect"
 	"time"
 )
 
@@ -9,7 +10,7 @@ import (
 // meaning for ever, and a changed meaning is a new event. Facts that came through the inbox carry their slot, from 1;
 // slot 0 says that the writer itself is the source.
 type Event interface {
-	event()
+	apply(*AgentState) error // changes the caller's own copy; what it shares with other versions is never written in place
 }
 
 // RunStarted is the first fact. It holds the conversation's first messages and what the run is pinned to.
@@ -369,12 +370,10 @@ type DecisionDropped struct {
 	Why    string `json:"why"`
 }
 
-// ToolsJudged is what is known of the approvals of an agent's tools under an advisory policy: read from the agent's
-// record when an attempt begins (Call is ""; no tools is an answer as well), or said by the answer to a call of its
-// approval tool.
-type ToolsJudged struct {
-	Call  string         `json:"call,omitempty"`
-	Tools []ToolApproval `json:"tools,omitempty"` // each once
+// Remembered replaces what one policy remembers of the run.
+type Remembered struct {
+	Policy string          `json:"policy"`
+	Value  json.RawMessage `json:"value"` // kept as it is, and not read here
 }
 
 // PermissionRequested is the one request that a batch's blocked calls make (block_and_retry). Each of them finishes
@@ -409,12 +408,6 @@ type CallPermitted struct {
 	Approval string `json:"approval"` // that request
 }
 
-// PolicyEvaluated is what the agent's policy function listed: the original names of tools that need a permission. It
-// replaces what it listed before.
-type PolicyEvaluated struct {
-	Tools []string `json:"tools,omitempty"`
-}
-
 // PermissionChecked is what the agent's permission backend said of the tools of a round that need a permission, or
 // which standing grants of them were on record. A second one about the same round only takes standing grants away, or
 // says how much more they are used.
@@ -442,60 +435,6 @@ type ContextFull struct {
 // Said reports whether it was said at all.
 func (e ContextFull) Said() bool { return e.Of > 0 }
 
-func (ContextFull) event() {}
-
-func (ContextBuilt) event() {}
-
-func (RunStarted) event() {}
-
-func (InputReceived) event() {}
-
-func (Decided) event() {}
-
-func (Answered) event() {}
-
-func (LateResult) event() {}
-
-func (Replied) event() {}
-
-func (Evicted) event() {}
-
-func (CallClaimed) event() {}
-
-func (CallFinished) event() {}
-
-func (CallSuspended) event() {}
-
-func (CallUnknown) event() {}
-
-func (CallCancelled) event() {}
-
-func (Resumed) event() {}
-
-func (Parked) event() {}
-
-func (HandedOver) event() {}
-
-func (Finished) event() {}
-
-func (DecisionKept) event() {}
-
-func (DecisionDropped) event() {}
-
-func (ToolsJudged) event() {}
-
-func (PermissionRequested) event() {}
-
-func (PermissionAnswered) event() {}
-
-func (CallPermitted) event() {}
-
-func (PolicyEvaluated) event() {}
-
-func (PermissionChecked) event() {}
-
-func (PermissionFailed) event() {}
-
 // MarshalJSON writes the block itself.
 func (b UserBlock) MarshalJSON() ([]byte, error) { return MarshalBlock(b.Block) }
 
@@ -510,48 +449,22 @@ func (b *UserBlock) UnmarshalJSON(data []byte) (err error) {
 
 // InboxSlot is the inbox slot a fact came from; 0 when it did not come through the inbox.
 func InboxSlot(e Event) int64 {
-	switch e := e.(type) {
-	case InputReceived:
-		return e.Slot
-	case Decided:
-		return e.Slot
-	case Answered:
-		return e.Slot
-	case LateResult:
-		return e.Slot
-	case DecisionKept:
-		return e.Slot
-	case LateSuspended:
-		return e.Slot
-	default:
-		return 0
+	if slot := reflect.ValueOf(e).FieldByName("Slot"); slot.IsValid() {
+		return slot.Int()
 	}
+	return 0
 }
 
 // WithSlot is the fact as it stands in inbox slot n. It is an error for a fact that does not come through the inbox.
 func WithSlot(e Event, n int64) (Event, error) {
-	switch e := e.(type) {
-	case InputReceived:
-		e.Slot = n
-		return e, nil
-	case Decided:
-		e.Slot = n
-		return e, nil
-	case Answered:
-		e.Slot = n
-		return e, nil
-	case LateResult:
-		e.Slot = n
-		return e, nil
-	case DecisionKept:
-		e.Slot = n
-		return e, nil
-	case LateSuspended:
-		e.Slot = n
-		return e, nil
-	default:
+	fact := reflect.New(reflect.TypeOf(e)).Elem()
+	fact.Set(reflect.ValueOf(e))
+	slot := fact.FieldByName("Slot")
+	if !slot.IsValid() {
 		return nil, &ApplyError{Event: EventType(e), Problem: "does not come through the inbox"}
 	}
+	slot.SetInt(n)
+	return fact.Interface().(Event), nil
 }
 
 // LateSuspended is a claimant's own word that its tool has done nothing and asks for input, where it lost the race for
@@ -568,5 +481,3 @@ type LateSuspended struct {
 	// how often the tool was entered, from 2; 0 = as often as Ran or the claim says
 	Entered int `json:"entered,omitempty"`
 }
-
-func (LateSuspended) event() {}

@@ -10,51 +10,18 @@ import (
 	"github.com/countersign/countersign/internal/jsonx"
 )
 
-// eventNames ties each event's Go type to its stored name. A name is never used for another meaning.
-var eventNames = map[reflect.Type]string{
-	reflect.TypeFor[RunStarted]():          "run_started",
-	reflect.TypeFor[InputReceived]():       "input_received",
-	reflect.TypeFor[Decided]():             "decided",
-	reflect.TypeFor[Answered]():            "answered",
-	reflect.TypeFor[LateResult]():          "late_result",
-	reflect.TypeFor[Replied]():             "replied",
-	reflect.TypeFor[Evicted]():             "evicted",
-	reflect.TypeFor[CallClaimed]():         "call_claimed",
-	reflect.TypeFor[CallFinished]():        "call_finished",
-	reflect.TypeFor[CallSuspended]():       "call_suspended",
-	reflect.TypeFor[CallUnknown]():         "call_unknown",
-	reflect.TypeFor[CallCancelled]():       "call_cancelled",
-	reflect.TypeFor[Resumed]():             "resumed",
-	reflect.TypeFor[Parked]():              "parked",
-	reflect.TypeFor[HandedOver]():          "handed_over",
-	reflect.TypeFor[Finished]():            "finished",
-	reflect.TypeFor[DecisionKept]():        "decision_kept",
-	reflect.TypeFor[DecisionDropped]():     "decision_dropped",
-	reflect.TypeFor[ContextBuilt]():        "context_built",
-	reflect.TypeFor[ToolsJudged]():         "tools_judged",
-	reflect.TypeFor[Hooked]():              "hooked",
-	reflect.TypeFor[PermissionRequested](): "permission_requested",
-	reflect.TypeFor[PermissionAnswered]():  "permission_answered",
-	reflect.TypeFor[CallPermitted]():       "call_permitted",
-	reflect.TypeFor[PolicyEvaluated]():     "policy_evaluated",
-	reflect.TypeFor[PermissionChecked]():   "permission_checked",
-	reflect.TypeFor[PermissionFailed]():    "permission_failed",
-	reflect.TypeFor[ContextFull]():         "context_full",
-	reflect.TypeFor[LateSuspended]():       "late_suspended",
-	reflect.TypeFor[Planned]():             "planned",
-	reflect.TypeFor[StepRouted]():          "step_routed",
-	reflect.TypeFor[Synthesised]():         "synthesised",
-	reflect.TypeFor[PlanLeft]():            "plan_left",
-	reflect.TypeFor[UndoOrdered]():         "undo_ordered",
-	reflect.TypeFor[ToolsListed]():         "tools_listed",
-	reflect.TypeFor[ToolsDisabled]():       "tools_disabled",
-}
-
-// eventTypes is eventNames the other way round.
+// eventTypes are the events by their stored names. A name is never used for another meaning.
 var eventTypes = func() map[string]reflect.Type {
-	types := make(map[string]reflect.Type, len(eventNames))
-	for t, name := range eventNames {
-		types[name] = t
+	types := map[string]reflect.Type{}
+	for _, e := range []Event{
+		RunStarted{}, InputReceived{}, Decided{}, Answered{}, LateResult{}, Replied{}, Evicted{}, CallClaimed{},
+		CallFinished{}, CallSuspended{}, CallUnknown{}, CallCancelled{}, Resumed{}, Parked{}, HandedOver{},
+		Finished{}, DecisionKept{}, DecisionDropped{}, ContextBuilt{}, Remembered{}, Hooked{},
+		PermissionRequested{}, PermissionAnswered{}, CallPermitted{}, PermissionChecked{},
+		PermissionFailed{}, ContextFull{}, LateSuspended{}, Planned{}, StepRouted{}, Synthesised{}, PlanLeft{},
+		UndoOrdered{}, ToolsListed{}, ToolsDisabled{},
+	} {
+		types[EventType(e)] = reflect.TypeOf(e)
 	}
 	return types
 }()
@@ -62,12 +29,18 @@ var eventTypes = func() map[string]reflect.Type {
 // EventTypes are the stored names of all events, sorted.
 func EventTypes() []string { return slices.Sorted(maps.Keys(eventTypes)) }
 
-// EventType is an event's stored name, such as call_finished.
+// EventType is an event's stored name: that of its Go type in lower case, such as call_finished for CallFinished.
 func EventType(e Event) string {
-	if name, ok := eventNames[reflect.TypeOf(e)]; ok {
-		return name
+	var name []byte
+	for i, c := range []byte(reflect.TypeOf(e).Name()) {
+		if 'A' <= c && c <= 'Z' {
+			if c += 'a' - 'A'; i > 0 {
+				name = append(name, '_')
+			}
+		}
+		name = append(name, c)
 	}
-	return fmt.Sprintf("%T", e)
+	return string(name)
 }
 
 // MarshalEvent writes the stored form: an object of one key, the event's name.
@@ -114,36 +87,4 @@ func UnmarshalStored(raw json.RawMessage) (Event, error) {
 		return nil, fmt.Errorf("unmarshal event: %w", err)
 	}
 	return UnmarshalEvent(raw)
-}
-
-// callOf is the id of the call a fact is about, "" where it is about the run.
-func callOf(e Event) string {
-	switch e := e.(type) {
-	case Decided:
-		return e.Call
-	case Answered:
-		return e.Call
-	case LateResult:
-		return e.Call
-	case CallClaimed:
-		return e.Call
-	case CallFinished:
-		return e.Call
-	case CallSuspended:
-		return e.Call
-	case CallUnknown:
-		return e.Call
-	case CallCancelled:
-		return e.Call
-	case Hooked:
-		return e.Call
-	case CallPermitted:
-		return e.Call
-	case LateSuspended:
-		return e.Call
-	case UndoOrdered:
-		return e.Call.ID
-	default:
-		return ""
-	}
 }

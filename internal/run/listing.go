@@ -60,24 +60,8 @@ type ToolsDisabled struct {
 	Digest string      `json:"digest,omitempty"` // of what the server says of it now; "" = it has no such tool any more
 }
 
-func (ToolsListed) event() {}
-
-func (ToolsDisabled) event() {}
-
-// applyListing applies what concerns servers' tools.
-func (s *AgentState) applyListing(e Event) (known bool, err error) {
-	switch e := e.(type) {
-	case ToolsListed:
-		return true, s.applyToolsListed(e)
-	case ToolsDisabled:
-		return true, s.applyToolsDisabled(e)
-	default:
-		return false, nil
-	}
-}
-
-// applyToolsListed pins the run to a definition with its servers' tools. What is listed later does not count.
-func (s *AgentState) applyToolsListed(e ToolsListed) error {
+// apply pins the run to a definition with its servers' tools. What is listed later does not count.
+func (e ToolsListed) apply(s *AgentState) error {
 	problem := ""
 	switch {
 	case s.Listed && e.Definition == s.Definition:
@@ -92,41 +76,29 @@ func (s *AgentState) applyToolsListed(e ToolsListed) error {
 		problem = "the run has begun without them"
 	}
 	if problem != "" {
-		return &ApplyError{Event: "tools_listed", Problem: problem}
+		return &ApplyError{Problem: problem}
 	}
 	s.Definition, s.Servers, s.Listed = e.Definition, e.Servers, true
 	return nil
 }
 
-// applyToolsDisabled takes a tool away.
-func (s *AgentState) applyToolsDisabled(e ToolsDisabled) error {
+// apply takes a tool away.
+func (e ToolsDisabled) apply(s *AgentState) error {
 	if s.Lacks(e.Server, e.Tool) {
 		return nil
 	}
-	if err := s.requireAwake("tools_disabled"); err != nil {
+	if err := s.requireAwake(); err != nil {
 		return err
 	}
 	at := s.server(e.Server)
 	if at < 0 || !slices.Contains(s.Servers[at].Tools, e.Tool) || !e.Why.Valid() {
-		return &ApplyError{Event: "tools_disabled", Problem: fmt.Sprintf("the run has no tool %.64q of a server %.64q, or there is no reason", e.Tool, e.Server)}
+		return &ApplyError{Problem: fmt.Sprintf("the run has no tool %.64q of a server %.64q, or there is no reason", e.Tool, e.Server)}
 	}
 	s.Servers = slices.Clone(s.Servers)
 	server := &s.Servers[at]
 	server.Tools = slices.DeleteFunc(slices.Clone(server.Tools), func(name string) bool { return name == e.Tool })
 	server.Disabled = append(slices.Clip(server.Disabled), DisabledTool{Tool: e.Tool, Why: e.Why, Digest: e.Digest})
 	return nil
-}
-
-// knownListing reports whether a fact about servers' tools was applied before the run ended.
-func (s *AgentState) knownListing(e Event) bool {
-	switch e := e.(type) {
-	case ToolsListed:
-		return s.Listed && e.Definition == s.Definition
-	case ToolsDisabled:
-		return s.Lacks(e.Server, e.Tool)
-	default:
-		return false
-	}
 }
 
 // server is the place of a server among those of the run, -1 where it has none of that name.

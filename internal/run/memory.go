@@ -3,10 +3,55 @@ package run
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
+
+// Memory is what policies remember of a run, each under its own name. The machine keeps it and does not interpret it.
+// The zero value is empty. It is never written in place.
+type Memory map[string]Slot
+
+// Slot is what one policy remembers.
+type Slot struct {
+	Value json.RawMessage
+	Fresh bool `json:",omitempty"` // it was remembered since the run began or was last resumed
+}
+
+// Remember is the fact that a policy remembers v, which is JSON, from here on.
+func Remember(policy string, v any) Remembered {
+	raw, err := MarshalVerbatim(v)
+	if err != nil { // Apply refuses a fact without a value
+		return Remembered{Policy: policy}
+	}
+	return Remembered{Policy: policy, Value: raw}
+}
+
+func (e Remembered) apply(s *AgentState) error {
+	if err := s.requireAwake(); err != nil {
+		return err
+	}
+	if e.Policy == "" || e.Value == nil {
+		return &ApplyError{Problem: "a policy and a value are required"}
+	}
+	memory := Memory{}
+	maps.Copy(memory, s.Memory)
+	memory[e.Policy] = Slot{Value: e.Value, Fresh: true}
+	s.Memory = memory
+	return nil
+}
+
+// stale is the memory of a run that goes on after it was parked.
+func (m Memory) stale() Memory {
+	old := maps.Clone(m)
+	for name, slot := range old {
+		slot.Fresh = false
+		old[name] = slot
+	}
+	return old
+}
 
 // CorrectionKind is what a policy found in a reply that is not the last word, for who shows it. "" = it was cut short,
 // or is no output.
@@ -48,15 +93,6 @@ type Counted struct {
 	Through int64 `json:"through"`
 }
 
-// requestCount returns the provider's count of the request that a reply answers.
-func (s *AgentState) requestCount(u Usage) Counted {
-	tokens := u.Input + u.CacheRead + u.CacheWrite
-	if tokens <= 0 {
-		return Counted{}
-	}
-	return Counted{Tokens: tokens, Through: s.EvictedMessages + int64(s.Messages.Len())}
-}
-
 // maxBuiltMessages bounds how many messages a context builder gives.
 const maxBuiltMessages = 200
 
@@ -82,19 +118,19 @@ func (e ContextBuilt) Problem() string {
 	return ""
 }
 
-// applyContextBuilt puts the builder's messages before what was said to this run, whose words they introduce.
-func (s *AgentState) applyContextBuilt(e ContextBuilt) error {
+// apply puts the builder's messages before what was said to this run, whose words they introduce.
+func (e ContextBuilt) apply(s *AgentState) error {
 	if s.Built {
 		return nil
 	}
-	if err := s.requireAwake("context_built"); err != nil {
+	if err := s.requireAwake(); err != nil {
 		return err
 	}
 	if s.Inferences > 0 {
-		return &ApplyError{Event: "context_built", Problem: "the run has made an inference"}
+		return &ApplyError{Problem: "the run has made an inference"}
 	}
 	if problem := e.Problem(); problem != "" {
-		return &ApplyError{Event: "context_built", Problem: problem}
+		return &ApplyError{Problem: problem}
 	}
 	before := s.Messages.All()
 	own := slices.IndexFunc(before, func(m Message) bool { return m.Source.Run == "" })

@@ -7,6 +7,8 @@ import (
 	"mime"
 	"strings"
 	"sync/atomic"
+
+	"github.com/countersign/countersign/internal/jsonx"
 )
 
 // Role says who speaks. There is no tool role: results are the user's side of the conversation (seed 000).
@@ -27,10 +29,10 @@ func (r Role) Valid() bool { return r == RoleUser || r == RoleAssistant }
 // people see is Base + inferences and an inference touches no message. Source is where the body stands in the journal.
 // The zero Message is not valid.
 type Message struct {
-	Role   Role
-	Block  Block
-	Base   int64
-	Source Source
+	Role   Role   `json:"r"`
+	Block  Block  `json:"-"`
+	Base   int64  `json:"b"`
+	Source Source `json:"f"`
 }
 
 // Seen is the message's seenCount in a run that has counted so many inferences: the number of successful model calls it
@@ -273,6 +275,9 @@ type Interactions struct {
 	Current int `json:"current"`
 	Max     int `json:"max"`
 }
+
+// USD is an amount of US dollars.
+type USD = jsonx.USD
 
 // Usage counts tokens.
 type Usage struct {

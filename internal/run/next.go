@@ -44,7 +44,7 @@ const entriesPerExecution = 750
 const longestOwner = 360 * 24 * time.Hour
 
 // HandsOverAt is when the run's owner is so old that another execution has to go on.
-func (s *AgentState) HandsOverAt() time.Time { return s.ownedAt.Add(longestOwner) }
+func (s *AgentState) HandsOverAt() time.Time { return s.OwnedAt.Add(longestOwner) }
 
 // HandsOver reports whether the owner has written so much, or is so old as of the newest fact, that another execution
 // has to go on.

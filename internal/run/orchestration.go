@@ -47,9 +47,6 @@ func (p *Plan) Active() bool { return p.Stage == PlanAgain || p.Working() }
 // Working reports whether the plan's steps are carried out or summed up.
 func (p *Plan) Working() bool { return p.Stage == PlanSteps || p.Stage == PlanSums }
 
-// zero reports whether nothing is known.
-func (p *Plan) zero() bool { return p.Stage == "" && p.Facts == 0 && p.Failed == 0 }
-
 // countOwnCalls returns how many calls the plan has made in this run, without those of a run it continues.
 func (p *Plan) countOwnCalls() int64 {
 	n := int64(0)
@@ -101,8 +98,6 @@ type PlanFact struct {
 	SystemBlob bool   `json:"systemBlob,omitempty"`
 }
 
-func (PlanFact) event() {}
-
 // Fact is the fact by itself.
 func (e PlanFact) Fact() PlanFact { return e }
 
@@ -124,17 +119,17 @@ type Synthesised struct{ PlanFact }
 // PlanLeft gives the run to the loop. What the plan has called becomes part of the conversation.
 type PlanLeft struct{ PlanFact }
 
-// applyPlan takes in a fact of the plan.
-func (s *AgentState) applyPlan(event string, e PlanFact) error {
+// apply takes in a fact of the plan.
+func (e PlanFact) apply(s *AgentState) error {
 	p := &s.Plan
 	if e.N <= p.Facts {
 		return nil
 	}
 	if open := s.OpenCall(); open != nil {
-		return &ApplyError{Event: event, Call: open.ID, Problem: "still " + string(open.Status)}
+		return &ApplyError{Call: open.ID, Problem: "still " + string(open.Status)}
 	}
 	if problem := s.planProblem(e); problem != "" {
-		return &ApplyError{Event: event, Problem: problem}
+		return &ApplyError{Problem: problem}
 	}
 	hidden := s.Hidden
 	s.ModelCalls += int64(e.Requests)
@@ -162,12 +157,11 @@ func (s *AgentState) applyPlan(event string, e PlanFact) error {
 	case e.Call != nil:
 		return s.stepCalls(e, hidden)
 	case e.Stage == PlanDone:
-		b, _ := e.blockAt(0)
 		seen := int64(1)
 		if e.Static != "" {
 			seen = 0
 		}
-		s.appendMessage(RoleAssistant, b, seen, s.nextSource(0))
+		s.appendMessage(RoleAssistant, e.block(), seen, s.nextSource(0))
 		p.Answered = p.Heard
 		s.flushQueued()
 	case e.Stage == PlanGone:
@@ -214,12 +208,12 @@ func (s *AgentState) stepCalls(e PlanFact, hidden []string) error {
 	return nil
 }
 
-// blockAt returns the block with index part of those that the fact adds.
-func (e PlanFact) blockAt(part int) (Block, bool) {
+// block is the block that the fact adds: the call of a step, or the plan's answer.
+func (e PlanFact) block() Block {
 	if e.Call != nil {
-		return ToolUse{ID: e.Call.ID, Name: e.Call.Name, Input: e.Call.Input}, part == 0
+		return e.Call.use()
 	}
-	return Text{Text: e.Text + e.Static}, part == 0 && e.Stage == PlanDone
+	return Text{Text: e.Text + e.Static}
 }
 
 // leavePlan says what the plan has done, each call with its result, so that the loop's model does not do it again.

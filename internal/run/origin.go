@@ -57,7 +57,7 @@ func (s *AgentState) inherit(past *AgentState) error {
 		return nil
 	}
 	if s.From == nil || past == nil || past.Tenant != s.Tenant || past.Run != s.From.Run || past.Seq() != s.From.Seq {
-		return &ApplyError{Event: "run_started", Problem: "the past it was given is not the one it names"}
+		return &ApplyError{Problem: "the past it was given is not the one it names"}
 	}
 	s.Prior = past.Prior + past.Inferences
 	s.Heard = withPeople(s.Heard, past.Requesters()...)
@@ -77,7 +77,7 @@ func (s *AgentState) inherit(past *AgentState) error {
 	case OriginFork:
 		return s.forked(past)
 	default:
-		return &ApplyError{Event: "run_started", Problem: fmt.Sprintf("%q is no kind of origin", s.From.Kind)}
+		return &ApplyError{Problem: fmt.Sprintf("%q is no kind of origin", s.From.Kind)}
 	}
 }
 
@@ -92,7 +92,7 @@ func (from Source) inRun(run string) Source {
 // continued takes over a run that has ended, and with that every call of it: its end has given each a result.
 func (s *AgentState) continued(past *AgentState) error {
 	if past.Status != RunDone || len(s.From.Unknown) > 0 {
-		return &ApplyError{Event: "run_started", Problem: "only a finished run is continued, and nothing of it is open"}
+		return &ApplyError{Problem: "only a finished run is continued, and nothing of it is open"}
 	}
 	for _, c := range past.Live {
 		s.archiveCall(c)
@@ -118,13 +118,13 @@ func (s *AgentState) forked(past *AgentState) error {
 		s.System, s.SystemText, s.SystemBlob = past.System, past.SystemText, past.SystemBlob
 	}
 	for _, q := range past.Queued {
-		s.Queued = append(s.Queued, queued{q.block, q.source.inRun(past.Run), q.permission})
+		s.Queued = append(s.Queued, queued{q.Block, q.Source.inRun(past.Run), q.Permission})
 	}
 	asked := s.From.Unknown
 	for _, c := range past.Live {
 		if c.Result != nil {
 			r := *c.Result
-			r.source = r.source.inRun(past.Run)
+			r.Source = r.Source.inRun(past.Run)
 			c.Result = &r
 		}
 		var err error
@@ -140,7 +140,7 @@ func (s *AgentState) forked(past *AgentState) error {
 		s.Live = append(s.Live, c)
 	}
 	if len(asked) > 0 {
-		return &ApplyError{Event: "run_started", Call: asked[0].Call, Problem: "its outcome is not in doubt"}
+		return &ApplyError{Call: asked[0].Call, Problem: "its outcome is not in doubt"}
 	}
 	s.flushResults() // a round that moved in the parent may rest here
 	s.flushQueued()  // nobody answers the parent's requests about tools here
@@ -158,7 +158,7 @@ func (s *AgentState) attributePlanResults(past *AgentState) {
 	for _, c := range s.Settled.All() {
 		if c.Step > 0 && !c.Result.Shown {
 			r := *c.Result
-			r.source = r.source.inRun(past.Run)
+			r.Source = r.Source.inRun(past.Run)
 			c.Result = &r
 		}
 		settled = settled.Append(c)
@@ -170,13 +170,13 @@ func (s *AgentState) attributePlanResults(past *AgentState) {
 func (s *AgentState) resetCall(c Call) (Call, error) {
 	asked, ok := s.askedInput(c.ID)
 	if !ok {
-		return c, &ApplyError{Event: "run_started", Call: c.ID, Problem: "it is open and the conversation does not have it"}
+		return c, &ApplyError{Call: c.ID, Problem: "it is open and the conversation does not have it"}
 	}
 	n := Call{
 		ID: c.ID, Tool: c.Tool, Name: c.Name, Effect: c.Effect, Inference: c.Inference, Input: asked,
 		Service: c.Service, Hidden: c.Hidden, Breaks: c.Breaks, Ahead: c.Ahead, Repeats: c.Repeats, Step: c.Step, Undoes: c.Undoes,
 	}
-	return n, n.transition("run_started", StatusNew)
+	return n, n.transition(StatusNew)
 }
 
 // askedInput is the arguments of a call as the model made it, in the conversation or for a step of the run's plan.
@@ -199,14 +199,14 @@ func (s *AgentState) askedInput(id string) (json.RawMessage, bool) {
 // under the other run's key.
 func (s *AgentState) doubtfulCall(c Call, asked []CallUnknown) (Call, []CallUnknown, error) {
 	if c.Status == StatusRunning {
-		return c, asked, &ApplyError{Event: "run_started", Call: c.ID, Problem: "it was running"}
+		return c, asked, &ApplyError{Call: c.ID, Problem: "it was running"}
 	}
 	if len(asked) == 0 || asked[0].Call != c.ID || asked[0].Approval == "" || asked[0].Expires.IsZero() {
-		return c, asked, &ApplyError{Event: "run_started", Call: c.ID, Problem: "its outcome is unknown and nobody is asked"}
+		return c, asked, &ApplyError{Call: c.ID, Problem: "its outcome is unknown and nobody is asked"}
 	}
 	n := Call{ID: c.ID, Tool: c.Tool, Name: c.Name, Effect: c.Effect, Inference: c.Inference, Input: c.Input, Executions: c.Executions, Asks: 1, Service: c.Service, Ahead: c.Ahead, Step: c.Step, Undoes: c.Undoes}
 	n.EditedBy = c.Editor()
-	err := n.transition("run_started", StatusNew, StatusRunning, StatusSuspended)
+	err := n.transition(StatusNew, StatusRunning, StatusSuspended)
 	n.Wait = &Wait{For: ForOutcome, Approval: asked[0].Approval, Since: s.head.time, Expires: asked[0].Expires}
 	return n, asked[1:], err
 }
@@ -283,8 +283,6 @@ type OpenChild struct {
 	Child
 }
 
-func (c Children) zero() bool { return len(c.Open) == 0 && c.Begun == 0 }
-
 // ChildOf is the open child of a call.
 func (s *AgentState) ChildOf(call string) (Child, bool) {
 	i := slices.IndexFunc(s.Children.Open, func(c OpenChild) bool { return c.Call == call })
@@ -329,7 +327,7 @@ func (s *AgentState) applyChildAnswer(e Answered) error {
 	if _, open := s.ChildOf(e.Call); !open {
 		return nil
 	}
-	if err := s.requireAwake("answered"); err != nil {
+	if err := s.requireAwake(); err != nil {
 		return err
 	}
 	s.Usage = s.Usage.Add(e.Used.Usage)
@@ -340,13 +338,12 @@ func (s *AgentState) applyChildAnswer(e Answered) error {
 	if _, ok := s.Call(e.Call); !ok { // settled so long ago that a snapshot lacks it
 		return nil
 	}
-	return s.changeCall(e.Call, "answered", func(c *Call) error {
+	return s.changeCall(e.Call, func(c *Call) error {
 		path := []CallStatus{outcome(e.IsError)}
 		if c.Status == StatusSuspended {
 			path = []CallStatus{StatusResuming, outcome(e.IsError)}
 		}
-		r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Whole: e.Whole}
-		return s.settleCall(c, r, errorReason(e.IsError, ""), "answered", path...)
+		return s.settleCall(c, e.result(), "", path...)
 	})
 }
 

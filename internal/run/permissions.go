@@ -1,7 +1,6 @@
 package run
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -12,10 +11,7 @@ import (
 type Permissions struct {
 	Asked []PermissionRequest `json:"asked,omitempty"` // open requests about tools, oldest first
 	// what people said of tools for the rest of the run, oldest first
-	Tools  []ToolPermit `json:"tools,omitempty"`
-	Policy []string     `json:"policy,omitempty"` // original names of the tools that the policy function lists
-	// the policy function has spoken since the run began or was last woken
-	Evaluated bool `json:"policed,omitempty"`
+	Tools []ToolPermit `json:"tools,omitempty"`
 	// what the permission backend says of a round's tools; zero = it was not asked
 	Checked PermissionChecked `json:"checked,omitzero"`
 	Failed  string            `json:"failed,omitempty"` // why the run cannot go on (permission_failed); "" = it can
@@ -91,11 +87,6 @@ const (
 	PermissionDenied      PermissionStatus = "DENIED"
 	PermissionRequestable PermissionStatus = "REQUESTABLE"
 )
-
-// zero reports whether nothing is known.
-func (p *Permissions) zero() bool {
-	return len(p.Asked) == 0 && len(p.Tools) == 0 && len(p.Policy) == 0 && !p.Evaluated && p.Checked.Inference == 0 && p.Failed == ""
-}
 
 // First is the first call that the request blocked.
 func (r PermissionRequest) First() string { return r.Tools[0].Calls[0] }
@@ -196,53 +187,6 @@ func (s *AgentState) Overdue(now time.Time) []Event {
 	return due
 }
 
-// Advice is what a run knows of the approvals of its agent's tools under an advisory policy (seed 003, approval cache).
-// The zero Advice knows nothing.
-type Advice struct {
-	Tools []ToolApproval `json:"tools,omitempty"` // sorted by tool, each once; never written in place
-	Read  bool           `json:"read,omitempty"`  // the agent's record was read since the run began or was last resumed
-}
-
-// ToolApproval is somebody's word on a tool: it may be used as it is, or an approval is to be asked for first.
-type ToolApproval struct {
-	Tool     string `json:"tool"` // the name the model uses
-	Value    bool   `json:"value"`
-	Comments string `json:"comments,omitempty"`
-}
-
-// Of is what is known of a tool.
-func (a Advice) Of(tool string) (ToolApproval, bool) {
-	i, ok := slices.BinarySearchFunc(a.Tools, tool, func(t ToolApproval, name string) int { return strings.Compare(t.Tool, name) })
-	if !ok {
-		return ToolApproval{}, false
-	}
-	return a.Tools[i], true
-}
-
-// With is the advice after somebody's words, of which the newer count.
-func (a Advice) With(tools []ToolApproval) Advice {
-	known := slices.Clone(a.Tools)
-	for _, t := range tools {
-		i, ok := slices.BinarySearchFunc(known, t.Tool, func(t ToolApproval, name string) int { return strings.Compare(t.Tool, name) })
-		if ok {
-			known[i] = t
-		} else {
-			known = slices.Insert(known, i, t)
-		}
-	}
-	a.Tools = known
-	return a
-}
-
-func (s *AgentState) applyToolsJudged(e ToolsJudged) error {
-	if err := s.requireAwake("tools_judged"); err != nil {
-		return err
-	}
-	s.Advice = s.Advice.With(e.Tools)
-	s.Advice.Read = s.Advice.Read || e.Call == ""
-	return nil
-}
-
 // StandingGrant is a person's grant of a tool, or of a tool with its very arguments, that outlives its run, as a later
 // run of the agent has read it. The record itself decides: every claim under it is held to it.
 type StandingGrant struct {
@@ -295,19 +239,6 @@ func (s *AgentState) StandingUnder(c Call, e CallClaimed) (StandingGrant, bool) 
 	return g, ok && e.Under != "" && g.Approval == e.Under
 }
 
-// narrowStanding takes away the standing grants that a second look has not found any more, and takes over how much the
-// others are used. It never adds one.
-func (p *Permissions) narrowStanding(e PermissionChecked) {
-	var left []StandingGrant
-	for _, g := range p.Checked.Standing {
-		if i := slices.IndexFunc(e.Standing, g.Same); i >= 0 {
-			g.Used = e.Standing[i].Used
-			left = append(left, g)
-		}
-	}
-	p.Checked.Standing = left
-}
-
 // revoke takes away what people granted in this run and have taken back since. A denial stays.
 func (p *Permissions) revoke(refs []PermitRef) {
 	if len(refs) == 0 {
@@ -319,12 +250,6 @@ func (p *Permissions) revoke(refs []PermitRef) {
 	if len(p.Tools) == 0 {
 		p.Tools = nil
 	}
-}
-
-// Fits reports whether arguments that CompactJSON has accepted fit all conditions. A value that is missing, or of
-// another type, fits none.
-func Fits(when []Condition, args json.RawMessage) bool {
-	return !slices.ContainsFunc(when, func(c Condition) bool { return c.Test(args) != Holds })
 }
 
 // Left reports whether the grant covers another claim.

@@ -65,8 +65,6 @@ type Hooked struct {
 	Failed *RunError `json:"failed,omitempty"`
 }
 
-func (Hooked) event() {}
-
 // Said is a text that a plugin adds to the conversation, with seenCount 0.
 type Said struct {
 	Text     string `json:"text"`
@@ -99,18 +97,18 @@ func (e Hooked) problem() string {
 	}
 }
 
-// applyHooked applies what plugins decided, once for each number.
-func (s *AgentState) applyHooked(e Hooked) error {
+// apply applies what plugins decided, once for each number.
+func (e Hooked) apply(s *AgentState) error {
 	if problem := e.problem(); problem != "" {
-		return &ApplyError{Event: "hooked", Call: e.Call, Problem: problem}
+		return &ApplyError{Call: e.Call, Problem: problem}
 	}
 	if e.N <= s.Hooks && e.N > 0 {
 		return nil
 	}
 	if e.N != s.Hooks+1 {
-		return &ApplyError{Event: "hooked", Call: e.Call, Problem: fmt.Sprintf("number %d after %d", e.N, s.Hooks)}
+		return &ApplyError{Call: e.Call, Problem: fmt.Sprintf("number %d after %d", e.N, s.Hooks)}
 	}
-	if err := s.requireAwake("hooked"); err != nil {
+	if err := s.requireAwake(); err != nil {
 		return err
 	}
 	if err := s.markGateAsked(e); err != nil {
@@ -119,7 +117,7 @@ func (s *AgentState) applyHooked(e Hooked) error {
 	if len(e.Patches) > 0 { // no part of a round, so at once: also while calls of one are under way
 		state, err := ApplyPatches(s.Shared, e.Patches)
 		if err != nil {
-			return &ApplyError{Event: "hooked", Call: e.Call, Problem: err.Error()}
+			return &ApplyError{Call: e.Call, Problem: err.Error()}
 		}
 		s.Shared = state
 	}
@@ -134,7 +132,12 @@ func (s *AgentState) applyHooked(e Hooked) error {
 	case e.Phase == PhaseBeforeInference:
 		s.Hidden = e.Hidden
 	}
-	s.queueHookMessages(e)
+	for i, m := range e.Says {
+		s.queue(m.block(), i)
+	}
+	if len(e.Says) > 0 {
+		s.flushQueued()
+	}
 	return nil
 }
 
@@ -145,31 +148,18 @@ func (s *AgentState) markGateAsked(e Hooked) error {
 	}
 	c, ok := s.Call(e.Call)
 	if !ok {
-		return &ApplyError{Event: "hooked", Call: e.Call, Problem: "the run has no such call"}
+		return &ApplyError{Call: e.Call, Problem: "the run has no such call"}
 	}
 	if e.Phase == PhaseAfterTool || c.Status.Terminal() {
 		return nil
 	}
-	return s.changeCall(e.Call, "hooked", func(c *Call) error {
+	return s.changeCall(e.Call, func(c *Call) error {
 		if c.Status != StatusNew && c.Status != StatusResuming {
-			return &ApplyError{Event: "hooked", Call: c.ID, Problem: "the call is " + string(c.Status)}
+			return &ApplyError{Call: c.ID, Problem: "the call is " + string(c.Status)}
 		}
 		c.Gated = true
 		return nil
 	})
-}
-
-// queueHookMessages keeps messages of plugins until the round has its results.
-func (s *AgentState) queueHookMessages(e Hooked) {
-	if len(e.Says) == 0 {
-		return
-	}
-	said := make([]queued, len(e.Says))
-	for i, m := range e.Says {
-		said[i] = queued{block: m.block(), source: s.nextSource(i)}
-	}
-	s.Queued = append(s.Queued[:len(s.Queued):len(s.Queued)], said...)
-	s.flushQueued()
 }
 
 func (m Said) block() Block {
@@ -177,12 +167,4 @@ func (m Said) block() Block {
 		return Text{Text: TextFromSystem(m.Text)}
 	}
 	return Text{Text: m.Text}
-}
-
-// hookedPart is message number n of those the fact adds.
-func (e Hooked) blockAt(n int) (Block, bool) {
-	if n < 0 || n >= len(e.Says) {
-		return nil, false
-	}
-	return e.Says[n].block(), true
 }

@@ -5,23 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"unicode/utf8"
 
 	"github.com/countersign/countersign/internal/jsonx"
 )
-
-// Patch is one change of a run's shared state: the value at a JSON Pointer (RFC 6901) becomes Value.
-//
-// What is missing on the way is made: a list where the next part of the path is "-", else an object. In a list, an
-// index replaces the element that has it, and "-" or the list's length appends one. The path "" is the state itself,
-// which stays an object. Nil, which is no value in JSON, takes a member out of its object and does nothing where there
-// is none; null is a value like any other. Elements are not taken out of a list, since that would move the others under
-// whoever patches them at the same time: patch the list.
-type Patch struct {
-	Path  string          `json:"path"`
-	Value json.RawMessage `json:"value,omitempty"`
-}
 
 // CallPatch is what one call changes of the run's shared state.
 type CallPatch struct {
@@ -29,12 +15,12 @@ type CallPatch struct {
 	Patch []Patch `json:"patch"`
 }
 
-// The bounds of a run's shared state.
-const (
-	// bytes of the state's JSON. The fold holds to it, so it is part of what a stored journal means
-	MaxState     = 64 << 10
-	maxPathDepth = 32 // parts of a path
-)
+// Patch is one change of a run's shared state.
+type Patch = jsonx.Patch
+
+// MaxState bounds the JSON of a run's shared state, in bytes. The fold holds to it, so it is part of what a stored
+// journal means.
+const MaxState = 64 << 10
 
 // EmptyState is the shared state of a run whose tools have changed nothing.
 var EmptyState = json.RawMessage(`{}`)
@@ -47,23 +33,6 @@ func (s *AgentState) SharedState() json.RawMessage {
 		return EmptyState
 	}
 	return s.Shared
-}
-
-// Check says what is wrong with the patch, without looking at a state.
-func (p Patch) Check() error {
-	path, err := jsonx.ParsePointer(p.Path)
-	switch {
-	case err != nil:
-		return err
-	case !utf8.ValidString(p.Path):
-		return errors.New("want a path in UTF-8")
-	case len(path) > maxPathDepth:
-		return fmt.Errorf("a path of %d parts, want at most %d", len(path), maxPathDepth)
-	case p.Value == nil:
-		return nil
-	}
-	_, err = jsonx.CompactJSON(p.Value, jsonx.JSONLimits{})
-	return err
 }
 
 // ApplyPatches is the state after patches, in order and in canonical form, or the error that says which path does not
@@ -94,8 +63,8 @@ func stateTree(state json.RawMessage) (any, error) {
 func patchTree(tree any, patches []Patch) (any, error) {
 	for _, p := range patches {
 		var err error
-		if tree, err = p.applyTo(tree); err != nil {
-			return nil, fmt.Errorf("at %s: %w", ShownPath(p.Path), err)
+		if tree, err = p.Apply(tree); err != nil {
+			return nil, fmt.Errorf("at %s: %w", jsonx.ShownPath(p.Path), err)
 		}
 	}
 	return tree, nil
@@ -110,111 +79,6 @@ func treeState(tree any) (json.RawMessage, error) {
 		return nil, fmt.Errorf("a state of %d bytes, want at most %d", len(out), MaxState)
 	}
 	return out, nil
-}
-
-// applyTo returns the tree after the patch.
-func (p Patch) applyTo(tree any) (any, error) {
-	path, err := jsonx.ParsePointer(p.Path)
-	if err != nil {
-		return nil, err
-	}
-	if p.Value == nil {
-		return removeAt(tree, path)
-	}
-	value, err := jsonx.DecodeNumbers(p.Value)
-	if err != nil {
-		return nil, errors.New("want JSON as the value")
-	}
-	return setAt(tree, path, value)
-}
-
-// missing stands for a value that is not there yet.
-type missing struct{}
-
-var (
-	errNoIndex  = errors.New("the list has no such place; want the index of an element, its length or -")
-	errScalar   = errors.New("what stands there is neither an object nor a list")
-	errTakesOut = errors.New("an element is not taken out of a list; patch the list")
-)
-
-// setAt returns v with value at path.
-func setAt(v any, path []string, value any) (any, error) {
-	if len(path) == 0 {
-		return value, nil
-	}
-	switch v := v.(type) {
-	case missing:
-		if path[0] == "-" {
-			return setAt([]any{}, path, value)
-		}
-		return setAt(map[string]any{}, path, value)
-	case map[string]any:
-		return withMember(v, path, value)
-	case []any:
-		return setElement(v, path, value)
-	default:
-		return nil, errScalar
-	}
-}
-
-func withMember(v map[string]any, path []string, value any) (any, error) {
-	child, ok := v[path[0]]
-	if !ok {
-		child = missing{}
-	}
-	next, err := setAt(child, path[1:], value)
-	v[path[0]] = next
-	return v, err
-}
-
-func setElement(v []any, path []string, value any) (any, error) {
-	i, ok := jsonx.ArrayIndex(path[0])
-	if path[0] == "-" {
-		i, ok = len(v), true
-	}
-	if !ok || i > len(v) {
-		return nil, errNoIndex
-	}
-	if i == len(v) {
-		v = append(v, missing{})
-	}
-	next, err := setAt(v[i], path[1:], value)
-	v[i] = next
-	return v, err
-}
-
-// removeAt returns v without the member at path. At the root, the state becomes empty.
-func removeAt(v any, path []string) (any, error) {
-	if len(path) == 0 {
-		return map[string]any{}, nil
-	}
-	switch v := v.(type) {
-	case map[string]any:
-		child, ok := v[path[0]]
-		switch {
-		case !ok:
-			return v, nil
-		case len(path) == 1:
-			delete(v, path[0])
-			return v, nil
-		}
-		next, err := removeAt(child, path[1:])
-		v[path[0]] = next
-		return v, err
-	case []any:
-		i, ok := jsonx.ArrayIndex(path[0])
-		switch {
-		case len(path) == 1:
-			return nil, errTakesOut
-		case !ok || i >= len(v):
-			return v, nil
-		}
-		next, err := removeAt(v[i], path[1:])
-		v[i] = next
-		return v, err
-	default:
-		return v, nil
-	}
 }
 
 // notePatches keeps a call's changes of the shared state apart until they are known not to conflict with those of other
@@ -298,7 +162,7 @@ func firstConflict(patches []CallPatch) error {
 		for j, b := range patches[i+1:] {
 			if k, l, found := firstOverlap(paths[i], paths[i+1+j]); found {
 				return fmt.Errorf("calls %s and %s changed the same of the run's state, and neither saw the other's change: %s and %s",
-					a.Call, b.Call, ShownPath(a.Patch[k].Path), ShownPath(b.Patch[l].Path))
+					a.Call, b.Call, jsonx.ShownPath(a.Patch[k].Path), jsonx.ShownPath(b.Patch[l].Path))
 			}
 		}
 	}
@@ -339,12 +203,4 @@ func overlap(a, b []string) bool {
 		}
 	}
 	return true
-}
-
-// ShownPath is a path as an error names it.
-func ShownPath(path string) string {
-	if len(path) > jsonx.LongestPointer {
-		path = path[:jsonx.LongestPointer] + "..."
-	}
-	return strconv.Quote(path)
 }

@@ -92,9 +92,11 @@ var snapBeside = []func(*snapRun) []run.Event{
 		return []run.Event{run.Hooked{N: l.s.Hooks + 1, Phase: run.PhaseAfterTool, Call: c, Says: []run.Said{{Text: "mind it", Reminder: true}, {Text: "so"}}}}
 	},
 	func(*snapRun) []run.Event {
-		return []run.Event{run.ToolsJudged{Tools: []run.ToolApproval{{Tool: "pay", Comments: "no"}}}}
+		return []run.Event{run.Remembered{Policy: "approvals", Value: json.RawMessage(`[{"tool":"pay","comments":"<no>"}]`)}}
 	},
-	func(*snapRun) []run.Event { return []run.Event{run.PolicyEvaluated{Tools: []string{"read"}}} },
+	func(*snapRun) []run.Event {
+		return []run.Event{run.Remembered{Policy: "listed", Value: json.RawMessage(`["read"]`)}}
+	},
 	func(l *snapRun) []run.Event {
 		return []run.Event{run.PermissionChecked{Inference: l.s.Round.Inference, Tools: map[string]run.PermissionStatus{"pay": run.PermissionDenied}}}
 	},

@@ -37,15 +37,16 @@ type AgentState struct {
 	Output      json.RawMessage // what the model's last word came to; nil where there is none
 	History     bool            // the conversation is part of the output that people see
 	StartedAt   time.Time
-	UpdatedAt   time.Time
+	UpdatedAt   time.Time `json:"-"`
 	EndedAt     time.Time // zero until Done
 	Owner       string    // the execution that may write; FormerOwner handed over to it
 	FormerOwner string
-	Generation  int64 // of owners, from 0
-	OwnedSince  int64 // sequence of the entry that made Owner the owner
-	WaitSeq     int64 // sequence of the entry that parked the run, while it waits
+	Generation  int64     // of owners, from 0
+	OwnedSince  int64     // sequence of the entry that made Owner the owner
+	OwnedAt     time.Time // of that entry
+	WaitSeq     int64     // sequence of the entry that parked the run, while it waits
 
-	Entries int64 // journal entries applied: the next sequence number
+	Entries int64 `json:"-"` // journal entries applied: the next sequence number
 	Drained int64 // inbox slots applied, from 1
 
 	// rounds of the conversation before the run's first inference: inferences of the runs before it, and calls of its own
@@ -84,8 +85,8 @@ type AgentState struct {
 	Counted         Counted     // what a provider counted of the newest request
 	Full            ContextFull // the run may not infer any more, but for a forced summary; zero = it may
 
-	Messages Log[Message] // live messages, oldest first
-	Settled  CallLog      // calls of finished rounds, in order
+	Messages Log[Message] `json:"-"` // live messages, oldest first
+	Settled  CallLog      `json:"-"` // calls of finished rounds, in order
 	// ids of theirs that models chose, the first 512: who begins at a snapshot lacks the calls. Never written in place
 	Named []string
 	// calls since the oldest one that is open, in order, of several rounds under all_suspended; never written in place
@@ -101,19 +102,17 @@ type AgentState struct {
 
 	Children Children // the runs that its calls are
 
-	Advice      Advice      // what is known of the approvals of tools, under an advisory policy
+	Memory      Memory      // what policies remember
 	Plan        Plan        // how far the run has come with its plan
 	Permissions Permissions // of tools
 
 	Listed  bool          // its servers have been asked for their tools, which are in Definition
 	Servers []ServerState // what they said, in the definition's order; never written in place
 
-	Partial bool // folded from a snapshot: Settled lacks the calls of before it
+	Partial bool `json:"-"` // folded from a snapshot: Settled lacks the calls of before it
 
 	head entryHead // of the entry being applied
 	hash string    // of the newest entry
-
-	ownedAt time.Time // when Owner became the owner
 
 	snapped int64 // 1 + the oldest entry that the newest snapshot needs; 0 = there is none
 
@@ -131,9 +130,9 @@ type Round struct {
 
 // queued is a block that waits to be said until the round has its results.
 type queued struct {
-	block      Block
-	source     Source
-	permission bool // it answers a request about tools
+	Block      Block `json:"-"`
+	Source     Source
+	Permission bool `json:",omitempty"` // it answers a request about tools
 }
 
 // Reason is why a run is where it is. stopped:<code> are values too.
@@ -234,7 +233,7 @@ func (s *AgentState) LeftRequests() []string {
 	var ids []string
 	for _, c := range s.Live {
 		// as closeCall leaves it
-		if c.Asks > 0 && c.Status == StatusCancelled && c.Result != nil && c.Result.source.Part > 0 {
+		if c.Asks > 0 && c.Status == StatusCancelled && c.Result != nil && c.Result.Source.Part > 0 {
 			ids = append(ids, ApprovalID(s.Run, c.ID, c.Asks))
 		}
 	}
@@ -285,7 +284,7 @@ func (s *AgentState) Exit() (Call, bool) {
 	}
 	for _, m := range all[turn+1:] {
 		_, text := m.Block.(Text) // the note of a cancelled run stands in the event that closed its calls
-		own := func(c Call) bool { return !text && c.Result != nil && c.Result.source.SameEvent(m.Source) }
+		own := func(c Call) bool { return !text && c.Result != nil && c.Result.Source.SameEvent(m.Source) }
 		if !slices.ContainsFunc(round, own) && (turn < 0 || !m.Source.SameEvent(all[turn].Source)) {
 			return Call{}, false
 		}
@@ -312,20 +311,6 @@ const (
 	ResumeAllAnswered ResumeMode = "all_answered"
 	ResumeBatchAll    ResumeMode = "batch_all"
 )
-
-// Condition compares the value at a JSON Pointer of the arguments. Exactly one operator is set. Numbers compare as
-// exact decimals. A missing value makes ask and deny rules match and allow rules not.
-type Condition struct {
-	Path    string            `json:"path"`
-	Eq      json.RawMessage   `json:"eq,omitempty"`
-	Ne      json.RawMessage   `json:"ne,omitempty"`
-	Gt      json.RawMessage   `json:"gt,omitempty"`
-	Gte     json.RawMessage   `json:"gte,omitempty"`
-	Lt      json.RawMessage   `json:"lt,omitempty"`
-	Lte     json.RawMessage   `json:"lte,omitempty"`
-	In      []json.RawMessage `json:"in,omitempty"`
-	Matches string            `json:"matches,omitempty"` // RE2, unanchored
-}
 
 // WithPlaceholders reports whether the model is asked while calls are open, with placeholders for their results
 // (all_suspended).

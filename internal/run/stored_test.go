@@ -17,20 +17,20 @@ func TestUnknownFormsAreRefused(t *testing.T) {
 		return fmt.Sprintf(`{"v":%d,"s":3,"w":"w1","t":0,"k":["%s"],"e":[%s]}`, v, kind, event)
 	}
 	parked := `{"parked":{"expires":"2026-01-01T00:00:00Z"}}`
-	_, err := run.UnmarshalEntry([]byte(entry(1, "F", parked)))
+	_, err := run.UnmarshalEntry([]byte(entry(1, "R", parked)))
 	require.NoError(t, err)
 	for name, c := range map[string]struct{ stored, says string }{
-		"a form of entry":                  {entry(2, "F", parked), "unmarshal entry 3: v: got 2, want 1"},
+		"a form of entry":                  {entry(2, "R", parked), "unmarshal entry 3: v: got 2, want 1"},
 		"a form of entry of another shape": {`{"v":7,"e":{"more":1}}`, "v: got 7, want 1"},
-		"a key of the entry":               {strings.Replace(entry(1, "F", parked), `"w":`, `"lease":4,"w":`, 1), `unmarshal entry 3: entry: json: unknown field "lease"`},
-		"a checkpoint":                     {entry(1, "X", parked), `checkpoint: want one of: U, A, T, F`},
-		"a fact":                           {entry(1, "F", `{"call_judged":{"call":"c1"}}`), `unmarshal entry 3 event 0: event: "call_judged" is none that this version knows`},
-		"a key of a fact":                  {entry(1, "F", `{"call_finished":{"call":"c1","content":"","judge":"x"}}`), `event call_finished: json: unknown field "judge"`},
-		"a key deep in a fact":             {entry(1, "F", `{"replied":{"n":1,"model":"m","requests":1,"units":0,"usage":{"input":1,"output":1,"thinking":9}}}`), `event replied: json: unknown field "thinking"`},
-		"another wait":                     {entry(1, "F", `{"call_suspended":{"call":"c1","approval":"a","digest":"d","expires":"2026-01-01T00:00:00Z","for":"review"}}`), `event call_suspended: for: want one of: approval, outcome, input, answer`},
-		"another reason to ask again":      {entry(1, "F", `{"call_suspended":{"call":"c1","approval":"a","digest":"d","expires":"2026-01-01T00:00:00Z","why":"budget_changed"}}`), `event call_suspended: why: want one of: `},
-		"another action":                   {entry(1, "F", `{"decided":{"slot":1,"call":"c1","approval":"a","action":"abstain","by":"user:ana"}}`), `event decided: action: want one of: `},
-		"another action that is kept":      {entry(1, "F", `{"decision_kept":{"slot":1,"target":"c1","action":"abstain","by":"user:ana"}}`), `event decision_kept: action: want one of: `},
+		"a key of the entry":               {strings.Replace(entry(1, "R", parked), `"w":`, `"lease":4,"w":`, 1), `unmarshal entry 3: entry: json: unknown field "lease"`},
+		"a checkpoint":                     {entry(1, "X", parked), `checkpoint: want one of: U, A, T, R`},
+		"a fact":                           {entry(1, "R", `{"call_judged":{"call":"c1"}}`), `unmarshal entry 3 event 0: event: "call_judged" is none that this version knows`},
+		"a key of a fact":                  {entry(1, "R", `{"call_finished":{"call":"c1","content":"","judge":"x"}}`), `event call_finished: json: unknown field "judge"`},
+		"a key deep in a fact":             {entry(1, "R", `{"replied":{"n":1,"model":"m","requests":1,"units":0,"usage":{"input":1,"output":1,"thinking":9}}}`), `event replied: json: unknown field "thinking"`},
+		"another wait":                     {entry(1, "R", `{"call_suspended":{"call":"c1","approval":"a","digest":"d","expires":"2026-01-01T00:00:00Z","for":"review"}}`), `event call_suspended: for: want one of: approval, outcome, input, answer`},
+		"another reason to ask again":      {entry(1, "R", `{"call_suspended":{"call":"c1","approval":"a","digest":"d","expires":"2026-01-01T00:00:00Z","why":"budget_changed"}}`), `event call_suspended: why: want one of: `},
+		"another action":                   {entry(1, "R", `{"decided":{"slot":1,"call":"c1","approval":"a","action":"abstain","by":"user:ana"}}`), `event decided: action: want one of: `},
+		"another action that is kept":      {entry(1, "R", `{"decision_kept":{"slot":1,"target":"c1","action":"abstain","by":"user:ana"}}`), `event decision_kept: action: want one of: `},
 		"a block":                          {entry(1, "U", `{"input_received":{"slot":1,"id":"m","msgs":[{"type":"audio","data":"x"}]}}`), `content block: type: want one of: `},
 		"a key of a block":                 {entry(1, "U", `{"input_received":{"slot":1,"id":"m","msgs":[{"type":"text","text":"x","language":"de"}]}}`), `json: unknown field "language"`},
 	} {

@@ -1,9 +1,6 @@
 package run
 
-import (
-	"slices"
-	"strings"
-)
+import "slices"
 
 // RunStatus is the coarse state of a run (seed 001, layer 1). The zero value means that the run has not started.
 type RunStatus string
@@ -49,25 +46,19 @@ func (s CallStatus) Terminal() bool {
 	return s == StatusSucceeded || s == StatusFailed || s == StatusCancelled
 }
 
-// RunArrow is one allowed change of a run's status; From is empty where the run begins.
-type RunArrow struct {
-	From, To RunStatus
-	Why      string
-}
-
-// CallArrow is one allowed change of a call's status; From is empty where the call begins.
-type CallArrow struct {
-	From, To CallStatus
+// Arrow is one allowed change of a run's or a call's status; From is empty where it begins.
+type Arrow[S ~string] struct {
+	From, To S
 	Why      string
 }
 
 // RunArrows is the run's transition table. Apply takes no other arrow, and reachable runs take every one of these.
-func RunArrows() []RunArrow { return slices.Clone(runArrows[:]) }
+func RunArrows() []Arrow[RunStatus] { return slices.Clone(runArrows[:]) }
 
 // CallArrows is the call's transition table. Apply takes no other arrow, and reachable runs take every one of these.
-func CallArrows() []CallArrow { return slices.Clone(callArrows[:]) }
+func CallArrows() []Arrow[CallStatus] { return slices.Clone(callArrows[:]) }
 
-var runArrows = [...]RunArrow{
+var runArrows = [...]Arrow[RunStatus]{
 	{"", RunRunning, "started"},
 	{RunRunning, RunWaiting, "nothing goes on before somebody answers"},
 	{RunRunning, RunDone, "natural end, stop, error, cancel"},
@@ -75,7 +66,7 @@ var runArrows = [...]RunArrow{
 	{RunWaiting, RunDone, "cancel, error"},
 }
 
-var callArrows = [...]CallArrow{
+var callArrows = [...]Arrow[CallStatus]{
 	{"", StatusNew, "the model asked"},
 	{StatusNew, StatusRunning, "claimed or entered"},
 	{StatusNew, StatusSuspended, "needs a person"},
@@ -95,59 +86,7 @@ var callArrows = [...]CallArrow{
 	{StatusResuming, StatusCancelled, "run ended"},
 }
 
-func runArrowAllowed(from, to RunStatus) bool {
-	return slices.ContainsFunc(runArrows[:], func(a RunArrow) bool { return a.From == from && a.To == to })
-}
-
-func callArrowAllowed(from, to CallStatus) bool {
-	return slices.ContainsFunc(callArrows[:], func(a CallArrow) bool { return a.From == from && a.To == to })
-}
-
-// RunDiagram is the run's transition table as a Mermaid stateDiagram-v2.
-func RunDiagram() string {
-	d := newDiagram()
-	for _, a := range runArrows {
-		d.arrow(string(a.From), string(a.To), a.Why)
-		d.end(string(a.To), a.To.Terminal())
-	}
-	return d.String()
-}
-
-// CallDiagram is the call's transition table as a Mermaid stateDiagram-v2.
-func CallDiagram() string {
-	d := newDiagram()
-	for _, a := range callArrows {
-		d.arrow(string(a.From), string(a.To), a.Why)
-		d.end(string(a.To), a.To.Terminal())
-	}
-	return d.String()
-}
-
-// diagram draws arrows as they come and the ends of terminal states behind them, each once.
-type diagram struct {
-	lines, ends []string
-	ended       map[string]bool
-}
-
-func newDiagram() *diagram {
-	return &diagram{lines: []string{"stateDiagram-v2"}, ended: map[string]bool{}}
-}
-
-func (d *diagram) arrow(from, to, why string) {
-	if from == "" {
-		from = "[*]"
-	}
-	d.lines = append(d.lines, "    "+from+" --> "+to+" : "+why)
-}
-
-func (d *diagram) end(state string, terminal bool) {
-	if !terminal || d.ended[state] {
-		return
-	}
-	d.ended[state] = true
-	d.ends = append(d.ends, "    "+state+" --> [*]")
-}
-
-func (d *diagram) String() string {
-	return strings.Join(append(d.lines, d.ends...), "\n") + "\n"
+// allows reports whether a table has the arrow.
+func allows[S ~string](arrows []Arrow[S], from, to S) bool {
+	return slices.ContainsFunc(arrows, func(a Arrow[S]) bool { return a.From == from && a.To == to })
 }

@@ -1,6 +1,7 @@
 package run_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -600,7 +601,7 @@ func everyEvent(s *run.AgentState) []run.Event {
 		run.CallClaimed{Call: id}, run.CallFinished{Call: id, Content: "again"}, run.CallFinished{Call: id, Ran: true, IsError: true},
 		run.CallSuspended{Call: id, Approval: "a9", Expires: worldEpoch}, run.CallUnknown{Call: id, Approval: "a9", Expires: worldEpoch},
 		run.CallCancelled{Call: id, Reason: run.WhyDenied}, run.Resumed{}, run.Parked{Expires: worldEpoch}, run.HandedOver{Owner: "x"},
-		run.ToolsJudged{Tools: []run.ToolApproval{{Tool: "look", Value: true}}}, run.CallSuspended{Call: id, For: run.ForAnswer, Expires: worldEpoch},
+		run.Remembered{Policy: "approvals", Value: json.RawMessage(`[{"tool":"look","value":true}]`)}, run.CallSuspended{Call: id, For: run.ForAnswer, Expires: worldEpoch},
 		run.CallSuspended{Call: id, Approval: "a9", Expires: worldEpoch, For: run.ForInput, Ticket: &run.Ticket{}},
 		run.DecisionKept{Slot: slot, Target: id, Action: run.ActionApprove}, run.DecisionDropped{Target: id},
 		policy.CancelRun("user:eve", "note"), policy.Fail(run.CodeInternal, "x"), run.Finished{Reason: run.ReasonNaturalEnd}, run.ContextBuilt{},
@@ -609,7 +610,7 @@ func everyEvent(s *run.AgentState) []run.Event {
 		run.PermissionAnswered{Approval: run.ApprovalID(s.Run, id, 1), Expired: true, Text: "late"}, run.CallPermitted{Call: id, Approval: "a9"},
 		run.Planned{PlanFact: late(run.PlanDone)}, run.StepRouted{PlanFact: late(run.PlanSums)}, run.Synthesised{PlanFact: late(run.PlanDone)},
 		run.PlanLeft{PlanFact: late(run.PlanGone)},
-		run.PolicyEvaluated{Tools: []string{"look"}}, run.PermissionChecked{Inference: s.Round.Inference}, run.PermissionFailed{Message: "late"},
+		run.Remembered{Policy: "listed", Value: json.RawMessage(`["look"]`)}, run.PermissionChecked{Inference: s.Round.Inference}, run.PermissionFailed{Message: "late"},
 		run.Decided{Slot: slot, Approval: run.ApprovalID(s.Run, id, 1), Action: run.ActionDeny, Tools: []string{"wire", "peek"}},
 		run.Evicted{Total: s.EvictedMessages + 1, Summary: "late"}, run.ContextFull{Left: 1, Of: 2},
 	}
@@ -743,7 +744,7 @@ func (a *arrowsTaken) observe(before, after run.AgentState, e run.Event) error {
 	a.seen[kind] = true
 	if before.Status != after.Status {
 		a.runs[[2]run.RunStatus{before.Status, after.Status}] = true
-		if !slices.ContainsFunc(run.RunArrows(), func(r run.RunArrow) bool { return r.From == before.Status && r.To == after.Status }) {
+		if !slices.ContainsFunc(run.RunArrows(), func(r run.Arrow[run.RunStatus]) bool { return r.From == before.Status && r.To == after.Status }) {
 			return fmt.Errorf("the run went from %q to %q past the table", before.Status, after.Status)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // The record of an agent's approvals under an advisory policy (seed 003, approval cache): PK T#tenant#ADVICE#agent, SK
-// the tool's name as the model uses it, body an agent.ToolApproval. It decides nothing but what the model reads in a
+// the tool's name as the model uses it, body an policy.ToolApproval. It decides nothing but what the model reads in a
 // tool's description.
 
 func adviceKey(tenant, agentName, tool string) store.Key {
@@ -26,12 +26,12 @@ func (a *attempt) recordAdvice(ctx context.Context) error {
 	if !def.Advises() {
 		return nil
 	}
-	if !d.State.Advice.Read {
+	if !d.State.Memory[policy.ApprovalsMemory].Fresh {
 		known, err := a.readAdvice(ctx, d.State.Tenant, d.State.Agent, policy.Flaggable(def))
 		if err != nil {
 			return err
 		}
-		if err := d.Add(run.ToolsJudged{Tools: known}); err != nil {
+		if err := d.Add(policy.RememberApprovals(&d.State, known)); err != nil {
 			return err
 		}
 	}
@@ -50,7 +50,7 @@ func (a *attempt) recordAdvice(ctx context.Context) error {
 		if err := a.writeAdvice(ctx, d.State.Tenant, d.State.Agent, said); err != nil {
 			a.warn("keep approvals of agent "+d.State.Agent, err)
 		}
-		if err := d.Add(run.ToolsJudged{Call: c.ID, Tools: said}); err != nil {
+		if err := d.Add(policy.RememberApprovals(&d.State, said)); err != nil {
 			return err
 		}
 	}
@@ -58,11 +58,11 @@ func (a *attempt) recordAdvice(ctx context.Context) error {
 }
 
 // readAdvice reads an agent's whole record and gives what it says of these tools. Nothing is read for no tools.
-func (p Ports) readAdvice(ctx context.Context, tenant, agentName string, tools []string) ([]run.ToolApproval, error) {
+func (p Ports) readAdvice(ctx context.Context, tenant, agentName string, tools []string) ([]policy.ToolApproval, error) {
 	if len(tools) == 0 {
 		return nil, nil
 	}
-	var known []run.ToolApproval
+	var known []policy.ToolApproval
 	r := store.Range{PK: adviceKey(tenant, agentName, "").PK}
 	for {
 		page, err := p.Table.Query(ctx, r)
@@ -73,7 +73,7 @@ func (p Ports) readAdvice(ctx context.Context, tenant, agentName string, tools [
 			if !slices.Contains(tools, it.SK) {
 				continue
 			}
-			var t run.ToolApproval
+			var t policy.ToolApproval
 			if err := run.ReadStored("word on a tool", it.Body, &t); err != nil {
 				return nil, fmt.Errorf("read approvals of agent %s: %w", agentName, store.Damaged(it.Key, "%w", err))
 			}
@@ -89,7 +89,7 @@ func (p Ports) readAdvice(ctx context.Context, tenant, agentName string, tools [
 }
 
 // writeAdvice writes what was said, all of it or nothing. The newest word counts.
-func (p Ports) writeAdvice(ctx context.Context, tenant, agentName string, said []run.ToolApproval) error {
+func (p Ports) writeAdvice(ctx context.Context, tenant, agentName string, said []policy.ToolApproval) error {
 	var ops []store.Op
 	for _, t := range said {
 		if len(ops) == store.MaxOps { // more tools than an agent has

@@ -20,7 +20,7 @@ import (
 type permissions struct {
 	hooks    hook.Set
 	table    store.Table // of standing grants; a batch has it
-	policy   *run.PolicyEvaluated
+	policy   *run.Remembered
 	checked  *run.PermissionChecked
 	reasons  map[string]string    // by request
 	notified map[decisionKey]bool // decisions that the backend has heard of
@@ -44,7 +44,7 @@ func (a *permissions) prepare(ctx context.Context, def *agent.Definition, d *run
 // evaluate asks the policy function, once after the run's beginning and once after every wake.
 func (a *permissions) evaluate(ctx context.Context, def *agent.Definition, d *run.Draft) error {
 	name := def.Permission.Policy
-	if name == "" || d.State.Permissions.Evaluated {
+	if name == "" || d.State.Memory[policy.ListedMemory].Fresh {
 		return nil
 	}
 	if a.policy == nil {
@@ -52,7 +52,8 @@ func (a *permissions) evaluate(ctx context.Context, def *agent.Definition, d *ru
 		if err != nil {
 			return endUnauthorized(ctx, d, fmt.Sprintf("evaluate policy %s", name), err)
 		}
-		a.policy = &run.PolicyEvaluated{Tools: listed}
+		list := run.Remember(policy.ListedMemory, listed)
+		a.policy = &list
 	}
 	return d.Add(*a.policy)
 }

@@ -380,7 +380,7 @@ func TestApprovalsOutliveTheRun(t *testing.T) {
 		require.NoError(t, w.answer("c1", approvals))
 		require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
 		require.Equal(t, "Works.", w.offered("refund"))
-		require.Equal(t, 3, w.written("tools_judged"), "read at its start and at its resumption, and told by the answer")
+		require.Equal(t, 3, w.written("remembered"), "read at its start and at its resumption, and told by the answer")
 
 		w.model.replies = nil
 		w.restart("k3")

@@ -307,9 +307,9 @@ func TestPermissionPolicy(t *testing.T) {
 `,
 		`{"status": "done", "calls": [{"reason": "awaiting_permission"}, {"reason": "denied"}, {"status": "succeeded"}, {"status": "succeeded"}, {"reason": "awaiting_permission"}],
  "requests": [{"tools": ["refunds.create"]}, {"tools": ["orders.get"]}],
- "events": ["run_started", "policy_evaluated", "replied", "permission_requested", "call_finished", "call_finished", "call_finished", "parked",
-  "resumed", "decided", "policy_evaluated", "permission_answered", "replied", "permission_requested", "call_finished", "call_claimed", "call_finished", "parked",
-  "resumed", "decided", "policy_evaluated", "permission_answered", "replied", "finished"], "executed": {"refunds.create": 1, "orders.get": 1}}
+ "events": ["run_started", "remembered", "replied", "permission_requested", "call_finished", "call_finished", "call_finished", "parked",
+  "resumed", "decided", "remembered", "permission_answered", "replied", "permission_requested", "call_finished", "call_claimed", "call_finished", "parked",
+  "resumed", "decided", "remembered", "permission_answered", "replied", "finished"], "executed": {"refunds.create": 1, "orders.get": 1}}
 `)
 	var inputs []hook.PolicyInput
 	policy := func(_ context.Context, in hook.PolicyInput) ([]string, error) {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -22,7 +23,7 @@ type graphResult struct {
 }
 
 func (c *graphCommand) run(_ context.Context, p *program) error {
-	doc := graphResult{[]string{run.RunDiagram(), run.CallDiagram()}}
+	doc := graphResult{[]string{statesDiagram(run.RunArrows()), statesDiagram(run.CallArrows())}}
 	if !c.States {
 		m, err := machineDiagram(statemachine.Agent)
 		if err != nil {
@@ -32,6 +33,21 @@ func (c *graphCommand) run(_ context.Context, p *program) error {
 	}
 	p.printText("%s", strings.TrimSuffix(strings.Join(doc.Mermaid, "\n"), "\n"))
 	return p.printJSON(doc)
+}
+
+// statesDiagram returns a transition table as a Mermaid stateDiagram-v2, with the ends of terminal states last.
+func statesDiagram[S interface {
+	~string
+	Terminal() bool
+}](arrows []run.Arrow[S]) string {
+	lines, ends := []string{"stateDiagram-v2"}, []string(nil)
+	for _, a := range arrows {
+		lines = append(lines, fmt.Sprintf("    %s --> %s : %s", cmp.Or(string(a.From), "[*]"), a.To, a.Why))
+		if end := fmt.Sprintf("    %s --> [*]", a.To); a.To.Terminal() && !slices.Contains(ends, end) {
+			ends = append(ends, end)
+		}
+	}
+	return strings.Join(append(lines, ends...), "\n") + "\n"
 }
 
 // machineState is a state of the Amazon States Language, as far as the diagram shows it.

@@ -1,4 +1,4 @@
-package run
+package jsonx
 
 import (
 	"errors"
@@ -6,8 +6,6 @@ import (
 	"math/bits"
 	"strconv"
 	"strings"
-
-	"github.com/countersign/countersign/internal/jsonx"
 )
 
 // USD is an amount of US dollars in units of 1e-12: a price of a million tokens with six decimals is a whole number of
@@ -26,7 +24,7 @@ var ErrUSD = errors.New("want a number of US dollars from 0 to 1000000 with at m
 
 // ParseUSD reads any amount that is a whole number of units.
 func ParseUSD(s string) (USD, bool) {
-	d, ok := jsonx.ParseDecimal(s)
+	d, ok := ParseDecimal(s)
 	if !ok || d.Sign < 0 {
 		return 0, false
 	}

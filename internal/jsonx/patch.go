@@ -1,0 +1,154 @@
+package jsonx
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"unicode/utf8"
+)
+
+// Patch is one change of an object: the value at a JSON Pointer (RFC 6901) becomes Value.
+//
+// What is missing on the way is made: a list where the next part of the path is "-", else an object. In a list, an
+// index replaces the element that has it, and "-" or the list's length appends one. The path "" is the object itself,
+// which should stay an object. Nil, which is no value in JSON, takes a member out of its object and does nothing where
+// there is none; null is a value like any other. Elements are not taken out of a list, since that would move the others
+// under whoever patches them at the same time: patch the list.
+type Patch struct {
+	Path  string          `json:"path"`
+	Value json.RawMessage `json:"value,omitempty"`
+}
+
+// maxPathDepth bounds the parts of a patch's path.
+const maxPathDepth = 32
+
+// Check says what is wrong with the patch, without looking at an object.
+func (p Patch) Check() error {
+	path, err := ParsePointer(p.Path)
+	switch {
+	case err != nil:
+		return err
+	case !utf8.ValidString(p.Path):
+		return errors.New("want a path in UTF-8")
+	case len(path) > maxPathDepth:
+		return fmt.Errorf("a path of %d parts, want at most %d", len(path), maxPathDepth)
+	case p.Value == nil:
+		return nil
+	}
+	_, err = CompactJSON(p.Value, JSONLimits{})
+	return err
+}
+
+// Apply returns the tree, as DecodeNumbers gives it, after the patch. It writes into the tree. The error holds no value.
+func (p Patch) Apply(tree any) (any, error) {
+	path, err := ParsePointer(p.Path)
+	if err != nil {
+		return nil, err
+	}
+	if p.Value == nil {
+		return removeAt(tree, path)
+	}
+	value, err := DecodeNumbers(p.Value)
+	if err != nil {
+		return nil, errors.New("want JSON as the value")
+	}
+	return setAt(tree, path, value)
+}
+
+// missing stands for a value that is not there yet.
+type missing struct{}
+
+var (
+	errNoIndex  = errors.New("the list has no such place; want the index of an element, its length or -")
+	errScalar   = errors.New("what stands there is neither an object nor a list")
+	errTakesOut = errors.New("an element is not taken out of a list; patch the list")
+)
+
+// setAt returns v with value at path.
+func setAt(v any, path []string, value any) (any, error) {
+	if len(path) == 0 {
+		return value, nil
+	}
+	switch v := v.(type) {
+	case missing:
+		if path[0] == "-" {
+			return setAt([]any{}, path, value)
+		}
+		return setAt(map[string]any{}, path, value)
+	case map[string]any:
+		return withMember(v, path, value)
+	case []any:
+		return setElement(v, path, value)
+	default:
+		return nil, errScalar
+	}
+}
+
+func withMember(v map[string]any, path []string, value any) (any, error) {
+	child, ok := v[path[0]]
+	if !ok {
+		child = missing{}
+	}
+	next, err := setAt(child, path[1:], value)
+	v[path[0]] = next
+	return v, err
+}
+
+func setElement(v []any, path []string, value any) (any, error) {
+	i, ok := ArrayIndex(path[0])
+	if path[0] == "-" {
+		i, ok = len(v), true
+	}
+	if !ok || i > len(v) {
+		return nil, errNoIndex
+	}
+	if i == len(v) {
+		v = append(v, missing{})
+	}
+	next, err := setAt(v[i], path[1:], value)
+	v[i] = next
+	return v, err
+}
+
+// removeAt returns v without the member at path. At the root, the object becomes empty.
+func removeAt(v any, path []string) (any, error) {
+	if len(path) == 0 {
+		return map[string]any{}, nil
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		child, ok := v[path[0]]
+		switch {
+		case !ok:
+			return v, nil
+		case len(path) == 1:
+			delete(v, path[0])
+			return v, nil
+		}
+		next, err := removeAt(child, path[1:])
+		v[path[0]] = next
+		return v, err
+	case []any:
+		i, ok := ArrayIndex(path[0])
+		switch {
+		case len(path) == 1:
+			return nil, errTakesOut
+		case !ok || i >= len(v):
+			return v, nil
+		}
+		next, err := removeAt(v[i], path[1:])
+		v[i] = next
+		return v, err
+	default:
+		return v, nil
+	}
+}
+
+// ShownPath is a path as an error names it.
+func ShownPath(path string) string {
+	if len(path) > LongestPointer {
+		path = path[:LongestPointer] + "..."
+	}
+	return strconv.Quote(path)
+}
