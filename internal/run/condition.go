@@ -89,7 +89,26 @@ type Voice struct {
 	Groups []string  `json:"groups,omitempty"`
 	At     time.Time `json:"at"`
 	Tools  []string  `json:"tools,omitempty"` // of a request about tools: those that are approved, by original name
+
+	Via       Via  `json:"via,omitempty"`
+	Confirmed bool `json:"confirmed,omitempty"` // with a code that came by another channel than the page's link
 }
+
+// Via is the channel by which a person's decision or remark came in. Whatever authenticated the person says which one
+// it was, never the person. "" = not recorded.
+type Via string
+
+// The channels.
+const (
+	ViaPage    Via = "page" // behind a signed link, as in a mail
+	ViaSlack   Via = "slack"
+	ViaAPI     Via = "api"
+	ViaConsole Via = "console" // the web console
+	ViaCLI     Via = "cli"     // on the machine of the store
+)
+
+// Vias returns all channels.
+func Vias() []Via { return []Via{ViaPage, ViaSlack, ViaAPI, ViaConsole, ViaCLI} }
 
 // comparison is what a comparison came to.
 type comparison int

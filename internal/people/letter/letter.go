@@ -22,6 +22,7 @@ type Letter struct {
 	Link     string // the request's page for this person; "" = there is none
 	ID       string // the request's
 	Pending  bool   // it can still be decided
+	Via      string // the channels by which it is approved, where its page is none of them; else ""
 	Short    bool   // Brief made it: the arguments are not in it
 
 	// Of a letter about many requests of a run, which has no sections and neither link nor id of its own:
@@ -71,6 +72,9 @@ func Of(m notify.Message) Letter {
 	}
 	l := Letter{ID: m.Approval.ID, Link: m.Link, Pending: m.Approval.Status == approval.Pending && m.Occasion != notify.Decided}
 	l.Subject, l.Opening = subject(m), opening(m)
+	if c := m.Approval.ChannelsOf(approval.DecisionInput{}); !c.Allow(approval.ViaPage) {
+		l.Via = c.Words()
+	}
 	l.add(Section{Name: Remark, Title: remarkTitle(m.Occasion), Lines: remark(m)})
 	l.add(Section{Name: Facts, Title: "Facts", Lines: facts(m.Shown.Facts)})
 	l.add(Section{Name: Arguments, Title: "Arguments, complete", Lines: arguments(m.Shown.Arguments)})

@@ -89,6 +89,8 @@ func (l Letter) invitation() string {
 		return noLink
 	case l.Link == "":
 		return "There is nothing to do."
+	case l.Pending && l.Via != "":
+		return "It is approved by " + l.Via + ". See it, and deny it if you want to, on its page:"
 	case l.Pending:
 		return "See it and decide on its page:"
 	default:

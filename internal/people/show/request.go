@@ -11,6 +11,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/mask"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // View is what is known of a request besides what is stored with it. With the zero View, targets are not shown, and
@@ -131,6 +132,7 @@ const (
 	FactApprovers   = "approvers"
 	FactQuorum      = "quorum"
 	FactFourEyes    = "four eyes"
+	FactVia         = "via" // the channels by which it is approved
 	FactAsked       = "asked"
 	FactExpires     = "expires"
 	FactEscalates   = "escalates"
@@ -171,6 +173,7 @@ func (s *builder) facts() []Fact {
 	if a.FourEyes {
 		add(FactFourEyes, s.fourEyesText())
 	}
+	add(FactVia, ownText(viaText(a)))
 	add(FactAsked, ownText(FormatTime(a.RequestedAt)))
 	add(FactExpires, ownText(FormatTime(a.ExpiresAt)+", then it is refused"))
 	add(FactEscalates, s.escalationText())
@@ -183,8 +186,21 @@ func (s *builder) facts() []Fact {
 var labels = map[string]string{
 	FactTool: "tool", FactDescription: "does", FactEffect: "effect", FactTarget: "goes to", FactRisk: "risk", FactAgent: "agent", FactRun: "run",
 	FactParent: "below", FactUndoes: "undoes", FactRequester: "started by", FactWhy: "policy", FactAsks: "asks", FactDepends: "depends on", FactEdited: "edited", FactApprovers: "approvers",
-	FactQuorum: "quorum", FactFourEyes: "four eyes", FactAsked: "asked", FactExpires: "expires", FactEscalates: "escalates",
+	FactQuorum: "quorum", FactFourEyes: "four eyes", FactVia: "channels", FactAsked: "asked", FactExpires: "expires", FactEscalates: "escalates",
 	FactGranted: "if granted", FactGrantLimits: "it stands", FactDenied: "if denied", FactBinds: "binds",
+}
+
+// viaText names the channels by which a request is approved; "" = every one.
+func viaText(a approval.Approval) string {
+	c := a.ChannelsOf(approval.DecisionInput{})
+	text := c.Words()
+	switch {
+	case c.Via == nil && c.Confirm == "":
+		return ""
+	case c.TakeCode(run.ViaPage) && c.Allow(run.ViaPage):
+		text += "; on its page with a code that is sent by another channel than the link"
+	}
+	return text + "; denied by every channel"
 }
 
 // descriptionText is the description of a tool by the agent's author. An MCP server's own description is no fact.

@@ -109,6 +109,9 @@ func renderBlocks(l letter.Letter, a approval.Approval, why notify.Occasion) []b
 		blocks = append(blocks, section(decideOnPage))
 	}
 	if buttons {
+		if !a.Channels.Allow(approval.ViaSlack) {
+			blocks = append(blocks, section("It is approved by "+a.Channels.Words()+", and not in Slack. You may deny it here."))
+		}
 		blocks = append(blocks, noteInput())
 	}
 	if row := actionRow(l, a, buttons); len(row) > 0 {
@@ -175,8 +178,11 @@ func actionRow(l letter.Letter, a approval.Approval, buttons bool) []any {
 	var row []any
 	if buttons {
 		value := buttonValue{V: 1, Approval: a.ID, Digest: a.Digest}.String()
+		if a.Channels.Allow(approval.ViaSlack) {
+			row = append(row, newButton(actionApprove, "Approve", "primary", value, "Approve this call?",
+				"It will be carried out exactly as this message shows it."))
+		}
 		row = append(row,
-			newButton(actionApprove, "Approve", "primary", value, "Approve this call?", "It will be carried out exactly as this message shows it."),
 			newButton(actionDeny, "Deny", "danger", value, "Deny this call?", "It will not be carried out. The agent is told so, with your note."))
 	}
 	if l.Link != "" {
