@@ -91,7 +91,9 @@ func checkDelegates(d *Definition, names []string, find func(name string) (*Defi
 
 // checkChannels finds the tools of the named agent, and of those below it, that nobody can approve, whatever they are
 // called with: the channels of their rule and of d's rule have none in common. Rules with conditions are not looked at.
-func checkChannels(d *Definition, name string, find func(name string) (*Definition, bool), seen map[string]bool) []error {
+func checkChannels(
+	d *Definition, name string, find func(name string) (*Definition, bool), seen map[string]bool,
+) []error {
 	below := FindAgent(find, name)
 	if below == nil || seen[name] {
 		return nil
@@ -101,8 +103,8 @@ func checkChannels(d *Definition, name string, find func(name string) (*Definiti
 	for _, t := range below.Tools {
 		own, above := below.Permission.channelsOf(t), d.Permission.channelsOf(t)
 		if c := own.Narrow(above); c.Via != nil && len(c.Via) == 0 {
-			found = append(found, fmt.Errorf("agent %s: permission.rules: %s of agent %s is approved here by %s, and there by %s: nobody could approve it; want a channel in common",
-				d.Name, t.Name, name, above.Words(), own.Words()))
+			found = append(found, fmt.Errorf("agent %s: permission.rules: %s of agent %s is approved here by %s, and there by %s: "+
+				"nobody could approve it; want a channel in common", d.Name, t.Name, name, above.Words(), own.Words()))
 		}
 		if t.Kind == KindAgent && t.Agent != nil {
 			found = append(found, checkChannels(d, t.Agent.Agent, find, seen)...)

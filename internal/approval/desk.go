@@ -81,8 +81,8 @@ func (e *ChannelError) Error() string {
 	if e.Allowed.Allow(e.Via) {
 		return fmt.Sprintf("approve approval %s: on a page behind a link this takes a code, which the page sends", e.ID)
 	}
-	return fmt.Sprintf("approve approval %s by %s: the policy lets people approve this by %s; it can be denied by every channel",
-		e.ID, cmp.Or(string(e.Via), "an unknown channel"), e.Allowed.Words())
+	return fmt.Sprintf("approve approval %s by %s: the policy lets people approve this by %s; "+
+		"it can be denied by every channel", e.ID, cmp.Or(string(e.Via), "an unknown channel"), e.Allowed.Words())
 }
 
 // DecidedError says that another, different decision was recorded first (A12).

@@ -167,7 +167,8 @@ func subjectDigest(a Approval, decision Decision) (string, error) {
 func newestVoice(decided Approval, by policy.Principal) run.Voice {
 	decision := decided.Decisions[len(decided.Decisions)-1]
 	return run.Voice{
-		By: by.ID, Groups: by.Groups, At: decision.At, Tools: decision.Tools, Via: decision.Via, Confirmed: decision.Confirmed,
+		By: by.ID, Groups: by.Groups, At: decision.At, Tools: decision.Tools,
+		Via: decision.Via, Confirmed: decision.Confirmed,
 	}
 }
 

@@ -72,7 +72,9 @@ type BlockedCall struct {
 }
 
 func newBlockedCall(c run.Call, dec policy.Decision) BlockedCall {
-	b := BlockedCall{Call: c.ID, Args: c.Input, Approvers: dec.Approvers, Above: dec.Above, RuleNote: dec.Note, Channels: dec.Channels}
+	b := BlockedCall{
+		Call: c.ID, Args: c.Input, Approvers: dec.Approvers, Above: dec.Above, RuleNote: dec.Note, Channels: dec.Channels,
+	}
 	if dec.Escalate != nil {
 		b.EscalateTo, b.AboveTo = dec.Escalate.To, dec.AboveTo
 	}

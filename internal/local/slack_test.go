@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -158,6 +160,42 @@ func TestA25ASlackClickByAnotherChannel(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, open, 1)
 	require.Empty(t, open[0].Decisions)
+}
+
+// A26: whoever opens a link that came by mail is sent a code in Slack, and approves with it.
+func TestA26ACodeBySlack(t *testing.T) {
+	o, workspace, pages, _, logs := inSlack(t)
+	o.def.Permission.Rules = []agent.Rule{{Tool: "*", Verdict: agent.VerdictAsk, Confirm: agent.ConfirmCode}}
+	_, err := o.Starter.Start(t.Context(), runtime.Start{
+		Tenant: Tenant, Agent: &o.def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Pay."}}}, By: []string{"user:ben"},
+	})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return len(workspace.Messages()) == 1 }, 20*time.Second, 5*time.Millisecond)
+	open, _, err := approval.List(t.Context(), o.Ports.Table, Tenant, approval.Pending, 0, "")
+	require.NoError(t, err)
+	at, err := o.notices.Links.URL(t.Context(), open[0], "user:ana", "email")
+	require.NoError(t, err)
+	press := func(pairs url.Values) *httptest.ResponseRecorder {
+		page := httptest.NewRecorder()
+		pages.ServeHTTP(page, httptest.NewRequest(http.MethodGet, at, nil))
+		pairs.Set("form", regexp.MustCompile(`name="form" value="([^"]+)"`).FindStringSubmatch(page.Body.String())[1])
+		r := httptest.NewRequest(http.MethodPost, at, strings.NewReader(pairs.Encode()))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		w := httptest.NewRecorder()
+		pages.ServeHTTP(w, r)
+		return w
+	}
+	require.Equal(t, http.StatusOK, press(url.Values{"action": {"code"}}).Code)
+	require.Len(t, workspace.Messages(), 2)
+	message := string(workspace.Messages()[1].Raw)
+	require.NotContains(t, message, `"action_id"`, "nothing to click")
+	code := regexp.MustCompile(`[0-9]{4} [0-9]{4}`).FindString(message)
+	require.Equal(t, http.StatusUnprocessableEntity, press(url.Values{"action": {"approve"}, "code": {"x"}}).Code)
+	require.Equal(t, http.StatusSeeOther, press(url.Values{"action": {"approve"}, "code": {code}}).Code)
+	a, err := approval.Get(t.Context(), o.Ports.Table, Tenant, open[0].ID)
+	require.NoError(t, err)
+	require.Equal(t, approval.Approved, a.Status)
+	require.NotContains(t, logs.String(), code)
 }
 
 // What the API's caller says of whom a run is for stands in Slack as the caller's word, not among the facts.

@@ -73,8 +73,8 @@ func Widened(sets, by [][]string) [][]string {
 }
 
 // isApprovedBy reports whether those who have approved satisfy the decision: approvers at that time, by a channel that
-// it allows, so many different people, and under four eyes none whom the call comes from. What the request said of its approvers is not looked at:
-// whoever can write that one item could otherwise let anything run.
+// it allows, so many different people, and under four eyes none whom the call comes from. What the request said of its
+// approvers is not looked at: whoever can write that one item could otherwise let anything run.
 func (d Decision) isApprovedBy(voices []run.Voice, want int, asked time.Time, requesters []string) bool {
 	var counted []string
 	have := 0
@@ -82,7 +82,8 @@ func (d Decision) isApprovedBy(voices []run.Voice, want int, asked time.Time, re
 		known := func(id string) bool {
 			return slices.Contains(counted, id) || d.FourEyes && slices.Contains(requesters, id)
 		}
-		if !d.MayAfter(Principal{ID: v.By, Groups: v.Groups}, v.At.Sub(asked)) || known(v.By) || !d.Channels.Count(v.Via, v.Confirmed) {
+		if !d.MayAfter(Principal{ID: v.By, Groups: v.Groups}, v.At.Sub(asked)) || known(v.By) ||
+			!d.Channels.Count(v.Via, v.Confirmed) {
 			continue
 		}
 		have++

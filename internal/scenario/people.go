@@ -155,7 +155,8 @@ func (f lineForm) check() agentfile.Problem {
 	if f.Via != "" && !slices.Contains(run.Vias(), f.Via) {
 		return agentfile.Problem{Key: "via", Text: fmt.Sprintf("got %.40q, want one of %v", f.Via, run.Vias())}
 	}
-	if answers := slices.DeleteFunc(f.presentKeys(), func(key string) bool { return key == "via" }); f.Do == "answer" && len(answers) != 2 {
+	answers := slices.DeleteFunc(f.presentKeys(), func(key string) bool { return key == "via" })
+	if f.Do == "answer" && len(answers) != 2 {
 		return agentfile.Problem{Key: "result", Text: "want exactly one of result, error and rerun"}
 	}
 	return agentfile.Problem{}

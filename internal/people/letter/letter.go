@@ -22,6 +22,7 @@ type Letter struct {
 	Link     string // the request's page for this person; "" = there is none
 	ID       string // the request's
 	Pending  bool   // it can still be decided
+	Code     bool   // it carries a code for the page, and has no link
 	Via      string // the channels by which it is approved, where its page is none of them; else ""
 	Short    bool   // Brief made it: the arguments are not in it
 
@@ -72,6 +73,11 @@ func Of(m notify.Message) Letter {
 	}
 	l := Letter{ID: m.Approval.ID, Link: m.Link, Pending: m.Approval.Status == approval.Pending && m.Occasion != notify.Decided}
 	l.Subject, l.Opening = subject(m), opening(m)
+	if m.Occasion == notify.Code {
+		l.Pending, l.Link, l.Code = false, "", true
+		l.add(Section{Name: Facts, Title: "Code", Lines: alone(plain(m.Code[:4] + " " + m.Code[4:]))})
+		return l
+	}
 	if c := m.Approval.ChannelsOf(approval.DecisionInput{}); !c.Allow(approval.ViaPage) {
 		l.Via = c.Words()
 	}

@@ -85,6 +85,8 @@ func (l Letter) writeEntries(b *strings.Builder) {
 // invitation says where the request is seen and decided.
 func (l Letter) invitation() string {
 	switch {
+	case l.Code:
+		return "The page is behind the link that you were sent by another channel."
 	case l.Link == "" && l.Pending:
 		return noLink
 	case l.Link == "":

@@ -18,6 +18,8 @@ func subjects(of notify.Occasion) string {
 		return "Question about a request"
 	case notify.Answer:
 		return "Answer about a request"
+	case notify.Code:
+		return "Your code for a request"
 	}
 	return ""
 }
@@ -52,6 +54,9 @@ func openings(of notify.Occasion) string {
 		return "Who is to decide about this asks for information. Answering decides nothing."
 	case notify.Answer:
 		return "What you asked about this was answered. It still waits for a decision."
+	case notify.Code:
+		return "Somebody asked for this code on the request's page, which a link of yours opens. If it was you, type the " +
+			"code there within ten minutes, and nowhere else. If not, somebody else has your link: tell those who run Countersign."
 	}
 	return ""
 }

@@ -129,7 +129,8 @@ func (in *Interactions) failureText(c click, err error) (approval.Approval, stri
 	}
 	var channel *approval.ChannelError
 	if errors.As(err, &channel) {
-		return approval.Approval{}, "Nothing was decided: the policy lets people approve this by " + channel.Allowed.Words() + ", and not in Slack."
+		return approval.Approval{}, "Nothing was decided: the policy lets people approve this by " +
+			channel.Allowed.Words() + ", and not in Slack."
 	}
 	for _, f := range []struct {
 		err  error
