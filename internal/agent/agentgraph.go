@@ -78,6 +78,7 @@ func checkDelegates(d *Definition, names []string, find func(name string) (*Defi
 				strings.Join(slices.Sorted(slices.Values(names)), ", ")))
 			continue
 		}
+		found = append(found, checkChannels(d, t.Agent.Agent, find, map[string]bool{d.Name: true})...)
 		if d.Limits.USD == 0 && t.Agent.USD == 0 {
 			continue
 		}
@@ -86,6 +87,43 @@ func checkDelegates(d *Definition, names []string, find func(name string) (*Defi
 		}
 	}
 	return found
+}
+
+// checkChannels finds the tools of the named agent, and of those below it, that nobody can approve, whatever they are
+// called with: the channels of their rule and of d's rule have none in common. Rules with conditions are not looked at.
+func checkChannels(
+	d *Definition, name string, find func(name string) (*Definition, bool), seen map[string]bool,
+) []error {
+	below := FindAgent(find, name)
+	if below == nil || seen[name] {
+		return nil
+	}
+	seen[name] = true
+	var found []error
+	for _, t := range below.Tools {
+		own, above := below.Permission.channelsOf(t), d.Permission.channelsOf(t)
+		if c := own.Narrow(above); c.Via != nil && len(c.Via) == 0 {
+			found = append(found, fmt.Errorf("agent %s: permission.rules: %s of agent %s is approved here by %s, and there by %s: "+
+				"nobody could approve it; want a channel in common", d.Name, t.Name, name, above.Words(), own.Words()))
+		}
+		if t.Kind == KindAgent && t.Agent != nil {
+			found = append(found, checkChannels(d, t.Agent.Agent, find, seen)...)
+		}
+	}
+	return found
+}
+
+// channelsOf returns the channels of the rule that decides about every call of the tool; all, if there is no such rule.
+func (p Permission) channelsOf(t ToolSpec) Channels {
+	for _, r := range p.Rules {
+		if MatchTool(r.Tool, t.Name) && p.Mode != ModeAdvisory {
+			if len(r.When) > 0 {
+				return Channels{}
+			}
+			return r.Channels()
+		}
+	}
+	return Channels{}
 }
 
 // findUnpriced returns an agent without prices: the one of that name or one that works for it; "" if there is none.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/countersign/countersign/internal/run"
@@ -361,6 +362,67 @@ type Rule struct {
 	// who has not decided by then is reminded, and again after as long; 0 = nobody is
 	Remind   time.Duration `json:"remind,omitempty"`
 	Escalate *Escalation   `json:"escalate,omitempty"` // nil = nobody else is asked
+
+	Via     []run.Via `json:"via,omitempty"`     // the channels by which people approve; empty = every one
+	Confirm Confirm   `json:"confirm,omitempty"` // what an approval on a page behind a link takes besides; "" = nothing
+}
+
+// Confirm is what an approval on a page behind a link takes besides.
+type Confirm string
+
+// ConfirmCode takes a code that was sent by another channel than the link.
+const ConfirmCode Confirm = "code"
+
+// Channels are the channels by which people approve, and what they confirm it with.
+type Channels struct {
+	Via     []run.Via `json:"via,omitzero"` // nil = every channel, empty = none
+	Confirm Confirm   `json:"confirm,omitempty"`
+}
+
+// Channels are those of the rule.
+func (r Rule) Channels() Channels {
+	c := Channels{Confirm: r.Confirm}
+	if len(r.Via) > 0 {
+		c.Via = r.Via
+	}
+	return c
+}
+
+// Allow reports whether people may approve by the channel.
+func (c Channels) Allow(via run.Via) bool { return c.Via == nil || slices.Contains(c.Via, via) }
+
+// TakeCode reports whether an approval by the channel takes a code.
+func (c Channels) TakeCode(via run.Via) bool { return c.Confirm == ConfirmCode && via == run.ViaPage }
+
+// Count reports whether an approval by the channel counts, which was confirmed with a code or was not.
+func (c Channels) Count(via run.Via, confirmed bool) bool {
+	return c.Allow(via) && (confirmed || !c.TakeCode(via))
+}
+
+// Narrow returns what both allow.
+func (c Channels) Narrow(o Channels) Channels {
+	switch {
+	case c.Via == nil:
+		c.Via = o.Via
+	case o.Via != nil:
+		c.Via = slices.DeleteFunc(append([]run.Via{}, c.Via...), func(v run.Via) bool { return !slices.Contains(o.Via, v) })
+	}
+	c.Confirm = cmp.Or(c.Confirm, o.Confirm)
+	return c
+}
+
+// Words name the channels for people.
+func (c Channels) Words() string {
+	if c.Via == nil {
+		return "every channel"
+	}
+	var words []string
+	for _, v := range run.Vias() { // however they are ordered in the rules
+		if slices.Contains(c.Via, v) {
+			words = append(words, string(v))
+		}
+	}
+	return cmp.Or(strings.Join(words, ", "), "no channel, as the policies that apply have none in common")
 }
 
 // Escalation lets others decide as well about what nobody has decided for a while.

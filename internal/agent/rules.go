@@ -314,11 +314,19 @@ func (c *checker) asking(at string, r Rule, expires time.Duration) {
 		for _, said := range []struct {
 			key string
 			is  bool
-		}{{"quorum", r.Quorum != 0}, {"fourEyes", r.FourEyes}, {"remind", r.Remind != 0}, {"escalate", r.Escalate != nil}} {
+		}{{"quorum", r.Quorum != 0}, {"fourEyes", r.FourEyes}, {"remind", r.Remind != 0}, {"escalate", r.Escalate != nil},
+			{"via", len(r.Via) > 0}, {"confirm", r.Confirm != ""}} {
 			c.that(!said.is, at+"."+said.key, "got a value, want none: the rule asks nobody (verdict: "+string(r.Verdict)+")")
 		}
 		return
 	}
+	for i, via := range r.Via {
+		oneOf(c, fmt.Sprintf("%s.via[%d]", at, i), via, run.Vias()...)
+		c.that(slices.Index(r.Via, via) == i, fmt.Sprintf("%s.via[%d]", at, i), "got a channel a second time, want it once")
+	}
+	oneOf(c, at+".confirm", cmp.Or(r.Confirm, ConfirmCode), ConfirmCode)
+	c.that(r.Confirm == "" || r.Channels().Allow(run.ViaPage), at+".confirm",
+		"got code, want none: via has no page, and other channels take no code")
 	if r.Escalate == nil {
 		return
 	}

@@ -88,6 +88,7 @@ type Approval struct {
 	RemindSeconds  int64        `json:"remindSeconds,omitempty"`  // interval of reminders to approvers who have not decided; 0 = none
 	EscalatesAt    time.Time    `json:"escalatesAt,omitzero"`     // when EscalateTo become approvers as well; zero = never
 	EscalateTo     []string     `json:"escalateTo,omitempty"`
+	agent.Channels              // by which it is approved; of KindTools, see Permissions
 	AboveTo        [][]string   `json:"aboveTo,omitempty"`      // who joins each set of Above then; may be shorter
 	EscalatedAt    time.Time    `json:"escalatedAt,omitzero"`   // when the escalation was recorded; zero = not yet
 	Precondition   *run.Checked `json:"precondition,omitempty"` // what the call depends on, as read for this request; Was = the former value
@@ -126,15 +127,15 @@ type Unmasking struct {
 }
 
 // Via is the channel by which a person's decision or remark came in.
-type Via string
+type Via = run.Via
 
 // The ways. "" = not recorded.
 const (
-	ViaAPI     Via = "api"
-	ViaCLI     Via = "cli"
-	ViaPage    Via = "page"    // by a signed link
-	ViaConsole Via = "console" // the web console
-	ViaSlack   Via = "slack"
+	ViaAPI         = run.ViaAPI
+	ViaCLI         = run.ViaCLI
+	ViaPage        = run.ViaPage
+	ViaConsole     = run.ViaConsole
+	ViaSlack       = run.ViaSlack
 	ViaEarly   Via = "early" // decided before the call was suspended
 )
 
@@ -167,6 +168,8 @@ type Decision struct {
 	Tools  []string        `json:"tools,omitempty"` // of KindTools: those it decided
 
 	Grant *agent.GrantBounds `json:"grant,omitempty"` // bounds of the standing grant it gives; nil = the policy's own
+
+	Confirmed bool `json:"confirmed,omitempty"` // with a code that came by another channel than the page's link
 }
 
 // Action is what a person can do with a request.
@@ -198,7 +201,7 @@ func NewCallRequest(def *agent.Definition, s *run.AgentState, c run.Call) Approv
 		Tools: []string{c.Tool}, Args: c.Input, Digest: c.Wait.Digest, Effect: c.Effect, Status: Pending,
 		RequestedAt: c.Wait.Since, ExpiresAt: c.Wait.Expires, Decisions: []Decision{},
 	}.withParent(s.Parent).withPolicy(def, s, dec)
-	a.Approvers, a.Above, a.RuleNote = dec.Approvers, dec.Above, dec.Note
+	a.Approvers, a.Above, a.RuleNote, a.Channels = dec.Approvers, dec.Above, dec.Note, dec.Channels
 	if dec.Escalate != nil {
 		a.EscalateTo, a.AboveTo = dec.Escalate.To, dec.AboveTo
 	}

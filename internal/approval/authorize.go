@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/policy"
 )
 
@@ -47,7 +48,8 @@ func (a Approval) canDecideAll(p policy.Principal, r DecisionInput, now time.Tim
 	})
 }
 
-// isApproving reports whether four eyes forbid the action to the people for whom the run acts.
+// isApproving reports whether the action lets something run: four eyes forbid it to the people for whom the run acts,
+// and it counts by the channels of the rule alone. Denials and cancellations are safe.
 func isApproving(a Action) bool { return a == Approve || a == Edit || a == actionRerun }
 
 // authorizeDecision is the only place that decides who may make a decision (A9), whichever channel it came by.
@@ -69,7 +71,31 @@ func (a Approval) authorizePerson(r DecisionInput, isApprover bool) error {
 	case !isApprover:
 		return fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrForbidden)
 	}
+	return a.authorizeChannel(r)
+}
+
+// ChannelsOf returns the channels by which what r decides is approved.
+func (a Approval) ChannelsOf(r DecisionInput) agent.Channels {
+	c := a.Channels
+	for _, i := range a.toolPlaces(r) {
+		for _, b := range a.Permissions[i].Calls {
+			c = c.Narrow(b.Channels)
+		}
+	}
+	return c
+}
+
+// authorizeChannel refuses an approval by a channel that does not count.
+func (a Approval) authorizeChannel(r DecisionInput) error {
+	if c := a.ChannelsOf(r); isApproving(r.Action) && !c.Count(r.Via, r.confirmed) {
+		return &ChannelError{ID: a.ID, Via: r.Via, Allowed: c}
+	}
 	return nil
+}
+
+// needsCode reports whether the decision counts with a code alone.
+func (a Approval) needsCode(r DecisionInput) bool {
+	return isApproving(r.Action) && a.ChannelsOf(r).TakeCode(r.Via)
 }
 
 // validateDecision refuses a decision that does not go with the kind of request.

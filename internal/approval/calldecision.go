@@ -20,7 +20,7 @@ type CallDecision struct {
 	Result      json.RawMessage // Approve; nil and null mean true
 	Note        string
 	By          policy.Principal
-	Via         Via // for the record
+	Via         Via
 }
 
 // PrepareDecision finds what a decision on s, the newest state of its run, refers to, and returns the function that
@@ -91,7 +91,7 @@ func findRequest(s *run.AgentState, target string) (id, tool string, ok bool) {
 // then; an unauthenticated one is refused here.
 func (d *Desk) prepareEarlyDecision(s *run.AgentState, r CallDecision) (func(ctx context.Context) error, error) {
 	fact := run.DecisionKept{
-		ID: r.ID, Target: r.Target, Action: run.ActionApprove, Note: r.Note, By: r.By.ID, Groups: r.By.Groups,
+		ID: r.ID, Target: r.Target, Action: run.ActionApprove, Note: r.Note, By: r.By.ID, Groups: r.By.Groups, Via: r.Via,
 	}
 	switch r.Action {
 	case Deny:

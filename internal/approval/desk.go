@@ -1,6 +1,7 @@
 package approval
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -66,6 +67,24 @@ func (e *PolicyError) Error() string {
 		"or the request does not show that call; it is asked about again", e.Approval.ID, e.Approval.Call())
 }
 
+// ChannelError says that a person may not approve by the channel that they have used. The request stays as it is.
+type ChannelError struct {
+	ID      string // the request's
+	Via     Via
+	Allowed agent.Channels
+}
+
+// Is makes e an ErrForbidden.
+func (e *ChannelError) Is(target error) bool { return target == ErrForbidden }
+
+func (e *ChannelError) Error() string {
+	if e.Allowed.Allow(e.Via) {
+		return fmt.Sprintf("approve approval %s: on a page behind a link this takes a code, which the page sends", e.ID)
+	}
+	return fmt.Sprintf("approve approval %s by %s: the policy lets people approve this by %s; "+
+		"it can be denied by every channel", e.ID, cmp.Or(string(e.Via), "an unknown channel"), e.Allowed.Words())
+}
+
 // DecidedError says that another, different decision was recorded first (A12).
 type DecidedError struct{ Approval Approval }
 
@@ -116,7 +135,10 @@ func (d *Desk) logRefusal(err error, by policy.Principal, what ...any) {
 	if d.Log == nil {
 		return
 	}
+	var channel *ChannelError
 	switch {
+	case errors.As(err, &channel):
+		d.Log.Warn("refused: not by this channel", append(what, "by", by.ID)...)
 	case errors.Is(err, ErrForbidden):
 		d.Log.Warn("refused: not one of the approvers", append(what, "by", by.ID)...)
 	case errors.Is(err, ErrExpired):
@@ -124,8 +146,8 @@ func (d *Desk) logRefusal(err error, by policy.Principal, what ...any) {
 	}
 }
 
-// DecisionInput is one person's decision on a request. By comes from what authenticated the person, never from what the
-// person sent.
+// DecisionInput is one person's decision on a request. By and Via come from what authenticated the person, never from
+// what the person sent.
 type DecisionInput struct {
 	Tenant, ID string
 	Action     Action
@@ -135,14 +157,21 @@ type DecisionInput struct {
 	Note       string
 	Digest     string // of the action that the person was shown; another one is a *StaleError; "" = see decisionDigest
 	By         policy.Principal
-	Via        Via                // for the record
+	Via        Via
 	Key        string             // idempotency key in the run's inbox; empty = none; reuse for another decision is store.ErrOtherInput
 	Grant      *agent.GrantBounds // Approve and Edit: bounds of the standing grant; nil = the policy's own
+
+	// Confirm checks the code that the person typed on the page, and uses it up; its error refuses the decision. It is
+	// called right before the decision is committed, where the policy wants a code. Nil = none was typed.
+	Confirm   func(ctx context.Context) error
+	confirmed bool // Confirm is or was called
 }
 
 // decision is the record of the decision as the request keeps it.
 func (r DecisionInput) decision(now time.Time) Decision {
-	return Decision{By: r.By.ID, Via: r.Via, Action: r.Action, At: now, Note: r.Note, Grant: r.Grant}
+	return Decision{
+		By: r.By.ID, Via: r.Via, Action: r.Action, At: now, Note: r.Note, Grant: r.Grant, Confirmed: r.confirmed,
+	}
 }
 
 // maxRaces is how often a decision is retried because somebody else wrote the request meanwhile. It is far above the
@@ -158,6 +187,7 @@ const maxRaces = 64
 func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err error) {
 	defer func() { d.logRefusal(err, r.By, "tenant", r.Tenant, "approval", r.ID, "via", string(r.Via)) }()
 	lost := Approval{rev: -1} // the request as it was when a condition of the last write failed
+	usedUp := false           // the code
 	for races := 0; ; races++ {
 		a, err := Get(ctx, d.Table, r.Tenant, r.ID)
 		if err != nil {
@@ -169,6 +199,7 @@ func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err err
 		if a, err = d.addRunStarters(ctx, a, r.Action); err != nil {
 			return Approval{}, err
 		}
+		r.confirmed = r.Confirm != nil && a.needsCode(r)
 		if err = a.authorizeDecision(r, d.Clock.Now()); err != nil {
 			return Approval{}, err
 		}
@@ -194,6 +225,10 @@ func (d *Desk) Decide(ctx context.Context, r DecisionInput) (_ Approval, err err
 		}
 		now := d.Clock.Now().UTC().Truncate(time.Millisecond)
 		fact, decided, err := d.tallyDecision(ctx, a, r, now)
+		if err == nil && r.confirmed && !usedUp {
+			err = r.Confirm(ctx)
+			usedUp = err == nil
+		}
 		if err == nil {
 			decided, err = d.commitDecision(ctx, a, decided, fact, r, now)
 		}

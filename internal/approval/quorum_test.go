@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -542,6 +543,39 @@ func TestA17LooserPolicyChangesNothing(t *testing.T) {
 				r.resume()
 				require.Equal(t, []string{args}, r.refund.paid)
 			})
+		})
+	}
+}
+
+// TestA25TheClaimCountsChannels: a request whose item was changed to name other channels, or no code, lets nothing run:
+// the claim counts approvals by the channels of the policy.
+func TestA25TheClaimCountsChannels(t *testing.T) {
+	for _, c := range []struct {
+		rule                  agent.Rule
+		via                   run.Via
+		refusal, was, changed string
+	}{
+		{agent.Rule{Via: []run.Via{run.ViaPage}}, run.ViaCLI, "by cli: the policy lets people approve this by page;", `"via":["page"]`, `"via":["cli"]`},
+		{agent.Rule{Confirm: agent.ConfirmCode}, run.ViaPage, "this takes a code", `"confirm":"code"`, `"confirm":""`},
+	} {
+		withRule(t, c.rule, func(t *testing.T, r *fixture) {
+			by := r.request(approval.Approve, ana)
+			by.Via = c.via
+			_, err := r.desk().Decide(r.ctx, by)
+			var refused *approval.ChannelError
+			require.ErrorAs(t, err, &refused)
+			require.ErrorIs(t, err, approval.ErrForbidden)
+			require.ErrorContains(t, err, c.refusal)
+
+			it := r.item()
+			it.Body = []byte(strings.Replace(string(it.Body), c.was, c.changed, 1))
+			it.Attrs["seal"] = store.Str(store.BlobDigest(it.Body))
+			require.NoError(t, r.table.Table.Write(r.ctx, store.Op{Kind: store.Put, Item: it}))
+			_, err = r.desk().Decide(r.ctx, by)
+			require.NoError(t, err, "the item says so")
+			r.resume()
+			require.Empty(t, r.refund.paid)
+			require.Equal(t, run.ApprovalID(r.run, "c1", 2), r.call().Wait.Approval, "people are asked again")
 		})
 	}
 }

@@ -166,7 +166,10 @@ func subjectDigest(a Approval, decision Decision) (string, error) {
 // newestVoice is the person's part in the newest decision of a request.
 func newestVoice(decided Approval, by policy.Principal) run.Voice {
 	decision := decided.Decisions[len(decided.Decisions)-1]
-	return run.Voice{By: by.ID, Groups: by.Groups, At: decision.At, Tools: decision.Tools}
+	return run.Voice{
+		By: by.ID, Groups: by.Groups, At: decision.At, Tools: decision.Tools,
+		Via: decision.Via, Confirmed: decision.Confirmed,
+	}
 }
 
 // approvalRecordOp records the newest approval of a request that stays pending.

@@ -24,7 +24,10 @@ type Outcome struct {
 	Rerun             bool
 
 	By  policy.Principal
-	Via Via // for the record
+	Via Via
+
+	Confirm   func(ctx context.Context) error // as DecisionInput's
+	confirmed bool
 }
 
 // SettleOutcome records the outcome of an interrupted call once, and resumes the run. Anybody who may act for the
@@ -45,10 +48,12 @@ func (d *Desk) SettleOutcome(ctx context.Context, o Outcome) (_ Approval, err er
 		return Approval{}, fmt.Errorf("answer call %s: %w", o.Call, ErrNothing)
 	}
 	var a Approval
+	usedUp := false // the code
 	for races := 0; ; races++ {
 		if a, err = d.findOutcomeRequest(ctx, o, c); err != nil {
 			return Approval{}, err
 		}
+		o.confirmed = o.Confirm != nil && o.Rerun && c.Grant != nil && a.Channels.TakeCode(o.Via)
 		if err = d.authorizeRerun(ctx, a, c, o); err != nil {
 			return Approval{}, err
 		}
@@ -70,6 +75,12 @@ func (d *Desk) SettleOutcome(ctx context.Context, o Outcome) (_ Approval, err er
 		if o.Rerun && c.Grant != nil && hasDecisionBy(a.CountedApprovals(), o.By.ID) {
 			a.repeated = true
 			return a, nil
+		}
+		if o.confirmed && !usedUp {
+			if err := o.Confirm(ctx); err != nil {
+				return Approval{}, err
+			}
+			usedUp = true
 		}
 		if a, err = d.commitOutcome(ctx, a, l.State.Definition, c, o); err == nil {
 			break
@@ -98,7 +109,8 @@ func (d *Desk) authorizeRerun(ctx context.Context, a Approval, c run.Call, o Out
 	if err != nil {
 		return err
 	}
-	r, now := DecisionInput{Tenant: o.Tenant, ID: a.ID, Action: actionRerun, By: o.By}, d.Clock.Now()
+	r := DecisionInput{Tenant: o.Tenant, ID: a.ID, Action: actionRerun, By: o.By, Via: o.Via, confirmed: o.confirmed}
+	now := d.Clock.Now()
 	if err := a.authorizePerson(r, a.CanDecide(o.By, now)); err != nil {
 		return fmt.Errorf("run call %s again: it was approved once and takes its approvers again: %w", o.Call, err)
 	}
@@ -238,7 +250,7 @@ func (d *Desk) resolveOutcomeRace(ctx context.Context, a Approval, o Outcome, ca
 func (o Outcome) decision(now time.Time) (Decision, error) {
 	d := Decision{By: o.By.ID, Via: o.Via, Action: "result", At: now, Key: o.Key}
 	if o.Rerun {
-		d.Action = actionRerun
+		d.Action, d.Confirmed = actionRerun, o.confirmed
 		return d, nil
 	}
 	if o.IsError {

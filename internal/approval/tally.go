@@ -315,6 +315,9 @@ func (d *Desk) applyEdit(
 	if a.FourEyes && slices.Contains(a.Requesters, r.By.ID) {
 		return a, nil, "", fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrRequester)
 	}
+	if err := a.authorizeChannel(r); err != nil {
+		return a, nil, "", err
+	}
 	if a.Scope == agent.ScopeTool || len(a.Permissions) == 0 {
 		return a, args, amended.Policy, nil
 	}
@@ -330,6 +333,7 @@ func (d *Desk) applyEdit(
 // weaker: two equal sets of approvers are different if they escalate to different people.
 func (a Approval) alsoRequiring(dec policy.Decision) Approval {
 	a.Quorum, a.FourEyes = max(a.Quorum, dec.People()), a.FourEyes || dec.FourEyes
+	a.Channels = a.Channels.Narrow(dec.Channels)
 	a.Above, a.AboveTo = slices.Clone(a.Above), slices.Clone(a.AboveTo)
 	sameSet := func(x, y []string) bool { return slices.Equal(sortedSet(x), sortedSet(y)) }
 	require := func(approvers, to []string) {
@@ -420,6 +424,9 @@ func (a Approval) answerQuorum(r DecisionInput, dec policy.Decision) (quorum int
 	}
 	if a.FourEyes && slices.Contains(a.Requesters, r.By.ID) {
 		return 0, fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrRequester)
+	}
+	if err := a.authorizeChannel(r); err != nil {
+		return 0, err
 	}
 	return policy.FourEyesEdit(a.Quorum, a.FourEyes), nil
 }

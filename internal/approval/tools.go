@@ -69,10 +69,13 @@ type BlockedCall struct {
 
 	EscalateTo []string   `json:"escalateTo,omitempty"` // approvers after the escalation
 	AboveTo    [][]string `json:"aboveTo,omitempty"`    // who joins each set of Above then
+	agent.Channels
 }
 
 func newBlockedCall(c run.Call, dec policy.Decision) BlockedCall {
-	b := BlockedCall{Call: c.ID, Args: c.Input, Approvers: dec.Approvers, Above: dec.Above, RuleNote: dec.Note}
+	b := BlockedCall{
+		Call: c.ID, Args: c.Input, Approvers: dec.Approvers, Above: dec.Above, RuleNote: dec.Note, Channels: dec.Channels,
+	}
 	if dec.Escalate != nil {
 		b.EscalateTo, b.AboveTo = dec.Escalate.To, dec.AboveTo
 	}

@@ -52,6 +52,13 @@ func (s *Source) Writer() string { return s.text(10) }
 // Token is a random task token: 52 characters, 256 bits.
 func (s *Source) Token() string { return s.text(52) }
 
+// Code is eight random digits, for a person to type.
+func (s *Source) Code() string {
+	var b [8]byte
+	s.read(b[:])
+	return fmt.Sprintf("%08d", binary.LittleEndian.Uint64(b[:])%100_000_000)
+}
+
 func (s *Source) text(chars int) string {
 	b := make([]byte, (chars*5+7)/8)
 	s.read(b)

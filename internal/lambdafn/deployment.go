@@ -117,6 +117,7 @@ func (d *Deployment) Pages() *web.Pages {
 			return approval.Get(ctx, d.Ports.Table, tenant, id)
 		},
 	}
+	pages.Codes, _ = d.Ports.Notify.(web.Codes)
 	if d.Links != nil { // a nil one is no nil interface
 		pages.Links = d.Links
 	}

@@ -4,12 +4,15 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
@@ -126,6 +129,73 @@ func TestC1ASlackButtonCarriesARunToItsEnd(t *testing.T) {
 	for _, secret := range []string{"canary", link.Path, "seen"} {
 		require.NotContains(t, logs.String(), secret)
 	}
+}
+
+// A25: a click in Slack approves nothing whose rule has other channels. The message has no button for it, who clicks one
+// all the same is told where, and the request waits.
+func TestA25ASlackClickByAnotherChannel(t *testing.T) {
+	o, workspace, pages, url, _ := inSlack(t)
+	o.def.Permission.Rules = []agent.Rule{{Tool: "*", Verdict: agent.VerdictAsk, Via: []run.Via{run.ViaPage}}}
+	_, err := o.Starter.Start(t.Context(), runtime.Start{
+		Tenant: Tenant, Agent: &o.def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Pay."}}}, By: []string{"user:ben"},
+	})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return len(workspace.Messages()) == 1 }, 20*time.Second, 5*time.Millisecond)
+	asked := workspace.Messages()[0]
+	require.NotContains(t, string(asked.Raw), `"action_id":"approve"`)
+	require.Contains(t, string(asked.Raw), "It is approved by page, and not in Slack. You may deny it here.")
+
+	click, err := workspace.Request(slackfake.Click{Member: "U0ANA", Ref: asked.Ref, Action: "deny", Answer: url + "/actions/T0ACME/1/x"})
+	require.NoError(t, err)
+	forged := []byte(strings.Replace(string(click), "action_id%22%3A%22deny", "action_id%22%3A%22approve", 1))
+	require.NotEqual(t, click, forged)
+	r := httptest.NewRequest(http.MethodPost, slack.Path, strings.NewReader(string(forged)))
+	for k, v := range slackfake.Headers(slackSecret, time.Now(), forged) {
+		r.Header.Set(k, v)
+	}
+	pages.ServeHTTP(httptest.NewRecorder(), r)
+	require.Eventually(t, func() bool { return len(workspace.Answers()) == 1 }, 20*time.Second, 5*time.Millisecond)
+	require.Contains(t, string(workspace.Answers()[0]), "the policy lets people approve this by page, and not in Slack")
+	open, _, err := approval.List(t.Context(), o.Ports.Table, Tenant, approval.Pending, 0, "")
+	require.NoError(t, err)
+	require.Len(t, open, 1)
+	require.Empty(t, open[0].Decisions)
+}
+
+// A26: whoever opens a link that came by mail is sent a code in Slack, and approves with it.
+func TestA26ACodeBySlack(t *testing.T) {
+	o, workspace, pages, _, logs := inSlack(t)
+	o.def.Permission.Rules = []agent.Rule{{Tool: "*", Verdict: agent.VerdictAsk, Confirm: agent.ConfirmCode}}
+	_, err := o.Starter.Start(t.Context(), runtime.Start{
+		Tenant: Tenant, Agent: &o.def, Key: "k", Message: []run.UserBlock{{Block: run.Text{Text: "Pay."}}}, By: []string{"user:ben"},
+	})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return len(workspace.Messages()) == 1 }, 20*time.Second, 5*time.Millisecond)
+	open, _, err := approval.List(t.Context(), o.Ports.Table, Tenant, approval.Pending, 0, "")
+	require.NoError(t, err)
+	at, err := o.notices.Links.URL(t.Context(), open[0], "user:ana", "email")
+	require.NoError(t, err)
+	press := func(pairs url.Values) *httptest.ResponseRecorder {
+		page := httptest.NewRecorder()
+		pages.ServeHTTP(page, httptest.NewRequest(http.MethodGet, at, nil))
+		pairs.Set("form", regexp.MustCompile(`name="form" value="([^"]+)"`).FindStringSubmatch(page.Body.String())[1])
+		r := httptest.NewRequest(http.MethodPost, at, strings.NewReader(pairs.Encode()))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		w := httptest.NewRecorder()
+		pages.ServeHTTP(w, r)
+		return w
+	}
+	require.Equal(t, http.StatusOK, press(url.Values{"action": {"code"}}).Code)
+	require.Len(t, workspace.Messages(), 2)
+	message := string(workspace.Messages()[1].Raw)
+	require.NotContains(t, message, `"action_id"`, "nothing to click")
+	code := regexp.MustCompile(`[0-9]{4} [0-9]{4}`).FindString(message)
+	require.Equal(t, http.StatusUnprocessableEntity, press(url.Values{"action": {"approve"}, "code": {"x"}}).Code)
+	require.Equal(t, http.StatusSeeOther, press(url.Values{"action": {"approve"}, "code": {code}}).Code)
+	a, err := approval.Get(t.Context(), o.Ports.Table, Tenant, open[0].ID)
+	require.NoError(t, err)
+	require.Equal(t, approval.Approved, a.Status)
+	require.NotContains(t, logs.String(), code)
 }
 
 // What the API's caller says of whom a run is for stands in Slack as the caller's word, not among the facts.

@@ -58,7 +58,7 @@ func withCurrentPolicy(d *agent.Definition, own Decision, t agent.ToolSpec, args
 		return dec
 	case dec.asksSamePeople(own):
 		own.Quorum, own.FourEyes = max(own.Quorum, dec.Quorum), own.FourEyes || dec.FourEyes
-		own.Expires = min(own.Expires, dec.Expires)
+		own.Expires, own.Channels = min(own.Expires, dec.Expires), own.Channels.Narrow(dec.Channels)
 		return own
 	default:
 		return own.combineWith(dec)
@@ -68,6 +68,7 @@ func withCurrentPolicy(d *agent.Definition, own Decision, t agent.ToolSpec, args
 // asksSamePeople reports whether both ask the same people, now and later.
 func (d Decision) asksSamePeople(o Decision) bool {
 	d.Quorum, o.Quorum, d.FourEyes, o.FourEyes = 0, 0, false, false
+	d.Channels, o.Channels = agent.Channels{}, agent.Channels{}
 	return d.ApproverPolicy() == o.ApproverPolicy()
 }
 

@@ -134,6 +134,7 @@ const (
 	dropNoDecision  = "the call waits for something else"
 	dropSeveral     = "it takes several people, each of whom has seen the request"
 	dropRequester   = "the run acts for who decided"
+	dropChannel     = "the rule does not let people approve by that channel"
 )
 
 // EarlyOwed reports whether a kept decision has met a suspended call: Early says what becomes of it.
@@ -170,8 +171,10 @@ func Early(d *agent.Definition, s *run.AgentState, valid agent.Validator, now ti
 }
 
 // missingApprovals says why one early approval is not enough for a call; "" = it is enough.
-func missingApprovals(s *run.AgentState, dec Decision, by string) string {
+func missingApprovals(s *run.AgentState, dec Decision, by string, via run.Via) string {
 	switch {
+	case !dec.Channels.Count(via, false):
+		return dropChannel
 	case dec.FourEyes && slices.Contains(s.Requesters(), by):
 		return dropRequester
 	case dec.People() > 1:
@@ -182,7 +185,7 @@ func missingApprovals(s *run.AgentState, dec Decision, by string) string {
 }
 
 // tooFewForAnswered is tooFew of an answer that takes the arguments' place, which makes a new action of the call (A8).
-func tooFewForAnswered(d *agent.Definition, s *run.AgentState, c run.Call, fact run.Decided) string {
+func tooFewForAnswered(d *agent.Definition, s *run.AgentState, c run.Call, fact run.Decided, via run.Via) string {
 	if fact.Args == nil {
 		return ""
 	}
@@ -190,7 +193,7 @@ func tooFewForAnswered(d *agent.Definition, s *run.AgentState, c run.Call, fact 
 	if is.Verdict != agent.VerdictAsk {
 		return ""
 	}
-	return missingApprovals(s, is, fact.By)
+	return missingApprovals(s, is, fact.By, via)
 }
 
 // earlyDecision returns the decision that a kept decision becomes for its call, or why it does not apply.
@@ -204,10 +207,10 @@ func earlyDecision(d *agent.Definition, s *run.AgentState, c run.Call, k run.Dec
 		return fact, dropExpired
 	case !dec.MayAfter(by, now.Sub(c.Wait.Since)):
 		return fact, dropNotApprover
-	case k.Action == run.ActionApprove && missingApprovals(s, dec, k.By) != "":
-		return fact, missingApprovals(s, dec, k.By)
+	case k.Action == run.ActionApprove && missingApprovals(s, dec, k.By, k.Via) != "":
+		return fact, missingApprovals(s, dec, k.By, k.Via)
 	}
-	voices := []run.Voice{{By: k.By, Groups: k.Groups, At: now}}
+	voices := []run.Voice{{By: k.By, Groups: k.Groups, At: now, Via: k.Via}}
 	fact = run.Decided{Call: c.ID, Approval: c.Wait.Approval, Action: k.Action, By: k.By, Digest: c.Wait.Digest}
 	switch {
 	case k.Action == run.ActionDeny:
@@ -221,7 +224,7 @@ func earlyDecision(d *agent.Definition, s *run.AgentState, c run.Call, k run.Dec
 		if fact, err = ResumeInput(d, s, c, k.Result, k.By, func(dec Decision) bool { return dec.MayAfter(by, now.Sub(c.Wait.Since)) }, valid); err != nil {
 			return fact, err.Error()
 		}
-		if why := tooFewForAnswered(d, s, c, fact); why != "" {
+		if why := tooFewForAnswered(d, s, c, fact, k.Via); why != "" {
 			return fact, why
 		}
 	}

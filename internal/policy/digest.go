@@ -66,7 +66,7 @@ func ApproverPolicy(approvers []string, quorum int, above ...[]string) string {
 	return Decision{Approvers: approvers, Quorum: quorum, Above: above}.ApproverPolicy()
 }
 
-// ApproverPolicy is the ApproverPolicy of what a decision asks, with four eyes and with those who may decide later.
+// ApproverPolicy is the ApproverPolicy of what a decision asks, with four eyes, channels and those who may decide later.
 // What asks for none of them has the hash it had before there were any.
 func (d Decision) ApproverPolicy() string {
 	policy := map[string]any{"approvers": approverSet(d.Approvers), "quorum": strconv.Itoa(d.People())}
@@ -80,6 +80,7 @@ func (d Decision) ApproverPolicy() string {
 		policy["escalate"] = canonicalEscalation(*d.Escalate)
 		policy["aboveTo"] = approverSets(d.AboveTo)
 	}
+	addChannels(policy, d.Channels)
 	return agent.HashCanonical(policy)
 }
 
@@ -97,6 +98,24 @@ func canonicalEscalation(e agent.Escalation) map[string]any {
 
 func approverSet(approvers []string) []any {
 	return stringList(slices.Compact(slices.Sorted(slices.Values(approvers))))
+}
+
+// addChannels adds what restricts the channels of approvals. No restriction adds nothing.
+func addChannels(of map[string]any, c agent.Channels) {
+	if c.Via != nil {
+		of["via"] = approverSet(texts(c.Via))
+	}
+	if c.Confirm != "" {
+		of["confirm"] = string(c.Confirm)
+	}
+}
+
+func texts[T ~string](of []T) []string {
+	out := make([]string, len(of))
+	for i, t := range of {
+		out[i] = string(t)
+	}
+	return out
 }
 
 func canonicalRule(r agent.Rule) map[string]any {
@@ -121,6 +140,7 @@ func canonicalRule(r agent.Rule) map[string]any {
 	if r.Escalate != nil {
 		rule["escalate"] = canonicalEscalation(*r.Escalate)
 	}
+	addChannels(rule, r.Channels())
 	return rule
 }
 

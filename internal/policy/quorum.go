@@ -11,13 +11,13 @@ import (
 // People are how many different people approve what waits: one or more.
 func (d Decision) People() int { return max(1, d.Quorum) }
 
-// combineWith combines two policies that both ask: who decides is among the approvers of both, so many approve as
-// either wants, the requesters approve where neither minds, and others become approvers when both let them. The note
-// and the verdict are d's.
+// combineWith combines two policies that both ask: who decides is among the approvers of both, by a channel of both, so
+// many approve as either wants, the requesters approve where neither minds, and others become approvers when both let
+// them. The note and the verdict are d's.
 func (d Decision) combineWith(o Decision) Decision {
 	d.Expires = min(d.Expires, o.Expires)
 	d.Above = append(slices.Clip(d.Above), append([]string{}, o.Approvers...))
-	d.Quorum, d.FourEyes = max(d.Quorum, o.Quorum), d.FourEyes || o.FourEyes
+	d.Quorum, d.FourEyes, d.Channels = max(d.Quorum, o.Quorum), d.FourEyes || o.FourEyes, d.Channels.Narrow(o.Channels)
 	if d.Remind == 0 || o.Remind != 0 && o.Remind < d.Remind {
 		d.Remind = o.Remind
 	}
@@ -72,9 +72,9 @@ func Widened(sets, by [][]string) [][]string {
 	return wide
 }
 
-// isApprovedBy reports whether those who have approved satisfy the decision: approvers at that time, so many different
-// people, and under four eyes none whom the call comes from. What the request said of its approvers is not looked at:
-// whoever can write that one item could otherwise let anything run.
+// isApprovedBy reports whether those who have approved satisfy the decision: approvers at that time, by a channel that
+// it allows, so many different people, and under four eyes none whom the call comes from. What the request said of its
+// approvers is not looked at: whoever can write that one item could otherwise let anything run.
 func (d Decision) isApprovedBy(voices []run.Voice, want int, asked time.Time, requesters []string) bool {
 	var counted []string
 	have := 0
@@ -82,7 +82,8 @@ func (d Decision) isApprovedBy(voices []run.Voice, want int, asked time.Time, re
 		known := func(id string) bool {
 			return slices.Contains(counted, id) || d.FourEyes && slices.Contains(requesters, id)
 		}
-		if !d.MayAfter(Principal{ID: v.By, Groups: v.Groups}, v.At.Sub(asked)) || known(v.By) {
+		if !d.MayAfter(Principal{ID: v.By, Groups: v.Groups}, v.At.Sub(asked)) || known(v.By) ||
+			!d.Channels.Count(v.Via, v.Confirmed) {
 			continue
 		}
 		have++

@@ -19,6 +19,8 @@ type Decision struct {
 	Remind    time.Duration     // how often people are reminded; 0 = never
 	Escalate  *agent.Escalation // who may decide as well, and when; nil = nobody
 
+	agent.Channels // by which people approve; what every policy that asks allows
+
 	Ceiling bool // a delegating agent's policy denies the call, or asks, be it beside the run's own
 	// the approvers of each such policy that asks, the root's first: who decides is among each, besides Approvers
 	Above   [][]string
@@ -63,6 +65,7 @@ func decision(p agent.Permission, v agent.Verdict, rule int) Decision {
 	if r.Expires > 0 {
 		d.Expires = r.Expires
 	}
+	d.Channels = r.Channels()
 	d.Quorum, d.FourEyes, d.Remind, d.Escalate = r.Quorum, r.FourEyes, r.Remind, r.Escalate
 	return d
 }

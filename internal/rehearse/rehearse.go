@@ -291,6 +291,9 @@ func asked(d policy.Decision) string {
 	if d.FourEyes {
 		text += ", not who asked for it"
 	}
+	if d.Via != nil {
+		text += ", by " + d.Channels.Words()
+	}
 	return text
 }
 

@@ -361,6 +361,7 @@ type DecisionKept struct {
 	Note   string          `json:"note,omitempty"`
 	By     string          `json:"by"`
 	Groups []string        `json:"groups,omitempty"`
+	Via    Via             `json:"via,omitempty"`
 }
 
 // DecisionDropped says that a kept decision met a suspended call and came to nothing.

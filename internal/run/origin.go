@@ -374,3 +374,19 @@ func (s *AgentState) Spoken() []Spoken {
 	}
 	return out
 }
+
+// Via is the channel by which a person's decision or remark came in. Whatever authenticated the person says which one
+// it was, never the person. "" = not recorded.
+type Via string
+
+// The channels.
+const (
+	ViaPage    Via = "page" // behind a signed link, as in a mail
+	ViaSlack   Via = "slack"
+	ViaAPI     Via = "api"
+	ViaConsole Via = "console" // the web console
+	ViaCLI     Via = "cli"     // on the machine of the store
+)
+
+// Vias returns all channels.
+func Vias() []Via { return []Via{ViaPage, ViaSlack, ViaAPI, ViaConsole, ViaCLI} }

@@ -107,10 +107,13 @@ func (sr *scriptedRun) decideAction(l line, a approval.Action, note string) (act
 		}
 		r := approval.CallDecision{
 			Tenant: tenant, Run: sr.run, Target: l.call, ID: fmt.Sprintf("line-%d", l.number), Action: a, Result: l.result, Note: note, By: l.by,
+			Via: l.via,
 		}
 		return sr.sim.machine.Desk.PrepareDecision(context.Background(), &l0.State, r)
 	}
-	r := approval.DecisionInput{Tenant: tenant, ID: id, Action: a, Args: l.args, Result: l.result, Note: note, By: l.by, Grant: l.grant}
+	r := approval.DecisionInput{
+		Tenant: tenant, ID: id, Action: a, Args: l.args, Result: l.result, Note: note, By: l.by, Via: l.via, Grant: l.grant,
+	}
 	if c.Request != "" { // the decision about a blocked call is about its tool
 		r.Tool = c.Tool
 	}
@@ -137,7 +140,7 @@ func (sr *scriptedRun) answerAction(l line) (action, error) {
 	case c.Service && (c.Wait == nil || c.Wait.For == run.ForAnswer), c.ID == "" && sr.hasServices():
 		return sr.answerServiceAction(l), nil
 	}
-	o := approval.Outcome{Tenant: tenant, Run: sr.run, Call: l.call, ID: id, Rerun: l.rerun, By: l.by}
+	o := approval.Outcome{Tenant: tenant, Run: sr.run, Call: l.call, ID: id, Rerun: l.rerun, By: l.by, Via: l.via}
 	switch {
 	case l.failure != nil:
 		o.Content, o.IsError = *l.failure, true

@@ -199,6 +199,11 @@ func (s *simulation) decideRequest(iv Intervention, asked approval.Approval, act
 	by := anyApprover(asked.Approvers)
 	by.Groups = slices.Concat(by.Groups, slices.Concat(asked.Above...))
 	r := approval.DecisionInput{Tenant: tenant, ID: asked.ID, Action: action, By: by}
+	for _, via := range run.Vias() {
+		if asked.ChannelsOf(r).Count(via, false) {
+			r.Via = via
+		}
+	}
 	if asked.Kind == approval.KindInput && action == approval.Approve {
 		r.Result = []byte(`"yes"`)
 	}

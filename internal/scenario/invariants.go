@@ -436,6 +436,11 @@ func (sr *scriptedRun) checkAuthorized(c run.Call, args json.RawMessage) {
 	if a.Status == approval.Pending || a.Status == approval.Denied || a.Status == approval.Expired {
 		s.addViolation("authority", fmt.Sprintf("call %s ran while request %s is %s", c.ID, a.ID, a.Status), "approved")
 	}
+	for _, d := range a.CountedApprovals() {
+		if d.Via != approval.ViaEarly && !a.Channels.Count(d.Via, d.Confirmed) {
+			s.addViolation("authority", fmt.Sprintf("call %s ran, which %s approved by %s", c.ID, d.By, d.Via), a.Channels.Words())
+		}
+	}
 	if string(a.Args) != string(args) {
 		s.addViolation("authority", fmt.Sprintf("call %s ran with other arguments than were approved", c.ID), "those of request "+a.ID)
 	}

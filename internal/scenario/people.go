@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/policy"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
@@ -31,6 +33,8 @@ type line struct {
 	refused bool // the product must refuse the action
 
 	wait time.Duration
+
+	via run.Via // the channel of a decision
 
 	grant *agent.GrantBounds // the bounds of a grant; nil = those of the policy
 }
@@ -56,17 +60,18 @@ type lineForm struct {
 	Note    string          `json:"note"`
 	Text    string          `json:"text"`
 	Refused bool            `json:"refused"`
+	Via     run.Via         `json:"via"`
 
 	Grant *agent.GrantBounds `json:"grant"`
 }
 
 // lineKeys has the keys that each action takes besides do, agent, at, by and refused. Keys in upper case are required.
 var lineKeys = map[string][]string{
-	"approve":     {"CALL", "result", "note", "grant"},
-	"deny":        {"CALL", "note"},
-	"edit":        {"CALL", "ARGS", "note", "grant"},
-	"cancel_call": {"CALL", "note"},
-	"answer":      {"CALL", "result", "error", "rerun"},
+	"approve":     {"CALL", "result", "note", "grant", "via"},
+	"deny":        {"CALL", "note", "via"},
+	"edit":        {"CALL", "ARGS", "note", "grant", "via"},
+	"cancel_call": {"CALL", "note", "via"},
+	"answer":      {"CALL", "result", "error", "rerun", "via"},
 	"expire":      {"CALL"},
 	"wait":        {"TEXT"},
 	"deploy":      {},
@@ -105,7 +110,7 @@ func (s section) parseLine(raw []byte, n int) (line, error) {
 	l := line{
 		number: s.before + n + 1, do: form.Do, agent: form.Agent, call: form.Call, args: form.Args, result: form.Result, failure: form.Error, rerun: form.Rerun,
 		note: form.Note, text: form.Text, refused: form.Refused,
-		grant: form.Grant,
+		grant: form.Grant, via: cmp.Or(form.Via, run.ViaAPI),
 	}
 	var err error
 	if l.by, err = parsePrincipal(form.By); err != nil {
@@ -147,7 +152,11 @@ func (f lineForm) check() agentfile.Problem {
 			return agentfile.Problem{Key: strings.ToLower(key), Text: "got nothing, " + f.Do + " wants it"}
 		}
 	}
-	if f.Do == "answer" && len(f.presentKeys()) != 2 {
+	if f.Via != "" && !slices.Contains(run.Vias(), f.Via) {
+		return agentfile.Problem{Key: "via", Text: fmt.Sprintf("got %.40q, want one of %v", f.Via, run.Vias())}
+	}
+	answers := slices.DeleteFunc(f.presentKeys(), func(key string) bool { return key == "via" })
+	if f.Do == "answer" && len(answers) != 2 {
 		return agentfile.Problem{Key: "result", Text: "want exactly one of result, error and rerun"}
 	}
 	return agentfile.Problem{}
@@ -162,7 +171,7 @@ func (f lineForm) presentKeys() []string {
 	}{
 		{"call", f.Call != ""}, {"args", f.Args != nil}, {"result", f.Result != nil}, {"error", f.Error != nil}, {"rerun", f.Rerun},
 		{"note", f.Note != ""}, {"text", f.Text != ""},
-		{"grant", f.Grant != nil},
+		{"grant", f.Grant != nil}, {"via", f.Via != ""},
 	} {
 		if k.isSet {
 			keys = append(keys, k.name)

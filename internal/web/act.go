@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/people/link"
 )
 
 // formResult is what a page says about the form that was just sent, and the fields as they were typed.
@@ -50,6 +51,10 @@ func (s *server) handlePost(w http.ResponseWriter, r *http.Request, v visit) {
 		s.showUncovered(w, r, v, form)
 		return
 	}
+	if form["action"] == "code" {
+		s.sendCode(w, r, v, form)
+		return
+	}
 	if err := s.applyForm(r.Context(), v, form); err != nil {
 		s.refuseForm(w, r, v, form, err)
 		return
@@ -76,6 +81,49 @@ func (s *server) showUncovered(w http.ResponseWriter, r *http.Request, v visit, 
 		text: "It is recorded that you looked. Open the page again to have it masked."})
 }
 
+// sendCode sends the visitor a code by another channel than the link's. Its MAC is stored first.
+func (s *server) sendCode(w http.ResponseWriter, r *http.Request, v visit, form map[string]string) {
+	channel := s.codeChannel(v)
+	approve, _ := s.canDecide(v)
+	err := error(&formError{"want one of the page's buttons"})
+	switch {
+	case !s.isOpen(v.a):
+		err = approval.ErrExpired
+	case !approve:
+		err = approval.ErrForbidden
+	case channel != "":
+		var code string
+		if code, err = s.Links.NewCode(r.Context(), v.link, v.a.Digest); err == nil {
+			err = s.Codes.SendCode(r.Context(), v.a, v.who, channel, code)
+		}
+	}
+	if err != nil {
+		s.refuseForm(w, r, v, form, err)
+		return
+	}
+	s.writeRequestPage(w, r, v, http.StatusOK, formResult{Head: "A code was sent to you by " + channel,
+		text: "Type it below. It works once, for ten minutes, and for the request as it is now.", typed: form})
+}
+
+// codeChannel returns the channel by which the visitor is sent a code; "" = none is, or the request takes none.
+func (s *server) codeChannel(v visit) string {
+	if s.Codes == nil || !v.takesCode() {
+		return ""
+	}
+	return s.Codes.SecondChannel(v.who, v.link.Channel)
+}
+
+// takesCode reports whether an approval by the visitor may take a code.
+func (v visit) takesCode() bool { return v.a.ChannelsOf(approval.DecisionInput{}).TakeCode(v.via) }
+
+// confirm returns the use of the typed code for a decision; nil = the request takes none.
+func (s *server) confirm(v visit, form map[string]string) func(context.Context) error {
+	if !v.takesCode() {
+		return nil
+	}
+	return func(ctx context.Context) error { return s.Links.UseCode(ctx, v.link, v.a.Digest, form["code"]) }
+}
+
 func (s *server) authorizeUncover(v visit) error {
 	if s.Show.Uncovered == nil {
 		return &formError{"nothing is uncovered here"}
@@ -98,7 +146,7 @@ func (e *formError) Error() string { return e.problem }
 func (s *server) applyForm(ctx context.Context, v visit, form map[string]string) error {
 	r := approval.DecisionInput{
 		Tenant: v.link.Tenant, ID: v.link.Approval, Action: approval.Action(form["action"]), Note: form["note"], Tool: form["tool"], By: v.by, Via: v.via,
-		Digest: v.a.Digest,
+		Digest: v.a.Digest, Confirm: s.confirm(v, form),
 	}
 	switch form["action"] {
 	case "approve", "deny":
@@ -154,7 +202,7 @@ func (s *server) sendRemark(ctx context.Context, v visit, text string) error {
 func (s *server) settleOutcome(ctx context.Context, v visit, form map[string]string) error {
 	o := approval.Outcome{
 		Tenant: v.a.Tenant, Run: v.a.Run, Call: v.a.Call(), ID: v.a.ID, Content: form["result"], IsError: form["action"] == "failed", Rerun: form["action"] == "rerun", By: v.by,
-		Via: v.via,
+		Via: v.via, Confirm: s.confirm(v, form),
 	}
 	approve, _ := s.canDecide(v) // a link only lets the request's approvers settle
 	switch {
@@ -190,7 +238,13 @@ func explainError(err error) (status int, text string) {
 	var decided *approval.DecidedError
 	var edit *approval.EditError
 	var wrong *formError
+	var channel *approval.ChannelError
+	var code *link.CodeError
 	switch {
+	case errors.As(err, &channel):
+		return http.StatusForbidden, "The policy lets people approve this by " + channel.Allowed.Words() + "."
+	case errors.As(err, &code):
+		return http.StatusUnprocessableEntity, "The code: " + code.Problem + "."
 	case errors.As(err, &decided):
 		return http.StatusConflict, "It has been decided otherwise already. This is how the request stands."
 	case errors.As(err, &edit):

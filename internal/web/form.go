@@ -104,7 +104,7 @@ const (
 )
 
 // fields are the allowed form fields, each at most once.
-var fields = []string{"form", "action", "note", "args", "result", "tool", "text"}
+var fields = []string{"form", "action", "note", "args", "result", "tool", "text", "code"}
 
 // proofField is the field with the proof in the console's forms.
 const proofField = "key"

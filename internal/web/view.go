@@ -50,6 +50,7 @@ type requestPage struct {
 	AnswerHead, AnswerText, Fine    string
 	Form                            string // signed state of the form
 	May                             allowedActions
+	CodeBy                          string     // the channel by which the visitor is sent a code; "" = none is
 	Each                            []eachTool // a form for each; nil = one for all
 	Note, Result, Remark, Arguments string     // as typed
 	Editing, Asking                 bool       // the form that was sent
@@ -64,8 +65,9 @@ type notice struct {
 
 // eachTool is an undecided tool of a request for several tools.
 type eachTool struct {
-	Tool string
-	Name show.Text
+	Tool    string
+	Name    show.Text
+	Approve bool
 }
 
 // allowedActions are the actions that the page offers.
@@ -81,6 +83,9 @@ func (s *server) findAllowedActions(v visit) (m allowedActions) {
 		return m
 	}
 	approve, deny := s.canDecide(v)
+	if v.a.Kind != approval.KindOutcome {
+		approve = approve && s.offersApproval(v, "")
+	}
 	switch v.a.Kind {
 	case approval.KindOutcome:
 		m.Result = approve
@@ -96,6 +101,13 @@ func (s *server) findAllowedActions(v visit) (m allowedActions) {
 func (s *server) canDecide(v visit) (approve, deny bool) {
 	deny = v.a.CanDecide(v.by, s.Clock.Now())
 	return deny && (!v.a.FourEyes || !slices.Contains(v.a.Requesters, v.by.ID)), deny
+}
+
+// offersApproval reports whether the visitor can approve here what the request asks, or one of its tools, as far as the
+// channel matters.
+func (s *server) offersApproval(v visit, tool string) bool {
+	c := v.a.ChannelsOf(approval.DecisionInput{Tool: tool})
+	return c.Allow(v.via) && (!c.TakeCode(v.via) || s.codeChannel(v) != "")
 }
 
 // isOpen reports whether a request can still be decided, as far as the page knows. The desk checks again.
@@ -148,6 +160,9 @@ func (s *server) newRequestPage(ctx context.Context, v visit, now formResult) (r
 	}
 	page.StatusLabel, page.Lede = show.StatusText(page.Status), show.StandingText(v.a, s.Clock.Now())
 	page.May = s.findAllowedActions(v)
+	if approve, _ := s.canDecide(v); approve && (page.May.Deny || page.May.Result) {
+		page.CodeBy = s.codeChannel(v)
+	}
 	s.setAnswerSection(&page, v)
 	if page.May.Edit && page.Arguments == "" {
 		if page.Arguments, err = s.Show.Editable(ctx, v.a); err != nil {
@@ -170,6 +185,13 @@ func (s *server) setAnswerSection(page *requestPage, v visit) {
 		page.AnswerText = "This page says what became of the request. Nothing on it can be changed."
 	case v.hasDecided():
 		page.AnswerHead, page.AnswerText = "You have answered", "Others have still to."
+	case m.Deny && !m.Approve && !m.Result && !s.offersApproval(v, ""):
+		c := v.a.ChannelsOf(approval.DecisionInput{})
+		page.AnswerText = "It is approved by " + c.Words() + ", and not here. You may deny it here."
+		if c.Allow(v.via) {
+			page.AnswerText = "To approve it here takes a code, which is sent to you by another channel than your link, " +
+				"and none is known that reaches you. You may deny it here."
+		}
 	case m.Deny && !m.Approve && !m.Result && v.a.FourEyes:
 		page.AnswerText = "It is done for you, so that somebody else has to approve it. You may deny it."
 	case !m.Approve && !m.Deny && !m.Result:
@@ -180,7 +202,7 @@ func (s *server) setAnswerSection(page *requestPage, v visit) {
 	}
 	for _, p := range v.a.Permissions {
 		if p.Verdict == "" {
-			page.Each = append(page.Each, eachTool{p.Tool, s.Show.Text(p.Tool)})
+			page.Each = append(page.Each, eachTool{p.Tool, s.Show.Text(p.Tool), s.offersApproval(v, p.Tool)})
 		}
 	}
 	if len(page.Each) == 1 {

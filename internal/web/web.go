@@ -33,6 +33,15 @@ type Desk interface {
 type Links interface {
 	Verify(ctx context.Context, token string) (id string, err error)
 	Read(ctx context.Context, id string) (link.Link, error)
+	NewCode(ctx context.Context, l link.Link, digest string) (string, error)
+	UseCode(ctx context.Context, l link.Link, digest, text string) error
+}
+
+// Codes sends the codes that approvals on a page behind a link may take; *notify.Notifier implements it.
+type Codes interface {
+	// SecondChannel returns the name of a channel that reaches the person, other than first; "" = there is none.
+	SecondChannel(p person.Person, first string) string
+	SendCode(ctx context.Context, a approval.Approval, to person.Person, channel, code string) error
 }
 
 // Renderer renders requests for people. Without Editable and Restore no page offers to edit. NewRenderer uses package
@@ -66,6 +75,7 @@ type Pages struct {
 	Clock  clock.Clock
 	// Remark records a question or an answer about a request; nil = not offered.
 	Remark func(ctx context.Context, r Remark) error
+	Codes  Codes        // nil = no code can be sent
 	Log    *slog.Logger // of internal errors, without content; nil = none
 }
 

@@ -20,6 +20,8 @@ type (
 	Rule = core.Rule
 	// Condition is a comparison of one argument.
 	Condition = run.Condition
+	// Via is a channel by which people approve: page, slack, api, console or cli.
+	Via = run.Via
 	// Escalation is who else is asked, and when.
 	Escalation = core.Escalation
 	// Limits is how far a run goes.

@@ -56,7 +56,9 @@ func ExampleDefinition() {
 		Tools:  []agent.ToolSpec{refundTool().Spec()},
 		Permission: agent.Permission{
 			Approvers: []string{"group:support"},
-			Rules:     []agent.Rule{{Tool: "refunds.*", Verdict: agent.VerdictAsk, Quorum: 2, FourEyes: true}},
+			Rules: []agent.Rule{{
+				Tool: "refunds.*", Verdict: agent.VerdictAsk, Quorum: 2, FourEyes: true, Via: []agent.Via{"page", "slack"},
+			}},
 		},
 	}.Resolve()
 	if err != nil {

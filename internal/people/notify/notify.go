@@ -21,6 +21,7 @@ const (
 	Question  Occasion = "question"  // to the requesters: an approver asks something
 	Answer    Occasion = "answer"    // to the approvers who asked
 	Decided   Occasion = "decided"   // decided, expired or cancelled: a sent message is updated
+	Code      Occasion = "code"      // to an approver who asked for it on the request's page
 )
 
 // Message is what one person is told.
@@ -30,6 +31,7 @@ type Message struct {
 	Shown    show.Document
 	To       person.Person
 	Link     string // the page of the request, signed for To; "" = there is none
+	Code     string // of occasion Code: what To types on the page
 
 	// Others are further requests of the same run in the same message, for the same occasion. Such a message lists all of
 	// its requests, each with its link, and is not updated.

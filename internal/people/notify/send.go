@@ -1,11 +1,13 @@
 package notify
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
 
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/show"
 )
 
@@ -25,6 +27,27 @@ func (n *Notifier) newSender(ctx context.Context, a approval.Approval) sender {
 		}
 	}
 	return p
+}
+
+// SecondChannel returns the name of a channel that reaches the person, other than first; "" = there is none.
+func (n *Notifier) SecondChannel(p person.Person, first string) string {
+	for _, c := range n.Channels {
+		if c.Name() != first && c.Reaches(p) {
+			return c.Name()
+		}
+	}
+	return ""
+}
+
+// SendCode sends a person a code for the page of a request by a channel. A message that is lost is not sent again: the
+// code is stored nowhere, and the person asks for another.
+func (n *Notifier) SendCode(ctx context.Context, a approval.Approval, to person.Person, channel, code string) error {
+	c, s := n.findChannel(channel), n.newSender(ctx, a)
+	if c == nil || s.showErr != nil {
+		return cmp.Or(s.showErr, fmt.Errorf("send a code for approval %s: there is no channel %s", a.ID, channel))
+	}
+	_, err := c.Send(ctx, Message{Occasion: Code, Approval: a, Shown: s.shown, To: to, Code: code})
+	return err
 }
 
 // send sends messages one after the other, and warns of failures.

@@ -25,6 +25,11 @@ var occasionWords = map[Occasion]words{
 	},
 	Question: {"Question about a request", "Who is to decide about this asks for information. Answering decides nothing.", ""},
 	Answer:   {"Answer about a request", "What you asked about this was answered. It still waits for a decision.", ""},
+	Code: {
+		"Your code for a request", "Somebody asked for this code on the request's page, which a link of yours opens. If it " +
+			"was you, type the code there within ten minutes, and nowhere else. If not, somebody else has your link: tell " +
+			"those who run Countersign.", "",
+	},
 }
 
 // The sentences of messages that are no facts.
@@ -75,12 +80,17 @@ func (m Message) run() string { return show.Bare(m.Approval.Run).String() }
 
 // IsPending reports whether the message is about what can still be decided.
 func (m Message) IsPending() bool {
-	return m.Approval.Status == approval.Pending && m.Occasion != Decided
+	return m.Approval.Status == approval.Pending && m.Occasion != Decided && m.Occasion != Code
 }
 
-// Document is what the message shows of its request, with the question or answer that it is about on top.
+// Document is what the message shows of its request, with the question or answer that it is about on top. A message with
+// a code shows the code alone.
 func (m Message) Document() show.Document {
 	d, title := m.Shown, map[Occasion]string{Question: "The question", Answer: "The answer"}[m.Occasion]
+	if m.Occasion == Code {
+		code := show.Foreign(m.Code[:4] + " " + m.Code[4:])
+		return show.Document{Sections: []show.Section{{Name: show.Remark, Title: "Code", Rows: []show.Row{{Value: code}}}}}
+	}
 	if n := len(m.Approval.Thread); n > 0 && title != "" {
 		r := m.Approval.Thread[n-1]
 		said := []show.Row{{Label: show.Foreign(r.By), Value: show.Foreign(r.Text)}}
@@ -91,11 +101,16 @@ func (m Message) Document() show.Document {
 
 // Invitation says where the request is seen and decided.
 func (m Message) Invitation() string {
+	channels := m.Approval.ChannelsOf(approval.DecisionInput{})
 	switch {
+	case m.Occasion == Code:
+		return "The page is behind the link that you were sent by another channel."
 	case m.Link == "" && m.IsPending():
 		return noLink
 	case m.Link == "":
 		return "There is nothing to do."
+	case m.IsPending() && !channels.Allow(approval.ViaPage):
+		return "It is approved by " + channels.Words() + ". See it, and deny it if you want to, on its page."
 	case m.IsPending():
 		return "See it and decide on its page."
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/mask"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // View is what is known of a request besides what is stored with it. With the zero View, targets are not shown, and
@@ -152,6 +153,7 @@ const (
 	FactApprovers   = "approvers"
 	FactQuorum      = "quorum"
 	FactFourEyes    = "four eyes"
+	FactVia         = "via" // the channels by which it is approved
 	FactAsked       = "asked"
 	FactExpires     = "expires"
 	FactEscalates   = "escalates"
@@ -163,7 +165,7 @@ const (
 
 // labels are the labels of facts that are not their names.
 var labels = map[string]string{
-	FactTarget: "goes to", FactRequester: "started by", FactWhy: "policy", FactDepends: "depends on",
+	FactTarget: "goes to", FactVia: "channels", FactRequester: "started by", FactWhy: "policy", FactDepends: "depends on",
 	FactWas: "changed", FactGrantLimits: "it stands",
 }
 
@@ -200,6 +202,7 @@ func (s *builder) whoRows() (all facts) {
 	if a.FourEyes {
 		all.add(FactFourEyes, s.fourEyesText())
 	}
+	all.add(FactVia, ownText(viaText(a)))
 	all.add(FactExpires, ownText(FormatTime(a.ExpiresAt)+", then it is refused"))
 	all.add(FactEscalates, s.escalationText())
 	all.add(FactGranted, grantText(a))
@@ -222,6 +225,19 @@ func (s *builder) aboutRows(t agent.ToolSpec) (all facts) {
 	all.add(FactRequester, s.requesterText())
 	all.add(FactAsked, ownText(FormatTime(a.RequestedAt)))
 	return all
+}
+
+// viaText names the channels by which a request is approved; "" = every one.
+func viaText(a approval.Approval) string {
+	c := a.ChannelsOf(approval.DecisionInput{})
+	text := c.Words()
+	switch {
+	case c.Via == nil && c.Confirm == "":
+		return ""
+	case c.TakeCode(run.ViaPage) && c.Allow(run.ViaPage):
+		text += "; on its page with a code that is sent by another channel than the link"
+	}
+	return text + "; denied by every channel"
 }
 
 // descriptionText is the description of a tool by the agent's author. An MCP server's own description is no fact.

@@ -127,6 +127,11 @@ func (in *Interactions) failureText(c click, err error) (approval.Approval, stri
 	if errors.As(err, &changed) {
 		return changed.Approval, textPolicyChanged
 	}
+	var channel *approval.ChannelError
+	if errors.As(err, &channel) {
+		return approval.Approval{}, "Nothing was decided: the policy lets people approve this by " +
+			channel.Allowed.Words() + ", and not in Slack."
+	}
 	for _, f := range []struct {
 		err  error
 		text string

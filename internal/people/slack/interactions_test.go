@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/observe"
@@ -260,6 +261,7 @@ func TestC1Errors(t *testing.T) {
 		"expired": {fmt.Errorf("x: %w", approval.ErrExpired), "has expired", false},
 		"ended":   {approval.ErrFinished, "ended without it", false},
 		"void":    {errors.Join(&approval.PolicyError{Approval: decided}, errors.New("s3cret")), "policy that applies has changed", false},
+		"channel": {fmt.Errorf("x: %w", &approval.ChannelError{Allowed: agent.Channels{Via: []approval.Via{"page", "api"}}}), "approve this by page, api, and not in Slack", false},
 		"kind":    {approval.ErrKind, "cannot be decided like that", false},
 		"gone":    {approval.ErrNotFound, "no such request", false},
 		"failing": {errors.New("s3cret: throttled"), "not certain whether this was recorded", true},

@@ -98,6 +98,9 @@ func renderBlocks(m notify.Message, d show.Document, short bool) []block {
 		blocks = append(blocks, section(m.Invitation()))
 	}
 	if buttons {
+		if c := m.Approval.Channels; !c.Allow(approval.ViaSlack) {
+			blocks = append(blocks, section("It is approved by "+c.Words()+", and not in Slack. You may deny it here."))
+		}
 		blocks = append(blocks, noteInput())
 	}
 	if row := actionRow(m, buttons); len(row) > 0 {
@@ -164,8 +167,11 @@ func actionRow(m notify.Message, buttons bool) []any {
 	var row []any
 	if buttons {
 		value := buttonValue{V: 1, Approval: m.Approval.ID, Digest: m.Approval.Digest}.String()
+		if m.Approval.Channels.Allow(approval.ViaSlack) {
+			row = append(row, newButton(actionApprove, "Approve", "primary", value, "Approve this call?",
+				"It will be carried out exactly as this message shows it."))
+		}
 		row = append(row,
-			newButton(actionApprove, "Approve", "primary", value, "Approve this call?", "It will be carried out exactly as this message shows it."),
 			newButton(actionDeny, "Deny", "danger", value, "Deny this call?", "It will not be carried out. The agent is told so, with your note."))
 	}
 	if m.Link != "" {

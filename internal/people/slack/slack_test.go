@@ -187,16 +187,17 @@ func TestC1Buttons(t *testing.T) {
 		change func(*notify.Message)
 		want   []string
 	}{
-		"reminded":       {func(m *notify.Message) { m.Occasion = notify.Reminder }, []string{"approve", "deny", "open"}},
-		"escalated":      {func(m *notify.Message) { m.Occasion = notify.Escalated }, []string{"approve", "deny", "open"}},
-		"answered":       {func(m *notify.Message) { m.Occasion = notify.Answer }, []string{"approve", "deny", "open"}},
-		"no page":        {func(m *notify.Message) { m.Link = "" }, []string{"approve", "deny"}},
-		"a question":     {func(m *notify.Message) { m.Occasion = notify.Question }, []string{"open"}},
-		"about tools":    {func(m *notify.Message) { m.Approval.Kind = approval.KindTools }, []string{"open"}},
-		"asks for input": {func(m *notify.Message) { m.Approval.Kind = approval.KindInput }, []string{"open"}},
-		"its outcome":    {func(m *notify.Message) { m.Approval.Kind = approval.KindOutcome }, []string{"open"}},
-		"not sealed":     {func(m *notify.Message) { m.Approval.Digest = "" }, []string{"open"}},
-		"decided":        {func(m *notify.Message) { m.Approval.Status = approval.Denied }, []string{"open"}},
+		"reminded":           {func(m *notify.Message) { m.Occasion = notify.Reminder }, []string{"approve", "deny", "open"}},
+		"escalated":          {func(m *notify.Message) { m.Occasion = notify.Escalated }, []string{"approve", "deny", "open"}},
+		"answered":           {func(m *notify.Message) { m.Occasion = notify.Answer }, []string{"approve", "deny", "open"}},
+		"no page":            {func(m *notify.Message) { m.Link = "" }, []string{"approve", "deny"}},
+		"a question":         {func(m *notify.Message) { m.Occasion = notify.Question }, []string{"open"}},
+		"about tools":        {func(m *notify.Message) { m.Approval.Kind = approval.KindTools }, []string{"open"}},
+		"asks for input":     {func(m *notify.Message) { m.Approval.Kind = approval.KindInput }, []string{"open"}},
+		"its outcome":        {func(m *notify.Message) { m.Approval.Kind = approval.KindOutcome }, []string{"open"}},
+		"approved elsewhere": {func(m *notify.Message) { m.Approval.Via = []approval.Via{approval.ViaPage} }, []string{"deny", "open"}},
+		"not sealed":         {func(m *notify.Message) { m.Approval.Digest = "" }, []string{"open"}},
+		"decided":            {func(m *notify.Message) { m.Approval.Status = approval.Denied }, []string{"open"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, ch, _ := newWorkspace(t)

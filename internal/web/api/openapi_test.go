@@ -487,6 +487,10 @@ func jsonFields(t reflect.Type) map[string]bool {
 	out := map[string]bool{}
 	for i := range t.NumField() {
 		name, options, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		if t.Field(i).Anonymous && name == "" {
+			maps.Copy(out, jsonFields(t.Field(i).Type))
+			continue
+		}
 		if name != "-" && t.Field(i).IsExported() {
 			out[name] = !strings.Contains(options, "omit")
 		}

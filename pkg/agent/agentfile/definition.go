@@ -257,8 +257,21 @@ func (r *reader) rules(dst *[]agent.Rule) read {
 				"fourEyes":  r.boolean(&rule.FourEyes),
 				"remind":    r.positiveDuration(&rule.Remind),
 				"escalate":  r.escalation(&rule.Escalate),
+				"via":       r.vias(&rule.Via),
+				"confirm":   enum(r, &rule.Confirm, []agent.Confirm{agent.ConfirmCode}),
 			})
 			*dst = append(*dst, rule)
+		})
+	}
+}
+
+// vias reads a list of channels.
+func (r *reader) vias(dst *[]run.Via) read {
+	return func(f field) {
+		r.list(f, func(item field) {
+			var via run.Via
+			enum(r, &via, run.Vias())(item)
+			*dst = append(*dst, via)
 		})
 	}
 }

@@ -27,7 +27,7 @@ var working = map[string]string{
 	"mcp[].tools": "{a: {effect: read}}", "mcp[].allow": "[a]", "mcp[].deny": "[a]", "mcp[].timeout": "9s", "mcp[].required": "false",
 	"permission.mode": "block_and_retry", "permission.default": "ask", "permission.scope": "tool", "permission.approvers": `["user:bo"]`, "permission.early": "keep", "permission.grants": "once", "permission.approvalTool": "ask.people", "permission.backend": "other", "permission.policy": "other", "permission.standing": "{uses: 2, expires: 7d, when: [{path: /a, lte: 5}], pattern: true}",
 	"permission.rules[].tool": "other", "permission.rules[].verdict": "deny", "permission.rules[].approvers": `["user:bo"]`,
-	"permission.rules[].quorum": "2", "permission.rules[].fourEyes": "true", "permission.rules[].remind": "4h", "permission.rules[].escalate": `{after: 8h, to: ["group:b"]}`,
+	"permission.rules[].quorum": "2", "permission.rules[].fourEyes": "true", "permission.rules[].remind": "4h", "permission.rules[].escalate": `{after: 8h, to: ["group:b"]}`, "permission.rules[].via": "[api]", "permission.rules[].confirm": "code",
 	"permission.rules[].expires": "1h", "permission.rules[].note": "other", "permission.rules[].when[].path": "/other",
 	"permission.rules[].when[].eq": "1", "permission.rules[].when[].ne": "1", "permission.rules[].when[].gt": "1", "permission.rules[].when[].gte": "1",
 	"permission.rules[].when[].lt": "1", "permission.rules[].when[].lte": "1", "permission.rules[].when[].in": "[1]", "permission.rules[].when[].matches": "x",

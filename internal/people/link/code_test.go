@@ -1,0 +1,96 @@
+package link_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/people/link"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// overtaken is a table on which somebody else writes right before the next write.
+type overtaken struct {
+	store.Table
+	before func()
+}
+
+func (o *overtaken) Write(ctx context.Context, ops ...store.Op) error {
+	if f := o.before; f != nil {
+		o.before = nil
+		f()
+	}
+	return o.Table.Write(ctx, ops...)
+}
+
+var testLink = link.Link{Tenant: "acme", Approval: "ap1", To: "user:ana", Channel: "email", Expires: noon.Add(time.Hour)}
+
+func refusedCode(t *testing.T, err error) {
+	t.Helper()
+	var refused *link.CodeError
+	require.ErrorAs(t, err, &refused)
+}
+
+// A26: a code is of one person, channel, request and action.
+func TestA26WhatACodeIsOf(t *testing.T) {
+	for name, change := range map[string]func(l *link.Link, digest *string){
+		"person":  func(l *link.Link, _ *string) { l.To = "user:bob" },
+		"channel": func(l *link.Link, _ *string) { l.Channel = "slack" },
+		"request": func(l *link.Link, _ *string) { l.Approval = "ap2" },
+		"tenant":  func(l *link.Link, _ *string) { l.Tenant = "other" },
+		"action":  func(_ *link.Link, digest *string) { *digest = "d2" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newFixture(t, newKey)
+			code, err := w.links.NewCode(t.Context(), testLink, "d1")
+			require.NoError(t, err)
+			of, digest := testLink, "d1"
+			change(&of, &digest)
+			if digest == "d1" { // also if the other one was sent a code
+				_, err = w.links.NewCode(t.Context(), of, digest)
+				require.NoError(t, err)
+			}
+			refusedCode(t, w.links.UseCode(t.Context(), of, digest, code))
+			require.NoError(t, w.links.UseCode(t.Context(), testLink, "d1", code))
+			refusedCode(t, w.links.UseCode(t.Context(), testLink, "d1", code))
+		})
+	}
+}
+
+// A26: a code is used once and every try counts, also if others write at the same moment.
+func TestA26CodesAtTheSameTime(t *testing.T) {
+	w := newFixture(t, newKey)
+	table := &overtaken{Table: w.table}
+	w.links.Table = table
+	code, err := w.links.NewCode(t.Context(), testLink, "d")
+	require.NoError(t, err)
+	for range 2 { // four tries in pairs
+		table.before = func() { refusedCode(t, w.links.UseCode(t.Context(), testLink, "d", "1")) }
+		refusedCode(t, w.links.UseCode(t.Context(), testLink, "d", "2"))
+	}
+	table.before = func() { require.NoError(t, w.links.UseCode(t.Context(), testLink, "d", code)) }
+	refusedCode(t, w.links.UseCode(t.Context(), testLink, "d", code))
+
+	w.now = w.now.Add(time.Minute)
+	table.before = func() {
+		code, err = w.links.NewCode(t.Context(), testLink, "d")
+		require.NoError(t, err)
+	}
+	_, late := w.links.NewCode(t.Context(), testLink, "d")
+	refusedCode(t, late)
+	require.NoError(t, w.links.UseCode(t.Context(), testLink, "d", code), "one of two requests for a code counts")
+}
+
+// A26: at most ten codes are sent.
+func TestA26TenCodes(t *testing.T) {
+	w := newFixture(t, newKey)
+	for range 10 {
+		_, err := w.links.NewCode(t.Context(), testLink, "d")
+		require.NoError(t, err)
+		w.now = w.now.Add(time.Minute)
+	}
+	_, err := w.links.NewCode(t.Context(), testLink, "d")
+	require.ErrorContains(t, err, "no more are")
+}

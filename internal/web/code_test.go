@@ -1,0 +1,206 @@
+package web_test
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/people/link"
+	"github.com/countersign/countersign/internal/people/mail"
+	"github.com/countersign/countersign/internal/people/notify"
+	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/internal/web"
+)
+
+// pigeon is a channel that keeps what it sends. It reaches whoever has an address or a member's id for it.
+type pigeon struct {
+	name string
+	mu   sync.Mutex
+	sent []notify.Message
+	fail error
+}
+
+func (p *pigeon) Name() string { return p.name }
+
+func (p *pigeon) Reaches(who person.Person) bool {
+	return p.name == "email" && who.Email != "" || p.name == "slack" && who.Slack != ""
+}
+
+func (p *pigeon) Send(_ context.Context, m notify.Message) (string, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fail == nil {
+		p.sent = append(p.sent, m)
+	}
+	return "", p.fail
+}
+
+func (p *pigeon) Update(context.Context, string, notify.Message) error { return nil }
+
+// newestCode is the code in the newest message.
+func (p *pigeon) newestCode(t *testing.T) string {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	require.NotEmpty(t, p.sent)
+	m := p.sent[len(p.sent)-1]
+	require.Equal(t, notify.Code, m.Occasion)
+	require.Regexp(t, `^[0-9]{8}$`, m.Code)
+	return m.Code
+}
+
+// confirming is a harness whose rule wants a code of who approves on a page, and the channels that carry it.
+func confirming(t *testing.T) (w *harness, slack, mail *pigeon, logs *strings.Builder) {
+	w = newHarness(t, asks(five), func(d *agent.Definition) {
+		d.Permission.Rules = []agent.Rule{{Tool: "*", Verdict: agent.VerdictAsk, Confirm: agent.ConfirmCode}}
+	})
+	w.people["user:ana"] = person.Person{ID: "user:ana", Groups: []string{"group:operators"}, Email: "ana@example.com", Slack: "U1"}
+	slack, mail, logs = &pigeon{name: "slack"}, &pigeon{name: "email"}, &strings.Builder{}
+	w.pages.Codes = &notify.Notifier{Table: w.rows, Clock: w.clk, Channels: []notify.Channel{mail, slack}}
+	w.pages.Log = slog.New(slog.NewTextHandler(logs, nil))
+	w.server.Config.Handler = w.pages.Handler()
+	return w, slack, mail, logs
+}
+
+// A25: who opens a link approves with a code that came by another channel than the link, once and in time.
+func TestA26ACodeConfirms(t *testing.T) {
+	w, slack, mail, logs := confirming(t)
+	a := w.pendingRequest()
+	at := w.newLink(a, "user:ana")
+	page := w.do("GET", at, nil).body
+	require.Contains(t, page, "sent to you by slack")
+	require.Contains(t, page, `name="action" value="code"`)
+
+	without := w.pressButton(at, "approve", "note", "fine")
+	require.Equal(t, http.StatusUnprocessableEntity, without.status)
+	require.Contains(t, without.body, "type the code that was sent to you, or ask for one")
+	require.Contains(t, w.pressButton(at, "approve", "code", "12345678").body, "Ask for a new one")
+	require.Empty(t, slack.sent, "looking and trying sends nothing")
+
+	sent := w.pressButton(at, "code", "note", "fine")
+	require.Equal(t, http.StatusOK, sent.status)
+	require.Contains(t, sent.body, "A code was sent to you by slack")
+	require.Contains(t, sent.body, "fine", "what was typed is kept")
+	require.Empty(t, mail.sent, "the link came by mail")
+	code := slack.newestCode(t)
+	require.Contains(t, w.pressButton(at, "code").body, "Wait a minute")
+	require.Len(t, slack.sent, 1)
+
+	wrong := "0" + code[1:]
+	if wrong == code {
+		wrong = "1" + code[1:]
+	}
+	tried := w.pressButton(at, "approve", "code", wrong)
+	require.Equal(t, http.StatusUnprocessableEntity, tried.status)
+	require.Contains(t, tried.body, "4 of 5 tries are left")
+	require.Equal(t, approval.Pending, w.reload(a).Status)
+
+	require.Equal(t, http.StatusSeeOther, w.pressButton(at, "approve", "code", code[:4]+" "+code[4:]).status)
+	require.Equal(t, run.RunDone, w.finish())
+	require.Len(t, w.paid, 1)
+	d := w.reload(a).Decisions[0]
+	require.Equal(t, []any{approval.ViaPage, true}, []any{d.Via, d.Confirmed})
+	for _, it := range w.rows.All() {
+		require.NotContains(t, string(it.Body)+it.PK+it.SK, code, "nothing stored has the code")
+	}
+	require.NotContains(t, at+page+sent.body+tried.body+logs.String(), code)
+}
+
+// A26: five wrong tries, or ten minutes, end a code; then a new one works, and the old one does not.
+func TestA26ACodeEnds(t *testing.T) {
+	w, slack, _, _ := confirming(t)
+	a := w.pendingRequest()
+	at := w.newLink(a, "user:ana")
+	require.Equal(t, http.StatusOK, w.pressButton(at, "code").status)
+	first := slack.newestCode(t)
+	for left := 4; left >= 0; left-- {
+		require.Contains(t, w.pressButton(at, "approve", "code", "x").body, string(rune('0'+left))+" of 5 tries are left")
+	}
+	require.Contains(t, w.pressButton(at, "approve", "code", first).body, "none that still works")
+
+	w.clk.advance(time.Minute)
+	require.Equal(t, http.StatusOK, w.pressButton(at, "code").status)
+	second := slack.newestCode(t)
+	require.NotEqual(t, first, second)
+	w.clk.advance(link.CodeLife)
+	require.Contains(t, w.pressButton(at, "approve", "code", second).body, "none that still works")
+
+	require.Equal(t, http.StatusOK, w.pressButton(at, "code").status)
+	require.Contains(t, w.pressButton(at, "approve", "code", second).body, "4 of 5 tries are left")
+	third := slack.newestCode(t)
+	other, err := w.links.URL(t.Context(), a, "user:ana", "slack")
+	require.NoError(t, err)
+	require.NotEqual(t, http.StatusSeeOther, w.pressButton(other, "approve", "code", third).status,
+		"who reads Slack alone has both the link and the code")
+	require.Equal(t, approval.Pending, w.reload(a).Status)
+	require.Equal(t, http.StatusUnprocessableEntity, w.pressButton(at, "edit", "code", third, "args", "{").status)
+	require.Equal(t, http.StatusSeeOther, w.pressButton(at, "edit", "code", third, "args", `{"amount": 6}`).status,
+		"a refused edit uses up no code")
+	require.Equal(t, run.RunDone, w.finish())
+}
+
+// A26: whoever has no second channel is told so, and may deny. A code that cannot be sent approves nothing.
+func TestA26NoSecondChannel(t *testing.T) {
+	w, slack, _, logs := confirming(t)
+	a := w.pendingRequest()
+	bob := w.newLink(a, "user:bob")
+	page := w.do("GET", bob, nil).body
+	require.Contains(t, page, "none is known that reaches you")
+	require.NotContains(t, page, `value="approve"`)
+	require.NotContains(t, page, `value="code"`)
+	require.Contains(t, page, `value="deny"`)
+	require.Equal(t, http.StatusBadRequest, w.pressButton(bob, "code").status)
+	require.Equal(t, http.StatusUnprocessableEntity, w.pressButton(bob, "approve", "code", "12345678").status)
+
+	slack.fail = context.DeadlineExceeded
+	ana := w.newLink(a, "user:ana")
+	require.Equal(t, http.StatusServiceUnavailable, w.pressButton(ana, "code").status)
+	require.NotContains(t, logs.String(), "12345678")
+	require.Equal(t, approval.Pending, w.reload(a).Status)
+	require.Equal(t, http.StatusSeeOther, w.pressButton(bob, "deny").status, "a denial takes none")
+	require.Equal(t, run.RunDone, w.finish())
+	require.Empty(t, w.paid)
+}
+
+// The message with a code has the code, no link and no button; a mail's subject does not have it.
+func TestA26TheMessage(t *testing.T) {
+	sent := mail.New(notify.Message{Occasion: notify.Code, Code: "12345678", Approval: approval.Approval{ID: "a1", Status: approval.Pending}})
+	for _, text := range []string{sent.Text, sent.HTML} {
+		require.Contains(t, text, "1234 5678")
+		require.NotContains(t, text, "http")
+	}
+	require.NotRegexp(t, regexp.MustCompile(`[0-9]`), sent.Subject)
+}
+
+// A25: a page whose channel does not count offers no approval and says where; one that is sent all the same is refused.
+func TestA25ThePageIsNoChannelOfTheRule(t *testing.T) {
+	w := newHarness(t, asks(five), func(d *agent.Definition) {
+		d.Permission.Rules = []agent.Rule{{Tool: "*", Verdict: agent.VerdictAsk, Via: []run.Via{run.ViaSlack, run.ViaAPI}}}
+	})
+	a := w.pendingRequest()
+	at := w.newLink(a, "user:ana")
+	page := w.do("GET", at, nil).body
+	require.Contains(t, page, "It is approved by slack, api, and not here. You may deny it here.")
+	require.NotContains(t, page, `value="approve"`)
+	require.NotContains(t, page, `value="edit"`)
+	for _, action := range []string{"approve", "edit"} {
+		refused := w.pressButton(at, action, "args", `{"amount": 5}`)
+		require.Equal(t, http.StatusForbidden, refused.status)
+		require.Contains(t, refused.body, "The policy lets people approve this by slack, api.")
+	}
+	require.Empty(t, w.reload(a).Decisions)
+	require.Equal(t, http.StatusSeeOther, w.pressButton(at, "deny").status)
+	require.Equal(t, run.RunDone, w.finish())
+}
+
+var _ web.Codes = (*notify.Notifier)(nil)
