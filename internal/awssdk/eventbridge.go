@@ -29,7 +29,7 @@ const Source = "countersign"
 // maxEntry is the largest entry that EventBridge takes, in bytes: source, type and detail together.
 const maxEntry = 1 << 20
 
-// Bus is one event bus, a runtime.Emitter. Make one with New. Safe for concurrent use.
+// Bus is one event bus, a runtime.Emitter. Make one with NewBus. Safe for concurrent use.
 type Bus struct {
 	name string
 	put  Operation[eventbridge.PutEventsInput, eventbridge.PutEventsOutput, eventbridge.Options]

@@ -6,13 +6,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/awssdk"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/model/bedrock"
 	"github.com/countersign/countersign/internal/model/modelretry"
 	"github.com/countersign/countersign/internal/model/openai"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/secrets"
 )
 
 // envOpenAI is the key of OpenAI itself. It goes to no other server.
@@ -39,7 +39,7 @@ func NewModels(cfg aws.Config, getenv func(string) string) Models {
 	client := bedrock.NewClient(cfg, "")
 	return Models{
 		vectors: bedrock.Embedder{Client: client}, bedrock: bedrock.New(bedrock.Config{Client: client, Stream: true}),
-		openai: openai.Servers{OwnKey: getenv(envOpenAI), Secrets: secrets.Deployed(cfg, getenv, clock.System())},
+		openai: openai.Servers{OwnKey: getenv(envOpenAI), Secrets: awssdk.DeployedSecrets(cfg, getenv, clock.System())},
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/awssdk"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/secrets"
@@ -89,7 +90,7 @@ type Reach struct {
 // deployedReach has the secrets of AWS Secrets Manager; without a prefix there are none.
 func deployedReach(cfg aws.Config, getenv func(string) string) Reach {
 	clk := clock.System()
-	return Reach{Secrets: secrets.Deployed(cfg, getenv, clk), Private: getenv(egress.EnvPrivate), Clock: clk}
+	return Reach{Secrets: awssdk.DeployedSecrets(cfg, getenv, clk), Private: getenv(egress.EnvPrivate), Clock: clk}
 }
 
 // Remotes makes what carries out those calls. An error names the variable that makes no sense.

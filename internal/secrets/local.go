@@ -1,8 +1,5 @@
 package secrets
 
-// This file is where the secrets of tools are kept: a file and the environment of a laptop (Local), and AWS
-// Secrets Manager (Vault).
-
 import (
 	"cmp"
 	"context"

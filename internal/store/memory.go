@@ -10,7 +10,7 @@ import (
 	"sync"
 )
 
-// Memory is a store.Table in memory. Make one with New. Safe for concurrent use.
+// Memory is a store.Table in memory. Make one with NewMemory. Safe for concurrent use.
 type Memory struct {
 	mu         sync.RWMutex
 	partitions map[string]rows // by PK

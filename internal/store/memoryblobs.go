@@ -11,7 +11,7 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// MemoryBlobs is a store.Blobs and a store.Intake in memory. Make one with NewBlobs. Safe for concurrent use.
+// MemoryBlobs is a store.Blobs and a store.Intake in memory. Make one with NewMemoryBlobs. Safe for concurrent use.
 type MemoryBlobs struct {
 	mu   sync.RWMutex
 	data map[blobKey][]byte

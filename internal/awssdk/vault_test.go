@@ -1,4 +1,4 @@
-package secrets_test
+package awssdk_test
 
 import (
 	"encoding/json"
@@ -14,20 +14,20 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/awssdk"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/secrets"
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// manager answers as AWS Secrets Manager does. Each answer is taken once, the last one for ever.
+// manager answers as AWS Secrets Manager does. Each vaultAnswer is taken once, the last one for ever.
 type manager struct {
 	mu      sync.Mutex
-	answers []answer
+	answers []vaultAnswer
 	asked   []*http.Request
 	names   []string
 }
 
-type answer struct {
+type vaultAnswer struct {
 	status int
 	body   string
 }
@@ -51,7 +51,7 @@ func (m *manager) Do(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-func config(client aws.HTTPClient, url string) aws.Config {
+func vaultConfig(client aws.HTTPClient, url string) aws.Config {
 	return aws.Config{
 		Region: "eu-central-1", Credentials: credentials.NewStaticCredentialsProvider("AKID", "SECRET", "SESSION"),
 		HTTPClient: client, BaseEndpoint: &url,
@@ -59,10 +59,10 @@ func config(client aws.HTTPClient, url string) aws.Config {
 }
 
 func TestVault(t *testing.T) {
-	m := &manager{answers: []answer{{200, `{"ARN":"arn","Name":"n","SecretString":"value-1"}`}}}
+	m := &manager{answers: []vaultAnswer{{200, `{"ARN":"arn","Name":"n","SecretString":"value-1"}`}}}
 	srv := httptest.NewServer(m)
 	t.Cleanup(srv.Close)
-	v := secrets.NewVault(config(nil, srv.URL), "countersign/", clock.System())
+	v := awssdk.NewVault(vaultConfig(nil, srv.URL), "countersign/", clock.System())
 	text, err := v.Secret(t.Context(), "acme", "stripe.key")
 	require.NoError(t, err)
 	require.Equal(t, "value-1", text)
@@ -82,11 +82,11 @@ func TestVault(t *testing.T) {
 // A value is kept five minutes, for its tenant alone; what is not there is asked for again.
 func TestVaultKeepsValues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &manager{answers: []answer{
+		m := &manager{answers: []vaultAnswer{
 			{400, `{"__type":"ResourceNotFoundException","Message":"m"}`}, {200, `{"SecretString":"value-1"}`}, {200, `{"SecretString":"globex's"}`},
 			{200, `{"SecretString":"value-2"}`},
 		}}
-		v := secrets.NewVault(config(m, "https://sm"), "", clock.System())
+		v := awssdk.NewVault(vaultConfig(m, "https://sm"), "", clock.System())
 		_, err := v.Secret(t.Context(), "acme", "KEY")
 		require.ErrorIs(t, err, tool.ErrNoSecret)
 		for _, c := range []struct {
@@ -110,27 +110,27 @@ func TestVaultKeepsValues(t *testing.T) {
 
 func TestVaultFails(t *testing.T) {
 	for name, c := range map[string]struct {
-		answers []answer
+		answers []vaultAnswer
 		asked   int
 		err     string // "" = none
 		missing bool
 	}{
-		"throttled once":  {answers: []answer{{400, `{"__type":"ThrottlingException"}`}, {200, `{"SecretString":"value-1"}`}}, asked: 2},
-		"failed once":     {answers: []answer{{500, `{"__type":"x#InternalServiceError"}`}, {200, `{"SecretString":"value-1"}`}}, asked: 2},
-		"failing":         {answers: []answer{{503, `canary`}}, asked: 4, err: "refused with status 503"},
-		"forbidden":       {answers: []answer{{400, `{"__type":"AccessDeniedException","Message":"canary"}`}}, asked: 1, err: "AccessDeniedException"},
-		"not there":       {answers: []answer{{400, `{"__type":"ResourceNotFoundException"}`}}, asked: 1, err: "no such secret", missing: true},
-		"being deleted":   {answers: []answer{{400, `{"__type":"InvalidRequestException"}`}}, asked: 1, err: "no such secret", missing: true},
-		"binary":          {answers: []answer{{200, `{"SecretBinary":"Y2FuYXJ5"}`}}, asked: 1, err: "binary"},
-		"nothing in it":   {answers: []answer{{200, `{}`}}, asked: 1, err: "no value"},
-		"no JSON":         {answers: []answer{{200, `canary`}}, asked: 1, err: "cannot be read"},
-		"a redirect":      {answers: []answer{{307, ``}}, asked: 1, err: "status 307"},
-		"a very long one": {answers: []answer{{400, `{"__type":"` + strings.Repeat("x", 5000) + `"}`}}, asked: 1, err: "refused with status 400"},
+		"throttled once":  {answers: []vaultAnswer{{400, `{"__type":"ThrottlingException"}`}, {200, `{"SecretString":"value-1"}`}}, asked: 2},
+		"failed once":     {answers: []vaultAnswer{{500, `{"__type":"x#InternalServiceError"}`}, {200, `{"SecretString":"value-1"}`}}, asked: 2},
+		"failing":         {answers: []vaultAnswer{{503, `canary`}}, asked: 4, err: "refused with status 503"},
+		"forbidden":       {answers: []vaultAnswer{{400, `{"__type":"AccessDeniedException","Message":"canary"}`}}, asked: 1, err: "AccessDeniedException"},
+		"not there":       {answers: []vaultAnswer{{400, `{"__type":"ResourceNotFoundException"}`}}, asked: 1, err: "no such secret", missing: true},
+		"being deleted":   {answers: []vaultAnswer{{400, `{"__type":"InvalidRequestException"}`}}, asked: 1, err: "no such secret", missing: true},
+		"binary":          {answers: []vaultAnswer{{200, `{"SecretBinary":"Y2FuYXJ5"}`}}, asked: 1, err: "binary"},
+		"nothing in it":   {answers: []vaultAnswer{{200, `{}`}}, asked: 1, err: "no value"},
+		"no JSON":         {answers: []vaultAnswer{{200, `canary`}}, asked: 1, err: "cannot be read"},
+		"a redirect":      {answers: []vaultAnswer{{307, ``}}, asked: 1, err: "status 307"},
+		"a very long one": {answers: []vaultAnswer{{400, `{"__type":"` + strings.Repeat("x", 5000) + `"}`}}, asked: 1, err: "refused with status 400"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := &manager{answers: c.answers}
-				v := secrets.NewVault(config(m, "https://sm"), "p/", clock.System())
+				v := awssdk.NewVault(vaultConfig(m, "https://sm"), "p/", clock.System())
 				text, err := v.Secret(t.Context(), "acme", "KEY")
 				require.Len(t, m.asked, c.asked)
 				if c.err == "" {

@@ -1,4 +1,4 @@
-package secrets
+package awssdk
 
 import (
 	"context"
@@ -11,20 +11,18 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
-	"github.com/countersign/countersign/internal/awssdk"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// EnvPrefix names what the names of a deployment's secrets begin with in AWS Secrets Manager; the tenant, '/' and the
+// EnvSecretsPrefix names what the names of a deployment's secrets begin with in AWS Secrets Manager; the tenant, '/' and the
 // secret's name follow.
-const EnvPrefix = "COUNTERSIGN_SECRETS_PREFIX"
+const EnvSecretsPrefix = "COUNTERSIGN_SECRETS_PREFIX"
 
-// Times of one attempt, how long a secret's value is kept, and how many values are.
+// How long a secret's value is kept, and how many values are.
 const (
-	attemptTimeout = 8 * time.Second
-	keepFor        = 5 * time.Minute
-	maxKept        = 1000
+	keepFor = 5 * time.Minute
+	maxKept = 1000
 )
 
 // Vault are the secrets of AWS Secrets Manager that begin with a prefix. A value is kept for five minutes, so a
@@ -32,7 +30,7 @@ const (
 // for concurrent use.
 type Vault struct {
 	prefix         string
-	getSecretValue awssdk.Operation[
+	getSecretValue Operation[
 		secretsmanager.GetSecretValueInput, secretsmanager.GetSecretValueOutput, secretsmanager.Options,
 	]
 	clock clock.Clock
@@ -46,9 +44,9 @@ type value struct {
 	until time.Time
 }
 
-// Deployed are the secrets of a deployed function, as its environment names them. Without a prefix there are none.
-func Deployed(cfg aws.Config, getenv func(string) string, clk clock.Clock) tool.Secrets {
-	prefix := getenv(EnvPrefix)
+// DeployedSecrets are the secrets of a deployed function, as its environment names them. Without a prefix there are none.
+func DeployedSecrets(cfg aws.Config, getenv func(string) string, clk clock.Clock) tool.Secrets {
+	prefix := getenv(EnvSecretsPrefix)
 	if prefix == "" {
 		return tool.NoSecrets{}
 	}
@@ -58,8 +56,8 @@ func Deployed(cfg aws.Config, getenv func(string) string, clk clock.Clock) tool.
 // NewVault makes a vault of the secrets whose names begin with prefix.
 func NewVault(cfg aws.Config, prefix string, clk clock.Clock) *Vault {
 	client := secretsmanager.NewFromConfig(cfg, func(o *secretsmanager.Options) {
-		o.HTTPClient = awssdk.WithTimeout(o.HTTPClient, attemptTimeout)
-		o.Retryer = awssdk.Retryer()
+		o.HTTPClient = WithTimeout(o.HTTPClient, attemptTimeout)
+		o.Retryer = Retryer()
 	})
 	return &Vault{prefix: prefix, getSecretValue: client.GetSecretValue, clock: clk, kept: map[string]value{}}
 }
@@ -100,8 +98,8 @@ func (v *Vault) keep(full, text string) {
 // get asks for a value. A secret that is not there, or is about to be deleted, is tool.ErrNoSecret.
 func (v *Vault) get(ctx context.Context, full string) (string, error) {
 	out, err := v.getSecretValue(ctx, &secretsmanager.GetSecretValueInput{SecretId: &full})
-	err = awssdk.Bare(err)
-	var refused *awssdk.Refusal
+	err = Bare(err)
+	var refused *Refusal
 	switch {
 	case errors.As(err, &refused) &&
 		(refused.Code == "ResourceNotFoundException" || refused.Code == "InvalidRequestException"):
