@@ -155,6 +155,16 @@ func TestApprovalsAreAskedAtTheTerminal(t *testing.T) {
 	require.FileExists(t, filepath.Join(d.dir, "d.txt"))
 }
 
+// At a terminal that is no channel of the rule, people are told which are, and may deny.
+func TestATerminalThatIsNoChannelOffersNoApproval(t *testing.T) {
+	d := newHarness(t, renamingAgent+"permission: {rules: [{tool: move_file, verdict: ask, via: [page, slack]}]}\n", renamingModel)
+	who := d.run(t.Context(), "a\nd\nno\nd\nno\n", "run", d.dir, "--message", "tidy")
+	require.Equal(t, 0, who.code, who.stderr.String())
+	require.Contains(t, who.stderr.String(), "the policy lets people approve this by page, slack; here it can be denied\ndeny, ask or later? [d/ask/l] ")
+	require.NotContains(t, who.stderr.String(), "approve, deny")
+	require.FileExists(t, filepath.Join(d.dir, "a.txt"))
+}
+
 func TestLaterLeavesARunWaiting(t *testing.T) {
 	d := newHarness(t, renamingAgent, renamingModel)
 	for name, typed := range map[string]string{"later": "l\nl\n", "end of input": "e\n"} {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/jsonx"
@@ -43,11 +44,14 @@ func (s *session) promptDecision(ctx context.Context, a approval.Approval) (*api
 	if err := writeApproval(s.p.stderr, a, v); err != nil {
 		return nil, err
 	}
-	if a.Kind == approval.KindInput {
-		return s.promptInput(ctx)
-	}
 	if a.Kind == approval.KindTools {
 		return s.promptTools(ctx, a)
+	}
+	if c := a.ChannelsOf(approval.DecisionInput{}); !c.Allow(approval.ViaCLI) {
+		return s.promptDenial(ctx, a, "", c)
+	}
+	if a.Kind == approval.KindInput {
+		return s.promptInput(ctx)
 	}
 	for {
 		answer, err := s.promptLine(ctx, "approve, deny, edit, ask or later? [a/d/e/ask/l] ")
@@ -110,6 +114,9 @@ func (s *session) promptTools(ctx context.Context, a approval.Approval) (*api.Ve
 		return nil, nil
 	}
 	tool := a.Permissions[i].Tool
+	if c := a.ChannelsOf(approval.DecisionInput{Tool: tool}); !c.Allow(approval.ViaCLI) {
+		return s.promptDenial(ctx, a, tool, c)
+	}
 	for {
 		answer, err := s.promptLine(ctx, line(tool)+": approve, deny or later? [a/d/l] ")
 		if errors.Is(err, io.EOF) {
@@ -124,6 +131,26 @@ func (s *session) promptTools(ctx context.Context, a approval.Approval) (*api.Ve
 		case "d", "deny":
 			note, err := s.promptLine(ctx, "note for the model (may be empty): ")
 			return &api.Verdict{Action: approval.Deny, Tool: tool, Note: note}, ignoreEOF(err)
+		case "l", "later":
+			return nil, nil
+		}
+	}
+}
+
+// promptDenial asks about what is approved by other channels alone. Tool is one of a request about several, else "".
+func (s *session) promptDenial(ctx context.Context, a approval.Approval, tool string, allowed agent.Channels) (*api.Verdict, error) {
+	s.p.logLine("the policy lets people approve this by %s; here it can be denied", allowed.Words())
+	for {
+		answer, err := s.promptLine(ctx, "deny, ask or later? [d/ask/l] ")
+		if err != nil {
+			return nil, ignoreEOF(err)
+		}
+		switch strings.ToLower(strings.TrimSpace(answer)) {
+		case "d", "deny":
+			note, err := s.promptLine(ctx, "note for the model (may be empty): ")
+			return &api.Verdict{Action: approval.Deny, Tool: tool, Note: note}, ignoreEOF(err)
+		case "ask":
+			return nil, s.promptQuestion(ctx, a)
 		case "l", "later":
 			return nil, nil
 		}
