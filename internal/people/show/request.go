@@ -165,7 +165,7 @@ const (
 
 // labels are the labels of facts that are not their names.
 var labels = map[string]string{
-	FactTarget: "goes to", FactVia: "channels", FactRequester: "started by", FactWhy: "policy", FactDepends: "depends on",
+	FactTarget: "runs in", FactVia: "channels", FactRequester: "started by", FactWhy: "policy", FactDepends: "depends on",
 	FactWas: "changed", FactGrantLimits: "it stands",
 }
 

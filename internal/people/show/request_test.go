@@ -116,7 +116,7 @@ func TestB1WhereCallsGo(t *testing.T) {
 		"function arn:aws:lambda:x":            {Kind: agent.KindLambda, Lambda: &agent.LambdaTool{Function: "arn:aws:lambda:x"}},
 		"agent tidy, in a run of its own":      {Kind: agent.KindAgent, Agent: &agent.Delegate{Agent: "tidy"}},
 		"a service, by event payments.refund":  {Kind: agent.KindService},
-		"code of this deployment":              {Kind: agent.KindInternal},
+		"this program":                         {Kind: agent.KindInternal},
 		"GET to http://10.0.0.1:8080":          {Kind: agent.KindHTTP, HTTP: &agent.HTTPTool{Method: "GET", URL: "http://user:hunter2@10.0.0.1:8080/{order}"}},
 	} {
 		spec.Name = "payments.refund"

@@ -76,7 +76,7 @@ func (s *builder) targetText(t agent.ToolSpec) Text {
 	case t.Kind == agent.KindService:
 		return slices.Concat(ownText("a service, by event "), bareText(cmp.Or(t.Event, t.Name), nil)).merged()
 	case t.Kind == agent.KindInternal:
-		return ownText("code of this deployment")
+		return ownText("this program")
 	}
 	return nil
 }

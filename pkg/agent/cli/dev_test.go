@@ -157,7 +157,7 @@ func TestDevServesTheAPI(t *testing.T) {
 	listed := d.run(t.Context(), "", "runs")
 	require.Contains(t, listed.stdout.String(), run)
 	asked := d.run(t.Context(), "", "approvals")
-	require.Contains(t, asked.stdout.String(), "  goes to    code of this deployment\n", "another process reads the definition, and says what of arguments is a secret")
+	require.Contains(t, asked.stdout.String(), "  runs in    this program\n", "another process reads the definition, and says what of arguments is a secret")
 	approved := d.run(t.Context(), "", "approve", s.pendingApproval(), "--as", "user:ana,group:operators")
 	require.Equal(t, 0, approved.code, approved.stderr.String())
 	require.FileExists(t, filepath.Join(d.agentRoot(), "b.txt"))
