@@ -59,7 +59,7 @@ type tracedTool struct {
 }
 
 // Unwrap returns the tool itself.
-func (t *tracedTool) Unwrap() tool.Tool { return t.Tool }
+func (c *tracedTool) Unwrap() tool.Tool { return c.Tool }
 
 // reconcilingTool can also tell what became of a call.
 type reconcilingTool struct {
