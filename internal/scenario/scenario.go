@@ -140,7 +140,8 @@ func (s *Scenario) loadTools(files map[string]section, ps *problems) {
 		for _, t := range list {
 			c := loadToolScript(s.archive, t, ps)
 			if have, ok := known(c.spec.Name); ok && have.Kind.Remote() && !reflect.DeepEqual(have, c.spec) {
-				text := "got more of " + have.Name + ", want its name and results alone: " + agentFile + " says what it is"
+				text := fmt.Sprintf("got more of %s, want its name and results alone: %s says what it is",
+					have.Name, agentFile)
 				ps.add(agentfile.Problem{File: s.archive, Line: t.Line, Key: t.Key, Text: text})
 			}
 			s.tools = append(s.tools, c)

@@ -37,9 +37,9 @@ func newScriptedRun(sim *simulation, s *Scenario, run, name string) *scriptedRun
 		requests: map[requestKey]int{}, inputDuring: map[int]bool{}, replied: map[int]bool{},
 	}
 	sr.effects = &effectLog{
-		scriptedRun: sr, tools: map[string]*toolScript{}, usedResults: map[string]int{}, resultIndex: map[executionKey]int{},
-		executions: map[string][]*toolExecution{}, newestEffects: map[string]*toolExecution{}, reruns: map[string]int{},
-		fences: map[string]fence{},
+		scriptedRun: sr, tools: map[string]*toolScript{}, usedResults: map[string]int{},
+		resultIndex: map[executionKey]int{}, executions: map[string][]*toolExecution{},
+		newestEffects: map[string]*toolExecution{}, reruns: map[string]int{}, fences: map[string]fence{},
 	}
 	for i := range s.tools {
 		// The agent's own tools come before those of servers.

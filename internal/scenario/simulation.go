@@ -149,7 +149,8 @@ func newSimulation(s *Scenario, o Options) (*simulation, error) {
 	}
 	sim.scriptedRun = newScriptedRun(sim, s, agent.RunID(tenant, s.agent.Name, s.start.key), "")
 	sim.servers = &fakeServers{
-		sim: sim, servedCalls: map[string]map[string]bool{}, listAttempts: map[string]int{}, fatalCall: map[string]string{},
+		sim: sim, servedCalls: map[string]map[string]bool{}, listAttempts: map[string]int{},
+		fatalCall: map[string]string{},
 	}
 	sim.people = newPeopleQueue(sim, s.people)
 	v.SetIdle(sim.people.onIdle)
