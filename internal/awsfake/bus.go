@@ -94,27 +94,10 @@ func (b *Bus) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // Put delivers an event, as AWS services do with theirs, and returns its id.
 func (b *Bus) Put(ctx context.Context, source, detailType string, detail json.RawMessage, resources ...string) string {
 	id := b.nextID()
-	b.deliver(ctx, map[string]any{
-		"version": "0", "id": id, "detail-type": detailType, "source": source, "account": "000000000000", "region": "eu-central-1",
-		"time": b.Clock.Now().Format(time.RFC3339), "resources": resources, "detail": detail,
-	})
-	return id
-}
-
-func fail(w http.ResponseWriter, name, text string) {
-	w.WriteHeader(http.StatusBadRequest)
-	_ = json.NewEncoder(w).Encode(map[string]string{"__type": name, "message": text})
-}
-
-// nextID is an id of an event, shaped as a UUID.
-func (b *Bus) nextID() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.count++
-	return fmt.Sprintf("00000000-0000-4000-8000-%012d", b.count)
-}
-
-func (b *Bus) deliver(ctx context.Context, e map[string]any) {
+	e := map[string]any{
+		"version": "0", "id": id, "detail-type": detailType, "source": source, "account": "000000000000",
+		"region": "eu-central-1", "time": b.Clock.Now().Format(time.RFC3339), "resources": resources, "detail": detail,
+	}
 	for _, r := range b.Rules {
 		event, err := plain(e)
 		fits := false
@@ -133,10 +116,24 @@ func (b *Bus) deliver(ctx context.Context, e map[string]any) {
 		}
 		if err != nil {
 			b.mu.Lock()
-			b.refused = append(b.refused, fmt.Errorf("deliver event %v by rule %s: %w", e["id"], r.Name, err))
+			b.refused = append(b.refused, fmt.Errorf("deliver event %v by rule %s: %w", id, r.Name, err))
 			b.mu.Unlock()
 		}
 	}
+	return id
+}
+
+func fail(w http.ResponseWriter, name, text string) {
+	w.WriteHeader(http.StatusBadRequest)
+	_ = json.NewEncoder(w).Encode(map[string]string{"__type": name, "message": text})
+}
+
+// nextID is an id of an event, shaped as a UUID.
+func (b *Bus) nextID() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.count++
+	return fmt.Sprintf("00000000-0000-4000-8000-%012d", b.count)
 }
 
 // plain is a value as JSON text that keeps its digits.

@@ -61,7 +61,10 @@ func (f *Functions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	name, ok := strings.CutPrefix(r.URL.Path, "/2015-03-31/functions/")
 	name, invokes := strings.CutSuffix(name, "/invocations")
-	n := f.next()
+	f.mu.Lock()
+	f.count++
+	n := f.count
+	f.mu.Unlock()
 	switch {
 	case err != nil:
 		refuse(w, http.StatusBadRequest, "InvalidRequestContentException")
@@ -73,13 +76,6 @@ func (f *Functions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		f.invoke(w, r, name, body)
 	}
-}
-
-func (f *Functions) next() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.count++
-	return f.count
 }
 
 func (f *Functions) refused(w http.ResponseWriter, n int) bool {

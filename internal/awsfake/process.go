@@ -60,9 +60,12 @@ func (p *process) api() http.Handler {
 		p.finish(r.PathValue("id"), lambdaAnswer{payload: body, err: err})
 	})
 	mux.HandleFunc("POST /2018-06-01/runtime/invocation/{id}/error", func(w http.ResponseWriter, r *http.Request) {
-		err := reported(r.Body)
+		var e struct{ ErrorType, ErrorMessage string }
+		if err := json.NewDecoder(r.Body).Decode(&e); err != nil {
+			e.ErrorType, e.ErrorMessage = "Runtime.Unknown", "the function reported an error that cannot be read"
+		}
 		w.WriteHeader(http.StatusAccepted)
-		p.finish(r.PathValue("id"), lambdaAnswer{err: err})
+		p.finish(r.PathValue("id"), lambdaAnswer{err: &LambdaError{Type: e.ErrorType, Message: e.ErrorMessage}})
 	})
 	return mux
 }
@@ -98,14 +101,6 @@ func (p *process) next(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Lambda-Runtime-Invoked-Function-Arn", "arn:aws:lambda:local:000000000000:function:"+p.name)
 		_, _ = w.Write(ev.payload) // a process that is gone by now is noticed by its end
 	}
-}
-
-func reported(body io.Reader) error {
-	var e struct{ ErrorType, ErrorMessage string }
-	if err := json.NewDecoder(body).Decode(&e); err != nil {
-		return &LambdaError{Type: "Runtime.Unknown", Message: "the function reported an error that cannot be read"}
-	}
-	return &LambdaError{Type: e.ErrorType, Message: e.ErrorMessage}
 }
 
 // kill ends the process and waits until it is gone.

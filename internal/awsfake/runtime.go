@@ -71,7 +71,9 @@ func (f *Lambda) Invoke(ctx context.Context, payload []byte) ([]byte, error) {
 	done := make(chan lambdaAnswer, 1)
 	f.cfg.Clock.Go(func() {
 		a := e.handle(id, payload)
-		f.release(e)
+		f.mu.Lock()
+		e.busy = false
+		f.mu.Unlock()
 		done <- a
 	})
 	select {
@@ -103,12 +105,6 @@ func (f *Lambda) take() (*environment, string, error) {
 	e := &environment{cfg: f.cfg, initialised: f.initialised, busy: true}
 	f.environments = append(f.environments, e)
 	return e, id, nil
-}
-
-func (f *Lambda) release(e *environment) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	e.busy = false
 }
 
 func (f *Lambda) initialised(took time.Duration) {

@@ -3,6 +3,7 @@ package badinput
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -87,7 +88,12 @@ func Without(good, key string) string {
 }
 
 func mustParse(good string) *node {
-	n, err := parse([]byte(good))
+	var raw json.RawMessage
+	var n *node
+	err := json.NewDecoder(strings.NewReader(good)).Decode(&raw)
+	if err == nil {
+		n, err = parseValue(raw)
+	}
 	if err != nil {
 		panic(fmt.Sprintf("badinput: %s: %v", good, err))
 	}

@@ -18,11 +18,20 @@ func State(all ...any) string {
 	for _, one := range all {
 		switch held := one.(type) {
 		case *store.Memory:
-			out += formatItems(held.All())
+			for _, it := range held.All() {
+				out += fmt.Sprintf("%v %v %v %v %q\n", it.Key, it.Attrs, it.Index, it.IndexSort, it.Body)
+			}
 		case *store.MemoryBlobs:
 			out += strings.Join(held.Names(), "\n")
 		case string:
-			out += formatFiles(held)
+			must(filepath.WalkDir(held, func(path string, d fs.DirEntry, err error) error {
+				if err != nil || d.IsDir() {
+					return err
+				}
+				data, err := os.ReadFile(path)
+				out += fmt.Sprintf("%s %x\n", path, store.BlobDigest(data))
+				return err
+			}))
 		default:
 			data, err := json.Marshal(held)
 			must(err)
@@ -30,27 +39,6 @@ func State(all ...any) string {
 		}
 		out += "\n"
 	}
-	return out
-}
-
-func formatItems(all []store.Item) string {
-	out := ""
-	for _, it := range all {
-		out += fmt.Sprintf("%v %v %v %v %q\n", it.Key, it.Attrs, it.Index, it.IndexSort, it.Body)
-	}
-	return out
-}
-
-func formatFiles(dir string) string {
-	out := ""
-	must(filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		data, err := os.ReadFile(path)
-		out += fmt.Sprintf("%s %x\n", path, store.BlobDigest(data))
-		return err
-	}))
 	return out
 }
 

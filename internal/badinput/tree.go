@@ -22,16 +22,6 @@ type member struct {
 	val *node
 }
 
-// parse parses valid JSON.
-func parse(text []byte) (*node, error) {
-	d := json.NewDecoder(bytes.NewReader(text))
-	var raw json.RawMessage
-	if err := d.Decode(&raw); err != nil {
-		return nil, err
-	}
-	return parseValue(raw)
-}
-
 func parseValue(raw json.RawMessage) (*node, error) {
 	raw = bytes.TrimSpace(raw)
 	if raw[0] != '{' && raw[0] != '[' {

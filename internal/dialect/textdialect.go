@@ -21,21 +21,17 @@ func WithCallsAsText(r agent.Request) agent.Request {
 	out.Output = agent.OutputFormat{} // of that the adapter gives notice
 	out = out.WithNotices()
 	out.Late, out.Exhausted, out.Output = nil, false, output
-	out.Messages, out.Tools = textMessages(out.Messages, r.Tools), nil
-	return out
-}
-
-// textMessages are messages in which no call and no result is left. Those of one turn of the model's are one text, but
-// for reasoning of the provider's own, which keeps its place.
-func textMessages(messages []run.Message, tools []agent.ToolSpec) []run.Message {
 	t := textTurns{tools: map[string]agent.ToolSpec{}, names: map[string]string{}}
-	for _, spec := range tools {
+	for _, spec := range r.Tools {
 		t.tools[spec.ModelName()] = spec
 	}
-	for _, m := range messages {
+	for _, m := range out.Messages {
 		t.add(m)
 	}
-	return t.out
+	// The texts of one turn of the model's are one text, but for reasoning of the provider's own, which keeps its
+	// place.
+	out.Messages, out.Tools = t.out, nil
+	return out
 }
 
 type textTurns struct {
@@ -65,7 +61,7 @@ func (t *textTurns) add(m run.Message) {
 			return
 		}
 	case run.ToolResult:
-		m.Block = run.Text{Text: textResult(t.names[b.ID], b.Content)}
+		m.Block = run.Text{Text: "Tool '" + t.names[b.ID] + "' result: " + b.Content} // seed 004
 	}
 	t.open = false
 	t.out = append(t.out, m)
@@ -82,9 +78,6 @@ func (t *textTurns) addText(m run.Message, text, between string) {
 	said, _ := t.out[last].Block.(run.Text) // open says so
 	t.out[last].Block = run.Text{Text: said.Text + between + text}
 }
-
-// textResult is a tool's result as the user's words (seed 004).
-func textResult(tool, content string) string { return "Tool '" + tool + "' result: " + content }
 
 // SplitReply splits a reply without calls into text and thinking, if the model has to put thinking and calls between
 // tags: in DialectXML and under TextRequireTool. Otherwise all of the reply is text.

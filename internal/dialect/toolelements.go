@@ -72,7 +72,8 @@ func (r *elementReader) readEndTag() error {
 	}
 	name = strings.TrimSpace(name)
 	if len(r.open) == 1 || r.top().name != name {
-		return fmt.Errorf("</%s> ends nothing that is open", shortenName(name))
+		short := []rune(name)
+		return fmt.Errorf("</%s> ends nothing that is open", string(short[:min(len(short), 64)]))
 	}
 	r.open = r.open[:len(r.open)-1]
 	return nil
@@ -130,11 +131,6 @@ func (r *elementReader) attributes(name string) (empty bool, err error) {
 func isNameByte(c byte, first bool) bool {
 	letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' || c >= utf8.RuneSelf
 	return letter || !first && (c >= '0' && c <= '9' || c == '-' || c == '.' || c == ':')
-}
-
-func shortenName(name string) string {
-	r := []rune(name)
-	return string(r[:min(len(r), 64)])
 }
 
 // entities are the five that XML has by itself.

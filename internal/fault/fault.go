@@ -122,7 +122,7 @@ func (in *Injector) intercept(ctx context.Context, c Call, call func() error) er
 	var err error
 	switch {
 	case point.Kind != "":
-		err = in.inject(ctx, i, point, c, call)
+		err = in.inject(i, point, c, call)
 	case i.throttledPort == c.Port:
 		err = throttleError(c)
 	default:

@@ -77,11 +77,22 @@ func InvocationNumber(ctx context.Context) int {
 // abandoned, in whichever goroutine. The context of a crashed invocation is done by then.
 func (in *Injector) Run(ctx context.Context, name string, f func(ctx context.Context)) (lived bool) {
 	ctx, cancel := context.WithCancel(ctx)
-	i := &invocation{name: name, number: in.countStart(), done: in.clock.NewSignal(), cancel: cancel, ctx: &invocationContext{Context: ctx}}
+	in.mu.Lock()
+	in.liveCount++
+	in.startedCount++
+	number := in.startedCount
+	in.mu.Unlock()
+	i := &invocation{
+		name: name, number: number, done: in.clock.NewSignal(), cancel: cancel, ctx: &invocationContext{Context: ctx},
+	}
 	by := in.runningInvocation()
 	in.clock.Go(func() {
 		defer cancel()
-		defer in.countEnd()
+		defer func() {
+			in.mu.Lock()
+			in.liveCount--
+			in.mu.Unlock()
+		}()
 		defer i.returned.Store(true)
 		defer i.done.Notify()
 		in.setRunning(i)
@@ -105,22 +116,6 @@ func (in *Injector) StartedInvocations() int {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.startedCount
-}
-
-// countStart counts an invocation that starts, and returns its number.
-func (in *Injector) countStart() int {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.liveCount++
-	in.startedCount++
-	return in.startedCount
-}
-
-// countEnd counts an invocation that has ended.
-func (in *Injector) countEnd() {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.liveCount--
 }
 
 // crash ends the invocation, and the goroutine that calls it.

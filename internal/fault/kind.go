@@ -132,7 +132,7 @@ const (
 )
 
 // inject injects a fault into a call, and returns the error that the caller sees.
-func (in *Injector) inject(ctx context.Context, i *invocation, p Point, c Call, call func() error) error {
+func (in *Injector) inject(i *invocation, p Point, c Call, call func() error) error {
 	switch p.Kind {
 	case ErrorBefore:
 		return faultError(c, false)
@@ -153,7 +153,12 @@ func (in *Injector) inject(ctx context.Context, i *invocation, p Point, c Call, 
 		}
 		i.exitIfDead()
 	case Deadline:
-		return in.exceedDeadline(ctx, i, p.Param, call)
+		if p.Param == 0 {
+			i.ctx.timedOut.Store(true)
+			i.cancel()
+			return context.DeadlineExceeded
+		}
+		return i.callAndCrash(call)
 	case Throttled:
 		if p.Param == 1 {
 			i.throttledPort = c.Port
@@ -164,16 +169,6 @@ func (in *Injector) inject(ctx context.Context, i *invocation, p Point, c Call, 
 		defer func() { i.lagWrites = 0 }()
 	}
 	return call()
-}
-
-// exceedDeadline times the invocation out.
-func (in *Injector) exceedDeadline(_ context.Context, i *invocation, more int, call func() error) error {
-	if more == 0 {
-		i.ctx.timedOut.Store(true)
-		i.cancel()
-		return context.DeadlineExceeded
-	}
-	return i.callAndCrash(call)
 }
 
 // callAndCrash makes the call, and ends the invocation before it gets the answer.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/policy"
@@ -59,19 +60,7 @@ var errMissing = errors.New("this deployment does not have it")
 
 // BeginsRuns reports whether a plugin has something to do at run_start.
 func (c *Chain) BeginsRuns() bool {
-	return c.any(func(p named) bool { return p.RunStart != nil })
-}
-
-func (c *Chain) any(has func(named) bool) bool {
-	if c == nil {
-		return false
-	}
-	for _, p := range c.plugins {
-		if has(p) {
-			return true
-		}
-	}
-	return false
+	return c != nil && slices.ContainsFunc(c.plugins, func(p named) bool { return p.RunStart != nil })
 }
 
 // each enters every plugin with what it is given for the phase.

@@ -59,14 +59,6 @@ type Factory func(config json.RawMessage) (Plugin, error)
 // builtIn are the plugins that need no code.
 var builtIn = map[string]Factory{"permission": permission, "tool-policy": toolPolicy, "reminder": reminder}
 
-func (s Set) factory(name string) (Factory, bool) {
-	if f, ok := s.Plugins[name]; ok {
-		return f, true
-	}
-	f, ok := builtIn[name]
-	return f, ok
-}
-
 // PluginNames lists the plugins that agents may name, sorted.
 func (s Set) PluginNames() []string {
 	names := slices.Collect(maps.Keys(builtIn))
@@ -82,7 +74,10 @@ func (s Set) CheckPlugin(spec agent.PluginSpec) error {
 }
 
 func (s Set) plugin(spec agent.PluginSpec) (named, error) {
-	make, ok := s.factory(spec.Name)
+	make, ok := s.Plugins[spec.Name]
+	if !ok {
+		make, ok = builtIn[spec.Name]
+	}
 	if !ok {
 		return named{}, fmt.Errorf("there is no plugin %.40q; known: %s", spec.Name, strings.Join(s.PluginNames(), ", "))
 	}

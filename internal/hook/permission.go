@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
+	"slices"
 
 	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/run"
@@ -33,32 +35,28 @@ func permission(config json.RawMessage) (Plugin, error) {
 	if err := decode(config, &c); err != nil {
 		return Plugin{}, err
 	}
-	for _, answer := range append(values(c.Tools), c.Default) {
+	for _, answer := range append(slices.Collect(maps.Values(c.Tools)), c.Default) {
 		if answer != "" && answer != answerAllow && answer != answerDeny && answer != answerAsk {
 			return Plugin{}, errors.New("want allow, deny or ask for default and for each of tools")
 		}
 	}
 	return Plugin{BeforeTool: func(_ context.Context, m *BeforeTool) error {
-		c.decide(m)
+		call := m.Call()
+		switch c.answer(m, call.Tool) {
+		case answerAllow:
+		case answerDeny:
+			m.Block("permission denied")
+		default:
+			switch {
+			case m.Granted():
+			case call.ID == "":
+				m.Block("permission is asked for, and the call has no id to ask about")
+			default:
+				m.Suspend(confirmation(call))
+			}
+		}
 		return nil
 	}}, nil
-}
-
-func (c permissionConfig) decide(m *BeforeTool) {
-	call := m.Call()
-	switch c.answer(m, call.Tool) {
-	case answerAllow:
-	case answerDeny:
-		m.Block("permission denied")
-	default:
-		switch {
-		case m.Granted():
-		case call.ID == "":
-			m.Block("permission is asked for, and the call has no id to ask about")
-		default:
-			m.Suspend(confirmation(call))
-		}
-	}
 }
 
 // answer is the run's own, the file's, or ask; a run's own that cannot be read is ask.
@@ -106,12 +104,4 @@ func decode(config json.RawMessage, v any) error {
 		return nil
 	}
 	return jsonx.DecodeStrict(config, v)
-}
-
-func values(m map[string]string) []string {
-	var vs []string
-	for _, v := range m {
-		vs = append(vs, v)
-	}
-	return vs
 }

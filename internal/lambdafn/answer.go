@@ -84,20 +84,13 @@ func readAnswer(d delivery) (runtime.Answer, error) {
 		got.Content, got.IsError = *said.Error, true
 		return got, nil
 	}
-	var err error
-	got.Content, err = plainText(said.Result)
-	return got, err
-}
-
-// plainText is what the model will read of a result: a string's text, or JSON, strictly read.
-func plainText(raw json.RawMessage) (string, error) {
-	value, err := jsonx.CompactJSON(raw, jsonx.JSONLimits{})
+	// The model will read a string's text, or the JSON.
+	value, err := jsonx.CompactJSON(said.Result, jsonx.JSONLimits{})
 	if err != nil {
-		return "", invalidf("read the answer: result: %w", err)
+		return got, invalidf("read the answer: result: %w", err)
 	}
-	var text string
-	if bytes.HasPrefix(value, []byte(`"`)) && json.Unmarshal(value, &text) == nil {
-		return text, nil
+	if !bytes.HasPrefix(value, []byte(`"`)) || json.Unmarshal(value, &got.Content) != nil {
+		got.Content = string(value)
 	}
-	return string(value), nil
+	return got, nil
 }

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
@@ -82,11 +81,6 @@ func (d *Deployment) Backend() api.Backend {
 		Journal: p.Journal, Table: p.Table, Clock: p.Clock, Definitions: d.Definitions, Uploads: p.Uploads, Log: d.Log,
 		Callbacks: d.Ring,
 	}
-}
-
-// isPage reports whether a path is the pages' or Slack's. Every other one is the API's.
-func isPage(path string) bool {
-	return path == "/" || path == slack.Path || strings.HasPrefix(path, link.Path)
 }
 
 // PagesHandler serves the pages of requests, and what is clicked in Slack. Every other path is answered like a link

@@ -74,7 +74,7 @@ func answerEvent(
 		}()
 		h.ServeHTTP(w, r)
 	})
-	out, err := lambdaurl.Wrap(guarded)(withCaller(ctx, e.RequestContext.Authorizer), r)
+	out, err := lambdaurl.Wrap(guarded)(context.WithValue(ctx, callerKey{}, e.RequestContext.Authorizer), r)
 	if err != nil {
 		return refuse(api.InvalidRequest, "method, path: want those of an HTTP request")
 	}

@@ -76,23 +76,16 @@ func decode(payload []byte) (event, error) {
 		err = e.check()
 	}
 	if err == nil && e.State.Run == "" {
-		e.State.keys = stateKeys(payload)
+		var raw struct {
+			State map[string]json.RawMessage `json:"state"`
+		}
+		_ = json.Unmarshal(payload, &raw) // it was read before
+		e.State.keys = slices.Sorted(maps.Keys(raw.State))
 	}
 	if err != nil {
 		return event{}, invalidf("read the state machine's event: %w", err)
 	}
 	return e, nil
-}
-
-// stateKeys are the keys of the state in an event, sorted.
-func stateKeys(payload []byte) []string {
-	var e struct {
-		State map[string]json.RawMessage `json:"state"`
-	}
-	if json.Unmarshal(payload, &e) != nil { // it was read before
-		return nil
-	}
-	return slices.Sorted(maps.Keys(e.State))
 }
 
 // check refuses what the state machine never sends, before it becomes part of a key.
@@ -187,17 +180,22 @@ func (d *Deployment) create(ctx context.Context, e *event) (string, error) {
 	if !ok {
 		return "", invalidf("start run: agent %s is not known to this deployment", safeName(s.Agent))
 	}
-	said, err := readMessage(s.Message)
-	if err != nil {
-		return "", err
+	var said []run.UserBlock
+	if s.Message != nil && string(s.Message) != "null" {
+		var err error
+		if said, err = api.ReadMessage("message", s.Message); err != nil {
+			return "", invalidf("start run: %w", err)
+		}
 	}
 	key := s.Key
 	if key == "" {
 		key = e.Name
 	}
-	run := agent.RunID(s.Tenant, def.Name, key)
-	_, err = d.Starter.Create(ctx, runtime.Start{Tenant: s.Tenant, Agent: def, Key: key, Message: said, Input: s.Input, Subject: s.Subject}, run, e.Name)
-	return run, err
+	id := agent.RunID(s.Tenant, def.Name, key)
+	_, err := d.Starter.Create(ctx, runtime.Start{
+		Tenant: s.Tenant, Agent: def, Key: key, Message: said, Input: s.Input, Subject: s.Subject,
+	}, id, e.Name)
+	return id, err
 }
 
 // The bounds of what starts a run, in bytes, as the API has them.
@@ -235,18 +233,6 @@ func safeName(name string) string {
 		return strconv.Quote(name)
 	}
 	return "(a text that is no name)"
-}
-
-// readMessage reads a message: a string, or a list of blocks.
-func readMessage(raw json.RawMessage) ([]run.UserBlock, error) {
-	if raw == nil || string(raw) == "null" {
-		return nil, nil
-	}
-	blocks, err := api.ReadMessage("message", raw)
-	if err != nil {
-		return nil, invalidf("start run: %w", err)
-	}
-	return blocks, nil
 }
 
 // Tool serves functions/tool.

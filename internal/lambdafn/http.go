@@ -11,6 +11,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/people/link"
+	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -75,7 +77,7 @@ func (d *Deployment) Serve(agents api.Agents, who Identity) Invoke {
 	if d.Links != nil {
 		api, pages := served, d.PagesHandler()
 		served = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if isPage(r.URL.Path) {
+			if p := r.URL.Path; p == "/" || p == slack.Path || strings.HasPrefix(p, link.Path) { // or it is the API's
 				pages.ServeHTTP(w, r)
 				return
 			}

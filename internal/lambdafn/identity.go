@@ -2,7 +2,6 @@ package lambdafn
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -45,10 +44,6 @@ type Identity struct {
 }
 
 type callerKey struct{}
-
-func withCaller(ctx context.Context, a *Authorizer) context.Context {
-	return context.WithValue(ctx, callerKey{}, a)
-}
 
 // Caller is who makes a request that Gateway has passed on: api.Backend.Caller. Its errors are of type *api.Problem,
 // Unauthenticated where nothing was verified and NotAllowed where what was verified makes no caller; they name claims

@@ -122,7 +122,12 @@ func (o *Observer) Ports(p runtime.Ports) runtime.Ports {
 		p.Trace, sinks = o.Trace, append(sinks, o.Trace)
 	}
 	if p.Tools != nil { // of functions that run none
-		p.Tools = o.tools(p.Tools)
+		if m := o.meters(); m != nil {
+			p.Tools = observe.MeterTools(p.Tools, m, o.Clock)
+		}
+		if o.Trace != nil {
+			p.Tools = o.Trace.Tools(p.Tools)
+		}
 	}
 	if p.Warn == nil && o.Log != nil { // what an error says may be content (R17)
 		p.Warn = func(what string, _ error) { o.Log("could not " + what) }
@@ -131,16 +136,6 @@ func (o *Observer) Ports(p runtime.Ports) runtime.Ports {
 		p.Sink = sinks
 	}
 	return p
-}
-
-func (o *Observer) tools(next runtime.ToolSource) runtime.ToolSource {
-	if m := o.meters(); m != nil {
-		next = observe.MeterTools(next, m, o.Clock)
-	}
-	if o.Trace != nil {
-		next = o.Trace.Tools(next)
-	}
-	return next
 }
 
 // Remotes watches the tools that are somewhere else as it does the others. It stands apart from Ports so that functions

@@ -147,30 +147,7 @@ func (s *sweeping) serve(ctx context.Context, payload []byte) (out []byte, err e
 func (s *sweeping) sweepAll(ctx context.Context) ([]byte, error) {
 	r, err := s.sweep.Run(ctx)
 	out := Swept{Checked: r.Checked, Repaired: r.Repaired, Left: r.Left, Complete: r.Complete}
-	s.addNotified(&out, r)
-	retried := s.noteFailures(&out, r.Failed)
-	if r.Left > 0 {
-		s.log.Warn("runs left for a later sweep", "count", r.Left)
-	}
-	if r.Complete {
-		out.Waiting = &r.Waiting
-		s.gauges(r.Waiting)
-	}
-	s.countRepaired(out.Repaired)
-	if err != nil {
-		s.log.Error("sweep stopped", "kind", string(kindOf(err)), "error", err)
-		s.metrics.Count(observe.SweepFailures, out.Failures+1)
-		return nil, withPublicText(err, "the sweep could not be carried out; its log says why")
-	}
-	s.metrics.Count(observe.SweepFailures, out.Failures)
-	if retried != nil {
-		return nil, withPublicText(retried, fmt.Sprintf("%d runs could not be checked; the log says which", out.Failures))
-	}
-	return json.Marshal(out)
-}
-
-// addNotified adds what was done about requests to people to the report. What failed is due again and fails no sweep.
-func (s *sweeping) addNotified(out *Swept, r runtime.Report) {
+	// What was done about requests to people. What failed is due again and fails no sweep.
 	out.Untold = int64(len(r.Untold))
 	for i, err := range r.Untold {
 		if i < maxReported {
@@ -183,6 +160,31 @@ func (s *sweeping) addNotified(out *Swept, r runtime.Report) {
 	for what, n := range r.Told {
 		s.metrics.Count(observe.RequestsTold, n, "Did", what)
 	}
+	retried := s.noteFailures(&out, r.Failed)
+	if r.Left > 0 {
+		s.log.Warn("runs left for a later sweep", "count", r.Left)
+	}
+	if r.Complete {
+		out.Waiting = &r.Waiting
+		s.metrics.Count(observe.WaitsOpen, r.Waiting.Runs)
+		oldest := time.Duration(0)
+		if !r.Waiting.Since.IsZero() {
+			oldest = s.clock.Now().Sub(r.Waiting.Since)
+		}
+		s.metrics.Seconds(observe.OldestWaitSeconds, oldest)
+		s.metrics.Count(observe.OutcomesUnknown, r.Waiting.OutcomesUnknown)
+	}
+	s.countRepaired(out.Repaired)
+	if err != nil {
+		s.log.Error("sweep stopped", "kind", string(kindOf(err)), "error", err)
+		s.metrics.Count(observe.SweepFailures, out.Failures+1)
+		return nil, withPublicText(err, "the sweep could not be carried out; its log says why")
+	}
+	s.metrics.Count(observe.SweepFailures, out.Failures)
+	if retried != nil {
+		return nil, withPublicText(retried, fmt.Sprintf("%d runs could not be checked; the log says which", out.Failures))
+	}
+	return json.Marshal(out)
 }
 
 // noteFailures reports what could not be checked. It returns an error among them that may pass by itself, if there is
@@ -223,16 +225,6 @@ func (s *sweeping) countRepaired(by map[runtime.Repair]int64) {
 		all += n
 	}
 	s.metrics.Count(observe.RunsRepaired, all)
-}
-
-func (s *sweeping) gauges(w runtime.Waiting) {
-	s.metrics.Count(observe.WaitsOpen, w.Runs)
-	oldest := time.Duration(0)
-	if !w.Since.IsZero() {
-		oldest = s.clock.Now().Sub(w.Since)
-	}
-	s.metrics.Seconds(observe.OldestWaitSeconds, oldest)
-	s.metrics.Count(observe.OutcomesUnknown, w.OutcomesUnknown)
 }
 
 // executionEnd is the detail of an execution's change of status. A large input is missing in it.

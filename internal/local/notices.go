@@ -153,7 +153,13 @@ func (n *notices) setTimer(at time.Time) {
 	var ctx context.Context
 	ctx, n.unset = context.WithCancel(n.ctx)
 	n.clock.Go(func() {
-		defer n.finished()
+		defer func() {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			if n.live--; n.live == 0 {
+				n.quiet.Notify()
+			}
+		}()
 		if n.clock.Sleep(ctx, at.Sub(n.clock.Now())) == nil {
 			n.notifyDue(ctx)
 		}
@@ -179,14 +185,6 @@ func (n *notices) notifyDue(ctx context.Context) {
 func (n *notices) report(err error) {
 	if n.trouble != nil {
 		n.trouble(dueFunction, err)
-	}
-}
-
-func (n *notices) finished() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.live--; n.live == 0 {
-		n.quiet.Notify()
 	}
 }
 

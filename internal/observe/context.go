@@ -96,9 +96,3 @@ func parseXRay(header string) trace.SpanContext {
 	}
 	return trace.SpanContext{}
 }
-
-// lambdaXRay is the X-Ray context of a Lambda invocation, as the Lambda runtime's own client leaves it in ctx.
-func lambdaXRay(ctx context.Context) trace.SpanContext {
-	header, _ := ctx.Value("x-amzn-trace-id").(string)
-	return parseXRay(header)
-}

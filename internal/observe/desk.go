@@ -29,24 +29,23 @@ func (t *Tracer) Decided(heads Heads) func(ctx context.Context, a approval.Appro
 		if err != nil {
 			return // whoever wakes the run reads the same and complains
 		}
-		t.recordDecision(spanContextOf(h.Trace), a)
+		own := spanContextOf(h.Trace)
+		// tools of a request are decided one by one
+		if !own.IsValid() || len(a.Decisions) == 0 || a.Status == approval.Pending {
+			return
+		}
+		var id trace.SpanID
+		sum := sha256.Sum256([]byte("approval/" + a.Tenant + "/" + a.ID))
+		copy(id[:], sum[:])
+		said := a.Decisions[len(a.Decisions)-1]
+		spanCtx := WithIDs(trace.ContextWithRemoteSpanContext(context.Background(), own), own.WithSpanID(id))
+		requested := trace.WithTimestamp(a.RequestedAt)
+		_, span := t.spans.Start(spanCtx, "approval "+a.Tools[0], requested, trace.WithAttributes(
+			keyKind.String(kindGuardrail), keySession.String(a.Run), semconv.GenAIConversationID(a.Run),
+			keyAgent.String(a.Agent), semconv.GenAIAgentName(a.Agent), keyUser.String(said.By),
+			keyToolName.String(a.Tools[0]), keyToolID.String(a.Call()), keyVerdict.String(string(said.Action)),
+			t.hide.input(string(a.Args)), t.hide.output(said.Note),
+		))
+		span.End(trace.WithTimestamp(said.At))
 	}
-}
-
-func (t *Tracer) recordDecision(own trace.SpanContext, a approval.Approval) {
-	// tools of a request are decided one by one
-	if !own.IsValid() || len(a.Decisions) == 0 || a.Status == approval.Pending {
-		return
-	}
-	var id trace.SpanID
-	sum := sha256.Sum256([]byte("approval/" + a.Tenant + "/" + a.ID))
-	copy(id[:], sum[:])
-	said := a.Decisions[len(a.Decisions)-1]
-	ctx := WithIDs(trace.ContextWithRemoteSpanContext(context.Background(), own), own.WithSpanID(id))
-	_, span := t.spans.Start(ctx, "approval "+a.Tools[0], trace.WithTimestamp(a.RequestedAt), trace.WithAttributes(
-		keyKind.String(kindGuardrail), keySession.String(a.Run), semconv.GenAIConversationID(a.Run),
-		keyAgent.String(a.Agent), semconv.GenAIAgentName(a.Agent), keyUser.String(said.By),
-		keyToolName.String(a.Tools[0]), keyToolID.String(a.Call()), keyVerdict.String(string(said.Action)), t.hide.input(string(a.Args)), t.hide.output(said.Note),
-	))
-	span.End(trace.WithTimestamp(said.At))
 }

@@ -58,23 +58,22 @@ func (t *Tracer) Invoked(ctx context.Context, function string) (context.Context,
 	if t == nil {
 		return ctx, func(error) {}
 	}
-	inv := &invocation{function: function, start: t.clock.Now(), xray: lambdaXRay(ctx)}
-	return context.WithValue(ctx, invocationKey{}, inv), func(err error) { t.endInvocation(ctx, inv, err) }
-}
-
-func (t *Tracer) endInvocation(ctx context.Context, inv *invocation, err error) {
-	inv.mu.Lock()
-	defer inv.mu.Unlock()
-	for _, end := range inv.open {
-		end()
+	header, _ := ctx.Value("x-amzn-trace-id").(string) // as the Lambda runtime's own client leaves it
+	inv := &invocation{function: function, start: t.clock.Now(), xray: parseXRay(header)}
+	return context.WithValue(ctx, invocationKey{}, inv), func(err error) {
+		inv.mu.Lock()
+		defer inv.mu.Unlock()
+		for _, end := range inv.open {
+			end()
+		}
+		if inv.span == nil { // nobody learned which run it was for
+			t.startInvocation(ctx, inv, &run.AgentState{})
+		}
+		if err != nil {
+			markFailed(inv.span, errorClass(err))
+		}
+		inv.span.End(trace.WithTimestamp(t.clock.Now()))
 	}
-	if inv.span == nil { // nobody learned which run it was for
-		t.startInvocation(ctx, inv, &run.AgentState{})
-	}
-	if err != nil {
-		markFailed(inv.span, errorClass(err))
-	}
-	inv.span.End(trace.WithTimestamp(t.clock.Now()))
 }
 
 // markFailed marks a span as ended by an error of a class.

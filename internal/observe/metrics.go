@@ -75,7 +75,11 @@ func (k sink) countFact(fact run.Event, e run.Entry, s *run.AgentState) {
 	case run.PlanEvent:
 		k.countTokens(fact.Fact().Usage, s)
 	case run.CallFinished:
-		k.meter.Count(ToolCalls, 1, dimAgent, s.Agent, dimOutcome, outcome(fact))
+		outcome := string(run.StatusSucceeded)
+		if fact.IsError {
+			outcome = string(fact.Reason)
+		}
+		k.meter.Count(ToolCalls, 1, dimAgent, s.Agent, dimOutcome, outcome)
 	case run.PermissionRequested:
 		k.meter.Count(ApprovalsAsked, 1, dimAgent, s.Agent)
 	case run.CallSuspended:
@@ -105,13 +109,6 @@ func (k sink) countFact(fact run.Event, e run.Entry, s *run.AgentState) {
 func (k sink) countTokens(u run.Usage, s *run.AgentState) {
 	k.meter.Count(InputTokens, u.Input+u.CacheRead+u.CacheWrite, dimAgent, s.Agent)
 	k.meter.Count(OutputTokens, u.Output, dimAgent, s.Agent)
-}
-
-func outcome(f run.CallFinished) string {
-	if !f.IsError {
-		return string(run.StatusSucceeded)
-	}
-	return string(f.Reason)
 }
 
 // MeterModel measures every request to next. It belongs below the retries.

@@ -42,7 +42,14 @@ func (m *model) Generate(ctx context.Context, r agent.Request) (agent.Reply, err
 	if err != nil {
 		markFailed(span, errorClass(err))
 	} else if span.IsRecording() {
-		m.recordReply(span, reply)
+		if reply.Model != "" {
+			span.SetAttributes(keyModel.String(reply.Model), semconv.GenAIResponseModel(reply.Model))
+		}
+		if reply.StopReason != "" {
+			span.SetAttributes(keyFinish.String(reply.StopReason), semconv.GenAIResponseFinishReasons(reply.StopReason))
+		}
+		span.SetAttributes(tokens(reply.Usage)...)
+		span.SetAttributes(m.hide.replyAttributes(reply)...)
 	}
 	m.end(span)
 	return reply, err
@@ -51,17 +58,6 @@ func (m *model) Generate(ctx context.Context, r agent.Request) (agent.Reply, err
 // CountTokens counts with next. It is no request to a model and has no span.
 func (m *model) CountTokens(ctx context.Context, r agent.Request) (int64, error) {
 	return runtime.CountWith(ctx, m.next, r)
-}
-
-func (m *model) recordReply(span trace.Span, r agent.Reply) {
-	if r.Model != "" {
-		span.SetAttributes(keyModel.String(r.Model), semconv.GenAIResponseModel(r.Model))
-	}
-	if r.StopReason != "" {
-		span.SetAttributes(keyFinish.String(r.StopReason), semconv.GenAIResponseFinishReasons(r.StopReason))
-	}
-	span.SetAttributes(tokens(r.Usage)...)
-	span.SetAttributes(m.hide.replyAttributes(r)...)
 }
 
 // tokens are the counts of a usage. The prompt's tokens are all of them, those of the cache too, as OpenInference and

@@ -74,12 +74,6 @@ type (
 	typed interface{ ErrorType() string }
 )
 
-// isCode reports whether c has the form of what services answer, such as ThrottlingException or Countersign.Throttled.
-func isCode(c string) bool {
-	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	return c != "" && len(c) <= 64 && c[0] != '.' && strings.Trim(c, letters+".") == ""
-}
-
 // ErrorKinds says what an error is without saying what it says: its Go types and codes from the outside in, and the text of
 // each of known that is in it.
 func ErrorKinds(err error, known ...error) []string {
@@ -121,8 +115,11 @@ func kinds(err error, out []string) []string {
 // dull are types that every error has somewhere and that say nothing.
 var dull = []string{"*fmt.wrapError", "*fmt.wrapErrors", "*errors.errorString", "*errors.joinError"}
 
+// appendCode appends c if it has the form of what services answer, such as ThrottlingException or
+// Countersign.Throttled.
 func appendCode(out []string, c string) []string {
-	if isCode(c) {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	if c != "" && len(c) <= 64 && c[0] != '.' && strings.Trim(c, letters+".") == "" {
 		return append(out, c)
 	}
 	return out

@@ -61,8 +61,15 @@ func NewTelemetry(c TelemetryConfig) *Telemetry {
 		t.log = func(string) {}
 	}
 	if c.Spans != nil {
+		limits := sdktrace.NewSpanLimits()
+		if limits.AttributeCountLimit == sdktrace.DefaultAttributeCountLimit {
+			limits.AttributeCountLimit = maxAttributes
+		}
+		if limits.AttributeValueLengthLimit == sdktrace.DefaultAttributeValueLengthLimit {
+			limits.AttributeValueLengthLimit = maxValue
+		}
 		opts := []sdktrace.TracerProviderOption{
-			sdktrace.WithIDGenerator(idGenerator{c.Random}), sdktrace.WithRawSpanLimits(spanLimits()),
+			sdktrace.WithIDGenerator(idGenerator{c.Random}), sdktrace.WithRawSpanLimits(limits),
 			sdktrace.WithSpanProcessor(c.Spans), sdktrace.WithSampler(c.Sampler),
 		}
 		if c.Resource != nil {
@@ -88,17 +95,6 @@ const (
 	maxAttributes = 10_000
 	maxValue      = 16 << 10 // characters
 )
-
-func spanLimits() sdktrace.SpanLimits {
-	l := sdktrace.NewSpanLimits()
-	if l.AttributeCountLimit == sdktrace.DefaultAttributeCountLimit {
-		l.AttributeCountLimit = maxAttributes
-	}
-	if l.AttributeValueLengthLimit == sdktrace.DefaultAttributeValueLengthLimit {
-		l.AttributeValueLengthLimit = maxValue
-	}
-	return l
-}
 
 // The time that sending may take of an invocation.
 const (

@@ -138,7 +138,18 @@ func (sr *scriptedRun) answerAction(l line) (action, error) {
 	case c.Request != "" || c.Wait != nil && (c.Wait.For == run.ForApproval || c.Wait.For == run.ForInput):
 		return sr.answerAsDecisionAction(l, c)
 	case c.Service && (c.Wait == nil || c.Wait.For == run.ForAnswer), c.ID == "" && sr.hasServices():
-		return sr.answerServiceAction(l), nil
+		a := runtime.Answer{Tenant: tenant, Run: sr.run, Call: l.call, By: l.by.ID}
+		if l.failure != nil {
+			a.Content, a.IsError = *l.failure, true
+		} else {
+			a.Content = textOf(l.result)
+		}
+		return func(ctx context.Context) error { // an answer that nobody waits for changes nothing and is no refusal
+			if err := sr.sim.machine.Inputs.Answer(ctx, a); !errors.Is(err, runtime.ErrUnasked) {
+				return err
+			}
+			return nil
+		}, nil
 	}
 	o := approval.Outcome{Tenant: tenant, Run: sr.run, Call: l.call, ID: id, Rerun: l.rerun, By: l.by, Via: l.via}
 	switch {
@@ -153,22 +164,6 @@ func (sr *scriptedRun) answerAction(l line) (action, error) {
 // hasServices reports whether the agent has services. If so, an answer may belong to no call.
 func (sr *scriptedRun) hasServices() bool {
 	return slices.ContainsFunc(sr.scenario.agent.Tools, func(t agent.ToolSpec) bool { return t.AnsweredLater() && t.Kind != agent.KindAgent })
-}
-
-// answerServiceAction is the answer of a service. An answer that nobody waits for changes nothing and is no refusal.
-func (sr *scriptedRun) answerServiceAction(l line) action {
-	a := runtime.Answer{Tenant: tenant, Run: sr.run, Call: l.call, By: l.by.ID}
-	if l.failure != nil {
-		a.Content, a.IsError = *l.failure, true
-	} else {
-		a.Content = textOf(l.result)
-	}
-	return func(ctx context.Context) error {
-		if err := sr.sim.machine.Inputs.Answer(ctx, a); !errors.Is(err, runtime.ErrUnasked) {
-			return err
-		}
-		return nil
-	}
 }
 
 // settleAction settles an unknown outcome, and counts the rerun it may ask for.
@@ -213,9 +208,20 @@ func (sr *scriptedRun) expireAction(l line) (action, error) {
 	if err != nil {
 		return nil, err
 	}
-	at, err := sr.waitExpiry(c)
-	if err != nil {
-		return nil, fmt.Errorf("expire call %s: %w", l.call, err)
+	var at time.Time
+	if c.Wait != nil {
+		at = c.Wait.Expires
+	} else { // a request blocks the call
+		loaded, err := sr.sim.journal.Load(context.Background(), tenant, sr.run)
+		if err != nil {
+			return nil, fmt.Errorf("expire call %s: %w", l.call, err)
+		}
+		open := loaded.State.OpenRequests()
+		i := slices.IndexFunc(open, func(r run.PermissionRequest) bool { return r.Approval == c.Request })
+		if i < 0 {
+			return nil, fmt.Errorf("expire call %s: %w", l.call, errNotWaiting)
+		}
+		at = open[i].Expires
 	}
 	return func(context.Context) error {
 		if sr.sim.people.expiring = id; c.Wait != nil && c.Wait.For == run.ForAnswer {
@@ -224,23 +230,6 @@ func (sr *scriptedRun) expireAction(l line) (action, error) {
 		sr.sim.clock.AdvanceTo(at)
 		return nil
 	}, nil
-}
-
-// waitExpiry returns when the wait of a call expires, or the request that blocks the call.
-func (sr *scriptedRun) waitExpiry(c run.Call) (time.Time, error) {
-	if c.Wait != nil {
-		return c.Wait.Expires, nil
-	}
-	l, err := sr.sim.journal.Load(context.Background(), tenant, sr.run)
-	if err != nil {
-		return time.Time{}, err
-	}
-	for _, r := range l.State.OpenRequests() {
-		if r.Approval == c.Request {
-			return r.Expires, nil
-		}
-	}
-	return time.Time{}, errNotWaiting
 }
 
 // commentAction adds a question or a reply to the newest request about a call.
@@ -287,7 +276,9 @@ func (sr *scriptedRun) settleUnknownOutcome(waits []run.Call) bool {
 		}
 		sr.sim.crashRequests = append(sr.sim.crashRequests, o.ID)
 		if o.Rerun {
-			sr.effects.reuseResult(c.Tool, executionKey{c.ID, c.Executions})
+			// The rerun has the result of the execution before it.
+			last := executionKey{c.ID, c.Executions}
+			sr.effects.resultIndex[executionKey{c.ID, c.Executions + 1}] = sr.effects.reserveResult(c.Tool, last)
 		}
 		sr.sim.people.act(func() { sr.settleOutcome(o) })
 		return true

@@ -45,18 +45,6 @@ func delegateOf(name string) string {
 	return of
 }
 
-// delegateNames returns the agents that have files below agents/, sorted.
-func delegateNames(files map[string]section) []string {
-	var names []string
-	for name := range files {
-		if of := delegateOf(name); of != "" && !slices.Contains(names, of) {
-			names = append(names, of)
-		}
-	}
-	slices.Sort(names)
-	return names
-}
-
 var requiredFiles = []string{agentFile, inputFile, modelFile, wantFile}
 
 // section is one file of the archive. Line numbers are those of the archive, since that is the file that people edit.
@@ -136,18 +124,13 @@ func (s section) decode(data []byte, n int, v any) error {
 		}
 		return nil
 	}
-	key := keyOf(where.Pointer)
+	key := strings.ReplaceAll(strings.TrimPrefix(where.Pointer, "/"), "/", ".") // the key path of a JSON Pointer
 	if where.Offset > 0 && where.Offset <= len(data) {
 		return s.problem(n+bytes.Count(data[:where.Offset], []byte("\n")), key, "want "+where.Want)
 	}
 	last := key[strings.LastIndex(key, ".")+1:]
 	part := section{data: data}
 	return s.problem(n+part.lineOf(last), key, "want "+where.Want)
-}
-
-// keyOf turns a JSON Pointer into a key path: /calls/0/id becomes calls.0.id.
-func keyOf(pointer string) string {
-	return strings.ReplaceAll(strings.TrimPrefix(pointer, "/"), "/", ".")
 }
 
 // isNull reports whether a value is missing or null.

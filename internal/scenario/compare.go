@@ -120,7 +120,14 @@ func (sr *scriptedRun) compareRun(ctx context.Context, at string, wanted want, s
 		return err
 	}
 	wanted = maps.Clone(wanted)
-	sr.expandNothingExecuted(wanted)
+	// "executed": {} means that no tool ran. An object without keys would match anything.
+	var none map[string]json.RawMessage
+	if json.Unmarshal(wanted["executed"], &none) == nil && none != nil && len(none) == 0 {
+		for name := range sr.effects.executionCounts() {
+			none[name] = json.RawMessage("null")
+		}
+		wanted["executed"] = mustMarshal(none)
+	}
 	if sr.sim.isDisturbed() {
 		for _, key := range notUnderCrash {
 			delete(wanted, key)
@@ -129,7 +136,10 @@ func (sr *scriptedRun) compareRun(ctx context.Context, at string, wanted want, s
 	}
 	for _, key := range slices.Sorted(maps.Keys(wanted)) {
 		for _, m := range script.Match(wanted[key], got[key]) {
-			path := prefixPath(key, m.Path)
+			path := key + "." + m.Path
+			if m.Path == "" || strings.HasPrefix(m.Path, "[") {
+				path = key + m.Path
+			}
 			if at != "" {
 				path = at + "." + path
 			}
@@ -137,14 +147,6 @@ func (sr *scriptedRun) compareRun(ctx context.Context, at string, wanted want, s
 		}
 	}
 	return nil
-}
-
-// prefixPath puts a key before a path that match returned.
-func prefixPath(key, path string) string {
-	if path == "" || strings.HasPrefix(path, "[") {
-		return key + path
-	}
-	return key + "." + path
 }
 
 // observe returns the run's JSON by key, and the keys that only a scenario has.
@@ -242,18 +244,6 @@ func requestIDs(entries []run.Entry) []string {
 		}
 	}
 	return ids
-}
-
-// expandNothingExecuted makes "executed": {} mean that no tool ran. An object without keys would match anything.
-func (sr *scriptedRun) expandNothingExecuted(wanted want) {
-	var none map[string]json.RawMessage
-	if raw, ok := wanted["executed"]; !ok || json.Unmarshal(raw, &none) != nil || none == nil || len(none) > 0 {
-		return
-	}
-	for name := range sr.effects.executionCounts() {
-		none[name] = json.RawMessage("null")
-	}
-	wanted["executed"] = mustMarshal(none)
 }
 
 // checkRelaxed compares the counts that a crash may change by their bounds, and returns the other wanted values.

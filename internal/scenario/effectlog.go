@@ -1,7 +1,6 @@
 package scenario
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,7 +12,6 @@ import (
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/model/script"
 	"github.com/countersign/countersign/internal/policy"
-	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
 )
 
@@ -51,19 +49,6 @@ type toolExecution struct {
 	resultLost      bool // the server dies before it answers
 	repeatable      bool // a crash may repeat the tool
 	resultDelivered bool // its invocation ended without an error while the run was open, so the journal must have the result
-}
-
-func newEffectLog(sr *scriptedRun, tools []toolScript) *effectLog {
-	l := &effectLog{
-		scriptedRun: sr, tools: map[string]*toolScript{}, usedResults: map[string]int{}, resultIndex: map[executionKey]int{},
-		executions: map[string][]*toolExecution{}, newestEffects: map[string]*toolExecution{}, reruns: map[string]int{}, fences: map[string]fence{},
-	}
-	for i := range tools {
-		if name := tools[i].spec.Name; l.tools[name] == nil { // the agent's own tools come before those of servers
-			l.tools[name] = &tools[i]
-		}
-	}
-	return l
 }
 
 // Emit records an event. A repeated id must have the same event.
@@ -135,10 +120,6 @@ func (l *effectLog) unusedResults() []Failure {
 // one that asked may still execute the call.
 type fence struct{ invocation, started int }
 
-func (f fence) excludes(invocation int) bool {
-	return invocation <= f.started && invocation != f.invocation
-}
-
 // isUnderWay reports whether the execution may still take effect.
 func (e *toolExecution) isUnderWay() bool {
 	return !e.finished && !e.returned && !e.void && !fault.HasCrashed(e.ctx)
@@ -173,11 +154,6 @@ func (l *effectLog) reserveResult(name string, x executionKey) int {
 	return l.resultIndex[x]
 }
 
-// reuseResult gives the execution after x the result of x.
-func (l *effectLog) reuseResult(name string, x executionKey) {
-	l.resultIndex[executionKey{x.call, x.n + 1}] = l.reserveResult(name, x)
-}
-
 // fakeTool is a scripted tool as the runtime sees it.
 type fakeTool struct {
 	log    *effectLog
@@ -199,7 +175,7 @@ func (t *fakeTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultData,
 		l.sim.addFailure(Failure{Path: t.script.spec.Name, Got: "entered", Want: "never entered: it has no results"})
 		return tool.Errorf("%s has no results", t.script.spec.Name), nil
 	}
-	if l.fences[c.Run+"/"+c.ID].excludes(fault.InvocationNumber(ctx)) {
+	if f, now := l.fences[c.Run+"/"+c.ID], fault.InvocationNumber(ctx); now <= f.started && now != f.invocation {
 		l.sim.diverged = true // this attempt may be the first to report the call as failed
 		return agent.ToolResultData{}, errAttemptFenced
 	}
@@ -232,16 +208,6 @@ func (t *fakeTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultData,
 
 // errAttemptFenced refuses an attempt that a fence excludes.
 var errAttemptFenced = errors.New("this attempt was called off")
-
-// markResultLost marks the result of a call's last execution as lost.
-func (l *effectLog) markResultLost(name, call string) {
-	for _, e := range slices.Backward(l.executions[name]) {
-		if e.key.call == call {
-			e.resultLost = true
-			return
-		}
-	}
-}
 
 // Reconcile reports what became of a call. It fences a call that did not happen.
 func (t *fakeTool) Reconcile(ctx context.Context, c tool.Call) (tool.Outcome, agent.ToolResultData, error) {
@@ -300,23 +266,6 @@ func (l *effectLog) newestExecution(run, name string, x executionKey) *toolExecu
 		}
 	}
 	return nil
-}
-
-// recordInvoke records the invocation of a function that answers later through people.jsonl. A repeated key must have
-// the same payload.
-func (l *effectLog) recordInvoke(i runtime.Invoke, c policy.FunctionCall) (runtime.Invoked, error) {
-	for _, seen := range l.invokes {
-		if seen.key != c.Key {
-			continue
-		}
-		if !bytes.Equal(seen.payload, i.Payload) {
-			l.sim.addFailure(Failure{Path: "invoked", Got: fmt.Sprintf("%s again, and not the same", c.Key), Want: "one payload for each key"})
-		}
-		return runtime.Invoked{}, nil
-	}
-	l.invokes = append(l.invokes, recordedInvoke{key: c.Key, call: c.Call, Function: i.Function, payload: i.Payload})
-	l.sim.actAt(trigger{"executing", c.Call, l.agentName})
-	return runtime.Invoked{}, nil
 }
 
 // recordedInvoke is the invocation of a function as want.json has it: the function and its payload.

@@ -74,9 +74,17 @@ func (s *simulation) writeScriptState(all *bytes.Buffer) {
 func (s *simulation) canonicalize(b []byte) []byte {
 	c := canonicalizer{sim: s, places: map[string]int{}, out: make([]byte, 0, len(b))}
 	for len(b) > 0 {
-		n := wordLen(b)
+		n := bytes.IndexFunc(b, func(c rune) bool {
+			return (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z')
+		})
+		if n < 0 {
+			n = len(b)
+		}
 		if n == 0 {
-			n = c.writeByte(b)
+			c.out = append(c.out, b[0])
+			// The number after a request mark is dropped.
+			for n = 1; b[0] == requestMark[0] && n < len(b) && b[n] >= '0' && b[n] <= '9'; n++ {
+			}
 			b = b[n:]
 			continue
 		}
@@ -90,26 +98,6 @@ type canonicalizer struct {
 	sim    *simulation
 	places map[string]int
 	out    []byte
-}
-
-// wordLen returns the number of letters and digits that b begins with.
-func wordLen(b []byte) int {
-	for i, c := range b {
-		if (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') {
-			return i
-		}
-	}
-	return len(b)
-}
-
-// writeByte writes a byte that is in no word. It drops the number after a request mark.
-func (c *canonicalizer) writeByte(b []byte) int {
-	c.out = append(c.out, b[0])
-	n := 1
-	for b[0] == requestMark[0] && n < len(b) && b[n] >= '0' && b[n] <= '9' {
-		n++
-	}
-	return n
 }
 
 // writeWord writes the word of n bytes, or the instant that begins with it, and returns how many bytes it read.
@@ -154,8 +142,6 @@ type recordedIDs struct {
 	*ids.Source
 	seen map[string]bool
 }
-
-func newRecordedIDs(s *ids.Source) *recordedIDs { return &recordedIDs{s, map[string]bool{}} }
 
 func (r *recordedIDs) Writer() string { return r.record(r.Source.Writer()) }
 func (r *recordedIDs) Token() string  { return r.record(r.Source.Token()) }

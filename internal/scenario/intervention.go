@@ -101,14 +101,29 @@ func (s *simulation) intervene(iv Intervention) bool {
 		}))
 		return true
 	case Redeliver:
-		return s.redeliverExecution(iv)
+		l, err := s.journal.Load(context.Background(), tenant, s.run)
+		if err != nil {
+			return false
+		}
+		s.wasAccepted(s.tryIntervention(iv, func(ctx context.Context) error {
+			return s.machine.Ports.Waiter.Start(ctx, tenant, s.run, l.State.Owner)
+		}))
+		return true
 	case Sweep:
 		s.sweepRuns(iv)
 		return true
 	case Expire:
 		return s.expireEarliestWait()
 	case Abort:
-		return s.abortExecution(iv)
+		l, err := s.journal.Load(context.Background(), tenant, s.run)
+		if err != nil || !s.isExecuting(recordedRun{Loaded: l}) {
+			return false
+		}
+		s.callerLost = true // only the sweep can repair the run now
+		s.wasAccepted(s.tryIntervention(iv, func(ctx context.Context) error {
+			return s.machine.Ports.Waiter.Stop(ctx, l.State.Owner, "stopped by an operator")
+		}))
+		return true
 	case RedeliverEvent:
 		return s.redeliverEvent(iv)
 	default:
@@ -215,31 +230,6 @@ func (s *simulation) decideRequest(iv Intervention, asked approval.Approval, act
 		s.acceptedDecisions = append(s.acceptedDecisions, asked.ID)
 	}
 	return accepted
-}
-
-// redeliverExecution starts the execution that owns the run a second time.
-func (s *simulation) redeliverExecution(iv Intervention) bool {
-	l, err := s.journal.Load(context.Background(), tenant, s.run)
-	if err != nil {
-		return false
-	}
-	s.wasAccepted(s.tryIntervention(iv, func(ctx context.Context) error {
-		return s.machine.Ports.Waiter.Start(ctx, tenant, s.run, l.State.Owner)
-	}))
-	return true
-}
-
-// abortExecution stops the execution that owns the run. Only the sweep can repair the run then.
-func (s *simulation) abortExecution(iv Intervention) bool {
-	l, err := s.journal.Load(context.Background(), tenant, s.run)
-	if err != nil || !s.isExecuting(recordedRun{Loaded: l}) {
-		return false
-	}
-	s.callerLost = true
-	s.wasAccepted(s.tryIntervention(iv, func(ctx context.Context) error {
-		return s.machine.Ports.Waiter.Stop(ctx, l.State.Owner, "stopped by an operator")
-	}))
-	return true
 }
 
 // redeliverEvent starts another execution with the event that started the run. That execution does not own the run and

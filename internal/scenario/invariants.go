@@ -216,7 +216,10 @@ func (s *simulation) checkSeenCounts(rec recordedRun, entries []run.Entry) {
 	}
 	for i := range rec.State.Messages.Len() {
 		msg := rec.State.Messages.At(i)
-		from := originEvent(msg, entries)
+		var from run.Event // nil = an event of another run
+		if at := msg.Source; at.Run == "" && at.Seq < int64(len(entries)) && at.Event < len(entries[at.Seq].Events) {
+			from = entries[at.Seq].Events[at.Event]
+		}
 		if _, built := from.(run.ContextBuilt); built { // context builders set the count themselves
 			continue
 		}
@@ -228,15 +231,6 @@ func (s *simulation) checkSeenCounts(rec recordedRun, entries []run.Entry) {
 			s.addViolation("seenCount", fmt.Sprintf("%d for message %d (%s)", got, i, msg.Role), strconv.FormatInt(want, 10))
 		}
 	}
-}
-
-// originEvent returns the event that a message came from; nil = an event of another run.
-func originEvent(msg run.Message, entries []run.Entry) run.Event {
-	from := msg.Source
-	if from.Run != "" || from.Seq >= int64(len(entries)) || from.Event >= len(entries[from.Seq].Events) {
-		return nil
-	}
-	return entries[from.Seq].Events[from.Event]
 }
 
 // isSynthetic reports whether no model wrote an assistant message: it is a static text, or a call that a person made.

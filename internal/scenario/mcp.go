@@ -146,11 +146,16 @@ func parseServer(archive string, item agentfile.Value, ps *problems) server {
 		return server{}
 	}
 	parseAfter := func(key, text string) afterEvent {
-		m, err := parseAfterEvent(text)
-		if err != nil {
-			bad(key, err.Error())
+		if text == "" {
+			return afterEvent{}
 		}
-		return m
+		what, of, _ := strings.Cut(text, " ")
+		n, err := strconv.Atoi(of)
+		if err != nil || n < 1 || what != "call" && text != "run 1" {
+			bad(key, fmt.Sprintf("got %q, want call N or run 1", text))
+			return afterEvent{}
+		}
+		return afterEvent{what, n}
 	}
 	v := server{name: form.Name, protocol: cmp.Or(form.Protocol, "2026-07-28"), listFails: form.ListFails, hang: form.Hang, diesAtCall: form.Dies,
 		unlocked: form.Locked != nil && !*form.Locked}
@@ -190,18 +195,6 @@ func (t serverToolForm) parse(server string, from afterEvent, line int, bad func
 	return serverTool{agent.ServerTool{Name: t.Name, Description: t.Description, Schema: schema, Hints: t.Annotations}, c, from}
 }
 
-func parseAfterEvent(text string) (afterEvent, error) {
-	if text == "" {
-		return afterEvent{}, nil
-	}
-	what, of, _ := strings.Cut(text, " ")
-	n, err := strconv.Atoi(of)
-	if err != nil || n < 1 || what != "call" && text != "run 1" {
-		return afterEvent{}, fmt.Errorf("got %q, want call N or run 1", text)
-	}
-	return afterEvent{what, n}, nil
-}
-
 // effectOf returns the effect of a tool. For a server's tool, it comes from the agent's patterns.
 func (s *Scenario) effectOf(name string) (run.Effect, bool) {
 	if t, ok := s.agent.Tool(name); ok {
@@ -228,10 +221,6 @@ type fakeServers struct {
 	servedCalls  map[string]map[string]bool // by server: the calls that it has answered
 	listAttempts map[string]int             // by server: the number of attempts to list it
 	fatalCall    map[string]string          // by server: the call that killed it
-}
-
-func newFakeServers(s *simulation) *fakeServers {
-	return &fakeServers{sim: s, servedCalls: map[string]map[string]bool{}, listAttempts: map[string]int{}, fatalCall: map[string]string{}}
 }
 
 // hasReached reports whether an event of a server has happened. The given call itself does not count.
@@ -342,7 +331,12 @@ func (t *serverCall) Call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 	effects := fs.sim.scriptedRunOf(c.Run).effects
 	res, err := (&fakeTool{effects, effects.tools[t.spec.Name]}).Call(ctx, c)
 	if fs.fatalCall[server.name] == c.ID {
-		effects.markResultLost(t.spec.Name, c.ID)
+		for _, e := range slices.Backward(effects.executions[t.spec.Name]) {
+			if e.key.call == c.ID {
+				e.resultLost = true
+				break
+			}
+		}
 	}
 	if err != nil || fault.HasCrashed(ctx) {
 		return res, err

@@ -94,7 +94,8 @@ func (q *peopleQueue) onIdle() bool {
 // onRunDone is onIdle for a main run that has ended.
 func (q *peopleQueue) onRunDone(runs []recordedRun) bool {
 	switch {
-	case !q.sim.isQuiet(runs):
+	case q.sim.faults.LiveInvocations() > 0,
+		slices.ContainsFunc(runs, func(rec recordedRun) bool { return !q.sim.isOver(rec) }):
 		return false
 	case q.sim.scenario.then != nil && q.sim.continues == "":
 		q.act(q.sim.startThenRun)
@@ -149,14 +150,6 @@ func (q *peopleQueue) act(act func()) {
 		act()
 		q.busy = false
 	})
-}
-
-// isQuiet reports whether all runs are over and no invocation is under way.
-func (s *simulation) isQuiet(runs []recordedRun) bool {
-	if s.faults.LiveInvocations() > 0 {
-		return false
-	}
-	return !slices.ContainsFunc(runs, func(rec recordedRun) bool { return !s.isOver(rec) })
 }
 
 // isOver reports whether a run and its execution have ended.

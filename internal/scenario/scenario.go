@@ -70,10 +70,20 @@ func LoadWithOptions(name string, data []byte, options agentfile.Options) (*Scen
 	s.loadScript(files[modelFile], &ps)
 	s.loadDelegates(files, &ps)
 	if f, ok := files[nowFile]; ok {
-		s.loadNow(f, &ps)
+		// The definition that a line deploy puts in place. Its tools stay those of the first.
+		then := &Scenario{archive: s.archive, options: s.options}
+		then.loadAgent(f, &ps)
+		then.agent.Tools = s.agent.Tools
+		s.redeployed = &then.agent
 	}
 	s.people = loadPeople(files[peopleFile], &ps)
-	s.checkPeople(files[peopleFile], &ps)
+	for _, l := range s.people {
+		if _, ok := s.delegates[l.agent]; l.agent != "" && !ok {
+			text := fmt.Sprintf("got %q, want an agent of %s", l.agent, agentsFolder)
+			f := files[peopleFile]
+			ps.add(f.problem(l.number-f.before-1, "agent", text))
+		}
+	}
 	s.loadDirectory(files, &ps)
 	s.want, s.children = loadWant(files[wantFile], slices.Sorted(maps.Keys(s.delegates)), &ps)
 	if err := ps.err(); err != nil {
@@ -115,20 +125,33 @@ func (s *Scenario) loadAgent(f section, ps *problems) {
 	s.agent = d
 }
 
-// loadNow reads the definition that a line deploy puts in place. Its tools stay those of the first.
-func (s *Scenario) loadNow(f section, ps *problems) {
-	then := &Scenario{archive: s.archive, options: s.options}
-	then.loadAgent(f, ps)
-	then.agent.Tools = s.agent.Tools
-	s.redeployed = &then.agent
-}
-
 // loadTools reads the tools with their results into the definition. A tool of tools.yaml replaces the one of that name
 // in agent.yaml.
 func (s *Scenario) loadTools(files map[string]section, ps *problems) {
 	f, ok := files[toolsFile]
 	if ok {
-		s.parseTools(f, ps)
+		known := func(name string) (agent.ToolSpec, bool) { return s.agent.Tool(name) }
+		options := agentfile.Options{Tools: known, AllowUnknownTools: true}
+		list, err := agentfile.ParseTools(s.archive, f.padded(), options, "results", "reconcile")
+		if err != nil {
+			ps.add(err)
+			return
+		}
+		for _, t := range list {
+			c := loadToolScript(s.archive, t, ps)
+			if have, ok := known(c.spec.Name); ok && have.Kind.Remote() && !reflect.DeepEqual(have, c.spec) {
+				text := fmt.Sprintf("got more of %s, want its name and results alone: %s says what it is",
+					have.Name, agentFile)
+				ps.add(agentfile.Problem{File: s.archive, Line: t.Line, Key: t.Key, Text: text})
+			}
+			s.tools = append(s.tools, c)
+			i := slices.IndexFunc(s.agent.Tools, func(have agent.ToolSpec) bool { return have.Name == c.spec.Name })
+			if i < 0 {
+				s.agent.Tools = append(s.agent.Tools, c.spec)
+				continue
+			}
+			s.agent.Tools[i] = c.spec
+		}
 	}
 	if len(ps.found) > 0 {
 		return
@@ -152,28 +175,6 @@ func (s *Scenario) loadTools(files map[string]section, ps *problems) {
 	}
 	for _, p := range found {
 		ps.add(f.problem(0, p.Path, p.Text))
-	}
-}
-
-func (s *Scenario) parseTools(f section, ps *problems) {
-	known := func(name string) (agent.ToolSpec, bool) { return s.agent.Tool(name) }
-	list, err := agentfile.ParseTools(s.archive, f.padded(), agentfile.Options{Tools: known, AllowUnknownTools: true}, "results", "reconcile")
-	if err != nil {
-		ps.add(err)
-		return
-	}
-	for _, t := range list {
-		c := loadToolScript(s.archive, t, ps)
-		if have, ok := known(c.spec.Name); ok && have.Kind.Remote() && !reflect.DeepEqual(have, c.spec) {
-			ps.add(agentfile.Problem{File: s.archive, Line: t.Line, Key: t.Key, Text: "got more of " + have.Name + ", want its name and results alone: " + agentFile + " says what it is"})
-		}
-		s.tools = append(s.tools, c)
-		i := slices.IndexFunc(s.agent.Tools, func(have agent.ToolSpec) bool { return have.Name == c.spec.Name })
-		if i < 0 {
-			s.agent.Tools = append(s.agent.Tools, c.spec)
-			continue
-		}
-		s.agent.Tools[i] = c.spec
 	}
 }
 
@@ -252,7 +253,14 @@ func (s startInput) checkFork(f section, key string, hasMessage bool, ps *proble
 // loadDelegates reads the agents of agents/, and checks that delegation between all agents is possible.
 func (s *Scenario) loadDelegates(files map[string]section, ps *problems) {
 	s.delegates = map[string]*Scenario{}
-	for _, name := range delegateNames(files) {
+	var folders []string
+	for file := range files {
+		if of := delegateOf(file); of != "" && !slices.Contains(folders, of) {
+			folders = append(folders, of)
+		}
+	}
+	slices.Sort(folders)
+	for _, name := range folders {
 		own := map[string]section{}
 		for _, f := range delegateFiles {
 			if sec, ok := files[agentsFolder+name+"/"+f]; ok {
@@ -283,14 +291,5 @@ func (s *Scenario) loadDelegates(files map[string]section, ps *problems) {
 	}
 	if err := agent.CheckAgents(names, find); err != nil {
 		ps.add(files[agentFile].problem(0, "", err.Error()))
-	}
-}
-
-// checkPeople refuses lines about unknown agents.
-func (s *Scenario) checkPeople(f section, ps *problems) {
-	for _, l := range s.people {
-		if _, ok := s.delegates[l.agent]; l.agent != "" && !ok {
-			ps.add(f.problem(l.number-f.before-1, "agent", fmt.Sprintf("got %q, want an agent of %s", l.agent, agentsFolder)))
-		}
 	}
 }

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -35,7 +36,17 @@ func newScriptedRun(sim *simulation, s *Scenario, run, name string) *scriptedRun
 		sim: sim, scenario: s, run: run, agentName: name, model: script.New(s.script),
 		requests: map[requestKey]int{}, inputDuring: map[int]bool{}, replied: map[int]bool{},
 	}
-	sr.effects = newEffectLog(sr, s.tools)
+	sr.effects = &effectLog{
+		scriptedRun: sr, tools: map[string]*toolScript{}, usedResults: map[string]int{},
+		resultIndex: map[executionKey]int{}, executions: map[string][]*toolExecution{},
+		newestEffects: map[string]*toolExecution{}, reruns: map[string]int{}, fences: map[string]fence{},
+	}
+	for i := range s.tools {
+		// The agent's own tools come before those of servers.
+		if name := s.tools[i].spec.Name; sr.effects.tools[name] == nil {
+			sr.effects.tools[name] = &s.tools[i]
+		}
+	}
 	return sr
 }
 
@@ -197,13 +208,27 @@ func (f fakePorts) Emit(ctx context.Context, e policy.Outgoing) error {
 	return f.sim.scriptedRunOf(e.Run).effects.Emit(ctx, e)
 }
 
-// Invoke implements runtime.Functions.
+// Invoke implements runtime.Functions: it records the invocation of a function that answers later through people.jsonl.
+// A repeated key must have the same payload.
 func (f fakePorts) Invoke(ctx context.Context, i runtime.Invoke) (runtime.Invoked, error) {
 	var c policy.FunctionCall
 	if err := json.Unmarshal(i.Payload, &c); err != nil {
 		return runtime.Invoked{}, err
 	}
-	return f.sim.scriptedRunOf(c.Run).effects.recordInvoke(i, c)
+	l := f.sim.scriptedRunOf(c.Run).effects
+	for _, seen := range l.invokes {
+		if seen.key != c.Key {
+			continue
+		}
+		if !bytes.Equal(seen.payload, i.Payload) {
+			got := fmt.Sprintf("%s again, and not the same", c.Key)
+			l.sim.addFailure(Failure{Path: "invoked", Got: got, Want: "one payload for each key"})
+		}
+		return runtime.Invoked{}, nil
+	}
+	l.invokes = append(l.invokes, recordedInvoke{key: c.Key, call: c.Call, Function: i.Function, payload: i.Payload})
+	l.sim.actAt(trigger{"executing", c.Call, l.agentName})
+	return runtime.Invoked{}, nil
 }
 
 // toolByRun is the tool of that name in the calling run.

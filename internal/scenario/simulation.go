@@ -142,13 +142,16 @@ func newSimulation(s *Scenario, o Options) (*simulation, error) {
 		scriptedRuns: map[string]*scriptedRun{}, invariantsOnly: o.InvariantsOnly, clock: v, faults: fault.New(v, o.Faults...),
 		table: table, journal: store.NewJournal(table, 16), blobs: store.NewMemoryBlobs(), startSignal: v.NewSignal(), endSignal: v.NewSignal(),
 		interventions: o.Interventions, intervened: map[int]bool{}, acceptedMessages: map[string]string{}, isKnownState: o.IsKnownState,
-		faultPoints: o.Faults, randomIDs: newRecordedIDs(ids.Seeded(v, 1)),
+		faultPoints: o.Faults, randomIDs: &recordedIDs{ids.Seeded(v, 1), map[string]bool{}},
 	}
 	if len(o.Interventions) > 0 {
 		sim.faults.Before(sim.interveneBefore)
 	}
 	sim.scriptedRun = newScriptedRun(sim, s, agent.RunID(tenant, s.agent.Name, s.start.key), "")
-	sim.servers = newFakeServers(sim)
+	sim.servers = &fakeServers{
+		sim: sim, servedCalls: map[string]map[string]bool{}, listAttempts: map[string]int{},
+		fatalCall: map[string]string{},
+	}
 	sim.people = newPeopleQueue(sim, s.people)
 	v.SetIdle(sim.people.onIdle)
 	blobs := sim.faults.Blobs(sim.blobs)

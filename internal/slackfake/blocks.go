@@ -98,7 +98,13 @@ func parse(body []byte) (*posted, []string) {
 	}
 	m.raw = body
 	c := checker{}
-	c.about(m)
+	// Nothing of an approval's message is unfurled, linked or parsed.
+	if m.UnfurlLinks == nil || *m.UnfurlLinks || m.UnfurlMedia == nil || *m.UnfurlMedia {
+		c.wrong("unfurling is on")
+	}
+	if m.LinkNames || m.Parse != "none" {
+		c.wrong("names are linked or text is parsed")
+	}
 	if len(m.Blocks) > maxBlocks {
 		c.wrong("no more than %d items allowed [json-pointer:/blocks]", maxBlocks)
 	}
@@ -120,16 +126,6 @@ type checker struct{ problems []string }
 
 func (c *checker) wrong(format string, args ...any) {
 	c.problems = append(c.problems, fmt.Sprintf(format, args...))
-}
-
-// about checks what an approval's message must say beside its blocks: nothing of it is unfurled, linked or parsed.
-func (c *checker) about(m posted) {
-	if m.UnfurlLinks == nil || *m.UnfurlLinks || m.UnfurlMedia == nil || *m.UnfurlMedia {
-		c.wrong("unfurling is on")
-	}
-	if m.LinkNames || m.Parse != "none" {
-		c.wrong("names are linked or text is parsed")
-	}
 }
 
 func length(s string) int { return len(utf16.Encode([]rune(s))) }

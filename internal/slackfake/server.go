@@ -92,7 +92,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 	case s.refused(w):
 	default:
-		reply(w, s.call(r, method, body))
+		w.Header().Set("Content-Type", "application/json; charset=utf-8")
+		_ = json.NewEncoder(w).Encode(s.call(r, method, body)) // the client is gone if this fails
 	}
 }
 
@@ -115,11 +116,6 @@ func (s *Server) refused(w http.ResponseWriter) bool {
 	w.WriteHeader(a.Status)
 	_, _ = io.WriteString(w, a.Body) // the client is gone if this fails
 	return true
-}
-
-func reply(w http.ResponseWriter, body map[string]any) {
-	w.Header().Set("Content-Type", "application/json; charset=utf-8")
-	_ = json.NewEncoder(w).Encode(body) // the client is gone if this fails
 }
 
 func no(code string, problems ...string) map[string]any {

@@ -86,27 +86,13 @@ func checkOp(op Op) error {
 	default:
 		return fmt.Errorf("unknown kind %d: %w", op.Kind, ErrInvalid)
 	}
-	if err := checkIndex(op.Item); err != nil {
-		return err
+	if it.Index != "" || it.IndexSort != "" {
+		err := errors.Join(checkName("index", it.Index, MaxPK), checkName("index sort key", it.IndexSort, MaxSK))
+		if err != nil {
+			return err
+		}
 	}
-	if err := checkAttrs(op.Item.Attrs); err != nil {
-		return err
-	}
-	return checkConds(op.If)
-}
-
-func checkIndex(it Item) error {
-	if it.Index == "" && it.IndexSort == "" {
-		return nil
-	}
-	return errors.Join(
-		checkName("index", it.Index, MaxPK),
-		checkName("index sort key", it.IndexSort, MaxSK),
-	)
-}
-
-func checkAttrs(attrs map[string]Value) error {
-	for name, v := range attrs {
+	for name, v := range it.Attrs {
 		if err := checkAttrName(name); err != nil {
 			return err
 		}
@@ -114,7 +100,7 @@ func checkAttrs(attrs map[string]Value) error {
 			return fmt.Errorf("attribute %q is not UTF-8: %w", name, ErrInvalid)
 		}
 	}
-	return nil
+	return checkConds(op.If)
 }
 
 func checkAttrName(name string) error {

@@ -35,7 +35,12 @@ func Decide(ops []Op, get func(Key) (it Item, found bool, err error)) ([]Change,
 	if len(failed) > 0 {
 		return nil, &ConditionError{Failed: failed}
 	}
-	return changes, checkGrown(changes)
+	for _, c := range changes {
+		if n := Size(c.New); n > MaxItem {
+			return changes, fmt.Errorf("update %q %q to %d bytes: %w", c.New.PK, c.New.SK, n, ErrTooLarge)
+		}
+	}
+	return changes, nil
 }
 
 // Holds reports whether every condition holds for the stored item; found is false when there is none. No conditions
@@ -83,13 +88,4 @@ func result(op Op, old Item) Item {
 		it.Index, it.IndexSort = op.Item.Index, op.Item.IndexSort
 	}
 	return it
-}
-
-func checkGrown(changes []Change) error {
-	for _, c := range changes {
-		if n := Size(c.New); n > MaxItem {
-			return fmt.Errorf("update %q %q to %d bytes: %w", c.New.PK, c.New.SK, n, ErrTooLarge)
-		}
-	}
-	return nil
 }

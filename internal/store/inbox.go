@@ -39,8 +39,16 @@ func (j *Journal) Accept(ctx context.Context, tenant, run, id string, fact run.E
 		if err != nil {
 			return Accepted{}, err
 		}
-		if closed {
-			return j.refused(ctx, tenant, run, id, fact)
+		if closed { // the run has ended: the input is refused, unless it was accepted before
+			if id == "" {
+				return Accepted{Closed: true}, nil
+			}
+			_, digest, err := slotOp(tenant, run, 1, fact)
+			if err != nil {
+				return Accepted{}, fmt.Errorf("accept input of run %s: %w", run, err)
+			}
+			got, _, err := j.sameInput(ctx, tenant, run, id, digest)
+			return got, err
 		}
 		got, again, err := j.acceptAt(ctx, tenant, run, id, newest+1, fact, guards)
 		if !again {
@@ -76,19 +84,6 @@ func (j *Journal) acceptAt(ctx context.Context, tenant, run, id string, n int64,
 	default:
 		return Accepted{}, true, nil
 	}
-}
-
-// refused answers an input of a run that has ended: as closed, unless it was accepted before.
-func (j *Journal) refused(ctx context.Context, tenant, run, id string, fact run.Event) (Accepted, error) {
-	if id == "" {
-		return Accepted{Closed: true}, nil
-	}
-	_, digest, err := slotOp(tenant, run, 1, fact)
-	if err != nil {
-		return Accepted{}, fmt.Errorf("accept input of run %s: %w", run, err)
-	}
-	got, _, err := j.sameInput(ctx, tenant, run, id, digest)
-	return got, err
 }
 
 // sameInput answers a duplicate like the first, unless it is another input under the same id. An id without a marker
@@ -136,12 +131,6 @@ func slotOp(tenant, runID string, n int64, fact run.Event) (op Op, digest string
 		return Op{}, "", fmt.Errorf("an input of %d bytes, at most %d: %w", len(body), maxFact, ErrTooLarge)
 	}
 	return Op{Kind: Put, Item: Item{Key: slotKey(tenant, runID, n), Body: body}, If: []Cond{{Op: ItemAbsent}}}, hex.EncodeToString(sum[:]), nil
-}
-
-// closeOp ends the inbox at slot n for ever (rule 4).
-func closeOp(tenant, run string, n int64) Op {
-	return Op{Kind: Put, If: []Cond{{Op: ItemAbsent}},
-		Item: Item{Key: slotKey(tenant, run, n), Attrs: map[string]Value{"closed": Num(1)}}}
 }
 
 // readSlot is the fact in a slot; nil for the one that closes the inbox.

@@ -307,7 +307,10 @@ func (j *Journal) Append(ctx context.Context, before run.AgentState, d *run.Draf
 	}
 	if after.Status == run.RunDone {
 		closed = len(ops)
-		ops = append(ops, closeOp(after.Tenant, after.Run, after.Drained+1))
+		// The closed slot ends the inbox for ever (rule 4).
+		slot := slotKey(after.Tenant, after.Run, after.Drained+1)
+		ops = append(ops, Op{Kind: Put, If: []Cond{{Op: ItemAbsent}},
+			Item: Item{Key: slot, Attrs: map[string]Value{"closed": Num(1)}}})
 	}
 	if err := j.table.Write(ctx, append(ops, guards...)...); err != nil {
 		j.cache.drop(after.Tenant, after.Run)

@@ -81,7 +81,10 @@ func (t *Memory) Write(ctx context.Context, ops ...Op) error {
 	}
 	for _, c := range changes {
 		if c.Found && c.Old.Index != "" {
-			t.unlist(c.Old)
+			left := t.indexes[c.Old.Index].without(Position(c.Old, true))
+			if t.indexes[c.Old.Index] = left; len(left) == 0 {
+				delete(t.indexes, c.Old.Index)
+			}
 		}
 		it := clone(c.New)
 		t.partitions[it.PK] = t.partitions[it.PK].with(row{it.SK, it})
@@ -100,15 +103,6 @@ func (t *Memory) lookup(k Key) (Item, bool) {
 		return Item{}, false
 	}
 	return rs[i].item, true
-}
-
-func (t *Memory) unlist(it Item) {
-	left := t.indexes[it.Index].without(Position(it, true))
-	if len(left) == 0 {
-		delete(t.indexes, it.Index)
-		return
-	}
-	t.indexes[it.Index] = left
 }
 
 func clone(it Item) Item {

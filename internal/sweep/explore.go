@@ -54,8 +54,6 @@ type Budget struct {
 	Faults, Interventions int
 }
 
-func (b Budget) isEmpty() bool { return b.Faults == 0 && b.Interventions == 0 }
-
 // Scope configures an exploration.
 type Scope struct {
 	Budget        Budget
@@ -141,7 +139,11 @@ func Explore(s *scenario.Scenario, scope Scope) (Count, []Finding) {
 
 // explore runs a script, and then every script that extends it by one disturbance.
 func (x *explorer) explore(s Script, left Budget) {
-	r := x.simulate(s, left)
+	o := scenario.Options{Faults: s.Faults, Interventions: s.Interventions, Warm: x.scope.Warm}
+	if !x.scope.NoPruning && !x.scope.Warm {
+		o.IsKnownState = func(fingerprint [16]byte) bool { return x.seen[state{fingerprint, left}] }
+	}
+	r := x.Run(o)
 	x.count.Runs++
 	if s.lastCall() == 0 {
 		x.count.Points = len(r.Calls)
@@ -172,7 +174,7 @@ func (x *explorer) explore(s Script, left Budget) {
 	for _, b := range r.Boundaries { // none without pruning
 		x.seen[state{b.Fingerprint, left}] = true
 	}
-	if left.isEmpty() {
+	if left == (Budget{}) {
 		return
 	}
 	for _, c := range r.Calls[s.lastCall():until] {
@@ -213,12 +215,4 @@ func (x *explorer) isWithinWindow(s Script, c fault.Call) bool {
 		return true
 	}
 	return c.Number-s.Faults[len(s.Faults)-1].Call <= x.scope.Window
-}
-
-func (x *explorer) simulate(s Script, left Budget) scenario.Result {
-	o := scenario.Options{Faults: s.Faults, Interventions: s.Interventions, Warm: x.scope.Warm}
-	if !x.scope.NoPruning && !x.scope.Warm {
-		o.IsKnownState = func(fingerprint [16]byte) bool { return x.seen[state{fingerprint, left}] }
-	}
-	return x.Run(o)
 }

@@ -21,28 +21,20 @@ type schemaCache struct {
 // get returns the schema of these bytes, compiling it if it is not kept. Errors are not kept.
 func (c *schemaCache) get(raw []byte, compile func([]byte) (*Schema, error)) (*Schema, error) {
 	digest := sha256.Sum256(raw)
-	if s := c.kept(digest); s != nil {
-		return s, nil
+	c.mu.Lock()
+	kept := c.byDigest[digest]
+	c.mu.Unlock()
+	if kept != nil {
+		return kept, nil
 	}
 	s, err := compile(raw) // outside the lock: a slow schema holds up nobody else
 	if err != nil {
 		return nil, err
 	}
-	return c.keep(digest, s), nil
-}
-
-func (c *schemaCache) kept(digest [sha256.Size]byte) *Schema {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.byDigest[digest]
-}
-
-// keep stores s, unless another goroutine compiled the same bytes meanwhile: then that one's is returned.
-func (c *schemaCache) keep(digest [sha256.Size]byte, s *Schema) *Schema {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if first, ok := c.byDigest[digest]; ok {
-		return first
+	if first, ok := c.byDigest[digest]; ok { // another goroutine compiled the same bytes meanwhile
+		return first, nil
 	}
 	if len(c.order) == schemaCacheSize {
 		delete(c.byDigest, c.order[0])
@@ -50,5 +42,5 @@ func (c *schemaCache) keep(digest [sha256.Size]byte, s *Schema) *Schema {
 	}
 	c.byDigest[digest] = s
 	c.order = append(c.order, digest)
-	return s
+	return s, nil
 }

@@ -33,29 +33,21 @@ func (x *exactJSON) decode(raw []byte) (any, error) {
 	if !utf8.Valid(raw) {
 		return nil, errors.New("the JSON is not UTF-8")
 	}
-	if err := checkSyntax(raw); err != nil {
-		return nil, err
+	var whole json.RawMessage // exactly one JSON value
+	if err := json.Unmarshal(raw, &whole); err != nil {
+		var syntax *json.SyntaxError
+		switch {
+		case len(bytes.TrimSpace(raw)) == 0:
+			return nil, errors.New("there is no JSON, give an object such as {}")
+		case errors.As(err, &syntax):
+			return nil, fmt.Errorf("not valid JSON at byte %d", syntax.Offset)
+		default:
+			return nil, errors.New("not valid JSON")
+		}
 	}
 	x.dec = json.NewDecoder(bytes.NewReader(raw))
 	x.dec.UseNumber()
 	return x.value(1)
-}
-
-// checkSyntax refuses what is not exactly one JSON value.
-func checkSyntax(raw []byte) error {
-	var whole json.RawMessage
-	err := json.Unmarshal(raw, &whole)
-	var syntax *json.SyntaxError
-	switch {
-	case err == nil:
-		return nil
-	case len(bytes.TrimSpace(raw)) == 0:
-		return errors.New("there is no JSON, give an object such as {}")
-	case errors.As(err, &syntax):
-		return fmt.Errorf("not valid JSON at byte %d", syntax.Offset)
-	default:
-		return errors.New("not valid JSON")
-	}
 }
 
 // value reads the next value; depth counts the containers around it, itself included.
@@ -75,7 +67,15 @@ func (x *exactJSON) value(depth int) (any, error) {
 		if t == '{' {
 			return x.object(depth)
 		}
-		return x.array(depth)
+		arr := []any{}
+		for x.dec.More() {
+			v, err := x.value(depth + 1)
+			if err != nil {
+				return nil, err
+			}
+			arr = append(arr, v)
+		}
+		return arr, x.end()
 	case json.Number:
 		return t, checkNumber(t)
 	default:
@@ -99,18 +99,6 @@ func (x *exactJSON) object(depth int) (any, error) {
 		}
 	}
 	return obj, x.end()
-}
-
-func (x *exactJSON) array(depth int) (any, error) {
-	arr := []any{}
-	for x.dec.More() {
-		v, err := x.value(depth + 1)
-		if err != nil {
-			return nil, err
-		}
-		arr = append(arr, v)
-	}
-	return arr, x.end()
 }
 
 // end takes the closing bracket.

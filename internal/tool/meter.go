@@ -25,9 +25,6 @@ var errSpent = errors.New("budget spent")
 // cause; once the budget is spent every further visit ends at once, and the outcome counts for nothing.
 type meter struct{ left int }
 
-func newMeter() *meter { return &meter{left: checkBudget} }
-
-func (m *meter) reset()        { m.left = checkBudget }
 func (m *meter) isSpent() bool { return m.left < 0 }
 
 func (m *meter) pay(units int) error {

@@ -53,7 +53,7 @@ func compileSchema(raw []byte) (*Schema, error) {
 	if err != nil {
 		return nil, fmt.Errorf("compile schema: %w", err)
 	}
-	m := newMeter()
+	m := &meter{left: checkBudget}
 	root, err := compiler(m, doc)
 	if err != nil {
 		return nil, fmt.Errorf("compile schema: %w", err)
@@ -101,7 +101,7 @@ func (s *Schema) Validate(args json.RawMessage) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.meter.reset()
+	s.meter.left = checkBudget
 	err = s.root.Validate(doc)
 	if s.meter.isSpent() {
 		return errors.New("the arguments are too large or too deeply nested to be checked, give fewer or simpler ones")

@@ -90,7 +90,17 @@ func alternatives(e *jsonschema.ValidationError) string {
 			forms = append(forms, "...")
 			break
 		}
-		forms = append(forms, form(e, c))
+		// Places are named where they differ from the alternative's own.
+		var parts []string
+		for _, v := range violations(c) {
+			if slices.Equal(v.at, e.InstanceLocation) {
+				parts = append(parts, v.text)
+			} else {
+				parts = append(parts, v.String())
+			}
+		}
+		slices.Sort(parts)
+		forms = append(forms, truncate(strings.Join(slices.Compact(parts), ", "), maxLineRunes))
 	}
 	if len(forms) == 0 {
 		return ""
@@ -98,29 +108,22 @@ func alternatives(e *jsonschema.ValidationError) string {
 	return " (" + strings.Join(forms, "; or ") + ")"
 }
 
-// form joins what is wrong with one alternative; places are named where they differ from the alternative's own.
-func form(parent, e *jsonschema.ValidationError) string {
-	var parts []string
-	for _, v := range violations(e) {
-		if slices.Equal(v.at, parent.InstanceLocation) {
-			parts = append(parts, v.text)
-		} else {
-			parts = append(parts, v.String())
-		}
-	}
-	slices.Sort(parts)
-	return truncate(strings.Join(slices.Compact(parts), ", "), maxLineRunes)
-}
-
 // describe words the violations that need only their own numbers and names.
 func describe(k jsonschema.ErrorKind) string {
-	if text, ok := describeNumber(k); ok {
-		return text
-	}
 	if text, ok := describeSize(k); ok {
 		return text
 	}
 	switch k := k.(type) {
+	case *kind.Minimum:
+		return fmt.Sprintf("must be at least %s, is %s", decimal(k.Want), decimal(k.Got))
+	case *kind.Maximum:
+		return fmt.Sprintf("must be at most %s, is %s", decimal(k.Want), decimal(k.Got))
+	case *kind.ExclusiveMinimum:
+		return fmt.Sprintf("must be more than %s, is %s", decimal(k.Want), decimal(k.Got))
+	case *kind.ExclusiveMaximum:
+		return fmt.Sprintf("must be less than %s, is %s", decimal(k.Want), decimal(k.Got))
+	case *kind.MultipleOf:
+		return fmt.Sprintf("must be a multiple of %s, is %s", decimal(k.Want), decimal(k.Got))
 	case *kind.Type:
 		return fmt.Sprintf("must be %s, is %s", strings.Join(k.Want, " or "), k.Got)
 	case *kind.Enum:
@@ -139,23 +142,6 @@ func describe(k jsonschema.ErrorKind) string {
 		return "is not allowed"
 	default:
 		return "does not fit the schema"
-	}
-}
-
-func describeNumber(k jsonschema.ErrorKind) (string, bool) {
-	switch k := k.(type) {
-	case *kind.Minimum:
-		return fmt.Sprintf("must be at least %s, is %s", decimal(k.Want), decimal(k.Got)), true
-	case *kind.Maximum:
-		return fmt.Sprintf("must be at most %s, is %s", decimal(k.Want), decimal(k.Got)), true
-	case *kind.ExclusiveMinimum:
-		return fmt.Sprintf("must be more than %s, is %s", decimal(k.Want), decimal(k.Got)), true
-	case *kind.ExclusiveMaximum:
-		return fmt.Sprintf("must be less than %s, is %s", decimal(k.Want), decimal(k.Got)), true
-	case *kind.MultipleOf:
-		return fmt.Sprintf("must be a multiple of %s, is %s", decimal(k.Want), decimal(k.Got)), true
-	default:
-		return "", false
 	}
 }
 

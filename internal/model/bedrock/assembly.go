@@ -201,7 +201,11 @@ func (a *assembly) reply() (agent.Reply, error) {
 			continue
 		}
 		first[c.id], kept = c, append(kept, c.place)
-		r.Calls = append(r.Calls, agent.ReplyCall{ID: c.id, Name: c.name, Input: c.json()})
+		input := json.RawMessage(`{}`)
+		if c.input.Len() > 0 {
+			input = c.input.Bytes()
+		}
+		r.Calls = append(r.Calls, agent.ReplyCall{ID: c.id, Name: c.name, Input: input})
 	}
 	var err error
 	if r.Reasoning, err = a.reasoning(kept); err != nil {
@@ -238,13 +242,6 @@ func (c *callParts) repeats(earlier *callParts) (bool, error) {
 		return false, modelError(agent.ModelInvalid, "reply has two different tool calls of the same id")
 	}
 	return true, nil
-}
-
-func (c *callParts) json() json.RawMessage {
-	if c.input.Len() == 0 {
-		return json.RawMessage(`{}`)
-	}
-	return c.input.Bytes()
 }
 
 // tokens counts each token once: Bedrock's inputTokens exclude those read from and written to the cache.

@@ -125,7 +125,10 @@ func (m *Model) ask(ctx context.Context, r agent.Request) (agent.Reply, error) {
 }
 
 func (m *Model) converse(ctx context.Context, p systemPrompt, a *assembly) error {
-	out, err := m.client.Converse(ctx, p.converseInput(), disableRetries)
+	out, err := m.client.Converse(ctx, &bedrockruntime.ConverseInput{
+		ModelId: p.model, System: p.system, Messages: p.messages, InferenceConfig: p.inference, ToolConfig: p.tools,
+		OutputConfig: p.output, AdditionalModelRequestFields: p.options,
+	}, disableRetries)
 	if err != nil {
 		return callFailure(ctx, err)
 	}
@@ -146,7 +149,10 @@ func (m *Model) converse(ctx context.Context, p systemPrompt, a *assembly) error
 }
 
 func (m *Model) converseStream(ctx context.Context, p systemPrompt, a *assembly) error {
-	out, err := m.client.ConverseStream(ctx, p.converseStreamInput(), disableRetries)
+	out, err := m.client.ConverseStream(ctx, &bedrockruntime.ConverseStreamInput{
+		ModelId: p.model, System: p.system, Messages: p.messages, InferenceConfig: p.inference, ToolConfig: p.tools,
+		OutputConfig: p.output, AdditionalModelRequestFields: p.options,
+	}, disableRetries)
 	if err != nil {
 		return callFailure(ctx, err)
 	}

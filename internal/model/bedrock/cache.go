@@ -20,7 +20,11 @@ func (p *systemPrompt) mark(m agent.ModelSpec) {
 	if m.Cache == "" || m.Cache == agent.CacheOff {
 		return
 	}
-	point := cachePoint(m.Cache)
+	// Five minutes is what a point has that says nothing, which every caching model takes.
+	point := types.CachePointBlock{Type: types.CachePointTypeDefault}
+	if m.Cache == agent.CacheOneHour {
+		point.Ttl = types.CacheTTLOneHour
+	}
 	if p.system != nil {
 		p.system = append(p.system, &types.SystemContentBlockMemberCachePoint{Value: point})
 	}
@@ -34,15 +38,6 @@ func (p *systemPrompt) mark(m agent.ModelSpec) {
 			left--
 		}
 	}
-}
-
-// cachePoint is a point of a life. Five minutes is what a point has that says nothing, which every caching model takes.
-func cachePoint(life agent.Cache) types.CachePointBlock {
-	point := types.CachePointBlock{Type: types.CachePointTypeDefault}
-	if life == agent.CacheOneHour {
-		point.Ttl = types.CacheTTLOneHour
-	}
-	return point
 }
 
 // cachesTools reports whether the model takes a cache point among its tools. Nova does not; an application inference

@@ -76,7 +76,18 @@ type grouping struct {
 func (g *grouping) add(m run.Message) error {
 	switch b := m.Block.(type) {
 	case run.Text:
-		g.addText(m.Role, b.Text)
+		if isBlank(b.Text) {
+			return nil
+		}
+		// In a turn text comes before calls. A text behind calls starts the next turn.
+		block := &types.ContentBlockMemberText{Value: b.Text}
+		if m.Role == run.RoleAssistant {
+			g.endCalls()
+			g.addModelBlock(block)
+			return nil
+		}
+		g.endTurn()
+		g.user = append(g.user, block)
 	case run.Media:
 		if m.Role == run.RoleAssistant || b.Data == "" {
 			return errors.New("is media that is the model's own or was not resolved")
@@ -90,7 +101,14 @@ func (g *grouping) add(m run.Message) error {
 	case run.Reasoning:
 		g.addReasoning(b)
 	case run.ToolUse:
-		return g.addCall(b)
+		input, err := sentInput(b.Input)
+		if err != nil {
+			return err
+		}
+		g.addModelBlock(&types.ContentBlockMemberToolUse{Value: types.ToolUseBlock{
+			ToolUseId: aws.String(b.ID), Name: aws.String(b.Name), Input: verbatim(input),
+		}})
+		g.calls = append(g.calls, b.ID)
 	case run.ToolResult:
 		if b.Blob != "" && b.Content == "" {
 			return errors.New("is a tool_result that was not resolved")
@@ -100,21 +118,6 @@ func (g *grouping) add(m run.Message) error {
 		return errors.New("has no block")
 	}
 	return nil
-}
-
-// addText adds a text. In a turn text comes before calls. A text behind calls starts the next turn.
-func (g *grouping) addText(role run.Role, text string) {
-	if isBlank(text) {
-		return
-	}
-	block := &types.ContentBlockMemberText{Value: text}
-	if role == run.RoleAssistant {
-		g.endCalls()
-		g.addModelBlock(block)
-		return
-	}
-	g.endTurn()
-	g.user = append(g.user, block)
 }
 
 // addReasoning holds reasoning back until the turn goes on: at its end it would be refused. Reasoning without a proof,
@@ -142,18 +145,6 @@ func (g *grouping) addModelBlock(block types.ContentBlock) {
 	g.endUser()
 	g.turn = append(append(g.turn, g.thoughts...), block)
 	g.thoughts = nil
-}
-
-func (g *grouping) addCall(b run.ToolUse) error {
-	input, err := sentInput(b.Input)
-	if err != nil {
-		return err
-	}
-	g.addModelBlock(&types.ContentBlockMemberToolUse{Value: types.ToolUseBlock{
-		ToolUseId: aws.String(b.ID), Name: aws.String(b.Name), Input: verbatim(input),
-	}})
-	g.calls = append(g.calls, b.ID)
-	return nil
 }
 
 // sentInput is a call's input as Bedrock takes it, an object. What is another value, as the core makes of a model's

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime"
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/document"
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/types"
 
@@ -28,7 +27,19 @@ type systemPrompt struct {
 
 func newPrompt(r agent.Request) (systemPrompt, error) {
 	r = r.WithNotices()
-	p := systemPrompt{model: aws.String(r.Model.ID), system: system(r.System), inference: inference(r.Model)}
+	p := systemPrompt{model: aws.String(r.Model.ID)}
+	if !isBlank(r.System) { // a blank text is refused
+		p.system = []types.SystemContentBlock{&types.SystemContentBlockMemberText{Value: r.System}}
+	}
+	if m := r.Model; m.MaxTokens > 0 || m.Temperature != nil { // else the model's own defaults hold
+		p.inference = &types.InferenceConfiguration{}
+		if m.MaxTokens > 0 {
+			p.inference.MaxTokens = aws.Int32(int32(min(m.MaxTokens, math.MaxInt32)))
+		}
+		if m.Temperature != nil {
+			p.inference.Temperature = aws.Float32(float32(*m.Temperature))
+		}
+	}
 	var err error
 	if p.messages, err = conversation(r.Model.ID, r.Messages); err != nil {
 		return systemPrompt{}, err
@@ -36,8 +47,16 @@ func newPrompt(r agent.Request) (systemPrompt, error) {
 	if p.tools, err = tools(r); err != nil {
 		return systemPrompt{}, err
 	}
-	if p.output, err = output(r.Output); err != nil {
-		return systemPrompt{}, err
+	if f := r.Output; f.JSON && len(f.Schema) > 0 { // Converse cannot be asked for JSON of any form
+		if !isObject(f.Schema) {
+			return systemPrompt{}, modelError(agent.ModelInvalid, "output "+errSchema.Error())
+		}
+		p.output = &types.OutputConfig{TextFormat: &types.OutputFormat{
+			Type: types.OutputFormatTypeJsonSchema,
+			Structure: &types.OutputFormatStructureMemberJsonSchema{Value: types.JsonSchemaDefinition{
+				Name: aws.String(cmp.Or(f.Name, outputName)), Schema: aws.String(string(f.Schema)),
+			}},
+		}}
 	}
 	if len(r.Model.Options) > 0 {
 		if !isObject(r.Model.Options) {
@@ -49,61 +68,8 @@ func newPrompt(r agent.Request) (systemPrompt, error) {
 	return p, nil
 }
 
-func (p systemPrompt) converseInput() *bedrockruntime.ConverseInput {
-	return &bedrockruntime.ConverseInput{
-		ModelId: p.model, System: p.system, Messages: p.messages, InferenceConfig: p.inference, ToolConfig: p.tools, OutputConfig: p.output,
-		AdditionalModelRequestFields: p.options,
-	}
-}
-
-func (p systemPrompt) converseStreamInput() *bedrockruntime.ConverseStreamInput {
-	return &bedrockruntime.ConverseStreamInput{
-		ModelId: p.model, System: p.system, Messages: p.messages, InferenceConfig: p.inference, ToolConfig: p.tools, OutputConfig: p.output,
-		AdditionalModelRequestFields: p.options,
-	}
-}
-
-// system is nil where there is nothing to say: a blank text is refused.
-func system(text string) []types.SystemContentBlock {
-	if isBlank(text) {
-		return nil
-	}
-	return []types.SystemContentBlock{&types.SystemContentBlockMemberText{Value: text}}
-}
-
 // outputName is a schema's name where the request has none.
 const outputName = "output"
-
-// output is nil for free text, and for JSON of any form, which Converse cannot be asked for.
-func output(f agent.OutputFormat) (*types.OutputConfig, error) {
-	if !f.JSON || len(f.Schema) == 0 {
-		return nil, nil
-	}
-	if !isObject(f.Schema) {
-		return nil, modelError(agent.ModelInvalid, "output "+errSchema.Error())
-	}
-	return &types.OutputConfig{TextFormat: &types.OutputFormat{
-		Type: types.OutputFormatTypeJsonSchema,
-		Structure: &types.OutputFormatStructureMemberJsonSchema{Value: types.JsonSchemaDefinition{
-			Name: aws.String(cmp.Or(f.Name, outputName)), Schema: aws.String(string(f.Schema)),
-		}},
-	}}, nil
-}
-
-// inference is nil where the model's own defaults hold.
-func inference(m agent.ModelSpec) *types.InferenceConfiguration {
-	if m.MaxTokens <= 0 && m.Temperature == nil {
-		return nil
-	}
-	c := &types.InferenceConfiguration{}
-	if m.MaxTokens > 0 {
-		c.MaxTokens = aws.Int32(int32(min(m.MaxTokens, math.MaxInt32)))
-	}
-	if m.Temperature != nil {
-		c.Temperature = aws.Float32(float32(*m.Temperature))
-	}
-	return c
-}
 
 // withdrawn describes a tool that is in the conversation and not on offer.
 const withdrawn = "This tool is not available any more. Do not call it."
@@ -115,48 +81,35 @@ const withdrawn = "This tool is not available any more. Do not call it."
 func tools(r agent.Request) (*types.ToolConfiguration, error) {
 	specs := r.Tools
 	if len(specs) == 0 {
-		specs = usedTools(r.Messages)
+		seen := map[string]bool{}
+		for _, m := range r.Messages {
+			if u, ok := m.Block.(run.ToolUse); ok && !seen[u.Name] {
+				seen[u.Name] = true
+				specs = append(specs, agent.ToolSpec{Name: u.Name, Description: withdrawn})
+			}
+		}
 	}
 	if len(specs) == 0 {
 		return nil, nil
 	}
 	c := &types.ToolConfiguration{}
 	for i, s := range specs {
-		schema, err := schemaOf(s)
-		if err != nil {
-			return nil, modelError(agent.ModelInvalid, fmt.Sprintf("tool %d %s", i, err))
+		schema := s.Schema
+		if len(schema) == 0 {
+			schema = []byte(`{"type":"object","properties":{}}`)
 		}
-		t := types.ToolSpecification{Name: aws.String(s.ModelName()), InputSchema: schema}
+		if !isObject(schema) {
+			return nil, modelError(agent.ModelInvalid, fmt.Sprintf("tool %d %s", i, errSchema))
+		}
+		t := types.ToolSpecification{
+			Name: aws.String(s.ModelName()), InputSchema: &types.ToolInputSchemaMemberJson{Value: verbatim(schema)},
+		}
 		if !isBlank(s.Description) {
 			t.Description = aws.String(s.Description)
 		}
 		c.Tools = append(c.Tools, &types.ToolMemberToolSpec{Value: t})
 	}
 	return c, nil
-}
-
-// schemaOf is a tool's schema; its error completes the sentence "tool 3 ...".
-func schemaOf(s agent.ToolSpec) (types.ToolInputSchema, error) {
-	text := s.Schema
-	if len(text) == 0 {
-		text = []byte(`{"type":"object","properties":{}}`)
-	}
-	if !isObject(text) {
-		return nil, errSchema
-	}
-	return &types.ToolInputSchemaMemberJson{Value: verbatim(text)}, nil
-}
-
-func usedTools(messages []run.Message) []agent.ToolSpec {
-	var specs []agent.ToolSpec
-	seen := map[string]bool{}
-	for _, m := range messages {
-		if u, ok := m.Block.(run.ToolUse); ok && !seen[u.Name] {
-			seen[u.Name] = true
-			specs = append(specs, agent.ToolSpec{Name: u.Name, Description: withdrawn})
-		}
-	}
-	return specs
 }
 
 // isBlank reports whether Bedrock treats a text as empty.

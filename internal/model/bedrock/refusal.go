@@ -38,21 +38,17 @@ func parseRefusal(err error) (*refusal, agent.ModelErrorClass) {
 	if !errors.As(err, &response) || response.Response == nil || response.HTTPStatusCode() < 300 {
 		return nil, ""
 	}
-	r := &refusal{status: response.HTTPStatusCode(), after: retryAfter(response.Response.Header)}
+	r := &refusal{status: response.HTTPStatusCode()}
+	// A header that is a date does not count: Bedrock sends none.
+	if seconds, err := strconv.ParseUint(response.Response.Header.Get("Retry-After"), 10, 31); err == nil {
+		r.after = time.Duration(seconds) * time.Second
+	}
 	message := ""
 	var reported smithy.APIError
 	if errors.As(err, &reported) {
 		r.code, message = knownCode(reported.ErrorCode()), reported.ErrorMessage()
 	}
 	return r, r.class(message)
-}
-
-func retryAfter(h http.Header) time.Duration {
-	seconds, err := strconv.ParseUint(h.Get("Retry-After"), 10, 31)
-	if err != nil {
-		return 0 // absent, or a date, which Bedrock does not send
-	}
-	return time.Duration(seconds) * time.Second
 }
 
 // knownCodes are the error codes that decide and that may be shown.

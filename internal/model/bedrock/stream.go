@@ -58,7 +58,13 @@ func (a *assembly) addEvent(event types.ConverseStreamOutput) error {
 	case *types.ConverseStreamOutputMemberContentBlockDelta:
 		return a.addDelta(aws.ToInt32(e.Value.ContentBlockIndex), e.Value.Delta)
 	case *types.ConverseStreamOutputMemberContentBlockStop:
-		a.markEnded(aws.ToInt32(e.Value.ContentBlockIndex))
+		place := aws.ToInt32(e.Value.ContentBlockIndex)
+		if c := a.blocks[place]; c != nil {
+			c.whole = true
+		}
+		if t := a.thoughtAt(place); t != nil {
+			t.whole = true
+		}
 	case *types.ConverseStreamOutputMemberMessageStop:
 		a.stopped, a.stop = true, clip(string(e.Value.StopReason))
 	case *types.ConverseStreamOutputMemberMetadata:
@@ -68,16 +74,6 @@ func (a *assembly) addEvent(event types.ConverseStreamOutput) error {
 		}
 	}
 	return nil
-}
-
-// markEnded notes that a content block is complete.
-func (a *assembly) markEnded(place int32) {
-	if c := a.blocks[place]; c != nil {
-		c.whole = true
-	}
-	if t := a.thoughtAt(place); t != nil {
-		t.whole = true
-	}
 }
 
 // addDelta takes a piece of text, of a call's input or of reasoning; pieces of other blocks add nothing.

@@ -56,7 +56,10 @@ func (a *assembly) add(c completion, of func(choice) piece) error {
 		a.model = clip(c.Model)
 	}
 	if c.Usage != nil {
-		a.usage = c.Usage.tokens()
+		// Each token counts once: the provider's prompt_tokens include the cached ones, Usage.Input does not.
+		u := c.Usage
+		cached := min(max(0, u.Details.Cached), max(0, u.Prompt))
+		a.usage = run.Usage{Input: max(0, u.Prompt) - cached, Output: max(0, u.Completion), CacheRead: cached}
 	}
 	for _, ch := range c.Choices {
 		if ch.Index != 0 {

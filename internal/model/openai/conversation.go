@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -68,7 +69,13 @@ func (g *grouping) add(m run.Message) error {
 	case run.Reasoning:
 		g.addReasoning(b)
 	case run.ToolUse:
-		g.addCall(b)
+		g.thought = false
+		g.endUser()
+		if g.turn == nil {
+			g.beginTurn(nil)
+		}
+		call := chatFunction{b.Name, cmp.Or(string(b.Input), "{}")}
+		g.turn.ToolCalls = append(g.turn.ToolCalls, chatCall{ID: b.ID, Type: "function", Function: call})
 	case run.ToolResult:
 		if b.Blob != "" && b.Content == "" {
 			return errors.New("is a tool_result that was not resolved")
@@ -99,17 +106,13 @@ func (g *grouping) addReasoning(b run.Reasoning) {
 	case fieldReasoning:
 		to.Reasoning += b.Text
 	case fieldExtra:
-		if last := len(g.turn.calls()) - 1; last >= 0 && g.turn.ToolCalls[last].Extra == nil {
-			g.turn.ToolCalls[last].Extra = b.Redacted
+		if !calls {
+			return
+		}
+		if last := &g.turn.ToolCalls[len(g.turn.ToolCalls)-1]; last.Extra == nil {
+			last.Extra = b.Redacted
 		}
 	}
-}
-
-func (m *chatMessage) calls() []chatCall {
-	if m == nil {
-		return nil
-	}
-	return m.ToolCalls
 }
 
 // beginTurn starts a turn with the reasoning that came before it.
@@ -128,19 +131,6 @@ func (g *grouping) addText(text string) {
 	g.endUser()
 	g.endTurn()
 	g.beginTurn(text)
-}
-
-func (g *grouping) addCall(b run.ToolUse) {
-	g.thought = false
-	g.endUser()
-	if g.turn == nil {
-		g.beginTurn(nil)
-	}
-	arguments := string(b.Input)
-	if arguments == "" {
-		arguments = "{}"
-	}
-	g.turn.ToolCalls = append(g.turn.ToolCalls, chatCall{ID: b.ID, Type: "function", Function: chatFunction{b.Name, arguments}})
 }
 
 func (g *grouping) endTurn() {
@@ -173,7 +163,15 @@ func (g *grouping) endUser() {
 			texts = append(texts, b.Text)
 			parts = append(parts, chatPart{Type: "text", Text: &b.Text})
 		case run.Media:
-			parts = append(parts, mediaPart(b))
+			// OpenAI takes 50 MB of files and pictures in a request, base64 included, which agent.MaxRequestMedia stays
+			// below. Other servers say themselves what is too large, as an invalid request.
+			data := "data:" + b.MediaType + ";base64," + b.Data
+			if strings.HasPrefix(b.MediaType, "image/") {
+				parts = append(parts, chatPart{Type: "image_url", ImageURL: &imageURL{data}})
+				continue
+			}
+			name := cmp.Or(b.Name, "file") // a file without a name is refused
+			parts = append(parts, chatPart{Type: "file", File: &fileData{name, data}})
 		}
 	}
 	message := chatMessage{Role: "user", Content: parts}
@@ -181,19 +179,4 @@ func (g *grouping) endUser() {
 		message.Content = strings.Join(texts, "\n\n")
 	}
 	g.out, g.user = append(g.out, message), nil
-}
-
-// mediaPart is a picture, or a file where it is something else. OpenAI takes 50 MB of files and pictures in a request,
-// base64 included, which agent.MaxRequestMedia stays below; other servers say themselves what is too large, as an
-// invalid request.
-func mediaPart(b run.Media) chatPart {
-	data := "data:" + b.MediaType + ";base64," + b.Data
-	if strings.HasPrefix(b.MediaType, "image/") {
-		return chatPart{Type: "image_url", ImageURL: &imageURL{data}}
-	}
-	name := b.Name
-	if name == "" {
-		name = "file" // a file without a name is refused
-	}
-	return chatPart{Type: "file", File: &fileData{name, data}}
 }

@@ -68,7 +68,16 @@ func (m *Model) ask(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	if err := ctx.Err(); err != nil {
 		return agent.Reply{}, ioFailure(ctx, err)
 	}
-	req, err := m.request(ctx, r)
+	if base, err := baseURL(r.Model.BaseURL); r.Model.BaseURL != "" && (err != nil || base != m.base) {
+		return agent.Reply{}, modelError(agent.ModelInvalid, "request is for another server")
+	}
+	own := r
+	own.Model.BaseURL = m.base
+	body, err := encodeRequest(own)
+	if err != nil {
+		return agent.Reply{}, err
+	}
+	req, err := m.post(ctx, "/chat/completions", body)
 	if err != nil {
 		return agent.Reply{}, err
 	}
@@ -95,18 +104,6 @@ func drainBody(body io.ReadCloser, giveUp func()) {
 	defer context.AfterFunc(late, giveUp)()
 	_, _ = io.CopyN(io.Discard, body, maxRefusal) // nothing depends on how a response ends that was read or given up
 	_ = body.Close()
-}
-
-func (m *Model) request(ctx context.Context, r agent.Request) (*http.Request, error) {
-	if base, err := baseURL(r.Model.BaseURL); r.Model.BaseURL != "" && (err != nil || base != m.base) {
-		return nil, modelError(agent.ModelInvalid, "request is for another server")
-	}
-	r.Model.BaseURL = m.base
-	body, err := encodeRequest(r)
-	if err != nil {
-		return nil, err
-	}
-	return m.post(ctx, "/chat/completions", body)
 }
 
 // post makes a request to a path below the base URL.

@@ -9,7 +9,6 @@ import (
 	"io"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/run"
 )
 
 // completion is a chunk of a stream or a whole reply; they differ in delta and message.
@@ -102,12 +101,6 @@ type usage struct {
 	Details    struct {
 		Cached int64 `json:"cached_tokens"`
 	} `json:"prompt_tokens_details"`
-}
-
-// tokens counts each token once: the provider's prompt_tokens include the cached ones, Usage.Input does not.
-func (u usage) tokens() run.Usage {
-	cached := min(max(0, u.Details.Cached), max(0, u.Prompt))
-	return run.Usage{Input: max(0, u.Prompt) - cached, Output: max(0, u.Completion), CacheRead: cached}
 }
 
 // readStream puts a streamed reply together. A stream is complete with a finish_reason or [DONE]; after a finish_reason

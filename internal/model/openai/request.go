@@ -109,10 +109,18 @@ func encodeRequest(r agent.Request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	tools := make([]chatTool, len(r.Tools))
+	for i, t := range r.Tools {
+		schema := t.Schema
+		if len(schema) == 0 {
+			schema = json.RawMessage(`{"type":"object","properties":{}}`)
+		}
+		tools[i] = chatTool{"function", toolFunction{t.ModelName(), t.Description, schema}}
+	}
 	body := chatRequest{
 		Model:         r.Model.ID,
 		Messages:      messages,
-		Tools:         chatTools(r.Tools),
+		Tools:         tools,
 		Temperature:   r.Model.Temperature,
 		Format:        format(r.Output),
 		Stream:        true,
@@ -154,16 +162,4 @@ func marshal(v any) ([]byte, error) {
 		return nil, modelError(agent.ModelInvalid, "request cannot be written as JSON")
 	}
 	return b.Bytes(), nil
-}
-
-func chatTools(specs []agent.ToolSpec) []chatTool {
-	tools := make([]chatTool, len(specs))
-	for i, t := range specs {
-		schema := t.Schema
-		if len(schema) == 0 {
-			schema = json.RawMessage(`{"type":"object","properties":{}}`)
-		}
-		tools[i] = chatTool{"function", toolFunction{t.ModelName(), t.Description, schema}}
-	}
-	return tools
 }

@@ -38,25 +38,18 @@ func (e *eventReader) next() (event, error) {
 			ev = event{}
 			continue
 		}
-		seen = ev.add(line, seen) || seen
-	}
-}
-
-// add takes one line and reports whether it was data.
-func (ev *event) add(line []byte, more bool) bool {
-	field, value, _ := bytes.Cut(line, []byte(":"))
-	value = bytes.TrimPrefix(value, []byte(" "))
-	switch string(field) {
-	case "event":
-		ev.name = string(value)
-	case "data":
-		if more {
-			ev.data = append(ev.data, '\n')
+		field, value, _ := bytes.Cut(line, []byte(":"))
+		value = bytes.TrimPrefix(value, []byte(" "))
+		switch string(field) {
+		case "event":
+			ev.name = string(value)
+		case "data":
+			if seen {
+				ev.data = append(ev.data, '\n')
+			}
+			ev.data, seen = append(ev.data, value...), true
 		}
-		ev.data = append(ev.data, value...)
-		return true
 	}
-	return false
 }
 
 // readLine is the next line without its end. It is valid until the next call. A line without an end is the reader's

@@ -30,9 +30,18 @@ func checkValue(dec *json.Decoder, path string) error {
 		if tok == '{' {
 			return checkObject(dec, path)
 		}
-		return checkList(dec, path)
+		for i := 0; dec.More(); i++ {
+			if err := checkValue(dec, fmt.Sprintf("%s[%d]", path, i)); err != nil {
+				return err
+			}
+		}
+		return closing(dec)
 	case string:
-		return checkText(tok, path)
+		if pattern, isPattern := strings.CutPrefix(tok, "~"); isPattern {
+			if _, err := regexp.Compile(pattern); err != nil {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+		}
 	}
 	return nil
 }
@@ -56,30 +65,10 @@ func checkObject(dec *json.Decoder, path string) error {
 	return closing(dec)
 }
 
-func checkList(dec *json.Decoder, path string) error {
-	for i := 0; dec.More(); i++ {
-		if err := checkValue(dec, fmt.Sprintf("%s[%d]", path, i)); err != nil {
-			return err
-		}
-	}
-	return closing(dec)
-}
-
 // closing reads the bracket after the last element.
 func closing(dec *json.Decoder) error {
 	if _, err := dec.Token(); err != nil {
 		return fmt.Errorf("read JSON: %w", err)
-	}
-	return nil
-}
-
-func checkText(s, path string) error {
-	pattern, isPattern := strings.CutPrefix(s, "~")
-	if !isPattern {
-		return nil
-	}
-	if _, err := regexp.Compile(pattern); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
 	}
 	return nil
 }

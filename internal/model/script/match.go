@@ -65,7 +65,16 @@ func (c *comparison) value(path string, want, got json.RawMessage) {
 	case kindList:
 		c.list(path, want, got)
 	case kindString:
-		c.text(path, want, got)
+		pattern, isPattern := strings.CutPrefix(unquote(want), "~")
+		if !isPattern {
+			c.expect(kindOf(got) == kindString && unquote(want) == unquote(got), path, want, got)
+			return
+		}
+		over := show(got)
+		if kindOf(got) == kindString {
+			over = unquote(got)
+		}
+		c.expect(len(got) > 0 && regexp.MustCompile(pattern).MatchString(over), path, want, got)
 	case kindNumber:
 		c.expect(kindOf(got) == kindNumber && sameNumber(string(want), string(got)), path, want, got)
 	default:
@@ -112,19 +121,6 @@ func (c *comparison) list(path string, want, got json.RawMessage) {
 			c.value(at, wants[i], gots[i])
 		}
 	}
-}
-
-func (c *comparison) text(path string, want, got json.RawMessage) {
-	pattern, isPattern := strings.CutPrefix(unquote(want), "~")
-	if !isPattern {
-		c.expect(kindOf(got) == kindString && unquote(want) == unquote(got), path, want, got)
-		return
-	}
-	over := show(got)
-	if kindOf(got) == kindString {
-		over = unquote(got)
-	}
-	c.expect(len(got) > 0 && regexp.MustCompile(pattern).MatchString(over), path, want, got)
 }
 
 // Join is the path of an object's key under path: a dot and the name, or the quoted name in brackets where it holds

@@ -80,9 +80,17 @@ func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, err
 		return agent.Reply{}, m.recordFailures(r, l.number, found)
 	}
 	m.markUsed(l.number)
-	m.countRequest(r)
+	if r.Lifecycle != run.LifecycleNotes {
+		m.mu.Lock()
+		m.last[r.Run] = asked{reply{r.Run, r.Inference}, r.Attempt}
+		m.mu.Unlock()
+	}
 	m.stream(r, l)
-	if class := l.failureClass(); class != "" {
+	class := l.class
+	if l.cut { // a connection error breaks the reply off
+		class = agent.ModelConnection
+	}
+	if class != "" {
 		message := fmt.Sprintf("scripted error, %s:%d", m.script.file, l.number)
 		return agent.Reply{}, &agent.ModelError{Class: class, Model: name(r), Message: message, Partial: policy.Interrupted(l.reply(r))}
 	}
@@ -99,14 +107,6 @@ func (m *Model) Attempt(r agent.Request) int {
 	return r.Attempt + m.before[reply{r.Run, r.Inference}]
 }
 
-func (m *Model) countRequest(r agent.Request) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if r.Lifecycle != run.LifecycleNotes {
-		m.last[r.Run] = asked{reply{r.Run, r.Inference}, r.Attempt}
-	}
-}
-
 // GiveUp says that whoever asked for a run's newest reply waits, since the model was busy. The next request for it is
 // answered from the line behind those that were used: else it would be busy for ever.
 func (m *Model) GiveUp(run string) {
@@ -115,14 +115,6 @@ func (m *Model) GiveUp(run string) {
 	if r, ok := m.last[run]; ok {
 		m.before[r.reply] = r.attempt + 1
 	}
-}
-
-// failureClass returns how the line's request fails, or "" if it does not. A connection error breaks the reply off.
-func (l line) failureClass() agent.ModelErrorClass {
-	if l.cut {
-		return agent.ModelConnection
-	}
-	return l.class
 }
 
 // check lists everything that is wrong with a request for this line.

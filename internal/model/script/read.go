@@ -227,7 +227,13 @@ func readThought(raw json.RawMessage) (b run.Reasoning, err error) {
 		case "signature":
 			b.Signature, err = readName(value)
 		case "redacted":
-			b.Redacted, err = readBytes(value)
+			var s string
+			if s, err = readName(value); err != nil {
+				return withKey(key, err)
+			}
+			if b.Redacted, err = base64.StdEncoding.Strict().DecodeString(s); err != nil {
+				err = errors.New("not base64")
+			}
 		default:
 			err = errUnknownKey
 		}
@@ -242,18 +248,6 @@ func readThought(raw json.RawMessage) (b run.Reasoning, err error) {
 	return b, err
 }
 
-func readBytes(raw json.RawMessage) ([]byte, error) {
-	s, err := readName(raw)
-	if err != nil {
-		return nil, err
-	}
-	data, err := base64.StdEncoding.Strict().DecodeString(s)
-	if err != nil {
-		return nil, errors.New("not base64")
-	}
-	return data, nil
-}
-
 // lifecycles are the words of docs/scenarios.md, those of presets to come included.
 var lifecycles = []string{"init", "tool_result", "output_error_feedback", "input", "nudge", "summary", "notes", "plan", "route", "synthesis"}
 
@@ -263,7 +257,14 @@ func checkWant(raw json.RawMessage) error {
 		case "system", "turn", "messages", "tools", "exhausted", "output":
 			return nil
 		case "lifecycle":
-			return checkLifecycle(value)
+			s, err := readString(value)
+			if err == nil && s != "" && s[0] != '~' && !slices.Contains(lifecycles, s) {
+				err = fmt.Errorf("%q is not one of %v", s, lifecycles)
+			}
+			if err != nil {
+				return withKey("lifecycle", err)
+			}
+			return nil
 		default:
 			return withKey(key, errUnknownKey)
 		}
@@ -272,15 +273,4 @@ func checkWant(raw json.RawMessage) error {
 		return err
 	}
 	return Check(raw)
-}
-
-func checkLifecycle(raw json.RawMessage) error {
-	s, err := readString(raw)
-	if err == nil && s != "" && s[0] != '~' && !slices.Contains(lifecycles, s) {
-		err = fmt.Errorf("%q is not one of %v", s, lifecycles)
-	}
-	if err != nil {
-		return withKey("lifecycle", err)
-	}
-	return nil
 }

@@ -68,7 +68,14 @@ func differences(want json.RawMessage, r agent.Request) ([]Mismatch, error) {
 
 // viewTools shows each tool as want speaks of it: as an object where it has an object in that place, else as its name.
 func viewTools(want json.RawMessage, specs []agent.ToolSpec) ([]json.RawMessage, error) {
-	wanted := wantedTools(want)
+	var w struct {
+		Tools json.RawMessage `json:"tools"`
+	}
+	var wanted []json.RawMessage
+	// A tools that is no list is Match's to report.
+	if json.Unmarshal(want, &w) != nil || json.Unmarshal(w.Tools, &wanted) != nil {
+		wanted = nil
+	}
 	views := make([]json.RawMessage, len(specs))
 	for i, t := range specs {
 		var shown any = t.ModelName()
@@ -82,18 +89,6 @@ func viewTools(want json.RawMessage, specs []agent.ToolSpec) ([]json.RawMessage,
 		views[i] = raw
 	}
 	return views, nil
-}
-
-// wantedTools is the list want has under tools, nil where it has none: a tools that is no list is match's to report.
-func wantedTools(want json.RawMessage) []json.RawMessage {
-	var w struct {
-		Tools json.RawMessage `json:"tools"`
-	}
-	var tools []json.RawMessage
-	if json.Unmarshal(want, &w) != nil || json.Unmarshal(w.Tools, &tools) != nil {
-		return nil
-	}
-	return tools
 }
 
 // malformed lists what no provider would take: a tool_result without its tool_use before it, a tool_use without exactly

@@ -119,7 +119,17 @@ func parseLine(raw []byte) (line, error) {
 	if err != nil {
 		return line{}, err
 	}
-	return l, p.check(&l)
+	if err := p.kind(); err != nil {
+		return l, err
+	}
+	if p.chunks {
+		whole := strings.Join(l.chunks, "")
+		if p.text && whole != l.text {
+			return l, withKey("chunks", fmt.Errorf("pieces do not make up the text"))
+		}
+		l.text = whole
+	}
+	return l, nil
 }
 
 // linePresence is which of a line's keys were there: an empty text is not the same as none.
@@ -190,21 +200,5 @@ func (p linePresence) kind() error {
 	case p.cut && (p.error || !said):
 		return withKey("cut", fmt.Errorf("only text or calls break off"))
 	}
-	return nil
-}
-
-// check holds the keys against each other and settles the text of a line in chunks.
-func (p linePresence) check(l *line) error {
-	if err := p.kind(); err != nil {
-		return err
-	}
-	if !p.chunks {
-		return nil
-	}
-	whole := strings.Join(l.chunks, "")
-	if p.text && whole != l.text {
-		return withKey("chunks", fmt.Errorf("pieces do not make up the text"))
-	}
-	l.text = whole
 	return nil
 }

@@ -35,7 +35,11 @@ func encode(it store.Item) []byte {
 	b = binary.AppendUvarint(b, uint64(len(it.Attrs)))
 	for _, name := range slices.Sorted(maps.Keys(it.Attrs)) {
 		b = appendString(b, name)
-		b = appendValue(b, it.Attrs[name])
+		if v := it.Attrs[name]; v.IsString() {
+			b = appendString(append(b, stringTag), v.String())
+		} else {
+			b = binary.AppendVarint(append(b, numberTag), v.Int())
+		}
 	}
 	b = appendString(b, it.Index)
 	if it.Index != "" {
@@ -49,13 +53,6 @@ func encode(it store.Item) []byte {
 
 func appendString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
-}
-
-func appendValue(b []byte, v store.Value) []byte {
-	if v.IsString() {
-		return appendString(append(b, stringTag), v.String())
-	}
-	return binary.AppendVarint(append(b, numberTag), v.Int())
 }
 
 func checksum(k store.Key, content []byte) uint32 {
@@ -88,7 +85,15 @@ func decodeContent(k store.Key, b []byte) (store.Item, error) {
 // parse reads what follows the checksum.
 func parse(k store.Key, content []byte) (store.Item, error) {
 	r := reader{rest: content}
-	it := store.Item{Key: k, Attrs: r.attrs()}
+	it := store.Item{Key: k}
+	for n := r.uvarint("attribute count"); n > 0 && r.err == nil; n-- {
+		name := r.string("attribute name")
+		v := r.value()
+		if it.Attrs == nil { // it stays nil when there are none
+			it.Attrs = map[string]store.Value{}
+		}
+		it.Attrs[name] = v
+	}
 	if it.Index = r.string("index"); it.Index != "" {
 		it.IndexSort = r.string("index sort key")
 	}
@@ -111,21 +116,6 @@ func (r *reader) fail(what string) {
 	r.rest = nil
 }
 
-// attrs gives nil when there are none.
-func (r *reader) attrs() map[string]store.Value {
-	n := r.uvarint("attribute count")
-	var attrs map[string]store.Value
-	for ; n > 0 && r.err == nil; n-- {
-		name := r.string("attribute name")
-		v := r.value()
-		if attrs == nil {
-			attrs = map[string]store.Value{}
-		}
-		attrs[name] = v
-	}
-	return attrs
-}
-
 func (r *reader) value() store.Value {
 	if len(r.rest) == 0 {
 		r.fail("attribute value")
@@ -135,7 +125,8 @@ func (r *reader) value() store.Value {
 	r.rest = r.rest[1:]
 	switch tag {
 	case numberTag:
-		return store.Num(r.varint("number"))
+		n, size := binary.Varint(r.rest)
+		return store.Num(takeNumber(r, n, size, "number"))
 	case stringTag:
 		return store.Str(r.string("string"))
 	}
@@ -156,11 +147,6 @@ func (r *reader) string(what string) string {
 
 func (r *reader) uvarint(what string) uint64 {
 	n, size := binary.Uvarint(r.rest)
-	return takeNumber(r, n, size, what)
-}
-
-func (r *reader) varint(what string) int64 {
-	n, size := binary.Varint(r.rest)
 	return takeNumber(r, n, size, what)
 }
 

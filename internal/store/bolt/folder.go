@@ -99,7 +99,7 @@ func write(ctx context.Context, path, digest string, content io.Reader) (err err
 	if err = os.Rename(f.Name(), path); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(path))
+	return syncFolder(filepath.Dir(path))
 }
 
 // fill copies the content and checks it on the way.
@@ -116,15 +116,6 @@ func fill(w io.Writer, digest string, content io.Reader) error {
 	default:
 		return nil
 	}
-}
-
-// syncDir makes the name durable, not only the content.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // Get reads a blob and checks that it is what its name says.

@@ -33,29 +33,21 @@ func (t *Table) Write(ctx context.Context, ops ...store.Op) error {
 		return err
 	}
 	p := &pending{ops: ops, done: make(chan struct{})}
-	t.enqueue(p)
+	t.mu.Lock()
+	t.queue = append(t.queue, p)
+	t.mu.Unlock()
 	select {
 	case <-p.done:
 	case t.lead <- struct{}{}:
-		t.commit(t.dequeue())
+		t.mu.Lock()
+		group := t.queue
+		t.queue = nil
+		t.mu.Unlock()
+		t.commit(group)
 		<-t.lead
 		<-p.done // this commit's or an earlier one's: it was queued before either
 	}
 	return p.err
-}
-
-func (t *Table) enqueue(p *pending) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.queue = append(t.queue, p)
-}
-
-func (t *Table) dequeue() []*pending {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	group := t.queue
-	t.queue = nil
-	return group
 }
 
 // errNothing rolls back a transaction in which no Write of the group came through: there is nothing to sync.

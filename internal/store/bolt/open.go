@@ -68,7 +68,11 @@ var (
 func Open(path string, opts Options) (*Table, error) {
 	t, err := open(path, opts)
 	if err != nil {
-		return nil, &OpenError{Path: path, Err: withoutPath(err)}
+		var pe *fs.PathError
+		if errors.As(err, &pe) { // OpenError has the path
+			err = pe.Err
+		}
+		return nil, &OpenError{Path: path, Err: err}
 	}
 	return t, nil
 }
@@ -88,18 +92,13 @@ func open(path string, opts Options) (*Table, error) {
 		err = syncFolder(filepath.Dir(path))
 	}
 	if err != nil {
-		return nil, errors.Join(err, t.abandon(err))
+		giveBack := t.release
+		if errors.Is(err, ErrDamaged) { // bbolt may have stopped with a lock held: its database is not closed
+			giveBack = t.closeFile
+		}
+		return nil, errors.Join(err, giveBack())
 	}
 	return t, nil
-}
-
-// abandon gives back what a failed open took. A damaged database is not closed, only its file: bbolt may have stopped
-// with a lock held.
-func (t *Table) abandon(cause error) error {
-	if errors.Is(cause, ErrDamaged) {
-		return t.closeFile()
-	}
-	return t.release()
 }
 
 // start opens the database, makes the buckets in a new one and inspects an old one before it may be written.
@@ -198,13 +197,4 @@ func syncFolder(dir string) error {
 		return err
 	}
 	return errors.Join(f.Sync(), f.Close())
-}
-
-// withoutPath removes the path, which OpenError has, from the system's errors.
-func withoutPath(err error) error {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
-		return pe.Err
-	}
-	return err
 }

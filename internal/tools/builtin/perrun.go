@@ -20,7 +20,11 @@ func PerRun(ocrEnv ...string) ([]tool.Tool, error) {
 	b := &byRoot{env: ocrEnv, made: map[string]map[string]tool.Tool{}}
 	out := make([]tool.Tool, len(specs))
 	for i, t := range specs {
-		out[i] = b.tool(t)
+		p := perRun{spec: t.Spec(), byRoot: b}
+		out[i] = p
+		if _, ok := t.(tool.Reconciler); ok {
+			out[i] = perRunReconciler{p}
+		}
 	}
 	return out, nil
 }
@@ -49,14 +53,6 @@ func (b *byRoot) find(root, name string) (tool.Tool, error) {
 		}
 	}
 	return b.made[root][name], nil
-}
-
-func (b *byRoot) tool(like tool.Tool) tool.Tool {
-	p := perRun{spec: like.Spec(), byRoot: b}
-	if _, ok := like.(tool.Reconciler); ok {
-		return perRunReconciler{p}
-	}
-	return p
 }
 
 type perRun struct {

@@ -61,8 +61,10 @@ func readWindow(f *os.File, offset int64, limit int) (window, error) {
 	}
 	atEnd := n < len(buf)
 	skipped := 0
-	if offset > 0 {
-		skipped = leadingPart(buf[:n])
+	if offset > 0 { // skip what belongs to a character that began before
+		for skipped < min(n, utf8.UTFMax-1) && !utf8.RuneStart(buf[skipped]) {
+			skipped++
+		}
 	}
 	rest := buf[skipped:n]
 	text := rest
@@ -70,15 +72,6 @@ func readWindow(f *os.File, offset int64, limit int) (window, error) {
 		text = wholeRunes(rest, limit)
 	}
 	return window{text: text, start: offset + int64(skipped), last: atEnd && len(text) == len(rest)}, nil
-}
-
-// leadingPart is how many bytes at the beginning belong to a character that began before.
-func leadingPart(b []byte) int {
-	n := 0
-	for n < min(len(b), utf8.UTFMax-1) && !utf8.RuneStart(b[n]) {
-		n++
-	}
-	return n
 }
 
 // wholeRunes is the longest part of b within limit that ends with a whole character, or the first character if there is

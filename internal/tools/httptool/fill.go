@@ -160,7 +160,18 @@ func (f filler) parameter(ctx context.Context, query []string, name, template st
 	}
 	if len(parts) == 1 && parts[0].Arg != "" {
 		if raw := f.args[parts[0].Arg]; len(raw) > 0 && raw[0] == '[' {
-			return list(query, name, parts[0].Arg, raw)
+			var items []json.RawMessage
+			if err := json.Unmarshal(raw, &items); err != nil {
+				return nil, unfitf("%s: want a list", parts[0].Arg)
+			}
+			for _, item := range items {
+				text, err := scalar(parts[0].Arg, item)
+				if err != nil {
+					return nil, err
+				}
+				query = append(query, name+"="+url.QueryEscape(text))
+			}
+			return query, nil
 		}
 	}
 	if !escaped {
@@ -187,21 +198,6 @@ func escapedTemplate(parts []agent.TemplatePart) string {
 		}
 	}
 	return b.String()
-}
-
-func list(query []string, name, arg string, raw json.RawMessage) ([]string, error) {
-	var items []json.RawMessage
-	if err := json.Unmarshal(raw, &items); err != nil {
-		return nil, unfitf("%s: want a list", arg)
-	}
-	for _, item := range items {
-		text, err := scalar(arg, item)
-		if err != nil {
-			return nil, err
-		}
-		query = append(query, name+"="+url.QueryEscape(text))
-	}
-	return query, nil
 }
 
 // headers fills the header fields and says which of them hold secrets.
@@ -251,9 +247,17 @@ func (f filler) body(ctx context.Context, t agent.ToolSpec) ([]byte, error) {
 
 // restBody returns the arguments that no other part takes, as an object. It is nil if the schema has none.
 func (f filler) restBody(t agent.ToolSpec) ([]byte, error) {
-	taken, err := usedArguments(t.HTTP)
-	if err != nil {
-		return nil, err
+	taken := map[string]bool{} // what URL, query and headers use
+	templates := slices.Concat([]string{t.HTTP.URL},
+		slices.Collect(maps.Values(t.HTTP.Query)), slices.Collect(maps.Values(t.HTTP.Headers)))
+	for _, template := range templates {
+		parts, err := agent.RequestParts(template)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range parts {
+			taken[p.Arg] = true
+		}
 	}
 	left := map[string]json.RawMessage{}
 	for name, v := range f.args {
@@ -274,27 +278,20 @@ func (f filler) restBody(t agent.ToolSpec) ([]byte, error) {
 	return run.MarshalVerbatim(left)
 }
 
-// usedArguments returns the arguments that URL, query and headers use.
-func usedArguments(h *agent.HTTPTool) (map[string]bool, error) {
-	taken := map[string]bool{}
-	templates := append(slices.Collect(maps.Values(h.Query)), slices.Collect(maps.Values(h.Headers))...)
-	for _, template := range append(templates, h.URL) {
-		parts, err := agent.RequestParts(template)
-		if err != nil {
-			return nil, err
-		}
-		for _, p := range parts {
-			taken[p.Arg] = true
-		}
-	}
-	return taken, nil
-}
-
 // value fills the strings of a body. What has an argument that is missing is left out of what it stands in.
 func (f filler) value(ctx context.Context, v any) (filled any, there bool, err error) {
 	switch v := v.(type) {
 	case string:
-		return f.member(ctx, v)
+		parts, err := agent.RequestParts(v)
+		if err != nil {
+			return nil, false, err
+		}
+		// A string that is an argument alone becomes its value, digits as they were written.
+		if len(parts) == 1 && parts[0].Arg != "" {
+			raw, ok := f.args[parts[0].Arg]
+			return raw, ok, nil
+		}
+		return f.text(ctx, v, asIs)
 	case []any:
 		list := []any{}
 		for _, item := range v {
@@ -322,17 +319,4 @@ func (f filler) value(ctx context.Context, v any) (filled any, there bool, err e
 	default:
 		return v, true, nil
 	}
-}
-
-// member fills one string: one that is an argument alone becomes its value, digits as they were written.
-func (f filler) member(ctx context.Context, template string) (any, bool, error) {
-	parts, err := agent.RequestParts(template)
-	if err != nil {
-		return nil, false, err
-	}
-	if len(parts) == 1 && parts[0].Arg != "" {
-		raw, ok := f.args[parts[0].Arg]
-		return raw, ok, nil
-	}
-	return f.text(ctx, template, asIs)
 }

@@ -135,18 +135,14 @@ func outcomeError(ctx context.Context, err error) error {
 	case errors.As(awssdk.Bare(err), &refused):
 		return classifyRefusal(refused)
 	case errors.As(err, &unsent), errors.As(err, &ended), errors.As(err, &answer):
-		return &tool.LostError{Err: connectionError(ctx)}
+		lost := ctx.Err()
+		if lost == nil { // the transport's error has addresses
+			lost = errors.New("the connection broke")
+		}
+		return &tool.LostError{Err: lost}
 	default: // it could not be signed
 		return err
 	}
-}
-
-// connectionError says why no answer came, without the addresses in the transport's error.
-func connectionError(ctx context.Context) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return errors.New("the connection broke")
 }
 
 // later are Lambda's names for what keeps it from entering a function now: throttling, and a function or its network

@@ -103,7 +103,19 @@ func readQuestion(id string, raw json.RawMessage) (question, error) {
 	}
 	q.message = visible(in.Params.Message)
 	if in.Params.Mode == "url" || in.Params.Mode == "" && in.Params.URL != "" {
-		return q.elsewhere(in.Params.URL)
+		// The question is answered on a page of the server's. Nothing opens it: people do, who see where it leads.
+		page := in.Params.URL
+		at, err := url.Parse(page)
+		if err != nil || at.Scheme != "https" || at.Host == "" || at.User != nil ||
+			visible(page) != page || len(page) > 2000 {
+			return q, fmt.Errorf(
+				"question %s leads to a page that cannot be shown, want an https URL without credentials", q.ID,
+			)
+		}
+		q.URL = true
+		q.message += fmt.Sprintf("\nOpen this page of %s, and answer true once it is done:\n%s", at.Host, page)
+		q.answer = json.RawMessage(`{"const":true}`)
+		return q, nil
 	}
 	q.answer = json.RawMessage(`{"type":"object"}`)
 	if s := in.Params.RequestedSchema; s != nil && string(s) != "null" {
@@ -112,19 +124,6 @@ func readQuestion(id string, raw json.RawMessage) (question, error) {
 			return q, fmt.Errorf("the requestedSchema of question %s cannot be used: %w", id, err)
 		}
 	}
-	return q, nil
-}
-
-// elsewhere is a question that is answered on a page of the server's. Nothing opens it: people do, who see where it
-// leads.
-func (q question) elsewhere(page string) (question, error) {
-	at, err := url.Parse(page)
-	if err != nil || at.Scheme != "https" || at.Host == "" || at.User != nil || visible(page) != page || len(page) > 2000 {
-		return q, fmt.Errorf("question %s leads to a page that cannot be shown, want an https URL without credentials", q.ID)
-	}
-	q.URL = true
-	q.message += fmt.Sprintf("\nOpen this page of %s, and answer true once it is done:\n%s", at.Host, page)
-	q.answer = json.RawMessage(`{"const":true}`)
 	return q, nil
 }
 

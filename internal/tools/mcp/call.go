@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -33,16 +34,23 @@ func (t *remoteTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 	if at == nil {
 		return agent.ToolResultData{}, fmt.Errorf("the definition of %s names no MCP server", t.spec.Name)
 	}
-	server, err := t.session.server(at.Server)
-	if err != nil {
-		return agent.ToolResultData{}, err
+	servers := t.session.servers
+	i := slices.IndexFunc(servers, func(s agent.MCPServer) bool { return s.Name == at.Server })
+	if i < 0 {
+		return agent.ToolResultData{}, fmt.Errorf("the agent has no MCP server %s", at.Server)
 	}
-	params, err := request(at.Tool, c)
-	if err != nil {
-		return agent.ToolResultData{}, err
+	params := &sdk.CallToolParams{Meta: sdk.Meta{keyMeta: c.Key}, Name: at.Tool}
+	if c.Args != nil {
+		params.Arguments = c.Args
+	}
+	if c.Memo != "" { // the call goes with the answers to what the server has asked
+		var err error
+		if params.InputResponses, params.RequestState, err = answers(c.Memo, c.Resume); err != nil {
+			return agent.ToolResultData{}, err
+		}
 	}
 	for attempt := 1; ; attempt++ {
-		res, err := t.once(ctx, server, *at, params)
+		res, err := t.once(ctx, servers[i], *at, params)
 		if attempt == 2 || !errors.Is(err, errGone) {
 			return res, err
 		}
@@ -58,38 +66,16 @@ func (t *remoteTool) once(ctx context.Context, server agent.MCPServer, at agent.
 	if err != nil {
 		return agent.ToolResultData{}, err
 	}
-	d, err := l.pinned(at)
-	if err != nil {
-		return agent.ToolResultData{}, err
+	d, _ := l.listed.find(at.Tool)
+	if d.digest != at.Digest || d.digest == "" {
+		changed := &tool.ChangedError{Server: at.Server, Tool: at.Tool, Want: at.Digest, Got: d.digest}
+		return agent.ToolResultData{}, changed
 	}
 	x, err := l.send(ctx, t.session.ctx, p)
 	if err != nil {
 		return agent.ToolResultData{}, err
 	}
 	return l.outcome(d, x)
-}
-
-// pinned is the definition of a tool, where it is the one that the run is pinned to.
-func (l *link) pinned(want agent.MCPTool) (definition, error) {
-	d, _ := l.listed.find(want.Tool)
-	if d.digest != want.Digest || d.digest == "" {
-		return d, &tool.ChangedError{Server: want.Server, Tool: want.Tool, Want: want.Digest, Got: d.digest}
-	}
-	return d, nil
-}
-
-// request is a call as it is sent: with the answers to what the server has asked, where it has.
-func request(name string, c tool.Call) (*sdk.CallToolParams, error) {
-	p := &sdk.CallToolParams{Meta: sdk.Meta{keyMeta: c.Key}, Name: name}
-	if c.Args != nil {
-		p.Arguments = c.Args
-	}
-	if c.Memo == "" {
-		return p, nil
-	}
-	var err error
-	p.InputResponses, p.RequestState, err = answers(c.Memo, c.Resume)
-	return p, err
 }
 
 // send sends a call and waits for its answer. A nil error is an answer.

@@ -79,7 +79,10 @@ func (c *carrier) RoundTrip(r *http.Request) (*http.Response, error) {
 	stop := context.AfterFunc(c.link.ctx, func() { cancel(context.Cause(c.link.ctx)) })
 	release := func() { stop(); cancel(nil) }
 	sent := &delivery{}
-	r = r.Clone(httptrace.WithClientTrace(ctx, sent.trace()))
+	r = r.Clone(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { sent.tried = true },
+		GotConn: func(httptrace.GotConnInfo) { sent.got = true },
+	}))
 	for name, value := range c.headers {
 		r.Header.Set(name, value)
 	}
@@ -109,7 +112,8 @@ func (c *carrier) note(ctx context.Context, resp *http.Response, sent *delivery)
 	c.link.tap.mu.Lock()
 	defer c.link.tap.mu.Unlock()
 	if resp == nil {
-		x.sent = x.sent && !sent.never()
+		// Nothing was sent, for sure, where a connection was looked for and not found.
+		x.sent = x.sent && (!sent.tried || sent.got)
 		return
 	}
 	x.status = 0
@@ -120,16 +124,6 @@ func (c *carrier) note(ctx context.Context, resp *http.Response, sent *delivery)
 
 // delivery is how far a request came. A transport that tells nothing may have sent it.
 type delivery struct{ tried, got bool }
-
-func (d *delivery) trace() *httptrace.ClientTrace {
-	return &httptrace.ClientTrace{
-		GetConn: func(string) { d.tried = true },
-		GotConn: func(httptrace.GotConnInfo) { d.got = true },
-	}
-}
-
-// never reports whether nothing was sent, for sure: a connection was looked for and not found.
-func (d *delivery) never() bool { return d.tried && !d.got }
 
 // boundedBody is an answer that breaks the connection when it is too long.
 type boundedBody struct {

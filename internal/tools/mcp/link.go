@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"strings"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -33,22 +35,6 @@ type link struct {
 	cut     context.CancelCauseFunc
 	hangUp  func()  // ends what is underneath at once; nil = there is nothing
 	program Program // nil = the server is none
-}
-
-func newLink(c Config, tenant string, server agent.MCPServer) *link {
-	ctx, cut := context.WithCancelCause(context.Background())
-	return &link{config: c, tenant: tenant, server: server, ready: make(chan struct{}), ctx: ctx, cut: cut}
-}
-
-// broken reports whether the connection is of no use any more.
-func (l *link) broken() bool { return l.ctx.Err() != nil }
-
-// refused is why there is no connection.
-func (l *link) refused() error {
-	if l.err == nil {
-		return nil
-	}
-	return fmt.Errorf("connect to MCP server %s: %w", l.server.Name, l.err)
 }
 
 // timeout is how long connecting and listing may take.
@@ -82,25 +68,17 @@ func (l *link) connect(session context.Context) {
 		return
 	}
 	l.end(l.err)
-	if session.Err() == nil {
-		l.err = l.withLastWords(l.err)
+	if session.Err() != nil || l.program == nil {
+		return
+	}
+	if words := telling(l.redacted(visible(l.program.LastWords()))); words != "" {
+		text := l.err.Error() + "; the program said: " + bounded(words, maxLastWords)
+		l.err = &shownError{text: run.Bounded(text), err: l.err}
 	}
 }
 
 // maxLastWords is how much of what a program wrote last an error quotes, in bytes.
 const maxLastWords = 400
-
-// withLastWords is why there is no connection to a program that has ended, with what it had to say about it.
-func (l *link) withLastWords(err error) error {
-	if l.program == nil {
-		return err
-	}
-	words := telling(l.redacted(visible(l.program.LastWords())))
-	if words == "" {
-		return err
-	}
-	return &shownError{text: run.Bounded(err.Error() + "; the program said: " + bounded(words, maxLastWords)), err: err}
-}
 
 // telling is the one line of many that says most: the last one that speaks of an error, else the last one; "" = there
 // is none.
@@ -122,10 +100,15 @@ func (l *link) dial(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.tap = newTap(l, transport)
+	l.tap = &tap{
+		link: l, transport: transport, under: map[jsonrpc.ID]*exchange{}, asked: map[jsonrpc.ID]bool{},
+	}
 	client := sdk.NewClient(&sdk.Implementation{Name: "countersign", Version: "1"}, &sdk.ClientOptions{
-		Logger: silent(), MultiRoundTrip: &sdk.MultiRoundTripOptions{Disabled: true}, // people answer, and not at once
-		Capabilities: &sdk.ClientCapabilities{Elicitation: &sdk.ElicitationCapabilities{Form: &sdk.FormElicitationCapabilities{}, URL: &sdk.URLElicitationCapabilities{}}},
+		Logger:         slog.New(slog.DiscardHandler),              // what the SDK logs is the server's text
+		MultiRoundTrip: &sdk.MultiRoundTripOptions{Disabled: true}, // people answer, and not at once
+		Capabilities: &sdk.ClientCapabilities{Elicitation: &sdk.ElicitationCapabilities{
+			Form: &sdk.FormElicitationCapabilities{}, URL: &sdk.URLElicitationCapabilities{},
+		}},
 	})
 	client.AddSendingMiddleware(withoutElicitation)
 	if l.client, err = client.Connect(ctx, l.tap, nil); err != nil {

@@ -123,29 +123,3 @@ func (l *listing) take(raw json.RawMessage) bool {
 	}
 	return false
 }
-
-// usable is what of the listing can be used as tools of the agent.
-func (l *link) usable() agent.ServerTools {
-	all := l.listed
-	all.left = append([]agent.LeftTool(nil), all.left...)
-	out := agent.ServerTools{Protocol: l.client.InitializeResult().ProtocolVersion}
-	for _, d := range all.tools {
-		t, err := d.tool(l.server.Name)
-		if err == nil && l.redacted(t.Name+"\n"+string(t.Schema)) != t.Name+"\n"+string(t.Schema) {
-			err = errors.New("its name or inputSchema holds a secret")
-		}
-		if err != nil {
-			all.leave(d.Name, err.Error())
-			continue
-		}
-		t.Description, t.Hints.Title = l.redacted(t.Description), l.redacted(t.Hints.Title)
-		out.Tools = append(out.Tools, t)
-	}
-	for i, left := range all.left {
-		all.left[i] = agent.LeftTool{Name: l.redacted(left.Name), Why: l.redacted(left.Why)}
-	}
-	if out.Left = all.left; all.more > 0 {
-		out.Left = append(out.Left, agent.LeftTool{Name: "*", Why: fmt.Sprintf("%d more tools that cannot be used", all.more)})
-	}
-	return out
-}

@@ -102,7 +102,29 @@ func (s *session) List(ctx context.Context, server agent.MCPServer) (agent.Serve
 	if err != nil {
 		return agent.ServerTools{}, err
 	}
-	return l.usable(), nil
+	all := l.listed
+	all.left = append([]agent.LeftTool(nil), all.left...)
+	out := agent.ServerTools{Protocol: l.client.InitializeResult().ProtocolVersion}
+	for _, d := range all.tools {
+		t, err := d.tool(l.server.Name)
+		if err == nil && l.redacted(t.Name+"\n"+string(t.Schema)) != t.Name+"\n"+string(t.Schema) {
+			err = errors.New("its name or inputSchema holds a secret")
+		}
+		if err != nil {
+			all.leave(d.Name, err.Error())
+			continue
+		}
+		t.Description, t.Hints.Title = l.redacted(t.Description), l.redacted(t.Hints.Title)
+		out.Tools = append(out.Tools, t)
+	}
+	for i, left := range all.left {
+		all.left[i] = agent.LeftTool{Name: l.redacted(left.Name), Why: l.redacted(left.Why)}
+	}
+	if out.Left = all.left; all.more > 0 {
+		why := fmt.Sprintf("%d more tools that cannot be used", all.more)
+		out.Left = append(out.Left, agent.LeftTool{Name: "*", Why: why})
+	}
+	return out, nil
 }
 
 // Close ends every connection and waits until nothing of it is left.
@@ -118,16 +140,6 @@ func (s *session) Close() {
 	s.all.Wait()
 }
 
-// server is the server of that name.
-func (s *session) server(name string) (agent.MCPServer, error) {
-	for _, server := range s.servers {
-		if server.Name == name {
-			return server, nil
-		}
-	}
-	return agent.MCPServer{}, fmt.Errorf("the agent has no MCP server %s", name)
-}
-
 // connected is a working connection to a server: the one there is, or a new one. Callers share it, and whoever came
 // first does not take it along when it gives up waiting.
 func (s *session) connected(ctx context.Context, server agent.MCPServer) (*link, error) {
@@ -137,18 +149,22 @@ func (s *session) connected(ctx context.Context, server agent.MCPServer) (*link,
 		return nil, errClosed
 	}
 	l := s.links[server.Name]
-	if l == nil || l.broken() {
+	if l == nil || l.ctx.Err() != nil {
 		if l != nil {
 			s.all.Go(l.close)
 		}
-		l = newLink(s.config, s.tenant, server)
+		life, cut := context.WithCancelCause(context.Background())
+		l = &link{config: s.config, tenant: s.tenant, server: server, ready: make(chan struct{}), ctx: life, cut: cut}
 		s.links[server.Name] = l
 		s.all.Go(func() { l.connect(s.ctx) })
 	}
 	s.mu.Unlock()
 	select {
 	case <-l.ready:
-		return l, l.refused()
+		if l.err != nil {
+			return nil, fmt.Errorf("connect to MCP server %s: %w", server.Name, l.err)
+		}
+		return l, nil
 	case <-ctx.Done():
 		return nil, fmt.Errorf("connect to MCP server %s: %w", server.Name, ctx.Err())
 	}

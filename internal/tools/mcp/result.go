@@ -124,10 +124,28 @@ func (l *link) outcome(d definition, x exchange) (agent.ToolResultData, error) {
 	}
 	var s said
 	r.parts(&s)
-	r.rest(&s, x.answer)
-	text := strings.Join(s.lines, "\n")
-	out := agent.ToolResultData{IsError: r.IsError, Media: s.media}
-	out.Media, text = l.withoutSecrets(out.Media, text)
+	// Something stands for a text where the content has none: the field text, the structured content, or all of an
+	// answer of another form.
+	switch {
+	case len(s.lines) > 0 || len(s.media) > 0:
+	case r.Text != nil:
+		s.line(*r.Text)
+	case r.StructuredContent != nil && string(r.StructuredContent) != "null":
+		s.line(asText(r.StructuredContent))
+	case r.Content == nil:
+		s.line(strange(x.answer))
+	}
+	text := l.redacted(strings.Join(s.lines, "\n"))
+	out := agent.ToolResultData{IsError: r.IsError}
+	for _, m := range s.media {
+		m.Name = l.redacted(m.Name)
+		if l.redacted(m.Data) != m.Data {
+			left := run.Media{Name: m.Name, MediaType: m.MediaType}
+			text = noted(text, agent.TextMediaLeftOut(left, "it holds a secret"))
+			continue
+		}
+		out.Media = append(out.Media, m)
+	}
 	out.Content = l.redacted(noted(text, r.notes(d, s, x)...)) // the notes quote the server, too
 	return out, nil
 }
@@ -143,21 +161,6 @@ func noted(text string, notes ...string) string {
 	return text
 }
 
-// withoutSecrets takes out what the connection was made with.
-func (l *link) withoutSecrets(media []run.Media, text string) ([]run.Media, string) {
-	var kept []run.Media
-	text = l.redacted(text)
-	for _, m := range media {
-		m.Name = l.redacted(m.Name)
-		if l.redacted(m.Data) != m.Data {
-			text = noted(text, agent.TextMediaLeftOut(run.Media{Name: m.Name, MediaType: m.MediaType}, "it holds a secret"))
-			continue
-		}
-		kept = append(kept, m)
-	}
-	return kept, text
-}
-
 // parts are the content's: texts, media, and a line for each link.
 func (r callResult) parts(s *said) {
 	for i, raw := range r.Content {
@@ -170,22 +173,24 @@ func (r callResult) parts(s *said) {
 			s.line("[a part is left out: it cannot be read]")
 			continue
 		}
-		c.say(s)
-	}
-}
-
-func (c content) say(s *said) {
-	switch c.Type {
-	case "text":
-		s.line(c.Text)
-	case "image", "audio":
-		s.media = append(s.media, run.Media{MediaType: c.MIMEType, Data: c.Data})
-	case "resource_link":
-		s.line(link1(c))
-	case "resource":
-		c.resource(s)
-	default:
-		s.line(fmt.Sprintf("[a part of type %.40q is left out]", visible(c.Type)))
+		switch c.Type {
+		case "text":
+			s.line(c.Text)
+		case "image", "audio":
+			s.media = append(s.media, run.Media{MediaType: c.MIMEType, Data: c.Data})
+		case "resource_link":
+			s.line(link1(c))
+		case "resource":
+			r := c.Resource
+			if r.Text != nil {
+				s.line("[resource " + bounded(visible(r.URI), maxDescription) + "]\n" + *r.Text)
+				continue
+			}
+			kind := cmp.Or(r.MIMEType, "application/octet-stream")
+			s.media = append(s.media, run.Media{Name: path.Base(visible(r.URI)), MediaType: kind, Data: r.Blob})
+		default:
+			s.line(fmt.Sprintf("[a part of type %.40q is left out]", visible(c.Type)))
+		}
 	}
 }
 
@@ -198,33 +203,6 @@ func link1(c content) string {
 		}
 	}
 	return text + "]"
-}
-
-func (c content) resource(s *said) {
-	r := c.Resource
-	if r.Text != nil {
-		s.line("[resource " + bounded(visible(r.URI), maxDescription) + "]\n" + *r.Text)
-		return
-	}
-	kind := r.MIMEType
-	if kind == "" {
-		kind = "application/octet-stream"
-	}
-	s.media = append(s.media, run.Media{Name: path.Base(visible(r.URI)), MediaType: kind, Data: r.Blob})
-}
-
-// rest is what stands for a text where the content has none: the field text, the structured content, or all of an
-// answer of another form.
-func (r callResult) rest(s *said, answer json.RawMessage) {
-	switch {
-	case len(s.lines) > 0 || len(s.media) > 0:
-	case r.Text != nil:
-		s.line(*r.Text)
-	case r.StructuredContent != nil && string(r.StructuredContent) != "null":
-		s.line(asText(r.StructuredContent))
-	case r.Content == nil:
-		s.line(strange(answer))
-	}
 }
 
 // strange is an answer of another form, less what belongs to the protocol; "" = nothing is left.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"strings"
 	"sync"
 
@@ -54,15 +53,8 @@ func exchangeOf(ctx context.Context) *exchange {
 	return x
 }
 
-func newTap(l *link, transport sdk.Transport) *tap {
-	return &tap{link: l, transport: transport, under: map[jsonrpc.ID]*exchange{}, asked: map[jsonrpc.ID]bool{}}
-}
-
 // errEnded is the end of a connection, by the server or after an error that says more.
 var errEnded = errors.New("it ended the connection")
-
-// silent drops what the SDK logs: it is the server's text.
-func silent() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // Connect connects the transport underneath.
 func (t *tap) Connect(ctx context.Context) (sdk.Connection, error) {
@@ -170,10 +162,6 @@ func (t *tap) answered(r *jsonrpc.Response) (*jsonrpc.Response, error) {
 	if r.Error != nil {
 		return r, nil // the transport's word that there will be no answer
 	}
-	return t.result(x, r)
-}
-
-func (t *tap) result(x *exchange, r *jsonrpc.Response) (*jsonrpc.Response, error) {
 	x.answer = r.Result
 	if x.short == nil {
 		return r, nil
