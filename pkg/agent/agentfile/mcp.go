@@ -7,13 +7,6 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// servers reads the agent's MCP servers.
-func (r *reader) servers(dst *[]agent.MCPServer) read {
-	return func(f field) {
-		r.list(f, func(item field) { *dst = append(*dst, r.server(item)) })
-	}
-}
-
 // server reads one. A command runs in the file's own folder, unless the file names another one.
 func (r *reader) server(f field) agent.MCPServer {
 	m := agent.MCPServer{}
