@@ -108,18 +108,20 @@ func (v *journalReader) readEntry(e run.Entry) ([]encodedEvent, error) {
 	return out, nil
 }
 
+// newFacts returns the events of an entry as they are stored.
 func (v *journalReader) newFacts(e run.Entry) ([]encodedEvent, error) {
-	events, err := newEvents([]run.Entry{e}, v.from)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]encodedEvent, len(events))
-	for i, f := range events {
-		at, err := readPosition(f.ID)
+	var out []encodedEvent
+	for i, fact := range e.Events {
+		if !v.from.before(e.Seq, i) {
+			continue
+		}
+		raw, err := run.MarshalEvent(fact)
 		if err != nil {
 			return nil, err
 		}
-		out[i] = encodedEvent{at, f.Type, f}
+		at, name := position{e.Seq, i}, run.EventType(fact)
+		data := raw[len(`{"":`)+len(name) : len(raw)-1] // an object of one key, the name
+		out = append(out, encodedEvent{at, name, Event{ID: at.String(), Seq: e.Seq, At: e.Time, Type: name, Data: data}})
 	}
 	return out, nil
 }

@@ -151,19 +151,3 @@ func newRun(l store.Loaded) (Run, error) {
 	}
 	return r, nil
 }
-
-func newCall(c run.Call) Call {
-	shown := Call{c.ID, c.Tool, c.Input, c.Status, c.Executions, c.Reason, c.Child, c.Undoes, nil, nil}
-	if c.Result != nil {
-		shown.Whole = c.Result.Whole
-	}
-	return shown
-}
-
-func newHead(h store.Head) RunHead {
-	shown := RunHead{ID: h.Run, Agent: h.Agent, Status: h.Status, Reason: h.Reason, StartedAt: h.StartedAt, UpdatedAt: h.UpdatedAt, ExpiresAt: h.Expires, Seq: h.Seq, Hash: h.Hash}
-	if p := h.Parent; p != nil {
-		shown.Parent, shown.ParentCall, shown.Root = p.Run, p.Call, p.Root
-	}
-	return shown
-}
