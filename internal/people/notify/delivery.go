@@ -129,8 +129,15 @@ func (n *notice) apply(a approval.Approval, all []sent) {
 			n.applyRequestSent(a, s)
 		}
 	}
-	if remarked > 0 {
-		n.applyRemarksSent(remarked, failed, all[len(all)-1].at)
+	if failed > 0 {
+		n.RemarkTries++
+	}
+	switch {
+	case remarked == 0:
+	case failed > 0 && n.RemarkTries < maxTries:
+		n.NextRemarkTry = all[len(all)-1].at.Add(retryDelay(n.RemarkTries))
+	default:
+		n.Remarks, n.RemarkTries, n.NextRemarkTry = max(n.Remarks, remarked), 0, time.Time{}
 	}
 	n.applyUpdatesSent(a, all)
 }
@@ -160,17 +167,6 @@ func (n *notice) applyRequestSent(a approval.Approval, s sent) {
 	t.Round, t.Tries, t.Next, t.AskedDigest = max(t.Round, s.round), 0, time.Time{}, a.Digest
 }
 
-// applyRemarksSent records the result of messages about remarks.
-func (n *notice) applyRemarksSent(upTo, failed int, at time.Time) {
-	if failed > 0 {
-		if n.RemarkTries++; n.RemarkTries < maxTries {
-			n.NextRemarkTry = at.Add(retryDelay(n.RemarkTries))
-			return
-		}
-	}
-	n.Remarks, n.RemarkTries, n.NextRemarkTry = max(n.Remarks, upTo), 0, time.Time{}
-}
-
 // applyUpdatesSent records the results of updates. A contact is done if all of its messages were updated, or after
 // maxTries.
 func (n *notice) applyUpdatesSent(a approval.Approval, all []sent) {
@@ -195,14 +191,19 @@ func (n *notice) applyUpdatesSent(a approval.Approval, all []sent) {
 }
 
 // nextCheck is when to check the request again; zero = never. It assumes that everything due by now has been tried.
-func (n *notice) nextCheck(a approval.Approval, seats []recipient, now time.Time) time.Time {
-	if a.Status != approval.Pending {
-		return n.nextUpdate(a)
+func (n *notice) nextCheck(a approval.Approval, seats []recipient, now time.Time) (at time.Time) {
+	if a.Status != approval.Pending { // the next retry of a failed update
+		for _, t := range n.Contacts {
+			if t.Shows != a.Status && (at.IsZero() || t.Next.Before(at)) {
+				at = t.Next
+			}
+		}
+		return at
 	}
 	if !now.Before(a.ExpiresAt) {
 		return now.Add(min(max(now.Sub(a.ExpiresAt), expiryGrace), maxUpdateCheck))
 	}
-	at := a.ExpiresAt
+	at = a.ExpiresAt
 	sooner := func(t time.Time) {
 		if t.After(now) && t.Before(at) {
 			at = t
@@ -224,16 +225,6 @@ func (n *notice) nextCheck(a approval.Approval, seats []recipient, now time.Time
 	}
 	if slices.ContainsFunc(n.Contacts, func(c contact) bool { return len(c.Refs) > 0 }) {
 		sooner(now.Add(min(max(now.Sub(a.RequestedAt)/2, minUpdateCheck), maxUpdateCheck)))
-	}
-	return at
-}
-
-// nextUpdate is the next retry of a failed update.
-func (n *notice) nextUpdate(a approval.Approval) (at time.Time) {
-	for _, t := range n.Contacts {
-		if t.Shows != a.Status && (at.IsZero() || t.Next.Before(at)) {
-			at = t.Next
-		}
 	}
 	return at
 }
