@@ -306,9 +306,15 @@ func (*resumeCommand) run(ctx context.Context, p *program) error {
 			p.printLine("nothing is open")
 			return p.printJSON(resumeResult{Runs: []api.Run{}})
 		}
-		open, err := s.listOpenRuns(ctx) // list before resuming, to include runs that end at once
-		if err != nil {
-			return err
+		var open []string // oldest first; listed before resuming, to include runs that end at once
+		for _, status := range []run.RunStatus{run.RunRunning, run.RunWaiting} {
+			heads, err := s.listRuns(ctx, api.RunQuery{Status: string(status)})
+			if err != nil {
+				return err
+			}
+			for _, h := range slices.Backward(heads) {
+				open = append(open, h.ID)
+			}
 		}
 		if s.resumes = true; s.engine != nil {
 			if err := s.engine.ready(ctx); err != nil {
@@ -331,7 +337,9 @@ func (*resumeCommand) run(ctx context.Context, p *program) error {
 				return err
 			}
 			doc.Runs = append(doc.Runs, r)
-			worst = worseExit(worst, runExit(r))
+			if exit := runExit(r); worst == nil || errors.Is(exit, exitCode(exitFailed)) { // an error before a wait
+				worst = exit
+			}
 		}
 		if len(open) == 0 {
 			p.printLine("nothing is open")
@@ -343,21 +351,6 @@ func (*resumeCommand) run(ctx context.Context, p *program) error {
 		}
 		return worst
 	})
-}
-
-// listOpenRuns returns the ids of all runs that are not done, oldest first.
-func (s *session) listOpenRuns(ctx context.Context) ([]string, error) {
-	var out []string
-	for _, status := range []run.RunStatus{run.RunRunning, run.RunWaiting} {
-		heads, err := s.listRuns(ctx, api.RunQuery{Status: string(status)})
-		if err != nil {
-			return nil, err
-		}
-		for i := len(heads) - 1; i >= 0; i-- {
-			out = append(out, heads[i].ID)
-		}
-	}
-	return out, nil
 }
 
 func (s *session) resumeRun(ctx context.Context, id string) (api.Run, error) {
@@ -376,12 +369,4 @@ func (s *session) resumeRun(ctx context.Context, id string) (api.Run, error) {
 		return r, nil
 	}
 	return r, s.printWaits(ctx, r)
-}
-
-// worseExit returns the worse of two exits: an error before a wait, a wait before success.
-func worseExit(a, b error) error {
-	if a == nil || errors.Is(b, exitCode(exitFailed)) {
-		return b
-	}
-	return a
 }
