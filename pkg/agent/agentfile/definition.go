@@ -42,17 +42,32 @@ func (r *reader) definition(f field) agent.Definition {
 		"context":         r.context(&d.Context),
 		"cutText":         enum(r, &d.CutText, []agent.CutText{agent.CutTextPlain, agent.CutTextNotice}),
 		"builder":         r.codeName(&d.Builder, "context builder", r.opt.Hooks.BuilderNames()),
-		"output":          r.output(&d.Output),
-		"stop":            r.stop(&d.Stop),
-		"plugins":         r.plugins(&d.Plugins),
-		"text":            enum(r, &d.Text, []agent.TextPolicy{agent.TextFinal, agent.TextHeuristic, agent.TextRequireTool}),
-		"analysis":        r.analysis(&d.Analysis),
-		"guards":          r.guards(&d.Guards),
-		"xml":             r.xml(&d.XML),
-		"prompt":          r.prompt(&d.Prompt),
-		"orchestrator":    r.orchestrator(&d.Orchestrator),
-		"prefilter":       r.prefilter(&d.Prefilter),
-		"wording":         r.textsByKey(&d.Wording),
+		"output": r.keys(map[string]read{
+			"format":  enum(r, &d.Output.Format, []agent.OutputKind{agent.OutputText, agent.OutputJSON}),
+			"schema":  r.outputSchema(&d.Output.Schema),
+			"history": r.boolean(&d.Output.History),
+			"check":   r.codeName(&d.Output.Check, "output check", r.opt.Hooks.OutputNames()),
+		}),
+		"stop":     r.stop(&d.Stop),
+		"plugins":  r.plugins(&d.Plugins),
+		"text":     enum(r, &d.Text, []agent.TextPolicy{agent.TextFinal, agent.TextHeuristic, agent.TextRequireTool}),
+		"analysis": r.analysis(&d.Analysis),
+		"guards": r.keys(map[string]read{
+			"duplicateCalls": r.boolean(&d.Guards.DuplicateCalls),
+			"failedRounds":   r.whole(&d.Guards.FailedRounds),
+			"toolFailures":   r.whole(&d.Guards.ToolFailures),
+		}),
+		"xml": r.keys(map[string]read{
+			"missingServer": enum(r, &d.XML.MissingServer, []agent.MissingServer{
+				agent.MissingServerError, agent.MissingServerLocal,
+			}),
+			"breaker": r.whole(&d.XML.Breaker),
+			"disable": r.names(&d.XML.Disable),
+		}),
+		"prompt":       r.prompt(&d.Prompt),
+		"orchestrator": r.orchestrator(&d.Orchestrator),
+		"prefilter":    r.prefilter(&d.Prefilter),
+		"wording":      r.textsByKey(&d.Wording),
 	})
 	if d.Output.Format == agent.OutputJSON && d.Model.StaticText == static { // a preset's words are no JSON value
 		d.Model.StaticText = ""
@@ -165,15 +180,6 @@ func (r *reader) limits(l *agent.Limits) read {
 		"depth":        r.whole(&l.Depth),
 		"children":     r.whole(&l.Children),
 		"open":         r.whole(&l.Open),
-	})
-}
-
-func (r *reader) output(o *agent.Output) read {
-	return r.keys(map[string]read{
-		"format":  enum(r, &o.Format, []agent.OutputKind{agent.OutputText, agent.OutputJSON}),
-		"schema":  r.outputSchema(&o.Schema),
-		"history": r.boolean(&o.History),
-		"check":   r.codeName(&o.Check, "output check", r.opt.Hooks.OutputNames()),
 	})
 }
 

@@ -58,14 +58,3 @@ func (r *reader) patterns(dst *[]agent.MCPPattern) read {
 		}
 	}
 }
-
-// noServerTool says where a server's tool belongs.
-func (r *reader) noServerTool(other read) read {
-	return func(f field) {
-		if f.kind == kindString && f.node.text == string(agent.KindMCP) {
-			r.add(f.path, "got mcp, want another kind: servers stand under mcp, and their tools are listed when a run begins")
-			return
-		}
-		other(f)
-	}
-}

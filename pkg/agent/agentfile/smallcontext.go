@@ -55,22 +55,6 @@ func (r *reader) analysis(a *agent.Analysis) read {
 	})
 }
 
-func (r *reader) guards(g *agent.Guards) read {
-	return r.keys(map[string]read{
-		"duplicateCalls": r.boolean(&g.DuplicateCalls),
-		"failedRounds":   r.whole(&g.FailedRounds),
-		"toolFailures":   r.whole(&g.ToolFailures),
-	})
-}
-
-func (r *reader) xml(x *agent.XML) read {
-	return r.keys(map[string]read{
-		"missingServer": enum(r, &x.MissingServer, []agent.MissingServer{agent.MissingServerError, agent.MissingServerLocal}),
-		"breaker":       r.whole(&x.Breaker),
-		"disable":       r.names(&x.Disable),
-	})
-}
-
 func (r *reader) prompt(p *agent.Prompt) read {
 	return r.keys(map[string]read{
 		"order":    enum(r, &p.Order, []agent.PromptOrder{agent.PromptSeed, agent.PromptCode}),

@@ -69,7 +69,16 @@ func (r *reader) tool(f field, readers map[string]read) agent.ToolSpec {
 	}
 	r.delegateKeys(readers, &t)
 	readers["name"] = r.text(&t.Name)
-	readers["kind"] = r.noServerTool(enum(r, &t.Kind, []agent.ToolKind{agent.KindInternal, agent.KindService, agent.KindLambda, agent.KindHTTP, agent.KindAgent}))
+	kind := enum(r, &t.Kind, []agent.ToolKind{
+		agent.KindInternal, agent.KindService, agent.KindLambda, agent.KindHTTP, agent.KindAgent,
+	})
+	readers["kind"] = func(f field) {
+		if f.kind == kindString && f.node.text == string(agent.KindMCP) {
+			r.add(f.path, "got mcp, want another kind: servers stand under mcp, and their tools are listed when a run begins")
+			return
+		}
+		kind(f)
+	}
 	readers["description"] = r.text(&t.Description)
 	readers["describe"] = r.text(&t.Describe)
 	readers["schema"] = schema
