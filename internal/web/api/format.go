@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"strings"
-	"time"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/run"
@@ -124,16 +123,6 @@ func (v *journalReader) newFacts(e run.Entry) ([]encodedEvent, error) {
 		out = append(out, encodedEvent{at, name, Event{ID: at.String(), Seq: e.Seq, At: e.Time, Type: name, Data: data}})
 	}
 	return out, nil
-}
-
-// encodeDelta encodes a piece of the reply that the model is writing.
-func (v *journalReader) encodeDelta(d stream.Delta, at time.Time) (stream.Encoded, error) {
-	if v.live.inference != d.Inference || v.live.attempt != d.Attempt {
-		v.live = liveText{inference: d.Inference, attempt: d.Attempt, content: map[deltaPart]string{}}
-	}
-	of := deltaPart{d.Kind, d.Place}
-	v.live.content[of] += d.Text
-	return v.format.EncodeLive(&v.state, d, v.live.content[of], at)
 }
 
 // readEvents reads at least n events, or all that there are.

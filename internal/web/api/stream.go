@@ -181,7 +181,12 @@ func (t *eventStream) sendDeltas(deltas []stream.Delta) error {
 			continue
 		}
 		d.Inference = t.state.Inferences + 1
-		piece, err := t.encodeDelta(d, t.clock.Now())
+		if t.live.inference != d.Inference || t.live.attempt != d.Attempt {
+			t.live = liveText{inference: d.Inference, attempt: d.Attempt, content: map[deltaPart]string{}}
+		}
+		of := deltaPart{d.Kind, d.Place}
+		t.live.content[of] += d.Text
+		piece, err := t.format.EncodeLive(&t.state, d, t.live.content[of], t.clock.Now())
 		if err != nil {
 			return err
 		}
