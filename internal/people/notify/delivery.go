@@ -69,7 +69,11 @@ func (n *notice) requestDeliveries(a approval.Approval, seats []recipient, now t
 	var out []delivery
 	at := remindersDue(a, now)
 	for _, s := range seats {
-		d := delivery{to: s.person, channel: s.channel, occasion: firstOccasion(a, s.person), round: at}
+		d := delivery{to: s.person, channel: s.channel, occasion: Asked, round: at}
+		who := policy.Principal{ID: s.person.ID, Groups: s.person.Groups}
+		if !a.EscalatedAt.IsZero() && policy.MayDecide(a.EscalateTo, who) {
+			d.occasion = Escalated
+		}
 		if t := n.contact(s.person.ID, s.channel.Name()); t != nil {
 			d.edited = !t.At.IsZero() && t.AskedDigest != "" && t.AskedDigest != a.Digest // an edit is a new action that they have not seen (A8)
 			if t.Round >= at && !d.edited || now.Before(t.Next) {
@@ -82,14 +86,6 @@ func (n *notice) requestDeliveries(a approval.Approval, seats []recipient, now t
 		out = append(out, d)
 	}
 	return out
-}
-
-// firstOccasion is the occasion of a person's first message.
-func firstOccasion(a approval.Approval, p person.Person) Occasion {
-	if !a.EscalatedAt.IsZero() && policy.MayDecide(a.EscalateTo, policy.Principal{ID: p.ID, Groups: p.Groups}) {
-		return Escalated
-	}
-	return Asked
 }
 
 // updateDeliveries returns the updates of messages that do not show the request's outcome yet. A message on a channel
