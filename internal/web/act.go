@@ -67,7 +67,16 @@ func (s *server) handlePost(w http.ResponseWriter, r *http.Request, v visit) {
 // showUncovered shows the page with nothing masked to a person who may decide. It records that first; without the
 // record it shows nothing.
 func (s *server) showUncovered(w http.ResponseWriter, r *http.Request, v visit, form map[string]string) {
-	err := s.authorizeUncover(v)
+	var err error
+	_, deny := s.canDecide(v)
+	switch {
+	case s.Show.Uncovered == nil:
+		err = &formError{"nothing is uncovered here"}
+	case !s.isOpen(v.a):
+		err = approval.ErrExpired
+	case !deny:
+		err = approval.ErrForbidden
+	}
 	if err != nil {
 		s.refuseForm(w, r, v, form, err)
 		return
@@ -124,19 +133,6 @@ func (s *server) confirm(v visit, form map[string]string) func(context.Context) 
 	return func(ctx context.Context) error { return s.Links.UseCode(ctx, v.link, v.a.Digest, form["code"]) }
 }
 
-func (s *server) authorizeUncover(v visit) error {
-	if s.Show.Uncovered == nil {
-		return &formError{"nothing is uncovered here"}
-	}
-	if !s.isOpen(v.a) {
-		return approval.ErrExpired
-	}
-	if _, deny := s.canDecide(v); !deny {
-		return approval.ErrForbidden
-	}
-	return nil
-}
-
 // formError is a problem of a form that people may see.
 type formError struct{ problem string }
 
@@ -150,8 +146,16 @@ func (s *server) applyForm(ctx context.Context, v visit, form map[string]string)
 	}
 	switch form["action"] {
 	case "approve", "deny":
-		if err := s.setResult(v.a, form, &r); err != nil {
-			return err
+		text := strings.TrimSpace(form["result"]) // the input for a tool that asks; no text is a plain yes
+		if v.a.Kind != approval.KindInput || form["action"] != "approve" || text == "" {
+			break
+		}
+		if r.Result = json.RawMessage(text); !json.Valid(r.Result) { // a text without quotes
+			quoted, err := json.Marshal(text)
+			if err != nil {
+				return err
+			}
+			r.Result = quoted
 		}
 	case "edit":
 		if s.Show.Restore == nil {
@@ -163,7 +167,11 @@ func (s *server) applyForm(ctx context.Context, v visit, form map[string]string)
 		}
 		r.Args = args
 	case "remark":
-		return s.sendRemark(ctx, v, form["text"])
+		text := strings.TrimSpace(form["text"])
+		if s.Remark == nil || text == "" {
+			return &formError{"want some words"}
+		}
+		return s.Remark(ctx, Remark{Tenant: v.link.Tenant, ID: v.link.Approval, Text: text, By: v.by, Via: v.via})
 	case "happened", "failed", "rerun":
 		return s.settleOutcome(ctx, v, form)
 	default:
@@ -171,31 +179,6 @@ func (s *server) applyForm(ctx context.Context, v visit, form map[string]string)
 	}
 	_, err := s.Desk.Decide(ctx, r)
 	return err
-}
-
-// setResult adds the typed input for a tool that asks. No text is a plain yes.
-func (s *server) setResult(a approval.Approval, form map[string]string, r *approval.DecisionInput) error {
-	text := strings.TrimSpace(form["result"])
-	if a.Kind != approval.KindInput || form["action"] != "approve" || text == "" {
-		return nil
-	}
-	if !json.Valid([]byte(text)) { // a text without quotes
-		quoted, err := json.Marshal(text)
-		if err != nil {
-			return err
-		}
-		text = string(quoted)
-	}
-	r.Result = json.RawMessage(text)
-	return nil
-}
-
-func (s *server) sendRemark(ctx context.Context, v visit, text string) error {
-	text = strings.TrimSpace(text)
-	if s.Remark == nil || text == "" {
-		return &formError{"want some words"}
-	}
-	return s.Remark(ctx, Remark{Tenant: v.link.Tenant, ID: v.link.Approval, Text: text, By: v.by, Via: v.via})
 }
 
 // settleOutcome records the outcome of a call whose outcome is unknown.

@@ -99,22 +99,19 @@ func (c *console) newHomePage(r *http.Request) (page homePage, err error) {
 	if waiting.Cursor != "" {
 		count += "+"
 	}
+	status := count + " requests wait for a decision."
+	switch len(requests) {
+	case 0:
+		status = "Nobody is asked for anything."
+	case 1:
+		status = "1 request waits for a decision."
+	}
 	return homePage{
 		frame:  c.newFrame(title, nil),
-		Status: formatWaiting(count, len(requests)), Waiting: count, Requests: requests, MoreWaiting: waiting.Cursor != "",
+		Status: status, Waiting: count, Requests: requests, MoreWaiting: waiting.Cursor != "",
 		Runs: rows, None: none, Chosen: q, Cursor: runs.Cursor,
 		Statuses: statuses, Agents: c.agentOptions(q["agent"]),
 	}, nil
-}
-
-func formatWaiting(count string, n int) string {
-	switch n {
-	case 0:
-		return "Nobody is asked for anything."
-	case 1:
-		return "1 request waits for a decision."
-	}
-	return count + " requests wait for a decision."
 }
 
 // newRequestCards returns the cards of open requests.

@@ -119,9 +119,16 @@ func (c *console) newRunPage(r *http.Request, id string) (page runPage, err erro
 	if err != nil {
 		return page, err
 	}
-	from, to, err := messageWindow(q, len(all))
-	if err != nil {
-		return page, err
+	to := len(all) // the newest messages, or those before one
+	if q["before"] != "" {
+		if to, err = strconv.Atoi(q["before"]); err != nil || to < 1 || to > len(all) {
+			return page, errNoPage
+		}
+	}
+	from := max(0, to-maxPageMessages)
+	shownRange := fmt.Sprintf("messages %d to %d of %d", from+1, to, len(all))
+	if from == 0 && to == len(all) {
+		shownRange = formatCount(len(all), "message")
 	}
 	st := &pageBuilder{console: c, run: one, spans: maxPageSpans}
 	heading := st.firstMessageText(all)
@@ -132,7 +139,7 @@ func (c *console) newRunPage(r *http.Request, id string) (page runPage, err erro
 		frame: c.newFrame(heading.String()+" · Countersign", runTrail(one.Root, one.Parent)), Run: one, Seq: one.Seq - 1,
 		EventTypes: strings.Join(run.EventTypes(), " "),
 		Heading:    heading, Lede: st.newText("Agent " + one.Agent + ", run " + id),
-		Range: formatRange(from, to, len(all)), Older: from, NotNewest: q["before"] != "", CallCount: formatCallCount(len(one.Calls)),
+		Range: shownRange, Older: from, NotNewest: q["before"] != "", CallCount: formatCallCount(len(one.Calls)),
 	}
 	if one.Status != run.RunDone {
 		page.Every = 5000 // runs below change without events of this run
@@ -154,24 +161,6 @@ func (c *console) newRunPage(r *http.Request, id string) (page runPage, err erro
 		}
 	}
 	return page, nil
-}
-
-// messageWindow returns the range of messages that a page shows: the newest, or those before a message.
-func messageWindow(q map[string]string, n int) (from, to int, err error) {
-	to = n
-	if q["before"] != "" {
-		if to, err = strconv.Atoi(q["before"]); err != nil || to < 1 || to > n {
-			return 0, 0, errNoPage
-		}
-	}
-	return max(0, to-maxPageMessages), to, nil
-}
-
-func formatRange(from, to, n int) string {
-	if from == 0 && to == n {
-		return formatCount(n, "message")
-	}
-	return fmt.Sprintf("messages %d to %d of %d", from+1, to, n)
 }
 
 // formatCallCount returns how many calls a run's page has.
@@ -237,19 +226,6 @@ var waitLabels = map[run.WaitFor]string{
 	run.ForInput: "waits for an answer to what its tool asks", run.ForAnswer: "waits for its answer",
 }
 
-// loadSentence returns what a request asks, in one sentence; nil = there is no request.
-func (s *pageBuilder) loadSentence(ctx context.Context, id string) (show.Text, error) {
-	if id == "" {
-		return nil, nil
-	}
-	a, err := s.Get(ctx, s.Tenant, id)
-	if err != nil {
-		return nil, err
-	}
-	shown, err := s.Show.Of(ctx, a)
-	return s.fitText(shown.Sentence), err
-}
-
 func (s *pageBuilder) newWaitItems(ctx context.Context) ([]waitItem, error) {
 	var out []waitItem
 	below, err := s.Read.FindApprovals(ctx, approval.Query{Root: s.run.ID, Limit: homeApprovals})
@@ -266,9 +242,17 @@ func (s *pageBuilder) newWaitItems(ctx context.Context) ([]waitItem, error) {
 	}
 	for _, w := range s.run.Waiting {
 		_, call, _ := s.findCall(w.Call)
-		sentence, err := s.loadSentence(ctx, w.Approval)
-		if err != nil {
-			return nil, err
+		var sentence show.Text // nil = there is no request
+		if w.Approval != "" {
+			a, err := s.Get(ctx, s.Tenant, w.Approval)
+			if err != nil {
+				return nil, err
+			}
+			shown, err := s.Show.Of(ctx, a)
+			if err != nil {
+				return nil, err
+			}
+			sentence = s.fitText(shown.Sentence)
 		}
 		out = append(out, waitItem{
 			Tool: s.newText(cmp.Or(call.Tool, w.Call)), What: waitLabels[w.For], Until: w.Expires, Left: s.formatTimeLeft(w.Expires),

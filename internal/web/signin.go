@@ -43,7 +43,8 @@ func (s *SignIn) Handler() func(w http.ResponseWriter, r *http.Request) bool {
 }
 
 func (s *signInHandler) handle(w http.ResponseWriter, r *http.Request) bool {
-	if !isConsolePage(r.URL.Path) {
+	path := r.URL.Path
+	if path != "/" && !strings.HasPrefix(path, runsPath) && !strings.HasPrefix(path, approvalsPath) { // no page for people
 		return false
 	}
 	switch r.Method {
@@ -69,11 +70,6 @@ func (s *signInHandler) handle(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	return true
-}
-
-// isConsolePage reports whether a path is a page for people.
-func isConsolePage(path string) bool {
-	return path == "/" || strings.HasPrefix(path, runsPath) || strings.HasPrefix(path, approvalsPath)
 }
 
 // readToken returns the token of the form; ours is false for any other request.

@@ -106,7 +106,17 @@ func (p *Pages) Handler() http.Handler {
 
 // newServer returns the handler with its static pages.
 func (p *Pages) newServer(pages *pageSet) *server {
-	still := func(heading, text string) []byte { return renderPlainPage(pages, heading, text) }
+	still := func(heading, text string) []byte {
+		title := heading
+		if heading != "Countersign" {
+			title += " · Countersign"
+		}
+		page, err := pages.render("plain.html", plainPage{frame{Title: title}, heading, text})
+		if err != nil {
+			panic("web: " + err.Error())
+		}
+		return page
+	}
 	return &server{
 		Pages: p, cross: http.NewCrossOriginProtection(), linkLimit: &Limit{Rate: linkRate, Burst: linkBurst,
 			Clock: p.Clock},
@@ -126,19 +136,6 @@ func (p *Pages) newServer(pages *pageSet) *server {
 type plainPage struct {
 	frame
 	Heading, Text string
-}
-
-// renderPlainPage returns a page that shows no request.
-func renderPlainPage(pages *pageSet, heading, text string) []byte {
-	title := heading
-	if heading != "Countersign" {
-		title += " · Countersign"
-	}
-	page, err := pages.render("plain.html", plainPage{frame{Title: title}, heading, text})
-	if err != nil {
-		panic("web: " + err.Error())
-	}
-	return page
 }
 
 // ServeHTTP implements http.Handler.
@@ -162,7 +159,11 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id, err := s.Links.Verify(r.Context(), token)
 	switch {
 	case errors.Is(err, link.ErrInvalid):
-		s.refuseToken(w, r)
+		if !s.wrongTokens.Allow(clientAddress(r)) {
+			s.refuseTooMany(w)
+			return
+		}
+		s.writePage(w, http.StatusNotFound, s.missing)
 		return
 	case r.URL.RawQuery != "" && err == nil: // no page has a query
 		s.writePage(w, http.StatusNotFound, s.missing)
@@ -185,15 +186,6 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		s.writeRequestPage(w, r, v, http.StatusOK, formResult{})
 	}
-}
-
-// refuseToken answers an invalid token and counts it.
-func (s *server) refuseToken(w http.ResponseWriter, r *http.Request) {
-	if !s.wrongTokens.Allow(clientAddress(r)) {
-		s.refuseTooMany(w)
-		return
-	}
-	s.writePage(w, http.StatusNotFound, s.missing)
 }
 
 func (s *server) refuseTooMany(w http.ResponseWriter) {

@@ -76,14 +76,6 @@ func (m Mail) size() int { return len(m.Text) + len(m.HTML) }
 
 // mail writes the mail. It panics where the template does not fit the layout: both are part of the program.
 func (l layout) mail() Mail {
-	var html strings.Builder
-	if err := mailTemplate.Execute(&html, l); err != nil {
-		panic("mail: " + err.Error())
-	}
-	return Mail{Subject: l.Subject, Text: l.text(), HTML: strings.TrimSpace(html.String()) + "\n"}
-}
-
-func (l layout) text() string {
 	var b strings.Builder
 	paragraph := func(lines ...string) {
 		for _, line := range lines {
@@ -105,5 +97,9 @@ func (l layout) text() string {
 	}
 	paragraph(l.Elsewhere, l.Invitation, l.Link)
 	b.WriteString(l.About + "\n-- \n" + l.Footer + "\n")
-	return b.String()
+	var html strings.Builder
+	if err := mailTemplate.Execute(&html, l); err != nil {
+		panic("mail: " + err.Error())
+	}
+	return Mail{Subject: l.Subject, Text: b.String(), HTML: strings.TrimSpace(html.String()) + "\n"}
 }

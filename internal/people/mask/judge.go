@@ -51,26 +51,19 @@ func (v *Value) markText(name string, why Reason) {
 		v.Secret, v.Hidden = why, []Range{whole}
 	default:
 		v.Hidden = Secrets(v.Text)
-		if why == ByName && isHeader(strings.ToLower(name)) {
-			v.Hidden = behindName(name, v)
+		if why == ByName && isHeader(strings.ToLower(name)) { // Authorization, Cookie and others: read it with its name
+			before, f := name+": ", finder{text: v.Text, found: v.Hidden}
+			for _, r := range Secrets(before + v.Text) {
+				if r.From >= len(before) {
+					f.hide(r.From-len(before), r.To-len(before))
+				}
+			}
+			v.Hidden = f.merged()
 		}
 		if slices.Equal(v.Hidden, []Range{whole}) {
 			v.Secret = ByForm
 		}
 	}
-}
-
-// behindName are the secrets of a text that is a header's value: of Authorization, Cookie and others.
-func behindName(name string, v *Value) []Range {
-	before := name + ": "
-	hidden := v.Hidden
-	for _, r := range Secrets(before + v.Text) {
-		if r.From >= len(before) {
-			hidden = append(hidden, Range{r.From - len(before), r.To - len(before)})
-		}
-	}
-	f := finder{text: v.Text, found: hidden}
-	return f.merged()
 }
 
 // isCommand reports whether a text reads like a command with more than words in it: one that is put in place of

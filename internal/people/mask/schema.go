@@ -70,28 +70,23 @@ func object(v any) map[string]any {
 
 // find is the schema that a reference within the document names; nil if there is none.
 func (d *document) find(ref string) any {
-	found, known := d.refs[ref]
-	if !known {
-		found = d.look(ref)
-		d.refs[ref] = found
+	if found, known := d.refs[ref]; known {
+		return found
 	}
+	var found any
+	switch name, local := strings.CutPrefix(ref, "#"); {
+	case !local:
+		found = findSubschema(d.root, "$id", ref)
+	case name != "" && name[0] != '/':
+		found = findSubschema(d.root, "", name)
+	default:
+		found = d.root
+		for _, part := range strings.Split(name, "/")[1:] {
+			found = object(found)[strings.NewReplacer("~1", "/", "~0", "~").Replace(part)]
+		}
+	}
+	d.refs[ref] = found
 	return found
-}
-
-func (d *document) look(ref string) any {
-	name, ok := strings.CutPrefix(ref, "#")
-	if !ok {
-		return findSubschema(d.root, "$id", ref)
-	}
-	if name != "" && name[0] != '/' {
-		return findSubschema(d.root, "", name)
-	}
-	at := d.root
-	for _, part := range strings.Split(name, "/")[1:] {
-		part = strings.NewReplacer("~1", "/", "~0", "~").Replace(part)
-		at = object(at)[part]
-	}
-	return at
 }
 
 // matches reports whether a pattern matches a key. One that cannot be read may.

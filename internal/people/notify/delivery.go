@@ -69,7 +69,11 @@ func (n *notice) requestDeliveries(a approval.Approval, seats []recipient, now t
 	var out []delivery
 	at := remindersDue(a, now)
 	for _, s := range seats {
-		d := delivery{to: s.person, channel: s.channel, occasion: firstOccasion(a, s.person), round: at}
+		d := delivery{to: s.person, channel: s.channel, occasion: Asked, round: at}
+		who := policy.Principal{ID: s.person.ID, Groups: s.person.Groups}
+		if !a.EscalatedAt.IsZero() && policy.MayDecide(a.EscalateTo, who) {
+			d.occasion = Escalated
+		}
 		if t := n.contact(s.person.ID, s.channel.Name()); t != nil {
 			d.edited = !t.At.IsZero() && t.AskedDigest != "" && t.AskedDigest != a.Digest // an edit is a new action that they have not seen (A8)
 			if t.Round >= at && !d.edited || now.Before(t.Next) {
@@ -82,14 +86,6 @@ func (n *notice) requestDeliveries(a approval.Approval, seats []recipient, now t
 		out = append(out, d)
 	}
 	return out
-}
-
-// firstOccasion is the occasion of a person's first message.
-func firstOccasion(a approval.Approval, p person.Person) Occasion {
-	if !a.EscalatedAt.IsZero() && policy.MayDecide(a.EscalateTo, policy.Principal{ID: p.ID, Groups: p.Groups}) {
-		return Escalated
-	}
-	return Asked
 }
 
 // updateDeliveries returns the updates of messages that do not show the request's outcome yet. A message on a channel
@@ -129,8 +125,15 @@ func (n *notice) apply(a approval.Approval, all []sent) {
 			n.applyRequestSent(a, s)
 		}
 	}
-	if remarked > 0 {
-		n.applyRemarksSent(remarked, failed, all[len(all)-1].at)
+	if failed > 0 {
+		n.RemarkTries++
+	}
+	switch {
+	case remarked == 0:
+	case failed > 0 && n.RemarkTries < maxTries:
+		n.NextRemarkTry = all[len(all)-1].at.Add(retryDelay(n.RemarkTries))
+	default:
+		n.Remarks, n.RemarkTries, n.NextRemarkTry = max(n.Remarks, remarked), 0, time.Time{}
 	}
 	n.applyUpdatesSent(a, all)
 }
@@ -160,17 +163,6 @@ func (n *notice) applyRequestSent(a approval.Approval, s sent) {
 	t.Round, t.Tries, t.Next, t.AskedDigest = max(t.Round, s.round), 0, time.Time{}, a.Digest
 }
 
-// applyRemarksSent records the result of messages about remarks.
-func (n *notice) applyRemarksSent(upTo, failed int, at time.Time) {
-	if failed > 0 {
-		if n.RemarkTries++; n.RemarkTries < maxTries {
-			n.NextRemarkTry = at.Add(retryDelay(n.RemarkTries))
-			return
-		}
-	}
-	n.Remarks, n.RemarkTries, n.NextRemarkTry = max(n.Remarks, upTo), 0, time.Time{}
-}
-
 // applyUpdatesSent records the results of updates. A contact is done if all of its messages were updated, or after
 // maxTries.
 func (n *notice) applyUpdatesSent(a approval.Approval, all []sent) {
@@ -195,14 +187,19 @@ func (n *notice) applyUpdatesSent(a approval.Approval, all []sent) {
 }
 
 // nextCheck is when to check the request again; zero = never. It assumes that everything due by now has been tried.
-func (n *notice) nextCheck(a approval.Approval, seats []recipient, now time.Time) time.Time {
-	if a.Status != approval.Pending {
-		return n.nextUpdate(a)
+func (n *notice) nextCheck(a approval.Approval, seats []recipient, now time.Time) (at time.Time) {
+	if a.Status != approval.Pending { // the next retry of a failed update
+		for _, t := range n.Contacts {
+			if t.Shows != a.Status && (at.IsZero() || t.Next.Before(at)) {
+				at = t.Next
+			}
+		}
+		return at
 	}
 	if !now.Before(a.ExpiresAt) {
 		return now.Add(min(max(now.Sub(a.ExpiresAt), expiryGrace), maxUpdateCheck))
 	}
-	at := a.ExpiresAt
+	at = a.ExpiresAt
 	sooner := func(t time.Time) {
 		if t.After(now) && t.Before(at) {
 			at = t
@@ -224,16 +221,6 @@ func (n *notice) nextCheck(a approval.Approval, seats []recipient, now time.Time
 	}
 	if slices.ContainsFunc(n.Contacts, func(c contact) bool { return len(c.Refs) > 0 }) {
 		sooner(now.Add(min(max(now.Sub(a.RequestedAt)/2, minUpdateCheck), maxUpdateCheck)))
-	}
-	return at
-}
-
-// nextUpdate is the next retry of a failed update.
-func (n *notice) nextUpdate(a approval.Approval) (at time.Time) {
-	for _, t := range n.Contacts {
-		if t.Shows != a.Status && (at.IsZero() || t.Next.Before(at)) {
-			at = t.Next
-		}
 	}
 	return at
 }

@@ -128,8 +128,15 @@ func (p *pass) leaseRequest(ctx context.Context, id string, until time.Time) (*l
 		return nil, err
 	}
 	begun := have.rev == 0
-	if begun {
-		if a, err = p.createNotice(ctx, &have, a, until); err != nil || have.rev == 0 {
+	if begun { // written before anybody is told, so that a crash loses nothing
+		if !p.needsNotice(a) {
+			return nil, nil
+		}
+		have.Run, have.Due = a.Run, until
+		if err := have.save(ctx, p.Table); err != nil {
+			return nil, err
+		}
+		if a, err = approval.Get(ctx, p.Table, p.tenant, id); err != nil {
 			return nil, err
 		}
 	}
@@ -142,7 +149,12 @@ func (p *pass) leaseRequest(ctx context.Context, id string, until time.Time) (*l
 		return nil, err
 	}
 	if len(owed) == 0 {
-		return nil, p.scheduleNext(ctx, &have, a, at, seats, begun)
+		next := have.nextCheck(a, seats, at)
+		if !begun && have.stored.After(at) && !have.stored.After(next) { // an earlier check is scheduled already
+			return nil, nil
+		}
+		have.Due, have.Failures = next, 0
+		return nil, have.save(ctx, p.Table)
 	}
 	if !begun {
 		have.Due = until
@@ -152,21 +164,6 @@ func (p *pass) leaseRequest(ctx context.Context, id string, until time.Time) (*l
 	}
 	have.Failures = 0
 	return &leasedRequest{notice: have, a: a, asOf: at, recipients: seats, deliveries: owed, sender: p.newSender(ctx, a)}, nil
-}
-
-// createNotice writes a request's notice before anybody is told, so that a crash loses nothing, and then reads the
-// request again. A request that needs no notice gets none.
-func (n *Notifier) createNotice(
-	ctx context.Context, have *notice, a approval.Approval, until time.Time,
-) (approval.Approval, error) {
-	if !n.needsNotice(a) {
-		return a, nil
-	}
-	have.Run, have.Due = a.Run, until
-	if err := have.save(ctx, n.Table); err != nil {
-		return a, err
-	}
-	return approval.Get(ctx, n.Table, a.Tenant, a.ID)
 }
 
 // listDeliveries returns the messages that a request owes now, and the recipients who decide it.
@@ -237,41 +234,24 @@ func (p *pass) sendAll(ctx context.Context, r *leasedRequest) (again bool, err e
 	return false, nil
 }
 
-// recordSent records what was sent. After the last delivery it sets when to check the request next.
+// recordSent records what was sent. After the last delivery it sets when to check the request next. If another process
+// has written the notice meanwhile, recordSent merges both and has the request read again, because it may be decided.
 func (p *pass) recordSent(ctx context.Context, r *leasedRequest, done []sent) (again bool, err error) {
 	r.notice.apply(r.a, done)
 	now := p.Clock.Now()
 	if r.notice.Due = now.Add(lease); len(r.deliveries) == 0 {
 		r.notice.Due = r.notice.nextCheck(r.a, r.recipients, slices.MaxFunc([]time.Time{now, r.asOf}, time.Time.Compare))
 	}
-	return p.saveSent(ctx, &r.notice, r.a, done)
-}
-
-// scheduleNext sets when to check a request that owes nothing now. An earlier check that is scheduled already is kept.
-func (n *Notifier) scheduleNext(
-	ctx context.Context, have *notice, a approval.Approval, now time.Time, seats []recipient, begun bool,
-) error {
-	at := have.nextCheck(a, seats, now)
-	if !begun && have.stored.After(now) && !have.stored.After(at) {
-		return nil
-	}
-	have.Due, have.Failures = at, 0
-	return have.save(ctx, n.Table)
-}
-
-// saveSent writes the notice after a send. If another process has written it meanwhile, saveSent merges both and has
-// the request read again, because it may be decided.
-func (n *Notifier) saveSent(ctx context.Context, have *notice, a approval.Approval, done []sent) (again bool, err error) {
 	for {
-		err = have.save(ctx, n.Table)
+		err = r.notice.save(ctx, p.Table)
 		if !errors.Is(err, errStaleNotice) {
 			return again, err
 		}
-		if *have, err = loadNotice(ctx, n.Table, a.Tenant, a.ID); err != nil {
+		if r.notice, err = loadNotice(ctx, p.Table, r.a.Tenant, r.a.ID); err != nil {
 			return false, err
 		}
-		have.apply(a, done)
-		have.Run, have.Due, again = a.Run, n.Clock.Now(), true
+		r.notice.apply(r.a, done)
+		r.notice.Run, r.notice.Due, again = r.a.Run, p.Clock.Now(), true
 	}
 }
 

@@ -55,25 +55,21 @@ func (p sender) send(ctx context.Context, all []delivery) []sent {
 	var done []sent
 	for _, d := range all {
 		s := sent{delivery: d}
-		s.ref, s.err = p.sendOne(ctx, d)
+		m, err := p.buildMessage(ctx, d)
+		switch {
+		case err != nil:
+			s.err = err
+		case d.updates != "":
+			s.err = d.channel.Update(ctx, d.updates, m)
+		default:
+			s.ref, s.err = d.channel.Send(ctx, m)
+		}
 		if s.at = p.Clock.Now().Truncate(time.Millisecond); s.err != nil {
 			p.warn(fmt.Sprintf("tell somebody of approval %s by %s", p.a.ID, d.channel.Name()), s.err)
 		}
 		done = append(done, s)
 	}
 	return done
-}
-
-// sendOne sends or updates one message.
-func (p sender) sendOne(ctx context.Context, d delivery) (ref string, err error) {
-	m, err := p.buildMessage(ctx, d)
-	switch {
-	case err != nil:
-		return "", err
-	case d.updates != "":
-		return "", d.channel.Update(ctx, d.updates, m)
-	}
-	return d.channel.Send(ctx, m)
 }
 
 // buildMessage builds the message of a delivery.

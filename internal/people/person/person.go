@@ -6,13 +6,11 @@ package person
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/policy"
-	"github.com/countersign/countersign/internal/run"
 )
 
 // The channels that a person may be told by.
@@ -55,17 +53,4 @@ func isUser(id string) bool {
 // isGroup reports whether id is group:NAME.
 func isGroup(id string) bool {
 	return strings.HasPrefix(id, "group:") && agent.ValidPrincipal(id)
-}
-
-// checkChannels says what is wrong with the channels that a person may be told by; "" = nothing.
-func checkChannels(names []string) string {
-	for i, name := range names {
-		switch {
-		case name != Email && name != Slack:
-			return fmt.Sprintf("got %q, want %s or %s", run.Bounded(name), Email, Slack)
-		case slices.Contains(names[:i], name):
-			return name + " is named twice"
-		}
-	}
-	return ""
 }

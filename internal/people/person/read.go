@@ -56,7 +56,12 @@ func (e *ReadError) Error() string {
 // principals, a Slack id that two people of a tenant have, a channel that does not reach the person, a workspace of a tenant without people.
 func Read(data []byte) (*Book, error) {
 	if _, err := jsonx.CompactJSON(data, jsonx.JSONLimits{Bytes: maxDocument, Depth: 8}); err != nil {
-		return nil, notJSON(data, err)
+		line := 1
+		var at *jsonx.JSONError
+		if errors.As(err, &at) {
+			line += bytes.Count(data[:min(at.Offset, len(data))], []byte("\n"))
+		}
+		return nil, &ReadError{Line: line, Text: err.Error()}
 	}
 	b := &Book{tenants: map[string]map[string]Person{}, teams: map[string]string{}}
 	err := b.read(data)
@@ -68,15 +73,6 @@ func Read(data []byte) (*Book, error) {
 		return nil, err
 	}
 	return b, nil
-}
-
-func notJSON(data []byte, err error) error {
-	line := 1
-	var at *jsonx.JSONError
-	if errors.As(err, &at) {
-		line += bytes.Count(data[:min(at.Offset, len(data))], []byte("\n"))
-	}
-	return &ReadError{Line: line, Text: err.Error()}
 }
 
 func (b *Book) read(data []byte) error {
@@ -98,9 +94,18 @@ func (b *Book) read(data []byte) error {
 		return err
 	}
 	for _, team := range slices.Sorted(maps.Keys(teams)) {
-		if err := b.readTeam(team, teams[team]); err != nil {
+		at := []string{"slack", team}
+		if !isSlackID(team, "TE") {
+			return readError(at, "want a workspace's id, as T012ABCDEF")
+		}
+		tenant, err := readText(teams[team], at)
+		if err != nil {
 			return err
 		}
+		if _, ok := b.tenants[tenant]; !ok {
+			return readError(at, "got %q, want a tenant that has people here", tenant)
+		}
+		b.teams[team] = tenant
 	}
 	return nil
 }
@@ -128,22 +133,6 @@ func (b *Book) readTenant(tenant string, raw json.RawMessage) error {
 		owner[p.Slack] = id
 		b.tenants[tenant][id] = p
 	}
-	return nil
-}
-
-func (b *Book) readTeam(team string, raw json.RawMessage) error {
-	at := []string{"slack", team}
-	if !isSlackID(team, "TE") {
-		return readError(at, "want a workspace's id, as T012ABCDEF")
-	}
-	tenant, err := readText(raw, at)
-	if err != nil {
-		return err
-	}
-	if _, ok := b.tenants[tenant]; !ok {
-		return readError(at, "got %q, want a tenant that has people here", tenant)
-	}
-	b.teams[team] = tenant
 	return nil
 }
 
@@ -204,8 +193,13 @@ func readNotify(p Person, raw json.RawMessage, at []string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if problem := checkChannels(list); problem != "" {
-		return nil, readError(at, "%s", problem)
+	for i, name := range list {
+		switch {
+		case name != Email && name != Slack:
+			return nil, readError(at, "got %q, want %s or %s", run.Bounded(name), Email, Slack)
+		case slices.Contains(list[:i], name):
+			return nil, readError(at, "%s is named twice", name)
+		}
 	}
 	for _, name := range list {
 		if name == Email && p.Email == "" || name == Slack && p.Slack == "" {

@@ -134,20 +134,16 @@ func (s *builder) addTool(d *Document, p approval.Permission) {
 	all.add(FactDescription, s.descriptionText(t))
 	all.add(FactTarget, s.targetText(t))
 	all.add(FactRisk, slices.Concat(ownText(string(risk)+": "), riskText(p.Effect, t)).merged())
-	all.add(FactBinds, ownText(s.bindsText()))
+	binds := "a grant is of the tool; the arguments do not bind the model"
+	if s.a.Grants == agent.GrantsStanding && s.a.Scope != agent.ScopeTool {
+		binds = "a grant is of these arguments alone"
+	}
+	all.add(FactBinds, ownText(binds))
 	title := "Tool " + name
 	if p.Verdict != "" {
 		title += ": " + string(p.Verdict)
 	}
 	d.add(Section{Name: Tool, Title: title, Rows: all})
-}
-
-// bindsText says how the arguments of a blocked call limit a grant.
-func (s *builder) bindsText() string {
-	if s.a.Grants == agent.GrantsStanding && s.a.Scope != agent.ScopeTool {
-		return "a grant is of these arguments alone"
-	}
-	return "a grant is of the tool; the arguments do not bind the model"
 }
 
 // questionRows are what a tool asks, complete and in its own words: the action that it names, its message, and the

@@ -146,11 +146,21 @@ func (e *escaper) step() {
 	}
 	u := unitAt(e.all[e.at:])
 	if t, n := rightToLeftAt(e.all[e.at:], u); n > 0 {
-		e.addRightToLeft(t, n)
+		if !e.inside { // its words are checked like others
+			e.inside, e.word = true, e.at
+		}
+		e.base, e.before, e.marks = 0, 0, 0
+		e.addSpan(Span{Text: t, Kind: RightToLeft})
+		e.at += n
+		if next, _ := utf8.DecodeRuneInString(e.all[e.at:]); !inWord(next) {
+			e.endWord()
+		}
 		return
 	}
-	if unicode.IsMark(u.r) && u.kind == Plain && !e.canShowMark(u.r) {
-		u.shown, u.kind = fmt.Sprintf(`\u{%04X}`, u.r), Escape
+	if unicode.IsMark(u.r) && u.kind == Plain {
+		if e.marks++; e.marks > maxMarks || e.base == 0 || !canCarryMark(e.base, e.before, u.r) {
+			u.shown, u.kind = fmt.Sprintf(`\u{%04X}`, u.r), Escape
+		}
 	}
 	if u.kind != Plain {
 		e.addSpecial(Span{Text: u.shown, Kind: u.kind}, u.bytes)
@@ -223,41 +233,21 @@ func (e *escaper) addSpecial(s Span, bytes int) {
 	e.at += bytes
 }
 
-// addRightToLeft appends right-to-left text. Its words are checked like others.
-func (e *escaper) addRightToLeft(text string, bytes int) {
-	if !e.inside {
-		e.inside, e.word = true, e.at
-	}
-	e.base, e.before, e.marks = 0, 0, 0
-	e.addSpan(Span{Text: text, Kind: RightToLeft})
-	e.at += bytes
-	if next, _ := utf8.DecodeRuneInString(e.all[e.at:]); !inWord(next) {
-		e.endWord()
-	}
-}
-
-// canShowMark reports whether the mark may be shown here unescaped.
-func (e *escaper) canShowMark(r rune) bool {
-	e.marks++
-	return e.marks <= maxMarks && e.base != 0 && canCarryMark(e.base, e.before, r)
-}
-
 // endWord ends the current word and appends a warning if it looks like another word.
 func (e *escaper) endWord() {
 	if !e.inside {
 		return
 	}
 	e.inside = false
-	if m := markOf(e.all[e.word:e.at], e.textScripts); m != "" {
+	scripts := func() map[*unicode.RangeTable]bool {
+		if e.ownScripts == nil {
+			e.ownScripts = scriptsOf(e.all)
+		}
+		return e.ownScripts
+	}
+	if m := markOf(e.all[e.word:e.at], scripts); m != "" {
 		e.addSpan(Span{Text: m, Kind: Mixed})
 	}
-}
-
-func (e *escaper) textScripts() map[*unicode.RangeTable]bool {
-	if e.ownScripts == nil {
-		e.ownScripts = scriptsOf(e.all)
-	}
-	return e.ownScripts
 }
 
 // unit is a character, or an invalid byte, and how it is shown.

@@ -1,7 +1,6 @@
 package show
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -60,21 +59,17 @@ func (s *builder) conditionText(c run.Condition) Text {
 	op, values := c.Operator()
 	all := make([]Text, len(values))
 	for i, v := range values {
-		all[i] = s.operandText(v)
+		if read, err := mask.Read(v, nil); err == nil {
+			all[i] = s.valueText(read)
+		} else {
+			all[i] = s.foreignText(string(v))
+		}
 	}
 	value := joinTexts(all)
 	if op == "in" {
 		value = slices.Concat(ownText("["), value, ownText("]"))
 	}
 	return slices.Concat(s.foreignText(c.Path), ownText(" "+op+" "), value)
-}
-
-func (s *builder) operandText(raw json.RawMessage) Text {
-	v, err := mask.Read(raw, nil)
-	if err != nil {
-		return s.foreignText(string(raw))
-	}
-	return s.valueText(v)
 }
 
 // joinTexts joins texts with commas.

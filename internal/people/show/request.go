@@ -182,7 +182,10 @@ func (f *facts) add(name string, value Text) {
 func (s *builder) dependsRows() (all facts) {
 	all.add(FactAsks, ownText(decisionSubject(s.a)))
 	all.add(FactDepends, s.preconditionText())
-	all.add(FactUndoes, s.undoesText())
+	if u := s.a.Undoes; u != nil {
+		all.add(FactUndoes, slices.Concat(ownText("call "), bareText(u.Call, nil), ownText(" of run "),
+			bareText(u.Run, nil)).merged())
+	}
 	all.add(FactWhy, s.foreignText(s.a.RuleNote))
 	return all
 }
@@ -190,7 +193,11 @@ func (s *builder) dependsRows() (all facts) {
 // warnings say what is not as it was.
 func (s *builder) warnings() (all facts) {
 	all.add(FactWas, s.preconditionChange())
-	all.add(FactEdited, s.editedText())
+	if original := s.a.OriginalArgs; original != nil {
+		schema := s.view.tool(first(s.a.Tools)).Schema
+		all.add(FactEdited, slices.Concat(ownText("the arguments are a person's; the model asked for "),
+			s.jsonText(original, schema)).merged())
+	}
 	return all
 }
 
@@ -199,12 +206,24 @@ func (s *builder) whoRows() (all facts) {
 	a := s.a
 	all.add(FactApprovers, ApproversText(a.Approvers, a.Above))
 	all.add(FactQuorum, s.quorumText())
-	if a.FourEyes {
-		all.add(FactFourEyes, s.fourEyesText())
+	switch {
+	case a.FourEyes && a.StarterUnknown:
+		all.add(FactFourEyes, ownText("nobody is known to have started the run: two different people approve"))
+	case a.FourEyes:
+		all.add(FactFourEyes, ownText("whoever started the run, is said to have it act for them, or told it what to do, "+
+			"may deny and not approve"))
 	}
 	all.add(FactVia, ownText(viaText(a)))
 	all.add(FactExpires, ownText(FormatTime(a.ExpiresAt)+", then it is refused"))
-	all.add(FactEscalates, s.escalationText())
+	switch {
+	case len(a.EscalateTo) == 0:
+	case !a.EscalatedAt.IsZero():
+		since := ownText("since " + FormatTime(a.EscalatedAt) + " these decide as well: ")
+		all.add(FactEscalates, slices.Concat(since, namesText(a.EscalateTo)).merged())
+	default:
+		at := ownText("at " + FormatTime(a.EscalatesAt) + ", then these decide as well: ")
+		all.add(FactEscalates, slices.Concat(at, namesText(a.EscalateTo)).merged())
+	}
 	all.add(FactGranted, grantText(a))
 	all.add(FactGrantLimits, s.grantLimits())
 	all.add(FactDenied, ownText(denialText(a)))
@@ -220,9 +239,25 @@ func (s *builder) aboutRows(t agent.ToolSpec) (all facts) {
 		all.add(FactTarget, s.targetText(t))
 	}
 	all.add(FactAgent, bareText(strings.TrimSpace(a.Agent+" "+a.Version), nil))
-	all.add(FactRun, s.runText())
-	all.add(FactParent, s.parentText())
-	all.add(FactRequester, s.requesterText())
+	run := bareText(a.Run, nil)
+	if a.Kind != approval.KindTools && len(a.Calls) > 0 {
+		run = slices.Concat(run, ownText(", call "), bareText(a.Call(), nil))
+	}
+	all.add(FactRun, run.merged())
+	if a.Root != "" {
+		all.add(FactParent, slices.Concat(ownText("call "), bareText(a.ParentCall, nil), ownText(" of run "),
+			bareText(a.Parent, nil), ownText(", for run "), bareText(a.Root, nil)).merged())
+	}
+	// The authenticated people who started the run. The subject that the API's caller claims is no fact: see Claim.
+	var requesters Text
+	claimed := func(id string) bool { return id == a.ClaimedSubject }
+	for i, id := range slices.DeleteFunc(slices.Clone(a.Requesters), claimed) {
+		if i > 0 {
+			requesters = append(requesters, Span{Text: ", "})
+		}
+		requesters = append(requesters, s.foreignText(id)...)
+	}
+	all.add(FactRequester, requesters.merged())
 	all.add(FactAsked, ownText(FormatTime(a.RequestedAt)))
 	return all
 }
@@ -246,66 +281,6 @@ func (s *builder) descriptionText(t agent.ToolSpec) Text {
 		return nil
 	}
 	return s.foreignText(t.Description)
-}
-
-func (s *builder) runText() Text {
-	t := bareText(s.a.Run, nil)
-	if s.a.Kind != approval.KindTools && len(s.a.Calls) > 0 {
-		t = slices.Concat(t, ownText(", call "), bareText(s.a.Call(), nil))
-	}
-	return t.merged()
-}
-
-func (s *builder) parentText() Text {
-	if s.a.Root == "" {
-		return nil
-	}
-	return slices.Concat(ownText("call "), bareText(s.a.ParentCall, nil), ownText(" of run "), bareText(s.a.Parent, nil), ownText(", for run "), bareText(s.a.Root, nil)).merged()
-}
-
-func (s *builder) undoesText() Text {
-	u := s.a.Undoes
-	if u == nil {
-		return nil
-	}
-	return slices.Concat(ownText("call "), bareText(u.Call, nil), ownText(" of run "), bareText(u.Run, nil)).merged()
-}
-
-// requesterText is the authenticated people who started the run. The subject that the API's caller claims is no fact:
-// it is Request.Claim.
-func (s *builder) requesterText() Text {
-	claimed := func(id string) bool { return id == s.a.ClaimedSubject }
-	return s.listText(slices.DeleteFunc(slices.Clone(s.a.Requesters), claimed))
-}
-
-// fourEyesText says who may not approve because of four eyes.
-func (s *builder) fourEyesText() Text {
-	if s.a.StarterUnknown {
-		return ownText("nobody is known to have started the run: two different people approve")
-	}
-	return ownText("whoever started the run, is said to have it act for them, or told it what to do, may deny and not approve")
-}
-
-func (s *builder) listText(of []string) Text {
-	var t Text
-	for i, one := range of {
-		if i > 0 {
-			t = append(t, Span{Text: ", "})
-		}
-		t = append(t, s.foreignText(one)...)
-	}
-	return t.merged()
-}
-
-func (s *builder) escalationText() Text {
-	a := s.a
-	switch {
-	case len(a.EscalateTo) == 0:
-		return nil
-	case !a.EscalatedAt.IsZero():
-		return slices.Concat(ownText("since "+FormatTime(a.EscalatedAt)+" these decide as well: "), namesText(a.EscalateTo)).merged()
-	}
-	return slices.Concat(ownText("at "+FormatTime(a.EscalatesAt)+", then these decide as well: "), namesText(a.EscalateTo)).merged()
 }
 
 // ApproversText names who may decide: the approvers, and the sets of delegating agents that they must be in as well.
@@ -451,12 +426,4 @@ func (s *builder) jsonText(raw, schema json.RawMessage) Text {
 		s.masked, text = true, masked
 	}
 	return PlainQuotes(s.foreignText(text))
-}
-
-// editedText says that a person has edited the arguments.
-func (s *builder) editedText() Text {
-	if s.a.OriginalArgs == nil {
-		return nil
-	}
-	return slices.Concat(ownText("the arguments are a person's; the model asked for "), s.jsonText(s.a.OriginalArgs, s.view.tool(first(s.a.Tools)).Schema)).merged()
 }

@@ -68,7 +68,12 @@ func (s *builder) targetText(t agent.ToolSpec) Text {
 	case t.MCP != nil:
 		return slices.Concat(ownText("MCP server "), bareText(t.MCP.Server, nil), ownText(", its tool "), bareText(t.MCP.Tool, nil)).merged()
 	case t.HTTP != nil:
-		return s.hostText(*t.HTTP)
+		u, err := url.Parse(t.HTTP.URL)
+		if err != nil || u.Host == "" {
+			return slices.Concat(ownText(t.HTTP.Method+" of "), s.foreignText(t.HTTP.URL)).merged()
+		}
+		// The host, which no argument changes; the path contains arguments.
+		return slices.Concat(ownText(t.HTTP.Method+" to "), bareText(u.Scheme+"://"+u.Host, nil)).merged()
 	case t.Lambda != nil:
 		return slices.Concat(ownText("function "), bareText(t.Lambda.Function, nil)).merged()
 	case t.Agent != nil:
@@ -79,16 +84,6 @@ func (s *builder) targetText(t agent.ToolSpec) Text {
 		return ownText("this program")
 	}
 	return nil
-}
-
-// hostText names the host that a request goes to, which no argument changes. It leaves out the path, which contains
-// arguments.
-func (s *builder) hostText(t agent.HTTPTool) Text {
-	u, err := url.Parse(t.URL)
-	if err != nil || u.Host == "" {
-		return slices.Concat(ownText(t.Method+" of "), s.foreignText(t.URL)).merged()
-	}
-	return slices.Concat(ownText(t.Method+" to "), bareText(u.Scheme+"://"+u.Host, nil)).merged()
 }
 
 // decisionSubject says what a decision is about, if that is not whether the call may run.

@@ -75,7 +75,10 @@ func (p payload) parseClick() (click, bool) {
 	if p.Type != "block_actions" || len(p.Actions) != 1 || p.Actions[0].Type != "button" {
 		return click{}, false
 	}
-	c := click{member: p.User.ID, team: p.User.Team, answer: p.ResponseURL, note: p.typedNote()}
+	c := click{member: p.User.ID, team: p.User.Team, answer: p.ResponseURL}
+	if v := p.State.Values[blockNote][actionNote].Value; v != nil {
+		c.note = *v
+	}
 	if c.team == "" && p.Team != nil {
 		c.team = p.Team.ID
 	}
@@ -89,12 +92,4 @@ func (p payload) parseClick() (click, bool) {
 	}
 	err := jsonx.DecodeStrict([]byte(p.Actions[0].Value), &c.shown)
 	return c, err == nil && c.shown.V == 1 && c.shown.Approval != "" && c.shown.Digest != "" && c.team != "" && c.member != ""
-}
-
-// typedNote is the text of the note input.
-func (p payload) typedNote() string {
-	if v := p.State.Values[blockNote][actionNote].Value; v != nil {
-		return *v
-	}
-	return ""
 }

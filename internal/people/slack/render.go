@@ -84,11 +84,17 @@ func renderBlocks(m notify.Message, d show.Document, short bool) []block {
 	blocks = append(blocks, section(m.Opening()))
 	for _, s := range d.Sections {
 		blocks = append(blocks, section(s.Title))
-		if s.Rows[0].Name != "" {
-			blocks = append(blocks, factBlocks(s.Rows)...)
+		if s.Rows[0].Name == "" {
+			blocks = append(blocks, textBlocks(s.Rows)...)
 			continue
 		}
-		blocks = append(blocks, textBlocks(s.Rows)...)
+		for i, l := range s.Rows { // facts, in columns
+			if i%maxFields == 0 {
+				blocks = append(blocks, block{Type: "section"})
+			}
+			last := &blocks[len(blocks)-1]
+			last.Fields = append(last.Fields, plainText(l.Text().String()))
+		}
 	}
 	buttons := m.IsPending() && !short && isDecidable(m.Approval, m.Occasion)
 	if short {
@@ -112,19 +118,6 @@ func renderBlocks(m notify.Message, d show.Document, short bool) []block {
 // isDecidable reports whether a click can decide the request: approve or deny one call, sent to an approver.
 func isDecidable(a approval.Approval, why notify.Occasion) bool {
 	return a.Kind == approval.KindCall && a.Digest != "" && why != notify.Question
-}
-
-// factBlocks are the facts in columns.
-func factBlocks(all []show.Row) []block {
-	var blocks []block
-	for i, l := range all {
-		if i%maxFields == 0 {
-			blocks = append(blocks, block{Type: "section"})
-		}
-		last := &blocks[len(blocks)-1]
-		last.Fields = append(last.Fields, plainText(l.Text().String()))
-	}
-	return blocks
 }
 
 // textBlocks are lines of foreign text in as few blocks as hold them. A line that is too long makes a block that does

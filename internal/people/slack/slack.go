@@ -193,10 +193,6 @@ func (c *Channel) attempt(ctx context.Context, method string, body []byte) (resp
 		return response{}, fmt.Errorf("slack %s: %w", method, err)
 	}
 	defer resp.Body.Close()
-	return readResponse(method, resp)
-}
-
-func readResponse(method string, resp *http.Response) (response, error) {
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return response{}, fmt.Errorf("slack %s: read its answer: %w", method, err)
@@ -205,7 +201,11 @@ func readResponse(method string, resp *http.Response) (response, error) {
 	err = json.Unmarshal(text, &got)
 	switch {
 	case resp.StatusCode == http.StatusTooManyRequests:
-		return response{}, &RefusedError{Method: method, Code: "ratelimited", After: retryAfter(resp)}
+		after := retryDelay
+		if n, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 16); err == nil {
+			after = time.Duration(n) * time.Second
+		}
+		return response{}, &RefusedError{Method: method, Code: "ratelimited", After: after}
 	case resp.StatusCode != http.StatusOK:
 		return response{}, &RefusedError{Method: method, Code: "status_" + strconv.Itoa(resp.StatusCode)}
 	case err != nil:
@@ -214,15 +214,6 @@ func readResponse(method string, resp *http.Response) (response, error) {
 		return response{}, &RefusedError{Method: method, Code: errorCode(got.Error)}
 	}
 	return got, nil
-}
-
-// retryAfter is how long Slack asks to wait.
-func retryAfter(resp *http.Response) time.Duration {
-	n, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 16)
-	if err != nil {
-		return retryDelay
-	}
-	return time.Duration(n) * time.Second
 }
 
 // errorCode returns Slack's error code if it has the form of one.

@@ -45,8 +45,15 @@ func (s *server) announceUpload(w http.ResponseWriter, r *http.Request, c Caller
 	if err := readBody(w, r, &b, false); err != nil {
 		return 0, nil, err
 	}
-	if err := b.check(); err != nil {
-		return 0, nil, err
+	switch {
+	case !run.ValidDigest(b.SHA256):
+		return 0, nil, invalidProblem("sha256: got %.64q, want 64 lower-case hex digits", b.SHA256)
+	case b.Bytes < 1:
+		return 0, nil, invalidProblem("bytes: got %d, want 1 to %d", b.Bytes, store.MaxBlob)
+	case b.Bytes > store.MaxBlob:
+		return 0, nil, problem(TooLarge, "bytes: got %d, want at most %d", b.Bytes, store.MaxBlob)
+	case !run.ValidMediaType(b.MediaType):
+		return 0, nil, invalidProblem("mediaType: got %.64q, want one such as image/png", b.MediaType)
 	}
 	if s.Uploads == nil {
 		u := Upload{Method: http.MethodPut, URL: "/v1/blobs/" + b.SHA256, Headers: map[string]string{}}
@@ -57,21 +64,6 @@ func (s *server) announceUpload(w http.ResponseWriter, r *http.Request, c Caller
 		return 0, nil, err
 	}
 	return http.StatusCreated, Uploading{b.SHA256, Upload{http.MethodPut, u.URL, u.Headers, u.Expires}}, nil
-}
-
-func (b Blob) check() error {
-	switch {
-	case !run.ValidDigest(b.SHA256):
-		return invalidProblem("sha256: got %.64q, want 64 lower-case hex digits", b.SHA256)
-	case b.Bytes < 1:
-		return invalidProblem("bytes: got %d, want 1 to %d", b.Bytes, store.MaxBlob)
-	case b.Bytes > store.MaxBlob:
-		return problem(TooLarge, "bytes: got %d, want at most %d", b.Bytes, store.MaxBlob)
-	case !run.ValidMediaType(b.MediaType):
-		return invalidProblem("mediaType: got %.64q, want one such as image/png", b.MediaType)
-	default:
-		return nil
-	}
 }
 
 // acceptsUploads reports whether this API accepts files itself, which only the owner of the machine may send.
@@ -93,10 +85,20 @@ func (s *server) receiveUpload(w http.ResponseWriter, r *http.Request, c Caller)
 		return 0, nil, problem(TooLarge, "the body has %d bytes, want at most %d", r.ContentLength, store.MaxBlob)
 	}
 	content := &uploadBody{body: http.MaxBytesReader(w, r.Body, store.MaxBlob)}
-	if err := s.Intake.PutFrom(r.Context(), c.Tenant, digest, content); err != nil {
-		return 0, nil, content.classifyError(err)
+	err := s.Intake.PutFrom(r.Context(), c.Tenant, digest, content)
+	var tooLarge *http.MaxBytesError
+	switch {
+	case err == nil:
+		return http.StatusCreated, Uploaded{digest}, nil
+	case errors.As(content.err, &tooLarge), errors.Is(err, store.ErrBlobTooLarge):
+		return 0, nil, problem(TooLarge, "the body has more than %d bytes", store.MaxBlob)
+	case errors.Is(err, store.ErrBlobContent):
+		return 0, nil, invalidProblem("the body is not what its digest says: nothing was stored")
+	case content.err != nil:
+		return 0, nil, invalidProblem("read the body: %v", content.err)
+	default:
+		return 0, nil, err
 	}
-	return http.StatusCreated, Uploaded{digest}, nil
 }
 
 // uploadBody keeps the read error of a body, which is an error of the client and not of the store.
@@ -111,19 +113,4 @@ func (b *uploadBody) Read(p []byte) (int, error) {
 		b.err = err
 	}
 	return n, err
-}
-
-// classifyError returns err as an error of the client or of the store.
-func (b *uploadBody) classifyError(err error) error {
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(b.err, &tooLarge), errors.Is(err, store.ErrBlobTooLarge):
-		return problem(TooLarge, "the body has more than %d bytes", store.MaxBlob)
-	case errors.Is(err, store.ErrBlobContent):
-		return invalidProblem("the body is not what its digest says: nothing was stored")
-	case b.err != nil:
-		return invalidProblem("read the body: %v", b.err)
-	default:
-		return err
-	}
 }

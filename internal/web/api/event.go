@@ -60,31 +60,3 @@ func readPosition(s string) (position, error) {
 	}
 	return p, nil
 }
-
-// newEvents returns the events of entries behind p.
-func newEvents(entries []run.Entry, p position) ([]Event, error) {
-	events := []Event{}
-	for _, e := range entries {
-		for i, fact := range e.Events {
-			if !p.before(e.Seq, i) {
-				continue
-			}
-			shown, err := newEvent(e, i, fact)
-			if err != nil {
-				return nil, err
-			}
-			events = append(events, shown)
-		}
-	}
-	return events, nil
-}
-
-func newEvent(e run.Entry, i int, fact run.Event) (Event, error) {
-	raw, err := run.MarshalEvent(fact)
-	if err != nil {
-		return Event{}, err
-	}
-	name := run.EventType(fact)
-	data := raw[len(`{"":`)+len(name) : len(raw)-1] // an object of one key, the name
-	return Event{ID: position{e.Seq, i}.String(), Seq: e.Seq, At: e.Time, Type: name, Data: data}, nil
-}

@@ -79,12 +79,6 @@ func (f *Feed) Close() {
 	}
 }
 
-func (f *Feed) isClosed() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.closed
-}
-
 // Watch implements Watcher.
 func (f *Feed) Watch(tenant, run string) Watch {
 	w := &feedWatch{feed: f, key: tenant + "/" + run, signal: f.clock.NewSignal()}
@@ -143,7 +137,10 @@ func (w *feedWatch) TakeDeltas() (deltas []stream.Delta, moved bool) {
 }
 
 func (w *feedWatch) Wait(ctx context.Context, _ int64) error {
-	if w.feed.isClosed() {
+	w.feed.mu.Lock()
+	closed := w.feed.closed
+	w.feed.mu.Unlock()
+	if closed {
 		return errClosed
 	}
 	return w.signal.Wait(ctx, 0)

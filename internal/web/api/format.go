@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"strings"
-	"time"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/run"
@@ -108,30 +107,22 @@ func (v *journalReader) readEntry(e run.Entry) ([]encodedEvent, error) {
 	return out, nil
 }
 
+// newFacts returns the events of an entry as they are stored.
 func (v *journalReader) newFacts(e run.Entry) ([]encodedEvent, error) {
-	events, err := newEvents([]run.Entry{e}, v.from)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]encodedEvent, len(events))
-	for i, f := range events {
-		at, err := readPosition(f.ID)
+	var out []encodedEvent
+	for i, fact := range e.Events {
+		if !v.from.before(e.Seq, i) {
+			continue
+		}
+		raw, err := run.MarshalEvent(fact)
 		if err != nil {
 			return nil, err
 		}
-		out[i] = encodedEvent{at, f.Type, f}
+		at, name := position{e.Seq, i}, run.EventType(fact)
+		data := raw[len(`{"":`)+len(name) : len(raw)-1] // an object of one key, the name
+		out = append(out, encodedEvent{at, name, Event{ID: at.String(), Seq: e.Seq, At: e.Time, Type: name, Data: data}})
 	}
 	return out, nil
-}
-
-// encodeDelta encodes a piece of the reply that the model is writing.
-func (v *journalReader) encodeDelta(d stream.Delta, at time.Time) (stream.Encoded, error) {
-	if v.live.inference != d.Inference || v.live.attempt != d.Attempt {
-		v.live = liveText{inference: d.Inference, attempt: d.Attempt, content: map[deltaPart]string{}}
-	}
-	of := deltaPart{d.Kind, d.Place}
-	v.live.content[of] += d.Text
-	return v.format.EncodeLive(&v.state, d, v.live.content[of], at)
 }
 
 // readEvents reads at least n events, or all that there are.

@@ -38,7 +38,11 @@ const tokenParameter = "token"
 func (g Guard) Protect(next http.Handler) http.Handler {
 	cross, out := http.NewCrossOriginProtection(), &server{}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		setSecurityHeaders(w.Header())
+		h := w.Header()
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("X-Frame-Options", "DENY")
 		if !g.isOwnHost(r.Host) {
 			out.writeProblem(w, r, problem(NotAllowed, "Host: got %.64q, want a name of this machine, such as localhost, with port %s", r.Host, g.Port))
 			return
@@ -61,14 +65,6 @@ func (g Guard) Protect(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-// setSecurityHeaders tells browsers to keep responses private.
-func setSecurityHeaders(h http.Header) {
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-	h.Set("Referrer-Policy", "no-referrer")
-	h.Set("X-Frame-Options", "DENY")
 }
 
 // isOwnHost reports whether a Host header names this machine. An address cannot be rebound, a name can.

@@ -125,7 +125,15 @@ func (s *server) serveRoute(byMethod map[string]route) http.HandlerFunc {
 // callEndpoint calls an endpoint on behalf of the caller, once the path's id and the query are well formed. It waits
 // until the backend is ready, except for GET, which changes nothing, and DELETE, which only removes a permission.
 func (s *server) callEndpoint(to route, w http.ResponseWriter, r *http.Request) (status int, body any, err error) {
-	c, err := s.authenticate(r)
+	var c Caller
+	if r.Pattern == callbackPath { // its token is all that is checked
+		_, err = s.readClaim(r)
+	} else {
+		var refused *Problem
+		if c, err = s.Caller(r); err != nil && !errors.As(err, &refused) {
+			err = problem(NotAllowed, "%v", err)
+		}
+	}
 	if err == nil {
 		err = checkPathID(r)
 	}
@@ -139,20 +147,6 @@ func (s *server) callEndpoint(to route, w http.ResponseWriter, r *http.Request) 
 		return 0, nil, err
 	}
 	return to.endpoint(s, w, r, c)
-}
-
-// authenticate returns the caller. Of a callback it only checks the token.
-func (s *server) authenticate(r *http.Request) (Caller, error) {
-	if r.Pattern == callbackPath {
-		_, err := s.readClaim(r)
-		return Caller{}, err
-	}
-	c, err := s.Caller(r)
-	var refused *Problem
-	if err != nil && !errors.As(err, &refused) {
-		err = problem(NotAllowed, "%v", err)
-	}
-	return c, err
 }
 
 var (
@@ -184,7 +178,13 @@ func checkRunID(key, id string) error {
 func (s *server) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	p := problemOf(err)
 	if p.Type == Internal || p.Type == Damaged || p.Type == Unavailable {
-		s.logProblem(r, p.Type, err)
+		switch gone := r.Context().Err() != nil && errors.Is(err, context.Canceled); {
+		case s.Log == nil || gone:
+		case p.Type == Unavailable:
+			s.Log.Warn("request put off", "route", r.Method+" "+r.Pattern, "error", err)
+		default:
+			s.Log.Error("request failed", "route", r.Method+" "+r.Pattern, "error", err)
+		}
 		if !s.Local {
 			p.Detail = p.Title
 		}
@@ -193,17 +193,6 @@ func (s *server) writeProblem(w http.ResponseWriter, r *http.Request, err error)
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
 	s.writeJSON(w, p.Status, "application/problem+json", p)
-}
-
-// logProblem logs an internal error, unless the client has gone.
-func (s *server) logProblem(r *http.Request, kind ProblemType, err error) {
-	switch {
-	case s.Log == nil || r.Context().Err() != nil && errors.Is(err, context.Canceled):
-	case kind == Unavailable:
-		s.Log.Warn("request put off", "route", r.Method+" "+r.Pattern, "error", err)
-	default:
-		s.Log.Error("request failed", "route", r.Method+" "+r.Pattern, "error", err)
-	}
 }
 
 func (s *server) writeJSON(w http.ResponseWriter, status int, mediaType string, body any) {

@@ -227,7 +227,13 @@ func (s *server) planAnswer(ctx context.Context, state *run.AgentState, a Answer
 		if a.Rerun {
 			return nil, problem(WrongKind, "rerun: call %s is a service's: want its result or an error", a.Call)
 		}
-		return s.serviceStep(state, a, c), nil
+		given := runtime.Answer{Tenant: state.Tenant, Run: state.Run, Call: a.Call, By: c.Principal.ID}
+		if a.Error != nil {
+			given.Content, given.IsError = *a.Error, true
+		} else {
+			given.Content = policy.ResultText(a.Result)
+		}
+		return func(ctx context.Context) error { return s.Inputs.Answer(ctx, given) }, nil
 	}
 	return s.outcomeStep(state, a, c), nil
 }
@@ -271,17 +277,6 @@ func (s *server) outcomeStep(run *run.AgentState, a Answer, c Caller) inputStep 
 		}
 		return err
 	}
-}
-
-// serviceStep passes an answer to a service's call.
-func (s *server) serviceStep(run *run.AgentState, a Answer, c Caller) inputStep {
-	given := runtime.Answer{Tenant: run.Tenant, Run: run.Run, Call: a.Call, By: c.Principal.ID}
-	if a.Error != nil {
-		given.Content, given.IsError = *a.Error, true
-	} else {
-		given.Content = policy.ResultText(a.Result)
-	}
-	return func(ctx context.Context) error { return s.Inputs.Answer(ctx, given) }
 }
 
 // planAnsweredDecision plans an answer as a decision on a call that waits for one. An error in answer to a permission

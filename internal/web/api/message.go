@@ -66,13 +66,9 @@ func (b block) check() error {
 		}
 		return nil
 	case "media":
-		return b.checkMedia()
 	default:
 		return fmt.Errorf("type: got %.64q, want text or media", b.Type)
 	}
-}
-
-func (b block) checkMedia() error {
 	if b.Text != nil || b.MediaType == nil || (b.Data == nil) == (b.Blob == nil) {
 		return fmt.Errorf("want a media block of type, mediaType, data or blob, and perhaps name")
 	}

@@ -2,11 +2,9 @@ package api
 
 import (
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/store"
 )
 
 // Run is a run as the API shows it (docs/openapi.yaml).
@@ -137,33 +135,4 @@ type Difference struct {
 func newAccepted(s run.AgentState) Accepted {
 	self := "/v1/runs/" + s.Run
 	return Accepted{ID: s.Run, Status: s.Status, Links: &Links{self, self + "/events", self + "/input", self + "/cancel"}}
-}
-
-// newRun returns a run for the API: the JSON of its state with the size of its inbox.
-func newRun(l store.Loaded) (Run, error) {
-	raw, err := json.Marshal(l.State)
-	if err != nil {
-		return Run{}, fmt.Errorf("show run %s: %w", l.State.Run, err)
-	}
-	r := Run{Inbox: len(l.Inbox)}
-	if err := json.Unmarshal(raw, &r); err != nil {
-		return Run{}, fmt.Errorf("show run %s: %w", l.State.Run, err)
-	}
-	return r, nil
-}
-
-func newCall(c run.Call) Call {
-	shown := Call{c.ID, c.Tool, c.Input, c.Status, c.Executions, c.Reason, c.Child, c.Undoes, nil, nil}
-	if c.Result != nil {
-		shown.Whole = c.Result.Whole
-	}
-	return shown
-}
-
-func newHead(h store.Head) RunHead {
-	shown := RunHead{ID: h.Run, Agent: h.Agent, Status: h.Status, Reason: h.Reason, StartedAt: h.StartedAt, UpdatedAt: h.UpdatedAt, ExpiresAt: h.Expires, Seq: h.Seq, Hash: h.Hash}
-	if p := h.Parent; p != nil {
-		shown.Parent, shown.ParentCall, shown.Root = p.Run, p.Call, p.Root
-	}
-	return shown
 }

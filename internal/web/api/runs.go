@@ -37,11 +37,6 @@ const maxKey = 256
 // maxLabel is the longest subject or accessControl of a run, in bytes. Each event contains them.
 const maxLabel = 1024
 
-// check refuses labels that are too long or not plain text.
-func (b Start) check() error {
-	return errors.Join(checkText("subject", b.Subject, maxLabel), checkText("accessControl", b.AccessControl, maxLabel))
-}
-
 // checkText refuses a text that is too long or that the store cannot have in a key.
 func checkText(key, value string, most int) error {
 	if len(value) > most {
@@ -63,7 +58,8 @@ func (s *server) startRun(w http.ResponseWriter, r *http.Request, c Caller) (int
 			return 0, nil, err
 		}
 	}
-	if err := b.check(); err != nil {
+	err := errors.Join(checkText("subject", b.Subject, maxLabel), checkText("accessControl", b.AccessControl, maxLabel))
+	if err != nil {
 		return 0, nil, err
 	}
 	key, err := idempotencyKey(r, b.Key)
@@ -187,7 +183,13 @@ func (s *server) listRuns(_ http.ResponseWriter, r *http.Request, c Caller) (int
 	return readPage(r, func(limit int, cursor string) (shown []RunHead, next string, err error) {
 		heads, next, err := s.Journal.ListSince(r.Context(), c.Tenant, status, since, limit, cursor)
 		for _, h := range heads {
-			head := newHead(h)
+			head := RunHead{
+				ID: h.Run, Agent: h.Agent, Status: h.Status, Reason: h.Reason, StartedAt: h.StartedAt, UpdatedAt: h.UpdatedAt,
+				ExpiresAt: h.Expires, Seq: h.Seq, Hash: h.Hash,
+			}
+			if p := h.Parent; p != nil {
+				head.Parent, head.ParentCall, head.Root = p.Run, p.Call, p.Root
+			}
 			if (of == "" || h.Agent == of) && (!q.Has("root") || head.Root == q.Get("root")) {
 				shown = append(shown, head)
 			}
@@ -210,9 +212,13 @@ func (s *server) showRun(_ http.ResponseWriter, r *http.Request, c Caller) (int,
 	if err != nil {
 		return 0, nil, err
 	}
-	run, err := newRun(l)
+	raw, err := json.Marshal(l.State) // the JSON of its state, with the size of its inbox
 	if err != nil {
-		return 0, nil, err
+		return 0, nil, fmt.Errorf("show run %s: %w", l.State.Run, err)
+	}
+	run := Run{Inbox: len(l.Inbox)}
+	if err := json.Unmarshal(raw, &run); err != nil {
+		return 0, nil, fmt.Errorf("show run %s: %w", l.State.Run, err)
 	}
 	if q.Get("messages") == "0" {
 		run.Messages, run.Calls = nil, nil
@@ -257,7 +263,14 @@ func (s *server) listCalls(_ http.ResponseWriter, r *http.Request, c Caller) (in
 		part, next, err := read(limit, cursor)
 		var shown []Call
 		for _, call := range part {
-			shown = append(shown, newCall(call))
+			view := Call{
+				ID: call.ID, Tool: call.Tool, Input: call.Input, Status: call.Status, Executions: call.Executions,
+				Reason: call.Reason, Run: call.Child, Undoes: call.Undoes,
+			}
+			if call.Result != nil {
+				view.Whole = call.Result.Whole
+			}
+			shown = append(shown, view)
 		}
 		s.addUndos(r.Context(), &l.State, shown)
 		return shown, next, err

@@ -81,9 +81,15 @@ func (s *server) streamEvents(w http.ResponseWriter, r *http.Request, of *run.Ag
 	}
 	tenant, runID := of.Tenant, of.Run
 	if of.Status == run.RunDone {
-		if left, err := s.hasEventsAfter(r.Context(), of, from, form); err != nil {
+		v, err := s.newJournalReader(r.Context(), of, from, form)
+		if err != nil {
 			return err
-		} else if !left {
+		}
+		left, err := s.readEvents(r.Context(), v, 1)
+		if err != nil {
+			return err
+		}
+		if len(left) == 0 {
 			w.Header().Set("Cache-Control", "no-store")
 			w.WriteHeader(http.StatusNoContent)
 			return nil
@@ -103,26 +109,12 @@ func (s *server) streamEvents(w http.ResponseWriter, r *http.Request, of *run.Ag
 		w.Header().Set(wire.Header, wire.Value)
 	}
 	t := &eventStream{journal: s.Journal, clock: s.Clock, journalReader: v, out: w}
-	s.logStreamEnd(r, runID, t.follow(ctx, watch))
+	err = t.follow(ctx, watch)
+	ended := err == nil || r.Context().Err() != nil || errors.Is(err, errClosed) || problemOf(err).Type == Unavailable
+	if !ended && s.Log != nil {
+		s.Log.Error("stream ended", "run", runID, "error", err)
+	}
 	return nil // the response has begun; the client resumes
-}
-
-// hasEventsAfter reports whether a finished run has events behind from.
-func (s *server) hasEventsAfter(ctx context.Context, of *run.AgentState, from position, form stream.Format) (bool, error) {
-	v, err := s.newJournalReader(ctx, of, from, form)
-	if err != nil {
-		return false, err
-	}
-	events, err := s.readEvents(ctx, v, 1)
-	return len(events) > 0, err
-}
-
-// logStreamEnd logs why a stream ended, unless the window, the client or the process ended.
-func (s *server) logStreamEnd(r *http.Request, run string, err error) {
-	if err == nil || s.Log == nil || r.Context().Err() != nil || errors.Is(err, errClosed) || problemOf(err).Type == Unavailable {
-		return
-	}
-	s.Log.Error("stream ended", "run", run, "error", err)
 }
 
 // maxHeldBack is the size in bytes after which a buffered response gets no more events.
@@ -189,7 +181,12 @@ func (t *eventStream) sendDeltas(deltas []stream.Delta) error {
 			continue
 		}
 		d.Inference = t.state.Inferences + 1
-		piece, err := t.encodeDelta(d, t.clock.Now())
+		if t.live.inference != d.Inference || t.live.attempt != d.Attempt {
+			t.live = liveText{inference: d.Inference, attempt: d.Attempt, content: map[deltaPart]string{}}
+		}
+		of := deltaPart{d.Kind, d.Place}
+		t.live.content[of] += d.Text
+		piece, err := t.format.EncodeLive(&t.state, d, t.live.content[of], t.clock.Now())
 		if err != nil {
 			return err
 		}

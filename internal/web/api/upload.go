@@ -28,9 +28,19 @@ func (c *Client) Upload(ctx context.Context, b Blob, open func() (io.ReadCloser,
 	}
 	content := &announcedFile{ReadCloser: file, left: b.Bytes}
 	defer content.Close()
-	req, err := c.newUploadRequest(ctx, to.Upload, content)
+	target := to.Upload.URL
+	if strings.HasPrefix(target, "/") {
+		target = c.base + target
+	}
+	req, err := http.NewRequestWithContext(ctx, to.Upload.Method, target, content)
 	if err != nil {
 		return "", fmt.Errorf("write the upload of %s: %w", b.SHA256, err)
+	}
+	for name, value := range to.Upload.Headers {
+		req.Header.Set(name, value)
+	}
+	if target != to.Upload.URL && c.as != "" {
+		req.Header.Set(AsHeader, c.as)
 	}
 	req.ContentLength = b.Bytes
 	err = c.sendUpload(ctx, req)
@@ -40,25 +50,6 @@ func (c *Client) Upload(ctx context.Context, b Blob, open func() (io.ReadCloser,
 		err = content.err
 	}
 	return to.Blob, err
-}
-
-// newUploadRequest returns the HTTP request of an upload.
-func (c *Client) newUploadRequest(ctx context.Context, u Upload, content io.Reader) (*http.Request, error) {
-	target := u.URL
-	if strings.HasPrefix(target, "/") {
-		target = c.base + target
-	}
-	req, err := http.NewRequestWithContext(ctx, u.Method, target, content)
-	if err != nil {
-		return nil, err
-	}
-	for name, value := range u.Headers {
-		req.Header.Set(name, value)
-	}
-	if target != u.URL && c.as != "" {
-		req.Header.Set(AsHeader, c.as)
-	}
-	return req, nil
 }
 
 // sendUpload sends an upload. The error of an external store is reported by its status only.

@@ -254,7 +254,20 @@ func (p *projection) addReply(f run.Replied) {
 		Model: f.Model, Usage: f.Usage, Units: f.Units, Requests: f.Requests, Text: f.Text, Stop: f.Stop,
 		TextDropped: f.TextDropped, Duration: p.millisecondsSince(f.At),
 	}
-	p.setReplyTexts(f, &done)
+	// The texts for the encodings. The canonical form has them in the conversation.
+	done.text, done.sentBack = f.Text, f.Correction != nil && !f.Correction.GoesOn()
+	for _, r := range f.Reasoning {
+		if r.Text != "" {
+			done.thoughts = append(done.thoughts, r.Text)
+		}
+	}
+	if len(f.Calls) == 0 {
+		t := dialect.SplitReply(p.def, f.Text)
+		done.text = t.Text
+		for _, thought := range t.Thoughts {
+			done.written = append(done.written, thought.Text)
+		}
+	}
 	if f.Correction != nil {
 		done.Refused, done.RefusedAs, done.Problem = f.Correction.Text, f.Correction.Kind, f.Correction.Detail
 	}
@@ -274,23 +287,6 @@ func (p *projection) millisecondsSince(at int64) int64 {
 	return max(0, at-p.entry.Time.UnixMilli())
 }
 
-// setReplyTexts sets the texts of a reply for the encodings. The canonical form has them in the conversation.
-func (p *projection) setReplyTexts(f run.Replied, done *InferenceDoneData) {
-	done.text, done.sentBack = f.Text, f.Correction != nil && !f.Correction.GoesOn()
-	for _, r := range f.Reasoning {
-		if r.Text != "" {
-			done.thoughts = append(done.thoughts, r.Text)
-		}
-	}
-	if len(f.Calls) == 0 {
-		t := dialect.SplitReply(p.def, f.Text)
-		done.text = t.Text
-		for _, thought := range t.Thoughts {
-			done.written = append(done.written, thought.Text)
-		}
-	}
-}
-
 // newStepStart returns the request of an inference. Next returns why the model was called.
 func (p *projection) newStepStart(f run.Replied) StepStartData {
 	s := &p.before
@@ -305,29 +301,24 @@ func (p *projection) newStepStart(f run.Replied) StepStartData {
 	}
 	d.Lifecycle, d.Cycle.Exhausted = a.Lifecycle, a.Exhausted
 	d.output = p.def.Output.Format
-	d.system = p.systemText(a)
+	// The system text is "" if it was not kept: it is in a blob, or Go code or the clock had a part in it.
+	if text, _, ok := prompt.KeptSystem(p.def, &p.after); ok {
+		d.system = text
+	} else {
+		data := prompt.SystemFor(p.def, s, a, p.entry.Time)
+		text, err := agent.RenderSystem(*p.def, data)
+		if err == nil {
+			text, err = prompt.BuildSystem(p.def, text, data)
+		}
+		if err == nil && prompt.SystemDigest(text) == p.after.System {
+			d.system = text
+		}
+	}
 	r, _ := prompt.BuildRequest(p.def, s, a, d.system)
 	for _, t := range r.Tools {
 		d.tools = append(d.tools, agent.ModelName(t.Name))
 	}
 	return d
-}
-
-// systemText returns the system text of an inference, or "" if it was not kept: it is in a blob, or Go code or the
-// clock had a part in it.
-func (p *projection) systemText(a run.Action) string {
-	if text, _, ok := prompt.KeptSystem(p.def, &p.after); ok {
-		return text
-	}
-	data := prompt.SystemFor(p.def, &p.before, a, p.entry.Time)
-	text, err := agent.RenderSystem(*p.def, data)
-	if err == nil {
-		text, err = prompt.BuildSystem(p.def, text, data)
-	}
-	if err != nil || prompt.SystemDigest(text) != p.after.System {
-		return ""
-	}
-	return text
 }
 
 // addCall adds the start of a call and the ready call.
@@ -501,8 +492,13 @@ func (p *projection) addPlanProgress() {
 	was = append(was, make([]plan.StepState, max(0, len(steps)-len(was)))...)
 	for i, s := range steps {
 		if s.Done && !was[i].Done {
+			preview := ""
+			if s.Call.Result != nil {
+				content := []rune(s.Call.Result.Content)
+				preview = string(content[:min(200, len(content))])
+			}
 			p.add(StepCompleted, 0, StepCompletedData{
-				Step: s.Number, Success: !s.Failed, Call: s.Call.ID, Tool: s.Call.Tool, Preview: resultPreview(s.Call),
+				Step: s.Number, Success: !s.Failed, Call: s.Call.ID, Tool: s.Call.Tool, Preview: preview,
 			})
 		}
 	}
@@ -511,15 +507,6 @@ func (p *projection) addPlanProgress() {
 			p.add(StepExecuting, 0, StepExecutingData{Step: s.Number, Description: s.Description})
 		}
 	}
-}
-
-// resultPreview returns the first 200 characters of a call's result.
-func resultPreview(c run.Call) string {
-	if c.Result == nil {
-		return ""
-	}
-	r := []rune(c.Result.Content)
-	return string(r[:min(200, len(r))])
 }
 
 // addPlanReply adds a reply of the planner, which is no step of the run: its call, its usage and its kept text.

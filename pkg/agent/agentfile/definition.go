@@ -18,13 +18,17 @@ func (r *reader) definition(f field) agent.Definition {
 	d := r.preset(f)
 	static := d.Model.StaticText
 	r.mapping(f, map[string]read{
-		"preset":          func(f field) { f.describe(object{"enum": presets}) }, // read first
-		"name":            r.text(&d.Name),
-		"version":         r.text(&d.Version),
-		"system":          r.text(&d.System),
-		"model":           r.model(&d.Model),
-		"tools":           r.tools(&d.Tools),
-		"mcp":             r.servers(&d.MCP),
+		"preset":  func(f field) { f.describe(object{"enum": presets}) }, // read first
+		"name":    r.text(&d.Name),
+		"version": r.text(&d.Version),
+		"system":  r.text(&d.System),
+		"model":   r.model(&d.Model),
+		"tools": func(f field) {
+			r.list(f, func(item field) { d.Tools = append(d.Tools, r.tool(item, map[string]read{})) })
+		},
+		"mcp": func(f field) {
+			r.list(f, func(item field) { d.MCP = append(d.MCP, r.server(item)) })
+		},
 		"permission":      r.permission(&d),
 		"limits":          r.limits(&d.Limits),
 		"batch":           enum(r, &d.Batch, []agent.BatchMode{agent.BatchAll, agent.BatchHighestPriority, agent.BatchFirst}),
@@ -38,17 +42,32 @@ func (r *reader) definition(f field) agent.Definition {
 		"context":         r.context(&d.Context),
 		"cutText":         enum(r, &d.CutText, []agent.CutText{agent.CutTextPlain, agent.CutTextNotice}),
 		"builder":         r.codeName(&d.Builder, "context builder", r.opt.Hooks.BuilderNames()),
-		"output":          r.output(&d.Output),
-		"stop":            r.stop(&d.Stop),
-		"plugins":         r.plugins(&d.Plugins),
-		"text":            enum(r, &d.Text, []agent.TextPolicy{agent.TextFinal, agent.TextHeuristic, agent.TextRequireTool}),
-		"analysis":        r.analysis(&d.Analysis),
-		"guards":          r.guards(&d.Guards),
-		"xml":             r.xml(&d.XML),
-		"prompt":          r.prompt(&d.Prompt),
-		"orchestrator":    r.orchestrator(&d.Orchestrator),
-		"prefilter":       r.prefilter(&d.Prefilter),
-		"wording":         r.textsByKey(&d.Wording),
+		"output": r.keys(map[string]read{
+			"format":  enum(r, &d.Output.Format, []agent.OutputKind{agent.OutputText, agent.OutputJSON}),
+			"schema":  r.outputSchema(&d.Output.Schema),
+			"history": r.boolean(&d.Output.History),
+			"check":   r.codeName(&d.Output.Check, "output check", r.opt.Hooks.OutputNames()),
+		}),
+		"stop":     r.stop(&d.Stop),
+		"plugins":  r.plugins(&d.Plugins),
+		"text":     enum(r, &d.Text, []agent.TextPolicy{agent.TextFinal, agent.TextHeuristic, agent.TextRequireTool}),
+		"analysis": r.analysis(&d.Analysis),
+		"guards": r.keys(map[string]read{
+			"duplicateCalls": r.boolean(&d.Guards.DuplicateCalls),
+			"failedRounds":   r.whole(&d.Guards.FailedRounds),
+			"toolFailures":   r.whole(&d.Guards.ToolFailures),
+		}),
+		"xml": r.keys(map[string]read{
+			"missingServer": enum(r, &d.XML.MissingServer, []agent.MissingServer{
+				agent.MissingServerError, agent.MissingServerLocal,
+			}),
+			"breaker": r.whole(&d.XML.Breaker),
+			"disable": r.names(&d.XML.Disable),
+		}),
+		"prompt":       r.prompt(&d.Prompt),
+		"orchestrator": r.orchestrator(&d.Orchestrator),
+		"prefilter":    r.prefilter(&d.Prefilter),
+		"wording":      r.textsByKey(&d.Wording),
 	})
 	if d.Output.Format == agent.OutputJSON && d.Model.StaticText == static { // a preset's words are no JSON value
 		d.Model.StaticText = ""
@@ -72,7 +91,11 @@ func (r *reader) preset(f field) agent.Definition {
 
 func (r *reader) model(m *agent.ModelSpec) read {
 	return r.keys(map[string]read{
-		"fallbacks":  r.fallbacks(&m.Fallbacks),
+		"fallbacks": func(f field) {
+			if !f.describe(object{"type": "array", "items": object{"$ref": "#/properties/model"}}) {
+				each(r, &m.Fallbacks, r.model)(f)
+			}
+		},
 		"staticText": r.text(&m.StaticText),
 		"price":      r.price(&m.Price),
 		"timeout":    r.duration(&m.Timeout),
@@ -93,17 +116,16 @@ func (r *reader) model(m *agent.ModelSpec) read {
 		"temperature": r.temperature(&m.Temperature),
 		"cache":       enum(r, &m.Cache, []agent.Cache{agent.CacheOff, agent.CacheFiveMinutes, agent.CacheOneHour}),
 		"options":     r.raw(&m.Options),
-		"retry":       r.retry(&m.Retry),
-		"dialect":     enum(r, &m.Dialect, []agent.Dialect{agent.DialectNative, agent.DialectXML}),
+		"retry": r.keys(map[string]read{
+			"attempts":   r.whole(&m.Retry.Attempts),
+			"backoff":    r.duration(&m.Retry.Backoff),
+			"maxBackoff": r.duration(&m.Retry.MaxBackoff),
+			"window":     r.duration(&m.Retry.Window),
+			"jitter":     r.whole(&m.Retry.Jitter),
+			"on":         r.classes(&m.Retry.On),
+		}),
+		"dialect": enum(r, &m.Dialect, []agent.Dialect{agent.DialectNative, agent.DialectXML}),
 	})
-}
-
-func (r *reader) fallbacks(dst *[]agent.ModelSpec) read {
-	return func(f field) {
-		if !f.describe(object{"type": "array", "items": object{"$ref": "#/properties/model"}}) {
-			each(r, dst, r.model)(f)
-		}
-	}
 }
 
 // classes reads a list of classes of model errors. An empty one is none of them, and not what the preset has.
@@ -145,17 +167,6 @@ func (r *reader) stop(s *agent.Stop) read {
 	})
 }
 
-func (r *reader) retry(t *agent.Retry) read {
-	return r.keys(map[string]read{
-		"attempts":   r.whole(&t.Attempts),
-		"backoff":    r.duration(&t.Backoff),
-		"maxBackoff": r.duration(&t.MaxBackoff),
-		"window":     r.duration(&t.Window),
-		"jitter":     r.whole(&t.Jitter),
-		"on":         r.classes(&t.On),
-	})
-}
-
 func (r *reader) limits(l *agent.Limits) read {
 	return r.keys(map[string]read{
 		"interactions": r.whole(&l.Interactions),
@@ -169,15 +180,6 @@ func (r *reader) limits(l *agent.Limits) read {
 		"depth":        r.whole(&l.Depth),
 		"children":     r.whole(&l.Children),
 		"open":         r.whole(&l.Open),
-	})
-}
-
-func (r *reader) output(o *agent.Output) read {
-	return r.keys(map[string]read{
-		"format":  enum(r, &o.Format, []agent.OutputKind{agent.OutputText, agent.OutputJSON}),
-		"schema":  r.outputSchema(&o.Schema),
-		"history": r.boolean(&o.History),
-		"check":   r.codeName(&o.Check, "output check", r.opt.Hooks.OutputNames()),
 	})
 }
 
@@ -207,11 +209,14 @@ func (r *reader) permission(d *agent.Definition) read {
 	return func(f field) {
 		p := &d.Permission
 		r.mapping(f, map[string]read{
-			"mode":      enum(r, &p.Mode, []agent.PermissionMode{agent.ModeSuspendAndReplay, agent.ModeBlockAndRetry, agent.ModeAdvisory}),
-			"default":   enum(r, &p.Default, []agent.PermissionDefault{agent.DefaultByEffect, agent.DefaultAllow, agent.DefaultAsk, agent.DefaultDeny}),
-			"scope":     enum(r, &p.Scope, []agent.Scope{agent.ScopeCall, agent.ScopeTool}),
-			"grants":    enum(r, &p.Grants, []agent.Grants{agent.GrantsRun, agent.GrantsOnce, agent.GrantsStanding}),
-			"standing":  r.standing(&p.Bounds),
+			"mode":    enum(r, &p.Mode, []agent.PermissionMode{agent.ModeSuspendAndReplay, agent.ModeBlockAndRetry, agent.ModeAdvisory}),
+			"default": enum(r, &p.Default, []agent.PermissionDefault{agent.DefaultByEffect, agent.DefaultAllow, agent.DefaultAsk, agent.DefaultDeny}),
+			"scope":   enum(r, &p.Scope, []agent.Scope{agent.ScopeCall, agent.ScopeTool}),
+			"grants":  enum(r, &p.Grants, []agent.Grants{agent.GrantsRun, agent.GrantsOnce, agent.GrantsStanding}),
+			"standing": r.keys(map[string]read{ // how far standing grants go at most
+				"uses": r.whole(&p.Bounds.Uses), "expires": r.duration(&p.Bounds.Expires),
+				"when": r.conditions(&p.Bounds.When), "pattern": r.boolean(&p.Bounds.Pattern),
+			}),
 			"approvers": r.texts(&p.Approvers),
 			"rules":     r.rules(&p.Rules),
 			"early":     enum(r, &d.Early, []agent.EarlyDecision{agent.EarlyKeep, agent.EarlyRefuse}),
@@ -221,14 +226,6 @@ func (r *reader) permission(d *agent.Definition) read {
 			"policy":       r.codeName(&p.Policy, "policy function", r.opt.Hooks.PolicyNames()),
 		})
 	}
-}
-
-// standing reads how far standing grants go at most.
-func (r *reader) standing(b *agent.StandingBounds) read {
-	return r.keys(map[string]read{
-		"uses": r.whole(&b.Uses), "expires": r.duration(&b.Expires),
-		"when": r.conditions(&b.When), "pattern": r.boolean(&b.Pattern),
-	})
 }
 
 // codeName reads the name of registered code.
@@ -257,21 +254,10 @@ func (r *reader) rules(dst *[]agent.Rule) read {
 				"fourEyes":  r.boolean(&rule.FourEyes),
 				"remind":    r.positiveDuration(&rule.Remind),
 				"escalate":  r.escalation(&rule.Escalate),
-				"via":       r.vias(&rule.Via),
+				"via":       each(r, &rule.Via, func(v *run.Via) read { return enum(r, v, run.Vias()) }),
 				"confirm":   enum(r, &rule.Confirm, []agent.Confirm{agent.ConfirmCode}),
 			})
 			*dst = append(*dst, rule)
-		})
-	}
-}
-
-// vias reads a list of channels.
-func (r *reader) vias(dst *[]run.Via) read {
-	return func(f field) {
-		r.list(f, func(item field) {
-			var via run.Via
-			enum(r, &via, run.Vias())(item)
-			*dst = append(*dst, via)
 		})
 	}
 }
@@ -316,4 +302,42 @@ func (r *reader) conditions(dst *[]run.Condition) read {
 			"matches": r.text(&c.Matches),
 		})
 	})
+}
+
+// plugins reads a list of names, each alone or with the plugin's configuration.
+func (r *reader) plugins(dst *[]agent.PluginSpec) read {
+	return func(f field) {
+		r.list(f, func(item field) {
+			p, ok := r.plugin(item)
+			if !ok {
+				return
+			}
+			*dst = append(*dst, p)
+			if p.Name == "" {
+				return // which the core says
+			}
+			if err := r.opt.Hooks.CheckPlugin(p); err != nil {
+				r.add(item.path, err.Error())
+			}
+		})
+	}
+}
+
+func (r *reader) plugin(f field) (p agent.PluginSpec, ok bool) {
+	keys := map[string]read{"name": r.text(&p.Name), "config": r.raw(&p.Config)}
+	switch f.kind {
+	case kindSchema:
+		whole := schemaField(f.path)
+		r.mapping(whole, keys)
+		f.describe(object{"anyOf": []object{{"type": "string"}, whole.schema}})
+		return p, false
+	case kindString:
+		return agent.PluginSpec{Name: f.node.text}, true
+	case kindMapping:
+		r.mapping(f, keys)
+		return p, true
+	default:
+		r.addWrongType(f, "a plugin's name, or a mapping of name and config")
+		return p, false
+	}
 }

@@ -7,13 +7,6 @@ import (
 	"github.com/countersign/countersign/internal/run"
 )
 
-// servers reads the agent's MCP servers.
-func (r *reader) servers(dst *[]agent.MCPServer) read {
-	return func(f field) {
-		r.list(f, func(item field) { *dst = append(*dst, r.server(item)) })
-	}
-}
-
 // server reads one. A command runs in the file's own folder, unless the file names another one.
 func (r *reader) server(f field) agent.MCPServer {
 	m := agent.MCPServer{}
@@ -63,16 +56,5 @@ func (r *reader) patterns(dst *[]agent.MCPPattern) read {
 			pattern(&p, f.child(member))
 			*dst = append(*dst, p)
 		}
-	}
-}
-
-// noServerTool says where a server's tool belongs.
-func (r *reader) noServerTool(other read) read {
-	return func(f field) {
-		if f.kind == kindString && f.node.text == string(agent.KindMCP) {
-			r.add(f.path, "got mcp, want another kind: servers stand under mcp, and their tools are listed when a run begins")
-			return
-		}
-		other(f)
 	}
 }

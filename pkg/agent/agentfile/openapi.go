@@ -160,7 +160,12 @@ func (d document) tool(op operationOf, e *httpEntry, t *agent.ToolSpec) error {
 		t.Name = op.id
 	}
 	if t.Description == "" {
-		t.Description = operationText(op.self)
+		summary, _ := op.self["summary"].(string)
+		text, _ := op.self["description"].(string)
+		t.Description = strings.TrimSpace(strings.TrimSpace(summary) + "\n" + strings.TrimSpace(text))
+		if r := []rune(t.Description); len(r) > maxDescription {
+			t.Description = string(r[:maxDescription]) + " […]"
+		}
 	}
 	schema := map[string]any{"type": "object", "properties": s.properties}
 	if len(s.required) > 0 {
@@ -169,17 +174,6 @@ func (d document) tool(op operationOf, e *httpEntry, t *agent.ToolSpec) error {
 	}
 	t.Schema, err = run.MarshalVerbatim(schema)
 	return err
-}
-
-// operationText returns the texts that describe an operation.
-func operationText(op map[string]any) string {
-	summary, _ := op["summary"].(string)
-	text, _ := op["description"].(string)
-	text = strings.TrimSpace(strings.TrimSpace(summary) + "\n" + strings.TrimSpace(text))
-	if r := []rune(text); len(r) > maxDescription {
-		return string(r[:maxDescription]) + " […]"
-	}
-	return text
 }
 
 // errServer marks what is wrong with servers.

@@ -55,7 +55,13 @@ type read = func(field)
 // mapping reads f's keys, each with its reader; the others are looked up in the table of keys.
 func (r *reader) mapping(f field, readers map[string]read) {
 	if f.kind == kindSchema {
-		f.describeKeys(readers)
+		properties := object{}
+		for key, take := range readers {
+			child := schemaField(join(f.path, key))
+			take(child)
+			properties[key] = child.schema
+		}
+		f.describe(object{"type": "object", "additionalProperties": false, "properties": properties})
 		return
 	}
 	if f.kind != kindMapping {
@@ -80,7 +86,9 @@ func (r *reader) mapping(f field, readers map[string]read) {
 
 func (r *reader) list(f field, take read) {
 	if f.kind == kindSchema {
-		f.describeItems(take)
+		item := schemaField(f.path + "[]")
+		take(item)
+		f.describe(object{"type": "array", "items": item.schema})
 		return
 	}
 	if f.kind != kindList {

@@ -40,23 +40,5 @@ func (f field) describe(schema object) bool {
 	return true
 }
 
-// describeKeys describes a mapping of keys, each by its reader.
-func (f field) describeKeys(readers map[string]read) {
-	properties := object{}
-	for key, take := range readers {
-		child := schemaField(join(f.path, key))
-		take(child)
-		properties[key] = child.schema
-	}
-	f.describe(object{"type": "object", "additionalProperties": false, "properties": properties})
-}
-
-// describeItems describes a list by the reader of its items.
-func (f field) describeItems(take read) {
-	item := schemaField(f.path + "[]")
-	take(item)
-	f.describe(object{"type": "array", "items": item.schema})
-}
-
 // presets are the words of the key preset.
 var presets = []agent.Preset{agent.PresetCountersign, agent.PresetArvo, agent.PresetRunner, agent.PresetTirea, agent.PresetCowork, agent.PresetForge}

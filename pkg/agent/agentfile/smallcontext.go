@@ -7,9 +7,15 @@ import (
 // context reads how much of the conversation a request holds.
 func (r *reader) context(c *agent.Context) read {
 	return r.keys(map[string]read{
-		"mask":           r.boolean(&c.Mask),
-		"window":         r.whole(&c.Window),
-		"reserve":        r.reserve(&c.Reserve),
+		"mask":   r.boolean(&c.Mask),
+		"window": r.whole(&c.Window),
+		"reserve": r.keys(map[string]read{
+			"system": r.measured(&c.Reserve.System),
+			"tools":  r.measured(&c.Reserve.Tools),
+			"active": r.whole(&c.Reserve.Active),
+			"output": r.whole(&c.Reserve.Output),
+			"safety": r.whole(&c.Reserve.Safety),
+		}),
 		"evictBelow":     r.whole(&c.EvictBelow),
 		"roundMinimum":   r.whole(&c.RoundMinimum),
 		"keep":           r.whole(&c.Keep),
@@ -19,16 +25,6 @@ func (r *reader) context(c *agent.Context) read {
 		"keepWhole":      r.boolean(&c.KeepWhole),
 		"compressAfter":  r.whole(&c.CompressAfter),
 		"prune":          r.whole(&c.Prune),
-	})
-}
-
-func (r *reader) reserve(v *agent.Reserve) read {
-	return r.keys(map[string]read{
-		"system": r.measured(&v.System),
-		"tools":  r.measured(&v.Tools),
-		"active": r.whole(&v.Active),
-		"output": r.whole(&v.Output),
-		"safety": r.whole(&v.Safety),
 	})
 }
 
@@ -56,22 +52,6 @@ func (r *reader) analysis(a *agent.Analysis) read {
 		"deflectionRetries": r.whole(&a.DeflectionRetries),
 		"emptyReplies":      r.whole(&a.EmptyReplies),
 		"trustGate":         r.whole(&a.TrustGate),
-	})
-}
-
-func (r *reader) guards(g *agent.Guards) read {
-	return r.keys(map[string]read{
-		"duplicateCalls": r.boolean(&g.DuplicateCalls),
-		"failedRounds":   r.whole(&g.FailedRounds),
-		"toolFailures":   r.whole(&g.ToolFailures),
-	})
-}
-
-func (r *reader) xml(x *agent.XML) read {
-	return r.keys(map[string]read{
-		"missingServer": enum(r, &x.MissingServer, []agent.MissingServer{agent.MissingServerError, agent.MissingServerLocal}),
-		"breaker":       r.whole(&x.Breaker),
-		"disable":       r.names(&x.Disable),
 	})
 }
 
@@ -104,15 +84,14 @@ func (r *reader) otherModel(dst **agent.ModelSpec) read {
 }
 
 func (r *reader) prefilter(p *agent.Prefilter) read {
-	return r.keys(map[string]read{"topK": r.whole(&p.TopK), "embeddings": r.embeddings(&p.Embeddings)})
-}
-
-func (r *reader) embeddings(e *agent.Embeddings) read {
 	return r.keys(map[string]read{
-		"provider": enum(r, &e.Provider, []agent.EmbeddingProvider{
-			agent.EmbeddingsBM25, agent.EmbeddingsOpenAI, agent.EmbeddingsBedrock,
+		"topK": r.whole(&p.TopK),
+		"embeddings": r.keys(map[string]read{
+			"provider": enum(r, &p.Embeddings.Provider, []agent.EmbeddingProvider{
+				agent.EmbeddingsBM25, agent.EmbeddingsOpenAI, agent.EmbeddingsBedrock,
+			}),
+			"id": r.text(&p.Embeddings.ID), "baseURL": r.text(&p.Embeddings.BaseURL), "key": r.text(&p.Embeddings.Key),
 		}),
-		"id": r.text(&e.ID), "baseURL": r.text(&e.BaseURL), "key": r.text(&e.Key),
 	})
 }
 

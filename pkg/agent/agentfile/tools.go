@@ -1,12 +1,14 @@
 package agentfile
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -47,12 +49,6 @@ func ParseTools(name string, data []byte, opt Options, extra ...string) ([]Tool,
 	return tools, nil
 }
 
-func (r *reader) tools(dst *[]agent.ToolSpec) read {
-	return func(f field) {
-		r.list(f, func(item field) { *dst = append(*dst, r.tool(item, map[string]read{})) })
-	}
-}
-
 // tool reads an entry with these readers and the usual ones, over what the code of that name says.
 func (r *reader) tool(f field, readers map[string]read) agent.ToolSpec {
 	t, hasCode := r.toolBase(f)
@@ -60,9 +56,29 @@ func (r *reader) tool(f field, readers map[string]read) agent.ToolSpec {
 	if hasCode {
 		schema = func(f field) { r.add(f.path, "got a schema, want none: it comes from the tool's code") }
 	}
+	var lambda *agent.LambdaTool
+	ownLambda := func() *agent.LambdaTool { // a copy, so that the one of the tool that t is laid over stays as it is
+		if lambda == nil {
+			lambda = &agent.LambdaTool{}
+			if t.Lambda != nil {
+				*lambda = *t.Lambda
+			}
+			t.Lambda = lambda
+		}
+		return lambda
+	}
 	r.delegateKeys(readers, &t)
 	readers["name"] = r.text(&t.Name)
-	readers["kind"] = r.noServerTool(enum(r, &t.Kind, []agent.ToolKind{agent.KindInternal, agent.KindService, agent.KindLambda, agent.KindHTTP, agent.KindAgent}))
+	kind := enum(r, &t.Kind, []agent.ToolKind{
+		agent.KindInternal, agent.KindService, agent.KindLambda, agent.KindHTTP, agent.KindAgent,
+	})
+	readers["kind"] = func(f field) {
+		if f.kind == kindString && f.node.text == string(agent.KindMCP) {
+			r.add(f.path, "got mcp, want another kind: servers stand under mcp, and their tools are listed when a run begins")
+			return
+		}
+		kind(f)
+	}
 	readers["description"] = r.text(&t.Description)
 	readers["describe"] = r.text(&t.Describe)
 	readers["schema"] = schema
@@ -72,12 +88,56 @@ func (r *reader) tool(f field, readers map[string]read) agent.ToolSpec {
 	readers["root"] = r.root(&t.Root)
 	readers["event"] = r.text(&t.Event)
 	readers["domain"] = r.text(&t.Domain)
+	readers["function"] = func(f field) { r.text(&ownLambda().Function)(f) }
+	readers["async"] = func(f field) { r.boolean(&ownLambda().Async)(f) }
 	r.policyKeys(readers, &t)
-	r.lambdaKeys(readers, &t)
 	http := r.httpKeys(readers, &t)
 	r.mapping(f, readers)
 	http(f)
 	return t
+}
+
+// delegateKeys are the keys of a tool that is another agent.
+func (r *reader) delegateKeys(readers map[string]read, t *agent.ToolSpec) {
+	of := func(key func(d *agent.Delegate) read) read {
+		return func(f field) {
+			if f.kind == kindSchema {
+				key(&agent.Delegate{})(f)
+				return
+			}
+			if t.Agent == nil {
+				r.add(f.path, "got a value, want none: only kind agent has it")
+				return
+			}
+			key(t.Agent)(f)
+		}
+	}
+	readers["agent"] = of(func(d *agent.Delegate) read { return r.text(&d.Agent) })
+	readers["history"] = of(func(d *agent.Delegate) read { return r.boolean(&d.History) })
+	readers["budget"] = of(func(d *agent.Delegate) read {
+		return r.keys(map[string]read{"tokens": r.count(&d.Tokens), "usd": r.usd(&d.USD)})
+	})
+}
+
+// policyKeys adds the readers of how a tool's calls are made, whatever kind it is.
+func (r *reader) policyKeys(readers map[string]read, t *agent.ToolSpec) {
+	readers["retry"] = r.keys(map[string]read{
+		"attempts":   r.whole(&t.Retry.Attempts),
+		"backoff":    r.duration(&t.Retry.Backoff),
+		"maxBackoff": r.duration(&t.Retry.MaxBackoff),
+	})
+	readers["concurrency"] = r.whole(&t.Concurrency)
+	readers["maxResult"] = r.count(&t.MaxResult)
+	readers["undo"] = func(f field) {
+		var u agent.Undo
+		r.mapping(f, map[string]read{"tool": r.text(&u.Tool), "args": r.raw(&u.Args)})
+		t.Undo = &u
+	}
+	readers["precondition"] = func(f field) {
+		var p agent.Precondition
+		r.mapping(f, map[string]read{"tool": r.text(&p.Tool), "args": r.raw(&p.Args), "compare": r.texts(&p.Compare)})
+		t.Precondition = &p
+	}
 }
 
 // root reads the folder a tool is confined to: relative to the file's own folder, as an absolute path.
@@ -106,11 +166,16 @@ func (r *reader) toolBase(f field) (t agent.ToolSpec, hasCode bool) {
 	if t, isService := serviceBase(f, name.node.text); isService {
 		return t, false
 	}
-	if t, isAgent := delegate(f); isAgent {
-		return t, false
-	}
-	if t, ok := remoteBase(f); ok {
-		return t, false
+	if k, ok := f.member("kind"); ok && k.kind == kindString { // what runs elsewhere and has no code here
+		switch kind := agent.ToolKind(k.node.text); {
+		case kind == agent.KindAgent: // repeatable: the same call is the same run, whose own calls pass its own gate
+			return agent.ToolSpec{
+				Kind: kind, Effect: run.EffectIdempotent, Schema: policy.DelegateSchema, Agent: &agent.Delegate{},
+			}, false
+		case kind.Remote():
+			empty.Kind = kind
+			return empty, false
+		}
 	}
 	if r.opt.Tools != nil {
 		if t, ok := r.opt.Tools(name.node.text); ok {
@@ -118,7 +183,11 @@ func (r *reader) toolBase(f field) (t agent.ToolSpec, hasCode bool) {
 		}
 	}
 	if !r.opt.AllowUnknownTools {
-		r.add(name.path, fmt.Sprintf("unknown tool %s; known: %s", name.word(), r.knownTools()))
+		known := make([]string, len(r.opt.Registered))
+		for i, t := range r.opt.Registered {
+			known[i] = t.Name
+		}
+		r.add(name.path, fmt.Sprintf("unknown tool %s; known: %s", name.word(), cmp.Or(strings.Join(known, ", "), "none")))
 	}
 	return empty, false
 }
@@ -140,24 +209,4 @@ func serviceBase(f field, name string) (agent.ToolSpec, bool) {
 	default:
 		return agent.ToolSpec{Kind: agent.KindService, Effect: run.EffectNonIdempotent, Schema: json.RawMessage(`{"type":"object"}`)}, true
 	}
-}
-
-// remoteBase returns the empty entry for a tool that runs elsewhere and has no code here: it has only the kind.
-func remoteBase(f field) (agent.ToolSpec, bool) {
-	kind, ok := f.member("kind")
-	if !ok || kind.kind != kindString || !agent.ToolKind(kind.node.text).Remote() {
-		return agent.ToolSpec{}, false
-	}
-	return agent.ToolSpec{Kind: agent.ToolKind(kind.node.text), Effect: run.EffectNonIdempotent, Schema: json.RawMessage(`{"type":"object"}`)}, true
-}
-
-func (r *reader) knownTools() string {
-	names := make([]string, len(r.opt.Registered))
-	for i, t := range r.opt.Registered {
-		names[i] = t.Name
-	}
-	if len(names) == 0 {
-		return "none"
-	}
-	return strings.Join(names, ", ")
 }

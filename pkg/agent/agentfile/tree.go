@@ -50,59 +50,48 @@ const (
 
 // tree parses data. It reports false, and adds the problem, if there is no telling what the file says.
 func (r *reader) tree(data []byte) (field, bool) {
-	if problem := unreadable(data); problem != "" {
+	problem := ""
+	switch {
+	case len(data) > maxBytes:
+		problem = fmt.Sprintf("got %d bytes, want less than 1 MiB", len(data))
+	case !utf8.Valid(data):
+		problem = "got bytes that are not UTF-8, want UTF-8"
+	case bytes.ContainsFunc(data, func(c rune) bool { return c < ' ' && c != '\t' && c != '\n' && c != '\r' || c == 0x7f }):
+		problem = "got a control character, want it escaped in double quotes"
+	}
+	if problem != "" {
 		r.add("", problem)
 		return field{}, false
 	}
-	docs, ok := r.documents(string(bytes.TrimPrefix(data, []byte("\ufeff"))))
-	if !ok {
+	tokens := lexer.Tokenize(string(bytes.TrimPrefix(data, []byte("\ufeff"))))
+	if t := findExcess(tokens); t != nil {
+		r.addProblem(t.Position.Line, "", "got too much in one file or line, or too deep, want less than 64 levels")
 		return field{}, false
 	}
-	if len(docs) > 1 {
-		r.addProblem(startOf(docs[1]), "", "got a second document, want one")
+	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
+	if err != nil { // the parser's reason, without the piece of the file that it would show
+		line, problem := 1, "not YAML"
+		var s *yaml.SyntaxError
+		if errors.As(err, &s) && s.Token != nil {
+			line, problem = s.Token.Position.Line, "not YAML: "+s.Message
+		}
+		r.addProblem(line, "", problem)
+		return field{}, false
+	}
+	if len(file.Docs) > 1 {
+		second := file.Docs[1]
+		line := lineOf(second.Body)
+		if second.Start != nil { // its --- mark
+			line = second.Start.Position.Line
+		}
+		r.addProblem(line, "", "got a second document, want one")
 		return field{}, false
 	}
 	var body ast.Node
-	if len(docs) == 1 {
-		body = docs[0].Body
+	if len(file.Docs) == 1 {
+		body = file.Docs[0].Body
 	}
 	return field{node: r.node("", body, maxDepth)}, true
-}
-
-func unreadable(data []byte) string {
-	switch {
-	case len(data) > maxBytes:
-		return fmt.Sprintf("got %d bytes, want less than 1 MiB", len(data))
-	case !utf8.Valid(data):
-		return "got bytes that are not UTF-8, want UTF-8"
-	case bytes.ContainsFunc(data, func(c rune) bool { return c < ' ' && c != '\t' && c != '\n' && c != '\r' || c == 0x7f }):
-		return "got a control character, want it escaped in double quotes"
-	}
-	return ""
-}
-
-func (r *reader) documents(text string) ([]*ast.DocumentNode, bool) {
-	tokens := lexer.Tokenize(text)
-	if t := findExcess(tokens); t != nil {
-		r.addProblem(t.Position.Line, "", "got too much in one file or line, or too deep, want less than 64 levels")
-		return nil, false
-	}
-	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
-	if err != nil {
-		r.addParseError(err)
-		return nil, false
-	}
-	return file.Docs, true
-}
-
-// addParseError adds the parser's reason without the piece of the file that it would show.
-func (r *reader) addParseError(err error) {
-	var s *yaml.SyntaxError
-	if !errors.As(err, &s) || s.Token == nil {
-		r.addProblem(1, "", "not YAML")
-		return
-	}
-	r.addProblem(s.Token.Position.Line, "", "not YAML: "+s.Message)
 }
 
 // findExcess finds the token at which a file gets too costly: the parser recurses and copies each value's path.
@@ -141,7 +130,19 @@ func (r *reader) node(path string, n ast.Node, depth int) *node {
 	case *ast.MappingValueNode:
 		return r.mappingNode(path, []*ast.MappingValueNode{n}, depth)
 	case *ast.SequenceNode:
-		return r.listNode(path, n, depth)
+		list := &node{kind: kindList}
+		for i, v := range n.Values {
+			at := fmt.Sprintf("%s[%d]", path, i)
+			r.lines[at] = lineOf(v)
+			list.items = append(list.items, r.node(at, v, depth-1))
+		}
+		return list
+	case *ast.StringNode:
+		return plainScalar(n)
+	case *ast.LiteralNode:
+		return &node{kind: kindString, text: n.Value.Value}
+	case *ast.BoolNode:
+		return &node{kind: kindBool, text: strconv.FormatBool(n.Value)}
 	case *ast.AnchorNode, *ast.AliasNode:
 		r.add(path, "got an anchor or alias, want the value itself (a text that starts with & or * needs quotes)")
 	case *ast.TagNode:
@@ -149,7 +150,10 @@ func (r *reader) node(path string, n ast.Node, depth int) *node {
 	case *ast.DirectiveNode:
 		r.add(path, "got a directive, want none")
 	default:
-		return r.scalarNode(path, n)
+		if t := n.GetToken(); t != nil && jsonNumber.MatchString(t.Value) {
+			return &node{kind: kindNumber, text: t.Value}
+		}
+		r.add(path, "got a number in a form JSON does not have, want decimal digits (or quotes, if it is a text)")
 	}
 	return &node{kind: kindNull}
 }
@@ -158,10 +162,13 @@ func (r *reader) mappingNode(path string, values []*ast.MappingValueNode, depth 
 	n := &node{kind: kindMapping}
 	seen := map[string]int{}
 	for _, v := range values {
-		key, ok := r.key(path, v)
-		if !ok {
+		k, ok := v.Key.(*ast.StringNode)
+		if !ok || plainScalar(k).kind != kindString {
+			r.addProblem(lineOf(v.Key), join(path, v.Key.GetToken().Value),
+				"got a key that is not a string, want a string (quote it)")
 			continue
 		}
+		key := plainScalar(k).text
 		line, at := lineOf(v.Key), join(path, key)
 		if first, twice := seen[key]; twice {
 			r.addProblem(line, at, fmt.Sprintf("got the key a second time, want it once (first in line %d)", first))
@@ -171,42 +178,6 @@ func (r *reader) mappingNode(path string, values []*ast.MappingValueNode, depth 
 		n.members = append(n.members, member{key, r.node(at, v.Value, depth-1)})
 	}
 	return n
-}
-
-func (r *reader) key(path string, v *ast.MappingValueNode) (string, bool) {
-	if k, ok := v.Key.(*ast.StringNode); ok {
-		if s := plainScalar(k); s.kind == kindString {
-			return s.text, true
-		}
-	}
-	r.addProblem(lineOf(v.Key), join(path, v.Key.GetToken().Value), "got a key that is not a string, want a string (quote it)")
-	return "", false
-}
-
-func (r *reader) listNode(path string, list *ast.SequenceNode, depth int) *node {
-	n := &node{kind: kindList}
-	for i, v := range list.Values {
-		at := fmt.Sprintf("%s[%d]", path, i)
-		r.lines[at] = lineOf(v)
-		n.items = append(n.items, r.node(at, v, depth-1))
-	}
-	return n
-}
-
-func (r *reader) scalarNode(path string, n ast.Node) *node {
-	switch n := n.(type) {
-	case *ast.StringNode:
-		return plainScalar(n)
-	case *ast.LiteralNode:
-		return &node{kind: kindString, text: n.Value.Value}
-	case *ast.BoolNode:
-		return &node{kind: kindBool, text: strconv.FormatBool(n.Value)}
-	}
-	if t := n.GetToken(); t != nil && jsonNumber.MatchString(t.Value) {
-		return &node{kind: kindNumber, text: t.Value}
-	}
-	r.add(path, "got a number in a form JSON does not have, want decimal digits (or quotes, if it is a text)")
-	return &node{kind: kindNull}
 }
 
 var jsonNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$`)
@@ -225,14 +196,6 @@ func lineOf(n ast.Node) int {
 		return 1
 	}
 	return max(n.GetToken().Position.Line, 1)
-}
-
-// startOf is the line of a document's --- mark, or of its first key where it has none.
-func startOf(d *ast.DocumentNode) int {
-	if d.Start == nil {
-		return lineOf(d.Body)
-	}
-	return d.Start.Position.Line
 }
 
 var plainKey = regexp.MustCompile(`^[A-Za-z0-9_$-]{1,64}$`)

@@ -69,8 +69,15 @@ func (p *program) loadAgent(arg string, c agentOverrides) (*agent.Definition, er
 		}
 		*d = d.Throughout(m) // no fallbacks; delegated agents use it too
 	}
-	if err := setRoots(d, c.dir); err != nil {
-		return nil, err
+	if c.dir != "" { // confines every tool to the folder, and starts the programs of MCP servers there
+		root, err := filepath.Abs(c.dir)
+		if err != nil {
+			return nil, usageErrorf("--dir: %v", err)
+		}
+		if info, err := os.Stat(root); err != nil || !info.IsDir() {
+			return nil, usageErrorf("--dir: %s is not a directory", c.dir)
+		}
+		*d = d.Within(root) // delegated agents too
 	}
 	if err := d.Check(); err != nil {
 		return nil, usageErrorf("agent %s: %w", arg, err)
@@ -158,21 +165,4 @@ func findLock(dir string) (*registry.Lock, error) {
 		}
 	}
 	return nil, nil
-}
-
-// setRoots confines every tool to one folder and starts MCP server programs in that folder. It covers delegated
-// agents too.
-func setRoots(d *agent.Definition, dir string) error {
-	if dir == "" {
-		return nil
-	}
-	root, err := filepath.Abs(dir)
-	if err != nil {
-		return usageErrorf("--dir: %v", err)
-	}
-	if info, err := os.Stat(root); err != nil || !info.IsDir() {
-		return usageErrorf("--dir: %s is not a directory", dir)
-	}
-	*d = d.Within(root) // and those that it asks
-	return nil
 }

@@ -76,7 +76,12 @@ func (s *userMessage) attachFile(path string) (contentBlock, error) {
 	if err != nil {
 		return contentBlock{}, usageErrorf("--attach: %v", err)
 	}
-	b := contentBlock{Type: "media", Name: filepath.Base(path), MediaType: detectMediaType(path, head)}
+	mediaType := mime.TypeByExtension(filepath.Ext(path))
+	if mediaType == "" {
+		mediaType = http.DetectContentType(head)
+	}
+	mediaType, _, _ = strings.Cut(mediaType, ";")
+	b := contentBlock{Type: "media", Name: filepath.Base(path), MediaType: mediaType}
 	switch {
 	case len(head) == 0:
 		return contentBlock{}, usageErrorf("--attach %s: the file is empty", path)
@@ -84,44 +89,27 @@ func (s *userMessage) attachFile(path string) (contentBlock, error) {
 		b.Data = base64.StdEncoding.EncodeToString(head)
 		return b, nil
 	}
-	u, err := hashFile(f, path, head, b.MediaType)
-	b.Blob = u.blob.SHA256
-	s.uploads = append(s.uploads, u)
-	return b, err
-}
-
-// hashFile reads the rest of a file behind its head and returns its size and digest. The file must be a regular file,
-// since the upload reads it again.
-func hashFile(f *os.File, path string, head []byte, mediaType string) (upload, error) {
 	switch info, err := f.Stat(); {
 	case err != nil:
-		return upload{}, usageErrorf("--attach: %v", err)
-	case !info.Mode().IsRegular():
-		return upload{}, usageErrorf("--attach %s: it has more than %d KiB and is no regular file", path,
+		return contentBlock{}, usageErrorf("--attach: %v", err)
+	case !info.Mode().IsRegular(): // the upload reads it again
+		return contentBlock{}, usageErrorf("--attach %s: it has more than %d KiB and is no regular file", path,
 			api.MaxInline>>10)
 	case info.Size() > store.MaxBlob:
-		return upload{}, usageErrorf("--attach %s: the file has %d bytes, want at most %d", path, info.Size(),
+		return contentBlock{}, usageErrorf("--attach %s: the file has %d bytes, want at most %d", path, info.Size(),
 			store.MaxBlob)
 	}
 	h := sha256.New()
 	n, err := io.Copy(h, io.LimitReader(io.MultiReader(bytes.NewReader(head), f), store.MaxBlob+1))
 	switch {
 	case err != nil:
-		return upload{}, usageErrorf("--attach: %v", err)
+		return contentBlock{}, usageErrorf("--attach: %v", err)
 	case n > store.MaxBlob: // the file has grown
-		return upload{}, usageErrorf("--attach %s: the file has more than %d bytes", path, store.MaxBlob)
+		return contentBlock{}, usageErrorf("--attach %s: the file has more than %d bytes", path, store.MaxBlob)
 	}
-	return upload{path, api.Blob{MediaType: mediaType, Bytes: n, SHA256: hex.EncodeToString(h.Sum(nil))}}, nil
-}
-
-// detectMediaType uses the file name, else the content.
-func detectMediaType(file string, data []byte) string {
-	t := mime.TypeByExtension(filepath.Ext(file))
-	if t == "" {
-		t = http.DetectContentType(data)
-	}
-	t, _, _ = strings.Cut(t, ";")
-	return t
+	b.Blob = hex.EncodeToString(h.Sum(nil))
+	s.uploads = append(s.uploads, upload{path, api.Blob{MediaType: mediaType, Bytes: n, SHA256: b.Blob}})
+	return b, nil
 }
 
 // uploadFiles uploads the files of a message. Repeating an upload is harmless.

@@ -15,21 +15,6 @@ import (
 // runTree is the runs below a run, oldest first.
 type runTree []api.RunHead
 
-// listDescendants lists the runs below a run.
-func (s *session) listDescendants(ctx context.Context, r api.Run) (runTree, error) {
-	heads, err := s.listRuns(ctx, api.RunQuery{Root: cmp.Or(r.Root, r.ID)})
-	if err != nil {
-		return nil, err
-	}
-	slices.SortStableFunc(heads, func(a, b api.RunHead) int {
-		return cmp.Or(a.StartedAt.Compare(b.StartedAt), strings.Compare(a.ID, b.ID))
-	})
-	if r.Root == "" {
-		return heads, nil
-	}
-	return runTree(heads).subtree(r.ID), nil
-}
-
 // subtree returns the part below a run.
 func (t runTree) subtree(run string) runTree {
 	var part runTree
@@ -111,22 +96,20 @@ func (k *delegationWatcher) waitForProgress(ctx context.Context, f delegation) (
 			return false, err
 		}
 	}
-	if len(moving) == 0 && !k.mayStillAnswer(len(f.done) > 0) {
+	if len(moving) == 0 && len(f.done) == 0 {
+		k.answerDeadline = time.Time{}
 		return false, nil
 	}
-	return true, k.s.p.clock.Sleep(ctx, descendantPollInterval)
-}
-
-// mayStillAnswer reports whether the answer of a finished run below may still arrive.
-func (k *delegationWatcher) mayStillAnswer(owed bool) bool {
-	now := k.s.p.clock.Now()
-	switch {
-	case !owed:
-		k.answerDeadline = time.Time{}
-	case k.answerDeadline.IsZero():
-		k.answerDeadline = now.Add(k.s.p.storeTimeout)
+	if len(moving) == 0 { // the answer of a finished run below may still arrive
+		now := k.s.p.clock.Now()
+		if k.answerDeadline.IsZero() {
+			k.answerDeadline = now.Add(k.s.p.storeTimeout)
+		}
+		if !now.Before(k.answerDeadline) {
+			return false, nil
+		}
 	}
-	return owed && now.Before(k.answerDeadline)
+	return true, k.s.p.clock.Sleep(ctx, descendantPollInterval)
 }
 
 // printChanges prints the runs below whose status changed.
@@ -145,9 +128,16 @@ const maxTreeRuns = 100
 
 // printTree prints the runs below a run, each under its parent.
 func (s *session) printTree(ctx context.Context, r api.Run) error {
-	t, err := s.listDescendants(ctx, r)
+	heads, err := s.listRuns(ctx, api.RunQuery{Root: cmp.Or(r.Root, r.ID)})
 	if err != nil {
 		return err
+	}
+	slices.SortStableFunc(heads, func(a, b api.RunHead) int {
+		return cmp.Or(a.StartedAt.Compare(b.StartedAt), strings.Compare(a.ID, b.ID))
+	})
+	t := runTree(heads)
+	if r.Root != "" {
+		t = t.subtree(r.ID)
 	}
 	left := maxTreeRuns
 	if err := s.printSubtree(ctx, t, r.ID, "", &left); err != nil {

@@ -72,9 +72,16 @@ func (c *devCommand) serve(ctx context.Context, e *engine, host string, as polic
 	if err != nil {
 		return err
 	}
-	l, err := c.listen(host)
+	_, port, err := net.SplitHostPort(c.Addr)
 	if err != nil {
 		return err
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(host, port))
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("listen on %s: another process has the port; choose one with --addr", c.Addr)
+	}
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w", c.Addr, err)
 	}
 	if e.web, err = newWebServer(e, host, l.Addr().(*net.TCPAddr), token, as); err != nil {
 		return errors.Join(err, l.Close())
@@ -94,19 +101,4 @@ func (c *devCommand) serve(ctx context.Context, e *engine, host string, as polic
 	case err := <-failed:
 		return fmt.Errorf("serve %s: %w", l.Addr(), err)
 	}
-}
-
-func (c *devCommand) listen(host string) (net.Listener, error) {
-	_, port, err := net.SplitHostPort(c.Addr)
-	if err != nil {
-		return nil, err
-	}
-	l, err := net.Listen("tcp", net.JoinHostPort(host, port))
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("listen on %s: another process has the port; choose one with --addr", c.Addr)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", c.Addr, err)
-	}
-	return l, nil
 }

@@ -154,30 +154,21 @@ func newConsole(e *engine, b api.Backend, token string, as policy.Principal) *we
 			return b.Journal.Conversation(ctx, local.Tenant, &l.State)
 		},
 		Arguments: func(ctx context.Context, run, tool string, raw []byte) ([]show.Row, error) {
-			schema, err := argumentSchema(ctx, b, run, tool)
-			if err != nil {
-				return nil, err
+			var schema json.RawMessage // in the definition that the run is pinned to; nil = the tool is unknown
+			if tool != "" {
+				l, err := b.Journal.Load(ctx, local.Tenant, run)
+				if err != nil {
+					return nil, err
+				}
+				def, err := b.Definitions(ctx, local.Tenant, l.State.Definition)
+				if err != nil {
+					return nil, err
+				}
+				t, _ := def.Tool(tool)
+				schema = t.Schema
 			}
 			lines, _ := show.ReadArguments(raw, schema)
 			return lines, nil
 		},
 	}
-}
-
-// argumentSchema returns the schema of a tool's arguments in the definition that the run is pinned to. It returns nil
-// if the tool is unknown.
-func argumentSchema(ctx context.Context, b api.Backend, run, tool string) (json.RawMessage, error) {
-	if tool == "" {
-		return nil, nil
-	}
-	l, err := b.Journal.Load(ctx, local.Tenant, run)
-	if err != nil {
-		return nil, err
-	}
-	def, err := b.Definitions(ctx, local.Tenant, l.State.Definition)
-	if err != nil {
-		return nil, err
-	}
-	t, _ := def.Tool(tool)
-	return t.Schema, nil
 }

@@ -59,7 +59,11 @@ func (p *program) openEngine(who principals) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if e.observer, e.telemetry, err = p.newObserver(); err != nil {
+	// Runs are observed if the environment names an OpenTelemetry exporter.
+	e.observer, e.telemetry, err = lambdafn.Watch(p.getenv, exporters{p.getenv}, p.clock, func(text string) {
+		p.logLine("%-8s %s", "trouble", line(text))
+	})
+	if err != nil {
 		return nil, err
 	}
 	home, err := local.Open(local.Options{

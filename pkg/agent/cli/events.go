@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -68,41 +69,19 @@ func (to *eventPrinter) printEncodedPage(ctx context.Context, s *session, run, a
 		return "", err
 	}
 	for _, e := range page.Items {
-		id, err := eventID(e)
-		if err != nil {
-			return "", err
+		var at struct {
+			ID    string      `json:"id"`
+			Seq   json.Number `json:"seq"`
+			Index json.Number `json:"index"`
 		}
-		if err := to.printEncoded(id, e); err != nil {
+		if err := json.Unmarshal(e, &at); err != nil {
+			return "", fmt.Errorf("read event: %w", err)
+		}
+		if err := to.printEncoded(cmp.Or(at.ID, string(at.Seq+"."+at.Index)), e); err != nil {
 			return "", err
 		}
 	}
 	return page.Cursor, nil
-}
-
-// eventID returns the id of an encoded event, else its sequence and index.
-func eventID(e json.RawMessage) (string, error) {
-	var at struct {
-		ID    string      `json:"id"`
-		Seq   json.Number `json:"seq"`
-		Index json.Number `json:"index"`
-	}
-	if err := json.Unmarshal(e, &at); err != nil {
-		return "", fmt.Errorf("read event: %w", err)
-	}
-	if at.ID == "" {
-		return string(at.Seq + "." + at.Index), nil
-	}
-	return at.ID, nil
-}
-
-// printEvents prints all events that a run has now.
-func (s *session) printEvents(ctx context.Context, run, after string, to *eventPrinter) error {
-	for {
-		next, err := to.printPage(ctx, s, run, after)
-		if after = next; err != nil || after == "" {
-			return err
-		}
-	}
 }
 
 // followEvents prints events as they come, until the run is done.

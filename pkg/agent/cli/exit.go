@@ -48,7 +48,16 @@ func (p *program) reportError(ctx context.Context, err error) int {
 	}
 	p.logLine("countersign: %s", lines(err.Error()))
 	if p.json {
-		if err := p.writeJSON(failureResult{problemOf(err)}); err != nil {
+		doc := failureResult{&api.Problem{Type: "failed", Title: "the command failed", Detail: err.Error()}}
+		var refused *api.Problem
+		var usage *usageError
+		switch {
+		case errors.As(err, &refused):
+			doc.Error = refused
+		case errors.As(err, &usage):
+			doc.Error = &api.Problem{Type: "usage", Title: "wrong usage or a bad file", Detail: err.Error()}
+		}
+		if err := p.writeJSON(doc); err != nil {
 			p.logLine("countersign: %s", lines(err.Error()))
 		}
 	}
@@ -58,19 +67,6 @@ func (p *program) reportError(ctx context.Context, err error) int {
 // failureResult is the JSON document of a failed command.
 type failureResult struct {
 	Error *api.Problem `json:"error"`
-}
-
-func problemOf(err error) *api.Problem {
-	var p *api.Problem
-	var u *usageError
-	switch {
-	case errors.As(err, &p):
-		return p
-	case errors.As(err, &u):
-		return &api.Problem{Type: "usage", Title: "wrong usage or a bad file", Detail: err.Error()}
-	default:
-		return &api.Problem{Type: "failed", Title: "the command failed", Detail: err.Error()}
-	}
 }
 
 // exitCodeOf returns the exit code of an error. Mistakes of the person who typed the command are usage errors.

@@ -17,34 +17,26 @@ type forkCommand struct {
 }
 
 func (c *forkCommand) run(ctx context.Context, p *program) error {
-	f, err := c.buildRequest(p)
-	if err != nil {
-		return err
-	}
-	return p.withExistingStore(ctx, func(s *session) error {
-		return s.startAndFollow(ctx, func(ctx context.Context, cl *api.Client) (api.Accepted, error) { return cl.Fork(ctx, c.Run, f) }, s.terminalDecider())
-	})
-}
-
-// buildRequest reads and checks the flags before any store is opened.
-func (c *forkCommand) buildRequest(p *program) (api.Fork, error) {
 	if c.At == nil || *c.At < 0 {
-		return api.Fork{}, usageErrorf("fork: want --at SEQ, an entry of the run, from 0")
+		return usageErrorf("fork: want --at SEQ, an entry of the run, from 0")
 	}
 	f := api.Fork{At: c.At, Key: c.Key}
 	if f.Key == "" { // set here, so that a retry has the same key
 		f.Key = ids.System(p.clock).Key()
 	}
-	if c.Model == "" {
-		return f, nil
+	if c.Model != "" { // checked before any store is opened
+		m, err := overrideModel(agent.ModelSpec{}, c.Model)
+		if err != nil {
+			return err
+		}
+		if _, err := p.newModel(m, nil); err != nil {
+			return usageErrorf("--model: %v", err)
+		}
+		f.Model = &api.ForkModel{Provider: m.Provider, ID: m.ID, BaseURL: m.BaseURL, File: m.File}
 	}
-	m, err := overrideModel(agent.ModelSpec{}, c.Model)
-	if err != nil {
-		return f, err
-	}
-	if _, err := p.newModel(m, nil); err != nil {
-		return f, usageErrorf("--model: %v", err)
-	}
-	f.Model = &api.ForkModel{Provider: m.Provider, ID: m.ID, BaseURL: m.BaseURL, File: m.File}
-	return f, nil
+	return p.withExistingStore(ctx, func(s *session) error {
+		return s.startAndFollow(ctx, func(ctx context.Context, cl *api.Client) (api.Accepted, error) {
+			return cl.Fork(ctx, c.Run, f)
+		}, s.terminalDecider())
+	})
 }

@@ -77,7 +77,12 @@ func (p *program) answerCommands(a approval.Approval) []string {
 // readJSONArg reads an argument that is JSON, @FILE, or - for standard input. Errors name the flag and do not repeat
 // the value.
 func (p *program) readJSONArg(flag, arg string) (json.RawMessage, error) {
-	data, err := p.readArg(arg)
+	data, err := []byte(arg), error(nil)
+	if arg == "-" {
+		data, err = io.ReadAll(p.stdin)
+	} else if file, ok := strings.CutPrefix(arg, "@"); ok {
+		data, err = os.ReadFile(file)
+	}
 	if err != nil {
 		return nil, usageErrorf("%s: %v", flag, err)
 	}
@@ -86,16 +91,6 @@ func (p *program) readJSONArg(flag, arg string) (json.RawMessage, error) {
 		return nil, usageErrorf("%s: %v", flag, err)
 	}
 	return v, nil
-}
-
-func (p *program) readArg(arg string) ([]byte, error) {
-	if arg == "-" {
-		return io.ReadAll(p.stdin)
-	}
-	if file, ok := strings.CutPrefix(arg, "@"); ok {
-		return os.ReadFile(file)
-	}
-	return []byte(arg), nil
 }
 
 // formatOutput returns a run's output for people: a text as it is, anything else as JSON.

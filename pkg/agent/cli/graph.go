@@ -75,35 +75,32 @@ func machineDiagram(definition []byte) (string, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "stateDiagram-v2\n    [*] --> %s\n", m.StartAt)
 	for _, name := range slices.Sorted(maps.Keys(m.States)) {
-		m.States[name].draw(&b, name)
+		arrow := func(to, why string) {
+			if why != "" {
+				why = " : " + why
+			}
+			fmt.Fprintf(&b, "    %s --> %s%s\n", name, to, why)
+		}
+		s := m.States[name]
+		for _, c := range s.Choices {
+			arrow(c.Next, c.StringEquals)
+		}
+		if s.Default != "" {
+			arrow(s.Default, "otherwise")
+		}
+		if s.Next != "" {
+			why := ""
+			if strings.HasSuffix(s.Resource, ".waitForTaskToken") {
+				why = "task token"
+			}
+			arrow(s.Next, why)
+		}
+		for _, c := range s.Catch {
+			arrow(c.Next, strings.Join(c.ErrorEquals, ", "))
+		}
+		if s.Type == "Succeed" || s.Type == "Fail" {
+			arrow("[*]", "")
+		}
 	}
 	return b.String(), nil
-}
-
-func (s machineState) draw(b *strings.Builder, name string) {
-	arrow := func(to, why string) {
-		if why != "" {
-			why = " : " + why
-		}
-		fmt.Fprintf(b, "    %s --> %s%s\n", name, to, why)
-	}
-	for _, c := range s.Choices {
-		arrow(c.Next, c.StringEquals)
-	}
-	if s.Default != "" {
-		arrow(s.Default, "otherwise")
-	}
-	if s.Next != "" {
-		why := ""
-		if strings.HasSuffix(s.Resource, ".waitForTaskToken") {
-			why = "task token"
-		}
-		arrow(s.Next, why)
-	}
-	for _, c := range s.Catch {
-		arrow(c.Next, strings.Join(c.ErrorEquals, ", "))
-	}
-	if s.Type == "Succeed" || s.Type == "Fail" {
-		arrow("[*]", "")
-	}
 }

@@ -25,20 +25,15 @@ func Main(r *registry.Registry) {
 		arg0:     os.Args[0],
 		terminal: term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stderr.Fd())), storeTimeout: 10 * time.Second,
 	}
-	os.Exit(p.run(newInterruptContext(p.clock), os.Args[1:]))
-}
-
-// newInterruptContext returns a context that the first Ctrl-C cancels. After that the next Ctrl-C kills the process.
-func newInterruptContext(c clock.Clock) context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	c.Go(func() {
+	p.clock.Go(func() {
 		<-signals
 		signal.Stop(signals)
 		cancel()
 	})
-	return ctx
+	os.Exit(p.run(ctx, os.Args[1:]))
 }
 
 // command is the target of a node of the grammar.
@@ -50,26 +45,21 @@ type command interface {
 func (p *program) run(ctx context.Context, args []string) int {
 	out := &outputWriter{Writer: p.stdout}
 	p.stdout = out
-	code := p.execute(ctx, args)
+	code := exitDone
+	if c, helped, err := p.parse(args); !helped {
+		if err == nil {
+			err = p.completeIDs(ctx)
+		}
+		if err == nil {
+			err = c.run(ctx, p)
+		}
+		code = p.reportError(ctx, err)
+	}
 	if out.err != nil && code == exitDone {
 		p.logLine("countersign: write the answer: %v", out.err)
 		return exitFailed
 	}
 	return code
-}
-
-func (p *program) execute(ctx context.Context, args []string) int {
-	c, helped, err := p.parse(args)
-	if helped {
-		return exitDone
-	}
-	if err == nil {
-		err = p.completeIDs(ctx)
-	}
-	if err == nil {
-		err = c.run(ctx, p)
-	}
-	return p.reportError(ctx, err)
 }
 
 // parse finds the command. helped reports that the help was printed.
@@ -92,8 +82,12 @@ func (p *program) parse(args []string) (c command, helped bool, err error) {
 	if err != nil {
 		return nil, false, usageErrorf("%v; see %s --help", err, p.commandName())
 	}
-	if flag, without := findEmptyFlag(parsed); without {
-		return nil, false, usageErrorf("%s: got nothing, want a value; see %s --help", flag, p.commandName())
+	// Values may begin with a hyphen, so kong accepts the end of the line as a value. An empty value must not mean all:
+	// `revoke --digest ""` would revoke every grant.
+	for _, f := range parsed.Flags() {
+		if v := reflect.Indirect(f.Target); f.Set && !f.IsBool() && v.Kind() == reflect.String && v.String() == "" {
+			return nil, false, usageErrorf("--%s: got nothing, want a value; see %s --help", f.Name, p.commandName())
+		}
 	}
 	if _, err := policy.ParsePrincipal(g.As); g.As != "" && err != nil {
 		return nil, false, usageErrorf("--as: %v", err)
@@ -110,15 +104,4 @@ func (p *program) parse(args []string) (c command, helped bool, err error) {
 		return nil, false, fmt.Errorf("%s does nothing", parsed.Command())
 	}
 	return c, false, nil
-}
-
-// findEmptyFlag returns a flag without a value or with an empty one. Values may begin with a hyphen, so kong accepts
-// the end of the line as a value. An empty value must not mean all: `revoke --digest ""` would revoke every grant.
-func findEmptyFlag(parsed *kong.Context) (name string, without bool) {
-	for _, f := range parsed.Flags() {
-		if v := reflect.Indirect(f.Target); f.Set && !f.IsBool() && v.Kind() == reflect.String && v.String() == "" {
-			return "--" + f.Name, true
-		}
-	}
-	return "", false
 }

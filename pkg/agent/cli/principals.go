@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -69,10 +68,17 @@ func readPrincipals(home string) (principals, error) {
 		}
 		f.People[localUser] = json.RawMessage(`["` + localOperators + `"]`)
 	}
-	book, err := f.buildBook()
+	merged, err := json.Marshal(map[string]any{"tenants": map[string]any{local.Tenant: f.People}, "slack": f.Slack})
+	if err != nil {
+		return principals{}, usageErrorf("%s: people: %v", name, err)
+	}
+	book, err := person.Read(merged)
 	var bad *person.ReadError
 	if errors.As(err, &bad) {
-		key := documentKey(bad.Path)
+		key := bad.Path
+		if len(key) > 1 && key[0] == "tenants" { // in the file, people stands in place of tenants and the one tenant
+			key = append([]string{"people"}, key[2:]...)
+		}
 		if key[len(key)-1] == "groups" {
 			bad.Text += ` (within braces each in quotes: "group:finance")` // the parser reads group:finance as a mapping
 		}
@@ -102,23 +108,6 @@ func decodePrincipals(name string, doc agentfile.Value) (f principalsFile, err e
 		return f, usageErrorf("%s:%d: %s: want %s", name, v.Line, key, want)
 	}
 	return f, nil
-}
-
-// buildBook converts the file into the document of person.Read.
-func (f principalsFile) buildBook() (*person.Book, error) {
-	doc, err := json.Marshal(map[string]any{"tenants": map[string]any{local.Tenant: f.People}, "slack": f.Slack})
-	if err != nil {
-		return nil, fmt.Errorf("people: %w", err)
-	}
-	return person.Read(doc)
-}
-
-// documentKey maps a path of that document to the key in the file.
-func documentKey(path []string) []string {
-	if len(path) > 1 && path[0] == "tenants" {
-		return append([]string{"people"}, path[2:]...)
-	}
-	return path
 }
 
 // resolvePrincipal returns the principal of --as. "" is the default. A user without groups gets the groups of the

@@ -64,10 +64,25 @@ func (pr *progress) printEvent(e api.Event) {
 		pr.printReply(f)
 	case run.PlanEvent:
 		pr.printPlan(f)
-	case run.ToolsListed, run.ToolsDisabled:
-		pr.printServers(fact)
+	case run.ToolsListed: // problems of servers and disabled tools
+		for _, v := range f.Servers {
+			pr.p.printServer(v, func(name, format string, args ...any) {
+				if name != "server" || v.Problem != "" {
+					pr.print(name, format, args...)
+				}
+			})
+		}
+	case run.ToolsDisabled:
+		pr.print("disabled", "%s of %s: %s", f.Tool, f.Server, pr.p.disabledReason(run.DisabledTool{Why: f.Why}))
 	case run.Finished:
-		pr.printFinished(f)
+		switch {
+		case f.Error != nil:
+			pr.print("done", "%s: %s: %s", f.Reason, f.Error.Code, f.Error.Message)
+		case f.Detail != "":
+			pr.print("done", "%s: %s", f.Reason, truncate(f.Detail, maxTextWidth))
+		default:
+			pr.print("done", "%s", f.Reason)
+		}
 	default:
 		pr.printCallEvent(fact)
 	}
@@ -172,18 +187,6 @@ func (pr *progress) printResult(call string, isError bool, content string) {
 	pr.print("result", "%s %s: %s", pr.callLabel(call), word, truncate(mask.Text(content), maxTextWidth))
 }
 
-func (pr *progress) printFinished(f run.Finished) {
-	if f.Error != nil {
-		pr.print("done", "%s: %s: %s", f.Reason, f.Error.Code, f.Error.Message)
-		return
-	}
-	if f.Detail != "" {
-		pr.print("done", "%s: %s", f.Reason, truncate(f.Detail, maxTextWidth))
-		return
-	}
-	pr.print("done", "%s", f.Reason)
-}
-
 // printPlan prints the progress of a run's plan.
 func (pr *progress) printPlan(fact run.PlanEvent) {
 	f := fact.Fact()
@@ -224,22 +227,6 @@ func (p *program) printServer(v run.ServerState, fact func(name, format string, 
 	}
 	for _, t := range v.Disabled {
 		fact("disabled", "%s of %s: %s", line(t.Tool), line(v.Name), p.disabledReason(t))
-	}
-}
-
-// printServers prints problems of a run's MCP servers and disabled tools.
-func (pr *progress) printServers(fact run.Event) {
-	switch f := fact.(type) {
-	case run.ToolsListed:
-		for _, v := range f.Servers {
-			pr.p.printServer(v, func(name, format string, args ...any) {
-				if name != "server" || v.Problem != "" {
-					pr.print(name, format, args...)
-				}
-			})
-		}
-	case run.ToolsDisabled:
-		pr.print("disabled", "%s of %s: %s", f.Tool, f.Server, pr.p.disabledReason(run.DisabledTool{Why: f.Why}))
 	}
 }
 

@@ -151,8 +151,11 @@ func (p *program) printRun(r api.Run) {
 	fact("model", "%d requests, %d of %d interactions, %d tokens in, %d out",
 		r.ModelCalls, r.Interactions.Current, r.Interactions.Max, r.Usage.Input, r.Usage.Output)
 	for _, c := range r.Calls {
-		fact("call", "%s %s %s%s", c.ID, line(c.Tool), strings.TrimSpace(string(c.Status)+" "+string(c.Reason)),
-			formatWholeResult(c.Whole))
+		whole := ""
+		if c.Whole != nil { // the conversation holds only a part of the result
+			whole = fmt.Sprintf(", all %d characters in blob %s", c.Whole.Chars, c.Whole.Blob)
+		}
+		fact("call", "%s %s %s%s", c.ID, line(c.Tool), strings.TrimSpace(string(c.Status)+" "+string(c.Reason)), whole)
 		if c.Undoes != "" {
 			fact("undoes", "%s of run %s", line(c.Undoes), r.Continues)
 		}
@@ -178,14 +181,6 @@ func (p *program) printRun(r api.Run) {
 	if out := formatOutput(r.Output); out != "" {
 		fact("output", "%s", out)
 	}
-}
-
-// formatWholeResult says where the whole result of a call is stored, if the conversation holds only a part.
-func formatWholeResult(w *run.Whole) string {
-	if w == nil {
-		return ""
-	}
-	return fmt.Sprintf(", all %d characters in blob %s", w.Chars, w.Blob)
 }
 
 func (p *program) printMessages(ctx context.Context, definitions *definitionCache, r api.Run) error {
@@ -261,10 +256,15 @@ func (c *eventsCommand) run(ctx context.Context, p *program) error {
 		if s == nil {
 			return p.noStoreError()
 		}
-		if err := s.printEvents(ctx, c.Run, after, to); err != nil {
-			return err
+		for {
+			next, err := to.printPage(ctx, s, c.Run, after)
+			if err != nil {
+				return err
+			}
+			if after = next; after == "" {
+				return to.printJSON()
+			}
 		}
-		return to.printJSON()
 	})
 }
 

@@ -28,7 +28,25 @@ type runCommand struct {
 }
 
 func (c *runCommand) run(ctx context.Context, p *program) error {
-	start, uploads, err := c.buildRequest(p)
+	hasMessage := c.Message != "" || len(c.Attach) > 0 // all flags and files are checked before any store is opened
+	if hasMessage == (c.Input != "") {
+		return usageErrorf("run: want --input, or --message and --attach")
+	}
+	def, err := p.loadAgent(c.Agent, agentOverrides{model: c.Model, dir: c.Dir})
+	if err != nil {
+		return err
+	}
+	start, uploads := api.Start{Definition: def, Key: c.Key, Continues: c.Continue}, []upload(nil)
+	if start.Key == "" { // set here, so that a retry has the same key
+		start.Key = ids.System(p.clock).Key()
+	}
+	if c.Input != "" {
+		start.Input, err = p.readJSONArg("--input", c.Input)
+	} else {
+		var m userMessage
+		m, err = newUserMessage(c.Message, c.Attach)
+		start.Message, uploads = m.message, m.uploads
+	}
 	if err != nil {
 		return err
 	}
@@ -36,7 +54,16 @@ func (c *runCommand) run(ctx context.Context, p *program) error {
 		if err := s.uploadFiles(ctx, uploads); err != nil {
 			return err
 		}
-		return s.startAndFollow(ctx, func(ctx context.Context, cl *api.Client) (api.Accepted, error) { return cl.Start(ctx, start) }, c.chooseDecider(s))
+		ask := s.terminalDecider()
+		switch {
+		case c.Yes:
+			ask = s.decideAlways(approval.Approve, "--yes")
+		case c.No:
+			ask = s.decideAlways(approval.Deny, "--no")
+		}
+		return s.startAndFollow(ctx, func(ctx context.Context, cl *api.Client) (api.Accepted, error) {
+			return cl.Start(ctx, start)
+		}, ask)
 	})
 }
 
@@ -52,41 +79,6 @@ func (s *session) startAndFollow(ctx context.Context, start func(context.Context
 		return s.reportInterrupted(ctx, run.ID, err)
 	}
 	return s.p.reportRun(ctx, s, r)
-}
-
-// buildRequest reads and checks the flags and files before any store is opened.
-func (c *runCommand) buildRequest(p *program) (api.Start, []upload, error) {
-	hasMessage := c.Message != "" || len(c.Attach) > 0
-	if hasMessage == (c.Input != "") {
-		return api.Start{}, nil, usageErrorf("run: want --input, or --message and --attach")
-	}
-	def, err := p.loadAgent(c.Agent, agentOverrides{model: c.Model, dir: c.Dir})
-	if err != nil {
-		return api.Start{}, nil, err
-	}
-	s := api.Start{Definition: def, Key: c.Key, Continues: c.Continue}
-	if s.Key == "" { // set here, so that a retry has the same key
-		s.Key = ids.System(p.clock).Key()
-	}
-	if c.Input != "" {
-		s.Input, err = p.readJSONArg("--input", c.Input)
-		return s, nil, err
-	}
-	m, err := newUserMessage(c.Message, c.Attach)
-	s.Message = m.message
-	return s, m.uploads, err
-}
-
-// chooseDecider returns who decides while the run is followed; nil = nobody here.
-func (c *runCommand) chooseDecider(s *session) decider {
-	switch {
-	case c.Yes:
-		return s.decideAlways(approval.Approve, "--yes")
-	case c.No:
-		return s.decideAlways(approval.Deny, "--no")
-	default:
-		return s.terminalDecider()
-	}
 }
 
 // terminalDecider returns the person at the terminal; nil = there is none.
@@ -269,22 +261,15 @@ func (s *session) printUnanswered(ctx context.Context, run string, w api.Waiting
 	if err != nil {
 		return err
 	}
+	tool := w.Call // unless the call is among the newest
+	if i := slices.IndexFunc(r.Calls, func(c api.Call) bool { return c.ID == w.Call }); i >= 0 {
+		tool = r.Calls[i].Tool
+	}
 	p := s.p
-	p.printLine("run %s waits for an answer of %s (%s) until %s:", r.ID, line(toolName(r, w.Call)), w.Call,
-		stamp(w.Expires))
+	p.printLine("run %s waits for an answer of %s (%s) until %s:", r.ID, line(tool), w.Call, stamp(w.Expires))
 	p.printLine("  %s", p.commandLine("answer", r.ID, w.Call, "--result", "JSON"))
 	p.printLine("  %s", p.commandLine("answer", r.ID, w.Call, "--error", "TEXT"))
 	return nil
-}
-
-// toolName returns the tool of a call, or the call's id if it is not among the newest calls.
-func toolName(r api.Run, id string) string {
-	for _, c := range r.Calls {
-		if c.ID == id {
-			return c.Tool
-		}
-	}
-	return id
 }
 
 // printWaitingApproval prints a request and the commands that answer it.

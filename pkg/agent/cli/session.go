@@ -66,7 +66,14 @@ func (s *session) openOrDial(ctx context.Context) error {
 		e, err := s.p.openEngine(s.who)
 		if err == nil {
 			s.engine, s.client = e, e.newClient(s.as)
-			return s.resumeOpenRuns(ctx)
+			if !s.resumes {
+				return nil
+			}
+			if err = e.ready(ctx); err != nil {
+				err = errors.Join(err, s.Close(ctx))
+				s.engine = nil
+			}
+			return err
 		}
 		if !errors.Is(err, local.ErrInUse) {
 			return err
@@ -91,19 +98,6 @@ func (s *session) openOrDial(ctx context.Context) error {
 func (p *program) storeBusyError() error {
 	return fmt.Errorf("the store %s is in use by another process, which does not answer on %s", p.home,
 		local.SocketPath(p.home))
-}
-
-// resumeOpenRuns resumes open runs, if the command does so.
-func (s *session) resumeOpenRuns(ctx context.Context) error {
-	if !s.resumes {
-		return nil
-	}
-	err := s.engine.ready(ctx)
-	if err != nil {
-		err = errors.Join(err, s.Close(ctx))
-		s.engine = nil
-	}
-	return err
 }
 
 // reconnect finds a new engine after the old one's process ended. It reports whether the call should be repeated.

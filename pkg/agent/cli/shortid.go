@@ -20,25 +20,21 @@ const idLength = 26
 
 // idArgsOf returns the ids of a command line, in order.
 func idArgsOf(parsed *kong.Context) (all []idArg) {
-	for _, v := range parsed.Selected().Positional {
-		all = append(all, idArgsIn(v)...)
-	}
+	values := slices.Clone(parsed.Selected().Positional)
 	for _, f := range parsed.Flags() {
-		all = append(all, idArgsIn(f.Value)...)
+		values = append(values, f.Value)
 	}
-	return all
-}
-
-func idArgsIn(v *kong.Value) (all []idArg) {
-	kind := v.Tag.Get("id")
-	switch at := v.Target; {
-	case kind == "":
-	case at.Kind() == reflect.Slice:
-		for i := range at.Len() {
-			all = append(all, idArg{kind, at.Index(i)})
+	for _, v := range values {
+		kind := v.Tag.Get("id")
+		switch at := v.Target; {
+		case kind == "":
+		case at.Kind() == reflect.Slice:
+			for i := range at.Len() {
+				all = append(all, idArg{kind, at.Index(i)})
+			}
+		case at.String() != "":
+			all = append(all, idArg{kind, at})
 		}
-	case at.String() != "":
-		all = append(all, idArg{kind, at})
 	}
 	return all
 }

@@ -55,7 +55,8 @@ func (p *program) openEngineAlone(ctx context.Context, who principals) (*engine,
 		if !errors.Is(err, local.ErrInUse) {
 			return e, err
 		}
-		if by, err := p.loadEngineInfo(ctx); err == nil {
+		var by engineInfo
+		if err := p.queryEngine(ctx, enginePath, &by); err == nil && by.PID != 0 {
 			return nil, fmt.Errorf("the store %s is served already, by %s", p.home, by)
 		}
 		if p.clock.Now().After(giveUp) {
@@ -65,16 +66,4 @@ func (p *program) openEngineAlone(ctx context.Context, who principals) (*engine,
 			return nil, err
 		}
 	}
-}
-
-// loadEngineInfo asks the process that has the store.
-func (p *program) loadEngineInfo(ctx context.Context) (engineInfo, error) {
-	var s engineInfo
-	if err := p.queryEngine(ctx, enginePath, &s); err != nil {
-		return engineInfo{}, err
-	}
-	if s.PID == 0 {
-		return engineInfo{}, errors.New("it does not say who it is")
-	}
-	return s, nil
 }

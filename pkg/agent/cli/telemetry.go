@@ -8,17 +8,8 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
-	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/observe"
 )
-
-// newObserver observes runs if the environment names an OpenTelemetry exporter. The Telemetry sends what the observer
-// records.
-func (p *program) newObserver() (*lambdafn.Observer, *observe.Telemetry, error) {
-	return lambdafn.Watch(p.getenv, exporters{p.getenv}, p.clock, func(text string) {
-		p.logLine("%-8s %s", "trouble", line(text))
-	})
-}
 
 // exporters are the exporters of OpenTelemetry's variables: otlp, console, and prometheus for metrics.
 type exporters struct{ getenv func(string) string }

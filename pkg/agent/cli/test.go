@@ -46,10 +46,16 @@ func (c *testCommand) run(ctx context.Context, p *program) error {
 			t.Failures = []string{err.Error()}
 			bad = exitCode(exitUsage)
 			p.logLine("%s", lines(err.Error()))
-		case !t.OK && bad == nil:
-			bad = exitCode(exitFailed)
+		case !t.OK:
+			if bad == nil {
+				bad = exitCode(exitFailed)
+			}
+			for _, f := range t.Failures {
+				p.printText("FAIL %s: %s", t.Name, lines(f))
+			}
+		default:
+			p.printText("ok %s", t.Name)
 		}
-		p.printScenario(t, err == nil)
 		doc.Scenarios = append(doc.Scenarios, t)
 	}
 	if err := p.printJSON(doc); err != nil {
@@ -108,17 +114,5 @@ func (c *testCommand) runScenario(file string, known agentfile.Options) (scenari
 func (t *scenarioResult) addFailures(where string, failures []scenario.Failure) {
 	for _, f := range failures {
 		t.Failures = append(t.Failures, where+f.String())
-	}
-}
-
-func (p *program) printScenario(t scenarioResult, ran bool) {
-	if t.OK {
-		p.printText("ok %s", t.Name)
-		return
-	}
-	for _, f := range t.Failures {
-		if ran {
-			p.printText("FAIL %s: %s", t.Name, lines(f))
-		}
 	}
 }

@@ -66,8 +66,13 @@ func (p *program) decide(ctx context.Context, id string, v api.Verdict) error {
 		}
 		p.printDecisions(a)
 		if v.Action == approval.Edit {
-			if v.Args, err = s.restoreMasked(ctx, a, v.Args); err != nil {
+			view, err := s.newDefinitionCache().loadView(ctx, a)
+			if err != nil {
 				return err
+			}
+			// The masked values go back where the edited arguments still have placeholders.
+			if v.Args, err = show.Restore(v.Args, a.Args, view.Schema(a)); err != nil {
+				return usageErrorf("--edit: %v", err)
 			}
 		}
 		run, err := s.loadRunToFollow(ctx, a.Run)
@@ -103,33 +108,6 @@ func (p *program) printDecisions(a approval.Approval) {
 	if len(a.Decisions) == 0 {
 		p.logLine("%-8s %s, by nobody's decision", "decided", a.Status)
 	}
-}
-
-// restoreMasked puts the masked values back where the edited arguments still have placeholders.
-func (s *session) restoreMasked(ctx context.Context, a approval.Approval, edited json.RawMessage) (json.RawMessage, error) {
-	view, err := s.newDefinitionCache().loadView(ctx, a)
-	if err != nil {
-		return nil, err
-	}
-	args, err := show.Restore(edited, a.Args, view.Schema(a))
-	if err != nil {
-		return nil, usageErrorf("--edit: %v", err)
-	}
-	return args, nil
-}
-
-// applyAndFollow changes a run and follows it until the run has ended or waits again.
-func (s *session) applyAndFollow(ctx context.Context, run string, do func(context.Context, *api.Client) error) error {
-	before, err := s.loadRunToFollow(ctx, run)
-	if err != nil {
-		return err
-	}
-	begun := context.WithoutCancel(ctx) // an interrupt must not leave the outcome unknown
-	_, err = callAPI(begun, s, func(c *api.Client) (struct{}, error) { return struct{}{}, do(begun, c) })
-	if err != nil {
-		return err
-	}
-	return s.followAndReport(ctx, before)
 }
 
 // followAndReport follows a run until it has ended or waits again, and prints the result.
@@ -261,36 +239,35 @@ func (c *sendCommand) run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	return p.sendInput(ctx, c.Run, api.Input{Messages: []json.RawMessage{m.message}}, m.uploads...)
-}
-
-// sendInput uploads the files of an input, sends the input and follows the run. One idempotency key covers all
-// retries.
-func (p *program) sendInput(ctx context.Context, run string, in api.Input, uploads ...upload) error {
-	key := ids.System(p.clock).Key()
+	key := ids.System(p.clock).Key() // one for all retries
 	return p.withExistingStore(ctx, func(s *session) error {
-		if err := s.uploadFiles(ctx, uploads); err != nil {
+		if err := s.uploadFiles(ctx, m.uploads); err != nil {
 			return err
 		}
-		return s.applyInput(ctx, run, in, key)
+		return s.applyInput(ctx, c.Run, api.Input{Messages: []json.RawMessage{m.message}}, key)
 	})
 }
 
+// applyInput sends an input to a run and follows the run until it has ended or waits again.
 func (s *session) applyInput(ctx context.Context, runID string, in api.Input, key string) error {
-	return s.applyAndFollow(ctx, runID, func(ctx context.Context, c *api.Client) error {
-		got, err := c.Input(ctx, runID, in, key)
-		switch {
-		case err != nil:
-		case got.Already:
-			s.p.logLine("run %s was told that already: nothing was changed", runID)
-		case got.Applied == nil || *got.Applied:
-		case got.Status == run.RunDone:
-			s.p.logLine("run %s had ended: nothing was changed", runID)
-		default:
-			s.p.logLine("run %s waits for no such answer any more: nothing was changed", runID)
-		}
+	before, err := s.loadRunToFollow(ctx, runID)
+	if err != nil {
 		return err
-	})
+	}
+	begun := context.WithoutCancel(ctx) // an interrupt must not leave the outcome unknown
+	got, err := callAPI(begun, s, func(c *api.Client) (api.Accepted, error) { return c.Input(begun, runID, in, key) })
+	switch {
+	case err != nil:
+		return err
+	case got.Already:
+		s.p.logLine("run %s was told that already: nothing was changed", runID)
+	case got.Applied == nil || *got.Applied:
+	case got.Status == run.RunDone:
+		s.p.logLine("run %s had ended: nothing was changed", runID)
+	default:
+		s.p.logLine("run %s waits for no such answer any more: nothing was changed", runID)
+	}
+	return s.followAndReport(ctx, before)
 }
 
 type cancelCommand struct {
@@ -329,9 +306,15 @@ func (*resumeCommand) run(ctx context.Context, p *program) error {
 			p.printLine("nothing is open")
 			return p.printJSON(resumeResult{Runs: []api.Run{}})
 		}
-		open, err := s.listOpenRuns(ctx) // list before resuming, to include runs that end at once
-		if err != nil {
-			return err
+		var open []string // oldest first; listed before resuming, to include runs that end at once
+		for _, status := range []run.RunStatus{run.RunRunning, run.RunWaiting} {
+			heads, err := s.listRuns(ctx, api.RunQuery{Status: string(status)})
+			if err != nil {
+				return err
+			}
+			for _, h := range slices.Backward(heads) {
+				open = append(open, h.ID)
+			}
 		}
 		if s.resumes = true; s.engine != nil {
 			if err := s.engine.ready(ctx); err != nil {
@@ -354,7 +337,9 @@ func (*resumeCommand) run(ctx context.Context, p *program) error {
 				return err
 			}
 			doc.Runs = append(doc.Runs, r)
-			worst = worseExit(worst, runExit(r))
+			if exit := runExit(r); worst == nil || errors.Is(exit, exitCode(exitFailed)) { // an error before a wait
+				worst = exit
+			}
 		}
 		if len(open) == 0 {
 			p.printLine("nothing is open")
@@ -366,21 +351,6 @@ func (*resumeCommand) run(ctx context.Context, p *program) error {
 		}
 		return worst
 	})
-}
-
-// listOpenRuns returns the ids of all runs that are not done, oldest first.
-func (s *session) listOpenRuns(ctx context.Context) ([]string, error) {
-	var out []string
-	for _, status := range []run.RunStatus{run.RunRunning, run.RunWaiting} {
-		heads, err := s.listRuns(ctx, api.RunQuery{Status: string(status)})
-		if err != nil {
-			return nil, err
-		}
-		for i := len(heads) - 1; i >= 0; i-- {
-			out = append(out, heads[i].ID)
-		}
-	}
-	return out, nil
 }
 
 func (s *session) resumeRun(ctx context.Context, id string) (api.Run, error) {
@@ -399,12 +369,4 @@ func (s *session) resumeRun(ctx context.Context, id string) (api.Run, error) {
 		return r, nil
 	}
 	return r, s.printWaits(ctx, r)
-}
-
-// worseExit returns the worse of two exits: an error before a wait, a wait before success.
-func worseExit(a, b error) error {
-	if a == nil || errors.Is(b, exitCode(exitFailed)) {
-		return b
-	}
-	return a
 }
