@@ -93,12 +93,6 @@ func waitRoute(i Invocation, s *run.AgentState, now time.Time) Route {
 	return r
 }
 
-// owesTools reports whether what the run owes next is the batch's to do.
-func owesTools(d *agent.Definition, s *run.AgentState) bool {
-	next := policy.Next(d, s).Kind
-	return next == run.ActTools || next == run.ActList
-}
-
 // routeAfter is where a run goes from a state this invocation has just committed.
 func routeAfter(i Invocation, d *agent.Definition, s *run.AgentState, now time.Time) Route {
 	i.At = s.ReadFrom()
@@ -112,9 +106,10 @@ func routeAfter(i Invocation, d *agent.Definition, s *run.AgentState, now time.T
 		return i.route(doneRoute(s))
 	case s.Status == run.RunWaiting:
 		return waitRoute(i, s, now)
-	case owesTools(d, s):
-		return i.route(NextTools)
 	default:
+		if next := policy.Next(d, s).Kind; next == run.ActTools || next == run.ActList { // the batch's to do
+			return i.route(NextTools)
+		}
 		return i.route(NextStep)
 	}
 }
