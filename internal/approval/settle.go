@@ -50,7 +50,12 @@ func (d *Desk) SettleOutcome(ctx context.Context, o Outcome) (_ Approval, err er
 	var a Approval
 	usedUp := false // the code
 	for races := 0; ; races++ {
-		if a, err = d.findOutcomeRequest(ctx, o, c); err != nil {
+		if o.ID == "" {
+			a, err = d.inferOutcomeRequest(ctx, o, c)
+		} else if a, err = Get(ctx, d.Table, o.Tenant, o.ID); err == nil && !a.asksOutcomeOf(o) {
+			err = fmt.Errorf("answer call %s: approval %s: %w", o.Call, o.ID, ErrNothing)
+		}
+		if err != nil {
 			return Approval{}, err
 		}
 		o.confirmed = o.Confirm != nil && o.Rerun && c.Grant != nil && a.Channels.TakeCode(o.Via)
@@ -117,18 +122,6 @@ func (d *Desk) authorizeRerun(ctx context.Context, a Approval, c run.Call, o Out
 	return nil
 }
 
-// findOutcomeRequest returns the request that an answer is for.
-func (d *Desk) findOutcomeRequest(ctx context.Context, o Outcome, c run.Call) (Approval, error) {
-	if o.ID == "" {
-		return d.inferOutcomeRequest(ctx, o, c)
-	}
-	a, err := Get(ctx, d.Table, o.Tenant, o.ID)
-	if err == nil && !a.asksOutcomeOf(o) {
-		err = fmt.Errorf("answer call %s: approval %s: %w", o.Call, o.ID, ErrNothing)
-	}
-	return a, err
-}
-
 // inferOutcomeRequest finds the request of an answer without ID: the one that was answered under the same key, else the
 // newest about the call if the call has no earlier one. A repeated answer about an earlier attempt is never taken for a
 // later attempt.
@@ -191,9 +184,13 @@ func (d *Desk) commitOutcome(ctx context.Context, a Approval, definition string,
 		}
 		return a, d.Table.Write(ctx, op, record)
 	}
-	content, err := d.truncateContent(ctx, a.Tenant, definition, o)
-	if err != nil {
-		return Approval{}, err
+	content := ""
+	if !o.Rerun { // as a tool result of the agent is shortened; the request keeps all of it
+		def, err := d.Definitions(ctx, a.Tenant, definition)
+		if err != nil {
+			return Approval{}, err
+		}
+		content = prompt.ShowResult(def, agent.ToolSpec{}, o.Call, o.Content, false).Text
 	}
 	fact := run.Answered{Call: o.Call, Approval: a.ID, Content: content, IsError: o.IsError, Rerun: o.Rerun, By: o.By.ID}
 	if o.Rerun && c.Grant != nil {
@@ -215,18 +212,6 @@ func (d *Desk) commitOutcome(ctx context.Context, a Approval, definition string,
 		return Approval{}, fmt.Errorf("answer call %s: %w", o.Call, ErrFinished)
 	}
 	return a, nil
-}
-
-// truncateContent shortens a person's answer as a tool result of the agent is shortened. The request keeps all of it.
-func (d *Desk) truncateContent(ctx context.Context, tenant, definition string, o Outcome) (string, error) {
-	if o.Rerun {
-		return "", nil
-	}
-	def, err := d.Definitions(ctx, tenant, definition)
-	if err != nil {
-		return "", err
-	}
-	return prompt.ShowResult(def, agent.ToolSpec{}, o.Call, o.Content, false).Text, nil
 }
 
 // resolveOutcomeRace reads the request after a write that failed or whose outcome is unknown, and reports the answer on
