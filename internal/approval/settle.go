@@ -50,12 +50,7 @@ func (d *Desk) SettleOutcome(ctx context.Context, o Outcome) (_ Approval, err er
 	var a Approval
 	usedUp := false // the code
 	for races := 0; ; races++ {
-		if o.ID == "" {
-			a, err = d.inferOutcomeRequest(ctx, o, c)
-		} else if a, err = Get(ctx, d.Table, o.Tenant, o.ID); err == nil && !a.asksOutcomeOf(o) {
-			err = fmt.Errorf("answer call %s: approval %s: %w", o.Call, o.ID, ErrNothing)
-		}
-		if err != nil {
+		if a, err = d.findOutcomeRequest(ctx, o, c); err != nil {
 			return Approval{}, err
 		}
 		o.confirmed = o.Confirm != nil && o.Rerun && c.Grant != nil && a.Channels.TakeCode(o.Via)
@@ -120,6 +115,18 @@ func (d *Desk) authorizeRerun(ctx context.Context, a Approval, c run.Call, o Out
 		return fmt.Errorf("run call %s again: it was approved once and takes its approvers again: %w", o.Call, err)
 	}
 	return nil
+}
+
+// findOutcomeRequest returns the request that an answer is for.
+func (d *Desk) findOutcomeRequest(ctx context.Context, o Outcome, c run.Call) (Approval, error) {
+	if o.ID == "" {
+		return d.inferOutcomeRequest(ctx, o, c)
+	}
+	a, err := Get(ctx, d.Table, o.Tenant, o.ID)
+	if err == nil && !a.asksOutcomeOf(o) {
+		err = fmt.Errorf("answer call %s: approval %s: %w", o.Call, o.ID, ErrNothing)
+	}
+	return a, err
 }
 
 // inferOutcomeRequest finds the request of an answer without ID: the one that was answered under the same key, else the

@@ -101,10 +101,10 @@ func routeAfter(i Invocation, d *agent.Definition, s *run.AgentState, now time.T
 		r.Successor = s.Owner
 		return r
 	}
-	switch {
-	case s.Status == run.RunDone:
+	switch s.Status {
+	case run.RunDone:
 		return i.route(doneRoute(s))
-	case s.Status == run.RunWaiting:
+	case run.RunWaiting:
 		return waitRoute(i, s, now)
 	default:
 		if next := policy.Next(d, s).Kind; next == run.ActTools || next == run.ActList { // the batch's to do
