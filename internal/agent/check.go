@@ -231,7 +231,20 @@ func (c *checker) chain(d *Definition) {
 		c.that(m.StaticText == "", at+".staticText", "got a text, want none: it stands behind the whole chain")
 		c.that(m.Continuations == 0, at+".continuations", "got a number, want none: it is the whole chain's")
 	}
-	c.wholeChain(d.Model)
+	// what holds for all models is said once, by the first
+	for i, class := range d.Model.MoveOn {
+		oneOf(c, fmt.Sprintf("model.moveOn[%d]", i), class, ModelErrorClasses()...)
+	}
+	oneOf(c, "model.cutStream", cmp.Or(d.Model.CutStream, CutStreamFail), CutStreamFail, CutStreamKeep)
+	oneOf(c, "model.repair", cmp.Or(d.Model.Repair, RepairOff), RepairOff, RepairOn)
+	oneOf(c, "model.busy", cmp.Or(d.Model.Busy, BusyWait), BusyWait, BusyFail)
+	for i, f := range d.Model.Fallbacks {
+		at := chainPath(i + 1)
+		c.that(f.MoveOn == nil, at+".moveOn", "got a list, want none: it is the whole chain's")
+		c.that(f.CutStream == "", at+".cutStream", "got a word, want none: it is the whole chain's")
+		c.that(f.Repair == "", at+".repair", "got a word, want none: it is the whole chain's")
+		c.that(f.Busy == "", at+".busy", "got a word, want none: it is the whole chain's")
+	}
 	c.that(d.Model.Continuations >= 0, "model.continuations", fmt.Sprintf("got %d, want zero or more", d.Model.Continuations))
 	c.that(d.Output.Check == "" || d.Output.Format == OutputJSON, "output.check", "got a name, want none: it checks JSON, and output.format is text")
 	if d.Model.StaticText != "" && d.Output.Format == OutputJSON {
@@ -340,8 +353,11 @@ func (c *checker) toolsOf(tools []ToolSpec, servers []MCPServer) {
 	for i, t := range tools {
 		at := fmt.Sprintf("tools[%d]", i)
 		c.tool(at, t)
-		if t.Kind == KindMCP {
-			c.mcpTool(at, t, servers)
+		if t.Kind == KindMCP { // as a definition has it once its server is listed
+			known := func(m MCPServer) bool { return m.Name == t.MCP.Server }
+			if t.MCP == nil || t.MCP.Digest == "" || !slices.ContainsFunc(servers, known) {
+				c.add(at+".kind", mcpHint)
+			}
 		}
 		first, ok := taken[t.ModelName()]
 		switch {
@@ -362,7 +378,7 @@ func (c *checker) tool(at string, t ToolSpec) {
 	case !ValidWord(t.ModelName()):
 		c.add(at+".name", fmt.Sprintf("got %d characters, want at most 64", len(t.Name)))
 	}
-	if t.Kind != KindMCP { // see mcpTool
+	if t.Kind != KindMCP { // see toolsOf
 		oneOf(c, at+".kind", t.Kind, KindInternal, KindService, KindLambda, KindHTTP, KindAgent)
 	}
 	// Want a function of a tool of kind lambda, and none of any other.

@@ -339,14 +339,6 @@ func (d *Definition) FromServer(tool string) bool {
 	})
 }
 
-// mcpTool checks a tool of a server as a definition has it once the server is listed.
-func (c *checker) mcpTool(at string, t ToolSpec, servers []MCPServer) {
-	known := func(m MCPServer) bool { return m.Name == t.MCP.Server }
-	if t.MCP == nil || t.MCP.Digest == "" || !slices.ContainsFunc(servers, known) {
-		c.add(at+".kind", mcpHint)
-	}
-}
-
 // keyPath is the path of a key that somebody has chosen, as the reader of agent files writes it.
 func keyPath(at, key string) string {
 	const plain = run.Letters + run.Digits + "_$-"
@@ -395,12 +387,9 @@ func validServerURL(s string) bool {
 	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" || strings.Contains(s, "${") {
 		return false
 	}
-	return u.Scheme == "https" || u.Scheme == "http" && loopback(u.Hostname())
-}
-
-func loopback(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
+	ip, err := netip.ParseAddr(u.Hostname())
+	loopback := u.Hostname() == "localhost" || err == nil && ip.IsLoopback()
+	return u.Scheme == "https" || u.Scheme == "http" && loopback
 }
 
 // MaxAttempts is how often a call may be entered in one invocation.

@@ -312,23 +312,6 @@ func (c *checker) retryClasses(at string, r Retry) {
 	}
 }
 
-// wholeChain checks what holds for all models of a chain and is said once, by the first.
-func (c *checker) wholeChain(m ModelSpec) {
-	for i, class := range m.MoveOn {
-		oneOf(c, fmt.Sprintf("model.moveOn[%d]", i), class, ModelErrorClasses()...)
-	}
-	oneOf(c, "model.cutStream", cmp.Or(m.CutStream, CutStreamFail), CutStreamFail, CutStreamKeep)
-	oneOf(c, "model.repair", cmp.Or(m.Repair, RepairOff), RepairOff, RepairOn)
-	oneOf(c, "model.busy", cmp.Or(m.Busy, BusyWait), BusyWait, BusyFail)
-	for i, f := range m.Fallbacks {
-		at := chainPath(i + 1)
-		c.that(f.MoveOn == nil, at+".moveOn", "got a list, want none: it is the whole chain's")
-		c.that(f.CutStream == "", at+".cutStream", "got a word, want none: it is the whole chain's")
-		c.that(f.Repair == "", at+".repair", "got a word, want none: it is the whole chain's")
-		c.that(f.Busy == "", at+".busy", "got a word, want none: it is the whole chain's")
-	}
-}
-
 // OpenRounds is what RunStarted stores of the wait and resume policies: both where calls may stay open over inferences,
 // else nothing.
 func (d *Definition) OpenRounds() (run.WaitMode, run.ResumeMode) {

@@ -52,17 +52,12 @@ func (d *Definition) PromptDot(data SystemData, asked []Dialect) (map[string]any
 	}
 	dot["OneTool"] = tags || d.Batch == BatchFirst
 	dot["ToolRequired"] = d.Text == TextRequireTool
-	dot["LoopBreaking"] = d.loopBreakingNames()
-	return dot, nil
-}
-
-// loopBreakingNames are the names of the tools that end a run, where there are any.
-func (d *Definition) loopBreakingNames() []any {
-	names := []any{}
+	ends := []any{} // the names of the tools that end a run
 	for _, t := range d.LoopBreaking() {
-		names = append(names, t.Name)
+		ends = append(ends, t.Name)
 	}
-	return names
+	dot["LoopBreaking"] = ends
+	return dot, nil
 }
 
 // WithParagraph adds a paragraph that may be empty.

@@ -272,7 +272,18 @@ func (c *checker) preconditions(d *Definition) {
 			continue
 		}
 		at := fmt.Sprintf("tools[%d].precondition", i)
-		c.preconditionTool(at+".tool", d, t)
+		read, known := d.Tool(t.Precondition.Tool)
+		switch {
+		case t.Precondition.Tool == "":
+			c.add(at+".tool", "got nothing, want the original name of a tool of this agent that reads")
+		case !known && d.listsLater(t.Precondition.Tool):
+		case !known || d.BreaksLoop(t.Precondition.Tool):
+			c.add(at+".tool", "got no tool of this agent, want the original name of one that reads")
+		case read.Effect != run.EffectRead:
+			c.add(at+".tool", fmt.Sprintf("got a tool of effect %s, want one of effect read", read.Effect))
+		case read.AnsweredLater():
+			c.add(at+".tool", "got a tool that is answered later, want one that reads at once")
+		}
 		if t.Precondition.Args != nil {
 			if err := checkUndoArgs(t.Precondition.Args, false); err != nil {
 				c.add(at+".args", err.Error())
@@ -283,21 +294,6 @@ func (c *checker) preconditions(d *Definition) {
 				c.add(fmt.Sprintf("%s.compare[%d]", at, j), fmt.Sprintf("got %.100q, want a JSON Pointer such as /status, once", p))
 			}
 		}
-	}
-}
-
-func (c *checker) preconditionTool(at string, d *Definition, of ToolSpec) {
-	t, known := d.Tool(of.Precondition.Tool)
-	switch {
-	case of.Precondition.Tool == "":
-		c.add(at, "got nothing, want the original name of a tool of this agent that reads")
-	case !known && d.listsLater(of.Precondition.Tool):
-	case !known || d.BreaksLoop(of.Precondition.Tool):
-		c.add(at, "got no tool of this agent, want the original name of one that reads")
-	case t.Effect != run.EffectRead:
-		c.add(at, fmt.Sprintf("got a tool of effect %s, want one of effect read", t.Effect))
-	case t.AnsweredLater():
-		c.add(at, "got a tool that is answered later, want one that reads at once")
 	}
 }
 

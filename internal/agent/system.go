@@ -194,18 +194,7 @@ func (t ToolSpec) ModelFacing() ToolSpec {
 	if !bytes.Contains(t.Schema, []byte("parentSubject")) && !bytes.Contains(t.Schema, []byte(`\u`)) {
 		return t
 	}
-	schema, err := withoutParentIn(t.Schema)
-	if err != nil { // a schema that is no JSON is refused with its definition
-		return t
-	}
-	t.Schema = schema
-	return t
-}
-
-// withoutParentIn is a schema of an object without the correlation field, in the order and with the digits of the
-// original.
-func withoutParentIn(schema json.RawMessage) (json.RawMessage, error) {
-	return editMembers(schema, func(key string, value json.RawMessage) (json.RawMessage, error) {
+	schema, err := editMembers(t.Schema, func(key string, value json.RawMessage) (json.RawMessage, error) {
 		switch {
 		case key == "properties" && jsonx.JSONKind(value) == '{':
 			return WithoutParent(value)
@@ -215,6 +204,11 @@ func withoutParentIn(schema json.RawMessage) (json.RawMessage, error) {
 			return value, nil
 		}
 	})
+	if err != nil { // a schema that is no JSON is refused with its definition
+		return t
+	}
+	t.Schema = schema
+	return t
 }
 
 // withoutParentName is a list of names without the correlation field's, nil where none is left of a list that had it.

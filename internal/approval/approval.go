@@ -259,7 +259,16 @@ func (a Approval) WithDecision(fact run.Decided, at time.Time) Approval {
 
 // withDecision returns the request as decided by the fact, with the decision as its record.
 func (a Approval) withDecision(fact run.Decided, decision Decision) Approval {
-	a.Status = statusAfter(fact.Action)
+	switch fact.Action {
+	case run.ActionDeny:
+		a.Status = Denied
+	case run.ActionCancel:
+		a.Status = Cancelled
+	case run.ActionAskAgain:
+		a.Status = Voided
+	default:
+		a.Status = Approved
+	}
 	if decision.Action == Edit {
 		a = a.withArgs(decision.Args)
 	}
@@ -272,20 +281,6 @@ func (a Approval) withDecision(fact run.Decided, decision Decision) Approval {
 	}
 	a.Decisions = append(slices.Clip(a.Decisions), decision)
 	return a
-}
-
-// statusAfter returns the status of a call's request after a decision.
-func statusAfter(by run.DecisionAction) Status {
-	switch by {
-	case run.ActionDeny:
-		return Denied
-	case run.ActionCancel:
-		return Cancelled
-	case run.ActionAskAgain:
-		return Voided
-	default:
-		return Approved
-	}
 }
 
 // withArgs replaces the arguments and keeps those that the model sent. The tool's sentence was about those.

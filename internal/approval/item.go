@@ -312,10 +312,6 @@ type Query struct {
 	Cursor string    // where the last page ended
 }
 
-func (q Query) matches(a Approval) bool {
-	return (q.Run == "" || q.Run == a.Run) && (q.Root == "" || q.Root == a.Run || q.Root == a.Root)
-}
-
 // List pages through a tenant's requests of one status, oldest first. Limit 0 is 50. The list may lag behind; no gate
 // reads it.
 func List(
@@ -338,7 +334,10 @@ func Find(ctx context.Context, t store.Table, tenant string, q Query) (list []Ap
 	if err != nil {
 		err = fmt.Errorf("list %s approvals: %w", q.Status, err)
 	}
-	return slices.DeleteFunc(list, func(a Approval) bool { return !q.matches(a) }), next, err
+	list = slices.DeleteFunc(list, func(a Approval) bool {
+		return q.Run != "" && q.Run != a.Run || q.Root != "" && q.Root != a.Run && q.Root != a.Root
+	})
+	return list, next, err
 }
 
 // form is the JSON form of a request. Its args are always those that the model sent; its edited are those of an edit.

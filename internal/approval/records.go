@@ -65,15 +65,6 @@ type revocationRecord struct {
 	At       time.Time `json:"at"`
 }
 
-// revocationOp records the revocation apart from the grant's record.
-func (g StandingGrant) revocationOp(tenant string, now time.Time) (store.Op, error) {
-	body, err := json.Marshal(revocationRecord{g.Approval, now})
-	if err != nil {
-		return store.Op{}, fmt.Errorf("marshal the revocation of %s for %s: %w", g.Tool, g.Agent, err)
-	}
-	return store.Op{Kind: store.Put, Item: store.Item{Key: revocationKey(tenant, g.Agent, g.Tool, g.Digest), Body: body}}, nil
-}
-
 // TraceGrants keeps the standing grants that can be traced to a decision recorded with their run and were not revoked
 // since. It takes the grants' terms and their approvers from that decision. It takes two reads for each grant.
 func TraceGrants(

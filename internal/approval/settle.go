@@ -191,9 +191,13 @@ func (d *Desk) commitOutcome(ctx context.Context, a Approval, definition string,
 		}
 		return a, d.Table.Write(ctx, op, record)
 	}
-	content, err := d.truncateContent(ctx, a.Tenant, definition, o)
-	if err != nil {
-		return Approval{}, err
+	content := ""
+	if !o.Rerun { // as a tool result of the agent is shortened; the request keeps all of it
+		def, err := d.Definitions(ctx, a.Tenant, definition)
+		if err != nil {
+			return Approval{}, err
+		}
+		content = prompt.ShowResult(def, agent.ToolSpec{}, o.Call, o.Content, false).Text
 	}
 	fact := run.Answered{Call: o.Call, Approval: a.ID, Content: content, IsError: o.IsError, Rerun: o.Rerun, By: o.By.ID}
 	if o.Rerun && c.Grant != nil {
@@ -215,18 +219,6 @@ func (d *Desk) commitOutcome(ctx context.Context, a Approval, definition string,
 		return Approval{}, fmt.Errorf("answer call %s: %w", o.Call, ErrFinished)
 	}
 	return a, nil
-}
-
-// truncateContent shortens a person's answer as a tool result of the agent is shortened. The request keeps all of it.
-func (d *Desk) truncateContent(ctx context.Context, tenant, definition string, o Outcome) (string, error) {
-	if o.Rerun {
-		return "", nil
-	}
-	def, err := d.Definitions(ctx, tenant, definition)
-	if err != nil {
-		return "", err
-	}
-	return prompt.ShowResult(def, agent.ToolSpec{}, o.Call, o.Content, false).Text, nil
 }
 
 // resolveOutcomeRace reads the request after a write that failed or whose outcome is unknown, and reports the answer on

@@ -381,26 +381,21 @@ func (d *Desk) planRevocation(ctx context.Context, r Revocation) (ops []store.Op
 		}
 	}
 	for _, g := range live {
-		op, err := g.markRevokedOp(r.Tenant, r.By, now)
+		g.RevokedBy, g.RevokedAt = r.By.ID, now
+		op, err := g.putOp(r.Tenant)
 		if err != nil {
 			return nil, nil, err
 		}
-		record, err := g.revocationOp(r.Tenant, now)
-		if err != nil {
-			return nil, nil, err
+		op.If = []store.Cond{ // no other grant has replaced it
+			{Attr: "approval", Op: store.Equal, Value: store.Str(g.Approval)},
+			{Attr: "revoked", Op: store.Equal, Value: store.Num(0)},
 		}
-		ops = append(ops, op, record)
+		body, err := json.Marshal(revocationRecord{g.Approval, now})
+		if err != nil {
+			return nil, nil, fmt.Errorf("marshal the revocation of %s for %s: %w", g.Tool, g.Agent, err)
+		}
+		apart := store.Item{Key: revocationKey(r.Tenant, g.Agent, g.Tool, g.Digest), Body: body}
+		ops = append(ops, op, store.Op{Kind: store.Put, Item: apart})
 	}
 	return ops, unread, nil
-}
-
-// markRevokedOp writes the record as revoked. It fails if another grant has replaced the record.
-func (g StandingGrant) markRevokedOp(tenant string, by policy.Principal, now time.Time) (store.Op, error) {
-	g.RevokedBy, g.RevokedAt = by.ID, now
-	op, err := g.putOp(tenant)
-	op.If = []store.Cond{
-		{Attr: "approval", Op: store.Equal, Value: store.Str(g.Approval)},
-		{Attr: "revoked", Op: store.Equal, Value: store.Num(0)},
-	}
-	return op, err
 }

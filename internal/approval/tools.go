@@ -278,25 +278,20 @@ func (a Approval) tallyTools(r DecisionInput, open []int, now time.Time) (*run.D
 	case Cancel:
 		fact.Action = run.ActionCancel
 	}
-	a.Status = a.toolsStatus(r.Action)
-	return &fact, a
-}
-
-// toolsStatus returns the status of a request about tools after an action.
-func (a Approval) toolsStatus(by Action) Status {
 	has := func(v run.ToolVerdict) bool {
 		return slices.ContainsFunc(a.Permissions, func(p Permission) bool { return p.Verdict == v })
 	}
 	switch {
-	case by == Fail:
-		return Cancelled
+	case r.Action == Fail:
+		a.Status = Cancelled
 	case has(""):
-		return Pending
+		a.Status = Pending
 	case has(run.ToolGranted):
-		return Approved
+		a.Status = Approved
 	case has(run.ToolDenied):
-		return Denied
+		a.Status = Denied
 	default:
-		return Cancelled
+		a.Status = Cancelled
 	}
+	return &fact, a
 }

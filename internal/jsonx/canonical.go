@@ -42,35 +42,27 @@ func AppendCanonical(b []byte, v any) []byte {
 	case string:
 		return AppendCanonicalString(b, v)
 	case []any:
-		return appendCanonicalList(b, v)
+		b = append(b, '[')
+		for i, e := range v {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = AppendCanonical(b, e)
+		}
+		return append(b, ']')
 	case map[string]any:
-		return appendCanonicalObject(b, v)
+		b = append(b, '{')
+		for i, k := range slices.SortedFunc(maps.Keys(v), compareUTF16) {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = AppendCanonicalString(b, k)
+			b = append(b, ':')
+			b = AppendCanonical(b, v[k])
+		}
+		return append(b, '}')
 	}
 	panic(fmt.Sprintf("canonical json: %T", v)) // a programming error: nothing from outside gets here with another type
-}
-
-func appendCanonicalList(b []byte, vs []any) []byte {
-	b = append(b, '[')
-	for i, v := range vs {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = AppendCanonical(b, v)
-	}
-	return append(b, ']')
-}
-
-func appendCanonicalObject(b []byte, m map[string]any) []byte {
-	b = append(b, '{')
-	for i, k := range slices.SortedFunc(maps.Keys(m), compareUTF16) {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = AppendCanonicalString(b, k)
-		b = append(b, ':')
-		b = AppendCanonical(b, m[k])
-	}
-	return append(b, '}')
 }
 
 // compareUTF16 orders keys by UTF-16 code units (RFC 8785, 3.2.3), which is not the order of their bytes: U+1F600 comes

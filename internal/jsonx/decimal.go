@@ -20,7 +20,7 @@ func CompareNumbers(a, b string) (int, error) {
 	if x.Sign != y.Sign || x.Sign == 0 {
 		return cmp.Compare(x.Sign, y.Sign), nil
 	}
-	return x.Sign * x.compareSize(y), nil
+	return x.Sign * cmp.Or(x.Point.compare(y.Point), strings.Compare(x.Digits, y.Digits)), nil
 }
 
 // decimal is sign * 0.digits * 10^point with no zero at either end of digits; zero has sign 0.
@@ -34,13 +34,6 @@ type decimal struct {
 type bigInteger struct {
 	sign   int
 	digits string
-}
-
-func (d decimal) compareSize(e decimal) int {
-	if c := d.Point.compare(e.Point); c != 0 {
-		return c
-	}
-	return strings.Compare(d.Digits, e.Digits)
 }
 
 // ParseDecimal reads a JSON number without loss; false where s is none.

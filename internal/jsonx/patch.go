@@ -77,38 +77,30 @@ func setAt(v any, path []string, value any) (any, error) {
 		}
 		return setAt(map[string]any{}, path, value)
 	case map[string]any:
-		return withMember(v, path, value)
+		child, ok := v[path[0]]
+		if !ok {
+			child = missing{}
+		}
+		next, err := setAt(child, path[1:], value)
+		v[path[0]] = next
+		return v, err
 	case []any:
-		return setElement(v, path, value)
+		i, ok := ArrayIndex(path[0])
+		if path[0] == "-" {
+			i, ok = len(v), true
+		}
+		if !ok || i > len(v) {
+			return nil, errNoIndex
+		}
+		if i == len(v) {
+			v = append(v, missing{})
+		}
+		next, err := setAt(v[i], path[1:], value)
+		v[i] = next
+		return v, err
 	default:
 		return nil, errScalar
 	}
-}
-
-func withMember(v map[string]any, path []string, value any) (any, error) {
-	child, ok := v[path[0]]
-	if !ok {
-		child = missing{}
-	}
-	next, err := setAt(child, path[1:], value)
-	v[path[0]] = next
-	return v, err
-}
-
-func setElement(v []any, path []string, value any) (any, error) {
-	i, ok := ArrayIndex(path[0])
-	if path[0] == "-" {
-		i, ok = len(v), true
-	}
-	if !ok || i > len(v) {
-		return nil, errNoIndex
-	}
-	if i == len(v) {
-		v = append(v, missing{})
-	}
-	next, err := setAt(v[i], path[1:], value)
-	v[i] = next
-	return v, err
 }
 
 // removeAt returns v without the member at path. At the root, the object becomes empty.

@@ -20,7 +20,10 @@ func (f FieldCheck) Value(raw json.RawMessage, t reflect.Type, at string) error 
 		t = t.Elem()
 	}
 	if t == reflect.TypeFor[time.Time]() || t == reflect.TypeFor[*time.Time]() {
-		return checkTime(raw, at)
+		if json.Unmarshal(raw, new(time.Time)) != nil { // its error quotes the text, and names no key
+			return &JSONError{Pointer: at, Want: "a time, such as 2026-01-31T12:00:00Z"}
+		}
+		return nil
 	}
 	if t == nil || decodesItself(t) || decodesItself(reflect.PointerTo(t)) {
 		return nil
@@ -35,15 +38,6 @@ func (f FieldCheck) Value(raw json.RawMessage, t reflect.Type, at string) error 
 		return eachMember(raw, at, func(_ string, v json.RawMessage, at string) error { return f.Value(v, t.Elem(), at) })
 	case kind == '[' && (t.Kind() == reflect.Slice || t.Kind() == reflect.Array):
 		return eachElement(raw, at, func(v json.RawMessage, at string) error { return f.Value(v, t.Elem(), at) })
-	}
-	return nil
-}
-
-// checkTime refuses what is no time. The error of time.Time quotes the text, and names no key.
-func checkTime(raw json.RawMessage, at string) error {
-	var when time.Time
-	if json.Unmarshal(raw, &when) != nil {
-		return &JSONError{Pointer: at, Want: "a time, such as 2026-01-31T12:00:00Z"}
 	}
 	return nil
 }

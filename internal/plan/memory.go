@@ -75,7 +75,7 @@ func known(s *run.AgentState) []StepState {
 // remember is the steps as they are stored.
 func remember(steps ...StepState) json.RawMessage {
 	raw, err := run.MarshalVerbatim(steps)
-	if err != nil { // hints are JSON (planHints); a plan without its memory is an error of Steps
+	if err != nil { // hints are JSON (stepsPlan); a plan without its memory is an error of Steps
 		return nil
 	}
 	return raw

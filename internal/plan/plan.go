@@ -122,7 +122,10 @@ func stepsPlan(steps []Step) (Plan, error) {
 		s.Description = strings.TrimSpace(s.Description[:policy.RuneStart(s.Description, maxStepText)])
 		s.Server = strings.TrimSpace(s.Server)
 		s.Server = strings.TrimSpace(s.Server[:policy.RuneStart(s.Server, maxServer)])
-		s.Hints = planHints(s.Hints)
+		hints, err := jsonx.CompactJSON(s.Hints, jsonx.JSONLimits{Bytes: maxStepHints})
+		if s.Hints = hints; err != nil || len(hints) < 3 || hints[0] != '{' { // no object
+			s.Hints = nil
+		}
 		if s.Description == "" {
 			return Plan{}, fmt.Errorf("%w: step %d says nothing", ErrPlan, i+1)
 		}
@@ -142,15 +145,6 @@ func stepsPlan(steps []Step) (Plan, error) {
 		}
 	}
 	return Plan{Steps: steps}, nil
-}
-
-// planHints are suggested arguments, nil for what is no object.
-func planHints(raw json.RawMessage) json.RawMessage {
-	compact, err := jsonx.CompactJSON(raw, jsonx.JSONLimits{Bytes: maxStepHints})
-	if err != nil || len(compact) < 3 || compact[0] != '{' {
-		return nil
-	}
-	return compact
 }
 
 // planCall is one call of a planner: its name, and its arguments by name; those that came by place are named by it.

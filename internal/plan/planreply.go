@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -15,7 +16,14 @@ import (
 // committed: the reply's own, and PlanLeft behind it where the plan cannot go on. Accepts says whether arguments fit a
 // tool. Results are as in BuildPlanRequest. What they decide is in them, so that a fold decides nothing.
 func PlanFacts(d *agent.Definition, s *run.AgentState, a run.Action, r agent.Reply, requests int, accepts func(t agent.ToolSpec, args json.RawMessage) bool, results map[string]string) []run.Event {
-	took := spentOn(d, s, a, r, requests)
+	took := run.PlanFact{
+		N: s.Plan.Facts + 1, Model: cmp.Or(r.Model, "?"), Requests: requests,
+		Usage: r.Usage, Units: r.Usage.Input + r.Usage.Output,
+		Cost: PlanModel(d, a.Lifecycle).Answering(r.Place).Price.Of(r.Usage),
+	}
+	if !r.At.IsZero() {
+		took.At = r.At.UnixMilli()
+	}
 	r = understoodForPlan(d, a, r)
 	switch a.Lifecycle {
 	case run.LifecyclePlan:
@@ -62,18 +70,6 @@ func PlanFailed(d *agent.Definition, s *run.AgentState, a run.Action, failed *ag
 		left.Requests = requests
 		return []run.Event{left}
 	}
-}
-
-func spentOn(d *agent.Definition, s *run.AgentState, a run.Action, r agent.Reply, requests int) run.PlanFact {
-	e := run.PlanFact{N: s.Plan.Facts + 1, Model: r.Model, Requests: requests, Usage: r.Usage, Units: r.Usage.Input + r.Usage.Output}
-	if e.Model == "" {
-		e.Model = "?"
-	}
-	if !r.At.IsZero() {
-		e.At = r.At.UnixMilli()
-	}
-	e.Cost = PlanModel(d, a.Lifecycle).Answering(r.Place).Price.Of(r.Usage)
-	return e
 }
 
 // planFacts judges a planner's reply.

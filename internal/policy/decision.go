@@ -97,20 +97,13 @@ func decisionFromObject(raw json.RawMessage) (resume bool, reason string) {
 			break
 		}
 	}
-	return !deniesObject(o), reason
-}
-
-func deniesObject(o map[string]json.RawMessage) bool {
-	if string(o["approved"]) == "false" {
-		return true
-	}
-	if slices.ContainsFunc(denialWords, func(flag string) bool { return string(o[flag]) == "true" }) {
-		return true
-	}
-	return slices.ContainsFunc([]string{"approved", "status", "decision", "action"}, func(key string) bool {
-		s, ok := jsonx.JSONString(o[key])
-		return ok && isDenialWord(s)
-	})
+	denied := string(o["approved"]) == "false" ||
+		slices.ContainsFunc(denialWords, func(flag string) bool { return string(o[flag]) == "true" }) ||
+		slices.ContainsFunc([]string{"approved", "status", "decision", "action"}, func(key string) bool {
+			s, ok := jsonx.JSONString(o[key])
+			return ok && isDenialWord(s)
+		})
+	return !denied, reason
 }
 
 // denialWords mean no; as keys of an object with the value true they are denial flags.

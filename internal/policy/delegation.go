@@ -110,7 +110,15 @@ func delegationProblem(d *agent.Definition, s *run.AgentState, t agent.ToolSpec,
 // promiseBudget reserves the child's part of what the run has left; the problem is that nothing is left.
 func promiseBudget(c *run.Child, d *agent.Definition, s *run.AgentState, t agent.ToolSpec) (problem string) {
 	promised := s.Children.Promised()
-	among := max(1, countUnasked(s, d))
+	among := int64(0) // the calls that are other agents and about to be asked share what is left
+	for _, call := range s.Live {
+		asks, known := d.Tool(call.Tool)
+		if known && asks.Kind == agent.KindAgent && call.Child == "" &&
+			(call.Status == run.StatusNew || call.Status == run.StatusResuming) {
+			among++
+		}
+	}
+	among = max(1, among)
 	var ok bool
 	if c.Tokens, ok = part(d.Limits.Tokens, s.Usage.Total(), promised.Tokens, t.Agent.Tokens, among); !ok {
 		return fmt.Sprintf("nothing is left of the run's %d tokens", d.Limits.Tokens)
@@ -137,17 +145,6 @@ func part(limit, spent, promised, most, among int64) (int64, bool) {
 		left = min(left, most)
 	}
 	return left, true
-}
-
-// countUnasked counts the calls that are other agents and about to be asked: they share what is left.
-func countUnasked(s *run.AgentState, d *agent.Definition) int64 {
-	n := int64(0)
-	for _, c := range s.Live {
-		if t, ok := d.Tool(c.Tool); ok && t.Kind == agent.KindAgent && c.Child == "" && (c.Status == run.StatusNew || c.Status == run.StatusResuming) {
-			n++
-		}
-	}
-	return n
 }
 
 // isBudgetPromised reports whether what the run has left is promised to its children: it may go on when they have
@@ -197,25 +194,18 @@ type ChildStart struct {
 // JSON.
 func StartOf(s *run.AgentState, t agent.ToolSpec, c run.Call) (ChildStart, error) {
 	from := ChildStart{Parent: run.Parent{Run: s.Run, Call: c.ID, Root: rootRun(s), Depth: depth(s) + 1, Agents: agentLine(s), Domain: t.Domain}}
-	if text, ok := delegatedMessage(t, c); ok {
-		from.Message = []run.UserBlock{{Block: run.Text{Text: text}}}
-		return from, nil
+	var in map[string]json.RawMessage
+	if string(t.Schema) == string(DelegateSchema) && json.Unmarshal(c.Input, &in) == nil && len(in) == 1 {
+		if text, ok := jsonx.JSONString(in["message"]); ok && text != "" {
+			from.Message = []run.UserBlock{{Block: run.Text{Text: text}}}
+			return from, nil
+		}
 	}
 	var err error
 	if from.Input, err = agent.WithoutParent(c.Input); err != nil {
 		return ChildStart{}, fmt.Errorf("read the arguments of call %s: %w", c.ID, err)
 	}
 	return from, nil
-}
-
-// delegatedMessage returns the message for another agent, of a call whose tool has no schema of its own.
-func delegatedMessage(t agent.ToolSpec, c run.Call) (string, bool) {
-	var in map[string]json.RawMessage
-	if string(t.Schema) != string(DelegateSchema) || json.Unmarshal(c.Input, &in) != nil || len(in) != 1 {
-		return "", false
-	}
-	text, ok := jsonx.JSONString(in["message"])
-	return text, ok && text != ""
 }
 
 // ChildAnswer is what a call of t hears of the run it is, s, which has ended.
@@ -230,23 +220,18 @@ func ChildAnswer(t agent.ToolSpec, s *run.AgentState) (text string, isError bool
 	case s.Reason == run.ReasonNaturalEnd:
 		return said, false, nil
 	}
-	text = "Agent " + s.Agent + " did not finish: " + endWord(s) + "."
+	why := "its run was " + strings.Replace(string(s.Reason), ":", ": ", 1)
+	switch {
+	case s.Error != nil:
+		why = string(s.Error.Code) + ": " + s.Error.Message
+	case s.Reason == run.ReasonCancelled:
+		why = "its run was cancelled"
+	}
+	text = "Agent " + s.Agent + " did not finish: " + why + "."
 	if said != "" {
 		text += " It had said: " + said
 	}
 	return text, true, nil
-}
-
-// endWord is why a run that did not end by itself ended.
-func endWord(s *run.AgentState) string {
-	switch {
-	case s.Error != nil:
-		return string(s.Error.Code) + ": " + s.Error.Message
-	case s.Reason == run.ReasonCancelled:
-		return "its run was cancelled"
-	default:
-		return "its run was " + strings.Replace(string(s.Reason), ":", ": ", 1)
-	}
 }
 
 // historyText is the run's output and its conversation, the newest messages of it, as JSON.

@@ -53,22 +53,20 @@ func Reminder(d *agent.Definition, s *run.AgentState) string {
 		if c.Status != run.StatusFailed || c.Reason == run.WhyAwaiting { // of that people tell it more
 			continue
 		}
-		if text := reminderOf(d, s, c); len(texts) == 0 || texts[len(texts)-1] != text {
+		text, fields := "", map[string]any{"Tool": c.Name, "Format": dialect.CallFormat(d)}
+		switch {
+		case c.Reason == run.WhyUnknownTool:
+			fields["Tools"] = toolList(d, s)
+			text = d.Word(agent.WordUnknownTool, fields)
+		case c.Result != nil: // a call that has failed has one
+			fields["Error"] = run.Bounded(c.Result.Content)
+			text = d.Word(agent.WordFailedTool, fields)
+		}
+		if len(texts) == 0 || texts[len(texts)-1] != text {
 			texts = append(texts, text)
 		}
 	}
 	return strings.Join(texts, "\n\n")
-}
-
-func reminderOf(d *agent.Definition, s *run.AgentState, c run.Call) string {
-	switch {
-	case c.Reason == run.WhyUnknownTool:
-		return d.Word(agent.WordUnknownTool, map[string]any{"Tool": c.Name, "Tools": toolList(d, s), "Format": dialect.CallFormat(d)})
-	case c.Result == nil: // a call that has failed has a result
-		return ""
-	default:
-		return d.Word(agent.WordFailedTool, map[string]any{"Tool": c.Name, "Error": run.Bounded(c.Result.Content), "Format": dialect.CallFormat(d)})
-	}
 }
 
 // judgeMissingCall refuses a reply without a call where only a tool ends the run. A summary has none.

@@ -89,38 +89,35 @@ func BlockRound(d *agent.Definition, s *run.AgentState, gate func(*run.AgentStat
 		if g.Claim != nil {
 			sim.Permissions.Count(c.Tool, g.Claim.Digest)
 		}
-		if g.Block != nil {
-			add(&r, d, s, c, g, now)
-			refused = append(refused, *g.Block)
+		if g.Block == nil {
+			continue
+		}
+		refused = append(refused, *g.Block)
+		t, _ := d.Tool(c.Tool)
+		expires := now.UTC().Add(g.Rule.Expires).Truncate(time.Millisecond)
+		if r.Approval == "" {
+			r.Approval, r.Expires = run.ApprovalID(s.Run, c.ID, c.Asks+1), expires
+		}
+		if expires.Before(r.Expires) {
+			r.Expires = expires
+		}
+		digest := ToolDigest(d, s, t, c.Input, g.Rule)
+		i := slices.IndexFunc(r.Tools, func(have run.RequestedTool) bool { return have.Tool == c.Tool })
+		if i < 0 {
+			asked := run.RequestedTool{Tool: c.Tool, Name: c.Name, Calls: []string{c.ID}, Digests: []string{digest}}
+			r.Tools = append(r.Tools, asked)
+			continue
+		}
+		at := &r.Tools[i]
+		at.Calls = append(at.Calls, c.ID)
+		if !slices.Contains(at.Digests, digest) {
+			at.Digests = append(at.Digests, digest)
 		}
 	}
 	if refused == nil {
 		return nil
 	}
 	return append([]run.Event{r}, refused...)
-}
-
-// add puts a blocked call into the request.
-func add(r *run.PermissionRequested, d *agent.Definition, s *run.AgentState, c run.Call, g Gate, now time.Time) {
-	t, _ := d.Tool(c.Tool)
-	expires := now.UTC().Add(g.Rule.Expires).Truncate(time.Millisecond)
-	if r.Approval == "" {
-		r.Approval, r.Expires = run.ApprovalID(s.Run, c.ID, c.Asks+1), expires
-	}
-	if expires.Before(r.Expires) {
-		r.Expires = expires
-	}
-	digest := ToolDigest(d, s, t, c.Input, g.Rule)
-	i := slices.IndexFunc(r.Tools, func(have run.RequestedTool) bool { return have.Tool == c.Tool })
-	if i < 0 {
-		r.Tools = append(r.Tools, run.RequestedTool{Tool: c.Tool, Name: c.Name, Calls: []string{c.ID}, Digests: []string{digest}})
-		return
-	}
-	at := &r.Tools[i]
-	at.Calls = append(at.Calls, c.ID)
-	if !slices.Contains(at.Digests, digest) {
-		at.Digests = append(at.Digests, digest)
-	}
 }
 
 // Consequences is what a run's own state owes it before anybody else does: requests about tools that are answered, or

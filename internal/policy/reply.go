@@ -29,12 +29,7 @@ func PlanReply(d *agent.Definition, s *run.AgentState, r agent.Reply, requests i
 	if r.Truncated {
 		e = continued(d, s, e)
 	}
-	return addNotices(d, s, withMemory(d, s, e))
-}
-
-// addNotices adds our own words to a planned reply to s: that they were cut short, where it is not asked to go on, and
-// what stands for a summary that it left empty.
-func addNotices(d *agent.Definition, s *run.AgentState, e run.Replied) run.Replied {
+	e = withMemory(d, s, e)
 	if len(e.Calls) == 0 && !e.Correction.Continues() {
 		e.Text += cutNotice(d, joinPieces(s, e.Text), e.Stop)
 	}

@@ -52,11 +52,6 @@ func ParseMessage(raw json.RawMessage) ([]run.UserBlock, error) {
 	if err := run.UserMaySay("message", blocks); err != nil {
 		return nil, err
 	}
-	return blocks, checkMedia(blocks)
-}
-
-// checkMedia refuses media that are not whole, or too many of them.
-func checkMedia(blocks []run.UserBlock) error {
 	n := 0
 	for i, b := range blocks {
 		m, ok := b.Block.(run.Media)
@@ -64,13 +59,13 @@ func checkMedia(blocks []run.UserBlock) error {
 			continue
 		}
 		if n++; n > agent.MaxMessageMedia {
-			return fmt.Errorf("want at most %d media in a message", agent.MaxMessageMedia)
+			return blocks, fmt.Errorf("want at most %d media in a message", agent.MaxMessageMedia)
 		}
 		if err := m.Check(); err != nil {
-			return fmt.Errorf("block %d: %w", i, err)
+			return blocks, fmt.Errorf("block %d: %w", i, err)
 		}
 	}
-	return nil
+	return blocks, nil
 }
 
 // Departed applies an entry to s as ApplyEntry does, and lists the messages that it evicts, oldest first.

@@ -18,24 +18,27 @@ import (
 // 6). Nothing, far from the window's end. The budget is that of the request once the facts are known; Next
 // says what is owed then.
 func MakeRoom(d *agent.Definition, s *run.AgentState, a run.Action, m Measured) ([]run.Event, Budget) {
-	g := newGauge(d, s, a, m)
+	x, g := d.Context, newGauge(d, s, a, m)
 	after := *s
 	var facts []run.Event
 	leave := func(e run.Evicted) {
 		if e.Total <= after.EvictedMessages {
 			return
 		}
-		g.applyEviction(&after, e)
+		after.Take(e)
+		if x.Window > 0 { // the provider's count beyond the estimate stays as it was
+			g.budget = g.read(&after)
+		}
 		facts = append(facts, e)
 	}
-	x := d.Context
 	if x.Prune > 0 {
 		leave(evict(&after, d, pruneCount(&after, d, m), 0))
 	}
 	if x.Window > 0 && g.budget.Remaining < x.EvictBelow {
 		leave(evict(&after, d, after.Messages.Len()-x.Keep, x.Summary))
 	}
-	if g.isFull() {
+	// another round does not fit; the model is asked for a summary all the same
+	if x.Window > 0 && a.Lifecycle != run.LifecycleSummary && g.budget.Remaining < x.RoundMinimum {
 		facts = append(facts, run.ContextFull{Left: g.budget.Remaining, Of: g.budget.Window})
 	}
 	return facts, g.budget
@@ -54,20 +57,6 @@ func NeedsCount(d *agent.Definition, s *run.AgentState, a run.Action, m Measured
 		return threshold > 0 && max(distance, -distance) <= g.guess/2
 	}
 	return near(d.Context.EvictBelow) || near(d.Context.RoundMinimum)
-}
-
-// applyEviction subtracts an eviction. The provider's count beyond the estimate stays as it was.
-func (g *gauge) applyEviction(s *run.AgentState, e run.Evicted) {
-	s.Take(e)
-	if g.d.Context.Window > 0 {
-		g.budget = g.read(s)
-	}
-}
-
-// isFull reports whether another round does not fit. The model is asked for a summary all the same.
-func (g *gauge) isFull() bool {
-	x := g.d.Context
-	return x.Window > 0 && g.a.Lifecycle != run.LifecycleSummary && g.budget.Remaining < x.RoundMinimum
 }
 
 // pruneCount returns how many of the oldest messages do not fit, the system text included (seed 004): the newest are
@@ -130,7 +119,13 @@ func evictionCount(s *run.AgentState, want int) int {
 	if want <= 0 || free == 0 {
 		return 0
 	}
-	all, results, best, whole := s.Messages.All(), resultPlaces(s), 0, 0
+	all, results := s.Messages.All(), map[string]int{}
+	for i, m := range all {
+		if r, ok := m.Block.(run.ToolResult); ok {
+			results[r.ID] = i
+		}
+	}
+	best, whole := 0, 0
 	for i := range free {
 		whole = max(whole, groupEnd(all, i, results))
 		if whole > i+1 {
@@ -157,17 +152,6 @@ func evictableCount(s *run.AgentState) int {
 		n = min(n, int(max(0, s.Cut.From-s.EvictedMessages)))
 	}
 	return n
-}
-
-// resultPlaces is where each call's result stands among the live messages.
-func resultPlaces(s *run.AgentState) map[string]int {
-	places := map[string]int{}
-	for i, m := range s.Messages.All() {
-		if r, ok := m.Block.(run.ToolResult); ok {
-			places[r.ID] = i
-		}
-	}
-	return places
 }
 
 // groupEnd returns the index behind the messages that leave with message i: its turn, or a call's result and its media.
@@ -305,12 +289,6 @@ type Budget struct {
 	Remaining int `json:"remaining"` // what the others leave of Window, never less than 0
 }
 
-// partition is the budget with what its terms leave.
-func (b Budget) partition() Budget {
-	b.Remaining = max(0, b.Window-b.System-b.Tools-b.Active-b.Output-b.Safety-b.Messages)
-	return b
-}
-
 // Room is what is stored of the budget with the reply, nil = nothing. A partition with a fixed term is arithmetic that
 // people follow (seed 002): every reply has it. One that is measured is worth its bytes only where the window fills.
 func (b Budget) Room(d *agent.Definition) *run.Room {
@@ -392,7 +370,8 @@ func (g *gauge) read(s *run.AgentState) Budget {
 		b.Tools = toolTokens(policy.Offered(g.d, s, g.a))
 	}
 	b.Messages = max(0, g.estimated(s, s.EvictedMessages+int64(s.Messages.Len()))+g.off)
-	return b.partition()
+	b.Remaining = max(0, b.Window-b.System-b.Tools-b.Active-b.Output-b.Safety-b.Messages)
+	return b
 }
 
 // estimated is the estimate of the conversation's live messages before number through, evicted ones counted. What was

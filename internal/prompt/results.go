@@ -206,16 +206,12 @@ func (p *pairing) endTurn() {
 		if i, ok := p.results[id]; ok {
 			p.out = append(p.out, p.all[i:policy.ResultEnd(p.all, i)]...)
 		} else {
-			p.out = append(p.out, placeholder(p.state, id))
+			c, _ := p.state.Call(id) // it is open
+			b := run.ToolResult{ID: id, Content: agent.TextPlaceholder(c)}
+			p.out = append(p.out, run.Message{Role: run.RoleUser, Block: b, Base: -p.state.Inferences})
 		}
 	}
 	p.owed = nil
-}
-
-// placeholder stands in a request for the result of an open call.
-func placeholder(s *run.AgentState, id string) run.Message {
-	c, _ := s.Call(id)
-	return run.Message{Role: run.RoleUser, Block: run.ToolResult{ID: id, Content: agent.TextPlaceholder(c)}, Base: -s.Inferences}
 }
 
 // lateCalls lists the calls that the model spoke after and whose results no inference carried: pairResults moved them.

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"encoding/base64"
 	"fmt"
 	"slices"
@@ -34,7 +35,22 @@ func (e Replied) apply(s *AgentState) error {
 	if s.mergePatches(); len(s.Patches) > 0 {
 		return &ApplyError{Problem: "what calls changed of the run's state does not go together"}
 	}
-	s.countInference(e)
+	s.Inferences++
+	if !e.Summary {
+		s.Interactions.Current++
+	}
+	s.ModelCalls += int64(e.Requests)
+	s.Usage = s.Usage.Add(e.Usage)
+	s.ExecutionUnits += e.Units
+	s.Cost = s.Cost.Add(e.Cost)
+	s.Counted = Counted{}
+	if tokens := e.Usage.Input + e.Usage.CacheRead + e.Usage.CacheWrite; tokens > 0 {
+		s.Counted = Counted{Tokens: tokens, Through: s.EvictedMessages + int64(s.Messages.Len())}
+	}
+	s.Unseen, s.Plan.Answered, s.Plan.Failed = 0, 0, 0
+	if e.System != "" {
+		s.System, s.SystemText, s.SystemBlob = e.System, e.SystemText, e.SystemBlob
+	}
 	hidden := s.Hidden
 	s.Hidden = nil
 	s.markCut(e)
@@ -55,26 +71,6 @@ func (e Replied) apply(s *AgentState) error {
 		s.appendMessage(said.role, said.block, 0, s.nextSource(len(turn)))
 	}
 	return s.askedFor(e, hidden)
-}
-
-// countInference counts an inference that carried the conversation, and what it took.
-func (s *AgentState) countInference(e Replied) {
-	s.Inferences++
-	if !e.Summary {
-		s.Interactions.Current++
-	}
-	s.ModelCalls += int64(e.Requests)
-	s.Usage = s.Usage.Add(e.Usage)
-	s.ExecutionUnits += e.Units
-	s.Cost = s.Cost.Add(e.Cost)
-	s.Counted = Counted{}
-	if tokens := e.Usage.Input + e.Usage.CacheRead + e.Usage.CacheWrite; tokens > 0 {
-		s.Counted = Counted{Tokens: tokens, Through: s.EvictedMessages + int64(s.Messages.Len())}
-	}
-	s.Unseen, s.Plan.Answered, s.Plan.Failed = 0, 0, 0
-	if e.System != "" {
-		s.System, s.SystemText, s.SystemBlob = e.System, e.SystemText, e.SystemBlob
-	}
 }
 
 // applyHalt records the verdict of a stop policy, if there is one; the first verdict stays.
@@ -101,7 +97,11 @@ func (s *AgentState) askedFor(e Replied, hidden []string) error {
 		if _, used := s.Call(rc.ID); used {
 			return &ApplyError{Call: rc.ID, Problem: "the id is used already"}
 		}
-		c := rc.call(s.Prior + e.Inference)
+		c := Call{
+			ID: rc.ID, Tool: rc.Original(), Name: rc.Name, Input: rc.Input, Inference: s.Prior + e.Inference,
+			Effect: cmp.Or(rc.Effect, EffectNonIdempotent), Service: rc.Service, Breaks: rc.Breaks, Ahead: rc.Ahead,
+			Repeats: rc.Repeats,
+		}
 		c.Hidden = rc.Unoffered || slices.Contains(hidden, c.Tool)
 		if err := c.transition(StatusNew); err != nil {
 			return err
@@ -117,17 +117,6 @@ func (s *AgentState) askedFor(e Replied, hidden []string) error {
 
 // use is the call as it stands in the conversation.
 func (rc RepliedCall) use() ToolUse { return ToolUse{ID: rc.ID, Name: rc.Name, Input: rc.Input} }
-
-func (rc RepliedCall) call(inference int64) Call {
-	c := Call{
-		ID: rc.ID, Tool: rc.Original(), Name: rc.Name, Input: rc.Input, Effect: rc.Effect, Service: rc.Service, Breaks: rc.Breaks, Ahead: rc.Ahead,
-		Inference: inference, Repeats: rc.Repeats,
-	}
-	if c.Effect == "" {
-		c.Effect = EffectNonIdempotent
-	}
-	return c
-}
 
 // IsText reports whether all of r that is text can be stored as it is.
 func (r Reasoning) IsText() bool {

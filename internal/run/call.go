@@ -247,21 +247,17 @@ func (l CallLog) Find(id string) (Call, bool) {
 func (l CallLog) Append(c Call) CallLog {
 	next := CallLog{log: l.log.Append(c), index: l.index}
 	if l.index == nil || next.log.back != l.log.back {
-		next.index = indexCalls(next.log.All())
+		calls := next.log.All()
+		next.index = &callIndex{pos: make(map[string]int, 2*len(calls))}
+		for i, c := range calls {
+			next.index.pos[c.ID] = i
+		}
 		return next
 	}
 	l.index.mu.Lock()
 	defer l.index.mu.Unlock()
 	l.index.pos[c.ID] = l.Len()
 	return next
-}
-
-func indexCalls(calls []Call) *callIndex {
-	ix := &callIndex{pos: make(map[string]int, 2*len(calls))}
-	for i, c := range calls {
-		ix.pos[c.ID] = i
-	}
-	return ix
 }
 
 // apply keeps a decision whose target is not suspended yet; the last one on a target counts (presets 3). A

@@ -47,17 +47,6 @@ func (p *Plan) Active() bool { return p.Stage == PlanAgain || p.Working() }
 // Working reports whether the plan's steps are carried out or summed up.
 func (p *Plan) Working() bool { return p.Stage == PlanSteps || p.Stage == PlanSums }
 
-// countOwnCalls returns how many calls the plan has made in this run, without those of a run it continues.
-func (p *Plan) countOwnCalls() int64 {
-	n := int64(0)
-	for _, u := range p.Uses {
-		if u.From.Run == "" {
-			n++
-		}
-	}
-	return n
-}
-
 // Replies counts those of models that the run has had, inferences and others.
 func (s *AgentState) Replies() int64 { return s.Inferences + s.Plan.Replies }
 
@@ -154,8 +143,14 @@ func (e PlanFact) apply(s *AgentState) error {
 		p.Stage = e.Stage
 	}
 	switch {
-	case e.Call != nil:
-		return s.stepCalls(e, hidden)
+	case e.Call != nil: // a round of its own, before those of the run's inferences
+		use := PlanUse{e.Step, e.Call.ID, e.Call.Name, e.Call.Input, s.nextSource(0)}
+		p.Uses = append(slices.Clip(p.Uses), use)
+		s.Prior++
+		if err := s.askedFor(Replied{Calls: []RepliedCall{*e.Call}, Sequential: e.Sequential}, hidden); err != nil {
+			return err
+		}
+		s.Live[len(s.Live)-1].Step = e.Step // askedFor has made the list
 	case e.Stage == PlanDone:
 		seen := int64(1)
 		if e.Static != "" {
@@ -194,18 +189,6 @@ func (s *AgentState) planProblem(e PlanFact) string {
 		return "what calls changed of the run's state does not go together"
 	}
 	return ""
-}
-
-// stepCalls opens the call of a step: a round of its own, before those of the run's inferences.
-func (s *AgentState) stepCalls(e PlanFact, hidden []string) error {
-	use := PlanUse{e.Step, e.Call.ID, e.Call.Name, e.Call.Input, s.nextSource(0)}
-	s.Plan.Uses = append(slices.Clip(s.Plan.Uses), use)
-	s.Prior++
-	if err := s.askedFor(Replied{Calls: []RepliedCall{*e.Call}, Sequential: e.Sequential}, hidden); err != nil {
-		return err
-	}
-	s.Live[len(s.Live)-1].Step = e.Step // askedFor has made the list
-	return nil
 }
 
 // block is the block that the fact adds: the call of a step, or the plan's answer.

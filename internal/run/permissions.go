@@ -107,13 +107,9 @@ func (r PermissionRequest) named(v ToolVerdict) []string {
 	return names
 }
 
-// Answer is the fact that the model is told of the request's outcome, as the one user text of seed 000.
+// Answer is the fact that the model is told of the request's outcome, as the one user text of seed 000: {"granted",
+// "denied", "comments"}. Of tools that are in neither list the comments say why.
 func (r PermissionRequest) Answer(expired bool) PermissionAnswered {
-	return PermissionAnswered{Approval: r.Approval, Expired: expired, Text: textPermission(r, expired)}
-}
-
-// textPermission is {"granted", "denied", "comments"}. Of tools that are in neither list the comments say why.
-func textPermission(r PermissionRequest, expired bool) string {
 	var comments []string
 	for _, t := range r.Tools {
 		if t.Note != "" {
@@ -132,9 +128,9 @@ func textPermission(r PermissionRequest, expired bool) string {
 		Comments string   `json:"comments"`
 	}{r.named(ToolGranted), r.named(ToolDenied), strings.Join(comments, "\n")})
 	if err != nil { // strings always marshal
-		return err.Error()
+		out = []byte(err.Error())
 	}
-	return string(out)
+	return PermissionAnswered{Approval: r.Approval, Expired: expired, Text: string(out)}
 }
 
 // Denied is the denial of a tool, where there is one.
@@ -170,7 +166,13 @@ func (s *AgentState) OpenRequests() []PermissionRequest {
 // RequestOf is the request that the call was blocked for, in this run; "" = none. A run that began from another does
 // not decide about that one's requests.
 func (s *AgentState) RequestOf(c Call) string {
-	if c.Inference <= s.Prior-s.Plan.countOwnCalls() {
+	own := int64(0) // how many calls the plan has made in this run, without those of a run it continues
+	for _, u := range s.Plan.Uses {
+		if u.From.Run == "" {
+			own++
+		}
+	}
+	if c.Inference <= s.Prior-own {
 		return ""
 	}
 	return c.Request
@@ -221,22 +223,18 @@ type PermitRef struct {
 	Approval string `json:"approval"`
 }
 
-// standing is the standing grant of the tool that was read for the round of that inference and holds for digest.
-func (p *Permissions) standing(tool, digest string, inference int64) (StandingGrant, bool) {
-	if p.Checked.Inference != inference {
+// StandingUnder is the standing grant that the claim of a call takes; false where it takes none.
+func (s *AgentState) StandingUnder(c Call, e CallClaimed) (StandingGrant, bool) {
+	read := s.Permissions.Checked
+	if read.Inference != c.Inference {
 		return StandingGrant{}, false
 	}
-	i := slices.IndexFunc(p.Checked.Standing, func(g StandingGrant) bool { return g.Tool == tool && g.Digest == digest })
+	i := slices.IndexFunc(read.Standing, func(g StandingGrant) bool { return g.Tool == c.Tool && g.Digest == e.Digest })
 	if i < 0 {
 		return StandingGrant{}, false
 	}
-	return p.Checked.Standing[i], true
-}
-
-// StandingUnder is the standing grant that the claim of a call takes; false where it takes none.
-func (s *AgentState) StandingUnder(c Call, e CallClaimed) (StandingGrant, bool) {
-	g, ok := s.Permissions.standing(c.Tool, e.Digest, c.Inference)
-	return g, ok && e.Under != "" && g.Approval == e.Under
+	g := read.Standing[i]
+	return g, e.Under != "" && g.Approval == e.Under
 }
 
 // revoke takes away what people granted in this run and have taken back since. A denial stays.

@@ -120,7 +120,8 @@ func (s *AgentState) mergePatches() {
 // Merged is the shared state with everything that calls have changed, whatever order they finished in; or why that is
 // none. Calls that had the same view do not touch the same path, not even with the same value (seed 001: a run error).
 func (s *AgentState) Merged() (json.RawMessage, error) {
-	patches := s.inRequestOrder(s.Patches)
+	place := func(p CallPatch) int { return slices.IndexFunc(s.Live, func(c Call) bool { return c.ID == p.Call }) }
+	patches := slices.SortedStableFunc(slices.Values(s.Patches), func(a, b CallPatch) int { return place(a) - place(b) })
 	if err := firstConflict(patches); err != nil {
 		return nil, err
 	}
@@ -135,28 +136,25 @@ func (s *AgentState) Merged() (json.RawMessage, error) {
 	}
 	state, err := treeState(tree)
 	if err != nil {
-		return nil, fmt.Errorf("what %s changed does not fit the run's state: %w", namedCalls(patches), err)
+		who := "call " + patches[0].Call
+		if n := len(patches); n > 1 {
+			who = fmt.Sprintf("%d calls, from %s to %s,", n, patches[0].Call, patches[n-1].Call)
+		}
+		return nil, fmt.Errorf("what %s changed does not fit the run's state: %w", who, err)
 	}
 	return state, nil
-}
-
-func namedCalls(patches []CallPatch) string {
-	if len(patches) == 1 {
-		return "call " + patches[0].Call
-	}
-	return fmt.Sprintf("%d calls, from %s to %s,", len(patches), patches[0].Call, patches[len(patches)-1].Call)
-}
-
-func (s *AgentState) inRequestOrder(patches []CallPatch) []CallPatch {
-	place := func(p CallPatch) int { return slices.IndexFunc(s.Live, func(c Call) bool { return c.ID == p.Call }) }
-	return slices.SortedStableFunc(slices.Values(patches), func(a, b CallPatch) int { return place(a) - place(b) })
 }
 
 // firstConflict names the first two calls, in order, that changed the same path; nil if there are none.
 func firstConflict(patches []CallPatch) error {
 	paths := make([][][]string, len(patches))
 	for i, p := range patches {
-		paths[i] = p.splitPaths()
+		paths[i] = make([][]string, len(p.Patch))
+		for k, change := range p.Patch {
+			if path, err := jsonx.ParsePointer(change.Path); err == nil { // else it stands for the whole state
+				paths[i][k] = path
+			}
+		}
 	}
 	for i, a := range patches {
 		for j, b := range patches[i+1:] {
@@ -167,17 +165,6 @@ func firstConflict(patches []CallPatch) error {
 		}
 	}
 	return nil
-}
-
-// splitPaths returns the paths, split; one that cannot be split stands for the whole state.
-func (p CallPatch) splitPaths() [][]string {
-	out := make([][]string, len(p.Patch))
-	for i, change := range p.Patch {
-		if path, err := jsonx.ParsePointer(change.Path); err == nil {
-			out[i] = path
-		}
-	}
-	return out
 }
 
 func firstOverlap(a, b [][]string) (i, j int, found bool) {

@@ -71,21 +71,17 @@ func (s *AgentState) ReadFrom() int64 {
 
 // snap notes where a reader begins who begins at e's snapshot, if it has one.
 func (s *AgentState) snap(e Entry) {
-	if e.Snapshot != nil {
-		s.snapped = 1 + s.oldestBody()
+	if e.Snapshot == nil {
+		return
 	}
-}
-
-// oldestBody is the entry that holds the oldest live body.
-func (s *AgentState) oldestBody() int64 {
-	from := s.Seq()
+	from := s.Seq() // the entry that holds the oldest live body
 	for _, m := range s.Messages.All() {
 		from = min(from, m.Source.Seq)
 	}
 	for _, q := range s.Queued {
 		from = min(from, q.Source.Seq)
 	}
-	return max(0, from)
+	s.snapped = 1 + max(0, from)
 }
 
 // Restore folds contiguous entries that begin in the middle of a journal: from the newest snapshot among them whose

@@ -88,7 +88,13 @@ func (s AgentState) MarshalJSON() ([]byte, error) {
 	if s.Status == RunDone {
 		j.Detail = s.EndingDetail
 	}
-	j.setOrigin(s.From)
+	switch from := s.From; {
+	case from == nil:
+	case from.Kind == OriginFork:
+		j.Parent, j.ParentSeq = from.Run, &from.Seq
+	default:
+		j.Continues = from.Run
+	}
 	if p := s.Parent; p != nil {
 		j.Parent, j.ParentCall, j.Root = p.Run, p.Call, p.Root
 	}
@@ -126,18 +132,6 @@ func (s *AgentState) OutputJSON() (json.RawMessage, error) {
 		Messages []MessageJSON   `json:"messages"`
 		Output   json.RawMessage `json:"output"`
 	}{messages, s.Output})
-}
-
-// setOrigin sets where the run's conversation began: parent and the entry of it for a fork, continues for a
-// continuation.
-func (j *runJSON) setOrigin(from *Origin) {
-	switch {
-	case from == nil:
-	case from.Kind == OriginFork:
-		j.Parent, j.ParentSeq = from.Run, &from.Seq
-	default:
-		j.Continues = from.Run
-	}
 }
 
 // MarshalMessages writes messages as a run's JSON does, all of them.

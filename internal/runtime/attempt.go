@@ -68,22 +68,19 @@ func (a *attempt) nextTurn(ctx context.Context) (*turn, error) {
 	switch next := policy.Next(a.def, &a.draft.State); next.Kind {
 	case run.ActEnd:
 		t.open = a.draft.Clone()
-		return t, a.phases.end(ctx, a.draft, withStop(a.draft, next.End))
+		end := next.End
+		for _, ev := range slices.Backward(a.draft.Entry.Events) { // the model refused or was filtered
+			said, ok := ev.(run.Replied)
+			if ok && end.Detail == "" && end.Reason == run.ReasonNaturalEnd && policy.Withheld(said.Stop) {
+				end.Detail = said.Stop
+			}
+		}
+		return t, a.phases.end(ctx, a.draft, end)
 	case run.ActWait: // the last word while calls are open ends nothing
 		return t, a.phases.park(ctx, a.draft)
 	default:
 		return t, nil
 	}
-}
-
-// withStop is a run's end behind a reply: where the model refused or its words were filtered, it says so.
-func withStop(d *run.Draft, end run.Finished) run.Finished {
-	for _, ev := range slices.Backward(d.Entry.Events) {
-		if said, ok := ev.(run.Replied); ok && end.Detail == "" && end.Reason == run.ReasonNaturalEnd && policy.Withheld(said.Stop) {
-			end.Detail = said.Stop
-		}
-	}
-	return end
 }
 
 // commitTurn commits a turn. If it would end the run but an input arrived first, it is committed without the end and

@@ -20,11 +20,6 @@ type retryScope struct {
 	stop context.CancelFunc
 }
 
-func newRetryScope(ctx context.Context) retryScope {
-	ctx, stop := context.WithCancel(ctx)
-	return retryScope{ctx, stop}
-}
-
 // entries is what came of calling a tool as often as its retry policy allows: the last result or error.
 type entries struct {
 	n        int // how often it was entered
@@ -48,12 +43,6 @@ func (a entries) isUnsure() bool {
 	return a.timedOut || errors.As(a.err, &lost)
 }
 
-// toolChanged reports whether the tool differs from the one the run is pinned to. Another try does not change that.
-func (a entries) toolChanged() bool {
-	var changed *tool.ChangedError
-	return errors.As(a.err, &changed)
-}
-
 // errorText is the text of an error with the number of tries.
 func (a entries) errorText(said string) string {
 	if a.n > 1 {
@@ -72,19 +61,16 @@ func (r *round) enterUntilDone(ctx context.Context, t tool.Tool, c run.Call, ent
 		once.Attempt, once.Args = n, bytes.Clone(entered.Args)
 		once.State, once.Resume = bytes.Clone(entered.State), bytes.Clone(entered.Resume)
 		a.n = n
-		r.enterOnce(ctx, t, c, once, &a)
+		limited, cancel := r.Clock.WithTimeout(ctx, r.timeout(ctx, c))
+		defer cancel()
+		a.result, a.err = callTool(limited, r.Clock, t, once)
+		a.timedOut = a.err != nil && limited.Err() != nil
 		wait, again := spec.Retry.Again(c.Effect, n)
 		if at, ok := ctx.Deadline(); ok && at.Sub(r.Clock.Now())-wait < launchMargin { // no time to start another
 			again = false
 		}
-		return wait, again && a.err != nil && !a.toolChanged()
+		var changed *tool.ChangedError // from the one that the run is pinned to: another try does not change that
+		return wait, again && a.err != nil && !errors.As(a.err, &changed)
 	})
 	return a
-}
-
-func (r *round) enterOnce(ctx context.Context, t tool.Tool, c run.Call, entered tool.Call, a *entries) {
-	ctx, cancel := r.Clock.WithTimeout(ctx, r.timeout(ctx, c))
-	defer cancel()
-	a.result, a.err = callTool(ctx, r.Clock, t, entered)
-	a.timedOut = a.err != nil && ctx.Err() != nil
 }

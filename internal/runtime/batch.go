@@ -39,7 +39,12 @@ type Batch struct {
 func (b *Batch) Run(ctx context.Context, inv Invocation) (Route, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := &round{Batch: b, inv: inv, inflight: newInflight(b.Clock), gates: map[string]hookResult{}, results: map[string]run.Hooked{}, preconditions: map[string]*run.Checked{}, permits: permissions{hooks: b.Hooks, table: b.Table}, sessions: sessions{}, retries: newRetryScope(ctx)}
+	r := &round{
+		Batch: b, inv: inv, permits: permissions{hooks: b.Hooks, table: b.Table},
+		inflight: &inflight{clock: b.Clock, signal: b.Clock.NewSignal(), running: map[string]*execution{}},
+		gates:    map[string]hookResult{}, results: map[string]run.Hooked{}, preconditions: map[string]*run.Checked{},
+	}
+	r.retries.ctx, r.retries.stop = context.WithCancel(ctx)
 	defer r.sessions.close()
 	defer r.retries.stop()
 	for {
@@ -117,7 +122,11 @@ func (r *round) turn(ctx context.Context) (Route, bool, error) {
 		return Route{}, false, nil // what a kept decision let run, or what the entry had no room for, is owed now
 	}
 	if r.inflight.isEmpty() {
-		return r.routeAtRest(), r.unlinked == nil, r.unlinked
+		route := r.inv.route(NextStep)
+		if r.loaded.State.Status == run.RunWaiting { // nothing was written: the route keeps the wait that woke this one
+			route.Woken = r.inv.Woken
+		}
+		return route, r.unlinked == nil, r.unlinked
 	}
 	return Route{}, false, r.waitForResults(ctx)
 }
@@ -151,16 +160,6 @@ func (r *round) load(ctx context.Context) error {
 	return err
 }
 
-// routeAtRest is the route once nothing runs and the batch owes nothing. If this invocation wrote nothing, the route
-// keeps the wait that woke it.
-func (r *round) routeAtRest() Route {
-	route := r.inv.route(NextStep)
-	if r.loaded.State.Status == run.RunWaiting {
-		route.Woken = r.inv.Woken
-	}
-	return route
-}
-
 // commitPlan commits the plan's entry; where it leaves nothing but waiting, as the entry that parks the run (rule 5).
 func (r *round) commitPlan(ctx context.Context, p *batchPlan) error {
 	d := p.draft
@@ -170,7 +169,11 @@ func (r *round) commitPlan(ctx context.Context, p *batchPlan) error {
 		d.Mark(run.CheckpointToolResults)
 	}
 	if idle && next == run.ActWait && policy.Consequences(r.def, &d.State) == nil { // else the next entry has them
-		if err := r.park(ctx, d); err != nil {
+		err := r.phases.park(ctx, d)
+		if fin, broken := pluginEndOf(err); broken { // at that end, which is the run's then
+			err = r.addEndAfterCleanup(ctx, r.def, d, fin)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -181,15 +184,6 @@ func (r *round) commitPlan(ctx context.Context, p *batchPlan) error {
 	r.loaded = &store.Loaded{State: d.Committed()}
 	r.inv.Woken = 0
 	return nil
-}
-
-// park ends the entry as a wait; plugins that fail at that end the run instead.
-func (r *round) park(ctx context.Context, d *run.Draft) error {
-	err := r.phases.park(ctx, d)
-	if fin, broken := pluginEndOf(err); broken {
-		return r.addEndAfterCleanup(ctx, r.def, d, fin)
-	}
-	return err
 }
 
 // waitForResults returns when a call has finished and its neighbours had a moment to finish too, or when it is time to

@@ -51,29 +51,18 @@ func namesCleanup(def *agent.Definition) bool {
 // What plugins decide there has no place any more and is dropped. All are tried, whichever fails.
 func (p Ports) cleanUp(ctx context.Context, s *run.AgentState, def *agent.Definition) error {
 	ctx = p.within(ctx, s)
-	err := errors.Join(p.cleanUpPlugins(ctx, s, def), p.cleanUpPermissions(ctx, s, def))
+	ph, err := p.phases(def)
+	if err == nil {
+		_, err = ph.chain.State(ctx, run.PhaseRunEnd, def, s)
+	}
+	if backend, ok := p.backend(def); ok {
+		if failed := backend.Cleanup(ctx, contextOf(s)); failed != nil {
+			failed = fmt.Errorf("permission backend %s: %s", def.Permission.Backend, run.Bounded(failed.Error()))
+			err = errors.Join(err, failed)
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", errCleanupCode, err)
-	}
-	return nil
-}
-
-func (p Ports) cleanUpPlugins(ctx context.Context, s *run.AgentState, def *agent.Definition) error {
-	ph, err := p.phases(def)
-	if err != nil {
-		return err
-	}
-	_, err = ph.chain.State(ctx, run.PhaseRunEnd, def, s)
-	return err
-}
-
-func (p Ports) cleanUpPermissions(ctx context.Context, s *run.AgentState, def *agent.Definition) error {
-	backend, ok := p.backend(def)
-	if !ok {
-		return nil
-	}
-	if err := backend.Cleanup(ctx, contextOf(s)); err != nil {
-		return fmt.Errorf("permission backend %s: %s", def.Permission.Backend, run.Bounded(err.Error()))
 	}
 	return nil
 }

@@ -28,7 +28,11 @@ func (a *attempt) buildContext(ctx context.Context, next run.Action) (string, er
 		if !inBlob {
 			return kept, nil
 		}
-		return a.systemBlob(ctx, &d.State)
+		body, err := a.Blobs.Get(ctx, d.State.Tenant, d.State.System)
+		if err != nil {
+			return "", fmt.Errorf("read system text of run %s: %w", d.State.Run, err)
+		}
+		return string(body), nil
 	}
 	text, err := agent.RenderSystem(*def, prompt.SystemFor(def, &d.State, next, d.Entry.Time))
 	if err != nil {
@@ -37,7 +41,17 @@ func (a *attempt) buildContext(ctx context.Context, next run.Action) (string, er
 	if def.Builder == "" {
 		return withSections(def, d, next, text)
 	}
-	built, err := a.Hooks.Build(ctx, def.Builder, buildInput(def, d, next, text, first))
+	s := &d.State
+	in := hook.BuildInput{
+		Lifecycle: next.Lifecycle, Tenant: s.Tenant, Run: s.Run, Agent: s.Agent,
+		Caller: s.Caller(), Subject: s.Subject, AccessControl: s.AccessControl,
+		Date: s.StartedAt.UTC().Format("2006-01-02"), Now: d.Entry.Time, Input: s.Input, System: text,
+		Interactions: s.Interactions, Exhausted: next.Exhausted, MessagesWanted: first,
+	}
+	for _, t := range def.Tools {
+		in.Tools = append(in.Tools, t.ModelFacing())
+	}
+	built, err := a.Hooks.Build(ctx, def.Builder, in)
 	if errors.Is(err, hook.ErrBuilder) {
 		return "", &badContext{err}
 	}
@@ -50,19 +64,6 @@ func (a *attempt) buildContext(ctx context.Context, next run.Action) (string, er
 		}
 	}
 	return withSections(def, d, next, strings.ToValidUTF8(built.System, "\uFFFD"))
-}
-
-func buildInput(def *agent.Definition, d *run.Draft, a run.Action, text string, first bool) hook.BuildInput {
-	s := &d.State
-	in := hook.BuildInput{
-		Lifecycle: a.Lifecycle, Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Caller: s.Caller(), Subject: s.Subject, AccessControl: s.AccessControl,
-		Date: s.StartedAt.UTC().Format("2006-01-02"), Now: d.Entry.Time, Input: s.Input, System: text,
-		Interactions: s.Interactions, Exhausted: a.Exhausted, MessagesWanted: first,
-	}
-	for _, t := range def.Tools {
-		in.Tools = append(in.Tools, t.ModelFacing())
-	}
-	return in
 }
 
 // addBuilt adds the builder's messages to the draft, or the default message.
@@ -91,15 +92,6 @@ func (a *attempt) addBuilt(ctx context.Context, built hook.Built) error {
 	return d.Add(fact)
 }
 
-// systemBlob reads a system text that was too large for the journal.
-func (p Ports) systemBlob(ctx context.Context, s *run.AgentState) (string, error) {
-	body, err := p.Blobs.Get(ctx, s.Tenant, s.System)
-	if err != nil {
-		return "", fmt.Errorf("read system text of run %s: %w", s.Run, err)
-	}
-	return string(body), nil
-}
-
 // storeSystem stores a system text that the reply's fact will only point at: before the fact, and before the reply is
 // paid for.
 func (p Ports) storeSystem(ctx context.Context, def *agent.Definition, s *run.AgentState, digest, text string) error {
@@ -110,4 +102,47 @@ func (p Ports) storeSystem(ctx context.Context, def *agent.Definition, s *run.Ag
 		return fmt.Errorf("store system text of run %s: %w", s.Run, err)
 	}
 	return nil
+}
+
+// withPrompt is a request with the sections that are made for it alone. Errors are *badContext or the context's.
+func (a *attempt) withPrompt(ctx context.Context, next run.Action, req agent.Request) (agent.Request, error) {
+	def, d := a.def, a.draft
+	s := &d.State
+	in := hook.ContextInput{
+		Lifecycle: next.Lifecycle, Tenant: s.Tenant, Run: s.Run, Agent: s.Agent,
+		Subject: s.Subject, AccessControl: s.AccessControl,
+		Now: d.Entry.Time, Input: s.Input, Messages: req.Messages, Tools: req.Tools,
+		Interactions: s.Interactions, Exhausted: next.Exhausted,
+	}
+	var given prompt.PromptContext
+	for _, want := range []struct {
+		name string
+		to   *string
+	}{{def.Prompt.Planning, &given.Planning}, {def.Prompt.RAG, &given.RAG}} {
+		if want.name == "" {
+			continue
+		}
+		text, err := a.Hooks.Context(ctx, want.name, in)
+		if errors.Is(err, hook.ErrContext) {
+			return req, &badContext{err}
+		}
+		if err != nil {
+			return req, err
+		}
+		*want.to = text
+	}
+	out, err := prompt.WithPrompt(def, &d.State, next, d.Entry.Time, req, given)
+	if err != nil {
+		return req, &badContext{err}
+	}
+	return out, nil
+}
+
+// withSections is a system text with the sections around it that do not depend on a request. Errors are *badContext.
+func withSections(def *agent.Definition, d *run.Draft, a run.Action, instructions string) (string, error) {
+	text, err := prompt.BuildSystem(def, instructions, prompt.SystemFor(def, &d.State, a, d.Entry.Time))
+	if err != nil {
+		return "", &badContext{err}
+	}
+	return text, nil
 }

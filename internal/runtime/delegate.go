@@ -84,19 +84,15 @@ func (r *round) startChild(ctx context.Context, t agent.ToolSpec, child run.Chil
 	def := policy.ChildDefinition(r.def, child, current)
 	start.Agent = &def
 	s, err := st.Create(ctx, start, child.Run, ExecutionName(child.Run, 0))
-	if err != nil {
-		return undeliverable(err)
+	var bad *BadStart
+	switch {
+	case errors.As(err, &bad), errors.Is(err, ErrKeyReused),
+		errors.Is(err, store.ErrTooLarge), errors.Is(err, store.ErrInvalid):
+		return fmt.Errorf("%w: %w", ErrUndeliverable, err) // no second attempt could mend it
+	case err != nil:
+		return err
 	}
 	return st.startExecution(ctx, &s)
-}
-
-// undeliverable marks what no second attempt could mend.
-func undeliverable(err error) error {
-	var bad *BadStart
-	if errors.As(err, &bad) || errors.Is(err, ErrKeyReused) || errors.Is(err, store.ErrTooLarge) || errors.Is(err, store.ErrInvalid) {
-		return fmt.Errorf("%w: %w", ErrUndeliverable, err)
-	}
-	return err
 }
 
 // find is false where there are no agents.

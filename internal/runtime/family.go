@@ -20,26 +20,20 @@ func (p Ports) notifyFamily(ctx context.Context, s *run.AgentState) error {
 	if s.Status != run.RunDone || !hasFamily(s) {
 		return nil
 	}
-	used, err := p.totalUsage(ctx, s)
+	for _, c := range s.Children.Open {
+		if _, err := p.cancelChild(ctx, s, c.Run, "the run that it worked for has ended"); err != nil {
+			return err
+		}
+	}
+	used, err := p.sumUsage(ctx, s)
 	if err != nil || s.Parent == nil {
 		return err
 	}
 	return p.answerParent(ctx, s, used)
 }
 
-// totalUsage is what an ended run used together with the children it has not heard of. It ends those children, and all
-// below them.
-func (p Ports) totalUsage(ctx context.Context, s *run.AgentState) (run.ChildUsage, error) {
-	for _, c := range s.Children.Open {
-		if _, err := p.cancelChild(ctx, s, c.Run, "the run that it worked for has ended"); err != nil {
-			return run.ChildUsage{}, err
-		}
-	}
-	return p.sumUsage(ctx, s)
-}
-
-// sumUsage is totalUsage without ending any child. Ending a run ends all below it already; doing that again at each
-// level would double the work.
+// sumUsage is what an ended run used together with the children it has not heard of, and theirs. It ends none of them:
+// ending a run ends all below it already; doing that again at each level would double the work.
 func (p Ports) sumUsage(ctx context.Context, s *run.AgentState) (run.ChildUsage, error) {
 	used := s.Used()
 	for _, c := range s.Children.Open {

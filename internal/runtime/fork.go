@@ -44,21 +44,12 @@ func (st *Starter) Fork(ctx context.Context, f Fork) (run.AgentState, error) {
 	if err != nil {
 		return run.AgentState{}, fmt.Errorf("fork: %w", err)
 	}
-	s, err := st.writeFork(ctx, f, &parent)
-	if err != nil {
-		return run.AgentState{}, err
-	}
-	return s, errors.Join(st.startExecution(ctx, &s), st.addStarters(ctx, &s, []string{f.By}))
-}
-
-// writeFork writes the first entry of a fork, or finds it written.
-func (st *Starter) writeFork(ctx context.Context, f Fork, parent *run.AgentState) (run.AgentState, error) {
 	runID := agent.RunID(f.Tenant, parent.Agent, f.Key)
-	from, err := policy.ForkFrom(parent, runID, st.Clock.Now())
+	from, err := policy.ForkFrom(&parent, runID, st.Clock.Now())
 	if err != nil {
 		return run.AgentState{}, err
 	}
-	def, digest, err := st.forkDefinition(ctx, f, parent)
+	def, digest, err := st.forkDefinition(ctx, f, &parent)
 	if err != nil {
 		return run.AgentState{}, err
 	}
@@ -71,7 +62,11 @@ func (st *Starter) writeFork(ctx context.Context, f Fork, parent *run.AgentState
 	if first.BodyDigest, err = f.bodyDigest(); err != nil {
 		return run.AgentState{}, err
 	}
-	return st.write(ctx, run.Seed(*parent), first, def)
+	s, err := st.write(ctx, run.Seed(parent), first, def)
+	if err != nil {
+		return run.AgentState{}, err
+	}
+	return s, errors.Join(st.startExecution(ctx, &s), st.addStarters(ctx, &s, []string{f.By}))
 }
 
 // forkDefinition is the definition the parent is pinned to. If the fork names another model, it is a copy with that

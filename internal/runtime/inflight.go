@@ -46,10 +46,6 @@ type inflight struct {
 	finished []*execution // finished, not yet stored
 }
 
-func newInflight(c clock.Clock) *inflight {
-	return &inflight{clock: c, signal: c.NewSignal(), running: map[string]*execution{}}
-}
-
 func (f *inflight) has(id string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -92,7 +88,11 @@ func (f *inflight) finish(x *execution, e run.Event) {
 func eventSize(e run.Event) int {
 	switch e := e.(type) {
 	case run.CallFinished:
-		return run.StoredLen(e.Content) + mediaSize(e.Media) + policy.PatchSize(e.Patch)
+		n := run.StoredLen(e.Content) + policy.PatchSize(e.Patch)
+		for _, m := range e.Media {
+			n += len(m.Data) + len(m.Blob) + len(m.Name) + len(m.MediaType)
+		}
+		return n
 	case run.CallSuspended:
 		if e.Ticket == nil { // a service's
 			return 0
@@ -101,14 +101,6 @@ func eventSize(e run.Event) int {
 	default:
 		return 0
 	}
-}
-
-func mediaSize(media []run.Media) int {
-	n := 0
-	for _, m := range media {
-		n += len(m.Data) + len(m.Blob) + len(m.Name) + len(m.MediaType)
-	}
-	return n
 }
 
 // results returns the finished calls. They stay until remove takes them away.
@@ -208,8 +200,8 @@ func (r *round) runTool(ctx context.Context, c run.Call, entered tool.Call, t to
 			Content: "The tool " + c.Name + " is not part of this deployment."}
 	}
 	a := r.enterUntilDone(ctx, t, c, entered)
-	if fact, changed := r.changedTool(c, a.err); changed {
-		return r.noteChanged(c, fact)
+	if e, changed := r.noteChanged(c, a.err); changed {
+		return e
 	}
 	switch {
 	case c.Effect == run.EffectNonIdempotent && a.isUnsure():
@@ -226,17 +218,12 @@ func (r *round) runTool(ctx context.Context, c run.Call, entered tool.Call, t to
 		e = run.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: run.WhyToolError,
 			Content: "The tool ran, but its result could not be stored."}
 	}
-	return withEntries(e, a.reportedEntries())
-}
-
-// withEntries adds how often the tool was called.
-func withEntries(e run.Event, n int) run.Event {
 	switch e := e.(type) {
 	case run.CallFinished:
-		e.Entered = n
+		e.Entered = a.reportedEntries()
 		return e
 	case run.CallSuspended:
-		e.Entered = n
+		e.Entered = a.reportedEntries()
 		return e
 	default:
 		return e

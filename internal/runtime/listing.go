@@ -93,9 +93,10 @@ func (r *round) listAll(ctx context.Context) ([]policy.ListedServer, error) {
 	listed := make(chan struct{}, len(all)) // one for each server that has been
 	for i, server := range r.def.MCP {
 		all[i].Server = server
-		lister, err := r.lister()
-		if err != nil {
-			failed[i] = err
+		s, _ := r.sessions.of(r.Remotes, r.inv.Tenant, r.def, agent.KindMCP)
+		lister, ok := s.(Lister)
+		if !ok {
+			failed[i] = errNoLister
 			listed <- struct{}{}
 			continue
 		}
@@ -136,19 +137,6 @@ func (r *round) listAll(ctx context.Context) ([]policy.ListedServer, error) {
 func (r *round) warnUnlocked(server, tool string) {
 	r.warn(fmt.Sprintf("use the tool %s of the MCP server %s of agent %s: it differs from mcp.lock or is not in it; "+
 		"run: countersign mcp lock", tool, server, r.def.Name), errNotLocked)
-}
-
-// lister is the session that lists servers.
-func (r *round) lister() (Lister, error) {
-	s, ok := r.sessions.of(r.Remotes, r.inv.Tenant, r.def, agent.KindMCP)
-	if !ok {
-		return nil, errNoLister
-	}
-	l, ok := s.(Lister)
-	if !ok {
-		return nil, errNoLister
-	}
-	return l, nil
 }
 
 // listOne lists a server, a few times where that fails.
@@ -194,27 +182,26 @@ type changedTools struct {
 	facts map[string]run.ToolsDisabled // by call
 }
 
-// changedTool returns the event for an error that says a server's tool differs from its pin. Other kinds of tools have
-// no pin.
-func (r *round) changedTool(c run.Call, err error) (run.ToolsDisabled, bool) {
+// noteChanged notes, where an error says so, that a server's tool differs from its pin, and returns the result of the
+// call, which nobody made. Other kinds of tools have no pin.
+func (r *round) noteChanged(c run.Call, err error) (run.Event, bool) {
 	var changed *tool.ChangedError
 	spec, _ := r.def.Tool(c.Tool)
 	if spec.MCP == nil || !errors.As(err, &changed) {
-		return run.ToolsDisabled{}, false
+		return nil, false
 	}
-	return run.ToolsDisabled{Server: spec.MCP.Server, Tool: spec.MCP.Tool, Why: run.DisabledChanged, Digest: changed.Got}, true
-}
-
-// noteChanged notes that a server's tool differs from its pin and returns the result of the call, which nobody made.
-func (r *round) noteChanged(c run.Call, fact run.ToolsDisabled) run.Event {
 	r.changedTools.mu.Lock()
 	defer r.changedTools.mu.Unlock()
 	if r.changedTools.facts == nil {
 		r.changedTools.facts = map[string]run.ToolsDisabled{}
 	}
-	r.changedTools.facts[c.ID] = fact
-	r.warnUnlocked(fact.Server, fact.Tool)
-	return run.CallFinished{Call: c.ID, IsError: true, Reason: run.WhyToolChanged, Content: policy.TextToolChanged(r.def, c)}
+	r.changedTools.facts[c.ID] = run.ToolsDisabled{
+		Server: spec.MCP.Server, Tool: spec.MCP.Tool, Why: run.DisabledChanged, Digest: changed.Got,
+	}
+	r.warnUnlocked(spec.MCP.Server, spec.MCP.Tool)
+	return run.CallFinished{
+		Call: c.ID, IsError: true, Reason: run.WhyToolChanged, Content: policy.TextToolChanged(r.def, c),
+	}, true
 }
 
 // disableChanged adds to the draft that the run has lost the tool, if that is why the call was not made.

@@ -77,7 +77,11 @@ func (r *round) tool(c run.Call, s *run.AgentState) (tool.Tool, bool) {
 		page, err := prompt.PageOf(r.def, s, c)
 		return pages{r.Blobs, r.def, spec, page, err}, true
 	case known && spec.Kind.Remote():
-		return r.remoteTool(spec)
+		s, ok := r.sessions.of(r.Remotes, r.inv.Tenant, r.def, spec.Kind)
+		if !ok {
+			return nil, false
+		}
+		return s.Tool(spec), true
 	}
 	return r.Tools.Lookup(c.Tool)
 }

@@ -100,13 +100,7 @@ func (w withMedia) withContent(ctx context.Context, r agent.Request) (agent.Requ
 		sizes[digest] = n
 	}
 	r.Messages = prompt.FitMedia(r.Messages, sizes, prompt.MaxRequestMedia)
-	return r, w.readBlobs(ctx, r)
-}
-
-// readBlobs puts the content of blobs into the messages, which belong to the request. A blob that is named twice is
-// read once.
-func (w withMedia) readBlobs(ctx context.Context, r agent.Request) error {
-	content := map[string]string{}
+	content := map[string]string{} // a blob that is named twice is read once
 	for i, m := range r.Messages {
 		b, ok := m.Block.(run.Media)
 		if !ok || b.Blob == "" {
@@ -116,14 +110,14 @@ func (w withMedia) readBlobs(ctx context.Context, r agent.Request) error {
 		if !have {
 			raw, err := w.blobs.Get(ctx, r.Tenant, b.Blob)
 			if err != nil {
-				return unreadBlob(r, b.Blob, err)
+				return r, unreadBlob(r, b.Blob, err)
 			}
 			data = encodeBase64(raw)
 			content[b.Blob] = data
 		}
 		r.Messages[i].Block = run.Media{Name: b.Name, MediaType: b.MediaType, Data: data}
 	}
-	return nil
+	return r, nil
 }
 
 // encodeBase64 encodes without the second copy that EncodeToString makes.

@@ -23,7 +23,7 @@ func (a *attempt) inferPlan(ctx context.Context, next run.Action, add hook.Addit
 	if _, err := plan.Steps(&a.draft.State); err != nil {
 		return a.endTurn(ctx, policy.Fail(run.CodeInternal, err.Error()))
 	}
-	r, err := a.buildPlanRequest(ctx, &next, add)
+	ask, err := a.buildPlanRequest(ctx, &next, add)
 	var bad *badContext
 	var index *errIndex
 	switch {
@@ -37,11 +37,21 @@ func (a *attempt) inferPlan(ctx context.Context, next run.Action, add hook.Addit
 	case err != nil:
 		return nil, err
 	}
-	facts, failed, err := a.planFacts(ctx, next, r)
-	if err != nil {
-		return nil, err
+	def, s := a.def, &a.draft.State
+	reply, requests, err := a.Model.Ask(ctx, ask.request)
+	var failed *agent.ModelError
+	if errors.As(err, &failed) {
+		return a.replyTurn(ctx, failed, plan.PlanFailed(def, s, next, failed, requests, ask.results)...)
 	}
-	return a.replyTurn(ctx, failed, facts...)
+	if err != nil {
+		return nil, fmt.Errorf("ask the model: %w", err)
+	}
+	reply.At = a.Clock.Now()
+	facts := plan.PlanFacts(def, s, next, reply, requests, a.accepts, ask.results)
+	if p, ok := facts[0].(run.Planned); ok {
+		facts[0] = prompt.KeepPlanSystem(def, p, ask.system, ask.digest)
+	}
+	return a.replyTurn(ctx, nil, facts...)
 }
 
 // planRequest is a request for a part of the plan, with what its events need.
@@ -60,8 +70,11 @@ func (a *attempt) buildPlanRequest(ctx context.Context, next *run.Action, add ho
 		if system, err = a.buildContext(ctx, *next); err != nil {
 			return ask, err
 		}
-		if ask.system, ask.digest, err = a.keepSystem(ctx, system); err != nil {
-			return ask, err
+		if _, _, kept := prompt.KeptSystem(def, &d.State); !kept && def.SystemPrompt != agent.SystemEveryInference {
+			ask.system, ask.digest = system, prompt.SystemDigest(system)
+			if err := a.storeSystem(ctx, def, &d.State, ask.digest, system); err != nil {
+				return ask, err
+			}
 		}
 	}
 	if err := a.narrow(ctx, def, &d.State, next); err != nil {
@@ -82,36 +95,6 @@ func (a *attempt) buildPlanRequest(ctx context.Context, next *run.Action, add ho
 		return ask, &badContext{err}
 	}
 	return ask, nil
-}
-
-// keepSystem stores a system text that is built once and is not kept yet, and says what the plan's fact is to keep of
-// it.
-func (a *attempt) keepSystem(ctx context.Context, system string) (text, digest string, err error) {
-	def, s := a.def, &a.draft.State
-	if _, _, kept := prompt.KeptSystem(def, s); kept || def.SystemPrompt == agent.SystemEveryInference {
-		return "", "", nil
-	}
-	digest = prompt.SystemDigest(system)
-	return system, digest, a.storeSystem(ctx, def, s, digest, system)
-}
-
-// planFacts asks the model and turns its reply, or its failure, into facts.
-func (a *attempt) planFacts(ctx context.Context, next run.Action, ask planRequest) ([]run.Event, *agent.ModelError, error) {
-	def, s := a.def, &a.draft.State
-	reply, requests, err := a.Model.Ask(ctx, ask.request)
-	var failed *agent.ModelError
-	if errors.As(err, &failed) {
-		return plan.PlanFailed(def, s, next, failed, requests, ask.results), failed, nil
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("ask the model: %w", err)
-	}
-	reply.At = a.Clock.Now()
-	facts := plan.PlanFacts(def, s, next, reply, requests, a.accepts, ask.results)
-	if p, ok := facts[0].(run.Planned); ok {
-		facts[0] = prompt.KeepPlanSystem(def, p, ask.system, ask.digest)
-	}
-	return facts, nil, nil
 }
 
 // accepts reports whether arguments fit a tool's schema. One that cannot be used accepts nothing.

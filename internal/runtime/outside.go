@@ -41,18 +41,12 @@ func (w *Waits) Park(ctx context.Context, t Ticket) error {
 	if arrived {
 		return w.completeToken(ctx, t.Run, t.Token)
 	}
-	w.notify(ctx, t)
+	if w.Notify != nil {
+		if err := w.Notify.NotifyRun(ctx, t.Tenant, t.Run); err != nil { // the sweep repeats it: the run waits
+			w.warn("tell people of run "+t.Run, err)
+		}
+	}
 	return nil
-}
-
-// notify tells people that the run waits for them. What goes wrong is left to the sweep: the run waits all the same.
-func (w *Waits) notify(ctx context.Context, t Ticket) {
-	if w.Notify == nil {
-		return
-	}
-	if err := w.Notify.NotifyRun(ctx, t.Tenant, t.Run); err != nil {
-		w.warn("tell people of run "+t.Run, err)
-	}
 }
 
 // hasArrived reports whether the wait is over or something waits in the inbox. While a run waits, HEAD holds exactly

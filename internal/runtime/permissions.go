@@ -164,18 +164,14 @@ func (a *permissions) check(ctx context.Context, def *agent.Definition, d *run.D
 		}
 		a.checked = &run.PermissionChecked{Inference: s.Round.Inference, Tools: map[string]run.PermissionStatus{}}
 		for _, tool := range asked {
-			a.checked.Tools[tool] = statusOf(got[tool])
+			status := got[tool]
+			if status != run.PermissionApproved && status != run.PermissionDenied { // all else is a reason to ask
+				status = run.PermissionRequestable
+			}
+			a.checked.Tools[tool] = status
 		}
 	}
 	return d.Add(*a.checked)
-}
-
-// statusOf takes everything that is neither an approval nor a denial as a reason to ask.
-func statusOf(s run.PermissionStatus) run.PermissionStatus {
-	if s == run.PermissionApproved || s == run.PermissionDenied {
-		return s
-	}
-	return run.PermissionRequestable
 }
 
 // requestReason is the backend's reason for a request that is about to be made.

@@ -285,27 +285,24 @@ func (r *round) verdict(ctx context.Context, p *batchPlan, c run.Call) (policy.G
 // isLive reports whether the approval or grant for a claim still holds on record.
 func (r *round) isLive(ctx context.Context, p *batchPlan, c run.Call, g policy.Gate) (bool, error) {
 	if g.Claim != nil {
-		return r.isPermitLive(ctx, p, c, *g.Claim)
+		if _, standing := p.draft.State.StandingUnder(c, *g.Claim); standing {
+			return true, nil // this plan has looked (check); the transaction looks again
+		}
+		for _, t := range p.draft.State.Permissions.Tools {
+			if t.Tool == c.Tool && t.Approval == g.Claim.Under && !t.Denied {
+				return approval.IsPermitLive(ctx, r.Table, r.inv.Tenant, t)
+			}
+		}
+		return false, nil
 	}
 	if c.Grant != nil && c.Grant.Standing {
-		return r.isStandingLive(ctx, p, c, run.CallClaimed{Call: c.ID})
+		grant, _ := standingGrantOf(r.def, &p.draft.State, c, run.CallClaimed{Call: c.ID})
+		return approval.IsStandingLive(ctx, r.Table, r.inv.Tenant, p.draft.State.Agent, grant, p.draft.Entry.Time)
 	}
 	if c.Grant == nil || c.Grant.Consumed {
 		return true, nil
 	}
 	return approval.IsGrantLive(ctx, r.Table, r.inv.Tenant, *c.Grant, p.draft.Entry.Time)
-}
-
-func (r *round) isPermitLive(ctx context.Context, p *batchPlan, c run.Call, claim run.CallClaimed) (bool, error) {
-	if _, standing := p.draft.State.StandingUnder(c, claim); standing {
-		return true, nil // this plan has looked (check); the transaction looks again
-	}
-	for _, t := range p.draft.State.Permissions.Tools {
-		if t.Tool == c.Tool && t.Approval == claim.Under && !t.Denied {
-			return approval.IsPermitLive(ctx, r.Table, r.inv.Tenant, t)
-		}
-	}
-	return false, nil
 }
 
 // start puts a call on the launch list, under a claim where it needs one (rule 9). Claim is the one it takes where its

@@ -69,24 +69,23 @@ func (ph phases) runStatePhase(ctx context.Context, d *run.Draft, phase run.Phas
 // prepare runs what comes before the model is asked, or before whatever else is owed. Behind it, Next may say something
 // else.
 func (ph phases) prepare(ctx context.Context, d *run.Draft) (hook.Additions, error) {
-	if err := ph.begin(ctx, d); err != nil || policy.Next(ph.def, &d.State).Kind != run.ActInfer {
+	switch policy.Next(ph.def, &d.State).Kind { // one that only looks and parks has neither run_start nor run_end
+	case run.ActInfer, run.ActTools, run.ActEnd:
+		if d.State.Begun || !ph.chain.BeginsRuns() {
+			break
+		}
+		if err := ph.startRun(ctx, d); err != nil {
+			return hook.Additions{}, err
+		}
+	}
+	if policy.Next(ph.def, &d.State).Kind != run.ActInfer {
+		return hook.Additions{}, nil
+	}
+	if err := ph.runStatePhase(ctx, d, run.PhaseStepStart); err != nil {
 		return hook.Additions{}, err
 	}
-	return ph.beforeInference(ctx, d)
-}
-
-// begin runs run_start where this attempt has something to do and has not begun. An attempt that only looks and parks
-// again has neither run_start nor run_end.
-func (ph phases) begin(ctx context.Context, d *run.Draft) error {
-	if d.State.Begun || !ph.chain.BeginsRuns() {
-		return nil
-	}
-	switch policy.Next(ph.def, &d.State).Kind {
-	case run.ActInfer, run.ActTools, run.ActEnd:
-	default:
-		return nil
-	}
-	return ph.startRun(ctx, d)
+	h, more, err := ph.chain.BeforeInference(ctx, ph.def, &d.State) // it may end the run instead
+	return more, addHookedOrEnd(d, h, err)
 }
 
 // startRun runs run_start.
@@ -96,15 +95,6 @@ func (ph phases) startRun(ctx context.Context, d *run.Draft) error {
 		return err
 	}
 	return addHooked(d, h)
-}
-
-// beforeInference runs step_start and before_inference; plugins may end the run there instead.
-func (ph phases) beforeInference(ctx context.Context, d *run.Draft) (hook.Additions, error) {
-	if err := ph.runStatePhase(ctx, d, run.PhaseStepStart); err != nil {
-		return hook.Additions{}, err
-	}
-	h, more, err := ph.chain.BeforeInference(ctx, ph.def, &d.State)
-	return more, addHookedOrEnd(d, h, err)
 }
 
 // afterInference runs after_inference and step_end; failure is why there was no answer, or nil. Then nothing is left to

@@ -87,12 +87,3 @@ func (open *sessions) close() {
 		s.Close()
 	}
 }
-
-// remoteTool is what runs the calls of a tool that is somewhere else.
-func (r *round) remoteTool(t agent.ToolSpec) (tool.Tool, bool) {
-	s, ok := r.sessions.of(r.Remotes, r.inv.Tenant, r.def, t.Kind)
-	if !ok {
-		return nil, false
-	}
-	return s.Tool(t), true
-}

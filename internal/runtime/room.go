@@ -26,9 +26,6 @@ func (b bodies) sizes() map[string]int {
 	return sizes
 }
 
-// hasWindow reports whether the size of requests is counted.
-func hasWindow(def *agent.Definition) bool { return def.Context.Window > 0 || def.Context.Prune > 0 }
-
 // requestPlan is what a request is made of besides the run.
 type requestPlan struct {
 	action run.Action
@@ -42,7 +39,7 @@ type requestPlan struct {
 // what is owed then, and q.left to the rest of the window. If the request fails, the caller restores the draft.
 func (a *attempt) fitRequest(ctx context.Context, q *requestPlan) error {
 	def, d := a.def, a.draft
-	if !hasWindow(def) {
+	if def.Context.Window <= 0 && def.Context.Prune <= 0 { // nobody counts
 		return nil
 	}
 	var err error
@@ -51,8 +48,16 @@ func (a *attempt) fitRequest(ctx context.Context, q *requestPlan) error {
 	}
 	m := prompt.Measured{System: q.system, Bodies: q.known.sizes()}
 	if a.Count != nil && prompt.NeedsCount(def, &d.State, q.action, m) {
-		if m.Count, err = a.countTokens(ctx, q); err != nil {
+		req, _, err := a.buildRequest(ctx, q)
+		if err != nil {
 			return err
+		}
+		if m.Count, err = a.Count.CountTokens(ctx, req); err != nil { // then the estimate stands
+			a.warn("count the tokens of run "+a.inv.Run, err)
+			m.Count = 0
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
 		}
 	}
 	facts, left := prompt.MakeRoom(def, &d.State, q.action, m)
@@ -69,20 +74,6 @@ func (a *attempt) fitRequest(ctx context.Context, q *requestPlan) error {
 	q.action = policy.Next(def, &d.State)
 	q.action.Offered = offered
 	return nil
-}
-
-// countTokens is the provider's own count for the request. It is 0 if there is none; then the estimate stands.
-func (a *attempt) countTokens(ctx context.Context, q *requestPlan) (int64, error) {
-	req, _, err := a.buildRequest(ctx, q)
-	if err != nil {
-		return 0, err
-	}
-	n, err := a.Count.CountTokens(ctx, req)
-	if err != nil {
-		a.warn("count the tokens of run "+a.inv.Run, err)
-		return 0, ctx.Err()
-	}
-	return n, nil
 }
 
 // buildRequest is the request with the bodies from blobs and what plugins add to it, and the digest of its system text

@@ -93,12 +93,6 @@ func waitRoute(i Invocation, s *run.AgentState, now time.Time) Route {
 	return r
 }
 
-// owesTools reports whether what the run owes next is the batch's to do.
-func owesTools(d *agent.Definition, s *run.AgentState) bool {
-	next := policy.Next(d, s).Kind
-	return next == run.ActTools || next == run.ActList
-}
-
 // routeAfter is where a run goes from a state this invocation has just committed.
 func routeAfter(i Invocation, d *agent.Definition, s *run.AgentState, now time.Time) Route {
 	i.At = s.ReadFrom()
@@ -107,14 +101,15 @@ func routeAfter(i Invocation, d *agent.Definition, s *run.AgentState, now time.T
 		r.Successor = s.Owner
 		return r
 	}
-	switch {
-	case s.Status == run.RunDone:
+	switch s.Status {
+	case run.RunDone:
 		return i.route(doneRoute(s))
-	case s.Status == run.RunWaiting:
+	case run.RunWaiting:
 		return waitRoute(i, s, now)
-	case owesTools(d, s):
-		return i.route(NextTools)
 	default:
+		if next := policy.Next(d, s).Kind; next == run.ActTools || next == run.ActList { // the batch's to do
+			return i.route(NextTools)
+		}
 		return i.route(NextStep)
 	}
 }

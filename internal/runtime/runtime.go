@@ -332,7 +332,11 @@ func (p Ports) earlyDecisionOps(ctx context.Context, before *run.AgentState, d *
 		if c.Wait == nil || c.Wait.Approval != fact.Approval {
 			op, err = approval.CreateOp(p.newCallRequest(def, &d.State, suspendedCall(d, c)).WithDecision(fact, d.Entry.Time))
 		} else {
-			op, err = p.earlyDecisionOp(ctx, before.Tenant, fact, d.Entry.Time)
+			asked, failed := approval.Get(ctx, p.Table, before.Tenant, fact.Approval)
+			if failed != nil {
+				return nil, failed
+			}
+			op, err = approval.DecideOp(asked.WithDecision(fact, d.Entry.Time), d.Entry.Time)
 		}
 		if err != nil {
 			return nil, err
@@ -340,15 +344,6 @@ func (p Ports) earlyDecisionOps(ctx context.Context, before *run.AgentState, d *
 		ops = append(ops, op)
 	}
 	return ops, nil
-}
-
-// earlyDecisionOp writes the request that a kept decision settles, with all that people have said about it.
-func (p Ports) earlyDecisionOp(ctx context.Context, tenant string, fact run.Decided, now time.Time) (store.Op, error) {
-	asked, err := approval.Get(ctx, p.Table, tenant, fact.Approval)
-	if err != nil {
-		return store.Op{}, err
-	}
-	return approval.DecideOp(asked.WithDecision(fact, now), now)
 }
 
 // voidOps void the approvals of calls that are asked about again because the policy (A17) or a precondition has

@@ -102,9 +102,3 @@ func standingGrantOf(def *agent.Definition, s *run.AgentState, c run.Call, claim
 	}
 	return run.StandingGrant{Tool: c.Tool, Digest: policy.RecordOf(def, s, c)}, c.Grant != nil && c.Grant.Standing
 }
-
-// isStandingLive reports whether the standing grant for a claim is still on record.
-func (r *round) isStandingLive(ctx context.Context, p *batchPlan, c run.Call, claim run.CallClaimed) (bool, error) {
-	g, _ := standingGrantOf(r.def, &p.draft.State, c, claim)
-	return approval.IsStandingLive(ctx, r.Table, r.inv.Tenant, p.draft.State.Agent, g, p.draft.Entry.Time)
-}

@@ -156,20 +156,14 @@ func (st *Starter) write(
 	if err == nil {
 		return d.Committed(), nil
 	}
-	return st.findStarted(ctx, first.Tenant, first.Run, first.BodyDigest, err)
-}
-
-// findStarted looks for the run after its first entry could not be written, or may have been.
-func (st *Starter) findStarted(ctx context.Context, tenant, runID, body string, cause error) (run.AgentState, error) {
-	l, err := st.Journal.Load(ctx, tenant, runID)
-	if errors.Is(err, store.ErrNoRun) {
-		return run.AgentState{}, fmt.Errorf("start run %s: %w", runID, cause)
-	}
-	if err != nil {
-		return run.AgentState{}, fmt.Errorf("start run %s: %w", runID, err)
-	}
-	if l.State.BodyDigest != body {
-		return run.AgentState{}, fmt.Errorf("start run %s: %w", runID, ErrKeyReused)
+	l, failed := st.Journal.Load(ctx, first.Tenant, first.Run) // it may be written, by this or before
+	switch {
+	case errors.Is(failed, store.ErrNoRun):
+		return run.AgentState{}, fmt.Errorf("start run %s: %w", first.Run, err)
+	case failed != nil:
+		return run.AgentState{}, fmt.Errorf("start run %s: %w", first.Run, failed)
+	case l.State.BodyDigest != first.BodyDigest:
+		return run.AgentState{}, fmt.Errorf("start run %s: %w", first.Run, ErrKeyReused)
 	}
 	return l.State, nil
 }
