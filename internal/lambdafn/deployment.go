@@ -1,6 +1,7 @@
 package lambdafn
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -92,7 +93,7 @@ func (d *Deployment) PagesHandler() http.Handler {
 	}
 	clicks := *d.Slack
 	clicks.Directory, clicks.Decide, clicks.UpdateMessages = d.People, d.Desk.Decide, d.Desk.OnResumed
-	clicks.Clock, clicks.Log = d.Ports.Clock, d.Log
+	clicks.Clock, clicks.Log = d.Ports.Clock, cmp.Or(d.Log, slog.New(slog.DiscardHandler))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == slack.Path {
 			clicks.ServeHTTP(w, r)

@@ -40,7 +40,7 @@ type Interactions struct {
 	Clock          clock.Clock
 	HTTP           *http.Client // for answers; nil = Go's own
 	Hooks          string       // scheme and host that answers are posted to; "" = https://hooks.slack.com
-	Log            *slog.Logger
+	Log            *slog.Logger // required; without content
 }
 
 // ServeHTTP implements http.Handler.

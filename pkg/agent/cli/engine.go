@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -77,7 +78,8 @@ func (p *program) openEngine(who principals) (*engine, error) {
 		e.telemetry.Shutdown(context.Background())
 		return nil, err
 	}
-	b := home.Backend(local.Serving{Agents: p.registry, Feed: feed, Caller: newCallerFunc(who)})
+	log := slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	b := home.Backend(local.Serving{Agents: p.registry, Feed: feed, Caller: newCallerFunc(who), Log: log})
 	b.Callbacks = ring.load
 	e.home, e.backend, e.ready = home, b, b.Ready
 	e.server = p.newServer(e.socketHandler())
