@@ -4,6 +4,7 @@
 package clock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -33,4 +34,80 @@ type Signal interface {
 	Notify()
 	// Wait returns nil when notified, ErrTimeout after d (d <= 0: no limit), ctx.Err() when ctx is done first.
 	Wait(ctx context.Context, d time.Duration) error
+}
+
+// System is the machine's clock. Its Go starts plain goroutines; inside a testing/synctest bubble its time is the
+// bubble's.
+func System() Clock { return system{} }
+
+type system struct{}
+
+func (system) Now() time.Time { return time.Now().UTC() }
+
+func (system) Go(f func()) { go f() }
+
+func (system) Sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 || ctx.Err() != nil {
+		return ctx.Err()
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (system) WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, d)
+}
+
+func (system) NewSignal() Signal { return systemSignal(make(chan struct{}, 1)) }
+
+// systemSignal holds one token while notified.
+type systemSignal chan struct{}
+
+func (s systemSignal) Notify() {
+	select {
+	case s <- struct{}{}:
+	default:
+	}
+}
+
+func (s systemSignal) Wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-s: // a notification that is there wins over a context that is done
+		return nil
+	default:
+	}
+	var up <-chan time.Time
+	if d > 0 {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		up = t.C
+	}
+	select {
+	case <-s:
+		return nil
+	case <-up:
+		return ErrTimeout
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Retry calls try until it says that there is no other try, and waits in between. Try is told its number, from 1, and
+// keeps its own result and error. Retry's error is that of ctx, if it ended during a wait.
+func Retry(ctx context.Context, c Clock, try func(n int) (wait time.Duration, again bool)) error {
+	for n := 1; ; n++ {
+		wait, again := try(n)
+		if !again {
+			return nil
+		}
+		if err := cmp.Or(c.Sleep(ctx, wait), ctx.Err()); err != nil {
+			return err
+		}
+	}
 }

@@ -29,13 +29,17 @@ package hook
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/run"
 )
 
 // Set is the code of a deployment by kind and name. The zero Set has the built-in plugins alone. It is not changed once
@@ -117,3 +121,247 @@ func requireKnown(found *agent.Problems, path, what, name string, there bool, kn
 	list := cmp.Or(strings.Join(known, ", "), "there is none")
 	*found = append(*found, agent.Problem{Path: path, Text: fmt.Sprintf("got %.64q, want a registered %s: %s", name, what, list)})
 }
+
+// Builder makes what a model is told before it is asked: the system text and, when a run begins, the conversation's
+// first messages (seed 000, "Context Engineering Phase"; seed 003). An agent names it with `builder: NAME`.
+//
+// Under `systemPrompt: once` it is asked when the run begins and never again, and what it gave is kept with the run;
+// under every_inference it is asked before each inference, and messages count the first time alone. It may be asked
+// again for the same inference, whose first attempt was lost: it should have no effects. Its error ends the run, with
+// the code definition, and is shown as it is; so does a panic, of which nothing is shown. The context's own error, as
+// of a function that ran out of time, ends nothing: it is asked again.
+type Builder func(ctx context.Context, in BuildInput) (Built, error)
+
+// BuildInput is what a builder builds from. It must not be changed.
+type BuildInput struct {
+	Lifecycle              run.Lifecycle // of the inference that is about to be made
+	Tenant, Run, Agent     string
+	Caller                 string // the agent whose call the run carries out; "" = nobody delegated it
+	Subject, AccessControl string
+	Date                   string           // the run's first day in UTC, 2006-01-02
+	Now                    time.Time        // of this inference; the run keeps what is made of it
+	Input                  json.RawMessage  // what the run was started with, parentSubject$$ included; nil = a message
+	System                 string           // the definition's system text, rendered; "" where it has none
+	Tools                  []agent.ToolSpec // as the model is told of them, in order of definition
+	Interactions           run.Interactions // made so far, and how many there may be
+	Exhausted              bool             // they are used up, and this is a grace call or the summary
+	MessagesWanted         bool             // the run begins: messages count
+}
+
+// Built is what a builder gives. The zero value is no system text and, for a run that was started with data, the
+// default message: a user text of that data less parentSubject$$.
+type Built struct {
+	System   string
+	Messages []Message
+}
+
+// Message is one block of the conversation: text or media of the user, text of the model.
+type Message struct {
+	Role  run.Role  // "" = user
+	Block run.Block // agent.Text or agent.Media
+	Seen  int64     // its seenCount; media with more than 0 are never shown where they are masked
+}
+
+// ErrBuilder marks errors that end the run, as the builder's own and a panic; they are fit to be shown.
+var ErrBuilder = errors.New("context builder")
+
+// maxBuilderError bounds a builder's error as it is shown, in runes.
+const maxBuilderError = 1000
+
+// Build asks the builder of that name. Errors are ErrBuilder's or the context's.
+func (s Set) Build(ctx context.Context, name string, in BuildInput) (out Built, err error) {
+	b, ok := s.Builders[name]
+	if !ok {
+		return Built{}, fmt.Errorf("%w %s: this deployment does not have it", ErrBuilder, name)
+	}
+	defer func() {
+		if recover() != nil {
+			out, err = Built{}, fmt.Errorf("%w %s: it panicked", ErrBuilder, name)
+		}
+	}()
+	out, err = b(ctx, in)
+	switch {
+	case err == nil:
+		return out, nil
+	case ctx.Err() != nil:
+		return Built{}, fmt.Errorf("build context: %w", ctx.Err())
+	default:
+		return Built{}, fmt.Errorf("%w %s: %s", ErrBuilder, name, errorText(err))
+	}
+}
+
+func errorText(err error) string {
+	r := []rune(strings.ToValidUTF8(err.Error(), "\uFFFD"))
+	return string(r[:min(len(r), maxBuilderError)])
+}
+
+// BuilderNames lists the context builders, sorted.
+func (s Set) BuilderNames() []string { return slices.Sorted(maps.Keys(s.Builders)) }
+
+// ContextSource gives a section of the prompt what it says: a plan, or what was found for the newest question (seed
+// 004, "Planning Context", "RAG Context"). An agent names it with `prompt: {planning: NAME, rag: NAME}`.
+//
+// It is asked before every inference, and again where that is made again; what it gives is in that request alone and
+// stored nowhere, so it should have no effects. "" leaves the section out. Its error ends the run, with the code
+// definition, and is shown as it is; so does a panic, of which nothing is shown, and a text of more than MaxContext
+// bytes. One that would rather have the agent go on without says so in its text. The context's own error, as of a
+// function that ran out of time, ends nothing: it is asked again. Safe for concurrent use.
+type ContextSource func(ctx context.Context, in ContextInput) (string, error)
+
+// MaxContext bounds what a ContextSource gives, in bytes.
+const MaxContext = 64 << 10
+
+// ContextInput is what a source may go by. It must not be changed.
+type ContextInput struct {
+	Lifecycle              run.Lifecycle // of the inference that is about to be made
+	Tenant, Run, Agent     string
+	Subject, AccessControl string
+	Now                    time.Time
+	Input                  json.RawMessage  // what the run was started with; nil = a message
+	Messages               []run.Message    // the conversation as the request holds it
+	Tools                  []agent.ToolSpec // that the request offers
+	Interactions           run.Interactions
+	Exhausted              bool // this is a grace call or the summary
+}
+
+// ErrContext marks errors that end the run; they are fit to be shown.
+var ErrContext = errors.New("context source")
+
+// Context asks the source of that name. Errors are ErrContext's or the context's.
+func (s Set) Context(ctx context.Context, name string, in ContextInput) (text string, err error) {
+	source, ok := s.Contexts[name]
+	if !ok {
+		return "", fmt.Errorf("%w %s: this deployment does not have it", ErrContext, name)
+	}
+	defer func() {
+		if recover() != nil {
+			text, err = "", fmt.Errorf("%w %s: it panicked", ErrContext, name)
+		}
+	}()
+	text, err = source(ctx, in)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return "", fmt.Errorf("ask context source %s: %w", name, ctx.Err())
+	case err != nil:
+		return "", fmt.Errorf("%w %s: %s", ErrContext, name, errorText(err))
+	case len(text) > MaxContext:
+		return "", fmt.Errorf("%w %s: got %d bytes, want at most %d", ErrContext, name, len(text), MaxContext)
+	default:
+		return strings.ToValidUTF8(text, "\uFFFD"), nil
+	}
+}
+
+// ContextNames lists the context sources, sorted.
+func (s Set) ContextNames() []string { return slices.Sorted(maps.Keys(s.Contexts)) }
+
+// CheckOutput says what is wrong with an output that is JSON and fits its schema; "" = nothing. An agent names it with
+// `output: {format: json, check: NAME}`. What is wrong is sent back to the model, like a schema's error: it costs an
+// interaction, and the run ends by its limit where the model does not learn.
+//
+// An error, or a panic, says that the output could not be checked, and ends the run, with the code internal. The
+// context's own error ends nothing: the output is checked again. It may be called again for the same output, so it
+// should have no effects. Safe for concurrent use.
+type CheckOutput func(ctx context.Context, in OutputInput) (wrong string, err error)
+
+// OutputInput is what a CheckOutput may go by. It must not be changed.
+type OutputInput struct {
+	Tenant, Run, Agent     string
+	Subject, AccessControl string
+	Input                  json.RawMessage // what the run was started with; nil = a message
+	State                  json.RawMessage // the run's shared state
+	Output                 json.RawMessage // one JSON value, compact
+}
+
+// maxWrong bounds what a CheckOutput says to the model, in bytes.
+const maxWrong = 4 << 10
+
+const phaseOutput run.Phase = "check_output"
+
+// Checked asks the check of that name about an output. Errors are *Error or the context's.
+func (s Set) Checked(ctx context.Context, name string, of *run.AgentState, output json.RawMessage) (wrong string, err error) {
+	check := s.Outputs[name]
+	if check == nil {
+		return "", &Error{name, phaseOutput, errMissing}
+	}
+	err = callSafely(func() (err error) {
+		wrong, err = check(ctx, OutputInput{
+			Tenant: of.Tenant, Run: of.Run, Agent: of.Agent, Subject: of.Subject, AccessControl: of.AccessControl,
+			Input: of.Input, State: of.SharedState(), Output: output,
+		})
+		return err
+	})
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return "", ctx.Err()
+	case err != nil:
+		return "", &Error{name, phaseOutput, err}
+	default:
+		return strings.ToValidUTF8(wrong[:min(len(wrong), maxWrong)], ""), nil
+	}
+}
+
+// OutputNames lists the output checks, sorted.
+func (s Set) OutputNames() []string { return slices.Sorted(maps.Keys(s.Outputs)) }
+
+// Policy lists the tools of an agent that need a permission, beside those that its rules name: by original or by
+// model-facing name. It is evaluated when a run begins and whenever it is woken (seed 000, permissionPolicy), and what
+// it says holds until the next time. A name that is no tool's, like an error, ends the run with permission_failed: a
+// list that cannot be taken at its word lets nothing run. It does not widen what rules allow. Safe for concurrent use.
+type Policy func(ctx context.Context, in PolicyInput) ([]string, error)
+
+// PolicyInput is what a Policy may go by.
+type PolicyInput struct {
+	Agent, Version         string
+	Subject, AccessControl string // as the run was started; "" = not said
+	Tools                  []agent.ToolSpec
+}
+
+// PermissionBackend knows the permissions of tools beyond a run (seed 000, PermissionManager). Without one they are in
+// the run's own journal. People are asked by the approval desk in either case. Any method may be called again for the
+// same moment; an error of Get, Set or Request ends the run with permission_failed. Safe for concurrent use.
+type PermissionBackend interface {
+	// Get is asked once for each round of calls in which a tool needs a permission, and only about those. The map is by
+	// original name; a tool that is not in it is requestable.
+	Get(ctx context.Context, c PermissionContext, tools []PermissionTool) (map[string]run.PermissionStatus, error)
+	// Set is told what a person has said of tools, before the run goes on.
+	Set(ctx context.Context, c PermissionContext, said PermissionWord) error
+	// Request says why the tools are needed, for the people who will be asked; "" = nothing to say. It is called once for
+	// a round's request under block_and_retry.
+	Request(ctx context.Context, c PermissionContext, tools []PermissionTool) (reason string, err error)
+	// Cleanup is called before the run's end is committed, well or not, and never when it only waits. It is idempotent: a
+	// crash before the commit calls it again, and a message that arrives in that very moment lets the run go on after it.
+	// Its error fails a run that would have ended well. Where a run is ended from outside, by cancelling it or by the
+	// sweep, it is called behind that end, and again where it fails.
+	Cleanup(ctx context.Context, c PermissionContext) error
+}
+
+// PermissionContext is whose permissions they are.
+type PermissionContext struct {
+	Tenant, Run            string
+	Agent, Version         string
+	Subject, AccessControl string
+}
+
+// PermissionTool is a tool and the calls of it that wait to be made.
+type PermissionTool struct {
+	Spec  agent.ToolSpec
+	Calls []PermissionCall
+}
+
+// PermissionCall is one of them.
+type PermissionCall struct {
+	ID   string
+	Args json.RawMessage
+}
+
+// PermissionWord is one person's word on tools, by original names.
+type PermissionWord struct {
+	Granted, Denied []string
+	By, Note        string
+}
+
+// PolicyNames lists the policy functions, sorted.
+func (s Set) PolicyNames() []string { return slices.Sorted(maps.Keys(s.Policies)) }
+
+// BackendNames lists the permission backends, sorted.
+func (s Set) BackendNames() []string { return slices.Sorted(maps.Keys(s.Backends)) }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/jsonx"
@@ -247,3 +248,112 @@ func (m *AfterTool) AddReminder(text string) {
 
 // AddMessage adds a message of the user's behind the results of the round.
 func (m *AfterTool) AddMessage(text string) { m.says = append(m.says, run.Said{Text: text}) }
+
+// ReminderPath is where a run keeps its reminders for the plugin reminder: a list of texts, to which tools and other
+// plugins may add.
+const ReminderPath = "/reminders"
+
+// reminderConfig is the configuration of the plugin reminder.
+type reminderConfig struct {
+	Texts []string `json:"texts"` // what the list begins with in every attempt
+	Keep  bool     `json:"keep"`  // the list is not emptied by a call of the model
+}
+
+// reminder puts each text of a list into the request, once, as session context, and empties the list when the model has
+// been called (presets 10).
+func reminder(config json.RawMessage) (Plugin, error) {
+	var c reminderConfig
+	if err := decode(config, &c); err != nil {
+		return Plugin{}, err
+	}
+	p := Plugin{BeforeInference: addReminders}
+	if len(c.Texts) > 0 {
+		p.RunStart = c.begin
+	}
+	if !c.Keep {
+		p.AfterInference = clearReminders
+	}
+	return p, nil
+}
+
+func (c reminderConfig) begin(_ context.Context, m *Moment) error {
+	have := reminders(m)
+	if list := deduplicated(append(slices.Clone(have), c.Texts...)); len(list) != len(have) {
+		m.Patch(ReminderPath, list)
+	}
+	return nil
+}
+
+func addReminders(_ context.Context, m *BeforeInference) error {
+	for _, text := range reminders(&m.Moment) {
+		m.AddSession(text)
+	}
+	return nil
+}
+
+func clearReminders(_ context.Context, m *AfterInference) error {
+	if m.Failure() == nil && len(reminders(&m.Moment)) > 0 {
+		m.Patch(ReminderPath, []string{})
+	}
+	return nil
+}
+
+// reminders is the run's list, each text once. What is there and is no list of texts reminds of nothing.
+func reminders(m *Moment) []string {
+	var list []string
+	if _, err := m.Value(ReminderPath, &list); err != nil {
+		return nil
+	}
+	return deduplicated(list)
+}
+
+func deduplicated(list []string) []string {
+	var once []string
+	for _, text := range list {
+		if text != "" && !slices.Contains(once, text) {
+			once = append(once, text)
+		}
+	}
+	return once
+}
+
+// toolPolicyConfig is the configuration of the plugin tool-policy: patterns over original names, in which '*' stands
+// for any run of characters.
+type toolPolicyConfig struct {
+	Allow   []string `json:"allow"`   // these alone; none = all
+	Exclude []string `json:"exclude"` // not these, whatever is allowed
+}
+
+// toolPolicy takes tools out of every request, and blocks their calls should they be made all the same (presets 10).
+func toolPolicy(config json.RawMessage) (Plugin, error) {
+	var c toolPolicyConfig
+	if err := decode(config, &c); err != nil {
+		return Plugin{}, err
+	}
+	return Plugin{
+		BeforeInference: func(_ context.Context, m *BeforeInference) error {
+			if len(c.Allow) > 0 {
+				m.IncludeOnly()
+			}
+			for _, t := range m.Agent().Tools {
+				if matchesAny(c.Allow, t.Name) {
+					m.IncludeOnly(t.Name)
+				}
+				if matchesAny(c.Exclude, t.Name) {
+					m.Exclude(t.Name)
+				}
+			}
+			return nil
+		},
+		BeforeTool: func(_ context.Context, m *BeforeTool) error {
+			if name := m.Call().Tool; matchesAny(c.Exclude, name) || len(c.Allow) > 0 && !matchesAny(c.Allow, name) {
+				m.Block("the agent's tool policy does not allow it")
+			}
+			return nil
+		},
+	}, nil
+}
+
+func matchesAny(patterns []string, tool string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return agent.MatchTool(p, tool) })
+}

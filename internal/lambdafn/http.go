@@ -1,19 +1,33 @@
 package lambdafn
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 	"time"
 
+	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/awssdk"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/jsonx"
+	"github.com/countersign/countersign/internal/observe"
 	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/slack"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/registry"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/store/dynamo"
+	"github.com/countersign/countersign/internal/store/s3"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -106,4 +120,261 @@ func withAnswerTime(ctx context.Context, c clock.Clock) (context.Context, contex
 		return context.WithCancel(ctx)
 	}
 	return c.WithTimeout(ctx, deadline.Sub(c.Now())-answering)
+}
+
+// Authorizer is what the gateway has verified about a caller.
+type Authorizer = events.APIGatewayV2HTTPRequestContextAuthorizerDescription
+
+// Identity says which verified facts make a caller. The zero value takes the claims tenant, sub and groups, and refuses
+// IAM.
+//
+// From a JWT: the tenant's claim is a tenant's name; the user's claim makes user:<claim>; every group in the groups'
+// claim makes group:<group>. The groups' claim is text, as the gateway passes claims on, in one of these forms:
+//
+//	["a","b"]   JSON: each element is a group
+//	[a b]       what API Gateway makes of an array, Cognito's cognito:groups for one; commas separate, too
+//	a b  a,b    a plain text, as a scope is, or a list that an Auth0 action has joined
+//
+// In the last two a space ends a name: give groups names without spaces, and let nobody make groups whose name holds
+// another's. A group that cannot be a principal is left out. A user or a tenant that cannot be one is refused, as are
+// Auth0's subjects with their bar: name another claim for the user there, such as an e-mail address that was verified.
+//
+// From IAM: the tenant is IAMTenant. An IAM user makes user:<name>. A session of an assumed role makes
+// user:<session>@<role> and group:<role>. Whoever may assume a role may choose the session's name, so a role stands
+// beside it: nobody becomes a user of a JWT or of another role by it. Names are one account's: with IAMAccount, those
+// of any other are refused, or whoever owns one that a resource policy lets in could make a role of an approvers' name
+// there. Where two sessions of a role must be two people, its trust policy has to pin sts:RoleSessionName.
+type Identity struct {
+	TenantClaim string // "" = tenant
+	UserClaim   string // "" = sub
+	GroupsClaim string // "" = groups
+	IAMTenant   string // "" = callers signed by IAM are refused
+	IAMAccount  string // the account whose users and roles are meant; "" = any that the gateway lets in
+}
+
+type callerKey struct{}
+
+// Caller is who makes a request that Gateway has passed on: api.Backend.Caller. Its errors are of type *api.Problem,
+// Unauthenticated where nothing was verified and NotAllowed where what was verified makes no caller; they name claims
+// and never quote them.
+func (i Identity) Caller(r *http.Request) (api.Caller, error) {
+	a, _ := r.Context().Value(callerKey{}).(*Authorizer)
+	switch {
+	case a == nil:
+	case a.JWT != nil:
+		return i.tokenCaller(a.JWT.Claims)
+	case a.IAM != nil:
+		return i.iamCaller(a.IAM.UserARN)
+	}
+	return api.Caller{}, api.NewProblem(api.Unauthenticated, "want a verified token or an IAM signature")
+}
+
+func (i Identity) tokenCaller(claims map[string]string) (api.Caller, error) {
+	tenantClaim, userClaim, groupsClaim := cmp.Or(i.TenantClaim, "tenant"), cmp.Or(i.UserClaim, "sub"), cmp.Or(i.GroupsClaim, "groups")
+	tenant := claims[tenantClaim]
+	if !agent.ValidTenant(tenant) {
+		return api.Caller{}, api.NewProblem(api.NotAllowed, "the token's claim "+tenantClaim+" names no tenant: want ^[a-z0-9][a-z0-9-]{0,39}$")
+	}
+	user := "user:" + claims[userClaim]
+	if !agent.ValidPrincipal(user) {
+		return api.Caller{}, api.NewProblem(api.NotAllowed, "the token's claim "+userClaim+" names no user: want 1 to 128 of A-Z a-z 0-9 . _ @ + -")
+	}
+	return api.Caller{Tenant: tenant, Principal: policy.Principal{ID: user, Groups: readGroups(claims[groupsClaim])}}, nil
+}
+
+// readGroups reads a claim in any of the forms that Identity lists.
+func readGroups(claim string) []string {
+	var names []string
+	if json.Unmarshal([]byte(claim), &names) != nil {
+		if inner, ok := strings.CutPrefix(claim, "["); ok && strings.HasSuffix(inner, "]") {
+			claim = strings.TrimSuffix(inner, "]")
+		}
+		names = strings.FieldsFunc(claim, func(r rune) bool { return r == ' ' || r == ',' })
+	}
+	var out []string
+	for _, name := range names {
+		if g := "group:" + name; agent.ValidPrincipal(g) {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+func (i Identity) iamCaller(arn string) (api.Caller, error) {
+	if i.IAMTenant == "" {
+		return api.Caller{}, api.NewProblem(api.NotAllowed, "callers that IAM has signed are not taken here")
+	}
+	p, account, ok := principalOf(arn)
+	if i.IAMAccount != "" && account != i.IAMAccount {
+		return api.Caller{}, api.NewProblem(api.NotAllowed, "want a user or a role of the deployment's own account")
+	}
+	if !agent.ValidTenant(i.IAMTenant) || !ok {
+		return api.Caller{}, api.NewProblem(api.NotAllowed, "want an IAM user or a session of an assumed role whose names can be those of a principal")
+	}
+	return api.Caller{Tenant: i.IAMTenant, Principal: p}, nil
+}
+
+// principalOf reads arn:aws:iam::ACCOUNT:user/PATH/NAME and arn:aws:sts::ACCOUNT:assumed-role/ROLE/SESSION. A role with
+// @ or a dot is none: user:a@b.c would not say whether it is a session of b.c or somebody's address.
+func principalOf(arn string) (p policy.Principal, account string, ok bool) {
+	parts := strings.SplitN(arn, ":", 6)
+	if len(parts) != 6 || parts[0] != "arn" {
+		return policy.Principal{}, "", false
+	}
+	what := strings.Split(parts[5], "/")
+	switch {
+	case parts[2] == "iam" && len(what) > 1 && what[0] == "user":
+		p = policy.Principal{ID: "user:" + what[len(what)-1]}
+		return p, parts[4], agent.ValidPrincipal(p.ID)
+	case parts[2] == "sts" && len(what) == 3 && what[0] == "assumed-role" && !strings.ContainsAny(what[1], "@."):
+		p = policy.Principal{ID: "user:" + what[2] + "@" + what[1], Groups: []string{"group:" + what[1]}}
+		return p, parts[4], what[2] != "" && agent.ValidPrincipal(p.ID) && agent.ValidPrincipal(p.Groups[0])
+	default:
+		return policy.Principal{}, "", false
+	}
+}
+
+// The environment of a deployed function, beside that of the SDK.
+const (
+	envTable   = "COUNTERSIGN_TABLE"
+	envBucket  = "COUNTERSIGN_BUCKET"
+	envMachine = "COUNTERSIGN_STATE_MACHINE"
+	envBus     = "COUNTERSIGN_BUS" // name of the event bus for what services are asked and for runs' ends; empty = none
+)
+
+// warmRuns is how many runs' folded states one function environment keeps.
+const warmRuns = 64
+
+// Stored is a deployment's table and blobs as the environment names them, COUNTERSIGN_TABLE and COUNTERSIGN_BUCKET, for
+// whoever looks at them from outside. A variable that is missing is an error that names it.
+func Stored(cfg aws.Config, getenv func(string) string) (store.Table, store.Blobs, error) {
+	if err := checkEnv(cfg, getenv, envTable, envBucket); err != nil {
+		return nil, nil, err
+	}
+	clk := clock.System()
+	draw := ids.System(clk)
+	table := store.Resend(dynamo.New(cfg, getenv(envTable), draw.Key), clk, draw.Jitter)
+	return table, s3.New(cfg, getenv(envBucket)), nil
+}
+
+// checkEnv returns an error that names the first variable without a value. The region may come from a profile instead
+// of AWS_REGION.
+func checkEnv(cfg aws.Config, getenv func(string) string, names ...string) error {
+	for _, name := range names {
+		if getenv(name) == "" {
+			return fmt.Errorf("%s: want a value, got none", name)
+		}
+	}
+	if cfg.Region == "" {
+		return errors.New("AWS_REGION: want a value, got none")
+	}
+	return nil
+}
+
+// connect wires the ports of a deployment from its environment, all but models and tools. A variable that is missing is
+// an error that names it.
+func connect(cfg aws.Config, getenv func(string) string) (runtime.Ports, error) {
+	if err := checkEnv(cfg, getenv, envTable, envBucket, envMachine); err != nil {
+		return runtime.Ports{}, err
+	}
+	w, err := awssdk.NewWaiter(cfg, getenv(envMachine))
+	if err != nil {
+		return runtime.Ports{}, fmt.Errorf("%s: %w", envMachine, err)
+	}
+	w.Trace = observe.XRayHeader
+	clk := clock.System()
+	draw := ids.System(clk)
+	blobs := s3.New(cfg, getenv(envBucket))
+	table := store.Resend(dynamo.New(cfg, getenv(envTable), draw.Key), clk, draw.Jitter)
+	p := runtime.Ports{
+		Table: table, Journal: store.NewJournal(table, warmRuns), Blobs: blobs, Uploads: blobs,
+		Waiter: w, Clock: clk, IDs: draw,
+	}
+	if name := getenv(envBus); name != "" {
+		p.Emit = awssdk.NewBus(cfg, name)
+	}
+	return p, nil
+}
+
+// delivery is a service's answer as the event rule hands it on: the tenant is the rule's constant, the answer the
+// event's detail.
+type delivery struct {
+	Tenant string          `json:"tenant"`
+	Answer json.RawMessage `json:"answer"`
+
+	raw []byte // all of it
+}
+
+// eventAnswer is the detail of an answer. Exactly one of Result and Error is given; a null result is one.
+type eventAnswer struct {
+	Run    string          `json:"run"`
+	Call   string          `json:"call"`
+	Result json.RawMessage `json:"result"` // a string stands for its text, anything else for its JSON
+	Error  *string         `json:"error"`
+}
+
+// readDelivery tells an answer from an event of the gateway, which never has these keys: what a caller sends stands in
+// its body.
+func readDelivery(payload []byte) (delivery, bool) {
+	d := delivery{raw: payload}
+	err := json.Unmarshal(payload, &d)
+	return d, err == nil && d.Tenant != "" && d.Answer != nil
+}
+
+// answers takes services' answers that come as events.
+type answers struct{ inputs *runtime.Inputs }
+
+// byEvent is who answers where an event does: whoever may put one on the bus.
+const byEvent = "service"
+
+// accept puts an answer into the inbox of its run. An answer that counts for nothing is no error. An answer of the
+// wrong form, or for a run that does not exist, is an error and ends in the dead-letter queue.
+func (a answers) accept(ctx context.Context, d delivery) ([]byte, error) {
+	got, err := readAnswer(d)
+	if err != nil {
+		return nil, err
+	}
+	err = a.inputs.Answer(ctx, got)
+	if err != nil && !errors.Is(err, runtime.ErrUnasked) {
+		return nil, classify(err)
+	}
+	return json.Marshal(map[string]bool{"applied": err == nil})
+}
+
+func readAnswer(d delivery) (runtime.Answer, error) {
+	var said eventAnswer
+	// no key of it is there twice, or in other letters
+	if err := jsonx.DecodeKnown(d.raw, limits, &delivery{}); err != nil {
+		return runtime.Answer{}, invalidf("read the answer: %w", err)
+	}
+	if !bytes.HasPrefix(bytes.TrimSpace(d.Answer), []byte("{")) {
+		return runtime.Answer{}, invalidf("read the answer: want {run, call, result or error}, got something of another form")
+	}
+	if err := jsonx.DecodeKnown(d.Answer, limits, &said); err != nil { // an event may say more than the answer
+		return runtime.Answer{}, invalidf("read the answer: %w", err)
+	}
+	switch {
+	case !agent.ValidTenant(d.Tenant):
+		return runtime.Answer{}, invalidf("read the answer: tenant: want ^[a-z0-9][a-z0-9-]{0,39}$")
+	case said.Run == "" || said.Call == "":
+		return runtime.Answer{}, invalidf("read the answer: want the run and the call that it answers")
+	case len(said.Run) > maxKey || len(said.Call) > maxKey || strings.Contains(said.Run+said.Call, "\x00"):
+		return runtime.Answer{}, invalidf("read the answer: run and call: want their ids")
+	case (said.Result == nil) == (said.Error == nil):
+		return runtime.Answer{}, invalidf("read the answer: want exactly one of result and error")
+	}
+	got := runtime.Answer{Tenant: d.Tenant, Run: said.Run, Call: said.Call, By: byEvent}
+	if said.Error != nil {
+		got.Content, got.IsError = *said.Error, true
+		return got, nil
+	}
+	// The model will read a string's text, or the JSON.
+	value, err := jsonx.CompactJSON(said.Result, jsonx.JSONLimits{})
+	if err != nil {
+		return got, invalidf("read the answer: result: %w", err)
+	}
+	if !bytes.HasPrefix(value, []byte(`"`)) || json.Unmarshal(value, &got.Content) != nil {
+		got.Content = string(value)
+	}
+	return got, nil
 }

@@ -12,13 +12,21 @@ import (
 	"github.com/aws/aws-lambda-go/lambda/messages"
 	"github.com/aws/aws-sdk-go-v2/aws"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/awssdk"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/model/bedrock"
+	"github.com/countersign/countersign/internal/model/modelretry"
+	"github.com/countersign/countersign/internal/model/openai"
 	"github.com/countersign/countersign/internal/observe"
+	"github.com/countersign/countersign/internal/policy"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tool"
+	"github.com/countersign/countersign/internal/web/api"
 )
 
 // Step is the main of functions/step, which asks models. It serves until the process is ended.
@@ -137,4 +145,102 @@ func withErrorName(err error) error {
 		return err
 	}
 	return messages.InvokeResponse_Error{Type: known.ErrorType(), Message: err.Error()}
+}
+
+// deployable are the agents of a registry that a deployed function can run. Those that need a program on the machine
+// are taken out of it, each with a word to log; whoever starts one is told why it is not there. Safe for concurrent
+// use.
+type deployable struct {
+	all   api.Agents
+	names []string          // of those that are there
+	unfit map[string]string // why others are not, by name
+}
+
+// fitAgents leaves out the agents that cannot run in a function.
+func fitAgents(agents api.Agents, log func(text string)) *deployable {
+	out := &deployable{all: agents, unfit: map[string]string{}}
+	for _, name := range agents.Agents() {
+		if d, ok := agents.Agent(name); ok {
+			if server, needed := d.Program(); needed {
+				out.unfit[name] = policy.TextNeedsProgram(name, server)
+				log(out.unfit[name])
+				continue
+			}
+		}
+		out.names = append(out.names, name)
+	}
+	return out
+}
+
+// Agent finds one of those that can run.
+func (d *deployable) Agent(name string) (*agent.Definition, bool) {
+	if d.unfit[name] != "" {
+		return nil, false
+	}
+	return d.all.Agent(name)
+}
+
+// Agents are the names of those that can run.
+func (d *deployable) Agents() []string { return d.names }
+
+// Unfit is why an agent that is registered cannot run; "" = it can, or there is none.
+func (d *deployable) Unfit(name string) string { return d.unfit[name] }
+
+// envOpenAI is the key of OpenAI itself. It goes to no other server.
+const envOpenAI = "OPENAI_API_KEY"
+
+// addModels adds the ports that ask models. The observer sees every try of a request: it stands below the retries.
+func addModels(f *function) error {
+	p, all := &f.Ports, NewModels(f.cfg, f.getenv)
+	m := runtime.WithDialect(runtime.WithMedia(f.watch.Model(all), p.Blobs))
+	p.Model, p.Count, p.Index = modelretry.New(m, p.Clock, ids.System(p.Clock).Jitter), m, runtime.NewToolIndex(all)
+	return nil
+}
+
+// Models asks the model that a run's own definition names: of Amazon Bedrock with the function's own role, or of an
+// OpenAI-compatible server. Safe for concurrent use.
+type Models struct {
+	vectors bedrock.Embedder
+	bedrock *bedrock.Model
+	openai  openai.Servers
+}
+
+// NewModels opens no connection; all requests share those that they open.
+func NewModels(cfg aws.Config, getenv func(string) string) Models {
+	client := bedrock.NewClient(cfg, "")
+	return Models{
+		vectors: bedrock.Embedder{Client: client}, bedrock: bedrock.New(bedrock.Config{Client: client, Stream: true}),
+		openai: openai.Servers{OwnKey: getenv(envOpenAI), Secrets: awssdk.DeployedSecrets(cfg, getenv, clock.System())},
+	}
+}
+
+// CountTokens counts with the service where the model is Bedrock's. Servers that speak OpenAI's protocol do not count.
+func (m Models) CountTokens(ctx context.Context, r agent.Request) (int64, error) {
+	if r.Model.Provider != "bedrock" {
+		return 0, &agent.ModelError{
+			Class: agent.ModelInvalid, Model: r.Model.ID, Message: "its tokens cannot be counted", Lasting: true,
+		}
+	}
+	return m.bedrock.CountTokens(ctx, r)
+}
+
+// Generate asks the adapter that the request names.
+func (m Models) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
+	switch r.Model.Provider {
+	case "bedrock":
+		return m.bedrock.Generate(ctx, r)
+	case "openai":
+		return m.openai.Generate(ctx, r)
+	default:
+		return agent.Reply{}, &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID,
+			Message: "provider " + r.Model.Provider + " does not work in a deployed function; want bedrock or openai"}
+	}
+}
+
+// Embed asks the adapter that an agent names for vectors.
+func (m Models) Embed(ctx context.Context, tenant string, by agent.Embeddings, texts []string) ([][]float32, error) {
+	if by.Provider == agent.EmbeddingsOpenAI {
+		return m.openai.Embed(ctx, tenant, by, texts)
+	}
+	return m.vectors.Embed(ctx, tenant, by, texts)
 }

@@ -1,21 +1,37 @@
 package local
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/lambdafn"
+	"github.com/countersign/countersign/internal/model/script"
+	"github.com/countersign/countersign/internal/people/mail"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/registry"
+	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/bolt"
+	"github.com/countersign/countersign/internal/tool"
+	"github.com/countersign/countersign/internal/web/api"
 )
 
 // Tenant is the tenant of everything on a laptop.
@@ -123,4 +139,239 @@ func SocketPath(dir string) string { return filepath.Join(dir, "engine.sock") }
 func (h *Home) Close() error {
 	ended := h.Machine.Close()
 	return errors.Join(ended, h.table.Close())
+}
+
+// models routes a request to the adapter of the model it names: every run has its own, pinned with its definition.
+type models struct {
+	make func(agent.ModelSpec) (runtime.Model, error)
+	mu   sync.Mutex
+	made map[string]runtime.Model
+}
+
+// withBlobs makes adapters that get the content of blobs and use the dialect of their model. A script's lines are
+// matched against the request before that.
+func withBlobs(factory func(agent.ModelSpec) (runtime.Model, error), blobs store.Blobs) func(agent.ModelSpec) (runtime.Model, error) {
+	return func(spec agent.ModelSpec) (runtime.Model, error) {
+		m, err := factory(spec)
+		if err != nil || spec.Provider == "script" {
+			return m, err
+		}
+		return runtime.WithDialect(runtime.WithMedia(m, blobs)), nil
+	}
+}
+
+func newModels(factory func(agent.ModelSpec) (runtime.Model, error)) *models {
+	return &models{make: factory, made: map[string]runtime.Model{}}
+}
+
+// Generate asks the request's own model. One that cannot be made is a failed call that no retry mends.
+func (m *models) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
+	adapter, err := m.adapter(r.Model)
+	if err != nil {
+		return agent.Reply{}, &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID, Message: err.Error(), Cause: err}
+	}
+	return adapter.Generate(ctx, r)
+}
+
+// CountTokens counts with the request's own model.
+func (m *models) CountTokens(ctx context.Context, r agent.Request) (int64, error) {
+	adapter, err := m.adapter(r.Model)
+	if err != nil {
+		return 0, &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID, Message: err.Error(), Cause: err}
+	}
+	return runtime.CountWith(ctx, adapter, r)
+}
+
+// resetScripts tells scripts that a reply was given up for now, so that they do not fail the same way for ever.
+func (m *models) resetScripts(next Invoker) Invoker {
+	return func(ctx context.Context, function string, payload []byte) ([]byte, error) {
+		out, err := next(ctx, function, payload)
+		if errors.Is(err, runtime.ErrModelBusy) {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			for _, a := range m.made {
+				if s, ok := a.(*script.Model); ok {
+					s.GiveUp(RunOf(payload))
+				}
+			}
+		}
+		return out, err
+	}
+}
+
+// RunOf is the run that an event of the state machine is about; "" = it has none yet.
+func RunOf(payload []byte) string {
+	var e struct{ State struct{ Run string } }
+	if json.Unmarshal(payload, &e) != nil {
+		return ""
+	}
+	return e.State.Run
+}
+
+func (m *models) adapter(spec agent.ModelSpec) (runtime.Model, error) {
+	key, err := json.Marshal(spec)
+	if err != nil {
+		return nil, fmt.Errorf("model %s: %w", spec.ID, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if a, ok := m.made[string(key)]; ok {
+		return a, nil
+	}
+	a, err := m.make(spec)
+	if err == nil {
+		m.made[string(key)] = a
+	}
+	return a, err
+}
+
+// The secrets of a laptop that turn Slack on, by name. They are read once: Slack's are not replaced while an engine
+// runs.
+const (
+	SlackToken  = "SLACK_BOT_TOKEN"      // xoxb-…; none = there are no messages in Slack
+	SlackSecret = "SLACK_SIGNING_SECRET" // several with commas between them; none = no click is taken
+)
+
+// Secret finds a secret of a laptop; tool.ErrNoSecret where there is none of that name.
+type Secret func(ctx context.Context, tenant, name string) (string, error)
+
+// Channels are the ways by which people are told of requests on a laptop: mails, which are files in the store
+// directory, and Slack where there is a token among the secrets. Errors name the secret and hold nothing of it.
+func Channels(ctx context.Context, dir string, secret Secret, clk clock.Clock) ([]notify.Channel, error) {
+	all := []notify.Channel{mail.Outbox{Path: filepath.Join(dir, mail.OutboxDir), Clock: clk}}
+	token, err := optionalSecret(ctx, secret, SlackToken)
+	switch {
+	case err != nil:
+		return nil, err
+	case token == "":
+		return all, nil
+	case !slack.ValidToken(token):
+		return nil, fmt.Errorf("secret %s: want the token of a bot, xoxb-…", SlackToken)
+	}
+	return append([]notify.Channel{slack.New(slack.Options{Token: token, Clock: clk})}, all...), nil
+}
+
+// SlackSecrets are the signing secrets of a laptop; none = no click is taken.
+func SlackSecrets(ctx context.Context, secret Secret) ([]string, error) {
+	text, err := optionalSecret(ctx, secret, SlackSecret)
+	return slack.ParseSecrets(text), err
+}
+
+// optionalSecret is a secret; "" where there is none.
+func optionalSecret(ctx context.Context, secret Secret, name string) (string, error) {
+	text, err := secret(ctx, Tenant, name)
+	if err != nil && !errors.Is(err, tool.ErrNoSecret) {
+		return "", fmt.Errorf("secret %s: %w", name, err)
+	}
+	return text, nil
+}
+
+// Executions keeps the engine's records in a table: PK X#open or X#closed, SK the execution's name.
+type Executions struct{ table store.Table }
+
+const (
+	openExecutions   = "X#open"
+	closedExecutions = "X#closed"
+)
+
+// NewExecutions makes the records of an engine over t.
+func NewExecutions(t store.Table) *Executions { return &Executions{table: t} }
+
+// Save writes a record; a closed one beside what it was when open.
+func (x *Executions) Save(ctx context.Context, r asl.Record) error {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("save execution %s: %w", r.Name, err)
+	}
+	pk := openExecutions
+	if r.Status.Terminal() {
+		pk = closedExecutions
+	}
+	if err := x.table.Write(ctx, store.Op{Kind: store.Put, Item: store.Item{Key: store.Key{PK: pk, SK: r.Name}, Body: body}}); err != nil {
+		return fmt.Errorf("save execution %s: %w", r.Name, err)
+	}
+	return nil
+}
+
+// Load implements asl.Store: an execution whose record cannot be read is as one that never began.
+func (x *Executions) Load(ctx context.Context) ([]asl.Record, error) {
+	byName := map[string]asl.Record{}
+	var unread error
+	for _, pk := range []string{openExecutions, closedExecutions} { // what has ended hides what was open
+		for r := (store.Range{PK: pk}); ; {
+			page, next, err := store.ReadPage(ctx, x.table, r, readExecution)
+			if err != nil && !errors.Is(err, store.ErrDamaged) {
+				return nil, fmt.Errorf("load executions: %w", err)
+			}
+			unread = errors.Join(unread, err)
+			for _, rec := range page {
+				byName[rec.Name] = rec
+			}
+			if r.Cursor = next; next == "" {
+				break
+			}
+		}
+	}
+	return slices.Collect(maps.Values(byName)), unread
+}
+
+// readExecution reads a record, which must be the one that its key says.
+func readExecution(it store.Item) (asl.Record, error) {
+	var rec asl.Record
+	err := run.ReadStored("execution", it.Body, &rec)
+	switch {
+	case err != nil:
+	case rec.Name != it.SK:
+		err = errors.New("name: want that of the key")
+	case !rec.Status.Valid() || rec.Status.Terminal() != (it.PK == closedExecutions):
+		err = errors.New("status: want one that executions under this key have")
+	case rec.Wait != nil && rec.Wait.State == "":
+		err = errors.New("wait: state: got nothing, want where it waits")
+	}
+	if err != nil {
+		return asl.Record{}, fmt.Errorf("load execution %s: %w", it.SK, store.Damaged(it.Key, "%w", err))
+	}
+	return rec, nil
+}
+
+// Serving is what a Backend needs beside its machine. All fields but Log are required.
+type Serving struct {
+	Agents api.Agents
+	Feed   *api.Feed // the machine's Sink
+	Caller func(*http.Request) (api.Caller, error)
+	Log    *slog.Logger // nil = internal errors are only answered
+}
+
+// Backend is the machine as the API serves it to whoever owns the laptop. The first request that acts resumes the
+// machine, so that one who only looks sets nothing going.
+func (m *Machine) Backend(s Serving) api.Backend {
+	intake, _ := m.Ports.Blobs.(store.Intake) // a store that takes no streams serves no uploads
+	b := m.Deployment.Backend()
+	b.Agents, b.Feed, b.Caller, b.Log, b.Intake = s.Agents, s.Feed, s.Caller, s.Log, intake
+	b.Local, b.Via, b.Tool, b.Ready = true, approval.ViaCLI, m.hasTool, m.resumeOnce(Tenant)
+	b.Replay = m.Replay
+	return b
+}
+
+func (m *Machine) hasTool(name string) bool {
+	_, ok := m.Ports.Tools.Lookup(name)
+	return ok
+}
+
+// resumeOnce resumes a tenant at the first call, and at the next ones until that succeeds.
+func (m *Machine) resumeOnce(tenant string) func(context.Context) error {
+	var mu sync.Mutex
+	done := false
+	return func(ctx context.Context) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if done {
+			return nil
+		}
+		if err := m.Resume(ctx, tenant); err != nil {
+			return err
+		}
+		done = true
+		return nil
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/hook"
@@ -352,4 +353,24 @@ func (w waiter) Status(ctx context.Context, name string) (runtime.ExecutionStatu
 func isRefused(err error, name string) bool {
 	var e *asl.Error
 	return errors.As(err, &e) && e.Name == name
+}
+
+// canCarryOut refuses a decision about a call whose tool this process does not have: nobody here could carry it out. A
+// definition that cannot be read says nothing about tools; the step that follows the decision reports it. It is
+// approval.Desk's Able.
+func (m *Machine) canCarryOut(ctx context.Context, a approval.Approval) error {
+	l, err := m.Ports.Journal.Load(ctx, a.Tenant, a.Run)
+	if err != nil {
+		return err
+	}
+	def, err := m.Definitions(ctx, a.Tenant, l.State.Definition)
+	if err != nil {
+		return nil
+	}
+	for _, name := range a.Tools {
+		if missing := m.Ports.Missing(def, name); missing != "" {
+			return fmt.Errorf("approval %s of run %s is left pending: tool %s: %w", a.ID, a.Run, missing, approval.ErrNotLinked)
+		}
+	}
+	return nil
 }

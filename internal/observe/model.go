@@ -3,6 +3,8 @@ package observe
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"strconv"
 	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -10,7 +12,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/countersign/countersign/internal/agent"
-
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
 )
@@ -190,4 +191,116 @@ func (h Hide) replyAttributes(r agent.Reply) []attribute.KeyValue {
 		out = append(out, callAttributes(outputMessages, 0, j, run.ToolUse{ID: c.ID, Name: c.Name, Input: c.Input}, h.OutputText)...)
 	}
 	return out
+}
+
+// The attributes of OpenInference that are written. Those of OpenTelemetry's GenAI conventions stand beside them.
+const (
+	keyKind = attribute.Key("openinference.span.kind")
+
+	keyInput   = attribute.Key("input.value")
+	keyOutput  = attribute.Key("output.value")
+	keySession = attribute.Key("session.id") // the run
+	keyUser    = attribute.Key("user.id")    // the run's subject; of an approval, who decided
+	keyAgent   = attribute.Key("agent.name")
+
+	keyModel        = attribute.Key("llm.model_name")
+	keyProvider     = attribute.Key("llm.provider")
+	keyFinish       = attribute.Key("llm.finish_reason")
+	keyPromptTokens = attribute.Key("llm.token_count.prompt")
+	keyReplyTokens  = attribute.Key("llm.token_count.completion")
+	keyTotalTokens  = attribute.Key("llm.token_count.total")
+	keyCacheRead    = attribute.Key("llm.token_count.prompt_details.cache_read")
+	keyCacheWrite   = attribute.Key("llm.token_count.prompt_details.cache_write")
+
+	keyToolName       = attribute.Key("tool.name")
+	keyToolID         = attribute.Key("tool.id")
+	keyToolParameters = attribute.Key("tool.parameters")
+)
+
+// Two attributes of ours, for which OpenInference has none.
+const (
+	keyVerdict = attribute.Key("countersign.verdict") // GUARDRAIL: ask, deny, expire, void; of a person: approve, deny, edit, cancel
+	keyReason  = attribute.Key("countersign.reason")  // AGENT: the run's reason
+)
+
+// The kinds of spans.
+const (
+	kindAgent     = "AGENT"
+	kindChain     = "CHAIN"
+	kindLLM       = "LLM"
+	kindTool      = "TOOL"
+	kindGuardrail = "GUARDRAIL"
+)
+
+// The prefixes of messages and tools; an index and a name follow.
+const (
+	inputMessages  = "llm.input_messages."
+	outputMessages = "llm.output_messages."
+	llmTools       = "llm.tools."
+)
+
+func keyRole(prefix string, n int) attribute.Key { return messageKey(prefix, n, "role") }
+
+func keyContent(prefix string, n int) attribute.Key { return messageKey(prefix, n, "content") }
+
+func messageKey(prefix string, n int, name string) attribute.Key {
+	return attribute.Key(prefix + strconv.Itoa(n) + ".message." + name)
+}
+
+func toolCallKey(prefix string, n, call int, name string) attribute.Key {
+	return messageKey(prefix, n, "tool_calls."+strconv.Itoa(call)+".tool_call."+name)
+}
+
+func toolSchemaKey(n int) attribute.Key {
+	return attribute.Key(llmTools + strconv.Itoa(n) + ".tool.json_schema")
+}
+
+// Hide says what is kept out of spans, in the words of OpenInference's OPENINFERENCE_HIDE_* variables. The zero Hide
+// hides nothing; see HideFromEnv for what holds where nobody said anything.
+type Hide struct {
+	Inputs         bool // input.value, tool.parameters, input messages, tool definitions
+	Outputs        bool // output.value, output messages
+	InputMessages  bool
+	OutputMessages bool
+	InputText      bool // text and tool arguments in input messages
+	OutputText     bool // text and tool arguments in output messages
+	InputImages    bool // names and types of media in input messages; their bytes are never written
+	Tools          bool // tool definitions
+}
+
+// redacted stands where a value is hidden.
+const redacted = "__REDACTED__"
+
+// HideFromEnv reads OPENINFERENCE_HIDE_*. INPUTS and OUTPUTS are hidden unless their variable says false: agents that
+// need a countersignature handle what not everybody with access to traces may read. The other switches are off unless
+// they say true.
+func HideFromEnv(getenv func(string) string) (Hide, error) {
+	h := Hide{Inputs: true, Outputs: true}
+	for name, to := range map[string]*bool{
+		"INPUTS": &h.Inputs, "OUTPUTS": &h.Outputs, "INPUT_MESSAGES": &h.InputMessages, "OUTPUT_MESSAGES": &h.OutputMessages,
+		"INPUT_TEXT": &h.InputText, "OUTPUT_TEXT": &h.OutputText, "INPUT_IMAGES": &h.InputImages, "LLM_TOOLS": &h.Tools,
+	} {
+		name = "OPENINFERENCE_HIDE_" + name
+		v := strings.TrimSpace(getenv(name))
+		if v == "" {
+			continue
+		}
+		hide, err := strconv.ParseBool(strings.ToLower(v))
+		if err != nil {
+			return Hide{}, fmt.Errorf("%s: got %q, want true or false", name, v)
+		}
+		*to = hide
+	}
+	return h, nil
+}
+
+func (h Hide) input(v string) attribute.KeyValue { return keyInput.String(hiddenOr(h.Inputs, v)) }
+
+func (h Hide) output(v string) attribute.KeyValue { return keyOutput.String(hiddenOr(h.Outputs, v)) }
+
+func hiddenOr(hidden bool, v string) string {
+	if hidden {
+		return redacted
+	}
+	return v
 }

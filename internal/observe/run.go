@@ -2,14 +2,21 @@ package observe
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
+	"sync"
 	"time"
 
 	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/run"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 var (
@@ -133,4 +140,176 @@ func (t *Tracer) recordGate(ctx context.Context, s *run.AgentState, call, verdic
 		keyKind.String(kindGuardrail), keyToolName.String(c.Tool), keyToolID.String(c.ID), keyVerdict.String(verdict), t.hide.input(string(c.Input)),
 	)...))
 	span.End(trace.WithTimestamp(at))
+}
+
+// Tools records every entering of a tool of next as a TOOL span, which the tool finds in its context. A nil Tracer
+// gives next itself.
+func (t *Tracer) Tools(next runtime.ToolSource) runtime.ToolSource {
+	if t == nil || next == nil {
+		return next
+	}
+	return &tools{t, next}
+}
+
+// Remotes records every entering of a tool of next in the same way. A nil Tracer gives next itself.
+func (t *Tracer) Remotes(next runtime.Remotes) runtime.Remotes {
+	if t == nil {
+		return next
+	}
+	return next.Around(t.traceTool)
+}
+
+type tools struct {
+	*Tracer
+	next runtime.ToolSource
+}
+
+// Lookup finds a tool of next.
+func (s *tools) Lookup(original string) (tool.Tool, bool) {
+	found, ok := s.next.Lookup(original)
+	if !ok {
+		return nil, false
+	}
+	return s.traceTool(found), true
+}
+
+// traceTool wraps a tool and records its calls. A tool that can reconcile still can.
+func (t *Tracer) traceTool(found tool.Tool) tool.Tool {
+	traced := &tracedTool{found, t}
+	if r, ok := found.(tool.Reconciler); ok {
+		return &reconcilingTool{traced, r}
+	}
+	return traced
+}
+
+type tracedTool struct {
+	tool.Tool
+	t *Tracer
+}
+
+// Unwrap returns the tool itself.
+func (c *tracedTool) Unwrap() tool.Tool { return c.Tool }
+
+// reconcilingTool can also tell what became of a call.
+type reconcilingTool struct {
+	*tracedTool
+	tool.Reconciler
+}
+
+// Call enters the tool. The span ends with ctx if the tool does not: then nobody waits for it any more.
+func (c *tracedTool) Call(ctx context.Context, call tool.Call) (agent.ToolResultData, error) {
+	ctx, span := c.t.span(ctx, "execute_tool "+call.Name, trace.SpanKindInternal,
+		keyKind.String(kindTool), keyToolName.String(call.Name), keyToolID.String(call.ID),
+		semconv.GenAIOperationNameExecuteTool, semconv.GenAIToolName(call.Name), semconv.GenAIToolCallID(call.ID),
+		c.t.hide.input(string(call.Args)), keyToolParameters.String(hiddenOr(c.t.hide.Inputs, string(call.Args))))
+	e := &openToolSpan{t: c.t, span: span}
+	abandon := func() { e.end(errorClass(ctx.Err())) }
+	stop := context.AfterFunc(ctx, abandon)
+	defer stop()
+	defer current(ctx).onEnd(e, abandon)()
+	defer e.end("panic") // does nothing where the tool returned
+	res, err := c.Tool.Call(ctx, call)
+	e.end(c.recordResult(span, res, err))
+	return res, err
+}
+
+// openToolSpan is the span of one tool call. It ends once, with the first end that is reported.
+type openToolSpan struct {
+	t    *Tracer
+	span trace.Span
+	once sync.Once
+}
+
+func (e *openToolSpan) end(problem string) {
+	e.once.Do(func() {
+		if problem != "" {
+			markFailed(e.span, problem)
+		}
+		e.t.end(e.span)
+	})
+}
+
+// recordResult records the tool's result and returns the description of its failure.
+func (c *tracedTool) recordResult(span trace.Span, res agent.ToolResultData, err error) string {
+	if err != nil {
+		return errorClass(err)
+	}
+	span.SetAttributes(c.t.hide.output(res.Content))
+	if res.IsError {
+		return string(run.WhyToolError)
+	}
+	return ""
+}
+
+// This file records runs as OpenTelemetry spans, from decorators over the ports of package runtime. Spans have
+// the attributes of OpenInference and, beside them, those of OpenTelemetry's GenAI conventions.
+//
+//	AGENT      the run, from its start to its end; written once, by whoever commits the end
+//	CHAIN      one invocation of step, tool or approve
+//	LLM        one request to a model, failed ones included
+//	TOOL       one entering of a tool
+//	GUARDRAIL  what a gate or a person said about a call
+//
+// No span stays open across functions. The AGENT span's context is promised when the run starts and kept in the run's
+// journal (agent.Trace); every function names it as the parent of what it does, and whoever ends the run writes the
+// span under the promised id with its true start. A run is one trace, however long it waits.
+//
+// Content is hidden unless it is asked for: see Hide. Errors are told by their class, never by their text.
+// Telemetry sends the spans.
+
+// scopeName is the instrumentation scope of our spans.
+const scopeName = "github.com/countersign/countersign"
+
+// Tracer records runs. Its methods may be called on a nil Tracer, which records nothing. Safe for concurrent use.
+type Tracer struct {
+	spans trace.Tracer
+	clock clock.Clock
+	hide  Hide
+}
+
+// NewTracer makes a tracer whose spans p records; it must be a telemetry.Telemetry's, which knows the ids that a run's own
+// span was promised. A nil p makes a nil Tracer.
+func NewTracer(p trace.TracerProvider, c clock.Clock, hide Hide) *Tracer {
+	if p == nil {
+		return nil
+	}
+	return &Tracer{spans: p.Tracer(scopeName), clock: c, hide: hide}
+}
+
+// Heads reads runs' views; *store.Journal does.
+type Heads interface {
+	Head(ctx context.Context, tenant, run string) (store.Head, error)
+}
+
+// Decided records every decision as a GUARDRAIL span from the request to the decision: the time the run waited for a
+// person. It is an approval.Desk's Decided, costs one read, and is nil for a nil Tracer. A decision that is told twice
+// is the same span, under the same id.
+func (t *Tracer) Decided(heads Heads) func(ctx context.Context, a approval.Approval) {
+	if t == nil {
+		return nil
+	}
+	return func(ctx context.Context, a approval.Approval) {
+		h, err := heads.Head(ctx, a.Tenant, a.Run)
+		if err != nil {
+			return // whoever wakes the run reads the same and complains
+		}
+		own := spanContextOf(h.Trace)
+		// tools of a request are decided one by one
+		if !own.IsValid() || len(a.Decisions) == 0 || a.Status == approval.Pending {
+			return
+		}
+		var id trace.SpanID
+		sum := sha256.Sum256([]byte("approval/" + a.Tenant + "/" + a.ID))
+		copy(id[:], sum[:])
+		said := a.Decisions[len(a.Decisions)-1]
+		spanCtx := WithIDs(trace.ContextWithRemoteSpanContext(context.Background(), own), own.WithSpanID(id))
+		requested := trace.WithTimestamp(a.RequestedAt)
+		_, span := t.spans.Start(spanCtx, "approval "+a.Tools[0], requested, trace.WithAttributes(
+			keyKind.String(kindGuardrail), keySession.String(a.Run), semconv.GenAIConversationID(a.Run),
+			keyAgent.String(a.Agent), semconv.GenAIAgentName(a.Agent), keyUser.String(said.By),
+			keyToolName.String(a.Tools[0]), keyToolID.String(a.Call()), keyVerdict.String(string(said.Action)),
+			t.hide.input(string(a.Args)), t.hide.output(said.Note),
+		))
+		span.End(trace.WithTimestamp(said.At))
+	}
 }

@@ -5,8 +5,12 @@ package store
 
 import (
 	"context"
+	"encoding/base64"
+	"fmt"
+	"iter"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 )
 
@@ -122,4 +126,224 @@ func (t *Memory) All() []Item {
 		}
 	}
 	return all
+}
+
+// row is an item at its store.Position.
+type row struct {
+	position string
+	item     Item
+}
+
+// rows are ordered by position, each position once.
+type rows []row
+
+func (rs rows) find(position string) (int, bool) {
+	return slices.BinarySearchFunc(rs, position, func(r row, p string) int { return strings.Compare(r.position, p) })
+}
+
+func (rs rows) with(r row) rows {
+	i, found := rs.find(r.position)
+	if found {
+		rs[i] = r
+		return rs
+	}
+	return slices.Insert(rs, i, r)
+}
+
+func (rs rows) without(position string) rows {
+	i, found := rs.find(position)
+	if !found {
+		return rs
+	}
+	return slices.Delete(rs, i, i+1)
+}
+
+// between gives the items of a store.Span in the order asked for.
+func (rs rows) between(from, until string, reverse bool) iter.Seq[Item] {
+	low, _ := rs.find(from)
+	high := len(rs)
+	if until != "" {
+		high, _ = rs.find(until)
+	}
+	span := rs[low:max(low, high)]
+	return func(yield func(Item) bool) {
+		for i := range span {
+			if reverse {
+				i = len(span) - 1 - i
+			}
+			if !yield(span[i].item) {
+				return
+			}
+		}
+	}
+}
+
+// separator stands between the parts of a position. No key holds it, and it sorts before all they hold.
+const separator = "\x00"
+
+// Position is where an item stands in the order of its partition (its SK) or of its Index (IndexSort, PK and SK,
+// separated by NUL). Positions compare as bytes.
+func Position(it Item, index bool) string {
+	if index {
+		return it.IndexSort + separator + it.PK + separator + it.SK
+	}
+	return it.SK
+}
+
+// Span is what r asks for as positions: from <= position, and position < until unless until is "" (open). The cursor is
+// accounted for; the span is empty when from >= until. It returns what CheckRange says, and ErrInvalid for a cursor
+// that no page of such a range has.
+func Span(r Range) (from, until string, err error) {
+	if err := CheckRange(r); err != nil {
+		return "", "", err
+	}
+	from = r.From
+	if r.To != "" {
+		until = r.To + "\x01" // above To and To+separator+anything, below every other string above To
+	}
+	if r.Cursor == "" {
+		return from, until, nil
+	}
+	last, err := lastPosition(r)
+	if err != nil {
+		return "", "", err
+	}
+	if !r.Reverse {
+		return max(from, last+separator), until, nil
+	}
+	if until == "" || last < until {
+		until = last
+	}
+	return from, until, nil
+}
+
+func lastPosition(r Range) (string, error) {
+	b, err := base64.RawURLEncoding.DecodeString(r.Cursor)
+	parts := 0
+	if r.Index {
+		parts = 2
+	}
+	if err != nil || strings.Count(string(b), separator) != parts {
+		return "", fmt.Errorf("query %q: cursor %q is not from such a query: %w", r.PK, r.Cursor, ErrInvalid)
+	}
+	return string(b), nil
+}
+
+// Pager collects one Page for adapters that walk items in order.
+type Pager struct {
+	r    Range
+	page Page
+	size int
+}
+
+// NewPager makes a Pager for one Query of r.
+func NewPager(r Range) *Pager { return &Pager{r: r} }
+
+// Add offers the next item and reports whether it was taken. If not, the page is full, by Limit or MaxPage, and its
+// cursor set: the walk ends.
+func (p *Pager) Add(it Item) bool {
+	n := Size(it)
+	count := len(p.page.Items)
+	if count > 0 && (count == p.r.Limit || p.size+n > MaxPage) {
+		p.Skip(Position(p.page.Items[count-1], p.r.Index))
+		return false
+	}
+	p.page.Items = append(p.page.Items, it)
+	p.size += n
+	return true
+}
+
+// Skip ends the page behind a position: of its last item, or of one that cannot be read.
+func (p *Pager) Skip(position string) {
+	p.page.Cursor = cursorAt(position)
+}
+
+func cursorAt(position string) string { return base64.RawURLEncoding.EncodeToString([]byte(position)) }
+
+// Page is what was collected.
+func (p *Pager) Page() Page { return p.page }
+
+// Change is what an accepted Put or Update does to one key.
+type Change struct {
+	Old   Item // the item as it was; zero unless Found
+	Found bool
+	New   Item // shares attributes and body with the operation or with Old: an adapter copies what it keeps
+}
+
+// Decide evaluates a Write for adapters that hold the items themselves: against what get returns for each key it gives
+// the changes to make, in the order of ops, Checks left out. Or it gives an error and nothing may be written:
+// *ConditionError with every operation that failed, ErrTooLarge when an Update grows an item over MaxItem, or the error
+// of get. ops have passed CheckOps.
+func Decide(ops []Op, get func(Key) (it Item, found bool, err error)) ([]Change, error) {
+	changes := make([]Change, 0, len(ops))
+	var failed []int
+	for i, op := range ops {
+		old, found, err := get(op.Item.Key)
+		if err != nil {
+			return nil, err
+		}
+		if !Holds(op.If, old, found) || op.Kind == Update && !found {
+			failed = append(failed, i)
+			continue
+		}
+		if op.Kind != Check {
+			changes = append(changes, Change{Old: old, Found: found, New: result(op, old)})
+		}
+	}
+	if len(failed) > 0 {
+		return nil, &ConditionError{Failed: failed}
+	}
+	for _, c := range changes {
+		if n := Size(c.New); n > MaxItem {
+			return changes, fmt.Errorf("update %q %q to %d bytes: %w", c.New.PK, c.New.SK, n, ErrTooLarge)
+		}
+	}
+	return changes, nil
+}
+
+// Holds reports whether every condition holds for the stored item; found is false when there is none. No conditions
+// always hold. A missing item or attribute, and a value of the other type, fail every operator but ItemAbsent of a
+// missing item.
+func Holds(conds []Cond, stored Item, found bool) bool {
+	for _, c := range conds {
+		if !holds(c, stored, found) {
+			return false
+		}
+	}
+	return true
+}
+
+func holds(c Cond, stored Item, found bool) bool {
+	v, has := stored.Attrs[c.Attr]
+	ordered := found && has && !v.isStr && !c.Value.isStr
+	switch c.Op {
+	case ItemAbsent:
+		return !found
+	case ItemExists:
+		return found
+	case Equal:
+		return found && has && v == c.Value
+	case AtMost:
+		return ordered && v.n <= c.Value.n
+	case Above:
+		return ordered && v.n > c.Value.n
+	}
+	return false
+}
+
+// result is the item after op: the Put item, or the stored one with the Update's attributes and index over it.
+func result(op Op, old Item) Item {
+	if op.Kind == Put {
+		return op.Item
+	}
+	it := old
+	it.Attrs = maps.Clone(old.Attrs)
+	if it.Attrs == nil {
+		it.Attrs = make(map[string]Value, len(op.Item.Attrs))
+	}
+	maps.Copy(it.Attrs, op.Item.Attrs)
+	if op.Item.Index != "" {
+		it.Index, it.IndexSort = op.Item.Index, op.Item.IndexSort
+	}
+	return it
 }

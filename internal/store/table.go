@@ -6,6 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/countersign/countersign/internal/clock"
 )
 
 // MaxItem is the largest item, keys and attributes counted, in bytes: DynamoDB's limit, held by every adapter.
@@ -143,4 +149,180 @@ func FailedOp(err error, i int) bool {
 		}
 	}
 	return false
+}
+
+// Keys of the one table (ARCHITECTURE.md, the journal). Under a run's partition the sort keys order themselves so that
+// one range reads the journal's tail and exactly the undrained inbox: HEAD < I# (markers) < J# (journal) < K# (inbox,
+// newest first).
+const (
+	headSK     = "HEAD"
+	maxSlot    = 9_999_999_999 // ten digits
+	journalSK  = "J#"
+	inboxSK    = "K#"
+	markerSK   = "I#"
+	pastInbox  = "K#~"
+	firstInbox = "K#"
+)
+
+func runPK(tenant, run string) string { return "T#" + tenant + "#RUN#" + run }
+
+func entryKey(tenant, run string, seq int64) Key { return Key{runPK(tenant, run), entrySK(seq)} }
+
+func entrySK(seq int64) string { return fmt.Sprintf("%s%010d", journalSK, seq) }
+
+func slotKey(tenant, run string, n int64) Key { return Key{runPK(tenant, run), slotSK(n)} }
+
+func slotSK(n int64) string { return fmt.Sprintf("%s%010d", inboxSK, maxSlot-n) }
+
+// slotNumber reads the slot's number from its sort key; a *DamagedError where that holds none.
+func slotNumber(k Key) (int64, error) {
+	left, err := strconv.ParseInt(strings.TrimPrefix(k.SK, inboxSK), 10, 64)
+	if err != nil || left < 0 || slotSK(maxSlot-left) != k.SK {
+		return 0, Damaged(k, "sort key: want %s and ten digits", inboxSK)
+	}
+	return maxSlot - left, nil
+}
+
+func markerKey(tenant, run, id string) Key { return Key{runPK(tenant, run), markerSK + id} }
+
+func headKey(tenant, run string) Key { return Key{runPK(tenant, run), headSK} }
+
+func runsIndex(tenant, status string) string { return "T#" + tenant + "#RUNS#" + status }
+
+// RunKey is the key of a run's view, by which lists know the run.
+func RunKey(tenant, run string) Key { return headKey(tenant, run) }
+
+// ErrDamaged says that a stored item cannot be read: it is not what was written under its key, or another version wrote
+// it. To read it again does not help.
+var ErrDamaged = errors.New("the stored item cannot be read")
+
+// DamagedError is an ErrDamaged of one item. Adapters return it where the bytes have changed, and readers where they
+// say what this version does not write.
+type DamagedError struct {
+	Key Key
+	Err error // what is wrong with it. It quotes nothing that the item holds beyond the names of fields
+}
+
+// Damaged makes a *DamagedError of what is wrong with an item.
+func Damaged(k Key, format string, args ...any) error {
+	return &DamagedError{Key: k, Err: fmt.Errorf(format, args...)}
+}
+
+func (e *DamagedError) Error() string {
+	return fmt.Sprintf("item %q %q cannot be read: %v (deploy the version that wrote it, or restore the item)", e.Key.PK, e.Key.SK, e.Err)
+}
+
+// Is makes e an ErrDamaged.
+func (e *DamagedError) Is(target error) bool { return target == ErrDamaged }
+
+// Unwrap gives what is wrong with it.
+func (e *DamagedError) Unwrap() error { return e.Err }
+
+// ReadPage reads the items of one page of a range. An item that cannot be read is an ErrDamaged beside the others and
+// next: whoever lists fails with it, and a sweep over many reports it and goes on.
+func ReadPage[T any](ctx context.Context, t Table, r Range, read func(Item) (T, error)) (list []T, next string, err error) {
+	p, err := t.Query(ctx, r)
+	errs := []error{err}
+	for _, it := range p.Items {
+		v, err := read(it)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		list = append(list, v)
+	}
+	return list, p.Cursor, errors.Join(errs...)
+}
+
+// Text is a string attribute; a *DamagedError where it is missing or a number.
+func (it Item) Text(name string) (string, error) {
+	v, ok := it.Attrs[name]
+	if !ok || !v.isStr {
+		return "", Damaged(it.Key, "%s: got %s, want a string", name, v.kind(ok))
+	}
+	return v.s, nil
+}
+
+// Number is a number attribute; a *DamagedError where it is missing or a string.
+func (it Item) Number(name string) (int64, error) {
+	v, ok := it.Attrs[name]
+	if !ok || v.isStr {
+		return 0, Damaged(it.Key, "%s: got %s, want a number", name, v.kind(ok))
+	}
+	return v.n, nil
+}
+
+func (v Value) kind(there bool) string {
+	switch {
+	case !there:
+		return "nothing"
+	case v.isStr:
+		return "a string"
+	default:
+		return "a number"
+	}
+}
+
+// Sum is a checksum of where an item stands and of its body, for adapters whose store has none of its own. Attributes
+// are not in it: an Update changes them alone.
+func Sum(k Key, body []byte) int64 {
+	sum := crc32.ChecksumIEEE([]byte(k.PK + separator + k.SK + separator))
+	return int64(crc32.Update(sum, crc32.IEEETable, body))
+}
+
+// The budget of Resend: so many attempts in all, with pauses that double between these bounds. At worst it waits 2.6 s.
+const (
+	resendAttempts = 8
+	resendFirst    = 25 * time.Millisecond
+	resendLast     = time.Second
+)
+
+// Resend makes a Table that sends a request again, unchanged, when t answers ErrThrottled or ErrConflict: nothing was
+// written then, and nothing else may be resent (protocol.md rule 2). It makes up to 8 attempts; before each but the
+// first it sleeps on c at least half and at most all of a pause that grows from 25 ms to 1 s. jitter draws a duration
+// from 0 to its argument, inclusive. After the last attempt its error is returned; when ctx ends during a pause, that
+// error and the context's. Safe for concurrent use if jitter is.
+func Resend(t Table, c clock.Clock, jitter func(limit time.Duration) time.Duration) Table {
+	return &resender{table: t, clock: c, jitter: jitter}
+}
+
+type resender struct {
+	table  Table
+	clock  clock.Clock
+	jitter func(time.Duration) time.Duration
+}
+
+func (r *resender) Get(ctx context.Context, k Key) (it Item, found bool, err error) {
+	err = r.resend(ctx, func() error {
+		it, found, err = r.table.Get(ctx, k)
+		return err
+	})
+	return it, found, err
+}
+
+func (r *resender) Query(ctx context.Context, q Range) (p Page, err error) {
+	err = r.resend(ctx, func() error {
+		p, err = r.table.Query(ctx, q)
+		return err
+	})
+	return p, err
+}
+
+func (r *resender) Write(ctx context.Context, ops ...Op) error {
+	return r.resend(ctx, func() error { return r.table.Write(ctx, ops...) })
+}
+
+func (r *resender) resend(ctx context.Context, send func() error) (err error) {
+	ended := clock.Retry(ctx, r.clock, func(n int) (time.Duration, bool) {
+		err = send()
+		if n == resendAttempts || !errors.Is(err, ErrThrottled) && !errors.Is(err, ErrConflict) {
+			return 0, false
+		}
+		pause := min(resendFirst<<(n-1), resendLast)
+		return pause/2 + r.jitter(pause/2), true
+	})
+	if ended != nil {
+		return fmt.Errorf("%w, and before it was resent: %w", err, ended)
+	}
+	return err
 }

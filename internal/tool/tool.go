@@ -3,11 +3,15 @@
 package tool
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/jsonx"
 	"github.com/countersign/countersign/internal/run"
 )
 
@@ -80,3 +84,146 @@ const (
 type Reconciler interface {
 	Reconcile(ctx context.Context, c Call) (Outcome, agent.ToolResultData, error)
 }
+
+// Set is the tools of one registry, by original name. It does not change once made and is safe for concurrent use; the
+// zero Set is empty.
+type Set struct {
+	byName map[string]Tool
+	specs  []agent.ToolSpec
+}
+
+// NewSet makes a set of tools in that order. Each spec is read once and kept. It returns an error for a nil tool, a
+// spec no run could use (as New does), and two tools whose original or model-facing names are the same; that error
+// names both.
+func NewSet(tools ...Tool) (*Set, error) {
+	s := &Set{byName: map[string]Tool{}}
+	taken := map[string]string{} // model-facing name to original name
+	for i, t := range tools {
+		if t == nil {
+			return nil, fmt.Errorf("make tool set: tool %d is nil", i)
+		}
+		spec := t.Spec()
+		if _, err := checkSpec(spec); err != nil {
+			return nil, fmt.Errorf("make tool set: tool %q: %w", spec.Name, err)
+		}
+		if other, ok := taken[spec.ModelName()]; ok {
+			return nil, fmt.Errorf("make tool set: tools %q and %q are both %q to the model", other, spec.Name, spec.ModelName())
+		}
+		taken[spec.ModelName()] = spec.Name
+		s.byName[spec.Name] = t
+		s.specs = append(s.specs, spec)
+	}
+	return s, nil
+}
+
+// Lookup returns the tool of that original name.
+func (s *Set) Lookup(original string) (Tool, bool) {
+	t, ok := s.byName[original]
+	return t, ok
+}
+
+// Valid checks arguments against a tool's schema, as Validate does: that of a run's own definition, whatever the set's
+// tool says today.
+func (s *Set) Valid(t agent.ToolSpec, args json.RawMessage) error { return Validate(t, args) }
+
+// Specs returns copies of the specs in order of registration.
+func (s *Set) Specs() []agent.ToolSpec {
+	out := slices.Clone(s.specs)
+	for i := range out {
+		out[i].Schema = bytes.Clone(out[i].Schema)
+	}
+	return out
+}
+
+// State reads the value at a JSON Pointer of the state that the run's tools share, as the call sees it; "" is all of
+// it. found is false, and the value zero, where there is none. A number in an interface is a json.Number.
+//
+//	visits, _, err := tool.State[int](c, "/visits")
+//
+// It returns an error for a malformed pointer and for a value that is no T.
+func State[T any](c Call, pointer string) (v T, found bool, err error) {
+	state := c.State
+	if len(state) == 0 {
+		state = json.RawMessage(`{}`)
+	}
+	raw, found, err := jsonx.Lookup(state, pointer)
+	if err != nil || !found {
+		return v, false, err
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	if err := dec.Decode(&v); err != nil {
+		return *new(T), true, fmt.Errorf("read %q of the run's state: it is no %T", pointer, v)
+	}
+	return v, true, nil
+}
+
+// Change is one change of the state that the run's tools share. Make it by SetState or UnsetState.
+type Change struct {
+	patch run.Patch
+	err   error
+}
+
+// SetState makes the JSON form of v the value at a JSON Pointer: see agent.Patch for what is made on the way and for
+// lists, where "-" appends.
+func SetState(pointer string, v any) Change {
+	raw, err := run.MarshalVerbatim(v)
+	if err != nil {
+		err = fmt.Errorf("set %q of the run's state: %T has no JSON form", pointer, v)
+	}
+	return Change{run.Patch{Path: pointer, Value: raw}, err}
+}
+
+// UnsetState takes the member at a JSON Pointer out of its object. Where there is none it does nothing.
+func UnsetState(pointer string) Change { return Change{patch: run.Patch{Path: pointer}} }
+
+// Patched is the result r of a call that also changes the state, in that order, once it is stored. A result that is an
+// error changes nothing.
+//
+//	return tool.Patched(tool.Text("noted"), tool.SetState("/visits", visits+1), tool.SetState("/log/-", in.Note))
+//
+// It returns an error where a value has no JSON form. A change that the state does not take is an error result of the
+// call; in a parallel round, another call's change of the same path ends the run (state_conflict).
+func Patched(r agent.ToolResultData, changes ...Change) (agent.ToolResultData, error) {
+	for _, c := range changes {
+		if c.err != nil {
+			return agent.ToolResultData{}, c.err
+		}
+		r.Patch = append(r.Patch, c.patch)
+	}
+	return r, nil
+}
+
+// Text is a successful result with that text.
+func Text(s string) agent.ToolResultData { return agent.ToolResultData{Content: s} }
+
+// JSON is a successful result holding v as JSON on one line, characters such as < and & as they are. It returns the
+// error of encoding/json when v has no JSON form.
+func JSON(v any) (agent.ToolResultData, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return agent.ToolResultData{}, fmt.Errorf("encode tool result: %w", err)
+	}
+	return Text(string(bytes.TrimSuffix(b.Bytes(), []byte("\n")))), nil
+}
+
+// Ask is the result of a tool that has had no effect and cannot go on before people answer. Once they have, the call is
+// entered again with their answer in Call.Resume, unless the ticket's mode says otherwise.
+func Ask(t run.Ticket) agent.ToolResultData { return agent.ToolResultData{Suspend: &t} }
+
+// Errorf is a tool's own, considered failure: the model hears the text.
+func Errorf(format string, args ...any) agent.ToolResultData {
+	return agent.ToolResultData{Content: fmt.Sprintf(format, args...), IsError: true}
+}
+
+// Refusal is Errorf for code deeper than a tool's own function: an error whose text is meant for the model. A tool made
+// by New that returns one, wrapped or not, answers its text as an error result; every other error stays an error.
+type Refusal string
+
+// Error is the text for the model.
+func (r Refusal) Error() string { return string(r) }
+
+// Refusef makes a Refusal.
+func Refusef(format string, args ...any) error { return Refusal(fmt.Sprintf(format, args...)) }

@@ -1,12 +1,18 @@
 package bedrock
 
 import (
+	"bytes"
 	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime"
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/document"
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/types"
 
@@ -114,3 +120,129 @@ func tools(r agent.Request) (*types.ToolConfiguration, error) {
 
 // isBlank reports whether Bedrock treats a text as empty.
 func isBlank(s string) bool { return strings.TrimSpace(s) == "" }
+
+// markedMessages is how many of the user's messages, the newest, end in a cache point. The last is written for the next
+// request, the one before it was written by the request before: a model that looks for nothing but its own points finds
+// it there.
+const markedMessages = 2
+
+// mark puts cache points behind the parts of the prompt that the next request begins with too. All have the same life:
+// a longer one must not stand behind a shorter one.
+func (p *systemPrompt) mark(m agent.ModelSpec) {
+	if m.Cache == "" || m.Cache == agent.CacheOff {
+		return
+	}
+	// Five minutes is what a point has that says nothing, which every caching model takes.
+	point := types.CachePointBlock{Type: types.CachePointTypeDefault}
+	if m.Cache == agent.CacheOneHour {
+		point.Ttl = types.CacheTTLOneHour
+	}
+	if p.system != nil {
+		p.system = append(p.system, &types.SystemContentBlockMemberCachePoint{Value: point})
+	}
+	if p.tools != nil && cachesTools(m.ID) {
+		p.tools.Tools = append(p.tools.Tools, &types.ToolMemberCachePoint{Value: point})
+	}
+	left := markedMessages
+	for i := range slices.Backward(p.messages) {
+		if said := &p.messages[i]; said.Role == types.ConversationRoleUser && left > 0 {
+			said.Content = append(said.Content, &types.ContentBlockMemberCachePoint{Value: point})
+			left--
+		}
+	}
+}
+
+// cachesTools reports whether the model takes a cache point among its tools. Nova does not; an application inference
+// profile does not tell its model, and Claude's point behind the system prompt covers the tools before it as well.
+func cachesTools(model string) bool { return strings.Contains(model, "anthropic.claude") }
+
+// Counter is the part of *bedrockruntime.Client that counts tokens. It must be safe for concurrent use.
+type Counter interface {
+	CountTokens(ctx context.Context, in *bedrockruntime.CountTokensInput, opts ...func(*bedrockruntime.Options)) (*bedrockruntime.CountTokensOutput, error)
+}
+
+// CountTokens is how many tokens of input r would be charged for: system text, conversation and tools, as Generate
+// would send them. It asks the service once and costs nothing. Errors are those of Generate; a model that the service
+// cannot count for, and a client that is no Counter, is ModelInvalid. The form of the output that r wants is not
+// counted: the service does not take it here.
+func (m *Model) CountTokens(ctx context.Context, r agent.Request) (int64, error) {
+	n, err := m.count(ctx, r)
+	var failure *agent.ModelError
+	if errors.As(err, &failure) {
+		failure.Model = r.Model.ID
+	}
+	return n, err
+}
+
+func (m *Model) count(ctx context.Context, r agent.Request) (int64, error) {
+	counter, ok := m.client.(Counter)
+	switch {
+	case !ok:
+		return 0, modelError(agent.ModelInvalid, "client counts no tokens")
+	case ctx.Err() != nil:
+		return 0, callFailure(ctx, ctx.Err())
+	case r.Model.BaseURL != "":
+		return 0, modelError(agent.ModelInvalid, "request is for another server")
+	}
+	p, err := newPrompt(r)
+	if err != nil {
+		return 0, err
+	}
+	out, err := counter.CountTokens(ctx, &bedrockruntime.CountTokensInput{ModelId: p.model, Input: &types.CountTokensInputMemberConverse{
+		Value: types.ConverseTokensRequest{Messages: p.messages, System: p.system, ToolConfig: p.tools, AdditionalModelRequestFields: p.options},
+	}}, disableRetries)
+	if err != nil {
+		return 0, callFailure(ctx, err)
+	}
+	if out.InputTokens == nil || *out.InputTokens < 0 {
+		return 0, modelError(agent.ModelInvalid, "reply has no count")
+	}
+	return int64(aws.ToInt32(out.InputTokens)), nil
+}
+
+var errSchema = errors.New("has a schema that is not a JSON object")
+
+// jsonText is a document that is sent byte for byte. The SDK's own documents are Go values: to make one of JSON sorts
+// its keys and, unless every number is turned into the SDK's kind, rounds its digits. The embedded document is there
+// for the method that marks a document and is otherwise not used.
+type jsonText struct {
+	document.Interface
+	text []byte
+}
+
+// verbatim makes a document of JSON that the caller has checked.
+func verbatim(text []byte) document.Interface {
+	return jsonText{document.NewLazyDocument(nil), text}
+}
+
+// MarshalSmithyDocument is the JSON.
+func (j jsonText) MarshalSmithyDocument() ([]byte, error) { return j.text, nil }
+
+// UnmarshalSmithyDocument decodes the JSON into v; numbers in an interface are json.Number.
+func (j jsonText) UnmarshalSmithyDocument(v any) error {
+	d := json.NewDecoder(bytes.NewReader(j.text))
+	d.UseNumber()
+	return d.Decode(v)
+}
+
+// isObject reports whether a text is one JSON object.
+func isObject(text []byte) bool {
+	return json.Valid(text) && bytes.HasPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte("{"))
+}
+
+// inputOf is the JSON of a call's input that the SDK has decoded: digits as they came, no escapes that JSON does not
+// need.
+func inputOf(d document.Interface) (json.RawMessage, error) {
+	if d == nil {
+		return nil, nil
+	}
+	text, err := d.MarshalSmithyDocument()
+	if err != nil {
+		return nil, modelError(agent.ModelInvalid, "reply has a tool call whose input cannot be read")
+	}
+	var v any
+	if err := (jsonText{text: text}).UnmarshalSmithyDocument(&v); err != nil {
+		return nil, modelError(agent.ModelInvalid, "reply has a tool call whose input cannot be read")
+	}
+	return run.MarshalVerbatim(v)
+}

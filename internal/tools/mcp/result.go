@@ -1,12 +1,16 @@
 package mcp
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/jsonx"
@@ -270,4 +274,87 @@ func (r callResult) unfit(d definition) string {
 		return strings.ReplaceAll(run.Bounded(visible(err.Error())), "\n", "; ")
 	}
 	return ""
+}
+
+// errNoObject is the error of what was to be an object with keys.
+var errNoObject = errors.New("want an object")
+
+// members are the values of an object by their keys, as they came; the spelling of a key counts. Each of once may be
+// there once: of two values, which one is meant would be a guess. A key that is null is there. Other errors than those
+// are errNoObject.
+func members(raw json.RawMessage, once ...string) (map[string]json.RawMessage, error) {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
+		return nil, errNoObject
+	}
+	all := map[string]json.RawMessage{}
+	for dec.More() {
+		token, err := dec.Token()
+		key, named := token.(string)
+		var value json.RawMessage
+		if err != nil || !named || dec.Decode(&value) != nil {
+			return nil, errNoObject
+		}
+		if _, twice := all[key]; twice && slices.Contains(once, key) {
+			return nil, fmt.Errorf("want the key %s once", key)
+		}
+		all[key] = value
+	}
+	return all, nil
+}
+
+// member decodes a key into one of its values; where it is missing or null, into keeps what it has. want says what it
+// should be.
+func member(all map[string]json.RawMessage, key string, into any, want string) error {
+	raw, there := all[key]
+	if !there || string(raw) == "null" {
+		return nil
+	}
+	if json.Unmarshal(raw, into) != nil {
+		return fmt.Errorf("want %s for the key %s", want, key)
+	}
+	return nil
+}
+
+// visible is text in which nothing hides: bytes that are no UTF-8 are replaced, and characters that are not seen, or
+// that change how others are seen (controls, directions, joiners, tags), stand there by their number, as in <U+202E>.
+// Line breaks and tabs stay.
+func visible(s string) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if !strings.ContainsFunc(s, hidden) {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if hidden(r) {
+			fmt.Fprintf(&b, "<U+%04X>", r)
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+func hidden(r rune) bool {
+	switch {
+	case r == '\n' || r == '\t':
+		return false
+	case unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Cc, r) || unicode.Is(unicode.Co, r) || unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r):
+		return true
+	default:
+		return unicode.Is(unicode.Variation_Selector, r) && r > 0xFE0F || r == 0x115F || r == 0x1160 || r == 0x3164 || r == 0xFFA0 // fillers
+	}
+}
+
+// bounded is the beginning of a text, of at most so many bytes, and says where it was cut.
+func bounded(s string, most int) string {
+	const cut = " […]"
+	if len(s) <= most {
+		return s
+	}
+	end := max(0, most-len(cut))
+	for end > 0 && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + cut
 }
