@@ -115,7 +115,7 @@ func (s *userMessage) attachFile(path string) (contentBlock, error) {
 // uploadFiles uploads the files of a message. Repeating an upload is harmless.
 func (s *session) uploadFiles(ctx context.Context, uploads []upload) error {
 	for _, u := range uploads {
-		s.p.logLine("%-8s %s, %d bytes", "upload", line(u.path), u.blob.Bytes)
+		s.p.logEvent("upload", "%s, %d bytes", line(u.path), u.blob.Bytes)
 		_, err := callAPI(ctx, s, func(c *api.Client) (string, error) {
 			return c.Upload(ctx, u.blob, func() (io.ReadCloser, error) { return os.Open(u.path) })
 		})

@@ -118,7 +118,7 @@ func (k *delegationWatcher) printChanges(f delegation) {
 		now := strings.TrimSpace(string(r.Status) + " " + string(r.Reason))
 		if k.printed[r.ID] != now {
 			k.printed[r.ID] = now
-			k.s.p.logLine("%-8s %s of agent %s for call %s: %s", "below", r.ID, line(r.Agent), r.ParentCall, now)
+			k.s.p.logEvent("below", "%s of agent %s for call %s: %s", r.ID, line(r.Agent), r.ParentCall, now)
 		}
 	}
 }

@@ -122,7 +122,7 @@ func (o *delegationHarness) runWithoutPatience(typed string, args ...string) *co
 // Who follows a run decides about what the runs below it ask as about its own, and is told who asks.
 func TestRequestsBelowAreAskedAtTheRoot(t *testing.T) {
 	o := newDelegationHarness(t)
-	typed := strings.Join([]string{"e", `{"source": "a.txt", "destination": "c.txt"}`, "d", "not this one"}, "\n")
+	typed := strings.Join([]string{"one", "e", `{"source": "a.txt", "destination": "c.txt"}`, "d", "not this one"}, "\n")
 	who := o.run(t.Context(), typed, "run", o.dir, "--message", "look", "--key", "k")
 	require.Equal(t, 0, who.code, who.stderr.String())
 	require.Equal(t, "Researched.\n", who.stdout.String())
@@ -142,7 +142,7 @@ func TestRequestsBelowAreAskedAtTheRoot(t *testing.T) {
 // What is left for later, and what nobody is there to ask about, is named at the root with the commands that decide it; deciding by id
 // carries on all of it.
 func TestRequestsBelowAreNamedAtTheRoot(t *testing.T) {
-	for name, typed := range map[string]string{"later": "l\nl\n", "nobody there": ""} {
+	for name, typed := range map[string]string{"later": "one\nl\nl\n", "nobody there": ""} {
 		t.Run(name, func(t *testing.T) {
 			o := newDelegationHarness(t)
 			who := o.runWithoutPatience(typed, "run", o.dir, "--message", "look", "--key", "k")

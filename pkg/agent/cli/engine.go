@@ -62,7 +62,7 @@ func (p *program) openEngine(who principals) (*engine, error) {
 	}
 	// Runs are observed if the environment names an OpenTelemetry exporter.
 	e.observer, e.telemetry, err = lambdafn.Watch(p.getenv, exporters{p.getenv}, p.clock, func(text string) {
-		p.logLine("%-8s %s", "trouble", line(text))
+		p.logEvent("trouble", "%s", line(text))
 	})
 	if err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func (p *program) newNotifier(e *engine) (*notify.Notifier, error) {
 		if err != nil {
 			what += ": " + err.Error()
 		}
-		p.logLine("%-8s could not %s", "trouble", line(what))
+		p.logEvent("trouble", "could not %s", line(what))
 	}}, nil
 }
 
@@ -126,7 +126,7 @@ func (e *engine) callbackBase() string {
 
 // logFailure logs a failed function of the state machine. The machine retries what may pass.
 func (p *program) logFailure(function string, err error) {
-	p.logLine("%-8s %s failed: %s", "trouble", function, line(err.Error()))
+	p.logEvent("trouble", "%s failed: %s", function, line(err.Error()))
 }
 
 // newTrustNotice returns a function that logs, once for each agent and server, that a server is not in mcp.lock and
@@ -135,15 +135,14 @@ func (p *program) newTrustNotice() func(agent, server string) {
 	var logged sync.Map
 	return func(agent, server string) {
 		if _, again := logged.LoadOrStore(agent+"/"+server, true); !again {
-			p.logLine("%-8s server %s of %s is not in mcp.lock: its tools are trusted as they are, on this machine alone (%s pins them)",
-				"trusted", line(server), line(agent), p.commandLine("mcp", "lock"))
+			p.logEvent("trusted", "server %s of %s is not in mcp.lock: its tools are trusted as they are, on this machine alone (%s pins them)", line(server), line(agent), p.commandLine("mcp", "lock"))
 		}
 	}
 }
 
 // logBusyModel logs a run that waits to retry its model.
 func (p *program) logBusyModel(run string, err error, again time.Duration) {
-	p.logLine("%-8s run %s waits: %s; asks again in %s", "busy", run, line(err.Error()),
+	p.logEvent("busy", "run %s waits: %s; asks again in %s", run, line(err.Error()),
 		again.Truncate(time.Second)+time.Second)
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+	"github.com/willabides/kongplete"
 	"golang.org/x/term"
 
 	"github.com/countersign/countersign/internal/clock"
@@ -25,6 +26,7 @@ func Main(r *registry.Registry) {
 		arg0:     os.Args[0],
 		terminal: term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stderr.Fd())), storeTimeout: 10 * time.Second,
 	}
+	p.colour = p.terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -62,7 +64,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 	return code
 }
 
-// parse finds the command. helped reports that the help was printed.
+// parse finds the command. helped reports that the help, or the completion that a shell asked for, was printed.
 func (p *program) parse(args []string) (c command, helped bool, err error) {
 	var g grammar
 	parser, err := kong.New(&g, kong.Name(p.commandName()), kong.Bind(p),
@@ -71,6 +73,10 @@ func (p *program) parse(args []string) (c command, helped bool, err error) {
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
 	if err != nil {
 		return nil, false, fmt.Errorf("build the command line: %w", err)
+	}
+	kongplete.Complete(parser, kongplete.WithExitFunc(func(int) { helped = true })) // where a shell asks by COMP_LINE
+	if helped {
+		return nil, true, nil
 	}
 	for _, a := range args { // usage errors respect --json, too
 		p.json = p.json || a == "--json"

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ type program struct {
 	getenv       func(string) string
 	arg0         string        // os.Args[0]; "" = countersign
 	terminal     bool          // a person reads stderr and types into stdin
+	colour       bool          // stderr shows colours
 	storeTimeout time.Duration // for a process that has the store to answer
 	grace        time.Duration // for running calls after an interrupt; 0 = defaultGrace
 	timeouts     timeouts      // of HTTP clients
@@ -71,6 +73,24 @@ func (p *program) printLine(format string, args ...any) {
 
 // logLine prints a line of progress on standard error.
 func (p *program) logLine(format string, args ...any) { fmt.Fprintf(p.stderr, format+"\n", args...) }
+
+// wordColours are the colours of the words that lines of progress begin with, as ANSI has them; others are cyan.
+var wordColours = map[string]string{
+	"wait": "33", "busy": "33", "below": "36", "done": "32", "trouble": "31", "failed": "31", "disabled": "31",
+}
+
+// logEvent prints a line of progress. Its first word says what it is about.
+func (p *program) logEvent(word, format string, args ...any) {
+	p.logLine("%s %s", p.paint(cmp.Or(wordColours[word], "36"), fmt.Sprintf("%-8s", word)), fmt.Sprintf(format, args...))
+}
+
+// paint returns a text in a colour of ANSI, where standard error shows colours.
+func (p *program) paint(colour, text string) string {
+	if !p.colour {
+		return text
+	}
+	return "\x1b[" + colour + "m" + text + "\x1b[0m"
+}
 
 // commandLine returns a command line that a person can copy.
 func (p *program) commandLine(args ...string) string {

@@ -137,7 +137,7 @@ func (d *harness) start(ctx context.Context, args ...string) <-chan *commandResu
 
 func TestApprovalsAreAskedAtTheTerminal(t *testing.T) {
 	d := newHarness(t, renamingAgent, renamingModel)
-	typed := strings.Join([]string{"what", "", "e", `{"source": `, "e", `{"source": "a.txt"}`, "e", `{"source": "a.txt", "destination": "c.txt"}`, "d", "not this one"}, "\n")
+	typed := strings.Join([]string{"what", "", "one", "what", "", "e", `{"source": `, "e", `{"source": "a.txt"}`, "e", `{"source": "a.txt", "destination": "c.txt"}`, "d", "not this one"}, "\n")
 	who := d.run(t.Context(), typed, "run", d.dir, "--message", "tidy")
 	require.Equal(t, 0, who.code, who.stderr.String())
 	require.Equal(t, "Done.\n", who.stdout.String())
@@ -155,6 +155,49 @@ func TestApprovalsAreAskedAtTheTerminal(t *testing.T) {
 	require.FileExists(t, filepath.Join(d.dir, "d.txt"))
 }
 
+// A batch is listed whole and approved at once. What has changed since it was listed is asked about again.
+func TestABatchIsApprovedAtOnce(t *testing.T) {
+	d := newHarness(t, renamingAgent, renamingModel)
+	who := d.run(t.Context(), "a\nall\n", "run", d.dir, "--message", "tidy")
+	require.Equal(t, 0, who.code, who.stderr.String())
+	shown, _, asked := strings.Cut(who.stderr.String(), "approve all 2 of these, decide one by one, or later? [all/one/l] ")
+	require.True(t, asked)
+	require.Equal(t, 2, strings.Count(shown, "Arguments, complete\n"), "each is listed before")
+	require.NotContains(t, who.stderr.String(), "approve, deny, edit")
+	require.Regexp(t, `total    2 turns, [0-9]+ tokens in, [0-9]+ out, [0-9]+m?s\n`, who.stderr.String())
+	require.FileExists(t, filepath.Join(d.dir, "e.txt"))
+}
+
+// An editor gets the arguments as they are. What it saves is the edit; where it saves nothing there is none.
+func TestAnEditorEditsArguments(t *testing.T) {
+	d := newHarness(t, renamingAgent, movingModel)
+	d.env = map[string]string{"EDITOR": "cp \"$1\" " + filepath.Join(d.dir, "seen") + "; sed -i s/b.txt/c.txt/", "VISUAL": ""}
+	who := d.run(t.Context(), "e\n", "run", d.dir, "--message", "tidy")
+	require.Equal(t, 0, who.code, who.stderr.String())
+	require.FileExists(t, filepath.Join(d.dir, "c.txt"))
+	seen, err := os.ReadFile(filepath.Join(d.dir, "seen"))
+	require.NoError(t, err)
+	require.Equal(t, "{\n  \"source\": \"a.txt\",\n  \"destination\": \"b.txt\"\n}\n", string(seen))
+
+	for editor, says := range map[string]string{"true": "", "false": "that is not taken: false: exit status 1"} {
+		d := newHarness(t, renamingAgent, movingModel)
+		d.env = map[string]string{"VISUAL": editor, "EDITOR": "none"}
+		who := d.run(t.Context(), "e\nl\n", "run", d.dir, "--message", "tidy")
+		require.Equal(t, 3, who.code, who.stderr.String())
+		require.Contains(t, who.stderr.String(), says)
+	}
+}
+
+// Colours are for a terminal that shows them, and are the words alone: what people decide on is not painted.
+func TestColoursOfALineOfProgress(t *testing.T) {
+	d := newHarness(t, renamingAgent, movingModel)
+	p, who := d.newProgram("a\n")
+	p.colour = true
+	require.Equal(t, 0, p.run(t.Context(), []string{"run", d.dir, "--message", "tidy"}))
+	require.Contains(t, who.stderr.String(), "\x1b[32mdone    \x1b[0m natural_end\n")
+	require.NotContains(t, d.run(t.Context(), "a\n", "run", d.dir, "--message", "tidy").stderr.String(), "\x1b")
+}
+
 // At a terminal that is no channel of the rule, people are told which are, and may deny.
 func TestATerminalThatIsNoChannelOffersNoApproval(t *testing.T) {
 	d := newHarness(t, renamingAgent+"permission: {rules: [{tool: move_file, verdict: ask, via: [page, slack]}]}\n", renamingModel)
@@ -167,7 +210,7 @@ func TestATerminalThatIsNoChannelOffersNoApproval(t *testing.T) {
 
 func TestLaterLeavesARunWaiting(t *testing.T) {
 	d := newHarness(t, renamingAgent, renamingModel)
-	for name, typed := range map[string]string{"later": "l\nl\n", "end of input": "e\n"} {
+	for name, typed := range map[string]string{"later": "one\nl\nl\n", "all of them later": "later\n", "end of input": "one\ne\n"} {
 		who := d.run(t.Context(), typed, "run", d.dir, "--message", "tidy", "--key", name)
 		require.Equal(t, 3, who.code)
 		require.Equal(t, 2, strings.Count(who.stdout.String(), "countersign approve a"), name)
@@ -177,7 +220,7 @@ func TestLaterLeavesARunWaiting(t *testing.T) {
 // TestA15AskedAtTheTerminal: a question is kept with the request, which waits on for somebody to decide.
 func TestA15AskedAtTheTerminal(t *testing.T) {
 	d := newHarness(t, renamingAgent, renamingModel)
-	who := d.run(t.Context(), strings.Join([]string{"ask", "Which \u202Efile?", "ask", "", "l"}, "\n")+"\n", "run", d.dir, "--message", "tidy")
+	who := d.run(t.Context(), strings.Join([]string{"one", "ask", "Which \u202Efile?", "ask", "", "l"}, "\n")+"\n", "run", d.dir, "--message", "tidy")
 	require.Equal(t, 3, who.code, who.stderr.String())
 	require.Contains(t, who.stderr.String(), "it waits until somebody decides")
 	shown := d.run(t.Context(), "", "approvals").stdout.String()

@@ -31,7 +31,7 @@ func newProgress(p *program, r api.Run) *progress {
 }
 
 func (pr *progress) print(what, format string, args ...any) {
-	pr.p.logLine("%-8s %s", what, truncate(line(fmt.Sprintf(format, args...)), 2*maxTextWidth))
+	pr.p.logEvent(what, "%s", truncate(line(fmt.Sprintf(format, args...)), 2*maxTextWidth))
 }
 
 // callLabel returns the tool and the id of a call.
@@ -104,12 +104,8 @@ func (pr *progress) printStarted(f run.RunStarted) {
 }
 
 func (pr *progress) printReply(f run.Replied) {
-	calls := "calls"
-	if len(f.Calls) == 1 {
-		calls = "call"
-	}
-	pr.print("turn", "%d: %s, %d %s, %d tokens in, %d out", f.Inference, f.Model, len(f.Calls), calls, f.Usage.Input,
-		f.Usage.Output)
+	pr.print("turn", "%d: %s, %s, %s", f.Inference, f.Model, counted(int64(len(f.Calls)), "call"),
+		formatUsage(f.Usage, f.Cost))
 	if f.Text != "" && len(f.Calls) > 0 {
 		pr.print("says", "%s", truncate(mask.Text(f.Text), maxTextWidth))
 	}
@@ -123,6 +119,23 @@ func (pr *progress) printReply(f run.Replied) {
 	if f.Correction != nil && f.Correction.Lifecycle != "" {
 		pr.print("again", "%s", truncate(f.Correction.Text, maxTextWidth))
 	}
+}
+
+// counted returns a number of things.
+func counted(n int64, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// formatUsage returns the tokens of requests, and their price where it is known.
+func formatUsage(u run.Usage, cost run.USD) string {
+	text := fmt.Sprintf("%d tokens in, %d out", u.Input, u.Output)
+	if cost > 0 {
+		text += fmt.Sprintf(", %s USD", cost)
+	}
+	return text
 }
 
 func (pr *progress) printCallEvent(fact run.Event) {

@@ -3,11 +3,14 @@ package cli
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 
@@ -20,28 +23,81 @@ import (
 	"github.com/countersign/countersign/internal/web/api"
 )
 
-// decider returns a verdict on a request; nil = decide later.
-type decider func(ctx context.Context, a approval.Approval) (*api.Verdict, error)
+// decider decides requests; nil = nobody here does.
+type decider struct {
+	// one returns a verdict on a request; nil = decide later.
+	one func(ctx context.Context, a approval.Approval) (*api.Verdict, error)
+	// batch returns which of several requests are approved at once, as they are: their digests. Later leaves all of them
+	// for later. Nil = each is decided alone.
+	batch func(ctx context.Context, ids []string) (approved map[string]string, later bool, err error)
+}
 
 // decideAlways returns a decider with a fixed verdict, which it logs.
-func (s *session) decideAlways(action approval.Action, flag string) decider {
-	return func(_ context.Context, a approval.Approval) (*api.Verdict, error) {
-		s.p.logLine("%-8s %s: %s as %s (%s)", "decide", a.ID, action, s.as.ID, flag)
+func (s *session) decideAlways(action approval.Action, flag string) *decider {
+	return &decider{one: func(_ context.Context, a approval.Approval) (*api.Verdict, error) {
+		s.p.logEvent("decide", "%s: %s as %s (%s)", a.ID, action, s.as.ID, flag)
 		return &api.Verdict{Action: action}, nil
+	}}
+}
+
+// promptBatch lists the requests of a batch at the terminal, and asks whether all of them are approved. Only calls are,
+// of which each is shown whole before.
+func (s *session) promptBatch(ctx context.Context, ids []string) (approved map[string]string, later bool, err error) {
+	approved = map[string]string{}
+	var open []approval.Approval
+	for _, id := range ids {
+		a, err := callAPI(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, id) })
+		if err != nil {
+			return nil, false, err
+		}
+		allowed := a.ChannelsOf(approval.DecisionInput{})
+		if a.Status == approval.Pending && a.Kind == approval.KindCall && allowed.Allow(approval.ViaCLI) {
+			open = append(open, a)
+		}
 	}
+	if len(open) < 2 {
+		return approved, false, nil
+	}
+	for _, a := range open {
+		if _, err := s.showRequest(ctx, a); err != nil {
+			return nil, false, err
+		}
+	}
+	for {
+		answer, err := s.promptLine(ctx, fmt.Sprintf("approve all %d of these, decide one by one, or later? [all/one/l] ", len(open)))
+		if err != nil {
+			return approved, errors.Is(err, io.EOF), ignoreEOF(err)
+		}
+		switch strings.ToLower(strings.TrimSpace(answer)) {
+		case "all":
+			for _, a := range open {
+				approved[a.ID] = a.Digest
+			}
+			return approved, false, nil
+		case "one", "o":
+			return approved, false, nil
+		case "l", "later":
+			return approved, true, nil
+		}
+	}
+}
+
+// showRequest prints a request at the terminal.
+func (s *session) showRequest(ctx context.Context, a approval.Approval) (v show.View, err error) {
+	fmt.Fprintln(s.p.stderr)
+	if v, err = s.newDefinitionCache().loadView(ctx, a); err != nil {
+		return v, err
+	}
+	if v.ModelText, err = s.loadModelText(ctx, a); err != nil {
+		return v, err
+	}
+	return v, writeApproval(s.p.stderr, a, v)
 }
 
 // promptDecision shows a request at the terminal and asks for a verdict.
 func (s *session) promptDecision(ctx context.Context, a approval.Approval) (*api.Verdict, error) {
-	fmt.Fprintln(s.p.stderr)
-	v, err := s.newDefinitionCache().loadView(ctx, a)
+	v, err := s.showRequest(ctx, a)
 	if err != nil {
-		return nil, err
-	}
-	if v.ModelText, err = s.loadModelText(ctx, a); err != nil {
-		return nil, err
-	}
-	if err := writeApproval(s.p.stderr, a, v); err != nil {
 		return nil, err
 	}
 	if a.Kind == approval.KindTools {
@@ -157,13 +213,26 @@ func (s *session) promptDenial(ctx context.Context, a approval.Approval, tool st
 	}
 }
 
-// promptEdit asks for edited arguments; nil = no edit. It prints the masked arguments that may be edited.
+// promptEdit asks for edited arguments; nil = no edit. Where EDITOR or VISUAL names an editor, it opens them there, else
+// they are typed. Masked values are kept where their placeholders stand.
 func (s *session) promptEdit(ctx context.Context, a approval.Approval, v show.View) (*api.Verdict, error) {
 	schema := v.Schema(a)
-	if editable, err := show.Editable(a.Args, schema); err == nil && !bytes.Equal(editable, a.Args) {
-		s.p.logLine("what is masked is kept where its placeholder is typed: %s", line(string(editable)))
+	editable, err := show.Editable(a.Args, schema)
+	if err != nil { // arguments that are no object: all is typed
+		editable = a.Args
 	}
-	typed, err := s.promptLine(ctx, "arguments as JSON on one line (empty = no edit): ")
+	var typed string
+	if editor := cmp.Or(s.p.getenv("VISUAL"), s.p.getenv("EDITOR")); editor != "" {
+		if typed, err = s.p.editText(ctx, editor, editable); err != nil {
+			s.p.logLine("that is not taken: %v", err)
+			return nil, nil
+		}
+	} else {
+		if !bytes.Equal(editable, a.Args) {
+			s.p.logLine("what is masked is kept where its placeholder is typed: %s", line(string(editable)))
+		}
+		typed, err = s.promptLine(ctx, "arguments as JSON on one line (empty = no edit): ")
+	}
 	if err != nil || strings.TrimSpace(typed) == "" {
 		return nil, ignoreEOF(err)
 	}
@@ -175,6 +244,37 @@ func (s *session) promptEdit(ctx context.Context, a approval.Approval, v show.Vi
 	return &api.Verdict{Action: approval.Edit, Args: args}, nil
 }
 
+// editText opens JSON in the person's editor, a command line of the shell, and returns it as it was saved; "" = it was
+// not changed. The file is the person's alone and is removed.
+func (p *program) editText(ctx context.Context, editor string, value []byte) (string, error) {
+	var text bytes.Buffer
+	if err := json.Indent(&text, value, "", "  "); err != nil {
+		return "", err
+	}
+	text.WriteByte('\n')
+	f, err := os.CreateTemp("", "countersign-*.json") // 0600
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = os.Remove(f.Name()) }()
+	if _, err = f.Write(text.Bytes()); err != nil {
+		return "", errors.Join(err, f.Close())
+	}
+	if err := f.Close(); err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, "sh", "-c", editor+` "$1"`, "sh", f.Name())
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = p.stdin, p.stderr, p.stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s: %w", editor, err)
+	}
+	saved, err := os.ReadFile(f.Name())
+	if err != nil || bytes.Equal(saved, text.Bytes()) {
+		return "", err
+	}
+	return string(saved), nil
+}
+
 func ignoreEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return nil
@@ -183,7 +283,7 @@ func ignoreEOF(err error) error {
 }
 
 func (s *session) promptLine(ctx context.Context, question string) (string, error) {
-	fmt.Fprint(s.p.stderr, question)
+	fmt.Fprint(s.p.stderr, s.p.paint("1", question))
 	if s.p.stdinLines == nil {
 		s.p.stdinLines = &lineReader{in: bufio.NewReader(s.p.stdin), clock: s.p.clock, results: make(chan readResult, 1)}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/ids"
@@ -68,7 +69,7 @@ func (c *runCommand) run(ctx context.Context, p *program) error {
 }
 
 // startAndFollow starts a run and follows it. ask decides meanwhile; nil = nobody here decides.
-func (s *session) startAndFollow(ctx context.Context, start func(context.Context, *api.Client) (api.Accepted, error), ask decider) error {
+func (s *session) startAndFollow(ctx context.Context, start func(context.Context, *api.Client) (api.Accepted, error), ask *decider) error {
 	begun := context.WithoutCancel(ctx) // an interrupt must not leave the outcome unknown
 	run, err := callAPI(begun, s, func(cl *api.Client) (api.Accepted, error) { return start(begun, cl) })
 	if err != nil {
@@ -82,16 +83,16 @@ func (s *session) startAndFollow(ctx context.Context, start func(context.Context
 }
 
 // terminalDecider returns the person at the terminal; nil = there is none.
-func (s *session) terminalDecider() decider {
+func (s *session) terminalDecider() *decider {
 	if !s.p.terminal {
 		return nil
 	}
-	return s.promptDecision
+	return &decider{one: s.promptDecision, batch: s.promptBatch}
 }
 
 // followRun follows a run to its end and decides its requests, those of delegated runs included. It returns early if
 // every open request waits for somebody else or was left for later.
-func (s *session) followRun(ctx context.Context, r api.Run, ask decider) (api.Run, error) {
+func (s *session) followRun(ctx context.Context, r api.Run, ask *decider) (api.Run, error) {
 	f, k := s.newFollower(r), &delegationWatcher{s: s, printed: map[string]string{}, seqs: map[string]int64{}, polls: map[string]int{}}
 	later := map[string]bool{}
 	for {
@@ -116,34 +117,54 @@ func (s *session) followRun(ctx context.Context, r api.Run, ask decider) (api.Ru
 
 // decideAll decides every open request of a run and the runs below it, unless it was left for later. It reports
 // whether one was decided.
-func (s *session) decideAll(ctx context.Context, all delegation, later map[string]bool, ask decider) (decided bool, err error) {
+func (s *session) decideAll(ctx context.Context, all delegation, later map[string]bool, ask *decider) (decided bool, err error) {
 	if ask == nil {
 		return false, nil
 	}
+	var open []string
 	for _, r := range all.open {
 		for _, w := range r.Waiting {
-			if later[w.Approval] || w.For != run.ForApproval && w.For != run.ForInput {
-				continue
+			if !later[w.Approval] && (w.For == run.ForApproval || w.For == run.ForInput) {
+				open = append(open, w.Approval)
 			}
-			done, err := s.decideRequest(ctx, w.Approval, ask)
-			if err != nil {
-				return decided, err
-			}
-			decided, later[w.Approval] = decided || done, !done
 		}
+	}
+	approved := map[string]string{}
+	if len(open) > 1 && ask.batch != nil {
+		all := false
+		if approved, all, err = ask.batch(ctx, open); err != nil {
+			return false, err
+		}
+		for _, id := range open {
+			later[id] = all
+		}
+	}
+	for _, id := range open {
+		if later[id] {
+			continue
+		}
+		done, err := s.decideRequest(ctx, id, approved[id], ask)
+		if err != nil {
+			return decided, err
+		}
+		decided, later[id] = decided || done, !done
 	}
 	return decided, nil
 }
 
-// decideRequest asks about one request until it is decided, by this person or another, or left for later.
-func (s *session) decideRequest(ctx context.Context, id string, ask decider) (decided bool, err error) {
+// decideRequest asks about one request until it is decided, by this person or another, or left for later. What was
+// approved with a batch, by its digest, is not asked about again while it stands.
+func (s *session) decideRequest(ctx context.Context, id, approved string, ask *decider) (decided bool, err error) {
 	for {
 		a, err := callAPI(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, id) })
 		if err != nil || a.Status != approval.Pending {
 			return err == nil, err
 		}
-		v, err := ask(ctx, a)
-		if err != nil || v == nil {
+		v := &api.Verdict{Action: approval.Approve}
+		if approved == "" || approved != a.Digest {
+			v, err = ask.one(ctx, a)
+		}
+		if approved = ""; err != nil || v == nil {
 			return false, err
 		}
 		v.Digest = a.Digest
@@ -197,6 +218,10 @@ func (p *program) logInterrupted(run string) {
 
 // reportRun prints how a run ended or what it waits for, and returns the exit.
 func (p *program) reportRun(ctx context.Context, s *session, r api.Run) error {
+	if !r.StartedAt.IsZero() {
+		took := r.UpdatedAt.Sub(r.StartedAt).Round(time.Second)
+		p.logEvent("total", "%s, %s, %s", counted(r.Inferences, "turn"), formatUsage(r.Usage, r.Cost), took)
+	}
 	if r.Status == run.RunWaiting {
 		if err := s.printWaits(ctx, r); err != nil {
 			return err
