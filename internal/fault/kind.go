@@ -102,9 +102,9 @@ var errInjected = errors.New("connection reset")
 // faultError returns the error of a call without an answer, in the type of its port.
 func faultError(c Call, made bool) error {
 	switch c.Port {
-	case portModel:
+	case ModelGenerate:
 		return &agent.ModelError{Class: agent.ModelConnection, Message: errInjected.Error()}
-	case portTool, portFunctions:
+	case ToolCall, Functions:
 		if made {
 			return &tool.LostError{Err: errInjected}
 		}
@@ -115,21 +115,14 @@ func faultError(c Call, made bool) error {
 // throttleError returns the error of a throttled call, in the type of its port.
 func throttleError(c Call) error {
 	switch c.Port {
-	case "table.Get", "table.Query", "table.Write":
+	case TableGet, TableQuery, TableWrite:
 		return store.ErrThrottled
-	case portModel:
+	case ModelGenerate:
 		return &agent.ModelError{Class: agent.ModelThrottled, Message: "throttled"}
 	default:
 		return fmt.Errorf("%s %s: throttled", c.Port, c.Target)
 	}
 }
-
-// The ports whose errors have a type.
-const (
-	portModel     = "model.Generate"
-	portTool      = "tool.Call"
-	portFunctions = "functions.Invoke"
-)
 
 // inject injects a fault into a call, and returns the error that the caller sees.
 func (in *Injector) inject(i *invocation, p Point, c Call, call func() error) error {

@@ -56,9 +56,9 @@ func (s *simulation) writeScriptState(all *bytes.Buffer) {
 	for _, run := range slices.Sorted(maps.Keys(parts)) {
 		sr := parts[run]
 		fmt.Fprintf(all, "run %s requests=%d input=%v events=%d invoked=%d rerun=%v\n",
-			run, len(sr.requests), sr.inputDuring, len(sr.effects.events), len(sr.effects.invokes), sr.effects.reruns)
-		for _, name := range slices.Sorted(maps.Keys(sr.effects.executions)) {
-			for _, e := range sr.effects.executions[name] {
+			run, len(sr.requests), sr.inputDuring, len(sr.events), len(sr.invokes), sr.reruns)
+		for _, name := range slices.Sorted(maps.Keys(sr.executions)) {
+			for _, e := range sr.executions[name] {
 				fmt.Fprintf(all, "%s %v %v %v %v\n", name, e.key, e.finished, e.void, e.resultLost)
 			}
 		}
@@ -70,71 +70,57 @@ func (s *simulation) writeScriptState(all *bytes.Buffer) {
 	all.Write(notes)
 }
 
-// canonicalize replaces random ids by their positions, and instants by the minutes until then.
+// canonicalize replaces random ids by their positions, and instants by the minutes until then. It drops the numbers of
+// request marks.
 func (s *simulation) canonicalize(b []byte) []byte {
-	c := canonicalizer{sim: s, places: map[string]int{}, out: make([]byte, 0, len(b))}
+	out, places := make([]byte, 0, len(b)), map[string]int{}
 	for len(b) > 0 {
-		n := bytes.IndexFunc(b, func(c rune) bool {
-			return (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z')
-		})
-		if n < 0 {
-			n = len(b)
+		n := 0
+		for n < len(b) && (b[n] >= '0' && b[n] <= '9' || b[n] >= 'a' && b[n] <= 'z' || b[n] >= 'A' && b[n] <= 'Z') {
+			n++
 		}
+		word := b[:n]
 		if n == 0 {
-			c.out = append(c.out, b[0])
-			// The number after a request mark is dropped.
+			word = b[:1]
 			for n = 1; b[0] == requestMark[0] && n < len(b) && b[n] >= '0' && b[n] <= '9'; n++ {
 			}
-			b = b[n:]
-			continue
 		}
-		b = b[c.writeWord(b, n):]
+		if s.randomIDs.seen[string(word)] && n >= 10 {
+			if _, ok := places[string(word)]; !ok {
+				places[string(word)] = len(places)
+			}
+			out = fmt.Appendf(out, "<%d>", places[string(word)])
+		} else if at, length := readInstant(b, n); length > 0 {
+			n = length
+			if left := at.Sub(s.clock.Now()); left <= 0 {
+				out = append(out, "<past>"...)
+			} else {
+				out = fmt.Appendf(out, "<in %d min>", left.Round(time.Minute)/time.Minute)
+			}
+		} else {
+			out = append(out, word...)
+		}
+		b = b[n:]
 	}
-	return c.out
+	return out
 }
 
-// canonicalizer holds the canonical form of the bytes so far.
-type canonicalizer struct {
-	sim    *simulation
-	places map[string]int
-	out    []byte
-}
-
-// writeWord writes the word of n bytes, or the instant that begins with it, and returns how many bytes it read.
-func (c *canonicalizer) writeWord(b []byte, n int) int {
-	word := b[:n]
+// readInstant reads the instant that begins with the first word of n bytes, in milliseconds or RFC 3339, and returns its
+// length; 0 = there is none.
+func readInstant(b []byte, n int) (time.Time, int) {
 	switch {
-	case n >= 10 && c.sim.randomIDs.seen[string(word)]:
-		p, ok := c.places[string(word)]
-		if !ok {
-			p = len(c.places)
-			c.places[string(word)] = p
+	case n == 13 && b[0] == '1':
+		if ms, err := strconv.ParseInt(string(b[:n]), 10, 64); err == nil {
+			return time.UnixMilli(ms), n
 		}
-		c.out = fmt.Appendf(c.out, "<%d>", p)
-		return n
-	case n == 13 && word[0] == '1':
-		if ms, err := strconv.ParseInt(string(word), 10, 64); err == nil {
-			c.out = append(c.out, c.sim.relativeTime(time.UnixMilli(ms))...)
-			return n
-		}
-	case n == 4 && word[0] == '2' && len(b) > 4 && b[4] == '-':
+	case n == 4 && b[0] == '2' && len(b) > 4 && b[4] == '-':
 		if z := bytes.IndexByte(b[:min(len(b), len(time.RFC3339Nano))], 'Z'); z > 0 {
 			if at, err := time.Parse(time.RFC3339Nano, string(b[:z+1])); err == nil {
-				c.out = append(c.out, c.sim.relativeTime(at)...)
-				return z + 1
+				return at, z + 1
 			}
 		}
 	}
-	c.out = append(c.out, word...)
-	return n
-}
-
-func (s *simulation) relativeTime(at time.Time) []byte {
-	left := at.Sub(s.clock.Now())
-	if left <= 0 {
-		return []byte("<past>")
-	}
-	return fmt.Appendf(nil, "<in %d min>", left.Round(time.Minute)/time.Minute)
+	return time.Time{}, 0
 }
 
 // recordedIDs remembers the random ids that it returned, so that canonicalize finds them.

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/run"
-	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -43,7 +42,7 @@ func (s *simulation) actAt(at trigger) (acted bool) {
 		l := s.people.triggered[i]
 		s.people.triggered = slices.Delete(s.people.triggered, i, i+1)
 		s.performLine(l)
-		acted = acted || !l.refused
+		acted = acted || !l.Refused
 	}
 }
 
@@ -100,7 +99,7 @@ func (q *peopleQueue) onRunDone(runs []recordedRun) bool {
 	case q.sim.scenario.then != nil && q.sim.continues == "":
 		q.act(q.sim.startThenRun)
 		return true
-	case len(q.queued) > 0 && q.queued[0].do == "undo":
+	case len(q.queued) > 0 && q.queued[0].Do == "undo":
 		return q.actNext(runs)
 	case q.sim.hasDueWork(): // reminders and escalations wait for the clock
 		return false
@@ -120,7 +119,7 @@ func (q *peopleQueue) actNext(runs []recordedRun) bool {
 		return false
 	}
 	l := q.queued[0]
-	_, ok := findRunOfAgent(runs, l.agent)
+	_, ok := findRunOfAgent(runs, l.Agent)
 	if !ok && !q.sim.invariantsOnly {
 		return q.endSimulation() // compareOutcome reports the unused line
 	}
@@ -154,8 +153,7 @@ func (q *peopleQueue) act(act func()) {
 
 // isOver reports whether a run and its execution have ended.
 func (s *simulation) isOver(rec recordedRun) bool {
-	status, err := s.machine.Ports.Waiter.Status(context.Background(), rec.State.Owner)
-	return rec.State.Status == run.RunDone && (err != nil || status != runtime.ExecutionRunning)
+	return rec.State.Status == run.RunDone && !s.isExecuting(rec)
 }
 
 // isParked reports whether the main run has stored its task token, if it waits. In a disturbed simulation every waiting
@@ -179,16 +177,16 @@ func (s *simulation) performLine(l line) {
 		act, err = sr.lineAction(l)
 	}
 	if err == nil {
-		err = s.retry(strings.TrimSpace(l.do+" "+l.call), act)
+		err = s.retry(strings.TrimSpace(l.Do+" "+l.Call), act)
 		if s.invariantsOnly && err != nil && !isRefusal(err) {
-			s.addViolation("people", fmt.Sprintf("%s %s: %v", l.do, l.call, err), "taken or refused")
+			s.addViolation("people", fmt.Sprintf("%s %s: %v", l.Do, l.Call, err), "taken or refused")
 		}
 	}
-	at := Failure{Path: fmt.Sprintf("%s:%d: %s", s.scenario.archive, l.number, l.do)}
+	at := Failure{Path: fmt.Sprintf("%s:%d: %s", s.scenario.archive, l.number, l.Do)}
 	switch {
-	case err == nil && l.refused:
+	case err == nil && l.Refused:
 		at.Got, at.Want = "taken", "refused"
-	case err == nil || isRefusal(err) && l.refused:
+	case err == nil || isRefusal(err) && l.Refused:
 		return
 	case isRefusal(err):
 		at.Got, at.Want = "refused: "+err.Error(), "taken"

@@ -15,6 +15,7 @@ import (
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/run"
+	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
 // permissionBook is a permission backend that outlives every run: what it was told, it knows, until it cleans up.
@@ -124,7 +125,7 @@ func newDesk(t *testing.T, permission, model, people, want string) *Scenario {
 	}
 	known := newBook().hooks()
 	known.Policies = map[string]hook.Policy{"strict": func(context.Context, hook.PolicyInput) ([]string, error) { return nil, nil }}
-	s, err := LoadWithHooks("desk.txtar", []byte(text+"-- want.json --\n"+want), known)
+	s, err := LoadWithOptions("desk.txtar", []byte(text+"-- want.json --\n"+want), agentfile.Options{Hooks: known})
 	require.NoError(t, err)
 	return withHooks(s, hook.Set{})
 }

@@ -37,7 +37,7 @@ func (s *simulation) keepsOutcome(p fault.Point) bool {
 	case fault.CrashBefore, fault.CrashAfter:
 		return true
 	case fault.ErrorBefore, fault.ErrorAfter, fault.Twice, fault.Throttled, fault.Stale, fault.Zombie:
-		if c.Invocation == "approve" && s.scenario.sendsNotifications() { // the next sweep sends the notification instead
+		if c.Invocation == "approve" && s.scenario.notifies { // the next sweep sends the notification instead
 			return false
 		}
 		return port == "table" || port == "blobs" || port == "waiter"
@@ -62,14 +62,21 @@ func (s *simulation) needsSweep(runs []recordedRun) bool {
 
 // findThrottledRun returns the first run whose execution gave up because of throttling.
 func (s *simulation) findThrottledRun(runs []recordedRun) (recordedRun, bool) {
-	i := slices.IndexFunc(runs, func(rec recordedRun) bool {
-		status, err := s.machine.Ports.Waiter.Status(context.Background(), rec.State.Owner)
-		return err == nil && status == runtime.ExecutionThrottled && rec.State.Status != run.RunDone
-	})
-	if i < 0 {
-		return recordedRun{}, false
+	for _, rec := range runs {
+		if s.executionStatus(rec) == runtime.ExecutionThrottled && rec.State.Status != run.RunDone {
+			return rec, true
+		}
 	}
-	return runs[i], true
+	return recordedRun{}, false
+}
+
+// executionStatus returns the status of the execution that owns a run. It runs if the status cannot be read.
+func (s *simulation) executionStatus(rec recordedRun) runtime.ExecutionStatus {
+	status, err := s.machine.Ports.Waiter.Status(context.Background(), rec.State.Owner)
+	if err != nil {
+		return runtime.ExecutionRunning
+	}
+	return status
 }
 
 // isProgressing reports whether an execution goes on without a person, now or at its next retry.
@@ -81,8 +88,7 @@ func (s *simulation) isProgressing(runs []recordedRun) bool {
 
 // isExecuting reports whether the run's execution has not ended.
 func (s *simulation) isExecuting(rec recordedRun) bool {
-	status, err := s.machine.Ports.Waiter.Status(context.Background(), rec.State.Owner)
-	return err != nil || status == runtime.ExecutionRunning
+	return s.executionStatus(rec) == runtime.ExecutionRunning
 }
 
 // canWake reports whether the run's task token is stored and still valid.

@@ -1,4 +1,4 @@
-package sweep
+package main
 
 // drawPolicies draws settings that differ from the preset.
 func (g *generator) drawPolicies(d object, preset string) {
