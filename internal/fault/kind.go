@@ -57,44 +57,25 @@ func (k Kind) String() string {
 // Variants returns the faults of this kind that are possible at a call. Zombies resume after 1 to patience calls of
 // others, or when nothing else moves.
 func (k Kind) Variants(c Call, patience int) []Point {
-	at := func(more ...int) []Point {
-		var list []Point
-		for _, m := range more {
-			list = append(list, Point{Call: c.Number, Kind: k, Param: m})
+	params := []int{0}
+	switch {
+	case k == Twice && c.NotRepeatable, k == Stale && !c.MayLag, k == Skewed && !c.IsFirst:
+		return nil
+	case k == Zombie:
+		for n := range patience {
+			params = append(params, n+1)
 		}
-		return list
+	case k == Stale:
+		params = []int{1, 3}
+	case k == Skewed, k == Deadline, k == Throttled:
+		params = []int{0, 1}
 	}
-	switch k {
-	case Zombie:
-		list := at(untilIdle)
-		for i := 1; i <= patience; i++ {
-			list = append(list, at(i)...)
-		}
-		return list
-	case Twice:
-		if c.NotRepeatable {
-			return nil
-		}
-		return at(0)
-	case Stale:
-		if !c.MayLag {
-			return nil
-		}
-		return at(1, 3)
-	case Skewed:
-		if !c.IsFirst {
-			return nil
-		}
-		return at(0, 1)
-	case Deadline, Throttled:
-		return at(0, 1)
-	default:
-		return at(0)
+	var list []Point
+	for _, p := range params {
+		list = append(list, Point{Call: c.Number, Kind: k, Param: p})
 	}
+	return list
 }
-
-// untilIdle is the Param of a zombie that resumes when nothing else moves.
-const untilIdle = 0
 
 // errInjected is a connection error of a port.
 var errInjected = errors.New("connection reset")

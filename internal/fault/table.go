@@ -18,8 +18,8 @@ type Table struct {
 	mu          sync.Mutex
 	counts      Counts
 	once        []onceHook
-	hook        Hook            // before all calls; nil = none
-	unreadable  map[string]bool // sort keys of damaged items, by partition and sort key
+	hook        Hook // before all calls; nil = none
+	unreadable  map[store.Key]bool
 	keepsWrites bool
 	written     [][]store.Op // successful writes, in order, if the table keeps them
 }
@@ -30,7 +30,7 @@ type onceHook struct {
 }
 
 // NewTable wraps a table. Until it has a hook, it only counts.
-func NewTable(next store.Table) *Table { return &Table{Table: next, unreadable: map[string]bool{}} }
+func NewTable(next store.Table) *Table { return &Table{Table: next, unreadable: map[store.Key]bool{}} }
 
 // Table puts the injector before an empty table. Queries of its index can be stale.
 func (in *Injector) Table(next store.Table) *Table {
@@ -59,13 +59,13 @@ func (t *Table) Once(matches func(Call) bool, h Hook) {
 func (t *Table) Damage(k store.Key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.unreadable[k.PK+"\x00"+k.SK] = true
+	t.unreadable[k] = true
 }
 
 func (t *Table) isUnreadable(k store.Key) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.unreadable[k.PK+"\x00"+k.SK]
+	return t.unreadable[k]
 }
 
 // KeepWrites makes the table keep what is written from now on.
@@ -103,20 +103,13 @@ func (t *Table) Get(ctx context.Context, k store.Key) (it store.Item, found bool
 		} else {
 			it, found, err = t.Table.Get(ctx, k)
 		}
-		size := 0
+		var read []store.Item
 		if found {
-			size = store.Size(it)
+			read = []store.Item{it}
 		}
 		t.count(func(n *Counts) {
 			n.Gets++
-			if err != nil {
-				return
-			}
-			if found {
-				n.ItemsRead++
-			}
-			n.BytesRead += int64(size)
-			n.RCU += float64(units(size, readUnit))
+			n.countRead(read, 1, err)
 		})
 		return err
 	})
@@ -125,8 +118,12 @@ func (t *Table) Get(ctx context.Context, k store.Key) (it store.Item, found bool
 
 // Query implements store.Table.
 func (t *Table) Query(ctx context.Context, r store.Range) (p store.Page, err error) {
-	err = t.do(ctx, Call{Port: TableQuery, Target: r.From, Key: store.Key{PK: r.PK, SK: r.From}, MayLag: r.Index}, func() (err error) {
-		from := t.Table
+	c := Call{Port: TableQuery, Target: r.From, Key: store.Key{PK: r.PK, SK: r.From}, MayLag: r.Index}
+	err = t.do(ctx, c, func() (err error) {
+		from, factor := t.Table, 1.0
+		if r.Index {
+			factor = 0.5
+		}
 		if i := invocationOf(ctx); r.Index && i != nil && i.lagWrites > 0 {
 			if from, err = t.olderTable(ctx, i.lagWrites); err != nil {
 				return err
@@ -140,22 +137,9 @@ func (t *Table) Query(ctx context.Context, r store.Range) (p store.Page, err err
 			p.Items = p.Items[:i]
 			err = errors.Join(err, store.Damaged(damaged, "checksum differs"))
 		}
-		size := 0
-		for _, it := range p.Items {
-			size += store.Size(it)
-		}
 		t.count(func(n *Counts) {
 			n.Queries++
-			if err != nil {
-				return
-			}
-			n.ItemsRead += int64(len(p.Items))
-			n.BytesRead += int64(size)
-			read := float64(units(size, readUnit))
-			if r.Index {
-				read /= 2
-			}
-			n.RCU += read
+			n.countRead(p.Items, factor, err)
 		})
 		return err
 	})
@@ -243,6 +227,20 @@ func (c Counts) Sub(o Counts) Counts {
 		ItemsWritten: c.ItemsWritten - o.ItemsWritten, BytesWritten: c.BytesWritten - o.BytesWritten,
 		ItemsRead: c.ItemsRead - o.ItemsRead, BytesRead: c.BytesRead - o.BytesRead, WCU: c.WCU - o.WCU, RCU: c.RCU - o.RCU,
 	}
+}
+
+// countRead counts the items of a read that costs factor for each unit.
+func (c *Counts) countRead(items []store.Item, factor float64, err error) {
+	if err != nil {
+		return
+	}
+	size := 0
+	for _, it := range items {
+		size += store.Size(it)
+	}
+	c.ItemsRead += int64(len(items))
+	c.BytesRead += int64(size)
+	c.RCU += factor * float64(units(size, readUnit))
 }
 
 func (c *Counts) countWrite(ops []store.Op, err error) {

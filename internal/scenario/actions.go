@@ -302,7 +302,7 @@ func (sr *scriptedRun) knownOutcome(c run.Call) (approval.Outcome, bool) {
 		return approval.Outcome{}, false
 	}
 	o := approval.Outcome{Tenant: tenant, Run: sr.run, Call: c.ID, ID: c.Wait.Approval}
-	switch e := sr.newestExecution(sr.run, c.Tool, executionKey{c.ID, c.Executions}); {
+	switch e := sr.sim.newestExecution(sr.run, c.Tool, executionKey{c.ID, c.Executions}); {
 	case e == nil || e.void:
 		o.Rerun = true
 	case e.resultLost: // the outcome is unknown without a crash, too

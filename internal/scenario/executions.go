@@ -22,7 +22,8 @@ type executionKey struct {
 // toolExecution is one execution of a tool.
 type toolExecution struct {
 	ctx             context.Context // of the invocation that started it
-	run             string
+	by              *scriptedRun
+	run, tool       string
 	key             executionKey
 	args            json.RawMessage
 	result          result
@@ -55,15 +56,9 @@ func (sr *scriptedRun) executionCounts() map[string]int {
 			}
 		}
 	}
-	for name, executions := range sr.executions {
-		n := 0
-		for _, e := range executions {
-			if !e.void {
-				n++
-			}
-		}
-		if n > 0 {
-			counts[name] = n
+	for _, e := range sr.sim.toolExecutions {
+		if e.by == sr && !e.void {
+			counts[e.tool]++
 		}
 	}
 	return counts
@@ -93,16 +88,15 @@ func (e *toolExecution) isUnderWay() bool {
 // recordExecution records that a tool is called. An unfinished earlier attempt becomes void.
 func (sr *scriptedRun) recordExecution(ctx context.Context, c *toolScript, x executionKey, of tool.Call) *toolExecution {
 	name := c.spec.Name
-	if before := sr.newestExecution(of.Run, name, x); before != nil && !before.finished {
-		if !sr.isRepeatable(name) && before.isUnderWay() {
+	if before := sr.sim.newestExecution(of.Run, name, x); before != nil && !before.finished {
+		if !before.repeatable && before.isUnderWay() {
 			sr.sim.addViolation("effects", "call "+x.call+" was entered while it was under way", "once")
 		}
 		before.void = true
 	}
-	e := &toolExecution{ctx: ctx, run: of.Run, key: x, args: of.Args, repeatable: sr.isRepeatable(name)}
+	e := &toolExecution{ctx: ctx, by: sr, run: of.Run, tool: name, key: x, args: of.Args, repeatable: sr.isRepeatable(name)}
 	e.result = c.results[min(sr.reserveResult(name, x), len(c.results)-1)]
 	sr.sim.toolExecutions = append(sr.sim.toolExecutions, e)
-	sr.executions[name] = append(sr.executions[name], e)
 	return e
 }
 
@@ -153,9 +147,6 @@ func (sr *scriptedRun) executeTool(ctx context.Context, t *toolScript, c tool.Ca
 	if e.finished = true; e.result.failure != nil {
 		return agent.ToolResultData{}, e.result.failure
 	}
-	if e.result.data.Suspend == nil { // a tool that asks for input has no effect yet
-		sr.newestEffects[c.Run+"/"+c.ID] = e
-	}
 	return e.result.data, nil
 }
 
@@ -168,14 +159,16 @@ func (sr *scriptedRun) reconcileTool(ctx context.Context, t *toolScript, c tool.
 	if !t.reconciles {
 		return tool.OutcomeUnknown, agent.ToolResultData{}, nil
 	}
-	if e := sr.newestEffects[c.Run+"/"+c.ID]; e != nil {
-		return tool.OutcomeDone, e.result.data, nil
+	for _, e := range slices.Backward(sr.sim.toolExecutions) {
+		if e.run == c.Run && e.key.call == c.ID && e.tookEffect() {
+			return tool.OutcomeDone, e.result.data, nil
+		}
 	}
 	n, err := sr.executionNumber(c.ID)
 	if err != nil {
 		return "", agent.ToolResultData{}, err
 	}
-	e := sr.newestExecution(c.Run, t.spec.Name, executionKey{c.ID, n})
+	e := sr.sim.newestExecution(c.Run, t.spec.Name, executionKey{c.ID, n})
 	switch {
 	case e == nil:
 	case e.isUnderWay():
@@ -203,9 +196,9 @@ func (sr *scriptedRun) checkToolInput(path string, want, got json.RawMessage) {
 }
 
 // newestExecution returns the last attempt of an execution; nil if none reached the tool.
-func (sr *scriptedRun) newestExecution(run, name string, x executionKey) *toolExecution {
-	for _, e := range slices.Backward(sr.executions[name]) {
-		if e.run == run && e.key == x {
+func (s *simulation) newestExecution(run, name string, x executionKey) *toolExecution {
+	for _, e := range slices.Backward(s.toolExecutions) {
+		if e.run == run && e.tool == name && e.key == x {
 			return e
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/countersign/countersign/internal/asl"
@@ -53,13 +54,14 @@ func (s *simulation) recordBoundary(function string, payload []byte) bool {
 func (s *simulation) writeScriptState(all *bytes.Buffer) {
 	parts := map[string]*scriptedRun{s.run: s.scriptedRun}
 	maps.Copy(parts, s.scriptedRuns)
+	byTool := slices.SortedStableFunc(slices.Values(s.toolExecutions), func(a, b *toolExecution) int { return strings.Compare(a.tool, b.tool) })
 	for _, run := range slices.Sorted(maps.Keys(parts)) {
 		sr := parts[run]
 		fmt.Fprintf(all, "run %s requests=%d input=%v events=%d invoked=%d rerun=%v\n",
 			run, len(sr.requests), sr.inputDuring, len(sr.events), len(sr.invokes), sr.reruns)
-		for _, name := range slices.Sorted(maps.Keys(sr.executions)) {
-			for _, e := range sr.executions[name] {
-				fmt.Fprintf(all, "%s %v %v %v %v\n", name, e.key, e.finished, e.void, e.resultLost)
+		for _, e := range byTool {
+			if e.by == sr {
+				fmt.Fprintf(all, "%s %v %v %v %v\n", e.tool, e.key, e.finished, e.void, e.resultLost)
 			}
 		}
 	}

@@ -95,7 +95,7 @@ func (s *simulation) checkInvariants() {
 		s.checkAppliedOnce(rec, entries)
 		s.checkSeenCounts(rec, entries)
 		s.checkParkedOrDone(rec)
-		rec.scripted.checkEffectsOnce(&rec.State)
+		s.checkEffectsOnce(rec)
 		s.checkResultsRecorded(rec, entries)
 		s.checkApprovalsConsumed(rec)
 	}
@@ -313,21 +313,16 @@ func (s *simulation) checkNothingPending(run string) {
 
 // checkEffectsOnce: a tool that must not be repeated takes effect once for each call, and once more for each rerun by a
 // person (invariant 3).
-func (sr *scriptedRun) checkEffectsOnce(st *run.AgentState) {
+func (s *simulation) checkEffectsOnce(rec recordedRun) {
 	effects := map[string]int{}
-	for name, entries := range sr.executions {
-		if sr.isRepeatable(name) {
-			continue
-		}
-		for _, e := range entries {
-			if e.run == st.Run && e.tookEffect() {
-				effects[e.key.call]++
-			}
+	for _, e := range s.toolExecutions {
+		if e.run == rec.State.Run && !e.repeatable && e.tookEffect() {
+			effects[e.key.call]++
 		}
 	}
 	for id, n := range effects {
-		if allowed := 1 + sr.reruns[id]; n > allowed {
-			sr.sim.addViolation("effects", fmt.Sprintf("call %s took effect %d times", id, n), strconv.Itoa(allowed))
+		if allowed := 1 + rec.scripted.reruns[id]; n > allowed {
+			s.addViolation("effects", fmt.Sprintf("call %s took effect %d times", id, n), strconv.Itoa(allowed))
 		}
 	}
 }

@@ -314,8 +314,8 @@ func (t *serverCall) call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 	sr := fs.sim.scriptedRunOf(c.Run)
 	res, err := sr.executeTool(ctx, sr.tools[t.spec.Name], c)
 	if fs.fatalCall[server.Name] == c.ID {
-		for _, e := range slices.Backward(sr.executions[t.spec.Name]) {
-			if e.key.call == c.ID {
+		for _, e := range slices.Backward(fs.sim.toolExecutions) {
+			if e.by == sr && e.tool == t.spec.Name && e.key.call == c.ID {
 				e.resultLost = true
 				break
 			}

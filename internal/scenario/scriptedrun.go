@@ -21,8 +21,8 @@ import (
 )
 
 // scriptedRun is one run of a scenario with its scripted model and fake tools. Each run reads its script and results
-// from the beginning. Its log has the effects outside the product: tool executions, events and invoked functions. No
-// crash changes the log.
+// from the beginning. It logs the effects outside the product, as the simulation logs tool executions: events and
+// invoked functions. No crash changes the logs.
 type scriptedRun struct {
 	sim         *simulation
 	scenario    *Scenario // the archive's files of its agent
@@ -33,24 +33,21 @@ type scriptedRun struct {
 	inputDuring map[int]bool       // requests to the model during which a person acted
 	replied     map[int]bool       // requests that the model has answered
 
-	tools         map[string]*toolScript
-	usedResults   map[string]int              // by tool: how many results were given
-	resultIndex   map[executionKey]int        // the index of an execution's result; a repetition gets the same result
-	executions    map[string][]*toolExecution // by tool
-	newestEffects map[string]*toolExecution   // by run and call: the newest execution that took effect
-	reruns        map[string]int              // by call: how often people had it run again
-	fences        map[string]fence            // by run and call
-	invokes       []recordedInvoke            // of functions that answer later, each key once
-	events        []policy.Outgoing           // in the order of their first delivery, each id once
+	tools       map[string]*toolScript
+	usedResults map[string]int       // by tool: how many results were given
+	resultIndex map[executionKey]int // the index of an execution's result; a repetition gets the same result
+	reruns      map[string]int       // by call: how often people had it run again
+	fences      map[string]fence     // by run and call
+	invokes     []recordedInvoke     // of functions that answer later, each key once
+	events      []policy.Outgoing    // in the order of their first delivery, each id once
 }
 
 func newScriptedRun(sim *simulation, s *Scenario, run, name string) *scriptedRun {
 	sr := &scriptedRun{
 		sim: sim, scenario: s, run: run, agentName: name, model: script.New(s.script),
 		requests: map[requestKey]int{}, inputDuring: map[int]bool{}, replied: map[int]bool{},
-		tools: map[string]*toolScript{}, usedResults: map[string]int{},
-		resultIndex: map[executionKey]int{}, executions: map[string][]*toolExecution{},
-		newestEffects: map[string]*toolExecution{}, reruns: map[string]int{}, fences: map[string]fence{},
+		tools: map[string]*toolScript{}, usedResults: map[string]int{}, resultIndex: map[executionKey]int{},
+		reruns: map[string]int{}, fences: map[string]fence{},
 	}
 	for i := range s.tools {
 		// The agent's own tools come before those of servers.

@@ -114,10 +114,8 @@ func (s *Scenario) Run(o Options) Result {
 			if !e.tookEffect() {
 				continue
 			}
-			sr := sim.scriptedRunOf(e.run)
-			c, _ := sim.loadCall(e.run, e.key.call)
 			r.Effects = append(r.Effects, Effect{
-				Run: e.run, Call: e.key.call, Tool: c.Tool, Args: string(e.args), Repeatable: sr.isRepeatable(c.Tool),
+				Run: e.run, Call: e.key.call, Tool: e.tool, Args: string(e.args), Repeatable: e.repeatable,
 			})
 		}
 		r.Runs = sim.exportRuns()
