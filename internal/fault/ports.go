@@ -15,6 +15,7 @@ const (
 	TableWrite    = "table.Write"
 	BlobsPut      = "blobs.Put"
 	BlobsGet      = "blobs.Get"
+	WaiterStart   = "waiter.Start"
 	ModelGenerate = "model.Generate"
 	ToolCall      = "tool.Call"
 	Functions     = "functions.Invoke"
@@ -22,9 +23,6 @@ const (
 
 // NewBlobs puts a hook before blobs.
 func NewBlobs(next store.Blobs, h Hook) store.Blobs { return &blobs{next, h} }
-
-// Blobs puts the injector before blobs.
-func (in *Injector) Blobs(next store.Blobs) store.Blobs { return NewBlobs(next, in.Do) }
 
 type blobs struct {
 	next store.Blobs
@@ -51,28 +49,28 @@ func (b *blobs) Size(ctx context.Context, tenant, digest string) (size int64, er
 	return size, err
 }
 
-// Waiter puts the injector before a waiter.
-func (in *Injector) Waiter(next runtime.Waiter) runtime.Waiter { return &waiter{in, next} }
+// NewWaiter puts a hook before a waiter.
+func NewWaiter(next runtime.Waiter, h Hook) runtime.Waiter { return &waiter{next, h} }
 
 type waiter struct {
-	in   *Injector
 	next runtime.Waiter
+	hook Hook
 }
 
 func (w *waiter) Success(ctx context.Context, token string) error {
-	return w.in.Do(ctx, Call{Port: "waiter.Success"}, func() error { return w.next.Success(ctx, token) })
+	return w.hook(ctx, Call{Port: "waiter.Success"}, func() error { return w.next.Success(ctx, token) })
 }
 
 func (w *waiter) Start(ctx context.Context, tenant, run, name string) error {
-	return w.in.Do(ctx, Call{Port: "waiter.Start", Target: name}, func() error { return w.next.Start(ctx, tenant, run, name) })
+	return w.hook(ctx, Call{Port: WaiterStart, Target: name}, func() error { return w.next.Start(ctx, tenant, run, name) })
 }
 
 func (w *waiter) Stop(ctx context.Context, name, cause string) error {
-	return w.in.Do(ctx, Call{Port: "waiter.Stop", Target: name}, func() error { return w.next.Stop(ctx, name, cause) })
+	return w.hook(ctx, Call{Port: "waiter.Stop", Target: name}, func() error { return w.next.Stop(ctx, name, cause) })
 }
 
 func (w *waiter) Status(ctx context.Context, name string) (s runtime.ExecutionStatus, err error) {
-	err = w.in.Do(ctx, Call{Port: "waiter.Status", Target: name, MayLag: true}, func() (err error) {
+	err = w.hook(ctx, Call{Port: "waiter.Status", Target: name, MayLag: true}, func() (err error) {
 		s, err = w.next.Status(ctx, name)
 		if i := invocationOf(ctx); i != nil && i.lagWrites > 0 { // the status that the execution had before
 			switch s {
@@ -87,14 +85,14 @@ func (w *waiter) Status(ctx context.Context, name string) (s runtime.ExecutionSt
 	return s, err
 }
 
-// Emitter puts the injector before a bus.
-func (in *Injector) Emitter(next runtime.Emitter) runtime.Emitter { return &emitter{in, next} }
+// NewEmitter puts a hook before a bus.
+func NewEmitter(next runtime.Emitter, h Hook) runtime.Emitter { return &emitter{next, h} }
 
 type emitter struct {
-	in   *Injector
 	next runtime.Emitter
+	hook Hook
 }
 
 func (e *emitter) Emit(ctx context.Context, o policy.Outgoing) error {
-	return e.in.Do(ctx, Call{Port: "bus.Emit", Target: o.ID}, func() error { return e.next.Emit(ctx, o) })
+	return e.hook(ctx, Call{Port: "bus.Emit", Target: o.ID}, func() error { return e.next.Emit(ctx, o) })
 }

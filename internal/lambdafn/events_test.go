@@ -63,19 +63,6 @@ type stack struct {
 	mute    atomic.Bool // Step Functions starts nothing
 }
 
-// muteable is a state machine that can be out of reach.
-type muteable struct {
-	runtime.Waiter
-	mute *atomic.Bool
-}
-
-func (m muteable) Start(ctx context.Context, tenant, run, name string) error {
-	if m.mute.Load() {
-		return store.ErrThrottled
-	}
-	return m.Waiter.Start(ctx, tenant, run, name)
-}
-
 func inStack(t *testing.T, model string, f func(t *testing.T, s *stack)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { f(t, deploy(t, model, nil)) })
@@ -113,7 +100,8 @@ func deploy(t *testing.T, model string, code map[string]hook.Factory) *stack {
 	ports := s.machine.Ports
 	ports.Table, ports.Journal = s.table, store.NewJournal(s.table, 8)
 	ports.Model, ports.Tools, ports.Uploads, ports.Hooks = nil, nil, permits{}, hook.Set{}
-	ports.Waiter = muteable{ports.Waiter, &s.mute}
+	isMute := func(c fault.Call) bool { return s.mute.Load() && c.Port == fault.WaiterStart }
+	ports.Waiter = fault.NewWaiter(ports.Waiter, fault.OnlyIf(isMute, fault.Fail(store.ErrThrottled)))
 	d := s.deployment(ports)
 	s.api = d.Serve(reg, lambdafn.Identity{})
 	s.sweep = d.Sweep(blobs, executions{s.machine.Engine}, machineARN, s.metrics)

@@ -222,7 +222,8 @@ func (w *world) endedAndRepaired(c *endCode, end func(context.Context, *world, r
 	t := w.t
 	in := fault.New(clock.System(), points...)
 	p := w.ports
-	p.Table, p.Blobs, p.Waiter, p.Emit = in.Table(w.counts), in.Blobs(w.ports.Blobs), in.Waiter(w.waiter), in.Emitter(c)
+	p.Table, p.Blobs = in.Table(w.counts), fault.NewBlobs(w.ports.Blobs, in.Do)
+	p.Waiter, p.Emit = fault.NewWaiter(w.waiter, in.Do), fault.NewEmitter(c, in.Do)
 	p.Journal = store.NewJournal(p.Table, 0)
 	for w.state().Status != run.RunDone {
 		in.Run(w.ctx, "end", func(ctx context.Context) { require.NoError(t, end(ctx, w, p)) })

@@ -83,7 +83,7 @@ func (sr *scriptedRun) lineAction(l line) (action, error) {
 			return err
 		}, err
 	default:
-		return nil, fmt.Errorf("do %s: not a deed", l.Do)
+		return nil, fmt.Errorf("do %s: not an action", l.Do)
 	}
 }
 

@@ -164,7 +164,7 @@ func (c *fakeChannel) Reaches(p person.Person) bool {
 }
 
 func (c *fakeChannel) Send(ctx context.Context, m notify.Message) (ref string, err error) {
-	err = c.sim.faults.Do(ctx, fault.Call{Port: "channel.Send", Target: c.name + " " + m.To.ID}, func() error {
+	err = c.sim.injector.Do(ctx, fault.Call{Port: "channel.Send", Target: c.name + " " + m.To.ID}, func() error {
 		if c.fails > 0 {
 			c.fails--
 			return errChannelDown
@@ -178,7 +178,7 @@ func (c *fakeChannel) Send(ctx context.Context, m notify.Message) (ref string, e
 }
 
 func (c *fakeChannel) Update(ctx context.Context, _ string, m notify.Message) error {
-	return c.sim.faults.Do(ctx, fault.Call{Port: "channel.Update", Target: c.name + " " + m.To.ID}, func() error {
+	return c.sim.injector.Do(ctx, fault.Call{Port: "channel.Update", Target: c.name + " " + m.To.ID}, func() error {
 		c.record(m)
 		return nil
 	})

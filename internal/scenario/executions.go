@@ -124,7 +124,7 @@ func (sr *scriptedRun) executeTool(ctx context.Context, t *toolScript, c tool.Ca
 		return tool.Errorf("%s has no results", t.spec.Name), nil
 	}
 	if f, now := sr.fences[c.Run+"/"+c.ID], fault.InvocationNumber(ctx); now <= f.started && now != f.invocation {
-		sr.sim.diverged = true // this attempt may be the first to report the call as failed
+		sr.sim.Diverged = true // this attempt may be the first to report the call as failed
 		return agent.ToolResultData{}, errAttemptFenced
 	}
 	e := sr.recordExecution(ctx, t, executionKey{c.ID, n + c.Attempt - 1}, c)
@@ -178,7 +178,7 @@ func (sr *scriptedRun) reconcileTool(ctx context.Context, t *toolScript, c tool.
 	default: // without an effect
 		e.void = e.void || e.finished
 	}
-	sr.fences[c.Run+"/"+c.ID] = fence{fault.InvocationNumber(ctx), sr.sim.faults.StartedInvocations()}
+	sr.fences[c.Run+"/"+c.ID] = fence{fault.InvocationNumber(ctx), sr.sim.injector.StartedInvocations()}
 	return tool.OutcomeNotDone, agent.ToolResultData{}, nil
 }
 

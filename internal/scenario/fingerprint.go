@@ -18,8 +18,8 @@ import (
 // recordBoundary records the state in which a handler begins alone, and reports whether the simulation ends there
 // because the state is known.
 func (s *simulation) recordBoundary(function string, payload []byte) bool {
-	isAlone := s.faults.LiveInvocations() == 0 && s.faults.IsSpent() && len(s.intervened) == len(s.interventions)
-	if s.isKnownState == nil || !isAlone {
+	isAlone := s.injector.LiveInvocations() == 0 && s.injector.IsSpent() && len(s.intervened) == len(s.Interventions)
+	if s.IsKnownState == nil || !isAlone {
 		return false
 	}
 	// The fingerprint is a digest of everything that can still matter: the table, the executions, the effect logs and
@@ -42,12 +42,12 @@ func (s *simulation) recordBoundary(function string, payload []byte) bool {
 	s.writeScriptState(&all)
 	sum := sha256.Sum256(s.canonicalize(all.Bytes()))
 	fingerprint := [16]byte(sum[:16])
-	s.boundaries = append(s.boundaries, Boundary{Call: len(s.faults.Calls()) + 1, Fingerprint: fingerprint})
-	if s.isKnownState(fingerprint) {
-		s.pruned = true
+	s.Boundaries = append(s.Boundaries, Boundary{Call: len(s.injector.Calls()) + 1, Fingerprint: fingerprint})
+	if s.IsKnownState(fingerprint) {
+		s.Pruned = true
 		s.endSignal.Notify()
 	}
-	return s.pruned
+	return s.Pruned
 }
 
 // writeScriptState writes the effect logs and what is left of the script.
@@ -67,7 +67,7 @@ func (s *simulation) writeScriptState(all *bytes.Buffer) {
 	}
 	fmt.Fprintf(all, "queued=%d triggered=%d expiring=%s redeployed=%v crash=%v accepted=%v cancelled=%v lost=%v sweeps=%d interventions=%d violations=%d\n",
 		len(s.people.queued), len(s.people.triggered), s.people.expiring, s.redeployed, s.crashRequests, s.acceptedMessages,
-		s.cancelled, s.callerLost, s.sweeps, len(s.intervened), len(s.violations))
+		s.cancelled, s.callerLost, s.Sweeps, len(s.intervened), len(s.violations))
 	notes, _ := json.Marshal(s.notifications)
 	all.Write(notes)
 }

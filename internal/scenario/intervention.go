@@ -53,15 +53,15 @@ func (iv Intervention) String() string {
 
 // interveneBefore makes the interventions that are due before a call.
 func (s *simulation) interveneBefore(c fault.Call) {
-	for i, iv := range s.interventions {
+	for i, iv := range s.Interventions {
 		if iv.Call != c.Number || s.intervened[i] {
 			continue
 		}
 		s.intervened[i] = true
 		if !s.intervene(iv) { // the run is the same as without it
-			s.ineffective++
-			if !s.invariantsOnly {
-				s.pruned = true
+			s.Ineffective++
+			if !s.InvariantsOnly {
+				s.Pruned = true
 				s.endSignal.Notify()
 			}
 		}
@@ -129,7 +129,7 @@ func (s *simulation) intervene(iv Intervention) bool {
 func (s *simulation) tryIntervention(iv Intervention, do func(ctx context.Context) error) error {
 	if iv.Lost {
 		err := errCallerLost
-		s.faults.Run(context.Background(), string(iv.Do), func(ctx context.Context) { err = do(ctx) })
+		s.injector.Run(context.Background(), string(iv.Do), func(ctx context.Context) { err = do(ctx) })
 		s.callerLost = s.callerLost || err != nil && !isRefusal(err)
 		return err
 	}

@@ -104,11 +104,11 @@ func (s *simulation) checkInvariants() {
 // areClaimantsAlive reports whether the only fault is a lost answer to a write. Then the invocation that claimed a call
 // lives, and finds its claim by its writer id (protocol rule 9).
 func (s *simulation) areClaimantsAlive() bool {
-	calls := s.faults.Calls()
-	if len(s.interventions) > 0 || len(s.faultPoints) != 1 {
+	calls := s.injector.Calls()
+	if len(s.Interventions) > 0 || len(s.Faults) != 1 {
 		return false
 	}
-	p := s.faultPoints[0]
+	p := s.Faults[0]
 	return p.Kind == fault.ErrorAfter && p.Call <= len(calls) && calls[p.Call-1].Port == "table.Write"
 }
 
@@ -330,13 +330,13 @@ func (s *simulation) checkEffectsOnce(rec recordedRun) {
 // recordReturned marks the results that an invocation without an error has received from tools that must not be
 // repeated.
 func (s *simulation) recordReturned(ctx context.Context) {
-	if slices.ContainsFunc(s.faultPoints, func(p fault.Point) bool {
-		c, made := s.faults.Call(p.Call)
+	if slices.ContainsFunc(s.Faults, func(p fault.Point) bool {
+		c, made := s.injector.Call(p.Call)
 		return made && c.Port == "tool.Call"
 	}) { // the fault replaced the tool's result
 		return
 	}
-	if slices.ContainsFunc(s.interventions, func(iv Intervention) bool { return iv.Do == Expire }) { // the clock skips days, and the invocation times out
+	if slices.ContainsFunc(s.Interventions, func(iv Intervention) bool { return iv.Do == Expire }) { // the clock skips days, and the invocation times out
 		return
 	}
 	n := fault.InvocationNumber(ctx)

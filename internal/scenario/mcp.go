@@ -256,7 +256,7 @@ func (s *serverSession) Close() { s.closed = true }
 // List implements runtime.Lister.
 func (s *serverSession) List(ctx context.Context, m agent.MCPServer) (found agent.ServerTools, err error) {
 	fs, canned := s.servers, s.servers.sim.scenario.server(m.Name)
-	err = fs.sim.faults.Do(ctx, fault.Call{Port: "remote.List", Target: m.Name}, func() error {
+	err = fs.sim.injector.Do(ctx, fault.Call{Port: "remote.List", Target: m.Name}, func() error {
 		fs.listAttempts[m.Name]++
 		switch {
 		case s.closed:

@@ -57,10 +57,10 @@ func (q *peopleQueue) onIdle() bool {
 		q.sim.addFailure(Failure{Path: "run", Got: err.Error(), Want: "a run"})
 		return q.endSimulation()
 	}
-	if !q.sim.isProgressing(runs) && q.sim.faults.ReleaseZombies() {
+	if !q.sim.isProgressing(runs) && q.sim.injector.ReleaseZombies() {
 		return true
 	}
-	if rec, ok := q.sim.findThrottledRun(runs); ok && q.sim.faults.LiveInvocations() == 0 {
+	if rec, ok := q.sim.findThrottledRun(runs); ok && q.sim.injector.LiveInvocations() == 0 {
 		if len(rec.scripted.model.Leftover()) == 0 { // the models never answer again
 			return q.endSimulation()
 		}
@@ -77,7 +77,7 @@ func (q *peopleQueue) onIdle() bool {
 	switch {
 	case !q.isResting(runs[0].Loaded):
 		return false
-	case q.sim.isDisturbed() && q.sim.faults.LiveInvocations() > 0: // an abandoned invocation still runs
+	case q.sim.isDisturbed() && q.sim.injector.LiveInvocations() > 0: // an abandoned invocation still runs
 		return false
 	case slices.ContainsFunc(runs, func(rec recordedRun) bool {
 		return q.isResting(rec.Loaded) && rec.scripted.settleUnknownOutcome(rec.State.Waits())
@@ -93,7 +93,7 @@ func (q *peopleQueue) onIdle() bool {
 // onRunDone is onIdle for a main run that has ended.
 func (q *peopleQueue) onRunDone(runs []recordedRun) bool {
 	switch {
-	case q.sim.faults.LiveInvocations() > 0,
+	case q.sim.injector.LiveInvocations() > 0,
 		slices.ContainsFunc(runs, func(rec recordedRun) bool { return !q.sim.isOver(rec) }):
 		return false
 	case q.sim.scenario.then != nil && q.sim.continues == "":
@@ -120,7 +120,7 @@ func (q *peopleQueue) actNext(runs []recordedRun) bool {
 	}
 	l := q.queued[0]
 	_, ok := findRunOfAgent(runs, l.Agent)
-	if !ok && !q.sim.invariantsOnly {
+	if !ok && !q.sim.InvariantsOnly {
 		return q.endSimulation() // compareOutcome reports the unused line
 	}
 	if q.queued = q.queued[1:]; !ok {
@@ -178,7 +178,7 @@ func (s *simulation) performLine(l line) {
 	}
 	if err == nil {
 		err = s.retry(strings.TrimSpace(l.Do+" "+l.Call), act)
-		if s.invariantsOnly && err != nil && !isRefusal(err) {
+		if s.InvariantsOnly && err != nil && !isRefusal(err) {
 			s.addViolation("people", fmt.Sprintf("%s %s: %v", l.Do, l.Call, err), "taken or refused")
 		}
 	}

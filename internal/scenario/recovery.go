@@ -14,21 +14,21 @@ import (
 
 // isDisturbed reports whether the simulation has faults or interventions.
 func (s *simulation) isDisturbed() bool {
-	return s.invariantsOnly || len(s.faultPoints)+len(s.interventions) > 0
+	return s.InvariantsOnly || len(s.Faults)+len(s.Interventions) > 0
 }
 
 // mayDiffer reports whether the disturbances may change the outcome of the run. Then only invariants are checked.
 func (s *simulation) mayDiffer() bool {
-	if s.invariantsOnly || len(s.interventions) > 0 {
+	if s.InvariantsOnly || len(s.Interventions) > 0 {
 		return true
 	}
-	return slices.ContainsFunc(s.faultPoints, func(p fault.Point) bool { return !s.keepsOutcome(p) })
+	return slices.ContainsFunc(s.Faults, func(p fault.Point) bool { return !s.keepsOutcome(p) })
 }
 
 // keepsOutcome reports whether a fault leaves the outcome as it is, because the product repeats the invocation or the
 // call. A fault that has not happened changes nothing.
 func (s *simulation) keepsOutcome(p fault.Point) bool {
-	c, made := s.faults.Call(p.Call)
+	c, made := s.injector.Call(p.Call)
 	if !made {
 		return true
 	}
@@ -52,7 +52,7 @@ const maxSweeps = 5
 // needsSweep reports whether a run has no execution or an undrained inbox, and no run makes progress that could repair
 // it.
 func (s *simulation) needsSweep(runs []recordedRun) bool {
-	if !s.isDisturbed() || s.faults.LiveInvocations() > 0 || s.sweeps > maxSweeps || s.isProgressing(runs) {
+	if !s.isDisturbed() || s.injector.LiveInvocations() > 0 || s.Sweeps > maxSweeps || s.isProgressing(runs) {
 		return false
 	}
 	return slices.ContainsFunc(runs, func(rec recordedRun) bool {
@@ -100,7 +100,7 @@ func (s *simulation) canWake(run string) bool {
 // sweepLater runs the scheduled sweep after five minutes. A run may need it only after throttling, a lost caller or a
 // dead zombie; otherwise the run must go on by itself.
 func (s *simulation) sweepLater() {
-	s.sweeps++
+	s.Sweeps++
 	runs, err := s.loadRunTree()
 	_, throttled := s.findThrottledRun(runs)
 	if err == nil && !throttled && !s.callerLost && !s.hasDeadZombie() {
@@ -110,21 +110,21 @@ func (s *simulation) sweepLater() {
 		return
 	}
 	s.sweepRuns(Intervention{Do: Sweep})
-	if s.sweeps == maxSweeps {
-		s.addViolation("rest", fmt.Sprintf("%s, after %d sweeps", s.describeRun(), s.sweeps), "a run that a sweep moves")
+	if s.Sweeps == maxSweeps {
+		s.addViolation("rest", fmt.Sprintf("%s, after %d sweeps", s.describeRun(), s.Sweeps), "a run that a sweep moves")
 	}
 }
 
 // hasDeadZombie reports whether a zombie invocation crashed. Nobody repeats it, since its retry has finished already.
 func (s *simulation) hasDeadZombie() bool {
 	zombies := map[int]bool{}
-	for _, p := range s.faultPoints {
-		if c, made := s.faults.Call(p.Call); made && p.Kind == fault.Zombie {
+	for _, p := range s.Faults {
+		if c, made := s.injector.Call(p.Call); made && p.Kind == fault.Zombie {
 			zombies[c.InvocationNumber] = true
 		}
 	}
-	return slices.ContainsFunc(s.faultPoints, func(p fault.Point) bool {
-		c, made := s.faults.Call(p.Call)
+	return slices.ContainsFunc(s.Faults, func(p fault.Point) bool {
+		c, made := s.injector.Call(p.Call)
 		return made && zombies[c.InvocationNumber] && slices.Contains(fault.Crashes(), p.Kind)
 	})
 }

@@ -148,7 +148,7 @@ func (sr *scriptedRun) generateReply(ctx context.Context, r agent.Request) (agen
 		n = len(sr.requests) + 1
 		sr.requests[which] = n
 	}
-	s.diverged = s.diverged || repeated && sr.inputDuring[n]
+	s.Diverged = s.Diverged || repeated && sr.inputDuring[n]
 	if sr.replied[n] && !s.isDisturbed() { // no crash lost the reply: the product dropped it
 		s.addEndFailure(Failure{Path: fmt.Sprintf("inference:%d", n), Got: "a second request for the same reply", Want: "that the reply is kept"})
 	}
@@ -242,7 +242,7 @@ func (f fakePorts) Emit(_ context.Context, e policy.Outgoing) error {
 // A repeated key must have the same payload.
 func (f fakePorts) Invoke(ctx context.Context, i runtime.Invoke) (runtime.Invoked, error) {
 	c := fault.Call{Port: fault.Functions, Target: i.Function, NotRepeatable: i.Once}
-	return runtime.Invoked{}, f.sim.faults.Do(ctx, c, func() error {
+	return runtime.Invoked{}, f.sim.injector.Do(ctx, c, func() error {
 		var c policy.FunctionCall
 		if err := json.Unmarshal(i.Payload, &c); err != nil {
 			return err
@@ -290,7 +290,7 @@ func (t fakeTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, 
 func (s *simulation) callTool(ctx context.Context, t agent.ToolSpec, c tool.Call, call func() (agent.ToolResultData, error)) (agent.ToolResultData, error) {
 	var r agent.ToolResultData
 	once := t.Effect == run.EffectNonIdempotent || t.Effect == ""
-	err := s.faults.Do(ctx, fault.Call{Port: fault.ToolCall, Target: c.ID, NotRepeatable: once}, func() (err error) {
+	err := s.injector.Do(ctx, fault.Call{Port: fault.ToolCall, Target: c.ID, NotRepeatable: once}, func() (err error) {
 		r, err = call()
 		return err
 	})
@@ -298,7 +298,7 @@ func (s *simulation) callTool(ctx context.Context, t agent.ToolSpec, c tool.Call
 }
 
 func (t fakeTool) Reconcile(ctx context.Context, c tool.Call) (o tool.Outcome, r agent.ToolResultData, err error) {
-	err = t.sim.faults.Do(ctx, fault.Call{Port: "tool.Reconcile", Target: c.ID}, func() (err error) {
+	err = t.sim.injector.Do(ctx, fault.Call{Port: "tool.Reconcile", Target: c.ID}, func() (err error) {
 		sr := t.sim.scriptedRunOf(c.Run)
 		o, r, err = sr.reconcileTool(ctx, t.script(sr), c)
 		return err

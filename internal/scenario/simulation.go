@@ -33,15 +33,16 @@ var startTime = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // simulation is one run of a scenario: the product, the fakes around it, and a record of what they saw.
 type simulation struct {
+	Options
+	Result                               // Failures are complete at the end; Calls are the injector's
 	*scriptedRun                         // of the main run
 	scriptedRuns map[string]*scriptedRun // by run id, created on first use
 
-	invariantsOnly bool          // see Options.InvariantsOnly
-	handlers       local.Invoker // the handlers without fault injection
-	toolProcess    local.Invoker // the tool function's own process; nil = all functions share one
+	handlers    local.Invoker // the handlers without fault injection
+	toolProcess local.Invoker // the tool function's own process; nil = all functions share one
 
 	clock             *clock.Virtual
-	faults            *fault.Injector
+	injector          *fault.Injector
 	machine           *local.Machine
 	journal           *store.Journal // no faults are injected into the simulation's own access
 	table             *store.Memory  // likewise
@@ -59,27 +60,19 @@ type simulation struct {
 	invocations   int
 	redeployed    bool     // the agent is now.yaml's from here on
 	crashRequests []string // approval requests that exist only because of a crash
-	diverged      bool     // a crash lost a model request during which a person acted, so the action now precedes its retry
 	notifications []notification
 	failures      []Failure
 
-	interventions     []Intervention
 	intervened        map[int]bool      // interventions that were made, by index
-	ineffective       int               // interventions that found nothing to do
 	callerLost        bool              // a caller did not retry after a lost answer
 	cancelled         bool              // an intervention cancelled the run
 	acceptedMessages  map[string]string // run ids of the messages accepted from interventions, by message id
 	acceptedDecisions []string          // requests about calls for which an intervention's decision was accepted
-	sweeps            int               // sweeps without which nothing would have moved
 	modelRequests     []modelRequest    // answered requests to models
 	violations        []Failure         // broken invariants
 	toolExecutions    []*toolExecution  // of all runs, in order
 	randomIDs         *recordedIDs
-	faultPoints       []fault.Point
 	endFailures       []Failure // reasons why the run did not end; reported even when nothing is compared
-	isKnownState      func(fingerprint [16]byte) bool
-	boundaries        []Boundary
-	pruned            bool
 }
 
 // requestKey identifies a request to a model.
@@ -98,35 +91,31 @@ func (s *Scenario) Run(o Options) Result {
 	if err := sim.clock.Run(sim.execute); err != nil {
 		sim.reportSchedulerError(err)
 	}
-	r := Result{
-		Calls: sim.faults.Calls(), Boundaries: sim.boundaries, Ineffective: sim.ineffective, Sweeps: sim.sweeps, Diverged: sim.diverged,
-	}
-	if sim.pruned {
-		r.Pruned = true
-		r.Failures = sim.violations
-		return r
+	sim.Calls = sim.injector.Calls()
+	if sim.Pruned {
+		sim.Result.Failures = sim.violations
+		return sim.Result
 	}
 	if len(sim.failures) == 0 || sim.isDisturbed() {
 		sim.checkInvariants()
 	}
-	if sim.invariantsOnly {
+	if sim.InvariantsOnly {
 		for _, e := range sim.toolExecutions {
-			if !e.tookEffect() {
-				continue
+			if e.tookEffect() {
+				sim.Effects = append(sim.Effects, Effect{
+					Run: e.run, Call: e.key.call, Tool: e.tool, Args: string(e.args), Repeatable: e.repeatable,
+				})
 			}
-			r.Effects = append(r.Effects, Effect{
-				Run: e.run, Call: e.key.call, Tool: e.tool, Args: string(e.args), Repeatable: e.repeatable,
-			})
 		}
-		r.Runs = sim.exportRuns()
+		sim.Runs = sim.exportRuns()
 	}
-	if sim.diverged || sim.mayDiffer() {
+	if sim.Diverged || sim.mayDiffer() {
 		sim.failures = sim.endFailures
 	} else {
-		r.Runs = sim.compareOutcome()
+		sim.Runs = sim.compareOutcome()
 	}
-	r.Failures = slices.Concat(sim.violations, sim.failures)
-	return r
+	sim.Result.Failures = slices.Concat(sim.violations, sim.failures)
+	return sim.Result
 }
 
 func newSimulation(s *Scenario, o Options) (*simulation, error) {
@@ -134,13 +123,12 @@ func newSimulation(s *Scenario, o Options) (*simulation, error) {
 	v.SetLimit(maxSteps)
 	table := store.NewMemory()
 	sim := &simulation{
-		scriptedRuns: map[string]*scriptedRun{}, invariantsOnly: o.InvariantsOnly, clock: v, faults: fault.New(v, o.Faults...),
+		Options: o, scriptedRuns: map[string]*scriptedRun{}, clock: v, injector: fault.New(v, o.Faults...),
 		table: table, journal: store.NewJournal(table, 16), blobs: store.NewMemoryBlobs(), startSignal: v.NewSignal(), endSignal: v.NewSignal(),
-		interventions: o.Interventions, intervened: map[int]bool{}, acceptedMessages: map[string]string{}, isKnownState: o.IsKnownState,
-		faultPoints: o.Faults, randomIDs: &recordedIDs{ids.Seeded(v, 1), map[string]bool{}},
+		intervened: map[int]bool{}, acceptedMessages: map[string]string{}, randomIDs: &recordedIDs{ids.Seeded(v, 1), map[string]bool{}},
 	}
 	if len(o.Interventions) > 0 {
-		sim.faults.Before(sim.interveneBefore)
+		sim.injector.Before(sim.interveneBefore)
 	}
 	sim.scriptedRun = newScriptedRun(sim, s, agent.RunID(tenant, s.agent.Name, s.start.Key), "")
 	sim.servers = &fakeServers{
@@ -149,15 +137,16 @@ func newSimulation(s *Scenario, o Options) (*simulation, error) {
 	}
 	sim.people = newPeopleQueue(sim, s.people)
 	v.SetIdle(sim.people.onIdle)
-	blobs := sim.faults.Blobs(sim.blobs)
+	blobs := fault.NewBlobs(sim.blobs, sim.injector.Do)
 	sim.provider = runtime.WithMedia(stubProvider{}, blobs)
 	ports := fakePorts{sim}
 	remotes := runtime.Remotes{agent.KindLambda: ports, agent.KindHTTP: ports, agent.KindMCP: sim.servers}
 	config := local.Config{
-		Table: store.Resend(sim.faults.Table(table), v, sim.randomIDs.Jitter), Blobs: blobs, Model: sim,
-		Tools: ports, Hooks: s.options.Hooks, Emit: sim.faults.Emitter(ports), Remotes: remotes, Functions: ports,
-		Agents: sim.findAgent, Current: sim.findAgent, Clock: sim.faults.Clock(), IDs: sim.randomIDs,
-		Executions: &asl.MemoryStore{}, Wrap: sim.wrapInvoker, Waiter: sim.faults.Waiter, Notify: sim.newNotifier(),
+		Table: store.Resend(sim.injector.Table(table), v, sim.randomIDs.Jitter), Blobs: blobs, Model: sim,
+		Tools: ports, Hooks: s.options.Hooks, Emit: fault.NewEmitter(ports, sim.injector.Do), Remotes: remotes, Functions: ports,
+		Agents: sim.findAgent, Current: sim.findAgent, Clock: sim.injector.Clock(), IDs: sim.randomIDs,
+		Executions: &asl.MemoryStore{}, Wrap: sim.wrapInvoker, Notify: sim.newNotifier(),
+		Waiter: func(w runtime.Waiter) runtime.Waiter { return fault.NewWaiter(w, sim.injector.Do) },
 	}
 	if o.Warm {
 		config.Warm = maxWarmRuns
@@ -218,7 +207,7 @@ func (s *simulation) wrapInvoker(next local.Invoker) local.Invoker {
 		if function == "tool" && s.toolProcess != nil {
 			handler = s.toolProcess
 		}
-		if !s.faults.Run(ctx, function, func(ctx context.Context) {
+		if !s.injector.Run(ctx, function, func(ctx context.Context) {
 			if out, err = handler(ctx, function, payload); err == nil {
 				s.recordReturned(ctx)
 			}
@@ -312,7 +301,7 @@ const maxTries = 10
 func (s *simulation) retry(name string, do func(ctx context.Context) error) error {
 	for tries := 1; ; tries++ {
 		var err error
-		lived := s.faults.Run(context.Background(), name, func(ctx context.Context) { err = do(ctx) })
+		lived := s.injector.Run(context.Background(), name, func(ctx context.Context) { err = do(ctx) })
 		if lived && (err == nil || !s.isDisturbed() || isRefusal(err) || tries == maxTries) {
 			return err
 		}
@@ -321,7 +310,7 @@ func (s *simulation) retry(name string, do func(ctx context.Context) error) erro
 
 // Generate returns the next scripted reply of the run that the request is for.
 func (s *simulation) Generate(ctx context.Context, r agent.Request) (reply agent.Reply, err error) {
-	err = s.faults.Do(ctx, fault.Call{Port: fault.ModelGenerate, Target: r.Model.ID}, func() (err error) {
+	err = s.injector.Do(ctx, fault.Call{Port: fault.ModelGenerate, Target: r.Model.ID}, func() (err error) {
 		reply, err = s.scriptedRunOf(r.Run).generateReply(ctx, r)
 		return err
 	})

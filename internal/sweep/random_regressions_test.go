@@ -61,7 +61,7 @@ func parseScript(text string) (Script, error) {
 		case slices.Contains(scenario.InterventionKinds(), scenario.InterventionKind(what)):
 			s = s.withIntervention(scenario.Intervention{Call: n, Do: scenario.InterventionKind(what), Lost: more == "lost"})
 		default:
-			return Script{}, fmt.Errorf("got %q, want a kind of fault or a deed", word)
+			return Script{}, fmt.Errorf("got %q, want a kind of fault or of intervention", word)
 		}
 	}
 	return s, nil
